@@ -1,0 +1,39 @@
+"""Differentially private meta-learning in JAX.
+
+A private run is described once, as plain data (`episodic_dp.plan`), and read
+twice: by the sampler and the training step (`sampling`, `private`), and by the
+accountant (`accounting`). The parts are loaded on first use, so that computing
+a guarantee never imports JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_PARTS = (
+    "accounting",
+    "data",
+    "learners",
+    "models",
+    "plan",
+    "private",
+    "sampling",
+    "training",
+)
+
+__all__ = [*_PARTS, "__version__"]
+
+if TYPE_CHECKING:
+  from episodic_dp import accounting, data, learners, models  # noqa: F401
+  from episodic_dp import plan, private, sampling, training  # noqa: F401
+
+
+def __getattr__(name: str) -> Any:
+  if name in _PARTS:
+    return importlib.import_module(f"episodic_dp.{name}")
+  raise AttributeError(f"module 'episodic_dp' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+  return sorted([*globals(), *_PARTS])

@@ -1,0 +1,47 @@
+"""What a private run is: hierarchy, stages and mechanism, as plain NumPy data.
+
+The sampler and the training step read these objects in JAX; the accountant
+reads the same objects in NumPy.
+"""
+
+from episodic_dp.plan.binomial import binomial_table
+from episodic_dp.plan.binomial import BinomialTable
+from episodic_dp.plan.error_bound import capacities
+from episodic_dp.plan.error_bound import sampling_error
+from episodic_dp.plan.errors import PlanError
+from episodic_dp.plan.errors import UnsoundPlanError
+from episodic_dp.plan.hierarchy import Hierarchy
+from episodic_dp.plan.mechanism import EPISODE
+from episodic_dp.plan.mechanism import Mechanism
+from episodic_dp.plan.stages import All
+from episodic_dp.plan.stages import Episode
+from episodic_dp.plan.stages import FixedSize
+from episodic_dp.plan.stages import inclusion_rate
+from episodic_dp.plan.stages import Poisson
+from episodic_dp.plan.stages import rate_paths
+from episodic_dp.plan.stages import SamplingPlan
+from episodic_dp.plan.stages import Stage
+from episodic_dp.plan.stages import tasks_per_step
+from episodic_dp.plan.stages import validate
+
+__all__ = [
+    "EPISODE",
+    "All",
+    "BinomialTable",
+    "Episode",
+    "FixedSize",
+    "Hierarchy",
+    "Mechanism",
+    "PlanError",
+    "Poisson",
+    "SamplingPlan",
+    "Stage",
+    "UnsoundPlanError",
+    "binomial_table",
+    "capacities",
+    "inclusion_rate",
+    "rate_paths",
+    "sampling_error",
+    "tasks_per_step",
+    "validate",
+]

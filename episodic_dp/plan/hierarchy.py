@@ -1,0 +1,277 @@
+"""The universe of records as a tree of partitions (public sizes).
+
+A hierarchy has named levels. Units of the first level are the primary sampling
+units; units of the last level are the examples ("leaves"). Only the *sizes* are
+kept here, and they are public; the examples themselves live in a `Dataset`.
+
+Units of a level are numbered in tree order: the children of unit u are
+consecutive, and come before the children of unit u + 1.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from episodic_dp.plan import errors
+
+MAX_LEAVES = 2**31 - 1  # Leaf rows are int32 on the device.
+
+Sizes = int | Sequence["Sizes"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Hierarchy:
+  """A tree of partitions; build it with one of the `from_` constructors.
+
+  Attributes:
+    levels: the names of the levels, primary units first, examples last.
+    sizes: for a regular hierarchy, the number of children at each level
+      (computed, never stored); None when ragged.
+    offsets: for a ragged hierarchy, one int64 array per level: the children of
+      unit u of the level above are `offsets[k][u]` to `offsets[k][u + 1] - 1`;
+      None when regular.
+    leaf_rows: int32[leaves], the row of the data arrays of each leaf, or None
+      when leaf i is row i.
+    copies: whether leaves of different primary units may be the same record;
+      then only the primary level can be given a guarantee.
+    names: names of the units of each level, for messages, or None.
+  """
+
+  levels: tuple[str, ...]
+  sizes: tuple[int, ...] | None = None
+  offsets: tuple[np.ndarray, ...] | None = None
+  leaf_rows: np.ndarray | None = None
+  copies: bool = False
+  names: tuple[np.ndarray | None, ...] | None = None
+
+  def __post_init__(self):
+    _check_levels(self.levels)
+    if (self.sizes is None) == (self.offsets is None):
+      raise errors.PlanError(
+          "a hierarchy needs either sizes (regular) or offsets (ragged);"
+          " use Hierarchy.from_sizes, from_labels or regular"
+      )
+    depth = len(self.sizes if self.sizes is not None else self.offsets or ())
+    if depth != len(self.levels):
+      raise errors.PlanError(
+          f"{len(self.levels)} level names {self.levels} for a hierarchy of"
+          f" depth {depth}: give one name per level"
+      )
+    if self.num_leaves > MAX_LEAVES:
+      raise errors.PlanError(
+          f"the hierarchy has {self.num_leaves} leaves, more than 2^31 - 1 ="
+          f" {MAX_LEAVES}: leaf rows are int32, so split the data set"
+      )
+    if self.num_leaves < 1:
+      raise errors.PlanError("the hierarchy has no leaf: give it examples")
+
+  # Constructors ---------------------------------------------------------------
+
+  @classmethod
+  def from_sizes(
+      cls, sizes: Sizes, *, levels: Sequence[str]
+  ) -> "Hierarchy":
+    """From nested sizes: `[[4, 2, 3], [4, 5]]` has 2, then 3 + 2, then 18 units.
+
+    Args:
+      sizes: nested lists, as deep as `levels` is long less one, of the number
+        of leaves in each ultimate sampling unit (a plain int for one level).
+      levels: names, primary units first.
+
+    Raises:
+      PlanError: depths differ between branches, or a size is not a whole
+        number of at least 0.
+    """
+    levels = tuple(levels)
+    layer: list[Any] = [sizes]
+    offsets = []
+    for k in range(len(levels)):
+      last = k == len(levels) - 1
+      counts = []
+      for unit in layer:
+        whole = isinstance(unit, (int, np.integer)) and not isinstance(
+            unit, bool
+        )
+        if whole != last or (not whole and isinstance(unit, (str, bool))):
+          raise errors.PlanError(
+              f"sizes {unit!r} at level '{levels[k]}' do not fit"
+              f" {len(levels)} levels {levels}: nest lists"
+              f" {len(levels) - 1} deep, with whole numbers innermost"
+          )
+        if whole and unit < 0:
+          raise errors.PlanError(f"size {unit} is negative: use 0 or more")
+        try:
+          counts.append(int(unit) if last else len(unit))
+        except TypeError as e:
+          raise errors.PlanError(
+              f"size {unit!r} is neither a whole number nor a list"
+          ) from e
+      offsets.append(_offsets(np.asarray(counts, np.int64)))
+      if not last:
+        layer = [child for unit in layer for child in unit]
+    return cls(levels=levels, offsets=tuple(offsets))
+
+  @classmethod
+  def from_labels(
+      cls, labels: Mapping[str, Any], *, leaf: str = "example"
+  ) -> "Hierarchy":
+    """From label arrays: row i of the data belongs to the units it is labelled.
+
+    Args:
+      labels: level name -> array [rows] of labels (integers or strings),
+        primary level first. A label is taken inside its parent: character 3 of
+        two alphabets is two units.
+      leaf: the name of the last level, one leaf per row.
+
+    Raises:
+      PlanError: no arrays, arrays that are not vectors of one length, or NaN.
+    """
+    arrays = [np.asarray(a) for a in labels.values()]
+    levels = (*labels, leaf)
+    if not arrays:
+      raise errors.PlanError("from_labels needs at least one label array")
+    rows = arrays[0].shape[0] if arrays[0].ndim == 1 else -1
+    for name, array in zip(labels, arrays):
+      if array.ndim != 1 or array.shape[0] != rows:
+        raise errors.PlanError(
+            f"labels of '{name}' have shape {array.shape}: every label array"
+            " must be a vector with one label per row of the data"
+        )
+      if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise errors.PlanError(f"labels of '{name}' hold NaN or infinity")
+    if not rows:
+      raise errors.PlanError("the label arrays are empty")
+    values, codes = zip(*(np.unique(a, return_inverse=True) for a in arrays))
+    order = np.lexsort(tuple(reversed(codes))).astype(np.int32)
+    change = np.zeros(rows, bool)
+    offsets, names, above = [], [], np.zeros(1, np.int64)
+    for value, code in zip(values, codes):
+      sorted_code = code[order]
+      change[0] = True
+      change[1:] |= sorted_code[1:] != sorted_code[:-1]
+      starts = np.flatnonzero(change)
+      # `above` holds the first row of each unit of the level above.
+      offsets.append(np.append(np.searchsorted(starts, above), starts.size))
+      names.append(value[sorted_code[starts]])
+      above = starts
+    offsets.append(np.append(above, rows))
+    return cls(
+        levels=levels,
+        offsets=tuple(np.asarray(o, np.int64) for o in offsets),
+        leaf_rows=None if (order == np.arange(rows)).all() else order,
+        names=(*names, None),
+    )
+
+  @classmethod
+  def regular(
+      cls, sizes: Sequence[int], *, levels: Sequence[str], copies: bool = False
+  ) -> "Hierarchy":
+    """Every unit of a level has the same number of children; nothing is stored.
+
+    Args:
+      sizes: children per unit, level by level: `(400_000, 5, 2)` is 400 000
+        primary units of 5 classes of 2 examples.
+      levels: names, primary units first.
+      copies: leaves of different primary units may be the same record, as in
+        synthetic participants cut from shared classes.
+
+    Raises:
+      PlanError: a size below 1, or more than 2^31 - 1 leaves.
+    """
+    for name, size in zip(levels, sizes):
+      if not isinstance(size, (int, np.integer)) or size < 1:
+        raise errors.PlanError(
+            f"size {size!r} of level '{name}' must be a whole number of at"
+            " least 1"
+        )
+    return cls(
+        levels=tuple(levels), sizes=tuple(int(s) for s in sizes), copies=copies
+    )
+
+  # Reading --------------------------------------------------------------------
+
+  @property
+  def depth(self) -> int:
+    """The number of levels."""
+    return len(self.levels)
+
+  @property
+  def num_leaves(self) -> int:
+    """The number of examples."""
+    return self.num_units(self.depth - 1)
+
+  def level_index(self, level: str) -> int:
+    """The position (from 0) of a level; PlanError names the known ones."""
+    if level not in self.levels:
+      raise errors.PlanError(
+          f"unknown level '{level}': the hierarchy has {self.levels}"
+      )
+    return self.levels.index(level)
+
+  def num_units(self, level: int) -> int:
+    """How many units the level (position from 0) has in all."""
+    if self.sizes is not None:
+      total = 1
+      for size in self.sizes[: level + 1]:
+        total *= size
+      return total
+    assert self.offsets is not None
+    return int(self.offsets[level][-1])
+
+  def child_counts(self, level: int) -> np.ndarray:
+    """int64 counts of the level's units inside each unit of the level above.
+
+    For a regular hierarchy the one count that holds for all, as int64[1].
+    """
+    if self.sizes is not None:
+      return np.asarray([self.sizes[level]], np.int64)
+    assert self.offsets is not None
+    return np.diff(self.offsets[level])
+
+  def parents(self, level: int) -> np.ndarray:
+    """int64[units of the level], the unit above each (ragged only)."""
+    counts = self.child_counts(level)
+    return np.repeat(np.arange(counts.size), counts)
+
+  def size_paths(self, level: int) -> np.ndarray:
+    """The distinct tuples of family sizes on the paths to the level's units.
+
+    Returns:
+      int64[distinct, level + 1]: column j is the number of children of the
+      j-th unit of the path (column 0: the number of primary units), which are
+      the denominators of the inclusion probability.
+    """
+    if self.sizes is not None:
+      return np.asarray([self.sizes[: level + 1]], np.int64)
+    columns = np.zeros((1, 0), np.int64)
+    for k in range(level + 1):
+      counts = self.child_counts(k)
+      columns = np.concatenate([columns, counts[:, None]], axis=1)
+      if k < level:
+        columns = np.repeat(columns, counts, axis=0)
+    return np.unique(columns[columns[:, -1] > 0], axis=0)
+
+  def describe(self, level: int, unit: int) -> str:
+    """A unit in words, for messages: "alphabet 3 ('Korean')"."""
+    text = f"{self.levels[level]} {unit}"
+    names = self.names[level] if self.names is not None else None
+    return text if names is None else f"{text} ('{names[unit]}')"
+
+
+def _offsets(counts: np.ndarray) -> np.ndarray:
+  return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
+def _check_levels(levels: tuple[str, ...]) -> None:
+  if not levels:
+    raise errors.PlanError("a hierarchy needs at least one level name")
+  if len(set(levels)) != len(levels):
+    raise errors.PlanError(f"level names {levels} are not distinct")
+  for name in levels:
+    if not isinstance(name, str) or not name or name == "episode":
+      raise errors.PlanError(
+          f"{name!r} is not allowed as a level's name: use a non-empty string"
+          " other than 'episode'"
+      )
