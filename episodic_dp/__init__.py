@@ -25,8 +25,14 @@ _PARTS = (
 __all__ = [*_PARTS, "__version__"]
 
 if TYPE_CHECKING:
-  from episodic_dp import accounting, data, learners, models  # noqa: F401
-  from episodic_dp import plan, private, sampling, training  # noqa: F401
+  from episodic_dp import accounting as accounting
+  from episodic_dp import data as data
+  from episodic_dp import learners as learners
+  from episodic_dp import models as models
+  from episodic_dp import plan as plan
+  from episodic_dp import private as private
+  from episodic_dp import sampling as sampling
+  from episodic_dp import training as training
 
 
 def __getattr__(name: str) -> Any:

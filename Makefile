@@ -1,0 +1,38 @@
+# make train   creates the environment and runs the main job on built-in data
+# make test    creates the environment and runs linter, types and tests
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+WORKDIR ?= runs/glyphs
+
+.PHONY: help env train test test-slow lint clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+# The stamp is made anew when a dependency changes.
+$(VENV)/.installed: setup.py pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "episodic_dp needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q -e '.[test]'
+	@touch $@
+
+env: $(VENV)/.installed
+
+train: env
+	$(BIN)/python -m experiments.main_job --workdir=$(WORKDIR)
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+# test-slow  the checks that take minutes
+test-slow: env
+	$(BIN)/python -m pytest -m slow
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache

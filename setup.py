@@ -1,0 +1,62 @@
+"""Installs episodic_dp: differentially private meta-learning in JAX."""
+
+import pathlib
+import re
+
+import setuptools
+
+_ROOT = pathlib.Path(__file__).parent
+_VERSION = re.search(
+    r'^__version__ = "([^"]+)"',
+    (_ROOT / "episodic_dp" / "__init__.py").read_text(),
+    re.MULTILINE,
+).group(1)
+
+_TEST = [
+    "hypothesis>=6.100",
+    "mypy>=1.15",
+    "pytest>=8.3",
+    "ruff>=0.12",
+]
+
+setuptools.setup(
+    name="episodic_dp",
+    version=_VERSION,
+    description="Differentially private meta-learning in JAX",
+    long_description=(_ROOT / "README.md").read_text(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=setuptools.find_packages(include=["episodic_dp", "episodic_dp.*"]),
+    package_data={"": ["*.tsv", "*.txt", "py.typed"]},
+    # Upper bounds stand only where a newer version was tried and failed.
+    install_requires=[
+        "absl-py>=2.3.1",
+        "array_record>=0.8.1",
+        "dm-haiku>=0.0.17",
+        "dp_accounting>=0.6.0",
+        "flax>=0.12.8",
+        # tensorflow-datasets needs it to prepare a data set, undeclared.
+        "importlib_resources>=6.5",
+        "jax>=0.10.2",
+        "jaxlib>=0.10.2",
+        "matplotlib>=3.10",
+        "ml_collections>=1.1",
+        "mpmath>=1.3",
+        "numpy>=2.1",
+        "optax>=0.2.8",
+        "orbax-checkpoint>=0.12.8",
+        "pillow>=11.0",
+        "scipy>=1.15",
+        "tensorboardX>=2.6.5",
+        "tensorflow-datasets>=4.9.10",
+        "tqdm>=4.67",
+    ],
+    extras_require={
+        "bench": ["torch>=2.13"],
+        "cuda": ["jax[cuda13]>=0.10.2"],
+        "notebooks": ["ipykernel>=6.29", "jupytext>=1.19", "nbmake>=1.5"],
+        "test": _TEST,
+        "tpu": ["jax[tpu]>=0.10.2"],
+    },
+)
