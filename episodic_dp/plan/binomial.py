@@ -48,8 +48,8 @@ def binomial_table(n: int, p: float) -> BinomialTable:
   Weights are scaled to 2^256 at the mode and follow the recurrence
   w(k+1) = w(k) (n-k) p / ((k+1) (1-p)) away from it, where each division loses
   less than one unit; the products of ratios are below one, so that losses do
-  not grow: for the at most 2^20 entries kept the relative error of any
-  cumulated weight is below 2^-200.
+  not grow: over at most 2^20 entries a cumulated weight is off by less than
+  2^-216 of the total.
   """
   if p >= 1 or n == 0:
     return BinomialTable(n, np.zeros((0, WORDS), np.uint32), n, 0.0)
