@@ -1,0 +1,138 @@
+"""From drawn examples to few-shot tasks."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from episodic_dp.plan import errors
+from episodic_dp.plan import stages as stages_lib
+from episodic_dp.sampling import augment
+from episodic_dp.sampling import permutation
+
+
+class Examples(NamedTuple):
+  """Labelled images: float32[n, H, W, C] and int32[n]."""
+
+  images: jax.Array
+  labels: jax.Array
+
+
+class EpisodeBatch(NamedTuple):
+  """A task: what it adapts on and what it is judged on."""
+
+  support: Examples
+  query: Examples
+
+
+def _episode(plan: stages_lib.SamplingPlan) -> stages_lib.Episode:
+  if plan.episode is None:
+    raise errors.PlanError(
+        "the plan has no episode, so its sample cannot be cut into tasks: give"
+        " SamplingPlan(..., episode=Episode(way, shot, query))"
+    )
+  return plan.episode
+
+
+def task_indices(
+    indices: jax.Array, mask: jax.Array, plan: stages_lib.SamplingPlan
+) -> tuple[jax.Array, jax.Array]:
+  """Groups what `sample` drew into tasks.
+
+  The groups are formed by position alone. Since children come in uniformly
+  random order, which classes meet in a task is random, and one record removed
+  changes one position only (the accountant's coupling needs this).
+
+  Args:
+    indices: int32[n1, .., nL] from `sample`, or [tasks, n1, .., nL] for form
+      "independent".
+    mask: bool, same shape.
+    plan: the plan of that sample, with an episode.
+
+  Returns:
+    indices int32[tasks, way, shot + query], whose first `shot` columns are the
+    support examples; and mask bool[tasks], false for tasks that were not drawn
+    (their indices are 0).
+
+  Raises:
+    PlanError: the plan has no episode, or the sample is not of this plan.
+  """
+  episode = _episode(plan)
+  way, examples = episode.way, episode.shot + episode.query
+  independent = episode.form == "independent"
+  expected = len(plan.stages) + independent
+  if (
+      indices.ndim != expected
+      or indices.shape[-1] != examples
+      or math.prod(indices.shape[:-1]) % way
+      or (independent and indices.shape[0] != episode.tasks)
+  ):
+    raise errors.PlanError(
+        f"indices of shape {indices.shape} are not a sample of this plan with"
+        f" {len(plan.stages)} stages and {episode}: pass what sample() returned"
+        " for it"
+    )
+  grouped = indices.reshape(-1, way, examples)
+  # A task's slots are all drawn or all padding: it holds the whole of a primary
+  # unit, whole primary units, or a part of one, and the sizes inside are fixed.
+  return grouped, mask.reshape(-1, way * examples)[:, 0]
+
+
+def make_episode(
+    key: jax.Array,
+    images: jax.Array,
+    episode: stages_lib.Episode,
+    *,
+    rotate: bool = False,
+) -> EpisodeBatch:
+  """One task from its images; `vmap` it over tasks.
+
+  Labels are a uniformly random permutation of 0 .. way - 1, drawn from the
+  task's key, so that a class's position tells nothing.
+
+  Args:
+    key: the task's key.
+    images: uint8 or floating [way, shot + query, H, W, C]; the examples of a
+      class are in random order, the first `shot` become the support.
+    episode: way, shot and query.
+    rotate: turn whole classes by multiples of 90 degrees (`rotate_classes`).
+
+  Returns:
+    support images float32[way * shot, H, W, C] and labels int32[way * shot],
+    class by class, and query likewise. uint8 images are scaled to 0 .. 1,
+    floating ones are kept.
+
+  Raises:
+    ValueError: images that do not fit the episode, or not square with rotate.
+  """
+  way, shot = episode.way, episode.shot
+  expected = (way, shot + episode.query)
+  if images.ndim != 5 or images.shape[:2] != expected:
+    raise ValueError(
+        f"images of shape {images.shape} do not fit way {way} and shot {shot} +"
+        f" query {episode.query}: give [{way}, {expected[1]}, height, width,"
+        " channels]"
+    )
+  integral = images.dtype == jnp.uint8
+  if not integral and not jnp.issubdtype(images.dtype, jnp.floating):
+    raise ValueError(
+        f"images of dtype {images.dtype} have no known scale: use uint8 (0 to"
+        " 255) or floating point"
+    )
+  label_key, turn_key = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
+  if rotate:
+    images = augment.rotate_classes(turn_key, images)
+  images = images.astype(jnp.float32)
+  if integral:
+    images = images / 255.0
+  bits = jax.random.bits(label_key, (way, 4), jnp.uint32)
+  labels = permutation.draw_ordered(bits, way, way)
+
+  def part(chosen: jax.Array) -> Examples:
+    n = chosen.shape[1]
+    return Examples(
+        chosen.reshape(way * n, *chosen.shape[2:]), jnp.repeat(labels, n)
+    )
+
+  return EpisodeBatch(part(images[:, :shot]), part(images[:, shot:]))

@@ -1,0 +1,194 @@
+"""Algorithm 1 of the paper, for any number of stages, inside `jit`.
+
+Source: Tombs, Kotevska and Young, "Privacy Amplification for Episodic Training
+Methods" (2022), Algorithm 1, with `Poisson` and `All` beside fixed sizes.
+"""
+
+import dataclasses
+import functools
+from typing import NamedTuple
+import weakref
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from episodic_dp.plan import binomial
+from episodic_dp.plan import error_bound
+from episodic_dp.plan import hierarchy as hierarchy_lib
+from episodic_dp.plan import stages as stages_lib
+from episodic_dp.sampling import counts
+from episodic_dp.sampling import permutation
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shape:
+  """What is static about a draw: hashable, so that equal plans share a trace.
+
+  Attributes:
+    stages: the stages of the plan.
+    slots: static number of children drawn per unit, stage by stage.
+    sizes: the sizes of a regular hierarchy, or None.
+    searches: per stage, the steps of the search for a Poisson count (0 else).
+    tasks: leading axis of form "independent", or None.
+  """
+
+  stages: tuple[stages_lib.Stage, ...]
+  slots: tuple[int, ...]
+  sizes: tuple[int, ...] | None
+  searches: tuple[int, ...]
+  tasks: int | None
+
+
+class _Level(NamedTuple):
+  """Arrays of one stage; None where there is nothing to look up.
+
+  Attributes:
+    offsets: int32[parents + 1] of a ragged level.
+    tables: the tables of a Poisson stage.
+    which: int32[parents], the table of each parent (ragged Poisson).
+  """
+
+  offsets: jax.Array | None
+  tables: counts.CountTables | None
+  which: jax.Array | None
+
+
+class _Arrays(NamedTuple):
+  levels: tuple[_Level, ...]
+  leaf_rows: jax.Array | None
+
+
+# Per hierarchy (by identity) and plan: validated once, uploaded once. Values
+# must not refer to the hierarchy, or it would never be freed.
+_PREPARED: weakref.WeakKeyDictionary[
+    hierarchy_lib.Hierarchy,
+    dict[stages_lib.SamplingPlan, tuple[_Shape, _Arrays]],
+] = weakref.WeakKeyDictionary()
+
+
+def _prepare(
+    hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan
+) -> tuple[_Shape, _Arrays]:
+  """Validates and builds the tables; cached, and safe inside a trace."""
+  plans = _PREPARED.setdefault(hierarchy, {})
+  if plan not in plans:
+    stages_lib.validate(hierarchy, plan)
+    levels, searches = [], []
+    for k, stage in enumerate(plan.stages):
+      level, steps = _level(hierarchy, k, stage)
+      levels.append(level)
+      searches.append(steps)
+    arrays = _Arrays(tuple(levels), hierarchy.leaf_rows)
+    # Concrete arrays even when the caller is being traced: they are kept.
+    with jax.ensure_compile_time_eval():
+      arrays = jax.tree.map(jnp.asarray, arrays)
+    independent = plan.episode is not None and (
+        plan.episode.form == "independent"
+    )
+    shape = _Shape(
+        stages=plan.stages,
+        slots=error_bound.capacities(hierarchy, plan),
+        sizes=hierarchy.sizes,
+        searches=tuple(searches),
+        tasks=plan.episode.tasks if independent else None,
+    )
+    plans[plan] = (shape, arrays)
+  return plans[plan]
+
+
+def _level(
+    hierarchy: hierarchy_lib.Hierarchy, k: int, stage: stages_lib.Stage
+) -> tuple[_Level, int]:
+  """The arrays (NumPy) of stage k and its search steps."""
+  ragged = hierarchy.offsets is not None
+  offsets = tables = which = None
+  steps = 0
+  if ragged:
+    assert hierarchy.offsets is not None
+    offsets = hierarchy.offsets[k].astype(np.int32)
+  if isinstance(stage, stages_lib.Poisson):
+    distinct, which = np.unique(
+        hierarchy.child_counts(k), return_inverse=True
+    )
+    tables, steps = counts.count_tables(distinct, stage.p)
+    which = which.astype(np.int32) if ragged else None
+  return _Level(offsets, tables, which), steps
+
+
+@functools.partial(jax.jit, static_argnames="shape")
+def _draw(
+    key: jax.Array, step: jax.Array, arrays: _Arrays, shape: _Shape
+) -> tuple[jax.Array, jax.Array]:
+  """The draw itself; see `sample`."""
+  key = jax.random.fold_in(key, step)
+  lead = () if shape.tasks is None else (shape.tasks,)
+  units = jnp.zeros(lead, jnp.int32)
+  mask = jnp.ones(lead, bool)
+  for k, (stage, level) in enumerate(zip(shape.stages, arrays.levels)):
+    slots = shape.slots[k]
+    # One number per slot and, last, one for the count.
+    drawn = jax.random.bits(
+        jax.random.fold_in(key, k),
+        (*units.shape, slots + 1, binomial.WORDS),
+        jnp.uint32,
+    )
+    bits, count_bits = drawn[..., :slots, :], drawn[..., slots, :]
+    if shape.sizes is None:
+      first = level.offsets[units]
+      n_children = level.offsets[units + 1] - first
+    else:
+      size = shape.sizes[k]
+      first = units * size  # At most the number of units below: no overflow.
+      n_children = jnp.full(units.shape, size, jnp.int32)
+    take = n_children
+    if isinstance(stage, stages_lib.FixedSize):
+      take = jnp.minimum(take, stage.n)
+    elif isinstance(stage, stages_lib.Poisson):
+      which = 0 if level.which is None else level.which[units]
+      take = counts.draw_counts(
+          count_bits, level.tables, which, shape.searches[k]
+      )
+    children = permutation.draw_ordered(bits, n_children, slots)
+    position = jnp.arange(slots, dtype=jnp.int32)
+    mask = mask[..., None] & (position < take[..., None])
+    units = jnp.where(mask, first[..., None] + children, 0)
+  if arrays.leaf_rows is not None:
+    units = jnp.where(mask, arrays.leaf_rows[units], 0)
+  return units, mask
+
+
+def sample(
+    key: jax.Array,
+    hierarchy: hierarchy_lib.Hierarchy,
+    plan: stages_lib.SamplingPlan,
+    step: jax.Array | int,
+) -> tuple[jax.Array, jax.Array]:
+  """One step's examples: Algorithm 1 for any number of stages.
+
+  At each stage every unit chosen above draws its children uniformly without
+  replacement: n of them (`FixedSize`), a binomial number (`Poisson`) or all
+  (`All`), always in uniformly random order. Draws in different units, stages
+  and steps are independent. The cost depends on the number of slots, not on the
+  number of children. The distance from the ideal draw is at most
+  `plan.sampling_error`.
+
+  Args:
+    key: the run's key for sampling; keep it secret, the guarantee rests on it.
+    hierarchy: the public sizes.
+    plan: one stage per level.
+    step: int32 whole number >= 0; may be traced. The sample is a pure function
+      of (key, step).
+
+  Returns:
+    (indices, mask): int32 rows of the data arrays (leaf ids where the hierarchy
+    has no `leaf_rows`), and bool, both [n1, .., nL] with the slots of
+    `plan.capacities`, after a leading [tasks] for form "independent". Within
+    each unit the drawn children come first and padding last; masked-out slots
+    hold 0.
+
+  Raises:
+    PlanError: the plan does not fit the hierarchy.
+  """
+  shape, arrays = _prepare(hierarchy, plan)
+  return _draw(key, step, arrays, shape)
