@@ -1,0 +1,47 @@
+"""Data sets: images as uint8 arrays, with the hierarchy of their units.
+
+`load(name)` returns disjoint training, validation and test data. The loaders
+are imported on first use, so that importing this package stays quick.
+"""
+
+import importlib
+import inspect
+import os
+from typing import Any
+
+from episodic_dp.data.dataset import Dataset
+from episodic_dp.data.dataset import Splits
+
+__all__ = ["NAMES", "Dataset", "Splits", "load"]
+
+NAMES = ("glyphs", "omniglot")
+
+
+def load(
+    name: str, *, data_dir: str | os.PathLike[str] | None = None, **options: Any
+) -> Splits:
+  """Loads or generates a data set by name.
+
+  Args:
+    name: "glyphs" (generated; see `glyphs.load`) or "omniglot" (see
+      `omniglot.load`).
+    data_dir: folder with the original files, for data sets that have any.
+    **options: the keyword arguments of the data set's own `load`.
+
+  Raises:
+    ValueError: unknown name or option, with the known ones.
+    FileNotFoundError: the original files are not there, with the remedy.
+  """
+  if name not in NAMES:
+    raise ValueError(f"unknown data set {name!r}: the known ones are {NAMES}")
+  loader = importlib.import_module(f"episodic_dp.data.{name}").load
+  known = inspect.signature(loader).parameters
+  unknown = sorted(set(options) - set(known))
+  if unknown:
+    raise ValueError(
+        f"data set '{name}' has no option {unknown[0]!r}: the known ones are"
+        f" {sorted(set(known) - {'data_dir'})}"
+    )
+  if "data_dir" in known:
+    options["data_dir"] = data_dir
+  return loader(**options)

@@ -1,0 +1,134 @@
+"""Arrays, their hierarchy, and the disjoint splits that loaders return."""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from episodic_dp import plan
+
+
+def identity(leaf: Any) -> Any:
+  """Leaf i lies in row i: the default of `Dataset.rows`."""
+  return leaf
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Dataset:
+  """Images and the tree of units that they belong to.
+
+  Attributes:
+    name: what the data are, for messages and reports.
+    images: uint8[rows, height, width, channels]; the value 255 is 1.0.
+    hierarchy: the units that are sampled; its leaves are the examples.
+    rows: maps leaves (int32, any shape, as a JAX array) to rows of `images`;
+      the identity, or a pure function for synthetic participants, many of
+      whose leaves share one row.
+    rotate: whether tasks may rotate whole classes by multiples of 90 degrees,
+      an augmentation for training only.
+    description: where the images come from and what was done to them.
+
+  Raises:
+    ValueError: on construction, when the parts do not fit together.
+  """
+
+  name: str
+  images: np.ndarray
+  hierarchy: plan.Hierarchy
+  rows: Callable[[Any], Any] = identity
+  rotate: bool = False
+  description: str = ""
+
+  def __post_init__(self):
+    images, hierarchy = self.images, self.hierarchy
+    if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
+      kind = getattr(images, "dtype", type(images).__name__)
+      raise ValueError(
+          f"images of '{self.name}' are {kind}: give a NumPy array of uint8,"
+          " 0 to 255"
+      )
+    if images.ndim != 4 or 0 in images.shape:
+      raise ValueError(
+          f"images of '{self.name}' have shape {images.shape}: give"
+          " [rows, height, width, channels], none of them 0"
+      )
+    if self.rotate and images.shape[1] != images.shape[2]:
+      raise ValueError(
+          f"images of '{self.name}' are {images.shape[1]} x {images.shape[2]}"
+          " and cannot be rotated by 90 degrees: make them square or set"
+          " rotate=False"
+      )
+    rows, leaves = images.shape[0], hierarchy.num_leaves
+    if self.rows is not identity:
+      self._check_rows()
+    elif rows != leaves:
+      raise ValueError(
+          f"'{self.name}' has {rows} images and its hierarchy {leaves} leaves:"
+          " give one image per leaf, or a function `rows` from leaves to rows"
+      )
+    elif hierarchy.leaf_rows is not None and (
+        hierarchy.leaf_rows.min() < 0 or hierarchy.leaf_rows.max() >= rows
+    ):
+      raise ValueError(
+          f"the hierarchy of '{self.name}' points at row"
+          f" {int(hierarchy.leaf_rows.max())} of {rows} images: build it from"
+          " the labels of these images"
+      )
+
+  def _check_rows(self):
+    """The first and the last leaves must lie in the array (a cheap probe)."""
+    leaves = self.hierarchy.num_leaves
+    probe = np.unique(np.linspace(0, leaves - 1, 64).astype(np.int32))
+    found = np.asarray(self.rows(probe))
+    if found.shape != probe.shape or found.dtype.kind not in "iu":
+      raise ValueError(
+          f"rows of '{self.name}' turned int32{list(probe.shape)} into"
+          f" {found.dtype}{list(found.shape)}: it must keep the shape and"
+          " return whole numbers"
+      )
+    wrong = (found < 0) | (found >= self.images.shape[0])
+    if wrong.any():
+      at = int(np.argmax(wrong))
+      raise ValueError(
+          f"rows of '{self.name}' sends leaf {probe[at]} to row {found[at]} of"
+          f" {self.images.shape[0]} images: it must stay below the number of"
+          " images"
+      )
+
+  @property
+  def image_shape(self) -> tuple[int, int, int]:
+    """(height, width, channels)."""
+    return self.images.shape[1:]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Splits:
+  """Training, validation and test data with disjoint classes.
+
+  Attributes:
+    train: what is sampled privately; only this part can need protection.
+    validation: public data for choosing settings and watching a run.
+    test: public data for the final accuracy.
+  """
+
+  train: Dataset
+  validation: Dataset
+  test: Dataset
+
+  def __post_init__(self):
+    shapes = {
+        part: getattr(self, part).image_shape
+        for part in ("train", "validation", "test")
+    }
+    if len(set(shapes.values())) > 1:
+      raise ValueError(
+          f"the splits have images of different shapes {shapes}: bring them to"
+          " one shape"
+      )
+    for part in ("validation", "test"):
+      if getattr(self, part).rotate:
+        raise ValueError(
+            f"the {part} split has rotate=True: rotations are an augmentation"
+            " for training only"
+        )
