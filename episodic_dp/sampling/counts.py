@@ -82,10 +82,17 @@ def draw_counts(
   thresholds = jnp.asarray(tables.thresholds)
   low = jnp.broadcast_to(start, bits.shape[:-1])
   high = low + jnp.asarray(tables.entries)[which]
-  for _ in range(steps):
+
+  def halve(_, bounds):
+    low, high = bounds
     middle = (low + high) // 2
     passed = _at_most(thresholds[middle], bits)
     searching = low < high
-    low = jnp.where(searching & passed, middle + 1, low)
-    high = jnp.where(searching & ~passed, middle, high)
+    return (
+        jnp.where(searching & passed, middle + 1, low),
+        jnp.where(searching & ~passed, middle, high),
+    )
+
+  # A loop, not an unrolled one: XLA would recompute earlier steps in each.
+  low, _ = jax.lax.fori_loop(0, steps, halve, (low, high))
   return jnp.asarray(tables.first)[which] + low - start

@@ -74,8 +74,11 @@ def resolve_swaps(targets: jax.Array) -> jax.Array:
   before, link = jnp.vectorize(links, signature="(s)->(s),(s)")(targets)
   position = jnp.arange(slots, dtype=jnp.int32)
   root = jnp.where(link < 0, position, link)
-  for _ in range((slots - 1).bit_length()):
-    root = jnp.take_along_axis(root, root, axis=-1)
+
+  def double(_, root):
+    return jnp.take_along_axis(root, root, axis=-1)
+
+  root = jax.lax.fori_loop(0, (slots - 1).bit_length(), double, root)
   found = jnp.take_along_axis(root, jnp.maximum(before, 0), axis=-1)
   return jnp.where(before < 0, targets, found)
 

@@ -133,6 +133,8 @@ def _draw(
         (*units.shape, slots + 1, binomial.WORDS),
         jnp.uint32,
     )
+    # Kept apart, or XLA may generate the bits anew for each of their readers.
+    drawn = jax.lax.optimization_barrier(drawn)
     bits, count_bits = drawn[..., :slots, :], drawn[..., slots, :]
     if shape.sizes is None:
       first = level.offsets[units]
