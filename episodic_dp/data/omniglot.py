@@ -1,0 +1,212 @@
+"""Omniglot: 1623 handwritten characters of 50 alphabets, 20 drawings each.
+
+Source: Lake, Salakhutdinov and Tenenbaum, Science 350, 2015 (MIT licence). The
+zips are decoded once, through TFDS without TensorFlow, and cached; later starts
+read one array. As in DP-MAML, characters are shuffled into 1150 for training,
+50 for validation and 423 for test, training tasks may rotate whole characters
+by multiples of 90 degrees, and the training data can be seen as participants
+who each own a few drawings of a few characters.
+"""
+
+import pathlib
+import shutil
+import zipfile
+
+import numpy as np
+
+from episodic_dp import plan
+from episodic_dp.data import dataset
+from episodic_dp.data import files
+
+LEVELS = ("class", "drawing")
+CHARACTERS = 1623
+DRAWINGS = 20
+SIZE = 28
+VERSION = "1.0.0"  # Of the prepared data.
+
+_URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
+# First the official file, then a copy with the same PNG bytes that was zipped
+# anew (entries sorted, time stamps fixed).
+ARCHIVES = {
+    "background": files.Archive(
+        "images_background.zip",
+        (
+            "ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640",
+            "9f05fdb9868a1df1bcb98752c4039027a5ba0594395665420db9dcbdbfbaae66",
+        ),
+        _URL + "images_background.zip",
+    ),
+    "evaluation": files.Archive(
+        "images_evaluation.zip",
+        (
+            "1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee",
+            "0da4555ba8cc1a95cd28f70d9a096f18d8a3b1dfb3618e2812112405e9d6a843",
+        ),
+        _URL + "images_evaluation.zip",
+    ),
+}
+_TRAIN_CHARACTERS = 1150
+_VALIDATION_CHARACTERS = 50
+
+
+def load(
+    *,
+    data_dir: files.Path | None = None,
+    cache_dir: files.Path | None = None,
+    download: bool = False,
+    seed: int = 0,
+    participants: int | None = None,
+    way: int = 5,
+    per_class: int = 2,
+    rotate: bool = True,
+) -> dataset.Splits:
+  """The three splits, each with its own array of uint8[rows, 28, 28, 1].
+
+  Args:
+    data_dir: folder that holds `images_background.zip` and
+      `images_evaluation.zip`, or a folder `omniglot` with them. Not needed
+      once the data are prepared.
+    cache_dir: where the prepared data are kept; None means the environment
+      variable TFDS_DATA_DIR, or else ~/tensorflow_datasets.
+    download: fetch the official zips when data_dir does not have them.
+    seed: public seed of the division of the characters and of the
+      participants, 0 to 2^32 - 1.
+    participants: None trains on the tree class -> drawing. A number trains on
+      that many synthetic participants, drawn from the training characters by a
+      public function of the seed (DP-MAML uses 400 000). They share records,
+      so that only a participant can be given a guarantee.
+    way: characters of each synthetic participant.
+    per_class: drawings of each of these characters (shot + query).
+    rotate: whether training tasks rotate whole characters at random.
+
+  Raises:
+    FileNotFoundError: nothing is prepared and the zips are not there.
+    ValueError: a zip has the wrong checksum, or an option is out of range.
+  """
+  if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+    raise ValueError(
+        f"omniglot option seed={seed!r} must be a whole number, 0 to 2^32 - 1"
+    )
+  images, characters = load_arrays(
+      data_dir=data_dir, cache_dir=cache_dir, download=download
+  )
+  parts = {}
+  for part, chosen in random_split(len(characters), seed).items():
+    hierarchy = plan.Hierarchy.regular(
+        (len(chosen), DRAWINGS), levels=LEVELS
+    )
+    rows, about = dataset.identity, ""
+    if part == "train" and participants is not None:
+      # JAX is needed for participants only, and takes a second to import.
+      from episodic_dp import sampling
+
+      hierarchy, rows = sampling.synthetic_participants(
+          int(seed),
+          participants=participants,
+          classes=len(chosen),
+          examples_per_class=DRAWINGS,
+          way=way,
+          per_class=per_class,
+      )
+      about = (
+          f"{participants} synthetic participants of {way} characters,"
+          f" {per_class} drawings each, from "
+      )
+    parts[part] = dataset.Dataset(
+        name=f"omniglot/{part}",
+        images=images[chosen].reshape(-1, SIZE, SIZE, 1),
+        hierarchy=hierarchy,
+        rows=rows,
+        rotate=rotate and part == "train",
+        description=(
+            f"{about}{len(chosen)} characters of Omniglot, {DRAWINGS} drawings"
+            f" each, {SIZE} x {SIZE} by nearest neighbour, public split seed"
+            f" {seed}"
+        ),
+    )
+  return dataset.Splits(**parts)
+
+
+def random_split(characters: int, seed: int) -> dict[str, np.ndarray]:
+  """int64 character numbers of each part, rising; disjoint by construction."""
+  # RandomState promises the same stream in every version of NumPy.
+  order = np.random.RandomState(seed).permutation(characters)
+  ends = [_TRAIN_CHARACTERS, _TRAIN_CHARACTERS + _VALIDATION_CHARACTERS]
+  parts = ("train", "validation", "test")
+  return {p: np.sort(c) for p, c in zip(parts, np.split(order, ends))}
+
+
+def load_arrays(
+    *,
+    data_dir: files.Path | None = None,
+    cache_dir: files.Path | None = None,
+    download: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+  """All drawings: from the cache, or prepared from the zips.
+
+  Returns:
+    uint8[1623, 20, 28, 28, 1] drawings of 0 (ink) and 255 (paper), by character
+    and drawer, and the 1623 names "Alphabet/characterNN" in rising order.
+  """
+  root = files.cache_root(cache_dir) / "omniglot28"
+  cached = root / f"arrays-{VERSION}.npz"
+  arrays = _read(cached)
+  if arrays is None:
+    archives = files.find("omniglot", ARCHIVES, data_dir)
+    # One process prepares; others that start meanwhile wait for it.
+    with files.lock(root / "preparing.lock"):
+      arrays = _read(cached)
+      if arrays is None:
+        arrays = _prepare(root, archives, data_dir, download)
+        files.save_arrays(cached, images=arrays[0], characters=arrays[1])
+  return arrays
+
+
+def _read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray] | None:
+  """The cached arrays, or None when they are absent, damaged or others."""
+  arrays = files.read_arrays(path, ("images", "characters"))
+  if arrays is None or not _right_shape(*arrays):
+    return None
+  return arrays
+
+
+def _right_shape(images: np.ndarray, characters: np.ndarray) -> bool:
+  shape = (CHARACTERS, DRAWINGS, SIZE, SIZE, 1)
+  return (
+      images.dtype == np.uint8
+      and images.shape == shape
+      and characters.shape == shape[:1]
+      and characters.dtype.kind == "U"
+  )
+
+
+def _prepare(root, archives, data_dir, download):
+  """Decodes the zips through TFDS and reads the records back in order."""
+  prepared = root / VERSION
+  if archives is None and not (prepared / "dataset_info.json").is_file():
+    # Said before TFDS is asked, which would retry for minutes when offline.
+    if not download:
+      raise FileNotFoundError(files.missing("omniglot", ARCHIVES, data_dir))
+    files.check_online("omniglot", ARCHIVES)
+  # Late: this imports TFDS, which takes seconds.
+  from episodic_dp.data.builders import omniglot28
+
+  for left in root.glob("incomplete.*"):  # Of a killed run: we hold the lock.
+    shutil.rmtree(left)
+  try:
+    images, names, drawers = omniglot28.prepare(root.parent, archives)
+  except zipfile.BadZipFile as e:
+    raise ValueError(
+        f"a zip of Omniglot cannot be read ({e}): fetch it again"
+    ) from e
+  order = np.lexsort((drawers, names))
+  characters = np.unique(names)
+  if len(order) == CHARACTERS * DRAWINGS and len(characters) == CHARACTERS:
+    images = images[order].reshape(CHARACTERS, DRAWINGS, SIZE, SIZE, 1)
+    if _right_shape(images, characters):
+      return images, characters
+  raise ValueError(
+      f"the prepared Omniglot in {prepared} has {len(order)} drawings of"
+      f" {len(characters)} characters instead of {CHARACTERS * DRAWINGS} of"
+      f" {CHARACTERS}: remove this folder and prepare it again"
+  )
