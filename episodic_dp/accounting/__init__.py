@@ -1,0 +1,28 @@
+"""What a private run costs: hierarchy, plan and mechanism to epsilon, in NumPy.
+
+Nothing here imports JAX; dp_accounting is loaded when first needed.
+"""
+
+from episodic_dp.accounting.amplification import Amplification
+from episodic_dp.accounting.calibration import calibrate
+from episodic_dp.accounting.comparison import theorem3_as_printed
+from episodic_dp.accounting.distances import kinds
+from episodic_dp.accounting.statement import epsilon
+from episodic_dp.accounting.statement import epsilon_curve
+from episodic_dp.accounting.statement import Guarantee
+from episodic_dp.accounting.statement import guarantee
+from episodic_dp.accounting.statement import guarantees
+from episodic_dp.accounting.statement import max_steps
+
+__all__ = [
+    "Amplification",
+    "Guarantee",
+    "calibrate",
+    "epsilon",
+    "epsilon_curve",
+    "guarantee",
+    "guarantees",
+    "kinds",
+    "max_steps",
+    "theorem3_as_printed",
+]

@@ -1,0 +1,247 @@
+"""Privacy amplification by multistage sampling: the tight one-step profile.
+
+Notation. A privacy unit t has own rate p (given that its parent is chosen) and
+a parent that is chosen with probability q = r_1 ... r_(l-1). One step releases
+a clipped sum with Gaussian noise; in units of the noise's standard deviation
+the outputs with and without t (parent chosen) lie within `own_distance`, and
+when the path to the parent breaks at stage j, with probability
+w_j = r_1 ... r_(j-1) (1 - r_j), within `outer_distances[j]` of both.
+
+With P = M(T), Q = M(T - t), and for alpha >= 1, coupling all other randomness
+gives the hockey-stick divergences (Balle, Barthe and Gaboardi, NeurIPS 2018,
+for the notion)
+
+  remove  H_alpha(P || Q):  weight A = q p  against
+          (alpha - 1) w_j  at outer_distances[j]  and
+          q (alpha - 1 + p)  at own_distance,
+  add     H_alpha(Q || P):  weight A = q (1 - alpha (1 - p))  against
+          (alpha - 1) w_j  at outer_distances[j]  and
+          alpha q p  at own_distance.
+
+Since [x + y]_+ <= [x]_+ + [y]_+, A may be split among the negative weights k_i
+in any way: sum_i V(u_i, k_i, d_i) with sum_i u_i = A is an upper bound, where
+V(u, k, d) = u H_(k/u)(N(d) || N(0)). V is convex in u with slope
+Phi(d/2 - ln(k/u)/d), so the best split makes all slopes equal:
+
+  u_i = k_i exp(d_i x - d_i^2 / 2)  with the one x for which they sum to A,
+
+for any number of distances. The sum is then
+max over x of  A Phi(x) - sum_i k_i Phi(x - d_i), the divergence of outputs that
+lie on one line on the same side: the bound is attained wherever such outputs
+are possible. From this form, and because it is affine in every rate and zero
+where a rate is zero, the profile never decreases with a rate or a distance.
+
+When all distances are equal this is W(A, alpha) = A H_((alpha-1+A)/A), the
+result that replaces Theorem 3 of Tombs, Kotevska and Young, "Privacy
+Amplification for Episodic Training Methods" (2022); see `comparison`.
+"""
+
+import dataclasses
+import math
+from typing import Literal
+
+import numpy as np
+from scipy import special
+
+Direction = Literal["remove", "add"]
+DIRECTIONS: tuple[Direction, Direction] = ("remove", "add")
+
+# A distance of zero is replaced by this one: larger, so never optimistic.
+_MIN_DISTANCE = 1e-9
+_NEWTON_STEPS = 60
+
+
+def hockey_stick(log_alpha: np.ndarray, distance: float) -> np.ndarray:
+  """H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1, without loss in the tail.
+
+  Phi(d/2 - ln(alpha)/d) - alpha Phi(-d/2 - ln(alpha)/d), by scaled Mills
+  ratios where the two terms nearly cancel.
+
+  Args:
+    log_alpha: float64 array, >= 0 (infinity allowed).
+    distance: d > 0.
+
+  Returns:
+    float64 array of the shape of log_alpha.
+  """
+  log_alpha = np.asarray(log_alpha, float)
+  with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+    x = distance / 2 - log_alpha / distance
+    y = x - distance
+    mills = special.erfcx(-x / math.sqrt(2)) - special.erfcx(-y / math.sqrt(2))
+    tail = 0.5 * np.exp(-x * x / 2) * mills
+    near = special.ndtr(x) - np.exp(log_alpha + special.log_ndtr(y))
+  value = np.where(x <= 0, tail, near)
+  return np.where(np.isneginf(x), 0.0, np.clip(value, 0.0, 1.0))
+
+
+def weighted(
+    log_weight: np.ndarray, log_against: np.ndarray, distance: float
+) -> np.ndarray:
+  """V(w, k, d) = w H_(k/w)(N(d) || N(0)); w where k = 0, and 0 where w = 0.
+
+  Computed as (w - k)_+ + min(w, k) H_exp(|ln k/w|), which loses no digits.
+  """
+  log_w, log_k = np.broadcast_arrays(log_weight, log_against)
+  none = np.isneginf(log_w)
+  with np.errstate(invalid="ignore"):
+    ratio = np.where(none, 0.0, np.abs(log_k - log_w))
+  low = np.minimum(log_w, log_k)
+  with np.errstate(invalid="ignore"):
+    gap = np.where(log_k < log_w, log_k - log_w, 0.0)
+  surplus = np.exp(log_w) * -np.expm1(gap)
+  return np.where(
+      none, 0.0, surplus + np.exp(low) * hockey_stick(ratio, distance)
+  )
+
+
+def best_split(
+    log_weight: np.ndarray, terms: list[tuple[np.ndarray, float]]
+) -> np.ndarray:
+  """The smallest sum of V(u_i, k_i, d_i) over the splits of one weight.
+
+  Any split is an upper bound, so an inexact minimum is still one.
+
+  Args:
+    log_weight: float64[n], the logarithm of A (-inf for none).
+    terms: pairs of float64[n], the logarithm of k_i, and d_i > 0; at least one
+      k_i is positive at every entry.
+
+  Returns:
+    float64[n].
+  """
+  if len(terms) == 1:
+    return weighted(log_weight, *terms[0])
+  some = ~np.isneginf(log_weight)
+  if not some.any():
+    return np.zeros_like(log_weight)
+  target = log_weight[some]
+  log_k = np.stack([k[some] for k, _ in terms])
+  d = np.asarray([distance for _, distance in terms])[:, None]
+  # ln sum_i k_i exp(d_i x - d_i^2 / 2) is convex and rises with x; each term
+  # alone reaches A right of the root, from where Newton's steps only descend.
+  x = np.min((target - log_k) / d + d / 2, axis=0)
+  for _ in range(_NEWTON_STEPS):
+    parts = log_k + d * (x - d / 2)
+    total = special.logsumexp(parts, axis=0)
+    slope = np.sum(np.exp(parts - total) * d, axis=0)
+    change = (total - target) / slope
+    x = x - change
+    if np.max(np.abs(change) / (1 + np.abs(x))) < 1e-14:
+      break
+  parts = log_k + d * (x - d / 2)
+  parts += target - special.logsumexp(parts, axis=0)  # feasible: sums to A
+  value = np.zeros_like(log_weight)
+  value[some] = sum(
+      weighted(part, k, float(distance))
+      for part, k, distance in zip(parts, log_k, d[:, 0])
+  )
+  return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Amplification:
+  """The rates and distances of one kind of privacy unit.
+
+  Attributes:
+    outer_rates: r_1 .. r_(l-1), the rates of the stages above the unit's own.
+    rate: p, the rate of the unit's own stage.
+    outer_distances: one per outer rate, in noise standard deviations.
+    own_distance: d_b, with the unit against without it, parent chosen.
+  """
+
+  outer_rates: tuple[float, ...]
+  rate: float
+  outer_distances: tuple[float, ...]
+  own_distance: float
+
+  @property
+  def parent_rate(self) -> float:
+    """q, the probability that the unit's parent is chosen."""
+    return math.prod(self.outer_rates)
+
+  @property
+  def outer_weights(self) -> tuple[float, ...]:
+    """w_j, the probability that the path first breaks at stage j."""
+    return tuple(
+        math.prod(self.outer_rates[:j]) * (1 - r)
+        for j, r in enumerate(self.outer_rates)
+    )
+
+  def divergence(
+      self, log_alpha: np.ndarray, direction: Direction
+  ) -> np.ndarray:
+    """H_alpha in the direction, for alpha >= 1.
+
+    Args:
+      log_alpha: float64[n] of ln alpha >= 0.
+      direction: "remove" for M(T) against M(T - t), "add" for the reverse.
+
+    Returns:
+      float64[n], an upper bound that convexity makes composable.
+    """
+    log_alpha = np.asarray(log_alpha, float)
+    q, p = self.parent_rate, self.rate
+    if q * p == 0:
+      return np.zeros_like(log_alpha)
+    log_excess = _log_expm1(log_alpha)  # ln(alpha - 1)
+    if direction == "remove":
+      log_weight = np.full_like(log_alpha, math.log(q * p))
+      own = math.log(q) + np.logaddexp(log_excess, math.log(p))
+    else:
+      left = p - np.expm1(np.minimum(log_alpha, 700.0)) * (1 - p)
+      with np.errstate(divide="ignore"):
+        log_weight = math.log(q) + np.log(np.maximum(left, 0.0))
+      own = log_alpha + math.log(q * p)
+    merged = {max(self.own_distance, _MIN_DISTANCE): own}
+    for w, d in zip(self.outer_weights, self.outer_distances):
+      if w > 0:
+        d = max(d, _MIN_DISTANCE)
+        log_k = log_excess + math.log(w)
+        merged[d] = np.logaddexp(merged[d], log_k) if d in merged else log_k
+    return best_split(log_weight, [(k, d) for d, k in merged.items()])
+
+
+def excess(
+    kinds: tuple[Amplification, ...], log_alpha: np.ndarray,
+    direction: Direction
+) -> np.ndarray:
+  """f(alpha) - (1 - alpha)_+, pointwise the largest over kinds of units.
+
+  f is the direction's profile for every alpha > 0. Below alpha = 1 it is
+  1 - alpha + alpha H_(1/alpha) of the other direction, so that each side is
+  computed directly: turning one side into the other by arithmetic cancels.
+  A maximum of convex functions is convex, so ragged hierarchies compose too.
+  """
+  log_alpha = np.asarray(log_alpha, float)
+  other: Direction = "add" if direction == "remove" else "remove"
+  result = np.zeros_like(log_alpha)
+  above = log_alpha >= 0
+  for kind in kinds:
+    if above.any():
+      result[above] = np.maximum(
+          result[above], kind.divergence(log_alpha[above], direction)
+      )
+    if not above.all():
+      low = log_alpha[~above]
+      value = np.exp(low) * kind.divergence(-low, other)
+      result[~above] = np.maximum(result[~above], value)
+  return result
+
+
+def profile(
+    kinds: tuple[Amplification, ...], log_alpha: np.ndarray,
+    direction: Direction
+) -> np.ndarray:
+  """The one-step privacy profile delta(ln alpha), for every alpha > 0."""
+  log_alpha = np.asarray(log_alpha, float)
+  base = np.where(log_alpha < 0, -np.expm1(np.minimum(log_alpha, 0.0)), 0.0)
+  return np.minimum(base + excess(kinds, log_alpha, direction), 1.0)
+
+
+def _log_expm1(x: np.ndarray) -> np.ndarray:
+  """ln(e^x - 1) for x >= 0."""
+  with np.errstate(divide="ignore"):
+    return np.where(
+        x > 30, x, np.log(np.expm1(np.minimum(x, 30.0)))
+    ) + np.where(x > 30, np.log1p(-np.exp(-np.maximum(x, 30.0))), 0.0)
