@@ -14,7 +14,7 @@ from episodic_dp.sampling import uniform
 _FEW = 32
 
 
-@functools.partial(jax.named_call, name="draw_ordered")
+@functools.partial(jax.jit, static_argnames="slots")
 def draw_ordered(
     bits: jax.Array, n_children: jax.Array | int, slots: int
 ) -> jax.Array:
