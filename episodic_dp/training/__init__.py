@@ -1,0 +1,27 @@
+"""The training loop: checkpoints, budget, evaluation, reports."""
+
+from episodic_dp.training.budget import planned_steps
+from episodic_dp.training.checkpoint import Checkpoints
+from episodic_dp.training.errors import RunError
+from episodic_dp.training.evaluation import Accuracy
+from episodic_dp.training.evaluation import draw
+from episodic_dp.training.evaluation import Evaluator
+from episodic_dp.training.evaluation import interval
+from episodic_dp.training.evaluation import Tasks
+from episodic_dp.training.loop import Job
+from episodic_dp.training.loop import Result
+from episodic_dp.training.loop import train
+
+__all__ = [
+    "Accuracy",
+    "Checkpoints",
+    "Evaluator",
+    "Job",
+    "Result",
+    "RunError",
+    "Tasks",
+    "draw",
+    "interval",
+    "planned_steps",
+    "train",
+]

@@ -1,0 +1,198 @@
+"""Checkpoints: parameters, optimiser state and step; never a key.
+
+Orbax keeps the latest checkpoint and the five with the best accuracy on public
+validation classes (the ensemble). A checkpoint is written beside its place and
+renamed, so that a killed process leaves whole ones only; a digest of every
+array is stored with it, so that a damaged one is noticed, not trained on.
+"""
+
+import hashlib
+import os
+import pathlib
+from typing import Any
+
+import jax
+import numpy as np
+from orbax import checkpoint as ocp
+
+from episodic_dp.training import errors
+
+BEST = 5
+FOLDER = "checkpoints"
+_ACCURACY = "validation_accuracy"
+
+Arrays = Any  # a pytree of arrays
+
+
+class Checkpoints:
+  """The checkpoints of one work directory.
+
+  Attributes:
+    folder: `WORKDIR/checkpoints`.
+  """
+
+  def __init__(self, workdir: str | os.PathLike, *, read_only: bool = False):
+    self.folder = pathlib.Path(workdir).absolute() / FOLDER
+    policies = ocp.checkpoint_managers
+    keep = policies.AnyPreservationPolicy([
+        policies.LatestN(n=1),
+        policies.BestN(
+            get_metric_fn=lambda metrics: metrics[_ACCURACY],
+            n=BEST,
+            keep_checkpoints_without_metrics=False,
+        ),
+    ])
+    self._manager = ocp.CheckpointManager(
+        self.folder,
+        options=ocp.CheckpointManagerOptions(
+            preservation_policy=None if read_only else keep,
+            # Orbax stores metrics only where it is told how to rank them.
+            best_fn=lambda metrics: metrics[_ACCURACY],
+            enable_async_checkpointing=False,
+            cleanup_tmp_directories=not read_only,
+            create=not read_only,
+            read_only=read_only,
+        ),
+    )
+
+  def steps(self) -> tuple[int, ...]:
+    """The steps that have a checkpoint, in order."""
+    return tuple(sorted(self._manager.all_steps()))
+
+  def latest(self) -> int | None:
+    """The last of `steps()`, or None."""
+    return max(self.steps(), default=None)
+
+  def best(self) -> tuple[tuple[int, float], ...]:
+    """Up to five (step, validation accuracy), the most accurate first.
+
+    Of equal accuracies the later step comes first.
+    """
+    found = []
+    for step in self.steps():
+      metrics = self._manager.metrics(step)
+      if metrics and _ACCURACY in metrics:
+        found.append((step, float(metrics[_ACCURACY])))
+    found.sort(key=lambda pair: (pair[1], pair[0]), reverse=True)
+    return tuple(found[:BEST])
+
+  def save(
+      self,
+      step: int,
+      params: Arrays,
+      rest: Arrays,
+      *,
+      accuracy: float | None = None,
+  ) -> None:
+    """Writes a checkpoint; does nothing where the step has one.
+
+    Args:
+      step: the number of steps done.
+      params: a pytree of arrays: the model, which consumers restore alone.
+      rest: what else resuming needs; never a key.
+      accuracy: validation accuracy in [0, 1], or None where it was not taken.
+
+    Raises:
+      RunError: the folder cannot be written.
+    """
+    if step in self._manager.all_steps():
+      return
+    items = {"params": to_host(params), "rest": to_host(rest)}
+    try:
+      self._manager.save(
+          step,
+          args=ocp.args.Composite(
+              **{k: ocp.args.StandardSave(v) for k, v in items.items()},
+              digest=ocp.args.JsonSave(
+                  {k: digest(v) for k, v in items.items()}
+              ),
+          ),
+          metrics=None if accuracy is None else {_ACCURACY: float(accuracy)},
+      )
+      self._manager.wait_until_finished()
+    except (OSError, ValueError) as e:
+      raise errors.RunError(
+          f"the checkpoint of step {step} cannot be written to {self.folder}"
+          f" ({_short(e)}): make room or make the folder writable and run the"
+          " same command again; earlier checkpoints are whole"
+      ) from e
+
+  def restore(
+      self, step: int, params: Arrays, rest: Arrays = None
+  ) -> tuple[Arrays, Arrays]:
+    """The arrays of a step, as NumPy arrays.
+
+    Args:
+      step: one of `steps()`.
+      params: the model's parameters, for their tree, shapes and dtypes.
+      rest: likewise; None restores the parameters alone.
+
+    Returns:
+      (params, rest), rest None where it was not asked for.
+
+    Raises:
+      RunError: the checkpoint is damaged or of another model.
+    """
+    like = {"params": params, "rest": rest}
+    like = {k: to_host(v) for k, v in like.items() if v is not None}
+    folder = self.folder / str(step)
+    try:
+      restored = self._manager.restore(
+          step,
+          args=ocp.args.Composite(
+              **{k: ocp.args.StandardRestore(v) for k, v in like.items()},
+              digest=ocp.args.JsonRestore(),
+          ),
+      )
+      arrays = {k: jax.tree.map(np.asarray, restored[k]) for k in like}
+      for name, value in arrays.items():
+        if digest(value) != restored["digest"][name]:
+          raise ValueError("its contents differ from what was saved")
+        _check_like(value, like[name])
+    except Exception as e:  # Orbax raises many types for damaged files.
+      earlier = [s for s in self.steps() if s < step]
+      after = (
+          f"the run then goes on from step {earlier[-1]} and repeats the same"
+          " steps bit for bit"
+          if earlier
+          else "the run then starts again with the same key"
+      )
+      raise errors.RunError(
+          f"the checkpoint {folder} cannot be read ({_short(e)}): move this"
+          f" folder away and run the same command again; {after}"
+      ) from e
+    return arrays["params"], arrays.get("rest")
+
+  def close(self) -> None:
+    """Waits for what is being written."""
+    self._manager.close()
+
+
+def to_host(arrays: Arrays) -> Arrays:
+  """Copies to NumPy: a view would change when the buffer is donated."""
+  return jax.tree.map(lambda a: np.array(a, copy=True), arrays)
+
+
+def _check_like(arrays: Arrays, like: Arrays) -> None:
+  for new, old in zip(jax.tree.leaves(arrays), jax.tree.leaves(like)):
+    if new.shape != old.shape or new.dtype != old.dtype:
+      raise ValueError(
+          f"it holds {new.dtype}{list(new.shape)} where the model has"
+          f" {old.dtype}{list(old.shape)}"
+      )
+
+
+def digest(arrays: Arrays) -> str:
+  """SHA-256 over the bytes, dtypes and shapes of the leaves in order."""
+  total = hashlib.sha256()
+  for leaf in jax.tree.leaves(arrays):
+    leaf = np.ascontiguousarray(leaf)
+    total.update(f"{leaf.dtype.str}{leaf.shape}".encode())
+    total.update(leaf.tobytes())
+  return total.hexdigest()
+
+
+def _short(error: BaseException) -> str:
+  """The first line of an error's text, shortened."""
+  text = str(error).strip().splitlines() or [type(error).__name__]
+  return text[0] if len(text[0]) <= 120 else text[0][:117] + "..."

@@ -1,0 +1,421 @@
+"""The training loop: steps, budget, checkpoints, pictures, guarantees.
+
+A step is one jitted call (`private.make_meta_step`); the loop only counts, and
+writes down what is public: the parameters after each step are the release, and
+accuracy is measured on public validation classes. All randomness of a step
+follows from the run's secret key and the step's number, so a run that is killed
+at any time and resumed gives the same parameters bit for bit, and no step is
+paid for twice.
+"""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import errno
+import math
+import os
+import pathlib
+import signal
+import time
+from typing import Any
+
+from absl import logging
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tensorboardX
+import tqdm
+
+from episodic_dp import accounting
+from episodic_dp import plan as plan_lib
+from episodic_dp import private
+from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.training import checkpoint as checkpoint_lib
+from episodic_dp.training import errors
+from episodic_dp.training import evaluation
+from episodic_dp.training import keys
+from episodic_dp.training import metrics as metrics_lib
+from episodic_dp.training import reporting
+from episodic_dp.training import workdir as workdir_lib
+
+DIAGNOSTICS = "diagnostics.jsonl"
+TENSORBOARD = "tensorboard"
+_PRIVATE = "private/"
+_CURVE_POINTS = 12
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Job:
+  """All that a run is.
+
+  Attributes:
+    train: what is sampled; its hierarchy is the one that is accounted.
+    validation: fixed tasks of public classes (`evaluation.draw`).
+    plan: how `train` is sampled.
+    mechanism: what a step releases.
+    learner: MAML or another learner.
+    optimizer: the outer optimiser, its schedule included.
+    steps: how many steps to take (`budget.planned_steps`).
+    asked_steps: how many were asked for before the budget was looked at.
+    delta: of the guarantees.
+    seed: public seed of the initial parameters.
+    private_seed: None for a secret key; an integer makes the run reproducible
+      and its guarantee void for whoever knows the number.
+    compute: how a step is computed.
+    evaluate_every: steps between validations, each with a checkpoint.
+    checkpoint_every: steps between checkpoints.
+    config: JSON-able description, compared when the run is resumed.
+  """
+
+  train: dataset_lib.Dataset
+  validation: evaluation.Tasks
+  plan: plan_lib.SamplingPlan
+  mechanism: plan_lib.Mechanism
+  learner: Any
+  optimizer: optax.GradientTransformation
+  steps: int
+  asked_steps: int
+  delta: float
+  seed: int = 0
+  private_seed: int | None = None
+  compute: private.Compute = private.Compute()
+  evaluate_every: int = 25
+  checkpoint_every: int = 25
+  config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    for name in ("steps", "evaluate_every", "checkpoint_every"):
+      value = getattr(self, name)
+      if not isinstance(value, int) or value < 1:
+        raise errors.RunError(
+            f"{name}={value!r} must be a whole number of at least 1"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+  """What `train` did.
+
+  Attributes:
+    steps: steps done in all, earlier processes included.
+    stopped: "done", "budget" (all that the target allows) or "signal".
+    guarantees: level -> Guarantee for the steps done.
+    seconds: wall-clock seconds of this process inside `train`.
+    accuracy: the last validation accuracy, or None.
+  """
+
+  steps: int
+  stopped: str
+  guarantees: Mapping[str, Any]
+  seconds: float
+  accuracy: evaluation.Accuracy | None
+
+
+def train(job: Job, workdir: str | os.PathLike) -> Result:
+  """Trains in a work directory, from its last checkpoint where it has one.
+
+  Args:
+    job: what to run.
+    workdir: takes config.json, metrics.jsonl, guarantee.json, checkpoints/, the
+      pictures, tensorboard/ and, readable by the owner only, private/.
+
+  Raises:
+    RunError: the folder cannot be used, or holds another run.
+  """
+  with workdir_lib.opened(workdir) as folder, _Signals() as signals:
+    run = None
+    try:
+      run = _Run(job, folder)
+      return run.go(signals)
+    except OSError as e:
+      if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+        raise
+      raise errors.RunError(
+          f"the work directory {folder} can no longer be written"
+          f" ({e.strerror}): make room and run the same command again; it goes"
+          " on from the last checkpoint"
+      ) from e
+    finally:
+      if run is not None:
+        run.close()
+
+
+class _Run:
+  """One process's part of a run."""
+
+  def __init__(self, job: Job, folder: pathlib.Path):
+    self._job = job
+    self._folder = folder
+    self._began = time.monotonic()
+    self._checkpoints = checkpoint_lib.Checkpoints(folder)
+    key = self._identity()
+    self._guarantees = self._account(job.steps)
+    self._write_guarantees(job.steps)
+    self._curves = self._epsilon_curves()
+    self._evaluator = evaluation.Evaluator(job.learner)
+    self._state = self._restore(key)
+    self._done = int(self._state.step)
+    self._lines = metrics_lib.Lines(
+        folder / metrics_lib.FILE, keep=self._done
+    )
+    self._diagnostics = None
+    if job.compute.diagnostics:
+      self._diagnostics = metrics_lib.Lines(
+          keys.private_folder(folder) / DIAGNOSTICS, keep=self._done
+      )
+    self._board = tensorboardX.SummaryWriter(
+        str(folder / TENSORBOARD), purge_step=self._done + 1
+    )
+    self._accuracy: evaluation.Accuracy | None = None
+
+  # Before the first step ------------------------------------------------------
+
+  def _identity(self) -> jax.Array:
+    """Checks that this is the run that lies in the folder; returns its key."""
+    job, folder = self._job, self._folder
+    last = self._checkpoints.latest()
+    lines = metrics_lib.read(folder / metrics_lib.FILE)
+    traces = lines[-1]["step"] if lines else 0
+    clean = traces <= (last or 0)
+    workdir_lib.check_config(folder, job.config, clean=clean)
+    fresh = last is None and not lines
+    if fresh and not keys.path(folder).exists():
+      key = keys.create(folder, private_seed=job.private_seed)
+    else:
+      key = keys.load(folder)
+    workdir_lib.write_json(folder / workdir_lib.CONFIG, dict(job.config))
+    return key
+
+  def _restore(self, key: jax.Array) -> private.State:
+    job = self._job
+    state = private.init(
+        key,
+        job.learner,
+        job.optimizer,
+        job.mechanism,
+        params=job.learner.init(jax.random.key(job.seed)),
+    )
+    last = self._checkpoints.latest()
+    if last is None:
+      return state
+    if last > job.steps:
+      raise errors.RunError(
+          f"the run in {self._folder} has done {last} steps already and the"
+          f" configuration allows {job.steps}: raise config.steps (or the"
+          " budget), or evaluate what is there"
+      )
+    params, rest = self._checkpoints.restore(last, state.params, _rest(state))
+    logging.info("resumed from step %d in %s", last, self._folder)
+    return state._replace(
+        **jax.tree.map(jnp.asarray, {"params": params, **rest})
+    )
+
+  # Accounting -----------------------------------------------------------------
+
+  def _account(self, steps: int) -> dict[str, Any]:
+    job = self._job
+    return accounting.guarantees(
+        job.train.hierarchy,
+        job.plan,
+        job.mechanism,
+        steps=steps,
+        delta=job.delta,
+    )
+
+  def _write_guarantees(self, steps: int) -> None:
+    reporting.write_guarantees(
+        self._folder / reporting.GUARANTEE,
+        self._guarantees,
+        steps=steps,
+        planned_steps=self._job.steps,
+        seeded=self._job.private_seed is not None,
+    )
+
+  def _epsilon_curves(self) -> list[reporting.Curve]:
+    """Epsilon of every level that has one, over the steps of the whole run."""
+    job = self._job
+    points = np.linspace(1, job.steps, min(job.steps, _CURVE_POINTS))
+    points = sorted({int(round(p)) for p in points})
+    curves = []
+    for level, guarantee in self._guarantees.items():
+      if math.isfinite(guarantee.epsilon):
+        values = accounting.epsilon_curve(
+            job.train.hierarchy,
+            job.plan,
+            job.mechanism,
+            steps=points,
+            delta=job.delta,
+            level=level,
+        )
+        curves.append(
+            reporting.Curve(label=level, steps=points, values=values)
+        )
+    return curves
+
+  def _spent(self, step: int) -> float:
+    """Epsilon of the primary level at the next point of its curve, or inf.
+
+    Never below the true one: the guarantee itself is computed at the end.
+    """
+    if not self._curves:
+      return math.inf
+    curve = self._curves[0]
+    at = int(np.searchsorted(curve.steps, step))
+    return float(curve.values[min(at, len(curve.values) - 1)])
+
+  # Steps ----------------------------------------------------------------------
+
+  def go(self, signals: "_Signals") -> Result:
+    job = self._job
+    step_fn = private.make_meta_step(
+        job.learner,
+        job.optimizer,
+        job.train,
+        job.plan,
+        job.mechanism,
+        compute=job.compute,
+    )
+    bar = tqdm.tqdm(
+        total=job.steps, initial=self._done, unit="step", disable=None
+    )
+    with bar:
+      while self._done < job.steps and not signals.received:
+        self._one(step_fn, bar)
+    if signals.received:
+      logging.info("stopping on signal at step %d", self._done)
+    self._save()
+    stopped = "signal" if self._done < job.steps else "done"
+    if stopped == "done" and job.steps < job.asked_steps:
+      stopped = "budget"
+    if self._done and self._done != job.steps:
+      self._guarantees = self._account(self._done)
+    if self._done:
+      self._write_guarantees(self._done)
+    self._pictures()
+    return Result(
+        steps=self._done,
+        stopped=stopped,
+        guarantees=self._guarantees,
+        seconds=time.monotonic() - self._began,
+        accuracy=self._accuracy,
+    )
+
+  def _one(self, step_fn: Callable[..., Any], bar: tqdm.tqdm) -> None:
+    """A step, its line, and a validation and a checkpoint where due."""
+    job = self._job
+    began = time.monotonic()
+    self._state, measured = step_fn(self._state)
+    values = {k: np.asarray(v).item() for k, v in measured.items()}
+    self._done += 1
+    step, last = self._done, self._done == job.steps
+    public = {k: v for k, v in values.items() if not k.startswith(_PRIVATE)}
+    public["step"] = step
+    public["epsilon"] = self._spent(step)
+    public["seconds"] = round(time.monotonic() - began, 4)
+    evaluate = last or step % job.evaluate_every == 0
+    if evaluate:
+      self._accuracy = self._evaluator.accuracy(
+          [self._state.params], job.validation
+      )
+      public["validation_accuracy"] = self._accuracy.mean
+      public["validation_low"] = self._accuracy.low
+      public["validation_high"] = self._accuracy.high
+    # The line is written before the checkpoint: a resumed run drops lines after
+    # its checkpoint and so never lacks one.
+    self._lines.add(public)
+    if self._diagnostics is not None:
+      marked = {k: v for k, v in values.items() if k.startswith(_PRIVATE)}
+      self._diagnostics.add({"step": step, **marked})
+    for name, value in public.items():
+      if name != "step" and isinstance(value, float) and math.isfinite(value):
+        self._board.add_scalar(name, value, step)
+    if evaluate or step % job.checkpoint_every == 0:
+      self._save()
+    self._show(bar, public, evaluate)
+
+  def _show(self, bar: tqdm.tqdm, public: dict[str, Any], evaluate: bool):
+    epsilon = public["epsilon"]
+    text = "no privacy" if math.isinf(epsilon) else f"epsilon≤{epsilon:.3g}"
+    if self._accuracy is not None:
+      text += f", accuracy {self._accuracy}"
+    bar.set_postfix_str(text, refresh=False)
+    bar.update()
+    if evaluate and bar.disable:  # No terminal: a line per validation.
+      logging.info("step %d of %d: %s", self._done, self._job.steps, text)
+
+  def _save(self) -> None:
+    if self._done == 0:
+      return
+    # An accuracy belongs to the step it was measured at.
+    lines = metrics_lib.read(self._folder / metrics_lib.FILE)
+    accuracy = None
+    if lines and lines[-1]["step"] == self._done:
+      accuracy = lines[-1].get("validation_accuracy")
+    self._checkpoints.save(
+        self._done, self._state.params, _rest(self._state), accuracy=accuracy
+    )
+
+  def _pictures(self) -> None:
+    lines = metrics_lib.read(self._folder / metrics_lib.FILE)
+    curve = validation_curve(lines, label="this run")
+    reporting.learning_curve(
+        self._folder / reporting.LEARNING_CURVE,
+        [curve],
+        chance=self._job.validation.chance,
+    )
+    reporting.epsilon_curve(
+        self._folder / reporting.EPSILON_CURVE,
+        self._curves,
+        delta=self._job.delta,
+    )
+
+  def close(self) -> None:
+    for part in ("_lines", "_diagnostics", "_board", "_checkpoints"):
+      opened = getattr(self, part, None)
+      if opened is not None:
+        opened.close()
+
+
+def validation_curve(
+    lines: list[dict[str, Any]], *, label: str
+) -> reporting.Curve:
+  """The validation accuracies among lines of metrics.jsonl."""
+  points = [
+      (line["step"], line["validation_accuracy"])
+      for line in lines
+      if "validation_accuracy" in line
+  ]
+  return reporting.Curve(
+      label=label, steps=[p[0] for p in points], values=[p[1] for p in points]
+  )
+
+
+def _rest(state: private.State) -> dict[str, Any]:
+  """What a checkpoint holds beside the parameters: all but the key."""
+  return {"opt_state": state.opt_state, "step": state.step}
+
+
+class _Signals:
+  """SIGTERM and SIGINT end the loop after the step that is running."""
+
+  def __init__(self):
+    self.received = False
+    self._before: dict[int, Any] = {}
+
+  def _handle(self, number, frame):
+    del frame
+    if self.received and number == signal.SIGINT:
+      raise KeyboardInterrupt  # A second Ctrl-C does not wait for the step.
+    self.received = True
+
+  def __enter__(self) -> "_Signals":
+    for number in (signal.SIGTERM, signal.SIGINT):
+      try:
+        self._before[number] = signal.signal(number, self._handle)
+      except ValueError:  # Not the main thread: the caller handles signals.
+        break
+    return self
+
+  def __exit__(self, *unused):
+    for number, handler in self._before.items():
+      signal.signal(number, handler)

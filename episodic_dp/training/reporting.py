@@ -1,0 +1,189 @@
+"""What a run tells its user: guarantees, tables and two pictures."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import math
+import os
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")  # Before pyplot: machines that train have no screen.
+
+from matplotlib import pyplot as plt  # noqa: E402
+
+from episodic_dp.training import keys  # noqa: E402
+from episodic_dp.training import workdir  # noqa: E402
+
+GUARANTEE = "guarantee.json"
+LEARNING_CURVE = "learning_curve.png"
+EPSILON_CURVE = "epsilon_curve.png"
+
+Guarantees = Mapping[str, Any]  # level -> accounting.Guarantee
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Curve:
+  """A line of a picture: y over steps, with an optional half-width band."""
+
+  label: str
+  steps: Sequence[float]
+  values: Sequence[float]
+
+
+def number(value: float) -> float | str:
+  """A float for strict JSON: infinity becomes the string "inf"."""
+  return value if math.isfinite(value) else str(value)
+
+
+def write_guarantees(
+    path: str | os.PathLike,
+    guarantees: Guarantees,
+    *,
+    steps: int,
+    planned_steps: int,
+    seeded: bool,
+) -> None:
+  """Writes every level's guarantee for the steps that were done.
+
+  Args:
+    path: the JSON file, replaced at once.
+    guarantees: level -> Guarantee.
+    steps: the steps that the guarantees cover.
+    planned_steps: the steps of the whole run.
+    seeded: whether the run has a fixed private seed; said in every guarantee.
+  """
+  levels = {}
+  for level, guarantee in guarantees.items():
+    levels[level] = guarantee.as_dict()
+    if seeded:
+      levels[level]["assumptions"].insert(0, keys.SEEDED)
+  workdir.write_json(
+      path,
+      {"steps": steps, "planned_steps": planned_steps, "levels": levels},
+  )
+
+
+def result_entry(result: Any, measured: Mapping[str, Any]) -> dict[str, Any]:
+  """A run's steps, accuracies and epsilons, JSON-able.
+
+  Args:
+    result: a `loop.Result`.
+    measured: name -> {"accuracy": evaluation.Accuracy, "steps": list}.
+  """
+  return {
+      "steps": result.steps,
+      "seconds": round(result.seconds, 1),
+      "accuracy": {
+          name: dataclasses.asdict(value["accuracy"])
+          for name, value in measured.items()
+      },
+      "epsilon": {
+          level: {"epsilon": number(g.epsilon), "delta": g.delta}
+          for level, g in result.guarantees.items()
+      },
+  }
+
+
+def guarantee_lines(guarantees: Guarantees, steps: int) -> list[str]:
+  """A sentence per level, as printed at the end of a run."""
+  lines = []
+  width = max((len(level) for level in guarantees), default=0)
+  for level, g in guarantees.items():
+    if math.isinf(g.epsilon):
+      lines.append(f"  {level:<{width}}  no guarantee (no noise)")
+    else:
+      lines.append(
+          f"  {level:<{width}}  epsilon = {g.epsilon:.3g} at delta ="
+          f" {g.delta:g} after {steps} steps ({g.neighbours})"
+      )
+  return lines or ["  no level has a guarantee"]
+
+
+def summary(result: Any, planned: int) -> str:
+  """What `loop.train` did, in words.
+
+  Args:
+    result: a `loop.Result`.
+    planned: the steps of the whole run.
+  """
+  head = f"done: {result.steps} steps"
+  if result.stopped == "signal":
+    head = (
+        f"stopped by a signal after step {result.steps} of {planned}; the same"
+        " command goes on from there"
+    )
+  elif result.stopped == "budget":
+    head += ", all that target_epsilon allows"
+  lines = [f"{head} ({result.seconds:.0f} s in this process)"]
+  if result.accuracy is not None:
+    lines.append(f"  validation accuracy {result.accuracy}")
+  lines += guarantee_lines(result.guarantees, result.steps)
+  return "\n".join(lines)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+  """Plain text columns, the first one flush left."""
+  cells = [[str(c) for c in row] for row in (header, *rows)]
+  widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+  lines = []
+  for row in cells:
+    first, *rest = zip(row, widths)
+    text = [f"{first[0]:<{first[1]}}", *(f"{c:>{w}}" for c, w in rest)]
+    lines.append("  ".join(text).rstrip())
+  lines.insert(1, "  ".join("-" * w for w in widths))
+  return "\n".join(lines)
+
+
+def learning_curve(
+    path: str | os.PathLike, curves: Sequence[Curve], *, chance: float
+) -> None:
+  """Accuracy (fractions of 1) on public validation tasks over steps."""
+  figure, axes = _axes("accuracy on public validation tasks (%)")
+  for curve in curves:
+    values = [100 * v for v in curve.values]
+    axes.plot(curve.steps, values, marker="o", markersize=3, label=curve.label)
+  axes.axhline(100 * chance, color="grey", linestyle=":", label="chance")
+  axes.set_ylim(0, 100)
+  axes.legend(loc="lower right")
+  _save(figure, path)
+
+
+def epsilon_curve(
+    path: str | os.PathLike, curves: Sequence[Curve], *, delta: float
+) -> None:
+  """Epsilon of each level over steps; says so where there is no noise."""
+  figure, axes = _axes(f"epsilon at delta = {delta:g}")
+  curves = [c for c in curves if all(math.isfinite(v) for v in c.values)]
+  for curve in curves:
+    axes.plot(curve.steps, curve.values, label=curve.label)
+  if curves:
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    axes.legend(loc="upper left")
+  else:
+    axes.text(
+        0.5,
+        0.5,
+        "no noise: no guarantee at any step",
+        ha="center",
+        transform=axes.transAxes,
+    )
+    axes.set_yticks([])
+  _save(figure, path)
+
+
+def _axes(ylabel: str):
+  figure, axes = plt.subplots(figsize=(6.4, 4.2), dpi=120)
+  axes.set_xlabel("steps")
+  axes.set_ylabel(ylabel)
+  axes.grid(alpha=0.3)
+  return figure, axes
+
+
+def _save(figure, path: str | os.PathLike) -> None:
+  figure.tight_layout()
+  beside = f"{os.fspath(path)}.tmp"
+  figure.savefig(beside, format="png")
+  os.replace(beside, path)
+  plt.close(figure)

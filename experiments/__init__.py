@@ -1,0 +1,1 @@
+"""Command lines: thin mains over `episodic_dp`, and their configs."""

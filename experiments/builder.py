@@ -1,0 +1,196 @@
+"""From a ConfigDict to the objects of the library.
+
+The plan is built by `describe`, which the accountant's command line uses too:
+what is accounted is what is sampled. Here the data are loaded beside it, and a
+hierarchy that differs from the one described is refused.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import math
+from typing import Any
+
+import ml_collections
+import numpy as np
+import optax
+
+from episodic_dp import data
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan as plan_lib
+from episodic_dp import private
+from episodic_dp import training
+from episodic_dp.training import errors
+from episodic_dp.training import workdir as workdir_lib
+from experiments import describe
+
+Config = ml_collections.ConfigDict
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Experiment:
+  """What a config describes: a job, and the data to test it on."""
+
+  job: training.Job
+  splits: data.Splits
+  config: Config
+
+
+def build(config: Config, *, data_dir: str | None = None) -> Experiment:
+  """Loads the data and builds everything that a run needs.
+
+  Args:
+    config: as the files of experiments/configs/ return it.
+    data_dir: folder of the data sets that are not built in.
+
+  Raises:
+    PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
+      sentence with the remedy.
+  """
+  hierarchy, plan, mechanism = describe.describe(config)
+  # The budget needs no data: a target that cannot be met ends the run here.
+  steps = training.planned_steps(
+      hierarchy,
+      plan,
+      mechanism,
+      steps=config.steps,
+      delta=config.delta,
+      target_epsilon=config.target_epsilon,
+      level=config.target_level,
+  )
+  splits = load_data(config, data_dir=data_dir)
+  check_same(hierarchy, splits.train.hierarchy)
+  learner = make_learner(config, splits.train.image_shape)
+  job = training.Job(
+      train=splits.train,
+      validation=draw_tasks(config, splits.validation, test=False),
+      plan=plan,
+      mechanism=mechanism,
+      learner=learner,
+      optimizer=make_optimizer(config, steps),
+      steps=steps,
+      asked_steps=config.steps,
+      delta=config.delta,
+      seed=config.seed,
+      private_seed=config.private_seed,
+      compute=private.Compute(
+          tasks_per_chunk=config.compute.tasks_per_chunk,
+          diagnostics=bool(config.private_diagnostics),
+      ),
+      evaluate_every=config.evaluation.every,
+      checkpoint_every=config.checkpoint_every,
+      config=as_json(config),
+  )
+  return Experiment(job=job, splits=splits, config=config)
+
+
+def load_data(config: Config, *, data_dir: str | None) -> data.Splits:
+  """The splits that `config.data` names."""
+  return data.load(
+      config.data.name, data_dir=data_dir, **config.data.options.to_dict()
+  )
+
+
+def check_same(described: plan_lib.Hierarchy, loaded: plan_lib.Hierarchy):
+  """Refuses data whose sizes differ from those that are accounted."""
+  same = (
+      described.levels == loaded.levels
+      and described.copies == loaded.copies
+      and all(
+          described.num_units(k) == loaded.num_units(k)
+          and np.array_equal(described.size_paths(k), loaded.size_paths(k))
+          for k in range(loaded.depth)
+      )
+  )
+  if not same:
+    raise errors.RunError(
+        f"the config describes {_text(described)} and the data are"
+        f" {_text(loaded)}: the guarantee would be of another sampler; make"
+        " config.hierarchy and config.data.options agree"
+    )
+
+
+def _text(hierarchy: plan_lib.Hierarchy) -> str:
+  return " > ".join(
+      f"{hierarchy.num_units(k)} {level}"
+      for k, level in enumerate(hierarchy.levels)
+  )
+
+
+def make_learner(config: Config, image_shape: tuple[int, int, int]) -> Any:
+  """MAML on a Conv4 of the width and norm that the config gives."""
+  model = models.conv4(
+      config.episode.way,
+      width=config.model.width,
+      norm=config.model.norm,
+      input_shape=image_shape,
+      library=config.model.library,
+  )
+  return learners.MAML(
+      model,
+      inner_steps=config.learner.inner_steps,
+      inner_rate=config.learner.inner_rate,
+      order=config.learner.order,
+  )
+
+
+def make_optimizer(config: Config, steps: int) -> optax.GradientTransformation:
+  """Adam or SGD with a cosine from `rate` to `final_rate` over the steps."""
+  options = config.optimizer
+  if not (options.rate > 0 and 0 <= options.final_rate <= options.rate):
+    raise errors.RunError(
+        f"optimizer.rate={options.rate} and final_rate={options.final_rate}:"
+        " the rate must be positive and must not rise"
+    )
+  schedule = optax.cosine_decay_schedule(
+      options.rate, steps, alpha=options.final_rate / options.rate
+  )
+  makers = {"adam": optax.adam, "sgd": optax.sgd}
+  if options.name not in makers:
+    raise errors.RunError(
+        f"optimizer.name={options.name!r} must be one of {sorted(makers)}"
+    )
+  return makers[options.name](schedule)
+
+
+def draw_tasks(config: Config, dataset: data.Dataset, *, test: bool):
+  """The fixed validation or test tasks of the config."""
+  options = config.evaluation
+  return training.draw(
+      dataset,
+      way=config.episode.way,
+      shot=options.shot,
+      query=options.query,
+      count=options.test_tasks if test else options.validation_tasks,
+      seed=options.seed + int(test),
+  )
+
+
+def as_json(config: Config) -> dict[str, Any]:
+  """Nested plain values; infinity becomes the string "inf"."""
+
+  def clean(value):
+    if isinstance(value, Mapping):
+      return {str(k): clean(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+      return [clean(v) for v in value]
+    if isinstance(value, float) and math.isinf(value):
+      return "inf"
+    return value
+
+  return clean(config.to_dict())
+
+
+def read_config(workdir: str) -> Config:
+  """The config of the run in a work directory.
+
+  Raises:
+    RunError: there is no run, or its config.json is damaged.
+  """
+
+  def restore(value):
+    if isinstance(value, dict):
+      return {k: restore(v) for k, v in value.items()}
+    return math.inf if value == "inf" else value
+
+  return Config(restore(workdir_lib.read_config(workdir)))

@@ -1,0 +1,100 @@
+"""Runs a main so that its user sees one sentence where they can help.
+
+Errors that the library raises on purpose (a plan that is unsound, a file that
+is missing, a work directory of another run) end the program with that sentence
+and exit status 1. Anything else is a bug and keeps its traceback.
+"""
+
+from collections.abc import Callable, Sequence
+import os
+import pathlib
+import sys
+import traceback
+from typing import NoReturn
+
+from absl import app
+from absl import flags
+from absl import logging
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_OURS = (_ROOT / "episodic_dp", _ROOT / "experiments")
+_EXPECTED = (ValueError, FileNotFoundError, PermissionError)
+
+
+def run(main: Callable[[Sequence[str]], None]) -> None:
+  """`app.run` with one-sentence errors; leftover arguments are refused."""
+
+  def checked(argv: Sequence[str]) -> None:
+    if len(argv) > 1:
+      fail(
+          f"argument '{argv[1]}' is not a flag: flags look like --name=value"
+          " (--help lists them)"
+      )
+    logging.set_verbosity(logging.INFO)
+    # Orbax and TensorFlow Datasets log every file that they touch.
+    logging.get_absl_logger().addFilter(_own_lines)
+    try:
+      main(argv)
+    except _EXPECTED as e:
+      if not _raised_by_us(e):
+        raise
+      fail(str(e))
+
+  app.run(checked, flags_parser=_parse)
+
+
+def log_devices() -> None:
+  """One line about where the program computes."""
+  import jax  # Late: a command that only accounts runs without JAX.
+
+  devices = ", ".join(map(str, jax.devices()))
+  logging.info("jax %s on %s", jax.__version__, devices)
+
+
+def fail(sentence: str) -> NoReturn:
+  """Prints one sentence to the error stream and exits with status 1."""
+  print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
+  sys.exit(1)
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+  """Parses flags; the errors of config files and overrides are shortened."""
+  for argument in argv[1:]:
+    name, equals, value = argument.lstrip("-").partition("=")
+    if name == "config" and equals:
+      path = value.split(":")[0]
+      if not os.path.isfile(path):
+        fail(
+            f"config file '{path}' does not exist: choose one of"
+            f" experiments/configs/ ({_configs()})"
+        )
+  try:
+    return flags.FLAGS(argv)
+  except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as e:
+    # A config file that is itself broken shows where.
+    lines = [line for line in str(e).splitlines() if line.strip()]
+    text = lines[-1].strip() if lines else type(e).__name__
+    kind, _, rest = text.partition(": ")
+    text = rest if kind.endswith("Error") else text
+    return fail(f"{text} (--help lists the flags)")
+
+
+def _configs() -> str:
+  folder = pathlib.Path(__file__).parent / "configs"
+  return ", ".join(
+      sorted(p.name for p in folder.glob("*.py") if p.stem != "__init__")
+  )
+
+
+def _raised_by_us(error: BaseException) -> bool:
+  """Whether the innermost frame is in this repository, not in a library."""
+  frames = traceback.extract_tb(error.__traceback__)
+  where = pathlib.Path(frames[-1].filename).resolve() if frames else _ROOT
+  return any(where.is_relative_to(folder) for folder in _OURS)
+
+
+def _own_lines(record) -> bool:
+  where = pathlib.Path(record.pathname)
+  return record.levelno >= logging.logging.ERROR or any(
+      where.is_relative_to(folder) for folder in _OURS
+  )

@@ -1,0 +1,51 @@
+"""Fields that every training config has, so that files show what differs."""
+
+import math
+
+import ml_collections
+from ml_collections import config_dict
+
+
+def base() -> ml_collections.ConfigDict:
+  """Defaults; a config file overwrites what its experiment sets."""
+  c = ml_collections.ConfigDict()
+  c.seed = 0  # Public: the initial parameters.
+  # An integer makes a run reproducible, and its guarantee void for whoever
+  # knows the number.
+  c.private_seed = config_dict.placeholder(int)
+  c.delta = 1e-5
+  c.target_epsilon = config_dict.placeholder(float)
+  c.target_level = config_dict.placeholder(str)
+  c.checkpoint_every = 25
+  # Training loss and the like, which no guarantee covers; in WORKDIR/private.
+  c.private_diagnostics = False
+  c.model = ml_collections.ConfigDict(
+      dict(width=64, norm="batch", library="flax")
+  )
+  c.learner = ml_collections.ConfigDict(
+      dict(inner_steps=5, inner_rate=0.1, order="second")
+  )
+  c.optimizer = ml_collections.ConfigDict(
+      dict(name="adam", rate=0.01, final_rate=0.001)
+  )
+  c.evaluation = ml_collections.ConfigDict(
+      dict(
+          shot=1,
+          query=1,
+          every=25,
+          validation_tasks=100,
+          test_tasks=600,
+          seed=1,  # Public.
+      )
+  )
+  c.compute = ml_collections.ConfigDict(dict(tasks_per_chunk=4))
+  return c
+
+
+def mechanism(private: bool, *, clip_unit: str, **options):
+  """A mechanism; without privacy neither clipping nor noise is left."""
+  if not private:
+    options |= dict(clip_norm=math.inf, noise_multiplier=0.0)
+  return ml_collections.ConfigDict(
+      dict(clip_unit=clip_unit, clip_by="global") | options
+  )

@@ -1,0 +1,70 @@
+"""The built-in data: 5-way 1-shot on the scripts of thousands of writers.
+
+Every participant draws the glyphs of a script of their own; a step draws
+participants (Poisson), then five of their glyphs, then drawings of each. The
+run gives a guarantee to the participant, to the glyph and to the drawing at
+once.
+
+Command:
+  python -m experiments.train --config=experiments/configs/glyphs.py \\
+      --workdir=DIR
+
+Arguments after the colon: private (1), participants (4000), width (8),
+inner_steps (1), steps (60), size (28).
+"""
+
+import ml_collections
+
+from experiments import arguments
+from experiments.configs import common
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+  """The config; `text` holds the arguments named above."""
+  arg = arguments.parse(
+      text,
+      private=True,
+      participants=4000,
+      width=8,
+      inner_steps=1,
+      steps=60,
+      size=28,
+  )
+  c = common.base()
+  c.steps = arg.steps
+  c.plan = ml_collections.ConfigDict(
+      dict(stages=("Poisson(0.05)", "FixedSize(5)", "FixedSize(3)"))
+  )
+  c.episode = ml_collections.ConfigDict(
+      dict(way=5, shot=1, query=2, form="unit")
+  )
+  c.hierarchy = ml_collections.ConfigDict(
+      dict(
+          sizes=(arg.participants, 8, 5),
+          levels=("participant", "glyph", "drawing"),
+      )
+  )
+  c.mechanism = common.mechanism(
+      arg.private,
+      clip_unit="participant",
+      clip_norm=1.0,
+      noise_multiplier=1.0,
+  )
+  c.data = ml_collections.ConfigDict(
+      dict(
+          name="glyphs",
+          options=dict(
+              participants=arg.participants,
+              glyphs=8,
+              drawings=5,
+              size=arg.size,
+              seed=0,
+          ),
+      )
+  )
+  c.model.width = arg.width
+  c.learner.inner_steps = arg.inner_steps
+  c.checkpoint_every = 10
+  c.evaluation.every = 10
+  c.evaluation.query = 4
+  return c

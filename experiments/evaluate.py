@@ -1,0 +1,33 @@
+"""Measures the accuracy of a run on fixed test tasks, with a 95 % interval.
+
+  python -m experiments.evaluate --workdir=DIR [--data_dir=DIR]
+
+Tests the last checkpoint, and the ensemble of the five checkpoints that did
+best on public validation tasks (each adapts on its own; their softmax outputs
+are averaged). The test tasks come from a public seed: every run of a config is
+measured on the same ones. Prints a table and writes DIR/evaluation.json.
+"""
+
+from absl import flags
+
+from episodic_dp.training import reporting
+from experiments import cli
+from experiments import measure
+
+_WORKDIR = flags.DEFINE_string(
+    "workdir", None, "Folder of a run of experiments.train.", required=True
+)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of the data sets that are not built in."
+)
+
+
+def main(argv) -> None:
+  del argv
+  cli.log_devices()
+  results = measure.measure(_WORKDIR.value, data_dir=_DATA_DIR.value)
+  print(reporting.table(measure.HEADER, measure.rows(results)))
+
+
+if __name__ == "__main__":
+  cli.run(main)

@@ -1,0 +1,75 @@
+"""Test accuracy of a run: its last checkpoint and its ensemble."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+
+from episodic_dp import training
+from episodic_dp.training import errors
+from episodic_dp.training import workdir as workdir_lib
+from experiments import builder
+
+RESULTS = "evaluation.json"
+HEADER = ("model", "test accuracy", "tasks", "steps")
+_NAMES = {"single": "last checkpoint", "ensemble": "ensemble of the best"}
+
+
+def measure(workdir: str, *, data_dir: str | None = None) -> dict[str, Any]:
+  """Measures a run on its test tasks and writes WORKDIR/evaluation.json.
+
+  Args:
+    workdir: folder of a run with a checkpoint.
+    data_dir: folder of the data sets that are not built in.
+
+  Returns:
+    "single" and "ensemble" -> {"accuracy": training.Accuracy, "steps": the
+    checkpoints used}; no ensemble where no checkpoint was validated.
+
+  Raises:
+    RunError: the folder has no run, or no checkpoint.
+  """
+  config = builder.read_config(workdir)
+  checkpoints = training.Checkpoints(workdir, read_only=True)
+  last = checkpoints.latest()
+  if last is None:
+    raise errors.RunError(
+        f"{checkpoints.folder} has no checkpoint yet: let experiments.train go"
+        " on until it has saved one"
+    )
+  splits = builder.load_data(config, data_dir=data_dir)
+  learner = builder.make_learner(config, splits.test.image_shape)
+  like = learner.init(jax.random.key(config.seed))
+  tasks = builder.draw_tasks(config, splits.test, test=True)
+  evaluator = training.Evaluator(learner)
+
+  def accuracy(steps):
+    members = [checkpoints.restore(s, like)[0] for s in steps]
+    return {"accuracy": evaluator.accuracy(members, tasks), "steps": [*steps]}
+
+  results = {"single": accuracy([last])}
+  best = [step for step, _ in checkpoints.best()]
+  if best:
+    results["ensemble"] = accuracy(best)
+  workdir_lib.write_json(
+      pathlib.Path(workdir) / RESULTS,
+      {
+          name: {**value, "accuracy": dataclasses.asdict(value["accuracy"])}
+          for name, value in results.items()
+      },
+  )
+  return results
+
+
+def rows(results: dict[str, Any]) -> list[list[Any]]:
+  """Rows below `HEADER` for `reporting.table`."""
+  return [
+      [
+          _NAMES[name],
+          value["accuracy"],
+          value["accuracy"].tasks,
+          " ".join(map(str, value["steps"])),
+      ]
+      for name, value in results.items()
+  ]

@@ -1,0 +1,51 @@
+"""Trains a meta-learner with differential privacy, or resumes a run.
+
+  python -m experiments.train --config=experiments/configs/glyphs.py \\
+      --workdir=DIR
+
+The config file says what is sampled, what is released and for how many steps;
+every field can be set from the command line (--config.steps=10), and most files
+take arguments after a colon (--config=experiments/configs/glyphs.py:private=0).
+
+A run whose --workdir has a checkpoint goes on from there: the same command
+again, after a kill or a SIGTERM, ends with the same parameters bit for bit. The
+folder holds config.json, metrics.jsonl, guarantee.json, checkpoints/, two
+pictures, tensorboard/ and private/ (the secret key: keep it from readers).
+
+With --config.target_epsilon=E a run takes no more steps than E allows at
+--config.target_level, a number that is fixed before the first step.
+"""
+
+from absl import flags
+from ml_collections import config_flags
+
+from episodic_dp import training
+from episodic_dp.training import reporting
+from experiments import builder
+from experiments import cli
+
+_CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "A file of experiments/configs/.", lock_config=True
+)
+flags.mark_flag_as_required("config")
+_WORKDIR = flags.DEFINE_string(
+    "workdir",
+    None,
+    "Folder of the run: made, or resumed where it has one.",
+    required=True,
+)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Folder of the data sets that are not built in."
+)
+
+
+def main(argv) -> None:
+  del argv
+  cli.log_devices()
+  experiment = builder.build(_CONFIG.value, data_dir=_DATA_DIR.value)
+  result = training.train(experiment.job, _WORKDIR.value)
+  print(reporting.summary(result, experiment.job.steps))
+
+
+if __name__ == "__main__":
+  cli.run(main)
