@@ -26,8 +26,11 @@ from episodic_dp.data import dataset
 LEVELS = ("participant", "glyph", "drawing")
 
 _STROKES = 3  # At most; a glyph uses 1, 2 or 3 of them.
-_POINTS = 32  # Samples along each stroke.
+_POINTS = 24  # Samples along each stroke.
 _CHUNK = 16  # Participants rendered per call: bounds the working memory.
+_SHAPE_NUMBERS = 8 * _STROKES + 1 + _STROKES - 1  # Points, count, joins.
+_HAND_NUMBERS = 5
+_DRAWING_NUMBERS = 8 * _STROKES + 7  # Tremor of each point; place and pen.
 _SPLITS = ("train", "validation", "test")
 
 
@@ -102,22 +105,24 @@ def _generate(seed, split, participants, *, glyphs, drawings, size):
   """uint8[participants * glyphs * drawings, size, size, 1] of one split."""
   per_participant = glyphs * drawings
   images = np.empty((participants, per_participant, size, size, 1), np.uint8)
-  # The host's processor, so that the bits do not depend on the accelerator.
-  with jax.default_device(_host()):
-    data = np.asarray([seed & 0xFFFFFFFF, split], np.uint32)
-    key = jax.random.wrap_key_data(jnp.asarray(data), impl="threefry2x32")
+  key = jax.random.wrap_key_data(
+      np.asarray([seed, split], np.uint32), impl="threefry2x32"
+  )
+  # The host's processor, so that the bits do not depend on the accelerator; a
+  # committed key takes the computation with it, in every thread.
+  key = jax.device_put(key, _host())
 
-    def render(first):
-      ids = np.arange(first, first + _CHUNK, dtype=np.uint32)
-      part = _render_participants(
-          key, ids, glyphs=glyphs, drawings=drawings, size=size
-      )
-      last = min(first + _CHUNK, participants)
-      images[first:last, ..., 0] = np.asarray(part)[: last - first]
+  def render(first):
+    ids = np.arange(first, first + _CHUNK, dtype=np.uint32)
+    part = _render_participants(
+        key, ids, glyphs=glyphs, drawings=drawings, size=size
+    )
+    last = min(first + _CHUNK, participants)
+    images[first:last, ..., 0] = np.asarray(part)[: last - first]
 
-    # One chunk keeps one core busy; a few threads use the others.
-    with futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-      list(pool.map(render, range(0, participants, _CHUNK)))
+  # One chunk keeps one core busy; a few threads use the others.
+  with futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    list(pool.map(render, range(0, participants, _CHUNK)))
   return images.reshape(-1, size, size, 1)
 
 
@@ -156,35 +161,37 @@ def _participant(key, *, glyphs, drawings):
     the length that each point stands for [glyphs, drawings, strokes * points],
     and the pen's width [glyphs, drawings].
   """
-  k_hand, k_shape, k_drawing = jax.random.split(key, 3)
-  hand = jax.random.normal(k_hand, (5,))
-  shapes = jax.vmap(_shape)(jax.random.split(k_shape, glyphs))
-  keys = jax.random.split(k_drawing, (glyphs, drawings))
+  # All random numbers in two calls: compiling many takes seconds.
+  k_uniform, k_normal = jax.random.split(key)
+  uniform = jax.random.uniform(k_uniform, (glyphs, _SHAPE_NUMBERS))
+  normal = jax.random.normal(
+      k_normal, (_HAND_NUMBERS + glyphs * drawings * _DRAWING_NUMBERS,)
+  )
+  hand, normal = normal[:_HAND_NUMBERS], normal[_HAND_NUMBERS:]
+  normal = normal.reshape(glyphs, drawings, _DRAWING_NUMBERS)
+  shapes = jax.vmap(_shape)(uniform)
   draw = jax.vmap(
       jax.vmap(_drawing, in_axes=(0, None, None, None, None)),
       in_axes=(0, 0, 0, 0, None),
   )
-  return draw(keys, *shapes, hand)
+  return draw(normal, *shapes, hand)
 
 
-def _shape(key):
-  """One glyph.
+def _shape(uniform):
+  """One glyph from uniform float32[_SHAPE_NUMBERS].
 
   Returns:
     control points [strokes, 4, 2], the Bernstein basis at the points along
     each stroke [strokes, points, 4], and used strokes bool[strokes].
   """
-  k_control, k_count, k_join = jax.random.split(key, 3)
-  control = jax.random.uniform(
-      k_control, (_STROKES, 4, 2), minval=-1.0, maxval=1.0
-  )
+  control = 2 * uniform[: 8 * _STROKES].reshape(_STROKES, 4, 2) - 1
   # One stroke in 15 %, two in 45 %, three in 40 % of all glyphs.
-  u = jax.random.uniform(k_count)
+  u = uniform[8 * _STROKES]
   count = 1 + (u > 0.15).astype(jnp.int32) + (u > 0.6).astype(jnp.int32)
   # Half of the strokes go on where the one before ended, as in a script.
-  join = jax.random.bernoulli(k_join, 0.5, (_STROKES,))
+  join = uniform[8 * _STROKES + 1 :] < 0.5
   for s in range(1, _STROKES):
-    start = jnp.where(join[s], control[s - 1, 3], control[s, 0])
+    start = jnp.where(join[s - 1], control[s - 1, 3], control[s, 0])
     control = control.at[s, 0].set(start)
   used = jnp.arange(_STROKES) < count
   # Glyphs fill the same square, so that size and place say nothing.
@@ -218,11 +225,10 @@ def _bernstein(t):
   return jnp.stack([u**3, 3 * t * u**2, 3 * t**2 * u, t**3], axis=-1)
 
 
-def _drawing(key, control, basis, used, hand):
-  """One drawing of a glyph by a hand (standard normal float32[5])."""
-  k_tremor, k_place = jax.random.split(key)
-  control = control + 0.08 * jax.random.normal(k_tremor, control.shape)
-  place = jax.random.normal(k_place, (7,))
+def _drawing(normal, control, basis, used, hand):
+  """One drawing of a glyph; `normal` and `hand` are standard normal."""
+  tremor, place = normal[: control.size], normal[control.size :]
+  control = control + 0.08 * tremor.reshape(control.shape)
   angle = 0.06 * hand[0] + 0.16 * place[0]
   slant = 0.22 * hand[1] + 0.10 * place[1]
   width = jnp.exp(0.08 * hand[2] + 0.08 * place[2])
@@ -236,11 +242,10 @@ def _drawing(key, control, basis, used, hand):
   matrix = turn @ shape
   path = jnp.einsum("spc,scj->spj", basis, control)
   path = jnp.einsum("ij,spj->spi", matrix, path) + 0.09 * place[4:6]
-  step = jnp.concatenate(
-      [path[:, 1:2] - path[:, :1], path[:, 2:] - path[:, :-2],
-       path[:, -1:] - path[:, -2:-1]], axis=1)
-  # Half the distance between both neighbours: the length of each point.
-  length = 0.5 * jnp.sqrt((step**2).sum(-1)) * used[:, None]
+  # A point stands for half the way between its two neighbours.
+  step = jnp.diff(path, axis=1, prepend=path[:, :1], append=path[:, -1:])
+  step = jnp.sqrt((step**2).sum(-1))
+  length = 0.5 * (step[:, 1:] + step[:, :-1]) * used[:, None]
   sigma = 0.058 * jnp.exp(0.16 * hand[4] + 0.06 * place[6])
   return path.reshape(-1, 2), length.reshape(-1), sigma
 

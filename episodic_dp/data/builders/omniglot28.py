@@ -17,15 +17,9 @@ import zipfile
 import numpy as np
 from PIL import Image
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download import download_manager
 
-SIZE = 28
-URLS = {
-    part: (
-        "https://github.com/brendenlake/omniglot/raw/master/python/"
-        f"images_{part}.zip"
-    )
-    for part in ("background", "evaluation")
-}
+from episodic_dp.data import omniglot
 
 _MEMBER = re.compile(
     r"images_(?:background|evaluation)/(?P<character>[^/]+/character\d+)/"
@@ -36,8 +30,10 @@ _MEMBER = re.compile(
 class Omniglot28(tfds.core.GeneratorBasedBuilder):
   """1623 characters of 50 alphabets, 20 drawings each; paper 255, ink 0."""
 
-  VERSION = tfds.core.Version("1.0.0")
-  RELEASE_NOTES = {"1.0.0": "28 x 28 by nearest neighbour, uint8 {0, 255}."}
+  VERSION = tfds.core.Version(omniglot.VERSION)
+  RELEASE_NOTES = {
+      omniglot.VERSION: "28 x 28 by nearest neighbour, uint8 {0, 255}."
+  }
 
   def __init__(
       self,
@@ -61,7 +57,7 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
         description=__doc__,
         features=tfds.features.FeaturesDict({
             "image": tfds.features.Tensor(
-                shape=(SIZE, SIZE, 1), dtype=np.uint8
+                shape=(omniglot.SIZE, omniglot.SIZE, 1), dtype=np.uint8
             ),
             "character": tfds.features.Text(),
             "drawer": np.int32,
@@ -74,10 +70,12 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
     )
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager):
-    archives = self._archives or dl_manager.download(URLS)
+    archives = self._archives or dl_manager.download(
+        {part: archive.url for part, archive in omniglot.ARCHIVES.items()}
+    )
     return {
         part: self._generate_examples(archives[part])
-        for part in ("background", "evaluation")
+        for part in omniglot.ARCHIVES
     }
 
   def _generate_examples(self, archive) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -109,17 +107,26 @@ def prepare(
   Returns:
     images uint8[drawings, 28, 28, 1], names [drawings] of the characters and
     drawers int32[drawings], in no particular order.
+
+  Raises:
+    ValueError: a download has the wrong checksum, or a drawing other values.
   """
   builder = Omniglot28(
       archives=archives, data_dir=cache_dir, file_format="array_record"
   )
-  builder.download_and_prepare(
-      download_config=tfds.download.DownloadConfig(
-          try_download_gcs=False, force_checksums_validation=True
-      )
-  )
+  try:
+    builder.download_and_prepare(
+        download_config=tfds.download.DownloadConfig(
+            try_download_gcs=False, force_checksums_validation=True
+        )
+    )
+  except download_manager.NonMatchingChecksumError as e:
+    raise ValueError(
+        "a downloaded file is not the published one, so try again or put the"
+        f" zips into data_dir: {' '.join(str(e).split())}"
+    ) from e
   images, names, drawers = [], [], []
-  for part in ("background", "evaluation"):
+  for part in omniglot.ARCHIVES:
     for record in builder.as_data_source(split=part):
       images.append(record["image"])
       names.append(record["character"])
@@ -138,7 +145,9 @@ def decode(png: bytes, name: str = "image") -> np.ndarray:
     ValueError: the picture has other grey values.
   """
   with Image.open(io.BytesIO(png)) as image:
-    grey = image.convert("L").resize((SIZE, SIZE), Image.Resampling.NEAREST)
+    grey = image.convert("L").resize(
+        (omniglot.SIZE, omniglot.SIZE), Image.Resampling.NEAREST
+    )
   array = np.asarray(grey, np.uint8)[..., None]
   if not np.isin(array, (0, 255)).all():
     raise ValueError(

@@ -1,0 +1,94 @@
+"""Dataset and Splits refuse parts that do not fit together."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from episodic_dp import data
+from episodic_dp import plan
+
+LEVELS = ("class", "drawing")
+
+
+def _images(rows, size=4):
+  return np.zeros((rows, size, size, 1), np.uint8)
+
+
+def _dataset(**changes):
+  fields = {
+      "name": "tiny",
+      "images": _images(6),
+      "hierarchy": plan.Hierarchy.regular((3, 2), levels=LEVELS),
+  }
+  return data.Dataset(**(fields | changes))
+
+
+def test_accepts_matching_parts():
+  dataset = _dataset(rotate=True)
+  assert dataset.image_shape == (4, 4, 1)
+  np.testing.assert_array_equal(dataset.rows(np.arange(6)), np.arange(6))
+
+
+@pytest.mark.parametrize(
+    "images, text",
+    [
+        (_images(6).astype(np.float32), "float32"),
+        ([[0]], "list"),
+        (_images(6)[..., 0], r"\(6, 4, 4\)"),
+        (_images(0), r"\(0, 4, 4, 1\)"),
+        (_images(7), "7 images and its hierarchy 6 leaves"),
+    ],
+)
+def test_refuses_wrong_images(images, text):
+  with pytest.raises(ValueError, match=text):
+    _dataset(images=images)
+
+
+def test_refuses_rotating_oblong_images():
+  images = np.zeros((6, 4, 5, 1), np.uint8)
+  assert _dataset(images=images).image_shape == (4, 5, 1)
+  with pytest.raises(ValueError, match="4 x 5"):
+    _dataset(images=images, rotate=True)
+
+
+def test_refuses_leaf_rows_outside_the_array():
+  hierarchy = plan.Hierarchy.from_labels({"class": [1, 0, 1, 0]})
+  object.__setattr__(hierarchy, "leaf_rows", np.asarray([1, 3, 0, 4], np.int32))
+  with pytest.raises(ValueError, match="row 4 of 4 images"):
+    _dataset(images=_images(4), hierarchy=hierarchy)
+
+
+def test_rows_may_share_images_but_not_leave_the_array():
+  hierarchy = plan.Hierarchy.regular(
+      (1000, 3, 2), levels=("participant", "class", "image"), copies=True
+  )
+  shared = _dataset(hierarchy=hierarchy, rows=lambda leaf: leaf % 6)
+  assert int(shared.rows(jnp.int32(11))) == 5
+  with pytest.raises(ValueError, match="leaf 5999 to row 6"):
+    _dataset(
+        hierarchy=hierarchy,
+        rows=lambda leaf: jnp.where(leaf == 5999, 6, leaf % 6),
+    )
+  with pytest.raises(ValueError, match="float32"):
+    _dataset(hierarchy=hierarchy, rows=lambda leaf: leaf / 1000)
+  with pytest.raises(ValueError, match="keep the shape"):
+    _dataset(hierarchy=hierarchy, rows=lambda leaf: leaf[:1])
+
+
+def test_splits_have_one_shape_and_rotate_only_training():
+  good = _dataset()
+  data.Splits(train=_dataset(rotate=True), validation=good, test=good)
+  with pytest.raises(ValueError, match="validation split has rotate=True"):
+    data.Splits(train=good, validation=_dataset(rotate=True), test=good)
+  with pytest.raises(ValueError, match="different shapes"):
+    larger = _dataset(images=_images(6, 5))
+    data.Splits(train=good, validation=good, test=larger)
+
+
+def test_load_names_what_it_knows():
+  with pytest.raises(ValueError, match="'imagenet'.*glyphs.*omniglot"):
+    data.load("imagenet")
+  with pytest.raises(ValueError, match="'writers'.*'participants'"):
+    data.load("glyphs", writers=3)
+  with pytest.raises(ValueError, match="'size'.*'seed'"):
+    data.load("omniglot", size=28)
