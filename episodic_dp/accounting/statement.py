@@ -26,6 +26,8 @@ ASSUMED_THROUGHOUT = (
     "Checkpoints and hyperparameters are chosen on public data, or the choice"
     " costs epsilon of its own.",
     "Sizes of the hierarchy are public, and so are the plan and the mechanism.",
+    "Sums and noise are floating-point numbers; their distance from real-valued"
+    " Gaussian noise is not accounted for.",
     "Nothing else about the private data is released: no training loss or"
     " accuracy, no norm statistics, and the number of steps does not depend on"
     " them.",
@@ -389,8 +391,9 @@ def assumptions(
   )
   if any(isinstance(s, plan_lib.FixedSize) for s in plan.stages):
     result.append(
-        "Where a stage is FixedSize, a removed unit is replaced in the sample,"
-        " and the sum moves by up to twice the clip norm."
+        "Where a stage is FixedSize, a removed unit is replaced in the sample:"
+        " the sum moves by up to twice the clip norm for every clip unit that"
+        " it holds."
     )
   if hierarchy.copies:
     result.append(

@@ -1,0 +1,215 @@
+"""From a ConfigDict to hierarchy, plan and mechanism, without data or JAX.
+
+Training and the accountant's command line both read a config through here.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+import math
+from typing import Any
+
+import ml_collections
+
+from episodic_dp import plan as plan_lib
+
+_STAGES = {
+    "FixedSize": (plan_lib.FixedSize, "n", int),
+    "Poisson": (plan_lib.Poisson, "p", float),
+    "All": (plan_lib.All, None, None),
+}
+
+
+def describe(
+    config: ml_collections.ConfigDict,
+) -> tuple[plan_lib.Hierarchy, plan_lib.SamplingPlan, plan_lib.Mechanism]:
+  """What a config samples and releases.
+
+  Args:
+    config: with `plan.stages` (strings such as 'Poisson(0.004)'), `mechanism`
+      and, but for plans that are only accounted, `episode`; its hierarchy is
+      `hierarchy` (see `hierarchy_of`), or that of the synthetic participants
+      named in `data.options`.
+
+  Raises:
+    PlanError: a field is missing or wrong; one sentence.
+    UnsoundPlanError: no guarantee is proved for the plan's form.
+  """
+  hierarchy = hierarchy_of(config)
+  plan = plan_of(config)
+  plan_lib.validate(hierarchy, plan)
+  return hierarchy, plan, mechanism_of(config)
+
+
+def hierarchy_of(config: ml_collections.ConfigDict) -> plan_lib.Hierarchy:
+  """The hierarchy of the training data.
+
+  `config.hierarchy` has `levels` and either `sizes`, one number per level for a
+  regular tree (and `copies`), or `nested`, nested lists of the sizes of the
+  ultimate units for a ragged one. Without it, `config.data.options` of a data
+  set with synthetic participants says how many there are, of how many classes
+  (`way`) and images (`per_class`).
+  """
+  if config.get("hierarchy") is not None:
+    fields = _fields(
+        config, "hierarchy", ("levels",), ("sizes", "nested", "copies")
+    )
+    levels = fields["levels"]
+    sizes, nested = fields.get("sizes"), fields.get("nested")
+    if (sizes is None) == (nested is None):
+      raise plan_lib.PlanError(
+          "config.hierarchy needs either sizes (one number per level) or nested"
+          " (lists of sizes)"
+      )
+    if isinstance(levels, str) or not isinstance(levels, Sequence):
+      raise plan_lib.PlanError(
+          f"config.hierarchy.levels is {levels!r}: give a tuple of names"
+      )
+    if nested is not None:
+      if fields.get("copies"):
+        raise plan_lib.PlanError(
+            "config.hierarchy.copies goes with sizes, not with nested"
+        )
+      return plan_lib.Hierarchy.from_sizes(_lists(nested), levels=levels)
+    if isinstance(sizes, int):
+      sizes = (sizes,)
+    return plan_lib.Hierarchy.regular(
+        tuple(sizes), levels=levels, copies=bool(fields.get("copies", False))
+    )
+  options = (config.get("data") or {}).get("options") or {}
+  wanted = ("participants", "way", "per_class")
+  if all(options.get(name) is not None for name in wanted):
+    return plan_lib.Hierarchy.regular(
+        tuple(options[name] for name in wanted),
+        levels=("participant", "class", "image"),
+        copies=True,
+    )
+  raise plan_lib.PlanError(
+      "the config says nothing of its hierarchy: set config.hierarchy with"
+      " levels and sizes, such as levels=('class', 'drawing') and"
+      " sizes=(1150, 20)"
+  )
+
+
+def plan_of(config: ml_collections.ConfigDict) -> plan_lib.SamplingPlan:
+  """`config.plan.stages` and `config.episode`."""
+  fields = _fields(config, "plan", ("stages",), ("allow_short_units",))
+  stages = fields["stages"]
+  if isinstance(stages, str) or not isinstance(stages, Sequence):
+    raise plan_lib.PlanError(
+        f"config.plan.stages is {stages!r}: give a tuple of strings such as"
+        " ('Poisson(0.004)', 'FixedSize(5)', 'FixedSize(2)')"
+    )
+  episode = None
+  if config.get("episode") is not None:
+    values = _fields(
+        config, "episode", ("way", "shot", "query"), ("form", "tasks")
+    )
+    episode = plan_lib.Episode(
+        **{k: v for k, v in values.items() if v is not None}
+    )
+  return plan_lib.SamplingPlan(
+      tuple(parse_stage(stage) for stage in stages),
+      episode=episode,
+      allow_short_units=bool(fields.get("allow_short_units", False)),
+  )
+
+
+def mechanism_of(config: ml_collections.ConfigDict) -> plan_lib.Mechanism:
+  """`config.mechanism`."""
+  fields = _fields(
+      config,
+      "mechanism",
+      ("clip_unit", "noise_multiplier"),
+      ("clip_norm", "clip_by", "order", "inner_steps"),
+  )
+  return plan_lib.Mechanism(
+      **{k: v for k, v in fields.items() if v is not None}
+  )
+
+
+def parse_stage(text: str) -> plan_lib.Stage:
+  """'FixedSize(5)', 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'.
+
+  The text is parsed, never run: a name, and at most one number or quotient.
+
+  Raises:
+    PlanError: names the text and what is allowed.
+  """
+  wrong = plan_lib.PlanError(
+      f"stage {text!r} is not understood: write 'FixedSize(5)',"
+      " 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'"
+  )
+  if not isinstance(text, str) or len(text) > 100:
+    raise wrong
+  try:
+    call = ast.parse(text.strip(), mode="eval").body
+  except (SyntaxError, ValueError, RecursionError, MemoryError):
+    raise wrong from None
+  if not (
+      isinstance(call, ast.Call)
+      and isinstance(call.func, ast.Name)
+      and call.func.id in _STAGES
+  ):
+    raise wrong
+  stage, name, kind = _STAGES[call.func.id]
+  values = list(call.args)
+  for keyword in call.keywords:
+    if keyword.arg != name or name is None:
+      raise wrong
+    values.append(keyword.value)
+  if len(values) != (0 if name is None else 1):
+    raise wrong
+  if name is None:
+    return stage()
+  value = _number(values[0])
+  if value is None or (kind is int and not isinstance(value, int)):
+    raise wrong
+  return stage(kind(value))
+
+
+def _number(node: ast.AST) -> int | float | None:
+  """The value of a number or of a quotient of two; None for all else."""
+  if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    return node.value
+  if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+    value = _number(node.operand)
+    return None if value is None else -value
+  if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+    top, bottom = _number(node.left), _number(node.right)
+    if top is None or not bottom:
+      return None
+    value = top / bottom
+    return value if math.isfinite(value) else None
+  return None
+
+
+def _fields(
+    config: ml_collections.ConfigDict,
+    section: str,
+    required: tuple[str, ...],
+    optional: tuple[str, ...],
+) -> dict[str, Any]:
+  """The known fields of a section; PlanError for missing or unknown ones."""
+  values = config.get(section)
+  if not isinstance(values, (Mapping, ml_collections.ConfigDict)):
+    raise plan_lib.PlanError(
+        f"config.{section} is missing: it needs {', '.join(required)}"
+    )
+  names = set(values)
+  for name in required:
+    if values.get(name) is None:
+      raise plan_lib.PlanError(f"config.{section}.{name} is missing: set it")
+  known = (*required, *optional)
+  for name in sorted(names - set(known)):
+    raise plan_lib.PlanError(
+        f"config.{section}.{name} is not read by anything: use"
+        f" {', '.join(known)}"
+    )
+  return {name: values[name] for name in known if name in names}
+
+
+def _lists(value: Any) -> Any:
+  """Tuples and ConfigDict sequences as lists, all the way down."""
+  if isinstance(value, Sequence) and not isinstance(value, str):
+    return [_lists(v) for v in value]
+  return value
