@@ -1,0 +1,59 @@
+"""Networks as pairs of pure functions, with convolutions as matrix products."""
+
+from typing import Literal
+
+import haiku as hk
+
+from episodic_dp.models import block
+from episodic_dp.models import conv4 as conv4_flax
+from episodic_dp.models import conv4_haiku
+from episodic_dp.models.convolution import conv_general_dilated
+from episodic_dp.models.convolution import convolve
+from episodic_dp.models.model import from_flax
+from episodic_dp.models.model import from_haiku
+from episodic_dp.models.model import Model
+from episodic_dp.models.pooling import max_pool
+
+__all__ = [
+    "Model",
+    "conv4",
+    "conv_general_dilated",
+    "convolve",
+    "from_flax",
+    "from_haiku",
+    "max_pool",
+]
+
+
+def conv4(
+    way: int,
+    width: int = 64,
+    norm: block.Norm = "batch",
+    input_shape: tuple[int, int, int] = (28, 28, 1),
+    library: Literal["flax", "haiku"] = "flax",
+) -> Model:
+  """Conv4 of any width; see `conv4.Conv4` for the norms.
+
+  Args:
+    way: the number of classes.
+    width: channels of every block (64 in the literature).
+    norm: "batch", "group" or "none".
+    input_shape: (H, W, C), at least 16x16 pixels.
+    library: which library holds the layers; the outputs are the same.
+
+  Raises:
+    ValueError: an unknown norm or library, or images that are too small.
+  """
+  if way < 1:
+    raise ValueError(f"way {way} must be at least 1")
+  block.check(width, norm, input_shape[:2])
+  mixes = norm == "batch"
+  if library == "flax":
+    module = conv4_flax.Conv4(way=way, width=width, norm=norm)
+    return from_flax(module, input_shape, mixes_examples=mixes)
+  if library == "haiku":
+    network = hk.transform(
+        lambda images: conv4_haiku.Conv4(way, width, norm)(images)
+    )
+    return from_haiku(network, input_shape, mixes_examples=mixes)
+  raise ValueError(f"library {library!r} must be 'flax' or 'haiku'")

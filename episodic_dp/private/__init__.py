@@ -1,0 +1,21 @@
+"""The private step: clip each task's gradient, sum, add noise, update."""
+
+from episodic_dp.private.clipping import clip
+from episodic_dp.private.clipping import Clipped
+from episodic_dp.private.clipping import sensitivity
+from episodic_dp.private.meta_step import Compute
+from episodic_dp.private.meta_step import init
+from episodic_dp.private.meta_step import make_meta_step
+from episodic_dp.private.meta_step import State
+from episodic_dp.private.noise import add_noise
+
+__all__ = [
+    "Clipped",
+    "Compute",
+    "State",
+    "add_noise",
+    "clip",
+    "init",
+    "make_meta_step",
+    "sensitivity",
+]

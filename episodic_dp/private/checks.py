@@ -1,0 +1,140 @@
+"""What is checked before anything is compiled."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from episodic_dp import plan as plan_lib
+from episodic_dp import sampling
+
+_PROBED_LEAVES = 65536
+
+
+def check_key(key: Any) -> None:
+  """ValueError unless the key is one typed key."""
+  if not (
+      isinstance(key, jax.Array)
+      and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+      and key.ndim == 0
+  ):
+    raise ValueError(
+        f"key {type(key).__name__} of shape {np.shape(key)} is not one typed"
+        " key: use jax.random.key(seed) or jax.random.wrap_key_data"
+    )
+
+
+def check(
+    learner: Any,
+    dataset: Any,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+) -> None:
+  """Refuses what cannot be trained, or what no proof covers."""
+  if plan.episode is None:
+    raise plan_lib.PlanError(
+        "the plan has no episode and cannot be trained: give"
+        " SamplingPlan(..., episode=Episode(way, shot, query))"
+    )
+  plan_lib.validate(dataset.hierarchy, plan)
+  _check_clip_unit(dataset.hierarchy, plan.episode, mechanism)
+  for name in ("order", "inner_steps"):
+    stated = getattr(mechanism, name)
+    actual = getattr(learner, name, stated)
+    if stated is not None and stated != actual:
+      raise plan_lib.PlanError(
+          f"mechanism.{name} is {stated!r} and learner.{name} is {actual!r}:"
+          " make them equal, since the guarantee is for the mechanism's"
+      )
+  _check_images(dataset.images)
+  _check_rows(dataset)
+  _check_model(learner, dataset, plan.episode)
+
+
+def _check_clip_unit(hierarchy, episode, mechanism) -> None:
+  if episode.form == "unit":
+    task = hierarchy.levels[0]
+  else:
+    task = plan_lib.EPISODE
+  if mechanism.clip_unit == task:
+    return
+  if mechanism.clip_unit != plan_lib.EPISODE:
+    hierarchy.level_index(mechanism.clip_unit)  # PlanError names the levels.
+  raise plan_lib.UnsoundPlanError(
+      f"clip_unit '{mechanism.clip_unit}' with form='{episode.form}': this step"
+      " clips one gradient per task, and a bound per"
+      f" {mechanism.clip_unit} would need a clipped gradient for each of them"
+      f" (and noisy inner steps); use clip_unit='{task}'"
+  )
+
+
+def _check_images(images: Any) -> None:
+  if getattr(images, "ndim", None) != 4 or 0 in images.shape:
+    raise plan_lib.PlanError(
+        f"images of shape {np.shape(images)}: give [rows, height, width,"
+        " channels], none of them 0"
+    )
+  if images.dtype not in (np.uint8, np.float32):
+    raise plan_lib.PlanError(
+        f"images of dtype {images.dtype}: give uint8 (0 to 255) or float32"
+    )
+  if images.dtype == np.float32:
+    bad = ~np.isfinite(np.asarray(images)).all(axis=(1, 2, 3))
+    if bad.any():
+      raise plan_lib.PlanError(
+          f"{bad.sum()} images hold NaN or infinity, first row"
+          f" {int(np.argmax(bad))}: remove or repair them"
+      )
+
+
+def _check_rows(dataset) -> None:
+  """PlanError when a leaf's row lies outside the images."""
+  hierarchy, available = dataset.hierarchy, dataset.images.shape[0]
+  if hierarchy.leaf_rows is not None:
+    leaves = np.asarray(hierarchy.leaf_rows)
+  else:
+    last = hierarchy.num_leaves - 1
+    count = min(_PROBED_LEAVES, last + 1)
+    leaves = np.linspace(0, last, count).astype(np.int32)
+  rows = np.asarray(dataset.rows(jnp.asarray(leaves, jnp.int32)))
+  if rows.min() < 0 or rows.max() >= available:
+    worst = int(rows.max() if rows.max() >= available else rows.min())
+    raise plan_lib.PlanError(
+        f"the hierarchy asks for row {worst} of {available} images: rows must"
+        f" lie in 0 .. {available - 1}"
+    )
+
+
+def _check_model(learner, dataset, episode) -> None:
+  """PlanError unless the learner maps this episode to logits [n, way]."""
+  shape = tuple(dataset.images.shape[1:])
+  model = getattr(learner, "model", None)
+  expected = getattr(model, "input_shape", None)
+  if expected is not None and tuple(expected) != shape:
+    raise plan_lib.PlanError(
+        f"the model takes images of shape {tuple(expected)} and the data set"
+        f" has {shape}: build the model with input_shape={shape}"
+    )
+  if dataset.rotate and shape[0] != shape[1]:
+    raise plan_lib.PlanError(
+        f"rotate=True turns images by 90 degrees, and they are {shape[0]} by"
+        f" {shape[1]} pixels: pad them to a square or set rotate=False"
+    )
+
+  def logits(key, images):
+    task = sampling.make_episode(key, images, episode)
+    params = learner.init(key)
+    return learner.predict(params, task.support, task.query.images)
+
+  images = jax.ShapeDtypeStruct(
+      (episode.way, episode.shot + episode.query, *shape), dataset.images.dtype
+  )
+  result = jax.eval_shape(logits, jax.random.key(0), images)
+  wanted = (episode.way * episode.query, episode.way)
+  if tuple(result.shape) != wanted:
+    raise plan_lib.PlanError(
+        f"the model gives logits of shape {tuple(result.shape)} for an episode"
+        f" of way {episode.way}, and {wanted} is needed: build the model with"
+        f" way={episode.way}"
+    )
