@@ -31,7 +31,8 @@ def rotate_classes(key: jax.Array, images: jax.Array) -> jax.Array:
         f"images of {images.shape[2]} by {images.shape[3]} pixels cannot be"
         " turned by 90 degrees: use square images or rotate=False"
     )
-  bits = jax.random.bits(key, (images.shape[0], 1, 1, 1, 1), jnp.uint32)
+  bits = jax.random.bits(key, (images.shape[0],), jnp.uint32)
+  bits = bits.reshape(-1, 1, 1, 1, 1)
   half, quarter = (bits & 2).astype(bool), (bits & 1).astype(bool)
   images = jnp.where(half, jnp.flip(images, (2, 3)), images)
   return jnp.where(quarter, jnp.rot90(images, axes=(2, 3)), images)

@@ -10,6 +10,7 @@ from episodic_dp.plan import errors
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.sampling import augment
 from episodic_dp.sampling import permutation
+from episodic_dp.sampling import uniform
 
 
 class Examples(NamedTuple):
@@ -126,7 +127,7 @@ def make_episode(
   images = images.astype(jnp.float32)
   if integral:
     images = images / 255.0
-  bits = jax.random.bits(label_key, (way, 4), jnp.uint32)
+  bits = uniform.random_bits(label_key, (way,))
   labels = permutation.draw_ordered(bits, way, way)
 
   def part(chosen: jax.Array) -> Examples:

@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from episodic_dp.plan import binomial
 from episodic_dp.plan import error_bound
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.sampling import counts
 from episodic_dp.sampling import permutation
+from episodic_dp.sampling import uniform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,13 +128,9 @@ def _draw(
   for k, (stage, level) in enumerate(zip(shape.stages, arrays.levels)):
     slots = shape.slots[k]
     # One number per slot and, last, one for the count.
-    drawn = jax.random.bits(
-        jax.random.fold_in(key, k),
-        (*units.shape, slots + 1, binomial.WORDS),
-        jnp.uint32,
+    drawn = uniform.random_bits(
+        jax.random.fold_in(key, k), (*units.shape, slots + 1)
     )
-    # Kept apart, or XLA may generate the bits anew for each of their readers.
-    drawn = jax.lax.optimization_barrier(drawn)
     bits, count_bits = drawn[..., :slots, :], drawn[..., slots, :]
     if shape.sizes is None:
       first = level.offsets[units]

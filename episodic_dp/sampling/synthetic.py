@@ -11,10 +11,10 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from episodic_dp.plan import binomial
 from episodic_dp.plan import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.sampling import permutation
+from episodic_dp.sampling import uniform
 
 
 def synthetic_participants(
@@ -81,9 +81,7 @@ def synthetic_participants(
     key = jax.random.fold_in(key, participant)
 
     def draw(tag, n_children, slots):
-      bits = jax.random.bits(
-          jax.random.fold_in(key, tag), (slots, binomial.WORDS), jnp.uint32
-      )
+      bits = uniform.random_bits(jax.random.fold_in(key, tag), (slots,))
       return permutation.draw_ordered(bits, n_children, slots)
 
     own = draw(0, classes, way)[slot]

@@ -5,10 +5,26 @@ proof: here a 128-bit number is scaled to the range in whole-number arithmetic,
 and what bias is left is charged to delta (`plan.sampling_error`).
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 
+from episodic_dp.plan import binomial
+
 _LOW = 0xFFFF
+
+
+def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+  """uint32[*shape, 4]: 128 random bits for each place of `shape`.
+
+  Drawn as a vector: XLA compiles that several times faster than the same bits
+  drawn in many dimensions. The barrier keeps it from generating them anew for
+  each of their readers.
+  """
+  shape = (*shape, binomial.WORDS)
+  bits = jax.random.bits(key, (math.prod(shape),), jnp.uint32)
+  return jax.lax.optimization_barrier(bits).reshape(shape)
 
 
 def _multiply(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
