@@ -145,7 +145,7 @@ def save_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
   temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.incomplete")
   try:
     with temporary.open("wb") as f:
-      np.savez(f, **arrays)
+      np.savez(f, allow_pickle=False, **arrays)
       f.flush()
       os.fsync(f.fileno())
     temporary.replace(path)

@@ -2,14 +2,16 @@
 
 Source: Lake, Salakhutdinov and Tenenbaum, Science 350, 2015 (MIT licence). The
 zips are decoded once, through TFDS without TensorFlow, and cached; later starts
-read one array. As in DP-MAML, characters are shuffled into 1150 for training,
-50 for validation and 423 for test, training tasks may rotate whole characters
-by multiples of 90 degrees, and the training data can be seen as participants
-who each own a few drawings of a few characters.
+read one array. By default, as in DP-MAML, characters are shuffled into 1150 for
+training, 50 for validation and 423 for test; training tasks may rotate whole
+characters by multiples of 90 degrees, and the training data can be seen as
+participants who each own a few drawings of a few characters.
 """
 
+from collections.abc import Callable
 import pathlib
 import shutil
+from typing import Any, Literal
 import zipfile
 
 import numpy as np
@@ -17,13 +19,16 @@ import numpy as np
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import files
+from episodic_dp.data import omniglot_splits
 
-LEVELS = ("class", "drawing")
 CHARACTERS = 1623
 DRAWINGS = 20
 SIZE = 28
 VERSION = "1.0.0"  # Of the prepared data.
 
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+_FIELDS = ("images", "characters", "background")  # Of the cached file.
 _URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
 # First the official file, then a copy with the same PNG bytes that was zipped
 # anew (entries sorted, time stamps fixed).
@@ -45,8 +50,6 @@ ARCHIVES = {
         _URL + "images_evaluation.zip",
     ),
 }
-_TRAIN_CHARACTERS = 1150
-_VALIDATION_CHARACTERS = 50
 
 
 def load(
@@ -54,6 +57,7 @@ def load(
     data_dir: files.Path | None = None,
     cache_dir: files.Path | None = None,
     download: bool = False,
+    split: Literal["random", "vinyals", "alphabets"] = "random",
     seed: int = 0,
     participants: int | None = None,
     way: int = 5,
@@ -69,12 +73,15 @@ def load(
     cache_dir: where the prepared data are kept; None means the environment
       variable TFDS_DATA_DIR, or else ~/tensorflow_datasets.
     download: fetch the official zips when data_dir does not have them.
+    split: how the characters are divided; see `omniglot_splits.divide`.
+      "alphabets" gives the tree alphabet -> character -> drawing, the others
+      class -> drawing.
     seed: public seed of the division of the characters and of the
       participants, 0 to 2^32 - 1.
-    participants: None trains on the tree class -> drawing. A number trains on
-      that many synthetic participants, drawn from the training characters by a
-      public function of the seed (DP-MAML uses 400 000). They share records,
-      so that only a participant can be given a guarantee.
+    participants: None trains on the tree as it is. A number trains on that many
+      synthetic participants, drawn from the training characters by a public
+      function of the seed (DP-MAML uses 400 000). They share records, so that
+      only a participant can be given a guarantee.
     way: characters of each synthetic participant.
     per_class: drawings of each of these characters (shot + query).
     rotate: whether training tasks rotate whole characters at random.
@@ -87,15 +94,15 @@ def load(
     raise ValueError(
         f"omniglot option seed={seed!r} must be a whole number, 0 to 2^32 - 1"
     )
-  images, characters = load_arrays(
+  omniglot_splits.check(split)  # Before anything is prepared.
+  images, characters, background = load_arrays(
       data_dir=data_dir, cache_dir=cache_dir, download=download
   )
+  chosen = omniglot_splits.divide(split, characters, background, int(seed))
   parts = {}
-  for part, chosen in random_split(len(characters), seed).items():
-    hierarchy = plan.Hierarchy.regular(
-        (len(chosen), DRAWINGS), levels=LEVELS
-    )
-    rows, about = dataset.identity, ""
+  for part, numbers in chosen.items():
+    rows: Callable[[Any], Any] = dataset.identity
+    about = ""
     if part == "train" and participants is not None:
       # JAX is needed for participants only, and takes a second to import.
       from episodic_dp import sampling
@@ -103,7 +110,7 @@ def load(
       hierarchy, rows = sampling.synthetic_participants(
           int(seed),
           participants=participants,
-          classes=len(chosen),
+          classes=len(numbers),
           examples_per_class=DRAWINGS,
           way=way,
           per_class=per_class,
@@ -112,28 +119,34 @@ def load(
           f"{participants} synthetic participants of {way} characters,"
           f" {per_class} drawings each, from "
       )
+    elif split == "alphabets":
+      hierarchy = _alphabet_tree(characters[numbers])
+    else:
+      hierarchy = plan.Hierarchy.regular(
+          (len(numbers), DRAWINGS), levels=("class", "drawing")
+      )
     parts[part] = dataset.Dataset(
         name=f"omniglot/{part}",
-        images=images[chosen].reshape(-1, SIZE, SIZE, 1),
+        images=images[numbers].reshape(-1, SIZE, SIZE, 1),
         hierarchy=hierarchy,
         rows=rows,
         rotate=rotate and part == "train",
         description=(
-            f"{about}{len(chosen)} characters of Omniglot, {DRAWINGS} drawings"
-            f" each, {SIZE} x {SIZE} by nearest neighbour, public split seed"
-            f" {seed}"
+            f"{about}{len(numbers)} characters of Omniglot, {DRAWINGS} drawings"
+            f" each, {SIZE} x {SIZE} by nearest neighbour, split '{split}',"
+            f" public seed {seed}"
         ),
     )
   return dataset.Splits(**parts)
 
 
-def random_split(characters: int, seed: int) -> dict[str, np.ndarray]:
-  """int64 character numbers of each part, rising; disjoint by construction."""
-  # RandomState promises the same stream in every version of NumPy.
-  order = np.random.RandomState(seed).permutation(characters)
-  ends = [_TRAIN_CHARACTERS, _TRAIN_CHARACTERS + _VALIDATION_CHARACTERS]
-  parts = ("train", "validation", "test")
-  return {p: np.sort(c) for p, c in zip(parts, np.split(order, ends))}
+def _alphabet_tree(characters: np.ndarray) -> plan.Hierarchy:
+  """alphabet -> character -> drawing; the rows are in this order already."""
+  names = np.repeat(characters, DRAWINGS)
+  return plan.Hierarchy.from_labels(
+      {"alphabet": omniglot_splits.alphabet_of(names), "character": names},
+      leaf="drawing",
+  )
 
 
 def load_arrays(
@@ -141,12 +154,13 @@ def load_arrays(
     data_dir: files.Path | None = None,
     cache_dir: files.Path | None = None,
     download: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Arrays:
   """All drawings: from the cache, or prepared from the zips.
 
   Returns:
     uint8[1623, 20, 28, 28, 1] drawings of 0 (ink) and 255 (paper), by character
-    and drawer, and the 1623 names "Alphabet/characterNN" in rising order.
+    and drawer; the 1623 names "Alphabet/characterNN" in rising order; and
+    bool[1623], whether a character is of the official background set.
   """
   root = files.cache_root(cache_dir) / "omniglot28"
   cached = root / f"arrays-{VERSION}.npz"
@@ -158,25 +172,28 @@ def load_arrays(
       arrays = _read(cached)
       if arrays is None:
         arrays = _prepare(root, archives, data_dir, download)
-        files.save_arrays(cached, images=arrays[0], characters=arrays[1])
+        files.save_arrays(cached, **dict(zip(_FIELDS, arrays)))
   return arrays
 
 
-def _read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray] | None:
+def _read(path: pathlib.Path) -> Arrays | None:
   """The cached arrays, or None when they are absent, damaged or others."""
-  arrays = files.read_arrays(path, ("images", "characters"))
-  if arrays is None or not _right_shape(*arrays):
+  arrays = files.read_arrays(path, _FIELDS)
+  if arrays is None or not _as_expected(*arrays):
     return None
-  return arrays
+  images, characters, background = arrays
+  return images, characters, background
 
 
-def _right_shape(images: np.ndarray, characters: np.ndarray) -> bool:
+def _as_expected(images, characters, background) -> bool:
   shape = (CHARACTERS, DRAWINGS, SIZE, SIZE, 1)
   return (
       images.dtype == np.uint8
       and images.shape == shape
-      and characters.shape == shape[:1]
       and characters.dtype.kind == "U"
+      and characters.shape == shape[:1]
+      and background.dtype == bool
+      and background.shape == shape[:1]
   )
 
 
@@ -194,7 +211,9 @@ def _prepare(root, archives, data_dir, download):
   for left in root.glob("incomplete.*"):  # Of a killed run: we hold the lock.
     shutil.rmtree(left)
   try:
-    images, names, drawers = omniglot28.prepare(root.parent, archives)
+    images, names, drawers, background = omniglot28.prepare(
+        root.parent, archives
+    )
   except zipfile.BadZipFile as e:
     raise ValueError(
         f"a zip of Omniglot cannot be read ({e}): fetch it again"
@@ -203,8 +222,9 @@ def _prepare(root, archives, data_dir, download):
   characters = np.unique(names)
   if len(order) == CHARACTERS * DRAWINGS and len(characters) == CHARACTERS:
     images = images[order].reshape(CHARACTERS, DRAWINGS, SIZE, SIZE, 1)
-    if _right_shape(images, characters):
-      return images, characters
+    background = background[order][::DRAWINGS]
+    if _as_expected(images, characters, background):
+      return images, characters, background
   raise ValueError(
       f"the prepared Omniglot in {prepared} has {len(order)} drawings of"
       f" {len(characters)} characters instead of {CHARACTERS * DRAWINGS} of"

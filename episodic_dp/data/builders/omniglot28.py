@@ -94,7 +94,7 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
 def prepare(
     cache_dir: pathlib.Path,
     archives: dict[str, str | os.PathLike[str]] | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
   """Prepares the records unless they are there, and reads all of them.
 
   TFDS writes into a temporary folder and renames it at the end, so a killed
@@ -105,8 +105,9 @@ def prepare(
     archives: as for `Omniglot28`.
 
   Returns:
-    images uint8[drawings, 28, 28, 1], names [drawings] of the characters and
-    drawers int32[drawings], in no particular order.
+    images uint8[drawings, 28, 28, 1], names [drawings] of the characters,
+    drawers int32[drawings] and whether each drawing is of the background set,
+    bool[drawings]; in no particular order.
 
   Raises:
     ValueError: a download has the wrong checksum, or a drawing other values.
@@ -125,16 +126,18 @@ def prepare(
         "a downloaded file is not the published one, so try again or put the"
         f" zips into data_dir: {' '.join(str(e).split())}"
     ) from e
-  images, names, drawers = [], [], []
+  images, names, drawers, background = [], [], [], []
   for part in omniglot.ARCHIVES:
     for record in builder.as_data_source(split=part):
       images.append(record["image"])
       names.append(record["character"])
       drawers.append(record["drawer"])
+      background.append(part == "background")
   return (
       np.stack(images),
       np.asarray([n.decode() for n in names]),
       np.asarray(drawers, np.int32),
+      np.asarray(background),
   )
 
 
@@ -149,7 +152,7 @@ def decode(png: bytes, name: str = "image") -> np.ndarray:
         (omniglot.SIZE, omniglot.SIZE), Image.Resampling.NEAREST
     )
   array = np.asarray(grey, np.uint8)[..., None]
-  if not np.isin(array, (0, 255)).all():
+  if not ((array == 0) | (array == 255)).all():
     raise ValueError(
         f"{name} has grey values {np.unique(array).tolist()}: an Omniglot"
         " drawing has only 0 and 255; use the original one-bit PNGs"

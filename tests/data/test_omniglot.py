@@ -1,0 +1,427 @@
+"""Omniglot from zips: made here for most tests, real ones where present."""
+
+import functools
+import hashlib
+import http.server
+import io
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import zipfile
+
+import numpy as np
+from PIL import Image
+import pytest
+
+from episodic_dp import data
+from episodic_dp.data import files
+from episodic_dp.data import omniglot
+from episodic_dp.data import omniglot_splits
+from episodic_dp.data.builders import omniglot28
+
+NAMES = {
+    "background": [
+        "Latin/character02",
+        "Latin/character01",
+        "Futurama/character01",
+    ],
+    "evaluation": ["Aurek/character01", "Tengwar/character10"],
+}
+SORTED = sorted(sum(NAMES.values(), []))
+
+
+def _png(name, drawer):
+  """A 105 x 105 one-bit drawing that depends on its name and drawer."""
+  digest = hashlib.sha256(f"{name} {drawer}".encode()).digest()
+  random = np.random.RandomState(digest[0] + 256 * digest[1])
+  paper = random.rand(105, 105) > 0.2
+  buffer = io.BytesIO()
+  Image.fromarray((255 * paper).astype(np.uint8)).convert(
+      "1", dither=Image.Dither.NONE
+  ).save(buffer, "PNG")
+  return buffer.getvalue(), paper
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """A folder with two small zips of the published layout."""
+  root = tmp_path_factory.mktemp("zips")
+  for part, names in NAMES.items():
+    with zipfile.ZipFile(root / f"images_{part}.zip", "w") as z:
+      z.writestr(f"images_{part}/", b"")
+      z.writestr("__MACOSX/._images", b"no drawing")
+      for number, name in enumerate(names):
+        for drawer in range(20, 0, -1):
+          z.writestr(
+              f"images_{part}/{name}/{number + 1:04d}_{drawer:02d}.png",
+              _png(name, drawer)[0],
+          )
+  return root
+
+
+def _sha256(path):
+  return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def small(request, monkeypatch):
+  """The published sizes and checksums give way to those of the small zips."""
+  if "folder" not in request.fixturenames:
+    return
+  folder = request.getfixturevalue("folder")
+  monkeypatch.setattr(
+      omniglot,
+      "ARCHIVES",
+      {
+          part: files.Archive(
+              f"images_{part}.zip",
+              ("0" * 64, _sha256(folder / f"images_{part}.zip")),
+              f"https://example.invalid/images_{part}.zip",
+          )
+          for part in NAMES
+      },
+  )
+  monkeypatch.setattr(omniglot, "CHARACTERS", 5)
+  monkeypatch.setattr(omniglot_splits, "_TRAIN_CHARACTERS", 2)
+  monkeypatch.setattr(omniglot_splits, "_VALIDATION_CHARACTERS", 1)
+  monkeypatch.setattr(omniglot_splits, "_VALIDATION_ALPHABETS", 1)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+  """A cache that the tests of this module share."""
+  return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def prepared(folder, cache):
+  return omniglot.load_arrays(data_dir=folder, cache_dir=cache)
+
+
+def test_drawings_keep_their_place(prepared):
+  images, characters, background = prepared
+  assert images.shape == (5, 20, 28, 28, 1) and images.dtype == np.uint8
+  assert characters.tolist() == SORTED
+  assert background.tolist() == [n in NAMES["background"] for n in SORTED]
+  # Nearest neighbour: pixel i of 28 shows pixel int((i + 0.5) * 3.75) of 105.
+  at = ((np.arange(28) + 0.5) * 105 / 28).astype(int)
+  for c, d in ((0, 0), (2, 7), (4, 19)):
+    paper = _png(SORTED[c], d + 1)[1]
+    np.testing.assert_array_equal(
+        images[c, d, ..., 0], 255 * paper[np.ix_(at, at)]
+    )
+
+
+def test_values_are_black_and_white(prepared):
+  assert np.unique(prepared[0]).tolist() == [0, 255]
+
+
+def test_second_start_needs_neither_zips_nor_tfds(prepared, cache, monkeypatch):
+  monkeypatch.setattr(omniglot28, "prepare", None)
+  for array, first in zip(omniglot.load_arrays(cache_dir=cache), prepared):
+    np.testing.assert_array_equal(array, first)
+
+
+def test_damaged_array_is_read_again_from_the_records(prepared, cache):
+  (path,) = (cache / "omniglot28").glob("*.npz")
+  whole = path.read_bytes()
+  middle = len(whole) // 2
+  flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+  for damaged in (whole[:middle], flipped, b""):
+    path.write_bytes(damaged)
+    images, *_ = omniglot.load_arrays(cache_dir=cache)
+    np.testing.assert_array_equal(images, prepared[0])
+    assert path.read_bytes() != damaged
+
+
+def test_splits_are_disjoint_and_complete(prepared, folder, cache):
+  splits = data.load("omniglot", data_dir=folder, cache_dir=cache, seed=3)
+  parts = splits.train, splits.validation, splits.test
+  assert [p.hierarchy.sizes for p in parts] == [(2, 20), (1, 20), (2, 20)]
+  assert [p.rotate for p in parts] == [True, False, False]
+  assert splits.train.hierarchy.levels == ("class", "drawing")
+  seen = {i.tobytes() for p in parts for i in p.images}
+  assert seen == {i.tobytes() for i in prepared[0].reshape(100, -1)}
+  other = data.load("omniglot", cache_dir=cache, seed=4)
+  assert not np.array_equal(other.test.images, splits.test.images)
+  again = data.load("omniglot", cache_dir=cache, seed=3, rotate=False)
+  np.testing.assert_array_equal(again.test.images, splits.test.images)
+  assert not again.train.rotate
+
+
+def test_synthetic_participants_share_the_training_images(prepared, cache):
+  splits = data.load(
+      "omniglot", cache_dir=cache, participants=1000, way=2, per_class=3
+  )
+  train = splits.train
+  assert train.hierarchy.sizes == (1000, 2, 3) and train.hierarchy.copies
+  assert train.images.shape[0] == 2 * 20 and train.rotate
+  rows = np.asarray(train.rows(np.arange(12, dtype=np.int32))).reshape(2, 2, 3)
+  classes = rows // 20
+  assert (classes == classes[..., :1]).all()
+  assert (np.sort(classes[..., 0], axis=1) == [0, 1]).all()
+  assert splits.test.hierarchy.sizes == (2, 20)
+
+
+def test_alphabets_stay_whole(prepared, cache):
+  splits = data.load("omniglot", cache_dir=cache, split="alphabets")
+  tree = splits.train.hierarchy
+  assert tree.levels == ("alphabet", "character", "drawing")
+  assert [tree.child_counts(k).tolist() for k in range(3)] == [
+      [2],
+      [1, 2],
+      [20, 20, 20],
+  ]
+  assert tree.describe(0, 0) == "alphabet 0 ('Futurama')"
+  images, _, background = prepared
+  np.testing.assert_array_equal(
+      splits.train.images, images[background].reshape(-1, 28, 28, 1)
+  )
+  for part in (splits.validation, splits.test):
+    assert part.hierarchy.num_units(0) == 1 and len(part.images) == 20
+  assert not np.array_equal(splits.validation.images, splits.test.images)
+
+
+def test_wrong_split_is_named():
+  with pytest.raises(ValueError, match="'official'.*'vinyals'"):
+    data.load("omniglot", split="official")
+
+
+def test_zips_may_lie_in_a_folder_of_their_own(folder, tmp_path):
+  (tmp_path / "omniglot").symlink_to(folder)
+  found = files.find("omniglot", omniglot.ARCHIVES, tmp_path)
+  assert sorted(found) == ["background", "evaluation"]
+
+
+def test_missing_zips_are_named_at_once(folder, tmp_path, monkeypatch):
+  monkeypatch.setattr(omniglot28, "prepare", None)
+  load = functools.partial(omniglot.load_arrays, cache_dir=tmp_path / "cache")
+  with pytest.raises(FileNotFoundError, match="no data_dir was given.*put"):
+    load()
+  with pytest.raises(FileNotFoundError, match="is not a folder"):
+    load(data_dir=tmp_path / "nowhere")
+  half = tmp_path / "half"
+  half.mkdir()
+  (half / "images_background.zip").write_bytes(b"")
+  with pytest.raises(FileNotFoundError) as e:
+    load(data_dir=half)
+  text = str(e.value)
+  assert "images_evaluation.zip" in text and "images_background" not in text
+  assert _sha256(folder / "images_evaluation.zip") in text
+  assert str(half) in text and "\n" not in text
+
+
+def test_download_that_cannot_be_reached_fails_fast(folder, tmp_path):
+  with pytest.raises(ConnectionError, match="example.invalid.*data_dir=DIR"):
+    omniglot.load_arrays(cache_dir=tmp_path, download=True)
+
+
+def test_wrong_and_truncated_zips_are_refused(folder, tmp_path):
+  for part in NAMES:
+    whole = (folder / f"images_{part}.zip").read_bytes()
+    (tmp_path / f"images_{part}.zip").write_bytes(whole)
+  for wrong in (whole[:-100], b"not a zip"):
+    (tmp_path / "images_evaluation.zip").write_bytes(wrong)
+    with pytest.raises(ValueError) as e:
+      omniglot.load_arrays(data_dir=tmp_path, cache_dir=tmp_path / "cache")
+    text = str(e.value)
+    assert f"{len(wrong)} bytes" in text and "\n" not in text
+    assert _sha256(folder / "images_evaluation.zip") in text
+
+
+def test_grey_drawings_are_refused():
+  buffer = io.BytesIO()
+  Image.new("L", (105, 105), 7).save(buffer, "PNG")
+  with pytest.raises(ValueError, match=r"grey values \[7\]"):
+    omniglot28.decode(buffer.getvalue())
+
+
+def test_failed_preparation_leaves_nothing_that_is_accepted(
+    folder, prepared, tmp_path, monkeypatch
+):
+  decode, calls = omniglot28.decode, []
+
+  def fail(png, name):
+    calls.append(name)
+    if len(calls) > 70:  # In the second zip: the first one is written.
+      raise RuntimeError("power cut")
+    return decode(png, name)
+
+  monkeypatch.setattr(omniglot28, "decode", fail)
+  with pytest.raises(RuntimeError, match="power cut"):
+    omniglot.load_arrays(data_dir=folder, cache_dir=tmp_path)
+  monkeypatch.setattr(omniglot28, "decode", decode)
+  with pytest.raises(FileNotFoundError, match="not prepared"):
+    omniglot.load_arrays(cache_dir=tmp_path)
+  images, *_ = omniglot.load_arrays(data_dir=folder, cache_dir=tmp_path)
+  np.testing.assert_array_equal(images, prepared[0])
+
+
+def test_prepared_folder_with_too_few_drawings_is_named(
+    folder, tmp_path, monkeypatch
+):
+  def short(cache_dir, archives):
+    images = np.zeros((3, 28, 28, 1), np.uint8)
+    return images, np.full(3, "A"), np.arange(3), np.ones(3, bool)
+
+  monkeypatch.setattr(omniglot28, "prepare", short)
+  with pytest.raises(ValueError, match="3 drawings of 1 characters.*remove"):
+    omniglot.load_arrays(data_dir=folder, cache_dir=tmp_path)
+  assert not list(tmp_path.rglob("*.npz"))
+
+
+def test_killed_preparation_leaves_nothing_that_is_accepted(
+    folder, prepared, tmp_path
+):
+  script = f"""
+      import os, signal
+      from episodic_dp.data import files, omniglot
+      from episodic_dp.data.builders import omniglot28
+      omniglot.ARCHIVES = {{
+          part: files.Archive(a, (b,), "")
+          for part, a, b in {[
+              (p, a.file, a.sha256[1]) for p, a in omniglot.ARCHIVES.items()
+          ]!r}
+      }}
+      decode, calls = omniglot28.decode, []
+      def die(png, name):
+        calls.append(name)
+        if len(calls) > 70:
+          os.kill(os.getpid(), signal.SIGKILL)
+        return decode(png, name)
+      omniglot28.decode = die
+      omniglot.load_arrays(
+          data_dir={str(folder)!r}, cache_dir={str(tmp_path)!r}
+      )
+  """
+  run = subprocess.run(
+      [sys.executable, "-c", textwrap.dedent(script)], capture_output=True
+  )
+  assert run.returncode == -9, run.stderr
+  left = list((tmp_path / "omniglot28").glob("incomplete.*"))
+  assert left  # It was killed in the middle.
+  with pytest.raises(FileNotFoundError, match="not prepared"):
+    omniglot.load_arrays(cache_dir=tmp_path)
+  images, *_ = omniglot.load_arrays(data_dir=folder, cache_dir=tmp_path)
+  np.testing.assert_array_equal(images, prepared[0])
+  assert not list((tmp_path / "omniglot28").glob("incomplete.*"))
+
+
+def test_download_from_a_server(folder, prepared, tmp_path, monkeypatch):
+  from tensorflow_datasets.core.download import checksums
+
+  monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+  handler = functools.partial(_Quiet, directory=str(folder))
+  with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/"
+    archives, infos = {}, {}
+    for part, archive in omniglot.ARCHIVES.items():
+      path = folder / archive.file
+      archives[part] = files.Archive(
+          archive.file, archive.sha256, url + archive.file
+      )
+      infos[url + archive.file] = checksums.UrlInfo(
+          size=path.stat().st_size,
+          checksum=_sha256(path),
+          filename=archive.file,
+      )
+    monkeypatch.setattr(omniglot, "ARCHIVES", archives)
+    monkeypatch.setattr(omniglot28.Omniglot28, "url_infos", infos)
+    load = functools.partial(omniglot.load_arrays, download=True)
+    images, *_ = load(cache_dir=tmp_path / "good")
+    np.testing.assert_array_equal(images, prepared[0])
+    for info in infos.values():
+      info.checksum = "1" * 64
+    with pytest.raises(ValueError, match="not the published one"):
+      load(cache_dir=tmp_path / "bad")
+    server.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+
+  def log_message(self, *unused):
+    pass
+
+
+def test_checksums_for_downloads_are_the_accepted_ones():
+  infos = omniglot28.Omniglot28.url_infos
+  assert {a.url: a.sha256[0] for a in omniglot.ARCHIVES.values()} == {
+      url: info.checksum for url, info in infos.items()
+  }
+  assert all(
+      info.filename == url.rsplit("/", 1)[1] for url, info in infos.items()
+  )
+
+
+def test_wrong_seed_is_named():
+  with pytest.raises(ValueError, match="seed=-1"):
+    omniglot.load(seed=-1)
+
+
+# Real data ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+  data_dir = os.environ.get("EPISODIC_DP_DATA")
+  if not data_dir:
+    pytest.skip("EPISODIC_DP_DATA does not name a folder with omniglot/")
+  cache_dir = tmp_path_factory.mktemp("real")
+  splits = data.load("omniglot", data_dir=data_dir, cache_dir=cache_dir)
+  return splits, cache_dir
+
+
+def test_real_counts_and_values(real):
+  splits, _ = real
+  parts = splits.train, splits.validation, splits.test
+  assert [p.hierarchy.sizes for p in parts] == [(1150, 20), (50, 20), (423, 20)]
+  images = np.concatenate([p.images for p in parts])
+  assert images.shape == (32_460, 28, 28, 1)
+  assert np.unique(images).tolist() == [0, 255]
+  assert 0.88 < images.mean() / 255 < 0.95  # Paper is 255.
+  # At 105 x 105 pixels two drawings are the same; a few more are after
+  # shrinking, and always of one character.
+  assert len({i.tobytes() for i in images}) == 32_454
+
+
+def test_real_classes_are_disjoint(real):
+  splits, _ = real
+  train = {i.tobytes() for i in splits.train.images}
+  assert not train & {i.tobytes() for i in splits.test.images}
+  assert not train & {i.tobytes() for i in splits.validation.images}
+
+
+@pytest.mark.parametrize(
+    "split, counts",
+    [("vinyals", (1028, 172, 423)), ("alphabets", (964, None, None))],
+)
+def test_real_other_splits(real, split, counts):
+  _, cache_dir = real
+  splits = data.load("omniglot", cache_dir=cache_dir, split=split)
+  found = [
+      p.hierarchy.num_units(p.hierarchy.depth - 2)
+      for p in (splits.train, splits.validation, splits.test)
+  ]
+  assert sum(found) == 1623
+  assert all(f == c for f, c in zip(found, counts) if c is not None)
+  if split == "alphabets":
+    tree = splits.train.hierarchy
+    assert tree.num_units(0) == 30 and tree.child_counts(1).min() == 14
+    assert splits.validation.hierarchy.num_units(0) == 5
+    assert splits.test.hierarchy.num_units(0) == 15
+
+
+def test_vinyals_list_is_whole():
+  parts = list(omniglot_splits.vinyals().values())
+  counts = [parts.count(p) for p in omniglot_splits.PARTS]
+  assert counts == [1028, 172, 423]
+
+
+def test_random_split_covers_every_character():
+  parts = omniglot_splits.divide("random", np.arange(1623), None, 0)
+  assert [len(c) for c in parts.values()] == [1150, 50, 423]
+  everything = np.concatenate(list(parts.values()))
+  np.testing.assert_array_equal(np.sort(everything), np.arange(1623))
