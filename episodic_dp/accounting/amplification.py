@@ -123,14 +123,17 @@ def best_split(
   x = np.min((target - log_k) / d + d / 2, axis=0)
   for _ in range(_NEWTON_STEPS):
     parts = log_k + d * (x - d / 2)
-    total = special.logsumexp(parts, axis=0)
-    slope = np.sum(np.exp(parts - total) * d, axis=0)
+    largest = parts.max(axis=0)
+    shares = np.exp(parts - largest)
+    sum_of_shares = shares.sum(axis=0)
+    total = largest + np.log(sum_of_shares)
+    slope = (shares * d).sum(axis=0) / sum_of_shares
     change = (total - target) / slope
     x = x - change
     if np.max(np.abs(change) / (1 + np.abs(x))) < 1e-14:
       break
   parts = log_k + d * (x - d / 2)
-  parts += target - special.logsumexp(parts, axis=0)  # feasible: sums to A
+  parts += target - np.logaddexp.reduce(parts, axis=0)  # feasible: sums to A
   value = np.zeros_like(log_weight)
   value[some] = sum(
       weighted(part, k, float(distance))

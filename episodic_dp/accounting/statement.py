@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import dataclasses
-import functools
 import json
 import math
 from typing import Any
@@ -307,25 +306,51 @@ def max_steps(
   kinds = kinds_of(hierarchy, plan, mechanism, level)
   error = _sampling_error(hierarchy, plan)
 
-  @functools.cache
-  def within(t: int) -> bool:
-    return all(
-        pld_epsilon <= target_epsilon
-        for pld_epsilon in _epsilons(kinds, t, delta, error).values()
-    )
+  def reached(t: int) -> float:
+    worst = 0.0
+    for direction in amplification.DIRECTIONS:
+      if kinds and worst <= target_epsilon:
+        value = pld.epsilon(kinds, direction, t, float(delta), error)
+        worst = max(worst, value)
+    return worst if kinds else math.inf
 
   if math.isinf(target_epsilon):
     return limit
-  if not within(1):
+  low, at_low = 1, reached(1)
+  if at_low > target_epsilon:
     return 0
-  low, high = 1, 2
-  while high <= limit and within(high):
-    low, high = high, 2 * high
-  high = min(high, limit + 1)
+  high, at_high = low, at_low
+  while at_high <= target_epsilon:
+    low, at_low = high, at_high
+    if high >= limit:
+      return limit
+    # Epsilon grows about as the square root of the steps, or faster.
+    ratio = target_epsilon / at_low if at_low > 0 else 4.0
+    high = min(limit, math.ceil(high * min(max(1.1 * ratio**2, 2.0), 64.0)))
+    at_high = reached(high)
+  turn = 0
   while high - low > 1:
-    middle = (low + high) // 2
-    low, high = (middle, high) if within(middle) else (low, middle)
+    middle = _between(low, at_low, high, at_high, target_epsilon, turn)
+    turn += 1
+    value = reached(middle)
+    if value <= target_epsilon:
+      low, at_low = middle, value
+    else:
+      high, at_high = middle, value
   return low
+
+
+def _between(
+    low: int, at_low: float, high: int, at_high: float, target: float, turn: int
+) -> int:
+  """Where epsilon, a power of the steps between them, reaches the target."""
+  middle = (low + high) / 2
+  if 0 < at_low < target < at_high < math.inf and turn % 4 < 3:
+    share = math.log(target / at_low) / math.log(at_high / at_low)
+    middle = low * (high / low) ** share
+    # Overstep by turns, so that the bracket closes from both sides.
+    middle += (high - low) * 0.02 * (1 if turn % 2 else -1)
+  return min(max(round(middle), low + 1), high - 1)
 
 
 def _epsilons(
