@@ -161,12 +161,13 @@ def _participant(key, *, glyphs, drawings):
     the length that each point stands for [glyphs, drawings, strokes * points],
     and the pen's width [glyphs, drawings].
   """
-  # All random numbers in two calls: compiling many takes seconds.
-  k_uniform, k_normal = jax.random.split(key)
-  uniform = jax.random.uniform(k_uniform, (glyphs, _SHAPE_NUMBERS))
-  normal = jax.random.normal(
-      k_normal, (_HAND_NUMBERS + glyphs * drawings * _DRAWING_NUMBERS,)
-  )
+  # All random numbers in one call: compiling several takes seconds.
+  split = glyphs * _SHAPE_NUMBERS
+  total = split + _HAND_NUMBERS + glyphs * drawings * _DRAWING_NUMBERS
+  above = np.nextafter(np.float32(-1), np.float32(0))
+  uniform = jax.random.uniform(key, (total,), minval=above, maxval=1.0)
+  normal = np.float32(np.sqrt(2)) * jax.lax.erf_inv(uniform[split:])
+  uniform = uniform[:split].reshape(glyphs, _SHAPE_NUMBERS)
   hand, normal = normal[:_HAND_NUMBERS], normal[_HAND_NUMBERS:]
   normal = normal.reshape(glyphs, drawings, _DRAWING_NUMBERS)
   shapes = jax.vmap(_shape)(uniform)
@@ -178,18 +179,18 @@ def _participant(key, *, glyphs, drawings):
 
 
 def _shape(uniform):
-  """One glyph from uniform float32[_SHAPE_NUMBERS].
+  """One glyph from float32[_SHAPE_NUMBERS], uniform between -1 and 1.
 
   Returns:
     control points [strokes, 4, 2], the Bernstein basis at the points along
     each stroke [strokes, points, 4], and used strokes bool[strokes].
   """
-  control = 2 * uniform[: 8 * _STROKES].reshape(_STROKES, 4, 2) - 1
+  control = uniform[: 8 * _STROKES].reshape(_STROKES, 4, 2)
   # One stroke in 15 %, two in 45 %, three in 40 % of all glyphs.
   u = uniform[8 * _STROKES]
-  count = 1 + (u > 0.15).astype(jnp.int32) + (u > 0.6).astype(jnp.int32)
+  count = 1 + (u > -0.7).astype(jnp.int32) + (u > 0.2).astype(jnp.int32)
   # Half of the strokes go on where the one before ended, as in a script.
-  join = uniform[8 * _STROKES + 1 :] < 0.5
+  join = uniform[8 * _STROKES + 1 :] < 0.0
   for s in range(1, _STROKES):
     start = jnp.where(join[s - 1], control[s - 1, 3], control[s, 0])
     control = control.at[s, 0].set(start)
@@ -214,8 +215,11 @@ def _even_basis(control):
   path = jnp.einsum("pc,scj->spj", _bernstein(even), control)
   step = jnp.sqrt((jnp.diff(path, axis=1) ** 2).sum(-1)) + 1e-6
   reached = jnp.cumsum(step, axis=1) / step.sum(1, keepdims=True)
-  reached = jnp.pad(reached, ((0, 0), (1, 0)))
-  t = jax.vmap(lambda r: jnp.interp(even, r, even))(reached)
+  share = step / step.sum(1, keepdims=True)
+  # The inverse of the piecewise linear way t -> length, without a search: each
+  # piece adds its part of t in proportion to how far the length has got in it.
+  within = (even[:, None] - (reached - share)[:, None]) / share[:, None]
+  t = jnp.clip(within, 0.0, 1.0).sum(-1) / (_POINTS - 1)
   return _bernstein(t)
 
 
@@ -233,15 +237,13 @@ def _drawing(normal, control, basis, used, hand):
   slant = 0.22 * hand[1] + 0.10 * place[1]
   width = jnp.exp(0.08 * hand[2] + 0.08 * place[2])
   height = jnp.exp(0.08 * hand[3] + 0.08 * place[3])
-  cos, sin = jnp.cos(angle), jnp.sin(angle)
-  turn = jnp.stack([jnp.stack([cos, -sin]), jnp.stack([sin, cos])])
-  shape = jnp.stack([
-      jnp.stack([width, slant * height]),
-      jnp.stack([jnp.zeros(()), height]),
-  ])
-  matrix = turn @ shape
   path = jnp.einsum("spc,scj->spj", basis, control)
-  path = jnp.einsum("ij,spj->spi", matrix, path) + 0.09 * place[4:6]
+  # Stretch and slant, then turn, then shift.
+  x = width * path[..., 0] + slant * height * path[..., 1]
+  y = height * path[..., 1]
+  cos, sin = jnp.cos(angle), jnp.sin(angle)
+  path = jnp.stack([cos * x - sin * y, sin * x + cos * y], axis=-1)
+  path = path + 0.09 * place[4:6]
   # A point stands for half the way between its two neighbours.
   step = jnp.diff(path, axis=1, prepend=path[:, :1], append=path[:, -1:])
   step = jnp.sqrt((step**2).sum(-1))

@@ -2,7 +2,6 @@
 
 import re
 
-import jax
 import numpy as np
 import pytest
 
@@ -123,11 +122,3 @@ def test_options_change_the_shape():
 def test_wrong_options_are_named(option, value):
   with pytest.raises(ValueError, match=re.escape(f"{option}={value!r}")):
     glyphs.load(**{option: value})
-
-
-def test_no_key_is_used_twice():
-  # In this thread: the loader's own threads would not see the setting.
-  with jax.debug_key_reuse(True):
-    draw = jax.jit(lambda key: glyphs._participant(key, glyphs=2, drawings=2))
-    points, _, _ = draw(jax.random.key(0))
-  assert points.shape[:2] == (2, 2)
