@@ -95,15 +95,15 @@ def missing(
   )
 
 
-def _remedy(name: str, archives: Mapping[str, Archive]) -> str:
+def _remedy(
+    name: str, archives: Mapping[str, Archive], download: bool = True
+) -> str:
   files = ", ".join(
       f"{a.file} (sha256 {' or '.join(a.sha256)}, from {a.url})"
       for a in archives.values()
   )
-  return (
-      f"put {files} into DIR or DIR/{name} and pass data_dir=DIR, or pass"
-      " download=True"
-  )
+  text = f"put {files} into DIR or DIR/{name} and pass data_dir=DIR"
+  return text + (", or pass download=True" if download else "")
 
 
 def check_online(name: str, archives: Mapping[str, Archive]) -> None:
@@ -115,8 +115,8 @@ def check_online(name: str, archives: Mapping[str, Archive]) -> None:
         pass
     except OSError as e:  # URLError, HTTPError and time-outs are OSErrors.
       raise ConnectionError(
-          f"{archive.url} cannot be reached ({e}): {_remedy(name, archives)}"
-          " where it can be"
+          f"{archive.url} cannot be reached ({e}): try again later, or"
+          f" {_remedy(name, archives, download=False)}"
       ) from e
 
 
