@@ -47,13 +47,15 @@ def conv4(
   if way < 1:
     raise ValueError(f"way {way} must be at least 1")
   block.check(width, norm, input_shape[:2])
-  mixes = norm == "batch"
   if library == "flax":
     module = conv4_flax.Conv4(way=way, width=width, norm=norm)
-    return from_flax(module, input_shape, mixes_examples=mixes)
-  if library == "haiku":
+    model = from_flax(module, input_shape)
+  elif library == "haiku":
     network = hk.transform(
         lambda images: conv4_haiku.Conv4(way, width, norm)(images)
     )
-    return from_haiku(network, input_shape, mixes_examples=mixes)
-  raise ValueError(f"library {library!r} must be 'flax' or 'haiku'")
+    model = from_haiku(network, input_shape)
+  else:
+    raise ValueError(f"library {library!r} must be 'flax' or 'haiku'")
+  # Known, and so not tried on random weights, which takes a second.
+  return model._replace(mixes_examples=norm == "batch")

@@ -151,6 +151,7 @@ def _mixes(apply, params, input_shape) -> bool:
 
   Random, since at initialisation a head of zeros would hide everything.
   """
+  apply = jax.jit(apply)
   rng = np.random.default_rng(0)
 
   def draw(leaf):
