@@ -18,15 +18,14 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax
-from jax import lax
 import jax.numpy as jnp
 import optax
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.private import checks
-from episodic_dp.private import clipping
 from episodic_dp.private import noise
+from episodic_dp.private import task_sum
 
 # What each key of a step is folded with. Changing one changes every run.
 _SAMPLING, _AUGMENTATION, _NOISE, _PARAMETERS = range(4)
@@ -101,15 +100,18 @@ def init(
   checks.check_key(key)
   if params is None:
     params = learner.init(jax.random.fold_in(key, _PARAMETERS))
-  # Copies: the first step donates the state, and the caller keeps the original.
-  params = jax.tree.map(lambda p: jnp.array(p, copy=True), params)
   data = jnp.array(jax.random.key_data(key), copy=True)
   return State(
-      params,
-      optimizer.init(params),
+      _copy(params),
+      _copy(optimizer.init(params)),
       jnp.zeros((), jnp.int32),
       jax.random.wrap_key_data(data, impl=jax.random.key_impl(key)),
   )
+
+
+def _copy(tree: Any) -> Any:
+  """New arrays: a step donates its state, and the caller keeps the originals."""
+  return jax.tree.map(lambda a: jnp.array(a, copy=True), tree)
 
 
 def make_meta_step(
@@ -151,13 +153,23 @@ def make_meta_step(
   if mechanism.noise_multiplier == 0:
     stddev = 0.0  # Also for an infinite clip norm.
 
-  def gradient_sum(params, images, key, step):
-    return _gradient_sum(
-        learner, dataset, plan, mechanism, compute, params, images, key, step
-    )
-
   def update(state: State, images: jax.Array) -> tuple[State, Metrics]:
-    total, metrics = gradient_sum(state.params, images, state.key, state.step)
+    sampling_key = jax.random.fold_in(state.key, _SAMPLING)
+    rows, mask = sampling.task_indices(
+        *sampling.sample(sampling_key, dataset.hierarchy, plan, state.step),
+        plan,
+    )
+    total, metrics = task_sum.task_sum(
+        learner,
+        mechanism,
+        state.params,
+        task_sum.Tasks(images, dataset.rows(rows), mask),
+        _step_key(state.key, _AUGMENTATION, state.step),
+        episode=plan.episode,
+        rotate=dataset.rotate,
+        tasks_per_chunk=compute.tasks_per_chunk,
+        diagnostics=compute.diagnostics,
+    )
     noise_key = _step_key(state.key, _NOISE, state.step)
     total = noise.add_noise(noise_key, total, stddev)
     mean = jax.tree.map(
@@ -177,89 +189,3 @@ def make_meta_step(
 
 def _step_key(key: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
   return jax.random.fold_in(jax.random.fold_in(key, purpose), step)
-
-
-def _gradient_sum(
-    learner, dataset, plan, mechanism, compute, params, images, key, step
-) -> tuple[Any, Metrics]:
-  """The sum of the clipped gradients of the step's tasks, and diagnostics."""
-  sampling_key = jax.random.fold_in(key, _SAMPLING)
-  rows, mask = sampling.task_indices(
-      *sampling.sample(sampling_key, dataset.hierarchy, plan, step), plan
-  )
-  slots, chunk = mask.shape[0], compute.tasks_per_chunk
-  padding = -slots % chunk
-  rows = jnp.pad(rows, ((0, padding), (0, 0), (0, 0)))
-  mask = jnp.pad(mask, (0, padding))
-  augmentation_key = _step_key(key, _AUGMENTATION, step)
-
-  def one_task(episode):
-    loss, gradient = jax.value_and_grad(learner.loss)(params, episode)
-    clipped = clipping.clip(
-        gradient, mechanism.clip_norm, mechanism.clip_by
-    )
-    return clipped, _diagnose(learner, params, episode, loss, clipped, compute)
-
-  def add_chunk(i, carry):
-    chosen = lax.dynamic_slice_in_dim(rows, i * chunk, chunk)
-    real = lax.dynamic_slice_in_dim(mask, i * chunk, chunk)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(
-        augmentation_key, i * chunk + jnp.arange(chunk)
-    )
-    episodes = jax.vmap(
-        lambda k, x: sampling.make_episode(
-            k, x, plan.episode, rotate=dataset.rotate
-        )
-    )(keys, images[dataset.rows(chosen)])
-    clipped, facts = jax.vmap(one_task)(episodes)
-
-    def accumulate(total, new):
-      shape = (chunk,) + (1,) * (new.ndim - 1)
-      return total + jnp.where(real.reshape(shape), new, 0).sum(0)
-
-    return jax.tree.map(accumulate, carry, (clipped.gradient, facts))
-
-  zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-  facts = {name: jnp.zeros(()) for name in _FACTS if compute.diagnostics}
-  # Drawn tasks come first: the chunks beyond the last one are not computed.
-  drawn = jnp.max(jnp.where(mask, jnp.arange(slots + padding) + 1, 0))
-  total, facts = lax.fori_loop(
-      0, (drawn + chunk - 1) // chunk, add_chunk, (zeros, facts)
-  )
-  return total, _summarise(facts, mask)
-
-
-_FACTS = ("loss", "accuracy", "clipped", "norm", "non_finite")
-
-
-def _diagnose(
-    learner, params, episode, loss, clipped, compute
-) -> dict[str, jax.Array]:
-  """One task's private facts, float32 scalars; none unless asked for."""
-  if not compute.diagnostics:
-    return {}
-  logits = learner.predict(params, episode.support, episode.query.images)
-  right = jnp.argmax(logits, -1) == episode.query.labels
-  return {
-      "loss": jnp.nan_to_num(loss),
-      "accuracy": right.mean(),
-      "clipped": clipped.clipped.astype(jnp.float32),
-      "norm": clipped.norm,
-      "non_finite": 1.0 - clipped.finite,
-  }
-
-
-def _summarise(facts: dict[str, jax.Array], mask: jax.Array) -> Metrics:
-  """Sums over the step's tasks to means, except the counts."""
-  if not facts:
-    return {}
-  tasks = mask.sum().astype(jnp.float32)
-  non_finite = facts.pop("non_finite")
-  metrics = {
-      f"private/{name}": total / jnp.maximum(tasks, 1)
-      for name, total in facts.items()
-  }
-  return metrics | {
-      "private/tasks": tasks,
-      "private/non_finite": non_finite,
-  }

@@ -1,8 +1,19 @@
-"""Gaussian noise, drawn once per step from the step's key."""
+"""Gaussian noise, drawn once per step from the step's key.
 
+Formal guarantees
+-----------------
+Every coordinate is normal up to float32 rounding, with tails as far as 9.5
+standard deviations. (`jax.random.normal` ends at 5.4: with 10^5 coordinates a
+step, what is missing would show as a delta of 10^-5.) Not covered: attacks on
+the last bits of floating-point noise, Mironov, "On Significance of the Least
+Significant Bits for Differential Privacy" (2012).
+"""
+
+import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 
 def add_noise(key: jax.Array, total: Any, stddev: float) -> Any:
@@ -20,8 +31,33 @@ def add_noise(key: jax.Array, total: Any, stddev: float) -> Any:
     return total
   leaves, treedef = jax.tree.flatten(total)
   noised = [
-      leaf
-      + stddev * jax.random.normal(jax.random.fold_in(key, i), leaf.shape)
+      leaf + stddev * standard_normal(jax.random.fold_in(key, i), leaf.shape)
       for i, leaf in enumerate(leaves)
   ]
   return jax.tree.unflatten(treedef, noised)
+
+
+def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+  """float32 standard normals (Box and Muller, 1958), with long tails."""
+  size = math.prod(shape)
+  bits = jax.random.bits(key, (3, (size + 1) // 2), jnp.uint32)
+  return jnp.concatenate(_box_muller(*bits))[:size].reshape(shape)
+
+
+def _box_muller(
+    high: jax.Array, low: jax.Array, turn: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """Two independent normals from three uint32 words.
+
+  The radius is sqrt(2 E) for an exponential E. One bit says whether E comes
+  from the upper or the lower half of the unit interval, and 63 bits how far it
+  is from that end, so that float32 resolves both ends: radii near 0, and far
+  ones up to sqrt(2 log 2^65).
+  """
+  upper = high >> 31 == 1
+  rest = (high & 0x7FFFFFFF).astype(jnp.float32)
+  distance = rest * 2.0**-32 + (low.astype(jnp.float32) + 0.5) * 2.0**-64
+  energy = jnp.where(upper, -jnp.log1p(-distance), -jnp.log(distance))
+  radius = jnp.sqrt(2 * energy)
+  angle = turn.astype(jnp.float32) * (2 * math.pi * 2.0**-32)
+  return radius * jnp.cos(angle), radius * jnp.sin(angle)

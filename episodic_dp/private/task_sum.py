@@ -1,0 +1,126 @@
+"""The sum of the clipped gradients of a step's tasks, chunk by chunk."""
+
+from typing import Any, NamedTuple
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+from episodic_dp import plan as plan_lib
+from episodic_dp import sampling
+from episodic_dp.private import clipping
+
+Facts = dict[str, jax.Array]
+
+_FACTS = ("loss", "accuracy", "clipped", "norm", "non_finite")
+
+
+class Tasks(NamedTuple):
+  """The tasks of one step.
+
+  Attributes:
+    images: uint8 or float32 [images, H, W, C], the whole data set.
+    rows: int32[slots, way, shot + query], rows of `images`.
+    mask: bool[slots], false for slots without a task; these come last.
+  """
+
+  images: jax.Array
+  rows: jax.Array
+  mask: jax.Array
+
+
+def task_sum(
+    learner: Any,
+    mechanism: plan_lib.Mechanism,
+    params: Any,
+    tasks: Tasks,
+    key: jax.Array,
+    *,
+    episode: plan_lib.Episode,
+    rotate: bool = False,
+    tasks_per_chunk: int = 4,
+    diagnostics: bool = False,
+) -> tuple[Any, Facts]:
+  """Sums the clipped gradients of the tasks that the mask holds.
+
+  Memory grows with `tasks_per_chunk`, not with the number of slots, and only
+  the chunks that hold tasks are computed. Each task is clipped by itself, so
+  that one task added, removed or replaced moves the sum by no more than
+  `clipping.sensitivity`.
+
+  Args:
+    learner: see `make_meta_step`.
+    mechanism: the clip norm, and what it bounds.
+    params: what the gradients are taken at.
+    tasks: see `Tasks`.
+    key: of the label permutations and rotations; slot i folds i into it.
+    episode: way, shot and query.
+    rotate: whether classes are rotated.
+    tasks_per_chunk: tasks computed at once.
+    diagnostics: also return facts about single tasks, which are private.
+
+  Returns:
+    (tree like params, float32, not noised; facts "private/..." or none).
+  """
+  chunk = tasks_per_chunk
+  padding = -tasks.mask.shape[0] % chunk
+  rows = jnp.pad(tasks.rows, ((0, padding), (0, 0), (0, 0)))
+  mask = jnp.pad(tasks.mask, (0, padding))
+
+  def one_task(slot, images):
+    task = sampling.make_episode(
+        jax.random.fold_in(key, slot), images, episode, rotate=rotate
+    )
+    loss, gradient = jax.value_and_grad(learner.loss)(params, task)
+    clipped = clipping.clip(gradient, mechanism.clip_norm, mechanism.clip_by)
+    if not diagnostics:
+      return clipped.gradient, {}
+    logits = learner.predict(params, task.support, task.query.images)
+    right = jnp.argmax(logits, -1) == task.query.labels
+    return clipped.gradient, {
+        "loss": jnp.where(jnp.isfinite(loss), loss, 0),
+        "accuracy": right.mean(),
+        "clipped": clipped.clipped.astype(jnp.float32),
+        "norm": clipped.norm,
+        "non_finite": 1.0 - clipped.finite,
+    }
+
+  def add_chunk(i, totals):
+    first = i * chunk
+    chosen = lax.dynamic_slice_in_dim(rows, first, chunk)
+    real = lax.dynamic_slice_in_dim(mask, first, chunk)
+    new = jax.vmap(one_task)(
+        first + jnp.arange(chunk), tasks.images[chosen]
+    )
+
+    def add(total, part):
+      shape = (chunk,) + (1,) * (part.ndim - 1)
+      # Chosen, not multiplied: what fills an empty slot may be anything.
+      return total + jnp.where(real.reshape(shape), part, 0).sum(0)
+
+    return jax.tree.map(add, totals, new)
+
+  zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+  facts = {name: jnp.zeros(()) for name in _FACTS if diagnostics}
+  # Up to the last task; the empty chunks beyond are not computed.
+  filled = jnp.max(jnp.where(mask, jnp.arange(mask.shape[0]) + 1, 0))
+  total, facts = lax.fori_loop(
+      0, (filled + chunk - 1) // chunk, add_chunk, (zeros, facts)
+  )
+  return total, _summarise(facts, tasks.mask)
+
+
+def _summarise(facts: Facts, mask: jax.Array) -> Facts:
+  """Sums over the step's tasks to means, except the counts."""
+  if not facts:
+    return {}
+  count = mask.sum().astype(jnp.float32)
+  means = {
+      f"private/{name}": total / jnp.maximum(count, 1)
+      for name, total in facts.items()
+      if name != "non_finite"
+  }
+  return means | {
+      "private/tasks": count,
+      "private/non_finite": facts["non_finite"],
+  }
