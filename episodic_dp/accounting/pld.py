@@ -259,6 +259,10 @@ def epsilon(
   wanted = delta * (1 - _ROUNDING)
   if 2 * error >= wanted:
     return math.inf
+  # Total variation adds up over steps: no loss is possible below this.
+  variation = amplification.excess(kinds, np.zeros(1), direction)[0]
+  if steps * float(variation) + 2 * error <= wanted:
+    return 0.0
   low, high = reach(kinds, direction, _TAIL_SHARE * delta / _rounded_up(steps))
   if math.isinf(low) or math.isinf(high):
     return math.inf

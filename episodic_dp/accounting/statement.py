@@ -344,7 +344,7 @@ def _between(
     low: int, at_low: float, high: int, at_high: float, target: float, turn: int
 ) -> int:
   """Where epsilon, a power of the steps between them, reaches the target."""
-  middle = (low + high) / 2
+  middle = math.sqrt(low * high) if high > 4 * low else (low + high) / 2
   if 0 < at_low < target < at_high < math.inf and turn % 4 < 3:
     share = math.log(target / at_low) / math.log(at_high / at_low)
     middle = low * (high / low) ** share

@@ -1,0 +1,214 @@
+"""Rates and distances of plans, and the combinations that are refused."""
+
+import numpy as np
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting import distances
+
+LEVELS = ("hospital", "patient", "record")
+
+
+def mechanism(clip_unit, z=1.0):
+  return plan.Mechanism(clip_unit=clip_unit, noise_multiplier=z)
+
+
+def test_two_guarantees_of_one_run():
+  h = plan.Hierarchy.regular((1000, 5, 10), levels=("task", "class", "image"))
+  stages = (plan.Poisson(0.01), plan.FixedSize(5), plan.FixedSize(2))
+  p = plan.SamplingPlan(
+      stages, episode=plan.Episode(way=5, shot=1, query=1, form="unit")
+  )
+  m = mechanism("task", 2.0)
+  assert accounting.kinds(h, p, m, "task") == (
+      accounting.Amplification((), 0.01, (), 0.5),
+  )
+  assert accounting.kinds(h, p, m, "image") == (
+      accounting.Amplification((0.01, 1.0), 0.2, (0.5, 1.0), 1.0),
+  )
+
+
+def test_clusters_move_all_their_clip_units():
+  h = plan.Hierarchy.regular((10, 20, 4), levels=LEVELS)
+  p = plan.SamplingPlan(
+      (plan.FixedSize(1), plan.FixedSize(10), plan.FixedSize(2))
+  )
+  m = mechanism("patient")
+  assert accounting.kinds(h, p, m, "record") == (
+      accounting.Amplification((0.1, 0.5), 0.5, (20.0, 2.0), 2.0),
+  )
+  assert accounting.kinds(h, p, m, "hospital") == (
+      accounting.Amplification((), 0.1, (), 20.0),
+  )
+  poisson = plan.SamplingPlan(
+      (plan.Poisson(0.1), plan.Poisson(0.5), plan.FixedSize(2))
+  )
+  # A Poisson stage below may draw all twenty patients.
+  assert accounting.kinds(h, poisson, m, "record") == (
+      accounting.Amplification((0.1, 0.5), 0.5, (20.0, 1.0), 2.0),
+  )
+
+
+def test_largest_sibling_counts_for_all():
+  h = plan.Hierarchy.from_sizes([[1], [1, 1, 1, 1, 1]], levels=LEVELS)
+  p = plan.SamplingPlan((plan.FixedSize(1), plan.All(), plan.All()))
+  (kind,) = accounting.kinds(h, p, mechanism("patient"), "hospital")
+  assert kind.own_distance == 2 * 5
+  for k in accounting.kinds(h, p, mechanism("patient"), "record"):
+    assert k.outer_distances[0] == 10
+
+
+def test_fixed_size_counts_the_largest_children():
+  h = plan.Hierarchy.from_sizes(
+      [[[1, 1], [1], [1, 1, 1]], [[1], [1]]],
+      levels=("region", "hospital", "patient", "record"),
+  )
+  p = plan.SamplingPlan(
+      (plan.All(), plan.FixedSize(2), plan.All(), plan.All())
+  )
+  clip = h.level_index("patient")
+  counts = [
+      distances.clip_units_below(h, p, clip, k).tolist() for k in range(4)
+  ]
+  assert counts == [[2 + 3, 2], [2, 1, 3, 1, 1], [1] * 8, [1] * 8]
+
+
+def test_regular_and_ragged_hierarchies_agree():
+  regular = plan.Hierarchy.regular((6, 3, 4), levels=LEVELS)
+  ragged = plan.Hierarchy.from_sizes([[4] * 3] * 6, levels=LEVELS)
+  p = plan.SamplingPlan(
+      (plan.FixedSize(2), plan.Poisson(0.3), plan.FixedSize(2))
+  )
+  for clip in LEVELS:
+    for level in LEVELS:
+      assert accounting.kinds(
+          regular, p, mechanism(clip), level
+      ) == accounting.kinds(ragged, p, mechanism(clip), level)
+
+
+def test_dominated_kinds_are_left_out_and_many_are_merged():
+  h = plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
+  p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
+  got = accounting.kinds(h, p, mechanism("record"), "record")
+  # (1/2, 1/2, 1/4) and (1/2, 1/3, 1/2): neither is above the other.
+  assert {k.outer_rates[1] * k.rate for k in got} == {1 / 8, 1 / 6}
+  rows = [(i / 100, 1 - i / 100, 1.0, 2.0) for i in range(100)]
+  merged = distances._merge(rows, 10)
+  assert len(merged) <= 10
+  for row in rows:
+    assert any((np.asarray(m) >= np.asarray(row)).all() for m in merged)
+
+
+@pytest.mark.parametrize(
+    "classes,way,touched", [(1, 5, 1), (5, 5, 1), (10, 5, 2), (3, 2, 2),
+                            (2, 3, 2), (4, 3, 2), (7, 3, 3), (5, 10, 1)]
+)
+def test_tasks_touched_by_a_block_of_classes(classes, way, touched):
+  blocks = np.arange(classes * way * 3) // classes
+  tasks = np.arange(classes * way * 3) // way
+  counts = [len(set(tasks[blocks == b])) for b in range(3 * way)]
+  assert max(counts) == touched
+  assert distances.tasks_touched(classes, way) == touched
+
+
+def disjoint(stages, way, shot=1, query=1):
+  return plan.SamplingPlan(
+      stages,
+      episode=plan.Episode(way=way, shot=shot, query=query, form="disjoint"),
+  )
+
+
+def test_disjoint_tasks_of_classes():
+  h = plan.Hierarchy.regular((100, 20), levels=("class", "image"))
+  p = disjoint((plan.FixedSize(20), plan.FixedSize(2)), way=5)
+  m = mechanism(plan.EPISODE)
+  assert accounting.kinds(h, p, m, "class") == (
+      accounting.Amplification((), 0.2, (), 2.0),
+  )
+  assert accounting.kinds(h, p, m, "image") == (
+      accounting.Amplification((0.2,), 0.1, (2.0,), 2.0),
+  )
+
+
+def test_disjoint_tasks_below_a_primary_unit():
+  levels = ("alphabet", "class", "image")
+  h = plan.Hierarchy.regular((10, 20, 20), levels=levels)
+  p = disjoint((plan.FixedSize(2), plan.FixedSize(10), plan.FixedSize(2)), 5)
+  (kind,) = accounting.kinds(h, p, mechanism(plan.EPISODE), "alphabet")
+  assert kind == accounting.Amplification((), 0.2, (), 4.0)
+  (kind,) = accounting.kinds(h, p, mechanism(plan.EPISODE), "class")
+  assert kind == accounting.Amplification((0.2,), 0.5, (4.0,), 2.0)
+  everything = disjoint((plan.All(), plan.FixedSize(10), plan.FixedSize(2)), 5)
+  (kind,) = accounting.kinds(h, everything, mechanism("episode"), "alphabet")
+  assert kind == accounting.Amplification((), 1.0, (), 2.0)
+
+
+def unsound(h, p, m, level, match):
+  with pytest.raises(plan.UnsoundPlanError, match=match):
+    accounting.kinds(h, p, m, level)
+
+
+def test_drawing_every_class_regroups_tasks():
+  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
+  for stage in (plan.All(), plan.FixedSize(10)):
+    p = disjoint((stage, plan.FixedSize(2)), way=5)
+    unsound(h, p, mechanism("episode"), "class", "regrouped.*FixedSize")
+    assert accounting.kinds(h, p, mechanism("episode"), "image")
+
+
+def test_independent_tasks_are_refused():
+  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
+  p = plan.SamplingPlan(
+      (plan.FixedSize(5), plan.FixedSize(2)),
+      episode=plan.Episode(
+          way=5, shot=1, query=1, form="independent", tasks=4
+      ),
+  )
+  for level in h.levels:
+    unsound(
+        h, p, mechanism("episode"), level,
+        "records recur across tasks.*form='disjoint'",
+    )
+
+
+def test_clip_units_inside_a_task_are_refused():
+  h = plan.Hierarchy.regular((10, 5, 20), levels=("task", "class", "image"))
+  p = plan.SamplingPlan(
+      (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(2)),
+      episode=plan.Episode(way=5, shot=1, query=1),
+  )
+  for unit in ("class", "image"):
+    unsound(
+        h, p, mechanism(unit), "image",
+        "sample-level training.*not available.*clip_unit='task'",
+    )
+  with pytest.raises(plan.PlanError, match="clip_unit='task'"):
+    accounting.kinds(h, p, mechanism("episode"), "image")
+  with pytest.raises(plan.PlanError, match="unknown level 'person'"):
+    accounting.kinds(h, p, mechanism("person"), "image")
+  alone = plan.SamplingPlan(p.stages)
+  for unit in h.levels:
+    assert accounting.kinds(h, alone, mechanism(unit), "image")
+  with pytest.raises(plan.PlanError, match="no episode"):
+    accounting.kinds(h, alone, mechanism("episode"), "image")
+
+
+def test_class_clipping_of_disjoint_tasks_is_refused():
+  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
+  p = disjoint((plan.FixedSize(5), plan.FixedSize(2)), way=5)
+  unsound(h, p, mechanism("class"), "class", "clip_unit='episode'")
+  unsound(h, p, mechanism("image"), "class", "sample-level")
+
+
+def test_copies_leave_only_the_primary_level():
+  h = plan.Hierarchy.regular(
+      (1000, 5, 2), levels=("participant", "class", "image"), copies=True
+  )
+  p = plan.SamplingPlan(
+      (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(2))
+  )
+  m = mechanism("participant")
+  assert accounting.kinds(h, p, m, "participant")
+  for level in ("class", "image"):
+    unsound(h, p, m, level, "same record.*level 'participant'")
