@@ -36,12 +36,20 @@ class Experiment:
   config: Config
 
 
-def build(config: Config, *, data_dir: str | None = None) -> Experiment:
+def build(
+    config: Config,
+    *,
+    data_dir: str | None = None,
+    splits: data.Splits | None = None,
+    evaluator: training.Evaluator | None = None,
+) -> Experiment:
   """Loads the data and builds everything that a run needs.
 
   Args:
     config: as the files of experiments/configs/ return it.
     data_dir: folder of the data sets that are not built in.
+    splits: the data, where they are loaded already.
+    evaluator: of an equal learner, so that it is compiled once for both.
 
   Raises:
     PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
@@ -58,7 +66,7 @@ def build(config: Config, *, data_dir: str | None = None) -> Experiment:
       target_epsilon=config.target_epsilon,
       level=config.target_level,
   )
-  splits = load_data(config, data_dir=data_dir)
+  splits = splits or load_data(config, data_dir=data_dir)
   check_same(hierarchy, splits.train.hierarchy)
   learner = make_learner(config, splits.train.image_shape)
   job = training.Job(
@@ -79,6 +87,7 @@ def build(config: Config, *, data_dir: str | None = None) -> Experiment:
       ),
       evaluate_every=config.evaluation.every,
       checkpoint_every=config.checkpoint_every,
+      evaluator=evaluator or training.Evaluator(learner),
       config=as_json(config),
   )
   return Experiment(job=job, splits=splits, config=config)

@@ -31,8 +31,8 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
           " (--help lists them)"
       )
     logging.set_verbosity(logging.INFO)
-    # Orbax and TensorFlow Datasets log every file that they touch.
-    logging.get_absl_logger().addFilter(_own_lines)
+    # JAX, Orbax and TensorFlow Datasets tell their own story at this level.
+    logging.get_absl_handler().addFilter(_own_lines)
     try:
       main(argv)
     except _EXPECTED as e:
@@ -94,6 +94,7 @@ def _raised_by_us(error: BaseException) -> bool:
 
 
 def _own_lines(record) -> bool:
+  """Whether a log record is ours, or an error of anyone."""
   where = pathlib.Path(record.pathname)
   return record.levelno >= logging.logging.ERROR or any(
       where.is_relative_to(folder) for folder in _OURS

@@ -46,15 +46,20 @@ def main(argv) -> None:
   results: dict[str, Any] = {}
   table: list[list[Any]] = []
   curves: list[reporting.Curve] = []
+  # The runs differ in the mechanism alone: they share data and evaluator.
+  splits = evaluator = None
   for name, argument in RUNS.items():
     config = glyphs.get_config(f"{_ARGUMENTS.value},{argument}")
     logging.info("run %s", name)
-    experiment = builder.build(config)
+    experiment = builder.build(config, splits=splits, evaluator=evaluator)
+    splits, evaluator = experiment.splits, experiment.job.evaluator
     result = training.train(experiment.job, folder / name)
     if result.stopped == "signal":
       print(reporting.summary(result, experiment.job.steps))
       return
-    measured = measure.measure(str(folder / name))
+    measured = measure.measure(
+        str(folder / name), splits=splits, evaluator=evaluator
+    )
     table += [[name, *row] for row in measure.rows(measured)]
     lines = metrics.read(folder / name / metrics.FILE)
     curves.append(loop.validation_curve(lines, label=name.replace("_", " ")))

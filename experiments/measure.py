@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.training import errors
 from episodic_dp.training import workdir as workdir_lib
@@ -16,12 +17,20 @@ HEADER = ("model", "test accuracy", "tasks", "steps")
 _NAMES = {"single": "last checkpoint", "ensemble": "ensemble of the best"}
 
 
-def measure(workdir: str, *, data_dir: str | None = None) -> dict[str, Any]:
+def measure(
+    workdir: str,
+    *,
+    data_dir: str | None = None,
+    splits: data.Splits | None = None,
+    evaluator: training.Evaluator | None = None,
+) -> dict[str, Any]:
   """Measures a run on its test tasks and writes WORKDIR/evaluation.json.
 
   Args:
     workdir: folder of a run with a checkpoint.
     data_dir: folder of the data sets that are not built in.
+    splits: the run's data, where they are loaded already.
+    evaluator: of the run's learner, where one is compiled already.
 
   Returns:
     "single" and "ensemble" -> {"accuracy": training.Accuracy, "steps": the
@@ -38,11 +47,11 @@ def measure(workdir: str, *, data_dir: str | None = None) -> dict[str, Any]:
         f"{checkpoints.folder} has no checkpoint yet: let experiments.train go"
         " on until it has saved one"
     )
-  splits = builder.load_data(config, data_dir=data_dir)
+  splits = splits or builder.load_data(config, data_dir=data_dir)
   learner = builder.make_learner(config, splits.test.image_shape)
   like = learner.init(jax.random.key(config.seed))
   tasks = builder.draw_tasks(config, splits.test, test=True)
-  evaluator = training.Evaluator(learner)
+  evaluator = evaluator or training.Evaluator(learner)
 
   def accuracy(steps):
     members = [checkpoints.restore(s, like)[0] for s in steps]

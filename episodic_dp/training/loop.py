@@ -41,7 +41,7 @@ from episodic_dp.training import workdir as workdir_lib
 DIAGNOSTICS = "diagnostics.jsonl"
 TENSORBOARD = "tensorboard"
 _PRIVATE = "private/"
-_CURVE_POINTS = 12
+_CURVE_POINTS = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,6 +64,7 @@ class Job:
     compute: how a step is computed.
     evaluate_every: steps between validations, each with a checkpoint.
     checkpoint_every: steps between checkpoints.
+    evaluator: measures the learner; None for one of its own.
     config: JSON-able description, compared when the run is resumed.
   """
 
@@ -81,6 +82,7 @@ class Job:
   compute: private.Compute = private.Compute()
   evaluate_every: int = 25
   checkpoint_every: int = 25
+  evaluator: evaluation.Evaluator | None = None
   config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def __post_init__(self):
@@ -152,7 +154,7 @@ class _Run:
     self._guarantees = self._account(job.steps)
     self._write_guarantees(job.steps)
     self._curves = self._epsilon_curves()
-    self._evaluator = evaluation.Evaluator(job.learner)
+    self._evaluator = job.evaluator or evaluation.Evaluator(job.learner)
     self._state = self._restore(key)
     self._done = int(self._state.step)
     self._lines = metrics_lib.Lines(
@@ -234,7 +236,8 @@ class _Run:
   def _epsilon_curves(self) -> list[reporting.Curve]:
     """Epsilon of every level that has one, over the steps of the whole run."""
     job = self._job
-    points = np.linspace(1, job.steps, min(job.steps, _CURVE_POINTS))
+    # Denser where the curve bends: epsilon grows about as the square root.
+    points = np.linspace(1, job.steps**0.5, min(job.steps, _CURVE_POINTS)) ** 2
     points = sorted({int(round(p)) for p in points})
     curves = []
     for level, guarantee in self._guarantees.items():

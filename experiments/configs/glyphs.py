@@ -9,8 +9,9 @@ Command:
   python -m experiments.train --config=experiments/configs/glyphs.py \\
       --workdir=DIR
 
-Arguments after the colon: private (1), participants (4000), width (8),
-inner_steps (1), steps (60), size (28).
+Arguments after the colon: private (1), participants (4000), rate (0.05: the
+share of the participants that a step draws), width (8), inner_steps (1),
+steps (60), size (28: pixels).
 """
 
 import ml_collections
@@ -25,6 +26,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       text,
       private=True,
       participants=4000,
+      rate=0.05,
       width=8,
       inner_steps=1,
       steps=60,
@@ -33,7 +35,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c = common.base()
   c.steps = arg.steps
   c.plan = ml_collections.ConfigDict(
-      dict(stages=("Poisson(0.05)", "FixedSize(5)", "FixedSize(3)"))
+      dict(stages=(f"Poisson({arg.rate})", "FixedSize(5)", "FixedSize(3)"))
   )
   c.episode = ml_collections.ConfigDict(
       dict(way=5, shot=1, query=2, form="unit")
@@ -57,6 +59,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
               participants=arg.participants,
               glyphs=8,
               drawings=5,
+              validation_participants=200,
+              test_participants=600,
               size=arg.size,
               seed=0,
           ),
@@ -64,6 +68,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   )
   c.model.width = arg.width
   c.learner.inner_steps = arg.inner_steps
+  c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
   c.checkpoint_every = 10
   c.evaluation.every = 10
   c.evaluation.query = 4
