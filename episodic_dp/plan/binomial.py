@@ -5,7 +5,7 @@ function is computed with whole numbers (no rounding that matters), scaled to
 2^128 and cut where the remaining tail is below 2^-90, so that a count drawn by
 inverting it with 128 random bits differs from the true one by less than
 `error` in total variation. The sampler reads the table, the accountant adds
-the error, times the number of steps, to delta.
+the error, for every step and both neighbours, to delta.
 """
 
 import dataclasses

@@ -15,9 +15,13 @@ def capacities(
   """The static number of slots of each stage: n, or a Poisson stage's bound."""
   result = []
   for k, stage in enumerate(plan.stages):
-    largest = int(hierarchy.child_counts(k).max())
+    counts = hierarchy.child_counts(k)
+    largest = int(counts.max())
     if isinstance(stage, stages_lib.Poisson):
-      largest = binomial.binomial_table(largest, stage.p).capacity
+      largest = max(
+          binomial.binomial_table(int(n), stage.p).capacity
+          for n in np.unique(counts)
+      )
     elif isinstance(stage, stages_lib.FixedSize):
       largest = min(largest, stage.n)
     result.append(max(largest, 1))
@@ -30,8 +34,8 @@ def sampling_error(
   """Total variation between one drawn step and the ideal plan.
 
   It covers the finite number of random bits and the overflow of the stated
-  capacity of Poisson stages. The accountant charges it, times the number of
-  steps, to delta.
+  capacity of Poisson stages. It applies to both neighbours, so the accountant
+  charges (1 + e^epsilon) of it, times the number of steps, to delta.
   """
   slots = capacities(hierarchy, plan)
   repeats = 1

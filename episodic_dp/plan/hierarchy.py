@@ -60,10 +60,7 @@ class Hierarchy:
           f" depth {depth}: give one name per level"
       )
     if self.num_leaves > MAX_LEAVES:
-      raise errors.PlanError(
-          f"the hierarchy has {self.num_leaves} leaves, more than 2^31 - 1 ="
-          f" {MAX_LEAVES}: leaf rows are int32, so split the data set"
-      )
+      raise errors.PlanError(_too_many(self.num_leaves))
     if self.num_leaves < 1:
       raise errors.PlanError("the hierarchy has no leaf: give it examples")
 
@@ -102,6 +99,8 @@ class Hierarchy:
           )
         if whole and unit < 0:
           raise errors.PlanError(f"size {unit} is negative: use 0 or more")
+        if whole and unit > MAX_LEAVES:
+          raise errors.PlanError(_too_many(unit))
         try:
           counts.append(int(unit) if last else len(unit))
         except TypeError as e:
@@ -258,6 +257,13 @@ class Hierarchy:
     text = f"{self.levels[level]} {unit}"
     names = self.names[level] if self.names is not None else None
     return text if names is None else f"{text} ('{names[unit]}')"
+
+
+def _too_many(leaves: int) -> str:
+  return (
+      f"the hierarchy has {leaves} leaves, more than 2^31 - 1 = {MAX_LEAVES}:"
+      " leaf rows are int32, so split the data set"
+  )
 
 
 def _offsets(counts: np.ndarray) -> np.ndarray:

@@ -35,7 +35,7 @@ class FixedSize:
     _whole("FixedSize(n)", self.n, 1)
 
   def rate(self, children: np.ndarray) -> np.ndarray:
-    """float64 probability min(1, n / N) of each of N children (0 for N = 0)."""
+    """float64 probability min(1, n / N) of each of N children (1 for none)."""
     return np.minimum(1.0, self.n / np.maximum(children, 1))
 
 
@@ -294,7 +294,11 @@ def tasks_per_step(
     assert episode.tasks is not None
     return float(episode.tasks)
   stage, units = plan.stages[0], hierarchy.num_units(0)
-  primary = float(stage.rate(np.asarray([units]))[0] * units)
+  primary = float(units)
+  if isinstance(stage, FixedSize):
+    primary = float(min(stage.n, units))
+  elif isinstance(stage, Poisson):
+    primary *= stage.p
   if episode.form == "unit":
     return primary
   inner = math.prod(

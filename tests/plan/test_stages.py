@@ -1,0 +1,189 @@
+"""Stages, inclusion rates, and plans against hierarchies."""
+
+import fractions
+
+import numpy as np
+import pytest
+
+from episodic_dp import plan
+
+LEVELS = ("alphabet", "character", "drawing")
+
+
+def example():
+  return plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
+
+
+def fixed(*sizes, **options):
+  return plan.SamplingPlan(tuple(map(plan.FixedSize, sizes)), **options)
+
+
+@pytest.mark.parametrize(
+    "sizes,eta", [((1, 1, 1), fractions.Fraction(1, 12)),
+                  ((2, 2, 1), fractions.Fraction(1, 3))]
+)
+def test_inclusion_rate_of_the_papers_example(sizes, eta):
+  rate = plan.inclusion_rate(example(), fixed(*sizes), "drawing")
+  assert rate == pytest.approx(float(eta), rel=1e-15)
+
+
+def test_inclusion_rate_is_the_largest_over_units():
+  h = example()
+  p = plan.SamplingPlan(
+      (plan.Poisson(0.3), plan.FixedSize(2), plan.All())
+  )
+  assert plan.inclusion_rate(h, p, "alphabet") == pytest.approx(0.3)
+  assert plan.inclusion_rate(h, p, "character") == pytest.approx(0.3)
+  assert plan.inclusion_rate(h, p, "drawing") == pytest.approx(0.3)
+  rates = plan.rate_paths(h, p, 1)
+  np.testing.assert_allclose(rates, [[0.3, 2 / 3], [0.3, 1.0]])
+
+
+def test_short_units_are_taken_whole_with_rate_one():
+  h = example()
+  with pytest.raises(plan.PlanError) as e:
+    plan.validate(h, fixed(1, 1, 3))
+  for part in ("character 1 has 2", "FixedSize(3) draws 3", "allow_short"):
+    assert part in str(e.value)
+  p = fixed(1, 1, 3, allow_short_units=True)
+  plan.validate(h, p)
+  assert plan.rate_paths(h, p, 2).max(axis=0).tolist() == [0.5, 0.5, 1.0]
+
+
+def test_messages_name_the_unit_at_fault():
+  h = plan.Hierarchy.from_labels(
+      {
+          "alphabet": ["Greek"] * 6 + ["Thai"] * 3,
+          "character": [0, 0, 1, 1, 2, 2, 0, 0, 1],
+      },
+      leaf="drawing",
+  )
+  episode = plan.Episode(way=3, shot=1, query=1)
+  with pytest.raises(plan.PlanError) as e:
+    plan.validate(h, fixed(1, 3, 2, episode=episode))
+  assert "alphabet 1 ('Thai') has 2 of level 'character'" in str(e.value)
+  assert "way 3" in str(e.value)
+  two = plan.Episode(way=2, shot=1, query=1)
+  with pytest.raises(plan.PlanError) as e:
+    plan.validate(h, fixed(1, 2, 2, episode=two))
+  assert "character 4 ('1') has 1 of level 'drawing'" in str(e.value)
+  assert "shot 1 + query 1" in str(e.value)
+  with pytest.raises(plan.PlanError, match="has 2 units of level 'alphabet'"):
+    plan.validate(h, fixed(3, 2, 1))
+  regular = plan.Hierarchy.regular((5, 4, 3), levels=LEVELS)
+  with pytest.raises(plan.PlanError, match="every character has 3 of level"):
+    plan.validate(regular, fixed(1, 1, 4))
+
+
+@pytest.mark.parametrize(
+    "make,match",
+    [
+        (lambda: plan.FixedSize(0), "FixedSize\\(n\\) is 0"),
+        (lambda: plan.FixedSize(1.5), "1.5"),
+        (lambda: plan.FixedSize(True), "True"),
+        (lambda: plan.Poisson(0), "0: p must"),
+        (lambda: plan.Poisson(1.1), "1.1: p must"),
+        (lambda: plan.Poisson(float("nan")), "nan"),
+        (lambda: plan.SamplingPlan(()), "at least one stage"),
+        (lambda: plan.SamplingPlan(("All()",)), "'All\\(\\)' is not a stage"),
+        (lambda: plan.Episode(way=0, shot=1, query=1), "way is 0"),
+        (lambda: plan.Episode(way=5, shot=1, query=0), "query is 0"),
+        (lambda: plan.Episode(way=5, shot=1, query=1, form="joint"), "'joint'"),
+        (lambda: plan.Episode(way=5, shot=1, query=1, tasks=3), "tasks=3"),
+        (
+            lambda: plan.Episode(way=5, shot=1, query=1, form="independent"),
+            "tasks is None",
+        ),
+    ],
+)
+def test_values_out_of_range(make, match):
+  with pytest.raises(plan.PlanError, match=match):
+    make()
+
+
+@pytest.mark.parametrize("form", ["disjoint", "independent"])
+def test_poisson_classes_are_refused(form):
+  episode = plan.Episode(
+      way=5, shot=1, query=1, form=form,
+      tasks=2 if form == "independent" else None,
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="regroups.*FixedSize"):
+    plan.SamplingPlan((plan.Poisson(0.5), plan.FixedSize(2)), episode=episode)
+
+
+@pytest.mark.parametrize(
+    "sizes,stages,episode,match",
+    [
+        ((9, 5, 4), (2, 5, 2), dict(way=4), "way 4 differs from the 5"),
+        ((9, 5, 4), (2, 5, 3), dict(way=5), "shot 1 \\+ query 1 = 2"),
+        ((9, 5, 4), (2, 5, None), dict(way=5), "last stage draws 4"),
+        ((9, 5, 4), (2, 5, 0.5), dict(way=5), "random number"),
+        ((9, 5, 4), (2, 0.5, 2), dict(way=5), "random number"),
+        ((9, 4), (5, 2), dict(way=5), "three levels"),
+        ((9, 4), (5, 2), dict(way=4, form="disjoint"), "multiple of 4"),
+        (
+            (9, 5, 4),
+            (3, 4, 2),
+            dict(way=6, form="disjoint"),
+            "one must divide the other",
+        ),
+        ((9,), (2,), dict(way=2, form="disjoint"), "a class level"),
+        ((9, 5, 4), (2, 5), dict(way=5), "2 stages and the hierarchy 3"),
+    ],
+)
+def test_episodes_that_do_not_fit(sizes, stages, episode, match):
+  h = plan.Hierarchy.regular(sizes, levels=LEVELS[: len(sizes)])
+
+  def stage(value):
+    if value is None:
+      return plan.All()
+    return (
+        plan.FixedSize(value) if isinstance(value, int) else plan.Poisson(value)
+    )
+
+  p = plan.SamplingPlan(
+      tuple(map(stage, stages)),
+      episode=plan.Episode(**(dict(shot=1, query=1) | episode)),
+  )
+  with pytest.raises(plan.PlanError, match=match):
+    plan.validate(h, p)
+
+
+def test_ragged_classes_taken_whole_do_not_make_episodes():
+  p = plan.SamplingPlan(
+      (plan.FixedSize(1), plan.All(), plan.FixedSize(2)),
+      episode=plan.Episode(way=3, shot=1, query=1),
+  )
+  with pytest.raises(plan.PlanError, match="between 2 and 3.*FixedSize\\(2\\)"):
+    plan.validate(example(), p)
+
+
+def test_tasks_per_step_is_a_public_constant():
+  h = plan.Hierarchy.regular((1000, 5, 4), levels=LEVELS)
+  unit = plan.Episode(way=5, shot=1, query=1)
+
+  def tasks(first, episode=unit, inner=5):
+    p = plan.SamplingPlan(
+        (first, plan.FixedSize(inner), plan.FixedSize(2)), episode=episode
+    )
+    plan.validate(h, p)
+    return plan.tasks_per_step(h, p)
+
+  assert tasks(plan.Poisson(0.004)) == 4.0
+  assert tasks(plan.FixedSize(7)) == 7.0
+  assert tasks(plan.All()) == 1000.0
+  disjoint = plan.Episode(way=2, shot=1, query=1, form="disjoint")
+  assert tasks(plan.FixedSize(6), disjoint, inner=4) == 12.0
+  independent = plan.Episode(
+      way=20, shot=1, query=1, form="independent", tasks=3
+  )
+  assert tasks(plan.FixedSize(4), independent, inner=5) == 3.0
+  with pytest.raises(plan.PlanError, match="without an episode"):
+    plan.tasks_per_step(h, fixed(1, 1, 1))
+
+
+@pytest.mark.parametrize("n,units", [(1, 49), (3, 49), (1600, 400_000)])
+def test_fixed_number_of_tasks_is_exact(n, units):
+  h = plan.Hierarchy.regular((units, 1, 2), levels=LEVELS)
+  p = fixed(n, 1, 2, episode=plan.Episode(way=1, shot=1, query=1))
+  assert plan.tasks_per_step(h, p) == n
