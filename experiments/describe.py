@@ -4,7 +4,7 @@ Training and the accountant's command line both read a config through here.
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
 from typing import Any
 
@@ -12,10 +12,11 @@ import ml_collections
 
 from episodic_dp import plan as plan_lib
 
-_STAGES = {
-    "FixedSize": (plan_lib.FixedSize, "n", int),
-    "Poisson": (plan_lib.Poisson, "p", float),
-    "All": (plan_lib.All, None, None),
+# Name in a config -> the stage, and the name of its number (None without).
+_STAGES: dict[str, tuple[Callable[..., plan_lib.Stage], str | None]] = {
+    "FixedSize": (plan_lib.FixedSize, "n"),
+    "Poisson": (plan_lib.Poisson, "p"),
+    "All": (plan_lib.All, None),
 }
 
 
@@ -70,10 +71,11 @@ def hierarchy_of(config: ml_collections.ConfigDict) -> plan_lib.Hierarchy:
             "config.hierarchy.copies goes with sizes, not with nested"
         )
       return plan_lib.Hierarchy.from_sizes(_lists(nested), levels=levels)
-    if isinstance(sizes, int):
-      sizes = (sizes,)
+    assert sizes is not None
     return plan_lib.Hierarchy.regular(
-        tuple(sizes), levels=levels, copies=bool(fields.get("copies", False))
+        (sizes,) if isinstance(sizes, int) else tuple(sizes),
+        levels=levels,
+        copies=bool(fields.get("copies", False)),
     )
   options = (config.get("data") or {}).get("options") or {}
   wanted = ("participants", "way", "per_class")
@@ -151,7 +153,7 @@ def parse_stage(text: str) -> plan_lib.Stage:
       and call.func.id in _STAGES
   ):
     raise wrong
-  stage, name, kind = _STAGES[call.func.id]
+  stage, name = _STAGES[call.func.id]
   values = list(call.args)
   for keyword in call.keywords:
     if keyword.arg != name or name is None:
@@ -162,15 +164,17 @@ def parse_stage(text: str) -> plan_lib.Stage:
   if name is None:
     return stage()
   value = _number(values[0])
-  if value is None or (kind is int and not isinstance(value, int)):
+  if value is None or (name == "n" and not isinstance(value, int)):
     raise wrong
-  return stage(kind(value))
+  return stage(value)
 
 
 def _number(node: ast.AST) -> int | float | None:
   """The value of a number or of a quotient of two; None for all else."""
-  if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-    return node.value
+  if isinstance(node, ast.Constant):
+    value = node.value
+    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if plain else None
   if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
     value = _number(node.operand)
     return None if value is None else -value

@@ -259,7 +259,7 @@ def epsilon(
   wanted = delta * (1 - _ROUNDING)
   if 2 * error >= wanted:
     return math.inf
-  # Total variation adds up over steps: no loss is possible below this.
+  # delta(0) is a total variation, which at most adds up over steps.
   variation = amplification.excess(kinds, np.zeros(1), direction)[0]
   if steps * float(variation) + 2 * error <= wanted:
     return 0.0

@@ -1,0 +1,135 @@
+"""What a config costs: the guarantees of every level, as data or a table."""
+
+from collections.abc import Sequence
+import math
+from typing import Any
+
+from episodic_dp import accounting
+from episodic_dp import plan as plan_lib
+from experiments import describe
+
+_COLUMNS = (
+    "level", "epsilon", "delta", "direction", "eta", "q", "p", "distances",
+    "neighbours",
+)
+
+
+def account(config: Any) -> dict[str, Any]:
+  """Everything that the command prints, as plain data.
+
+  Args:
+    config: a ConfigDict; see `describe`, `steps`, `delta` and, optionally,
+      `target_epsilon` and `target_level` are read as well.
+
+  Returns:
+    steps, delta, the noise multiplier, `guarantees` (level -> the fields of
+    `accounting.Guarantee.as_dict`) and `no_guarantee` (level -> the reason).
+
+  Raises:
+    PlanError: one sentence.
+  """
+  hierarchy, plan, mechanism = describe.describe(config)
+  for name in ("steps", "delta"):
+    if config.get(name) is None:
+      raise plan_lib.PlanError(f"config.{name} is missing: set it")
+  steps, delta = config.steps, config.delta
+  target = config.get("target_epsilon")
+  if target is not None:
+    level = config.get("target_level") or hierarchy.levels[0]
+    most = accounting.max_steps(
+        hierarchy, plan, mechanism, target_epsilon=target, delta=delta,
+        level=level, limit=steps,
+    )
+    if not most:
+      raise plan_lib.PlanError(
+          f"target_epsilon={target} at level '{level}' is passed by the first"
+          " step: raise noise_multiplier or target_epsilon"
+      )
+    steps = most
+  found, refused = {}, {}
+  for level in hierarchy.levels:
+    try:
+      found[level] = accounting.guarantee(
+          hierarchy, plan, mechanism, steps=steps, delta=delta, level=level
+      ).as_dict()
+    except plan_lib.UnsoundPlanError as e:
+      refused[level] = str(e)
+  return {
+      "steps": steps,
+      "delta": delta,
+      "noise_multiplier": mechanism.noise_multiplier,
+      "clip_unit": mechanism.clip_unit,
+      "stages": [str(stage) for stage in plan.stages],
+      "units": {
+          level: hierarchy.num_units(k)
+          for k, level in enumerate(hierarchy.levels)
+      },
+      "guarantees": found,
+      "no_guarantee": refused,
+  }
+
+
+def table(result: dict[str, Any]) -> str:
+  """The result of `account`, for people."""
+  lines = [
+      f"{result['steps']} steps, noise multiplier"
+      f" {result['noise_multiplier']:g} per {result['clip_unit']}",
+      " > ".join(
+          f"{count} {level} by {stage}"
+          for (level, count), stage in zip(
+              result["units"].items(), result["stages"]
+          )
+      ),
+      "",
+  ]
+  rows = [_COLUMNS]
+  for level, g in result["guarantees"].items():
+    kinds = g["units"]
+    # The largest rates and distances over the kinds of units of the level.
+    q = max((kind["parent_rate"] for kind in kinds), default=math.nan)
+    p = max((kind["own_rate"] for kind in kinds), default=math.nan)
+    lengths = [
+        (*kind["outer_distances"], kind["own_distance"]) for kind in kinds
+    ]
+    longest = [max(column) for column in zip(*lengths)]
+    epsilon = g["epsilon"]
+    rows.append((
+        level,
+        epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}",
+        f"{g['delta']:g}",
+        g["direction"],
+        f"{g['inclusion_rate']:.4g}",
+        f"{q:.4g}" if kinds else "-",
+        f"{p:.4g}" if kinds else "-",
+        ", ".join(f"{d:.4g}" for d in longest) or "-",
+        g["neighbours"],
+    ))
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  for row in rows:
+    cells = (cell.ljust(width) for cell, width in zip(row, widths))
+    lines.append("  ".join(cells).rstrip())
+  lines += [
+      "",
+      "eta: the largest probability that a step draws one unit; q: that its",
+      "parent is chosen; p: that it is drawn then; distances, in standard",
+      "deviations of the noise: how far the sum moves where a stage above does",
+      "not choose the unit's path and, last, without the unit itself.",
+  ]
+  for level, reason in result["no_guarantee"].items():
+    lines += ["", f"{level}: no guarantee", f"  {reason}"]
+  shared = _shared([g["assumptions"] for g in result["guarantees"].values()])
+  if shared:
+    lines += ["", "Assumed throughout:"]
+    lines += [f"  - {sentence}" for sentence in shared]
+  for level, g in result["guarantees"].items():
+    own = [s for s in g["assumptions"] if s not in shared]
+    if own:
+      lines += ["", f"For {level}:", *(f"  - {sentence}" for sentence in own)]
+  return "\n".join(lines)
+
+
+def _shared(lists: Sequence[Sequence[str]]) -> list[str]:
+  """The sentences that all lists have, in the order of the first."""
+  if not lists:
+    return []
+  return [s for s in lists[0] if all(s in other for other in lists)]

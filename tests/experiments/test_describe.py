@@ -1,0 +1,127 @@
+"""From configs to plans: strict reading, one-sentence errors."""
+
+import ml_collections
+import pytest
+
+from episodic_dp import plan
+from experiments import describe
+
+
+def config(**sections):
+  fields = dict(
+      hierarchy=dict(sizes=(100, 8, 5), levels=("task", "class", "image")),
+      plan=dict(stages=("Poisson(0.05)", "FixedSize(5)", "FixedSize(3)")),
+      episode=dict(way=5, shot=1, query=2, form="unit"),
+      mechanism=dict(clip_unit="task", noise_multiplier=1.0, clip_norm=0.5),
+  )
+  fields.update(sections)
+  return ml_collections.ConfigDict(
+      {k: v for k, v in fields.items() if v is not None}
+  )
+
+
+def test_everything_is_read():
+  h, p, m = describe.describe(config())
+  assert h.sizes == (100, 8, 5) and h.levels == ("task", "class", "image")
+  assert p.stages == (
+      plan.Poisson(0.05), plan.FixedSize(5), plan.FixedSize(3)
+  )
+  assert p.episode == plan.Episode(way=5, shot=1, query=2)
+  assert m == plan.Mechanism(
+      clip_unit="task", noise_multiplier=1.0, clip_norm=0.5
+  )
+
+
+def test_other_hierarchies():
+  nested = describe.hierarchy_of(
+      config(hierarchy=dict(nested=((4, 2, 3), (4, 5)), levels=tuple("abc")))
+  )
+  assert nested.child_counts(2).tolist() == [4, 2, 3, 4, 5]
+  copies = describe.hierarchy_of(
+      config(hierarchy=dict(sizes=(9, 2), levels=tuple("ab"), copies=True))
+  )
+  assert copies.copies
+  options = dict(participants=1000, way=5, per_class=2)
+  synthetic = describe.hierarchy_of(
+      config(hierarchy=None, data=dict(name="omniglot", options=options))
+  )
+  assert synthetic.sizes == (1000, 5, 2) and synthetic.copies
+  assert synthetic.levels == ("participant", "class", "image")
+
+
+def test_plans_without_an_episode():
+  _, p, _ = describe.describe(config(episode=None))
+  assert p.episode is None
+
+
+@pytest.mark.parametrize(
+    "text,stage",
+    [
+        ("FixedSize(5)", plan.FixedSize(5)),
+        (" FixedSize( n = 5 ) ", plan.FixedSize(5)),
+        ("Poisson(0.004)", plan.Poisson(0.004)),
+        ("Poisson(p=1)", plan.Poisson(1.0)),
+        ("Poisson(8/30)", plan.Poisson(8 / 30)),
+        ("Poisson(1e-3)", plan.Poisson(0.001)),
+        ("All()", plan.All()),
+    ],
+)
+def test_stages(text, stage):
+  assert describe.parse_stage(text) == stage
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "All", "All(1)", "FixedSize", "FixedSize()", "FixedSize(2.5)",
+        "FixedSize(1, 2)", "FixedSize(p=1)", "FixedSize(True)", "Poisson('1')",
+        "Poisson(1/0)", "Poisson(p)", "Poisson(*[1])", "Poisson(**{'p': 1})",
+        "plan.All()", "__import__('os').getcwd()", "Poisson(abs(1))",
+        "All(); All()", "(" * 90, "Stage(1)", 5, None, "Poisson(2**0.5)",
+        "x" * 1000, "Poisson(1e400)", "Poisson(0.1 if 1 else 2)",
+    ],
+)
+def test_stages_that_are_not_understood(text):
+  with pytest.raises(plan.PlanError):
+    describe.parse_stage(text)
+
+
+def test_ranges_are_those_of_the_stages():
+  with pytest.raises(plan.PlanError, match="FixedSize\\(n\\) is -3"):
+    describe.parse_stage("FixedSize(-3)")
+  with pytest.raises(plan.PlanError, match="p must lie"):
+    describe.parse_stage("Poisson(1.5)")
+
+
+@pytest.mark.parametrize(
+    "sections,match",
+    [
+        (dict(plan=None), "config.plan is missing.*stages"),
+        (dict(plan=dict(stages="All()")), "config.plan.stages is 'All\\(\\)'"),
+        (dict(mechanism=None), "config.mechanism is missing"),
+        (
+            dict(mechanism=dict(clip_unit="task")),
+            "config.mechanism.noise_multiplier is missing",
+        ),
+        (
+            dict(mechanism=dict(clip_unit="a", noise_multiplier=1.0, sigma=2)),
+            "config.mechanism.sigma is not read",
+        ),
+        (dict(episode=dict(way=5, shot=1)), "config.episode.query is missing"),
+        (dict(hierarchy=None), "nothing of its hierarchy.*levels"),
+        (dict(hierarchy=dict(levels=("a",))), "either sizes"),
+        (dict(hierarchy=dict(levels="ab", sizes=(1, 2))), "tuple of names"),
+        (
+            dict(hierarchy=dict(levels=("a", "b"), nested=(1, 2), copies=True)),
+            "copies goes with sizes",
+        ),
+        (
+            dict(hierarchy=dict(sizes=(100, 4, 5), levels=tuple("abc"))),
+            "every a has 4 of level 'b'",
+        ),
+    ],
+)
+def test_errors_are_sentences(sections, match):
+  with pytest.raises(plan.PlanError, match=match) as e:
+    describe.describe(config(**sections))
+  assert "\n" not in str(e.value)
