@@ -107,7 +107,7 @@ def make_episode(
   Raises:
     ValueError: images that do not fit the episode, or not square with rotate.
   """
-  way, shot = episode.way, episode.shot
+  way, shot, images = episode.way, episode.shot, jnp.asarray(images)
   expected = (way, shot + episode.query)
   if images.ndim != 5 or images.shape[:2] != expected:
     raise ValueError(

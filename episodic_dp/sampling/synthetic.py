@@ -89,8 +89,9 @@ def synthetic_participants(
         1 + slot, examples_per_class, per_class
     )[image]
 
+  @jax.jit
   def rows(leaf: jax.Array) -> jax.Array:
-    leaf = jnp.asarray(leaf, jnp.int32)
+    leaf = leaf.astype(jnp.int32)
     return jax.vmap(row)(leaf.reshape(-1)).reshape(leaf.shape)
 
   return hierarchy, rows

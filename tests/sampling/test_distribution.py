@@ -5,6 +5,7 @@ way in which the stages can choose, and shares no code with the sampler.
 """
 
 import fractions
+import functools
 import itertools
 import math
 
@@ -17,7 +18,7 @@ from episodic_dp import plan
 from episodic_dp import sampling
 
 ALPHA = 1e-6
-DRAWS = 20_000
+DRAWS = 40_000
 TREE = [[4, 2, 3], [4, 5]]  # Example 3.1 of the paper.
 F, P, A = plan.FixedSize, plan.Poisson, plan.All
 LEVELS = ("alphabet", "character", "drawing")
@@ -35,6 +36,12 @@ def _draw(hierarchy, p, draws=DRAWS):
       jax.vmap(lambda step: sampling.sample(key, hierarchy, p, step))
   )
   return tuple(np.asarray(a) for a in many(steps))
+
+
+@functools.cache
+def _draw_tree(stages):
+  """Draws from Example 3.1, shared between tests."""
+  return _draw(_hierarchy(), plan.SamplingPlan(stages))
 
 
 def _included(indices, mask, leaves):
@@ -102,8 +109,7 @@ def _check_frequencies(hits, draws, rates):
 PLANS = [
     (F(1), F(1), F(1)),
     (F(2), F(2), F(1)),
-    (F(1), F(2), F(2)),
-    (P(0.5), F(1), F(2)),
+    (F(2), F(2), F(2)),
     (F(1), P(0.3), A()),
     (P(0.7), P(0.6), P(0.5)),
     (A(), F(2), P(0.25)),
@@ -113,7 +119,7 @@ PLANS = [
 @pytest.mark.parametrize("stages", PLANS, ids=str)
 def test_inclusion_of_leaves_and_of_pairs(stages):
   hierarchy, p = _hierarchy(), plan.SamplingPlan(stages)
-  indices, mask = _draw(hierarchy, p)
+  indices, mask = _draw_tree(stages)
   assert indices.shape[1:] == plan.capacities(hierarchy, p)
   included = _included(indices, mask, 18).astype(float)
   paths = _leaves(TREE)
@@ -123,11 +129,11 @@ def test_inclusion_of_leaves_and_of_pairs(stages):
   assert rate == pytest.approx(max(np.diag(exact)))
 
 
-@pytest.mark.parametrize("stages", PLANS[:3] + PLANS[6:], ids=str)
+@pytest.mark.parametrize("stages", PLANS[:2], ids=str)
 def test_inclusion_of_characters_and_alphabets(stages):
-  """Units above the leaves, where their leaves show that they were chosen."""
-  hierarchy, p = _hierarchy(), plan.SamplingPlan((*stages[:2], A()))
-  indices, mask = _draw(hierarchy, p)
+  """Units above the leaves; one leaf at least shows that they were chosen."""
+  hierarchy, p = _hierarchy(), plan.SamplingPlan(stages)
+  indices, mask = _draw_tree(stages)
   included = _included(indices, mask, 18)
   for level, name in enumerate(LEVELS[:2]):
     unit = hierarchy.parents(2)
@@ -177,27 +183,19 @@ def _subsets(tree, stages, name=()):
 
 
 @pytest.mark.parametrize(
-    "stages,draws",
-    [
-        ((F(1), F(1), F(1)), 10_000),
-        ((F(2), F(2), F(1)), 60_000),
-        ((F(1), F(2), F(2)), 60_000),
-        ((P(0.5), F(1), F(1)), 20_000),
-        ((A(), P(0.25), F(1)), 60_000),
-    ],
-    ids=str,
+    "stages", [*PLANS[:3], (P(0.5), P(0.25), F(1))], ids=str
 )
-def test_subsets_are_as_likely_as_in_algorithm_1(stages, draws):
+def test_subsets_are_as_likely_as_in_algorithm_1(stages):
   exact = _subsets(TREE, stages)
   assert sum(exact.values()) == 1
-  indices, mask = _draw(_hierarchy(), plan.SamplingPlan(stages), draws)
+  indices, mask = _draw_tree(stages)
   paths = [path for path, _ in _leaves(TREE)]
   words = {sum(1 << paths.index(x) for x in s): w for s, w in exact.items()}
   drawn = _included(indices, mask, 18) @ (1 << np.arange(18))
   codes = np.asarray(sorted(words))
   assert np.isin(drawn, codes).all()
   observed = np.bincount(np.searchsorted(codes, drawn), minlength=codes.size)
-  expected = np.asarray([float(words[c]) for c in codes]) * draws
+  expected = np.asarray([float(words[c]) for c in codes]) * DRAWS
   # Rare subsets are lumped, so that chi-square's approximation holds.
   rare = expected < 10
   if rare.any():
@@ -206,10 +204,9 @@ def test_subsets_are_as_likely_as_in_algorithm_1(stages, draws):
   assert stats.chisquare(observed, expected).pvalue > ALPHA
 
 
-@pytest.mark.parametrize("stage", [A(), F(4), F(3)], ids=str)
-def test_every_order_of_the_drawn_is_equally_likely(stage):
+def test_every_order_of_all_is_equally_likely():
   hierarchy = plan.Hierarchy.from_sizes(4, levels=("image",))
-  indices, mask = _draw(hierarchy, plan.SamplingPlan((stage,)))
+  indices, mask = _draw(hierarchy, plan.SamplingPlan((A(),)))
   assert mask.all()
   orders, counts = np.unique(indices, axis=0, return_counts=True)
   assert len(orders) == 24
@@ -217,8 +214,7 @@ def test_every_order_of_the_drawn_is_equally_likely(stage):
 
 
 def test_order_is_uniform_given_the_subset_at_every_stage():
-  stages = (F(2), F(2), F(2))
-  indices, _ = _draw(_hierarchy(), plan.SamplingPlan(stages))
+  indices, _ = _draw_tree((F(2), F(2), F(2)))
   character = _hierarchy().parents(2)[indices[..., 0]]
   for first in (
       character[:, 0, 0] < character[:, 1, 0],
@@ -227,7 +223,7 @@ def test_order_is_uniform_given_the_subset_at_every_stage():
   ):
     # Columns are independent coins, so that one binomial holds for all.
     _check_frequencies([first.sum()], first.size, [0.5])
-  # Also where the draw is a Poisson one, and the coins are taken two by two.
+  # Also where the number drawn is random.
   indices, mask = _draw(
       plan.Hierarchy.from_sizes(6, levels=("image",)),
       plan.SamplingPlan((P(0.5),)),

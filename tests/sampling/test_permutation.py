@@ -34,7 +34,7 @@ def _targets(bits, n):
 
 
 @pytest.mark.parametrize("way", ["_compare", "_sort"])
-@pytest.mark.parametrize("slots", [1, 2, 3, 7, 33, 100])
+@pytest.mark.parametrize("slots", [1, 2, 7, 100])
 def test_equals_a_sequential_shuffle(way, slots, monkeypatch):
   monkeypatch.setattr(
       permutation, "_FEW", slots if way == "_compare" else slots - 1
@@ -50,14 +50,15 @@ def test_equals_a_sequential_shuffle(way, slots, monkeypatch):
   for row in (forward, np.full(slots, slots - 1), np.arange(slots)):
     rows.append(row)
     want.append(_shuffle(row.tolist(), slots))
-  got = permutation.resolve_swaps(jnp.asarray(np.stack(rows), jnp.int32))
+  resolve = jax.jit(lambda targets: permutation.resolve_swaps(targets))
+  got = resolve(jnp.asarray(np.stack(rows), jnp.int32))
   np.testing.assert_array_equal(got, want)
 
 
 def test_all_possible_targets_give_all_orders_equally_often():
   n = 5
   rows = list(itertools.product(*(range(i, n) for i in range(n))))
-  got = permutation.resolve_swaps(jnp.asarray(rows, jnp.int32))
+  got = jax.jit(permutation.resolve_swaps)(jnp.asarray(rows, jnp.int32))
   orders = {tuple(r) for r in got.tolist()}
   assert len(rows) == 120 and orders == set(itertools.permutations(range(n)))
 
@@ -76,7 +77,7 @@ def test_draw_equals_a_sequential_shuffle_of_its_own_targets(slots, n):
   assert len(set(got.tolist())) == slots
 
 
-@pytest.mark.parametrize("slots,n", [(3, 5), (4, 4), (5, 3)])
+@pytest.mark.parametrize("slots,n", [(3, 5), (5, 3)])
 def test_orders_are_uniform(slots, n):
   draws = 20_000
   bits = jax.random.bits(jax.random.key(n), (draws, slots, 4), jnp.uint32)
@@ -89,10 +90,9 @@ def test_orders_are_uniform(slots, n):
 
 
 def test_batches_of_different_sizes_equal_one_by_one():
-  for slots in (3, 50):
-    n = jnp.asarray([0, 1, 2, 60, 2**31 - 1], jnp.int32)
-    bits = jax.random.bits(jax.random.key(0), (5, slots, 4), jnp.uint32)
-    want = [_draw(b, k, slots) for b, k in zip(bits, n)]
-    np.testing.assert_array_equal(_draw(bits, n, slots), want)
-    mapped = jax.vmap(lambda b, k, s=slots: _draw(b, k, s))
-    np.testing.assert_array_equal(mapped(bits, n), want)
+  n = jnp.asarray([0, 1, 2, 60, 2**31 - 1], jnp.int32)
+  bits = jax.random.bits(jax.random.key(0), (5, 50, 4), jnp.uint32)
+  want = [_draw(b, k, 50) for b, k in zip(bits, n)]
+  np.testing.assert_array_equal(_draw(bits, n, 50), want)
+  mapped = jax.vmap(lambda b, k: _draw(b, k, 50))
+  np.testing.assert_array_equal(mapped(bits, n), want)

@@ -1,0 +1,211 @@
+"""Grouping what was drawn into tasks, and making episodes of them."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from episodic_dp import plan
+from episodic_dp import sampling
+
+ALPHA = 1e-6
+F, P, A = plan.FixedSize, plan.Poisson, plan.All
+KEY = jax.random.key(3)
+
+
+def _tasks(sizes, stages, episode):
+  levels = ("a", "b", "c", "d")[-len(sizes):]
+  hierarchy = plan.Hierarchy.regular(sizes, levels=levels)
+  p = plan.SamplingPlan(stages, episode)
+  indices, mask = sampling.sample(KEY, hierarchy, p, 1)
+  grouped, drawn = sampling.task_indices(indices, mask, p)
+  assert grouped.dtype == jnp.int32 and drawn.dtype == jnp.bool
+  assert grouped.shape[1:] == (episode.way, episode.shot + episode.query)
+  assert drawn.shape == grouped.shape[:1]
+  # The drawn tasks hold what was drawn and nothing else.
+  assert sorted(grouped[drawn].ravel().tolist()) == sorted(
+      indices[mask].tolist()
+  )
+  assert not grouped[~drawn].any()
+  return np.asarray(grouped), np.asarray(drawn)
+
+
+def test_unit_tasks_of_poisson_participants():
+  grouped, drawn = _tasks(
+      (50, 6, 9), (P(0.2), F(3), F(4)), plan.Episode(3, 1, 3)
+  )
+  assert 0 < drawn.sum() < len(drawn)
+  groups = grouped[drawn]
+  assert (groups // 54 == groups[:, :1, :1] // 54).all()
+  assert (groups // 9 == groups[..., :1] // 9).all()
+  assert len(set(groups[:, 0, 0] // 54)) == len(groups)
+
+
+def test_unit_tasks_with_two_class_stages():
+  """A fourth level: way is the product of the two."""
+  grouped, drawn = _tasks(
+      (20, 3, 5, 4), (F(6), F(2), F(3), A()), plan.Episode(6, 3, 1)
+  )
+  assert drawn.all() and grouped.shape == (6, 6, 4)
+  assert (grouped // 60 == grouped[:, :1, :1] // 60).all()
+  assert all(len(set(t[:, 0] // 20)) == 2 for t in grouped)
+
+
+@pytest.mark.parametrize(
+    "sizes,stages,way,units",
+    [
+        ((40, 9), (F(12), F(3)), 4, None),  # Two stages: classes of one pool.
+        ((20, 8, 9), (F(3), F(8), F(3)), 4, 1),  # Two tasks in each unit.
+        ((20, 8, 9), (F(6), F(2), F(3)), 4, 2),  # Two units in each task.
+    ],
+)
+def test_disjoint_tasks(sizes, stages, way, units):
+  grouped, drawn = _tasks(
+      sizes, stages, plan.Episode(way, 1, 2, form="disjoint")
+  )
+  assert drawn.all()
+  classes = grouped // 9
+  assert (classes == classes[..., :1]).all()
+  assert len(set(classes[..., 0].ravel())) == classes[..., 0].size
+  if units:
+    assert all(len(set(t[:, 0] // 8)) == units for t in classes)
+
+
+@pytest.mark.parametrize(
+    "sizes,stages",
+    [((10, 9), (F(4), F(3))), ((6, 5, 9), (F(2), F(2), F(3)))],
+)
+def test_independent_tasks(sizes, stages):
+  hierarchy = plan.Hierarchy.regular(
+      sizes, levels=("a", "b", "c")[: len(sizes)]
+  )
+  episode = plan.Episode(4, 1, 2, form="independent", tasks=7)
+  p = plan.SamplingPlan(stages, episode)
+  indices, mask = sampling.sample(KEY, hierarchy, p, 0)
+  assert indices.shape == (7, *(s.n for s in stages)) and mask.all()
+  grouped, drawn = sampling.task_indices(indices, mask, p)
+  assert grouped.shape == (7, 4, 3) and drawn.shape == (7,) and drawn.all()
+  classes = np.asarray(grouped) // 9
+  assert all(len(set(t[:, 0])) == 4 for t in classes)
+  assert len({tuple(t) for t in classes[:, :, 0]}) > 3
+
+
+def test_samples_that_are_not_of_the_plan_are_refused():
+  p = plan.SamplingPlan((F(2), F(4), F(3)), plan.Episode(4, 1, 2))
+  ones = jnp.ones
+  for shape in ((8, 3), (2, 4, 4), (2, 3, 3)):
+    with pytest.raises(plan.PlanError, match="not a sample of this plan"):
+      sampling.task_indices(ones(shape, jnp.int32), ones(shape, bool), p)
+  with pytest.raises(plan.PlanError, match="no episode"):
+    sampling.task_indices(
+        ones((2, 4, 3), jnp.int32), ones((2, 4, 3), bool),
+        plan.SamplingPlan((F(2), F(4), F(3))),
+    )
+
+
+# Episodes ---------------------------------------------------------------------
+
+EPISODE = plan.Episode(way=4, shot=1, query=2)
+
+
+def _images(dtype=np.uint8, side=3):
+  """Every pixel of the 4 x 3 images is different within a class and between."""
+  shape = (4, 3, side, side, 1)
+  return np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+
+
+def test_support_and_query_share_nothing_and_labels_agree():
+  images = _images()
+  task = jax.jit(lambda k: sampling.make_episode(k, images, EPISODE))(KEY)
+  support, query = task
+  assert support.images.shape == (4, 3, 3, 1)
+  assert query.images.shape == (8, 3, 3, 1)
+  assert support.images.dtype == query.images.dtype == jnp.float32
+  assert support.labels.dtype == query.labels.dtype == jnp.int32
+  np.testing.assert_allclose(support.images, images[:, 0] / 255.0, rtol=1e-6)
+  np.testing.assert_allclose(
+      query.images, images[:, 1:].reshape(8, 3, 3, 1) / 255.0, rtol=1e-6
+  )
+  assert sorted(support.labels.tolist()) == [0, 1, 2, 3]
+  np.testing.assert_array_equal(query.labels, np.repeat(support.labels, 2))
+
+
+def test_labels_are_uniformly_permuted():
+  images = jnp.zeros((4, 3, 1, 1, 1), jnp.uint8)
+  keys = jax.random.split(KEY, 20_000)
+  labels = jax.jit(
+      jax.vmap(
+          lambda k: sampling.make_episode(k, images, EPISODE).support.labels
+      )
+  )(keys)
+  orders, counts = np.unique(labels, axis=0, return_counts=True)
+  assert len(orders) == len(list(itertools.permutations(range(4))))
+  assert stats.chisquare(counts).pvalue > ALPHA
+
+
+def test_floating_images_are_kept_and_others_refused():
+  images = _images(np.float32)
+  task = sampling.make_episode(KEY, jnp.asarray(images), EPISODE)
+  np.testing.assert_array_equal(task.support.images, images[:, 0])
+  with pytest.raises(ValueError, match="dtype int32"):
+    sampling.make_episode(KEY, jnp.asarray(images, jnp.int32), EPISODE)
+  with pytest.raises(ValueError, match=r"\(3, 3, 3, 3, 1\) do not fit way 4"):
+    sampling.make_episode(KEY, jnp.asarray(images[:3]), EPISODE)
+
+
+def test_rotation_turns_whole_classes_by_quarter_turns():
+  images = _images()
+  keys = jax.random.split(KEY, 400)
+  turned = np.asarray(
+      jax.jit(jax.vmap(sampling.rotate_classes, (0, None)))(keys, images)
+  )
+  assert turned.dtype == np.uint8
+  turns = np.stack([np.rot90(images, k, axes=(2, 3)) for k in range(4)])
+  # [keys, turns, way]: the whole class equals one of its four turns.
+  same = (turned[:, None] == turns[None]).all(axis=(3, 4, 5, 6))
+  assert (same.sum(axis=1) == 1).all()
+  drawn = same.argmax(axis=1)
+  assert stats.chisquare(np.bincount(drawn.ravel(), minlength=4)).pvalue > ALPHA
+  pairs = np.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=16)
+  assert stats.chisquare(pairs).pvalue > ALPHA
+
+
+def test_rotated_episode_turns_support_and_query_alike():
+  def make(key, rotate):
+    task = sampling.make_episode(key, _images(), EPISODE, rotate=rotate)
+    query = task.query.images.reshape(4, 2, 3, 3, 1)
+    return task.support.labels, jnp.concatenate(
+        [task.support.images[:, None], query], axis=1
+    )
+
+  make = jax.jit(make, static_argnums=1)
+  for key in jax.random.split(KEY, 5):
+    labels, plain = make(key, False)
+    same_labels, turned = make(key, True)
+    np.testing.assert_array_equal(labels, same_labels)
+    for before, after in zip(np.asarray(plain), np.asarray(turned)):
+      turns = [np.rot90(before, k, axes=(1, 2)) for k in range(4)]
+      assert sum(np.allclose(turn, after) for turn in turns) == 1
+
+
+def test_images_that_cannot_be_rotated_are_refused():
+  images = jnp.zeros((4, 3, 5, 6, 1), jnp.uint8)
+  with pytest.raises(ValueError, match="5 by 6 pixels"):
+    sampling.make_episode(KEY, images, EPISODE, rotate=True)
+  with pytest.raises(ValueError, match=r"\(3, 5, 6, 1\)"):
+    sampling.rotate_classes(KEY, images[0])
+  assert sampling.make_episode(KEY, images, EPISODE).query.images.shape == (
+      8, 5, 6, 1
+  )
+
+
+def test_no_key_is_used_twice():
+  with jax.debug_key_reuse(True):
+    jax.jit(
+        lambda key: sampling.make_episode(
+            key, _images(), EPISODE, rotate=True
+        )
+    )(KEY)
