@@ -1,0 +1,89 @@
+"""A small private run: random images, a linear network, three-way tasks."""
+
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import private
+
+WAY, SIDE = 3, 4
+
+
+class Run(NamedTuple):
+  """The parts of a private run, as keyword arguments of the step."""
+
+  learner: Any
+  dataset: Any
+  plan: plan.SamplingPlan
+  mechanism: plan.Mechanism
+
+  def step(self, optimizer, **compute):
+    return private.make_meta_step(
+        self.learner,
+        optimizer,
+        self.dataset,
+        self.plan,
+        self.mechanism,
+        compute=private.Compute(**compute),
+    )
+
+  def init(self, optimizer, seed=7, params=None):
+    return private.init(
+        jax.random.key(seed),
+        self.learner,
+        optimizer,
+        self.mechanism,
+        params=params,
+    )
+
+
+def linear_model() -> models.Model:
+  def init(key):
+    return {
+        "kernel": jax.random.normal(key, (SIDE * SIDE, WAY)),
+        "bias": jnp.zeros(WAY),
+    }
+
+  def apply(params, images):
+    x = images.reshape(images.shape[0], -1)
+    return x @ params["kernel"] + params["bias"]
+
+  return models.Model(init, apply, mixes_examples=False)
+
+
+@pytest.fixture
+def make_run():
+  """make_run(participants, stage, **mechanism) -> Run."""
+
+  def make(participants=8, stage=None, *, rotate=False, **mechanism):
+    levels = ("participant", "class", "image")
+    hierarchy = plan.Hierarchy.regular(
+        (participants, WAY, 3), levels=levels, copies=True
+    )
+    rng = np.random.default_rng(0)
+    images = rng.integers(
+        0, 256, (hierarchy.num_leaves, SIDE, SIDE, 1), np.uint8
+    )
+    dataset = SimpleNamespace(
+        images=images, hierarchy=hierarchy, rows=lambda r: r, rotate=rotate
+    )
+    sampling_plan = plan.SamplingPlan(
+        (stage or plan.FixedSize(5), plan.FixedSize(WAY), plan.FixedSize(2)),
+        episode=plan.Episode(way=WAY, shot=1, query=1),
+    )
+    settings = {"clip_unit": "participant", "noise_multiplier": 1.0}
+    return Run(
+        learners.MAML(linear_model(), inner_steps=2, inner_rate=0.5),
+        dataset,
+        sampling_plan,
+        plan.Mechanism(**{**settings, **mechanism}),
+    )
+
+  return make

@@ -1,0 +1,136 @@
+"""Unsound or contradictory settings are refused before anything compiles."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import private
+
+SGD = optax.sgd(1.0)
+
+
+def mechanism(run, **changes):
+  return run._replace(mechanism=dataclasses.replace(run.mechanism, **changes))
+
+
+@pytest.mark.parametrize("unit", ["image", "class", "episode"])
+def test_clip_units_other_than_the_task_are_unsound(make_run, unit):
+  run = mechanism(make_run(), clip_unit=unit)
+  text = f"'{unit}'.*use clip_unit='participant'"
+  with pytest.raises(plan.UnsoundPlanError, match=text):
+    run.step(SGD)
+
+
+def test_unknown_clip_unit_is_named(make_run):
+  with pytest.raises(plan.PlanError, match="'planet'"):
+    mechanism(make_run(), clip_unit="planet").step(SGD)
+
+
+def test_tasks_made_of_classes_need_the_episode_as_clip_unit(make_run):
+  run = make_run()
+  run.dataset.hierarchy = plan.Hierarchy.regular(
+      (24, 3), levels=("class", "image")
+  )
+  run = mechanism(run, clip_unit="class")._replace(
+      plan=plan.SamplingPlan(
+          (plan.FixedSize(6), plan.FixedSize(2)),
+          episode=plan.Episode(way=3, shot=1, query=1, form="disjoint"),
+      )
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="clip_unit='episode'"):
+    run.step(SGD)
+
+
+@pytest.mark.parametrize(
+    "changes,text",
+    [
+        ({"order": "first"}, "order is 'first' and learner.order is 'second'"),
+        ({"inner_steps": 4}, "inner_steps is 4 and learner.inner_steps is 2"),
+    ],
+)
+def test_a_learner_that_the_mechanism_does_not_describe(
+    make_run, changes, text
+):
+  with pytest.raises(plan.PlanError, match=text):
+    mechanism(make_run(), **changes).step(SGD)
+
+
+def test_a_learner_that_the_mechanism_describes_is_taken(make_run):
+  mechanism(make_run(), order="second", inner_steps=2).step(SGD)
+
+
+def test_a_plan_without_episode_or_not_of_the_hierarchy(make_run):
+  run = make_run()
+  bare = plan.SamplingPlan(run.plan.stages)
+  with pytest.raises(plan.PlanError, match="no episode"):
+    run._replace(plan=bare).step(SGD)
+  with pytest.raises(plan.PlanError, match="FixedSize.9. draws 9"):
+    make_run(8, plan.FixedSize(9)).step(SGD)
+
+
+@pytest.mark.parametrize(
+    "spoil,text",
+    [
+        (lambda i: i.astype(np.int64), "int64"),
+        (lambda i: i[..., 0], r"\(72, 4, 4\)"),
+        (lambda i: i[:30], "row 71 of 30 images"),
+        (
+            lambda i: np.where(np.arange(72)[:, None, None, None] == 5,
+                               np.float32(np.nan), np.float32(1)) * i
+            .astype(np.float32),
+            "1 images hold NaN or infinity, first row 5",
+        ),
+    ],
+)
+def test_wrong_images_are_named(make_run, spoil, text):
+  run = make_run()
+  run.dataset.images = spoil(run.dataset.images)
+  with pytest.raises(plan.PlanError, match=text):
+    run.step(SGD)
+
+
+def test_rows_outside_the_images_are_named(make_run):
+  run = make_run()
+  run.dataset.rows = lambda leaves: leaves - 1
+  with pytest.raises(plan.PlanError, match="row -1 of 72"):
+    run.step(SGD)
+
+
+def test_a_model_of_another_way_or_image_is_named(make_run):
+  run = make_run()
+
+  def with_model(model):
+    return run._replace(learner=learners.MAML(model))
+
+  wide = models.Model(
+      lambda key: jax.random.normal(key, (16, 7)),
+      lambda params, images: images.reshape(images.shape[0], -1) @ params,
+  )
+  with pytest.raises(plan.PlanError, match=r"\(3, 7\).*way=3"):
+    with_model(wide).step(SGD)
+  large = models.conv4(3, 2, input_shape=(16, 16, 1))
+  with pytest.raises(plan.PlanError, match=r"\(16, 16, 1\).*\(4, 4, 1\)"):
+    with_model(large).step(SGD)
+
+
+def test_rotation_needs_square_images(make_run):
+  run = make_run(rotate=True)
+  run.dataset.images = run.dataset.images[:, :, :3]
+  with pytest.raises(plan.PlanError, match="4 by 3"):
+    run.step(SGD)
+
+
+@pytest.mark.parametrize(
+    "key", [0, jnp.zeros(2, jnp.uint32), np.zeros(2, np.uint32)]
+)
+def test_keys_must_be_typed(make_run, key):
+  run = make_run()
+  with pytest.raises(ValueError, match="typed key"):
+    private.init(key, run.learner, SGD, run.mechanism)

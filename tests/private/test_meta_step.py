@@ -1,0 +1,301 @@
+"""The whole step: what it equals, what it draws, what it lets out."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy import stats
+
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp import sampling
+from episodic_dp.private import meta_step
+
+SGD = optax.sgd(1.0)
+
+
+class Still:
+  """A learner whose gradients are zero: a step releases its noise alone."""
+
+  def __init__(self, size=1500):
+    self.size = size
+
+  def init(self, key):
+    del key
+    return {"a": jnp.zeros(self.size), "b": jnp.zeros((self.size, 2))}
+
+  def loss(self, params, episode):
+    del episode
+    return 0.0 * (params["a"].sum() + params["b"].sum())
+
+  def predict(self, params, support, query_images):
+    del params, support
+    return jnp.zeros((query_images.shape[0], 3))
+
+
+def flat(tree):
+  return np.concatenate(
+      [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(tree)]
+  )
+
+
+def plain_training(run, optimizer, state, steps):
+  """Non-private MAML by hand: the mean gradient of the same tasks."""
+  params, opt_state = state.params, state.opt_state
+  expected = plan.tasks_per_step(run.dataset.hierarchy, run.plan)
+  for step in range(steps):
+    rows, mask = sampling.task_indices(
+        *sampling.sample(
+            jax.random.fold_in(state.key, meta_step._SAMPLING),
+            run.dataset.hierarchy,
+            run.plan,
+            step,
+        ),
+        run.plan,
+    )
+    key = meta_step._step_key(state.key, meta_step._AUGMENTATION, step)
+
+    def total(params, rows=rows, mask=mask, key=key):
+      losses = [
+          run.learner.loss(
+              params,
+              sampling.make_episode(
+                  jax.random.fold_in(key, i),
+                  jnp.asarray(run.dataset.images)[rows[i]],
+                  run.plan.episode,
+              ),
+          )
+          for i in range(len(mask))
+          if mask[i]
+      ]
+      return sum(losses) / expected
+
+    gradient = jax.grad(total)(params)
+    updates, opt_state = optimizer.update(gradient, opt_state, params)
+    params = optax.apply_updates(params, updates)
+  return params
+
+
+@pytest.mark.parametrize("stage", [plan.FixedSize(3), plan.Poisson(0.5)])
+def test_without_clipping_and_noise_it_is_plain_training(make_run, stage):
+  run = make_run(6, stage, clip_norm=math.inf, noise_multiplier=0.0)
+  optimizer = optax.adam(1e-2)
+  state = run.init(optimizer)
+  expected = plain_training(run, optimizer, run.init(optimizer), 2)
+  step = run.step(optimizer, tasks_per_chunk=2)
+  for _ in range(2):
+    state, _ = step(state)
+  np.testing.assert_allclose(flat(state.params), flat(expected), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "form,stages",
+    [
+        ("disjoint", (plan.FixedSize(6), plan.FixedSize(2))),
+        ("disjoint", (plan.FixedSize(2), plan.FixedSize(3), plan.FixedSize(2))),
+        ("independent", (plan.FixedSize(3), plan.FixedSize(2))),
+    ],
+)
+def test_tasks_made_of_classes_train(make_run, form, stages):
+  run = make_run(8)
+  levels = ("alphabet", "class", "image")[-len(stages) :]
+  hierarchy = plan.Hierarchy.regular((8, 3, 3)[-len(stages) :], levels=levels)
+  if len(stages) == 2:
+    hierarchy = plan.Hierarchy.regular((24, 3), levels=levels)
+  run.dataset.hierarchy = hierarchy
+  run = run._replace(
+      plan=plan.SamplingPlan(
+          stages,
+          episode=plan.Episode(
+              way=3,
+              shot=1,
+              query=1,
+              form=form,
+              tasks=2 if form == "independent" else None,
+          ),
+      ),
+      mechanism=plan.Mechanism(
+          clip_unit="episode", noise_multiplier=0.0, clip_norm=math.inf
+      ),
+  )
+  optimizer = optax.sgd(0.1)
+  expected = plain_training(run, optimizer, run.init(optimizer), 1)
+  state, metrics = run.step(optimizer, diagnostics=True)(run.init(optimizer))
+  np.testing.assert_allclose(flat(state.params), flat(expected), atol=2e-6)
+  assert metrics["private/tasks"] == 2
+
+
+def test_training_learns(make_run):
+  """A convolutional network, with clipping and a little noise."""
+  run = make_run(4, plan.FixedSize(4), noise_multiplier=0.01, clip_norm=1.0)
+  stripes = np.zeros((36, 16, 16, 1), np.uint8)
+  stripes[0::3, ::2] = 255  # A class shares nothing with another one.
+  stripes[1::3, :, ::2] = 255
+  stripes[2::3, 4:12, 4:12] = 255
+  run.dataset.images = stripes.reshape(4, 3, 3, 16, 16, 1).swapaxes(
+      1, 2
+  ).reshape(36, 16, 16, 1)
+  learner = learners.MAML(
+      models.conv4(3, 4, "batch", (16, 16, 1)), inner_steps=1, inner_rate=0.4
+  )
+  run = run._replace(learner=learner)
+  optimizer = optax.adam(0.02)
+  state, losses = run.init(optimizer), []
+  step = run.step(optimizer, diagnostics=True, tasks_per_chunk=4)
+  for _ in range(25):
+    state, metrics = step(state)
+    losses.append(float(metrics["private/loss"]))
+  assert losses[-1] < 0.5 * losses[0]
+  assert metrics["private/accuracy"] > 0.9
+
+
+def test_noise_has_the_announced_spread(make_run):
+  """z C per coordinate of the sum, over the public number of tasks."""
+  participants, rate, z, clip_norm, steps = 8, 0.3, 1.7, 0.5, 3
+  run = make_run(
+      participants,
+      plan.Poisson(rate),
+      noise_multiplier=z,
+      clip_norm=clip_norm,
+  )._replace(learner=Still())
+  state, step = run.init(SGD), run.step(SGD, tasks_per_chunk=3)
+  before, draws = flat(state.params), []
+  for _ in range(steps):
+    state, _ = step(state)
+    after = flat(state.params)
+    draws.append((before - after) * (participants * rate) / (z * clip_norm))
+    before = after
+  values = np.concatenate(draws)
+  low, high = stats.chi2.interval(1 - 1e-6, values.size)
+  assert low < np.sum(values**2) < high
+  assert stats.kstest(values, "norm").pvalue > 1e-6
+  # Fresh at every step.
+  correlation = np.corrcoef(draws[0], draws[1])[0, 1]
+  assert abs(correlation) < 5 / math.sqrt(draws[0].size)
+
+
+def test_noise_does_not_depend_on_the_chunks(make_run):
+  run = make_run(8, plan.Poisson(0.5))._replace(learner=Still(20))
+  results = []
+  for chunk in (1, 3, 8):
+    state, _ = run.step(SGD, tasks_per_chunk=chunk)(run.init(SGD))
+    results.append(flat(state.params))
+  np.testing.assert_array_equal(results[0], results[1])
+  np.testing.assert_array_equal(results[0], results[2])
+  assert np.all(results[0] != 0)
+
+
+def test_same_key_and_step_give_the_same_bits(make_run):
+  run = make_run(8, plan.Poisson(0.5), rotate=True)
+  step = run.step(SGD)
+  first, _ = step(run.init(SGD))
+  first = jax.tree.map(np.asarray, first._replace(key=None))
+  again, _ = run.step(SGD)(run.init(SGD))
+  np.testing.assert_array_equal(flat(first.params), flat(again.params))
+  other, _ = step(run.init(SGD, seed=8, params=run.init(SGD).params))
+  assert not np.array_equal(flat(first.params), flat(other.params))
+  # A resumed run: the state is all that a step depends on.
+  second, _ = step(again)
+  resumed = run.init(SGD, params=first.params)._replace(
+      step=jnp.asarray(1, jnp.int32)
+  )
+  resumed, _ = step(resumed)
+  np.testing.assert_array_equal(flat(second.params), flat(resumed.params))
+
+
+def test_an_empty_draw_releases_noise(make_run):
+  run = make_run(3, plan.Poisson(1e-9))
+  start = flat(run.init(SGD).params)
+  for z, moves in ((1.0, True), (0.0, False)):
+    noisy = run._replace(
+        mechanism=dataclasses.replace(run.mechanism, noise_multiplier=z)
+    )
+    state, metrics = noisy.step(SGD, diagnostics=True)(run.init(SGD))
+    assert metrics["private/tasks"] == 0
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert (not np.array_equal(flat(state.params), start)) == moves
+    assert state.step == 1
+
+
+def test_poisson_counts_do_not_recompile(make_run):
+  run = make_run(8, plan.Poisson(0.4))
+  step, state = run.step(SGD, diagnostics=True, tasks_per_chunk=2), run.init(
+      SGD
+  )
+  state, _ = step(state)
+  compiled = []
+
+  def record(event, duration, **kwargs):
+    del duration, kwargs
+    if "backend_compile" in event:
+      compiled.append(event)
+
+  jax.monitoring.register_event_duration_secs_listener(record)
+  try:
+    counts = set()
+    for _ in range(20):
+      state, metrics = step(state)
+      counts.add(int(np.asarray(metrics["private/tasks"])))
+    assert len(counts) > 3
+    assert not compiled
+    jax.jit(lambda x: x + len(counts))(1.0)
+    assert compiled  # The listener does hear compilations.
+  finally:
+    jax.monitoring.unregister_event_duration_listener(record)
+
+
+def test_the_state_is_donated_and_the_callers_arrays_are_not(make_run):
+  run = make_run()
+  key = jax.random.key(0)
+  params = run.learner.init(key)
+  state = private.init(key, run.learner, SGD, run.mechanism, params=params)
+  after, _ = run.step(SGD)(state)
+  assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state.params))
+  leaves = [*jax.tree.leaves(params), *jax.tree.leaves(after), key]
+  assert not any(leaf.is_deleted() for leaf in leaves)
+
+
+def test_only_asked_for_metrics_leave_the_step(make_run):
+  run = make_run()
+  _, metrics = run.step(SGD)(run.init(SGD))
+  assert set(metrics) == {"step", "update_norm"}
+  state = run.init(SGD)
+  before = flat(state.params)
+  state, metrics = run.step(SGD, diagnostics=True)(state)
+  public = {name for name in metrics if not name.startswith("private/")}
+  assert public == {"step", "update_norm"}
+  assert {name.removeprefix("private/") for name in set(metrics) - public} == {
+      "loss", "accuracy", "clipped", "norm", "tasks", "non_finite",
+  }
+  moved = np.linalg.norm(flat(state.params) - before)
+  np.testing.assert_allclose(metrics["update_norm"], moved, rtol=1e-4)
+  assert metrics["step"] == state.step == 1
+
+
+def test_diagnostics_change_no_parameter(make_run):
+  run = make_run()
+  quiet, _ = run.step(SGD)(run.init(SGD))
+  loud, _ = run.step(SGD, diagnostics=True)(run.init(SGD))
+  np.testing.assert_allclose(flat(quiet.params), flat(loud.params), rtol=1e-6)
+
+
+def test_keys_are_used_once(make_run):
+  run = make_run(8, plan.Poisson(0.5), rotate=True)
+  with jax.debug_key_reuse(True):
+    state, step = run.init(SGD), run.step(SGD)
+    for _ in range(2):
+      state, _ = step(state)
+  assert state.step == 2
+
+
+def test_wrong_compute_settings_are_named():
+  with pytest.raises(ValueError, match="tasks_per_chunk 0"):
+    private.Compute(tasks_per_chunk=0)
+  with pytest.raises(ValueError, match="mesh 'all'.*mesh=None"):
+    private.Compute(mesh="all")

@@ -1,0 +1,68 @@
+"""The noise: its spread, its shape, its tails, one draw per leaf."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from episodic_dp import private
+from episodic_dp.private import noise
+
+SIZE = 200_001
+
+
+def test_is_standard_normal():
+  x = np.asarray(noise.standard_normal(jax.random.key(0), (SIZE,)), np.float64)
+  squares = float(np.sum(x**2))
+  low, high = stats.chi2.interval(1 - 1e-6, SIZE)
+  assert low < squares < high
+  assert stats.kstest(x, "norm").pvalue > 1e-6
+  # The two halves come from the same radii and other angles.
+  half = SIZE // 2
+  assert abs(np.corrcoef(x[:half], x[half + 1 :])[0, 1]) < 5 / np.sqrt(half)
+  for bound in (3.0, 4.0):
+    beyond = int(np.sum(np.abs(x) > bound))
+    expected = 2 * stats.norm.sf(bound) * SIZE
+    assert stats.binomtest(beyond, SIZE, expected / SIZE).pvalue > 1e-6
+
+
+def test_tails_follow_the_words_to_the_last_bit():
+  """The radius is the inverse of exp(-r^2 / 2) at the word's fraction."""
+  zeros = np.arange(1, 63)
+  words = [1 << (63 - int(z)) for z in zeros]
+  high = jnp.asarray([w >> 32 for w in words], jnp.uint32)
+  low = jnp.asarray([w & 0xFFFFFFFF for w in words], jnp.uint32)
+  x, y = noise._box_muller(high, low, jnp.zeros(len(words), jnp.uint32))
+  mass = (np.asarray(words, np.float64) + 0.5) * 2.0**-64
+  np.testing.assert_allclose(x**2 / 2, -np.log(mass), rtol=1e-5)
+  np.testing.assert_array_equal(y, 0)
+  assert float(x.max()) > 9.2
+  # The other end: the same words above one half give radii near 0.
+  x, _ = noise._box_muller(high | np.uint32(1 << 31), low, jnp.zeros_like(high))
+  np.testing.assert_allclose(x**2 / 2, -np.log1p(-mass), rtol=1e-5)
+
+
+def test_scales_and_adds_to_every_leaf_alone():
+  total = {"a": jnp.full((50, 40), 3.0), "b": jnp.full((50, 40), -1.0)}
+  add = jax.jit(private.add_noise, static_argnums=2)
+  noised = add(jax.random.key(1), total, 5.0)
+  drawn = {k: np.asarray(noised[k] - total[k]).ravel() for k in total}
+  for values in drawn.values():
+    low, high = stats.chi2.interval(1 - 1e-6, values.size)
+    assert low < np.sum((values / 5) ** 2) < high
+  correlation = np.corrcoef(drawn["a"], drawn["b"])[0, 1]
+  assert abs(correlation) < 5 / np.sqrt(2000)
+  again = add(jax.random.key(1), total, 5.0)
+  np.testing.assert_array_equal(again["a"], noised["a"])
+  other = add(jax.random.key(2), total, 5.0)
+  assert np.mean(np.asarray(other["a"]) == np.asarray(noised["a"])) < 0.01
+
+
+def test_no_noise_changes_nothing():
+  total = {"a": jnp.arange(3.0)}
+  assert private.add_noise(jax.random.key(0), total, 0.0) is total
+
+
+def test_odd_and_empty_shapes():
+  for shape in ((), (1,), (3,), (0, 2), (2, 3, 5)):
+    assert noise.standard_normal(jax.random.key(0), shape).shape == shape
