@@ -172,7 +172,7 @@ def parse_stage(text: str) -> plan_lib.Stage:
 def _number(node: ast.AST) -> int | float | None:
   """The value of a number or of a quotient of two; None for all else."""
   if isinstance(node, ast.Constant):
-    value = node.value
+    value: Any = node.value
     plain = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if plain else None
   if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

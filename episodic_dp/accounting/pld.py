@@ -34,9 +34,8 @@ _WINDOW_TAIL = 1e-13
 _ROUNDING = 1e-6
 _FIRST_POINTS = 1 << 10
 _LAST_POINTS = 1 << 17
-# The grid is refined until epsilon changes by less than this, relatively; what
-# is left of the discretisation error is a third of the last change.
-_TOLERANCE = 1e-3
+# The grid is refined until its error in epsilon is about this, relatively.
+_TOLERANCE = 3e-4
 # The grid's reach is looked for between these powers of two.
 _LOWEST, _HIGHEST = -40, 21
 
@@ -266,21 +265,25 @@ def epsilon(
   low, high = reach(kinds, direction, _TAIL_SHARE * delta / _rounded_up(steps))
   if math.isinf(low) or math.isinf(high):
     return math.inf
-  best, points = math.inf, _FIRST_POINTS
+  best = coarser = math.inf
+  points, refined = _FIRST_POINTS, 1
   while True:
     grid = make_grid(low, high, points)
     run = compose(kinds, direction, grid, steps, delta)
     value = _charged(run, wanted, error)
-    change = best - value if math.isfinite(best) else math.inf
     best = min(best, value)
-    if change <= _TOLERANCE * best or best == 0 or points >= _LAST_POINTS:
+    if best == 0 or points >= _LAST_POINTS:
       return best
-    # The error falls with the square of the step.
-    factor = 2.0
-    if math.isfinite(change):
-      factor = math.sqrt(change / (_TOLERANCE * best))
-    doublings = max(1, math.ceil(math.log2(min(factor, 64.0))))
-    points = min(_LAST_POINTS, points << doublings)
+    doublings = 1
+    if math.isfinite(coarser):
+      # The error falls with the square of the step: what is left of it is
+      left = max(coarser - value, 0.0) / (refined**2 - 1)
+      if left <= _TOLERANCE * best:
+        return best
+      share = math.sqrt(left / (_TOLERANCE * best))
+      doublings = min(max(1, math.ceil(math.log2(share))), 4)
+    coarser, refined = value, 1 << doublings
+    points = min(points * refined, _LAST_POINTS)
 
 
 def _charged(run: Loss, delta: float, error: float) -> float:
