@@ -7,7 +7,8 @@
 One guarantee is printed for every level of the hierarchy that has one, with the
 rates and distances that it rests on and the sentences that it assumes; levels
 without a guarantee say why. With --config.target_epsilon=E it is that of the
-steps which training would take.
+steps which training would take. With --sweep=FILE.png a picture of epsilon over
+the steps is drawn as well.
 """
 
 from collections.abc import Sequence
@@ -26,11 +27,16 @@ flags.mark_flag_as_required("config")
 _FORMAT = flags.DEFINE_enum(
     "format", "table", ("table", "json"), "How the guarantees are printed."
 )
+_SWEEP = flags.DEFINE_string(
+    "sweep", None, "File (.png) for a picture of epsilon over the steps."
+)
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
   result = costs.account(_CONFIG.value)
+  if _SWEEP.value is not None:
+    costs.draw(costs.sweep(_CONFIG.value, result), _SWEEP.value)
   if _FORMAT.value == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import amplification
 
 
@@ -26,7 +27,15 @@ def theorem3_as_printed(
 
   Returns:
     The printed delta'. Use `guarantee` for a true one.
+
+  Raises:
+    PlanError: a value is out of range.
   """
+  if not (0 < eta <= 1 and epsilon >= 0 and noise_multiplier > 0):
+    raise plan_lib.PlanError(
+        f"eta {eta!r} must lie in (0, 1], epsilon {epsilon!r} be at least 0 and"
+        f" noise_multiplier {noise_multiplier!r} be positive"
+    )
   base = math.log1p(math.expm1(epsilon) / eta)
   divergence = amplification.hockey_stick(
       np.asarray([base]), 1 / noise_multiplier

@@ -50,11 +50,17 @@ def kinds(
 
   Raises:
     UnsoundPlanError: no guarantee is proved for this combination.
+    PlanError: plan, hierarchy and mechanism disagree, or there is no noise.
   """
   k = hierarchy.level_index(level)
   refuse_unsound(hierarchy, plan, mechanism, level)
-  clip = clip_level(hierarchy, plan, mechanism)
+  clip = clip_level(hierarchy, mechanism)
   z = float(mechanism.noise_multiplier)
+  if z == 0:
+    raise plan_lib.PlanError(
+        "noise_multiplier is 0: distances are in standard deviations of the"
+        " noise, so give a positive one (epsilon is infinite without noise)"
+    )
   sizes, touched = _paths(hierarchy, plan, k, clip)
   rows = []
   for size, count in zip(sizes, touched):
@@ -76,9 +82,7 @@ def kinds(
 
 
 def clip_level(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    hierarchy: plan_lib.Hierarchy, mechanism: plan_lib.Mechanism
 ) -> int:
   """The level (from 0) whose units lie inside one clip unit or are it.
 

@@ -150,7 +150,7 @@ def guarantee(
       neighbours=f"add or remove one {level}",
       direction=direction,
       accountant=accountant,
-      assumptions=assumptions(hierarchy, plan, mechanism, level, kinds),
+      assumptions=assumptions(hierarchy, plan, mechanism, level),
       steps=int(steps),
       inclusion_rate=plan_lib.inclusion_rate(hierarchy, plan, level),
       epsilons=epsilons,
@@ -393,10 +393,8 @@ def assumptions(
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
     level: str,
-    kinds: pld.Kinds = (),
 ) -> tuple[str, ...]:
   """Every sentence that the guarantee of a level rests on."""
-  del kinds
   result = list(ASSUMED_THROUGHOUT)
   if mechanism.noise_multiplier == 0:
     result.append("No noise is added: nothing is guaranteed (epsilon = inf).")

@@ -212,3 +212,10 @@ def test_copies_leave_only_the_primary_level():
   assert accounting.kinds(h, p, m, "participant")
   for level in ("class", "image"):
     unsound(h, p, m, level, "same record.*level 'participant'")
+
+
+def test_no_noise_has_no_distances():
+  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
+  p = plan.SamplingPlan((plan.FixedSize(5), plan.FixedSize(2)))
+  with pytest.raises(plan.PlanError, match="noise_multiplier is 0"):
+    accounting.kinds(h, p, mechanism("class", 0.0), "image")

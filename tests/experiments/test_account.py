@@ -99,6 +99,22 @@ def test_target_epsilon_limits_the_steps():
     costs.account(config(target_epsilon=0.01))
 
 
+def test_sweep_ends_at_the_guarantees(tmp_path):
+  c = config()
+  result = costs.account(c)
+  curves = costs.sweep(c, result)
+  assert curves["steps"][0] >= 1 and curves["steps"][-1] == 60
+  for level, values in curves["levels"].items():
+    assert values == sorted(values)
+    assert values[-1] == result["guarantees"][level]["epsilon"]
+  picture = tmp_path / "curve.png"
+  costs.draw(curves, str(picture))
+  assert picture.read_bytes().startswith(b"\x89PNG")
+  for wrong in (tmp_path / "curve.pdf", tmp_path / "none" / "curve.png"):
+    with pytest.raises(ValueError, match="--sweep="):
+      costs.draw(curves, str(wrong))
+
+
 def test_missing_fields_are_named():
   for name in ("steps", "delta"):
     c = config()
