@@ -21,6 +21,10 @@ from episodic_dp.sampling import permutation
 from episodic_dp.sampling import uniform
 
 
+# NumPy while it is built, then on the device.
+_Array = np.ndarray | jax.Array
+
+
 @dataclasses.dataclass(frozen=True)
 class _Shape:
   """What is static about a draw: hashable, so that equal plans share a trace.
@@ -49,14 +53,14 @@ class _Level(NamedTuple):
     which: int32[parents], the table of each parent (ragged Poisson).
   """
 
-  offsets: jax.Array | None
+  offsets: _Array | None
   tables: counts.CountTables | None
-  which: jax.Array | None
+  which: _Array | None
 
 
 class _Arrays(NamedTuple):
   levels: tuple[_Level, ...]
-  leaf_rows: jax.Array | None
+  leaf_rows: _Array | None
 
 
 # Per hierarchy (by identity) and plan: validated once, uploaded once. Values
@@ -82,16 +86,13 @@ def _prepare(
     arrays = _Arrays(tuple(levels), hierarchy.leaf_rows)
     # Concrete arrays even when the caller is being traced: they are kept.
     with jax.ensure_compile_time_eval():
-      arrays = jax.tree.map(jnp.asarray, arrays)
-    independent = plan.episode is not None and (
-        plan.episode.form == "independent"
-    )
+      arrays = jax.tree.map(jnp.array, arrays)
     shape = _Shape(
         stages=plan.stages,
         slots=error_bound.capacities(hierarchy, plan),
         sizes=hierarchy.sizes,
         searches=tuple(searches),
-        tasks=plan.episode.tasks if independent else None,
+        tasks=plan.episode.tasks if plan.episode is not None else None,
     )
     plans[plan] = (shape, arrays)
   return plans[plan]
@@ -101,18 +102,17 @@ def _level(
     hierarchy: hierarchy_lib.Hierarchy, k: int, stage: stages_lib.Stage
 ) -> tuple[_Level, int]:
   """The arrays (NumPy) of stage k and its search steps."""
-  ragged = hierarchy.offsets is not None
+  ragged = hierarchy.offsets
   offsets = tables = which = None
   steps = 0
-  if ragged:
-    assert hierarchy.offsets is not None
-    offsets = hierarchy.offsets[k].astype(np.int32)
+  if ragged is not None:
+    offsets = ragged[k].astype(np.int32)
   if isinstance(stage, stages_lib.Poisson):
-    distinct, which = np.unique(
+    distinct, inverse = np.unique(
         hierarchy.child_counts(k), return_inverse=True
     )
-    tables, steps = counts.count_tables(distinct, stage.p)
-    which = which.astype(np.int32) if ragged else None
+    tables, steps = counts.count_tables(distinct.tolist(), stage.p)
+    which = inverse.astype(np.int32) if ragged is not None else None
   return _Level(offsets, tables, which), steps
 
 
@@ -132,17 +132,18 @@ def _draw(
         jax.random.fold_in(key, k), (*units.shape, slots + 1)
     )
     bits, count_bits = drawn[..., :slots, :], drawn[..., slots, :]
-    if shape.sizes is None:
+    if level.offsets is not None:
       first = level.offsets[units]
       n_children = level.offsets[units + 1] - first
     else:
+      assert shape.sizes is not None
       size = shape.sizes[k]
       first = units * size  # At most the number of units below: no overflow.
       n_children = jnp.full(units.shape, size, jnp.int32)
     take = n_children
     if isinstance(stage, stages_lib.FixedSize):
       take = jnp.minimum(take, stage.n)
-    elif isinstance(stage, stages_lib.Poisson):
+    elif level.tables is not None:  # Poisson
       which = 0 if level.which is None else level.which[units]
       take = counts.draw_counts(
           count_bits, level.tables, which, shape.searches[k]

@@ -202,5 +202,6 @@ def test_time_forgets_the_number_of_participants():
       start = time.perf_counter()
       jax.block_until_ready(draw(step))
       record.append(time.perf_counter() - start)
-  few, many = (np.median(record[20:]) for record in times)
+  # Other work on the machine only ever adds time.
+  few, many = (np.quantile(record[20:], 0.1) for record in times)
   assert many <= 1.5 * few
