@@ -18,6 +18,7 @@ is tilted first by exp(lambda L), with lambda such that the losses of interest
 become the likely ones, and tilted back afterwards.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 import math
@@ -254,32 +255,70 @@ def epsilon(
       run whose steps are off by e in all, on both neighbours, satisfies
       delta + (1 + exp(epsilon)) e.
   """
-  error = steps * sampling_error
+  return _refined(kinds, direction, steps, delta, sampling_error)[0]
+
+
+def curve(
+    kinds: Kinds,
+    direction: amplification.Direction,
+    steps: Sequence[int],
+    delta: float,
+    sampling_error: float = 0.0,
+) -> list[float]:
+  """`epsilon` for several numbers of steps, on the grid of the largest one."""
+  last = max(steps)
+  value, grid = _refined(kinds, direction, last, delta, sampling_error)
+
+  def at(t: int) -> float:
+    if t == last or value == 0:
+      return value
+    if grid is None:  # Fewer steps may have a guarantee where all have none.
+      return epsilon(kinds, direction, t, delta, sampling_error)
+    return _on_grid(kinds, direction, grid, t, delta, sampling_error)
+
+  return [at(t) for t in steps]
+
+
+def _on_grid(
+    kinds: Kinds, direction, grid: Grid, steps: int, delta: float, error: float
+) -> float:
+  """Epsilon on one grid, for `error` of each step's sampler."""
+  run = compose(kinds, direction, grid, steps, delta)
+  return _charged(run, delta * (1 - _ROUNDING), steps * error)
+
+
+@functools.lru_cache(maxsize=64)
+def _refined(
+    kinds: Kinds, direction, steps: int, delta: float, error: float
+) -> tuple[float, Grid | None]:
+  """Epsilon, and the grid that is fine enough for it (None: none was needed).
+
+  Without a grid the value also bounds epsilon of fewer steps.
+  """
   wanted = delta * (1 - _ROUNDING)
-  if 2 * error >= wanted:
-    return math.inf
+  if 2 * steps * error >= wanted:
+    return math.inf, None
   # delta(0) is a total variation, which at most adds up over steps.
   variation = amplification.excess(kinds, np.zeros(1), direction)[0]
-  if steps * float(variation) + 2 * error <= wanted:
-    return 0.0
+  if steps * (float(variation) + 2 * error) <= wanted:
+    return 0.0, None
   low, high = reach(kinds, direction, _TAIL_SHARE * delta / _rounded_up(steps))
   if math.isinf(low) or math.isinf(high):
-    return math.inf
+    return math.inf, None
   best = coarser = math.inf
   points, refined = _FIRST_POINTS, 1
   while True:
     grid = make_grid(low, high, points)
-    run = compose(kinds, direction, grid, steps, delta)
-    value = _charged(run, wanted, error)
+    value = _on_grid(kinds, direction, grid, steps, delta, error)
     best = min(best, value)
     if best == 0 or points >= _LAST_POINTS:
-      return best
+      return best, grid
     doublings = 1
     if math.isfinite(coarser):
       # The error falls with the square of the step: what is left of it is
       left = max(coarser - value, 0.0) / (refined**2 - 1)
       if left <= _TOLERANCE * best:
-        return best
+        return best, grid
       share = math.sqrt(left / (_TOLERANCE * best))
       doublings = min(max(1, math.ceil(math.log2(share))), 4)
     coarser, refined = value, 1 << doublings
@@ -288,6 +327,8 @@ def epsilon(
 
 def _charged(run: Loss, delta: float, error: float) -> float:
   """The smallest epsilon: delta(epsilon) + (1 + e^epsilon) error <= delta."""
+  if 2 * error >= delta:
+    return math.inf
   value = run.epsilon(delta - 2 * error)
   if error == 0:
     return value

@@ -262,15 +262,18 @@ def epsilon_curve(
     _check(t, delta, "pld")
   kinds = kinds_of(hierarchy, plan, mechanism, level)
   error = _sampling_error(hierarchy, plan)
-  values = {
-      t: max(_epsilons(kinds, t, delta, error).values())
-      for t in sorted(set(map(int, steps)))
-  }
+  if not kinds:
+    return [math.inf] * len(steps)
+  rising = sorted(set(map(int, steps)))
+  columns = [
+      pld.curve(kinds, direction, rising, float(delta), error)
+      for direction in amplification.DIRECTIONS
+  ]
+  values = np.max(columns, axis=0)
   # More steps never cost less, so a smaller value later on is valid before.
-  least = math.inf
-  for t in sorted(values, reverse=True):
-    least = values[t] = min(values[t], least)
-  return [values[int(t)] for t in steps]
+  values = np.minimum.accumulate(values[::-1])[::-1]
+  by_steps = dict(zip(rising, values.tolist()))
+  return [by_steps[int(t)] for t in steps]
 
 
 def max_steps(
