@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-_PARTS = (
+__all__ = [
+    "__version__",
     "accounting",
     "data",
     "learners",
@@ -20,9 +21,7 @@ _PARTS = (
     "private",
     "sampling",
     "training",
-)
-
-__all__ = [*_PARTS, "__version__"]
+]
 
 if TYPE_CHECKING:
   from episodic_dp import accounting as accounting
@@ -36,10 +35,10 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-  if name in _PARTS:
+  if name in __all__:
     return importlib.import_module(f"episodic_dp.{name}")
   raise AttributeError(f"module 'episodic_dp' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-  return sorted([*globals(), *_PARTS])
+  return sorted({*globals(), *__all__})
