@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import dataclasses
+import decimal
 import json
 import math
 from typing import Any
@@ -50,6 +51,8 @@ class Guarantee:
     steps: the number of steps.
     inclusion_rate: eta, the largest probability that a step draws one unit.
     kinds: the rates and distances of the level's units.
+    caveat: what the guarantee must not be mistaken for, to be said wherever it
+      is printed, or "".
   """
 
   epsilon: float
@@ -63,6 +66,7 @@ class Guarantee:
   inclusion_rate: float
   epsilons: dict[str, float]
   kinds: tuple[amplification.Amplification, ...] = ()
+  caveat: str = ""
 
   @property
   def privacy_unit(self) -> str:
@@ -95,6 +99,7 @@ class Guarantee:
             }
             for kind in self.kinds
         ],
+        "caveat": self.caveat,
         "assumptions": list(self.assumptions),
     }
 
@@ -106,10 +111,19 @@ class Guarantee:
     if math.isinf(self.epsilon):
       return f"{self.level}: no formal guarantee (epsilon is infinite)"
     return (
-        f"{self.level}: epsilon {self.epsilon:.4g} at delta {self.delta:g}"
-        f" ({self.neighbours}; {self.steps} steps; {self.direction} direction;"
-        f" {self.accountant})"
+        f"{self.level}: epsilon {rounded_up(self.epsilon)} at delta"
+        f" {self.delta:g} ({self.neighbours}; {self.steps} steps;"
+        f" {self.direction} direction; {self.accountant})"
+        + (f". {self.caveat}" if self.caveat else "")
     )
+
+
+def rounded_up(epsilon: float) -> str:
+  """Epsilon with four digits, for people, never less than it is."""
+  if math.isinf(epsilon):
+    return "inf"
+  context = decimal.Context(prec=4, rounding=decimal.ROUND_CEILING)
+  return f"{context.create_decimal(repr(float(epsilon))):f}"
 
 
 def guarantee(
@@ -155,6 +169,7 @@ def guarantee(
       inclusion_rate=plan_lib.inclusion_rate(hierarchy, plan, level),
       epsilons=epsilons,
       kinds=kinds,
+      caveat=_caveat(hierarchy, level),
   )
 
 
@@ -422,8 +437,15 @@ def assumptions(
         " it holds."
     )
   if hierarchy.copies:
-    result.append(
-        f"The guarantee is for one {level} and says nothing about the records"
-        f" below it, which recur under other units of level '{level}'."
-    )
+    result.append(_caveat(hierarchy, level))
   return tuple(result)
+
+
+def _caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
+  """What must be said of synthetic participants wherever epsilon is."""
+  if not hierarchy.copies:
+    return ""
+  return (
+      f"The guarantee is for one {level} and says nothing about the records"
+      f" below it, which recur under other units of level '{level}'."
+  )

@@ -60,7 +60,10 @@ def test_copies_are_said_wherever_the_guarantee_is():
   )
   found = accounting.guarantees(h, POISSON, TASKS, steps=250, delta=1e-6)
   assert list(found) == ["participant"]
-  text = " ".join(found["participant"].assumptions)
+  g = found["participant"]
+  assert g.caveat in g.assumptions and g.caveat in str(g)
+  assert g.as_dict()["caveat"] == g.caveat and not guarantee().caveat
+  text = " ".join(g.assumptions)
   assert "says nothing about the records" in text and "recur" in text
 
 
@@ -91,6 +94,17 @@ def test_text_and_json():
   assert data["epsilon"] == g.epsilon
   assert data["assumptions"] == list(g.assumptions)
   assert data["units"][0]["own_rate"] == 0.004
+
+
+@pytest.mark.parametrize(
+    "epsilon,text",
+    [(0.49831, "0.4984"), (0.0, "0"), (31.37, "31.37"), (31.3700001, "31.38"),
+     (123456.0, "123500"), (1.2e-7, "0.00000012"), (math.inf, "inf")],
+)
+def test_epsilon_is_rounded_up(epsilon, text):
+  shown = statement.rounded_up(epsilon)
+  assert float(shown) >= epsilon and float(shown) == pytest.approx(float(text))
+  assert "e" not in shown.lower()
 
 
 def test_no_level_with_a_guarantee_says_why():
@@ -130,6 +144,15 @@ def test_error_of_the_sampler_is_charged(monkeypatch):
   assert guarantee().epsilon > plain
   monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-8)
   assert math.isinf(guarantee().epsilon)
+
+
+def test_fewer_steps_may_have_a_guarantee_where_all_have_none(monkeypatch):
+  monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-9)
+  curve = accounting.epsilon_curve(
+      PARTICIPANTS, POISSON, TASKS, steps=[10, 1000], delta=1e-6,
+      level="participant",
+  )
+  assert math.isfinite(curve[0]) and math.isinf(curve[1])
 
 
 def test_bare_formula():
