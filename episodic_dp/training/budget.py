@@ -52,10 +52,11 @@ def planned_steps(
       target_epsilon=target_epsilon,
       delta=delta,
       level=level,
+      limit=steps,
   )
   if limit < 1:
     raise errors.RunError(
         f"target_epsilon={target_epsilon} at level '{level}' and delta={delta}"
         f" is passed by the first step: {remedy}"
     )
-  return min(steps, limit)
+  return limit

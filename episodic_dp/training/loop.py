@@ -151,12 +151,14 @@ class _Run:
     self._began = time.monotonic()
     self._checkpoints = checkpoint_lib.Checkpoints(folder)
     key = self._identity()
+    self._state = self._restore(key)
+    self._done = int(self._state.step)
     self._guarantees = self._account(job.steps)
+    # Written only now: a refused run leaves what the folder says.
+    workdir_lib.write_json(folder / workdir_lib.CONFIG, dict(job.config))
     self._write_guarantees(job.steps)
     self._curves = self._epsilon_curves()
     self._evaluator = job.evaluator or evaluation.Evaluator(job.learner)
-    self._state = self._restore(key)
-    self._done = int(self._state.step)
     self._lines = metrics_lib.Lines(
         folder / metrics_lib.FILE, keep=self._done
     )
@@ -182,11 +184,8 @@ class _Run:
     workdir_lib.check_config(folder, job.config, clean=clean)
     fresh = last is None and not lines
     if fresh and not keys.path(folder).exists():
-      key = keys.create(folder, private_seed=job.private_seed)
-    else:
-      key = keys.load(folder)
-    workdir_lib.write_json(folder / workdir_lib.CONFIG, dict(job.config))
-    return key
+      return keys.create(folder, private_seed=job.private_seed)
+    return keys.load(folder)
 
   def _restore(self, key: jax.Array) -> private.State:
     job = self._job

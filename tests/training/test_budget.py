@@ -1,0 +1,56 @@
+"""The budget is met before the run starts."""
+
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp import training
+
+HIERARCHY = plan.Hierarchy.regular((500, 5, 4), levels=("user", "class", "x"))
+PLAN = plan.SamplingPlan(
+    (plan.Poisson(0.1), plan.FixedSize(3), plan.FixedSize(2))
+)
+
+
+def _planned(steps, z=1.0, **options):
+  mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=z)
+  return training.planned_steps(
+      HIERARCHY, PLAN, mechanism, steps=steps, delta=1e-5, **options
+  )
+
+
+@pytest.mark.parametrize("level", [None, "class"])
+def test_stops_at_the_last_step_within_the_target(level):
+  steps = _planned(1000, target_epsilon=2.0, level=level)
+  mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=1.0)
+  reached, passed = accounting.epsilon_curve(
+      HIERARCHY,
+      PLAN,
+      mechanism,
+      steps=[steps, steps + 1],
+      delta=1e-5,
+      level=level or "user",
+  )
+  assert 1 <= steps < 1000
+  assert reached <= 2.0 < passed
+
+
+def test_a_loose_target_changes_nothing():
+  assert _planned(3, target_epsilon=50.0) == 3
+  assert _planned(3) == 3
+
+
+def test_a_target_below_one_step_is_an_error():
+  with pytest.raises(training.RunError, match="passed by the first step"):
+    _planned(10, target_epsilon=0.01)
+
+
+def test_no_noise_meets_no_target():
+  with pytest.raises(training.RunError, match="without noise"):
+    _planned(10, z=0.0, target_epsilon=1.0)
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5])
+def test_steps_must_be_a_whole_number(steps):
+  with pytest.raises(training.RunError, match="whole number"):
+    _planned(steps)

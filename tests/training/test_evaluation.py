@@ -1,0 +1,142 @@
+"""Evaluation tasks, accuracy and its interval."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from episodic_dp import data
+from episodic_dp import plan
+from episodic_dp import training
+
+WAY, SHOT, QUERY = 3, 2, 2
+
+
+def _dataset(levels=3):
+  """Row r is an image whose pixels spell r in two bytes."""
+  sizes = (6, 4, 5)[3 - levels :]
+  rows = int(np.prod(sizes))
+  images = np.zeros((rows, 2, 1, 1), np.uint8)
+  images[:, 0, 0, 0], images[:, 1, 0, 0] = np.divmod(np.arange(rows), 256)
+  names = ("writer", "glyph", "drawing")[3 - levels :]
+  hierarchy = plan.Hierarchy.regular(sizes, levels=names)
+  return data.Dataset(name="rows", images=images, hierarchy=hierarchy)
+
+
+def _draw(dataset, seed=0):
+  return training.draw(
+      dataset, way=WAY, shot=SHOT, query=QUERY, count=40, seed=seed
+  )
+
+
+@functools.cache
+def _tasks():
+  return _draw(_dataset())
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_tasks_are_distinct_classes_of_one_writer(levels):
+  dataset = _dataset(levels)
+  tasks = _draw(dataset)
+  assert tasks.rows.shape == (40, WAY, SHOT + QUERY)
+  classes = tasks.rows // 5
+  assert (classes == classes[:, :, :1]).all()
+  for task in tasks.rows:
+    assert len(np.unique(task)) == task.size
+    assert len(np.unique(task // 5)) == WAY
+  if levels == 3:
+    writers = tasks.rows // 20
+    assert (writers == writers[:, :1, :1]).all()
+    assert len(np.unique(writers)) == 6  # Every writer turns up.
+
+
+def test_tasks_follow_from_the_seed_alone():
+  again, other = (_draw(_dataset(), seed=s).rows for s in (0, 1))
+  assert np.array_equal(_tasks().rows, again)
+  assert not np.array_equal(again, other)
+
+
+def test_too_few_classes_are_refused():
+  with pytest.raises(plan.PlanError, match="4 of level 'glyph'"):
+    training.draw(_dataset(), way=5, shot=1, query=1, count=2, seed=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Nearest:
+  """Names the class of the support image whose row is nearest."""
+
+  certainty: float = 50.0
+
+  def predict(self, params, support, images):
+    def row(x):
+      x = jnp.round(255 * x)
+      return x[:, 0, 0, 0] * 256 + x[:, 1, 0, 0]
+
+    away = jnp.abs(row(images)[:, None] // 5 - row(support.images)[None] // 5)
+    named = support.labels[jnp.argmin(away, axis=1)]
+    return params * self.certainty * jax.nn.one_hot(named, WAY)
+
+
+def test_a_right_and_a_wrong_model():
+  evaluator = training.Evaluator(_Nearest())
+  tasks = _tasks()
+  right = evaluator.accuracy([1.0], tasks)
+  wrong = evaluator.accuracy([-1.0], tasks)
+  assert (right.mean, right.low, right.high, right.tasks) == (1, 1, 1, 40)
+  assert wrong.mean == 0
+  assert tasks.chance == 1 / WAY
+
+
+def test_ensemble_averages_probabilities():
+  evaluator = training.Evaluator(_Nearest())
+  tasks = _tasks()
+  # The sure member is right; two that err are only a little sure: a vote would
+  # err, and so would no average of logits.
+  members = [1.0, -0.01, -0.01]
+  assert evaluator.accuracy(members, tasks).mean == 1
+  assert evaluator.accuracy(members[1:], tasks).mean == 0
+  outputs, labels = evaluator.probabilities(1.0, tasks)
+  assert outputs.shape == (40, WAY * QUERY, WAY)
+  assert labels.shape == (40, WAY * QUERY)
+  np.testing.assert_allclose(outputs.sum(-1), 1, rtol=1e-5)
+
+
+def _part(tasks, part):
+  return dataclasses.replace(
+      tasks, rows=tasks.rows[part], keys=tasks.keys[part]
+  )
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 19])
+def test_every_task_is_measured_once_whatever_the_chunks(count):
+  evaluator = training.Evaluator(_Nearest())
+  whole, all_labels = evaluator.probabilities(1.0, _tasks())
+  outputs, labels = evaluator.probabilities(
+      1.0, _part(_tasks(), slice(count))
+  )
+  np.testing.assert_allclose(outputs, whole[:count], rtol=1e-5, atol=1e-7)
+  assert np.array_equal(labels, all_labels[:count])
+  assert (outputs.argmax(-1) == labels).all()
+
+
+def test_interval_is_that_of_the_mean():
+  values = np.asarray([0.2, 0.4, 0.9, 1.0])
+  found = training.interval(values)
+  half = 1.96 * np.sqrt(((values - 0.625) ** 2).sum() / 3) / 2
+  assert found.mean == pytest.approx(0.625)
+  assert (found.low, found.high) == pytest.approx((0.625 - half, 0.625 + half))
+
+
+def test_interval_covers_the_truth_as_often_as_it_says():
+  rng = np.random.default_rng(0)
+  draws = rng.binomial(5, 0.7, (2000, 600)) / 5
+  inside = [i.low <= 0.7 <= i.high for i in map(training.interval, draws)]
+  assert 0.935 < np.mean(inside) < 0.965
+
+
+def test_one_task_says_nothing():
+  found = training.interval(np.asarray([0.5]))
+  assert found.low < 0 and found.high > 1

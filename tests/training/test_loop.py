@@ -1,0 +1,288 @@
+"""The loop: resuming, signals, budget, secrecy of the key, pictures."""
+
+import importlib.util
+import json
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+from matplotlib import image as image_lib
+import numpy as np
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import training
+from episodic_dp.training import keys
+from episodic_dp.training import metrics
+
+_SCRIPT = pathlib.Path(__file__).with_name("tiny_run.py")
+STEPS = 30
+
+
+def _load():
+  spec = importlib.util.spec_from_file_location("tiny_run", _SCRIPT)
+  module = importlib.util.module_from_spec(spec)
+  sys.modules["tiny_run"] = module
+  spec.loader.exec_module(module)
+  return module
+
+
+tiny_run = _load()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+  """A run that nothing interrupted."""
+  folder = tmp_path_factory.mktemp("whole")
+  result = training.train(tiny_run.job(STEPS), folder)
+  return folder, result
+
+
+def _same(a, b):
+  return jax.tree.all(jax.tree.map(lambda x, y: np.array_equal(x, y), a, b))
+
+
+def _lines(folder):
+  """metrics.jsonl without the clock; the accountant's grid is not bitwise."""
+  lines = metrics.read(folder / metrics.FILE)
+  for line in lines:
+    del line["seconds"]
+    line["epsilon"] = pytest.approx(float(line["epsilon"]), rel=1e-3)
+  return lines
+
+
+def _start(folder, steps=STEPS):
+  return subprocess.Popen(
+      [sys.executable, str(_SCRIPT), str(folder), str(steps)],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+  )
+
+
+def _wait_for_lines(process, folder, count):
+  path = folder / metrics.FILE
+  for _ in range(60_000):
+    if path.exists() and path.read_bytes().count(b"\n") >= count:
+      return
+    assert process.poll() is None, process.communicate()[0]
+    time.sleep(0.002)
+  raise AssertionError("the run wrote nothing")
+
+
+def test_the_run_learns_and_counts(whole):
+  folder, result = whole
+  assert result.steps == STEPS and result.stopped == "done"
+  assert [line["step"] for line in _lines(folder)] == [*range(1, STEPS + 1)]
+  validated = [s["step"] for s in _lines(folder) if "validation_accuracy" in s]
+  assert validated == [12, 24, 30]
+  start = tiny_run.learner().init(jax.random.key(0))
+  assert not _same(start, tiny_run.final_params(folder)[0])
+
+
+def test_killed_at_a_random_step_it_ends_with_the_same_bits(whole, tmp_path):
+  process = _start(tmp_path)
+  moment = random.randrange(3, STEPS - 2)
+  _wait_for_lines(process, tmp_path, moment)
+  process.kill()
+  process.communicate()
+  assert process.returncode == -signal.SIGKILL, "it ended before the kill"
+  result = training.train(tiny_run.job(STEPS), tmp_path)
+  assert result.steps == STEPS
+  assert _same(
+      tiny_run.final_params(whole[0])[0], tiny_run.final_params(tmp_path)[0]
+  ), f"killed after line {moment}"
+  # No step twice, none missing, each with the values of the whole run.
+  assert _lines(tmp_path) == _lines(whole[0])
+
+
+def test_sigterm_saves_and_exits_zero_and_the_run_goes_on(whole, tmp_path):
+  # Many steps, so that the signal arrives before the last.
+  process = _start(tmp_path, steps=600)
+  _wait_for_lines(process, tmp_path, 5)
+  process.send_signal(signal.SIGTERM)
+  output = process.communicate(timeout=120)[0]
+  assert process.returncode == 0, output
+  assert "stopped by a signal after step" in output
+  _, step = tiny_run.final_params(tmp_path)
+  assert 5 <= step < 600
+  assert metrics.read(tmp_path / metrics.FILE)[-1]["step"] == step
+  found = json.loads((tmp_path / "guarantee.json").read_text())
+  assert (found["steps"], found["planned_steps"]) == (step, 600)
+  level = found["levels"]["participant"]
+  assert level["steps"] == step
+  job = tiny_run.job(step + 1)
+  expected = accounting.guarantee(
+      job.train.hierarchy, job.plan, job.mechanism,
+      steps=step, delta=job.delta, level="participant",
+  )
+  assert level["epsilon"] == pytest.approx(expected.epsilon, rel=1e-3)
+  # A clean stop: the run may be given another length.
+  assert training.train(job, tmp_path).steps == step + 1
+
+
+def test_a_longer_run_equals_one_that_was_longer_from_the_start(
+    whole, tmp_path
+):
+  for steps in (9, STEPS):
+    training.train(tiny_run.job(steps), tmp_path)
+  assert _same(
+      tiny_run.final_params(whole[0])[0], tiny_run.final_params(tmp_path)[0]
+  )
+
+
+def test_a_finished_run_is_left_as_it_is(whole):
+  folder, _ = whole
+  before = (folder / metrics.FILE).read_bytes()
+  assert training.train(tiny_run.job(STEPS), folder).stopped == "done"
+  assert (folder / metrics.FILE).read_bytes() == before
+
+
+def _public_files(folder):
+  files = (*folder.glob("*.json*"), *folder.glob("*.png"))
+  return {p.name: p.read_bytes() for p in files}
+
+
+def test_fewer_steps_than_done_are_refused_and_nothing_is_rewritten(whole):
+  before = _public_files(whole[0])
+  with pytest.raises(training.RunError, match="has done 30 steps already"):
+    training.train(tiny_run.job(STEPS - 1), whole[0])
+  assert _public_files(whole[0]) == before
+
+
+def test_budget_is_named(tmp_path):
+  result = training.train(tiny_run.job(2, asked_steps=5), tmp_path)
+  assert (result.steps, result.stopped) == (2, "budget")
+
+
+def test_another_mechanism_is_refused_by_name(whole):
+  with pytest.raises(training.RunError, match="config.z=1.0.*resumed with 0.5"):
+    training.train(tiny_run.job(STEPS, noise_multiplier=0.5), whole[0])
+
+
+def test_guarantees_for_every_level_and_the_seed_is_confessed(whole):
+  folder, result = whole
+  found = json.loads((folder / "guarantee.json").read_text())
+  assert list(found["levels"]) == list(tiny_run.LEVELS)
+  for level, entry in found["levels"].items():
+    assert entry["epsilon"] == result.guarantees[level].epsilon
+    assert entry["assumptions"][0] == keys.SEEDED
+  # What the bar and the lines show is not below the guarantee's.
+  last = metrics.read(folder / metrics.FILE)[-1]["epsilon"]
+  assert last >= found["levels"]["participant"]["epsilon"] * (1 - 1e-3)
+
+
+def test_the_key_is_in_its_file_and_in_no_other(tmp_path):
+  training.train(tiny_run.job(3, seed=None), tmp_path)
+  text = keys.path(tmp_path).read_text().strip()
+  data = bytes.fromhex(text)
+  words = np.frombuffer(data, ">u4").astype(np.uint32)
+  forms = [
+      data,
+      words.astype("<u4").tobytes(),
+      text.encode(),
+      *(str(int(word)).encode() for word in words),
+      str(int.from_bytes(data)).encode(),
+  ]
+  # A few bytes turn up by chance in compressed files.
+  forms = [form for form in forms if len(form) >= 8]
+  others = [p for p in tmp_path.rglob("*") if p.is_file()]
+  others.remove(keys.path(tmp_path))
+  assert len(others) > 10
+  for path in others:
+    content = path.read_bytes()
+    assert not any(form in content for form in forms), path
+  found = json.loads((tmp_path / "guarantee.json").read_text())
+  sentences = found["levels"]["participant"]["assumptions"]
+  assert keys.SEEDED not in sentences
+
+
+def test_two_secret_keys_give_two_runs(tmp_path):
+  for name in ("a", "b"):
+    training.train(tiny_run.job(2, seed=None), tmp_path / name)
+  first, second = (tiny_run.final_params(tmp_path / n)[0] for n in "ab")
+  assert not _same(first, second)
+
+
+def test_resuming_without_the_key_is_one_sentence(tmp_path):
+  training.train(tiny_run.job(2), tmp_path)
+  keys.path(tmp_path).unlink()
+  with pytest.raises(training.RunError, match="is missing: put the file back"):
+    training.train(tiny_run.job(4), tmp_path)
+  assert not keys.path(tmp_path).exists()
+
+
+def test_damaged_checkpoint_can_be_moved_away(whole, tmp_path):
+  training.train(tiny_run.job(STEPS), tmp_path)
+  folder = tmp_path / "checkpoints" / str(STEPS)
+  files = [p for p in folder.rglob("*") if p.is_file()]
+  max(files, key=lambda p: p.stat().st_size).write_bytes(b"")
+  with pytest.raises(training.RunError, match="move this folder away"):
+    training.train(tiny_run.job(STEPS), tmp_path)
+  # The remedy that the sentence names.
+  folder.rename(tmp_path / "damaged")
+  assert training.train(tiny_run.job(STEPS), tmp_path).steps == STEPS
+  assert _same(
+      tiny_run.final_params(whole[0])[0], tiny_run.final_params(tmp_path)[0]
+  )
+  assert _lines(tmp_path) == _lines(whole[0])
+
+
+def test_diagnostics_are_private_and_only_on_request(whole, tmp_path):
+  assert not (whole[0] / "private" / "diagnostics.jsonl").exists()
+  training.train(tiny_run.job(3, diagnostics=True), tmp_path)
+  lines = metrics.read(tmp_path / "private" / "diagnostics.jsonl")
+  assert [line["step"] for line in lines] == [1, 2, 3]
+  assert all("private/loss" in line for line in lines)
+  public = (tmp_path / metrics.FILE).read_text()
+  board = b"".join(p.read_bytes() for p in tmp_path.glob("tensorboard/*"))
+  assert "private" not in public and b"private" not in board
+  assert b"update_norm" in board
+
+
+def test_diagnostics_do_not_change_the_run(whole, tmp_path):
+  training.train(tiny_run.job(STEPS, diagnostics=True), tmp_path)
+  np.testing.assert_allclose(
+      tiny_run.final_params(tmp_path)[0]["w"],
+      tiny_run.final_params(whole[0])[0]["w"],
+      rtol=1e-4,
+      atol=1e-6,
+  )
+
+
+@pytest.mark.parametrize("name", ["learning_curve.png", "epsilon_curve.png"])
+def test_pictures_show_something(whole, name):
+  pixels = image_lib.imread(whole[0] / name)[..., :3]
+  assert min(pixels.shape[:2]) > 300
+  coloured = (pixels.max(-1) - pixels.min(-1) > 0.3).sum()
+  assert coloured > 200, "no line was drawn"
+
+
+def test_without_noise_there_is_no_guarantee(tmp_path):
+  result = training.train(tiny_run.job(2, noise_multiplier=0.0), tmp_path)
+  assert result.guarantees["participant"].epsilon == float("inf")
+  found = json.loads((tmp_path / "guarantee.json").read_text())
+  assert found["levels"]["participant"]["epsilon"] == "inf"
+  lines = metrics.read(tmp_path / metrics.FILE)
+  assert {line["epsilon"] for line in lines} == {"inf"}
+  assert (tmp_path / "epsilon_curve.png").exists()
+
+
+def test_a_disk_that_fills_up_is_one_sentence(tmp_path, monkeypatch):
+  def full(self, values):
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(metrics.Lines, "add", full)
+  with pytest.raises(training.RunError, match="No space left.*make room"):
+    training.train(tiny_run.job(2), tmp_path)
+
+
+def test_impossible_numbers_are_refused():
+  with pytest.raises(training.RunError, match="evaluate_every=0"):
+    tiny_run.job(2, evaluate_every=0)
+  with pytest.raises(training.RunError, match="steps=0"):
+    tiny_run.job(0)

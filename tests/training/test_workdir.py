@@ -1,0 +1,89 @@
+"""The work directory: lock, room, configuration."""
+
+import collections
+import json
+
+import pytest
+
+from episodic_dp.training import errors
+from episodic_dp.training import workdir
+
+CONFIG = {
+    "steps": 5,
+    "delta": 1e-5,
+    "mechanism": {"noise_multiplier": 1.0},
+    "compute": {"tasks_per_chunk": 4},
+}
+
+
+def test_second_process_is_refused_and_the_lock_ends(tmp_path):
+  with workdir.opened(tmp_path):
+    with pytest.raises(errors.RunError, match="another process is training"):
+      with workdir.opened(tmp_path):
+        pass
+  with workdir.opened(tmp_path):
+    pass
+
+
+def test_a_file_in_the_way_is_one_sentence(tmp_path):
+  (tmp_path / "file").write_text("")
+  with pytest.raises(errors.RunError, match="choose another --workdir"):
+    with workdir.opened(tmp_path / "file" / "run"):
+      pass
+
+
+def test_full_disk_is_one_sentence(tmp_path, monkeypatch):
+  usage = collections.namedtuple("usage", "total used free")
+  monkeypatch.setattr(
+      workdir.shutil, "disk_usage", lambda path: usage(2**30, 2**30, 2**20)
+  )
+  with pytest.raises(errors.RunError, match="has 1 MiB left.*make room"):
+    with workdir.opened(tmp_path):
+      pass
+
+
+def test_unfinished_write_leaves_the_old_file(tmp_path):
+  path = tmp_path / "a.json"
+  workdir.write_json(path, {"a": 1})
+  with pytest.raises(ValueError):
+    workdir.write_json(path, {"a": float("inf")})
+  assert json.loads(path.read_text()) == {"a": 1}
+
+
+def _changed(name, value):
+  config = json.loads(json.dumps(CONFIG))
+  *groups, last = name.split(".")
+  inner = config
+  for group in groups:
+    inner = inner[group]
+  inner[last] = value
+  return config
+
+
+@pytest.mark.parametrize(
+    "name, value, clean, allowed",
+    [
+        ("delta", 1e-6, False, True),
+        ("steps", 9, True, True),
+        ("steps", 9, False, False),
+        ("compute.tasks_per_chunk", 8, True, True),
+        ("compute.tasks_per_chunk", 8, False, False),
+        ("mechanism.noise_multiplier", 0.5, True, False),
+        ("mechanism.clip_norm", 2.0, True, False),  # A field that is new.
+    ],
+)
+def test_what_may_change_on_resuming(tmp_path, name, value, clean, allowed):
+  workdir.write_json(tmp_path / workdir.CONFIG, CONFIG)
+  new = _changed(name, value)
+  if allowed:
+    workdir.check_config(tmp_path, new, clean=clean)
+  else:
+    with pytest.raises(errors.RunError, match=f"config.{name}="):
+      workdir.check_config(tmp_path, new, clean=clean)
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '"text"'])
+def test_damaged_config_is_one_sentence(tmp_path, content):
+  (tmp_path / workdir.CONFIG).write_text(content)
+  with pytest.raises(errors.RunError, match="restore the file"):
+    workdir.check_config(tmp_path, CONFIG, clean=True)

@@ -1,0 +1,113 @@
+"""A run of milliseconds: a linear model on three synthetic classes.
+
+As a script, `tiny_run.py WORKDIR STEPS` trains in its own process, for the
+tests that kill it.
+"""
+
+import dataclasses
+import functools
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from episodic_dp import data
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp import training
+from episodic_dp.training import reporting
+
+WAY, SHOT, QUERY, SIDE = 3, 1, 2, 4
+CHECKPOINT_EVERY, EVALUATE_EVERY = 4, 12
+LEVELS = ("participant", "class", "image")
+
+
+def dataset(seed=0, participants=20):
+  """Classes are noisy prototypes that participants share."""
+  rng = np.random.default_rng(seed)
+  prototypes = rng.integers(0, 256, (participants, WAY, 1, SIDE, SIDE, 1))
+  noise = rng.integers(-40, 40, (participants, WAY, 4, SIDE, SIDE, 1))
+  images = np.clip(prototypes + noise, 0, 255).astype(np.uint8)
+  return data.Dataset(
+      name="tiny",
+      images=images.reshape(-1, SIDE, SIDE, 1),
+      hierarchy=plan.Hierarchy.regular(
+          (participants, WAY, 4), levels=LEVELS
+      ),
+  )
+
+
+@functools.cache
+def validation():
+  """Ten tasks of other participants."""
+  return training.draw(
+      dataset(1), way=WAY, shot=SHOT, query=QUERY, count=10, seed=3
+  )
+
+
+@functools.cache
+def learner():
+  """MAML on a linear model."""
+
+  def init(key):
+    return {"w": 0.1 * jax.random.normal(key, (SIDE * SIDE, WAY))}
+
+  def apply(params, images):
+    flat = images.reshape(images.shape[0], -1)
+    return jnp.asarray(flat, jnp.float32) @ params["w"]
+
+  model = models.Model(
+      init, apply, mixes_examples=False, input_shape=(SIDE, SIDE, 1), way=WAY
+  )
+  return learners.MAML(model, inner_steps=1, inner_rate=0.5)
+
+
+@functools.cache
+def evaluator():
+  """Compiled once for all runs of a process."""
+  return training.Evaluator(learner())
+
+
+def job(steps, *, noise_multiplier=1.0, diagnostics=False, seed=7, **options):
+  """A job of `steps` steps; options overwrite its fields."""
+  result = training.Job(
+      train=dataset(),
+      validation=validation(),
+      plan=plan.SamplingPlan(
+          (plan.Poisson(0.2), plan.FixedSize(WAY), plan.FixedSize(3)),
+          episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY),
+      ),
+      mechanism=plan.Mechanism(
+          clip_unit="participant", noise_multiplier=noise_multiplier
+      ),
+      learner=learner(),
+      optimizer=optax.adam(0.01),
+      steps=steps,
+      asked_steps=steps,
+      delta=1e-5,
+      private_seed=seed,
+      compute=private.Compute(diagnostics=diagnostics),
+      evaluate_every=EVALUATE_EVERY,
+      checkpoint_every=CHECKPOINT_EVERY,
+      evaluator=evaluator(),
+      config={"steps": steps, "z": noise_multiplier, "private_seed": seed},
+  )
+  return dataclasses.replace(result, **options)
+
+
+def final_params(workdir):
+  """The last checkpoint's parameters and its step."""
+  checkpoints = training.Checkpoints(workdir, read_only=True)
+  like = learner().init(jax.random.key(0))
+  step = checkpoints.latest()
+  return checkpoints.restore(step, like)[0], step
+
+
+if __name__ == "__main__":
+  this_job = job(int(sys.argv[2]))
+  outcome = training.train(this_job, sys.argv[1])
+  print(reporting.summary(outcome, this_job.steps))
