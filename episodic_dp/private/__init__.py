@@ -3,6 +3,7 @@
 from episodic_dp.private.clipping import clip
 from episodic_dp.private.clipping import Clipped
 from episodic_dp.private.clipping import sensitivity
+from episodic_dp.private.keys import secret_key
 from episodic_dp.private.meta_step import Compute
 from episodic_dp.private.meta_step import init
 from episodic_dp.private.meta_step import make_meta_step
@@ -17,5 +18,6 @@ __all__ = [
     "clip",
     "init",
     "make_meta_step",
+    "secret_key",
     "sensitivity",
 ]

@@ -1,0 +1,26 @@
+"""The README's example runs as it stands."""
+
+import math
+import pathlib
+import re
+
+README = pathlib.Path(__file__).parent.parent / "README.md"
+
+
+def test_example_trains_and_reports_every_level(capsys):
+  blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+  assert len(blocks) == 1
+  # The same names and calls, with fewer participants and steps.
+  code = blocks[0].replace(
+      'data.load("glyphs")',
+      'data.load("glyphs", participants=60, validation_participants=5,'
+      " test_participants=5)",
+  )
+  assert code != blocks[0]
+  scope: dict = {}
+  exec(compile(code.replace("range(20)", "range(2)"), "README", "exec"), scope)
+  assert int(scope["state"].step) == 2
+  assert math.isfinite(float(scope["metrics"]["update_norm"]))
+  printed = capsys.readouterr().out
+  for level in ("participant", "glyph", "drawing"):
+    assert f"{level}: epsilon" in printed
