@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any, Literal
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import optax
 
@@ -41,6 +42,9 @@ class MAML:
     inner_rate: their learning rate, positive.
     order: "second" differentiates through the inner steps; "first" takes the
       inner gradients for constants.
+    unroll: write the inner steps out one after the other. Otherwise they are a
+      scan, which compiles in less than half the time and runs about a tenth
+      slower (five steps on two CPU cores).
   """
 
   model: model_lib.Model
@@ -48,6 +52,7 @@ class MAML:
   inner_steps: int = 5
   inner_rate: float = 0.1
   order: Literal["first", "second"] = "second"
+  unroll: bool = True
 
   def __post_init__(self):
     if self.inner_steps < 1:
@@ -83,15 +88,21 @@ class MAML:
         gradient (params, examples) -> like params.
     """
     gradient = inner_gradient(self.support_loss)
-    # Unrolled: a scan compiles in half the time and runs a tenth slower.
-    for _ in range(self.inner_steps):
-      step = gradient(params, support)
+
+    def step(params):
+      slope = gradient(params, support)
       if self.order == "first":
-        step = jax.lax.stop_gradient(step)
-      params = jax.tree.map(
-          lambda p, g: p - self.inner_rate * g, params, step
-      )
-    return params
+        slope = lax.stop_gradient(slope)
+      return jax.tree.map(lambda p, g: p - self.inner_rate * g, params, slope)
+
+    if self.unroll:  # Not `scan(unroll=True)`, whose gradient stacks residuals.
+      for _ in range(self.inner_steps):
+        params = step(params)
+      return params
+    adapted, _ = lax.scan(
+        lambda p, _: (step(p), None), params, length=self.inner_steps
+    )
+    return adapted
 
   def loss(self, params: Params, episode: Any) -> jax.Array:
     """The query loss after adapting to the support set of one episode."""
