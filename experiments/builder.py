@@ -8,7 +8,7 @@ hierarchy that differs from the one described is refused.
 from collections.abc import Mapping
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_collections
 import numpy as np
@@ -24,7 +24,7 @@ from episodic_dp.training import errors
 from episodic_dp.training import workdir as workdir_lib
 from experiments import describe
 
-Config = ml_collections.ConfigDict
+Config: TypeAlias = ml_collections.ConfigDict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -143,23 +143,28 @@ def make_learner(config: Config, image_shape: tuple[int, int, int]) -> Any:
   )
 
 
-def make_optimizer(config: Config, steps: int) -> optax.GradientTransformation:
-  """Adam or SGD with a cosine from `rate` to `final_rate` over the steps."""
+def make_schedule(config: Config, steps: int) -> optax.Schedule:
+  """A cosine from `optimizer.rate` to `final_rate` over the steps."""
   options = config.optimizer
   if not (options.rate > 0 and 0 <= options.final_rate <= options.rate):
     raise errors.RunError(
         f"optimizer.rate={options.rate} and final_rate={options.final_rate}:"
         " the rate must be positive and must not rise"
     )
-  schedule = optax.cosine_decay_schedule(
+  return optax.cosine_decay_schedule(
       options.rate, steps, alpha=options.final_rate / options.rate
   )
+
+
+def make_optimizer(config: Config, steps: int) -> optax.GradientTransformation:
+  """Adam or SGD with `make_schedule`."""
   makers = {"adam": optax.adam, "sgd": optax.sgd}
-  if options.name not in makers:
+  name = config.optimizer.name
+  if name not in makers:
     raise errors.RunError(
-        f"optimizer.name={options.name!r} must be one of {sorted(makers)}"
+        f"optimizer.name={name!r} must be one of {sorted(makers)}"
     )
-  return makers[options.name](schedule)
+  return makers[name](make_schedule(config, steps))
 
 
 def draw_tasks(config: Config, dataset: data.Dataset, *, test: bool):

@@ -8,6 +8,7 @@ and exit status 1. Anything else is a bug and keeps its traceback.
 from collections.abc import Callable, Sequence
 import os
 import pathlib
+import re
 import sys
 import traceback
 from typing import NoReturn
@@ -18,6 +19,7 @@ from absl import logging
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _OURS = (_ROOT / "episodic_dp", _ROOT / "experiments")
+_ERROR = 40  # The level of the standard library's logging.
 _EXPECTED = (ValueError, FileNotFoundError, PermissionError)
 
 
@@ -71,12 +73,25 @@ def _parse(argv: Sequence[str]) -> list[str]:
   try:
     return flags.FLAGS(argv)
   except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as e:
-    # A config file that is itself broken shows where.
-    lines = [line for line in str(e).splitlines() if line.strip()]
-    text = lines[-1].strip() if lines else type(e).__name__
-    kind, _, rest = text.partition(": ")
-    text = rest if kind.endswith("Error") else text
-    return fail(f"{text} (--help lists the flags)")
+    return fail(f"{_explain(e)} (--help lists the flags)")
+
+
+def _explain(error: Exception) -> str:
+  """The sentence in an error of absl or ml_collections."""
+  missing = re.search(r"Flag (--\w+) must have a value", str(error))
+  if missing:
+    return f"the flag {missing[1]} is missing"
+  hint = re.search(r'Did you mean "(\S+)" instead of "(\S+)"', str(error))
+  if hint:
+    return f"the config has no field '{hint[2]}': did you mean '{hint[1]}'?"
+  text = str(error)
+  alone = re.fullmatch(r"\W*(\w+)\W*", text)
+  if alone and isinstance(error, (AttributeError, KeyError)):
+    return f"the config has no field '{alone[1]}'"
+  # The trace of a broken config file comes first, its error last.
+  lines = [line.strip() for line in text.splitlines() if line.strip()]
+  last = lines[-1] if lines else type(error).__name__
+  return re.sub(r"^\w*Error: ", "", last)
 
 
 def _configs() -> str:
@@ -96,6 +111,6 @@ def _raised_by_us(error: BaseException) -> bool:
 def _own_lines(record) -> bool:
   """Whether a log record is ours, or an error of anyone."""
   where = pathlib.Path(record.pathname)
-  return record.levelno >= logging.logging.ERROR or any(
+  return record.levelno >= _ERROR or any(
       where.is_relative_to(folder) for folder in _OURS
   )

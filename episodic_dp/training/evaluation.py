@@ -110,6 +110,8 @@ def draw(
     PlanError: the data set has too few classes or examples for such a task.
   """
   plan = task_plan(dataset.hierarchy, way=way, shot=shot, query=query)
+  episode = plan.episode
+  assert episode is not None
   sample_key, label_key = jax.random.split(jax.random.key(seed))
 
   @jax.jit
@@ -125,7 +127,7 @@ def draw(
       images=dataset.images,
       rows=np.asarray(rows(jax.random.split(sample_key, count))),
       keys=jax.random.split(label_key, count),
-      episode=plan.episode,
+      episode=episode,
   )
 
 

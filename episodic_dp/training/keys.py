@@ -14,6 +14,7 @@ import re
 import secrets
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp.training import errors
@@ -111,4 +112,4 @@ def load(workdir: str | os.PathLike) -> jax.Array:
 
 def _key(data: bytes) -> jax.Array:
   words = np.frombuffer(data, dtype=">u4").astype(np.uint32)
-  return jax.random.wrap_key_data(words, impl="threefry2x32")
+  return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")

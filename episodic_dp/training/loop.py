@@ -236,8 +236,8 @@ class _Run:
     """Epsilon of every level that has one, over the steps of the whole run."""
     job = self._job
     # Denser where the curve bends: epsilon grows about as the square root.
-    points = np.linspace(1, job.steps**0.5, min(job.steps, _CURVE_POINTS)) ** 2
-    points = sorted({int(round(p)) for p in points})
+    roots = np.linspace(1, job.steps**0.5, min(job.steps, _CURVE_POINTS))
+    points = sorted({int(round(root**2)) for root in roots})
     curves = []
     for level, guarantee in self._guarantees.items():
       if math.isfinite(guarantee.epsilon):
@@ -400,7 +400,7 @@ def _rest(state: private.State) -> dict[str, Any]:
 class _Signals:
   """SIGTERM and SIGINT end the loop after the step that is running."""
 
-  def __init__(self):
+  def __init__(self) -> None:
     self.received = False
     self._before: dict[int, Any] = {}
 

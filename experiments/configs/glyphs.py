@@ -17,7 +17,7 @@ steps (60), size (28: pixels).
 import ml_collections
 
 from experiments import arguments
-from experiments.configs import common
+from experiments import defaults
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
@@ -32,7 +32,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       steps=60,
       size=28,
   )
-  c = common.base()
+  c = defaults.base()
   c.steps = arg.steps
   c.plan = ml_collections.ConfigDict(
       dict(stages=(f"Poisson({arg.rate})", "FixedSize(5)", "FixedSize(3)"))
@@ -46,7 +46,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           levels=("participant", "glyph", "drawing"),
       )
   )
-  c.mechanism = common.mechanism(
+  c.mechanism = defaults.mechanism(
       arg.private,
       clip_unit="participant",
       clip_norm=1.0,

@@ -16,7 +16,7 @@ inner_steps (5), steps (250).
 import ml_collections
 
 from experiments import arguments
-from experiments.configs import common
+from experiments import defaults
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
@@ -29,7 +29,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       inner_steps=5,
       steps=250,
   )
-  c = common.base()
+  c = defaults.base()
   c.steps = arg.steps
   c.delta = 1e-6
   c.plan = ml_collections.ConfigDict(
@@ -38,7 +38,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c.episode = ml_collections.ConfigDict(
       dict(way=5, shot=1, query=1, form="unit")
   )
-  c.mechanism = common.mechanism(
+  c.mechanism = defaults.mechanism(
       arg.private,
       clip_unit="participant",
       clip_norm=1.0,

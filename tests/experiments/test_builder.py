@@ -1,0 +1,117 @@
+"""Configs become objects, and what is accounted is what is sampled."""
+
+import math
+
+import pytest
+
+from episodic_dp import plan
+from episodic_dp import training
+from episodic_dp.training import workdir
+from experiments import builder
+from experiments import describe
+from experiments.configs import glyphs
+from experiments.configs import omniglot
+
+SMALL = "participants=40,size=16,width=4,steps=5"
+
+
+def _config(text=SMALL, **options):
+  config = glyphs.get_config(text)
+  config.data.options.validation_participants = 4
+  config.data.options.test_participants = 4
+  config.evaluation.validation_tasks = 4
+  for name, value in options.items():
+    config[name] = value
+  return config
+
+
+@pytest.fixture(scope="module")
+def splits():
+  return builder.load_data(_config(), data_dir=None)
+
+
+def test_the_job_is_what_the_config_says(splits):
+  job = builder.build(_config(), splits=splits).job
+  hierarchy, described, mechanism = describe.describe(_config())
+  assert job.plan == described and job.mechanism == mechanism
+  assert job.train.hierarchy.sizes == hierarchy.sizes == (40, 8, 5)
+  assert (job.steps, job.asked_steps) == (5, 5)
+  assert job.learner.model.input_shape == (16, 16, 1)
+  assert job.validation.rows.shape[:2] == (4, 5)
+
+
+def test_data_of_other_sizes_than_described_are_refused(splits):
+  config = _config("participants=41,size=16")
+  with pytest.raises(training.RunError, match="41 participant.*40 participant"):
+    builder.build(config, splits=splits)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        plan.Hierarchy.regular((2, 3), levels=("a", "c")),
+        plan.Hierarchy.regular((3, 2), levels=("a", "b")),
+        plan.Hierarchy.regular((2, 3), levels=("a", "b"), copies=True),
+        plan.Hierarchy.from_sizes([3, 4], levels=("a", "b")),
+        # The same number of units on each level, in other families.
+        plan.Hierarchy.from_sizes([2, 4], levels=("a", "b")),
+    ],
+)
+def test_any_difference_of_hierarchies_is_seen(other):
+  described = plan.Hierarchy.regular((2, 3), levels=("a", "b"))
+  same = plan.Hierarchy.from_sizes([3, 3], levels=("a", "b"))
+  builder.check_same(described, same)
+  with pytest.raises(training.RunError, match="another sampler"):
+    builder.check_same(described, other)
+
+
+def test_budget_shortens_the_run_and_its_schedule(splits):
+  free = builder.build(_config(SMALL + "000"), splits=splits).job
+  config = _config(SMALL + "000", target_epsilon=3.0)
+  bound = builder.build(config, splits=splits).job
+  assert bound.asked_steps == free.steps == 5000
+  assert 1 <= bound.steps < 5000
+  schedule = [
+      builder.make_schedule(config, bound.steps)(t) for t in (0, bound.steps)
+  ]
+  rate, final = config.optimizer.rate, config.optimizer.final_rate
+  assert [float(s) for s in schedule] == pytest.approx([rate, final])
+
+
+@pytest.mark.parametrize(
+    "field, value, sentence",
+    [
+        ("rate", -0.1, "rate=-0.1"),
+        ("final_rate", 1.0, "must not rise"),
+        ("name", "adamm", "'adamm' must be one of"),
+    ],
+)
+def test_optimizer_mistakes_are_named(field, value, sentence):
+  config = _config()
+  config.optimizer[field] = value
+  with pytest.raises(training.RunError, match=sentence):
+    builder.make_optimizer(config, 5)
+
+
+@pytest.mark.parametrize("module", [glyphs, omniglot])
+@pytest.mark.parametrize("private", [0, 1])
+def test_configs_survive_the_work_directory(module, private, tmp_path):
+  config = module.get_config(f"private={private}")
+  workdir.write_json(tmp_path / workdir.CONFIG, builder.as_json(config))
+  again = builder.read_config(str(tmp_path))
+  assert builder.as_json(again) == builder.as_json(config)
+  assert again.mechanism.clip_norm == (1.0 if private else math.inf)
+  first, second = describe.describe(config), describe.describe(again)
+  assert first[1:] == second[1:]
+  assert first[0].sizes == second[0].sizes
+
+
+def test_omniglot_is_the_run_that_was_announced():
+  config = omniglot.get_config()
+  hierarchy, stages, mechanism = describe.describe(config)
+  assert hierarchy.sizes == (400_000, 5, 2) and hierarchy.copies
+  assert stages.stages[0] == plan.Poisson(0.004)
+  assert plan.tasks_per_step(hierarchy, stages) == pytest.approx(1600)
+  assert (config.steps, config.delta, mechanism.noise_multiplier) == (
+      250, 1e-6, 1.0
+  )

@@ -1,0 +1,102 @@
+"""What a user sees of mistakes: one sentence, exit status 1, no traceback."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GLYPHS = "experiments/configs/glyphs.py"
+
+# The wrapper alone: the mains take seconds to import.
+_MAIN = """
+from absl import flags
+from ml_collections import config_flags
+from episodic_dp import plan
+from experiments import cli, describe
+
+config = config_flags.DEFINE_config_file("config", None, "", lock_config=True)
+workdir = flags.DEFINE_string("workdir", None, "", required=True)
+
+def main(argv):
+  if workdir.value == "bug":
+    [][1]
+  if workdir.value == "foreign":
+    int("x" * 3)
+  describe.describe(config.value)
+  print("fine")
+
+cli.run(main)
+"""
+
+
+def _run(*arguments):
+  return subprocess.run(
+      [sys.executable, "-c", _MAIN, *arguments],
+      cwd=ROOT,
+      capture_output=True,
+      text=True,
+      timeout=120,
+  )
+
+
+def test_a_right_command_runs():
+  done = _run(f"--config={GLYPHS}:steps=3", "--workdir=x", "--config.steps=4")
+  assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ([f"--config={GLYPHS}"], "the flag --workdir is missing"),
+        (
+            ["--config=experiments/configs/none.py", "--workdir=x"],
+            "config file 'experiments/configs/none.py' does not exist: choose"
+            " one of experiments/configs/ (glyphs.py, omniglot.py",
+        ),
+        (
+            [f"--config={GLYPHS}:widht=3", "--workdir=x"],
+            "config argument 'widht=3' is not known",
+        ),
+        (
+            [f"--config={GLYPHS}", "--workdir=x", "--config.stpes=3"],
+            "the config has no field 'stpes': did you mean 'steps'?",
+        ),
+        (
+            [f"--config={GLYPHS}", "--workdir=x", "--config.zzzz.y=3"],
+            "the config has no field 'zzzz'",
+        ),
+        (
+            [f"--config={GLYPHS}", "--workdir=x", "--config.steps=many"],
+            "--config.steps=many",
+        ),
+        ([f"--config={GLYPHS}", "--workdr=x"], "'workdr'"),
+        (
+            [f"--config={GLYPHS}", "--workdir=x", "more"],
+            "argument 'more' is not a flag",
+        ),
+        (
+            [
+                f"--config={GLYPHS}",
+                "--workdir=x",
+                "--config.mechanism.noise_multiplier=-1",
+            ],
+            "noise_multiplier -1.0 must be",
+        ),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments, sentence):
+  done = _run(*arguments)
+  assert done.returncode == 1, done.stderr
+  lines = done.stderr.strip().splitlines()
+  assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
+  assert sentence in lines[0]
+  assert "fine" not in done.stdout
+
+
+@pytest.mark.parametrize("kind", ["bug", "foreign"])
+def test_bugs_keep_their_traceback(kind):
+  done = _run(f"--config={GLYPHS}", f"--workdir={kind}")
+  assert done.returncode != 0
+  assert "Traceback" in done.stderr

@@ -1,0 +1,79 @@
+"""Training and evaluation through their command lines, at the smallest size."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CONFIG = (
+    "--config=experiments/configs/glyphs.py:"
+    "participants=64,rate=0.03,size=16,width=2,steps=2"
+)
+SMALL = (
+    "--config.data.options.validation_participants=10",
+    "--config.data.options.test_participants=10",
+    "--config.evaluation.validation_tasks=8",
+    "--config.evaluation.test_tasks=24",
+)
+
+
+def _run(module, *arguments):
+  return subprocess.run(
+      [sys.executable, "-m", f"experiments.{module}", *arguments],
+      cwd=ROOT,
+      capture_output=True,
+      text=True,
+      timeout=400,
+  )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  """The folder and the output of a finished run."""
+  folder = tmp_path_factory.mktemp("run")
+  done = _run("train", CONFIG, *SMALL, f"--workdir={folder}")
+  assert done.returncode == 0, done.stderr
+  return folder, done
+
+
+def test_training_prints_guarantees_and_leaves_its_files(trained):
+  folder, done = trained
+  assert "done: 2 steps" in done.stdout
+  for level in ("participant", "glyph", "drawing"):
+    assert any(
+        line.split()[:1] == [level] and "epsilon" in line
+        for line in done.stdout.splitlines()
+    ), done.stdout
+  assert (folder / "checkpoints" / "2").is_dir()
+  assert (folder / "learning_curve.png").exists()
+  assert (folder / "epsilon_curve.png").exists()
+  lines = (folder / "metrics.jsonl").read_text().splitlines()
+  assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def test_evaluation_measures_the_run(trained):
+  folder, _ = trained
+  done = _run("evaluate", f"--workdir={folder}")
+  assert done.returncode == 0, done.stderr
+  found = json.loads((folder / "evaluation.json").read_text())
+  for name in ("single", "ensemble"):
+    accuracy = found[name]["accuracy"]
+    assert found[name]["steps"] == [2] and accuracy["tasks"] == 24
+    # One member: the ensemble is the model.
+    assert accuracy == found["single"]["accuracy"]
+    half = 50 * (accuracy["high"] - accuracy["low"])
+    assert f"{100 * accuracy['mean']:.1f} % ± {half:.1f}" in done.stdout
+
+
+def test_another_sampler_under_the_same_key_is_refused_by_name(trained):
+  folder, _ = trained
+  before = (folder / "config.json").read_bytes()
+  other = CONFIG.replace("0.03", "0.04")
+  done = _run("train", other, *SMALL, f"--workdir={folder}")
+  assert done.returncode == 1
+  assert "config.plan.stages" in done.stderr
+  assert "Traceback" not in done.stderr
+  assert (folder / "config.json").read_bytes() == before
