@@ -59,6 +59,7 @@ def plain_training(run, optimizer, state, steps):
         ),
         run.plan,
     )
+    mask = np.asarray(mask)
     key = meta_step._step_key(state.key, meta_step._AUGMENTATION, step)
 
     def total(params, rows=rows, mask=mask, key=key):
@@ -76,7 +77,7 @@ def plain_training(run, optimizer, state, steps):
       ]
       return sum(losses) / expected
 
-    gradient = jax.grad(total)(params)
+    gradient = jax.jit(jax.grad(total))(params)
     updates, opt_state = optimizer.update(gradient, opt_state, params)
     params = optax.apply_updates(params, updates)
   return params
@@ -142,7 +143,9 @@ def test_training_learns(make_run):
       1, 2
   ).reshape(36, 16, 16, 1)
   learner = learners.MAML(
-      models.conv4(3, 4, "batch", (16, 16, 1)), inner_steps=1, inner_rate=0.4
+      models.conv4(3, 4, "batch", (16, 16, 1)),
+      inner_steps=1,
+      inner_rate=0.4,
   )
   run = run._replace(learner=learner)
   optimizer = optax.adam(0.02)
@@ -263,7 +266,7 @@ def test_the_state_is_donated_and_the_callers_arrays_are_not(make_run):
 
 def test_only_asked_for_metrics_leave_the_step(make_run):
   run = make_run()
-  _, metrics = run.step(SGD)(run.init(SGD))
+  quiet, metrics = run.step(SGD)(run.init(SGD))
   assert set(metrics) == {"step", "update_norm"}
   state = run.init(SGD)
   before = flat(state.params)
@@ -273,16 +276,11 @@ def test_only_asked_for_metrics_leave_the_step(make_run):
   assert {name.removeprefix("private/") for name in set(metrics) - public} == {
       "loss", "accuracy", "clipped", "norm", "tasks", "non_finite",
   }
-  moved = np.linalg.norm(flat(state.params) - before)
+  after = flat(state.params)
+  np.testing.assert_allclose(after, flat(quiet.params), rtol=1e-5, atol=1e-6)
+  moved = np.linalg.norm(after - before)
   np.testing.assert_allclose(metrics["update_norm"], moved, rtol=1e-4)
   assert metrics["step"] == state.step == 1
-
-
-def test_diagnostics_change_no_parameter(make_run):
-  run = make_run()
-  quiet, _ = run.step(SGD)(run.init(SGD))
-  loud, _ = run.step(SGD, diagnostics=True)(run.init(SGD))
-  np.testing.assert_allclose(flat(quiet.params), flat(loud.params), rtol=1e-6)
 
 
 def test_keys_are_used_once(make_run):

@@ -21,7 +21,7 @@ KEY = jax.random.key(3)
 
 def conv_learner():
   model = models.conv4(3, 4, "batch", (16, 16, 1))
-  return learners.MAML(model, inner_steps=1, inner_rate=0.5)
+  return learners.MAML(model, inner_steps=1, inner_rate=0.5, order="first")
 
 
 def dense_learner():
