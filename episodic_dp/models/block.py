@@ -50,11 +50,11 @@ def apply(
   Returns:
     [n, H // 2, W // 2, Cout].
   """
-  if norm == "batch":
-    x = normalization.convolve_batch_norm(x, kernel, scale, bias)
-  elif norm == "group":
-    x = normalization.group_norm(convolution.convolve(x, kernel), scale, bias)
-  else:
+  if scale is None:
     x = convolution.convolve(x, kernel) + bias
+  elif norm == "batch":
+    x = normalization.convolve_batch_norm(x, kernel, scale, bias)
+  else:
+    x = normalization.group_norm(convolution.convolve(x, kernel), scale, bias)
   x = pooling.max_pool(x)
   return jnp.where(x >= 0, x, NEGATIVE_SLOPE * x)

@@ -148,6 +148,8 @@ def make_meta_step(
     plan.UnsoundPlanError: the clip unit is not the task.
   """
   checks.check(learner, dataset, plan, mechanism)
+  episode = plan.episode
+  assert episode is not None  # Checked above.
   tasks = plan_lib.tasks_per_step(dataset.hierarchy, plan)
   stddev = mechanism.noise_multiplier * mechanism.clip_norm
   if mechanism.noise_multiplier == 0:
@@ -165,7 +167,7 @@ def make_meta_step(
         state.params,
         task_sum.Tasks(images, dataset.rows(rows), mask),
         _step_key(state.key, _AUGMENTATION, state.step),
-        episode=plan.episode,
+        episode=episode,
         rotate=dataset.rotate,
         tasks_per_chunk=compute.tasks_per_chunk,
         diagnostics=compute.diagnostics,
