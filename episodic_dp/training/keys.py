@@ -14,14 +14,13 @@ import re
 import secrets
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
+from episodic_dp import private
 from episodic_dp.training import errors
 
 FOLDER = "private"
 FILE = "key"
-_BYTES = 8  # threefry takes 64 bits
+_BYTES = 8  # What `private.secret_key` takes.
 
 SEEDED = (
     "reproducible; no guarantee against anyone who knows the seed (the"
@@ -78,7 +77,7 @@ def create(
     f.write(data.hex() + "\n")
     f.flush()
     os.fsync(f.fileno())
-  return _key(data)
+  return private.secret_key(data)
 
 
 def load(workdir: str | os.PathLike) -> jax.Array:
@@ -107,9 +106,4 @@ def load(workdir: str | os.PathLike) -> jax.Array:
     raise errors.RunError(
         f"the secret key {target} of this run is damaged: {remedy}"
     )
-  return _key(bytes.fromhex(text.strip()))
-
-
-def _key(data: bytes) -> jax.Array:
-  words = np.frombuffer(data, dtype=">u4").astype(np.uint32)
-  return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+  return private.secret_key(bytes.fromhex(text.strip()))
