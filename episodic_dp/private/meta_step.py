@@ -110,7 +110,7 @@ def init(
 
 
 def _copy(tree: Any) -> Any:
-  """New arrays: a step donates its state, and the caller keeps the originals."""
+  """New arrays: a step donates its state, the caller keeps the originals."""
   return jax.tree.map(lambda a: jnp.array(a, copy=True), tree)
 
 
