@@ -10,7 +10,8 @@ Command:
       --config=experiments/configs/omniglot.py:private=1,width=64
 
 Arguments after the colon: private (1), width (64), participants (400000),
-inner_steps (5), steps (250).
+inner_steps (5), steps (250), query (1, images per class that a task is judged
+on in training).
 """
 
 import ml_collections
@@ -33,15 +34,23 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c.steps = arg.steps
   c.delta = 1e-6
   c.plan = ml_collections.ConfigDict(
-      dict(stages=("Poisson(0.004)", "FixedSize(5)", "FixedSize(2)"))
+      dict(
+          stages=(
+              "Poisson(0.004)",
+              "FixedSize(5)",
+              f"FixedSize({1 + arg.query})",
+          )
+      )
   )
   c.episode = ml_collections.ConfigDict(
-      dict(way=5, shot=1, query=1, form="unit")
+      dict(way=5, shot=1, query=arg.query, form="unit")
   )
   c.mechanism = defaults.mechanism(
       arg.private,
       clip_unit="participant",
-      clip_norm=1.0,
+      # Raw norms start near 20 and fall: small enough to clip every task, so
+      # that the noise shrinks with what is clipped.
+      clip_norm=0.25,
       noise_multiplier=1.0,
   )
   c.data = ml_collections.ConfigDict(
@@ -50,7 +59,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           options=dict(
               participants=arg.participants,
               way=5,
-              per_class=2,
+              per_class=1 + arg.query,
               rotate=True,
               seed=0,
           ),
