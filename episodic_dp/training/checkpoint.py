@@ -7,6 +7,7 @@ array is stored with it, so that a damaged one is noticed, not trained on.
 """
 
 import hashlib
+import json
 import os
 import pathlib
 from typing import Any
@@ -42,18 +43,34 @@ class Checkpoints:
             keep_checkpoints_without_metrics=False,
         ),
     ])
-    self._manager = ocp.CheckpointManager(
-        self.folder,
-        options=ocp.CheckpointManagerOptions(
-            preservation_policy=None if read_only else keep,
-            # Orbax stores metrics only where it is told how to rank them.
-            best_fn=lambda metrics: metrics[_ACCURACY],
-            enable_async_checkpointing=False,
-            cleanup_tmp_directories=not read_only,
-            create=not read_only,
-            read_only=read_only,
-        ),
-    )
+    try:
+      self._manager = ocp.CheckpointManager(
+          self.folder,
+          options=ocp.CheckpointManagerOptions(
+              preservation_policy=None if read_only else keep,
+              # Metrics are stored only where Orbax is told how to rank them.
+              best_fn=lambda metrics: metrics[_ACCURACY],
+              enable_async_checkpointing=False,
+              cleanup_tmp_directories=not read_only,
+              create=not read_only,
+              read_only=read_only,
+          ),
+      )
+    except ValueError as e:  # It reads the metrics of every checkpoint.
+      raise errors.RunError(
+          f"the checkpoint {self._damaged()} cannot be read ({_short(e)}): move"
+          " this folder away and run the same command again; nothing else is"
+          " lost"
+      ) from e
+
+  def _damaged(self) -> pathlib.Path:
+    """The first checkpoint whose metrics are no JSON; all, where none is."""
+    for path in sorted(self.folder.glob("*/metrics/metrics")):
+      try:
+        json.loads(path.read_text(encoding="utf-8"))
+      except ValueError:
+        return path.parents[1]
+    return self.folder
 
   def steps(self) -> tuple[int, ...]:
     """The steps that have a checkpoint, in order."""

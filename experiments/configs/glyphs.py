@@ -9,9 +9,9 @@ Command:
   python -m experiments.train --config=experiments/configs/glyphs.py \\
       --workdir=DIR
 
-Arguments after the colon: private (1), participants (4000), rate (0.05: the
+Arguments after the colon: private (1), participants (8000), rate (0.02: the
 share of the participants that a step draws), width (8), inner_steps (1),
-steps (60), size (28: pixels).
+steps (50), size (28: pixels).
 """
 
 import ml_collections
@@ -25,11 +25,11 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   arg = arguments.parse(
       text,
       private=True,
-      participants=4000,
-      rate=0.05,
+      participants=8000,
+      rate=0.02,
       width=8,
       inner_steps=1,
-      steps=60,
+      steps=50,
       size=28,
   )
   c = defaults.base()

@@ -122,3 +122,19 @@ def test_another_model_is_refused(tmp_path):
   params["w"] = jnp.zeros((4, 2))
   with pytest.raises(errors.RunError, match="cannot be read"):
     checkpoints.restore(1, params, rest)
+
+
+@pytest.mark.parametrize("content", [b"", b"{"])
+def test_damaged_accuracy_is_one_sentence_and_can_be_moved_away(
+    tmp_path, content
+):
+  checkpoints = training.Checkpoints(tmp_path)
+  for step in (1, 2):
+    checkpoints.save(step, *_arrays(step), accuracy=0.5)
+  checkpoints.close()
+  (checkpoints.folder / "2" / "metrics" / "metrics").write_bytes(content)
+  with pytest.raises(errors.RunError, match="move this folder away") as caught:
+    training.Checkpoints(tmp_path)
+  assert str(checkpoints.folder / "2") in str(caught.value)
+  (checkpoints.folder / "2").rename(tmp_path / "damaged")
+  assert training.Checkpoints(tmp_path).best() == ((1, 0.5),)
