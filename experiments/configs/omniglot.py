@@ -29,6 +29,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       participants=400_000,
       inner_steps=5,
       steps=250,
+      query=1,
   )
   c = defaults.base()
   c.steps = arg.steps
