@@ -23,8 +23,8 @@ FILE = "key"
 _BYTES = 8  # What `private.secret_key` takes.
 
 SEEDED = (
-    "reproducible; no guarantee against anyone who knows the seed (the"
-    " configuration fixes private_seed; leave it out for a secret key)"
+    "Reproducible; no guarantee against anyone who knows the seed (the"
+    " configuration fixes private_seed: leave it out for a secret key)."
 )
 
 

@@ -215,13 +215,24 @@ class _Run:
 
   def _account(self, steps: int) -> dict[str, Any]:
     job = self._job
-    return accounting.guarantees(
+    found = accounting.guarantees(
         job.train.hierarchy,
         job.plan,
         job.mechanism,
         steps=steps,
         delta=job.delta,
     )
+    if job.private_seed is None:
+      return found
+    # In the statement itself, so that it is said wherever epsilon is.
+    return {
+        level: dataclasses.replace(
+            guarantee,
+            caveat=f"{keys.SEEDED} {guarantee.caveat}".strip(),
+            assumptions=(keys.SEEDED, *guarantee.assumptions),
+        )
+        for level, guarantee in found.items()
+    }
 
   def _write_guarantees(self, steps: int) -> None:
     reporting.write_guarantees(
@@ -229,7 +240,6 @@ class _Run:
         self._guarantees,
         steps=steps,
         planned_steps=self._job.steps,
-        seeded=self._job.private_seed is not None,
     )
 
   def _epsilon_curves(self) -> list[reporting.Curve]:

@@ -12,7 +12,7 @@ matplotlib.use("Agg")  # Before pyplot: machines that train have no screen.
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-from episodic_dp.training import keys  # noqa: E402
+from episodic_dp.accounting import statement  # noqa: E402
 from episodic_dp.training import workdir  # noqa: E402
 
 GUARANTEE = "guarantee.json"
@@ -42,7 +42,6 @@ def write_guarantees(
     *,
     steps: int,
     planned_steps: int,
-    seeded: bool,
 ) -> None:
   """Writes every level's guarantee for the steps that were done.
 
@@ -51,13 +50,10 @@ def write_guarantees(
     guarantees: level -> Guarantee.
     steps: the steps that the guarantees cover.
     planned_steps: the steps of the whole run.
-    seeded: whether the run has a fixed private seed; said in every guarantee.
   """
   levels = {}
   for level, guarantee in guarantees.items():
     levels[level] = guarantee.as_dict()
-    if seeded:
-      levels[level]["assumptions"].insert(0, keys.SEEDED)
   workdir.write_json(
       path,
       {"steps": steps, "planned_steps": planned_steps, "levels": levels},
@@ -94,9 +90,12 @@ def guarantee_lines(guarantees: Guarantees, steps: int) -> list[str]:
       lines.append(f"  {level:<{width}}  no guarantee (no noise)")
     else:
       lines.append(
-          f"  {level:<{width}}  epsilon = {g.epsilon:.3g} at delta ="
-          f" {g.delta:g} after {steps} steps ({g.neighbours})"
+          f"  {level:<{width}}  epsilon = {statement.rounded_up(g.epsilon)} at"
+          f" delta = {g.delta:g} after {steps} steps ({g.neighbours})"
       )
+  # Once each, however many levels share one.
+  caveats = dict.fromkeys(g.caveat for g in guarantees.values() if g.caveat)
+  lines += [f"  {caveat}" for caveat in caveats]
   return lines or ["  no level has a guarantee"]
 
 

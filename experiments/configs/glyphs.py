@@ -9,9 +9,15 @@ Command:
   python -m experiments.train --config=experiments/configs/glyphs.py \\
       --workdir=DIR
 
+Expected, on two CPU cores: 60 steps in about a minute, compilation included;
+test accuracy 76 % with privacy (epsilon 1.21 for a participant, 0.92 for a
+glyph, 0.55 for a drawing, at delta = 1e-5; the noise moves it by a few points
+from key to key) and 87 % without (private=0); chance is 20 %. Both, and the
+comparison: python -m experiments.main_job --workdir=DIR
+
 Arguments after the colon: private (1), participants (8000), rate (0.02: the
 share of the participants that a step draws), width (8), inner_steps (1),
-steps (50), size (28: pixels).
+steps (60), size (28: pixels).
 """
 
 import ml_collections
@@ -29,7 +35,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       rate=0.02,
       width=8,
       inner_steps=1,
-      steps=50,
+      steps=60,
       size=28,
   )
   c = defaults.base()

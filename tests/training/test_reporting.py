@@ -1,0 +1,97 @@
+"""Tables, sentences and pictures."""
+
+import json
+import math
+
+from matplotlib import image as image_lib
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.training import reporting
+
+
+def _guarantees(z=1.0, copies=False):
+  hierarchy = plan.Hierarchy.regular(
+      (500, 5, 4), levels=("user", "class", "image"), copies=copies
+  )
+  stages = plan.SamplingPlan(
+      (plan.Poisson(0.1), plan.FixedSize(3), plan.FixedSize(2))
+  )
+  mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=z)
+  return accounting.guarantees(
+      hierarchy, stages, mechanism, steps=3, delta=1e-5
+  )
+
+
+def _coloured(path):
+  pixels = image_lib.imread(path)[..., :3]
+  return int((pixels.max(-1) - pixels.min(-1) > 0.3).sum())
+
+
+def test_every_level_is_a_line_that_states_no_less_than_epsilon():
+  guarantees = _guarantees()
+  lines = reporting.guarantee_lines(guarantees, 3)
+  assert len(lines) == 3
+  for line, (level, guarantee) in zip(lines, guarantees.items()):
+    words = line.split()
+    assert words[0] == level
+    stated = float(words[words.index("epsilon") + 2])
+    assert guarantee.epsilon <= stated <= 1.001 * guarantee.epsilon
+    assert "delta = 1e-05 after 3 steps" in line
+
+
+def test_shared_records_are_said_wherever_epsilon_is():
+  lines = reporting.guarantee_lines(_guarantees(copies=True), 3)
+  assert len(lines) == 2
+  assert "says nothing about the records below it" in lines[1]
+
+
+def test_no_noise_is_called_no_guarantee():
+  lines = reporting.guarantee_lines(_guarantees(z=0.0), 3)
+  assert all("no guarantee" in line for line in lines[:3])
+
+
+def test_guarantees_are_written_as_strict_json(tmp_path):
+  for z in (0.0, 1.0):
+    guarantees = _guarantees(z)
+    path = tmp_path / "guarantee.json"
+    reporting.write_guarantees(path, guarantees, steps=3, planned_steps=9)
+    found = json.loads(path.read_text())
+    assert (found["steps"], found["planned_steps"]) == (3, 9)
+    for level, guarantee in guarantees.items():
+      entry = found["levels"][level]
+      assert float(entry["epsilon"]) == guarantee.epsilon
+      assert entry["assumptions"] == list(guarantee.assumptions)
+      assert entry["neighbours"] == f"add or remove one {level}"
+
+
+def test_table_columns_line_up():
+  text = reporting.table(("run", "n"), [["a", 10], ["longer", 2]])
+  assert text.splitlines() == [
+      "run      n",
+      "------  --",
+      "a       10",
+      "longer   2",
+  ]
+
+
+@pytest.mark.parametrize("curves", [1, 2])
+def test_every_curve_is_drawn(tmp_path, curves):
+  drawn = [
+      reporting.Curve(label=str(i), steps=[1, 5], values=[0.1 + i / 3, 1.0])
+      for i in range(curves)
+  ]
+  reporting.learning_curve(tmp_path / "a.png", drawn, chance=0.2)
+  reporting.epsilon_curve(tmp_path / "b.png", drawn, delta=1e-5)
+  for name in ("a.png", "b.png"):
+    assert _coloured(tmp_path / name) > 300 * curves
+
+
+def test_infinite_epsilon_is_said_and_not_drawn(tmp_path):
+  curve = reporting.Curve(label="x", steps=[1, 2], values=[1.0, math.inf])
+  reporting.epsilon_curve(tmp_path / "a.png", [curve], delta=1e-5)
+  pixels = image_lib.imread(tmp_path / "a.png")[..., :3]
+  assert _coloured(tmp_path / "a.png") == 0
+  middle = pixels[pixels.shape[0] // 3 : -pixels.shape[0] // 3, 100:-40]
+  assert (middle.min(-1) < 0.3).sum() > 100  # The sentence.
