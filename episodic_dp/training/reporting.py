@@ -168,6 +168,7 @@ def epsilon_curve(
         ha="center",
         transform=axes.transAxes,
     )
+    axes.set_xticks([])
     axes.set_yticks([])
   _save(figure, path)
 

@@ -100,7 +100,7 @@ def test_configs_survive_the_work_directory(module, private, tmp_path):
   workdir.write_json(tmp_path / workdir.CONFIG, builder.as_json(config))
   again = builder.read_config(str(tmp_path))
   assert builder.as_json(again) == builder.as_json(config)
-  assert again.mechanism.clip_norm == (1.0 if private else math.inf)
+  assert math.isinf(again.mechanism.clip_norm) == (not private)
   first, second = describe.describe(config), describe.describe(again)
   assert first[1:] == second[1:]
   assert first[0].sizes == second[0].sizes

@@ -2,10 +2,17 @@
 
 import json
 import pathlib
+import random
 import subprocess
 import sys
+import time
 
+import jax
+import numpy as np
 import pytest
+
+from episodic_dp import training
+from experiments import builder
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CONFIG = (
@@ -77,3 +84,42 @@ def test_another_sampler_under_the_same_key_is_refused_by_name(trained):
   assert "config.plan.stages" in done.stderr
   assert "Traceback" not in done.stderr
   assert (folder / "config.json").read_bytes() == before
+
+
+def _final(folder):
+  """The parameters and the step of the last checkpoint."""
+  config = builder.read_config(folder)
+  learner = builder.make_learner(config, (16, 16, 1))
+  checkpoints = training.Checkpoints(folder, read_only=True)
+  step = checkpoints.latest()
+  like = learner.init(jax.random.key(0))
+  return checkpoints.restore(step, like)[0], step
+
+
+@pytest.mark.slow
+def test_killed_convolutions_end_with_the_same_bits(tmp_path):
+  options = (
+      CONFIG.replace("steps=2", "steps=300"),
+      *SMALL,
+      "--config.private_seed=3",
+      "--config.checkpoint_every=20",
+  )
+  whole, killed = tmp_path / "whole", tmp_path / "killed"
+  assert _run("train", *options, f"--workdir={whole}").returncode == 0
+  command = [sys.executable, "-m", "experiments.train", *options]
+  process = subprocess.Popen(
+      [*command, f"--workdir={killed}"], cwd=ROOT, stderr=subprocess.DEVNULL
+  )
+  moment, path = random.randrange(30, 250), killed / "metrics.jsonl"
+  while not path.exists() or path.read_bytes().count(b"\n") < moment:
+    assert process.poll() is None, "it ended before the kill"
+    time.sleep(0.005)
+  process.kill()
+  process.wait()
+  resumed = _run("train", *options, f"--workdir={killed}")
+  assert resumed.returncode == 0, resumed.stderr
+  assert "resumed from step" in resumed.stderr
+  (expected, last), (found, step) = _final(whole), _final(killed)
+  assert step == last == 300
+  same = jax.tree.map(np.array_equal, found, expected)
+  assert jax.tree.all(same), f"killed after line {moment}"
