@@ -1,4 +1,4 @@
-"""Test accuracy of a run: its last checkpoint and its ensemble."""
+"""Test accuracy of a run: untrained, last checkpoint and ensemble."""
 
 import dataclasses
 import pathlib
@@ -14,7 +14,11 @@ from experiments import builder
 
 RESULTS = "evaluation.json"
 HEADER = ("model", "test accuracy", "tasks", "steps")
-_NAMES = {"single": "last checkpoint", "ensemble": "ensemble of the best"}
+_NAMES = {
+    "untrained": "untrained",
+    "single": "last checkpoint",
+    "ensemble": "ensemble of the best",
+}
 
 
 def measure(
@@ -33,8 +37,9 @@ def measure(
     evaluator: of the run's learner, where one is compiled already.
 
   Returns:
-    "single" and "ensemble" -> {"accuracy": training.Accuracy, "steps": the
-    checkpoints used}; no ensemble where no checkpoint was validated.
+    "untrained" (the initial parameters, to see what training adds), "single"
+    and "ensemble" -> {"accuracy": training.Accuracy, "steps": the checkpoints
+    used}; no ensemble where no checkpoint was validated.
 
   Raises:
     RunError: the folder has no run, or no checkpoint.
@@ -49,15 +54,17 @@ def measure(
     )
   splits = splits or builder.load_data(config, data_dir=data_dir)
   learner = builder.make_learner(config, splits.test.image_shape)
-  like = learner.init(jax.random.key(config.seed))
+  untrained = learner.init(jax.random.key(config.seed))
   tasks = builder.draw_tasks(config, splits.test, test=True)
   evaluator = evaluator or training.Evaluator(learner)
 
   def accuracy(steps):
-    members = [checkpoints.restore(s, like)[0] for s in steps]
+    members = [
+        checkpoints.restore(s, untrained)[0] if s else untrained for s in steps
+    ]
     return {"accuracy": evaluator.accuracy(members, tasks), "steps": [*steps]}
 
-  results = {"single": accuracy([last])}
+  results = {"untrained": accuracy([0]), "single": accuracy([last])}
   best = [step for step, _ in checkpoints.best()]
   if best:
     results["ensemble"] = accuracy(best)

@@ -41,7 +41,7 @@ from episodic_dp.training import workdir as workdir_lib
 DIAGNOSTICS = "diagnostics.jsonl"
 TENSORBOARD = "tensorboard"
 _PRIVATE = "private/"
-_CURVE_POINTS = 8
+_CURVE_POINTS = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -318,12 +318,12 @@ class _Run:
     began = time.monotonic()
     self._state, measured = step_fn(self._state)
     values = {k: np.asarray(v).item() for k, v in measured.items()}
+    seconds = round(time.monotonic() - began, 4)
     self._done += 1
     step, last = self._done, self._done == job.steps
     public = {k: v for k, v in values.items() if not k.startswith(_PRIVATE)}
     public["step"] = step
     public["epsilon"] = self._spent(step)
-    public["seconds"] = round(time.monotonic() - began, 4)
     evaluate = last or step % job.evaluate_every == 0
     if evaluate:
       self._accuracy = self._evaluator.accuracy(
@@ -337,6 +337,8 @@ class _Run:
     self._lines.add(public)
     if self._diagnostics is not None:
       marked = {k: v for k, v in values.items() if k.startswith(_PRIVATE)}
+      # How long a step took tells how many tasks it drew.
+      marked[_PRIVATE + "seconds"] = seconds
       self._diagnostics.add({"step": step, **marked})
     for name, value in public.items():
       if name != "step" and isinstance(value, float) and math.isfinite(value):
