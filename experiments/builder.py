@@ -40,6 +40,7 @@ def build(
     config: Config,
     *,
     data_dir: str | None = None,
+    download: bool = False,
     splits: data.Splits | None = None,
     evaluator: training.Evaluator | None = None,
 ) -> Experiment:
@@ -48,6 +49,7 @@ def build(
   Args:
     config: as the files of experiments/configs/ return it.
     data_dir: folder of the data sets that are not built in.
+    download: fetch what data_dir does not have.
     splits: the data, where they are loaded already.
     evaluator: of an equal learner, so that it is compiled once for both.
 
@@ -66,7 +68,9 @@ def build(
       target_epsilon=config.target_epsilon,
       level=config.target_level,
   )
-  splits = splits or load_data(config, data_dir=data_dir)
+  splits = splits or load_data(
+      config, data_dir=data_dir, download=download
+  )
   check_same(hierarchy, splits.train.hierarchy)
   learner = make_learner(config, splits.train.image_shape)
   job = training.Job(
@@ -93,10 +97,15 @@ def build(
   return Experiment(job=job, splits=splits, config=config)
 
 
-def load_data(config: Config, *, data_dir: str | None) -> data.Splits:
+def load_data(
+    config: Config, *, data_dir: str | None, download: bool = False
+) -> data.Splits:
   """The splits that `config.data` names."""
   return data.load(
-      config.data.name, data_dir=data_dir, **config.data.options.to_dict()
+      config.data.name,
+      data_dir=data_dir,
+      download=download,
+      **config.data.options.to_dict(),
   )
 
 

@@ -20,7 +20,12 @@ from absl import logging
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _OURS = (_ROOT / "episodic_dp", _ROOT / "experiments")
 _ERROR = 40  # The level of the standard library's logging.
-_EXPECTED = (ValueError, FileNotFoundError, PermissionError)
+_EXPECTED = (
+    ConnectionError,
+    FileNotFoundError,
+    PermissionError,
+    ValueError,
+)
 
 
 def run(main: Callable[[Sequence[str]], None]) -> None:

@@ -25,6 +25,7 @@ def measure(
     workdir: str,
     *,
     data_dir: str | None = None,
+    download: bool = False,
     splits: data.Splits | None = None,
     evaluator: training.Evaluator | None = None,
 ) -> dict[str, Any]:
@@ -33,6 +34,7 @@ def measure(
   Args:
     workdir: folder of a run with a checkpoint.
     data_dir: folder of the data sets that are not built in.
+    download: fetch what data_dir does not have.
     splits: the run's data, where they are loaded already.
     evaluator: of the run's learner, where one is compiled already.
 
@@ -52,7 +54,9 @@ def measure(
         f"{checkpoints.folder} has no checkpoint yet: let experiments.train go"
         " on until it has saved one"
     )
-  splits = splits or builder.load_data(config, data_dir=data_dir)
+  splits = splits or builder.load_data(
+      config, data_dir=data_dir, download=download
+  )
   learner = builder.make_learner(config, splits.test.image_shape)
   untrained = learner.init(jax.random.key(config.seed))
   tasks = builder.draw_tasks(config, splits.test, test=True)

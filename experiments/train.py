@@ -37,12 +37,17 @@ _WORKDIR = flags.DEFINE_string(
 _DATA_DIR = flags.DEFINE_string(
     "data_dir", None, "Folder of the data sets that are not built in."
 )
+_DOWNLOAD = flags.DEFINE_bool(
+    "download", False, "Fetch the data files that --data_dir does not have."
+)
 
 
 def main(argv) -> None:
   del argv
   cli.log_devices()
-  experiment = builder.build(_CONFIG.value, data_dir=_DATA_DIR.value)
+  experiment = builder.build(
+      _CONFIG.value, data_dir=_DATA_DIR.value, download=_DOWNLOAD.value
+  )
   result = training.train(experiment.job, _WORKDIR.value)
   print(reporting.summary(result, experiment.job.steps))
 

@@ -18,7 +18,11 @@ NAMES = ("glyphs", "omniglot")
 
 
 def load(
-    name: str, *, data_dir: str | os.PathLike[str] | None = None, **options: Any
+    name: str,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    **options: Any,
 ) -> Splits:
   """Loads or generates a data set by name.
 
@@ -26,6 +30,7 @@ def load(
     name: "glyphs" (generated; see `glyphs.load`) or "omniglot" (see
       `omniglot.load`).
     data_dir: folder with the original files, for data sets that have any.
+    download: fetch the original files where data_dir does not have them.
     **options: the keyword arguments of the data set's own `load`.
 
   Raises:
@@ -40,8 +45,9 @@ def load(
   if unknown:
     raise ValueError(
         f"data set '{name}' has no option {unknown[0]!r}: the known ones are"
-        f" {sorted(set(known) - {'data_dir'})}"
+        f" {sorted(set(known) - {'data_dir', 'download'})}"
     )
-  if "data_dir" in known:
-    options["data_dir"] = data_dir
+  # Where the files come from; generated data sets have none.
+  source = {"data_dir": data_dir, "download": download}
+  options |= {k: v for k, v in source.items() if k in known}
   return loader(**options)

@@ -7,7 +7,13 @@ which is what gives epsilon = 0.498 at delta = 1e-6 after 250 steps with z = 1.
 
 Command:
   python -m experiments.train --data_dir=DATA --workdir=DIR \\
-      --config=experiments/configs/omniglot.py:private=1,width=64
+      --config=experiments/configs/omniglot.py:width=24,inner_steps=1,query=4
+
+Expected of this command on two CPU cores: 51 minutes, test accuracy 95.9 %
+(last checkpoint), epsilon 0.4984 for a participant. Without privacy
+(private=0,participants=16000,steps=1000 beside the same width, inner_steps and
+query): 98.5 %. See experiments/results/. The default width of 64 with five
+inner steps is for an accelerator.
 
 Arguments after the colon: private (1), width (64), participants (400000),
 inner_steps (5), steps (250), query (1, images per class that a task is judged

@@ -1,5 +1,6 @@
 """Configs become objects, and what is accounted is what is sampled."""
 
+import functools
 import math
 
 import pytest
@@ -115,3 +116,16 @@ def test_omniglot_is_the_run_that_was_announced():
   assert (config.steps, config.delta, mechanism.noise_multiplier) == (
       250, 1e-6, 1.0
   )
+
+
+@pytest.mark.parametrize("download", [False, True])
+def test_the_source_of_the_data_reaches_the_loader(monkeypatch, download):
+  from episodic_dp.data import omniglot as loader
+
+  @functools.wraps(loader.load)  # The options are checked by its signature.
+  def load(*, data_dir, download, participants, **options):
+    raise ConnectionError(f"{data_dir} {download} {participants}")
+
+  monkeypatch.setattr(loader, "load", load)
+  with pytest.raises(ConnectionError, match=f"here {download} 400000"):
+    builder.build(omniglot.get_config(), data_dir="here", download=download)
