@@ -115,8 +115,7 @@ def check_same(described: plan_lib.Hierarchy, loaded: plan_lib.Hierarchy):
       described.levels == loaded.levels
       and described.copies == loaded.copies
       and all(
-          described.num_units(k) == loaded.num_units(k)
-          and np.array_equal(described.size_paths(k), loaded.size_paths(k))
+          np.array_equal(_families(described, k), _families(loaded, k))
           for k in range(loaded.depth)
       )
   )
@@ -126,6 +125,12 @@ def check_same(described: plan_lib.Hierarchy, loaded: plan_lib.Hierarchy):
         f" {_text(loaded)}: the guarantee would be of another sampler; make"
         " config.hierarchy and config.data.options agree"
     )
+
+
+def _families(hierarchy: plan_lib.Hierarchy, level: int) -> np.ndarray:
+  """The number of the level's units inside each unit of the level above."""
+  parents = hierarchy.num_units(level - 1) if level else 1
+  return np.broadcast_to(hierarchy.child_counts(level), (parents,))
 
 
 def _text(hierarchy: plan_lib.Hierarchy) -> str:

@@ -66,6 +66,14 @@ def test_any_difference_of_hierarchies_is_seen(other):
     builder.check_same(described, other)
 
 
+def test_families_of_other_frequency_are_seen():
+  levels = ("a", "b", "c")
+  described = plan.Hierarchy.from_sizes([[1, 1], [1, 3, 3]], levels=levels)
+  other = plan.Hierarchy.from_sizes([[1, 3], [1, 1, 3]], levels=levels)
+  with pytest.raises(training.RunError, match="another sampler"):
+    builder.check_same(described, other)
+
+
 def test_budget_shortens_the_run_and_its_schedule(splits):
   free = builder.build(_config(SMALL + "000"), splits=splits).job
   config = _config(SMALL + "000", target_epsilon=3.0)
