@@ -63,7 +63,8 @@ def test_a_learner_that_the_mechanism_does_not_describe(
 
 
 def test_a_learner_that_the_mechanism_describes_is_taken(make_run):
-  mechanism(make_run(), order="second", inner_steps=2).step(SGD)
+  described = mechanism(make_run(), order="second", inner_steps=2)
+  assert callable(described.step(SGD))
 
 
 def test_a_plan_without_episode_or_not_of_the_hierarchy(make_run):

@@ -204,6 +204,9 @@ def test_images_that_cannot_be_rotated_are_refused():
 
 def test_no_key_is_used_twice():
   with jax.debug_key_reuse(True):
+    # The check sees a key that two draws read.
+    with pytest.raises(jax.errors.KeyReuseError):
+      jax.jit(lambda key: (jax.random.bits(key), jax.random.bits(key)))(KEY)
     jax.jit(
         lambda key: sampling.make_episode(
             key, _images(), EPISODE, rotate=True

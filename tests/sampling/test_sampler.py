@@ -157,6 +157,9 @@ def test_no_key_is_used_twice():
   hierarchy = _example()
   p = plan.SamplingPlan((P(0.5), F(2), F(2)))
   with jax.debug_key_reuse(True):
+    # The check sees a key that two draws read.
+    with pytest.raises(jax.errors.KeyReuseError):
+      jax.jit(lambda key: (jax.random.bits(key), jax.random.bits(key)))(KEY)
     jax.jit(lambda key: sampling.sample(key, hierarchy, p, 0))(KEY)
 
 
