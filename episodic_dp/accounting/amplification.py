@@ -38,7 +38,7 @@ Amplification for Episodic Training Methods" (2022); see `comparison`.
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import special
@@ -149,7 +149,8 @@ class Amplification:
   Attributes:
     outer_rates: r_1 .. r_(l-1), the rates of the stages above the unit's own.
     rate: p, the rate of the unit's own stage.
-    outer_distances: one per outer rate, in noise standard deviations.
+    outer_distances: one per outer rate, in noise standard deviations; infinity
+      takes the stage as revealed.
     own_distance: d_b, with the unit against without it, parent chosen.
   """
 
@@ -170,6 +171,26 @@ class Amplification:
         math.prod(self.outer_rates[:j]) * (1 - r)
         for j, r in enumerate(self.outer_rates)
     )
+
+  @property
+  def tail(self) -> tuple[float, float]:
+    """(weight, d): the divergence is at most weight H_alpha(N(d) || N(0)).
+
+    All of the weight A <= q p may be put against the own term, which is at
+    least alpha A in both directions.
+    """
+    return self.parent_rate * self.rate, self.own_distance
+
+  def as_dict(self) -> dict[str, Any]:
+    """Plain data for statements."""
+    return {
+        "kind": "tree",
+        "parent_rate": self.parent_rate,
+        "own_rate": self.rate,
+        "outer_rates": list(self.outer_rates),
+        "outer_distances": list(self.outer_distances),
+        "own_distance": self.own_distance,
+    }
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
@@ -198,48 +219,11 @@ class Amplification:
       own = log_alpha + math.log(q * p)
     merged = {max(self.own_distance, _MIN_DISTANCE): own}
     for w, d in zip(self.outer_weights, self.outer_distances):
-      if w > 0:
+      if w > 0 and math.isfinite(d):  # A term may be left out of the split.
         d = max(d, _MIN_DISTANCE)
         log_k = log_excess + math.log(w)
         merged[d] = np.logaddexp(merged[d], log_k) if d in merged else log_k
     return best_split(log_weight, [(k, d) for d, k in merged.items()])
-
-
-def excess(
-    kinds: tuple[Amplification, ...], log_alpha: np.ndarray,
-    direction: Direction
-) -> np.ndarray:
-  """f(alpha) - (1 - alpha)_+, pointwise the largest over kinds of units.
-
-  f is the direction's profile for every alpha > 0. Below alpha = 1 it is
-  1 - alpha + alpha H_(1/alpha) of the other direction, so that each side is
-  computed directly: turning one side into the other by arithmetic cancels.
-  A maximum of convex functions is convex, so ragged hierarchies compose too.
-  """
-  log_alpha = np.asarray(log_alpha, float)
-  other: Direction = "add" if direction == "remove" else "remove"
-  result = np.zeros_like(log_alpha)
-  above = log_alpha >= 0
-  for kind in kinds:
-    if above.any():
-      result[above] = np.maximum(
-          result[above], kind.divergence(log_alpha[above], direction)
-      )
-    if not above.all():
-      low = log_alpha[~above]
-      value = np.exp(low) * kind.divergence(-low, other)
-      result[~above] = np.maximum(result[~above], value)
-  return result
-
-
-def profile(
-    kinds: tuple[Amplification, ...], log_alpha: np.ndarray,
-    direction: Direction
-) -> np.ndarray:
-  """The one-step privacy profile delta(ln alpha), for every alpha > 0."""
-  log_alpha = np.asarray(log_alpha, float)
-  base = np.where(log_alpha < 0, -np.expm1(np.minimum(log_alpha, 0.0)), 0.0)
-  return np.minimum(base + excess(kinds, log_alpha, direction), 1.0)
 
 
 def _log_expm1(x: np.ndarray) -> np.ndarray:

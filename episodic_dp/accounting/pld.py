@@ -26,6 +26,7 @@ import math
 import numpy as np
 
 from episodic_dp.accounting import amplification
+from episodic_dp.accounting import profile
 
 # What lies beyond the grid may add at most this share of delta over all steps.
 _TAIL_SHARE = 1e-6
@@ -40,7 +41,7 @@ _TOLERANCE = 3e-4
 # The grid's reach is looked for between these powers of two.
 _LOWEST, _HIGHEST = -40, 21
 
-Kinds = tuple[amplification.Amplification, ...]
+Kinds = profile.Kinds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +115,7 @@ def _reach(kinds: Kinds, direction, sign: int, tail: float) -> float:
   """The loss beyond which the profile's excess is at most `tail`, or inf."""
   losses = np.exp2(np.arange(_LOWEST, _HIGHEST))
   for _ in range(2):
-    small = tail >= amplification.excess(kinds, sign * losses, direction)
+    small = tail >= profile.excess(kinds, sign * losses, direction)
     if not small[-1]:
       return math.inf
     # The excess falls with the distance from 0: the first point that is small.
@@ -144,7 +145,7 @@ def one_step(
     kinds: Kinds, direction: amplification.Direction, grid: Grid
 ) -> Loss:
   """The discretised privacy loss of one step (see the module's docstring)."""
-  excess = amplification.excess(kinds, grid.losses(), direction)
+  excess = profile.excess(kinds, grid.losses(), direction)
   change = np.diff(excess)
   probs = np.zeros(excess.size)
   # The slope in alpha changes at a point by probability / alpha.
@@ -299,7 +300,7 @@ def _refined(
   if 2 * steps * error >= wanted:
     return math.inf, None
   # delta(0) is a total variation, which at most adds up over steps.
-  variation = amplification.excess(kinds, np.zeros(1), direction)[0]
+  variation = profile.excess(kinds, np.zeros(1), direction)[0]
   if steps * (float(variation) + 2 * error) <= wanted:
     return 0.0, None
   low, high = reach(kinds, direction, _TAIL_SHARE * delta / _rounded_up(steps))

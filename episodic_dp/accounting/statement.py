@@ -13,6 +13,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import amplification
 from episodic_dp.accounting import distances
 from episodic_dp.accounting import pld
+from episodic_dp.accounting import profile
 
 ACCOUNTANTS = ("pld",)
 
@@ -65,7 +66,7 @@ class Guarantee:
   steps: int
   inclusion_rate: float
   epsilons: dict[str, float]
-  kinds: tuple[amplification.Amplification, ...] = ()
+  kinds: profile.Kinds = ()
   caveat: str = ""
 
   @property
@@ -89,16 +90,7 @@ class Guarantee:
         "accountant": self.accountant,
         "steps": self.steps,
         "inclusion_rate": self.inclusion_rate,
-        "units": [
-            {
-                "parent_rate": kind.parent_rate,
-                "own_rate": kind.rate,
-                "outer_rates": list(kind.outer_rates),
-                "outer_distances": list(kind.outer_distances),
-                "own_distance": kind.own_distance,
-            }
-            for kind in self.kinds
-        ],
+        "units": [kind.as_dict() for kind in self.kinds],
         "caveat": self.caveat,
         "assumptions": list(self.assumptions),
     }

@@ -12,6 +12,7 @@ from scipy import optimize
 
 from episodic_dp import accounting
 from episodic_dp.accounting import amplification
+from episodic_dp.accounting import profile
 
 
 def oracle_hockey_stick(alpha, distance):
@@ -112,7 +113,7 @@ def test_profile_is_a_profile(r1, r2, p, d1, d2, spread, remove):
   kind = accounting.Amplification((r1, r2), p, (d1, d2), own)
   direction = "remove" if remove else "add"
   log_alpha = np.linspace(-6, 6, 241)
-  f = amplification.profile((kind,), log_alpha, direction)
+  f = profile.profile((kind,), log_alpha, direction)
   alpha = np.exp(log_alpha)
   assert (f >= np.maximum(1 - alpha, 0) - 1e-15).all() and (f <= 1).all()
   slope = np.diff(f) / np.diff(alpha)
@@ -151,8 +152,8 @@ def test_ragged_profile_is_the_pointwise_maximum():
   )
   log_alpha = np.linspace(-2, 2, 41)
   for direction in amplification.DIRECTIONS:
-    each = [amplification.profile((k,), log_alpha, direction) for k in kinds]
-    both = amplification.profile(kinds, log_alpha, direction)
+    each = [profile.profile((k,), log_alpha, direction) for k in kinds]
+    both = profile.profile(kinds, log_alpha, direction)
     np.testing.assert_array_equal(both, np.maximum(*each))
 
 
@@ -162,7 +163,7 @@ def test_extreme_arguments_stay_finite():
     for p in (1e-12, 0.5, 1.0):
       kind = accounting.Amplification((1e-9, 1.0), p, (d, 3.0), d)
       for direction in amplification.DIRECTIONS:
-        f = amplification.profile((kind,), log_alpha, direction)
+        f = profile.profile((kind,), log_alpha, direction)
         assert np.isfinite(f).all() and (f >= 0).all() and (f <= 1).all()
   nothing = accounting.Amplification((0.0,), 0.5, (1.0,), 1.0)
   assert not nothing.divergence(np.asarray([0.0, 1.0]), "remove").any()

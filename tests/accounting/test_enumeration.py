@@ -20,6 +20,7 @@ from scipy import special
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import amplification
+from episodic_dp.accounting import profile
 
 LEVELS = ("alphabet", "character", "drawing")
 EXAMPLE = [[4, 2, 3], [4, 5]]  # Example 3.1 of the paper.
@@ -147,7 +148,7 @@ def bounds(hierarchy, sampling_plan, mechanism, level, epsilon):
   kinds = accounting.kinds(hierarchy, sampling_plan, mechanism, level)
   at = np.asarray([epsilon])
   return {
-      d: float(amplification.profile(kinds, at, d)[0])
+      d: float(profile.profile(kinds, at, d)[0])
       for d in amplification.DIRECTIONS
   }
 

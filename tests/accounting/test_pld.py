@@ -14,6 +14,7 @@ from scipy import optimize
 
 from episodic_dp import accounting
 from episodic_dp.accounting import amplification
+from episodic_dp.accounting import profile
 from episodic_dp.accounting import pld
 
 # Rates, noise and, for either sampler, the epsilons (remove, add) at a grid
@@ -96,7 +97,7 @@ def test_one_step_agrees_with_connect_the_dots(direction):
   theirs = pld_pmf.create_pmf_pessimistic_connect_dots(
       grid.step,
       np.arange(grid.lower, grid.upper + 1),
-      np.minimum.accumulate(amplification.profile(units, losses, direction)),
+      np.minimum.accumulate(profile.profile(units, losses, direction)),
   ).to_dense_pmf()
   ours = pld.one_step(units, direction, grid)
   np.testing.assert_allclose(ours.probs, theirs._probs, atol=1e-11)
