@@ -3,21 +3,12 @@
 Training and the accountant's command line both read a config through here.
 """
 
-import ast
-from collections.abc import Callable, Mapping, Sequence
-import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_collections
 
 from episodic_dp import plan as plan_lib
-
-# Name in a config -> the stage, and the name of its number (None without).
-_STAGES: dict[str, tuple[Callable[..., plan_lib.Stage], str | None]] = {
-    "FixedSize": (plan_lib.FixedSize, "n"),
-    "Poisson": (plan_lib.Poisson, "p"),
-    "All": (plan_lib.All, None),
-}
 
 
 def describe(
@@ -110,7 +101,7 @@ def plan_of(config: ml_collections.ConfigDict) -> plan_lib.SamplingPlan:
         **{k: v for k, v in values.items() if v is not None}
     )
   return plan_lib.SamplingPlan(
-      tuple(parse_stage(stage) for stage in stages),
+      tuple(plan_lib.parse_stage(stage) for stage in stages),
       episode=episode,
       allow_short_units=bool(fields.get("allow_short_units", False)),
   )
@@ -127,64 +118,6 @@ def mechanism_of(config: ml_collections.ConfigDict) -> plan_lib.Mechanism:
   return plan_lib.Mechanism(
       **{k: v for k, v in fields.items() if v is not None}
   )
-
-
-def parse_stage(text: str) -> plan_lib.Stage:
-  """'FixedSize(5)', 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'.
-
-  The text is parsed, never run: a name, and at most one number or quotient.
-
-  Raises:
-    PlanError: names the text and what is allowed.
-  """
-  wrong = plan_lib.PlanError(
-      f"stage {text!r} is not understood: write 'FixedSize(5)',"
-      " 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'"
-  )
-  if not isinstance(text, str) or len(text) > 100:
-    raise wrong
-  try:
-    call = ast.parse(text.strip(), mode="eval").body
-  except (SyntaxError, ValueError, RecursionError, MemoryError):
-    raise wrong from None
-  if not (
-      isinstance(call, ast.Call)
-      and isinstance(call.func, ast.Name)
-      and call.func.id in _STAGES
-  ):
-    raise wrong
-  stage, name = _STAGES[call.func.id]
-  values = list(call.args)
-  for keyword in call.keywords:
-    if keyword.arg != name or name is None:
-      raise wrong
-    values.append(keyword.value)
-  if len(values) != (0 if name is None else 1):
-    raise wrong
-  if name is None:
-    return stage()
-  value = _number(values[0])
-  if value is None or (name == "n" and not isinstance(value, int)):
-    raise wrong
-  return stage(value)
-
-
-def _number(node: ast.AST) -> int | float | None:
-  """The value of a number or of a quotient of two; None for all else."""
-  if isinstance(node, ast.Constant):
-    value: Any = node.value
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if plain else None
-  if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-    value = _number(node.operand)
-    return None if value is None else -value
-  if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-    top, bottom = _number(node.left), _number(node.right)
-    if top is None or not bottom:
-      return None
-    value = top / bottom
-    return value if math.isfinite(value) else None
-  return None
 
 
 def _fields(

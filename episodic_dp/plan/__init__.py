@@ -23,6 +23,8 @@ from episodic_dp.plan.stages import SamplingPlan
 from episodic_dp.plan.stages import Stage
 from episodic_dp.plan.stages import tasks_per_step
 from episodic_dp.plan.stages import validate
+from episodic_dp.plan.text import parse_stage
+from episodic_dp.plan.text import stage_text
 
 __all__ = [
     "EPISODE",
@@ -40,8 +42,10 @@ __all__ = [
     "binomial_table",
     "capacities",
     "inclusion_rate",
+    "parse_stage",
     "rate_paths",
     "sampling_error",
+    "stage_text",
     "tasks_per_step",
     "validate",
 ]
