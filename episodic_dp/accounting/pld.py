@@ -3,45 +3,54 @@
 One step. The profile is evaluated on a grid of losses, and the distribution
 whose profile is linear in alpha between the grid's points is the pessimistic
 "Connect the Dots" discretisation (Doroshenko et al., PoPETS 2022): an upper
-bound, since the true profile is convex in alpha. dp_accounting takes second
-differences of the profile f itself, which is near 1 - alpha, and loses as many
-digits as the grid is fine; here (1 - alpha)_+ is taken off first, in closed
-form (an atom of probability 1 at loss 0), and what is left is small and exact
-to its last digits. Loss below the grid is moved up to its first point, and what
-is above its last point counts as an unbounded loss. Negative masses, where the
-profile is not convex or rounding, are raised to zero, which only adds.
+bound, since the true profile is convex in alpha. Taking second differences of
+the profile f itself, which is near 1 - alpha, loses as many digits as the grid
+is fine; here (1 - alpha)_+ is taken off first, in closed form (an atom of
+probability 1 at loss 0), and what is left is small and exact to its last
+digits. Loss below the grid is moved up to its first point, and what is above
+its last point counts as an unbounded loss. Negative masses, where the profile
+is not convex or rounding, are raised to zero, which only adds.
 
-T steps. dp_accounting composes the distribution with itself in one Fourier
-transform, whose rounding error is relative to the largest probability: far out,
-where a small delta is decided, it would count too little. So the distribution
-is tilted first by exp(lambda L), with lambda such that the losses of interest
-become the likely ones, and tilted back afterwards.
+T steps. The distribution is composed by powers of its Fourier transform, whose
+rounding error is relative to the largest probability: far out, where a small
+delta is decided, it would count too little. So every distribution is tilted
+first by exp(lambda L), with lambda such that the losses of interest become the
+likely ones, and tilted back afterwards. The transform is of a window that holds
+all but a tiny tilted probability of the sum; what lies outside is folded into
+it, which only adds, and beyond its end also counts as an unbounded loss.
+Transforms are kept, so that a later query of the same plan costs a power and
+one inverse transform.
 """
 
-from collections.abc import Sequence
 import dataclasses
 import functools
 import math
+from typing import NamedTuple
 
 import numpy as np
+from scipy import fft
 
-from episodic_dp.accounting import amplification
+from episodic_dp.accounting import accountants
+from episodic_dp.accounting import phases as phases_lib
 from episodic_dp.accounting import profile
+from episodic_dp.accounting.amplification import Direction
 
 # What lies beyond the grid may add at most this share of delta over all steps.
 _TAIL_SHARE = 1e-6
-# Probability, after tilting, that the window of the transform may leave out.
+# Tilted probability that the window of the transform may leave out, at an end.
 _WINDOW_TAIL = 1e-13
 # Share of delta that is kept for rounding errors, whose true size is far less.
 _ROUNDING = 1e-6
 _FIRST_POINTS = 1 << 10
 _LAST_POINTS = 1 << 17
-# The grid is refined until its error in epsilon is about this, relatively.
+_LARGEST_WINDOW = 1 << 22
+# The grid is refined until its error, relative in epsilon or delta, is this.
 _TOLERANCE = 3e-4
 # The grid's reach is looked for between these powers of two.
-_LOWEST, _HIGHEST = -40, 21
+_LOWEST, _HIGHEST = -40, 41
 
 Kinds = profile.Kinds
+Phases = phases_lib.Phases
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,15 +143,14 @@ def reach(kinds: Kinds, direction, tail: float) -> tuple[float, float]:
   )
 
 
-def make_grid(low: float, high: float, points: int) -> Grid:
-  """The grid of about so many points that covers -low to high."""
-  step = (low + high) / points
+def make_grid(low: float, high: float, step: float) -> Grid:
+  """The grid of a step that covers -low to high."""
   return Grid(step, -math.ceil(low / step), math.ceil(high / step))
 
 
 @functools.lru_cache(maxsize=32)
 def one_step(
-    kinds: Kinds, direction: amplification.Direction, grid: Grid
+    kinds: Kinds, direction: Direction, grid: Grid
 ) -> Loss:
   """The discretised privacy loss of one step (see the module's docstring)."""
   excess = profile.excess(kinds, grid.losses(), direction)
@@ -158,190 +166,313 @@ def one_step(
   )
 
 
-@functools.lru_cache(maxsize=8)
-def compose(
-    kinds: Kinds,
-    direction: amplification.Direction,
-    grid: Grid,
-    steps: int,
-    delta: float,
-) -> Loss:
-  """The privacy loss of `steps` steps, precise around epsilon(delta)."""
-  single = one_step(kinds, direction, grid)
-  if steps == 1:
-    return single
-  from dp_accounting.pld import pld_pmf  # slow to import: on first use
+class _Tilted(NamedTuple):
+  """A one-step distribution times exp(tilt L), normalised.
 
-  tilt, log_moment = _tilt(single, steps, delta)
-  log_factor = steps * log_moment
-  losses = single.losses
+  Attributes:
+    probs: float64[n], which add up to 1.
+    log_moment: ln E exp(tilt L), what they were divided by.
+  """
+
+  probs: np.ndarray
+  log_moment: float
+
+
+@functools.lru_cache(maxsize=32)
+def _tilted(
+    kinds: Kinds, direction: Direction, grid: Grid, tilt: float
+) -> _Tilted:
+  single = one_step(kinds, direction, grid)
   with np.errstate(divide="ignore"):
-    tilted = np.exp(np.log(single.probs) + tilt * losses - log_moment)
-  with np.errstate(over="ignore"):  # of the library's moment bounds
-    run = pld_pmf.DensePLDPmf(
-        grid.step, grid.lower, tilted, 0.0, True
-    ).self_compose(steps, _WINDOW_TAIL)
-  # pylint: disable=protected-access
-  lower, probs = run._lower_loss, np.maximum(run._probs, 0.0)
-  # pylint: enable=protected-access
-  losses = (lower + np.arange(probs.size)) * grid.step
+    log_probs = np.log(single.probs) + tilt * single.losses
+  largest = float(log_probs.max())
+  weights = np.exp(log_probs - largest)
+  total = float(weights.sum())
+  return _Tilted(weights / total, largest + math.log(total))
+
+
+@functools.lru_cache(maxsize=32)
+def _spectrum(
+    kinds: Kinds, direction: Direction, grid: Grid, tilt: float, size: int
+) -> np.ndarray:
+  """The logarithm of the transform of `_tilted`, folded into `size` places."""
+  probs = _tilted(kinds, direction, grid, tilt).probs
+  places = (grid.lower + np.arange(probs.size)) % size
+  folded = np.bincount(places, weights=probs, minlength=size)
+  with np.errstate(divide="ignore"):
+    return np.log(fft.rfft(folded))
+
+
+@functools.lru_cache(maxsize=64)
+def _spread(
+    kinds: Kinds, direction: Direction, grid: Grid, tilt: float
+) -> tuple[float, float]:
+  """Mean and variance of the tilted loss."""
+  probs = _tilted(kinds, direction, grid, tilt).probs
+  losses = grid.losses()
+  mean = float(probs @ losses)
+  return mean, float(probs @ (losses - mean) ** 2)
+
+
+@functools.lru_cache(maxsize=1024)
+def _cumulant(
+    kinds: Kinds, direction: Direction, grid: Grid, tilt: float, shift: float
+) -> float:
+  """ln E exp(shift (L - mean)) of the tilted loss."""
+  probs = _tilted(kinds, direction, grid, tilt).probs
+  mean, _ = _spread(kinds, direction, grid, tilt)
+  some = probs > 0
+  terms = np.log(probs[some]) + shift * (grid.losses()[some] - mean)
+  largest = float(terms.max())
+  return largest + math.log(float(np.exp(terms - largest).sum()))
+
+
+def _grids(reaches: tuple[tuple[float, float], ...], step: float):
+  return tuple(make_grid(low, high, step) for low, high in reaches)
+
+
+def compose(
+    phases: Phases,
+    direction: Direction,
+    grids: tuple[Grid, ...],
+    tilt: float,
+    delta: float,
+) -> Loss | None:
+  """The privacy loss of a run, precise where `tilt` makes losses likely.
+
+  Args:
+    phases: what is composed.
+    direction: "remove" or "add".
+    grids: one per phase, all of one step.
+    tilt: lambda > 0.
+    delta: what the bounds on tails and rounding are measured by.
+
+  Returns:
+    The distribution, or None where it needs too large a transform.
+  """
+  parts = [(p.kinds, direction, g) for p, g in zip(phases, grids)]
+  times = [p.times for p in phases]
+  step = grids[0].step
+  unbounded = -math.expm1(sum(
+      t * math.log1p(-min(one_step(*part).infinity, 0.5))
+      for t, part in zip(times, parts)
+  ))
+  if times == [1]:
+    single = one_step(*parts[0])
+    return dataclasses.replace(
+        single, infinity=single.infinity + _ROUNDING * delta
+    )
+  log_factor = sum(
+      t * _tilted(*part, tilt).log_moment for t, part in zip(times, parts)
+  )
+  spreads = [_spread(*part, tilt) for part in parts]
+  mean = sum(t * m for t, (m, _) in zip(times, spreads))
+  deviation = math.sqrt(sum(t * v for t, (_, v) in zip(times, spreads)))
+  # Chernoff's bound, at the best of a few exponents, a ladder that queries of
+  # nearby numbers of steps share.
+  ends = []
+  for sign in (-1, 1):
+    reach = math.inf
+    for k in range(-3, 3):
+      shift = 2.0 ** (k + round(math.log2(8 / max(deviation, 1e-300))))
+      cumulant = sum(
+          t * _cumulant(*part, tilt, sign * shift)
+          for t, part in zip(times, parts)
+      )
+      reach = min(reach, (cumulant - math.log(_WINDOW_TAIL)) / shift)
+    ends.append(mean + sign * reach)
+  lowest = max(
+      math.floor(ends[0] / step),
+      sum(t * g.lower for t, g in zip(times, grids)),
+  )
+  highest = min(
+      math.ceil(ends[1] / step),
+      sum(t * g.upper for t, g in zip(times, grids)),
+  )
+  if highest - lowest >= _LARGEST_WINDOW:
+    return None
+  size = 1 << max(highest - lowest, 1).bit_length()
+  with np.errstate(invalid="ignore"):
+    power = sum(
+        t * _spectrum(*part, tilt, size) for t, part in zip(times, parts)
+    )
+    spectrum = np.where(np.isneginf(power.real), 0.0, np.exp(power))
+  circle = fft.irfft(spectrum, size)
+  # Losses below 0 are read by no epsilon.
+  first = min(max(lowest, 0), highest)
+  places = np.arange(first, highest + 1)
+  probs = np.maximum(circle[places % size], 0.0)
   with np.errstate(divide="ignore", over="ignore"):
     # Where this overflows, far below the epsilon of interest, 1 is a bound.
     probs = np.exp(
-        np.minimum(np.log(probs) + log_factor - tilt * losses, 1.0)
+        np.minimum(np.log(probs) + log_factor - tilt * step * places, 1.0)
     )
   lost = _WINDOW_TAIL * math.exp(
-      min(log_factor - tilt * float(losses[-1]), 100.0)
+      min(log_factor - tilt * step * highest, 100.0)
   )
-  infinity = -math.expm1(steps * math.log1p(-min(single.infinity, 0.5)))
-  run = Loss(grid.step, lower, probs, min(1.0, infinity + lost))
+  run = Loss(
+      step, first, probs, min(1.0, unbounded + lost + _ROUNDING * delta)
+  )
   return _trimmed(run, _TAIL_SHARE * delta)
 
 
 def _trimmed(run: Loss, tail: float) -> Loss:
-  """Without losses below 0, which no epsilon reads, and a tail of them."""
+  """Without a tail of its losses, which becomes unbounded."""
   beyond = np.cumsum(run.probs[::-1])[::-1]
   last = max(int(np.searchsorted(-beyond, -tail)), 1)
   cut = float(beyond[last]) if last < beyond.size else 0.0
-  first = min(max(-run.lower, 0), last - 1)
-  return Loss(
-      run.step, run.lower + first, run.probs[first:last], run.infinity + cut
-  )
+  return Loss(run.step, run.lower, run.probs[:last], run.infinity + cut)
 
 
-def _tilt(single: Loss, steps: int, delta: float) -> tuple[float, float]:
-  """lambda, and ln E exp(lambda L), where a moment bound on epsilon is least.
+def best_tilt(
+    phases: Phases,
+    direction: Direction,
+    grids: tuple[Grid, ...],
+    delta: float | None,
+    epsilon: float | None,
+) -> float:
+  """lambda where a moment bound on epsilon (or on delta) is least.
 
   E exp(lambda L)^T c(lambda) e^(-lambda epsilon) >= delta(epsilon), with c the
-  largest value of e^(-lambda x) (1 - e^(-x)), is solved for epsilon.
+  largest value of e^(-lambda x) (1 - e^(-x)). It is one of a ladder of values,
+  so that queries that differ little share their transforms.
   """
-  losses, probs = single.losses, single.probs
-  some = probs > 0
-  losses, log_probs = losses[some], np.log(probs[some])
+  singles = []
+  for phase, grid in zip(phases, grids):
+    single = one_step(phase.kinds, direction, grid)
+    some = single.probs > 0
+    singles.append(
+        (phase.times, single.losses[some], np.log(single.probs[some]))
+    )
 
-  def log_moment(tilt: float) -> float:
-    value = log_probs + tilt * losses
-    largest = float(value.max())
-    return largest + math.log(float(np.exp(value - largest).sum()))
+  @functools.cache
+  def bound(rung: int) -> float:
+    tilt = math.exp(rung / 8)
+    total = tilt * math.log(tilt) - (1 + tilt) * math.log1p(tilt)
+    for times, losses, log_probs in singles:
+      value = log_probs + tilt * losses
+      largest = float(value.max())
+      total += times * (
+          largest + math.log(float(np.exp(value - largest).sum()))
+      )
+    if epsilon is not None:
+      return total - tilt * epsilon
+    assert delta is not None
+    return (total - math.log(delta)) / tilt
 
-  def bound(log_tilt: float) -> float:
-    tilt = math.exp(log_tilt)
-    log_c = tilt * math.log(tilt) - (1 + tilt) * math.log1p(tilt)
-    return (steps * log_moment(tilt) + log_c - math.log(delta)) / tilt
-
-  widest = max(abs(float(losses[0])), abs(float(losses[-1])))
-  candidates = np.arange(-12.0, math.log(600 / widest) + 8.0, 0.5)
-  best = float(candidates[np.argmin([bound(c) for c in candidates])])
-  for width in (0.25, 0.125, 0.0625):
+  widest = max(float(np.abs(losses[[0, -1]]).max()) for _, losses, _ in singles)
+  last = int(8 * (math.log(600 / widest) + 8))
+  best = min(range(-96, max(last, -88), 4), key=bound)
+  for width in (2, 1):
     best = min((best - width, best, best + width), key=bound)
-  tilt = math.exp(best)
-  return tilt, log_moment(tilt)
+  return math.exp(best / 8)
 
 
-def epsilon(
-    kinds: Kinds,
-    direction: amplification.Direction,
-    steps: int,
-    delta: float,
-    sampling_error: float = 0.0,
-) -> float:
-  """Epsilon of `steps` steps in one direction, never too small.
+@dataclasses.dataclass(frozen=True)
+class _Zero:
+  """The profile of a run that no delta of interest tells from nothing.
 
-  Args:
-    kinds: the rates and distances; the profile is their pointwise maximum.
-    direction: "remove" or "add".
-    steps: T >= 1.
-    delta: in (0, 1).
-    sampling_error: total variation between one step's sampler and the plan. A
-      run whose steps are off by e in all, on both neighbours, satisfies
-      delta + (1 + exp(epsilon)) e.
+  Attributes:
+    bound: an upper bound on the total variation of its two outputs.
   """
-  return _refined(kinds, direction, steps, delta, sampling_error)[0]
+
+  bound: float
+
+  def epsilon(self, delta: float) -> float:
+    return 0.0 if self.bound <= delta else math.inf
+
+  def delta(self, epsilon: float) -> float:
+    del epsilon  # Delta falls with it.
+    return min(self.bound, 1.0)
 
 
-def curve(
-    kinds: Kinds,
-    direction: amplification.Direction,
-    steps: Sequence[int],
-    delta: float,
-    sampling_error: float = 0.0,
-) -> list[float]:
-  """`epsilon` for several numbers of steps, on the grid of the largest one."""
-  last = max(steps)
-  value, grid = _refined(kinds, direction, last, delta, sampling_error)
+@dataclasses.dataclass(frozen=True)
+class PLD(accountants.Accountant):
+  """Privacy loss distributions: the tightest accountant, and the default."""
 
-  def at(t: int) -> float:
-    if t == last or value == 0:
-      return value
-    if grid is None:  # Fewer steps may have a guarantee where all have none.
-      return epsilon(kinds, direction, t, delta, sampling_error)
-    return _on_grid(kinds, direction, grid, t, delta, sampling_error)
+  name = "pld"
 
-  return [at(t) for t in steps]
-
-
-def _on_grid(
-    kinds: Kinds, direction, grid: Grid, steps: int, delta: float, error: float
-) -> float:
-  """Epsilon on one grid, for `error` of each step's sampler."""
-  run = compose(kinds, direction, grid, steps, delta)
-  return _charged(run, delta * (1 - _ROUNDING), steps * error)
+  def curve(
+      self,
+      phases: Phases,
+      direction: Direction,
+      *,
+      delta: float | None = None,
+      epsilon: float | None = None,
+  ) -> accountants.Curve:
+    if delta is not None:
+      return _refined(phases, direction, delta, None)
+    # The tails are cut by a share of delta, which is not known yet.
+    guess = 1e-6
+    while True:
+      found = _refined(phases, direction, guess, epsilon)
+      value = found.delta(epsilon)
+      if value >= 0.1 * guess or guess < 1e-290:
+        return found
+      guess = max(value, 1e-6 * guess)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def _refined(
-    kinds: Kinds, direction, steps: int, delta: float, error: float
-) -> tuple[float, Grid | None]:
-  """Epsilon, and the grid that is fine enough for it (None: none was needed).
-
-  Without a grid the value also bounds epsilon of fewer steps.
-  """
-  wanted = delta * (1 - _ROUNDING)
-  if 2 * steps * error >= wanted:
-    return math.inf, None
+    phases: Phases, direction: Direction, delta: float, epsilon: float | None
+) -> accountants.Curve:
+  """The curve on a grid that is fine enough for delta, or for epsilon."""
   # delta(0) is a total variation, which at most adds up over steps.
-  variation = profile.excess(kinds, np.zeros(1), direction)[0]
-  if steps * (float(variation) + 2 * error) <= wanted:
-    return 0.0, None
-  low, high = reach(kinds, direction, _TAIL_SHARE * delta / _rounded_up(steps))
-  if math.isinf(low) or math.isinf(high):
-    return math.inf, None
-  best = coarser = math.inf
-  points, refined = _FIRST_POINTS, 1
-  while True:
-    grid = make_grid(low, high, points)
-    value = _on_grid(kinds, direction, grid, steps, delta, error)
-    best = min(best, value)
-    if best == 0 or points >= _LAST_POINTS:
-      return best, grid
-    doublings = 1
-    if math.isfinite(coarser):
+  variation = sum(
+      p.times * float(profile.excess(p.kinds, np.zeros(1), direction)[0])
+      for p in phases
+  )
+  if epsilon is None and variation <= delta:
+    return _Zero(variation)
+  reaches = tuple(
+      reach(
+          p.kinds,
+          direction,
+          _TAIL_SHARE * delta / (_rounded_up(p.times) * len(phases)),
+      )
+      for p in phases
+  )
+  if not all(math.isfinite(end) for pair in reaches for end in pair):
+    return Loss(1.0, 0, np.ones(1), 1.0)
+  widest = max(low + high for low, high in reaches)
+  coarse = _grids(reaches, widest / _FIRST_POINTS)
+  tilt = best_tilt(phases, direction, coarse, delta, epsilon)
+
+  def at(points: float) -> Loss | None:
+    grids = _grids(reaches, widest / points)
+    return compose(phases, direction, grids, tilt, delta)
+
+  def figure(found: Loss) -> float:
+    if epsilon is not None:
+      return found.delta(epsilon)
+    return found.epsilon(delta)
+
+  points: float = _FIRST_POINTS
+  best = at(points)
+  while best is None:  # Many steps of a large loss each.
+    points /= 2
+    if points < 16:
+      return Loss(1.0, 0, np.ones(1), 1.0)
+    best = at(points)
+  value = figure(best)
+  refined = 2
+  while value > 0 and points * refined <= _LAST_POINTS:
+    finer = at(points * refined)
+    if finer is None:
+      break
+    points *= refined
+    coarser, best = value, finer
+    value = figure(best)
+    if math.isfinite(coarser) and value > 0:
       # The error falls with the square of the step: what is left of it is
       left = max(coarser - value, 0.0) / (refined**2 - 1)
-      if left <= _TOLERANCE * best:
-        return best, grid
-      share = math.sqrt(left / (_TOLERANCE * best))
-      doublings = min(max(1, math.ceil(math.log2(share))), 4)
-    coarser, refined = value, 1 << doublings
-    points = min(points * refined, _LAST_POINTS)
-
-
-def _charged(run: Loss, delta: float, error: float) -> float:
-  """The smallest epsilon: delta(epsilon) + (1 + e^epsilon) error <= delta."""
-  if 2 * error >= delta:
-    return math.inf
-  value = run.epsilon(delta - 2 * error)
-  if error == 0:
-    return value
-  for _ in range(100):
-    if math.isinf(value) or math.log(error) + value >= math.log(delta):
-      return math.inf
-    raised = value * (1 + 1e-9)
-    charged = run.epsilon(delta - (1 + math.exp(raised)) * error)
-    if charged <= raised:
-      return raised
-    value = charged
-  return math.inf
+      if left <= _TOLERANCE * value:
+        break
+      share = math.sqrt(left / (_TOLERANCE * value))
+      refined = 1 << min(max(1, math.ceil(math.log2(share))), 4)
+    while refined > 2 and points * refined > _LAST_POINTS:
+      refined //= 2
+  return best
 
 
 def _rounded_up(steps: int) -> int:

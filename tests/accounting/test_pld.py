@@ -14,6 +14,7 @@ from scipy import optimize
 
 from episodic_dp import accounting
 from episodic_dp.accounting import amplification
+from episodic_dp.accounting import phases
 from episodic_dp.accounting import profile
 from episodic_dp.accounting import pld
 
@@ -33,22 +34,29 @@ def kinds(q, p, outer, own):
   return (accounting.Amplification((q,), p, (outer,), own),)
 
 
+def epsilon_of(units, direction, steps, delta, error=0.0):
+  run = (phases.Phase(units, steps),)
+  return pld.PLD().epsilon(run, direction, delta, steps * error)
+
+
 @pytest.mark.parametrize("q,p,z,delta,outer,expected", REFERENCE)
 def test_reference_values(q, p, z, delta, outer, expected):
   units = kinds(q, p, outer / z, 2.0 / z)
   for direction, value in zip(amplification.DIRECTIONS, expected):
     low, high = pld.reach(units, direction, 1e-9 * delta)
     coarse = pld.Grid(1e-3, -math.ceil(low * 1e3), math.ceil(high * 1e3))
-    run = pld.compose(units, direction, coarse, 250, delta)
+    repeated = (phases.Phase(units, 250),)
+    tilt = pld.best_tilt(repeated, direction, (coarse,), delta, None)
+    run = pld.compose(repeated, direction, (coarse,), tilt, delta)
     assert run.epsilon(delta) == pytest.approx(value, rel=1e-3)
-    fine = pld.epsilon(units, direction, 250, delta)
+    fine = epsilon_of(units, direction, 250, delta)
     # A finer grid is tighter: here by up to 2.5 %.
     assert 0.97 * value <= fine <= value * 1.0005
 
 
 def test_participant_of_the_reference_setting():
-  poisson = pld.epsilon(kinds(1.0, 0.004, 1.0, 1.0), "remove", 250, 1e-6)
-  fixed = pld.epsilon(kinds(1.0, 0.004, 2.0, 2.0), "remove", 250, 1e-6)
+  poisson = epsilon_of(kinds(1.0, 0.004, 1.0, 1.0), "remove", 250, 1e-6)
+  fixed = epsilon_of(kinds(1.0, 0.004, 2.0, 2.0), "remove", 250, 1e-6)
   assert poisson == pytest.approx(0.498, rel=3e-3)
   assert fixed == pytest.approx(6.11, rel=3e-3)
 
@@ -68,7 +76,7 @@ def test_gaussian_composition_is_never_below_the_exact_one(z, steps, delta):
   exact = 0.0
   if gap(0.0) > 0:
     exact = optimize.brentq(gap, 0.0, distance**2 + 10 * distance, xtol=1e-15)
-  got = pld.epsilon(kinds(1.0, 1.0, 1.0, 1 / z), "remove", steps, delta)
+  got = epsilon_of(kinds(1.0, 1.0, 1.0, 1 / z), "remove", steps, delta)
   assert exact <= got <= exact * 1.001
 
 
@@ -83,7 +91,7 @@ def test_poisson_agrees_with_the_ordinary_accountant(p, z):
   )
   theirs = accountant.get_epsilon(delta)
   ours = max(
-      pld.epsilon(kinds(1.0, p, 1 / z, 1 / z), d, steps, delta)
+      epsilon_of(kinds(1.0, p, 1 / z, 1 / z), d, steps, delta)
       for d in amplification.DIRECTIONS
   )
   assert ours == pytest.approx(theirs, rel=5e-3)
@@ -92,7 +100,7 @@ def test_poisson_agrees_with_the_ordinary_accountant(p, z):
 @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
 def test_one_step_agrees_with_connect_the_dots(direction):
   units = kinds(0.1, 0.3, 1.0, 2.0)
-  grid = pld.make_grid(4.0, 4.0, 400)
+  grid = pld.make_grid(4.0, 4.0, 0.02)
   losses = grid.losses()
   theirs = pld_pmf.create_pmf_pessimistic_connect_dots(
       grid.step,
@@ -109,7 +117,7 @@ def test_one_step_agrees_with_connect_the_dots(direction):
 
 def test_composing_k_times_is_k_compositions():
   units = kinds(0.2, 0.4, 1.0, 2.0)
-  grid = pld.make_grid(5.0, 5.0, 500)
+  grid = pld.make_grid(5.0, 5.0, 0.02)
   single = pld.one_step(units, "remove", grid)
   probs, lower = single.probs, single.lower
   for _ in range(3):
@@ -117,7 +125,8 @@ def test_composing_k_times_is_k_compositions():
   losses = (lower + np.arange(probs.size)) * grid.step
   infinity = 1 - (1 - single.infinity) ** 4
   for delta in (1e-2, 1e-4, 1e-6):
-    run = pld.compose(units, "remove", grid, 4, delta)
+    repeated = (phases.Phase(units, 4),)
+    run = pld.compose(repeated, "remove", (grid,), 3.0, delta)
     epsilon = run.epsilon(delta)
     above = losses > epsilon
     direct = infinity + probs[above] @ -np.expm1(epsilon - losses[above])
@@ -127,30 +136,30 @@ def test_composing_k_times_is_k_compositions():
 def test_reverse_direction_is_not_lost_to_cancellation():
   # Turning the profile round by arithmetic would give 8.37 here.
   units = kinds(0.004, 1.0, 2.0, 2.0)
-  assert pld.epsilon(units, "add", 250, 1e-6) == pytest.approx(6.22, rel=2e-3)
+  assert epsilon_of(units, "add", 250, 1e-6) == pytest.approx(6.22, rel=2e-3)
 
 
 def test_no_loss_is_zero_and_unreachable_delta_infinite():
-  assert pld.epsilon(kinds(1e-9, 1e-3, 1.0, 2.0), "remove", 10, 1e-6) == 0
-  assert pld.epsilon(kinds(0.1, 0.1, 1e-6, 1e-6), "add", 10, 1e-6) == 0
+  assert epsilon_of(kinds(1e-9, 1e-3, 1.0, 2.0), "remove", 10, 1e-6) == 0
+  assert epsilon_of(kinds(0.1, 0.1, 1e-6, 1e-6), "add", 10, 1e-6) == 0
   far = kinds(0.1, 0.1, 1e9, 1e9)
-  assert math.isinf(pld.epsilon(far, "remove", 1, 1e-6))
+  assert math.isinf(epsilon_of(far, "remove", 1, 1e-6))
   # However far, the run without the unit looks like a run that missed it.
-  bounded = pld.epsilon(far, "add", 1, 1e-6)
+  bounded = epsilon_of(far, "add", 1, 1e-6)
   assert bounded == pytest.approx(-math.log(1 - 0.1), rel=1e-3)
 
 
 def test_sampling_error_is_charged_on_both_neighbours():
   units, steps, delta = kinds(1.0, 0.1, 1.0, 1.0), 100, 1e-6
-  plain = pld.epsilon(units, "remove", steps, delta)
+  plain = epsilon_of(units, "remove", steps, delta)
   error = 1e-12
-  charged = pld.epsilon(units, "remove", steps, delta, sampling_error=error)
+  charged = epsilon_of(units, "remove", steps, delta, error=error)
   left = delta - steps * error * (1 + math.exp(charged))
-  expected = pld.epsilon(units, "remove", steps, left)
+  expected = epsilon_of(units, "remove", steps, left)
   assert plain < charged == pytest.approx(expected, rel=1e-3)
   for large in (1e-8, 0.5e-8, 1e-3):
     assert math.isinf(
-        pld.epsilon(units, "remove", steps, delta, sampling_error=large)
+        epsilon_of(units, "remove", steps, delta, error=large)
     )
 
 
@@ -175,7 +184,7 @@ def test_epsilon_rises_with_steps_rates_and_distances(q, p, d, steps, by):
 
 def test_unlikely_units_do_not_need_a_huge_grid():
   got = [
-      pld.epsilon(kinds(1e-5, 0.1, 1.0, 2.0), d, 10_000, 1e-8)
+      epsilon_of(kinds(1e-5, 0.1, 1.0, 2.0), d, 10_000, 1e-8)
       for d in amplification.DIRECTIONS
   ]
   assert 0 < max(got) < 0.1
