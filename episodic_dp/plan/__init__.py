@@ -13,6 +13,8 @@ from episodic_dp.plan.errors import UnsoundPlanError
 from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
+from episodic_dp.plan.plain import from_dict
+from episodic_dp.plan.plain import to_dict
 from episodic_dp.plan.stages import All
 from episodic_dp.plan.stages import Episode
 from episodic_dp.plan.stages import FixedSize
@@ -41,11 +43,13 @@ __all__ = [
     "UnsoundPlanError",
     "binomial_table",
     "capacities",
+    "from_dict",
     "inclusion_rate",
     "parse_stage",
     "rate_paths",
     "sampling_error",
     "stage_text",
     "tasks_per_step",
+    "to_dict",
     "validate",
 ]

@@ -1,5 +1,11 @@
 """Errors that a description of a private run can raise."""
 
+import reprlib
+from typing import Any
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 80, 80
+
 
 class PlanError(ValueError):
   """The plan does not fit its hierarchy, or contradicts itself."""
@@ -10,3 +16,8 @@ class UnsoundPlanError(ValueError):
 
   The text names the rule that is broken and the nearest sound setting.
   """
+
+
+def shown(value: Any) -> str:
+  """A value of any size, short enough for one sentence."""
+  return _SHORT.repr(value)

@@ -1,4 +1,4 @@
-"""Plans as text: stages such as 'Poisson(0.004)', parsed and never run."""
+"""Stages as text, such as 'Poisson(0.004)': parsed, never run."""
 
 import ast
 import dataclasses
@@ -35,8 +35,8 @@ def parse_stage(text: str) -> stages_lib.Stage:
     PlanError: names the text and what is allowed.
   """
   wrong = errors.PlanError(
-      f"stage {_shown(text)} is not understood: write {_forms()} with a number,"
-      " such as 'FixedSize(5)', 'Poisson(0.004)' or 'Poisson(8/30)'"
+      f"stage {errors.shown(text)} is not understood: write {_forms()} with a"
+      " number, such as 'FixedSize(5)', 'Poisson(0.004)' or 'Poisson(8/30)'"
   )
   if not isinstance(text, str) or len(text) > 100:
     raise wrong
@@ -74,12 +74,6 @@ def _forms() -> str:
       for name, stage in _STAGES.items()
   ]
   return f"{', '.join(forms[:-1])} or {forms[-1]}"
-
-
-def _shown(value: Any) -> str:
-  """A value for a message, shortened."""
-  text = repr(value)
-  return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _number(node: ast.AST) -> int | float | None:

@@ -1,0 +1,201 @@
+"""Plans as plain data: what is read back is what was written."""
+
+import copy
+import json
+import math
+
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+
+_RATES = st.floats(min_value=0, max_value=1, exclude_min=True)
+_STAGES = st.one_of(
+    st.integers(1, 4).map(plan.FixedSize),
+    _RATES.map(plan.Poisson),
+    st.just(plan.All()),
+)
+_NOISE = st.floats(0.25, 1000)
+LEVELS = ("unit", "class", "record")
+
+
+@st.composite
+def hierarchies(draw):
+  if draw(st.booleans()):
+    return plan.Hierarchy.regular(
+        draw(st.tuples(*[st.integers(4, 10**3)] * 3)),
+        levels=LEVELS,
+        copies=draw(st.booleans()),
+    )
+  leaves = st.lists(st.integers(4, 6), min_size=4, max_size=6)
+  return plan.Hierarchy.from_sizes(
+      draw(st.lists(leaves, min_size=4, max_size=6)), levels=LEVELS
+  )
+
+
+@st.composite
+def described(draw):
+  return (
+      draw(hierarchies()),
+      plan.SamplingPlan(
+          draw(st.tuples(_STAGES, _STAGES, _STAGES)),
+          allow_short_units=draw(st.booleans()),
+      ),
+      plan.Mechanism(
+          clip_unit=draw(st.sampled_from(LEVELS)),
+          noise_multiplier=draw(_NOISE),
+          clip_norm=draw(st.floats(1e-300, 1e300)),
+          order=draw(st.sampled_from([None, "first", "second"])),
+          inner_steps=draw(st.sampled_from([None, 1, 5])),
+      ),
+  )
+
+
+def through_json(data):
+  return json.loads(json.dumps(data, allow_nan=False))
+
+
+def kinds_or_refusal(h, p, m, level):
+  try:
+    return accounting.kinds(h, p, m, level)
+  except (plan.PlanError, plan.UnsoundPlanError) as e:
+    return str(e)
+
+
+@hypothesis.given(described())
+@hypothesis.settings(max_examples=150, deadline=None)
+def test_what_is_read_is_what_was_written(parts):
+  h, p, m = parts
+  data = through_json(plan.to_dict(h, p, m))
+  h2, p2, m2 = plan.from_dict(data)
+  assert (p2, m2) == (p, m)
+  assert (h2.levels, h2.sizes, h2.copies) == (h.levels, h.sizes, h.copies)
+  for k in range(3):
+    np.testing.assert_array_equal(h2.child_counts(k), h.child_counts(k))
+  assert plan.to_dict(h2, p2, m2) == data
+  for level in LEVELS:  # Equal floats, not near ones.
+    expected = kinds_or_refusal(h, p, m, level)
+    assert kinds_or_refusal(h2, p2, m2, level) == expected
+
+
+def example():
+  return (
+      plan.Hierarchy.from_sizes([[4, 2, 3], [5] * 20], levels=LEVELS),
+      plan.SamplingPlan(
+          (plan.Poisson(1 / 3), plan.FixedSize(2), plan.All()),
+      ),
+      plan.Mechanism(clip_unit="unit", noise_multiplier=1.1),
+  )
+
+
+def test_an_example_in_full():
+  data = plan.to_dict(*example())
+  assert data["hierarchy"]["child_counts"] == [
+      [2], [3, 20], [4, 2, 3, [5, 20]]
+  ]
+  assert data["plan"] == {
+      "stages": [f"Poisson({1 / 3!r})", "FixedSize(2)", "All()"],
+      "episode": None,
+      "allow_short_units": False,
+  }
+  assert data["mechanism"]["noise_multiplier"] == 1.1
+
+
+def test_episodes_and_infinity_are_read_back():
+  h = plan.Hierarchy.regular((9, 5, 3), levels=LEVELS)
+  p = plan.SamplingPlan(
+      (plan.FixedSize(2), plan.FixedSize(5), plan.FixedSize(3)),
+      episode=plan.Episode(way=5, shot=1, query=2),
+  )
+  m = plan.Mechanism(
+      clip_unit="unit", noise_multiplier=0, clip_norm=math.inf
+  )
+  data = plan.to_dict(h, p, m)
+  assert data["mechanism"]["clip_norm"] == "inf"
+  assert data["plan"]["episode"]["form"] == "unit"
+  _, p2, m2 = plan.from_dict(through_json(data))
+  assert (p2, m2) == (p, m)
+
+
+def test_big_ragged_hierarchies_stay_small():
+  sizes = [[20] * 1000] * 500 + [[20] * 999]
+  h = plan.Hierarchy.from_sizes(sizes, levels=LEVELS)
+  data = plan.to_dict(h, *example()[1:])
+  assert len(json.dumps(data)) < 1000
+  np.testing.assert_array_equal(
+      plan.from_dict(data)[0].offsets[2], h.offsets[2]
+  )
+
+
+def test_what_the_guarantee_does_not_depend_on_is_left_out():
+  labels = {"unit": ["b", "a", "b", "a"], "class": [1, 2, 1, 2]}
+  h = plan.Hierarchy.from_labels(labels, leaf="record")
+  assert h.leaf_rows is not None and h.names is not None
+  data = plan.to_dict(h, *example()[1:])
+  read = plan.from_dict(data)[0]
+  assert read.leaf_rows is None and read.names is None
+  assert read.child_counts(2).tolist() == h.child_counts(2).tolist()
+
+
+def _set(data, path, value):
+  *above, last = path
+  for key in above:
+    data = data[key]
+  if value is KeyError:
+    del data[last]
+  else:
+    data[last] = value
+
+
+@pytest.mark.parametrize(
+    "path,value,match",
+    [
+        (["plan"], KeyError, "no field 'plan'"),
+        (["steps"], 5, "field 'steps' that nothing reads"),
+        (["mechanism", "clip_norm"], KeyError, "mechanism has no.*'clip_norm'"),
+        (["mechanism", "sigma"], 1.0, "mechanism has a field 'sigma'"),
+        (["mechanism", "clip_norm"], "1", "mechanism.clip_norm is '1'.*number"),
+        (["mechanism", "clip_norm"], True, "clip_norm is True"),
+        (["mechanism", "clip_norm"], -1.0, "clip_norm -1.0 must be a positive"),
+        (["mechanism", "noise_multiplier"], 10**400, "a finite number"),
+        (["mechanism", "inner_steps"], 1.5, "inner_steps is 1.5.*whole"),
+        (["mechanism", "order"], "third", "order is 'third'.*'first'"),
+        (["mechanism", "clip_unit"], None, "clip_unit is None.*text"),
+        (["plan", "stages"], "All()", "plan.stages is 'All.*a list"),
+        (["plan", "stages", 0], "Poisson(2)", "p must lie"),
+        (["plan", "stages", 1], 7, "stage 7 is not understood"),
+        (["plan", "allow_short_units"], 0, "true or false"),
+        (["plan", "episode"], [], "episode is .*object with way"),
+        (["hierarchy"], [1], "hierarchy is .*object"),
+        (["hierarchy", "levels"], ["a", "a", "b"], "not distinct"),
+        (["hierarchy", "levels"], ["a", "b"], "one name per level"),
+        (["hierarchy", "sizes"], [1, 2, 3], "'sizes' that nothing reads"),
+        (["hierarchy", "child_counts"], KeyError, "no field 'sizes'"),
+        (["hierarchy", "child_counts", 0], [[2, 10**12]], "counts.*make them"),
+        (["hierarchy", "child_counts", 0], [2**40], "more than 2\\^31"),
+        (["hierarchy", "child_counts", 1], [3], "level above has 2"),
+        (["hierarchy", "child_counts", 2, 0], -1, "is -1: .*a pair"),
+        (["hierarchy", "child_counts", 2, 3], [5, 20, 1], "a pair"),
+        (["hierarchy", "child_counts", 2], 5, "list of numbers and pairs"),
+        (["hierarchy", "child_counts"], {}, "one list of numbers per level"),
+    ],
+)
+def test_damage_is_one_sentence_that_names_the_field(path, value, match):
+  data = copy.deepcopy(plan.to_dict(*example()))
+  plan.from_dict(data)
+  _set(data, path, value)
+  with pytest.raises(plan.PlanError, match=match) as e:
+    plan.from_dict(data)
+  assert "\n" not in str(e.value) and len(str(e.value)) < 400
+
+
+def test_regular_sizes_are_checked():
+  h = plan.Hierarchy.regular((9, 5, 3), levels=LEVELS)
+  for sizes in ([0, 5, 3], [2.0, 5, 3], [2**31, 1, 1], "953"):
+    data = plan.to_dict(h, *example()[1:])
+    data["hierarchy"]["sizes"] = sizes
+    with pytest.raises(plan.PlanError):
+      plan.from_dict(data)
