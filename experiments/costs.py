@@ -7,7 +7,7 @@ from typing import Any
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import statement
+from episodic_dp.accounting import report
 from experiments import describe
 
 _COLUMNS = (
@@ -158,7 +158,7 @@ def table(result: dict[str, Any]) -> str:
     epsilon = g["epsilon"]
     rows.append((
         level,
-        statement.rounded_up(float(epsilon)),
+        report.rounded_up(float(epsilon)),
         f"{g['delta']:g}",
         g["direction"],
         f"{g['inclusion_rate']:.4g}",

@@ -4,17 +4,19 @@ Nothing here imports JAX; dp_accounting is loaded when first needed.
 """
 
 from episodic_dp.accounting.amplification import Amplification
+from episodic_dp.accounting.accountants import Accountant
 from episodic_dp.accounting.calibration import calibrate
+from episodic_dp.accounting.calibration import max_steps
 from episodic_dp.accounting.comparison import theorem3_as_printed
 from episodic_dp.accounting.distances import kinds
+from episodic_dp.accounting.report import Guarantee
 from episodic_dp.accounting.statement import epsilon
 from episodic_dp.accounting.statement import epsilon_curve
-from episodic_dp.accounting.statement import Guarantee
 from episodic_dp.accounting.statement import guarantee
 from episodic_dp.accounting.statement import guarantees
-from episodic_dp.accounting.statement import max_steps
 
 __all__ = [
+    "Accountant",
     "Amplification",
     "Guarantee",
     "calibrate",

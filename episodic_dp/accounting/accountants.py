@@ -14,6 +14,9 @@ from episodic_dp.accounting import phases as phases_lib
 from episodic_dp.accounting.amplification import Direction
 
 
+NAMES = ("pld", "rdp", "moments")
+
+
 class Curve(Protocol):
   """An upper bound on one direction's privacy profile of a run."""
 
@@ -109,14 +112,16 @@ def get(accountant: "str | Accountant") -> Accountant:
   """
   if isinstance(accountant, Accountant):
     return accountant
-  # Late: each imports this module for the interface.
-  from episodic_dp.accounting import moments
-  from episodic_dp.accounting import pld
+  # Late: each of them imports this module for the interface.
+  if accountant == "pld":
+    from episodic_dp.accounting import pld
 
-  known = {a.name: a for a in (pld.PLD, moments.RDP, moments.Moments)}
-  if not isinstance(accountant, str) or accountant not in known:
-    raise plan_lib.PlanError(
-        f"unknown accountant {accountant!r}: choose one of"
-        f" {', '.join(map(repr, known))}"
-    )
-  return known[accountant]()
+    return pld.PLD()
+  if accountant in ("rdp", "moments"):
+    from episodic_dp.accounting import moments
+
+    return moments.RDP() if accountant == "rdp" else moments.Moments()
+  raise plan_lib.PlanError(
+      f"unknown accountant {accountant!r}: choose one of"
+      f" {', '.join(map(repr, NAMES))}"
+  )

@@ -1,4 +1,4 @@
-"""The smallest noise that reaches an asked epsilon."""
+"""What an asked epsilon allows: the noise, the steps, the tasks per step."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ def calibrate(
     delta: float,
     level: str,
     mechanism: plan_lib.Mechanism,
-    accountant: str = "pld",
+    accountant: statement.AnyAccountant = "pld",
 ) -> plan_lib.Mechanism:
   """The mechanism with the noise multiplier that reaches an epsilon.
 
@@ -30,7 +30,7 @@ def calibrate(
     delta: in (0, 1).
     level: the privacy unit.
     mechanism: all but its noise multiplier is kept.
-    accountant: "pld".
+    accountant: how steps are composed.
 
   Returns:
     `mechanism` with a `noise_multiplier` for which the epsilon is at most the
@@ -93,3 +93,80 @@ def calibrate(
     else:
       high, value = middle, value_middle
   return dataclasses.replace(mechanism, noise_multiplier=high)
+
+
+def max_steps(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+    *,
+    target_epsilon: float,
+    delta: float,
+    level: str,
+    limit: int = 10**7,
+    accountant: statement.AnyAccountant = "pld",
+) -> int:
+  """The most steps whose epsilon is at most the target (0: not even one).
+
+  Args:
+    hierarchy: public sizes.
+    plan: one stage per level.
+    mechanism: clip unit and noise.
+    target_epsilon: at least 0.
+    delta: in (0, 1).
+    level: the privacy unit.
+    limit: the largest answer.
+    accountant: how steps are composed.
+
+  Raises:
+    UnsoundPlanError: no guarantee is proved for the combination.
+    PlanError: a value is out of range.
+  """
+  if not target_epsilon >= 0:
+    raise plan_lib.PlanError(
+        f"target_epsilon {target_epsilon!r} must be at least 0"
+    )
+
+  def reached(t: int) -> float:
+    return statement.guarantee(
+        hierarchy, plan, mechanism, steps=t, delta=delta, level=level,
+        accountant=accountant,
+    ).epsilon
+
+  if math.isinf(target_epsilon):
+    return limit
+  low, at_low = 1, reached(1)
+  if at_low > target_epsilon:
+    return 0
+  high, at_high = low, at_low
+  while at_high <= target_epsilon:
+    low, at_low = high, at_high
+    if high >= limit:
+      return limit
+    # Epsilon grows about as the square root of the steps, or faster.
+    ratio = target_epsilon / at_low if at_low > 0 else 4.0
+    high = min(limit, math.ceil(high * min(max(1.1 * ratio**2, 2.0), 64.0)))
+    at_high = reached(high)
+  turn = 0
+  while high - low > 1:
+    middle = _between(low, at_low, high, at_high, target_epsilon, turn)
+    turn += 1
+    value = reached(middle)
+    if value <= target_epsilon:
+      low, at_low = middle, value
+    else:
+      high, at_high = middle, value
+  return low
+
+
+def _between(
+    low: int, at_low: float, high: int, at_high: float, target: float, turn: int
+) -> int:
+  """Where epsilon, a power of the steps between them, reaches the target."""
+  middle = math.sqrt(low * high) if high > 4 * low else (low + high) / 2
+  if 0 < at_low < target < at_high < math.inf and turn % 4 < 3:
+    share = math.log(target / at_low) / math.log(at_high / at_low)
+    middle = low * (high / low) ** share
+    # Overstep by turns, so that the bracket closes from both sides.
+    middle += (high - low) * 0.02 * (1 if turn % 2 else -1)
+  return min(max(round(middle), low + 1), high - 1)

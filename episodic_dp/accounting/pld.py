@@ -402,6 +402,7 @@ class PLD(accountants.Accountant):
   ) -> accountants.Curve:
     if delta is not None:
       return _refined(phases, direction, delta, None)
+    assert epsilon is not None
     # The tails are cut by a share of delta, which is not known yet.
     guess = 1e-6
     while True:

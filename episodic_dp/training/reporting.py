@@ -12,7 +12,7 @@ matplotlib.use("Agg")  # Before pyplot: machines that train have no screen.
 
 from matplotlib import pyplot as plt  # noqa: E402
 
-from episodic_dp.accounting import statement  # noqa: E402
+from episodic_dp.accounting import report  # noqa: E402
 from episodic_dp.training import workdir  # noqa: E402
 
 GUARANTEE = "guarantee.json"
@@ -90,7 +90,7 @@ def guarantee_lines(guarantees: Guarantees, steps: int) -> list[str]:
       lines.append(f"  {level:<{width}}  no guarantee (no noise)")
     else:
       lines.append(
-          f"  {level:<{width}}  epsilon = {statement.rounded_up(g.epsilon)} at"
+          f"  {level:<{width}}  epsilon = {report.rounded_up(g.epsilon)} at"
           f" delta = {g.delta:g} after {steps} steps ({g.neighbours})"
       )
   # Once each, however many levels share one.

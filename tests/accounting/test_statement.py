@@ -9,7 +9,8 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import statement
+from episodic_dp.accounting import assumptions
+from episodic_dp.accounting import report
 
 PARTICIPANTS = plan.Hierarchy.regular(
     (400_000, 5, 10), levels=("participant", "class", "image")
@@ -40,7 +41,7 @@ def test_one_run_gives_every_level_its_guarantee():
     assert g.neighbours == f"add or remove one {level}"
     assert g.epsilon == max(g.epsilons.values()) == g.epsilons[g.direction]
     assert g.accountant == "pld" and g.steps == 250 and g.delta == 1e-6
-    assert set(statement.ASSUMED_THROUGHOUT) <= set(g.assumptions)
+    assert set(assumptions.ASSUMED_THROUGHOUT) <= set(g.assumptions)
 
 
 def test_fixed_size_tasks_cost_more():
@@ -102,7 +103,7 @@ def test_text_and_json():
      (123456.0, "123500"), (1.2e-7, "0.00000012"), (math.inf, "inf")],
 )
 def test_epsilon_is_rounded_up(epsilon, text):
-  shown = statement.rounded_up(epsilon)
+  shown = report.rounded_up(epsilon)
   assert float(shown) >= epsilon and float(shown) == pytest.approx(float(text))
   assert "e" not in shown.lower()
 
@@ -129,7 +130,7 @@ def test_no_level_with_a_guarantee_says_why():
         (dict(delta=0.0), "delta 0.0 must lie"),
         (dict(delta=1.0), "delta 1.0 must lie"),
         (dict(delta=math.nan), "delta nan must lie"),
-        (dict(accountant="moments"), "'moments': choose one of 'pld'"),
+        (dict(accountant="renyi"), "'renyi': choose one of 'pld'"),
         (dict(level="person"), "unknown level 'person'"),
     ],
 )

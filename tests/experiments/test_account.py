@@ -10,7 +10,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import statement
+from episodic_dp.accounting import report
 from experiments import costs
 from experiments import describe
 
@@ -61,7 +61,7 @@ def test_table_shows_every_number_and_assumption():
     assert column in header
   for level, g in result["guarantees"].items():
     (row,) = [x for x in lines if x.startswith(f"{level} ") and "1e-05" in x]
-    assert statement.rounded_up(g["epsilon"]) in row
+    assert report.rounded_up(g["epsilon"]) in row
     assert f"{g['inclusion_rate']:.4g}" in row
     assert f"add or remove one {level}" in row
     for sentence in g["assumptions"]:

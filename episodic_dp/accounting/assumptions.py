@@ -1,0 +1,65 @@
+"""The sentences that a guarantee rests on."""
+
+from episodic_dp import plan as plan_lib
+
+# What every guarantee assumes; `assumptions` adds what a plan brings.
+ASSUMED_THROUGHOUT = (
+    "Every step draws a fresh independent sample (no epochs).",
+    "The noised sum is divided by public constants only.",
+    "The keys of sampling and noise stay secret.",
+    "Noise is added exactly once, whatever the number of devices.",
+    "Within every unit the drawn order is uniformly random.",
+    "Checkpoints and hyperparameters are chosen on public data, or the choice"
+    " costs epsilon of its own.",
+    "Sizes of the hierarchy are public, and so are the plan and the mechanism.",
+    "Sums and noise are floating-point numbers; their distance from real-valued"
+    " Gaussian noise is not accounted for.",
+    "Nothing else about the private data is released: no training loss or"
+    " accuracy, no norm statistics, and the number of steps does not depend on"
+    " them.",
+)
+
+
+def assumptions(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+    level: str,
+) -> tuple[str, ...]:
+  """Every sentence that the guarantee of a level rests on."""
+  result = list(ASSUMED_THROUGHOUT)
+  if mechanism.noise_multiplier == 0:
+    result.append("No noise is added: nothing is guaranteed (epsilon = inf).")
+  result.append(
+      "Each clipped gradient belongs to one"
+      + (
+          " task (a group of drawn classes)"
+          if mechanism.clip_unit == plan_lib.EPISODE
+          else f" {mechanism.clip_unit}"
+      )
+      + ", depends on no other clip unit, and counts as zero where it is not"
+      " finite; no statistics are carried between clip units."
+  )
+  result.append(
+      f"Neighbours differ by one {level}; the larger of the two data sets has"
+      " the sizes given."
+  )
+  if any(isinstance(s, plan_lib.FixedSize) for s in plan.stages):
+    result.append(
+        "Where a stage is FixedSize, a removed unit is replaced in the sample:"
+        " the sum moves by up to twice the clip norm for every clip unit that"
+        " it holds."
+    )
+  if hierarchy.copies:
+    result.append(caveat(hierarchy, level))
+  return tuple(result)
+
+
+def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
+  """What must be said of synthetic participants wherever epsilon is."""
+  if not hierarchy.copies:
+    return ""
+  return (
+      f"The guarantee is for one {level} and says nothing about the records"
+      f" below it, which recur under other units of level '{level}'."
+  )
