@@ -7,6 +7,7 @@ from episodic_dp.accounting.amplification import Amplification
 from episodic_dp.accounting.accountants import Accountant
 from episodic_dp.accounting.calibration import calibrate
 from episodic_dp.accounting.calibration import max_steps
+from episodic_dp.accounting.calibration import max_tasks
 from episodic_dp.accounting.comparison import theorem3_as_printed
 from episodic_dp.accounting.distances import kinds
 from episodic_dp.accounting.report import Guarantee
@@ -26,5 +27,6 @@ __all__ = [
     "guarantees",
     "kinds",
     "max_steps",
+    "max_tasks",
     "theorem3_as_printed",
 ]

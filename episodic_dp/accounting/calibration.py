@@ -1,5 +1,6 @@
 """What an asked epsilon allows: the noise, the steps, the tasks per step."""
 
+from collections.abc import Callable
 import dataclasses
 import math
 
@@ -170,3 +171,122 @@ def _between(
     # Overstep by turns, so that the bracket closes from both sides.
     middle += (high - low) * 0.02 * (1 if turn % 2 else -1)
   return min(max(round(middle), low + 1), high - 1)
+
+
+def max_tasks(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+    *,
+    steps: int,
+    target_epsilon: float,
+    delta: float,
+    level: str,
+    accountant: statement.AnyAccountant = "pld",
+) -> plan_lib.SamplingPlan:
+  """The plan with the most tasks per step whose epsilon is within the target.
+
+  Args:
+    hierarchy: public sizes.
+    plan: all but the size of its first stage (or, for form "independent", its
+      number of tasks) is kept.
+    mechanism: clip unit and noise.
+    steps: T, at least 1.
+    target_epsilon: > 0.
+    delta: in (0, 1).
+    level: the privacy unit.
+    accountant: how steps are composed.
+
+  Returns:
+    The plan with the largest `FixedSize(n)` or number of tasks, or with a
+    `Poisson(p)` whose epsilon is at least 99 % of the target; see
+    `plan.tasks_per_step`.
+
+  Raises:
+    PlanError: not even one task per step is within the target, or the first
+      stage has no size to choose.
+    UnsoundPlanError: no guarantee is proved for the combination.
+  """
+  if not target_epsilon > 0:
+    raise plan_lib.PlanError(
+        f"target_epsilon {target_epsilon!r} must be positive"
+    )
+
+  def reached(candidate: plan_lib.SamplingPlan) -> float:
+    return statement.guarantee(
+        hierarchy, candidate, mechanism, steps=steps, delta=delta, level=level,
+        accountant=accountant,
+    ).epsilon
+
+  stage, episode = plan.stages[0], plan.episode
+  if isinstance(stage, plan_lib.Poisson):
+    return _largest_rate(plan, reached, target_epsilon)
+  if not isinstance(stage, plan_lib.FixedSize):
+    raise plan_lib.PlanError(
+        f"the first stage {stage} has no number of tasks to choose: use"
+        " Poisson(p) or FixedSize(n)"
+    )
+  independent = episode is not None and episode.form == "independent"
+  unit, limit = 1, hierarchy.num_units(0)
+  if independent:
+    limit = 2**20
+  elif episode is not None and episode.form == "disjoint":
+    # Drawn classes are cut into tasks of `way`.
+    inner = plan_lib.tasks_per_step(hierarchy, plan) * episode.way / stage.n
+    unit = episode.way // math.gcd(episode.way, round(inner))
+
+  def sized(count: int) -> plan_lib.SamplingPlan:
+    if independent:
+      assert episode is not None
+      return dataclasses.replace(
+          plan, episode=dataclasses.replace(episode, tasks=count)
+      )
+    first = plan_lib.FixedSize(count * unit)
+    return dataclasses.replace(plan, stages=(first, *plan.stages[1:]))
+
+  low, high = 0, limit // unit
+  step = 1
+  while low < high:  # Gallop up, then halve.
+    middle = min(low + step, high)
+    if reached(sized(middle)) <= target_epsilon:
+      low, step = middle, 2 * step
+    else:
+      high, step = middle - 1, max((middle - 1 - low + 1) // 2, 1)
+  if low == 0:
+    raise plan_lib.PlanError(
+        f"target_epsilon {target_epsilon:g} is passed with one task per step:"
+        " raise noise_multiplier or take fewer steps"
+    )
+  return sized(low)
+
+
+def _largest_rate(
+    plan: plan_lib.SamplingPlan,
+    reached: Callable[[plan_lib.SamplingPlan], float],
+    target: float,
+) -> plan_lib.SamplingPlan:
+  """The largest Poisson rate of the first stage within the target."""
+
+  def at(rate: float) -> tuple[plan_lib.SamplingPlan, float]:
+    first = plan_lib.Poisson(rate)
+    found = dataclasses.replace(plan, stages=(first, *plan.stages[1:]))
+    return found, reached(found)
+
+  best, value = at(1.0)
+  if value <= target:
+    return best
+  low, high = 1e-12, 1.0
+  best, value = at(low)
+  if value > target:
+    raise plan_lib.PlanError(
+        f"target_epsilon {target:g} is passed at every rate: raise"
+        " noise_multiplier or take fewer steps"
+    )
+  while value < 0.99 * target and high > low * (1 + 1e-9):
+    middle = math.sqrt(low * high)
+    found, at_middle = at(middle)
+    if at_middle <= target:
+      low, best, value = middle, found, at_middle
+    else:
+      high = middle
+  return best

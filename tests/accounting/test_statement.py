@@ -1,5 +1,6 @@
 """The public functions: what they report, and what they refuse."""
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -11,6 +12,7 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import assumptions
 from episodic_dp.accounting import report
+from episodic_dp.accounting import statement
 
 PARTICIPANTS = plan.Hierarchy.regular(
     (400_000, 5, 10), levels=("participant", "class", "image")
@@ -22,9 +24,11 @@ POISSON = plan.SamplingPlan(
 TASKS = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
 
 
-def guarantee(level="participant", h=PARTICIPANTS, m=TASKS, **options):
+def guarantee(
+    level="participant", h=PARTICIPANTS, p=POISSON, m=TASKS, **options
+):
   options = dict(steps=250, delta=1e-6) | options
-  return accounting.guarantee(h, POISSON, m, level=level, **options)
+  return accounting.guarantee(h, p, m, level=level, **options)
 
 
 def test_one_run_gives_every_level_its_guarantee():
@@ -244,6 +248,82 @@ def test_calibration_of_the_published_setting():
       steps=250, level="participant",
   )
   assert got.noise_multiplier == pytest.approx(0.762, abs=0.002)
+
+
+@pytest.mark.parametrize("target", [0.1, 0.6])
+def test_most_tasks_per_step_of_a_rate(target):
+  options = dict(steps=250, delta=1e-6, level="participant")
+  got = accounting.max_tasks(
+      PARTICIPANTS, POISSON, TASKS, target_epsilon=target, **options
+  )
+  assert got.stages[1:] == POISSON.stages[1:]
+  reached = guarantee(p=got, **options).epsilon
+  assert 0.99 * target <= reached <= target
+
+
+def test_most_tasks_per_step_of_a_number():
+  h = plan.Hierarchy.regular((1000, 20), levels=("class", "image"))
+  p = plan.SamplingPlan(
+      (plan.FixedSize(10), plan.FixedSize(2)),
+      episode=plan.Episode(way=5, shot=1, query=1, form="disjoint"),
+  )
+  m = plan.Mechanism(clip_unit="episode", noise_multiplier=3.0)
+  options = dict(steps=20, delta=1e-5, level="class")
+  got = accounting.max_tasks(h, p, m, target_epsilon=1.0, **options)
+  n = got.stages[0].n
+  assert n % 5 == 0 and n > 5
+  more = dataclasses.replace(got, stages=(plan.FixedSize(n + 5), p.stages[1]))
+  assert accounting.guarantee(h, got, m, **options).epsilon <= 1.0
+  assert accounting.guarantee(h, more, m, **options).epsilon > 1.0
+
+
+def test_no_number_of_tasks_is_within_reach():
+  options = dict(steps=10**6, delta=1e-9, level="participant")
+  h = plan.Hierarchy.regular((2, 3), levels=("participant", "image"))
+  fixed = plan.SamplingPlan((plan.FixedSize(1), plan.FixedSize(2)))
+  with pytest.raises(plan.PlanError, match="with one task per step"):
+    accounting.max_tasks(h, fixed, TASKS, target_epsilon=0.01, **options)
+  every = plan.SamplingPlan((plan.All(), plan.FixedSize(2)))
+  with pytest.raises(plan.PlanError, match="no number of tasks to choose"):
+    accounting.max_tasks(h, every, TASKS, target_epsilon=0.01, **options)
+
+
+@pytest.mark.parametrize("level", ["participant", "image"])
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.3, 0.8])
+def test_delta_of_an_epsilon(level, epsilon):
+  g = accounting.guarantee(
+      PARTICIPANTS, POISSON, TASKS, steps=250, epsilon=epsilon, level=level
+  )
+  assert g.epsilon == epsilon and 0 < g.delta < 1
+  back = guarantee(level, delta=g.delta).epsilon
+  assert back == pytest.approx(epsilon, rel=2e-3, abs=1e-5)
+
+
+def test_one_of_delta_and_epsilon():
+  for given in (dict(), dict(delta=1e-6, epsilon=1.0)):
+    with pytest.raises(plan.PlanError, match="give one of them"):
+      accounting.guarantee(
+          PARTICIPANTS, POISSON, TASKS, steps=1, level="image", **given
+      )
+  with pytest.raises(plan.PlanError, match="epsilon inf must be a finite"):
+    accounting.guarantee(
+        PARTICIPANTS, POISSON, TASKS, steps=1, level="image", epsilon=math.inf
+    )
+
+
+def test_entries_compose_in_any_order():
+  quiet = dataclasses.replace(TASKS, noise_multiplier=2.0)
+  entries = [
+      statement.Entry(PARTICIPANTS, POISSON, m, t)
+      for m, t in ((TASKS, 100), (quiet, 60), (TASKS, 50))
+  ]
+  common = dict(level="image", delta=1e-6)
+  both = statement.of_entries(entries, **common)
+  assert both.steps == 210
+  again = statement.of_entries(entries[::-1], **common)
+  assert both.epsilon == pytest.approx(again.epsilon, rel=1e-3)
+  alone = guarantee("image", steps=150).epsilon
+  assert alone < both.epsilon < guarantee("image", steps=210).epsilon
 
 
 def test_calibration_refuses_what_cannot_be():
