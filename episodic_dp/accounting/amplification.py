@@ -205,9 +205,15 @@ class Amplification:
       float64[n], an upper bound that convexity makes composable.
     """
     log_alpha = np.asarray(log_alpha, float)
-    q, p = self.parent_rate, self.rate
-    if q * p == 0:
+    if self.parent_rate * self.rate == 0:
       return np.zeros_like(log_alpha)
+    return best_split(*self.terms(log_alpha, direction))
+
+  def terms(
+      self, log_alpha: np.ndarray, direction: Direction
+  ) -> tuple[np.ndarray, list[tuple[np.ndarray, float]]]:
+    """ln A, and (ln k_i, d_i) of the negative weights; rates must not be 0."""
+    q, p = self.parent_rate, self.rate
     log_excess = _log_expm1(log_alpha)  # ln(alpha - 1)
     if direction == "remove":
       log_weight = np.full_like(log_alpha, math.log(q * p))
@@ -223,7 +229,7 @@ class Amplification:
         d = max(d, _MIN_DISTANCE)
         log_k = log_excess + math.log(w)
         merged[d] = np.logaddexp(merged[d], log_k) if d in merged else log_k
-    return best_split(log_weight, [(k, d) for d, k in merged.items()])
+    return log_weight, [(k, d) for d, k in merged.items()]
 
 
 def _log_expm1(x: np.ndarray) -> np.ndarray:
