@@ -7,18 +7,26 @@
 One guarantee is printed for every level of the hierarchy that has one, with the
 rates and distances that it rests on and the sentences that it assumes; levels
 without a guarantee say why. With --config.target_epsilon=E it is that of the
-steps which training would take. With --sweep=FILE.png a picture of epsilon over
-the steps is drawn as well.
+steps which training would take.
+
+Curves around the config, each as a picture and as JSON, with its own point
+marked; `comparison` sets the printed theorem beside what is true:
+
+  python -m experiments.account --config=experiments/configs/glyphs.py \\
+      --sweep=steps,noise_multiplier,tasks,stages,comparison --out=DIR
 """
 
 from collections.abc import Sequence
 import json
 
 from absl import flags
+from absl import logging
 from ml_collections import config_flags
 
 from experiments import cli
 from experiments import costs
+from experiments import pictures
+from experiments import sweeps
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "A file of experiments/configs/.", lock_config=True
@@ -27,20 +35,25 @@ flags.mark_flag_as_required("config")
 _FORMAT = flags.DEFINE_enum(
     "format", "table", ("table", "json"), "How the guarantees are printed."
 )
-_SWEEP = flags.DEFINE_string(
-    "sweep", None, "File (.png) for a picture of epsilon over the steps."
+_SWEEP = flags.DEFINE_list(
+    "sweep", [], f"Curves to draw: {', '.join(sweeps.SWEEPS)}."
+)
+_OUT = flags.DEFINE_string(
+    "out", "runs/sweeps", "Folder for sweep_NAME.png and sweep_NAME.json."
 )
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
+  sweeps.check_names(_SWEEP.value)
   result = costs.account(_CONFIG.value)
-  if _SWEEP.value is not None:
-    costs.draw(costs.sweep(_CONFIG.value, result), _SWEEP.value)
   if _FORMAT.value == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
     print(costs.table(result))
+  for name in _SWEEP.value:
+    data = sweeps.sweep(name, _CONFIG.value, result)
+    logging.info("wrote %s", pictures.write(data, _OUT.value))
 
 
 if __name__ == "__main__":

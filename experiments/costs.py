@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import math
-import os
 from typing import Any
 
 from episodic_dp import accounting
@@ -14,10 +13,6 @@ _COLUMNS = (
     "level", "epsilon", "delta", "direction", "eta", "q", "p", "distances",
     "neighbours",
 )
-
-
-# Points of the picture of epsilon over the steps.
-_SWEEP_POINTS = 24
 
 
 def account(config: Any) -> dict[str, Any]:
@@ -73,63 +68,6 @@ def account(config: Any) -> dict[str, Any]:
       "guarantees": found,
       "no_guarantee": refused,
   }
-
-
-def sweep(config: Any, result: dict[str, Any]) -> dict[str, Any]:
-  """Epsilon over the steps, for every level with a finite one.
-
-  Args:
-    config: the ConfigDict.
-    result: of `account`.
-
-  Returns:
-    "steps" (a rising list that ends with the result's), "delta" and "levels":
-    level -> list of epsilons.
-  """
-  last = result["steps"]
-  steps = sorted({
-      max(1, round(last * k / _SWEEP_POINTS))
-      for k in range(1, _SWEEP_POINTS + 1)
-  })
-  described = describe.describe(config)
-  return {
-      "steps": steps,
-      "delta": result["delta"],
-      "levels": {
-          level: accounting.epsilon_curve(
-              *described, steps=steps, delta=result["delta"], level=level
-          )
-          for level, g in result["guarantees"].items()
-          if g["epsilon"] != "inf"
-      },
-  }
-
-
-def draw(curves: dict[str, Any], path: str) -> None:
-  """Writes the picture of a `sweep`.
-
-  Raises:
-    ValueError: the path does not end in .png or its folder does not exist.
-  """
-  folder = os.path.dirname(path) or "."
-  if not path.endswith(".png") or not os.path.isdir(folder):
-    raise ValueError(
-        f"--sweep={path} must be a .png file in a folder that exists"
-    )
-  # Late, and without pyplot: no display is needed, and tables stay quick.
-  from matplotlib import figure as figure_lib
-
-  figure = figure_lib.Figure(figsize=(6, 4), layout="constrained")
-  axes = figure.add_subplot()
-  for level, values in curves["levels"].items():
-    axes.plot(curves["steps"], values, marker=".", label=level)
-  axes.set_xlabel("steps")
-  axes.set_ylabel(f"epsilon at delta = {curves['delta']:g}")
-  axes.set_ylim(bottom=0)
-  axes.grid(alpha=0.3)
-  if curves["levels"]:
-    axes.legend(title="privacy unit")
-  figure.savefig(path, dpi=150)
 
 
 def table(result: dict[str, Any]) -> str:

@@ -100,22 +100,6 @@ def test_target_epsilon_limits_the_steps():
     costs.account(config(target_epsilon=0.01))
 
 
-def test_sweep_ends_at_the_guarantees(tmp_path):
-  c = config()
-  result = costs.account(c)
-  curves = costs.sweep(c, result)
-  assert curves["steps"][0] >= 1 and curves["steps"][-1] == 60
-  for level, values in curves["levels"].items():
-    assert values == sorted(values)
-    assert values[-1] == result["guarantees"][level]["epsilon"]
-  picture = tmp_path / "curve.png"
-  costs.draw(curves, str(picture))
-  assert picture.read_bytes().startswith(b"\x89PNG")
-  for wrong in (tmp_path / "curve.pdf", tmp_path / "none" / "curve.png"):
-    with pytest.raises(ValueError, match="--sweep="):
-      costs.draw(curves, str(wrong))
-
-
 def test_missing_fields_are_named():
   for name in ("steps", "delta"):
     c = config()
@@ -133,6 +117,22 @@ def test_json_of_a_shipped_config():
   assert result["guarantees"]["participant"]["epsilon"] > 0
 
 
+def test_sweeps_are_written_where_asked(tmp_path):
+  out = tmp_path / "new" / "folder"
+  done = run(
+      f"--config={GLYPHS}", "--config.steps=10", "--sweep=steps,stages",
+      f"--out={out}",
+  )
+  assert done.returncode == 0, done.stderr
+  assert sorted(p.name for p in out.iterdir()) == [
+      "sweep_stages.json", "sweep_stages.png",
+      "sweep_steps.json", "sweep_steps.png",
+  ]
+  assert (out / "sweep_steps.png").read_bytes().startswith(b"\x89PNG")
+  data = json.loads((out / "sweep_steps.json").read_text())
+  assert data["sweep"] == "steps" and data["steps"] == 10
+
+
 def test_table_of_a_shipped_config():
   done = run(f"--config={GLYPHS}", "--config.steps=10")
   assert done.returncode == 0, done.stderr
@@ -146,6 +146,7 @@ def test_table_of_a_shipped_config():
         (("--config=nowhere.py",), "nowhere.py"),
         ((f"--config={GLYPHS}", "--config.delta=2.0"), "delta 2.0"),
         ((f"--config={GLYPHS}", "--format=xml"), "xml"),
+        ((f"--config={GLYPHS}", "--sweep=steps,magic"), "sweep 'magic'"),
         ((f"--config={GLYPHS}", "--config.plan.stages=('Foo(1)',)"), "Foo(1)"),
     ],
 )
