@@ -75,7 +75,7 @@ class Accountant(abc.ABC):
     """
     if 2 * error >= delta:
       return math.inf
-    curve = self.curve(phases, direction, delta=delta)
+    curve = self.curve(phases, direction, delta=delta - 2 * error)
     value = curve.epsilon(delta - 2 * error)
     if error == 0:
       return value

@@ -89,7 +89,9 @@ class Loss:
     return (self.lower + np.arange(self.probs.size)) * self.step
 
   def delta(self, epsilon: float) -> float:
-    """The smallest delta at an epsilon that is at least the first loss."""
+    """The smallest delta at an epsilon >= 0; 1 below the first loss."""
+    if epsilon < self.losses[0]:  # What lies there is not kept.
+      return 1.0
     first = int(np.searchsorted(self.losses, epsilon, side="right"))
     above = self.probs[first:] * np.expm1(epsilon - self.losses[first:])
     return float(min(1.0, self.infinity - above.sum()))
@@ -254,7 +256,7 @@ def compose(
   times = [p.times for p in phases]
   step = grids[0].step
   unbounded = -math.expm1(sum(
-      t * math.log1p(-min(one_step(*part).infinity, 0.5))
+      t * math.log1p(-min(one_step(*part).infinity, 1 - 1e-9))
       for t, part in zip(times, parts)
   ))
   if times == [1]:
