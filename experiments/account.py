@@ -14,6 +14,12 @@ marked; `comparison` sets the printed theorem beside what is true:
 
   python -m experiments.account --config=experiments/configs/glyphs.py \\
       --sweep=steps,noise_multiplier,tasks,stages,comparison --out=DIR
+
+A privacy statement (--format=json, --statement=FILE, or the guarantee.json of a
+run) is computed again from what it says was run; the exit status is 1 where it
+does not hold:
+
+  python -m experiments.account --verify=WORKDIR/guarantee.json
 """
 
 from collections.abc import Sequence
@@ -25,13 +31,14 @@ from ml_collections import config_flags
 
 from experiments import cli
 from experiments import costs
+from experiments import files
 from experiments import pictures
 from experiments import sweeps
+from experiments import verification
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", None, "A file of experiments/configs/.", lock_config=True
 )
-flags.mark_flag_as_required("config")
 _FORMAT = flags.DEFINE_enum(
     "format", "table", ("table", "json"), "How the guarantees are printed."
 )
@@ -41,16 +48,32 @@ _SWEEP = flags.DEFINE_list(
 _OUT = flags.DEFINE_string(
     "out", "runs/sweeps", "Folder for sweep_NAME.png and sweep_NAME.json."
 )
+_STATEMENT = flags.DEFINE_string(
+    "statement", None, "File (.json) for the privacy statement of the config."
+)
+_VERIFY = flags.DEFINE_string(
+    "verify", None, "A privacy statement (.json) to compute again."
+)
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
+  if (_CONFIG.value is None) == (_VERIFY.value is None):
+    cli.fail(
+        "give either --config=FILE, to account for it, or --verify=FILE, to"
+        " compute a statement again"
+    )
+  if _VERIFY.value is not None:
+    verification.run(_VERIFY.value)
+    return
   sweeps.check_names(_SWEEP.value)
   result = costs.account(_CONFIG.value)
   if _FORMAT.value == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
     print(costs.table(result))
+  if _STATEMENT.value is not None:
+    files.write_json(_STATEMENT.value, result)
   for name in _SWEEP.value:
     data = sweeps.sweep(name, _CONFIG.value, result)
     logging.info("wrote %s", pictures.write(data, _OUT.value))

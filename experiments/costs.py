@@ -23,7 +23,8 @@ def account(config: Any) -> dict[str, Any]:
       `target_epsilon` and `target_level` are read as well.
 
   Returns:
-    steps, delta, the noise multiplier, `guarantees` (level -> the fields of
+    The privacy statement of a run of these steps (`accounting.run_statement`):
+    among others `guarantees` (level -> the fields of
     `accounting.Guarantee.as_dict`) and `no_guarantee` (level -> the reason).
 
   Raises:
@@ -47,38 +48,24 @@ def account(config: Any) -> dict[str, Any]:
           " step: raise noise_multiplier or target_epsilon"
       )
     steps = most
-  found, refused = {}, {}
-  for level in hierarchy.levels:
-    try:
-      found[level] = accounting.guarantee(
-          hierarchy, plan, mechanism, steps=steps, delta=delta, level=level
-      ).as_dict()
-    except plan_lib.UnsoundPlanError as e:
-      refused[level] = str(e)
-  return {
-      "steps": steps,
-      "delta": delta,
-      "noise_multiplier": mechanism.noise_multiplier,
-      "clip_unit": mechanism.clip_unit,
-      "stages": [str(stage) for stage in plan.stages],
-      "units": {
-          level: hierarchy.num_units(k)
-          for k, level in enumerate(hierarchy.levels)
-      },
-      "guarantees": found,
-      "no_guarantee": refused,
-  }
+  return accounting.run_statement(
+      accounting.Ledger().add(hierarchy, plan, mechanism, steps),
+      delta=delta,
+      fixed_seed=config.get("private_seed") is not None,
+  )
 
 
 def table(result: dict[str, Any]) -> str:
   """The result of `account`, for people."""
+  (entry,) = accounting.Ledger.from_dict(result).entries
+  hierarchy, mechanism = entry.hierarchy, entry.mechanism
   lines = [
-      f"{result['steps']} steps, noise multiplier"
-      f" {result['noise_multiplier']:g} per {result['clip_unit']}",
+      f"{entry.steps} steps, noise multiplier"
+      f" {mechanism.noise_multiplier:g} per {mechanism.clip_unit}",
       " > ".join(
-          f"{count} {level} by {stage}"
-          for (level, count), stage in zip(
-              result["units"].items(), result["stages"]
+          f"{hierarchy.num_units(k)} {level} by {plan_lib.stage_text(stage)}"
+          for k, (level, stage) in enumerate(
+              zip(hierarchy.levels, entry.plan.stages)
           )
       ),
       "",
@@ -105,11 +92,8 @@ def table(result: dict[str, Any]) -> str:
         ", ".join(f"{d:.4g}" for d in longest) or "-",
         g["neighbours"],
     ))
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  for row in rows:
-    cells = (cell.ljust(width) for cell, width in zip(row, widths))
-    lines.append("  ".join(cells).rstrip())
   lines += [
+      *columns(rows),
       "",
       "eta: the largest probability that a step draws one unit; q: that its",
       "parent is chosen; p: that it is drawn then; distances, in standard",
@@ -127,6 +111,15 @@ def table(result: dict[str, Any]) -> str:
     if own:
       lines += ["", f"For {level}:", *(f"  - {sentence}" for sentence in own)]
   return "\n".join(lines)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+  """Lines whose cells stand below each other."""
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return [
+      "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+      for row in rows
+  ]
 
 
 def _shared(lists: Sequence[Sequence[str]]) -> list[str]:

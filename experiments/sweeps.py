@@ -89,7 +89,7 @@ def sweep(name: str, config: Any, result: dict[str, Any]) -> dict[str, Any]:
       "steps": run.steps,
       "noise_multiplier": run.mechanism.noise_multiplier,
       "clip_unit": run.mechanism.clip_unit,
-      "stages": result["stages"],
+      "stages": result["entries"][0]["plan"]["stages"],
       "panels": SWEEPS[name](run),
   }
 

@@ -10,6 +10,9 @@ from episodic_dp.accounting.calibration import max_steps
 from episodic_dp.accounting.calibration import max_tasks
 from episodic_dp.accounting.comparison import theorem3_as_printed
 from episodic_dp.accounting.distances import kinds
+from episodic_dp.accounting.ledger import Ledger
+from episodic_dp.accounting.record import run_statement
+from episodic_dp.accounting.record import verify
 from episodic_dp.accounting.report import Guarantee
 from episodic_dp.accounting.statement import epsilon
 from episodic_dp.accounting.statement import epsilon_curve
@@ -20,6 +23,7 @@ __all__ = [
     "Accountant",
     "Amplification",
     "Guarantee",
+    "Ledger",
     "calibrate",
     "epsilon",
     "epsilon_curve",
@@ -28,5 +32,7 @@ __all__ = [
     "kinds",
     "max_steps",
     "max_tasks",
+    "run_statement",
     "theorem3_as_printed",
+    "verify",
 ]

@@ -1,0 +1,200 @@
+"""What has been spent: the steps of a run, or of several, and their guarantee.
+
+A ledger is a list of entries, each a number of equal steps. Steps of the same
+description (hierarchy, plan and mechanism) are one entry, so that a ledger to
+which a run adds every step stays one entry long, and asking it what was spent
+costs one inverse transform: milliseconds. Different entries are composed as
+phases of one run, adaptively: what a later entry samples and releases may
+depend on what earlier ones released.
+
+Entries draw independent randomness. A pass of `RandomAllocation` does not: its
+steps share the order in which the units are used, so that steps of such a plan
+become part of the last entry only where `add` is told that they continue it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from typing import Any
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import phases
+from episodic_dp.accounting import report
+from episodic_dp.accounting import statement
+from episodic_dp.plan.errors import shown
+
+Entry = phases.Entry
+
+# More steps than any run takes; larger numbers would leave exact arithmetic.
+MAX_STEPS = 10**12
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ledger:
+  """Steps that were taken; `add` gives a new ledger, none is ever changed.
+
+  Formal guarantees: `guarantee` and `epsilon` are upper bounds for everything
+  that the entries released together, under the assumptions that the guarantee
+  lists. A level means the same units in every entry: one unit is in or out of
+  all of them.
+
+  Attributes:
+    entries: in the order in which they were first added.
+  """
+
+  entries: tuple[Entry, ...] = ()
+
+  @property
+  def steps(self) -> int:
+    """The steps of all entries."""
+    return sum(entry.steps for entry in self.entries)
+
+  def add(
+      self,
+      hierarchy: plan_lib.Hierarchy,
+      plan: plan_lib.SamplingPlan,
+      mechanism: plan_lib.Mechanism,
+      steps: int = 1,
+      *,
+      continued: bool = False,
+  ) -> "Ledger":
+    """The ledger after some more steps.
+
+    Args:
+      hierarchy: what they sampled.
+      plan: how.
+      mechanism: what they released.
+      steps: how many, at least 1.
+      continued: they go on with the passes of the last entry, which is of the
+        same plan: the next steps of the same run, under the same key. It
+        matters only for plans with `RandomAllocation`, whose passes start anew
+        otherwise.
+
+    Raises:
+      PlanError: steps out of range, or nothing of this plan to continue.
+    """
+    new = _entry(hierarchy, plan, mechanism, steps)
+    at = None
+    if not _in_passes(plan):
+      same = (i for i, e in enumerate(self.entries) if same_description(e, new))
+      at = next(same, None)
+    elif continued and self.entries:
+      at = len(self.entries) - 1
+      if not same_description(self.entries[at], new):
+        raise plan_lib.PlanError(
+            "continued=True adds steps to the passes of the last entry, which"
+            " is of another plan: use continued=False, and start a new pass"
+        )
+    if at is None:
+      return Ledger((*self.entries, new))
+    old = self.entries[at]
+    total = _entry(old.hierarchy, old.plan, old.mechanism, old.steps + steps)
+    return Ledger((*self.entries[:at], total, *self.entries[at + 1 :]))
+
+  def guarantee(self, level: str, **options: Any) -> report.Guarantee:
+    """The guarantee of one level for all entries together.
+
+    Args:
+      level: the privacy unit, a level of every entry's hierarchy.
+      **options: as `accounting.guarantee` has them: delta or epsilon,
+        accountant, neighbours.
+
+    Raises:
+      UnsoundPlanError: no guarantee is proved for an entry.
+      PlanError: a value is out of range, or the ledger is empty.
+    """
+    self._not_empty()
+    return statement.of_entries(self.entries, level=level, **options)
+
+  def guarantees(self, **options: Any) -> dict[str, report.Guarantee]:
+    """Level -> Guarantee, for every level that has one, in tree order.
+
+    Raises:
+      UnsoundPlanError: no level has one; the text is the first level's.
+      PlanError: as for `guarantee`.
+    """
+    self._not_empty()
+    return statement.all_of_entries(self.entries, **options)
+
+  def epsilon(
+      self,
+      level: str,
+      delta: float,
+      accountant: statement.AnyAccountant = "pld",
+  ) -> float:
+    """Epsilon that was spent at a level so far: 0 for an empty ledger."""
+    if not self.entries:
+      return 0.0
+    return self.guarantee(level, delta=delta, accountant=accountant).epsilon
+
+  def _not_empty(self) -> None:
+    if not self.entries:
+      raise plan_lib.PlanError("the ledger has no steps: add some first")
+
+  def as_dict(self) -> dict[str, Any]:
+    """Plain data for JSON: "entries", each of `plan.to_dict` and "steps"."""
+    return {
+        "entries": [
+            {
+                **plan_lib.to_dict(e.hierarchy, e.plan, e.mechanism),
+                "steps": e.steps,
+            }
+            for e in self.entries
+        ]
+    }
+
+  @classmethod
+  def from_dict(cls, data: Any) -> "Ledger":
+    """The ledger that `as_dict` wrote; fields beside "entries" are not read.
+
+    Raises:
+      PlanError: a field is missing, unknown or wrong; one sentence.
+      UnsoundPlanError: a plan that no ledger can hold.
+    """
+    if not isinstance(data, Mapping) or not isinstance(
+        data.get("entries"), list
+    ):
+      raise plan_lib.PlanError(
+          f"the ledger is {shown(data)}: it must be an object with a list of"
+          " entries, as Ledger.as_dict writes it"
+      )
+    return cls(tuple(_read(data["entries"])))
+
+
+def _read(entries: Sequence[Any]) -> Iterator[Entry]:
+  """The entries of a ledger from plain data."""
+  for i, described in enumerate(entries):
+    if not isinstance(described, Mapping) or "steps" not in described:
+      raise plan_lib.PlanError(
+          f"entry {i} is {shown(described)}: it must be an object with"
+          " hierarchy, plan, mechanism and steps"
+      )
+    rest = {k: v for k, v in described.items() if k != "steps"}
+    yield _entry(*plan_lib.from_dict(rest), described["steps"])
+
+
+def same_description(a: Entry, b: Entry) -> bool:
+  """Whether two entries sample and release alike; their steps may differ."""
+  if a.plan != b.plan or a.mechanism != b.mechanism:
+    return False
+  if a.hierarchy is b.hierarchy:
+    return True
+  first, second = (
+      plan_lib.to_dict(e.hierarchy, e.plan, e.mechanism) for e in (a, b)
+  )
+  return first == second
+
+
+def _entry(hierarchy, plan, mechanism, steps: Any) -> Entry:
+  whole = isinstance(steps, int) and not isinstance(steps, bool)
+  if not whole or not 1 <= steps <= MAX_STEPS:
+    raise plan_lib.PlanError(
+        f"steps {shown(steps)} must be a whole number from 1 to"
+        f" {MAX_STEPS}"
+    )
+  return Entry(hierarchy, plan, mechanism, steps)
+
+
+def _in_passes(plan: plan_lib.SamplingPlan) -> bool:
+  """Whether steps of the plan share the order in which they use the units."""
+  passes = getattr(plan_lib, "RandomAllocation", ())
+  return any(isinstance(stage, passes) for stage in plan.stages)
