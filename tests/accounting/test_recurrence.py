@@ -1,0 +1,367 @@
+"""Records that recur across the tasks of a step."""
+
+import dataclasses
+import functools
+import itertools
+import math
+import time
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from episodic_dp.accounting import amplification
+from episodic_dp.accounting import exact
+from episodic_dp.accounting import recurrence
+
+BOTH = amplification.DIRECTIONS
+LOSSES = np.asarray([0.0, 0.01, 0.1, 0.7, 2.0, 6.0])
+
+
+def kind(places=3, place_rate=0.4, rate=0.3, distance=1.5, drawn_of=None):
+  return recurrence.Recurrence(
+      places=places,
+      place_rate=place_rate,
+      rate=rate,
+      distance=distance,
+      drawn_of=drawn_of,
+  )
+
+
+def at(unit, epsilon, direction):
+  return float(unit.divergence(np.asarray([epsilon]), direction)[0])
+
+
+def by_mixtures(distribution, rate, distance, epsilon, direction):
+  """The average over J of hockey sticks of mixtures, from their roots."""
+  total = 0.0
+  for j, weight in enumerate(distribution):
+    k = np.arange(j + 1)
+    mixture = (k * distance, stats.binom.pmf(k, j, rate))
+    none = (np.zeros(1), np.ones(1))
+    pair = (mixture, none) if direction == "remove" else (none, mixture)
+    total += weight * exact.hockey_stick(*pair, math.exp(epsilon), 1.0)
+  return total
+
+
+# Values -----------------------------------------------------------------------
+
+
+def test_revealed_average_and_not_the_marginal():
+  """One task of five among fifty classes, one image of two, z = 1."""
+  revealed = kind(places=1, place_rate=0.1, rate=0.5, distance=2.0)
+  marginal = kind(places=1, place_rate=1.0, rate=0.05, distance=2.0)
+  # The worst case: without the class's task the output is where it is with
+  # the image, and the class without the image lies opposite.
+  larger = (np.asarray([1.0, -1.0]), np.asarray([0.9 + 0.05, 0.05]))
+  smaller = (np.asarray([1.0, -1.0]), np.asarray([0.9, 0.1]))
+  truth = exact.hockey_stick(smaller, larger, math.exp(0.1), 1.0)
+  assert truth == pytest.approx(0.0211, abs=5e-5)
+  assert at(revealed, 0.1, "add") == pytest.approx(0.0290, abs=5e-5)
+  assert at(marginal, 0.1, "add") < 1e-30 < truth
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize(
+    "unit,distribution",
+    [
+        (kind(), stats.binom.pmf(range(4), 3, 0.4)),
+        (kind(places=5, rate=0.9, distance=0.3),
+         stats.binom.pmf(range(6), 5, 0.4)),
+        (kind(places=1, place_rate=1.0, rate=0.01, distance=6.7), [0.0, 1.0]),
+        (kind(places=6, place_rate=1e-4, rate=0.5),
+         stats.binom.pmf(range(7), 6, 1e-4)),
+        (kind(rate=1.0, distance=0.5), stats.binom.pmf(range(4), 3, 0.4)),
+        (kind(places=4, place_rate=1.0, rate=0.6, drawn_of=(3, 7)),
+         stats.hypergeom.pmf(range(5), 7, 4, 3)),
+        (kind(places=9, place_rate=1.0, rate=0.2, drawn_of=(10, 10)),
+         stats.binom.pmf(range(10), 9, 1.0)),
+        (kind(places=4, place_rate=0.25, rate=0.6, drawn_of=(3, 7)),
+         sum(w * stats.binom.pmf(range(5), h, 0.25)
+             for h, w in enumerate(stats.hypergeom.pmf(range(5), 7, 4, 3)))),
+    ],
+)
+def test_average_of_mixtures(unit, distribution, direction):
+  for epsilon in LOSSES:
+    truth = by_mixtures(
+        distribution, unit.rate, unit.distance, epsilon, direction
+    )
+    bound = at(unit, epsilon, direction)
+    assert truth * (1 - 1e-9) - 1e-13 <= bound
+    assert bound <= truth * (1 + 2e-5) + 1e-12
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("epsilon", [0.5, 4.0, 25.0])
+def test_far_tail_in_high_precision(epsilon, direction):
+  """One J, against 60 digits: relative precision far below 1e-16."""
+  j, p, d = 5, 0.3, 0.7
+  unit = kind(places=j, place_rate=1.0, rate=p, distance=d)
+  with mpmath.workdps(60):
+    weights = [
+        mpmath.binomial(j, k) * mpmath.mpf(p)**k * (1 - mpmath.mpf(p))**(j - k)
+        for k in range(j + 1)
+    ]
+
+    def log_ratio(x):
+      return mpmath.log(sum(
+          w * mpmath.exp(k * d * x - (k * d) ** 2 / mpmath.mpf(2))
+          for k, w in enumerate(weights)
+      ))
+
+    sign = 1 if direction == "remove" else -1
+    if direction == "add" and sign * log_ratio(mpmath.mpf(-200)) < epsilon:
+      truth = mpmath.mpf(0)
+    else:
+      x = mpmath.findroot(
+          lambda x: log_ratio(x) - sign * epsilon,
+          (-200, 200), solver="bisect", tol=1e-40, maxsteps=300,
+      )
+      tails = [mpmath.ncdf(sign * (k * d - x)) for k in range(j + 1)]
+      mixture = sum(w * t for w, t in zip(weights, tails))
+      alpha = mpmath.exp(epsilon)
+      truth = mixture - alpha * mpmath.ncdf(-x)
+      if direction == "add":
+        truth = mpmath.ncdf(x) - alpha * mixture
+  bound = at(unit, epsilon, direction)
+  assert truth * (1 - 1e-11) <= bound
+  assert bound <= float(truth) * (1 + 2e-4) + 1e-37
+
+
+@pytest.mark.parametrize("direction", BOTH)
+def test_dp_accounting_agrees_for_one_number_of_places(direction):
+  from dp_accounting.pld import privacy_loss_mechanism
+
+  j, p, d = 4, 0.15, 1.1
+  k = np.arange(j + 1)
+  loss = privacy_loss_mechanism.MixtureGaussianPrivacyLoss(
+      standard_deviation=1.0,
+      sensitivities=k * d,
+      sampling_probs=stats.binom.pmf(k, j, p),
+      adjacency_type=(
+          privacy_loss_mechanism.AdjacencyType.REMOVE
+          if direction == "remove"
+          else privacy_loss_mechanism.AdjacencyType.ADD
+      ),
+  )
+  unit = kind(places=j, place_rate=1.0, rate=p, distance=d)
+  theirs = loss.get_delta_for_epsilon(LOSSES)
+  ours = unit.divergence(LOSSES, direction)
+  np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-9)
+
+
+# Counts -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n,rate", [(7, 0.3), (1900, 0.004), (10**6, 0.5)])
+def test_binomial_is_exact_but_for_its_tails(n, rate):
+  counts = recurrence.binomial(n, rate)
+  i = counts.first + np.arange(counts.probs.size)
+  np.testing.assert_allclose(
+      counts.probs, stats.binom.pmf(i, n, rate), rtol=1e-7, atol=1e-300
+  )
+  assert stats.binom.sf(i[-1], n, rate) <= counts.cut
+  assert stats.binom.cdf(i[0] - 1, n, rate) <= 2e-40
+  assert counts.probs.size < 30_000
+
+
+@pytest.mark.parametrize(
+    "population,marked,drawn",
+    [(10, 4, 3), (10, 8, 9), (400_000, 1900, 1600), (50, 50, 7), (9, 1, 9)],
+)
+def test_hypergeometric_is_exact_but_for_its_tails(population, marked, drawn):
+  counts = recurrence.hypergeometric(population, marked, drawn)
+  i = counts.first + np.arange(counts.probs.size)
+  np.testing.assert_allclose(
+      counts.probs,
+      stats.hypergeom.pmf(i, population, marked, drawn),
+      rtol=1e-6, atol=1e-38,
+  )
+  assert stats.hypergeom.sf(i[-1], population, marked, drawn) <= counts.cut
+
+
+def test_what_is_cut_goes_into_delta():
+  unit = kind(places=3000, place_rate=0.003, rate=0.5)
+  cut = unit.parents.cut
+  assert 0 < cut < 1e-39 and unit.tail is None
+  for direction in BOTH:
+    assert cut <= at(unit, 1e6, direction) <= 1e-37
+  whole = kind(places=recurrence._WHOLE, place_rate=0.003)
+  assert whole.parents.cut == 0 and whole.tail is not None
+
+
+def test_many_places_are_rounded_up():
+  few = kind(places=90, place_rate=0.5, rate=0.5, distance=0.01)
+  counts = recurrence.Counts(3, np.full(1000, 1e-3), 0.0)
+  groups = recurrence._grouped(counts)
+  assert len(groups) <= recurrence._MAX_PLACES
+  assert sum(w for _, w in groups) == pytest.approx(1)
+  rounded = sum(j * w for j, w in groups)
+  assert 3 + 499.5 <= rounded <= 3 + 499.5 + 1000 / recurrence._MAX_PLACES
+  assert groups[-1][0] == 1002
+  weights, cut = recurrence._occurrences(1000, 0.5, 8)
+  assert weights @ (8 * np.arange(weights.size)) >= 500 and cut <= 2e-40
+  for direction in BOTH:
+    many = kind(places=900, place_rate=0.05, rate=0.5, distance=0.01)
+    assert at(many, 0.1, direction) > at(few, 0.1, direction)
+
+
+# Properties -------------------------------------------------------------------
+
+UNITS = [
+    kind(),
+    kind(places=20, place_rate=0.02, rate=0.1, distance=2.0),
+    kind(places=300, place_rate=0.01, rate=0.5, distance=2.0),
+    kind(places=300, place_rate=0.5, rate=0.3, distance=2 / 300),
+    kind(places=1900, place_rate=0.004, rate=1.0, distance=2.0),
+    kind(places=200, place_rate=0.9, rate=0.5, distance=0.5,
+         drawn_of=(50, 1000)),
+    kind(places=2, place_rate=1e-9, rate=0.5, distance=6.0),
+]
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("unit", UNITS)
+def test_convex_and_falling_in_alpha(unit, direction):
+  log_alpha = np.concatenate([np.linspace(0, 3, 400), np.geomspace(3.1, 60)])
+  value = unit.divergence(log_alpha, direction)
+  slopes = np.diff(value) / np.diff(np.exp(log_alpha))
+  assert (slopes <= 1e-15).all()
+  assert (np.diff(slopes) >= -1e-12 * np.abs(slopes[1:]) - 1e-15).all()
+  at_ends = unit.divergence(np.asarray([0.0, 750.0, 2.0**40]), direction)
+  assert (np.diff(at_ends) <= 0).all() and (at_ends >= 0).all()
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("unit", UNITS)
+def test_monotone_in_everything(unit, direction):
+  value = unit.divergence(LOSSES, direction)
+  for name, factor in (("rate", 1.1), ("place_rate", 1.05), ("distance", 1.2)):
+    larger = getattr(unit, name) * factor
+    if name != "distance":
+      larger = min(larger, 1.0)
+    other = dataclasses.replace(unit, **{name: larger})
+    assert (
+        other.divergence(LOSSES, direction) >= value * (1 - 3e-5) - 1e-15
+    ).all(), name
+  other = dataclasses.replace(unit, places=unit.places + 1)
+  assert (
+      other.divergence(LOSSES, direction) >= value * (1 - 3e-5) - 1e-15
+  ).all()
+  if unit.drawn_of is not None:
+    drawn, population = unit.drawn_of
+    other = dataclasses.replace(unit, drawn_of=(drawn + 1, population))
+    assert (
+        other.divergence(LOSSES, direction) >= value * (1 - 3e-5) - 1e-15
+    ).all()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_tail_is_above_the_profile(unit):
+  log_alpha = np.linspace(0, 30, 61)
+  if unit.tail is None:
+    assert unit.places > recurrence._WHOLE
+    return
+  weight, distance = unit.tail
+  above = weight * amplification.hockey_stick(log_alpha, distance)
+  for direction in BOTH:
+    value = unit.divergence(log_alpha, direction)
+    assert (value <= above * (1 + 3e-4) + 1e-35).all()
+
+
+def test_one_place_is_the_revealed_bound_of_a_tree():
+  unit = kind(places=1, place_rate=0.2, rate=0.4, distance=1.3)
+  tree = amplification.Amplification((0.2,), 0.4, (math.inf,), 1.3)
+  for direction in BOTH:
+    np.testing.assert_allclose(
+        unit.divergence(LOSSES, direction),
+        tree.divergence(LOSSES, direction),
+        rtol=3e-5, atol=1e-15,
+    )
+
+
+def test_small_rates_keep_their_digits():
+  """H is of the order of the rate, relative to which nothing may be lost."""
+  small = kind(places=1, place_rate=1e-9, rate=1e-3, distance=2.0)
+  large = kind(places=1, place_rate=1e-3, rate=1e-3, distance=2.0)
+  for direction in BOTH:
+    ratio = small.divergence(LOSSES, direction) / np.maximum(
+        large.divergence(LOSSES, direction), 1e-300
+    )
+    some = large.divergence(LOSSES, direction) > 1e-30
+    np.testing.assert_allclose(ratio[some], 1e-6, rtol=1e-9)
+
+
+def test_nothing_happens_at_rate_zero_and_plain_data_is_complete():
+  unit = kind(rate=0.0)
+  assert not unit.divergence(LOSSES, "remove").any()
+  data = kind(drawn_of=(3, 9)).as_dict()
+  assert data == {
+      "kind": "recurrence", "places": 3, "place_rate": 0.4,
+      "drawn_of": [3, 9], "own_rate": 0.3, "own_distance": 1.5,
+  }
+  assert hash(kind()) == hash(kind()) and kind() == kind()
+
+
+def test_fast_enough():
+  unit = kind(places=1900, place_rate=0.004, rate=0.5, distance=2.0)
+  assert 60 < unit.most < 80
+  log_alpha = np.linspace(0, 20, 1 << 13)
+  recurrence._curves.cache_clear()
+  start = time.perf_counter()
+  for direction in BOTH:
+    unit.divergence(log_alpha, direction)
+  assert time.perf_counter() - start < 8  # 0.7 s on an idle core
+
+
+# Enumeration ------------------------------------------------------------------
+
+
+def outputs(sets, places, place_rate, number, gradient):
+  """The exact mixture over places that draw `number` records of a class.
+
+  Each place draws the class with a probability, and then a set of its records;
+  otherwise it draws another class, whose gradient is fixed.
+  """
+  options = [(1 - place_rate, None)]
+  drawn = list(itertools.combinations(sets, min(number, len(sets))))
+  options += [(place_rate / len(drawn), frozenset(s)) for s in drawn]
+  weights: dict[float, float] = {}
+  for choice in itertools.product(options, repeat=places):
+    probability = math.prod(w for w, _ in choice)
+    total = round(sum(gradient(i, s) for i, (_, s) in enumerate(choice)), 9)
+    weights[total] = weights.get(total, 0.0) + probability
+  return np.asarray(list(weights)), np.asarray(list(weights.values()))
+
+
+@pytest.mark.parametrize("number,records", [(1, 2), (1, 3), (2, 3), (2, 2)])
+@pytest.mark.parametrize("places", [1, 2, 3])
+def test_bound_holds_for_places_of_their_own(places, number, records):
+  rng = np.random.default_rng(places + 10 * number)
+  z, place_rate = 1.3, 0.35
+  unit = kind(places, place_rate, min(1.0, number / records), 2 / z)
+  table: dict = {}
+
+  def random(i, s):
+    return table.setdefault((i, s), float(rng.uniform(-1, 1)))
+
+  def adversary(far, i, s):
+    del i
+    return far if s is None else (1.0 if 0 in s else -1.0)
+
+  choices = [random]
+  choices += [functools.partial(adversary, far) for far in (-1.0, 0.0, 1.0)]
+  reached = 0.0
+  for gradient in choices:
+    larger = outputs(range(records), places, place_rate, number, gradient)
+    smaller = outputs(range(1, records), places, place_rate, number, gradient)
+    for epsilon in (0.05, 0.3, 1.0):
+      alpha = math.exp(epsilon)
+      for direction in BOTH:
+        pair = (larger, smaller) if direction == "remove" else (smaller, larger)
+        truth = exact.hockey_stick(*pair, alpha, z)
+        bound = at(unit, epsilon, direction)
+        assert truth <= bound + 1e-9
+        reached = max(reached, truth / max(bound, 1e-300))
+  assert reached > 0.5  # the bound is not vacuous
