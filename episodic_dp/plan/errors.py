@@ -3,6 +3,7 @@
 import reprlib
 from typing import Any
 
+_LONGEST = 120
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 80, 80
 
@@ -20,4 +21,5 @@ class UnsoundPlanError(ValueError):
 
 def shown(value: Any) -> str:
   """A value of any size, short enough for one sentence."""
-  return _SHORT.repr(value)
+  text = _SHORT.repr(value)
+  return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,0 +1,213 @@
+"""The ledger: merging, composition of different steps, speed, storage."""
+
+import json
+import math
+import statistics
+import time
+
+import hypothesis
+from hypothesis import strategies as st
+import numpy as np
+from scipy import optimize
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting import amplification
+
+LEVELS = ("unit", "class", "record")
+H = plan.Hierarchy.regular((500, 8, 5), levels=LEVELS)
+P = plan.SamplingPlan(
+    (plan.Poisson(0.05), plan.FixedSize(2), plan.FixedSize(2))
+)
+FULL = plan.SamplingPlan((plan.All(), plan.All(), plan.All()))
+
+
+def noisy(z=1.5):
+  return plan.Mechanism(clip_unit="unit", noise_multiplier=z)
+
+
+M = noisy()
+
+
+def ledger(*steps, start=None):
+  """One entry per (noise, steps), in order."""
+  result = start or accounting.Ledger()
+  for z, count in steps:
+    result = result.add(H, P, noisy(z), count)
+  return result
+
+
+def test_equal_steps_are_one_entry_and_cost_what_they_cost_at_once():
+  found = accounting.Ledger()
+  for _ in range(30):
+    found = found.add(H, P, M)
+  assert len(found.entries) == 1 and found.steps == 30
+  for level in LEVELS:
+    expected = accounting.guarantee(H, P, M, steps=30, delta=1e-5, level=level)
+    assert found.guarantee(level, delta=1e-5) == expected
+  assert found.guarantees(delta=1e-5) == accounting.guarantees(
+      H, P, M, steps=30, delta=1e-5
+  )
+
+
+def test_entries_are_compared_by_what_they_say():
+  again = plan.Hierarchy.regular((500, 8, 5), levels=LEVELS)
+  other = plan.Hierarchy.regular((501, 8, 5), levels=LEVELS)
+  found = accounting.Ledger().add(H, P, M, 2).add(again, P, M, 3)
+  assert [e.steps for e in found.entries] == [5]
+  found = found.add(other, P, M).add(H, P, noisy(2)).add(H, P, M)
+  assert [e.steps for e in found.entries] == [6, 1, 1]
+  labels = {"unit": [0, 0, 1, 1], "class": [0, 1, 0, 1]}
+  ragged = [
+      plan.Hierarchy.from_labels(labels, leaf="record"),
+      plan.Hierarchy.from_sizes([[1, 1], [1, 1]], levels=LEVELS),
+  ]
+  found = accounting.Ledger()
+  for h in ragged:  # Names and rows are not what is accounted.
+    found = found.add(h, P, M)
+  assert [e.steps for e in found.entries] == [2]
+
+
+def test_a_ledger_is_never_changed():
+  first = ledger((1.5, 3))
+  second = first.add(H, P, M, 4)
+  assert (first.steps, second.steps) == (3, 7)
+  with pytest.raises(AttributeError):
+    first.entries = ()
+
+
+def gaussian_epsilon(distance, delta):
+  """The exact epsilon of N(distance) against N(0)."""
+
+  def excess(epsilon):
+    value = amplification.hockey_stick(np.asarray([epsilon]), distance)
+    return math.log(value[0]) - math.log(delta)
+
+  return optimize.brentq(excess, 1e-9, 40.0)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-10])
+def test_different_phases_compose_as_their_gaussians_do(delta):
+  # Nothing is sampled: distances add up in squares.
+  found, squares = accounting.Ledger(), 0.0
+  for z, steps in ((2.0, 3), (7.0, 20), (0.8, 1)):
+    found = found.add(H, FULL, noisy(z), steps)
+    squares += steps / z**2
+  exact = gaussian_epsilon(math.sqrt(squares), delta)
+  epsilon = found.epsilon("unit", delta)
+  assert exact <= epsilon <= 1.003 * exact
+
+
+@hypothesis.given(
+    st.lists(
+        st.tuples(st.sampled_from([1.0, 2.0, 4.0]), st.integers(1, 40)),
+        min_size=2,
+        max_size=4,
+    ),
+    st.randoms(use_true_random=False),
+)
+@hypothesis.settings(max_examples=15, deadline=None)
+def test_composition_is_between_its_bounds_in_any_order(phases, random):
+  found = ledger(*phases)
+  whole = found.epsilon("unit", 1e-5)
+  parts = [
+      accounting.Ledger((entry,)).epsilon("unit", delta)
+      for delta in (1e-5, 1e-5 / len(found.entries))
+      for entry in found.entries
+  ]
+  count = len(found.entries)
+  assert max(parts[:count]) * (1 - 1e-3) <= whole
+  assert whole <= sum(parts[count:]) * (1 + 1e-3)
+  random.shuffle(phases)
+  assert ledger(*phases).epsilon("unit", 1e-5) == pytest.approx(
+      whole, rel=1e-3
+  )
+
+
+def test_the_worst_entry_of_a_level_counts_and_assumptions_add_up():
+  fixed = plan.SamplingPlan(
+      (plan.FixedSize(20), plan.FixedSize(2), plan.FixedSize(2))
+  )
+  both = ledger((1.5, 3)).add(H, fixed, noisy(3.0), 2)
+  g = both.guarantee("unit", delta=1e-5)
+  first, second = (
+      accounting.Ledger((e,)).guarantee("unit", delta=1e-5)
+      for e in both.entries
+  )
+  assert g.epsilon > max(first.epsilon, second.epsilon)
+  assert set(g.assumptions) == {*first.assumptions, *second.assumptions}
+  assert set(g.kinds) == {*first.kinds, *second.kinds}
+  assert g.steps == 5 and g.inclusion_rate == 0.05
+
+
+def test_errors_of_all_samplers_add_up(monkeypatch):
+  monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-7)
+  found = ledger((100.0, 10), (50.0, 20))
+  one = accounting.Ledger(found.entries[1:])
+  # (1 + e^epsilon) x error is charged: at least 2e-7 a step.
+  assert math.isfinite(one.epsilon("unit", 4.5e-6))
+  assert math.isinf(found.epsilon("unit", 4.5e-6))
+  assert math.isfinite(found.epsilon("unit", 6.5e-6))
+
+
+def test_no_noise_anywhere_is_no_guarantee():
+  found = ledger((1.5, 3), (0.0, 1))
+  assert math.isinf(found.epsilon("unit", 1e-5))
+
+
+def test_an_empty_ledger_has_spent_nothing():
+  assert accounting.Ledger().epsilon("unit", 1e-5) == 0.0
+  for method in ("guarantee", "guarantees"):
+    arguments = ("unit",) if method == "guarantee" else ()
+    with pytest.raises(plan.PlanError, match="has no steps"):
+      getattr(accounting.Ledger(), method)(*arguments, delta=1e-5)
+
+
+def test_a_level_that_an_entry_lacks_is_named():
+  other = plan.Hierarchy.regular((500, 8, 5), levels=("unit", "day", "record"))
+  found = ledger((1.5, 3)).add(other, P, M)
+  assert found.epsilon("unit", 1e-5) > ledger((1.5, 3)).epsilon("unit", 1e-5)
+  with pytest.raises(plan.PlanError, match="unknown level 'class'"):
+    found.guarantee("class", delta=1e-5)
+  stated = accounting.run_statement(found, delta=1e-5)
+  assert list(stated["guarantees"]) == ["unit", "record"]
+  assert "'class' is not a level of every" in stated["no_guarantee"]["class"]
+
+
+@pytest.mark.parametrize("steps", [0, -1, 1.5, True, "3", 10**13])
+def test_steps_are_whole_numbers(steps):
+  with pytest.raises(plan.PlanError, match="whole number from 1"):
+    accounting.Ledger().add(H, P, M, steps)
+  with pytest.raises(plan.PlanError, match="whole number from 1"):
+    ledger((1.5, 10**12)).add(H, P, M)
+
+
+@pytest.mark.parametrize("before", [1, 200])
+def test_what_was_spent_is_told_in_milliseconds(before):
+  found = ledger((3.0, 50), (1.5, before)) if before > 1 else ledger((1.5, 1))
+  found.epsilon("unit", 1e-5)
+  times, spent = [], []
+  for _ in range(15):
+    found = found.add(H, P, M)
+    began = time.perf_counter()
+    spent.append(found.epsilon("unit", 1e-5))
+    times.append(time.perf_counter() - began)
+  assert spent == sorted(spent) and len(set(spent)) == 15
+  # About 5 ms on an idle core; the first steps settle the grid.
+  assert statistics.median(times) < 0.03, times
+
+
+def test_it_is_read_back_as_it_was_written():
+  found = ledger((1.5, 3), (1 / 3, 2))
+  data = found.as_dict()
+  again = accounting.Ledger.from_dict(json.loads(json.dumps(data)))
+  assert again.as_dict() == data
+  assert again.guarantees(delta=1e-5) == found.guarantees(delta=1e-5)
+  assert [e.steps for e in again.add(H, P, M).entries] == [4, 2]
+
+
+@pytest.mark.parametrize("data", [None, [], {}, {"entries": 1}, "entries"])
+def test_other_data_is_no_ledger(data):
+  with pytest.raises(plan.PlanError, match="a list of entries"):
+    accounting.Ledger.from_dict(data)
