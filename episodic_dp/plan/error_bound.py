@@ -1,5 +1,6 @@
 """How far the drawn sample can be from the ideal one, in total variation."""
 
+import functools
 import math
 
 import numpy as np
@@ -28,6 +29,7 @@ def capacities(
   return tuple(result)
 
 
+@functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step
 def sampling_error(
     hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan
 ) -> float:

@@ -5,6 +5,7 @@ Training Methods" (2022) is the plan whose stages are all `FixedSize`.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Literal
 
@@ -139,6 +140,7 @@ class SamplingPlan:
           )
 
 
+@functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step
 def inclusion_rate(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: str
 ) -> float:
