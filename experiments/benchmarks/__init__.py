@@ -1,0 +1,1 @@
+"""Programs that measure time; each prints JSON."""
