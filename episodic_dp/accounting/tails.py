@@ -1,0 +1,97 @@
+"""Profiles too small for floating-point numbers, as logarithms.
+
+A moment of high order is made by outputs that are far too unlikely for their
+share of the profile to be a positive double. There the logarithm of an upper
+bound is computed instead: never of a smaller value, which would be optimistic.
+"""
+
+import math
+
+import numpy as np
+from scipy import special
+
+from episodic_dp.accounting import amplification
+from episodic_dp.accounting import profile
+from episodic_dp.accounting.amplification import Direction
+
+# Below this a double may have lost digits.
+_SMALL = 1e-280
+# A distance of zero is replaced by this one: larger, so never optimistic.
+MIN_DISTANCE = 1e-9
+
+
+def log_excess(
+    kinds: profile.Kinds, log_alpha: np.ndarray, direction: Direction
+) -> np.ndarray:
+  """ln of `profile.excess`, or of an upper bound on it where it underflows.
+
+  Args:
+    kinds: all with a tail, or else where the profile underflows is -inf.
+    log_alpha: float64[n].
+    direction: "remove" or "add".
+
+  Returns:
+    float64[n]; -inf where the excess is zero.
+  """
+  value = profile.excess(kinds, log_alpha, direction)
+  with np.errstate(divide="ignore"):
+    result = np.log(value)
+  low = value < _SMALL
+  if low.any():
+    other: Direction = "add" if direction == "remove" else "remove"
+    at = log_alpha[low]
+    for side, sign, which in (
+        (at >= 0, 1.0, direction), (at < 0, -1.0, other)
+    ):
+      bounds = [_log_divergence(k, sign * at[side], which) for k in kinds]
+      # alpha H_(1/alpha) below alpha = 1
+      bound = np.max(bounds, axis=0) + np.minimum(at[side], 0.0)
+      index = np.flatnonzero(low)[side]
+      result[index] = np.minimum(bound, math.log(_SMALL))
+  return result
+
+
+def _log_divergence(
+    kind: profile.Kind, log_alpha: np.ndarray, direction: Direction
+) -> np.ndarray:
+  """ln of an upper bound on a kind's divergence, for alpha >= 1."""
+  assert kind.tail is not None
+  weight, distance = kind.tail
+  if weight == 0:
+    return np.full_like(log_alpha, -np.inf)
+  bound = math.log(weight) + log_hockey_stick(
+      log_alpha, max(distance, MIN_DISTANCE)
+  )
+  if isinstance(kind, amplification.Amplification):
+    log_weight, terms = kind.terms(log_alpha, direction)
+    # All of the weight against the own term, or all at the largest distance.
+    log_k, distance = terms[0]
+    bound = np.minimum(bound, _log_weighted(log_weight, log_k, distance))
+    log_k = np.logaddexp.reduce([k for k, _ in terms], axis=0)
+    distance = max(d for _, d in terms)
+    bound = np.minimum(bound, _log_weighted(log_weight, log_k, distance))
+  return bound
+
+
+def _log_weighted(
+    log_weight: np.ndarray, log_against: np.ndarray, distance: float
+) -> np.ndarray:
+  """ln of w H_(k/w)(N(d) || N(0)), or of w where k is smaller than that."""
+  with np.errstate(invalid="ignore"):
+    ratio = log_against - log_weight
+    value = log_weight + log_hockey_stick(np.maximum(ratio, 0.0), distance)
+  return np.where(
+      np.isneginf(log_weight), -np.inf, np.where(ratio < 0, log_weight, value)
+  )
+
+
+def log_hockey_stick(log_alpha: np.ndarray, distance: float) -> np.ndarray:
+  """ln H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1, or a little more."""
+  with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    x = distance / 2 - log_alpha / distance
+    first = special.erfcx(-x / math.sqrt(2))
+    # alpha Phi(x - d) = phi(x) times this; rounding must not make it too large.
+    second = special.erfcx((distance - x) / math.sqrt(2)) * (1 - 1e-14)
+    tail = -x * x / 2 + np.log((first - second) / 2)
+    near = np.log(amplification.hockey_stick(log_alpha, distance))
+  return np.where(np.isneginf(x), -np.inf, np.where(x <= 0, tail, near))
