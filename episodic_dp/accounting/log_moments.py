@@ -106,7 +106,7 @@ def _tail(kinds: profile.Kinds) -> tuple[float, float]:
           " and 'moments' need a Gaussian tail, so use accountant='pld'"
       )
     if kind.tail[0] > 0:
-      weights.append(min(kind.tail[0], 1.0))
+      weights.append(kind.tail[0])
       distances.append(max(kind.tail[1], tails.MIN_DISTANCE))
   return max(weights), max(distances)
 
@@ -121,7 +121,7 @@ def _convexity_bound(
         log_gaussian < 30,
         np.log1p(weight * np.expm1(np.minimum(log_gaussian, 30.0))),
         np.logaddexp(
-            np.log1p(-weight), math.log(weight) + log_gaussian
+            np.log1p(-min(weight, 1.0)), math.log(weight) + log_gaussian
         ),
     )
 
@@ -340,14 +340,14 @@ def _log_chunk(
   log_psi[careful:] = x[careful:]
   x = x[:careful]
   if careful:
-    l = order[:careful, None]
+    some = order[:careful, None]
     near = np.minimum(x, 1.0)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
       log_psi[:careful] = np.where(
           x <= 1,
-          np.log(np.expm1(near) - l * np.expm1(np.minimum(u, 1.0))),
+          np.log(np.expm1(near) - some * np.expm1(np.minimum(u, 1.0))),
           x + np.log1p(
-              l * np.exp(u - x) * np.expm1(-np.maximum(u, 0.0))
+              some * np.exp(u - x) * np.expm1(-np.maximum(u, 0.0))
               - np.exp(-np.maximum(x, 0.0))
           ),
       )

@@ -41,7 +41,7 @@ def orders(max_order: int) -> tuple[float, ...]:
   """
   small = 1 + np.geomspace(_LEAST_STEP, 10.0, 73)
   found = {*small[:-1].tolist(), *map(float, range(2, max_order + 1))}
-  return tuple(sorted(l for l in found if l <= max_order))
+  return tuple(sorted(order for order in found if order <= max_order))
 
 
 def _total(
@@ -206,5 +206,5 @@ class Moments(accountants.Accountant):
     del delta, epsilon
     at: Sequence[int] = range(1, self.max_order + 1)
     # E_P exp(lambda * loss) is the moment of order lambda + 1 under Q.
-    alpha = _total(phases, direction, tuple(l + 1.0 for l in at))
+    alpha = _total(phases, direction, tuple(power + 1.0 for power in at))
     return MomentsCurve(np.asarray(at, float), alpha)
