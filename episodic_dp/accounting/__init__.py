@@ -13,6 +13,7 @@ from episodic_dp.accounting.distances import kinds
 from episodic_dp.accounting.ledger import Ledger
 from episodic_dp.accounting.record import run_statement
 from episodic_dp.accounting.record import verify
+from episodic_dp.accounting.recurrence import Recurrence
 from episodic_dp.accounting.report import Guarantee
 from episodic_dp.accounting.statement import epsilon
 from episodic_dp.accounting.statement import epsilon_curve
@@ -24,6 +25,7 @@ __all__ = [
     "Amplification",
     "Guarantee",
     "Ledger",
+    "Recurrence",
     "calibrate",
     "epsilon",
     "epsilon_curve",

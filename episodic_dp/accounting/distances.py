@@ -15,14 +15,22 @@ is replaced in its own place: it changes exactly the tasks that its block of
 classes touches. A block of b classes that starts at a multiple of b touches
 b / way tasks if way divides b, one if b divides way, and never more than the
 largest count over its possible places. M_j is that count.
+
+Tasks of form "independent" are each drawn from the whole pool: see
+`_independent`; records below the primary units of a hierarchy with copies: see
+`_copied`; clip units inside a task whose inner steps are noisy: see
+`_sample_level`.
 """
 
+import dataclasses
 import math
 
 import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import amplification
+from episodic_dp.accounting import profile
+from episodic_dp.accounting import recurrence
 
 # More distinct kinds of units than this are merged into their upper bounds.
 MAX_KINDS = 24
@@ -33,7 +41,7 @@ def kinds(
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
     level: str,
-) -> tuple[amplification.Amplification, ...]:
+) -> profile.Kinds:
   """The distinct kinds of units of a level, none dominated by another.
 
   Args:
@@ -43,10 +51,11 @@ def kinds(
     level: the privacy unit.
 
   Returns:
-    One `Amplification` per distinct tuple of rates and distances. The profile
-    grows with every rate and distance, so a kind that is nowhere above another
-    is left out, and more than `MAX_KINDS` kinds are merged in groups, each
-    taking its largest rates and distances.
+    One `Amplification` per distinct tuple of rates and distances, or one
+    `Recurrence` where a unit of the level can be drawn several times in one
+    step. The profile grows with every rate and distance, so a kind that is
+    nowhere above another is left out, and more than `MAX_KINDS` kinds are
+    merged in groups, each taking its largest rates and distances.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for this combination.
@@ -54,13 +63,26 @@ def kinds(
   """
   k = hierarchy.level_index(level)
   refuse_unsound(hierarchy, plan, mechanism, level)
-  clip = clip_level(hierarchy, mechanism)
-  z = float(mechanism.noise_multiplier)
-  if z == 0:
+  if mechanism.noise_multiplier == 0:
     raise plan_lib.PlanError(
         "noise_multiplier is 0: distances are in standard deviations of the"
         " noise, so give a positive one (epsilon is infinite without noise)"
     )
+  if plan.episode is not None and plan.episode.form == "independent":
+    return _independent(hierarchy, plan, mechanism, k)
+  if hierarchy.copies and k > 0:
+    return _copied(hierarchy, plan, mechanism, k)
+  if _is_sample_level(hierarchy, plan, mechanism):
+    return _sample_level(hierarchy, plan, mechanism, k)
+  return _tree(hierarchy, plan, mechanism, k)
+
+
+def _tree(
+    hierarchy, plan, mechanism, k
+) -> tuple[amplification.Amplification, ...]:
+  """Units of a tree of partitions."""
+  clip = clip_level(hierarchy, mechanism)
+  z = float(mechanism.noise_multiplier)
   sizes, touched = _paths(hierarchy, plan, k, clip)
   rows = []
   for size, count in zip(sizes, touched):
@@ -72,12 +94,136 @@ def kinds(
         for j in range(k + 1)
     ]
     rows.append((*rates, *lengths))
-  front = _merge(_undominated(sorted(set(rows), reverse=True)), MAX_KINDS)
   return tuple(
       amplification.Amplification(
           row[:k], row[k], row[k + 1 : -1], row[-1]
       )
-      for row in front
+      for row in _front(rows)
+  )
+
+
+def _independent(
+    hierarchy, plan, mechanism, k
+) -> tuple[recurrence.Recurrence, ...]:
+  """Units of a level where every task of a step is drawn from the whole pool.
+
+  Each of the L tasks draws the unit's parent with probability q = r_1 ..
+  r_(k-1), whether or not the unit t exists, and independently of the others: J
+  is Binomial(L, q). Given that it does, let the stage draw n of the N children.
+  For n < N, with probability p = n / N the task holds t in one of its places;
+  given that it does not, what it draws is distributed as without t, and given
+  that it does, the same with a uniform other child in t's place. For a full
+  stage (`All`, or n >= N) p = 1, and without t the task has one unit less. In
+  both cases one task becomes another one with probability p, independently for
+  each task, and its clipped gradient moves by at most 2C. No other task
+  changes, full stage or not: tasks share no draws, and none is regrouped.
+  """
+  tasks, z = int(plan.episode.tasks), float(mechanism.noise_multiplier)
+  rows: list[tuple[float, ...]] = [
+      (float(np.prod(rates[:-1])), float(rates[-1]))
+      for rates in plan_lib.rate_paths(hierarchy, plan, k)
+  ]
+  return tuple(
+      recurrence.Recurrence(
+          places=tasks, place_rate=q, rate=p, distance=2 / z
+      )
+      for q, p in _front(rows)
+  )
+
+
+def _copied(
+    hierarchy, plan, mechanism, k
+) -> tuple[recurrence.Recurrence, ...]:
+  """Records (or classes) that several primary units hold, M of them at most.
+
+  Neighbours differ by the record in every primary unit that holds it. Which
+  primary units are drawn does not depend on it, and those that are draw their
+  inner stages independently of each other. So the number J of drawn holders
+  that also draw the record's parent is Binomial(M, q), where q is the product
+  of the rates above the record's own, for `Poisson` and `All` primary stages;
+  for `FixedSize` the drawn holders are hypergeometric, and each of them then
+  draws the parent with the product of the inner rates. J has the same
+  distribution without the record. Each such parent draws the record with its
+  own rate p, and what it draws otherwise is distributed as without it.
+
+  The inner rates above the record's own belong to J, which is revealed. Were
+  they part of p, a holder that does not draw the record would be taken to be as
+  without it, but it tends to draw other parents: the direction "add" fails.
+  """
+  first, stage = plan.stages[0], plan.stages[k]
+  clip, z = clip_level(hierarchy, mechanism), float(mechanism.noise_multiplier)
+  sizes, counts = _paths(hierarchy, plan, k, clip)
+  rates = [
+      float(plan.stages[j].rate(np.asarray(sizes[0][j]))) for j in range(k + 1)
+  ]
+  inner = math.prod(rates[1:k])
+  drawn_of = None
+  if isinstance(first, plan_lib.FixedSize) and first.n < sizes[0][0]:
+    drawn_of = (int(first.n), int(sizes[0][0]))
+  return (
+      recurrence.Recurrence(
+          places=hierarchy.most_copies[k],
+          place_rate=inner if drawn_of else rates[0] * inner,
+          rate=rates[k],
+          distance=_distance(stage, int(counts[0][k]), inside=k > clip) / z,
+          drawn_of=drawn_of,
+      ),
+  )
+
+
+def _is_sample_level(hierarchy, plan, mechanism) -> bool:
+  """Whether examples inside adapted tasks are the clip units."""
+  return (
+      plan.episode is not None and mechanism.clip_unit == hierarchy.levels[-1]
+  )
+
+
+def _sample_level(
+    hierarchy, plan, mechanism, k
+) -> tuple[amplification.Amplification, ...]:
+  """Sample-level DP-MAML: noisy inner steps, one clip unit per query example.
+
+  Algorithm 2 of "Meta-Learning with Differential Privacy" (DP-MAML), with
+  first-order outer gradients and averages over public constants.
+
+  Every level. A task releases the sum of the clipped first-order gradients of
+  its way * query query examples, whatever it adapted to: one clip unit of norm
+  way * query * C. So the distances are those of clipping per task with the
+  noise multiplier z / (way * query); support examples give no outer gradient.
+
+  Examples. Let t be an example, and its class be drawn. The last stage draws n
+  = shot + query of N > n examples in uniformly random order, the first `shot`
+  being the support. With probability n / N one of these places is t's; given
+  that none is, the draw is distributed as without t, and given that one is, the
+  same with a uniform other example in that place. So M(T) = (1 - p) M_0 +
+  p_s M_s + p_q M_q with M_0 = M(T - t), and by joint convexity it is at most as
+  bad as the worse of the two mixtures that put all of p = n / N on one role. In
+  M_q one query example differs: the outer sum moves by 2C. In M_s one support
+  example differs: each of the S inner steps releases a sum that moves by at
+  most 2 C_inner with noise z_inner C_inner, given the ones before; together
+  they are dominated by one Gaussian at distance 2 sqrt(S) / z_inner. All else
+  reads them and other examples only, which holds for first-order gradients: a
+  second-order one reads the support set again, without noise. So either way the
+  pair is dominated at 2 max(sqrt(S) / z_inner, 1 / z). Where the class is not
+  drawn the distances above hold, and the proof of `amplification` splits the
+  divergence before it bounds its parts.
+  """
+  episode = plan.episode
+  z = float(mechanism.noise_multiplier)
+  task = dataclasses.replace(
+      mechanism,
+      clip_unit=(
+          hierarchy.levels[0] if episode.form == "unit" else plan_lib.EPISODE
+      ),
+      noise_multiplier=z / (episode.way * episode.query),
+  )
+  found = _tree(hierarchy, plan, task, k)
+  if k < hierarchy.depth - 1:
+    return found
+  inner = mechanism.inner_noise_multiplier / math.sqrt(mechanism.inner_steps)
+  return tuple(
+      dataclasses.replace(kind, own_distance=2 / min(inner, z))
+      for kind in found
   )
 
 
@@ -194,6 +340,11 @@ def _undominated(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
   return kept
 
 
+def _front(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
+  """Rows that between them are above all, `MAX_KINDS` at most."""
+  return _merge(_undominated(sorted(set(rows), reverse=True)), MAX_KINDS)
+
+
 def _merge(
     rows: list[tuple[float, ...]], limit: int
 ) -> list[tuple[float, ...]]:
@@ -218,12 +369,9 @@ def refuse_unsound(
   plan_lib.validate(hierarchy, plan)
   _check_clip_unit(hierarchy, plan, mechanism)
   if hierarchy.copies and k > 0:
-    raise plan_lib.UnsoundPlanError(
-        f"no guarantee for level '{level}': the same record may sit under"
-        f" several units of level '{hierarchy.levels[0]}' (copies=True), and"
-        " the tree of partitions does not hold below it; ask for level"
-        f" '{hierarchy.levels[0]}'"
-    )
+    _check_copies(hierarchy, plan, mechanism, k)
+  if _is_sample_level(hierarchy, plan, mechanism) and k == hierarchy.depth - 1:
+    _check_slots(hierarchy, plan)
   episode = plan.episode
   if episode is None or episode.form != "disjoint" or k == hierarchy.depth - 1:
     return
@@ -250,35 +398,101 @@ def _check_clip_unit(hierarchy, plan, mechanism) -> None:
   unit, episode = mechanism.clip_unit, plan.episode
   primary = hierarchy.levels[0]
   if unit != plan_lib.EPISODE:
-    clip = hierarchy.level_index(unit)
+    hierarchy.level_index(unit)  # PlanError names the levels.
   elif episode is None or episode.form == "unit":
     nearest = primary if episode is not None else hierarchy.levels[-1]
     raise plan_lib.PlanError(
         "clip_unit 'episode' is for tasks made of drawn classes"
-        " (form='disjoint'); this plan has "
+        " (form='disjoint' or 'independent'); this plan has "
         + ("no episode" if episode is None else "form='unit'")
         + f": use clip_unit='{nearest}'"
     )
-  else:
-    clip = 0
   if episode is None:
     return
-  if episode.form == "independent":
-    raise plan_lib.UnsoundPlanError(
-        "form='independent' draws the classes of every task anew, so that"
-        " records recur across tasks and the tree of partitions does not hold;"
-        " no guarantee is available for it: use form='disjoint'"
-    )
   task = primary if episode.form == "unit" else plan_lib.EPISODE
   if unit == task:
     return
-  if episode.form == "disjoint" and clip < hierarchy.depth - 1:
+  if unit == hierarchy.levels[-1]:
+    _check_sample_level(hierarchy, plan, mechanism, task)
+    return
+  if episode.form == "unit":
     raise plan_lib.UnsoundPlanError(
-        f"clip_unit '{unit}' is not what form='disjoint' makes tasks of (groups"
-        " of drawn classes); use clip_unit='episode'"
+        f"clip_unit '{unit}' lies inside an adapted task and holds several"
+        " examples, which no proof covers: use clip_unit='"
+        f"{task}', or '{hierarchy.levels[-1]}' with noisy inner steps"
     )
   raise plan_lib.UnsoundPlanError(
-      f"clip_unit '{unit}' lies inside an adapted task: clipping per example"
-      " there needs the rules of sample-level training, which are not available"
-      f" yet; use clip_unit='{task}', or a plan without an episode"
+      f"clip_unit '{unit}' is not what form='{episode.form}' makes tasks of"
+      " (groups of drawn classes); use clip_unit='episode'"
   )
+
+
+def _check_sample_level(hierarchy, plan, mechanism, task) -> None:
+  """The rules of clipping per example inside adapted tasks."""
+  unit = mechanism.clip_unit
+  if not mechanism.noisy_inner_steps:
+    raise plan_lib.UnsoundPlanError(
+        f"clip_unit '{unit}' inside an adapted task is sample-level training,"
+        " whose support examples are protected by noisy inner steps only: set"
+        " inner_clip_norm, inner_noise_multiplier, inner_steps and"
+        f" order='first', or use clip_unit='{task}'"
+    )
+  if mechanism.order != "first":
+    raise plan_lib.UnsoundPlanError(
+        f"order='{mechanism.order}' with clip_unit '{unit}' (second-order"
+        " leak): the outer gradient through the inner steps reads the support"
+        " examples again, without noise; use order='first'"
+    )
+  if plan.episode.form == "independent":
+    raise plan_lib.UnsoundPlanError(
+        f"clip_unit '{unit}' with form='independent': no proof covers examples"
+        " that recur as support and as query in several tasks of a step; use"
+        " form='disjoint' or clip_unit='episode'"
+    )
+  if hierarchy.copies:
+    raise plan_lib.UnsoundPlanError(
+        f"clip_unit '{unit}' in a hierarchy with copies: no proof covers"
+        " examples that recur as support and as query in several tasks of a"
+        f" step; use clip_unit='{task}'"
+    )
+
+
+def _check_slots(hierarchy, plan) -> None:
+  """Without one of its examples every class must still fill all its slots."""
+  stage, last = plan.stages[-1], hierarchy.depth - 1
+  counts = hierarchy.child_counts(last)
+  fewest = int(counts[counts > 0].min())
+  if not isinstance(stage, plan_lib.FixedSize) or fewest <= stage.n:
+    raise plan_lib.UnsoundPlanError(
+        f"no guarantee for level '{hierarchy.levels[last]}': {stage} draws all"
+        f" {fewest} examples of a class, so without one of them another moves"
+        " from the query into the support set (the slots must be filled either"
+        f" way); draw FixedSize({max(fewest - 1, 1)}) or fewer"
+    )
+
+
+def _check_copies(hierarchy, plan, mechanism, k) -> None:
+  """What a level below primary units that share records needs."""
+  level, primary = hierarchy.levels[k], hierarchy.levels[0]
+  stage, episode = plan.stages[0], plan.episode
+  if hierarchy.most_copies is None or not hierarchy.most_copies[k]:
+    raise plan_lib.UnsoundPlanError(
+        f"no guarantee for level '{level}': the same record may sit under"
+        f" several units of level '{primary}' (copies=True), and nothing says"
+        " under how many; count them and set most_copies, or ask for level"
+        f" '{primary}'"
+    )
+  if episode is not None and episode.form != "unit":
+    raise plan_lib.UnsoundPlanError(
+        f"no guarantee for level '{level}': with copies=True the tasks of"
+        f" form='{episode.form}' are not the primary units that share its"
+        f" records; use form='unit', or ask for level '{primary}'"
+    )
+  if not isinstance(
+      stage, (plan_lib.FixedSize, plan_lib.Poisson, plan_lib.All)
+  ):
+    raise plan_lib.UnsoundPlanError(
+        f"no guarantee for level '{level}': with {stage} the steps at which its"
+        f" copies are used are not independent; use Poisson or FixedSize for"
+        f" level '{primary}', or ask for that level"
+    )

@@ -35,7 +35,12 @@ class Hierarchy:
     leaf_rows: int32[leaves], the row of the data arrays of each leaf, or None
       when leaf i is row i.
     copies: whether leaves of different primary units may be the same record;
-      then only the primary level can be given a guarantee.
+      then the levels below have a guarantee only where `most_copies` counts.
+    most_copies: for each level, the most primary units that hold one same
+      record (or class, ...) of that level: 1 for the primary level, 0 where
+      nothing is known; None for a hierarchy without such counts. Neighbours
+      differ by the record in every primary unit that holds it; who holds what
+      is public, and no primary unit holds a record twice.
     names: names of the units of each level, for messages, or None.
   """
 
@@ -44,6 +49,7 @@ class Hierarchy:
   offsets: tuple[np.ndarray, ...] | None = None
   leaf_rows: np.ndarray | None = None
   copies: bool = False
+  most_copies: tuple[int, ...] | None = None
   names: tuple[np.ndarray | None, ...] | None = None
 
   def __post_init__(self):
@@ -63,6 +69,28 @@ class Hierarchy:
       raise errors.PlanError(_too_many(self.num_leaves))
     if self.num_leaves < 1:
       raise errors.PlanError("the hierarchy has no leaf: give it examples")
+    if self.most_copies is not None:
+      self._check_copies(self.most_copies)
+
+  def _check_copies(self, counts: tuple[int, ...]):
+    """PlanError unless the counts are possible."""
+    if not self.copies or self.sizes is None:
+      raise errors.PlanError(
+          f"most_copies {counts} is only for a regular hierarchy with"
+          " copies=True: elsewhere no record recurs"
+      )
+    if len(counts) != self.depth or counts[0] != 1:
+      raise errors.PlanError(
+          f"most_copies {counts} needs one number for each of the levels"
+          f" {self.levels}, the first of them 1"
+      )
+    for level, count in zip(self.levels, counts):
+      if not _is_count(count) or count > self.num_units(0):
+        raise errors.PlanError(
+            f"most_copies {count!r} of level '{level}' must be a whole number,"
+            f" at least 1 and at most {self.num_units(0)}, the units of level"
+            f" '{self.levels[0]}'"
+        )
 
   # Constructors ---------------------------------------------------------------
 
@@ -165,7 +193,12 @@ class Hierarchy:
 
   @classmethod
   def regular(
-      cls, sizes: Sequence[int], *, levels: Sequence[str], copies: bool = False
+      cls,
+      sizes: Sequence[int],
+      *,
+      levels: Sequence[str],
+      copies: bool = False,
+      most_copies: Mapping[str, int] | None = None,
   ) -> "Hierarchy":
     """Every unit of a level has the same number of children; nothing is stored.
 
@@ -175,10 +208,24 @@ class Hierarchy:
       levels: names, primary units first.
       copies: leaves of different primary units may be the same record, as in
         synthetic participants cut from shared classes.
+      most_copies: with copies, level -> the most primary units that hold one
+        same record of that level, a public count. Levels that are not named
+        have no guarantee.
 
     Raises:
-      PlanError: a size below 1, or more than 2^31 - 1 leaves.
+      PlanError: a size below 1, more than 2^31 - 1 leaves, or a count that is
+        not possible.
     """
+    levels = tuple(levels)
+    counts = None
+    if most_copies is not None:
+      for name, count in most_copies.items():
+        if name not in levels[1:] or not _is_count(count) or not count:
+          raise errors.PlanError(
+              f"most_copies {name!r}: {count!r} must give one of the levels"
+              f" {levels[1:]} a whole number of at least 1"
+          )
+      counts = (1, *(int(most_copies.get(name, 0)) for name in levels[1:]))
     for name, size in zip(levels, sizes):
       if not isinstance(size, (int, np.integer)) or size < 1:
         raise errors.PlanError(
@@ -186,7 +233,10 @@ class Hierarchy:
             " least 1"
         )
     return cls(
-        levels=tuple(levels), sizes=tuple(int(s) for s in sizes), copies=copies
+        levels=levels,
+        sizes=tuple(int(s) for s in sizes),
+        copies=copies,
+        most_copies=counts,
     )
 
   # Reading --------------------------------------------------------------------
@@ -264,6 +314,11 @@ def _too_many(leaves: int) -> str:
       f"the hierarchy has {leaves} leaves, more than 2^31 - 1 = {MAX_LEAVES}:"
       " leaf rows are int32, so split the data set"
   )
+
+
+def _is_count(value: object) -> bool:
+  whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+  return whole and int(value) >= 0  # type: ignore[call-overload]
 
 
 def _offsets(counts: np.ndarray) -> np.ndarray:

@@ -24,6 +24,17 @@ class Mechanism:
     order: "first" or "second" order gradients, or None when the guarantee does
       not depend on it (clip units that are whole tasks).
     inner_steps: adaptation steps inside a task, or None as for `order`.
+    inner_clip_norm: the l2 bound of one support example's gradient in a noisy
+      inner step, or None where inner steps are not noisy.
+    inner_noise_multiplier: z_inner > 0: a noisy inner step adds
+      N(0, (z_inner inner_clip_norm)^2 I) to its sum of clipped gradients; None
+      as for `inner_clip_norm`.
+
+  With noisy inner steps and examples as clip units this is sample-level DP-MAML
+  (Algorithm 2 of "Meta-Learning with Differential Privacy"): a support example
+  reaches the output through `inner_steps` noisy sums, a query example through
+  the outer sum. Both sums are divided by public constants only, no layer may
+  mix examples (batch normalisation does), and both clip norms are fixed.
   """
 
   clip_unit: str
@@ -32,6 +43,8 @@ class Mechanism:
   clip_by: Literal["global", "layer"] = "global"
   order: Literal["first", "second"] | None = None
   inner_steps: int | None = None
+  inner_clip_norm: float | None = None
+  inner_noise_multiplier: float | None = None
 
   def __post_init__(self):
     z, c = self.noise_multiplier, self.clip_norm
@@ -57,4 +70,33 @@ class Mechanism:
     if self.inner_steps is not None and self.inner_steps < 1:
       raise errors.PlanError(
           f"inner_steps {self.inner_steps} must be at least 1"
+      )
+    self._check_inner_noise()
+
+  @property
+  def noisy_inner_steps(self) -> bool:
+    """Whether the steps inside a task are clipped and noised too."""
+    return self.inner_noise_multiplier is not None
+
+  def _check_inner_noise(self):
+    names = ("inner_clip_norm", "inner_noise_multiplier")
+    values = (self.inner_clip_norm, self.inner_noise_multiplier)
+    if values == (None, None):
+      return
+    if None in values:
+      raise errors.PlanError(
+          f"inner_clip_norm is {values[0]!r} and inner_noise_multiplier"
+          f" {values[1]!r}: give both for noisy inner steps, or neither"
+      )
+    for name, value in zip(names, values):
+      if not (
+          isinstance(value, (int, float)) and math.isfinite(value) and value > 0
+      ):
+        raise errors.PlanError(
+            f"{name} {value!r} must be a finite positive number"
+        )
+    if self.inner_steps is None or self.order is None:
+      raise errors.PlanError(
+          f"inner_steps is {self.inner_steps!r} and order {self.order!r}: the"
+          " guarantee of noisy inner steps depends on both, so give them"
       )

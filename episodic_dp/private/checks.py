@@ -38,6 +38,13 @@ def check(
         " SamplingPlan(..., episode=Episode(way, shot, query))"
     )
   plan_lib.validate(dataset.hierarchy, plan)
+  if mechanism.noisy_inner_steps:
+    raise plan_lib.PlanError(
+        f"inner_noise_multiplier {mechanism.inner_noise_multiplier} can be"
+        " accounted but not trained: the inner steps of this learner are not"
+        " clipped and noised; leave inner_clip_norm and inner_noise_multiplier"
+        " out"
+    )
   _check_clip_unit(dataset.hierarchy, plan.episode, mechanism)
   for name in ("order", "inner_steps"):
     stated = getattr(mechanism, name)

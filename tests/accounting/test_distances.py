@@ -1,5 +1,7 @@
 """Rates and distances of plans, and the combinations that are refused."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -157,19 +159,56 @@ def test_drawing_every_class_regroups_tasks():
     assert accounting.kinds(h, p, mechanism("episode"), "image")
 
 
-def test_independent_tasks_are_refused():
-  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
-  p = plan.SamplingPlan(
-      (plan.FixedSize(5), plan.FixedSize(2)),
+def independent(stages, way, tasks=4, shot=1, query=1, **options):
+  return plan.SamplingPlan(
+      stages,
       episode=plan.Episode(
-          way=5, shot=1, query=1, form="independent", tasks=4
+          way=way, shot=shot, query=query, form="independent", tasks=tasks
       ),
+      **options,
   )
-  for level in h.levels:
-    unsound(
-        h, p, mechanism("episode"), level,
-        "records recur across tasks.*form='disjoint'",
-    )
+
+
+def recurrence(places, place_rate, rate, distance, drawn_of=None):
+  return accounting.Recurrence(
+      places=places,
+      place_rate=place_rate,
+      rate=rate,
+      distance=distance,
+      drawn_of=drawn_of,
+  )
+
+
+def test_independent_tasks_draw_a_record_several_times():
+  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
+  p = independent((plan.FixedSize(5), plan.FixedSize(2)), way=5)
+  m = mechanism("episode", 2.0)
+  assert accounting.kinds(h, p, m, "class") == (recurrence(4, 1.0, 0.5, 1.0),)
+  assert accounting.kinds(h, p, m, "image") == (recurrence(4, 0.5, 0.1, 1.0),)
+
+
+def test_independent_tasks_of_a_deep_and_ragged_tree():
+  h = plan.Hierarchy.from_sizes(
+      [[4, 8], [8, 8, 8, 8]], levels=("alphabet", "class", "image")
+  )
+  p = independent(
+      (plan.FixedSize(1), plan.FixedSize(2), plan.FixedSize(2)), way=2
+  )
+  m = mechanism("episode")
+  assert accounting.kinds(h, p, m, "alphabet") == (
+      recurrence(4, 1.0, 0.5, 2.0),
+  )
+  # Both classes of the first alphabet are drawn: a full stage has rate 1.
+  assert accounting.kinds(h, p, m, "class") == (recurrence(4, 0.5, 1.0, 2.0),)
+  assert accounting.kinds(h, p, m, "image") == (recurrence(4, 0.5, 0.5, 2.0),)
+  everything = independent((plan.All(), plan.FixedSize(2), plan.All()), way=4)
+  h = plan.Hierarchy.regular((2, 4, 2), levels=h.levels)
+  assert accounting.kinds(h, everything, m, "alphabet") == (
+      recurrence(4, 1.0, 1.0, 2.0),
+  )
+  assert accounting.kinds(h, everything, m, "image") == (
+      recurrence(4, 0.5, 1.0, 2.0),
+  )
 
 
 def test_clip_units_inside_a_task_are_refused():
@@ -178,11 +217,11 @@ def test_clip_units_inside_a_task_are_refused():
       (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(2)),
       episode=plan.Episode(way=5, shot=1, query=1),
   )
-  for unit in ("class", "image"):
-    unsound(
-        h, p, mechanism(unit), "image",
-        "sample-level training.*not available.*clip_unit='task'",
-    )
+  unsound(h, p, mechanism("class"), "image", "several examples.*'task'")
+  unsound(
+      h, p, mechanism("image"), "image",
+      "sample-level training.*inner_noise_multiplier.*clip_unit='task'",
+  )
   with pytest.raises(plan.PlanError, match="clip_unit='task'"):
     accounting.kinds(h, p, mechanism("episode"), "image")
   with pytest.raises(plan.PlanError, match="unknown level 'person'"):
@@ -194,24 +233,95 @@ def test_clip_units_inside_a_task_are_refused():
     accounting.kinds(h, alone, mechanism("episode"), "image")
 
 
-def test_class_clipping_of_disjoint_tasks_is_refused():
+@pytest.mark.parametrize("make", [disjoint, independent])
+def test_class_clipping_of_tasks_of_classes_is_refused(make):
   h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
-  p = disjoint((plan.FixedSize(5), plan.FixedSize(2)), way=5)
+  p = make((plan.FixedSize(5), plan.FixedSize(2)), way=5)
   unsound(h, p, mechanism("class"), "class", "clip_unit='episode'")
   unsound(h, p, mechanism("image"), "class", "sample-level")
 
 
-def test_copies_leave_only_the_primary_level():
-  h = plan.Hierarchy.regular(
-      (1000, 5, 2), levels=("participant", "class", "image"), copies=True
+PARTICIPANTS = ("participant", "class", "image")
+
+
+def copies(sizes=(1000, 5, 4), **counts):
+  counts = {level.rstrip("_"): count for level, count in counts.items()}
+  return plan.Hierarchy.regular(
+      sizes, levels=PARTICIPANTS, copies=True, most_copies=counts or None
   )
+
+
+def test_copies_without_a_count_leave_only_the_primary_level():
   p = plan.SamplingPlan(
       (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(2))
   )
   m = mechanism("participant")
-  assert accounting.kinds(h, p, m, "participant")
+  assert accounting.kinds(copies(), p, m, "participant")
   for level in ("class", "image"):
-    unsound(h, p, m, level, "same record.*level 'participant'")
+    unsound(copies(), p, m, level, "same record.*level 'participant'")
+  assert accounting.kinds(copies(class_=70), p, m, "class")
+  unsound(copies(class_=70), p, m, "image", "most_copies")
+
+
+@pytest.mark.parametrize(
+    "stage,image,klass",
+    [
+        (plan.Poisson(0.1), (30, 0.06, 0.5, 0.5), (70, 0.1, 0.6, 0.5)),
+        (plan.All(), (30, 0.6, 0.5, 0.5), (70, 1.0, 0.6, 0.5)),
+        (
+            plan.FixedSize(40),
+            (30, 0.6, 0.5, 0.5, (40, 1000)),
+            (70, 1.0, 0.6, 0.5, (40, 1000)),
+        ),
+        (
+            plan.FixedSize(1000),
+            (30, 0.6, 0.5, 0.5),
+            (70, 1.0, 0.6, 0.5),
+        ),
+    ],
+)
+def test_copies_with_counts(stage, image, klass):
+  h = copies(class_=70, image=30)
+  p = plan.SamplingPlan(
+      (stage, plan.FixedSize(3), plan.FixedSize(2)),
+      episode=plan.Episode(way=3, shot=1, query=1),
+  )
+  m = mechanism("participant", 4.0)
+  (kind,) = accounting.kinds(h, p, m, "image")
+  expected = recurrence(*image)
+  assert dataclasses.replace(
+      kind, place_rate=round(kind.place_rate, 12)
+  ) == expected
+  assert accounting.kinds(h, p, m, "class") == (recurrence(*klass),)
+  (kind,) = accounting.kinds(h, p, m, "participant")
+  assert isinstance(kind, accounting.Amplification)
+
+
+def test_copies_whose_clip_units_lie_below():
+  h = copies(class_=70, image=30)
+  p = plan.SamplingPlan(
+      (plan.Poisson(0.1), plan.Poisson(0.5), plan.FixedSize(2))
+  )
+  assert accounting.kinds(h, p, mechanism("class"), "class") == (
+      recurrence(70, 0.1, 0.5, 1.0),
+  )
+  assert accounting.kinds(h, p, mechanism("image"), "class") == (
+      recurrence(70, 0.1, 0.5, 2.0),
+  )
+  assert accounting.kinds(h, p, mechanism("image"), "image") == (
+      recurrence(30, 0.05, 0.5, 2.0),
+  )
+
+
+def test_copies_in_tasks_of_classes_are_refused():
+  h = copies((10, 5, 4), image=3)
+  for make in (disjoint, independent):
+    p = make(
+        (plan.FixedSize(2), plan.FixedSize(5), plan.FixedSize(2)),
+        way=5 if make is disjoint else 10,
+    )
+    unsound(h, p, mechanism("episode"), "image", "form='unit'")
+    assert accounting.kinds(h, p, mechanism("episode"), "participant")
 
 
 def test_no_noise_has_no_distances():

@@ -120,8 +120,8 @@ def test_no_level_with_a_guarantee_says_why():
           way=5, shot=1, query=1, form="independent", tasks=4
       ),
   )
-  m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.0)
-  with pytest.raises(plan.UnsoundPlanError, match="recur"):
+  m = plan.Mechanism(clip_unit="class", noise_multiplier=1.0)
+  with pytest.raises(plan.UnsoundPlanError, match="clip_unit='episode'"):
     accounting.guarantees(h, p, m, steps=1, delta=1e-6)
 
 

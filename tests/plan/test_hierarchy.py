@@ -109,9 +109,34 @@ def test_level_index_names_the_levels():
     h.level_index("glyph")
 
 
+def copies(most_copies=None, **options):
+  return plan.Hierarchy.regular(**(dict(
+      sizes=(7, 2, 2), levels="abc", copies=True, most_copies=most_copies,
+  ) | options))
+
+
+def test_counts_of_copies():
+  assert copies().most_copies is None
+  assert copies({"c": 3, "b": 7}).most_copies == (1, 7, 3)
+  assert copies({"c": 1}).most_copies == (1, 0, 1)
+
+
 @pytest.mark.parametrize(
     "make,match",
     [
+        (lambda: copies({"a": 1}), "'a': 1 must give one of the levels"),
+        (lambda: copies({"d": 1}), "'d': 1 must"),
+        (lambda: copies({"c": 0}), "'c': 0 must"),
+        (lambda: copies({"c": 2.0}), "'c': 2.0 must"),
+        (lambda: copies({"c": True}), "'c': True must"),
+        (lambda: copies({"c": 8}), "8 of level 'c'.*at most 7"),
+        (lambda: copies({"c": 2}, copies=False), "copies=True"),
+        (lambda: plan.Hierarchy(
+            levels=("a", "b"), sizes=(4, 2), copies=True, most_copies=(1,)
+        ), "one number for each"),
+        (lambda: plan.Hierarchy(
+            levels=("a", "b"), sizes=(4, 2), copies=True, most_copies=(2, 2)
+        ), "the first of them 1"),
         (lambda: plan.Hierarchy.regular((2**16, 2**15), levels="ab"),
          "2147483648 leaves, more than 2\\^31 - 1"),
         (lambda: plan.Hierarchy.from_sizes([2**62, 2**62], levels="ab"),

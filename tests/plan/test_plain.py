@@ -25,10 +25,13 @@ LEVELS = ("unit", "class", "record")
 @st.composite
 def hierarchies(draw):
   if draw(st.booleans()):
+    copies = draw(st.booleans())
+    counts = st.dictionaries(st.sampled_from(LEVELS[1:]), st.integers(1, 4))
     return plan.Hierarchy.regular(
         draw(st.tuples(*[st.integers(4, 10**3)] * 3)),
         levels=LEVELS,
-        copies=draw(st.booleans()),
+        copies=copies,
+        most_copies=draw(counts) if copies else None,
     )
   leaves = st.lists(st.integers(4, 6), min_size=4, max_size=6)
   return plan.Hierarchy.from_sizes(

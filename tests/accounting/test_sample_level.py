@@ -1,0 +1,286 @@
+"""Sample-level DP-MAML: noisy inner steps and clipped query gradients."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import special
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting import amplification
+from episodic_dp.accounting import exact
+
+BOTH = amplification.DIRECTIONS
+UNIT = plan.Hierarchy.regular((1000, 10, 20), levels=("task", "class", "image"))
+
+
+def mechanism(z=2.0, inner=3.0, steps=4, **options):
+  return plan.Mechanism(**dict(
+      dict(
+          clip_unit="image",
+          noise_multiplier=z,
+          order="first",
+          inner_steps=steps,
+          inner_clip_norm=1.0,
+          inner_noise_multiplier=inner,
+      ),
+      **options,
+  ))
+
+
+def unit_plan(first=None, last=None, **options):
+  first, last = first or plan.Poisson(0.01), last or plan.FixedSize(4)
+  return plan.SamplingPlan(
+      (first, plan.FixedSize(5), last),
+      episode=plan.Episode(way=5, shot=1, query=3),
+      **options,
+  )
+
+
+# Rates and distances ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "z,inner,steps,own",
+    [
+        (2.0, 3.0, 4, 2 / 1.5),  # the inner steps decide: 3 / sqrt(4) < 2
+        (2.0, 30.0, 4, 2 / 2.0),  # the outer sum decides
+        (2.0, 2.0, 1, 2 / 2.0),
+    ],
+)
+def test_example(z, inner, steps, own):
+  m = mechanism(z, inner, steps)
+  (kind,) = accounting.kinds(UNIT, unit_plan(), m, "image")
+  assert kind.outer_rates == (0.01, 0.5) and kind.rate == 4 / 20
+  assert kind.own_distance == pytest.approx(own)
+  # A task of 5 * 3 query examples is absent, or a class of it is another one.
+  assert kind.outer_distances == pytest.approx((15 / z, 2 * 15 / z))
+  revealed = dataclasses.replace(kind, outer_distances=(math.inf, math.inf))
+  at = np.linspace(0, 3, 7)
+  for direction in BOTH:
+    assert (
+        kind.divergence(at, direction)
+        <= revealed.divergence(at, direction) * (1 + 1e-9)
+    ).all()
+
+
+def test_levels_above_are_protected_by_the_outer_sum_alone():
+  m = mechanism()
+  (kind,) = accounting.kinds(UNIT, unit_plan(), m, "task")
+  assert kind == accounting.Amplification((), 0.01, (), 15 / 2)
+  (kind,) = accounting.kinds(UNIT, unit_plan(), m, "class")
+  assert kind == accounting.Amplification((0.01,), 0.5, (15 / 2,), 30 / 2)
+  fixed = unit_plan(plan.FixedSize(10))
+  (kind,) = accounting.kinds(UNIT, fixed, m, "task")
+  assert kind == accounting.Amplification((), 0.01, (), 30 / 2)
+
+
+def test_disjoint_tasks():
+  h = plan.Hierarchy.regular((100, 20), levels=("class", "image"))
+  p = plan.SamplingPlan(
+      (plan.FixedSize(20), plan.FixedSize(4)),
+      episode=plan.Episode(way=5, shot=1, query=3, form="disjoint"),
+  )
+  (kind,) = accounting.kinds(h, p, mechanism(), "image")
+  assert kind.outer_distances == (30 / 2,)
+  assert kind.own_distance == pytest.approx(2 / 1.5)
+  (kind,) = accounting.kinds(h, p, mechanism(), "class")
+  assert kind == accounting.Amplification((), 0.2, (), 30 / 2)
+
+
+def test_guarantees_at_every_level():
+  found = accounting.guarantees(
+      UNIT, unit_plan(), mechanism(z=30.0, inner=60.0), steps=10, delta=1e-5
+  )
+  assert list(found) == ["task", "class", "image"]
+  assert found["image"].epsilon < found["task"].epsilon < math.inf
+
+
+# Refusals ---------------------------------------------------------------------
+
+
+def refused(match, h=UNIT, p=None, m=None, level="image"):
+  with pytest.raises(plan.UnsoundPlanError, match=match):
+    accounting.kinds(h, p or unit_plan(), m or mechanism(), level)
+
+
+def test_second_order_leaks_the_support_set():
+  for level in UNIT.levels:
+    refused("second-order leak", m=mechanism(order="second"), level=level)
+
+
+def test_inner_noise_is_needed():
+  for level in UNIT.levels:
+    refused(
+        "inner_clip_norm, inner_noise_multiplier, inner_steps and order",
+        m=plan.Mechanism(clip_unit="image", noise_multiplier=1.0), level=level,
+    )
+
+
+def test_independent_tasks_and_copies_have_no_proof():
+  h = plan.Hierarchy.regular((100, 20), levels=("class", "image"))
+  p = plan.SamplingPlan(
+      (plan.FixedSize(5), plan.FixedSize(4)),
+      episode=plan.Episode(
+          way=5, shot=1, query=3, form="independent", tasks=2
+      ),
+  )
+  refused("form='independent'.*no proof", h, p)
+  copies = plan.Hierarchy.regular(
+      UNIT.sizes, levels=UNIT.levels, copies=True, most_copies={"image": 7}
+  )
+  refused("copies.*no proof.*clip_unit='task'", copies)
+
+
+@pytest.mark.parametrize("last", [plan.FixedSize(4), plan.All()])
+def test_a_full_last_stage_moves_the_slots(last):
+  h = plan.Hierarchy.regular((1000, 10, 4), levels=UNIT.levels)
+  p = unit_plan(last=last)
+  refused("another moves.*FixedSize\\(3\\)", h, p)
+  assert accounting.kinds(h, p, mechanism(), "class")
+  short = plan.SamplingPlan(
+      (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(9)),
+      episode=p.episode,
+      allow_short_units=True,
+  )
+  refused("all 4 examples", h, short)
+
+
+def test_clip_units_that_are_tasks_do_not_care_about_inner_noise():
+  noisy = mechanism(clip_unit="task")
+  plain = plan.Mechanism(clip_unit="task", noise_multiplier=2.0)
+  for level in UNIT.levels:
+    assert accounting.kinds(UNIT, unit_plan(), noisy, level) == (
+        accounting.kinds(UNIT, unit_plan(), plain, level)
+    )
+
+
+# Exact, on a tiny mechanism ---------------------------------------------------
+#
+# One parameter. A class of which one task draws a support example and query
+# examples, in random order. Each of S inner steps releases the support
+# example's gradient in [-1, 1] with noise z_inner; the outer gradient of a
+# query example, in [-1, 1], may depend on the sign of what they release in all.
+# So the output is a finite mixture of Gaussians.
+
+
+def output(examples, rule, z_inner, steps, *, queries=1, leak=None):
+  """The mixture of outputs, over the draws and the inner noise.
+
+  Args:
+    examples: of the class.
+    rule: (support example) -> its gradient, and (query example, side) -> its
+      outer gradient, where side is the sign, +1 or -1, of the inner releases.
+    z_inner: noise of an inner step.
+    steps: S.
+    queries: query examples drawn.
+    leak: (support example) -> a factor of the outer gradients that is not
+      noised: what a second-order term may do.
+  """
+  inner, outer = rule
+  draws = list(itertools.permutations(examples, 1 + queries))
+  weights: dict[float, float] = {}
+  for support, *query in draws:
+    right = special.ndtr(math.sqrt(steps) * inner(support) / z_inner)
+    for side, chance in ((1, right), (-1, 1 - right)):
+      factor = 1.0 if leak is None else leak(support)
+      mean = round(sum(factor * outer(q, side) for q in query), 9)
+      weights[mean] = weights.get(mean, 0.0) + chance / len(draws)
+  return np.asarray(list(weights)), np.asarray(list(weights.values()))
+
+
+def truths(size, rule, z, z_inner, steps, epsilon, **options):
+  """The exact divergences of removing and of adding example 0."""
+  larger = output(range(size), rule, z_inner, steps, **options)
+  smaller = output(range(1, size), rule, z_inner, steps, **options)
+  alpha = math.exp(epsilon)
+  return {
+      "remove": exact.hockey_stick(larger, smaller, alpha, z),
+      "add": exact.hockey_stick(smaller, larger, alpha, z),
+  }
+
+
+def bound(size, z, z_inner, steps, epsilon, direction, queries=1):
+  h = plan.Hierarchy.regular((1, 1, size), levels=UNIT.levels)
+  p = plan.SamplingPlan(
+      (plan.All(), plan.All(), plan.FixedSize(1 + queries)),
+      episode=plan.Episode(way=1, shot=1, query=queries),
+  )
+  (kind,) = accounting.kinds(h, p, mechanism(z, z_inner, steps), "image")
+  return float(kind.divergence(np.asarray([epsilon]), direction)[0])
+
+
+def sign(example):
+  return 1.0 if example == 0 else -1.0
+
+
+def rules(rng):
+  """Adversaries: what the query tells, what the support tells, both; random."""
+  yield (lambda support: 0.0), (lambda query, side: sign(query))
+  yield sign, (lambda query, side: float(side))
+  yield sign, (lambda query, side: 1.0 if query == 0 else float(side))
+  yield sign, (lambda query, side: 0.5 * side + 0.5 * sign(query))
+  for _ in range(3):
+    table: dict = {}
+
+    def random(*key, table=table):
+      return table.setdefault(key, float(rng.uniform(-1, 1)))
+
+    yield random, random
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("z,z_inner", [(1.0, 1.0), (0.3, 1.5), (2.0, 0.7)])
+@pytest.mark.parametrize("size,queries", [(3, 1), (4, 1), (4, 2)])
+def test_bound_holds_for_adversaries(size, queries, z, z_inner, steps):
+  for rule in rules(np.random.default_rng(size)):
+    for epsilon in (0.0, 0.1, 0.5, 1.5):
+      truth = truths(size, rule, z, z_inner, steps, epsilon, queries=queries)
+      for direction in BOTH:
+        assert truth[direction] <= bound(
+            size, z, z_inner, steps, epsilon, direction, queries
+        ) + 1e-9
+
+
+def test_bound_is_not_vacuous():
+  """Query and support adversaries each reach a good part of it."""
+  query, support, *_ = rules(np.random.default_rng(0))
+  at = bound(3, 1.0, 50.0, 1, 0.3, "remove")
+  assert truths(3, query, 1.0, 50.0, 1, 0.3)["remove"] > 0.3 * at
+  at = bound(3, 0.5, 0.5, 1, 0.3, "remove")
+  assert truths(3, support, 0.5, 0.5, 1, 0.3)["remove"] > 0.3 * at
+
+
+def test_a_second_order_term_would_break_the_bound():
+  """The support read again, without noise, moves every query gradient."""
+  rule = (lambda support: 0.0), (lambda query, side: 1.0)
+  exceeds = {}
+  for leak in (None, sign):
+    truth = truths(4, rule, 1.0, 1.0, 1, 4.0, queries=2, leak=leak)
+    exceeds[leak] = truth["remove"] / bound(4, 1.0, 1.0, 1, 4.0, "remove", 2)
+  assert exceeds[None] < 1
+  assert exceeds[sign] > 2
+
+
+def test_the_first_as_support_would_triple_delta():
+  """All examples in a fixed order, the first of them the support.
+
+  Without it the second is the support: one removal changes the support set to
+  another one and takes a query example away. So "an absent example moves what
+  it is in by one clip norm" does not hold, and full stages are refused.
+  """
+  z = z_inner = 1.0
+  queries, epsilon = 20, 1.0
+  right = special.ndtr(1 / z_inner)
+  larger = (np.asarray([1.0, -1.0]) * queries, np.asarray([right, 1 - right]))
+  smaller = (
+      np.asarray([1.0, -1.0]) * (queries - 1), np.asarray([1 - right, right])
+  )
+  truth = exact.hockey_stick(larger, smaller, math.exp(epsilon), z)
+  (absent,) = amplification.hockey_stick(
+      np.asarray([epsilon]), 1 / min(z_inner, z)
+  )
+  assert truth > 3 * absent
