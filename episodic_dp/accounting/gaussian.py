@@ -1,0 +1,148 @@
+"""The Gaussian mechanism on its own: one release, or T of them, no sampling.
+
+The noise multiplier is z = sigma / (the l2 sensitivity of what is released);
+T releases are one of multiplier z / sqrt(T), exactly. Every answer is rounded
+in the pessimistic direction: at what is returned, the exact privacy profile is
+at most what was asked for.
+"""
+
+import math
+
+import numpy as np
+from scipy import optimize
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import amplification
+
+# The hockey-stick divergence is computed to about ten digits or better.
+_ROUNDING = 1e-9
+
+
+def classical_noise_multiplier(epsilon: float, delta: float) -> float:
+  """sqrt(2 ln(1.25 / delta)) / epsilon: enough noise, not the least.
+
+  Dwork and Roth, "The Algorithmic Foundations of Differential Privacy" (2014),
+  theorem A.1; Sharma, "Differential Privacy & Approximate Bayesian Inference"
+  (2019), equation 2.4, where the inequality is strict.
+
+  Raises:
+    PlanError: epsilon is not between 0 and 1, where alone the theorem holds.
+  """
+  _check_delta(delta)
+  _check_classical(epsilon)
+  return math.sqrt(2 * math.log(1.25 / delta)) / epsilon * (1 + 1e-12)
+
+
+def classical_epsilon(noise_multiplier: float, delta: float) -> float:
+  """The inverse of `classical_noise_multiplier` in epsilon.
+
+  Raises:
+    PlanError: the answer would be 1 or more, where the theorem does not hold.
+  """
+  _check_delta(delta)
+  _check_noise(noise_multiplier)
+  value = math.sqrt(2 * math.log(1.25 / delta)) / noise_multiplier
+  value *= 1 + 1e-12
+  _check_classical(value)
+  return value
+
+
+def classical_delta(noise_multiplier: float, epsilon: float) -> float:
+  """The inverse of `classical_noise_multiplier` in delta, at most 1."""
+  _check_noise(noise_multiplier)
+  _check_classical(epsilon)
+  exponent = (noise_multiplier * epsilon) ** 2 / 2
+  return min(1.0, 1.25 * math.exp(-exponent) * (1 + 1e-9))
+
+
+def analytic_delta(
+    noise_multiplier: float, epsilon: float, steps: int = 1
+) -> float:
+  """The exact delta at epsilon >= 0, rounded up.
+
+  Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy"
+  (ICML 2018), theorem 8.
+  """
+  _check_noise(noise_multiplier)
+  if not epsilon >= 0:
+    raise plan_lib.PlanError(f"epsilon {epsilon!r} must be at least 0")
+  distance = math.sqrt(steps) / noise_multiplier
+  return min(1.0, _divergence(epsilon, distance) * (1 + _ROUNDING))
+
+
+def analytic_epsilon(
+    noise_multiplier: float, delta: float, steps: int = 1
+) -> float:
+  """The exact epsilon >= 0 at delta, rounded up; see `analytic_delta`."""
+  _check_delta(delta)
+  _check_noise(noise_multiplier)
+  distance = math.sqrt(steps) / noise_multiplier
+  target = delta * (1 - _ROUNDING)
+
+  def gap(epsilon: float) -> float:
+    return _divergence(epsilon, distance) - target
+
+  if gap(0.0) <= 0:
+    return 0.0
+  high = distance * (distance / 2 + 1)
+  while gap(high) > 0:
+    high *= 2
+  value = optimize.brentq(gap, 0.0, high, xtol=1e-14 * high, rtol=1e-13)
+  while gap(value) > 0:
+    value *= 1 + 1e-12
+  return value
+
+
+def analytic_noise_multiplier(
+    epsilon: float, delta: float, steps: int = 1
+) -> float:
+  """The least noise multiplier for epsilon and delta, rounded up.
+
+  Args:
+    epsilon: at least 0.
+    delta: in (0, 1).
+    steps: how many releases with this multiplier, at least 1.
+  """
+  _check_delta(delta)
+  if not epsilon >= 0:
+    raise plan_lib.PlanError(f"epsilon {epsilon!r} must be at least 0")
+  target = delta * (1 - _ROUNDING)
+
+  def gap(log_distance: float) -> float:
+    return _divergence(epsilon, math.exp(log_distance)) - target
+
+  low = high = 0.0
+  while gap(low) > 0:
+    low -= 4.0
+  while gap(high) <= 0:
+    high += 1.0
+  value = optimize.brentq(gap, low, high, xtol=1e-14, rtol=1e-13)
+  while gap(value) > 0:
+    value -= 1e-13
+  return math.sqrt(steps) * math.exp(-value)
+
+
+def _divergence(epsilon: float, distance: float) -> float:
+  return float(
+      amplification.hockey_stick(np.asarray([epsilon]), distance)[0]
+  )
+
+
+def _check_noise(noise_multiplier: float) -> None:
+  if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
+    raise plan_lib.PlanError(
+        f"noise_multiplier {noise_multiplier!r} must be a finite number above 0"
+    )
+
+
+def _check_delta(delta: float) -> None:
+  if not 0 < delta < 1:
+    raise plan_lib.PlanError(f"delta {delta!r} must lie between 0 and 1")
+
+
+def _check_classical(epsilon: float) -> None:
+  if not 0 < epsilon < 1:
+    raise plan_lib.PlanError(
+        f"epsilon {epsilon:.6g} is not between 0 and 1, where alone the"
+        " classical bound of the Gaussian mechanism holds: use the analytic one"
+    )
