@@ -14,7 +14,7 @@ from episodic_dp.data.dataset import Splits
 
 __all__ = ["NAMES", "Dataset", "Splits", "load"]
 
-NAMES = ("glyphs", "omniglot")
+NAMES = ("cifar_fs", "glyphs", "omniglot")
 
 
 def load(
@@ -27,8 +27,9 @@ def load(
   """Loads or generates a data set by name.
 
   Args:
-    name: "glyphs" (generated; see `glyphs.load`) or "omniglot" (see
-      `omniglot.load`).
+    name: one of `NAMES`: "glyphs" is generated, the others are read from
+      files; the options of each are those of its `load`, such as
+      `omniglot.load`.
     data_dir: folder with the original files, for data sets that have any.
     download: fetch the original files where data_dir does not have them.
     **options: the keyword arguments of the data set's own `load`.

@@ -8,11 +8,8 @@ characters by multiples of 90 degrees, and the training data can be seen as
 participants who each own a few drawings of a few characters.
 """
 
-from collections.abc import Callable
 import pathlib
-import shutil
-from typing import Any, Literal
-import zipfile
+from typing import Literal
 
 import numpy as np
 
@@ -20,6 +17,7 @@ from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import files
 from episodic_dp.data import omniglot_splits
+from episodic_dp.data import pool
 
 CHARACTERS = 1623
 DRAWINGS = 20
@@ -90,10 +88,7 @@ def load(
     FileNotFoundError: nothing is prepared and the zips are not there.
     ValueError: a zip has the wrong checksum, or an option is out of range.
   """
-  if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
-    raise ValueError(
-        f"omniglot option seed={seed!r} must be a whole number, 0 to 2^32 - 1"
-    )
+  pool.check_seed("omniglot", seed)
   omniglot_splits.check(split)  # Before anything is prepared.
   images, characters, background = load_arrays(
       data_dir=data_dir, cache_dir=cache_dir, download=download
@@ -101,40 +96,24 @@ def load(
   chosen = omniglot_splits.divide(split, characters, background, int(seed))
   parts = {}
   for part, numbers in chosen.items():
-    rows: Callable[[Any], Any] = dataset.identity
-    about = ""
-    if part == "train" and participants is not None:
-      # JAX is needed for participants only, and takes a second to import.
-      from episodic_dp import sampling
-
-      hierarchy, rows = sampling.synthetic_participants(
-          int(seed),
-          participants=participants,
-          classes=len(numbers),
-          examples_per_class=DRAWINGS,
-          way=way,
-          per_class=per_class,
-      )
-      about = (
-          f"{participants} synthetic participants of {way} characters,"
-          f" {per_class} drawings each, from "
-      )
-    elif split == "alphabets":
-      hierarchy = _alphabet_tree(characters[numbers])
-    else:
-      hierarchy = plan.Hierarchy.regular(
-          (len(numbers), DRAWINGS), levels=("class", "drawing")
-      )
-    parts[part] = dataset.Dataset(
-        name=f"omniglot/{part}",
-        images=images[numbers].reshape(-1, SIZE, SIZE, 1),
-        hierarchy=hierarchy,
-        rows=rows,
-        rotate=rotate and part == "train",
+    train = part == "train"
+    parts[part] = pool.make(
+        f"omniglot/{part}",
+        images[numbers],
+        levels=("class", "drawing"),
+        hierarchy=(
+            _alphabet_tree(characters[numbers])
+            if split == "alphabets"
+            else None
+        ),
+        participants=pool.Participants(participants, way, per_class, int(seed))
+        if train and participants is not None
+        else None,
+        rotate=rotate and train,
         description=(
-            f"{about}{len(numbers)} characters of Omniglot, {DRAWINGS} drawings"
-            f" each, {SIZE} x {SIZE} by nearest neighbour, split '{split}',"
-            f" public seed {seed}"
+            f"{len(numbers)} characters of Omniglot, {DRAWINGS} drawings each,"
+            f" {SIZE} x {SIZE} by nearest neighbour, split '{split}', public"
+            f" seed {seed}"
         ),
     )
   return dataset.Splits(**parts)
@@ -164,16 +143,13 @@ def load_arrays(
   """
   root = files.cache_root(cache_dir) / "omniglot28"
   cached = root / f"arrays-{VERSION}.npz"
-  arrays = _read(cached)
-  if arrays is None:
-    archives = files.find("omniglot", ARCHIVES, data_dir)
-    # One process prepares; others that start meanwhile wait for it.
-    with files.lock(root / "preparing.lock"):
-      arrays = _read(cached)
-      if arrays is None:
-        arrays = _prepare(root, archives, data_dir, download)
-        files.save_arrays(cached, **dict(zip(_FIELDS, arrays)))
-  return arrays
+
+  def make() -> Arrays:
+    arrays = _prepare(root, data_dir, download)
+    files.save_arrays(cached, **dict(zip(_FIELDS, arrays)))
+    return arrays
+
+  return files.read_or_make(root, lambda: _read(cached), make)
 
 
 def _read(path: pathlib.Path) -> Arrays | None:
@@ -197,27 +173,21 @@ def _as_expected(images, characters, background) -> bool:
   )
 
 
-def _prepare(root, archives, data_dir, download):
+def _prepare(root, data_dir, download) -> Arrays:
   """Decodes the zips through TFDS and reads the records back in order."""
+  archives = files.find("omniglot", ARCHIVES, data_dir)
   prepared = root / VERSION
   if archives is None and not (prepared / "dataset_info.json").is_file():
     # Said before TFDS is asked, which would retry for minutes when offline.
     if not download:
-      raise FileNotFoundError(files.missing("omniglot", ARCHIVES, data_dir))
+      raise FileNotFoundError(files.missing("omniglot", [ARCHIVES], data_dir))
     files.check_online("omniglot", ARCHIVES)
   # Late: this imports TFDS, which takes seconds.
   from episodic_dp.data.builders import omniglot28
 
-  for left in root.glob("incomplete.*"):  # Of a killed run: we hold the lock.
-    shutil.rmtree(left)
-  try:
-    images, names, drawers, background = omniglot28.prepare(
-        root.parent, archives
-    )
-  except zipfile.BadZipFile as e:
-    raise ValueError(
-        f"a zip of Omniglot cannot be read ({e}): fetch it again"
-    ) from e
+  images, names, drawers, background = omniglot28.prepare(
+      root.parent, archives
+  )
   order = np.lexsort((drawers, names))
   characters = np.unique(names)
   if len(order) == CHARACTERS * DRAWINGS and len(characters) == CHARACTERS:

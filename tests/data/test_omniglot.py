@@ -1,10 +1,11 @@
 """Omniglot from zips: made here for most tests, real ones where present."""
 
+import collections
 import functools
 import hashlib
 import http.server
 import io
-import os
+import pathlib
 import subprocess
 import sys
 import textwrap
@@ -350,12 +351,10 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 def test_checksums_for_downloads_are_the_accepted_ones():
   infos = omniglot28.Omniglot28.url_infos
-  assert {a.url: a.sha256[0] for a in omniglot.ARCHIVES.values()} == {
-      url: info.checksum for url, info in infos.items()
-  }
-  assert all(
-      info.filename == url.rsplit("/", 1)[1] for url, info in infos.items()
-  )
+  for archive in omniglot.ARCHIVES.values():
+    info = infos[archive.url]
+    assert info.checksum == archive.sha256[0]
+    assert info.filename == archive.file == archive.url.rsplit("/", 1)[1]
 
 
 def test_wrong_seed_is_named():
@@ -367,53 +366,80 @@ def test_wrong_seed_is_named():
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory):
-  data_dir = os.environ.get("EPISODIC_DP_DATA")
-  if not data_dir:
-    pytest.skip("EPISODIC_DP_DATA does not name a folder with omniglot/")
-  cache_dir = tmp_path_factory.mktemp("real")
-  splits = data.load("omniglot", data_dir=data_dir, cache_dir=cache_dir)
-  return splits, cache_dir
+def real(real_data):
+  """The drawings, the names of the characters, and which are background."""
+  try:
+    return omniglot.load_arrays(data_dir=real_data)
+  except FileNotFoundError as e:
+    pytest.skip(str(e))
 
 
-def test_real_counts_and_values(real):
-  splits, _ = real
-  parts = splits.train, splits.validation, splits.test
-  assert [p.hierarchy.sizes for p in parts] == [(1150, 20), (50, 20), (423, 20)]
-  images = np.concatenate([p.images for p in parts])
-  assert images.shape == (32_460, 28, 28, 1)
+def _parts(splits):
+  return splits.train, splits.validation, splits.test
+
+
+def test_real_drawings(real):
+  images, characters, background = real
+  assert images.shape == (1623, 20, 28, 28, 1)
   assert np.unique(images).tolist() == [0, 255]
   assert 0.88 < images.mean() / 255 < 0.95  # Paper is 255.
   # At 105 x 105 pixels two drawings are the same; a few more are after
   # shrinking, and always of one character.
-  assert len({i.tobytes() for i in images}) == 32_454
-
-
-def test_real_classes_are_disjoint(real):
-  splits, _ = real
-  train = {i.tobytes() for i in splits.train.images}
-  assert not train & {i.tobytes() for i in splits.test.images}
-  assert not train & {i.tobytes() for i in splits.validation.images}
+  flat = images.reshape(1623, 20, -1)
+  assert len({i.tobytes() for i in flat.reshape(-1, 784)}) == 32_454
+  assert sum(len({i.tobytes() for i in c}) for c in flat) == 32_454
+  assert len(set(characters)) == 1623
+  alphabets = omniglot_splits.alphabet_of(characters)
+  assert (background.sum(), (~background).sum()) == (964, 659)
+  own, sizes = np.unique(alphabets[background], return_counts=True)
+  assert (len(own), sizes.min(), sizes.max()) == (30, 14, 55)
+  other = set(alphabets[~background])
+  assert len(other) == 20 and not other & set(own)
 
 
 @pytest.mark.parametrize(
     "split, counts",
-    [("vinyals", (1028, 172, 423)), ("alphabets", (964, None, None))],
+    [("random", (1150, 50, 423)), ("vinyals", (1028, 172, 423))],
 )
-def test_real_other_splits(real, split, counts):
-  _, cache_dir = real
-  splits = data.load("omniglot", cache_dir=cache_dir, split=split)
-  found = [
-      p.hierarchy.num_units(p.hierarchy.depth - 2)
-      for p in (splits.train, splits.validation, splits.test)
-  ]
-  assert sum(found) == 1623
-  assert all(f == c for f, c in zip(found, counts) if c is not None)
-  if split == "alphabets":
-    tree = splits.train.hierarchy
-    assert tree.num_units(0) == 30 and tree.child_counts(1).min() == 14
-    assert splits.validation.hierarchy.num_units(0) == 5
-    assert splits.test.hierarchy.num_units(0) == 15
+def test_real_two_stages(real, real_data, split, counts):
+  splits = data.load("omniglot", data_dir=real_data, split=split)
+  parts = _parts(splits)
+  assert [p.hierarchy.sizes for p in parts] == [(c, 20) for c in counts]
+  assert all(p.hierarchy.levels == ("class", "drawing") for p in parts)
+  # Every drawing once, and none in two parts.
+  seen = [{i.tobytes() for i in p.images} for p in parts]
+  assert sum(len(s) for s in seen) == len(set.union(*seen)) == 32_454
+  assert [p.rotate for p in parts] == [True, False, False]
+
+
+def test_real_three_stages(real, real_data):
+  images, characters, background = real
+  splits = data.load("omniglot", data_dir=real_data, split="alphabets")
+  parts = _parts(splits)
+  assert [p.hierarchy.num_units(0) for p in parts] == [30, 5, 15]
+  assert sum(p.hierarchy.num_units(1) for p in parts) == 1623
+  for part in parts:
+    assert part.hierarchy.levels == ("alphabet", "character", "drawing")
+    assert set(part.hierarchy.child_counts(2)) == {20}
+  tree = splits.train.hierarchy
+  assert tree.num_units(1) == 964 and tree.child_counts(1).min() == 14
+  np.testing.assert_array_equal(
+      splits.train.images, images[background].reshape(-1, 28, 28, 1)
+  )
+
+
+def test_real_lists_are_those_of_the_package(real_data):
+  root = pathlib.Path(real_data) / "omniglot" / "splits"
+  if not root.is_dir():
+    pytest.skip(f"{root} is not there")
+  part_of = omniglot_splits.vinyals()
+  for part, name in zip(omniglot_splits.PARTS, ("train", "val", "test")):
+    lines = (root / f"vinyals_{name}.txt").read_text().split()
+    # The list names every rotation as a class of its own. Here a character is
+    # one unit, with all its drawings, and a task draws the rotation.
+    characters = collections.Counter(n.rsplit("/", 1)[0] for n in lines)
+    assert set(characters.values()) == {4}
+    assert set(characters) == {c for c, p in part_of.items() if p == part}
 
 
 def test_vinyals_list_is_whole():

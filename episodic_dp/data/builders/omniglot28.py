@@ -6,7 +6,7 @@ give {0, 1} for one-bit files), and shrinks them by nearest neighbour once, at
 preparation, as the code of MAML++ does when it loads them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import io
 import os
 import pathlib
@@ -17,9 +17,9 @@ import zipfile
 import numpy as np
 from PIL import Image
 import tensorflow_datasets as tfds
-from tensorflow_datasets.core.download import download_manager
 
 from episodic_dp.data import omniglot
+from episodic_dp.data.builders import records
 
 _MEMBER = re.compile(
     r"images_(?:background|evaluation)/(?P<character>[^/]+/character\d+)/"
@@ -38,7 +38,7 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
   def __init__(
       self,
       *,
-      archives: dict[str, str | os.PathLike[str]] | None = None,
+      archives: Mapping[str, str | os.PathLike[str]] | None = None,
       **kwargs: Any,
   ):
     """A builder that reads local archives or downloads the official ones.
@@ -93,12 +93,9 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
 
 def prepare(
     cache_dir: pathlib.Path,
-    archives: dict[str, str | os.PathLike[str]] | None = None,
+    archives: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
   """Prepares the records unless they are there, and reads all of them.
-
-  TFDS writes into a temporary folder and renames it at the end, so a killed
-  preparation is not taken for a finished one.
 
   Args:
     cache_dir: the records go to cache_dir/omniglot28/1.0.0.
@@ -110,29 +107,19 @@ def prepare(
     bool[drawings]; in no particular order.
 
   Raises:
-    ValueError: a download has the wrong checksum, or a drawing other values.
+    ValueError: a download has the wrong checksum, a zip cannot be read, or a
+      drawing has other values.
   """
   builder = Omniglot28(
       archives=archives, data_dir=cache_dir, file_format="array_record"
   )
-  try:
-    builder.download_and_prepare(
-        download_config=tfds.download.DownloadConfig(
-            try_download_gcs=False, force_checksums_validation=True
-        )
-    )
-  except download_manager.NonMatchingChecksumError as e:
-    raise ValueError(
-        "a downloaded file is not the published one, so try again or put the"
-        f" zips into data_dir: {' '.join(str(e).split())}"
-    ) from e
+  records.prepare(builder)
   images, names, drawers, background = [], [], [], []
-  for part in omniglot.ARCHIVES:
-    for record in builder.as_data_source(split=part):
-      images.append(record["image"])
-      names.append(record["character"])
-      drawers.append(record["drawer"])
-      background.append(part == "background")
+  for part, record in records.read(builder, tuple(omniglot.ARCHIVES)):
+    images.append(record["image"])
+    names.append(record["character"])
+    drawers.append(record["drawer"])
+    background.append(part == "background")
   return (
       np.stack(images),
       np.asarray([n.decode() for n in names]),

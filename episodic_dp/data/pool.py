@@ -1,0 +1,95 @@
+"""A data set from a pool of equally large classes.
+
+The classes are sampled as they are, in a tree that is given, or as participants
+who each own a few images of a few classes.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from episodic_dp import plan
+from episodic_dp.data import dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class Participants:
+  """Synthetic participants, drawn from the pool by a public function.
+
+  Attributes:
+    count: how many.
+    way: classes of each.
+    per_class: images of each of these classes (shot + query).
+    seed: public, 0 to 2^32 - 1.
+  """
+
+  count: int
+  way: int
+  per_class: int
+  seed: int
+
+
+def make(
+    name: str,
+    images: np.ndarray,
+    *,
+    levels: tuple[str, str],
+    description: str,
+    hierarchy: plan.Hierarchy | None = None,
+    participants: Participants | None = None,
+    rotate: bool = False,
+) -> dataset.Dataset:
+  """The pool as a `Dataset`.
+
+  Args:
+    name: as in `Dataset`.
+    images: uint8[classes, images of each, height, width, channels].
+    levels: names of a class and of an image, where `hierarchy` is None.
+    description: of the images.
+    hierarchy: a deeper tree over the images in their order; None for
+      class -> image.
+    participants: cuts the pool into participants in place of the tree. They
+      share records, so that only a participant can be given a guarantee.
+    rotate: as in `Dataset`.
+
+  Raises:
+    PlanError: participants that the pool is too small for.
+  """
+  classes, examples, *shape = images.shape
+  rows: Callable[[Any], Any] = dataset.identity
+  if participants is not None:
+    # JAX is needed for participants only, and takes a second to import.
+    from episodic_dp import sampling
+
+    hierarchy, rows = sampling.synthetic_participants(
+        participants.seed,
+        participants=participants.count,
+        classes=classes,
+        examples_per_class=examples,
+        way=participants.way,
+        per_class=participants.per_class,
+    )
+    description = (
+        f"{participants.count} synthetic participants of {participants.way}"
+        f" classes, {participants.per_class} images each, from {description}"
+    )
+  elif hierarchy is None:
+    hierarchy = plan.Hierarchy.regular((classes, examples), levels=levels)
+  return dataset.Dataset(
+      name=name,
+      images=images.reshape(-1, *shape),
+      hierarchy=hierarchy,
+      rows=rows,
+      rotate=rotate,
+      description=description,
+  )
+
+
+def check_seed(name: str, seed: object) -> None:
+  """ValueError unless the seed is a whole number, 0 to 2^32 - 1."""
+  if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+    raise ValueError(
+        f"{name} option seed={seed!r} must be a whole number, 0 to 2^32 - 1"
+    )

@@ -1,0 +1,17 @@
+"""Where the tests on real data find them."""
+
+import os
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def real_data():
+  """The folder of the real data sets; they are prepared once, in TFDS's cache.
+
+  Set TFDS_DATA_DIR to keep them elsewhere than in ~/tensorflow_datasets.
+  """
+  data_dir = os.environ.get("EPISODIC_DP_DATA")
+  if not data_dir:
+    pytest.skip("EPISODIC_DP_DATA names no folder with the real data sets")
+  return data_dir
