@@ -171,10 +171,9 @@ def _curve(
     observed: int,
     distance: float,
     direction: amplification.Direction,
-    resolution: lognormal_sum.Resolution = lognormal_sum.Resolution(),
 ) -> _Curve:
   """The divergence of a direction, for 0 < d <= 12 and k >= 2."""
-  total = lognormal_sum.copies(distance, observed, resolution)
+  total = lognormal_sum.copies(distance, observed)
   if direction == "remove":
     log_alpha = np.log1p(total.points[total.zero :] / steps)
     values = total.excess[total.zero :] / steps
@@ -188,8 +187,14 @@ def _curve(
   if values[-1] > 0:
     end = _touching(float(log_alpha[-1]), float(values[-1]), distance)
     log_alpha = np.append(log_alpha, end)
-    values = np.append(values, amplification.hockey_stick(end, distance))
+    values = np.append(values, _revealed(end, distance))
   return _Curve(log_alpha, values, distance)
+
+
+def _revealed(log_alpha: float, distance: float) -> float:
+  return float(
+      amplification.hockey_stick(np.asarray(log_alpha), distance)
+  )
 
 
 def _touching(log_alpha: float, value: float, distance: float) -> float:
@@ -205,8 +210,7 @@ def _touching(log_alpha: float, value: float, distance: float) -> float:
     log_y = special.log_ndtr(-distance / 2 - log_beta / distance)
     return math.exp(log_x) * -math.expm1(min(log_alpha + log_y - log_x, 0.0))
 
-  curve = float(amplification.hockey_stick(log_alpha, distance))
-  value = min(value, 0.999 * curve)
+  value = min(value, 0.999 * _revealed(log_alpha, distance))
   low, high = log_alpha, log_alpha + distance
   while height(high) > value:
     high += high - log_alpha

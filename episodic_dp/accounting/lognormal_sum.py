@@ -73,6 +73,9 @@ class Resolution:
     return np.concatenate([-one_side[::-1], [0.0], one_side])
 
 
+STANDARD = Resolution()
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sum:
   """The excess of a sum of `-points[0]` copies of Y.
@@ -98,7 +101,7 @@ class Sum:
 
 @functools.lru_cache(maxsize=128)
 def copies(
-    distance: float, number: int, resolution: Resolution = Resolution()
+    distance: float, number: int, resolution: Resolution = STANDARD
 ) -> Sum:
   """The sum of `number` >= 1 copies of Y at distance d > 0."""
   if number == 1:
