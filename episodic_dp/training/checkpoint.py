@@ -1,11 +1,13 @@
-"""Checkpoints: parameters, optimiser state and step; never a key.
+"""Checkpoints: parameters, optimiser state, step and ledger; never a key.
 
 Orbax keeps the latest checkpoint and the five with the best accuracy on public
 validation classes (the ensemble). A checkpoint is written beside its place and
-renamed, so that a killed process leaves whole ones only; a digest of every
-array is stored with it, so that a damaged one is noticed, not trained on.
+renamed, so that a killed process leaves whole ones only; a digest of the arrays
+and of the ledger is stored with it, so that a damaged one is noticed, not
+trained on.
 """
 
+from collections.abc import Mapping
 import hashlib
 import json
 import os
@@ -21,6 +23,7 @@ from episodic_dp.training import errors
 BEST = 5
 FOLDER = "checkpoints"
 _ACCURACY = "validation_accuracy"
+_LEDGER = "ledger"
 
 Arrays = Any  # a pytree of arrays
 
@@ -99,6 +102,7 @@ class Checkpoints:
       params: Arrays,
       rest: Arrays,
       *,
+      ledger: Mapping[str, Any] | None = None,
       accuracy: float | None = None,
   ) -> None:
     """Writes a checkpoint; does nothing where the step has one.
@@ -107,6 +111,7 @@ class Checkpoints:
       step: the number of steps done.
       params: a pytree of arrays: the model, which consumers restore alone.
       rest: what else resuming needs; never a key.
+      ledger: what the steps cost (`accounting.Ledger.as_dict`), or None.
       accuracy: validation accuracy in [0, 1], or None where it was not taken.
 
     Raises:
@@ -115,14 +120,18 @@ class Checkpoints:
     if step in self._manager.all_steps():
       return
     items = {"params": to_host(params), "rest": to_host(rest)}
+    digests = {name: digest(item) for name, item in items.items()}
+    spent = {}
+    if ledger is not None:
+      spent[_LEDGER] = ocp.args.JsonSave(dict(ledger))
+      digests[_LEDGER] = json_digest(ledger)
     try:
       self._manager.save(
           step,
           args=ocp.args.Composite(
               **{k: ocp.args.StandardSave(v) for k, v in items.items()},
-              digest=ocp.args.JsonSave(
-                  {k: digest(v) for k, v in items.items()}
-              ),
+              **spent,
+              digest=ocp.args.JsonSave(digests),
           ),
           metrics=None if accuracy is None else {_ACCURACY: float(accuracy)},
       )
@@ -152,7 +161,6 @@ class Checkpoints:
     """
     like = {"params": params, "rest": rest}
     like = {k: to_host(v) for k, v in like.items() if v is not None}
-    folder = self.folder / str(step)
     try:
       restored = self._manager.restore(
           step,
@@ -167,18 +175,44 @@ class Checkpoints:
           raise ValueError("its contents differ from what was saved")
         _check_like(value, like[name])
     except Exception as e:  # Orbax raises many types for damaged files.
-      earlier = [s for s in self.steps() if s < step]
-      after = (
-          f"the run then goes on from step {earlier[-1]} and repeats the same"
-          " steps bit for bit"
-          if earlier
-          else "the run then starts again with the same key"
-      )
-      raise errors.RunError(
-          f"the checkpoint {folder} cannot be read ({_short(e)}): move this"
-          f" folder away and run the same command again; {after}"
-      ) from e
+      raise self.unreadable(step, _short(e)) from e
     return arrays["params"], arrays.get("rest")
+
+  def ledger(self, step: int) -> dict[str, Any] | None:
+    """The ledger of a step, or None where it was saved without one.
+
+    Raises:
+      RunError: it is damaged, or no longer there.
+    """
+    try:
+      digests = self._manager.restore(
+          step, args=ocp.args.Composite(digest=ocp.args.JsonRestore())
+      )["digest"]
+      if _LEDGER not in digests:
+        return None
+      found = self._manager.restore(
+          step, args=ocp.args.Composite(ledger=ocp.args.JsonRestore())
+      )[_LEDGER]
+      if json_digest(found) != digests[_LEDGER]:
+        raise ValueError("its ledger differs from what was saved")
+    except Exception as e:  # As for `restore`.
+      raise self.unreadable(step, _short(e)) from e
+    return found
+
+  def unreadable(self, step: int, reason: str) -> errors.RunError:
+    """The sentence for a checkpoint that cannot be gone on from."""
+    earlier = [s for s in self.steps() if s < step]
+    after = (
+        f"the run then goes on from step {earlier[-1]} and repeats the same"
+        " steps bit for bit"
+        if earlier
+        else "the run then starts again with the same key"
+    )
+    return errors.RunError(
+        f"the checkpoint {self.folder / str(step)} cannot be read ({reason}):"
+        " move this folder away and run the same command again;"
+        f" {after}"
+    )
 
   def close(self) -> None:
     """Waits for what is being written."""
@@ -207,6 +241,12 @@ def digest(arrays: Arrays) -> str:
     total.update(f"{leaf.dtype.str}{leaf.shape}".encode())
     total.update(leaf.tobytes())
   return total.hexdigest()
+
+
+def json_digest(value: Any) -> str:
+  """SHA-256 of plain data, whatever the order of its fields."""
+  text = json.dumps(value, sort_keys=True, allow_nan=False)
+  return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _short(error: BaseException) -> str:

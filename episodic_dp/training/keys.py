@@ -22,11 +22,6 @@ FOLDER = "private"
 FILE = "key"
 _BYTES = 8  # What `private.secret_key` takes.
 
-SEEDED = (
-    "Reproducible; no guarantee against anyone who knows the seed (the"
-    " configuration fixes private_seed: leave it out for a secret key)."
-)
-
 
 def path(workdir: str | os.PathLike) -> pathlib.Path:
   """Where the key of the run lies."""
@@ -49,7 +44,7 @@ def create(
   Args:
     workdir: the work directory.
     private_seed: None for 64 bits from the operating system; an integer for a
-      reproducible run, whose guarantee says so (`SEEDED`).
+      reproducible run, whose guarantee says so.
 
   Returns:
     A typed threefry key, shape [].

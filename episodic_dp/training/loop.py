@@ -29,6 +29,7 @@ import tqdm
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
+from episodic_dp.accounting import record
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import errors
@@ -153,11 +154,12 @@ class _Run:
     key = self._identity()
     self._state = self._restore(key)
     self._done = int(self._state.step)
-    self._guarantees = self._account(job.steps)
+    self._ledger = self._spent_before()
+    planned = self._after(job.steps)
+    self._guarantees = self._account(planned)
     # Written only now: a refused run leaves what the folder says.
     workdir_lib.write_json(folder / workdir_lib.CONFIG, dict(job.config))
-    self._write_guarantees(job.steps)
-    self._curves = self._epsilon_curves()
+    self._write_statement(planned)
     self._evaluator = job.evaluator or evaluation.Evaluator(job.learner)
     self._lines = metrics_lib.Lines(
         folder / metrics_lib.FILE, keep=self._done
@@ -213,32 +215,69 @@ class _Run:
 
   # Accounting -----------------------------------------------------------------
 
-  def _account(self, steps: int) -> dict[str, Any]:
+  def _after(self, steps: int) -> accounting.Ledger:
+    """The ledger of this run after so many steps."""
+    if not steps:
+      return accounting.Ledger()
     job = self._job
-    found = accounting.guarantees(
-        job.train.hierarchy,
-        job.plan,
-        job.mechanism,
-        steps=steps,
-        delta=job.delta,
+    return accounting.Ledger().add(
+        job.train.hierarchy, job.plan, job.mechanism, steps
     )
-    if job.private_seed is None:
-      return found
-    # In the statement itself, so that it is said wherever epsilon is.
-    return {
-        level: dataclasses.replace(
-            guarantee,
-            caveat=f"{keys.SEEDED} {guarantee.caveat}".strip(),
-            assumptions=(keys.SEEDED, *guarantee.assumptions),
-        )
-        for level, guarantee in found.items()
-    }
 
-  def _write_guarantees(self, steps: int) -> None:
-    reporting.write_guarantees(
+  def _spent_before(self) -> accounting.Ledger:
+    """The ledger of the steps done by earlier processes.
+
+    It was stored with the checkpoint, and must say that its steps were taken
+    as this job would have taken them.
+    """
+    done = self._done
+    expected = self._after(done)
+    if not done:
+      return expected
+    folder = self._checkpoints.folder / str(done)
+    data = self._checkpoints.ledger(done)
+    if data is None:
+      raise errors.RunError(
+          f"the checkpoint {folder} has no ledger of what its steps cost, which"
+          " earlier versions did not write: finish the run with the version"
+          " that started it, or start a new one in another --workdir"
+      )
+    try:
+      ledger = accounting.Ledger.from_dict(data)
+    except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
+      raise errors.RunError(
+          f"the ledger of the checkpoint {folder} is not one of this version"
+          f" ({e}): resume with the version that wrote it, or start a new run"
+          " in another --workdir"
+      ) from e
+    if ledger.steps != done:
+      raise self._checkpoints.unreadable(
+          done, f"its ledger has {ledger.steps} steps"
+      )
+    field = workdir_lib.first_difference(ledger.as_dict(), expected.as_dict())
+    if field is not None:
+      name, before, now = field
+      raise errors.RunError(
+          f"the steps of the checkpoint {folder} were taken with"
+          f" {name}={before} and the run is resumed with {now}: resume it with"
+          " the data and the configuration that it was started with, or choose"
+          " another --workdir"
+      )
+    return expected
+
+  def _account(self, ledger: accounting.Ledger) -> dict[str, Any]:
+    found = ledger.guarantees(delta=self._job.delta)
+    if self._job.private_seed is None:
+      return found
+    # In the guarantee itself, so that it is said wherever epsilon is.
+    return {level: record.seeded(g) for level, g in found.items()}
+
+  def _write_statement(self, ledger: accounting.Ledger) -> None:
+    reporting.write_statement(
         self._folder / reporting.GUARANTEE,
-        self._guarantees,
-        steps=steps,
+        ledger,
+        delta=self._job.delta,
+        fixed_seed=self._job.private_seed is not None,
         planned_steps=self._job.steps,
     )
 
@@ -264,16 +303,12 @@ class _Run:
         )
     return curves
 
-  def _spent(self, step: int) -> float:
-    """Epsilon of the primary level at the next point of its curve, or inf.
-
-    Never below the true one: the guarantee itself is computed at the end.
-    """
-    if not self._curves:
-      return math.inf
-    curve = self._curves[0]
-    at = int(np.searchsorted(curve.steps, step))
-    return float(curve.values[min(at, len(curve.values) - 1)])
+  def _spent(self) -> float:
+    """Epsilon of the first level that has one, after the steps done, or inf."""
+    for level, guarantee in self._guarantees.items():
+      if math.isfinite(guarantee.epsilon):
+        return self._ledger.epsilon(level, self._job.delta)
+    return math.inf
 
   # Steps ----------------------------------------------------------------------
 
@@ -299,10 +334,9 @@ class _Run:
     stopped = "signal" if self._done < job.steps else "done"
     if stopped == "done" and job.steps < job.asked_steps:
       stopped = "budget"
-    if self._done and self._done != job.steps:
-      self._guarantees = self._account(self._done)
     if self._done:
-      self._write_guarantees(self._done)
+      self._guarantees = self._account(self._ledger)
+      self._write_statement(self._ledger)
     self._pictures()
     return Result(
         steps=self._done,
@@ -320,10 +354,13 @@ class _Run:
     values = {k: np.asarray(v).item() for k, v in measured.items()}
     seconds = round(time.monotonic() - began, 4)
     self._done += 1
+    self._ledger = self._ledger.add(
+        job.train.hierarchy, job.plan, job.mechanism, continued=True
+    )
     step, last = self._done, self._done == job.steps
     public = {k: v for k, v in values.items() if not k.startswith(_PRIVATE)}
     public["step"] = step
-    public["epsilon"] = self._spent(step)
+    public["epsilon"] = self._spent()
     evaluate = last or step % job.evaluate_every == 0
     if evaluate:
       self._accuracy = self._evaluator.accuracy(
@@ -366,7 +403,11 @@ class _Run:
     if lines and lines[-1]["step"] == self._done:
       accuracy = lines[-1].get("validation_accuracy")
     self._checkpoints.save(
-        self._done, self._state.params, _rest(self._state), accuracy=accuracy
+        self._done,
+        self._state.params,
+        _rest(self._state),
+        ledger=self._ledger.as_dict(),
+        accuracy=accuracy,
     )
 
   def _pictures(self) -> None:
@@ -379,7 +420,7 @@ class _Run:
     )
     reporting.epsilon_curve(
         self._folder / reporting.EPSILON_CURVE,
-        self._curves,
+        self._epsilon_curves(),
         delta=self._job.delta,
     )
 

@@ -12,6 +12,7 @@ matplotlib.use("Agg")  # Before pyplot: machines that train have no screen.
 
 from matplotlib import pyplot as plt  # noqa: E402
 
+from episodic_dp import accounting  # noqa: E402
 from episodic_dp.accounting import report  # noqa: E402
 from episodic_dp.training import workdir  # noqa: E402
 
@@ -36,28 +37,27 @@ def number(value: float) -> float | str:
   return value if math.isfinite(value) else str(value)
 
 
-def write_guarantees(
+def write_statement(
     path: str | os.PathLike,
-    guarantees: Guarantees,
+    ledger: accounting.Ledger,
     *,
-    steps: int,
+    delta: float,
+    fixed_seed: bool,
     planned_steps: int,
 ) -> None:
-  """Writes every level's guarantee for the steps that were done.
+  """Writes the privacy statement of the steps that were done.
 
   Args:
     path: the JSON file, replaced at once.
-    guarantees: level -> Guarantee.
-    steps: the steps that the guarantees cover.
+    ledger: the steps that the guarantees cover.
+    delta: of the guarantees.
+    fixed_seed: whether sampling and noise follow from a seed that is told.
     planned_steps: the steps of the whole run.
   """
-  levels = {}
-  for level, guarantee in guarantees.items():
-    levels[level] = guarantee.as_dict()
-  workdir.write_json(
-      path,
-      {"steps": steps, "planned_steps": planned_steps, "levels": levels},
+  statement = accounting.run_statement(
+      ledger, delta=delta, fixed_seed=fixed_seed, planned_steps=planned_steps
   )
+  workdir.write_json(path, statement)
 
 
 def result_entry(result: Any, measured: Mapping[str, Any]) -> dict[str, Any]:

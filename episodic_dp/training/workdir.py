@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from typing import Any
 
+from episodic_dp.plan.errors import shown
 from episodic_dp.training import errors
 
 CONFIG = "config.json"
@@ -144,14 +145,37 @@ def check_config(
     )
 
 
+def first_difference(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> tuple[str, str, str] | None:
+  """The name and the two values of the first field that differs, or None.
+
+  Args:
+    old: nested, of objects and lists.
+    new: likewise.
+  """
+  before, after = (_flat(value, lists=True) for value in (old, new))
+  for name in sorted({*before, *after}):
+    values = before.get(name, "absent"), after.get(name, "absent")
+    if values[0] != values[1]:
+      return name, shown(values[0]), shown(values[1])
+  return None
+
+
 def _under(name: str, groups: tuple[str, ...]) -> bool:
   return any(name == g or name.startswith(g + ".") for g in groups)
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+def _flat(
+    value: Any, prefix: str = "", *, lists: bool = False
+) -> dict[str, Any]:
+  """Dotted name -> value; with `lists`, of the items of lists as well."""
+  if lists and isinstance(value, list):
+    value = {str(i): child for i, child in enumerate(value)}
   if not isinstance(value, dict) or not value:
     return {prefix: value}
   result = {}
   for key, child in value.items():
-    result.update(_flat(child, f"{prefix}.{key}" if prefix else key))
+    name = f"{prefix}.{key}" if prefix else key
+    result.update(_flat(child, name, lists=lists))
   return result

@@ -44,7 +44,7 @@ def test_prints_accuracies_with_intervals_and_three_guarantees(done):
   for level in ("participant", "glyph", "drawing"):
     epsilon = results["with_privacy"]["epsilon"][level]["epsilon"]
     stated = json.loads((folder / "with_privacy/guarantee.json").read_text())
-    assert 0 < epsilon == stated["levels"][level]["epsilon"]
+    assert 0 < epsilon == stated["guarantees"][level]["epsilon"]
     assert any(
         line.split()[:1] == [level] and "epsilon" in line
         for line in output.splitlines()

@@ -115,6 +115,40 @@ def test_stored_digest_is_compared(tmp_path):
     training.Checkpoints(tmp_path).restore(1, *_arrays(0))
 
 
+def test_ledgers_are_read_back_and_only_where_there_is_one(tmp_path):
+  ledger = {"entries": [{"steps": 1, "rate": 0.1 + 0.2}]}
+  checkpoints = training.Checkpoints(tmp_path)
+  checkpoints.save(1, *_arrays(1), ledger=ledger, accuracy=0.5)
+  checkpoints.save(2, *_arrays(2), accuracy=0.5)
+  checkpoints.close()
+  again = training.Checkpoints(tmp_path, read_only=True)
+  assert again.ledger(1) == ledger and again.ledger(2) is None
+
+
+def _replace(path):
+  text = path.read_text()
+  assert "0.3" in text
+  path.write_text(text.replace("0.3", "0.4"))
+
+
+@pytest.mark.parametrize("damage", [_replace, _cut, pathlib.Path.unlink])
+def test_damage_to_the_ledger_is_noticed(tmp_path, damage):
+  ledger = {"entries": [{"steps": 1, "rate": 0.3}]}
+  checkpoints = training.Checkpoints(tmp_path)
+  checkpoints.save(1, *_arrays(1), ledger=ledger)
+  checkpoints.close()
+  assert training.Checkpoints(tmp_path).ledger(1) == ledger
+  damage(checkpoints.folder / "1" / "ledger" / "metadata")
+  with pytest.raises(errors.RunError, match="move this folder away") as e:
+    training.Checkpoints(tmp_path).ledger(1)
+  assert "\n" not in str(e.value)
+  # The model is there for whoever only evaluates it.
+  assert _equal(
+      training.Checkpoints(tmp_path).restore(1, _arrays(0)[0])[0],
+      _arrays(1)[0],
+  )
+
+
 def test_another_model_is_refused(tmp_path):
   checkpoints = training.Checkpoints(tmp_path)
   checkpoints.save(1, *_arrays(1))

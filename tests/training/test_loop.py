@@ -4,6 +4,7 @@ import importlib.util
 import json
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import training
+from episodic_dp.accounting import record
+from episodic_dp.training import checkpoint
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
 
@@ -47,11 +50,9 @@ def _same(a, b):
 
 
 def _lines(folder):
-  """metrics.jsonl, but that the accountant's grid is not bitwise."""
   lines = metrics.read(folder / metrics.FILE)
   for line in lines:
     assert "seconds" not in line  # A step's time tells how much it drew.
-    line["epsilon"] = pytest.approx(float(line["epsilon"]), rel=1e-3)
   return lines
 
 
@@ -113,7 +114,7 @@ def test_sigterm_saves_and_exits_zero_and_the_run_goes_on(whole, tmp_path):
   assert metrics.read(tmp_path / metrics.FILE)[-1]["step"] == step
   found = json.loads((tmp_path / "guarantee.json").read_text())
   assert (found["steps"], found["planned_steps"]) == (step, 600)
-  level = found["levels"]["participant"]
+  level = found["guarantees"]["participant"]
   assert level["steps"] == step
   job = tiny_run.job(step + 1)
   expected = accounting.guarantee(
@@ -167,13 +168,97 @@ def test_another_mechanism_is_refused_by_name(whole):
 def test_guarantees_for_every_level_and_the_seed_is_confessed(whole):
   folder, result = whole
   found = json.loads((folder / "guarantee.json").read_text())
-  assert list(found["levels"]) == list(tiny_run.LEVELS)
-  for level, entry in found["levels"].items():
+  assert list(found["guarantees"]) == list(tiny_run.LEVELS)
+  for level, entry in found["guarantees"].items():
     assert entry["epsilon"] == result.guarantees[level].epsilon
-    assert entry["assumptions"][0] == keys.SEEDED
-  # What the bar and the lines show is not below the guarantee's.
-  last = metrics.read(folder / metrics.FILE)[-1]["epsilon"]
-  assert last >= found["levels"]["participant"]["epsilon"] * (1 - 1e-3)
+    assert entry["assumptions"][0] == record.SEEDED
+
+
+def test_every_line_tells_what_was_spent_so_far(whole):
+  job = tiny_run.job(STEPS)
+  for line in _lines(whole[0])[::9]:
+    expected = accounting.guarantee(
+        job.train.hierarchy, job.plan, job.mechanism,
+        steps=line["step"], delta=job.delta, level="participant",
+    )
+    assert line["epsilon"] == expected.epsilon
+
+
+def test_the_statement_of_a_run_is_verified(whole):
+  data = record.loads((whole[0] / "guarantee.json").read_text())
+  assert (data["steps"], data["planned_steps"]) == (STEPS, STEPS)
+  assert data["fixed_seed"]
+  assert accounting.verify(data).differences == ()
+
+
+def _checkpoint(folder):
+  return folder / "checkpoints" / str(STEPS)
+
+
+def _item(folder, name):
+  return _checkpoint(folder) / name / "metadata"  # Where Orbax puts JSON.
+
+
+def test_the_ledger_lies_in_the_checkpoint(whole):
+  job = tiny_run.job(STEPS)
+  expected = accounting.Ledger().add(
+      job.train.hierarchy, job.plan, job.mechanism, STEPS
+  )
+  found = training.Checkpoints(whole[0], read_only=True).ledger(STEPS)
+  assert found == expected.as_dict()
+
+
+def _store(folder, ledger):
+  """Puts another ledger in the checkpoint, with its digest."""
+  digests = json.loads(_item(folder, "digest").read_text())
+  if ledger is None:
+    shutil.rmtree(_checkpoint(folder) / "ledger")
+    del digests["ledger"]
+  else:
+    _item(folder, "ledger").write_text(json.dumps(ledger))
+    digests["ledger"] = checkpoint.json_digest(ledger)
+  _item(folder, "digest").write_text(json.dumps(digests))
+
+
+def _of_steps(steps):
+  return lambda data: data["entries"][0].update(steps=steps)
+
+
+def _of_noise(z):
+  return lambda data: data["entries"][0]["mechanism"].update(noise_multiplier=z)
+
+
+@pytest.mark.parametrize(
+    "change,match",
+    [
+        (_of_steps(29), "its ledger has 29 steps.*move this folder away"),
+        (_of_noise(9.0), "entries.0.mechanism.noise_multiplier=9.0.*with 1.0"),
+        (_of_noise("x"), "is not one of this version.*multiplier is 'x'"),
+        (lambda data: data["entries"].clear(), "its ledger has 0 steps"),
+        (None, "has no ledger.*earlier versions"),
+    ],
+)
+def test_another_ledger_is_refused_and_nothing_is_rewritten(
+    whole, tmp_path, change, match
+):
+  folder = tmp_path / "run"
+  shutil.copytree(whole[0], folder)
+  ledger = None
+  if change is not None:
+    ledger = json.loads(_item(folder, "ledger").read_text())
+    change(ledger)
+  _store(folder, ledger)
+  before = _public_files(folder)
+  with pytest.raises(training.RunError, match=match) as e:
+    training.train(tiny_run.job(STEPS + 1), folder)
+  assert "\n" not in str(e.value)
+  assert _public_files(folder) == before
+
+
+def test_other_data_under_the_same_configuration_is_refused(whole):
+  job = tiny_run.job(STEPS, train=tiny_run.dataset(participants=21))
+  with pytest.raises(training.RunError, match="sizes.0=20 .*resumed with 21"):
+    training.train(job, whole[0])
 
 
 def test_the_key_is_in_its_file_and_in_no_other(tmp_path):
@@ -197,8 +282,8 @@ def test_the_key_is_in_its_file_and_in_no_other(tmp_path):
     content = path.read_bytes()
     assert not any(form in content for form in forms), path
   found = json.loads((tmp_path / "guarantee.json").read_text())
-  sentences = found["levels"]["participant"]["assumptions"]
-  assert keys.SEEDED not in sentences
+  sentences = found["guarantees"]["participant"]["assumptions"]
+  assert record.SEEDED not in sentences
 
 
 def test_two_secret_keys_give_two_runs(tmp_path):
@@ -266,7 +351,7 @@ def test_without_noise_there_is_no_guarantee(tmp_path):
   result = training.train(tiny_run.job(2, noise_multiplier=0.0), tmp_path)
   assert result.guarantees["participant"].epsilon == float("inf")
   found = json.loads((tmp_path / "guarantee.json").read_text())
-  assert found["levels"]["participant"]["epsilon"] == "inf"
+  assert found["guarantees"]["participant"]["epsilon"] == "inf"
   lines = metrics.read(tmp_path / metrics.FILE)
   assert {line["epsilon"] for line in lines} == {"inf"}
   assert (tmp_path / "epsilon_curve.png").exists()

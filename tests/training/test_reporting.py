@@ -1,6 +1,5 @@
 """Tables, sentences and pictures."""
 
-import json
 import math
 
 from matplotlib import image as image_lib
@@ -8,10 +7,11 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting import record
 from episodic_dp.training import reporting
 
 
-def _guarantees(z=1.0, copies=False):
+def _ledger(z=1.0, copies=False):
   hierarchy = plan.Hierarchy.regular(
       (500, 5, 4), levels=("user", "class", "image"), copies=copies
   )
@@ -19,9 +19,11 @@ def _guarantees(z=1.0, copies=False):
       (plan.Poisson(0.1), plan.FixedSize(3), plan.FixedSize(2))
   )
   mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=z)
-  return accounting.guarantees(
-      hierarchy, stages, mechanism, steps=3, delta=1e-5
-  )
+  return accounting.Ledger().add(hierarchy, stages, mechanism, 3)
+
+
+def _guarantees(**options):
+  return _ledger(**options).guarantees(delta=1e-5)
 
 
 def _coloured(path):
@@ -52,18 +54,20 @@ def test_no_noise_is_called_no_guarantee():
   assert all("no guarantee" in line for line in lines[:3])
 
 
-def test_guarantees_are_written_as_strict_json(tmp_path):
+def test_statements_are_written_as_strict_json(tmp_path):
+  path = tmp_path / "guarantee.json"
   for z in (0.0, 1.0):
-    guarantees = _guarantees(z)
-    path = tmp_path / "guarantee.json"
-    reporting.write_guarantees(path, guarantees, steps=3, planned_steps=9)
-    found = json.loads(path.read_text())
-    assert (found["steps"], found["planned_steps"]) == (3, 9)
-    for level, guarantee in guarantees.items():
-      entry = found["levels"][level]
-      assert float(entry["epsilon"]) == guarantee.epsilon
-      assert entry["assumptions"] == list(guarantee.assumptions)
-      assert entry["neighbours"] == f"add or remove one {level}"
+    for fixed_seed in (False, True):
+      reporting.write_statement(
+          path, _ledger(z), delta=1e-5, fixed_seed=fixed_seed, planned_steps=9
+      )
+      found = record.loads(path.read_text())
+      assert (found["steps"], found["planned_steps"]) == (3, 9)
+      for level, guarantee in _guarantees(z=z).items():
+        entry = found["guarantees"][level]
+        assert float(entry["epsilon"]) == guarantee.epsilon
+        assert (record.SEEDED in entry["caveat"]) == fixed_seed
+      assert accounting.verify(found).differences == ()
 
 
 def test_table_columns_line_up():

@@ -87,3 +87,18 @@ def test_damaged_config_is_one_sentence(tmp_path, content):
   (tmp_path / workdir.CONFIG).write_text(content)
   with pytest.raises(errors.RunError, match="restore the file"):
     workdir.check_config(tmp_path, CONFIG, clean=True)
+
+
+@pytest.mark.parametrize(
+    "new,expected",
+    [
+        ({"a": [1, {"b": 2.0}]}, None),
+        ({"a": [1, {"b": 2}]}, None),
+        ({"a": [1, {"b": 3}]}, ("a.1.b", "2.0", "3")),
+        ({"a": [1]}, ("a.1.b", "2.0", "'absent'")),
+        ({"a": [1, {"b": 2.0}], "c": "x"}, ("c", "'absent'", "'x'")),
+    ],
+)
+def test_the_first_difference_is_named(new, expected):
+  found = workdir.first_difference({"a": [1, {"b": 2.0}]}, new)
+  assert found == expected
