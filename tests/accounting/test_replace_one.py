@@ -1,0 +1,245 @@
+"""Replace-one neighbours: exact divergences stay below, the rest is refused."""
+
+import math
+
+from dp_accounting import dp_event
+from dp_accounting.rdp import rdp_privacy_accountant
+import numpy as np
+import pytest
+
+from episodic_dp import plan
+from episodic_dp.accounting import exact
+from episodic_dp.accounting import gaussian
+from episodic_dp.accounting import replace_one
+
+REPLACE_ONE = rdp_privacy_accountant.NeighborRel.REPLACE_ONE
+
+
+def one_level(n, children):
+  return (
+      plan.Hierarchy.regular((children,), levels=("image",)),
+      plan.SamplingPlan((plan.FixedSize(n),)),
+  )
+
+
+def mechanism(unit, z):
+  return plan.Mechanism(clip_unit=unit, noise_multiplier=z)
+
+
+def outputs(hierarchy, sampling_plan, clip, gradients):
+  """The exact mixture of a data set whose clip units have these gradients."""
+  drawn = exact.samples(exact.tree(hierarchy), sampling_plan.stages)
+  return exact.mixture(drawn, clip, lambda node: gradients[node[1]])
+
+
+def worst(hierarchy, sampling_plan, clip, epsilon, z, rng):
+  """The largest of some exact replace-one divergences, unit 0 replaced."""
+  units = hierarchy.num_units(clip)
+  changed = units // hierarchy.num_units(0)
+  found = 0.0
+  for rest in (-1.0, 0.0, 1.0, None):
+    if rest is None:
+      gradients = rng.uniform(-1, 1, units)
+    else:
+      gradients = np.full(units, rest)
+    first, second = gradients.copy(), gradients.copy()
+    first[:changed], second[:changed] = 1.0, -1.0
+    p = outputs(hierarchy, sampling_plan, clip, first)
+    q = outputs(hierarchy, sampling_plan, clip, second)
+    for pair in ((p, q), (q, p)):
+      found = max(found, exact.hockey_stick(*pair, math.exp(epsilon), z))
+  return found
+
+
+@pytest.mark.parametrize("n,children", [(1, 2), (1, 5), (2, 4), (4, 4), (3, 6)])
+@pytest.mark.parametrize("z", [0.7, 2.0, 6.0])
+def test_exact_divergence_stays_below(n, children, z):
+  h, p = one_level(n, children)
+  m = mechanism("image", z)
+  rng = np.random.default_rng(n)
+  for epsilon in (0.1, 0.5, 1.0, 2.0):
+    truth = worst(h, p, 0, epsilon, z, rng)
+    bound = replace_one.delta_replace_one(h, p, m, "image", 1, epsilon)
+    assert truth <= bound * (1 + 1e-7) + 1e-12
+    if n == children:
+      assert truth == pytest.approx(bound, rel=1e-6)
+    if 1e-12 < bound < 1:
+      back = replace_one.epsilon_replace_one(h, p, m, "image", 1, bound)
+      assert back <= epsilon * (1 + 1e-6)
+
+
+def test_twice_composed_divergence_stays_below():
+  # Two steps, both drawn with the same pair of data sets, integrated exactly
+  # over the first step's output and by the half-line of the second's.
+  h, p = one_level(1, 3)
+  z, epsilon = 2.0, 0.3
+  first = outputs(h, p, 0, np.asarray([1.0, -1.0, -1.0]))
+  second = outputs(h, p, 0, np.asarray([-1.0, -1.0, -1.0]))
+  x = np.linspace(-1 / z - 9, 1 / z + 9, 2001)
+
+  def density(mixture):
+    means, weights = mixture
+    shape = np.exp(-((x[:, None] - means / z) ** 2) / 2)
+    return shape @ weights / math.sqrt(2 * math.pi)
+
+  upper, lower = density(first), density(second)
+  for a, b in ((upper, lower), (lower, upper)):
+    excess = np.outer(a, a) - math.exp(epsilon) * np.outer(b, b)
+    truth = np.maximum(excess, 0).sum() * (x[1] - x[0]) ** 2
+    bound = replace_one.delta_replace_one(
+        h, p, mechanism("image", z), "image", 2, epsilon
+    )
+    assert 1e-4 < truth <= bound
+
+
+def test_the_multiplier_is_over_the_replace_one_sensitivity():
+  # With z in place of z / 2 the library's answer is smaller than the truth.
+  h, p = one_level(1, 2)
+  z = 1.0
+  orders = list(range(2, 65))
+
+  def theirs(multiplier, epsilon):
+    accountant = rdp_privacy_accountant.RdpAccountant(orders, REPLACE_ONE)
+    accountant.compose(
+        dp_event.SampledWithoutReplacementDpEvent(
+            2, 1, dp_event.GaussianDpEvent(multiplier)
+        )
+    )
+    return accountant.get_delta(epsilon)
+
+  rng = np.random.default_rng(0)
+  invalid = False
+  for epsilon in (1.0, 2.0, 3.0, 4.0):
+    truth = worst(h, p, 0, epsilon, z, rng)
+    assert truth <= theirs(z / 2, epsilon)
+    invalid |= truth > theirs(z, epsilon)
+    ours = replace_one.delta_replace_one(
+        h, p, mechanism("image", z), "image", 1, epsilon
+    )
+    assert ours <= theirs(z / 2, epsilon) * (1 + 1e-6) + 1e-12
+  assert invalid
+
+
+@pytest.mark.parametrize("distance", [0.02, 0.5, 2.0, 6.7])
+@pytest.mark.parametrize("rate", [1e-4, 0.004, 0.3])
+def test_moments_agree_with_the_library(rate, distance):
+  orders = [2, 3, 4, 5, 8, 16, 31]
+  accountant = rdp_privacy_accountant.RdpAccountant(orders, REPLACE_ONE)
+  accountant.compose(
+      dp_event.SampledWithoutReplacementDpEvent(
+          10_000, round(10_000 * rate), dp_event.GaussianDpEvent(1 / distance)
+      )
+  )
+  ours = replace_one.subsampled_log_moments(rate, distance, 512)
+  np.testing.assert_allclose(
+      [ours[order - 2] / (order - 1) for order in orders],
+      accountant.rdp,
+      rtol=1e-7,
+  )
+  assert (np.diff(ours) > 0).all()
+
+
+def test_participants_of_fixed_size_and_their_sampling_error():
+  h = plan.Hierarchy.regular(
+      (400_000, 5, 10), levels=("participant", "class", "image")
+  )
+  p = plan.SamplingPlan(
+      (plan.FixedSize(1600), plan.FixedSize(5), plan.FixedSize(2)),
+      episode=plan.Episode(way=5, shot=1, query=1),
+  )
+  m = mechanism("participant", 1.0)
+  got = replace_one.epsilon_replace_one(h, p, m, "participant", 250, 1e-6)
+  assert got == pytest.approx(9.17, abs=0.01)
+  more = replace_one.epsilon_replace_one(h, p, m, "participant", 500, 1e-6)
+  assert got < more
+  delta = replace_one.delta_replace_one(h, p, m, "participant", 250, got)
+  assert delta <= 1e-6 * (1 + 1e-6)
+  error = 250 * plan.sampling_error(h, p)
+  assert math.isinf(
+      replace_one.epsilon_replace_one(h, p, m, "participant", 250, error)
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="sampling above the unit"):
+    replace_one.epsilon_replace_one(h, p, m, "image", 250, 1e-6)
+
+
+def test_without_sampling_it_is_one_gaussian():
+  h = plan.Hierarchy.from_sizes([3, 2], levels=("participant", "image"))
+  m = mechanism("image", 4.0)
+  for stages in (
+      (plan.All(), plan.All()),
+      (plan.FixedSize(2), plan.All()),
+      (plan.Poisson(1.0), plan.All()),
+  ):
+    p = plan.SamplingPlan(stages)
+    # A participant has up to three images, and each moves by twice the norm.
+    got = replace_one.epsilon_replace_one(h, p, m, "participant", 9, 1e-5)
+    assert got == pytest.approx(
+        gaussian.analytic_epsilon(4.0 / 6, 1e-5, 9), rel=1e-6
+    )
+    got = replace_one.epsilon_replace_one(h, p, m, "image", 9, 1e-5)
+    assert got == pytest.approx(
+        gaussian.analytic_epsilon(4.0 / 2, 1e-5, 9), rel=1e-6
+    )
+
+
+def test_clusters_of_clip_units_count_every_one():
+  h = plan.Hierarchy.regular((3, 2), levels=("hospital", "patient"))
+  p = plan.SamplingPlan((plan.FixedSize(1), plan.All()))
+  m, rng = mechanism("patient", 5.0), np.random.default_rng(0)
+  for epsilon in (0.1, 0.5, 1.0):
+    truth = worst(h, p, 1, epsilon, 5.0, rng)
+    bound = replace_one.delta_replace_one(h, p, m, "hospital", 1, epsilon)
+    assert 0 < truth <= bound
+
+
+def test_more_sampling_is_no_worse_than_none():
+  for z in (0.3, 1.0, 30.0):
+    values = []
+    for n in (1, 10, 99, 100):
+      h, p = one_level(n, 100)
+      values.append(
+          replace_one.epsilon_replace_one(
+              h, p, mechanism("image", z), "image", 100, 1e-5
+          )
+      )
+    assert values == sorted(values)
+
+
+@pytest.mark.parametrize(
+    "stages,level,names",
+    [
+        ((plan.Poisson(0.5), plan.All()), "participant", "Poisson"),
+        ((plan.All(), plan.Poisson(0.5)), "image", "Poisson"),
+        ((plan.FixedSize(2), plan.All()), "image", "above the unit"),
+    ],
+)
+def test_everything_else_is_refused_by_name(stages, level, names):
+  h = plan.Hierarchy.regular((4, 3), levels=("participant", "image"))
+  p = plan.SamplingPlan(stages)
+  m = mechanism("image", 1.0)
+  with pytest.raises(plan.UnsoundPlanError, match=names) as caught:
+    replace_one.epsilon_replace_one(h, p, m, level, 10, 1e-5)
+  assert "Lebeda" in str(caught.value) and "add-or-remove" in str(caught.value)
+
+
+def test_records_that_recur_are_refused():
+  h = plan.Hierarchy.regular((10, 4), levels=("class", "image"))
+  p = plan.SamplingPlan(
+      (plan.FixedSize(2), plan.FixedSize(2)),
+      episode=plan.Episode(
+          way=2, shot=1, query=1, form="independent", tasks=3
+      ),
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="recur"):
+    replace_one.epsilon_replace_one(
+        h, p, mechanism("episode", 1.0), "class", 10, 1e-5
+    )
+
+
+def test_no_noise_is_no_guarantee():
+  h, p = one_level(1, 4)
+  m = mechanism("image", 0.0)
+  assert math.isinf(
+      replace_one.epsilon_replace_one(h, p, m, "image", 1, 1e-5)
+  )
+  assert replace_one.delta_replace_one(h, p, m, "image", 1, 5.0) == 1
