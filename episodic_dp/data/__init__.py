@@ -14,7 +14,7 @@ from episodic_dp.data.dataset import Splits
 
 __all__ = ["NAMES", "Dataset", "Splits", "load"]
 
-NAMES = ("cifar_fs", "glyphs", "omniglot")
+NAMES = ("cifar_fs", "glyphs", "mini_imagenet", "omniglot")
 
 
 def load(
