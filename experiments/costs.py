@@ -1,7 +1,6 @@
 """What a config costs: the guarantees of every level, as data or a table."""
 
 from collections.abc import Sequence
-import math
 from typing import Any
 
 from episodic_dp import accounting
@@ -74,10 +73,12 @@ def table(result: dict[str, Any]) -> str:
   for level, g in result["guarantees"].items():
     kinds = g["units"]
     # The largest rates and distances over the kinds of units of the level.
-    q = max((kind["parent_rate"] for kind in kinds), default=math.nan)
-    p = max((kind["own_rate"] for kind in kinds), default=math.nan)
+    q, p = (_largest(kinds, name) for name in ("parent_rate", "own_rate"))
     lengths = [
-        (*kind["outer_distances"], kind["own_distance"]) for kind in kinds
+        (*kind.get("outer_distances", ()), kind[name])
+        for kind in kinds
+        for name in ("own_distance", "distance")
+        if name in kind
     ]
     longest = [max(column) for column in zip(*lengths)]
     epsilon = g["epsilon"]
@@ -87,8 +88,8 @@ def table(result: dict[str, Any]) -> str:
         f"{g['delta']:g}",
         g["direction"],
         f"{g['inclusion_rate']:.4g}",
-        f"{q:.4g}" if kinds else "-",
-        f"{p:.4g}" if kinds else "-",
+        q,
+        p,
         ", ".join(f"{d:.4g}" for d in longest) or "-",
         g["neighbours"],
     ))
@@ -111,6 +112,12 @@ def table(result: dict[str, Any]) -> str:
     if own:
       lines += ["", f"For {level}:", *(f"  - {sentence}" for sentence in own)]
   return "\n".join(lines)
+
+
+def _largest(kinds: Sequence[dict[str, Any]], name: str) -> str:
+  """The largest of a number that not every kind of unit has; "-" for none."""
+  values = [kind[name] for kind in kinds if name in kind]
+  return f"{max(values):.4g}" if values else "-"
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
