@@ -20,6 +20,7 @@ from episodic_dp.plan.stages import Episode
 from episodic_dp.plan.stages import FixedSize
 from episodic_dp.plan.stages import inclusion_rate
 from episodic_dp.plan.stages import Poisson
+from episodic_dp.plan.stages import RandomAllocation
 from episodic_dp.plan.stages import rate_paths
 from episodic_dp.plan.stages import SamplingPlan
 from episodic_dp.plan.stages import Stage
@@ -38,6 +39,7 @@ __all__ = [
     "Mechanism",
     "PlanError",
     "Poisson",
+    "RandomAllocation",
     "SamplingPlan",
     "Stage",
     "UnsoundPlanError",

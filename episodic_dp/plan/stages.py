@@ -66,7 +66,33 @@ class All:
     return np.ones(np.shape(children))
 
 
-Stage = FixedSize | Poisson | All
+@dataclasses.dataclass(frozen=True)
+class RandomAllocation:
+  """Every unit in exactly one of T steps: balls into bins, first stage only.
+
+  Steps 0 .. T - 1 are one pass: each primary unit is assigned to one of them,
+  uniformly and independently of all others, and a step draws the units assigned
+  to it. The next T steps are another pass with a new, independent assignment.
+  Within one step the draw looks like `Poisson(1 / T)`, but steps of one pass
+  depend on each other, and their guarantee is that of a whole pass: Feldman and
+  Shenfeld, "Privacy amplification by random allocation" (2025); Chua et al.,
+  "Balls-and-Bins Sampling for DP-SGD" (2025).
+
+  Attributes:
+    steps: T, the steps of one pass.
+  """
+
+  steps: int
+
+  def __post_init__(self):
+    _whole("RandomAllocation(steps)", self.steps, 1)
+
+  def rate(self, children: np.ndarray) -> np.ndarray:
+    """float64 probability 1 / T that one step draws a given child."""
+    return np.full(np.shape(children), 1 / self.steps)
+
+
+Stage = FixedSize | Poisson | All | RandomAllocation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,11 +152,24 @@ class SamplingPlan:
     if not self.stages:
       raise errors.PlanError("a plan needs at least one stage")
     for stage in self.stages:
-      if not isinstance(stage, (FixedSize, Poisson, All)):
+      if not isinstance(stage, Stage):
         raise errors.PlanError(
-            f"{stage!r} is not a stage: use FixedSize(n), Poisson(p) or All()"
+            f"{stage!r} is not a stage: use FixedSize(n), Poisson(p), All() or,"
+            " first, RandomAllocation(steps)"
+        )
+    for stage in self.stages[1:]:
+      if isinstance(stage, RandomAllocation):
+        raise errors.PlanError(
+            f"{stage} must be the first stage: a pass goes over the primary"
+            " units, so use FixedSize(n), Poisson(p) or All() below"
         )
     if self.episode is not None and self.episode.form != "unit":
+      if isinstance(self.stages[0], RandomAllocation):
+        raise errors.UnsoundPlanError(
+            f"form='{self.episode.form}' with {self.stages[0]}: a step gets a"
+            " random number of classes and one class more regroups every task;"
+            " use form='unit', or FixedSize for the class stages"
+        )
       for stage in self.stages[:-1]:
         if isinstance(stage, Poisson):
           raise errors.UnsoundPlanError(
@@ -299,8 +338,8 @@ def tasks_per_step(
   primary = float(units)
   if isinstance(stage, FixedSize):
     primary = float(min(stage.n, units))
-  elif isinstance(stage, Poisson):
-    primary *= stage.p
+  elif isinstance(stage, (Poisson, RandomAllocation)):
+    primary *= float(stage.rate(np.asarray(units)))
   if episode.form == "unit":
     return primary
   inner = math.prod(

@@ -1,7 +1,8 @@
 """Algorithm 1 of the paper, for any number of stages, inside `jit`.
 
 Source: Tombs, Kotevska and Young, "Privacy Amplification for Episodic Training
-Methods" (2022), Algorithm 1, with `Poisson` and `All` beside fixed sizes.
+Methods" (2022), Algorithm 1, with `Poisson`, `All` and passes over the primary
+units (`RandomAllocation`) beside fixed sizes.
 """
 
 import dataclasses
@@ -16,10 +17,14 @@ import numpy as np
 from episodic_dp.plan import error_bound
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import stages as stages_lib
+from episodic_dp.sampling import allocation
 from episodic_dp.sampling import counts
 from episodic_dp.sampling import permutation
 from episodic_dp.sampling import uniform
 
+
+# Folded into the key where a step's number is otherwise: no step has this one.
+_PASSES = np.uint32(1 << 31)
 
 # NumPy while it is built, then on the device.
 _Array = np.ndarray | jax.Array
@@ -35,6 +40,7 @@ class _Shape:
     sizes: the sizes of a regular hierarchy, or None.
     searches: per stage, the steps of the search for a Poisson count (0 else).
     tasks: leading axis of form "independent", or None.
+    allocated: the number of primary units where a pass goes over them, else 0.
   """
 
   stages: tuple[stages_lib.Stage, ...]
@@ -42,6 +48,7 @@ class _Shape:
   sizes: tuple[int, ...] | None
   searches: tuple[int, ...]
   tasks: int | None
+  allocated: int
 
 
 class _Level(NamedTuple):
@@ -93,6 +100,11 @@ def _prepare(
         sizes=hierarchy.sizes,
         searches=tuple(searches),
         tasks=plan.episode.tasks if plan.episode is not None else None,
+        allocated=(
+            hierarchy.num_units(0)
+            if isinstance(plan.stages[0], stages_lib.RandomAllocation)
+            else 0
+        ),
     )
     plans[plan] = (shape, arrays)
   return plans[plan]
@@ -121,7 +133,7 @@ def _draw(
     key: jax.Array, step: jax.Array, arrays: _Arrays, shape: _Shape
 ) -> tuple[jax.Array, jax.Array]:
   """The draw itself; see `sample`."""
-  key = jax.random.fold_in(key, step)
+  step_key = jax.random.fold_in(key, step)
   lead = () if shape.tasks is None else (shape.tasks,)
   units = jnp.zeros(lead, jnp.int32)
   mask = jnp.ones(lead, bool)
@@ -129,7 +141,7 @@ def _draw(
     slots = shape.slots[k]
     # One number per slot and, last, one for the count.
     drawn = uniform.random_bits(
-        jax.random.fold_in(key, k), (*units.shape, slots + 1)
+        jax.random.fold_in(step_key, k), (*units.shape, slots + 1)
     )
     bits, count_bits = drawn[..., :slots, :], drawn[..., slots, :]
     if level.offsets is not None:
@@ -141,6 +153,16 @@ def _draw(
       first = units * size  # At most the number of units below: no overflow.
       n_children = jnp.full(units.shape, size, jnp.int32)
     take = n_children
+    assigned = None
+    if isinstance(stage, stages_lib.RandomAllocation):
+      assigned, n_children = allocation.draw_assigned(
+          jax.random.fold_in(key, _PASSES),
+          step,
+          units=shape.allocated,
+          steps=stage.steps,
+          slots=slots,
+      )
+      take = n_children
     if isinstance(stage, stages_lib.FixedSize):
       take = jnp.minimum(take, stage.n)
     elif level.tables is not None:  # Poisson
@@ -149,6 +171,8 @@ def _draw(
           count_bits, level.tables, which, shape.searches[k]
       )
     children = permutation.draw_ordered(bits, n_children, slots)
+    if assigned is not None:
+      children = assigned[children]
     position = jnp.arange(slots, dtype=jnp.int32)
     mask = mask[..., None] & (position < take[..., None])
     units = jnp.where(mask, first[..., None] + children, 0)
@@ -168,9 +192,11 @@ def sample(
   At each stage every unit chosen above draws its children uniformly without
   replacement: n of them (`FixedSize`), a binomial number (`Poisson`) or all
   (`All`), always in uniformly random order. Draws in different units, stages
-  and steps are independent. The cost depends on the number of slots, not on the
-  number of children. The distance from the ideal draw is at most
-  `plan.sampling_error`.
+  and steps are independent, but for those of one pass of `RandomAllocation`,
+  which share the assignment of units to steps. The cost depends on the number
+  of slots, not on the number of children; only a pass costs time (not memory)
+  in proportion to the number of primary units. The distance from the ideal draw
+  is at most `plan.sampling_error`.
 
   Args:
     key: the run's key for sampling; keep it secret, the guarantee rests on it.
