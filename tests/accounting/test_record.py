@@ -36,6 +36,17 @@ def stated(hierarchy=REGULAR, stages=POISSON, mechanism=None, **options):
   return record.loads(json.dumps(data, allow_nan=False))
 
 
+COUNTED = plan.Hierarchy.regular(
+    (200, 8, 5), levels=LEVELS, copies=True, most_copies={"record": 4}
+)
+CLASSES = plan.Hierarchy.regular((60, 20), levels=("class", "record"))
+INDEPENDENT = plan.SamplingPlan(
+    (plan.FixedSize(5), plan.FixedSize(3)),
+    episode=plan.Episode(
+        way=5, shot=1, query=2, form="independent", tasks=3
+    ),
+)
+EPISODE = plan.Mechanism(clip_unit="episode", noise_multiplier=4.0)
 TWO = accounting.Ledger().add(REGULAR, POISSON, noisy(), 20).add(
     REGULAR, FIXED, noisy(4.0), 5
 )
@@ -47,6 +58,10 @@ TWO = accounting.Ledger().add(REGULAR, POISSON, noisy(), 20).add(
         (stated(), LEVELS, ()),
         (stated(RAGGED, FIXED), LEVELS, ()),
         (stated(COPIES), ("unit",), ("class", "record")),
+        (stated(COUNTED), ("unit", "record"), ("class",)),
+        (stated(CLASSES, INDEPENDENT, EPISODE), ("class", "record"), ()),
+        (stated(accountant="rdp"), LEVELS, ()),
+        (stated(accountant="moments"), LEVELS, ()),
         (stated(mechanism=noisy(0.0, clip_norm=math.inf)), LEVELS, ()),
         (stated(fixed_seed=True, planned_steps=50), LEVELS, ()),
         (accounting.run_statement(TWO, delta=1e-6), LEVELS, ()),
