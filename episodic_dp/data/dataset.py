@@ -20,7 +20,8 @@ class Dataset:
 
   Attributes:
     name: what the data are, for messages and reports.
-    images: uint8[rows, height, width, channels]; the value 255 is 1.0.
+    images: uint8[rows, height, width, channels]; the value 255 is 1.0. May be
+      a mapped file (`numpy.load(..., mmap_mode="r")`).
     hierarchy: the units that are sampled; its leaves are the examples.
     rows: maps leaves (int32, any shape, as a JAX array) to rows of `images`;
       the identity, or a pure function for synthetic participants, many of
@@ -28,6 +29,9 @@ class Dataset:
     rotate: whether tasks may rotate whole classes by multiples of 90 degrees,
       an augmentation for training only.
     description: where the images come from and what was done to them.
+    resident: whether training keeps all images on the device. False, for data
+      larger than it, gathers the drawn ones on the host ahead of each step and
+      gives the same bits.
 
   Raises:
     ValueError: on construction, when the parts do not fit together.
@@ -39,6 +43,7 @@ class Dataset:
   rows: Callable[[Any], Any] = identity
   rotate: bool = False
   description: str = ""
+  resident: bool = True
 
   def __post_init__(self):
     images, hierarchy = self.images, self.hierarchy

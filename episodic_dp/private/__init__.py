@@ -9,11 +9,13 @@ from episodic_dp.private.meta_step import init
 from episodic_dp.private.meta_step import make_meta_step
 from episodic_dp.private.meta_step import State
 from episodic_dp.private.noise import add_noise
+from episodic_dp.private.streaming import StreamError
 
 __all__ = [
     "Clipped",
     "Compute",
     "State",
+    "StreamError",
     "add_noise",
     "clip",
     "init",

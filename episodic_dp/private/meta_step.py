@@ -25,6 +25,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.private import checks
 from episodic_dp.private import noise
+from episodic_dp.private import streaming
 from episodic_dp.private import task_sum
 
 # What each key of a step is folded with. Changing one changes every run.
@@ -42,17 +43,20 @@ class Compute:
     mesh: None; only one device is supported.
     diagnostics: also return "private/..." metrics, which are outside the
       guarantee: keep them apart and unpublished.
+    block_bytes: for data that stay on the host, bytes of images that are
+      handed to the device at once (at least one chunk of tasks); about three
+      such blocks are held, one of them on the host.
   """
 
   tasks_per_chunk: int = 4
   mesh: None = None
   diagnostics: bool = False
+  block_bytes: int = 2**26
 
   def __post_init__(self):
-    if self.tasks_per_chunk < 1:
-      raise ValueError(
-          f"tasks_per_chunk {self.tasks_per_chunk} must be at least 1"
-      )
+    for name in ("tasks_per_chunk", "block_bytes"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"{name} {getattr(self, name)} must be at least 1")
     if self.mesh is not None:
       raise ValueError(
           f"mesh {self.mesh!r}: a step runs on one device only, pass mesh=None"
@@ -123,14 +127,19 @@ def make_meta_step(
     *,
     compute: Compute = Compute(),
 ) -> Callable[[State], tuple[State, Metrics]]:
-  """The function that makes one step: one compiled call, state donated.
+  """The function that makes one step, compiled, its state donated.
+
+  With the data on the device a step is one call. Data that stay on the host
+  (`dataset.resident` is false) give the same bits: what the next step draws is
+  gathered while this one computes; see `streaming`.
 
   Args:
     learner: offers `loss(params, episode) -> scalar` and
       `predict(params, support, query_images) -> logits`.
     optimizer: an Optax transformation of the noised mean gradient.
-    dataset: `images` (uint8 or float32 [rows, H, W, C], kept on the device),
-      `hierarchy`, `rows` (leaf -> row) and `rotate`.
+    dataset: `images` (uint8 or float32 [rows, H, W, C], kept on the device
+      unless `resident` is there and false), `hierarchy`, `rows` (leaf -> row)
+      and `rotate`.
     plan: how tasks are sampled; needs an episode.
     mechanism: clip unit (the task), clip norm and noise.
     compute: how to compute it.
@@ -155,23 +164,41 @@ def make_meta_step(
   if mechanism.noise_multiplier == 0:
     stddev = 0.0  # Also for an infinite clip norm.
 
-  def update(state: State, images: jax.Array) -> tuple[State, Metrics]:
-    sampling_key = jax.random.fold_in(state.key, _SAMPLING)
+  def draw(key: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
     rows, mask = sampling.task_indices(
-        *sampling.sample(sampling_key, dataset.hierarchy, plan, state.step),
+        *sampling.sample(
+            jax.random.fold_in(key, _SAMPLING), dataset.hierarchy, plan, step
+        ),
         plan,
     )
-    total, metrics = task_sum.task_sum(
+    return dataset.rows(rows), mask
+
+  def begin(state: State) -> task_sum.Totals:
+    return task_sum.zeros(state.params, diagnostics=compute.diagnostics)
+
+  def add(
+      state: State,
+      totals: task_sum.Totals,
+      tasks: task_sum.Tasks,
+      first: jax.Array | int,
+  ) -> task_sum.Totals:
+    return task_sum.add_tasks(
         learner,
         mechanism,
         state.params,
-        task_sum.Tasks(images, dataset.rows(rows), mask),
+        totals,
+        tasks,
         _step_key(state.key, _AUGMENTATION, state.step),
+        first=first,
         episode=episode,
         rotate=dataset.rotate,
         tasks_per_chunk=compute.tasks_per_chunk,
-        diagnostics=compute.diagnostics,
     )
+
+  def finish(
+      state: State, totals: task_sum.Totals, mask: jax.Array
+  ) -> tuple[State, Metrics]:
+    total, metrics = totals[0], task_sum.summarise(totals[1], mask)
     noise_key = _step_key(state.key, _NOISE, state.step)
     total = noise.add_noise(noise_key, total, stddev)
     mean = jax.tree.map(
@@ -182,6 +209,22 @@ def make_meta_step(
     metrics |= {"step": step, "update_norm": optax.tree.norm(updates)}
     params = optax.apply_updates(state.params, updates)
     return State(params, opt_state, step, state.key), metrics
+
+  if not getattr(dataset, "resident", True):
+    return streaming.Step(
+        draw=draw,
+        begin=begin,
+        add=add,
+        finish=finish,
+        images=dataset.images,
+        chunk=compute.tasks_per_chunk,
+        block_bytes=compute.block_bytes,
+    )
+
+  def update(state: State, images: jax.Array) -> tuple[State, Metrics]:
+    rows, mask = draw(state.key, state.step)
+    drawn = task_sum.Tasks(images, rows, mask)
+    return finish(state, add(state, begin(state), drawn, 0), mask)
 
   compiled = jax.jit(update, donate_argnums=0)
   # An argument, not a constant of the program: it would be compiled in.

@@ -11,6 +11,7 @@ from episodic_dp import sampling
 from episodic_dp.private import clipping
 
 Facts = dict[str, jax.Array]
+Totals = tuple[Any, Facts]  # A tree like the parameters, float32; facts.
 
 _FACTS = ("loss", "accuracy", "clipped", "norm", "non_finite")
 
@@ -62,7 +63,60 @@ def task_sum(
   Returns:
     (tree like params, float32, not noised; facts "private/..." or none).
   """
-  chunk = tasks_per_chunk
+  total, facts = add_tasks(
+      learner,
+      mechanism,
+      params,
+      zeros(params, diagnostics=diagnostics),
+      tasks,
+      key,
+      episode=episode,
+      rotate=rotate,
+      tasks_per_chunk=tasks_per_chunk,
+  )
+  return total, summarise(facts, tasks.mask)
+
+
+def zeros(params: Any, *, diagnostics: bool) -> Totals:
+  """What a step adds its tasks to."""
+  total = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+  return total, {name: jnp.zeros(()) for name in _FACTS if diagnostics}
+
+
+def add_tasks(
+    learner: Any,
+    mechanism: plan_lib.Mechanism,
+    params: Any,
+    totals: Totals,
+    tasks: Tasks,
+    key: jax.Array,
+    *,
+    first: jax.Array | int = 0,
+    episode: plan_lib.Episode,
+    rotate: bool = False,
+    tasks_per_chunk: int = 4,
+) -> Totals:
+  """Adds tasks to what `zeros` began; all of a step's, or a part of them.
+
+  Parts give the bits of the whole when each but the last is a multiple of
+  `tasks_per_chunk`: chunks are added one by one, in the same order.
+
+  Args:
+    learner: as for `task_sum`, and so are the others.
+    mechanism: the clip norm, and what it bounds.
+    params: what the gradients are taken at.
+    totals: from `zeros`, or from the part before.
+    tasks: the part; `rows` point into its own `images`.
+    key: of the whole step.
+    first: the slot, of the whole step, of the part's first task.
+    episode: way, shot and query.
+    rotate: whether classes are rotated.
+    tasks_per_chunk: tasks computed at once.
+
+  Returns:
+    The new totals; the facts are sums yet, for `summarise`.
+  """
+  chunk, diagnostics = tasks_per_chunk, bool(totals[1])
   padding = -tasks.mask.shape[0] % chunk
   rows = jnp.pad(tasks.rows, ((0, padding), (0, 0), (0, 0)))
   mask = jnp.pad(tasks.mask, (0, padding))
@@ -86,12 +140,11 @@ def task_sum(
     }
 
   def add_chunk(i, totals):
-    first = i * chunk
-    chosen = lax.dynamic_slice_in_dim(rows, first, chunk)
-    real = lax.dynamic_slice_in_dim(mask, first, chunk)
-    new = jax.vmap(one_task)(
-        first + jnp.arange(chunk), tasks.images[chosen]
-    )
+    start = i * chunk
+    chosen = lax.dynamic_slice_in_dim(rows, start, chunk)
+    real = lax.dynamic_slice_in_dim(mask, start, chunk)
+    slots = first + start + jnp.arange(chunk)
+    new = jax.vmap(one_task)(slots, tasks.images[chosen])
 
     def add(total, part):
       shape = (chunk,) + (1,) * (part.ndim - 1)
@@ -100,18 +153,18 @@ def task_sum(
 
     return jax.tree.map(add, totals, new)
 
-  zeros = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-  facts = {name: jnp.zeros(()) for name in _FACTS if diagnostics}
   # Up to the last task; the empty chunks beyond are not computed.
   filled = jnp.max(jnp.where(mask, jnp.arange(mask.shape[0]) + 1, 0))
-  total, facts = lax.fori_loop(
-      0, (filled + chunk - 1) // chunk, add_chunk, (zeros, facts)
-  )
-  return total, _summarise(facts, tasks.mask)
+  return lax.fori_loop(0, (filled + chunk - 1) // chunk, add_chunk, totals)
 
 
-def _summarise(facts: Facts, mask: jax.Array) -> Facts:
-  """Sums over the step's tasks to means, except the counts."""
+def summarise(facts: Facts, mask: jax.Array) -> Facts:
+  """Sums over the step's tasks to means, except the counts.
+
+  Args:
+    facts: of all tasks of the step.
+    mask: bool[slots] of all of them.
+  """
   if not facts:
     return {}
   count = mask.sum().astype(jnp.float32)

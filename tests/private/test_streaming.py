@@ -1,0 +1,186 @@
+"""Data that stay on the host train to the same bits as data on the device."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp.private import streaming
+
+ADAM = optax.adam(0.05)
+TASK_BYTES = 3 * 2 * 16  # way, shot + query, 4 x 4 pixels
+
+
+class Linear:
+  """A learner that compiles quickly: no inner steps."""
+
+  def init(self, key):
+    return {"w": jax.random.uniform(key, (16, 3)), "b": jnp.zeros(3)}
+
+  def predict(self, params, support, query_images):
+    del support
+    flat = query_images.reshape(query_images.shape[0], -1)
+    return flat @ params["w"] + params["b"]
+
+  def loss(self, params, episode):
+    logits = self.predict(params, None, episode.query.images)
+    return optax.softmax_cross_entropy_with_integer_labels(
+        logits, episode.query.labels
+    ).mean()
+
+
+@pytest.fixture
+def quick_run(make_run):
+  def make(stage=None, **options):
+    return make_run(stage=stage, **options)._replace(learner=Linear())
+
+  return make
+
+
+def on_host(run, images=None):
+  """The same run with its images on the host."""
+  parts = vars(run.dataset) | {"resident": False}
+  if images is not None:
+    parts["images"] = images
+  return run._replace(dataset=type(run.dataset)(**parts))
+
+
+def go(step, state, steps):
+  """Parameters and metrics after each step."""
+  found = []
+  for _ in range(steps):
+    state, metrics = step(state)
+    found.append(jax.device_get((state.params, metrics)))
+  return state, found
+
+
+def same_bits(left, right):
+  assert jax.tree.structure(left) == jax.tree.structure(right)
+  for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right)):
+    np.testing.assert_array_equal(a, b, strict=True)
+
+
+def test_second_order_learner_gives_the_same_bits(make_run):
+  """Poisson tasks in blocks of two chunks, with every metric."""
+  run = make_run(stage=plan.Poisson(0.6), rotate=True)
+  compute = {"tasks_per_chunk": 1, "diagnostics": True}
+  _, expected = go(run.step(ADAM, **compute), run.init(ADAM), 5)
+  host = on_host(run).step(ADAM, **compute, block_bytes=2 * TASK_BYTES)
+  _, found = go(host, run.init(ADAM), 5)
+  same_bits(found, expected)
+  assert max(m["private/tasks"] for _, m in found) > 2  # Several blocks.
+
+
+def test_steps_of_one_chunk_give_the_same_bits(quick_run, tmp_path):
+  """A fixed number of tasks, from a mapped file."""
+  run = quick_run(stage=plan.FixedSize(5))
+  np.save(tmp_path / "images.npy", run.dataset.images)
+  mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+  _, expected = go(run.step(ADAM, tasks_per_chunk=8), run.init(ADAM), 4)
+  step = on_host(run, mapped).step(ADAM, tasks_per_chunk=8)
+  _, found = go(step, run.init(ADAM), 4)
+  same_bits(found, expected)
+
+
+def test_any_state_may_come_next(quick_run):
+  """Resumed, repeated or of another key: what was prepared is not taken.
+
+  Some steps draw nothing, some several blocks.
+  """
+  run = quick_run(stage=plan.Poisson(0.15))
+  compute = {"tasks_per_chunk": 1, "diagnostics": True}
+  expected = run.step(ADAM, **compute)
+  step = on_host(run).step(ADAM, **compute, block_bytes=1)
+
+  def start(seed, at):
+    state = run.init(ADAM, seed=seed)
+    return state._replace(step=state.step + at)
+
+  counts = set()
+  for seed, at in ((7, 0), (7, 0), (8, 1), (7, 3), (7, 1)):
+    _, found = go(step, start(seed, at), 2)
+    same_bits(found, go(expected, start(seed, at), 2)[1])
+    counts |= {int(metrics["private/tasks"]) for _, metrics in found}
+  assert 0 in counts and max(counts) > 1
+
+
+class Watched(np.ndarray):
+  """Images that note who gathers, and how much."""
+
+  taken: list
+  fail: Exception | None = None
+
+  def take(self, rows, axis, out, mode):
+    self.taken.append((threading.current_thread().name, len(rows)))
+    if self.fail is not None:
+      raise self.fail
+    return np.asarray(self).take(rows, axis=axis, out=out, mode=mode)
+
+
+@pytest.fixture
+def watched(quick_run):
+  run = quick_run(stage=plan.Poisson(0.4))
+  images = run.dataset.images.view(Watched)
+  images.taken = []
+  return on_host(run, images), images
+
+
+def test_only_what_is_drawn_is_gathered_and_ahead_of_the_step(watched):
+  run, images = watched
+  step, state = run.step(ADAM, diagnostics=True), run.init(ADAM)
+  drawn = []
+  for _ in range(6):
+    state, metrics = step(state)
+    drawn.append(int(metrics["private/tasks"]))
+  # After six steps the seventh is being prepared, by the same thread.
+  step._next[1].block.result()
+  assert [size for _, size in images.taken[:6]] == [6 * n for n in drawn]
+  assert len(images.taken) == 7
+  assert all(name.startswith("gather") for name, _ in images.taken)
+
+
+@pytest.mark.parametrize(
+    "error,text",
+    [
+        (MemoryError("row 12345"), "MemoryError"),
+        (OSError(5, "Input/output error", "12345"), "Input/output error"),
+    ],
+)
+def test_errors_of_the_thread_are_one_sentence_without_rows(
+    watched, error, text
+):
+  run, images = watched
+  step, state = run.step(ADAM), run.init(ADAM)
+  state, _ = step(state)
+  step._next[1].block.result()
+  images.fail = error
+  state, _ = step(state)  # It was gathered before the failure.
+  with pytest.raises(private.StreamError, match=text) as caught:
+    step(state)
+  assert "12345" not in str(caught.value) and caught.value.__suppress_context__
+  # The state was not consumed: the step can be taken again.
+  images.fail = None
+  assert int(step(state)[0].step) == 3
+
+
+@pytest.mark.parametrize(
+    "block,tasks", [(1, 2), (5 * TASK_BYTES, 4), (2**30, 8)]
+)
+def test_a_block_is_some_chunks_and_within_its_bytes(watched, block, tasks):
+  run, _ = watched
+  step = run.step(ADAM, tasks_per_chunk=2, block_bytes=block)
+  drawn = streaming._Drawn(np.zeros((7, 3, 2), int), np.ones(7, bool), 7)
+  assert step._block_size(drawn) == tasks
+  last = step._gather(drawn, 7 - 7 % tasks)
+  assert last.images.shape == (tasks * 6, 4, 4, 1)
+  assert last.mask.tolist() == [i < 7 % tasks for i in range(tasks)]
+
+
+def test_blocks_hold_something():
+  with pytest.raises(ValueError, match="block_bytes 0"):
+    private.Compute(block_bytes=0)
