@@ -1,0 +1,1 @@
+"""What a plan samples and guarantees, as pictures and one HTML page."""
