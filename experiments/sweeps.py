@@ -178,12 +178,13 @@ def _stages(run: _Run) -> list[dict[str, Any]]:
   lines = _lines(run, "stages", list(range(1, depth + 1)), change, depth)
   for line in lines:
     # Without any sampling: the Gaussian alone, and no sampler's error.
-    kinds = accounting.kinds(
-        run.hierarchy, change(0)["plan"], run.mechanism, line["label"]
+    distance = _own_distance(
+        accounting.kinds(
+            run.hierarchy, change(0)["plan"], run.mechanism, line["label"]
+        )
     )
-    distance = max(kind.own_distance for kind in kinds)
     line["x"].insert(0, 0)
-    line["y"].insert(0, accounting.epsilon(
+    line["y"].insert(0, None if distance is None else accounting.epsilon(
         1.0, 1.0, distance, steps=run.steps, delta=run.delta
     ))
   ticks = {0: "0\n(all of everything)"} | {
@@ -200,12 +201,16 @@ def _stages(run: _Run) -> list[dict[str, Any]]:
 def _comparison(run: _Run) -> list[dict[str, Any]]:
   levels = [
       level for k, level in enumerate(run.hierarchy.levels)
-      if k > 0 and level in run.own
+      if k > 0 and level in run.own and _own_distance(
+          accounting.kinds(run.hierarchy, run.plan, run.mechanism, level)
+      ) is not None
   ]
-  if not levels:
+  passes = isinstance(run.plan.stages[0], plan_lib.RandomAllocation)
+  if passes or not levels:
     raise plan_lib.PlanError(
-        "sweep 'comparison' needs a level below the first with a guarantee, and"
-        " this config has none: try --config=experiments/configs/glyphs.py"
+        "sweep 'comparison' is about single steps that draw a tree: it needs"
+        " a level below the first with a guarantee, no record that recurs and"
+        " no RandomAllocation; try --config=experiments/configs/glyphs.py"
     )
   panels = []
   for level in _watched(levels, "comparison"):
@@ -227,7 +232,8 @@ def _compared(run: _Run, level: str) -> list[dict[str, Any]]:
       name: accounting.kinds(run.hierarchy, p, run.mechanism, level)
       for name, p in plans.items()
   }
-  distance = max(k.own_distance for k in kinds["corrected, this config"])
+  distance = _own_distance(kinds["corrected, this config"])
+  assert distance is not None
   plain = f"no amplification (distance {distance:g})"
   printed = "as printed (not valid)"
 
@@ -357,6 +363,14 @@ def _around(own: int, low: int, high: int) -> list[int]:
   return sorted({own, *numbers.tolist()})
 
 
+def _own_distance(kinds: profile.Kinds) -> float | None:
+  """The largest d_b of units of a tree; None for units that recur."""
+  trees = [k for k in kinds if isinstance(k, amplification.Amplification)]
+  if not trees or len(trees) < len(kinds):
+    return None
+  return max(kind.own_distance for kind in trees)
+
+
 def _drawn(
     hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
 ) -> float:
@@ -386,6 +400,8 @@ def _scaled(
       disjoint = episode is not None and episode.form == "disjoint"
       unit = episode.way if episode is not None and disjoint else 1
       other = plan_lib.FixedSize(unit * max(1, round(stage.n * factor / unit)))
+    elif isinstance(stage, plan_lib.RandomAllocation):
+      other = plan_lib.RandomAllocation(max(1, round(stage.steps / factor)))
     else:
       return None
     result = dataclasses.replace(plan, stages=(other, *plan.stages[1:]))

@@ -118,6 +118,30 @@ def test_disjoint_tasks_grow_by_whole_tasks():
     assert line["own"][0] == 4 and None not in line["y"]
 
 
+def test_shorter_passes_draw_more_tasks_a_step():
+  c = config(
+      plan=dict(stages=("RandomAllocation(20)", "FixedSize(5)", "FixedSize(3)")),
+      mechanism=dict(clip_unit="task", noise_multiplier=8.0),
+  )
+  line = lines(sweeps.sweep("tasks", c, costs.account(c)))["task"]
+  assert line["own"][0] == 200.0
+  assert line["x"][-1] > 1000 and line["y"][-1] > line["own"][1]
+
+
+def test_records_that_recur_have_no_single_distance():
+  c = config(
+      hierarchy=dict(
+          sizes=(4000, 5, 5), levels=("task", "class", "image"), copies=True,
+          most_copies=dict(image=4),
+      ),
+      mechanism=dict(clip_unit="task", noise_multiplier=2.0),
+  )
+  result = costs.account(c)
+  assert set(result["guarantees"]) == {"task", "image"}
+  line = lines(sweeps.sweep("stages", c, result))["image"]
+  assert line["y"][0] is None and line["own"] == [3, line["y"][3]]
+
+
 @pytest.mark.parametrize(
     "name,fields,part",
     [
@@ -132,6 +156,9 @@ def test_disjoint_tasks_grow_by_whole_tasks():
         )), "below the first"),
         ("steps", dict(mechanism=dict(clip_unit="task", noise_multiplier=0.0)),
          "no level of this config"),
+        ("comparison", dict(plan=dict(stages=(
+            "RandomAllocation(20)", "FixedSize(5)", "FixedSize(3)"
+        ))), "no RandomAllocation"),
     ],
 )
 def test_nothing_to_sweep_is_one_sentence(name, fields, part):
