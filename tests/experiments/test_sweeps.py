@@ -120,7 +120,9 @@ def test_disjoint_tasks_grow_by_whole_tasks():
 
 def test_shorter_passes_draw_more_tasks_a_step():
   c = config(
-      plan=dict(stages=("RandomAllocation(20)", "FixedSize(5)", "FixedSize(3)")),
+      plan=dict(
+          stages=("RandomAllocation(20)", "FixedSize(5)", "FixedSize(3)")
+      ),
       mechanism=dict(clip_unit="task", noise_multiplier=8.0),
   )
   line = lines(sweeps.sweep("tasks", c, costs.account(c)))["task"]
