@@ -174,11 +174,8 @@ def samplers() -> Table:
   stages: list[tuple[str, plan.Stage]] = [
       ("Poisson(0.004)", plan.Poisson(0.004)),
       ("FixedSize(1600)", plan.FixedSize(1600)),
+      ("RandomAllocation(250), one pass", plan.RandomAllocation(250)),
   ]
-  if hasattr(plan, "RandomAllocation"):
-    stages.append((
-        "RandomAllocation(250), one pass", plan.RandomAllocation(250)
-    ))
   rows = []
   for name, stage in stages:
     p = plan.SamplingPlan((stage, plan.FixedSize(5), plan.FixedSize(2)))
