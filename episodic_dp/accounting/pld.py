@@ -425,7 +425,7 @@ def _refined(
       p.times * float(profile.excess(p.kinds, np.zeros(1), direction)[0])
       for p in phases
   )
-  if epsilon is None and variation <= delta:
+  if variation == 0 or (epsilon is None and variation <= delta):
     return _Zero(variation)
   reaches = tuple(
       reach(
