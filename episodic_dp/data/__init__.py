@@ -14,7 +14,7 @@ from episodic_dp.data.dataset import Splits
 
 __all__ = ["NAMES", "Dataset", "Splits", "load"]
 
-NAMES = ("cifar_fs", "glyphs", "mini_imagenet", "omniglot")
+NAMES = ("cifar_fs", "glyphs", "mini_imagenet", "omniglot", "own_data")
 
 
 def load(
@@ -27,10 +27,12 @@ def load(
   """Loads or generates a data set by name.
 
   Args:
-    name: one of `NAMES`: "glyphs" is generated, the others are read from
+    name: one of `NAMES`: "glyphs" is generated, "own_data" is a folder of
+      images or an .npz of yours, the others are read from their original
       files; the options of each are those of its `load`, such as
       `omniglot.load`.
-    data_dir: folder with the original files, for data sets that have any.
+    data_dir: folder with the original files, for data sets that have any; for
+      "own_data" the folder or the .npz itself.
     download: fetch the original files where data_dir does not have them.
     **options: the keyword arguments of the data set's own `load`.
 

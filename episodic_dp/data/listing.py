@@ -1,0 +1,182 @@
+"""The records of someone's own data, listed before any image is decoded.
+
+A listing is cheap: names, labels and file sizes. It is all that a hierarchy
+needs, so a plan can be checked and accounted before the images are read.
+
+What a listing holds is public by assumption: the names of the units, how many
+records each has, and which part a unit belongs to.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import hashlib
+import itertools
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from episodic_dp import plan
+
+PARTS = ("train", "validation", "test")
+SHARES = (0.6, 0.2, 0.2)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Class:
+  """One ultimate unit: the records of one class.
+
+  Attributes:
+    path: its labels, primary unit first.
+    records: int64[n], numbers for `Listing.reader`.
+    part: which of `PARTS` it belongs to, or None where no part is given.
+  """
+
+  path: tuple[Any, ...]
+  records: np.ndarray
+  part: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Listing:
+  """Classes in tree order, and how to read their records.
+
+  Attributes:
+    source: the folder or file.
+    levels: names of the levels, the examples last.
+    classes: sorted by path.
+    fingerprint: changes when a record is changed, added or removed.
+    shape: (height, width, channels) of all images, or None when they vary.
+    reader: opens the source; what it returns maps a record's number to a
+      picture (PIL) or uint8[H, W] or [H, W, C].
+  """
+
+  source: pathlib.Path
+  levels: tuple[str, ...]
+  classes: tuple[Class, ...]
+  fingerprint: str
+  shape: tuple[int, int, int] | None
+  reader: Callable[[], Callable[[int], Any]]
+
+
+def divide(
+    listing: Listing, *, shares: Sequence[float] | None, seed: int
+) -> dict[str, tuple[Class, ...]]:
+  """The classes of each part; no class is in two of them.
+
+  The parts are those of the source where it names them. Otherwise whole primary
+  units are divided: in the order of sha256("seed/name"), the first go to
+  training. A unit that comes or goes moves no other, but for those at a border.
+
+  Args:
+    listing: what to divide.
+    shares: of the primary units, for training, validation and test; None means
+      `SHARES`.
+    seed: public.
+
+  Raises:
+    ValueError: shares out of range or not needed, a seed out of range, too few
+      units, or a class in two parts; one sentence.
+  """
+  if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+    raise ValueError(
+        f"own_data option seed={seed!r} must be a whole number, 0 to 2^32 - 1"
+    )
+  given = [c.part for c in listing.classes]
+  if None not in given:
+    if shares is not None:
+      raise ValueError(
+          f"{listing.source} says itself what is for training, validation and"
+          f" test: leave out shares={tuple(shares)}"
+      )
+    return _given(listing)
+  top = listing.levels[0]
+  units = sorted(
+      {c.path[0] for c in listing.classes},
+      key=lambda unit: hashlib.sha256(f"{seed}/{unit}".encode(
+          errors="surrogateescape"
+      )).digest(),
+  )
+  sizes = _sizes(len(units), shares)
+  if min(sizes) < 1:
+    raise ValueError(
+        f"{listing.source} has {len(units)} units of level '{top}', too few for"
+        " training, validation and test: give three or more"
+    )
+  ends = np.cumsum(sizes)
+  part_of = {
+      unit: PARTS[int(np.searchsorted(ends, place, side="right"))]
+      for place, unit in enumerate(units)
+  }
+  return {
+      part: tuple(c for c in listing.classes if part_of[c.path[0]] == part)
+      for part in PARTS
+  }
+
+
+def _sizes(units: int, shares: Sequence[float] | None) -> list[int]:
+  shares = SHARES if shares is None else tuple(shares)
+  if len(shares) != 3 or not all(
+      isinstance(s, (int, float)) and 0 < s < np.inf for s in shares
+  ):
+    raise ValueError(
+        f"own_data option shares={shares} must be three positive numbers, for"
+        f" training, validation and test, such as {SHARES}"
+    )
+  total = sum(shares)
+  others = [max(1, round(units * s / total)) for s in shares[1:]]
+  return [units - sum(others), *others]
+
+
+def _given(listing: Listing) -> dict[str, tuple[Class, ...]]:
+  """The parts that the source names."""
+  parts: dict[str, tuple[Class, ...]] = {
+      part: tuple(c for c in listing.classes if c.part == part)
+      for part in PARTS
+  }
+  for part, classes in parts.items():
+    if not classes:
+      raise ValueError(
+          f"{listing.source} has nothing for {part}: give classes to each of"
+          f" {', '.join(PARTS)}"
+      )
+  for one, other in itertools.combinations(PARTS, 2):
+    shared = {c.path for c in parts[one]} & {c.path for c in parts[other]}
+    if shared:
+      name = "/".join(map(str, min(shared)))
+      raise ValueError(
+          f"class '{name}' of {listing.source} is in {one} and in {other}: a"
+          " class belongs to one part only, so that tests are of unseen classes"
+      )
+  return parts
+
+
+def hierarchy(
+    levels: Sequence[str], classes: Sequence[Class]
+) -> plan.Hierarchy:
+  """The tree of some classes in tree order; leaf i is the i-th record.
+
+  Args:
+    levels: names, the examples last.
+    classes: sorted by path.
+  """
+  paths = [c.path for c in classes]
+  sizes = [len(c.records) for c in classes]
+  tree = plan.Hierarchy.from_sizes(_nest(paths, sizes), levels=levels)
+  names = []
+  for k in range(len(levels) - 1):
+    units = [p for p, _ in itertools.groupby(path[: k + 1] for path in paths)]
+    names.append(np.asarray([str(unit[-1]) for unit in units]))
+  return dataclasses.replace(tree, names=(*names, None))
+
+
+def _nest(paths: list[tuple[Any, ...]], sizes: list[int]) -> list[Any]:
+  """Nested lists of sizes, as `Hierarchy.from_sizes` takes them."""
+  if len(paths[0]) == 1:
+    return sizes
+  result, start = [], 0
+  for _, group in itertools.groupby(paths, key=lambda path: path[0]):
+    below = [path[1:] for path in group]
+    result.append(_nest(below, sizes[start : start + len(below)]))
+    start += len(below)
+  return result

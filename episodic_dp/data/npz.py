@@ -1,0 +1,196 @@
+"""An NPZ of arrays: `images`, one label array per level and, perhaps, `split`.
+
+  numpy.savez("own.npz", images=uint8[n, H, W, C], **{"class": labels})
+
+Labels are listed without reading the images.
+"""
+
+from collections.abc import Sequence
+import hashlib
+import itertools
+import pathlib
+from typing import Any, BinaryIO
+import zipfile
+import zlib
+
+import numpy as np
+
+from episodic_dp.data import listing as listing_lib
+
+_IMAGES, _SPLIT = "images", "split"
+_MAX_SIDE = 2**15
+_DAMAGED = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+def listing(
+    path: pathlib.Path, levels: Sequence[str] | None = None
+) -> listing_lib.Listing:
+  """Lists the records of a file.
+
+  Args:
+    path: the file.
+    levels: the label arrays, primary level first, and a name for the images;
+      None means class, image, or group, class, image where there is an array
+      `group`.
+
+  Raises:
+    ValueError: an array is missing, unknown, of another length or type; one
+      sentence that names it.
+  """
+  try:
+    found = np.load(path, allow_pickle=False)
+    if not isinstance(found, np.lib.npyio.NpzFile):
+      raise ValueError("it is one array")
+    with found as arrays:
+      names = arrays.files
+      if levels is None:
+        levels = (*(("group",) if "group" in names else ()), "class", "image")
+      _check_names(path, names, levels)
+      shape = _image_shape(path)
+      labels = {
+          name: _vector(path, name, arrays, shape[0], kinds="biuUS")
+          for name in levels[:-1]
+      }
+      split = None
+      if _SPLIT in names:
+        split = _vector(path, _SPLIT, arrays, shape[0], kinds="U")
+        wrong = ~np.isin(split, listing_lib.PARTS)
+        if wrong.any():
+          raise _Refused(
+              f"array '{_SPLIT}' of {path} holds"
+              f" {str(split[np.argmax(wrong)])!r}: use"
+              f" {', '.join(listing_lib.PARTS)}"
+          )
+      status = path.stat()
+  except _Refused:
+    raise
+  except (*_DAMAGED, ValueError) as e:
+    raise ValueError(
+        f"{path} cannot be read as an .npz of arrays ({e}): write it with"
+        " numpy.savez(file, images=..., **{'class': ...})"
+    ) from e
+
+  def reader():
+    try:
+      with np.load(path, allow_pickle=False) as arrays:
+        images = arrays[_IMAGES]
+    except (*_DAMAGED, ValueError) as e:
+      raise ValueError(
+          f"array '{_IMAGES}' of {path} cannot be read ({e}): write the file"
+          " again"
+      ) from e
+    return lambda record: images[record]
+
+  return listing_lib.Listing(
+      source=path,
+      levels=tuple(levels),
+      classes=_classes(list(labels.values()), split),
+      fingerprint=hashlib.sha256(
+          f"{levels}/{status.st_size}/{status.st_mtime_ns}".encode()
+      ).hexdigest(),
+      shape=(shape[1], shape[2], shape[3] if len(shape) == 4 else 1),
+      reader=reader,
+  )
+
+
+class _Refused(ValueError):
+  """A sentence of this module, passed on as it is."""
+
+
+def _check_names(path, names: list[str], levels: Sequence[str]) -> None:
+  if len(levels) < 2:
+    raise _Refused(
+        f"own_data option levels={tuple(levels)} needs two names or more: the"
+        " label arrays and, last, what one image is called"
+    )
+  for name in (_IMAGES, *levels[:-1]):
+    if name not in names:
+      raise _Refused(
+          f"{path} has the arrays {', '.join(names)} and no '{name}': add it,"
+          " or name the label arrays with levels=('class', 'image')"
+      )
+  for name in names:
+    if name not in (_IMAGES, _SPLIT, *levels[:-1]):
+      raise _Refused(
+          f"{path} has an array '{name}' that nothing reads: leave it out,"
+          f" name it in levels, or call it '{_SPLIT}' if it says what is for"
+          " training"
+      )
+
+
+def _image_shape(path: pathlib.Path) -> tuple[int, ...]:
+  """The shape of `images`, from its header alone."""
+  with zipfile.ZipFile(path) as z, z.open(f"{_IMAGES}.npy") as f:
+    shape, dtype = _header(f)
+  if dtype.kind == "O":
+    raise _Refused(
+        f"array '{_IMAGES}' of {path} holds objects, such as images of several"
+        " shapes: bring them to one shape and save uint8[n, height, width,"
+        " channels]"
+    )
+  if dtype != np.uint8:
+    raise _Refused(
+        f"array '{_IMAGES}' of {path} is {dtype}: save uint8, 0 to 255, such as"
+        " numpy.clip(numpy.round(255 * images), 0, 255).astype('uint8') of"
+        " finite values from 0 to 1"
+    )
+  if (
+      len(shape) not in (3, 4)
+      or 0 in shape
+      or max(shape[1:3]) > _MAX_SIDE
+      or (len(shape) == 4 and shape[3] not in (1, 3))
+  ):
+    raise _Refused(
+        f"array '{_IMAGES}' of {path} has shape {shape}: give [n, height,"
+        " width] or [n, height, width, 1 or 3], none of them 0"
+    )
+  return shape
+
+
+def _header(f: BinaryIO | Any) -> tuple[tuple[int, ...], np.dtype]:
+  version = np.lib.format.read_magic(f)
+  read = {
+      (1, 0): np.lib.format.read_array_header_1_0,
+      (2, 0): np.lib.format.read_array_header_2_0,
+  }.get(version)
+  if read is None:
+    raise ValueError(f"array format {version} is unknown")
+  shape, _, dtype = read(f)
+  return shape, dtype
+
+
+def _vector(path, name, arrays, rows: int, *, kinds: str) -> np.ndarray:
+  with zipfile.ZipFile(path) as z, z.open(f"{name}.npy") as f:
+    shape, dtype = _header(f)
+  if dtype.kind not in kinds or len(shape) != 1:
+    raise _Refused(
+        f"array '{name}' of {path} is {dtype} of shape {shape}: give one whole"
+        " number or one string per image"
+    )
+  if shape[0] != rows:
+    raise _Refused(
+        f"array '{name}' of {path} has {shape[0]} entries for {rows} images:"
+        " give one per image"
+    )
+  return arrays[name]
+
+
+def _classes(
+    labels: list[np.ndarray], split: np.ndarray | None
+) -> tuple[listing_lib.Class, ...]:
+  """Rows by label; a class that is in two parts occurs once for each."""
+  values, codes = zip(*(np.unique(a, return_inverse=True) for a in labels))
+  if split is not None:
+    codes = (*codes, np.unique(split, return_inverse=True)[1])
+  order = np.lexsort(tuple(reversed(codes)))
+  table = np.stack([code[order] for code in codes], axis=1)
+  starts = np.flatnonzero(
+      np.append(True, (table[1:] != table[:-1]).any(axis=1))
+  )
+  result = []
+  for first, end in itertools.pairwise([*starts.tolist(), len(order)]):
+    rows = order[first:end]
+    path = tuple(v[code].item() for v, code in zip(values, table[first]))
+    part = None if split is None else str(split[rows[0]])
+    result.append(listing_lib.Class(path=path, records=rows, part=part))
+  return tuple(result)

@@ -1,0 +1,125 @@
+"""Trees of images are listed, or refused by one sentence, without decoding."""
+
+import logging
+import os
+
+import numpy as np
+from PIL import Image
+import pytest
+
+from episodic_dp.data import folder
+from tests.data import own_images
+
+
+@pytest.fixture
+def root(tmp_path):
+  return own_images.tree(tmp_path / "mine", {"b": 2, "a": 1, "c": 3})
+
+
+def test_lists_in_rising_order_and_decodes_nothing(root):
+  (root / "a" / "000.png").write_bytes(b"no image")
+  (root / "a" / ".hidden.png").write_bytes(b"")
+  (root / "a" / "Thumbs.db").write_bytes(b"")
+  (root / "a" / "SECOND.JPeG").write_bytes(b"")
+  found = folder.listing(root)
+  assert [c.path for c in found.classes] == [("a",), ("b",), ("c",)]
+  assert [len(c.records) for c in found.classes] == [2, 2, 3]
+  assert found.levels == ("class", "image") and found.shape is None
+  together = np.concatenate([c.records for c in found.classes])
+  assert sorted(together) == list(range(7))
+
+
+def test_fingerprint_follows_names_sizes_and_times(root):
+  prints = [folder.listing(root).fingerprint]
+  path = root / "a" / "000.png"
+  os.utime(path, ns=(1, 1))
+  prints.append(folder.listing(root).fingerprint)
+  path.write_bytes(path.read_bytes() + b"0")
+  os.utime(path, ns=(1, 1))
+  prints.append(folder.listing(root).fingerprint)
+  path.rename(root / "a" / "001.png")
+  prints.append(folder.listing(root).fingerprint)
+  assert len(set(prints)) == 4
+  assert folder.listing(root).fingerprint == prints[-1]
+
+
+def test_files_that_are_no_images_are_left_out_with_one_warning(root, caplog):
+  (root / "labels.csv").write_text("a,b")
+  (root / "a" / "notes.txt").write_text("note")
+  with caplog.at_level(logging.WARNING):
+    found = folder.listing(root)
+  assert [len(c.records) for c in found.classes] == [1, 2, 3]
+  assert "left out 2 files" in caplog.text and "notes.txt" in caplog.text
+  assert len(caplog.records) == 1
+
+
+def _symbolic_file(root):
+  (root / "a" / "link.png").symlink_to(root / "b" / "000.png")
+
+
+def _symbolic_folder(root):
+  (root / "link").symlink_to(root / "b")
+
+
+def _empty(root):
+  (root / "empty").mkdir()
+
+
+def _only_text(root):
+  (root / "text").mkdir()
+  (root / "text" / "a.txt").write_text("")
+
+
+def _beside(root):
+  own_images.write(root / "beside.png")
+
+
+def _deeper(root):
+  own_images.write(root / "d" / "e" / "000.png")
+
+
+def _partly(root):
+  own_images.write(root / "train" / "d" / "000.png")
+
+
+@pytest.mark.parametrize(
+    "spoil,text",
+    [
+        (_symbolic_file, "a/link.png is a symbolic link: put the file itself"),
+        (_symbolic_folder, "mine/link is a symbolic link"),
+        (_empty, "mine/empty holds no image"),
+        (_only_text, "mine/text holds no image"),
+        (_beside, "beside.png lies beside folders"),
+        (_deeper, "a/000.png is 1 folders deep and d/e/000.png 2 in"),
+        (_partly, "has the folders a, b, c, train: give it train, validation"),
+    ],
+)
+def test_refuses_what_no_class_holds(root, spoil, text):
+  spoil(root)
+  with pytest.raises(ValueError, match=text):
+    folder.listing(root)
+
+
+def test_refuses_a_folder_of_one_class_and_an_empty_one(tmp_path):
+  own_images.write(tmp_path / "flat" / "000.png")
+  with pytest.raises(ValueError, match="flat/000.png is in no class"):
+    folder.listing(tmp_path / "flat")
+  (tmp_path / "empty").mkdir()
+  with pytest.raises(ValueError, match="empty holds no image"):
+    folder.listing(tmp_path / "empty")
+
+
+def test_levels_fit_the_depth(root):
+  with pytest.raises(ValueError, match="1 folders deep.*name 2 levels"):
+    folder.listing(root, ("group", "class", "image"))
+  found = folder.listing(root, ("sort", "photo"))
+  assert found.levels == ("sort", "photo")
+
+
+def test_reads_the_files_it_listed(root):
+  read = folder.listing(root).reader()
+  found = folder.listing(root)
+  record = int(found.classes[2].records[1])  # Class c was written third.
+  image = read(record)
+  assert isinstance(image, Image.Image)
+  np.testing.assert_array_equal(image, own_images.pixels(201))
