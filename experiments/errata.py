@@ -409,6 +409,12 @@ def tables() -> dict[str, Table]:
   return {name: table() for name, table in TABLES.items()}
 
 
+def as_json(found: dict[str, Table]) -> str:
+  """Columns and rows of every table, numbers as computed."""
+  data = {name: dataclasses.asdict(table) for name, table in found.items()}
+  return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False)
+
+
 def filled(text: str, found: dict[str, Table]) -> str:
   """The README with these tables in place of its own.
 
@@ -440,10 +446,7 @@ def main(argv: Sequence[str]) -> None:
     text = README.read_text(encoding="utf-8")
     files.write_text(README, filled(text, found))
   if _FORMAT.value == "json":
-    print(json.dumps(
-        {name: dataclasses.asdict(t) for name, t in found.items()},
-        indent=2, ensure_ascii=False,
-    ))
+    print(as_json(found))
     return
   for name, table in found.items():
     print(f"{name}\n\n{table.markdown()}\n")

@@ -23,6 +23,7 @@ the epsilon that it found: of two valid bounds the smaller is the tighter.
   library_grid the same with --grid as its grid's step
   library_fine the same with --grid / 50: close to the truth, from above
   library_each the same, --few_steps steps composed one by one
+  library_rdp  dp_accounting's RdpAccountant, default orders
   few          our own accountant for --few_steps steps, nothing cached
 """
 
@@ -103,6 +104,18 @@ def _library(steps: int, grid: float | None, each: bool = False) -> float:
   return accountant.get_epsilon(_DELTA)
 
 
+def _library_rdp(steps: int) -> float:
+  import dp_accounting
+  from dp_accounting.rdp import RdpAccountant
+
+  event = dp_accounting.PoissonSampledDpEvent(
+      _Q, dp_accounting.GaussianDpEvent(_Z)
+  )
+  accountant = RdpAccountant()
+  accountant.compose(dp_accounting.SelfComposedDpEvent(event, steps))
+  return accountant.get_epsilon(_DELTA)
+
+
 def _calibrated(steps: int) -> float:
   """Epsilon at the calibrated noise."""
   from episodic_dp import accounting
@@ -151,7 +164,8 @@ def measure(case: str, settings: dict[str, Any]) -> dict[str, Any]:
     return _timed(_import)
   _import()
   if case.startswith("library"):
-    import dp_accounting.pld  # noqa: F401  Its import is not timed.
+    import dp_accounting.pld  # noqa: F401  Imports are not timed.
+    import dp_accounting.rdp  # noqa: F401
   if case in ("other_steps", "other_delta"):
     _ours(steps)
   return {
@@ -164,6 +178,7 @@ def measure(case: str, settings: dict[str, Any]) -> dict[str, Any]:
       "library": lambda: _timed(_library, steps, None),
       "library_grid": lambda: _timed(_library, steps, settings["grid"]),
       "library_each": lambda: _timed(_library, few, None, True),
+      "library_rdp": lambda: _timed(_library_rdp, steps),
       "few": lambda: _timed(_ours, few),
       "library_fine": lambda: _timed(_library, steps, settings["grid"] / 50),
   }[case]()
@@ -172,7 +187,7 @@ def measure(case: str, settings: dict[str, Any]) -> dict[str, Any]:
 CASES = (
     "import", "first", "other_steps", "other_delta", "calibrate", "rdp",
     "allocation", "library", "library_grid", "library_fine",
-    "library_each", "few",
+    "library_each", "library_rdp", "few",
 )
 
 

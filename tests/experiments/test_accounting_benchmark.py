@@ -23,13 +23,11 @@ def run(*arguments):
 def test_a_tiny_run_prints_json():
   done = run(
       "--repeats=1", "--steps=20", "--few_steps=1",
-      "--cases=import,other_steps,library_grid",
+      "--cases=import,other_steps",
   )
   assert done.returncode == 0, done.stderr
   result = json.loads(done.stdout)
-  assert set(result["cases"]) == {
-      "import", "other_steps", "library_grid"
-  }
+  assert set(result["cases"]) == {"import", "other_steps"}
   for case in result["cases"].values():
     assert 0 < case["fastest"] <= case["seconds"] <= case["slowest"]
     assert 0 < case["cpu_share"]
@@ -44,12 +42,12 @@ def test_every_case_has_its_place_in_the_help():
 
 
 def test_epsilons_of_one_setting_agree():
-  settings = {"steps": 20, "few_steps": 20, "pass_steps": 20, "grid": 1e-3}
+  settings = {"steps": 20, "few_steps": 20, "pass_steps": 20, "grid": 5e-3}
   ours, library, fine = (
       accounting.measure(case, settings)["epsilon"]
       for case in ("first", "library_grid", "library_fine")
   )
-  assert fine * (1 - 1e-5) < ours < library * 1.001
+  assert fine * (1 - 1e-5) < ours < library
   assert math.isclose(ours, fine, rel_tol=1e-3)
 
 

@@ -102,11 +102,15 @@ def test_places_and_tables_must_agree(found):
     errata.filled(text, {"t": table, "u": table})
 
 
-def test_json(found):
-  done = subprocess.run(
-      [sys.executable, "-m", "experiments.errata", "--format=json"], cwd=ROOT,
-      capture_output=True, text=True, check=True,
-  )
-  data = json.loads(done.stdout)
+def test_json_holds_the_numbers_as_computed(found):
+  data = json.loads(errata.as_json(found))
   assert list(data) == list(found)
-  assert data["theorem3"]["rows"][0][1] == "remove"
+  assert data["theorem3"]["rows"][0][2] == found["theorem3"].rows[0][2]
+
+
+def test_help_teaches():
+  done = subprocess.run(
+      [sys.executable, "-m", "experiments.errata", "--help"], cwd=ROOT,
+      capture_output=True, text=True, check=False,
+  )
+  assert "python -m experiments.errata" in done.stdout
