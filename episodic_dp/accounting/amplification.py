@@ -214,7 +214,7 @@ class Amplification:
   ) -> tuple[np.ndarray, list[tuple[np.ndarray, float]]]:
     """ln A, and (ln k_i, d_i) of the negative weights; rates must not be 0."""
     q, p = self.parent_rate, self.rate
-    log_excess = _log_expm1(log_alpha)  # ln(alpha - 1)
+    log_excess = log_expm1(log_alpha)  # ln(alpha - 1)
     if direction == "remove":
       log_weight = np.full_like(log_alpha, math.log(q * p))
       own = math.log(q) + np.logaddexp(log_excess, math.log(p))
@@ -232,7 +232,7 @@ class Amplification:
     return log_weight, [(k, d) for d, k in merged.items()]
 
 
-def _log_expm1(x: np.ndarray) -> np.ndarray:
+def log_expm1(x: np.ndarray) -> np.ndarray:
   """ln(e^x - 1) for x >= 0."""
   with np.errstate(divide="ignore"):
     return np.where(

@@ -1,13 +1,14 @@
 """A run as phases: what is composed, and how often."""
 
+from collections.abc import Sequence
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Any
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import allocation
 from episodic_dp.accounting import amplification
 from episodic_dp.accounting import distances
+from episodic_dp.accounting import exchange
 from episodic_dp.accounting import profile
 
 
@@ -44,13 +45,18 @@ class Phase:
 Phases = tuple[Phase, ...]
 
 
-def phases_of(entry: Entry, level: str) -> Phases:
+def phases_of(entry: Entry, level: str, *, revealed: bool = False) -> Phases:
   """What the steps of one entry compose to.
 
-  With `RandomAllocation(T)` a pass of T steps is one "step" for the primary
-  units, and the last pass may have been cut short. For the levels below, the
-  step that a pass uses the primary unit in is taken as revealed: then a pass is
-  one step that draws this primary unit for certain.
+  With `RandomAllocation(T)` a pass of T steps is one "step", and the last pass
+  may have been cut short.
+
+  Args:
+    entry: the steps.
+    level: the privacy unit.
+    revealed: take the step in which a pass uses a primary unit as known, which
+      may suit the units inside it better: a pass then is one step that draws
+      this primary unit for certain.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the combination.
@@ -59,90 +65,76 @@ def phases_of(entry: Entry, level: str) -> Phases:
   kinds = distances.kinds(
       entry.hierarchy, entry.plan, entry.mechanism, level
   )
-  return (Phase(kinds, int(entry.steps)),)
-
-
-@dataclasses.dataclass(frozen=True)
-class Route:
-  """One way to a guarantee.
-
-  Attributes:
-    phases: what is composed; None where nothing is noised.
-    there_and_back: the phases are those of the primary units, and a unit inside
-      one is protected because a run with the unit is close to the run without
-      its primary unit, and that one to the run where the primary unit is back
-      without the unit: (e1, d1) and (e2, d2) add up to
-      (e1 + e2, d1 + exp(e1) d2).
-  """
-
-  phases: Phases | None
-  there_and_back: bool = False
-
-  @property
-  def sentence(self) -> str:
-    """What an assumption list should say of it."""
-    if not self.there_and_back:
-      return ""
-    return (
-        "The bound goes through the primary unit: it is taken out with the unit"
-        " inside it and put back without."
+  stage = entry.plan.stages[0]
+  if not isinstance(stage, plan_lib.RandomAllocation):
+    return (Phase(kinds, int(entry.steps)),)
+  # Stages of this kind are of trees: nothing recurs in a pass.
+  tree = [k for k in kinds if isinstance(k, amplification.Amplification)]
+  assert len(tree) == len(kinds)
+  passes, rest = divmod(int(entry.steps), stage.steps)
+  inside = entry.hierarchy.level_index(level) > 0
+  if inside and revealed:
+    known = tuple(
+        dataclasses.replace(k, outer_rates=(1.0, *k.outer_rates[1:]))
+        for k in tree
     )
+    return (Phase(known, passes + (rest > 0)),)
+  primary = entry.hierarchy.levels[0]
+  longest = max(
+      k.tail[1]  # The own distance, of each kind of primary unit.
+      for k in distances.kinds(
+          entry.hierarchy, entry.plan, entry.mechanism, primary
+      )
+      if k.tail is not None
+  )
 
-  def epsilons(self, accountant: Any, delta: float, error: float):
-    """Direction -> epsilon at delta; `error` is the run's sampling error."""
-    phases = self.phases
-    if phases is None:
-      return dict.fromkeys(amplification.DIRECTIONS, math.inf)
-    if not self.there_and_back:
-      return {
-          d: accountant.epsilon(phases, d, delta, error)
-          for d in amplification.DIRECTIONS
-      }
-    out = accountant.epsilon(phases, "remove", delta / 2, error)
-    left = delta / 2 * math.exp(-min(out, 700.0))
-    back = math.inf
-    if left > 0 and math.isfinite(out):
-      back = accountant.epsilon(phases, "add", left, error)
-    return dict.fromkeys(amplification.DIRECTIONS, out + back)
+  def pass_of(observed: int) -> profile.Kinds:
+    whole = allocation.Allocation(stage.steps, observed, longest)
+    if not inside:
+      return (whole,)
+    return tuple(dict.fromkeys(
+        exchange.Exchange(
+            whole=whole,
+            parent_rate=math.prod(k.outer_rates[1:]),
+            rate=k.rate,
+        )
+        for k in tree
+    ))
 
-  def deltas(self, accountant: Any, epsilon: float, error: float):
-    """Direction -> delta at epsilon."""
-    phases = self.phases
-    if phases is None:
-      return dict.fromkeys(amplification.DIRECTIONS, 1.0)
-    if not self.there_and_back:
-      return {
-          d: accountant.delta(phases, d, epsilon, error)
-          for d in amplification.DIRECTIONS
-      }
-    value = 1.0
-    for share in (0.4, 0.5, 0.6):  # Any split of epsilon is valid.
-      out = accountant.delta(phases, "remove", share * epsilon, error)
-      back = accountant.delta(phases, "add", (1 - share) * epsilon, error)
-      value = min(value, out + math.exp(min(share * epsilon, 700.0)) * back)
-    return dict.fromkeys(amplification.DIRECTIONS, value)
+  parts = ((stage.steps, passes), (rest, int(rest > 0)))
+  return tuple(
+      Phase(pass_of(observed), times) for observed, times in parts if times
+  )
 
 
-def routes(entries: Sequence[Entry], level: str) -> tuple[Route, ...]:
-  """Every way to a guarantee of the level; the best of them holds.
+def routes(entries: Sequence[Entry], level: str) -> tuple[Phases, ...]:
+  """Every way to compose what the level costs; the best of them holds.
+
+  Returns:
+    Phases of the whole run, one for every way; () where nothing is noised.
 
   Raises:
-    UnsoundPlanError: there is none.
+    UnsoundPlanError: no guarantee is proved.
     PlanError: plan, hierarchy and mechanism disagree.
   """
-  silent = [e for e in entries if e.mechanism.noise_multiplier == 0]
-  if silent:
+  if any(e.mechanism.noise_multiplier == 0 for e in entries):
     for e in entries:
       distances.refuse_unsound(e.hierarchy, e.plan, e.mechanism, level)
-    return (Route(None),)
-  result = [Route(_merged(entries, level))]
+    return ()
+  result = [_merged(entries, level, revealed=False)]
+  if entries[0].hierarchy.level_index(level) > 0 and any(
+      isinstance(e.plan.stages[0], plan_lib.RandomAllocation) for e in entries
+  ):
+    result.append(_merged(entries, level, revealed=True))
   return tuple(result)
 
 
-def _merged(entries: Sequence[Entry], level: str) -> Phases:
+def _merged(
+    entries: Sequence[Entry], level: str, *, revealed: bool
+) -> Phases:
   """The phases of all entries, equal ones added up."""
   times: dict[profile.Kinds, int] = {}
   for entry in entries:
-    for phase in phases_of(entry, level):
+    for phase in phases_of(entry, level, revealed=revealed):
       times[phase.kinds] = times.get(phase.kinds, 0) + phase.times
   return tuple(Phase(kinds, count) for kinds, count in times.items())

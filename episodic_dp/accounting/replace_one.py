@@ -37,6 +37,7 @@ from episodic_dp.accounting import gaussian
 from episodic_dp.accounting import moments
 from episodic_dp.accounting import phases as phases_lib
 
+ACCOUNTANT = "rdp"
 _MAX_ORDER = 512
 # Spacing, in standard deviations, of the trapezoidal rule for moments: for
 # Gaussian integrands its error falls as exp(-2 (pi / spacing)^2).

@@ -10,7 +10,10 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import accountants
 from episodic_dp.accounting import amplification
 from episodic_dp.accounting import assumptions
+from episodic_dp.accounting import distances
 from episodic_dp.accounting import phases as phases_lib
+from episodic_dp.accounting import profile
+from episodic_dp.accounting import replace_one
 from episodic_dp.accounting.report import Guarantee
 
 Entry = phases_lib.Entry
@@ -134,7 +137,8 @@ def of_entries(
       level=level,
       steps=sum(int(e.steps) for e in entries),
       inclusion_rate=max(
-          plan_lib.inclusion_rate(e.hierarchy, e.plan, level) for e in entries
+          distances.inclusion_rate(e.hierarchy, e.plan, level)
+          for e in entries
       ),
       caveat=" ".join(c for c in caveats if c),
   )
@@ -144,25 +148,37 @@ def of_entries(
         assumptions.assumptions(e.hierarchy, e.plan, e.mechanism, level)
     )
   if neighbours == "replace-one":
-    raise plan_lib.UnsoundPlanError(
-        "replace-one neighbours do not follow from add-or-remove ones: use"
-        " neighbours='add-or-remove'"
+    at, value = _replaced(entries, level, delta, epsilon)
+    return Guarantee(
+        epsilon=at,
+        delta=value,
+        neighbours=f"replace one {level}",
+        direction="both",
+        accountant=replace_one.ACCOUNTANT,
+        assumptions=tuple(sentences),
+        epsilons=dict.fromkeys(("remove", "add"), at),
+        **shared,
     )
   error = sum(
       e.steps * plan_lib.sampling_error(e.hierarchy, e.plan) for e in entries
   )
-  routes = phases_lib.routes(entries, level)
-  if epsilon is None:
-    assert delta is not None
-    options = [r.epsilons(chosen, delta, error) for r in routes]
-  else:
-    options = [r.deltas(chosen, epsilon, error) for r in routes]
-  best = min(range(len(routes)), key=lambda i: max(options[i].values()))
-  values = options[best]
+  values: dict[str, float] = dict.fromkeys(
+      amplification.DIRECTIONS, math.inf if epsilon is None else 1.0
+  )
+  kinds: profile.Kinds = ()
+  for run in phases_lib.routes(entries, level):
+    found: dict[str, float] = {
+        d: (
+            chosen.epsilon(run, d, float(delta), error)
+            if delta is not None
+            else chosen.delta(run, d, float(epsilon or 0), error)
+        )
+        for d in amplification.DIRECTIONS
+    }
+    if not kinds or max(found.values()) < max(values.values()):
+      values = found
+      kinds = tuple(dict.fromkeys(k for phase in run for k in phase.kinds))
   direction = max(values, key=lambda d: values[d])
-  if routes[best].sentence:
-    sentences[routes[best].sentence] = None
-  kinds = dict.fromkeys(k for p in routes[best].phases or () for k in p.kinds)
   return Guarantee(
       epsilon=values[direction] if epsilon is None else float(epsilon),
       delta=float(delta) if delta is not None else values[direction],
@@ -173,11 +189,31 @@ def of_entries(
       epsilons=(
           values
           if epsilon is None
-          else dict.fromkeys(amplification.DIRECTIONS, float(epsilon))
+          else dict.fromkeys(values, float(epsilon))
       ),
-      kinds=tuple(kinds),
+      kinds=kinds,
       **shared,
   )
+
+
+def _replaced(
+    entries: Sequence[Entry],
+    level: str,
+    delta: float | None,
+    epsilon: float | None,  # pylint: disable=redefined-outer-name
+) -> tuple[float, float]:
+  """(epsilon, delta) for replacing one unit; only of runs of one entry."""
+  if len(entries) > 1:
+    raise plan_lib.UnsoundPlanError(
+        f"replace-one neighbours of a run of {len(entries)} different parts are"
+        " not composed: use neighbours='add-or-remove'"
+    )
+  (e,) = entries
+  what = (e.hierarchy, e.plan, e.mechanism, level, int(e.steps))
+  if delta is not None:
+    return replace_one.epsilon_replace_one(*what, delta), delta
+  assert epsilon is not None
+  return epsilon, replace_one.delta_replace_one(*what, epsilon)
 
 
 def epsilon(

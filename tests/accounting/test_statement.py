@@ -360,3 +360,26 @@ def test_guarantees_need_no_jax():
   )
   epsilon, jax_loaded = done.stdout.split()
   assert float(epsilon) > 0 and jax_loaded == "False"
+
+
+def test_replace_one_where_it_is_proved():
+  h = plan.Hierarchy.regular((1000,), levels=("record",))
+  p = plan.SamplingPlan((plan.FixedSize(50),))
+  m = plan.Mechanism(clip_unit="record", noise_multiplier=4.0)
+  common = dict(steps=100, level="record")
+  g = accounting.guarantee(
+      h, p, m, delta=1e-5, neighbours="replace-one", **common
+  )
+  assert g.neighbours == "replace one record" and g.accountant == "rdp"
+  assert 0 < g.epsilon < 10
+  back = accounting.guarantee(
+      h, p, m, epsilon=g.epsilon, neighbours="replace-one", **common
+  )
+  assert back.delta == pytest.approx(1e-5, rel=1e-3)
+  with pytest.raises(plan.UnsoundPlanError, match="add-or-remove"):
+    accounting.guarantee(
+        PARTICIPANTS, POISSON, TASKS, steps=1, delta=1e-6, level="image",
+        neighbours="replace-one",
+    )
+  with pytest.raises(plan.PlanError, match="neighbours 'swap'"):
+    guarantee(neighbours="swap")
