@@ -44,6 +44,8 @@ _ROUNDING = 1e-6
 _FIRST_POINTS = 1 << 10
 _LAST_POINTS = 1 << 17
 _LARGEST_WINDOW = 1 << 22
+# exp(step) must be a number; losses so large are of no use as an epsilon.
+_LARGEST_STEP = 500.0
 # The grid is refined until its error, relative in epsilon or delta, is this.
 _TOLERANCE = 3e-4
 # The grid's reach is looked for between these powers of two.
@@ -435,9 +437,9 @@ def _refined(
       )
       for p in phases
   )
-  if not all(math.isfinite(end) for pair in reaches for end in pair):
-    return Loss(1.0, 0, np.ones(1), 1.0)
   widest = max(low + high for low, high in reaches)
+  if widest > _FIRST_POINTS * _LARGEST_STEP:
+    return Loss(1.0, 0, np.ones(1), 1.0)
   coarse = _grids(reaches, widest / _FIRST_POINTS)
   tilt = best_tilt(phases, direction, coarse, delta, epsilon)
 
