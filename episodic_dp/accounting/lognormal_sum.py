@@ -21,12 +21,16 @@ This is evaluated at the points of a grid, and between them e is taken to be
 linear. A chord lies above a convex function, so e is never too small; it is the
 excess of a variable whose probability is split between neighbouring points such
 that the mean is kept. Above the grid's last point e stays what it is there,
-which again is too large, and below -m it is 0. The rule above is monotone in
-e_B; in it A is replaced by its grid variable, capped at the grid's last point
-x: E (A - a)_+ is then short by e_A(x) at most, which the interpolated e_A(c)
-adds back (it is the capped one plus e_A(x)). Only positive numbers are added,
-so tails as small as 1e-30 keep their leading digits; no Fourier transform could
-do that. m copies take at most 2 log2(m) additions.
+which again is too large, and below -m it is 0. The rule is monotone in e_B. For
+A it takes the grid's variable, capped at the last point x. E (B - (c - A))_+
+is, as a function of A, convex with slopes from 0 to 1, so a mixture of
+(A - a)_+ of total weight 1 at most, each of whose expectations may then be
+short by e_A(x); the interpolated e_A(c) makes up for it, being what the capped
+variable has and e_A(x). For E (c - A - B)_+ a cap is pessimistic by itself.
+
+Only positive numbers are added, so tails as small as 1e-30 keep their leading
+digits, which a Fourier transform would lose. A sum of m copies takes at most
+2 log2(m) additions.
 
 The grid's points are quantiles of Z at evenly spaced normal quantiles, which is
 the resolution that e needs at every level, from m = 1, where Z is

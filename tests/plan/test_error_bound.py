@@ -75,6 +75,37 @@ def test_error_grows_with_slots_stages_and_tasks():
   assert error == pytest.approx(2 * (5 + 10) * binomial.UNIFORM_ERROR)
 
 
+def test_a_pass_is_charged_for_its_bins_and_its_overflow():
+  n, steps = 100_000, 250
+  h = plan.Hierarchy.regular((n, 5, 4), levels=LEVELS)
+  p, poisson = (
+      plan.SamplingPlan((stage, plan.FixedSize(2), plan.FixedSize(3)))
+      for stage in (plan.RandomAllocation(steps), plan.Poisson(1 / steps))
+  )
+  assert plan.capacities(h, p) == plan.capacities(h, poisson)
+  extra = plan.sampling_error(h, p) - plan.sampling_error(h, poisson)
+  table = plan.binomial_table(n, 1 / steps)
+  assert extra == pytest.approx(table.error + n * 2.0**-128, rel=1e-6)
+  assert 0 < 10_000 * plan.sampling_error(h, p) < 1e-12
+  # One step a pass: every unit is in it, for certain.
+  whole = plan.SamplingPlan(
+      (plan.RandomAllocation(1), plan.All(), plan.All())
+  )
+  assert plan.capacities(h, whole) == (n, 5, 4)
+
+
+def test_bins_of_a_pass_add_up_over_its_steps():
+  """In small: 3 bins out of 8 bits, for the first k of them and "none"."""
+  steps, bits = 3, 8
+  probability = [0.0] * steps
+  for u in range(2**bits):
+    probability[u * steps >> bits] += 2.0**-bits
+  for k in range(1, steps + 1):
+    parts = [q - 1 / steps for q in probability[:k]]
+    variation = (sum(map(abs, parts)) + abs(sum(parts))) / 2
+    assert 0 <= variation <= k * 2.0**-bits
+
+
 def test_uniform_error_covers_the_largest_family():
   # floor(U n / 2^128) is off from uniform by at most n / 2^128.
   assert binomial.UNIFORM_ERROR >= (2**31 - 1) / 2**binomial.BITS

@@ -84,6 +84,8 @@ def test_messages_name_the_unit_at_fault():
         (lambda: plan.Poisson(0), "0: p must"),
         (lambda: plan.Poisson(1.1), "1.1: p must"),
         (lambda: plan.Poisson(float("nan")), "nan"),
+        (lambda: plan.RandomAllocation(0), r"RandomAllocation\(steps\) is 0"),
+        (lambda: plan.RandomAllocation(2.0), "2.0"),
         (lambda: plan.SamplingPlan(()), "at least one stage"),
         (lambda: plan.SamplingPlan(("All()",)), "'All\\(\\)' is not a stage"),
         (lambda: plan.Episode(way=0, shot=1, query=1), "way is 0"),
@@ -109,6 +111,39 @@ def test_poisson_classes_are_refused(form):
   )
   with pytest.raises(plan.UnsoundPlanError, match="regroups.*FixedSize"):
     plan.SamplingPlan((plan.Poisson(0.5), plan.FixedSize(2)), episode=episode)
+
+
+@pytest.mark.parametrize("form", ["disjoint", "independent"])
+def test_classes_in_passes_are_refused(form):
+  episode = plan.Episode(
+      way=5, shot=1, query=1, form=form,
+      tasks=2 if form == "independent" else None,
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="regroups.*form='unit'"):
+    plan.SamplingPlan(
+        (plan.RandomAllocation(4), plan.FixedSize(2)), episode=episode
+    )
+
+
+def test_passes_go_over_the_primary_units():
+  allocation = plan.RandomAllocation(250)
+  h = plan.Hierarchy.regular((400_000, 5, 2), levels=LEVELS)
+  p = plan.SamplingPlan(
+      (allocation, plan.FixedSize(5), plan.FixedSize(2)),
+      episode=plan.Episode(way=5, shot=1, query=1),
+  )
+  plan.validate(h, p)
+  assert plan.inclusion_rate(h, p, "alphabet") == pytest.approx(1 / 250)
+  assert plan.tasks_per_step(h, p) == pytest.approx(1600)
+  # How many are drawn is random, so that no unit is too short.
+  few = plan.Hierarchy.regular((3, 5, 2), levels=LEVELS)
+  assert plan.tasks_per_step(few, p) == pytest.approx(3 / 250)
+  for stages in (
+      (plan.FixedSize(1), allocation), (allocation, plan.All(), allocation)
+  ):
+    with pytest.raises(plan.PlanError, match=r"steps=250\) must be the first"):
+      plan.SamplingPlan(stages)
+  assert plan.parse_stage("RandomAllocation(250)") == allocation
 
 
 @pytest.mark.parametrize(
