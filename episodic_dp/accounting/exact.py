@@ -31,6 +31,8 @@ MAX_SAMPLES = 100_000
 _DECIMALS = 9
 # Where the sign of the difference of densities is looked at.
 _POINTS, _MARGIN, _HALVINGS = 4001, 12.0, 45
+# Of the grid for the sums of two steps, in standard deviations.
+_SPACING = 0.04
 
 Node = tuple[int, int, tuple["Node", ...]]
 Draws = list[tuple[float, Node]]
@@ -90,8 +92,8 @@ def choices(
         yield stage.p**k * (1 - stage.p) ** (n - k), chosen
   else:
     raise plan_lib.PlanError(
-        f"stage {stage} cannot be enumerated step by step: use FixedSize,"
-        " Poisson or All"
+        f"stage {stage} does not draw every step afresh: use FixedSize, Poisson"
+        " or All, or pass_samples"
     )
 
 
@@ -171,6 +173,48 @@ def holds(node: Node, level: int, unit: int) -> bool:
   return any(holds(child, level, unit) for child in node[2])
 
 
+def pass_samples(
+    node: Node, stages: Sequence[plan_lib.Stage]
+) -> list[tuple[float, tuple[Node, ...]]]:
+  """(probability, what each step draws) of one pass of `RandomAllocation`.
+
+  Args:
+    node: the whole hierarchy, or that without a unit.
+    stages: the first is the `RandomAllocation`.
+
+  Raises:
+    PlanError: there are more than `MAX_SAMPLES` passes, or the first stage is
+      no `RandomAllocation`.
+  """
+  first = stages[0]
+  if not isinstance(first, plan_lib.RandomAllocation):
+    raise plan_lib.PlanError(
+        f"stage {first} makes no passes: use RandomAllocation(steps)"
+    )
+  count = math.prod(first.steps * num_samples(u, stages) for u in node[2])
+  if count > MAX_SAMPLES:
+    raise plan_lib.PlanError(
+        f"{count} different passes are too many to enumerate (at most"
+        f" {MAX_SAMPLES}): use a smaller hierarchy or fewer steps"
+    )
+  choices_of = [
+      [
+          (probability / first.steps, step, drawn)
+          for step in range(first.steps)
+          for probability, drawn in _samples(unit, stages)
+      ]
+      for unit in node[2]
+  ]
+  result = []
+  for chosen in itertools.product(*choices_of):
+    steps = tuple(
+        (*node[:2], tuple(drawn for _, at, drawn in chosen if at == step))
+        for step in range(first.steps)
+    )
+    result.append((math.prod(p for p, _, _ in chosen), steps))
+  return result
+
+
 # Outputs ----------------------------------------------------------------------
 
 
@@ -225,6 +269,50 @@ def hockey_stick(p: Mixture, q: Mixture, alpha: float, z: float) -> float:
   return total
 
 
+def pass_mixture(
+    drawn: list[tuple[float, tuple[Node, ...]]],
+    clip: int,
+    gradient: Callable[[int, Node], float],
+) -> Mixture:
+  """The sums of every step of a pass: means float64[n, steps] and weights.
+
+  Args:
+    drawn: of `pass_samples`.
+    clip: the clip level (from 0).
+    gradient: (step, drawn subtree) -> a number in [-1, 1].
+  """
+  weights: dict[tuple[float, ...], float] = {}
+  for probability, steps in drawn:
+    total = tuple(
+        round(sum(gradient(i, u) for u in clip_units(step, clip)), _DECIMALS)
+        for i, step in enumerate(steps)
+    )
+    weights[total] = weights.get(total, 0.0) + probability
+  return np.asarray(list(weights)), np.asarray(list(weights.values()))
+
+
+def plane_hockey_stick(
+    p: Mixture, q: Mixture, alpha: float, z: float
+) -> float:
+  """`hockey_stick` for sums of two steps, means float64[n, 2].
+
+  By a sum over a fine grid, right to about four digits.
+  """
+  lowest = min(p[0].min(), q[0].min()) / z - 7
+  highest = max(p[0].max(), q[0].max()) / z + 7
+  axis = np.arange(lowest, highest, _SPACING)
+
+  def density(part: Mixture) -> np.ndarray:
+    means, weights = part
+    x, y = (
+        np.exp(-((axis[:, None] - column / z) ** 2) / 2) for column in means.T
+    )
+    return (x * weights) @ y.T
+
+  surplus = np.maximum(density(p) - alpha * density(q), 0.0)
+  return float(surplus.sum()) * _SPACING**2 / (2 * math.pi)
+
+
 def divergences(
     drawn: tuple[Draws, Draws],
     clip: int,
@@ -268,14 +356,15 @@ def worst_gradients(
   """Gradients that reach the bounds where any can.
 
   With t the unit: +1 for a clip unit that holds t or lies in it, -1 for all
-  else of t's parent, and -1, 0 or +1 elsewhere. The first is the worst case of
-  removal under replacement, the second that of either direction where the
-  parent is a `Poisson` clip unit, the third that of addition.
+  else of t's parent, and -1, 0 or +1 elsewhere (for a primary unit: for all
+  else). The first is the worst case of removal under replacement, the second
+  that of either direction where clip units are absent when not drawn, the third
+  that of addition under replacement.
   """
 
   def touches(node: Node, at: int, wanted: int) -> bool:
-    if at < 0:
-      return True
+    if at < 0:  # The parent of a primary unit is everything: nothing is else.
+      return False
     if node[0] < at:
       return holds(node, at, wanted)
     return ancestor(hierarchy, node[0], node[1], at) == wanted

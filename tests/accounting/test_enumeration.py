@@ -20,6 +20,7 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import amplification
 from episodic_dp.accounting import exact
+from episodic_dp.accounting import phases
 from episodic_dp.accounting import profile
 
 LEVELS = ("alphabet", "character", "drawing")
@@ -286,6 +287,88 @@ def test_bound_is_attained_inside_tasks_that_are_clip_units(
   for direction in amplification.DIRECTIONS:
     largest = max(r[direction] for r in reached)
     assert largest == pytest.approx(bound[direction], abs=1e-8), direction
+
+
+# One pass over the units ------------------------------------------------------
+
+
+@functools.cache
+def passes(sizes, below, level):
+  h = plan.Hierarchy.from_sizes(list(sizes), levels=("task", "example"))
+  p = plan.SamplingPlan((plan.RandomAllocation(2), below))
+  root = exact.tree(h)
+  return h, p, tuple(
+      exact.pass_samples(node, p.stages)
+      for node in (root, exact.without(root, level, 0))
+  )
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize(
+    "below", [plan.FixedSize(1), plan.Poisson(0.4), plan.All()]
+)
+def test_bound_holds_for_a_pass_and_for_its_beginning(below, level, steps):
+  h, p, drawn = passes((2, 3), below, level)
+  z = 1.3
+  m = plan.Mechanism(clip_unit="task", noise_multiplier=z)
+  routes = phases.routes(
+      (phases.Entry(h, p, m, steps),), h.levels[level]
+  )
+  rng = np.random.default_rng(level)
+  table: dict = {}
+
+  def other(step, node):
+    return table.setdefault((step, node), float(rng.uniform(-1, 1)))
+
+  def opposite(step, node):  # The other task lies opposite, or alike.
+    mine = exact.holds(node, level, 0)
+    return 1.0 if mine else [-1.0, 1.0][(step + node[1]) % 2]
+
+  reached = 0.0
+  worst = [
+      functools.partial(lambda g, step, node: g(node), g)
+      for g in exact.worst_gradients(h, level, 0)
+  ]
+  for gradient in (*worst, opposite, other):
+    larger, smaller = (exact.pass_mixture(d, 0, gradient) for d in drawn)
+    for epsilon in (0.02, 0.3):
+      for direction, pair in (
+          ("remove", (larger, smaller)), ("add", (smaller, larger))
+      ):
+        if steps == 2:
+          truth = exact.plane_hockey_stick(*pair, math.exp(epsilon), z)
+        else:  # Only the first step was released.
+          pair = tuple((means[:, 0], w) for means, w in pair)
+          truth = exact.hockey_stick(*pair, math.exp(epsilon), z)
+        for (phase,) in routes:
+          assert phase.times == 1
+          bound = float(profile.profile(
+              phase.kinds, np.asarray([epsilon]), direction
+          )[0])
+          assert truth <= bound * (1 + 1e-3) + 1e-9, (direction, epsilon)
+          reached = max(reached, truth / bound)
+  assert reached > (0.999 if level == 0 else 0.4)
+
+
+def test_a_pass_uses_every_unit_once():
+  _, _, (drawn, _) = passes((2, 3), plan.FixedSize(1), 0)
+  assert sum(weight for weight, _ in drawn) == pytest.approx(1)
+  for _, steps in drawn:
+    used = sorted(unit[1] for step in steps for unit in step[2])
+    assert used == [0, 1]
+  assert len(drawn) == 4 * 2 * 3
+
+
+def test_passes_are_refused_where_they_do_not_belong():
+  h = plan.Hierarchy.regular((30, 2), levels=("task", "example"))
+  root = exact.tree(h)
+  with pytest.raises(plan.PlanError, match="^1152921504606846976 different"):
+    exact.pass_samples(root, (plan.RandomAllocation(2), plan.FixedSize(1)))
+  with pytest.raises(plan.PlanError, match="makes no passes"):
+    exact.pass_samples(root, (plan.Poisson(0.1), plan.FixedSize(1)))
+  with pytest.raises(plan.PlanError, match="pass_samples"):
+    list(exact.choices(plan.RandomAllocation(2), root[2]))
 
 
 # The enumerator itself --------------------------------------------------------
