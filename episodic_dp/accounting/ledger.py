@@ -2,7 +2,7 @@
 
 A ledger is a list of entries, each a number of equal steps. Steps of the same
 description (hierarchy, plan and mechanism) are one entry, so that a ledger to
-which a run adds every step stays one entry long, and asking it what was spent
+which a run adds every step stays one entry long, and asking it what was `spent`
 costs one inverse transform: milliseconds. Different entries are composed as
 phases of one run, adaptively: what a later entry samples and releases may
 depend on what earlier ones released.
@@ -10,10 +10,13 @@ depend on what earlier ones released.
 Entries draw independent randomness. A pass of `RandomAllocation` does not: its
 steps share the order in which the units are used, so that steps of such a plan
 become part of the last entry only where `add` is told that they continue it.
+Every length of a pass is another distribution, seconds of work: there `spent`
+answers for the next sixteenth of the pass.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
+import math
 from typing import Any
 
 from episodic_dp import plan as plan_lib
@@ -26,6 +29,8 @@ Entry = phases.Entry
 
 # More steps than any run takes; larger numbers would leave exact arithmetic.
 MAX_STEPS = 10**12
+# `spent` computes a pass at so many of its steps.
+_RUNGS = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -121,10 +126,26 @@ class Ledger:
       delta: float,
       accountant: statement.AnyAccountant = "pld",
   ) -> float:
-    """Epsilon that was spent at a level so far: 0 for an empty ledger."""
+    """Epsilon of all entries at a level: 0 for an empty ledger."""
     if not self.entries:
       return 0.0
     return self.guarantee(level, delta=delta, accountant=accountant).epsilon
+
+  def spent(
+      self,
+      level: str,
+      delta: float,
+      accountant: statement.AnyAccountant = "pld",
+  ) -> float:
+    """`epsilon`, to be asked after every step: quick, and never below it.
+
+    The two are equal but within a pass of `RandomAllocation`, which counts as
+    if it had come to the end of its current sixteenth.
+    """
+    rounded = tuple(
+        dataclasses.replace(e, steps=_rounded_up(e)) for e in self.entries
+    )
+    return Ledger(rounded).epsilon(level, delta, accountant)
 
   def _not_empty(self) -> None:
     if not self.entries:
@@ -194,7 +215,22 @@ def _entry(hierarchy, plan, mechanism, steps: Any) -> Entry:
   return Entry(hierarchy, plan, mechanism, steps)
 
 
+def _rounded_up(entry: Entry) -> int:
+  """The entry's steps, or the end of the sixteenth of a pass they lie in."""
+  if not _in_passes(entry.plan):
+    return entry.steps
+  pass_of = max(
+      stage.steps
+      for stage in entry.plan.stages
+      if isinstance(stage, plan_lib.RandomAllocation)
+  )
+  whole, rest = divmod(entry.steps, pass_of)
+  rung = math.ceil(pass_of / _RUNGS)
+  return whole * pass_of + min(math.ceil(rest / rung) * rung, pass_of)
+
+
 def _in_passes(plan: plan_lib.SamplingPlan) -> bool:
   """Whether steps of the plan share the order in which they use the units."""
-  passes = getattr(plan_lib, "RandomAllocation", ())
-  return any(isinstance(stage, passes) for stage in plan.stages)
+  return any(
+      isinstance(stage, plan_lib.RandomAllocation) for stage in plan.stages
+  )

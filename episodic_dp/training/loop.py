@@ -290,14 +290,7 @@ class _Run:
     curves = []
     for level, guarantee in self._guarantees.items():
       if math.isfinite(guarantee.epsilon):
-        values = accounting.epsilon_curve(
-            job.train.hierarchy,
-            job.plan,
-            job.mechanism,
-            steps=points,
-            delta=job.delta,
-            level=level,
-        )
+        values = [self._after(t).spent(level, job.delta) for t in points]
         curves.append(
             reporting.Curve(label=level, steps=points, values=values)
         )
@@ -307,7 +300,7 @@ class _Run:
     """Epsilon of the first level that has one, after the steps done, or inf."""
     for level, guarantee in self._guarantees.items():
       if math.isfinite(guarantee.epsilon):
-        return self._ledger.epsilon(level, self._job.delta)
+        return self._ledger.spent(level, self._job.delta)
     return math.inf
 
   # Steps ----------------------------------------------------------------------

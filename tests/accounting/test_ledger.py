@@ -191,10 +191,62 @@ def test_what_was_spent_is_told_in_milliseconds(before):
   for _ in range(15):
     found = found.add(H, P, M)
     began = time.perf_counter()
-    spent.append(found.epsilon("unit", 1e-5))
+    spent.append(found.spent("unit", 1e-5))
     times.append(time.perf_counter() - began)
   assert spent == sorted(spent) and len(set(spent)) == 15
+  assert spent[-1] == found.epsilon("unit", 1e-5)
   # About 5 ms on an idle core; the first steps settle the grid.
+  assert statistics.median(times) < 0.03, times
+
+
+PASS = 40
+ONCE = plan.SamplingPlan(
+    (plan.RandomAllocation(PASS), plan.FixedSize(2), plan.FixedSize(2))
+)
+
+
+def test_steps_of_one_pass_are_told_from_steps_of_two():
+  one = accounting.Ledger()
+  for _ in range(4):
+    one = one.add(H, ONCE, M, PASS // 4, continued=True)
+  assert [e.steps for e in one.entries] == [PASS]
+  expected = accounting.guarantee(
+      H, ONCE, M, steps=PASS, delta=1e-5, level="unit"
+  )
+  assert one.guarantee("unit", delta=1e-5) == expected
+  # Two runs that stop in the middle of a pass: a unit may be in both.
+  two = accounting.Ledger().add(H, ONCE, M, PASS // 2).add(
+      H, ONCE, M, PASS // 2
+  )
+  assert [e.steps for e in two.entries] == [PASS // 2] * 2
+  assert two.epsilon("unit", 1e-5) > 1.05 * one.epsilon("unit", 1e-5)
+  again = accounting.Ledger.from_dict(two.as_dict())
+  assert again.epsilon("unit", 1e-5) == two.epsilon("unit", 1e-5)
+
+
+def test_a_pass_cannot_be_continued_by_another_plan():
+  found = ledger((1.5, 3))
+  with pytest.raises(plan.PlanError, match="last entry, which is of another"):
+    found.add(H, ONCE, M, continued=True)
+  assert [e.steps for e in found.add(H, ONCE, M).entries] == [3, 1]
+  # Steps without passes are merged wherever they come.
+  assert [e.steps for e in found.add(H, P, M, continued=True).entries] == [4]
+
+
+def test_what_a_pass_has_spent_is_told_quickly_and_never_too_low():
+  found = accounting.Ledger()
+  spent, times, true = [], [], []
+  for step in range(1, 2 * PASS + 1):
+    found = found.add(H, ONCE, M, continued=True)
+    if PASS - 3 <= step <= PASS + 3:
+      began = time.perf_counter()
+      spent.append(found.spent("record", 1e-5))
+      times.append(time.perf_counter() - began)
+      true.append(found.epsilon("record", 1e-5))
+  assert spent == sorted(spent)
+  assert all(s >= t for s, t in zip(spent, true))
+  assert all(s <= 1.2 * t for s, t in zip(spent, true))
+  assert spent[3] == true[3]  # The end of the pass.
   assert statistics.median(times) < 0.03, times
 
 

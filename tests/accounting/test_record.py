@@ -46,6 +46,9 @@ INDEPENDENT = plan.SamplingPlan(
         way=5, shot=1, query=2, form="independent", tasks=3
     ),
 )
+ONCE = plan.SamplingPlan(
+    (plan.RandomAllocation(4), plan.FixedSize(2), plan.FixedSize(1))
+)
 EPISODE = plan.Mechanism(clip_unit="episode", noise_multiplier=4.0)
 TWO = accounting.Ledger().add(REGULAR, POISSON, noisy(), 20).add(
     REGULAR, FIXED, noisy(4.0), 5
@@ -60,6 +63,7 @@ TWO = accounting.Ledger().add(REGULAR, POISSON, noisy(), 20).add(
         (stated(COPIES), ("unit",), ("class", "record")),
         (stated(COUNTED), ("unit", "record"), ("class",)),
         (stated(CLASSES, INDEPENDENT, EPISODE), ("class", "record"), ()),
+        (stated(REGULAR, ONCE, steps=6), LEVELS, ()),
         (stated(accountant="rdp"), LEVELS, ()),
         (stated(accountant="moments"), LEVELS, ()),
         (stated(mechanism=noisy(0.0, clip_norm=math.inf)), LEVELS, ()),
