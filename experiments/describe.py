@@ -36,14 +36,19 @@ def hierarchy_of(config: ml_collections.ConfigDict) -> plan_lib.Hierarchy:
   """The hierarchy of the training data.
 
   `config.hierarchy` has `levels` and either `sizes`, one number per level for a
-  regular tree (and `copies`), or `nested`, nested lists of the sizes of the
-  ultimate units for a ragged one. Without it, `config.data.options` of a data
-  set with synthetic participants says how many there are, of how many classes
-  (`way`) and images (`per_class`).
+  regular tree (and `copies`, and `most_copies`, which says by level how many
+  primary units hold one same record), or `nested`, nested lists of the sizes of
+  the ultimate units for a ragged one. Without it, `config.data.options` of a
+  data set with synthetic participants says how many there are, of how many
+  classes (`way`) and images (`per_class`), and `config.data.most_copies` how
+  many of them hold one same class and one same image.
   """
   if config.get("hierarchy") is not None:
     fields = _fields(
-        config, "hierarchy", ("levels",), ("sizes", "nested", "copies")
+        config,
+        "hierarchy",
+        ("levels",),
+        ("sizes", "nested", "copies", "most_copies"),
     )
     levels = fields["levels"]
     sizes, nested = fields.get("sizes"), fields.get("nested")
@@ -57,30 +62,46 @@ def hierarchy_of(config: ml_collections.ConfigDict) -> plan_lib.Hierarchy:
           f"config.hierarchy.levels is {levels!r}: give a tuple of names"
       )
     if nested is not None:
-      if fields.get("copies"):
-        raise plan_lib.PlanError(
-            "config.hierarchy.copies goes with sizes, not with nested"
-        )
+      for name in ("copies", "most_copies"):
+        if fields.get(name):
+          raise plan_lib.PlanError(
+              f"config.hierarchy.{name} goes with sizes, not with nested"
+          )
       return plan_lib.Hierarchy.from_sizes(_lists(nested), levels=levels)
     assert sizes is not None
     return plan_lib.Hierarchy.regular(
         (sizes,) if isinstance(sizes, int) else tuple(sizes),
         levels=levels,
         copies=bool(fields.get("copies", False)),
+        most_copies=_counts("hierarchy", fields.get("most_copies")),
     )
-  options = (config.get("data") or {}).get("options") or {}
+  data = config.get("data") or {}
+  options = data.get("options") or {}
   wanted = ("participants", "way", "per_class")
   if all(options.get(name) is not None for name in wanted):
     return plan_lib.Hierarchy.regular(
         tuple(options[name] for name in wanted),
         levels=("participant", "class", "image"),
         copies=True,
+        most_copies=_counts("data", data.get("most_copies")),
     )
   raise plan_lib.PlanError(
       "the config says nothing of its hierarchy: set config.hierarchy with"
       " levels and sizes, such as levels=('class', 'drawing') and"
       " sizes=(1150, 20)"
   )
+
+
+def _counts(section: str, value: Any) -> dict[str, int] | None:
+  """Level -> count, of the levels that have one; None for none at all."""
+  if value is None:
+    return None
+  if not isinstance(value, (Mapping, ml_collections.ConfigDict)):
+    raise plan_lib.PlanError(
+        f"config.{section}.most_copies is {value!r}: give a count by level,"
+        " such as {'class': 1881, 'image': 228}"
+    )
+  return {k: v for k, v in value.items() if v is not None} or None
 
 
 def plan_of(config: ml_collections.ConfigDict) -> plan_lib.SamplingPlan:
@@ -113,7 +134,14 @@ def mechanism_of(config: ml_collections.ConfigDict) -> plan_lib.Mechanism:
       config,
       "mechanism",
       ("clip_unit", "noise_multiplier"),
-      ("clip_norm", "clip_by", "order", "inner_steps"),
+      (
+          "clip_norm",
+          "clip_by",
+          "order",
+          "inner_steps",
+          "inner_clip_norm",
+          "inner_noise_multiplier",
+      ),
   )
   return plan_lib.Mechanism(
       **{k: v for k, v in fields.items() if v is not None}

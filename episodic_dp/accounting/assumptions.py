@@ -30,6 +30,15 @@ def assumptions(
   result = list(ASSUMED_THROUGHOUT)
   if mechanism.noise_multiplier == 0:
     result.append("No noise is added: nothing is guaranteed (epsilon = inf).")
+  sample_level = (
+      plan.episode is not None and mechanism.clip_unit == hierarchy.levels[-1]
+  )
+  depends = (
+      ", depends on other examples only through the noisy inner steps of its"
+      " task"
+      if sample_level
+      else ", depends on no other clip unit"
+  )
   result.append(
       "Each clipped gradient belongs to one"
       + (
@@ -37,8 +46,9 @@ def assumptions(
           if mechanism.clip_unit == plan_lib.EPISODE
           else f" {mechanism.clip_unit}"
       )
-      + ", depends on no other clip unit, and counts as zero where it is not"
-      " finite; no statistics are carried between clip units."
+      + depends
+      + ", and counts as zero where it is not finite; no statistics are"
+      " carried between clip units."
   )
   result.append(
       f"Neighbours differ by one {level}; the larger of the two data sets has"
@@ -50,6 +60,19 @@ def assumptions(
         " the sum moves by up to twice the clip norm for every clip unit that"
         " it holds."
     )
+  episode = plan.episode
+  if episode is not None and episode.form == "independent":
+    result.append(
+        f"Each of the {episode.tasks} tasks of a step draws anew: that one"
+        f" {level} can be in several of them is counted."
+    )
+  if sample_level:
+    result.append(
+        f"Each of the {mechanism.inner_steps} inner steps of a task releases a"
+        " clipped and noised sum over its support examples; outer gradients are"
+        " first-order; no layer mixes examples (batch normalisation does); both"
+        " clip norms are fixed."
+    )
   if hierarchy.copies:
     result.append(caveat(hierarchy, level))
   return tuple(result)
@@ -59,6 +82,13 @@ def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
   """What must be said of synthetic participants wherever epsilon is."""
   if not hierarchy.copies:
     return ""
+  k = hierarchy.level_index(level)
+  if k and hierarchy.most_copies is not None:
+    return (
+        f"The guarantee is for one {level} in all units of level"
+        f" '{hierarchy.levels[0]}' that hold it, at most"
+        f" {hierarchy.most_copies[k]}; who holds what is public."
+    )
   return (
       f"The guarantee is for one {level} and says nothing about the records"
       f" below it, which recur under other units of level '{level}'."

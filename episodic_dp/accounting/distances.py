@@ -118,14 +118,23 @@ def _independent(
   each task, and its clipped gradient moves by at most 2C. No other task
   changes, full stage or not: tasks share no draws, and none is regrouped.
   """
-  tasks, z = int(plan.episode.tasks), float(mechanism.noise_multiplier)
+  return tuple(
+      dataclasses.replace(
+          kind, distance=2 / float(mechanism.noise_multiplier)
+      )
+      for kind in _in_tasks(hierarchy, plan, k)
+  )
+
+
+def _in_tasks(hierarchy, plan, k) -> tuple[recurrence.Recurrence, ...]:
+  """`_independent` at distance 1."""
   rows: list[tuple[float, ...]] = [
       (float(np.prod(rates[:-1])), float(rates[-1]))
       for rates in plan_lib.rate_paths(hierarchy, plan, k)
   ]
   return tuple(
       recurrence.Recurrence(
-          places=tasks, place_rate=q, rate=p, distance=2 / z
+          places=int(plan.episode.tasks), place_rate=q, rate=p, distance=1.0
       )
       for q, p in _front(rows)
   )
@@ -150,25 +159,52 @@ def _copied(
   they part of p, a holder that does not draw the record would be taken to be as
   without it, but it tends to draw other parents: the direction "add" fails.
   """
-  first, stage = plan.stages[0], plan.stages[k]
-  clip, z = clip_level(hierarchy, mechanism), float(mechanism.noise_multiplier)
-  sizes, counts = _paths(hierarchy, plan, k, clip)
-  rates = [
-      float(plan.stages[j].rate(np.asarray(sizes[0][j]))) for j in range(k + 1)
-  ]
+  clip = clip_level(hierarchy, mechanism)
+  _, counts = _paths(hierarchy, plan, k, clip)
+  moved = _distance(plan.stages[k], int(counts[0][k]), inside=k > clip)
+  (kind,) = _in_holders(hierarchy, plan, k)
+  return (
+      dataclasses.replace(
+          kind, distance=moved / float(mechanism.noise_multiplier)
+      ),
+  )
+
+
+def _in_holders(hierarchy, plan, k) -> tuple[recurrence.Recurrence, ...]:
+  """`_copied` at distance 1; the hierarchy is regular."""
+  (rates,) = plan_lib.rate_paths(hierarchy, plan, k).tolist()
+  first, units = plan.stages[0], hierarchy.num_units(0)
   inner = math.prod(rates[1:k])
   drawn_of = None
-  if isinstance(first, plan_lib.FixedSize) and first.n < sizes[0][0]:
-    drawn_of = (int(first.n), int(sizes[0][0]))
+  if isinstance(first, plan_lib.FixedSize) and first.n < units:
+    drawn_of = (int(first.n), units)
   return (
       recurrence.Recurrence(
-          places=hierarchy.most_copies[k],
+          places=int(hierarchy.most_copies[k]),
           place_rate=inner if drawn_of else rates[0] * inner,
           rate=rates[k],
-          distance=_distance(stage, int(counts[0][k]), inside=k > clip) / z,
+          distance=1.0,
           drawn_of=drawn_of,
       ),
   )
+
+
+def inclusion_rate(
+    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan, level: str
+) -> float:
+  """The largest probability that a step draws a unit of the level at all.
+
+  `plan.inclusion_rate` is that of one place, in one task or one primary unit;
+  here a unit that can be drawn at several places counts at all of them.
+  """
+  k = hierarchy.level_index(level)
+  if plan.episode is not None and plan.episode.form == "independent":
+    found = _in_tasks(hierarchy, plan, k)
+  elif k > 0 and hierarchy.most_copies is not None and hierarchy.most_copies[k]:
+    found = _in_holders(hierarchy, plan, k)
+  else:
+    return plan_lib.inclusion_rate(hierarchy, plan, level)
+  return max(kind.inclusion_rate for kind in found)
 
 
 def _is_sample_level(hierarchy, plan, mechanism) -> bool:

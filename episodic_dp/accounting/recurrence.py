@@ -120,18 +120,22 @@ class Recurrence:
     return self.parents.first + self.parents.probs.size - 1
 
   @property
+  def inclusion_rate(self) -> float:
+    """P(K > 0): that a step draws the record at all."""
+    first, probs, cut = self.parents
+    j = first + np.arange(probs.size)
+    some = -np.expm1(j * np.log1p(-self.rate)) if self.rate < 1 else j > 0
+    return float(min(probs @ some + cut, 1.0))
+
+  @property
   def tail(self) -> tuple[float, float] | None:
     """(P(K > 0), J_max d), by joint convexity; None where a tail was cut.
 
     What is cut counts as certainty of a failure, at every alpha.
     """
-    first, probs, cut = self.parents
-    if cut > 0:
+    if self.parents.cut > 0:
       return None
-    j = first + np.arange(probs.size)
-    with np.errstate(divide="ignore"):
-      some = -np.expm1(j * np.log1p(-self.rate)) if self.rate < 1 else j > 0
-    return float(min(probs @ some, 1.0)), self.most * self._distance
+    return self.inclusion_rate, self.most * self._distance
 
   @property
   def _distance(self) -> float:
@@ -314,7 +318,7 @@ def _curves(
 ) -> tuple[tuple[float, _Curve], ...]:
   """(P(J = j), the profile given J = j), for the values of J above 0."""
   lattice = -(-kind.most // _MAX_OCCURRENCES)
-  distance = max(kind.distance, _MIN_DISTANCE) * lattice
+  distance = kind._distance * lattice  # pylint: disable=protected-access
   groups = _grouped(kind.parents)
   if not groups:
     return ()
@@ -327,32 +331,29 @@ def _curves(
     x = _grid(-_REACH, 0.51 * s[-1, 0])
   power = s * x - s * s / 2
   gains = _removed(s, x) if remove else _added(s, x, power)
-  bounded = np.minimum(power, _LARGEST_POWER)
-  above_one, ratios = np.expm1(bounded), np.exp(bounded)
+  w = np.zeros((len(groups), s.size + 1))
+  cuts = []
+  for row, (j, _) in zip(w, groups):
+    part, cut = _occurrences(j, kind.rate, lattice)
+    row[: part.size] = part
+    cuts.append(cut)
+  log_sums = _log_mixtures(w, s, x, power)
+  values = w[:, 1:] @ gains
   result = []
-  for j, weight in groups:
-    w, cut = _occurrences(j, kind.rate, lattice)
-    rows = slice(0, w.size - 1)
-    reach = s[w.size - 2, 0]
+  for i, (j, weight) in enumerate(groups):
+    reach = distance * -(-j // lattice)
     end = np.searchsorted(x, reach + _REACH if remove else 0.51 * reach) + 1
-    columns = slice(0, int(end))
-    # ln sum_k w_k e^(power_k), where the sum is near 1 by what it exceeds it.
-    excess = w[1:] @ above_one[rows, columns]
-    total = w[0] + w[1:] @ ratios[rows, columns]
-    with np.errstate(divide="ignore"):
-      log_sum = np.where(
-          np.abs(excess) < 0.5, np.log1p(np.clip(excess, -0.5, 0.5)),
-          np.log(total),
-      )
-    value = w[1:] @ gains[rows, columns]
-    if remove:
-      far = (power[rows, columns] > _LARGEST_POWER).any(axis=0)
-      if far.any():
-        log_sum[far] = _log_mixture(w, power[rows, columns][:, far])
-    else:
-      with np.errstate(invalid="ignore", divide="ignore"):
-        log_sum, value = -log_sum[::-1], value[::-1] / total[::-1]
-    curve = _Curve(log_sum, np.minimum(value, 1.0) + cut)
+    log_alpha, value = log_sums[i, :end], values[i, :end] + 0.0
+    if not remove:
+      # Where e^power was bounded, 1 is a bound; alpha ends at e^690.
+      held = power[w[i, 1:] > 0, :end]
+      bounded = (held > _LARGEST_POWER).any(axis=0)
+      log_alpha = -log_alpha
+      value *= np.exp(np.minimum(log_alpha, _LARGEST_POWER))
+      value[bounded] = 1.0
+      value[log_alpha > _LARGEST_POWER] = np.nan
+      log_alpha, value = log_alpha[::-1], value[::-1]
+    curve = _Curve(log_alpha, np.minimum(value, 1.0) + cuts[i])
     result.append((weight, _cleaned(curve)))
   return tuple(result)
 
@@ -369,22 +370,56 @@ def _grid(start: float, stop: float) -> np.ndarray:
 
 
 def _cleaned(curve: _Curve) -> _Curve:
-  """Without points that rounding, or an overflow, puts in the wrong order."""
+  """Points in rising order, from the last at or below alpha = 1.
+
+  Points that rounding puts in the wrong order are left out, and a value is
+  raised to those that come later.
+  """
   at, value = curve
   before = np.concatenate([[-np.inf], np.maximum.accumulate(at)[:-1]])
   keep = np.isfinite(at) & np.isfinite(value) & (at > before)
-  return _Curve(at[keep], np.minimum.accumulate(value[keep]))
-
-
-def _log_mixture(w: np.ndarray, power: np.ndarray) -> np.ndarray:
-  """ln sum_k w_k e^(power_k), where power_0 is 0 (and not given)."""
-  with np.errstate(divide="ignore"):
-    log_w = np.log(w)[:, None]
-  terms = np.concatenate(
-      [np.broadcast_to(log_w[:1], (1, power.shape[1])), log_w[1:] + power]
+  at, value = at[keep], value[keep]
+  first = max(int(np.searchsorted(at, 0.0, side="right")) - 1, 0)
+  return _Curve(
+      at[first:], np.maximum.accumulate(value[first:][::-1])[::-1]
   )
-  largest = terms.max(axis=0)
-  return largest + np.log(np.exp(terms - largest).sum(axis=0))
+
+
+def _log_mixtures(
+    w: np.ndarray, s: np.ndarray, x: np.ndarray, power: np.ndarray
+) -> np.ndarray:
+  """ln sum_k w_jk e^(power_k(x)), where power_0 is 0 (and not given).
+
+  Args:
+    w: float64[J, K + 1].
+    s: float64[K, 1], sensitivities.
+    x: float64[n], rising.
+    power: float64[K, n], s x - s^2 / 2.
+
+  Returns:
+    float64[J, n].
+  """
+  # Power is at most x^2 / 2: beyond this x it is scaled by that.
+  near = slice(0, int(np.searchsorted(x, math.sqrt(2 * _LARGEST_POWER))))
+  far = slice(near.stop, None)
+  result = np.empty((len(w), x.size))
+  with np.errstate(divide="ignore"):
+    # A sum near 1 is kept by what it exceeds 1.
+    excess = w[:, 1:] @ np.expm1(power[:, near])
+    total = w[:, :1] + w[:, 1:] @ np.exp(power[:, near])
+    result[:, near] = np.where(
+        np.abs(excess) < 0.5, np.log1p(np.maximum(excess, -0.5)), np.log(total)
+    )
+    scaled = w[:, 1:] @ np.exp(-((x[far] - s) ** 2) / 2)
+    result[:, far] = np.log(scaled) + x[far] ** 2 / 2
+    small = scaled < 1e-250  # Where only terms far from x count.
+    for row in np.flatnonzero(small.any(axis=1)):
+      columns = near.stop + np.flatnonzero(small[row])
+      terms = np.concatenate(
+          [np.zeros((1, columns.size)), power[:, columns]]
+      ) + np.log(w[row])[:, None]
+      result[row, columns] = np.logaddexp.reduce(terms, axis=0)
+  return result
 
 
 def _mills(y: np.ndarray) -> np.ndarray:

@@ -129,6 +129,48 @@ def test_far_tail_in_high_precision(epsilon, direction):
   assert bound <= float(truth) * (1 + 2e-4) + 1e-37
 
 
+def by_splitting(j, rate, distance, log_alpha, direction):
+  """The best split of a weight, term by term; the root is looked for."""
+  k = np.arange(j + 1)
+  log_w, s = stats.binom.logpmf(k, j, rate), k * distance
+  if direction == "add":
+    log_weight = np.asarray([np.log1p(-math.exp(log_alpha + log_w[0]))])
+    terms = [(log_alpha + log_w[i : i + 1], float(s[i])) for i in k[1:]]
+    return float(amplification.best_split(log_weight, terms)[0])
+  low, high = 0.0, s[-1] + 40
+  for _ in range(200):
+    x = (low + high) / 2
+    above = np.logaddexp.reduce(log_w + s * x - s * s / 2) > log_alpha
+    low, high = (low, x) if above else (x, high)
+  return float(sum(
+      amplification.weighted(w, w + d * low - d * d / 2, float(d))
+      for w, d in zip(log_w[1:], s[1:])
+  ))
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize(
+    "j,rate,distance", [(40, 0.1, 2.0), (90, 0.5, 2.0), (90, 0.9, 6.7),
+                        (120, 0.02, 0.01), (120, 0.4, 0.5)]
+)
+def test_many_occurrences_against_the_best_split(j, rate, distance, direction):
+  unit = kind(places=j, place_rate=1.0, rate=rate, distance=distance)
+  for log_alpha in (0.01, 0.3, 2.0, 30.0, 300.0):
+    if direction == "add" and log_alpha >= -stats.binom.logpmf(0, j, rate):
+      continue
+    truth = by_splitting(j, rate, distance, log_alpha, direction)
+    bound = at(unit, log_alpha, direction)
+    assert truth * (1 - 1e-9) - 1e-13 <= bound
+    assert bound <= truth * (1 + 2e-3) + 1e-35
+
+
+@pytest.mark.parametrize("direction", BOTH)
+def test_hopeless_numbers_are_near_one(direction):
+  unit = kind(places=400, place_rate=0.5, rate=0.3, distance=2.0)
+  value = unit.divergence(np.asarray([0.0, 1.0, 10.0]), direction)
+  np.testing.assert_allclose(value, 1.0, atol=1e-4)
+
+
 @pytest.mark.parametrize("direction", BOTH)
 def test_dp_accounting_agrees_for_one_number_of_places(direction):
   from dp_accounting.pld import privacy_loss_mechanism
@@ -212,10 +254,10 @@ def test_many_places_are_rounded_up():
 UNITS = [
     kind(),
     kind(places=20, place_rate=0.02, rate=0.1, distance=2.0),
-    kind(places=300, place_rate=0.01, rate=0.5, distance=2.0),
-    kind(places=300, place_rate=0.5, rate=0.3, distance=2 / 300),
+    kind(places=100, place_rate=0.03, rate=0.5, distance=2.0),
+    kind(places=100, place_rate=0.5, rate=0.3, distance=2 / 300),
     kind(places=1900, place_rate=0.004, rate=1.0, distance=2.0),
-    kind(places=200, place_rate=0.9, rate=0.5, distance=0.5,
+    kind(places=90, place_rate=0.9, rate=0.5, distance=0.5,
          drawn_of=(50, 1000)),
     kind(places=2, place_rate=1e-9, rate=0.5, distance=6.0),
 ]
@@ -309,10 +351,10 @@ def test_fast_enough():
   assert 60 < unit.most < 80
   log_alpha = np.linspace(0, 20, 1 << 13)
   recurrence._curves.cache_clear()
-  start = time.perf_counter()
+  start = time.process_time()
   for direction in BOTH:
     unit.divergence(log_alpha, direction)
-  assert time.perf_counter() - start < 8  # 0.7 s on an idle core
+  assert time.process_time() - start < 8  # 0.6 s on idle cores
 
 
 # Enumeration ------------------------------------------------------------------

@@ -3,9 +3,12 @@
 import functools
 import math
 
+import numpy as np
 import pytest
 
+from episodic_dp import data
 from episodic_dp import plan
+from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.training import workdir
 from experiments import builder
@@ -74,6 +77,52 @@ def test_families_of_other_frequency_are_seen():
     builder.check_same(described, other)
 
 
+@pytest.fixture(scope="module")
+def shared():
+  """Participants who share images, and the true counts."""
+  hierarchy, rows = sampling.synthetic_participants(
+      0, participants=50, classes=4, examples_per_class=5, way=2, per_class=2
+  )
+  images = np.zeros((20, 4, 4, 1), np.uint8)
+  train = data.Dataset(
+      name="shared", images=images, hierarchy=hierarchy, rows=rows
+  )
+  return train, rows.most_copies()
+
+
+def _stating(train, **counts):
+  return plan.Hierarchy.regular(
+      train.hierarchy.sizes,
+      levels=train.hierarchy.levels,
+      copies=True,
+      most_copies={level.rstrip("_"): n for level, n in counts.items()} or None,
+  )
+
+
+def test_stated_counts_of_copies_reach_the_guarantee(shared):
+  train, true = shared
+  assert builder.with_copies(train, _stating(train)) is train
+  described = _stating(train, class_=true["class"], image=true["image"] + 1)
+  builder.check_same(described, train.hierarchy)
+  found = builder.with_copies(train, described)
+  assert found.hierarchy.most_copies == (1, true["class"], true["image"] + 1)
+  only = builder.with_copies(train, _stating(train, image=true["image"]))
+  assert only.hierarchy.most_copies == (1, 0, true["image"])
+
+
+def test_counts_of_copies_that_are_too_small_are_refused(shared, splits):
+  train, true = shared
+  for level in true:
+    wrong = {level + "_": true[level] - 1}
+    with pytest.raises(
+        plan.PlanError,
+        match=f"{true[level] - 1} of level '{level}'.*state {true[level]}",
+    ):
+      builder.with_copies(train, _stating(train, **wrong))
+  with pytest.raises(training.RunError, match="cannot be checked"):
+    builder.with_copies(splits.train, _stating(train, image=9))
+
+
 def test_budget_shortens_the_run_and_its_schedule(splits):
   free = builder.build(_config(SMALL + "000"), splits=splits).job
   config = _config(SMALL + "000", target_epsilon=3.0)
@@ -113,12 +162,16 @@ def test_configs_survive_the_work_directory(module, private, tmp_path):
   first, second = describe.describe(config), describe.describe(again)
   assert first[1:] == second[1:]
   assert first[0].sizes == second[0].sizes
+  assert first[0].most_copies == second[0].most_copies
 
 
 def test_omniglot_is_the_run_that_was_announced():
   config = omniglot.get_config()
   hierarchy, stages, mechanism = describe.describe(config)
   assert hierarchy.sizes == (400_000, 5, 2) and hierarchy.copies
+  assert hierarchy.most_copies == (1, 1881, 228)
+  other, _, _ = describe.describe(omniglot.get_config("participants=16000"))
+  assert other.most_copies is None
   assert stages.stages[0] == plan.Poisson(0.004)
   assert plan.tasks_per_step(hierarchy, stages) == pytest.approx(1600)
   assert (config.steps, config.delta, mechanism.noise_multiplier) == (

@@ -46,7 +46,44 @@ def test_other_hierarchies():
       config(hierarchy=None, data=dict(name="omniglot", options=options))
   )
   assert synthetic.sizes == (1000, 5, 2) and synthetic.copies
+  assert synthetic.most_copies is None
   assert synthetic.levels == ("participant", "class", "image")
+
+
+def test_counts_of_copies():
+  counts = {"class": 30, "image": 7}
+  options = dict(participants=1000, way=5, per_class=2)
+  data = dict(name="omniglot", options=options, most_copies=counts)
+  h = describe.hierarchy_of(config(hierarchy=None, data=data))
+  assert h.most_copies == (1, 30, 7)
+  data["most_copies"] = {"class": None, "image": 7}
+  h = describe.hierarchy_of(config(hierarchy=None, data=data))
+  assert h.most_copies == (1, 0, 7)
+  data["most_copies"] = {"class": None, "image": None}
+  h = describe.hierarchy_of(config(hierarchy=None, data=data))
+  assert h.most_copies is None
+  h = describe.hierarchy_of(
+      config(
+          hierarchy=dict(
+              sizes=(9, 2), levels=tuple("ab"), copies=True,
+              most_copies={"b": 4},
+          )
+      )
+  )
+  assert h.most_copies == (1, 4)
+
+
+def test_noisy_inner_steps_are_read():
+  inner = dict(
+      order="first", inner_steps=3, inner_clip_norm=0.5,
+      inner_noise_multiplier=4.0,
+  )
+  m = describe.mechanism_of(
+      config(mechanism=dict(clip_unit="image", noise_multiplier=1.0, **inner))
+  )
+  assert m == plan.Mechanism(
+      clip_unit="image", noise_multiplier=1.0, **inner
+  )
 
 
 def test_plans_without_an_episode():
@@ -75,6 +112,22 @@ def test_plans_without_an_episode():
         (
             dict(hierarchy=dict(levels=("a", "b"), nested=(1, 2), copies=True)),
             "copies goes with sizes",
+        ),
+        (
+            dict(
+                hierarchy=dict(
+                    levels=("a", "b"), nested=(1, 2), most_copies={"b": 1}
+                )
+            ),
+            "most_copies goes with sizes",
+        ),
+        (
+            dict(
+                hierarchy=dict(
+                    levels=("a", "b"), sizes=(1, 2), copies=True, most_copies=3
+                )
+            ),
+            "most_copies is 3: give a count by level",
         ),
         (
             dict(hierarchy=dict(sizes=(100, 4, 5), levels=tuple("abc"))),

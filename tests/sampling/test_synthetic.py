@@ -7,6 +7,7 @@ from scipy import stats
 
 from episodic_dp import plan
 from episodic_dp import sampling
+from episodic_dp.sampling import synthetic
 
 ALPHA = 1e-6
 SIZES = dict(
@@ -50,6 +51,22 @@ def test_classes_and_images_are_uniform():
   keep = expected > 0
   assert not pair[~keep].any()
   assert stats.chisquare(pair[keep], expected[keep]).pvalue > ALPHA
+
+
+def test_most_copies_are_counted_over_all_participants(monkeypatch):
+  sizes = dict(SIZES, participants=700)
+  hierarchy, rows = sampling.synthetic_participants(3, **sizes)
+  held = np.asarray(rows(jnp.arange(7000))).reshape(700, 10)
+  by_image = [sum(image in set(h) for h in held) for image in range(180)]
+  by_class = [sum(c in set(h // 6) for h in held) for c in range(30)]
+  expected = {"class": max(by_class), "image": max(by_image)}
+  assert rows.most_copies() == expected
+  monkeypatch.setattr(synthetic, "_CHUNK", 64)  # the last one is not full
+  assert rows.most_copies() == expected
+  np.testing.assert_array_equal(
+      np.asarray(rows.owned(jnp.arange(700))).reshape(700, 10), held
+  )
+  assert hierarchy is rows.hierarchy and hierarchy.most_copies is None
 
 
 @pytest.mark.parametrize(
