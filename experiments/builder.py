@@ -72,6 +72,9 @@ def build(
       config, data_dir=data_dir, download=download
   )
   check_same(hierarchy, splits.train.hierarchy)
+  splits = dataclasses.replace(
+      splits, train=with_copies(splits.train, hierarchy)
+  )
   learner = make_learner(config, splits.train.image_shape)
   job = training.Job(
       train=splits.train,
@@ -125,6 +128,34 @@ def check_same(described: plan_lib.Hierarchy, loaded: plan_lib.Hierarchy):
         f" {_text(loaded)}: the guarantee would be of another sampler; make"
         " config.hierarchy and config.data.options agree"
     )
+
+
+def with_copies(
+    train: data.Dataset, described: plan_lib.Hierarchy
+) -> data.Dataset:
+  """The data with the counts of copies that the config states, once counted.
+
+  Raises:
+    PlanError: a record recurs more often than is stated.
+    RunError: the data cannot be counted.
+  """
+  if described.most_copies is None:
+    return train
+  count = getattr(train.rows, "most_copies", None)
+  if count is None:
+    raise errors.RunError(
+        f"most_copies {described.most_copies} cannot be checked: the data"
+        f" '{train.name}' are no synthetic participants; leave it out"
+    )
+  found = count()
+  for level, stated in zip(described.levels, described.most_copies):
+    if 0 < stated < found.get(level, 1):
+      raise plan_lib.PlanError(
+          f"most_copies {stated} of level '{level}' is too small: one {level}"
+          f" is held by {found[level]} units of level"
+          f" '{described.levels[0]}'; state {found[level]}"
+      )
+  return dataclasses.replace(train, hierarchy=described)
 
 
 def _families(hierarchy: plan_lib.Hierarchy, level: int) -> np.ndarray:
