@@ -374,6 +374,29 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
   assert not list(root.glob("incomplete.*"))
 
 
+def test_download_from_a_server(roots, tmp_path, monkeypatch, serve):
+  from tensorflow_datasets.core.download import checksums
+
+  path = roots["binary"] / "cifar-100-binary.tar.gz"
+  with serve(path.parent) as url:
+    monkeypatch.setitem(
+        cifar_fs.SOURCES,
+        "binary",
+        {"archive": files.Archive(path.name, ("",), url + path.name)},
+    )
+    info = checksums.UrlInfo(
+        size=path.stat().st_size, checksum=_sha256(path), filename=path.name
+    )
+    monkeypatch.setattr(
+        cifar_fs32.CifarFs32, "url_infos", {url + path.name: info}
+    )
+    images = cifar_fs.load_arrays(cache_dir=tmp_path / "good", download=True)
+    np.testing.assert_array_equal(images, IMAGES)
+    info.checksum = "1" * 64
+    with pytest.raises(ValueError, match="not the published one"):
+      cifar_fs.load_arrays(cache_dir=tmp_path / "bad", download=True)
+
+
 class _Harm:
 
   def __reduce__(self):

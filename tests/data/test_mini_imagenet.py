@@ -179,14 +179,6 @@ def test_two_stages(prepared, cache):
   assert "with loss" in splits.test.description
 
 
-def test_synthetic_participants(prepared, cache):
-  train = data.load(
-      "mini_imagenet", cache_dir=cache, participants=10, way=3, per_class=2
-  ).train
-  assert train.hierarchy.sizes == (10, 3, 2) and train.hierarchy.copies
-  assert len(train.images) == 9
-
-
 def test_missing_files_are_named_at_once(folder, tmp_path, monkeypatch):
   monkeypatch.setattr(mini_imagenet84, "prepare", None)
   load = functools.partial(mini_imagenet.load, cache_dir=tmp_path / "cache")

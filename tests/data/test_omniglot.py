@@ -3,13 +3,11 @@
 import collections
 import functools
 import hashlib
-import http.server
 import io
 import pathlib
 import subprocess
 import sys
 import textwrap
-import threading
 import zipfile
 
 import jax
@@ -312,14 +310,10 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
   assert not list((tmp_path / "omniglot28").glob("incomplete.*"))
 
 
-def test_download_from_a_server(folder, prepared, tmp_path, monkeypatch):
+def test_download_from_a_server(folder, prepared, tmp_path, monkeypatch, serve):
   from tensorflow_datasets.core.download import checksums
 
-  monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-  handler = functools.partial(_Quiet, directory=str(folder))
-  with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}/"
+  with serve(folder) as url:
     archives, infos = {}, {}
     for part, archive in omniglot.ARCHIVES.items():
       path = folder / archive.file
@@ -340,13 +334,6 @@ def test_download_from_a_server(folder, prepared, tmp_path, monkeypatch):
       info.checksum = "1" * 64
     with pytest.raises(ValueError, match="not the published one"):
       load(cache_dir=tmp_path / "bad")
-    server.shutdown()
-
-
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-
-  def log_message(self, *unused):
-    pass
 
 
 def test_checksums_for_downloads_are_the_accepted_ones():
