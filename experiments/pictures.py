@@ -5,6 +5,7 @@ import os
 import pathlib
 from typing import Any
 
+from episodic_dp.accounting import report
 from experiments import files
 
 # How lines other than those of a level are drawn.
@@ -67,7 +68,8 @@ def _panel(axes, panel: dict[str, Any]) -> None:
     label = line["label"]
     if line["own"] is not None:
       x, y = line["own"]
-      label += f": ε = {y:.4g} here" if isinstance(y, float) else ""
+      if isinstance(y, float):
+        label += f": ε = {report.rounded_up(y)} here"
     (curve,) = axes.plot(
         [x for x, _ in points], [y for _, y in points], label=label,
         **_STYLES[line["style"]],
