@@ -247,7 +247,7 @@ def _allowed(
         + np.log(-np.expm1(-step * np.diff(losses)))
     )
   log_moment = np.logaddexp(0.0, log_least)
-  share = np.exp(np.clip(log_least - math.log(64) - log_size, 0.0, 700.0))
+  share = np.exp(np.clip(log_least - math.log(64) - log_size, 0.0, 500.0))
   # M ln M / (M - 1)
   return (
       _TOLERANCE * log_moment / -np.expm1(-log_moment) * share

@@ -14,7 +14,7 @@ from episodic_dp.accounting import amplification
 from episodic_dp.accounting import profile
 from episodic_dp.accounting.amplification import Direction
 
-# Below this a double may have lost digits.
+# Below this a double may have lost digits: it is raised to it.
 _SMALL = 1e-280
 # A distance of zero is replaced by this one: larger, so never optimistic.
 MIN_DISTANCE = 1e-9
@@ -23,31 +23,36 @@ MIN_DISTANCE = 1e-9
 def log_excess(
     kinds: profile.Kinds, log_alpha: np.ndarray, direction: Direction
 ) -> np.ndarray:
-  """ln of `profile.excess`, or of an upper bound on it where it underflows.
+  """ln of `profile.excess`, or of another upper bound that is less.
 
   Args:
-    kinds: all with a tail, or else where the profile underflows is -inf.
+    kinds: all with a tail.
     log_alpha: float64[n].
     direction: "remove" or "add".
 
   Returns:
     float64[n]; -inf where the excess is zero.
   """
-  value = profile.excess(kinds, log_alpha, direction)
+  logs = [_log_excess(kind, log_alpha, direction) for kind in kinds]
+  return np.max(logs, axis=0, initial=-np.inf)
+
+
+def _log_excess(
+    kind: profile.Kind, log_alpha: np.ndarray, direction: Direction
+) -> np.ndarray:
+  value = profile.excess((kind,), log_alpha, direction)
   with np.errstate(divide="ignore"):
-    result = np.log(value)
-  low = value < _SMALL
-  if low.any():
-    other: Direction = "add" if direction == "remove" else "remove"
-    at = log_alpha[low]
-    for side, sign, which in (
-        (at >= 0, 1.0, direction), (at < 0, -1.0, other)
-    ):
-      bounds = [_log_divergence(k, sign * at[side], which) for k in kinds]
-      # alpha H_(1/alpha) below alpha = 1
-      bound = np.max(bounds, axis=0) + np.minimum(at[side], 0.0)
-      index = np.flatnonzero(low)[side]
-      result[index] = np.minimum(bound, math.log(_SMALL))
+    result = np.log(np.maximum(value, _SMALL))
+  # Tabulated profiles may end in a constant long before doubles do.
+  exact = isinstance(kind, amplification.Amplification)
+  low = np.flatnonzero((value < _SMALL) | (not exact))
+  other: Direction = "add" if direction == "remove" else "remove"
+  for sign, which in ((1.0, direction), (-1.0, other)):
+    index = low[(log_alpha[low] >= 0) == (sign > 0)]
+    # alpha H_(1/alpha) below alpha = 1
+    bound = _log_divergence(kind, sign * log_alpha[index], which)
+    bound += np.minimum(log_alpha[index], 0.0)
+    result[index] = np.minimum(result[index], bound)
   return result
 
 
