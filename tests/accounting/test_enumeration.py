@@ -371,6 +371,97 @@ def test_passes_are_refused_where_they_do_not_belong():
     list(exact.choices(plan.RandomAllocation(2), root[2]))
 
 
+# Records that recur -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "first", [plan.Poisson(0.3), plan.FixedSize(2), plan.All()]
+)
+@pytest.mark.parametrize("level", ["class", "image"])
+def test_bound_holds_for_records_in_several_participants(first, level):
+  # Participants 0 and 1 hold the same class 0 with the same image 0.
+  counts = {"class": 2, "image": 2}
+  h = plan.Hierarchy.regular(
+      (3, 2, 2), levels=("participant", "class", "image"), copies=True,
+      most_copies=counts,
+  )
+  p = plan.SamplingPlan((first, plan.FixedSize(1), plan.FixedSize(1)))
+  z = 1.5
+  m = plan.Mechanism(clip_unit="participant", noise_multiplier=z)
+  k = h.level_index(level)
+  copies = (0, 2) if level == "class" else (0, 4)
+  root = smaller = exact.tree(h)
+  for unit in copies:
+    smaller = exact.without(smaller, k, unit)
+  drawn = tuple(exact.samples(node, p.stages) for node in (root, smaller))
+
+  def adversary(near, far, node):
+    if any(exact.holds(node, k, unit) for unit in copies):
+      return 1.0
+    return near if any(exact.holds(node, 1, c) for c in (0, 2)) else far
+
+  check_recurring(
+      h, p, m, level, drawn,
+      [functools.partial(adversary, -1.0, far) for far in (-1.0, 0.0, 1.0)],
+      lambda d, gradient: exact.mixture(d, 0, gradient),
+  )
+
+
+@pytest.mark.parametrize("classes,images", [(3, 3), (2, 2)])
+@pytest.mark.parametrize("level", ["class", "image"])
+def test_bound_holds_for_tasks_that_draw_from_one_pool(classes, images, level):
+  h = plan.Hierarchy.regular((classes, images), levels=("class", "image"))
+  p = plan.SamplingPlan(
+      (plan.FixedSize(1), plan.FixedSize(2)),
+      episode=plan.Episode(
+          way=1, shot=1, query=1, form="independent", tasks=2
+      ),
+      allow_short_units=True,
+  )
+  m = plan.Mechanism(clip_unit=plan.EPISODE, noise_multiplier=1.5)
+  k = h.level_index(level)
+  drawn = exact.pair(h, p, k, 0)
+
+  def outputs(one_task, gradient):
+    weights: dict[float, float] = {}
+    for tasks in itertools.product(one_task, repeat=p.episode.tasks):
+      total = round(sum(gradient(drawn) for _, drawn in tasks), 9)
+      weights[total] = weights.get(total, 0.0) + math.prod(
+          weight for weight, _ in tasks
+      )
+    return np.asarray(list(weights)), np.asarray(list(weights.values()))
+
+  def adversary(near, far, node):
+    if exact.holds(node, k, 0):
+      return 1.0
+    return near if exact.holds(node, 0, 0) else far
+
+  check_recurring(
+      h, p, m, level, drawn,
+      [functools.partial(adversary, -1.0, far) for far in (-1.0, 0.0, 1.0)],
+      outputs,
+  )
+
+
+def check_recurring(h, p, m, level, drawn, gradients, outputs):
+  rng = np.random.default_rng(0)
+  table: dict = {}
+  reached = 0.0
+  for gradient in (
+      *gradients,
+      lambda node: table.setdefault(node, float(rng.uniform(-1, 1))),
+  ):
+    larger, smaller = (outputs(d, gradient) for d in drawn)
+    for epsilon in (0.05, 0.4):
+      alpha, bound = math.exp(epsilon), bounds(h, p, m, level, epsilon)
+      removed = exact.hockey_stick(larger, smaller, alpha, m.noise_multiplier)
+      added = exact.hockey_stick(smaller, larger, alpha, m.noise_multiplier)
+      assert removed <= bound["remove"] + 1e-9, epsilon
+      assert added <= bound["add"] + 1e-9, epsilon
+      reached = max(reached, removed / bound["remove"])
+  assert reached > 0.3
+
+
 # The enumerator itself --------------------------------------------------------
 
 
