@@ -54,7 +54,7 @@ def find(
   """
   found = {}
   for part, archive in archives.items():
-    for folder in folders(name, data_dir, [archives]):
+    for folder in _folders(name, data_dir, [archives]):
       if (folder / archive.file).is_file():
         found[part] = folder / archive.file
         break
@@ -76,6 +76,7 @@ def find_first(
     name: str, sources: Mapping[str, Source], data_dir: Path | None
 ) -> tuple[str, dict[str, pathlib.Path]] | None:
   """The first of several sources that is whole: its key, and as `find`."""
+  _folders(name, data_dir, list(sources.values()))
   for source, archives in sources.items():
     found = find(name, archives, data_dir)
     if found is not None:
@@ -83,7 +84,7 @@ def find_first(
   return None
 
 
-def folders(
+def _folders(
     name: str, data_dir: Path | None, sources: Sequence[Source]
 ) -> tuple[pathlib.Path, ...]:
   """Where the files may lie: data_dir/name, then data_dir.
@@ -116,7 +117,7 @@ def missing(
   where = "no data_dir was given"
   absent = list(sources)
   if data_dir is not None:
-    own, root = folders(name, data_dir, sources)
+    own, root = _folders(name, data_dir, sources)
     where = f"neither {root} nor {own} holds all files"
     absent = [
         {

@@ -217,10 +217,12 @@ def _find(data_dir, copy) -> tuple[pathlib.Path, ...] | None:
   if copy == "webp":
     found = files.find(NAME, ARCHIVES, data_dir)
     return None if found is None else tuple(found.values())
-  for folder in files.folders(NAME, data_dir, [ARCHIVES]):
-    for name in _ORIGINALS:
-      if (folder / name).exists():
-        return (folder / name,)
+  if data_dir is not None:
+    root = pathlib.Path(data_dir).expanduser()
+    for folder in (root / NAME, root):
+      for name in _ORIGINALS:
+        if (folder / name).exists():
+          return (folder / name,)
   return None
 
 
@@ -231,7 +233,7 @@ def _missing(data_dir, download, copy) -> str:
   else:
     where = "no data_dir was given"
     if data_dir is not None:
-      where = f"there are no images in {data_dir}"
+      where = f"neither {data_dir} nor {data_dir}/{NAME} holds images"
     text = (
         f"'{NAME}' is not prepared yet and {where}: put a folder images, or"
         f" images.zip, with the 60 000 JPEGs of {SIZE} x {SIZE} pixels (no"

@@ -271,6 +271,8 @@ def test_missing_files_are_named_at_once(roots, tmp_path, monkeypatch):
   monkeypatch.setattr(cifar_fs32, "prepare", None)
   with pytest.raises(FileNotFoundError, match="no data_dir was given.*put"):
     cifar_fs.load_arrays(cache_dir=tmp_path)
+  with pytest.raises(FileNotFoundError, match="is not a folder.*python.tar.gz"):
+    cifar_fs.load_arrays(data_dir=tmp_path / "none", cache_dir=tmp_path)
   half = tmp_path / "half"
   (half / "cifar_fs").mkdir(parents=True)
   for name in ("train.zip", "val.zip"):

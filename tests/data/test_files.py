@@ -1,7 +1,9 @@
 """Caches are complete or absent, and one process at a time prepares."""
 
+from concurrent import futures
 import pathlib
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -81,3 +83,39 @@ def test_cache_lies_where_it_is_told(monkeypatch):
   assert files.cache_root(None) == pathlib.Path("elsewhere")
   monkeypatch.delenv("TFDS_DATA_DIR")
   assert files.cache_root(None) == pathlib.Path.home() / "tensorflow_datasets"
+
+
+def test_two_starts_make_once(tmp_path):
+  made, started = [], threading.Event()
+
+  def make():
+    started.set()
+    time.sleep(0.2)
+    made.append("whole")
+    return made[-1]
+
+  def start():
+    return files.read_or_make(
+        tmp_path / "new", lambda: made[-1] if made else None, make
+    )
+
+  with futures.ThreadPoolExecutor(2) as pool:
+    first = pool.submit(start)
+    started.wait()
+    second = pool.submit(start)
+    assert first.result() == second.result() == "whole"
+  assert made == ["whole"]
+
+
+def test_file_that_is_not_finished_is_not_there(tmp_path):
+  path = tmp_path / "new" / "file"
+  with pytest.raises(RuntimeError, match="power cut"):
+    with files.new_file(path) as temporary:
+      temporary.write_text("half")
+      raise RuntimeError("power cut")
+  assert not list(path.parent.iterdir())
+  with files.new_file(path) as temporary:
+    temporary.write_text("whole")
+    assert not path.exists()
+  assert [p.name for p in path.parent.iterdir()] == ["file"]
+  assert path.read_text() == "whole"

@@ -199,8 +199,8 @@ def test_missing_files_are_named_at_once(folder, tmp_path, monkeypatch):
     load(data_dir=half, download=True)
   with pytest.raises(FileNotFoundError, match="put a folder images.*no check"):
     load(data_dir=half, copy="jpeg")
-  with pytest.raises(FileNotFoundError, match="is not a folder"):
-    load(data_dir=tmp_path / "nowhere", copy="jpeg")
+  with pytest.raises(FileNotFoundError, match="is not a folder: put train_a"):
+    load(data_dir=tmp_path / "nowhere")
   with pytest.raises(ValueError, match="copy='png'.*'webp', 'jpeg'"):
     load(copy="png")
 
