@@ -149,7 +149,7 @@ def _points(
   losses = _first_losses(order[-1], distance)
   heights = log_excess(losses)
   log_least = _least(losses, heights, order)
-  divergence = log_least / (order - 1)
+  divergence = np.logaddexp(0.0, log_least) / (order - 1)
   enough = divergence[min(np.searchsorted(order, 2.0), order.size - 1)]
   last = int(np.searchsorted(divergence, enough + _OF_USE))
   order, log_least = order[:last], log_least[:last]
