@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
 import math
 import time
 
@@ -11,8 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from episodic_dp import accounting
+from episodic_dp import plan
 from episodic_dp.accounting import amplification
 from episodic_dp.accounting import exact
+from episodic_dp.accounting import profile
 from episodic_dp.accounting import recurrence
 
 BOTH = amplification.DIRECTIONS
@@ -359,51 +361,197 @@ def test_fast_enough():
 
 # Enumeration ------------------------------------------------------------------
 
-
-def outputs(sets, places, place_rate, number, gradient):
-  """The exact mixture over places that draw `number` records of a class.
-
-  Each place draws the class with a probability, and then a set of its records;
-  otherwise it draws another class, whose gradient is fixed.
-  """
-  options = [(1 - place_rate, None)]
-  drawn = list(itertools.combinations(sets, min(number, len(sets))))
-  options += [(place_rate / len(drawn), frozenset(s)) for s in drawn]
-  weights: dict[float, float] = {}
-  for choice in itertools.product(options, repeat=places):
-    probability = math.prod(w for w, _ in choice)
-    total = round(sum(gradient(i, s) for i, (_, s) in enumerate(choice)), 9)
-    weights[total] = weights.get(total, 0.0) + probability
-  return np.asarray(list(weights)), np.asarray(list(weights.values()))
+EPSILONS = (0.05, 0.3, 1.0)
 
 
-@pytest.mark.parametrize("number,records", [(1, 2), (1, 3), (2, 3), (2, 2)])
-@pytest.mark.parametrize("places", [1, 2, 3])
-def test_bound_holds_for_places_of_their_own(places, number, records):
-  rng = np.random.default_rng(places + 10 * number)
-  z, place_rate = 1.3, 0.35
-  unit = kind(places, place_rate, min(1.0, number / records), 2 / z)
+def convolved(parts):
+  """The sum of independent outputs."""
+  means, weights = np.zeros(1), np.ones(1)
+  for other, chances in parts:
+    means = np.add.outer(means, other).ravel()
+    weights = np.multiply.outer(weights, chances).ravel()
+    means, where = np.unique(np.round(means, 9), return_inverse=True)
+    weights = np.bincount(where.ravel(), weights=weights)
+  return means, weights
+
+
+def check(larger, smaller, h, p, m, level):
+  """The largest share of the bound that is reached in each direction."""
+  z = m.noise_multiplier
+  kinds = accounting.kinds(h, p, m, level)
+  reached = dict.fromkeys(BOTH, 0.0)
+  for epsilon in EPSILONS:
+    for direction in BOTH:
+      pair = (larger, smaller) if direction == "remove" else (smaller, larger)
+      truth = exact.hockey_stick(*pair, math.exp(epsilon), z)
+      (bound,) = profile.profile(kinds, np.asarray([epsilon]), direction)
+      assert truth <= bound + 1e-9, (level, direction, epsilon)
+      reached[direction] = max(
+          reached[direction], truth / max(float(bound), 1e-300)
+      )
+  return reached
+
+
+INDEPENDENT = {  # sizes, drawn, tasks
+    "one of each": ([[3, 2], [2]], (1, 1, 2), 2),
+    "full classes": ([[2, 2], [2, 2]], (1, 2, 2), 2),
+    "two of three": ([[3], [3], [3]], (2, 1, 2), 2),
+    "full alphabets": ([[3, 3], [3, 3]], (2, 1, 2), 1),
+    "three tasks": ([[3, 2]], (1, 1, 2), 3),
+}
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("name", list(INDEPENDENT))
+def test_independent_tasks(name, level):
+  """The draws of the plan, task by task, each with a gradient of its own."""
+  sizes, drawn, tasks = INDEPENDENT[name]
+  h = plan.Hierarchy.from_sizes(sizes, levels=("alphabet", "class", "image"))
+  p = plan.SamplingPlan(
+      tuple(plan.FixedSize(n) for n in drawn),
+      episode=plan.Episode(
+          way=drawn[0] * drawn[1], shot=1, query=1, form="independent",
+          tasks=tasks,
+      ),
+  )
+  m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.5)
+  rng = np.random.default_rng(level)
+  enumerated = exact.pair(h, p, level, 0)
+  tables: list[dict] = [{} for _ in range(tasks)]
+
+  def random(table, task):
+    return table.setdefault(task, float(rng.uniform(-1, 1)))
+
+  choices = [[functools.partial(random, table) for table in tables]]
+  choices += [[g] * tasks for g in exact.worst_gradients(h, level, 0)]
+  for gradients in choices:
+    larger, smaller = (
+        convolved([exact.mixture(draws, -1, g) for g in gradients])
+        for draws in enumerated
+    )
+    check(larger, smaller, h, p, m, h.levels[level])
+
+
+def test_independent_tasks_reach_the_bound_of_a_primary_class():
+  """J is all tasks then, and nothing is given away by revealing it."""
+  h = plan.Hierarchy.regular((3, 2), levels=("class", "image"))
+  p = plan.SamplingPlan(
+      (plan.FixedSize(1), plan.FixedSize(2)),
+      episode=plan.Episode(
+          way=1, shot=1, query=1, form="independent", tasks=3
+      ),
+  )
+  m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.5)
+  worst = next(exact.worst_gradients(h, 0, 0))
+  larger, smaller = (
+      convolved([exact.mixture(draws, -1, worst)] * 3)
+      for draws in exact.pair(h, p, 0, 0)
+  )
+  reached = check(larger, smaller, h, p, m, "class")
+  assert min(reached.values()) > 1 - 1e-4
+
+
+def without_copies(h, level, places):
+  """The whole hierarchy, and that without a record in all its places."""
+  root = smaller = exact.tree(h)
+  for unit in places:
+    smaller = exact.without(smaller, level, unit)
+  return root, smaller
+
+
+def contents(record_of, node):
+  """A drawn participant, with records in place of the places they sit in."""
+  level, unit, children = node
+  if not children:
+    return record_of.get((level, unit), (level, unit))
+  below = tuple(sorted(str(contents(record_of, c)) for c in children))
+  return record_of.get((level, unit), (level, unit)), below
+
+
+PRIMARY = {
+    "poisson": plan.Poisson(0.35),
+    "all": plan.All(),
+    "fixed": plan.FixedSize(2),
+}
+COPIES = {  # sizes, inner stages, level, the places of one record
+    "image, class drawn": (
+        (3, 2, 2), (plan.FixedSize(1), plan.FixedSize(1)), 2, (0, 4)
+    ),
+    "image, all classes": (
+        (3, 1, 3), (plan.All(), plan.FixedSize(2)), 2, (0, 3, 6)
+    ),
+    "image, Poisson": (
+        (3, 2, 2), (plan.Poisson(0.5), plan.FixedSize(1)), 2, (0, 4)
+    ),
+    "class": ((3, 2, 2), (plan.FixedSize(1), plan.FixedSize(1)), 1, (0, 2, 4)),
+    "class, full": ((3, 2, 1), (plan.FixedSize(2), plan.All()), 1, (0, 3)),
+}
+
+
+@pytest.mark.parametrize("stage", list(PRIMARY))
+@pytest.mark.parametrize("name", list(COPIES))
+def test_copies(name, stage):
+  """Participants who hold one record, by enumeration of the plan's draws."""
+  sizes, inner, level, places = COPIES[name]
+  levels = ("participant", "class", "image")
+  h = plan.Hierarchy.regular(
+      sizes, levels=levels, copies=True,
+      most_copies={levels[level]: len(places)},
+  )
+  p = plan.SamplingPlan((PRIMARY[stage], *inner))
+  m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.5)
+  drawn = [
+      exact.samples(root, p.stages)
+      for root in without_copies(h, level, places)
+  ]
+  rng = np.random.default_rng(0)
+  record_of = {(level, unit): "record" for unit in places}
   table: dict = {}
 
-  def random(i, s):
-    return table.setdefault((i, s), float(rng.uniform(-1, 1)))
+  def random(node):
+    return table.setdefault(
+        (node[1], contents(record_of, node)), float(rng.uniform(-1, 1))
+    )
 
-  def adversary(far, i, s):
-    del i
-    return far if s is None else (1.0 if 0 in s else -1.0)
+  parents = {unit // sizes[level] for unit in places}
 
-  choices = [random]
-  choices += [functools.partial(adversary, far) for far in (-1.0, 0.0, 1.0)]
-  reached = 0.0
-  for gradient in choices:
-    larger = outputs(range(records), places, place_rate, number, gradient)
-    smaller = outputs(range(1, records), places, place_rate, number, gradient)
-    for epsilon in (0.05, 0.3, 1.0):
-      alpha = math.exp(epsilon)
-      for direction in BOTH:
-        pair = (larger, smaller) if direction == "remove" else (smaller, larger)
-        truth = exact.hockey_stick(*pair, alpha, z)
-        bound = at(unit, epsilon, direction)
-        assert truth <= bound + 1e-9
-        reached = max(reached, truth / max(bound, 1e-300))
-  assert reached > 0.5  # the bound is not vacuous
+  def worst(elsewhere, node):
+    if any(exact.holds(node, level, unit) for unit in places):
+      return 1.0
+    near = any(exact.holds(node, level - 1, unit) for unit in parents)
+    return -1.0 if near else elsewhere
+
+  for gradient in (
+      random, *(functools.partial(worst, far) for far in (-1.0, 0.0, 1.0))
+  ):
+    larger, smaller = (exact.mixture(d, 0, gradient) for d in drawn)
+    check(larger, smaller, h, p, m, levels[level])
+
+
+def test_inner_rates_belong_to_what_is_revealed():
+  """A rate above the record's own, taken as part of it, is too little."""
+  h = plan.Hierarchy.regular(
+      (2, 4, 2), levels=("participant", "class", "image"), copies=True,
+      most_copies={"image": 2},
+  )
+  p = plan.SamplingPlan((plan.All(), plan.FixedSize(1), plan.FixedSize(1)))
+  m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
+  places = (0, 8)
+  drawn = [
+      exact.samples(root, p.stages) for root in without_copies(h, 2, places)
+  ]
+
+  def worst(node):
+    if any(exact.holds(node, 2, unit) for unit in places):
+      return 1.0
+    return -1.0 if any(exact.holds(node, 1, unit) for unit in (0, 4)) else 1.0
+
+  larger, smaller = (exact.mixture(d, 0, worst) for d in drawn)
+  truth = exact.hockey_stick(smaller, larger, math.exp(0.2), 1.0)
+  (right,) = accounting.kinds(h, p, m, "image")
+  wrong = dataclasses.replace(
+      right, place_rate=1.0, rate=right.place_rate * right.rate
+  )
+  assert (right.place_rate, right.rate) == (0.25, 0.5)
+  assert at(wrong, 0.2, "add") < truth / 2
+  assert truth <= at(right, 0.2, "add")
