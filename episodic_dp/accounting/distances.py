@@ -23,6 +23,7 @@ Tasks of form "independent" are each drawn from the whole pool: see
 """
 
 import dataclasses
+import functools
 import math
 
 import numpy as np
@@ -36,6 +37,7 @@ from episodic_dp.accounting import recurrence
 MAX_KINDS = 24
 
 
+@functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step
 def kinds(
     hierarchy: plan_lib.Hierarchy,
     plan: plan_lib.SamplingPlan,

@@ -56,6 +56,8 @@ from episodic_dp.accounting.amplification import Direction
 
 # Distances below this are replaced by it: larger, so never optimistic.
 _MIN_DISTANCE = 1e-6
+# Beyond it tables would be long, and say nothing.
+_FARTHEST = 1e3
 # Supports up to this size are kept whole; longer ones lose what is less
 # probable than e^-92 < 1.2e-40 (Bernstein's inequality) at an end.
 _WHOLE = 32
@@ -167,6 +169,8 @@ class Recurrence:
     log_alpha = np.asarray(log_alpha, float)
     if self.rate == 0:
       return np.zeros_like(log_alpha)
+    if self.distance > _FARTHEST:  # What is drawn is as good as told.
+      return np.full_like(log_alpha, self.inclusion_rate)
     value = np.full_like(log_alpha, self.parents.cut)
     if self.rate == 1:
       for j, weight in _grouped(self.parents):

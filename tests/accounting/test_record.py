@@ -179,11 +179,13 @@ def test_an_infinite_epsilon_cannot_be_stated_as_finite():
 
 @pytest.mark.parametrize("z", [1e-2, 1e-4, 1e-6, 1e-12])
 def test_noise_that_hides_nothing_is_found_quickly(z):
-  data = _change(
-      stated(), ["entries", 0, "mechanism", "noise_multiplier"], z
-  )
-  rows = accounting.verify(data).rows()
-  assert {row[2:] for row in rows} == {("inf", "FALSE")}
+  independent = stated(CLASSES, INDEPENDENT, EPISODE)
+  for base in (stated(), stated(COUNTED), independent):
+    data = _change(
+        base, ["entries", 0, "mechanism", "noise_multiplier"], z
+    )
+    rows = accounting.verify(data).rows()
+    assert {row[2:] for row in rows} == {("inf", "FALSE")}
 
 
 @pytest.mark.parametrize(
