@@ -166,7 +166,8 @@ def of_entries(
       amplification.DIRECTIONS, math.inf if epsilon is None else 1.0
   )
   kinds: profile.Kinds = ()
-  for run in phases_lib.routes(entries, level):
+  runs = phases_lib.routes(entries, level)
+  for run in runs:
     found: dict[str, float] = {
         d: (
             chosen.epsilon(run, d, float(delta), error)
@@ -179,6 +180,10 @@ def of_entries(
       values = found
       kinds = tuple(dict.fromkeys(k for phase in run for k in phase.kinds))
   direction = max(values, key=lambda d: values[d])
+  if runs and delta is not None and math.isinf(values[direction]):
+    shared["caveat"] = (
+        shared["caveat"] + _why_none(chosen, runs[0], float(delta), error)
+    ).strip()
   return Guarantee(
       epsilon=values[direction] if epsilon is None else float(epsilon),
       delta=float(delta) if delta is not None else values[direction],
@@ -193,6 +198,25 @@ def of_entries(
       ),
       kinds=kinds,
       **shared,
+  )
+
+
+def _why_none(
+    accountant: accountants.Accountant,
+    run: phases_lib.Phases,
+    delta: float,
+    error: float,
+) -> str:
+  """Why a run with noise has no finite epsilon, in a sentence, or ""."""
+  without = max(
+      accountant.epsilon(run, d, delta) for d in amplification.DIRECTIONS
+  )
+  if math.isinf(without):
+    return ""
+  return (
+      f" The drawn sample is within {error:.1g} of the plan's, in total"
+      f" variation, and e^{without:.4g} times that is more than delta: so large"
+      " an epsilon is not stated."
   )
 
 

@@ -149,6 +149,7 @@ def test_error_of_the_sampler_is_charged(monkeypatch):
   assert guarantee().epsilon > plain
   monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-8)
   assert math.isinf(guarantee().epsilon)
+  assert "e^0.4984 times that is more than delta" in guarantee().caveat
 
 
 def test_fewer_steps_may_have_a_guarantee_where_all_have_none(monkeypatch):
