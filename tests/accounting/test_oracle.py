@@ -1,0 +1,132 @@
+"""The one-step profile of a tree against 50 digits, at extreme parameters.
+
+The oracle shares nothing with the code: it takes the divergence of outputs that
+lie on one line on the same side,
+
+  max over x of  A Phi(x) - sum_i k_i Phi(x - d_i),
+
+finds the x by bisection and subtracts in high precision.
+"""
+
+import mpmath
+import numpy as np
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp.accounting import amplification
+
+DIGITS = 50
+
+
+def oracle(outer_rates, rate, outer_distances, own, log_alpha, direction):
+  """The divergence, as an mpmath number."""
+  with mpmath.workdps(DIGITS):
+    p, u = mpmath.mpf(rate), mpmath.mpf(log_alpha)
+    rates = [mpmath.mpf(r) for r in outer_rates]
+    q = mpmath.fprod(rates)
+    more = mpmath.expm1(u)  # alpha - 1
+    terms = []
+    for j, d in enumerate(outer_distances):
+      missed = mpmath.fprod(rates[:j]) * (1 - rates[j])
+      terms.append((more * missed, mpmath.mpf(d)))
+    if direction == "remove":
+      weight = q * p
+      terms.append((q * (more + p), mpmath.mpf(own)))
+    else:
+      weight = q * (p - more * (1 - p))
+      terms.append(((1 + more) * q * p, mpmath.mpf(own)))
+    if weight <= 0:
+      return mpmath.mpf(0)
+    terms = [(k, d) for k, d in terms if k > 0]
+
+    def slope(x):  # of the logarithm of the negative part over A's, rising in x
+      return mpmath.fsum(
+          k / weight * mpmath.exp(d * x - d * d / 2) for k, d in terms
+      ) - 1
+
+    low, high = mpmath.mpf(-1), mpmath.mpf(1)
+    while slope(low) > 0:
+      low *= 2
+    while slope(high) < 0:
+      high *= 2
+    for _ in range(80):  # The value is flat there: x to 20 digits is plenty.
+      middle = (low + high) / 2
+      if slope(middle) > 0:
+        high = middle
+      else:
+        low = middle
+    return weight * mpmath.ncdf(low) - mpmath.fsum(
+        k * mpmath.ncdf(low - d) for k, d in terms
+    )
+
+
+def check(kind, log_alpha, direction):
+  got = float(kind.divergence(np.asarray([log_alpha]), direction)[0])
+  truth = oracle(
+      kind.outer_rates, kind.rate, kind.outer_distances, kind.own_distance,
+      log_alpha, direction,
+  )
+  if truth < mpmath.mpf("1e-300"):
+    assert got < 1e-299
+    return False
+  with mpmath.workdps(DIGITS):
+    error = float(abs(mpmath.mpf(got) - truth) / truth)
+  assert error < 1e-9, (kind, log_alpha, direction, got)
+  return True
+
+
+# Rates, noise and distances in clip norms: hierarchies of one to three stages.
+EXTREMES = [
+    ((), 1.0, (), 1.0),
+    ((1.0,), 1e-9, (1.0,), 1.0),
+    ((1e-9,), 1.0, (2.0,), 2.0),
+    ((1e-5,), 1e-4, (1.0,), 2.0),
+    ((0.004,), 0.2, (2.0,), 2.0),
+    ((0.3, 1e-8), 0.3, (2.0, 2.0), 1.0),
+    ((0.1, 0.5), 0.5, (20.0, 2.0), 2.0),
+    ((1e-3, 0.999), 1e-6, (0.5, 3.0), 1.0),
+]
+
+
+@pytest.mark.parametrize("direction", amplification.DIRECTIONS)
+@pytest.mark.parametrize("z", [0.3, 1.0, 30.0, 1000.0])
+@pytest.mark.parametrize("outer_rates,rate,outer,own", EXTREMES)
+def test_extreme_parameters(outer_rates, rate, outer, own, z, direction):
+  kind = accounting.Amplification(
+      outer_rates, rate, tuple(d / z for d in outer), own / z
+  )
+  # The loss has the scale of eta d; the profile ends about 37 d further out.
+  scale = kind.parent_rate * rate * own / z
+  losses = [0.0, 1e-3 * scale, 0.4 * scale, 20 * scale, 0.3 * own / z, 5 * own / z,
+            20 * own / z, (own / z) ** 2 / 2 + 30 * own / z]
+  compared = sum(check(kind, u, direction) for u in losses)
+  assert compared >= 2
+
+
+@pytest.mark.parametrize("direction", amplification.DIRECTIONS)
+def test_random_parameters(direction):
+  rng = np.random.default_rng(20)
+  compared = 0
+  for _ in range(60):
+    stages = rng.integers(0, 3)
+    rates = 10.0 ** -rng.uniform(0, 4, stages + 1)
+    distances = 10.0 ** rng.uniform(-3, 1, stages + 1)
+    kind = accounting.Amplification(
+        tuple(rates[1:].tolist()), float(rates[0]),
+        tuple(distances[1:].tolist()), float(distances[0]),
+    )
+    log_alpha = distances[0] * 10.0 ** rng.uniform(-6, 1.2)
+    compared += check(kind, float(log_alpha), direction)
+  assert compared >= 25
+
+
+def test_the_smallest_values():
+  # Down to 1e-300, in both directions.
+  for own in (1e-3, 0.1, 3.0):
+    kind = accounting.Amplification((0.3,), 1.0, (own / 2,), own)
+    for direction in amplification.DIRECTIONS:
+      reached = 1.0
+      for u in np.geomspace(1e-3, 1, 40) * own * (own / 2 + 38):
+        if check(kind, float(u), direction):
+          reached = kind.divergence(np.asarray([u]), direction)[0]
+      assert reached < 1e-250
