@@ -113,8 +113,13 @@ def test_json_of_a_shipped_config():
   assert done.returncode == 0, done.stderr
   result = json.loads(done.stdout)
   assert result["steps"] == 20
-  assert list(result["guarantees"]) == ["participant"]
-  assert result["guarantees"]["participant"]["epsilon"] > 0
+  found = result["guarantees"]
+  assert list(found) == ["participant", "class", "image"]
+  assert 0 < found["participant"]["epsilon"] < 1
+  # The images recur in too many participants to be worth a number.
+  assert found["class"]["epsilon"] == found["image"]["epsilon"] == "inf"
+  places = [g["units"][0].get("places") for g in found.values()]
+  assert places == [None, 1881, 228]
 
 
 def test_sweeps_are_written_where_asked(tmp_path):
