@@ -24,8 +24,10 @@ from scipy import special
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting import accountants
 from episodic_dp.accounting import amplification
 from episodic_dp.accounting import exact
+from episodic_dp.accounting import phases
 from experiments import cli
 from experiments import files
 
@@ -161,6 +163,42 @@ def composition() -> Table:
   return Table(
       ("q", "p", "z", "δ", "tasks by FixedSize", "tasks by Poisson",
        "one stage of rate qp at 2C (not valid)", "as printed (not valid)"),
+      tuple(rows),
+  )
+
+
+def two_steps() -> Table:
+  """Two steps, enumerated, beside what composing the profile gives."""
+  h, unit = _example(), 4
+  p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
+  tree = accounting.Amplification((1 / 2, 1 / 3), 1 / 2, (2.0, 2.0), 2.0)
+  found = [
+      [exact.mixture(drawn, 2, g) for drawn in exact.pair(h, p, 2, unit)]
+      for g in exact.worst_gradients(h, 2, unit)
+  ]
+  # One Poisson stage: the others are absent or have no gradient.
+  rate = 0.2
+  one = (np.asarray([1.0, 0.0]), np.asarray([rate, 1 - rate]))
+  zero = (np.zeros(1), np.ones(1))
+  flat = accounting.Amplification((), rate, (), 1.0)
+  rows = []
+  for name, kind, pairs in (
+      ("Example 3.1", tree, found),
+      (f"one stage, Poisson({rate})", flat, [[one, zero]]),
+  ):
+    for direction in amplification.DIRECTIONS:
+      epsilon, truth = 0.5 if direction == "remove" else 0.1, 0.0
+      for pair in pairs:
+        larger, smaller = pair if direction == "remove" else pair[::-1]
+        truth = max(truth, exact.plane_hockey_stick(
+            exact.twice(larger), exact.twice(smaller), math.exp(epsilon), 1.0
+        ))
+      run = (phases.Phase((kind,), 2),)
+      bound = accountants.get("pld").delta(run, direction, epsilon)
+      rows.append((name, direction, epsilon, truth, bound))
+  return Table(
+      ("plan", "direction", "ε", "exact δ of two steps, worst data",
+       "composed bound"),
       tuple(rows),
   )
 
@@ -397,6 +435,7 @@ TABLES: dict[str, Callable[[], Table]] = {
     "composition": composition,
     "clusters": clusters,
     "recurrence": recurrence,
+    "two_steps": two_steps,
     "samplers": samplers,
     "moments": moments,
     "percentile_clipping": percentile_clipping,

@@ -291,6 +291,14 @@ def pass_mixture(
   return np.asarray(list(weights)), np.asarray(list(weights.values()))
 
 
+def twice(part: Mixture) -> Mixture:
+  """Two independent steps of one mixture: means float64[n, 2] and weights."""
+  means, weights = part
+  first, second = np.meshgrid(means, means)
+  both = np.stack([first.ravel(), second.ravel()], axis=1)
+  return both, np.outer(weights, weights).ravel()
+
+
 def plane_hockey_stick(
     p: Mixture, q: Mixture, alpha: float, z: float
 ) -> float:

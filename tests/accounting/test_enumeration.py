@@ -18,6 +18,7 @@ from scipy import special
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting import accountants
 from episodic_dp.accounting import amplification
 from episodic_dp.accounting import exact
 from episodic_dp.accounting import phases
@@ -73,6 +74,45 @@ def test_worst_case_of_the_example_is_attained(direction, epsilon, value):
   assert truth == pytest.approx(value, abs=5e-9)
   assert own == pytest.approx(truth, abs=1e-9)
   assert truth <= bounds(h, p, m, "drawing", epsilon)[direction] + 1e-12
+
+
+@pytest.mark.parametrize("name", ["pld", "rdp", "moments"])
+def test_two_steps_lie_under_what_is_composed(name):
+  h, _, drawn = example()
+  kind = accounting.Amplification((0.5, 1 / 3), 0.5, (2.0, 2.0), 2.0)
+  reached = 0.0
+  for gradient in exact.worst_gradients(h, 2, 4):
+    one_step = [exact.mixture(d, 2, gradient) for d in drawn]
+    for direction, epsilon in (("remove", 0.4), ("add", 0.2)):
+      truth, bound = two_steps(one_step, kind, direction, epsilon, name)
+      assert truth <= bound * (1 + 1e-3)
+      reached = max(reached, truth / bound)
+  # No one data set is the worst above and below alpha = 1.
+  assert reached > (0.96 if name == "pld" else 0.0)
+
+
+def test_two_steps_of_one_poisson_stage_are_composed_to_the_truth():
+  h = plan.Hierarchy.regular((3,), levels=("record",))
+  p = plan.SamplingPlan((plan.Poisson(0.2),))
+  m = plan.Mechanism(clip_unit="record", noise_multiplier=1.0)
+  (kind,) = accounting.kinds(h, p, m, "record")
+  one_step = [
+      exact.mixture(d, 0, lambda unit: float(unit[1] == 0))
+      for d in exact.pair(h, p, 0, 0)
+  ]
+  for direction in amplification.DIRECTIONS:
+    truth, bound = two_steps(one_step, kind, direction, 0.3, "pld")
+    assert truth == pytest.approx(bound, rel=1e-3)
+
+
+def two_steps(one_step, kind, direction, epsilon, accountant):
+  """Exact and bounded delta of two equal steps, as sums in the plane."""
+  pair = [exact.twice(part) for part in one_step]
+  truth = exact.plane_hockey_stick(
+      *(pair if direction == "remove" else pair[::-1]), math.exp(epsilon), 1.0
+  )
+  run = (phases.Phase((kind,), 2),)
+  return truth, accountants.get(accountant).delta(run, direction, epsilon)
 
 
 def test_printed_theorem_is_violated():

@@ -61,6 +61,14 @@ def test_reference_values(found):
   assert samplers["FixedSize(1600)"] == pytest.approx(6.11, abs=5e-3)
 
 
+def test_composition_is_pessimistic_only_where_stages_are_several(found):
+  for plan_name, _, _, truth, bound in found["two_steps"].rows:
+    if plan_name.startswith("one stage"):
+      assert truth == pytest.approx(bound, rel=1e-3)
+    else:
+      assert 0.8 * bound < truth < 0.99 * bound
+
+
 def test_the_moments_accountant_reproduces_two_of_three(found):
   one, two, three = found["moments"].rows
   assert one[2] == pytest.approx(1.517, abs=5e-4)
