@@ -97,8 +97,11 @@ def test_extreme_parameters(outer_rates, rate, outer, own, z, direction):
   )
   # The loss has the scale of eta d; the profile ends about 37 d further out.
   scale = kind.parent_rate * rate * own / z
-  losses = [0.0, 1e-3 * scale, 0.4 * scale, 20 * scale, 0.3 * own / z, 5 * own / z,
-            20 * own / z, (own / z) ** 2 / 2 + 30 * own / z]
+  d = own / z
+  losses = [
+      0.0, 1e-3 * scale, 0.4 * scale, 20 * scale, 0.3 * d, 5 * d, 20 * d,
+      d * d / 2 + 30 * d,
+  ]
   compared = sum(check(kind, u, direction) for u in losses)
   assert compared >= 2
 
@@ -129,4 +132,4 @@ def test_the_smallest_values():
       for u in np.geomspace(1e-3, 1, 40) * own * (own / 2 + 38):
         if check(kind, float(u), direction):
           reached = kind.divergence(np.asarray([u]), direction)[0]
-      assert reached < 1e-250
+      assert reached < 1e-240
