@@ -41,11 +41,12 @@ between the points of a grid and never too small. In alpha they are linear
 between the images of these points (the second because alpha f(1 / alpha) is
 linear where f is), so both profiles are convex in alpha, as composition needs.
 
-Far out, where the grid ends and only an expectation of about 1e-30 is left, a
-chord leads from the last point to the revealed bound H_alpha(N(d) || N(0)) (the
-divergence if the step were known, by joint convexity no smaller), and this
-bound goes on. The chord touches the bound's curve, so the whole stays convex;
-it joins two upper bounds of a convex function and so is one.
+Far out, where the grid ends and next to nothing is left, other upper bounds are
+taken at single points, Chernoff's for "add" and the revealed bound
+H_alpha(N(d) || N(0)) (the divergence if the step were known, by joint convexity
+no smaller), and joined by the lower convex hull: each chord joins two upper
+bounds of a convex function and so is one. The last chord touches the revealed
+bound's curve, which goes on, so the whole stays convex.
 """
 
 import dataclasses
@@ -65,6 +66,8 @@ _ROUNDING = 1e-6
 # A shorter distance is replaced by the first, above the second the numbers
 # overflow and the revealed bound is taken: never optimistic.
 _MIN_DISTANCE, _MAX_DISTANCE = 1e-4, 12.0
+# How many points are looked at beyond the grid, and what underflows there.
+_FAR, _LOG_SMALLEST = 200, -650.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,11 +187,41 @@ def _curve(
     log_alpha = -np.log1p(points / steps)
     values = total.excess[first : total.zero + 1][::-1] / steps
     values = values * np.exp(log_alpha)
-  if values[-1] > 0:
-    end = _touching(float(log_alpha[-1]), float(values[-1]), distance)
-    log_alpha = np.append(log_alpha, end)
-    values = np.append(values, _revealed(end, distance))
+  hull = list(zip(log_alpha.tolist(), values.tolist()))
+  if direction == "add" and observed == steps:
+    _extend(hull, steps, distance)
+  while hull[-1][1] > 0 and len(hull) > 1:
+    end = _touching(*hull[-1], distance)
+    touched = (end, _revealed(end, distance))
+    if _slope(*hull[-2:]) <= _slope(hull[-1], touched):
+      hull.append(touched)
+      break
+    hull.pop()
+  log_alpha, values = np.asarray(hull).T
   return _Curve(log_alpha, values, distance)
+
+
+_Point = tuple[float, float]
+
+
+def _extend(hull: list[_Point], steps: int, distance: float) -> None:
+  """Adds Chernoff's bounds for a whole pass to points (ln alpha, value)."""
+  start = hull[-1][0]
+  end = _touching(*hull[-1], distance)
+  far = np.linspace(start, end, _FAR + 2)[1:-1]
+  log_far = far + lognormal_sum.log_below(distance, steps, -far)
+  for x, log_y in zip(far.tolist(), log_far.tolist()):
+    point = (x, math.exp(max(log_y, _LOG_SMALLEST)))
+    if point[1] >= hull[-1][1]:
+      continue
+    while len(hull) > 1 and _slope(hull[-1], point) <= _slope(*hull[-2:]):
+      hull.pop()
+    hull.append(point)
+
+
+def _slope(one: _Point, other: _Point) -> float:
+  """In alpha, from a point to one further right."""
+  return (other[1] - one[1]) / (math.exp(other[0]) - math.exp(one[0]))
 
 
 def _revealed(log_alpha: float, distance: float) -> float:

@@ -47,6 +47,8 @@ from episodic_dp.accounting import amplification
 
 # Points closer to -m than this share of m are not told apart from it.
 _LEAST = 1e-9
+# Smaller expectations are left to the ends of the grid: see `Resolution.high`.
+_SMALLEST = 1e-140
 # The quantiles of a sum are found from points that are so far apart.
 _PROBES = 0.06
 _ROWS = 256
@@ -60,21 +62,25 @@ class Resolution:
     near: their distance up to `switch`.
     far: their distance beyond.
     switch: where one ends and the other begins.
-    reach: what lies further out, or `distance` further upwards, is left to the
-      pessimistic ends of the grid.
+    low: how far they go down, and `distance` more upwards; what lies further
+      out is left to the pessimistic ends of the grid.
+    high: how far they go up at least, counted from 0. Upwards a sum has a heavy
+      tail, for which there is no other bound, and its high moments depend on
+      it. Products of two probabilities that far out do not underflow yet.
   """
 
   near: float = 0.008
   far: float = 0.06
   switch: float = 8.0
-  reach: float = 11.5
+  low: float = 11.5
+  high: float = 25.0
 
   def offsets(self, distance: float) -> np.ndarray:
-    """float64[n], rising, 0 in the middle."""
+    """float64[n], rising, with 0 among them; a standard normal's 0 is d / 2."""
     near = np.arange(1, round(self.switch / self.near)) * self.near
-    far = np.arange(self.switch, self.reach + distance + self.far, self.far)
-    one_side = np.concatenate([near, far])
-    return np.concatenate([-one_side[::-1], [0.0], one_side])
+    down = np.arange(self.switch, self.low + distance + self.far, self.far)
+    up = np.arange(down[-1], self.high - distance / 2, 2 * self.far)[1:]
+    return np.concatenate([-down[::-1], -near[::-1], [0.0], near, down, up])
 
 
 STANDARD = Resolution()
@@ -118,6 +124,31 @@ def copies(
   return _add(first, second, resolution.offsets(distance))
 
 
+def log_below(
+    distance: float, number: int, log_share: np.ndarray
+) -> np.ndarray:
+  """The logarithm of an upper bound on E (c - Z)_+ / m far below the mean.
+
+  Chernoff's bound: (x)_+ <= e^(t x - 1) / t for every t > 0, so that
+  E (c - Z)_+ <= e^(t c - 1) E[e^(-t Y)]^m / t, whose middle is not smaller for
+  the variable of the grid.
+
+  Args:
+    distance: d.
+    number: m.
+    log_share: float64[n], ln(1 + c / m) < 0.
+  """
+  one = copies(distance, 1)
+  some = one.probs > 0
+  log_probs, points = np.log(one.probs[some]), one.points[some]
+  t = np.exp(np.arange(-4.0, 40.0, 0.1)) / distance
+  log_moment = special.logsumexp(log_probs - t[:, None] * points, axis=1)
+  # m copies of c / m = e^share - 1.
+  exponent = t[:, None] * np.expm1(log_share) + log_moment[:, None]
+  bounds = number * exponent - 1 - np.log(t[:, None] * number)
+  return bounds.min(axis=0)
+
+
 def _one(distance: float, resolution: Resolution) -> Sum:
   offsets = resolution.offsets(distance)
   log_x = distance * offsets  # X = 1, the mean, is the quantile d / 2.
@@ -125,7 +156,7 @@ def _one(distance: float, resolution: Resolution) -> Sum:
       np.abs(log_x), distance
   )
   points = np.expm1(log_x)
-  kept = _kept(offsets, points, 1)
+  kept = _kept(offsets, points, 1) & (excess > _SMALLEST)
   return _sum(1, offsets[kept], points[kept], excess[kept])
 
 
@@ -157,8 +188,7 @@ def _quantiles(
   # Adding equal quantiles goes as far as the sum itself, or further, and
   # leaves no gaps. From one such point to the next the slope of e is a
   # probability.
-  span = offsets[-1]
-  probes = np.arange(-span, span + _PROBES, _PROBES)
+  probes = np.arange(offsets[0], offsets[-1] + _PROBES, _PROBES)
   points = np.interp(probes, a.offsets, a.points)
   points += np.interp(probes, b.offsets, b.points)
   points = np.unique(np.concatenate([[-number, 0.0], points]))

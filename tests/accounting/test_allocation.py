@@ -146,7 +146,7 @@ def test_convex_in_alpha_and_below_its_tail(kind):
   for direction in amplification.DIRECTIONS:
     value = divergence(kind, log_alpha, direction)
     assert (value <= weight * revealed).all()
-    assert (np.diff(value) <= 0).all()
+    assert (np.diff(value) <= 1e-12 * value[1:]).all()
     violation = violation_of_convexity(log_alpha, value)
     assert violation.max() < 1e-12
     some = value[1:-1] > 1e-25
@@ -219,6 +219,15 @@ def test_half_of_a_pass_and_two_passes():
       )
   )
   assert half < whole < two < 2 * whole
+
+
+@pytest.mark.parametrize("name", ["rdp", "moments"])
+def test_other_accountants_are_looser_but_of_use(name):
+  """Their moments read the profile far beyond what decides a delta."""
+  run = (phases.Phase((Allocation(250, 250, 1.0),), 1),)
+  for direction, pld, limit in (("remove", 0.4525, 1.6), ("add", 0.3053, 1.0)):
+    value = accountants.get(name).epsilon(run, direction, 1e-6)
+    assert pld <= value < limit
 
 
 def test_small_delta_has_a_guarantee():

@@ -144,14 +144,25 @@ def test_finer_points_only_lower_it(d, number):
 @pytest.mark.parametrize("reach", [5.0, 7.0])
 def test_shorter_reach_only_raises_it(reach):
   short = lognormal_sum.copies(
-      1.0, 6, lognormal_sum.Resolution(near=0.02, switch=4.0, reach=reach)
+      1.0,
+      6,
+      lognormal_sum.Resolution(near=0.02, switch=4.0, low=reach, high=reach),
   )
   whole = lognormal_sum.copies(
-      1.0, 6, lognormal_sum.Resolution(near=0.02, switch=4.0, reach=11.5)
+      1.0, 6, lognormal_sum.Resolution(near=0.02, switch=4.0)
   )
   c = np.concatenate([np.linspace(-5.9, 30, 200), [1e3, 1e9]])
   assert (short.at(c) >= whole.at(c) * (1 - 5e-3)).all()
   assert short.at(1e9) > 100 * whole.at(1e9) > 0
+
+
+@pytest.mark.parametrize("d,number", [(0.2, 5), (1.0, 3), (2.0, 10)])
+def test_chernoffs_bound_is_above(d, number):
+  """Where the grid still reaches; and no more than polynomially above."""
+  share = -np.array([0.5, 1.0, 2.0]) * d * number**-0.5 * 3
+  truth = np.log(lognormal_sum.copies(d, number).at(number * np.expm1(share)))
+  bound = lognormal_sum.log_below(d, number, share) + np.log(number)
+  assert (bound >= truth - 1e-3).all() and (bound <= truth + 6).all()
 
 
 @pytest.mark.parametrize(
