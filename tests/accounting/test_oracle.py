@@ -132,4 +132,4 @@ def test_the_smallest_values():
       for u in np.geomspace(1e-3, 1, 40) * own * (own / 2 + 38):
         if check(kind, float(u), direction):
           reached = kind.divergence(np.asarray([u]), direction)[0]
-      assert reached < 1e-240
+      assert reached < 1e-200
