@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import pathlib
 
 from absl import flags
+from absl import logging
 from ml_collections import config_flags
 
 from experiments import cli
@@ -67,6 +68,14 @@ _PRIVATE = flags.DEFINE_bool(
 
 def main(argv: Sequence[str]) -> None:
   del argv
+  if _PRIVATE.value:
+    if not _DATA.value:
+      raise ValueError(
+          "--show_private_training_images and --nodata contradict each other:"
+          " leave one of them out"
+      )
+    logging.warning("%s will show private training images", _OUT.value)
+  report.check(_OUT.value)
   path = config_flags.get_config_filename(flags.FLAGS["config"])
   file, colon, arguments = path.partition(":")
   content = report.make(

@@ -7,6 +7,7 @@ training split are private images.
 
 from collections.abc import Iterator
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +17,10 @@ from episodic_dp import data
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from experiments.inspection import drawn as drawn_lib
+from experiments.inspection import style
 
 _SAMPLING, _AUGMENTATION = range(2)
+_TURNED = " Whole classes are turned by multiples of 90 degrees."
 
 
 def of_training(
@@ -40,8 +43,9 @@ def of_training(
       tasks=shown,
       source=f"{dataset.name}: {dataset.description}",
       how=(
-          f"Step 0 of the plan itself, with a public key: {number} tasks were"
-          f" drawn, of which the first {len(shown)} are shown."
+          "Step 0 of the plan itself, with a public key:"
+          f" {style.plural(number, 'task')} drawn, the first"
+          f" {len(shown)} shown." + (_TURNED if dataset.rotate else "")
       ),
       private=True,
   )
@@ -79,7 +83,7 @@ def of_public(
     return drawn_lib.Drawn(
         tasks=shown,
         source=f"{dataset.name}: {dataset.description}",
-        how=how,
+        how=how + (_TURNED if rotate else ""),
         private=False,
     )
   assert error is not None
@@ -151,18 +155,15 @@ def _draw(
   slots = np.flatnonzero(np.asarray(mask))
   first = slots[:tasks]
   rows = np.asarray(dataset.rows(leaves[first]))
-  augmentation = jax.random.fold_in(key, _AUGMENTATION)
-
-  @jax.jit
-  @jax.vmap
-  def make(slot, images):
-    return sampling.make_episode(
-        jax.random.fold_in(augmentation, slot), images, episode, rotate=rotate
-    )
-
   if not first.size:
     return (), 0
-  batch = make(jnp.asarray(first), jnp.asarray(dataset.images[rows]))
+  batch = _make(
+      jax.random.fold_in(key, _AUGMENTATION),
+      jnp.asarray(first),
+      jnp.asarray(dataset.images[rows]),
+      episode,
+      rotate,
+  )
   return tuple(
       drawn_lib.Task(
           support=_by_label(batch.support, i, episode.way),
@@ -170,6 +171,18 @@ def _draw(
       )
       for i in range(len(first))
   ), len(slots)
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _make(key, slots, images, episode, rotate):
+  """The episodes of all slots, each with a key of its own."""
+
+  def one(slot, images):
+    return sampling.make_episode(
+        jax.random.fold_in(key, slot), images, episode, rotate=rotate
+    )
+
+  return jax.vmap(one)(slots, images)
 
 
 def _by_label(examples: sampling.Examples, task: int, way: int) -> np.ndarray:

@@ -1,6 +1,5 @@
 """What is known of a config without data: its plan, rates and guarantees."""
 
-from collections.abc import Callable, Iterable
 import dataclasses
 from typing import Any
 
@@ -43,15 +42,12 @@ class Facts:
   curves: dict[str, list[float]]
 
 
-def gather(
-    config: Any, progress: Callable[[Iterable[str]], Iterable[str]] = iter
-) -> Facts:
+def gather(config: Any) -> Facts:
   """Everything that a config says before any data are read.
 
   Args:
     config: a ConfigDict; see `describe`, and `steps`, `delta` and, optionally,
       `target_epsilon` and `target_level`.
-    progress: wraps the levels while their curves are computed.
 
   Raises:
     PlanError, UnsoundPlanError: one sentence.
@@ -78,7 +74,7 @@ def gather(
       level: accounting.epsilon_curve(
           *run, steps=points.tolist(), delta=delta, level=level
       )
-      for level in progress(finite)
+      for level in finite
   }
   return Facts(
       hierarchy=hierarchy,

@@ -191,7 +191,9 @@ def _tasks(drawn: drawn_lib.Drawn) -> str:
       f"--query-width:{widths[1]}px"
   )
   shown = "".join(_task(i + 1, task) for i, task in enumerate(drawn.tasks))
-  return f'<div class="tasks" style="{style_of}">{shown}</div>'
+  # On a phone the query images of a wide task go below its support images.
+  kind = "tasks long" if sum(columns) > 6 else "tasks"
+  return f'<div class="{kind}" style="{style_of}">{shown}</div>'
 
 
 def _task(number: int, task: drawn_lib.Task) -> str:
@@ -260,9 +262,10 @@ def _guarantees(content: Content) -> str:
     if g is None:
       rows.append((level, "none", facts.reasons[level]))
     else:
+      epsilon = report.rounded_up(g.epsilon).replace("inf", "∞")
       rows.append((
-          level, report.rounded_up(g.epsilon), f"{g.delta:g}", g.neighbours,
-          g.direction, g.accountant,
+          level, epsilon, f"{g.delta:g}", g.neighbours, g.direction,
+          g.accountant,
       ))
   parts = [
       f"<p>After {style.plural(facts.steps, 'step')}, at δ = {facts.delta:g}."

@@ -6,6 +6,7 @@ eta = q p the probability that one step draws it.
 """
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -148,8 +149,9 @@ def _dots(axes, levels: tuple[Rates, ...]) -> None:
       )
   lowest = min(one.inclusion.low for one in levels if one.inclusion.low > 0)
   axes.set_xscale("log")
-  # Room for the numbers, which stand to the left of their markers.
-  axes.set_xlim(lowest / 12, 1.15)
+  # Room for the numbers, which stand to the left of their markers: a third.
+  room = max(1.0, 0.5 * math.log10(1 / lowest))
+  axes.set_xlim(lowest / 10**room, 1.15)
   axes.set_ylim(len(levels) - 0.5, -0.5)
   axes.set_yticks(range(len(levels)), [one.level for one in levels])
   axes.set_xlabel("probability in one step (logarithmic)")

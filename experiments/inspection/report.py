@@ -1,6 +1,7 @@
 """Puts the page together and writes it with its pictures."""
 
 import dataclasses
+import os
 import pathlib
 from typing import Any
 
@@ -55,7 +56,8 @@ def make(config: Any, title: str, options: Options = Options()) -> page.Content:
     PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
       sentence with the remedy.
   """
-  bar = tqdm.tqdm(total=4, leave=False)
+  # None: only where someone watches.
+  bar = tqdm.tqdm(total=4, leave=False, disable=None)
 
   def on(what: str) -> None:
     bar.set_description(what)
@@ -90,6 +92,20 @@ def make(config: Any, title: str, options: Options = Options()) -> page.Content:
     )
     bar.update()
   return content
+
+
+def check(out: str) -> None:
+  """ValueError, before anything is computed, for a folder that is none."""
+  folder = pathlib.Path(out)
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    reason = "" if os.access(folder, os.W_OK) else "no permission"
+  except OSError as e:
+    reason = e.strerror or str(e)
+  if reason:
+    raise ValueError(
+        f"--out={out} cannot be written ({reason}): choose another folder"
+    )
 
 
 def write(content: page.Content, out: str) -> pathlib.Path:
@@ -207,9 +223,9 @@ def _pictures(
             " top of them."
         ),
         caption=(
-            f"The sampler of training drew {counted[0].steps} steps with a"
-            " public key; every unit was counted. Dots are what the rates above"
-            " promise."
+            f"The sampler of training drew {counted[0].steps} {_one(facts)}s"
+            " with a public key; every unit was counted. Dots are what the"
+            " rates above promise."
         ),
     )
   if facts.curves:
@@ -223,3 +239,10 @@ def _pictures(
         caption="ε after every number of steps, at the same δ.",
     )
   return pictures
+
+
+def _one(facts: facts_lib.Facts) -> str:
+  """What the rates of a plan are of: a step, or one of its equal tasks."""
+  episode = facts.plan.episode
+  independent = episode is not None and episode.form == "independent"
+  return "task" if independent else "step"

@@ -16,6 +16,7 @@ from experiments.inspection import style
 _ROW, _HEAD, _FOOT = 1.24, 0.45, 0.78  # Inches.
 _LEFT, _SQUARE, _GAP = 0.25, 0.22, 0.07
 _SHOWN = 13  # Squares of one family.
+_EXACT = 6  # Squares that stand for themselves even in a large family.
 _LETTERS = 86  # Of a line of text.
 
 
@@ -150,10 +151,14 @@ def _level(axes, hierarchy, plan, k, top, opening):
 
 
 def chosen(one: plan_lib.Stage, size: int, shown: int) -> list[int]:
-  """Which of the shown squares are filled: exact where all units are shown."""
+  """Which of the shown squares are filled.
+
+  As many as are drawn where that is clear; of large families and large draws,
+  the share.
+  """
   rate = float(np.asarray(one.rate(np.asarray([max(size, 1)]))).ravel()[0])
   number = round(rate * shown)
-  if isinstance(one, plan_lib.FixedSize) and one.n <= shown - (size > shown):
+  if isinstance(one, plan_lib.FixedSize) and (size <= shown or one.n <= _EXACT):
     number = min(one.n, shown)
   elif 0 < rate < 1:
     number = min(max(number, 1), max(shown - 1, 1))
@@ -186,7 +191,7 @@ def _sizes(figure, hierarchy, k, top, height):
   axes.set_xticks([int(sizes.min()), int(sizes.max())])
   axes.set_yticks([])
   axes.tick_params(labelsize=7.5, length=2, pad=1)
-  axes.set_xlabel("size of a family", fontsize=7.5, labelpad=-7)
+  axes.set_xlabel("family size", fontsize=7.5, labelpad=-7)
   for side in ("top", "right", "left"):
     axes.spines[side].set_visible(False)
 
