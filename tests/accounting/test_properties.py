@@ -1,0 +1,191 @@
+"""Random plans through the public objects: what may only rise, and agree."""
+
+import dataclasses
+import functools
+import math
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting import accountants
+from episodic_dp.accounting import amplification
+from episodic_dp.accounting import phases as phases_lib
+from episodic_dp.accounting import profile
+
+LEVELS = ("hospital", "patient", "record")
+LOSSES = np.concatenate([[0.0], np.geomspace(1e-6, 8.0, 25)])
+# What grids may add.
+GRID = 2e-3
+
+
+@st.composite
+def hierarchies(draw):
+  """Ragged trees of one to three levels with up to five children a unit."""
+  depth = draw(st.integers(1, 3))
+
+  def sizes(levels):
+    if levels == 1:
+      return draw(st.integers(1, 5))
+    return [sizes(levels - 1) for _ in range(draw(st.integers(1, 3)))]
+
+  return plan.Hierarchy.from_sizes(sizes(depth), levels=LEVELS[:depth])
+
+
+def stages():
+  return st.one_of(
+      st.integers(1, 4).map(plan.FixedSize),
+      st.floats(1e-3, 1.0).map(plan.Poisson),
+      st.just(plan.All()),
+  )
+
+
+@st.composite
+def runs(draw):
+  """(hierarchy, plan, mechanism, level) without an episode."""
+  h = draw(hierarchies())
+  p = plan.SamplingPlan(
+      tuple(draw(stages()) for _ in h.levels), allow_short_units=True
+  )
+  m = plan.Mechanism(
+      clip_unit=draw(st.sampled_from(h.levels)),
+      noise_multiplier=draw(st.floats(0.5, 50.0)),
+  )
+  return h, p, m, draw(st.sampled_from(h.levels))
+
+
+def profiles(run):
+  kinds = accounting.kinds(*run)
+  return {
+      d: profile.excess(kinds, LOSSES, d) for d in amplification.DIRECTIONS
+  }
+
+
+def never_above(low, high):
+  for direction in amplification.DIRECTIONS:
+    assert (low[direction] <= high[direction] * (1 + 1e-9) + 1e-14).all()
+
+
+def more_often(stage, by):
+  """The stage with a larger rate."""
+  if isinstance(stage, plan.FixedSize):
+    return plan.FixedSize(stage.n + 1)
+  if isinstance(stage, plan.Poisson):
+    return plan.Poisson(min(1.0, stage.p * by))
+  return stage
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs(), st.floats(1.0, 4.0))
+def test_profiles_rise_with_one_over_z(run, by):
+  h, p, m, level = run
+  more = dataclasses.replace(m, noise_multiplier=m.noise_multiplier * by)
+  never_above(profiles((h, p, more, level)), profiles(run))
+
+
+@settings(max_examples=60, deadline=None)
+@given(runs(), st.integers(0, 2), st.floats(1.0, 4.0))
+def test_profiles_rise_with_every_rate(run, which, by):
+  h, p, m, level = run
+  changed = list(p.stages)
+  which %= len(changed)
+  changed[which] = more_often(changed[which], by)
+  more = dataclasses.replace(p, stages=tuple(changed))
+  if isinstance(p.stages[which], plan.FixedSize):
+    # At rate 1 nothing is replaced any more, and distances may halve.
+    counts = h.child_counts(which)
+    if (counts <= changed[which].n).any():
+      return
+  never_above(profiles(run), profiles((h, more, m, level)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(runs())
+def test_profiles_are_profiles(run):
+  kinds = accounting.kinds(*run)
+  log_alpha = np.linspace(-5, 5, 201)
+  alpha = np.exp(log_alpha)
+  for direction in amplification.DIRECTIONS:
+    f = profile.profile(kinds, log_alpha, direction)
+    assert (f >= np.maximum(1 - alpha, 0) - 1e-14).all() and (f <= 1).all()
+    slope = np.diff(f) / np.diff(alpha)
+    assert (slope <= 1e-12).all() and (np.diff(slope) >= -1e-9).all()
+  # The two directions are one pair of outputs, read from either side.
+  back = profile.profile(kinds, log_alpha, "remove")
+  forth = profile.profile(kinds, -log_alpha, "add")
+  np.testing.assert_allclose(back, 1 - alpha + alpha * forth, atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(runs(), st.integers(1, 3))
+def test_fixed_sizes_cost_more_than_poisson_of_the_same_rates(run, n):
+  # The distances at least double, at the same rates.
+  h, p, m, level = run
+  k = h.level_index(level)
+  fixed = dataclasses.replace(
+      p, stages=(*p.stages[:k], plan.FixedSize(n), *p.stages[k + 1:])
+  )
+  counts = h.child_counts(k)
+  rate = min(1.0, n / int(counts[counts > 0].min()))
+  if (counts <= n).any():
+    return
+  least = n / int(counts.max())
+  poisson = dataclasses.replace(
+      p, stages=(*p.stages[:k], plan.Poisson(least), *p.stages[k + 1:])
+  )
+  assert least <= rate
+  never_above(profiles((h, poisson, m, level)), profiles((h, fixed, m, level)))
+
+
+@functools.cache
+def epsilon(name, phases, direction, delta):
+  return accountants.get(name).epsilon(phases, direction, delta)
+
+
+@settings(max_examples=12, deadline=None)
+@given(runs(), st.integers(1, 60), st.integers(1, 60))
+def test_accountants_on_random_plans(run, steps, more):
+  kinds = accounting.kinds(*run)
+  delta = 1e-6
+  for direction in amplification.DIRECTIONS:
+    found = {}
+    for name in accountants.NAMES:
+      shorter = epsilon(
+          name, (phases_lib.Phase(kinds, steps),), direction, delta
+      )
+      whole = epsilon(
+          name, (phases_lib.Phase(kinds, steps + more),), direction, delta
+      )
+      parts = epsilon(
+          name,
+          (phases_lib.Phase(kinds, steps), phases_lib.Phase(kinds, more)),
+          direction,
+          delta,
+      )
+      assert math.isfinite(whole)
+      assert shorter <= whole * (1 + GRID) + 1e-12
+      assert parts == pytest.approx(whole, rel=GRID, abs=1e-9)
+      found[name] = whole
+    assert found["pld"] <= found["rdp"] * (1 + GRID) + 1e-9
+    assert found["rdp"] <= found["moments"] * (1 + 1e-9)
+
+
+@settings(max_examples=10, deadline=None)
+@given(runs(), st.integers(2, 40), st.floats(1.05, 3.0))
+def test_guarantees_rise_with_steps_and_fall_with_noise(run, steps, by):
+  h, p, m, level = run
+
+  def spent(steps, mechanism):
+    return accounting.guarantee(
+        h, p, mechanism, steps=steps, delta=1e-5, level=level
+    ).epsilon
+
+  base = spent(steps, m)
+  quieter = dataclasses.replace(m, noise_multiplier=m.noise_multiplier / by)
+  assert base <= spent(math.ceil(steps * by), m) * (1 + GRID)
+  assert base <= spent(steps, quieter) * (1 + GRID)
+  assert spent(1, m) <= base * (1 + GRID)
