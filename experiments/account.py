@@ -32,6 +32,7 @@ from ml_collections import config_flags
 from experiments import cli
 from experiments import costs
 from experiments import files
+from experiments import own_data
 from experiments import pictures
 from experiments import sweeps
 from experiments import verification
@@ -41,6 +42,9 @@ _CONFIG = config_flags.DEFINE_config_file(
 )
 _FORMAT = flags.DEFINE_enum(
     "format", "table", ("table", "json"), "How the guarantees are printed."
+)
+_DATA_DIR = flags.DEFINE_string(
+    "data_dir", None, "Your own data (own_data.py), whose sizes are listed."
 )
 _SWEEP = flags.DEFINE_list(
     "sweep", [], f"Curves to draw: {', '.join(sweeps.SWEEPS)}."
@@ -67,7 +71,8 @@ def main(argv: Sequence[str]) -> None:
     verification.run(_VERIFY.value)
     return
   sweeps.check_names(_SWEEP.value)
-  result = costs.account(_CONFIG.value)
+  config = own_data.with_hierarchy(_CONFIG.value, _DATA_DIR.value)
+  result = costs.account(config)
   if _FORMAT.value == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
@@ -75,7 +80,7 @@ def main(argv: Sequence[str]) -> None:
   if _STATEMENT.value is not None:
     files.write_json(_STATEMENT.value, result)
   for name in _SWEEP.value:
-    data = sweeps.sweep(name, _CONFIG.value, result)
+    data = sweeps.sweep(name, config, result)
     logging.info("wrote %s", pictures.write(data, _OUT.value))
 
 

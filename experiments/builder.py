@@ -23,6 +23,7 @@ from episodic_dp import training
 from episodic_dp.training import errors
 from episodic_dp.training import workdir as workdir_lib
 from experiments import describe
+from experiments import own_data
 
 Config: TypeAlias = ml_collections.ConfigDict
 
@@ -48,7 +49,7 @@ def build(
 
   Args:
     config: as the files of experiments/configs/ return it.
-    data_dir: folder of the data sets that are not built in.
+    data_dir: folder of the data sets that are not built in, or own data.
     download: fetch what data_dir does not have.
     splits: the data, where they are loaded already.
     evaluator: of an equal learner, so that it is compiled once for both.
@@ -57,6 +58,7 @@ def build(
     PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
       sentence with the remedy.
   """
+  config = own_data.with_hierarchy(config, data_dir, evaluated=True)
   hierarchy, plan, mechanism = describe.describe(config)
   # The budget needs no data: a target that cannot be met ends the run here.
   steps = training.planned_steps(
@@ -73,7 +75,11 @@ def build(
   )
   check_same(hierarchy, splits.train.hierarchy)
   splits = dataclasses.replace(
-      splits, train=with_copies(splits.train, hierarchy)
+      splits,
+      train=dataclasses.replace(
+          with_copies(splits.train, hierarchy),
+          resident=config.compute.get("resident", True),
+      ),
   )
   learner = make_learner(config, splits.train.image_shape)
   job = training.Job(

@@ -38,7 +38,11 @@ def base() -> ml_collections.ConfigDict:
           seed=1,  # Public.
       )
   )
-  c.compute = ml_collections.ConfigDict(dict(tasks_per_chunk=4))
+  # resident=False leaves the images on the host, for data larger than the
+  # device; the same bits.
+  c.compute = ml_collections.ConfigDict(
+      dict(tasks_per_chunk=4, resident=True)
+  )
   return c
 
 

@@ -153,7 +153,8 @@ def make_meta_step(
     (counts).
 
   Raises:
-    plan.PlanError: plan, data, learner or mechanism contradict one another.
+    plan.PlanError: plan, data, learner or mechanism contradict one another, or
+      the images do not fit on the device.
     plan.UnsoundPlanError: the clip unit is not the task.
   """
   checks.check(learner, dataset, plan, mechanism)
@@ -228,8 +229,21 @@ def make_meta_step(
 
   compiled = jax.jit(update, donate_argnums=0)
   # An argument, not a constant of the program: it would be compiled in.
-  images = jnp.asarray(dataset.images)
+  images = _on_device(dataset.images)
   return lambda state: compiled(state, images)
+
+
+def _on_device(images: Any) -> jax.Array:
+  try:
+    return jnp.asarray(images)
+  except jax.errors.JaxRuntimeError as e:
+    if "RESOURCE_EXHAUSTED" not in str(e):
+      raise
+    raise plan_lib.PlanError(
+        f"the images ({images.nbytes / 2**30:.1f} GiB) do not fit on the"
+        " device: leave them on the host with Dataset(resident=False)"
+        " (config.compute.resident=False)"
+    ) from e
 
 
 def _step_key(key: jax.Array, purpose: int, step: jax.Array) -> jax.Array:

@@ -10,6 +10,7 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp import private
+from episodic_dp.private import meta_step
 from episodic_dp.private import streaming
 
 ADAM = optax.adam(0.05)
@@ -184,3 +185,13 @@ def test_a_block_is_some_chunks_and_within_its_bytes(watched, block, tasks):
 def test_blocks_hold_something():
   with pytest.raises(ValueError, match="block_bytes 0"):
     private.Compute(block_bytes=0)
+
+
+def test_images_that_do_not_fit_point_to_the_host(quick_run, monkeypatch):
+  def full(array):
+    del array
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+  monkeypatch.setattr(meta_step.jnp, "asarray", full)
+  with pytest.raises(plan.PlanError, match="GiB. do not fit.*resident=False"):
+    meta_step._on_device(np.zeros((2, 4, 4, 1), np.uint8))
