@@ -66,10 +66,10 @@ _NEGLIGIBLE = math.exp(-_EXPONENT)
 # More values of J, or of K, than these are rounded up to a coarser lattice.
 _MAX_PLACES = 96
 _MAX_OCCURRENCES = 128
-# The grid over x reaches to where Phi(-13) < 1e-38. Its chords lie above the
-# profile by a share of about (step (x - s_k))^2 / 8. Far out, where only many
-# occurrences lead, its step grows with x.
-_REACH = 13.0
+# The grid over x reaches to where Phi(-37) < 1e-299, for high Renyi moments.
+# Chords lie above the profile by a share of about (step (x - s_k))^2 / 8. Far
+# out, where only many occurrences or tiny probabilities lead, its step grows.
+_REACH = 37.0
 _STEP = 1 / 768
 _EVEN = 12.0
 # Exponents are kept below this; e^690 < 1e300.
@@ -363,14 +363,20 @@ def _curves(
 
 
 def _grid(start: float, stop: float) -> np.ndarray:
-  """x from start to stop, even up to `_EVEN`."""
-  even = min(stop, max(_EVEN, start + _EVEN))
-  count = math.ceil((even - start) / _STEP)
-  x = np.linspace(start, even, count + 1)
-  if stop <= even:
-    return x
-  count = math.ceil(even / _STEP * math.log(stop / even))
-  return np.concatenate([x, np.geomspace(even, stop, count + 1)[1:]])
+  """x from start to stop, evenly spaced near 0."""
+  low, high = max(start, -_EVEN), min(stop, max(_EVEN, start + _EVEN))
+  parts = [np.linspace(low, high, math.ceil((high - low) / _STEP) + 1)]
+  if start < low:
+    parts.insert(0, -_growing(-low, -start)[::-1])
+  if stop > high:
+    parts.append(_growing(high, stop))
+  return np.concatenate(parts)
+
+
+def _growing(start: float, stop: float) -> np.ndarray:
+  """x above start up to stop, with a step that is a share of x."""
+  count = math.ceil(start / _STEP * math.log(stop / start))
+  return np.geomspace(start, stop, count + 1)[1:]
 
 
 def _cleaned(curve: _Curve) -> _Curve:
