@@ -51,7 +51,7 @@ _LEAST = 1e-9
 _SMALLEST = 1e-140
 # The quantiles of a sum are found from points that are so far apart.
 _PROBES = 0.06
-_ROWS = 256
+_ROWS = 64
 
 
 @dataclasses.dataclass(frozen=True)

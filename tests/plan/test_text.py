@@ -15,6 +15,8 @@ from episodic_dp import plan
         ("Poisson(8/30)", plan.Poisson(8 / 30)),
         ("Poisson(1e-3)", plan.Poisson(0.001)),
         ("All()", plan.All()),
+        ("RandomAllocation(250)", plan.RandomAllocation(250)),
+        ("RandomAllocation(steps=1)", plan.RandomAllocation(1)),
     ],
 )
 def test_stages(text, stage):
@@ -29,6 +31,7 @@ def test_stages(text, stage):
         "Poisson(1/0)", "Poisson(p)", "Poisson(*[1])", "Poisson(**{'p': 1})",
         "plan.All()", "__import__('os').getcwd()", "Poisson(abs(1))",
         "All(); All()", "(" * 90, "Stage(1)", 5, None, "Poisson(2**0.5)",
+        "RandomAllocation(1/4)", "RandomAllocation(n=4)", "RandomAllocation()",
         "x" * 1000, "Poisson(1e400)", "Poisson(0.1 if 1 else 2)",
     ],
 )

@@ -35,6 +35,27 @@ def test_stops_at_the_last_step_within_the_target(level):
   assert reached <= 2.0 < passed
 
 
+def test_a_budget_may_end_inside_a_pass():
+  """Each user once in 20 steps: two passes, and a part of the third."""
+  passes = plan.SamplingPlan((plan.RandomAllocation(20), *PLAN.stages[1:]))
+  mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=1.0)
+  run = dict(delta=1e-5)
+  third = accounting.guarantee(
+      HIERARCHY, passes, mechanism, steps=50, level="user", **run
+  ).epsilon
+  steps = training.planned_steps(
+      HIERARCHY, passes, mechanism, steps=200, target_epsilon=third, **run
+  )
+  assert steps == 50
+  per_pass = [
+      accounting.guarantee(
+          HIERARCHY, passes, mechanism, steps=n, level="user", **run
+      ).epsilon
+      for n in (40, 60)
+  ]
+  assert per_pass[0] < third < per_pass[1]
+
+
 def test_a_loose_target_changes_nothing():
   assert _planned(3, target_epsilon=50.0) == 3
   assert _planned(3) == 3
