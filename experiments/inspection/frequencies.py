@@ -10,7 +10,7 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from episodic_dp import plan as plan_lib
 from experiments.inspection import rates as rates_lib
@@ -206,16 +206,19 @@ def bars(one: Frequencies) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     int64[bars + 1] edges of the counts (the last one is past the end), and the
     per cent of the units that were drawn so often, and that are expected to.
   """
-  low, high = int(one.drawn.min()), int(one.drawn.max())
-  spread = one.inclusion
-  low = min(low, int(stats.binom.ppf(0.001, one.steps, spread.low)))
-  high = max(high, int(stats.binom.ppf(0.999, one.steps, spread.high)))
-  low = max(low, 0)
+  spread, every = one.inclusion, np.arange(one.steps + 1)
+  # All that was drawn, and what theory expects but for 0.1 % at both ends.
+  first, last = (
+      int(np.searchsorted(special.bdtr(every, one.steps, eta), share))
+      for eta, share in ((spread.low, 0.001), (spread.high, 0.999))
+  )
+  low, high = min(first, one.drawn.min()), max(last, one.drawn.max())
   width = math.ceil((high - low + 1) / _BARS)
   edges = np.arange(low, high + width + 1, width)
   found = np.histogram(one.drawn, edges)[0] / one.drawn.size
-  below = stats.binom.cdf(
-      edges[:, None] - 1, one.steps, spread.values[None, :]
+  below = special.bdtr(
+      np.clip(edges[:, None] - 1, 0, one.steps), one.steps, spread.values
   )
+  below[edges == 0] = 0.0
   expected = np.diff(below @ spread.units, axis=0) / spread.units.sum()
   return edges, 100 * found, 100 * expected

@@ -246,6 +246,13 @@ def _rates(content: Content) -> str:
       _picture(content.pictures["rates"]),
       _table("Rates of every level; a range where units differ", head, rows),
   ]
+  if facts.hierarchy.copies:
+    parts.append(
+        "<p>Records recur under other units of level"
+        f" '{html.escape(facts.hierarchy.levels[0])}': these are the rates of"
+        " one place, and a record that has several is drawn more often (see its"
+        " η below, where it is counted).</p>"
+    )
   if "frequencies" in content.pictures:
     parts.append(_picture(content.pictures["frequencies"]))
   else:
@@ -255,7 +262,7 @@ def _rates(content: Content) -> str:
 
 def _guarantees(content: Content) -> str:
   facts = content.facts
-  head = ("level", "ε", "δ", "neighbours", "direction", "accountant")
+  head = ("level", "ε", "δ", "η", "neighbours", "direction", "accountant")
   rows: list[Sequence[str]] = []
   for level in facts.hierarchy.levels:
     g = facts.guarantees.get(level)
@@ -264,14 +271,15 @@ def _guarantees(content: Content) -> str:
     else:
       epsilon = report.rounded_up(g.epsilon).replace("inf", "∞")
       rows.append((
-          level, epsilon, f"{g.delta:g}", g.neighbours, g.direction,
-          g.accountant,
+          level, epsilon, f"{g.delta:g}", f"{g.inclusion_rate:.4g}",
+          g.neighbours, g.direction, g.accountant,
       ))
   parts = [
       f"<p>After {style.plural(facts.steps, 'step')}, at δ = {facts.delta:g}."
       " Each bounds what all released steps together tell about any one unit of"
-      " its level; the direction is that of the two, adding or removing the"
-      " unit, which needs the larger ε.</p>",
+      " its level. η is the largest probability that a step draws the unit"
+      " anywhere; the direction, adding or removing the unit, is the one that"
+      " needs the larger ε.</p>",
       _table("One guarantee per level of the hierarchy", head, rows),
   ]
   caveats = dict.fromkeys(g.caveat for g in facts.guarantees.values())

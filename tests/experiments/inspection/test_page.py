@@ -76,12 +76,13 @@ def test_guarantees_are_rounded_up_and_state_their_terms(page, shown):
   rows = page.table("One guarantee")
   assert [row[0] for row in rows[1:]] == LEVELS
   facts = shown[0].facts
-  for level, epsilon, delta, neighbours, direction, accountant in rows[1:]:
+  for level, epsilon, delta, eta, neighbours, *others in rows[1:]:
     g = facts.guarantees[level]
+    assert float(eta) == pytest.approx(g.inclusion_rate, rel=1e-3)
     assert epsilon == accounting_report.rounded_up(g.epsilon)
     assert float(epsilon) >= g.epsilon and float(delta) == 1e-5
     assert neighbours == f"add or remove one {level}"
-    assert (direction, accountant) == (g.direction, "pld")
+    assert others == [g.direction, "pld"]
     assert facts.curves[level][-1] == pytest.approx(g.epsilon, rel=1e-3)
     assert all(sentence in page.text for sentence in g.assumptions)
 
@@ -111,7 +112,8 @@ def test_levels_without_a_guarantee_say_why(make):
   for level in "bc":
     reason = content.facts.reasons[level]
     assert [level, "none", reason] in rows and len(reason) > 20
-  assert "names no data" in page_lib.render(content)
+  text = page_lib.render(content)
+  assert "names no data" in text and "Records recur under other" in text
 
 
 def test_plans_that_are_only_accounted_are_drawn_without_tasks(make):
