@@ -56,17 +56,21 @@ _ROWS = 64
 
 @dataclasses.dataclass(frozen=True)
 class Resolution:
-  """Where the points lie, in normal quantiles counted from the mean's.
+  """Where the points lie, in normal quantiles counted from that of 0.
+
+  That of 0 is d / 2 for one copy, and -d / 2 in the distribution weighted by X,
+  which the expectations are about as well: where both have to be covered, d or
+  its half is added.
 
   Attributes:
     near: their distance up to `switch`.
     far: their distance beyond.
     switch: where one ends and the other begins.
-    low: how far they go down, and `distance` more upwards; what lies further
-      out is left to the pessimistic ends of the grid.
-    high: how far they go up at least, counted from 0. Upwards a sum has a heavy
-      tail, for which there is no other bound, and its high moments depend on
-      it. Products of two probabilities that far out do not underflow yet.
+    low: how far they go at least; what lies further out is left to the
+      pessimistic ends of the grid.
+    high: how far they go up. Upwards a sum has a heavy tail, for which there is
+      no other bound, and its high moments depend on it. Products of two
+      probabilities that far out do not underflow yet.
   """
 
   near: float = 0.008
@@ -76,9 +80,10 @@ class Resolution:
   high: float = 25.0
 
   def offsets(self, distance: float) -> np.ndarray:
-    """float64[n], rising, with 0 among them; a standard normal's 0 is d / 2."""
-    near = np.arange(1, round(self.switch / self.near)) * self.near
-    down = np.arange(self.switch, self.low + distance + self.far, self.far)
+    """float64[n], rising, with 0 among them."""
+    switch = self.switch + distance / 2
+    near = np.arange(1, round(switch / self.near)) * self.near
+    down = np.arange(switch, self.low + distance + self.far, self.far)
     up = np.arange(down[-1], self.high - distance / 2, 2 * self.far)[1:]
     return np.concatenate([-down[::-1], -near[::-1], [0.0], near, down, up])
 
