@@ -11,12 +11,13 @@ hierarchy and the stages; how often a step draws a unit of each level, by theory
 and counted over some hundred draws; the guarantees, or why a level has none,
 and how epsilon grows with the steps. The pictures lie beside it as PNG.
 
-The tasks shown are of the public validation split, in the form that training
-draws. --show_private_training_images shows the training tasks themselves, for
+The tasks shown are of the validation split, public by assumption, in the form
+that training draws. --show_private_training_images shows the training tasks themselves, for
 the data holder's eyes: nothing protects what they show. All draws come from the
 public --seed; no run's secret key is touched.
 
---nodata reads no images and shows the rest, which needs the config alone.
+--nodata reads no images and shows the rest, which needs the config alone (of
+your own data, the sizes that are listed in --data_dir).
 """
 
 from collections.abc import Sequence
@@ -43,7 +44,9 @@ _DATA = flags.DEFINE_bool(
     "data", True, "Read the images; --nodata shows what the config alone says."
 )
 _DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of the data sets that are not built in."
+    "data_dir",
+    None,
+    "Folder of the data sets that are not built in, or your own data.",
 )
 _DOWNLOAD = flags.DEFINE_bool(
     "download", False, "Fetch the data files that --data_dir does not have."

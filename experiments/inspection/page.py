@@ -116,7 +116,7 @@ _WARNING = (
     " this folder.</p>"
 )
 _CLAIM = {
-    False: "nothing on this page was computed from private data.",
+    False: "nothing on this page was computed from training images.",
     True: "the images above are private.",
 }
 
@@ -164,7 +164,8 @@ def _episodes(content: Content) -> str:
   images = (
       "These are private training images."
       if drawn.private
-      else "The images are public; no training image is shown (the flag"
+      else "The images are of the validation split, which is public by"
+      " assumption; no training image is shown (the flag"
       " <code>--show_private_training_images</code> is for the data holder)."
   )
   return "".join((
@@ -229,7 +230,7 @@ def _rates(content: Content) -> str:
     head.append("η (whole step)")
   if content.counted:
     steps = content.counted[0].steps
-    head += ["mean η", f"drawn, mean of {steps}"]
+    head += ["mean η", f"counted, {steps} draws"]
   rows = []
   for k, one in enumerate(facts.rates):
     row = [one.level, str(one.parent), str(one.own), str(one.inclusion)]

@@ -9,6 +9,7 @@ import tqdm
 
 from episodic_dp import plan as plan_lib
 from experiments import files
+from experiments import own_data
 from experiments.inspection import curves
 from experiments.inspection import drawn as drawn_lib
 from experiments.inspection import facts as facts_lib
@@ -64,6 +65,8 @@ def make(config: Any, title: str, options: Options = Options()) -> page.Content:
 
   with bar:
     on("guarantees")
+    # Of someone's own data the sizes are listed; no image is read.
+    config = own_data.with_hierarchy(config, options.data_dir)
     facts = facts_lib.gather(config)
     bar.update()
     on("data and tasks")

@@ -48,9 +48,13 @@ def stage(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan,
     if not level:
       text += f" ({style.count(one.p * hierarchy.num_units(0))} expected)"
     return text
-  if isinstance(one, plan_lib.All):
-    return f"All: every {name}{where}"
-  return f"{plan_lib.stage_text(one)}{where}"
+  if isinstance(one, plan_lib.RandomAllocation):
+    expected = hierarchy.num_units(0) / one.steps
+    return (
+        f"RandomAllocation: every {name} in one of the {style.count(one.steps)}"
+        f" steps of a pass ({style.count(expected)} expected)"
+    )
+  return f"All: every {name}{where}"
 
 
 def step(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan) -> str:
@@ -59,7 +63,7 @@ def step(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan) -> str:
   if episode is None:
     return "The plan forms no tasks: it is accounted, not trained."
   tasks = style.plural(plan_lib.tasks_per_step(hierarchy, plan), "task")
-  if isinstance(plan.stages[0], plan_lib.Poisson):
+  if not isinstance(plan.stages[0], (plan_lib.FixedSize, plan_lib.All)):
     tasks += " (expected)"
   how = {
       "unit": f"one {hierarchy.levels[0]} is one task",

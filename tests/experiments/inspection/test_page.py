@@ -10,6 +10,7 @@ import pytest
 
 from episodic_dp.accounting import report as accounting_report
 from experiments.inspection import page as page_lib
+from experiments.inspection import report
 from tests.experiments.inspection import page_reader
 
 LEVELS = ["participant", "glyph", "drawing"]
@@ -125,6 +126,17 @@ def test_plans_that_are_only_accounted_are_drawn_without_tasks(make):
   assert content.drawn is None and set(content.pictures) == {
       "tree", "rates", "epsilon"
   }
+
+
+def test_passes_are_described_and_not_counted(config):
+  other = config.copy_and_resolve_references()
+  other.plan.stages = ("RandomAllocation(10)", "FixedSize(5)", "FixedSize(3)")
+  content = report.make(other, "passes", report.Options(data=False))
+  text = page_lib.render(content)
+  assert "every participant in one of the 10 steps of a pass" in text
+  assert "4 tasks (expected)" in text and "not independent" in text
+  assert content.facts.rates[0].inclusion.high == 0.1
+  assert "participant" in content.facts.guarantees
 
 
 def test_without_noise_there_is_no_curve_and_epsilon_is_infinite(make, config):

@@ -36,7 +36,7 @@ def test_only_public_images_are_shown_unless_asked(shown, splits):
   assert set(images) <= images_of(splits.validation)
   assert not set(images) & images_of(splits.train)
   assert "This page shows private" not in text and not content.drawn.private
-  assert "nothing on this page was computed from private data" in text
+  assert "nothing on this page was computed from training images" in text
 
 
 def test_the_flag_shows_training_tasks_and_warns(make, splits, tmp_path):
