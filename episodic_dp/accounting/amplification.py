@@ -95,6 +95,38 @@ def weighted(
   )
 
 
+def split(
+    log_total: np.ndarray, log_k: np.ndarray, distances: np.ndarray
+) -> np.ndarray:
+  """ln of k_i exp(d_i x - d_i^2 / 2), with the x for which they sum to a total.
+
+  Args:
+    log_total: float64[n], finite.
+    log_k: float64[terms, n], one finite at least at every entry.
+    distances: float64[terms, 1], above 0.
+
+  Returns:
+    float64[terms, n]; scaled, so that they sum to the total exactly.
+  """
+  d = distances
+  # ln sum_i k_i exp(d_i x - d_i^2 / 2) is convex and rises with x; each term
+  # alone reaches the total right of the root: Newton's steps only descend.
+  x = np.min((log_total - log_k) / d + d / 2, axis=0)
+  for _ in range(_NEWTON_STEPS):
+    parts = log_k + d * (x - d / 2)
+    largest = parts.max(axis=0)
+    shares = np.exp(parts - largest)
+    sum_of_shares = shares.sum(axis=0)
+    total = largest + np.log(sum_of_shares)
+    slope = (shares * d).sum(axis=0) / sum_of_shares
+    change = (total - log_total) / slope
+    x = x - change
+    if np.max(np.abs(change) / (1 + np.abs(x))) < 1e-14:
+      break
+  parts = log_k + d * (x - d / 2)
+  return parts + (log_total - np.logaddexp.reduce(parts, axis=0))
+
+
 def best_split(
     log_weight: np.ndarray, terms: list[tuple[np.ndarray, float]]
 ) -> np.ndarray:
@@ -118,22 +150,7 @@ def best_split(
   target = log_weight[some]
   log_k = np.stack([k[some] for k, _ in terms])
   d = np.asarray([distance for _, distance in terms])[:, None]
-  # ln sum_i k_i exp(d_i x - d_i^2 / 2) is convex and rises with x; each term
-  # alone reaches A right of the root, from where Newton's steps only descend.
-  x = np.min((target - log_k) / d + d / 2, axis=0)
-  for _ in range(_NEWTON_STEPS):
-    parts = log_k + d * (x - d / 2)
-    largest = parts.max(axis=0)
-    shares = np.exp(parts - largest)
-    sum_of_shares = shares.sum(axis=0)
-    total = largest + np.log(sum_of_shares)
-    slope = (shares * d).sum(axis=0) / sum_of_shares
-    change = (total - target) / slope
-    x = x - change
-    if np.max(np.abs(change) / (1 + np.abs(x))) < 1e-14:
-      break
-  parts = log_k + d * (x - d / 2)
-  parts += target - np.logaddexp.reduce(parts, axis=0)  # feasible: sums to A
+  parts = split(target, log_k, d)
   value = np.zeros_like(log_weight)
   value[some] = sum(
       weighted(part, k, float(distance))

@@ -12,10 +12,14 @@ from scipy import special
 
 from episodic_dp.accounting import amplification
 from episodic_dp.accounting import profile
+from episodic_dp.accounting import recurrence
 from episodic_dp.accounting.amplification import Direction
 
-# Below this a double may have lost digits: it is raised to it.
-_SMALL = 1e-280
+# Below this a double may have lost digits: it is raised to it. Tabulated
+# profiles end in a constant long before, but well below the second number.
+_SMALL, _SMALL_IN_TABLES = 1e-280, 1e-30
+# Records with more occurrences in a step are bounded by their tail alone.
+_MOST_OCCURRENCES = 64
 # A distance of zero is replaced by this one: larger, so never optimistic.
 MIN_DISTANCE = 1e-9
 
@@ -43,12 +47,13 @@ def _log_excess(
   value = profile.excess((kind,), log_alpha, direction)
   with np.errstate(divide="ignore"):
     result = np.log(np.maximum(value, _SMALL))
-  # Tabulated profiles may end in a constant long before doubles do.
   exact = isinstance(kind, amplification.Amplification)
-  low = np.flatnonzero((value < _SMALL) | (not exact))
+  low = np.flatnonzero(value < (_SMALL if exact else _SMALL_IN_TABLES))
   other: Direction = "add" if direction == "remove" else "remove"
   for sign, which in ((1.0, direction), (-1.0, other)):
     index = low[(log_alpha[low] >= 0) == (sign > 0)]
+    if not index.size:
+      continue
     # alpha H_(1/alpha) below alpha = 1
     bound = _log_divergence(kind, sign * log_alpha[index], which)
     bound += np.minimum(log_alpha[index], 0.0)
@@ -75,7 +80,62 @@ def _log_divergence(
     log_k = np.logaddexp.reduce([k for k, _ in terms], axis=0)
     distance = max(d for _, d in terms)
     bound = np.minimum(bound, _log_weighted(log_weight, log_k, distance))
+  if isinstance(kind, recurrence.Recurrence) and kind.most < _MOST_OCCURRENCES:
+    bound = np.minimum(bound, _log_recurrence(kind, log_alpha, direction))
   return bound
+
+
+def _log_recurrence(
+    kind: recurrence.Recurrence, log_alpha: np.ndarray, direction: Direction
+) -> np.ndarray:
+  """ln of the average over J of splits of alpha, or of Q's weight.
+
+  See `recurrence`: with w_k = P(K = k) and s_k = k d, given J,
+
+    remove  sum over k > 0 of [w_k N(s_k) - a_k N(0)]_+,  a_k adding up to
+            alpha - w_0,
+    add     sum over k > 0 of [u_k N(0) - alpha w_k N(s_k)]_+,  u_k adding up
+            to 1 - alpha w_0;
+
+  every such split is a bound, and the best one is `amplification.split`.
+  """
+  parents, p = kind.parents, kind.rate
+  total = np.full(log_alpha.shape, -np.inf)
+  capped = np.minimum(log_alpha, 700.0)
+  for j, chance in enumerate(parents.probs, start=parents.first):
+    if j == 0 or chance == 0:
+      continue
+    k = np.arange(1.0, j + 1)[:, None] if p < 1 else np.asarray([[float(j)]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+      log_w = (
+          special.gammaln(j + 1.0)
+          - special.gammaln(k + 1)
+          - special.gammaln(j - k + 1)
+          + k * math.log(p)
+          + special.xlog1py(j - k, -p)
+      )
+      none = (1 - p) ** j
+      against = log_alpha + np.log1p(-none * np.exp(-log_alpha))
+      own = np.log1p(-np.minimum(none * np.exp(capped), 1.0))
+    distances = k * max(kind.distance, MIN_DISTANCE)
+    log_w = np.broadcast_to(log_w, (k.size, log_alpha.size))
+    some = np.ones(log_alpha.size, bool)
+    if direction == "remove":
+      log_u = log_w
+      log_k = amplification.split(against, log_w, distances)
+    else:
+      some = ~np.isneginf(own)
+      if not some.any():
+        continue
+      log_k = log_w[:, some] + log_alpha[some]
+      log_u = amplification.split(own[some], log_k, distances)
+    parts = [
+        _log_weighted(u, v, float(d))
+        for u, v, d in zip(log_u, log_k, distances[:, 0])
+    ]
+    value = np.logaddexp.reduce(parts, axis=0) + math.log(chance)
+    total[some] = np.logaddexp(total[some], value)
+  return total
 
 
 def _log_weighted(

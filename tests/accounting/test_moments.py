@@ -137,7 +137,7 @@ def test_records_that_recur_are_mixtures():
   kind = recurrence.Recurrence(
       places=4, place_rate=0.2, rate=0.5, distance=0.4
   )
-  orders = (1.5, 2.0, 3.0)
+  orders = (1.5, 2.0, 5.0, 12.0)
   for direction in amplification.DIRECTIONS:
     got = log_moments.log_moments((kind,), direction, orders)
     for order, value in zip(orders, got):
@@ -154,6 +154,30 @@ def test_records_that_recur_are_mixtures():
           mean += chance * math.expm1(given)
       assert math.log1p(mean) * (1 - 1e-8) <= value
       assert value <= math.log1p(mean) * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("direction", amplification.DIRECTIONS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        recurrence.Recurrence(
+            places=8, place_rate=0.05, rate=0.3, distance=0.5
+        ),
+        recurrence.Recurrence(places=3, place_rate=1.0, rate=0.3, distance=2.0),
+        recurrence.Recurrence(places=5, place_rate=0.2, rate=1.0, distance=0.5),
+    ],
+)
+def test_records_that_recur_go_on_below_the_smallest_double(kind, direction):
+  log_alpha = np.linspace(0.0, 400.0, 8001)
+  value = profile.excess((kind,), log_alpha, direction)
+  got = tails.log_excess((kind,), log_alpha, direction)
+  seen = value > 1e-30
+  np.testing.assert_array_equal(got[seen], np.log(value[seen]))
+  # The logarithms go on where the table is left, and fall from there.
+  tabled = (value > 1e-38) & ~seen
+  np.testing.assert_allclose(got[tabled], np.log(value[tabled]), atol=1e-3)
+  below = got[~seen]
+  assert (below[1:] <= below[:-1] + 1e-9).all() and below[-1] < -200
 
 
 def test_ragged_kinds_are_their_maximum():
