@@ -35,7 +35,9 @@ _WORKDIR = flags.DEFINE_string(
     required=True,
 )
 _DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Folder of the data sets that are not built in."
+    "data_dir",
+    None,
+    "Folder of the data sets that are not built in, or your own data.",
 )
 _DOWNLOAD = flags.DEFINE_bool(
     "download", False, "Fetch the data files that --data_dir does not have."

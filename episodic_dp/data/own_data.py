@@ -77,6 +77,13 @@ def survey(
         "own_data needs data_dir: give a folder of images, class/image or"
         " group/class/image, or an .npz of arrays"
     )
+  if levels is not None and (
+      isinstance(levels, str) or not all(isinstance(n, str) for n in levels)
+  ):
+    raise ValueError(
+        f"own_data option levels={levels!r} must be a tuple of names, such as"
+        " ('class', 'image')"
+    )
   path = pathlib.Path(data_dir).expanduser()
   if path.is_dir():
     listing = folder.listing(path, levels)

@@ -7,8 +7,12 @@ while the device is busy with step s. Tasks go over in blocks of a fixed shape,
 and of a step's blocks only those that hold tasks.
 
 The parts of a step are those of data on the device, in the same order, so that
-the parameters are the same bits. Which rows were drawn is as secret as the key:
-it stays in this process and occurs in no message.
+the parameters are the same bits.
+
+Which rows were drawn is as secret as the key: it stays in this process and
+occurs in no message. Who watches the machine itself while it runs, its memory
+or which parts of a mapped file it reads, is outside the guarantee, as is who
+times its steps.
 """
 
 from collections.abc import Callable

@@ -146,13 +146,15 @@ def test_decoded_once_and_again_when_something_changes(
 
 
 KILLED = """
+import os
 import sys
 import time
 from episodic_dp.data import own_data
-fit = own_data.pictures.fit
+
 def slow(picture, shape):
-  print("decoding", flush=True)
+  os.write(1, b"decoding\\n")
   time.sleep(60)
+
 own_data.pictures.fit = slow
 own_data.load(data_dir=sys.argv[1], cache_dir=sys.argv[2])
 """
@@ -223,6 +225,8 @@ def test_npz_is_the_same_as_a_folder(load, tmp_path):
         ({"size": True}, "size=True"),
         ({"shares": (1, 0, 1)}, r"shares=\(1, 0, 1\)"),
         ({"shares": (0.5, 0.5)}, r"shares=\(0.5, 0.5\)"),
+        ({"levels": "class"}, "levels='class' must be a tuple of names"),
+        ({"levels": ("episode", "image")}, "'episode' is not allowed"),
     ],
 )
 def test_wrong_options_are_named(load, folder, options, text):

@@ -67,6 +67,16 @@ def test_trains_on_a_folder_with_one_flag(writers, tmp_path):
   }
 
 
+def test_images_stay_mapped_and_on_the_host_where_asked(writers, monkeypatch):
+  monkeypatch.setattr(builder, "draw_tasks", lambda *_, **__: None)
+  config = config_lib.get_config(TINY)
+  for resident in (True, False):
+    config.compute.resident = resident
+    train = builder.build(config, data_dir=str(writers)).job.train
+    assert train.resident is resident
+    assert isinstance(train.images, np.memmap)
+
+
 def test_accounts_without_decoding_or_jax(tmp_path):
   """Empty files are listed; reading one would fail."""
   sizes = {f"g{g}/c{c}": 3 + (g + c) % 2 for g in range(9) for c in range(5)}
