@@ -12,9 +12,9 @@ and counted over some hundred draws; the guarantees, or why a level has none,
 and how epsilon grows with the steps. The pictures lie beside it as PNG.
 
 The tasks shown are of the validation split, public by assumption, in the form
-that training draws. --show_private_training_images shows the training tasks themselves, for
-the data holder's eyes: nothing protects what they show. All draws come from the
-public --seed; no run's secret key is touched.
+that training draws. --show_private_training_images shows the training tasks
+themselves, for the data holder's eyes: nothing protects what they show. All
+draws come from the public --seed; no run's secret key is touched.
 
 --nodata reads no images and shows the rest, which needs the config alone (of
 your own data, the sizes that are listed in --data_dir).

@@ -1,38 +1,30 @@
 """The page: one HTML file that holds its pictures, without scripts or links."""
 
 from collections.abc import Sequence
-import base64
 import dataclasses
 import html
 import pathlib
-import struct
 
 from episodic_dp.accounting import report
 from experiments.inspection import drawn as drawn_lib
 from experiments.inspection import facts as facts_lib
 from experiments.inspection import frequencies
+from experiments.inspection import markup
 from experiments.inspection import sheet
 from experiments.inspection import style
 from experiments.inspection import tree
 
 _CSS = pathlib.Path(__file__).with_name("page.css")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Picture:
-  """A picture of the page, which is a PNG file beside it too.
-
-  Attributes:
-    file: its name.
-    data: the PNG.
-    alt: what it shows, for those who do not see it.
-    caption: stands below it.
-  """
-
-  file: str
-  data: bytes
-  alt: str
-  caption: str
+_WARNING = (
+    '<p class="warning" role="note"><strong>This page shows private training'
+    " images.</strong> It is for the data holder's eyes: no noise protects"
+    " what is shown, and no guarantee covers it. Do not publish or pass on"
+    " this folder.</p>"
+)
+_CLAIM = {
+    False: "nothing on this page was computed from training images.",
+    True: "the images above are private.",
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +50,7 @@ class Content:
   seed: int
   counted: Sequence[frequencies.Frequencies]
   not_counted: str
-  pictures: dict[str, Picture]
+  pictures: dict[str, markup.Picture]
 
 
 def render(content: Content) -> str:
@@ -109,18 +101,6 @@ are public; {_CLAIM[private]}</p></footer>
 """
 
 
-_WARNING = (
-    '<p class="warning" role="note"><strong>This page shows private training'
-    " images.</strong> It is for the data holder's eyes: no noise protects"
-    " what is shown, and no guarantee covers it. Do not publish or pass on"
-    " this folder.</p>"
-)
-_CLAIM = {
-    False: "nothing on this page was computed from training images.",
-    True: "the images above are private.",
-}
-
-
 def _plan(content: Content) -> str:
   facts = content.facts
   h, p, m = facts.hierarchy, facts.plan, facts.mechanism
@@ -141,9 +121,9 @@ def _plan(content: Content) -> str:
   )
   return "".join((
       f"<p>{html.escape(tree.step(h, p))} {html.escape(noise)};"
-      f" {style.count(facts.steps)} steps.</p>",
-      _picture(content.pictures["tree"]),
-      _table(
+      f" {style.plural(facts.steps, 'step')}.</p>",
+      markup.picture(content.pictures["tree"]),
+      markup.table(
           "The hierarchy, and the stage that draws each level",
           ("level", "units", "family sizes", "stage"),
           rows,
@@ -210,7 +190,7 @@ def _task(number: int, task: drawn_lib.Task) -> str:
       alt = f"Task {number}, label {label}: {len(images)} {name}"
       alt += " image" if len(images) == 1 else " images"
       cells.append(
-          _img(sheet.png(sheet.strip(images)), alt, f' class="{name}"')
+          markup.img(sheet.png(sheet.strip(images)), alt, f' class="{name}"')
       )
   return (
       f'<figure class="task"><figcaption>Task {number}</figcaption>'
@@ -244,8 +224,10 @@ def _rates(content: Content) -> str:
       "<p>The probability that one step draws a given unit: η is what privacy"
       " amplification rests on. It is the product of the unit's own rate and of"
       " the rates above it.</p>",
-      _picture(content.pictures["rates"]),
-      _table("Rates of every level; a range where units differ", head, rows),
+      markup.picture(content.pictures["rates"]),
+      markup.table(
+          "Rates of every level; a range where units differ", head, rows
+      ),
   ]
   if facts.hierarchy.copies:
     parts.append(
@@ -255,7 +237,7 @@ def _rates(content: Content) -> str:
         " η below, where it is counted).</p>"
     )
   if "frequencies" in content.pictures:
-    parts.append(_picture(content.pictures["frequencies"]))
+    parts.append(markup.picture(content.pictures["frequencies"]))
   else:
     parts.append(f"<p>{html.escape(content.not_counted)}</p>")
   return "".join(parts)
@@ -281,12 +263,12 @@ def _guarantees(content: Content) -> str:
       " its level. η is the largest probability that a step draws the unit"
       " anywhere; the direction, adding or removing the unit, is the one that"
       " needs the larger ε.</p>",
-      _table("One guarantee per level of the hierarchy", head, rows),
+      markup.table("One guarantee per level of the hierarchy", head, rows),
   ]
   caveats = dict.fromkeys(g.caveat for g in facts.guarantees.values())
   parts += [f"<p>{html.escape(c)}</p>" for c in caveats if c]
   if "epsilon" in content.pictures:
-    parts.append(_picture(content.pictures["epsilon"]))
+    parts.append(markup.picture(content.pictures["epsilon"]))
   else:
     parts.append("<p>No level has a finite ε, so there is no curve.</p>")
   sentences: dict[str, list[str]] = {}
@@ -303,45 +285,3 @@ def _guarantees(content: Content) -> str:
     items = "".join(f"<li>{html.escape(s)}</li>" for s in shared + own)
     parts.append(f"<h3>What they assume</h3><ul>{items}</ul>")
   return "".join(parts)
-
-
-def _table(
-    caption: str, head: Sequence[str], rows: Sequence[Sequence[str]]
-) -> str:
-  """A table; a row that is too short gives its last cell the rest."""
-  names = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
-  lines = []
-  for first, *rest in rows:
-    cells = [f'<th scope="row">{html.escape(first)}</th>']
-    for i, value in enumerate(rest):
-      missing = len(head) - len(rest)  # 1 for a row that is full.
-      span = missing if i == len(rest) - 1 else 1
-      kind = f' class="reason" colspan="{span}"' if span > 1 else ""
-      cells.append(
-          f'<td{kind} data-label="{html.escape(head[i + 1])}">'
-          f"{html.escape(value)}</td>"
-      )
-    lines.append(f"<tr>{''.join(cells)}</tr>")
-  # Reachable by keyboard, since a wide table scrolls inside its box.
-  return (
-      f'<div class="wide" tabindex="0" role="region" aria-label="{caption}">'
-      f"<table><caption>{caption}</caption><thead><tr>{names}</tr></thead>"
-      f"<tbody>{''.join(lines)}</tbody></table></div>"
-  )
-
-
-def _picture(picture: Picture) -> str:
-  return (
-      f'<figure class="picture">{_img(picture.data, picture.alt)}'
-      f"<figcaption>{html.escape(picture.caption)}</figcaption></figure>"
-  )
-
-
-def _img(data: bytes, alt: str, more: str = "") -> str:
-  """An image that carries its PNG and its size."""
-  width, height = struct.unpack(">II", data[16:24])  # PNG's first chunk.
-  text = base64.b64encode(data).decode("ascii")
-  return (
-      f'<img{more} width="{width}" height="{height}" alt="{html.escape(alt)}"'
-      f' src="data:image/png;base64,{text}">'
-  )

@@ -14,6 +14,7 @@ from experiments.inspection import curves
 from experiments.inspection import drawn as drawn_lib
 from experiments.inspection import facts as facts_lib
 from experiments.inspection import frequencies
+from experiments.inspection import markup
 from experiments.inspection import page
 from experiments.inspection import rates as rates_lib
 from experiments.inspection import sheet
@@ -186,10 +187,10 @@ def _tasks(
 
 def _pictures(
     facts: facts_lib.Facts, counted: tuple[frequencies.Frequencies, ...]
-) -> dict[str, page.Picture]:
+) -> dict[str, markup.Picture]:
   levels = " > ".join(facts.hierarchy.levels)
   pictures = {
-      "tree": page.Picture(
+      "tree": markup.Picture(
           file="hierarchy.png",
           data=tree.draw(facts.hierarchy, facts.plan),
           alt=(
@@ -202,7 +203,7 @@ def _pictures(
               " below it. Filled squares are drawn; which ones is random."
           ),
       ),
-      "rates": page.Picture(
+      "rates": markup.Picture(
           file="rates.png",
           data=rates_lib.draw(facts.rates),
           alt=(
@@ -217,7 +218,7 @@ def _pictures(
       ),
   }
   if counted:
-    pictures["frequencies"] = page.Picture(
+    pictures["frequencies"] = markup.Picture(
         file="frequencies.png",
         data=frequencies.draw(counted),
         alt=(
@@ -232,7 +233,7 @@ def _pictures(
         ),
     )
   if facts.curves:
-    pictures["epsilon"] = page.Picture(
+    pictures["epsilon"] = markup.Picture(
         file="epsilon.png",
         data=curves.draw(facts),
         alt=(

@@ -31,7 +31,6 @@ def test_it_prints_the_path_of_the_page_and_nothing_else(tmp_path):
 @pytest.mark.parametrize(
     "arguments,part",
     [
-        ((), "the flag --out is missing"),
         (
             ("--out=x", "--nodata", "--show_private_training_images"),
             "contradict each other",
