@@ -211,6 +211,8 @@ def test_more_sampling_is_no_worse_than_none():
         ((plan.Poisson(0.5), plan.All()), "participant", "Poisson"),
         ((plan.All(), plan.Poisson(0.5)), "image", "Poisson"),
         ((plan.FixedSize(2), plan.All()), "image", "above the unit"),
+        ((plan.RandomAllocation(2), plan.All()), "participant", "Allocation"),
+        ((plan.RandomAllocation(2), plan.All()), "image", "above the unit"),
     ],
 )
 def test_everything_else_is_refused_by_name(stages, level, names):
