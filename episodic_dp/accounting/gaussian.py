@@ -6,10 +6,10 @@ in the pessimistic direction: at what is returned, the exact privacy profile is
 at most what was asked for.
 """
 
+from collections.abc import Callable
 import math
 
 import numpy as np
-from scipy import optimize
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import amplification
@@ -87,10 +87,7 @@ def analytic_epsilon(
   high = distance * (distance / 2 + 1)
   while gap(high) > 0:
     high *= 2
-  value = optimize.brentq(gap, 0.0, high, xtol=1e-14 * high, rtol=1e-13)
-  while gap(value) > 0:
-    value *= 1 + 1e-12
-  return value
+  return _halved(gap, 0.0, high)
 
 
 def analytic_noise_multiplier(
@@ -108,18 +105,31 @@ def analytic_noise_multiplier(
     raise plan_lib.PlanError(f"epsilon {epsilon!r} must be at least 0")
   target = delta * (1 - _ROUNDING)
 
-  def gap(log_distance: float) -> float:
-    return _divergence(epsilon, math.exp(log_distance)) - target
+  def gap(log_noise: float) -> float:
+    return _divergence(epsilon, math.exp(-log_noise)) - target
 
   low = high = 0.0
-  while gap(low) > 0:
-    low -= 4.0
-  while gap(high) <= 0:
-    high += 1.0
-  value = optimize.brentq(gap, low, high, xtol=1e-14, rtol=1e-13)
-  while gap(value) > 0:
-    value -= 1e-13
-  return math.sqrt(steps) * math.exp(-value)
+  while gap(high) > 0:
+    high += 4.0
+  while gap(low) <= 0:
+    low -= 1.0
+  return math.sqrt(steps) * math.exp(_halved(gap, low, high))
+
+
+def _halved(gap: Callable[[float], float], low: float, high: float) -> float:
+  """The least value, to about 14 digits, that is known to have gap <= 0.
+
+  Plain halving: scipy's root finders cost more to import than all of this.
+  """
+  while high - low > 1e-14 * max(abs(low), abs(high)):
+    middle = (low + high) / 2
+    if not low < middle < high:
+      break
+    if gap(middle) > 0:
+      low = middle
+    else:
+      high = middle
+  return high
 
 
 def _divergence(epsilon: float, distance: float) -> float:
