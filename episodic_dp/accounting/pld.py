@@ -289,10 +289,8 @@ def compose(
       math.floor(ends[0] / step),
       sum(t * g.lower for t, g in zip(times, grids)),
   )
-  highest = min(
-      math.ceil(ends[1] / step),
-      sum(t * g.upper for t, g in zip(times, grids)),
-  )
+  most = sum(t * g.upper for t, g in zip(times, grids))
+  highest = min(math.ceil(ends[1] / step), most)
   if highest - lowest >= _LARGEST_WINDOW:
     return None
   size = 1 << max(highest - lowest, 1).bit_length()
@@ -311,9 +309,11 @@ def compose(
     probs = np.exp(
         np.minimum(np.log(probs) + log_factor - tilt * step * places, 1.0)
     )
-  lost = _WINDOW_TAIL * math.exp(
-      min(log_factor - tilt * step * highest, 100.0)
-  )
+  lost = 0.0
+  if highest < most:
+    lost = _WINDOW_TAIL * math.exp(
+        min(log_factor - tilt * step * highest, 100.0)
+    )
   run = Loss(
       step, first, probs, min(1.0, unbounded + lost + _ROUNDING * delta)
   )
@@ -365,7 +365,8 @@ def best_tilt(
     return (total - math.log(delta)) / tilt
 
   widest = max(float(np.abs(losses[[0, -1]]).max()) for _, losses, _ in singles)
-  last = int(8 * (math.log(600 / widest) + 8))
+  # No steeper than what leaves a few points of the coarse grid to compare.
+  last = int(8 * math.log(16 * _FIRST_POINTS / widest))
   best = min(range(-96, max(last, -88), 4), key=bound)
   for width in (2, 1):
     best = min((best - width, best, best + width), key=bound)
