@@ -20,6 +20,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+import tempfile
 
 from absl import logging
 import numpy as np
@@ -209,9 +210,12 @@ def _images(
   if images is None:
     try:
       root.mkdir(mode=0o700, parents=True, exist_ok=True)
+      with tempfile.TemporaryFile(dir=root):
+        pass
     except OSError as e:
       raise ValueError(
-          f"{root} cannot be made ({e.strerror}): choose another cache_dir"
+          f"{root} cannot be written ({e.strerror}): choose another cache_dir"
+          " (the environment variable TFDS_DATA_DIR)"
       ) from e
     # One process decodes; others that start meanwhile wait for it.
     with files.lock(root / "preparing.lock"):

@@ -192,6 +192,12 @@ def test_full_disk_is_said_at_once(load, folder, monkeypatch):
     load(folder)
 
 
+def test_a_cache_that_cannot_be_written_is_named(load, folder, tmp_path):
+  (tmp_path / "cache").write_text("a file")
+  with pytest.raises(ValueError, match="own_data cannot be written.*another"):
+    load(folder)
+
+
 def test_copies_are_counted(load, folder, caplog):
   own_images.write(folder / "class1" / "again.png", 0)  # That of class 0.
   with caplog.at_level(logging.WARNING):
