@@ -440,7 +440,7 @@ def _refined(
   )
   widest = max(low + high for low, high in reaches)
   if widest > _FIRST_POINTS * _LARGEST_STEP:
-    return Loss(1.0, 0, np.ones(1), 1.0)
+    return _or_another(Loss(1.0, 0, np.ones(1), 1.0), phases, direction)
   coarse = _grids(reaches, widest / _FIRST_POINTS)
   tilt = best_tilt(phases, direction, coarse, delta, epsilon)
 
@@ -458,7 +458,7 @@ def _refined(
   while best is None:  # Many steps of a large loss each.
     points /= 2
     if points < 16:
-      return Loss(1.0, 0, np.ones(1), 1.0)
+      return _or_another(Loss(1.0, 0, np.ones(1), 1.0), phases, direction)
     best = at(points)
   value = figure(best)
   refined = 2
@@ -473,12 +473,68 @@ def _refined(
       # The error falls with the square of the step: what is left of it is
       left = max(coarser - value, 0.0) / (refined**2 - 1)
       if left <= _TOLERANCE * value:
-        break
+        return best
       share = math.sqrt(left / (_TOLERANCE * value))
       refined = 1 << min(max(1, math.ceil(math.log2(share))), 4)
     while refined > 2 and points * refined > _LAST_POINTS:
       refined //= 2
-  return best
+  return best if value == 0 else _or_another(best, phases, direction)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pure:
+  """A run whose loss is nearly surely bounded.
+
+  Attributes:
+    bound: the largest loss.
+    beyond: an upper bound on the probability of a larger one.
+  """
+
+  bound: float
+  beyond: float
+
+  def epsilon(self, delta: float) -> float:
+    return self.bound if self.beyond <= delta else math.inf
+
+  def delta(self, epsilon: float) -> float:
+    return self.beyond if epsilon >= self.bound else 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Least:
+  """The best of several bounds, at every delta and epsilon."""
+
+  curves: tuple[accountants.Curve, ...]
+
+  def epsilon(self, delta: float) -> float:
+    return min(curve.epsilon(delta) for curve in self.curves)
+
+  def delta(self, epsilon: float) -> float:
+    return min(curve.delta(epsilon) for curve in self.curves)
+
+
+def _or_another(
+    found: Loss, phases: Phases, direction: Direction
+) -> accountants.Curve:
+  """The bound of a grid that could not be made fine enough, or a smaller one.
+
+  Losses of 1e-9 beside losses of -20 are too much for one even grid. Moments
+  choose their points where they need them; and where a step's largest loss is
+  bounded (up to what doubles can hold), the run's is their sum.
+  """
+  ends = [reach(p.kinds, direction, 0.0)[1] for p in phases]
+  curves: list[accountants.Curve] = [
+      found,
+      _Pure(
+          sum(p.times * end for p, end in zip(phases, ends)),
+          1e-300 * sum(p.times for p in phases),
+      ),
+  ]
+  if all(kind.tail is not None for p in phases for kind in p.kinds):
+    from episodic_dp.accounting import moments  # Late: rarely needed.
+
+    curves.append(moments.RDP().curve(phases, direction))
+  return _Least(tuple(curves))
 
 
 def _rounded_up(steps: int) -> int:

@@ -45,7 +45,7 @@ def draw_assigned(
   def add_chunk(carry, chunk):
     chosen, count = carry
     bits = uniform.random_bits(jax.random.fold_in(pass_key, chunk), (size,))
-    # Nothing overflows: there are at most 2^31 - 1 units, and 2^16 divides 2^31.
+    # No overflow: at most 2^31 - 1 units, and 2^16 divides 2^31.
     left = units - chunk * size
     position = jnp.arange(size, dtype=jnp.int32)
     hit = (uniform.uniform_below(bits, steps) == wanted) & (position < left)

@@ -139,11 +139,12 @@ def test_reverse_direction_is_not_lost_to_cancellation():
   assert epsilon_of(units, "add", 250, 1e-6) == pytest.approx(6.22, rel=2e-3)
 
 
-def test_no_loss_is_zero_and_unreachable_delta_infinite():
+def test_no_loss_is_zero_and_far_outputs_cost_their_distance():
   assert epsilon_of(kinds(1e-9, 1e-3, 1.0, 2.0), "remove", 10, 1e-6) == 0
   assert epsilon_of(kinds(0.1, 0.1, 1e-6, 1e-6), "add", 10, 1e-6) == 0
   far = kinds(0.1, 0.1, 1e9, 1e9)
-  assert math.isinf(epsilon_of(far, "remove", 1, 1e-6))
+  # Too wide for a grid: moments still bound it.
+  assert epsilon_of(far, "remove", 1, 1e-6) == pytest.approx(5e17, rel=0.02)
   # However far, the run without the unit looks like a run that missed it.
   bounded = epsilon_of(far, "add", 1, 1e-6)
   assert bounded == pytest.approx(-math.log(1 - 0.1), rel=1e-3)

@@ -53,7 +53,8 @@ def test_a_right_command_runs():
         (
             ["--config=experiments/configs/none.py", "--workdir=x"],
             "config file 'experiments/configs/none.py' does not exist: choose"
-            " one of experiments/configs/ (cifar_fs.py, cifar_fs_superclasses.py",
+            " one of experiments/configs/ (cifar_fs.py,"
+            " cifar_fs_superclasses.py",
         ),
         (
             [f"--config={GLYPHS}:widht=3", "--workdir=x"],
