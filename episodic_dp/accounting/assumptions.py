@@ -25,8 +25,18 @@ def assumptions(
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
     level: str,
+    *,
+    replaced: bool = False,
 ) -> tuple[str, ...]:
-  """Every sentence that the guarantee of a level rests on."""
+  """Every sentence that the guarantee of a level rests on.
+
+  Args:
+    hierarchy: what is sampled.
+    plan: how.
+    mechanism: what is released.
+    level: the privacy unit.
+    replaced: neighbours differ in a unit's data, not in its presence.
+  """
   result = list(ASSUMED_THROUGHOUT)
   if mechanism.noise_multiplier == 0:
     result.append("No noise is added: nothing is guaranteed (epsilon = inf).")
@@ -51,8 +61,11 @@ def assumptions(
       " carried between clip units."
   )
   result.append(
-      f"Neighbours differ by one {level}; the larger of the two data sets has"
-      " the sizes given."
+      f"Neighbours differ in the data of one {level}; both have the sizes"
+      " given."
+      if replaced
+      else f"Neighbours differ by one {level}; the larger of the two data sets"
+      " has the sizes given."
   )
   if any(isinstance(s, plan_lib.FixedSize) for s in plan.stages):
     result.append(

@@ -145,7 +145,13 @@ def of_entries(
   sentences: dict[str, None] = {}
   for e in entries:
     sentences |= dict.fromkeys(
-        assumptions.assumptions(e.hierarchy, e.plan, e.mechanism, level)
+        assumptions.assumptions(
+            e.hierarchy,
+            e.plan,
+            e.mechanism,
+            level,
+            replaced=neighbours == "replace-one",
+        )
     )
   if neighbours == "replace-one":
     at, value = _replaced(entries, level, delta, epsilon)

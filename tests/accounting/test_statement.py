@@ -373,6 +373,8 @@ def test_replace_one_where_it_is_proved():
   )
   assert g.neighbours == "replace one record" and g.accountant == "rdp"
   assert 0 < g.epsilon < 10
+  assert any("in the data of one record" in s for s in g.assumptions)
+  assert not any("differ by one" in s for s in g.assumptions)
   back = accounting.guarantee(
       h, p, m, epsilon=g.epsilon, neighbours="replace-one", **common
   )
