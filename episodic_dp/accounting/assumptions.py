@@ -38,6 +38,13 @@ def assumptions(
     replaced: neighbours differ in a unit's data, not in its presence.
   """
   result = list(ASSUMED_THROUGHOUT)
+  first = plan.stages[0]
+  if isinstance(first, plan_lib.RandomAllocation):
+    result[0] = (
+        f"Every pass of {first.steps} steps uses each {hierarchy.levels[0]} in"
+        " one of them, drawn uniformly and independently; what is drawn inside"
+        " it is drawn afresh."
+    )
   if mechanism.noise_multiplier == 0:
     result.append("No noise is added: nothing is guaranteed (epsilon = inf).")
   sample_level = (

@@ -89,6 +89,7 @@ def passes(steps, last):
 def test_participants_of_a_pass_beside_poisson_ones():
   one = statement.of_entries([passes(250, 2)], level="participant", delta=1e-6)
   assert one.epsilon == pytest.approx(0.4525, rel=3e-3)
+  assert one.assumptions[0].startswith("Every pass of 250 steps uses each")
   poisson = accounting.epsilon(1.0, 1 / 250, 1.0, steps=250, delta=1e-6)
   assert one.epsilon < poisson
 
