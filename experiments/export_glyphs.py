@@ -31,6 +31,13 @@ def export(
   Raises:
     ValueError: the folder is there already, or cannot be made.
   """
+  try:
+    out.mkdir(parents=True)
+  except OSError as e:
+    raise ValueError(
+        f"{out} cannot be made ({e.strerror}): choose a folder that does not"
+        " exist yet"
+    ) from e
   images = data.load(
       "glyphs",
       participants=writers,
@@ -40,13 +47,6 @@ def export(
       drawings=drawings,
       size=size,
   ).train.images
-  try:
-    out.mkdir(parents=True)
-  except OSError as e:
-    raise ValueError(
-        f"{out} cannot be made ({e.strerror}): choose a folder that does not"
-        " exist yet"
-    ) from e
   digits = len(str(writers - 1))
   for row, image in enumerate(tqdm.tqdm(images, unit="image", disable=None)):
     unit, drawing = divmod(row, drawings)

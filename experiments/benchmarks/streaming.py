@@ -55,6 +55,12 @@ _PARTICIPANTS = flags.DEFINE_integer(
     "participants", 200, "Units of 50 images each.", 1
 )
 _TASKS = flags.DEFINE_integer("tasks", 40, "Expected tasks of a step.", 1)
+_BLOCK = flags.DEFINE_integer(
+    "block_bytes",
+    private.Compute().block_bytes,
+    "Bytes of images that reach the device at once.",
+    1,
+)
 _WORKLOADS = flags.DEFINE_list("workloads", [], "All of them if empty.")
 
 CASES = ("resident", "streamed", "mapped")
@@ -100,6 +106,7 @@ class Settings:
   steps: int
   participants: int
   tasks: int
+  block_bytes: int
 
 
 def measure(name: str, settings: Settings, folder: pathlib.Path):
@@ -134,7 +141,12 @@ def measure(name: str, settings: Settings, folder: pathlib.Path):
   steps, states = {}, {}
   for case in CASES:
     steps[case] = private.make_meta_step(
-        learner, optimizer, datasets[case], plan, mechanism
+        learner,
+        optimizer,
+        datasets[case],
+        plan,
+        mechanism,
+        compute=private.Compute(block_bytes=settings.block_bytes),
     )
     state = private.init(jax.random.key(0), learner, optimizer, mechanism)
     states[case], _ = steps[case](state)  # Compiles.
@@ -205,10 +217,17 @@ def _summary(
 
 def machine() -> dict[str, Any]:
   """What the numbers were measured on."""
+  processor = platform.processor() or platform.machine()
+  try:
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+      names = [line for line in f if line.startswith("model name")]
+    processor = names[0].split(":", 1)[1].strip() if names else processor
+  except OSError:  # Not Linux: the name above has to do.
+    pass
   return {
       "device": str(jax.devices()[0].device_kind),
       "platform": jax.devices()[0].platform,
-      "processor": platform.processor() or platform.machine(),
+      "processor": processor,
       "cpus": len(os.sched_getaffinity(0)),
       "load": os.getloadavg()[0],
       "python": platform.python_version(),
@@ -232,6 +251,7 @@ def main(argv: Sequence[str]) -> None:
       steps=_STEPS.value,
       participants=_PARTICIPANTS.value,
       tasks=_TASKS.value,
+      block_bytes=_BLOCK.value,
   )
   before = machine()
   with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,7 @@
 """A folder of one's own trains and is accounted; mistakes are said early."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -13,23 +14,14 @@ from episodic_dp.data import own_data as data_lib
 from experiments import builder
 from experiments import costs
 from experiments import describe
-from experiments import export_glyphs
 from experiments import own_data
 from experiments.configs import own_data as config_lib
 from tests.data import own_images
 
+QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # To compile.
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LEVELS = "levels=writer/glyph/drawing"
 TINY = f"{LEVELS},way=2,width=2,steps=2,rate=0.3"
-
-
-@pytest.fixture(scope="module")
-def writers(tmp_path_factory):
-  """A tree of 12 writers with 2 glyphs of 3 drawings."""
-  out = tmp_path_factory.mktemp("own") / "writers"
-  count = export_glyphs.export(out, writers=12, glyphs=2, drawings=3, size=16)
-  assert count == len(list(out.glob("writer*/glyph*/drawing*.png"))) == 72
-  return out
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +32,20 @@ def cache(tmp_path, monkeypatch):
 def run(module, *arguments):
   return subprocess.run(
       [sys.executable, "-m", f"experiments.{module}", *arguments],
-      cwd=ROOT, capture_output=True, text=True, timeout=400,
+      cwd=ROOT, env=os.environ | QUICK, capture_output=True, text=True,
+      timeout=400,
   )
+
+
+@pytest.fixture(scope="module")
+def writers(tmp_path_factory):
+  """A tree of 12 writers with 2 glyphs of 3 drawings."""
+  out = tmp_path_factory.mktemp("own") / "writers"
+  sizes = ("--writers=12", "--glyphs=2", "--drawings=3", "--size=16")
+  done = run("export_glyphs", f"--out={out}", *sizes)
+  assert "72 drawings of 12 writers" in done.stdout, done.stderr
+  assert len(list(out.glob("writer*/glyph*/drawing*.png"))) == 72
+  return out
 
 
 def test_trains_on_a_folder_with_one_flag(writers, tmp_path):
@@ -142,5 +146,7 @@ def test_levels_of_another_depth_are_refused(tmp_path, writers):
 
 
 def test_export_does_not_write_over_anything(writers):
-  with pytest.raises(ValueError, match="choose a folder that does not exist"):
-    export_glyphs.export(writers, writers=1, glyphs=1, drawings=1, size=12)
+  done = run("export_glyphs", f"--out={writers}")
+  assert done.returncode == 1
+  assert "choose a folder that does not exist yet" in done.stderr
+  assert len(list(writers.glob("*/*/*.png"))) == 72
