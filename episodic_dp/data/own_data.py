@@ -85,6 +85,8 @@ def survey(
         f"own_data option levels={levels!r} must be a tuple of names, such as"
         " ('class', 'image')"
     )
+  if levels is not None:
+    levels = tuple(levels)  # A config that was read back has a list.
   path = pathlib.Path(data_dir).expanduser()
   if path.is_dir():
     listing = folder.listing(path, levels)

@@ -215,6 +215,11 @@ def test_npz_is_the_same_as_a_folder(load, tmp_path):
     for name, images in rows_by_class(part).items():
       expected = arrays["images"][arrays["class"] == int(name)]
       np.testing.assert_array_equal(images[..., 0], expected)
+  # A list, as in a config.json, finds what was decoded for a tuple.
+  cached = list((tmp_path / "cache" / "own_data").glob("*.npy"))
+  load(tmp_path / "own.npz", levels=("class", "image"))
+  load(tmp_path / "own.npz", levels=["class", "image"])
+  assert list((tmp_path / "cache" / "own_data").glob("*.npy")) == cached
   # Its own size and colour unless others are asked for.
   assert splits.train.image_shape == (6, 6, 1)
   assert load(

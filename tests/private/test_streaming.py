@@ -110,6 +110,25 @@ def test_any_state_may_come_next(quick_run):
   assert 0 in counts and max(counts) > 1
 
 
+def test_data_may_be_larger_than_all_memory(quick_run, tmp_path):
+  """29 GB of holes, which would take minutes to read and not fit."""
+  hierarchy = plan.Hierarchy.regular(
+      (200_000_000, 3, 3), levels=("participant", "class", "image")
+  )
+  path = tmp_path / "images.npy"
+  np.lib.format.open_memmap(
+      path, "w+", np.uint8, (hierarchy.num_leaves, 4, 4, 1)
+  )
+  assert path.stat().st_size > 28e9
+  mapped = np.load(path, mmap_mode="r")
+  run = on_host(quick_run(stage=plan.FixedSize(5)), mapped)
+  run.dataset.hierarchy = hierarchy
+  state, _ = go(run.step(ADAM), run.init(ADAM), 2)
+  assert int(state.step) == 2
+  assert path.stat().st_blocks * 512 < 1e6  # Nothing was written either.
+  path.unlink()
+
+
 class Watched(np.ndarray):
   """Images that note who gathers, and how much."""
 
