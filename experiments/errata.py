@@ -35,12 +35,6 @@ README = (
     pathlib.Path(__file__).resolve().parents[1]
     / "episodic_dp" / "accounting" / "README.md"
 )
-_FORMAT = flags.DEFINE_enum(
-    "format", "markdown", ("markdown", "json"), "How the tables are printed."
-)
-_WRITE = flags.DEFINE_bool(
-    "write", False, "Replace the tables of accounting/README.md by these."
-)
 
 Cell = str | int | float | bool | None
 
@@ -481,15 +475,21 @@ def filled(text: str, found: dict[str, Table]) -> str:
 def main(argv: Sequence[str]) -> None:
   del argv
   found = tables()
-  if _WRITE.value:
+  if flags.FLAGS.write:
     text = README.read_text(encoding="utf-8")
     files.write_text(README, filled(text, found))
-  if _FORMAT.value == "json":
+  if flags.FLAGS.format == "json":
     print(as_json(found))
     return
   for name, table in found.items():
     print(f"{name}\n\n{table.markdown()}\n")
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # Flags here, so that tests can import the tables.
+  flags.DEFINE_enum(
+      "format", "markdown", ("markdown", "json"), "How the tables are printed."
+  )
+  flags.DEFINE_bool(
+      "write", False, "Replace the tables of accounting/README.md by these."
+  )
   cli.run(main)

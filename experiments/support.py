@@ -19,18 +19,17 @@ from experiments import files
 
 FILE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "support.md"
 
-_WRITE = flags.DEFINE_bool("write", False, "Write docs/support.md.")
-
 
 def main(argv: Sequence[str]) -> None:
   del argv
   text = support.document()
-  if _WRITE.value:
+  if flags.FLAGS.write:
     files.write_text(FILE, text)
     logging.info("wrote %s", FILE)
   else:
     print(text, end="")
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # The flag here, so that tests can import FILE.
+  flags.DEFINE_bool("write", False, "Write docs/support.md.")
   cli.run(main)

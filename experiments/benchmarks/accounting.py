@@ -54,13 +54,6 @@ TARGETS = {
     "calibrate": 3.0,
 }
 
-_REPEATS = flags.DEFINE_integer("repeats", 5, "Runs of each case.", 1)
-_STEPS = flags.DEFINE_integer("steps", 10_000, "Steps of a run.", 2)
-_FEW = flags.DEFINE_integer("few_steps", 20, "Steps composed one by one.", 1)
-_PASS = flags.DEFINE_integer("pass_steps", 250, "Steps of a pass.", 2)
-_GRID = flags.DEFINE_float("grid", 1e-3, "Grid step given to dp_accounting.")
-_CASES = flags.DEFINE_list("cases", [], "Cases to run; all of them if empty.")
-
 
 # What a process of its own does -----------------------------------------------
 
@@ -270,20 +263,26 @@ def machine() -> dict[str, Any]:
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  for case in _CASES.value:
+  for case in flags.FLAGS.cases:
     if case not in CASES:
       raise ValueError(
           f"unknown case '{case}': choose among {', '.join(CASES)}"
       )
   settings = {
-      "steps": _STEPS.value, "few_steps": _FEW.value,
-      "pass_steps": _PASS.value, "grid": _GRID.value,
+      "steps": flags.FLAGS.steps, "few_steps": flags.FLAGS.few_steps,
+      "pass_steps": flags.FLAGS.pass_steps, "grid": flags.FLAGS.grid,
   }
   print(json.dumps(
-      run(_CASES.value or CASES, _REPEATS.value, settings), indent=2,
+      run(flags.FLAGS.cases or CASES, flags.FLAGS.repeats, settings), indent=2,
       allow_nan=False,
   ))
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # Flags here: every measurement imports this module.
+  flags.DEFINE_integer("repeats", 5, "Runs of each case.", 1)
+  flags.DEFINE_integer("steps", 10_000, "Steps of a run.", 2)
+  flags.DEFINE_integer("few_steps", 20, "Steps composed one by one.", 1)
+  flags.DEFINE_integer("pass_steps", 250, "Steps of a pass.", 2)
+  flags.DEFINE_float("grid", 1e-3, "Grid step given to dp_accounting.")
+  flags.DEFINE_list("cases", [], "Cases to run; all of them if empty.")
   cli.run(main)
