@@ -135,7 +135,9 @@ def make_meta_step(
 
   Args:
     learner: offers `loss(params, episode) -> scalar` and
-      `predict(params, support, query_images) -> logits`.
+      `predict(params, support, query_images) -> logits`; where the loss's
+      gradient is not what it descends, also `meta_gradient(params, episode) ->
+      (loss, tree like params)`.
     optimizer: an Optax transformation of the noised mean gradient.
     dataset: `images` (uint8 or float32 [rows, H, W, C], kept on the device
       unless `resident` is there and false), `hierarchy`, `rows` (leaf -> row)

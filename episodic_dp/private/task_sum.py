@@ -1,5 +1,6 @@
 """The sum of the clipped gradients of a step's tasks, chunk by chunk."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -77,6 +78,18 @@ def task_sum(
   return total, summarise(facts, tasks.mask)
 
 
+def meta_gradient(learner: Any) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
+  """What is clipped of a task: (params, episode) -> (loss, tree like params).
+
+  The gradient of `learner.loss`, unless the learner has a `meta_gradient` of
+  its own: a direction to descend that is no gradient of a loss, as Reptile's.
+  Any function of one task and the parameters is sound here, since it is
+  clipped; a function of several tasks is not.
+  """
+  own = getattr(learner, "meta_gradient", None)
+  return jax.value_and_grad(learner.loss) if own is None else own
+
+
 def zeros(params: Any, *, diagnostics: bool) -> Totals:
   """What a step adds its tasks to."""
   total = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
@@ -125,7 +138,7 @@ def add_tasks(
     task = sampling.make_episode(
         jax.random.fold_in(key, slot), images, episode, rotate=rotate
     )
-    loss, gradient = jax.value_and_grad(learner.loss)(params, task)
+    loss, gradient = meta_gradient(learner)(params, task)
     clipped = clipping.clip(gradient, mechanism.clip_norm, mechanism.clip_by)
     if not diagnostics:
       return clipped.gradient, {}

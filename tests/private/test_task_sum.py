@@ -227,3 +227,21 @@ def test_rotations_change_the_sum():
       for rotate in (True, False)
   )
   assert not np.allclose(flat(turned), flat(straight))
+
+
+def test_a_learner_may_give_a_direction_of_its_own():
+  """And it is clipped like a gradient."""
+
+  class Own(Gradients):
+
+    def meta_gradient(self, params, episode):
+      del episode
+      return jnp.asarray(7.0), jax.tree.map(jnp.ones_like, params)
+
+  learner = Own()
+  tasks = draw_tasks(shape=(4, 4, 1))
+  total, facts = run(learner, learner.init(None), tasks, clip_norm=100.0)
+  np.testing.assert_allclose(flat(total), TASKS)
+  assert facts["private/loss"] == 7
+  total, _ = run(learner, learner.init(None), tasks, clip_norm=2.0)
+  np.testing.assert_allclose(flat(total), TASKS * 2 / 4, rtol=1e-3)
