@@ -17,7 +17,7 @@ import optax
 from episodic_dp.models import model as model_lib
 
 Params = Any
-Loss = Callable[[Params, Any], jax.Array]
+Loss = Callable[[Params, Any, Any], jax.Array]  # of an inner step
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -79,6 +79,13 @@ class MAML:
     outputs = self.model.apply(params, examples.images)
     return self.task_loss(outputs, examples.labels)
 
+  def inner_loss(
+      self, params: Params, examples: Any, step: jax.Array | int
+  ) -> jax.Array:
+    """What inner step number `step` descends: the same in all of them."""
+    del step
+    return self.support_loss(params, examples)
+
   def adapt(
       self,
       params: Params,
@@ -91,23 +98,24 @@ class MAML:
     Args:
       params: where to start.
       support: examples with images [n, H, W, C] and labels int32 [n].
-      inner_gradient: turns a loss (params, examples) -> scalar into its
-        gradient (params, examples) -> like params.
+      inner_gradient: turns a loss (params, examples, step) -> scalar into its
+        gradient (params, examples, step) -> like params. It is called once in
+        each step, with 0 .. inner_steps - 1 for `step`: noise is drawn by it.
     """
-    gradient = inner_gradient(self.support_loss)
+    gradient = inner_gradient(self.inner_loss)
 
-    def step(params):
-      slope = gradient(params, support)
+    def step(params, i):
+      slope = gradient(params, support, i)
       if self.order == "first":
         slope = lax.stop_gradient(slope)
       return jax.tree.map(lambda p, g: p - self.inner_rate * g, params, slope)
 
     if self.unroll:  # Not `scan(unroll=True)`, whose gradient stacks residuals.
-      for _ in range(self.inner_steps):
-        params = step(params)
+      for i in range(self.inner_steps):
+        params = step(params, i)
       return params
     adapted, _ = lax.scan(
-        lambda p, _: (step(p), None), params, length=self.inner_steps
+        lambda p, i: (step(p, i), None), params, jnp.arange(self.inner_steps)
     )
     return adapted
 

@@ -185,18 +185,23 @@ def test_adaptation_lowers_the_support_loss_and_predicts():
   assert learners.accuracy(logits, (support.labels + 1) % 3) == 0
 
 
-def test_the_inner_gradient_can_be_replaced():
-  learner = learners.MAML(tiny_model(), inner_steps=2, inner_rate=RATE)
+@pytest.mark.parametrize("unroll", [True, False])
+def test_the_inner_gradient_can_be_replaced_and_knows_its_step(unroll):
+  learner = learners.MAML(
+      tiny_model(), inner_steps=3, inner_rate=RATE, unroll=unroll
+  )
   params = learner.init(jax.random.key(0))
   support = draw_episode((2, 2, 1)).support
 
-  def ones(loss):
-    assert loss(params, support).shape == ()
-    return lambda p, examples: jax.tree.map(jnp.ones_like, p)
+  def powers(loss):
+    assert loss(params, support, 0).shape == ()
+    return lambda p, examples, step: jax.tree.map(
+        lambda a: 10.0**step * jnp.ones_like(a), p
+    )
 
-  adapted = learner.adapt(params, support, inner_gradient=ones)
+  adapted = learner.adapt(params, support, inner_gradient=powers)
   assert_close(
-      adapted, jax.tree.map(lambda p: p - 2 * RATE, params), 1e-6
+      adapted, jax.tree.map(lambda p: p - 111 * RATE, params), 1e-6
   )
 
 
