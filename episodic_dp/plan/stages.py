@@ -100,13 +100,14 @@ class Episode:
   """How drawn examples form tasks.
 
   Attributes:
-    way: classes per task.
+    way: classes per task; 1 for regression, whose tasks have no classes.
     shot: support examples per class.
     query: query examples per class.
     form: "unit": one sampled primary unit is one task, and way is the product
-      of its class stages; "disjoint": the classes drawn are cut, in their
-      random order, into tasks of `way`; "independent": the class tree is drawn
-      `tasks` times over, so that records recur across the tasks of a step.
+      of its class stages (1 where there is none); "disjoint": the classes
+      drawn are cut, in their random order, into tasks of `way`; "independent":
+      the class tree is drawn `tasks` times over, so that records recur across
+      the tasks of a step.
     tasks: tasks per step, for form "independent" only.
   """
 
@@ -232,11 +233,12 @@ def validate(hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan) -> None:
           "an episode needs a class level above the examples, and the"
           f" hierarchy has only the level '{hierarchy.levels[0]}'"
       )
-    if episode.form == "unit" and last < 2:
+    if episode.form == "unit" and last < 2 and episode.way > 1:
       raise errors.PlanError(
-          "form='unit' needs three levels or more (a task unit, its classes,"
-          f" their examples), and the hierarchy has {hierarchy.levels}; use"
-          " form='disjoint' or 'independent'"
+          f"form='unit' with way {episode.way} needs three levels or more (a"
+          " task unit, its classes, their examples), and the hierarchy has"
+          f" {hierarchy.levels}; use form='disjoint' or 'independent', or way=1"
+          " for regression"
       )
   for k, stage in enumerate(plan.stages):
     if isinstance(stage, FixedSize) and not plan.allow_short_units:

@@ -14,7 +14,12 @@ from episodic_dp.sampling import uniform
 
 
 class Examples(NamedTuple):
-  """Labelled images: float32[n, H, W, C] and int32[n]."""
+  """Labelled images or points.
+
+  Attributes:
+    images: float32[n, H, W, C]; of points [n, 1, 1, features].
+    labels: int32[n], the classes; of points float32[n, targets].
+  """
 
   images: jax.Array
   labels: jax.Array
@@ -86,11 +91,13 @@ def make_episode(
     episode: stages_lib.Episode,
     *,
     rotate: bool = False,
+    targets: int = 0,
 ) -> EpisodeBatch:
-  """One task from its images; `vmap` it over tasks.
+  """One task from its images or points; `vmap` it over tasks.
 
   Labels are a uniformly random permutation of 0 .. way - 1, drawn from the
-  task's key, so that a class's position tells nothing.
+  task's key, so that a class's position tells nothing. Points bring their
+  labels along, and nothing is drawn.
 
   Args:
     key: the task's key.
@@ -98,14 +105,18 @@ def make_episode(
       class are in random order, the first `shot` become the support.
     episode: way, shot and query.
     rotate: turn whole classes by multiples of 90 degrees (`rotate_classes`).
+    targets: 0 for classes; for regression, how many of the last channels of a
+      point [1, 1, features + targets] are to be predicted.
 
   Returns:
     support images float32[way * shot, H, W, C] and labels int32[way * shot],
-    class by class, and query likewise. uint8 images are scaled to 0 .. 1,
-    floating ones are kept.
+    class by class, and query likewise; with targets, `images`
+    float32[shot, 1, 1, features] and labels float32[shot, targets]. uint8
+    images are scaled to 0 .. 1, floating ones are kept.
 
   Raises:
-    ValueError: images that do not fit the episode, or not square with rotate.
+    ValueError: images that do not fit the episode, not square with rotate, or
+      no points with targets.
   """
   way, shot, images = episode.way, episode.shot, jnp.asarray(images)
   expected = (way, shot + episode.query)
@@ -115,6 +126,8 @@ def make_episode(
         f" query {episode.query}: give [{way}, {expected[1]}, height, width,"
         " channels]"
     )
+  if targets:
+    return _regression(images, episode, targets)
   integral = images.dtype == jnp.uint8
   if not integral and not jnp.issubdtype(images.dtype, jnp.floating):
     raise ValueError(
@@ -137,3 +150,25 @@ def make_episode(
     )
 
   return EpisodeBatch(part(images[:, :shot]), part(images[:, shot:]))
+
+
+def _regression(
+    points: jax.Array, episode: stages_lib.Episode, targets: int
+) -> EpisodeBatch:
+  """A task of points floating [1, shot + query, 1, 1, features + targets]."""
+  floating = jnp.issubdtype(points.dtype, jnp.floating)
+  single = points.shape[2:4] == (1, 1) and points.shape[4] > targets
+  if episode.way != 1 or not floating or not single:
+    raise ValueError(
+        f"{points.dtype} points of shape {points.shape[2:]} in tasks of way"
+        f" {episode.way} with {targets} targets: give floating points"
+        f" [1, 1, features + {targets}] and way=1"
+    )
+  points = points[0].astype(jnp.float32)
+
+  def part(chosen: jax.Array) -> Examples:
+    return Examples(chosen[..., :-targets], chosen[:, 0, 0, -targets:])
+
+  return EpisodeBatch(
+      part(points[: episode.shot]), part(points[episode.shot :])
+  )

@@ -202,6 +202,47 @@ def test_images_that_cannot_be_rotated_are_refused():
   )
 
 
+POINTS = plan.Episode(way=1, shot=2, query=3)
+
+
+def test_points_bring_their_targets_along():
+  """Two levels, participant -> point; the last channel is the target."""
+  hierarchy = plan.Hierarchy.regular((20, 9), levels=("participant", "point"))
+  p = plan.SamplingPlan((P(0.4), F(5)), episode=POINTS)
+  plan.validate(hierarchy, p)
+  assert plan.tasks_per_step(hierarchy, p) == pytest.approx(8)
+  grouped, drawn = sampling.task_indices(
+      *sampling.sample(KEY, hierarchy, p, 0), p
+  )
+  assert grouped.shape[1:] == (1, 5) and 0 < drawn.sum() < 20
+  assert (grouped // 9 == grouped[:, :, :1] // 9).all()
+  # A leaf's features are (leaf, 2 leaf), its target is -leaf.
+  leaves = np.arange(180, dtype=np.float32)
+  points = np.stack([leaves, 2 * leaves, -leaves], -1).reshape(-1, 1, 1, 3)
+  rows = np.asarray(grouped[0])
+  task = sampling.make_episode(KEY, points[rows], POINTS, targets=1)
+  for part, chosen in zip(task, (rows[0, :2], rows[0, 2:])):
+    assert part.images.shape == (len(chosen), 1, 1, 2)
+    assert part.labels.dtype == jnp.float32
+    np.testing.assert_array_equal(part.images[:, 0, 0, 0], chosen)
+    np.testing.assert_array_equal(part.images[:, 0, 0, 1], 2 * chosen)
+    np.testing.assert_array_equal(part.labels, -chosen[:, None])
+
+
+@pytest.mark.parametrize(
+    "shape,dtype,episode",
+    [
+        ((1, 5, 1, 1, 2), np.int32, POINTS),
+        ((1, 5, 1, 1, 1), np.float32, POINTS),  # Nothing but the target.
+        ((1, 5, 2, 2, 2), np.float32, POINTS),
+        ((2, 5, 1, 1, 2), np.float32, plan.Episode(way=2, shot=2, query=3)),
+    ],
+)
+def test_targets_of_what_is_no_point_are_refused(shape, dtype, episode):
+  with pytest.raises(ValueError, match="give floating points"):
+    sampling.make_episode(KEY, np.zeros(shape, dtype), episode, targets=1)
+
+
 def test_no_key_is_used_twice():
   with jax.debug_key_reuse(True):
     # The check sees a key that two draws read.
