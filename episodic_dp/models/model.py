@@ -7,12 +7,11 @@ from flax import linen as nn
 import haiku as hk
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from episodic_dp import plan
+from episodic_dp.models import mixing
 
 Params = Any
-_PROBES = 2
 
 
 class Model(NamedTuple):
@@ -25,7 +24,8 @@ class Model(NamedTuple):
       (batch normalisation). Fine where a whole task is clipped, refused where
       single examples are.
     input_shape: (H, W, C), or None when unknown.
-    way: the number of logits, or None when unknown.
+    way: the number of outputs (logits, or features of a network without a
+      head), or None when unknown.
   """
 
   init: Callable[[jax.Array], Params]
@@ -136,7 +136,9 @@ def _checked(init, apply, mixes_examples, input_shape) -> Model:
         f" {getattr(logits, 'shape', type(logits).__name__)}: it must return"
         " logits [n, way]"
     )
-  if not mixes_examples and _mixes(apply, params, input_shape):
+  if not mixes_examples and mixing.mixes_examples(
+      apply, params, tuple(input_shape)
+  ):
     raise ValueError(
         "mixes_examples=False, and changing one image changes the logits of"
         " another: remove the layer that mixes them, or say"
@@ -144,24 +146,3 @@ def _checked(init, apply, mixes_examples, input_shape) -> Model:
     )
   return Model(init, apply, mixes_examples, tuple(input_shape),
                logits.shape[1])
-
-
-def _mixes(apply, params, input_shape) -> bool:
-  """Whether another image changes an image's logits, at random weights.
-
-  Random, since at initialisation a head of zeros would hide everything.
-  """
-  apply = jax.jit(apply)
-  rng = np.random.default_rng(0)
-
-  def draw(leaf):
-    return jnp.asarray(rng.standard_normal(leaf.shape), leaf.dtype)
-
-  for _ in range(_PROBES):
-    weights = jax.tree.map(draw, params)
-    images = rng.random((2, *input_shape), np.float32)
-    first = apply(weights, jnp.asarray(images))[0]
-    images[1] = rng.random(input_shape, np.float32)
-    if not np.array_equal(first, apply(weights, jnp.asarray(images))[0]):
-      return True
-  return False
