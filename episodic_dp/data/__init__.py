@@ -1,4 +1,4 @@
-"""Data sets: images as uint8 arrays, with the hierarchy of their units.
+"""Data sets: images (or points) in arrays, with the tree of their units.
 
 `load(name)` returns disjoint training, validation and test data. The loaders
 are imported on first use, so that importing this package stays quick.
@@ -14,7 +14,14 @@ from episodic_dp.data.dataset import Splits
 
 __all__ = ["NAMES", "Dataset", "Splits", "load"]
 
-NAMES = ("cifar_fs", "glyphs", "mini_imagenet", "omniglot", "own_data")
+NAMES = (
+    "cifar_fs",
+    "glyphs",
+    "mini_imagenet",
+    "omniglot",
+    "own_data",
+    "sinusoid",
+)
 
 
 def load(
@@ -27,9 +34,9 @@ def load(
   """Loads or generates a data set by name.
 
   Args:
-    name: one of `NAMES`: "glyphs" is generated, "own_data" is a folder of
-      images or an .npz of yours, the others are read from their original
-      files; the options of each are those of its `load`, such as
+    name: one of `NAMES`: "glyphs" and "sinusoid" are generated, "own_data"
+      is a folder of images or an .npz of yours, the others are read from their
+      original files; the options of each are those of its `load`, such as
       `omniglot.load`.
     data_dir: folder with the original files, for data sets that have any; for
       "own_data" the folder or the .npz itself.

@@ -21,13 +21,16 @@ class Dataset:
   Attributes:
     name: what the data are, for messages and reports.
     images: uint8[rows, height, width, channels]; the value 255 is 1.0. May be
-      a mapped file (`numpy.load(..., mmap_mode="r")`).
+      a mapped file (`numpy.load(..., mmap_mode="r")`). With targets
+      float32[rows, 1, 1, features + targets], points with their targets last.
     hierarchy: the units that are sampled; its leaves are the examples.
     rows: maps leaves (int32, any shape, as a JAX array) to rows of `images`;
       the identity, or a pure function for synthetic participants, many of
       whose leaves share one row.
     rotate: whether tasks may rotate whole classes by multiples of 90 degrees,
       an augmentation for training only.
+    targets: 0 for classes to be told apart; for regression, how many numbers
+      of a point are to be predicted from its features.
     description: where the images come from and what was done to them.
     resident: whether training keeps all images on the device. False, for data
       larger than it, gathers the drawn ones on the host ahead of each step and
@@ -42,12 +45,15 @@ class Dataset:
   hierarchy: plan.Hierarchy
   rows: Callable[[Any], Any] = identity
   rotate: bool = False
+  targets: int = 0
   description: str = ""
   resident: bool = True
 
   def __post_init__(self):
     images, hierarchy = self.images, self.hierarchy
-    if not isinstance(images, np.ndarray) or images.dtype != np.uint8:
+    if self.targets:
+      self._check_points()
+    elif not isinstance(images, np.ndarray) or images.dtype != np.uint8:
       kind = getattr(images, "dtype", type(images).__name__)
       raise ValueError(
           f"images of '{self.name}' are {kind}: give a NumPy array of uint8,"
@@ -81,6 +87,23 @@ class Dataset:
           " the labels of these images"
       )
 
+  def _check_points(self):
+    points, name = self.images, self.name
+    known = isinstance(points, np.ndarray) and points.dtype == np.float32
+    if not known or points.ndim != 4 or points.shape[1:3] != (1, 1):
+      raise ValueError(
+          f"points of '{name}' are {getattr(points, 'dtype', type(points))}"
+          f"{list(np.shape(points))}: give float32[rows, 1, 1, features +"
+          " targets]"
+      )
+    if not 0 < self.targets < points.shape[3]:
+      raise ValueError(
+          f"targets={self.targets} of '{name}', whose points are"
+          f" {points.shape[3]} numbers: leave at least one feature"
+      )
+    if self.rotate:
+      raise ValueError(f"points of '{name}' cannot be rotated: rotate=False")
+
   def _check_rows(self):
     """Some leaves, the first and the last among them, must lie in the array.
 
@@ -108,8 +131,9 @@ class Dataset:
 
   @property
   def image_shape(self) -> tuple[int, int, int]:
-    """(height, width, channels)."""
-    return self.images.shape[1:]
+    """(height, width, channels) of what a model sees."""
+    height, width, channels = self.images.shape[1:]
+    return height, width, channels - self.targets
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,6 +160,9 @@ class Splits:
           f"the splits have images of different shapes {shapes}: bring them to"
           " one shape"
       )
+    targets = {p: getattr(self, p).targets for p in shapes}
+    if len(set(targets.values())) > 1:
+      raise ValueError(f"the splits differ in their targets {targets}")
     for part in ("validation", "test"):
       if getattr(self, part).rotate:
         raise ValueError(

@@ -7,6 +7,7 @@ import haiku as hk
 from episodic_dp.models import block
 from episodic_dp.models import conv4 as conv4_flax
 from episodic_dp.models import conv4_haiku
+from episodic_dp.models import mlp as mlp_flax
 from episodic_dp.models.convolution import conv_general_dilated
 from episodic_dp.models.convolution import convolve
 from episodic_dp.models.model import from_flax
@@ -22,7 +23,33 @@ __all__ = [
     "from_flax",
     "from_haiku",
     "max_pool",
+    "mlp",
 ]
+
+
+def mlp(
+    outputs: int,
+    widths: tuple[int, ...] = (40, 40),
+    input_shape: tuple[int, int, int] = (1, 1, 1),
+) -> Model:
+  """Hidden layers with ReLU, matrix products only; see `mlp.MLP`.
+
+  Args:
+    outputs: the number of classes, or of numbers to predict.
+    widths: those of the hidden layers.
+    input_shape: (H, W, C); a point of f features is (1, 1, f).
+
+  Raises:
+    ValueError: a size below 1.
+  """
+  if min((outputs, *widths, *input_shape)) < 1:
+    raise ValueError(
+        f"outputs {outputs}, widths {widths} and input_shape {input_shape}"
+        " must all be at least 1"
+    )
+  module = mlp_flax.MLP(outputs=outputs, widths=tuple(widths))
+  # Known to treat every example alone, and so not tried on random weights.
+  return from_flax(module, input_shape)._replace(mixes_examples=False)
 
 
 def conv4(

@@ -116,21 +116,28 @@ def _check_rows(dataset) -> None:
 def _check_model(learner, dataset, episode) -> None:
   """PlanError unless the learner maps this episode to logits [n, way]."""
   shape = tuple(dataset.images.shape[1:])
+  targets = getattr(dataset, "targets", 0)
+  taken = (*shape[:2], shape[2] - targets)
   model = getattr(learner, "model", None)
   expected = getattr(model, "input_shape", None)
-  if expected is not None and tuple(expected) != shape:
+  if expected is not None and tuple(expected) != taken:
     raise plan_lib.PlanError(
         f"the model takes images of shape {tuple(expected)} and the data set"
-        f" has {shape}: build the model with input_shape={shape}"
+        f" has {taken}: build the model with input_shape={taken}"
     )
   if dataset.rotate and shape[0] != shape[1]:
     raise plan_lib.PlanError(
         f"rotate=True turns images by 90 degrees, and they are {shape[0]} by"
         f" {shape[1]} pixels: pad them to a square or set rotate=False"
     )
+  if targets and episode.way != 1:
+    raise plan_lib.PlanError(
+        f"way {episode.way} with a data set of points: a task of regression has"
+        " no classes, use way=1"
+    )
 
   def logits(key, images):
-    task = sampling.make_episode(key, images, episode)
+    task = sampling.make_episode(key, images, episode, targets=targets)
     params = learner.init(key)
     return learner.predict(params, task.support, task.query.images)
 
@@ -138,10 +145,10 @@ def _check_model(learner, dataset, episode) -> None:
       (episode.way, episode.shot + episode.query, *shape), dataset.images.dtype
   )
   result = jax.eval_shape(logits, jax.random.key(0), images)
-  wanted = (episode.way * episode.query, episode.way)
+  wanted = (episode.way * episode.query, targets or episode.way)
   if tuple(result.shape) != wanted:
     raise plan_lib.PlanError(
         f"the model gives logits of shape {tuple(result.shape)} for an episode"
         f" of way {episode.way}, and {wanted} is needed: build the model with"
-        f" way={episode.way}"
+        f" way={targets or episode.way}"
     )

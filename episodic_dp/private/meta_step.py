@@ -140,8 +140,8 @@ def make_meta_step(
       (loss, tree like params)`.
     optimizer: an Optax transformation of the noised mean gradient.
     dataset: `images` (uint8 or float32 [rows, H, W, C], kept on the device
-      unless `resident` is there and false), `hierarchy`, `rows` (leaf -> row)
-      and `rotate`.
+      unless `resident` is there and false), `hierarchy`, `rows` (leaf -> row),
+      `rotate` and, for regression, `targets`.
     plan: how tasks are sampled; needs an episode.
     mechanism: clip unit (the task), clip norm and noise.
     compute: how to compute it.
@@ -150,9 +150,9 @@ def make_meta_step(
     state -> (state, metrics). Metrics: "step" (int32, steps done) and
     "update_norm" (float32, l2 norm of the optimizer's update), which are
     functions of released quantities. With diagnostics also "private/loss",
-    "private/accuracy" (on queries), "private/clipped" (share of the tasks),
-    "private/norm" (mean raw norm), "private/tasks" and "private/non_finite"
-    (counts).
+    "private/accuracy" (on queries; none for regression), "private/clipped"
+    (share of the tasks), "private/norm" (mean raw norm), "private/tasks" and
+    "private/non_finite" (counts).
 
   Raises:
     plan.PlanError: plan, data, learner or mechanism contradict one another, or
@@ -162,6 +162,7 @@ def make_meta_step(
   checks.check(learner, dataset, plan, mechanism)
   episode = plan.episode
   assert episode is not None  # Checked above.
+  targets = getattr(dataset, "targets", 0)
   tasks = plan_lib.tasks_per_step(dataset.hierarchy, plan)
   stddev = mechanism.noise_multiplier * mechanism.clip_norm
   if mechanism.noise_multiplier == 0:
@@ -177,7 +178,9 @@ def make_meta_step(
     return dataset.rows(rows), mask
 
   def begin(state: State) -> task_sum.Totals:
-    return task_sum.zeros(state.params, diagnostics=compute.diagnostics)
+    return task_sum.zeros(
+        state.params, diagnostics=compute.diagnostics, targets=targets
+    )
 
   def add(
       state: State,
@@ -195,6 +198,7 @@ def make_meta_step(
         first=first,
         episode=episode,
         rotate=dataset.rotate,
+        targets=targets,
         tasks_per_chunk=compute.tasks_per_chunk,
     )
 

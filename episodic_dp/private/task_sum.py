@@ -40,6 +40,7 @@ def task_sum(
     *,
     episode: plan_lib.Episode,
     rotate: bool = False,
+    targets: int = 0,
     tasks_per_chunk: int = 4,
     diagnostics: bool = False,
 ) -> tuple[Any, Facts]:
@@ -58,6 +59,7 @@ def task_sum(
     key: of the label permutations and rotations; slot i folds i into it.
     episode: way, shot and query.
     rotate: whether classes are rotated.
+    targets: 0, or the channels to be predicted, for regression.
     tasks_per_chunk: tasks computed at once.
     diagnostics: also return facts about single tasks, which are private.
 
@@ -68,11 +70,12 @@ def task_sum(
       learner,
       mechanism,
       params,
-      zeros(params, diagnostics=diagnostics),
+      zeros(params, diagnostics=diagnostics, targets=targets),
       tasks,
       key,
       episode=episode,
       rotate=rotate,
+      targets=targets,
       tasks_per_chunk=tasks_per_chunk,
   )
   return total, summarise(facts, tasks.mask)
@@ -90,10 +93,11 @@ def meta_gradient(learner: Any) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
   return jax.value_and_grad(learner.loss) if own is None else own
 
 
-def zeros(params: Any, *, diagnostics: bool) -> Totals:
-  """What a step adds its tasks to."""
+def zeros(params: Any, *, diagnostics: bool, targets: int = 0) -> Totals:
+  """What a step adds its tasks to; regression knows no accuracy."""
   total = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-  return total, {name: jnp.zeros(()) for name in _FACTS if diagnostics}
+  names = [n for n in _FACTS if n != "accuracy" or not targets]
+  return total, {name: jnp.zeros(()) for name in names if diagnostics}
 
 
 def add_tasks(
@@ -107,6 +111,7 @@ def add_tasks(
     first: jax.Array | int = 0,
     episode: plan_lib.Episode,
     rotate: bool = False,
+    targets: int = 0,
     tasks_per_chunk: int = 4,
 ) -> Totals:
   """Adds tasks to what `zeros` began; all of a step's, or a part of them.
@@ -124,6 +129,7 @@ def add_tasks(
     first: the slot, of the whole step, of the part's first task.
     episode: way, shot and query.
     rotate: whether classes are rotated.
+    targets: 0, or the channels to be predicted, for regression.
     tasks_per_chunk: tasks computed at once.
 
   Returns:
@@ -136,21 +142,27 @@ def add_tasks(
 
   def one_task(slot, images):
     task = sampling.make_episode(
-        jax.random.fold_in(key, slot), images, episode, rotate=rotate
+        jax.random.fold_in(key, slot),
+        images,
+        episode,
+        rotate=rotate,
+        targets=targets,
     )
     loss, gradient = meta_gradient(learner)(params, task)
     clipped = clipping.clip(gradient, mechanism.clip_norm, mechanism.clip_by)
     if not diagnostics:
       return clipped.gradient, {}
-    logits = learner.predict(params, task.support, task.query.images)
-    right = jnp.argmax(logits, -1) == task.query.labels
-    return clipped.gradient, {
+    facts = {
         "loss": jnp.where(jnp.isfinite(loss), loss, 0),
-        "accuracy": right.mean(),
         "clipped": clipped.clipped.astype(jnp.float32),
         "norm": clipped.norm,
         "non_finite": 1.0 - clipped.finite,
     }
+    if not targets:
+      logits = learner.predict(params, task.support, task.query.images)
+      right = jnp.argmax(logits, -1) == task.query.labels
+      facts["accuracy"] = right.mean()
+    return clipped.gradient, facts
 
   def add_chunk(i, totals):
     start = i * chunk

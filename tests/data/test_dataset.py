@@ -51,6 +51,33 @@ def test_refuses_rotating_oblong_images():
     _dataset(images=images, rotate=True)
 
 
+POINTS = np.zeros((6, 1, 1, 2), np.float32)
+
+
+def test_points_bring_their_targets():
+  dataset = _dataset(images=POINTS, targets=1)
+  assert dataset.image_shape == (1, 1, 1)
+  with pytest.raises(ValueError, match="splits differ in their targets"):
+    plain = _dataset(images=np.zeros((6, 1, 1, 1), np.uint8))
+    data.Splits(train=dataset, validation=dataset, test=plain)
+
+
+@pytest.mark.parametrize(
+    "changes, text",
+    [
+        ({"images": POINTS.astype(np.uint8)}, r"uint8\[6, 1, 1, 2\]"),
+        ({"images": np.zeros((6, 2, 2, 2), np.float32)}, r"\[6, 2, 2, 2\]"),
+        ({"targets": 2}, "targets=2 of 'tiny', whose points are 2 numbers"),
+        ({"targets": -1}, "targets=-1"),
+        ({"rotate": True}, "cannot be rotated"),
+        ({"images": POINTS[:5]}, "5 images and its hierarchy 6 leaves"),
+    ],
+)
+def test_refuses_wrong_points(changes, text):
+  with pytest.raises(ValueError, match=text):
+    _dataset(**({"images": POINTS, "targets": 1} | changes))
+
+
 def test_refuses_leaf_rows_outside_the_array():
   hierarchy = plan.Hierarchy.from_labels({"class": [1, 0, 1, 0]})
   object.__setattr__(hierarchy, "leaf_rows", np.asarray([1, 3, 0, 4], np.int32))

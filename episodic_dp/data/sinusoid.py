@@ -1,0 +1,100 @@
+"""Sinusoids: the smallest data set, for regression.
+
+Every participant holds one sinusoid, a sin(x - b) with amplitude a uniform in
+[0.1, 5] and phase b uniform in [0, pi], as a few points x uniform in [-5, 5]:
+Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning" (ICML 2017), section
+5.1. Nobody else holds the same points.
+
+Everything follows from a *public* seed: participant i of a split is a pure
+function of (seed, split, i), so a larger set contains the smaller one.
+"""
+
+import math
+
+import numpy as np
+
+from episodic_dp import plan
+from episodic_dp.data import dataset
+from episodic_dp.data import pool
+
+LEVELS = ("participant", "point")
+AMPLITUDES = (0.1, 5.0)
+PHASES = (0.0, math.pi)
+RANGE = (-5.0, 5.0)
+
+_SPLITS = ("train", "validation", "test")
+
+
+def load(
+    *,
+    participants: int = 20_000,
+    validation_participants: int = 200,
+    test_participants: int = 600,
+    points: int = 20,
+    seed: int = 0,
+) -> dataset.Splits:
+  """Generates the three splits; the participants of one occur in no other.
+
+  Args:
+    participants: sinusoids in the training split.
+    validation_participants: sinusoids in the validation split.
+    test_participants: sinusoids in the test split.
+    points: of each participant.
+    seed: public seed of the whole set, 0 to 2^32 - 1.
+
+  Returns:
+    Splits whose hierarchies are participant -> point, with the points (x, y)
+    in float32[participants * points, 1, 1, 2], y the one target.
+
+  Raises:
+    ValueError: an option is not a whole number in its range.
+  """
+  pool.check_seed("sinusoid", seed)
+  counts = dict(
+      participants=participants,
+      validation_participants=validation_participants,
+      test_participants=test_participants,
+      points=points,
+  )
+  for name, value in counts.items():
+    whole = isinstance(value, (int, np.integer)) and value >= 1
+    if not whole or isinstance(value, bool):
+      raise ValueError(
+          f"sinusoid option {name}={value!r} must be a whole number of at"
+          " least 1"
+      )
+  parts = {}
+  for number, (split, count) in enumerate(zip(_SPLITS, counts.values())):
+    amplitude, phase = curves(count, seed=seed, split=split)
+    x = _uniform((count, points), RANGE, seed, number, 1)
+    y = amplitude[:, None] * np.sin(x - phase[:, None])
+    parts[split] = dataset.Dataset(
+        name=f"sinusoid/{split}",
+        images=np.stack([x, y], -1).astype(np.float32).reshape(-1, 1, 1, 2),
+        hierarchy=plan.Hierarchy.regular((count, points), levels=LEVELS),
+        targets=1,
+        description=(
+            f"{count} participants with one sinusoid and {points} points of it"
+            f" each, public seed {seed}"
+        ),
+    )
+  return dataset.Splits(**parts)
+
+
+def curves(
+    count: int, *, seed: int = 0, split: str = "train"
+) -> tuple[np.ndarray, np.ndarray]:
+  """The amplitudes and phases float64[count] of a split's participants."""
+  numbers = _uniform((count, 2), (0.0, 1.0), seed, _SPLITS.index(split), 0)
+  lowest, highest = np.asarray([AMPLITUDES, PHASES]).T
+  amplitude, phase = (lowest + (highest - lowest) * numbers).T
+  return amplitude, phase
+
+
+def _uniform(
+    shape: tuple[int, int], bounds: tuple[float, float], *seed: int
+) -> np.ndarray:
+  # Row by row from one stream: what a participant gets does not depend on how
+  # many follow.
+  low, high = bounds
+  return np.random.default_rng(seed).uniform(low, high, shape)
