@@ -27,8 +27,9 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# A file's tests share what they compile, so files go to two processes whole.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # test-slow  the checks that take minutes
 test-slow: env

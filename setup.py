@@ -16,6 +16,7 @@ _TEST = [
     "hypothesis>=6.100",
     "mypy>=1.15",
     "pytest>=8.3",
+    "pytest-xdist>=3.6",
     "ruff>=0.12",
 ]
 
