@@ -3,8 +3,9 @@
 Nothing here imports JAX; dp_accounting is loaded when first needed.
 """
 
-from episodic_dp.accounting.amplification import Amplification
+from episodic_dp.accounting import gaussian
 from episodic_dp.accounting.accountants import Accountant
+from episodic_dp.accounting.amplification import Amplification
 from episodic_dp.accounting.calibration import calibrate
 from episodic_dp.accounting.calibration import max_steps
 from episodic_dp.accounting.calibration import max_tasks
@@ -29,6 +30,7 @@ __all__ = [
     "calibrate",
     "epsilon",
     "epsilon_curve",
+    "gaussian",
     "guarantee",
     "guarantees",
     "kinds",
