@@ -53,7 +53,7 @@ def mlp(
 
 
 def conv4(
-    way: int,
+    way: int | None,
     width: int = 64,
     norm: block.Norm = "batch",
     input_shape: tuple[int, int, int] = (28, 28, 1),
@@ -62,7 +62,9 @@ def conv4(
   """Conv4 of any width; see `conv4.Conv4` for the norms.
 
   Args:
-    way: the number of classes.
+    way: the number of classes; None for no head, so that the outputs are the
+      features [n, d] that metric learners compare, d = (H // 16) (W // 16)
+      width.
     width: channels of every block (64 in the literature).
     norm: "batch", "group" or "none".
     input_shape: (H, W, C), at least 16x16 pixels.
@@ -71,7 +73,7 @@ def conv4(
   Raises:
     ValueError: an unknown norm or library, or images that are too small.
   """
-  if way < 1:
+  if way is not None and way < 1:
     raise ValueError(f"way {way} must be at least 1")
   block.check(width, norm, input_shape[:2])
   if library == "flax":

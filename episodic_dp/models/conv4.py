@@ -1,8 +1,9 @@
 """Conv4 in Flax Linen: the network of few-shot learning.
 
 Four blocks of 3x3 convolution, norm, LeakyReLU 0.01 and 2x2 max-pool, and a
-linear head: Vinyals et al., "Matching Networks" (2016), with the LeakyReLU of
-Antoniou et al., "How to train your MAML" (2019).
+linear head (none where the features themselves are wanted): Vinyals et al.,
+"Matching Networks" (2016), with the LeakyReLU of Antoniou et al., "How to train
+your MAML" (2019).
 """
 
 from flax import linen as nn
@@ -33,7 +34,7 @@ class Conv4(nn.Module):
   """Four blocks and a linear head.
 
   Attributes:
-    way: the number of classes, and of logits.
+    way: the number of classes, and of logits; None leaves the head out.
     width: the channels of every block.
     norm: "batch": statistics of the current batch over examples and space,
       with a learnable scale and bias, nothing carried; mixes the examples of a
@@ -41,18 +42,20 @@ class Conv4(nn.Module):
       width; "none": a bias only. The last two treat every example alone.
   """
 
-  way: int
+  way: int | None
   width: int = 64
   norm: block.Norm = "batch"
 
   @nn.compact
   def __call__(self, images: jax.Array) -> jax.Array:
-    """images [n, H, W, C] -> logits [n, way]."""
+    """images [n, H, W, C] -> logits [n, way], or features [n, d]."""
     block.check(self.width, self.norm, images.shape[1:3])
     x = images
     for i in range(block.BLOCKS):
       x = Block(self.width, self.norm, name=f"block_{i}")(x)
     x = x.reshape(x.shape[0], -1)
+    if self.way is None:
+      return x
     return nn.Dense(
         self.way, kernel_init=nn.initializers.glorot_uniform(), name="head"
     )(x)

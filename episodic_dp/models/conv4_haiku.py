@@ -35,7 +35,7 @@ class Conv4(hk.Module):
 
   def __init__(
       self,
-      way: int,
+      way: int | None,
       width: int = 64,
       norm: block.Norm = "batch",
       name: str | None = None,
@@ -46,12 +46,15 @@ class Conv4(hk.Module):
     self.norm: block.Norm = norm
 
   def __call__(self, images: jax.Array) -> jax.Array:
-    """images [n, H, W, C] -> logits [n, way]."""
+    """images [n, H, W, C] -> logits [n, way], or features [n, d]."""
     block.check(self.width, self.norm, images.shape[1:3])
     x = images
     for i in range(block.BLOCKS):
       x = Block(self.width, self.norm, name=f"block_{i}")(x)
-    return hk.Linear(self.way, w_init=_GLOROT, name="head")(hk.Flatten()(x))
+    x = hk.Flatten()(x)
+    if self.way is None:
+      return x
+    return hk.Linear(self.way, w_init=_GLOROT, name="head")(x)
 
 
 def params_from_flax(

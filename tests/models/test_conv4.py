@@ -118,3 +118,22 @@ def test_wrong_settings_are_named(settings, text):
 def test_converter_names_foreign_layers():
   with pytest.raises(ValueError, match="'encoder'"):
     conv4_haiku.params_from_flax({"encoder": {}})
+
+
+@pytest.mark.parametrize("library", ["flax", "haiku"])
+def test_without_a_head_the_outputs_are_what_the_head_would_see(library):
+  whole = models.conv4(3, 4, "group", SHAPE, library=library)
+  features = models.conv4(None, 4, "group", SHAPE, library=library)
+  assert features.way == 4  # One by one pixel is left, of four channels.
+  params = random_params(whole)
+  (head,) = [k for k in params if k.endswith("head")]
+  body = {k: v for k, v in params.items() if k != head}
+  shapes = jax.eval_shape(features.init, jax.random.key(0))
+  assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, body)
+  images = jax.random.uniform(jax.random.key(2), (2, *SHAPE))
+  kernel, bias = sorted(params[head].values(), key=lambda a: -a.ndim)
+  np.testing.assert_allclose(
+      jax.jit(features.apply)(body, images) @ kernel + bias,
+      jax.jit(whole.apply)(params, images),
+      rtol=1e-4,
+  )

@@ -1,0 +1,62 @@
+"""The inner loop: a few gradient steps on one set of examples."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+Params = Any
+Loss = Callable[[Params, Any, Any], jax.Array]  # of an inner step
+# Turns a loss (params, examples, step) -> scalar into its gradient (params,
+# examples, step) -> like params.
+InnerGradient = Callable[[Loss], Callable[..., Params]]
+
+
+def descend(
+    gradient: Callable[..., Params],
+    params: Params,
+    examples: Any,
+    *,
+    steps: int,
+    rate: float | Callable[[jax.Array | int], Params],
+    order: Literal["first", "second"] = "second",
+    unroll: bool = True,
+    visit: Callable[[Params, jax.Array | int], jax.Array] | None = None,
+) -> tuple[Params, jax.Array | None]:
+  """Gradient steps: params <- params - rate * gradient, `steps` times.
+
+  Args:
+    gradient: (params, examples, step) -> like params.
+    params: where to start; places that hold None are left out.
+    examples: what the gradient is of.
+    steps: how many, at least 1.
+    rate: one rate for all, or step -> tree like params of rates (scalars, or
+      arrays like the parameters).
+    order: "first" takes the gradients for constants when this is
+      differentiated.
+    unroll: write the steps out one after the other; otherwise they are a scan.
+    visit: (params, step) -> scalar, called after every step.
+
+  Returns:
+    The parameters after the last step, and what `visit` gave, [steps].
+  """
+
+  def one(params, i):
+    slope = gradient(params, examples, i)
+    if order == "first":
+      slope = lax.stop_gradient(slope)
+    if callable(rate):
+      params = jax.tree.map(lambda p, g, r: p - r * g, params, slope, rate(i))
+    else:
+      params = jax.tree.map(lambda p, g: p - rate * g, params, slope)
+    return params, None if visit is None else visit(params, i)
+
+  if not unroll:
+    return lax.scan(one, params, jnp.arange(steps))
+  visited = []  # Not `scan(unroll=True)`, whose gradient stacks residuals.
+  for i in range(steps):
+    params, value = one(params, i)
+    visited.append(value)
+  return params, None if visit is None else jnp.stack(visited)

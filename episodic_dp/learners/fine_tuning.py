@@ -1,0 +1,107 @@
+"""Plain fine-tuning: what a network that was trained elsewhere can do.
+
+The baseline of Chen et al., "A Closer Look at Few-shot Classification" (ICLR
+2019), section 3.2, and of DP-MAML's comparison of initialisations.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import optax
+
+from episodic_dp.learners import descent
+from episodic_dp.learners import learner
+from episodic_dp.learners import losses
+from episodic_dp.learners import parts
+from episodic_dp.models import model as model_lib
+
+Params = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuning(learner.Learner):
+  """Trains on a test task's support set; for evaluation, not meta-trained.
+
+  Attributes:
+    model: the network, with as many outputs as a task has classes.
+    steps: how often the support set is gone through, all at once; at least 1.
+    optimizer: of these steps, an Optax transformation.
+    body: whether the layers before the head are trained too.
+    fresh_head: begin with a head of zeros, of this network's shape, whatever
+      head the parameters bring (a network that was trained for other classes
+      has one of another size).
+    head: the name of the network's last layer, at the top of its parameters.
+    task_loss: as in MAML.
+  """
+
+  model: model_lib.Model
+  _: dataclasses.KW_ONLY
+  steps: int = 30
+  optimizer: optax.GradientTransformation = optax.sgd(0.1)
+  body: bool = True
+  fresh_head: bool = True
+  head: str = "head"
+  task_loss: Callable[[jax.Array, jax.Array], jax.Array] = losses.cross_entropy
+
+  def __post_init__(self):
+    if self.steps < 1:
+      raise ValueError(f"steps {self.steps} must be at least 1")
+
+  def init(self, key: jax.Array) -> Params:
+    """The model's initial parameters: the random initialisation."""
+    return self.model.init(key)
+
+  def adapt(
+      self,
+      params: Params,
+      support: Any,
+      *,
+      inner_gradient: descent.InnerGradient = jax.grad,
+  ) -> Params:
+    """The parameters after `steps` steps on the support set.
+
+    Args:
+      params: where to start; of the model, except for the head's shape.
+      support: examples with images [n, H, W, C] and labels int32 [n].
+      inner_gradient: as in MAML.
+
+    Raises:
+      ValueError: no parameters have the head's name.
+    """
+    if self.fresh_head:
+      params = self._with_fresh_head(params)
+    mask = (
+        parts.everything(params)
+        if self.body
+        else parts.head(params, self.head)
+    )
+    moving, still = parts.split(params, mask)
+
+    def inner_loss(moving, examples, i):
+      del i
+      outputs = self.model.apply(parts.merge(moving, still), examples.images)
+      return self.task_loss(outputs, examples.labels)
+
+    gradient = inner_gradient(inner_loss)
+
+    def step(carry, i):
+      moving, state = carry
+      updates, state = self.optimizer.update(
+          gradient(moving, support, i), state, moving
+      )
+      return (optax.apply_updates(moving, updates), state), None
+
+    start = (moving, self.optimizer.init(moving))
+    (moving, _), _ = lax.scan(step, start, jnp.arange(self.steps))
+    return parts.merge(moving, still)
+
+  def _with_fresh_head(self, params: Params) -> Params:
+    shapes = jax.eval_shape(self.model.init, jax.random.key(0))
+    zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+    new, _ = parts.split(zeros, parts.head(zeros, self.head))
+    _, old = parts.split(params, parts.head(params, self.head))
+    return parts.merge(new, old)

@@ -1,0 +1,48 @@
+"""What all learners have in common: adapt to a support set, then predict."""
+
+import abc
+from typing import Any
+
+import jax
+
+from episodic_dp.learners import losses
+from episodic_dp.models import model as model_lib
+
+Params = Any
+
+
+class Learner(abc.ABC):
+  """A learner that judges its adapted self on the query set.
+
+  A subclass is a frozen dataclass with the field `model`.
+  """
+
+  model: model_lib.Model
+
+  @abc.abstractmethod
+  def init(self, key: jax.Array) -> Params:
+    """The initial meta-parameters."""
+
+  @abc.abstractmethod
+  def adapt(self, params: Params, support: Any) -> Any:
+    """What `logits` needs, once the support set was seen.
+
+    Args:
+      params: the meta-parameters.
+      support: examples with images [n, H, W, C] and labels int32 [n].
+    """
+
+  def logits(self, adapted: Any, images: jax.Array) -> jax.Array:
+    """Logits [n, way] of the images [n, H, W, C], after adaptation."""
+    return self.model.apply(adapted, images)
+
+  def predict(
+      self, params: Params, support: Any, query_images: jax.Array
+  ) -> jax.Array:
+    """Logits [n, way] of the query images, after adapting to the support."""
+    return self.logits(self.adapt(params, support), query_images)
+
+  def loss(self, params: Params, episode: Any) -> jax.Array:
+    """The mean cross entropy of an episode's query set."""
+    logits = self.predict(params, episode.support, episode.query.images)
+    return losses.cross_entropy(logits, episode.query.labels)

@@ -1,0 +1,116 @@
+"""Reptile: move towards the weights that a task's own training ends at.
+
+Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms" (2018),
+Algorithm 1 and section 3; the batched form, Algorithm 2, is the private step's
+sum over tasks.
+"""
+
+from collections.abc import Callable
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from episodic_dp.learners import descent
+from episodic_dp.learners import learner
+from episodic_dp.learners import losses
+from episodic_dp.models import model as model_lib
+
+Params = Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Reptile(learner.Learner):
+  """What is clipped of a task is its update, not the gradient of a loss.
+
+  A task trains from the meta-parameters p for `inner_steps` steps on all of its
+  examples, support and query together (the update needs no split), and ends at
+  p'. Its direction is (p - p') / inner_rate, which the paper proposes to give
+  to an optimiser in place of a gradient: the sum of the gradients along the
+  way. Nothing is differentiated twice. A test task adapts to its support set.
+
+  Attributes:
+    model: the network.
+    inner_steps: gradient steps of a task, at least 1; with 1 the direction is
+      the gradient of the task's own loss, and with it the paper's joint
+      training.
+    inner_rate: their learning rate, positive.
+    unroll: as in MAML.
+    task_loss: as in MAML.
+  """
+
+  model: model_lib.Model
+  _: dataclasses.KW_ONLY
+  inner_steps: int = 5
+  inner_rate: float = 0.1
+  unroll: bool = True
+  task_loss: Callable[[jax.Array, jax.Array], jax.Array] = losses.cross_entropy
+
+  def __post_init__(self):
+    if self.inner_steps < 1:
+      raise ValueError(f"inner_steps {self.inner_steps} must be at least 1")
+    if not self.inner_rate > 0:
+      raise ValueError(f"inner_rate {self.inner_rate} must be positive")
+
+  @property
+  def order(self) -> str:
+    """No gradient goes through the inner steps."""
+    return "first"
+
+  def init(self, key: jax.Array) -> Params:
+    """The model's initial parameters."""
+    return self.model.init(key)
+
+  def support_loss(self, params: Params, examples: Any) -> jax.Array:
+    """The mean loss of examples (images, labels)."""
+    outputs = self.model.apply(params, examples.images)
+    return self.task_loss(outputs, examples.labels)
+
+  def adapt(
+      self,
+      params: Params,
+      support: Any,
+      *,
+      inner_gradient: descent.InnerGradient = jax.grad,
+  ) -> Params:
+    """The parameters after `inner_steps` steps on the examples.
+
+    Args:
+      params: where to start.
+      support: examples with images [n, H, W, C] and labels int32 [n].
+      inner_gradient: as in MAML.
+    """
+
+    def inner_loss(params, examples, i):
+      del i
+      return self.support_loss(params, examples)
+
+    adapted, _ = descent.descend(
+        inner_gradient(inner_loss),
+        params,
+        support,
+        steps=self.inner_steps,
+        rate=self.inner_rate,
+        order="first",
+        unroll=self.unroll,
+    )
+    return adapted
+
+  def loss(self, params: Params, episode: Any) -> jax.Array:
+    """The query loss after adapting to the support set, for comparison."""
+    adapted = self.adapt(params, episode.support)
+    return self.support_loss(adapted, episode.query)
+
+  def meta_gradient(
+      self, params: Params, episode: Any
+  ) -> tuple[jax.Array, Params]:
+    """(`loss`, the task's direction (p - p') / inner_rate, like params)."""
+    examples = jax.tree.map(
+        lambda *both: jnp.concatenate(both), episode.support, episode.query
+    )
+    adapted = self.adapt(params, examples)
+    direction = jax.tree.map(
+        lambda p, q: (p - q) / self.inner_rate, params, adapted
+    )
+    return self.loss(params, episode), direction

@@ -1,0 +1,103 @@
+"""The ridge head R2D2: a linear classifier in closed form on an embedding.
+
+Bertinetto, Henriques, Torr and Vedaldi, "Meta-learning with differentiable
+closed-form solvers" (ICLR 2019), equations 4 to 6.
+"""
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+
+from episodic_dp.learners import learner
+from episodic_dp.models import model as model_lib
+
+
+class Head(NamedTuple):
+  """An adapted ridge head.
+
+  Attributes:
+    params: the learner's.
+    weights: [d, way], the solution of the ridge regression.
+  """
+
+  params: Any
+  weights: jax.Array
+
+
+def solve(x: jax.Array, y: jax.Array, ridge: jax.Array) -> jax.Array:
+  """The weights that minimise |x w - y|^2 + ridge |w|^2.
+
+  The system that is solved has the smaller of n and d unknowns per column: for
+  n < d the form x' (x x' + ridge I)^-1 y of equation 5, which follows from the
+  other one by Woodbury's identity.
+
+  Args:
+    x: [n, d].
+    y: [n, k].
+    ridge: positive scalar.
+
+  Returns:
+    [d, k].
+  """
+  n, d = x.shape
+  gram = x @ x.T if n < d else x.T @ x
+  regular = gram + ridge * jnp.eye(min(n, d), dtype=x.dtype)
+  factor = jax.scipy.linalg.cho_factor(regular)
+  if n < d:
+    return x.T @ jax.scipy.linalg.cho_solve(factor, y)
+  return jax.scipy.linalg.cho_solve(factor, x.T @ y)
+
+
+@dataclasses.dataclass(frozen=True)
+class RidgeHead(learner.Learner):
+  """Ridge regression from support embeddings to one-hot labels.
+
+  The parameters are those of the network ("model") and the logarithms of the
+  ridge ("log_ridge") and of the scale of the logits ("log_scale"), which are
+  learned with them and stay positive under any noise. The bias that equation 6
+  adds to all outputs alike is left out: a softmax does not see it.
+
+  Attributes:
+    model: the embedding: its outputs [n, d] are regressed on, whatever it calls
+      them (`models.conv4(way=None)` has no head).
+    way: the number of classes of a task.
+    ridge: the initial ridge, positive.
+    scale: the initial scale of the logits, positive.
+  """
+
+  model: model_lib.Model
+  _: dataclasses.KW_ONLY
+  way: int
+  ridge: float = 1.0
+  scale: float = 10.0
+
+  def __post_init__(self):
+    if self.way < 2:
+      raise ValueError(f"way {self.way} must be at least 2")
+    for name in ("ridge", "scale"):
+      value = getattr(self, name)
+      if not 0 < value < math.inf:
+        raise ValueError(f"{name} {value} must be positive and finite")
+
+  def init(self, key: jax.Array) -> Any:
+    """The network's initial parameters, the ridge and the scale."""
+    return {
+        "model": self.model.init(key),
+        "log_ridge": jnp.log(jnp.float32(self.ridge)),
+        "log_scale": jnp.log(jnp.float32(self.scale)),
+    }
+
+  def adapt(self, params: Any, support: Any) -> Head:
+    """The regression's weights for the support set."""
+    embedded = self.model.apply(params["model"], support.images)
+    targets = jax.nn.one_hot(support.labels, self.way, dtype=embedded.dtype)
+    return Head(params, solve(embedded, targets, jnp.exp(params["log_ridge"])))
+
+  def logits(self, adapted: Head, images: jax.Array) -> jax.Array:
+    """The scaled outputs of the regression, [n, way]."""
+    embedded = self.model.apply(adapted.params["model"], images)
+    return jnp.exp(adapted.params["log_scale"]) * (embedded @ adapted.weights)

@@ -1,0 +1,60 @@
+"""ProtoNet against the paper's equations, written as loops."""
+
+import jax
+import numpy as np
+import pytest
+
+from episodic_dp import learners
+
+
+def plain_logits(tiny, params, support, images):
+  embedded = tiny.outputs(params, support.images)
+  queries = tiny.outputs(params, images)
+  result = np.zeros((len(images), tiny.WAY))
+  for k in range(tiny.WAY):
+    members = [e for e, label in zip(embedded, support.labels) if label == k]
+    prototype = sum(members) / len(members)
+    for i, query in enumerate(queries):
+      result[i, k] = -sum((query - prototype) ** 2)
+  return result
+
+
+def test_loss_and_gradient_are_those_of_the_equations(tiny):
+  learner = learners.ProtoNet(tiny.model(out=5), way=tiny.WAY)
+  episode = tiny.episode(shot=2, query=2)
+  tiny.assert_gradient(
+      lambda p: learner.loss(p, episode),
+      lambda p: tiny.cross_entropy(
+          plain_logits(tiny, p, episode.support, episode.query.images),
+          episode.query.labels,
+      ),
+      learner.init(jax.random.key(0)),
+  )
+
+
+def test_classes_of_unequal_size_have_their_own_means(tiny):
+  learner = learners.ProtoNet(tiny.model(out=5), way=tiny.WAY)
+  params = learner.init(jax.random.key(0))
+  support, query = tiny.episode(shot=3, dtype=np.float32)
+  support = tiny.Examples(
+      support.images, np.asarray([0, 2, 1, 1, 0, 1, 1, 1, 0], np.int32)
+  )
+  logits = learner.predict(params, support, query.images)
+  expected = plain_logits(tiny, tiny.in_float64(params), support, query.images)
+  np.testing.assert_allclose(logits, expected, rtol=1e-4)
+  # Each query is judged alone: its logits do not see the others.
+  alone = learner.predict(params, support, query.images[:1])
+  np.testing.assert_allclose(alone, expected[:1], rtol=1e-4)
+
+
+def test_a_class_without_examples_gives_finite_gradients(tiny):
+  learner = learners.ProtoNet(tiny.model(), way=tiny.WAY + 1)
+  params = learner.init(jax.random.key(0))
+  episode = tiny.episode(dtype=np.float32)
+  gradient = jax.jit(jax.grad(learner.loss))(params, episode)
+  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
+def test_one_class_is_refused(tiny):
+  with pytest.raises(ValueError, match="way 1 must be at least 2"):
+    learners.ProtoNet(tiny.model(), way=1)
