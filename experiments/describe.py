@@ -137,6 +137,12 @@ def mechanism_of(config: ml_collections.ConfigDict) -> plan_lib.Mechanism:
       (
           "clip_norm",
           "clip_by",
+          "clipping",
+          "clip_quantile",
+          "clip_rate",
+          "count_noise",
+          "clip_percentile",
+          "clip_window",
           "order",
           "inner_steps",
           "inner_clip_norm",

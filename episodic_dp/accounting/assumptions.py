@@ -18,6 +18,13 @@ ASSUMED_THROUGHOUT = (
     " accuracy, no norm statistics, and the number of steps does not depend on"
     " them.",
 )
+NO_NOISE = "No noise is added: nothing is guaranteed (epsilon = inf)."
+UN_NOISED_CLIPPING = (
+    "No formal guarantee (un-noised percentile clipping): the clip norm is a"
+    " percentile of raw gradient norms, which no noise covers, so no epsilon"
+    " holds however large the noise is; use clipping='private_quantile' or"
+    " clipping='fixed'."
+)
 
 
 def assumptions(
@@ -46,7 +53,17 @@ def assumptions(
         " it is drawn afresh."
     )
   if mechanism.noise_multiplier == 0:
-    result.append("No noise is added: nothing is guaranteed (epsilon = inf).")
+    result.append(NO_NOISE)
+  if mechanism.clipping == "percentile_window":
+    result.append(UN_NOISED_CLIPPING)
+  elif mechanism.clipping == "private_quantile":
+    result.append(
+        "The clip norm of a step is a function of the noised counts of earlier"
+        " steps and of public constants; the counts have noise of their own,"
+        " and with it cost what is left of the noise multiplier"
+        f" {mechanism.noise_multiplier:g} after the gradients' noise of"
+        f" {mechanism.gradient_noise_multiplier:.6g} clip norms."
+    )
   sample_level = (
       plan.episode is not None and mechanism.clip_unit == hierarchy.levels[-1]
   )
@@ -96,6 +113,24 @@ def assumptions(
   if hierarchy.copies:
     result.append(caveat(hierarchy, level))
   return tuple(result)
+
+
+def refuse_un_noised(mechanism: plan_lib.Mechanism) -> None:
+  """UnsoundPlanError where raw norms set the clip norm."""
+  if mechanism.clipping == "percentile_window":
+    raise plan_lib.UnsoundPlanError(UN_NOISED_CLIPPING.rstrip("."))
+
+
+def caveats(
+    hierarchy: plan_lib.Hierarchy,
+    mechanism: plan_lib.Mechanism,
+    level: str,
+) -> tuple[str, ...]:
+  """What must be said wherever epsilon is, the gravest first."""
+  found = [caveat(hierarchy, level)]
+  if mechanism.clipping == "percentile_window":
+    found.insert(0, UN_NOISED_CLIPPING)
+  return tuple(filter(None, found))
 
 
 def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:

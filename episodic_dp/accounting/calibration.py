@@ -5,6 +5,7 @@ import dataclasses
 import math
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import assumptions
 from episodic_dp.accounting import statement
 
 _LARGEST = 2.0**40
@@ -47,10 +48,18 @@ def calibrate(
         f"epsilon {epsilon!r} must be a positive finite number"
     )
 
+  assumptions.refuse_un_noised(mechanism)
+  # What a count takes of the noise is no part of the cost, and allows a smaller
+  # range of multipliers than the search tries.
+  fixed = dataclasses.replace(
+      mechanism, clipping="fixed", clip_quantile=None, clip_rate=None,
+      count_noise=None,
+  )
+
   def reached(z: float) -> float:
     return statement.guarantee(
         hierarchy, plan,
-        dataclasses.replace(mechanism, noise_multiplier=z),
+        dataclasses.replace(fixed, noise_multiplier=z),
         steps=steps, delta=delta, level=level, accountant=accountant,
     ).epsilon
 
@@ -127,6 +136,7 @@ def max_steps(
     raise plan_lib.PlanError(
         f"target_epsilon {target_epsilon!r} must be at least 0"
     )
+  assumptions.refuse_un_noised(mechanism)
 
   def reached(t: int) -> float:
     return statement.guarantee(

@@ -30,6 +30,7 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import amplification
+from episodic_dp.accounting import assumptions
 from episodic_dp.accounting import profile
 from episodic_dp.accounting import recurrence
 
@@ -65,6 +66,7 @@ def kinds(
   """
   k = hierarchy.level_index(level)
   refuse_unsound(hierarchy, plan, mechanism, level)
+  assumptions.refuse_un_noised(mechanism)
   if mechanism.noise_multiplier == 0:
     raise plan_lib.PlanError(
         "noise_multiplier is 0: distances are in standard deviations of the"

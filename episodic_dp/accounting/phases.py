@@ -111,13 +111,14 @@ def routes(entries: Sequence[Entry], level: str) -> tuple[Phases, ...]:
   """Every way to compose what the level costs; the best of them holds.
 
   Returns:
-    Phases of the whole run, one for every way; () where nothing is noised.
+    Phases of the whole run, one for every way; () where private data are
+    released without noise.
 
   Raises:
     UnsoundPlanError: no guarantee is proved.
     PlanError: plan, hierarchy and mechanism disagree.
   """
-  if any(e.mechanism.noise_multiplier == 0 for e in entries):
+  if not all(e.mechanism.guaranteed for e in entries):
     for e in entries:
       distances.refuse_unsound(e.hierarchy, e.plan, e.mechanism, level)
     return ()

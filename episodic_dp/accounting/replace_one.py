@@ -96,7 +96,7 @@ def _curves(
 ) -> Sequence[accountants.Curve]:
   """One per kind of unit of the level."""
   k = hierarchy.level_index(level)
-  if mechanism.noise_multiplier == 0:
+  if not mechanism.guaranteed:
     distances.refuse_unsound(hierarchy, plan, mechanism, level)
     return (_Nothing(),)
   kinds = distances.kinds(hierarchy, plan, mechanism, level)
@@ -207,7 +207,7 @@ def _log_even_moments(distance: float, max_order: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class _Nothing:
-  """A run without noise."""
+  """A run that releases private data without noise."""
 
   def epsilon(self, delta: float) -> float:
     del delta

@@ -77,7 +77,8 @@ class Guarantee:
 
   def __str__(self) -> str:
     if math.isinf(self.epsilon):
-      return f"{self.level}: no formal guarantee (epsilon is infinite)"
+      text = f"{self.level}: no formal guarantee (epsilon is infinite)"
+      return f"{text}. {self.caveat}" if self.caveat else text
     return (
         f"{self.level}: epsilon {rounded_up(self.epsilon)} at delta"
         f" {self.delta:g} ({self.neighbours}; {self.steps} steps;"

@@ -39,7 +39,8 @@ def guarantee(
   Args:
     hierarchy: public sizes.
     plan: one stage per level.
-    mechanism: clip unit and noise; without noise epsilon is infinite.
+    mechanism: clip unit and noise; epsilon is infinite without noise, and with
+      clipping="percentile_window".
     steps: T, at least 1.
     level: the privacy unit.
     delta: in (0, 1), to be told epsilon; or
@@ -131,7 +132,9 @@ def of_entries(
         f" {', '.join(map(repr, RELATIONS))}"
     )
   caveats = dict.fromkeys(
-      assumptions.caveat(e.hierarchy, level) for e in entries
+      caveat
+      for e in entries
+      for caveat in assumptions.caveats(e.hierarchy, e.mechanism, level)
   )
   shared: dict[str, Any] = dict(
       level=level,
@@ -140,7 +143,7 @@ def of_entries(
           distances.inclusion_rate(e.hierarchy, e.plan, level)
           for e in entries
       ),
-      caveat=" ".join(c for c in caveats if c),
+      caveat=" ".join(caveats),
   )
   sentences: dict[str, None] = {}
   for e in entries:

@@ -8,6 +8,13 @@ from episodic_dp.plan import errors
 
 EPISODE = "episode"
 
+# Fields that say how the clip norm adapts, by the clipping that reads them.
+_ADAPTIVE: dict[str, tuple[str, ...]] = {
+    "fixed": (),
+    "private_quantile": ("clip_quantile", "clip_rate", "count_noise"),
+    "percentile_window": ("clip_percentile", "clip_window"),
+}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mechanism:
@@ -18,9 +25,25 @@ class Mechanism:
       "episode" for tasks that the episode forms out of classes.
     noise_multiplier: z >= 0; 0 is a run without privacy (epsilon = inf).
     clip_norm: C > 0, the l2 bound of one clip unit's gradient; infinity is
-      allowed only without noise.
+      allowed only without noise. Where it adapts, the bound of the first step.
     clip_by: "global" clips the whole gradient to C; "layer" clips each of m
       parameter arrays to C / sqrt(m), so that the whole is still within C.
+    clipping: "fixed" keeps C; the others let it adapt, that of the whole or,
+      with clip_by="layer", that of every array:
+      "private_quantile" follows a quantile of the norms through a noised count,
+      which is part of the announced noise multiplier (see below);
+      "percentile_window" takes a percentile of the raw norms, for which no
+      guarantee holds.
+    clip_quantile: gamma in (0, 1), the share of norms that shall be within C
+      (private_quantile).
+    clip_rate: lr > 0 of C <- C exp(-lr (share - gamma)) (private_quantile).
+    count_noise: sigma_b > z / 2, the standard deviation of the noise on the
+      count of norms within C; with m arrays that of each count is sqrt(m)
+      times as much (private_quantile).
+    clip_percentile: k in (0, 100]: C becomes the k-th percentile of the norms
+      in the window, unless it would rise (percentile_window).
+    clip_window: W, an even number of clip units: the window holds the last W
+      norms and is looked at again after W / 2 more (percentile_window).
     order: "first" or "second" order gradients, or None when the guarantee does
       not depend on it (clip units that are whole tasks).
     inner_steps: adaptation steps inside a task, or None as for `order`.
@@ -35,12 +58,36 @@ class Mechanism:
   reaches the output through `inner_steps` noisy sums, a query example through
   the outer sum. Both sums are divided by public constants only, no layer may
   mix examples (batch normalisation does), and both clip norms are fixed.
+
+  With "private_quantile" (Andrew et al., "Differentially Private Learning with
+  Adaptive Clipping", 2021, section 2) a step releases sum(g) + N(0, (z' C)^2 I)
+  and sum(b - 1/2) + N(0, sigma_b^2), b being 1 for a clip unit whose norm is
+  within C, with z' = `gradient_noise_multiplier`. In standard deviations of the
+  noise one clip unit is the vector (g / (z' C), (b - 1/2) / sigma_b), of norm
+  at most sqrt(1 / z'^2 + 1 / (2 sigma_b)^2) = 1 / z. So the pair is one
+  Gaussian mechanism that sums vectors of norm 1 with noise multiplier z, as a
+  step of fixed clipping is, in every distance: whether a unit appears, is
+  exchanged for another (both halves can move twice as far at once), or brings
+  M clip units. C reads earlier noised releases only. With clip_by="layer" the
+  vector is (g_j / (z' sqrt(m) C_j), (b_j - 1/2) / (sqrt(m) sigma_b)) over the m
+  arrays, of the same norm.
+
+  "percentile_window" is the adaptive clipping of "Meta-Learning with
+  Differential Privacy", section 5.2.1, with W = 2L and a step of L for lots of
+  L tasks. Its C is a function of private data that was never noised: nothing
+  is guaranteed, whatever the noise.
   """
 
   clip_unit: str
   noise_multiplier: float
   clip_norm: float = 1.0
   clip_by: Literal["global", "layer"] = "global"
+  clipping: Literal["fixed", "private_quantile", "percentile_window"] = "fixed"
+  clip_quantile: float | None = None
+  clip_rate: float | None = None
+  count_noise: float | None = None
+  clip_percentile: float | None = None
+  clip_window: int | None = None
   order: Literal["first", "second"] | None = None
   inner_steps: int | None = None
   inner_clip_norm: float | None = None
@@ -72,6 +119,25 @@ class Mechanism:
           f"inner_steps {self.inner_steps} must be at least 1"
       )
     self._check_inner_noise()
+    self._check_clipping()
+
+  @property
+  def gradient_noise_multiplier(self) -> float:
+    """z' of the noise z' C on the gradients.
+
+    The noise multiplier itself, unless a noised count takes its part of it:
+    then (z^-2 - (2 sigma_b)^-2)^(-1/2), which is larger.
+    """
+    if self.clipping != "private_quantile":
+      return self.noise_multiplier
+    assert self.count_noise is not None  # Checked.
+    part = self.noise_multiplier / (2 * self.count_noise)
+    return self.noise_multiplier / math.sqrt((1 - part) * (1 + part))
+
+  @property
+  def guaranteed(self) -> bool:
+    """Whether private data reach what a step releases through noise only."""
+    return self.noise_multiplier > 0 and self.clipping != "percentile_window"
 
   @property
   def noisy_inner_steps(self) -> bool:
@@ -100,3 +166,80 @@ class Mechanism:
           f"inner_steps is {self.inner_steps!r} and order {self.order!r}: the"
           " guarantee of noisy inner steps depends on both, so give them"
       )
+
+  def _check_clipping(self):
+    if self.clipping not in _ADAPTIVE:
+      raise errors.PlanError(
+          f"clipping {self.clipping!r} must be one of"
+          f" {', '.join(map(repr, _ADAPTIVE))}"
+      )
+    for kind, names in _ADAPTIVE.items():
+      for name in names:
+        given = getattr(self, name) is not None
+        if given and kind != self.clipping:
+          raise errors.PlanError(
+              f"{name} is {getattr(self, name)!r} with"
+              f" clipping={self.clipping!r}: it goes with clipping={kind!r},"
+              " leave it out"
+          )
+        if not given and kind == self.clipping:
+          raise errors.PlanError(
+              f"{name} is missing: clipping={kind!r} needs"
+              f" {', '.join(names)}"
+          )
+    if self.clipping == "fixed":
+      return
+    if self.noisy_inner_steps:
+      raise errors.UnsoundPlanError(
+          f"clipping={self.clipping!r} with noisy inner steps: the proof of"
+          " sample-level training takes fixed clip norms, use"
+          " clipping='fixed'"
+      )
+    if self.clipping == "private_quantile":
+      self._check_quantile()
+    else:
+      self._check_window()
+
+  def _check_quantile(self):
+    gamma, rate, sigma = self.clip_quantile, self.clip_rate, self.count_noise
+    if not (_is_number(gamma) and 0 < gamma < 1):
+      raise errors.PlanError(
+          f"clip_quantile {gamma!r} must lie between 0 and 1, such as 0.5 for"
+          " the median norm"
+      )
+    if not (_is_number(rate) and 0 < rate < math.inf):
+      raise errors.PlanError(
+          f"clip_rate {rate!r} must be a finite positive number, such as 0.2"
+      )
+    if not (_is_number(sigma) and 0 < sigma < math.inf):
+      raise errors.PlanError(
+          f"count_noise {sigma!r} must be a finite positive number"
+      )
+    z = self.noise_multiplier
+    if sigma <= z / 2:
+      raise errors.PlanError(
+          f"count_noise {sigma} spends all of noise_multiplier {z} on the count"
+          f" of norms: give more than {z / 2}, such as {10 * z}"
+      )
+    if math.isinf(self.clip_norm):
+      raise errors.PlanError(
+          "clip_norm is infinite with clipping='private_quantile', which"
+          " multiplies it: give a finite clip_norm to begin with"
+      )
+
+  def _check_window(self):
+    k, window = self.clip_percentile, self.clip_window
+    if not (_is_number(k) and 0 < k <= 100):
+      raise errors.PlanError(
+          f"clip_percentile {k!r} must lie between 0 (excluded) and 100"
+      )
+    whole = isinstance(window, int) and not isinstance(window, bool)
+    if not whole or window < 2 or window % 2:
+      raise errors.PlanError(
+          f"clip_window {window!r} must be an even whole number of at least 2,"
+          " twice the tasks of a step"
+      )
+
+
+def _is_number(value) -> bool:
+  return isinstance(value, (int, float)) and not isinstance(value, bool)

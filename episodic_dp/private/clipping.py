@@ -4,7 +4,8 @@ Formal guarantees
 -----------------
 For every gradient, finite or not, `clip` returns a vector whose exact l2 norm
 (that of the float32 numbers returned, computed without rounding) is at most
-`clip_norm`. The sum over clip units of clipped gradients therefore has the
+`clip_norm`, a constant or an array that the program computes (of at least
+1e-30). The sum over clip units of clipped gradients therefore has the
 sensitivity that `sensitivity` gives:
 
 | neighbours | bound on the l2 change of the sum |
@@ -45,41 +46,54 @@ class Clipped(NamedTuple):
     norm: float32 scalar, the raw l2 norm (of the zero vector if not finite).
     clipped: bool scalar, whether it was scaled down.
     finite: bool scalar, false when the gradient was replaced by zeros.
+    norms: float32[groups], the raw norm of the whole, or of each array.
+    within: bool[groups], whether it was not scaled down.
   """
 
   gradient: Any
   norm: jax.Array
   clipped: jax.Array
   finite: jax.Array
+  norms: jax.Array
+  within: jax.Array
 
 
 def clip(
     gradient: Any,
-    clip_norm: float,
+    clip_norm: float | jax.Array,
     by: Literal["global", "layer"] = "global",
 ) -> Clipped:
   """Scales one clip unit's gradient down to the clip norm; `vmap` over units.
 
   Args:
     gradient: any tree of floating arrays: one clip unit's gradient.
-    clip_norm: C > 0, infinity for no clipping.
+    clip_norm: C > 0, infinity for no clipping; or float32[groups], the bound of
+      the whole (one group) or of each of the m arrays (by="layer").
     by: "global" scales the whole to norm C; "layer" scales each of the m arrays
       to C / sqrt(m), whose norms together are within C.
 
   Returns:
     see `Clipped`; the bound holds exactly (see the module's text).
+
+  Raises:
+    ValueError: bounds of another shape.
   """
   leaves, treedef = jax.tree.flatten(gradient)
   leaves = [leaf.astype(jnp.float32) for leaf in leaves]
   finite = jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]))
   leaves = [jnp.where(finite, leaf, 0.0) for leaf in leaves]
-  if by == "global":
-    groups, bound = [leaves], clip_norm
-  else:
-    groups, bound = [[leaf] for leaf in leaves], clip_norm / math.sqrt(
-        len(leaves)
+  groups = [leaves] if by == "global" else [[leaf] for leaf in leaves]
+  bounds: list[Any]
+  if isinstance(clip_norm, (int, float, np.number)):
+    bounds = [float(clip_norm) / math.sqrt(len(groups))] * len(groups)
+  elif clip_norm.shape != (len(groups),):
+    raise ValueError(
+        f"clip_norm of shape {clip_norm.shape} for {len(groups)} groups of"
+        f" arrays: give float32[{len(groups)}]"
     )
-  results = [_clip_group(group, bound) for group in groups]
+  else:
+    bounds = list(clip_norm.astype(jnp.float32))
+  results = [_clip_group(*pair) for pair in zip(groups, bounds)]
   norms = jnp.stack([norm for _, norm, _ in results])
   scaled = jnp.stack([was for _, _, was in results])
   return Clipped(
@@ -87,6 +101,8 @@ def clip(
       jnp.sqrt(jnp.sum(jnp.square(norms))),
       jnp.any(scaled),
       finite,
+      norms,
+      ~scaled,
   )
 
 
@@ -103,7 +119,7 @@ def sensitivity(
 
 
 def _clip_group(
-    leaves: list[jax.Array], bound: float
+    leaves: list[jax.Array], bound: float | jax.Array
 ) -> tuple[list[jax.Array], jax.Array, jax.Array]:
   """Arrays scaled to a joint norm of `bound`, their norm, whether scaled."""
   largest = jnp.max(jnp.stack([jnp.abs(leaf).max() for leaf in leaves]))
@@ -118,8 +134,10 @@ def _clip_group(
   norm = scale * root
   inside = norm * np.float32(1 + 2 * slack) <= bound
   # The quotient of the bound and the root, rounded down by the slack.
-  factor = np.float32(bound) * np.float32(1 - 2 * slack) / root
-  if math.isinf(bound):
+  constant = isinstance(bound, float)
+  limit = np.float32(bound) if constant else bound
+  factor = limit * np.float32(1 - 2 * slack) / root
+  if constant and math.isinf(bound):
     return leaves, norm, jnp.zeros((), bool)
   clipped = [
       jnp.where(inside, leaf, unit * factor)

@@ -7,8 +7,10 @@ Formal guarantees
 -----------------
 The released vector of a step is the sum over the drawn tasks of gradients
 clipped to C, plus N(0, (z C)^2 I), which is what `accounting` accounts for the
-same hierarchy, plan and mechanism. Everything else that a step returns is a
-function of released vectors and public constants, unless
+same hierarchy, plan and mechanism; or that sum and a noised count, which
+together cost the same, where the clip norm adapts (`adaptive` says when nothing
+is guaranteed). Everything else that a step returns, but for `State.key` and
+`State.clip`, is a function of released vectors and public constants, unless
 `Compute(diagnostics=True)` asks for the entries named "private/...". The
 guarantee holds against whoever does not know `State.key`.
 """
@@ -23,13 +25,14 @@ import optax
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
+from episodic_dp.private import adaptive
 from episodic_dp.private import checks
 from episodic_dp.private import noise
 from episodic_dp.private import streaming
 from episodic_dp.private import task_sum
 
 # What each key of a step is folded with. Changing one changes every run.
-_SAMPLING, _AUGMENTATION, _NOISE, _PARAMETERS = range(4)
+_SAMPLING, _AUGMENTATION, _NOISE, _PARAMETERS, _COUNT = range(5)
 
 Metrics = dict[str, jax.Array]
 
@@ -71,12 +74,16 @@ class State(NamedTuple):
     opt_state: the optimizer's.
     step: int32 scalar, steps done.
     key: the run's secret key (typed), the same in all steps.
+    clip: what the clip norm adapts by (see `adaptive`), () where it is fixed;
+      with clipping="percentile_window" it holds norms of single tasks, which
+      are private data.
   """
 
   params: Any
   opt_state: Any
   step: jax.Array
   key: jax.Array
+  clip: adaptive.Clip = ()
 
 
 def init(
@@ -100,7 +107,6 @@ def init(
   Raises:
     ValueError: the key is not a typed key.
   """
-  del mechanism  # Fixed clipping and noise keep no state.
   checks.check_key(key)
   if params is None:
     params = learner.init(jax.random.fold_in(key, _PARAMETERS))
@@ -110,6 +116,7 @@ def init(
       _copy(optimizer.init(params)),
       jnp.zeros((), jnp.int32),
       jax.random.wrap_key_data(data, impl=jax.random.key_impl(key)),
+      adaptive.init(mechanism, params),
   )
 
 
@@ -149,10 +156,12 @@ def make_meta_step(
   Returns:
     state -> (state, metrics). Metrics: "step" (int32, steps done) and
     "update_norm" (float32, l2 norm of the optimizer's update), which are
-    functions of released quantities. With diagnostics also "private/loss",
+    functions of released quantities, and with "private_quantile" "clip_norm"
+    (float32, that of the step). With diagnostics also "private/loss",
     "private/accuracy" (on queries; none for regression), "private/clipped"
     (share of the tasks), "private/norm" (mean raw norm), "private/tasks" and
-    "private/non_finite" (counts).
+    "private/non_finite" (counts), and with "percentile_window"
+    "private/clip_norm".
 
   Raises:
     plan.PlanError: plan, data, learner or mechanism contradict one another, or
@@ -164,9 +173,6 @@ def make_meta_step(
   assert episode is not None  # Checked above.
   targets = getattr(dataset, "targets", 0)
   tasks = plan_lib.tasks_per_step(dataset.hierarchy, plan)
-  stddev = mechanism.noise_multiplier * mechanism.clip_norm
-  if mechanism.noise_multiplier == 0:
-    stddev = 0.0  # Also for an infinite clip norm.
 
   def draw(key: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
     rows, mask = sampling.task_indices(
@@ -179,7 +185,10 @@ def make_meta_step(
 
   def begin(state: State) -> task_sum.Totals:
     return task_sum.zeros(
-        state.params, diagnostics=compute.diagnostics, targets=targets
+        state.params,
+        state.clip,
+        diagnostics=compute.diagnostics,
+        targets=targets,
     )
 
   def add(
@@ -195,6 +204,7 @@ def make_meta_step(
         totals,
         tasks,
         _step_key(state.key, _AUGMENTATION, state.step),
+        state.clip,
         first=first,
         episode=episode,
         rotate=dataset.rotate,
@@ -205,9 +215,20 @@ def make_meta_step(
   def finish(
       state: State, totals: task_sum.Totals, mask: jax.Array
   ) -> tuple[State, Metrics]:
-    total, metrics = totals[0], task_sum.summarise(totals[1], mask)
-    noise_key = _step_key(state.key, _NOISE, state.step)
-    total = noise.add_noise(noise_key, total, stddev)
+    metrics = task_sum.summarise(totals.facts, mask)
+    total = noise.add_noise(
+        _step_key(state.key, _NOISE, state.step),
+        totals.gradient,
+        adaptive.stddev(mechanism, state.clip),
+    )
+    count_key = _step_key(state.key, _COUNT, state.step)
+    clip = adaptive.update(
+        mechanism, state.clip, totals.norms, count_key, tasks
+    )
+    if mechanism.clipping == "private_quantile":
+      metrics["clip_norm"] = adaptive.clip_norm(state.clip)
+    elif mechanism.clipping == "percentile_window" and compute.diagnostics:
+      metrics["private/clip_norm"] = adaptive.clip_norm(state.clip)
     mean = jax.tree.map(
         lambda g, p: (g / tasks).astype(p.dtype), total, state.params
     )
@@ -215,7 +236,7 @@ def make_meta_step(
     step = state.step + 1
     metrics |= {"step": step, "update_norm": optax.tree.norm(updates)}
     params = optax.apply_updates(state.params, updates)
-    return State(params, opt_state, step, state.key), metrics
+    return State(params, opt_state, step, state.key, clip), metrics
 
   if not getattr(dataset, "resident", True):
     return streaming.Step(

@@ -16,7 +16,9 @@ import jax
 import jax.numpy as jnp
 
 
-def add_noise(key: jax.Array, total: Any, stddev: float) -> Any:
+def add_noise(
+    key: jax.Array, total: Any, stddev: float | jax.Array
+) -> Any:
   """The tree plus independent N(0, stddev^2) in every coordinate.
 
   The noise depends on the key and the shapes alone, not on how the sum was
@@ -25,13 +27,19 @@ def add_noise(key: jax.Array, total: Any, stddev: float) -> Any:
   Args:
     key: the step's noise key, used for nothing else.
     total: tree of float32 arrays, the sum of clipped gradients.
-    stddev: noise multiplier times clip norm; 0 returns the tree unchanged.
+    stddev: noise multiplier times clip norm, a number (0 returns the tree
+      unchanged); or float32[1] for all arrays, float32[m] for each of m.
   """
-  if stddev == 0:
-    return total
   leaves, treedef = jax.tree.flatten(total)
+  each: Any
+  if isinstance(stddev, jax.Array):
+    each = jnp.broadcast_to(stddev, len(leaves))
+  elif stddev == 0:
+    return total
+  else:
+    each = [stddev] * len(leaves)
   noised = [
-      leaf + stddev * standard_normal(jax.random.fold_in(key, i), leaf.shape)
+      leaf + each[i] * standard_normal(jax.random.fold_in(key, i), leaf.shape)
       for i, leaf in enumerate(leaves)
   ]
   return jax.tree.unflatten(treedef, noised)

@@ -9,10 +9,25 @@ import jax.numpy as jnp
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
+from episodic_dp.private import adaptive
 from episodic_dp.private import clipping
 
 Facts = dict[str, jax.Array]
-Totals = tuple[Any, Facts]  # A tree like the parameters, float32; facts.
+
+
+class Totals(NamedTuple):
+  """What a step adds up.
+
+  Attributes:
+    gradient: tree like the parameters, float32.
+    facts: sums over tasks, or none; private.
+    norms: what the clip norm adapts to (`adaptive.begin`); private.
+  """
+
+  gradient: Any
+  facts: Facts
+  norms: Any
+
 
 _FACTS = ("loss", "accuracy", "clipped", "norm", "non_finite")
 
@@ -66,7 +81,7 @@ def task_sum(
   Returns:
     (tree like params, float32, not noised; facts "private/..." or none).
   """
-  total, facts = add_tasks(
+  totals = add_tasks(
       learner,
       mechanism,
       params,
@@ -78,7 +93,7 @@ def task_sum(
       targets=targets,
       tasks_per_chunk=tasks_per_chunk,
   )
-  return total, summarise(facts, tasks.mask)
+  return totals.gradient, summarise(totals.facts, tasks.mask)
 
 
 def meta_gradient(learner: Any) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
@@ -93,11 +108,18 @@ def meta_gradient(learner: Any) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
   return jax.value_and_grad(learner.loss) if own is None else own
 
 
-def zeros(params: Any, *, diagnostics: bool, targets: int = 0) -> Totals:
+def zeros(
+    params: Any,
+    clip: adaptive.Clip = (),
+    *,
+    diagnostics: bool,
+    targets: int = 0,
+) -> Totals:
   """What a step adds its tasks to; regression knows no accuracy."""
   total = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
   names = [n for n in _FACTS if n != "accuracy" or not targets]
-  return total, {name: jnp.zeros(()) for name in names if diagnostics}
+  facts = {name: jnp.zeros(()) for name in names if diagnostics}
+  return Totals(total, facts, adaptive.begin(clip))
 
 
 def add_tasks(
@@ -107,6 +129,7 @@ def add_tasks(
     totals: Totals,
     tasks: Tasks,
     key: jax.Array,
+    clip: adaptive.Clip = (),
     *,
     first: jax.Array | int = 0,
     episode: plan_lib.Episode,
@@ -126,6 +149,7 @@ def add_tasks(
     totals: from `zeros`, or from the part before.
     tasks: the part; `rows` point into its own `images`.
     key: of the whole step.
+    clip: the clip norms of this step, where they adapt.
     first: the slot, of the whole step, of the part's first task.
     episode: way, shot and query.
     rotate: whether classes are rotated.
@@ -135,7 +159,7 @@ def add_tasks(
   Returns:
     The new totals; the facts are sums yet, for `summarise`.
   """
-  chunk, diagnostics = tasks_per_chunk, bool(totals[1])
+  chunk, diagnostics = tasks_per_chunk, bool(totals.facts)
   padding = -tasks.mask.shape[0] % chunk
   rows = jnp.pad(tasks.rows, ((0, padding), (0, 0), (0, 0)))
   mask = jnp.pad(tasks.mask, (0, padding))
@@ -149,9 +173,11 @@ def add_tasks(
         targets=targets,
     )
     loss, gradient = meta_gradient(learner)(params, task)
-    clipped = clipping.clip(gradient, mechanism.clip_norm, mechanism.clip_by)
+    clipped = clipping.clip(
+        gradient, adaptive.bounds(mechanism, clip), mechanism.clip_by
+    )
     if not diagnostics:
-      return clipped.gradient, {}
+      return clipped, {}
     facts = {
         "loss": jnp.where(jnp.isfinite(loss), loss, 0),
         "clipped": clipped.clipped.astype(jnp.float32),
@@ -162,21 +188,25 @@ def add_tasks(
       logits = learner.predict(params, task.support, task.query.images)
       right = jnp.argmax(logits, -1) == task.query.labels
       facts["accuracy"] = right.mean()
-    return clipped.gradient, facts
+    return clipped, facts
 
   def add_chunk(i, totals):
     start = i * chunk
     chosen = lax.dynamic_slice_in_dim(rows, start, chunk)
     real = lax.dynamic_slice_in_dim(mask, start, chunk)
     slots = first + start + jnp.arange(chunk)
-    new = jax.vmap(one_task)(slots, tasks.images[chosen])
+    clipped, facts = jax.vmap(one_task)(slots, tasks.images[chosen])
 
     def add(total, part):
       shape = (chunk,) + (1,) * (part.ndim - 1)
       # Chosen, not multiplied: what fills an empty slot may be anything.
       return total + jnp.where(real.reshape(shape), part, 0).sum(0)
 
-    return jax.tree.map(add, totals, new)
+    return Totals(
+        jax.tree.map(add, totals.gradient, clipped.gradient),
+        jax.tree.map(add, totals.facts, facts),
+        adaptive.see(totals.norms, clipped, real) if clip else (),
+    )
 
   # Up to the last task; the empty chunks beyond are not computed.
   filled = jnp.max(jnp.where(mask, jnp.arange(mask.shape[0]) + 1, 0))

@@ -5,6 +5,10 @@ validation classes (the ensemble). A checkpoint is written beside its place and
 renamed, so that a killed process leaves whole ones only; a digest of the arrays
 and of the ledger is stored with it, so that a damaged one is noticed, not
 trained on.
+
+`params` may be published. `rest` too, with one exception: the clip norms and
+the window of a run with clipping="percentile_window" (`rest.clip`), raw
+gradient norms of single tasks.
 """
 
 from collections.abc import Mapping

@@ -151,6 +151,12 @@ class _Run:
     self._folder = folder
     self._began = time.monotonic()
     self._checkpoints = checkpoint_lib.Checkpoints(folder)
+    if job.mechanism.clipping == "percentile_window":
+      logging.warning(
+          "percentile_window: no formal guarantee, and the checkpoints in %s"
+          " hold raw gradient norms of single tasks: keep them private",
+          self._checkpoints.folder,
+      )
     key = self._identity()
     self._state = self._restore(key)
     self._done = int(self._state.step)
@@ -379,7 +385,7 @@ class _Run:
 
   def _show(self, bar: tqdm.tqdm, public: dict[str, Any], evaluate: bool):
     epsilon = public["epsilon"]
-    text = "no privacy" if math.isinf(epsilon) else f"epsilon≤{epsilon:.3g}"
+    text = "no guarantee" if math.isinf(epsilon) else f"epsilon≤{epsilon:.3g}"
     if self._accuracy is not None:
       text += f", accuracy {self._accuracy}"
     bar.set_postfix_str(text, refresh=False)
@@ -440,7 +446,8 @@ def validation_curve(
 
 def _rest(state: private.State) -> dict[str, Any]:
   """What a checkpoint holds beside the parameters: all but the key."""
-  return {"opt_state": state.opt_state, "step": state.step}
+  rest = {"opt_state": state.opt_state, "step": state.step}
+  return rest | {"clip": state.clip} if state.clip else rest
 
 
 class _Signals:

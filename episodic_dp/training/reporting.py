@@ -13,6 +13,7 @@ matplotlib.use("Agg")  # Before pyplot: machines that train have no screen.
 from matplotlib import pyplot as plt  # noqa: E402
 
 from episodic_dp import accounting  # noqa: E402
+from episodic_dp.accounting import assumptions  # noqa: E402
 from episodic_dp.accounting import report  # noqa: E402
 from episodic_dp.training import workdir  # noqa: E402
 
@@ -87,7 +88,8 @@ def guarantee_lines(guarantees: Guarantees, steps: int) -> list[str]:
   width = max((len(level) for level in guarantees), default=0)
   for level, g in guarantees.items():
     if math.isinf(g.epsilon):
-      lines.append(f"  {level:<{width}}  no guarantee (no noise)")
+      why = " (no noise)" if assumptions.NO_NOISE in g.assumptions else ""
+      lines.append(f"  {level:<{width}}  no formal guarantee{why}")
     else:
       lines.append(
           f"  {level:<{width}}  epsilon = {report.rounded_up(g.epsilon)} at"
@@ -151,7 +153,7 @@ def learning_curve(
 def epsilon_curve(
     path: str | os.PathLike, curves: Sequence[Curve], *, delta: float
 ) -> None:
-  """Epsilon of each level over steps; says so where there is no noise."""
+  """Epsilon of each level over steps; says so where there is none."""
   figure, axes = _axes(f"epsilon at delta = {delta:g}")
   curves = [c for c in curves if all(math.isfinite(v) for v in c.values)]
   for curve in curves:
@@ -164,7 +166,7 @@ def epsilon_curve(
     axes.text(
         0.5,
         0.5,
-        "no noise: no guarantee at any step",
+        "no formal guarantee at any step",
         ha="center",
         transform=axes.transAxes,
     )

@@ -34,6 +34,72 @@ def test_noisy_inner_steps():
   assert not make(order="first", inner_steps=3).noisy_inner_steps
 
 
+QUANTILE = dict(
+    clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
+    count_noise=0.75,
+)
+WINDOW = dict(
+    clipping="percentile_window", clip_percentile=90, clip_window=3200
+)
+
+
+def test_noise_of_the_gradients():
+  assert make().gradient_noise_multiplier == 1.0
+  assert make(**WINDOW).gradient_noise_multiplier == 1.0
+  m = make(**QUANTILE)
+  assert m.gradient_noise_multiplier == pytest.approx(
+      (1 - (2 * 0.75) ** -2) ** -0.5, rel=1e-12
+  )
+  assert make(
+      **(QUANTILE | dict(noise_multiplier=0.0))
+  ).gradient_noise_multiplier == 0
+
+
+def test_what_reaches_the_release_without_noise():
+  assert make().guaranteed and make(**QUANTILE).guaranteed
+  assert not make(**WINDOW).guaranteed
+  assert not make(noise_multiplier=0.0).guaranteed
+
+
+def test_no_proof_for_adaptive_norms_with_noisy_inner_steps():
+  for adaptive in (QUANTILE, WINDOW):
+    with pytest.raises(plan.UnsoundPlanError, match="noisy inner steps"):
+      make(**INNER, **adaptive)
+
+
+@pytest.mark.parametrize(
+    "options,match",
+    [
+        (dict(clipping="adaptive"), "'adaptive' must be one of 'fixed'"),
+        (dict(clip_rate=0.2), "clip_rate is 0.2 with clipping='fixed'"),
+        (dict(WINDOW, count_noise=1.0), "goes with clipping='private_quant"),
+        (dict(QUANTILE, clip_window=2), "goes with clipping='percentile_win"),
+        (dict(QUANTILE, clip_rate=None), "clip_rate is missing"),
+        (dict(WINDOW, clip_window=None), "clip_window is missing"),
+        (dict(QUANTILE, clip_quantile=0.0), "clip_quantile 0.0"),
+        (dict(QUANTILE, clip_quantile=1), "clip_quantile 1 "),
+        (dict(QUANTILE, clip_quantile="half"), "clip_quantile 'half'"),
+        (dict(QUANTILE, clip_rate=0.0), "clip_rate 0.0"),
+        (dict(QUANTILE, clip_rate=math.nan), "clip_rate nan"),
+        (dict(QUANTILE, count_noise=0.0), "count_noise 0.0"),
+        (dict(QUANTILE, count_noise=math.inf), "count_noise inf"),
+        (dict(QUANTILE, count_noise=0.5), "0.5 spends all.*more than 0.5"),
+        (
+            dict(QUANTILE, noise_multiplier=0.0, clip_norm=math.inf),
+            "finite clip_norm",
+        ),
+        (dict(WINDOW, clip_percentile=0), "clip_percentile 0 "),
+        (dict(WINDOW, clip_percentile=101.0), "clip_percentile 101.0"),
+        (dict(WINDOW, clip_window=0), "clip_window 0 "),
+        (dict(WINDOW, clip_window=7), "clip_window 7 .*twice the tasks"),
+        (dict(WINDOW, clip_window=8.0), "clip_window 8.0"),
+    ],
+)
+def test_adaptive_clipping_out_of_range(options, match):
+  with pytest.raises(plan.PlanError, match=match):
+    make(**options)
+
+
 @pytest.mark.parametrize(
     "options,match",
     [

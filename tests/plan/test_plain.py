@@ -49,6 +49,16 @@ def described(draw):
         inner_clip_norm=draw(_NOISE),
         inner_noise_multiplier=draw(_NOISE),
     )
+  elif draw(st.booleans()):
+    inner = draw(st.sampled_from((
+        dict(
+            clipping="private_quantile", clip_quantile=0.1, clip_rate=0.2,
+            count_noise=501.5,
+        ),
+        dict(
+            clipping="percentile_window", clip_percentile=99.9, clip_window=4
+        ),
+    )))
   return (
       draw(hierarchies()),
       plan.SamplingPlan(

@@ -51,7 +51,7 @@ def test_shared_records_are_said_wherever_epsilon_is():
 
 def test_no_noise_is_called_no_guarantee():
   lines = reporting.guarantee_lines(_guarantees(z=0.0), 3)
-  assert all("no guarantee" in line for line in lines[:3])
+  assert all("no formal guarantee (no noise)" in line for line in lines[:3])
 
 
 def test_statements_are_written_as_strict_json(tmp_path):

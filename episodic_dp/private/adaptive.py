@@ -1,0 +1,227 @@
+"""Clip norms that adapt: what a run carries from step to step, and updates.
+
+Formal guarantees
+-----------------
+"private_quantile": the counts that a step adds up, their noise, and the noise
+on the gradients are those of `plan.Mechanism`, where it is shown that the two
+sums together are one Gaussian mechanism of the announced noise multiplier. The
+clip norms of step t + 1 are a function of the noised counts of steps 1 .. t and
+of public constants, so they may be published with the parameters.
+
+| clip unit | what it adds to the count |
+| --- | --- |
+| norm within C, not scaled down | + 1/2 |
+| scaled down to C | - 1/2 |
+| not finite: a zero vector, as its gradient | 0 |
+
+"percentile_window": no guarantee. `Window.norms` are raw norms of single clip
+units and the clip norms follow from them: both are private data.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.private import clipping
+from episodic_dp.private import noise
+
+# The range of clip norms: within it float32 keeps the bound and the noise.
+_LEAST, _MOST = 1e-20, 1e20
+
+
+class Quantile(NamedTuple):
+  """What "private_quantile" carries: functions of noised releases.
+
+  Attributes:
+    bounds: float32[groups], the clip norm of the next step: one for the whole
+      gradient, or one for each array (clip_by="layer").
+  """
+
+  bounds: jax.Array
+
+
+class Window(NamedTuple):
+  """What "percentile_window" carries: private data, not noised.
+
+  Attributes:
+    bounds: as in `Quantile`.
+    norms: float32[W, groups], the raw norms of the last clip units, oldest
+      first; zeros come before the first.
+    held: int32, how many of them are norms.
+    fresh: int32, clip units since the bounds were last looked at.
+  """
+
+  bounds: jax.Array
+  norms: jax.Array
+  held: jax.Array
+  fresh: jax.Array
+
+
+Clip = Quantile | Window | tuple[()]  # () where the clip norm is fixed.
+
+
+def init(mechanism: plan_lib.Mechanism, params: Any) -> Clip:
+  """What is carried before the first step."""
+  if mechanism.clipping == "fixed":
+    return ()
+  groups = 1
+  if mechanism.clip_by == "layer":
+    groups = len(jax.tree.leaves(params))
+  first = mechanism.clip_norm / math.sqrt(groups)
+  bounds = jnp.full(groups, first, jnp.float32)
+  if mechanism.clipping == "private_quantile":
+    return Quantile(_in_range(bounds))
+  size = mechanism.clip_window
+  assert size is not None  # Checked by the mechanism.
+  return Window(
+      bounds,
+      jnp.zeros((size, groups)),
+      jnp.zeros((), jnp.int32),
+      jnp.zeros((), jnp.int32),
+  )
+
+
+def bounds(mechanism: plan_lib.Mechanism, clip: Clip) -> float | jax.Array:
+  """What `clipping.clip` takes as the clip norm of this step."""
+  return clip.bounds if clip else mechanism.clip_norm
+
+
+def clip_norm(clip: Clip) -> jax.Array:
+  """float32, the bound C on the whole gradient in this step, which adapts."""
+  assert clip
+  return jnp.sqrt(jnp.sum(jnp.square(clip.bounds)))
+
+
+def stddev(mechanism: plan_lib.Mechanism, clip: Clip) -> float | jax.Array:
+  """The noise on the sum of gradients, as `noise.add_noise` takes it.
+
+  With m arrays that have bounds of their own, array j has noise z' sqrt(m) C_j:
+  in units of the noise every array then moves by 1 / (z' sqrt(m)) at most.
+  """
+  multiplier = mechanism.gradient_noise_multiplier
+  if multiplier == 0:
+    return 0.0  # Also for an infinite clip norm.
+  if not clip:
+    return multiplier * mechanism.clip_norm
+  return (multiplier * math.sqrt(clip.bounds.size)) * clip.bounds
+
+
+def begin(clip: Clip) -> Any:
+  """What a step adds the norms of its clip units to; () for fixed clipping."""
+  if isinstance(clip, Quantile):
+    return jnp.zeros_like(clip.bounds)
+  if isinstance(clip, Window):
+    return clip[1:]
+  return ()
+
+
+def see(seen: Any, clipped: clipping.Clipped, real: jax.Array) -> Any:
+  """Adds some clip units.
+
+  Args:
+    seen: from `begin`, or from the units before.
+    clipped: of [units], its gradients not used.
+    real: bool[units], false for those that are to be left out.
+  """
+  chosen = real & clipped.finite
+  if isinstance(seen, tuple):
+    norms, held, fresh = seen
+    return _push(norms, held, fresh, clipped.norms, chosen)
+  signs = jnp.where(clipped.within, 0.5, -0.5)
+  # Exact: halves, in float32, up to 2^23 of them.
+  return seen + jnp.where(chosen[:, None], signs, 0.0).sum(0)
+
+
+def update(
+    mechanism: plan_lib.Mechanism,
+    clip: Clip,
+    seen: Any,
+    key: jax.Array,
+    tasks: float,
+) -> Clip:
+  """What is carried to the next step.
+
+  Args:
+    mechanism: how the clip norm adapts.
+    clip: of this step.
+    seen: `begin`, after all clip units of the step.
+    key: of the noise on the counts, used for nothing else.
+    tasks: the expected number of clip units, a public constant.
+  """
+  if isinstance(clip, Quantile):
+    return _follow(mechanism, clip, seen, key, tasks)
+  if isinstance(clip, Window):
+    return _look(mechanism, clip.bounds, *seen)
+  return clip
+
+
+def _follow(
+    mechanism: plan_lib.Mechanism,
+    clip: Quantile,
+    counts: jax.Array,
+    key: jax.Array,
+    tasks: float,
+) -> Quantile:
+  """[A] Andrew et al. 2021, section 2: the geometric update.
+
+  With m counts each has noise sqrt(m) sigma_b, so that together they cost what
+  one with sigma_b does.
+  """
+  gamma, rate = mechanism.clip_quantile, mechanism.clip_rate
+  sigma = mechanism.count_noise
+  assert gamma and rate and sigma  # Checked by the mechanism.
+  spread = sigma * math.sqrt(counts.size)
+  noised = noise.add_noise(key, counts, spread)
+  share = noised / tasks + 0.5
+  factor = jnp.exp(-rate * (share - gamma))
+  return Quantile(_in_range(clip.bounds * factor))
+
+
+def _push(
+    norms: jax.Array,
+    held: jax.Array,
+    fresh: jax.Array,
+    new: jax.Array,
+    chosen: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """The last W norms when `new` [units, groups] come after `norms`."""
+  size = norms.shape[0]
+  order = jnp.argsort(~chosen, stable=True)  # The chosen first, in order.
+  count = chosen.sum(dtype=jnp.int32)
+  both = jnp.concatenate([norms, new[order]])
+  return (
+      lax.dynamic_slice_in_dim(both, count, size),
+      jnp.minimum(held + count, size),
+      fresh + count,
+  )
+
+
+def _look(
+    mechanism: plan_lib.Mechanism,
+    before: jax.Array,
+    norms: jax.Array,
+    held: jax.Array,
+    fresh: jax.Array,
+) -> Window:
+  """[M] section 5.2.1: the percentile of a full window, unless it rises."""
+  size, step = norms.shape[0], norms.shape[0] // 2
+  due = (held == size) & (fresh >= step)
+  k = mechanism.clip_percentile
+  assert k is not None  # Checked by the mechanism.
+  percentile = jnp.percentile(norms, k, axis=0)
+  lower = jnp.minimum(before, jnp.maximum(percentile, _LEAST))
+  return Window(
+      jnp.where(due, lower, before),
+      norms,
+      held,
+      # Whole steps of the window are done with, whatever lots they came in.
+      jnp.where(due, fresh % step, fresh),
+  )
+
+
+def _in_range(values: jax.Array) -> jax.Array:
+  return jnp.clip(values, _LEAST, _MOST)

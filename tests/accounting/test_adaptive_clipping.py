@@ -1,0 +1,108 @@
+"""What clip norms that adapt cost: z to the last bit, or everything."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting import record
+
+HIERARCHY = plan.Hierarchy.regular(
+    (400, 5, 10), levels=("participant", "class", "image")
+)
+EPISODE = plan.Episode(way=5, shot=1, query=1)
+POISSON, FIXED = (
+    plan.SamplingPlan(
+        (first, plan.FixedSize(5), plan.FixedSize(2)), episode=EPISODE
+    )
+    for first in (plan.Poisson(0.05), plan.FixedSize(20))
+)
+PLAIN = plan.Mechanism(
+    clip_unit="participant", noise_multiplier=2.0, clip_norm=0.5
+)
+QUANTILE = dataclasses.replace(
+    PLAIN, clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
+    count_noise=10.0,
+)
+WINDOW = dataclasses.replace(
+    PLAIN, clipping="percentile_window", clip_percentile=90, clip_window=40
+)
+SPENT = dict(steps=50, delta=1e-5)
+
+
+@pytest.mark.parametrize("sampling", [POISSON, FIXED])
+def test_a_private_quantile_costs_exactly_what_a_fixed_norm_does(sampling):
+  fixed = accounting.guarantees(HIERARCHY, sampling, PLAIN, **SPENT)
+  found = accounting.guarantees(HIERARCHY, sampling, QUANTILE, **SPENT)
+  assert list(found) == list(fixed) == list(HIERARCHY.levels)
+  for level, guarantee in found.items():
+    assert guarantee.epsilon == fixed[level].epsilon < math.inf
+    assert guarantee.kinds == fixed[level].kinds
+    (extra,) = set(guarantee.assumptions) - set(fixed[level].assumptions)
+    assert "noised counts of earlier steps" in extra
+
+
+def test_no_epsilon_holds_for_a_percentile_of_raw_norms():
+  for relation in accounting.statement.RELATIONS:
+    found = accounting.guarantee(
+        HIERARCHY, FIXED, WINDOW, level="participant", neighbours=relation,
+        **SPENT,
+    )
+    assert math.isinf(found.epsilon)
+    for text in (found.caveat, str(found), " ".join(found.assumptions)):
+      assert "un-noised percentile clipping" in text
+  found = accounting.guarantee(
+      HIERARCHY, POISSON, WINDOW, level="image", steps=1, epsilon=5.0
+  )
+  assert found.delta == 1.0
+
+
+def test_no_noise_and_no_steps_buy_an_epsilon_for_it():
+  where = (HIERARCHY, POISSON)
+  common = dict(delta=1e-5, level="participant")
+  match = "No formal guarantee .un-noised percentile clipping"
+  with pytest.raises(plan.UnsoundPlanError, match=match):
+    accounting.calibrate(
+        *where, steps=5, epsilon=1.0, mechanism=WINDOW, **common
+    )
+  with pytest.raises(plan.UnsoundPlanError, match=match):
+    accounting.max_steps(*where, WINDOW, target_epsilon=1.0, **common)
+  with pytest.raises(plan.UnsoundPlanError, match=match):
+    accounting.distances.kinds(*where, WINDOW, "participant")
+
+
+def test_one_such_step_voids_a_whole_ledger_and_its_statement():
+  ledger = accounting.Ledger().add(HIERARCHY, POISSON, QUANTILE, 20)
+  assert math.isfinite(ledger.epsilon("participant", 1e-5))
+  ledger = ledger.add(HIERARCHY, POISSON, WINDOW, 1)
+  assert math.isinf(ledger.epsilon("participant", 1e-5))
+  stated = record.run_statement(ledger, delta=1e-5)
+  stated = record.loads(json.dumps(stated, allow_nan=False))
+  for guarantee in stated["guarantees"].values():
+    assert guarantee["epsilon"] == "inf"
+    assert guarantee["caveat"].startswith("No formal guarantee")
+  assert not record.verify(stated).differences
+  stated["entries"][1]["mechanism"]["clipping"] = "fixed"
+  with pytest.raises(plan.PlanError, match="clip_percentile is 90.0"):
+    record.verify(stated)
+
+
+def test_the_noise_is_found_up_to_what_the_count_leaves():
+  """The search tries multipliers that the count's noise has no room for."""
+  common = dict(steps=50, delta=1e-5, level="participant")
+  tight = dataclasses.replace(QUANTILE, noise_multiplier=0.5, count_noise=0.8)
+  fixed, found = (
+      accounting.calibrate(
+          HIERARCHY, POISSON, epsilon=3.0, mechanism=m, **common
+      )
+      for m in (dataclasses.replace(PLAIN, noise_multiplier=0.5), tight)
+  )
+  assert 0.8 < found.noise_multiplier == fixed.noise_multiplier < 1.6
+  assert found.clipping == "private_quantile" and found.count_noise == 0.8
+  with pytest.raises(plan.PlanError, match="count_noise 0.8 spends all"):
+    accounting.calibrate(
+        HIERARCHY, POISSON, epsilon=0.5, mechanism=tight, **common
+    )
