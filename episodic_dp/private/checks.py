@@ -8,6 +8,7 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
+from episodic_dp.private import sample_level_checks
 
 _PROBED_LEAVES = 65536
 
@@ -39,13 +40,9 @@ def check(
     )
   plan_lib.validate(dataset.hierarchy, plan)
   if mechanism.noisy_inner_steps:
-    raise plan_lib.PlanError(
-        f"inner_noise_multiplier {mechanism.inner_noise_multiplier} can be"
-        " accounted but not trained: the inner steps of this learner are not"
-        " clipped and noised; leave inner_clip_norm and inner_noise_multiplier"
-        " out"
-    )
-  _check_clip_unit(dataset.hierarchy, plan.episode, mechanism)
+    sample_level_checks.check_plan(dataset.hierarchy, plan, mechanism)
+  else:
+    _check_clip_unit(dataset.hierarchy, plan.episode, mechanism)
   for name in ("order", "inner_steps"):
     stated = getattr(mechanism, name)
     actual = getattr(learner, name, stated)
@@ -57,6 +54,8 @@ def check(
   _check_images(dataset.images)
   _check_rows(dataset)
   _check_model(learner, dataset, plan.episode)
+  if mechanism.noisy_inner_steps:
+    sample_level_checks.check_learner(learner, dataset, plan, mechanism)
 
 
 def _check_clip_unit(hierarchy, episode, mechanism) -> None:
@@ -72,7 +71,8 @@ def _check_clip_unit(hierarchy, episode, mechanism) -> None:
       f"clip_unit '{mechanism.clip_unit}' with form='{episode.form}': this step"
       " clips one gradient per task, and a bound per"
       f" {mechanism.clip_unit} would need a clipped gradient for each of them"
-      f" (and noisy inner steps); use clip_unit='{task}'"
+      " (and noisy inner steps where it is the examples' level: set"
+      f" inner_clip_norm and the like); use clip_unit='{task}'"
   )
 
 

@@ -32,7 +32,7 @@ from episodic_dp.private import streaming
 from episodic_dp.private import task_sum
 
 # What each key of a step is folded with. Changing one changes every run.
-_SAMPLING, _AUGMENTATION, _NOISE, _PARAMETERS, _COUNT = range(5)
+_SAMPLING, _AUGMENTATION, _NOISE, _PARAMETERS, _INNER_NOISE, _COUNT = range(6)
 
 Metrics = dict[str, jax.Array]
 
@@ -150,7 +150,8 @@ def make_meta_step(
       unless `resident` is there and false), `hierarchy`, `rows` (leaf -> row),
       `rotate` and, for regression, `targets`.
     plan: how tasks are sampled; needs an episode.
-    mechanism: clip unit (the task), clip norm and noise.
+    mechanism: clip unit (the task, or the example where inner steps are noisy:
+      see `sample_level`), clip norm and noise.
     compute: how to compute it.
 
   Returns:
@@ -166,13 +167,17 @@ def make_meta_step(
   Raises:
     plan.PlanError: plan, data, learner or mechanism contradict one another, or
       the images do not fit on the device.
-    plan.UnsoundPlanError: the clip unit is not the task.
+    plan.UnsoundPlanError: the clip unit is not the task, and not an example in
+      sample-level training that is sound.
   """
   checks.check(learner, dataset, plan, mechanism)
   episode = plan.episode
   assert episode is not None  # Checked above.
   targets = getattr(dataset, "targets", 0)
   tasks = plan_lib.tasks_per_step(dataset.hierarchy, plan)
+  clip_units = tasks
+  if mechanism.noisy_inner_steps:  # They are the query examples.
+    clip_units *= episode.way * episode.query
 
   def draw(key: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
     rows, mask = sampling.task_indices(
@@ -210,6 +215,7 @@ def make_meta_step(
         rotate=dataset.rotate,
         targets=targets,
         tasks_per_chunk=compute.tasks_per_chunk,
+        inner_key=_step_key(state.key, _INNER_NOISE, state.step),
     )
 
   def finish(
@@ -230,7 +236,7 @@ def make_meta_step(
     elif mechanism.clipping == "percentile_window" and compute.diagnostics:
       metrics["private/clip_norm"] = adaptive.clip_norm(state.clip)
     mean = jax.tree.map(
-        lambda g, p: (g / tasks).astype(p.dtype), total, state.params
+        lambda g, p: (g / clip_units).astype(p.dtype), total, state.params
     )
     updates, opt_state = optimizer.update(mean, state.opt_state, state.params)
     step = state.step + 1

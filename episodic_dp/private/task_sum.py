@@ -11,6 +11,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.private import adaptive
 from episodic_dp.private import clipping
+from episodic_dp.private import sample_level
 
 Facts = dict[str, jax.Array]
 
@@ -58,8 +59,12 @@ def task_sum(
     targets: int = 0,
     tasks_per_chunk: int = 4,
     diagnostics: bool = False,
+    inner_key: jax.Array | None = None,
 ) -> tuple[Any, Facts]:
   """Sums the clipped gradients of the tasks that the mask holds.
+
+  With noisy inner steps the clip units are the query examples of the tasks, see
+  `sample_level`.
 
   Memory grows with `tasks_per_chunk`, not with the number of slots, and only
   the chunks that hold tasks are computed. Each task is clipped by itself, so
@@ -77,6 +82,8 @@ def task_sum(
     targets: 0, or the channels to be predicted, for regression.
     tasks_per_chunk: tasks computed at once.
     diagnostics: also return facts about single tasks, which are private.
+    inner_key: of the noise of inner steps, where they are noisy; slot i folds i
+      into it.
 
   Returns:
     (tree like params, float32, not noised; facts "private/..." or none).
@@ -92,6 +99,7 @@ def task_sum(
       rotate=rotate,
       targets=targets,
       tasks_per_chunk=tasks_per_chunk,
+      inner_key=inner_key,
   )
   return totals.gradient, summarise(totals.facts, tasks.mask)
 
@@ -136,6 +144,7 @@ def add_tasks(
     rotate: bool = False,
     targets: int = 0,
     tasks_per_chunk: int = 4,
+    inner_key: jax.Array | None = None,
 ) -> Totals:
   """Adds tasks to what `zeros` began; all of a step's, or a part of them.
 
@@ -155,6 +164,7 @@ def add_tasks(
     rotate: whether classes are rotated.
     targets: 0, or the channels to be predicted, for regression.
     tasks_per_chunk: tasks computed at once.
+    inner_key: of the whole step.
 
   Returns:
     The new totals; the facts are sums yet, for `summarise`.
@@ -172,17 +182,23 @@ def add_tasks(
         rotate=rotate,
         targets=targets,
     )
-    loss, gradient = meta_gradient(learner)(params, task)
-    clipped = clipping.clip(
-        gradient, adaptive.bounds(mechanism, clip), mechanism.clip_by
-    )
+    if mechanism.noisy_inner_steps:
+      loss, clipped = sample_level.query_sum(
+          learner, mechanism, params, task, jax.random.fold_in(inner_key, slot)
+      )
+    else:
+      loss, gradient = meta_gradient(learner)(params, task)
+      clipped = clipping.clip(
+          gradient, adaptive.bounds(mechanism, clip), mechanism.clip_by
+      )
     if not diagnostics:
       return clipped, {}
     facts = {
         "loss": jnp.where(jnp.isfinite(loss), loss, 0),
-        "clipped": clipped.clipped.astype(jnp.float32),
-        "norm": clipped.norm,
-        "non_finite": 1.0 - clipped.finite,
+        # Of the task, or of its query examples where these are clip units.
+        "clipped": clipped.clipped.mean(),
+        "norm": clipped.norm.mean(),
+        "non_finite": jnp.sum(1.0 - clipped.finite),
     }
     if not targets:
       logits = learner.predict(params, task.support, task.query.images)

@@ -28,16 +28,6 @@ def test_clip_units_other_than_the_task_are_unsound(make_run, unit):
     run.step(SGD)
 
 
-@pytest.mark.parametrize("unit", ["image", "participant"])
-def test_noisy_inner_steps_are_not_trained(make_run, unit):
-  run = mechanism(
-      make_run(), clip_unit=unit, order="first", inner_steps=2,
-      inner_clip_norm=1.0, inner_noise_multiplier=3.0,
-  )
-  with pytest.raises(plan.PlanError, match="multiplier 3.0.*not trained"):
-    run.step(SGD)
-
-
 def test_unknown_clip_unit_is_named(make_run):
   with pytest.raises(plan.PlanError, match="'planet'"):
     mechanism(make_run(), clip_unit="planet").step(SGD)

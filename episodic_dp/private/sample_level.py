@@ -1,0 +1,122 @@
+"""Sample-level DP-MAML: every example is a clip unit, in support and query.
+
+Algorithm 2 of [M] "Meta-Learning with Differential Privacy" (DP-MAML), with
+first-order outer gradients and sums divided by public counts.
+
+Formal guarantees
+-----------------
+What an outer sum is made of depends on the examples of a task as follows, C_in
+and z_in being the inner clip norm and noise multiplier, C the outer clip norm:
+
+| one example replaced in | what moves | by at most |
+| --- | --- | --- |
+| the support set | each inner sum, before N(0, (z_in C_in)^2 I) | 2 C_in |
+| the query set | the outer sum | 2 C |
+
+The gradient of one example is computed from that example and the parameters
+alone, and the parameters of inner step i + 1 from the noised sums of steps 0 ..
+i. Nothing else reads the support set: noised gradients are constants of the
+outer gradient. The inner noise depends on the key, which is the task's, and on
+the inner step; a noised sum is used once.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax import lax
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.private import clipping
+from episodic_dp.private import noise
+
+
+def inner_gradient(
+    mechanism: plan_lib.Mechanism, key: jax.Array
+) -> Callable[[Any], Callable[..., Any]]:
+  """What `adapt(params, support, inner_gradient=...)` takes in place of grad.
+
+  Args:
+    mechanism: its `inner_clip_norm`, `inner_noise_multiplier` and `clip_by`.
+    key: of one task; inner step i folds i into it.
+
+  Returns:
+    loss -> ((params, examples, step) -> tree like params): the sum over the
+    examples of the loss's gradients at each alone, clipped to C_in, plus noise,
+    divided by their number (way * shot, which is public).
+  """
+  clip_norm = mechanism.inner_clip_norm
+  multiplier = mechanism.inner_noise_multiplier
+  assert clip_norm is not None and multiplier is not None
+
+  def make(loss):
+    def gradient(params, examples, step):
+      def of_one(example):
+        slope = jax.grad(loss)(params, _alone(example), step)
+        return clipping.clip(slope, clip_norm, mechanism.clip_by).gradient
+
+      clipped = jax.vmap(of_one)(examples)
+      noised = noise.add_noise(
+          jax.random.fold_in(key, step),
+          jax.tree.map(lambda g: g.sum(0), clipped),
+          clip_norm * multiplier,
+      )
+      count = jax.tree.leaves(examples)[0].shape[0]
+      mean = jax.tree.map(
+          lambda g, p: (g / count).astype(p.dtype), noised, params
+      )
+      # Whatever the loss reads: its derivative would be a support example's.
+      return lax.stop_gradient(mean)
+
+    return gradient
+
+  return make
+
+
+def query_sum(
+    learner: Any,
+    mechanism: plan_lib.Mechanism,
+    params: Any,
+    task: Any,
+    key: jax.Array,
+) -> tuple[jax.Array, clipping.Clipped]:
+  """The sum of one task's clipped query gradients, after private adaptation.
+
+  The gradient of a query example is that of its loss at the adapted parameters,
+  taken back to `params` through `adapt` with the noised inner gradients for
+  constants: for MAML the first-order gradient of [M].
+
+  Args:
+    learner: offers `adapt(params, support, inner_gradient=...)` and
+      `support_loss(params, examples)`, a mean over the examples.
+    mechanism: both clip norms and the inner noise.
+    params: what the task adapts from.
+    task: `support` and `query`.
+    key: of this task's inner noise.
+
+  Returns:
+    (mean query loss; `Clipped` with the sum of the clipped gradients, and the
+    facts about the raw ones as arrays [query examples]).
+  """
+  adapted, pull_back = jax.vjp(
+      lambda p: learner.adapt(
+          p, task.support, inner_gradient=inner_gradient(mechanism, key)
+      ),
+      params,
+  )
+
+  def of_one(example):
+    loss, slope = jax.value_and_grad(learner.support_loss)(
+        adapted, _alone(example)
+    )
+    (slope,) = pull_back(slope)
+    return loss, clipping.clip(slope, mechanism.clip_norm, mechanism.clip_by)
+
+  losses, clipped = jax.vmap(of_one)(task.query)
+  total = jax.tree.map(lambda g: g.sum(0), clipped.gradient)
+  return losses.mean(), clipped._replace(gradient=total)
+
+
+def _alone(example: Any) -> Any:
+  """One example as a set of one."""
+  return jax.tree.map(lambda a: a[None], example)

@@ -1,0 +1,130 @@
+"""What sample-level training is refused for, before anything is compiled.
+
+The rules are those of the accountant's proof (`accounting.distances`), and
+those that only a learner or a network can break.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from episodic_dp import plan as plan_lib
+from episodic_dp import sampling
+from episodic_dp.private import mixing
+
+
+def check_plan(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+) -> None:
+  """Refuses noisy inner steps where no proof covers them.
+
+  Raises:
+    PlanError: examples are not the clip units.
+    UnsoundPlanError: second order, or examples that recur within a step.
+  """
+  unit, examples = mechanism.clip_unit, hierarchy.levels[-1]
+  hierarchy.level_index(unit if unit != plan_lib.EPISODE else examples)
+  if unit != examples:
+    raise plan_lib.PlanError(
+        f"inner_noise_multiplier {mechanism.inner_noise_multiplier} with"
+        f" clip_unit '{unit}': noisy inner steps protect examples only where"
+        f" these are clipped one by one; use clip_unit='{examples}', or leave"
+        " inner_clip_norm and inner_noise_multiplier out"
+    )
+  if mechanism.order != "first":
+    raise plan_lib.UnsoundPlanError(
+        f"order='{mechanism.order}' with clip_unit '{unit}' (second-order"
+        " leak): the outer gradient through the inner steps reads the support"
+        " examples again, without noise; use order='first'"
+    )
+  assert plan.episode is not None  # Checked before.
+  if plan.episode.form == "independent" or hierarchy.copies:
+    what = (
+        "form='independent'"
+        if plan.episode.form == "independent"
+        else "a hierarchy with copies"
+    )
+    raise plan_lib.UnsoundPlanError(
+        f"clip_unit '{unit}' with {what}: no proof covers examples that recur"
+        " as support and as query in several tasks of a step; use"
+        " form='disjoint' or 'unit' without copies, or clip whole tasks"
+    )
+
+
+def check_learner(
+    learner: Any,
+    dataset: Any,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+) -> None:
+  """Refuses learners and networks that the proof does not cover.
+
+  Raises:
+    UnsoundPlanError: the learner is not a first-order one that reads the
+      support set through `inner_steps` injected gradients alone; or its network
+      mixes examples.
+  """
+  name = type(learner).__name__
+  taken = (
+      getattr(learner, "order", None) == "first"
+      and hasattr(learner, "inner_steps")
+      and hasattr(learner, "support_loss")
+      and not hasattr(learner, "meta_gradient")
+  )
+  if not taken:
+    raise plan_lib.UnsoundPlanError(
+        f"{name} cannot be trained with clip_unit '{mechanism.clip_unit}': its"
+        " update does not split into gradients of single examples at noisily"
+        " adapted parameters; use MAML with order='first'"
+    )
+  if getattr(learner, "loss_weights", None) is not None:
+    raise plan_lib.UnsoundPlanError(
+        f"loss_weights with clip_unit '{mechanism.clip_unit}': the gradient of"
+        " a query example is taken after the last inner step alone; leave"
+        " loss_weights out"
+    )
+  steps = _steps(learner, dataset, plan)
+  if steps not in (list(range(mechanism.inner_steps or 0)), ["traced"]):
+    raise plan_lib.UnsoundPlanError(
+        f"{name}.adapt asks for the inner gradients {steps} and the mechanism"
+        f" states inner_steps={mechanism.inner_steps}: each of these must be"
+        " asked for once, since each is released once"
+    )
+  shape = tuple(dataset.images.shape[1:])
+  shape = (*shape[:2], shape[2] - getattr(dataset, "targets", 0))
+  mixing.check(learner.model, shape, mechanism.clip_unit)
+
+
+def _steps(learner, dataset, plan) -> list[Any]:
+  """The steps for which `adapt` asks; a compiled loop asks once, "traced"."""
+  asked: list[Any] = []
+
+  def injected(loss):
+    del loss
+
+    def gradient(params, examples, step):
+      del examples
+      asked.append("traced" if isinstance(step, jax.core.Tracer) else int(step))
+      return jax.tree.map(jnp.zeros_like, params)
+
+    return gradient
+
+  def adapt(key, images):
+    task = sampling.make_episode(key, images, plan.episode, targets=targets)
+    params = learner.init(key)
+    return learner.adapt(params, task.support, inner_gradient=injected)
+
+  targets = getattr(dataset, "targets", 0)
+  examples = plan.episode.shot + plan.episode.query
+  jax.eval_shape(
+      adapt,
+      jax.random.key(0),
+      jax.ShapeDtypeStruct(
+          (plan.episode.way, examples, *dataset.images.shape[1:]),
+          dataset.images.dtype,
+      ),
+  )
+  return asked

@@ -1,0 +1,541 @@
+"""Sample-level DP-MAML: against a plain loop, and what one example can do."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy import stats
+
+from episodic_dp import accounting
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp import sampling
+from episodic_dp.private import meta_step
+from episodic_dp.private import noise
+from episodic_dp.private import sample_level
+
+WAY, SIDE, SHOT, QUERY, STEPS, RATE = 3, 4, 2, 2, 3, 0.5
+SGD = optax.sgd(1.0)
+KEY = jax.random.key(5)
+LEVELS = ("participant", "class", "image")
+
+
+def mechanism(**changes):
+  return plan.Mechanism(**dict(
+      dict(
+          clip_unit="image",
+          noise_multiplier=2.0,
+          clip_norm=0.7,
+          order="first",
+          inner_steps=STEPS,
+          inner_clip_norm=0.3,
+          inner_noise_multiplier=0.5,
+      ),
+      **changes,
+  ))
+
+
+def linear_model():
+  def init(key):
+    kernel = 0.1 * jax.random.normal(key, (SIDE * SIDE, WAY))
+    return {"kernel": kernel, "bias": jnp.zeros(WAY)}
+
+  def apply(params, images):
+    x = images.reshape(images.shape[0], -1)
+    return x @ params["kernel"] + params["bias"]
+
+  return models.Model(init, apply)
+
+
+MODEL = linear_model()
+
+
+def learner(unroll=False, **changes):
+  return learners.MAML(
+      MODEL,
+      **{
+          **dict(inner_steps=STEPS, inner_rate=RATE, order="first"),
+          **changes,
+      },
+      unroll=unroll,
+  )
+
+
+def random_task(seed=0):
+  rng = np.random.default_rng(seed)
+
+  def part(shot):
+    shape = (WAY * shot, SIDE, SIDE, 1)
+    return sampling.Examples(
+        jnp.asarray(rng.standard_normal(shape), jnp.float32),
+        jnp.repeat(jnp.arange(WAY), shot),
+    )
+
+  return sampling.EpisodeBatch(part(SHOT), part(QUERY))
+
+
+PARAMS = MODEL.init(jax.random.key(1))
+TASK = random_task()
+
+
+def compiled(m, unroll=False):
+  return jax.jit(
+      lambda task, key: sample_level.query_sum(
+          learner(unroll), m, PARAMS, task, key
+      )
+  )
+
+
+RELEASE = compiled(mechanism())
+
+
+def swap(examples, i, images):
+  """The examples with another image in place i."""
+  return examples._replace(
+      images=examples.images.at[i].set(images), labels=examples.labels
+  )
+
+
+# A plain loop in float64 ------------------------------------------------------
+
+
+def slope_of(params, image, label):
+  """Gradient of the softmax cross entropy of a linear model, by hand."""
+  x = np.asarray(image, np.float64).ravel()
+  logits = x @ params["kernel"] + params["bias"]
+  p = np.exp(logits - logits.max())
+  p /= p.sum()
+  p[int(label)] -= 1
+  return {"bias": p, "kernel": np.outer(x, p)}
+
+
+def clipped(slope, bound):
+  norm = math.sqrt(sum(np.sum(np.square(v)) for v in slope.values()))
+  return {k: v * min(1, bound / norm) for k, v in slope.items()}
+
+
+def plain_loop(task, key, m):
+  """Algorithm 2, first order: (sum of clipped query gradients, inner sums)."""
+  params = {k: np.asarray(v, np.float64) for k, v in PARAMS.items()}
+  sums = []
+  for step in range(m.inner_steps):
+    total = {k: np.zeros_like(v) for k, v in params.items()}
+    for image, label in zip(*task.support):
+      for k, v in clipped(
+          slope_of(params, image, label), m.inner_clip_norm
+      ).items():
+        total[k] += v
+    sums.append(total)
+    drawn = noise.add_noise(
+        jax.random.fold_in(key, step),
+        jax.tree.map(jnp.zeros_like, PARAMS),
+        m.inner_noise_multiplier * m.inner_clip_norm,
+    )
+    for k in params:
+      noised = total[k] + np.asarray(drawn[k], np.float64)
+      params[k] = params[k] - RATE * noised / len(task.support.labels)
+  result = {k: np.zeros_like(v) for k, v in params.items()}
+  for image, label in zip(*task.query):
+    for k, v in clipped(slope_of(params, image, label), m.clip_norm).items():
+      result[k] += v
+  return result, sums
+
+
+@pytest.mark.parametrize("unroll", [True, False])
+def test_a_task_equals_a_plain_loop(unroll):
+  release = compiled(mechanism(), unroll=True) if unroll else RELEASE
+  _, released = release(TASK, KEY)
+  expected, _ = plain_loop(TASK, KEY, mechanism())
+  assert set(released.gradient) == set(expected)
+  for name, value in expected.items():
+    # Clipping in float32 stays below the bound, by up to 1e-4 of it.
+    np.testing.assert_allclose(
+        released.gradient[name], value, rtol=1e-4, atol=2e-5
+    )
+  assert released.norm.shape == (WAY * QUERY,) and released.finite.all()
+  assert released.clipped.any()
+
+
+def test_nothing_clipped_and_no_noise_is_first_order_maml():
+  """The sum over the query set of the gradient of their mean, times n."""
+  m = mechanism(
+      clip_norm=math.inf, noise_multiplier=0.0, inner_clip_norm=1e6,
+      inner_noise_multiplier=1e-15,
+  )
+  loss, released = compiled(m)(TASK, KEY)
+  value, gradient = jax.value_and_grad(learner().loss)(PARAMS, TASK)
+  np.testing.assert_allclose(loss, value, rtol=1e-5)
+  for name, expected in gradient.items():
+    np.testing.assert_allclose(
+        released.gradient[name] / (WAY * QUERY), expected, rtol=1e-4, atol=1e-6
+    )
+
+
+# What one example can do ------------------------------------------------------
+
+# Far ones too: the gradient of a bright image is large before it is clipped.
+OTHERS = [1e-3, 1.0, -30.0, 1e6, np.nan, np.inf]
+
+
+def norm(a, b):
+  return math.sqrt(
+      sum(
+          np.sum(np.square(np.asarray(a[k], np.float64) - np.asarray(b[k])))
+          for k in a
+      )
+  )
+
+
+@pytest.mark.parametrize("scale", OTHERS)
+def test_a_query_example_moves_the_outer_sum_by_at_most_twice_the_norm(scale):
+  other = random_task(1).query.images[0] * scale
+  _, before = RELEASE(TASK, KEY)
+  bound = mechanism().clip_norm * (1 if not np.isfinite(scale) else 2)
+  for i in (0, 3):
+    task = TASK._replace(query=swap(TASK.query, i, other))
+    _, after = RELEASE(task, KEY)
+    moved = norm(before.gradient, after.gradient)
+    assert 0 < moved <= bound * (1 + 1e-5)
+    assert int(np.sum(~np.asarray(after.finite))) == (bound == 0.7)
+
+
+def test_half_the_clip_norm_would_not_do():
+  """An image and its negative, both under a wrong label: nearly opposite."""
+  image, moved = 1e4 * random_task(2).query.images[0], []
+  for label in range(WAY):
+    labels = TASK.query.labels.at[0].set(label)
+    released = [
+        RELEASE(
+            TASK._replace(query=swap(TASK.query, 0, i)._replace(labels=labels)),
+            KEY,
+        )[1].gradient
+        for i in (image, -image)
+    ]
+    moved.append(norm(*released))
+  assert 1.7 * mechanism().clip_norm < max(moved) <= 2 * mechanism().clip_norm
+
+
+INNER = jax.jit(
+    sample_level.inner_gradient(mechanism(), KEY)(
+        lambda params, examples, step: learner().support_loss(params, examples)
+    )
+)
+
+
+def inner_sum(task):
+  """The sum of a later inner step before its noise, at given parameters."""
+  m = mechanism()
+  noised = INNER(PARAMS, task.support, 1)
+  drawn = noise.add_noise(
+      jax.random.fold_in(KEY, 1), jax.tree.map(jnp.zeros_like, PARAMS),
+      m.inner_noise_multiplier * m.inner_clip_norm,
+  )
+  count = len(task.support.labels)
+  return {
+      k: np.asarray(noised[k], np.float64) * count - np.asarray(drawn[k])
+      for k in noised
+  }
+
+
+@pytest.mark.parametrize("scale", OTHERS)
+def test_a_support_example_moves_an_inner_sum_by_at_most_twice_the_norm(scale):
+  other = random_task(1).support.images[0] * scale
+  before = inner_sum(TASK)
+  bound = mechanism().inner_clip_norm * (1 if not np.isfinite(scale) else 2)
+  for i in (0, 5):
+    after = inner_sum(TASK._replace(support=swap(TASK.support, i, other)))
+    assert 0 < norm(before, after) <= bound * (1 + 1e-5)
+
+
+def test_support_examples_act_through_the_noised_sums_alone(monkeypatch):
+  """Where constants take the place of these, nothing is left of them."""
+
+  def fixed(m, key):
+    del m, key
+    return lambda loss: lambda params, examples, step: jax.tree.map(
+        lambda p: 0.01 * (1 + step) * jnp.ones_like(p), params
+    )
+
+  monkeypatch.setattr(sample_level, "inner_gradient", fixed)
+  release = compiled(mechanism())
+  outputs = [
+      release(TASK._replace(support=random_task(s).support), KEY)[1].gradient
+      for s in (0, 7)
+  ]
+  assert norm(*outputs) == 0
+  assert np.abs(outputs[0]["kernel"]).max() > 0.01
+
+
+def test_noised_gradients_are_constants_whatever_the_loss_closes_over():
+
+  def adapted(scale):
+    gradient = sample_level.inner_gradient(mechanism(), KEY)(
+        lambda p, examples, step: jnp.sum(examples * p) * scale * step
+    )
+    return gradient(scale * jnp.ones(2), jnp.ones((3, 2)), 1).sum()
+
+  assert jax.jit(jax.grad(adapted))(0.1) == 0
+
+
+def test_layers_are_clipped_each_to_its_share():
+  m = mechanism(clip_by="layer", inner_clip_norm=1e-3, clip_norm=1e-3)
+  _, released = compiled(m)(TASK, KEY)
+  share = WAY * QUERY * 1e-3 / math.sqrt(2)
+  for value in released.gradient.values():
+    assert 0 < np.linalg.norm(value) <= share * (1 + 1e-5)
+
+
+# Noise ------------------------------------------------------------------------
+
+
+def test_inner_noise_has_the_announced_spread_and_is_fresh():
+  m = mechanism(inner_noise_multiplier=1.7, inner_clip_norm=0.5)
+  params = {"a": jnp.zeros(3000), "b": jnp.zeros((1500, 2))}
+  examples = jnp.zeros((4, 1))
+
+  def loss(params, examples, step):
+    del examples, step
+    return 0.0 * (params["a"].sum() + params["b"].sum())
+
+  @jax.jit
+  def draw(slot, step):
+    key = jax.random.fold_in(KEY, slot)
+    slope = sample_level.inner_gradient(m, key)(loss)(params, examples, step)
+    return jnp.concatenate([v.ravel() for v in slope.values()])
+
+  draws = [
+      np.asarray(draw(slot, step), np.float64) * 4 / (1.7 * 0.5)
+      for slot, step in ((0, 0), (0, 1), (1, 0), (1, 1))
+  ]
+  values = np.concatenate(draws)
+  low, high = stats.chi2.interval(1 - 1e-6, values.size)
+  assert low < np.sum(values**2) < high
+  assert stats.kstest(values, "norm").pvalue > 1e-6
+  correlation = np.corrcoef(draws) - np.eye(4)
+  assert np.abs(correlation).max() < 5 / math.sqrt(draws[0].size)
+  np.testing.assert_array_equal(draw(0, 0), draw(0, 0))
+
+
+# The whole step ---------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Data:
+  images: np.ndarray
+  hierarchy: plan.Hierarchy
+  rotate: bool = False
+
+  def rows(self, leaves):
+    return leaves
+
+
+def make_run(participants=8, rate=0.5):
+  hierarchy = plan.Hierarchy.regular((participants, WAY, 6), levels=LEVELS)
+  images = np.random.default_rng(0).standard_normal(
+      (hierarchy.num_leaves, SIDE, SIDE, 1), np.float32
+  )
+  stages = (plan.Poisson(rate), plan.FixedSize(WAY), plan.FixedSize(4))
+  return Data(images, hierarchy), plan.SamplingPlan(
+      stages, episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY)
+  )
+
+
+DATA, PLAN = make_run()
+
+
+def make_step(**compute):
+  return private.make_meta_step(
+      learner(), SGD, DATA, PLAN, mechanism(),
+      compute=private.Compute(**compute),
+  )
+
+
+def init(seed=7):
+  return private.init(
+      jax.random.key(seed), learner(), SGD, mechanism(), params=PARAMS
+  )
+
+
+STEP = make_step(tasks_per_chunk=3, diagnostics=True)
+
+
+def flat(params):
+  return np.concatenate([np.asarray(v, np.float64).ravel()
+                         for v in jax.tree.leaves(params)])
+
+
+def test_a_step_equals_the_loop_over_its_tasks():
+  """With the step's own keys; divided by the expected number of queries."""
+  state, m = init(), mechanism()
+  rows, mask = sampling.task_indices(
+      *sampling.sample(
+          jax.random.fold_in(state.key, meta_step._SAMPLING), DATA.hierarchy,
+          PLAN, 0,
+      ),
+      PLAN,
+  )
+
+  def step_key(purpose):
+    return meta_step._step_key(state.key, purpose, 0)
+
+  total = noise.add_noise(
+      step_key(meta_step._NOISE), jax.tree.map(jnp.zeros_like, PARAMS),
+      m.noise_multiplier * m.clip_norm,
+  )
+  total = {k: np.asarray(v, np.float64) for k, v in total.items()}
+  for slot in np.flatnonzero(np.asarray(mask)):
+    task = sampling.make_episode(
+        jax.random.fold_in(step_key(meta_step._AUGMENTATION), slot),
+        jnp.asarray(DATA.images)[rows[slot]],
+        PLAN.episode,
+    )
+    part, _ = plain_loop(
+        task, jax.random.fold_in(step_key(meta_step._INNER_NOISE), slot), m
+    )
+    total = {k: total[k] + part[k] for k in total}
+  after, metrics = STEP(state)
+  count = 8 * 0.5 * WAY * QUERY
+  assert metrics["private/tasks"] == mask.sum() > 1
+  for name in total:
+    np.testing.assert_allclose(
+        after.params[name], np.asarray(PARAMS[name]) - total[name] / count,
+        rtol=1e-4, atol=2e-5,
+    )
+
+
+def test_chunks_keep_the_noise_and_a_resumed_step_its_bits():
+  first, _ = STEP(init())
+  params = jax.tree.map(np.asarray, first.params)
+  other, _ = make_step(tasks_per_chunk=1)(init())
+  np.testing.assert_allclose(
+      flat(params), flat(other.params), rtol=1e-5, atol=1e-6
+  )
+  second, _ = STEP(first)
+  resumed = init()._replace(
+      step=jnp.asarray(1, jnp.int32), params=jax.tree.map(jnp.asarray, params)
+  )
+  resumed, _ = STEP(resumed)
+  np.testing.assert_array_equal(flat(second.params), flat(resumed.params))
+  assert not np.array_equal(flat(second.params), flat(params))
+
+
+def test_poisson_counts_do_not_recompile():
+  state, _ = STEP(init())
+  heard = []
+
+  def record(event, duration, **kwargs):
+    del duration, kwargs
+    if "backend_compile" in event:
+      heard.append(event)
+
+  jax.monitoring.register_event_duration_secs_listener(record)
+  try:
+    counts = set()
+    for _ in range(12):
+      state, metrics = STEP(state)
+      counts.add(int(metrics["private/tasks"]))
+  finally:
+    jax.monitoring.unregister_event_duration_listener(record)
+  assert len(counts) > 2 and not heard
+
+
+def test_keys_are_used_once():
+  with jax.debug_key_reuse(True):
+    make_step()(init())
+
+
+def test_guarantees_at_every_level():
+  found = accounting.guarantees(
+      DATA.hierarchy, PLAN, mechanism(noise_multiplier=30.0), steps=3,
+      delta=1e-5,
+  )
+  assert set(found) == set(LEVELS)
+  assert all(0 < g.epsilon < math.inf for g in found.values())
+
+
+# Refusals ---------------------------------------------------------------------
+
+
+def refused(text, kind=plan.UnsoundPlanError, *, m=None, by=None, data=DATA,
+            p=PLAN):
+  with pytest.raises(kind, match=text):
+    private.make_meta_step(by or learner(), SGD, data, p, m or mechanism())
+
+
+def test_settings_without_a_proof_are_refused():
+  refused("second-order leak", m=mechanism(order="second"),
+          by=learner(order="second"))
+  refused("order is 'first' and learner.order is 'second'", plan.PlanError,
+          by=learner(order="second"))
+  refused("inner_steps is 3 and learner.inner_steps is 2", plan.PlanError,
+          by=learner(inner_steps=2))
+  refused("clip_unit 'participant'.*use clip_unit='image'", plan.PlanError,
+          m=mechanism(clip_unit="participant"))
+  refused("'planet'", plan.PlanError, m=mechanism(clip_unit="planet"))
+  refused("noisy inner steps.*use clip_unit='participant'",
+          m=plan.Mechanism(clip_unit="image", noise_multiplier=1.0))
+  copies = plan.Hierarchy.regular((8, WAY, 6), levels=LEVELS, copies=True)
+  refused("with copies", data=dataclasses.replace(DATA, hierarchy=copies))
+  pool = plan.Hierarchy.regular((24, 6), levels=LEVELS[1:])
+  refused(
+      "form='independent'",
+      data=dataclasses.replace(DATA, hierarchy=pool),
+      p=plan.SamplingPlan(
+          (plan.FixedSize(WAY), plan.FixedSize(4)),
+          episode=plan.Episode(
+              way=WAY, shot=SHOT, query=QUERY, form="independent", tasks=4
+          ),
+      ),
+  )
+
+
+def test_tasks_of_drawn_classes_are_trained():
+  pool = plan.Hierarchy.regular((24, 6), levels=LEVELS[1:])
+  p = plan.SamplingPlan(
+      (plan.FixedSize(6), plan.FixedSize(4)),
+      episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY, form="disjoint"),
+  )
+  step = private.make_meta_step(
+      learner(), SGD, dataclasses.replace(DATA, hierarchy=pool), p, mechanism()
+  )
+  assert callable(step)
+  found = accounting.guarantees(pool, p, mechanism(), steps=3, delta=1e-5)
+  assert set(found) == set(LEVELS[1:])
+
+
+def test_networks_that_mix_examples_are_refused():
+  mixed = MODEL._replace(
+      apply=lambda params, images: MODEL.apply(params, images - images.mean(0)),
+      mixes_examples=False,  # A claim is not believed.
+  )
+  refused("mixes examples.*norm='group'", by=learners.MAML(
+      mixed, inner_steps=STEPS, order="first"
+  ))
+
+
+def test_learners_that_ask_otherwise_are_refused():
+
+  class Twice(learners.MAML):
+
+    def adapt(self, params, support, *, inner_gradient=jax.grad):
+      gradient = inner_gradient(lambda p, e, i: self.support_loss(p, e))
+      for _ in range(3):
+        gradient(params, support, 0)
+      return params
+
+  refused(r"Twice.adapt asks.*\[0, 0, 0\].*inner_steps=3",
+          by=Twice(MODEL, inner_steps=3, order="first"))
+
+  class Own(learners.MAML):
+
+    def meta_gradient(self, params, episode):
+      return self.loss(params, episode), params
+
+  refused("Own cannot be trained", by=Own(MODEL, inner_steps=3, order="first"))
+  refused("loss_weights", by=learner(loss_weights=(0.0, 0.5, 0.5)))
