@@ -1,0 +1,97 @@
+"""Runs whose clip norm adapts: resumed to the bit, and honest about privacy."""
+
+import importlib.util
+import json
+import pathlib
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from episodic_dp import plan
+from episodic_dp import training
+from episodic_dp.accounting import record
+from episodic_dp.training import metrics
+
+_SCRIPT = pathlib.Path(__file__).with_name("tiny_run.py")
+STEPS = 6
+QUANTILE = dict(
+    clipping="private_quantile", clip_quantile=0.5, clip_rate=0.5,
+    count_noise=2.0, clip_by="layer",
+)
+WINDOW = dict(clipping="percentile_window", clip_percentile=50, clip_window=4)
+
+
+def _load():
+  spec = importlib.util.spec_from_file_location("tiny_run", _SCRIPT)
+  module = importlib.util.module_from_spec(spec)
+  sys.modules["tiny_run"] = module
+  spec.loader.exec_module(module)
+  return module
+
+
+tiny_run = _load()
+
+
+def _train(folder, steps, options):
+  mechanism = plan.Mechanism(
+      clip_unit="participant", noise_multiplier=1.0, clip_norm=2.0, **options
+  )
+  return training.train(
+      tiny_run.job(steps, mechanism=mechanism, config={}), folder
+  )
+
+
+@pytest.fixture(scope="module", params=[QUANTILE, WINDOW], ids=["q", "w"])
+def runs(request, tmp_path_factory):
+  """The options, a run in one go, and one that went on after three steps."""
+  whole = tmp_path_factory.mktemp("whole")
+  parts = tmp_path_factory.mktemp("parts")
+  result = _train(whole, STEPS, request.param)
+  _train(parts, 3, request.param)
+  _train(parts, STEPS, request.param)
+  return request.param, whole, parts, result
+
+
+def test_a_resumed_run_has_the_same_bits(runs):
+  _, whole, parts, _ = runs
+  (first, step), (second, again) = map(tiny_run.final_params, (whole, parts))
+  assert step == again == STEPS
+  assert jax.tree.all(jax.tree.map(np.array_equal, first, second))
+  lines, others = (metrics.read(f / metrics.FILE) for f in (whole, parts))
+  lines[2] = others[2] | lines[2]  # A run that ends is validated there.
+  assert lines == others
+
+
+def test_only_noised_norms_are_told(runs):
+  options, whole, _, result = runs
+  lines = metrics.read(whole / metrics.FILE)
+  stated = json.loads((whole / training.reporting.GUARANTEE).read_text())
+  text = training.reporting.summary(result, STEPS)
+  assert not record.verify(stated).differences
+  if options is QUANTILE:
+    norms = [line["clip_norm"] for line in lines]
+    assert norms[0] == 2.0 and len(set(norms)) == STEPS
+    assert "epsilon = " in text and "no formal" not in text
+    return
+  assert all("norm" not in n.replace("update_norm", "") for n in lines[-1])
+  assert {line["epsilon"] for line in lines} == {"inf"}
+  assert stated["guarantees"]
+  for guarantee in stated["guarantees"].values():
+    assert guarantee["epsilon"] == "inf"
+    assert "No formal guarantee (un-noised" in guarantee["caveat"]
+  assert "participant  no formal guarantee\n" in text
+  assert "un-noised percentile clipping" in text
+
+
+def test_no_budget_holds_for_a_window():
+  job = tiny_run.job(1)
+  mechanism = plan.Mechanism(
+      clip_unit="participant", noise_multiplier=1.0, **WINDOW
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="un-noised percentile"):
+    training.planned_steps(
+        job.train.hierarchy, job.plan, mechanism, steps=9, delta=1e-5,
+        target_epsilon=5.0,
+    )
