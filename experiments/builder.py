@@ -177,20 +177,78 @@ def _text(hierarchy: plan_lib.Hierarchy) -> str:
   )
 
 
+# Which of the pieces of MAML++ a learner takes.
+_SWITCHES: dict[str, tuple[str, ...]] = {
+    "maml": ("learned_rates", "per_step_norm", "multi_step_loss"),
+    "anil": ("learned_rates", "per_step_norm", "multi_step_loss"),
+    "meta_sgd": ("per_step_norm", "multi_step_loss"),
+    "reptile": (),
+    "protonet": (),
+    "ridge": (),
+}
+
+
 def make_learner(config: Config, image_shape: tuple[int, int, int]) -> Any:
-  """MAML on a Conv4 of the width and norm that the config gives."""
+  """The learner that `config.learner` names, on a Conv4.
+
+  `config.learner.name` is one of maml, anil, meta_sgd, reptile, protonet and
+  ridge. The first four read `inner_steps` and `inner_rate`, the first three
+  also `order` and the switches of MAML++: `per_step_norm`, `learned_rates` (not
+  meta_sgd) and `multi_step_loss`, the number of outer steps after which the
+  last inner step's loss counts alone (0: from the beginning). ridge reads
+  `ridge` and `ridge_scale`, their initial values.
+
+  Raises:
+    RunError: an unknown name, or a switch that the learner does not have.
+  """
+  options = config.learner
+  name = options.get("name", "maml")
+  if name not in _SWITCHES:
+    raise errors.RunError(
+        f"learner.name={name!r} must be one of {sorted(_SWITCHES)}"
+    )
+  for switch in ("learned_rates", "per_step_norm", "multi_step_loss"):
+    if options.get(switch) and switch not in _SWITCHES[name]:
+      raise errors.RunError(
+          f"learner.{switch}={options[switch]} is not read by"
+          f" learner.name={name!r}: leave it out"
+      )
+  closed_form = name in ("protonet", "ridge")
+  way = config.episode.way
   model = models.conv4(
-      config.episode.way,
+      None if closed_form else way,
       width=config.model.width,
       norm=config.model.norm,
       input_shape=image_shape,
       library=config.model.library,
   )
-  return learners.MAML(
+  if name == "protonet":
+    return learners.ProtoNet(model, way=way)
+  if name == "ridge":
+    return learners.RidgeHead(
+        model,
+        way=way,
+        ridge=options.get("ridge", 1.0),
+        scale=options.get("ridge_scale", 10.0),
+    )
+  inner = dict(inner_steps=options.inner_steps, inner_rate=options.inner_rate)
+  if name == "reptile":
+    return learners.Reptile(model, **inner)
+  makers: dict[str, type[learners.MAML]] = {
+      "maml": learners.MAML,
+      "anil": learners.ANIL,
+      "meta_sgd": learners.MetaSGD,
+  }
+  moving = options.get("multi_step_loss", 0)
+  return makers[name](
       model,
-      inner_steps=config.learner.inner_steps,
-      inner_rate=config.learner.inner_rate,
-      order=config.learner.order,
+      **inner,
+      order=options.order,
+      learned_rates=bool(options.get("learned_rates", False)),
+      per_step_norm=bool(options.get("per_step_norm", False)),
+      loss_weights=(
+          learners.annealed(options.inner_steps, moving) if moving else None
+      ),
   )
 
 

@@ -23,7 +23,17 @@ def base() -> ml_collections.ConfigDict:
       dict(width=64, norm="batch", library="flax")
   )
   c.learner = ml_collections.ConfigDict(
-      dict(inner_steps=5, inner_rate=0.1, order="second")
+      dict(
+          name="maml",  # Which options a learner reads: builder.make_learner.
+          inner_steps=5,
+          inner_rate=0.1,
+          order="second",
+          learned_rates=False,
+          per_step_norm=False,
+          multi_step_loss=0,
+          ridge=1.0,
+          ridge_scale=10.0,
+      )
   )
   c.optimizer = ml_collections.ConfigDict(
       dict(name="adam", rate=0.01, final_rate=0.001)

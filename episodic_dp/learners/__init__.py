@@ -1,6 +1,9 @@
 """Meta-learners: init, adapt, loss, predict, over a Model."""
 
 from episodic_dp.learners.anil import ANIL
+from episodic_dp.learners.description import describe
+from episodic_dp.learners.description import Description
+from episodic_dp.learners.description import LEARNERS
 from episodic_dp.learners.fine_tuning import FineTuning
 from episodic_dp.learners.learner import Learner
 from episodic_dp.learners.losses import accuracy
@@ -8,13 +11,16 @@ from episodic_dp.learners.losses import cross_entropy
 from episodic_dp.learners.losses import squared_error
 from episodic_dp.learners.maml import MAML
 from episodic_dp.learners.meta_sgd import MetaSGD
+from episodic_dp.learners.multi_step import annealed
 from episodic_dp.learners.protonet import ProtoNet
 from episodic_dp.learners.reptile import Reptile
 from episodic_dp.learners.ridge import RidgeHead
 
 __all__ = [
     "ANIL",
+    "Description",
     "FineTuning",
+    "LEARNERS",
     "Learner",
     "MAML",
     "MetaSGD",
@@ -22,6 +28,8 @@ __all__ = [
     "Reptile",
     "RidgeHead",
     "accuracy",
+    "annealed",
     "cross_entropy",
+    "describe",
     "squared_error",
 ]

@@ -32,6 +32,16 @@ class Learner(abc.ABC):
       support: examples with images [n, H, W, C] and labels int32 [n].
     """
 
+  @property
+  def transductive(self) -> bool:
+    """Whether one query's prediction depends on the other queries.
+
+    No learner here compares queries with one another; a network that mixes
+    examples (batch normalisation by the statistics of the query set) does, and
+    makes any learner transductive. `models.Model` says which do.
+    """
+    return self.model.mixes_examples
+
   def logits(self, adapted: Any, images: jax.Array) -> jax.Array:
     """Logits [n, way] of the images [n, H, W, C], after adaptation."""
     return self.model.apply(adapted, images)

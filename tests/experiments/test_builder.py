@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import data
+from episodic_dp import learners
 from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp import training
@@ -149,6 +150,53 @@ def test_optimizer_mistakes_are_named(field, value, sentence):
   config.optimizer[field] = value
   with pytest.raises(training.RunError, match=sentence):
     builder.make_optimizer(config, 5)
+
+
+def _learner(**options):
+  config = _config()
+  for name, value in options.items():
+    config.learner[name] = value
+  return builder.make_learner(config, (16, 16, 1))
+
+
+TRAINED = [name for name in learners.LEARNERS if name != "fine_tuning"]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_learner_that_is_trained_can_be_named(name):
+  found = learners.describe(_learner(name=name, order="first"))
+  assert found.name == name
+  assert found.inner_steps in (1, None)  # The config's number, where read.
+  assert found.transductive  # Its norm is "batch".
+
+
+def test_options_reach_the_learner():
+  ridge = _learner(name="ridge", ridge=3.0, ridge_scale=2.0)
+  assert (ridge.ridge, ridge.scale, ridge.way) == (3.0, 2.0, 5)
+  assert ridge.model.way == 4  # Features, not classes.
+  anil = _learner(
+      name="anil", inner_steps=2, learned_rates=True, multi_step_loss=10
+  )
+  assert anil.learned_rates and not anil.per_step_norm
+  assert anil.at_step(0).loss_weights.tolist() == [0.5, 0.5]
+  plain = _learner()
+  assert plain == learners.MAML(plain.model, inner_steps=1, inner_rate=0.1)
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        ({"name": "mamal"}, r"'mamal' must be one of \['anil', 'maml'"),
+        (
+            {"name": "protonet", "multi_step_loss": 9},
+            "multi_step_loss=9 is not read by learner.name='protonet'",
+        ),
+        ({"name": "meta_sgd", "learned_rates": True}, "learned_rates=True"),
+    ],
+)
+def test_learner_mistakes_are_named(options, sentence):
+  with pytest.raises(training.RunError, match=sentence):
+    _learner(**options)
 
 
 @pytest.mark.parametrize("module", [glyphs, omniglot])

@@ -1,0 +1,143 @@
+"""Every learner trains in the private step, and says what it is."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import private
+
+WAY = 3
+
+
+def make(tiny, name):
+  """A small learner of each kind, and of MAML++."""
+  if name == "protonet":
+    return learners.ProtoNet(tiny.model(width=6, out=4), way=WAY)
+  if name == "ridge":
+    return learners.RidgeHead(tiny.model(width=6, out=4), way=WAY, ridge=0.1)
+  kind = dict(
+      maml=learners.MAML,
+      maml_plus_plus=learners.MAML,
+      anil=learners.ANIL,
+      meta_sgd=learners.MetaSGD,
+      reptile=learners.Reptile,
+  )[name]
+  switches = {}
+  if name == "maml_plus_plus":
+    switches = dict(learned_rates=True, loss_weights=(0.5, 0.5))
+  return kind(tiny.model(width=6), inner_steps=2, inner_rate=0.5, **switches)
+
+
+NAMES = (
+    "maml", "maml_plus_plus", "anil", "meta_sgd", "reptile", "protonet", "ridge"
+)
+
+
+def dataset():
+  """Participants with the same four classes: the signs of two pixels.
+
+  The other two pixels are loud noise, which a learner has to learn to ignore.
+  """
+  hierarchy = plan.Hierarchy.regular(
+      (12, 4, 3), levels=("participant", "class", "image"), copies=True
+  )
+  rng = np.random.default_rng(0)
+  images = rng.standard_normal((12, 4, 3, 4)) * [0.2, 0.2, 2, 2]
+  for k in range(4):
+    images[:, k, :, :2] += [2 * (k % 2) - 1, 2 * (k // 2) - 1]
+  return SimpleNamespace(
+      images=images.reshape(-1, 2, 2, 1).astype(np.float32),
+      hierarchy=hierarchy,
+      rows=lambda r: r,
+      rotate=False,
+  )
+
+
+def train(learner, steps, rate=0.1):
+  mechanism = plan.Mechanism(clip_unit="participant", noise_multiplier=0.2)
+  described = plan.SamplingPlan(
+      (plan.FixedSize(6), plan.FixedSize(WAY), plan.FixedSize(2)),
+      episode=plan.Episode(way=WAY, shot=1, query=1),
+  )
+  optimizer = optax.adam(rate)
+  state = private.init(jax.random.key(1), learner, optimizer, mechanism)
+  start = jax.tree.map(np.array, state.params)
+  step = private.make_meta_step(
+      learner, optimizer, dataset(), described, mechanism
+  )
+  for _ in range(steps):
+    state, _ = step(state)
+  return start, state.params
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_every_learner_learns_under_clipping_and_noise(tiny, name):
+  learner = make(tiny, name)
+  before, after = train(learner, steps=40)
+  for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after)):
+    assert np.isfinite(b).all() and (np.asarray(b) != a).all()
+  images = dataset().images.reshape(12, 4, 3, 2, 2, 1)
+
+  @jax.jit
+  def loss(params):
+    def of_one(images):
+      support, query = (
+          tiny.Examples(images[:WAY, i], jnp.arange(WAY)) for i in (0, 1)
+      )
+      logits = learner.predict(params, support, query.images)
+      return learners.cross_entropy(logits, query.labels)
+
+    return jax.vmap(of_one)(images).mean()
+
+  assert loss(after) < 0.7 * loss(before), (loss(after), loss(before))
+
+
+def test_descriptions_say_what_a_learner_is(tiny):
+  for name in NAMES:
+    found = learners.describe(make(tiny, name))
+    assert found.name == name.removesuffix("_plus_plus")
+    assert found.releases and found.paper and found.adapts
+    assert (found.inner_steps is None) == (name in ("protonet", "ridge"))
+    assert not found.transductive and "alone" in found.because
+  tuned = learners.describe(learners.FineTuning(tiny.model(), steps=7))
+  assert (tuned.inner_steps, tuned.releases) == (7, "")
+  with pytest.raises(ValueError, match="dict has no description"):
+    learners.describe({})
+
+
+@pytest.mark.parametrize("name", sorted(learners.LEARNERS))
+def test_every_learner_is_described_and_batch_norm_makes_it_transductive(name):
+  """Which is what the predictions say, too."""
+  kind = learners.LEARNERS[name][0]
+  options = {"way": WAY} if name in ("protonet", "ridge") else {}
+
+  def predictions(mixes):
+    def apply(params, images):
+      x = images.reshape(len(images), -1) @ params["head"]
+      return x - x.mean(0) if mixes else x
+
+    model = models.Model(
+        lambda key: {"head": jax.random.normal(key, (4, WAY))}, apply, mixes
+    )
+    learner = kind(model, **options)
+    assert learners.describe(learner).transductive == mixes
+    params = learner.init(jax.random.key(0))
+    if "model" in params:
+      params = params | {"model": {"head": jnp.eye(4)[:, :WAY]}}
+    rng = np.random.default_rng(0)
+    draw = lambda: rng.random((WAY, 2, 2, 1), np.float32)  # noqa: E731
+    support = (draw(), jnp.arange(WAY))
+    support = SimpleNamespace(images=support[0], labels=support[1])
+    queries = draw()
+    others = np.concatenate([queries[:1], draw()[1:]])
+    return [learner.predict(params, support, q)[0] for q in (queries, others)]
+
+  np.testing.assert_allclose(*predictions(False), rtol=1e-5)
+  assert np.abs(np.subtract(*predictions(True))).max() > 1e-4
