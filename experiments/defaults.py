@@ -58,8 +58,18 @@ def base() -> ml_collections.ConfigDict:
 
 def mechanism(private: bool, *, clip_unit: str, **options):
   """A mechanism; without privacy neither clipping nor noise is left."""
+  # Fields of clip norms that adapt, to be set from the command line too.
+  adaptive = dict(
+      clipping="fixed",
+      clip_quantile=config_dict.placeholder(float),
+      clip_rate=config_dict.placeholder(float),
+      count_noise=config_dict.placeholder(float),
+      clip_percentile=config_dict.placeholder(float),
+      clip_window=config_dict.placeholder(int),
+  )
   if not private:
+    options = {k: v for k, v in options.items() if k not in adaptive}
     options |= dict(clip_norm=math.inf, noise_multiplier=0.0)
   return ml_collections.ConfigDict(
-      dict(clip_unit=clip_unit, clip_by="global") | options
+      dict(clip_unit=clip_unit, clip_by="global") | adaptive | options
   )

@@ -12,6 +12,12 @@ again, after a kill or a SIGTERM, ends with the same parameters bit for bit. The
 folder holds config.json, metrics.jsonl, guarantee.json, checkpoints/, two
 pictures, tensorboard/ and private/ (the secret key: keep it from readers).
 
+The clip norm is fixed, or follows a quantile of the gradients' norms at no
+further cost (--config.mechanism.clipping=private_quantile with .clip_quantile,
+.clip_rate and .count_noise; see plan.Mechanism). percentile_window, with
+.clip_percentile and .clip_window, takes it from raw norms as DP-MAML did: such
+a run has no formal guarantee, and its checkpoints hold norms of single tasks.
+
 With --config.target_epsilon=E a run takes no more steps than E allows at
 --config.target_level, a number that is fixed before the first step.
 """

@@ -114,7 +114,8 @@ def _plan(content: Content) -> str:
       for k, level in enumerate(h.levels)
   ]
   noise = (
-      f"One gradient per {m.clip_unit}, clipped to {m.clip_norm:g}, then"
+      f"One gradient per {m.clip_unit}, clipped to {m.clip_norm:g}"
+      f"{'' if m.clipping == 'fixed' else f' at first ({m.clipping})'}, then"
       f" Gaussian noise of multiplier {m.noise_multiplier:g}"
       if m.noise_multiplier
       else f"One gradient per {m.clip_unit}, and no noise: no privacy"

@@ -4,6 +4,7 @@ import ml_collections
 import pytest
 
 from episodic_dp import plan
+from experiments import defaults
 from experiments import describe
 
 
@@ -30,6 +31,26 @@ def test_everything_is_read():
   assert m == plan.Mechanism(
       clip_unit="task", noise_multiplier=1.0, clip_norm=0.5
   )
+
+
+def test_clip_norms_that_adapt_are_read_from_a_training_config():
+  mechanism = defaults.mechanism(True, clip_unit="task", noise_multiplier=1.0)
+  assert describe.mechanism_of(config(mechanism=mechanism)) == plan.Mechanism(
+      clip_unit="task", noise_multiplier=1.0
+  )
+  mechanism.lock()
+  given = dict(
+      clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
+      count_noise=4.0,
+  )
+  mechanism.update(given)
+  found = describe.mechanism_of(config(mechanism=mechanism))
+  assert {name: getattr(found, name) for name in given} == given
+  off = defaults.mechanism(
+      False, clip_unit="task", noise_multiplier=1.0, **given
+  )
+  found = describe.mechanism_of(config(mechanism=off))
+  assert found.clipping == "fixed" and not found.guaranteed
 
 
 def test_other_hierarchies():
