@@ -144,7 +144,8 @@ def make_meta_step(
     learner: offers `loss(params, episode) -> scalar` and
       `predict(params, support, query_images) -> logits`; where the loss's
       gradient is not what it descends, also `meta_gradient(params, episode) ->
-      (loss, tree like params)`.
+      (loss, tree like params)`; and where it changes from step to step,
+      `at_step(step)`, the learner of that step, which knows the number alone.
     optimizer: an Optax transformation of the noised mean gradient.
     dataset: `images` (uint8 or float32 [rows, H, W, C], kept on the device
       unless `resident` is there and false), `hierarchy`, `rows` (leaf -> row),
@@ -203,7 +204,7 @@ def make_meta_step(
       first: jax.Array | int,
   ) -> task_sum.Totals:
     return task_sum.add_tasks(
-        learner,
+        _of_step(learner, state.step),
         mechanism,
         state.params,
         totals,
@@ -277,6 +278,12 @@ def _on_device(images: Any) -> jax.Array:
         " device: leave them on the host with Dataset(resident=False)"
         " (config.compute.resident=False)"
     ) from e
+
+
+def _of_step(learner: Any, step: jax.Array) -> Any:
+  """The learner of this step, where it changes with the step's number."""
+  at_step = getattr(learner, "at_step", None)
+  return learner if at_step is None else at_step(step)
 
 
 def _step_key(key: jax.Array, purpose: int, step: jax.Array) -> jax.Array:

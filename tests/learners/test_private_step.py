@@ -60,29 +60,30 @@ def dataset():
   )
 
 
-def train(learner, steps, rate=0.1):
-  mechanism = plan.Mechanism(clip_unit="participant", noise_multiplier=0.2)
+def train(learner, steps, optimizer, noise=0.2):
+  """The parameters before the first step and after each."""
+  mechanism = plan.Mechanism(clip_unit="participant", noise_multiplier=noise)
   described = plan.SamplingPlan(
       (plan.FixedSize(6), plan.FixedSize(WAY), plan.FixedSize(2)),
       episode=plan.Episode(way=WAY, shot=1, query=1),
   )
-  optimizer = optax.adam(rate)
   state = private.init(jax.random.key(1), learner, optimizer, mechanism)
-  start = jax.tree.map(np.array, state.params)
+  seen = [jax.tree.map(np.array, state.params)]
   step = private.make_meta_step(
       learner, optimizer, dataset(), described, mechanism
   )
   for _ in range(steps):
     state, _ = step(state)
-  return start, state.params
+    seen.append(jax.tree.map(np.array, state.params))
+  return seen
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
 def test_every_learner_learns_under_clipping_and_noise(tiny, name):
   learner = make(tiny, name)
-  before, after = train(learner, steps=40)
+  before, *_, after = train(learner, 40, optax.adam(0.1))
   for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after)):
-    assert np.isfinite(b).all() and (np.asarray(b) != a).all()
+    assert np.isfinite(b).all() and (b != a).all()
   images = dataset().images.reshape(12, 4, 3, 2, 2, 1)
 
   @jax.jit
@@ -97,6 +98,24 @@ def test_every_learner_learns_under_clipping_and_noise(tiny, name):
     return jax.vmap(of_one)(images).mean()
 
   assert loss(after) < 0.7 * loss(before), (loss(after), loss(before))
+
+
+def test_a_schedule_of_losses_follows_the_step(tiny):
+  early, last = (0.9, 0.1), (0.0, 1.0)
+
+  def moves(weights):
+    learner = learners.MAML(
+        tiny.model(), inner_steps=2, inner_rate=0.5, loss_weights=weights
+    )
+    _, *after = train(learner, 2, optax.sgd(1.0), noise=0.0)
+    return [params["body"] for params in after]
+
+  def schedule(step):
+    return jnp.asarray([early, last])[step]
+
+  scheduled, fixed = moves(schedule), moves(early)
+  np.testing.assert_allclose(scheduled[0], fixed[0], rtol=1e-5)
+  assert np.abs(scheduled[1] - fixed[1]).max() > 1e-3
 
 
 def test_descriptions_say_what_a_learner_is(tiny):
