@@ -120,11 +120,13 @@ def _steps(run: _Run) -> list[dict[str, Any]]:
 
 def _noise_multiplier(run: _Run) -> list[dict[str, Any]]:
   own = run.mechanism.noise_multiplier
+  # The curve goes on where the noise of a count of norms leaves no room for it.
+  mechanism = run.mechanism.with_fixed_norm
   noises = [own * 2.0 ** (k / 4) for k in range(-8, _POINTS - 8)]
 
   def change(z):
     return dict(
-        mechanism=dataclasses.replace(run.mechanism, noise_multiplier=z)
+        mechanism=dataclasses.replace(mechanism, noise_multiplier=z)
     )
 
   lines = _lines(run, "noise_multiplier", noises, change, own)

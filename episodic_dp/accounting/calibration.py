@@ -49,12 +49,9 @@ def calibrate(
     )
 
   assumptions.refuse_un_noised(mechanism)
-  # What a count takes of the noise is no part of the cost, and allows a smaller
-  # range of multipliers than the search tries.
-  fixed = dataclasses.replace(
-      mechanism, clipping="fixed", clip_quantile=None, clip_rate=None,
-      count_noise=None,
-  )
+  # Where a count takes a part of the noise, the search may try multipliers that
+  # have no room for it.
+  fixed = mechanism.with_fixed_norm
 
   def reached(z: float) -> float:
     return statement.guarantee(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from episodic_dp.plan import errors
 
@@ -138,6 +138,18 @@ class Mechanism:
   def guaranteed(self) -> bool:
     """Whether private data reach what a step releases through noise only."""
     return self.noise_multiplier > 0 and self.clipping != "percentile_window"
+
+  @property
+  def with_fixed_norm(self) -> "Mechanism":
+    """The same, but for a clip norm that stays.
+
+    It costs what "private_quantile" does, at any noise multiplier, even one
+    that leaves the count no part.
+    """
+    unused: dict[str, Any] = {
+        name: None for names in _ADAPTIVE.values() for name in names
+    }
+    return dataclasses.replace(self, clipping="fixed", **unused)
 
   @property
   def noisy_inner_steps(self) -> bool:

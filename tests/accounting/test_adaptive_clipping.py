@@ -92,6 +92,7 @@ def test_one_such_step_voids_a_whole_ledger_and_its_statement():
 
 def test_the_noise_is_found_up_to_what_the_count_leaves():
   """The search tries multipliers that the count's noise has no room for."""
+  assert QUANTILE.with_fixed_norm == WINDOW.with_fixed_norm == PLAIN
   common = dict(steps=50, delta=1e-5, level="participant")
   tight = dataclasses.replace(QUANTILE, noise_multiplier=0.5, count_noise=0.8)
   fixed, found = (
