@@ -178,6 +178,7 @@ def _text(hierarchy: plan_lib.Hierarchy) -> str:
 
 
 # Which of the pieces of MAML++ a learner takes.
+_CLOSED_FORM = ("protonet", "ridge")
 _SWITCHES: dict[str, tuple[str, ...]] = {
     "maml": ("learned_rates", "per_step_norm", "multi_step_loss"),
     "anil": ("learned_rates", "per_step_norm", "multi_step_loss"),
@@ -188,15 +189,40 @@ _SWITCHES: dict[str, tuple[str, ...]] = {
 }
 
 
+def make_model(
+    config: Config, image_shape: tuple[int, int, int]
+) -> models.Model:
+  """The network of `config.model.name`: conv4, or mlp with `widths`.
+
+  An mlp gives `config.model.outputs` numbers, or logits where that is left out.
+  """
+  options = config.model
+  name = options.get("name", "conv4")
+  way = config.episode.way
+  if name == "mlp":
+    outputs = options.get("outputs") or way
+    return models.mlp(outputs, tuple(options.widths), image_shape)
+  if name != "conv4":
+    raise errors.RunError(f"model.name={name!r} must be conv4 or mlp")
+  return models.conv4(
+      None if config.learner.get("name", "maml") in _CLOSED_FORM else way,
+      width=options.width,
+      norm=options.norm,
+      input_shape=image_shape,
+      library=options.library,
+  )
+
+
 def make_learner(config: Config, image_shape: tuple[int, int, int]) -> Any:
-  """The learner that `config.learner` names, on a Conv4.
+  """The learner that `config.learner` names, on `make_model`.
 
   `config.learner.name` is one of maml, anil, meta_sgd, reptile, protonet and
   ridge. The first four read `inner_steps` and `inner_rate`, the first three
   also `order` and the switches of MAML++: `per_step_norm`, `learned_rates` (not
   meta_sgd) and `multi_step_loss`, the number of outer steps after which the
   last inner step's loss counts alone (0: from the beginning). ridge reads
-  `ridge` and `ridge_scale`, their initial values.
+  `ridge` and `ridge_scale`, their initial values. `config.episode.way` of 1 is
+  regression, with squared error, for the first three and reptile.
 
   Raises:
     RunError: an unknown name, or a switch that the learner does not have.
@@ -213,15 +239,13 @@ def make_learner(config: Config, image_shape: tuple[int, int, int]) -> Any:
           f"learner.{switch}={options[switch]} is not read by"
           f" learner.name={name!r}: leave it out"
       )
-  closed_form = name in ("protonet", "ridge")
   way = config.episode.way
-  model = models.conv4(
-      None if closed_form else way,
-      width=config.model.width,
-      norm=config.model.norm,
-      input_shape=image_shape,
-      library=config.model.library,
-  )
+  if way == 1 and name in _CLOSED_FORM:
+    raise errors.RunError(
+        f"learner.name={name!r} tells classes apart, and way 1 is regression:"
+        " use maml"
+    )
+  model = make_model(config, image_shape)
   if name == "protonet":
     return learners.ProtoNet(model, way=way)
   if name == "ridge":
@@ -231,7 +255,11 @@ def make_learner(config: Config, image_shape: tuple[int, int, int]) -> Any:
         ridge=options.get("ridge", 1.0),
         scale=options.get("ridge_scale", 10.0),
     )
-  inner = dict(inner_steps=options.inner_steps, inner_rate=options.inner_rate)
+  inner: dict[str, Any] = dict(
+      inner_steps=options.inner_steps, inner_rate=options.inner_rate
+  )
+  if way == 1:
+    inner["task_loss"] = learners.squared_error
   if name == "reptile":
     return learners.Reptile(model, **inner)
   makers: dict[str, type[learners.MAML]] = {

@@ -1,11 +1,12 @@
-"""Measures the accuracy of a run on fixed test tasks, with a 95 % interval.
+"""Measures the accuracy (in regression the squared error) of a run.
 
   python -m experiments.evaluate --workdir=DIR [--data_dir=DIR]
 
 Tests the last checkpoint, and the ensemble of the five checkpoints that did
 best on public validation tasks (each adapts on its own; their softmax outputs
-are averaged). The test tasks come from a public seed: every run of a config is
-measured on the same ones. Prints a table and writes DIR/evaluation.json.
+or predictions are averaged), with 95 % intervals. The test tasks come from a
+public seed: every run of a config is measured on the same ones. Prints a table
+and writes DIR/evaluation.json.
 """
 
 from absl import flags
@@ -33,7 +34,7 @@ def main(argv) -> None:
   results = measure.measure(
       _WORKDIR.value, data_dir=_DATA_DIR.value, download=_DOWNLOAD.value
   )
-  print(reporting.table(measure.HEADER, measure.rows(results)))
+  print(reporting.table(measure.header(results), measure.rows(results)))
 
 
 if __name__ == "__main__":

@@ -70,13 +70,14 @@ def main(argv) -> None:
           (folder / name / reporting.EPSILON_CURVE).read_bytes()
       )
   chance = experiment.job.validation.chance
+  assert chance is not None  # Glyphs are classes.
   reporting.learning_curve(
       folder / reporting.LEARNING_CURVE, curves, chance=chance
   )
   results["chance"] = chance
   results["seconds"] = round(time.monotonic() - began, 1)
   workdir_lib.write_json(folder / "results.json", results)
-  print(reporting.table(("run", *measure.HEADER), table))
+  print(reporting.table(("run", *measure.header(measured)), table))
   print(f"chance is {100 * chance:.0f} %; guarantees of the private run:")
   print("\n".join(reporting.guarantee_lines(private.guarantees, private.steps)))
   print(f"{results['seconds']:.0f} s; pictures and checkpoints in {folder}")

@@ -1,4 +1,4 @@
-"""Test accuracy of a run: untrained, last checkpoint and ensemble."""
+"""Test score of a run: untrained, last checkpoint and ensemble."""
 
 import dataclasses
 import pathlib
@@ -9,11 +9,11 @@ import jax
 from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.training import errors
+from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
 from experiments import builder
 
 RESULTS = "evaluation.json"
-HEADER = ("model", "test accuracy", "tasks", "steps")
 _NAMES = {
     "untrained": "untrained",
     "single": "last checkpoint",
@@ -40,8 +40,8 @@ def measure(
 
   Returns:
     "untrained" (the initial parameters, to see what training adds), "single"
-    and "ensemble" -> {"accuracy": training.Accuracy, "steps": the checkpoints
-    used}; no ensemble where no checkpoint was validated.
+    and "ensemble" -> {"score": training.Score, "steps": the checkpoints used};
+    no ensemble where no checkpoint was validated.
 
   Raises:
     RunError: the folder has no run, or no checkpoint.
@@ -62,33 +62,42 @@ def measure(
   tasks = builder.draw_tasks(config, splits.test, test=True)
   evaluator = evaluator or training.Evaluator(learner)
 
-  def accuracy(steps):
+  def score(steps):
     members = [
         checkpoints.restore(s, untrained)[0] if s else untrained for s in steps
     ]
-    return {"accuracy": evaluator.accuracy(members, tasks), "steps": [*steps]}
+    return {"score": evaluator.score(members, tasks), "steps": [*steps]}
 
-  results = {"untrained": accuracy([0]), "single": accuracy([last])}
+  results = {"untrained": score([0]), "single": score([last])}
   best = [step for step, _ in checkpoints.best()]
   if best:
-    results["ensemble"] = accuracy(best)
+    results["ensemble"] = score(best)
   workdir_lib.write_json(
       pathlib.Path(workdir) / RESULTS,
       {
-          name: {**value, "accuracy": dataclasses.asdict(value["accuracy"])}
+          name: {
+              value["score"].name: dataclasses.asdict(value["score"]),
+              "steps": value["steps"],
+          }
           for name, value in results.items()
       },
   )
   return results
 
 
+def header(results: dict[str, Any]) -> tuple[str, ...]:
+  """The head of the table of what `measure` returned."""
+  name = reporting.words(results["single"]["score"].name)
+  return "model", f"test {name}", "tasks", "steps"
+
+
 def rows(results: dict[str, Any]) -> list[list[Any]]:
-  """Rows below `HEADER` for `reporting.table`."""
+  """Rows below `header` for `reporting.table`."""
   return [
       [
           _NAMES[name],
-          value["accuracy"],
-          value["accuracy"].tasks,
+          value["score"],
+          value["score"].tasks,
           " ".join(map(str, value["steps"])),
       ]
       for name, value in results.items()

@@ -7,6 +7,8 @@ from episodic_dp.training.evaluation import Accuracy
 from episodic_dp.training.evaluation import draw
 from episodic_dp.training.evaluation import Evaluator
 from episodic_dp.training.evaluation import interval
+from episodic_dp.training.evaluation import Score
+from episodic_dp.training.evaluation import SquaredError
 from episodic_dp.training.evaluation import Tasks
 from episodic_dp.training.loop import Job
 from episodic_dp.training.loop import Result
@@ -19,6 +21,8 @@ __all__ = [
     "Job",
     "Result",
     "RunError",
+    "Score",
+    "SquaredError",
     "Tasks",
     "draw",
     "interval",

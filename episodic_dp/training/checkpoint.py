@@ -1,6 +1,6 @@
 """Checkpoints: parameters, optimiser state, step and ledger; never a key.
 
-Orbax keeps the latest checkpoint and the five with the best accuracy on public
+Orbax keeps the latest checkpoint and the five that do best on public
 validation classes (the ensemble). A checkpoint is written beside its place and
 renamed, so that a killed process leaves whole ones only; a digest of the arrays
 and of the ledger is stored with it, so that a damaged one is noticed, not
@@ -26,7 +26,7 @@ from episodic_dp.training import errors
 
 BEST = 5
 FOLDER = "checkpoints"
-_ACCURACY = "validation_accuracy"
+_QUALITY = "validation_accuracy"  # Its name since the first checkpoints.
 _LEDGER = "ledger"
 
 Arrays = Any  # a pytree of arrays
@@ -45,7 +45,7 @@ class Checkpoints:
     keep = policies.AnyPreservationPolicy([
         policies.LatestN(n=1),
         policies.BestN(
-            get_metric_fn=lambda metrics: metrics[_ACCURACY],
+            get_metric_fn=lambda metrics: metrics[_QUALITY],
             n=BEST,
             keep_checkpoints_without_metrics=False,
         ),
@@ -56,7 +56,7 @@ class Checkpoints:
           options=ocp.CheckpointManagerOptions(
               preservation_policy=None if read_only else keep,
               # Metrics are stored only where Orbax is told how to rank them.
-              best_fn=lambda metrics: metrics[_ACCURACY],
+              best_fn=lambda metrics: metrics[_QUALITY],
               enable_async_checkpointing=False,
               cleanup_tmp_directories=not read_only,
               create=not read_only,
@@ -88,15 +88,15 @@ class Checkpoints:
     return max(self.steps(), default=None)
 
   def best(self) -> tuple[tuple[int, float], ...]:
-    """Up to five (step, validation accuracy), the most accurate first.
+    """Up to five (step, quality on validation tasks), the best first.
 
-    Of equal accuracies the later step comes first.
+    Of equal qualities the later step comes first.
     """
     found = []
     for step in self.steps():
       metrics = self._manager.metrics(step)
-      if metrics and _ACCURACY in metrics:
-        found.append((step, float(metrics[_ACCURACY])))
+      if metrics and _QUALITY in metrics:
+        found.append((step, float(metrics[_QUALITY])))
     found.sort(key=lambda pair: (pair[1], pair[0]), reverse=True)
     return tuple(found[:BEST])
 
@@ -107,7 +107,7 @@ class Checkpoints:
       rest: Arrays,
       *,
       ledger: Mapping[str, Any] | None = None,
-      accuracy: float | None = None,
+      quality: float | None = None,
   ) -> None:
     """Writes a checkpoint; does nothing where the step has one.
 
@@ -116,7 +116,8 @@ class Checkpoints:
       params: a pytree of arrays: the model, which consumers restore alone.
       rest: what else resuming needs; never a key.
       ledger: what the steps cost (`accounting.Ledger.as_dict`), or None.
-      accuracy: validation accuracy in [0, 1], or None where it was not taken.
+      quality: validation accuracy, or minus the squared error: the best are
+        kept. None where it was not measured.
 
     Raises:
       RunError: the folder cannot be written.
@@ -137,7 +138,7 @@ class Checkpoints:
               **spent,
               digest=ocp.args.JsonSave(digests),
           ),
-          metrics=None if accuracy is None else {_ACCURACY: float(accuracy)},
+          metrics=None if quality is None else {_QUALITY: float(quality)},
       )
       self._manager.wait_until_finished()
     except (OSError, ValueError) as e:

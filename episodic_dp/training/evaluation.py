@@ -1,16 +1,16 @@
-"""Accuracy over fixed test tasks, with a 95 % interval.
+"""Accuracy, or squared error, over fixed test tasks, with a 95 % interval.
 
 The tasks are drawn once from a public key, so that runs are compared on the
 same tasks: one model, or an ensemble whose members adapt on their own and
 whose softmax outputs are averaged (DP-MAML takes the five checkpoints best on
-validation tasks).
+validation tasks). In regression the numbers that they predict are averaged.
 """
 
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +24,11 @@ _SUPPORT_BYTES = 2**24  # float32 bytes of images that one call holds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Accuracy:
-  """A mean over tasks with its interval, as fractions of 1.
+class Score:
+  """A mean over tasks with its interval.
 
   Attributes:
-    mean: mean over tasks of the share of query images named rightly.
+    mean: mean over tasks.
     low: mean - 1.96 s / sqrt(tasks), s the standard deviation over tasks.
     high: mean + 1.96 s / sqrt(tasks).
     tasks: how many tasks.
@@ -39,9 +39,29 @@ class Accuracy:
   high: float
   tasks: int
 
+  name: ClassVar[str]
+  sign: ClassVar[int]  # 1 where more is better, -1 where less is.
+
+
+class Accuracy(Score):
+  """The share of a task's query images named rightly, as fractions of 1."""
+
+  name = "accuracy"
+  sign = 1
+
   def __str__(self) -> str:
     half = 100 * (self.high - self.low) / 2
     return f"{100 * self.mean:.1f} % ± {half:.1f}"
+
+
+class SquaredError(Score):
+  """The mean squared error of a task's predicted query targets."""
+
+  name = "squared_error"
+  sign = -1
+
+  def __str__(self) -> str:
+    return f"{self.mean:.3f} ± {(self.high - self.low) / 2:.3f}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,21 +69,28 @@ class Tasks:
   """Fixed evaluation tasks.
 
   Attributes:
-    images: uint8[rows, H, W, C] of the data set.
+    images: uint8[rows, H, W, C] of the data set; or points, float32.
     rows: int32[tasks, way, shot + query].
     keys: typed keys [tasks], for the order of labels.
     episode: way, shot and query.
+    targets: 0, or for regression the numbers of a point to be predicted.
   """
 
   images: np.ndarray
   rows: np.ndarray
   keys: jax.Array
   episode: plan_lib.Episode
+  targets: int = 0
 
   @property
-  def chance(self) -> float:
-    """Accuracy of a blind guess."""
-    return 1 / self.episode.way
+  def chance(self) -> float | None:
+    """Accuracy of a blind guess; None in regression."""
+    return None if self.targets else 1 / self.episode.way
+
+  @property
+  def score(self) -> type[Score]:
+    """What is measured on these tasks."""
+    return SquaredError if self.targets else Accuracy
 
 
 def task_plan(
@@ -128,6 +155,7 @@ def draw(
       rows=np.asarray(rows(jax.random.split(sample_key, count))),
       keys=jax.random.split(label_key, count),
       episode=episode,
+      targets=dataset.targets,
   )
 
 
@@ -139,21 +167,31 @@ class Evaluator:
   """
 
   def __init__(self, learner: Any):
-    def probabilities(params, key, images, episode):
-      batch = sampling.make_episode(key, images, episode)
-      logits = learner.predict(params, batch.support, batch.query.images)
-      return jax.nn.softmax(logits, axis=-1), batch.query.labels
+    def outputs(params, key, images, episode, targets):
+      batch = sampling.make_episode(key, images, episode, targets=targets)
+      result = learner.predict(params, batch.support, batch.query.images)
+      if not targets:
+        result = jax.nn.softmax(result, axis=-1)
+      return result, batch.query.labels
 
-    def chunk(params, keys, images, episode):
-      one = functools.partial(probabilities, params, episode=episode)
+    def chunk(params, keys, images, episode, targets):
+      one = functools.partial(
+          outputs, params, episode=episode, targets=targets
+      )
       return jax.vmap(one)(keys, images)
 
-    self._chunk: Callable[..., Any] = jax.jit(chunk, static_argnums=3)
+    self._chunk: Callable[..., Any] = jax.jit(chunk, static_argnums=(3, 4))
 
-  def probabilities(
+  def outputs(
       self, params: Any, tasks: Tasks
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Softmax outputs float32[tasks, way * query, way] and labels int32."""
+    """What the model says of the queries, and what is right.
+
+    Returns:
+      softmax outputs float32[tasks, way * query, way] and labels int32[tasks,
+      way * query]; in regression predictions and targets, float32[tasks,
+      query, targets] both.
+    """
     count = len(tasks.rows)
     per_task = 4 * math.prod(tasks.rows.shape[1:]) * math.prod(
         tasks.images.shape[1:]
@@ -166,14 +204,14 @@ class Evaluator:
       part = slice(first, first + size)
       images = jnp.asarray(tasks.images[tasks.rows[part]])
       output, label = self._chunk(
-          params, tasks.keys[part], images, tasks.episode
+          params, tasks.keys[part], images, tasks.episode, tasks.targets
       )
       outputs.append(np.asarray(output)[start - first :])
       labels.append(np.asarray(label)[start - first :])
     return np.concatenate(outputs), np.concatenate(labels)
 
-  def accuracy(self, members: Sequence[Any], tasks: Tasks) -> Accuracy:
-    """The accuracy of the mean of the members' softmax outputs.
+  def score(self, members: Sequence[Any], tasks: Tasks) -> Score:
+    """How right the mean of the members' outputs is, as `tasks.score`.
 
     Args:
       members: parameters, one set for a single model.
@@ -182,18 +220,25 @@ class Evaluator:
     total: np.ndarray | float = 0.0
     labels = np.zeros(0)
     for params in members:
-      outputs, labels = self.probabilities(params, tasks)
+      outputs, labels = self.outputs(params, tasks)
       total = total + outputs
+    if tasks.targets:
+      errors = np.square(total / len(members) - labels)
+      return interval(errors.mean(axis=(1, 2)), SquaredError)
     right = np.argmax(total, axis=-1) == labels
     return interval(right.mean(axis=1))
 
 
-def interval(per_task: np.ndarray) -> Accuracy:
-  """Mean and 95 % interval of accuracies float[tasks] in [0, 1]."""
+def interval(
+    per_task: np.ndarray, kind: type[Score] = Accuracy
+) -> Score:
+  """Mean and 95 % interval of a score float[tasks]."""
   per_task = np.asarray(per_task, np.float64)
   n = per_task.size
   mean = float(per_task.mean())
   # One task has no spread: its interval is everything.
   spread = float(per_task.std(ddof=1)) if n > 1 else math.inf
-  half = min(1.96 * spread / math.sqrt(n), 1.0)
-  return Accuracy(mean=mean, low=mean - half, high=mean + half, tasks=n)
+  half = 1.96 * spread / math.sqrt(n)
+  if kind is Accuracy:
+    half = min(half, 1.0)
+  return kind(mean=mean, low=mean - half, high=mean + half, tasks=n)

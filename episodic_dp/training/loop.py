@@ -2,7 +2,8 @@
 
 A step is one jitted call (`private.make_meta_step`); the loop only counts, and
 writes down what is public: the parameters after each step are the release, and
-accuracy is measured on public validation classes. All randomness of a step
+accuracy (in regression the squared error) is measured on public validation
+tasks. All randomness of a step
 follows from the run's secret key and the step's number, so a run that is killed
 at any time and resumed gives the same parameters bit for bit, and no step is
 paid for twice.
@@ -104,14 +105,14 @@ class Result:
     stopped: "done", "budget" (all that the target allows) or "signal".
     guarantees: level -> Guarantee for the steps done.
     seconds: wall-clock seconds of this process inside `train`.
-    accuracy: the last validation accuracy, or None.
+    score: the last validation accuracy or squared error, or None.
   """
 
   steps: int
   stopped: str
   guarantees: Mapping[str, Any]
   seconds: float
-  accuracy: evaluation.Accuracy | None
+  score: evaluation.Score | None
 
 
 def train(job: Job, workdir: str | os.PathLike) -> Result:
@@ -178,7 +179,7 @@ class _Run:
     self._board = tensorboardX.SummaryWriter(
         str(folder / TENSORBOARD), purge_step=self._done + 1
     )
-    self._accuracy: evaluation.Accuracy | None = None
+    self._score: evaluation.Score | None = None
 
   # Before the first step ------------------------------------------------------
 
@@ -342,7 +343,7 @@ class _Run:
         stopped=stopped,
         guarantees=self._guarantees,
         seconds=time.monotonic() - self._began,
-        accuracy=self._accuracy,
+        score=self._score,
     )
 
   def _one(self, step_fn: Callable[..., Any], bar: tqdm.tqdm) -> None:
@@ -362,12 +363,12 @@ class _Run:
     public["epsilon"] = self._spent()
     evaluate = last or step % job.evaluate_every == 0
     if evaluate:
-      self._accuracy = self._evaluator.accuracy(
+      self._score = self._evaluator.score(
           [self._state.params], job.validation
       )
-      public["validation_accuracy"] = self._accuracy.mean
-      public["validation_low"] = self._accuracy.low
-      public["validation_high"] = self._accuracy.high
+      public[f"validation_{self._score.name}"] = self._score.mean
+      public["validation_low"] = self._score.low
+      public["validation_high"] = self._score.high
     # The line is written before the checkpoint: a resumed run drops lines after
     # its checkpoint and so never lacks one.
     self._lines.add(public)
@@ -386,8 +387,8 @@ class _Run:
   def _show(self, bar: tqdm.tqdm, public: dict[str, Any], evaluate: bool):
     epsilon = public["epsilon"]
     text = "no guarantee" if math.isinf(epsilon) else f"epsilon≤{epsilon:.3g}"
-    if self._accuracy is not None:
-      text += f", accuracy {self._accuracy}"
+    if self._score is not None:
+      text += f", {reporting.words(self._score.name)} {self._score}"
     bar.set_postfix_str(text, refresh=False)
     bar.update()
     if evaluate and bar.disable:  # No terminal: a line per validation.
@@ -396,26 +397,30 @@ class _Run:
   def _save(self) -> None:
     if self._done == 0:
       return
-    # An accuracy belongs to the step it was measured at.
+    # A score belongs to the step it was measured at.
     lines = metrics_lib.read(self._folder / metrics_lib.FILE)
-    accuracy = None
+    kind, quality = self._job.validation.score, None
     if lines and lines[-1]["step"] == self._done:
-      accuracy = lines[-1].get("validation_accuracy")
+      found = lines[-1].get(f"validation_{kind.name}")
+      if isinstance(found, float) and math.isfinite(found):
+        quality = kind.sign * found
     self._checkpoints.save(
         self._done,
         self._state.params,
         _rest(self._state),
         ledger=self._ledger.as_dict(),
-        accuracy=accuracy,
+        quality=quality,
     )
 
   def _pictures(self) -> None:
     lines = metrics_lib.read(self._folder / metrics_lib.FILE)
-    curve = validation_curve(lines, label="this run")
+    validation = self._job.validation
+    name = validation.score.name
     reporting.learning_curve(
         self._folder / reporting.LEARNING_CURVE,
-        [curve],
-        chance=self._job.validation.chance,
+        [validation_curve(lines, label="this run", name=name)],
+        name=name,
+        chance=validation.chance,
     )
     reporting.epsilon_curve(
         self._folder / reporting.EPSILON_CURVE,
@@ -431,13 +436,12 @@ class _Run:
 
 
 def validation_curve(
-    lines: list[dict[str, Any]], *, label: str
+    lines: list[dict[str, Any]], *, label: str, name: str = "accuracy"
 ) -> reporting.Curve:
-  """The validation accuracies among lines of metrics.jsonl."""
+  """The validation scores of a name among lines of metrics.jsonl."""
+  key = f"validation_{name}"
   points = [
-      (line["step"], line["validation_accuracy"])
-      for line in lines
-      if "validation_accuracy" in line
+      (line["step"], float(line[key])) for line in lines if key in line
   ]
   return reporting.Curve(
       label=label, steps=[p[0] for p in points], values=[p[1] for p in points]

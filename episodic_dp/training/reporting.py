@@ -66,13 +66,14 @@ def result_entry(result: Any, measured: Mapping[str, Any]) -> dict[str, Any]:
 
   Args:
     result: a `loop.Result`.
-    measured: name -> {"accuracy": evaluation.Accuracy, "steps": list}.
+    measured: name -> {"score": evaluation.Score, "steps": list}.
   """
+  (kind,) = {value["score"].name for value in measured.values()}
   return {
       "steps": result.steps,
       "seconds": round(result.seconds, 1),
-      "accuracy": {
-          name: dataclasses.asdict(value["accuracy"])
+      kind: {
+          name: dataclasses.asdict(value["score"])
           for name, value in measured.items()
       },
       "epsilon": {
@@ -117,8 +118,8 @@ def summary(result: Any, planned: int) -> str:
   elif result.stopped == "budget":
     head += ", all that target_epsilon allows"
   lines = [f"{head} ({result.seconds:.0f} s in this process)"]
-  if result.accuracy is not None:
-    lines.append(f"  validation accuracy {result.accuracy}")
+  if result.score is not None:
+    lines.append(f"  validation {words(result.score.name)} {result.score}")
   lines += guarantee_lines(result.guarantees, result.steps)
   return "\n".join(lines)
 
@@ -136,17 +137,40 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
   return "\n".join(lines)
 
 
+def words(name: str) -> str:
+  """The name of a score as it is written: "squared error"."""
+  return name.replace("_", " ")
+
+
 def learning_curve(
-    path: str | os.PathLike, curves: Sequence[Curve], *, chance: float
+    path: str | os.PathLike,
+    curves: Sequence[Curve],
+    *,
+    name: str = "accuracy",
+    chance: float | None,
 ) -> None:
-  """Accuracy (fractions of 1) on public validation tasks over steps."""
-  figure, axes = _axes("accuracy on public validation tasks (%)")
+  """A score on public validation tasks over steps.
+
+  Args:
+    path: the PNG.
+    curves: accuracies as fractions of 1, or squared errors.
+    name: of the score.
+    chance: the accuracy of a blind guess, None for other scores.
+  """
+  percent = 100 if name == "accuracy" else 1
+  unit = " (%)" if name == "accuracy" else ""
+  figure, axes = _axes(f"{words(name)} on public validation tasks{unit}")
   for curve in curves:
-    values = [100 * v for v in curve.values]
+    values = [percent * v for v in curve.values]
     axes.plot(curve.steps, values, marker="o", markersize=3, label=curve.label)
-  axes.axhline(100 * chance, color="grey", linestyle=":", label="chance")
-  axes.set_ylim(0, 100)
-  axes.legend(loc="lower right")
+  if chance is not None:
+    axes.axhline(100 * chance, color="grey", linestyle=":", label="chance")
+  if name == "accuracy":
+    axes.set_ylim(0, 100)
+    axes.legend(loc="lower right")
+  else:
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper right")
   _save(figure, path)
 
 

@@ -16,6 +16,7 @@ from experiments.configs import glyphs
 from experiments.configs import mini_imagenet
 from experiments.configs import omniglot
 from experiments.configs import omniglot_alphabets
+from experiments.configs import sinusoid
 
 MODULES = (
     cifar_fs,
@@ -24,6 +25,7 @@ MODULES = (
     mini_imagenet,
     omniglot,
     omniglot_alphabets,
+    sinusoid,
 )
 
 
@@ -34,7 +36,7 @@ def _id(module):
 @pytest.mark.parametrize("module", MODULES, ids=_id)
 @pytest.mark.parametrize("text", ["", "private=0,shot=2"])
 def test_configs_describe_a_valid_plan(module, text):
-  if "shot" in text and module in (glyphs, omniglot):
+  if "shot" in text and module in (glyphs, omniglot, sinusoid):
     text = "private=0"
   config = module.get_config(text)
   hierarchy, described, mechanism = describe.describe(config)

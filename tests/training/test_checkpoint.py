@@ -42,7 +42,7 @@ def test_keeps_the_latest_and_the_five_best_also_after_a_restart(tmp_path):
   for step, accuracy in accuracies.items():
     # A new manager each time: what is kept must not hang on its memory.
     checkpoints = training.Checkpoints(tmp_path)
-    checkpoints.save(step, *_arrays(step), accuracy=accuracy)
+    checkpoints.save(step, *_arrays(step), quality=accuracy)
     checkpoints.close()
   checkpoints = training.Checkpoints(tmp_path, read_only=True)
   assert checkpoints.steps() == (1, 3, 4, 6, 7, 8)
@@ -90,7 +90,7 @@ def _cut(path):
 def test_damage_is_one_sentence_and_loses_nothing(tmp_path, damage):
   checkpoints = training.Checkpoints(tmp_path)
   for step in (1, 2):
-    checkpoints.save(step, *_arrays(step), accuracy=0.5)
+    checkpoints.save(step, *_arrays(step), quality=0.5)
   checkpoints.close()
   damage(_largest_file(checkpoints.folder / "2"))
   before = sorted(checkpoints.folder.rglob("*"))
@@ -118,8 +118,8 @@ def test_stored_digest_is_compared(tmp_path):
 def test_ledgers_are_read_back_and_only_where_there_is_one(tmp_path):
   ledger = {"entries": [{"steps": 1, "rate": 0.1 + 0.2}]}
   checkpoints = training.Checkpoints(tmp_path)
-  checkpoints.save(1, *_arrays(1), ledger=ledger, accuracy=0.5)
-  checkpoints.save(2, *_arrays(2), accuracy=0.5)
+  checkpoints.save(1, *_arrays(1), ledger=ledger, quality=0.5)
+  checkpoints.save(2, *_arrays(2), quality=0.5)
   checkpoints.close()
   again = training.Checkpoints(tmp_path, read_only=True)
   assert again.ledger(1) == ledger and again.ledger(2) is None
@@ -164,7 +164,7 @@ def test_damaged_accuracy_is_one_sentence_and_can_be_moved_away(
 ):
   checkpoints = training.Checkpoints(tmp_path)
   for step in (1, 2):
-    checkpoints.save(step, *_arrays(step), accuracy=0.5)
+    checkpoints.save(step, *_arrays(step), quality=0.5)
   checkpoints.close()
   (checkpoints.folder / "2" / "metrics" / "metrics").write_bytes(content)
   with pytest.raises(errors.RunError, match="move this folder away") as caught:

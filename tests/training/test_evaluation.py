@@ -83,8 +83,8 @@ class _Nearest:
 def test_a_right_and_a_wrong_model():
   evaluator = training.Evaluator(_Nearest())
   tasks = _tasks()
-  right = evaluator.accuracy([1.0], tasks)
-  wrong = evaluator.accuracy([-1.0], tasks)
+  right = evaluator.score([1.0], tasks)
+  wrong = evaluator.score([-1.0], tasks)
   assert (right.mean, right.low, right.high, right.tasks) == (1, 1, 1, 40)
   assert wrong.mean == 0
   assert tasks.chance == 1 / WAY
@@ -96,9 +96,9 @@ def test_ensemble_averages_probabilities():
   # The sure member is right; two that err are only a little sure: a vote would
   # err, and so would no average of logits.
   members = [1.0, -0.01, -0.01]
-  assert evaluator.accuracy(members, tasks).mean == 1
-  assert evaluator.accuracy(members[1:], tasks).mean == 0
-  outputs, labels = evaluator.probabilities(1.0, tasks)
+  assert evaluator.score(members, tasks).mean == 1
+  assert evaluator.score(members[1:], tasks).mean == 0
+  outputs, labels = evaluator.outputs(1.0, tasks)
   assert outputs.shape == (40, WAY * QUERY, WAY)
   assert labels.shape == (40, WAY * QUERY)
   np.testing.assert_allclose(outputs.sum(-1), 1, rtol=1e-5)
@@ -113,8 +113,8 @@ def _part(tasks, part):
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 19])
 def test_every_task_is_measured_once_whatever_the_chunks(count):
   evaluator = training.Evaluator(_Nearest())
-  whole, all_labels = evaluator.probabilities(1.0, _tasks())
-  outputs, labels = evaluator.probabilities(
+  whole, all_labels = evaluator.outputs(1.0, _tasks())
+  outputs, labels = evaluator.outputs(
       1.0, _part(_tasks(), slice(count))
   )
   np.testing.assert_allclose(outputs, whole[:count], rtol=1e-5, atol=1e-7)
@@ -140,3 +140,43 @@ def test_interval_covers_the_truth_as_often_as_it_says():
 def test_one_task_says_nothing():
   found = training.interval(np.asarray([0.5]))
   assert found.low < 0 and found.high > 1
+
+
+def _points():
+  """Participant i holds the points of the line y = i x."""
+  x = np.linspace(-1, 1, 6, dtype=np.float32)
+  slopes = np.arange(8, dtype=np.float32)
+  points = np.stack(np.broadcast_arrays(x, slopes[:, None] * x), axis=-1)
+  return data.Dataset(
+      name="lines",
+      images=points.reshape(-1, 1, 1, 2),
+      hierarchy=plan.Hierarchy.regular((8, 6), levels=("participant", "point")),
+      targets=1,
+  )
+
+
+class _Line:
+  """The least-squares slope of the support, and an error of `params`."""
+
+  def predict(self, params, support, points):
+    x, y = support.images[:, 0, 0, 0], support.labels[:, 0]
+    return (x @ y / (x @ x)) * points[:, 0, 0] + params
+
+
+def test_regression_is_measured_by_the_squared_error():
+  evaluator = training.Evaluator(_Line())
+  tasks = training.draw(_points(), way=1, shot=2, query=3, count=30, seed=0)
+  assert tasks.chance is None and tasks.rows.shape == (30, 1, 5)
+  exact, off = (evaluator.score([p], tasks) for p in (0.0, 2.0))
+  assert (exact.name, exact.sign) == ("squared_error", -1)
+  assert exact.mean < 1e-9 and off.mean == pytest.approx(4)
+  assert str(off) == "4.000 ± 0.000"
+  # Predictions are averaged: errors of both signs cancel.
+  assert evaluator.score([2.0, -2.0], tasks).mean < 1e-9
+  mixed = evaluator.score([0.0, 2.0], tasks)
+  assert mixed.mean == pytest.approx(1)
+
+
+def test_an_interval_of_squared_errors_is_not_cut_at_one():
+  found = training.interval(np.asarray([0.0, 40.0]), training.SquaredError)
+  assert found.mean == 20 and found.high - found.mean == pytest.approx(39.2)

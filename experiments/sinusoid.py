@@ -1,0 +1,160 @@
+"""Regression on sinusoids with and without privacy: the smallest example.
+
+  python -m experiments.sinusoid --workdir=DIR
+
+Runs experiments/configs/sinusoid.py twice (private=1 and private=0), measures
+both on 600 sinusoids that neither run has seen, before and after adapting to
+ten points of each, prints the mean squared errors with 95 % intervals and the
+guarantees, and leaves in DIR the two runs, results.json and curves.png: a few
+of the unseen sinusoids with what was learned of them from ten points.
+
+The same command again resumes what was interrupted.
+"""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+from absl import flags
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from episodic_dp import sampling
+from episodic_dp import training
+from episodic_dp.data import sinusoid
+from episodic_dp.training import reporting
+from experiments import builder
+from experiments import cli
+from experiments import files
+from experiments import measure
+from experiments.configs import sinusoid as config_lib
+
+CURVES = "curves.png"
+RUNS = {"with privacy": "private=1", "without privacy": "private=0"}
+_SHOWN = 6
+_COLOURS = ("tab:blue", "tab:orange")
+
+
+def main(workdir: str, arguments: str) -> None:
+  """Trains, measures, prints and draws."""
+  folder = pathlib.Path(workdir)
+  results: dict[str, Any] = {}
+  learned: dict[str, Any] = {}
+  table: list[list[Any]] = []
+  # The runs differ in the mechanism alone: they share data and evaluator.
+  splits = evaluator = None
+  for name, argument in RUNS.items():
+    config = config_lib.get_config(f"{arguments},{argument}")
+    experiment = builder.build(config, splits=splits, evaluator=evaluator)
+    splits, evaluator = experiment.splits, experiment.job.evaluator
+    where = folder / name.replace(" ", "_")
+    result = training.train(experiment.job, where)
+    if result.stopped == "signal":
+      print(reporting.summary(result, experiment.job.steps))
+      return
+    measured = measure.measure(
+        str(where), splits=splits, evaluator=evaluator
+    )
+    params = last_params(experiment, where)
+    before = unadapted(experiment, params)
+    table += [[name, "not adapted", before, before.tasks, result.steps]]
+    table += [[name, *row] for row in measure.rows(measured)]
+    results[name] = reporting.result_entry(result, measured) | {
+        "not_adapted": dataclasses.asdict(before)
+    }
+    learned[name] = params
+    if experiment.config.mechanism.noise_multiplier:
+      private = result
+  files.write_json(folder / "results.json", results)
+  draw(folder / CURVES, experiment, learned)
+  print(reporting.table(("run", *measure.header(measured)), table))
+  print("guarantees of the private run:")
+  print("\n".join(reporting.guarantee_lines(private.guarantees, private.steps)))
+
+
+def last_params(experiment: builder.Experiment, folder: pathlib.Path) -> Any:
+  """The parameters of the last checkpoint of a run."""
+  checkpoints = training.Checkpoints(folder, read_only=True)
+  last = checkpoints.latest()
+  assert last is not None  # The run is done.
+  like = experiment.job.learner.init(jax.random.key(0))
+  return checkpoints.restore(last, like)[0]
+
+
+def unadapted(
+    experiment: builder.Experiment, params: Any
+) -> training.Score:
+  """The error on the test tasks' queries of the parameters as they are."""
+  tasks = builder.draw_tasks(experiment.config, experiment.splits.test,
+                             test=True)
+  points = experiment.splits.test.images[tasks.rows[:, 0]]
+  query = points[:, tasks.episode.shot :].reshape(-1, 1, 1, 2)
+  outputs = experiment.job.learner.model.apply(params, query[..., :1])
+  errors = np.square(np.asarray(outputs)[:, 0] - query[:, 0, 0, 1])
+  return training.interval(
+      errors.reshape(len(tasks.rows), -1).mean(axis=1), training.SquaredError
+  )
+
+
+def draw(
+    path: pathlib.Path,
+    experiment: builder.Experiment,
+    learned: dict[str, Any],
+) -> None:
+  """A few test participants: curve, support points, and each run's guess."""
+  # Late, and without pyplot: no display is needed.
+  from matplotlib import figure as figure_lib
+
+  shot, points = experiment.config.episode.shot, config_lib.POINTS
+  options = experiment.config.data.options
+  amplitude, phase = sinusoid.curves(
+      options.test_participants, seed=options.seed, split="test"
+  )
+  x = np.linspace(*sinusoid.RANGE, 200, dtype=np.float32)
+  held = experiment.splits.test.images.reshape(-1, points, 1, 1, 2)[:, :shot]
+  predict = jax.jit(experiment.job.learner.predict)
+  figure = figure_lib.Figure(figsize=(10, 5.6), layout="constrained")
+  for i, axes in enumerate(figure.subplots(2, _SHOWN // 2, sharey=True).flat):
+    axes.plot(
+        x, amplitude[i] * np.sin(x - phase[i]), color="grey", linewidth=4,
+        alpha=0.4, label="the participant's curve",
+    )
+    support = sampling.Examples(
+        jnp.asarray(held[i, ..., :1]), jnp.asarray(held[i, :, 0, 0, 1:])
+    )
+    for colour, (name, params) in zip(_COLOURS, learned.items()):
+      guess = predict(params, support, x.reshape(-1, 1, 1, 1))
+      axes.plot(x, guess[:, 0], color=colour, label=f"adapted, {name}")
+      plain = experiment.job.learner.model.apply(
+          params, jnp.asarray(x.reshape(-1, 1, 1, 1))
+      )
+      axes.plot(
+          x, plain[:, 0], color=colour, linewidth=0.8, linestyle=":",
+          label=f"not adapted, {name}",
+      )
+    axes.plot(
+        held[i, :, 0, 0, 0], held[i, :, 0, 0, 1], "k.",
+        label=f"the {shot} points that are adapted to",
+    )
+    axes.grid(alpha=0.3)
+  handles = axes.get_legend_handles_labels()
+  figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
+  with files.replacing(path) as beside:
+    figure.savefig(beside, format="png", dpi=120)
+
+
+def _main(argv) -> None:
+  del argv
+  cli.log_devices()
+  main(flags.FLAGS.workdir, flags.FLAGS.arguments)
+
+
+if __name__ == "__main__":
+  flags.DEFINE_string(
+      "workdir", None, "Folder for the two runs; resumed if any.", required=True
+  )
+  flags.DEFINE_string(
+      "arguments", "", "Further arguments of the config, such as steps=5."
+  )
+  cli.run(_main)

@@ -1,0 +1,70 @@
+"""The smallest example: it learns, privately, and says what it guarantees."""
+
+import json
+
+from matplotlib import image as image_lib
+import pytest
+
+from episodic_dp import plan
+from experiments import builder
+from experiments import describe
+from experiments import sinusoid
+from experiments.configs import sinusoid as config_lib
+
+TINY = "participants=2000,rate=0.05,steps=40,inner_steps=1,width=16"
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+  """The folder of a finished comparison."""
+  folder = tmp_path_factory.mktemp("sinusoid")
+  sinusoid.main(str(folder), TINY)
+  return folder
+
+
+def test_a_participant_without_classes_is_the_task():
+  hierarchy, described, mechanism = describe.describe(config_lib.get_config())
+  assert hierarchy.levels == ("participant", "point")
+  assert plan.tasks_per_step(hierarchy, described) == pytest.approx(500)
+  assert mechanism.clip_unit == "participant"
+  assert described.episode.way == 1
+
+
+def test_training_lowers_the_error_and_adapting_too(done):
+  results = json.loads((done / "results.json").read_text())
+  for name in ("with privacy", "without privacy"):
+    errors = results[name]["squared_error"]
+    assert errors["single"]["tasks"] == 600
+    assert errors["single"]["high"] < errors["untrained"]["low"]
+    assert errors["single"]["mean"] < results[name]["not_adapted"]["mean"]
+  epsilon = results["with privacy"]["epsilon"]
+  assert set(epsilon) == {"participant", "point"}
+  assert 0 < epsilon["participant"]["epsilon"] < 20
+  assert results["without privacy"]["epsilon"]["point"]["epsilon"] == "inf"
+
+
+def test_the_best_checkpoints_are_those_of_the_least_error(done):
+  folder = done / "without_privacy"
+  found = json.loads((folder / "evaluation.json").read_text())
+  lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+  errors = {
+      line["step"]: line["validation_squared_error"]
+      for line in lines
+      if "validation_squared_error" in line
+  }
+  best = sorted(errors, key=errors.get)
+  assert found["ensemble"]["steps"] == best[:5]
+
+
+def test_the_picture_shows_curves_of_both_runs(done):
+  pixels = image_lib.imread(done / sinusoid.CURVES)[..., :3]
+  blue = (pixels[..., 2] > pixels[..., 0] + 0.4).sum()
+  orange = (pixels[..., 0] > pixels[..., 2] + 0.6).sum()
+  assert blue > 1000 and orange > 1000
+
+
+def test_heads_that_tell_classes_apart_are_refused():
+  config = config_lib.get_config()
+  config.learner.name = "protonet"
+  with pytest.raises(ValueError, match="way 1 is regression"):
+    builder.make_learner(config, (1, 1, 1))
