@@ -4,11 +4,31 @@ import abc
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from episodic_dp.learners import losses
 from episodic_dp.models import model as model_lib
 
 Params = Any
+
+
+def members(labels: jax.Array, way: int, dtype: Any) -> jax.Array:
+  """Which class each example is of, as zeros and ones [n, way].
+
+  Args:
+    labels: int32 [n].
+    way: the number of classes.
+    dtype: of the result.
+
+  Raises:
+    ValueError: the labels are not integers.
+  """
+  if not jnp.issubdtype(labels.dtype, jnp.integer):
+    raise ValueError(
+        f"labels of dtype {labels.dtype} are no classes, which this learner"
+        " tells apart: for regression use MAML with task_loss=squared_error"
+    )
+  return jax.nn.one_hot(labels, way, dtype=dtype)
 
 
 class Learner(abc.ABC):

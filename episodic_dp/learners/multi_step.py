@@ -51,7 +51,14 @@ def annealed(
 
 def check(weights: Any, inner_steps: int) -> None:
   """ValueError unless these are weights of so many steps, or a schedule."""
-  if weights is None or callable(weights) or isinstance(weights, jax.Array):
+  if weights is None or callable(weights):
+    return
+  if isinstance(weights, jax.Array):  # A schedule's: its values are not known.
+    if weights.shape != (inner_steps,):
+      raise ValueError(
+          f"loss_weights of shape {weights.shape}: a schedule must give"
+          f" ({inner_steps},), one for each inner step"
+      )
     return
   weights = tuple(weights)
   if (

@@ -55,7 +55,7 @@ class ProtoNet(learner.Learner):
   def adapt(self, params: Any, support: Any) -> Prototypes:
     """The prototypes (eq. 1); that of a class without an example is zero."""
     embedded = self.model.apply(params, support.images)
-    members = jax.nn.one_hot(support.labels, self.way, dtype=embedded.dtype)
+    members = learner.members(support.labels, self.way, embedded.dtype)
     counts = jnp.maximum(members.sum(0), 1)
     return Prototypes(params, members.T @ embedded / counts[:, None])
 

@@ -94,7 +94,7 @@ class RidgeHead(learner.Learner):
   def adapt(self, params: Any, support: Any) -> Head:
     """The regression's weights for the support set."""
     embedded = self.model.apply(params["model"], support.images)
-    targets = jax.nn.one_hot(support.labels, self.way, dtype=embedded.dtype)
+    targets = learner.members(support.labels, self.way, embedded.dtype)
     return Head(params, solve(embedded, targets, jnp.exp(params["log_ridge"])))
 
   def logits(self, adapted: Head, images: jax.Array) -> jax.Array:

@@ -192,3 +192,11 @@ def test_a_schedule_is_resolved_by_the_outer_step(tiny):
 def test_wrong_weights_are_named(tiny, weights):
   with pytest.raises(ValueError, match="must be 2 numbers"):
     learners.MAML(tiny.model(), inner_steps=2, loss_weights=weights)
+
+
+def test_a_schedule_for_another_number_of_steps_is_named(tiny):
+  learner = learners.MAML(
+      tiny.model(), inner_steps=2, loss_weights=multi_step.annealed(3, 10)
+  )
+  with pytest.raises(ValueError, match=r"shape \(3,\).*must give \(2,\)"):
+    learner.at_step(jnp.int32(0))

@@ -118,6 +118,17 @@ def test_a_schedule_of_losses_follows_the_step(tiny):
   assert np.abs(scheduled[1] - fixed[1]).max() > 1e-3
 
 
+@pytest.mark.parametrize("name", ["protonet", "ridge"])
+def test_targets_of_a_regression_are_no_classes(tiny, name):
+  learner = make(tiny, name)
+  params = jax.eval_shape(learner.init, jax.random.key(0))
+  support = tiny.Examples(
+      jnp.zeros((3, *tiny.SHAPE)), jnp.zeros((3, 1), jnp.float32)
+  )
+  with pytest.raises(ValueError, match="float32 are no classes"):
+    jax.eval_shape(learner.adapt, params, support)
+
+
 def test_descriptions_say_what_a_learner_is(tiny):
   for name in NAMES:
     found = learners.describe(make(tiny, name))
