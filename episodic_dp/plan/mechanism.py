@@ -41,7 +41,8 @@ class Mechanism:
       count of norms within C; with m arrays that of each count is sqrt(m)
       times as much (private_quantile).
     clip_percentile: k in (0, 100]: C becomes the k-th percentile of the norms
-      in the window, unless it would rise (percentile_window).
+      in the window, unless it would rise: begin with a `clip_norm` above the
+      norms (percentile_window).
     clip_window: W, an even number of clip units: the window holds the last W
       norms and is looked at again after W / 2 more (percentile_window).
     order: "first" or "second" order gradients, or None when the guarantee does
