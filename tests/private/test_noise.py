@@ -66,3 +66,13 @@ def test_no_noise_changes_nothing():
 def test_odd_and_empty_shapes():
   for shape in ((), (1,), (3,), (0, 2), (2, 3, 5)):
     assert noise.standard_normal(jax.random.key(0), shape).shape == shape
+
+
+def test_every_array_can_have_a_spread_of_its_own():
+  key, zeros = jax.random.key(5), [jnp.zeros(40), jnp.zeros((3, 2))]
+  found = private.add_noise(key, zeros, jnp.array([0.5, 2.0]))
+  for i, spread in enumerate((0.5, 2.0)):
+    same = private.add_noise(key, zeros, spread)
+    np.testing.assert_array_equal(found[i], same[i])
+    shared = private.add_noise(key, zeros, jnp.array([spread]))
+    np.testing.assert_array_equal(found[i], shared[i])
