@@ -11,8 +11,14 @@ and with a picture of adapted curves:
       --workdir=DIR
   python -m experiments.sinusoid --workdir=DIR
 
-Arguments after the colon: private (1), participants (100000), rate (0.005: the
-share of the participants that a step draws), steps (500), inner_steps (5),
+Expected, on two CPU cores: a minute each; mean squared error on 600 unseen
+sinusoids 0.17 with privacy (the noise differs from key to key) at epsilon
+0.3191 for a participant and 0.4870 for a point (delta = 1e-5), and 0.28 without
+(private=0: nothing is clipped then, and sinusoids of large amplitude have
+gradients that disturb the others); 2.9 before adapting.
+
+Arguments after the colon: private (1), participants (100000), rate (0.002: the
+share of the participants that a step draws), steps (1000), inner_steps (5),
 width (40: of both hidden layers), clip_norm (1.0).
 """
 
@@ -30,8 +36,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       text,
       private=True,
       participants=100_000,
-      rate=0.005,
-      steps=500,
+      rate=0.002,
+      steps=1000,
       inner_steps=5,
       width=40,
       clip_norm=1.0,
@@ -72,7 +78,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.001
   c.evaluation.shot, c.evaluation.query = 10, 10
   c.evaluation.validation_tasks = 200
-  c.evaluation.every = c.checkpoint_every = 50
+  c.evaluation.every = c.checkpoint_every = 100
   # Points are small: many tasks at once.
   c.compute.tasks_per_chunk = 128
   return c

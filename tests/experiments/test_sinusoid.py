@@ -25,7 +25,7 @@ def done(tmp_path_factory):
 def test_a_participant_without_classes_is_the_task():
   hierarchy, described, mechanism = describe.describe(config_lib.get_config())
   assert hierarchy.levels == ("participant", "point")
-  assert plan.tasks_per_step(hierarchy, described) == pytest.approx(500)
+  assert plan.tasks_per_step(hierarchy, described) == pytest.approx(200)
   assert mechanism.clip_unit == "participant"
   assert described.episode.way == 1
 
