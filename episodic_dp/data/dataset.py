@@ -31,6 +31,9 @@ class Dataset:
       an augmentation for training only.
     targets: 0 for classes to be told apart; for regression, how many numbers
       of a point are to be predicted from its features.
+    labels: int[rows] where the data are learned without tasks
+      (`learners.Supervised`): the class of every row, from 0. Tasks draw their
+      own labels and do not read these.
     description: where the images come from and what was done to them.
     resident: whether training keeps all images on the device. False, for data
       larger than it, gathers the drawn ones on the host ahead of each step and
@@ -46,6 +49,7 @@ class Dataset:
   rows: Callable[[Any], Any] = identity
   rotate: bool = False
   targets: int = 0
+  labels: np.ndarray | None = None
   description: str = ""
   resident: bool = True
 
@@ -69,6 +73,15 @@ class Dataset:
           f"images of '{self.name}' are {images.shape[1]} x {images.shape[2]}"
           " and cannot be rotated by 90 degrees: make them square or set"
           " rotate=False"
+      )
+    if self.labels is not None and (
+        np.shape(self.labels) != images.shape[:1]
+        or self.labels.dtype.kind not in "iu"
+    ):
+      raise ValueError(
+          f"labels of '{self.name}' are {self.labels.dtype}"
+          f"{list(np.shape(self.labels))}: give one whole number for each of"
+          f" the {images.shape[0]} rows"
       )
     rows, leaves = images.shape[0], hierarchy.num_leaves
     if self.rows is not identity:

@@ -15,6 +15,7 @@ from episodic_dp.learners.multi_step import annealed
 from episodic_dp.learners.protonet import ProtoNet
 from episodic_dp.learners.reptile import Reptile
 from episodic_dp.learners.ridge import RidgeHead
+from episodic_dp.learners.supervised import Supervised
 
 __all__ = [
     "ANIL",
@@ -27,6 +28,7 @@ __all__ = [
     "ProtoNet",
     "Reptile",
     "RidgeHead",
+    "Supervised",
     "accuracy",
     "annealed",
     "cross_entropy",

@@ -17,6 +17,7 @@ from episodic_dp.plan.plain import from_dict
 from episodic_dp.plan.plain import to_dict
 from episodic_dp.plan.stages import All
 from episodic_dp.plan.stages import Episode
+from episodic_dp.plan.stages import examples_per_step
 from episodic_dp.plan.stages import FixedSize
 from episodic_dp.plan.stages import inclusion_rate
 from episodic_dp.plan.stages import Poisson
@@ -45,6 +46,7 @@ __all__ = [
     "UnsoundPlanError",
     "binomial_table",
     "capacities",
+    "examples_per_step",
     "from_dict",
     "inclusion_rate",
     "parse_stage",

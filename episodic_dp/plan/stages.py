@@ -326,6 +326,25 @@ def _validate_episode(hierarchy, plan, episode) -> None:
     )
 
 
+def examples_per_step(
+    hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan
+) -> float:
+  """The expected number of examples a step, a public constant of the plan."""
+  check_depth(hierarchy, plan)
+  if hierarchy.sizes is not None:
+    rates = [
+        size * float(stage.rate(np.asarray(size)))
+        for size, stage in zip(hierarchy.sizes, plan.stages)
+    ]
+    return math.prod(rates)
+  # The probability of every unit of a level, from the top down.
+  reached = np.ones(1)
+  for k, stage in enumerate(plan.stages):
+    counts = np.broadcast_to(hierarchy.child_counts(k), reached.shape)
+    reached = np.repeat(reached * stage.rate(counts), counts)
+  return float(reached.sum())
+
+
 def tasks_per_step(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan
 ) -> float:

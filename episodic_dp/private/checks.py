@@ -33,12 +33,10 @@ def check(
     mechanism: plan_lib.Mechanism,
 ) -> None:
   """Refuses what cannot be trained, or what no proof covers."""
-  if plan.episode is None:
-    raise plan_lib.PlanError(
-        "the plan has no episode and cannot be trained: give"
-        " SamplingPlan(..., episode=Episode(way, shot, query))"
-    )
   plan_lib.validate(dataset.hierarchy, plan)
+  if plan.episode is None:
+    _check_supervised(learner, dataset, mechanism)
+    return
   if mechanism.noisy_inner_steps:
     sample_level_checks.check_plan(dataset.hierarchy, plan, mechanism)
   else:
@@ -56,6 +54,47 @@ def check(
   _check_model(learner, dataset, plan.episode)
   if mechanism.noisy_inner_steps:
     sample_level_checks.check_learner(learner, dataset, plan, mechanism)
+
+
+def _check_supervised(learner, dataset, mechanism) -> None:
+  """A plan without an episode: examples, their labels, and who learns them."""
+  leaf = dataset.hierarchy.levels[-1]
+  if mechanism.clip_unit != leaf or mechanism.noisy_inner_steps:
+    raise plan_lib.PlanError(
+        "the plan has no episode, so that every example is clipped by itself:"
+        f" use clip_unit='{leaf}' without noisy inner steps, or give"
+        " SamplingPlan(..., episode=Episode(way, shot, query))"
+    )
+  if getattr(learner, "adapts", True):
+    raise plan_lib.PlanError(
+        f"{type(learner).__name__} adapts to support sets, and a plan without"
+        " an episode has none: use learners.Supervised, or give an episode"
+    )
+  if dataset.rotate or not getattr(dataset, "resident", True):
+    raise plan_lib.PlanError(
+        f"rotate={dataset.rotate} and resident="
+        f"{getattr(dataset, 'resident', True)}: without an episode there are no"
+        " classes to rotate, and data on the host are not supported; use"
+        " rotate=False and resident=True"
+    )
+  _check_images(dataset.images)
+  _check_rows(dataset)
+  labels: Any = getattr(dataset, "labels", None)
+  rows = dataset.images.shape[0]
+  if getattr(labels, "shape", None) != (rows,) or labels.dtype.kind not in "iu":
+    raise plan_lib.PlanError(
+        "without an episode labels are needed: give Dataset(labels=...), whole"
+        f" numbers [{rows}], the class of every row"
+    )
+  params = jax.eval_shape(learner.init, jax.random.key(0))
+  image = jax.ShapeDtypeStruct((1, *dataset.images.shape[1:]), jnp.float32)
+  logits = jax.eval_shape(learner.predict, params, None, image)
+  classes = int(labels.max()) + 1
+  if logits.shape[0] != 1 or logits.shape[1] < classes or labels.min() < 0:
+    raise plan_lib.PlanError(
+        f"the model gives logits {logits.shape[1:]} and the labels are"
+        f" {int(labels.min())} to {classes - 1}: build it with way={classes}"
+    )
 
 
 def _check_clip_unit(hierarchy, episode, mechanism) -> None:

@@ -1,5 +1,8 @@
 """One private meta-step: sample, clip each task, sum, noise once, update.
 
+With a plan without an episode the tasks are single examples, and the step is
+that of DP-SGD; below, read "examples" for "tasks" then.
+
 [M] "Meta-Learning with Differential Privacy" (DP-MAML), Algorithm 1, with the
 sum divided by the expected, public number of tasks instead of the drawn one.
 
@@ -150,9 +153,11 @@ def make_meta_step(
     dataset: `images` (uint8 or float32 [rows, H, W, C], kept on the device
       unless `resident` is there and false), `hierarchy`, `rows` (leaf -> row),
       `rotate` and, for regression, `targets`.
-    plan: how tasks are sampled; needs an episode.
-    mechanism: clip unit (the task, or the example where inner steps are noisy:
-      see `sample_level`), clip norm and noise.
+    plan: how tasks are sampled; or examples, where it has no episode: each is
+      then clipped by itself (DP-SGD), the learner adapts to nothing
+      (`learners.Supervised`), and `dataset.labels` (int32 [rows]) are classes.
+    mechanism: clip unit (the task, or the example where inner steps are noisy,
+      see `sample_level`, or without an episode), clip norm and noise.
     compute: how to compute it.
 
   Returns:
@@ -173,21 +178,25 @@ def make_meta_step(
   """
   checks.check(learner, dataset, plan, mechanism)
   episode = plan.episode
-  assert episode is not None  # Checked above.
   targets = getattr(dataset, "targets", 0)
-  tasks = plan_lib.tasks_per_step(dataset.hierarchy, plan)
+  if episode is None:
+    tasks = plan_lib.examples_per_step(dataset.hierarchy, plan)
+  else:
+    tasks = plan_lib.tasks_per_step(dataset.hierarchy, plan)
   clip_units = tasks
   if mechanism.noisy_inner_steps:  # They are the query examples.
+    assert episode is not None  # Checked above.
     clip_units *= episode.way * episode.query
 
   def draw(key: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
-    rows, mask = sampling.task_indices(
-        *sampling.sample(
-            jax.random.fold_in(key, _SAMPLING), dataset.hierarchy, plan, step
-        ),
-        plan,
+    indices, mask = sampling.sample(
+        jax.random.fold_in(key, _SAMPLING), dataset.hierarchy, plan, step
     )
-    return dataset.rows(rows), mask
+    if episode is None:
+      indices, mask = indices.reshape(-1, 1, 1), mask.reshape(-1)
+    else:
+      indices, mask = sampling.task_indices(indices, mask, plan)
+    return dataset.rows(indices), mask
 
   def begin(state: State) -> task_sum.Totals:
     return task_sum.zeros(
@@ -256,15 +265,19 @@ def make_meta_step(
         block_bytes=compute.block_bytes,
     )
 
-  def update(state: State, images: jax.Array) -> tuple[State, Metrics]:
+  def update(
+      state: State, images: jax.Array, labels: jax.Array | None
+  ) -> tuple[State, Metrics]:
     rows, mask = draw(state.key, state.step)
-    drawn = task_sum.Tasks(images, rows, mask)
+    drawn = task_sum.Tasks(images, rows, mask, labels)
     return finish(state, add(state, begin(state), drawn, 0), mask)
 
   compiled = jax.jit(update, donate_argnums=0)
   # An argument, not a constant of the program: it would be compiled in.
-  images = _on_device(dataset.images)
-  return lambda state: compiled(state, images)
+  images, labels = _on_device(dataset.images), None
+  if episode is None:
+    labels = jnp.asarray(dataset.labels, jnp.int32)
+  return lambda state: compiled(state, images, labels)
 
 
 def _on_device(images: Any) -> jax.Array:

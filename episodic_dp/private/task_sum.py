@@ -40,11 +40,15 @@ class Tasks(NamedTuple):
     images: uint8 or float32 [images, H, W, C], the whole data set.
     rows: int32[slots, way, shot + query], rows of `images`.
     mask: bool[slots], false for slots without a task; these come last.
+    labels: int32[images], the class of every image, where there are no
+      episodes: a slot is one example, way and shot + query are 1, and empty
+      slots may stand anywhere. None with episodes.
   """
 
   images: jax.Array
   rows: jax.Array
   mask: jax.Array
+  labels: jax.Array | None = None
 
 
 def task_sum(
@@ -54,7 +58,7 @@ def task_sum(
     tasks: Tasks,
     key: jax.Array,
     *,
-    episode: plan_lib.Episode,
+    episode: plan_lib.Episode | None,
     rotate: bool = False,
     targets: int = 0,
     tasks_per_chunk: int = 4,
@@ -77,7 +81,7 @@ def task_sum(
     params: what the gradients are taken at.
     tasks: see `Tasks`.
     key: of the label permutations and rotations; slot i folds i into it.
-    episode: way, shot and query.
+    episode: way, shot and query; None where every task is one example.
     rotate: whether classes are rotated.
     targets: 0, or the channels to be predicted, for regression.
     tasks_per_chunk: tasks computed at once.
@@ -140,7 +144,7 @@ def add_tasks(
     clip: adaptive.Clip = (),
     *,
     first: jax.Array | int = 0,
-    episode: plan_lib.Episode,
+    episode: plan_lib.Episode | None,
     rotate: bool = False,
     targets: int = 0,
     tasks_per_chunk: int = 4,
@@ -160,7 +164,7 @@ def add_tasks(
     key: of the whole step.
     clip: the clip norms of this step, where they adapt.
     first: the slot, of the whole step, of the part's first task.
-    episode: way, shot and query.
+    episode: way, shot and query; None where every task is one example.
     rotate: whether classes are rotated.
     targets: 0, or the channels to be predicted, for regression.
     tasks_per_chunk: tasks computed at once.
@@ -174,14 +178,17 @@ def add_tasks(
   rows = jnp.pad(tasks.rows, ((0, padding), (0, 0), (0, 0)))
   mask = jnp.pad(tasks.mask, (0, padding))
 
-  def one_task(slot, images):
-    task = sampling.make_episode(
-        jax.random.fold_in(key, slot),
-        images,
-        episode,
-        rotate=rotate,
-        targets=targets,
-    )
+  def one_task(slot, images, label):
+    if episode is None:
+      task = sampling.single_example(images[0, 0], label)
+    else:
+      task = sampling.make_episode(
+          jax.random.fold_in(key, slot),
+          images,
+          episode,
+          rotate=rotate,
+          targets=targets,
+      )
     if mechanism.noisy_inner_steps:
       loss, clipped = sample_level.query_sum(
           learner, mechanism, params, task, jax.random.fold_in(inner_key, slot)
@@ -211,7 +218,10 @@ def add_tasks(
     chosen = lax.dynamic_slice_in_dim(rows, start, chunk)
     real = lax.dynamic_slice_in_dim(mask, start, chunk)
     slots = first + start + jnp.arange(chunk)
-    clipped, facts = jax.vmap(one_task)(slots, tasks.images[chosen])
+    labels = None
+    if tasks.labels is not None:
+      labels = tasks.labels[chosen[:, 0, 0]]
+    clipped, facts = jax.vmap(one_task)(slots, tasks.images[chosen], labels)
 
     def add(total, part):
       shape = (chunk,) + (1,) * (part.ndim - 1)

@@ -8,6 +8,7 @@ from episodic_dp.sampling.augment import rotate_classes
 from episodic_dp.sampling.episodes import EpisodeBatch
 from episodic_dp.sampling.episodes import Examples
 from episodic_dp.sampling.episodes import make_episode
+from episodic_dp.sampling.episodes import single_example
 from episodic_dp.sampling.episodes import task_indices
 from episodic_dp.sampling.sampler import sample
 from episodic_dp.sampling.synthetic import synthetic_participants
@@ -18,6 +19,7 @@ __all__ = [
     "make_episode",
     "rotate_classes",
     "sample",
+    "single_example",
     "synthetic_participants",
     "task_indices",
 ]

@@ -152,6 +152,18 @@ def make_episode(
   return EpisodeBatch(part(images[:, :shot]), part(images[:, shot:]))
 
 
+def single_example(image: jax.Array, label: jax.Array) -> EpisodeBatch:
+  """One example to learn without tasks: an empty support, a query of one.
+
+  Args:
+    image: uint8 or floating [H, W, C]; uint8 is scaled to 0 .. 1.
+    label: int32 scalar.
+  """
+  scale = 255.0 if image.dtype == jnp.uint8 else 1.0
+  query = Examples(image[None].astype(jnp.float32) / scale, label[None])
+  return EpisodeBatch(jax.tree.map(lambda a: a[:0], query), query)
+
+
 def _regression(
     points: jax.Array, episode: stages_lib.Episode, targets: int
 ) -> EpisodeBatch:

@@ -222,3 +222,39 @@ def test_fixed_number_of_tasks_is_exact(n, units):
   h = plan.Hierarchy.regular((units, 1, 2), levels=LEVELS)
   p = fixed(n, 1, 2, episode=plan.Episode(way=1, shot=1, query=1))
   assert plan.tasks_per_step(h, p) == n
+
+
+@pytest.mark.parametrize(
+    "sizes,stages",
+    [
+        (
+            [[4, 2, 3], [4, 5]],
+            (plan.FixedSize(1), plan.Poisson(0.5), plan.FixedSize(2)),
+        ),
+        ([3, 7, 4], (plan.All(), plan.Poisson(0.25))),
+        ([3, 7, 4], (plan.FixedSize(2), plan.FixedSize(3))),
+    ],
+)
+def test_examples_per_step_is_the_sum_of_their_rates(sizes, stages):
+  levels = ("a", "b", "c")[: len(stages)]
+  hierarchy = plan.Hierarchy.from_sizes(sizes, levels=levels)
+  described = plan.SamplingPlan(stages)
+
+  def total(node, depth, rate):
+    children = node if isinstance(node, int) else len(node)
+    rate *= float(stages[depth].rate(np.asarray(children)))
+    if isinstance(node, int):
+      return node * rate
+    return sum(total(child, depth + 1, rate) for child in node)
+
+  assert plan.examples_per_step(hierarchy, described) == pytest.approx(
+      total(sizes, 0, 1.0)
+  )
+
+
+def test_examples_per_step_of_a_regular_tree_of_any_size():
+  hierarchy = plan.Hierarchy.regular((10**6, 5, 20), levels=("a", "b", "c"))
+  stages = (plan.RandomAllocation(100), plan.All(), plan.FixedSize(4))
+  assert plan.examples_per_step(
+      hierarchy, plan.SamplingPlan(stages)
+  ) == pytest.approx(10**4 * 5 * 4)

@@ -1,0 +1,218 @@
+"""DP-SGD: a plan without an episode, every example a clip unit."""
+
+import math
+from types import SimpleNamespace
+
+import dp_accounting
+from dp_accounting import pld
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import data
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp import sampling
+from episodic_dp import training
+from episodic_dp.private import meta_step
+from episodic_dp.private import noise
+
+ROWS, CLASSES, SIDE = 14, 3, 2
+SGD = optax.sgd(0.5)
+LEARNER = learners.Supervised(models.mlp(CLASSES, (4,), (SIDE, SIDE, 1)))
+
+
+def _dataset(hierarchy=None, **changes):
+  rng = np.random.default_rng(0)
+  fields = dict(
+      images=rng.integers(0, 256, (ROWS, SIDE, SIDE, 1), np.uint8),
+      hierarchy=hierarchy or plan.Hierarchy.regular((ROWS,), levels=("image",)),
+      rows=lambda leaf: leaf,
+      rotate=False,
+      labels=rng.integers(0, CLASSES, ROWS),
+  )
+  return SimpleNamespace(**(fields | changes))
+
+
+def _plain_step(state, dataset, stages, clip_norm):
+  """One step of Algorithm 1 of Abadi et al. without noise, by a loop."""
+  described = plan.SamplingPlan(stages)
+  key = jax.random.fold_in(state.key, meta_step._SAMPLING)
+  indices, mask = sampling.sample(key, dataset.hierarchy, described, 0)
+  rows = np.asarray(indices)[np.asarray(mask)]
+  assert 0 < len(rows) < ROWS
+
+  @jax.jit
+  def gradient(params, image, label):
+    def loss(params):
+      logits = LEARNER.model.apply(params, image[None] / 255.0)
+      return -jax.nn.log_softmax(logits)[0, label]
+
+    return jax.grad(loss)(params)
+
+  total = jax.tree.map(np.zeros_like, state.params)
+  for row in rows:
+    image = jnp.asarray(dataset.images[row], jnp.float32)
+    g = gradient(state.params, image, dataset.labels[row])
+    norm = math.sqrt(sum(float((a**2).sum()) for a in jax.tree.leaves(g)))
+    factor = min(1.0, clip_norm / norm)
+    total = jax.tree.map(lambda t, a, f=factor: t + f * np.asarray(a), total, g)
+  expected = plan.examples_per_step(dataset.hierarchy, described)
+  return jax.tree.map(
+      lambda p, g: np.asarray(p) - 0.5 * g / expected, state.params, total
+  )
+
+
+def _flat(tree):
+  return np.concatenate([np.ravel(a) for a in jax.tree.leaves(tree)])
+
+
+def _step(dataset, stages, **mechanism):
+  mechanism = plan.Mechanism(clip_unit="image", **mechanism)
+  state = private.init(jax.random.key(3), LEARNER, SGD, mechanism)
+  step = private.make_meta_step(
+      LEARNER, SGD, dataset, plan.SamplingPlan(stages), mechanism,
+      compute=private.Compute(diagnostics=True, tasks_per_chunk=4),
+  )
+  return state, step
+
+
+RAGGED = plan.Hierarchy.from_sizes([3, 7, 4], levels=("class", "image"))
+
+
+@pytest.mark.parametrize("clip_norm", [0.3, math.inf])
+@pytest.mark.parametrize(
+    "hierarchy,stages",
+    [
+        (None, (plan.Poisson(0.5),)),
+        (None, (plan.FixedSize(6),)),
+        (RAGGED, (plan.All(), plan.Poisson(0.5))),  # Gaps between full slots.
+    ],
+    ids=["poisson", "fixed", "classes"],
+)
+def test_it_is_dp_sgd_and_without_clipping_sgd(hierarchy, stages, clip_norm):
+  dataset = _dataset(hierarchy)
+  state, step = _step(
+      dataset, stages, clip_norm=clip_norm, noise_multiplier=0.0
+  )
+  expected = _plain_step(state, dataset, stages, clip_norm)
+  start = _flat(state.params)
+  state, metrics = step(state)
+  np.testing.assert_allclose(_flat(state.params), _flat(expected), atol=2e-6)
+  assert np.abs(_flat(state.params) - start).max() > 1e-2
+  assert (float(metrics["private/clipped"]) > 0) == (clip_norm < 1)
+  assert 0 <= metrics["private/accuracy"] <= 1
+  assert metrics["private/tasks"] == metrics["private/tasks"].round()
+
+
+def test_noise_is_added_once_to_the_sum():
+  dataset, stages, results = _dataset(), (plan.Poisson(0.5),), []
+  for z in (0.0, 1.5):
+    state, step = _step(dataset, stages, clip_norm=0.3, noise_multiplier=z)
+    key = meta_step._step_key(state.key, meta_step._NOISE, 0)
+    zeros = jax.tree.map(jnp.zeros_like, state.params)
+    drawn = _flat(noise.add_noise(key, zeros, 1.5 * 0.3))
+    state, _ = step(state)
+    results.append(_flat(state.params))
+  # Divided by the expected number of examples, 7, times the rate 0.5.
+  np.testing.assert_allclose(
+      results[1] - results[0], -0.5 * drawn / (ROWS * 0.5), atol=2e-6
+  )
+
+
+def test_its_guarantee_is_that_of_the_subsampled_gaussian():
+  hierarchy = plan.Hierarchy.regular((50_000,), levels=("image",))
+  described = plan.SamplingPlan((plan.Poisson(0.01),))
+  mechanism = plan.Mechanism(clip_unit="image", noise_multiplier=1.1)
+  found = accounting.guarantee(
+      hierarchy, described, mechanism, steps=500, delta=1e-5, level="image"
+  )
+  accountant = pld.PLDAccountant()
+  accountant.compose(
+      dp_accounting.PoissonSampledDpEvent(
+          0.01, dp_accounting.GaussianDpEvent(1.1)
+      ),
+      500,
+  )
+  assert found.epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
+  assert found.neighbours == "add or remove one image"
+
+
+@pytest.mark.parametrize(
+    "changes,text",
+    [
+        ({"labels": None}, "labels are needed"),
+        ({"labels": np.zeros(ROWS)}, "labels are needed"),
+        ({"labels": np.arange(ROWS)}, "labels are 0 to 13: build it with way"),
+        ({"labels": np.arange(ROWS) % 2 - 1}, "labels are -1 to 0"),
+        ({"rotate": True}, "rotate=True"),
+        ({"resident": False}, "resident=False"),
+    ],
+)
+def test_data_that_cannot_be_learned_so_are_refused(changes, text):
+  with pytest.raises(plan.PlanError, match=text):
+    _step(_dataset(**changes), (plan.Poisson(0.5),), noise_multiplier=1.0)
+
+
+def test_who_adapts_or_clips_otherwise_is_refused():
+  described = plan.SamplingPlan((plan.All(), plan.Poisson(0.5)))
+
+  def make(learner, unit):
+    private.make_meta_step(
+        learner, SGD, _dataset(RAGGED), described,
+        plan.Mechanism(clip_unit=unit, noise_multiplier=1.0),
+    )
+
+  with pytest.raises(plan.PlanError, match="MAML adapts to support sets"):
+    make(learners.MAML(LEARNER.model), "image")
+  with pytest.raises(plan.PlanError, match="no episode.*clip_unit='image'"):
+    make(LEARNER, "class")
+
+
+def test_a_network_of_many_classes_is_fine_tuned_on_tasks_of_few():
+  """The body that was trained, and a head of its own for every task."""
+  rng = np.random.default_rng(1)
+  centres = rng.random((10, 4)).astype(np.float32)
+  images = np.clip(
+      255 * (centres[:, None] + 0.08 * rng.standard_normal((10, 12, 4))), 0, 255
+  ).astype(np.uint8).reshape(-1, SIDE, SIDE, 1)
+
+  def part(classes, name):
+    rows = np.concatenate([np.arange(12 * c, 12 * c + 12) for c in classes])
+    return data.Dataset(
+        name=name,
+        images=images[rows],
+        labels=np.arange(len(rows)) // 12,
+        hierarchy=plan.Hierarchy.regular(
+            (len(classes), 12), levels=("class", "image")
+        ),
+    )
+
+  train, test = part(range(6), "train"), part(range(6, 10), "test")
+  supervised = learners.Supervised(models.mlp(6, (16,), (SIDE, SIDE, 1)))
+  optimizer = optax.adam(0.02)
+  mechanism = plan.Mechanism(
+      clip_unit="image", noise_multiplier=0.5, clip_norm=1.0
+  )
+  state = private.init(jax.random.key(0), supervised, optimizer, mechanism)
+  start = jax.tree.map(np.array, state.params)
+  step = private.make_meta_step(
+      supervised, optimizer, train,
+      plan.SamplingPlan((plan.All(), plan.Poisson(0.5))), mechanism,
+  )
+  for _ in range(40):
+    state, _ = step(state)
+  tuned = learners.FineTuning(
+      models.mlp(3, (16,), (SIDE, SIDE, 1)), steps=10,
+      optimizer=optax.sgd(0.5), body=False,
+  )
+  evaluator = training.Evaluator(tuned)
+  tasks = training.draw(test, way=3, shot=2, query=4, count=40, seed=0)
+  found = [evaluator.score([p], tasks).mean for p in (start, state.params)]
+  assert found[1] > 0.6 > tasks.chance
+  assert found[1] > found[0]
