@@ -60,6 +60,12 @@ def build(
   """
   config = own_data.with_hierarchy(config, data_dir, evaluated=True)
   hierarchy, plan, mechanism = describe.describe(config)
+  if plan.episode is None:
+    raise errors.RunError(
+        "config.episode is missing: the command lines train on tasks; set way,"
+        " shot and query, or call private.make_meta_step with"
+        " learners.Supervised"
+    )
   # The budget needs no data: a target that cannot be met ends the run here.
   steps = training.planned_steps(
       hierarchy,

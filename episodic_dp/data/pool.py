@@ -83,6 +83,7 @@ def make(
       hierarchy=hierarchy,
       rows=rows,
       rotate=rotate,
+      labels=np.repeat(np.arange(classes, dtype=np.int32), examples),
       description=description,
   )
 

@@ -139,7 +139,7 @@ class SamplingPlan:
 
   Attributes:
     stages: one stage per level of the hierarchy, primary level first.
-    episode: None for a plan that is sampled and accounted, not trained.
+    episode: None where there are no tasks: each example is by itself.
     allow_short_units: accept units with fewer children than their `FixedSize`
       stage draws (they are then taken whole, with rate 1).
   """

@@ -193,7 +193,10 @@ def make_meta_step(
         jax.random.fold_in(key, _SAMPLING), dataset.hierarchy, plan, step
     )
     if episode is None:
-      indices, mask = indices.reshape(-1, 1, 1), mask.reshape(-1)
+      # Drawn examples first: only their chunks are computed.
+      mask = mask.reshape(-1)
+      order = jnp.argsort(~mask, stable=True)
+      indices, mask = indices.reshape(-1, 1, 1)[order], mask[order]
     else:
       indices, mask = sampling.task_indices(indices, mask, plan)
     return dataset.rows(indices), mask

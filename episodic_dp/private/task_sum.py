@@ -41,8 +41,8 @@ class Tasks(NamedTuple):
     rows: int32[slots, way, shot + query], rows of `images`.
     mask: bool[slots], false for slots without a task; these come last.
     labels: int32[images], the class of every image, where there are no
-      episodes: a slot is one example, way and shot + query are 1, and empty
-      slots may stand anywhere. None with episodes.
+      episodes: a slot is one example, way and shot + query are 1. None with
+      episodes.
   """
 
   images: jax.Array

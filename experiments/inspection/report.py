@@ -146,8 +146,8 @@ def _no_tasks(config: Any, facts: facts_lib.Facts, options: Options) -> str:
   """Why no tasks can be shown before data are looked for, or ""."""
   if facts.plan.episode is None:
     return (
-        "This plan forms no tasks (it has no episode): it is accounted, not"
-        " trained, so there are no images to show."
+        "This plan forms no tasks (it has no episode), so there are none to"
+        " show."
     )
   if not (config.get("data") or {}).get("name"):
     return "This config names no data, so there are no images to show."
@@ -168,6 +168,8 @@ def _tasks(
       config, data_dir=options.data_dir, download=options.download
   )
   builder.check_same(facts.hierarchy, splits.train.hierarchy)
+  if splits.train.targets:
+    return None, "The data are points, so there are no images to show."
   shared = dict(tasks=options.tasks, seed=options.seed)
   if options.private:
     drawn = episodes.of_training(splits.train, facts.plan, **shared)

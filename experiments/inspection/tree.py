@@ -61,7 +61,7 @@ def step(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan) -> str:
   """What the draws of one step become: its tasks, or nothing but examples."""
   episode = plan.episode
   if episode is None:
-    return "The plan forms no tasks: it is accounted, not trained."
+    return "The plan forms no tasks: it has no episode."
   tasks = style.plural(plan_lib.tasks_per_step(hierarchy, plan), "task")
   if not isinstance(plan.stages[0], (plan_lib.FixedSize, plan_lib.All)):
     tasks += " (expected)"

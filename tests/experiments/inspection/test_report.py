@@ -10,6 +10,7 @@ import pytest
 from episodic_dp import plan
 from episodic_dp.training import errors
 from experiments.configs import omniglot
+from experiments.configs import sinusoid
 from experiments.inspection import episodes
 from experiments.inspection import facts
 from experiments.inspection import page as page_lib
@@ -22,6 +23,14 @@ SIDE = 16
 
 def images_of(dataset):
   return {image.tobytes() for image in dataset.images[..., 0]}
+
+
+def test_points_are_no_images():
+  content = report.make(
+      sinusoid.get_config("participants=300,rate=0.1,steps=5"), "points"
+  )
+  assert content.drawn is None and "points" in content.no_tasks
+  assert content.counted and "epsilon" in content.pictures
 
 
 def read(content):
