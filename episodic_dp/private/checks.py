@@ -8,6 +8,7 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
+from episodic_dp.private import mixing
 from episodic_dp.private import sample_level_checks
 
 _PROBED_LEAVES = 65536
@@ -95,6 +96,7 @@ def _check_supervised(learner, dataset, mechanism) -> None:
         f"the model gives logits {logits.shape[1:]} and the labels are"
         f" {int(labels.min())} to {classes - 1}: build it with way={classes}"
     )
+  mixing.check(learner.model, tuple(dataset.images.shape[1:]), leaf)
 
 
 def _check_clip_unit(hierarchy, episode, mechanism) -> None:
