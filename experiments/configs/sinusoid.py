@@ -79,7 +79,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.001
   c.evaluation.shot, c.evaluation.query = 10, 10
   c.evaluation.validation_tasks = 200
-  c.evaluation.every = c.checkpoint_every = 100
+  c.evaluation.every = c.checkpoint_every = max(1, arg.steps // 10)
   # Points are small: many tasks at once.
   c.compute.tasks_per_chunk = 128
   return c

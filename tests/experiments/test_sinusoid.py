@@ -11,7 +11,7 @@ from experiments import describe
 from experiments import sinusoid
 from experiments.configs import sinusoid as config_lib
 
-TINY = "participants=2000,rate=0.05,steps=40,inner_steps=1,width=16"
+TINY = "participants=2000,rate=0.05,steps=40,inner_steps=1,width=8"
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,7 @@ def test_the_best_checkpoints_are_those_of_the_least_error(done):
       for line in lines
       if "validation_squared_error" in line
   }
+  assert len(errors) == 10
   best = sorted(errors, key=errors.get)
   assert found["ensemble"]["steps"] == best[:5]
 
