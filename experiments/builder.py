@@ -215,7 +215,7 @@ def make_model(
       width=options.width,
       norm=options.norm,
       input_shape=image_shape,
-      library=options.library,
+      library=options["library"],
   )
 
 

@@ -125,16 +125,28 @@ class MomentsCurve:
     return (self.alpha - math.log(delta)) / self.lambdas
 
 
-def _check_max_order(max_order: int) -> None:
-  whole = isinstance(max_order, int) and not isinstance(max_order, bool)
-  if not whole or not 2 <= max_order <= 4096:
-    raise plan_lib.PlanError(
-        f"max_order {max_order!r} must be a whole number from 2 to 4096"
+@dataclasses.dataclass(frozen=True)
+class _OfOrders(accountants.Accountant):
+  """What accountants of moments share: a largest order, and its check."""
+
+  max_order: int
+
+  def __post_init__(self):
+    whole = isinstance(self.max_order, int) and not isinstance(
+        self.max_order, bool
     )
+    if not whole or not 2 <= self.max_order <= 4096:
+      raise plan_lib.PlanError(
+          f"max_order {self.max_order!r} must be a whole number from 2 to 4096"
+      )
+
+  def options(self) -> dict[str, Any]:
+    """See `accountants.Accountant`."""
+    return {"max_order": self.max_order}
 
 
 @dataclasses.dataclass(frozen=True)
-class RDP(accountants.Accountant):
+class RDP(_OfOrders):
   """Renyi differential privacy with a dense list of orders.
 
   Attributes:
@@ -144,13 +156,6 @@ class RDP(accountants.Accountant):
   max_order: int = 512
 
   name = "rdp"
-
-  def __post_init__(self):
-    _check_max_order(self.max_order)
-
-  def options(self) -> dict[str, Any]:
-    """See `accountants.Accountant`."""
-    return {"max_order": self.max_order}
 
   def curve(
       self,
@@ -172,7 +177,7 @@ class RDP(accountants.Accountant):
 
 
 @dataclasses.dataclass(frozen=True)
-class Moments(accountants.Accountant):
+class Moments(_OfOrders):
   """The moments accountant of [S], by the moments of the tight profiles.
 
   Attributes:
@@ -182,13 +187,6 @@ class Moments(accountants.Accountant):
   max_order: int = 256
 
   name = "moments"
-
-  def __post_init__(self):
-    _check_max_order(self.max_order)
-
-  def options(self) -> dict[str, Any]:
-    """See `accountants.Accountant`."""
-    return {"max_order": self.max_order}
 
   def curve(
       self,

@@ -3,6 +3,8 @@
 import dataclasses
 
 import numpy as np
+import re
+
 import pytest
 
 from episodic_dp import accounting
@@ -147,15 +149,17 @@ def test_disjoint_tasks_below_a_primary_unit():
 
 
 def unsound(h, p, m, level, match):
-  with pytest.raises(plan.UnsoundPlanError, match=match):
+  """Whether the combination is refused by a sentence that matches."""
+  with pytest.raises(plan.UnsoundPlanError) as e:
     accounting.kinds(h, p, m, level)
+  return re.search(match, str(e.value)) is not None
 
 
 def test_drawing_every_class_regroups_tasks():
   h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
   for stage in (plan.All(), plan.FixedSize(10)):
     p = disjoint((stage, plan.FixedSize(2)), way=5)
-    unsound(h, p, mechanism("episode"), "class", "regrouped.*FixedSize")
+    assert unsound(h, p, mechanism("episode"), "class", "regrouped.*FixedSize")
     assert accounting.kinds(h, p, mechanism("episode"), "image")
 
 
@@ -217,8 +221,8 @@ def test_clip_units_inside_a_task_are_refused():
       (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(2)),
       episode=plan.Episode(way=5, shot=1, query=1),
   )
-  unsound(h, p, mechanism("class"), "image", "several examples.*'task'")
-  unsound(
+  assert unsound(h, p, mechanism("class"), "image", "several examples.*'task'")
+  assert unsound(
       h, p, mechanism("image"), "image",
       "sample-level training.*inner_noise_multiplier.*clip_unit='task'",
   )
@@ -237,8 +241,8 @@ def test_clip_units_inside_a_task_are_refused():
 def test_class_clipping_of_tasks_of_classes_is_refused(make):
   h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
   p = make((plan.FixedSize(5), plan.FixedSize(2)), way=5)
-  unsound(h, p, mechanism("class"), "class", "clip_unit='episode'")
-  unsound(h, p, mechanism("image"), "class", "sample-level")
+  assert unsound(h, p, mechanism("class"), "class", "clip_unit='episode'")
+  assert unsound(h, p, mechanism("image"), "class", "sample-level")
 
 
 PARTICIPANTS = ("participant", "class", "image")
@@ -258,9 +262,9 @@ def test_copies_without_a_count_leave_only_the_primary_level():
   m = mechanism("participant")
   assert accounting.kinds(copies(), p, m, "participant")
   for level in ("class", "image"):
-    unsound(copies(), p, m, level, "same record.*level 'participant'")
+    assert unsound(copies(), p, m, level, "same record.*level 'participant'")
   assert accounting.kinds(copies(class_=70), p, m, "class")
-  unsound(copies(class_=70), p, m, "image", "most_copies")
+  assert unsound(copies(class_=70), p, m, "image", "most_copies")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +324,7 @@ def test_copies_in_tasks_of_classes_are_refused():
         (plan.FixedSize(2), plan.FixedSize(5), plan.FixedSize(2)),
         way=5 if make is disjoint else 10,
     )
-    unsound(h, p, mechanism("episode"), "image", "form='unit'")
+    assert unsound(h, p, mechanism("episode"), "image", "form='unit'")
     assert accounting.kinds(h, p, mechanism("episode"), "participant")
 
 

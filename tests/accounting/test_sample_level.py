@@ -102,22 +102,23 @@ def test_guarantees_at_every_level():
 # Refusals ---------------------------------------------------------------------
 
 
-def refused(match, h=UNIT, p=None, m=None, level="image"):
-  with pytest.raises(plan.UnsoundPlanError, match=match):
+def refusal(h=UNIT, p=None, m=None, level="image"):
+  with pytest.raises(plan.UnsoundPlanError) as e:
     accounting.kinds(h, p or unit_plan(), m or mechanism(), level)
+  return str(e.value)
 
 
 def test_second_order_leaks_the_support_set():
   for level in UNIT.levels:
-    refused("second-order leak", m=mechanism(order="second"), level=level)
+    text = refusal(m=mechanism(order="second"), level=level)
+    assert "second-order leak" in text
 
 
 def test_inner_noise_is_needed():
   for level in UNIT.levels:
-    refused(
-        "inner_clip_norm, inner_noise_multiplier, inner_steps and order",
-        m=plan.Mechanism(clip_unit="image", noise_multiplier=1.0), level=level,
-    )
+    m = plan.Mechanism(clip_unit="image", noise_multiplier=1.0)
+    fields = "inner_clip_norm, inner_noise_multiplier, inner_steps and order"
+    assert fields in refusal(m=m, level=level)
 
 
 def test_independent_tasks_and_copies_have_no_proof():
@@ -128,25 +129,28 @@ def test_independent_tasks_and_copies_have_no_proof():
           way=5, shot=1, query=3, form="independent", tasks=2
       ),
   )
-  refused("form='independent'.*no proof", h, p)
+  text = refusal(h, p)
+  assert "form='independent'" in text and "no proof" in text
   copies = plan.Hierarchy.regular(
       UNIT.sizes, levels=UNIT.levels, copies=True, most_copies={"image": 7}
   )
-  refused("copies.*no proof.*clip_unit='task'", copies)
+  text = refusal(copies)
+  assert "copies" in text and "no proof" in text and "clip_unit='task'" in text
 
 
 @pytest.mark.parametrize("last", [plan.FixedSize(4), plan.All()])
 def test_a_full_last_stage_moves_the_slots(last):
   h = plan.Hierarchy.regular((1000, 10, 4), levels=UNIT.levels)
   p = unit_plan(last=last)
-  refused("another moves.*FixedSize\\(3\\)", h, p)
+  text = refusal(h, p)
+  assert "another moves" in text and "FixedSize(3)" in text
   assert accounting.kinds(h, p, mechanism(), "class")
   short = plan.SamplingPlan(
       (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(9)),
       episode=p.episode,
       allow_short_units=True,
   )
-  refused("all 4 examples", h, short)
+  assert "all 4 examples" in refusal(h, short)
 
 
 def test_clip_units_that_are_tasks_do_not_care_about_inner_noise():

@@ -115,6 +115,7 @@ def prepared(folder, cache):
 
 
 def _same_pictures(images, ending):
+  """True; fails at the first picture that is another one."""
   assert images.shape == (6, EXAMPLES, 84, 84, 3) and images.dtype == np.uint8
   for group, wnid in zip(images, TABLE):
     for image, name in zip(group, _names(wnid)):
@@ -123,10 +124,11 @@ def _same_pictures(images, ending):
       assert np.abs(image.astype(int) - picture).mean() < 3
       with Image.open(io.BytesIO(content)) as decoded:
         np.testing.assert_array_equal(image, np.asarray(decoded.convert("RGB")))
+  return True
 
 
 def test_images_keep_their_place(prepared):
-  _same_pictures(prepared, "webp")
+  assert _same_pictures(prepared, "webp")
 
 
 @pytest.mark.parametrize("form", ["folder", "zip"])
@@ -144,7 +146,7 @@ def test_jpegs_of_any_copy_are_read(folder, form, tmp_path):
   images = mini_imagenet.load_arrays(
       data_dir=tmp_path, cache_dir=tmp_path / "cache", copy="jpeg"
   )
-  _same_pictures(images, "jpg")
+  assert _same_pictures(images, "jpg")
 
 
 def test_array_is_mapped_and_read_only(prepared, cache, monkeypatch):
