@@ -29,10 +29,12 @@ def make(tiny, name):
       meta_sgd=learners.MetaSGD,
       reptile=learners.Reptile,
   )[name]
-  switches = {}
+  options = dict(inner_steps=1)
+  if name in ("maml_plus_plus", "reptile"):
+    options = dict(inner_steps=2)
   if name == "maml_plus_plus":
-    switches = dict(learned_rates=True, loss_weights=(0.5, 0.5))
-  return kind(tiny.model(width=6), inner_steps=2, inner_rate=0.5, **switches)
+    options |= dict(learned_rates=True, loss_weights=(0.5, 0.5))
+  return kind(tiny.model(width=6), inner_rate=0.5, **options)
 
 
 NAMES = (
