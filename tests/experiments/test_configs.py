@@ -13,6 +13,7 @@ from experiments import describe
 from experiments.configs import cifar_fs
 from experiments.configs import cifar_fs_superclasses
 from experiments.configs import glyphs
+from experiments.configs import glyphs_sample_level
 from experiments.configs import mini_imagenet
 from experiments.configs import omniglot
 from experiments.configs import omniglot_alphabets
@@ -22,6 +23,7 @@ MODULES = (
     cifar_fs,
     cifar_fs_superclasses,
     glyphs,
+    glyphs_sample_level,
     mini_imagenet,
     omniglot,
     omniglot_alphabets,
