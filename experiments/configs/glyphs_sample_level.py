@@ -11,14 +11,14 @@ Commands:
       --config=experiments/configs/glyphs_sample_level.py
   python -m experiments.evaluate --workdir=DIR
 
-Measured with --config.private_seed=1, one run each, in about four minutes on two
-busy CPU cores: a drawing has epsilon 2.41 in sample-level training and 2.40 with
-tasks as clip units (delta = 1e-5), where 5-way 8-shot accuracy on 600 test tasks
-(last checkpoint) is 36.4 +- 1.1 % and 47.8 +- 1.2 %; untrained it is
+Measured with --config.private_seed=1, one run each, in about four minutes on
+two busy CPU cores: a drawing has epsilon 2.41 in sample-level training and 2.40
+with tasks as clip units (delta = 1e-5), where 5-way 8-shot accuracy on 600 test
+tasks (last checkpoint) is 36.4 +- 1.1 % and 47.8 +- 1.2 %; untrained it is
 34.5 +- 1.0 %. A participant has epsilon 3.94 and 3.18. The learner's and the
-optimizer's settings are the best of six tried without privacy, after a first
-sample-level run with others had stayed at the untrained accuracy; clip norms and
-the shares of inner and outer noise are first guesses.
+optimizer's settings are the best of four tried without privacy, after private
+runs with others had learned nothing; clip norms and the shares of inner and
+outer noise are first guesses.
 
 Arguments after the colon: private (1), sample_level (1), participants (4000),
 rate (0.04: the share of the participants that a step draws), width (8),
