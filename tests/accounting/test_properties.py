@@ -140,7 +140,9 @@ def test_fixed_sizes_cost_more_than_poisson_of_the_same_rates(run, n):
       p, stages=(*p.stages[:k], plan.Poisson(least), *p.stages[k + 1:])
   )
   assert least <= rate
-  assert never_above(profiles((h, poisson, m, level)), profiles((h, fixed, m, level)))
+  assert never_above(
+      profiles((h, poisson, m, level)), profiles((h, fixed, m, level))
+  )
 
 
 @functools.cache
