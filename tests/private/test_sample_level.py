@@ -473,19 +473,35 @@ def refused(text, kind=plan.UnsoundPlanError, *, m=None, by=None, data=DATA,
 
 
 def test_settings_without_a_proof_are_refused():
-  assert refused("second-order leak", m=mechanism(order="second"),
-          by=learner(order="second"))
-  assert refused("order is 'first' and learner.order is 'second'", plan.PlanError,
-          by=learner(order="second"))
-  assert refused("inner_steps is 3 and learner.inner_steps is 2", plan.PlanError,
-          by=learner(inner_steps=2))
-  assert refused("clip_unit 'participant'.*use clip_unit='image'", plan.PlanError,
-          m=mechanism(clip_unit="participant"))
+  assert refused(
+      "second-order leak",
+      m=mechanism(order="second"),
+      by=learner(order="second"),
+  )
+  assert refused(
+      "order is 'first' and learner.order is 'second'",
+      plan.PlanError,
+      by=learner(order="second"),
+  )
+  assert refused(
+      "inner_steps is 3 and learner.inner_steps is 2",
+      plan.PlanError,
+      by=learner(inner_steps=2),
+  )
+  assert refused(
+      "clip_unit 'participant'.*use clip_unit='image'",
+      plan.PlanError,
+      m=mechanism(clip_unit="participant"),
+  )
   assert refused("'planet'", plan.PlanError, m=mechanism(clip_unit="planet"))
-  assert refused("noisy inner steps.*use clip_unit='participant'",
-          m=plan.Mechanism(clip_unit="image", noise_multiplier=1.0))
+  assert refused(
+      "noisy inner steps.*use clip_unit='participant'",
+      m=plan.Mechanism(clip_unit="image", noise_multiplier=1.0),
+  )
   copies = plan.Hierarchy.regular((8, WAY, 6), levels=LEVELS, copies=True)
-  assert refused("with copies", data=dataclasses.replace(DATA, hierarchy=copies))
+  assert refused(
+      "with copies", data=dataclasses.replace(DATA, hierarchy=copies)
+  )
   pool = plan.Hierarchy.regular((24, 6), levels=LEVELS[1:])
   assert refused(
       "form='independent'",
@@ -541,5 +557,7 @@ def test_learners_that_ask_otherwise_are_refused():
     def meta_gradient(self, params, episode):
       return self.loss(params, episode), params
 
-  assert refused("Own cannot be trained", by=Own(MODEL, inner_steps=3, order="first"))
+  assert refused(
+      "Own cannot be trained", by=Own(MODEL, inner_steps=3, order="first")
+  )
   assert refused("loss_weights", by=learner(loss_weights=(0.0, 0.5, 0.5)))
