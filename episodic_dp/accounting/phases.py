@@ -68,9 +68,12 @@ def phases_of(entry: Entry, level: str, *, revealed: bool = False) -> Phases:
   stage = entry.plan.stages[0]
   if not isinstance(stage, plan_lib.RandomAllocation):
     return (Phase(kinds, int(entry.steps)),)
-  # Stages of this kind are of trees: nothing recurs in a pass.
   tree = [k for k in kinds if isinstance(k, amplification.Amplification)]
-  assert len(tree) == len(kinds)
+  if len(tree) < len(kinds):
+    raise plan_lib.UnsoundPlanError(
+        f"no guarantee for level '{level}': no proof covers records that recur"
+        f" under {stage}; use a Poisson first stage"
+    )
   passes, rest = divmod(int(entry.steps), stage.steps)
   inside = entry.hierarchy.level_index(level) > 0
   if inside and revealed:
