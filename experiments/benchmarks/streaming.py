@@ -1,6 +1,6 @@
 """Steps of data that stay on the host beside data on the device; prints JSON.
 
-  python -m experiments.benchmarks.streaming > streaming.json
+  python -m experiments.benchmarks.streaming --out=streaming.json
   python -m experiments.benchmarks.streaming --repeats=2 --workloads=data
 
 Three cases take the same steps from the same key, in turns, so that a busy
@@ -20,20 +20,13 @@ over the repeats of its time divided by that of `resident` in the same turn. All
 cases must end with the same bits.
 """
 
-from collections.abc import Sequence
 import dataclasses
-import importlib.metadata
-import json
-import os
+import functools
 import pathlib
-import platform
-import statistics
 import tempfile
-import time
 from typing import Any
 
 from absl import flags
-from absl import logging
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,24 +37,10 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
-from experiments import cli
+from experiments.benchmarks import harness
 
 _WAY, _EXAMPLES = 5, 2  # Of a task: one image to adapt on, one to judge.
 _PER_CLASS = 10
-
-_REPEATS = flags.DEFINE_integer("repeats", 7, "Turns of each case.", 1)
-_STEPS = flags.DEFINE_integer("steps", 5, "Steps of a turn.", 1)
-_PARTICIPANTS = flags.DEFINE_integer(
-    "participants", 200, "Units of 50 images each.", 1
-)
-_TASKS = flags.DEFINE_integer("tasks", 40, "Expected tasks of a step.", 1)
-_BLOCK = flags.DEFINE_integer(
-    "block_bytes",
-    private.Compute().block_bytes,
-    "Bytes of images that reach the device at once.",
-    1,
-)
-_WORKLOADS = flags.DEFINE_list("workloads", [], "All of them if empty.")
 
 CASES = ("resident", "streamed", "mapped")
 
@@ -95,6 +74,11 @@ def _network(shape: tuple[int, int, int]) -> learners.MAML:
 WORKLOADS: dict[str, tuple[tuple[int, int, int], Any]] = {
     "compute": ((28, 28, 1), _network),
     "data": ((84, 84, 3), Linear),
+}
+
+WHAT = {
+    "compute": "Conv4, width 8, second order, 28 × 28",
+    "data": "linear model, 84 × 84 × 3",
 }
 
 
@@ -138,9 +122,9 @@ def measure(name: str, settings: Settings, folder: pathlib.Path):
   mechanism = plan_lib.Mechanism(
       clip_unit="participant", clip_norm=1.0, noise_multiplier=1.0
   )
-  steps, states = {}, {}
+  cases = {}
   for case in CASES:
-    steps[case] = private.make_meta_step(
+    step = private.make_meta_step(
         learner,
         optimizer,
         datasets[case],
@@ -149,30 +133,17 @@ def measure(name: str, settings: Settings, folder: pathlib.Path):
         compute=private.Compute(block_bytes=settings.block_bytes),
     )
     state = private.init(jax.random.key(0), learner, optimizer, mechanism)
-    states[case], _ = steps[case](state)  # Compiles.
-  times: dict[str, list[dict[str, float]]] = {case: [] for case in CASES}
-  for turn in range(settings.repeats):
-    # Another first in every turn: what precedes a case may cost it something.
-    for k in range(len(CASES)):
-      case = CASES[(turn + k) % len(CASES)]
-      jax.block_until_ready(states[case])
-      wall, cpu = time.perf_counter(), time.process_time()
-      for _ in range(settings.steps):
-        states[case], _ = steps[case](states[case])
-      jax.block_until_ready(states[case])
-      wall = time.perf_counter() - wall
-      times[case].append({
-          "seconds": wall / settings.steps,
-          "cpu_share": (time.process_time() - cpu) / wall,
-      })
-    logging.info("%s: turn %d of %d", name, turn + 1, settings.repeats)
-  _check_same({case: state.params for case, state in states.items()})
+    cases[case] = functools.partial(
+        harness.timed, harness.steps(step, state, settings.steps)
+    )
+  turns = harness.interleaved(cases, settings.repeats)
+  _check_same({case: found[-1].value.params for case, found in turns.items()})
   per_task = _WAY * _EXAMPLES * int(np.prod(shape))
   return {
       "image": shape,
       "images_bytes": resident.images.nbytes,
       "expected_bytes_per_step": settings.tasks * per_task,
-      "cases": {case: _summary(times[case], times) for case in CASES},
+      "cases": {case: _summary(turns, case, settings.steps) for case in CASES},
   }
 
 
@@ -196,77 +167,72 @@ def _check_same(params: dict[str, Any]) -> None:
 
 
 def _summary(
-    turns: Sequence[dict[str, float]],
-    times: dict[str, list[dict[str, float]]],
-) -> dict[str, float]:
-  seconds = [turn["seconds"] for turn in turns]
-  ratios = [
-      own["seconds"] / resident["seconds"]
-      for own, resident in zip(turns, times["resident"])
-  ]
+    turns: dict[str, list[harness.Turn]], case: str, steps: int
+) -> dict[str, Any]:
+  summary = harness.summary(turns[case], per=steps)
+  seconds = summary.pop("seconds")
+  beside = harness.ratio(turns[case], turns["resident"])
   return {
-      "seconds_per_step": statistics.median(seconds),
-      "fastest": min(seconds),
-      "slowest": max(seconds),
-      "cpu_share": statistics.median(turn["cpu_share"] for turn in turns),
-      "beside_resident": statistics.median(ratios),
-      "beside_resident_least": min(ratios),
-      "beside_resident_most": max(ratios),
+      "seconds_per_step": seconds,
+      **summary,
+      "beside_resident": beside["median"],
+      "beside_resident_least": beside["least"],
+      "beside_resident_most": beside["most"],
   }
 
 
-def machine() -> dict[str, Any]:
-  """What the numbers were measured on."""
-  processor = platform.processor() or platform.machine()
-  try:
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-      names = [line for line in f if line.startswith("model name")]
-    processor = names[0].split(":", 1)[1].strip() if names else processor
-  except OSError:  # Not Linux: the name above has to do.
-    pass
-  return {
-      "device": str(jax.devices()[0].device_kind),
-      "platform": jax.devices()[0].platform,
-      "processor": processor,
-      "cpus": len(os.sched_getaffinity(0)),
-      "load": os.getloadavg()[0],
-      "python": platform.python_version(),
-      **{
-          package: importlib.metadata.version(package)
-          for package in ("jax", "jaxlib", "numpy", "optax")
-      },
-  }
-
-
-def main(argv: Sequence[str]) -> None:
-  del argv
-  names = _WORKLOADS.value or list(WORKLOADS)
+def _measure(options: harness.Options) -> dict[str, Any]:
+  names = flags.FLAGS.workloads or list(WORKLOADS)
   for name in names:
     if name not in WORKLOADS:
       raise ValueError(
           f"unknown workload '{name}': choose among {', '.join(WORKLOADS)}"
       )
   settings = Settings(
-      repeats=_REPEATS.value,
-      steps=_STEPS.value,
-      participants=_PARTICIPANTS.value,
-      tasks=_TASKS.value,
-      block_bytes=_BLOCK.value,
+      repeats=options.repeats,
+      steps=flags.FLAGS.steps,
+      participants=flags.FLAGS.participants,
+      tasks=flags.FLAGS.tasks,
+      block_bytes=flags.FLAGS.block_bytes,
   )
-  before = machine()
+  if options.smoke:
+    names = ["data"]
+    settings = dataclasses.replace(settings, steps=1, participants=4, tasks=2)
   with tempfile.TemporaryDirectory() as folder:
     found = {
         name: measure(name, settings, pathlib.Path(folder)) for name in names
     }
-  print(json.dumps(
-      {
-          "machine": before | {"load_after": os.getloadavg()[0]},
-          "settings": dataclasses.asdict(settings),
-          "workloads": found,
-      },
-      indent=2,
-  ))
+  return {
+      "settings": dataclasses.asdict(settings),
+      "workloads": found,
+      "rows": [
+          harness.row(
+              f"step with data {where} / on the device ({WHAT[name]})",
+              {
+                  key: workload["cases"][case]["beside_resident" + end]
+                  for key, end in (
+                      ("median", ""), ("least", "_least"), ("most", "_most")
+                  )
+              },
+              unit="×",
+          )
+          for name, workload in found.items()
+          for case, where in (
+              ("streamed", "in memory"), ("mapped", "in a mapped file")
+          )
+      ],
+  }
 
 
 if __name__ == "__main__":
-  cli.run(main)
+  flags.DEFINE_integer("steps", 5, "Steps of a turn.", 1)
+  flags.DEFINE_integer("participants", 200, "Units of 50 images each.", 1)
+  flags.DEFINE_integer("tasks", 40, "Expected tasks of a step.", 1)
+  flags.DEFINE_integer(
+      "block_bytes",
+      private.Compute().block_bytes,
+      "Bytes of images that reach the device at once.",
+      1,
+  )
+  flags.DEFINE_list("workloads", [], "All of them if empty.")
+  harness.main(_measure, repeats=7)

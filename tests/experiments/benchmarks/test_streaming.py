@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # To compile.
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 def _run(*arguments):
