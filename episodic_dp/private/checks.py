@@ -71,12 +71,12 @@ def _check_supervised(learner, dataset, mechanism) -> None:
         f"{type(learner).__name__} adapts to support sets, and a plan without"
         " an episode has none: use learners.Supervised, or give an episode"
     )
-  if dataset.rotate or not getattr(dataset, "resident", True):
+  if dataset.rotate:
     raise plan_lib.PlanError(
-        f"rotate={dataset.rotate} and resident="
-        f"{getattr(dataset, 'resident', True)}: without an episode there are no"
-        " classes to rotate, and data on the host are not supported; use"
-        " rotate=False and resident=True"
+        "rotate=True turns the classes of a task, and without an episode every"
+        " example is learned alone, with the label of its own class, which a"
+        " turned character is not of: use rotate=False"
+        " (config.data.options.rotate=False)"
     )
   _check_images(dataset.images)
   _check_rows(dataset)

@@ -266,6 +266,7 @@ def make_meta_step(
         images=dataset.images,
         chunk=compute.tasks_per_chunk,
         block_bytes=compute.block_bytes,
+        labels=dataset.labels if episode is None else None,
     )
 
   def update(

@@ -70,6 +70,7 @@ class Step:
       images: np.ndarray,
       chunk: int,
       block_bytes: int,
+      labels: np.ndarray | None = None,
   ):
     """Compiles the parts of a step.
 
@@ -82,12 +83,13 @@ class Step:
       images: [rows, H, W, C], in memory or mapped.
       chunk: tasks computed at once; a block holds a multiple of it.
       block_bytes: bytes of images in a block, where a chunk is not more.
+      labels: int[rows] where there are no episodes, as in `task_sum.Tasks`.
     """
     self._draw = jax.jit(draw)
     self._begin = jax.jit(begin)
     self._add = jax.jit(add, donate_argnums=1)
     self._finish = jax.jit(finish, donate_argnums=0)
-    self._images = images
+    self._images, self._labels = images, labels
     self._chunk = chunk
     self._block_bytes = block_bytes
     # One thread: gathers follow one another in the order they are used in.
@@ -158,8 +160,13 @@ class Step:
     part = drawn.mask[first : first + size]
     mask[: part.size] = part
     places = np.arange(total, dtype=np.int32).reshape(size, *shape)
+    labels = None
+    if self._labels is not None:
+      labels = np.zeros(total, np.int32)
+      labels[: rows.size] = self._labels[rows]
+      labels = jnp.asarray(labels)
     return task_sum.Tasks(
-        jnp.asarray(images), jnp.asarray(places), jnp.asarray(mask)
+        jnp.asarray(images), jnp.asarray(places), jnp.asarray(mask), labels
     )
 
   def _wait(self, future: futures.Future) -> Any:

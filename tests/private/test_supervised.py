@@ -142,13 +142,35 @@ def test_its_guarantee_is_that_of_the_subsampled_gaussian():
         ({"labels": np.zeros(ROWS)}, "labels are needed"),
         ({"labels": np.arange(ROWS)}, "labels are 0 to 13: build it with way"),
         ({"labels": np.arange(ROWS) % 2 - 1}, "labels are -1 to 0"),
-        ({"rotate": True}, "rotate=True"),
-        ({"resident": False}, "resident=False"),
+        ({"rotate": True}, "rotate=True turns the classes of a task"),
     ],
 )
 def test_data_that_cannot_be_learned_so_are_refused(changes, text):
   with pytest.raises(plan.PlanError, match=text):
     _step(_dataset(**changes), (plan.Poisson(0.5),), noise_multiplier=1.0)
+
+
+def test_images_on_the_host_give_the_same_bits():
+  """In blocks of one chunk, each with the labels of its own images."""
+  found = []
+  for resident in (True, False):
+    mechanism = plan.Mechanism(
+        clip_unit="image", clip_norm=0.3, noise_multiplier=0.5
+    )
+    state = private.init(jax.random.key(3), LEARNER, SGD, mechanism)
+    step = private.make_meta_step(
+        LEARNER, SGD, _dataset(resident=resident),
+        plan.SamplingPlan((plan.Poisson(0.5),)), mechanism,
+        compute=private.Compute(
+            diagnostics=True, tasks_per_chunk=2, block_bytes=1
+        ),
+    )
+    for _ in range(4):
+      state, metrics = step(state)
+      found.append(jax.device_get((state.params, metrics)))
+  for expected, streamed in zip(found[:4], found[4:]):
+    jax.tree.map(np.testing.assert_array_equal, streamed, expected)
+  assert max(metrics["private/tasks"] for _, metrics in found) > 2
 
 
 def test_who_adapts_or_clips_otherwise_is_refused():
