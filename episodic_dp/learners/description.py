@@ -10,6 +10,7 @@ from episodic_dp.learners import meta_sgd
 from episodic_dp.learners import protonet
 from episodic_dp.learners import reptile
 from episodic_dp.learners import ridge
+from episodic_dp.learners import supervised
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,8 @@ class Description:
 
 _GRADIENT = "the gradient of the query loss"
 # name -> class, paper, what adapts, what is released.
-LEARNERS: dict[str, tuple[type[learner_lib.Learner], str, str, str]] = {
+_Entries = dict[str, tuple[type[learner_lib.Learner], str, str, str]]
+LEARNERS: _Entries = {
     "maml": (
         maml.MAML,
         "Finn et al., ICML 2017",
@@ -83,15 +85,25 @@ LEARNERS: dict[str, tuple[type[learner_lib.Learner], str, str, str]] = {
         "",
     ),
 }
+# What learns from single examples: no meta-learner.
+_WITHOUT_TASKS: _Entries = {
+    "supervised": (
+        supervised.Supervised,
+        "Abadi et al., CCS 2016",
+        "nothing",
+        "the gradient of the loss of one example",
+    ),
+}
 
 
 def describe(learner: learner_lib.Learner) -> Description:
   """The learner's description.
 
   Raises:
-    ValueError: it is none of `LEARNERS`.
+    ValueError: it is none of `LEARNERS`, nor `Supervised`.
   """
-  for name, (kind, paper, adapts, releases) in LEARNERS.items():
+  known = LEARNERS | _WITHOUT_TASKS
+  for name, (kind, paper, adapts, releases) in known.items():
     if type(learner) is kind:
       steps = getattr(learner, "inner_steps", getattr(learner, "steps", None))
       return Description(
@@ -109,5 +121,5 @@ def describe(learner: learner_lib.Learner) -> Description:
       )
   raise ValueError(
       f"{type(learner).__name__} has no description: it is none of"
-      f" {', '.join(LEARNERS)}"
+      f" {', '.join(known)}"
   )

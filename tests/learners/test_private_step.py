@@ -140,6 +140,9 @@ def test_descriptions_say_what_a_learner_is(tiny):
     assert not found.transductive and "alone" in found.because
   tuned = learners.describe(learners.FineTuning(tiny.model(), steps=7))
   assert (tuned.inner_steps, tuned.releases) == (7, "")
+  plain = learners.describe(learners.Supervised(tiny.model()))
+  assert (plain.name, plain.adapts) == ("supervised", "nothing")
+  assert "one example" in plain.releases and plain.inner_steps is None
   with pytest.raises(ValueError, match="dict has no description"):
     learners.describe({})
 
