@@ -239,7 +239,9 @@ def _measure(options: harness.Options) -> dict[str, Any]:
       raise ValueError(
           f"unknown case '{case}': choose among {', '.join(CASES)}"
       )
-  cases = flags.FLAGS.cases or (SMOKE_CASES if options.smoke else CASES)
+  cases = list(
+      flags.FLAGS.cases or (SMOKE_CASES if options.smoke else CASES)
+  )
   return run(cases, options.repeats, settings)
 
 

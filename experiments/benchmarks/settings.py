@@ -1,0 +1,117 @@
+"""The runs that benchmarks measure: few-shot tasks of Omniglot's size.
+
+Images are random, since what a step costs does not depend on what they show.
+Five ways, one shot, 28 x 28 in one channel, Conv4 with pooling.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from episodic_dp import data
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan as plan_lib
+from episodic_dp import private
+
+WAY, SHOT, SHAPE = 5, 1, (28, 28, 1)
+LEVELS = ("participant", "class", "image")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+  """The parts of a private run.
+
+  Attributes:
+    learner: adapts to a task.
+    dataset: images and hierarchy.
+    plan: how tasks are drawn.
+    mechanism: what is released.
+    optimizer: an Optax transformation.
+  """
+
+  learner: Any
+  dataset: data.Dataset
+  plan: plan_lib.SamplingPlan
+  mechanism: plan_lib.Mechanism
+  optimizer: optax.GradientTransformation = optax.adam(0.01)
+
+  def step(self, **compute: Any) -> Any:
+    """The compiled step; `compute` are fields of `private.Compute`."""
+    return private.make_meta_step(
+        self.learner,
+        self.optimizer,
+        self.dataset,
+        self.plan,
+        self.mechanism,
+        compute=private.Compute(**compute),
+    )
+
+  def init(self) -> private.State:
+    return private.init(
+        jax.random.key(0), self.learner, self.optimizer, self.mechanism
+    )
+
+
+def omniglot(
+    *,
+    inner_steps: int,
+    query: int,
+    width: int = 64,
+    tasks: int = 32,
+    participants: int = 200,
+    order: str = "second",
+    norm: str = "batch",
+    stage: Any = None,
+    shape: tuple[int, int, int] = SHAPE,
+    **mechanism: Any,
+) -> Run:
+  """A run of 5-way 1-shot tasks; (a) is 1 step, 15 queries, (b) 5 and 1.
+
+  Args:
+    inner_steps: of MAML.
+    query: query images of a class.
+    width: channels of every block of Conv4.
+    tasks: drawn in a step, without replacement, unless there is a `stage`.
+    participants: units with images of their own.
+    order: of MAML's gradient.
+    norm: of Conv4.
+    stage: how participants are drawn, in place of `tasks`.
+    shape: of an image.
+    **mechanism: fields of `plan.Mechanism` other than the defaults here.
+  """
+  hierarchy = plan_lib.Hierarchy.regular(
+      (participants, WAY, SHOT + query), levels=LEVELS
+  )
+  images = np.random.default_rng(0).integers(
+      0, 256, (hierarchy.num_leaves, *shape), np.uint8
+  )
+  return Run(
+      learner=learners.MAML(
+          models.conv4(WAY, width=width, norm=norm, input_shape=shape),
+          inner_steps=inner_steps,
+          order=order,
+      ),
+      dataset=data.Dataset(name="random", images=images, hierarchy=hierarchy),
+      plan=plan_lib.SamplingPlan(
+          (
+              stage or plan_lib.FixedSize(tasks),
+              plan_lib.FixedSize(WAY),
+              plan_lib.FixedSize(SHOT + query),
+          ),
+          episode=plan_lib.Episode(way=WAY, shot=SHOT, query=query),
+      ),
+      mechanism=plan_lib.Mechanism(
+          **{
+              "clip_unit": "participant",
+              "clip_norm": 1.0,
+              "noise_multiplier": 1.0,
+              "order": order,
+              "inner_steps": inner_steps,
+              **mechanism,
+          }
+      ),
+  )
