@@ -1,0 +1,183 @@
+"""The combinations that are asked about: small data, networks and plans."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from episodic_dp import data
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan as plan_lib
+
+NORMS = ("batch", "group", "none")
+STEPS, NOISE = 8, 64.0  # So that every sound combination has a small epsilon.
+SAMPLERS: tuple[plan_lib.Stage, ...] = (
+    plan_lib.FixedSize(8),
+    plan_lib.Poisson(0.1),
+    plan_lib.All(),
+    plan_lib.RandomAllocation(STEPS),
+)
+# What sets the clip norm -> fields of the mechanism.
+CLIPPINGS: dict[str, dict[str, Any]] = {
+    "fixed": {},
+    "private_quantile": dict(
+        clip_quantile=0.5, clip_rate=0.2, count_noise=10 * NOISE
+    ),
+    "percentile_window": dict(clip_percentile=50.0, clip_window=4),
+}
+CLIP_BY = ("global", "layer")
+WAY = 4  # Classes of a task, and of the labels of examples.
+_SHAPE = (16, 16, 1)
+
+
+# Learners ---------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Variant:
+  """A learner and its switches.
+
+  Attributes:
+    label: for the table.
+    kind: the class.
+    options: for it.
+  """
+
+  label: str
+  kind: type
+  options: dict[str, Any]
+
+  def build(self, norm: str, way: int = WAY) -> Any:
+    """The learner on a narrow Conv4."""
+    metric = "way" in _fields(self.kind)  # Compares features, has no head.
+    options = self.options | ({"way": way} if metric else {})
+    return self.kind(_network(norm, None if metric else way), **options)
+
+
+@functools.cache
+def variants() -> tuple[Variant, ...]:
+  """Every learner that is trained, in every order that it has."""
+  found = []
+  for kind, _, _, releases in learners.LEARNERS.values():
+    if not releases:
+      continue
+    fields = _fields(kind)
+    steps: dict[str, Any] = {}
+    if "inner_steps" in fields:
+      steps["inner_steps"] = 1
+    if "order" not in fields:
+      found.append(Variant(kind.__name__, kind, steps))
+      continue
+    switches = {kind.__name__: steps}
+    if kind is learners.MAML:
+      switches["MAML++"] = steps | dict(
+          learned_rates=True, per_step_norm=True, loss_weights=(1.0,)
+      )
+    found += [
+        Variant(f"{label}, {order} order", kind, options | {"order": order})
+        for label, options in switches.items()
+        for order in ("second", "first")
+    ]
+  return (*found, Variant("Supervised", learners.Supervised, {}))
+
+
+def _fields(kind: type) -> list[str]:
+  return [field.name for field in dataclasses.fields(kind)]
+
+
+@functools.cache
+def _network(norm: Any, way: int | None) -> models.Model:
+  model = models.conv4(way, 4, norm, _SHAPE)
+  # Traced once for all learners, instead of in every check.
+  return model._replace(apply=jax.jit(model.apply))
+
+
+# Clip units -------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Unit:
+  """A clip unit, and data that have it.
+
+  Attributes:
+    label: for the table.
+    clip_unit: for the mechanism.
+    hierarchy: what is sampled; its first stage is the one that varies.
+    form: of the episode, or None.
+    noisy: whether inner steps are noisy.
+  """
+
+  label: str
+  clip_unit: str
+  hierarchy: plan_lib.Hierarchy
+  form: Any = None
+  noisy: bool = False
+
+  @functools.cached_property
+  def dataset(self) -> data.Dataset:
+    """Black images."""
+    rows = self.hierarchy.num_leaves
+    return data.Dataset(
+        name="black",
+        images=np.zeros((rows, *_SHAPE), np.uint8),
+        hierarchy=self.hierarchy,
+        labels=np.arange(rows) % WAY,
+    )
+
+  def plan(self, first: plan_lib.Stage) -> plan_lib.SamplingPlan:
+    """That stage over fixed sizes."""
+    episode = None
+    if self.form == "independent":  # A task holds all classes drawn for it.
+      way = self.hierarchy.num_units(0)
+      if isinstance(first, plan_lib.FixedSize):
+        first, way = plan_lib.FixedSize(WAY), WAY
+      episode = plan_lib.Episode(way, 1, 2, self.form, tasks=2)
+    elif self.form is not None:
+      episode = plan_lib.Episode(WAY, 1, 2, self.form)
+    below = (plan_lib.FixedSize(WAY), plan_lib.FixedSize(3))
+    stages = (first, *below[3 - self.hierarchy.depth :])
+    return plan_lib.SamplingPlan(stages, episode)
+
+  def mechanism(self, learner: Any, **fields: Any) -> plan_lib.Mechanism:
+    """What is released; where inner steps are noisy, this learner's."""
+    if self.noisy:
+      fields = fields | dict(
+          order=getattr(learner, "order", "first"),
+          inner_steps=getattr(learner, "inner_steps", 1),
+          inner_clip_norm=1.0,
+          inner_noise_multiplier=NOISE,
+      )
+    return plan_lib.Mechanism(
+        clip_unit=self.clip_unit, noise_multiplier=NOISE, **fields
+    )
+
+
+@functools.cache
+def units() -> tuple[Unit, ...]:
+  """Everything that can have a clipped gradient of its own."""
+  participants = plan_lib.Hierarchy.regular(
+      (16, 8, 6), levels=("participant", "class", "image")
+  )
+  classes, few = (
+      plan_lib.Hierarchy.regular((n, 6), levels=("class", "image"))
+      for n in (16, 6)
+  )
+  forms = {"unit": participants, "disjoint": classes, "independent": few}
+  noisy = "example with noisy inner steps"
+  tasks = [
+      Unit(
+          "participant" if form == "unit" else f"episode ({form})",
+          "participant" if form == "unit" else plan_lib.EPISODE,
+          hierarchy, form,
+      )
+      for form, hierarchy in forms.items()
+  ]
+  examples = [
+      Unit(f"{noisy} ({form})", "image", hierarchy, form, noisy=True)
+      for form, hierarchy in forms.items()
+  ]
+  single = plan_lib.Hierarchy.regular((64,), levels=("image",))
+  return (*tasks, *examples, Unit("example without a task", "image", single))

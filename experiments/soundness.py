@@ -1,0 +1,35 @@
+"""What can be trained privately, found by asking the code for each combination.
+
+  python -m experiments.soundness            prints the tables (Markdown)
+  python -m experiments.soundness --write    writes docs/learners.md
+
+Twenty seconds, without data. The file must be written anew whenever the
+training step or the accountant learns or refuses something; a test says when.
+"""
+
+from collections.abc import Sequence
+import pathlib
+
+from absl import flags
+from absl import logging
+
+from experiments import cli
+from experiments import files
+from experiments.combinations import page
+
+FILE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "learners.md"
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  text = page.document()
+  if flags.FLAGS.write:
+    files.write_text(FILE, text)
+    logging.info("wrote %s", FILE)
+  else:
+    print(text, end="")
+
+
+if __name__ == "__main__":  # The flag here, so that tests can import FILE.
+  flags.DEFINE_bool("write", False, "Write docs/learners.md.")
+  cli.run(main)
