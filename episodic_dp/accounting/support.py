@@ -289,6 +289,7 @@ python -m experiments.support --write
 
 which asks `accounting.guarantee` for every cell, on small example hierarchies;
 a test compares this file with what the code answers today.
+[learners.md](learners.md) says which learners can be trained under them.
 
 - **ε**: there is a guarantee, by each of the accountants ({names}).
 - **ε by** some: the other accountants have no bound for it.
