@@ -8,12 +8,15 @@ import numpy as np
 import optax
 import pytest
 
+from episodic_dp import learners
+from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.private import meta_step
 from episodic_dp.private import streaming
 
 ADAM = optax.adam(0.05)
+SGD = optax.sgd(0.05)
 TASK_BYTES = 3 * 2 * 16  # way, shot + query, 4 x 4 pixels
 
 
@@ -85,6 +88,29 @@ def test_steps_of_one_chunk_give_the_same_bits(quick_run, tmp_path):
   _, expected = go(run.step(ADAM, tasks_per_chunk=8), run.init(ADAM), 4)
   step = on_host(run, mapped).step(ADAM, tasks_per_chunk=8)
   _, found = go(step, run.init(ADAM), 4)
+  same_bits(found, expected)
+
+
+def test_noisy_inner_steps_give_the_same_bits(make_run):
+  """Sample-level training: inner noise follows the slot, not the block."""
+  run = make_run(
+      stage=plan.FixedSize(5), clip_unit="image", order="first", inner_steps=1,
+      inner_clip_norm=0.3, inner_noise_multiplier=0.5,
+  )
+  run.dataset.hierarchy = plan.Hierarchy.regular(
+      (8, 3, 3), levels=run.dataset.hierarchy.levels
+  )
+  model = models.Model(
+      lambda key: jax.random.uniform(key, (16, 3)),
+      lambda params, images: images.reshape(images.shape[0], -1) @ params,
+  )
+  run = run._replace(
+      learner=learners.MAML(model, inner_steps=1, order="first")
+  )
+  _, expected = go(run.step(SGD, tasks_per_chunk=1), run.init(SGD), 2)
+  host = on_host(run)  # Its five tasks are three blocks.
+  step = host.step(SGD, tasks_per_chunk=1, block_bytes=2 * TASK_BYTES)
+  _, found = go(step, host.init(SGD), 2)
   same_bits(found, expected)
 
 
