@@ -24,9 +24,9 @@ infinite once the errors of the sampler are charged. For other numbers of
 participants or queries state the counts (too small ones are refused with the
 true ones): --config.data.most_copies.class=98 and .image=20, for example.
 
-Arguments after the colon: private (1), width (64), participants (400000),
-inner_steps (5), steps (250), query (1, images per class that a task is judged
-on in training).
+Arguments after the colon: private (1), width (64), participants (400000), rate
+(0.004: the share of the participants that a step draws), inner_steps (5), steps
+(250), query (1, images per class that a task is judged on in training).
 """
 
 import ml_collections
@@ -47,6 +47,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       private=True,
       width=64,
       participants=400_000,
+      rate=0.004,
       inner_steps=5,
       steps=250,
       query=1,
@@ -57,7 +58,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c.plan = ml_collections.ConfigDict(
       dict(
           stages=(
-              "Poisson(0.004)",
+              f"Poisson({arg.rate})",
               "FixedSize(5)",
               f"FixedSize({1 + arg.query})",
           )

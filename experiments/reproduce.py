@@ -1,0 +1,184 @@
+"""Makes a table or figure: trains its runs, measures them, compares them.
+
+  python -m experiments.reproduce --target=learners --scale=cpu \\
+      --workdir=DIR --data_dir=DATA
+
+Targets: learners (every learner, private and not, at one budget), budget (how
+to spend it best), sample_level (examples clipped one by one, and whole tasks
+clipped, at the same guarantee for an example).
+
+Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
+an hour or so on two cores) and full (the papers' size, for an accelerator).
+
+A finished run is not done again and an interrupted one goes on from its last
+checkpoint. --only=NAME,NAME trains some of the runs, so that several processes
+share the work in one --workdir; the table and the picture show what is finished
+there. It leaves DIR/TARGET.json, .md and .png (in --out where that is given).
+"""
+
+from collections.abc import Sequence
+import os
+import pathlib
+import platform
+from types import ModuleType
+
+from absl import flags
+from absl import logging
+import jax
+
+from episodic_dp.training import reporting
+from experiments import cli
+from experiments import files
+from experiments import runs as runs_lib
+from experiments import targets
+from experiments.targets import panels
+
+def main(
+    target: str,
+    scale: str,
+    workdir: str,
+    *,
+    only: Sequence[str] = (),
+    out: str | None = None,
+    data_dir: str | None = None,
+    download: bool = False,
+) -> None:
+  """Trains what is not finished, and reports what is.
+
+  Args:
+    target: of `targets.NAMES`.
+    scale: of `targets.SCALES`.
+    workdir: folder of the runs.
+    only: names of the runs to train; all if empty.
+    out: folder of the results; None for workdir.
+    data_dir: folder of the data sets that are not built in.
+    download: fetch what data_dir does not have.
+
+  Raises:
+    ValueError, RunError: one sentence with the remedy.
+  """
+  made = targets.load(target)
+  runs = made.runs(scale)
+  chosen = _chosen(runs, only)
+  cli.log_devices()
+  # Folders of another scale or version are found before anything is trained.
+  for run in runs:
+    runs_lib.load(run, workdir)
+  shared = runs_lib.Shared()
+  for number, run in enumerate(chosen):
+    logging.info("run %d of %d: %s", number + 1, len(chosen), run.name)
+    try:
+      runs_lib.finish(
+          run, workdir, shared=shared, data_dir=data_dir, download=download
+      )
+    except runs_lib.Interrupted:
+      print(f"stopped in run {run.name}; the same command goes on from there")
+      return
+  # Another process may have finished some of the others meanwhile.
+  outcomes = {run.name: runs_lib.load(run, workdir) for run in runs}
+  finished = {name: found for name, found in outcomes.items() if found}
+  report(made, target, scale, finished, pathlib.Path(out or workdir))
+  if len(finished) < len(runs):
+    print(f"{len(finished)} of {len(runs)} runs are finished")
+
+
+def _chosen(
+    runs: list[runs_lib.Run], only: Sequence[str]
+) -> list[runs_lib.Run]:
+  """The runs of these names; all where there are none.
+
+  Raises:
+    ValueError: a name is not that of a run.
+  """
+  names = [run.name for run in runs]
+  for name in only:
+    if name not in names:
+      raise ValueError(
+          f"--only={name} is no run of this target: choose of"
+          f" {', '.join(names)}"
+      )
+  return [run for run in runs if not only or run.name in only]
+
+
+def report(
+    made: ModuleType,
+    target: str,
+    scale: str,
+    outcomes: panels.Outcomes,
+    folder: pathlib.Path,
+) -> None:
+  """Prints the table; writes it, the numbers and the picture."""
+  from matplotlib import figure as figure_lib  # Late: it is slow.
+
+  header, rows = made.table(outcomes)
+  print(reporting.table(header, rows))
+  command = (
+      f"python -m experiments.reproduce --target={target} --scale={scale}"
+      " --workdir=DIR --data_dir=DATA"
+  )
+  files.write_json(
+      folder / f"{target}.json",
+      {
+          "target": target,
+          "scale": scale,
+          "command": command,
+          "device": device(),
+          "runs": dict(outcomes),
+      },
+  )
+  text = f"`{command}`, on {device()}\n\n{panels.markdown(header, rows)}\n"
+  files.write_text(folder / f"{target}.md", text)
+  figure = figure_lib.Figure(figsize=(8.0, 4.8), layout="constrained")
+  made.draw(outcomes, figure)
+  with files.replacing(folder / f"{target}.png") as beside:
+    figure.savefig(beside, format="png", dpi=120)
+  print(f"{target}.json, .md and .png are in {folder}")
+
+
+def device() -> str:
+  """What the runs were computed on."""
+  found = jax.devices()
+  if found[0].platform == "cpu":
+    return f"{os.cpu_count()} CPU cores ({platform.machine()})"
+  return f"{len(found)} x {found[0].device_kind}"
+
+
+if __name__ == "__main__":
+  _target = flags.DEFINE_enum(
+      "target", None, targets.NAMES, "What to make.", required=True
+  )
+  _scale = flags.DEFINE_enum("scale", "smoke", targets.SCALES, "How large.")
+  _workdir = flags.DEFINE_string(
+      "workdir", None, "Folder of the runs; they are resumed.", required=True
+  )
+  _only = flags.DEFINE_list(
+      "only", [], "Names of the runs to train (--list); all if empty."
+  )
+  _out = flags.DEFINE_string(
+      "out", None, "Folder of table and picture; --workdir if not given."
+  )
+  _data_dir = flags.DEFINE_string(
+      "data_dir", None, "Folder of the data sets that are not built in."
+  )
+  _download = flags.DEFINE_bool(
+      "download", False, "Fetch the data files that --data_dir does not have."
+  )
+  _list = flags.DEFINE_bool("list", False, "Print each run's command only.")
+
+  def _run(argv) -> None:
+    del argv
+    if _list.value:
+      for run in targets.load(_target.value).runs(_scale.value):
+        print(f"{run.name}: {run.command()}")
+      return
+    main(
+        _target.value,
+        _scale.value,
+        _workdir.value,
+        only=_only.value,
+        out=_out.value,
+        data_dir=_data_dir.value,
+        download=_download.value,
+    )
+
+  cli.run(_run)

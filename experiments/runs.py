@@ -1,0 +1,175 @@
+"""Runs that are compared: each trained in a folder of its own, then measured.
+
+The engine of `experiments.reproduce`. A run is a config file with arguments and
+overrides, so that it is also a command line of `experiments.train`. What was
+finished is not done again, and what was interrupted goes on from its last
+checkpoint.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import importlib
+import json
+import os
+import pathlib
+import shlex
+import time
+from typing import Any
+
+from absl import logging
+import ml_collections
+
+from episodic_dp import data
+from episodic_dp import training
+from episodic_dp.training import reporting
+from episodic_dp.training import workdir as workdir_lib
+from experiments import builder
+from experiments import measure
+
+OUTCOME = "outcome.json"
+
+
+class Interrupted(Exception):
+  """A signal ended a run before its last step."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+  """One training run of a comparison.
+
+  Attributes:
+    name: of its folder.
+    config: a file of experiments/configs/, without ".py".
+    arguments: what stands after the colon.
+    overrides: "optimizer.rate" -> value, set in the config.
+    labels: what tells it from the other runs, for tables.
+  """
+
+  name: str
+  config: str
+  arguments: str = ""
+  overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def load(self) -> ml_collections.ConfigDict:
+    """The config, as the command line would read it."""
+    module = importlib.import_module(f"experiments.configs.{self.config}")
+    config = module.get_config(self.arguments)
+    with config.unlocked():
+      config.update_from_flattened_dict(dict(self.overrides))
+    return config
+
+  def command(self) -> str:
+    """The command that does the same, with DATA and DIR for the folders."""
+    path = f"experiments/configs/{self.config}.py"
+    if self.arguments:
+      path += f":{self.arguments}"
+    flags = [
+        shlex.quote(f"--config.{name}={value}")
+        for name, value in self.overrides.items()
+    ]
+    return " ".join(
+        [
+            "python -m experiments.train",
+            f"--config={path}",
+            *flags,
+            "--data_dir=DATA --workdir=DIR",
+        ]
+    )
+
+
+class Shared:
+  """Data that several runs read, loaded once."""
+
+  def __init__(self) -> None:
+    self._loaded: dict[str, data.Splits] = {}
+
+  def splits(
+      self, config: ml_collections.ConfigDict, **where: Any
+  ) -> data.Splits:
+    """The data that `config.data` names."""
+    key = json.dumps(builder.as_json(config)["data"], sort_keys=True)
+    if key not in self._loaded:
+      self._loaded[key] = builder.load_data(config, **where)
+    return self._loaded[key]
+
+
+def finish(
+    run: Run,
+    folder: str | os.PathLike,
+    *,
+    shared: Shared,
+    data_dir: str | None = None,
+    download: bool = False,
+) -> dict[str, Any]:
+  """Trains and measures a run, unless that is done already.
+
+  Args:
+    run: what to do.
+    folder: of all runs; this one takes FOLDER/NAME.
+    shared: the data of runs before.
+    data_dir: folder of the data sets that are not built in.
+    download: fetch what data_dir does not have.
+
+  Returns:
+    Its outcome, JSON-able: "labels", "command", "steps", "noise_multiplier",
+    "seconds" and "cpu_seconds" of training (null where it took more than one
+    process), "accuracy" (or "squared_error"): {"untrained", "single",
+    "ensemble"}, and "epsilon": level -> {"epsilon", "delta"}.
+
+  Raises:
+    Interrupted: a signal came; the same call goes on.
+    RunError: the folder holds another run.
+  """
+  workdir = pathlib.Path(folder) / run.name
+  config = run.load()
+  done = load(run, folder)
+  if done is not None:
+    return done
+  logging.info("run %s", run.name)
+  where: dict[str, Any] = dict(data_dir=data_dir, download=download)
+  splits = shared.splits(config, **where)
+  experiment = builder.build(config, splits=splits, **where)
+  resumed = (workdir / workdir_lib.CONFIG).exists()
+  cpu = time.process_time()
+  result = training.train(experiment.job, workdir)
+  cpu = time.process_time() - cpu
+  if result.stopped == "signal":
+    raise Interrupted(run.name)
+  measured = measure.measure(
+      str(workdir), splits=splits, evaluator=experiment.job.evaluator, **where
+  )
+  entry = reporting.result_entry(result, measured)
+  entry |= {
+      "labels": dict(run.labels),
+      "command": run.command(),
+      "seconds": None if resumed else round(result.seconds, 1),
+      "cpu_seconds": None if resumed else round(cpu, 1),
+      "noise_multiplier": experiment.job.mechanism.noise_multiplier,
+  }
+  workdir_lib.write_json(workdir / OUTCOME, entry)
+  return entry
+
+
+def load(run: Run, folder: str | os.PathLike) -> dict[str, Any] | None:
+  """The outcome of a run that is finished, or None.
+
+  Raises:
+    RunError: what lies there is the outcome of another command.
+  """
+  path = pathlib.Path(folder) / run.name / OUTCOME
+  if not path.exists():
+    return None
+  try:
+    entry = json.loads(path.read_text(encoding="utf-8"))
+    command = entry["command"]
+  except (ValueError, KeyError, TypeError) as e:
+    raise training.RunError(
+        f"{path} is damaged: remove it and run the same command again"
+    ) from e
+  if command != run.command():
+    raise training.RunError(
+        f"{path.parent} holds the outcome of another command ({command}):"
+        " choose another --workdir, or remove that folder"
+    )
+  return entry

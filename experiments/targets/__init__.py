@@ -1,0 +1,28 @@
+"""Tables and figures that `experiments.reproduce` makes, one file each.
+
+A target offers `runs(scale) -> [Run]`, `table(outcomes) -> (header, rows)` and
+`draw(outcomes, figure)`; `outcomes` maps the names of finished runs to what
+`runs.finish` returned.
+"""
+
+from types import ModuleType
+
+SCALES = ("smoke", "cpu", "full")
+
+
+def load(name: str) -> ModuleType:
+  """The target of that name.
+
+  Raises:
+    ValueError: there is none.
+  """
+  import importlib  # Late: a list of names needs none of them.
+
+  if name not in NAMES:
+    raise ValueError(
+        f"--target={name} does not exist: choose one of {', '.join(NAMES)}"
+    )
+  return importlib.import_module(f"experiments.targets.{name}")
+
+
+NAMES = ("learners", "budget", "sample_level")

@@ -1,0 +1,127 @@
+"""How to spend (1.5, 1e-6) for a participant best: Omniglot, 5-way 1-shot.
+
+The noise follows from the budget: a step that draws more participants needs
+hardly more of it, so that its sum is clearer, and the same number of tasks
+gives fewer steps. The prototypical network shows what that trade is worth;
+then, with the tasks of 250 steps of 1600, what width and queries add to it.
+"""
+
+from typing import Any
+
+from experiments import runs as runs_lib
+from experiments.targets import budgets
+from experiments.targets import panels
+
+EPSILON, DELTA = 1.5, 1e-6
+CHANCE = 1 / budgets.WAY
+
+# (learner, tasks a step, steps, width, queries, outer rate)
+_Shape = tuple[str, int, int, int, int, float]
+_SHAPES: dict[str, tuple[_Shape, ...]] = {
+    "smoke": (("protonet", 16, 2, 2, 1, 0.02),),
+    "cpu": (
+        *(
+            ("protonet", tasks, 96_000 // tasks, 16, 1, 0.02)
+            for tasks in (400, 800, 1600, 3200, 6400)
+        ),
+        ("protonet", 3200, 125, 16, 1, 0.02),
+        ("protonet", 3200, 125, 24, 4, 0.02),
+        ("protonet", 3200, 125, 32, 4, 0.02),
+    ),
+    "full": tuple(
+        (learner, tasks, steps, 64, query, 0.02)
+        for learner in ("maml", "protonet", "ridge")
+        for query in (1, 4)
+        for tasks, steps in ((1600, 250), (3200, 250), (6400, 250), (6400, 999))
+    ),
+}
+
+
+def runs(scale: str) -> list[runs_lib.Run]:
+  """A run for each way to spend the budget."""
+  found = []
+  for learner, tasks, steps, width, query, rate in _SHAPES[scale]:
+    labels = dict(
+        learner=learner, tasks=tasks, steps=steps, width=width, query=query
+    )
+    found.append(
+        budgets.run(
+            "_".join(f"{k}_{v}" for k, v in labels.items()),
+            config="glyphs" if scale == "smoke" else "omniglot",
+            tasks=tasks,
+            steps=steps,
+            width=width,
+            query=query,
+            labels=labels,
+            epsilon=EPSILON,
+            delta=DELTA,
+            overrides={
+                "learner.name": learner,
+                "optimizer.rate": rate,
+                "optimizer.final_rate": rate / 10,
+            },
+        )
+    )
+  return found
+
+
+def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
+  """A row per run."""
+  header = [
+      "learner",
+      "tasks a step",
+      "steps",
+      "noise multiplier",
+      "width",
+      "queries a class",
+      "test accuracy, last checkpoint",
+      "ensemble of five",
+      "ε of a participant",
+      "training",
+      "of CPU time",
+  ]
+  rows = []
+  for outcome in outcomes.values():
+    labels, found = outcome["labels"], [outcome]
+    rows.append(
+        [
+            labels["learner"],
+            str(labels["tasks"]),
+            str(labels["steps"]),
+            f"{outcome['noise_multiplier']:.3f}",
+            str(labels["width"]),
+            str(labels["query"]),
+            panels.accuracy(found),
+            panels.accuracy(found, "ensemble"),
+            panels.epsilon(found, budgets.LEVEL),
+            panels.seconds(found),
+            panels.seconds(found, "cpu_seconds"),
+        ]
+    )
+  return header, rows
+
+
+def draw(outcomes: panels.Outcomes, figure: Any) -> None:
+  """Accuracy over tasks a step, a line for each total of tasks and network."""
+  axes = figure.subplots()
+  lines: dict[tuple[Any, ...], list[panels.Outcome]] = {}
+  for outcome in outcomes.values():
+    o = outcome["labels"]
+    total = o["tasks"] * o["steps"]
+    key = (o["learner"], o["width"], o["query"], total)
+    lines.setdefault(key, []).append(outcome)
+  for (learner, width, query, total), found in lines.items():
+    scores = [o["accuracy"]["single"] for o in found]
+    axes.errorbar(
+        [o["labels"]["tasks"] for o in found],
+        [100 * s["mean"] for s in scores],
+        yerr=[panels.half(s) for s in scores],
+        marker="o",
+        capsize=2,
+        label=f"{learner}, width {width}, {query} queries, {total:,} tasks",
+    )
+  axes.set_xscale("log")
+  axes.set_xlabel("tasks a step (expected)")
+  axes.set_ylabel("test accuracy (%)")
+  axes.grid(alpha=0.3)
+  axes.legend(loc="lower right", fontsize=8)

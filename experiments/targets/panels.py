@@ -1,0 +1,98 @@
+"""Cells of tables and dots of pictures, shared by the targets."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from episodic_dp.accounting import report
+
+Outcome = Mapping[str, Any]
+Outcomes = Mapping[str, Outcome]
+
+
+def group(
+    outcomes: Outcomes, *without: str
+) -> dict[tuple[Any, ...], list[Outcome]]:
+  """Outcomes whose labels differ in those named alone, in their first order."""
+  found: dict[tuple[Any, ...], list[Outcome]] = {}
+  for outcome in outcomes.values():
+    labels = outcome["labels"].items()
+    key = tuple((k, v) for k, v in labels if k not in without)
+    found.setdefault(key, []).append(outcome)
+  return found
+
+
+def accuracy(outcomes: Sequence[Outcome], model: str = "single") -> str:
+  """The mean accuracy in percent.
+
+  With one run "± " is the 95 % interval over test tasks; with several, what
+  stands in brackets are the lowest and the highest run.
+  """
+  scores = [o["accuracy"][model] for o in outcomes]
+  means = [100 * s["mean"] for s in scores]
+  if len(scores) == 1:
+    return f"{means[0]:.1f} % ± {half(scores[0]):.1f}"
+  mean = sum(means) / len(means)
+  return f"{mean:.1f} % ({min(means):.1f} to {max(means):.1f})"
+
+
+def half(score: Mapping[str, float]) -> float:
+  """Half the width of a score's interval, in percent."""
+  return 50 * (score["high"] - score["low"])
+
+
+def seconds(outcomes: Sequence[Outcome], field: str = "seconds") -> str:
+  """The mean time of training; "-" where a run took several processes."""
+  times = [o[field] for o in outcomes]
+  if None in times:
+    return "-"
+  return f"{sum(times) / len(times):.0f} s"
+
+
+def epsilon(outcomes: Sequence[Outcome], level: str) -> str:
+  """The largest epsilon of a level, or "none"."""
+  found = {o["epsilon"].get(level, {}).get("epsilon", "inf") for o in outcomes}
+  if "inf" in found:
+    return "none"
+  return report.rounded_up(max(found))
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+  """A table of Markdown."""
+  lines = [header, ["---"] * len(header), *rows]
+  return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def dots(
+    axes: Any,
+    names: Sequence[str],
+    series: Mapping[str, Mapping[str, Sequence[Outcome]]],
+    *,
+    chance: float,
+) -> None:
+  """A dot a run, with its interval, from top to bottom.
+
+  Args:
+    axes: of matplotlib.
+    names: a line each.
+    series: legend -> name -> runs.
+    chance: accuracy of a blind guess.
+  """
+  for k, (legend, found) in enumerate(series.items()):
+    x, y, error = [], [], []
+    for i, name in enumerate(names):
+      for outcome in found.get(name, ()):
+        score = outcome["accuracy"]["single"]
+        x.append(100 * score["mean"])
+        error.append(half(score))
+        y.append(i + 0.18 * (k - (len(series) - 1) / 2))
+    axes.errorbar(
+        x, y, xerr=error, fmt="os^D"[k % 4], markersize=5, capsize=2,
+        label=legend,
+    )
+  axes.axvline(100 * chance, color="grey", linestyle=":", label="chance")
+  axes.set_yticks(range(len(names)), names)
+  axes.invert_yaxis()
+  axes.set_xlim(0, 100)
+  axes.set_xlabel("test accuracy (%), last checkpoint, 95 % interval")
+  axes.grid(axis="x", alpha=0.3)
+  axes.legend(loc="lower left")
