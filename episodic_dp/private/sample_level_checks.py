@@ -7,11 +7,14 @@ those that only a learner or a network can break.
 from typing import Any
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.private import mixing
+
+_MARK = "optimization_barrier"
 
 
 def check_plan(
@@ -86,8 +89,8 @@ def check_learner(
         " a query example is taken after the last inner step alone; leave"
         " loss_weights out"
     )
-  steps = _steps(learner, dataset, plan)
-  if steps not in (list(range(mechanism.inner_steps or 0)), ["traced"]):
+  steps, stated = _steps(learner, dataset, plan), mechanism.inner_steps or 0
+  if steps not in (list(range(stated)), ["traced"] * stated):
     raise plan_lib.UnsoundPlanError(
         f"{name}.adapt asks for the inner gradients {steps} and the mechanism"
         f" states inner_steps={mechanism.inner_steps}: each of these must be"
@@ -99,7 +102,7 @@ def check_learner(
 
 
 def _steps(learner, dataset, plan) -> list[Any]:
-  """The steps for which `adapt` asks; a compiled loop asks once, "traced"."""
+  """The steps for which `adapt` asks, "traced" where a scan counts them."""
   asked: list[Any] = []
 
   def injected(loss):
@@ -108,23 +111,30 @@ def _steps(learner, dataset, plan) -> list[Any]:
     def gradient(params, examples, step):
       del examples
       asked.append("traced" if isinstance(step, jax.core.Tracer) else int(step))
-      return jax.tree.map(jnp.zeros_like, params)
+      zeros = jax.tree.map(jnp.zeros_like, params)
+      return lax.optimization_barrier(zeros)  # Seen in the program.
 
     return gradient
 
-  def adapt(key, images):
+  def begin(key, images):
     task = sampling.make_episode(key, images, plan.episode, targets=targets)
-    params = learner.init(key)
-    return learner.adapt(params, task.support, inner_gradient=injected)
+    return learner.init(key), task.support
+
+  def adapt(params, support):
+    return learner.adapt(params, support, inner_gradient=injected)
 
   targets = getattr(dataset, "targets", 0)
   examples = plan.episode.shot + plan.episode.query
-  jax.eval_shape(
-      adapt,
+  started = jax.eval_shape(
+      begin,
       jax.random.key(0),
       jax.ShapeDtypeStruct(
           (plan.episode.way, examples, *dataset.images.shape[1:]),
           dataset.images.dtype,
       ),
   )
-  return asked
+  with jax.disable_jit():  # Or a loop would ask once, however often it runs.
+    program = jax.make_jaxpr(adapt)(*started)
+  found = sum(e.primitive.name == _MARK for e in program.eqns)
+  # What is left in loops or branches runs as often as data decide.
+  return asked if found == len(asked) else [*asked, "an unknown number"]

@@ -552,6 +552,25 @@ def test_learners_that_ask_otherwise_are_refused():
   assert refused(r"Twice.adapt asks.*\[0, 0, 0\].*inner_steps=3",
           by=Twice(MODEL, inner_steps=3, order="first"))
 
+  class Loop(learners.MAML):
+    """Asks in a loop, five times or as often as the data say."""
+
+    def adapt(self, params, support, *, inner_gradient=jax.grad):
+      gradient = inner_gradient(lambda p, e, i: self.support_loss(p, e))
+      often = support.labels.sum() if self.inner_steps == 1 else 5
+      return jax.lax.fori_loop(
+          0, often, lambda i, p: gradient(p, support, i), params
+      )
+
+  assert callable(private.make_meta_step(
+      Loop(MODEL, inner_steps=5, order="first"), SGD, DATA, PLAN,
+      mechanism(inner_steps=5),
+  ))
+  assert refused(r"\[0, 1, 2, 3, 4\].*inner_steps=3",
+                 by=Loop(MODEL, inner_steps=3, order="first"))
+  assert refused("unknown number.*inner_steps=1", m=mechanism(inner_steps=1),
+                 by=Loop(MODEL, inner_steps=1, order="first"))
+
   class Own(learners.MAML):
 
     def meta_gradient(self, params, episode):
