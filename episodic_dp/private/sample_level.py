@@ -58,7 +58,7 @@ def inner_gradient(
       clipped = jax.vmap(of_one)(examples)
       noised = noise.add_noise(
           jax.random.fold_in(key, step),
-          jax.tree.map(lambda g: g.sum(0), clipped),
+          clipping.add_up(clipped),
           clip_norm * multiplier,
       )
       count = jax.tree.leaves(examples)[0].shape[0]
@@ -113,7 +113,7 @@ def query_sum(
     return loss, clipping.clip(slope, mechanism.clip_norm, mechanism.clip_by)
 
   losses, clipped = jax.vmap(of_one)(task.query)
-  total = jax.tree.map(lambda g: g.sum(0), clipped.gradient)
+  total = clipping.add_up(clipped.gradient)
   return losses.mean(), clipped._replace(gradient=total)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import private
+from episodic_dp.private import clipping
 
 CLIP = {
     by: jax.jit(
@@ -158,3 +159,14 @@ def test_half_precision_gradients_are_clipped_in_float32():
 def test_unknown_neighbours_are_named():
   with pytest.raises(ValueError, match="'swap'"):
     private.sensitivity(1.0, "swap")
+
+
+@pytest.mark.parametrize("count", [1, 5, 16, 17, 37, 300])
+def test_add_up_is_the_sum_over_the_first_axis(count):
+  units = {
+      "a": np.arange(count * 6, dtype=np.float32).reshape(count, 2, 3),
+      "b": np.arange(count, dtype=np.float32) % 7,
+  }
+  total = clipping.add_up(units)
+  for name, unit in units.items():
+    np.testing.assert_array_equal(total[name], unit.sum(0))  # Whole numbers.
