@@ -175,17 +175,22 @@ def ratio(
 ) -> dict[str, Any]:
   """Of a case and another in the same turn: the median, and its spread.
 
+  "cpu_median" is the ratio of processor times, which other work on the machine
+  disturbs less.
+
   Args:
     turns: of the numerator.
     base: of the denominator.
     scale: multiplies the ratio, where the turns did unequal work.
   """
   ratios = [scale * a.seconds / b.seconds for a, b in zip(turns, base)]
+  work = [scale * a.cpu_seconds / b.cpu_seconds for a, b in zip(turns, base)]
   return {
       "median": statistics.median(ratios),
       "least": min(ratios),
       "most": max(ratios),
       "quartiles": _quartiles(ratios),
+      "cpu_median": statistics.median(work),
   }
 
 

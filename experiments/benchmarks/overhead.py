@@ -31,7 +31,7 @@ from experiments.benchmarks import settings
 WIDTHS, TASKS, CHUNK = (64, 16), 16, 4
 
 
-def plain_step(run: settings.Run, chunk: int):
+def plain_step(run: settings.Run):
   """The step of a loop that knows nothing of privacy."""
   images = jnp.asarray(run.dataset.images)
   hierarchy, plan = run.dataset.hierarchy, run.plan
@@ -56,7 +56,7 @@ def plain_step(run: settings.Run, chunk: int):
       return jax.tree.map(jnp.add, total, gradient), None
 
     parts = jax.tree.map(
-        lambda a: a.reshape(-1, chunk, *a.shape[1:]), (rows, keys)
+        lambda a: a.reshape(-1, CHUNK, *a.shape[1:]), (rows, keys)
     )
     zeros = jax.tree.map(jnp.zeros_like, state.params)
     total, _ = lax.scan(add, zeros, parts)
@@ -72,10 +72,10 @@ def plain_step(run: settings.Run, chunk: int):
   return lambda state: update(state, images)
 
 
-def parts(params: Any, chunk: int) -> dict[str, Any]:
+def parts(params: Any) -> dict[str, Any]:
   """Clipping a chunk and drawing the noise, compiled by themselves."""
   gradients = jax.tree.map(
-      lambda p: jnp.ones((chunk, *p.shape), jnp.float32), params
+      lambda p: jnp.ones((CHUNK, *p.shape), jnp.float32), params
   )
   zeros = jax.tree.map(jnp.zeros_like, params)
 
@@ -93,26 +93,30 @@ def parts(params: Any, chunk: int) -> dict[str, Any]:
 
 
 def measure_width(
-    width: int, tasks: int, chunk: int, repeats: int, shape: Any
+    width: int, tasks: int, options: harness.Options
 ) -> dict[str, Any]:
   """One width of the network: its cases and their ratios."""
   make = functools.partial(
       settings.omniglot,
-      inner_steps=1, query=1, width=width, tasks=tasks, shape=shape,
-  )  # fmt: skip
+      inner_steps=1,
+      query=1,
+      width=width,
+      tasks=tasks,
+      smoke=options.smoke,
+  )
   run = make()
   without = make(clip_norm=float("inf"), noise_multiplier=0.0)
   stepping = {
-      "private": run.step(tasks_per_chunk=chunk),
-      "none": without.step(tasks_per_chunk=chunk),
-      "plain": plain_step(run, chunk),
+      "private": run.step(tasks_per_chunk=CHUNK),
+      "none": without.step(tasks_per_chunk=CHUNK),
+      "plain": plain_step(run),
   }
   cases = {
       name: functools.partial(harness.timed, harness.steps(step, run.init()))
       for name, step in stepping.items()
   }
   params = run.init().params
-  turns = harness.interleaved(cases | parts(params, chunk), repeats)
+  turns = harness.interleaved(cases | parts(params), options.repeats)
   return {
       "weights": sum(p.size for p in jax.tree.leaves(params)),
       "cases": {
@@ -122,22 +126,19 @@ def measure_width(
       "private_to_plain": harness.ratio(turns["private"], turns["plain"]),
       # Every chunk is clipped, the noise is drawn once.
       "clip_share": harness.ratio(
-          turns["clip"], turns["private"], scale=tasks / chunk
+          turns["clip"], turns["private"], scale=tasks / CHUNK
       ),
       "noise_share": harness.ratio(turns["noise"], turns["private"]),
   }
 
 
 def measure(options: harness.Options) -> dict[str, Any]:
-  widths, tasks, shape = WIDTHS, TASKS, settings.SHAPE
-  if options.smoke:
-    widths, tasks, shape = (4,), CHUNK, (16, 16, 1)
+  widths, tasks = ((4,), CHUNK) if options.smoke else (WIDTHS, TASKS)
   found = {
-      str(width): measure_width(width, tasks, CHUNK, options.repeats, shape)
-      for width in widths
+      str(width): measure_width(width, tasks, options) for width in widths
   }
   return {
-      "settings": {"tasks": tasks, "tasks_per_chunk": CHUNK, "image": shape},
+      "settings": {"tasks": tasks, "tasks_per_chunk": CHUNK},
       "widths": found,
       "rows": [
           harness.row(

@@ -1,7 +1,9 @@
 """The runs that benchmarks measure: few-shot tasks of Omniglot's size.
 
 Images are random, since what a step costs does not depend on what they show.
-Five ways, one shot, 28 x 28 in one channel, Conv4 with pooling.
+Five ways, one shot, 28 x 28 in one channel, Conv4 with pooling; or, where a
+run only has to work, 4 x 4 and a network of one hidden layer, whose programs
+compile in a second.
 """
 
 import dataclasses
@@ -18,6 +20,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import private
 
 WAY, SHOT, SHAPE = 5, 1, (28, 28, 1)
+SMALL = (4, 4, 1)
 LEVELS = ("participant", "class", "image")
 
 
@@ -66,7 +69,7 @@ def omniglot(
     order: str = "second",
     norm: str = "batch",
     stage: Any = None,
-    shape: tuple[int, int, int] = SHAPE,
+    smoke: bool = False,
     **mechanism: Any,
 ) -> Run:
   """A run of 5-way 1-shot tasks; (a) is 1 step, 15 queries, (b) 5 and 1.
@@ -80,21 +83,22 @@ def omniglot(
     order: of MAML's gradient.
     norm: of Conv4.
     stage: how participants are drawn, in place of `tasks`.
-    shape: of an image.
+    smoke: small images and a small network.
     **mechanism: fields of `plan.Mechanism` other than the defaults here.
   """
   hierarchy = plan_lib.Hierarchy.regular(
       (participants, WAY, SHOT + query), levels=LEVELS
   )
+  shape = SMALL if smoke else SHAPE
+  if smoke:
+    model = models.mlp(WAY, widths=(width,), input_shape=shape)
+  else:
+    model = models.conv4(WAY, width=width, norm=norm, input_shape=shape)
   images = np.random.default_rng(0).integers(
       0, 256, (hierarchy.num_leaves, *shape), np.uint8
   )
   return Run(
-      learner=learners.MAML(
-          models.conv4(WAY, width=width, norm=norm, input_shape=shape),
-          inner_steps=inner_steps,
-          order=order,
-      ),
+      learner=learners.MAML(model, inner_steps=inner_steps, order=order),
       dataset=data.Dataset(name="random", images=images, hierarchy=hierarchy),
       plan=plan_lib.SamplingPlan(
           (
