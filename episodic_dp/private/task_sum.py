@@ -226,7 +226,7 @@ def add_tasks(
     def add(total, part):
       shape = (chunk,) + (1,) * (part.ndim - 1)
       # Chosen, not multiplied: what fills an empty slot may be anything.
-      return total + jnp.where(real.reshape(shape), part, 0).sum(0)
+      return total + clipping.add_up(jnp.where(real.reshape(shape), part, 0))
 
     return Totals(
         jax.tree.map(add, totals.gradient, clipped.gradient),
