@@ -16,8 +16,9 @@ python -m experiments.reproduce --target=sample_level compares the two at the
 same epsilon for a drawing; see experiments/results/.
 
 Arguments after the colon: private (1), sample_level (0), tasks (100 a step),
-shot (5), query (1), width (8), inner_steps (1), steps (100), noise_multiplier
-(4.0), inner_noise_multiplier (2.0, of sample-level training alone).
+shot (5), query (1), width (8), inner_steps (1), steps (100),
+noise_multiplier (4.0), inner_noise_multiplier (2.0, of sample-level training
+alone).
 """
 
 import ml_collections

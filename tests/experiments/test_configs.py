@@ -17,6 +17,7 @@ from experiments.configs import glyphs_sample_level
 from experiments.configs import mini_imagenet
 from experiments.configs import omniglot
 from experiments.configs import omniglot_alphabets
+from experiments.configs import omniglot_characters
 from experiments.configs import sinusoid
 
 MODULES = (
@@ -27,6 +28,7 @@ MODULES = (
     mini_imagenet,
     omniglot,
     omniglot_alphabets,
+    omniglot_characters,
     sinusoid,
 )
 
