@@ -137,7 +137,12 @@ def _check_images(images: Any) -> None:
 
 
 def _check_rows(dataset) -> None:
-  """PlanError when a leaf's row lies outside the images."""
+  """Leaves need rows of the images, and each its own unless they are copies.
+
+  Raises:
+    PlanError: a row lies outside the images.
+    UnsoundPlanError: a record recurs, which the accountant is not told.
+  """
   hierarchy, available = dataset.hierarchy, dataset.images.shape[0]
   if hierarchy.leaf_rows is not None:
     leaves = np.asarray(hierarchy.leaf_rows)
@@ -151,6 +156,16 @@ def _check_rows(dataset) -> None:
     raise plan_lib.PlanError(
         f"the hierarchy asks for row {worst} of {available} images: rows must"
         f" lie in 0 .. {available - 1}"
+    )
+  distinct, counts = np.unique(rows, return_counts=True)
+  recurs = counts.max() > 1 or hierarchy.num_leaves > available
+  if recurs and not hierarchy.copies:
+    raise plan_lib.UnsoundPlanError(
+        f"the hierarchy has {hierarchy.num_leaves} leaves and copies=False, and"
+        f" several of them are one row, such as {distinct[counts.argmax()]} of"
+        f" {available} images: what recurs costs more than is accounted for;"
+        " build it with copies=True, and with most_copies where they are"
+        " counted"
     )
 
 

@@ -104,6 +104,23 @@ def test_rows_outside_the_images_are_named(make_run):
     run.step(SGD)
 
 
+@pytest.mark.parametrize(
+    "rows", [lambda leaf: leaf // 2, lambda leaf: leaf % 71]
+)
+def test_records_that_recur_must_be_called_copies(make_run, rows):
+  run = make_run()
+  run.dataset.rows = rows
+  assert callable(run.step(SGD))  # The hierarchy says that there are copies.
+  run.dataset.hierarchy = dataclasses.replace(
+      run.dataset.hierarchy, copies=False
+  )
+  with pytest.raises(plan.UnsoundPlanError) as e:
+    run.step(SGD)
+  assert "several of them are one row, such as 0 of 72" in str(e.value)
+  run.dataset.rows = lambda leaf: leaf
+  assert callable(run.step(SGD))
+
+
 def test_a_model_of_another_way_or_image_is_named(make_run):
   run = make_run()
 
