@@ -60,12 +60,7 @@ def build(
   """
   config = own_data.with_hierarchy(config, data_dir, evaluated=True)
   hierarchy, plan, mechanism = describe.describe(config)
-  if plan.episode is None:
-    raise errors.RunError(
-        "config.episode is missing: the command lines train on tasks; set way,"
-        " shot and query, or call private.make_meta_step with"
-        " learners.Supervised"
-    )
+  check_learner(config)
   # The budget needs no data: a target that cannot be met ends the run here.
   steps = training.planned_steps(
       hierarchy,
@@ -79,6 +74,10 @@ def build(
   splits = splits or load_data(
       config, data_dir=data_dir, download=download
   )
+  if plan.episode is None:
+    splits = dataclasses.replace(
+        splits, train=data.as_examples(splits.train)
+    )
   check_same(hierarchy, splits.train.hierarchy)
   splits = dataclasses.replace(
       splits,
@@ -106,7 +105,9 @@ def build(
       ),
       evaluate_every=config.evaluation.every,
       checkpoint_every=config.checkpoint_every,
-      evaluator=evaluator or training.Evaluator(learner),
+      evaluator=evaluator or training.Evaluator(
+          make_tested(config, learner, splits.train.image_shape)
+      ),
       config=as_json(config),
   )
   return Experiment(job=job, splits=splits, config=config)
@@ -122,6 +123,29 @@ def load_data(
       download=download,
       **config.data.options.to_dict(),
   )
+
+
+def check_learner(config: Config) -> None:
+  """Refuses a learner of tasks without any, and one of examples with some.
+
+  Raises:
+    RunError, PlanError: one sentence.
+  """
+  name, episode = _learner_name(config), config.get("episode")
+  if episode is None and name != _SUPERVISED:
+    raise errors.RunError(
+        f"config.episode is missing and learner.name={name!r} learns from"
+        " tasks: set way, shot and query, or learner.name=supervised"
+        " (experiments/configs/glyphs_supervised.py shows the rest)"
+    )
+  if name == _SUPERVISED:
+    if episode is not None:
+      raise errors.RunError(
+          "learner.name='supervised' learns single examples and config.episode"
+          " asks for tasks: leave the episode out, or use another learner"
+      )
+    describe.way_of(config)
+    _fine_tuning_options(config)
 
 
 def check_same(described: plan_lib.Hierarchy, loaded: plan_lib.Hierarchy):
@@ -183,8 +207,10 @@ def _text(hierarchy: plan_lib.Hierarchy) -> str:
   )
 
 
+# Their networks end in features: the rest is a closed form.
+HEADLESS = ("protonet", "ridge")
+_SUPERVISED = "supervised"
 # Which of the pieces of MAML++ a learner takes.
-_CLOSED_FORM = ("protonet", "ridge")
 _SWITCHES: dict[str, tuple[str, ...]] = {
     "maml": ("learned_rates", "per_step_norm", "multi_step_loss"),
     "anil": ("learned_rates", "per_step_norm", "multi_step_loss"),
@@ -192,26 +218,48 @@ _SWITCHES: dict[str, tuple[str, ...]] = {
     "reptile": (),
     "protonet": (),
     "ridge": (),
+    _SUPERVISED: (),
 }
+_OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
+
+
+def _learner_name(config: Config) -> str:
+  return config.learner.get("name", "maml")
 
 
 def make_model(
-    config: Config, image_shape: tuple[int, int, int]
+    config: Config,
+    image_shape: tuple[int, int, int],
+    *,
+    way: int | None = None,
 ) -> models.Model:
   """The network of `config.model.name`: conv4, or mlp with `widths`.
 
-  An mlp gives `config.model.outputs` numbers, or logits where that is left out.
+  It has `way` logits; for None what the config's learner needs: a logit for
+  every class of a task, the features alone for a closed form, or for supervised
+  learning `config.model.outputs`, the number of training classes. An mlp gives
+  `config.model.outputs` numbers wherever that is set and `way` is not.
   """
   options = config.model
-  name = options.get("name", "conv4")
-  way = config.episode.way
-  if name == "mlp":
-    outputs = options.get("outputs") or way
-    return models.mlp(outputs, tuple(options.widths), image_shape)
-  if name != "conv4":
+  name, learner = options.get("name", "conv4"), _learner_name(config)
+  if name not in ("conv4", "mlp"):
     raise errors.RunError(f"model.name={name!r} must be conv4 or mlp")
+  outputs = way
+  if way is None:
+    if name == "mlp" or learner == _SUPERVISED:
+      outputs = options.get("outputs")
+    if learner == _SUPERVISED and outputs is None:
+      raise errors.RunError(
+          "config.model.outputs is missing: set it to the number of training"
+          " classes, which learner.name='supervised' tells apart"
+      )
+    if outputs is None and (name == "mlp" or learner not in HEADLESS):
+      outputs = describe.way_of(config)
+  if name == "mlp":
+    assert outputs is not None
+    return models.mlp(outputs, tuple(options.widths), image_shape)
   return models.conv4(
-      None if config.learner.get("name", "maml") in _CLOSED_FORM else way,
+      outputs,
       width=options.width,
       norm=options.norm,
       input_shape=image_shape,
@@ -222,19 +270,20 @@ def make_model(
 def make_learner(config: Config, image_shape: tuple[int, int, int]) -> Any:
   """The learner that `config.learner` names, on `make_model`.
 
-  `config.learner.name` is one of maml, anil, meta_sgd, reptile, protonet and
-  ridge. The first four read `inner_steps` and `inner_rate`, the first three
-  also `order` and the switches of MAML++: `per_step_norm`, `learned_rates` (not
-  meta_sgd) and `multi_step_loss`, the number of outer steps after which the
-  last inner step's loss counts alone (0: from the beginning). ridge reads
-  `ridge` and `ridge_scale`, their initial values. `config.episode.way` of 1 is
-  regression, with squared error, for the first three and reptile.
+  `config.learner.name` is one of maml, anil, meta_sgd, reptile, protonet, ridge
+  and supervised (for a config without an episode). The first four read
+  `inner_steps` and `inner_rate`, the first three also `order` and the switches
+  of MAML++: `per_step_norm`, `learned_rates` (not meta_sgd) and
+  `multi_step_loss`, the number of outer steps after which the last inner step's
+  loss counts alone (0: from the beginning). ridge reads `ridge` and
+  `ridge_scale`, their initial values. `config.episode.way` of 1 is regression,
+  with squared error, for the first three and reptile.
 
   Raises:
     RunError: an unknown name, or a switch that the learner does not have.
   """
   options = config.learner
-  name = options.get("name", "maml")
+  name = _learner_name(config)
   if name not in _SWITCHES:
     raise errors.RunError(
         f"learner.name={name!r} must be one of {sorted(_SWITCHES)}"
@@ -245,13 +294,15 @@ def make_learner(config: Config, image_shape: tuple[int, int, int]) -> Any:
           f"learner.{switch}={options[switch]} is not read by"
           f" learner.name={name!r}: leave it out"
       )
-  way = config.episode.way
-  if way == 1 and name in _CLOSED_FORM:
+  way = describe.way_of(config)
+  if way == 1 and name in (*HEADLESS, _SUPERVISED):
     raise errors.RunError(
         f"learner.name={name!r} tells classes apart, and way 1 is regression:"
         " use maml"
     )
   model = make_model(config, image_shape)
+  if name == _SUPERVISED:
+    return learners.Supervised(model)
   if name == "protonet":
     return learners.ProtoNet(model, way=way)
   if name == "ridge":
@@ -286,6 +337,74 @@ def make_learner(config: Config, image_shape: tuple[int, int, int]) -> Any:
   )
 
 
+def make_tested(
+    config: Config, learner: Any, image_shape: tuple[int, int, int]
+) -> Any:
+  """What validation and test tasks are given to.
+
+  The learner itself; or, where it adapts to nothing, fine-tuning with a head of
+  its own for every task.
+  """
+  if _learner_name(config) != _SUPERVISED:
+    return learner
+  way = describe.way_of(config)
+  return make_fine_tuning(
+      make_model(config, image_shape, way=way), **_fine_tuning_options(config)
+  )
+
+
+def make_fine_tuning(
+    model: models.Model,
+    *,
+    steps: int = 30,
+    rate: float = 0.1,
+    body: bool = False,
+    optimizer: str = "sgd",
+    fresh_head: bool = True,
+) -> learners.FineTuning:
+  """Fine-tuning as `config.fine_tuning` describes it.
+
+  Args:
+    model: the network, with as many logits as a task has classes.
+    steps: on the support set.
+    rate: of these steps.
+    body: train the whole network, not the head alone.
+    optimizer: sgd or adam.
+    fresh_head: begin with a head of zeros.
+
+  Raises:
+    RunError: one of them is wrong.
+  """
+  if optimizer not in _OPTIMIZERS or not rate > 0:
+    raise errors.RunError(
+        f"fine-tuning by optimizer={optimizer!r} with rate={rate}: choose"
+        f" {' or '.join(sorted(_OPTIMIZERS))} and a positive rate"
+    )
+  if not isinstance(steps, int) or steps < 1:
+    raise errors.RunError(
+        f"fine-tuning steps={steps!r} must be a whole number of at least 1"
+    )
+  return learners.FineTuning(
+      model,
+      steps=steps,
+      optimizer=_OPTIMIZERS[optimizer](rate),
+      body=body,
+      fresh_head=fresh_head,
+  )
+
+
+def _fine_tuning_options(config: Config) -> dict[str, Any]:
+  """`config.fine_tuning`, which may be left out."""
+  options = dict(config.get("fine_tuning") or {})
+  known = ("steps", "rate", "body", "optimizer")
+  for name in sorted(set(options) - set(known)):
+    raise errors.RunError(
+        f"config.fine_tuning.{name} is not read by anything: use"
+        f" {', '.join(known)}"
+    )
+  return options
+
+
 def make_schedule(config: Config, steps: int) -> optax.Schedule:
   """A cosine from `optimizer.rate` to `final_rate` over the steps."""
   options = config.optimizer
@@ -301,13 +420,12 @@ def make_schedule(config: Config, steps: int) -> optax.Schedule:
 
 def make_optimizer(config: Config, steps: int) -> optax.GradientTransformation:
   """Adam or SGD with `make_schedule`."""
-  makers = {"adam": optax.adam, "sgd": optax.sgd}
   name = config.optimizer.name
-  if name not in makers:
+  if name not in _OPTIMIZERS:
     raise errors.RunError(
-        f"optimizer.name={name!r} must be one of {sorted(makers)}"
+        f"optimizer.name={name!r} must be one of {sorted(_OPTIMIZERS)}"
     )
-  return makers[name](make_schedule(config, steps))
+  return _OPTIMIZERS[name](make_schedule(config, steps))
 
 
 def draw_tasks(config: Config, dataset: data.Dataset, *, test: bool):
@@ -315,7 +433,7 @@ def draw_tasks(config: Config, dataset: data.Dataset, *, test: bool):
   options = config.evaluation
   return training.draw(
       dataset,
-      way=config.episode.way,
+      way=describe.way_of(config),
       shot=options.shot,
       query=options.query,
       count=options.test_tasks if test else options.validation_tasks,

@@ -56,6 +56,28 @@ def base() -> ml_collections.ConfigDict:
   return c
 
 
+def supervised(way: int, classes: int) -> ml_collections.ConfigDict:
+  """`base` for a plan without an episode: one network for all classes.
+
+  Args:
+    way: classes of a validation or test task, which a head of its own is
+      trained for.
+    classes: of the training data.
+  """
+  c = base()
+  c.learner = ml_collections.ConfigDict(dict(name="supervised"))
+  # Single examples are clipped: batch normalisation would mix them.
+  c.model.norm = "group"
+  c.model.outputs = classes
+  c.evaluation.way = way
+  # What a test task does with its support set: builder.make_fine_tuning.
+  c.fine_tuning = ml_collections.ConfigDict(
+      dict(steps=30, rate=0.1, body=False, optimizer="sgd")
+  )
+  c.compute.tasks_per_chunk = 16  # Examples whose gradients are held at once.
+  return c
+
+
 def mechanism(private: bool, *, clip_unit: str, **options):
   """A mechanism; without privacy neither clipping nor noise is left."""
   # Fields of clip norms that adapt, to be set from the command line too.

@@ -104,6 +104,30 @@ def _counts(section: str, value: Any) -> dict[str, int] | None:
   return {k: v for k, v in value.items() if v is not None} or None
 
 
+def way_of(config: ml_collections.ConfigDict) -> int:
+  """The classes of a validation or test task.
+
+  `config.episode.way`, or `config.evaluation.way` where there is no episode.
+
+  Raises:
+    PlanError: neither is there, or they differ.
+  """
+  trained = (config.get("episode") or {}).get("way")
+  tested = (config.get("evaluation") or {}).get("way")
+  way = trained if tested is None else tested
+  if way is None:
+    raise plan_lib.PlanError(
+        "config.episode is missing and config.evaluation.way too: the classes"
+        " of a test task are not known, set evaluation.way"
+    )
+  if trained not in (way, None):
+    raise plan_lib.PlanError(
+        f"config.evaluation.way={tested} and config.episode.way={trained}: test"
+        " tasks have the classes of training tasks, leave evaluation.way out"
+    )
+  return way
+
+
 def plan_of(config: ml_collections.ConfigDict) -> plan_lib.SamplingPlan:
   """`config.plan.stages` and `config.episode`."""
   fields = _fields(config, "plan", ("stages",), ("allow_short_units",))

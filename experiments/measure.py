@@ -36,7 +36,7 @@ def measure(
     data_dir: folder of the data sets that are not built in.
     download: fetch what data_dir does not have.
     splits: the run's data, where they are loaded already.
-    evaluator: of the run's learner, where one is compiled already.
+    evaluator: of `builder.make_tested`, where one is compiled already.
 
   Returns:
     "untrained" (the initial parameters, to see what training adds), "single"
@@ -57,10 +57,13 @@ def measure(
   splits = splits or builder.load_data(
       config, data_dir=data_dir, download=download
   )
-  learner = builder.make_learner(config, splits.test.image_shape)
+  shape = splits.test.image_shape
+  learner = builder.make_learner(config, shape)
   untrained = learner.init(jax.random.key(config.seed))
   tasks = builder.draw_tasks(config, splits.test, test=True)
-  evaluator = evaluator or training.Evaluator(learner)
+  evaluator = evaluator or training.Evaluator(
+      builder.make_tested(config, learner, shape)
+  )
 
   def score(steps):
     members = [

@@ -9,10 +9,11 @@ import inspect
 import os
 from typing import Any
 
+from episodic_dp.data.dataset import as_examples
 from episodic_dp.data.dataset import Dataset
 from episodic_dp.data.dataset import Splits
 
-__all__ = ["NAMES", "Dataset", "Splits", "load"]
+__all__ = ["NAMES", "Dataset", "Splits", "as_examples", "load"]
 
 NAMES = (
     "cifar_fs",

@@ -33,7 +33,8 @@ class Dataset:
       of a point are to be predicted from its features.
     labels: int[rows] where the data are learned without tasks
       (`learners.Supervised`): the class of every row, from 0. Tasks draw their
-      own labels and do not read these.
+      own labels and do not read these; `as_examples` reads the tree where there
+      are none.
     description: where the images come from and what was done to them.
     resident: whether training keeps all images on the device. False, for data
       larger than it, gathers the drawn ones on the host ahead of each step and
@@ -147,6 +148,57 @@ class Dataset:
     """(height, width, channels) of what a model sees."""
     height, width, channels = self.images.shape[1:]
     return height, width, channels - self.targets
+
+
+def as_examples(dataset: Dataset) -> Dataset:
+  """The images alone, each a unit of its own: what DP-SGD samples.
+
+  The tree becomes flat, its one level the images' (named as before). What it
+  said of them remains as labels: the unit above an image is its class, numbered
+  in tree order, unless the data set has labels already.
+
+  Args:
+    dataset: any whose leaves are its images, once each; one that is flat comes
+      back as it is.
+
+  Raises:
+    ValueError: points of regression; participants that share images; or a flat
+      data set without labels.
+  """
+  hierarchy, count = dataset.hierarchy, dataset.images.shape[0]
+  flat = flattened(hierarchy)
+  if dataset.targets:
+    raise ValueError(
+        f"'{dataset.name}' has points whose targets are numbers, and single"
+        " examples are learned by their class: use tasks of way 1"
+    )
+  leaves = hierarchy.leaf_rows
+  once = leaves is None or np.unique(leaves).size == count
+  if dataset.rows is not identity or hierarchy.copies or not once:
+    raise ValueError(
+        f"the units of '{dataset.name}' share images, so that one image is not"
+        " one example: load the data without synthetic participants"
+    )
+  labels = dataset.labels
+  if labels is None:
+    if hierarchy.depth < 2:
+      raise ValueError(
+          f"'{dataset.name}' has neither classes nor labels: give"
+          " Dataset(labels=...)"
+      )
+    classes = hierarchy.num_units(hierarchy.depth - 2)
+    held = np.broadcast_to(hierarchy.child_counts(hierarchy.depth - 1), classes)
+    ordered = np.repeat(np.arange(classes, dtype=np.int32), held)
+    labels = np.empty_like(ordered)
+    labels[slice(None) if leaves is None else leaves] = ordered
+  return dataclasses.replace(dataset, hierarchy=flat, labels=labels)
+
+
+def flattened(hierarchy: plan.Hierarchy) -> plan.Hierarchy:
+  """The hierarchy of `as_examples`: the leaves alone."""
+  return plan.Hierarchy.regular(
+      (hierarchy.num_leaves,), levels=hierarchy.levels[-1:]
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

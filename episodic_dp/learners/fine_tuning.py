@@ -73,7 +73,7 @@ class FineTuning(learner.Learner):
       ValueError: no parameters have the head's name.
     """
     if self.fresh_head:
-      params = self._with_fresh_head(params)
+      params = self.with_fresh_head(params)
     mask = (
         parts.everything(params)
         if self.body
@@ -99,7 +99,12 @@ class FineTuning(learner.Learner):
     (moving, _), _ = lax.scan(step, start, jnp.arange(self.steps))
     return parts.merge(moving, still)
 
-  def _with_fresh_head(self, params: Params) -> Params:
+  def with_fresh_head(self, params: Params) -> Params:
+    """The parameters with a head of zeros, of this network's shape.
+
+    Raises:
+      ValueError: no parameters have the head's name.
+    """
     shapes = jax.eval_shape(self.model.init, jax.random.key(0))
     zeros = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     new, _ = parts.split(zeros, parts.head(zeros, self.head))

@@ -162,9 +162,9 @@ class Step:
     places = np.arange(total, dtype=np.int32).reshape(size, *shape)
     labels = None
     if self._labels is not None:
-      labels = np.zeros(total, np.int32)
-      labels[: rows.size] = self._labels[rows]
-      labels = jnp.asarray(labels)
+      found = np.zeros(total, np.int32)
+      found[: rows.size] = self._labels[rows]
+      labels = jnp.asarray(found)
     return task_sum.Tasks(
         jnp.asarray(images), jnp.asarray(places), jnp.asarray(mask), labels
     )

@@ -23,7 +23,7 @@ _ROOM = 64 * 2**20  # bytes: seven small checkpoints and the pictures
 # these would be taken a second time, differently, under the same noise.
 _REPORTING = ("delta", "evaluation.test_tasks", "evaluation.seed")
 _FUTURE = ("steps", "target_epsilon", "target_level", "compute", "evaluation",
-           "private_diagnostics")
+           "fine_tuning", "private_diagnostics")
 
 
 @contextlib.contextmanager
