@@ -64,6 +64,16 @@ class Window(NamedTuple):
 Clip = Quantile | Window | tuple[()]  # () where the clip norm is fixed.
 
 
+class BySlot(NamedTuple):
+  """The norms that one device saw, for a window that all devices fill.
+
+  Attributes:
+    norms: float32[slots, groups], -1 where there is no clip unit.
+  """
+
+  norms: jax.Array
+
+
 def init(mechanism: plan_lib.Mechanism, params: Any) -> Clip:
   """What is carried before the first step."""
   if mechanism.clipping == "fixed":
@@ -119,21 +129,56 @@ def begin(clip: Clip) -> Any:
   return ()
 
 
-def see(seen: Any, clipped: clipping.Clipped, real: jax.Array) -> Any:
+def begin_on_device(clip: Clip, slots: int) -> Any:
+  """`begin` on one device of several, which sees so many slots at most."""
+  if isinstance(clip, Window):
+    # A window is of norms in order, which `gathered` puts them in.
+    return BySlot(jnp.full((slots, clip.bounds.size), -1.0))
+  return begin(clip)
+
+
+def see(
+    seen: Any,
+    clipped: clipping.Clipped,
+    real: jax.Array,
+    start: jax.Array | int = 0,
+) -> Any:
   """Adds some clip units.
 
   Args:
     seen: from `begin`, or from the units before.
     clipped: of [units], its gradients not used.
     real: bool[units], false for those that are to be left out.
+    start: the slot of the first of them, on its device.
   """
   chosen = real & clipped.finite
+  if isinstance(seen, BySlot):
+    values = jnp.where(chosen[:, None], clipped.norms, -1.0)
+    return BySlot(lax.dynamic_update_slice_in_dim(seen.norms, values, start, 0))
   if isinstance(seen, tuple):
     norms, held, fresh = seen
     return _push(norms, held, fresh, clipped.norms, chosen)
   signs = jnp.where(clipped.within, 0.5, -0.5)
   # Exact: halves, in float32, up to 2^23 of them.
   return seen + jnp.where(chosen[:, None], signs, 0.0).sum(0)
+
+
+def among(seen: Any, device: jax.Array, devices: int) -> Any:
+  """What one device saw, in a form that may be added to what others saw."""
+  if not isinstance(seen, BySlot):
+    return seen
+  own = jnp.arange(devices)[:, None] == device
+  return BySlot(jnp.where(own, seen.norms[:, None], 0.0))
+
+
+def gathered(clip: Clip, seen: Any) -> Any:
+  """What `update` takes, from the sum of `among` over all devices."""
+  if not isinstance(seen, BySlot):
+    return seen
+  assert isinstance(clip, Window)
+  # Slot i is that of device i modulo their number.
+  norms = seen.norms.reshape(-1, clip.bounds.size)
+  return _push(*clip[1:], norms, norms[:, 0] >= 0)
 
 
 def update(

@@ -20,10 +20,12 @@ guarantee holds against whoever does not know `State.key`.
 
 from collections.abc import Callable
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from episodic_dp import plan as plan_lib
@@ -31,6 +33,7 @@ from episodic_dp import sampling
 from episodic_dp.private import adaptive
 from episodic_dp.private import checks
 from episodic_dp.private import noise
+from episodic_dp.private import sharding
 from episodic_dp.private import streaming
 from episodic_dp.private import task_sum
 
@@ -45,8 +48,10 @@ class Compute:
   """How a step is computed; no setting changes what it guarantees.
 
   Attributes:
-    tasks_per_chunk: tasks whose gradients are in memory at once.
-    mesh: None; only one device is supported.
+    tasks_per_chunk: tasks whose gradients are in memory of a device at once.
+    mesh: devices that share the tasks of a step out, along its one axis `tasks`
+      (`training.make_mesh`); None for one device. The sampled tasks and the
+      noise are the same bits whatever the mesh, the parameters up to rounding.
     diagnostics: also return "private/..." metrics, which are outside the
       guarantee: keep them apart and unpublished.
     block_bytes: for data that stay on the host, bytes of images that are
@@ -55,7 +60,7 @@ class Compute:
   """
 
   tasks_per_chunk: int = 4
-  mesh: None = None
+  mesh: jax.sharding.Mesh | None = None
   diagnostics: bool = False
   block_bytes: int = 2**26
 
@@ -64,9 +69,7 @@ class Compute:
       if getattr(self, name) < 1:
         raise ValueError(f"{name} {getattr(self, name)} must be at least 1")
     if self.mesh is not None:
-      raise ValueError(
-          f"mesh {self.mesh!r}: a step runs on one device only, pass mesh=None"
-      )
+      sharding.check(self.mesh)
 
 
 class State(NamedTuple):
@@ -201,12 +204,15 @@ def make_meta_step(
       indices, mask = sampling.task_indices(indices, mask, plan)
     return dataset.rows(indices), mask
 
-  def begin(state: State) -> task_sum.Totals:
+  def begin(state: State, slots: int | None = None) -> task_sum.Totals:
+    if slots is not None:
+      slots += -slots % compute.tasks_per_chunk
     return task_sum.zeros(
         state.params,
         state.clip,
         diagnostics=compute.diagnostics,
         targets=targets,
+        slots=slots,
     )
 
   def add(
@@ -214,6 +220,7 @@ def make_meta_step(
       totals: task_sum.Totals,
       tasks: task_sum.Tasks,
       first: jax.Array | int,
+      stride: int = 1,
   ) -> task_sum.Totals:
     return task_sum.add_tasks(
         _of_step(learner, state.step),
@@ -224,6 +231,7 @@ def make_meta_step(
         _step_key(state.key, _AUGMENTATION, state.step),
         state.clip,
         first=first,
+        stride=stride,
         episode=episode,
         rotate=dataset.rotate,
         targets=targets,
@@ -241,9 +249,8 @@ def make_meta_step(
         adaptive.stddev(mechanism, state.clip),
     )
     count_key = _step_key(state.key, _COUNT, state.step)
-    clip = adaptive.update(
-        mechanism, state.clip, totals.norms, count_key, tasks
-    )
+    norms = adaptive.gathered(state.clip, totals.norms)
+    clip = adaptive.update(mechanism, state.clip, norms, count_key, tasks)
     if mechanism.clipping == "private_quantile":
       metrics["clip_norm"] = adaptive.clip_norm(state.clip)
     elif mechanism.clipping == "percentile_window" and compute.diagnostics:
@@ -258,6 +265,12 @@ def make_meta_step(
     return State(params, opt_state, step, state.key, clip), metrics
 
   if not getattr(dataset, "resident", True):
+    if compute.mesh is not None:
+      raise plan_lib.PlanError(
+          f"resident=False with a mesh of {compute.mesh.size} devices: data on"
+          " the host go to one device; pass mesh=None"
+          " (config.compute.devices=1), or leave resident=True"
+      )
     return streaming.Step(
         draw=draw,
         begin=begin,
@@ -269,24 +282,36 @@ def make_meta_step(
         labels=dataset.labels if episode is None else None,
     )
 
+  mesh = compute.mesh
+  total: Callable[..., task_sum.Totals]
+  if mesh is None:
+    total = lambda state, drawn: add(state, begin(state), drawn, 0)  # noqa: E731
+    place, outputs = jnp.asarray, None
+  else:
+    total = sharding.summed(mesh, begin, add)
+    place = functools.partial(sharding.replicate, mesh)
+    outputs = sharding.everywhere(mesh)
+
   def update(
       state: State, images: jax.Array, labels: jax.Array | None
   ) -> tuple[State, Metrics]:
     rows, mask = draw(state.key, state.step)
     drawn = task_sum.Tasks(images, rows, mask, labels)
-    return finish(state, add(state, begin(state), drawn, 0), mask)
+    return finish(state, total(state, drawn), mask)
 
-  compiled = jax.jit(update, donate_argnums=0)
-  # An argument, not a constant of the program: it would be compiled in.
-  images, labels = _on_device(dataset.images), None
+  compiled = jax.jit(update, donate_argnums=0, out_shardings=outputs)
+  # Arguments, not constants of the program: they would be compiled in.
+  images, labels = _on_device(dataset.images, place), None
   if episode is None:
-    labels = jnp.asarray(dataset.labels, jnp.int32)
-  return lambda state: compiled(state, images, labels)
+    labels = place(np.asarray(dataset.labels, np.int32))
+  if mesh is None:
+    return lambda state: compiled(state, images, labels)
+  return lambda state: compiled(place(state), images, labels)
 
 
-def _on_device(images: Any) -> jax.Array:
+def _on_device(images: Any, place: Callable[[Any], Any]) -> jax.Array:
   try:
-    return jnp.asarray(images)
+    return place(images)
   except jax.errors.JaxRuntimeError as e:
     if "RESOURCE_EXHAUSTED" not in str(e):
       raise

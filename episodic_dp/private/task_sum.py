@@ -126,12 +126,25 @@ def zeros(
     *,
     diagnostics: bool,
     targets: int = 0,
+    slots: int | None = None,
 ) -> Totals:
-  """What a step adds its tasks to; regression knows no accuracy."""
+  """What a step adds its tasks to; regression knows no accuracy.
+
+  Args:
+    params: what the gradients will be like.
+    clip: the clip norms of this step, where they adapt.
+    diagnostics: whether facts about single tasks are added up.
+    targets: 0, or the channels to be predicted, for regression.
+    slots: of one device, where several share the tasks out; a multiple of the
+      tasks of a chunk.
+  """
   total = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
   names = [n for n in _FACTS if n != "accuracy" or not targets]
   facts = {name: jnp.zeros(()) for name in names if diagnostics}
-  return Totals(total, facts, adaptive.begin(clip))
+  norms = adaptive.begin(clip)
+  if slots is not None:
+    norms = adaptive.begin_on_device(clip, slots)
+  return Totals(total, facts, norms)
 
 
 def add_tasks(
@@ -144,6 +157,7 @@ def add_tasks(
     clip: adaptive.Clip = (),
     *,
     first: jax.Array | int = 0,
+    stride: int = 1,
     episode: plan_lib.Episode | None,
     rotate: bool = False,
     targets: int = 0,
@@ -164,6 +178,7 @@ def add_tasks(
     key: of the whole step.
     clip: the clip norms of this step, where they adapt.
     first: the slot, of the whole step, of the part's first task.
+    stride: how far the slot of a task is from that of the one before.
     episode: way, shot and query; None where every task is one example.
     rotate: whether classes are rotated.
     targets: 0, or the channels to be predicted, for regression.
@@ -217,7 +232,7 @@ def add_tasks(
     start = i * chunk
     chosen = lax.dynamic_slice_in_dim(rows, start, chunk)
     real = lax.dynamic_slice_in_dim(mask, start, chunk)
-    slots = first + start + jnp.arange(chunk)
+    slots = first + stride * (start + jnp.arange(chunk))
     labels = None
     if tasks.labels is not None:
       labels = tasks.labels[chosen[:, 0, 0]]
@@ -231,7 +246,7 @@ def add_tasks(
     return Totals(
         jax.tree.map(add, totals.gradient, clipped.gradient),
         jax.tree.map(add, totals.facts, facts),
-        adaptive.see(totals.norms, clipped, real) if clip else (),
+        adaptive.see(totals.norms, clipped, real, start) if clip else (),
     )
 
   # Up to the last task; the empty chunks beyond are not computed.

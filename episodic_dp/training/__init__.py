@@ -13,6 +13,7 @@ from episodic_dp.training.evaluation import Tasks
 from episodic_dp.training.loop import Job
 from episodic_dp.training.loop import Result
 from episodic_dp.training.loop import train
+from episodic_dp.training.mesh import make_mesh
 
 __all__ = [
     "Accuracy",
@@ -26,6 +27,7 @@ __all__ = [
     "Tasks",
     "draw",
     "interval",
+    "make_mesh",
     "planned_steps",
     "train",
 ]

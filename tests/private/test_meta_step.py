@@ -295,5 +295,3 @@ def test_keys_are_used_once(make_run):
 def test_wrong_compute_settings_are_named():
   with pytest.raises(ValueError, match="tasks_per_chunk 0"):
     private.Compute(tasks_per_chunk=0)
-  with pytest.raises(ValueError, match="mesh 'all'.*mesh=None"):
-    private.Compute(mesh="all")

@@ -1,0 +1,37 @@
+"""The devices that share out the tasks of a step."""
+
+import jax
+
+from episodic_dp.private import sharding
+from episodic_dp.training import errors
+
+
+def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
+  """A mesh of one axis, `tasks`, for `private.Compute(mesh=...)`.
+
+  Args:
+    devices: how many of the devices of all processes; None for all.
+
+  Raises:
+    RunError: there are not so many, or some process would have none.
+  """
+  there = jax.devices()
+  count = len(there) if devices is None else devices
+  if not isinstance(count, int) or not 1 <= count <= len(there):
+    raise errors.RunError(
+        f"compute.devices={devices!r} must be between 1 and the {len(there)}"
+        " devices that JAX sees, or None for all of them"
+    )
+  if jax.process_count() > 1 and count < len(there):
+    raise errors.RunError(
+        f"compute.devices={devices} of the {len(there)} devices of"
+        f" {jax.process_count()} processes would leave some idle: leave it"
+        " None, or start fewer processes"
+    )
+  # The default, Explicit, does not know vmapped convolutions.
+  return jax.make_mesh(
+      (count,),
+      (sharding.AXIS,),
+      axis_types=(jax.sharding.AxisType.Auto,),
+      devices=there[:count],
+  )

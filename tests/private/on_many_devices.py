@@ -1,0 +1,300 @@
+"""Steps on 1, 2, 4 and 8 forced host devices; prints what they gave as JSON.
+
+A script, run by test_sharding.py: the number of devices is fixed when JAX
+begins. Relative distances are those of all parameters from one device's.
+"""
+
+import dataclasses
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp import training
+from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.private import sharding
+from episodic_dp.private import task_sum
+
+WAY, SIDE, PARTICIPANTS = 3, 4, 14
+LEVELS = ("participant", "class", "image")
+ADAM = optax.adam(0.05)
+DEVICES = (1, 2, 4, 8)
+
+
+def dataset(*, labels=False):
+  hierarchy = plan.Hierarchy.regular((PARTICIPANTS, WAY, 3), levels=LEVELS)
+  rng = np.random.default_rng(0)
+  shape = (hierarchy.num_leaves, SIDE, SIDE, 1)
+  images = rng.integers(0, 256, shape, np.uint8)
+  # Images of many sizes, so that clip norms differ.
+  images = images // rng.integers(1, 9, (len(images), 1, 1, 1), np.uint8)
+  classes = rng.integers(0, WAY, len(images)) if labels else None
+  return dataset_lib.Dataset(
+      name="random", images=images, hierarchy=hierarchy, labels=classes,
+      rotate=not labels,
+  )
+
+
+def model():
+  return models.mlp(WAY, (4,), (SIDE, SIDE, 1))
+
+
+class OwnHead:
+  """Differentiates by a head that begins at zero, which no cast reaches."""
+
+  def init(self, key):
+    return {"w": jax.random.normal(key, (SIDE * SIDE, 5))}
+
+  def predict(self, params, support, query_images):
+    features = lambda x: x.reshape(x.shape[0], -1) @ params["w"]  # noqa: E731
+
+    def loss(head):
+      return optax.softmax_cross_entropy_with_integer_labels(
+          features(support.images) @ head, support.labels
+      ).mean()
+
+    return features(query_images) @ -jax.grad(loss)(jnp.zeros((5, WAY)))
+
+  def loss(self, params, episode):
+    logits = self.predict(params, episode.support, episode.query.images)
+    return optax.softmax_cross_entropy_with_integer_labels(
+        logits, episode.query.labels
+    ).mean()
+
+
+def tasks_plan(rate=0.5):
+  return plan.SamplingPlan(
+      (plan.Poisson(rate), plan.FixedSize(WAY), plan.FixedSize(2)),
+      episode=plan.Episode(way=WAY, shot=1, query=1),
+  )
+
+
+def mechanism(**options):
+  settings = dict(
+      clip_unit="participant", clip_norm=0.3, noise_multiplier=0.1
+  )
+  return plan.Mechanism(**settings | options)
+
+
+def cases():
+  """name -> learner, data, plan, mechanism."""
+  maml = learners.MAML(model(), inner_steps=1, inner_rate=0.5)
+  first = dataclasses.replace(maml, order="first")
+  data, drawn = dataset(), tasks_plan()
+  return {
+      "fixed": (maml, data, drawn, mechanism()),
+      "own_head": (OwnHead(), data, drawn, mechanism()),
+      "private_quantile": (
+          first, data, drawn,
+          mechanism(
+              clipping="private_quantile", clip_quantile=0.5, clip_rate=0.3,
+              count_noise=1.0, clip_by="layer",
+          ),
+      ),
+      "percentile_window": (
+          first, data, drawn,
+          mechanism(
+              clipping="percentile_window", clip_percentile=40.0,
+              clip_window=12, clip_norm=50.0,
+          ),
+      ),
+      "sample_level": (
+          learners.MAML(
+              model(), inner_steps=1, inner_rate=0.5, order="first"
+          ),
+          data,
+          plan.SamplingPlan(
+              (plan.FixedSize(5), plan.FixedSize(WAY), plan.FixedSize(2)),
+              episode=plan.Episode(way=WAY, shot=1, query=1),
+          ),
+          mechanism(
+              clip_unit="image", order="first", inner_steps=1,
+              inner_clip_norm=0.5, inner_noise_multiplier=1.0,
+          ),
+      ),
+      "dp_sgd": (
+          learners.Supervised(model()),
+          dataset(labels=True),
+          plan.SamplingPlan(
+              (plan.FixedSize(PARTICIPANTS), plan.FixedSize(WAY),
+               plan.Poisson(0.2)),
+          ),
+          mechanism(clip_unit="image"),
+      ),
+  }
+
+
+def flat(tree):
+  leaves = [np.asarray(a, np.float64).ravel() for a in jax.tree.leaves(tree)]
+  return np.concatenate(leaves)
+
+
+def distance(found, expected):
+  return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def take(case, mesh, steps, chunk=2):
+  """Parameters, clip norms and facts after some steps."""
+  learner, data, drawn, released = case
+  step = private.make_meta_step(
+      learner, ADAM, data, drawn, released,
+      compute=private.Compute(
+          tasks_per_chunk=chunk, mesh=mesh, diagnostics=True
+      ),
+  )
+  state = private.init(jax.random.key(7), learner, ADAM, released)
+  for _ in range(steps):
+    state, metrics = step(state)
+  facts = {k: float(v) for k, v in metrics.items()}
+  clip = flat(state.clip.bounds).tolist() if state.clip else []
+  return flat(state.params), clip, facts
+
+
+def agreement(names):
+  """case -> devices -> distance from one device without a mesh."""
+  found = {}
+  for name in names:
+    case = cases()[name]
+    expected, clip, facts = take(case, None, 3)
+    found[name] = {"tasks": facts["private/tasks"], "devices": {}}
+    for devices in DEVICES if name == "fixed" else (8,):
+      params, own_clip, own_facts = take(
+          case, training.make_mesh(devices), 3
+      )
+      found[name]["devices"][devices] = {
+          "params": distance(params, expected),
+          "clip": [clip, own_clip],
+          "facts": max(
+              abs(own_facts[k] - v) / max(1e-3, abs(v))
+              for k, v in facts.items()
+          ),
+      }
+  return found
+
+
+class Still(OwnHead):
+  """Zero gradients: a step releases its noise alone."""
+
+  def loss(self, params, episode):
+    del episode
+    return 0.0 * params["w"].sum()
+
+
+def noise():
+  """Distinct parameters after a step of noise alone, over meshes."""
+  case = (Still(), dataset(), tasks_plan(), mechanism())
+  bits = {
+      take(case, mesh, 2)[0].tobytes()
+      for mesh in (None, *map(training.make_mesh, DEVICES))
+  }
+  return len(bits)
+
+
+def one_step_sum(mesh, clip_norm=1.0):
+  """What a sum over devices gives, and how far one task moves it.
+
+  Returns:
+    "sum", the distance from the sum on one device, and "move", the largest move
+    when one of the eight tasks is replaced.
+  """
+  learner = learners.MAML(model(), inner_steps=1, inner_rate=0.5)
+  params, key = learner.init(jax.random.key(0)), jax.random.key(3)
+  options = dict(
+      episode=plan.Episode(way=WAY, shot=1, query=1), tasks_per_chunk=2
+  )
+  clipping = mechanism(clip_norm=clip_norm)
+  rng = np.random.default_rng(1)
+  images = rng.integers(0, 256, (16 * WAY * 2, SIDE, SIDE, 1), np.uint8)
+  rows = np.arange(16 * WAY * 2, dtype=np.int32).reshape(16, WAY, 2)
+
+  def begin(params, slots=None):
+    return task_sum.zeros(params, diagnostics=False, slots=slots)
+
+  def add(params, totals, tasks, first, stride):
+    return task_sum.add_tasks(
+        learner, clipping, params, totals, tasks, key,
+        first=first, stride=stride, **options,
+    )
+
+  def tasks(rows):
+    return task_sum.Tasks(images, jnp.asarray(rows), jnp.arange(16) < 8)
+
+  total = jax.jit(sharding.summed(mesh, begin, add))
+  expected, _ = jax.jit(
+      lambda params, tasks: task_sum.task_sum(
+          learner, clipping, params, tasks, key, **options
+      )
+  )(params, tasks(rows))
+  base, moves = flat(total(params, tasks(rows)).gradient), []
+  for i in range(8):
+    other = rows.copy()
+    other[i] = rows[8 + i]
+    moves.append(np.linalg.norm(flat(total(params, tasks(other))[0]) - base))
+  return {"sum": distance(base, flat(expected)), "move": float(max(moves))}
+
+
+def without_the_locks():
+  """The same sum where the cast of the parameters is left out."""
+  varying, shard_map = sharding._varying, jax.shard_map
+
+  def only_totals(tree):
+    if isinstance(tree, task_sum.Totals):
+      return varying(tree)
+    return tree
+
+  def checked(function, **options):
+    return shard_map(function, **options | {"check_vma": True})
+
+  sharding._varying, jax.shard_map = only_totals, checked
+  try:
+    return one_step_sum(training.make_mesh(8))
+  finally:
+    sharding._varying, jax.shard_map = varying, shard_map
+
+
+def collectives():
+  """How often the compiled step holds one, by name."""
+  learner, data, drawn, released = cases()["own_head"]
+  texts, jit = [], jax.jit
+
+  def keeping(function, **options):
+    jitted = jit(function, **options)
+    return lambda *args: texts.append(jitted.lower(*args).compile().as_text())
+
+  jax.jit = keeping
+  try:
+    step = private.make_meta_step(
+        learner, ADAM, data, drawn, released,
+        compute=private.Compute(mesh=training.make_mesh(8)),
+    )
+    step(private.init(jax.random.key(7), learner, ADAM, released))
+  finally:
+    jax.jit = jit
+  names = ("all-reduce", "all-gather", "all-to-all", "collective-permute",
+           "reduce-scatter", "collective-broadcast")
+  return {name: texts[0].count(f" {name}(") for name in names}
+
+
+def main():
+  assert jax.device_count() == 8
+  what, *rest = sys.argv[1:]
+  if what == "sums":
+    meshes = {n: training.make_mesh(int(n)) for n in rest}
+    found = {n: one_step_sum(mesh) for n, mesh in meshes.items()}
+    found["planted"] = without_the_locks()
+  elif what == "steps":
+    found = agreement(rest or list(cases()))
+  else:
+    found = {"noise": noise(), "collectives": collectives()}
+  json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+  main()

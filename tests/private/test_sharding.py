@@ -1,0 +1,167 @@
+"""Tasks over many devices: the same sum, the same noise, the same bound."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp import training
+from episodic_dp.private import adaptive
+from episodic_dp.private import clipping
+from episodic_dp.private import sharding
+
+_SCRIPT = pathlib.Path(__file__).with_name("on_many_devices.py")
+SGD = optax.sgd(0.1)
+
+
+def run_script(*arguments):
+  """What the script finds on eight forced host devices."""
+  flags = (
+      "--xla_force_host_platform_device_count=8"
+      " --xla_backend_optimization_level=0"  # Compiles faster.
+  )
+  done = subprocess.run(
+      [sys.executable, str(_SCRIPT), *arguments],
+      env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+      capture_output=True,
+      text=True,
+  )
+  assert not done.returncode, done.stderr[-2000:]
+  return json.loads(done.stdout)
+
+
+def is_right(found):
+  """Within rounding of one device, and one task within twice the clip norm."""
+  return found["sum"] < 1e-6 and found["move"] <= 2 * (1 + 1e-5)
+
+
+def check_steps(found):
+  for name, case in found.items():
+    for devices, gave in case["devices"].items():
+      assert gave["params"] < 1e-6, (name, devices)
+      assert gave["facts"] < 1e-5, (name, devices)
+      np.testing.assert_allclose(*gave["clip"], rtol=1e-5, err_msg=name)
+    assert case["tasks"] > 3, name
+
+
+def test_eight_devices_give_the_sum_of_one():
+  """And what would sum gradients before they are clipped does not."""
+  found = run_script("sums", "8")
+  assert is_right(found["8"])
+  assert not is_right(found["planted"])
+  assert found["planted"]["move"] > 2  # The bound itself is broken there.
+
+
+def test_a_head_of_the_learners_own_is_not_summed_over_devices():
+  found = run_script("steps", "own_head")
+  assert found.keys() == {"own_head"}
+  check_steps(found)
+
+
+@pytest.mark.slow
+def test_all_kinds_of_steps_on_many_devices():
+  found = run_script("steps")
+  assert len(found) == 6
+  assert found["fixed"]["devices"].keys() == {"1", "2", "4", "8"}
+  check_steps(found)
+  sums = run_script("sums", "1", "2", "4")
+  assert [is_right(found) for found in sums.values()] == [True] * 3 + [False]
+
+
+@pytest.mark.slow
+def test_noise_is_the_same_bits_and_devices_meet_once():
+  found = run_script("rest")
+  assert found["noise"] == 1  # Over no mesh and four of them.
+  others = found["collectives"]
+  assert others.pop("all-reduce") == 1
+  assert set(others.values()) == {0}
+
+
+def test_a_mesh_of_one_device_gives_the_same_bits(make_run):
+  run = make_run(8, plan.Poisson(0.5), rotate=True)
+  found = []
+  for mesh in (None, training.make_mesh()):
+    step, state = run.step(SGD, mesh=mesh, tasks_per_chunk=3), run.init(SGD)
+    for _ in range(2):
+      state, _ = step(state)
+    found.append(jax.device_get(state.params))
+  for a, b in zip(*map(jax.tree.leaves, found)):
+    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("devices", [1, 3])
+def test_a_window_is_filled_in_the_order_of_slots(devices):
+  """Whatever device saw a norm; those that are not finite are left out."""
+  slots = 9  # of which the last is empty
+  norms = jnp.arange(1.0, slots + 1)[:, None] * jnp.ones((1, 2))
+  finite = jnp.arange(slots) != 4
+  real = jnp.arange(slots) < slots - 1
+  window = adaptive.Window(
+      jnp.ones(2), jnp.zeros((5, 2)), jnp.asarray(0), jnp.asarray(0)
+  )
+
+  def some(chosen):
+    nothing = jnp.zeros(len(norms[chosen]))
+    return clipping.Clipped(
+        {}, nothing, nothing, finite[chosen], norms[chosen], nothing
+    )
+
+  expected = adaptive.see(
+      adaptive.begin(window), some(slice(None)), real
+  )
+  total = 0.0
+  for device in range(devices):
+    own = slice(device, None, devices)
+    seen = adaptive.begin_on_device(window, -(-slots // devices))
+    seen = adaptive.see(seen, some(own), real[own])
+    total = total + adaptive.among(seen, device, devices).norms
+  found = adaptive.gathered(window, adaptive.BySlot(total))
+  for a, b in zip(found, expected):
+    np.testing.assert_array_equal(a, b)
+  np.testing.assert_array_equal(found[0][:, 0], [3, 4, 6, 7, 8])
+
+
+def test_data_on_the_host_need_one_device(make_run):
+  run = make_run()
+  run.dataset.resident = False
+  with pytest.raises(plan.PlanError) as error:
+    run.step(SGD, mesh=training.make_mesh())
+  assert "resident=False with a mesh of 1 devices" in str(error.value)
+  assert "mesh=None" in str(error.value)
+
+
+def test_other_meshes_are_named():
+  auto = (jax.sharding.AxisType.Auto,)
+  wrong = jax.make_mesh((1,), ("data",), axis_types=auto)
+  explicit = jax.make_mesh(
+      (1,), ("tasks",), axis_types=(jax.sharding.AxisType.Explicit,)
+  )
+  for mesh, named in ((wrong, "data"), (explicit, "Explicit"), ("all", "all")):
+    with pytest.raises(ValueError) as error:
+      private.Compute(mesh=mesh)
+    assert named in str(error.value)
+    assert "training.make_mesh()" in str(error.value)
+  with pytest.raises(training.RunError) as error:
+    training.make_mesh(99)
+  assert "compute.devices=99" in str(error.value)
+
+
+def test_arrays_are_placed_once():
+  mesh = training.make_mesh()
+  tree = {"a": np.arange(3), "key": jax.random.key(5)}
+  placed = sharding.replicate(mesh, tree)
+  assert placed["a"].sharding == sharding.everywhere(mesh)
+  np.testing.assert_array_equal(placed["a"], tree["a"])
+  same = jax.random.key_data(placed["key"]) == jax.random.key_data(tree["key"])
+  assert same.all()
+  again = sharding.replicate(mesh, placed)
+  assert again["a"] is placed["a"]
