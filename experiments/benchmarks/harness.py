@@ -206,7 +206,8 @@ def row(
 
   Args:
     what: what was measured, a few words.
-    value: the number, or what `ratio` returned.
+    value: the number, or what `ratio` returned (any mapping with "median" and
+      perhaps "least", "most" and "cpu_median").
     at_most: the target, where smaller is better.
     at_least: the target, where larger is better.
     unit: of value and target: "x", "s", "ms", "%", ...
@@ -223,6 +224,7 @@ def row(
       "value": number,
       "least": parts.get("least"),
       "most": parts.get("most"),
+      "cpu": parts.get("cpu_median"),
       "at_most": at_most,
       "at_least": at_least,
       "unit": unit,

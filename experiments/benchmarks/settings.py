@@ -7,7 +7,7 @@ compile in a second.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -21,6 +21,7 @@ from episodic_dp import private
 
 WAY, SHOT, SHAPE = 5, 1, (28, 28, 1)
 SMALL = (4, 4, 1)
+_OWNERS = 200  # Participants with images of their own; others share these.
 LEVELS = ("participant", "class", "image")
 
 
@@ -65,9 +66,9 @@ def omniglot(
     query: int,
     width: int = 64,
     tasks: int = 32,
-    participants: int = 200,
-    order: str = "second",
-    norm: str = "batch",
+    participants: int = _OWNERS,
+    order: Literal["first", "second"] = "second",
+    norm: Literal["batch", "group", "none"] = "batch",
     stage: Any = None,
     smoke: bool = False,
     **mechanism: Any,
@@ -79,7 +80,7 @@ def omniglot(
     query: query images of a class.
     width: channels of every block of Conv4.
     tasks: drawn in a step, without replacement, unless there is a `stage`.
-    participants: units with images of their own.
+    participants: units; beyond 200 they share the images of 200.
     order: of MAML's gradient.
     norm: of Conv4.
     stage: how participants are drawn, in place of `tasks`.
@@ -87,19 +88,27 @@ def omniglot(
     **mechanism: fields of `plan.Mechanism` other than the defaults here.
   """
   hierarchy = plan_lib.Hierarchy.regular(
-      (participants, WAY, SHOT + query), levels=LEVELS
+      (participants, WAY, SHOT + query),
+      levels=LEVELS,
+      copies=participants > _OWNERS,
   )
   shape = SMALL if smoke else SHAPE
   if smoke:
     model = models.mlp(WAY, widths=(width,), input_shape=shape)
   else:
     model = models.conv4(WAY, width=width, norm=norm, input_shape=shape)
+  rows = min(participants, _OWNERS) * WAY * (SHOT + query)
   images = np.random.default_rng(0).integers(
-      0, 256, (hierarchy.num_leaves, *shape), np.uint8
+      0, 256, (rows, *shape), np.uint8
   )
   return Run(
       learner=learners.MAML(model, inner_steps=inner_steps, order=order),
-      dataset=data.Dataset(name="random", images=images, hierarchy=hierarchy),
+      dataset=data.Dataset(
+          name="random",
+          images=images,
+          hierarchy=hierarchy,
+          rows=lambda leaf: leaf % rows,
+      ),
       plan=plan_lib.SamplingPlan(
           (
               stage or plan_lib.FixedSize(tasks),
