@@ -5,7 +5,6 @@ import pathlib
 import subprocess
 import sys
 
-import ml_collections
 import pytest
 
 from episodic_dp import accounting
@@ -19,21 +18,6 @@ GLYPHS = "experiments/configs/glyphs.py"
 OMNIGLOT = "experiments/configs/omniglot.py"
 
 
-def config(**fields):
-  c = ml_collections.ConfigDict(
-      dict(
-          hierarchy=dict(sizes=(4000, 8, 5), levels=("task", "class", "image")),
-          plan=dict(stages=("Poisson(0.05)", "FixedSize(5)", "FixedSize(3)")),
-          episode=dict(way=5, shot=1, query=2),
-          mechanism=dict(clip_unit="task", noise_multiplier=1.0),
-          steps=60,
-          delta=1e-5,
-      )
-  )
-  c.update(fields)
-  return c
-
-
 def run(*arguments):
   return subprocess.run(
       [sys.executable, "-m", "experiments.account", *arguments],
@@ -41,8 +25,8 @@ def run(*arguments):
   )
 
 
-def test_levels_are_those_of_the_library():
-  c = config()
+def test_levels_are_those_of_the_library(make_config):
+  c = make_config()
   result = costs.account(c)
   expected = accounting.guarantees(
       *describe.describe(c), steps=c.steps, delta=c.delta
@@ -51,8 +35,8 @@ def test_levels_are_those_of_the_library():
   assert result["no_guarantee"] == {} and result["steps"] == 60
 
 
-def test_table_shows_every_number_and_assumption():
-  result = costs.account(config())
+def test_table_shows_every_number_and_assumption(make_config):
+  result = costs.account(make_config())
   text = costs.table(result)
   lines = text.splitlines()
   header = next(line for line in lines if line.startswith("level"))
@@ -68,8 +52,8 @@ def test_table_shows_every_number_and_assumption():
       assert sentence in text
 
 
-def test_copies_say_why_levels_have_none():
-  c = config(
+def test_copies_say_why_levels_have_none(make_config):
+  c = make_config(
       hierarchy=dict(
           sizes=(4000, 8, 5), levels=("task", "class", "image"), copies=True
       )
@@ -81,28 +65,28 @@ def test_copies_say_why_levels_have_none():
   assert "image: no guarantee" in text and "same record" in text
 
 
-def test_no_noise_is_inf_in_the_table():
-  c = config(mechanism=dict(clip_unit="task", noise_multiplier=0.0))
+def test_no_noise_is_inf_in_the_table(make_config):
+  c = make_config(mechanism=dict(clip_unit="task", noise_multiplier=0.0))
   result = costs.account(c)
   assert result["guarantees"]["task"]["epsilon"] == "inf"
   assert "inf" in costs.table(result)
 
 
-def test_target_epsilon_limits_the_steps():
-  result = costs.account(config(target_epsilon=2.5))
+def test_target_epsilon_limits_the_steps(make_config):
+  result = costs.account(make_config(target_epsilon=2.5))
   assert 1 <= result["steps"] < 60
   assert result["guarantees"]["task"]["epsilon"] <= 2.5
-  other = costs.account(config(target_epsilon=1.3, target_level="image"))
+  other = costs.account(make_config(target_epsilon=1.3, target_level="image"))
   assert 1 <= other["steps"] < 60
   assert other["guarantees"]["image"]["epsilon"] <= 1.3
-  assert costs.account(config(target_epsilon=50.0))["steps"] == 60
+  assert costs.account(make_config(target_epsilon=50.0))["steps"] == 60
   with pytest.raises(plan.PlanError, match="passed by the first step"):
-    costs.account(config(target_epsilon=0.01))
+    costs.account(make_config(target_epsilon=0.01))
 
 
-def test_missing_fields_are_named():
+def test_missing_fields_are_named(make_config):
   for name in ("steps", "delta"):
-    c = config()
+    c = make_config()
     del c[name]
     with pytest.raises(plan.PlanError, match=f"config.{name} is missing"):
       costs.account(c)

@@ -2,7 +2,6 @@
 
 import json
 
-import ml_collections
 import numpy as np
 import pytest
 
@@ -14,21 +13,6 @@ from experiments import pictures
 from experiments import sweeps
 
 
-def config(**fields):
-  c = ml_collections.ConfigDict(
-      dict(
-          hierarchy=dict(sizes=(4000, 8, 5), levels=("task", "class", "image")),
-          plan=dict(stages=("Poisson(0.05)", "FixedSize(5)", "FixedSize(3)")),
-          episode=dict(way=5, shot=1, query=2),
-          mechanism=dict(clip_unit="task", noise_multiplier=1.0),
-          steps=60,
-          delta=1e-5,
-      )
-  )
-  c.update(fields)
-  return c
-
-
 DISJOINT = dict(
     hierarchy=dict(sizes=(500, 20), levels=("class", "image")),
     plan=dict(stages=("FixedSize(20)", "FixedSize(4)")),
@@ -38,8 +22,8 @@ DISJOINT = dict(
 
 
 @pytest.fixture(scope="module")
-def swept():
-  c = config()
+def swept(make_config):
+  c = make_config()
   result = costs.account(c)
   return c, result, {
       name: sweeps.sweep(name, c, result) for name in sweeps.SWEEPS
@@ -110,16 +94,16 @@ def test_comparison_orders_printed_corrected_and_plain(swept):
   assert "as printed (not valid)" in lines(data)
 
 
-def test_disjoint_tasks_grow_by_whole_tasks():
-  c = config(**DISJOINT)
+def test_disjoint_tasks_grow_by_whole_tasks(make_config):
+  c = make_config(**DISJOINT)
   data = sweeps.sweep("tasks", c, costs.account(c))
   for line in lines(data).values():
     assert all(x == int(x) for x in line["x"]) and max(line["x"]) > 4
     assert line["own"][0] == 4 and None not in line["y"]
 
 
-def test_shorter_passes_draw_more_tasks_a_step():
-  c = config(
+def test_shorter_passes_draw_more_tasks_a_step(make_config):
+  c = make_config(
       plan=dict(
           stages=("RandomAllocation(20)", "FixedSize(5)", "FixedSize(3)")
       ),
@@ -130,8 +114,8 @@ def test_shorter_passes_draw_more_tasks_a_step():
   assert line["x"][-1] > 1000 and line["y"][-1] > line["own"][1]
 
 
-def test_records_that_recur_have_no_single_distance():
-  c = config(
+def test_records_that_recur_have_no_single_distance(make_config):
+  c = make_config(
       hierarchy=dict(
           sizes=(4000, 5, 5), levels=("task", "class", "image"), copies=True,
           most_copies=dict(image=4),
@@ -163,8 +147,8 @@ def test_records_that_recur_have_no_single_distance():
         ))), "no RandomAllocation"),
     ],
 )
-def test_nothing_to_sweep_is_one_sentence(name, fields, part):
-  c = config(**fields)
+def test_nothing_to_sweep_is_one_sentence(make_config, name, fields, part):
+  c = make_config(**fields)
   with pytest.raises(plan.PlanError) as error:
     sweeps.sweep(name, c, costs.account(c))
   assert part in str(error.value) and "\n" not in str(error.value)

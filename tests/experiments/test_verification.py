@@ -5,7 +5,6 @@ import pathlib
 import subprocess
 import sys
 
-import ml_collections
 import pytest
 
 from episodic_dp import accounting
@@ -18,27 +17,18 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 GLYPHS = "experiments/configs/glyphs.py"
 
 
-def config(**fields):
-  c = ml_collections.ConfigDict(
-      dict(
-          hierarchy=dict(sizes=(4000, 8, 5), levels=("task", "class", "image")),
-          plan=dict(stages=("Poisson(0.05)", "FixedSize(5)", "FixedSize(3)")),
-          episode=dict(way=5, shot=1, query=2),
-          mechanism=dict(clip_unit="task", noise_multiplier=1.0),
-          steps=60,
-          delta=1e-5,
-      )
-  )
-  c.update(fields)
-  return c
+@pytest.fixture
+def written(make_config, tmp_path):
+  """What changes a statement -> the path of the changed one."""
 
+  def write(change=lambda data: None):
+    data = costs.account(make_config())
+    change(data)
+    path = tmp_path / "statement.json"
+    path.write_text(json.dumps(data))
+    return path
 
-def written(folder, change=lambda data: None):
-  data = costs.account(config())
-  change(data)
-  path = folder / "statement.json"
-  path.write_text(json.dumps(data))
-  return path
+  return write
 
 
 def run(*arguments):
@@ -65,9 +55,9 @@ def test_a_statement_is_written_and_holds(tmp_path):
     assert verdict == "holds"
 
 
-def test_a_false_statement_ends_in_one_sentence_and_status_1(tmp_path):
+def test_a_false_statement_ends_in_one_sentence_and_status_1(written):
   path = written(
-      tmp_path, lambda data: data["guarantees"]["class"].update(epsilon=0.1)
+      lambda data: data["guarantees"]["class"].update(epsilon=0.1)
   )
   done = run(f"--verify={path}")
   assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
@@ -88,17 +78,17 @@ def test_a_false_statement_ends_in_one_sentence_and_status_1(tmp_path):
     ],
 )
 def test_what_does_not_hold_is_told_with_the_file(
-    tmp_path, change, match, capsys
+    written, change, match, capsys
 ):
-  path = written(tmp_path, change)
+  path = written(change)
   with pytest.raises(plan.PlanError, match=f"--verify={path}.*{match}") as e:
     verification.run(str(path))
   assert "\n" not in str(e.value)
   del capsys
 
 
-def test_half_a_file_is_told(tmp_path):
-  path = written(tmp_path)
+def test_half_a_file_is_told(written):
+  path = written()
   path.write_text(path.read_text()[:500])
   with pytest.raises(plan.PlanError, match="perhaps cut short"):
     verification.run(str(path))
@@ -137,8 +127,8 @@ def test_strange_names_can_be_printed(tmp_path, capsys):
   assert max(map(len, lines)) < 200
 
 
-def test_a_seeded_config_says_so():
-  statement = costs.account(config(private_seed=3))
+def test_a_seeded_config_says_so(make_config):
+  statement = costs.account(make_config(private_seed=3))
   assert statement["fixed_seed"]
   assert statement["guarantees"]["task"]["caveat"] == record.SEEDED
   assert '3' not in json.dumps(statement["guarantees"]["task"]["caveat"])
