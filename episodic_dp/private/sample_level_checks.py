@@ -67,8 +67,8 @@ def check_learner(
 
   Raises:
     UnsoundPlanError: the learner is not a first-order one that reads the
-      support set through `inner_steps` injected gradients alone; or its network
-      mixes examples.
+      support set through `inner_steps` injected gradients alone, the same in
+      every step; or its network mixes examples.
   """
   name = type(learner).__name__
   taken = (
@@ -89,19 +89,63 @@ def check_learner(
         " a query example is taken after the last inner step alone; leave"
         " loss_weights out"
     )
-  steps, stated = _steps(learner, dataset, plan), mechanism.inner_steps or 0
+  if _changes(learner):
+    raise plan_lib.UnsoundPlanError(
+        f"{name}.at_step gives another learner with clip_unit"
+        f" '{mechanism.clip_unit}', of which nothing was checked: leave at_step"
+        " out, or let it return the learner itself"
+    )
+  params, support = _start(learner, dataset, plan)
+  steps, stated = _steps(learner, params, support), mechanism.inner_steps or 0
   if steps not in (list(range(stated)), ["traced"] * stated):
     raise plan_lib.UnsoundPlanError(
         f"{name}.adapt asks for the inner gradients {steps} and the mechanism"
         f" states inner_steps={mechanism.inner_steps}: each of these must be"
         " asked for once, since each is released once"
     )
+  if _reads_support(learner, params, support):
+    raise plan_lib.UnsoundPlanError(
+        f"{name}.adapt reads the support set by another way than"
+        " inner_gradient(loss)(params, support, step), with the support set as"
+        " it is and a loss of one example: nothing clips that; use MAML with"
+        " order='first'"
+    )
   shape = tuple(dataset.images.shape[1:])
   shape = (*shape[:2], shape[2] - getattr(dataset, "targets", 0))
   mixing.check(learner.model, shape, mechanism.clip_unit)
 
 
-def _steps(learner, dataset, plan) -> list[Any]:
+def _changes(learner) -> bool:
+  """Whether some step's learner may be another one."""
+  found: list[Any] = []
+  if hasattr(learner, "at_step"):
+    jax.eval_shape(
+        lambda step: found.append(learner.at_step(step)),
+        jax.ShapeDtypeStruct((), jnp.int32),
+    )
+  return any(other is not learner for other in found)
+
+
+def _start(learner, dataset, plan) -> tuple[Any, Any]:
+  """The shapes of parameters and of a support set."""
+  targets = getattr(dataset, "targets", 0)
+
+  def begin(key, images):
+    task = sampling.make_episode(key, images, plan.episode, targets=targets)
+    return learner.init(key), task.support
+
+  examples = plan.episode.shot + plan.episode.query
+  return jax.eval_shape(
+      begin,
+      jax.random.key(0),
+      jax.ShapeDtypeStruct(
+          (plan.episode.way, examples, *dataset.images.shape[1:]),
+          dataset.images.dtype,
+      ),
+  )
+
+
+def _steps(learner, params, support) -> list[Any]:
   """The steps for which `adapt` asks, "traced" where a scan counts them."""
   asked: list[Any] = []
 
@@ -116,25 +160,44 @@ def _steps(learner, dataset, plan) -> list[Any]:
 
     return gradient
 
-  def begin(key, images):
-    task = sampling.make_episode(key, images, plan.episode, targets=targets)
-    return learner.init(key), task.support
-
   def adapt(params, support):
     return learner.adapt(params, support, inner_gradient=injected)
 
-  targets = getattr(dataset, "targets", 0)
-  examples = plan.episode.shot + plan.episode.query
-  started = jax.eval_shape(
-      begin,
-      jax.random.key(0),
-      jax.ShapeDtypeStruct(
-          (plan.episode.way, examples, *dataset.images.shape[1:]),
-          dataset.images.dtype,
-      ),
-  )
   with jax.disable_jit():  # Or a loop would ask once, however often it runs.
-    program = jax.make_jaxpr(adapt)(*started)
+    program = jax.make_jaxpr(adapt)(params, support)
   found = sum(e.primitive.name == _MARK for e in program.eqns)
   # What is left in loops or branches runs as often as data decide.
   return asked if found == len(asked) else [*asked, "an unknown number"]
+
+
+def _reads_support(learner, params, support) -> bool:
+  """Whether more than the injected gradients depends on the support set.
+
+  Every injected gradient is that of a constant example, so that nothing of the
+  program that leads to the adapted parameters may read the support set.
+  """
+  others: list[Any] = []
+
+  def adapt(params, support):
+    own = jax.tree.leaves(support)
+
+    def injected(loss):
+      def gradient(params, examples, step):
+        given = jax.tree.leaves(examples)
+        if [id(a) for a in given] != [id(a) for a in own]:
+          others.append(examples)  # Something made of them.
+        one = [jnp.zeros((1, *a.shape[1:]), a.dtype) for a in own]
+        one = jax.tree.unflatten(jax.tree.structure(support), one)
+        return jax.grad(loss)(params, one, step)
+
+      return gradient
+
+    return learner.adapt(params, support, inner_gradient=injected)
+
+  program = jax.make_jaxpr(adapt)(params, support).jaxpr
+  needed = {id(v) for v in program.outvars}
+  for equation in reversed(program.eqns):
+    if any(id(v) in needed for v in equation.outvars):
+      needed |= {id(v) for v in equation.invars}
+  last = program.invars[-len(jax.tree.leaves(support)) :]
+  return bool(others) or any(id(v) in needed for v in last)

@@ -580,3 +580,37 @@ def test_learners_that_ask_otherwise_are_refused():
       "Own cannot be trained", by=Own(MODEL, inner_steps=3, order="first")
   )
   assert refused("loss_weights", by=learner(loss_weights=(0.0, 0.5, 0.5)))
+
+
+def test_learners_that_read_support_examples_otherwise_are_refused():
+
+  def leaking(how):
+    def adapt(self, params, support, *, inner_gradient=jax.grad):
+      bright, examples = support.images.mean(), support
+      if how == "mixed":
+        examples = support._replace(images=support.images - bright)
+      slope = inner_gradient(
+          lambda p, e, i: self.support_loss(p, e)
+          * (bright if how == "loss" else len(support.labels))
+      )(params, examples, 0)
+      start = bright if how == "start" else 1.0
+      return jax.tree.map(lambda p, g: start * p - g, params, slope)
+
+    kind = type("Leaky", (learners.MAML,), {"adapt": adapt})
+    return kind(MODEL, inner_steps=1, order="first")
+
+  for how in ("mixed", "loss", "start"):
+    assert refused("Leaky.adapt reads the support set by another way",
+                   m=mechanism(inner_steps=1), by=leaking(how)), how
+  assert callable(private.make_meta_step(
+      leaking("sizes alone"), SGD, DATA, PLAN, mechanism(inner_steps=1)
+  ))
+
+  class Changing(learners.MAML):
+
+    def at_step(self, step):
+      return learners.MAML(MODEL, inner_steps=3, order="second")
+
+  assert refused(
+      "Changing.at_step", by=Changing(MODEL, inner_steps=3, order="first")
+  )
