@@ -33,6 +33,7 @@ from episodic_dp import private
 from episodic_dp.accounting import record
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.training import checkpoint as checkpoint_lib
+from episodic_dp.training import compilation
 from episodic_dp.training import errors
 from episodic_dp.training import evaluation
 from episodic_dp.training import keys
@@ -350,7 +351,15 @@ class _Run:
     """A step, its line, and a validation and a checkpoint where due."""
     job = self._job
     began = time.monotonic()
-    self._state, measured = step_fn(self._state)
+    with compilation.Compilations() as compiled:
+      self._state, measured = step_fn(self._state)
+    if compiled.count:
+      logging.info(
+          "step %d: %d programs compiled in %.1f s",
+          self._done + 1,
+          compiled.count,
+          compiled.seconds,
+      )
     values = {k: np.asarray(v).item() for k, v in measured.items()}
     seconds = round(time.monotonic() - began, 4)
     self._done += 1

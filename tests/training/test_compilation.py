@@ -1,0 +1,70 @@
+"""Nothing is compiled after a run's first step, whatever is drawn."""
+
+import importlib.util
+import pathlib
+import sys
+
+import jax
+
+from episodic_dp import private
+from episodic_dp import training
+from episodic_dp.training import compilation
+
+_SCRIPT = pathlib.Path(__file__).with_name("tiny_run.py")
+
+
+def _load():
+  spec = importlib.util.spec_from_file_location("tiny_run", _SCRIPT)
+  module = importlib.util.module_from_spec(spec)
+  sys.modules["tiny_run"] = module
+  spec.loader.exec_module(module)
+  return module
+
+
+tiny_run = _load()
+
+
+def test_programs_are_counted():
+  with compilation.Compilations() as found:
+    jax.jit(lambda x: x + 12345)(1.0)
+  assert found.count == 1 and found.seconds > 0
+  jax.jit(lambda x: x + 54321)(1.0)
+  assert found.count == 1  # It no longer listens.
+
+
+def test_a_run_compiles_in_its_first_step_alone(
+    tmp_path, monkeypatch, caplog
+):
+  """Validation in every step, 22 Poisson draws, stopped and gone on with."""
+  made = private.make_meta_step
+  counts, drawn = [], []
+
+  def recording(*args, **kwargs):
+    step = made(*args, **kwargs)
+
+    def call(state):
+      before = found.count
+      state, metrics = step(state)
+      drawn.append(int(metrics["private/tasks"]))
+      counts.append((before, found.count))
+      return state, metrics
+
+    return call
+
+  monkeypatch.setattr(private, "make_meta_step", recording)
+  for steps in (11, 22):
+    counts.clear()
+    job = tiny_run.job(
+        steps, diagnostics=True, evaluate_every=1, checkpoint_every=50
+    )
+    with compilation.Compilations() as found, caplog.at_level("INFO"):
+      training.train(job, tmp_path)
+    first, *others = counts
+    assert len(others) == 10
+    # Neither a step, nor what stands between two, nor what ends the run.
+    assert set(others) == {(found.count, found.count)}
+  assert first[1] - first[0] == 1  # Of the resumed run: its step.
+  assert len(set(drawn)) > 3
+  told = [r.message for r in caplog.records if "compiled in" in r.message]
+  assert [text.partition(":")[0] for text in told] == ["step 1", "step 12"]
+  assert "1 programs compiled in" in told[1] and "in 0.0 s" not in told[0]
