@@ -54,7 +54,7 @@ setuptools.setup(
         "tqdm>=4.67",
     ],
     extras_require={
-        "bench": ["torch>=2.13"],
+        "bench": ["jax_privacy==2.0.*", "torch>=2.13"],
         "cuda": ["jax[cuda13]>=0.10.2"],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.19", "nbmake>=1.5"],
         "test": _TEST,

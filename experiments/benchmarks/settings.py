@@ -2,8 +2,7 @@
 
 Images are random, since what a step costs does not depend on what they show.
 Five ways, one shot, 28 x 28 in one channel, Conv4 with pooling; or, where a
-run only has to work, 4 x 4 and a network of one hidden layer, whose programs
-compile in a second.
+run only has to work, 4 x 4 and a linear model, whose programs compile sooner.
 """
 
 import dataclasses
@@ -84,7 +83,7 @@ def omniglot(
     order: of MAML's gradient.
     norm: of Conv4.
     stage: how participants are drawn, in place of `tasks`.
-    smoke: small images and a small network.
+    smoke: small images and a linear model, of no width.
     **mechanism: fields of `plan.Mechanism` other than the defaults here.
   """
   hierarchy = plan_lib.Hierarchy.regular(
@@ -94,7 +93,7 @@ def omniglot(
   )
   shape = SMALL if smoke else SHAPE
   if smoke:
-    model = models.mlp(WAY, widths=(width,), input_shape=shape)
+    model = models.mlp(WAY, widths=(), input_shape=shape)
   else:
     model = models.conv4(WAY, width=width, norm=norm, input_shape=shape)
   rows = min(participants, _OWNERS) * WAY * (SHOT + query)
