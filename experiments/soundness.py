@@ -3,8 +3,9 @@
   python -m experiments.soundness            prints the tables (Markdown)
   python -m experiments.soundness --write    writes docs/learners.md
 
-Under twenty seconds of one core, without data. The file must be written anew whenever the
-training step or the accountant learns or refuses something; a test says when.
+Under twenty seconds of one core, without data. The file must be written anew
+whenever the training step or the accountant learns or refuses something; a test
+says when.
 """
 
 from collections.abc import Sequence
