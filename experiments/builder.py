@@ -61,6 +61,13 @@ def build(
   config = own_data.with_hierarchy(config, data_dir, evaluated=True)
   hierarchy, plan, mechanism = describe.describe(config)
   check_learner(config)
+  if plan.episode is None and hierarchy.depth > 1:
+    raise errors.RunError(
+        f"config.hierarchy has the levels {hierarchy.levels} and there is no"
+        " episode: every example is a unit of its own then, so give one level,"
+        f" levels=({hierarchy.levels[-1]!r},) and sizes="
+        f"({hierarchy.num_leaves},), and one stage"
+    )
   # The budget needs no data: a target that cannot be met ends the run here.
   steps = training.planned_steps(
       hierarchy,
@@ -87,6 +94,7 @@ def build(
       ),
   )
   learner = make_learner(config, splits.train.image_shape)
+  tested = make_tested(config, learner, splits.train.image_shape)
   job = training.Job(
       train=splits.train,
       validation=draw_tasks(config, splits.validation, test=False),
@@ -103,11 +111,10 @@ def build(
           tasks_per_chunk=config.compute.tasks_per_chunk,
           diagnostics=bool(config.private_diagnostics),
       ),
+      devices=config.compute.get("devices"),
       evaluate_every=config.evaluation.every,
       checkpoint_every=config.checkpoint_every,
-      evaluator=evaluator or training.Evaluator(
-          make_tested(config, learner, splits.train.image_shape)
-      ),
+      evaluator=evaluator or training.Evaluator(tested),
       config=as_json(config),
   )
   return Experiment(job=job, splits=splits, config=config)

@@ -118,13 +118,24 @@ def fine_tune(
   model = builder.make_model(config, shape, way=way)
   tuned = builder.make_fine_tuning(model, **options, fresh_head=False)
   fresh = dataclasses.replace(tuned, fresh_head=True)
-  drawn = _draw(config, splits.test, shots, tasks)
+  _check_tasks(config, splits.test, shots, tasks)
   starts = [
       Start(name=RANDOM, params=tuned.init(jax.random.key(config.seed)))
   ] + [
       _start(name, path, configs[name], fresh, shape)
       for name, path in _names(workdirs).items()
   ]
+  drawn = {
+      shot: training.draw(
+          splits.test,
+          way=way,
+          shot=shot,
+          query=config.evaluation.query,
+          count=config.evaluation.test_tasks if tasks is None else tasks,
+          seed=config.evaluation.seed + 1,
+      )
+      for shot in shots
+  }
   # One compilation for each number of shots: all networks have one shape.
   evaluator = training.Evaluator(tuned)
   scores: dict[str, dict[int, training.Score]] = {s.name: {} for s in starts}
@@ -256,18 +267,15 @@ def _check_way(way: int, shots: Sequence[int]) -> None:
     )
 
 
-def _draw(
+def _check_tasks(
     config: builder.Config,
     test: data.Dataset,
     shots: Sequence[int],
     tasks: int | None,
-) -> dict[int, training.Tasks]:
-  """The test tasks at each number of shots."""
-  options = config.evaluation
-  way, query = describe.way_of(config), options.query
-  count = options.test_tasks if tasks is None else tasks
-  if count < 1:
-    raise errors.RunError(f"tasks={count} must be at least 1")
+) -> None:
+  if tasks is not None and tasks < 1:
+    raise errors.RunError(f"tasks={tasks} must be at least 1")
+  way, query = describe.way_of(config), config.evaluation.query
   for shot in shots:
     try:
       evaluation.task_plan(test.hierarchy, way=way, shot=shot, query=query)
@@ -277,13 +285,6 @@ def _draw(
           f" be drawn from '{test.name}', so lower shots or query, or name"
           f" larger data by --config: {e}"
       ) from e
-  return {
-      shot: training.draw(
-          test, way=way, shot=shot, query=query, count=count,
-          seed=options.seed + 1,
-      )
-      for shot in shots
-  }
 
 
 # The runs -------------------------------------------------------------------

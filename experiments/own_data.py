@@ -11,6 +11,7 @@ from typing import Any
 import ml_collections
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.data import dataset
 from episodic_dp.data import own_data
 from experiments import describe
 
@@ -47,8 +48,11 @@ def with_hierarchy(
       **{k: options[k] for k in _SURVEYED if options.get(k) is not None},
   )
   training = found.hierarchies["train"]
+  stages = describe.plan_of(config)
+  if stages.episode is None:  # Single images are learned, by their classes.
+    training = dataset.flattened(training)
   # Here the units have names; those of a config have numbers.
-  plan_lib.validate(training, describe.plan_of(config))
+  plan_lib.validate(training, stages)
   if evaluated:
     _check_evaluation(config, found)
   result = config.copy_and_resolve_references()
@@ -82,7 +86,7 @@ def _check_evaluation(
     try:
       evaluation.task_plan(
           found.hierarchies[part],
-          way=config.episode.way,
+          way=describe.way_of(config),
           shot=config.evaluation.shot,
           query=config.evaluation.query,
       )

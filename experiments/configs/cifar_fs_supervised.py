@@ -21,8 +21,8 @@ The defaults are for an accelerator. A trial on a laptop, without useful
 accuracy:
   --config=experiments/configs/cifar_fs_supervised.py:width=8,lot=200,epochs=0.02
 
-Arguments after the colon: private (1), way (5), shot (1), width (48), lot
-(2000, images of a step on average), epochs (100.0), noise_multiplier (6.0).
+Arguments after the colon: private (1), way (5), shot (1), width (48),
+lot (2000, images of a step on average), epochs (100.0), noise_multiplier (6.0).
 """
 
 import ml_collections

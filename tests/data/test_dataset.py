@@ -119,3 +119,52 @@ def test_load_names_what_it_knows():
     data.load("glyphs", writers=3)
   with pytest.raises(ValueError, match="'size'.*'seed'"):
     data.load("omniglot", size=28)
+
+
+def test_examples_are_their_own_units_and_keep_their_classes():
+  labels = {"class": np.array(["b", "a", "b", "a", "c", "b"])}
+  hierarchy = plan.Hierarchy.from_labels(labels, leaf="drawing")
+  images = np.arange(6, dtype=np.uint8).repeat(16).reshape(6, 4, 4, 1)
+  found = data.as_examples(_dataset(images=images, hierarchy=hierarchy))
+  assert found.hierarchy.levels == ("drawing",)
+  assert found.hierarchy.sizes == (6,)
+  assert found.labels.tolist() == [1, 0, 1, 0, 2, 1]  # By row, not by leaf.
+  assert (found.images == images).all()
+  again = data.as_examples(found)
+  assert again.labels is found.labels and again.hierarchy.sizes == (6,)
+
+
+def test_classes_are_the_units_above_the_images_in_a_deeper_tree():
+  hierarchy = plan.Hierarchy.from_sizes(
+      [[1, 2], [3]], levels=("writer", *LEVELS)
+  )
+  found = data.as_examples(_dataset(hierarchy=hierarchy))
+  assert found.labels.tolist() == [0, 1, 1, 2, 2, 2]
+  given = np.array([5, 4, 3, 2, 1, 0])
+  kept = data.as_examples(_dataset(hierarchy=hierarchy, labels=given))
+  assert kept.labels is given
+
+
+@pytest.mark.parametrize(
+    "changes, text",
+    [
+        (dict(images=POINTS, targets=1), "whose targets are numbers"),
+        (dict(rows=lambda leaf: leaf // 2), "share images"),
+        (
+            dict(
+                hierarchy=plan.Hierarchy.regular(
+                    (3, 2), levels=LEVELS, copies=True
+                )
+            ),
+            "share images",
+        ),
+        (
+            dict(hierarchy=plan.Hierarchy.regular((6,), levels=("drawing",))),
+            "neither classes nor labels",
+        ),
+    ],
+)
+def test_what_are_no_single_examples_is_refused(changes, text):
+  with pytest.raises(ValueError) as e:
+    data.as_examples(_dataset(**changes))
+  assert text in str(e.value)

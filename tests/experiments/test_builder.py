@@ -238,10 +238,3 @@ def test_the_source_of_the_data_reaches_the_loader(monkeypatch, download):
   monkeypatch.setattr(loader, "load", load)
   with pytest.raises(ConnectionError, match=f"here {download} 400000"):
     builder.build(omniglot.get_config(), data_dir="here", download=download)
-
-
-def test_a_plan_without_an_episode_is_accounted_and_not_trained_here():
-  config = glyphs.get_config()
-  config.episode = None
-  with pytest.raises(training.RunError, match="config.episode is missing"):
-    builder.build(config)

@@ -3,6 +3,7 @@
 import os
 import re
 
+import numpy as np
 import pytest
 
 from episodic_dp import data
@@ -12,8 +13,10 @@ from experiments import builder
 from experiments import describe
 from experiments.configs import cifar_fs
 from experiments.configs import cifar_fs_superclasses
+from experiments.configs import cifar_fs_supervised
 from experiments.configs import glyphs
 from experiments.configs import glyphs_sample_level
+from experiments.configs import glyphs_supervised
 from experiments.configs import mini_imagenet
 from experiments.configs import omniglot
 from experiments.configs import omniglot_alphabets
@@ -23,8 +26,10 @@ from experiments.configs import sinusoid
 MODULES = (
     cifar_fs,
     cifar_fs_superclasses,
+    cifar_fs_supervised,
     glyphs,
     glyphs_sample_level,
+    glyphs_supervised,
     mini_imagenet,
     omniglot,
     omniglot_alphabets,
@@ -40,13 +45,17 @@ def _id(module):
 @pytest.mark.parametrize("module", MODULES, ids=_id)
 @pytest.mark.parametrize("text", ["", "private=0,shot=2"])
 def test_configs_describe_a_valid_plan(module, text):
-  if "shot" in text and module in (glyphs, omniglot, sinusoid):
+  if "shot" in text and module in (
+      glyphs, glyphs_supervised, omniglot, sinusoid
+  ):
     text = "private=0"
   config = module.get_config(text)
   hierarchy, described, mechanism = describe.describe(config)
   plan.validate(hierarchy, described)
   assert (mechanism.noise_multiplier > 0) == (not text)
-  assert config.evaluation.shot == described.episode.shot
+  if described.episode is not None:
+    assert config.evaluation.shot == described.episode.shot
+  assert describe.way_of(config) == (1 if module is sinusoid else 5)
   assert config.data.name in data.NAMES
 
 
@@ -72,6 +81,15 @@ def test_defaults_are_those_of_the_paper():
     assert described.stages[0] == plan.Poisson(rate)
     assert plan.tasks_per_step(hierarchy, described) == 1600
     assert mechanism.noise_multiplier == 1 and config.model.width == 48
+
+
+def test_pre_training_is_that_of_the_paper():
+  hierarchy, described, mechanism = describe.describe(
+      cifar_fs_supervised.get_config()
+  )
+  assert plan.examples_per_step(hierarchy, described) == pytest.approx(2000)
+  assert mechanism.noise_multiplier == 6
+  assert cifar_fs_supervised.get_config().steps == 1920  # 100 epochs.
 
 
 def test_three_stages_of_omniglot():
@@ -109,26 +127,31 @@ def test_three_stages_of_cifar_fs():
     [
         (cifar_fs, "participants=100,query=1"),
         (cifar_fs_superclasses, ""),
+        (cifar_fs_supervised, ""),
         (mini_imagenet, "participants=100,query=1"),
         (omniglot_alphabets, ""),
     ],
-    ids=["cifar_fs", "cifar_fs_superclasses", "mini_imagenet", "alphabets"],
+    ids=["cifar_fs", "superclasses", "supervised", "mini", "alphabets"],
 )
 def test_real_data_have_the_hierarchy_that_is_described(module, text):
   data_dir = os.environ.get("EPISODIC_DP_DATA")
   if not data_dir:
     pytest.skip("EPISODIC_DP_DATA names no folder with the real data sets")
   config = module.get_config(text)
-  hierarchy, *_ = describe.describe(config)
+  hierarchy, described, _ = describe.describe(config)
   try:
     splits = builder.load_data(config, data_dir=data_dir)
   except FileNotFoundError as e:
     pytest.skip(str(e))
-  builder.check_same(hierarchy, splits.train.hierarchy)
+  train = splits.train
+  if described.episode is None:
+    train = data.as_examples(train)
+    assert len(np.unique(train.labels)) == config.model.outputs
+  builder.check_same(hierarchy, train.hierarchy)
   for part in (splits.validation, splits.test):
     evaluation.task_plan(  # Raises where such tasks cannot be drawn.
         part.hierarchy,
-        way=config.episode.way,
+        way=describe.way_of(config),
         shot=config.evaluation.shot,
         query=config.evaluation.query,
     )

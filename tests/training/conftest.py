@@ -1,28 +1,8 @@
-"""Compiled programs are shared by the tests' runs and their subprocesses."""
+"""Runs compile the same few programs again and again."""
 
-import os
-
-import jax
 import pytest
-
-_OPTIONS = {
-    "jax_persistent_cache_min_compile_time_secs": 0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-}
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compilation_cache(tmp_path_factory):
-  """A cache that lasts for the session; the old settings come back."""
-  options = {
-      "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-      **_OPTIONS,
-  }
-  before = {name: getattr(jax.config, name) for name in options}
-  for name, value in options.items():
-    jax.config.update(name, value)
-    os.environ[name.upper()] = str(value)
-  yield
-  for name, value in before.items():
-    jax.config.update(name, value)
-    os.environ.pop(name.upper())
+def _compile_once(compilation_cache):
+  """For all tests of this folder."""
