@@ -68,7 +68,7 @@ def test_docstrings_name_every_argument(module):
   for item in listed.split(", "):
     name, default = item.split("=")
     default = {"True": "1", "False": "0"}.get(default, default)
-    assert re.search(rf"\b{name} \({re.escape(default)}\b", documented), item
+    assert re.search(rf"\b{name}\s\({re.escape(default)}\b", documented), item
 
 
 def test_defaults_are_those_of_the_paper():
