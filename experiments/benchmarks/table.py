@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 import json
 import pathlib
+import statistics
 from typing import Any
 
 FOLDER = pathlib.Path(__file__).parent
@@ -45,7 +46,7 @@ def render(folder: pathlib.Path = FOLDER) -> str:
         machine["device"],
         str(machine["cpus"]),
         f"{machine['load']:g}, {machine['load_after']:g}",
-        f"{min(free):.0%} at worst" if free else "-",
+        f"{statistics.median(free):.0%}" if free else "-",
     )
     lines.append(f"| {' | '.join(cells)} |")
   return "\n".join(lines) + "\n"
