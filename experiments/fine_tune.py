@@ -441,7 +441,10 @@ def _label(start: Mapping[str, Any]) -> str:
   text = f"{start['name']} ({start['learner']})"
   for level, g in (start["guarantee"] or {}).items():
     if isinstance(g["epsilon"], float):
-      return f"{text}: ε = {report.rounded_up(g['epsilon'])} per {level}"
+      caveat = ", with a caveat" if g["caveat"] else ""
+      return (
+          f"{text}: ε = {report.rounded_up(g['epsilon'])} per {level}{caveat}"
+      )
   return f"{text}: no guarantee"
 
 
