@@ -61,6 +61,58 @@ def log_devices() -> None:
 
   devices = ", ".join(map(str, jax.devices()))
   logging.info("jax %s on %s", jax.__version__, devices)
+  if jax.process_count() > 1:
+    logging.info(
+        "process %d of %d", jax.process_index(), jax.process_count()
+    )
+
+
+def join(
+    coordinator: str | None, num_processes: int | None, process_id: int | None
+) -> None:
+  """Makes this program one of several that train together, where it is one.
+
+  Args:
+    coordinator: HOST:PORT of process 0, with the numbers below; "auto" where
+      JAX knows the cluster (TPU, SLURM, Open MPI, ...); None for one process,
+      unless `srun` or `mpirun` started several.
+    num_processes: how many there are.
+    process_id: the number of this one, from 0.
+
+  Raises:
+    ValueError: flags that do not go together.
+  """
+  numbers = num_processes is not None, process_id is not None
+  if coordinator not in (None, "auto"):
+    if not all(numbers):
+      raise ValueError(
+          f"--coordinator={coordinator} needs --num_processes and --process_id"
+      )
+    if not 0 <= process_id < num_processes:  # type: ignore[operator]
+      raise ValueError(
+          f"--process_id={process_id} must be at least 0 and less than"
+          f" --num_processes={num_processes}"
+      )
+  elif any(numbers):
+    raise ValueError(
+        f"--num_processes={num_processes} --process_id={process_id} need"
+        " --coordinator=HOST:PORT"
+    )
+  # Of a step of srun, not of the allocation: its batch script is one process.
+  counts = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+  if coordinator is None and not any(
+      os.environ.get(name, "1") != "1" for name in counts
+  ):
+    return
+  import jax  # Late, as above.
+
+  jax.distributed.initialize(
+      None if coordinator == "auto" else coordinator,
+      num_processes,
+      process_id,
+      # Of a process that was killed; the others would wait for longer.
+      heartbeat_timeout_seconds=60,
+  )
 
 
 def use_compilation_cache() -> str | None:

@@ -49,9 +49,14 @@ def base() -> ml_collections.ConfigDict:
       )
   )
   # resident=False leaves the images on the host, for data larger than the
-  # device; the same bits.
+  # device; the same bits. devices share the tasks of a step out: all of them
+  # (None), or so many.
   c.compute = ml_collections.ConfigDict(
-      dict(tasks_per_chunk=4, resident=True)
+      dict(
+          tasks_per_chunk=4,
+          resident=True,
+          devices=config_dict.placeholder(int),
+      )
   )
   return c
 

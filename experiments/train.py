@@ -18,6 +18,11 @@ further cost (--config.mechanism.clipping=private_quantile with .clip_quantile,
 .clip_percentile and .clip_window, takes it from raw norms as DP-MAML did: such
 a run has no formal guarantee, and its checkpoints hold norms of single tasks.
 
+The tasks of a step are shared out over all devices, or over
+--config.compute.devices=N of them. Several processes train together when all
+are started with the same command and --coordinator=HOST:PORT --num_processes=N
+--process_id=I, or by srun or mpirun; process 0 alone uses --workdir.
+
 With --config.target_epsilon=E a run takes no more steps than E allows at
 --config.target_level, a number that is fixed before the first step.
 """
@@ -26,6 +31,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from episodic_dp import training
+from episodic_dp.training import processes
 from episodic_dp.training import reporting
 from experiments import builder
 from experiments import cli
@@ -48,16 +54,29 @@ _DATA_DIR = flags.DEFINE_string(
 _DOWNLOAD = flags.DEFINE_bool(
     "download", False, "Fetch the data files that --data_dir does not have."
 )
+_COORDINATOR = flags.DEFINE_string(
+    "coordinator",
+    None,
+    "HOST:PORT of process 0, or 'auto' where JAX knows the cluster.",
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+    "num_processes", None, "How many processes train together.", 1
+)
+_PROCESS_ID = flags.DEFINE_integer(
+    "process_id", None, "The number of this process, from 0.", 0
+)
 
 
 def main(argv) -> None:
   del argv
+  cli.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
   cli.log_devices()
   experiment = builder.build(
       _CONFIG.value, data_dir=_DATA_DIR.value, download=_DOWNLOAD.value
   )
   result = training.train(experiment.job, _WORKDIR.value)
-  print(reporting.summary(result, experiment.job.steps))
+  if processes.first():
+    print(reporting.summary(result, experiment.job.steps))
 
 
 if __name__ == "__main__":

@@ -50,6 +50,15 @@ class Checkpoints:
             keep_checkpoints_without_metrics=False,
         ),
     ])
+    # Of several processes one alone calls this.
+    alone: dict[str, Any] = {}
+    if jax.process_count() > 1:
+      me = jax.process_index()
+      alone["multiprocessing_options"] = ocp.options.MultiprocessingOptions(
+          primary_host=me, active_processes={me}
+      )
+    if not read_only:
+      self.folder.mkdir(parents=True, exist_ok=True)
     try:
       self._manager = ocp.CheckpointManager(
           self.folder,
@@ -59,8 +68,9 @@ class Checkpoints:
               best_fn=lambda metrics: metrics[_QUALITY],
               enable_async_checkpointing=False,
               cleanup_tmp_directories=not read_only,
-              create=not read_only,
+              create=False,
               read_only=read_only,
+              **alone,
           ),
       )
     except ValueError as e:  # It reads the metrics of every checkpoint.

@@ -37,7 +37,9 @@ from episodic_dp.training import compilation
 from episodic_dp.training import errors
 from episodic_dp.training import evaluation
 from episodic_dp.training import keys
+from episodic_dp.training import mesh as mesh_lib
 from episodic_dp.training import metrics as metrics_lib
+from episodic_dp.training import processes
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
 
@@ -64,7 +66,8 @@ class Job:
     seed: public seed of the initial parameters.
     private_seed: None for a secret key; an integer makes the run reproducible
       and its guarantee void for whoever knows the number.
-    compute: how a step is computed.
+    compute: how a step is computed; where it has no mesh, `devices` make one.
+    devices: how many devices share the tasks out; None for all there are.
     evaluate_every: steps between validations, each with a checkpoint.
     checkpoint_every: steps between checkpoints.
     evaluator: measures the learner; None for one of its own.
@@ -83,6 +86,7 @@ class Job:
   seed: int = 0
   private_seed: int | None = None
   compute: private.Compute = private.Compute()
+  devices: int | None = None
   evaluate_every: int = 25
   checkpoint_every: int = 25
   evaluator: evaluation.Evaluator | None = None
@@ -119,18 +123,37 @@ class Result:
 def train(job: Job, workdir: str | os.PathLike) -> Result:
   """Trains in a work directory, from its last checkpoint where it has one.
 
+  Over several processes (`jax.distributed.initialize`) all call it with the
+  same job; the first alone uses the folder, and its result has the guarantees.
+  A signal to one of them ends them all after the same step.
+
   Args:
     job: what to run.
     workdir: takes config.json, metrics.jsonl, guarantee.json, checkpoints/, the
       pictures, tensorboard/ and, readable by the owner only, private/.
 
   Raises:
-    RunError: the folder cannot be used, or holds another run.
+    RunError: the folder cannot be used, or holds another run; or there are not
+      so many devices.
   """
+  job = _with_mesh(job)
+  news = processes.News(job.config)
+  if not processes.first():
+    return _follow(job, news)
+  try:
+    return _lead(job, workdir, news)
+  except Exception as e:
+    news.fail(e)
+    raise
+
+
+def _lead(job: Job, workdir: str | os.PathLike, news: processes.News) -> Result:
+  """The first process, and the only one of most runs."""
   with workdir_lib.opened(workdir) as folder, _Signals() as signals:
     run = None
     try:
       run = _Run(job, folder)
+      news.tell(run.begin())
       return run.go(signals)
     except OSError as e:
       if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
@@ -143,6 +166,74 @@ def train(job: Job, workdir: str | os.PathLike) -> Result:
     finally:
       if run is not None:
         run.close()
+
+
+def _follow(job: Job, news: processes.News) -> Result:
+  """Another process: it takes the steps of the first, and writes nothing."""
+  began = time.monotonic()
+  key, *leaves = news.hear()
+  state = _initial(job, private.secret_key(key.tobytes()))
+  like = state._replace(key=())
+  leaves = [a.view(b.dtype) for a, b in zip(leaves, jax.tree.leaves(like))]
+  state = jax.tree.unflatten(jax.tree.structure(like), leaves)._replace(
+      key=state.key
+  )
+  step_fn, done = _make_step(job), int(state.step)
+  code = processes.GO_ON
+  with _Signals() as signals:
+    while done < job.steps and code == processes.GO_ON:
+      code = processes.agreed(signals.code)
+      if code == processes.GO_ON:
+        state, _ = jax.block_until_ready(step_fn(state))
+        done += 1
+  processes.agreed(processes.GO_ON)  # The first saves, and may fail at that.
+  return Result(
+      steps=done,
+      stopped="signal" if done < job.steps else "done",
+      guarantees={},
+      seconds=time.monotonic() - began,
+      score=None,
+  )
+
+
+def _with_mesh(job: Job) -> Job:
+  """The job with the mesh of its devices, unless that is one."""
+  mesh = job.compute.mesh or mesh_lib.make_mesh(job.devices)
+  if mesh.size > 1 and not job.train.resident:
+    raise errors.RunError(
+        f"compute.resident=False with {mesh.size} devices: data on the host go"
+        " to one device; set config.compute.devices=1, or leave resident=True"
+    )
+  if mesh.size == 1 and job.compute.mesh is None:
+    return job
+  # Another number of devices adds up in another order: see `check_config`.
+  compute = dict(job.config.get("compute", {})) | {"devices": mesh.size}
+  return dataclasses.replace(
+      job,
+      compute=dataclasses.replace(job.compute, mesh=mesh),
+      config=dict(job.config) | {"compute": compute},
+  )
+
+
+def _initial(job: Job, key: jax.Array) -> private.State:
+  return private.init(
+      key,
+      job.learner,
+      job.optimizer,
+      job.mechanism,
+      params=job.learner.init(jax.random.key(job.seed)),
+  )
+
+
+def _make_step(job: Job) -> Callable[..., Any]:
+  return private.make_meta_step(
+      job.learner,
+      job.optimizer,
+      job.train,
+      job.plan,
+      job.mechanism,
+      compute=job.compute,
+  )
 
 
 class _Run:
@@ -199,13 +290,7 @@ class _Run:
 
   def _restore(self, key: jax.Array) -> private.State:
     job = self._job
-    state = private.init(
-        key,
-        job.learner,
-        job.optimizer,
-        job.mechanism,
-        params=job.learner.init(jax.random.key(job.seed)),
-    )
+    state = _initial(job, key)
     last = self._checkpoints.latest()
     if last is None:
       return state
@@ -313,23 +398,39 @@ class _Run:
 
   # Steps ----------------------------------------------------------------------
 
+  def begin(self) -> list[np.ndarray]:
+    """What other processes begin with: the key's bytes, the state's arrays."""
+    data = np.asarray(jax.random.key_data(self._state.key))
+    leaves = jax.tree.leaves(self._state._replace(key=()))
+    # As `private.secret_key` takes them.
+    key = np.frombuffer(data.astype(">u4").tobytes(), np.uint8)
+    return [key, *checkpoint_lib.to_host(leaves)]
+
   def go(self, signals: "_Signals") -> Result:
+    """Takes the steps; other processes are told how they end."""
+    try:
+      result = self._go(signals)
+    except processes.OtherFailed:
+      raise
+    except Exception:
+      processes.agreed(processes.FAILED)
+      raise
+    processes.agreed(processes.GO_ON)
+    return result
+
+  def _go(self, signals: "_Signals") -> Result:
     job = self._job
-    step_fn = private.make_meta_step(
-        job.learner,
-        job.optimizer,
-        job.train,
-        job.plan,
-        job.mechanism,
-        compute=job.compute,
-    )
+    step_fn = _make_step(job)
     bar = tqdm.tqdm(
         total=job.steps, initial=self._done, unit="step", disable=None
     )
+    code = processes.GO_ON
     with bar:
-      while self._done < job.steps and not signals.received:
-        self._one(step_fn, bar)
-    if signals.received:
+      while self._done < job.steps and code == processes.GO_ON:
+        code = processes.agreed(signals.code)
+        if code == processes.GO_ON:
+          self._one(step_fn, bar)
+    if code != processes.GO_ON:
       logging.info("stopping on signal at step %d", self._done)
     self._save()
     stopped = "signal" if self._done < job.steps else "done"
@@ -372,9 +473,11 @@ class _Run:
     public["epsilon"] = self._spent()
     evaluate = last or step % job.evaluate_every == 0
     if evaluate:
-      self._score = self._evaluator.score(
-          [self._state.params], job.validation
-      )
+      params = self._state.params
+      if job.compute.mesh is not None:
+        # On one device, or all would do the same, and other processes not.
+        params = jax.tree.map(lambda a: a.addressable_data(0), params)
+      self._score = self._evaluator.score([params], job.validation)
       public[f"validation_{self._score.name}"] = self._score.mean
       public["validation_low"] = self._score.low
       public["validation_high"] = self._score.high
@@ -469,6 +572,11 @@ class _Signals:
   def __init__(self) -> None:
     self.received = False
     self._before: dict[int, Any] = {}
+
+  @property
+  def code(self) -> int:
+    """For `processes.agreed`."""
+    return processes.STOP if self.received else processes.GO_ON
 
   def _handle(self, number, frame):
     del frame
