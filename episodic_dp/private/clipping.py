@@ -120,8 +120,8 @@ def clip(
 def add_up(units: Any) -> Any:
   """The sum over the first axis of every array of a tree.
 
-  In place of `a.sum(0)`, which takes a CPU up to 40 times as long where the
-  rest of the array is large.
+  In place of `a.sum(0)`, which takes a CPU many times as long where the rest of
+  the array is large (jaxlib 0.10.2).
   """
   return jax.tree.map(_add_up, units)
 

@@ -9,7 +9,7 @@ A benchmark is one program of this folder, for example
     return {
         "settings": {...},
         "cases": {name: harness.summary(t) for name, t in turns.items()},
-        "rows": [harness.row("ours / theirs", found, at_most=1.1, unit="x")],
+        "rows": [harness.row("ours / theirs", found, at_most=1.1, unit="×")],
     }
 
   if __name__ == "__main__":
@@ -201,6 +201,7 @@ def row(
     at_most: float | None = None,
     at_least: float | None = None,
     unit: str = "",
+    note: str = "",
 ) -> dict[str, Any]:
   """A line of the table in README.md.
 
@@ -210,7 +211,8 @@ def row(
       perhaps "least", "most" and "cpu_median").
     at_most: the target, where smaller is better.
     at_least: the target, where larger is better.
-    unit: of value and target: "x", "s", "ms", "%", ...
+    unit: of value and target: "×", "s", "ms", "%", ...
+    note: printed beside the value.
   """
   parts = value if isinstance(value, Mapping) else {"median": value}
   number = parts["median"]
@@ -228,6 +230,7 @@ def row(
       "at_most": at_most,
       "at_least": at_least,
       "unit": unit,
+      "note": note,
       "reached": reached,
   }
 

@@ -45,7 +45,11 @@ def render(folder: pathlib.Path = FOLDER) -> str:
         name,
         machine["device"],
         str(machine["cpus"]),
-        f"{machine['load']:g}, {machine['load_after']:g}",
+        ", ".join(
+            f"{machine[name]:.1f}"
+            for name in ("load", "load_after")
+            if name in machine
+        ),
         f"{statistics.median(free):.0%}" if free else "-",
     )
     lines.append(f"| {' | '.join(cells)} |")
@@ -98,6 +102,8 @@ def _measured(row: Mapping[str, Any]) -> str:
     notes.append(f"{_number(row['least'], '')}–{_number(row['most'], '')}")
   if row.get("cpu") is not None:
     notes.append(f"by processor time {_number(row['cpu'], unit)}")
+  if row.get("note"):
+    notes.append(row["note"])
   return f"{text} ({'; '.join(notes)})" if notes else text
 
 
