@@ -190,7 +190,7 @@ def work() -> None:
     )
     mesh = training.make_mesh()
   run = settings.omniglot(
-      inner_steps=1, query=15, width=32, tasks=16, order="first",
+      inner_steps=1, query=15, width=16, tasks=16, order="first",
       smoke=task["smoke"],
   )  # fmt: skip
   step, state = run.step(mesh=mesh, tasks_per_chunk=4), run.init()

@@ -1,0 +1,111 @@
+"""Two processes train like one, stop together and resume."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from episodic_dp import training
+from episodic_dp.training import metrics
+from episodic_dp.training import processes
+
+_SCRIPT = pathlib.Path(__file__).with_name("two_processes.py")
+_STEPS = 14
+
+
+def _start(folder, steps, count=1, process=0, port=0):
+  numbers = [str(n) for n in (port, count, process)] if count > 1 else []
+  # The others have no folder, and could not make this one.
+  workdir = folder if process == 0 else "/proc/nowhere"
+  return subprocess.Popen(
+      [sys.executable, str(_SCRIPT), str(workdir), str(steps), *numbers],
+      env=os.environ | {"JAX_PLATFORMS": "cpu"},
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+  )
+
+
+def _two(folder, steps, others=None):
+  with socket.socket() as s:
+    s.bind(("localhost", 0))
+    port = s.getsockname()[1]
+  return [
+      _start(folder, steps if i == 0 else others or steps, 2, i, port)
+      for i in range(2)
+  ]
+
+
+def _end(started):
+  """(exit status, output) of each."""
+  ended = []
+  for process in started:
+    out, err = process.communicate(timeout=400)
+    ended.append((process.returncode, out, err[-2000:]))
+  return ended
+
+
+def _params(folder, step):
+  checkpoints = training.Checkpoints(folder, read_only=True)
+  like = {"w": np.zeros((16, 3), np.float32)}
+  found, _ = checkpoints.restore(step, like)
+  checkpoints.close()
+  return found["w"]
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one_and_stop_together(tmp_path):
+  (alone,) = _end([_start(tmp_path / "one", _STEPS)])
+  assert alone[0] == 0, alone
+  expected = _params(tmp_path / "one", _STEPS)
+
+  # A signal to the one that does not write stops both after the same step.
+  two = _two(tmp_path / "two", 5_000)
+  path = tmp_path / "two" / metrics.FILE
+  while not path.exists() or path.read_bytes().count(b"\n") < 3:
+    assert all(p.poll() is None for p in two), _end(two)
+  two[1].send_signal(signal.SIGTERM)
+  (status, out, err), (other, told, trace) = _end(two)
+  assert status == other == 0, err + trace
+  steps = out.partition("took ")[2].split()[0]
+  assert f"took {steps} signal" in told
+  assert f"stopped by a signal after step {steps}" in out
+
+  # Two that never stopped end where one does.
+  (status, out, err), (other, told, trace) = _end(
+      _two(tmp_path / "whole", _STEPS)
+  )
+  assert status == other == 0, err + trace
+  found = _params(tmp_path / "whole", _STEPS)
+  distance = np.linalg.norm(found - expected) / np.linalg.norm(expected)
+  assert distance < 1e-6
+  assert (tmp_path / "whole" / "guarantee.json").exists()
+
+  # And a run goes on where it was: the first says no to both alike.
+  refused = _end(_two(tmp_path / "whole", _STEPS - 4))
+  assert [status for status, _, _ in refused] == [1, 1]
+  assert f"has done {_STEPS} steps already" in refused[0][1]
+  assert f"has done {_STEPS} steps already" in refused[1][1]
+
+
+@pytest.mark.slow
+def test_processes_of_another_configuration_are_refused(tmp_path):
+  refused = _end(_two(tmp_path, 4, others=5))
+  assert [status for status, _, _ in refused] == [1, 1]
+  assert "another process of this run failed" in refused[0][1]
+  assert "start all processes of a run with the same command" in refused[1][1]
+
+
+def test_one_process_agrees_with_itself():
+  assert not processes.several() and processes.first()
+  assert processes.agreed(processes.STOP) == processes.STOP
+  news = processes.News({"steps": 1})
+  news.tell([np.zeros(3)])  # Nobody to hear it.
+  news.fail(ValueError("no"))
+  assert jax.process_count() == 1

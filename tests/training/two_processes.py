@@ -1,0 +1,35 @@
+"""A tiny run as one of several processes: WORKDIR STEPS [PORT COUNT ID].
+
+A script, run by test_processes.py; process 0 alone is given a folder.
+"""
+
+import sys
+
+import jax
+import tiny_run
+
+from episodic_dp import training
+from episodic_dp.training import processes
+from episodic_dp.training import reporting
+
+
+def main():
+  workdir, steps, *numbers = sys.argv[1:]
+  if numbers:
+    port, count, process = map(int, numbers)
+    jax.distributed.initialize(f"localhost:{port}", count, process)
+  # The first alone is to know this seed: the others hear of the key.
+  job = tiny_run.job(int(steps), seed=7 if processes.first() else None)
+  job.config["private_seed"] = 7
+  try:
+    result = training.train(job, workdir)
+  except training.RunError as e:
+    print("refused:", e)
+    sys.exit(1)
+  print("took", result.steps, result.stopped)
+  if processes.first():
+    print(reporting.summary(result, int(steps)))
+
+
+if __name__ == "__main__":
+  main()
