@@ -306,7 +306,7 @@ def make_meta_step(
     labels = place(np.asarray(dataset.labels, np.int32))
   if mesh is None:
     return lambda state: compiled(state, images, labels)
-  return lambda state: compiled(place(state), images, labels)
+  return sharding.Step(mesh, compiled, (images, labels))
 
 
 def _on_device(images: Any, place: Callable[[Any], Any]) -> jax.Array:

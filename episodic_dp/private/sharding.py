@@ -96,6 +96,31 @@ def summed(
   )
 
 
+class Step:
+  """state -> (state, metrics), for a state that may lie on one device yet."""
+
+  def __init__(
+      self, mesh: jax.sharding.Mesh, update: Any, data: tuple[Any, ...]
+  ):
+    """`update` is jitted, (state, *data) -> (state, metrics)."""
+    self._mesh = mesh
+    self._update = update
+    self._data = data
+
+  def __call__(self, state: Any) -> tuple[Any, dict[str, jax.Array]]:
+    return self._update(replicate(self._mesh, state), *self._data)
+
+  def compile(self, state: Any) -> None:
+    """Compiles the step without taking it.
+
+    Processes that compile at unlike speeds are to meet before the first step:
+    the collectives of a CPU wait for 30 s and fail then.
+    """
+    placed = replicate(self._mesh, state)
+    # What is compiled is called from now on: a call would compile again.
+    self._update = self._update.lower(placed, *self._data).compile()
+
+
 def everywhere(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
   """The whole of an array on every device."""
   return jax.sharding.NamedSharding(mesh, _SAME)

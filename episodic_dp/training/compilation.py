@@ -23,10 +23,10 @@ class Compilations:
     self.count = 0
     self.seconds = 0.0
 
-  def _hear(self, event: str, duration: float, **kwargs) -> None:
+  def _hear(self, event: str, duration_secs: float, **kwargs) -> None:
     del kwargs
     self.count += event == _COMPILED
-    self.seconds += duration if event in _ALL else 0.0
+    self.seconds += duration_secs if event in _ALL else 0.0
 
   def __enter__(self) -> "Compilations":
     jax.monitoring.register_event_duration_secs_listener(self._hear)

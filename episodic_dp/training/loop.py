@@ -173,12 +173,11 @@ def _follow(job: Job, news: processes.News) -> Result:
   began = time.monotonic()
   key, *leaves = news.hear()
   state = _initial(job, private.secret_key(key.tobytes()))
-  like = state._replace(key=())
-  leaves = [a.view(b.dtype) for a, b in zip(leaves, jax.tree.leaves(like))]
-  state = jax.tree.unflatten(jax.tree.structure(like), leaves)._replace(
-      key=state.key
-  )
+  like, treedef = jax.tree.flatten(_all_but_the_key(state))
+  leaves = [a.view(b.dtype) for a, b in zip(leaves, like)]
+  state = state._replace(**jax.tree.unflatten(treedef, leaves))
   step_fn, done = _make_step(job), int(state.step)
+  step_fn.compile(state)
   code = processes.GO_ON
   with _Signals() as signals:
     while done < job.steps and code == processes.GO_ON:
@@ -225,7 +224,7 @@ def _initial(job: Job, key: jax.Array) -> private.State:
   )
 
 
-def _make_step(job: Job) -> Callable[..., Any]:
+def _make_step(job: Job) -> Any:
   return private.make_meta_step(
       job.learner,
       job.optimizer,
@@ -401,7 +400,7 @@ class _Run:
   def begin(self) -> list[np.ndarray]:
     """What other processes begin with: the key's bytes, the state's arrays."""
     data = np.asarray(jax.random.key_data(self._state.key))
-    leaves = jax.tree.leaves(self._state._replace(key=()))
+    leaves = jax.tree.leaves(_all_but_the_key(self._state))
     # As `private.secret_key` takes them.
     key = np.frombuffer(data.astype(">u4").tobytes(), np.uint8)
     return [key, *checkpoint_lib.to_host(leaves)]
@@ -421,6 +420,10 @@ class _Run:
   def _go(self, signals: "_Signals") -> Result:
     job = self._job
     step_fn = _make_step(job)
+    if processes.several():  # Before any of them waits in an all-reduce.
+      with compilation.Compilations() as compiled:
+        step_fn.compile(self._state)
+      self._log_compiled(compiled)
     bar = tqdm.tqdm(
         total=job.steps, initial=self._done, unit="step", disable=None
     )
@@ -454,13 +457,7 @@ class _Run:
     began = time.monotonic()
     with compilation.Compilations() as compiled:
       self._state, measured = step_fn(self._state)
-    if compiled.count:
-      logging.info(
-          "step %d: %d programs compiled in %.1f s",
-          self._done + 1,
-          compiled.count,
-          compiled.seconds,
-      )
+    self._log_compiled(compiled)
     values = {k: np.asarray(v).item() for k, v in measured.items()}
     seconds = round(time.monotonic() - began, 4)
     self._done += 1
@@ -495,6 +492,15 @@ class _Run:
     if evaluate or step % job.checkpoint_every == 0:
       self._save()
     self._show(bar, public, evaluate)
+
+  def _log_compiled(self, compiled: compilation.Compilations) -> None:
+    if compiled.count:
+      logging.info(
+          "step %d: %d programs compiled in %.1f s",
+          self._done + 1,
+          compiled.count,
+          compiled.seconds,
+      )
 
   def _show(self, bar: tqdm.tqdm, public: dict[str, Any], evaluate: bool):
     epsilon = public["epsilon"]
@@ -558,6 +564,10 @@ def validation_curve(
   return reporting.Curve(
       label=label, steps=[p[0] for p in points], values=[p[1] for p in points]
   )
+
+
+def _all_but_the_key(state: private.State) -> dict[str, Any]:
+  return {k: v for k, v in state._asdict().items() if k != "key"}
 
 
 def _rest(state: private.State) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class News:
   def _send(self, error: str, arrays: Sequence[np.ndarray]) -> None:
     self._told = True
     stream = io.BytesIO()
+    named: dict[str, Any]
     named = {str(i): np.asarray(a) for i, a in enumerate(arrays)}
     np.savez(stream, error=error, config=self._config, **named)
     data = np.frombuffer(stream.getvalue(), np.uint8)

@@ -11,6 +11,7 @@ the parameters of 1, 2, 4 and 8 host devices of one process.
 on a core, the ratio of these says more than that of wall-clock times.
 """
 
+import functools
 import json
 import os
 import socket
@@ -39,7 +40,7 @@ def measure(options: harness.Options) -> dict[str, Any]:
   try:
     first = {name: group.ask("step 1") for name, group in groups.items()}
     turns = harness.interleaved(
-        {n: lambda g=g: g.turn(steps) for n, g in groups.items()},
+        {n: functools.partial(g.turn, steps) for n, g in groups.items()},
         options.repeats,
     )
     params = {
@@ -103,6 +104,7 @@ class _Group:
   def ask(self, what: str) -> list[dict[str, Any]]:
     """Tells all, and waits for what they answer."""
     for worker in self._workers:
+      assert worker.stdin is not None
       worker.stdin.write(what + "\n")
       worker.stdin.flush()
     return [_answer(worker) for worker in self._workers]
@@ -118,6 +120,7 @@ class _Group:
 
   def close(self) -> None:
     for worker in self._workers:
+      assert worker.stdin is not None
       worker.stdin.close()
     for worker in self._workers:
       worker.wait()
