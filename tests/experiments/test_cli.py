@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from experiments import cli
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GLYPHS = "experiments/configs/glyphs.py"
 
@@ -146,3 +148,32 @@ def test_programs_are_cached_in_the_users_cache(tmp_path, imported):
   (tmp_path / "file").touch()  # A folder cannot be made in it.
   assert folders(EPISODIC_DP_CACHE=str(tmp_path / "file")) == "None"
   assert folders(JAX_COMPILATION_CACHE_DIR="/jax") == "/jax"
+
+
+@pytest.mark.parametrize(
+    "flags,named",
+    [
+        (("host:1", None, 0), "--coordinator=host:1 needs --num_processes"),
+        (("host:1", 2, 2), "--process_id=2 must be at least 0 and less than"),
+        ((None, 2, 0), "need --coordinator=HOST:PORT"),
+        (("auto", None, 1), "need --coordinator=HOST:PORT"),
+    ],
+)
+def test_flags_of_several_processes_go_together(flags, named):
+  with pytest.raises(ValueError) as error:
+    cli.join(*flags)
+  assert named in str(error.value)
+
+
+def test_one_process_stays_alone(monkeypatch):
+  asked = []
+  monkeypatch.setattr(
+      "jax.distributed.initialize", lambda *args, **kwargs: asked.append(args)
+  )
+  monkeypatch.setenv("SLURM_NTASKS", "4")  # An allocation, not a step of srun.
+  cli.join(None, None, None)
+  assert not asked
+  monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+  cli.join(None, None, None)
+  cli.join("host:1", 2, 0)
+  assert asked == [(None, None, None), ("host:1", 2, 0)]

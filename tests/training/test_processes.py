@@ -1,5 +1,6 @@
 """Two processes train like one, stop together and resume."""
 
+import json
 import os
 import pathlib
 import signal
@@ -19,13 +20,14 @@ _SCRIPT = pathlib.Path(__file__).with_name("two_processes.py")
 _STEPS = 14
 
 
-def _start(folder, steps, count=1, process=0, port=0):
+def _start(folder, steps, count=1, process=0, port=0, devices=1):
   numbers = [str(n) for n in (port, count, process)] if count > 1 else []
+  flags = f"--xla_force_host_platform_device_count={devices}"
   # The others have no folder, and could not make this one.
   workdir = folder if process == 0 else "/proc/nowhere"
   return subprocess.Popen(
       [sys.executable, str(_SCRIPT), str(workdir), str(steps), *numbers],
-      env=os.environ | {"JAX_PLATFORMS": "cpu"},
+      env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
       text=True,
@@ -59,11 +61,23 @@ def _params(folder, step):
   return found["w"]
 
 
+def _distance(folder, expected):
+  found = _params(folder, _STEPS)
+  return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
 @pytest.mark.slow
 def test_two_processes_train_like_one_and_stop_together(tmp_path):
   (alone,) = _end([_start(tmp_path / "one", _STEPS)])
   assert alone[0] == 0, alone
   expected = _params(tmp_path / "one", _STEPS)
+
+  # Two devices of one process share the tasks out by themselves.
+  (both,) = _end([_start(tmp_path / "devices", _STEPS, devices=2)])
+  assert both[0] == 0, both
+  assert _distance(tmp_path / "devices", expected) < 1e-6
+  config = json.loads((tmp_path / "devices" / "config.json").read_text())
+  assert config["compute"]["devices"] == 2
 
   # A signal to the one that does not write stops both after the same step.
   two = _two(tmp_path / "two", 5_000)
@@ -82,9 +96,7 @@ def test_two_processes_train_like_one_and_stop_together(tmp_path):
       _two(tmp_path / "whole", _STEPS)
   )
   assert status == other == 0, err + trace
-  found = _params(tmp_path / "whole", _STEPS)
-  distance = np.linalg.norm(found - expected) / np.linalg.norm(expected)
-  assert distance < 1e-6
+  assert _distance(tmp_path / "whole", expected) < 1e-6
   assert (tmp_path / "whole" / "guarantee.json").exists()
 
   # And a run goes on where it was: the first says no to both alike.
