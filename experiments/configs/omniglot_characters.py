@@ -16,7 +16,7 @@ python -m experiments.reproduce --target=sample_level compares the two at the
 same epsilon for a drawing; see experiments/results/.
 
 Arguments after the colon: private (1), sample_level (0), tasks (100 a step),
-shot (5), query (1), width (8), inner_steps (1), steps (100),
+shot (5), query (1), width (8), inner_steps (3), steps (100),
 noise_multiplier (4.0), inner_noise_multiplier (2.0, of sample-level training
 alone).
 """
@@ -41,7 +41,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       shot=5,
       query=1,
       width=8,
-      inner_steps=1,
+      inner_steps=3,
       steps=100,
       noise_multiplier=4.0,
       inner_noise_multiplier=2.0,
@@ -85,9 +85,9 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c.model.width, c.model.norm = arg.width, "group"
   c.learner.order = "first"
   c.learner.inner_steps = arg.inner_steps
-  c.learner.inner_rate = 0.4
+  c.learner.inner_rate = 0.1
   c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.002
   c.checkpoint_every = 10
   c.evaluation.every = 10
-  c.evaluation.shot, c.evaluation.query = arg.shot, 5
+  c.evaluation.shot, c.evaluation.query = arg.shot, 2
   return c

@@ -25,18 +25,23 @@ _PUBLISHED, _CLAIMED = {8: "92 %"}, 1.18
 # many tasks, the inner one over the shots of one.
 _OUTER = 2.0
 
+# (shots, epsilons, whether without privacy too)
 _SIZES: dict[str, dict[str, Any]] = {
-    "smoke": dict(shots=(1,), epsilons=(_CLAIMED,), width=2, tasks=2, steps=2),
+    "smoke": dict(
+        cases=[(1, (_CLAIMED,), False)], width=2, tasks=2, steps=2
+    ),
     "cpu": dict(
-        shots=(1, 5, 10),
-        epsilons=(_CLAIMED, 8.0),
+        cases=[
+            (1, (8.0,), False),
+            (5, (_CLAIMED, 8.0), True),
+            (10, (8.0,), False),
+        ],
         width=8,
-        tasks=100,
+        tasks=50,
         steps=100,
     ),
     "full": dict(
-        shots=(1, 2, 5, 8, 10),
-        epsilons=(_CLAIMED, 8.0),
+        cases=[(shot, (_CLAIMED, 8.0), True) for shot in (1, 2, 5, 8, 10)],
         width=64,
         tasks=100,
         steps=1000,
@@ -83,17 +88,17 @@ def _text(**arguments: float) -> str:
 
 
 def runs(scale: str) -> list[runs_lib.Run]:
-  """For each epsilon and number of shots a pair, and one without privacy."""
+  """A pair for each epsilon and number of shots, and runs without privacy."""
   size = _SIZES[scale]
   found = []
-  for shot in size["shots"]:
+  for shot, epsilons, plain in size["cases"]:
     arguments = dict(
         tasks=size["tasks"],
         shot=shot,
         width=size["width"],
         steps=size["steps"],
     )
-    for epsilon in size["epsilons"]:
+    for epsilon in epsilons:
       for kind, title in KINDS.items():
         chosen = arguments | dict(sample_level=kind)
         outer, inner = noise_multipliers(epsilon, **chosen)
@@ -109,15 +114,16 @@ def runs(scale: str) -> list[runs_lib.Run]:
                 labels=dict(shot=shot, epsilon=epsilon, kind=title),
             )
         )
-    found.append(
-        runs_lib.Run(
-            name=f"shot_{shot}_plain",
-            config="omniglot_characters",
-            arguments=_text(private=0, **arguments),
-            overrides={"delta": DELTA},
-            labels=dict(shot=shot, epsilon=None, kind="without privacy"),
-        )
-    )
+    if plain:
+      found.append(
+          runs_lib.Run(
+              name=f"shot_{shot}_plain",
+              config="omniglot_characters",
+              arguments=_text(private=0, **arguments),
+              overrides={"delta": DELTA},
+              labels=dict(shot=shot, epsilon=None, kind="without privacy"),
+          )
+      )
   return found
 
 

@@ -100,7 +100,7 @@ def test_private_runs_spend_the_budget_and_no_more(name, scale):
 
 
 def test_both_kinds_of_clipping_give_a_drawing_the_same_epsilon():
-  for run in sample_level.runs("cpu")[:2]:
+  for run in sample_level.runs("cpu")[-2:]:
     config = run.load()
     asked = run.labels["epsilon"]
     epsilon = accounting.guarantee(
