@@ -1,9 +1,9 @@
 """How to spend (1.5, 1e-6) for a participant best: Omniglot, 5-way 1-shot.
 
 The noise follows from the budget: a step that draws more participants needs
-hardly more of it, so that its sum is clearer, and the same number of tasks
+hardly more of it, so that its sum is clearer, but the same number of tasks
 gives fewer steps. The prototypical network shows what that trade is worth;
-then, with the tasks of 250 steps of 1600, what width and queries add to it.
+then what a wider network, another learner and more tasks add.
 """
 
 from typing import Any
@@ -21,12 +21,13 @@ _SHAPES: dict[str, tuple[_Shape, ...]] = {
     "smoke": (("protonet", 16, 2, 2, 1, 0.02),),
     "cpu": (
         *(
-            ("protonet", tasks, 96_000 // tasks, 16, 1, 0.02)
-            for tasks in (400, 800, 1600, 3200, 6400)
+            ("protonet", tasks, 48_000 // tasks, 16, 1, 0.02)
+            for tasks in (400, 800, 1600, 3200)
         ),
-        ("protonet", 3200, 125, 16, 1, 0.02),
-        ("protonet", 3200, 125, 24, 4, 0.02),
-        ("protonet", 3200, 125, 32, 4, 0.02),
+        ("protonet", 800, 60, 32, 1, 0.02),
+        ("ridge", 800, 60, 16, 1, 0.02),
+        ("protonet", 800, 240, 16, 1, 0.02),
+        ("protonet", 1600, 250, 16, 1, 0.02),
     ),
     "full": tuple(
         (learner, tasks, steps, 64, query, 0.02)
