@@ -72,6 +72,7 @@ def test_all_kinds_of_steps_on_many_devices():
   found = run_script("steps")
   assert len(found) == 6
   assert found["fixed"]["devices"].keys() == {"1", "2", "4", "8"}
+  assert found["fixed"]["devices"]["1"]["params"] == 0  # The same bits.
   check_steps(found)
   sums = run_script("sums", "1", "2", "4")
   assert [is_right(found) for found in sums.values()] == [True] * 3 + [False]
@@ -84,18 +85,6 @@ def test_noise_is_the_same_bits_and_devices_meet_once():
   others = found["collectives"]
   assert others.pop("all-reduce") == 1
   assert set(others.values()) == {0}
-
-
-def test_a_mesh_of_one_device_gives_the_same_bits(make_run):
-  run = make_run(8, plan.Poisson(0.5), rotate=True)
-  found = []
-  for mesh in (None, training.make_mesh()):
-    step, state = run.step(SGD, mesh=mesh, tasks_per_chunk=3), run.init(SGD)
-    for _ in range(2):
-      state, _ = step(state)
-    found.append(jax.device_get(state.params))
-  for a, b in zip(*map(jax.tree.leaves, found)):
-    np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("devices", [1, 3])
