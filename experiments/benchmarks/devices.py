@@ -7,8 +7,8 @@ take the same steps from the same key, with the same tasks in all; the two
 processes share them out and meet in one all-reduce a step. Their parameters are
 compared after two steps: further ones on these random images multiply any
 rounding, that of another `tasks_per_chunk` on one device as well, tenfold each.
-Also compared are 1, 2, 4 and 8 host devices of one process, after three steps of
-a linear model.
+Also compared are 1, 2, 4 and 8 host devices of one process, after three steps
+of a linear model.
 
 `cpu_seconds` is the largest processor time of a process: with another program
 on a core, the ratio of these says more than that of wall-clock times.
