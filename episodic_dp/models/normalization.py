@@ -13,6 +13,8 @@ from jax import lax
 import jax.numpy as jnp
 
 from episodic_dp.models import convolution
+from episodic_dp.models import pooling
+from episodic_dp.models import winograd
 
 EPSILON = 1e-5
 MAX_GROUPS = 8
@@ -84,7 +86,7 @@ def convolve_batch_norm(
   kh, kw, channels, features = kernel.shape
   entries = kh * kw * channels
   if entries > features:
-    return batch_norm(convolution.convolve(x, kernel), scale, bias)
+    return batch_norm(convolution.same(x, kernel), scale, bias)
   windows = convolution.patches(x, (kh, kw))
   rows = windows.reshape(-1, entries)
   mean = rows.mean(0)
@@ -96,3 +98,30 @@ def convolve_batch_norm(
   weights = weights * (scale * lax.rsqrt(variance + EPSILON))
   output = rows @ weights + (bias - mean @ weights)
   return output.reshape(*windows.shape[:3], features)
+
+
+def convolve_batch_norm_pool(
+    x: jax.Array, kernel: jax.Array, scale: jax.Array, bias: jax.Array
+) -> jax.Array:
+  """`max_pool(batch_norm(convolve(x, kernel), scale, bias))` by tiles.
+
+  The largest of four outputs is chosen first and normalised then.
+
+  Args:
+    x: [n, H, W, Cin].
+    kernel: [3, 3, Cin, Cout].
+    scale: [Cout].
+    bias: [Cout].
+
+  Returns:
+    [n, H // 2, W // 2, Cout].
+  """
+  n, height, width, _ = x.shape
+  phases = winograd.convolve(x, kernel)
+  count = n * height * width
+  mean = sum(p.sum((0, 1, 2)) for p in phases) / count
+  squares = sum(jnp.square(p - mean).sum((0, 1, 2)) for p in phases)
+  factor = scale * lax.rsqrt(squares / count + EPSILON)
+  whole = tuple(p[:, : height // 2, : width // 2] for p in phases)
+  which = pooling.first_largest(tuple(p * factor for p in whole))
+  return (pooling.choose(whole, which) - mean) * factor + bias

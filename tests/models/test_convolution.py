@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from episodic_dp.models import convolution
+from tests.models import derivatives
 
 DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 # n, height, width, channels in and out, kernel.
@@ -59,6 +60,12 @@ def test_value_and_derivatives_of_two_orders_equal_lax(shape):
       jax.jit(lambda: derivatives(convolution.convolve))(),
       jax.jit(lambda: derivatives(plain))(),
   )
+
+
+def test_convolution_with_its_own_gradients_equals_lax():
+  single, double = derivatives.errors(convolution.same, plain, draw(SHAPES[1]))
+  assert single < 1e-5
+  assert double < 1e-4
 
 
 def test_forward_mode_works():
