@@ -18,7 +18,8 @@ CHANCE = 1 / budgets.WAY
 PUBLISHED = {True: "93.9 %", False: "99.5 %"}
 MAML = "MAML, second order"
 
-# Name -> title, and what differs from the config file.
+# Name -> title, and what differs from the config file. Inner rates: the better
+# of a few in short trials (experiments/results/README.md).
 _LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "maml": (MAML, {"learner.inner_steps": 1}),
     "maml_first_order": (
@@ -33,7 +34,14 @@ _LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
             "learner.per_step_norm": True,
         },
     ),
-    "anil": ("ANIL", {"learner.name": "anil", "learner.inner_steps": 3}),
+    "anil": (
+        "ANIL",
+        {
+            "learner.name": "anil",
+            "learner.inner_steps": 3,
+            "learner.inner_rate": 0.4,
+        },
+    ),
     "meta_sgd": (
         "Meta-SGD",
         {"learner.name": "meta_sgd", "learner.inner_steps": 1},
@@ -45,6 +53,8 @@ _LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "protonet": ("prototypical network", {"learner.name": "protonet"}),
     "ridge": ("ridge head (R2D2)", {"learner.name": "ridge"}),
 }
+
+_OPTIMIZER = {"optimizer.rate": 0.02, "optimizer.final_rate": 0.002}
 
 # Scale -> data, width, seeds, and (tasks a step, steps) private and not.
 _SIZES: dict[str, dict[str, Any]] = {
@@ -81,7 +91,7 @@ def runs(scale: str) -> list[runs_lib.Run]:
           epsilon=EPSILON if kind == "private" else None,
           delta=DELTA,
           seed=seed,
-          overrides=overrides,
+          overrides=_OPTIMIZER | overrides,
           labels={
               "data": size["config"],
               "learner": title,
