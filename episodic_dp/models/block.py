@@ -14,7 +14,9 @@ Norm = Literal["batch", "group", "none"]
 NORMS = ("batch", "group", "none")
 NEGATIVE_SLOPE = 0.01
 BLOCKS = 4
-WIDE = 32  # Channels from which tiles are quicker than patches, on a CPU.
+# Channels and images from which tiles are quicker than patches, on a CPU. For
+# the few images of a support set they are slower, second order many times so.
+WIDE, MANY = 32, 32
 
 
 def check(width: int, norm: str, spatial: tuple[int, ...]) -> None:
@@ -57,11 +59,15 @@ def apply(
   return jnp.where(x >= 0, x, NEGATIVE_SLOPE * x)
 
 
+def _tiled(images: int, channels: int) -> bool:
+  on_cpu = jax.default_backend() == "cpu"
+  return on_cpu and images >= MANY and channels >= WIDE
+
+
 def _pooled(x, kernel, scale, bias, norm):
   if norm == "batch" and first_block.fits(x.shape, kernel.shape):
     return first_block.apply(x, kernel, scale, bias)
-  wide = min(kernel.shape[2:]) >= WIDE and jax.default_backend() == "cpu"
-  if norm == "batch" and wide:
+  if norm == "batch" and _tiled(x.shape[0], min(kernel.shape[2:])):
     return normalization.convolve_batch_norm_pool(x, kernel, scale, bias)
   if scale is None:
     x = convolution.same(x, kernel) + bias
