@@ -11,7 +11,9 @@ and 15 queries per class, (b) 5 and 1, both of width 64, and a narrow network.
          the network is narrow
   torch  PyTorch: a loop that clips each task, `functional_call` and autograd
 
-All start from the same weights and images; the sums must agree within 1e-3.
+All start from the same weights and images; the sums must agree within 1e-3. The
+floor of a task is the operations of its plain convolutions over the measured
+rate of a matrix product; `parts` goes into the blocks of the network.
 """
 
 import functools
@@ -27,6 +29,7 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import private
 from experiments.benchmarks import harness
+from experiments.benchmarks import parts
 
 WAY, RATE, CLIP, EPSILON, SLOPE = 5, 0.1, 1.0, 1e-5, 0.01
 NARROW = 16
@@ -182,6 +185,20 @@ def difference(a: Any, b: Any) -> float:
   return float(np.linalg.norm(a - b) / np.linalg.norm(b))
 
 
+def operations(width: int, steps: int, query: int) -> float:
+  """Of a task's convolutions, were each of them a plain one.
+
+  A gradient costs three forward passes, and differentiating it thrice that;
+  the images themselves need no gradient.
+  """
+  total = 0.0
+  for i, (shape, kernel) in enumerate(parts.shapes(width, 1)):
+    inner, outer = (5, 2) if i == 0 else (9, 3)
+    images = WAY * (steps * inner + query * outer)
+    total += parts.operations(shape, kernel) * images
+  return total
+
+
 def measure_case(
     width: int,
     steps: int,
@@ -241,11 +258,26 @@ def measure_case(
 
 def measure(options: harness.Options) -> dict[str, Any]:
   cases = {"narrow": (4, 1, 1, 2, 2)} if options.smoke else CASES
+  rates = harness.floors(options.smoke)
   found = {name: measure_case(*c, options) for name, c in cases.items()}
+  for name, (width, steps, query, _, _) in cases.items():
+    found[name]["floor_seconds"] = operations(width, steps, query) / (
+        1e9 * rates["matmul_gflops"]
+    )
   targets = {"a": 1.5, "b": 2.0}
   return {
+      "floors": rates,
       "cases": found,
       "rows": [
+          harness.row(
+              f"meta-step ({name}): ours / its floor",
+              one["per_task"]["ours"]["seconds"] / one["floor_seconds"],
+              unit="×",
+              note=f"{1e3 * one['per_task']['ours']['seconds']:.1f} ms a task",
+          )
+          for name, one in found.items()
+      ]
+      + [
           harness.row(
               f"meta-step ({name}): {ratio.removesuffix('_to_ours')} / ours",
               value,
