@@ -3,7 +3,7 @@
 The noise follows from the budget: a step that draws more participants needs
 hardly more of it, so that its sum is clearer, but the same number of tasks
 gives fewer steps. The prototypical network shows what that trade is worth;
-then what a wider network, another learner and more tasks add.
+then what a wider network and more tasks add.
 """
 
 from typing import Any
@@ -25,9 +25,7 @@ _SHAPES: dict[str, tuple[_Shape, ...]] = {
             for tasks in (400, 800, 1600, 3200)
         ),
         ("protonet", 800, 60, 32, 1, 0.02),
-        ("ridge", 800, 60, 16, 1, 0.02),
-        ("protonet", 800, 240, 16, 1, 0.02),
-        ("protonet", 1600, 250, 16, 1, 0.02),
+        ("protonet", 800, 240, 32, 1, 0.02),
     ),
     "full": tuple(
         (learner, tasks, steps, 64, query, 0.02)
