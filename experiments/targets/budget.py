@@ -117,10 +117,13 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
         yerr=[panels.half(s) for s in scores],
         marker="o",
         capsize=2,
-        label=f"{learner}, width {width}, {query} queries, {total:,} tasks",
+        label=f"{learner}, width {width}, {query} a class, {total:,} tasks",
     )
   axes.set_xscale("log")
+  sizes = sorted({o["labels"]["tasks"] for o in outcomes.values()})
+  axes.set_xticks(sizes, [str(size) for size in sizes])
+  axes.set_xticks([], minor=True)
   axes.set_xlabel("tasks a step (expected)")
   axes.set_ylabel("test accuracy (%)")
   axes.grid(alpha=0.3)
-  axes.legend(loc="lower right", fontsize=8)
+  axes.legend(loc="lower left", fontsize=8)
