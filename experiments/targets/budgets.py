@@ -1,4 +1,4 @@
-"""Runs on synthetic participants that spend an exact budget."""
+"""Runs on synthetic participants that spend a given budget, within 1 %."""
 
 from collections.abc import Mapping
 import functools

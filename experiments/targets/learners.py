@@ -2,8 +2,8 @@
 
 Omniglot, 5-way 1-shot, 400 000 synthetic participants. The steps of a private
 run draw each of them with the same small probability, and the noise is what
-spends exactly (1.5, 1e-6) for a participant in all. A run without privacy sees
-as many tasks, 64 a step.
+spends (1.5, 1e-6) for a participant in all, within 1 %. A run without privacy
+sees as many tasks, 64 a step.
 """
 
 from typing import Any
