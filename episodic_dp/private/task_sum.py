@@ -228,6 +228,13 @@ def add_tasks(
       facts["accuracy"] = right.mean()
     return clipped, facts
 
+  def every_task(*chunk_of):
+    if chunk > 1:
+      return jax.vmap(one_task)(*chunk_of)
+    # A batch of one is slower than none: batched products take other ways.
+    alone = one_task(*jax.tree.map(lambda a: a[0], chunk_of))
+    return jax.tree.map(lambda a: a[None], alone)
+
   def add_chunk(i, totals):
     start = i * chunk
     chosen = lax.dynamic_slice_in_dim(rows, start, chunk)
@@ -236,7 +243,7 @@ def add_tasks(
     labels = None
     if tasks.labels is not None:
       labels = tasks.labels[chosen[:, 0, 0]]
-    clipped, facts = jax.vmap(one_task)(slots, tasks.images[chosen], labels)
+    clipped, facts = every_task(slots, tasks.images[chosen], labels)
 
     def add(total, part):
       shape = (chunk,) + (1,) * (part.ndim - 1)
