@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 __all__ = [
     "__version__",
     "accounting",
+    "auditing",
     "data",
     "learners",
     "models",
@@ -25,6 +26,7 @@ __all__ = [
 
 if TYPE_CHECKING:
   from episodic_dp import accounting as accounting
+  from episodic_dp import auditing as auditing
   from episodic_dp import data as data
   from episodic_dp import learners as learners
   from episodic_dp import models as models

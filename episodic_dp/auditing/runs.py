@@ -1,0 +1,151 @@
+"""Many small private runs at once, and all that they released.
+
+The runs are real: each is `private.make_meta_step`, step by step, with a key of
+its own; `vmap` over the keys only makes thousands of them quick. What is
+observed is what an attacker may see.
+
+  optimizer = runs.observed(optax.sgd(0.0))
+  step = private.make_meta_step(learner, optimizer, dataset, plan, mechanism)
+  def initial(key):
+    return private.init(key, learner, optimizer, mechanism)
+  released = runs.releases(step, initial, runs.keys_of(seed, 1000), steps=20)
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from episodic_dp import private
+
+
+class Releases(NamedTuple):
+  """What runs released, in order.
+
+  Attributes:
+    means: float32[runs, steps, coordinates], the noised means of the clipped
+      gradients: the arrays of the parameters in the order of `jax.tree.leaves`,
+      flattened and joined.
+    clip_norms: float32[runs, steps + 1, groups], the clip norms before each
+      step and after the last one, where these adapt by a private quantile: they
+      tell the noised counts. Of 0 groups where they are fixed.
+  """
+
+  means: np.ndarray
+  clip_norms: np.ndarray
+
+
+class Observed(NamedTuple):
+  """The state of `observed`.
+
+  Attributes:
+    mean: the noised mean gradient of the last step, like the parameters.
+    inner: the state of the optimizer itself.
+  """
+
+  mean: Any
+  inner: Any
+
+
+def observed(
+    optimizer: optax.GradientTransformation,
+) -> optax.GradientTransformation:
+  """The optimizer, whose state also holds what it was last given.
+
+  An optimizer sees the released mean and nothing else of a step, so what it
+  remembers is a function of releases; nothing is lost to rounding, as it would
+  be in the difference of two vectors of parameters.
+  """
+
+  def init(params):
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    return Observed(nothing, optimizer.init(params))
+
+  def update(mean, state, params=None):
+    updates, inner = optimizer.update(mean, state.inner, params)
+    return updates, Observed(mean, inner)
+
+  return optax.GradientTransformation(init, update)
+
+
+def keys_of(seed: int, runs: int) -> jax.Array:
+  """Typed keys [runs], one for every run; pure in the seed."""
+  return jax.random.split(jax.random.key(seed), runs)
+
+
+def releases(
+    step: Callable[[private.State], tuple[private.State, Any]],
+    initial: Callable[[jax.Array], private.State],
+    keys: jax.Array,
+    *,
+    steps: int,
+    runs_at_once: int = 1024,
+    progress: Callable[[int], None] | None = None,
+) -> Releases:
+  """Runs once for every key, and returns what every step released.
+
+  Args:
+    step: of `private.make_meta_step` on data of the device, its optimizer
+      `observed`.
+    initial: key -> state, of `private.init` with the same optimizer.
+    keys: typed keys [runs], the secret keys of the runs.
+    steps: of each run, at least 1.
+    runs_at_once: how many share the device's memory; the result depends on it
+      by rounding only.
+    progress: called with the number of runs that a batch finished.
+
+  Raises:
+    ValueError: no runs or steps, or an optimizer that is not `observed`.
+  """
+  count = keys.shape[0] if keys.ndim == 1 else 0
+  if count < 1 or steps < 1 or runs_at_once < 1:
+    raise ValueError(
+        f"keys of shape {keys.shape}, steps {steps} and runs_at_once"
+        f" {runs_at_once}: give keys [runs] and at least one of each"
+    )
+  shape = jax.eval_shape(initial, keys[0])
+  if not isinstance(shape.opt_state, Observed):
+    raise ValueError(
+        f"the optimizer's state is {type(shape.opt_state).__name__}: build step"
+        " and initial with auditing.observed(optimizer), which remembers what"
+        " was released"
+    )
+
+  def one_run(key):
+    def one_step(state, _):
+      bounds = _clip_norms(state)
+      state, _ = step(state)
+      return state, (_flat(state.opt_state.mean), bounds)
+
+    state, (means, bounds) = lax.scan(
+        one_step, initial(key), None, length=steps
+    )
+    return means, jnp.concatenate([bounds, _clip_norms(state)[None]])
+
+  size = min(runs_at_once, count)
+  batch = jax.jit(jax.vmap(one_run))
+  parts = []
+  for start in range(0, count, size):
+    # The last batch is filled up with runs that are thrown away, so that one
+    # program serves all.
+    chosen = np.minimum(np.arange(start, start + size), count - 1)
+    kept = min(size, count - start)
+    part = jax.device_get(batch(keys[chosen]))
+    parts.append([array[:kept] for array in part])
+    if progress is not None:
+      progress(kept)
+  means, bounds = (np.concatenate(arrays) for arrays in zip(*parts))
+  return Releases(means, bounds)
+
+
+def _clip_norms(state: private.State) -> jax.Array:
+  """float32[groups]; none where the clip norm is fixed."""
+  return state.clip.bounds if state.clip else jnp.zeros(0)
+
+
+def _flat(tree: Any) -> jax.Array:
+  return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])

@@ -1,0 +1,203 @@
+"""Bounds on epsilon from scores: coverage, tightness, known values, errors."""
+
+import math
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import special
+from scipy import stats
+
+from episodic_dp import accounting
+from episodic_dp.auditing import bounds
+
+
+def randomised_response(rng, epsilon, delta, included):
+  """The bit by randomised response; with probability delta, the bit itself.
+
+  Scores +-2 are certain, +-1 are not: (epsilon, delta), and no less.
+  """
+  truth = np.where(included, 1, -1)
+  kept = rng.random(truth.size) < special.expit(epsilon)
+  answer = np.where(kept, truth, -truth)
+  return np.where(rng.random(truth.size) < delta, 2 * truth, answer)
+
+
+def upper(count, trials, wrong):
+  return 1.0 if count == trials else stats.beta.ppf(
+      1 - wrong, count + 1, trials - count
+  )
+
+
+def test_a_fixed_threshold_gives_the_formula_in_both_directions():
+  inside = np.repeat([1.0, 0.0], [30, 70])
+  outside = np.repeat([1.0, 0.0], [2, 98])
+  found = bounds.lower_bound(
+      inside, outside, delta=0.01, confidence=0.9, threshold=0.5
+  )
+  miss, alarm = upper(70, 100, 0.05), upper(2, 100, 0.05)
+  remove = math.log((1 - miss - 0.01) / alarm)
+  add = math.log((1 - alarm - 0.01) / miss)
+  assert found.epsilon == pytest.approx(remove) and remove > add > 0
+  assert (found.direction, found.correct, found.trials) == ("remove", 128, 200)
+  mirrored = bounds.lower_bound(
+      -outside, -inside, delta=0.01, confidence=0.9, threshold=-0.5
+  )
+  assert mirrored.direction == "add"
+  assert mirrored.epsilon == pytest.approx(found.epsilon)
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.05])
+def test_many_runs_are_wrong_as_seldom_as_they_say(delta):
+  rng = np.random.default_rng(1)
+  wrong, epsilon, values = 0, 1.0, []
+  for _ in range(300):
+    inside, outside = (
+        randomised_response(rng, epsilon, delta, np.full(200, there))
+        for there in (True, False)
+    )
+    values.append(
+        bounds.lower_bound(
+            inside, outside, delta=delta, confidence=0.8
+        ).epsilon
+    )
+    wrong += values[-1] > epsilon
+  # 0.2 is allowed; what is found beyond chance would be a broken bound.
+  assert wrong / 300 < 0.25 and np.median(values) > 0.4
+
+
+def test_a_gaussian_is_bounded_closely():
+  distance, delta, runs = 1.5, 1e-2, 100_000
+  # Analytic: the epsilon of two unit Gaussians at this distance.
+  true = accounting.epsilon(
+      q=1.0, p=1.0, distances=(distance,), steps=1, delta=delta
+  )
+  rng = np.random.default_rng(2)
+  found = bounds.lower_bound(
+      distance + rng.standard_normal(runs), rng.standard_normal(runs),
+      delta=delta,
+  )
+  assert 0.85 * true < found.epsilon <= true
+  assert found.trials == runs
+
+
+def test_the_threshold_is_not_chosen_on_what_is_counted():
+  rng = np.random.default_rng(3)
+  exceeded = 0
+  for _ in range(200):
+    inside, outside = rng.standard_normal((2, 60))
+    exceeded += bounds.lower_bound(
+        inside, outside, delta=0.0, confidence=0.8
+    ).epsilon > 0
+  assert exceeded / 200 < 0.2  # Nothing leaks: the true epsilon is 0.
+
+
+def test_what_so_many_runs_can_show_at_most():
+  most = bounds.most_epsilon(1000, 1e-2)
+  rng = np.random.default_rng(4)
+  found = bounds.lower_bound(
+      10 + rng.random(1000), rng.random(1000), delta=1e-2
+  )
+  assert found.epsilon == pytest.approx(most) and 4 < most < 6
+  assert bounds.most_epsilon(10, 0.8) == 0
+
+
+def test_one_run_without_delta_is_a_clopper_pearson_interval():
+  rng = np.random.default_rng(5)
+  included = rng.random(500) < 0.5
+  scores = randomised_response(rng, 1.0, 0.0, included)
+  found = bounds.one_run_bound(
+      scores, included, delta=0.0, guesses=(int((scores > 0).sum()),
+                                            int((scores < 0).sum()))
+  )
+  right = int(((scores > 0) == included).sum())
+  assert found.correct == right and found.guesses == 500
+  share = stats.beta.ppf(0.05, right, 500 - right + 1)
+  assert found.epsilon == pytest.approx(special.logit(share), abs=1e-5)
+  assert 0.7 < found.epsilon < 1.0
+
+
+def test_one_run_with_delta_by_hand():
+  # Theorem 5.2 written out: sums of binomial probabilities.
+  m, r, v, epsilon, delta = 20, 10, 9, 0.7, 0.01
+  q = math.exp(epsilon) / (1 + math.exp(epsilon))
+  mass = [math.comb(r, k) * q**k * (1 - q) ** (r - k) for k in range(r + 1)]
+  tail = lambda k: sum(mass[max(k, 0):])  # noqa: E731
+  alpha = max((tail(v - i) - tail(v)) / i for i in range(1, m + 1))
+  assert bounds.one_run_p_value(m, r, v, epsilon, delta) == pytest.approx(
+      tail(v) + 2 * m * delta * alpha
+  )
+
+
+@pytest.mark.parametrize(
+    "delta,guesses", [(0.0, 100), (0.005, 100), (0.005, None), (0.005, (40, 0))]
+)
+def test_one_run_is_wrong_as_seldom_as_it_says(delta, guesses):
+  rng = np.random.default_rng(6)
+  wrong, epsilon = 0, 1.0
+  for _ in range(120):
+    included = rng.random(100) < 0.5
+    scores = randomised_response(rng, epsilon, delta, included)
+    found = bounds.one_run_bound(
+        scores, included, delta=delta, confidence=0.8, guesses=guesses
+    )
+    wrong += found.epsilon > epsilon
+  assert wrong / 120 < 0.28
+
+
+def test_one_run_finds_much_of_randomised_response():
+  rng = np.random.default_rng(7)
+  included = rng.random(20_000) < 0.5
+  scores = randomised_response(rng, 2.0, 1e-6, included)
+  found = bounds.one_run_bound(scores, included, delta=1e-6)
+  assert 1.8 < found.epsilon <= 2.0
+  assert found.as_dict()["threshold"] is None
+
+
+def test_all_right_is_bounded_and_all_wrong_is_nothing():
+  included = np.arange(40) % 2 == 0
+  scores = np.where(included, 1.0, -1.0)
+  most = bounds.one_run_bound(scores, included, delta=0.0, guesses=40)
+  assert most.epsilon == pytest.approx(
+      special.logit(0.05 ** (1 / 40)), abs=1e-5
+  )
+  least = bounds.one_run_bound(-scores, included, delta=0.0, guesses=40)
+  assert least.epsilon == 0 and least.correct == 0
+
+
+@pytest.mark.parametrize(
+    "call,part",
+    [
+        (lambda: bounds.lower_bound([1.0], [0.0], delta=0.1), "at least 2"),
+        (lambda: bounds.lower_bound([1.0] * 4, [0.0] * 4, delta=1.0), "delta"),
+        (lambda: bounds.lower_bound(
+            [1.0, math.nan], [0.0] * 2, delta=0.1), "1 scores that are NaN"),
+        (lambda: bounds.lower_bound(
+            np.zeros((2, 2)), [0.0] * 2, delta=0.1), "[2, 2]"),
+        (lambda: bounds.lower_bound(
+            [1.0], [0.0], delta=0.1, threshold=math.nan), "threshold is NaN"),
+        (lambda: bounds.most_epsilon(10, 0.1, 1.0), "confidence 1.0"),
+        (lambda: bounds.one_run_bound(
+            [1.0, 0.0], [1, 0], delta=0.1), "one bool for each of the 2"),
+        (lambda: bounds.one_run_bound(
+            [1.0, 0.0], np.array([True, False]), delta=0.1, guesses=3),
+         "guesses 3 of 2"),
+    ],
+)
+def test_mistakes_are_named(call, part):
+  with pytest.raises(ValueError, match=re.escape(part)) as caught:
+    call()
+  assert "\n" not in str(caught.value)
+
+
+def test_bounds_need_no_jax():
+  code = (
+      "import sys; from episodic_dp import auditing; auditing.lower_bound;"
+      " print('jax' in sys.modules)"
+  )
+  done = subprocess.run(
+      [sys.executable, "-c", code], capture_output=True, text=True, check=True
+  )
+  assert done.stdout.strip() == "False"
