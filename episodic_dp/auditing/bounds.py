@@ -137,7 +137,7 @@ def lower_bound(
       confidence,
   )
   return Bound(
-      epsilon=float(max(remove, add, 0.0)),
+      epsilon=max(float(remove), float(add), 0.0),
       delta=delta,
       confidence=confidence,
       method="many runs",
@@ -165,7 +165,7 @@ def most_epsilon(runs: int, delta: float, confidence: float = 0.95) -> float:
   remove, _ = _epsilons(
       np.asarray(counted), counted, np.asarray(0), counted, delta, confidence
   )
-  return float(max(remove, 0.0))
+  return max(float(remove), 0.0)
 
 
 def one_run_bound(
@@ -242,7 +242,7 @@ def one_run_p_value(
 ) -> float:
   """The most likely so many right guesses can be; see `one_run_bound`."""
   q = special.expit(epsilon)
-  beta = float(stats.binom.sf(correct - 1, guesses, q))
+  beta = float(np.asarray(stats.binom.sf(correct - 1, guesses, q)))
   if delta == 0 or correct == 0:
     return beta
   i = np.arange(1, correct + 1)
