@@ -245,7 +245,7 @@ def make_meta_step(
     metrics = task_sum.summarise(totals.facts, mask)
     total = noise.add_noise(
         _step_key(state.key, _NOISE, state.step),
-        totals.gradient,
+        totals.sum,
         adaptive.stddev(mechanism, state.clip),
     )
     count_key = _step_key(state.key, _COUNT, state.step)

@@ -21,13 +21,20 @@ class Totals(NamedTuple):
 
   Attributes:
     gradient: tree like the parameters, float32.
+    lost: likewise, what rounding took off `gradient` so far.
     facts: sums over tasks, or none; private.
     norms: what the clip norm adapts to (`adaptive.begin`); private.
   """
 
   gradient: Any
+  lost: Any
   facts: Facts
   norms: Any
+
+  @property
+  def sum(self) -> Any:
+    """The sum of the clipped gradients, see `clipping`."""
+    return jax.tree.map(jnp.add, self.gradient, self.lost)
 
 
 _FACTS = ("loss", "accuracy", "clipped", "norm", "non_finite")
@@ -105,7 +112,7 @@ def task_sum(
       tasks_per_chunk=tasks_per_chunk,
       inner_key=inner_key,
   )
-  return totals.gradient, summarise(totals.facts, tasks.mask)
+  return totals.sum, summarise(totals.facts, tasks.mask)
 
 
 def meta_gradient(learner: Any) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
@@ -138,13 +145,16 @@ def zeros(
     slots: of one device, where several share the tasks out; a multiple of the
       tasks of a chunk.
   """
-  total = jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+  total, lost = (
+      jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
+      for _ in range(2)
+  )
   names = [n for n in _FACTS if n != "accuracy" or not targets]
   facts = {name: jnp.zeros(()) for name in names if diagnostics}
   norms = adaptive.begin(clip)
   if slots is not None:
     norms = adaptive.begin_on_device(clip, slots)
-  return Totals(total, facts, norms)
+  return Totals(total, lost, facts, norms)
 
 
 def add_tasks(
@@ -245,14 +255,18 @@ def add_tasks(
       labels = tasks.labels[chosen[:, 0, 0]]
     clipped, facts = every_task(slots, tasks.images[chosen], labels)
 
-    def add(total, part):
-      shape = (chunk,) + (1,) * (part.ndim - 1)
+    def part(values):
+      shape = (chunk,) + (1,) * (values.ndim - 1)
       # Chosen, not multiplied: what fills an empty slot may be anything.
-      return total + clipping.add_up(jnp.where(real.reshape(shape), part, 0))
+      return clipping.add_up(jnp.where(real.reshape(shape), values, 0))
 
+    gradient, lost = clipping.accumulate(
+        totals.gradient, totals.lost, jax.tree.map(part, clipped.gradient)
+    )
     return Totals(
-        jax.tree.map(add, totals.gradient, clipped.gradient),
-        jax.tree.map(add, totals.facts, facts),
+        gradient,
+        lost,
+        jax.tree.map(lambda a, b: a + part(b), totals.facts, facts),
         adaptive.see(totals.norms, clipped, real, start) if clip else (),
     )
 
