@@ -1,0 +1,217 @@
+"""Small audits, of the real step and of the same step with a mistake in it.
+
+A learner whose gradients the data choose makes the worst case: a record that
+pulls one way and others that pull the other way, or not at all.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from episodic_dp import accounting
+from episodic_dp import auditing
+from episodic_dp import plan
+from episodic_dp import private
+
+DELTA = 0.01
+OPTIMIZER = auditing.observed(optax.sgd(0.0))
+
+
+@contextlib.contextmanager
+def _quickly_compiled() -> Iterator[None]:
+  """Programs this small take longer to compile than to run."""
+  name = "jax_disable_most_optimizations"
+  before = jax.config.values[name]
+  jax.config.update(name, True)
+  try:
+    yield
+  finally:
+    jax.config.update(name, before)
+
+
+def mean_of_queries(task):
+  """The gradient that a task's query images are."""
+  return task.query.images.mean((0, 1, 2))
+
+
+class Chosen:
+  """Learns nothing: the gradient of a task is `direction(task)`."""
+
+  def __init__(
+      self,
+      size: int = 1,
+      way: int = 1,
+      direction: Callable[[Any], jax.Array] = mean_of_queries,
+  ):
+    self.size, self.way, self.direction = size, way, direction
+
+  def init(self, key):
+    del key
+    return jnp.zeros(self.size)
+
+  def predict(self, params, support, query_images):
+    del params, support
+    return jnp.zeros((query_images.shape[0], self.way))
+
+  def loss(self, params, episode):
+    return jnp.vdot(params, lax.stop_gradient(self.direction(episode)))
+
+
+class Side(NamedTuple):
+  """One of two neighbours: a hierarchy and its images [rows, channels]."""
+
+  hierarchy: plan.Hierarchy
+  images: np.ndarray
+
+
+class Audit(NamedTuple):
+  """Neighbours, and how they are trained.
+
+  Attributes:
+    inside: the data set with the record.
+    outside: without it.
+    learner: see `private.make_meta_step`.
+    plan: likewise.
+    mechanism: likewise.
+    level: of the record.
+    steps: of a run.
+  """
+
+  inside: Side
+  outside: Side
+  learner: Any
+  plan: plan.SamplingPlan
+  mechanism: plan.Mechanism
+  level: str
+  steps: int
+
+  def claim(self, mechanism: plan.Mechanism | None = None) -> float:
+    """What the accountant states for the record, at DELTA."""
+    return accounting.guarantee(
+        self.inside.hierarchy, self.plan, mechanism or self.mechanism,
+        steps=self.steps, delta=DELTA, level=self.level,
+    ).epsilon
+
+  def measure(
+      self, score: Callable[[np.ndarray], np.ndarray], runs: int, seed: int = 0
+  ) -> float:
+    """The lower bound that many runs of both sides give, 95 % sure.
+
+    Args:
+      score: noisy sums in units of the clip norm, float64[runs, steps,
+        coordinates] -> float[runs].
+      runs: of each side.
+      seed: of all of them.
+    """
+    scores = [
+        score(self.sums(side, runs, 2 * seed + i))
+        for i, side in enumerate((self.inside, self.outside))
+    ]
+    return auditing.lower_bound(*scores, delta=DELTA).epsilon
+
+  def sums(self, side: Side, runs: int, seed: int) -> np.ndarray:
+    """What the steps release, before the division by a public constant."""
+    step = self.step(side)
+
+    def initial(key):
+      return private.init(key, self.learner, OPTIMIZER, self.mechanism)
+
+    with _quickly_compiled():
+      released = auditing.releases(
+          step, initial, auditing.keys_of(seed, runs), steps=self.steps,
+          runs_at_once=runs,
+      )
+    # The sizes, and so the constant, are public and differ between the sides.
+    scale = self.units(side) / self.mechanism.clip_norm
+    return released.means.astype(np.float64) * scale
+
+  def units(self, side: Side) -> float:
+    """What a step divides its sum by."""
+    tasks, episode = plan.tasks_per_step(side.hierarchy, self.plan), (
+        self.plan.episode
+    )
+    if self.mechanism.noisy_inner_steps:
+      return tasks * episode.way * episode.query
+    return tasks
+
+  def step(self, side: Side, **compute: Any):
+    """The real step, compiled anew, so that a mistake planted before is in it.
+    """
+    dataset = SimpleNamespace(
+        images=np.asarray(side.images, np.float32)[:, None, None, :],
+        hierarchy=side.hierarchy,
+        rows=lambda rows: rows,
+        rotate=False,
+    )
+    return private.make_meta_step(
+        self.learner, OPTIMIZER, dataset, self.plan, self.mechanism,
+        compute=private.Compute(tasks_per_chunk=1, **compute),
+    )
+
+
+def participants(gradients: Any) -> Side:
+  """Participants with two equal images each, which are their gradient.
+
+  Args:
+    gradients: float[participants, coordinates].
+  """
+  gradients = np.asarray(gradients, np.float32)
+  return Side(
+      plan.Hierarchy.regular(
+          (len(gradients), 2), levels=("participant", "image")
+      ),
+      np.repeat(gradients, 2, axis=0),
+  )
+
+
+def participants_plan(stage: plan.Stage) -> plan.SamplingPlan:
+  """Participants by `stage`; each is one task, of both images."""
+  return plan.SamplingPlan(
+      (stage, plan.FixedSize(2)), episode=plan.Episode(way=1, shot=1, query=1)
+  )
+
+
+def of_participants(
+    gradients: Any, stage: plan.Stage, *, steps: int, **mechanism: Any
+) -> Audit:
+  """The first participant is the record; every task is clipped to norm 1."""
+  gradients = np.asarray(gradients, np.float32)
+  return Audit(
+      participants(gradients),
+      participants(gradients[1:]),
+      Chosen(gradients.shape[1]),
+      participants_plan(stage),
+      plan.Mechanism(clip_unit="participant", **mechanism),
+      "participant",
+      steps,
+  )
+
+
+def shift_score(
+    distance: float, rate: float, z: float
+) -> Callable[[np.ndarray], np.ndarray]:
+  """The likelihood ratio of steps that are shifted at times.
+
+  Args:
+    distance: by how many clip norms the first coordinate is, from 0.
+    rate: how often.
+    z: its standard deviation in clip norms.
+  """
+
+  def score(sums):
+    x = sums[..., 0] / z
+    d = distance / z
+    log_ratio = np.logaddexp(
+        np.log1p(-rate) if rate < 1 else -np.inf,
+        np.log(rate) + d * x - d**2 / 2,
+    )
+    return log_ratio.sum(axis=1)
+
+  return score

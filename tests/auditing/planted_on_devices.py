@@ -1,0 +1,88 @@
+"""Audits the step over four forced host devices; prints epsilons as JSON.
+
+A script, run by test_planted_sharding.py: the number of devices is fixed when
+JAX begins.
+"""
+
+import contextlib
+import json
+import pathlib
+import sys
+
+import jax
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from episodic_dp import auditing  # noqa: E402
+from episodic_dp import plan  # noqa: E402
+from episodic_dp import private  # noqa: E402
+from episodic_dp import training  # noqa: E402
+from episodic_dp.private import sharding  # noqa: E402
+from episodic_dp.private import task_sum  # noqa: E402
+from tests.auditing import planted  # noqa: E402
+
+DEVICES, RELEASES = 4, 300
+
+
+@contextlib.contextmanager
+def without_the_locks():
+  """The cast of the parameters left out, and JAX's own rewriting back on.
+
+  Then the gradient of a task is summed over the devices before it is clipped.
+  """
+  varying, shard_map = sharding._varying, jax.shard_map
+
+  def only_totals(tree):
+    return varying(tree) if isinstance(tree, task_sum.Totals) else tree
+
+  def checked(function, **options):
+    return shard_map(function, **options | {"check_vma": True})
+
+  sharding._varying, jax.shard_map = only_totals, checked
+  try:
+    yield
+  finally:
+    sharding._varying, jax.shard_map = varying, shard_map
+
+
+def sums(audit: planted.Audit, side: planted.Side, seed: int) -> np.ndarray:
+  """One release after the other, float64[releases].
+
+  The learner does not learn, so that steps of one run are independent.
+  """
+  step = audit.step(side, mesh=training.make_mesh(DEVICES))
+  key = jax.random.key(seed)
+  state = private.init(key, audit.learner, planted.OPTIMIZER, audit.mechanism)
+  found = []
+  for _ in range(RELEASES):
+    state, _ = step(state)
+    # Waited for: steps in a queue starve one another's collectives on a CPU.
+    found.append(float(state.opt_state.mean[0]))
+  return np.asarray(found) * audit.units(side)
+
+
+def measure(audit: planted.Audit) -> float:
+  """The lower bound on epsilon of one step."""
+  return auditing.lower_bound(
+      sums(audit, audit.inside, 0), sums(audit, audit.outside, 1),
+      delta=planted.DELTA,
+  ).epsilon
+
+
+def main():
+  assert jax.device_count() == DEVICES
+  # One pulls a thousand times as hard as those on the other devices, and the
+  # other way.
+  audit = planted.of_participants(
+      [[1e3]] + [[-1.0]] * DEVICES, plan.FixedSize(DEVICES), steps=1,
+      noise_multiplier=4.0,
+  )
+  found = {"claim": audit.claim(), "sound": measure(audit)}
+  with without_the_locks():
+    found["planted"] = measure(audit)
+  json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,225 @@
+"""Membership inference: tasks, losses, curves and what a guarantee allows."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy import stats
+
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import sampling
+from episodic_dp.auditing import membership
+from episodic_dp.data import dataset as dataset_lib
+
+WAY, SIDE = 2, 3
+LEVELS = ("participant", "class", "image")
+SIZES = {
+    "regular": [[3, 3, 3]] * 4,
+    "ragged": [[3, 4], [5, 3, 3], [4, 4], [3, 3, 3, 6]],
+}
+PLAN = plan.SamplingPlan(
+    (plan.Poisson(0.2), plan.FixedSize(WAY), plan.FixedSize(3)),
+    episode=plan.Episode(way=WAY, shot=1, query=2),
+)
+
+
+def owners(sizes):
+  """The participant and the class of every row, in tree order."""
+  participant = [i for i, p in enumerate(sizes) for c in p for _ in range(c)]
+  class_ = [
+      (i, j) for i, p in enumerate(sizes) for j, c in enumerate(p)
+      for _ in range(c)
+  ]
+  return np.asarray(participant), class_
+
+
+def make_data(kind, shuffled=False):
+  sizes = SIZES[kind]
+  if kind == "regular":
+    hierarchy = plan.Hierarchy.regular((4, 3, 3), levels=LEVELS)
+  else:
+    hierarchy = plan.Hierarchy.from_sizes(sizes, levels=LEVELS)
+  participant, class_ = owners(sizes)
+  if shuffled:
+    order = np.random.default_rng(2).permutation(participant.size)
+    participant = participant[order]
+    class_ = [class_[i] for i in order]
+    hierarchy = plan.Hierarchy.from_labels(
+        {
+            "participant": participant,
+            "class": np.asarray([j for _, j in class_]),
+        },
+        leaf="image",
+    )
+  rng = np.random.default_rng(0)
+  images = rng.integers(0, 256, (participant.size, SIDE, SIDE, 1), np.uint8)
+  data = dataset_lib.Dataset(name="x", images=images, hierarchy=hierarchy)
+  return data, participant, class_
+
+
+@pytest.mark.parametrize(
+    "kind,shuffled", [("regular", False), ("ragged", False), ("ragged", True)]
+)
+def test_tasks_belong_to_their_participant(kind, shuffled):
+  data, participant, class_ = make_data(kind, shuffled)
+  units = np.asarray([3, 0, 1])
+  found = membership.draw_tasks(data, PLAN, units, tasks=5, seed=1)
+  assert found.rows.shape == (3, 5, WAY, 3) and found.keys.shape == (3, 5)
+  for unit, rows in zip(units, found.rows):
+    assert (participant[rows] == unit).all()
+    for task in rows:
+      classes = [{class_[row] for row in of_class} for of_class in task]
+      assert [len(c) for c in classes] == [1] * WAY  # A class is one class,
+      assert len(set.union(*classes)) == WAY  # and another than the next.
+      assert len(set(task.ravel())) == task.size
+  assert len({rows.tobytes() for rows in found.rows[0]}) > 1
+  again = membership.draw_tasks(data, PLAN, units, tasks=5, seed=1)
+  np.testing.assert_array_equal(found.rows, again.rows)
+  other = membership.draw_tasks(data, PLAN, units, tasks=5, seed=2)
+  assert (found.rows != other.rows).any()
+
+
+def test_tasks_of_nobody_are_refused():
+  data, _, _ = make_data("regular")
+  units = np.arange(2)
+  flat = plan.SamplingPlan(PLAN.stages)
+  with pytest.raises(plan.PlanError) as error:
+    membership.draw_tasks(data, flat, units, tasks=1, seed=0)
+  assert "form='unit'" in str(error.value)
+  shared = plan.Hierarchy.regular((4, 3, 3), levels=LEVELS, copies=True)
+  data = dataset_lib.Dataset(name="x", images=data.images, hierarchy=shared)
+  with pytest.raises(plan.PlanError) as error:
+    membership.draw_tasks(data, PLAN, units, tasks=1, seed=0)
+  assert "copies=True" in str(error.value)
+
+
+@pytest.fixture(scope="module")
+def measured():
+  data, _, _ = make_data("ragged")
+  learner = learners.MAML(
+      models.mlp(WAY, (4,), (SIDE, SIDE, 1)), inner_steps=1, inner_rate=0.5
+  )
+  params = learner.init(jax.random.key(0))
+  tasks = membership.draw_tasks(data, PLAN, np.arange(4), tasks=3, seed=0)
+  told = []
+  losses = membership.query_losses(
+      learner, params, data, PLAN.episode, tasks, chunk=5,
+      progress=told.append,
+  )
+  return data, learner, params, tasks, losses, told
+
+
+def test_losses_are_those_of_the_adapted_model(measured):
+  """Task by task, whatever the chunks; 12 tasks in chunks of 5."""
+  data, learner, params, tasks, losses, told = measured
+  assert losses.shape == (4, 3, 2 * WAY)
+  assert told == [5, 5, 2]
+  for unit, i in ((0, 0), (1, 2), (3, 1), (3, 2)):
+    images = data.images[tasks.rows[unit, i]].astype(np.float32) / 255
+    task = sampling.make_episode(
+        tasks.keys[unit, i], jnp.asarray(images), PLAN.episode
+    )
+    adapted = learner.adapt(params, task.support)
+    expected = optax.softmax_cross_entropy_with_integer_labels(
+        learner.model.apply(adapted, task.query.images), task.query.labels
+    )
+    np.testing.assert_allclose(losses[unit, i], expected, rtol=1e-5)
+
+
+def test_scores_are_means_over_tasks_and_over_occurrences(measured):
+  _, _, _, tasks, losses, _ = measured
+  np.testing.assert_allclose(
+      membership.participant_scores(losses),
+      [-losses[unit].mean() for unit in range(4)],
+  )
+  rows, scores = membership.example_scores(losses, tasks, shot=1)
+  queries = tasks.rows[..., 1:].reshape(losses.shape)
+  assert set(rows) == set(queries.ravel())
+  for row, score in zip(rows, scores):
+    np.testing.assert_allclose(score, -losses[queries == row].mean())
+  assert max((queries == row).sum() for row in rows) > 1
+
+
+def test_the_curve_counts_every_threshold():
+  inside, outside = [3.0, 1.0, 2.0, 2.0], [0.0, 2.0, -1.0, -1.0, 1.5]
+  curve = membership.roc(inside, outside)
+  for f, t, threshold in zip(curve.fpr, curve.tpr, [9, 3, 2, 1.5, 1, 0, -1]):
+    assert f == pytest.approx(np.mean(np.asarray(outside) >= threshold))
+    assert t == pytest.approx(np.mean(np.asarray(inside) >= threshold))
+  wins = [(a > b) + (a == b) / 2 for a in inside for b in outside]
+  assert curve.auc == pytest.approx(np.mean(wins))
+  # The area under straight lines between the points.
+  assert curve.auc == pytest.approx(np.trapezoid(curve.tpr, curve.fpr))
+
+
+def test_a_point_of_the_curve_has_exact_intervals():
+  inside, outside = np.arange(50.0) + 70.5, np.arange(100.0)
+  point = membership.roc(inside, outside).at(0.03)
+  assert point.fpr == 0.03 and point.threshold == 96
+  assert point.tpr == pytest.approx(np.mean(inside > 96))
+  hits = int((inside > 96).sum())
+  low, high = point.tpr_interval
+  # At each end what was seen, or more, has probability 2.5 %.
+  assert stats.binom.sf(hits - 1, 50, low) == pytest.approx(0.025)
+  assert stats.binom.cdf(hits, 50, high) == pytest.approx(0.025)
+  strict = membership.roc(inside, outside).at(1e-3)  # Below one of 100.
+  assert (strict.fpr, strict.fpr_interval.low) == (0, 0)
+  assert strict.fpr_interval.high > 0.03
+  everyone = membership.roc(inside, outside).at(1.0)
+  assert (everyone.fpr, everyone.tpr) == (1, 1)
+
+
+def test_equal_scores_are_never_split():
+  curve = membership.roc([1.0] * 4, [1.0] * 10)
+  assert curve.at(0.5).fpr == curve.at(0.5).tpr == 0
+  assert curve.auc == 0.5 and curve.tpr.tolist() == [0, 1]
+
+
+def test_intervals_cover_as_often_as_they_say():
+  """Members N(1, 1) against N(0, 1): rates and area are known."""
+  rng, covered = np.random.default_rng(0), np.zeros(3)
+  area = stats.norm.cdf(1 / math.sqrt(2))
+  for _ in range(400):
+    curve = membership.roc(
+        rng.normal(1, 1, 60), rng.normal(0, 1, 90)
+    )
+    point = curve.at(0.1)
+    truth = (
+        stats.norm.sf(point.threshold), stats.norm.sf(point.threshold - 1), area
+    )
+    found = (point.fpr_interval, point.tpr_interval, curve.auc_interval)
+    covered += [low <= t <= high for (low, high), t in zip(found, truth)]
+  # 400 trials at 95 %: five standard deviations below are 0.896.
+  assert (covered / 400 > 0.896).all() and (covered[2] / 400 < 0.99)
+
+
+def test_no_test_exceeds_what_the_guarantee_allows():
+  """The best test between randomized responses reaches it, none is above."""
+  epsilon, delta, fpr = 0.7, 0.01, np.linspace(0, 1, 101)
+  most = membership.most_true_positives(fpr, epsilon, delta)
+  # The pair of outputs that dominates every (epsilon, delta) mechanism.
+  share = math.exp(epsilon) / (1 + math.exp(epsilon))
+  p = np.asarray([delta, (1 - delta) * share, (1 - delta) * (1 - share), 0])
+  q = p[::-1]
+  at = np.interp(fpr, np.cumsum([0, *q]), np.cumsum([0, *p]))
+  at[0] = delta  # The first outcome never occurs outside.
+  np.testing.assert_allclose(most, at, atol=1e-12)
+  assert (membership.most_true_positives(fpr, math.inf, 0.0) == 1).all()
+  np.testing.assert_allclose(membership.most_true_positives(fpr, 0, 0), fpr)
+
+
+def test_what_cannot_be_compared_is_named():
+  for inside, outside, named in (
+      ([], [1.0], "0 scores inside"), ([1.0], [math.nan], "1 of 1 scores out"),
+  ):
+    with pytest.raises(ValueError) as error:
+      membership.roc(inside, outside)
+    assert named in str(error.value)
+  with pytest.raises(ValueError) as error:
+    membership.roc([1.0], [0.0]).at(1.5)
+  assert "fpr 1.5" in str(error.value)
