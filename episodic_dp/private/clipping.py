@@ -45,6 +45,7 @@ import numpy as np
 
 _UNIT = 2.0**-24  # The relative error of one float32 operation.
 _EXPONENT = 0xFF << 23  # Its bits in a float32.
+_LEAST, _MOST = 64 << 23, 253 << 23  # 2^-63 and 2^126.
 
 
 class Clipped(NamedTuple):
@@ -186,8 +187,8 @@ class _Unit(NamedTuple):
   """Arrays times a power of two, and what their norm is.
 
   Attributes:
-    arrays: the largest entry is below 4, and at least 1 unless all are
-      subnormal.
+    arrays: the largest entry is below 4, and at least 1 unless all are small;
+      the squares of normal numbers are normal numbers.
     root: l2 norm of `arrays`; not finite exactly where an entry is not.
     norm: l2 norm before the scaling.
     slack: bound on the relative rounding error of root and norm.
@@ -201,12 +202,13 @@ class _Unit(NamedTuple):
 
 def _unit(leaves: list[jax.Array]) -> _Unit:
   largest = jnp.max(jnp.stack([_largest(leaf) for leaf in leaves]))
-  # Scaling first keeps the squares from overflowing. By the power of two of the
-  # largest entry, which is exact, with a reciprocal that is a normal number: a
-  # division may be compiled as a product with a reciprocal, and that of 1e38 is
-  # flushed to zero, which would make a huge gradient one of norm 0.
+  # Scaling first keeps the squares from overflowing. By a power of two, which is
+  # exact, and whose reciprocal is a normal number: a division may be compiled
+  # as a product with the reciprocal, and that of 1e38 is flushed to zero, which
+  # would make a huge gradient one of norm 0. Its square is finite, since that
+  # is multiplied by the square of a gradient that is a constant, such as 0.
   bits = lax.bitcast_convert_type(largest, jnp.uint32) & _EXPONENT
-  bits = jnp.clip(bits, 1 << 23, 253 << 23)
+  bits = jnp.clip(bits, _LEAST, _MOST)
   scale = lax.bitcast_convert_type(bits, jnp.float32)
   inverse = lax.bitcast_convert_type((254 << 23) - bits, jnp.float32)
   arrays = [leaf * inverse for leaf in leaves]

@@ -317,6 +317,17 @@ def test_the_reciprocal_of_the_largest_entry_is_never_flushed(way, exponent):
     assert norm > 0.9e-20 or exponent <= -126
 
 
+def test_gradients_that_are_constants_of_the_program():
+  """Of a parameter that nothing reads, for one, beside others or alone."""
+  clip = jax.jit(jax.vmap(lambda a: clipping.clip((a, jnp.zeros((9, 3))), 1.0)))
+  found = clip(np.float32([[3.0, 4.0], [0.0, 0.0], [1e-30, 0.0]]))
+  np.testing.assert_array_equal(found.finite, True)
+  np.testing.assert_allclose(found.norm, [5.0, 0.0, 1e-30], rtol=1e-6)
+  alone = jax.jit(lambda: clipping.clip(jnp.zeros((300, 2)), 1.0))()
+  assert alone.finite and not alone.clipped and alone.norm == 0
+  np.testing.assert_array_equal(alone.gradient, 0)
+
+
 def test_gradients_just_within_and_just_beyond_the_clip_norm():
   clip = jax.jit(lambda g, c: clipping.clip(g, c).gradient)
   rng = np.random.default_rng(0)
@@ -589,6 +600,23 @@ def test_images_that_are_not_finite_are_refused_before_training(value):
   with pytest.raises(plan.PlanError) as error:
     released(_dataset(images, hierarchy), (plan.All(),), None, "image")
   assert "1 images hold NaN or infinity, first row 5" in str(error.value)
+
+
+@pytest.mark.parametrize("norm,z", [(1e-40, 1), (1e39, 1), (1e-10, 1e-30)])
+def test_noise_that_float32_does_not_hold_is_refused(norm, z):
+  """It would be flushed to 0, or be infinite."""
+  hierarchy = plan.Hierarchy.regular((8,), levels=("image",))
+  dataset = _dataset(np.zeros((8, SIDE, SIDE, 1), np.uint8), hierarchy)
+  mechanism = plan.Mechanism(
+      clip_unit="image", clip_norm=norm, noise_multiplier=z
+  )
+  with pytest.raises(plan.PlanError) as error:
+    private.make_meta_step(
+        LEARNER, optax.sgd(1.0), dataset, plan.SamplingPlan((plan.All(),)),
+        mechanism,
+    )  # fmt: skip
+  assert f"clip_norm {norm}" in str(error.value)
+  assert "by scaling the loss" in str(error.value)
 
 
 def test_empty_classes_are_refused_or_empty_draws():
