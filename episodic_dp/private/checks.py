@@ -12,6 +12,8 @@ from episodic_dp.private import mixing
 from episodic_dp.private import sample_level_checks
 
 _PROBED_LEAVES = 65536
+# Clip norms and noise that float32 keeps, with room for sums and squares.
+_LEAST, _MOST = 1e-20, 1e20
 
 
 def check_key(key: Any) -> None:
@@ -35,6 +37,7 @@ def check(
 ) -> None:
   """Refuses what cannot be trained, or what no proof covers."""
   plan_lib.validate(dataset.hierarchy, plan)
+  _check_range(mechanism)
   if plan.episode is None:
     _check_supervised(learner, dataset, mechanism)
     return
@@ -55,6 +58,24 @@ def check(
   _check_model(learner, dataset, plan.episode)
   if mechanism.noisy_inner_steps:
     sample_level_checks.check_learner(learner, dataset, plan, mechanism)
+
+
+def _check_range(mechanism) -> None:
+  """Noise that float32 flushes to zero would be no noise."""
+  norms = {"clip_norm": (mechanism.clip_norm, mechanism.noise_multiplier)}
+  if mechanism.noisy_inner_steps:
+    norms["inner_clip_norm"] = (
+        mechanism.inner_clip_norm,
+        mechanism.inner_noise_multiplier,
+    )
+  for name, (norm, multiplier) in norms.items():
+    for value in (norm, norm * multiplier if multiplier else norm):
+      if not (np.isinf(norm) or _LEAST <= value <= _MOST):
+        raise plan_lib.PlanError(
+            f"{name} {norm} with noise of {multiplier} times as much is out of"
+            f" the range of float32: keep both within {_LEAST} and {_MOST}, by"
+            " scaling the loss"
+        )
 
 
 def _check_supervised(learner, dataset, mechanism) -> None:
