@@ -95,6 +95,7 @@ def build(
   )
   learner = make_learner(config, splits.train.image_shape)
   tested = make_tested(config, learner, splits.train.image_shape)
+  at_once = config.compute.tasks_per_chunk
   job = training.Job(
       train=splits.train,
       validation=draw_tasks(config, splits.validation, test=False),
@@ -108,8 +109,8 @@ def build(
       seed=config.seed,
       private_seed=config.private_seed,
       compute=private.Compute(
-          tasks_per_chunk=config.compute.tasks_per_chunk,
           diagnostics=bool(config.private_diagnostics),
+          **({} if at_once is None else {"tasks_per_chunk": at_once}),
       ),
       devices=config.compute.get("devices"),
       evaluate_every=config.evaluation.every,

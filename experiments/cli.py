@@ -23,6 +23,7 @@ from absl import logging
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _OURS = (_ROOT / "episodic_dp", _ROOT / "experiments")
 CACHE = "EPISODIC_DP_CACHE"
+_MOST_CORES = 8  # As devices: what is tested, and what steps have tasks for.
 _ERROR = 40  # The level of the standard library's logging.
 _EXPECTED = (
     ConnectionError,
@@ -72,6 +73,8 @@ def join(
 ) -> None:
   """Makes this program one of several that train together, where it is one.
 
+  A program that is alone takes the cores of its CPU for devices (`use_cores`).
+
   Args:
     coordinator: HOST:PORT of process 0, with the numbers below; "auto" where
       JAX knows the cluster (TPU, SLURM, Open MPI, ...); None for one process,
@@ -103,6 +106,7 @@ def join(
   if coordinator is None and not any(
       os.environ.get(name, "1") != "1" for name in counts
   ):
+    use_cores()
     return
   import jax  # Late, as above.
 
@@ -113,6 +117,29 @@ def join(
       # Of a process that was killed; the others would wait for longer.
       heartbeat_timeout_seconds=60,
   )
+
+
+def use_cores() -> None:
+  """Lets JAX see one CPU device for every core, before it computes.
+
+  A core with tasks of its own does more than several that share the products
+  of one task. A count in XLA_FLAGS or JAX_NUM_CPU_DEVICES stays, and so do the
+  devices of a program that has computed already.
+  """
+  name = "JAX_NUM_CPU_DEVICES"
+  flag = "xla_force_host_platform_device_count"
+  if name in os.environ or flag in os.environ.get("XLA_FLAGS", ""):
+    return
+  import jax  # Late, as above.
+
+  try:
+    cores = len(os.sched_getaffinity(0))
+  except AttributeError:  # Not Linux.
+    cores = os.cpu_count() or 1
+  try:
+    jax.config.update("jax_num_cpu_devices", min(cores, _MOST_CORES))
+  except RuntimeError:
+    logging.info("JAX has computed already: it keeps its devices")
 
 
 def use_compilation_cache() -> str | None:

@@ -50,10 +50,11 @@ def base() -> ml_collections.ConfigDict:
   )
   # resident=False leaves the images on the host, for data larger than the
   # device; the same bits. devices share the tasks of a step out: all of them
-  # (None), or so many.
+  # (None), or so many; a CPU counts as one for every core. tasks_per_chunk are
+  # computed at once on each: one on a CPU, 32 elsewhere (None), or so many.
   c.compute = ml_collections.ConfigDict(
       dict(
-          tasks_per_chunk=4,
+          tasks_per_chunk=config_dict.placeholder(int),
           resident=True,
           devices=config_dict.placeholder(int),
       )

@@ -40,6 +40,7 @@ _ARGUMENTS = flags.DEFINE_string(
 
 def main(argv) -> None:
   del argv
+  cli.use_cores()
   cli.log_devices()
   began = time.monotonic()
   folder = pathlib.Path(_WORKDIR.value)

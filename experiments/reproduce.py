@@ -60,6 +60,7 @@ def main(
   made = targets.load(target)
   runs = made.runs(scale)
   chosen = _chosen(runs, only)
+  cli.use_cores()
   cli.log_devices()
   # Folders of another scale or version are found before anything is trained.
   for run in runs:

@@ -43,12 +43,22 @@ _SAMPLING, _AUGMENTATION, _NOISE, _PARAMETERS, _INNER_NOISE, _COUNT = range(6)
 Metrics = dict[str, jax.Array]
 
 
+def tasks_at_once() -> int:
+  """How many tasks this machine computes at once, where nobody says.
+
+  One on a CPU, which takes slower ways for batched products; several on an
+  accelerator, which wants them wide.
+  """
+  return 1 if jax.default_backend() == "cpu" else 32
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compute:
   """How a step is computed; no setting changes what it guarantees.
 
   Attributes:
-    tasks_per_chunk: tasks whose gradients are in memory of a device at once.
+    tasks_per_chunk: tasks whose gradients are in memory of a device at once; by
+      default `tasks_at_once`.
     mesh: devices that share the tasks of a step out, along its one axis `tasks`
       (`training.make_mesh`); None for one device. The sampled tasks and the
       noise are the same bits whatever the mesh, the parameters up to rounding.
@@ -59,7 +69,7 @@ class Compute:
       such blocks are held, one of them on the host.
   """
 
-  tasks_per_chunk: int = 4
+  tasks_per_chunk: int = dataclasses.field(default_factory=tasks_at_once)
   mesh: jax.sharding.Mesh | None = None
   diagnostics: bool = False
   block_bytes: int = 2**26
@@ -138,7 +148,7 @@ def make_meta_step(
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
     *,
-    compute: Compute = Compute(),
+    compute: Compute | None = None,
 ) -> Callable[[State], tuple[State, Metrics]]:
   """The function that makes one step, compiled, its state donated.
 
@@ -161,7 +171,7 @@ def make_meta_step(
       (`learners.Supervised`), and `dataset.labels` (int32 [rows]) are classes.
     mechanism: clip unit (the task, or the example where inner steps are noisy,
       see `sample_level`, or without an episode), clip norm and noise.
-    compute: how to compute it.
+    compute: how to compute it; None for `Compute()`.
 
   Returns:
     state -> (state, metrics). Metrics: "step" (int32, steps done) and
@@ -179,6 +189,8 @@ def make_meta_step(
     plan.UnsoundPlanError: the clip unit is not the task, and not an example in
       sample-level training that is sound.
   """
+  # Not a default: a module that is only imported asks for no device.
+  compute = compute or Compute()
   checks.check(learner, dataset, plan, mechanism)
   episode = plan.episode
   targets = getattr(dataset, "targets", 0)

@@ -85,7 +85,9 @@ class Job:
   delta: float
   seed: int = 0
   private_seed: int | None = None
-  compute: private.Compute = private.Compute()
+  compute: private.Compute = dataclasses.field(
+      default_factory=private.Compute
+  )
   devices: int | None = None
   evaluate_every: int = 25
   checkpoint_every: int = 25
@@ -197,19 +199,24 @@ def _follow(job: Job, news: processes.News) -> Result:
 
 def _with_mesh(job: Job) -> Job:
   """The job with the mesh of its devices, unless that is one."""
-  mesh = job.compute.mesh or mesh_lib.make_mesh(job.devices)
-  if mesh.size > 1 and not job.train.resident:
+  streamed = not job.train.resident
+  mesh = job.compute.mesh or mesh_lib.make_mesh(
+      1 if streamed and job.devices is None else job.devices
+  )
+  if mesh.size > 1 and streamed:
     raise errors.RunError(
         f"compute.resident=False with {mesh.size} devices: data on the host go"
         " to one device; set config.compute.devices=1, or leave resident=True"
     )
-  if mesh.size == 1 and job.compute.mesh is None:
-    return job
-  # Another number of devices adds up in another order: see `check_config`.
-  compute = dict(job.config.get("compute", {})) | {"devices": mesh.size}
+  # In other numbers the tasks add up in another order: see `check_config`.
+  compute = dict(job.config.get("compute", {})) | {
+      "devices": mesh.size,
+      "tasks_per_chunk": job.compute.tasks_per_chunk,
+  }
+  shared = mesh.size > 1 or job.compute.mesh is not None
   return dataclasses.replace(
       job,
-      compute=dataclasses.replace(job.compute, mesh=mesh),
+      compute=dataclasses.replace(job.compute, mesh=mesh if shared else None),
       config=dict(job.config) | {"compute": compute},
   )
 
