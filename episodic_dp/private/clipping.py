@@ -202,11 +202,12 @@ class _Unit(NamedTuple):
 
 def _unit(leaves: list[jax.Array]) -> _Unit:
   largest = jnp.max(jnp.stack([_largest(leaf) for leaf in leaves]))
-  # Scaling first keeps the squares from overflowing. By a power of two, which is
-  # exact, and whose reciprocal is a normal number: a division may be compiled
-  # as a product with the reciprocal, and that of 1e38 is flushed to zero, which
-  # would make a huge gradient one of norm 0. Its square is finite, since that
-  # is multiplied by the square of a gradient that is a constant, such as 0.
+  # Scaling first keeps the squares from overflowing. By a power of two, which
+  # is exact, and whose reciprocal is a normal number: a division may be
+  # compiled as a product with the reciprocal, and that of 1e38 is flushed to
+  # zero, which would make a huge gradient one of norm 0. Its square is finite,
+  # since that is multiplied by the square of a gradient that is a constant,
+  # such as 0.
   bits = lax.bitcast_convert_type(largest, jnp.uint32) & _EXPONENT
   bits = jnp.clip(bits, _LEAST, _MOST)
   scale = lax.bitcast_convert_type(bits, jnp.float32)
