@@ -1,0 +1,325 @@
+"""Every key of a step is used once: recorded while the step runs.
+
+The run's key is of an implementation that is threefry and notes who asks: a key
+that gives bits (it is *used*), and a key that others are derived from. Both are
+noted where the compiled step computes them, in its loops too.
+"""
+
+import collections
+import dataclasses
+
+import jax
+from jax.extend import random as extend
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from episodic_dp import learners
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp import training
+from episodic_dp.private import meta_step
+from episodic_dp.private import noise
+from episodic_dp.private import sample_level
+
+_SLOW = pytest.mark.slow
+_SGD = optax.sgd(0.1)
+_LAYERS = {
+    "clip_by": "layer",
+    "clipping": "private_quantile",
+    "clip_quantile": 0.5,
+    "clip_rate": 0.2,
+    "count_noise": 5.0,
+}
+_SAMPLE_LEVEL = {
+    "clip_unit": "image",
+    "order": "first",
+    "inner_steps": 2,
+    "inner_clip_norm": 0.3,
+    "inner_noise_multiplier": 0.5,
+}
+
+
+class Uses:
+  """What the keys of one step were asked for.
+
+  Attributes:
+    bits: key -> how often it gave bits.
+    derived: key -> how often others were derived from it.
+  """
+
+  def __init__(self):
+    self.bits = collections.Counter()
+    self.derived = collections.Counter()
+
+  def found_twice(self) -> list[str]:
+    """A sentence for every key that is used twice."""
+    wrong = [
+        f"{key} gave bits {n} times" for key, n in self.bits.items() if n > 1
+    ]
+    both = self.bits.keys() & self.derived.keys()
+    return wrong + [f"{key} gave bits and keys" for key in both]
+
+
+_NOTED = [Uses()]  # The last is of the step that runs.
+
+
+def _note(kind, key):
+  words = tuple(np.asarray(key).tolist())
+  getattr(_NOTED[-1], kind)[words] += 1
+
+
+def _noting():
+  """Threefry, noting."""
+  plain = lambda data: jax.random.wrap_key_data(  # noqa: E731
+      data, impl="threefry2x32"
+  )
+
+  def bits(data, width, shape):
+    jax.debug.callback(_note, "bits", data)
+    dtype = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}[width]
+    return jax.random.bits(plain(data), shape, dtype)
+
+  def fold_in(data, number):
+    jax.debug.callback(_note, "derived", data)
+    return jax.random.key_data(jax.random.fold_in(plain(data), number))
+
+  def split(data, shape):
+    jax.debug.callback(_note, "derived", data)
+    return jax.random.key_data(jax.random.split(plain(data), shape))
+
+  return extend.define_prng_impl(
+      key_shape=(2,),
+      seed=lambda seed: jax.random.key_data(
+          jax.random.key(seed, impl="threefry2x32")
+      ),
+      split=split,
+      random_bits=bits,
+      fold_in=fold_in,
+      name="noting threefry",
+  )
+
+
+_IMPL = _noting()
+
+
+def noted(run, steps=3, **compute):
+  """The uses of each step; what the steps compute is that of threefry."""
+  data = jnp.asarray([3, 5], jnp.uint32)
+  # Every task by itself: under `vmap` one use of a key serves several.
+  compute = {"tasks_per_chunk": 1} | compute
+  params = run.learner.init(jax.random.key(0))
+  state = private.init(
+      jax.random.wrap_key_data(data, impl=_IMPL),
+      run.learner, _SGD, run.mechanism, params=params,
+  )  # fmt: skip
+  step, found = run.step(_SGD, **compute), []
+  for _ in range(steps):
+    _NOTED.append(Uses())
+    state, _ = jax.block_until_ready(step(state))
+    jax.effects_barrier()
+    found.append(_NOTED.pop())
+  return found, state.params
+
+
+def repeated(found) -> list[str]:
+  """What is wrong: within a step, and between steps."""
+  wrong = [text for uses in found for text in uses.found_twice()]
+  seen = set()
+  for uses in found:
+    wrong += [f"{key} gave bits in two steps" for key in seen & set(uses.bits)]
+    seen |= set(uses.bits)
+  return wrong
+
+
+def supervised(run):
+  hierarchy = plan.Hierarchy.regular((12, 6), levels=("class", "image"))
+  run.dataset.hierarchy = hierarchy
+  run.dataset.labels = np.arange(72) % 3
+  return run._replace(
+      learner=learners.Supervised(run.learner.model),
+      plan=plan.SamplingPlan((plan.Poisson(0.5), plan.Poisson(0.5))),
+      mechanism=dataclasses.replace(run.mechanism, clip_unit="image"),
+  )
+
+
+def by_example(run):
+  run.dataset.hierarchy = plan.Hierarchy.regular(
+      run.dataset.hierarchy.sizes, levels=run.dataset.hierarchy.levels
+  )
+  return run._replace(
+      learner=learners.MAML(
+          run.learner.model, inner_steps=2, inner_rate=0.5, order="first"
+      )
+  )
+
+
+def test_no_key_is_used_twice_in_a_step_or_in_two(make_run):
+  run = make_run(8, plan.Poisson(0.7), rotate=True, **_LAYERS)
+  found, _ = noted(run, steps=2)
+  assert repeated(found) == []
+  # What a step must draw: three stages, two arrays, the counts, and for each
+  # task its labels and its rotations.
+  for uses in found:
+    tasks = (sum(uses.bits.values()) - 3 - 2 - 1) / 2
+    assert 1 <= tasks <= 8 and tasks == int(tasks)
+
+
+@pytest.mark.slow
+def test_the_recorded_step_is_that_of_a_run_to_the_last_bit(make_run):
+  run = make_run(8, plan.Poisson(0.7), rotate=True, **_LAYERS)
+  _, params = noted(run)
+  plain = run.init(_SGD, params=run.learner.init(jax.random.key(0)))
+  data = jnp.asarray([3, 5], jnp.uint32)
+  plain = plain._replace(
+      key=jax.random.wrap_key_data(data, impl="threefry2x32")
+  )
+  step = run.step(_SGD, tasks_per_chunk=1)
+  for _ in range(3):
+    plain, _ = step(plain)
+  for name, array in plain.params.items():
+    np.testing.assert_array_equal(array, params[name])
+
+
+def test_nor_with_noisy_inner_steps(make_run):
+  run = by_example(make_run(6, plan.FixedSize(3), **_SAMPLE_LEVEL))
+  found, _ = noted(run, steps=2)
+  assert repeated(found) == []
+  # Three stages; labels of 3 tasks, and 2 arrays in each of 2 inner steps; and
+  # the noise on 2 arrays.
+  assert [sum(uses.bits.values()) for uses in found] == [3 + 3 + 12 + 2] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind", ["chunks", "streamed", "mesh", "supervised", "layers", "passes"]
+)
+def test_nor_in_other_kinds_of_steps(kind, make_run):
+  stage = plan.RandomAllocation(3) if kind == "passes" else plan.Poisson(0.7)
+  extra = _LAYERS if kind == "layers" else {}
+  run, compute = make_run(8, stage, rotate=kind != "supervised", **extra), {}
+  if kind == "chunks":
+    compute = {"tasks_per_chunk": 3}
+  elif kind == "mesh":
+    compute = {"mesh": training.make_mesh(1)}
+  elif kind == "streamed":
+    run.dataset.resident = False
+  elif kind == "supervised":
+    run = supervised(run)
+  found, _ = noted(run, steps=4, **compute)
+  assert all(sum(uses.bits.values()) > 3 for uses in found)
+  if kind == "passes":
+    # The steps of a pass share the assignment of participants to steps, which
+    # one key of the pass gives: by intent, and accounted for.
+    assert [uses.found_twice() for uses in found] == [[]] * 4
+    assert len(repeated(found)) == 2
+  else:
+    # Streaming draws the next step's tasks ahead, each step's once.
+    assert repeated(found) == []
+
+
+# Planted: each of these is a way to lose the guarantee ------------------------
+
+
+def _one_noise_for_all_arrays(monkeypatch):
+  def add(key, total, stddev):
+    leaves, treedef = jax.tree.flatten(total)
+    spread = jnp.broadcast_to(jnp.asarray(stddev), len(leaves))
+    noised = [
+        leaf + spread[i] * noise.standard_normal(key, leaf.shape)
+        for i, leaf in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(treedef, noised)
+
+  monkeypatch.setattr(noise, "add_noise", add)
+
+
+def _the_counts_noise_is_the_gradients(monkeypatch):
+  monkeypatch.setattr(meta_step, "_COUNT", meta_step._NOISE)
+
+
+def _noise_is_drawn_from_the_sampling_key(monkeypatch):
+  monkeypatch.setattr(meta_step, "_NOISE", meta_step._SAMPLING)
+
+
+def _tasks_are_drawn_from_the_key_of_labels(monkeypatch):
+  monkeypatch.setattr(meta_step, "_SAMPLING", meta_step._AUGMENTATION)
+
+
+def _the_same_noise_in_every_step(monkeypatch):
+  derived = meta_step._step_key
+  monkeypatch.setattr(
+      meta_step,
+      "_step_key",
+      lambda key, purpose, step: derived(key, purpose, 0 * step),
+  )
+
+
+def _every_task_has_the_same_inner_noise(monkeypatch):
+  shared = jax.random.key_data(jax.random.key(9))
+  real = sample_level.query_sum
+  monkeypatch.setattr(
+      sample_level,
+      "query_sum",
+      lambda learner, mechanism, params, task, key: real(
+          learner, mechanism, params, task,
+          jax.random.wrap_key_data(shared, impl=jax.random.key_impl(key)),
+      ),
+  )  # fmt: skip
+
+
+def _inner_steps_share_their_noise(monkeypatch):
+  real = sample_level.inner_gradient
+
+  def inner_gradient(mechanism, key):
+    make = real(mechanism, key)
+
+    def of_loss(loss):
+      gradient = make(loss)
+      return lambda params, examples, step: gradient(params, examples, 0 * step)
+
+    return of_loss
+
+  monkeypatch.setattr(sample_level, "inner_gradient", inner_gradient)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        _noise_is_drawn_from_the_sampling_key,
+        _every_task_has_the_same_inner_noise,
+        pytest.param(_the_counts_noise_is_the_gradients, marks=_SLOW),
+        pytest.param(_one_noise_for_all_arrays, marks=_SLOW),
+        pytest.param(_tasks_are_drawn_from_the_key_of_labels, marks=_SLOW),
+        pytest.param(_the_same_noise_in_every_step, marks=_SLOW),
+        pytest.param(_inner_steps_share_their_noise, marks=_SLOW),
+    ],
+)
+def test_a_planted_reuse_is_found(plant, make_run, monkeypatch):
+  if "inner" in plant.__name__:
+    run = by_example(make_run(6, plan.FixedSize(2), **_SAMPLE_LEVEL))
+  else:
+    run = make_run(4, plan.FixedSize(2), **_LAYERS)
+  plant(monkeypatch)
+  found, _ = noted(run, steps=2)
+  wrong = repeated(found)
+  assert wrong and all("gave bits" in text for text in wrong)
+
+
+def test_keys_of_many_steps_and_purposes_differ():
+  """Also at the ends of their ranges, and from the key of a pass."""
+  key = private.secret_key(b"12345678")
+  assert len({meta_step._SAMPLING, meta_step._AUGMENTATION, meta_step._NOISE,
+              meta_step._PARAMETERS, meta_step._INNER_NOISE,
+              meta_step._COUNT}) == 6  # fmt: skip
+  steps = jnp.asarray([*range(2000), 2**30, 2**31 - 2, 2**31 - 1], jnp.int32)
+  made = jax.jit(
+      jax.vmap(
+          lambda p: jax.vmap(
+              lambda s: jax.random.key_data(meta_step._step_key(key, p, s))
+          )(steps)
+      )
+  )(jnp.arange(6))
+  words = np.asarray(made).reshape(-1, 2)
+  assert len(np.unique(words, axis=0)) == 6 * len(steps)
