@@ -21,6 +21,7 @@ noised: nothing protects what is made of them here.
 
 from collections.abc import Callable, Iterator
 import dataclasses
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -128,6 +129,28 @@ class Roc:
     )
 
 
+def check(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan) -> None:
+  """Refuses plans whose tasks are nobody's.
+
+  Raises:
+    PlanError: tasks of this plan belong to no single participant, or
+      participants share their examples.
+  """
+  episode = plan.episode
+  if episode is None or episode.form != "unit":
+    raise plan_lib.PlanError(
+        "membership of a participant needs tasks that each belong to one"
+        " participant (an episode with form='unit'), and this plan has"
+        f" {episode or 'no episode'}: attack a run whose config has them"
+    )
+  if hierarchy.copies:
+    raise plan_lib.PlanError(
+        "the participants of this hierarchy share their examples (copies=True),"
+        " so that a held-out one was partly trained on: attack a run whose"
+        " participants have examples of their own"
+    )
+
+
 def draw_tasks(
     dataset: Any,
     plan: plan_lib.SamplingPlan,
@@ -147,22 +170,10 @@ def draw_tasks(
     seed: public.
 
   Raises:
-    PlanError: tasks of this plan belong to no single participant, or
-      participants share their examples.
+    PlanError: see `check`.
   """
-  episode, hierarchy = plan.episode, dataset.hierarchy
-  if episode is None or episode.form != "unit":
-    raise plan_lib.PlanError(
-        "membership of a participant needs tasks that each belong to one"
-        " participant (an episode with form='unit'), and this plan has"
-        f" {episode or 'no episode'}: attack a run whose config has them"
-    )
-  if hierarchy.copies:
-    raise plan_lib.PlanError(
-        "the participants of this hierarchy share their examples (copies=True),"
-        " so that a held-out one was partly trained on: attack a run whose"
-        " participants have examples of their own"
-    )
+  hierarchy = dataset.hierarchy
+  check(hierarchy, plan)
   below, leaves = _subtree(hierarchy, units)
   ends = np.cumsum(_leaf_counts(below))
   drawn = dataclasses.replace(
@@ -197,7 +208,8 @@ def query_losses(
   """The loss of every query example, after adapting to the support set.
 
   Args:
-    learner: offers `predict(params, support, query_images) -> logits`.
+    learner: offers `predict(params, support, query_images) -> logits`;
+      hashable.
     params: the released meta-parameters.
     dataset: `images`, and `targets` for regression.
     episode: way, shot and query.
@@ -210,29 +222,33 @@ def query_losses(
     errors. Queries stand class by class, as in `tasks.rows[..., shot:]`.
   """
   targets = getattr(dataset, "targets", 0)
-
-  @jax.jit
-  def of_chunk(params, keys, images):
-    def one(key, images):
-      task = sampling.make_episode(key, images, episode, targets=targets)
-      outputs = learner.predict(params, task.support, task.query.images)
-      if targets:
-        return jnp.square(outputs - task.query.labels).mean(-1)
-      return optax.softmax_cross_entropy_with_integer_labels(
-          outputs, task.query.labels
-      )
-
-    return jax.vmap(one)(keys, images)
-
   lead = tasks.rows.shape[:2]
   rows = tasks.rows.reshape(-1, *tasks.rows.shape[2:])
   keys = tasks.keys.reshape(-1)
   losses = []
   for part, done in _chunks(len(rows), min(chunk, len(rows))):
     images = jnp.asarray(dataset.images[rows[part]])
-    losses.append(np.asarray(of_chunk(params, keys[part], images))[-done:])
+    found = _of_chunk(learner, params, keys[part], images, episode, targets)
+    losses.append(np.asarray(found)[-done:])
     progress(done)
   return np.concatenate(losses).astype(np.float64).reshape(*lead, -1)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4, 5))
+def _of_chunk(learner, params, keys, images, episode, targets):
+  """The query losses [tasks, way * query] of tasks that are computed at once.
+  """
+
+  def one(key, images):
+    task = sampling.make_episode(key, images, episode, targets=targets)
+    outputs = learner.predict(params, task.support, task.query.images)
+    if targets:
+      return jnp.square(outputs - task.query.labels).mean(-1)
+    return optax.softmax_cross_entropy_with_integer_labels(
+        outputs, task.query.labels
+    )
+
+  return jax.vmap(one)(keys, images)
 
 
 def participant_scores(losses: np.ndarray) -> np.ndarray:
