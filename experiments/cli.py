@@ -221,6 +221,12 @@ def _parse(argv: Sequence[str]) -> list[str]:
         )
   try:
     return flags.FLAGS(argv)
+  except SyntaxError as e:
+    where = f"line {e.lineno} of {e.filename}" if e.lineno else "it"
+    return fail(
+        f"the config file is no Python ({e.msg}, {where}): repair it, or choose"
+        f" one of experiments/configs/ ({_configs()})"
+    )
   except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as e:
     return fail(f"{_explain(e)} (--help lists the flags)")
 

@@ -163,7 +163,7 @@ def load(run: Run, folder: str | os.PathLike) -> dict[str, Any] | None:
   try:
     entry = json.loads(path.read_text(encoding="utf-8"))
     command = entry["command"]
-  except (ValueError, KeyError, TypeError) as e:
+  except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
     raise training.RunError(
         f"{path} is damaged: remove it and run the same command again"
     ) from e

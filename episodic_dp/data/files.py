@@ -9,17 +9,41 @@ import contextlib
 import dataclasses
 import fcntl
 import hashlib
+import lzma
 import os
 import pathlib
+import struct
+import tokenize
 from typing import TypeVar
 import urllib.request
 import uuid
 import zipfile
+import zlib
 
 import numpy as np
 
 Path = str | os.PathLike[str]
 T = TypeVar("T")
+
+# What reading arrays from a file raises where its bytes are wrong: also for
+# compression and encryption that nobody asked for (RuntimeError), and for sizes
+# that no machine has.
+DAMAGED = (
+    EOFError,
+    KeyError,
+    MemoryError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    lzma.LZMAError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,5 +265,5 @@ def read_arrays(
   try:
     with np.load(path, allow_pickle=False) as arrays:
       return tuple(arrays[name] for name in names)
-  except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+  except DAMAGED:
     return None

@@ -11,6 +11,8 @@ import uuid
 
 import numpy as np
 
+from episodic_dp.data import files
+
 
 @contextlib.contextmanager
 def writing(
@@ -45,7 +47,7 @@ def read(path: pathlib.Path, shape: tuple[int, ...]) -> np.ndarray | None:
   """Maps an array for reading; None when it is absent or not the one asked."""
   try:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
-  except (OSError, ValueError, EOFError):
+  except files.DAMAGED:
     return None
   as_asked = array.dtype == np.uint8 and array.shape == shape
   return array if as_asked else None

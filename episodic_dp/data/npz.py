@@ -8,18 +8,17 @@ Labels are listed without reading the images.
 from collections.abc import Sequence
 import hashlib
 import itertools
+import math
 import pathlib
-from typing import Any, BinaryIO
 import zipfile
-import zlib
 
 import numpy as np
 
+from episodic_dp.data import files
 from episodic_dp.data import listing as listing_lib
 
 _IMAGES, _SPLIT = "images", "split"
 _MAX_SIDE = 2**15
-_DAMAGED = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def listing(
@@ -64,20 +63,20 @@ def listing(
       status = path.stat()
   except _Refused:
     raise
-  except (*_DAMAGED, ValueError) as e:
+  except files.DAMAGED as e:
     raise ValueError(
-        f"{path} cannot be read as an .npz of arrays ({e}): write it with"
-        " numpy.savez(file, images=..., **{'class': ...})"
+        f"{path} cannot be read as an .npz of arrays ({_reason(e)}): write it"
+        " with numpy.savez(file, images=..., **{'class': ...})"
     ) from e
 
   def reader():
     try:
       with np.load(path, allow_pickle=False) as arrays:
         images = arrays[_IMAGES]
-    except (*_DAMAGED, ValueError) as e:
+    except files.DAMAGED as e:
       raise ValueError(
-          f"array '{_IMAGES}' of {path} cannot be read ({e}): write the file"
-          " again"
+          f"array '{_IMAGES}' of {path} cannot be read ({_reason(e)}): write the"
+          " file again"
       ) from e
     return lambda record: images[record]
 
@@ -95,6 +94,12 @@ def listing(
 
 class _Refused(ValueError):
   """A sentence of this module, passed on as it is."""
+
+
+def _reason(error: Exception) -> str:
+  """What a library says, which may quote all bytes of a file, shortened."""
+  text = " ".join(str(error).split()) or type(error).__name__
+  return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _check_names(path, names: list[str], levels: Sequence[str]) -> None:
@@ -120,8 +125,7 @@ def _check_names(path, names: list[str], levels: Sequence[str]) -> None:
 
 def _image_shape(path: pathlib.Path) -> tuple[int, ...]:
   """The shape of `images`, from its header alone."""
-  with zipfile.ZipFile(path) as z, z.open(f"{_IMAGES}.npy") as f:
-    shape, dtype = _header(f)
+  shape, dtype = _header(path, _IMAGES)
   if dtype.kind == "O":
     raise _Refused(
         f"array '{_IMAGES}' of {path} holds objects, such as images of several"
@@ -147,21 +151,29 @@ def _image_shape(path: pathlib.Path) -> tuple[int, ...]:
   return shape
 
 
-def _header(f: BinaryIO | Any) -> tuple[tuple[int, ...], np.dtype]:
-  version = np.lib.format.read_magic(f)
-  read = {
-      (1, 0): np.lib.format.read_array_header_1_0,
-      (2, 0): np.lib.format.read_array_header_2_0,
-  }.get(version)
-  if read is None:
-    raise ValueError(f"array format {version} is unknown")
-  shape, _, dtype = read(f)
+def _header(path: pathlib.Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
+  """Shape and dtype of an array, of which nothing is read."""
+  with zipfile.ZipFile(path) as z, z.open(f"{name}.npy") as f:
+    version = np.lib.format.read_magic(f)
+    read = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read is None:
+      raise ValueError(f"array format {version} is unknown")
+    shape, _, dtype = read(f)
+    held = z.getinfo(f"{name}.npy").file_size
+  # Before memory is taken for it.
+  if not dtype.hasobject and math.prod(shape) * dtype.itemsize > held:
+    raise ValueError(
+        f"the header of '{name}' claims shape {shape}, more than its"
+        f" {held} bytes"
+    )
   return shape, dtype
 
 
 def _vector(path, name, arrays, rows: int, *, kinds: str) -> np.ndarray:
-  with zipfile.ZipFile(path) as z, z.open(f"{name}.npy") as f:
-    shape, dtype = _header(f)
+  shape, dtype = _header(path, name)
   if dtype.kind not in kinds or len(shape) != 1:
     raise _Refused(
         f"array '{name}' of {path} is {dtype} of shape {shape}: give one whole"

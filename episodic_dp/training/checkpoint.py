@@ -85,7 +85,7 @@ class Checkpoints:
     for path in sorted(self.folder.glob("*/metrics/metrics")):
       try:
         json.loads(path.read_text(encoding="utf-8"))
-      except ValueError:
+      except (ValueError, RecursionError):
         return path.parents[1]
     return self.folder
 

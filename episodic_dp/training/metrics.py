@@ -36,16 +36,16 @@ class Lines:
 
 
 def read(path: str | os.PathLike) -> list[dict[str, Any]]:
-  """The lines in order; a last line that was cut short is left out."""
+  """The lines in order; one that was cut short or damaged is left out."""
   path = pathlib.Path(path)
   if not path.exists():
     return []
   lines = []
-  for text in path.read_text(encoding="utf-8").split("\n"):
+  for text in path.read_bytes().split(b"\n"):
     try:
       value = json.loads(text)
-    except ValueError:
-      continue  # Empty, or cut short by a kill.
+    except (ValueError, RecursionError):
+      continue  # Empty, damaged, or cut short by a kill.
     if isinstance(value, dict) and isinstance(value.get("step"), int):
       lines.append(value)
   return lines

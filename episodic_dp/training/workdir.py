@@ -95,7 +95,7 @@ def read_config(folder: str | os.PathLike) -> dict[str, Any]:
         f"{path} does not exist: give the --workdir of a run that was started"
         " with experiments.train"
     ) from e
-  except (OSError, ValueError) as e:
+  except (OSError, ValueError, RecursionError) as e:
     raise errors.RunError(
         f"{path} cannot be read ({e}): restore the file, or start a new run in"
         " another --workdir"
