@@ -26,8 +26,8 @@ The runs of experiments/results/membership.md (data that are built in):
   python -m experiments.main_job --workdir=RUNS
   python -m experiments.train --workdir=few_participants \\
       --config=experiments/configs/glyphs.py:$FEW \\
-      --config.evaluation.every=100 --config.checkpoint_every=100
-with FEW=private=0,participants=100,rate=0.4,width=16,steps=400.
+      --config.evaluation.every=500 --config.checkpoint_every=500
+with FEW=private=0,participants=25,rate=0.4,width=16,steps=1500.
 """
 
 from collections.abc import Callable, Mapping, Sequence

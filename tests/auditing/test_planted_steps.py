@@ -61,8 +61,8 @@ def test_the_real_count_in_place_of_the_expected_one(
     counts.append(jnp.maximum(mask.sum(), 1))
     return summarise(facts, mask)
 
-  def add_and_divide(key, total, stddev):
-    noised = add_noise(key, total, stddev)
+  def add_and_divide(key, total, stddev, **options):
+    noised = add_noise(key, total, stddev, **options)
     return jax.tree.map(lambda a: a * EXPECTED / counts[-1], noised)
 
   monkeypatch.setattr(task_sum, "summarise", counting)
@@ -92,12 +92,11 @@ def test_clipping_after_averaging(audit, sound, monkeypatch):
   """One long gradient takes the whole of the mean's clip norm."""
   clip, add_noise = clipping.clip, noise.add_noise
 
-  def add_to_clipped(key, total, stddev):
+  def add_to_clipped(key, total, stddev, **options):
     mean = jax.tree.map(lambda a: a / EXPECTED, total)
     clipped = clip(mean, 1.0).gradient
-    return add_noise(
-        key, jax.tree.map(lambda a: a * EXPECTED, clipped), stddev
-    )
+    total = jax.tree.map(lambda a: a * EXPECTED, clipped)
+    return add_noise(key, total, stddev, **options)
 
   monkeypatch.setattr(
       clipping, "clip", lambda gradient, norm, by: clip(gradient, math.inf)
