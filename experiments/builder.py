@@ -110,6 +110,7 @@ def build(
       private_seed=config.private_seed,
       compute=private.Compute(
           diagnostics=bool(config.private_diagnostics),
+          noise_terms=config.compute.get("noise_terms") or 1,
           **({} if at_once is None else {"tasks_per_chunk": at_once}),
       ),
       devices=config.compute.get("devices"),

@@ -187,6 +187,8 @@ def update(
     seen: Any,
     key: jax.Array,
     tasks: float,
+    *,
+    terms: int = 1,
 ) -> Clip:
   """What is carried to the next step.
 
@@ -196,9 +198,10 @@ def update(
     seen: `begin`, after all clip units of the step.
     key: of the noise on the counts, used for nothing else.
     tasks: the expected number of clip units, a public constant.
+    terms: of the noise, as `noise.add_noise` takes it.
   """
   if isinstance(clip, Quantile):
-    return _follow(mechanism, clip, seen, key, tasks)
+    return _follow(mechanism, clip, seen, key, tasks, terms)
   if isinstance(clip, Window):
     return _look(mechanism, clip.bounds, *seen)
   return clip
@@ -210,6 +213,7 @@ def _follow(
     counts: jax.Array,
     key: jax.Array,
     tasks: float,
+    terms: int,
 ) -> Quantile:
   """[A] Andrew et al. 2021, section 2: the geometric update.
 
@@ -220,7 +224,7 @@ def _follow(
   sigma = mechanism.count_noise
   assert gamma and rate and sigma  # Checked by the mechanism.
   spread = sigma * math.sqrt(counts.size)
-  noised = noise.add_noise(key, counts, spread)
+  noised = noise.add_noise(key, counts, spread, terms=terms)
   share = noised / tasks + 0.5
   factor = jnp.exp(-rate * (share - gamma))
   return Quantile(_in_range(clip.bounds * factor))

@@ -67,15 +67,19 @@ class Compute:
     block_bytes: for data that stay on the host, bytes of images that are
       handed to the device at once (at least one chunk of tasks); about three
       such blocks are held, one of them on the host.
+    noise_terms: how many independent normals the noise on a released number is
+      the sum of, over the root of how many: as normal as one, and harder to
+      undo by its last bits (docs/floating_point.md); 4 is what others take.
   """
 
   tasks_per_chunk: int = dataclasses.field(default_factory=tasks_at_once)
   mesh: jax.sharding.Mesh | None = None
   diagnostics: bool = False
   block_bytes: int = 2**26
+  noise_terms: int = 1
 
   def __post_init__(self):
-    for name in ("tasks_per_chunk", "block_bytes"):
+    for name in ("tasks_per_chunk", "block_bytes", "noise_terms"):
       if getattr(self, name) < 1:
         raise ValueError(f"{name} {getattr(self, name)} must be at least 1")
     if self.mesh is not None:
@@ -259,10 +263,18 @@ def make_meta_step(
         _step_key(state.key, _NOISE, state.step),
         totals.sum,
         adaptive.stddev(mechanism, state.clip),
+        terms=compute.noise_terms,
     )
     count_key = _step_key(state.key, _COUNT, state.step)
     norms = adaptive.gathered(state.clip, totals.norms)
-    clip = adaptive.update(mechanism, state.clip, norms, count_key, tasks)
+    clip = adaptive.update(
+        mechanism,
+        state.clip,
+        norms,
+        count_key,
+        tasks,
+        terms=compute.noise_terms,
+    )
     if mechanism.clipping == "private_quantile":
       metrics["clip_norm"] = adaptive.clip_norm(state.clip)
     elif mechanism.clipping == "percentile_window" and compute.diagnostics:

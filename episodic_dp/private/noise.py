@@ -6,7 +6,8 @@ Every coordinate is normal up to float32 rounding, with tails as far as 9.5
 standard deviations. (`jax.random.normal` ends at 5.4: with 10^5 coordinates a
 step, what is missing would show as a delta of 10^-5.) Not covered: attacks on
 the last bits of floating-point noise, Mironov, "On Significance of the Least
-Significant Bits for Differential Privacy" (2012).
+Significant Bits for Differential Privacy" (2012); `terms` makes them harder,
+see docs/floating_point.md.
 """
 
 import math
@@ -17,7 +18,11 @@ import jax.numpy as jnp
 
 
 def add_noise(
-    key: jax.Array, total: Any, stddev: float | jax.Array
+    key: jax.Array,
+    total: Any,
+    stddev: float | jax.Array,
+    *,
+    terms: int = 1,
 ) -> Any:
   """The tree plus independent N(0, stddev^2) in every coordinate.
 
@@ -29,6 +34,8 @@ def add_noise(
     total: tree of float32 arrays, the sum of clipped gradients.
     stddev: noise multiplier times clip norm, a number (0 returns the tree
       unchanged); or float32[1] for all arrays, float32[m] for each of m.
+    terms: how many independent normals a coordinate's noise is the sum of, over
+      the root of their number.
   """
   leaves, treedef = jax.tree.flatten(total)
   each: Any
@@ -39,10 +46,24 @@ def add_noise(
   else:
     each = [stddev] * len(leaves)
   noised = [
-      leaf + each[i] * standard_normal(jax.random.fold_in(key, i), leaf.shape)
+      leaf + each[i] * _normal(jax.random.fold_in(key, i), leaf.shape, terms)
       for i, leaf in enumerate(leaves)
   ]
   return jax.tree.unflatten(treedef, noised)
+
+
+def _normal(key: jax.Array, shape: tuple[int, ...], terms: int) -> jax.Array:
+  """Standard normals, each from so many.
+
+  Holohan and Braghin, "Secure Random Sampling in Differential Privacy" (2021):
+  who would undo a sum has to undo all of its terms at once.
+  """
+  if terms == 1:
+    return standard_normal(key, shape)
+  drawn = [
+      standard_normal(jax.random.fold_in(key, j), shape) for j in range(terms)
+  ]
+  return sum(drawn[1:], drawn[0]) / math.sqrt(terms)
 
 
 def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

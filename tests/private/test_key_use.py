@@ -193,14 +193,17 @@ def test_nor_with_noisy_inner_steps(make_run):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", ["chunks", "streamed", "mesh", "supervised", "layers", "passes"]
+    "kind",
+    ["chunks", "streamed", "mesh", "supervised", "layers", "passes", "terms"],
 )
 def test_nor_in_other_kinds_of_steps(kind, make_run):
   stage = plan.RandomAllocation(3) if kind == "passes" else plan.Poisson(0.7)
-  extra = _LAYERS if kind == "layers" else {}
+  extra = _LAYERS if kind in ("layers", "terms") else {}
   run, compute = make_run(8, stage, rotate=kind != "supervised", **extra), {}
   if kind == "chunks":
     compute = {"tasks_per_chunk": 3}
+  elif kind == "terms":
+    compute = {"noise_terms": 4}
   elif kind == "mesh":
     compute = {"mesh": training.make_mesh(1)}
   elif kind == "streamed":

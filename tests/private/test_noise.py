@@ -3,8 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+import pytest
 from scipy import stats
 
+from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.private import noise
 
@@ -61,6 +64,64 @@ def test_scales_and_adds_to_every_leaf_alone():
 def test_no_noise_changes_nothing():
   total = {"a": jnp.arange(3.0)}
   assert private.add_noise(jax.random.key(0), total, 0.0) is total
+
+
+def test_a_sum_of_four_normals_is_as_normal_as_one():
+  total = {"a": jnp.zeros(SIZE), "b": jnp.zeros(SIZE)}
+  add = jax.jit(
+      lambda key: private.add_noise(key, total, 3.0, terms=4)
+  )
+  found = add(jax.random.key(4))
+  low, high = stats.chi2.interval(1 - 1e-6, SIZE)
+  for values in found.values():
+    values = np.asarray(values, np.float64) / 3
+    assert low < np.sum(values**2) < high
+    assert stats.kstest(values, "norm").pvalue > 1e-6
+  a, b = (np.asarray(found[name]) for name in "ab")
+  assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(SIZE)
+  np.testing.assert_array_equal(add(jax.random.key(4))["a"], found["a"])
+  # It is the sum of four independent draws, none of them that of one term.
+  key = jax.random.fold_in(jax.random.key(4), 0)
+  drawn = [
+      np.asarray(
+          noise.standard_normal(jax.random.fold_in(key, j), (SIZE,)),
+          np.float64,
+      )
+      for j in range(4)
+  ]
+  np.testing.assert_allclose(a, 3 * sum(drawn) / 2, atol=1e-5)
+  assert np.abs(np.corrcoef(drawn) - np.eye(4)).max() < 5 / np.sqrt(SIZE)
+  one = private.add_noise(jax.random.key(4), total, 3.0)["a"]
+  assert abs(np.corrcoef(a, one)[0, 1]) < 5 / np.sqrt(SIZE)
+
+
+def test_wrong_numbers_of_terms_are_named():
+  with pytest.raises(ValueError) as error:
+    private.Compute(noise_terms=0)
+  assert "noise_terms 0 must be at least 1" in str(error.value)
+
+
+@pytest.mark.slow
+def test_a_step_takes_the_terms_and_keeps_its_spread(make_run):
+  """On the sum, which is little beside this much noise, and on the count."""
+  run = make_run(
+      8, plan.FixedSize(5), clipping="private_quantile", clip_quantile=0.5,
+      clip_rate=0.02, count_noise=500.0, noise_multiplier=100.0,
+  )  # fmt: skip
+  optimizer = optax.sgd(1.0)
+  moved = {}
+  for terms in (1, 4):
+    start = run.init(optimizer)
+    before = np.asarray(start.params["kernel"])
+    state, _ = run.step(optimizer, noise_terms=terms)(start)
+    moved[terms] = np.append(
+        (np.asarray(state.params["kernel"]) - before).ravel(),
+        np.asarray(state.clip.bounds),
+    )
+  assert (moved[1] != moved[4]).all()
+  ratio = np.std(moved[4][:-1]) / np.std(moved[1][:-1])
+  assert 0.6 < ratio < 1.6  # Of 48 numbers each.
+  np.testing.assert_allclose(np.std(moved[4][:-1]), 100 / 5, rtol=0.4)
 
 
 def test_odd_and_empty_shapes():
