@@ -75,8 +75,8 @@ def listing(
         images = arrays[_IMAGES]
     except files.DAMAGED as e:
       raise ValueError(
-          f"array '{_IMAGES}' of {path} cannot be read ({_reason(e)}): write the"
-          " file again"
+          f"array '{_IMAGES}' of {path} cannot be read ({_reason(e)}): write"
+          " the file again"
       ) from e
     return lambda record: images[record]
 
