@@ -38,6 +38,7 @@ from scipy import special
 from scipy import stats
 
 _MOST = 50.0  # No count of runs tells a larger epsilon from this one.
+_CANDIDATES = 4096  # Thresholds that are compared.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,8 +125,8 @@ def lower_bound(
             " or threshold="
         )
     here, there = inside.size // 2, outside.size // 2
-    threshold = _best_threshold(
-        inside[:here], outside[:there], delta, confidence
+    threshold = best_threshold(
+        inside[:here], outside[:there], delta=delta, confidence=confidence
     )
     inside, outside = inside[here:], outside[there:]
   elif math.isnan(threshold):
@@ -149,23 +150,61 @@ def lower_bound(
   )
 
 
-def most_epsilon(runs: int, delta: float, confidence: float = 0.95) -> float:
+def most_epsilon(counted: int, delta: float, confidence: float = 0.95) -> float:
   """What `lower_bound` gives for runs of each kind that are told apart at once.
 
   However much leaks, fewer runs cannot show more: with delta too large for
   their number it is 0.
 
   Args:
-    runs: of each kind, half of which choose the threshold.
+    counted: runs of each kind that are counted: all, or half of them where the
+      other half chooses the threshold.
     delta: as for `lower_bound`.
     confidence: as for `lower_bound`.
   """
   _check(delta, confidence)
-  counted = max(runs - runs // 2, 1)
   remove, _ = _epsilons(
       np.asarray(counted), counted, np.asarray(0), counted, delta, confidence
   )
   return max(float(remove), 0.0)
+
+
+def best_threshold(
+    inside: Any,
+    outside: Any,
+    *,
+    delta: float,
+    confidence: float = 0.95,
+    runs: int | None = None,
+) -> float:
+  """The threshold with the largest bound on these scores, in one direction.
+
+  For scores that are not counted: a part of the runs, or simulated ones.
+
+  Args:
+    inside: float[scores], of what is like runs with the record.
+    outside: float[scores], of what is like runs without it.
+    delta: as for `lower_bound`.
+    confidence: as for `lower_bound`.
+    runs: of each kind that will be counted; by default as many as here.
+  """
+  inside, outside = np.sort(inside), np.sort(outside)
+  candidates = np.unique(np.concatenate([inside, outside]))
+  if candidates.size > _CANDIDATES:  # Close enough, and much quicker.
+    chosen = np.linspace(0, candidates.size - 1, _CANDIDATES).astype(int)
+    tails = np.arange(_CANDIDATES // 4)
+    chosen = np.union1d(chosen, np.union1d(tails, candidates.size - 1 - tails))
+    candidates = candidates[chosen]
+  here, there = (runs or a.size for a in (inside, outside))
+  hits = 1 - np.searchsorted(inside, candidates) / inside.size
+  alarms = 1 - np.searchsorted(outside, candidates) / outside.size
+  both = _epsilons(
+      hits * here, here, alarms * there, there, delta, confidence
+  )
+  best = int(np.argmax(np.maximum(*both)))
+  # Half way down to the next score: other runs may lie just below the best.
+  pair = candidates[max(best - 1, 0) : best + 1]
+  return float(pair.mean() if np.isfinite(pair).all() else candidates[best])
 
 
 def one_run_bound(
@@ -249,22 +288,6 @@ def one_run_p_value(
   more = stats.binom.sf(correct - i - 1, guesses, q) - beta
   alpha = float(np.max(more / i))
   return min(1.0, beta + 2 * canaries * delta * alpha)
-
-
-def _best_threshold(
-    inside: np.ndarray, outside: np.ndarray, delta: float, confidence: float
-) -> float:
-  """The score with the largest bound, in either direction."""
-  candidates = np.unique(np.concatenate([inside, outside]))
-  hits = inside.size - np.searchsorted(np.sort(inside), candidates)
-  alarms = outside.size - np.searchsorted(np.sort(outside), candidates)
-  both = _epsilons(
-      hits, inside.size, alarms, outside.size, delta, confidence
-  )
-  best = int(np.argmax(np.maximum(*both)))
-  # Half way down to the next score: other runs may lie just below the best.
-  pair = candidates[max(best - 1, 0) : best + 1]
-  return float(pair.mean() if np.isfinite(pair).all() else candidates[best])
 
 
 def _epsilons(

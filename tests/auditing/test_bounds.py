@@ -95,13 +95,29 @@ def test_the_threshold_is_not_chosen_on_what_is_counted():
 
 
 def test_what_so_many_runs_can_show_at_most():
-  most = bounds.most_epsilon(1000, 1e-2)
+  most = bounds.most_epsilon(500, 1e-2)  # Half of them are counted.
   rng = np.random.default_rng(4)
   found = bounds.lower_bound(
       10 + rng.random(1000), rng.random(1000), delta=1e-2
   )
   assert found.epsilon == pytest.approx(most) and 4 < most < 6
   assert bounds.most_epsilon(10, 0.8) == 0
+
+
+def test_a_threshold_for_more_runs_may_lie_further_out():
+  rng = np.random.default_rng(8)
+  inside, outside = 2 + rng.standard_normal(20_000), rng.standard_normal(20_000)
+  few, many = (
+      bounds.best_threshold(inside, outside, delta=0.0, runs=runs)
+      for runs in (100, 1_000_000)
+  )
+  assert few < many
+  # At the best of these thresholds new runs give what these promise.
+  again = bounds.lower_bound(
+      2 + rng.standard_normal(20_000), rng.standard_normal(20_000), delta=0.01,
+      threshold=bounds.best_threshold(inside, outside, delta=0.01),
+  )
+  assert again.epsilon > 3
 
 
 def test_one_run_without_delta_is_a_clopper_pearson_interval():

@@ -1,0 +1,281 @@
+"""Real runs on worst-case neighbours: no claim is passed, most are reached."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.auditing import attack
+from episodic_dp.auditing import bounds
+from episodic_dp.auditing import canaries
+from episodic_dp.auditing import scores
+
+P, F = plan.Poisson, plan.FixedSize
+LEVELS = ("participant", "class", "image")
+POOL = ("class", "drawing")
+UNIT = plan.Episode(way=2, shot=1, query=1)
+DELTA = 0.02
+# A bound that is wrong once in 10^4 times, so that no test fails by chance.
+CONFIDENCE = 0.9999
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """A sound configuration, and the share of its claim that is measured."""
+
+  sizes: tuple[int, ...]
+  levels: tuple[str, ...]
+  stages: tuple[plan.Stage, ...]
+  episode: plan.Episode | None
+  mechanism: plan.Mechanism
+  level: str
+  steps: int
+  share: float
+
+  @property
+  def parts(self):
+    return (
+        plan.Hierarchy.regular(self.sizes, levels=self.levels),
+        plan.SamplingPlan(self.stages, episode=self.episode),
+        self.mechanism,
+        self.level,
+    )
+
+
+def per_task(z, **fields):
+  return plan.Mechanism(
+      clip_unit="participant", noise_multiplier=z, **fields
+  )
+
+
+def per_episode(z):
+  return plan.Mechanism(clip_unit="episode", noise_multiplier=z)
+
+
+QUANTILE = dict(
+    clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
+    count_noise=3.0,
+)
+SAMPLE = plan.Mechanism(
+    clip_unit="image", noise_multiplier=0.8, order="first", inner_steps=2,
+    inner_clip_norm=1.0, inner_noise_multiplier=2.0,
+)
+TREE = ((20, 4, 4), LEVELS)
+POISSON = (P(0.2), F(2), F(2))
+FIXED = (F(2), F(2), F(2))
+PASS = (plan.RandomAllocation(5), F(2), F(2))
+DISJOINT = plan.Episode(way=2, shot=1, query=1, form="disjoint")
+INDEPENDENT = plan.Episode(
+    way=2, shot=1, query=1, form="independent", tasks=4
+)
+CASES = {
+    "poisson participant": Case(
+        *TREE, POISSON, UNIT, per_task(0.8), "participant", 10, 0.7),
+    "poisson class": Case(
+        *TREE, POISSON, UNIT, per_task(0.6), "class", 10, 0.7),
+    "poisson image": Case(
+        *TREE, POISSON, UNIT, per_task(0.6), "image", 10, 0.7),
+    "fixed participant": Case(
+        *TREE, FIXED, UNIT, per_task(1.2), "participant", 10, 0.7),
+    "fixed class": Case(*TREE, FIXED, UNIT, per_task(1.0), "class", 10, 0.7),
+    "fixed image": Case(*TREE, FIXED, UNIT, per_task(0.8), "image", 10, 0.7),
+    "pass participant": Case(
+        *TREE, PASS, UNIT, per_task(0.7), "participant", 10, 0.7),
+    "pass image": Case(*TREE, PASS, UNIT, per_task(0.7), "image", 10, 0.3),
+    "disjoint class": Case(
+        (40, 8), POOL, (F(8), F(2)), DISJOINT, per_episode(1.4), "class", 10,
+        0.7),
+    "disjoint drawing": Case(
+        (40, 8), POOL, (F(8), F(2)), DISJOINT, per_episode(1.0), "drawing", 10,
+        0.7),
+    "independent class": Case(
+        (20, 8), POOL, (F(2), F(2)), INDEPENDENT, per_episode(2.2), "class", 10,
+        0.7),
+    "independent drawing": Case(
+        (20, 8), POOL, (F(2), F(2)), INDEPENDENT, per_episode(1.6), "drawing",
+        10, 0.4),
+    "quantile participant": Case(
+        *TREE, POISSON, UNIT, per_task(0.8, **QUANTILE), "participant", 10,
+        0.7),
+    "sample-level image": Case(
+        *TREE, POISSON, UNIT, SAMPLE, "image", 10, 0.02),
+    "sample-level participant": Case(
+        *TREE, POISSON, UNIT, dataclasses.replace(SAMPLE, noise_multiplier=3.0),
+        "participant", 10, 0.7),
+    "dp-sgd": Case(
+        (20,), ("image",), (P(0.2),), None,
+        plan.Mechanism(clip_unit="image", noise_multiplier=0.8), "image", 10,
+        0.7),
+    "two stages": Case(
+        (6, 4), POOL, (F(1), F(1)), None,
+        plan.Mechanism(clip_unit="drawing", noise_multiplier=1.0), "drawing",
+        10, 0.7),
+    "three stages": Case(
+        (4, 3, 4), LEVELS, (F(1), F(1), F(1)), None,
+        plan.Mechanism(clip_unit="image", noise_multiplier=0.8), "image", 10,
+        0.7),
+}
+
+
+def measured(case, runs, seed=0):
+  """(claimed, Bound) of real runs, the threshold from simulated ones."""
+  _, _, mechanism, level = case.parts
+  hierarchy, sampled = canaries.miniature(*case.parts)
+  claim = accounting.guarantee(
+      hierarchy, sampled, mechanism, steps=case.steps, delta=DELTA, level=level
+  )
+  canary = canaries.worst_case(
+      hierarchy, sampled, mechanism, level, direction=claim.direction
+  )
+  rng = np.random.default_rng(seed)
+  expected = [
+      canary.score.simulated(rng, runs, case.steps, present=there)[:, -1]
+      for there in (True, False)
+  ]
+  found = attack.many_runs(canary, runs=runs, steps=case.steps, seed=seed)
+  bound = bounds.lower_bound(
+      found.inside[:, -1], found.outside[:, -1], delta=DELTA,
+      confidence=CONFIDENCE,
+      threshold=bounds.best_threshold(
+          *expected, delta=DELTA, confidence=CONFIDENCE
+      ),
+  )
+  return claim.epsilon, bound, found, expected
+
+
+@pytest.mark.parametrize(
+    "name", ["fixed class", "quantile participant"]
+)
+def test_the_claim_holds_and_much_of_it_is_seen(name):
+  claimed, bound, found, expected = measured(CASES[name], 4000)
+  assert 0.25 * claimed < bound.epsilon <= claimed
+  # The runs follow the law that the accountant's proof takes for the worst.
+  for real, simulated in zip(found, expected):
+    assert abs(real[:, -1].mean() - simulated.mean()) < 5 * (
+        (real[:, -1].var() + simulated.var()) / 4000
+    ) ** 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_worst_case_canaries_come_close_to_the_claim(name):
+  case = CASES[name]
+  claimed, bound, _, _ = measured(case, 100_000, seed=1)
+  print(f"{name}: claimed {claimed:.4g}, measured {bound.epsilon:.4g}")
+  assert case.share * claimed < bound.epsilon <= claimed
+
+
+def test_without_a_unit_the_tree_is_smaller_by_it():
+  hierarchy = plan.Hierarchy.regular((3, 2, 2), levels=LEVELS)
+  fewer = [canaries.without(hierarchy, k) for k in range(3)]
+  assert fewer[0].sizes == (2, 2, 2)
+  assert [h.num_leaves for h in fewer] == [8, 10, 11]
+  assert fewer[1].child_counts(1).tolist() == [1, 2, 2]
+  assert fewer[2].child_counts(2).tolist() == [1, 2, 2, 2, 2, 2]
+  lone = plan.Hierarchy.regular((1,), levels=("image",))
+  with pytest.raises(plan.PlanError, match="give it two or more") as caught:
+    canaries.without(lone, 0)
+  assert "one image" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_miniature_has_the_guarantee_of_the_whole(name):
+  hierarchy, sampled, mechanism, level = CASES[name].parts
+  small, smaller = canaries.miniature(*CASES[name].parts)
+  assert accounting.kinds(
+      small, smaller, mechanism, level
+  ) == accounting.kinds(hierarchy, sampled, mechanism, level)
+  assert small.num_leaves <= hierarchy.num_leaves
+
+
+def test_a_ragged_tree_becomes_a_regular_one_of_the_unit_drawn_most():
+  ragged = plan.Hierarchy.from_sizes(
+      [[4, 2, 3], [4, 5]], levels=LEVELS
+  )
+  sampled = plan.SamplingPlan((F(1), F(1), F(1)))
+  mechanism = CASES["three stages"].mechanism
+  small, smaller = canaries.miniature(ragged, sampled, mechanism, "image")
+  # One of two, of three and of two: 1/12. Others are drawn less often.
+  assert small.sizes == (2, 3, 2) and smaller == sampled
+  assert set(
+      accounting.kinds(small, smaller, mechanism, "image")
+  ) <= set(accounting.kinds(ragged, sampled, mechanism, "image"))
+
+
+def test_the_score_of_one_record_alone_is_the_known_formula():
+  case = CASES["dp-sgd"]
+  hierarchy, sampled, mechanism, _ = case.parts
+  score = scores.of_line(hierarchy, sampled, mechanism, 0, "remove")
+  assert scores.clip_units(hierarchy, sampled, mechanism) == pytest.approx(4)
+  means = np.asarray([[[0.3], [-0.2]]])
+  x = 4 * means[..., 0] / 0.8
+  d, q = 1 / 0.8, 0.2
+  ratio = np.log(1 - q + q * np.exp(d * x - d * d / 2))
+  got = score(attack.runs_lib.Releases(means, np.zeros((1, 3, 0))), 4.0)
+  np.testing.assert_allclose(got, np.cumsum(ratio, axis=1))
+  assert got.shape == (1, 2)
+
+
+def test_the_score_of_a_pass_is_that_of_one_step_in_it():
+  case = CASES["pass participant"]
+  hierarchy, sampled, mechanism, _ = case.parts
+  score = scores.of_line(hierarchy, sampled, mechanism, 0, "remove")
+  x = np.random.default_rng(0).standard_normal((2, 10, 1))
+  d = 1 / 0.7
+  each = np.exp(d * x[..., 0] - d * d / 2).reshape(2, 2, 5).mean(2)
+  got = score(
+      attack.runs_lib.Releases(0.7 * x / 4, np.zeros((2, 11, 0))), 4.0
+  )
+  np.testing.assert_allclose(got[:, -1], np.log(each).sum(1))
+  np.testing.assert_allclose(got[:, 4:9], got[:, 4:5].repeat(5, 1))
+  assert (got[:, :4] == 0).all()
+
+
+def test_one_run_with_many_canaries():
+  hierarchy, sampled, mechanism, level = CASES["dp-sgd"].parts
+  canary, included = canaries.many_in_one_run(
+      hierarchy, sampled, mechanism, canaries=400, seed=3
+  )
+  found = attack.one_run(canary, steps=10, seed=4)
+  assert found.shape == included.shape == (400,)
+  bound = bounds.one_run_bound(found, included, delta=1e-4)
+  claim = accounting.guarantee(
+      hierarchy, sampled, mechanism, steps=10, delta=1e-4, level=level
+  )
+  assert 0.2 < bound.epsilon <= claim.epsilon
+  # Scores know who was there.
+  assert found[included].mean() > 0.5 + found[~included].mean()
+
+
+@pytest.mark.parametrize(
+    "change,part",
+    [
+        (dict(levels=LEVELS, sizes=(4, 2, 4), level="class"),
+         "cannot be audited by removal"),
+        (dict(mechanism=per_task(0.0)), "nothing is claimed"),
+        (dict(mechanism=plan.Mechanism(
+            clip_unit="class", noise_multiplier=1.0)), "no proof covers"),
+    ],
+)
+def test_what_cannot_be_audited_says_why(change, part):
+  case = dataclasses.replace(CASES["poisson participant"], **change)
+  with pytest.raises(ValueError, match=part) as caught:
+    canaries.worst_case(*case.parts)
+  assert "\n" not in str(caught.value)
+
+
+def test_copies_and_fixed_sizes_are_refused_where_no_canary_is_known():
+  copied = plan.Hierarchy.regular(
+      (4, 4, 4), levels=LEVELS, copies=True, most_copies={"class": 2}
+  )
+  sampled = plan.SamplingPlan(POISSON, episode=UNIT)
+  with pytest.raises(plan.PlanError, match="recurs in several") as caught:
+    canaries.worst_case(copied, sampled, per_task(1.0), "class")
+  assert "audit level 'participant'" in str(caught.value)
+  with pytest.raises(plan.PlanError, match="by being nothing") as caught:
+    canaries.many_in_one_run(
+        *CASES["fixed class"].parts[:3], canaries=10, seed=0
+    )
+  assert "FixedSize(n=2)" in str(caught.value)
