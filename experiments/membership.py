@@ -357,9 +357,9 @@ def page(results: Mapping[str, Any], command: str) -> str:
 
 A member is a participant of the training data, another one is held out. The
 attacker adapts the released model to one support set of somebody and takes them
-for a member where the loss on their queries is small: the mean over
-{results["tasks"]} tasks of a participant, or the mean over the times that one
-example was a query. In brackets are 95 % intervals, Clopper and Pearson's for
+for a member where the loss on their queries is small: a participant's mean over
+{results["tasks"]} tasks, or an example's over the times that it was a query. In
+brackets are 95 % intervals, Clopper and Pearson's for
 the rates (at this threshold) and DeLong's for the area, which is 0.5 for a
 blind guess. "Allowed" is the most that the participant's (ε, δ) lets any attack
 find on average over runs, for examples too: one that was not trained on comes
@@ -389,11 +389,12 @@ def draw(results: Mapping[str, Any]):
       lowest = min(lowest, 1 / judged["others"])
       axes.plot(
           curve["fpr"], curve["tpr"], color=color, linewidth=2,
+          drawstyle="steps-post",
           label=f"{run['name']}: area {judged['auc']:.3f}",
       )
       axes.fill_between(
           curve["fpr"], curve["low"], curve["high"], color=color, alpha=0.15,
-          linewidth=0,
+          linewidth=0, step="post",
       )
       if run["guarantee"] is not None:
         rates = np.geomspace(1e-6, 1, 400)

@@ -131,6 +131,27 @@ def test_losses_are_those_of_the_adapted_model(measured):
     np.testing.assert_allclose(losses[unit, i], expected, rtol=1e-5)
 
 
+class Sure:
+  """Says class 0, with odds that an image decides."""
+
+  def predict(self, params, support, query_images):
+    del params, support
+    odds = 30 + query_images.mean((1, 2, 3))
+    return jnp.stack([odds, jnp.zeros_like(odds)], axis=1)
+
+
+def test_losses_of_a_sure_model_are_told_apart(measured):
+  """In float32 a cross entropy below 6e-8 is 0."""
+  data, _, _, tasks, _, _ = measured
+  losses = membership.query_losses(Sure(), {}, data, PLAN.episode, tasks)
+  right = losses < 1
+  assert 0.2 < right.mean() < 0.8
+  images = data.images[tasks.rows[..., 1:]].reshape(*losses.shape, -1)
+  odds = 30 + images.mean(-1) / 255
+  np.testing.assert_allclose(losses[right], np.exp(-odds[right]), rtol=1e-4)
+  np.testing.assert_allclose(losses[~right], odds[~right], rtol=1e-4)
+
+
 def test_scores_are_means_over_tasks_and_over_occurrences(measured):
   _, _, _, tasks, losses, _ = measured
   np.testing.assert_allclose(
