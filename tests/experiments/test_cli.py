@@ -177,3 +177,49 @@ def test_one_process_stays_alone(monkeypatch):
   cli.join(None, None, None)
   cli.join("host:1", 2, 0)
   assert asked == [(None, None, None), ("host:1", 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("cores", "environment", "asked"),
+    [
+        (2, {}, [2]),
+        (64, {}, [8]),  # More are not tested.
+        (4, {"JAX_NUM_CPU_DEVICES": "3"}, []),
+        (4, {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, []),
+    ],
+)
+def test_every_core_is_a_device_unless_told_otherwise(
+    cores, environment, asked, monkeypatch
+):
+  import jax
+
+  found = []
+  monkeypatch.setattr(
+      jax.config, "update", lambda name, value: found.append((name, value))
+  )
+  monkeypatch.delenv("XLA_FLAGS", raising=False)
+  for name, value in environment.items():
+    monkeypatch.setenv(name, value)
+  monkeypatch.setattr(
+      os, "sched_getaffinity", lambda _: set(range(cores)), raising=False
+  )
+  cli.use_cores()
+  assert found == [("jax_num_cpu_devices", count) for count in asked]
+
+
+def test_imports_leave_the_devices_open():
+  """Once JAX was asked for devices, cores can no longer become some."""
+  code = (
+      "import experiments.reproduce, experiments.builder, experiments.measure\n"
+      "import jax\n"
+      "jax.config.update('jax_num_cpu_devices', 3)\n"
+      "print(jax.device_count())"
+  )
+  done = subprocess.run(
+      [sys.executable, "-c", code],
+      cwd=ROOT,
+      env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+      capture_output=True,
+      text=True,
+  )
+  assert done.stdout.split() == ["3"], done.stderr
