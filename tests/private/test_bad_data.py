@@ -48,6 +48,8 @@ PIXELS = SIDE * SIDE
 ROUNDING = 2.0**-24
 EPISODE = plan.Episode(way=1, shot=1, query=1)
 KEY = jax.random.key(3)
+# A case of which another one is among the quick tests.
+also = lambda *case: pytest.param(*case, marks=pytest.mark.slow)  # noqa: E731
 
 
 def looked_up(images):
@@ -227,9 +229,12 @@ _QUICK = hypothesis.settings(
 )
 
 
-@pytest.mark.parametrize("by", ["global", "layer"])
-@pytest.mark.parametrize("unit", ["task", "image"])
-def test_one_record_moves_the_sum_by_its_sensitivity(by, unit):
+@pytest.mark.parametrize(
+    "unit,by",
+    [("task", "global"), ("image", "layer"),
+     also("task", "layer"), also("image", "global")],
+)  # fmt: skip
+def test_one_record_moves_the_sum_by_its_sensitivity(unit, by):
   run = summed("adaptive", by, unit)
   groups = 1 if by == "global" else 2
   sizes = st.floats(-20, 20).map(lambda e: 10.0**e)
@@ -247,8 +252,9 @@ def test_one_record_moves_the_sum_by_its_sensitivity(by, unit):
 
 @pytest.mark.parametrize(
     "norm,by,meshed",
-    [(1.0, "global", False), (0.1, "layer", False), (1e-20, "global", True)],
-)
+    [(0.1, "layer", True), also(1.0, "global", False),
+     also(1e-20, "global", True)],
+)  # fmt: skip
 def test_so_it_does_at_a_constant_clip_norm(norm, by, meshed):
   mesh = training.make_mesh(1) if meshed else None
   run, tried = summed(norm, by, mesh=mesh), []
@@ -358,7 +364,7 @@ def unlucky(chunk):
   return np.concatenate([large, small])
 
 
-@pytest.mark.parametrize("chunk", [1, 4])
+@pytest.mark.parametrize("chunk", [4, also(1)])
 def test_sums_chosen_to_round_the_wrong_way(chunk, monkeypatch):
   values = unlucky(chunk)
 
@@ -413,7 +419,7 @@ def released(dataset, stages, episode, unit, **mechanism):
   return -flat(state.params)  # Divided by 8 units: exact.
 
 
-@pytest.mark.parametrize("unit", ["participant", "image"])
+@pytest.mark.parametrize("unit", ["participant", also("image")])
 def test_a_whole_step_with_records_of_nan_and_infinity(unit, compilation_cache):
   del compilation_cache  # The same program, for other images.
   supervised = unit == "image"
@@ -470,7 +476,7 @@ class PlantedSteps(Planted):
     )
 
 
-@pytest.mark.parametrize("by", ["global", "layer"])
+@pytest.mark.parametrize("by", ["layer", also("global")])
 def test_one_example_moves_an_inner_and_an_outer_sum_by_its_bound(by):
   examples, learner = 6, PlantedSteps()
   mechanism = plan.Mechanism(
@@ -544,7 +550,7 @@ def _one_block(normalised):
   return models.Model(init, apply)
 
 
-@pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.parametrize("norm", ["batch", also("group")])
 def test_constant_images_give_finite_gradients(norm):
   """Of variance 0: black, white, grey, and one value for each class."""
   if norm == "batch":

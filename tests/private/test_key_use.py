@@ -291,7 +291,7 @@ def _inner_steps_share_their_noise(monkeypatch):
     "plant",
     [
         _noise_is_drawn_from_the_sampling_key,
-        _every_task_has_the_same_inner_noise,
+        pytest.param(_every_task_has_the_same_inner_noise, marks=_SLOW),
         pytest.param(_the_counts_noise_is_the_gradients, marks=_SLOW),
         pytest.param(_one_noise_for_all_arrays, marks=_SLOW),
         pytest.param(_tasks_are_drawn_from_the_key_of_labels, marks=_SLOW),
