@@ -359,11 +359,12 @@ A member is a participant of the training data, another one is held out. The
 attacker adapts the released model to one support set of somebody and takes them
 for a member where the loss on their queries is small: a participant's mean over
 {results["tasks"]} tasks, or an example's over the times that it was a query. In
-brackets are 95 % intervals, Clopper and Pearson's for
-the rates (at this threshold) and DeLong's for the area, which is 0.5 for a
-blind guess. "Allowed" is the most that the participant's (ε, δ) lets any attack
-find on average over runs, for examples too: one that was not trained on comes
-with a participant who was not either.
+brackets are 95 % intervals, Clopper and Pearson's for the rates (at this
+threshold) and DeLong's for the area, which is 0.5 for a blind guess; those of
+examples are too narrow, since examples of one participant are alike. "Allowed"
+is the most that the participant's (ε, δ) lets any attack find on average over
+runs, for examples too: one that was not trained on comes with a participant who
+was not either.
 
 It is one model of each run and one simple attack: an attack that fails proves
 nothing, and the guarantee does not rest on it.
