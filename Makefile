@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/glyphs
 
-.PHONY: help env train test test-slow lint clean
+.PHONY: help env train test test-slow lint accelerator clean
 
 help:
 	@sed -n 's/^# //p' Makefile
@@ -34,6 +34,18 @@ test: lint
 # test-slow  the checks that take minutes
 test-slow: env
 	$(BIN)/python -m pytest -m slow
+
+# make accelerator DATA=DIR   benchmarks, then Omniglot at the paper's size with
+#             and without privacy, on the devices that JAX sees (for a GPU first
+#             .venv/bin/pip install -e '.[cuda,bench]'); SCALE=smoke tries it
+DATA ?= data
+OUT ?= runs/accelerator
+SCALE ?= full
+accelerator: env
+	$(BIN)/python -m experiments.benchmarks --run=all --out=$(OUT) \
+	  $(if $(filter smoke,$(SCALE)),--smoke)
+	$(BIN)/python -m experiments.reproduce --target=omniglot --scale=$(SCALE) \
+	  --workdir=$(OUT)/omniglot --data_dir=$(DATA) --out=$(OUT)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache

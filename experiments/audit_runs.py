@@ -219,8 +219,8 @@ def _check_runs(job: _Job, options: Options, confidence: float) -> None:
           f"--canaries={options.canaries} can show at most epsilon"
           f" {right.epsilon:.3g} at --delta={options.delta:g}, and level"
           f" '{job.level}' claims {report.rounded_up(claim)}, so that this"
-          " audit could not fail: use a --delta well below 1 / canaries, or"
-          " fewer --steps"
+          " audit could not fail: use more --canaries and a --delta well below"
+          " 1 / canaries, or fewer --steps"
       )
     return
 

@@ -5,9 +5,11 @@ what is accounted is what is sampled. Here the data are loaded beside it, and a
 hierarchy that differs from the one described is refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
 import math
+import pathlib
 from typing import Any, TypeAlias
 
 import ml_collections
@@ -463,6 +465,23 @@ def as_json(config: Config) -> dict[str, Any]:
     return value
 
   return clean(config.to_dict())
+
+
+@contextlib.contextmanager
+def as_written(workdir: str) -> Iterator[None]:
+  """Around what is built of a config that was read, not checked when written.
+
+  Raises:
+    RunError: a field is missing, or of a kind that no config has.
+  """
+  try:
+    yield
+  except (AttributeError, KeyError, TypeError) as e:
+    path = pathlib.Path(workdir) / workdir_lib.CONFIG
+    raise errors.RunError(
+        f"{path} is not as a run writes it ({str(e)[:100]}): restore the file,"
+        " or use the version that wrote it"
+    ) from e
 
 
 def read_config(workdir: str) -> Config:

@@ -54,16 +54,17 @@ def measure(
         f"{checkpoints.folder} has no checkpoint yet: let experiments.train go"
         " on until it has saved one"
     )
-  splits = splits or builder.load_data(
-      config, data_dir=data_dir, download=download
-  )
-  shape = splits.test.image_shape
-  learner = builder.make_learner(config, shape)
-  untrained = learner.init(jax.random.key(config.seed))
-  tasks = builder.draw_tasks(config, splits.test, test=True)
-  evaluator = evaluator or training.Evaluator(
-      builder.make_tested(config, learner, shape)
-  )
+  with builder.as_written(workdir):
+    splits = splits or builder.load_data(
+        config, data_dir=data_dir, download=download
+    )
+    shape = splits.test.image_shape
+    learner = builder.make_learner(config, shape)
+    untrained = learner.init(jax.random.key(config.seed))
+    tasks = builder.draw_tasks(config, splits.test, test=True)
+    evaluator = evaluator or training.Evaluator(
+        builder.make_tested(config, learner, shape)
+    )
 
   def score(steps):
     members = [

@@ -3,7 +3,8 @@
   python -m experiments.reproduce --target=learners --scale=cpu \\
       --workdir=DIR --data_dir=DATA
 
-Targets: learners (every learner, private and not, at one budget), budget (how
+Targets: omniglot (DP-MAML at its size, private and not), learners (every
+learner, private and not, at one budget), budget (how
 to spend it best), sample_level (examples clipped one by one, and whole tasks
 clipped, at the same guarantee for an example).
 

@@ -25,4 +25,4 @@ def load(name: str) -> ModuleType:
   return importlib.import_module(f"experiments.targets.{name}")
 
 
-NAMES = ("learners", "budget", "sample_level")
+NAMES = ("omniglot", "learners", "budget", "sample_level")

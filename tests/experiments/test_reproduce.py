@@ -14,6 +14,7 @@ from experiments import runs as runs_lib
 from experiments import targets
 from experiments.targets import budget
 from experiments.targets import learners
+from experiments.targets import omniglot
 from experiments.targets import panels
 from experiments.targets import sample_level
 
@@ -97,6 +98,19 @@ def test_private_runs_spend_the_budget_and_no_more(name, scale):
   assert spent
   for epsilon in spent.values():
     assert 0.99 * budget.EPSILON <= epsilon <= budget.EPSILON
+
+
+def test_the_full_omniglot_run_is_the_published_one():
+  private, plain = (run.load() for run in omniglot.runs("full"))
+  assert private.plan == plain.plan
+  assert plain.mechanism.noise_multiplier == 0
+  drawn = describe.describe(private)[1].stages[0].rate * 400_000
+  assert (round(drawn), private.steps) == (1600, 250)
+  assert (private.model.width, private.learner.inner_steps) == (64, 5)
+  epsilon = accounting.guarantee(
+      *describe.describe(private), steps=250, delta=1e-6, level="participant"
+  ).epsilon
+  assert 0.49 < epsilon < 0.5
 
 
 def test_both_kinds_of_clipping_give_a_drawing_the_same_epsilon():
