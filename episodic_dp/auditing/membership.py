@@ -112,7 +112,7 @@ class Roc:
     if not 0 <= fpr <= 1:
       raise ValueError(f"fpr {fpr} must lie between 0 and 1")
     n = self.outside.size
-    # A hair above, since 1e-3 * 3000 is less than 3 in floating point.
+    # A hair above, since 0.29 * 100 is less than 29 in floating point.
     allowed = math.floor(fpr * n * (1 + 1e-9))
     threshold = -math.inf
     if allowed < n:
