@@ -40,8 +40,8 @@ def answer(call: Callable[[], Any]) -> str | None:
     expected = isinstance(e, _SENTENCES) and cli._raised_by_us(e)
     if not expected:
       raise AssertionError(f"a traceback of {type(e).__name__}: {e}") from e
-    text = str(e)
-    if "\n" in text.strip() or not 20 <= len(text) <= 2000:
+    text = " ".join(str(e).split())  # As `cli.fail` prints it.
+    if not 20 <= len(text) <= 2000:
       raise AssertionError(f"no sentence: {text[:3000]!r}") from e
     return text
   return None
