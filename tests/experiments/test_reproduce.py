@@ -7,6 +7,7 @@ from matplotlib import image as image_lib
 import pytest
 
 from episodic_dp import accounting
+from episodic_dp import plan
 from episodic_dp import training
 from experiments import describe
 from experiments import reproduce
@@ -104,8 +105,9 @@ def test_the_full_omniglot_run_is_the_published_one():
   private, plain = (run.load() for run in omniglot.runs("full"))
   assert private.plan == plain.plan
   assert plain.mechanism.noise_multiplier == 0
-  drawn = describe.describe(private)[1].stages[0].rate * 400_000
-  assert (round(drawn), private.steps) == (1600, 250)
+  hierarchy, sampled, _ = describe.describe(private)
+  rate = plan.inclusion_rate(hierarchy, sampled, level="participant")
+  assert (round(400_000 * rate), private.steps) == (1600, 250)
   assert (private.model.width, private.learner.inner_steps) == (64, 5)
   epsilon = accounting.guarantee(
       *describe.describe(private), steps=250, delta=1e-6, level="participant"
