@@ -5,6 +5,9 @@ import os
 import jax
 import pytest
 
+# One device whatever the cores: the mains that tests call would ask for more.
+jax.devices()
+
 _OPTIONS = {
     "jax_persistent_cache_min_compile_time_secs": 0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
