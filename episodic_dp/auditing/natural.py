@@ -47,18 +47,20 @@ def mislabelled(
     seed: of the images, the weights and the runs without noise.
 
   Raises:
-    PlanError: another level, no tasks, or clip units inside tasks.
+    PlanError: another level, tasks of one class, or clip units inside tasks.
   """
   if level != hierarchy.levels[0] or hierarchy.sizes is None:
     raise plan_lib.PlanError(
         f"natural canaries are units of the level '{hierarchy.levels[0]}', not"
         f" of level '{level}', of regular hierarchies"
     )
-  if plan.episode is None or mechanism.noisy_inner_steps:
+  alone = plan.episode is None or plan.episode.way < 2
+  if alone or mechanism.noisy_inner_steps:
     raise plan_lib.PlanError(
-        "natural canaries are known for plans whose tasks are clipped whole:"
-        " use a worst-case canary"
+        "natural canaries are known for tasks of two classes or more that are"
+        " clipped whole: use a worst-case canary"
     )
+  assert plan.episode is not None  # Checked.
   smaller = canaries.without(hierarchy, 0)
   plan_lib.validate(smaller, plan)
   rng = np.random.default_rng(seed)
