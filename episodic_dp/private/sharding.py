@@ -106,8 +106,13 @@ class Step:
     self._mesh = mesh
     self._update = update
     self._data = data
+    self._on_cpu = mesh.devices.flat[0].platform == "cpu"
 
   def __call__(self, state: Any) -> tuple[Any, dict[str, jax.Array]]:
+    if self._on_cpu:
+      # Steps that wait in a queue take the threads that the devices of the
+      # first one need to meet: the program would hang, and end after 40 s.
+      jax.block_until_ready(state)
     return self._update(replicate(self._mesh, state), *self._data)
 
   def compile(self, state: Any) -> None:

@@ -292,7 +292,12 @@ def main():
   elif what == "steps":
     found = agreement(rest or list(cases()))
   else:
-    found = {"noise": noise(), "collectives": collectives()}
+    found = {
+        "noise": noise(),
+        "collectives": collectives(),
+        # None of them waited for.
+        "queued": take(cases()["own_head"], training.make_mesh(8), 100)[2],
+    }
   json.dump(found, sys.stdout)
 
 

@@ -85,6 +85,8 @@ def test_noise_is_the_same_bits_and_devices_meet_once():
   others = found["collectives"]
   assert others.pop("all-reduce") == 1
   assert set(others.values()) == {0}
+  # A queue of steps does not take the threads that one needs to meet.
+  assert found["queued"]["step"] == 100
 
 
 @pytest.mark.parametrize("devices", [1, 3])
