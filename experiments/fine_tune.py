@@ -103,12 +103,13 @@ def fine_tune(
     RunError, PlanError: a run cannot be compared with the others, or the tasks
       cannot be drawn; one sentence, before anything is trained.
   """
-  configs = {name: builder.read_config(path)
-             for name, path in _names(workdirs).items()}
+  paths = _names(workdirs)
+  configs = {name: builder.read_config(path) for name, path in paths.items()}
   config = config or next(iter(configs.values()))
   for name, other in configs.items():
-    _check_network(name, other, config)
-    _check_classes(name, other, config)
+    with builder.as_written(paths[name]):
+      _check_network(name, other, config)
+      _check_classes(name, other, config)
   way = describe.way_of(config)
   _check_way(way, shots)
   splits = splits or builder.load_data(
@@ -123,7 +124,7 @@ def fine_tune(
       Start(name=RANDOM, params=tuned.init(jax.random.key(config.seed)))
   ] + [
       _start(name, path, configs[name], fresh, shape)
-      for name, path in _names(workdirs).items()
+      for name, path in paths.items()
   ]
   drawn = {
       shot: training.draw(

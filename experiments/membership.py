@@ -109,9 +109,10 @@ def find(
 
 def _target(name: str, path: pathlib.Path, data_dir: str | None) -> Target:
   config = builder.read_config(str(path))
-  hierarchy, plan, mechanism = describe.describe(
-      own_data.with_hierarchy(config, data_dir)
-  )
+  with builder.as_written(str(path)):
+    hierarchy, plan, mechanism = describe.describe(
+        own_data.with_hierarchy(config, data_dir)
+    )
   membership.check(hierarchy, plan)
   checkpoints = training.Checkpoints(path, read_only=True)
   step = checkpoints.latest()
