@@ -134,7 +134,13 @@ def _start(task: dict[str, Any], flags: str) -> subprocess.Popen:
   code = "from experiments.benchmarks import devices; devices.work()"
   return subprocess.Popen(
       [sys.executable, "-c", code, json.dumps(task)],
-      env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+      env=os.environ
+      | {
+          "XLA_FLAGS": flags,
+          "JAX_PLATFORMS": "cpu",
+          # Else the time to compile would be that to read a program.
+          "JAX_ENABLE_COMPILATION_CACHE": "false",
+      },
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       text=True,

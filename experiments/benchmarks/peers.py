@@ -23,6 +23,8 @@ import jax.numpy as jnp
 import optax
 
 from episodic_dp import private
+from episodic_dp import training
+from experiments import cli
 from episodic_dp import sampling
 from experiments.benchmarks import harness
 from experiments.benchmarks import settings
@@ -80,7 +82,14 @@ def measure(options: harness.Options) -> dict[str, Any]:
   run = settings.omniglot(
       inner_steps=1, query=1, width=width, tasks=tasks, smoke=options.smoke
   )
-  cases = {"ours": harness.steps(run.step(tasks_per_chunk=CHUNK), run.init())}
+  # As training makes it, and with the peer's tasks at once on one device.
+  mesh = training.make_mesh()
+  cases = {
+      "ours": harness.steps(run.step(mesh=mesh), run.init()),
+      "one device": harness.steps(
+          run.step(tasks_per_chunk=CHUNK), run.init()
+      ),
+  }
   if importlib.util.find_spec("jax_privacy"):
     cases["jax_privacy"] = jax_privacy_step(run)
   turns = harness.interleaved(
@@ -92,9 +101,17 @@ def measure(options: harness.Options) -> dict[str, Any]:
   )
   rows = []
   if "jax_privacy" in turns:
-    ratio = harness.ratio(turns["ours"], turns["jax_privacy"])
-    what = f"private step / the same with jax_privacy, Conv4-{width}"
-    rows = [harness.row(what, ratio, unit="×")]
+    rows = [
+        harness.row(
+            f"jax_privacy / private step, {name}, Conv4-{width}",
+            harness.ratio(turns["jax_privacy"], turns[case]),
+            unit="×",
+        )
+        for case, name in (
+            ("ours", "all cores"),
+            ("one device", f"one device, {CHUNK} tasks at once"),
+        )
+    ]
   return {
       "settings": {"width": width, "tasks": tasks, "tasks_per_chunk": CHUNK},
       "cases": {
@@ -105,4 +122,5 @@ def measure(options: harness.Options) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+  cli.use_cores()
   harness.main(measure, repeats=9)
