@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 from experiments import files
+from experiments import pictures
 
 
 def write(result: dict[str, Any], path: str | os.PathLike) -> pathlib.Path:
@@ -29,11 +30,7 @@ def draw(result: dict[str, Any]):
   figure = figure_lib.Figure(
       figsize=(1.2 + 4.2 * len(rows), 4.4), layout="constrained"
   )
-  figure.suptitle(
-      f"{' > '.join(result['stages'])}\nz = {result['noise_multiplier']:g} per"
-      f" {result['clip_unit']}, δ = {result['delta']:g}",
-      fontsize=9,
-  )
+  figure.suptitle(pictures.title(result), fontsize=9)
   (panels,) = figure.subplots(1, len(rows), squeeze=False)
   for axes, row in zip(panels, rows):
     _panel(axes, row, result)

@@ -36,6 +36,14 @@ def write(data: dict[str, Any], folder: str | os.PathLike) -> pathlib.Path:
   return path
 
 
+def title(data: dict[str, Any]) -> str:
+  """Two lines: what is sampled, and what is released at which delta."""
+  return (
+      f"{' > '.join(data['stages'])}\nz = {data['noise_multiplier']:g} per"
+      f" {data['clip_unit']}, δ = {data['delta']:g}"
+  )
+
+
 def draw(data: dict[str, Any]):
   """A matplotlib figure of one sweep, two panels in a row."""
   # Late, and without pyplot: no display is needed, and tables stay quick.
@@ -48,11 +56,7 @@ def draw(data: dict[str, Any]):
       figsize=(6.4 if columns == 1 else 10.5, 4.3 * rows + 0.4),
       layout="constrained",
   )
-  figure.suptitle(
-      f"{' > '.join(data['stages'])}\nz = {data['noise_multiplier']:g} per"
-      f" {data['clip_unit']}, δ = {data['delta']:g}",
-      fontsize=9,
-  )
+  figure.suptitle(title(data), fontsize=9)
   grid = figure.subplots(rows, columns, squeeze=False)
   for axes, panel in zip(grid.flat, panels):
     _panel(axes, panel)
