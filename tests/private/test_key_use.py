@@ -226,7 +226,8 @@ def test_nor_in_other_kinds_of_steps(kind, make_run):
 
 
 def _one_noise_for_all_arrays(monkeypatch):
-  def add(key, total, stddev):
+  def add(key, total, stddev, *, terms):
+    assert terms == 1
     leaves, treedef = jax.tree.flatten(total)
     spread = jnp.broadcast_to(jnp.asarray(stddev), len(leaves))
     noised = [

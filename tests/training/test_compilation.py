@@ -57,7 +57,9 @@ def test_a_run_compiles_in_its_first_step_alone(
     job = tiny_run.job(
         steps, diagnostics=True, evaluate_every=1, checkpoint_every=50
     )
-    with compilation.Compilations() as found, caplog.at_level("INFO"):
+    # absl's own logger too: another test may have set its level.
+    caplog.set_level("INFO", logger="absl")
+    with compilation.Compilations() as found:
       training.train(job, tmp_path)
     first, *others = counts
     assert len(others) == 10

@@ -130,8 +130,9 @@ def finished(tmp_path_factory):
       printed.append(self.format(record))
 
   handler, root = Keeping(level=0), python_logging.getLogger()
-  level = logging.get_verbosity()
-  logging.set_verbosity(logging.DEBUG)
+  logger = logging.get_absl_logger()
+  level = logger.level
+  logger.setLevel(python_logging.DEBUG)
   root.addHandler(handler)
   try:
     job = tiny_run.job(STEPS, diagnostics=True, seed=None)
@@ -140,7 +141,7 @@ def finished(tmp_path_factory):
     printed.append(repr(result))
   finally:
     root.removeHandler(handler)
-    logging.set_verbosity(level)
+    logger.setLevel(level)
   return folder, "\n".join(printed)
 
 
