@@ -12,7 +12,7 @@ import ml_collections
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.data import dataset
-from episodic_dp.data import own_data
+from episodic_dp.data.own_data import load as own_data
 from experiments import describe
 
 _SURVEYED = ("levels", "shares", "seed")

@@ -15,14 +15,16 @@ from episodic_dp.data.dataset import Splits
 
 __all__ = ["NAMES", "Dataset", "Splits", "as_examples", "load"]
 
-NAMES = (
-    "cifar_fs",
-    "glyphs",
-    "mini_imagenet",
-    "omniglot",
-    "own_data",
-    "sinusoid",
-)
+# Where each data set's function `load` stands.
+_LOADERS = {
+    "cifar_fs": "episodic_dp.data.cifar_fs.load",
+    "glyphs": "episodic_dp.data.glyphs",
+    "mini_imagenet": "episodic_dp.data.mini_imagenet.load",
+    "omniglot": "episodic_dp.data.omniglot.load",
+    "own_data": "episodic_dp.data.own_data.load",
+    "sinusoid": "episodic_dp.data.sinusoid",
+}
+NAMES = tuple(_LOADERS)
 
 
 def load(
@@ -38,7 +40,7 @@ def load(
     name: one of `NAMES`: "glyphs" and "sinusoid" are generated, "own_data"
       is a folder of images or an .npz of yours, the others are read from their
       original files; the options of each are those of its `load`, such as
-      `omniglot.load`.
+      `omniglot.load.load`.
     data_dir: folder with the original files, for data sets that have any; for
       "own_data" the folder or the .npz itself.
     download: fetch the original files where data_dir does not have them.
@@ -50,7 +52,7 @@ def load(
   """
   if name not in NAMES:
     raise ValueError(f"unknown data set {name!r}: the known ones are {NAMES}")
-  loader = importlib.import_module(f"episodic_dp.data.{name}").load
+  loader = importlib.import_module(_LOADERS[name]).load
   known = inspect.signature(loader).parameters
   unknown = sorted(set(options) - set(known))
   if unknown:

@@ -24,7 +24,7 @@ inner_steps (1), steps (250), noise_multiplier (4.0).
 
 import ml_collections
 
-from episodic_dp.data import cifar_fs
+from episodic_dp.data.cifar_fs import source
 from experiments import arguments
 from experiments import defaults
 
@@ -63,11 +63,11 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           form="disjoint",
       )
   )
-  sizes = cifar_fs.superclass_sizes("train").values()
+  sizes = source.superclass_sizes("train").values()
   c.hierarchy = ml_collections.ConfigDict(
       dict(
           levels=("superclass", "class", "image"),
-          nested=tuple((cifar_fs.EXAMPLES,) * n for n in sizes),
+          nested=tuple((source.EXAMPLES,) * n for n in sizes),
       )
   )
   c.mechanism = defaults.mechanism(

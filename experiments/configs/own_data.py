@@ -2,7 +2,7 @@
 
 The sizes of the hierarchy are read from the folder, or from the labels, before
 anything else. They are public by assumption, and so are the names of the units
-and which of them are for training: see `episodic_dp.data.own_data`.
+and which of them are for training: see `episodic_dp.data.own_data.load`.
 
 Commands:
   python -m experiments.train --config=experiments/configs/own_data.py \\

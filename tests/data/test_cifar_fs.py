@@ -20,10 +20,11 @@ from PIL import Image
 import pytest
 
 from episodic_dp import data
-from episodic_dp.data import cifar_archives
-from episodic_dp.data import cifar_fs
 from episodic_dp.data import files
-from episodic_dp.data.builders import cifar_fs32
+from episodic_dp.data.cifar_fs import archives
+from episodic_dp.data.cifar_fs import builder
+from episodic_dp.data.cifar_fs import load as cifar_fs
+from episodic_dp.data.cifar_fs import source
 
 GRID = (2, 3)
 EXAMPLES = 6
@@ -177,17 +178,17 @@ def small(request, monkeypatch):
           part: files.Archive(
               archive.file, (_sha256(roots[kind] / archive.file),), archive.url
           )
-          for part, archive in source.items()
+          for part, archive in archives_of.items()
       }
-      for kind, source in cifar_fs.SOURCES.items()
+      for kind, archives_of in source.SOURCES.items()
   }
-  monkeypatch.setattr(cifar_fs, "SOURCES", sources)
-  monkeypatch.setattr(cifar_fs, "_TABLE", request.getfixturevalue("table"))
-  monkeypatch.setattr(cifar_fs, "EXAMPLES", EXAMPLES)
+  monkeypatch.setattr(source, "SOURCES", sources)
+  monkeypatch.setattr(source, "_TABLE", request.getfixturevalue("table"))
+  monkeypatch.setattr(source, "EXAMPLES", EXAMPLES)
   monkeypatch.setattr(
-      cifar_fs, "ARRAY_SHA256", hashlib.sha256(IMAGES).hexdigest()
+      source, "ARRAY_SHA256", hashlib.sha256(IMAGES).hexdigest()
   )
-  monkeypatch.setattr(cifar_archives, "GRID", GRID)
+  monkeypatch.setattr(archives, "GRID", GRID)
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +212,7 @@ def test_every_kind_of_archive_gives_the_same_array(roots, kind, tmp_path):
 def test_second_start_needs_neither_files_nor_tfds(
     prepared, cache, monkeypatch
 ):
-  monkeypatch.setattr(cifar_fs32, "prepare", None)
+  monkeypatch.setattr(builder, "prepare", None)
   images = cifar_fs.load_arrays(cache_dir=cache)
   np.testing.assert_array_equal(images, prepared)
 
@@ -252,7 +253,7 @@ def test_three_stages(prepared, cache):
       splits.train.images[tree.leaf_rows[12:18]], IMAGES[1]
   )
   assert splits.test.hierarchy.levels == ("class", "image")
-  assert cifar_fs.superclass_sizes("train") == {"fruit": 2, "insect": 3}
+  assert source.superclass_sizes("train") == {"fruit": 2, "insect": 3}
 
 
 def test_synthetic_participants_share_the_training_images(prepared, cache):
@@ -268,7 +269,7 @@ def test_synthetic_participants_share_the_training_images(prepared, cache):
 
 
 def test_missing_files_are_named_at_once(roots, tmp_path, monkeypatch):
-  monkeypatch.setattr(cifar_fs32, "prepare", None)
+  monkeypatch.setattr(builder, "prepare", None)
   with pytest.raises(FileNotFoundError, match="no data_dir was given.*put"):
     cifar_fs.load_arrays(cache_dir=tmp_path)
   with pytest.raises(FileNotFoundError, match="is not a folder.*python.tar.gz"):
@@ -284,7 +285,7 @@ def test_missing_files_are_named_at_once(roots, tmp_path, monkeypatch):
   assert "put test.zip" in text and "val.zip" not in text and "\n" not in text
   assert "or cifar-100-binary.tar.gz" in text and str(half) in text
   for kind in WRITERS:
-    *_, last = cifar_fs.SOURCES[kind].values()
+    *_, last = source.SOURCES[kind].values()
     assert f"{last.file} (sha256 {last.sha256[0]}" in text
   assert "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz" in text
 
@@ -298,7 +299,7 @@ def test_the_folder_of_the_data_set_is_looked_in_first(roots, tmp_path):
 
 @pytest.mark.parametrize("kind", list(WRITERS))
 def test_wrong_files_are_refused(roots, kind, tmp_path):
-  for archive in cifar_fs.SOURCES[kind].values():
+  for archive in source.SOURCES[kind].values():
     whole = (roots[kind] / archive.file).read_bytes()
     (tmp_path / archive.file).write_bytes(whole[:-10])
   with pytest.raises(ValueError, match="has sha256.*damaged") as e:
@@ -307,10 +308,10 @@ def test_wrong_files_are_refused(roots, kind, tmp_path):
 
 
 def test_another_array_is_refused(roots, tmp_path, monkeypatch):
-  monkeypatch.setattr(cifar_fs, "ARRAY_SHA256", "0" * 64)
+  monkeypatch.setattr(source, "ARRAY_SHA256", "0" * 64)
   with pytest.raises(ValueError, match="instead of 0000.*another copy"):
     cifar_fs.load_arrays(data_dir=roots["binary"], cache_dir=tmp_path)
-  monkeypatch.setattr(cifar_fs, "EXAMPLES", 5)
+  monkeypatch.setattr(source, "EXAMPLES", 5)
   with pytest.raises(ValueError, match="6 images of label 0 instead of 5"):
     cifar_fs.load_arrays(cache_dir=tmp_path)
   assert not list(tmp_path.rglob("*.npz"))
@@ -319,17 +320,17 @@ def test_another_array_is_refused(roots, tmp_path, monkeypatch):
 def test_failed_preparation_leaves_nothing_that_is_accepted(
     roots, tmp_path, monkeypatch
 ):
-  generate = cifar_fs32.CifarFs32._generate_examples
+  generate = builder.CifarFs32._generate_examples
 
   def fail(self, images, labels, part):
     if part == "test":  # The two others are written.
       raise RuntimeError("power cut")
     yield from generate(self, images, labels, part)
 
-  monkeypatch.setattr(cifar_fs32.CifarFs32, "_generate_examples", fail)
+  monkeypatch.setattr(builder.CifarFs32, "_generate_examples", fail)
   with pytest.raises(RuntimeError, match="power cut"):
     cifar_fs.load_arrays(data_dir=roots["binary"], cache_dir=tmp_path)
-  monkeypatch.setattr(cifar_fs32.CifarFs32, "_generate_examples", generate)
+  monkeypatch.setattr(builder.CifarFs32, "_generate_examples", generate)
   with pytest.raises(FileNotFoundError, match="not prepared"):
     cifar_fs.load_arrays(cache_dir=tmp_path)
   images = cifar_fs.load_arrays(data_dir=roots["binary"], cache_dir=tmp_path)
@@ -340,25 +341,26 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
     roots, table, tmp_path
 ):
   sources = {
-      kind: {p: (a.file, a.sha256) for p, a in source.items()}
-      for kind, source in cifar_fs.SOURCES.items()
+      kind: {p: (a.file, a.sha256) for p, a in archives_of.items()}
+      for kind, archives_of in source.SOURCES.items()
   }
   script = f"""
       import os, pathlib, signal
-      from episodic_dp.data import cifar_archives, cifar_fs, files
-      from episodic_dp.data.builders import cifar_fs32
-      cifar_archives.GRID, cifar_fs.EXAMPLES = {GRID!r}, {EXAMPLES!r}
-      cifar_fs._TABLE = pathlib.Path({str(table)!r})
-      cifar_fs.SOURCES = {{
-          kind: {{p: files.Archive(*a) for p, a in source.items()}}
-          for kind, source in {sources!r}.items()
+      from episodic_dp.data import files
+      from episodic_dp.data.cifar_fs import archives, builder, source
+      from episodic_dp.data.cifar_fs import load as cifar_fs
+      archives.GRID, source.EXAMPLES = {GRID!r}, {EXAMPLES!r}
+      source._TABLE = pathlib.Path({str(table)!r})
+      source.SOURCES = {{
+          kind: {{p: files.Archive(*a) for p, a in found.items()}}
+          for kind, found in {sources!r}.items()
       }}
-      generate = cifar_fs32.CifarFs32._generate_examples
+      generate = builder.CifarFs32._generate_examples
       def die(self, images, labels, part):
         yield from generate(self, images, labels, part)
         if part == "validation":
           os.kill(os.getpid(), signal.SIGKILL)
-      cifar_fs32.CifarFs32._generate_examples = die
+      builder.CifarFs32._generate_examples = die
       cifar_fs.load_arrays(
           data_dir={str(roots["sheets"])!r}, cache_dir={str(tmp_path)!r}
       )
@@ -382,7 +384,7 @@ def test_download_from_a_server(roots, tmp_path, monkeypatch, serve):
   path = roots["binary"] / "cifar-100-binary.tar.gz"
   with serve(path.parent) as url:
     monkeypatch.setitem(
-        cifar_fs.SOURCES,
+        source.SOURCES,
         "binary",
         {"archive": files.Archive(path.name, ("",), url + path.name)},
     )
@@ -390,7 +392,7 @@ def test_download_from_a_server(roots, tmp_path, monkeypatch, serve):
         size=path.stat().st_size, checksum=_sha256(path), filename=path.name
     )
     monkeypatch.setattr(
-        cifar_fs32.CifarFs32, "url_infos", {url + path.name: info}
+        builder.CifarFs32, "url_infos", {url + path.name: info}
     )
     images = cifar_fs.load_arrays(cache_dir=tmp_path / "good", download=True)
     np.testing.assert_array_equal(images, IMAGES)
@@ -411,7 +413,7 @@ def test_pickles_that_ask_for_code_are_refused_unrun(protocol, monkeypatch):
   monkeypatch.setattr(os, "system", ran.append)
   text = pickle.dumps({"data": _Harm()}, protocol)
   with pytest.raises(pickle.UnpicklingError, match="asks for .*only arrays"):
-    cifar_archives.plain_pickle(text)
+    archives.plain_pickle(text)
   assert not ran
 
 
@@ -421,30 +423,30 @@ def test_pickles_that_ask_for_code_are_refused_unrun(protocol, monkeypatch):
 )
 def test_no_other_name_is_looked_up(name):
   with pytest.raises(pickle.UnpicklingError, match="only arrays"):
-    cifar_archives.plain_pickle(b"c" + name.encode() + b"\n.")
+    archives.plain_pickle(b"c" + name.encode() + b"\n.")
 
 
 def test_archives_of_another_kind_are_refused(roots, tmp_path, monkeypatch):
   path = tmp_path / "some.tar.gz"
   _tar(path, "folder", {"train.bin": b""})
   with pytest.raises(ValueError, match="holds no file 'test.bin'"):
-    cifar_archives.read("binary", {"archive": path}, list(TABLE))
+    archives.read("binary", {"archive": path}, list(TABLE))
   with pytest.raises(ValueError, match="label 6, and there are 3 classes"):
     archive = roots["binary"] / "cifar-100-binary.tar.gz"
-    cifar_archives.read("binary", {"archive": archive}, ["a", "b", "c"])
-  monkeypatch.setattr(cifar_archives, "GRID", (3, 2))
+    archives.read("binary", {"archive": archive}, ["a", "b", "c"])
+  monkeypatch.setattr(archives, "GRID", (3, 2))
   with pytest.raises(ValueError, match="64 x 96 pixels instead of 96 x 64"):
-    cifar_archives.read(
+    archives.read(
         "sheets", {"test": roots["sheets"] / "test.zip"}, list(TABLE)
     )
 
 
 def test_checksum_for_the_download_is_the_accepted_one():
-  (archive,) = cifar_fs.SOURCES["binary"].values()
+  (archive,) = source.SOURCES["binary"].values()
   assert archive.url == (
       "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"
   )
-  info = cifar_fs32.CifarFs32.url_infos[archive.url]
+  info = builder.CifarFs32.url_infos[archive.url]
   assert (info.checksum,) == archive.sha256
   assert info.filename == archive.file
   # The registry of TFDS itself names the same file.
@@ -465,7 +467,7 @@ def test_wrong_seed_is_named():
 
 
 def test_classes_are_divided_as_published():
-  table = cifar_fs.classes()
+  table = source.classes()
   names = [c.name for c in table]
   assert len(set(names)) == 100 and names == sorted(names)
   counts = collections.Counter(c.part for c in table)
@@ -475,11 +477,11 @@ def test_classes_are_divided_as_published():
 
 
 def test_training_superclasses_hold_two_to_five_classes():
-  sizes = list(cifar_fs.superclass_sizes("train").values())
+  sizes = list(source.superclass_sizes("train").values())
   assert len(sizes) == 20 and sum(sizes) == 64
   assert min(sizes) == 2 and sizes.count(5) == 3 and max(sizes) == 5
   for part in ("validation", "test"):
-    assert max(cifar_fs.superclass_sizes(part).values()) <= 3
+    assert max(source.superclass_sizes(part).values()) <= 3
 
 
 def test_real_lists_are_those_of_the_package(real_data):
@@ -490,12 +492,12 @@ def test_real_lists_are_those_of_the_package(real_data):
   short = {"train": "train", "validation": "val", "test": "test"}
   assert lines == [
       f"{i},{c.name},{c.superclass},{short[c.part]}"
-      for i, c in enumerate(cifar_fs.classes())
+      for i, c in enumerate(source.classes())
   ]
   for part, name in short.items():
     listed = (root / "splits" / f"{name}.txt").read_text().split()
     assert sorted(listed) == sorted(
-        c.name for c in cifar_fs.classes() if c.part == part
+        c.name for c in source.classes() if c.part == part
     )
 
 
@@ -509,7 +511,7 @@ def real(real_data):
 
 def test_real_array_is_the_published_one(real):
   assert real.shape == (100, 600, 32, 32, 3)
-  assert hashlib.sha256(real).hexdigest() == cifar_fs.ARRAY_SHA256
+  assert hashlib.sha256(real).hexdigest() == source.ARRAY_SHA256
   means = real.reshape(-1, 3).mean(0) / 255
   np.testing.assert_allclose(means, [0.5074, 0.4867, 0.4411], atol=5e-5)
 
@@ -521,7 +523,7 @@ def test_real_order_can_be_rebuilt_from_any_copy(real):
 
 
 def test_real_duplicates(real):
-  table = cifar_fs.classes()
+  table = source.classes()
   owners = collections.defaultdict(list)
   for label, images in enumerate(real):
     for image in images:
@@ -544,7 +546,7 @@ def test_real_counts(real, real_data, superclasses):
   if superclasses:
     assert [tree.num_units(k) for k in range(2)] == [20, 64]
     assert tree.child_counts(1).tolist() == list(
-        cifar_fs.superclass_sizes("train").values()
+        source.superclass_sizes("train").values()
     )
     assert set(tree.child_counts(2)) == {600}
   else:

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from episodic_dp.data import folder
+from episodic_dp.data.own_data import folder
 from tests.data import own_images
 
 

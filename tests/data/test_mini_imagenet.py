@@ -17,8 +17,9 @@ import pytest
 
 from episodic_dp import data
 from episodic_dp.data import files
-from episodic_dp.data import mini_imagenet
-from episodic_dp.data.builders import mini_imagenet84
+from episodic_dp.data.mini_imagenet import builder
+from episodic_dp.data.mini_imagenet import load as mini_imagenet
+from episodic_dp.data.mini_imagenet import source
 
 EXAMPLES = 3
 # In the order of the lists, which is not that of the names within a part.
@@ -90,16 +91,16 @@ def small(request, monkeypatch):
     return
   folder = request.getfixturevalue("folder")
   monkeypatch.setattr(
-      mini_imagenet,
+      source,
       "ARCHIVES",
       {
           part: files.Archive(a.file, (_sha256(folder / a.file),))
-          for part, a in mini_imagenet.ARCHIVES.items()
+          for part, a in source.ARCHIVES.items()
       },
   )
-  monkeypatch.setattr(mini_imagenet, "EXAMPLES", EXAMPLES)
+  monkeypatch.setattr(source, "EXAMPLES", EXAMPLES)
   monkeypatch.setattr(
-      mini_imagenet, "_TABLE", request.getfixturevalue("table")
+      source, "_TABLE", request.getfixturevalue("table")
   )
 
 
@@ -150,7 +151,7 @@ def test_jpegs_of_any_copy_are_read(folder, form, tmp_path):
 
 
 def test_array_is_mapped_and_read_only(prepared, cache, monkeypatch):
-  monkeypatch.setattr(mini_imagenet84, "prepare", None)
+  monkeypatch.setattr(builder, "prepare", None)
   images = mini_imagenet.load_arrays(cache_dir=cache)
   np.testing.assert_array_equal(images, prepared)
   splits = data.load("mini_imagenet", cache_dir=cache)
@@ -182,7 +183,7 @@ def test_two_stages(prepared, cache):
 
 
 def test_missing_files_are_named_at_once(folder, tmp_path, monkeypatch):
-  monkeypatch.setattr(mini_imagenet84, "prepare", None)
+  monkeypatch.setattr(builder, "prepare", None)
   load = functools.partial(mini_imagenet.load, cache_dir=tmp_path / "cache")
   with pytest.raises(FileNotFoundError, match="no data_dir was given: put"):
     load()
@@ -248,40 +249,41 @@ def test_records_of_other_images_are_refused(folder, tmp_path, monkeypatch):
   def short(cache_dir, copy, paths):
     yield _names("n00000007")[0], np.zeros((84, 84, 3), np.uint8)
 
-  monkeypatch.setattr(mini_imagenet84, "prepare", short)
+  monkeypatch.setattr(builder, "prepare", short)
   with pytest.raises(ValueError, match="has 1 images instead of 18: remove"):
     mini_imagenet.load_arrays(data_dir=folder, cache_dir=tmp_path)
   assert not list(tmp_path.rglob("*.npy*"))
 
 
 def test_builder_without_files_says_so(folder, tmp_path):
-  builder = mini_imagenet84.MiniImagenet84(
+  unprepared = builder.MiniImagenet84(
       config="webp", data_dir=tmp_path, file_format="array_record"
   )
   with pytest.raises(ValueError, match="no download: load it once"):
-    builder.download_and_prepare()
+    unprepared.download_and_prepare()
 
 
 def test_killed_preparation_leaves_nothing_that_is_accepted(
     folder, table, tmp_path
 ):
-  archives = {p: (a.file, a.sha256) for p, a in mini_imagenet.ARCHIVES.items()}
+  archives = {p: (a.file, a.sha256) for p, a in source.ARCHIVES.items()}
   script = f"""
       import os, pathlib, signal
-      from episodic_dp.data import files, mini_imagenet
-      from episodic_dp.data.builders import mini_imagenet84
-      mini_imagenet.EXAMPLES = {EXAMPLES!r}
-      mini_imagenet._TABLE = pathlib.Path({str(table)!r})
-      mini_imagenet.ARCHIVES = {{
+      from episodic_dp.data import files
+      from episodic_dp.data.mini_imagenet import builder, source
+      from episodic_dp.data.mini_imagenet import load as mini_imagenet
+      source.EXAMPLES = {EXAMPLES!r}
+      source._TABLE = pathlib.Path({str(table)!r})
+      source.ARCHIVES = {{
           p: files.Archive(*a) for p, a in {archives!r}.items()
       }}
-      prepare = mini_imagenet84.prepare
+      prepare = builder.prepare
       def die(*args):
         for number, item in enumerate(prepare(*args)):
           if number == 9:
             os.kill(os.getpid(), signal.SIGKILL)
           yield item
-      mini_imagenet84.prepare = die
+      builder.prepare = die
       mini_imagenet.load_arrays(
           data_dir={str(folder)!r}, cache_dir={str(tmp_path)!r}
       )
@@ -302,7 +304,7 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
 
 
 def test_classes_and_images_are_those_published():
-  table = mini_imagenet.classes()
+  table = source.classes()
   assert len({c.wnid for c in table}) == 100
   counts = collections.Counter(c.part for c in table)
   assert counts == {"train": 64, "validation": 16, "test": 20}
@@ -311,7 +313,7 @@ def test_classes_and_images_are_those_published():
   assert all(len(c.images) == 600 for c in table)
   assert all(name.startswith(c.wnid) for c in table for name in c.images)
   # Parts are contiguous, so that they are slices of one mapped array.
-  order = [mini_imagenet.PARTS.index(c.part) for c in table]
+  order = [source.PARTS.index(c.part) for c in table]
   assert order == sorted(order)
 
 
@@ -321,7 +323,7 @@ def test_real_lists_are_those_of_the_package(real_data):
     pytest.skip(f"{root} is not there")
   short = {"train": "train", "validation": "val", "test": "test"}
   for part, name in short.items():
-    chosen = [c for c in mini_imagenet.classes() if c.part == part]
+    chosen = [c for c in source.classes() if c.part == part]
     lines = (root / f"{name}.csv").read_text().split()
     assert lines[1:] == [
         f"{image}.jpg,{c.wnid}" for c in chosen for image in c.images

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from episodic_dp.data import npz
+from episodic_dp.data.own_data import npz
 from tests.data import own_images
 
 

@@ -17,9 +17,10 @@ import pytest
 
 from episodic_dp import data
 from episodic_dp.data import files
-from episodic_dp.data import omniglot
-from episodic_dp.data import omniglot_splits
-from episodic_dp.data.builders import omniglot28
+from episodic_dp.data.omniglot import builder
+from episodic_dp.data.omniglot import load as omniglot
+from episodic_dp.data.omniglot import source
+from episodic_dp.data.omniglot import splits as omniglot_splits
 
 NAMES = {
     "background": [
@@ -72,7 +73,7 @@ def small(request, monkeypatch):
     return
   folder = request.getfixturevalue("folder")
   monkeypatch.setattr(
-      omniglot,
+      source,
       "ARCHIVES",
       {
           part: files.Archive(
@@ -83,7 +84,7 @@ def small(request, monkeypatch):
           for part in NAMES
       },
   )
-  monkeypatch.setattr(omniglot, "CHARACTERS", 5)
+  monkeypatch.setattr(source, "CHARACTERS", 5)
   monkeypatch.setattr(omniglot_splits, "_TRAIN_CHARACTERS", 2)
   monkeypatch.setattr(omniglot_splits, "_VALIDATION_CHARACTERS", 1)
   monkeypatch.setattr(omniglot_splits, "_VALIDATION_ALPHABETS", 1)
@@ -119,7 +120,7 @@ def test_values_are_black_and_white(prepared):
 
 
 def test_second_start_needs_neither_zips_nor_tfds(prepared, cache, monkeypatch):
-  monkeypatch.setattr(omniglot28, "prepare", None)
+  monkeypatch.setattr(builder, "prepare", None)
   for array, first in zip(omniglot.load_arrays(cache_dir=cache), prepared):
     np.testing.assert_array_equal(array, first)
 
@@ -192,12 +193,12 @@ def test_wrong_split_is_named():
 
 def test_zips_may_lie_in_a_folder_of_their_own(folder, tmp_path):
   (tmp_path / "omniglot").symlink_to(folder)
-  found = files.find("omniglot", omniglot.ARCHIVES, tmp_path)
+  found = files.find("omniglot", source.ARCHIVES, tmp_path)
   assert sorted(found) == ["background", "evaluation"]
 
 
 def test_missing_zips_are_named_at_once(folder, tmp_path, monkeypatch):
-  monkeypatch.setattr(omniglot28, "prepare", None)
+  monkeypatch.setattr(builder, "prepare", None)
   load = functools.partial(omniglot.load_arrays, cache_dir=tmp_path / "cache")
   with pytest.raises(FileNotFoundError, match="no data_dir was given.*put"):
     load()
@@ -236,13 +237,13 @@ def test_grey_drawings_are_refused():
   buffer = io.BytesIO()
   Image.new("L", (105, 105), 7).save(buffer, "PNG")
   with pytest.raises(ValueError, match=r"grey values \[7\]"):
-    omniglot28.decode(buffer.getvalue())
+    builder.decode(buffer.getvalue())
 
 
 def test_failed_preparation_leaves_nothing_that_is_accepted(
     folder, prepared, tmp_path, monkeypatch
 ):
-  decode, calls = omniglot28.decode, []
+  decode, calls = builder.decode, []
 
   def fail(png, name):
     calls.append(name)
@@ -250,10 +251,10 @@ def test_failed_preparation_leaves_nothing_that_is_accepted(
       raise RuntimeError("power cut")
     return decode(png, name)
 
-  monkeypatch.setattr(omniglot28, "decode", fail)
+  monkeypatch.setattr(builder, "decode", fail)
   with pytest.raises(RuntimeError, match="power cut"):
     omniglot.load_arrays(data_dir=folder, cache_dir=tmp_path)
-  monkeypatch.setattr(omniglot28, "decode", decode)
+  monkeypatch.setattr(builder, "decode", decode)
   with pytest.raises(FileNotFoundError, match="not prepared"):
     omniglot.load_arrays(cache_dir=tmp_path)
   images, *_ = omniglot.load_arrays(data_dir=folder, cache_dir=tmp_path)
@@ -267,7 +268,7 @@ def test_prepared_folder_with_too_few_drawings_is_named(
     images = np.zeros((3, 28, 28, 1), np.uint8)
     return images, np.full(3, "A"), np.arange(3), np.ones(3, bool)
 
-  monkeypatch.setattr(omniglot28, "prepare", short)
+  monkeypatch.setattr(builder, "prepare", short)
   with pytest.raises(ValueError, match="3 drawings of 1 characters.*remove"):
     omniglot.load_arrays(data_dir=folder, cache_dir=tmp_path)
   assert not list(tmp_path.rglob("*.npz"))
@@ -278,21 +279,22 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
 ):
   script = f"""
       import os, signal
-      from episodic_dp.data import files, omniglot
-      from episodic_dp.data.builders import omniglot28
-      omniglot.ARCHIVES = {{
+      from episodic_dp.data import files
+      from episodic_dp.data.omniglot import builder, source
+      from episodic_dp.data.omniglot import load as omniglot
+      source.ARCHIVES = {{
           part: files.Archive(a, (b,), "")
           for part, a, b in {[
-              (p, a.file, a.sha256[1]) for p, a in omniglot.ARCHIVES.items()
+              (p, a.file, a.sha256[1]) for p, a in source.ARCHIVES.items()
           ]!r}
       }}
-      decode, calls = omniglot28.decode, []
+      decode, calls = builder.decode, []
       def die(png, name):
         calls.append(name)
         if len(calls) > 70:
           os.kill(os.getpid(), signal.SIGKILL)
         return decode(png, name)
-      omniglot28.decode = die
+      builder.decode = die
       omniglot.load_arrays(
           data_dir={str(folder)!r}, cache_dir={str(tmp_path)!r}
       )
@@ -315,7 +317,7 @@ def test_download_from_a_server(folder, prepared, tmp_path, monkeypatch, serve):
 
   with serve(folder) as url:
     archives, infos = {}, {}
-    for part, archive in omniglot.ARCHIVES.items():
+    for part, archive in source.ARCHIVES.items():
       path = folder / archive.file
       archives[part] = files.Archive(
           archive.file, archive.sha256, url + archive.file
@@ -325,8 +327,8 @@ def test_download_from_a_server(folder, prepared, tmp_path, monkeypatch, serve):
           checksum=_sha256(path),
           filename=archive.file,
       )
-    monkeypatch.setattr(omniglot, "ARCHIVES", archives)
-    monkeypatch.setattr(omniglot28.Omniglot28, "url_infos", infos)
+    monkeypatch.setattr(source, "ARCHIVES", archives)
+    monkeypatch.setattr(builder.Omniglot28, "url_infos", infos)
     load = functools.partial(omniglot.load_arrays, download=True)
     images, *_ = load(cache_dir=tmp_path / "good")
     np.testing.assert_array_equal(images, prepared[0])
@@ -337,8 +339,8 @@ def test_download_from_a_server(folder, prepared, tmp_path, monkeypatch, serve):
 
 
 def test_checksums_for_downloads_are_the_accepted_ones():
-  infos = omniglot28.Omniglot28.url_infos
-  for archive in omniglot.ARCHIVES.values():
+  infos = builder.Omniglot28.url_infos
+  for archive in source.ARCHIVES.values():
     info = infos[archive.url]
     assert info.checksum == archive.sha256[0]
     assert info.filename == archive.file == archive.url.rsplit("/", 1)[1]

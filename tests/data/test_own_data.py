@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import data
-from episodic_dp.data import own_data
+from episodic_dp.data.own_data import load as own_data
 from tests.data import own_images
 
 CLASSES = {f"class{k}": 3 + k % 2 for k in range(7)}
@@ -149,7 +149,7 @@ KILLED = """
 import os
 import sys
 import time
-from episodic_dp.data import own_data
+from episodic_dp.data.own_data import load as own_data
 
 def slow(picture, shape):
   os.write(1, b"decoding\\n")

@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from episodic_dp.data import pictures
+from episodic_dp.data.own_data import pictures
 
 GREY, COLOR = (4, 4, 1), (4, 4, 3)
 

@@ -229,7 +229,7 @@ def test_omniglot_is_the_run_that_was_announced():
 
 @pytest.mark.parametrize("download", [False, True])
 def test_the_source_of_the_data_reaches_the_loader(monkeypatch, download):
-  from episodic_dp.data import omniglot as loader
+  from episodic_dp.data.omniglot import load as loader
 
   @functools.wraps(loader.load)  # The options are checked by its signature.
   def load(*, data_dir, download, participants, **options):

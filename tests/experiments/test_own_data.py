@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import plan
-from episodic_dp.data import own_data as data_lib
+from episodic_dp.data.own_data import load as data_lib
 from experiments import builder
 from experiments import costs
 from experiments import describe

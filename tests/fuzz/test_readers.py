@@ -20,9 +20,9 @@ from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.data import cifar_archives
 from episodic_dp.data import files
 from episodic_dp.data import mapped
+from episodic_dp.data.cifar_fs import archives
 from episodic_dp.training import errors
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
@@ -290,7 +290,7 @@ def _all_files(name):
 def test_pickled_archives_run_no_code_even_if_their_checksum_were_right(marker):
   for content in damage.pickles(marker):
     with pytest.raises(Exception) as error:
-      cifar_archives.plain_pickle(content)
+      archives.plain_pickle(content)
     assert "the pickle asks for" in str(error.value) or not marker.ran
   assert not marker.ran
 

@@ -16,8 +16,8 @@ from absl import logging
 import numpy as np
 from PIL import Image
 
-from episodic_dp.data import listing as listing_lib
-from episodic_dp.data import pictures
+from episodic_dp.data.own_data import listing as listing_lib
+from episodic_dp.data.own_data import pictures
 
 _DEFAULT_LEVELS = {1: ("class", "image"), 2: ("group", "class", "image")}
 _JUNK = ("thumbs.db", "desktop.ini", "__macosx")

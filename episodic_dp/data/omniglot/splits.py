@@ -10,7 +10,7 @@ PARTS = ("train", "validation", "test")
 _TRAIN_CHARACTERS = 1150
 _VALIDATION_CHARACTERS = 50
 _VALIDATION_ALPHABETS = 5
-_VINYALS = pathlib.Path(__file__).with_name("omniglot_vinyals.tsv")
+_VINYALS = pathlib.Path(__file__).with_name("vinyals.tsv")
 
 
 def check(split: str) -> None:

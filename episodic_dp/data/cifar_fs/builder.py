@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from episodic_dp.data import cifar_archives
-from episodic_dp.data import cifar_fs
-from episodic_dp.data.builders import records
+from episodic_dp.data import tfds_records
+from episodic_dp.data.cifar_fs import archives
+from episodic_dp.data.cifar_fs import source
 
 
 class CifarFs32(tfds.core.GeneratorBasedBuilder):
@@ -20,23 +20,23 @@ class CifarFs32(tfds.core.GeneratorBasedBuilder):
   test, as in CIFAR-FS.
   """
 
-  VERSION = tfds.core.Version(cifar_fs.VERSION)
-  RELEASE_NOTES = {cifar_fs.VERSION: "The raw bytes of CIFAR-100."}
+  VERSION = tfds.core.Version(source.VERSION)
+  RELEASE_NOTES = {source.VERSION: "The raw bytes of CIFAR-100."}
 
   def __init__(
       self,
       *,
-      source: tuple[str, Mapping[str, str | os.PathLike[str]]] | None = None,
+      found: tuple[str, Mapping[str, str | os.PathLike[str]]] | None = None,
       **kwargs: Any,
   ):
     """A builder that reads local archives or downloads the official one.
 
     Args:
-      source: a kind of `cifar_fs.SOURCES` and the paths of its checked files;
+      found: a kind of `source.SOURCES` and the paths of its checked files;
         None downloads the binary archive, checked against checksums.tsv.
       **kwargs: those of `tfds.core.GeneratorBasedBuilder`.
     """
-    self._source = source
+    self._found = found
     super().__init__(**kwargs)
 
   def _info(self) -> tfds.core.DatasetInfo:
@@ -45,7 +45,7 @@ class CifarFs32(tfds.core.GeneratorBasedBuilder):
         description=self.__doc__,
         features=tfds.features.FeaturesDict({
             "image": tfds.features.Tensor(
-                shape=(cifar_fs.SIZE, cifar_fs.SIZE, 3),
+                shape=(source.SIZE, source.SIZE, 3),
                 dtype=np.uint8,
                 encoding=tfds.features.Encoding.BYTES,
             ),
@@ -62,23 +62,23 @@ class CifarFs32(tfds.core.GeneratorBasedBuilder):
     )
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager):
-    kind, archives = self._source or (
+    kind, paths = self._found or (
         "binary",
         dl_manager.download(
-            {part: a.url for part, a in cifar_fs.SOURCES["binary"].items()}
+            {part: a.url for part, a in source.SOURCES["binary"].items()}
         ),
     )
-    names = [c.name for c in cifar_fs.classes()]
-    images, labels = cifar_archives.read(kind, archives, names)
+    names = [c.name for c in source.classes()]
+    images, labels = archives.read(kind, paths, names)
     return {
         part: self._generate_examples(images, labels, part)
-        for part in cifar_fs.PARTS
+        for part in source.PARTS
     }
 
   def _generate_examples(
       self, images: np.ndarray, labels: np.ndarray, part: str
   ) -> Iterator[tuple[int, dict[str, Any]]]:
-    table = cifar_fs.classes()
+    table = source.classes()
     for i, label in enumerate(labels):
       if table[label].part == part:
         yield i, {
@@ -91,13 +91,13 @@ class CifarFs32(tfds.core.GeneratorBasedBuilder):
 
 def prepare(
     cache_dir: pathlib.Path,
-    source: tuple[str, Mapping[str, str | os.PathLike[str]]] | None = None,
+    found: tuple[str, Mapping[str, str | os.PathLike[str]]] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
   """Prepares the records unless they are there, and reads all of them.
 
   Args:
     cache_dir: the records go to cache_dir/cifar_fs32/1.0.0.
-    source: as for `CifarFs32`.
+    found: as for `CifarFs32`.
 
   Returns:
     images uint8[images, 32, 32, 3] and labels int32[images], in no particular
@@ -107,11 +107,11 @@ def prepare(
     ValueError: a download has the wrong checksum, or a file cannot be read.
   """
   builder = CifarFs32(
-      source=source, data_dir=cache_dir, file_format="array_record"
+      found=found, data_dir=cache_dir, file_format="array_record"
   )
-  records.prepare(builder)
+  tfds_records.prepare(builder)
   images, labels = [], []
-  for _, record in records.read(builder, cifar_fs.PARTS):
+  for _, record in tfds_records.read(builder, source.PARTS):
     images.append(record["image"])
     labels.append(record["label"])
   return np.stack(images), np.asarray(labels, np.int32)

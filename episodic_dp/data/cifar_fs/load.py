@@ -10,7 +10,6 @@ CIFAR-100 holds 26 images twice, 15 of them in two parts of CIFAR-FS; as is the
 custom, nothing is removed.
 """
 
-import dataclasses
 import hashlib
 import pathlib
 
@@ -20,86 +19,7 @@ from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import files
 from episodic_dp.data import pool
-
-NAME = "cifar_fs"
-EXAMPLES = 600  # Of each class.
-SIZE = 32
-VERSION = "1.0.0"  # Of the prepared data.
-PARTS = ("train", "validation", "test")
-LEVELS = ("class", "image")
-# Of uint8[100, 600, 32, 32, 3], classes in the order of CIFAR-100's labels.
-ARRAY_SHA256 = (
-    "cb85c0eb11325b1687dc50cd6e0e85b192ba6685d1aab5b9e96557be8d8336be"
-)
-
-_TABLE = pathlib.Path(__file__).with_name("cifar_fs.tsv")
-_URL = "https://www.cs.toronto.edu/~kriz/"
-# Each is enough: see `cifar_archives`. Zips of one lossless WebP picture per
-# class, or one of the official archives; the one without pickles is downloaded.
-SOURCES: dict[str, files.Source] = {
-    "sheets": {
-        "train": files.Archive(
-            "train.zip",
-            (
-                "13854673d28af6edf903e51ba6693c6850251551cd79c903844814bc327d8775",
-            ),
-        ),
-        "validation": files.Archive(
-            "val.zip",
-            (
-                "856cf269597143b4ae58f6cdfce0e333f664adf2b6adb4ea66a668c1e15f19b5",
-            ),
-        ),
-        "test": files.Archive(
-            "test.zip",
-            (
-                "d9404c5b08ff10e8706451e17624b4b70b721426f6f34e175a43b21a426d1bbf",
-            ),
-        ),
-    },
-    "binary": {
-        "archive": files.Archive(
-            "cifar-100-binary.tar.gz",
-            (
-                "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-            ),
-            _URL + "cifar-100-binary.tar.gz",
-        )
-    },
-    "python": {
-        "archive": files.Archive(
-            "cifar-100-python.tar.gz",
-            (
-                "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
-            ),
-            _URL + "cifar-100-python.tar.gz",
-        )
-    },
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Class:
-  """A class of CIFAR-100: its superclass, and its part of CIFAR-FS."""
-
-  name: str
-  superclass: str
-  part: str
-
-
-def classes() -> tuple[Class, ...]:
-  """The 100 classes in the order of CIFAR-100's labels."""
-  lines = _TABLE.read_text().splitlines()
-  return tuple(
-      Class(*line.split("\t")) for line in lines if not line.startswith("#")
-  )
-
-
-def superclass_sizes(part: str) -> dict[str, int]:
-  """How many classes of a part each superclass holds, by superclass."""
-  owners = sorted(c.superclass for c in classes() if c.part == part)
-  return {name: owners.count(name) for name in owners}
-
+from episodic_dp.data.cifar_fs import source
 
 def load(
     *,
@@ -139,7 +59,7 @@ def load(
     FileNotFoundError: nothing is prepared and the files are not there.
     ValueError: a file has the wrong checksum, or an option is out of range.
   """
-  pool.check_seed(NAME, seed)
+  pool.check_seed(source.NAME, seed)
   if superclasses and participants is not None:
     raise ValueError(
         f"cifar_fs options superclasses=True and participants={participants}"
@@ -148,15 +68,15 @@ def load(
   images = load_arrays(
       data_dir=data_dir, cache_dir=cache_dir, download=download
   )
-  table = classes()
+  table = source.classes()
   parts = {}
-  for part in PARTS:
+  for part in source.PARTS:
     train = part == "train"
     labels = [i for i, c in enumerate(table) if c.part == part]
     parts[part] = pool.make(
         f"cifar_fs/{part}",
         images[labels],
-        levels=LEVELS,
+        levels=source.LEVELS,
         hierarchy=_tree([table[i] for i in labels])
         if train and superclasses
         else None,
@@ -164,19 +84,21 @@ def load(
         if train and participants is not None
         else None,
         description=(
-            f"{len(labels)} classes of CIFAR-FS, {EXAMPLES} images each,"
-            f" {SIZE} x {SIZE} RGB, public seed {seed}"
+            f"{len(labels)} classes of CIFAR-FS, {source.EXAMPLES} images"
+            f" each, {source.SIZE} x {source.SIZE} RGB, public seed {seed}"
         ),
     )
   return dataset.Splits(**parts)
 
 
-def _tree(chosen: list[Class]) -> plan.Hierarchy:
+def _tree(chosen: list[source.Class]) -> plan.Hierarchy:
   """superclass -> class -> image, over images in the order of the classes."""
+  superclasses = [c.superclass for c in chosen]
+  names = [c.name for c in chosen]
   return plan.Hierarchy.from_labels(
       {
-          "superclass": np.repeat([c.superclass for c in chosen], EXAMPLES),
-          "class": np.repeat([c.name for c in chosen], EXAMPLES),
+          "superclass": np.repeat(superclasses, source.EXAMPLES),
+          "class": np.repeat(names, source.EXAMPLES),
       },
       leaf="image",
   )
@@ -195,7 +117,7 @@ def load_arrays(
     inside a class by the SHA-256 of an image's 3072 bytes (height, width, RGB).
   """
   root = files.cache_root(cache_dir) / "cifar_fs32"
-  cached = root / f"arrays-{VERSION}.npz"
+  cached = root / f"arrays-{source.VERSION}.npz"
 
   def make() -> np.ndarray:
     images = _prepare(root, data_dir, download)
@@ -211,40 +133,48 @@ def _read(path: pathlib.Path) -> np.ndarray | None:
   if arrays is None:
     return None
   (images,) = arrays
-  expected = (len(classes()), EXAMPLES, SIZE, SIZE, 3)
+  expected = (
+      len(source.classes()), source.EXAMPLES, source.SIZE, source.SIZE, 3
+  )
   same = images.dtype == np.uint8 and images.shape == expected
   return images if same else None
 
 
 def _prepare(root, data_dir, download) -> np.ndarray:
   """Reads the files through TFDS and puts the records into their order."""
-  source = files.find_first(NAME, SOURCES, data_dir)
-  prepared = root / VERSION
-  if source is None and not (prepared / "dataset_info.json").is_file():
+  found = files.find_first(source.NAME, source.SOURCES, data_dir)
+  prepared = root / source.VERSION
+  if found is None and not (prepared / "dataset_info.json").is_file():
     # Said before TFDS is asked, which would retry for minutes when offline.
     if not download:
       raise FileNotFoundError(
-          files.missing(NAME, list(SOURCES.values()), data_dir)
+          files.missing(
+              source.NAME, list(source.SOURCES.values()), data_dir
+          )
       )
-    files.check_online(NAME, SOURCES["binary"])
-  # Late: this imports TFDS, which takes seconds.
-  from episodic_dp.data.builders import cifar_fs32
+    files.check_online(source.NAME, source.SOURCES["binary"])
+  # Lazy import: TFDS takes seconds.
+  from episodic_dp.data.cifar_fs import builder
 
-  images, labels = cifar_fs32.prepare(root.parent, source)
-  counts = np.bincount(labels, minlength=len(classes()))
-  if (counts != EXAMPLES).any():
-    at = int(np.argmax(counts != EXAMPLES))
+  images, labels = builder.prepare(root.parent, found)
+  counts = np.bincount(labels, minlength=len(source.classes()))
+  if (counts != source.EXAMPLES).any():
+    at = int(np.argmax(counts != source.EXAMPLES))
     raise ValueError(
         f"the prepared CIFAR-FS in {prepared} has {counts[at]} images of label"
-        f" {at} instead of {EXAMPLES}: remove this folder and prepare it again"
+        f" {at} instead of {source.EXAMPLES}: remove this folder and prepare it"
+        " again"
     )
   digests = [hashlib.sha256(image).digest() for image in images]
   order = sorted(range(len(digests)), key=lambda i: (labels[i], digests[i]))
-  images = images[order].reshape(-1, EXAMPLES, SIZE, SIZE, 3)
+  images = images[order].reshape(
+      -1, source.EXAMPLES, source.SIZE, source.SIZE, 3
+  )
   digest = hashlib.sha256(images.data).hexdigest()
-  if digest != ARRAY_SHA256:
+  if digest != source.ARRAY_SHA256:
     raise ValueError(
         f"the prepared CIFAR-FS in {prepared} has sha256 {digest} instead of"
-        f" {ARRAY_SHA256}: remove this folder and prepare it from another copy"
+        f" {source.ARRAY_SHA256}: remove this folder and prepare it from"
+        " another copy"
     )
   return images

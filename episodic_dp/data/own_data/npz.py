@@ -15,7 +15,7 @@ import zipfile
 import numpy as np
 
 from episodic_dp.data import files
-from episodic_dp.data import listing as listing_lib
+from episodic_dp.data.own_data import listing as listing_lib
 
 _IMAGES, _SPLIT = "images", "split"
 _MAX_SIDE = 2**15

@@ -16,38 +16,13 @@ import numpy as np
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import files
-from episodic_dp.data import omniglot_splits
 from episodic_dp.data import pool
-
-CHARACTERS = 1623
-DRAWINGS = 20
-SIZE = 28
-VERSION = "1.0.0"  # Of the prepared data.
+from episodic_dp.data.omniglot import source
+from episodic_dp.data.omniglot import splits
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 _FIELDS = ("images", "characters", "background")  # Of the cached file.
-_URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
-# First the official file, then a copy with the same PNG bytes that was zipped
-# anew (entries sorted, time stamps fixed).
-ARCHIVES = {
-    "background": files.Archive(
-        "images_background.zip",
-        (
-            "ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640",
-            "9f05fdb9868a1df1bcb98752c4039027a5ba0594395665420db9dcbdbfbaae66",
-        ),
-        _URL + "images_background.zip",
-    ),
-    "evaluation": files.Archive(
-        "images_evaluation.zip",
-        (
-            "1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee",
-            "0da4555ba8cc1a95cd28f70d9a096f18d8a3b1dfb3618e2812112405e9d6a843",
-        ),
-        _URL + "images_evaluation.zip",
-    ),
-}
 
 
 def load(
@@ -71,7 +46,7 @@ def load(
     cache_dir: where the prepared data are kept; None means the environment
       variable TFDS_DATA_DIR, or else ~/tensorflow_datasets.
     download: fetch the official zips when data_dir does not have them.
-    split: how the characters are divided; see `omniglot_splits.divide`.
+    split: how the characters are divided; see `splits.divide`.
       "alphabets" gives the tree alphabet -> character -> drawing, the others
       class -> drawing.
     seed: public seed of the division of the characters and of the
@@ -88,12 +63,12 @@ def load(
     FileNotFoundError: nothing is prepared and the zips are not there.
     ValueError: a zip has the wrong checksum, or an option is out of range.
   """
-  pool.check_seed("omniglot", seed)
-  omniglot_splits.check(split)  # Before anything is prepared.
+  pool.check_seed(source.NAME, seed)
+  splits.check(split)  # Before anything is prepared.
   images, characters, background = load_arrays(
       data_dir=data_dir, cache_dir=cache_dir, download=download
   )
-  chosen = omniglot_splits.divide(split, characters, background, int(seed))
+  chosen = splits.divide(split, characters, background, int(seed))
   parts = {}
   for part, numbers in chosen.items():
     train = part == "train"
@@ -111,9 +86,9 @@ def load(
         else None,
         rotate=rotate and train,
         description=(
-            f"{len(numbers)} characters of Omniglot, {DRAWINGS} drawings each,"
-            f" {SIZE} x {SIZE} by nearest neighbour, split '{split}', public"
-            f" seed {seed}"
+            f"{len(numbers)} characters of Omniglot, {source.DRAWINGS} drawings"
+            f" each, {source.SIZE} x {source.SIZE} by nearest neighbour, split"
+            f" '{split}', public seed {seed}"
         ),
     )
   return dataset.Splits(**parts)
@@ -121,11 +96,13 @@ def load(
 
 def _alphabet_tree(characters: np.ndarray) -> plan.Hierarchy:
   """alphabet -> character -> drawing; the rows are in this order already."""
-  names = np.repeat(characters, DRAWINGS)
+  names = np.repeat(characters, source.DRAWINGS)
   return plan.Hierarchy.from_labels(
-      {"alphabet": omniglot_splits.alphabet_of(names), "character": names},
+      {"alphabet": splits.alphabet_of(names), "character": names},
       leaf="drawing",
   )
+
+
 
 
 def load_arrays(
@@ -142,7 +119,7 @@ def load_arrays(
     bool[1623], whether a character is of the official background set.
   """
   root = files.cache_root(cache_dir) / "omniglot28"
-  cached = root / f"arrays-{VERSION}.npz"
+  cached = root / f"arrays-{source.VERSION}.npz"
 
   def make() -> Arrays:
     arrays = _prepare(root, data_dir, download)
@@ -162,7 +139,7 @@ def _read(path: pathlib.Path) -> Arrays | None:
 
 
 def _as_expected(images, characters, background) -> bool:
-  shape = (CHARACTERS, DRAWINGS, SIZE, SIZE, 1)
+  shape = (source.CHARACTERS, source.DRAWINGS, source.SIZE, source.SIZE, 1)
   return (
       images.dtype == np.uint8
       and images.shape == shape
@@ -175,28 +152,33 @@ def _as_expected(images, characters, background) -> bool:
 
 def _prepare(root, data_dir, download) -> Arrays:
   """Decodes the zips through TFDS and reads the records back in order."""
-  archives = files.find("omniglot", ARCHIVES, data_dir)
-  prepared = root / VERSION
+  archives = files.find(source.NAME, source.ARCHIVES, data_dir)
+  prepared = root / source.VERSION
   if archives is None and not (prepared / "dataset_info.json").is_file():
     # Said before TFDS is asked, which would retry for minutes when offline.
     if not download:
-      raise FileNotFoundError(files.missing("omniglot", [ARCHIVES], data_dir))
-    files.check_online("omniglot", ARCHIVES)
-  # Late: this imports TFDS, which takes seconds.
-  from episodic_dp.data.builders import omniglot28
+      raise FileNotFoundError(
+          files.missing(source.NAME, [source.ARCHIVES], data_dir)
+      )
+    files.check_online(source.NAME, source.ARCHIVES)
+  # Lazy import: TFDS takes seconds.
+  from episodic_dp.data.omniglot import builder
 
-  images, names, drawers, background = omniglot28.prepare(
+  images, names, drawers, background = builder.prepare(
       root.parent, archives
   )
   order = np.lexsort((drawers, names))
   characters = np.unique(names)
-  if len(order) == CHARACTERS * DRAWINGS and len(characters) == CHARACTERS:
-    images = images[order].reshape(CHARACTERS, DRAWINGS, SIZE, SIZE, 1)
-    background = background[order][::DRAWINGS]
+  drawings = source.CHARACTERS * source.DRAWINGS
+  if len(order) == drawings and len(characters) == source.CHARACTERS:
+    images = images[order].reshape(
+        source.CHARACTERS, source.DRAWINGS, source.SIZE, source.SIZE, 1
+    )
+    background = background[order][:: source.DRAWINGS]
     if _as_expected(images, characters, background):
       return images, characters, background
   raise ValueError(
       f"the prepared Omniglot in {prepared} has {len(order)} drawings of"
-      f" {len(characters)} characters instead of {CHARACTERS * DRAWINGS} of"
-      f" {CHARACTERS}: remove this folder and prepare it again"
+      f" {len(characters)} characters instead of {drawings} of"
+      f" {source.CHARACTERS}: remove this folder and prepare it again"
   )

@@ -15,8 +15,8 @@ import numpy as np
 from PIL import Image
 import tensorflow_datasets as tfds
 
-from episodic_dp.data import mini_imagenet
-from episodic_dp.data.builders import records
+from episodic_dp.data import tfds_records
+from episodic_dp.data.mini_imagenet import source
 
 
 class MiniImagenet84(tfds.core.GeneratorBasedBuilder):
@@ -26,11 +26,11 @@ class MiniImagenet84(tfds.core.GeneratorBasedBuilder):
   test, as by Ravi and Larochelle.
   """
 
-  VERSION = tfds.core.Version(mini_imagenet.VERSION)
-  RELEASE_NOTES = {mini_imagenet.VERSION: "The files, not decoded."}
+  VERSION = tfds.core.Version(source.VERSION)
+  RELEASE_NOTES = {source.VERSION: "The files, not decoded."}
   BUILDER_CONFIGS = [
       tfds.core.BuilderConfig(name=copy, description=f"Images {about}.")
-      for copy, about in mini_imagenet.COPIES.items()
+      for copy, about in source.COPIES.items()
   ]
 
   def __init__(self, *, paths: Sequence[pathlib.Path] | None = None, **kwargs):
@@ -68,7 +68,7 @@ class MiniImagenet84(tfds.core.GeneratorBasedBuilder):
           " data.load('mini_imagenet', data_dir=DIR)"
       )
     with _opened(self._paths) as readers:
-      names = [n for c in mini_imagenet.classes() for n in c.images]
+      names = [n for c in source.classes() for n in c.images]
       absent = [name for name in names if name not in readers]
     if absent:
       raise ValueError(
@@ -76,12 +76,12 @@ class MiniImagenet84(tfds.core.GeneratorBasedBuilder):
           f" {len(names)} images of mini-ImageNet, such as {absent[0]}: use a"
           " whole copy, with files named as in the published lists"
       )
-    return {part: self._generate_examples(part) for part in mini_imagenet.PARTS}
+    return {part: self._generate_examples(part) for part in source.PARTS}
 
   def _generate_examples(self, part: str) -> Iterator[tuple[str, Any]]:
     assert self._paths is not None
     with _opened(self._paths) as readers:
-      for owner in mini_imagenet.classes():
+      for owner in source.classes():
         for name in owner.images if owner.part == part else ():
           content = readers[name]()
           with _image(content, name):  # Now, and not when all are copied.
@@ -115,7 +115,7 @@ def prepare(
 
   Args:
     cache_dir: the records go to cache_dir/mini_imagenet84/COPY/1.0.0.
-    copy: one of `mini_imagenet.COPIES`.
+    copy: one of `source.COPIES`.
     paths: as for `MiniImagenet84`.
 
   Yields:
@@ -128,16 +128,16 @@ def prepare(
   builder = MiniImagenet84(
       paths=paths, config=copy, data_dir=cache_dir, file_format="array_record"
   )
-  records.prepare(builder)
-  for _, record in records.read(builder, mini_imagenet.PARTS):
+  tfds_records.prepare(builder)
+  for _, record in tfds_records.read(builder, source.PARTS):
     name = record["name"].decode()
     try:
       with _image(record["file"], name) as image:
         array = np.asarray(image.convert("RGB"))
     except OSError as e:  # Cut short, which its head does not show.
       raise ValueError(
-          f"{name} cannot be decoded ({e}): remove {records.folder(builder)}"
-          " and prepare it from another copy"
+          f"{name} cannot be decoded ({e}): remove"
+          f" {tfds_records.folder(builder)} and prepare it from another copy"
       ) from e
     yield name, array
 
@@ -145,7 +145,7 @@ def prepare(
 @contextlib.contextmanager
 def _image(content: bytes, name: str) -> Iterator[Image.Image]:
   """The picture, decoded when it is used; ValueError if it is of no use."""
-  size = mini_imagenet.SIZE
+  size = source.SIZE
   try:
     image = Image.open(io.BytesIO(content))
   except OSError as e:

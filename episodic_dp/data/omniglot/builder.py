@@ -18,8 +18,8 @@ import numpy as np
 from PIL import Image
 import tensorflow_datasets as tfds
 
-from episodic_dp.data import omniglot
-from episodic_dp.data.builders import records
+from episodic_dp.data import tfds_records
+from episodic_dp.data.omniglot import source
 
 _MEMBER = re.compile(
     r"images_(?:background|evaluation)/(?P<character>[^/]+/character\d+)/"
@@ -30,9 +30,9 @@ _MEMBER = re.compile(
 class Omniglot28(tfds.core.GeneratorBasedBuilder):
   """1623 characters of 50 alphabets, 20 drawings each; paper 255, ink 0."""
 
-  VERSION = tfds.core.Version(omniglot.VERSION)
+  VERSION = tfds.core.Version(source.VERSION)
   RELEASE_NOTES = {
-      omniglot.VERSION: "28 x 28 by nearest neighbour, uint8 {0, 255}."
+      source.VERSION: "28 x 28 by nearest neighbour, uint8 {0, 255}."
   }
 
   def __init__(
@@ -57,7 +57,7 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
         description=__doc__,
         features=tfds.features.FeaturesDict({
             "image": tfds.features.Tensor(
-                shape=(omniglot.SIZE, omniglot.SIZE, 1), dtype=np.uint8
+                shape=(source.SIZE, source.SIZE, 1), dtype=np.uint8
             ),
             "character": tfds.features.Text(),
             "drawer": np.int32,
@@ -71,11 +71,11 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager):
     archives = self._archives or dl_manager.download(
-        {part: archive.url for part, archive in omniglot.ARCHIVES.items()}
+        {part: archive.url for part, archive in source.ARCHIVES.items()}
     )
     return {
         part: self._generate_examples(archives[part])
-        for part in omniglot.ARCHIVES
+        for part in source.ARCHIVES
     }
 
   def _generate_examples(self, archive) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -113,9 +113,9 @@ def prepare(
   builder = Omniglot28(
       archives=archives, data_dir=cache_dir, file_format="array_record"
   )
-  records.prepare(builder)
+  tfds_records.prepare(builder)
   images, names, drawers, background = [], [], [], []
-  for part, record in records.read(builder, tuple(omniglot.ARCHIVES)):
+  for part, record in tfds_records.read(builder, tuple(source.ARCHIVES)):
     images.append(record["image"])
     names.append(record["character"])
     drawers.append(record["drawer"])
@@ -136,7 +136,7 @@ def decode(png: bytes, name: str = "image") -> np.ndarray:
   """
   with Image.open(io.BytesIO(png)) as image:
     grey = image.convert("L").resize(
-        (omniglot.SIZE, omniglot.SIZE), Image.Resampling.NEAREST
+        (source.SIZE, source.SIZE), Image.Resampling.NEAREST
     )
   array = np.asarray(grey, np.uint8)[..., None]
   if not ((array == 0) | (array == 255)).all():
