@@ -29,7 +29,10 @@ setuptools.setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=setuptools.find_packages(include=["episodic_dp", "episodic_dp.*"]),
-    package_data={"": ["*.tsv", "*.txt", "py.typed"]},
+    package_data={"": ["*.css", "*.tsv", "*.txt", "py.typed"]},
+    entry_points={
+        "console_scripts": ["episodic-dp = episodic_dp.cli.commands:main"]
+    },
     # Upper bounds stand only where a newer version was tried and failed.
     install_requires=[
         "absl-py>=2.3.1",

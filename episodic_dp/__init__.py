@@ -7,7 +7,7 @@ a guarantee never imports JAX.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 __version__ = "0.1.0"
 

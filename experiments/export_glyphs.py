@@ -14,7 +14,7 @@ from PIL import Image
 import tqdm
 
 from episodic_dp import data
-from experiments import cli
+from episodic_dp.cli import app
 
 _OUT = flags.DEFINE_string("out", None, "The folder to make.", required=True)
 _WRITERS = flags.DEFINE_integer("writers", 1000, "How many writers.", 1)
@@ -71,4 +71,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  cli.run(main)
+  app.run(main)

@@ -2,7 +2,7 @@
 
   python -m experiments.main_job --workdir=DIR
 
-Runs experiments/configs/glyphs.py twice (private=1 and private=0), measures
+Runs the preset glyphs twice (private=1 and private=0), measures
 both on 600 test tasks of writers that neither run has seen, prints accuracy
 with 95 % intervals and the guarantees for participant, glyph and drawing, and
 leaves in DIR the two runs (with_privacy/ and without_privacy/, checkpoints
@@ -19,14 +19,14 @@ from absl import flags
 from absl import logging
 
 from episodic_dp import training
+from episodic_dp.analysis import measure
+from episodic_dp.cli import app
+from episodic_dp.config import build
+from episodic_dp.config.presets import glyphs
 from episodic_dp.training import loop
 from episodic_dp.training import metrics
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
-from experiments import builder
-from experiments import cli
-from experiments import measure
-from experiments.configs import glyphs
 
 RUNS = {"with_privacy": "private=1", "without_privacy": "private=0"}
 
@@ -40,8 +40,8 @@ _ARGUMENTS = flags.DEFINE_string(
 
 def main(argv) -> None:
   del argv
-  cli.use_cores()
-  cli.log_devices()
+  app.use_cores()
+  app.log_devices()
   began = time.monotonic()
   folder = pathlib.Path(_WORKDIR.value)
   results: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def main(argv) -> None:
   for name, argument in RUNS.items():
     config = glyphs.get_config(f"{_ARGUMENTS.value},{argument}")
     logging.info("run %s", name)
-    experiment = builder.build(config, splits=splits, evaluator=evaluator)
+    experiment = build.build(config, splits=splits, evaluator=evaluator)
     splits, evaluator = experiment.splits, experiment.job.evaluator
     result = training.train(experiment.job, folder / name)
     if result.stopped == "signal":
@@ -85,4 +85,4 @@ def main(argv) -> None:
 
 
 if __name__ == "__main__":
-  cli.run(main)
+  app.run(main)

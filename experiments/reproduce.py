@@ -27,12 +27,13 @@ from absl import flags
 from absl import logging
 import jax
 
+from episodic_dp.cli import app
+from episodic_dp.output import files
 from episodic_dp.training import reporting
-from experiments import cli
-from experiments import files
 from experiments import runs as runs_lib
 from experiments import targets
 from experiments.targets import panels
+
 
 def main(
     target: str,
@@ -61,8 +62,8 @@ def main(
   made = targets.load(target)
   runs = made.runs(scale)
   chosen = _chosen(runs, only)
-  cli.use_cores()
-  cli.log_devices()
+  app.use_cores()
+  app.log_devices()
   # Folders of another scale or version are found before anything is trained.
   for run in runs:
     runs_lib.load(run, workdir)
@@ -183,4 +184,4 @@ if __name__ == "__main__":
         download=_download.value,
     )
 
-  cli.run(_run)
+  app.run(_run)

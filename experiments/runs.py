@@ -1,7 +1,7 @@
 """Runs that are compared: each trained in a folder of its own, then measured.
 
 The engine of `experiments.reproduce`. A run is a config file with arguments and
-overrides, so that it is also a command line of `experiments.train`. What was
+overrides, so that it is also a command line of `episodic-dp train`. What was
 finished is not done again, and what was interrupted goes on from its last
 checkpoint.
 """
@@ -21,10 +21,10 @@ import ml_collections
 
 from episodic_dp import data
 from episodic_dp import training
+from episodic_dp.analysis import measure
+from episodic_dp.config import build
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
-from experiments import builder
-from experiments import measure
 
 OUTCOME = "outcome.json"
 
@@ -39,7 +39,7 @@ class Run:
 
   Attributes:
     name: of its folder.
-    config: a file of experiments/configs/, without ".py".
+    config: a file of episodic_dp/config/presets/, without ".py".
     arguments: what stands after the colon.
     overrides: "optimizer.rate" -> value, set in the config.
     labels: what tells it from the other runs, for tables.
@@ -61,7 +61,7 @@ class Run:
 
   def command(self) -> str:
     """The command that does the same, with DATA and DIR for the folders."""
-    path = f"experiments/configs/{self.config}.py"
+    path = f"episodic_dp/config/presets/{self.config}.py"
     if self.arguments:
       path += f":{self.arguments}"
     flags = [
@@ -70,7 +70,7 @@ class Run:
     ]
     return " ".join(
         [
-            "python -m experiments.train",
+            "episodic-dp train",
             f"--config={path}",
             *flags,
             "--data_dir=DATA --workdir=DIR",
@@ -88,9 +88,9 @@ class Shared:
       self, config: ml_collections.ConfigDict, **where: Any
   ) -> data.Splits:
     """The data that `config.data` names."""
-    key = json.dumps(builder.as_json(config)["data"], sort_keys=True)
+    key = json.dumps(build.as_json(config)["data"], sort_keys=True)
     if key not in self._loaded:
-      self._loaded[key] = builder.load_data(config, **where)
+      self._loaded[key] = build.load_data(config, **where)
     return self._loaded[key]
 
 
@@ -129,7 +129,7 @@ def finish(
   logging.info("run %s", run.name)
   where: dict[str, Any] = dict(data_dir=data_dir, download=download)
   splits = shared.splits(config, **where)
-  experiment = builder.build(config, splits=splits, **where)
+  experiment = build.build(config, splits=splits, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
   cpu = time.process_time()
   result = training.train(experiment.job, workdir)

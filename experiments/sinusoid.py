@@ -2,8 +2,8 @@
 
   python -m experiments.sinusoid --workdir=DIR
 
-Runs experiments/configs/sinusoid.py twice (private=1 and private=0), measures
-both on 600 sinusoids that neither run has seen, before and after adapting to
+Runs the preset sinusoid twice (private=1 and private=0), measures both on 600
+sinusoids that neither run has seen, before and after adapting to
 ten points of each, prints the mean squared errors with 95 % intervals and the
 guarantees, and leaves in DIR the two runs, results.json and curves.png: a few
 of the unseen sinusoids with what was learned of them from ten points.
@@ -22,13 +22,13 @@ import numpy as np
 
 from episodic_dp import sampling
 from episodic_dp import training
+from episodic_dp.analysis import measure
+from episodic_dp.cli import app
+from episodic_dp.config import build
+from episodic_dp.config.presets import sinusoid as config_lib
 from episodic_dp.data import sinusoid
+from episodic_dp.output import files
 from episodic_dp.training import reporting
-from experiments import builder
-from experiments import cli
-from experiments import files
-from experiments import measure
-from experiments.configs import sinusoid as config_lib
 
 CURVES = "curves.png"
 RUNS = {"with privacy": "private=1", "without privacy": "private=0"}
@@ -46,7 +46,7 @@ def main(workdir: str, arguments: str) -> None:
   splits = evaluator = None
   for name, argument in RUNS.items():
     config = config_lib.get_config(f"{arguments},{argument}")
-    experiment = builder.build(config, splits=splits, evaluator=evaluator)
+    experiment = build.build(config, splits=splits, evaluator=evaluator)
     splits, evaluator = experiment.splits, experiment.job.evaluator
     where = folder / name.replace(" ", "_")
     result = training.train(experiment.job, where)
@@ -73,7 +73,7 @@ def main(workdir: str, arguments: str) -> None:
   print("\n".join(reporting.guarantee_lines(private.guarantees, private.steps)))
 
 
-def last_params(experiment: builder.Experiment, folder: pathlib.Path) -> Any:
+def last_params(experiment: build.Experiment, folder: pathlib.Path) -> Any:
   """The parameters of the last checkpoint of a run."""
   checkpoints = training.Checkpoints(folder, read_only=True)
   last = checkpoints.latest()
@@ -83,10 +83,10 @@ def last_params(experiment: builder.Experiment, folder: pathlib.Path) -> Any:
 
 
 def unadapted(
-    experiment: builder.Experiment, params: Any
+    experiment: build.Experiment, params: Any
 ) -> training.Score:
   """The error on the test tasks' queries of the parameters as they are."""
-  tasks = builder.draw_tasks(experiment.config, experiment.splits.test,
+  tasks = build.draw_tasks(experiment.config, experiment.splits.test,
                              test=True)
   points = experiment.splits.test.images[tasks.rows[:, 0]]
   query = points[:, tasks.episode.shot :].reshape(-1, 1, 1, 2)
@@ -99,7 +99,7 @@ def unadapted(
 
 def draw(
     path: pathlib.Path,
-    experiment: builder.Experiment,
+    experiment: build.Experiment,
     learned: dict[str, Any],
 ) -> None:
   """A few test participants: curve, support points, and each run's guess."""
@@ -146,7 +146,7 @@ def draw(
 
 def _main(argv) -> None:
   del argv
-  cli.log_devices()
+  app.log_devices()
   main(flags.FLAGS.workdir, flags.FLAGS.arguments)
 
 
@@ -157,4 +157,4 @@ if __name__ == "__main__":
   flags.DEFINE_string(
       "arguments", "", "Further arguments of the config, such as steps=5."
   )
-  cli.run(_main)
+  app.run(_main)

@@ -3,6 +3,7 @@
 import os
 
 import jax
+import ml_collections
 import pytest
 
 # One device whatever the cores: the mains that tests call would ask for more.
@@ -32,3 +33,29 @@ def compilation_cache(tmp_path_factory):
   for name, value in before.items():
     jax.config.update(name, value)
     os.environ.pop(name.upper())
+
+
+@pytest.fixture(scope="session")
+def make_config():
+  """A small config to account for.
+
+  Fields that differ -> 4000 tasks of classes of images, and a plan.
+  """
+
+  def make(**fields):
+    c = ml_collections.ConfigDict(
+        dict(
+            hierarchy=dict(
+                sizes=(4000, 8, 5), levels=("task", "class", "image")
+            ),
+            plan=dict(stages=("Poisson(0.05)", "FixedSize(5)", "FixedSize(3)")),
+            episode=dict(way=5, shot=1, query=2),
+            mechanism=dict(clip_unit="task", noise_multiplier=1.0),
+            steps=60,
+            delta=1e-5,
+        )
+    )
+    c.update(fields)
+    return c
+
+  return make

@@ -3,23 +3,23 @@
 Nothing here imports JAX; dp_accounting is loaded when first needed.
 """
 
-from episodic_dp.accounting import gaussian
-from episodic_dp.accounting.accountants import Accountant
-from episodic_dp.accounting.amplification import Amplification
+from episodic_dp.accounting.accountants.base import Accountant
 from episodic_dp.accounting.calibration import calibrate
 from episodic_dp.accounting.calibration import max_steps
 from episodic_dp.accounting.calibration import max_tasks
-from episodic_dp.accounting.comparison import theorem3_as_printed
-from episodic_dp.accounting.distances import kinds
+from episodic_dp.accounting.guarantee import epsilon
+from episodic_dp.accounting.guarantee import epsilon_curve
+from episodic_dp.accounting.guarantee import guarantee
+from episodic_dp.accounting.guarantee import guarantees
 from episodic_dp.accounting.ledger import Ledger
-from episodic_dp.accounting.record import run_statement
-from episodic_dp.accounting.record import verify
-from episodic_dp.accounting.recurrence import Recurrence
+from episodic_dp.accounting.privacy_statement import run_statement
+from episodic_dp.accounting.privacy_statement import verify
+from episodic_dp.accounting.profiles import gaussian
+from episodic_dp.accounting.profiles.amplification import Amplification
+from episodic_dp.accounting.profiles.recurrence import Recurrence
+from episodic_dp.accounting.reference.printed_theorem import theorem3_as_printed
 from episodic_dp.accounting.report import Guarantee
-from episodic_dp.accounting.statement import epsilon
-from episodic_dp.accounting.statement import epsilon_curve
-from episodic_dp.accounting.statement import guarantee
-from episodic_dp.accounting.statement import guarantees
+from episodic_dp.accounting.sensitivity import kinds
 
 __all__ = [
     "Accountant",

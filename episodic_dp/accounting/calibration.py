@@ -6,7 +6,8 @@ import math
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import assumptions
-from episodic_dp.accounting import statement
+from episodic_dp.accounting.guarantee import AnyAccountant
+from episodic_dp.accounting.guarantee import guarantee
 
 _LARGEST = 2.0**40
 
@@ -20,7 +21,7 @@ def calibrate(
     delta: float,
     level: str,
     mechanism: plan_lib.Mechanism,
-    accountant: statement.AnyAccountant = "pld",
+    accountant: AnyAccountant = "pld",
 ) -> plan_lib.Mechanism:
   """The mechanism with the noise multiplier that reaches an epsilon.
 
@@ -54,7 +55,7 @@ def calibrate(
   fixed = mechanism.with_fixed_norm
 
   def reached(z: float) -> float:
-    return statement.guarantee(
+    return guarantee(
         hierarchy, plan,
         dataclasses.replace(fixed, noise_multiplier=z),
         steps=steps, delta=delta, level=level, accountant=accountant,
@@ -111,7 +112,7 @@ def max_steps(
     delta: float,
     level: str,
     limit: int = 10**7,
-    accountant: statement.AnyAccountant = "pld",
+    accountant: AnyAccountant = "pld",
 ) -> int:
   """The most steps whose epsilon is at most the target (0: not even one).
 
@@ -136,7 +137,7 @@ def max_steps(
   assumptions.refuse_un_noised(mechanism)
 
   def reached(t: int) -> float:
-    return statement.guarantee(
+    return guarantee(
         hierarchy, plan, mechanism, steps=t, delta=delta, level=level,
         accountant=accountant,
     ).epsilon
@@ -189,7 +190,7 @@ def max_tasks(
     target_epsilon: float,
     delta: float,
     level: str,
-    accountant: statement.AnyAccountant = "pld",
+    accountant: AnyAccountant = "pld",
 ) -> plan_lib.SamplingPlan:
   """The plan with the most tasks per step whose epsilon is within the target.
 
@@ -220,7 +221,7 @@ def max_tasks(
     )
 
   def reached(candidate: plan_lib.SamplingPlan) -> float:
-    return statement.guarantee(
+    return guarantee(
         hierarchy, candidate, mechanism, steps=steps, delta=delta, level=level,
         accountant=accountant,
     ).epsilon

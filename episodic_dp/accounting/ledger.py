@@ -20,12 +20,14 @@ import math
 from typing import Any
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import phases
 from episodic_dp.accounting import report
-from episodic_dp.accounting import statement
+from episodic_dp.accounting import run_phases
+from episodic_dp.accounting.guarantee import AnyAccountant
+from episodic_dp.accounting.guarantee import compose_guarantee
+from episodic_dp.accounting.guarantee import compose_guarantees
 from episodic_dp.plan.errors import shown
 
-Entry = phases.Entry
+Entry = run_phases.Entry
 
 # More steps than any run takes; larger numbers would leave exact arithmetic.
 MAX_STEPS = 10**12
@@ -108,7 +110,7 @@ class Ledger:
       PlanError: a value is out of range, or the ledger is empty.
     """
     self._not_empty()
-    return statement.of_entries(self.entries, level=level, **options)
+    return compose_guarantee(self.entries, level=level, **options)
 
   def guarantees(self, **options: Any) -> dict[str, report.Guarantee]:
     """Level -> Guarantee, for every level that has one, in tree order.
@@ -118,13 +120,13 @@ class Ledger:
       PlanError: as for `guarantee`.
     """
     self._not_empty()
-    return statement.all_of_entries(self.entries, **options)
+    return compose_guarantees(self.entries, **options)
 
   def epsilon(
       self,
       level: str,
       delta: float,
-      accountant: statement.AnyAccountant = "pld",
+      accountant: AnyAccountant = "pld",
   ) -> float:
     """Epsilon of all entries at a level: 0 for an empty ledger."""
     if not self.entries:
@@ -135,7 +137,7 @@ class Ledger:
       self,
       level: str,
       delta: float,
-      accountant: statement.AnyAccountant = "pld",
+      accountant: AnyAccountant = "pld",
   ) -> float:
     """`epsilon`, to be asked after every step: quick, and never below it.
 

@@ -30,12 +30,12 @@ import numpy as np
 from scipy import special
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import accountants
-from episodic_dp.accounting import amplification
-from episodic_dp.accounting import distances
-from episodic_dp.accounting import gaussian
-from episodic_dp.accounting import moments
-from episodic_dp.accounting import phases as phases_lib
+from episodic_dp.accounting import sensitivity
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.accountants import phases as phases_lib
+from episodic_dp.accounting.accountants import rdp
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import gaussian
 
 ACCOUNTANT = "rdp"
 _MAX_ORDER = 512
@@ -93,20 +93,20 @@ def delta_replace_one(
 
 def _curves(
     hierarchy, plan, mechanism, level: str, steps: int
-) -> Sequence[accountants.Curve]:
+) -> Sequence[base.Curve]:
   """One per kind of unit of the level."""
   k = hierarchy.level_index(level)
   if not mechanism.guaranteed:
-    distances.refuse_unsound(hierarchy, plan, mechanism, level)
+    sensitivity.refuse_unsound(hierarchy, plan, mechanism, level)
     return (_Nothing(),)
-  kinds = distances.kinds(hierarchy, plan, mechanism, level)
+  kinds = sensitivity.kinds(hierarchy, plan, mechanism, level)
   last = hierarchy.levels[-1]
   if plan.episode is not None and mechanism.clip_unit == last:
     raise _unsound(level, "sample-level training")
-  clip = distances.clip_level(hierarchy, mechanism)
+  clip = sensitivity.clip_level(hierarchy, mechanism)
   stage = plan.stages[k]
   fixed = isinstance(stage, plan_lib.FixedSize)
-  curves: list[accountants.Curve] = []
+  curves: list[base.Curve] = []
   for kind in kinds:
     if not isinstance(kind, amplification.Amplification):
       raise _unsound(level, "records that recur in a step, or one pass")
@@ -121,7 +121,7 @@ def _curves(
     elif fixed:
       orders = np.arange(2.0, _MAX_ORDER + 1)
       log_moments = subsampled_log_moments(kind.rate, distance, _MAX_ORDER)
-      renyi = moments.RenyiCurve(orders, steps * log_moments / (orders - 1))
+      renyi = rdp.RenyiCurve(orders, steps * log_moments / (orders - 1))
       curves.append(_Least((whole, renyi)))
     else:
       raise _unsound(level, f"{stage}")
@@ -237,7 +237,7 @@ class _Gaussian:
 class _Least:
   """The best of several bounds."""
 
-  curves: tuple[accountants.Curve, ...]
+  curves: tuple[base.Curve, ...]
 
   def epsilon(self, delta: float) -> float:
     return min(curve.epsilon(delta) for curve in self.curves)
@@ -247,10 +247,10 @@ class _Least:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Given(accountants.Accountant):
+class _Given(base.Accountant):
   """A known curve as an accountant, for its charge of the sampler's error."""
 
-  bound: accountants.Curve
+  bound: base.Curve
 
   name = "replace-one"
 
@@ -261,6 +261,6 @@ class _Given(accountants.Accountant):
       *,
       delta: float | None = None,
       epsilon: float | None = None,
-  ) -> accountants.Curve:
+  ) -> base.Curve:
     del phases, direction, delta, epsilon
     return self.bound

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any
 
-from episodic_dp.accounting import profile
+from episodic_dp.accounting.profiles import unit_profile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Guarantee:
   steps: int
   inclusion_rate: float
   epsilons: dict[str, float]
-  kinds: profile.Kinds = ()
+  kinds: unit_profile.Kinds = ()
   caveat: str = ""
 
   @property

@@ -4,7 +4,7 @@ The parts are loaded on first use: `bounds` needs no JAX.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any, TYPE_CHECKING
 
 if TYPE_CHECKING:
   from episodic_dp.auditing.attack import many_runs as many_runs

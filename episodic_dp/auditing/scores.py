@@ -32,7 +32,7 @@ from scipy import special
 from scipy import stats
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import distances
+from episodic_dp.accounting import sensitivity
 
 
 class LineUp(NamedTuple):
@@ -204,7 +204,7 @@ def line_up(
     raise plan_lib.PlanError(
         f"direction {direction!r} must be 'remove' or 'add'"
     )
-  clip = distances.clip_level(hierarchy, mechanism)
+  clip = sensitivity.clip_level(hierarchy, mechanism)
   far = -1 if direction == "remove" else 1
 
   def replaced(j: int) -> bool:
@@ -371,7 +371,7 @@ def _disjoint(hierarchy, plan, rates, signs, k) -> Law:
     if level >= clip:
       return 1
     block = math.prod(drawn[level + 1 : clip + 1])
-    return distances.tasks_touched(block, way)
+    return sensitivity.tasks_touched(block, way)
 
   far = signs.others[0] if k else -1
   parents = touched(k - 1) if k else tasks

@@ -6,15 +6,15 @@ reads the same objects in NumPy.
 
 from episodic_dp.plan.binomial import binomial_table
 from episodic_dp.plan.binomial import BinomialTable
-from episodic_dp.plan.error_bound import capacities
-from episodic_dp.plan.error_bound import sampling_error
 from episodic_dp.plan.errors import PlanError
 from episodic_dp.plan.errors import UnsoundPlanError
 from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
-from episodic_dp.plan.plain import from_dict
-from episodic_dp.plan.plain import to_dict
+from episodic_dp.plan.sampler_error import capacities
+from episodic_dp.plan.sampler_error import sampling_error
+from episodic_dp.plan.serialization import from_dict
+from episodic_dp.plan.serialization import to_dict
 from episodic_dp.plan.stages import All
 from episodic_dp.plan.stages import Episode
 from episodic_dp.plan.stages import examples_per_step

@@ -14,14 +14,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from episodic_dp.plan import error_bound
 from episodic_dp.plan import hierarchy as hierarchy_lib
+from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.sampling import allocation
 from episodic_dp.sampling import counts
 from episodic_dp.sampling import permutation
 from episodic_dp.sampling import uniform
-
 
 # Folded into the key where a step's number is otherwise: no step has this one.
 _PASSES = np.uint32(1 << 31)
@@ -96,7 +95,7 @@ def _prepare(
       arrays = jax.tree.map(jnp.array, arrays)
     shape = _Shape(
         stages=plan.stages,
-        slots=error_bound.capacities(hierarchy, plan),
+        slots=sampler_error.capacities(hierarchy, plan),
         sizes=hierarchy.sizes,
         searches=tuple(searches),
         tasks=plan.episode.tasks if plan.episode is not None else None,

@@ -19,7 +19,6 @@ from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.sampling import permutation
 from episodic_dp.sampling import uniform
 
-
 _CHUNK = 1 << 14  # participants at a time
 
 

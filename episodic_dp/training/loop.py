@@ -30,7 +30,7 @@ import tqdm
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
-from episodic_dp.accounting import record
+from episodic_dp.accounting import privacy_statement
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import compilation
@@ -369,7 +369,7 @@ class _Run:
     if self._job.private_seed is None:
       return found
     # In the guarantee itself, so that it is said wherever epsilon is.
-    return {level: record.seeded(g) for level, g in found.items()}
+    return {level: privacy_statement.seeded(g) for level, g in found.items()}
 
   def _write_statement(self, ledger: accounting.Ledger) -> None:
     reporting.write_statement(

@@ -93,7 +93,7 @@ def read_config(folder: str | os.PathLike) -> dict[str, Any]:
   except FileNotFoundError as e:
     raise errors.RunError(
         f"{path} does not exist: give the --workdir of a run that was started"
-        " with experiments.train"
+        " with episodic-dp train"
     ) from e
   except (OSError, ValueError, RecursionError) as e:
     raise errors.RunError(

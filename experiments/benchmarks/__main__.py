@@ -19,7 +19,7 @@ import time
 from absl import flags
 from absl import logging
 
-from experiments import cli
+from episodic_dp.cli import app
 from experiments.benchmarks import table
 
 _RUN = flags.DEFINE_list("run", [], "Names of benchmarks, or all.")
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
     failed = run(names, out, smoke=_SMOKE.value)
     print(table.render(out))
     if failed:
-      cli.fail(f"{', '.join(failed)} failed: see above")
+      app.fail(f"{', '.join(failed)} failed: see above")
   if _WRITE.value:
     text = table.README.read_text(encoding="utf-8")
     table.README.write_text(
@@ -94,4 +94,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  cli.run(main)
+  app.run(main)

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 from absl import flags
 from absl import logging
 
-from experiments import cli
+from episodic_dp.cli import app
 
 _PACKAGES = (
     "jax", "jaxlib", "numpy", "scipy", "optax", "flax", "torch",
@@ -357,7 +357,7 @@ def main(
     asked_for = {"smoke": smoke.value, "repeats": turns}
     write({"machine": before | after, "options": asked_for, **found}, out.value)
 
-  cli.run(run)
+  app.run(run)
 
 
 def _quartiles(values: Sequence[float]) -> list[float]:

@@ -40,9 +40,9 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
+from episodic_dp.cli import app
 from episodic_dp.private import sharding
 from episodic_dp.private import task_sum
-from experiments import cli
 from experiments.benchmarks import harness
 from experiments.benchmarks import parts
 
@@ -382,5 +382,5 @@ def measure(options: harness.Options) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-  cli.use_cores()
+  app.use_cores()
   harness.main(measure, repeats=5)

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import optax
 
 from episodic_dp import private
-from episodic_dp import training
-from experiments import cli
 from episodic_dp import sampling
+from episodic_dp import training
+from episodic_dp.cli import app
 from experiments.benchmarks import harness
 from experiments.benchmarks import settings
 
@@ -122,5 +122,5 @@ def measure(options: harness.Options) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-  cli.use_cores()
+  app.use_cores()
   harness.main(measure, repeats=9)

@@ -53,7 +53,7 @@ def run(
     seed: int = 0,
     overrides: Mapping[str, Any] | None = None,
 ) -> runs_lib.Run:
-  """A run of experiments/configs/omniglot.py or glyphs.py, 5-way 1-shot.
+  """A run of episodic_dp/config/presets/omniglot.py or glyphs.py, 5-way 1-shot.
 
   Args:
     name: of the run.

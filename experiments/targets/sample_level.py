@@ -10,9 +10,9 @@ import math
 from typing import Any
 
 from episodic_dp import accounting
-from experiments import describe
+from episodic_dp.config import describe
+from episodic_dp.config.presets import omniglot_characters
 from experiments import runs as runs_lib
-from experiments.configs import omniglot_characters
 from experiments.targets import panels
 
 DELTA = 1e-5

@@ -8,7 +8,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import record
+from episodic_dp.accounting import privacy_statement
 
 HIERARCHY = plan.Hierarchy.regular(
     (400, 5, 10), levels=("participant", "class", "image")
@@ -79,15 +79,15 @@ def test_one_such_step_voids_a_whole_ledger_and_its_statement():
   assert math.isfinite(ledger.epsilon("participant", 1e-5))
   ledger = ledger.add(HIERARCHY, POISSON, WINDOW, 1)
   assert math.isinf(ledger.epsilon("participant", 1e-5))
-  stated = record.run_statement(ledger, delta=1e-5)
-  stated = record.loads(json.dumps(stated, allow_nan=False))
+  stated = privacy_statement.run_statement(ledger, delta=1e-5)
+  stated = privacy_statement.loads(json.dumps(stated, allow_nan=False))
   for guarantee in stated["guarantees"].values():
     assert guarantee["epsilon"] == "inf"
     assert guarantee["caveat"].startswith("No formal guarantee")
-  assert not record.verify(stated).differences
+  assert not privacy_statement.verify(stated).differences
   stated["entries"][1]["mechanism"]["clipping"] = "fixed"
   with pytest.raises(plan.PlanError, match="clip_percentile is 90.0"):
-    record.verify(stated)
+    privacy_statement.verify(stated)
 
 
 def test_the_noise_is_found_up_to_what_the_count_leaves():

@@ -14,10 +14,10 @@ from scipy import special
 from scipy import stats
 
 from episodic_dp import accounting
-from episodic_dp.accounting import accountants
-from episodic_dp.accounting import amplification
-from episodic_dp.accounting import phases as phases_lib
-from episodic_dp.accounting import pld
+from episodic_dp.accounting.accountants import phases as phases_lib
+from episodic_dp.accounting.accountants import pld
+from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.profiles import amplification
 
 
 def poisson(p, z):
@@ -95,8 +95,8 @@ CASES = [
 @pytest.mark.parametrize("p,z,steps", CASES)
 def test_between_an_exact_lower_bound_and_renyi(p, z, steps, delta, direction):
   run = run_of(poisson(p, z), steps)
-  got = accountants.get("pld").epsilon(run, direction, delta)
-  above = accountants.get("rdp").epsilon(run, direction, delta)
+  got = registry.get("pld").epsilon(run, direction, delta)
+  above = registry.get("rdp").epsilon(run, direction, delta)
   below = revealed_by_the_sum(p, z, steps, delta, direction)
   assert math.isfinite(got) and math.isfinite(above)
   assert below * (1 - 1e-6) <= got
@@ -108,7 +108,7 @@ def test_between_an_exact_lower_bound_and_renyi(p, z, steps, delta, direction):
 def test_rises_over_the_whole_range(name, delta):
   def epsilon(p, z, steps):
     return max(
-        accountants.get(name).epsilon(run_of(poisson(p, z), steps), d, delta)
+        registry.get(name).epsilon(run_of(poisson(p, z), steps), d, delta)
         for d in amplification.DIRECTIONS
     )
 
@@ -127,7 +127,7 @@ def test_falls_with_delta_down_to_the_smallest():
   run = run_of(images(0.004, 0.2, 1.0), 250)
   for direction in amplification.DIRECTIONS:
     found = [
-        accountants.get("pld").epsilon(run, direction, 10.0**-k)
+        registry.get("pld").epsilon(run, direction, 10.0**-k)
         for k in range(3, 16, 3)
     ]
     assert found == sorted(found) and math.isfinite(found[-1])
@@ -192,7 +192,7 @@ def test_what_is_reported_is_near_the_finest_grid(name):
     finest = on_a_grid(
         kinds, direction, steps, delta, reach, sum(reach) / 2**16
     )
-    reported = accountants.get("pld").epsilon(
+    reported = registry.get("pld").epsilon(
         run_of(kinds, steps), direction, delta
     )
     assert reported <= finest * 1.003

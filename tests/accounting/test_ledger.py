@@ -8,12 +8,12 @@ import time
 import hypothesis
 from hypothesis import strategies as st
 import numpy as np
-from scipy import optimize
 import pytest
+from scipy import optimize
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import amplification
+from episodic_dp.accounting.profiles import amplification
 
 LEVELS = ("unit", "class", "record")
 H = plan.Hierarchy.regular((500, 8, 5), levels=LEVELS)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import accounting
-from episodic_dp.accounting import amplification
+from episodic_dp.accounting.profiles import amplification
 
 DIGITS = 50
 

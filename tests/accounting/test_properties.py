@@ -12,10 +12,10 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import accountants
-from episodic_dp.accounting import amplification
-from episodic_dp.accounting import phases as phases_lib
-from episodic_dp.accounting import profile
+from episodic_dp.accounting.accountants import phases as phases_lib
+from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import unit_profile
 
 LEVELS = ("hospital", "patient", "record")
 LOSSES = np.concatenate([[0.0], np.geomspace(1e-6, 8.0, 25)])
@@ -61,7 +61,7 @@ def runs(draw):
 def profiles(run):
   kinds = accounting.kinds(*run)
   return {
-      d: profile.excess(kinds, LOSSES, d) for d in amplification.DIRECTIONS
+      d: unit_profile.excess(kinds, LOSSES, d) for d in amplification.DIRECTIONS
   }
 
 
@@ -112,13 +112,13 @@ def test_profiles_are_profiles(run):
   log_alpha = np.linspace(-5, 5, 201)
   alpha = np.exp(log_alpha)
   for direction in amplification.DIRECTIONS:
-    f = profile.profile(kinds, log_alpha, direction)
+    f = unit_profile.profile(kinds, log_alpha, direction)
     assert (f >= np.maximum(1 - alpha, 0) - 1e-14).all() and (f <= 1).all()
     slope = np.diff(f) / np.diff(alpha)
     assert (slope <= 1e-12).all() and (np.diff(slope) >= -1e-9).all()
   # The two directions are one pair of outputs, read from either side.
-  back = profile.profile(kinds, log_alpha, "remove")
-  forth = profile.profile(kinds, -log_alpha, "add")
+  back = unit_profile.profile(kinds, log_alpha, "remove")
+  forth = unit_profile.profile(kinds, -log_alpha, "add")
   np.testing.assert_allclose(back, 1 - alpha + alpha * forth, atol=1e-12)
 
 
@@ -147,7 +147,7 @@ def test_fixed_sizes_cost_more_than_poisson_of_the_same_rates(run, n):
 
 @functools.cache
 def epsilon(name, phases, direction, delta):
-  return accountants.get(name).epsilon(phases, direction, delta)
+  return registry.get(name).epsilon(phases, direction, delta)
 
 
 @settings(max_examples=12, deadline=None)
@@ -157,7 +157,7 @@ def test_accountants_on_random_plans(run, steps, more):
   delta = 1e-6
   for direction in amplification.DIRECTIONS:
     found = {}
-    for name in accountants.NAMES:
+    for name in registry.NAMES:
       shorter = epsilon(
           name, (phases_lib.Phase(kinds, steps),), direction, delta
       )

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from episodic_dp import plan
-from episodic_dp.accounting import exact
-from episodic_dp.accounting import gaussian
 from episodic_dp.accounting import replace_one
+from episodic_dp.accounting.profiles import gaussian
+from episodic_dp.accounting.reference import exact
 
 REPLACE_ONE = rdp_privacy_accountant.NeighborRel.REPLACE_ONE
 

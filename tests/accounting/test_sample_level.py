@@ -10,8 +10,8 @@ from scipy import special
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import amplification
-from episodic_dp.accounting import exact
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.reference import exact
 
 BOTH = amplification.DIRECTIONS
 UNIT = plan.Hierarchy.regular((1000, 10, 20), levels=("task", "class", "image"))

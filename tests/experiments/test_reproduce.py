@@ -9,7 +9,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
-from experiments import describe
+from episodic_dp.config import describe
 from experiments import reproduce
 from experiments import runs as runs_lib
 from experiments import targets
@@ -139,7 +139,7 @@ def test_every_learner_of_the_library_that_meta_learns_is_compared():
 def test_commands_say_what_the_runs_do(tmp_path):
   for name in targets.NAMES:
     for run in targets.load(name).runs("cpu"):
-      assert f"experiments/configs/{run.config}.py" in run.command()
+      assert f"episodic_dp/config/presets/{run.config}.py" in run.command()
       path = pathlib.Path("experiments/configs") / f"{run.config}.py"
       assert path.exists()
       for field, value in run.overrides.items():

@@ -6,10 +6,10 @@ from matplotlib import image as image_lib
 import pytest
 
 from episodic_dp import plan
-from experiments import builder
-from experiments import describe
+from episodic_dp.config import build
+from episodic_dp.config import describe
+from episodic_dp.config.presets import sinusoid as config_lib
 from experiments import sinusoid
-from experiments.configs import sinusoid as config_lib
 
 TINY = "participants=2000,rate=0.05,steps=40,inner_steps=1,width=8"
 
@@ -68,4 +68,4 @@ def test_heads_that_tell_classes_apart_are_refused():
   config = config_lib.get_config()
   config.learner.name = "protonet"
   with pytest.raises(ValueError, match="way 1 is regression"):
-    builder.make_learner(config, (1, 1, 1))
+    build.make_learner(config, (1, 1, 1))

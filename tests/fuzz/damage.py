@@ -1,17 +1,17 @@
 """Damaged files, and what a reader may answer to them."""
 
+from collections.abc import Callable, Iterator
 import os
 import pathlib
 import pickle
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from experiments import cli
+from episodic_dp.cli import app
 
 # What a main turns into a sentence; anything else is a traceback.
-_SENTENCES = cli._EXPECTED
+_SENTENCES = app._EXPECTED
 
 
 class Marker:
@@ -37,7 +37,7 @@ def answer(call: Callable[[], Any]) -> str | None:
   try:
     call()
   except Exception as e:
-    expected = isinstance(e, _SENTENCES) and cli._raised_by_us(e)
+    expected = isinstance(e, _SENTENCES) and app._raised_by_us(e)
     if not expected:
       raise AssertionError(f"a traceback of {type(e).__name__}: {e}") from e
     text = " ".join(str(e).split())  # As `cli.fail` prints it.

@@ -23,8 +23,13 @@ def _child(case, out, err):
   sys.stderr = os.fdopen(2, "w", closefd=False)
   sys.argv = [case["module"], *case["arguments"]]
   status = 70
+  from episodic_dp.cli import commands  # Found once main() set the path.
+
   try:
-    runpy.run_module(f"experiments.{case['module']}", run_name="__main__")
+    if case["module"] in commands.COMMANDS:
+      commands.main(["episodic-dp", case["module"], *case["arguments"]])
+    else:
+      runpy.run_module(f"experiments.{case['module']}", run_name="__main__")
     status = 0
   except SystemExit as e:
     status = 0 if e.code is None else e.code
@@ -58,8 +63,10 @@ def main():
   cases = json.load(sys.stdin)
   sys.path.insert(0, os.environ["ROOT"])
   # No flags are defined by these, and no device is looked for yet.
+  from episodic_dp.analysis import costs  # noqa: F401
+  from episodic_dp.analysis import measure  # noqa: F401
+  from episodic_dp.config import build  # noqa: F401
   import episodic_dp.training  # noqa: F401
-  from experiments import builder, costs, measure, verification  # noqa: F401
 
   json.dump([run(case) for case in cases], sys.stdout)
 

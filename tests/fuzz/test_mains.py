@@ -13,12 +13,19 @@ import sys
 import numpy as np
 import pytest
 
+from episodic_dp.cli import commands
 from tests.fuzz import damage
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = {
-    path.stem: path.read_text(encoding="utf-8")
-    for path in sorted((ROOT / "experiments").glob("*.py"))
+    ".".join(path.relative_to(ROOT / "experiments").with_suffix("").parts):
+        path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "experiments").rglob("*.py"))
+} | {
+    name: (ROOT / "episodic_dp").joinpath(
+        "cli", f"{name.replace('-', '_')}.py"
+    ).read_text(encoding="utf-8")
+    for name in commands.COMMANDS
 }
 # Mains of absl, by name, and what each defines: name -> type.
 MAINS = {
@@ -29,9 +36,9 @@ MAINS = {
         )
     }
     for name, text in FILES.items()
-    if "cli.run(" in text and "__main__" in text
+    if name in commands.COMMANDS or "app.run(" in text and "__main__" in text
 }
-GLYPHS = str(ROOT / "experiments" / "configs" / "glyphs.py")
+GLYPHS = "glyphs"
 # What a main needs before it looks at the flag in question.
 NEEDED = {
     "config": f"{GLYPHS}:steps=2",
@@ -112,10 +119,11 @@ def flag_cases():
 
 
 def test_the_mains_are_found():
-  for name in ("train", "account", "evaluate", "inspect", "fine_tune",
-               "reproduce", "support", "soundness", "errata", "main_job"):
+  for name in ("train", "account", "evaluate", "inspect", "fine-tune",
+               "reproduce", "evidence.write_support",
+               "evidence.write_learners", "evidence.errata", "main_job"):
     assert name in MAINS, sorted(MAINS)
-  assert MAINS["fine_tune"]["steps"] == "integer"
+  assert MAINS["fine-tune"]["steps"] == "integer"
   assert MAINS["train"]["config"] == "config_file"
 
 
@@ -140,7 +148,7 @@ def folder(tmp_path_factory):
 
 def file_cases():
   """Files and folders that are missing, of another kind, or pickles."""
-  own = str(ROOT / "experiments" / "configs" / "own_data.py")
+  own = "own_data"
   cases = [
       ("account", []),
       ("account", [f"--config={GLYPHS}", "--verify=a-file"]),
@@ -161,7 +169,7 @@ def file_cases():
     cases.append(("account", [f"--verify={path}"]))
   for path in ("a-file", "empty", "nowhere", "run"):
     cases.append(("evaluate", [f"--workdir={path}"]))
-    cases.append(("fine_tune", [f"--workdir={path}", "--out=x"]))
+    cases.append(("fine-tune", [f"--workdir={path}", "--out=x"]))
   for text in ("__import__('os').mkdir('code-ran')", "Poisson(2)", "All", "()",
                "FixedSize(-1)", "Poisson(__import__('os').mkdir('code-ran'))"):
     cases.append(("account", [

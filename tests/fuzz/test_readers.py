@@ -20,6 +20,11 @@ from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp import training
+from episodic_dp.analysis import measure
+from episodic_dp.cli import verify
+from episodic_dp.config import build
+from episodic_dp.config import describe
+from episodic_dp.config.presets import glyphs
 from episodic_dp.data import files
 from episodic_dp.data import mapped
 from episodic_dp.data.cifar_fs import archives
@@ -27,12 +32,7 @@ from episodic_dp.training import errors
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
 from episodic_dp.training import workdir
-from experiments import builder
-from experiments import describe
-from experiments import measure
 from experiments import runs
-from experiments import verification
-from experiments.configs import glyphs
 from tests.data import own_images
 from tests.fuzz import damage
 
@@ -345,17 +345,17 @@ class _Enough(Exception):
 def test_config_of_a_run_that_is_measured(tmp_path, monkeypatch, marker):
   """Fields that are gone or of another kind, before any data are loaded."""
   config = glyphs.get_config("participants=4,rate=0.3,size=16,steps=2")
-  plain = json.loads(json.dumps(builder.as_json(config)))
+  plain = json.loads(json.dumps(build.as_json(config)))
 
   def load_data(config, **where):
     del where
     describe.describe(config)
-    builder.make_tested(
-        config, builder.make_learner(config, (16, 16, 1)), (16, 16, 1)
+    build.make_tested(
+        config, build.make_learner(config, (16, 16, 1)), (16, 16, 1)
     )
     raise _Enough
 
-  monkeypatch.setattr(builder, "load_data", load_data)
+  monkeypatch.setattr(build, "load_data", load_data)
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(
       training, "Checkpoints",
@@ -394,8 +394,8 @@ def test_statement(tmp_path, count, marker, capsys, monkeypatch):
   path = tmp_path / "guarantee.json"
   statement = _statement()
   workdir.write_json(path, statement)
-  verification.run(str(path))
-  call = lambda: verification.run(str(path))  # noqa: E731
+  verify.run(str(path))
+  call = lambda: verify.run(str(path))  # noqa: E731
   # Every verification accounts anew: fewer of them.
   answers = attack(path, count // 3, call, marker)
   assert told(answers) > count / 6
@@ -415,7 +415,7 @@ def test_json_that_breaks_parsers(text, tmp_path):
     (tmp_path / name).write_text(text, encoding="utf-8")
   assert damage.answer(lambda: workdir.read_config(tmp_path)) is not None
   path = tmp_path / "guarantee.json"
-  assert damage.answer(lambda: verification.run(str(path))) is not None
+  assert damage.answer(lambda: verify.run(str(path))) is not None
   assert metrics.read(tmp_path / metrics.FILE) == []
   run = runs.Run(name="r", config="glyphs")
   (tmp_path / "r").mkdir()

@@ -1,8 +1,8 @@
 """Convolution by tiles against XLA's own."""
 
 import jax
-import jax.numpy as jnp
 from jax import lax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 

@@ -11,7 +11,7 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.accounting import record
+from episodic_dp.accounting import privacy_statement
 from episodic_dp.training import metrics
 
 _SCRIPT = pathlib.Path(__file__).with_name("tiny_run.py")
@@ -69,7 +69,7 @@ def test_only_noised_norms_are_told(runs):
   lines = metrics.read(whole / metrics.FILE)
   stated = json.loads((whole / training.reporting.GUARANTEE).read_text())
   text = training.reporting.summary(result, STEPS)
-  assert not record.verify(stated).differences
+  assert not privacy_statement.verify(stated).differences
   if options is QUANTILE:
     norms = [line["clip_norm"] for line in lines]
     assert norms[0] == 2.0 and len(set(norms)) == STEPS

@@ -17,7 +17,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import training
-from episodic_dp.accounting import record
+from episodic_dp.accounting import privacy_statement
 from episodic_dp.training import checkpoint
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
@@ -171,7 +171,7 @@ def test_guarantees_for_every_level_and_the_seed_is_confessed(whole):
   assert list(found["guarantees"]) == list(tiny_run.LEVELS)
   for level, entry in found["guarantees"].items():
     assert entry["epsilon"] == result.guarantees[level].epsilon
-    assert entry["assumptions"][0] == record.SEEDED
+    assert entry["assumptions"][0] == privacy_statement.SEEDED
 
 
 def test_every_line_tells_what_was_spent_so_far(whole):
@@ -185,7 +185,7 @@ def test_every_line_tells_what_was_spent_so_far(whole):
 
 
 def test_the_statement_of_a_run_is_verified(whole):
-  data = record.loads((whole[0] / "guarantee.json").read_text())
+  data = privacy_statement.loads((whole[0] / "guarantee.json").read_text())
   assert (data["steps"], data["planned_steps"]) == (STEPS, STEPS)
   assert data["fixed_seed"]
   assert accounting.verify(data).differences == ()
@@ -283,7 +283,7 @@ def test_the_key_is_in_its_file_and_in_no_other(tmp_path):
     assert not any(form in content for form in forms), path
   found = json.loads((tmp_path / "guarantee.json").read_text())
   sentences = found["guarantees"]["participant"]["assumptions"]
-  assert record.SEEDED not in sentences
+  assert privacy_statement.SEEDED not in sentences
 
 
 def test_two_secret_keys_give_two_runs(tmp_path):

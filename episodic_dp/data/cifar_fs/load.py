@@ -21,6 +21,7 @@ from episodic_dp.data import files
 from episodic_dp.data import pool
 from episodic_dp.data.cifar_fs import source
 
+
 def load(
     *,
     data_dir: files.Path | None = None,

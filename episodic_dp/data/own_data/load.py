@@ -29,9 +29,9 @@ import tqdm
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import files
+from episodic_dp.data import mapped
 from episodic_dp.data.own_data import folder
 from episodic_dp.data.own_data import listing as listing_lib
-from episodic_dp.data import mapped
 from episodic_dp.data.own_data import npz
 from episodic_dp.data.own_data import pictures
 

@@ -1,0 +1,1 @@
+"""How steps are composed: privacy loss distributions, or Renyi moments."""

@@ -1,0 +1,358 @@
+"""Renyi moments of a one-step privacy profile, as upper bounds.
+
+With g(alpha) = f(alpha) - (1 - alpha)_+ the excess of a direction's profile
+(`profile.excess`), P and Q the outputs that the direction compares, and
+psi(alpha) = alpha^l - 1 - l (alpha - 1),
+
+  E_Q[(P/Q)^l] - 1  =  l (l - 1) * integral over alpha > 0 of alpha^(l-2) g
+                    =  sum over points of  (change of slope of g) psi(alpha),
+
+the last for a g that is linear between points. The profile of P and Q is convex
+in alpha, so it lies below the broken line through any of its upper bounds, and
+the sum over that line bounds the moment from above. The atom at alpha = 1 has
+psi = 0 and drops out, every other term is positive, and all of it is done in
+logarithms (`tails` where the profile underflows): nothing cancels, however
+small a rate or large an order.
+
+Below its first point the line runs to g(0) = 0. Above its last point U
+g is at most w H_alpha(N(d) || N(0)) <= w Phi(d/2 - ln(alpha)/d) by the kinds'
+`tail` (w, d), and by parts
+
+  l (l-1) * integral from U of alpha^(l-2) w Phi(d/2 - ln(alpha)/d)
+    <= l w exp(l (l-1) d^2 / 2) Phi((l - 1/2) d - ln(U)/d).
+
+The points are chosen so that the error is a small share of the log-moment at
+every order of use: segments are halved until the line is relatively that near
+to the profile, wherever they matter. A line over fewer points is a larger
+bound, never a smaller one.
+"""
+
+from collections.abc import Callable
+import functools
+import math
+
+import numpy as np
+from scipy import special
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import tails
+from episodic_dp.accounting.profiles import unit_profile
+
+# Relative error of the log-moment that the points are chosen for.
+_TOLERANCE = 1e-3
+_MOST_POINTS = 1 << 16
+_ROUNDS = 40
+# The points start as U 2^(-j/8) for j / 8 up to this.
+_OCTAVES = 72
+# An order whose divergence is this far above that of order 2 is of use only to
+# a delta below e^-100, however often the step is repeated.
+_OF_USE = 105.0
+# Rounding errors, which are far less, are covered by this share.
+_ROUNDING = 1e-9
+# Losses that are summed at a time, and bounded at a time.
+_CHUNK, _BLOCK = 1 << 10, 1 << 6
+
+_LogExcess = Callable[[np.ndarray], np.ndarray]
+
+
+@functools.lru_cache(maxsize=64)
+def log_moments(
+    kinds: unit_profile.Kinds,
+    direction: amplification.Direction,
+    orders: tuple[float, ...],
+) -> np.ndarray:
+  """ln E_Q[(P/Q)^order] = (order - 1) D_order(P || Q) of one step, or more.
+
+  Args:
+    kinds: the kinds of units of the level; all need a `tail`.
+    direction: "remove" for P = M(T), Q = M(T - t); "add" for the reverse.
+    orders: rising, all above 1.
+
+  Returns:
+    float64[orders], an upper bound; not to be written to.
+
+  Raises:
+    PlanError: a kind has no tail bound, so its moments may be infinite.
+  """
+  weight, distance = _tail(kinds)
+  order = np.asarray(orders, float)
+  if weight == 0:
+    return np.zeros_like(order)
+  bound = _convexity_bound(order, weight, distance)
+  if math.isfinite(distance):
+    def log_excess(u):
+      return tails.log_excess(kinds, u, direction)
+
+    losses, heights, log_least = _points(log_excess, order, distance)
+    used = slice(log_least.size)
+    log_sum = np.logaddexp(
+        _log_sum(losses, heights, order[used], log_least),
+        _log_tail(losses[-1], order[used], weight, distance),
+    )
+    bound[used] = np.minimum(bound[used], np.logaddexp(0.0, log_sum))
+  bound = bound * (1 + _ROUNDING)
+  bound.flags.writeable = False
+  return bound
+
+
+def _tail(kinds: unit_profile.Kinds) -> tuple[float, float]:
+  """(w, d) of all kinds: the Gaussian's divergence rises with d."""
+  weights, distances = [0.0], [0.0]
+  for kind in kinds:
+    if kind.tail is None:
+      raise plan_lib.PlanError(
+          f"moments of {type(kind).__name__} are not bounded: accountants 'rdp'"
+          " and 'moments' need a Gaussian tail, so use accountant='pld'"
+      )
+    if kind.tail[0] > 0:
+      weights.append(kind.tail[0])
+      distances.append(max(kind.tail[1], tails.MIN_DISTANCE))
+  return max(weights), max(distances)
+
+
+def _convexity_bound(
+    order: np.ndarray, weight: float, distance: float
+) -> np.ndarray:
+  """ln(1 - w + w exp(l (l-1) d^2 / 2)): the tail's bound taken everywhere."""
+  with np.errstate(over="ignore", divide="ignore"):
+    log_gaussian = order * (order - 1) * np.square(distance) / 2
+    return np.where(
+        log_gaussian < 30,
+        np.log1p(weight * np.expm1(np.minimum(log_gaussian, 30.0))),
+        np.logaddexp(
+            np.log1p(-min(weight, 1.0)), math.log(weight) + log_gaussian
+        ),
+    )
+
+
+def _log_tail(
+    end: float, order: np.ndarray, weight: float, distance: float
+) -> np.ndarray:
+  """The logarithm of what lies above the last point (module's docstring)."""
+  return (
+      np.log(order * weight)
+      + order * (order - 1) * distance**2 / 2
+      + special.log_ndtr((order - 0.5) * distance - end / distance)
+  )
+
+
+def _points(
+    log_excess: _LogExcess, order: np.ndarray, distance: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Where the line bends.
+
+  Returns:
+    Losses, rising and with 0 among them; ln of the excess there; and for the
+    first orders, those that are of use, ln of about the moment less 1.
+  """
+  losses = _first_losses(order[-1], distance)
+  heights = log_excess(losses)
+  log_least = _least(losses, heights, order)
+  divergence = np.logaddexp(0.0, log_least) / (order - 1)
+  enough = divergence[min(np.searchsorted(order, 2.0), order.size - 1)]
+  last = int(np.searchsorted(divergence, enough + _OF_USE))
+  order, log_least = order[:last], log_least[:last]
+  near = losses <= _upper(order[-1], distance)
+  losses, heights = losses[near], heights[near]
+  allowed = _allowed(losses, heights, order, log_least, distance)
+  # ln of how many times the line may be above the profile, in each segment.
+  gaps = np.full(allowed.size, np.inf)
+  for _ in range(_ROUNDS):
+    coarse = gaps > allowed
+    if not coarse.any() or losses.size + coarse.sum() > _MOST_POINTS:
+      break
+    low, high = losses[:-1][coarse], losses[1:][coarse]
+    middle = (low + high) / 2
+    share = (
+        np.exp(middle - high) * np.expm1(low - middle) / np.expm1(low - high)
+    )
+    found = log_excess(middle)
+    with np.errstate(divide="ignore", invalid="ignore"):
+      line = np.logaddexp(
+          heights[:-1][coarse] + np.log1p(-share),
+          heights[1:][coarse] + np.log(share),
+      )
+      gap = np.where(np.isneginf(line), 0.0, np.maximum(line - found, 0.0))
+    # It falls with the square of the length once it is small.
+    gaps[coarse] = np.where(gap < 1, gap / 4, gap / 2)
+    at = np.flatnonzero(coarse) + 1
+    losses = np.insert(losses, at, middle)
+    heights = np.insert(heights, at, found)
+    gaps = np.insert(gaps, at, gaps[coarse])
+    allowed = np.insert(allowed, at, allowed[coarse])
+  return losses, heights, log_least
+
+
+def _upper(order: float, distance: float) -> float:
+  """Where a Gaussian's share of the moment of an order is negligible.
+
+  x standard deviations above the mean of the integrand it is
+  exp(l^2 d^2 / 2 - x^2 / 2) and some, to be small against moments near 1.
+  """
+  reach = order * distance
+  return distance * (reach + math.sqrt(reach**2 + 210.0))
+
+
+def _first_losses(order: float, distance: float) -> np.ndarray:
+  """Losses on both sides of 0, evenly spaced in logarithm."""
+  scales = np.exp2(-np.arange(8.0 * _OCTAVES, -1.0, -1.0) / 8)
+  lower = -distance * (distance / 2 + 15.0)
+  return np.concatenate(
+      [lower * scales[::-1], [0.0], _upper(order, distance) * scales]
+  )
+
+
+def _least(
+    losses: np.ndarray, heights: np.ndarray, order: np.ndarray
+) -> np.ndarray:
+  """ln of about the moment, less 1: the excess falls up to each point."""
+  above = losses > 0
+  step = (order - 1)[:, None]
+  with np.errstate(divide="ignore"):
+    terms = (
+        heights[above]
+        + step * losses[above]
+        + np.log(-np.expm1(-step * losses[above]))
+    )
+  return np.log(order) + terms.max(axis=1)
+
+
+def _allowed(
+    losses: np.ndarray,
+    heights: np.ndarray,
+    order: np.ndarray,
+    log_least: np.ndarray,
+    distance: float,
+) -> np.ndarray:
+  """float64[segments]: how far, relatively, the line may be from the profile.
+
+  An error of e in M - 1 is e (M - 1) / M in ln M, so all segments may be off by
+  tolerance * M ln M / (M - 1), and by more where they add little to M - 1.
+  """
+  # Orders whose integrands overlap the next one's.
+  tested = [0]
+  while tested[-1] < order.size - 1:
+    step = order[tested[-1]] - 1
+    wanted = order[tested[-1]] + min(0.1 * step, 1 / distance)
+    found = int(np.searchsorted(order, wanted))
+    tested.append(min(max(found, tested[-1] + 1), order.size - 1))
+  log_least = log_least[tested][:, None]
+  step = order[tested][:, None] - 1
+  with np.errstate(divide="ignore"):
+    log_size = (
+        np.log(step + 1)
+        + np.maximum(heights[:-1], heights[1:])
+        + step * losses[1:]
+        + np.log(-np.expm1(-step * np.diff(losses)))
+    )
+  log_moment = np.maximum(np.logaddexp(0.0, log_least), 1e-300)  # Not 0 / 0.
+  share = np.exp(np.clip(log_least - math.log(64) - log_size, 0.0, 500.0))
+  # M ln M / (M - 1)
+  return (
+      _TOLERANCE * log_moment / -np.expm1(-log_moment) * share
+  ).min(axis=0)
+
+
+def _log_sum(
+    losses: np.ndarray,
+    heights: np.ndarray,
+    order: np.ndarray,
+    log_least: np.ndarray,
+) -> np.ndarray:
+  """ln of the sum of changes of slope times psi, at every order."""
+  # Each point, and its neighbours, over the largest of the three; the line from
+  # alpha = 0 reaches the first point, and is level after the last.
+  before = np.concatenate([[-np.inf], heights[:-1]])
+  after = np.concatenate([heights[1:], [-np.inf]])
+  scale = np.maximum(np.maximum(before, heights), after)
+  scale = np.where(np.isneginf(scale), 0.0, scale)
+  g = np.exp(heights - scale)
+  step = np.diff(losses)
+  # (change of slope) * alpha
+  mass = np.zeros(losses.size)
+  with np.errstate(over="ignore"):
+    mass[:-1] += (np.exp(after - scale) - g)[:-1] / np.expm1(step)
+  mass[1:] += (g - np.exp(before - scale))[1:] / np.expm1(-step)
+  mass[0] -= g[0]
+  kept = (mass > 0) & (losses != 0)
+  with np.errstate(divide="ignore"):
+    # At alpha = 0 psi is l - 1, and the level line has slope 0 and height g.
+    total = np.logaddexp(
+        heights[0] - losses[0] + np.log(order - 1),
+        heights[-1] + np.log(order) + (order - 1) * losses[-1],
+    )
+  u, log_mass = losses[kept], np.log(mass[kept]) + scale[kept]
+  small = np.abs(u) * order[-1] < 0.1
+  total = np.logaddexp(total, _log_series(u[small], log_mass[small], order))
+  u, log_mass = u[~small], log_mass[~small]
+  for start in range(0, u.size, _CHUNK):
+    part = slice(start, start + _CHUNK)
+    matters = np.ones(order.size, bool)
+    if u[start] > 0:
+      # Where psi <= alpha^l is too small to matter, that will do.
+      block = np.arange(0, u[part].size, _BLOCK)
+      most = (
+          np.maximum.reduceat(log_mass[part] - u[part], block)
+          + order[:, None] * np.maximum.reduceat(u[part], block)
+          + math.log(_BLOCK)
+      )
+      most = np.logaddexp.reduce(most, axis=1)
+      matters = most > log_least - 30
+      total = np.where(matters, total, np.logaddexp(total, most))
+    if matters.any():
+      found = _log_chunk(u[part], log_mass[part], order[matters])
+      total[matters] = np.logaddexp(total[matters], found)
+  return total
+
+
+def _log_series(
+    u: np.ndarray, log_mass: np.ndarray, order: np.ndarray
+) -> np.ndarray:
+  """Where order * |u| < 0.1: psi = sum of (order^n - order) u^n / n!, n >= 2.
+  """
+  if not u.size:
+    return np.full(order.size, -np.inf)
+  # Scaled, as u^2 may be too small for a floating-point number.
+  log_terms = log_mass - u + 2 * np.log(np.abs(u))
+  largest = log_terms.max()
+  weights = np.exp(log_terms - largest)
+  series = np.zeros(order.size)
+  for n in range(2, 12):
+    series += (
+        (order**n - order) / math.factorial(n) * (weights @ u ** (n - 2))
+    )
+  return largest + np.log(series)
+
+
+def _log_chunk(
+    u: np.ndarray, log_mass: np.ndarray, order: np.ndarray
+) -> np.ndarray:
+  """ln sum of mass * psi / alpha, for rising u that are not tiny."""
+  x = order[:, None] * u
+  log_psi = np.empty_like(x)
+  # Where alpha^l is far above l alpha, as it is for most orders if u is large,
+  # psi is at most alpha^l and as good as equal to it.
+  plain = 0
+  if u[0] > 0:
+    plain = order.size - int(np.searchsorted((order - 1) * u[0], 45.0))
+  careful = order.size - plain
+  log_psi[careful:] = x[careful:]
+  x = x[:careful]
+  if careful:
+    some = order[:careful, None]
+    near = np.minimum(x, 1.0)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+      log_psi[:careful] = np.where(
+          x <= 1,
+          np.log(np.expm1(near) - some * np.expm1(np.minimum(u, 1.0))),
+          x + np.log1p(
+              some * np.exp(u - x) * np.expm1(-np.maximum(u, 0.0))
+              - np.exp(-np.maximum(x, 0.0))
+          ),
+      )
+  log_psi += log_mass - u
+  largest = log_psi.max(axis=1, keepdims=True)
+  largest = np.where(np.isfinite(largest), largest, 0.0)
+  with np.errstate(divide="ignore"):
+    return largest[:, 0] + np.log(np.exp(log_psi - largest).sum(axis=1))

@@ -1,0 +1,21 @@
+"""What an accountant composes: equal steps, and how often."""
+
+import dataclasses
+
+from episodic_dp.accounting.profiles import unit_profile
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+  """Equal steps (or passes) of a run, seen from one level.
+
+  Attributes:
+    kinds: the kinds of units of the level; the profile is their maximum.
+    times: how often it is composed, at least 1.
+  """
+
+  kinds: unit_profile.Kinds
+  times: int
+
+
+Phases = tuple[Phase, ...]

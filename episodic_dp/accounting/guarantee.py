@@ -1,0 +1,358 @@
+"""From hierarchy, plan, mechanism and steps to guarantees."""
+
+from collections.abc import Sequence
+import math
+from typing import Any, Literal
+
+import numpy as np
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import assumptions
+from episodic_dp.accounting import replace_one
+from episodic_dp.accounting import run_phases
+from episodic_dp.accounting import sensitivity
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.accountants import phases as phases_lib
+from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import unit_profile
+from episodic_dp.accounting.report import Guarantee
+
+Entry = run_phases.Entry
+Relation = Literal["add-or-remove", "replace-one"]
+RELATIONS: tuple[Relation, Relation] = ("add-or-remove", "replace-one")
+AnyAccountant = str | base.Accountant
+
+
+def guarantee(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+    *,
+    steps: int,
+    level: str,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    accountant: AnyAccountant = "pld",
+    neighbours: Relation = "add-or-remove",
+) -> Guarantee:
+  """The guarantee of one level, both directions, errors of the sampler charged.
+
+  Args:
+    hierarchy: public sizes.
+    plan: one stage per level.
+    mechanism: clip unit and noise; epsilon is infinite without noise, and with
+      clipping="percentile_window".
+    steps: T, at least 1.
+    level: the privacy unit.
+    delta: in (0, 1), to be told epsilon; or
+    epsilon: at least 0, to be told delta.
+    accountant: "pld" (the tightest), "rdp", "moments" or an `Accountant`.
+    neighbours: "add-or-remove" one unit, or "replace-one", for the few plans
+      with a proof.
+
+  Raises:
+    UnsoundPlanError: no guarantee is proved for the combination.
+    PlanError: a value is out of range, or plan and hierarchy disagree.
+  """
+  return compose_guarantee(
+      (Entry(hierarchy, plan, mechanism, steps),),
+      level=level,
+      delta=delta,
+      epsilon=epsilon,
+      accountant=accountant,
+      neighbours=neighbours,
+  )
+
+
+def guarantees(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+    *,
+    steps: int,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    accountant: AnyAccountant = "pld",
+    neighbours: Relation = "add-or-remove",
+) -> dict[str, Guarantee]:
+  """Level -> Guarantee, for every level that has one, in tree order.
+
+  Raises:
+    UnsoundPlanError: no level has one; the text is the first level's.
+  """
+  return compose_guarantees(
+      (Entry(hierarchy, plan, mechanism, steps),),
+      delta=delta,
+      epsilon=epsilon,
+      accountant=accountant,
+      neighbours=neighbours,
+  )
+
+
+def compose_guarantees(
+    entries: Sequence[Entry], **options
+) -> dict[str, Guarantee]:
+  """`compose_guarantee` for every level that has a guarantee, in tree order."""
+  found = {}
+  first: plan_lib.UnsoundPlanError | None = None
+  for level in entries[0].hierarchy.levels:
+    try:
+      found[level] = compose_guarantee(entries, level=level, **options)
+    except plan_lib.UnsoundPlanError as e:
+      first = first or e
+  if not found and first is not None:
+    raise first
+  return found
+
+
+def compose_guarantee(
+    entries: Sequence[Entry],
+    *,
+    level: str,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    accountant: AnyAccountant = "pld",
+    neighbours: Relation = "add-or-remove",
+) -> Guarantee:
+  """The guarantee of a run that may change on its way; see `guarantee`.
+
+  Args:
+    entries: what was run, in order; all with the level.
+    level: the privacy unit.
+    delta: in (0, 1), to be told epsilon; or
+    epsilon: at least 0, to be told delta.
+    accountant: how steps are composed.
+    neighbours: the relation.
+  """
+  chosen = registry.get(accountant)
+  for entry in entries:
+    check(entry.steps, delta, epsilon)
+  if neighbours not in RELATIONS:
+    raise plan_lib.PlanError(
+        f"neighbours {neighbours!r} must be one of"
+        f" {', '.join(map(repr, RELATIONS))}"
+    )
+  caveats = dict.fromkeys(
+      caveat
+      for e in entries
+      for caveat in assumptions.caveats(e.hierarchy, e.mechanism, level)
+  )
+  shared: dict[str, Any] = dict(
+      level=level,
+      steps=sum(int(e.steps) for e in entries),
+      inclusion_rate=max(
+          sensitivity.inclusion_rate(e.hierarchy, e.plan, level)
+          for e in entries
+      ),
+      caveat=" ".join(caveats),
+  )
+  sentences: dict[str, None] = {}
+  for e in entries:
+    sentences |= dict.fromkeys(
+        assumptions.assumptions(
+            e.hierarchy,
+            e.plan,
+            e.mechanism,
+            level,
+            replaced=neighbours == "replace-one",
+        )
+    )
+  if neighbours == "replace-one":
+    at, value = _replaced(entries, level, delta, epsilon)
+    return Guarantee(
+        epsilon=at,
+        delta=value,
+        neighbours=f"replace one {level}",
+        direction="both",
+        accountant=replace_one.ACCOUNTANT,
+        assumptions=tuple(sentences),
+        epsilons=dict.fromkeys(("remove", "add"), at),
+        **shared,
+    )
+  error = sum(
+      e.steps * plan_lib.sampling_error(e.hierarchy, e.plan) for e in entries
+  )
+  values: dict[str, float] = dict.fromkeys(
+      amplification.DIRECTIONS, math.inf if epsilon is None else 1.0
+  )
+  kinds: unit_profile.Kinds = ()
+  runs = run_phases.routes(entries, level)
+  for run in runs:
+    found: dict[str, float] = {
+        d: (
+            chosen.epsilon(run, d, float(delta), error)
+            if delta is not None
+            else chosen.delta(run, d, float(epsilon or 0), error)
+        )
+        for d in amplification.DIRECTIONS
+    }
+    if not kinds or max(found.values()) < max(values.values()):
+      values = found
+      kinds = tuple(dict.fromkeys(k for phase in run for k in phase.kinds))
+  direction = max(values, key=lambda d: values[d])
+  if runs and delta is not None and math.isinf(values[direction]):
+    shared["caveat"] = (
+        shared["caveat"] + _why_none(chosen, runs[0], float(delta), error)
+    ).strip()
+  return Guarantee(
+      epsilon=values[direction] if epsilon is None else float(epsilon),
+      delta=float(delta) if delta is not None else values[direction],
+      neighbours=f"add or remove one {level}",
+      direction=direction,
+      accountant=chosen.name,
+      assumptions=tuple(sentences),
+      epsilons=(
+          values
+          if epsilon is None
+          else dict.fromkeys(values, float(epsilon))
+      ),
+      kinds=kinds,
+      **shared,
+  )
+
+
+def _why_none(
+    accountant: base.Accountant,
+    run: phases_lib.Phases,
+    delta: float,
+    error: float,
+) -> str:
+  """Why a run with noise has no finite epsilon, in a sentence, or ""."""
+  without = max(
+      accountant.epsilon(run, d, delta) for d in amplification.DIRECTIONS
+  )
+  if math.isinf(without):
+    return ""
+  return (
+      f" The drawn sample is within {error:.1g} of the plan's, in total"
+      f" variation, and e^{without:.4g} times that is more than delta: so large"
+      " an epsilon is not stated."
+  )
+
+
+def _replaced(
+    entries: Sequence[Entry],
+    level: str,
+    delta: float | None,
+    epsilon: float | None,  # pylint: disable=redefined-outer-name
+) -> tuple[float, float]:
+  """(epsilon, delta) for replacing one unit; only of runs of one entry."""
+  if len(entries) > 1:
+    raise plan_lib.UnsoundPlanError(
+        f"replace-one neighbours of a run of {len(entries)} different parts are"
+        " not composed: use neighbours='add-or-remove'"
+    )
+  (e,) = entries
+  what = (e.hierarchy, e.plan, e.mechanism, level, int(e.steps))
+  if delta is not None:
+    return replace_one.epsilon_replace_one(*what, delta), delta
+  assert epsilon is not None
+  return epsilon, replace_one.delta_replace_one(*what, epsilon)
+
+
+def epsilon(
+    q: float,
+    p: float,
+    distances: float | Sequence[float],  # pylint: disable=redefined-outer-name
+    steps: int,
+    delta: float,
+    *,
+    direction: amplification.Direction | None = None,
+    accountant: AnyAccountant = "pld",
+) -> float:
+  """The bare formula: epsilon of one kind of unit, without a hierarchy.
+
+  Args:
+    q: the rate at which the unit's parent is chosen.
+    p: the unit's own rate inside its parent.
+    distances: (d_a, d_b) in noise standard deviations: how far the released sum
+      is from both others when the parent is not chosen, and with the unit
+      against without it. One number stands for both.
+    steps: T, at least 1.
+    delta: in (0, 1).
+    direction: "remove" or "add"; None for the larger.
+    accountant: how steps are composed.
+
+  Raises:
+    PlanError: a value is out of range.
+  """
+  check(steps, delta, None)
+  pair = tuple(np.atleast_1d(np.asarray(distances, float)).tolist())
+  if len(pair) not in (1, 2) or not all(d >= 0 for d in pair):
+    raise plan_lib.PlanError(
+        f"distances {distances!r} must be one number or (d_a, d_b), not"
+        " negative"
+    )
+  for name, rate in (("q", q), ("p", p)):
+    if not 0 <= rate <= 1:
+      raise plan_lib.PlanError(f"{name}={rate!r} must lie between 0 and 1")
+  if not all(map(math.isfinite, pair)):
+    return math.inf if q * p > 0 else 0.0
+  kind = amplification.Amplification(
+      (float(q),), float(p), (pair[0],), pair[-1]
+  )
+  if direction not in (None, *amplification.DIRECTIONS):
+    raise plan_lib.PlanError(
+        f"direction {direction!r} must be 'remove', 'add' or None"
+    )
+  run = (phases_lib.Phase((kind,), int(steps)),)
+  chosen = registry.get(accountant)
+  return max(
+      chosen.epsilon(run, d, float(delta))
+      for d in ([direction] if direction else amplification.DIRECTIONS)
+  )
+
+
+def epsilon_curve(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+    *,
+    steps: Sequence[int],
+    delta: float,
+    level: str,
+    accountant: AnyAccountant = "pld",
+) -> list[float]:
+  """Epsilon after each number of steps, never falling with the number."""
+  rising = sorted(set(map(int, steps)))
+  values = [
+      guarantee(
+          hierarchy, plan, mechanism, steps=t, delta=delta, level=level,
+          accountant=accountant,
+      ).epsilon
+      for t in rising
+  ]
+  # More steps never cost less, so a smaller value later on is valid before.
+  values = np.minimum.accumulate(values[::-1])[::-1].tolist()
+  by_steps = dict(zip(rising, values))
+  return [by_steps[int(t)] for t in steps]
+
+
+def check(
+    steps: int, delta: float | None, epsilon: float | None
+) -> None:
+  """PlanError for steps, delta or epsilon out of range, or not one of two."""
+  whole = isinstance(steps, (int, np.integer)) and not isinstance(steps, bool)
+  if not whole or steps < 1:
+    raise plan_lib.PlanError(
+        f"steps {steps!r} must be a whole number of at least 1"
+    )
+  if (delta is None) == (epsilon is None):
+    raise plan_lib.PlanError(
+        f"delta {delta!r} and epsilon {epsilon!r}: give one of them, to be told"
+        " the other"
+    )
+  if delta is not None and not (
+      isinstance(delta, (int, float)) and 0 < delta < 1
+  ):
+    raise plan_lib.PlanError(
+        f"delta {delta!r} must lie between 0 and 1, and well below 1 / (number"
+        " of units)"
+    )
+  if epsilon is not None and not (
+      isinstance(epsilon, (int, float)) and 0 <= epsilon < math.inf
+  ):
+    raise plan_lib.PlanError(
+        f"epsilon {epsilon!r} must be a finite number of at least 0"
+    )

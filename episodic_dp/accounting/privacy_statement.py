@@ -1,0 +1,395 @@
+"""A run's privacy statement: everything needed to compute its epsilons again.
+
+`run_statement` gives plain data for JSON: the ledger's entries (what was
+sampled and released, how often), delta, the accountant, and for every level
+what follows from them. `verify` computes all of it again from the entries and
+names what differs. It shows that the numbers and sentences belong to the
+entries, not that the entries are what was run: that only the run can tell.
+
+No key and no seed is ever part of a statement; a fixed seed is only said to be
+one, since it voids the guarantee for those who know it.
+"""
+
+from collections.abc import Iterator, Mapping
+import dataclasses
+import json
+import math
+from typing import Any
+
+import episodic_dp
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import ledger as ledger_lib
+from episodic_dp.accounting import report
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.guarantee import AnyAccountant
+from episodic_dp.accounting.guarantee import check
+from episodic_dp.accounting.guarantee import Relation
+from episodic_dp.plan.errors import shown
+
+SCHEMA = 1
+SEEDED = (
+    "Reproducible; no guarantee against anyone who knows the seed (the"
+    " configuration fixes private_seed: leave it out for a secret key)."
+)
+
+_FIELDS = (
+    "schema", "library", "delta", "neighbours", "accountant", "fixed_seed",
+    "steps", "planned_steps", "entries", "guarantees", "no_guarantee",
+)
+# A stated epsilon below the recomputed one by more than this is false; one that
+# is above it by more than rounding was not computed from these entries.
+_BELOW = 1e-9
+_ROUNDING = 1e-6
+# Where the epsilons of a level's guarantee are.
+_EPSILONS = (("epsilon",), ("epsilons",))
+_REMEDY = "write the statement again with the run or with episodic-dp account"
+
+
+def run_statement(
+    ledger: ledger_lib.Ledger,
+    *,
+    delta: float,
+    accountant: AnyAccountant = "pld",
+    neighbours: Relation = "add-or-remove",
+    fixed_seed: bool = False,
+    planned_steps: int | None = None,
+) -> dict[str, Any]:
+  """The statement of a ledger, as plain data for JSON.
+
+  Args:
+    ledger: what was run.
+    delta: in (0, 1).
+    accountant: how steps are composed.
+    neighbours: the relation.
+    fixed_seed: sampling and noise follow from a seed that the configuration
+      fixes; every level's caveat says so.
+    planned_steps: the steps of the whole run, where the ledger may hold fewer.
+
+  Returns:
+    `guarantees`, level -> `Guarantee.as_dict()`, and `no_guarantee`, level ->
+    the reason, cover the levels of the first entry's hierarchy; the other
+    fields are what they were computed from.
+
+  Raises:
+    PlanError: a value is out of range, or the ledger is empty.
+  """
+  chosen = registry.get(accountant)
+  if not ledger.entries:
+    raise plan_lib.PlanError("the ledger has no steps: add some first")
+  check(ledger.steps, delta, None)
+  found, refused = {}, {}
+  for level in ledger.entries[0].hierarchy.levels:
+    if any(level not in e.hierarchy.levels for e in ledger.entries):
+      refused[level] = f"'{level}' is not a level of every entry's hierarchy"
+      continue
+    try:
+      guarantee = ledger.guarantee(
+          level, delta=delta, accountant=chosen, neighbours=neighbours
+      )
+    except plan_lib.UnsoundPlanError as e:
+      refused[level] = str(e)
+      continue
+    if fixed_seed:
+      guarantee = seeded(guarantee)
+    found[level] = guarantee.as_dict()
+  return {
+      "schema": SCHEMA,
+      "library": f"episodic_dp {episodic_dp.__version__}",
+      "delta": float(delta),
+      "neighbours": neighbours,
+      "accountant": {"name": chosen.name, "options": chosen.options()},
+      "fixed_seed": fixed_seed,
+      "steps": ledger.steps,
+      "planned_steps": planned_steps,
+      **ledger.as_dict(),
+      "guarantees": found,
+      "no_guarantee": refused,
+  }
+
+
+def seeded(guarantee: report.Guarantee) -> report.Guarantee:
+  """The guarantee of a run whose seed is fixed: it says so first."""
+  return dataclasses.replace(
+      guarantee,
+      caveat=f"{SEEDED} {guarantee.caveat}".strip(),
+      assumptions=(SEEDED, *guarantee.assumptions),
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Difference:
+  """What a statement says and what its entries give.
+
+  Attributes:
+    where: the path to the field, such as ("guarantees", "class", "epsilon").
+    stated: its value in the statement; None where it is missing.
+    recomputed: its value computed again; None where there is none.
+    false: whether the statement promises more than its entries give.
+  """
+
+  where: tuple[str, ...]
+  stated: Any
+  recomputed: Any
+  false: bool = False
+
+  def __str__(self) -> str:
+    text = (
+        f"{'.'.join(self.where)} is stated as {shown(self.stated)} and"
+        f" recomputed as {shown(self.recomputed)}"
+    )
+    if self.false:
+      text += ", so the statement promises more than its entries give"
+    return text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verification:
+  """A statement beside what its entries give.
+
+  Attributes:
+    stated: the statement.
+    recomputed: the same fields, computed from its entries.
+    differences: what does not agree, what is false first; empty for a statement
+      that holds.
+  """
+
+  stated: Mapping[str, Any]
+  recomputed: Mapping[str, Any]
+  differences: tuple[Difference, ...]
+
+  def rows(self) -> list[tuple[str, str, str, str]]:
+    """Per level: level, stated epsilon, recomputed epsilon, verdict."""
+    result = []
+    fresh, stated = (s["guarantees"] for s in (self.recomputed, self.stated))
+    for level in {**fresh, **stated}:
+      where = ("guarantees", level)
+      own = [d for d in self.differences if d.where[:2] == where]
+      verdict = "holds"
+      if own:
+        verdict = "FALSE" if any(d.false for d in own) else "differs"
+      result.append((
+          shown(level).strip("'"),
+          _epsilon_text(self.stated, level),
+          _epsilon_text(self.recomputed, level),
+          verdict,
+      ))
+    return result
+
+
+def _epsilon_text(data: Mapping[str, Any], level: str) -> str:
+  entry = data["guarantees"].get(level)
+  value = entry.get("epsilon") if isinstance(entry, Mapping) else None
+  return "-" if value is None else shown(value).strip("'")
+
+
+def verify(data: Any) -> Verification:
+  """Computes a statement again from its entries.
+
+  Args:
+    data: what `run_statement` gave, perhaps through JSON (`loads`).
+
+  Raises:
+    PlanError: the statement is not one, is of another schema, or is damaged:
+      nothing can be computed from it; one sentence.
+  """
+  _check_fields(data)
+  ledger = ledger_lib.Ledger.from_dict(data)
+  fresh = run_statement(
+      ledger,
+      delta=data["delta"],
+      accountant=_accountant(data["accountant"]),
+      neighbours=data["neighbours"],
+      fixed_seed=data["fixed_seed"],
+      planned_steps=data["planned_steps"],
+  )
+  fresh = loads(json.dumps(fresh, allow_nan=False))
+  found = [
+      difference
+      for name in ("steps", "guarantees", "no_guarantee")
+      for difference in _differences(data[name], fresh[name], (name,))
+  ]
+  found.sort(key=lambda d: not d.false)
+  return Verification(
+      stated=data, recomputed=fresh, differences=tuple(found)
+  )
+
+
+def loads(text: str) -> Any:
+  """Strict JSON: no NaN, no Infinity, and no field twice.
+
+  A reader that takes the first of two equal fields would see another statement
+  than one that takes the last.
+
+  Raises:
+    PlanError: one sentence.
+  """
+  try:
+    return json.loads(
+        text, parse_constant=_no_constant, object_pairs_hook=_once
+    )
+  except (ValueError, RecursionError) as e:
+    if isinstance(e, plan_lib.PlanError):
+      raise
+    raise plan_lib.PlanError(
+        f"the statement is not JSON ({str(e)[:100]}), perhaps cut short:"
+        f" {_REMEDY}"
+    ) from e
+
+
+def _no_constant(name: str) -> None:
+  raise plan_lib.PlanError(
+      f"the statement holds the number {name}, which is not JSON: {_REMEDY}"
+  )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  result = dict(pairs)
+  if len(result) < len(pairs):
+    names = [name for name, _ in pairs]
+    twice = next(name for name in names if names.count(name) > 1)
+    raise plan_lib.PlanError(
+        f"the statement has the field {shown(twice)} twice in one object:"
+        f" {_REMEDY}"
+    )
+  return result
+
+
+def _check_fields(data: Any) -> None:
+  """PlanError unless the data has the form of a statement."""
+  if not isinstance(data, Mapping) or "schema" not in data:
+    raise plan_lib.PlanError(
+        f"{shown(data)} is not a privacy statement: give a guarantee.json or"
+        " what episodic-dp account writes"
+    )
+  if not _is_whole(data["schema"]) or data["schema"] != SCHEMA:
+    raise plan_lib.PlanError(
+        f"the statement has schema {shown(data['schema'])} and this version"
+        f" reads {SCHEMA}: verify it with the version that wrote it"
+        f" ({shown(data.get('library'))})"
+    )
+  for name in _FIELDS:
+    if name not in data:
+      raise plan_lib.PlanError(
+          f"the statement has no field '{name}': {_REMEDY}"
+      )
+  for name in data:
+    if name not in _FIELDS:
+      raise plan_lib.PlanError(
+          f"the statement has a field {shown(name)} that nothing reads:"
+          f" {_REMEDY}"
+      )
+  kinds = {
+      "library": str, "delta": float, "neighbours": str, "fixed_seed": bool,
+      "guarantees": Mapping, "no_guarantee": Mapping,
+  }
+  for name, kind in kinds.items():
+    if not isinstance(data[name], kind):
+      raise plan_lib.PlanError(
+          f"the statement's {name} is {shown(data[name])}, which it cannot be:"
+          f" {_REMEDY}"
+      )
+  planned, steps = data["planned_steps"], data["steps"]
+  if not _is_whole(steps) or not (
+      planned is None or _is_whole(planned) and planned >= steps
+  ):
+    raise plan_lib.PlanError(
+        f"the statement has {shown(steps)} steps of {shown(planned)} planned"
+        f" ones: {_REMEDY}"
+    )
+
+
+def _accountant(data: Any) -> base.Accountant:
+  """The accountant with the stated options."""
+  if not isinstance(data, Mapping) or set(data) != {"name", "options"}:
+    raise plan_lib.PlanError(
+        f"the statement's accountant is {shown(data)}: it must be an object"
+        " with name and options"
+    )
+  chosen = registry.get(data["name"])
+  options = data["options"]
+  if options == chosen.options():
+    return chosen
+  if not isinstance(options, Mapping) or set(options) != set(chosen.options()):
+    raise plan_lib.PlanError(
+        f"the statement's accountant has the options {shown(options)}, and"
+        f" '{chosen.name}' has {shown(chosen.options())}"
+    )
+  return dataclasses.replace(chosen, **options)  # type: ignore[type-var]
+
+
+def _differences(
+    stated: Any, fresh: Any, where: tuple[str, ...]
+) -> Iterator[Difference]:
+  """What differs, down to single values."""
+  if isinstance(stated, Mapping) and isinstance(fresh, Mapping):
+    for name in {**fresh, **stated}:
+      inner = (*where, name)
+      if name == "direction" and _tied(stated, fresh):
+        continue
+      if name in stated and name in fresh:
+        yield from _differences(stated[name], fresh[name], inner)
+      else:
+        yield Difference(
+            where=inner,
+            stated=stated.get(name),
+            recomputed=fresh.get(name),
+            # A guarantee that is proved for no such level.
+            false=name in stated and where == ("guarantees",),
+        )
+  elif isinstance(stated, list) and isinstance(fresh, list):
+    if len(stated) != len(fresh):
+      yield Difference(where=where, stated=stated, recomputed=fresh)
+    else:
+      for i, (a, b) in enumerate(zip(stated, fresh)):
+        yield from _differences(a, b, (*where, str(i)))
+  elif where[:1] == ("guarantees",) and where[2:3] in _EPSILONS:
+    yield from _epsilon_difference(stated, fresh, where)
+  elif not _equal(stated, fresh):
+    yield Difference(where=where, stated=stated, recomputed=fresh)
+
+
+def _epsilon_difference(
+    stated: Any, fresh: Any, where: tuple[str, ...]
+) -> Iterator[Difference]:
+  """A smaller epsilon is false; a larger one is merely not the entries'."""
+  value, true = _number(stated), _number(fresh)
+  false = value is not None and true is not None and value < true * (1 - _BELOW)
+  larger = value is None or true is None or value > true * (1 + _ROUNDING)
+  if false or larger:
+    yield Difference(where=where, stated=stated, recomputed=fresh, false=false)
+
+
+def _tied(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> bool:
+  """Whether the directions are equally far, so that rounding chose one."""
+  epsilons = {k: _number(v) for k, v in (fresh.get("epsilons") or {}).items()}
+  values = [v for v in epsilons.values() if v is not None]
+  return (
+      isinstance(stated.get("direction"), str)
+      and stated["direction"] in epsilons
+      and max(values) <= min(values) * (1 + _ROUNDING)
+  )
+
+
+def _equal(stated: Any, fresh: Any) -> bool:
+  """Equal values of one type; numbers up to the rounding of arithmetic."""
+  first, second = _number(stated), _number(fresh)
+  if first is not None and second is not None:
+    return math.isclose(first, second, rel_tol=_BELOW)
+  return type(stated) is type(fresh) and stated == fresh
+
+
+def _number(value: Any) -> float | None:
+  """A number or "inf"; None for all else."""
+  if value == "inf":
+    return math.inf
+  if isinstance(value, bool) or not isinstance(value, (int, float)):
+    return None
+  try:
+    return float(value)
+  except OverflowError:
+    return None
+
+
+def _is_whole(value: Any) -> bool:
+  return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,253 @@
+"""One pass over the units: each is used in one of T steps, chosen at random.
+
+A pass has T steps. Every unit is assigned to one of them, uniformly and
+independently of all other units (balls into bins), and a step releases the
+clipped sum over its units with Gaussian noise. A whole pass is accounted as if
+it were one step; passes draw anew and so compose.
+
+Dominating pair. Let d be the largest distance, in noise standard deviations,
+between the sums of one step with and without the unit, and let the first
+k <= T steps of the pass be released. With g ~ N(0, I_k) and
+X_i = exp(d g_i - d^2 / 2), of mean 1, the pair is
+
+  Q = N(0, I_k),   P = ((T - k) N(0, I_k) + sum_(i <= k) N(d e_i, I_k)) / T,
+  dP/dQ = S = (T - k + X_1 + ... + X_k) / T,
+
+and it dominates in both directions, also when every step depends on what the
+earlier ones released. *Proof.* Fix the assignment of the other units and all
+else that is drawn (joint convexity), and write step i, given the releases v
+before it, as N(a(v) + b(v) 1[the unit is in step i], I) with |b(v)| <= d. This
+is y_i (|b| / d) u + a, u = b / |b|, plus Gaussian noise of covariance
+I - (|b| / d)^2 u u^T, for y_i ~ N(d 1[..], 1): step after step the releases
+are a random function of y_1 .. y_k alone, the same with and without the unit,
+and (y_1, .., y_k) is P with the unit and Q without it. []
+
+This is Theorem 3.1 of Feldman and Shenfeld, "Privacy amplification by random
+allocation" (2025, arXiv:2502.08202), for the dominating randomizer N(d), N(0);
+for the Gaussian mechanism also Theorem 1 of Chua et al., "Balls-and-Bins
+Sampling for DP-SGD" (2025, arXiv:2412.16802). The numerical evaluation follows
+the idea of Feldman and Shenfeld, "Efficient privacy loss accounting for
+subsampling and random allocation" (2026, arXiv:2602.17284): the loss of a pass
+is the logarithm of a sum of independent exponentiated losses.
+
+Divergences. For alpha >= 1, with Z = X_1 + ... + X_k - k,
+
+  remove  H_alpha(P || Q) = E (S - alpha)_+ = E (Z - T (alpha - 1))_+ / T,
+  add     H_alpha(Q || P) = E (1 - alpha S)_+
+                          = alpha E (-T (1 - 1/alpha) - Z)_+ / T.
+
+`lognormal_sum` gives both expectations as convex functions that are linear
+between the points of a grid and never too small. In alpha they are linear
+between the images of these points (the second because alpha f(1 / alpha) is
+linear where f is), so both profiles are convex in alpha, as composition needs.
+
+Far out, where the grid ends and next to nothing is left, other upper bounds are
+taken at single points, Chernoff's for "add" and the revealed bound
+H_alpha(N(d) || N(0)) (the divergence if the step were known, by joint convexity
+no smaller), and joined by the lower convex hull: each chord joins two upper
+bounds of a convex function and so is one. The last chord touches the revealed
+bound's curve, which goes on, so the whole stays convex.
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import lognormal_sum
+
+# Relative; rounding errors are orders of magnitude smaller.
+_ROUNDING = 1e-6
+# A shorter distance is replaced by the first, above the second the numbers
+# overflow and the revealed bound is taken: never optimistic.
+_MIN_DISTANCE, _MAX_DISTANCE = 1e-4, 12.0
+# How many points are looked at beyond the grid, and what underflows there.
+_FAR, _LOG_SMALLEST = 200, -650.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Allocation:
+  """A pass over the units, or its beginning, taken as one step.
+
+  Attributes:
+    steps: T, the steps of a whole pass.
+    observed: k, how many of them were released, from 1 to T.
+    distance: d, between the sums with and without a unit in one step, in
+      standard deviations of the noise.
+  """
+
+  steps: int
+  observed: int
+  distance: float
+
+  def __post_init__(self):
+    if not 1 <= self.observed <= self.steps:
+      raise plan_lib.PlanError(
+          f"observed={self.observed} must lie in 1 .. steps={self.steps}"
+      )
+
+  @property
+  def tail(self) -> tuple[float, float]:
+    """(weight, d): the divergence is at most weight H_alpha(N(d) || N(0)).
+
+    With weight 1 this is the revealed bound; the grid may add a little to it.
+    """
+    return 2.0, max(self.distance, _MIN_DISTANCE)
+
+  def as_dict(self) -> dict[str, Any]:
+    """Plain data for statements."""
+    return {
+        "kind": "allocation",
+        "steps": self.steps,
+        "observed": self.observed,
+        "distance": self.distance,
+    }
+
+  def divergence(
+      self, log_alpha: np.ndarray, direction: amplification.Direction
+  ) -> np.ndarray:
+    """H_alpha of the released steps in the direction, for alpha >= 1.
+
+    Args:
+      log_alpha: float64[n] of ln alpha >= 0.
+      direction: "remove" for the pass with the unit against the pass without
+        it, "add" for the reverse.
+
+    Returns:
+      float64[n], an upper bound, convex in alpha.
+    """
+    log_alpha = np.asarray(log_alpha, float)
+    distance = max(self.distance, _MIN_DISTANCE)
+    if self.observed == 1:
+      # One step alone is Poisson sampling at rate 1 / T, in closed form.
+      return amplification.Amplification(
+          (), 1 / self.steps, (), distance
+      ).divergence(log_alpha, direction)
+    if distance > _MAX_DISTANCE:
+      return amplification.hockey_stick(log_alpha, distance)
+    curve = _curve(self.steps, self.observed, distance, direction)
+    return (1 + _ROUNDING) * curve.at(log_alpha)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Curve:
+  """Linear in alpha between points, and beyond them the revealed bound.
+
+  Attributes:
+    log_alpha: float64[n], rising from 0.
+    values: float64[n]; where the last is 0, so is all beyond it.
+    distance: of the revealed bound.
+  """
+
+  log_alpha: np.ndarray
+  values: np.ndarray
+  distance: float
+
+  def at(self, log_alpha: np.ndarray) -> np.ndarray:
+    last = self.values.size - 1
+    right = np.clip(np.searchsorted(self.log_alpha, log_alpha), 1, last)
+    start, end = self.log_alpha[right - 1], self.log_alpha[right]
+    inside = log_alpha <= self.log_alpha[last]
+    # (alpha - start) / (end - start), for any size of the logarithms.
+    rest = np.where(inside, log_alpha, end) - start
+    share = np.exp(rest - (end - start)) * (
+        np.expm1(-rest) / np.expm1(start - end)
+    )
+    low, high = self.values[right - 1], self.values[right]
+    result = (1 - share) * low + share * high
+    if inside.all():
+      return result
+    if self.values[last] == 0:
+      return np.where(inside, result, 0.0)
+    beyond = amplification.hockey_stick(log_alpha, self.distance)
+    return np.where(inside, result, beyond)
+
+
+@functools.lru_cache(maxsize=128)
+def _curve(
+    steps: int,
+    observed: int,
+    distance: float,
+    direction: amplification.Direction,
+) -> _Curve:
+  """The divergence of a direction, for 0 < d <= 12 and k >= 2."""
+  total = lognormal_sum.copies(distance, observed)
+  if direction == "remove":
+    log_alpha = np.log1p(total.points[total.zero :] / steps)
+    values = total.excess[total.zero :] / steps
+  else:
+    # At Z = -T, which a whole pass may come near, alpha is infinite.
+    first = 1 if observed == steps else 0
+    points = total.points[first : total.zero + 1][::-1]
+    log_alpha = -np.log1p(points / steps)
+    values = total.excess[first : total.zero + 1][::-1] / steps
+    values = values * np.exp(log_alpha)
+  hull = list(zip(log_alpha.tolist(), values.tolist()))
+  if direction == "add" and observed == steps:
+    _extend(hull, steps, distance)
+  while hull[-1][1] > 0 and len(hull) > 1:
+    end = _touching(*hull[-1], distance)
+    touched = (end, _revealed(end, distance))
+    if _slope(*hull[-2:]) <= _slope(hull[-1], touched):
+      hull.append(touched)
+      break
+    hull.pop()
+  log_alpha, values = np.asarray(hull).T
+  return _Curve(log_alpha, values, distance)
+
+
+_Point = tuple[float, float]
+
+
+def _extend(hull: list[_Point], steps: int, distance: float) -> None:
+  """Adds Chernoff's bounds for a whole pass to points (ln alpha, value)."""
+  start = hull[-1][0]
+  end = _touching(*hull[-1], distance)
+  far = np.linspace(start, end, _FAR + 2)[1:-1]
+  log_far = far + lognormal_sum.log_below(distance, steps, -far)
+  for x, log_y in zip(far.tolist(), log_far.tolist()):
+    point = (x, math.exp(max(log_y, _LOG_SMALLEST)))
+    if point[1] >= hull[-1][1]:
+      continue
+    while len(hull) > 1 and _slope(hull[-1], point) <= _slope(*hull[-2:]):
+      hull.pop()
+    hull.append(point)
+
+
+def _slope(one: _Point, other: _Point) -> float:
+  """In alpha, from a point to one further right."""
+  return (other[1] - one[1]) / (math.exp(other[0]) - math.exp(one[0]))
+
+
+def _revealed(log_alpha: float, distance: float) -> float:
+  return float(
+      amplification.hockey_stick(np.asarray(log_alpha), distance)
+  )
+
+
+def _touching(log_alpha: float, value: float, distance: float) -> float:
+  """Where the line from a point touches the curve of H_alpha(N(d) || N(0)).
+
+  The tangent at beta meets the given alpha < beta at the height
+  Phi(d/2 - ln(beta)/d) - alpha Phi(-d/2 - ln(beta)/d), which falls with beta.
+  A point so high that no line from it touches is taken just below the curve.
+  """
+
+  def height(log_beta: float) -> float:
+    log_x = special.log_ndtr(distance / 2 - log_beta / distance)
+    log_y = special.log_ndtr(-distance / 2 - log_beta / distance)
+    return math.exp(log_x) * -math.expm1(min(log_alpha + log_y - log_x, 0.0))
+
+  value = min(value, 0.999 * _revealed(log_alpha, distance))
+  low, high = log_alpha, log_alpha + distance
+  while height(high) > value:
+    high += high - log_alpha
+  for _ in range(60):
+    middle = (low + high) / 2
+    low, high = (middle, high) if height(middle) > value else (low, middle)
+  return high

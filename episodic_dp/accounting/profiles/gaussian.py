@@ -1,0 +1,158 @@
+"""The Gaussian mechanism on its own: one release, or T of them, no sampling.
+
+The noise multiplier is z = sigma / (the l2 sensitivity of what is released);
+T releases are one of multiplier z / sqrt(T), exactly. Every answer is rounded
+in the pessimistic direction: at what is returned, the exact privacy profile is
+at most what was asked for.
+"""
+
+from collections.abc import Callable
+import math
+
+import numpy as np
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting.profiles import amplification
+
+# The hockey-stick divergence is computed to about ten digits or better.
+_ROUNDING = 1e-9
+
+
+def classical_noise_multiplier(epsilon: float, delta: float) -> float:
+  """sqrt(2 ln(1.25 / delta)) / epsilon: enough noise, not the least.
+
+  Dwork and Roth, "The Algorithmic Foundations of Differential Privacy" (2014),
+  theorem A.1; Sharma, "Differential Privacy & Approximate Bayesian Inference"
+  (2019), equation 2.4, where the inequality is strict.
+
+  Raises:
+    PlanError: epsilon is not between 0 and 1, where alone the theorem holds.
+  """
+  _check_delta(delta)
+  _check_classical(epsilon)
+  return math.sqrt(2 * math.log(1.25 / delta)) / epsilon * (1 + 1e-12)
+
+
+def classical_epsilon(noise_multiplier: float, delta: float) -> float:
+  """The inverse of `classical_noise_multiplier` in epsilon.
+
+  Raises:
+    PlanError: the answer would be 1 or more, where the theorem does not hold.
+  """
+  _check_delta(delta)
+  _check_noise(noise_multiplier)
+  value = math.sqrt(2 * math.log(1.25 / delta)) / noise_multiplier
+  value *= 1 + 1e-12
+  _check_classical(value)
+  return value
+
+
+def classical_delta(noise_multiplier: float, epsilon: float) -> float:
+  """The inverse of `classical_noise_multiplier` in delta, at most 1."""
+  _check_noise(noise_multiplier)
+  _check_classical(epsilon)
+  exponent = (noise_multiplier * epsilon) ** 2 / 2
+  return min(1.0, 1.25 * math.exp(-exponent) * (1 + 1e-9))
+
+
+def analytic_delta(
+    noise_multiplier: float, epsilon: float, steps: int = 1
+) -> float:
+  """The exact delta at epsilon >= 0, rounded up.
+
+  Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy"
+  (ICML 2018), theorem 8.
+  """
+  _check_noise(noise_multiplier)
+  if not epsilon >= 0:
+    raise plan_lib.PlanError(f"epsilon {epsilon!r} must be at least 0")
+  distance = math.sqrt(steps) / noise_multiplier
+  return min(1.0, _divergence(epsilon, distance) * (1 + _ROUNDING))
+
+
+def analytic_epsilon(
+    noise_multiplier: float, delta: float, steps: int = 1
+) -> float:
+  """The exact epsilon >= 0 at delta, rounded up; see `analytic_delta`."""
+  _check_delta(delta)
+  _check_noise(noise_multiplier)
+  distance = math.sqrt(steps) / noise_multiplier
+  target = delta * (1 - _ROUNDING)
+
+  def gap(epsilon: float) -> float:
+    return _divergence(epsilon, distance) - target
+
+  if gap(0.0) <= 0:
+    return 0.0
+  high = distance * (distance / 2 + 1)
+  while gap(high) > 0:
+    high *= 2
+  return _halved(gap, 0.0, high)
+
+
+def analytic_noise_multiplier(
+    epsilon: float, delta: float, steps: int = 1
+) -> float:
+  """The least noise multiplier for epsilon and delta, rounded up.
+
+  Args:
+    epsilon: at least 0.
+    delta: in (0, 1).
+    steps: how many releases with this multiplier, at least 1.
+  """
+  _check_delta(delta)
+  if not epsilon >= 0:
+    raise plan_lib.PlanError(f"epsilon {epsilon!r} must be at least 0")
+  target = delta * (1 - _ROUNDING)
+
+  def gap(log_noise: float) -> float:
+    return _divergence(epsilon, math.exp(-log_noise)) - target
+
+  low = high = 0.0
+  while gap(high) > 0:
+    high += 4.0
+  while gap(low) <= 0:
+    low -= 1.0
+  return math.sqrt(steps) * math.exp(_halved(gap, low, high))
+
+
+def _halved(gap: Callable[[float], float], low: float, high: float) -> float:
+  """The least value, to about 14 digits, that is known to have gap <= 0.
+
+  Plain halving: scipy's root finders cost more to import than all of this.
+  """
+  while high - low > 1e-14 * max(abs(low), abs(high)):
+    middle = (low + high) / 2
+    if not low < middle < high:
+      break
+    if gap(middle) > 0:
+      low = middle
+    else:
+      high = middle
+  return high
+
+
+def _divergence(epsilon: float, distance: float) -> float:
+  return float(
+      amplification.hockey_stick(np.asarray([epsilon]), distance)[0]
+  )
+
+
+def _check_noise(noise_multiplier: float) -> None:
+  if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
+    raise plan_lib.PlanError(
+        f"noise_multiplier {noise_multiplier!r} must be a finite number above 0"
+    )
+
+
+def _check_delta(delta: float) -> None:
+  if not 0 < delta < 1:
+    raise plan_lib.PlanError(f"delta {delta!r} must lie between 0 and 1")
+
+
+def _check_classical(epsilon: float) -> None:
+  if not 0 < epsilon < 1:
+    raise plan_lib.PlanError(
+        f"epsilon {epsilon:.6g} is not between 0 and 1, where alone the"
+        " classical bound of the Gaussian mechanism holds: use the analytic one"
+    )

@@ -1,0 +1,162 @@
+"""Profiles too small for floating-point numbers, as logarithms.
+
+A moment of high order is made by outputs that are far too unlikely for their
+share of the profile to be a positive double. There the logarithm of an upper
+bound is computed instead: never of a smaller value, which would be optimistic.
+"""
+
+import math
+
+import numpy as np
+from scipy import special
+
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import recurrence
+from episodic_dp.accounting.profiles import unit_profile
+from episodic_dp.accounting.profiles.amplification import Direction
+
+# Below this a double may have lost digits: it is raised to it. Tabulated
+# profiles end in a constant long before, but well below the second number.
+_SMALL, _SMALL_IN_TABLES = 1e-280, 1e-30
+# Records with more occurrences in a step are bounded by their tail alone.
+_MOST_OCCURRENCES = 64
+# A distance of zero is replaced by this one: larger, so never optimistic.
+MIN_DISTANCE = 1e-9
+
+
+def log_excess(
+    kinds: unit_profile.Kinds, log_alpha: np.ndarray, direction: Direction
+) -> np.ndarray:
+  """ln of `profile.excess`, or of another upper bound that is less.
+
+  Args:
+    kinds: all with a tail.
+    log_alpha: float64[n].
+    direction: "remove" or "add".
+
+  Returns:
+    float64[n]; -inf where the excess is zero.
+  """
+  logs = [_log_excess(kind, log_alpha, direction) for kind in kinds]
+  return np.max(logs, axis=0, initial=-np.inf)
+
+
+def _log_excess(
+    kind: unit_profile.Kind, log_alpha: np.ndarray, direction: Direction
+) -> np.ndarray:
+  value = unit_profile.excess((kind,), log_alpha, direction)
+  with np.errstate(divide="ignore"):
+    result = np.log(np.maximum(value, _SMALL))
+  exact = isinstance(kind, amplification.Amplification)
+  low = np.flatnonzero(value < (_SMALL if exact else _SMALL_IN_TABLES))
+  other: Direction = "add" if direction == "remove" else "remove"
+  for sign, which in ((1.0, direction), (-1.0, other)):
+    index = low[(log_alpha[low] >= 0) == (sign > 0)]
+    if not index.size:
+      continue
+    # alpha H_(1/alpha) below alpha = 1
+    bound = _log_divergence(kind, sign * log_alpha[index], which)
+    bound += np.minimum(log_alpha[index], 0.0)
+    result[index] = np.minimum(result[index], bound)
+  return result
+
+
+def _log_divergence(
+    kind: unit_profile.Kind, log_alpha: np.ndarray, direction: Direction
+) -> np.ndarray:
+  """ln of an upper bound on a kind's divergence, for alpha >= 1."""
+  assert kind.tail is not None
+  weight, distance = kind.tail
+  if weight == 0:
+    return np.full_like(log_alpha, -np.inf)
+  bound = math.log(weight) + log_hockey_stick(
+      log_alpha, max(distance, MIN_DISTANCE)
+  )
+  if isinstance(kind, amplification.Amplification):
+    log_weight, terms = kind.terms(log_alpha, direction)
+    # All of the weight against the own term, or all at the largest distance.
+    log_k, distance = terms[0]
+    bound = np.minimum(bound, _log_weighted(log_weight, log_k, distance))
+    log_k = np.logaddexp.reduce([k for k, _ in terms], axis=0)
+    distance = max(d for _, d in terms)
+    bound = np.minimum(bound, _log_weighted(log_weight, log_k, distance))
+  if isinstance(kind, recurrence.Recurrence) and kind.most < _MOST_OCCURRENCES:
+    bound = np.minimum(bound, _log_recurrence(kind, log_alpha, direction))
+  return bound
+
+
+def _log_recurrence(
+    kind: recurrence.Recurrence, log_alpha: np.ndarray, direction: Direction
+) -> np.ndarray:
+  """ln of the average over J of splits of alpha, or of Q's weight.
+
+  See `recurrence`: with w_k = P(K = k) and s_k = k d, given J,
+
+    remove  sum over k > 0 of [w_k N(s_k) - a_k N(0)]_+,  a_k adding up to
+            alpha - w_0,
+    add     sum over k > 0 of [u_k N(0) - alpha w_k N(s_k)]_+,  u_k adding up
+            to 1 - alpha w_0;
+
+  every such split is a bound, and the best one is `amplification.split`.
+  """
+  parents, p = kind.parents, kind.rate
+  total = np.full(log_alpha.shape, -np.inf)
+  capped = np.minimum(log_alpha, 700.0)
+  for j, chance in enumerate(parents.probs, start=parents.first):
+    if j == 0 or chance == 0:
+      continue
+    k = np.arange(1.0, j + 1)[:, None] if p < 1 else np.asarray([[float(j)]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+      log_w = (
+          special.gammaln(j + 1.0)
+          - special.gammaln(k + 1)
+          - special.gammaln(j - k + 1)
+          + k * math.log(p)
+          + special.xlog1py(j - k, -p)
+      )
+      none = (1 - p) ** j
+      against = log_alpha + np.log1p(-none * np.exp(-log_alpha))
+      own = np.log1p(-np.minimum(none * np.exp(capped), 1.0))
+    distances = k * max(kind.distance, MIN_DISTANCE)
+    log_w = np.broadcast_to(log_w, (k.size, log_alpha.size))
+    some = np.ones(log_alpha.size, bool)
+    if direction == "remove":
+      log_u = log_w
+      log_k = amplification.split(against, log_w, distances)
+    else:
+      some = ~np.isneginf(own)
+      if not some.any():
+        continue
+      log_k = log_w[:, some] + log_alpha[some]
+      log_u = amplification.split(own[some], log_k, distances)
+    parts = [
+        _log_weighted(u, v, float(d))
+        for u, v, d in zip(log_u, log_k, distances[:, 0])
+    ]
+    value = np.logaddexp.reduce(parts, axis=0) + math.log(chance)
+    total[some] = np.logaddexp(total[some], value)
+  return total
+
+
+def _log_weighted(
+    log_weight: np.ndarray, log_against: np.ndarray, distance: float
+) -> np.ndarray:
+  """ln of w H_(k/w)(N(d) || N(0)), or of w where k is smaller than that."""
+  with np.errstate(invalid="ignore"):
+    ratio = log_against - log_weight
+    value = log_weight + log_hockey_stick(np.maximum(ratio, 0.0), distance)
+  return np.where(
+      np.isneginf(log_weight), -np.inf, np.where(ratio < 0, log_weight, value)
+  )
+
+
+def log_hockey_stick(log_alpha: np.ndarray, distance: float) -> np.ndarray:
+  """ln H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1, or a little more."""
+  with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    x = distance / 2 - log_alpha / distance
+    first = special.erfcx(-x / math.sqrt(2))
+    # alpha Phi(x - d) = phi(x) times this; rounding must not make it too large.
+    second = special.erfcx((distance - x) / math.sqrt(2)) * (1 - 1e-14)
+    tail = -x * x / 2 + np.log((first - second) / 2)
+    near = np.log(amplification.hockey_stick(log_alpha, distance))
+  return np.where(np.isneginf(x), -np.inf, np.where(x <= 0, tail, near))

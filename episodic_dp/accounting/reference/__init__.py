@@ -1,0 +1,1 @@
+"""What the accountant is compared with: the enumerator, the printed theorem."""

@@ -1,0 +1,1 @@
+"""Costs, sweeps, comparisons and pictures around a run."""

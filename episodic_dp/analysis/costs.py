@@ -1,0 +1,138 @@
+"""What a config costs: the guarantees of every level, as data or a table."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from episodic_dp import accounting
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import report
+from episodic_dp.config import describe
+
+_COLUMNS = (
+    "level", "epsilon", "delta", "direction", "eta", "q", "p", "distances",
+    "neighbours",
+)
+
+
+def account(config: Any) -> dict[str, Any]:
+  """Everything that the command prints, as plain data.
+
+  Args:
+    config: a ConfigDict; see `describe`, `steps`, `delta` and, optionally,
+      `target_epsilon` and `target_level` are read as well.
+
+  Returns:
+    The privacy statement of a run of these steps (`accounting.run_statement`):
+    among others `guarantees` (level -> the fields of
+    `accounting.Guarantee.as_dict`) and `no_guarantee` (level -> the reason).
+
+  Raises:
+    PlanError: one sentence.
+  """
+  hierarchy, plan, mechanism = describe.describe(config)
+  for name in ("steps", "delta"):
+    if config.get(name) is None:
+      raise plan_lib.PlanError(f"config.{name} is missing: set it")
+  steps, delta = config.steps, config.delta
+  target = config.get("target_epsilon")
+  if target is not None:
+    level = config.get("target_level") or hierarchy.levels[0]
+    most = accounting.max_steps(
+        hierarchy, plan, mechanism, target_epsilon=target, delta=delta,
+        level=level, limit=steps,
+    )
+    if not most:
+      raise plan_lib.PlanError(
+          f"target_epsilon={target} at level '{level}' is passed by the first"
+          " step: raise noise_multiplier or target_epsilon"
+      )
+    steps = most
+  return accounting.run_statement(
+      accounting.Ledger().add(hierarchy, plan, mechanism, steps),
+      delta=delta,
+      fixed_seed=config.get("private_seed") is not None,
+  )
+
+
+def table(result: dict[str, Any]) -> str:
+  """The result of `account`, for people."""
+  (entry,) = accounting.Ledger.from_dict(result).entries
+  hierarchy, mechanism = entry.hierarchy, entry.mechanism
+  lines = [
+      f"{entry.steps} steps, noise multiplier"
+      f" {mechanism.noise_multiplier:g} per {mechanism.clip_unit}",
+      " > ".join(
+          f"{hierarchy.num_units(k)} {level} by {plan_lib.stage_text(stage)}"
+          for k, (level, stage) in enumerate(
+              zip(hierarchy.levels, entry.plan.stages)
+          )
+      ),
+      "",
+  ]
+  rows = [_COLUMNS]
+  for level, g in result["guarantees"].items():
+    kinds = g["units"]
+    # The largest rates and distances over the kinds of units of the level.
+    q, p = (_largest(kinds, name) for name in ("parent_rate", "own_rate"))
+    lengths = [
+        (*kind.get("outer_distances", ()), kind[name])
+        for kind in kinds
+        for name in ("own_distance", "distance")
+        if name in kind
+    ]
+    longest = [max(column) for column in zip(*lengths)]
+    epsilon = g["epsilon"]
+    rows.append((
+        level,
+        report.rounded_up(float(epsilon)),
+        f"{g['delta']:g}",
+        g["direction"],
+        f"{g['inclusion_rate']:.4g}",
+        q,
+        p,
+        ", ".join(f"{d:.4g}" for d in longest) or "-",
+        g["neighbours"],
+    ))
+  lines += [
+      *columns(rows),
+      "",
+      "eta: the largest probability that a step draws one unit; q: that its",
+      "parent is chosen; p: that it is drawn then; distances, in standard",
+      "deviations of the noise: how far the sum moves where a stage above does",
+      "not choose the unit's path and, last, without the unit itself.",
+  ]
+  for level, reason in result["no_guarantee"].items():
+    lines += ["", f"{level}: no guarantee", f"  {reason}"]
+  shared = _shared([g["assumptions"] for g in result["guarantees"].values()])
+  if shared:
+    lines += ["", "Assumed throughout:"]
+    lines += [f"  - {sentence}" for sentence in shared]
+  for level, g in result["guarantees"].items():
+    own = [s for s in g["assumptions"] if s not in shared]
+    if g["caveat"] and g["caveat"] not in own:
+      own.append(g["caveat"])
+    if own:
+      lines += ["", f"For {level}:", *(f"  - {sentence}" for sentence in own)]
+  return "\n".join(lines)
+
+
+def _largest(kinds: Sequence[dict[str, Any]], name: str) -> str:
+  """The largest of a number that not every kind of unit has; "-" for none."""
+  values = [kind[name] for kind in kinds if name in kind]
+  return f"{max(values):.4g}" if values else "-"
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+  """Lines whose cells stand below each other."""
+  widths = [max(map(len, column)) for column in zip(*rows)]
+  return [
+      "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+      for row in rows
+  ]
+
+
+def _shared(lists: Sequence[Sequence[str]]) -> list[str]:
+  """The sentences that all lists have, in the order of the first."""
+  if not lists:
+    return []
+  return [s for s in lists[0] if all(s in other for other in lists)]

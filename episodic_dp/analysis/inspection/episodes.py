@@ -1,0 +1,193 @@
+"""Tasks as a step of training sees them, drawn with a public seed.
+
+The seed has nothing to do with the key of a run, which is secret. What is drawn
+from the public validation split may be shown to anyone; what is drawn from the
+training split are private images.
+"""
+
+from collections.abc import Iterator
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from episodic_dp import data
+from episodic_dp import plan as plan_lib
+from episodic_dp import sampling
+from episodic_dp.analysis.inspection import drawn as drawn_lib
+from episodic_dp.analysis.inspection import style
+
+_SAMPLING, _AUGMENTATION = range(2)
+_TURNED = " Whole classes are turned by multiples of 90 degrees."
+
+
+def of_training(
+    dataset: data.Dataset,
+    plan: plan_lib.SamplingPlan,
+    *,
+    tasks: int,
+    seed: int,
+) -> drawn_lib.Drawn:
+  """The first tasks of step 0: PRIVATE images, exactly as training draws them.
+
+  Args:
+    dataset: the training split.
+    plan: with an episode.
+    tasks: show at most so many.
+    seed: public.
+  """
+  shown, number = _draw(dataset, plan, tasks, seed, dataset.rotate)
+  return drawn_lib.Drawn(
+      tasks=shown,
+      source=f"{dataset.name}: {dataset.description}",
+      how=(
+          "Step 0 of the plan itself, with a public key:"
+          f" {style.plural(number, 'task')} drawn, the first"
+          f" {len(shown)} shown." + (_TURNED if dataset.rotate else "")
+      ),
+      private=True,
+  )
+
+
+def of_public(
+    dataset: data.Dataset,
+    plan: plan_lib.SamplingPlan,
+    *,
+    tasks: int,
+    seed: int,
+    rotate: bool,
+) -> drawn_lib.Drawn:
+  """Tasks of the same form and size from public classes.
+
+  Args:
+    dataset: the validation split.
+    plan: of training, with an episode.
+    tasks: how many to draw.
+    seed: public.
+    rotate: whether training rotates whole classes.
+
+  Raises:
+    PlanError: the split is too small for such a task.
+  """
+  error = None
+  for hierarchy, public, how in _public_plans(dataset.hierarchy, plan, tasks):
+    try:
+      plan_lib.validate(hierarchy, public)
+    except plan_lib.PlanError as e:
+      error = e
+      continue
+    small = dataclasses.replace(dataset, hierarchy=hierarchy)
+    shown, _ = _draw(small, public, tasks, seed, rotate)
+    return drawn_lib.Drawn(
+        tasks=shown,
+        source=f"{dataset.name}: {dataset.description}",
+        how=how + (_TURNED if rotate else ""),
+        private=False,
+    )
+  assert error is not None
+  raise error
+
+
+def _public_plans(
+    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan, tasks: int
+) -> Iterator[tuple[plan_lib.Hierarchy, plan_lib.SamplingPlan, str]]:
+  """Plans for public data, the most faithful first."""
+  episode = plan.episode
+  assert episode is not None
+  if hierarchy.depth == len(plan.stages):
+    if episode.form == "unit":
+      first = plan_lib.FixedSize(min(tasks, hierarchy.num_units(0)))
+      public = dataclasses.replace(plan, stages=(first, *plan.stages[1:]))
+    elif episode.form == "independent":
+      public = dataclasses.replace(
+          plan, episode=dataclasses.replace(episode, tasks=tasks)
+      )
+    else:
+      public = plan
+    yield hierarchy, public, (
+        "Drawn by the class and example stages of the plan, applied to public"
+        " classes that training never sees."
+    )
+  yield _classes(hierarchy), plan_lib.SamplingPlan(
+      (
+          plan_lib.FixedSize(episode.way),
+          plan_lib.FixedSize(episode.shot + episode.query),
+      ),
+      episode=dataclasses.replace(episode, form="independent", tasks=tasks),
+  ), (
+      "Tasks of the plan's way, shot and query; each takes its classes from the"
+      " whole public split, which training never sees and whose hierarchy does"
+      " not fit the stages above the classes."
+  )
+
+
+def _classes(hierarchy: plan_lib.Hierarchy) -> plan_lib.Hierarchy:
+  """The two lowest levels: classes and their examples."""
+  level = hierarchy.depth - 2
+  units, offsets = hierarchy.num_units(level), hierarchy.offsets
+  return plan_lib.Hierarchy(
+      levels=hierarchy.levels[level:],
+      sizes=hierarchy.sizes and (units, hierarchy.sizes[-1]),
+      offsets=offsets and (np.asarray([0, units], np.int64), offsets[-1]),
+      leaf_rows=hierarchy.leaf_rows,
+  )
+
+
+def _draw(
+    dataset: data.Dataset,
+    plan: plan_lib.SamplingPlan,
+    tasks: int,
+    seed: int,
+    rotate: bool,
+) -> tuple[tuple[drawn_lib.Task, ...], int]:
+  """The first tasks of step 0, and how many were drawn in all."""
+  episode = plan.episode
+  assert episode is not None
+  key = jax.random.key(seed, impl="threefry2x32")
+  leaves, mask = sampling.task_indices(
+      *sampling.sample(
+          jax.random.fold_in(key, _SAMPLING), dataset.hierarchy, plan, step=0
+      ),
+      plan,
+  )
+  slots = np.flatnonzero(np.asarray(mask))
+  first = slots[:tasks]
+  rows = np.asarray(dataset.rows(leaves[first]))
+  if not first.size:
+    return (), 0
+  batch = _make(
+      jax.random.fold_in(key, _AUGMENTATION),
+      jnp.asarray(first),
+      jnp.asarray(dataset.images[rows]),
+      episode,
+      rotate,
+  )
+  return tuple(
+      drawn_lib.Task(
+          support=_by_label(batch.support, i, episode.way),
+          query=_by_label(batch.query, i, episode.way),
+      )
+      for i in range(len(first))
+  ), len(slots)
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _make(key, slots, images, episode, rotate):
+  """The episodes of all slots, each with a key of its own."""
+
+  def one(slot, images):
+    return sampling.make_episode(
+        jax.random.fold_in(key, slot), images, episode, rotate=rotate
+    )
+
+  return jax.vmap(one)(slots, images)
+
+
+def _by_label(examples: sampling.Examples, task: int, way: int) -> np.ndarray:
+  """uint8[way, n, H, W, C] of one task; row i has the label i."""
+  images = np.asarray(examples.images[task])
+  labels = np.asarray(examples.labels[task]).reshape(way, -1)[:, 0]
+  images = np.rint(255 * images).astype(np.uint8)
+  return images.reshape(way, -1, *images.shape[1:])[np.argsort(labels)]

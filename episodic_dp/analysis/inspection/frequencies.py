@@ -1,0 +1,224 @@
+"""How often units were really drawn, beside how often theory says.
+
+The steps of a plan are independent, so the number of steps that draw a unit of
+rate eta is Binomial(steps, eta). The sampler of training is run with a public
+key on the public sizes alone: no data are touched.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import math
+
+import numpy as np
+from scipy import special
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.analysis.inspection import rates as rates_lib
+from episodic_dp.analysis.inspection import style
+
+STEPS = 300
+# More work than this takes longer than a few seconds.
+_MOST_SLOTS = 2**21
+_MOST_UNITS = 2**22
+_BARS = 30
+# Stages whose steps are independent of one another.
+_INDEPENDENT = (plan_lib.FixedSize, plan_lib.Poisson, plan_lib.All)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Frequencies:
+  """How often the units of one level were drawn.
+
+  Attributes:
+    level: its name.
+    steps: the number of draws.
+    drawn: int64[units], how many of them held each unit.
+    inclusion: eta of the units in one draw.
+  """
+
+  level: str
+  steps: int
+  drawn: np.ndarray
+  inclusion: rates_lib.Spread
+
+  @property
+  def expected(self) -> float:
+    """The mean of eta over the units."""
+    found = self.inclusion
+    return float((found.values * found.units).sum() / found.units.sum())
+
+  @property
+  def observed(self) -> float:
+    """The mean over the units of the share of draws that held them."""
+    return float(self.drawn.mean() / self.steps)
+
+
+def too_large(
+    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
+) -> str:
+  """Why nothing is counted, as a sentence; "" where it is cheap."""
+  if not all(isinstance(stage, _INDEPENDENT) for stage in plan.stages):
+    return (
+        "Draws are not counted: the steps of this plan are not independent of"
+        " one another."
+    )
+  slots = math.prod(plan_lib.capacities(hierarchy, plan))
+  if slots > _MOST_SLOTS // 16 or hierarchy.num_leaves > _MOST_UNITS:
+    return (
+        f"Draws are not counted: {style.count(hierarchy.num_leaves)} examples"
+        f" and {style.count(slots)} slots a step would take too long."
+    )
+  return ""
+
+
+def count(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    levels: Sequence[rates_lib.Rates],
+    *,
+    seed: int,
+    steps: int = STEPS,
+) -> tuple[Frequencies, ...]:
+  """Draws `steps` samples and counts every unit; one tree per task if many.
+
+  Args:
+    hierarchy: the public sizes.
+    plan: its stages are drawn; an episode changes nothing but form
+      "independent", of which one task is drawn.
+    levels: the rates of the levels.
+    seed: public, 0 to 2^32 - 1.
+    steps: how many draws.
+  """
+  drawn: dict[int, np.ndarray] = {}
+  for k in reversed(range(hierarchy.depth)):
+    if k not in drawn:
+      drawn |= _count(hierarchy, plan, k, seed, steps)
+  return tuple(
+      Frequencies(
+          level=one.level, steps=steps, drawn=drawn[k], inclusion=one.inclusion
+      )
+      for k, one in enumerate(levels)
+  )
+
+
+def _count(hierarchy, plan, lowest, seed, steps) -> dict[int, np.ndarray]:
+  """Counts of the level `lowest` and of those above it that show in its draws.
+
+  A unit that was drawn shows as long as each stage below surely draws a child
+  of it; its first child then holds its place.
+
+  Returns:
+    level -> int64[units].
+  """
+  import jax  # Late: what cannot be counted is told without JAX.
+  import jax.numpy as jnp
+
+  from episodic_dp import sampling
+
+  top = _upper(hierarchy, lowest + 1)
+  stages = dataclasses.replace(
+      plan, stages=plan.stages[: lowest + 1], episode=None
+  )
+  shown = [lowest]
+  while shown[-1] and _surely_draws(hierarchy, plan, shown[-1]):
+    shown.append(shown[-1] - 1)
+
+  @jax.jit
+  def drawn(key):
+    def add(step, totals):
+      units, mask = sampling.sample(key, top, stages, step)
+      added = []
+      for k, total in zip(shown, totals):
+        added.append(total.at[units.ravel()].add(mask.ravel().astype(int)))
+        units, mask = _above(top, k, units[..., 0]), mask[..., 0]
+      return tuple(added)
+
+    zeros = tuple(jnp.zeros(hierarchy.num_units(k), int) for k in shown)
+    return jax.lax.fori_loop(0, steps, add, zeros)
+
+  totals = drawn(jax.random.key(seed))
+  return {k: np.asarray(t, np.int64) for k, t in zip(shown, totals)}
+
+
+def _upper(
+    hierarchy: plan_lib.Hierarchy, depth: int
+) -> plan_lib.Hierarchy:
+  """The sizes of the first `depth` levels.
+
+  Leaves are their own rows: where they lie in the data does not matter here.
+  """
+  sizes, offsets = hierarchy.sizes, hierarchy.offsets
+  return plan_lib.Hierarchy(
+      levels=hierarchy.levels[:depth],
+      sizes=None if sizes is None else sizes[:depth],
+      offsets=None if offsets is None else offsets[:depth],
+  )
+
+
+def _surely_draws(hierarchy, plan, level) -> bool:
+  """Whether the stage draws at least one child of every chosen unit."""
+  never_none = isinstance(
+      plan.stages[level], (plan_lib.FixedSize, plan_lib.All)
+  )
+  return never_none and bool(hierarchy.child_counts(level).min() > 0)
+
+
+def _above(hierarchy, level, units):
+  """The units of the level above that hold `units` (int32, any shape)."""
+  import jax.numpy as jnp
+
+  if hierarchy.sizes is not None:
+    return units // hierarchy.sizes[level]
+  offsets = jnp.asarray(hierarchy.offsets[level])
+  return jnp.searchsorted(offsets, units, side="right") - 1
+
+
+def draw(levels: Sequence[Frequencies]) -> bytes:
+  """A PNG: for every level, units by the number of draws that held them."""
+  figure = style.figure(2.15 * len(levels) + 0.5, layout="constrained")
+  panels = figure.subplots(len(levels), 1, squeeze=False)[:, 0]
+  for k, (axes, one) in enumerate(zip(panels, levels)):
+    edges, found, expected = bars(one)
+    middle = edges[:-1] + (edges[1:] - edges[:-1] - 1) / 2
+    axes.bar(
+        middle, found, width=0.86 * (edges[1] - edges[0]), color=style.SKY,
+        label="drawn",
+    )
+    axes.plot(
+        middle, expected, color=style.VERMILLION, marker="o", markersize=4,
+        linewidth=1.2, label="expected (binomial)",
+    )
+    axes.set_title(f"level '{one.level}'", fontsize=10, loc="left")
+    axes.set_ylabel("% of the units")
+    axes.set_ylim(bottom=0)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    style.tidy(axes)
+    if not k:
+      axes.legend(loc="upper right", fontsize=9, frameon=False)
+  panels[-1].set_xlabel(f"times drawn in {levels[0].steps} draws")
+  return style.png(figure)
+
+
+def bars(one: Frequencies) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """The bars of one level's picture.
+
+  Returns:
+    int64[bars + 1] edges of the counts (the last one is past the end), and the
+    per cent of the units that were drawn so often, and that are expected to.
+  """
+  spread, every = one.inclusion, np.arange(one.steps + 1)
+  # All that was drawn, and what theory expects but for 0.1 % at both ends.
+  first, last = (
+      int(np.searchsorted(special.bdtr(every, one.steps, eta), share))
+      for eta, share in ((spread.low, 0.001), (spread.high, 0.999))
+  )
+  low, high = min(first, one.drawn.min()), max(last, one.drawn.max())
+  width = math.ceil((high - low + 1) / _BARS)
+  edges = np.arange(low, high + width + 1, width)
+  found = np.histogram(one.drawn, edges)[0] / one.drawn.size
+  below = special.bdtr(
+      np.clip(edges[:, None] - 1, 0, one.steps), one.steps, spread.values
+  )
+  below[edges == 0] = 0.0
+  expected = np.diff(below @ spread.units, axis=0) / spread.units.sum()
+  return edges, 100 * found, 100 * expected

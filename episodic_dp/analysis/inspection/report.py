@@ -1,0 +1,254 @@
+"""Puts the page together and writes it with its pictures."""
+
+import dataclasses
+import os
+import pathlib
+from typing import Any
+
+import tqdm
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.analysis.inspection import curves
+from episodic_dp.analysis.inspection import drawn as drawn_lib
+from episodic_dp.analysis.inspection import facts as facts_lib
+from episodic_dp.analysis.inspection import frequencies
+from episodic_dp.analysis.inspection import markup
+from episodic_dp.analysis.inspection import page
+from episodic_dp.analysis.inspection import rates as rates_lib
+from episodic_dp.analysis.inspection import sheet
+from episodic_dp.analysis.inspection import tree
+from episodic_dp.config import own_data
+from episodic_dp.output import files
+
+PAGE = "index.html"
+EPISODES = "episodes.png"
+# Every file that this module writes; what a page lacks is removed, so that no
+# picture of another page (nor a private one) stays beside it.
+FILES = (
+    EPISODES, "hierarchy.png", "rates.png", "frequencies.png", "epsilon.png",
+    PAGE,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+  """What is shown, and where data come from.
+
+  Attributes:
+    data: whether data are read at all.
+    data_dir: folder of the data sets that are not built in.
+    download: fetch what data_dir does not have.
+    tasks: how many tasks are shown.
+    seed: public, 0 to 2^32 - 1.
+    private: show private training images in place of public ones.
+  """
+
+  data: bool = True
+  data_dir: str | None = None
+  download: bool = False
+  tasks: int = 6
+  seed: int = 0
+  private: bool = False
+
+
+def make(config: Any, title: str, options: Options = Options()) -> page.Content:
+  """Computes and draws everything; reads data only where tasks are shown.
+
+  Raises:
+    PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
+      sentence with the remedy.
+  """
+  # None: only where someone watches.
+  bar = tqdm.tqdm(total=4, leave=False, disable=None)
+
+  def on(what: str) -> None:
+    bar.set_description(what)
+
+  with bar:
+    on("guarantees")
+    # Of someone's own data the sizes are listed; no image is read.
+    config = own_data.with_hierarchy(config, options.data_dir)
+    facts = facts_lib.gather(config)
+    bar.update()
+    on("data and tasks")
+    drawn, no_tasks = None, _no_tasks(config, facts, options)
+    if not no_tasks:
+      drawn, no_tasks = _tasks(config, facts, options)
+    bar.update()
+    on("counting draws")
+    counted: tuple[frequencies.Frequencies, ...] = ()
+    not_counted = frequencies.too_large(facts.hierarchy, facts.plan)
+    if not not_counted:
+      counted = frequencies.count(
+          facts.hierarchy, facts.plan, facts.rates, seed=options.seed
+      )
+    bar.update()
+    on("pictures")
+    content = page.Content(
+        title=title,
+        facts=facts,
+        drawn=drawn,
+        no_tasks=no_tasks,
+        seed=options.seed,
+        counted=counted,
+        not_counted=not_counted,
+        pictures=_pictures(facts, counted),
+    )
+    bar.update()
+  return content
+
+
+def check(out: str) -> None:
+  """ValueError, before anything is computed, for a folder that is none."""
+  folder = pathlib.Path(out)
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    reason = "" if os.access(folder, os.W_OK) else "no permission"
+  except OSError as e:
+    reason = e.strerror or str(e)
+  if reason:
+    raise ValueError(
+        f"--out={out} cannot be written ({reason}): choose another folder"
+    )
+
+
+def write(content: page.Content, out: str) -> pathlib.Path:
+  """Writes the pictures, then the page; each file is replaced at once.
+
+  Files of the folder that are not the page's own are left alone. Where private
+  images are shown, their files can be read by their owner only.
+
+  Returns:
+    The path of the page.
+
+  Raises:
+    ValueError: the folder cannot be written.
+  """
+  folder = pathlib.Path(out)
+  made = {p.file: p.data for p in content.pictures.values()}
+  drawn, private = content.drawn, False
+  if drawn is not None:
+    made[EPISODES] = sheet.sheet(drawn, f"{content.title}: tasks of one step")
+    private = drawn.private
+  made[PAGE] = page.render(content).encode("utf-8")
+  for name in FILES:  # The page comes last, when its pictures are there.
+    if name in made:
+      with files.replacing(folder / name) as beside:
+        if private and name in (EPISODES, PAGE):
+          beside.chmod(0o600)
+        beside.write_bytes(made[name])
+    else:
+      (folder / name).unlink(missing_ok=True)
+  return folder / PAGE
+
+
+def _no_tasks(config: Any, facts: facts_lib.Facts, options: Options) -> str:
+  """Why no tasks can be shown before data are looked for, or ""."""
+  if facts.plan.episode is None:
+    return (
+        "This plan forms no tasks (it has no episode), so there are none to"
+        " show."
+    )
+  if not (config.get("data") or {}).get("name"):
+    return "This config names no data, so there are no images to show."
+  if not options.data:
+    return "No data were read (--nodata), so there are no images to show."
+  return ""
+
+
+def _tasks(
+    config: Any, facts: facts_lib.Facts, options: Options
+) -> tuple[drawn_lib.Drawn | None, str]:
+  """The tasks to show, or one sentence on why there are none."""
+  # Late: what needs no data is told before JAX and the models are loaded.
+  from episodic_dp.analysis.inspection import episodes
+  from episodic_dp.config import build
+
+  splits = build.load_data(
+      config, data_dir=options.data_dir, download=options.download
+  )
+  build.check_same(facts.hierarchy, splits.train.hierarchy)
+  if splits.train.targets:
+    return None, "The data are points, so there are no images to show."
+  shared = dict(tasks=options.tasks, seed=options.seed)
+  if options.private:
+    drawn = episodes.of_training(splits.train, facts.plan, **shared)
+    if drawn.tasks:
+      return drawn, ""
+    return None, (
+        "The first step of this plan drew no task with this seed, so there are"
+        " no images to show; another --seed may draw some."
+    )
+  try:
+    return episodes.of_public(
+        splits.validation, facts.plan, rotate=splits.train.rotate, **shared
+    ), ""
+  except plan_lib.PlanError as e:
+    return None, f"The public validation split cannot give such a task: {e}."
+
+
+def _pictures(
+    facts: facts_lib.Facts, counted: tuple[frequencies.Frequencies, ...]
+) -> dict[str, markup.Picture]:
+  levels = " > ".join(facts.hierarchy.levels)
+  pictures = {
+      "tree": markup.Picture(
+          file="hierarchy.png",
+          data=tree.draw(facts.hierarchy, facts.plan),
+          alt=(
+              f"One family of every level ({levels}) as a row of squares, with"
+              " those that a step draws filled; the table below says the same"
+              " in words."
+          ),
+          caption=(
+              "One family of every level; a chosen unit opens into the family"
+              " below it. Filled squares are drawn; which ones is random."
+          ),
+      ),
+      "rates": markup.Picture(
+          file="rates.png",
+          data=rates_lib.draw(facts.rates),
+          alt=(
+              "For every level the parent rate, the own rate and the inclusion"
+              " probability on a logarithmic axis; the table below has the"
+              " numbers."
+          ),
+          caption=(
+              "The marker is the largest value over the units of a level, the"
+              " line reaches down to the smallest one."
+          ),
+      ),
+  }
+  if counted:
+    pictures["frequencies"] = markup.Picture(
+        file="frequencies.png",
+        data=frequencies.draw(counted),
+        alt=(
+            "Per level, bars of how many units were drawn how often in"
+            f" {counted[0].steps} draws, and the expected numbers as dots on"
+            " top of them."
+        ),
+        caption=(
+            f"The sampler of training drew {counted[0].steps} {_one(facts)}s"
+            " with a public key; every unit was counted. Dots are what the"
+            " rates above promise."
+        ),
+    )
+  if facts.curves:
+    pictures["epsilon"] = markup.Picture(
+        file="epsilon.png",
+        data=curves.draw(facts),
+        alt=(
+            "Epsilon of every level with a guarantee, rising with the steps to"
+            " the values of the table."
+        ),
+        caption="ε after every number of steps, at the same δ.",
+    )
+  return pictures
+
+
+def _one(facts: facts_lib.Facts) -> str:
+  """What the rates of a plan are of: a step, or one of its equal tasks."""
+  episode = facts.plan.episode
+  independent = episode is not None and episode.form == "independent"
+  return "task" if independent else "step"

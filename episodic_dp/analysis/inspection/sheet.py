@@ -1,0 +1,161 @@
+"""Contact sheets: images at a whole multiple of their size, never smoothed."""
+
+import io
+import math
+import pathlib
+
+import numpy as np
+from PIL import Image
+from PIL import ImageDraw
+from PIL import ImageFont
+
+from episodic_dp.analysis.inspection import drawn as drawn_lib
+from episodic_dp.analysis.inspection import style
+
+SHOWN = 5  # Images of a class, support and query each.
+_CELL = 56  # Pixels that an image should at least have.
+_WIDTH = 1500
+_GAP, _FRAME, _PAD = 3, 4, 18
+_TITLE = 34
+
+
+def shown(images: np.ndarray) -> np.ndarray:
+  """The images of a class that a sheet shows: the first `SHOWN`."""
+  return images[:SHOWN]
+
+
+def strip(images: np.ndarray, scale: int = 1) -> Image.Image:
+  """Images side by side, with a gap between them.
+
+  Args:
+    images: uint8[n, H, W, C]; one channel is grey, three are red, green and
+      blue, and of any other number the first is shown.
+    scale: whole number of pixels per pixel.
+  """
+  if images.shape[-1] != 3:
+    images = np.repeat(images[..., :1], 3, axis=-1)
+  images = images.repeat(scale, 1).repeat(scale, 2)
+  n, height, width, _ = images.shape
+  gap = _GAP if scale > 1 else 1
+  canvas = Image.new("RGB", (n * (width + gap) - gap, height), style.PALE)
+  for i, image in enumerate(images):
+    image = Image.fromarray(np.ascontiguousarray(image))
+    canvas.paste(image, (i * (width + gap), 0))
+  return canvas
+
+
+def png(image: Image.Image) -> bytes:
+  """The picture as PNG, without a date or any other text."""
+  buffer = io.BytesIO()
+  image.save(buffer, format="png", optimize=True)
+  return buffer.getvalue()
+
+
+def sheet(drawn: drawn_lib.Drawn, title: str) -> bytes:
+  """A PNG of all tasks, each with its labels; support framed, query framed.
+
+  Args:
+    drawn: at least one task.
+    title: stands above.
+  """
+  panels = [_panel(i, task) for i, task in enumerate(drawn.tasks)]
+  width, height = panels[0].size
+  columns = max(1, min(len(panels), (_WIDTH - _PAD) // (width + _PAD)))
+  # The fewest rows that fit, filled evenly.
+  rows = math.ceil(len(panels) / columns)
+  columns = math.ceil(len(panels) / rows)
+  lines = [(title, _font(20, bold=True)), (drawn.source, _font(13))]
+  if drawn.private:
+    lines.append((
+        "PRIVATE training images: for the data holder's eyes, not to be"
+        " published", _font(13, bold=True),
+    ))
+  total = columns * (width + _PAD) + _PAD
+  wrapped = [
+      (part, font)
+      for text, font in lines
+      for part in _wrap(text, font, total - 2 * _PAD)
+  ]
+  head = _PAD + sum(_line(font) for _, font in wrapped)
+  canvas = Image.new(
+      "RGB", (total, head + rows * (height + _PAD) + _PAD), "white"
+  )
+  pen, y = ImageDraw.Draw(canvas), _PAD
+  for text, font in wrapped:
+    pen.text((_PAD, y), text, fill=style.INK, font=font)
+    y += _line(font)
+  for i, panel in enumerate(panels):
+    row, column = divmod(i, columns)
+    canvas.paste(
+        panel,
+        (_PAD + column * (width + _PAD), head + _PAD // 2
+         + row * (height + _PAD)),
+    )
+  return png(canvas)
+
+
+def scale_of(images: np.ndarray) -> int:
+  """How many pixels one pixel of images [..., H, W, C] becomes."""
+  return max(1, round(_CELL / max(images.shape[-3:-1])))
+
+
+def _panel(number: int, task: drawn_lib.Task) -> Image.Image:
+  """One task: a row per class, support at the left, query at the right."""
+  scale = scale_of(task.support)
+  rows = [
+      [strip(shown(part[i]), scale) for part in (task.support, task.query)]
+      for i in range(len(task.support))
+  ]
+  support, query = rows[0][0].width, rows[0][1].width
+  line = rows[0][0].height + 2 * _FRAME + 8
+  font, small = _font(15, bold=True), _font(13)
+  label = math.ceil(small.getlength(f"label {len(rows) - 1}")) + 12
+  left = label, label + support + 2 * _FRAME + 18
+  # A task of one small class is still as wide as the words above it.
+  wide = max(left[1] + query + 2 * _FRAME, left[1] + 60) + 2
+  canvas = Image.new("RGB", (wide, _TITLE + 20 + line * len(rows)), "white")
+  pen = ImageDraw.Draw(canvas)
+  pen.text((0, 4), f"Task {number + 1}", fill=style.INK, font=font)
+  for x, text, color in (
+      (left[0], "support", style.BLUE), (left[1], "query", style.VERMILLION)
+  ):
+    pen.text((x, _TITLE - 6), text, fill=color, font=small)
+  for i, images in enumerate(rows):
+    y = _TITLE + 16 + i * line
+    middle = y + rows[0][0].height // 2 + _FRAME
+    pen.text(
+        (0, middle), f"label {i}", fill=style.INK, font=small, anchor="lm"
+    )
+    for x, image, color in zip(left, images, (style.BLUE, style.ORANGE)):
+      pen.rectangle(
+          (x, y, x + image.width + 2 * _FRAME - 1,
+           y + image.height + 2 * _FRAME - 1),
+          fill=color,
+      )
+      canvas.paste(image, (x + _FRAME, y + _FRAME))
+  return canvas
+
+
+def _font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+  """The font that matplotlib brings, so that all machines draw the same."""
+  import matplotlib
+
+  name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
+  folder = pathlib.Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+  return ImageFont.truetype(folder / name, size)
+
+
+def _line(font: ImageFont.FreeTypeFont) -> int:
+  return math.ceil(1.4 * font.size)
+
+
+def _wrap(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:
+  """Lines that fit; a word that is too long stands alone."""
+  lines = [""]
+  for word in text.split():
+    longer = f"{lines[-1]} {word}".strip()
+    if lines[-1] and font.getlength(longer) > width:
+      lines.append(word)
+    else:
+      lines[-1] = longer
+  return lines

@@ -1,0 +1,108 @@
+"""Test score of a run: untrained, last checkpoint and ensemble."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import jax
+
+from episodic_dp import data
+from episodic_dp import training
+from episodic_dp.config import build
+from episodic_dp.training import errors
+from episodic_dp.training import reporting
+from episodic_dp.training import workdir as workdir_lib
+
+RESULTS = "evaluation.json"
+_NAMES = {
+    "untrained": "untrained",
+    "single": "last checkpoint",
+    "ensemble": "ensemble of the best",
+}
+
+
+def measure(
+    workdir: str,
+    *,
+    data_dir: str | None = None,
+    download: bool = False,
+    splits: data.Splits | None = None,
+    evaluator: training.Evaluator | None = None,
+) -> dict[str, Any]:
+  """Measures a run on its test tasks and writes WORKDIR/evaluation.json.
+
+  Args:
+    workdir: folder of a run with a checkpoint.
+    data_dir: folder of the data sets that are not built in.
+    download: fetch what data_dir does not have.
+    splits: the run's data, where they are loaded already.
+    evaluator: of `builder.make_tested`, where one is compiled already.
+
+  Returns:
+    "untrained" (the initial parameters, to see what training adds), "single"
+    and "ensemble" -> {"score": training.Score, "steps": the checkpoints used};
+    no ensemble where no checkpoint was validated.
+
+  Raises:
+    RunError: the folder has no run, or no checkpoint.
+  """
+  config = build.read_config(workdir)
+  checkpoints = training.Checkpoints(workdir, read_only=True)
+  last = checkpoints.latest()
+  if last is None:
+    raise errors.RunError(
+        f"{checkpoints.folder} has no checkpoint yet: let episodic-dp train go"
+        " on until it has saved one"
+    )
+  with build.as_written(workdir):
+    splits = splits or build.load_data(
+        config, data_dir=data_dir, download=download
+    )
+    shape = splits.test.image_shape
+    learner = build.make_learner(config, shape)
+    untrained = learner.init(jax.random.key(config.seed))
+    tasks = build.draw_tasks(config, splits.test, test=True)
+    evaluator = evaluator or training.Evaluator(
+        build.make_tested(config, learner, shape)
+    )
+
+  def score(steps):
+    members = [
+        checkpoints.restore(s, untrained)[0] if s else untrained for s in steps
+    ]
+    return {"score": evaluator.score(members, tasks), "steps": [*steps]}
+
+  results = {"untrained": score([0]), "single": score([last])}
+  best = [step for step, _ in checkpoints.best()]
+  if best:
+    results["ensemble"] = score(best)
+  workdir_lib.write_json(
+      pathlib.Path(workdir) / RESULTS,
+      {
+          name: {
+              value["score"].name: dataclasses.asdict(value["score"]),
+              "steps": value["steps"],
+          }
+          for name, value in results.items()
+      },
+  )
+  return results
+
+
+def header(results: dict[str, Any]) -> tuple[str, ...]:
+  """The head of the table of what `measure` returned."""
+  name = reporting.words(results["single"]["score"].name)
+  return "model", f"test {name}", "tasks", "steps"
+
+
+def rows(results: dict[str, Any]) -> list[list[Any]]:
+  """Rows below `header` for `reporting.table`."""
+  return [
+      [
+          _NAMES[name],
+          value["score"],
+          value["score"].tasks,
+          " ".join(map(str, value["steps"])),
+      ]
+      for name, value in results.items()
+  ]

@@ -1,0 +1,385 @@
+"""Audits what a config describes: claimed and measured epsilon by level."""
+
+from collections.abc import Sequence
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import tqdm
+
+from episodic_dp import accounting
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import report
+from episodic_dp.analysis import costs
+from episodic_dp.auditing import attack
+from episodic_dp.auditing import bounds
+from episodic_dp.auditing import canaries
+from episodic_dp.auditing import natural
+
+_POINTS = 7  # At most, on the axis of steps.
+_SIMULATED = 20_000  # Runs of the law, from which the threshold comes.
+_MOST_RUNS = 10_000_000  # More are not asked for.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+  """How to audit.
+
+  Attributes:
+    steps: of each run.
+    delta: at which both epsilons are told.
+    confidence: that all measured bounds of the last step hold together.
+    runs: with the record, and as many without it.
+    canary: "worst" or "natural".
+    method: "many" runs of one canary, or "one" run of many canaries.
+    canaries: m of the one run.
+    seed: of keys, coins and simulated scores.
+
+  Raises:
+    ValueError: a value out of range, on construction.
+  """
+
+  steps: int
+  delta: float
+  confidence: float = 0.95
+  runs: int = 50_000
+  canary: str = "worst"
+  method: str = "many"
+  canaries: int = 1000
+  seed: int = 0
+
+  def __post_init__(self):
+    for name, low, high in (
+        ("steps", 1, 10**6), ("runs", 2, _MOST_RUNS), ("canaries", 2, 10**5)
+    ):
+      value = getattr(self, name)
+      if not low <= value <= high:
+        raise ValueError(
+            f"--{name}={value} must be a whole number from {low} to {high}"
+        )
+    for name in ("delta", "confidence"):
+      value = getattr(self, name)
+      if not 0 < value < 1:
+        raise ValueError(f"--{name}={value} must lie between 0 and 1")
+    if self.canary == "natural" and self.method == "one":
+      raise ValueError(
+          "--canary=natural with --method=one: one run needs canaries with a"
+          " coordinate each, use --canary=worst or --method=many"
+      )
+
+
+def audit(
+    described: tuple[
+        plan_lib.Hierarchy, plan_lib.SamplingPlan, plan_lib.Mechanism
+    ],
+    options: Options,
+    level: str | None = None,
+) -> dict[str, Any]:
+  """Everything that the command prints, as plain data.
+
+  Args:
+    described: of `describe.describe`.
+    options: how.
+    level: the one to audit; None for all that can be.
+
+  Raises:
+    PlanError, UnsoundPlanError, ValueError: nothing can be audited so.
+  """
+  hierarchy, plan, mechanism = described
+  wanted = [level] if level else list(hierarchy.levels)
+  jobs, skipped = [], {}
+  for name in wanted:
+    try:
+      jobs.append(_prepare(described, options, name))
+    except (plan_lib.PlanError, ValueError) as e:
+      if level or name == hierarchy.levels[0]:
+        raise
+      skipped[name] = str(e)
+  # Bounds of all levels hold together.
+  each = 1 - (1 - options.confidence) / len(jobs)
+  for job in jobs:
+    _check_runs(job, options, each)
+  total = sum(job.runs for job in jobs)
+  levels = []
+  with tqdm.tqdm(total=total, unit="run", leave=False, disable=None) as bar:
+    for job in jobs:
+      bar.set_description(job.level)
+      levels.append(_run(job, options, each, bar))
+  return {
+      "stages": [
+          f"{hierarchy.num_units(k)} {name} by {plan_lib.stage_text(stage)}"
+          for k, (name, stage) in enumerate(zip(hierarchy.levels, plan.stages))
+      ],
+      "clip_unit": mechanism.clip_unit,
+      "noise_multiplier": mechanism.noise_multiplier,
+      **dataclasses.asdict(options),
+      "confidence_of_each_level": each,
+      "levels": levels,
+      "not_audited": skipped,
+      "holds": all(row["holds"] for row in levels),
+  }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Job:
+  """What is run for one level.
+
+  Attributes:
+    level: the privacy unit.
+    canary: the two data sets; of one run, the one.
+    included: of one run, bool[canaries].
+    grid: numbers of steps, rising; the last is that of the run.
+    claims: the guarantee at each.
+    runs: how many.
+  """
+
+  level: str
+  canary: canaries.Canary
+  included: np.ndarray | None
+  grid: tuple[int, ...]
+  claims: tuple[accounting.Guarantee, ...]
+  runs: int
+
+
+def _prepare(described, options, level) -> _Job:
+  """Canaries and claims; refuses before anything is run."""
+  hierarchy, plan, mechanism = described
+  grid = _grid(plan, options.steps)
+  if options.method == "one":
+    grid = grid[-1:]
+    if level != hierarchy.levels[0]:
+      raise plan_lib.PlanError(
+          f"--method=one audits level '{hierarchy.levels[0]}', whose units"
+          f" can be absent one by one; for level '{level}' use --method=many"
+      )
+    canary, included = canaries.many_in_one_run(
+        hierarchy, plan, mechanism, canaries=options.canaries,
+        seed=options.seed,
+    )
+    runs = 1
+  else:
+    population, sampled = canaries.miniature(
+        hierarchy, plan, mechanism, level
+    )
+    included, runs = None, 2 * options.runs
+  claims = tuple(
+      accounting.guarantee(
+          hierarchy, plan, mechanism, steps=t, delta=options.delta, level=level
+      )
+      for t in grid
+  )
+  if options.method == "many":
+    direction = claims[-1].direction
+    if options.canary == "natural":
+      canary = natural.mislabelled(
+          population, sampled, mechanism, level, seed=options.seed
+      )
+    else:
+      canary = canaries.worst_case(
+          population, sampled, mechanism, level,
+          direction=direction if direction == "add" else "remove",
+      )
+  if not math.isfinite(claims[-1].epsilon):
+    raise plan_lib.PlanError(
+        f"level '{level}' has no finite epsilon after {grid[-1]} steps, so"
+        " there is no claim to audit: use fewer --steps or more noise"
+    )
+  return _Job(
+      level=level, canary=canary, included=included, grid=grid, claims=claims,
+      runs=runs,
+  )
+
+
+def _grid(plan: plan_lib.SamplingPlan, steps: int) -> tuple[int, ...]:
+  """About evenly spaced on a log axis; whole passes where there are passes."""
+  unit = 1
+  first = plan.stages[0]
+  if isinstance(first, plan_lib.RandomAllocation):
+    unit = first.steps
+    if steps % unit:
+      raise plan_lib.PlanError(
+          f"--steps={steps} is not a whole number of passes of {unit} steps:"
+          f" use --steps={max(unit, steps - steps % unit)}"
+      )
+  points = np.geomspace(1, steps // unit, _POINTS)
+  return tuple(sorted({unit * int(round(x)) for x in points}))
+
+
+def _check_runs(job: _Job, options: Options, confidence: float) -> None:
+  """Refuses an audit that could not find the claim to be wrong."""
+  claim = job.claims[-1].epsilon
+  if job.included is not None:
+    right = bounds.one_run_bound(
+        np.where(job.included, 1.0, -1.0), job.included, delta=options.delta,
+        confidence=confidence,
+    )
+    if right.epsilon <= claim:
+      raise ValueError(
+          f"--canaries={options.canaries} can show at most epsilon"
+          f" {right.epsilon:.3g} at --delta={options.delta:g}, and level"
+          f" '{job.level}' claims {report.rounded_up(claim)}, so that this"
+          " audit could not fail: use more --canaries and a --delta well below"
+          " 1 / canaries, or fewer --steps"
+      )
+    return
+
+  def reaches(runs):
+    counted = runs if options.canary == "worst" else runs - runs // 2
+    return bounds.most_epsilon(counted, options.delta, confidence) > claim
+
+  if reaches(options.runs):
+    return
+  needed = options.runs
+  while needed < _MOST_RUNS and not reaches(needed):
+    needed *= 2
+  remedy = f"use --runs={needed}" if reaches(needed) else (
+      "use fewer --steps, or more noise"
+  )
+  most = bounds.most_epsilon(options.runs, options.delta, confidence)
+  raise ValueError(
+      f"--runs={options.runs} can show at most epsilon {most:.3g} at"
+      f" --delta={options.delta:g}, and level '{job.level}' claims"
+      f" {report.rounded_up(claim)}, so that this audit could not fail:"
+      f" {remedy}, or a larger --delta"
+  )
+
+
+def _run(job: _Job, options: Options, confidence: float, bar) -> dict[str, Any]:
+  """The attack on one level."""
+  columns = [t - 1 for t in job.grid]
+  found: Sequence[bounds.Bound]
+  if options.method == "one":
+    scores = attack.one_run(job.canary, steps=options.steps, seed=options.seed)
+    bar.update(1)
+    bound = bounds.one_run_bound(
+        scores, job.included, delta=options.delta, confidence=confidence
+    )
+    found = [bound]
+    claims = job.claims[-1:]
+  else:
+    made = attack.many_runs(
+        job.canary, runs=options.runs, steps=options.steps, seed=options.seed,
+        progress=bar.update,
+    )
+    simulated = _simulated(job, options)
+    found = [
+        bounds.lower_bound(
+            made.inside[:, c], made.outside[:, c], delta=options.delta,
+            confidence=confidence,
+            threshold=_threshold(options, confidence, simulated, c),
+        )
+        for c in columns
+    ]
+    claims = job.claims
+  last, claim = found[-1], claims[-1]
+  return {
+      "level": job.level,
+      "neighbours": claim.neighbours,
+      "claimed": claim.epsilon,
+      "measured": last.epsilon,
+      "share": last.epsilon / claim.epsilon if claim.epsilon else None,
+      "holds": last.epsilon <= claim.epsilon,
+      "bound": last.as_dict(),
+      "direction_of_claim": claim.direction,
+      "attacked": " > ".join(
+          f"{job.canary.present.hierarchy.num_units(k)} {name} by"
+          f" {plan_lib.stage_text(stage)}"
+          for k, (name, stage) in enumerate(
+              zip(job.canary.present.hierarchy.levels, job.canary.plan.stages)
+          )
+      ),
+      "curve": [
+          {"steps": c.steps, "claimed": c.epsilon, "measured": b.epsilon}
+          for c, b in zip(claims, found)
+      ],
+      "assumptions": list(claim.assumptions),
+  }
+
+
+def _simulated(job: _Job, options: Options) -> tuple[np.ndarray, ...]:
+  """Scores of runs that follow the law, with and without the record."""
+  rng = np.random.default_rng(options.seed)
+  return tuple(
+      job.canary.score.simulated(
+          rng, _SIMULATED, options.steps, present=present
+      )
+      for present in (True, False)
+  )
+
+
+def _threshold(
+    options: Options,
+    confidence: float,
+    simulated: tuple[np.ndarray, ...],
+    column: int,
+) -> float | None:
+  """Fixed before the runs where their law is known; else a half chooses it."""
+  if options.canary == "natural":
+    return None
+  inside, outside = (scores[:, column] for scores in simulated)
+  return bounds.best_threshold(
+      inside, outside, delta=options.delta, confidence=confidence,
+      runs=options.runs,
+  )
+
+
+def table(result: dict[str, Any]) -> str:
+  """The result of `audit`, for people."""
+  rows = [(
+      "level", "claimed", "measured", "share", "delta", "confidence",
+      "direction", "neighbours",
+  )]
+  for row in result["levels"]:
+    rows.append((
+        row["level"],
+        report.rounded_up(row["claimed"]),
+        f"{row['measured']:.4g}",
+        "-" if row["share"] is None else f"{100 * row['share']:.0f} %",
+        f"{result['delta']:g}",
+        f"{100 * result['confidence']:g} %",
+        row["bound"]["direction"],
+        row["neighbours"],
+    ))
+  lines = [
+      f"{result['steps']} steps, noise multiplier"
+      f" {result['noise_multiplier']:g} per {result['clip_unit']}",
+      " > ".join(result["stages"]),
+      "",
+      *costs.columns(rows),
+      "",
+      "claimed: epsilon by the accountant, at most;",
+      f"measured: epsilon by {_how(result)}, at least;",
+      "all measured ones hold together at the confidence.",
+      "",
+      "Attacked in place of the whole, at the same rates and distances:",
+      *(f"  {row['level']}: {row['attacked']}" for row in result["levels"]),
+  ]
+  for name, sentence in result["not_audited"].items():
+    lines += ["", f"{name}: not audited", f"  {sentence}"]
+  lines += ["", "The claim assumes:"]
+  shared: list[str] = []
+  for row in result["levels"]:
+    shared += [s for s in row["assumptions"] if s not in shared]
+  lines += [f"  - {sentence}" for sentence in shared]
+  return "\n".join(lines)
+
+
+def _how(result: dict[str, Any]) -> str:
+  if result["method"] == "one":
+    return f"one run with {result['canaries']} worst-case canaries"
+  kind = "worst-case" if result["canary"] == "worst" else "natural"
+  return f"{result['runs']} runs with a {kind} record, as many without"
+
+
+def verdict(result: dict[str, Any]) -> str | None:
+  """One sentence where a claim is refuted, else None."""
+  wrong = [row for row in result["levels"] if not row["holds"]]
+  if not wrong:
+    return None
+  return "; ".join(
+      f"the claim for level '{row['level']}' is refuted: epsilon is at least"
+      f" {row['measured']:.4g} at delta {result['delta']:g} (confidence"
+      f" {100 * result['confidence']:g} %), and {row['claimed']:.4g} is claimed"
+      for row in wrong
+  )

@@ -1,0 +1,117 @@
+"""Attacks a config's privacy claims: measured epsilon beside the claimed one.
+
+  episodic-dp audit --config=glyphs
+  episodic-dp audit --config=omniglot \\
+      --level=participant --steps=50 --runs=100000 --out=DIR
+
+The accountant says what epsilon is at most; an attack shows what it is at
+least. Thousands of small runs are made with the config's own sampling plan,
+clipping and noise, half of them on data with one record and half without it,
+and an attacker who knows all but that guesses which is which. A measured
+epsilon above the claimed one refutes the claim: the exit status is 1.
+
+  --canary=worst    data for which the accountant's bound is (nearly) the truth:
+                    the measured epsilon should come close to the claimed one,
+                    or something hides what should leak
+  --canary=natural  a small network and a participant whose classes are mixed
+                    up: what may leak of an unusual record (first level only)
+  --method=many     many runs, one record
+  --method=one      one run, many records, each there or not by a coin: quick,
+                    and far from tight (first level, Poisson or a pass)
+
+The population is made smaller where its rates and distances, and so the claim,
+stay the same. Delta is that of the audit and not of the config: N runs can show
+nothing of a delta far below 1 / N, so the claim is computed again for it.
+Written are DIR/audit.json and DIR/audit.png, both curves over the steps.
+"""
+
+from collections.abc import Sequence
+import json
+import pathlib
+
+from absl import flags
+from absl import logging
+from ml_collections import config_flags
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.analysis import audit_plot
+from episodic_dp.auditing import audit
+from episodic_dp.cli import app
+from episodic_dp.config import describe
+from episodic_dp.output import files
+
+_CONFIG = config_flags.DEFINE_config_file(
+    "config", None, "A file of episodic_dp/config/presets/.", lock_config=True
+)
+_LEVEL = flags.DEFINE_string(
+    "level", None, "The privacy unit; by default all that can be audited."
+)
+_RUNS = flags.DEFINE_integer(
+    "runs", 50_000, "Runs with the record, and as many without it."
+)
+_STEPS = flags.DEFINE_integer(
+    "steps", None, "Steps of each run; by default those of the config."
+)
+_CANARY = flags.DEFINE_enum(
+    "canary", "worst", ("worst", "natural"), "The record that is looked for."
+)
+_METHOD = flags.DEFINE_enum(
+    "method", "many", ("many", "one"), "Many runs, or one with many records."
+)
+_CANARIES = flags.DEFINE_integer(
+    "canaries", 1000, "Records of --method=one."
+)
+_DELTA = flags.DEFINE_float(
+    "delta",
+    None,
+    "At which epsilon is compared; by default 0.01, or 1e-5 for one run.",
+)
+_CONFIDENCE = flags.DEFINE_float(
+    "confidence", 0.95, "That all measured bounds hold."
+)
+_SEED = flags.DEFINE_integer("seed", 0, "Of the runs; the same seed repeats.")
+_OUT = flags.DEFINE_string(
+    "out", "runs/audit", "Folder for audit.json and audit.png."
+)
+_FORMAT = flags.DEFINE_enum(
+    "format", "table", ("table", "json"), "How the result is printed."
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  if _CONFIG.value is None:
+    app.fail("give --config=FILE, such as episodic_dp/config/presets/glyphs.py")
+  config = _CONFIG.value
+  described = describe.describe(config)
+  if _LEVEL.value is not None:
+    described[0].level_index(_LEVEL.value)  # PlanError names the levels.
+  steps = config.get("steps") if _STEPS.value is None else _STEPS.value
+  if steps is None:
+    raise plan_lib.PlanError("config.steps is missing: give --steps")
+  delta = _DELTA.value
+  if delta is None:
+    delta = 0.01 if _METHOD.value == "many" else 1e-5
+  options = audit.Options(
+      steps=steps,
+      delta=delta,
+      confidence=_CONFIDENCE.value,
+      runs=_RUNS.value,
+      canary=_CANARY.value,
+      method=_METHOD.value,
+      canaries=_CANARIES.value,
+      seed=_SEED.value,
+  )
+  app.log_devices()
+  result = audit.audit(described, options, _LEVEL.value)
+  folder = pathlib.Path(_OUT.value)
+  files.write_json(folder / "audit.json", result)
+  audit_plot.write(result, folder / "audit.png")
+  if _FORMAT.value == "json":
+    print(json.dumps(result, indent=2, allow_nan=False))
+  else:
+    print(audit.table(result))
+  logging.info("wrote %s and audit.json", folder / "audit.png")
+  refuted = audit.verdict(result)
+  if refuted:
+    app.fail(refuted)

@@ -1,0 +1,85 @@
+"""CIFAR-FS in three stages: superclass, class, image.
+
+Paper: "Privacy Amplification for Episodic Training Methods" (Tombs, Kotevska
+and Young, 2022): a step draws superclasses, then classes of each, then images
+of these. Tasks are cut from the superclasses of a step, so that way is the
+product of the class stages of a task: 5 superclasses of one class each are
+5-way. The 20 training superclasses hold 2 to 5 classes, and thus a task takes
+at most 2 of each; with 2 it takes whole superclasses, which leaves the class
+without a guarantee.
+
+One run guarantees something to the superclass, to the class and to the image.
+There are only 20 superclasses to hide among, so that a small epsilon for one of
+them takes much noise: this config teaches the accounting. Thousands of writers
+(glyphs.py) show a useful epsilon. Validation and test tasks are of any classes.
+
+Command:
+  episodic-dp train --data_dir=DATA --workdir=DIR \\
+      --config=cifar_fs_superclasses
+
+Arguments after the colon: private (1), tasks (2, per step), superclasses (5, of
+each task), classes (1, of each superclass), shot (1), query (1), width (16),
+inner_steps (1), steps (250), noise_multiplier (4.0).
+"""
+
+import ml_collections
+
+from episodic_dp.config import arguments
+from episodic_dp.config import defaults
+from episodic_dp.data.cifar_fs import source
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+  """The config; `text` holds the arguments named above."""
+  arg = arguments.parse(
+      text,
+      private=True,
+      tasks=2,
+      superclasses=5,
+      classes=1,
+      shot=1,
+      query=1,
+      width=16,
+      inner_steps=1,
+      steps=250,
+      noise_multiplier=4.0,
+  )
+  c = defaults.base()
+  c.steps = arg.steps
+  c.plan = ml_collections.ConfigDict(
+      dict(
+          stages=(
+              f"FixedSize({arg.tasks * arg.superclasses})",
+              f"FixedSize({arg.classes})",
+              f"FixedSize({arg.shot + arg.query})",
+          )
+      )
+  )
+  c.episode = ml_collections.ConfigDict(
+      dict(
+          way=arg.superclasses * arg.classes,
+          shot=arg.shot,
+          query=arg.query,
+          form="disjoint",
+      )
+  )
+  sizes = source.superclass_sizes("train").values()
+  c.hierarchy = ml_collections.ConfigDict(
+      dict(
+          levels=("superclass", "class", "image"),
+          nested=tuple((source.EXAMPLES,) * n for n in sizes),
+      )
+  )
+  c.mechanism = defaults.mechanism(
+      arg.private,
+      clip_unit="episode",
+      clip_norm=1.0,
+      noise_multiplier=arg.noise_multiplier,
+  )
+  c.data = ml_collections.ConfigDict(
+      dict(name="cifar_fs", options=dict(superclasses=True, seed=0))
+  )
+  c.model.width = arg.width
+  c.learner.inner_steps = arg.inner_steps
+  c.evaluation.shot = arg.shot
+  return c

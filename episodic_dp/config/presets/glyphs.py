@@ -1,0 +1,82 @@
+"""The built-in data: 5-way 1-shot on the scripts of thousands of writers.
+
+Every participant draws the glyphs of a script of their own; a step draws
+participants (Poisson), then five of their glyphs, then drawings of each. The
+run gives a guarantee to the participant, to the glyph and to the drawing at
+once.
+
+Command:
+  episodic-dp train --config=glyphs \\
+      --workdir=DIR
+
+Expected, on two CPU cores: 60 steps in under a minute, compilation included;
+test accuracy 63 to 76 % with privacy (the noise differs from key to key) at
+epsilon 1.209 for a participant, 0.9197 for a glyph and 0.5406 for a drawing
+(delta = 1e-5), and 83 to 89 % without (private=0); untrained 30 %, chance
+20 %. Both runs, and the comparison:
+  python -m experiments.main_job --workdir=DIR
+
+Arguments after the colon: private (1), participants (8000), rate (0.02: the
+share of the participants that a step draws), width (8), inner_steps (1),
+steps (60), size (28: pixels).
+"""
+
+import ml_collections
+
+from episodic_dp.config import arguments
+from episodic_dp.config import defaults
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+  """The config; `text` holds the arguments named above."""
+  arg = arguments.parse(
+      text,
+      private=True,
+      participants=8000,
+      rate=0.02,
+      width=8,
+      inner_steps=1,
+      steps=60,
+      size=28,
+  )
+  c = defaults.base()
+  c.steps = arg.steps
+  c.plan = ml_collections.ConfigDict(
+      dict(stages=(f"Poisson({arg.rate})", "FixedSize(5)", "FixedSize(3)"))
+  )
+  c.episode = ml_collections.ConfigDict(
+      dict(way=5, shot=1, query=2, form="unit")
+  )
+  c.hierarchy = ml_collections.ConfigDict(
+      dict(
+          sizes=(arg.participants, 8, 5),
+          levels=("participant", "glyph", "drawing"),
+      )
+  )
+  c.mechanism = defaults.mechanism(
+      arg.private,
+      clip_unit="participant",
+      clip_norm=1.0,
+      noise_multiplier=1.0,
+  )
+  c.data = ml_collections.ConfigDict(
+      dict(
+          name="glyphs",
+          options=dict(
+              participants=arg.participants,
+              glyphs=8,
+              drawings=5,
+              validation_participants=200,
+              test_participants=600,
+              size=arg.size,
+              seed=0,
+          ),
+      )
+  )
+  c.model.width = arg.width
+  c.learner.inner_steps = arg.inner_steps
+  c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
+  c.checkpoint_every = 10
+  c.evaluation.every = 10
+  c.evaluation.query = 4
+  return c

@@ -1,0 +1,105 @@
+"""Sample-level privacy: every drawing is a clip unit, inside the tasks too.
+
+Algorithm 2 of "Meta-Learning with Differential Privacy" (DP-MAML), with
+first-order outer gradients: the gradients of single support drawings are
+clipped and noised in every inner step, those of single query drawings in the
+outer sum. With sample_level=0 the same plan is trained with whole tasks as clip
+units, and the noise with which a drawing has the same guarantee.
+
+Commands:
+  episodic-dp train --workdir=DIR \\
+      --config=glyphs_sample_level
+  episodic-dp evaluate --workdir=DIR
+
+Measured with --config.private_seed=1, one run each, in about four minutes on
+two busy CPU cores: a drawing has epsilon 2.41 in sample-level training and 2.40
+with tasks as clip units (delta = 1e-5), where 5-way 8-shot accuracy on 600 test
+tasks (last checkpoint) is 36.4 +- 1.1 % and 47.8 +- 1.2 %; untrained it is
+34.5 +- 1.0 %. A participant has epsilon 3.94 and 3.18. The learner's and the
+optimizer's settings are the best of four tried without privacy, after private
+runs with others had learned nothing; clip norms and the shares of inner and
+outer noise are first guesses.
+
+Arguments after the colon: private (1), sample_level (1), participants (4000),
+rate (0.04: the share of the participants that a step draws), width (8),
+inner_steps (3), shot (8), query (2), steps (60), size (16: pixels).
+"""
+
+import ml_collections
+
+from episodic_dp.config import arguments
+from episodic_dp.config import defaults
+
+GLYPHS, DRAWINGS = 6, 14
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+  """The config; `text` holds the arguments named above."""
+  arg = arguments.parse(
+      text,
+      private=True,
+      sample_level=True,
+      participants=4000,
+      rate=0.04,
+      width=8,
+      inner_steps=3,
+      shot=8,
+      query=2,
+      steps=60,
+      size=16,
+  )
+  c = defaults.base()
+  c.steps = arg.steps
+  drawn = arg.shot + arg.query
+  c.plan = ml_collections.ConfigDict(
+      dict(
+          stages=(f"Poisson({arg.rate})", "FixedSize(5)", f"FixedSize({drawn})")
+      )
+  )
+  c.episode = ml_collections.ConfigDict(
+      dict(way=5, shot=arg.shot, query=arg.query, form="unit")
+  )
+  c.hierarchy = ml_collections.ConfigDict(
+      dict(
+          sizes=(arg.participants, GLYPHS, DRAWINGS),
+          levels=("participant", "glyph", "drawing"),
+      )
+  )
+  if arg.private and arg.sample_level:
+    c.mechanism = defaults.mechanism(
+        True,
+        clip_unit="drawing",
+        clip_norm=1.0,
+        noise_multiplier=8.0,
+        order="first",
+        inner_steps=arg.inner_steps,
+        inner_clip_norm=1.0,
+        inner_noise_multiplier=4.0,
+    )
+  else:
+    c.mechanism = defaults.mechanism(
+        arg.private, clip_unit="participant", noise_multiplier=0.873
+    )
+  c.data = ml_collections.ConfigDict(
+      dict(
+          name="glyphs",
+          options=dict(
+              participants=arg.participants,
+              glyphs=GLYPHS,
+              drawings=DRAWINGS,
+              validation_participants=200,
+              test_participants=600,
+              size=arg.size,
+              seed=0,
+          ),
+      )
+  )
+  c.model.width, c.model.norm = arg.width, "group"
+  c.learner.order = "first"
+  c.learner.inner_steps = arg.inner_steps
+  c.learner.inner_rate = 0.4
+  c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.002
+  c.checkpoint_every = 10
+  c.evaluation.every = 10
+  c.evaluation.shot, c.evaluation.query = arg.shot, 4
+  return c

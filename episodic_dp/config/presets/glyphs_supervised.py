@@ -1,0 +1,77 @@
+"""The built-in data without tasks: DP-SGD on the drawings of all glyphs.
+
+One network learns to tell the glyphs of all training writers apart, by Poisson
+samples of single drawings, each clipped by itself (Abadi et al., 2016,
+Algorithm 1). The drawing is the unit of the guarantee, and the only one. What
+was learned is measured on tasks of unseen writers: the features are kept, and a
+new head is trained on the support set of every task (config.fine_tuning).
+
+Command:
+  episodic-dp train --workdir=DIR \\
+      --config=glyphs_supervised
+
+Expected, on two CPU cores: 100 steps in 49 s of processor time, compilation
+included; with privacy 63.8 % ± 1.2 of test accuracy at epsilon = 3.503 for a
+drawing (delta = 1e-5; the noise differs from key to key), untrained features
+39.6 %, chance 20 %. Fine-tuning the whole network (episodic-dp fine-tune) gives
+more: 68.6 % ± 2.8 on 100 of the tasks.
+
+Arguments after the colon: private (1), writers (20, of 8 glyphs each),
+drawings (60, of each glyph), rate (0.05: the share of the drawings that a step
+draws), width (8), steps (100), noise_multiplier (1.0), size (28: pixels).
+"""
+
+import ml_collections
+
+from episodic_dp.config import arguments
+from episodic_dp.config import defaults
+
+GLYPHS = 8
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+  """The config; `text` holds the arguments named above."""
+  arg = arguments.parse(
+      text,
+      private=True,
+      writers=20,
+      drawings=60,
+      rate=0.05,
+      width=8,
+      steps=100,
+      noise_multiplier=1.0,
+      size=28,
+  )
+  classes = arg.writers * GLYPHS
+  c = defaults.supervised(way=5, classes=classes)
+  c.steps = arg.steps
+  c.plan = ml_collections.ConfigDict(dict(stages=(f"Poisson({arg.rate})",)))
+  c.hierarchy = ml_collections.ConfigDict(
+      dict(sizes=(classes * arg.drawings,), levels=("drawing",))
+  )
+  c.mechanism = defaults.mechanism(
+      arg.private,
+      clip_unit="drawing",
+      clip_norm=1.0,
+      noise_multiplier=arg.noise_multiplier,
+  )
+  c.data = ml_collections.ConfigDict(
+      dict(
+          name="glyphs",
+          options=dict(
+              participants=arg.writers,
+              glyphs=GLYPHS,
+              drawings=arg.drawings,
+              validation_participants=20,
+              test_participants=100,
+              size=arg.size,
+              seed=0,
+          ),
+      )
+  )
+  c.model.width = arg.width
+  c.optimizer.rate, c.optimizer.final_rate = 0.02, 0.002
+  c.checkpoint_every = 20
+  c.evaluation.every = 20
+  c.evaluation.query = 4
+  return c

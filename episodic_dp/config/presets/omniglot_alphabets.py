@@ -1,0 +1,82 @@
+"""Omniglot in three stages: alphabet, character, drawing.
+
+Paper: "Privacy Amplification for Episodic Training Methods" (Tombs, Kotevska
+and Young, 2022): a step draws alphabets (Poisson), then characters of each,
+then drawings of these. One alphabet is one task, and way is the number of
+characters that the class stage draws; the smallest of the background alphabets
+have 14.
+
+One run guarantees something to the alphabet, to the character and to the
+drawing. There are only 30 alphabets to hide among, so that no small epsilon
+exists for one of them: this config teaches the accounting. Thousands of writers
+(glyphs.py) show a useful epsilon.
+
+Command:
+  episodic-dp train --data_dir=DATA --workdir=DIR \\
+      --config=omniglot_alphabets
+
+Arguments after the colon: private (1), rate (0.27: the share of the alphabets
+that a step draws), way (5, at most 14), shot (1), query (1), width (16),
+inner_steps (1), steps (250), noise_multiplier (1.0).
+"""
+
+import ml_collections
+
+from episodic_dp.config import arguments
+from episodic_dp.config import defaults
+
+# Characters of the 30 background alphabets, in the order of their names.
+_CHARACTERS = (
+    *(20, 29, 26, 41, 40, 24, 46, 14, 26, 34, 33, 22, 26, 43, 24),
+    *(48, 22, 16, 52, 47, 40, 26, 40, 41, 33, 14, 42, 23, 17, 55),
+)
+_DRAWINGS = 20
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+  """The config; `text` holds the arguments named above."""
+  arg = arguments.parse(
+      text,
+      private=True,
+      rate=0.27,
+      way=5,
+      shot=1,
+      query=1,
+      width=16,
+      inner_steps=1,
+      steps=250,
+      noise_multiplier=1.0,
+  )
+  c = defaults.base()
+  c.steps = arg.steps
+  c.plan = ml_collections.ConfigDict(
+      dict(
+          stages=(
+              f"Poisson({arg.rate})",
+              f"FixedSize({arg.way})",
+              f"FixedSize({arg.shot + arg.query})",
+          )
+      )
+  )
+  c.episode = ml_collections.ConfigDict(
+      dict(way=arg.way, shot=arg.shot, query=arg.query, form="unit")
+  )
+  c.hierarchy = ml_collections.ConfigDict(
+      dict(
+          levels=("alphabet", "character", "drawing"),
+          nested=tuple((_DRAWINGS,) * n for n in _CHARACTERS),
+      )
+  )
+  c.mechanism = defaults.mechanism(
+      arg.private,
+      clip_unit="alphabet",
+      clip_norm=1.0,
+      noise_multiplier=arg.noise_multiplier,
+  )
+  c.data = ml_collections.ConfigDict(
+      dict(name="omniglot", options=dict(split="alphabets", seed=0))
+  )
+  c.model.width = arg.width
+  c.learner.inner_steps = arg.inner_steps
+  c.evaluation.shot = arg.shot
+  return c

@@ -1,0 +1,93 @@
+"""Omniglot in two stages: characters, then drawings; tasks cut from classes.
+
+A step draws tasks * 5 of the 1150 training characters and shot + query drawings
+of each; the characters, in random order, are cut into 5-way tasks (the
+disjoint episodes of "Privacy Amplification for Episodic Training Methods",
+Tombs, Kotevska and Young, 2022). Every drawing is real, so that a drawing has a
+guarantee: with sample_level=1 because each is clipped and noised by itself,
+inside the tasks too (Algorithm 2 of "Meta-Learning with Differential Privacy",
+with first-order outer gradients), with sample_level=0 because whole tasks are.
+
+Command:
+  episodic-dp train --data_dir=DATA --workdir=DIR \\
+      --config=omniglot_characters
+
+python -m experiments.reproduce --target=sample_level compares the two at the
+same epsilon for a drawing; see experiments/results/.
+
+Arguments after the colon: private (1), sample_level (0), tasks (100 a step),
+shot (5), query (1), width (8), inner_steps (3), steps (100),
+noise_multiplier (4.0), inner_noise_multiplier (2.0, of sample-level training
+alone).
+"""
+
+import ml_collections
+
+from episodic_dp.config import arguments
+from episodic_dp.config import defaults
+
+WAY = 5
+SIZES = (1150, 20)
+LEVELS = ("class", "drawing")
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+  """The config; `text` holds the arguments named above."""
+  arg = arguments.parse(
+      text,
+      private=True,
+      sample_level=False,
+      tasks=100,
+      shot=5,
+      query=1,
+      width=8,
+      inner_steps=3,
+      steps=100,
+      noise_multiplier=4.0,
+      inner_noise_multiplier=2.0,
+  )
+  c = defaults.base()
+  c.steps = arg.steps
+  c.plan = ml_collections.ConfigDict(
+      dict(
+          stages=(
+              f"FixedSize({WAY * arg.tasks})",
+              f"FixedSize({arg.shot + arg.query})",
+          )
+      )
+  )
+  c.episode = ml_collections.ConfigDict(
+      dict(way=WAY, shot=arg.shot, query=arg.query, form="disjoint")
+  )
+  c.hierarchy = ml_collections.ConfigDict(dict(sizes=SIZES, levels=LEVELS))
+  if arg.private and arg.sample_level:
+    c.mechanism = defaults.mechanism(
+        True,
+        clip_unit="drawing",
+        clip_norm=1.0,
+        noise_multiplier=arg.noise_multiplier,
+        order="first",
+        inner_steps=arg.inner_steps,
+        inner_clip_norm=1.0,
+        inner_noise_multiplier=arg.inner_noise_multiplier,
+    )
+  else:
+    c.mechanism = defaults.mechanism(
+        arg.private,
+        clip_unit="episode",
+        clip_norm=0.25,
+        noise_multiplier=arg.noise_multiplier,
+    )
+  c.data = ml_collections.ConfigDict(
+      dict(name="omniglot", options=dict(rotate=True, seed=0))
+  )
+  # Nothing that mixes the drawings of a task is sound at the sample level.
+  c.model.width, c.model.norm = arg.width, "group"
+  c.learner.order = "first"
+  c.learner.inner_steps = arg.inner_steps
+  c.learner.inner_rate = 0.1
+  c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.002
+  c.checkpoint_every = 10
+  c.evaluation.every = 10
+  c.evaluation.shot, c.evaluation.query = arg.shot, 2
+  return c

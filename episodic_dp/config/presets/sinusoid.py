@@ -1,0 +1,85 @@
+"""The smallest example: sinusoids from ten points, by a perceptron of 40 x 40.
+
+Every participant holds 20 points of one sinusoid; a step draws participants
+(Poisson), adapts to ten points of each and is judged on the other ten. The
+task, the network and the inner step are those of Finn, Abbeel and Levine,
+"Model-Agnostic Meta-Learning" (ICML 2017), section 5.1.
+
+Commands, the first for this config alone, the second with and without privacy
+and with a picture of adapted curves:
+  episodic-dp train --config=sinusoid \\
+      --workdir=DIR
+  python -m experiments.sinusoid --workdir=DIR
+
+Expected, on two CPU cores: a minute each; mean squared error on 600 unseen
+sinusoids 0.17 to 0.21 with privacy (the noise differs from key to key) at
+epsilon 0.3191 for a participant and 0.4870 for a point (delta = 1e-5), 0.24 to
+0.28 with private=0, where nothing is clipped, and 0.12 where gradients are
+clipped and not noised (--config.mechanism.noise_multiplier=0.0); 2.9 before
+adapting.
+
+Arguments after the colon: private (1), participants (100000), rate (0.002: the
+share of the participants that a step draws), steps (1000), inner_steps (5),
+width (40: of both hidden layers), clip_norm (1.0).
+"""
+
+import ml_collections
+
+from episodic_dp.config import arguments
+from episodic_dp.config import defaults
+
+POINTS = 20
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+  """The config; `text` holds the arguments named above."""
+  arg = arguments.parse(
+      text,
+      private=True,
+      participants=100_000,
+      rate=0.002,
+      steps=1000,
+      inner_steps=5,
+      width=40,
+      clip_norm=1.0,
+  )
+  c = defaults.base()
+  c.steps = arg.steps
+  c.plan = ml_collections.ConfigDict(
+      dict(stages=(f"Poisson({arg.rate})", f"FixedSize({POINTS})"))
+  )
+  c.episode = ml_collections.ConfigDict(
+      dict(way=1, shot=10, query=10, form="unit")
+  )
+  c.hierarchy = ml_collections.ConfigDict(
+      dict(sizes=(arg.participants, POINTS), levels=("participant", "point"))
+  )
+  c.mechanism = defaults.mechanism(
+      arg.private,
+      clip_unit="participant",
+      clip_norm=arg.clip_norm,
+      noise_multiplier=1.0,
+  )
+  c.data = ml_collections.ConfigDict(
+      dict(
+          name="sinusoid",
+          options=dict(
+              participants=arg.participants,
+              validation_participants=200,
+              test_participants=600,
+              points=POINTS,
+              seed=0,
+          ),
+      )
+  )
+  c.model = ml_collections.ConfigDict(
+      dict(name="mlp", widths=(arg.width, arg.width), outputs=1)
+  )
+  c.learner.inner_steps, c.learner.inner_rate = arg.inner_steps, 0.01
+  c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.001
+  c.evaluation.shot, c.evaluation.query = 10, 10
+  c.evaluation.validation_tasks = 200
+  c.evaluation.every = c.checkpoint_every = max(1, arg.steps // 10)
+  # Points are small: many tasks at once.
+  c.compute.tasks_per_chunk = 128
+  return c

@@ -1,1 +1,0 @@
-"""One file per experiment, each with `get_config()`."""

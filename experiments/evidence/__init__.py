@@ -1,0 +1,1 @@
+"""What writes the support matrix and the errata, by asking the library."""

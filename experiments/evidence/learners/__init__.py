@@ -1,0 +1,1 @@
+"""Which learners, clip units, samplers and norms are sound together."""

@@ -1,0 +1,359 @@
+"""What has a guarantee and what is refused, found by asking.
+
+Every row of the matrix is a plan on a small example hierarchy, and every cell
+is the answer of `guarantee` for it: an epsilon, or the refusal. Nothing is
+listed by hand, so the matrix cannot promise what the code does not do.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import math
+import re
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.guarantee import guarantee
+from episodic_dp.accounting.guarantee import Relation
+from episodic_dp.accounting.guarantee import RELATIONS
+
+# Enough noise and few enough steps that every sound combination is finite.
+STEPS, DELTA, _NOISE = 8, 1e-5, 64.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+  """Why there is no epsilon.
+
+  Attributes:
+    sentence: the error's text.
+    unsound: whether no proof is known (`UnsoundPlanError`); otherwise the parts
+      do not fit together (`PlanError`).
+  """
+
+  sentence: str
+  unsound: bool
+
+  @property
+  def rule(self) -> str:
+    """The sentence without the names and numbers of the example."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\w+\([^)]*\)|\d+", "…", self.sentence)
+
+
+# Accountant -> None (there is an epsilon) or why not.
+Answers = dict[str, Refusal | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """One plan: (level, relation) -> answers."""
+
+  stages: str
+  clip_unit: str
+  answers: dict[tuple[str, Relation], Answers]
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+  """Plans of one form over one example hierarchy."""
+
+  title: str
+  text: str
+  levels: tuple[str, ...]
+  rows: tuple[Row, ...]
+
+
+def one_stage() -> Section:
+  """Records drawn from a list."""
+  return _section(
+      "One stage",
+      "Records drawn from one list, each its own clip unit.",
+      plan_lib.Hierarchy.regular((64,), levels=("record",)),
+      [(first,) for first in _primary(8)],
+      [("record", "record", {})],
+      plan_lib.SamplingPlan,
+  )
+
+
+def any_tree() -> Section:
+  """Plans without an episode."""
+  return _section(
+      "Sampled and accounted only",
+      "No episode: any tree of partitions, any level as clip unit.",
+      _TREE, _any_stages(), [(level, level, {}) for level in _TREE.levels],
+      plan_lib.SamplingPlan,
+  )
+
+
+def unit() -> Section:
+  """Episodes that are primary units."""
+  some, poisson = plan_lib.FixedSize(4), plan_lib.Poisson(0.1)
+  return _section(
+      'Tasks are participants (`form="unit"`)',
+      "Each drawn participant is one task: its classes, their examples.",
+      _TREE,
+      [
+          *((first, some, _EXAMPLES) for first in _primary(8)),
+          (poisson, plan_lib.All(), _EXAMPLES),
+          (poisson, some, plan_lib.All()),
+          (poisson, plan_lib.Poisson(0.5), _EXAMPLES),
+      ],
+      [("participant", "participant", {}), ("class", "class", {}), *_INSIDE],
+      lambda stages: plan_lib.SamplingPlan(
+          stages,
+          episode=plan_lib.Episode(
+              way=8 if stages[1] == plan_lib.All() else 4, shot=1,
+              query=_queries(stages),
+          ),
+      ),
+  )
+
+
+def disjoint() -> Section:
+  """Episodes cut out of drawn classes."""
+  plans = [(first, _EXAMPLES) for first in _primary(16)]
+  return _section(
+      'Tasks cut out of drawn classes (`form="disjoint"`)',
+      "Classes are drawn from one pool and cut into tasks of four.",
+      _POOL, [*plans, (plan_lib.FixedSize(16), plan_lib.All())], _OF_CLASSES,
+      lambda stages: plan_lib.SamplingPlan(
+          stages,
+          episode=plan_lib.Episode(
+              way=4, shot=1, query=_queries(stages), form="disjoint"
+          ),
+      ),
+  )
+
+
+def independent() -> Section:
+  """Episodes that draw from the whole pool each."""
+  return _section(
+      'Every task draws from the pool anew (`form="independent"`)',
+      "Images and classes recur across the four tasks of a step.",
+      _POOL, [(first, _EXAMPLES) for first in _primary(4)], _OF_CLASSES,
+      lambda stages: plan_lib.SamplingPlan(
+          stages,
+          episode=plan_lib.Episode(
+              way=64 if stages[0] == plan_lib.All() else 4, shot=1,
+              query=_queries(stages), form="independent", tasks=4,
+          ),
+      ),
+  )
+
+
+def shared() -> Section:
+  """Synthetic participants, nothing counted."""
+  return _shared(
+      "Synthetic participants that share images",
+      "`copies=True`: nothing says how often an image recurs.", None,
+  )
+
+
+def counted() -> Section:
+  """Synthetic participants, holders counted."""
+  return _shared(
+      "Synthetic participants that share images, holders counted",
+      "`most_copies` says that no class and no image is in more than three.",
+      {"class": 3, "image": 3},
+  )
+
+
+SECTIONS: tuple[Callable[[], Section], ...] = (
+    one_stage, any_tree, unit, disjoint, independent, shared, counted
+)
+
+
+# Examples ---------------------------------------------------------------------
+
+_TREE = plan_lib.Hierarchy.regular(
+    (64, 8, 6), levels=("participant", "class", "image")
+)
+_POOL = plan_lib.Hierarchy.regular((64, 6), levels=("class", "image"))
+_EXAMPLES = plan_lib.FixedSize(3)  # one for support, two for query
+
+
+def _noisy(order: str) -> dict:
+  return dict(
+      order=order, inner_steps=1, inner_clip_norm=1.0,
+      inner_noise_multiplier=_NOISE,
+  )
+
+
+# label, clip unit, other fields of the mechanism
+_Clips = list[tuple[str, str, dict]]
+_INSIDE: _Clips = [
+    ("image", "image", {}),
+    ("image, noisy inner steps", "image", _noisy("first")),
+    ("image, noisy inner steps, second order", "image", _noisy("second")),
+]
+_OF_CLASSES: _Clips = [
+    ("task", plan_lib.EPISODE, {}), ("class", "class", {}), *_INSIDE
+]
+
+
+def _queries(stages) -> int:
+  return 5 if stages[-1] == plan_lib.All() else 2
+
+
+def _shared(title: str, text: str, most_copies) -> Section:
+  hierarchy = plan_lib.Hierarchy.regular(
+      _TREE.sizes or (), levels=_TREE.levels, copies=True,
+      most_copies=most_copies,
+  )
+  some = plan_lib.FixedSize(4)
+  return _section(
+      title, text, hierarchy,
+      [(first, some, _EXAMPLES) for first in _primary(8)],
+      [("participant", "participant", {}), _INSIDE[1]],
+      lambda stages: plan_lib.SamplingPlan(
+          stages, episode=plan_lib.Episode(way=4, shot=1, query=2)
+      ),
+  )
+
+
+def _primary(n: int) -> list[plan_lib.Stage]:
+  """Every way to draw primary units."""
+  return [
+      plan_lib.FixedSize(n), plan_lib.Poisson(0.1), plan_lib.All(),
+      plan_lib.RandomAllocation(STEPS),
+  ]
+
+
+def _any_stages() -> list[tuple[plan_lib.Stage, ...]]:
+  """Three stages: every first one over like ones, and mixtures."""
+  fixed, poisson = plan_lib.FixedSize(3), plan_lib.Poisson(0.5)
+  every = plan_lib.All()
+  plans: list[tuple[plan_lib.Stage, ...]] = [
+      (first, below, below)
+      for first in _primary(8)
+      for below in (fixed, poisson)
+  ]
+  return [
+      *plans,
+      (every, every, every),
+      (every, every, fixed),
+      (plan_lib.Poisson(0.1), fixed, poisson),
+      (plan_lib.FixedSize(8), poisson, plan_lib.RandomAllocation(STEPS)),
+  ]
+
+
+def _section(
+    title: str, text: str, hierarchy: plan_lib.Hierarchy,
+    all_stages: list, clips: _Clips,
+    make: Callable[..., plan_lib.SamplingPlan],
+) -> Section:
+  rows = []
+  for stages in all_stages:
+    for label, unit, fields in clips:
+      mechanism = plan_lib.Mechanism(
+          clip_unit=unit, noise_multiplier=_NOISE, **fields
+      )
+      answers = {
+          (level, relation): {
+              name: _ask(hierarchy, lambda s=stages: make(s), mechanism, level,
+                         relation, name)
+              for name in registry.NAMES
+          }
+          for relation in RELATIONS
+          for level in hierarchy.levels
+      }
+      names = " > ".join(type(stage).__name__ for stage in stages)
+      rows.append(Row(names, label, answers))
+  return Section(title, text, hierarchy.levels, tuple(rows))
+
+
+def _ask(
+    hierarchy, make, mechanism, level, relation, accountant
+) -> Refusal | None:
+  """None for an epsilon, or the refusal."""
+  try:
+    found = guarantee(
+        hierarchy, make(), mechanism, steps=STEPS, delta=DELTA, level=level,
+        accountant=accountant, neighbours=relation,
+    )
+  except plan_lib.UnsoundPlanError as e:
+    return Refusal(str(e), True)
+  except plan_lib.PlanError as e:
+    return Refusal(str(e), False)
+  if not math.isfinite(found.epsilon):
+    return Refusal("epsilon is infinite at the example's noise", False)
+  return None
+
+
+# As Markdown ------------------------------------------------------------------
+
+_HEAD = """# What has a guarantee
+
+Written by
+
+```sh
+python -m experiments.evidence.write_support --write
+```
+
+which asks `accounting.guarantee` for every cell, on small example hierarchies;
+a test compares this file with what the code answers today.
+[learners.md](learners.md) says which learners can be trained under them.
+
+- **ε**: there is a guarantee, by each of the accountants ({names}).
+- **ε by** some: the other accountants have no bound for it.
+- **no**: no proof is known; `UnsoundPlanError` names the rule.
+- **–**: the parts do not fit together; `PlanError` says why.
+
+Numbers refer to the sentences below each table, which are those of the first
+plan that met them. Columns are privacy units. Neighbours differ by adding or
+removing one unit, or, where a column says so, by replacing one; those have
+formulas of their own, whichever accountant is named.
+"""
+
+
+def head() -> str:
+  """What stands above the sections."""
+  return _HEAD.format(names=", ".join(f"`{n}`" for n in registry.NAMES))
+
+
+def markdown(section: Section) -> str:
+  """One section with its footnotes."""
+  notes: dict[tuple[str, bool], tuple[int, str]] = {}
+
+  def note(refusal: Refusal) -> str:
+    key = (refusal.rule, refusal.unsound)
+    number, _ = notes.setdefault(key, (len(notes) + 1, refusal.sentence))
+    return f"({number})"
+
+  columns = [
+      (level, relation)
+      for relation in RELATIONS for level in section.levels
+  ]
+  header = ["stages", "clip unit"] + [
+      level + ("" if relation == "add-or-remove" else ", replace-one")
+      for level, relation in columns
+  ]
+  lines = [f"## {section.title}", "", section.text, ""]
+  lines += [_line(header), _line(["---"] * len(header))]
+  for row in section.rows:
+    cells = [_cell(row.answers[column], note) for column in columns]
+    lines.append(_line([row.stages, row.clip_unit, *cells]))
+  lines.append("")
+  for (_, unsound), (number, sentence) in notes.items():
+    lines.append(f"{number}. {'' if unsound else '(–) '}{sentence}")
+  return "\n".join(lines) + "\n"
+
+
+def document() -> str:
+  """The whole matrix as a Markdown document."""
+  return "\n".join([head(), *(markdown(s()) for s in SECTIONS)])
+
+
+def _line(cells: list[str]) -> str:
+  return f"| {' | '.join(cells)} |"
+
+
+def _cell(answers: Answers, note: Callable[[Refusal], str]) -> str:
+  refused = {name: r for name, r in answers.items() if r is not None}
+  if not refused:
+    return "ε"
+  reasons = list(dict.fromkeys(note(r) for r in refused.values()))
+  if len(refused) < len(answers):
+    found = ", ".join(name for name in answers if name not in refused)
+    return f"ε by {found} {' '.join(reasons)}"
+  unsound = any(r.unsound for r in refused.values())
+  return f"{'no' if unsound else '–'} {' '.join(reasons)}"

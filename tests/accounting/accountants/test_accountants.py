@@ -1,0 +1,346 @@
+"""What every accountant must do, and what each of them is compared with."""
+
+import dataclasses
+import itertools
+import math
+
+from dp_accounting import dp_event
+from dp_accounting.pld import pld_privacy_accountant
+from dp_accounting.rdp import rdp_privacy_accountant
+import numpy as np
+import pytest
+from scipy import integrate
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.accountants import phases as phases_lib
+from episodic_dp.accounting.accountants import pld
+from episodic_dp.accounting.accountants import rdp
+from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import gaussian
+
+Phase = phases_lib.Phase
+
+
+def kinds(q, p, outer, own):
+  return (accounting.Amplification((q,), p, (outer,), own),)
+
+
+def poisson(p, z):
+  return kinds(1.0, p, 1 / z, 1 / z)
+
+
+def release(z):
+  return kinds(1.0, 1.0, 1 / z, 1 / z)
+
+
+IMAGES = kinds(0.05, 0.3, 1.0, 2.0)
+TASKS = poisson(0.02, 1.5)
+RAGGED = (*kinds(0.1, 0.2, 0.5, 1.0), *kinds(0.3, 0.05, 0.5, 1.0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Endless:
+  """Randomised response: a kind that no Gaussian bounds."""
+
+  tail = None
+
+  def divergence(self, log_alpha, direction):
+    del direction
+    alpha = np.exp(np.minimum(log_alpha, 1.0))
+    return np.maximum(0.0, (math.exp(0.1) - alpha) / 3)
+
+  def as_dict(self):
+    return {}
+
+
+class AccountantTest:
+  """Inherited by the test of every accountant."""
+
+  # To be set by the test of an accountant:
+  accountant: base.Accountant
+  tolerance: float  # relative, of its epsilon: grids and the like
+  loosest: float  # how many times the exact epsilon of a Gaussian it may give
+  reference: list[tuple[phases_lib.Phases, str, float, float]]
+
+  def poisson_reference(self, p, z, steps, delta):
+    """Epsilon of another implementation."""
+    raise NotImplementedError
+
+  def floor(self, delta):
+    """Epsilon of a run that reveals nothing."""
+    del delta
+    return 0.0
+
+  def epsilon(self, phases, delta=1e-6, direction="remove", error=0.0):
+    return self.accountant.epsilon(phases, direction, delta, error)
+
+  @pytest.mark.parametrize("z", [0.3, 3.0, 1000.0])
+  @pytest.mark.parametrize("steps", [1, 100, 10**5])
+  @pytest.mark.parametrize("delta", [1e-5, 1e-15])
+  def test_never_below_exact_gaussians(self, z, steps, delta):
+    run = (Phase(release(z), steps),)
+    exact = gaussian.analytic_epsilon(z, delta, steps)
+    for direction in amplification.DIRECTIONS:
+      got = self.epsilon(run, delta, direction)
+      most = exact * self.loosest + 2 * self.floor(delta)
+      assert exact * (1 - 1e-8) <= got <= most
+      if 0 < exact < 50:
+        delta_there = self.accountant.delta(run, direction, exact)
+        assert delta_there >= delta * (1 - 1e-6)
+
+  @pytest.mark.parametrize("p,z", [(0.01, 1.0), (0.3, 2.0), (0.004, 0.6)])
+  def test_poisson_agrees_with_another_implementation(self, p, z):
+    run = (Phase(poisson(p, z), 60),)
+    got = max(
+        self.epsilon(run, direction=d) for d in amplification.DIRECTIONS
+    )
+    theirs = self.poisson_reference(p, z, 60, 1e-6)
+    assert got == pytest.approx(theirs, rel=5e-3)
+
+  def test_reference_values(self):
+    for run, direction, delta, value in self.reference:
+      got = self.epsilon(run, delta, direction)
+      # As many digits as are printed, and never far above them.
+      assert 0.97 * value <= got <= value * 1.002, (run, direction)
+
+  @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
+  def test_rises_with_steps_rates_and_distances(self, direction):
+    base = (0.05, 0.3, 1.0, 2.0)
+    least = self.epsilon((Phase(kinds(*base), 20),), direction=direction)
+    assert least > 0
+    for which, larger in itertools.product(range(4), (1.02, 1.5)):
+      values = list(base)
+      values[which] *= larger
+      got = self.epsilon((Phase(kinds(*values), 20),), direction=direction)
+      assert got >= least * (1 - self.tolerance), which
+    for steps in (21, 40, 1000):
+      got = self.epsilon((Phase(kinds(*base), steps),), direction=direction)
+      assert got >= least * (1 - self.tolerance)
+      least = got
+
+  def test_falls_with_delta(self):
+    run = (Phase(IMAGES, 100),)
+    found = [self.epsilon(run, delta) for delta in (1e-12, 1e-9, 1e-6, 1e-3)]
+    assert found == sorted(found, reverse=True) and found[-1] >= 0
+    found = [
+        self.accountant.delta(run, "remove", e) for e in (0.0, 0.5, 2.0, 8.0)
+    ]
+    assert found == sorted(found, reverse=True) and found[0] <= 1
+
+  @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
+  def test_k_fold_is_k_compositions(self, direction):
+    at_once = self.epsilon((Phase(IMAGES, 6),), direction=direction)
+    one_by_one = self.epsilon((Phase(IMAGES, 1),) * 6, direction=direction)
+    assert one_by_one == pytest.approx(at_once, rel=self.tolerance)
+
+  @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
+  def test_splitting_a_phase_changes_nothing(self, direction):
+    whole = self.epsilon((Phase(RAGGED, 500),), direction=direction)
+    parts = (Phase(RAGGED, 123), Phase(RAGGED, 377))
+    assert self.epsilon(parts, direction=direction) == pytest.approx(
+        whole, rel=self.tolerance
+    )
+
+  def test_phases_compose_in_any_order(self):
+    phases = (Phase(IMAGES, 30), Phase(TASKS, 400), Phase(release(40.0), 9))
+    found = [self.epsilon(order) for order in itertools.permutations(phases)]
+    assert max(found) <= min(found) * (1 + self.tolerance)
+    for phase in phases:
+      assert self.epsilon((phase,)) < min(found)
+
+  def test_different_gaussians_compose_exactly(self):
+    # Multipliers 6 and 8 / sqrt(4): squares of distances add up.
+    run = (Phase(release(6.0), 1), Phase(release(8.0), 4))
+    exact = gaussian.analytic_epsilon((1 / 36 + 4 / 64) ** -0.5, 1e-6)
+    got = self.epsilon(run)
+    assert exact <= got <= exact * self.loosest
+
+  @pytest.mark.parametrize("delta", [1e-3, 1e-7, 1e-12])
+  def test_delta_of_epsilon_is_delta(self, delta):
+    run = (Phase(IMAGES, 50), Phase(TASKS, 50))
+    curve = self.accountant.curve(run, "remove", delta=delta)
+    epsilon = curve.epsilon(delta)
+    assert epsilon > 0
+    assert curve.delta(epsilon) <= delta * (1 + 1e-6)
+    assert curve.delta(epsilon) >= delta * (1 - 1e-3)
+    # Asked for epsilon, another grid may be chosen.
+    again = self.accountant.delta(run, "remove", epsilon)
+    assert again == pytest.approx(delta, rel=30 * self.tolerance)
+
+  def test_error_of_the_sampler_is_charged_on_both_neighbours(self):
+    run, delta, error = (Phase(TASKS, 100),), 1e-6, 1e-9
+    charged = self.epsilon(run, delta, error=error)
+    left = delta - error * (1 + math.exp(charged))
+    assert self.epsilon(run, delta) < charged == pytest.approx(
+        self.epsilon(run, left), rel=self.tolerance
+    )
+    for large in (delta / 2, 0.1):
+      assert math.isinf(self.epsilon(run, delta, error=large))
+    plain = self.accountant.delta(run, "remove", 1.0)
+    more = self.accountant.delta(run, "remove", 1.0, error)
+    assert more - plain == pytest.approx(error * (1 + math.e), rel=1e-6)
+
+  def test_never_drawn_costs_nothing(self):
+    run = (Phase(kinds(0.0, 0.5, 1.0, 1.0), 100),)
+    assert self.epsilon(run) <= self.floor(1e-6)
+    assert self.accountant.delta(run, "add", self.floor(1e-6)) < 1.1e-6
+
+
+class TestPLD(AccountantTest):
+  accountant = pld.PLD()
+  tolerance = 1e-3
+  loosest = 1.001
+  reference = [
+      ((Phase(kinds(0.004, 0.2, outer, 2.0), 250),), d, 1e-6, value)
+      for outer, pair in ((2.0, (3.242, 0.486)), (1.0, (0.1116, 0.1066)))
+      for d, value in zip(amplification.DIRECTIONS, pair)
+  ] + [
+      ((Phase(poisson(0.004, 1.0), 250),), "remove", 1e-6, 0.498),
+      ((Phase(kinds(1.0, 0.004, 2.0, 2.0), 250),), "remove", 1e-6, 6.11),
+  ]
+
+  def poisson_reference(self, p, z, steps, delta):
+    accountant = pld_privacy_accountant.PLDAccountant(
+        value_discretization_interval=1e-3
+    )
+    accountant.compose(
+        dp_event.PoissonSampledDpEvent(p, dp_event.GaussianDpEvent(z)), steps
+    )
+    return accountant.get_epsilon(delta)
+
+  def test_needs_no_gaussian_tail(self):
+    got = self.epsilon((Phase((Endless(),), 3),), 1e-9)
+    assert got == pytest.approx(0.3, rel=1e-3)
+
+
+class TestRDP(AccountantTest):
+  accountant = rdp.RDP()
+  tolerance = 1e-3
+  loosest = 1.2
+
+  def floor(self, delta):
+    # A divergence below sqrt(delta) is no more than delta; else it takes orders
+    # of about sqrt(-2 ln delta) / distance, and there are 512.
+    return -math.log(delta) / 512
+  reference = [
+      # Of dp_accounting's accountant with every order up to 512.
+      ((Phase(poisson(0.004, 1.0), 250),), "remove", 1e-6, 1.1815),
+      ((Phase(poisson(0.004, 3.0), 250),), "remove", 1e-6, 0.10907),
+  ]
+
+  def poisson_reference(self, p, z, steps, delta):
+    orders = [order for order in rdp.orders(128) if order > 1.3]
+    accountant = rdp_privacy_accountant.RdpAccountant(orders)
+    accountant.compose(
+        dp_event.PoissonSampledDpEvent(p, dp_event.GaussianDpEvent(z)), steps
+    )
+    return accountant.get_epsilon(delta)
+
+  def test_refuses_what_may_have_no_moments(self):
+    with pytest.raises(plan.PlanError, match="Endless.*accountant='pld'"):
+      self.epsilon((Phase((Endless(),), 3),))
+    with pytest.raises(plan.PlanError, match="Endless.*accountant='pld'"):
+      self.epsilon((Phase(TASKS, 3), Phase((*TASKS, Endless()), 3)))
+
+  def test_refuses_orders_that_make_no_sense(self):
+    for wrong in (1, 0, -5, 2.5, True, 10**6):
+      with pytest.raises(plan.PlanError, match=f"max_order {wrong}"):
+        dataclasses.replace(self.accountant, max_order=wrong)
+
+  def test_more_orders_are_never_worse(self):
+    for run in ((Phase(TASKS, 100),), (Phase(poisson(0.004, 3.0), 250),)):
+      found = [
+          dataclasses.replace(self.accountant, max_order=m).epsilon(
+              run, "remove", 1e-6
+          )
+          for m in (8, 32, 64, 128, 256)
+      ]
+      assert all(b <= a * (1 + 1e-3) for a, b in zip(found, found[1:]))
+      assert found[0] > found[-1]
+
+
+class TestMoments(TestRDP):
+  accountant = rdp.Moments()
+  tolerance = 1e-3
+  loosest = 2.1  # The lowest order is 2.
+
+  def floor(self, delta):
+    return -math.log(delta) / 256
+
+  reference = [
+      ((Phase(poisson(0.004, 1.0), 250),), "remove", 1e-6, 1.517),
+      ((Phase(poisson(0.004, 2.0), 250),), "remove", 1e-6, 0.355),
+      ((Phase(poisson(0.004, 3.0), 250),), "remove", 1e-6, 0.167),
+  ]
+
+  def poisson_reference(self, p, z, steps, delta):
+    """[S] (2.10) and (2.14), E_1 and E_2 (2.15, 2.16) by quadrature."""
+    best = math.inf
+    for power in range(1, 20):
+
+      def integrand(x, exponent):
+        ratio = math.log1p(p * math.expm1((2 * x - 1) / (2 * z * z)))
+        normal = math.exp(exponent * ratio - x * x / (2 * z * z))
+        return normal / (z * math.sqrt(2 * math.pi))
+
+      reach = z * 12 + power + 1
+      first, second = (
+          integrate.quad(
+              integrand, -reach, reach, (exponent,), limit=400,
+              points=[0.0, power + 1.0],
+          )[0]
+          for exponent in (-power, power + 1)
+      )
+      alpha = steps * math.log(max(first, second))
+      best = min(best, (alpha - math.log(delta)) / power)
+    return best
+
+  @pytest.mark.parametrize(
+      "z,max_order,epsilon,power",
+      [
+          (1.0, 256, 1.517, 10),
+          (2.0, 256, 0.355, 42),
+          (3.0, 256, 0.167, 97),
+          (3.0, 64, 0.232, 64),
+      ],
+  )
+  def test_published_setting(self, z, max_order, epsilon, power):
+    run = (Phase(poisson(0.004, z), 250),)
+    accountant = rdp.Moments(max_order=max_order)
+    found = [accountant.curve(run, d) for d in amplification.DIRECTIONS]
+    worse = max(found, key=lambda curve: curve.epsilon(1e-6))
+    assert worse.epsilon(1e-6) == pytest.approx(epsilon, abs=5e-4)
+    assert worse.best_lambda(1e-6) == power
+
+
+RUNS = {
+    "images": (Phase(IMAGES, 50),),
+    "tasks": (Phase(TASKS, 1000),),
+    "ragged": (Phase(RAGGED, 300),),
+    "mixed": (Phase(IMAGES, 30), Phase(TASKS, 400)),
+    "rare": (Phase(poisson(1e-4, 0.7), 10_000),),
+    "large": (Phase(release(0.3), 50),),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("delta", [1e-5, 1e-12])
+def test_a_tighter_accountant_never_exceeds_a_looser_one(name, delta):
+  for direction in amplification.DIRECTIONS:
+    tight, middle, loose = (
+        registry.get(which).epsilon(RUNS[name], direction, delta)
+        for which in registry.NAMES
+    )
+    assert 0 < tight <= middle * (1 + 1e-3)
+    assert middle <= loose * (1 + 1e-9)
+
+
+def test_accountants_are_found_by_name():
+  for name in registry.NAMES:
+    found = registry.get(name)
+    assert found.name == name and registry.get(found) is found
+  with pytest.raises(plan.PlanError, match="'magic'.*'pld'"):
+    registry.get("magic")

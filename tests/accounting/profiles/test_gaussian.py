@@ -1,0 +1,113 @@
+"""The Gaussian mechanism: classical and analytic, never too optimistic."""
+
+import math
+
+from dp_accounting import gaussian_mechanism
+import mpmath
+import pytest
+
+from episodic_dp import plan
+from episodic_dp.accounting.profiles import gaussian
+
+
+def exact_delta(noise_multiplier, epsilon):
+  """50 digits of Phi(1/(2z) - ez) - exp(e) Phi(-1/(2z) - ez)."""
+  with mpmath.workdps(50):
+    z, e = mpmath.mpf(noise_multiplier), mpmath.mpf(epsilon)
+    half = 1 / (2 * z)
+    return mpmath.ncdf(half - e * z) - mpmath.exp(e) * mpmath.ncdf(
+        -half - e * z
+    )
+
+
+SETTINGS = [
+    (epsilon, delta)
+    for epsilon in (1e-3, 0.1, 0.9, 3.0, 30.0)
+    for delta in (1e-2, 1e-6, 1e-15)
+]
+
+
+@pytest.mark.parametrize("epsilon,delta", SETTINGS)
+def test_analytic_noise_is_the_least_that_is_enough(epsilon, delta):
+  z = gaussian.analytic_noise_multiplier(epsilon, delta)
+  assert exact_delta(z, epsilon) <= delta
+  assert exact_delta(z * (1 - 1e-6), epsilon) > delta
+  assert z == pytest.approx(
+      gaussian_mechanism.get_sigma_gaussian(epsilon, delta, tol=1e-9), rel=1e-6
+  )
+
+
+@pytest.mark.parametrize("epsilon,delta", SETTINGS)
+def test_analytic_answers_invert_each_other(epsilon, delta):
+  z = gaussian.analytic_noise_multiplier(epsilon, delta)
+  again = gaussian.analytic_epsilon(z, delta)
+  assert again == pytest.approx(epsilon, rel=1e-6)
+  assert exact_delta(z, again) <= delta
+  assert gaussian.analytic_delta(z, epsilon) == pytest.approx(delta, rel=1e-6)
+  assert gaussian.analytic_delta(z, epsilon) >= exact_delta(z, epsilon)
+
+
+@pytest.mark.parametrize("z", [0.3, 1.0, 1000.0])
+@pytest.mark.parametrize("steps", [1, 100, 10**7])
+def test_many_releases_are_one_with_less_noise(z, steps):
+  whole = z / math.sqrt(steps)
+  for delta in (1e-5, 1e-15):
+    assert gaussian.analytic_epsilon(z, delta, steps) == pytest.approx(
+        gaussian.analytic_epsilon(whole, delta), rel=1e-9
+    )
+  epsilon = gaussian.analytic_epsilon(z, 1e-6, steps)
+  if epsilon > 0:
+    assert gaussian.analytic_noise_multiplier(
+        epsilon, 1e-6, steps
+    ) == pytest.approx(z, rel=1e-6)
+
+
+def test_no_epsilon_is_needed_where_delta_covers_everything():
+  assert gaussian.analytic_epsilon(1e6, 1e-3) == 0
+  assert gaussian.analytic_delta(1.0, 0.0) == pytest.approx(
+      2 * float(mpmath.ncdf(0.5)) - 1, rel=1e-8
+  )
+  assert gaussian.analytic_noise_multiplier(0.0, 1e-3) == pytest.approx(
+      1 / (1e-3 * math.sqrt(2 * math.pi)), rel=1e-6
+  )
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-15])
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 0.999])
+def test_classical_noise_is_more_than_enough(epsilon, delta):
+  z = gaussian.classical_noise_multiplier(epsilon, delta)
+  assert z > math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+  assert z == pytest.approx(
+      math.sqrt(2 * math.log(1.25 / delta)) / epsilon, rel=1e-9
+  )
+  assert exact_delta(z, epsilon) < delta
+  assert gaussian.analytic_noise_multiplier(epsilon, delta) < z
+  assert gaussian.classical_epsilon(z, delta) == pytest.approx(
+      epsilon, rel=1e-9
+  )
+  assert gaussian.classical_delta(z, epsilon) == pytest.approx(delta, rel=1e-6)
+
+
+def test_classical_bound_fails_where_it_is_refused():
+  # At epsilon = 20 the formula would give noise that is not enough.
+  epsilon, delta = 20.0, 1e-2
+  z = math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+  assert exact_delta(z, epsilon) > delta
+  for wrong in (0.0, 1.0, epsilon, math.nan):
+    with pytest.raises(plan.PlanError, match="use the analytic one"):
+      gaussian.classical_noise_multiplier(wrong, delta)
+    with pytest.raises(plan.PlanError, match="use the analytic one"):
+      gaussian.classical_delta(1.0, wrong)
+  with pytest.raises(plan.PlanError, match="epsilon 2.997"):
+    gaussian.classical_epsilon(1.0, 0.014)
+
+
+def test_nonsense_is_refused():
+  for wrong in (0.0, -1.0, math.inf, math.nan):
+    with pytest.raises(plan.PlanError, match="noise_multiplier"):
+      gaussian.analytic_epsilon(wrong, 1e-6)
+  for wrong in (0.0, 1.0, -1e-6, math.nan):
+    with pytest.raises(plan.PlanError, match="delta"):
+      gaussian.analytic_noise_multiplier(1.0, wrong)
+  with pytest.raises(plan.PlanError, match="epsilon -1"):
+    gaussian.analytic_delta(1.0, -1)

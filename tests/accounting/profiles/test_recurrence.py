@@ -1,0 +1,557 @@
+"""Records that recur across the tasks of a step."""
+
+import dataclasses
+import functools
+import math
+import time
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import recurrence
+from episodic_dp.accounting.profiles import unit_profile
+from episodic_dp.accounting.reference import exact
+
+BOTH = amplification.DIRECTIONS
+LOSSES = np.asarray([0.0, 0.01, 0.1, 0.7, 2.0, 6.0])
+
+
+def kind(places=3, place_rate=0.4, rate=0.3, distance=1.5, drawn_of=None):
+  return recurrence.Recurrence(
+      places=places,
+      place_rate=place_rate,
+      rate=rate,
+      distance=distance,
+      drawn_of=drawn_of,
+  )
+
+
+def at(unit, epsilon, direction):
+  return float(unit.divergence(np.asarray([epsilon]), direction)[0])
+
+
+def by_mixtures(distribution, rate, distance, epsilon, direction):
+  """The average over J of hockey sticks of mixtures, from their roots."""
+  total = 0.0
+  for j, weight in enumerate(distribution):
+    k = np.arange(j + 1)
+    mixture = (k * distance, stats.binom.pmf(k, j, rate))
+    none = (np.zeros(1), np.ones(1))
+    pair = (mixture, none) if direction == "remove" else (none, mixture)
+    total += weight * exact.hockey_stick(*pair, math.exp(epsilon), 1.0)
+  return total
+
+
+# Values -----------------------------------------------------------------------
+
+
+def test_revealed_average_and_not_the_marginal():
+  """One task of five among fifty classes, one image of two, z = 1."""
+  revealed = kind(places=1, place_rate=0.1, rate=0.5, distance=2.0)
+  marginal = kind(places=1, place_rate=1.0, rate=0.05, distance=2.0)
+  # The worst case: without the class's task the output is where it is with
+  # the image, and the class without the image lies opposite.
+  larger = (np.asarray([1.0, -1.0]), np.asarray([0.9 + 0.05, 0.05]))
+  smaller = (np.asarray([1.0, -1.0]), np.asarray([0.9, 0.1]))
+  truth = exact.hockey_stick(smaller, larger, math.exp(0.1), 1.0)
+  assert truth == pytest.approx(0.0211, abs=5e-5)
+  assert at(revealed, 0.1, "add") == pytest.approx(0.0290, abs=5e-5)
+  assert at(marginal, 0.1, "add") < 1e-30 < truth
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize(
+    "unit,distribution",
+    [
+        (kind(), stats.binom.pmf(range(4), 3, 0.4)),
+        (kind(places=5, rate=0.9, distance=0.3),
+         stats.binom.pmf(range(6), 5, 0.4)),
+        (kind(places=1, place_rate=1.0, rate=0.01, distance=6.7), [0.0, 1.0]),
+        (kind(places=6, place_rate=1e-4, rate=0.5),
+         stats.binom.pmf(range(7), 6, 1e-4)),
+        (kind(rate=1.0, distance=0.5), stats.binom.pmf(range(4), 3, 0.4)),
+        (kind(places=4, place_rate=1.0, rate=0.6, drawn_of=(3, 7)),
+         stats.hypergeom.pmf(range(5), 7, 4, 3)),
+        (kind(places=9, place_rate=1.0, rate=0.2, drawn_of=(10, 10)),
+         stats.binom.pmf(range(10), 9, 1.0)),
+        (kind(places=4, place_rate=0.25, rate=0.6, drawn_of=(3, 7)),
+         sum(w * stats.binom.pmf(range(5), h, 0.25)
+             for h, w in enumerate(stats.hypergeom.pmf(range(5), 7, 4, 3)))),
+    ],
+)
+def test_average_of_mixtures(unit, distribution, direction):
+  for epsilon in LOSSES:
+    truth = by_mixtures(
+        distribution, unit.rate, unit.distance, epsilon, direction
+    )
+    bound = at(unit, epsilon, direction)
+    assert truth * (1 - 1e-9) - 1e-13 <= bound
+    assert bound <= truth * (1 + 2e-5) + 1e-12
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("epsilon", [0.5, 4.0, 25.0])
+def test_far_tail_in_high_precision(epsilon, direction):
+  """One J, against 60 digits: relative precision far below 1e-16."""
+  j, p, d = 5, 0.3, 0.7
+  unit = kind(places=j, place_rate=1.0, rate=p, distance=d)
+  with mpmath.workdps(60):
+    weights = [
+        mpmath.binomial(j, k) * mpmath.mpf(p)**k * (1 - mpmath.mpf(p))**(j - k)
+        for k in range(j + 1)
+    ]
+
+    def log_ratio(x):
+      return mpmath.log(sum(
+          w * mpmath.exp(k * d * x - (k * d) ** 2 / mpmath.mpf(2))
+          for k, w in enumerate(weights)
+      ))
+
+    sign = 1 if direction == "remove" else -1
+    if direction == "add" and sign * log_ratio(mpmath.mpf(-200)) < epsilon:
+      truth = mpmath.mpf(0)
+    else:
+      x = mpmath.findroot(
+          lambda x: log_ratio(x) - sign * epsilon,
+          (-200, 200), solver="bisect", tol=1e-40, maxsteps=300,
+      )
+      tails = [mpmath.ncdf(sign * (k * d - x)) for k in range(j + 1)]
+      mixture = sum(w * t for w, t in zip(weights, tails))
+      alpha = mpmath.exp(epsilon)
+      truth = mixture - alpha * mpmath.ncdf(-x)
+      if direction == "add":
+        truth = mpmath.ncdf(x) - alpha * mixture
+  bound = at(unit, epsilon, direction)
+  assert truth * (1 - 1e-11) <= bound
+  assert bound <= float(truth) * (1 + 2e-4) + 1e-37
+
+
+def by_splitting(j, rate, distance, log_alpha, direction):
+  """The best split of a weight, term by term; the root is looked for."""
+  k = np.arange(j + 1)
+  log_w, s = stats.binom.logpmf(k, j, rate), k * distance
+  if direction == "add":
+    log_weight = np.asarray([np.log1p(-math.exp(log_alpha + log_w[0]))])
+    terms = [(log_alpha + log_w[i : i + 1], float(s[i])) for i in k[1:]]
+    return float(amplification.best_split(log_weight, terms)[0])
+  low, high = 0.0, s[-1] + 40
+  for _ in range(200):
+    x = (low + high) / 2
+    above = np.logaddexp.reduce(log_w + s * x - s * s / 2) > log_alpha
+    low, high = (low, x) if above else (x, high)
+  return float(sum(
+      amplification.weighted(w, w + d * low - d * d / 2, float(d))
+      for w, d in zip(log_w[1:], s[1:])
+  ))
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize(
+    "j,rate,distance", [(40, 0.1, 2.0), (90, 0.5, 2.0), (90, 0.9, 6.7),
+                        (120, 0.02, 0.01), (120, 0.4, 0.5)]
+)
+def test_many_occurrences_against_the_best_split(j, rate, distance, direction):
+  unit = kind(places=j, place_rate=1.0, rate=rate, distance=distance)
+  for log_alpha in (0.01, 0.3, 2.0, 30.0, 300.0):
+    if direction == "add" and log_alpha >= -stats.binom.logpmf(0, j, rate):
+      continue
+    truth = by_splitting(j, rate, distance, log_alpha, direction)
+    bound = at(unit, log_alpha, direction)
+    assert truth * (1 - 1e-9) - 1e-13 <= bound
+    assert bound <= truth * (1 + 2e-3) + 1e-35
+
+
+@pytest.mark.parametrize("direction", BOTH)
+def test_hopeless_numbers_are_near_one(direction):
+  unit = kind(places=400, place_rate=0.5, rate=0.3, distance=2.0)
+  value = unit.divergence(np.asarray([0.0, 1.0, 10.0]), direction)
+  np.testing.assert_allclose(value, 1.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("direction", BOTH)
+def test_dp_accounting_agrees_for_one_number_of_places(direction):
+  from dp_accounting.pld import privacy_loss_mechanism
+
+  j, p, d = 4, 0.15, 1.1
+  k = np.arange(j + 1)
+  loss = privacy_loss_mechanism.MixtureGaussianPrivacyLoss(
+      standard_deviation=1.0,
+      sensitivities=k * d,
+      sampling_probs=stats.binom.pmf(k, j, p),
+      adjacency_type=(
+          privacy_loss_mechanism.AdjacencyType.REMOVE
+          if direction == "remove"
+          else privacy_loss_mechanism.AdjacencyType.ADD
+      ),
+  )
+  unit = kind(places=j, place_rate=1.0, rate=p, distance=d)
+  theirs = loss.get_delta_for_epsilon(LOSSES)
+  ours = unit.divergence(LOSSES, direction)
+  np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-9)
+
+
+# Counts -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n,rate", [(7, 0.3), (1900, 0.004), (10**6, 0.5)])
+def test_binomial_is_exact_but_for_its_tails(n, rate):
+  counts = recurrence.binomial(n, rate)
+  i = counts.first + np.arange(counts.probs.size)
+  np.testing.assert_allclose(
+      counts.probs, stats.binom.pmf(i, n, rate), rtol=1e-7, atol=1e-300
+  )
+  assert stats.binom.sf(i[-1], n, rate) <= counts.cut
+  assert stats.binom.cdf(i[0] - 1, n, rate) <= 2e-40
+  assert counts.probs.size < 30_000
+
+
+@pytest.mark.parametrize(
+    "population,marked,drawn",
+    [(10, 4, 3), (10, 8, 9), (400_000, 1900, 1600), (50, 50, 7), (9, 1, 9)],
+)
+def test_hypergeometric_is_exact_but_for_its_tails(population, marked, drawn):
+  counts = recurrence.hypergeometric(population, marked, drawn)
+  i = counts.first + np.arange(counts.probs.size)
+  np.testing.assert_allclose(
+      counts.probs,
+      stats.hypergeom.pmf(i, population, marked, drawn),
+      rtol=1e-6, atol=1e-38,
+  )
+  assert stats.hypergeom.sf(i[-1], population, marked, drawn) <= counts.cut
+
+
+def test_what_is_cut_goes_into_delta():
+  unit = kind(places=3000, place_rate=0.003, rate=0.5)
+  cut = unit.parents.cut
+  assert 0 < cut < 1e-39 and unit.tail is None
+  for direction in BOTH:
+    assert cut <= at(unit, 1e6, direction) <= 1e-37
+  whole = kind(places=recurrence._WHOLE, place_rate=0.003)
+  assert whole.parents.cut == 0 and whole.tail is not None
+
+
+def test_many_places_are_rounded_up():
+  few = kind(places=90, place_rate=0.5, rate=0.5, distance=0.01)
+  counts = recurrence.Counts(3, np.full(1000, 1e-3), 0.0)
+  groups = recurrence._grouped(counts)
+  assert len(groups) <= recurrence._MAX_PLACES
+  assert sum(w for _, w in groups) == pytest.approx(1)
+  rounded = sum(j * w for j, w in groups)
+  assert 3 + 499.5 <= rounded <= 3 + 499.5 + 1000 / recurrence._MAX_PLACES
+  assert groups[-1][0] == 1002
+  weights, cut = recurrence._occurrences(1000, 0.5, 8)
+  assert weights @ (8 * np.arange(weights.size)) >= 500 and cut <= 2e-40
+  for direction in BOTH:
+    many = kind(places=900, place_rate=0.05, rate=0.5, distance=0.01)
+    assert at(many, 0.1, direction) > at(few, 0.1, direction)
+
+
+# Properties -------------------------------------------------------------------
+
+UNITS = [
+    kind(),
+    kind(places=20, place_rate=0.02, rate=0.1, distance=2.0),
+    kind(places=100, place_rate=0.03, rate=0.5, distance=2.0),
+    kind(places=100, place_rate=0.5, rate=0.3, distance=2 / 300),
+    kind(places=1900, place_rate=0.004, rate=1.0, distance=2.0),
+    kind(places=90, place_rate=0.9, rate=0.5, distance=0.5,
+         drawn_of=(50, 1000)),
+    kind(places=2, place_rate=1e-9, rate=0.5, distance=6.0),
+]
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("unit", UNITS)
+def test_convex_and_falling_in_alpha(unit, direction):
+  log_alpha = np.concatenate([np.linspace(0, 3, 400), np.geomspace(3.1, 60)])
+  value = unit.divergence(log_alpha, direction)
+  slopes = np.diff(value) / np.diff(np.exp(log_alpha))
+  assert (slopes <= 1e-15).all()
+  assert (np.diff(slopes) >= -1e-12 * np.abs(slopes[1:]) - 1e-15).all()
+  at_ends = unit.divergence(np.asarray([0.0, 750.0, 2.0**40]), direction)
+  assert (np.diff(at_ends) <= 0).all() and (at_ends >= 0).all()
+
+
+@pytest.mark.parametrize("direction", BOTH)
+@pytest.mark.parametrize("unit", UNITS)
+def test_monotone_in_everything(unit, direction):
+  value = unit.divergence(LOSSES, direction)
+  for name, factor in (("rate", 1.1), ("place_rate", 1.05), ("distance", 1.2)):
+    larger = getattr(unit, name) * factor
+    if name != "distance":
+      larger = min(larger, 1.0)
+    other = dataclasses.replace(unit, **{name: larger})
+    assert (
+        other.divergence(LOSSES, direction) >= value * (1 - 3e-5) - 1e-15
+    ).all(), name
+  other = dataclasses.replace(unit, places=unit.places + 1)
+  assert (
+      other.divergence(LOSSES, direction) >= value * (1 - 3e-5) - 1e-15
+  ).all()
+  if unit.drawn_of is not None:
+    drawn, population = unit.drawn_of
+    other = dataclasses.replace(unit, drawn_of=(drawn + 1, population))
+    assert (
+        other.divergence(LOSSES, direction) >= value * (1 - 3e-5) - 1e-15
+    ).all()
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_tail_is_above_the_profile(unit):
+  log_alpha = np.linspace(0, 30, 61)
+  if unit.tail is None:
+    assert unit.places > recurrence._WHOLE
+    return
+  weight, distance = unit.tail
+  above = weight * amplification.hockey_stick(log_alpha, distance)
+  for direction in BOTH:
+    value = unit.divergence(log_alpha, direction)
+    assert (value <= above * (1 + 3e-4) + 1e-35).all()
+
+
+def test_one_place_is_the_revealed_bound_of_a_tree():
+  unit = kind(places=1, place_rate=0.2, rate=0.4, distance=1.3)
+  tree = amplification.Amplification((0.2,), 0.4, (math.inf,), 1.3)
+  for direction in BOTH:
+    np.testing.assert_allclose(
+        unit.divergence(LOSSES, direction),
+        tree.divergence(LOSSES, direction),
+        rtol=3e-5, atol=1e-15,
+    )
+
+
+def test_small_rates_keep_their_digits():
+  """H is of the order of the rate, relative to which nothing may be lost."""
+  small = kind(places=1, place_rate=1e-9, rate=1e-3, distance=2.0)
+  large = kind(places=1, place_rate=1e-3, rate=1e-3, distance=2.0)
+  for direction in BOTH:
+    ratio = small.divergence(LOSSES, direction) / np.maximum(
+        large.divergence(LOSSES, direction), 1e-300
+    )
+    some = large.divergence(LOSSES, direction) > 1e-30
+    np.testing.assert_allclose(ratio[some], 1e-6, rtol=1e-9)
+
+
+def test_nothing_happens_at_rate_zero_and_plain_data_is_complete():
+  unit = kind(rate=0.0)
+  assert not unit.divergence(LOSSES, "remove").any()
+  data = kind(drawn_of=(3, 9)).as_dict()
+  assert data == {
+      "kind": "recurrence", "places": 3, "place_rate": 0.4,
+      "drawn_of": [3, 9], "own_rate": 0.3, "own_distance": 1.5,
+  }
+  assert hash(kind()) == hash(kind()) and kind() == kind()
+
+
+def test_fast_enough():
+  unit = kind(places=1900, place_rate=0.004, rate=0.5, distance=2.0)
+  assert 60 < unit.most < 80
+  log_alpha = np.linspace(0, 20, 1 << 13)
+  recurrence._curves.cache_clear()
+  start = time.process_time()
+  for direction in BOTH:
+    unit.divergence(log_alpha, direction)
+  assert time.process_time() - start < 8  # 0.6 s on idle cores
+
+
+# Enumeration ------------------------------------------------------------------
+
+EPSILONS = (0.05, 0.3, 1.0)
+
+
+def convolved(parts):
+  """The sum of independent outputs."""
+  means, weights = np.zeros(1), np.ones(1)
+  for other, chances in parts:
+    means = np.add.outer(means, other).ravel()
+    weights = np.multiply.outer(weights, chances).ravel()
+    means, where = np.unique(np.round(means, 9), return_inverse=True)
+    weights = np.bincount(where.ravel(), weights=weights)
+  return means, weights
+
+
+def check(larger, smaller, h, p, m, level):
+  """The largest share of the bound that is reached in each direction."""
+  z = m.noise_multiplier
+  kinds = accounting.kinds(h, p, m, level)
+  reached = dict.fromkeys(BOTH, 0.0)
+  for epsilon in EPSILONS:
+    for direction in BOTH:
+      pair = (larger, smaller) if direction == "remove" else (smaller, larger)
+      truth = exact.hockey_stick(*pair, math.exp(epsilon), z)
+      (bound,) = unit_profile.profile(kinds, np.asarray([epsilon]), direction)
+      assert truth <= bound + 1e-9, (level, direction, epsilon)
+      reached[direction] = max(
+          reached[direction], truth / max(float(bound), 1e-300)
+      )
+  return reached
+
+
+INDEPENDENT = {  # sizes, drawn, tasks
+    "one of each": ([[3, 2], [2]], (1, 1, 2), 2),
+    "full classes": ([[2, 2], [2, 2]], (1, 2, 2), 2),
+    "two of three": ([[3], [3], [3]], (2, 1, 2), 2),
+    "full alphabets": ([[3, 3], [3, 3]], (2, 1, 2), 1),
+    "three tasks": ([[3, 2]], (1, 1, 2), 3),
+}
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("name", list(INDEPENDENT))
+def test_independent_tasks(name, level):
+  """The draws of the plan, task by task, each with a gradient of its own."""
+  sizes, drawn, tasks = INDEPENDENT[name]
+  h = plan.Hierarchy.from_sizes(sizes, levels=("alphabet", "class", "image"))
+  p = plan.SamplingPlan(
+      tuple(plan.FixedSize(n) for n in drawn),
+      episode=plan.Episode(
+          way=drawn[0] * drawn[1], shot=1, query=1, form="independent",
+          tasks=tasks,
+      ),
+  )
+  m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.5)
+  rng = np.random.default_rng(level)
+  enumerated = exact.pair(h, p, level, 0)
+  tables: list[dict] = [{} for _ in range(tasks)]
+
+  def random(table, task):
+    return table.setdefault(task, float(rng.uniform(-1, 1)))
+
+  choices = [[functools.partial(random, table) for table in tables]]
+  choices += [[g] * tasks for g in exact.worst_gradients(h, level, 0)]
+  for gradients in choices:
+    larger, smaller = (
+        convolved([exact.mixture(draws, -1, g) for g in gradients])
+        for draws in enumerated
+    )
+    check(larger, smaller, h, p, m, h.levels[level])
+
+
+def test_independent_tasks_reach_the_bound_of_a_primary_class():
+  """J is all tasks then, and nothing is given away by revealing it."""
+  h = plan.Hierarchy.regular((3, 2), levels=("class", "image"))
+  p = plan.SamplingPlan(
+      (plan.FixedSize(1), plan.FixedSize(2)),
+      episode=plan.Episode(
+          way=1, shot=1, query=1, form="independent", tasks=3
+      ),
+  )
+  m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.5)
+  worst = next(exact.worst_gradients(h, 0, 0))
+  larger, smaller = (
+      convolved([exact.mixture(draws, -1, worst)] * 3)
+      for draws in exact.pair(h, p, 0, 0)
+  )
+  reached = check(larger, smaller, h, p, m, "class")
+  assert min(reached.values()) > 1 - 1e-4
+
+
+def without_copies(h, level, places):
+  """The whole hierarchy, and that without a record in all its places."""
+  root = smaller = exact.tree(h)
+  for unit in places:
+    smaller = exact.without(smaller, level, unit)
+  return root, smaller
+
+
+def contents(record_of, node):
+  """A drawn participant, with records in place of the places they sit in."""
+  level, unit, children = node
+  if not children:
+    return record_of.get((level, unit), (level, unit))
+  below = tuple(sorted(str(contents(record_of, c)) for c in children))
+  return record_of.get((level, unit), (level, unit)), below
+
+
+PRIMARY = {
+    "poisson": plan.Poisson(0.35),
+    "all": plan.All(),
+    "fixed": plan.FixedSize(2),
+}
+COPIES = {  # sizes, inner stages, level, the places of one record
+    "image, class drawn": (
+        (3, 2, 2), (plan.FixedSize(1), plan.FixedSize(1)), 2, (0, 4)
+    ),
+    "image, all classes": (
+        (3, 1, 3), (plan.All(), plan.FixedSize(2)), 2, (0, 3, 6)
+    ),
+    "image, Poisson": (
+        (3, 2, 2), (plan.Poisson(0.5), plan.FixedSize(1)), 2, (0, 4)
+    ),
+    "class": ((3, 2, 2), (plan.FixedSize(1), plan.FixedSize(1)), 1, (0, 2, 4)),
+    "class, full": ((3, 2, 1), (plan.FixedSize(2), plan.All()), 1, (0, 3)),
+}
+
+
+@pytest.mark.parametrize("stage", list(PRIMARY))
+@pytest.mark.parametrize("name", list(COPIES))
+def test_copies(name, stage):
+  """Participants who hold one record, by enumeration of the plan's draws."""
+  sizes, inner, level, places = COPIES[name]
+  levels = ("participant", "class", "image")
+  h = plan.Hierarchy.regular(
+      sizes, levels=levels, copies=True,
+      most_copies={levels[level]: len(places)},
+  )
+  p = plan.SamplingPlan((PRIMARY[stage], *inner))
+  m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.5)
+  drawn = [
+      exact.samples(root, p.stages)
+      for root in without_copies(h, level, places)
+  ]
+  rng = np.random.default_rng(0)
+  record_of = {(level, unit): "record" for unit in places}
+  table: dict = {}
+
+  def random(node):
+    return table.setdefault(
+        (node[1], contents(record_of, node)), float(rng.uniform(-1, 1))
+    )
+
+  parents = {unit // sizes[level] for unit in places}
+
+  def worst(elsewhere, node):
+    if any(exact.holds(node, level, unit) for unit in places):
+      return 1.0
+    near = any(exact.holds(node, level - 1, unit) for unit in parents)
+    return -1.0 if near else elsewhere
+
+  for gradient in (
+      random, *(functools.partial(worst, far) for far in (-1.0, 0.0, 1.0))
+  ):
+    larger, smaller = (exact.mixture(d, 0, gradient) for d in drawn)
+    check(larger, smaller, h, p, m, levels[level])
+
+
+def test_inner_rates_belong_to_what_is_revealed():
+  """A rate above the record's own, taken as part of it, is too little."""
+  h = plan.Hierarchy.regular(
+      (2, 4, 2), levels=("participant", "class", "image"), copies=True,
+      most_copies={"image": 2},
+  )
+  p = plan.SamplingPlan((plan.All(), plan.FixedSize(1), plan.FixedSize(1)))
+  m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
+  places = (0, 8)
+  drawn = [
+      exact.samples(root, p.stages) for root in without_copies(h, 2, places)
+  ]
+
+  def worst(node):
+    if any(exact.holds(node, 2, unit) for unit in places):
+      return 1.0
+    return -1.0 if any(exact.holds(node, 1, unit) for unit in (0, 4)) else 1.0
+
+  larger, smaller = (exact.mixture(d, 0, worst) for d in drawn)
+  truth = exact.hockey_stick(smaller, larger, math.exp(0.2), 1.0)
+  (right,) = accounting.kinds(h, p, m, "image")
+  wrong = dataclasses.replace(
+      right, place_rate=1.0, rate=right.place_rate * right.rate
+  )
+  assert (right.place_rate, right.rate) == (0.25, 0.5)
+  assert at(wrong, 0.2, "add") < truth / 2
+  assert truth <= at(right, 0.2, "add")

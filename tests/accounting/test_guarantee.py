@@ -1,0 +1,389 @@
+"""The public functions: what they report, and what they refuse."""
+
+import dataclasses
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting import assumptions
+from episodic_dp.accounting import report
+from episodic_dp.accounting.guarantee import compose_guarantee
+from episodic_dp.accounting.guarantee import Entry
+
+PARTICIPANTS = plan.Hierarchy.regular(
+    (400_000, 5, 10), levels=("participant", "class", "image")
+)
+POISSON = plan.SamplingPlan(
+    (plan.Poisson(0.004), plan.FixedSize(5), plan.FixedSize(2)),
+    episode=plan.Episode(way=5, shot=1, query=1),
+)
+TASKS = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
+
+
+def guarantee(
+    level="participant", h=PARTICIPANTS, p=POISSON, m=TASKS, **options
+):
+  options = dict(steps=250, delta=1e-6) | options
+  return accounting.guarantee(h, p, m, level=level, **options)
+
+
+def test_one_run_gives_every_level_its_guarantee():
+  found = accounting.guarantees(
+      PARTICIPANTS, POISSON, TASKS, steps=250, delta=1e-6
+  )
+  assert list(found) == ["participant", "class", "image"]
+  assert found["participant"].epsilon == pytest.approx(0.498, rel=3e-3)
+  assert found["class"].epsilon == pytest.approx(0.618, rel=3e-3)
+  assert found["image"].epsilon == pytest.approx(0.1116, rel=3e-2)
+  assert found["image"].inclusion_rate == pytest.approx(0.004 * 0.2)
+  for level, g in found.items():
+    assert g.level == g.privacy_unit == level
+    assert g.neighbours == f"add or remove one {level}"
+    assert g.epsilon == max(g.epsilons.values()) == g.epsilons[g.direction]
+    assert g.accountant == "pld" and g.steps == 250 and g.delta == 1e-6
+    assert set(assumptions.ASSUMED_THROUGHOUT) <= set(g.assumptions)
+
+
+def test_fixed_size_tasks_cost_more():
+  fixed = plan.SamplingPlan(
+      (plan.FixedSize(1600), *POISSON.stages[1:]), episode=POISSON.episode
+  )
+  g = accounting.guarantee(
+      PARTICIPANTS, fixed, TASKS, steps=250, delta=1e-6, level="participant"
+  )
+  assert g.epsilon == pytest.approx(6.11, rel=3e-3)
+  assert any("replaced" in s for s in g.assumptions)
+
+
+def test_copies_are_said_wherever_the_guarantee_is():
+  h = plan.Hierarchy.regular(
+      PARTICIPANTS.sizes, levels=PARTICIPANTS.levels, copies=True
+  )
+  found = accounting.guarantees(h, POISSON, TASKS, steps=250, delta=1e-6)
+  assert list(found) == ["participant"]
+  g = found["participant"]
+  assert g.caveat in g.assumptions and g.caveat in str(g)
+  assert g.as_dict()["caveat"] == g.caveat and not guarantee().caveat
+  text = " ".join(g.assumptions)
+  assert "says nothing about the records" in text and "recur" in text
+
+
+def test_no_noise_is_infinite():
+  none = plan.Mechanism(
+      clip_unit="participant", noise_multiplier=0.0, clip_norm=math.inf
+  )
+  g = guarantee(m=none)
+  assert math.isinf(g.epsilon) and "no formal guarantee" in str(g)
+  assert json.loads(g.to_json())["epsilon"] == "inf"
+  options = dict(delta=1e-6, level="participant")
+  assert accounting.epsilon_curve(
+      PARTICIPANTS, POISSON, none, steps=[1, 2], **options
+  ) == [math.inf, math.inf]
+  assert not accounting.max_steps(
+      PARTICIPANTS, POISSON, none, target_epsilon=8.0, **options
+  )
+
+
+def test_text_and_json():
+  g = guarantee()
+  text = str(g)
+  assert "\n" not in text
+  for part in ("participant", "0.498", "1e-06", "250 steps", "add or remove"):
+    assert part in text
+  data = json.loads(g.to_json())
+  assert data == g.as_dict()
+  assert data["epsilon"] == g.epsilon
+  assert data["assumptions"] == list(g.assumptions)
+  assert data["units"][0]["own_rate"] == 0.004
+
+
+@pytest.mark.parametrize(
+    "epsilon,text",
+    [(0.49831, "0.4984"), (0.0, "0"), (31.37, "31.37"), (31.3700001, "31.38"),
+     (123456.0, "123500"), (1.2e-7, "0.00000012"), (math.inf, "inf")],
+)
+def test_epsilon_is_rounded_up(epsilon, text):
+  shown = report.rounded_up(epsilon)
+  assert float(shown) >= epsilon and float(shown) == pytest.approx(float(text))
+  assert "e" not in shown.lower()
+
+
+def test_no_level_with_a_guarantee_says_why():
+  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
+  p = plan.SamplingPlan(
+      (plan.FixedSize(5), plan.FixedSize(2)),
+      episode=plan.Episode(
+          way=5, shot=1, query=1, form="independent", tasks=4
+      ),
+  )
+  m = plan.Mechanism(clip_unit="class", noise_multiplier=1.0)
+  with pytest.raises(plan.UnsoundPlanError, match="clip_unit='episode'"):
+    accounting.guarantees(h, p, m, steps=1, delta=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options,match",
+    [
+        (dict(steps=0), "steps 0 must be"),
+        (dict(steps=2.5), "steps 2.5 must be"),
+        (dict(steps=True), "steps True must be"),
+        (dict(delta=0.0), "delta 0.0 must lie"),
+        (dict(delta=1.0), "delta 1.0 must lie"),
+        (dict(delta=math.nan), "delta nan must lie"),
+        (dict(accountant="renyi"), "'renyi': choose one of 'pld'"),
+        (dict(level="person"), "unknown level 'person'"),
+    ],
+)
+def test_values_out_of_range(options, match):
+  with pytest.raises(plan.PlanError, match=match):
+    guarantee(**options)
+
+
+def test_error_of_the_sampler_is_charged(monkeypatch):
+  plain = guarantee().epsilon
+  monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-10)
+  assert guarantee().epsilon > plain
+  monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-8)
+  assert math.isinf(guarantee().epsilon)
+  assert "e^0.4984 times that is more than delta" in guarantee().caveat
+
+
+def test_fewer_steps_may_have_a_guarantee_where_all_have_none(monkeypatch):
+  monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-9)
+  curve = accounting.epsilon_curve(
+      PARTICIPANTS, POISSON, TASKS, steps=[10, 1000], delta=1e-6,
+      level="participant",
+  )
+  assert math.isfinite(curve[0]) and math.isinf(curve[1])
+
+
+def test_bare_formula():
+  common = dict(steps=250, delta=1e-6)
+  both = accounting.epsilon(0.004, 0.2, (1.0, 2.0), **common)
+  each = [
+      accounting.epsilon(0.004, 0.2, (1.0, 2.0), direction=d, **common)
+      for d in ("remove", "add")
+  ]
+  assert both == max(each) == pytest.approx(guarantee("image").epsilon)
+  assert accounting.epsilon(1.0, 0.004, 1.0, **common) == pytest.approx(
+      guarantee().epsilon
+  )
+  assert accounting.epsilon(0.5, 0.0, 1.0, **common) == 0
+  assert math.isinf(accounting.epsilon(0.5, 0.1, math.inf, **common))
+  for q, p, d, match in (
+      (1.5, 0.1, 1.0, "q=1.5"),
+      (0.5, -0.1, 1.0, "p=-0.1"),
+      (0.5, 0.1, (1.0, 2.0, 3.0), "distances"),
+      (0.5, 0.1, -1.0, "distances"),
+  ):
+    with pytest.raises(plan.PlanError, match=match):
+      accounting.epsilon(q, p, d, **common)
+  with pytest.raises(plan.PlanError, match="direction 'up'"):
+    accounting.epsilon(0.5, 0.1, 1.0, direction="up", **common)
+
+
+def test_curve_rises_and_ends_at_the_guarantee():
+  steps = [1, 10, 60, 250, 250, 100]
+  curve = accounting.epsilon_curve(
+      PARTICIPANTS, POISSON, TASKS, steps=steps, delta=1e-6, level="image"
+  )
+  by_steps = [e for _, e in sorted(zip(steps, curve))]
+  assert by_steps == sorted(by_steps)
+  assert curve[3] == curve[4] == guarantee("image").epsilon
+  assert not accounting.epsilon_curve(
+      PARTICIPANTS, POISSON, TASKS, steps=[], delta=1e-6, level="image"
+  )
+
+
+@pytest.mark.parametrize("target", [0.2, 0.498, 1.0])
+def test_max_steps_is_the_last_within_the_target(target):
+  options = dict(delta=1e-6, level="participant")
+  most = accounting.max_steps(
+      PARTICIPANTS, POISSON, TASKS, target_epsilon=target, **options
+  )
+  assert most >= 1
+  assert guarantee(steps=most).epsilon <= target
+  assert guarantee(steps=most + 1).epsilon > target
+
+
+def test_max_steps_at_its_ends():
+  options = dict(delta=1e-6, level="participant")
+  h, p = PARTICIPANTS, POISSON
+  assert accounting.max_steps(h, p, TASKS, target_epsilon=0.01, **options) == 0
+  assert (
+      accounting.max_steps(h, p, TASKS, target_epsilon=5, limit=7, **options)
+      == 7
+  )
+  assert (
+      accounting.max_steps(
+          h, p, TASKS, target_epsilon=math.inf, limit=9, **options
+      )
+      == 9
+  )
+  with pytest.raises(plan.PlanError, match="target_epsilon -1"):
+    accounting.max_steps(h, p, TASKS, target_epsilon=-1, **options)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.5, 20.0])
+@pytest.mark.parametrize("start", [0.0, 1.0, 30.0])
+def test_calibration_is_within_one_percent(epsilon, start):
+  options = dict(steps=250, delta=1e-6, level="image")
+  m = plan.Mechanism(
+      clip_unit="participant", noise_multiplier=start, clip_norm=0.5
+  )
+  got = accounting.calibrate(
+      PARTICIPANTS, POISSON, mechanism=m, epsilon=epsilon, **options
+  )
+  assert got.clip_norm == 0.5 and got.clip_unit == "participant"
+  reached = guarantee(m=got, **options).epsilon
+  assert 0.99 * epsilon <= reached <= epsilon
+
+
+def test_calibration_of_the_published_setting():
+  got = accounting.calibrate(
+      PARTICIPANTS, POISSON, mechanism=TASKS, epsilon=1.5, delta=1e-6,
+      steps=250, level="participant",
+  )
+  assert got.noise_multiplier == pytest.approx(0.762, abs=0.002)
+
+
+@pytest.mark.parametrize("target", [0.1, 0.6])
+def test_most_tasks_per_step_of_a_rate(target):
+  options = dict(steps=250, delta=1e-6, level="participant")
+  got = accounting.max_tasks(
+      PARTICIPANTS, POISSON, TASKS, target_epsilon=target, **options
+  )
+  assert got.stages[1:] == POISSON.stages[1:]
+  reached = guarantee(p=got, **options).epsilon
+  assert 0.99 * target <= reached <= target
+
+
+def test_most_tasks_per_step_of_a_number():
+  h = plan.Hierarchy.regular((1000, 20), levels=("class", "image"))
+  p = plan.SamplingPlan(
+      (plan.FixedSize(10), plan.FixedSize(2)),
+      episode=plan.Episode(way=5, shot=1, query=1, form="disjoint"),
+  )
+  m = plan.Mechanism(clip_unit="episode", noise_multiplier=3.0)
+  options = dict(steps=20, delta=1e-5, level="class")
+  got = accounting.max_tasks(h, p, m, target_epsilon=1.0, **options)
+  n = got.stages[0].n
+  assert n % 5 == 0 and n > 5
+  more = dataclasses.replace(got, stages=(plan.FixedSize(n + 5), p.stages[1]))
+  assert accounting.guarantee(h, got, m, **options).epsilon <= 1.0
+  assert accounting.guarantee(h, more, m, **options).epsilon > 1.0
+
+
+def test_no_number_of_tasks_is_within_reach():
+  options = dict(steps=10**6, delta=1e-9, level="participant")
+  h = plan.Hierarchy.regular((2, 3), levels=("participant", "image"))
+  fixed = plan.SamplingPlan((plan.FixedSize(1), plan.FixedSize(2)))
+  with pytest.raises(plan.PlanError, match="with one task per step"):
+    accounting.max_tasks(h, fixed, TASKS, target_epsilon=0.01, **options)
+  every = plan.SamplingPlan((plan.All(), plan.FixedSize(2)))
+  with pytest.raises(plan.PlanError, match="no number of tasks to choose"):
+    accounting.max_tasks(h, every, TASKS, target_epsilon=0.01, **options)
+
+
+@pytest.mark.parametrize("level", ["participant", "image"])
+@pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.3, 0.8])
+def test_delta_of_an_epsilon(level, epsilon):
+  g = accounting.guarantee(
+      PARTICIPANTS, POISSON, TASKS, steps=250, epsilon=epsilon, level=level
+  )
+  assert g.epsilon == epsilon and 0 < g.delta < 1
+  back = guarantee(level, delta=g.delta).epsilon
+  assert back == pytest.approx(epsilon, rel=2e-3, abs=1e-5)
+
+
+def test_one_of_delta_and_epsilon():
+  for given in (dict(), dict(delta=1e-6, epsilon=1.0)):
+    with pytest.raises(plan.PlanError, match="give one of them"):
+      accounting.guarantee(
+          PARTICIPANTS, POISSON, TASKS, steps=1, level="image", **given
+      )
+  with pytest.raises(plan.PlanError, match="epsilon inf must be a finite"):
+    accounting.guarantee(
+        PARTICIPANTS, POISSON, TASKS, steps=1, level="image", epsilon=math.inf
+    )
+
+
+def test_entries_compose_in_any_order():
+  quiet = dataclasses.replace(TASKS, noise_multiplier=2.0)
+  entries = [
+      Entry(PARTICIPANTS, POISSON, m, t)
+      for m, t in ((TASKS, 100), (quiet, 60), (TASKS, 50))
+  ]
+  common = dict(level="image", delta=1e-6)
+  both = compose_guarantee(entries, **common)
+  assert both.steps == 210
+  again = compose_guarantee(entries[::-1], **common)
+  assert both.epsilon == pytest.approx(again.epsilon, rel=1e-3)
+  alone = guarantee("image", steps=150).epsilon
+  assert alone < both.epsilon < guarantee("image", steps=210).epsilon
+
+
+def test_calibration_refuses_what_cannot_be():
+  options = dict(steps=250, delta=1e-6, level="image", mechanism=TASKS)
+  for epsilon in (0.0, -1.0, math.nan, math.inf):
+    with pytest.raises(plan.PlanError, match="must be a positive finite"):
+      accounting.calibrate(PARTICIPANTS, POISSON, epsilon=epsilon, **options)
+  with pytest.raises(plan.PlanError, match="larger delta"):
+    accounting.calibrate(
+        PARTICIPANTS, POISSON, epsilon=1.0, **(options | dict(delta=1e-25))
+    )
+
+
+def test_import_needs_neither_jax_nor_the_library():
+  code = (
+      "import sys, episodic_dp.accounting, episodic_dp.plan;"
+      "names = ('jax', 'dp_accounting', 'optax');"
+      "print([m for m in names if m in sys.modules])"
+  )
+  done = subprocess.run(
+      [sys.executable, "-c", code], capture_output=True, text=True, check=True
+  )
+  assert done.stdout.strip() == "[]"
+
+
+def test_guarantees_need_no_jax():
+  code = (
+      "import sys; from episodic_dp import accounting;"
+      "print(accounting.epsilon(0.1, 0.1, 1.0, steps=5, delta=1e-5));"
+      "print('jax' in sys.modules)"
+  )
+  done = subprocess.run(
+      [sys.executable, "-c", code], capture_output=True, text=True, check=True
+  )
+  epsilon, jax_loaded = done.stdout.split()
+  assert float(epsilon) > 0 and jax_loaded == "False"
+
+
+def test_replace_one_where_it_is_proved():
+  h = plan.Hierarchy.regular((1000,), levels=("record",))
+  p = plan.SamplingPlan((plan.FixedSize(50),))
+  m = plan.Mechanism(clip_unit="record", noise_multiplier=4.0)
+  common = dict(steps=100, level="record")
+  g = accounting.guarantee(
+      h, p, m, delta=1e-5, neighbours="replace-one", **common
+  )
+  assert g.neighbours == "replace one record" and g.accountant == "rdp"
+  assert 0 < g.epsilon < 10
+  assert any("in the data of one record" in s for s in g.assumptions)
+  assert not any("differ by one" in s for s in g.assumptions)
+  back = accounting.guarantee(
+      h, p, m, epsilon=g.epsilon, neighbours="replace-one", **common
+  )
+  assert back.delta == pytest.approx(1e-5, rel=1e-3)
+  with pytest.raises(plan.UnsoundPlanError, match="add-or-remove"):
+    accounting.guarantee(
+        PARTICIPANTS, POISSON, TASKS, steps=1, delta=1e-6, level="image",
+        neighbours="replace-one",
+    )
+  with pytest.raises(plan.PlanError, match="neighbours 'swap'"):
+    guarantee(neighbours="swap")

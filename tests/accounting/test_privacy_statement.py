@@ -1,0 +1,314 @@
+"""Privacy statements: what holds, what is false, what is damaged."""
+
+import copy
+import json
+import math
+
+import hypothesis
+from hypothesis import strategies as st
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting import privacy_statement
+
+LEVELS = ("unit", "class", "record")
+REGULAR = plan.Hierarchy.regular((200, 8, 5), levels=LEVELS)
+RAGGED = plan.Hierarchy.from_sizes([[4, 2, 3], [5] * 20], levels=LEVELS)
+COPIES = plan.Hierarchy.regular((200, 8, 5), levels=LEVELS, copies=True)
+POISSON = plan.SamplingPlan(
+    (plan.Poisson(0.05), plan.FixedSize(2), plan.FixedSize(2))
+)
+FIXED = plan.SamplingPlan(
+    (plan.FixedSize(1), plan.FixedSize(2), plan.FixedSize(1))
+)
+
+
+def noisy(z=1.5, **fields):
+  return plan.Mechanism(clip_unit="unit", noise_multiplier=z, **fields)
+
+
+def stated(hierarchy=REGULAR, stages=POISSON, mechanism=None, **options):
+  ledger = accounting.Ledger().add(
+      hierarchy, stages, mechanism or noisy(), options.pop("steps", 20)
+  )
+  data = accounting.run_statement(ledger, delta=1e-5, **options)
+  return privacy_statement.loads(json.dumps(data, allow_nan=False))
+
+
+COUNTED = plan.Hierarchy.regular(
+    (200, 8, 5), levels=LEVELS, copies=True, most_copies={"record": 4}
+)
+CLASSES = plan.Hierarchy.regular((60, 20), levels=("class", "record"))
+INDEPENDENT = plan.SamplingPlan(
+    (plan.FixedSize(5), plan.FixedSize(3)),
+    episode=plan.Episode(
+        way=5, shot=1, query=2, form="independent", tasks=3
+    ),
+)
+ONCE = plan.SamplingPlan(
+    (plan.RandomAllocation(4), plan.FixedSize(2), plan.FixedSize(1))
+)
+EPISODE = plan.Mechanism(clip_unit="episode", noise_multiplier=4.0)
+TWO = accounting.Ledger().add(REGULAR, POISSON, noisy(), 20).add(
+    REGULAR, FIXED, noisy(4.0), 5
+)
+
+
+@pytest.mark.parametrize(
+    "data,levels,refused",
+    [
+        (stated(), LEVELS, ()),
+        (stated(RAGGED, FIXED), LEVELS, ()),
+        (stated(COPIES), ("unit",), ("class", "record")),
+        (stated(COUNTED), ("unit", "record"), ("class",)),
+        (stated(CLASSES, INDEPENDENT, EPISODE), ("class", "record"), ()),
+        (stated(REGULAR, ONCE, steps=6), LEVELS, ()),
+        (stated(accountant="rdp"), LEVELS, ()),
+        (stated(accountant="moments"), LEVELS, ()),
+        (stated(mechanism=noisy(0.0, clip_norm=math.inf)), LEVELS, ()),
+        (stated(fixed_seed=True, planned_steps=50), LEVELS, ()),
+        (accounting.run_statement(TWO, delta=1e-6), LEVELS, ()),
+    ],
+)
+def test_what_was_written_holds(data, levels, refused):
+  found = accounting.verify(data)
+  assert found.differences == ()
+  assert [row[0] for row in found.rows()] == list(levels)
+  assert {row[3] for row in found.rows()} == {"holds"}
+  assert tuple(data["no_guarantee"]) == refused
+
+
+def test_it_states_what_the_library_says():
+  data = stated(RAGGED, FIXED)
+  expected = accounting.guarantees(RAGGED, FIXED, noisy(), steps=20, delta=1e-5)
+  assert data["guarantees"] == {k: g.as_dict() for k, g in expected.items()}
+
+
+def test_a_fixed_seed_is_confessed_and_no_seed_is_told():
+  plain, seeded = stated(), stated(fixed_seed=True)
+  for level in LEVELS:
+    entry = seeded["guarantees"][level]
+    assert entry["caveat"].startswith(privacy_statement.SEEDED)
+    assert entry["assumptions"][0] == privacy_statement.SEEDED
+    assert entry["epsilon"] == plain["guarantees"][level]["epsilon"]
+    assert plain["guarantees"][level]["caveat"] == ""
+  assert "seed" not in json.dumps(plain).replace("fixed_seed", "")
+
+
+def _change(data, path, value):
+  data = copy.deepcopy(data)
+  at = data
+  *above, last = path
+  for key in above:
+    at = at[key]
+  if value is KeyError:
+    del at[last]
+  else:
+    at[last] = value(at[last]) if callable(value) else value
+  return data
+
+
+def G(*path):
+  return ["guarantees", "class", *path]
+
+
+@pytest.mark.parametrize(
+    "path,value,where,false",
+    [
+        (G("epsilon"), lambda e: e * (1 - 1e-6), "epsilon", True),
+        (G("epsilon"), lambda e: e * 1.01, "epsilon", False),
+        (G("epsilon"), "inf", "epsilon", False),
+        (G("epsilon"), "0.1", "epsilon", False),
+        (G("epsilon"), None, "epsilon", False),
+        (G("epsilon"), KeyError, "epsilon", False),
+        (G("epsilons", "add"), lambda e: e / 2, "add", True),
+        (G("epsilons"), 3, "epsilons", False),
+        (G("delta"), 1e-6, "delta", False),
+        (G("steps"), 19, "steps", False),
+        (G("direction"), "add", "direction", False),
+        (G("neighbours"), "replace one class", "neighbours", False),
+        (G("assumptions", 2), "The keys are published.", "2", False),
+        (G("assumptions"), lambda a: a[1:], "assumptions", False),
+        (G("caveat"), "Perfectly safe.", "caveat", False),
+        (G("inclusion_rate"), 0.001, "inclusion_rate", False),
+        (G("units", 0, "own_rate"), 0.1, "own_rate", False),
+        (G("comment"), "hello", "comment", False),
+        (["guarantees", "class"], KeyError, "class", False),
+        (["guarantees", "class"], 7, "class", False),
+        (["guarantees", "planet"], {"epsilon": 0.1}, "planet", True),
+        (["no_guarantee", "planet"], "it is round", "planet", False),
+        (["steps"], 19, "steps", False),
+        (["entries", 0, "steps"], 21, "epsilon", True),
+        (["entries", 0, "steps"], 19, "epsilon", False),
+        (["entries", 0, "mechanism", "noise_multiplier"], 1.4, "epsilon", True),
+        (["entries", 0, "plan", "stages", 0], "Poisson(0.06)", "epsilon", True),
+        (["entries", 0, "hierarchy", "copies"], True, "class", True),
+        (["entries", 0, "hierarchy", "sizes", 1], 7, "epsilon", True),
+        (["delta"], 1e-6, "epsilon", True),
+        (["fixed_seed"], True, "caveat", False),
+    ],
+)
+def test_what_was_changed_is_named(path, value, where, false):
+  found = accounting.verify(_change(stated(), path, value))
+  assert where in {d.where[-1] for d in found.differences}
+  assert any(d.false for d in found.differences) == false
+  # What is false comes first, in one short sentence.
+  assert found.differences[0].false == false
+  text = str(found.differences[0])
+  assert "\n" not in text and len(text) < 400
+  if path[:2] == G():
+    assert {row[3] for row in found.rows() if row[0] != "class"} == {"holds"}
+
+
+def test_verdicts_are_told_apart():
+  def verdict(factor):
+    data = _change(stated(), G("epsilon"), lambda e: e * factor)
+    return [row[3] for row in accounting.verify(data).rows()]
+
+  assert verdict(0.9) == ["holds", "FALSE", "holds"]
+  assert verdict(1.1) == ["holds", "differs", "holds"]
+  assert verdict(1 - 1e-12) == ["holds"] * 3
+
+
+def test_an_infinite_epsilon_cannot_be_stated_as_finite():
+  data = stated(mechanism=noisy(0.0))
+  found = accounting.verify(_change(data, G("epsilon"), 3.0))
+  assert found.differences[0].false
+
+
+@pytest.mark.parametrize("z", [1e-2, 1e-4, 1e-6, 1e-12])
+def test_noise_that_hides_nothing_is_found_quickly(z):
+  independent = stated(CLASSES, INDEPENDENT, EPISODE)
+  for base in (stated(), stated(COUNTED), independent):
+    data = _change(
+        base, ["entries", 0, "mechanism", "noise_multiplier"], z
+    )
+    rows = accounting.verify(data).rows()
+    assert {row[2:] for row in rows} == {("inf", "FALSE")}
+
+
+@pytest.mark.parametrize(
+    "path,value,match",
+    [
+        (["schema"], 2, "schema 2 .*'episodic_dp "),
+        (["schema"], True, "schema True"),
+        (["schema"], KeyError, "is not a privacy statement"),
+        (["entries"], KeyError, "no field 'entries'"),
+        (["entries"], [], "has no steps"),
+        (["entries"], {}, "a list of entries"),
+        (["entries", 0], 5, "entry 0 is 5"),
+        (["entries", 0, "steps"], KeyError, "entry 0 is "),
+        (["entries", 0, "steps"], 0, "steps 0 must be"),
+        (["entries", 0, "steps"], 1e3, "steps 1000.0 must be"),
+        (["entries", 0, "steps"], 10**13, "from 1 to"),
+        (["entries", 0, "hierarchy"], None, "hierarchy is None"),
+        (["entries", 0, "mechanism", "sigma"], 1, "field 'sigma'"),
+        (["entries", 0, "plan", "stages"], KeyError, "no field 'stages'"),
+        (["delta"], 0.0, "delta 0.0 must lie"),
+        (["delta"], 1, "delta is 1"),
+        (["accountant"], "pld", "accountant is 'pld'"),
+        (["accountant", "name"], "magic", "unknown accountant 'magic'"),
+        (["accountant", "name"], [], "unknown accountant"),
+        (["accountant", "options"], {"x": 1}, "has the options"),
+        (["neighbours"], "friends", "neighbours 'friends'"),
+        (["fixed_seed"], 0, "fixed_seed is 0"),
+        (["guarantees"], [], "guarantees is \\[\\]"),
+        (["planned_steps"], 3, "20 steps of 3 planned"),
+        (["planned_steps"], "all", "of 'all' planned"),
+        (["private_key"], "00", "field 'private_key' that nothing reads"),
+    ],
+)
+def test_damage_is_one_sentence(path, value, match):
+  with pytest.raises(plan.PlanError, match=match) as e:
+    accounting.verify(_change(stated(), path, value))
+  assert "\n" not in str(e.value) and len(str(e.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "text,match",
+    [
+        ("", "not JSON"),
+        (json.dumps(stated())[:300], "perhaps cut short"),
+        ('{"epsilon": NaN}', "the number NaN"),
+        ('{"a": {"epsilon": 0.1, "epsilon": 3}}', "'epsilon' twice"),
+        ("[" * 10**5, "not JSON"),
+        ("1" * 5000, "not JSON"),
+    ],
+)
+def test_text_is_read_strictly(text, match):
+  with pytest.raises(plan.PlanError, match=match):
+    privacy_statement.loads(text)
+
+
+@pytest.mark.parametrize("value", [None, 5, [], "x", {}, {"epsilon": 1}])
+def test_other_json_is_no_statement(value):
+  with pytest.raises(plan.PlanError, match="is not a privacy statement"):
+    accounting.verify(value)
+
+
+_BASE = stated(steps=2)
+_ODD = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False),
+    st.text(max_size=8), st.just([]), st.just({}), st.just({"a": [1]}),
+    st.sampled_from([
+        -1, 0, 1, 2**31 - 1, 2**63, 10**30, 10**400, 1e-300, 1e300, "inf",
+        math.inf, "All()", "FixedSize(1)", "Poisson(1e-9)", "unit", "\ud800",
+    ]),
+)
+
+
+def _paths(data, above=()):
+  yield above
+  items = ()
+  if isinstance(data, dict):
+    items = data.items()
+  elif isinstance(data, list):
+    items = enumerate(data)
+  for key, value in items:
+    yield from _paths(value, (*above, key))
+
+
+@hypothesis.given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([p for p in _paths(_BASE) if p]),
+            st.one_of(st.just(KeyError), _ODD),
+        ),
+        min_size=1,
+        max_size=2,
+    )
+)
+@hypothesis.settings(max_examples=120, deadline=None)
+def test_no_change_ends_in_a_traceback(changes):
+  data = _BASE
+  for path, value in changes:
+    try:
+      data = _change(data, path, value)
+    except (KeyError, IndexError, TypeError):
+      continue  # The first change took the second's place away.
+  try:
+    found = accounting.verify(data)
+  except (plan.PlanError, plan.UnsoundPlanError) as e:
+    assert "\n" not in str(e) and len(str(e)) < 1000
+    return
+  for row in found.rows():
+    assert all(isinstance(cell, str) for cell in row)
+  for difference in found.differences:
+    str(difference).encode()
+  if data["guarantees"] != _BASE["guarantees"]:
+    same = found.recomputed["guarantees"]
+    assert found.differences or data["guarantees"] == same
+
+
+@hypothesis.given(st.data())
+@hypothesis.settings(max_examples=60, deadline=None)
+def test_no_damaged_text_ends_in_a_traceback(data):
+  text = json.dumps(_BASE)
+  at = data.draw(st.integers(0, len(text) - 1))
+  put = data.draw(st.sampled_from(["", "0", '"', "}", "[", "e9", "\x00", "-"]))
+  text = text[:at] + put + text[at + data.draw(st.integers(0, 2)):]
+  try:
+    accounting.verify(privacy_statement.loads(text))
+  except (plan.PlanError, plan.UnsoundPlanError) as e:
+    assert "\n" not in str(e)

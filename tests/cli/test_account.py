@@ -1,0 +1,158 @@
+"""The accountant's command line: numbers, table, JSON, errors, no JAX."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting import report
+from episodic_dp.analysis import costs
+from episodic_dp.config import describe
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GLYPHS = "episodic_dp/config/presets/glyphs.py"
+OMNIGLOT = "episodic_dp/config/presets/omniglot.py"
+
+
+def run(*arguments):
+  return subprocess.run(
+      [sys.executable, "-m", "episodic_dp", "account", *arguments],
+      cwd=ROOT, capture_output=True, text=True, check=False,
+  )
+
+
+def test_levels_are_those_of_the_library(make_config):
+  c = make_config()
+  result = costs.account(c)
+  expected = accounting.guarantees(
+      *describe.describe(c), steps=c.steps, delta=c.delta
+  )
+  assert result["guarantees"] == {k: g.as_dict() for k, g in expected.items()}
+  assert result["no_guarantee"] == {} and result["steps"] == 60
+
+
+def test_table_shows_every_number_and_assumption(make_config):
+  result = costs.account(make_config())
+  text = costs.table(result)
+  lines = text.splitlines()
+  header = next(line for line in lines if line.startswith("level"))
+  for column in ("epsilon", "delta", "direction", "eta", "q", "p", "distances",
+                 "neighbours"):
+    assert column in header
+  for level, g in result["guarantees"].items():
+    (row,) = [x for x in lines if x.startswith(f"{level} ") and "1e-05" in x]
+    assert report.rounded_up(g["epsilon"]) in row
+    assert f"{g['inclusion_rate']:.4g}" in row
+    assert f"add or remove one {level}" in row
+    for sentence in g["assumptions"]:
+      assert sentence in text
+
+
+def test_copies_say_why_levels_have_none(make_config):
+  c = make_config(
+      hierarchy=dict(
+          sizes=(4000, 8, 5), levels=("task", "class", "image"), copies=True
+      )
+  )
+  result = costs.account(c)
+  assert list(result["guarantees"]) == ["task"]
+  assert set(result["no_guarantee"]) == {"class", "image"}
+  text = costs.table(result)
+  assert "image: no guarantee" in text and "same record" in text
+
+
+def test_no_noise_is_inf_in_the_table(make_config):
+  c = make_config(mechanism=dict(clip_unit="task", noise_multiplier=0.0))
+  result = costs.account(c)
+  assert result["guarantees"]["task"]["epsilon"] == "inf"
+  assert "inf" in costs.table(result)
+
+
+def test_target_epsilon_limits_the_steps(make_config):
+  result = costs.account(make_config(target_epsilon=2.5))
+  assert 1 <= result["steps"] < 60
+  assert result["guarantees"]["task"]["epsilon"] <= 2.5
+  other = costs.account(make_config(target_epsilon=1.3, target_level="image"))
+  assert 1 <= other["steps"] < 60
+  assert other["guarantees"]["image"]["epsilon"] <= 1.3
+  assert costs.account(make_config(target_epsilon=50.0))["steps"] == 60
+  with pytest.raises(plan.PlanError, match="passed by the first step"):
+    costs.account(make_config(target_epsilon=0.01))
+
+
+def test_missing_fields_are_named(make_config):
+  for name in ("steps", "delta"):
+    c = make_config()
+    del c[name]
+    with pytest.raises(plan.PlanError, match=f"config.{name} is missing"):
+      costs.account(c)
+
+
+def test_json_of_a_shipped_config():
+  done = run(f"--config={OMNIGLOT}", "--format=json", "--config.steps=20")
+  assert done.returncode == 0, done.stderr
+  result = json.loads(done.stdout)
+  assert result["steps"] == 20
+  found = result["guarantees"]
+  assert list(found) == ["participant", "class", "image"]
+  assert 0 < found["participant"]["epsilon"] < 1
+  # The images recur in too many participants to be worth a number.
+  assert found["class"]["epsilon"] == found["image"]["epsilon"] == "inf"
+  places = [g["units"][0].get("places") for g in found.values()]
+  assert places == [None, 1881, 228]
+
+
+def test_sweeps_are_written_where_asked(tmp_path):
+  out = tmp_path / "new" / "folder"
+  done = run(
+      f"--config={GLYPHS}", "--config.steps=10", "--sweep=steps,stages",
+      f"--out={out}",
+  )
+  assert done.returncode == 0, done.stderr
+  assert sorted(p.name for p in out.iterdir()) == [
+      "sweep_stages.json", "sweep_stages.png",
+      "sweep_steps.json", "sweep_steps.png",
+  ]
+  assert (out / "sweep_steps.png").read_bytes().startswith(b"\x89PNG")
+  data = json.loads((out / "sweep_steps.json").read_text())
+  assert data["sweep"] == "steps" and data["steps"] == 10
+
+
+def test_table_of_a_shipped_config():
+  done = run(f"--config={GLYPHS}", "--config.steps=10")
+  assert done.returncode == 0, done.stderr
+  assert "participant" in done.stdout and "Assumed throughout" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments,part",
+    [
+        ((), "--config"),
+        (("--config=nowhere.py",), "nowhere.py"),
+        ((f"--config={GLYPHS}", "--config.delta=2.0"), "delta 2.0"),
+        ((f"--config={GLYPHS}", "--format=xml"), "xml"),
+        ((f"--config={GLYPHS}", "--sweep=steps,magic"), "sweep 'magic'"),
+        ((f"--config={GLYPHS}", "--config.plan.stages=('Foo(1)',)"), "Foo(1)"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(arguments, part):
+  done = run(*arguments)
+  assert done.returncode != 0 and not done.stdout
+  assert part in done.stderr and "Traceback" not in done.stderr
+  assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_no_jax_is_loaded():
+  code = (
+      "import sys; import episodic_dp.cli.account;"
+      "print('jax' in sys.modules)"
+  )
+  done = subprocess.run(
+      [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
+      check=True,
+  )
+  assert done.stdout.strip() == "False"

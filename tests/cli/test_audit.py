@@ -1,0 +1,214 @@
+"""The audit's command line: numbers, files, the verdict, errors."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.analysis import audit_plot
+from episodic_dp.auditing import audit as audit_lib
+from episodic_dp.auditing import bounds
+from episodic_dp.cli import audit
+from episodic_dp.config import describe
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FLAGS = dict(
+    LEVEL="task", RUNS=3000, STEPS=4, CANARY="worst", METHOD="many",
+    CANARIES=1000, DELTA=0.02, CONFIDENCE=0.999, SEED=0, FORMAT="table",
+)
+
+SMALL = dict(
+    plan=dict(stages=("Poisson(0.05)", "FixedSize(1)", "FixedSize(2)")),
+    episode=dict(way=1, shot=1, query=1),
+    mechanism=dict(clip_unit="task", noise_multiplier=0.4),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compile_once(compilation_cache):
+  """Audits of one config run the same programs."""
+
+
+@pytest.fixture(scope="module")
+def audited(make_config):
+  """The result of a small audit; computed once."""
+
+  @functools.cache
+  def run():
+    options = audit_lib.Options(
+        steps=4, delta=0.02, runs=3000, confidence=0.999
+    )
+    return audit_lib.audit(
+        describe.describe(make_config(**SMALL)),
+        options, "task",
+    )
+
+  return run
+
+
+@pytest.fixture
+def call(make_config, monkeypatch, tmp_path):
+  """call(**flags) -> what main wrote; flags as the command line sets them."""
+
+  def run(**changes):
+    fields = SMALL | changes.pop("config", {})
+    values = FLAGS | dict(CONFIG=make_config(**fields), OUT=str(tmp_path))
+    for name, value in (values | changes).items():
+      monkeypatch.setattr(audit, f"_{name}", SimpleNamespace(value=value))
+    audit.main([])
+    return json.loads((tmp_path / "audit.json").read_text())
+
+  return run
+
+
+def test_claimed_and_measured_stand_side_by_side(audited):
+  result = audited()
+  (row,) = result["levels"]
+  assert result["holds"] and audit_lib.verdict(result) is None
+  assert 0.3 * row["claimed"] < row["measured"] <= row["claimed"]
+  assert [p["steps"] for p in row["curve"]] == [1, 2, 3, 4]
+  assert row["curve"][-1]["measured"] == row["measured"]
+  assert row["bound"]["confidence"] == pytest.approx(0.999)
+  # The claim is the accountant's for the whole population.
+  hierarchy, sampled, mechanism = (
+      plan.Hierarchy.regular((4000, 8, 5), levels=("task", "class", "image")),
+      plan.SamplingPlan(
+          (plan.Poisson(0.05), plan.FixedSize(1), plan.FixedSize(2)),
+          episode=plan.Episode(way=1, shot=1, query=1),
+      ),
+      plan.Mechanism(clip_unit="task", noise_multiplier=0.4),
+  )
+  claim = accounting.guarantee(
+      hierarchy, sampled, mechanism, steps=4, delta=0.02, level="task"
+  )
+  assert row["claimed"] == pytest.approx(claim.epsilon, rel=1e-3)
+  assert row["attacked"].startswith("3 task by Poisson(0.05)")
+
+
+def test_the_table_says_all_that_the_numbers_rest_on(audited):
+  text = audit_lib.table(audited())
+  for part in (
+      "claimed", "measured", "0.02", "99.9 %", "add or remove one task",
+      "3000 runs with a worst-case record", "The claim assumes:",
+      "The keys of sampling and noise stay secret.", "4000 task by Poisson",
+  ):
+    assert part in text
+
+
+def test_the_picture_has_a_panel_per_level_and_labelled_axes(audited):
+  figure = audit_plot.draw(audited())
+  (axes,) = figure.axes
+  assert axes.get_xlabel() == "steps T" and "ε" in axes.get_ylabel()
+  labels = [text.get_text() for text in axes.get_legend().get_texts()]
+  assert labels[0] == "claimed: at most" and "measured" in labels[1]
+
+
+def test_a_claim_that_is_too_small_ends_with_status_1(
+    call, monkeypatch, capsys, tmp_path
+):
+  honest = accounting.guarantee
+
+  def tenth(*args, **kwargs):
+    claim = honest(*args, **kwargs)
+    return dataclasses.replace(claim, epsilon=claim.epsilon / 10)
+
+  monkeypatch.setattr(audit_lib.accounting, "guarantee", tenth)
+  with pytest.raises(SystemExit) as caught:
+    call()
+  captured = capsys.readouterr()
+  assert caught.value.code == 1
+  assert "the claim for level 'task' is refuted" in captured.err
+  # What was found is written all the same.
+  assert not json.loads((tmp_path / "audit.json").read_text())["holds"]
+  assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_every_level_one_run_and_a_natural_canary(call):
+  result = call(LEVEL=None, RUNS=20_000, FORMAT="json")
+  assert [row["level"] for row in result["levels"]] == [
+      "task", "class", "image"
+  ]
+  assert result["holds"]
+  assert result["levels"][0]["measured"] > 1
+  one = call(
+      METHOD="one", DELTA=1e-5, CANARIES=500, STEPS=10, CONFIDENCE=0.95,
+      config=dict(mechanism=dict(clip_unit="task", noise_multiplier=1.0)),
+  )
+  assert one["holds"] and one["levels"][0]["bound"]["trials"] == 500
+  natural = call(
+      CANARY="natural", RUNS=5000,
+      config=dict(
+          plan=dict(stages=("Poisson(0.05)", "FixedSize(2)", "FixedSize(2)")),
+          episode=dict(way=2, shot=1, query=1),
+      ),
+  )
+  worst = result["levels"][0]["measured"]
+  assert natural["holds"]
+  assert natural["levels"][0]["measured"] < worst
+
+
+@pytest.mark.parametrize(
+    "changes,part",
+    [
+        (dict(LEVEL="hospital"), "unknown level 'hospital'"),
+        (dict(RUNS=20), "--runs=20 can show at most"),
+        (dict(RUNS=1), "--runs=1 must be"),
+        (dict(STEPS=0), "--steps=0 must be"),
+        (dict(DELTA=1.5), "--delta=1.5 must lie"),
+        (dict(CONFIDENCE=1.0), "--confidence=1.0 must lie"),
+        (dict(METHOD="one", DELTA=0.01), "could not fail"),
+        (dict(METHOD="one", LEVEL="image"), "use --method=many"),
+        (dict(METHOD="one", CANARY="natural"), "--method=many"),
+        (dict(CANARY="natural", LEVEL="class"), "natural canaries are units"),
+        (dict(CANARY="natural"), "two classes or more"),
+        (dict(config=dict(mechanism=dict(
+            clip_unit="task", noise_multiplier=0.0))), "nothing to audit"),
+        (dict(config=dict(mechanism=dict(
+            clip_unit="task", noise_multiplier=1.0,
+            clipping="percentile_window", clip_percentile=50.0,
+            clip_window=4))), "un-noised"),
+        (dict(config=dict(plan=dict(stages=(
+            "RandomAllocation(3)", "FixedSize(1)", "FixedSize(2)")))),
+         "use --steps=3"),
+    ],
+)
+def test_mistakes_are_one_sentence_before_any_run(
+    call, monkeypatch, changes, part
+):
+  def no_run(*args, **kwargs):
+    raise AssertionError("a run was begun")
+
+  monkeypatch.setattr(audit_lib.attack, "many_runs", no_run)
+  monkeypatch.setattr(audit_lib.attack, "one_run", no_run)
+  with pytest.raises(ValueError) as caught:
+    call(**changes)
+  assert part in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_how_many_runs_are_needed_is_told_rightly(call):
+  with pytest.raises(ValueError, match="use --runs=") as caught:
+    call(RUNS=20)
+  needed = int(str(caught.value).split("use --runs=")[1].split(",")[0])
+  assert bounds.most_epsilon(needed, 0.02, 0.999) > bounds.most_epsilon(
+      needed // 2, 0.02, 0.999
+  )
+  assert 20 < needed <= 3000
+
+
+def test_the_command_explains_itself_and_its_mistakes():
+  done = subprocess.run(
+      [sys.executable, "-m", "episodic_dp", "audit"],
+      cwd=ROOT, capture_output=True, text=True, check=False,
+  )
+  assert done.returncode == 1 and "--config=FILE" in done.stderr
+  assert len(done.stderr.strip().splitlines()) == 1
+  for part in ("--canary=natural", "--method=one", "exit status"):
+    assert part in (audit.__doc__ or "")

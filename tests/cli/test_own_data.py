@@ -1,0 +1,155 @@
+"""A folder of one's own trains and is accounted; mistakes are said early."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from episodic_dp import plan
+from episodic_dp.analysis import costs
+from episodic_dp.config import build
+from episodic_dp.config import describe
+from episodic_dp.config import own_data
+from episodic_dp.config.presets import own_data as config_lib
+from episodic_dp.data.own_data import load as data_lib
+from tests.data import own_images
+
+QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # To compile.
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LEVELS = "levels=writer/glyph/drawing"
+TINY = f"{LEVELS},way=2,width=2,steps=2,rate=0.3"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+  monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "cache"))
+
+
+def run(command, *arguments):
+  program = ("episodic_dp", command)
+  if command == "export_glyphs":
+    program = ("experiments.export_glyphs",)
+  return subprocess.run(
+      [sys.executable, "-m", *program, *arguments],
+      cwd=ROOT, env=os.environ | QUICK, capture_output=True, text=True,
+      timeout=400,
+  )
+
+
+@pytest.fixture(scope="module")
+def writers(tmp_path_factory):
+  """A tree of 12 writers with 2 glyphs of 3 drawings."""
+  out = tmp_path_factory.mktemp("own") / "writers"
+  sizes = ("--writers=12", "--glyphs=2", "--drawings=3", "--size=16")
+  done = run("export_glyphs", f"--out={out}", *sizes)
+  assert "72 drawings of 12 writers" in done.stdout, done.stderr
+  assert len(list(out.glob("writer*/glyph*/drawing*.png"))) == 72
+  return out
+
+
+def test_trains_on_a_folder_with_one_flag(writers, tmp_path):
+  """The images stay on the host; the README's commands at the smallest size."""
+  done = run(
+      "train",
+      f"--config=own_data:{TINY}",
+      "--config.data.options.size=16",
+      "--config.compute.resident=False",
+      "--config.learner.order=first",
+      "--config.evaluation.validation_tasks=4",
+      f"--data_dir={writers}",
+      f"--workdir={tmp_path / 'run'}",
+  )
+  assert done.returncode == 0, done.stderr
+  assert "done: 2 steps" in done.stdout
+  for level in ("writer", "glyph", "drawing"):
+    assert f"  {level} " in done.stdout
+  kept = json.loads((tmp_path / "run" / "config.json").read_text())
+  # 12 writers: 8 train, for validation and test 2 each.
+  assert kept["hierarchy"] == {
+      "levels": ["writer", "glyph", "drawing"], "sizes": [8, 2, 3]
+  }
+
+
+def test_images_stay_mapped_and_on_the_host_where_asked(writers, monkeypatch):
+  monkeypatch.setattr(build, "draw_tasks", lambda *_, **__: None)
+  config = config_lib.get_config(TINY)
+  for resident in (True, False):
+    config.compute.resident = resident
+    train = build.build(config, data_dir=str(writers)).job.train
+    assert train.resident is resident
+    assert isinstance(train.images, np.memmap)
+
+
+def test_accounts_without_decoding_or_jax(tmp_path):
+  """Empty files are listed; reading one would fail."""
+  sizes = {f"g{g}/c{c}": 3 + (g + c) % 2 for g in range(9) for c in range(5)}
+  root = own_images.tree(tmp_path / "mine", sizes)
+  for path in root.glob("*/*/*.png"):
+    path.write_bytes(b"")
+  done = run(
+      "account",
+      f"--config=own_data:{LEVELS},way=4,steps=3",
+      f"--data_dir={root}",
+  )
+  assert done.returncode == 0, done.stderr
+  train = data_lib.survey(root).hierarchies["train"]
+  for k, level in enumerate(("writer", "glyph", "drawing")):
+    assert f"{train.num_units(k)} {level} by " in done.stdout
+    assert f"\n{level} " in done.stdout
+
+
+def test_ragged_sizes_reach_the_config(tmp_path):
+  sizes = {f"g{g}/c{c}": 2 + (g * c) % 3 for g in range(6) for c in range(3)}
+  root = own_images.tree(tmp_path / "mine", sizes)
+  config = own_data.with_hierarchy(
+      config_lib.get_config(f"{LEVELS},way=3"), root
+  )
+  described = describe.describe(config)[0]
+  listed = data_lib.survey(
+      root, levels=("writer", "glyph", "drawing")
+  ).hierarchies["train"]
+  build.check_same(described, listed)
+  assert described.offsets is not None
+  # What is there is left alone, as in the config.json of a run.
+  assert own_data.with_hierarchy(config, tmp_path / "nowhere") is config
+
+
+def test_two_levels_and_npz(tmp_path):
+  np.savez(tmp_path / "own.npz", **own_images.arrays(classes=9))
+  config = config_lib.get_config("way=3,tasks=1,steps=2")
+  config = own_data.with_hierarchy(config, tmp_path / "own.npz")
+  assert config.hierarchy.sizes == (5, 4)
+  assert costs.account(config)["guarantees"].keys() == {"class", "image"}
+
+
+def test_short_classes_are_named_before_anything_is_decoded(
+    tmp_path, monkeypatch
+):
+  root = own_images.tree(
+      tmp_path / "mine", {f"class{k}": 3 - (k == 4) for k in range(12)}
+  )
+  monkeypatch.setattr(data_lib, "_decode", None)
+  with pytest.raises(plan.PlanError, match=r"\('class4'\) has 2 .*query"):
+    own_data.with_hierarchy(config_lib.get_config("tasks=1,query=2"), root)
+  with pytest.raises(plan.PlanError, match="validation part of .*mine is too"):
+    build.build(config_lib.get_config("tasks=1"), data_dir=str(root))
+  with pytest.raises(FileNotFoundError, match="own_data needs data_dir"):
+    build.build(config_lib.get_config(), data_dir=None)
+
+
+def test_levels_of_another_depth_are_refused(tmp_path, writers):
+  with pytest.raises(ValueError, match="2 folders deep.*name 3 levels"):
+    own_data.with_hierarchy(config_lib.get_config(), writers)
+  with pytest.raises(ValueError, match="two or three levels"):
+    config_lib.get_config("levels=image")
+
+
+def test_export_does_not_write_over_anything(writers):
+  done = run("export_glyphs", f"--out={writers}")
+  assert done.returncode == 1
+  assert "choose a folder that does not exist yet" in done.stderr
+  assert len(list(writers.glob("*/*/*.png"))) == 72

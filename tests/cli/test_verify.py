@@ -1,0 +1,134 @@
+"""--verify and --statement: the table, the sentence, the exit status."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting import privacy_statement
+from episodic_dp.analysis import costs
+from episodic_dp.cli import verify
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GLYPHS = "episodic_dp/config/presets/glyphs.py"
+
+
+@pytest.fixture
+def written(make_config, tmp_path):
+  """What changes a statement -> the path of the changed one."""
+
+  def write(change=lambda data: None):
+    data = costs.account(make_config())
+    change(data)
+    path = tmp_path / "statement.json"
+    path.write_text(json.dumps(data))
+    return path
+
+  return write
+
+
+def run(*arguments):
+  return subprocess.run(
+      [sys.executable, "-m", "episodic_dp", "account", *arguments],
+      cwd=ROOT, capture_output=True, text=True, check=False,
+  )
+
+
+def test_a_statement_is_written_and_holds(tmp_path):
+  path = tmp_path / "a" / "statement.json"
+  arguments = (f"--config={GLYPHS}", "--config.steps=10", "--format=json")
+  first = run(*arguments, f"--statement={path}")
+  assert first.returncode == 0, first.stderr
+  assert json.loads(first.stdout) == json.loads(path.read_text())
+  done = run(f"--verify={path}")
+  assert (done.returncode, done.stderr) == (0, "")
+  header, *rows = [line.split() for line in done.stdout.splitlines()]
+  assert header == ["level", "stated", "recomputed", "verdict"]
+  data = json.loads(path.read_text())
+  assert [row[0] for row in rows] == list(data["guarantees"])
+  for level, stated, recomputed, verdict in rows:
+    assert stated == recomputed == str(data["guarantees"][level]["epsilon"])
+    assert verdict == "holds"
+
+
+def test_a_false_statement_ends_in_one_sentence_and_status_1(written):
+  path = written(
+      lambda data: data["guarantees"]["class"].update(epsilon=0.1)
+  )
+  done = run(f"--verify={path}")
+  assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+  assert "guarantees.class.epsilon is stated as 0.1" in done.stderr
+  assert "promises more than its entries give" in done.stderr
+  verdicts = [line.split()[-1] for line in done.stdout.splitlines()[1:]]
+  assert verdicts == ["holds", "FALSE", "holds"]
+
+
+@pytest.mark.parametrize(
+    "change,match",
+    [
+        (lambda d: d["entries"][0].update(steps=61), "promises.*more diff"),
+        (lambda d: d["guarantees"]["task"]["assumptions"].pop(), "assumptions"),
+        (lambda d: d.update(comment="x"), "'comment' that nothing reads"),
+        (lambda d: d.update(schema=0), "schema 0 and this version"),
+        (lambda d: d.update(library="episodic_dp 0", steps=1), "written by"),
+    ],
+)
+def test_what_does_not_hold_is_told_with_the_file(
+    written, change, match, capsys
+):
+  path = written(change)
+  with pytest.raises(plan.PlanError, match=f"--verify={path}.*{match}") as e:
+    verify.run(str(path))
+  assert "\n" not in str(e.value)
+  del capsys
+
+
+def test_half_a_file_is_told(written):
+  path = written()
+  path.write_text(path.read_text()[:500])
+  with pytest.raises(plan.PlanError, match="perhaps cut short"):
+    verify.run(str(path))
+  path.write_bytes(b"\xff\xfe\x00")
+  with pytest.raises(plan.PlanError, match="it is not text"):
+    verify.run(str(path))
+
+
+@pytest.mark.parametrize(
+    "arguments,part",
+    [
+        ((), "give either --config"),
+        ((f"--config={GLYPHS}", "--verify=x.json"), "give either --config"),
+        (("--verify=nowhere.json",), "nowhere.json: it cannot be read"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(arguments, part):
+  done = run(*arguments)
+  assert done.returncode == 1 and not done.stdout
+  assert part in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_strange_names_can_be_printed(tmp_path, capsys):
+  strange = "\ud800\n" + "x" * 300
+  h = plan.Hierarchy.regular((50, 4), levels=(strange, "image"))
+  p = plan.SamplingPlan((plan.Poisson(0.1), plan.FixedSize(2)))
+  m = plan.Mechanism(clip_unit=strange, noise_multiplier=2.0)
+  data = accounting.run_statement(
+      accounting.Ledger().add(h, p, m), delta=1e-5
+  )
+  path = tmp_path / "s.json"
+  path.write_text(json.dumps(data))
+  verify.run(str(path))
+  lines = capsys.readouterr().out.splitlines()
+  assert len(lines) == 3 and lines[1].startswith("\\ud800\\nxxx")
+  assert max(map(len, lines)) < 200
+
+
+def test_a_seeded_config_says_so(make_config):
+  statement = costs.account(make_config(private_seed=3))
+  assert statement["fixed_seed"]
+  assert statement["guarantees"]["task"]["caveat"] == privacy_statement.SEEDED
+  assert '3' not in json.dumps(statement["guarantees"]["task"]["caveat"])

@@ -1,0 +1,53 @@
+"""Runs of a perceptron on a few glyphs, which take seconds."""
+
+from episodic_dp import data
+from episodic_dp import training
+from episodic_dp.config import build
+from episodic_dp.config.presets import glyphs
+from episodic_dp.config.presets import glyphs_supervised
+
+_OPTIONS = dict(
+    participants=4, glyphs=8, drawings=6, validation_participants=3,
+    test_participants=5, size=12,
+)
+
+
+def splits() -> data.Splits:
+  """4 training writers of 8 glyphs, 6 drawings of each."""
+  return data.load("glyphs", **_OPTIONS)
+
+
+def supervised_config(text: str = "") -> build.Config:
+  """Learns the 32 training glyphs, 10 of 192 drawings a step on average."""
+  config = glyphs_supervised.get_config(
+      f"writers=4,drawings=6,size=12,steps=4,{text}"
+  )
+  return _tiny(config)
+
+
+def maml_config(text: str = "") -> build.Config:
+  """Learns from one of four writers a step on average."""
+  config = glyphs.get_config(
+      f"participants=4,rate=0.3,size=12,steps=2,{text}"
+  )
+  config.hierarchy.sizes = (4, 8, 6)
+  config.data.options.drawings = 6
+  config.plan.stages = ("Poisson(0.3)", "FixedSize(5)", "FixedSize(3)")
+  return _tiny(config)
+
+
+def _tiny(config: build.Config) -> build.Config:
+  config.data.options.validation_participants = 3
+  config.data.options.test_participants = 5
+  config.model.name, config.model.widths = "mlp", (8,)
+  config.private_seed = 1
+  config.checkpoint_every = config.evaluation.every = 2
+  config.evaluation.validation_tasks = config.evaluation.test_tasks = 8
+  config.evaluation.query = 2
+  return config
+
+
+def train(config: build.Config, folder, loaded: data.Splits):
+  """The experiment of a config, trained in a folder, and its result."""
+  experiment = build.build(config, splits=loaded)
+  return experiment, training.train(experiment.job, folder)

@@ -1,0 +1,240 @@
+"""Configs become objects, and what is accounted is what is sampled."""
+
+import functools
+import math
+
+import numpy as np
+import pytest
+
+from episodic_dp import data
+from episodic_dp import learners
+from episodic_dp import plan
+from episodic_dp import sampling
+from episodic_dp import training
+from episodic_dp.config import build
+from episodic_dp.config import describe
+from episodic_dp.config.presets import glyphs
+from episodic_dp.config.presets import omniglot
+from episodic_dp.training import workdir
+
+SMALL = "participants=40,size=16,width=4,steps=5"
+
+
+def _config(text=SMALL, **options):
+  config = glyphs.get_config(text)
+  config.data.options.validation_participants = 4
+  config.data.options.test_participants = 4
+  config.evaluation.validation_tasks = 4
+  for name, value in options.items():
+    config[name] = value
+  return config
+
+
+@pytest.fixture(scope="module")
+def splits():
+  return build.load_data(_config(), data_dir=None)
+
+
+def test_the_job_is_what_the_config_says(splits):
+  job = build.build(_config(), splits=splits).job
+  hierarchy, described, mechanism = describe.describe(_config())
+  assert job.plan == described and job.mechanism == mechanism
+  assert job.train.hierarchy.sizes == hierarchy.sizes == (40, 8, 5)
+  assert (job.steps, job.asked_steps) == (5, 5)
+  assert job.learner.model.input_shape == (16, 16, 1)
+  assert job.validation.rows.shape[:2] == (4, 5)
+
+
+def test_data_of_other_sizes_than_described_are_refused(splits):
+  config = _config("participants=41,size=16")
+  with pytest.raises(training.RunError, match="41 participant.*40 participant"):
+    build.build(config, splits=splits)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        plan.Hierarchy.regular((2, 3), levels=("a", "c")),
+        plan.Hierarchy.regular((3, 2), levels=("a", "b")),
+        plan.Hierarchy.regular((2, 3), levels=("a", "b"), copies=True),
+        plan.Hierarchy.from_sizes([3, 4], levels=("a", "b")),
+        # The same number of units on each level, in other families.
+        plan.Hierarchy.from_sizes([2, 4], levels=("a", "b")),
+    ],
+)
+def test_any_difference_of_hierarchies_is_seen(other):
+  described = plan.Hierarchy.regular((2, 3), levels=("a", "b"))
+  same = plan.Hierarchy.from_sizes([3, 3], levels=("a", "b"))
+  build.check_same(described, same)
+  with pytest.raises(training.RunError, match="another sampler"):
+    build.check_same(described, other)
+
+
+def test_families_of_other_frequency_are_seen():
+  # As many units, in families of the same sizes, but not as often.
+  described = plan.Hierarchy.from_sizes([1, 1, 2, 3, 3], levels=("a", "b"))
+  other = plan.Hierarchy.from_sizes([1, 2, 2, 2, 3], levels=("a", "b"))
+  with pytest.raises(training.RunError, match="another sampler"):
+    build.check_same(described, other)
+
+
+@pytest.fixture(scope="module")
+def shared():
+  """Participants who share images, and the true counts."""
+  hierarchy, rows = sampling.synthetic_participants(
+      0, participants=50, classes=4, examples_per_class=5, way=2, per_class=2
+  )
+  images = np.zeros((20, 4, 4, 1), np.uint8)
+  train = data.Dataset(
+      name="shared", images=images, hierarchy=hierarchy, rows=rows
+  )
+  return train, rows.most_copies()
+
+
+def _stating(train, **counts):
+  return plan.Hierarchy.regular(
+      train.hierarchy.sizes,
+      levels=train.hierarchy.levels,
+      copies=True,
+      most_copies={level.rstrip("_"): n for level, n in counts.items()} or None,
+  )
+
+
+def test_stated_counts_of_copies_reach_the_guarantee(shared):
+  train, true = shared
+  assert build.with_copies(train, _stating(train)) is train
+  described = _stating(train, class_=true["class"], image=true["image"] + 1)
+  build.check_same(described, train.hierarchy)
+  found = build.with_copies(train, described)
+  assert found.hierarchy.most_copies == (1, true["class"], true["image"] + 1)
+  only = build.with_copies(train, _stating(train, image=true["image"]))
+  assert only.hierarchy.most_copies == (1, 0, true["image"])
+
+
+def test_counts_of_copies_that_are_too_small_are_refused(shared, splits):
+  train, true = shared
+  for level in true:
+    wrong = {level + "_": true[level] - 1}
+    with pytest.raises(
+        plan.PlanError,
+        match=f"{true[level] - 1} of level '{level}'.*state {true[level]}",
+    ):
+      build.with_copies(train, _stating(train, **wrong))
+  with pytest.raises(training.RunError, match="cannot be checked"):
+    build.with_copies(splits.train, _stating(train, image=9))
+
+
+def test_budget_shortens_the_run_and_its_schedule(splits):
+  free = build.build(_config(SMALL + "000"), splits=splits).job
+  config = _config(SMALL + "000", target_epsilon=3.0)
+  bound = build.build(config, splits=splits).job
+  assert bound.asked_steps == free.steps == 5000
+  assert 1 <= bound.steps < 5000
+  schedule = [
+      build.make_schedule(config, bound.steps)(t) for t in (0, bound.steps)
+  ]
+  rate, final = config.optimizer.rate, config.optimizer.final_rate
+  assert [float(s) for s in schedule] == pytest.approx([rate, final])
+
+
+@pytest.mark.parametrize(
+    "field, value, sentence",
+    [
+        ("rate", -0.1, "rate=-0.1"),
+        ("final_rate", 1.0, "must not rise"),
+        ("name", "adamm", "'adamm' must be one of"),
+    ],
+)
+def test_optimizer_mistakes_are_named(field, value, sentence):
+  config = _config()
+  config.optimizer[field] = value
+  with pytest.raises(training.RunError, match=sentence):
+    build.make_optimizer(config, 5)
+
+
+def _learner(**options):
+  config = _config()
+  for name, value in options.items():
+    config.learner[name] = value
+  return build.make_learner(config, (16, 16, 1))
+
+
+TRAINED = [name for name in learners.LEARNERS if name != "fine_tuning"]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_every_learner_that_is_trained_can_be_named(name):
+  found = learners.describe(_learner(name=name, order="first"))
+  assert found.name == name
+  assert found.inner_steps in (1, None)  # The config's number, where read.
+  assert found.transductive  # Its norm is "batch".
+
+
+def test_options_reach_the_learner():
+  ridge = _learner(name="ridge", ridge=3.0, ridge_scale=2.0)
+  assert (ridge.ridge, ridge.scale, ridge.way) == (3.0, 2.0, 5)
+  assert ridge.model.way == 4  # Features, not classes.
+  anil = _learner(
+      name="anil", inner_steps=2, learned_rates=True, multi_step_loss=10
+  )
+  assert anil.learned_rates and not anil.per_step_norm
+  assert anil.at_step(0).loss_weights.tolist() == [0.5, 0.5]
+  plain = _learner()
+  assert plain == learners.MAML(plain.model, inner_steps=1, inner_rate=0.1)
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        ({"name": "mamal"}, r"'mamal' must be one of \['anil', 'maml'"),
+        (
+            {"name": "protonet", "multi_step_loss": 9},
+            "multi_step_loss=9 is not read by learner.name='protonet'",
+        ),
+        ({"name": "meta_sgd", "learned_rates": True}, "learned_rates=True"),
+    ],
+)
+def test_learner_mistakes_are_named(options, sentence):
+  with pytest.raises(training.RunError, match=sentence):
+    _learner(**options)
+
+
+@pytest.mark.parametrize("module", [glyphs, omniglot])
+@pytest.mark.parametrize("private", [0, 1])
+def test_configs_survive_the_work_directory(module, private, tmp_path):
+  config = module.get_config(f"private={private}")
+  workdir.write_json(tmp_path / workdir.CONFIG, build.as_json(config))
+  again = build.read_config(str(tmp_path))
+  assert build.as_json(again) == build.as_json(config)
+  assert math.isinf(again.mechanism.clip_norm) == (not private)
+  first, second = describe.describe(config), describe.describe(again)
+  assert first[1:] == second[1:]
+  assert first[0].sizes == second[0].sizes
+  assert first[0].most_copies == second[0].most_copies
+
+
+def test_omniglot_is_the_run_that_was_announced():
+  config = omniglot.get_config()
+  hierarchy, stages, mechanism = describe.describe(config)
+  assert hierarchy.sizes == (400_000, 5, 2) and hierarchy.copies
+  assert hierarchy.most_copies == (1, 1881, 228)
+  other, _, _ = describe.describe(omniglot.get_config("participants=16000"))
+  assert other.most_copies is None
+  assert stages.stages[0] == plan.Poisson(0.004)
+  assert plan.tasks_per_step(hierarchy, stages) == pytest.approx(1600)
+  assert (config.steps, config.delta, mechanism.noise_multiplier) == (
+      250, 1e-6, 1.0
+  )
+
+
+@pytest.mark.parametrize("download", [False, True])
+def test_the_source_of_the_data_reaches_the_loader(monkeypatch, download):
+  from episodic_dp.data.omniglot import load as loader
+
+  @functools.wraps(loader.load)  # The options are checked by its signature.
+  def load(*, data_dir, download, participants, **options):
+    raise ConnectionError(f"{data_dir} {download} {participants}")
+
+  monkeypatch.setattr(loader, "load", load)
+  with pytest.raises(ConnectionError, match=f"here {download} 400000"):
+    build.build(omniglot.get_config(), data_dir="here", download=download)
