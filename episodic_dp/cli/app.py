@@ -36,7 +36,7 @@ _EXPECTED = (
 
 
 def run(
-    main: Callable[[Sequence[str]], None], argv: Sequence[str] | None = None
+    main: Callable[[Sequence[str]], None], argv: list[str] | None = None
 ) -> None:
   """`app.run` with one-sentence errors; leftover arguments are refused.
 
