@@ -1,7 +1,7 @@
 """Runs a canary's two data sets many times, and scores every run."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -11,6 +11,7 @@ from episodic_dp import private
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import runs as runs_lib
 from episodic_dp.auditing import scores as scores_lib
+from episodic_dp.data import dataset as dataset_lib
 
 Progress = Callable[[int], None] | None
 
@@ -70,7 +71,7 @@ def one_run(
 
 def _scored(
     canary: canaries.Canary,
-    dataset: Any,
+    dataset: dataset_lib.Dataset,
     keys: jax.Array,
     steps: int,
     runs_at_once: int,
@@ -89,7 +90,7 @@ def _scored(
 
 def _released(
     canary: canaries.Canary,
-    dataset: Any,
+    dataset: dataset_lib.Dataset,
     keys: jax.Array,
     steps: int,
     runs_at_once: int,

@@ -24,6 +24,7 @@ from episodic_dp import accounting
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
 from episodic_dp.auditing import scores
+from episodic_dp.data import dataset as dataset_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,20 +89,24 @@ class Line:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Records:
-  """What `private.make_meta_step` reads of a data set.
+  """A data set of float32 images: a canary may have any pixels.
 
-  Attributes:
-    images: float32[rows, H, W, C].
-    hierarchy: the units; leaf i is row `rows(i)`.
-    rows: leaf -> row.
-    labels: int32[rows], zeros.
-    rotate: no.
+  Attributes: those of `data.Dataset`; images are float32[rows, H, W, C].
   """
 
   images: np.ndarray
   hierarchy: plan_lib.Hierarchy
-  rows: Callable[[Any], Any] = lambda leaf: leaf
+  name: str = "canaries"
+  rows: dataset_lib.Rows = dataset_lib.identity
   rotate: bool = False
+  targets: int = 0
+  resident: bool = True
+
+  @property
+  def image_shape(self) -> tuple[int, int, int]:
+    """(height, width, channels)."""
+    height, width, channels = self.images.shape[1:]
+    return height, width, channels
 
   @property
   def labels(self) -> np.ndarray:

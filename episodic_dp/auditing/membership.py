@@ -32,6 +32,7 @@ from scipy import stats
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
+from episodic_dp.data import dataset as dataset_lib
 
 _SAMPLING, _LABELS = range(2)
 
@@ -151,7 +152,7 @@ def check(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan) -> None:
 
 
 def draw_tasks(
-    dataset: Any,
+    dataset: dataset_lib.Dataset,
     plan: plan_lib.SamplingPlan,
     units: np.ndarray,
     *,
@@ -197,7 +198,7 @@ def draw_tasks(
 def query_losses(
     learner: Any,
     params: Any,
-    dataset: Any,
+    dataset: dataset_lib.Dataset,
     episode: plan_lib.Episode,
     tasks: Tasks,
     *,
@@ -220,7 +221,7 @@ def query_losses(
     float64[units, tasks, way * query]: cross entropies, in nats; or squared
     errors. Queries stand class by class, as in `tasks.rows[..., shot:]`.
   """
-  targets = getattr(dataset, "targets", 0)
+  targets = dataset.targets
   lead = tasks.rows.shape[:2]
   rows = tasks.rows.reshape(-1, *tasks.rows.shape[2:])
   keys = tasks.keys.reshape(-1)

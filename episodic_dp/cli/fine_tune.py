@@ -270,7 +270,7 @@ def _check_way(way: int, shots: Sequence[int]) -> None:
 
 def _check_tasks(
     config: build.Config,
-    test: data.Dataset,
+    test: data.ArrayDataset,
     shots: Sequence[int],
     tasks: int | None,
 ) -> None:

@@ -178,8 +178,8 @@ def check_same(described: plan_lib.Hierarchy, loaded: plan_lib.Hierarchy):
 
 
 def with_copies(
-    train: data.Dataset, described: plan_lib.Hierarchy
-) -> data.Dataset:
+    train: data.ArrayDataset, described: plan_lib.Hierarchy
+) -> data.ArrayDataset:
   """The data with the counts of copies that the config states, once counted.
 
   Raises:
@@ -188,13 +188,12 @@ def with_copies(
   """
   if described.most_copies is None:
     return train
-  count = getattr(train.rows, "most_copies", None)
-  if count is None:
+  if train.count_copies is None:
     raise errors.RunError(
         f"most_copies {described.most_copies} cannot be checked: the data"
         f" '{train.name}' are no synthetic participants; leave it out"
     )
-  found = count()
+  found = train.count_copies()
   for level, stated in zip(described.levels, described.most_copies):
     if 0 < stated < found.get(level, 1):
       raise plan_lib.PlanError(
@@ -439,7 +438,7 @@ def make_optimizer(config: Config, steps: int) -> optax.GradientTransformation:
   return _OPTIMIZERS[name](make_schedule(config, steps))
 
 
-def draw_tasks(config: Config, dataset: data.Dataset, *, test: bool):
+def draw_tasks(config: Config, dataset: data.ArrayDataset, *, test: bool):
   """The fixed validation or test tasks of the config."""
   options = config.evaluation
   return training.draw(

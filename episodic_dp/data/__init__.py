@@ -9,11 +9,19 @@ import inspect
 import os
 from typing import Any
 
+from episodic_dp.data.dataset import ArrayDataset
 from episodic_dp.data.dataset import as_examples
 from episodic_dp.data.dataset import Dataset
 from episodic_dp.data.dataset import Splits
 
-__all__ = ["NAMES", "Dataset", "Splits", "as_examples", "load"]
+__all__ = [
+    "NAMES",
+    "ArrayDataset",
+    "Dataset",
+    "Splits",
+    "as_examples",
+    "load",
+]
 
 # Where each data set's function `load` stands.
 _LOADERS = {

@@ -1,22 +1,78 @@
 """Arrays, their hierarchy, and the disjoint splits that loaders return."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
-from typing import Any
+from typing import Protocol, TYPE_CHECKING
 
 import numpy as np
 
 from episodic_dp import plan
 
+if TYPE_CHECKING:  # A config is checked and accounted without JAX.
+  import jax
 
-def identity(leaf: Any) -> Any:
-  """Leaf i lies in row i: the default of `Dataset.rows`."""
+PARTS = ("train", "validation", "test")
+
+# Leaf numbers int32[...] -> rows of the images int32[...]: pure, within `jit`.
+Rows = Callable[["jax.Array"], "jax.Array"]
+
+
+def identity(leaf: "jax.Array") -> "jax.Array":
+  """Leaf i lies in row i: the default of `ArrayDataset.rows`."""
   return leaf
 
 
+class Dataset(Protocol):
+  """What training, evaluation and attacks read of a data set.
+
+  `ArrayDataset` is the one that loaders return; anything else with these
+  attributes will do.
+  """
+
+  @property
+  def name(self) -> str:
+    """What the data are, for messages and reports."""
+
+  @property
+  def images(self) -> np.ndarray:
+    """uint8 or float32 [rows, height, width, channels].
+
+    Of uint8 the value 255 is 1.0. With targets [rows, 1, 1, features +
+    targets].
+    """
+
+  @property
+  def image_shape(self) -> tuple[int, int, int]:
+    """(height, width, channels) of what a model sees: without the targets."""
+
+  @property
+  def hierarchy(self) -> plan.Hierarchy:
+    """The units that are sampled; its leaves are the examples."""
+
+  @property
+  def rows(self) -> Rows:
+    """Leaf numbers -> rows of `images`."""
+
+  @property
+  def rotate(self) -> bool:
+    """Whether tasks may rotate whole classes by multiples of 90 degrees."""
+
+  @property
+  def targets(self) -> int:
+    """How many numbers of a point are to be predicted; 0 for classes."""
+
+  @property
+  def labels(self) -> np.ndarray | None:
+    """int[rows], the class of every row; read by training without tasks."""
+
+  @property
+  def resident(self) -> bool:
+    """Whether training keeps all images on the device."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Dataset:
-  """Images and the tree of units that they belong to.
+class ArrayDataset:
+  """Images in one array, and the tree of units that they belong to.
 
   Attributes:
     name: what the data are, for messages and reports.
@@ -27,14 +83,17 @@ class Dataset:
     rows: maps leaves (int32, any shape, as a JAX array) to rows of `images`;
       the identity, or a pure function for synthetic participants, many of
       whose leaves share one row.
+    count_copies: for such a function, counts over all primary units: level ->
+      the most of them that hold one same unit of that level. None where this
+      cannot be counted.
     rotate: whether tasks may rotate whole classes by multiples of 90 degrees,
       an augmentation for training only.
     targets: 0 for classes to be told apart; for regression, how many numbers
       of a point are to be predicted from its features.
     labels: int[rows] where the data are learned without tasks
       (`learners.Supervised`): the class of every row, from 0. Tasks draw their
-      own labels and do not read these; `as_examples` reads the tree where there
-      are none.
+      own labels and do not read these; `as_examples` derives them from the tree
+      where there are none.
     description: where the images come from and what was done to them.
     resident: whether training keeps all images on the device. False, for data
       larger than it, gathers the drawn ones on the host ahead of each step and
@@ -47,7 +106,8 @@ class Dataset:
   name: str
   images: np.ndarray
   hierarchy: plan.Hierarchy
-  rows: Callable[[Any], Any] = identity
+  rows: Rows = identity
+  count_copies: Callable[[], Mapping[str, int]] | None = None
   rotate: bool = False
   targets: int = 0
   labels: np.ndarray | None = None
@@ -55,7 +115,29 @@ class Dataset:
   resident: bool = True
 
   def __post_init__(self):
-    images, hierarchy = self.images, self.hierarchy
+    self._check_images()
+    if self.labels is not None:
+      self._check_labels(self.labels)
+    rows, leaves = self.images.shape[0], self.hierarchy.num_leaves
+    leaf_rows = self.hierarchy.leaf_rows
+    if self.rows is not identity:
+      self._check_rows()
+    elif rows != leaves:
+      raise ValueError(
+          f"'{self.name}' has {rows} images and its hierarchy {leaves} leaves:"
+          " give one image per leaf, or a function `rows` from leaves to rows"
+      )
+    elif leaf_rows is not None and (
+        leaf_rows.min() < 0 or leaf_rows.max() >= rows
+    ):
+      raise ValueError(
+          f"the hierarchy of '{self.name}' points at row"
+          f" {int(leaf_rows.max())} of {rows} images: build it from the labels"
+          " of these images"
+      )
+
+  def _check_images(self):
+    images = self.images
     if self.targets:
       self._check_points()
     elif not isinstance(images, np.ndarray) or images.dtype != np.uint8:
@@ -75,31 +157,6 @@ class Dataset:
           " and cannot be rotated by 90 degrees: make them square or set"
           " rotate=False"
       )
-    if self.labels is not None and (
-        np.shape(self.labels) != images.shape[:1]
-        or self.labels.dtype.kind not in "iu"
-    ):
-      raise ValueError(
-          f"labels of '{self.name}' are {self.labels.dtype}"
-          f"{list(np.shape(self.labels))}: give one whole number for each of"
-          f" the {images.shape[0]} rows"
-      )
-    rows, leaves = images.shape[0], hierarchy.num_leaves
-    if self.rows is not identity:
-      self._check_rows()
-    elif rows != leaves:
-      raise ValueError(
-          f"'{self.name}' has {rows} images and its hierarchy {leaves} leaves:"
-          " give one image per leaf, or a function `rows` from leaves to rows"
-      )
-    elif hierarchy.leaf_rows is not None and (
-        hierarchy.leaf_rows.min() < 0 or hierarchy.leaf_rows.max() >= rows
-    ):
-      raise ValueError(
-          f"the hierarchy of '{self.name}' points at row"
-          f" {int(hierarchy.leaf_rows.max())} of {rows} images: build it from"
-          " the labels of these images"
-      )
 
   def _check_points(self):
     points, name = self.images, self.name
@@ -118,12 +175,22 @@ class Dataset:
     if self.rotate:
       raise ValueError(f"points of '{name}' cannot be rotated: rotate=False")
 
+  def _check_labels(self, labels: np.ndarray):
+    rows = self.images.shape[0]
+    if np.shape(labels) != (rows,) or labels.dtype.kind not in "iu":
+      raise ValueError(
+          f"labels of '{self.name}' are {labels.dtype}"
+          f"{list(np.shape(labels))}: give one whole number for each of the"
+          f" {rows} rows"
+      )
+
   def _check_rows(self):
     """Some leaves, the first and the last among them, must lie in the array.
 
     A row that is too large would be clamped by the gather, without a word.
     """
-    import jax  # Only for such functions: they are written in JAX.
+    # Lazy import: only such functions need JAX, in which they are written.
+    import jax
 
     leaves = self.hierarchy.num_leaves
     probe = np.unique(np.linspace(0, leaves - 1, 64).astype(np.int32))
@@ -150,7 +217,7 @@ class Dataset:
     return height, width, channels - self.targets
 
 
-def as_examples(dataset: Dataset) -> Dataset:
+def as_examples(dataset: ArrayDataset) -> ArrayDataset:
   """The images alone, each a unit of its own: what DP-SGD samples.
 
   The tree becomes flat, its one level the images' (named as before). What it
@@ -184,7 +251,7 @@ def as_examples(dataset: Dataset) -> Dataset:
     if hierarchy.depth < 2:
       raise ValueError(
           f"'{dataset.name}' has neither classes nor labels: give"
-          " Dataset(labels=...)"
+          " ArrayDataset(labels=...)"
       )
     classes = hierarchy.num_units(hierarchy.depth - 2)
     held = np.broadcast_to(hierarchy.child_counts(hierarchy.depth - 1), classes)
@@ -211,25 +278,23 @@ class Splits:
     test: public data for the final accuracy.
   """
 
-  train: Dataset
-  validation: Dataset
-  test: Dataset
+  train: ArrayDataset
+  validation: ArrayDataset
+  test: ArrayDataset
 
   def __post_init__(self):
-    shapes = {
-        part: getattr(self, part).image_shape
-        for part in ("train", "validation", "test")
-    }
+    parts: dict[str, ArrayDataset] = {p: getattr(self, p) for p in PARTS}
+    shapes = {part: data.image_shape for part, data in parts.items()}
     if len(set(shapes.values())) > 1:
       raise ValueError(
           f"the splits have images of different shapes {shapes}: bring them to"
           " one shape"
       )
-    targets = {p: getattr(self, p).targets for p in shapes}
+    targets = {part: data.targets for part, data in parts.items()}
     if len(set(targets.values())) > 1:
       raise ValueError(f"the splits differ in their targets {targets}")
     for part in ("validation", "test"):
-      if getattr(self, part).rotate:
+      if parts[part].rotate:
         raise ValueError(
             f"the {part} split has rotate=True: rotations are an augmentation"
             " for training only"

@@ -85,7 +85,7 @@ def load(
     raise ValueError(f"glyphs option seed={seed} must be below 2^32")
   parts = {}
   for number, (split, count) in enumerate(zip(_SPLITS, counts)):
-    parts[split] = dataset.Dataset(
+    parts[split] = dataset.ArrayDataset(
         name=f"glyphs/{split}",
         images=_generate(
             seed, number, count, glyphs=glyphs, drawings=drawings, size=size

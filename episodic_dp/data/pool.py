@@ -4,9 +4,8 @@ The classes are sampled as they are, in a tree that is given, or as participants
 who each own a few images of a few classes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -40,11 +39,11 @@ def make(
     hierarchy: plan.Hierarchy | None = None,
     participants: Participants | None = None,
     rotate: bool = False,
-) -> dataset.Dataset:
-  """The pool as a `Dataset`.
+) -> dataset.ArrayDataset:
+  """The pool as a `ArrayDataset`.
 
   Args:
-    name: as in `Dataset`.
+    name: as in `ArrayDataset`.
     images: uint8[classes, images of each, height, width, channels].
     levels: names of a class and of an image, where `hierarchy` is None.
     description: of the images.
@@ -52,18 +51,19 @@ def make(
       class -> image.
     participants: cuts the pool into participants in place of the tree. They
       share records, so that only a participant can be given a guarantee.
-    rotate: as in `Dataset`.
+    rotate: as in `ArrayDataset`.
 
   Raises:
     PlanError: participants that the pool is too small for.
   """
   classes, examples, *shape = images.shape
-  rows: Callable[[Any], Any] = dataset.identity
+  rows: dataset.Rows = dataset.identity
+  count_copies: Callable[[], Mapping[str, int]] | None = None
   if participants is not None:
-    # JAX is needed for participants only, and takes a second to import.
+    # Lazy import: only participants need JAX, which takes a second.
     from episodic_dp import sampling
 
-    hierarchy, rows = sampling.synthetic_participants(
+    hierarchy, owned = sampling.synthetic_participants(
         participants.seed,
         participants=participants.count,
         classes=classes,
@@ -71,17 +71,19 @@ def make(
         way=participants.way,
         per_class=participants.per_class,
     )
+    rows, count_copies = owned, owned.most_copies
     description = (
         f"{participants.count} synthetic participants of {participants.way}"
         f" classes, {participants.per_class} images each, from {description}"
     )
   elif hierarchy is None:
     hierarchy = plan.Hierarchy.regular((classes, examples), levels=levels)
-  return dataset.Dataset(
+  return dataset.ArrayDataset(
       name=name,
       images=images.reshape(-1, *shape),
       hierarchy=hierarchy,
       rows=rows,
+      count_copies=count_copies,
       rotate=rotate,
       labels=np.repeat(np.arange(classes, dtype=np.int32), examples),
       description=description,

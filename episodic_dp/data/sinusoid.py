@@ -68,7 +68,7 @@ def load(
     amplitude, phase = curves(count, seed=seed, split=split)
     x = _uniform((count, points), RANGE, seed, number, 1)
     y = amplitude[:, None] * np.sin(x - phase[:, None])
-    parts[split] = dataset.Dataset(
+    parts[split] = dataset.ArrayDataset(
         name=f"sinusoid/{split}",
         images=np.stack([x, y], -1).astype(np.float32).reshape(-1, 1, 1, 2),
         hierarchy=plan.Hierarchy.regular((count, points), levels=LEVELS),

@@ -8,6 +8,7 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
+from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import mixing
 from episodic_dp.private import sample_level_checks
 
@@ -31,7 +32,7 @@ def check_key(key: Any) -> None:
 
 def check(
     learner: Any,
-    dataset: Any,
+    dataset: dataset_lib.Dataset,
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
 ) -> None:
@@ -78,7 +79,11 @@ def _check_range(mechanism) -> None:
         )
 
 
-def _check_supervised(learner, dataset, mechanism) -> None:
+def _check_supervised(
+    learner: Any,
+    dataset: dataset_lib.Dataset,
+    mechanism: plan_lib.Mechanism,
+) -> None:
   """A plan without an episode: examples, their labels, and who learns them."""
   leaf = dataset.hierarchy.levels[-1]
   if mechanism.clip_unit != leaf or mechanism.noisy_inner_steps:
@@ -101,12 +106,15 @@ def _check_supervised(learner, dataset, mechanism) -> None:
     )
   _check_images(dataset.images)
   _check_rows(dataset)
-  labels: Any = getattr(dataset, "labels", None)
-  rows = dataset.images.shape[0]
-  if getattr(labels, "shape", None) != (rows,) or labels.dtype.kind not in "iu":
+  labels, rows = dataset.labels, dataset.images.shape[0]
+  if (
+      labels is None
+      or np.shape(labels) != (rows,)
+      or labels.dtype.kind not in "iu"
+  ):
     raise plan_lib.PlanError(
-        "without an episode labels are needed: give Dataset(labels=...), whole"
-        f" numbers [{rows}], the class of every row"
+        "without an episode labels are needed: give ArrayDataset(labels=...),"
+        f" whole numbers [{rows}], the class of every row"
     )
   params = jax.eval_shape(learner.init, jax.random.key(0))
   image = jax.ShapeDtypeStruct((1, *dataset.images.shape[1:]), jnp.float32)
@@ -157,7 +165,7 @@ def _check_images(images: Any) -> None:
       )
 
 
-def _check_rows(dataset) -> None:
+def _check_rows(dataset: dataset_lib.Dataset) -> None:
   """Leaves need rows of the images, and each its own unless they are copies.
 
   Raises:
@@ -190,11 +198,12 @@ def _check_rows(dataset) -> None:
     )
 
 
-def _check_model(learner, dataset, episode) -> None:
+def _check_model(
+    learner: Any, dataset: dataset_lib.Dataset, episode: plan_lib.Episode
+) -> None:
   """PlanError unless the learner maps this episode to logits [n, way]."""
   shape = tuple(dataset.images.shape[1:])
-  targets = getattr(dataset, "targets", 0)
-  taken = (*shape[:2], shape[2] - targets)
+  targets, taken = dataset.targets, dataset.image_shape
   model = getattr(learner, "model", None)
   expected = getattr(model, "input_shape", None)
   if expected is not None and tuple(expected) != taken:

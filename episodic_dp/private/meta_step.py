@@ -30,6 +30,7 @@ import optax
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
+from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import adaptive
 from episodic_dp.private import checks
 from episodic_dp.private import noise
@@ -148,7 +149,7 @@ def _copy(tree: Any) -> Any:
 def make_meta_step(
     learner: Any,
     optimizer: optax.GradientTransformation,
-    dataset: Any,
+    dataset: dataset_lib.Dataset,
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
     *,
@@ -167,9 +168,8 @@ def make_meta_step(
       (loss, tree like params)`; and where it changes from step to step,
       `at_step(step)`, the learner of that step, which knows the number alone.
     optimizer: an Optax transformation of the noised mean gradient.
-    dataset: `images` (uint8 or float32 [rows, H, W, C], kept on the device
-      unless `resident` is there and false), `hierarchy`, `rows` (leaf -> row),
-      `rotate` and, for regression, `targets`.
+    dataset: the images, kept on the device unless `resident` is false, and the
+      tree of their units.
     plan: how tasks are sampled; or examples, where it has no episode: each is
       then clipped by itself (DP-SGD), the learner adapts to nothing
       (`learners.Supervised`), and `dataset.labels` (int32 [rows]) are classes.
@@ -197,7 +197,7 @@ def make_meta_step(
   compute = compute or Compute()
   checks.check(learner, dataset, plan, mechanism)
   episode = plan.episode
-  targets = getattr(dataset, "targets", 0)
+  targets = dataset.targets
   if episode is None:
     tasks = plan_lib.examples_per_step(dataset.hierarchy, plan)
   else:
@@ -288,7 +288,7 @@ def make_meta_step(
     params = optax.apply_updates(state.params, updates)
     return State(params, opt_state, step, state.key, clip), metrics
 
-  if not getattr(dataset, "resident", True):
+  if not dataset.resident:
     if compute.mesh is not None:
       raise plan_lib.PlanError(
           f"resident=False with a mesh of {compute.mesh.size} devices: data on"
@@ -341,7 +341,7 @@ def _on_device(images: Any, place: Callable[[Any], Any]) -> jax.Array:
       raise
     raise plan_lib.PlanError(
         f"the images ({images.nbytes / 2**30:.1f} GiB) do not fit on the"
-        " device: leave them on the host with Dataset(resident=False)"
+        " device: leave them on the host with ArrayDataset(resident=False)"
         " (config.compute.resident=False)"
     ) from e
 

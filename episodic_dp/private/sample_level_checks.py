@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
+from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import mixing
 
 _MARK = "optimization_barrier"
@@ -59,7 +60,7 @@ def check_plan(
 
 def check_learner(
     learner: Any,
-    dataset: Any,
+    dataset: dataset_lib.Dataset,
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
 ) -> None:
@@ -110,9 +111,7 @@ def check_learner(
         " it is and a loss of one example: nothing clips that; use MAML with"
         " order='first'"
     )
-  shape = tuple(dataset.images.shape[1:])
-  shape = (*shape[:2], shape[2] - getattr(dataset, "targets", 0))
-  mixing.check(learner.model, shape, mechanism.clip_unit)
+  mixing.check(learner.model, dataset.image_shape, mechanism.clip_unit)
 
 
 def _changes(learner) -> bool:
@@ -126,20 +125,25 @@ def _changes(learner) -> bool:
   return any(other is not learner for other in found)
 
 
-def _start(learner, dataset, plan) -> tuple[Any, Any]:
+def _start(
+    learner: Any, dataset: dataset_lib.Dataset, plan: plan_lib.SamplingPlan
+) -> tuple[Any, Any]:
   """The shapes of parameters and of a support set."""
-  targets = getattr(dataset, "targets", 0)
+  episode = plan.episode
+  assert episode is not None  # Checked before.
 
   def begin(key, images):
-    task = sampling.make_episode(key, images, plan.episode, targets=targets)
+    task = sampling.make_episode(
+        key, images, episode, targets=dataset.targets
+    )
     return learner.init(key), task.support
 
-  examples = plan.episode.shot + plan.episode.query
+  examples = episode.shot + episode.query
   return jax.eval_shape(
       begin,
       jax.random.key(0),
       jax.ShapeDtypeStruct(
-          (plan.episode.way, examples, *dataset.images.shape[1:]),
+          (episode.way, examples, *dataset.images.shape[1:]),
           dataset.images.dtype,
       ),
   )

@@ -37,7 +37,7 @@ class Run:
   """
 
   learner: Any
-  dataset: data.Dataset
+  dataset: data.ArrayDataset
   plan: plan_lib.SamplingPlan
   mechanism: plan_lib.Mechanism
   optimizer: optax.GradientTransformation = optax.adam(0.01)
@@ -102,7 +102,7 @@ def omniglot(
   )
   return Run(
       learner=learners.MAML(model, inner_steps=inner_steps, order=order),
-      dataset=data.Dataset(
+      dataset=data.ArrayDataset(
           name="random",
           images=images,
           hierarchy=hierarchy,

@@ -147,12 +147,14 @@ def measure(name: str, settings: Settings, folder: pathlib.Path):
   }
 
 
-def _dataset(participants: int, shape: tuple[int, int, int]) -> data.Dataset:
+def _dataset(
+    participants: int, shape: tuple[int, int, int]
+) -> data.ArrayDataset:
   hierarchy = plan_lib.Hierarchy.regular(
       (participants, _WAY, _PER_CLASS), levels=("participant", "class", "image")
   )
   rng = np.random.default_rng(0)
-  return data.Dataset(
+  return data.ArrayDataset(
       name="random",
       images=rng.integers(0, 256, (hierarchy.num_leaves, *shape), np.uint8),
       hierarchy=hierarchy,

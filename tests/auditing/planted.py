@@ -6,7 +6,6 @@ pulls one way and others that pull the other way, or not at all.
 
 from collections.abc import Callable, Iterator
 import contextlib
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +18,7 @@ from episodic_dp import accounting
 from episodic_dp import auditing
 from episodic_dp import plan
 from episodic_dp import private
+from tests import fake_dataset
 
 DELTA = 0.01
 OPTIMIZER = auditing.observed(optax.sgd(0.0))
@@ -144,11 +144,9 @@ class Audit(NamedTuple):
   def step(self, side: Side, **compute: Any):
     """The real step, compiled anew, so that a mistake planted before is in it.
     """
-    dataset = SimpleNamespace(
+    dataset = fake_dataset.FakeDataset(
         images=np.asarray(side.images, np.float32)[:, None, None, :],
         hierarchy=side.hierarchy,
-        rows=lambda rows: rows,
-        rotate=False,
     )
     return private.make_meta_step(
         self.learner, OPTIMIZER, dataset, self.plan, self.mechanism,

@@ -1,5 +1,6 @@
 """Membership inference: tasks, losses, curves and what a guarantee allows."""
 
+import dataclasses
 import math
 
 import jax
@@ -58,7 +59,7 @@ def make_data(kind, shuffled=False):
     )
   rng = np.random.default_rng(0)
   images = rng.integers(0, 256, (participant.size, SIDE, SIDE, 1), np.uint8)
-  data = dataset_lib.Dataset(name="x", images=images, hierarchy=hierarchy)
+  data = dataset_lib.ArrayDataset(name="x", images=images, hierarchy=hierarchy)
   return data, participant, class_
 
 
@@ -92,7 +93,7 @@ def test_tasks_of_nobody_are_refused():
     membership.draw_tasks(data, flat, units, tasks=1, seed=0)
   assert "form='unit'" in str(error.value)
   shared = plan.Hierarchy.regular((4, 3, 3), levels=LEVELS, copies=True)
-  data = dataset_lib.Dataset(name="x", images=data.images, hierarchy=shared)
+  data = dataclasses.replace(data, hierarchy=shared)
   with pytest.raises(plan.PlanError) as error:
     membership.draw_tasks(data, PLAN, units, tasks=1, seed=0)
   assert "copies=True" in str(error.value)

@@ -85,8 +85,12 @@ def shared():
       0, participants=50, classes=4, examples_per_class=5, way=2, per_class=2
   )
   images = np.zeros((20, 4, 4, 1), np.uint8)
-  train = data.Dataset(
-      name="shared", images=images, hierarchy=hierarchy, rows=rows
+  train = data.ArrayDataset(
+      name="shared",
+      images=images,
+      hierarchy=hierarchy,
+      rows=rows,
+      count_copies=rows.most_copies,
   )
   return train, rows.most_copies()
 

@@ -1,4 +1,4 @@
-"""Dataset and Splits refuse parts that do not fit together."""
+"""ArrayDataset and Splits refuse parts that do not fit together."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,7 +20,7 @@ def _dataset(**changes):
       "images": _images(6),
       "hierarchy": plan.Hierarchy.regular((3, 2), levels=LEVELS),
   }
-  return data.Dataset(**(fields | changes))
+  return data.ArrayDataset(**(fields | changes))
 
 
 def test_accepts_matching_parts():

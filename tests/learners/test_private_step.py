@@ -12,6 +12,7 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
+from tests import fake_dataset
 
 WAY = 3
 
@@ -54,11 +55,9 @@ def dataset():
   images = rng.standard_normal((12, 4, 3, 4)) * [0.2, 0.2, 2, 2]
   for k in range(4):
     images[:, k, :, :2] += [2 * (k % 2) - 1, 2 * (k // 2) - 1]
-  return SimpleNamespace(
+  return fake_dataset.FakeDataset(
       images=images.reshape(-1, 2, 2, 1).astype(np.float32),
       hierarchy=hierarchy,
-      rows=lambda r: r,
-      rotate=False,
   )
 
 

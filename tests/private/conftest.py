@@ -1,6 +1,5 @@
 """A small private run: random images, a linear network, three-way tasks."""
 
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
+from tests import fake_dataset
 
 WAY, SIDE = 3, 4
 
@@ -71,8 +71,8 @@ def make_run():
     images = rng.integers(
         0, 256, (hierarchy.num_leaves, SIDE, SIDE, 1), np.uint8
     )
-    dataset = SimpleNamespace(
-        images=images, hierarchy=hierarchy, rows=lambda r: r, rotate=rotate
+    dataset = fake_dataset.FakeDataset(
+        images=images, hierarchy=hierarchy, rotate=rotate
     )
     sampling_plan = plan.SamplingPlan(
         (stage or plan.FixedSize(5), plan.FixedSize(WAY), plan.FixedSize(2)),

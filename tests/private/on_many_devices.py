@@ -36,7 +36,7 @@ def dataset(*, labels=False):
   # Images of many sizes, so that clip norms differ.
   images = images // rng.integers(1, 9, (len(images), 1, 1, 1), np.uint8)
   classes = rng.integers(0, WAY, len(images)) if labels else None
-  return dataset_lib.Dataset(
+  return dataset_lib.ArrayDataset(
       name="random", images=images, hierarchy=hierarchy, labels=classes,
       rotate=not labels,
   )

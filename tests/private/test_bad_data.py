@@ -8,7 +8,6 @@ their sum that `clipping` states.
 """
 
 import math
-from types import SimpleNamespace
 
 import hypothesis
 from hypothesis import strategies as st
@@ -30,6 +29,7 @@ from episodic_dp.private import clipping
 from episodic_dp.private import sample_level
 from episodic_dp.private import sharding
 from episodic_dp.private import task_sum
+from tests import fake_dataset
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -439,11 +439,11 @@ def test_a_whole_step_with_records_of_nan_and_infinity(unit, compilation_cache):
 
   def release(records):
     images = records.reshape(8, SIDE, SIDE, 1)
-    dataset = SimpleNamespace(
+    dataset = fake_dataset.FakeDataset(
         images=images if supervised else np.repeat(images, 2, 0),
-        hierarchy=hierarchy, rows=lambda r: r, rotate=False,
+        hierarchy=hierarchy,
         labels=np.zeros(8, np.int32),
-    )  # fmt: skip
+    )
     return released(dataset, stages, episode, unit, clip_norm=1.0)
 
   base = release(pixels)
@@ -581,10 +581,11 @@ def test_constant_images_give_finite_gradients(norm):
 
 
 def _dataset(images, hierarchy):
-  return SimpleNamespace(
-      images=images, hierarchy=hierarchy, rows=lambda r: r, rotate=False,
+  return fake_dataset.FakeDataset(
+      images=images,
+      hierarchy=hierarchy,
       labels=np.zeros(len(images), np.int32),
-  )  # fmt: skip
+  )
 
 
 @pytest.mark.parametrize(

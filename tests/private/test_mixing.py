@@ -1,6 +1,5 @@
 """Networks that mix examples are refused wherever examples are clip units."""
 
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -12,6 +11,7 @@ from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.private import mixing
+from tests import fake_dataset
 
 SHAPE = (2, 2, 1)
 
@@ -35,11 +35,9 @@ def test_what_a_network_does_decides():
 @pytest.mark.parametrize("mix", [0.0, 0.5])
 def test_examples_as_clip_units_need_a_network_that_keeps_them_apart(mix):
   """DP-SGD: the gradient of one example would be another's too."""
-  data = SimpleNamespace(
+  data = fake_dataset.FakeDataset(
       images=np.zeros((14, *SHAPE), np.uint8),
       hierarchy=plan.Hierarchy.regular((14,), levels=("image",)),
-      rows=lambda leaf: leaf,
-      rotate=False,
       labels=np.arange(14) % 3,
   )
   arguments = (

@@ -1,7 +1,6 @@
 """DP-SGD: a plan without an episode, every example a clip unit."""
 
 import math
-from types import SimpleNamespace
 
 import dp_accounting
 from dp_accounting import pld
@@ -21,6 +20,7 @@ from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.private import meta_step
 from episodic_dp.private import noise
+from tests import fake_dataset
 
 ROWS, CLASSES, SIDE = 14, 3, 2
 SGD = optax.sgd(0.5)
@@ -32,11 +32,9 @@ def _dataset(hierarchy=None, **changes):
   fields = dict(
       images=rng.integers(0, 256, (ROWS, SIDE, SIDE, 1), np.uint8),
       hierarchy=hierarchy or plan.Hierarchy.regular((ROWS,), levels=("image",)),
-      rows=lambda leaf: leaf,
-      rotate=False,
       labels=rng.integers(0, CLASSES, ROWS),
   )
-  return SimpleNamespace(**(fields | changes))
+  return fake_dataset.FakeDataset(**(fields | changes))
 
 
 def _plain_step(state, dataset, stages, clip_norm):
@@ -198,7 +196,7 @@ def test_a_network_of_many_classes_is_fine_tuned_on_tasks_of_few():
 
   def part(classes, name):
     rows = np.concatenate([np.arange(12 * c, 12 * c + 12) for c in classes])
-    return data.Dataset(
+    return data.ArrayDataset(
         name=name,
         images=images[rows],
         labels=np.arange(len(rows)) // 12,

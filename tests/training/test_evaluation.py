@@ -23,7 +23,7 @@ def _dataset(levels=3):
   images[:, 0, 0, 0], images[:, 1, 0, 0] = np.divmod(np.arange(rows), 256)
   names = ("writer", "glyph", "drawing")[3 - levels :]
   hierarchy = plan.Hierarchy.regular(sizes, levels=names)
-  return data.Dataset(name="rows", images=images, hierarchy=hierarchy)
+  return data.ArrayDataset(name="rows", images=images, hierarchy=hierarchy)
 
 
 def _draw(dataset, seed=0):
@@ -147,7 +147,7 @@ def _points():
   x = np.linspace(-1, 1, 6, dtype=np.float32)
   slopes = np.arange(8, dtype=np.float32)
   points = np.stack(np.broadcast_arrays(x, slopes[:, None] * x), axis=-1)
-  return data.Dataset(
+  return data.ArrayDataset(
       name="lines",
       images=points.reshape(-1, 1, 1, 2),
       hierarchy=plan.Hierarchy.regular((8, 6), levels=("participant", "point")),

@@ -32,7 +32,7 @@ def dataset(seed=0, participants=20):
   prototypes = rng.integers(0, 256, (participants, WAY, 1, SIDE, SIDE, 1))
   noise = rng.integers(-40, 40, (participants, WAY, 4, SIDE, SIDE, 1))
   images = np.clip(prototypes + noise, 0, 255).astype(np.uint8)
-  return data.Dataset(
+  return data.ArrayDataset(
       name="tiny",
       images=images.reshape(-1, SIDE, SIDE, 1),
       hierarchy=plan.Hierarchy.regular(

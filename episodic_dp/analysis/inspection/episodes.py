@@ -24,7 +24,7 @@ _TURNED = " Whole classes are turned by multiples of 90 degrees."
 
 
 def of_training(
-    dataset: data.Dataset,
+    dataset: data.ArrayDataset,
     plan: plan_lib.SamplingPlan,
     *,
     tasks: int,
@@ -52,7 +52,7 @@ def of_training(
 
 
 def of_public(
-    dataset: data.Dataset,
+    dataset: data.ArrayDataset,
     plan: plan_lib.SamplingPlan,
     *,
     tasks: int,
@@ -136,7 +136,7 @@ def _classes(hierarchy: plan_lib.Hierarchy) -> plan_lib.Hierarchy:
 
 
 def _draw(
-    dataset: data.Dataset,
+    dataset: data.ArrayDataset,
     plan: plan_lib.SamplingPlan,
     tasks: int,
     seed: int,

@@ -159,7 +159,7 @@ def load(
         f"{hierarchy.num_units(k)} {level}"
         for k, level in enumerate(hierarchy.levels)
     )
-    parts[part] = dataset.Dataset(
+    parts[part] = dataset.ArrayDataset(
         name=f"{found.listing.source.name}/{part}",
         images=images[first:end],
         hierarchy=hierarchy,

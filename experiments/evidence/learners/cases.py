@@ -117,10 +117,10 @@ class Unit:
   noisy: bool = False
 
   @functools.cached_property
-  def dataset(self) -> data.Dataset:
+  def dataset(self) -> data.ArrayDataset:
     """Black images."""
     rows = self.hierarchy.num_leaves
-    return data.Dataset(
+    return data.ArrayDataset(
         name="black",
         images=np.zeros((rows, *_SHAPE), np.uint8),
         hierarchy=self.hierarchy,

@@ -23,7 +23,7 @@ def dataset(sizes, levels=("participant", "class", "image"), side=3, **options):
       (h.num_leaves, side, side, 1),
   ).copy()
   images[:, 0, 0] = 255
-  return data.Dataset(name="tiny", images=images, hierarchy=h, **options)
+  return data.ArrayDataset(name="tiny", images=images, hierarchy=h, **options)
 
 
 def leaves(images):
@@ -108,7 +108,7 @@ def test_ragged_public_classes_keep_their_rows():
   labels = np.asarray([2, 0, 1, 0, 2, 1, 0, 1, 2, 2])
   h = plan.Hierarchy.from_labels({"class": labels}, leaf="image")
   images = np.arange(10, dtype=np.uint8)[:, None, None, None]
-  public = data.Dataset(name="own", images=images, hierarchy=h)
+  public = data.ArrayDataset(name="own", images=images, hierarchy=h)
   found = episodes.of_public(public, PLAN, tasks=4, seed=0, rotate=False)
   for task in found.tasks:
     drawn = np.concatenate([task.support, task.query], axis=1)[..., 0, 0, 0]
