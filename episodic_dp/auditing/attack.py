@@ -99,7 +99,7 @@ def _released(
   optimizer = runs_lib.observed(optax.sgd(canary.rate))
   step = private.make_meta_step(
       canary.learner, optimizer, dataset, canary.plan, canary.mechanism,
-      compute=private.Compute(tasks_per_chunk=1),
+      compute=private.Compute(microbatch_size=1),
   )
 
   def initial(key):

@@ -113,7 +113,7 @@ def _mean_sum(learner, params, data, plan, mechanism, seed) -> np.ndarray:
   optimizer = runs_lib.observed(optax.sgd(0.0))
   step = private.make_meta_step(
       learner, optimizer, data, plan, silent,
-      compute=private.Compute(tasks_per_chunk=1),
+      compute=private.Compute(microbatch_size=1),
   )
 
   def initial(key):

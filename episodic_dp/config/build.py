@@ -97,7 +97,7 @@ def build(
   )
   learner = make_learner(config, splits.train.image_shape)
   tested = make_tested(config, learner, splits.train.image_shape)
-  at_once = config.compute.tasks_per_chunk
+  size = config.compute.microbatch_size
   job = training.Job(
       train=splits.train,
       validation=draw_tasks(config, splits.validation, test=False),
@@ -113,7 +113,7 @@ def build(
       compute=private.Compute(
           diagnostics=bool(config.private_diagnostics),
           noise_terms=config.compute.get("noise_terms") or 1,
-          **({} if at_once is None else {"tasks_per_chunk": at_once}),
+          **({} if size is None else {"microbatch_size": size}),
       ),
       devices=config.compute.get("devices"),
       evaluate_every=config.evaluation.every,

@@ -49,12 +49,12 @@ def base() -> ml_collections.ConfigDict:
       )
   )
   # resident=False leaves the images on the host, for data larger than the
-  # device; the same bits. devices share the tasks of a step out: all of them
-  # (None), or so many; a CPU counts as one for every core. tasks_per_chunk are
-  # computed at once on each: one on a CPU, 32 elsewhere (None), or so many.
+  # device; the same bits. devices: how many share the tasks of a step out, or
+  # all of them (None); a CPU counts as one for every core. microbatch_size:
+  # tasks that each computes together; None for 1 on a CPU and 32 elsewhere.
   c.compute = ml_collections.ConfigDict(
       dict(
-          tasks_per_chunk=config_dict.placeholder(int),
+          microbatch_size=config_dict.placeholder(int),
           resident=True,
           devices=config_dict.placeholder(int),
       )
@@ -80,7 +80,7 @@ def supervised(way: int, classes: int) -> ml_collections.ConfigDict:
   c.fine_tuning = ml_collections.ConfigDict(
       dict(steps=30, rate=0.1, body=False, optimizer="sgd")
   )
-  c.compute.tasks_per_chunk = 16  # Examples whose gradients are held at once.
+  c.compute.microbatch_size = 16  # Examples whose gradients are held at once.
   return c
 
 

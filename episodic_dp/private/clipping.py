@@ -30,7 +30,7 @@ are added at once, in up to 10^4 parts on each of d devices, the sum is within
     (c + d + 1) 2^-24 n C
 
 of the exact one and so moves by at most twice that beyond C: 0.1 % of C at n =
-1600, c = 4 (`tasks_per_chunk`) and d = 1. Were the parts just added up
+1600, c = 4 (`microbatch_size`) and d = 1. Were the parts just added up
 (`accumulate`), the error could grow with n^2: of 2600 gradients there are such
 that leaving one out would move their sum by 1.1 C.
 """

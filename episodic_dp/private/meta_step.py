@@ -44,11 +44,11 @@ _SAMPLING, _AUGMENTATION, _NOISE, _PARAMETERS, _INNER_NOISE, _COUNT = range(6)
 Metrics = dict[str, jax.Array]
 
 
-def tasks_at_once() -> int:
-  """How many tasks this machine computes at once, where nobody says.
+def default_microbatch_size() -> int:
+  """Tasks that a device computes together unless `Compute` says otherwise.
 
-  One on a CPU, which takes slower ways for batched products; several on an
-  accelerator, which wants them wide.
+  One on a CPU, where batched products are slower than single ones; several on
+  an accelerator, which is busy only with wide products.
   """
   return 1 if jax.default_backend() == "cpu" else 32
 
@@ -58,8 +58,8 @@ class Compute:
   """How a step is computed; no setting changes what it guarantees.
 
   Attributes:
-    tasks_per_chunk: tasks whose gradients are in memory of a device at once; by
-      default `tasks_at_once`.
+    microbatch_size: tasks that a device computes together, whose gradients are
+      in its memory at once; by default `default_microbatch_size`.
     mesh: devices that share the tasks of a step out, along its one axis `tasks`
       (`training.make_mesh`); None for one device. The sampled tasks and the
       noise are the same bits whatever the mesh, the parameters up to rounding.
@@ -73,14 +73,16 @@ class Compute:
       undo by its last bits (docs/floating_point.md); 4 is what others take.
   """
 
-  tasks_per_chunk: int = dataclasses.field(default_factory=tasks_at_once)
+  microbatch_size: int = dataclasses.field(
+      default_factory=default_microbatch_size
+  )
   mesh: jax.sharding.Mesh | None = None
   diagnostics: bool = False
   block_bytes: int = 2**26
   noise_terms: int = 1
 
   def __post_init__(self):
-    for name in ("tasks_per_chunk", "block_bytes", "noise_terms"):
+    for name in ("microbatch_size", "block_bytes", "noise_terms"):
       if getattr(self, name) < 1:
         raise ValueError(f"{name} {getattr(self, name)} must be at least 1")
     if self.mesh is not None:
@@ -222,7 +224,7 @@ def make_meta_step(
 
   def begin(state: State, slots: int | None = None) -> task_sum.Totals:
     if slots is not None:
-      slots += -slots % compute.tasks_per_chunk
+      slots += -slots % compute.microbatch_size
     return task_sum.zeros(
         state.params,
         state.clip,
@@ -251,7 +253,7 @@ def make_meta_step(
         episode=episode,
         rotate=dataset.rotate,
         targets=targets,
-        tasks_per_chunk=compute.tasks_per_chunk,
+        microbatch_size=compute.microbatch_size,
         inner_key=_step_key(state.key, _INNER_NOISE, state.step),
     )
 
@@ -301,7 +303,7 @@ def make_meta_step(
         add=add,
         finish=finish,
         images=dataset.images,
-        chunk=compute.tasks_per_chunk,
+        chunk=compute.microbatch_size,
         block_bytes=compute.block_bytes,
         labels=dataset.labels if episode is None else None,
     )

@@ -68,7 +68,7 @@ def task_sum(
     episode: plan_lib.Episode | None,
     rotate: bool = False,
     targets: int = 0,
-    tasks_per_chunk: int = 4,
+    microbatch_size: int = 4,
     diagnostics: bool = False,
     inner_key: jax.Array | None = None,
 ) -> tuple[Any, Facts]:
@@ -77,7 +77,7 @@ def task_sum(
   With noisy inner steps the clip units are the query examples of the tasks, see
   `sample_level`.
 
-  Memory grows with `tasks_per_chunk`, not with the number of slots, and only
+  Memory grows with `microbatch_size`, not with the number of slots, and only
   the chunks that hold tasks are computed. Each task is clipped by itself, so
   that one task added, removed or replaced moves the sum by no more than
   `clipping.sensitivity`.
@@ -91,7 +91,7 @@ def task_sum(
     episode: way, shot and query; None where every task is one example.
     rotate: whether classes are rotated.
     targets: 0, or the channels to be predicted, for regression.
-    tasks_per_chunk: tasks computed at once.
+    microbatch_size: tasks computed at once.
     diagnostics: also return facts about single tasks, which are private.
     inner_key: of the noise of inner steps, where they are noisy; slot i folds i
       into it.
@@ -109,7 +109,7 @@ def task_sum(
       episode=episode,
       rotate=rotate,
       targets=targets,
-      tasks_per_chunk=tasks_per_chunk,
+      microbatch_size=microbatch_size,
       inner_key=inner_key,
   )
   return totals.sum, summarise(totals.facts, tasks.mask)
@@ -171,13 +171,13 @@ def add_tasks(
     episode: plan_lib.Episode | None,
     rotate: bool = False,
     targets: int = 0,
-    tasks_per_chunk: int = 4,
+    microbatch_size: int = 4,
     inner_key: jax.Array | None = None,
 ) -> Totals:
   """Adds tasks to what `zeros` began; all of a step's, or a part of them.
 
   Parts give the bits of the whole when each but the last is a multiple of
-  `tasks_per_chunk`: chunks are added one by one, in the same order.
+  `microbatch_size`: chunks are added one by one, in the same order.
 
   Args:
     learner: as for `task_sum`, and so are the others.
@@ -192,13 +192,13 @@ def add_tasks(
     episode: way, shot and query; None where every task is one example.
     rotate: whether classes are rotated.
     targets: 0, or the channels to be predicted, for regression.
-    tasks_per_chunk: tasks computed at once.
+    microbatch_size: tasks computed at once.
     inner_key: of the whole step.
 
   Returns:
     The new totals; the facts are sums yet, for `summarise`.
   """
-  chunk, diagnostics = tasks_per_chunk, bool(totals.facts)
+  chunk, diagnostics = microbatch_size, bool(totals.facts)
   padding = -tasks.mask.shape[0] % chunk
   rows = jnp.pad(tasks.rows, ((0, padding), (0, 0), (0, 0)))
   mask = jnp.pad(tasks.mask, (0, padding))

@@ -211,7 +211,7 @@ def _with_mesh(job: Job) -> Job:
   # In other numbers the tasks add up in another order: see `check_config`.
   compute = dict(job.config.get("compute", {})) | {
       "devices": mesh.size,
-      "tasks_per_chunk": job.compute.tasks_per_chunk,
+      "microbatch_size": job.compute.microbatch_size,
   }
   shared = mesh.size > 1 or job.compute.mesh is not None
   return dataclasses.replace(

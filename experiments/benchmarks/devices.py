@@ -7,7 +7,7 @@ take the same steps from the same key, with the same tasks in all; the two
 processes share them out and meet in one all-reduce a step. Their parameters are
 compared after one step: from the second on, rounding may take another maximum
 of a pool on these random images, which parts any two programs by about 1e-6 a
-step, one device's with another `tasks_per_chunk` as well.
+step, one device's with another `microbatch_size` as well.
 Also compared are 1, 2, 4 and 8 host devices of one process, after three steps
 of a linear model.
 

@@ -47,7 +47,7 @@ def of_step(tasks: int, *, smoke: bool) -> dict[str, Any]:
       participants=2 * max(TASKS),
       smoke=smoke,
   )
-  step = jax.jit(run.step(tasks_per_chunk=CHUNK), donate_argnums=0)
+  step = jax.jit(run.step(microbatch_size=CHUNK), donate_argnums=0)
   state = run.init()
   compiled = step.lower(state).compile()
   analysis = compiled.memory_analysis()
@@ -108,7 +108,7 @@ def measure(options: harness.Options) -> dict[str, Any]:
           )
       )
   return {
-      "settings": {"width": WIDTH, "tasks_per_chunk": CHUNK},
+      "settings": {"width": WIDTH, "microbatch_size": CHUNK},
       "cases": {str(count): one for count, one in zip(tasks, (few, many))},
       "rows": rows,
   }

@@ -91,7 +91,7 @@ def our_sum(
   mechanism = plan.Mechanism(
       clip_unit="participant", clip_norm=CLIP, noise_multiplier=1.0
   )
-  chunk = private.Compute().tasks_per_chunk
+  chunk = private.Compute().microbatch_size
 
   def begin(params, slots):
     return task_sum.zeros(
@@ -109,7 +109,7 @@ def our_sum(
         first=first,
         stride=stride,
         episode=episode(query),
-        tasks_per_chunk=chunk,
+        microbatch_size=chunk,
     )
 
   total = jax.jit(
@@ -323,7 +323,7 @@ def measure_case(
           "inner_steps": steps,
           "query": query,
           "tasks": tasks,
-          "tasks_at_once": private.Compute().tasks_per_chunk,
+          "microbatch_size": private.Compute().microbatch_size,
           "devices": jax.device_count(),
           "threads": THREADS,
       },

@@ -107,8 +107,8 @@ def measure_width(
   run = make()
   without = make(clip_norm=float("inf"), noise_multiplier=0.0)
   stepping = {
-      "private": run.step(tasks_per_chunk=CHUNK),
-      "none": without.step(tasks_per_chunk=CHUNK),
+      "private": run.step(microbatch_size=CHUNK),
+      "none": without.step(microbatch_size=CHUNK),
   }
   if width == WIDTHS[-1]:  # Not in all: compiling is what takes the time.
     stepping["plain"] = plain_step(run)
@@ -142,7 +142,7 @@ def measure(options: harness.Options) -> dict[str, Any]:
       str(width): measure_width(width, tasks, options) for width in widths
   }
   return {
-      "settings": {"tasks": tasks, "tasks_per_chunk": CHUNK},
+      "settings": {"tasks": tasks, "microbatch_size": CHUNK},
       "widths": found,
       "rows": [
           harness.row(

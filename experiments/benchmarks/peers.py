@@ -87,7 +87,7 @@ def measure(options: harness.Options) -> dict[str, Any]:
   cases = {
       "ours": harness.steps(run.step(mesh=mesh), run.init()),
       "one device": harness.steps(
-          run.step(tasks_per_chunk=CHUNK), run.init()
+          run.step(microbatch_size=CHUNK), run.init()
       ),
   }
   if importlib.util.find_spec("jax_privacy"):
@@ -113,7 +113,7 @@ def measure(options: harness.Options) -> dict[str, Any]:
         )
     ]
   return {
-      "settings": {"width": width, "tasks": tasks, "tasks_per_chunk": CHUNK},
+      "settings": {"width": width, "tasks": tasks, "microbatch_size": CHUNK},
       "cases": {
           name: harness.summary(found) for name, found in turns.items()
       },

@@ -42,7 +42,7 @@ def measure(options: harness.Options) -> dict[str, Any]:
   cases = {
       name: functools.partial(
           harness.timed,
-          harness.steps(run.step(tasks_per_chunk=CHUNK), run.init()),
+          harness.steps(run.step(microbatch_size=CHUNK), run.init()),
       )
       for name, run in runs.items()
   }
@@ -52,7 +52,7 @@ def measure(options: harness.Options) -> dict[str, Any]:
       "settings": {
           "width": width,
           "tasks": tasks,
-          "tasks_per_chunk": CHUNK,
+          "microbatch_size": CHUNK,
           "inner_steps": inner,
       },
       "cases": {

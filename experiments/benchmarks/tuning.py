@@ -3,10 +3,10 @@
   python -m experiments.benchmarks.tuning --out=tuning.json
 
 The private step of case (b) of `meta_step` (5-way 1-shot, 5 inner steps, 1
-query a class, Conv4-64, second order) on one device, with several numbers of
-tasks at once (`config.compute.tasks_per_chunk`) and with products in the
-precision that JAX takes by default (TF32 or bfloat16 operands on some
-accelerators) and in float32 (JAX_DEFAULT_MATMUL_PRECISION=float32).
+query a class, Conv4-64, second order) on one device, with several sizes of
+`config.compute.microbatch_size` and with products in the precision that JAX
+takes by default (TF32 or bfloat16 operands on some accelerators) and in float32
+(JAX_DEFAULT_MATMUL_PRECISION=float32).
 """
 
 import functools
@@ -40,7 +40,7 @@ def measure(options: harness.Options) -> dict[str, Any]:
   for precision in precisions:
     for chunk in chunks:
       with jax.default_matmul_precision(precision):
-        advance = harness.steps(run.step(tasks_per_chunk=chunk), run.init())
+        advance = harness.steps(run.step(microbatch_size=chunk), run.init())
         harness.wait(advance())  # Traced here, with this precision.
       cases[f"{chunk} at once, {precision}"] = advance
   turns = harness.interleaved(

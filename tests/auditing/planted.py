@@ -150,7 +150,7 @@ class Audit(NamedTuple):
     )
     return private.make_meta_step(
         self.learner, OPTIMIZER, dataset, self.plan, self.mechanism,
-        compute=private.Compute(tasks_per_chunk=1, **compute),
+        compute=private.Compute(microbatch_size=1, **compute),
     )
 
 

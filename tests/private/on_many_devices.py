@@ -146,7 +146,7 @@ def take(case, mesh, steps, chunk=2):
   step = private.make_meta_step(
       learner, ADAM, data, drawn, released,
       compute=private.Compute(
-          tasks_per_chunk=chunk, mesh=mesh, diagnostics=True
+          microbatch_size=chunk, mesh=mesh, diagnostics=True
       ),
   )
   state = private.init(jax.random.key(7), learner, ADAM, released)
@@ -207,7 +207,7 @@ def one_step_sum(mesh, clip_norm=1.0):
   learner = learners.MAML(model(), inner_steps=1, inner_rate=0.5)
   params, key = learner.init(jax.random.key(0)), jax.random.key(3)
   options = dict(
-      episode=plan.Episode(way=WAY, shot=1, query=1), tasks_per_chunk=2
+      episode=plan.Episode(way=WAY, shot=1, query=1), microbatch_size=2
   )
   clipping = mechanism(clip_norm=clip_norm)
   rng = np.random.default_rng(1)

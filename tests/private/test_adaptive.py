@@ -255,7 +255,7 @@ def test_the_noise_of_a_step_is_that_of_the_pair(make_run):
   }
   run = make_run(8, plan.FixedSize(5), **options)
   run = run._replace(learner=Still())
-  step, state = run.step(SGD, tasks_per_chunk=5), run.init(SGD)
+  step, state = run.step(SGD, microbatch_size=5), run.init(SGD)
   norms, ratios, logs = [float(state.clip.bounds[0])], [], []
   traced, before = None, np.zeros(1500)
   for _ in range(150):
@@ -302,7 +302,7 @@ def test_a_window_in_a_step_holds_the_norms_of_its_tasks(make_run):
   run = run._replace(
       learner=dataclasses.replace(run.learner, inner_steps=1, order="first")
   )
-  step = run.step(SGD, tasks_per_chunk=3, diagnostics=True)
+  step = run.step(SGD, microbatch_size=3, diagnostics=True)
   state, norms, used = run.init(SGD), [], []
   for _ in range(4):
     state, metrics = step(state)

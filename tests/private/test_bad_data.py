@@ -158,7 +158,7 @@ def summed(kind, by, unit="task", mesh=None):
   def add(clip, totals, tasks, first, stride=1):
     return task_sum.add_tasks(
         LEARNER, mechanism, LEARNER.init(), totals, tasks, KEY, clip,
-        first=first, stride=stride, tasks_per_chunk=CHUNK,
+        first=first, stride=stride, microbatch_size=CHUNK,
         episode=EPISODE if unit == "task" else None,
     )  # fmt: skip
 
@@ -386,7 +386,7 @@ def test_sums_chosen_to_round_the_wrong_way(chunk, monkeypatch):
         lambda mask: task_sum.task_sum(
             Pixel(), mechanism, jnp.zeros(1),
             task_sum.Tasks(images, rows, mask, labels),
-            KEY, episode=None, tasks_per_chunk=chunk,
+            KEY, episode=None, microbatch_size=chunk,
         )[0]
     )  # fmt: skip
     with_it = np.ones(len(values), bool)
@@ -412,7 +412,7 @@ def released(dataset, stages, episode, unit, **mechanism):
   optimizer = optax.sgd(1.0)
   step = private.make_meta_step(
       LEARNER, optimizer, dataset, plan.SamplingPlan(stages, episode=episode),
-      mechanism, compute=private.Compute(tasks_per_chunk=CHUNK),
+      mechanism, compute=private.Compute(microbatch_size=CHUNK),
   )  # fmt: skip
   state, metrics = step(private.init(KEY, LEARNER, optimizer, mechanism))
   assert np.isfinite(metrics["update_norm"])
@@ -573,7 +573,7 @@ def test_constant_images_give_finite_gradients(norm):
       lambda images, rows: task_sum.task_sum(
           learner, mechanism, params,
           task_sum.Tasks(images, rows, jnp.ones(4, bool)), KEY,
-          episode=episode, tasks_per_chunk=2, diagnostics=True,
+          episode=episode, microbatch_size=2, diagnostics=True,
       )
   )(images, rows)  # fmt: skip
   assert facts["private/non_finite"] == 0

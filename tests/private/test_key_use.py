@@ -108,7 +108,7 @@ def noted(run, steps=3, **compute):
   """The uses of each step; what the steps compute is that of threefry."""
   data = jnp.asarray([3, 5], jnp.uint32)
   # Every task by itself: under `vmap` one use of a key serves several.
-  compute = {"tasks_per_chunk": 1} | compute
+  compute = {"microbatch_size": 1} | compute
   params = run.learner.init(jax.random.key(0))
   state = private.init(
       jax.random.wrap_key_data(data, impl=_IMPL),
@@ -175,7 +175,7 @@ def test_the_recorded_step_is_that_of_a_run_to_the_last_bit(make_run):
   plain = plain._replace(
       key=jax.random.wrap_key_data(data, impl="threefry2x32")
   )
-  step = run.step(_SGD, tasks_per_chunk=1)
+  step = run.step(_SGD, microbatch_size=1)
   for _ in range(3):
     plain, _ = step(plain)
   for name, array in plain.params.items():
@@ -201,7 +201,7 @@ def test_nor_in_other_kinds_of_steps(kind, make_run):
   extra = _LAYERS if kind in ("layers", "terms") else {}
   run, compute = make_run(8, stage, rotate=kind != "supervised", **extra), {}
   if kind == "chunks":
-    compute = {"tasks_per_chunk": 3}
+    compute = {"microbatch_size": 3}
   elif kind == "terms":
     compute = {"noise_terms": 4}
   elif kind == "mesh":

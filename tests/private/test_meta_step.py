@@ -89,7 +89,7 @@ def test_without_clipping_and_noise_it_is_plain_training(make_run, stage):
   optimizer = optax.adam(1e-2)
   state = run.init(optimizer)
   expected = plain_training(run, optimizer, run.init(optimizer), 2)
-  step = run.step(optimizer, tasks_per_chunk=2)
+  step = run.step(optimizer, microbatch_size=2)
   for _ in range(2):
     state, _ = step(state)
   np.testing.assert_allclose(flat(state.params), flat(expected), atol=2e-6)
@@ -150,7 +150,7 @@ def test_training_learns(make_run):
   run = run._replace(learner=learner)
   optimizer = optax.adam(0.02)
   state, losses = run.init(optimizer), []
-  step = run.step(optimizer, diagnostics=True, tasks_per_chunk=4)
+  step = run.step(optimizer, diagnostics=True, microbatch_size=4)
   for _ in range(25):
     state, metrics = step(state)
     losses.append(float(metrics["private/loss"]))
@@ -167,7 +167,7 @@ def test_noise_has_the_announced_spread(make_run):
       noise_multiplier=z,
       clip_norm=clip_norm,
   )._replace(learner=Still())
-  state, step = run.init(SGD), run.step(SGD, tasks_per_chunk=3)
+  state, step = run.init(SGD), run.step(SGD, microbatch_size=3)
   before, draws = flat(state.params), []
   for _ in range(steps):
     state, _ = step(state)
@@ -187,7 +187,7 @@ def test_noise_does_not_depend_on_the_chunks(make_run):
   run = make_run(8, plan.Poisson(0.5))._replace(learner=Still(20))
   results = []
   for chunk in (1, 3, 8):
-    state, _ = run.step(SGD, tasks_per_chunk=chunk)(run.init(SGD))
+    state, _ = run.step(SGD, microbatch_size=chunk)(run.init(SGD))
     results.append(flat(state.params))
   np.testing.assert_array_equal(results[0], results[1])
   np.testing.assert_array_equal(results[0], results[2])
@@ -228,9 +228,8 @@ def test_an_empty_draw_releases_noise(make_run):
 
 def test_poisson_counts_do_not_recompile(make_run):
   run = make_run(8, plan.Poisson(0.4))
-  step, state = run.step(SGD, diagnostics=True, tasks_per_chunk=2), run.init(
-      SGD
-  )
+  step = run.step(SGD, diagnostics=True, microbatch_size=2)
+  state = run.init(SGD)
   state, _ = step(state)
   compiled = []
 
@@ -293,5 +292,5 @@ def test_keys_are_used_once(make_run):
 
 
 def test_wrong_compute_settings_are_named():
-  with pytest.raises(ValueError, match="tasks_per_chunk 0"):
-    private.Compute(tasks_per_chunk=0)
+  with pytest.raises(ValueError, match="microbatch_size 0"):
+    private.Compute(microbatch_size=0)

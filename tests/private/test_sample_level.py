@@ -363,7 +363,7 @@ def init(seed=7):
   )
 
 
-STEP = make_step(tasks_per_chunk=3, diagnostics=True)
+STEP = make_step(microbatch_size=3, diagnostics=True)
 
 
 def flat(params):
@@ -413,7 +413,7 @@ def test_a_step_equals_the_loop_over_its_tasks():
 def test_chunks_keep_the_noise_and_a_resumed_step_its_bits():
   first, _ = STEP(init())
   params = jax.tree.map(np.asarray, first.params)
-  other, _ = make_step(tasks_per_chunk=1)(init())
+  other, _ = make_step(microbatch_size=1)(init())
   np.testing.assert_allclose(
       flat(params), flat(other.params), rtol=1e-5, atol=1e-6
   )

@@ -72,7 +72,7 @@ def same_bits(left, right):
 def test_second_order_learner_gives_the_same_bits(make_run):
   """Poisson tasks in blocks of two chunks, with every metric."""
   run = make_run(stage=plan.Poisson(0.6), rotate=True)
-  compute = {"tasks_per_chunk": 1, "diagnostics": True}
+  compute = {"microbatch_size": 1, "diagnostics": True}
   _, expected = go(run.step(ADAM, **compute), run.init(ADAM), 5)
   host = on_host(run).step(ADAM, **compute, block_bytes=2 * TASK_BYTES)
   _, found = go(host, run.init(ADAM), 5)
@@ -85,8 +85,8 @@ def test_steps_of_one_chunk_give_the_same_bits(quick_run, tmp_path):
   run = quick_run(stage=plan.FixedSize(5))
   np.save(tmp_path / "images.npy", run.dataset.images)
   mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
-  _, expected = go(run.step(ADAM, tasks_per_chunk=8), run.init(ADAM), 4)
-  step = on_host(run, mapped).step(ADAM, tasks_per_chunk=8)
+  _, expected = go(run.step(ADAM, microbatch_size=8), run.init(ADAM), 4)
+  step = on_host(run, mapped).step(ADAM, microbatch_size=8)
   _, found = go(step, run.init(ADAM), 4)
   same_bits(found, expected)
 
@@ -107,9 +107,9 @@ def test_noisy_inner_steps_give_the_same_bits(make_run):
   run = run._replace(
       learner=learners.MAML(model, inner_steps=1, order="first")
   )
-  _, expected = go(run.step(SGD, tasks_per_chunk=1), run.init(SGD), 2)
+  _, expected = go(run.step(SGD, microbatch_size=1), run.init(SGD), 2)
   host = on_host(run)  # Its five tasks are three blocks.
-  step = host.step(SGD, tasks_per_chunk=1, block_bytes=2 * TASK_BYTES)
+  step = host.step(SGD, microbatch_size=1, block_bytes=2 * TASK_BYTES)
   _, found = go(step, host.init(SGD), 2)
   same_bits(found, expected)
 
@@ -120,7 +120,7 @@ def test_any_state_may_come_next(quick_run):
   Some steps draw nothing, some several blocks.
   """
   run = quick_run(stage=plan.Poisson(0.15))
-  compute = {"tasks_per_chunk": 1, "diagnostics": True}
+  compute = {"microbatch_size": 1, "diagnostics": True}
   expected = run.step(ADAM, **compute)
   step = on_host(run).step(ADAM, **compute, block_bytes=1)
 
@@ -216,7 +216,7 @@ def test_errors_of_the_thread_are_one_sentence_without_rows(watched):
 )
 def test_a_block_is_some_chunks_and_within_its_bytes(watched, block, tasks):
   run, _ = watched
-  step = run.step(ADAM, tasks_per_chunk=2, block_bytes=block)
+  step = run.step(ADAM, microbatch_size=2, block_bytes=block)
   drawn = streaming._Drawn(np.zeros((7, 3, 2), int), np.ones(7, bool), 7)
   assert step._block_size(drawn) == tasks
   last = step._gather(drawn, 7 - 7 % tasks)

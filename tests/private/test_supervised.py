@@ -75,7 +75,7 @@ def _step(dataset, stages, **mechanism):
   state = private.init(jax.random.key(3), LEARNER, SGD, mechanism)
   step = private.make_meta_step(
       LEARNER, SGD, dataset, plan.SamplingPlan(stages), mechanism,
-      compute=private.Compute(diagnostics=True, tasks_per_chunk=4),
+      compute=private.Compute(diagnostics=True, microbatch_size=4),
   )
   return state, step
 
@@ -160,7 +160,7 @@ def test_images_on_the_host_give_the_same_bits():
         LEARNER, SGD, _dataset(resident=resident),
         plan.SamplingPlan((plan.Poisson(0.5),)), mechanism,
         compute=private.Compute(
-            diagnostics=True, tasks_per_chunk=2, block_bytes=1
+            diagnostics=True, microbatch_size=2, block_bytes=1
         ),
     )
     for _ in range(4):

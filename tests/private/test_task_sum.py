@@ -55,7 +55,7 @@ def run(learner, params, tasks, chunk=2, clip_norm=0.5, by="global"):
           tasks,
           KEY,
           episode=EPISODE,
-          tasks_per_chunk=chunk,
+          microbatch_size=chunk,
           diagnostics=True,
       )
   )(params, tasks)
@@ -136,7 +136,7 @@ def test_one_task_moves_the_sum_by_no_more_than_its_sensitivity(by):
           task_sum.Tasks(images, jnp.asarray(rows), mask),
           KEY,
           episode=EPISODE,
-          tasks_per_chunk=4,
+          microbatch_size=4,
       )[0]
   )
   total = lambda images, mask: flat(compiled(images, mask))  # noqa: E731
@@ -206,7 +206,7 @@ def test_only_chunks_with_tasks_are_computed():
             tasks,
             KEY,
             episode=EPISODE,
-            tasks_per_chunk=2,
+            microbatch_size=2,
         )[0]
     )(tasks)
     jax.block_until_ready(total)

@@ -12,7 +12,7 @@ CONFIG = {
     "steps": 5,
     "delta": 1e-5,
     "mechanism": {"noise_multiplier": 1.0},
-    "compute": {"tasks_per_chunk": 4},
+    "compute": {"microbatch_size": 4},
 }
 
 
@@ -66,8 +66,8 @@ def _changed(name, value):
         ("delta", 1e-6, False, True),
         ("steps", 9, True, True),
         ("steps", 9, False, False),
-        ("compute.tasks_per_chunk", 8, True, True),
-        ("compute.tasks_per_chunk", 8, False, False),
+        ("compute.microbatch_size", 8, True, True),
+        ("compute.microbatch_size", 8, False, False),
         ("mechanism.noise_multiplier", 0.5, True, False),
         ("mechanism.clip_norm", 2.0, True, False),  # A field that is new.
     ],

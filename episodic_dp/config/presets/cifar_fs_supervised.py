@@ -64,7 +64,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   )
   c.model.width = arg.width
   c.optimizer.rate = c.optimizer.final_rate = 0.004  # The paper's.
-  c.compute.tasks_per_chunk = 64
+  c.compute.microbatch_size = 64
   c.checkpoint_every = 50
   c.evaluation.shot, c.evaluation.query = arg.shot, 15
   c.evaluation.every = 50

@@ -81,5 +81,5 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c.evaluation.validation_tasks = 200
   c.evaluation.every = c.checkpoint_every = max(1, arg.steps // 10)
   # Points are small: many tasks at once.
-  c.compute.tasks_per_chunk = 128
+  c.compute.microbatch_size = 128
   return c
