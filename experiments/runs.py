@@ -1,6 +1,6 @@
 """Runs that are compared: each trained in a folder of its own, then measured.
 
-The engine of `experiments.reproduce`. A run is a config file with arguments and
+The engine of `experiments.reproduce`. A run is a preset with arguments and
 overrides, so that it is also a command line of `episodic-dp train`. What was
 finished is not done again, and what was interrupted goes on from its last
 checkpoint.
@@ -39,7 +39,7 @@ class Run:
 
   Attributes:
     name: of its folder.
-    config: a file of episodic_dp/config/presets/, without ".py".
+    config: the name of a preset.
     arguments: what stands after the colon.
     overrides: "optimizer.rate" -> value, set in the config.
     labels: what tells it from the other runs, for tables.
@@ -53,17 +53,18 @@ class Run:
 
   def load(self) -> ml_collections.ConfigDict:
     """The config, as the command line would read it."""
-    module = importlib.import_module(f"experiments.configs.{self.config}")
-    config = module.get_config(self.arguments)
+    config = importlib.import_module(
+        f"episodic_dp.config.presets.{self.config}"
+    ).get_config(self.arguments)
     with config.unlocked():
       config.update_from_flattened_dict(dict(self.overrides))
     return config
 
   def command(self) -> str:
     """The command that does the same, with DATA and DIR for the folders."""
-    path = f"episodic_dp/config/presets/{self.config}.py"
+    preset = self.config
     if self.arguments:
-      path += f":{self.arguments}"
+      preset += f":{self.arguments}"
     flags = [
         shlex.quote(f"--config.{name}={value}")
         for name, value in self.overrides.items()
@@ -71,7 +72,7 @@ class Run:
     return " ".join(
         [
             "episodic-dp train",
-            f"--config={path}",
+            f"--config={preset}",
             *flags,
             "--data_dir=DATA --workdir=DIR",
         ]

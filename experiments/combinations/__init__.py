@@ -1,1 +1,0 @@
-"""What is asked for docs/learners.md, the answers, and the page itself."""
