@@ -20,12 +20,12 @@ class Scores(NamedTuple):
   """Cumulative scores: column t is what an attacker knows after t + 1 steps.
 
   Attributes:
-    inside: float64[runs, steps], of runs with the record.
-    outside: float64[runs, steps], of runs without it.
+    with_record: float64[runs, steps], of runs with the record.
+    without_record: float64[runs, steps], of runs without it.
   """
 
-  inside: np.ndarray
-  outside: np.ndarray
+  with_record: np.ndarray
+  without_record: np.ndarray
 
 
 def many_runs(

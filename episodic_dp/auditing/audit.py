@@ -122,7 +122,7 @@ def audit(
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Job:
+class AuditSpec:
   """What is run for one level.
 
   Attributes:
@@ -142,7 +142,7 @@ class _Job:
   runs: int
 
 
-def _prepare(described, options, level) -> _Job:
+def _prepare(described, options, level) -> AuditSpec:
   """Canaries and claims; refuses before anything is run."""
   hierarchy, plan, mechanism = described
   grid = _grid(plan, options.steps)
@@ -185,7 +185,7 @@ def _prepare(described, options, level) -> _Job:
         f"level '{level}' has no finite epsilon after {grid[-1]} steps, so"
         " there is no claim to audit: use fewer --steps or more noise"
     )
-  return _Job(
+  return AuditSpec(
       level=level, canary=canary, included=included, grid=grid, claims=claims,
       runs=runs,
   )
@@ -206,7 +206,7 @@ def _grid(plan: plan_lib.SamplingPlan, steps: int) -> tuple[int, ...]:
   return tuple(sorted({unit * int(round(x)) for x in points}))
 
 
-def _check_runs(job: _Job, options: Options, confidence: float) -> None:
+def _check_runs(job: AuditSpec, options: Options, confidence: float) -> None:
   """Refuses an audit that could not find the claim to be wrong."""
   claim = job.claims[-1].epsilon
   if job.included is not None:
@@ -245,7 +245,9 @@ def _check_runs(job: _Job, options: Options, confidence: float) -> None:
   )
 
 
-def _run(job: _Job, options: Options, confidence: float, bar) -> dict[str, Any]:
+def _run(
+    job: AuditSpec, options: Options, confidence: float, bar
+) -> dict[str, Any]:
   """The attack on one level."""
   columns = [t - 1 for t in job.grid]
   found: Sequence[bounds.Bound]
@@ -265,8 +267,8 @@ def _run(job: _Job, options: Options, confidence: float, bar) -> dict[str, Any]:
     simulated = _simulated(job, options)
     found = [
         bounds.lower_bound(
-            made.inside[:, c], made.outside[:, c], delta=options.delta,
-            confidence=confidence,
+            made.with_record[:, c], made.without_record[:, c],
+            delta=options.delta, confidence=confidence,
             threshold=_threshold(options, confidence, simulated, c),
         )
         for c in columns
@@ -297,7 +299,7 @@ def _run(job: _Job, options: Options, confidence: float, bar) -> dict[str, Any]:
   }
 
 
-def _simulated(job: _Job, options: Options) -> tuple[np.ndarray, ...]:
+def _simulated(job: AuditSpec, options: Options) -> tuple[np.ndarray, ...]:
   """Scores of runs that follow the law, with and without the record."""
   rng = np.random.default_rng(options.seed)
   return tuple(

@@ -2,9 +2,9 @@
 
 A canary is a record made for an attack. The worst case of the accountant's
 proof is reached by gradients on one line: those of all other records point one
-way, the record's the other way, each at the full clip norm. `Line` is a learner
-whose gradients are its images, so that data can say so; nothing of sampling,
-clipping and noise is replaced.
+way, the record's the other way, each at the full clip norm. `LinearLearner` has
+its images as gradients, so that data can say so; nothing of sampling, clipping
+and noise is replaced.
 
 Neighbours are those of the guarantee, "add or remove one <level>": the record's
 data and its place in the hierarchy are gone. Sizes are public, so each side's
@@ -28,7 +28,7 @@ from episodic_dp.data import dataset as dataset_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class Line:
+class LinearLearner:
   """A learner whose loss is <params, mean of its images>.
 
   The gradient of a task, or of a query example where examples are clipped
@@ -88,7 +88,7 @@ class Line:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Records:
+class CanaryDataset:
   """A data set of float32 images: a canary may have any pixels.
 
   Attributes: those of `data.Dataset`; images are float32[rows, H, W, C].
@@ -192,8 +192,8 @@ def worst_case(
   return Canary(
       level=level,
       direction=direction,
-      present=Records(images=images, hierarchy=hierarchy),
-      absent=Records(images=images[~away], hierarchy=smaller),
+      present=CanaryDataset(images=images, hierarchy=hierarchy),
+      absent=CanaryDataset(images=images[~away], hierarchy=smaller),
       learner=line(plan, mechanism),
       plan=plan,
       mechanism=mechanism,
@@ -255,7 +255,7 @@ def many_in_one_run(
   canary = Canary(
       level=level,
       direction="both",
-      present=Records(
+      present=CanaryDataset(
           images=images.reshape(canaries, 1, 1, canaries),
           hierarchy=population,
           rows=lambda leaf: leaf // leaves,
@@ -271,9 +271,9 @@ def many_in_one_run(
 
 def line(
     plan: plan_lib.SamplingPlan, mechanism: plan_lib.Mechanism, size: int = 1
-) -> Line:
+) -> LinearLearner:
   """The learner for a plan, of images of so many numbers."""
-  return Line(
+  return LinearLearner(
       way=1 if plan.episode is None else plan.episode.way,
       shape=(1, 1, size),
       adapts=plan.episode is not None,
@@ -442,10 +442,10 @@ def _signs(hierarchy, plan, mechanism, k, direction) -> np.ndarray:
 
   The record outweighs its siblings, and these outweigh all others of the task.
   """
-  line_up = scores.line_up(hierarchy, plan, mechanism, k, direction)
+  wanted = scores.worst_case_signs(hierarchy, plan, mechanism, k, direction)
   record = _units_of(hierarchy, k) == 0
-  signs = np.full(record.shape, 2 * line_up.siblings)
+  signs = np.full(record.shape, 2 * wanted.siblings)
   for j in reversed(range(k)):
     # Those whose path leaves the record's at stage j.
-    signs = np.where(_units_of(hierarchy, j) == 0, signs, line_up.others[j])
+    signs = np.where(_units_of(hierarchy, j) == 0, signs, wanted.others[j])
   return np.where(record, 3, signs)

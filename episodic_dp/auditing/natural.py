@@ -76,8 +76,8 @@ def mislabelled(
       models.mlp(_FEATURES, (), (_SIDE, _SIDE, 1)), way=plan.episode.way
   )
   params = learner.init(jax.random.key(seed))
-  present = canaries.Records(images=images, hierarchy=hierarchy)
-  absent = canaries.Records(images=images[~away], hierarchy=smaller)
+  present = canaries.CanaryDataset(images=images, hierarchy=hierarchy)
+  absent = canaries.CanaryDataset(images=images[~away], hierarchy=smaller)
   with_record, without = (
       _mean_sum(learner, params, data, plan, mechanism, seed)
       for data in (present, absent)

@@ -35,7 +35,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import sensitivity
 
 
-class LineUp(NamedTuple):
+class WorstCaseSigns(NamedTuple):
   """Which way the gradients of the worst case point.
 
   Attributes:
@@ -186,13 +186,13 @@ def positions(law: Law, mechanism: plan_lib.Mechanism) -> np.ndarray:
   return z * (law.sums / noise**2 + law.units / (4 * sigma**2))
 
 
-def line_up(
+def worst_case_signs(
     hierarchy: plan_lib.Hierarchy,
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
     k: int,
     direction: str,
-) -> LineUp:
+) -> WorstCaseSigns:
   """The signs at which the accountant's bound is attained, as far as known.
 
   The record points to +1. To remove it all else points to -1; to add it, what
@@ -215,7 +215,7 @@ def line_up(
     # units beside the record would lead it back.
     return far if j > clip or (replaced(0) and replaced(j)) else 0
 
-  return LineUp(
+  return WorstCaseSigns(
       clip,
       tuple(sign(j) for j in range(k)),
       -1 if replaced(k) else 0,
@@ -230,7 +230,7 @@ def of_line(
     direction: str,
 ) -> Score:
   """The score for the record of `canaries.worst_case`."""
-  signs = line_up(hierarchy, plan, mechanism, k, direction)
+  signs = worst_case_signs(hierarchy, plan, mechanism, k, direction)
   (rates,) = plan_lib.rate_paths(hierarchy, plan, k).tolist()
   episode, pass_steps = plan.episode, _pass_steps(plan)
   if pass_steps:

@@ -34,7 +34,7 @@ Config: TypeAlias = ml_collections.ConfigDict
 class Experiment:
   """What a config describes: a job, and the data to test it on."""
 
-  job: training.Job
+  job: training.TrainingSpec
   splits: data.Splits
   config: Config
 
@@ -98,7 +98,7 @@ def build(
   learner = make_learner(config, splits.train.image_shape)
   tested = make_tested(config, learner, splits.train.image_shape)
   size = config.compute.microbatch_size
-  job = training.Job(
+  job = training.TrainingSpec(
       train=splits.train,
       validation=draw_tasks(config, splits.validation, test=False),
       plan=plan,

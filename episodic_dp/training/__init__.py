@@ -10,16 +10,16 @@ from episodic_dp.training.evaluation import interval
 from episodic_dp.training.evaluation import Score
 from episodic_dp.training.evaluation import SquaredError
 from episodic_dp.training.evaluation import Tasks
-from episodic_dp.training.loop import Job
 from episodic_dp.training.loop import Result
 from episodic_dp.training.loop import train
+from episodic_dp.training.loop import TrainingSpec
 from episodic_dp.training.mesh import make_mesh
 
 __all__ = [
     "Accuracy",
     "Checkpoints",
     "Evaluator",
-    "Job",
+    "TrainingSpec",
     "Result",
     "RunError",
     "Score",

@@ -50,7 +50,7 @@ _CURVE_POINTS = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Job:
+class TrainingSpec:
   """All that a run is.
 
   Attributes:
@@ -122,7 +122,7 @@ class Result:
   score: evaluation.Score | None
 
 
-def train(job: Job, workdir: str | os.PathLike) -> Result:
+def train(job: TrainingSpec, workdir: str | os.PathLike) -> Result:
   """Trains in a work directory, from its last checkpoint where it has one.
 
   Over several processes (`jax.distributed.initialize`) all call it with the
@@ -139,23 +139,27 @@ def train(job: Job, workdir: str | os.PathLike) -> Result:
       so many devices.
   """
   job = _with_mesh(job)
-  news = processes.News(job.config)
+  broadcast = processes.Broadcast(job.config)
   if not processes.first():
-    return _follow(job, news)
+    return _follow(job, broadcast)
   try:
-    return _lead(job, workdir, news)
+    return _lead(job, workdir, broadcast)
   except Exception as e:
-    news.fail(e)
+    broadcast.abort(e)
     raise
 
 
-def _lead(job: Job, workdir: str | os.PathLike, news: processes.News) -> Result:
+def _lead(
+    job: TrainingSpec,
+    workdir: str | os.PathLike,
+    broadcast: processes.Broadcast,
+) -> Result:
   """The first process, and the only one of most runs."""
   with workdir_lib.opened(workdir) as folder, _Signals() as signals:
     run = None
     try:
       run = _Run(job, folder)
-      news.tell(run.begin())
+      broadcast.send(run.begin())
       return run.go(signals)
     except OSError as e:
       if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
@@ -170,24 +174,25 @@ def _lead(job: Job, workdir: str | os.PathLike, news: processes.News) -> Result:
         run.close()
 
 
-def _follow(job: Job, news: processes.News) -> Result:
+def _follow(job: TrainingSpec, broadcast: processes.Broadcast) -> Result:
   """Another process: it takes the steps of the first, and writes nothing."""
   began = time.monotonic()
-  key, *leaves = news.hear()
+  key, *leaves = broadcast.receive()
   state = _initial(job, private.secret_key(key.tobytes()))
   like, treedef = jax.tree.flatten(_all_but_the_key(state))
   leaves = [a.view(b.dtype) for a, b in zip(leaves, like)]
   state = state._replace(**jax.tree.unflatten(treedef, leaves))
   step_fn, done = _make_step(job), int(state.step)
   step_fn.compile(state)
-  code = processes.GO_ON
+  code = processes.CONTINUE
   with _Signals() as signals:
-    while done < job.steps and code == processes.GO_ON:
+    while done < job.steps and code == processes.CONTINUE:
       code = processes.agreed(signals.code)
-      if code == processes.GO_ON:
+      if code == processes.CONTINUE:
         state, _ = jax.block_until_ready(step_fn(state))
         done += 1
-  processes.agreed(processes.GO_ON)  # The first saves, and may fail at that.
+  # The first saves, and may fail at that.
+  processes.agreed(processes.CONTINUE)
   return Result(
       steps=done,
       stopped="signal" if done < job.steps else "done",
@@ -197,7 +202,7 @@ def _follow(job: Job, news: processes.News) -> Result:
   )
 
 
-def _with_mesh(job: Job) -> Job:
+def _with_mesh(job: TrainingSpec) -> TrainingSpec:
   """The job with the mesh of its devices, unless that is one."""
   streamed = not job.train.resident
   mesh = job.compute.mesh or mesh_lib.make_mesh(
@@ -221,7 +226,7 @@ def _with_mesh(job: Job) -> Job:
   )
 
 
-def _initial(job: Job, key: jax.Array) -> private.State:
+def _initial(job: TrainingSpec, key: jax.Array) -> private.State:
   return private.init(
       key,
       job.learner,
@@ -231,7 +236,7 @@ def _initial(job: Job, key: jax.Array) -> private.State:
   )
 
 
-def _make_step(job: Job) -> Any:
+def _make_step(job: TrainingSpec) -> Any:
   return private.make_meta_step(
       job.learner,
       job.optimizer,
@@ -245,7 +250,7 @@ def _make_step(job: Job) -> Any:
 class _Run:
   """One process's part of a run."""
 
-  def __init__(self, job: Job, folder: pathlib.Path):
+  def __init__(self, job: TrainingSpec, folder: pathlib.Path):
     self._job = job
     self._folder = folder
     self._began = time.monotonic()
@@ -421,7 +426,7 @@ class _Run:
     except Exception:
       processes.agreed(processes.FAILED)
       raise
-    processes.agreed(processes.GO_ON)
+    processes.agreed(processes.CONTINUE)
     return result
 
   def _go(self, signals: "_Signals") -> Result:
@@ -434,13 +439,13 @@ class _Run:
     bar = tqdm.tqdm(
         total=job.steps, initial=self._done, unit="step", disable=None
     )
-    code = processes.GO_ON
+    code = processes.CONTINUE
     with bar:
-      while self._done < job.steps and code == processes.GO_ON:
+      while self._done < job.steps and code == processes.CONTINUE:
         code = processes.agreed(signals.code)
-        if code == processes.GO_ON:
+        if code == processes.CONTINUE:
           self._one(step_fn, bar)
-    if code != processes.GO_ON:
+    if code != processes.CONTINUE:
       logging.info("stopping on signal at step %d", self._done)
     self._save()
     stopped = "signal" if self._done < job.steps else "done"
@@ -593,7 +598,7 @@ class _Signals:
   @property
   def code(self) -> int:
     """For `processes.agreed`."""
-    return processes.STOP if self.received else processes.GO_ON
+    return processes.STOP if self.received else processes.CONTINUE
 
   def _handle(self, number, frame):
     del frame

@@ -22,7 +22,7 @@ from orbax.checkpoint import multihost
 
 from episodic_dp.training import errors
 
-GO_ON, STOP, FAILED = range(3)
+CONTINUE, STOP, FAILED = range(3)
 _DAY = 24 * 3600 * 1000  # ms; who dies is noticed by its missing heartbeat.
 _barriers = itertools.count()  # Of all processes alike: each is met by all.
 
@@ -58,26 +58,26 @@ def agreed(code: int) -> int:
   return found
 
 
-class News:
+class Broadcast:
   """What the first process tells once, before the first step."""
 
   def __init__(self, config: Any):
     """`config` (JSON-able) must be the same in all processes."""
     text = json.dumps(config, sort_keys=True)
     self._config = hashlib.sha256(text.encode()).hexdigest()
-    self._told = not several()
+    self._sent = not several()
 
-  def tell(self, arrays: Sequence[np.ndarray]) -> None:
+  def send(self, arrays: Sequence[np.ndarray]) -> None:
     """Sends arrays to the others."""
-    if not self._told:
-      self._send("", arrays)
+    if not self._sent:
+      self._write("", arrays)
 
-  def fail(self, error: Exception) -> None:
+  def abort(self, error: Exception) -> None:
     """Sends them why there will be no run; nothing, once they were told."""
-    if not self._told:
-      self._send(" ".join(str(error).split()) or type(error).__name__, ())
+    if not self._sent:
+      self._write(" ".join(str(error).split()) or type(error).__name__, ())
 
-  def hear(self) -> list[np.ndarray]:
+  def receive(self) -> list[np.ndarray]:
     """What the first process told.
 
     Raises:
@@ -99,8 +99,8 @@ class News:
       )
     return arrays
 
-  def _send(self, error: str, arrays: Sequence[np.ndarray]) -> None:
-    self._told = True
+  def _write(self, error: str, arrays: Sequence[np.ndarray]) -> None:
+    self._sent = True
     stream = io.BytesIO()
     named: dict[str, Any]
     named = {str(i): np.asarray(a) for i, a in enumerate(arrays)}

@@ -213,7 +213,7 @@ def work() -> None:
     with compilation.Compilations() as compiled:
       step.compile(state)
     ahead = compiled.seconds
-    processes.agreed(processes.GO_ON)
+    processes.agreed(processes.CONTINUE)
   for line in sys.stdin:
     what, *count = line.split()
     if what == "params":

@@ -136,7 +136,7 @@ def measured(case, runs, seed=0):
   ]
   found = attack.many_runs(canary, runs=runs, steps=case.steps, seed=seed)
   bound = bounds.lower_bound(
-      found.inside[:, -1], found.outside[:, -1], delta=DELTA,
+      found.with_record[:, -1], found.without_record[:, -1], delta=DELTA,
       confidence=CONFIDENCE,
       threshold=bounds.best_threshold(
           *expected, delta=DELTA, confidence=CONFIDENCE

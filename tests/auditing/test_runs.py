@@ -19,7 +19,7 @@ def parts(optimizer=None, **mechanism):
   """(step, initial) of a small run of 3-dimensional examples."""
   hierarchy = plan.Hierarchy.regular((6,), levels=("image",))
   images = np.random.default_rng(0).standard_normal((6, 1, 1, 3))
-  dataset = canaries.Records(
+  dataset = canaries.CanaryDataset(
       images=images.astype(np.float32), hierarchy=hierarchy
   )
   sampled = plan.SamplingPlan((plan.Poisson(0.5),))

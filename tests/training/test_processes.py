@@ -117,7 +117,7 @@ def test_processes_of_another_configuration_are_refused(tmp_path):
 def test_one_process_agrees_with_itself():
   assert not processes.several() and processes.first()
   assert processes.agreed(processes.STOP) == processes.STOP
-  news = processes.News({"steps": 1})
-  news.tell([np.zeros(3)])  # Nobody to hear it.
-  news.fail(ValueError("no"))
+  broadcast = processes.Broadcast({"steps": 1})
+  broadcast.send([np.zeros(3)])  # Nobody to hear it.
+  broadcast.abort(ValueError("no"))
   assert jax.process_count() == 1

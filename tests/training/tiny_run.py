@@ -74,7 +74,7 @@ def evaluator():
 
 def job(steps, *, noise_multiplier=1.0, diagnostics=False, seed=7, **options):
   """A job of `steps` steps; options overwrite its fields."""
-  result = training.Job(
+  result = training.TrainingSpec(
       train=dataset(),
       validation=validation(),
       plan=plan.SamplingPlan(
