@@ -70,7 +70,8 @@ class Compute:
       such blocks are held, one of them on the host.
     noise_terms: how many independent normals the noise on a released number is
       the sum of, over the root of how many: as normal as one, and harder to
-      undo by its last bits (docs/floating_point.md); 4 is what others take.
+      undo by its last bits (docs/decisions/floating_point.md); 4 is what others
+      take.
   """
 
   microbatch_size: int = dataclasses.field(

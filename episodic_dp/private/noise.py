@@ -7,7 +7,7 @@ standard deviations. (`jax.random.normal` ends at 5.4: with 10^5 coordinates a
 step, what is missing would show as a delta of 10^-5.) Not covered: attacks on
 the last bits of floating-point noise, Mironov, "On Significance of the Least
 Significant Bits for Differential Privacy" (2012); `terms` makes them harder,
-see docs/floating_point.md.
+see docs/decisions/floating_point.md.
 """
 
 import math
