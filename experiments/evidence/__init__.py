@@ -1,1 +1,1 @@
-"""What writes the support matrix and the errata, by asking the library."""
+"""Pages whose tables the code itself fills in: see `__main__`."""

@@ -1,26 +1,19 @@
 """The numbers of accounting/README.md: what is wrong in print, and by how much.
 
-  python -m experiments.evidence.errata                the tables, in Markdown
-  python -m experiments.evidence.errata --format=json  the same as data
-  python -m experiments.evidence.errata --write        into the README
-
-A few seconds, without data or JAX. "Exact" numbers are integrals over every
+"Exact" numbers are integrals over every
 sample of a small hierarchy (`accounting.exact`); the others say what they are.
 [P] is Tombs, Kotevska and Young, "Privacy Amplification for Episodic Training
 Methods" (2022); [M] is "Meta-Learning with Differential Privacy" (DP-MAML).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import dataclasses
 import functools
-import json
 import math
 import pathlib
 import re
 
-from absl import flags
 import numpy as np
-from scipy import special
 
 from episodic_dp import accounting
 from episodic_dp import plan
@@ -28,37 +21,13 @@ from episodic_dp.accounting.accountants import phases as phases_lib
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.reference import exact
-from episodic_dp.cli import app
-from episodic_dp.output import files
+from experiments.evidence import leaks
+from experiments.evidence import pages
 
-README = (
+FILE = (
     pathlib.Path(__file__).resolve().parents[2]
     / "episodic_dp" / "accounting" / "README.md"
 )
-
-Cell = str | int | float | bool | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-  """Columns and rows; numbers are kept as computed and shown with few digits.
-  """
-
-  columns: tuple[str, ...]
-  rows: tuple[tuple[Cell, ...], ...]
-
-  def markdown(self) -> str:
-    """A table of GitHub-flavoured Markdown."""
-    rows = [self.columns, ("---",) * len(self.columns)]
-    rows += [tuple(map(_shown, row)) for row in self.rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _shown(cell: Cell) -> str:
-  if isinstance(cell, float):
-    return "< 1e-15" if 0 < cell < 1e-15 else f"{cell:.4g}"
-  return "-" if cell is None else str(cell)
-
 
 # Example 3.1 of [P] -----------------------------------------------------------
 
@@ -70,7 +39,7 @@ def _example() -> plan.Hierarchy:
   )
 
 
-def inclusion() -> Table:
+def inclusion() -> pages.Table:
   """eta of Example 3.1: true, as drawn, and as [P] prints it."""
   rows = []
   h = _example()
@@ -90,7 +59,7 @@ def inclusion() -> Table:
         float(counted / np.prod(paths[:, 1:], axis=1).min()),
         min(frequencies),
     ))
-  return Table(
+  return pages.Table(
       ("n", "η = largest inclusion probability", "the same, enumerated",
        "denominators as printed (no number of primary units)",
        "\"min\" as printed"),
@@ -98,7 +67,7 @@ def inclusion() -> Table:
   )
 
 
-def theorem3() -> Table:
+def theorem3() -> pages.Table:
   """One step on Example 3.1: the truth, the bound, and two wrong bounds."""
   h = _example()
   p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
@@ -122,7 +91,7 @@ def theorem3() -> Table:
           accounting.theorem3_as_printed(eta, epsilon, z),
           float(one_stage.divergence(at, direction)[0]),
       ))
-  return Table(
+  return pages.Table(
       ("ε", "direction", "exact δ, worst data", "bound (tight)",
        "Theorem 3 as printed", "one stage of rate η, base profile at 2C"),
       tuple(rows),
@@ -132,7 +101,7 @@ def theorem3() -> Table:
 # Several steps ----------------------------------------------------------------
 
 
-def composition() -> Table:
+def composition() -> pages.Table:
   """Epsilon of both directions after T steps, right and as one stage."""
   rows = []
   for q, p, z, delta in (
@@ -141,7 +110,7 @@ def composition() -> Table:
 
     def both(rate, own, distances, delta=delta):
       return " / ".join(
-          _shown(accounting.epsilon(
+          pages.shown(accounting.epsilon(
               rate, own, distances, steps=250, delta=delta, direction=d
           ))
           for d in amplification.DIRECTIONS
@@ -154,14 +123,14 @@ def composition() -> Table:
         both(1.0, q * p, 2 / z) if p < 1 else None,
         both(1.0, q * p, 1 / z),
     ))
-  return Table(
+  return pages.Table(
       ("q", "p", "z", "δ", "tasks by FixedSize", "tasks by Poisson",
        "one stage of rate qp at 2C (not valid)", "as printed (not valid)"),
       tuple(rows),
   )
 
 
-def two_steps() -> Table:
+def two_steps() -> pages.Table:
   """Two steps, enumerated, beside what composing the profile gives."""
   h, unit = _example(), 4
   p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
@@ -190,14 +159,14 @@ def two_steps() -> Table:
       run = (phases_lib.Phase((kind,), 2),)
       bound = registry.get("pld").delta(run, direction, epsilon)
       rows.append((name, direction, epsilon, truth, bound))
-  return Table(
+  return pages.Table(
       ("plan", "direction", "ε", "exact δ of two steps, worst data",
        "composed bound"),
       tuple(rows),
   )
 
 
-def samplers() -> Table:
+def samplers() -> pages.Table:
   """The participant of [M]'s setting, by how its tasks are drawn."""
   h = plan.Hierarchy.regular(
       (400_000, 5, 2), levels=("participant", "class", "image")
@@ -215,10 +184,10 @@ def samplers() -> Table:
         h, p, m, steps=250, delta=1e-6, level="participant"
     )
     rows.append((name, g.epsilon, g.direction))
-  return Table(("tasks drawn by", "ε", "larger direction"), tuple(rows))
+  return pages.Table(("tasks drawn by", "ε", "larger direction"), tuple(rows))
 
 
-def moments() -> Table:
+def moments() -> pages.Table:
   """The moments accountant in [M]'s setting, beside what [M] prints."""
   rows = []
   for z, printed in ((1.0, 1.5), (2.0, 0.34), (3.0, 0.23)):
@@ -232,7 +201,7 @@ def moments() -> Table:
         z, printed, found(_moments(256)), found(_moments(64)), found("rdp"),
         found("pld"),
     ))
-  return Table(
+  return pages.Table(
       ("z", "[M] prints", "moments, λ ≤ 256", "moments, λ ≤ 64", "rdp", "pld"),
       tuple(rows),
   )
@@ -247,7 +216,7 @@ def _moments(max_order: int):
 # Clusters and recurring records -----------------------------------------------
 
 
-def clusters() -> Table:
+def clusters() -> pages.Table:
   """Records of patients of hospitals, when a hospital's sum moves further."""
   levels = ("hospital", "patient", "record")
   # Small enough to enumerate.
@@ -265,7 +234,7 @@ def clusters() -> Table:
     return 1.0 if exact.holds(patient, 2, 0) or patient[1] == 1 else -1.0
 
   assert isinstance(kind, accounting.Amplification)
-  rows: list[tuple[Cell, ...]] = []
+  rows: list[tuple[pages.Cell, ...]] = []
   for epsilon in (0.1, 0.5):
     rows.append(_cluster_row(
         "2 hospitals of 2 and 3 patients, z = 2", kind, "remove", epsilon,
@@ -279,14 +248,16 @@ def clusters() -> Table:
         "10 of 20 patients, 1 of 10 hospitals, z = 1", kind, direction,
         epsilon, _on_a_line(kind, direction, epsilon),
     ))
-  return Table(
+  return pages.Table(
       ("record of", "direction", "ε", "exact δ", "bound",
        "if a hospital moved the sum by 2C"),
       tuple(rows),
   )
 
 
-def _cluster_row(name, kind, direction, epsilon, truth) -> tuple[Cell, ...]:
+def _cluster_row(
+    name, kind, direction, epsilon, truth
+) -> tuple[pages.Cell, ...]:
   at = np.asarray([epsilon])
   naive = dataclasses.replace(
       kind, outer_distances=(kind.own_distance,) * len(kind.outer_rates)
@@ -316,7 +287,7 @@ def _on_a_line(kind, direction, epsilon: float) -> float:
   return exact.hockey_stick(*pair, math.exp(epsilon), 1.0)
 
 
-def recurrence() -> Table:
+def recurrence() -> pages.Table:
   """A class drawn anew by each task: the marginal count is not enough."""
   rate, p, epsilon = 0.1, 0.5, 0.1
   at = np.asarray([epsilon])
@@ -331,99 +302,17 @@ def recurrence() -> Table:
         rate * float(inside.divergence(at, direction)[0]),
         float(marginal.divergence(at, direction)[0]),
     ))
-  return Table(
+  return pages.Table(
       ("direction", "exact δ(0.1)", "number of tasks with the class revealed",
        "marginal count of the image (not valid)"),
       tuple(rows),
   )
 
 
-# What the noise does not cover ------------------------------------------------
+# The page ---------------------------------------------------------------------
 
 
-def percentile_clipping() -> Table:
-  """C from raw norms: one small task more, and the noise itself shrinks.
-
-  20 scalar tasks a step, all of them used, 18 of gradient 0.001 and two of
-  gradient 1, and the 90th percentile of their norms clips the next step, which
-  adds noise of z times that. Its release alone is compared, without sampling.
-  """
-  small, large = 0.001, 1.0
-  without = [small] * 18 + [large] * 2
-  rows: list[tuple[Cell, ...]] = []
-  for z in (1.0, 10.0, 100.0):
-    outputs = []
-    for gradients in ([*without, small], without):
-      clip = float(np.percentile(gradients, 90))
-      total = sum(min(g, clip) for g in gradients)
-      outputs.append((total, z * clip))
-    rows.append((
-        z,
-        f"{outputs[1][1] / z:.4g}", f"{outputs[0][1] / z:.4g}",
-        *(
-            _normals(outputs[0], outputs[1], epsilon)
-            for epsilon in (1.0, 3.0)
-        ),
-        # Two steps of the Gaussian mechanism of sensitivity C: what is claimed.
-        *(_gaussian(math.sqrt(2) / z, epsilon) for epsilon in (1.0, 3.0)),
-    ))
-  return Table(
-      ("z", "C without t", "C with t", "exact δ(1)", "exact δ(3)",
-       "claimed δ(1)", "claimed δ(3)"),
-      tuple(rows),
-  )
-
-
-def second_order() -> Table:
-  """The outer gradient of second order reads the support set un-noised.
-
-  One parameter at φ = 0. The support loss is s θ² / 2 with s = 2 / (inner
-  rate) when t is in the support set and 0 otherwise: its gradient at 0 is 0, so
-  the noised inner step does not depend on t at all. The outer gradient of every
-  query example is (1 - rate · s) times a constant above C: it changes its sign
-  with t. 15 query examples, clipped to C each, noise z C on their sum.
-  """
-  queries = 15
-  rows = []
-  for z in (1.0, 4.0, 16.0):
-    moved = 2 * queries / z
-    rows.append((
-        z, *(_gaussian(moved, epsilon) for epsilon in (1.0, 3.0)),
-        *(_gaussian(1 / z, epsilon) for epsilon in (1.0, 3.0)),
-    ))
-  return Table(
-      ("z, inner and outer", "exact δ(1)", "exact δ(3)",
-       "claimed δ(1), one noised inner step", "claimed δ(3)"),
-      tuple(rows),
-  )
-
-
-def _gaussian(distance: float, epsilon: float) -> float:
-  """H_alpha(N(distance) || N(0)) of standard deviation 1."""
-  at = np.asarray([epsilon])
-  value = float(amplification.hockey_stick(at, distance)[0])
-  return max(value, 5e-324)  # Positive, however small.
-
-
-def _normals(
-    p: tuple[float, float], q: tuple[float, float], epsilon: float
-) -> float:
-  """H_alpha between normal distributions (mean, deviation), p the narrower."""
-  (a, s), (b, r) = p, q
-  # ln p - ln q - epsilon is a parabola that opens downwards.
-  roots = np.sort(np.roots([
-      0.5 / r**2 - 0.5 / s**2,
-      a / s**2 - b / r**2,
-      0.5 * (b / r) ** 2 - 0.5 * (a / s) ** 2 + math.log(r / s) - epsilon,
-  ]).real)
-  inside = [np.diff(special.ndtr((roots - m) / d))[0] for m, d in (p, q)]
-  return float(inside[0] - math.exp(epsilon) * inside[1])
-
-
-# The command ------------------------------------------------------------------
-
-
-TABLES: dict[str, Callable[[], Table]] = {
+TABLES: dict[str, Callable[[], pages.Table]] = {
     "inclusion": inclusion,
     "theorem3": theorem3,
     "composition": composition,
@@ -432,23 +321,17 @@ TABLES: dict[str, Callable[[], Table]] = {
     "two_steps": two_steps,
     "samplers": samplers,
     "moments": moments,
-    "percentile_clipping": percentile_clipping,
-    "second_order": second_order,
+    "percentile_clipping": leaks.percentile_clipping,
+    "second_order": leaks.second_order,
 }
 
 
-def tables() -> dict[str, Table]:
+def tables() -> dict[str, pages.Table]:
   """Every table, by name."""
   return {name: table() for name, table in TABLES.items()}
 
 
-def as_json(found: dict[str, Table]) -> str:
-  """Columns and rows of every table, numbers as computed."""
-  data = {name: dataclasses.asdict(table) for name, table in found.items()}
-  return json.dumps(data, indent=2, allow_nan=False, ensure_ascii=False)
-
-
-def filled(text: str, found: dict[str, Table]) -> str:
+def filled(text: str, found: dict[str, pages.Table]) -> str:
   """The README with these tables in place of its own.
 
   Raises:
@@ -472,24 +355,6 @@ def filled(text: str, found: dict[str, Table]) -> str:
   return text
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
-  found = tables()
-  if flags.FLAGS.write:
-    text = README.read_text(encoding="utf-8")
-    files.write_text(README, filled(text, found))
-  if flags.FLAGS.format == "json":
-    print(as_json(found))
-    return
-  for name, table in found.items():
-    print(f"{name}\n\n{table.markdown()}\n")
-
-
-if __name__ == "__main__":  # Flags here, so that tests can import the tables.
-  flags.DEFINE_enum(
-      "format", "markdown", ("markdown", "json"), "How the tables are printed."
-  )
-  flags.DEFINE_bool(
-      "write", False, "Replace the tables of accounting/README.md by these."
-  )
-  app.run(main)
+def document() -> str:
+  """The README with its tables as the code computes them."""
+  return filled(FILE.read_text(encoding="utf-8"), tables())

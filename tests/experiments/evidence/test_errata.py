@@ -1,6 +1,5 @@
 """The numbers of accounting/README.md are those that the command prints."""
 
-import json
 import pathlib
 import re
 import subprocess
@@ -10,6 +9,8 @@ import numpy as np
 import pytest
 
 from experiments.evidence import errata
+from experiments.evidence import leaks
+from experiments.evidence import pages
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -20,9 +21,9 @@ def found():
 
 
 def test_the_readme_holds_the_tables_as_they_are_computed(found):
-  text = errata.README.read_text(encoding="utf-8")
+  text = errata.FILE.read_text(encoding="utf-8")
   assert errata.filled(text, found) == text, (
-      "run python -m experiments.evidence.errata --write"
+      "run python -m experiments.evidence --write"
   )
   # All the decimals of the text beside the tables are settings.
   outside = re.sub(r"^\|.*\n", "", text, flags=re.MULTILINE)
@@ -93,12 +94,12 @@ def test_divergence_of_unlike_normals():
   q = np.exp(-((x / 2) ** 2) / 2) / 2
   for epsilon in (0.0, 1.0):
     truth = np.maximum(p - np.exp(epsilon) * q, 0).sum() * 1e-4
-    got = errata._normals((0.3, 0.5), (0.0, 2.0), epsilon)
+    got = leaks._normals((0.3, 0.5), (0.0, 2.0), epsilon)
     assert got == pytest.approx(truth / np.sqrt(2 * np.pi), abs=1e-8)
 
 
 def test_places_and_tables_must_agree(found):
-  table = errata.Table(("a",), ((1.0,), (1e-20,), (None,)))
+  table = pages.Table(("a",), ((1.0,), (1e-20,), (None,)))
   text = "x\n<!-- errata: t -->\n\n| old |\n| --- |\n\nrest\n"
   filled = errata.filled(text, {"t": table})
   assert filled == (
@@ -110,15 +111,14 @@ def test_places_and_tables_must_agree(found):
     errata.filled(text, {"t": table, "u": table})
 
 
-def test_json_holds_the_numbers_as_computed(found):
-  data = json.loads(errata.as_json(found))
-  assert list(data) == list(found)
-  assert data["theorem3"]["rows"][0][2] == found["theorem3"].rows[0][2]
-
-
-def test_help_teaches():
+def test_the_command_teaches_and_refuses():
+  main = [sys.executable, "-m", "experiments.evidence"]
   done = subprocess.run(
-      [sys.executable, "-m", "experiments.evidence.errata", "--help"], cwd=ROOT,
-      capture_output=True, text=True, check=False,
+      [*main, "--help"], cwd=ROOT, capture_output=True, text=True, check=False
   )
-  assert "python -m experiments.evidence.errata" in done.stdout
+  assert "python -m experiments.evidence --write" in done.stdout
+  done = subprocess.run(
+      [*main, "--only=errors"], cwd=ROOT, capture_output=True, text=True,
+      check=False,
+  )
+  assert done.returncode == 1 and "unknown page 'errors'" in done.stderr

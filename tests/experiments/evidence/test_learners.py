@@ -1,25 +1,22 @@
 """docs/learners.md says what training and accounting answer today."""
 
 import dataclasses
-import pathlib
 
 import pytest
 
 from episodic_dp import learners
 from episodic_dp import plan
-from experiments.evidence import plans
-from experiments.evidence.learners import asking
-from experiments.evidence.learners import cases
-from experiments.evidence.learners import page
+from experiments.evidence import cases
+from experiments.evidence import learners as page
+from experiments.evidence import pages
 
-# The command is not imported: mains share names of flags.
-FILE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "learners.md"
 FIXED, POISSON = plan.FixedSize(8), plan.Poisson(0.1)
 PARTICIPANT, DISJOINT, _, NOISY, _, SHARED, SINGLE = cases.units()
 
 
 @pytest.fixture(scope="module")
 def answers():
+  """Every combination; traced, not compiled, and still 15 seconds of a core."""
   return page.ask_all()
 
 
@@ -29,17 +26,19 @@ def of(label):
 
 def why(label, norm, unit, first=FIXED, **clipping):
   """The sentence that refuses it, or ""."""
-  refusal = asking.ask(of(label), norm, unit, first, **clipping).refusal
+  refusal = cases.ask(of(label), norm, unit, first, **clipping).refusal
   return refusal.sentence if refusal else ""
 
 
+@pytest.mark.slow
 def test_the_document_is_what_the_code_answers(answers, monkeypatch):
   monkeypatch.setattr(page, "ask_all", lambda: answers)
-  assert FILE.read_text(encoding="utf-8") == page.document(), (
-      "run python -m experiments.evidence.write_learners --write"
+  assert page.FILE.read_text(encoding="utf-8") == page.document(), (
+      "run python -m experiments.evidence --write"
   )
 
 
+@pytest.mark.slow
 def test_what_is_trained_is_guaranteed_and_the_other_way_round(answers):
   guaranteed, trained = set(), set()
   for (variant, unit, first, norm), answer in answers.items():
@@ -47,7 +46,7 @@ def test_what_is_trained_is_guaranteed_and_the_other_way_round(answers):
     if answer.training is None:
       assert answer.protected, what
       trained.add((unit, first))
-    if not all(isinstance(e, plans.Refusal) for e in answer.levels.values()):
+    if not all(isinstance(e, pages.Refusal) for e in answer.levels.values()):
       guaranteed.add((unit, first))
   assert guaranteed == trained
 
@@ -90,7 +89,7 @@ def test_what_no_proof_covers_is_refused_whatever_the_document_says(
 def test_clip_norms_of_raw_statistics_have_no_guarantee():
   for by in cases.CLIP_BY:
     fields = dict(clip_by=by, **cases.CLIPPINGS["percentile_window"])
-    answer = asking.ask(
+    answer = cases.ask(
         of("Reptile"), "group", PARTICIPANT, POISSON,
         clipping="percentile_window", **fields,
     )
@@ -106,10 +105,10 @@ def test_bugs_are_not_taken_for_refusals(monkeypatch):
   def broken(*_, **__):
     raise ValueError("a bug")
 
-  monkeypatch.setattr(asking.private, "make_meta_step", broken)
+  monkeypatch.setattr(cases.private, "make_meta_step", broken)
   with pytest.raises(ValueError, match="a bug") as e:
     why("Reptile", "group", PARTICIPANT)
-  assert not isinstance(e.value, asking.REFUSALS)
+  assert not isinstance(e.value, pages.REFUSALS)
 
 
 def test_cells_group_what_is_alike():
@@ -119,11 +118,11 @@ def test_cells_group_what_is_alike():
 
 
 def test_refusals_that_differ_by_the_learner_s_name_share_a_number():
-  notes = page.Notes()
+  notes = page._notes()
   first, second = (
-      plans.Refusal(f"{name} cannot draw 3", True)
+      pages.Refusal(f"{name} cannot draw 3", True)
       for name in ("Reptile", "ProtoNet")
   )
-  assert notes.refusal(first) == notes.refusal(second) == "no (1)"
-  assert notes.refusal(plans.Refusal("another", False)) == "– (2)"
+  assert notes.verdict(first) == notes.verdict(second) == "no (1)"
+  assert notes.verdict(pages.Refusal("another", False)) == "– (2)"
   assert notes.lines() == ["1. Reptile cannot draw 3", "2. (–) another"]

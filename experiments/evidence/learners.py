@@ -1,18 +1,21 @@
-"""The answers as Markdown: four tables, each with the refusals that it met."""
+"""What can be trained privately, found by asking the code for each combination.
+
+Four tables, each with the refusals that it met.
+"""
 
 from collections.abc import Iterable
-import re
-import textwrap
+import pathlib
 
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
-from experiments.evidence import plans
-from experiments.evidence.learners import asking
-from experiments.evidence.learners import cases
+from experiments.evidence import cases
+from experiments.evidence import pages
+
+FILE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "learners.md"
 
 # (learner, clip unit, primary stage, norm) -> answer.
 Answers = dict[
-    tuple[cases.Variant, cases.Unit, plan_lib.Stage, str], asking.Answer
+    tuple[cases.Variant, cases.Unit, plan_lib.Stage, str], cases.Answer
 ]
 
 _HEAD = """# What can be trained privately
@@ -20,7 +23,7 @@ _HEAD = """# What can be trained privately
 Written by
 
 ```sh
-python -m experiments.evidence.write_learners --write
+python -m experiments.evidence --write
 ```
 
 which asks `private.make_meta_step` and `accounting.guarantee` for every cell,
@@ -43,7 +46,7 @@ removing one unit.
 def ask_all() -> Answers:
   """Every learner, clip unit, primary stage and norm."""
   return {
-      (variant, unit, first, norm): asking.ask(variant, norm, unit, first)
+      (variant, unit, first, norm): cases.ask(variant, norm, unit, first)
       for variant in cases.variants()
       for unit in cases.units()
       for first in cases.SAMPLERS
@@ -56,50 +59,24 @@ def document() -> str:
   answers = ask_all()
   return "\n".join([
       _HEAD,
-      learners_table(answers),
-      samplers_table(answers),
-      clippings_table(answers),
-      descriptions_table(),
+      learners_table(answers).markdown(),
+      samplers_table(answers).markdown(),
+      clippings_table(answers).markdown(),
+      descriptions_table().markdown(),
   ])
 
 
-class Notes:
-  """Numbered sentences below a table; refusals of one rule share a number."""
-
-  def __init__(self) -> None:
-    self._found: dict[tuple[str, bool], tuple[int, str]] = {}
-
-  def number(self, sentence: str, rule: str = "", unsound: bool = True) -> str:
-    """ "(3)"; the sentence is the first of its rule."""
-    key = (rule or sentence, unsound)
-    number, _ = self._found.setdefault(key, (len(self._found) + 1, sentence))
-    return f"({number})"
-
-  def refusal(self, refusal: plans.Refusal) -> str:
-    """ "no (3)" or "– (3)"."""
-    rule = _NAMES.sub("…", refusal.rule)
-    number = self.number(refusal.sentence, rule, refusal.unsound)
-    return f"{'no' if refusal.unsound else '–'} {number}"
-
-  def lines(self) -> list[str]:
-    return [
-        f"{number}. {'' if unsound else '(–) '}{sentence}"
-        for (_, unsound), (number, sentence) in self._found.items()
-    ]
-
-
-# A learner's name at the beginning of a sentence is no rule of its own.
-_NAMES = re.compile(
-    "|".join(rf"\b{v.kind.__name__}\b" for v in cases.variants())
-)
+def _notes() -> pages.Notes:
+  """Notes in which a learner's name is not part of a rule."""
+  return pages.Notes(v.kind.__name__ for v in cases.variants())
 
 
 # Learners ---------------------------------------------------------------------
 
 
-def learners_table(answers: Answers) -> str:
+def learners_table(answers: Answers) -> pages.Section:
   """Learner by clip unit; equal columns are one."""
-  notes = Notes()
+  notes = _notes()
   columns: dict[tuple[str, ...], list[str]] = {}
   for unit in cases.units():
     stages = [f for f in cases.SAMPLERS if _sound(answers, unit, f)]
@@ -121,7 +98,7 @@ def learners_table(answers: Answers) -> str:
   )
 
 
-def _sound(answers, unit, first) -> list[asking.Answer]:
+def _sound(answers, unit, first) -> list[cases.Answer]:
   """What is protected with this clip unit and primary stage, by learners."""
   return [
       answer
@@ -143,9 +120,9 @@ def _fates(answers, variant, unit, stages, notes) -> str:
   return "; ".join(f"{name}: {text}" for name, text in texts.items())
 
 
-def _of_norms(by_norm: dict[str, asking.Answer], notes: Notes) -> str:
+def _of_norms(by_norm: dict[str, cases.Answer], notes: pages.Notes) -> str:
   return _grouped({
-      norm: "sound" if a.refusal is None else notes.refusal(a.refusal)
+      norm: "sound" if a.refusal is None else notes.verdict(a.refusal)
       for norm, a in by_norm.items()
   })
 
@@ -161,9 +138,9 @@ def _grouped(fates: dict[str, str]) -> str:
   return "; ".join(f"{names}: {fate}" for fate, names in found.items())
 
 
-def descriptions_table() -> str:
+def descriptions_table() -> pages.Section:
   """What each learner adapts and releases."""
-  notes, rows = Notes(), []
+  notes, rows = _notes(), []
   kinds = [entry[0] for entry in learners.LEARNERS.values()]
   kinds.append(learners.Supervised)
   for kind in kinds:
@@ -194,9 +171,9 @@ def descriptions_table() -> str:
 # Samplers and clipping --------------------------------------------------------
 
 
-def samplers_table(answers: Answers) -> str:
+def samplers_table(answers: Answers) -> pages.Section:
   """Clip unit by primary stage: the levels that are protected."""
-  notes, rows = Notes(), []
+  notes, rows = _notes(), []
   for unit in cases.units():
     cells = []
     for first in cases.SAMPLERS:
@@ -220,20 +197,20 @@ def samplers_table(answers: Answers) -> str:
   )
 
 
-def _levels(answer: asking.Answer, notes: Notes) -> str:
+def _levels(answer: cases.Answer, notes: pages.Notes) -> str:
   if answer.refusal is not None:
-    return notes.refusal(answer.refusal)
+    return notes.verdict(answer.refusal)
   return ", ".join(
-      f"{level} {notes.refusal(found)}"
-      if isinstance(found, plans.Refusal)
+      f"{level} {notes.verdict(found)}"
+      if isinstance(found, pages.Refusal)
       else level
       for level, found in answer.levels.items()
   )
 
 
-def clippings_table(answers: Answers) -> str:
+def clippings_table(answers: Answers) -> pages.Section:
   """How the clip norm is set, by clip unit: epsilon, or none."""
-  notes = Notes()
+  notes = _notes()
   kinds = [(kind, by) for kind in cases.CLIPPINGS for by in cases.CLIP_BY]
   columns: dict[str, list[str]] = {}
   for unit in cases.units():
@@ -242,7 +219,7 @@ def clippings_table(answers: Answers) -> str:
       continue
     variant, _, first, norm = keys[0]
     found = (
-        asking.ask(
+        cases.ask(
             variant, norm, unit, first,
             clipping=kind, clip_by=by, **cases.CLIPPINGS[kind],
         )
@@ -254,8 +231,8 @@ def clippings_table(answers: Answers) -> str:
       "How the clip norm is set",
       "For the first sound combination of each clip unit, the ε of the level"
       " that it names, or of the class where tasks are groups of classes,"
-      f" after {cases.STEPS} steps with noise multiplier {cases.NOISE:g} at δ ="
-      f" {asking.DELTA:g}. `global` clips the whole gradient, `layer` each"
+      f" after {pages.STEPS} steps with noise multiplier {pages.NOISE:g} at δ ="
+      f" {pages.DELTA:g}. `global` clips the whole gradient, `layer` each"
       " array.",
       ["clipping", *columns],
       zip(labels, *columns.values()),
@@ -263,17 +240,14 @@ def clippings_table(answers: Answers) -> str:
   )
 
 
-def _epsilon(answer: asking.Answer, unit: cases.Unit, notes: Notes) -> str:
+def _epsilon(answer: cases.Answer, unit: cases.Unit, notes: pages.Notes) -> str:
   if answer.refusal is None:
     protected = answer.protected
     level = unit.clip_unit if unit.clip_unit in protected else "class"
     return f"ε = {protected[level]:.3g}"
   if answer.training is None:  # A step is made, and nothing is promised.
     return f"no formal guarantee {notes.number(answer.refusal.sentence)}"
-  return notes.refusal(answer.refusal)
-
-
-# As Markdown ------------------------------------------------------------------
+  return notes.verdict(answer.refusal)
 
 
 def _name(first: plan_lib.Stage) -> str:
@@ -285,10 +259,7 @@ def _section(
     text: str,
     header: Iterable[str],
     rows: Iterable[Iterable[str]],
-    notes: Notes,
-) -> str:
-  header = list(header)
-  table = [header, ["---"] * len(header), *rows]
-  lines = [f"| {' | '.join(cells)} |" for cells in table]
-  parts = (f"## {title}", textwrap.fill(text, 80), "\n".join(lines))
-  return "\n\n".join([*parts, "\n".join(notes.lines())]) + "\n"
+    notes: pages.Notes,
+) -> pages.Section:
+  table = pages.Table(tuple(header), tuple(tuple(row) for row in rows))
+  return pages.Section(title, text, table, notes)

@@ -1,30 +1,38 @@
-"""The combinations that are asked about: small data, networks and plans."""
+"""Learners, clip units and samplers, and the code's answer to each combination.
 
+Small data, networks and plans, all of which are made, none trained.
+"""
+
+from collections.abc import Mapping
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
 import numpy as np
+import optax
 
+from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
+from episodic_dp import private
+from experiments.evidence import pages
 
 NORMS = ("batch", "group", "none")
-STEPS, NOISE = 8, 64.0  # So that every sound combination has a small epsilon.
 SAMPLERS: tuple[plan_lib.Stage, ...] = (
     plan_lib.FixedSize(8),
     plan_lib.Poisson(0.1),
     plan_lib.All(),
-    plan_lib.RandomAllocation(STEPS),
+    plan_lib.RandomAllocation(pages.STEPS),
 )
 # What sets the clip norm -> fields of the mechanism.
 CLIPPINGS: dict[str, dict[str, Any]] = {
     "fixed": {},
     "private_quantile": dict(
-        clip_quantile=0.5, clip_rate=0.2, count_noise=10 * NOISE
+        clip_quantile=0.5, clip_rate=0.2, count_noise=10 * pages.NOISE
     ),
     "percentile_window": dict(clip_percentile=50.0, clip_window=4),
 }
@@ -148,10 +156,10 @@ class Unit:
           order=getattr(learner, "order", "first"),
           inner_steps=getattr(learner, "inner_steps", 1),
           inner_clip_norm=1.0,
-          inner_noise_multiplier=NOISE,
+          inner_noise_multiplier=pages.NOISE,
       )
     return plan_lib.Mechanism(
-        clip_unit=self.clip_unit, noise_multiplier=NOISE, **fields
+        clip_unit=self.clip_unit, noise_multiplier=pages.NOISE, **fields
     )
 
 
@@ -181,3 +189,108 @@ def units() -> tuple[Unit, ...]:
   ]
   single = plan_lib.Hierarchy.regular((64,), levels=("image",))
   return (*tasks, *examples, Unit("example without a task", "image", single))
+
+
+# Answers ----------------------------------------------------------------------
+
+# Level -> epsilon, or why there is none.
+Levels = Mapping[str, float | pages.Refusal]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+  """What training and accounting say.
+
+  Attributes:
+    training: None where `make_meta_step` makes a step, or its refusal.
+    levels: what `accounting.guarantee` says of every level; empty where plan
+      or mechanism cannot be made.
+  """
+
+  training: pages.Refusal | None
+  levels: Levels
+
+  @property
+  def protected(self) -> dict[str, float]:
+    """Level -> epsilon of a step that is made."""
+    if self.training is not None:
+      return {}
+    return {
+        level: found for level, found in self.levels.items()
+        if not isinstance(found, pages.Refusal)
+    }
+
+  @property
+  def refusal(self) -> pages.Refusal | None:
+    """Why nothing is protected, or None."""
+    if self.protected:
+      return None
+    return self.training or next(
+        found for found in self.levels.values()
+        if isinstance(found, pages.Refusal)
+    )
+
+
+def ask(
+    variant: Variant,
+    norm: str,
+    unit: Unit,
+    first: plan_lib.Stage,
+    **clipping: Any,
+) -> Answer:
+  """Makes the plan, the guarantees and the step.
+
+  Args:
+    variant: the learner.
+    norm: of its network.
+    unit: what is clipped.
+    first: how primary units are drawn.
+    **clipping: further fields of the mechanism.
+  """
+  try:
+    plan = unit.plan(first)
+    way = plan.episode.way if plan.episode else WAY
+    learner = variant.build(norm, way)
+    mechanism = unit.mechanism(learner, **clipping)
+  except pages.REFUSALS as e:
+    return Answer(pages.Refusal.of(e), {})
+  levels = _guarantees(unit.hierarchy, plan, mechanism)
+  try:
+    private.make_meta_step(
+        learner, optax.sgd(1.0), unit.dataset, plan, mechanism
+    )
+  except pages.REFUSALS as e:
+    return Answer(pages.Refusal.of(e), levels)
+  except ValueError as e:
+    if str(e) != _without_parameters(learner):
+      raise
+    return Answer(pages.Refusal.of(e), levels)
+  return Answer(None, levels)
+
+
+def _without_parameters(learner: Any) -> str:
+  """Why the learner is none for this network, or ""."""
+  try:
+    jax.eval_shape(learner.init, jax.random.key(0))
+  except ValueError as e:
+    return str(e)
+  return ""
+
+
+@functools.cache
+def _guarantees(hierarchy, plan, mechanism) -> Levels:
+  found: dict[str, float | pages.Refusal] = {}
+  for level in hierarchy.levels:
+    try:
+      g = accounting.guarantee(
+          hierarchy, plan, mechanism, steps=pages.STEPS, delta=pages.DELTA,
+          level=level,
+      )
+    except pages.REFUSALS as e:
+      found[level] = pages.Refusal.of(e)
+      continue
+    found[level] = (
+        g.epsilon if math.isfinite(g.epsilon)
+        else pages.Refusal(g.caveat or "epsilon is infinite", True)
+    )
+  return found

@@ -1,4 +1,4 @@
-"""What has a guarantee and what is refused, found by asking.
+"""What has a guarantee and what is refused, found by asking the accountant.
 
 Every row of the matrix is a plan on a small example hierarchy, and every cell
 is the answer of `guarantee` for it: an epsilon, or the refusal. Nothing is
@@ -6,63 +6,22 @@ listed by hand, so the matrix cannot promise what the code does not do.
 """
 
 from collections.abc import Callable
-import dataclasses
 import math
-import re
+import pathlib
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.guarantee import guarantee
-from episodic_dp.accounting.guarantee import Relation
 from episodic_dp.accounting.guarantee import RELATIONS
+from experiments.evidence import pages
 
-# Enough noise and few enough steps that every sound combination is finite.
-STEPS, DELTA, _NOISE = 8, 1e-5, 64.0
-
-
-@dataclasses.dataclass(frozen=True)
-class Refusal:
-  """Why there is no epsilon.
-
-  Attributes:
-    sentence: the error's text.
-    unsound: whether no proof is known (`UnsoundPlanError`); otherwise the parts
-      do not fit together (`PlanError`).
-  """
-
-  sentence: str
-  unsound: bool
-
-  @property
-  def rule(self) -> str:
-    """The sentence without the names and numbers of the example."""
-    return re.sub(r"'[^']*'|\"[^\"]*\"|\w+\([^)]*\)|\d+", "…", self.sentence)
-
+FILE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "support.md"
 
 # Accountant -> None (there is an epsilon) or why not.
-Answers = dict[str, Refusal | None]
+Answers = dict[str, pages.Refusal | None]
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-  """One plan: (level, relation) -> answers."""
-
-  stages: str
-  clip_unit: str
-  answers: dict[tuple[str, Relation], Answers]
-
-
-@dataclasses.dataclass(frozen=True)
-class Section:
-  """Plans of one form over one example hierarchy."""
-
-  title: str
-  text: str
-  levels: tuple[str, ...]
-  rows: tuple[Row, ...]
-
-
-def one_stage() -> Section:
+def one_stage() -> pages.Section:
   """Records drawn from a list."""
   return _section(
       "One stage",
@@ -74,7 +33,7 @@ def one_stage() -> Section:
   )
 
 
-def any_tree() -> Section:
+def any_tree() -> pages.Section:
   """Plans without an episode."""
   return _section(
       "Sampled and accounted only",
@@ -84,7 +43,7 @@ def any_tree() -> Section:
   )
 
 
-def unit() -> Section:
+def unit() -> pages.Section:
   """Episodes that are primary units."""
   some, poisson = plan_lib.FixedSize(4), plan_lib.Poisson(0.1)
   return _section(
@@ -108,7 +67,7 @@ def unit() -> Section:
   )
 
 
-def disjoint() -> Section:
+def disjoint() -> pages.Section:
   """Episodes cut out of drawn classes."""
   plans = [(first, _EXAMPLES) for first in _primary(16)]
   return _section(
@@ -124,7 +83,7 @@ def disjoint() -> Section:
   )
 
 
-def independent() -> Section:
+def independent() -> pages.Section:
   """Episodes that draw from the whole pool each."""
   return _section(
       'Every task draws from the pool anew (`form="independent"`)',
@@ -140,7 +99,7 @@ def independent() -> Section:
   )
 
 
-def shared() -> Section:
+def shared() -> pages.Section:
   """Synthetic participants, nothing counted."""
   return _shared(
       "Synthetic participants that share images",
@@ -148,7 +107,7 @@ def shared() -> Section:
   )
 
 
-def counted() -> Section:
+def counted() -> pages.Section:
   """Synthetic participants, holders counted."""
   return _shared(
       "Synthetic participants that share images, holders counted",
@@ -157,7 +116,7 @@ def counted() -> Section:
   )
 
 
-SECTIONS: tuple[Callable[[], Section], ...] = (
+SECTIONS: tuple[Callable[[], pages.Section], ...] = (
     one_stage, any_tree, unit, disjoint, independent, shared, counted
 )
 
@@ -174,7 +133,7 @@ _EXAMPLES = plan_lib.FixedSize(3)  # one for support, two for query
 def _noisy(order: str) -> dict:
   return dict(
       order=order, inner_steps=1, inner_clip_norm=1.0,
-      inner_noise_multiplier=_NOISE,
+      inner_noise_multiplier=pages.NOISE,
   )
 
 
@@ -194,7 +153,7 @@ def _queries(stages) -> int:
   return 5 if stages[-1] == plan_lib.All() else 2
 
 
-def _shared(title: str, text: str, most_copies) -> Section:
+def _shared(title: str, text: str, most_copies) -> pages.Section:
   hierarchy = plan_lib.Hierarchy.regular(
       _TREE.sizes or (), levels=_TREE.levels, copies=True,
       most_copies=most_copies,
@@ -214,7 +173,7 @@ def _primary(n: int) -> list[plan_lib.Stage]:
   """Every way to draw primary units."""
   return [
       plan_lib.FixedSize(n), plan_lib.Poisson(0.1), plan_lib.All(),
-      plan_lib.RandomAllocation(STEPS),
+      plan_lib.RandomAllocation(pages.STEPS),
   ]
 
 
@@ -232,7 +191,7 @@ def _any_stages() -> list[tuple[plan_lib.Stage, ...]]:
       (every, every, every),
       (every, every, fixed),
       (plan_lib.Poisson(0.1), fixed, poisson),
-      (plan_lib.FixedSize(8), poisson, plan_lib.RandomAllocation(STEPS)),
+      (plan_lib.FixedSize(8), poisson, plan_lib.RandomAllocation(pages.STEPS)),
   ]
 
 
@@ -240,53 +199,72 @@ def _section(
     title: str, text: str, hierarchy: plan_lib.Hierarchy,
     all_stages: list, clips: _Clips,
     make: Callable[..., plan_lib.SamplingPlan],
-) -> Section:
-  rows = []
+) -> pages.Section:
+  columns = [
+      (level, relation) for relation in RELATIONS for level in hierarchy.levels
+  ]
+  header = ["stages", "clip unit"] + [
+      level + ("" if relation == "add-or-remove" else ", replace-one")
+      for level, relation in columns
+  ]
+  notes, rows = pages.Notes(), []
   for stages in all_stages:
     for label, unit, fields in clips:
       mechanism = plan_lib.Mechanism(
-          clip_unit=unit, noise_multiplier=_NOISE, **fields
+          clip_unit=unit, noise_multiplier=pages.NOISE, **fields
       )
-      answers = {
-          (level, relation): {
-              name: _ask(hierarchy, lambda s=stages: make(s), mechanism, level,
-                         relation, name)
-              for name in registry.NAMES
-          }
-          for relation in RELATIONS
-          for level in hierarchy.levels
-      }
+      cells = [
+          cell(
+              {
+                  name: _ask(hierarchy, lambda s=stages: make(s), mechanism,
+                             level, relation, name)
+                  for name in registry.NAMES
+              },
+              notes,
+          )
+          for level, relation in columns
+      ]
       names = " > ".join(type(stage).__name__ for stage in stages)
-      rows.append(Row(names, label, answers))
-  return Section(title, text, hierarchy.levels, tuple(rows))
+      rows.append((names, label, *cells))
+  table = pages.Table(tuple(header), tuple(rows))
+  return pages.Section(title, text, table, notes)
 
 
 def _ask(
     hierarchy, make, mechanism, level, relation, accountant
-) -> Refusal | None:
+) -> pages.Refusal | None:
   """None for an epsilon, or the refusal."""
   try:
     found = guarantee(
-        hierarchy, make(), mechanism, steps=STEPS, delta=DELTA, level=level,
-        accountant=accountant, neighbours=relation,
+        hierarchy, make(), mechanism, steps=pages.STEPS, delta=pages.DELTA,
+        level=level, accountant=accountant, neighbours=relation,
     )
-  except plan_lib.UnsoundPlanError as e:
-    return Refusal(str(e), True)
-  except plan_lib.PlanError as e:
-    return Refusal(str(e), False)
+  except pages.REFUSALS as e:
+    return pages.Refusal.of(e)
   if not math.isfinite(found.epsilon):
-    return Refusal("epsilon is infinite at the example's noise", False)
+    return pages.Refusal("epsilon is infinite at the example's noise", False)
   return None
 
 
-# As Markdown ------------------------------------------------------------------
+def cell(answers: Answers, notes: pages.Notes) -> str:
+  """What the accountants say of one plan, unit and relation."""
+  refused = {name: r for name, r in answers.items() if r is not None}
+  if not refused:
+    return "ε"
+  if len(refused) < len(answers):
+    found = ", ".join(name for name in answers if name not in refused)
+    return f"ε by {found} {notes.numbers(*refused.values())}"
+  return notes.verdict(*refused.values())
+
+
+# The page ---------------------------------------------------------------------
 
 _HEAD = """# What has a guarantee
 
 Written by
 
 ```sh
-python -m experiments.evidence.write_support --write
+python -m experiments.evidence --write
 ```
 
 which asks `accounting.guarantee` for every cell, on small example hierarchies;
@@ -310,50 +288,6 @@ def head() -> str:
   return _HEAD.format(names=", ".join(f"`{n}`" for n in registry.NAMES))
 
 
-def markdown(section: Section) -> str:
-  """One section with its footnotes."""
-  notes: dict[tuple[str, bool], tuple[int, str]] = {}
-
-  def note(refusal: Refusal) -> str:
-    key = (refusal.rule, refusal.unsound)
-    number, _ = notes.setdefault(key, (len(notes) + 1, refusal.sentence))
-    return f"({number})"
-
-  columns = [
-      (level, relation)
-      for relation in RELATIONS for level in section.levels
-  ]
-  header = ["stages", "clip unit"] + [
-      level + ("" if relation == "add-or-remove" else ", replace-one")
-      for level, relation in columns
-  ]
-  lines = [f"## {section.title}", "", section.text, ""]
-  lines += [_line(header), _line(["---"] * len(header))]
-  for row in section.rows:
-    cells = [_cell(row.answers[column], note) for column in columns]
-    lines.append(_line([row.stages, row.clip_unit, *cells]))
-  lines.append("")
-  for (_, unsound), (number, sentence) in notes.items():
-    lines.append(f"{number}. {'' if unsound else '(–) '}{sentence}")
-  return "\n".join(lines) + "\n"
-
-
 def document() -> str:
-  """The whole matrix as a Markdown document."""
-  return "\n".join([head(), *(markdown(s()) for s in SECTIONS)])
-
-
-def _line(cells: list[str]) -> str:
-  return f"| {' | '.join(cells)} |"
-
-
-def _cell(answers: Answers, note: Callable[[Refusal], str]) -> str:
-  refused = {name: r for name, r in answers.items() if r is not None}
-  if not refused:
-    return "ε"
-  reasons = list(dict.fromkeys(note(r) for r in refused.values()))
-  if len(refused) < len(answers):
-    found = ", ".join(name for name in answers if name not in refused)
-    return f"ε by {found} {' '.join(reasons)}"
-  unsound = any(r.unsound for r in refused.values())
-  return f"{'no' if unsound else '–'} {' '.join(reasons)}"
+  """The whole page."""
+  return "\n".join([head(), *(section().markdown() for section in SECTIONS)])

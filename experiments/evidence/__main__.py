@@ -1,0 +1,53 @@
+"""Writes the pages whose tables are the code's own answers.
+
+  python -m experiments.evidence --write
+  python -m experiments.evidence --only=support,learners,errata
+
+  support   docs/support.md: which plans have a guarantee (a minute)
+  learners  docs/learners.md: what can be trained privately (twenty seconds)
+  errata    the tables of episodic_dp/accounting/README.md: what is wrong in
+            print, and by how much (a few seconds)
+
+Nothing is read but the code, no data are needed. Without --write the pages are
+printed. They must be written anew whenever the accountant or the training step
+learns or refuses something; tests say when.
+"""
+
+from collections.abc import Sequence
+import pathlib
+
+from absl import flags
+from absl import logging
+
+from episodic_dp.cli import app
+from episodic_dp.output import files
+from experiments.evidence import errata
+from experiments.evidence import learners
+from experiments.evidence import support
+
+_PAGES = {"support": support, "learners": learners, "errata": errata}
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+_WRITE = flags.DEFINE_bool("write", False, "Write the files.")
+_ONLY = flags.DEFINE_list("only", [], "Names of pages; all of them if empty.")
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  for name in _ONLY.value:
+    if name not in _PAGES:
+      raise ValueError(
+          f"unknown page '{name}': choose among {', '.join(_PAGES)}"
+      )
+  for name in _ONLY.value or _PAGES:
+    page = _PAGES[name]
+    text = page.document()
+    if _WRITE.value:
+      files.write_text(page.FILE, text)
+      logging.info("wrote %s", page.FILE.relative_to(_ROOT))
+    else:
+      print(text, end="")
+
+
+if __name__ == "__main__":
+  app.run(main)

@@ -1,1 +1,0 @@
-"""Which learners, clip units, samplers and norms are sound together."""

@@ -1,0 +1,120 @@
+"""What the pages of this folder are made of: verdicts, notes and tables."""
+
+from collections.abc import Iterable
+import dataclasses
+import re
+import textwrap
+from typing import Self
+
+from episodic_dp import plan as plan_lib
+
+# What the library raises where it promises nothing.
+REFUSALS = (plan_lib.PlanError, plan_lib.UnsoundPlanError)
+# Of the pages that ask for guarantees: enough noise and few enough steps that
+# every sound combination has a finite epsilon.
+STEPS, DELTA, NOISE = 8, 1e-5, 64.0
+
+Cell = str | int | float | bool | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+  """Why there is no epsilon.
+
+  Attributes:
+    sentence: the error's text.
+    unsound: whether no proof is known (`UnsoundPlanError`); otherwise the parts
+      do not fit together (`PlanError`).
+  """
+
+  sentence: str
+  unsound: bool
+
+  @classmethod
+  def of(cls, error: ValueError) -> Self:
+    """The refusal that an error states."""
+    return cls(str(error), isinstance(error, plan_lib.UnsoundPlanError))
+
+  @property
+  def rule(self) -> str:
+    """The sentence without the names and numbers of the example."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\w+\([^)]*\)|\d+", "…", self.sentence)
+
+
+class Notes:
+  """Numbered sentences below a table; refusals of one rule share a number.
+
+  Args:
+    names: words that do not make a rule another one, such as a learner's name.
+  """
+
+  def __init__(self, names: Iterable[str] = ()) -> None:
+    self._names = re.compile("|".join(rf"\b{n}\b" for n in names) or "(?!)")
+    self._found: dict[tuple[str, bool], tuple[int, str]] = {}
+
+  def number(self, sentence: str, rule: str = "", unsound: bool = True) -> str:
+    """ "(3)"; the sentence is the first of its rule."""
+    key = (rule or sentence, unsound)
+    number, _ = self._found.setdefault(key, (len(self._found) + 1, sentence))
+    return f"({number})"
+
+  def verdict(self, *refusals: Refusal) -> str:
+    """ "no (3)" or "– (3)", with the number of every rule."""
+    verdict = "no" if any(r.unsound for r in refusals) else "–"
+    return f"{verdict} {self.numbers(*refusals)}"
+
+  def numbers(self, *refusals: Refusal) -> str:
+    """ "(3) (5)"."""
+    found = (
+        self.number(r.sentence, self._names.sub("…", r.rule), r.unsound)
+        for r in refusals
+    )
+    return " ".join(dict.fromkeys(found))
+
+  def lines(self) -> list[str]:
+    return [
+        f"{number}. {'' if unsound else '(–) '}{sentence}"
+        for (_, unsound), (number, sentence) in self._found.items()
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """Columns and rows; numbers are kept as computed and shown with few digits.
+  """
+
+  columns: tuple[str, ...]
+  rows: tuple[tuple[Cell, ...], ...]
+
+  def markdown(self) -> str:
+    """A table of GitHub-flavoured Markdown."""
+    rows = [self.columns, ("---",) * len(self.columns)]
+    rows += [tuple(map(shown, row)) for row in self.rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+  """A table below a title and a few words, above its notes."""
+
+  title: str
+  text: str
+  table: Table
+  notes: Notes
+
+  def markdown(self) -> str:
+    """The section of a page."""
+    parts = [
+        f"## {self.title}",
+        textwrap.fill(self.text, 80),
+        self.table.markdown(),
+        "\n".join(self.notes.lines()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def shown(cell: Cell) -> str:
+  """A cell as it is printed."""
+  if isinstance(cell, float):
+    return "< 1e-15" if 0 < cell < 1e-15 else f"{cell:.4g}"
+  return "-" if cell is None else str(cell)
