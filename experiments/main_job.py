@@ -23,10 +23,11 @@ from episodic_dp.analysis import measure
 from episodic_dp.cli import app
 from episodic_dp.config import build
 from episodic_dp.config.presets import glyphs
+from episodic_dp.output import files
+from episodic_dp.output import tables
 from episodic_dp.training import loop
 from episodic_dp.training import metrics
 from episodic_dp.training import reporting
-from episodic_dp.training import workdir as workdir_lib
 
 RUNS = {"with_privacy": "private=1", "without_privacy": "private=0"}
 
@@ -77,8 +78,8 @@ def main(argv) -> None:
   )
   results["chance"] = chance
   results["seconds"] = round(time.monotonic() - began, 1)
-  workdir_lib.write_json(folder / "results.json", results)
-  print(reporting.table(("run", *measure.header(measured)), table))
+  files.write_json(folder / "results.json", results)
+  print(tables.text(("run", *measure.header(measured)), table))
   print(f"chance is {100 * chance:.0f} %; guarantees of the private run:")
   print("\n".join(reporting.guarantee_lines(private.guarantees, private.steps)))
   print(f"{results['seconds']:.0f} s; pictures and checkpoints in {folder}")

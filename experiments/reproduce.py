@@ -29,7 +29,7 @@ import jax
 
 from episodic_dp.cli import app
 from episodic_dp.output import files
-from episodic_dp.training import reporting
+from episodic_dp.output import tables
 from experiments import runs as runs_lib
 from experiments import targets
 from experiments.targets import panels
@@ -114,7 +114,7 @@ def report(
   from matplotlib import figure as figure_lib  # Late: it is slow.
 
   header, rows = made.table(outcomes)
-  print(reporting.table(header, rows))
+  print(tables.text(header, rows))
   command = (
       f"python -m experiments.reproduce --target={target} --scale={scale}"
       " --workdir=DIR --data_dir=DATA"
@@ -129,7 +129,7 @@ def report(
           "runs": dict(outcomes),
       },
   )
-  text = f"`{command}`, on {device()}\n\n{panels.markdown(header, rows)}\n"
+  text = f"`{command}`, on {device()}\n\n{tables.markdown(header, rows)}\n"
   files.write_text(folder / f"{target}.md", text)
   figure = figure_lib.Figure(figsize=(8.0, 4.8), layout="constrained")
   made.draw(outcomes, figure)

@@ -23,6 +23,7 @@ from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.analysis import measure
 from episodic_dp.config import build
+from episodic_dp.output import files
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
 
@@ -148,7 +149,7 @@ def finish(
       "cpu_seconds": None if resumed else round(cpu, 1),
       "noise_multiplier": experiment.job.mechanism.noise_multiplier,
   }
-  workdir_lib.write_json(workdir / OUTCOME, entry)
+  files.write_json(workdir / OUTCOME, entry)
   return entry
 
 

@@ -28,6 +28,7 @@ from episodic_dp.config import build
 from episodic_dp.config.presets import sinusoid as config_lib
 from episodic_dp.data import sinusoid
 from episodic_dp.output import files
+from episodic_dp.output import tables
 from episodic_dp.training import reporting
 
 CURVES = "curves.png"
@@ -68,7 +69,7 @@ def main(workdir: str, arguments: str) -> None:
       private = result
   files.write_json(folder / "results.json", results)
   draw(folder / CURVES, experiment, learned)
-  print(reporting.table(("run", *measure.header(measured)), table))
+  print(tables.text(("run", *measure.header(measured)), table))
   print("guarantees of the private run:")
   print("\n".join(reporting.guarantee_lines(private.guarantees, private.steps)))
 

@@ -7,6 +7,7 @@ from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.config import describe
+from episodic_dp.output import tables
 
 _COLUMNS = (
     "level", "epsilon", "delta", "direction", "eta", "q", "p", "distances",
@@ -69,7 +70,7 @@ def table(result: dict[str, Any]) -> str:
       ),
       "",
   ]
-  rows = [_COLUMNS]
+  rows = []
   for level, g in result["guarantees"].items():
     kinds = g["units"]
     # The largest rates and distances over the kinds of units of the level.
@@ -94,7 +95,7 @@ def table(result: dict[str, Any]) -> str:
         g["neighbours"],
     ))
   lines += [
-      *columns(rows),
+      tables.text(_COLUMNS, rows),
       "",
       "eta: the largest probability that a step draws one unit; q: that its",
       "parent is chosen; p: that it is drawn then; distances, in standard",
@@ -120,15 +121,6 @@ def _largest(kinds: Sequence[dict[str, Any]], name: str) -> str:
   """The largest of a number that not every kind of unit has; "-" for none."""
   values = [kind[name] for kind in kinds if name in kind]
   return f"{max(values):.4g}" if values else "-"
-
-
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-  """Lines whose cells stand below each other."""
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  return [
-      "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
-      for row in rows
-  ]
 
 
 def _shared(lists: Sequence[Sequence[str]]) -> list[str]:

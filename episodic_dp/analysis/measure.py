@@ -9,9 +9,9 @@ import jax
 from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.config import build
+from episodic_dp.output import files
 from episodic_dp.training import errors
 from episodic_dp.training import reporting
-from episodic_dp.training import workdir as workdir_lib
 
 RESULTS = "evaluation.json"
 _NAMES = {
@@ -76,7 +76,7 @@ def measure(
   best = [step for step, _ in checkpoints.best()]
   if best:
     results["ensemble"] = score(best)
-  workdir_lib.write_json(
+  files.write_json(
       pathlib.Path(workdir) / RESULTS,
       {
           name: {
@@ -96,7 +96,7 @@ def header(results: dict[str, Any]) -> tuple[str, ...]:
 
 
 def rows(results: dict[str, Any]) -> list[list[Any]]:
-  """Rows below `header` for `reporting.table`."""
+  """Rows below `header` for `tables.text`."""
   return [
       [
           _NAMES[name],

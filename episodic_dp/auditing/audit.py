@@ -11,11 +11,11 @@ import tqdm
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
-from episodic_dp.analysis import costs
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import bounds
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import natural
+from episodic_dp.output import tables
 
 _POINTS = 7  # At most, on the axis of steps.
 _SIMULATED = 20_000  # Runs of the law, from which the threshold comes.
@@ -328,10 +328,11 @@ def _threshold(
 
 def table(result: dict[str, Any]) -> str:
   """The result of `audit`, for people."""
-  rows = [(
+  header = (
       "level", "claimed", "measured", "share", "delta", "confidence",
       "direction", "neighbours",
-  )]
+  )
+  rows = []
   for row in result["levels"]:
     rows.append((
         row["level"],
@@ -348,7 +349,7 @@ def table(result: dict[str, Any]) -> str:
       f" {result['noise_multiplier']:g} per {result['clip_unit']}",
       " > ".join(result["stages"]),
       "",
-      *costs.columns(rows),
+      tables.text(header, rows),
       "",
       "claimed: epsilon by the accountant, at most;",
       f"measured: epsilon by {_how(result)}, at least;",

@@ -13,7 +13,7 @@ from absl import flags
 
 from episodic_dp.analysis import measure
 from episodic_dp.cli import app
-from episodic_dp.training import reporting
+from episodic_dp.output import tables
 
 _WORKDIR = flags.DEFINE_string(
     "workdir", None, "Folder of a run of experiments.train.", required=True
@@ -34,4 +34,4 @@ def main(argv) -> None:
   results = measure.measure(
       _WORKDIR.value, data_dir=_DATA_DIR.value, download=_DOWNLOAD.value
   )
-  print(reporting.table(measure.header(results), measure.rows(results)))
+  print(tables.text(measure.header(results), measure.rows(results)))

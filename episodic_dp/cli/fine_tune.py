@@ -40,6 +40,7 @@ from episodic_dp.cli import app
 from episodic_dp.config import build
 from episodic_dp.config import describe
 from episodic_dp.output import files
+from episodic_dp.output import tables
 from episodic_dp.training import errors
 from episodic_dp.training import evaluation
 from episodic_dp.training import reporting
@@ -364,7 +365,7 @@ def table(results: Mapping[str, Any]) -> str:
     lines += [f"  {start['name']}: {text}" for text in _guarantees(start)]
   header = ["initialisation", "learner", *(_shots(s) for s in shots)]
   return "\n".join([
-      reporting.table(header, rows),
+      tables.text(header, rows),
       f"{results['way']}-way, {results['tasks']} tasks of {results['data']},"
       f" chance {100 * results['chance']:.0f} %; guarantees as the runs state"
       " them:",

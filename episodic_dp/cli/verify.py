@@ -5,7 +5,7 @@ import pathlib
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import privacy_statement
-from episodic_dp.analysis import costs
+from episodic_dp.output import tables
 
 _COLUMNS = ("level", "stated", "recomputed", "verdict")
 
@@ -23,7 +23,7 @@ def run(path: str) -> None:
     verification = accounting.verify(privacy_statement.loads(_read(path)))
   except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
     raise plan_lib.PlanError(f"--verify={path}: {e}") from e
-  print("\n".join(costs.columns([_COLUMNS, *verification.rows()])))
+  print(tables.text(_COLUMNS, verification.rows()))
   differences = verification.differences
   if not differences:
     return

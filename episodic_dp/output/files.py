@@ -8,36 +8,62 @@ import pathlib
 from typing import Any
 
 
+class WriteError(OSError, ValueError):
+  """A file that cannot be written, as one sentence with the remedy.
+
+  It is a ValueError, as every error that a command shows as a sentence, and an
+  OSError with its `errno` for callers who know a better remedy.
+  """
+
+
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+def replacing(
+    path: str | os.PathLike, *, private: bool = False
+) -> Iterator[pathlib.Path]:
   """A path to write to, which takes the place of `path` if nothing is raised.
 
+  What was written is on the disk before it takes the place, so that even a
+  machine that stops leaves the old file or the new one.
+
+  Args:
+    path: of the file; its folder is made where it does not exist.
+    private: whether only the owner may read it, from the first byte on.
+
   Raises:
-    ValueError: the folder cannot be made or written; one sentence.
+    WriteError: the folder cannot be made or written.
   """
   path = pathlib.Path(path)
   beside = path.with_name(f".{path.name}.tmp")
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside.touch()
+    beside.unlink(missing_ok=True)
+    beside.touch(mode=0o600 if private else 0o666)
   except OSError as e:
-    raise ValueError(
+    error = WriteError(
         f"{path} cannot be written ({e.strerror or e}): choose another place"
-    ) from e
+    )
+    error.errno = e.errno
+    raise error from e
   try:
     yield beside
+    with beside.open("rb") as f:
+      os.fsync(f.fileno())
     os.replace(beside, path)
   finally:
     beside.unlink(missing_ok=True)
 
 
-def write_text(path: str | os.PathLike, text: str) -> None:
-  """Replaces a text file (UTF-8)."""
-  with replacing(path) as beside:
+def write_text(
+    path: str | os.PathLike, text: str, *, private: bool = False
+) -> None:
+  """Replaces a text file (UTF-8); see `replacing`."""
+  with replacing(path, private=private) as beside:
     beside.write_text(text, encoding="utf-8")
 
 
-def write_json(path: str | os.PathLike, value: Any) -> None:
-  """Writes strict JSON (no NaN, no Infinity), indented."""
+def write_json(
+    path: str | os.PathLike, value: Any, *, private: bool = False
+) -> None:
+  """Writes strict JSON (no NaN, no Infinity), indented; see `replacing`."""
   text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
-  write_text(path, text + "\n")
+  write_text(path, text + "\n", private=private)

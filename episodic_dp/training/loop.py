@@ -32,6 +32,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.accounting import privacy_statement
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.output import files
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import compilation
 from episodic_dp.training import errors
@@ -268,7 +269,7 @@ class _Run:
     planned = self._after(job.steps)
     self._guarantees = self._account(planned)
     # Written only now: a refused run leaves what the folder says.
-    workdir_lib.write_json(folder / workdir_lib.CONFIG, dict(job.config))
+    files.write_json(folder / workdir_lib.CONFIG, dict(job.config))
     self._write_statement(planned)
     self._evaluator = job.evaluator or evaluation.Evaluator(job.learner)
     self._lines = metrics_lib.Lines(

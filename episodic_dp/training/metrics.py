@@ -7,7 +7,7 @@ import os
 import pathlib
 from typing import Any
 
-from episodic_dp.training import workdir
+from episodic_dp.output import files
 
 FILE = "metrics.jsonl"
 
@@ -22,7 +22,7 @@ class Lines:
   def __init__(self, path: str | os.PathLike, *, keep: int):
     path = pathlib.Path(path)
     kept = [line for line in read(path) if line["step"] <= keep]
-    workdir.write_text(path, "".join(_dump(line) for line in kept))
+    files.write_text(path, "".join(_dump(line) for line in kept))
     self._file = open(path, "a", encoding="utf-8")
 
   def add(self, values: Mapping[str, Any]) -> None:

@@ -6,16 +6,11 @@ import math
 import os
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")  # Before pyplot: machines that train have no screen.
-
-from matplotlib import pyplot as plt  # noqa: E402
-
-from episodic_dp import accounting  # noqa: E402
-from episodic_dp.accounting import assumptions  # noqa: E402
-from episodic_dp.accounting import report  # noqa: E402
-from episodic_dp.training import workdir  # noqa: E402
+from episodic_dp import accounting
+from episodic_dp.accounting import assumptions
+from episodic_dp.accounting import report
+from episodic_dp.output import files
+from episodic_dp.output import plotting
 
 GUARANTEE = "guarantee.json"
 LEARNING_CURVE = "learning_curve.png"
@@ -58,7 +53,7 @@ def write_statement(
   statement = accounting.run_statement(
       ledger, delta=delta, fixed_seed=fixed_seed, planned_steps=planned_steps
   )
-  workdir.write_json(path, statement)
+  files.write_json(path, statement)
 
 
 def result_entry(result: Any, measured: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,24 +119,12 @@ def summary(result: Any, planned: int) -> str:
   return "\n".join(lines)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-  """Plain text columns, the first one flush left."""
-  cells = [[str(c) for c in row] for row in (header, *rows)]
-  widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
-  lines = []
-  for row in cells:
-    first, *rest = zip(row, widths)
-    text = [f"{first[0]:<{first[1]}}", *(f"{c:>{w}}" for c, w in rest)]
-    lines.append("  ".join(text).rstrip())
-  lines.insert(1, "  ".join("-" * w for w in widths))
-  return "\n".join(lines)
-
-
 def words(name: str) -> str:
   """The name of a score as it is written: "squared error"."""
   return name.replace("_", " ")
 
 
+@plotting.styled
 def learning_curve(
     path: str | os.PathLike,
     curves: Sequence[Curve],
@@ -149,7 +132,7 @@ def learning_curve(
     name: str = "accuracy",
     chance: float | None,
 ) -> None:
-  """A score on public validation tasks over steps.
+  """Draws a score on public validation tasks over steps.
 
   Args:
     path: the PNG.
@@ -159,26 +142,33 @@ def learning_curve(
   """
   percent = 100 if name == "accuracy" else 1
   unit = " (%)" if name == "accuracy" else ""
-  figure, axes = _axes(f"{words(name)} on public validation tasks{unit}")
-  for curve in curves:
+  figure = plotting.figure(4.2)
+  axes = figure.subplots()
+  for number, curve in enumerate(curves):
     values = [percent * v for v in curve.values]
-    axes.plot(curve.steps, values, marker="o", markersize=3, label=curve.label)
+    axes.plot(
+        curve.steps, values, label=curve.label, **plotting.series(number)
+    )
   if chance is not None:
-    axes.axhline(100 * chance, color="grey", linestyle=":", label="chance")
+    axes.axhline(100 * chance, label="chance", **plotting.REFERENCE)
   if name == "accuracy":
     axes.set_ylim(0, 100)
     axes.legend(loc="lower right")
   else:
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper right")
-  _save(figure, path)
+  axes.set_xlabel("steps")
+  axes.set_ylabel(f"{words(name)} on public validation tasks{unit}")
+  plotting.save(figure, path)
 
 
+@plotting.styled
 def epsilon_curve(
     path: str | os.PathLike, curves: Sequence[Curve], *, delta: float
 ) -> None:
-  """Epsilon of each level over steps; says so where there is none."""
-  figure, axes = _axes(f"epsilon at delta = {delta:g}")
+  """Draws epsilon of each level over steps; says so where there is none."""
+  figure = plotting.figure(4.2)
+  axes = figure.subplots()
   curves = [c for c in curves if all(math.isfinite(v) for v in c.values)]
   for curve in curves:
     axes.plot(curve.steps, curve.values, label=curve.label)
@@ -196,20 +186,6 @@ def epsilon_curve(
     )
     axes.set_xticks([])
     axes.set_yticks([])
-  _save(figure, path)
-
-
-def _axes(ylabel: str):
-  figure, axes = plt.subplots(figsize=(6.4, 4.2), dpi=120)
   axes.set_xlabel("steps")
-  axes.set_ylabel(ylabel)
-  axes.grid(alpha=0.3)
-  return figure, axes
-
-
-def _save(figure, path: str | os.PathLike) -> None:
-  figure.tight_layout()
-  beside = f"{os.fspath(path)}.tmp"
-  figure.savefig(beside, format="png")
-  os.replace(beside, path)
-  plt.close(figure)
+  axes.set_ylabel(f"epsilon at delta = {delta:g}")
+  plotting.save(figure, path)

@@ -64,23 +64,6 @@ def opened(workdir: str | os.PathLike) -> Iterator[pathlib.Path]:
     yield folder
 
 
-def write_text(path: str | os.PathLike, text: str) -> None:
-  """Replaces a file at once, so that a reader never sees half of it."""
-  path = pathlib.Path(path)
-  beside = path.with_name(f".{path.name}.tmp")
-  with open(beside, "w", encoding="utf-8") as f:
-    f.write(text)
-    f.flush()
-    os.fsync(f.fileno())
-  os.replace(beside, path)
-
-
-def write_json(path: str | os.PathLike, value: Any) -> None:
-  """Writes strict JSON (no NaN, no Infinity), indented."""
-  text = json.dumps(value, indent=2, allow_nan=False)
-  write_text(path, text + "\n")
-
-
 def read_config(folder: str | os.PathLike) -> dict[str, Any]:
   """The configuration of the run in this folder.
 

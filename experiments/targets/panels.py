@@ -1,6 +1,6 @@
 """Cells of tables and dots of pictures, shared by the targets."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from episodic_dp.accounting import report
@@ -54,12 +54,6 @@ def epsilon(outcomes: Sequence[Outcome], level: str) -> str:
   if "inf" in found:
     return "none"
   return report.rounded_up(max(found))
-
-
-def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-  """A table of Markdown."""
-  lines = [header, ["---"] * len(header), *rows]
-  return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def dots(

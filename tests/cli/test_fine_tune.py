@@ -42,7 +42,7 @@ def runs(tmp_path_factory):
   ):
     folder = parent / name
     folder.mkdir()
-    workdir_lib.write_json(
+    files.write_json(
         folder / workdir_lib.CONFIG, build.as_json(config)
     )
     learner = build.make_learner(config, (12, 12, 1))
@@ -127,7 +127,7 @@ def _copy(run, folder, name, change):
   with config.unlocked():
     change(config)
   (folder / name).mkdir()
-  workdir_lib.write_json(
+  files.write_json(
       folder / name / workdir_lib.CONFIG, build.as_json(config)
   )
   return str(folder / name)

@@ -32,7 +32,7 @@ READ = "--read_private_training_data"
 def save(folder, config):
   """A run after no step; its parameters are random."""
   folder.mkdir(parents=True)
-  workdir_lib.write_json(
+  files.write_json(
       folder / workdir_lib.CONFIG, build.as_json(config)
   )
   learner = build.make_learner(config, (12, 12, 1))

@@ -46,7 +46,7 @@ def test_a_statement_is_written_and_holds(tmp_path):
   assert json.loads(first.stdout) == json.loads(path.read_text())
   done = run(f"--verify={path}")
   assert (done.returncode, done.stderr) == (0, "")
-  header, *rows = [line.split() for line in done.stdout.splitlines()]
+  header, _, *rows = [line.split() for line in done.stdout.splitlines()]
   assert header == ["level", "stated", "recomputed", "verdict"]
   data = json.loads(path.read_text())
   assert [row[0] for row in rows] == list(data["guarantees"])
@@ -63,7 +63,7 @@ def test_a_false_statement_ends_in_one_sentence_and_status_1(written):
   assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
   assert "guarantees.class.epsilon is stated as 0.1" in done.stderr
   assert "promises more than its entries give" in done.stderr
-  verdicts = [line.split()[-1] for line in done.stdout.splitlines()[1:]]
+  verdicts = [line.split()[-1] for line in done.stdout.splitlines()[2:]]
   assert verdicts == ["holds", "FALSE", "holds"]
 
 
@@ -123,7 +123,7 @@ def test_strange_names_can_be_printed(tmp_path, capsys):
   path.write_text(json.dumps(data))
   verify.run(str(path))
   lines = capsys.readouterr().out.splitlines()
-  assert len(lines) == 3 and lines[1].startswith("\\ud800\\nxxx")
+  assert len(lines) == 4 and lines[2].startswith("\\ud800\\nxxx")
   assert max(map(len, lines)) < 200
 
 

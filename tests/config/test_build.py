@@ -15,6 +15,7 @@ from episodic_dp.config import build
 from episodic_dp.config import describe
 from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import omniglot
+from episodic_dp.output import files
 from episodic_dp.training import workdir
 
 SMALL = "participants=40,size=16,width=4,steps=5"
@@ -207,7 +208,7 @@ def test_learner_mistakes_are_named(options, sentence):
 @pytest.mark.parametrize("private", [0, 1])
 def test_configs_survive_the_work_directory(module, private, tmp_path):
   config = module.get_config(f"private={private}")
-  workdir.write_json(tmp_path / workdir.CONFIG, build.as_json(config))
+  files.write_json(tmp_path / workdir.CONFIG, build.as_json(config))
   again = build.read_config(str(tmp_path))
   assert build.as_json(again) == build.as_json(config)
   assert math.isinf(again.mechanism.clip_norm) == (not private)

@@ -28,6 +28,7 @@ from episodic_dp.config.presets import glyphs
 from episodic_dp.data import files
 from episodic_dp.data import mapped
 from episodic_dp.data.cifar_fs import archives
+from episodic_dp.output import files as output_files
 from episodic_dp.training import errors
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
@@ -327,7 +328,7 @@ def test_metrics(tmp_path, count, marker):
 def test_config(tmp_path, count, marker):
   path = tmp_path / workdir.CONFIG
   config = {"steps": 3, "plan": {"stages": ["All()"]}, "name": "x" * 40}
-  workdir.write_json(path, config)
+  output_files.write_json(path, config)
   answers = attack(path, count, lambda: workdir.read_config(tmp_path), marker)
   assert told(answers) > count / 3
   answers = attack(
@@ -370,7 +371,7 @@ def test_config_of_a_run_that_is_measured(tmp_path, monkeypatch, marker):
       pass
 
   for _ in range(count):
-    workdir.write_json(
+    output_files.write_json(
         tmp_path / workdir.CONFIG, damage.tampered(plain, rng)
     )
     answers.append(damage.answer(read))
@@ -393,7 +394,7 @@ def test_statement(tmp_path, count, marker, capsys, monkeypatch):
   monkeypatch.chdir(tmp_path)
   path = tmp_path / "guarantee.json"
   statement = _statement()
-  workdir.write_json(path, statement)
+  output_files.write_json(path, statement)
   verify.run(str(path))
   call = lambda: verify.run(str(path))  # noqa: E731
   # Every verification accounts anew: fewer of them.
@@ -401,7 +402,7 @@ def test_statement(tmp_path, count, marker, capsys, monkeypatch):
   assert told(answers) > count / 6
   rng = np.random.default_rng(2)
   for _ in range(count // 2):
-    workdir.write_json(path, damage.tampered(statement, rng))
+    output_files.write_json(path, damage.tampered(statement, rng))
     damage.answer(call)
   assert not (tmp_path / "ran").exists()
   assert "Traceback" not in capsys.readouterr().out
@@ -428,7 +429,7 @@ def test_outcome_of_a_comparison(tmp_path, count, marker):
   run = runs.Run(name="r", config="glyphs")
   path = tmp_path / "r" / runs.OUTCOME
   path.parent.mkdir()
-  workdir.write_json(path, {"command": run.command(), "steps": 3})
+  output_files.write_json(path, {"command": run.command(), "steps": 3})
   answers = attack(path, count, lambda: runs.load(run, tmp_path), marker)
   assert told(answers) > count / 3
 

@@ -70,16 +70,6 @@ def test_statements_are_written_as_strict_json(tmp_path):
       assert accounting.verify(found).differences == ()
 
 
-def test_table_columns_line_up():
-  text = reporting.table(("run", "n"), [["a", 10], ["longer", 2]])
-  assert text.splitlines() == [
-      "run      n",
-      "------  --",
-      "a       10",
-      "longer   2",
-  ]
-
-
 @pytest.mark.parametrize("curves", [1, 2])
 def test_every_curve_is_drawn(tmp_path, curves):
   drawn = [

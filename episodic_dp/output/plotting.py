@@ -1,0 +1,131 @@
+"""One style for every picture: sizes, colours, lines, and how it is saved.
+
+A function that draws is decorated with `styled`, starts with `figure` and
+returns the figure; `save` and `png` make an image of it. Nothing needs a
+display, and pictures of other programs in the same process keep their style.
+
+Colours are those of Okabe and Ito, which are told apart with any kind of colour
+blindness; lines differ in their dashes and markers too, so that they are told
+apart in grey print.
+"""
+
+from collections.abc import Callable, Sequence
+import io
+import os
+from typing import Any, TypeVar
+
+import cycler
+import matplotlib
+from matplotlib import figure as figure_lib
+from matplotlib.backends import backend_agg
+
+from episodic_dp.output import files
+
+BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
+PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"
+COLORS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+MARKERS = "osD^vP"
+LINES = ("-", "--", "-.", ":", "-", "--")
+INK, SOFT, PALE = "#222222", "#6b6b6b", "#d9d9d9"
+
+# How a value is drawn that others are compared with, such as chance.
+REFERENCE: dict[str, Any] = dict(color=SOFT, linestyle=":", linewidth=1.4)
+
+NARROW, WIDE = 6.4, 10.5  # Inches: one panel, and two beside each other.
+_DPI = 150
+_STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": SOFT,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.prop_cycle": cycler.cycler(color=COLORS, linestyle=LINES),
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "white",
+    "figure.titlesize": 10,
+    "font.family": "DejaVu Sans",  # It comes with matplotlib.
+    "font.size": 9,
+    "grid.alpha": 0.3,
+    "grid.linewidth": 0.6,
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "lines.linewidth": 1.8,
+    "lines.markersize": 5,
+    "savefig.dpi": _DPI,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+_Drawing = TypeVar("_Drawing", bound=Callable[..., Any])
+
+
+def styled(draw: _Drawing) -> _Drawing:
+  """Decorates a function: what it draws has the style of all pictures."""
+  return matplotlib.rc_context(_STYLE)(draw)
+
+
+def figure(height: float, *, width: float = NARROW) -> figure_lib.Figure:
+  """An empty figure; call it in a function that is `styled`.
+
+  Args:
+    height: in inches.
+    width: in inches, `NARROW` or `WIDE` where that fits.
+  """
+  made = figure_lib.Figure(figsize=(width, height))
+  backend_agg.FigureCanvasAgg(made)  # Draws into memory, without a display.
+  return made
+
+
+@styled
+def png(drawn: figure_lib.Figure) -> bytes:
+  """The figure as PNG; the same figure gives the same bytes."""
+  buffer = io.BytesIO()
+  drawn.savefig(buffer, format="png", metadata={"Software": None})
+  return buffer.getvalue()
+
+
+def save(
+    drawn: figure_lib.Figure, path: str | os.PathLike, *, private: bool = False
+) -> None:
+  """Writes the figure as PNG, at once; see `files.replacing` for errors."""
+  data = png(drawn)
+  with files.replacing(path, private=private) as beside:
+    beside.write_bytes(data)
+
+
+def series(number: int) -> dict[str, Any]:
+  """Colour, dashes and marker of line `number` of a picture, from 0."""
+  number %= len(COLORS)
+  return dict(
+      color=COLORS[number], linestyle=LINES[number], marker=MARKERS[number]
+  )
+
+
+def ticks(axis: Any, values: Sequence[float]) -> None:
+  """Ticks at these values alone, as plain numbers; for short axes.
+
+  Args:
+    axis: `axes.xaxis` or `axes.yaxis`, its scale set.
+    values: where.
+  """
+  axis.set_ticks(values, [f"{value:g}" for value in values])
+  axis.set_ticks([], minor=True)
+
+
+def legend_above(axes: Any, columns: int = 2) -> None:
+  """The legend between the title, padded for it, and the panel."""
+  axes.legend(
+      loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns,
+      borderaxespad=0.2, handletextpad=0.5, columnspacing=1.2,
+  )
+
+
+def legend_below(axes: Any, columns: int = 2, gap: float = 0.15) -> None:
+  """The legend below the panel's label, `gap` of its height away."""
+  axes.legend(
+      loc="upper center", bbox_to_anchor=(0.5, -gap), ncols=columns
+  )

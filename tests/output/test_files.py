@@ -1,0 +1,60 @@
+"""A file is the old one or the new one, never half of one."""
+
+import errno
+import json
+
+import pytest
+
+from episodic_dp.output import files
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_beside(tmp_path):
+  path = tmp_path / "a.json"
+  files.write_json(path, {"a": 1})
+  with pytest.raises(ValueError):
+    files.write_json(path, {"a": float("inf")})
+  with pytest.raises(RuntimeError):
+    with files.replacing(path) as beside:
+      beside.write_text("half")
+      raise RuntimeError
+  assert json.loads(path.read_text()) == {"a": 1}
+  assert list(tmp_path.iterdir()) == [path]
+
+
+def test_folders_are_made_and_text_is_utf_8(tmp_path):
+  path = tmp_path / "a" / "b.txt"
+  files.write_text(path, "ε ≤ 1")
+  assert path.read_bytes().decode("utf-8") == "ε ≤ 1"
+
+
+def test_content_is_on_the_disk_before_it_takes_the_place(
+    tmp_path, monkeypatch
+):
+  calls = []
+  for name in ("fsync", "replace"):
+    real = getattr(files.os, name)
+    monkeypatch.setattr(
+        files.os, name,
+        lambda *args, name=name, real=real: (calls.append(name), real(*args)),
+    )
+  files.write_text(tmp_path / "a", "text")
+  assert calls == ["fsync", "replace"]
+
+
+def test_private_files_are_never_readable_by_others(tmp_path):
+  path = tmp_path / "a.txt"
+  (tmp_path / ".a.txt.tmp").write_text("of a process that was killed")
+  with files.replacing(path, private=True) as beside:
+    assert beside.stat().st_mode & 0o777 == 0o600
+    assert not beside.read_text()
+    beside.write_text("secret")
+  assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_in_the_way_is_one_sentence_and_keeps_its_number(tmp_path):
+  (tmp_path / "file").write_text("")
+  with pytest.raises(ValueError, match="choose another place") as caught:
+    files.write_text(tmp_path / "file" / "a", "text")
+  assert isinstance(caught.value, OSError)
+  assert caught.value.errno in (errno.EEXIST, errno.ENOTDIR)
+  assert str(caught.value).startswith(str(tmp_path))
