@@ -5,61 +5,49 @@ import pathlib
 from typing import Any
 
 from episodic_dp.analysis import sweep_plots
-from episodic_dp.output import files
+from episodic_dp.output import plotting
 
 
 def write(result: dict[str, Any], path: str | os.PathLike) -> pathlib.Path:
-  """Writes the picture (PNG) of `audit_runs.audit`.
+  """Writes the picture (PNG) of `auditing.audit.audit`; returns its path.
 
   Raises:
     ValueError: the folder cannot be written.
   """
   path = pathlib.Path(path)
-  figure = draw(result)
-  with files.replacing(path) as beside:
-    figure.savefig(beside, format="png", dpi=150)
+  plotting.save(draw(result), path)
   return path
 
 
+@plotting.styled
 def draw(result: dict[str, Any]):
   """A matplotlib figure with one panel per level."""
-  # Late, and without pyplot: no display is needed.
-  from matplotlib import figure as figure_lib
-
   rows = result["levels"]
-  figure = figure_lib.Figure(
-      figsize=(1.2 + 4.2 * len(rows), 4.4), layout="constrained"
-  )
-  figure.suptitle(sweep_plots.title(result), fontsize=9)
+  figure = plotting.figure(4.4, width=1.2 + 4.2 * len(rows))
+  figure.suptitle(sweep_plots.title(result))
   (panels,) = figure.subplots(1, len(rows), squeeze=False)
   for axes, row in zip(panels, rows):
-    _panel(axes, row, result)
+    _panel(axes, row, result["confidence"])
   return figure
 
 
-def _panel(axes, row: dict[str, Any], result: dict[str, Any]) -> None:
-  from matplotlib import ticker
-
-  steps = [point["steps"] for point in row["curve"]]
-  claimed = [point["claimed"] for point in row["curve"]]
-  measured = [point["measured"] for point in row["curve"]]
-  axes.fill_between(steps, measured, claimed, color="0.9", linewidth=0)
-  axes.plot(
-      steps, claimed, color="tab:blue", marker="o", markersize=4,
-      label="claimed: at most",
+def _panel(axes, row: dict[str, Any], confidence: float) -> None:
+  """Both curves of one level, the room between them shaded."""
+  steps, claimed, measured = (
+      [point[name] for point in row["curve"]]
+      for name in ("steps", "claimed", "measured")
   )
+  axes.fill_between(steps, measured, claimed, color="0.92", linewidth=0)
+  axes.plot(steps, claimed, label="claimed: at most", **plotting.series(0))
   axes.plot(
-      steps, measured, color="tab:orange", marker="^", markersize=5,
-      label=f"measured: at least ({100 * result['confidence']:g} %)",
+      steps, measured, label=f"measured: at least ({100 * confidence:g} %)",
+      **plotting.series(1),
   )
-  axes.set_title(row["level"], fontsize=10)
+  axes.set_title(row["level"])
   axes.set_xlabel("steps T")
   axes.set_ylabel(f"ε ({row['neighbours']})")
   if len(steps) > 1:
     axes.set_xscale("log")
-  axes.xaxis.set_major_locator(ticker.FixedLocator(steps))
-  axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:g}"))
-  axes.xaxis.set_minor_locator(ticker.NullLocator())
+  plotting.ticks(axes.xaxis, steps)
   axes.set_ylim(bottom=0)
-  axes.grid(alpha=0.3, linewidth=0.5)
-  axes.legend(loc="upper left", fontsize=8)
+  axes.legend(loc="upper left")
