@@ -1,49 +1,13 @@
-"""Finding original files, checking them, and caching decoded arrays.
+"""The original files of a data set: looked for, checked, and asked for."""
 
-Nothing half-made is ever accepted: files are checked by their sha256, and a
-cache is written beside its final place and moved there when it is complete.
-"""
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
-import contextlib
+from collections.abc import Mapping
 import dataclasses
-import fcntl
 import hashlib
-import lzma
 import os
 import pathlib
-import struct
-import tokenize
-from typing import TypeVar
 import urllib.request
-import uuid
-import zipfile
-import zlib
-
-import numpy as np
 
 Path = str | os.PathLike[str]
-T = TypeVar("T")
-
-# What reading arrays from a file raises where its bytes are wrong: also for
-# compression and encryption that nobody asked for (RuntimeError), and for sizes
-# that no machine has.
-DAMAGED = (
-    EOFError,
-    KeyError,
-    MemoryError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    lzma.LZMAError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,209 +25,135 @@ class Archive:
   url: str | None = None
 
 
-Source = Mapping[str, Archive]  # By part; a data set needs all of them.
+Source = Mapping[str, Archive]  # By part; all of them are needed.
+Found = tuple[str, dict[str, pathlib.Path]]  # A source, and a path by part.
 
 
-def find(
-    name: str, archives: Source, data_dir: Path | None
-) -> dict[str, pathlib.Path] | None:
-  """Paths of the archives in data_dir/name/ or data_dir/, checked by sha256.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Originals:
+  """The files that a data set can be prepared from.
 
-  Returns:
-    A path for every key of `archives`; None when a file is missing.
-
-  Raises:
-    FileNotFoundError: data_dir is not a folder.
-    ValueError: a file is there with a checksum that is not accepted.
+  Attributes:
+    name: of the data set, and of its own folder in data_dir.
+    title: what a sentence calls it.
+    sources: each is enough; the first that is whole is taken.
+    online: the source that `download=True` fetches; None where none can be.
   """
-  found = {}
-  for part, archive in archives.items():
-    for folder in _folders(name, data_dir, [archives]):
-      if (folder / archive.file).is_file():
-        found[part] = folder / archive.file
-        break
-  if len(found) < len(archives):
+
+  name: str
+  title: str
+  sources: Mapping[str, Source]
+  online: str | None = None
+
+  def find(self, data_dir: Path | None) -> Found | None:
+    """The first source that is whole in data_dir/name/ or data_dir/.
+
+    Returns:
+      Its key and the paths of its files, checked by their sha256; None where no
+      source is whole.
+
+    Raises:
+      FileNotFoundError: data_dir is not a folder.
+      ValueError: a file is there with a checksum that is not accepted.
+    """
+    folders = self._folders(data_dir)
+    for source, archives in self.sources.items():
+      found = {}
+      for part, archive in archives.items():
+        places = (folder / archive.file for folder in folders)
+        path = next((p for p in places if p.is_file()), None)
+        if path is not None:
+          found[part] = path
+      if len(found) == len(archives):
+        for part, path in found.items():
+          _check_sha256(path, archives[part])
+        return source, found
     return None
-  for part, path in found.items():
-    with path.open("rb") as f:
-      digest = hashlib.file_digest(f, "sha256").hexdigest()
-    if digest not in archives[part].sha256:
-      raise ValueError(
-          f"{path} ({path.stat().st_size} bytes) has sha256 {digest} instead"
-          f" of {' or '.join(archives[part].sha256)}: the copy is damaged or"
-          f" incomplete, so fetch it again{_origin(archives[part])}"
-      )
-  return found
 
-
-def find_first(
-    name: str, sources: Mapping[str, Source], data_dir: Path | None
-) -> tuple[str, dict[str, pathlib.Path]] | None:
-  """The first of several sources that is whole: its key, and as `find`."""
-  _folders(name, data_dir, list(sources.values()))
-  for source, archives in sources.items():
-    found = find(name, archives, data_dir)
-    if found is not None:
-      return source, found
-  return None
-
-
-def _folders(
-    name: str, data_dir: Path | None, sources: Sequence[Source]
-) -> tuple[pathlib.Path, ...]:
-  """Where the files may lie: data_dir/name, then data_dir.
-
-  The folder of the data set comes first: others may have files of one name.
-
-  Raises:
-    FileNotFoundError: data_dir is not a folder.
-  """
-  if data_dir is None:
-    return ()
-  root = pathlib.Path(data_dir).expanduser()
-  if not root.is_dir():
-    raise FileNotFoundError(
-        f"data_dir {root} is not a folder: {_remedy(name, sources)}"
+  def missing(self, data_dir: Path | None) -> str:
+    """One sentence: which files are missing, and where to put them."""
+    where, absent = "no data_dir was given", self.sources
+    if data_dir is not None:
+      own, shared = self._folders(data_dir)
+      where = f"neither {shared} nor {own} holds all files"
+      absent = {
+          source: {
+              part: archive
+              for part, archive in archives.items()
+              if not any((f / archive.file).is_file() for f in (own, shared))
+          }
+          for source, archives in self.sources.items()
+      }
+    return (
+        f"'{self.name}' is not prepared yet and {where}: {self._remedy(absent)}"
     )
-  return root / name, root
+
+  def downloads(self) -> dict[str, str]:
+    """The addresses of the files that `download=True` fetches, by part."""
+    archives = self.sources[self.online] if self.online else {}
+    return {part: a.url for part, a in archives.items() if a.url is not None}
+
+  def check_online(self) -> None:
+    """ConnectionError, within seconds, when a download cannot be reached."""
+    for url in self.downloads().values():
+      request = urllib.request.Request(url, method="HEAD")
+      try:
+        with urllib.request.urlopen(request, timeout=10):
+          pass
+      except OSError as e:  # URLError, HTTPError and time-outs are OSErrors.
+        assert self.online is not None
+        wanted = {self.online: self.sources[self.online]}
+        raise ConnectionError(
+            f"{url} cannot be reached ({e}): try again later, or"
+            f" {self._remedy(wanted, download=False)}"
+        ) from e
+
+  def _folders(self, data_dir: Path | None) -> tuple[pathlib.Path, ...]:
+    """Where the files may lie: data_dir/name, then data_dir.
+
+    The folder of the data set comes first: others may have files of one name.
+
+    Raises:
+      FileNotFoundError: data_dir is not a folder.
+    """
+    if data_dir is None:
+      return ()
+    folder = pathlib.Path(data_dir).expanduser()
+    if not folder.is_dir():
+      raise FileNotFoundError(
+          f"data_dir {folder} is not a folder: {self._remedy(self.sources)}"
+      )
+    return folder / self.name, folder
+
+  def _remedy(
+      self, sources: Mapping[str, Source], download: bool = True
+  ) -> str:
+    texts = []
+    for archives in sources.values():
+      listed = []
+      for a in archives.values():
+        about = f"sha256 {' or '.join(a.sha256)}"
+        if a.url:
+          about += f", from {a.url}"
+        listed.append(f"{a.file} ({about})")
+      texts.append(", ".join(listed))
+    text = (
+        f"put {'; or '.join(texts)} into DIR or DIR/{self.name} and pass"
+        " data_dir=DIR"
+    )
+    if download and self.online:
+      text += ", or pass download=True"
+    return text
 
 
-def missing(
-    name: str, sources: Sequence[Source], data_dir: Path | None
-) -> str:
-  """One sentence: which files are missing, and where to put them.
-
-  Args:
-    name: of the data set.
-    sources: each of them is enough to prepare the data.
-    data_dir: where the files were looked for.
-  """
-  where = "no data_dir was given"
-  absent = list(sources)
-  if data_dir is not None:
-    own, root = _folders(name, data_dir, sources)
-    where = f"neither {root} nor {own} holds all files"
-    absent = [
-        {
-            part: archive
-            for part, archive in source.items()
-            if not any((f / archive.file).is_file() for f in (own, root))
-        }
-        for source in sources
-    ]
-  return f"'{name}' is not prepared yet and {where}: {_remedy(name, absent)}"
-
-
-def _origin(archive: Archive) -> str:
-  return f" from {archive.url}" if archive.url else ""
-
-
-def _remedy(
-    name: str, sources: Sequence[Source], download: bool = True
-) -> str:
-  texts = []
-  for source in sources:
-    files = []
-    for a in source.values():
-      about = f"sha256 {' or '.join(a.sha256)}"
-      if a.url:
-        about += f", from {a.url}"
-      files.append(f"{a.file} ({about})")
-    texts.append(", ".join(files))
-  text = f"put {'; or '.join(texts)} into DIR or DIR/{name} and pass"
-  online = any(a.url for source in sources for a in source.values())
-  return f"{text} data_dir=DIR" + (
-      ", or pass download=True" if download and online else ""
-  )
-
-
-def check_online(name: str, archives: Source) -> None:
-  """ConnectionError, within seconds, when the archives cannot be reached."""
-  for archive in archives.values():
-    assert archive.url is not None, f"{archive.file} is not published"
-    request = urllib.request.Request(archive.url, method="HEAD")
-    try:
-      with urllib.request.urlopen(request, timeout=10):
-        pass
-    except OSError as e:  # URLError, HTTPError and time-outs are OSErrors.
-      raise ConnectionError(
-          f"{archive.url} cannot be reached ({e}): try again later, or"
-          f" {_remedy(name, [archives], download=False)}"
-      ) from e
-
-
-def cache_root(cache_dir: Path | None) -> pathlib.Path:
-  """Where prepared data are kept: as given, or the folder that TFDS uses."""
-  if cache_dir is None:
-    cache_dir = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-  return pathlib.Path(cache_dir).expanduser()
-
-
-@contextlib.contextmanager
-def lock(path: pathlib.Path) -> Iterator[None]:
-  """Holds an exclusive lock, which a killed process gives back by itself."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  with path.open("a") as f:
-    fcntl.flock(f, fcntl.LOCK_EX)
-    yield
-
-
-def read_or_make(
-    folder: pathlib.Path, read: Callable[[], T | None], make: Callable[[], T]
-) -> T:
-  """What `read` finds, or else what `make` makes, once.
-
-  One process makes; others that start meanwhile wait for it and then read.
-
-  Args:
-    folder: holds the lock.
-    read: returns None where nothing is made yet.
-    make: makes the same; called by one process at a time.
-  """
-  found = read()
-  if found is None:
-    with lock(folder / "preparing.lock"):
-      found = read()
-      if found is None:
-        found = make()
-  return found
-
-
-@contextlib.contextmanager
-def new_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """A place to write at, which becomes `path` in one step when all went well.
-
-  The file is either complete or not there.
-  """
-  path.parent.mkdir(parents=True, exist_ok=True)
-  # Readable names: the next start removes what a killed one left behind.
-  for left in path.parent.glob(f"{path.name}.*.incomplete"):
-    left.unlink(missing_ok=True)
-  temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.incomplete")
-  try:
-    yield temporary
-    with temporary.open("r+b") as f:
-      os.fsync(f.fileno())
-    temporary.replace(path)
-  finally:
-    temporary.unlink(missing_ok=True)
-
-
-def save_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
-  """Writes an .npz in one step: the file is either complete or not there."""
-  with new_file(path) as temporary, temporary.open("wb") as f:
-    np.savez(f, allow_pickle=False, **arrays)
-
-
-def read_arrays(
-    path: pathlib.Path, names: Sequence[str]
-) -> tuple[np.ndarray, ...] | None:
-  """The arrays of an .npz, or None when it is absent or damaged.
-
-  Every member of an .npz carries a CRC-32, which reading checks.
-  """
-  try:
-    with np.load(path, allow_pickle=False) as arrays:
-      return tuple(arrays[name] for name in names)
-  except DAMAGED:
-    return None
+def _check_sha256(path: pathlib.Path, archive: Archive) -> None:
+  """ValueError unless the file is one of those accepted."""
+  with path.open("rb") as f:
+    digest = hashlib.file_digest(f, "sha256").hexdigest()
+  if digest not in archive.sha256:
+    origin = f" from {archive.url}" if archive.url else ""
+    raise ValueError(
+        f"{path} ({path.stat().st_size} bytes) has sha256 {digest} instead"
+        f" of {' or '.join(archive.sha256)}: the copy is damaged or"
+        f" incomplete, so fetch it again{origin}"
+    )

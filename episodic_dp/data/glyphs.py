@@ -22,6 +22,7 @@ import numpy as np
 
 from episodic_dp import plan
 from episodic_dp.data import dataset
+from episodic_dp.data import options
 
 LEVELS = ("participant", "glyph", "drawing")
 
@@ -31,7 +32,6 @@ _CHUNK = 16  # Participants rendered per call: bounds the working memory.
 _SHAPE_NUMBERS = 8 * _STROKES + 1 + _STROKES - 1  # Points, count, joins.
 _HAND_NUMBERS = 5
 _DRAWING_NUMBERS = 8 * _STROKES + 7  # Tremor of each point; place and pen.
-_SPLITS = ("train", "validation", "test")
 
 
 def load(
@@ -63,28 +63,21 @@ def load(
   Raises:
     ValueError: an option is not a whole number in its range.
   """
-  counts = (participants, validation_participants, test_participants)
-  names = ("participants", "validation_participants", "test_participants")
-  for name, value, low in (
-      *((n, c, 1) for n, c in zip(names, counts)),
+  for option, value, least in (
+      ("participants", participants, 1),
+      ("validation_participants", validation_participants, 1),
+      ("test_participants", test_participants, 1),
       ("glyphs", glyphs, 1),
       ("drawings", drawings, 1),
       ("size", size, 12),
       ("seed", seed, 0),
   ):
-    if (
-        not isinstance(value, (int, np.integer))
-        or isinstance(value, bool)
-        or value < low
-    ):
-      raise ValueError(
-          f"glyphs option {name}={value!r} must be a whole number of at least"
-          f" {low}"
-      )
+    options.check_count("glyphs", option, value, least=least)
   if seed >= 2**32:
     raise ValueError(f"glyphs option seed={seed} must be below 2^32")
+  counts = (participants, validation_participants, test_participants)
   parts = {}
-  for number, (split, count) in enumerate(zip(_SPLITS, counts)):
+  for number, (split, count) in enumerate(zip(dataset.PARTS, counts)):
     parts[split] = dataset.ArrayDataset(
         name=f"glyphs/{split}",
         images=_generate(

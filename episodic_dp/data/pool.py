@@ -88,11 +88,3 @@ def make(
       labels=np.repeat(np.arange(classes, dtype=np.int32), examples),
       description=description,
   )
-
-
-def check_seed(name: str, seed: object) -> None:
-  """ValueError unless the seed is a whole number, 0 to 2^32 - 1."""
-  if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
-    raise ValueError(
-        f"{name} option seed={seed!r} must be a whole number, 0 to 2^32 - 1"
-    )

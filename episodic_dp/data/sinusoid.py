@@ -15,14 +15,12 @@ import numpy as np
 
 from episodic_dp import plan
 from episodic_dp.data import dataset
-from episodic_dp.data import pool
+from episodic_dp.data import options
 
 LEVELS = ("participant", "point")
 AMPLITUDES = (0.1, 5.0)
 PHASES = (0.0, math.pi)
 RANGE = (-5.0, 5.0)
-
-_SPLITS = ("train", "validation", "test")
 
 
 def load(
@@ -49,22 +47,17 @@ def load(
   Raises:
     ValueError: an option is not a whole number in its range.
   """
-  pool.check_seed("sinusoid", seed)
+  options.check_seed("sinusoid", seed)
   counts = dict(
       participants=participants,
       validation_participants=validation_participants,
       test_participants=test_participants,
       points=points,
   )
-  for name, value in counts.items():
-    whole = isinstance(value, (int, np.integer)) and value >= 1
-    if not whole or isinstance(value, bool):
-      raise ValueError(
-          f"sinusoid option {name}={value!r} must be a whole number of at"
-          " least 1"
-      )
+  for option, value in counts.items():
+    options.check_count("sinusoid", option, value)
   parts = {}
-  for number, (split, count) in enumerate(zip(_SPLITS, counts.values())):
+  for number, (split, count) in enumerate(zip(dataset.PARTS, counts.values())):
     amplitude, phase = curves(count, seed=seed, split=split)
     x = _uniform((count, points), RANGE, seed, number, 1)
     y = amplitude[:, None] * np.sin(x - phase[:, None])
@@ -85,7 +78,8 @@ def curves(
     count: int, *, seed: int = 0, split: str = "train"
 ) -> tuple[np.ndarray, np.ndarray]:
   """The amplitudes and phases float64[count] of a split's participants."""
-  numbers = _uniform((count, 2), (0.0, 1.0), seed, _SPLITS.index(split), 0)
+  part = dataset.PARTS.index(split)
+  numbers = _uniform((count, 2), (0.0, 1.0), seed, part, 0)
   lowest, highest = np.asarray([AMPLITUDES, PHASES]).T
   amplitude, phase = (lowest + (highest - lowest) * numbers).T
   return amplitude, phase

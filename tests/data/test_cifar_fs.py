@@ -1,6 +1,7 @@
 """CIFAR-FS from small archives made here, and from the real ones."""
 
 import collections
+import dataclasses
 import hashlib
 import io
 import os
@@ -167,6 +168,11 @@ def table(tmp_path_factory):
   return path
 
 
+def _replace_sources(monkeypatch, sources):
+  originals = dataclasses.replace(source.ORIGINALS, sources=sources)
+  monkeypatch.setattr(source, "ORIGINALS", originals)
+
+
 @pytest.fixture(autouse=True)
 def small(request, monkeypatch):
   """The published sizes and checksums give way to those of the small files."""
@@ -180,9 +186,9 @@ def small(request, monkeypatch):
           )
           for part, archive in archives_of.items()
       }
-      for kind, archives_of in source.SOURCES.items()
+      for kind, archives_of in source.ORIGINALS.sources.items()
   }
-  monkeypatch.setattr(source, "SOURCES", sources)
+  _replace_sources(monkeypatch, sources)
   monkeypatch.setattr(source, "_TABLE", request.getfixturevalue("table"))
   monkeypatch.setattr(source, "EXAMPLES", EXAMPLES)
   monkeypatch.setattr(
@@ -285,7 +291,7 @@ def test_missing_files_are_named_at_once(roots, tmp_path, monkeypatch):
   assert "put test.zip" in text and "val.zip" not in text and "\n" not in text
   assert "or cifar-100-binary.tar.gz" in text and str(half) in text
   for kind in WRITERS:
-    *_, last = source.SOURCES[kind].values()
+    *_, last = source.ORIGINALS.sources[kind].values()
     assert f"{last.file} (sha256 {last.sha256[0]}" in text
   assert "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz" in text
 
@@ -299,7 +305,7 @@ def test_the_folder_of_the_data_set_is_looked_in_first(roots, tmp_path):
 
 @pytest.mark.parametrize("kind", list(WRITERS))
 def test_wrong_files_are_refused(roots, kind, tmp_path):
-  for archive in source.SOURCES[kind].values():
+  for archive in source.ORIGINALS.sources[kind].values():
     whole = (roots[kind] / archive.file).read_bytes()
     (tmp_path / archive.file).write_bytes(whole[:-10])
   with pytest.raises(ValueError, match="has sha256.*damaged") as e:
@@ -342,7 +348,7 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
 ):
   sources = {
       kind: {p: (a.file, a.sha256) for p, a in archives_of.items()}
-      for kind, archives_of in source.SOURCES.items()
+      for kind, archives_of in source.ORIGINALS.sources.items()
   }
   script = f"""
       import os, pathlib, signal
@@ -351,10 +357,13 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
       from episodic_dp.data.cifar_fs import load as cifar_fs
       archives.GRID, source.EXAMPLES = {GRID!r}, {EXAMPLES!r}
       source._TABLE = pathlib.Path({str(table)!r})
-      source.SOURCES = {{
+      sources = {{
           kind: {{p: files.Archive(*a) for p, a in found.items()}}
           for kind, found in {sources!r}.items()
       }}
+      source.ORIGINALS = files.Originals(
+          name="cifar_fs", title="", sources=sources
+      )
       generate = builder.CifarFs32._generate_examples
       def die(self, images, labels, part):
         yield from generate(self, images, labels, part)
@@ -383,11 +392,8 @@ def test_download_from_a_server(roots, tmp_path, monkeypatch, serve):
 
   path = roots["binary"] / "cifar-100-binary.tar.gz"
   with serve(path.parent) as url:
-    monkeypatch.setitem(
-        source.SOURCES,
-        "binary",
-        {"archive": files.Archive(path.name, ("",), url + path.name)},
-    )
+    archive = files.Archive(path.name, ("",), url + path.name)
+    _replace_sources(monkeypatch, {"binary": {"archive": archive}})
     info = checksums.UrlInfo(
         size=path.stat().st_size, checksum=_sha256(path), filename=path.name
     )
@@ -442,7 +448,7 @@ def test_archives_of_another_kind_are_refused(roots, tmp_path, monkeypatch):
 
 
 def test_checksum_for_the_download_is_the_accepted_one():
-  (archive,) = source.SOURCES["binary"].values()
+  (archive,) = source.ORIGINALS.sources["binary"].values()
   assert archive.url == (
       "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"
   )
@@ -456,6 +462,11 @@ def test_checksum_for_the_download_is_the_accepted_one():
   assert text.read_text().split() == [
       archive.url, str(int(info.size)), info.checksum, info.filename
   ]
+
+
+def test_records_lie_where_tfds_puts_them(prepared, cache):
+  assert builder.CifarFs32.name == source.FOLDER
+  assert (cache / source.FOLDER / source.VERSION).is_dir()
 
 
 def test_wrong_seed_is_named():

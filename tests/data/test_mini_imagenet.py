@@ -1,6 +1,7 @@
 """mini-ImageNet from small archives of the published layout."""
 
 import collections
+import dataclasses
 import functools
 import hashlib
 import io
@@ -16,6 +17,7 @@ from PIL import Image
 import pytest
 
 from episodic_dp import data
+from episodic_dp.data import dataset
 from episodic_dp.data import files
 from episodic_dp.data.mini_imagenet import builder
 from episodic_dp.data.mini_imagenet import load as mini_imagenet
@@ -90,13 +92,15 @@ def small(request, monkeypatch):
   if "folder" not in request.fixturenames:
     return
   folder = request.getfixturevalue("folder")
-  monkeypatch.setattr(
-      source,
-      "ARCHIVES",
-      {
-          part: files.Archive(a.file, (_sha256(folder / a.file),))
-          for part, a in source.ARCHIVES.items()
-      },
+  originals = source.ORIGINALS["webp"]
+  archives = {
+      part: files.Archive(a.file, (_sha256(folder / a.file),))
+      for part, a in originals.sources["zips"].items()
+  }
+  monkeypatch.setitem(
+      source.ORIGINALS,
+      "webp",
+      dataclasses.replace(originals, sources={"zips": archives}),
   )
   monkeypatch.setattr(source, "EXAMPLES", EXAMPLES)
   monkeypatch.setattr(
@@ -170,6 +174,11 @@ def test_shortened_array_is_made_again_from_the_records(prepared, cache):
     path.write_bytes(damaged)
     images = mini_imagenet.load_arrays(cache_dir=cache)
     np.testing.assert_array_equal(images, whole)
+
+
+def test_records_lie_where_tfds_puts_them(prepared, cache):
+  assert builder.MiniImagenet84.name == source.FOLDER
+  assert (cache / source.FOLDER / "webp" / source.VERSION).is_dir()
 
 
 def test_two_stages(prepared, cache):
@@ -266,7 +275,10 @@ def test_builder_without_files_says_so(folder, tmp_path):
 def test_killed_preparation_leaves_nothing_that_is_accepted(
     folder, table, tmp_path
 ):
-  archives = {p: (a.file, a.sha256) for p, a in source.ARCHIVES.items()}
+  archives = {
+      p: (a.file, a.sha256)
+      for p, a in source.ORIGINALS["webp"].sources["zips"].items()
+  }
   script = f"""
       import os, pathlib, signal
       from episodic_dp.data import files
@@ -274,9 +286,10 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
       from episodic_dp.data.mini_imagenet import load as mini_imagenet
       source.EXAMPLES = {EXAMPLES!r}
       source._TABLE = pathlib.Path({str(table)!r})
-      source.ARCHIVES = {{
-          p: files.Archive(*a) for p, a in {archives!r}.items()
-      }}
+      archives = {{p: files.Archive(*a) for p, a in {archives!r}.items()}}
+      source.ORIGINALS["webp"] = files.Originals(
+          name="mini_imagenet", title="", sources={{"zips": archives}}
+      )
       prepare = builder.prepare
       def die(*args):
         for number, item in enumerate(prepare(*args)):
@@ -313,7 +326,7 @@ def test_classes_and_images_are_those_published():
   assert all(len(c.images) == 600 for c in table)
   assert all(name.startswith(c.wnid) for c in table for name in c.images)
   # Parts are contiguous, so that they are slices of one mapped array.
-  order = [source.PARTS.index(c.part) for c in table]
+  order = [dataset.PARTS.index(c.part) for c in table]
   assert order == sorted(order)
 
 

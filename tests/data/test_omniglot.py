@@ -1,6 +1,7 @@
 """Omniglot from zips: made here for most tests, real ones where present."""
 
 import collections
+import dataclasses
 import functools
 import hashlib
 import io
@@ -16,6 +17,7 @@ from PIL import Image
 import pytest
 
 from episodic_dp import data
+from episodic_dp.data import dataset
 from episodic_dp.data import files
 from episodic_dp.data.omniglot import builder
 from episodic_dp.data.omniglot import load as omniglot
@@ -66,24 +68,29 @@ def _sha256(path):
   return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def _replace_archives(monkeypatch, archives):
+  originals = dataclasses.replace(source.ORIGINALS, sources={"zips": archives})
+  monkeypatch.setattr(source, "ORIGINALS", originals)
+
+
+def _archives():
+  return source.ORIGINALS.sources["zips"]
+
+
 @pytest.fixture(autouse=True)
 def small(request, monkeypatch):
   """The published sizes and checksums give way to those of the small zips."""
   if "folder" not in request.fixturenames:
     return
   folder = request.getfixturevalue("folder")
-  monkeypatch.setattr(
-      source,
-      "ARCHIVES",
-      {
-          part: files.Archive(
-              f"images_{part}.zip",
-              ("0" * 64, _sha256(folder / f"images_{part}.zip")),
-              f"https://example.invalid/images_{part}.zip",
-          )
-          for part in NAMES
-      },
-  )
+  _replace_archives(monkeypatch, {
+      part: files.Archive(
+          f"images_{part}.zip",
+          ("0" * 64, _sha256(folder / f"images_{part}.zip")),
+          f"https://example.invalid/images_{part}.zip",
+      )
+      for part in NAMES
+  })
   monkeypatch.setattr(source, "CHARACTERS", 5)
   monkeypatch.setattr(omniglot_splits, "_TRAIN_CHARACTERS", 2)
   monkeypatch.setattr(omniglot_splits, "_VALIDATION_CHARACTERS", 1)
@@ -193,8 +200,8 @@ def test_wrong_split_is_named():
 
 def test_zips_may_lie_in_a_folder_of_their_own(folder, tmp_path):
   (tmp_path / "omniglot").symlink_to(folder)
-  found = files.find("omniglot", source.ARCHIVES, tmp_path)
-  assert sorted(found) == ["background", "evaluation"]
+  kind, found = source.ORIGINALS.find(tmp_path)
+  assert kind == "zips" and sorted(found) == ["background", "evaluation"]
 
 
 def test_missing_zips_are_named_at_once(folder, tmp_path, monkeypatch):
@@ -282,12 +289,15 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
       from episodic_dp.data import files
       from episodic_dp.data.omniglot import builder, source
       from episodic_dp.data.omniglot import load as omniglot
-      source.ARCHIVES = {{
+      archives = {{
           part: files.Archive(a, (b,), "")
           for part, a, b in {[
-              (p, a.file, a.sha256[1]) for p, a in source.ARCHIVES.items()
+              (p, a.file, a.sha256[1]) for p, a in _archives().items()
           ]!r}
       }}
+      source.ORIGINALS = files.Originals(
+          name="omniglot", title="", sources={{"zips": archives}}
+      )
       decode, calls = builder.decode, []
       def die(png, name):
         calls.append(name)
@@ -317,7 +327,7 @@ def test_download_from_a_server(folder, prepared, tmp_path, monkeypatch, serve):
 
   with serve(folder) as url:
     archives, infos = {}, {}
-    for part, archive in source.ARCHIVES.items():
+    for part, archive in _archives().items():
       path = folder / archive.file
       archives[part] = files.Archive(
           archive.file, archive.sha256, url + archive.file
@@ -327,7 +337,7 @@ def test_download_from_a_server(folder, prepared, tmp_path, monkeypatch, serve):
           checksum=_sha256(path),
           filename=archive.file,
       )
-    monkeypatch.setattr(source, "ARCHIVES", archives)
+    _replace_archives(monkeypatch, archives)
     monkeypatch.setattr(builder.Omniglot28, "url_infos", infos)
     load = functools.partial(omniglot.load_arrays, download=True)
     images, *_ = load(cache_dir=tmp_path / "good")
@@ -340,10 +350,15 @@ def test_download_from_a_server(folder, prepared, tmp_path, monkeypatch, serve):
 
 def test_checksums_for_downloads_are_the_accepted_ones():
   infos = builder.Omniglot28.url_infos
-  for archive in source.ARCHIVES.values():
+  for archive in _archives().values():
     info = infos[archive.url]
     assert info.checksum == archive.sha256[0]
     assert info.filename == archive.file == archive.url.rsplit("/", 1)[1]
+
+
+def test_records_lie_where_tfds_puts_them(prepared, cache):
+  assert builder.Omniglot28.name == source.FOLDER
+  assert (cache / source.FOLDER / source.VERSION).is_dir()
 
 
 def test_wrong_seed_is_named():
@@ -422,7 +437,7 @@ def test_real_lists_are_those_of_the_package(real_data):
   if not root.is_dir():
     pytest.skip(f"{root} is not there")
   part_of = omniglot_splits.vinyals()
-  for part, name in zip(omniglot_splits.PARTS, ("train", "val", "test")):
+  for part, name in zip(dataset.PARTS, ("train", "val", "test")):
     lines = (root / f"vinyals_{name}.txt").read_text().split()
     # The list names every rotation as a class of its own. Here a character is
     # one unit, with all its drawings, and a task draws the rotation.
@@ -433,7 +448,7 @@ def test_real_lists_are_those_of_the_package(real_data):
 
 def test_vinyals_list_is_whole():
   parts = list(omniglot_splits.vinyals().values())
-  counts = [parts.count(p) for p in omniglot_splits.PARTS]
+  counts = [parts.count(p) for p in dataset.PARTS]
   assert counts == [1028, 172, 423]
 
 

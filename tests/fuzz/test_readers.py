@@ -4,6 +4,7 @@ And no code of a file runs, no file outside is touched, and what claims to be
 huge is refused before memory is taken.
 """
 
+import importlib
 import io
 import json
 import pathlib
@@ -25,8 +26,8 @@ from episodic_dp.cli import verify
 from episodic_dp.config import build
 from episodic_dp.config import describe
 from episodic_dp.config.presets import glyphs
+from episodic_dp.data import cache
 from episodic_dp.data import files
-from episodic_dp.data import mapped
 from episodic_dp.data.cifar_fs import archives
 from episodic_dp.output import files as output_files
 from episodic_dp.training import errors
@@ -217,19 +218,19 @@ def test_caches_that_are_damaged_are_made_again(tmp_path, count, marker):
   rng = np.random.default_rng(0)
   arrays = {"a": np.arange(60).reshape(3, 20), "b": np.arange(7.0)}
   path, image = tmp_path / "x.npz", tmp_path / "x.npy"
-  files.save_arrays(path, **arrays)
+  cache.save_arrays(path, **arrays)
   pixels = rng.integers(0, 256, (5, 4, 4, 1), np.uint8)
-  with mapped.writing(image, pixels.shape) as found:
+  with cache.new_mapped_array(image, pixels.shape) as found:
     found[:] = pixels
 
   def read():
-    found = files.read_arrays(path, ("a", "b"))
+    found = cache.read_arrays(path, ("a", "b"))
     if found is not None:  # Every member has a checksum.
       np.testing.assert_array_equal(found[0], arrays["a"])
       np.testing.assert_array_equal(found[1], arrays["b"])
 
   def read_mapped():
-    found = mapped.read(image, pixels.shape)
+    found = cache.map_array(image, pixels.shape)
     assert found is None or found.shape == pixels.shape
 
   answers = attack(path, count, read, marker)
@@ -241,11 +242,11 @@ def test_caches_that_are_damaged_are_made_again(tmp_path, count, marker):
 def test_mapped_files_of_huge_headers(tmp_path, shape, little_memory):
   path = tmp_path / "x.npy"
   path.write_bytes(_npy(shape, body=bytes(80)))
-  assert mapped.read(path, (5, 4, 4, 1)) is None
+  assert cache.map_array(path, (5, 4, 4, 1)) is None
   zipped = tmp_path / "x.npz"
   with zipfile.ZipFile(zipped, "w") as z:
     z.writestr("a.npy", path.read_bytes())
-  assert files.read_arrays(zipped, ("a",)) is None
+  assert cache.read_arrays(zipped, ("a",)) is None
 
 
 _ARCHIVES = {
@@ -277,15 +278,19 @@ def test_archives_are_known_by_their_checksum_before_they_are_opened(
 
 
 def _all_files(name):
-  module = __import__(f"episodic_dp.data.{name}", fromlist=["x"])
-  found, left = [*_ARCHIVES[name]], list(vars(module).values())
-  while left:
-    value = left.pop()
-    if isinstance(value, files.Archive):
-      found.append(value.file)
-    elif isinstance(value, dict) and "__name__" not in value:
-      left += value.values()
-  return found
+  source = importlib.import_module(f"episodic_dp.data.{name}.source")
+  originals = source.ORIGINALS
+  if isinstance(originals, files.Originals):
+    originals = {"only": originals}
+  return [
+      *_ARCHIVES[name],
+      *(
+          archive.file
+          for choice in originals.values()
+          for archives_of in choice.sources.values()
+          for archive in archives_of.values()
+      ),
+  ]
 
 
 def test_pickled_archives_run_no_code_even_if_their_checksum_were_right(marker):

@@ -8,7 +8,6 @@ read by an unpickler that knows arrays and plain values only.
 
 from collections.abc import Mapping, Sequence
 import io
-import os
 import pickle
 import tarfile
 from typing import Any
@@ -17,12 +16,15 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-SIZE = 32
+from episodic_dp.data import files
+from episodic_dp.data.cifar_fs import source
+
 GRID = (24, 25)  # Rows and columns of images in the picture of a class.
 
-Path = str | os.PathLike[str]
+Paths = Mapping[str, files.Path]
 Labelled = tuple[np.ndarray, np.ndarray]
 
+_SIZE = source.SIZE
 # Old pickles name this function by a module that NumPy has moved since.
 _ARRAY = np.empty(0).__reduce__()[0]
 _ALLOWED = {
@@ -34,7 +36,7 @@ _ALLOWED = {
 
 
 def read(
-    kind: str, archives: Mapping[str, Path], names: Sequence[str]
+    kind: str, archives: Paths, names: Sequence[str]
 ) -> Labelled:
   """All images of one kind of archive.
 
@@ -60,7 +62,7 @@ def read(
   return images, labels
 
 
-def _sheets(archives: Mapping[str, Path], names: Sequence[str]) -> Labelled:
+def _sheets(archives: Paths, names: Sequence[str]) -> Labelled:
   """<class>.webp: a grid of the images of a class, row by row."""
   rows, columns = GRID
   images, labels = [], []
@@ -69,30 +71,31 @@ def _sheets(archives: Mapping[str, Path], names: Sequence[str]) -> Labelled:
       for member in sorted(z.namelist()):
         with Image.open(io.BytesIO(z.read(member))) as image:
           sheet = np.asarray(image.convert("RGB"))
-        if sheet.shape != (rows * SIZE, columns * SIZE, 3):
+        if sheet.shape != (rows * _SIZE, columns * _SIZE, 3):
           raise ValueError(
               f"{member} in {path} has {sheet.shape[0]} x {sheet.shape[1]}"
-              f" pixels instead of {rows * SIZE} x {columns * SIZE}: use the"
+              f" pixels instead of {rows * _SIZE} x {columns * _SIZE}: use the"
               " lossless pictures of CIFAR-FS"
           )
-        grid = sheet.reshape(rows, SIZE, columns, SIZE, 3)
-        images.append(grid.transpose(0, 2, 1, 3, 4).reshape(-1, SIZE, SIZE, 3))
+        grid = sheet.reshape(rows, _SIZE, columns, _SIZE, 3)
+        grid = grid.transpose(0, 2, 1, 3, 4)
+        images.append(grid.reshape(-1, _SIZE, _SIZE, 3))
         labels.append(names.index(member.removesuffix(".webp")))
   return np.concatenate(images), np.repeat(labels, rows * columns)
 
 
-def _binary(archives: Mapping[str, Path], names: Sequence[str]) -> Labelled:
+def _binary(archives: Paths, names: Sequence[str]) -> Labelled:
   """train.bin and test.bin: per image superclass, class and 3072 bytes."""
   del names
   parts = [
-      np.frombuffer(text, np.uint8).reshape(-1, 2 + 3 * SIZE * SIZE)
+      np.frombuffer(text, np.uint8).reshape(-1, 2 + 3 * _SIZE * _SIZE)
       for text in _members(archives, ("train.bin", "test.bin"))
   ]
   records = np.concatenate(parts)
   return _pixels_last(records[:, 2:]), records[:, 1].astype(np.int64)
 
 
-def _python(archives: Mapping[str, Path], names: Sequence[str]) -> Labelled:
+def _python(archives: Paths, names: Sequence[str]) -> Labelled:
   """The pickles "train" and "test": dicts of an array and of lists."""
   del names
   batches = [plain_pickle(t) for t in _members(archives, ("train", "test"))]
@@ -102,28 +105,28 @@ def _python(archives: Mapping[str, Path], names: Sequence[str]) -> Labelled:
   )
 
 
-def _members(archives: Mapping[str, Path], files: Sequence[str]) -> list[bytes]:
+def _members(archives: Paths, members: Sequence[str]) -> list[bytes]:
   """The bytes of these files of one tar archive, wherever they lie in it."""
   (path,) = archives.values()
   found = {}
   with tarfile.open(path) as tar:
     for member in tar:
       name = member.name.rsplit("/", 1)[-1]
-      if name in files and member.isfile():
+      if name in members and member.isfile():
         content = tar.extractfile(member)
         assert content is not None
         found[name] = content.read()
-  absent = [name for name in files if name not in found]
+  absent = [name for name in members if name not in found]
   if absent:
     raise ValueError(
         f"{path} holds no file '{absent[0]}': use the original archive"
     )
-  return [found[name] for name in files]
+  return [found[name] for name in members]
 
 
 def _pixels_last(rows: np.ndarray) -> np.ndarray:
   """uint8[n, 3072] of red, green and blue planes as [n, 32, 32, 3]."""
-  return rows.reshape(-1, 3, SIZE, SIZE).transpose(0, 2, 3, 1)
+  return rows.reshape(-1, 3, _SIZE, _SIZE).transpose(0, 2, 3, 1)
 
 
 class _Unpickler(pickle.Unpickler):

@@ -1,13 +1,14 @@
 """CIFAR-FS as a TFDS data set, prepared without TensorFlow."""
 
-from collections.abc import Iterator, Mapping
-import os
+from collections.abc import Iterator
 import pathlib
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
 
+from episodic_dp.data import dataset
+from episodic_dp.data import files
 from episodic_dp.data import tfds_records
 from episodic_dp.data.cifar_fs import archives
 from episodic_dp.data.cifar_fs import source
@@ -23,17 +24,13 @@ class CifarFs32(tfds.core.GeneratorBasedBuilder):
   VERSION = tfds.core.Version(source.VERSION)
   RELEASE_NOTES = {source.VERSION: "The raw bytes of CIFAR-100."}
 
-  def __init__(
-      self,
-      *,
-      found: tuple[str, Mapping[str, str | os.PathLike[str]]] | None = None,
-      **kwargs: Any,
-  ):
-    """A builder that reads local archives or downloads the official one.
+  def __init__(self, *, found: files.Found | None = None, **kwargs: Any):
+    """Takes local archives, or downloads the official one.
 
     Args:
-      found: a kind of `source.SOURCES` and the paths of its checked files;
-        None downloads the binary archive, checked against checksums.tsv.
+      found: a kind of archive and the paths of its checked files, as in
+        `source.ORIGINALS`; None downloads the binary archive, checked against
+        checksums.tsv.
       **kwargs: those of `tfds.core.GeneratorBasedBuilder`.
     """
     self._found = found
@@ -64,15 +61,13 @@ class CifarFs32(tfds.core.GeneratorBasedBuilder):
   def _split_generators(self, dl_manager: tfds.download.DownloadManager):
     kind, paths = self._found or (
         "binary",
-        dl_manager.download(
-            {part: a.url for part, a in source.SOURCES["binary"].items()}
-        ),
+        dl_manager.download(source.ORIGINALS.downloads()),
     )
     names = [c.name for c in source.classes()]
     images, labels = archives.read(kind, paths, names)
     return {
         part: self._generate_examples(images, labels, part)
-        for part in source.PARTS
+        for part in dataset.PARTS
     }
 
   def _generate_examples(
@@ -90,8 +85,7 @@ class CifarFs32(tfds.core.GeneratorBasedBuilder):
 
 
 def prepare(
-    cache_dir: pathlib.Path,
-    found: tuple[str, Mapping[str, str | os.PathLike[str]]] | None = None,
+    cache_dir: pathlib.Path, found: files.Found | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
   """Prepares the records unless they are there, and reads all of them.
 
@@ -109,9 +103,8 @@ def prepare(
   builder = CifarFs32(
       found=found, data_dir=cache_dir, file_format="array_record"
   )
-  tfds_records.prepare(builder)
   images, labels = [], []
-  for _, record in tfds_records.read(builder, source.PARTS):
+  for _, record in tfds_records.read(builder, dataset.PARTS):
     images.append(record["image"])
     labels.append(record["label"])
   return np.stack(images), np.asarray(labels, np.int32)

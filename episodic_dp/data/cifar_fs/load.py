@@ -16,9 +16,12 @@ import pathlib
 import numpy as np
 
 from episodic_dp import plan
+from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import files
+from episodic_dp.data import options
 from episodic_dp.data import pool
+from episodic_dp.data import prepared
 from episodic_dp.data.cifar_fs import source
 
 
@@ -60,7 +63,7 @@ def load(
     FileNotFoundError: nothing is prepared and the files are not there.
     ValueError: a file has the wrong checksum, or an option is out of range.
   """
-  pool.check_seed(source.NAME, seed)
+  options.check_seed(source.NAME, seed)
   if superclasses and participants is not None:
     raise ValueError(
         f"cifar_fs options superclasses=True and participants={participants}"
@@ -69,21 +72,23 @@ def load(
   images = load_arrays(
       data_dir=data_dir, cache_dir=cache_dir, download=download
   )
+  owners = None
+  if participants is not None:
+    owners = pool.Participants(participants, way, per_class, int(seed))
   table = source.classes()
   parts = {}
-  for part in source.PARTS:
+  for part in dataset.PARTS:
     train = part == "train"
     labels = [i for i, c in enumerate(table) if c.part == part]
+    tree = None
+    if train and superclasses:
+      tree = _superclass_tree([table[i] for i in labels])
     parts[part] = pool.make(
         f"cifar_fs/{part}",
         images[labels],
-        levels=source.LEVELS,
-        hierarchy=_tree([table[i] for i in labels])
-        if train and superclasses
-        else None,
-        participants=pool.Participants(participants, way, per_class, int(seed))
-        if train and participants is not None
-        else None,
+        levels=("class", "image"),
+        hierarchy=tree,
+        participants=owners if train else None,
         description=(
             f"{len(labels)} classes of CIFAR-FS, {source.EXAMPLES} images"
             f" each, {source.SIZE} x {source.SIZE} RGB, public seed {seed}"
@@ -92,7 +97,7 @@ def load(
   return dataset.Splits(**parts)
 
 
-def _tree(chosen: list[source.Class]) -> plan.Hierarchy:
+def _superclass_tree(chosen: list[source.Class]) -> plan.Hierarchy:
   """superclass -> class -> image, over images in the order of the classes."""
   superclasses = [c.superclass for c in chosen]
   names = [c.name for c in chosen]
@@ -117,64 +122,56 @@ def load_arrays(
     uint8[100, 600, 32, 32, 3]: classes in the order of CIFAR-100's labels, and
     inside a class by the SHA-256 of an image's 3072 bytes (height, width, RGB).
   """
-  root = files.cache_root(cache_dir) / "cifar_fs32"
-  cached = root / f"arrays-{source.VERSION}.npz"
+  folder = cache.root(cache_dir) / source.FOLDER
+  records = folder / source.VERSION
+  cached = folder / f"arrays-{source.VERSION}.npz"
 
-  def make() -> np.ndarray:
-    images = _prepare(root, data_dir, download)
-    files.save_arrays(cached, images=images)
+  def make(found: files.Found | None) -> np.ndarray:
+    images = _prepare(records, found)
+    cache.save_arrays(cached, images=images)
     return images
 
-  return files.read_or_make(root, lambda: _read(cached), make)
+  return prepared.load(
+      source.ORIGINALS,
+      records,
+      data_dir=data_dir,
+      download=download,
+      read=lambda: _read(cached),
+      make=make,
+  )
 
 
 def _read(path: pathlib.Path) -> np.ndarray | None:
   """The cached array, or None when it is absent, damaged or another."""
-  arrays = files.read_arrays(path, ("images",))
+  arrays = cache.read_arrays(path, ("images",))
   if arrays is None:
     return None
   (images,) = arrays
-  expected = (
-      len(source.classes()), source.EXAMPLES, source.SIZE, source.SIZE, 3
-  )
-  same = images.dtype == np.uint8 and images.shape == expected
+  same = images.dtype == np.uint8 and images.shape == source.shape()
   return images if same else None
 
 
-def _prepare(root, data_dir, download) -> np.ndarray:
+def _prepare(records: pathlib.Path, found: files.Found | None) -> np.ndarray:
   """Reads the files through TFDS and puts the records into their order."""
-  found = files.find_first(source.NAME, source.SOURCES, data_dir)
-  prepared = root / source.VERSION
-  if found is None and not (prepared / "dataset_info.json").is_file():
-    # Said before TFDS is asked, which would retry for minutes when offline.
-    if not download:
-      raise FileNotFoundError(
-          files.missing(
-              source.NAME, list(source.SOURCES.values()), data_dir
-          )
-      )
-    files.check_online(source.NAME, source.SOURCES["binary"])
   # Lazy import: TFDS takes seconds.
   from episodic_dp.data.cifar_fs import builder
 
-  images, labels = builder.prepare(root.parent, found)
+  images, labels = builder.prepare(records.parent.parent, found)
   counts = np.bincount(labels, minlength=len(source.classes()))
   if (counts != source.EXAMPLES).any():
     at = int(np.argmax(counts != source.EXAMPLES))
     raise ValueError(
-        f"the prepared CIFAR-FS in {prepared} has {counts[at]} images of label"
+        f"the prepared CIFAR-FS in {records} has {counts[at]} images of label"
         f" {at} instead of {source.EXAMPLES}: remove this folder and prepare it"
         " again"
     )
   digests = [hashlib.sha256(image).digest() for image in images]
   order = sorted(range(len(digests)), key=lambda i: (labels[i], digests[i]))
-  images = images[order].reshape(
-      -1, source.EXAMPLES, source.SIZE, source.SIZE, 3
-  )
+  images = images[order].reshape(source.shape())
   digest = hashlib.sha256(images.data).hexdigest()
   if digest != source.ARRAY_SHA256:
     raise ValueError(
-        f"the prepared CIFAR-FS in {prepared} has sha256 {digest} instead of"
+        f"the prepared CIFAR-FS in {records} has sha256 {digest} instead of"
         f" {source.ARRAY_SHA256}: remove this folder and prepare it from"
         " another copy"
     )

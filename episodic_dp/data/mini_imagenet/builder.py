@@ -15,6 +15,7 @@ import numpy as np
 from PIL import Image
 import tensorflow_datasets as tfds
 
+from episodic_dp.data import dataset
 from episodic_dp.data import tfds_records
 from episodic_dp.data.mini_imagenet import source
 
@@ -33,8 +34,13 @@ class MiniImagenet84(tfds.core.GeneratorBasedBuilder):
       for copy, about in source.COPIES.items()
   ]
 
-  def __init__(self, *, paths: Sequence[pathlib.Path] | None = None, **kwargs):
-    """A builder that reads local files; there is no download.
+  def __init__(
+      self,
+      *,
+      paths: Sequence[pathlib.Path] | None = None,
+      **kwargs: Any,
+  ):
+    """Takes local files; there is no download.
 
     Args:
       paths: zips or folders that together hold every image once; None for
@@ -76,7 +82,7 @@ class MiniImagenet84(tfds.core.GeneratorBasedBuilder):
           f" {len(names)} images of mini-ImageNet, such as {absent[0]}: use a"
           " whole copy, with files named as in the published lists"
       )
-    return {part: self._generate_examples(part) for part in source.PARTS}
+    return {part: self._generate_examples(part) for part in dataset.PARTS}
 
   def _generate_examples(self, part: str) -> Iterator[tuple[str, Any]]:
     assert self._paths is not None
@@ -128,8 +134,7 @@ def prepare(
   builder = MiniImagenet84(
       paths=paths, config=copy, data_dir=cache_dir, file_format="array_record"
   )
-  tfds_records.prepare(builder)
-  for _, record in tfds_records.read(builder, source.PARTS):
+  for _, record in tfds_records.read(builder, dataset.PARTS):
     name = record["name"].decode()
     try:
       with _image(record["file"], name) as image:
@@ -137,7 +142,7 @@ def prepare(
     except OSError as e:  # Cut short, which its head does not show.
       raise ValueError(
           f"{name} cannot be decoded ({e}): remove"
-          f" {tfds_records.folder(builder)} and prepare it from another copy"
+          f" {builder.data_dir} and prepare it from another copy"
       ) from e
     yield name, array
 

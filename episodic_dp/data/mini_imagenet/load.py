@@ -8,18 +8,18 @@ are needed once. They are kept as TFDS records and as one array of 1.27 GB on
 disk, which is mapped into memory and read where it is used.
 """
 
-import os
 import pathlib
 from typing import Literal
 
 import numpy as np
 
+from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import files
+from episodic_dp.data import options
 from episodic_dp.data import pool
+from episodic_dp.data import prepared
 from episodic_dp.data.mini_imagenet import source
-
-_ORIGINALS = ("images", "images.zip")
 
 
 def load(
@@ -58,7 +58,7 @@ def load(
     ValueError: a file has the wrong checksum, an image is missing or has
       another size, or an option is out of range.
   """
-  pool.check_seed(source.NAME, seed)
+  options.check_seed(source.NAME, seed)
   if copy not in source.COPIES:
     raise ValueError(
         f"mini_imagenet option copy={copy!r} must be one of"
@@ -67,18 +67,19 @@ def load(
   images = load_arrays(
       data_dir=data_dir, cache_dir=cache_dir, download=download, copy=copy
   )
+  owners = None
+  if participants is not None:
+    owners = pool.Participants(participants, way, per_class, int(seed))
   table = source.classes()
   parts = {}
-  for part in source.PARTS:
+  for part in dataset.PARTS:
     labels = [i for i, c in enumerate(table) if c.part == part]
     parts[part] = pool.make(
         f"mini_imagenet/{part}",
         # A slice, since a list of numbers would read the whole part.
         images[labels[0] : labels[-1] + 1],
-        levels=source.LEVELS,
-        participants=pool.Participants(participants, way, per_class, int(seed))
-        if part == "train" and participants is not None
-        else None,
+        levels=("class", "image"),
+        participants=owners if part == "train" else None,
         description=(
             f"{len(labels)} classes of mini-ImageNet, {source.EXAMPLES} images"
             f" each, {source.SIZE} x {source.SIZE} RGB, {source.COPIES[copy]},"
@@ -101,38 +102,36 @@ def load_arrays(
     read-only uint8[100, 600, 84, 84, 3], classes and images in the order of
     `source.classes()`; only what is used is read from the disk.
   """
-  root = files.cache_root(cache_dir) / "mini_imagenet84" / copy
-  cached = root / f"images-{source.VERSION}.npy"
+  folder = cache.root(cache_dir) / source.FOLDER / copy
+  records = folder / source.VERSION
+  cached = folder / f"images-{source.VERSION}.npy"
 
-  def make() -> np.ndarray:
-    _prepare(root, cached, data_dir, download, copy)
-    images = _read(cached)
+  def read() -> np.ndarray | None:
+    return cache.map_array(cached, source.shape())
+
+  def make(found: files.Found | None) -> np.ndarray:
+    _prepare(records, cached, copy, found)
+    images = read()
     assert images is not None, f"{cached} was written a moment ago"
     return images
 
-  return files.read_or_make(root, lambda: _read(cached), make)
+  return prepared.load(
+      source.ORIGINALS[copy],
+      records,
+      data_dir=data_dir,
+      download=download,
+      read=read,
+      make=make,
+  )
 
 
-def _shape() -> tuple[int, ...]:
-  return (len(source.classes()), source.EXAMPLES, source.SIZE, source.SIZE, 3)
-
-
-def _read(path: pathlib.Path) -> np.ndarray | None:
-  """The cached array, or None when it is absent, cut short or another."""
-  try:
-    images = np.load(path, mmap_mode="r", allow_pickle=False)
-  except (OSError, ValueError, EOFError):
-    return None
-  same = images.dtype == np.uint8 and images.shape == _shape()
-  return images if same else None
-
-
-def _prepare(root, cached, data_dir, download, copy) -> None:
+def _prepare(
+    records: pathlib.Path,
+    cached: pathlib.Path,
+    copy: str,
+    found: files.Found | None,
+) -> None:
   """Copies the files into records, and decodes these into one array."""
-  found = _find(data_dir, copy)
-  prepared = root / source.VERSION
-  if found is None and not (prepared / "dataset_info.json").is_file():
-    raise FileNotFoundError(_missing(data_dir, download, copy))
   # Lazy import: TFDS takes seconds.
   from episodic_dp.data.mini_imagenet import builder
 
@@ -141,55 +140,15 @@ def _prepare(root, cached, data_dir, download, copy) -> None:
       for c, owner in enumerate(source.classes())
       for i, name in enumerate(owner.images)
   }
-  with files.new_file(cached) as temporary:
-    images = np.lib.format.open_memmap(
-        temporary, mode="w+", dtype=np.uint8, shape=_shape()
-    )
-    with temporary.open("r+b") as f:  # A full disk is an error, not a crash.
-      os.posix_fallocate(f.fileno(), 0, temporary.stat().st_size)
+  paths = None if found is None else tuple(found[1].values())
+  root = records.parent.parent.parent
+  with cache.new_mapped_array(cached, source.shape()) as images:
     count = 0
-    for name, image in builder.prepare(
-        root.parent.parent, copy, found
-    ):
+    for name, image in builder.prepare(root, copy, paths):
       images[places[name]] = image
       count += 1
     if count != len(places):
       raise ValueError(
-          f"the prepared mini-ImageNet in {prepared} has {count} images instead"
+          f"the prepared mini-ImageNet in {records} has {count} images instead"
           f" of {len(places)}: remove this folder and prepare it again"
       )
-    images.flush()
-
-
-def _find(data_dir, copy) -> tuple[pathlib.Path, ...] | None:
-  """The archives, or the folder, that hold the images."""
-  if copy == "webp":
-    found = files.find(source.NAME, source.ARCHIVES, data_dir)
-    return None if found is None else tuple(found.values())
-  if data_dir is not None:
-    root = pathlib.Path(data_dir).expanduser()
-    for folder in (root / source.NAME, root):
-      for name in _ORIGINALS:
-        if (folder / name).exists():
-          return (folder / name,)
-  return None
-
-
-def _missing(data_dir, download, copy) -> str:
-  """One sentence: what is missing, and where to put it."""
-  if copy == "webp":
-    text = files.missing(source.NAME, [source.ARCHIVES], data_dir)
-  else:
-    where = "no data_dir was given"
-    if data_dir is not None:
-      own = f"{data_dir}/{source.NAME}"
-      where = f"neither {data_dir} nor {own} holds images"
-    text = (
-        f"'{source.NAME}' is not prepared yet and {where}: put a folder"
-        " images, or images.zip, with the 60 000 JPEGs of"
-        f" {source.SIZE} x {source.SIZE} pixels (no checksum is known) into DIR"
-        f" or DIR/{source.NAME} and pass data_dir=DIR"
-    )
-  if download:
-    text = f"download=True cannot fetch mini-ImageNet, and {text}"
-  return text

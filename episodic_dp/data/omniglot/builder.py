@@ -8,7 +8,6 @@ preparation, as the code of MAML++ does when it loads them.
 
 from collections.abc import Iterator, Mapping
 import io
-import os
 import pathlib
 import re
 from typing import Any
@@ -18,6 +17,7 @@ import numpy as np
 from PIL import Image
 import tensorflow_datasets as tfds
 
+from episodic_dp.data import files
 from episodic_dp.data import tfds_records
 from episodic_dp.data.omniglot import source
 
@@ -38,10 +38,10 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
   def __init__(
       self,
       *,
-      archives: Mapping[str, str | os.PathLike[str]] | None = None,
+      archives: Mapping[str, files.Path] | None = None,
       **kwargs: Any,
   ):
-    """A builder that reads local archives or downloads the official ones.
+    """Takes local archives, or downloads the official ones.
 
     Args:
       archives: paths of checked local zips by part ("background" and
@@ -71,14 +71,15 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
 
   def _split_generators(self, dl_manager: tfds.download.DownloadManager):
     archives = self._archives or dl_manager.download(
-        {part: archive.url for part, archive in source.ARCHIVES.items()}
+        source.ORIGINALS.downloads()
     )
     return {
-        part: self._generate_examples(archives[part])
-        for part in source.ARCHIVES
+        part: self._generate_examples(archives[part]) for part in source.SETS
     }
 
-  def _generate_examples(self, archive) -> Iterator[tuple[str, dict[str, Any]]]:
+  def _generate_examples(
+      self, archive: files.Path
+  ) -> Iterator[tuple[str, dict[str, Any]]]:
     with zipfile.ZipFile(archive) as z:
       for name in z.namelist():
         found = _MEMBER.fullmatch(name)
@@ -93,7 +94,7 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
 
 def prepare(
     cache_dir: pathlib.Path,
-    archives: Mapping[str, str | os.PathLike[str]] | None = None,
+    archives: Mapping[str, files.Path] | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
   """Prepares the records unless they are there, and reads all of them.
 
@@ -113,9 +114,8 @@ def prepare(
   builder = Omniglot28(
       archives=archives, data_dir=cache_dir, file_format="array_record"
   )
-  tfds_records.prepare(builder)
   images, names, drawers, background = [], [], [], []
-  for part, record in tfds_records.read(builder, tuple(source.ARCHIVES)):
+  for part, record in tfds_records.read(builder, source.SETS):
     images.append(record["image"])
     names.append(record["character"])
     drawers.append(record["drawer"])

@@ -14,9 +14,12 @@ from typing import Literal
 import numpy as np
 
 from episodic_dp import plan
+from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import files
+from episodic_dp.data import options
 from episodic_dp.data import pool
+from episodic_dp.data import prepared
 from episodic_dp.data.omniglot import source
 from episodic_dp.data.omniglot import splits
 
@@ -63,27 +66,27 @@ def load(
     FileNotFoundError: nothing is prepared and the zips are not there.
     ValueError: a zip has the wrong checksum, or an option is out of range.
   """
-  pool.check_seed(source.NAME, seed)
+  options.check_seed(source.NAME, seed)
   splits.check(split)  # Before anything is prepared.
   images, characters, background = load_arrays(
       data_dir=data_dir, cache_dir=cache_dir, download=download
   )
+  owners = None
+  if participants is not None:
+    owners = pool.Participants(participants, way, per_class, int(seed))
   chosen = splits.divide(split, characters, background, int(seed))
   parts = {}
   for part, numbers in chosen.items():
     train = part == "train"
+    tree = None
+    if split == "alphabets":
+      tree = _alphabet_tree(characters[numbers])
     parts[part] = pool.make(
         f"omniglot/{part}",
         images[numbers],
         levels=("class", "drawing"),
-        hierarchy=(
-            _alphabet_tree(characters[numbers])
-            if split == "alphabets"
-            else None
-        ),
-        participants=pool.Participants(participants, way, per_class, int(seed))
-        if train and participants is not None
-        else None,
+        hierarchy=tree,
+        participants=owners if train else None,
         rotate=rotate and train,
         description=(
             f"{len(numbers)} characters of Omniglot, {source.DRAWINGS} drawings"
@@ -103,8 +106,6 @@ def _alphabet_tree(characters: np.ndarray) -> plan.Hierarchy:
   )
 
 
-
-
 def load_arrays(
     *,
     data_dir: files.Path | None = None,
@@ -118,27 +119,37 @@ def load_arrays(
     and drawer; the 1623 names "Alphabet/characterNN" in rising order; and
     bool[1623], whether a character is of the official background set.
   """
-  root = files.cache_root(cache_dir) / "omniglot28"
-  cached = root / f"arrays-{source.VERSION}.npz"
+  folder = cache.root(cache_dir) / source.FOLDER
+  records = folder / source.VERSION
+  cached = folder / f"arrays-{source.VERSION}.npz"
 
-  def make() -> Arrays:
-    arrays = _prepare(root, data_dir, download)
-    files.save_arrays(cached, **dict(zip(_FIELDS, arrays)))
+  def make(found: files.Found | None) -> Arrays:
+    arrays = _prepare(records, found)
+    cache.save_arrays(cached, **dict(zip(_FIELDS, arrays)))
     return arrays
 
-  return files.read_or_make(root, lambda: _read(cached), make)
+  return prepared.load(
+      source.ORIGINALS,
+      records,
+      data_dir=data_dir,
+      download=download,
+      read=lambda: _read(cached),
+      make=make,
+  )
 
 
 def _read(path: pathlib.Path) -> Arrays | None:
   """The cached arrays, or None when they are absent, damaged or others."""
-  arrays = files.read_arrays(path, _FIELDS)
+  arrays = cache.read_arrays(path, _FIELDS)
   if arrays is None or not _as_expected(*arrays):
     return None
   images, characters, background = arrays
   return images, characters, background
 
 
-def _as_expected(images, characters, background) -> bool:
+def _as_expected(
+    images: np.ndarray, characters: np.ndarray, background: np.ndarray
+) -> bool:
   shape = (source.CHARACTERS, source.DRAWINGS, source.SIZE, source.SIZE, 1)
   return (
       images.dtype == np.uint8
@@ -150,22 +161,13 @@ def _as_expected(images, characters, background) -> bool:
   )
 
 
-def _prepare(root, data_dir, download) -> Arrays:
+def _prepare(records: pathlib.Path, found: files.Found | None) -> Arrays:
   """Decodes the zips through TFDS and reads the records back in order."""
-  archives = files.find(source.NAME, source.ARCHIVES, data_dir)
-  prepared = root / source.VERSION
-  if archives is None and not (prepared / "dataset_info.json").is_file():
-    # Said before TFDS is asked, which would retry for minutes when offline.
-    if not download:
-      raise FileNotFoundError(
-          files.missing(source.NAME, [source.ARCHIVES], data_dir)
-      )
-    files.check_online(source.NAME, source.ARCHIVES)
   # Lazy import: TFDS takes seconds.
   from episodic_dp.data.omniglot import builder
 
   images, names, drawers, background = builder.prepare(
-      root.parent, archives
+      records.parent.parent, found and found[1]
   )
   order = np.lexsort((drawers, names))
   characters = np.unique(names)
@@ -178,7 +180,7 @@ def _prepare(root, data_dir, download) -> Arrays:
     if _as_expected(images, characters, background):
       return images, characters, background
   raise ValueError(
-      f"the prepared Omniglot in {prepared} has {len(order)} drawings of"
+      f"the prepared Omniglot in {records} has {len(order)} drawings of"
       f" {len(characters)} characters instead of {drawings} of"
       f" {source.CHARACTERS}: remove this folder and prepare it again"
   )

@@ -7,11 +7,12 @@ CHARACTERS = 1623
 DRAWINGS = 20  # Of each character.
 SIZE = 28
 VERSION = "1.0.0"  # Of the prepared data.
+FOLDER = "omniglot28"  # Of the prepared data: TFDS's name of the builder.
 
 _URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
 # First the official file, then a copy with the same PNG bytes that was zipped
 # anew (entries sorted, time stamps fixed).
-ARCHIVES: files.Source = {
+_ZIPS = {
     "background": files.Archive(
         "images_background.zip",
         (
@@ -29,3 +30,7 @@ ARCHIVES: files.Source = {
         _URL + "images_evaluation.zip",
     ),
 }
+ORIGINALS = files.Originals(
+    name=NAME, title="Omniglot", sources={"zips": _ZIPS}, online="zips"
+)
+SETS = tuple(_ZIPS)  # TFDS calls them splits.

@@ -4,8 +4,9 @@ import pathlib
 
 import numpy as np
 
+from episodic_dp.data import dataset
+
 SPLITS = ("random", "vinyals", "alphabets")
-PARTS = ("train", "validation", "test")
 
 _TRAIN_CHARACTERS = 1150
 _VALIDATION_CHARACTERS = 50
@@ -35,7 +36,8 @@ def divide(
     seed: of the random choices.
 
   Returns:
-    int64 positions in `characters` for each of `PARTS`, rising and disjoint.
+    int64 positions in `characters` for each of `dataset.PARTS`, rising and
+    disjoint.
 
   Raises:
     ValueError: unknown split.
@@ -47,7 +49,7 @@ def divide(
     order = random.permutation(len(characters))
     ends = [_TRAIN_CHARACTERS, _TRAIN_CHARACTERS + _VALIDATION_CHARACTERS]
     groups = np.split(order, ends)
-    return {p: np.sort(g) for p, g in zip(PARTS, groups)}
+    return {p: np.sort(g) for p, g in zip(dataset.PARTS, groups)}
   if split == "vinyals":
     part_of = vinyals()
     part = np.asarray([part_of[c] for c in characters])
@@ -58,7 +60,7 @@ def divide(
     part = np.where(
         background, "train", np.where(validation, "validation", "test")
     )
-  return {p: np.flatnonzero(part == p) for p in PARTS}
+  return {p: np.flatnonzero(part == p) for p in dataset.PARTS}
 
 
 def alphabet_of(characters: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ from absl import logging
 import numpy as np
 from PIL import Image
 
+from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import pictures
 
@@ -128,15 +129,15 @@ def listing(
   """
   walk = _Walk(root)
   top, _ = walk.entries("")
-  named = [part for part in listing_lib.PARTS if part in top]
+  named = [part for part in dataset.PARTS if part in top]
   if named:
-    if sorted(top) != sorted(listing_lib.PARTS):
+    if sorted(top) != sorted(dataset.PARTS):
       raise ValueError(
           f"{root} has the folders {', '.join(top[:9])}: give it train,"
           " validation and test and nothing beside them, or only folders with"
           " other names"
       )
-    for part in listing_lib.PARTS:
+    for part in dataset.PARTS:
       walk.add(part, (), part)
   else:
     walk.add("", (), None)

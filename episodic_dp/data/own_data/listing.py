@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from episodic_dp import plan
+from episodic_dp.data import dataset
+from episodic_dp.data import options
 
-PARTS = ("train", "validation", "test")
 SHARES = (0.6, 0.2, 0.2)
 
 
@@ -29,7 +30,7 @@ class Class:
   Attributes:
     path: its labels, primary unit first.
     records: int64[n], numbers for `Listing.reader`.
-    part: which of `PARTS` it belongs to, or None where no part is given.
+    part: one of `dataset.PARTS`, or None where no part is given.
   """
 
   path: tuple[Any, ...]
@@ -78,10 +79,7 @@ def divide(
     ValueError: shares out of range or not needed, a seed out of range, too few
       units, or a class in two parts; one sentence.
   """
-  if not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
-    raise ValueError(
-        f"own_data option seed={seed!r} must be a whole number, 0 to 2^32 - 1"
-    )
+  options.check_seed("own_data", seed)
   given = [c.part for c in listing.classes]
   if None not in given:
     if shares is not None:
@@ -105,12 +103,12 @@ def divide(
     )
   ends = np.cumsum(sizes)
   part_of = {
-      unit: PARTS[int(np.searchsorted(ends, place, side="right"))]
+      unit: dataset.PARTS[int(np.searchsorted(ends, place, side="right"))]
       for place, unit in enumerate(units)
   }
   return {
       part: tuple(c for c in listing.classes if part_of[c.path[0]] == part)
-      for part in PARTS
+      for part in dataset.PARTS
   }
 
 
@@ -132,15 +130,15 @@ def _given(listing: Listing) -> dict[str, tuple[Class, ...]]:
   """The parts that the source names."""
   parts: dict[str, tuple[Class, ...]] = {
       part: tuple(c for c in listing.classes if c.part == part)
-      for part in PARTS
+      for part in dataset.PARTS
   }
   for part, classes in parts.items():
     if not classes:
       raise ValueError(
           f"{listing.source} has nothing for {part}: give classes to each of"
-          f" {', '.join(PARTS)}"
+          f" {', '.join(dataset.PARTS)}"
       )
-  for one, other in itertools.combinations(PARTS, 2):
+  for one, other in itertools.combinations(dataset.PARTS, 2):
     shared = {c.path for c in parts[one]} & {c.path for c in parts[other]}
     if shared:
       name = "/".join(map(str, min(shared)))

@@ -27,9 +27,9 @@ import numpy as np
 import tqdm
 
 from episodic_dp import plan
+from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import files
-from episodic_dp.data import mapped
 from episodic_dp.data.own_data import folder
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import npz
@@ -151,7 +151,7 @@ def load(
   """
   found = survey(data_dir, levels=levels, shares=shares, seed=seed)
   shape = _image_shape(found.listing, size, color)
-  images = _images(found, shape, files.cache_root(cache_dir) / "own_data")
+  images = _images(found, shape, cache.root(cache_dir) / "own_data")
   parts, first = {}, 0
   for part, hierarchy in found.hierarchies.items():
     end = first + hierarchy.num_leaves
@@ -208,29 +208,38 @@ def _images(
   ).hexdigest()
   path = root / f"{digest[:32]}.npy"
   wanted = (len(records), *shape)
-  images = mapped.read(path, wanted)
-  if images is None:
-    try:
-      root.mkdir(mode=0o700, parents=True, exist_ok=True)
-      with tempfile.TemporaryFile(dir=root):
-        pass
-    except OSError as e:
+
+  def read() -> np.ndarray | None:
+    return cache.map_array(path, wanted)
+
+  def make() -> np.ndarray:
+    _decode(listing, records, path, shape)
+    images = read()
+    if images is None:
       raise ValueError(
-          f"{root} cannot be written ({e.strerror}): choose another cache_dir"
-          " (the environment variable TFDS_DATA_DIR)"
-      ) from e
-    # One process decodes; others that start meanwhile wait for it.
-    with files.lock(root / "preparing.lock"):
-      images = mapped.read(path, wanted)
-      if images is None:
-        _decode(listing, records, path, shape)
-        images = mapped.read(path, wanted)
+          f"{path} was written and cannot be read: see that the disk is sound,"
+          " or choose another cache_dir"
+      )
+    return images
+
+  images = read()
   if images is None:
-    raise ValueError(
-        f"{path} was written and cannot be read: see that the disk is sound, or"
-        " choose another cache_dir"
-    )
+    _make_private_folder(root)
+    images = cache.read_or_make(root, read, make)
   return images
+
+
+def _make_private_folder(root: pathlib.Path) -> None:
+  """Makes a folder that its owner alone may read; ValueError if it cannot."""
+  try:
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=root):
+      pass
+  except OSError as e:
+    raise ValueError(
+        f"{root} cannot be written ({e.strerror}): choose another cache_dir"
+        " (the environment variable TFDS_DATA_DIR)"
+    ) from e
 
 
 def _decode(
@@ -244,7 +253,7 @@ def _decode(
   seen: set[bytes] = set()
   try:
     with (
-        mapped.writing(path, (len(records), *shape)) as images,
+        cache.new_mapped_array(path, (len(records), *shape)) as images,
         futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
         tqdm.tqdm(
             total=len(records), unit="image", desc="decoding", disable=None

@@ -14,7 +14,8 @@ import zipfile
 
 import numpy as np
 
-from episodic_dp.data import files
+from episodic_dp.data import cache
+from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 
 _IMAGES, _SPLIT = "images", "split"
@@ -53,17 +54,17 @@ def listing(
       split = None
       if _SPLIT in names:
         split = _vector(path, _SPLIT, arrays, shape[0], kinds="U")
-        wrong = ~np.isin(split, listing_lib.PARTS)
+        wrong = ~np.isin(split, dataset.PARTS)
         if wrong.any():
           raise _Refused(
               f"array '{_SPLIT}' of {path} holds"
               f" {str(split[np.argmax(wrong)])!r}: use"
-              f" {', '.join(listing_lib.PARTS)}"
+              f" {', '.join(dataset.PARTS)}"
           )
       status = path.stat()
   except _Refused:
     raise
-  except files.DAMAGED as e:
+  except cache.DAMAGED as e:
     raise ValueError(
         f"{path} cannot be read as an .npz of arrays ({_reason(e)}): write it"
         " with numpy.savez(file, images=..., **{'class': ...})"
@@ -73,7 +74,7 @@ def listing(
     try:
       with np.load(path, allow_pickle=False) as arrays:
         images = arrays[_IMAGES]
-    except files.DAMAGED as e:
+    except cache.DAMAGED as e:
       raise ValueError(
           f"array '{_IMAGES}' of {path} cannot be read ({_reason(e)}): write"
           " the file again"

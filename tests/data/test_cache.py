@@ -8,17 +8,17 @@ import time
 import numpy as np
 import pytest
 
-from episodic_dp.data import files
+from episodic_dp.data import cache
 
 
 def _save(path, value):
-  files.save_arrays(path, a=np.full(1000, value), names=np.asarray(["x", "y"]))
+  cache.save_arrays(path, a=np.full(1000, value), names=np.asarray(["x", "y"]))
 
 
 def test_arrays_come_back(tmp_path):
   path = tmp_path / "new" / "cache.npz"
   _save(path, 3)
-  a, names = files.read_arrays(path, ("a", "names"))
+  a, names = cache.read_arrays(path, ("a", "names"))
   assert (a == 3).all() and names.tolist() == ["x", "y"]
   assert [p.name for p in path.parent.iterdir()] == ["cache.npz"]
 
@@ -34,7 +34,7 @@ def test_failed_write_keeps_what_was_there(tmp_path, monkeypatch):
   monkeypatch.setattr(np, "savez", half)
   with pytest.raises(OSError, match="disk full"):
     _save(path, 4)
-  assert (files.read_arrays(path, ("a",))[0] == 3).all()
+  assert (cache.read_arrays(path, ("a",))[0] == 3).all()
   assert [p.name for p in tmp_path.iterdir()] == ["cache.npz"]
 
 
@@ -42,7 +42,7 @@ def test_leftovers_of_a_killed_write_are_removed(tmp_path):
   path = tmp_path / "cache.npz"
   left = tmp_path / "cache.npz.0123.incomplete"
   left.write_bytes(b"half")
-  assert files.read_arrays(path, ("a",)) is None
+  assert cache.read_arrays(path, ("a",)) is None
   _save(path, 3)
   assert not left.exists()
 
@@ -51,12 +51,12 @@ def test_damaged_arrays_are_not_accepted(tmp_path):
   path = tmp_path / "cache.npz"
   _save(path, 3)
   whole = path.read_bytes()
-  assert files.read_arrays(path, ("a", "b")) is None
+  assert cache.read_arrays(path, ("a", "b")) is None
   for damaged in (b"", b"text", whole[:-1], whole[:2000] + b"?" + whole[2001:]):
     path.write_bytes(damaged)
-    assert files.read_arrays(path, ("a",)) is None
+    assert cache.read_arrays(path, ("a",)) is None
   np.savez(path, a=np.asarray([{}], object))
-  assert files.read_arrays(path, ("a",)) is None
+  assert cache.read_arrays(path, ("a",)) is None
 
 
 def test_lock_admits_one_at_a_time(tmp_path):
@@ -64,10 +64,10 @@ def test_lock_admits_one_at_a_time(tmp_path):
   order = []
 
   def second():
-    with files.lock(path):
+    with cache.lock(path):
       order.append("second")
 
-  with files.lock(path):
+  with cache.lock(path):
     waiting = threading.Thread(target=second)
     waiting.start()
     waiting.join(timeout=0.2)
@@ -79,10 +79,10 @@ def test_lock_admits_one_at_a_time(tmp_path):
 
 def test_cache_lies_where_it_is_told(monkeypatch):
   monkeypatch.setenv("TFDS_DATA_DIR", "elsewhere")
-  assert files.cache_root("here") == pathlib.Path("here")
-  assert files.cache_root(None) == pathlib.Path("elsewhere")
+  assert cache.root("here") == pathlib.Path("here")
+  assert cache.root(None) == pathlib.Path("elsewhere")
   monkeypatch.delenv("TFDS_DATA_DIR")
-  assert files.cache_root(None) == pathlib.Path.home() / "tensorflow_datasets"
+  assert cache.root(None) == pathlib.Path.home() / "tensorflow_datasets"
 
 
 def test_two_starts_make_once(tmp_path):
@@ -95,7 +95,7 @@ def test_two_starts_make_once(tmp_path):
     return made[-1]
 
   def start():
-    return files.read_or_make(
+    return cache.read_or_make(
         tmp_path / "new", lambda: made[-1] if made else None, make
     )
 
@@ -110,11 +110,11 @@ def test_two_starts_make_once(tmp_path):
 def test_file_that_is_not_finished_is_not_there(tmp_path):
   path = tmp_path / "new" / "file"
   with pytest.raises(RuntimeError, match="power cut"):
-    with files.new_file(path) as temporary:
+    with cache.new_file(path) as temporary:
       temporary.write_text("half")
       raise RuntimeError("power cut")
   assert not list(path.parent.iterdir())
-  with files.new_file(path) as temporary:
+  with cache.new_file(path) as temporary:
     temporary.write_text("whole")
     assert not path.exists()
   assert [p.name for p in path.parent.iterdir()] == ["file"]

@@ -1,0 +1,151 @@
+"""Prepared arrays on disk: made once, by one process, and read by all.
+
+A file is written beside its place and moved there when it is complete, so that
+nothing half-made is ever accepted. Arrays in an .npz are read as a whole and
+checked; one in an .npy is mapped, and may exceed all memory.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import fcntl
+import lzma
+import os
+import pathlib
+import struct
+import tokenize
+from typing import TypeVar
+import uuid
+import zipfile
+import zlib
+
+import numpy as np
+
+T = TypeVar("T")
+
+# What reading arrays from a file raises where its bytes are wrong: also for
+# compression and encryption that nobody asked for (RuntimeError), and for sizes
+# that no machine has.
+DAMAGED = (
+    EOFError,
+    KeyError,
+    MemoryError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    lzma.LZMAError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def root(cache_dir: str | os.PathLike[str] | None) -> pathlib.Path:
+  """Where prepared data are kept: as given, or the folder that TFDS uses."""
+  if cache_dir is None:
+    cache_dir = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+  return pathlib.Path(cache_dir).expanduser()
+
+
+@contextlib.contextmanager
+def lock(path: pathlib.Path) -> Iterator[None]:
+  """Holds an exclusive lock, which a killed process gives back by itself."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with path.open("a") as f:
+    fcntl.flock(f, fcntl.LOCK_EX)
+    yield
+
+
+def read_or_make(
+    folder: pathlib.Path, read: Callable[[], T | None], make: Callable[[], T]
+) -> T:
+  """What `read` finds, or else what `make` makes, once.
+
+  One process makes; others that start meanwhile wait for it and then read.
+
+  Args:
+    folder: holds the lock.
+    read: returns None where nothing is made yet.
+    make: makes the same; called by one process at a time.
+  """
+  found = read()
+  if found is None:
+    with lock(folder / "preparing.lock"):
+      found = read()
+      if found is None:
+        found = make()
+  return found
+
+
+@contextlib.contextmanager
+def new_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
+  """A place to write at, which becomes `path` in one step when all went well.
+
+  The caller holds a lock: what earlier, killed writers left is removed.
+  """
+  path.parent.mkdir(parents=True, exist_ok=True)
+  for left in path.parent.glob(f"{path.name}.*.incomplete"):
+    left.unlink(missing_ok=True)
+  temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.incomplete")
+  try:
+    yield temporary
+    with temporary.open("r+b") as f:
+      os.fsync(f.fileno())
+    temporary.replace(path)
+  finally:
+    temporary.unlink(missing_ok=True)
+
+
+def save_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
+  """Writes an .npz in one step: the file is either complete or not there."""
+  with new_file(path) as temporary, temporary.open("wb") as f:
+    np.savez(f, allow_pickle=False, **arrays)
+
+
+def read_arrays(
+    path: pathlib.Path, names: Sequence[str]
+) -> tuple[np.ndarray, ...] | None:
+  """The arrays of an .npz, or None when it is absent or damaged.
+
+  Every member of an .npz carries a CRC-32, which reading checks.
+  """
+  try:
+    with np.load(path, allow_pickle=False) as arrays:
+      return tuple(arrays[name] for name in names)
+  except DAMAGED:
+    return None
+
+
+@contextlib.contextmanager
+def new_mapped_array(
+    path: pathlib.Path, shape: tuple[int, ...]
+) -> Iterator[np.ndarray]:
+  """A mapped uint8 array to fill; it becomes `path` when all went well.
+
+  The caller holds a lock, as for `new_file`.
+
+  Raises:
+    OSError: the disk has no room, said before anything is filled.
+  """
+  with new_file(path) as temporary:
+    array = np.lib.format.open_memmap(
+        temporary, mode="w+", dtype=np.uint8, shape=shape
+    )
+    with temporary.open("r+b") as f:
+      # A mapped write that finds no room would end the process.
+      os.posix_fallocate(f.fileno(), 0, os.fstat(f.fileno()).st_size)
+    yield array
+    array.flush()
+
+
+def map_array(path: pathlib.Path, shape: tuple[int, ...]) -> np.ndarray | None:
+  """Maps a uint8 array, read-only; None when it is absent or another one."""
+  try:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+  except DAMAGED:
+    return None
+  as_asked = array.dtype == np.uint8 and array.shape == shape
+  return array if as_asked else None
