@@ -1,14 +1,25 @@
-# make train   creates the environment and runs the main job on built-in data
-# make test    creates the environment and runs linter, types and tests
+## make help        this list
+## make env         creates .venv with the package in place and its tests' needs
+## make train       the same, then the main job on built-in data; WORKDIR=DIR
+## make lint        ruff and mypy
+## make test        lint, then the tests: at most 6 minutes on two idle cores
+## make test-slow   the checks that take minutes; writes docs/slow_tests.md
+## make coverage    of plan, accounting and private; writes docs/coverage.md
+## make accelerator DATA=DIR
+##                  benchmarks, then Omniglot at the paper's size with and
+##                  without privacy, on the devices that JAX sees (for a GPU
+##                  .venv/bin/pip install -e '.[cuda,bench]' first);
+##                  SCALE=smoke tries it
+## make clean       removes .venv and what tools left
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/glyphs
 
-.PHONY: help env train test test-slow lint accelerator clean
+.PHONY: help env train test test-slow coverage lint accelerator clean
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n 's/^## //p' Makefile
 
 # The stamp is made anew when a dependency changes.
 $(VENV)/.installed: setup.py pyproject.toml
@@ -31,13 +42,21 @@ lint: env
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# test-slow  the checks that take minutes
+# Recorded whether they pass or not.
 test-slow: env
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --junitxml=build/slow_tests.xml; \
+	  status=$$?; \
+	  $(BIN)/python tests/record_slow.py build/slow_tests.xml docs/slow_tests.md; \
+	  exit $$status
 
-# make accelerator DATA=DIR   benchmarks, then Omniglot at the paper's size with
-#             and without privacy, on the devices that JAX sees (for a GPU first
-#             .venv/bin/pip install -e '.[cuda,bench]'); SCALE=smoke tries it
+coverage: env
+	$(BIN)/coverage run -m pytest tests/plan tests/accounting tests/private
+	@{ printf '%s\n' '# Coverage of the tests' '' \
+	    'Lines and branches of `plan`, `accounting` and `private` that the quick' \
+	    'tests of these folders run, written by `make coverage`.' '' && \
+	  $(BIN)/coverage report --format=markdown --sort=cover; } > docs/coverage.md
+	@cat docs/coverage.md
+
 DATA ?= data
 OUT ?= runs/accelerator
 SCALE ?= full
@@ -48,4 +67,4 @@ accelerator: env
 	  --workdir=$(OUT)/omniglot --data_dir=$(DATA) --out=$(OUT)
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) build *.egg-info .coverage .pytest_cache .ruff_cache .mypy_cache

@@ -8,11 +8,18 @@ import setuptools
 _ROOT = pathlib.Path(__file__).parent
 _VERSION = re.search(
     r'^__version__ = "([^"]+)"',
-    (_ROOT / "episodic_dp" / "__init__.py").read_text(),
+    (_ROOT / "episodic_dp" / "_version.py").read_text(encoding="utf-8"),
     re.MULTILINE,
 ).group(1)
+# Links into the repository lead nowhere on a package index: their text stays.
+_README = re.sub(
+    r"\[([^]]+)\]\((?!https?://|#)[^)]+\)",
+    r"\1",
+    (_ROOT / "README.md").read_text(encoding="utf-8"),
+)
 
 _TEST = [
+    "coverage>=7.6",
     "hypothesis>=6.100",
     "mypy>=1.15",
     "pytest>=8.3",
@@ -24,9 +31,30 @@ setuptools.setup(
     name="episodic_dp",
     version=_VERSION,
     description="Differentially private meta-learning in JAX",
-    long_description=(_ROOT / "README.md").read_text(),
+    long_description=_README,
     long_description_content_type="text/markdown",
+    author="the episodic_dp authors",
     license="Apache-2.0",
+    keywords=[
+        "accounting",
+        "differential privacy",
+        "few-shot learning",
+        "jax",
+        "machine learning",
+        "meta-learning",
+    ],
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3 :: Only",
+        "Programming Language :: Python :: 3.11",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Security",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.11",
     packages=setuptools.find_packages(include=["episodic_dp", "episodic_dp.*"]),
     package_data={"": ["*.css", "*.tsv", "*.txt", "py.typed"]},
@@ -59,6 +87,7 @@ setuptools.setup(
     extras_require={
         "bench": ["jax_privacy==2.0.*", "torch>=2.13"],
         "cuda": ["jax[cuda13]>=0.10.2"],
+        "dev": [*_TEST, "pre-commit>=4.0", "pre-commit-hooks>=5.0"],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.19", "nbmake>=1.5"],
         "test": _TEST,
         "tpu": ["jax[tpu]>=0.10.2"],

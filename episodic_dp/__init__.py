@@ -9,7 +9,7 @@ a guarantee never imports JAX.
 import importlib
 from typing import Any, TYPE_CHECKING
 
-__version__ = "0.1.0"
+from episodic_dp._version import __version__
 
 __all__ = [
     "__version__",

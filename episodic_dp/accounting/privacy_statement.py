@@ -16,7 +16,7 @@ import json
 import math
 from typing import Any
 
-import episodic_dp
+from episodic_dp import _version
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
@@ -95,7 +95,7 @@ def run_statement(
     found[level] = guarantee.as_dict()
   return {
       "schema": SCHEMA,
-      "library": f"episodic_dp {episodic_dp.__version__}",
+      "library": f"episodic_dp {_version.__version__}",
       "delta": float(delta),
       "neighbours": neighbours,
       "accountant": {"name": chosen.name, "options": chosen.options()},
