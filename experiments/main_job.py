@@ -25,8 +25,8 @@ from episodic_dp.config import build
 from episodic_dp.config.presets import glyphs
 from episodic_dp.output import files
 from episodic_dp.output import tables
-from episodic_dp.training import loop
 from episodic_dp.training import metrics
+from episodic_dp.training import plots
 from episodic_dp.training import reporting
 
 RUNS = {"with_privacy": "private=1", "without_privacy": "private=0"}
@@ -47,7 +47,7 @@ def main(argv) -> None:
   folder = pathlib.Path(_WORKDIR.value)
   results: dict[str, Any] = {}
   table: list[list[Any]] = []
-  curves: list[reporting.Curve] = []
+  curves: list[plots.Curve] = []
   # The runs differ in the mechanism alone: they share data and evaluator.
   splits = evaluator = None
   for name, argument in RUNS.items():
@@ -64,17 +64,17 @@ def main(argv) -> None:
     )
     table += [[name, *row] for row in measure.rows(measured)]
     lines = metrics.read(folder / name / metrics.FILE)
-    curves.append(loop.validation_curve(lines, label=name.replace("_", " ")))
+    curves.append(plots.validation_curve(lines, label=name.replace("_", " ")))
     results[name] = reporting.result_entry(result, measured)
     if config.mechanism.noise_multiplier:
       private = result
-      (folder / reporting.EPSILON_CURVE).write_bytes(
-          (folder / name / reporting.EPSILON_CURVE).read_bytes()
+      (folder / plots.EPSILON_CURVE).write_bytes(
+          (folder / name / plots.EPSILON_CURVE).read_bytes()
       )
   chance = experiment.job.validation.chance
   assert chance is not None  # Glyphs are classes.
-  reporting.learning_curve(
-      folder / reporting.LEARNING_CURVE, curves, chance=chance
+  plots.learning_curve(
+      folder / plots.LEARNING_CURVE, curves, chance=chance
   )
   results["chance"] = chance
   results["seconds"] = round(time.monotonic() - began, 1)

@@ -10,21 +10,21 @@ from episodic_dp.training.evaluation import interval
 from episodic_dp.training.evaluation import Score
 from episodic_dp.training.evaluation import SquaredError
 from episodic_dp.training.evaluation import Tasks
-from episodic_dp.training.loop import Result
 from episodic_dp.training.loop import train
-from episodic_dp.training.loop import TrainingSpec
 from episodic_dp.training.mesh import make_mesh
+from episodic_dp.training.spec import Result
+from episodic_dp.training.spec import TrainingSpec
 
 __all__ = [
     "Accuracy",
     "Checkpoints",
     "Evaluator",
-    "TrainingSpec",
     "Result",
     "RunError",
     "Score",
     "SquaredError",
     "Tasks",
+    "TrainingSpec",
     "draw",
     "interval",
     "make_mesh",

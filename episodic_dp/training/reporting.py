@@ -1,31 +1,20 @@
-"""What a run tells its user: guarantees, tables and two pictures."""
+"""What a run tells its user: the privacy statement and sentences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
 import math
 import os
-from typing import Any
+from typing import Any, TypeAlias
 
 from episodic_dp import accounting
 from episodic_dp.accounting import assumptions
 from episodic_dp.accounting import report
 from episodic_dp.output import files
-from episodic_dp.output import plotting
+from episodic_dp.training import spec as spec_lib
 
 GUARANTEE = "guarantee.json"
-LEARNING_CURVE = "learning_curve.png"
-EPSILON_CURVE = "epsilon_curve.png"
 
-Guarantees = Mapping[str, Any]  # level -> accounting.Guarantee
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Curve:
-  """A line of a picture: y over steps, with an optional half-width band."""
-
-  label: str
-  steps: Sequence[float]
-  values: Sequence[float]
+Guarantees: TypeAlias = Mapping[str, accounting.Guarantee]  # By level.
 
 
 def number(value: float) -> float | str:
@@ -56,11 +45,13 @@ def write_statement(
   files.write_json(path, statement)
 
 
-def result_entry(result: Any, measured: Mapping[str, Any]) -> dict[str, Any]:
+def result_entry(
+    result: spec_lib.Result, measured: Mapping[str, Any]
+) -> dict[str, Any]:
   """A run's steps, accuracies and epsilons, JSON-able.
 
   Args:
-    result: a `loop.Result`.
+    result: of `loop.train`.
     measured: name -> {"score": evaluation.Score, "steps": list}.
   """
   (kind,) = {value["score"].name for value in measured.values()}
@@ -97,11 +88,11 @@ def guarantee_lines(guarantees: Guarantees, steps: int) -> list[str]:
   return lines or ["  no level has a guarantee"]
 
 
-def summary(result: Any, planned: int) -> str:
+def summary(result: spec_lib.Result, planned: int) -> str:
   """What `loop.train` did, in words.
 
   Args:
-    result: a `loop.Result`.
+    result: of `loop.train`.
     planned: the steps of the whole run.
   """
   head = f"done: {result.steps} steps"
@@ -122,70 +113,3 @@ def summary(result: Any, planned: int) -> str:
 def words(name: str) -> str:
   """The name of a score as it is written: "squared error"."""
   return name.replace("_", " ")
-
-
-@plotting.styled
-def learning_curve(
-    path: str | os.PathLike,
-    curves: Sequence[Curve],
-    *,
-    name: str = "accuracy",
-    chance: float | None,
-) -> None:
-  """Draws a score on public validation tasks over steps.
-
-  Args:
-    path: the PNG.
-    curves: accuracies as fractions of 1, or squared errors.
-    name: of the score.
-    chance: the accuracy of a blind guess, None for other scores.
-  """
-  percent = 100 if name == "accuracy" else 1
-  unit = " (%)" if name == "accuracy" else ""
-  figure = plotting.figure(4.2)
-  axes = figure.subplots()
-  for number, curve in enumerate(curves):
-    values = [percent * v for v in curve.values]
-    axes.plot(
-        curve.steps, values, label=curve.label, **plotting.series(number)
-    )
-  if chance is not None:
-    axes.axhline(100 * chance, label="chance", **plotting.REFERENCE)
-  if name == "accuracy":
-    axes.set_ylim(0, 100)
-    axes.legend(loc="lower right")
-  else:
-    axes.set_ylim(bottom=0)
-    axes.legend(loc="upper right")
-  axes.set_xlabel("steps")
-  axes.set_ylabel(f"{words(name)} on public validation tasks{unit}")
-  plotting.save(figure, path)
-
-
-@plotting.styled
-def epsilon_curve(
-    path: str | os.PathLike, curves: Sequence[Curve], *, delta: float
-) -> None:
-  """Draws epsilon of each level over steps; says so where there is none."""
-  figure = plotting.figure(4.2)
-  axes = figure.subplots()
-  curves = [c for c in curves if all(math.isfinite(v) for v in c.values)]
-  for curve in curves:
-    axes.plot(curve.steps, curve.values, label=curve.label)
-  if curves:
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(left=0)
-    axes.legend(loc="upper left")
-  else:
-    axes.text(
-        0.5,
-        0.5,
-        "no formal guarantee at any step",
-        ha="center",
-        transform=axes.transAxes,
-    )
-    axes.set_xticks([])
-    axes.set_yticks([])
-  axes.set_xlabel("steps")
-  axes.set_ylabel(f"epsilon at delta = {delta:g}")
-  plotting.save(figure, path)

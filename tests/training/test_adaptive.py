@@ -1,9 +1,6 @@
 """Runs whose clip norm adapts: resumed to the bit, and honest about privacy."""
 
-import importlib.util
 import json
-import pathlib
-import sys
 
 import jax
 import numpy as np
@@ -13,8 +10,8 @@ from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.accounting import privacy_statement
 from episodic_dp.training import metrics
+from tests.training import tiny_run
 
-_SCRIPT = pathlib.Path(__file__).with_name("tiny_run.py")
 STEPS = 6
 QUANTILE = dict(
     clipping="private_quantile", clip_quantile=0.5, clip_rate=0.5,
@@ -23,23 +20,12 @@ QUANTILE = dict(
 WINDOW = dict(clipping="percentile_window", clip_percentile=50, clip_window=4)
 
 
-def _load():
-  spec = importlib.util.spec_from_file_location("tiny_run", _SCRIPT)
-  module = importlib.util.module_from_spec(spec)
-  sys.modules["tiny_run"] = module
-  spec.loader.exec_module(module)
-  return module
-
-
-tiny_run = _load()
-
-
 def _train(folder, steps, options):
   mechanism = plan.Mechanism(
       clip_unit="participant", noise_multiplier=1.0, clip_norm=2.0, **options
   )
   return training.train(
-      tiny_run.job(steps, mechanism=mechanism, config={}), folder
+      tiny_run.spec(steps, mechanism=mechanism, config={}), folder
   )
 
 
@@ -86,12 +72,12 @@ def test_only_noised_norms_are_told(runs):
 
 
 def test_no_budget_holds_for_a_window():
-  job = tiny_run.job(1)
+  spec = tiny_run.spec(1)
   mechanism = plan.Mechanism(
       clip_unit="participant", noise_multiplier=1.0, **WINDOW
   )
   with pytest.raises(plan.UnsoundPlanError, match="un-noised percentile"):
     training.planned_steps(
-        job.train.hierarchy, job.plan, mechanism, steps=9, delta=1e-5,
+        spec.train.hierarchy, spec.plan, mechanism, steps=9, delta=1e-5,
         target_epsilon=5.0,
     )

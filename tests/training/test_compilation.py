@@ -1,27 +1,12 @@
 """Nothing is compiled after a run's first step, whatever is drawn."""
 
-import importlib.util
-import pathlib
-import sys
 
 import jax
 
 from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.training import compilation
-
-_SCRIPT = pathlib.Path(__file__).with_name("tiny_run.py")
-
-
-def _load():
-  spec = importlib.util.spec_from_file_location("tiny_run", _SCRIPT)
-  module = importlib.util.module_from_spec(spec)
-  sys.modules["tiny_run"] = module
-  spec.loader.exec_module(module)
-  return module
-
-
-tiny_run = _load()
+from tests.training import tiny_run
 
 
 def test_programs_are_counted():
@@ -54,13 +39,13 @@ def test_a_run_compiles_in_its_first_step_alone(
   monkeypatch.setattr(private, "make_meta_step", recording)
   for steps in (11, 22):
     counts.clear()
-    job = tiny_run.job(
+    spec = tiny_run.spec(
         steps, diagnostics=True, evaluate_every=1, checkpoint_every=50
     )
     # absl's own logger too: another test may have set its level.
     caplog.set_level("INFO", logger="absl")
     with compilation.Compilations() as found:
-      training.train(job, tmp_path)
+      training.train(spec, tmp_path)
     first, *others = counts
     assert len(others) == 10
     # Neither a step, nor what stands between two, nor what ends the run.

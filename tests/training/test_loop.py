@@ -1,6 +1,5 @@
 """The loop: resuming, signals, budget, secrecy of the key, pictures."""
 
-import importlib.util
 import json
 import pathlib
 import random
@@ -21,27 +20,17 @@ from episodic_dp.accounting import privacy_statement
 from episodic_dp.training import checkpoint
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
+from tests.training import tiny_run
 
-_SCRIPT = pathlib.Path(__file__).with_name("tiny_run.py")
+_SCRIPT = pathlib.Path(tiny_run.__file__)
 STEPS = 30
-
-
-def _load():
-  spec = importlib.util.spec_from_file_location("tiny_run", _SCRIPT)
-  module = importlib.util.module_from_spec(spec)
-  sys.modules["tiny_run"] = module
-  spec.loader.exec_module(module)
-  return module
-
-
-tiny_run = _load()
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
   """A run that nothing interrupted."""
   folder = tmp_path_factory.mktemp("whole")
-  result = training.train(tiny_run.job(STEPS), folder)
+  result = training.train(tiny_run.spec(STEPS), folder)
   return folder, result
 
 
@@ -92,7 +81,7 @@ def test_killed_at_a_random_step_it_ends_with_the_same_bits(whole, tmp_path):
   process.kill()
   process.communicate()
   assert process.returncode == -signal.SIGKILL, "it ended before the kill"
-  result = training.train(tiny_run.job(STEPS), tmp_path)
+  result = training.train(tiny_run.spec(STEPS), tmp_path)
   assert result.steps == STEPS
   assert _same(
       tiny_run.final_params(whole[0])[0], tiny_run.final_params(tmp_path)[0]
@@ -116,21 +105,21 @@ def test_sigterm_saves_and_exits_zero_and_the_run_goes_on(whole, tmp_path):
   assert (found["steps"], found["planned_steps"]) == (step, 600)
   level = found["guarantees"]["participant"]
   assert level["steps"] == step
-  job = tiny_run.job(step + 1)
+  spec = tiny_run.spec(step + 1)
   expected = accounting.guarantee(
-      job.train.hierarchy, job.plan, job.mechanism,
-      steps=step, delta=job.delta, level="participant",
+      spec.train.hierarchy, spec.plan, spec.mechanism,
+      steps=step, delta=spec.delta, level="participant",
   )
   assert level["epsilon"] == pytest.approx(expected.epsilon, rel=1e-3)
   # A clean stop: the run may be given another length.
-  assert training.train(job, tmp_path).steps == step + 1
+  assert training.train(spec, tmp_path).steps == step + 1
 
 
 def test_a_longer_run_equals_one_that_was_longer_from_the_start(
     whole, tmp_path
 ):
   for steps in (9, STEPS):
-    training.train(tiny_run.job(steps), tmp_path)
+    training.train(tiny_run.spec(steps), tmp_path)
   assert _same(
       tiny_run.final_params(whole[0])[0], tiny_run.final_params(tmp_path)[0]
   )
@@ -139,7 +128,7 @@ def test_a_longer_run_equals_one_that_was_longer_from_the_start(
 def test_a_finished_run_is_left_as_it_is(whole):
   folder, _ = whole
   before = (folder / metrics.FILE).read_bytes()
-  assert training.train(tiny_run.job(STEPS), folder).stopped == "done"
+  assert training.train(tiny_run.spec(STEPS), folder).stopped == "done"
   assert (folder / metrics.FILE).read_bytes() == before
 
 
@@ -151,18 +140,18 @@ def _public_files(folder):
 def test_fewer_steps_than_done_are_refused_and_nothing_is_rewritten(whole):
   before = _public_files(whole[0])
   with pytest.raises(training.RunError, match="has done 30 steps already"):
-    training.train(tiny_run.job(STEPS - 1), whole[0])
+    training.train(tiny_run.spec(STEPS - 1), whole[0])
   assert _public_files(whole[0]) == before
 
 
 def test_budget_is_named(tmp_path):
-  result = training.train(tiny_run.job(2, asked_steps=5), tmp_path)
+  result = training.train(tiny_run.spec(2, asked_steps=5), tmp_path)
   assert (result.steps, result.stopped) == (2, "budget")
 
 
 def test_another_mechanism_is_refused_by_name(whole):
   with pytest.raises(training.RunError, match="config.z=1.0.*resumed with 0.5"):
-    training.train(tiny_run.job(STEPS, noise_multiplier=0.5), whole[0])
+    training.train(tiny_run.spec(STEPS, noise_multiplier=0.5), whole[0])
 
 
 def test_guarantees_for_every_level_and_the_seed_is_confessed(whole):
@@ -175,11 +164,11 @@ def test_guarantees_for_every_level_and_the_seed_is_confessed(whole):
 
 
 def test_every_line_tells_what_was_spent_so_far(whole):
-  job = tiny_run.job(STEPS)
+  spec = tiny_run.spec(STEPS)
   for line in _lines(whole[0])[::9]:
     expected = accounting.guarantee(
-        job.train.hierarchy, job.plan, job.mechanism,
-        steps=line["step"], delta=job.delta, level="participant",
+        spec.train.hierarchy, spec.plan, spec.mechanism,
+        steps=line["step"], delta=spec.delta, level="participant",
     )
     assert line["epsilon"] == expected.epsilon
 
@@ -200,9 +189,9 @@ def _item(folder, name):
 
 
 def test_the_ledger_lies_in_the_checkpoint(whole):
-  job = tiny_run.job(STEPS)
+  spec = tiny_run.spec(STEPS)
   expected = accounting.Ledger().add(
-      job.train.hierarchy, job.plan, job.mechanism, STEPS
+      spec.train.hierarchy, spec.plan, spec.mechanism, STEPS
   )
   found = training.Checkpoints(whole[0], read_only=True).ledger(STEPS)
   assert found == expected.as_dict()
@@ -250,19 +239,19 @@ def test_another_ledger_is_refused_and_nothing_is_rewritten(
   _store(folder, ledger)
   before = _public_files(folder)
   with pytest.raises(training.RunError, match=match) as e:
-    training.train(tiny_run.job(STEPS + 1), folder)
+    training.train(tiny_run.spec(STEPS + 1), folder)
   assert "\n" not in str(e.value)
   assert _public_files(folder) == before
 
 
 def test_other_data_under_the_same_configuration_is_refused(whole):
-  job = tiny_run.job(STEPS, train=tiny_run.dataset(participants=21))
+  spec = tiny_run.spec(STEPS, train=tiny_run.dataset(participants=21))
   with pytest.raises(training.RunError, match="sizes.0=20 .*resumed with 21"):
-    training.train(job, whole[0])
+    training.train(spec, whole[0])
 
 
 def test_the_key_is_in_its_file_and_in_no_other(tmp_path):
-  training.train(tiny_run.job(3, seed=None), tmp_path)
+  training.train(tiny_run.spec(3, seed=None), tmp_path)
   text = keys.path(tmp_path).read_text().strip()
   data = bytes.fromhex(text)
   words = np.frombuffer(data, ">u4").astype(np.uint32)
@@ -288,29 +277,29 @@ def test_the_key_is_in_its_file_and_in_no_other(tmp_path):
 
 def test_two_secret_keys_give_two_runs(tmp_path):
   for name in ("a", "b"):
-    training.train(tiny_run.job(2, seed=None), tmp_path / name)
+    training.train(tiny_run.spec(2, seed=None), tmp_path / name)
   first, second = (tiny_run.final_params(tmp_path / n)[0] for n in "ab")
   assert not _same(first, second)
 
 
 def test_resuming_without_the_key_is_one_sentence(tmp_path):
-  training.train(tiny_run.job(2), tmp_path)
+  training.train(tiny_run.spec(2), tmp_path)
   keys.path(tmp_path).unlink()
   with pytest.raises(training.RunError, match="is missing: put the file back"):
-    training.train(tiny_run.job(4), tmp_path)
+    training.train(tiny_run.spec(4), tmp_path)
   assert not keys.path(tmp_path).exists()
 
 
 def test_damaged_checkpoint_can_be_moved_away(whole, tmp_path):
-  training.train(tiny_run.job(STEPS), tmp_path)
+  training.train(tiny_run.spec(STEPS), tmp_path)
   folder = tmp_path / "checkpoints" / str(STEPS)
   files = [p for p in folder.rglob("*") if p.is_file()]
   max(files, key=lambda p: p.stat().st_size).write_bytes(b"")
   with pytest.raises(training.RunError, match="move this folder away"):
-    training.train(tiny_run.job(STEPS), tmp_path)
+    training.train(tiny_run.spec(STEPS), tmp_path)
   # The remedy that the sentence names.
   folder.rename(tmp_path / "damaged")
-  assert training.train(tiny_run.job(STEPS), tmp_path).steps == STEPS
+  assert training.train(tiny_run.spec(STEPS), tmp_path).steps == STEPS
   assert _same(
       tiny_run.final_params(whole[0])[0], tiny_run.final_params(tmp_path)[0]
   )
@@ -319,7 +308,7 @@ def test_damaged_checkpoint_can_be_moved_away(whole, tmp_path):
 
 def test_diagnostics_are_private_and_only_on_request(whole, tmp_path):
   assert not (whole[0] / "private" / "diagnostics.jsonl").exists()
-  training.train(tiny_run.job(3, diagnostics=True), tmp_path)
+  training.train(tiny_run.spec(3, diagnostics=True), tmp_path)
   lines = metrics.read(tmp_path / "private" / "diagnostics.jsonl")
   assert [line["step"] for line in lines] == [1, 2, 3]
   assert all("private/loss" in line for line in lines)
@@ -330,7 +319,7 @@ def test_diagnostics_are_private_and_only_on_request(whole, tmp_path):
 
 
 def test_diagnostics_do_not_change_the_run(whole, tmp_path):
-  training.train(tiny_run.job(STEPS, diagnostics=True), tmp_path)
+  training.train(tiny_run.spec(STEPS, diagnostics=True), tmp_path)
   np.testing.assert_allclose(
       tiny_run.final_params(tmp_path)[0]["w"],
       tiny_run.final_params(whole[0])[0]["w"],
@@ -348,7 +337,7 @@ def test_pictures_show_something(whole, name):
 
 
 def test_without_noise_there_is_no_guarantee(tmp_path):
-  result = training.train(tiny_run.job(2, noise_multiplier=0.0), tmp_path)
+  result = training.train(tiny_run.spec(2, noise_multiplier=0.0), tmp_path)
   assert result.guarantees["participant"].epsilon == float("inf")
   found = json.loads((tmp_path / "guarantee.json").read_text())
   assert found["guarantees"]["participant"]["epsilon"] == "inf"
@@ -363,11 +352,11 @@ def test_a_disk_that_fills_up_is_one_sentence(tmp_path, monkeypatch):
 
   monkeypatch.setattr(metrics.Lines, "add", full)
   with pytest.raises(training.RunError, match="No space left.*make room"):
-    training.train(tiny_run.job(2), tmp_path)
+    training.train(tiny_run.spec(2), tmp_path)
 
 
 def test_impossible_numbers_are_refused():
   with pytest.raises(training.RunError, match="evaluate_every=0"):
-    tiny_run.job(2, evaluate_every=0)
+    tiny_run.spec(2, evaluate_every=0)
   with pytest.raises(training.RunError, match="steps=0"):
-    tiny_run.job(0)
+    tiny_run.spec(0)

@@ -8,6 +8,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import privacy_statement
+from episodic_dp.training import plots
 from episodic_dp.training import reporting
 
 
@@ -73,18 +74,18 @@ def test_statements_are_written_as_strict_json(tmp_path):
 @pytest.mark.parametrize("curves", [1, 2])
 def test_every_curve_is_drawn(tmp_path, curves):
   drawn = [
-      reporting.Curve(label=str(i), steps=[1, 5], values=[0.1 + i / 3, 1.0])
+      plots.Curve(label=str(i), steps=[1, 5], values=[0.1 + i / 3, 1.0])
       for i in range(curves)
   ]
-  reporting.learning_curve(tmp_path / "a.png", drawn, chance=0.2)
-  reporting.epsilon_curve(tmp_path / "b.png", drawn, delta=1e-5)
+  plots.learning_curve(tmp_path / "a.png", drawn, chance=0.2)
+  plots.epsilon_curve(tmp_path / "b.png", drawn, delta=1e-5)
   for name in ("a.png", "b.png"):
     assert _coloured(tmp_path / name) > 300 * curves
 
 
 def test_infinite_epsilon_is_said_and_not_drawn(tmp_path):
-  curve = reporting.Curve(label="x", steps=[1, 2], values=[1.0, math.inf])
-  reporting.epsilon_curve(tmp_path / "a.png", [curve], delta=1e-5)
+  curve = plots.Curve(label="x", steps=[1, 2], values=[1.0, math.inf])
+  plots.epsilon_curve(tmp_path / "a.png", [curve], delta=1e-5)
   pixels = image_lib.imread(tmp_path / "a.png")[..., :3]
   assert _coloured(tmp_path / "a.png") == 0
   middle = pixels[pixels.shape[0] // 3 : -pixels.shape[0] // 3, 100:-40]

@@ -1,11 +1,8 @@
 """The secret key, searched for in all that a run writes and prints."""
 
 import base64
-import importlib.util
 import logging as python_logging
-import pathlib
 import stat
-import sys
 
 from absl import logging
 import jax
@@ -18,21 +15,9 @@ from episodic_dp import training
 from episodic_dp.private import meta_step
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
+from tests.training import tiny_run
 
 STEPS = 4
-
-
-def _load(name):
-  """A script beside this file; test files are no package."""
-  path = pathlib.Path(__file__).with_name(f"{name}.py")
-  spec = importlib.util.spec_from_file_location(name, path)
-  module = importlib.util.module_from_spec(spec)
-  sys.modules[name] = module
-  spec.loader.exec_module(module)
-  return module
-
-
-tiny_run = _load("tiny_run")
 
 
 def encodings(words) -> dict[str, bytes]:
@@ -135,8 +120,8 @@ def finished(tmp_path_factory):
   logger.setLevel(python_logging.DEBUG)
   root.addHandler(handler)
   try:
-    job = tiny_run.job(STEPS, diagnostics=True, seed=None)
-    result = training.train(job, folder)
+    spec = tiny_run.spec(STEPS, diagnostics=True, seed=None)
+    result = training.train(spec, folder)
     printed.append(training.reporting.summary(result, STEPS))
     printed.append(repr(result))
   finally:

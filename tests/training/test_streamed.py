@@ -10,13 +10,13 @@ from tests.training import tiny_run
 
 
 def test_resumed_run_equals_the_resident_one(tmp_path):
-  def job(steps, resident):
+  def spec(steps, resident):
     train = dataclasses.replace(tiny_run.dataset(), resident=resident)
-    return tiny_run.job(steps, train=train)
+    return tiny_run.spec(steps, train=train)
 
-  training.train(job(7, True), tmp_path / "resident")
+  training.train(spec(7, True), tmp_path / "resident")
   for steps in (4, 7):
-    training.train(job(steps, False), tmp_path / "streamed")
+    training.train(spec(steps, False), tmp_path / "streamed")
   expected, found = (
       tiny_run.final_params(tmp_path / name)
       for name in ("resident", "streamed")

@@ -72,8 +72,8 @@ def evaluator():
   return training.Evaluator(learner())
 
 
-def job(steps, *, noise_multiplier=1.0, diagnostics=False, seed=7, **options):
-  """A job of `steps` steps; options overwrite its fields."""
+def spec(steps, *, noise_multiplier=1.0, diagnostics=False, seed=7, **options):
+  """A spec of `steps` steps; options overwrite its fields."""
   result = training.TrainingSpec(
       train=dataset(),
       validation=validation(),
@@ -108,6 +108,6 @@ def final_params(workdir):
 
 
 if __name__ == "__main__":
-  this_job = job(int(sys.argv[2]))
-  outcome = training.train(this_job, sys.argv[1])
-  print(reporting.summary(outcome, this_job.steps))
+  this_spec = spec(int(sys.argv[2]))
+  outcome = training.train(this_spec, sys.argv[1])
+  print(reporting.summary(outcome, this_spec.steps))

@@ -19,10 +19,10 @@ def main():
     port, count, process = map(int, numbers)
     jax.distributed.initialize(f"localhost:{port}", count, process)
   # The first alone is to know this seed: the others hear of the key.
-  job = tiny_run.job(int(steps), seed=7 if processes.first() else None)
-  job.config["private_seed"] = 7
+  spec = tiny_run.spec(int(steps), seed=7 if processes.first() else None)
+  spec.config["private_seed"] = 7
   try:
-    result = training.train(job, workdir)
+    result = training.train(spec, workdir)
   except training.RunError as e:
     print("refused:", e)
     sys.exit(1)

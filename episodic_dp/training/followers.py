@@ -1,0 +1,82 @@
+"""The other processes of a run: they step with the first, and write nothing.
+
+The first process sends the key and the state to begin with; after that all of
+them compute the same steps together, until one is asked to stop.
+"""
+
+from collections.abc import Sequence
+import time
+from typing import Any
+
+import jax
+import numpy as np
+
+from episodic_dp import private
+from episodic_dp.private import sharding
+from episodic_dp.training import checkpoint as checkpoint_lib
+from episodic_dp.training import processes
+from episodic_dp.training import signals
+from episodic_dp.training import spec as spec_lib
+
+
+def to_arrays(state: private.State) -> list[np.ndarray]:
+  """What the first process sends: the key's bytes, then the state's arrays."""
+  data = np.asarray(jax.random.key_data(state.key))
+  # As `private.secret_key` takes them.
+  key = np.frombuffer(data.astype(">u4").tobytes(), np.uint8)
+  leaves = jax.tree.leaves(_without_key(state))
+  return [key, *checkpoint_lib.to_host(leaves)]
+
+
+def compile_step(
+    step_fn: spec_lib.StepFunction, state: private.State
+) -> None:
+  """Compiles the step before any process waits for another in it."""
+  assert isinstance(step_fn, sharding.Step)  # Several processes have a mesh.
+  step_fn.compile(state)
+
+
+def follow(
+    spec: spec_lib.TrainingSpec, broadcast: processes.Broadcast
+) -> spec_lib.Result:
+  """Takes the steps of the first process.
+
+  Raises:
+    RunError: the first process failed, or has another configuration.
+  """
+  began = time.monotonic()
+  state = _from_arrays(spec, broadcast.receive())
+  step_fn, done = spec_lib.make_step(spec), int(state.step)
+  compile_step(step_fn, state)
+  code = processes.CONTINUE
+  with signals.StopSignals() as stop:
+    while done < spec.steps and code == processes.CONTINUE:
+      code = processes.agreed(stop.code)
+      if code == processes.CONTINUE:
+        state, _ = jax.block_until_ready(step_fn(state))
+        done += 1
+  # The first saves, and may fail at that.
+  processes.agreed(processes.CONTINUE)
+  return spec_lib.Result(
+      steps=done,
+      stopped="signal" if done < spec.steps else "done",
+      guarantees={},
+      seconds=time.monotonic() - began,
+      score=None,
+  )
+
+
+def _from_arrays(
+    spec: spec_lib.TrainingSpec, arrays: Sequence[np.ndarray]
+) -> private.State:
+  """The state that `to_arrays` took apart."""
+  key, *leaves = arrays
+  state = spec_lib.initial_state(spec, private.secret_key(key.tobytes()))
+  like, treedef = jax.tree.flatten(_without_key(state))
+  # The network has only the bytes of types that NumPy does not know.
+  leaves = [a.view(b.dtype) for a, b in zip(leaves, like)]
+  return state._replace(**jax.tree.unflatten(treedef, leaves))
+
+
+def _without_key(state: private.State) -> dict[str, Any]:
+  return {k: v for k, v in state._asdict().items() if k != "key"}

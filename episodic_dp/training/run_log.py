@@ -1,0 +1,132 @@
+"""What a run says while it goes: metrics, TensorBoard, the progress bar."""
+
+from collections.abc import Mapping
+import contextlib
+import math
+import pathlib
+from typing import Any
+
+from absl import logging
+import tensorboardX
+import tqdm
+
+from episodic_dp.training import compilation
+from episodic_dp.training import evaluation
+from episodic_dp.training import keys
+from episodic_dp.training import metrics as metrics_lib
+from episodic_dp.training import reporting
+
+DIAGNOSTICS = "diagnostics.jsonl"
+TENSORBOARD = "tensorboard"
+_PRIVATE = "private/"
+
+
+class RunLog:
+  """Writes the numbers of every step, public and private ones apart.
+
+  Args:
+    folder: the work directory.
+    steps: the steps done; what is there of later ones is dropped.
+    diagnostics: whether the steps return private diagnostics.
+  """
+
+  def __init__(self, folder: pathlib.Path, *, steps: int, diagnostics: bool):
+    with contextlib.ExitStack() as opened:
+      self._metrics = opened.enter_context(
+          contextlib.closing(
+              metrics_lib.Lines(folder / metrics_lib.FILE, keep=steps)
+          )
+      )
+      self._diagnostics: metrics_lib.Lines | None = None
+      if diagnostics:
+        path = keys.private_folder(folder) / DIAGNOSTICS
+        self._diagnostics = opened.enter_context(
+            contextlib.closing(metrics_lib.Lines(path, keep=steps))
+        )
+      self._board = opened.enter_context(
+          tensorboardX.SummaryWriter(
+              str(folder / TENSORBOARD), purge_step=steps + 1
+          )
+      )
+      self._opened = opened.pop_all()
+
+  def add(
+      self,
+      public: Mapping[str, Any],
+      private: Mapping[str, Any],
+      *,
+      seconds: float,
+  ) -> None:
+    """Writes the numbers of a step.
+
+    Args:
+      public: "step" and what may be published.
+      private: what a step returned under names "private/...".
+      seconds: how long the step took, which tells how many tasks it drew.
+    """
+    self._metrics.add(public)
+    step = public["step"]
+    if self._diagnostics is not None:
+      self._diagnostics.add(
+          {"step": step, **private, _PRIVATE + "seconds": seconds}
+      )
+    for name, value in public.items():
+      if name != "step" and isinstance(value, float) and math.isfinite(value):
+        self._board.add_scalar(name, value, step)
+
+  def close(self) -> None:
+    """Closes all files."""
+    self._opened.close()
+
+
+def split_private(
+    values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+  """What a step returned, as (public, private) numbers."""
+  public = {k: v for k, v in values.items() if not k.startswith(_PRIVATE)}
+  private = {k: v for k, v in values.items() if k.startswith(_PRIVATE)}
+  return public, private
+
+
+def log_compiled(compiled: compilation.Compilations, step: int) -> None:
+  """Logs what a step compiled, if anything."""
+  if compiled.count:
+    logging.info(
+        "step %d: %d programs compiled in %.1f s",
+        step,
+        compiled.count,
+        compiled.seconds,
+    )
+
+
+class ProgressBar:
+  """The line that a terminal shows; without one, a log line per validation."""
+
+  def __init__(self, *, done: int, steps: int):
+    self._steps = steps
+    self._bar = tqdm.tqdm(
+        total=steps, initial=done, unit="step", disable=None
+    )
+
+  def show(
+      self,
+      step: int,
+      *,
+      epsilon: float,
+      score: evaluation.Score | None,
+      validated: bool,
+  ) -> None:
+    """Counts a step and shows where the run stands."""
+    text = "no guarantee" if math.isinf(epsilon) else f"epsilon≤{epsilon:.3g}"
+    if score is not None:
+      text += f", {reporting.words(score.name)} {score}"
+    self._bar.set_postfix_str(text, refresh=False)
+    self._bar.update()
+    if validated and self._bar.disable:
+      logging.info("step %d of %d: %s", step, self._steps, text)
+
+  def __enter__(self) -> "ProgressBar":
+    return self
+
+  def __exit__(self, *unused) -> None:
+    self._bar.close()

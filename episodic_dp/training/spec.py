@@ -1,0 +1,149 @@
+"""What a training run is, and what it came to."""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+from typing import Any, TypeAlias
+
+import jax
+import optax
+
+from episodic_dp import accounting
+from episodic_dp import plan as plan_lib
+from episodic_dp import private
+from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.training import errors
+from episodic_dp.training import evaluation
+from episodic_dp.training import mesh as mesh_lib
+
+StepFunction: TypeAlias = Callable[
+    [private.State], tuple[private.State, dict[str, jax.Array]]
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingSpec:
+  """Everything that determines a training run.
+
+  Attributes:
+    train: what is sampled; its hierarchy is the one that is accounted.
+    validation: fixed tasks of public classes (`evaluation.draw`).
+    plan: how `train` is sampled.
+    mechanism: what a step releases.
+    learner: MAML or another learner.
+    optimizer: the outer optimiser, its schedule included.
+    steps: how many steps to take (`budget.planned_steps`).
+    asked_steps: how many were asked for before the budget was looked at.
+    delta: of the guarantees.
+    seed: public seed of the initial parameters.
+    private_seed: None for a secret key; an integer makes the run reproducible
+      and its guarantee void for whoever knows the number.
+    compute: how a step is computed; where it has no mesh, `devices` make one.
+    devices: how many devices share the tasks; None for all there are.
+    evaluate_every: steps between validations, each with a checkpoint.
+    checkpoint_every: steps between checkpoints.
+    evaluator: measures the learner; None makes one for it.
+    config: JSON-able description, compared when the run is resumed.
+
+  Raises:
+    RunError: on construction, a number of steps that is not whole and positive.
+  """
+
+  train: dataset_lib.Dataset
+  validation: evaluation.Tasks
+  plan: plan_lib.SamplingPlan
+  mechanism: plan_lib.Mechanism
+  learner: Any
+  optimizer: optax.GradientTransformation
+  steps: int
+  asked_steps: int
+  delta: float
+  seed: int = 0
+  private_seed: int | None = None
+  compute: private.Compute = dataclasses.field(
+      default_factory=private.Compute
+  )
+  devices: int | None = None
+  evaluate_every: int = 25
+  checkpoint_every: int = 25
+  evaluator: evaluation.Evaluator | None = None
+  config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self):
+    for name in ("steps", "evaluate_every", "checkpoint_every"):
+      value = getattr(self, name)
+      if not isinstance(value, int) or value < 1:
+        raise errors.RunError(
+            f"{name}={value!r} must be a whole number of at least 1"
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Result:
+  """What `train` did.
+
+  Attributes:
+    steps: steps done in all, earlier processes included.
+    stopped: "done", "budget" (all that the target allows) or "signal".
+    guarantees: level -> Guarantee for the steps done.
+    seconds: wall-clock seconds of this process inside `train`.
+    score: the last validation accuracy or squared error, or None.
+  """
+
+  steps: int
+  stopped: str
+  guarantees: Mapping[str, accounting.Guarantee]
+  seconds: float
+  score: evaluation.Score | None
+
+
+def with_mesh(spec: TrainingSpec) -> TrainingSpec:
+  """Returns the spec with the mesh of its devices, None for a single device.
+
+  Its config then names the number of devices and the microbatch size: with
+  others the tasks add up in another order (see `workdir.check_config`).
+
+  Raises:
+    RunError: there are not so many devices, or data on the host have several.
+  """
+  streamed = not spec.train.resident
+  mesh = spec.compute.mesh or mesh_lib.make_mesh(
+      1 if streamed and spec.devices is None else spec.devices
+  )
+  if mesh.size > 1 and streamed:
+    raise errors.RunError(
+        f"compute.resident=False with {mesh.size} devices: data on the host go"
+        " to one device; set config.compute.devices=1, or leave resident=True"
+    )
+  compute = dict(spec.config.get("compute", {})) | {
+      "devices": mesh.size,
+      "microbatch_size": spec.compute.microbatch_size,
+  }
+  shared = mesh.size > 1 or spec.compute.mesh is not None
+  return dataclasses.replace(
+      spec,
+      compute=dataclasses.replace(spec.compute, mesh=mesh if shared else None),
+      config=dict(spec.config) | {"compute": compute},
+  )
+
+
+def initial_state(spec: TrainingSpec, key: jax.Array) -> private.State:
+  """The state before the first step, with the run's secret key."""
+  return private.init(
+      key,
+      spec.learner,
+      spec.optimizer,
+      spec.mechanism,
+      params=spec.learner.init(jax.random.key(spec.seed)),
+  )
+
+
+def make_step(spec: TrainingSpec) -> StepFunction:
+  """The jitted step of the run, see `private.make_meta_step`."""
+  return private.make_meta_step(
+      spec.learner,
+      spec.optimizer,
+      spec.train,
+      spec.plan,
+      spec.mechanism,
+      compute=spec.compute,
+  )

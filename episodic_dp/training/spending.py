@@ -1,0 +1,103 @@
+"""What the steps of a run cost: ledger, guarantees, statement, curves."""
+
+from collections.abc import Mapping
+import math
+import pathlib
+
+import numpy as np
+
+from episodic_dp import accounting
+from episodic_dp.accounting import privacy_statement
+from episodic_dp.training import plots
+from episodic_dp.training import reporting
+from episodic_dp.training import spec as spec_lib
+
+_CURVE_POINTS = 20
+
+
+def ledger_after(spec: spec_lib.TrainingSpec, steps: int) -> accounting.Ledger:
+  """The ledger of the run after so many steps."""
+  if not steps:
+    return accounting.Ledger()
+  return accounting.Ledger().add(
+      spec.train.hierarchy, spec.plan, spec.mechanism, steps
+  )
+
+
+class Spending:
+  """The privacy cost of a run, step by step.
+
+  Args:
+    spec: the run.
+    steps: the steps that earlier processes have done.
+
+  Attributes:
+    ledger: of the steps done.
+    guarantees: level -> Guarantee: of the whole run until `finish` was called,
+      then of the steps done.
+  """
+
+  def __init__(self, spec: spec_lib.TrainingSpec, steps: int):
+    self._spec = spec
+    self._planned = ledger_after(spec, spec.steps)
+    self.ledger = ledger_after(spec, steps)
+    self.guarantees = self._guarantees_of(self._planned)
+
+  def add_step(self) -> None:
+    """Accounts for one more step."""
+    spec = self._spec
+    self.ledger = self.ledger.add(
+        spec.train.hierarchy, spec.plan, spec.mechanism, continued=True
+    )
+
+  def finish(self, folder: pathlib.Path) -> None:
+    """States the guarantees of the steps done, where there are any."""
+    if self.ledger.steps:
+      self.guarantees = self._guarantees_of(self.ledger)
+      self._write_statement(folder, self.ledger)
+
+  def write_planned_statement(self, folder: pathlib.Path) -> None:
+    """Writes guarantee.json for the whole run, before its first step."""
+    self._write_statement(folder, self._planned)
+
+  def epsilon(self) -> float:
+    """Epsilon of the first level that has one, for the steps done, or inf."""
+    for level, guarantee in self.guarantees.items():
+      if math.isfinite(guarantee.epsilon):
+        return self.ledger.spent(level, self._spec.delta)
+    return math.inf
+
+  def epsilon_curves(self) -> list[plots.Curve]:
+    """Epsilon of every level that has one, over the steps of the whole run."""
+    spec = self._spec
+    # Denser where the curve bends: epsilon grows about as the square root.
+    roots = np.linspace(1, spec.steps**0.5, min(spec.steps, _CURVE_POINTS))
+    points = sorted({int(round(root**2)) for root in roots})
+    curves = []
+    for level, guarantee in self.guarantees.items():
+      if math.isfinite(guarantee.epsilon):
+        values = [
+            ledger_after(spec, t).spent(level, spec.delta) for t in points
+        ]
+        curves.append(plots.Curve(label=level, steps=points, values=values))
+    return curves
+
+  def _guarantees_of(
+      self, ledger: accounting.Ledger
+  ) -> Mapping[str, accounting.Guarantee]:
+    found = ledger.guarantees(delta=self._spec.delta)
+    if self._spec.private_seed is None:
+      return found
+    # In the guarantee itself, so that it is said wherever epsilon is.
+    return {level: privacy_statement.seeded(g) for level, g in found.items()}
+
+  def _write_statement(
+      self, folder: pathlib.Path, ledger: accounting.Ledger
+  ) -> None:
+    reporting.write_statement(
+        folder / reporting.GUARANTEE,
+        ledger,
+        delta=self._spec.delta,
+        fixed_seed=self._spec.private_seed is not None,
+        planned_steps=self._spec.steps,
+    )
