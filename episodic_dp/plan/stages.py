@@ -367,5 +367,3 @@ def tasks_per_step(
       _drawn(hierarchy, plan, k) for k in range(1, hierarchy.depth - 1)
   )
   return primary * inner / episode.way
-
-
