@@ -21,6 +21,7 @@ from absl import logging
 from episodic_dp import training
 from episodic_dp.analysis import measure
 from episodic_dp.cli import app
+from episodic_dp.cli import devices
 from episodic_dp.config import build
 from episodic_dp.config.presets import glyphs
 from episodic_dp.output import files
@@ -41,8 +42,8 @@ _ARGUMENTS = flags.DEFINE_string(
 
 def main(argv) -> None:
   del argv
-  app.use_cores()
-  app.log_devices()
+  devices.use_cores()
+  devices.log_devices()
   began = time.monotonic()
   folder = pathlib.Path(_WORKDIR.value)
   results: dict[str, Any] = {}

@@ -28,6 +28,7 @@ from absl import logging
 import jax
 
 from episodic_dp.cli import app
+from episodic_dp.cli import devices
 from episodic_dp.output import files
 from episodic_dp.output import tables
 from experiments import runs as runs_lib
@@ -62,8 +63,8 @@ def main(
   made = targets.load(target)
   runs = made.runs(scale)
   chosen = _chosen(runs, only)
-  app.use_cores()
-  app.log_devices()
+  devices.use_cores()
+  devices.log_devices()
   # Folders of another scale or version are found before anything is trained.
   for run in runs:
     runs_lib.load(run, workdir)

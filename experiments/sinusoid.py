@@ -24,6 +24,7 @@ from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.analysis import measure
 from episodic_dp.cli import app
+from episodic_dp.cli import devices
 from episodic_dp.config import build
 from episodic_dp.config.presets import sinusoid as config_lib
 from episodic_dp.data import sinusoid
@@ -147,7 +148,7 @@ def draw(
 
 def _main(argv) -> None:
   del argv
-  app.log_devices()
+  devices.log_devices()
   main(flags.FLAGS.workdir, flags.FLAGS.arguments)
 
 

@@ -15,11 +15,8 @@ marked; `comparison` sets the printed theorem beside what is true:
   episodic-dp account --config=glyphs \\
       --sweep=steps,noise_multiplier,tasks,stages,comparison --out=DIR
 
-A privacy statement (--format=json, --statement=FILE, or the guarantee.json of a
-run) is computed again from what it says was run; the exit status is 1 where it
-does not hold:
-
-  episodic-dp account --verify=WORKDIR/guarantee.json
+--statement=FILE writes the privacy statement of the config, the JSON that
+`episodic-dp verify FILE` computes again.
 """
 
 from collections.abc import Sequence
@@ -27,58 +24,46 @@ import json
 
 from absl import flags
 from absl import logging
-from ml_collections import config_flags
 
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import sweep_plots
 from episodic_dp.analysis import sweeps
-from episodic_dp.cli import app
-from episodic_dp.cli import verify
+from episodic_dp.cli import shared_flags
 from episodic_dp.config import own_data
 from episodic_dp.output import files
 
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "A file of episodic_dp/config/presets/.", lock_config=True
-)
-_FORMAT = flags.DEFINE_enum(
-    "format", "table", ("table", "json"), "How the guarantees are printed."
-)
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir", None, "Your own data (own_data.py), whose sizes are listed."
-)
-_SWEEP = flags.DEFINE_list(
-    "sweep", [], f"Curves to draw: {', '.join(sweeps.SWEEPS)}."
-)
-_OUT = flags.DEFINE_string(
-    "out", "runs/sweeps", "Folder for sweep_NAME.png and sweep_NAME.json."
-)
-_STATEMENT = flags.DEFINE_string(
-    "statement", None, "File (.json) for the privacy statement of the config."
-)
-_VERIFY = flags.DEFINE_string(
-    "verify", None, "A privacy statement (.json) to compute again."
-)
+
+def define_flags() -> None:
+  """Of the config, and of what is written about it."""
+  shared_flags.define_config()
+  shared_flags.define_data(download=False)
+  shared_flags.define_format()
+  flags.DEFINE_list(
+      "sweep", [], f"Curves to draw: {', '.join(sweeps.SWEEPS)}."
+  )
+  shared_flags.define_out(
+      "Folder for sweep_NAME.png and sweep_NAME.json.", "runs/sweeps"
+  )
+  flags.DEFINE_string(
+      "statement",
+      None,
+      "File (.json) for the privacy statement of the config.",
+  )
 
 
 def main(argv: Sequence[str]) -> None:
+  """Prints the guarantees; writes the statement and the curves asked for."""
   del argv
-  if (_CONFIG.value is None) == (_VERIFY.value is None):
-    app.fail(
-        "give either --config=FILE, to account for it, or --verify=FILE, to"
-        " compute a statement again"
-    )
-  if _VERIFY.value is not None:
-    verify.run(_VERIFY.value)
-    return
-  sweeps.check_names(_SWEEP.value)
-  config = own_data.with_hierarchy(_CONFIG.value, _DATA_DIR.value)
+  values = flags.FLAGS
+  sweeps.check_names(values.sweep)
+  config = own_data.with_hierarchy(values.config, values.data_dir)
   result = costs.account(config)
-  if _FORMAT.value == "json":
+  if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
     print(costs.table(result))
-  if _STATEMENT.value is not None:
-    files.write_json(_STATEMENT.value, result)
-  for name in _SWEEP.value:
+  if values.statement is not None:
+    files.write_json(values.statement, result)
+  for name in values.sweep:
     data = sweeps.sweep(name, config, result)
-    logging.info("wrote %s", sweep_plots.write(data, _OUT.value))
+    logging.info("wrote %s", sweep_plots.write(data, values.out))

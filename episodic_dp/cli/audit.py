@@ -31,83 +31,76 @@ import pathlib
 
 from absl import flags
 from absl import logging
-from ml_collections import config_flags
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.analysis import audit_plot
 from episodic_dp.auditing import audit
 from episodic_dp.cli import app
+from episodic_dp.cli import devices
+from episodic_dp.cli import shared_flags
 from episodic_dp.config import describe
 from episodic_dp.output import files
 
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "A file of episodic_dp/config/presets/.", lock_config=True
-)
-_LEVEL = flags.DEFINE_string(
-    "level", None, "The privacy unit; by default all that can be audited."
-)
-_RUNS = flags.DEFINE_integer(
-    "runs", 50_000, "Runs with the record, and as many without it."
-)
-_STEPS = flags.DEFINE_integer(
-    "steps", None, "Steps of each run; by default those of the config."
-)
-_CANARY = flags.DEFINE_enum(
-    "canary", "worst", ("worst", "natural"), "The record that is looked for."
-)
-_METHOD = flags.DEFINE_enum(
-    "method", "many", ("many", "one"), "Many runs, or one with many records."
-)
-_CANARIES = flags.DEFINE_integer(
-    "canaries", 1000, "Records of --method=one."
-)
-_DELTA = flags.DEFINE_float(
-    "delta",
-    None,
-    "At which epsilon is compared; by default 0.01, or 1e-5 for one run.",
-)
-_CONFIDENCE = flags.DEFINE_float(
-    "confidence", 0.95, "That all measured bounds hold."
-)
-_SEED = flags.DEFINE_integer("seed", 0, "Of the runs; the same seed repeats.")
-_OUT = flags.DEFINE_string(
-    "out", "runs/audit", "Folder for audit.json and audit.png."
-)
-_FORMAT = flags.DEFINE_enum(
-    "format", "table", ("table", "json"), "How the result is printed."
-)
+
+def define_flags() -> None:
+  """Of the config, the attack, and what is written."""
+  shared_flags.define_config()
+  flags.DEFINE_string(
+      "level", None, "The privacy unit; by default all that can be audited."
+  )
+  flags.DEFINE_integer(
+      "runs", 50_000, "Runs with the record, and as many without it."
+  )
+  flags.DEFINE_integer(
+      "steps", None, "Steps of each run; by default those of the config."
+  )
+  flags.DEFINE_enum(
+      "canary", "worst", ("worst", "natural"), "The record that is looked for."
+  )
+  flags.DEFINE_enum(
+      "method", "many", ("many", "one"), "Many runs, or one with many records."
+  )
+  flags.DEFINE_integer("canaries", 1000, "Records of --method=one.")
+  flags.DEFINE_float(
+      "delta",
+      None,
+      "At which epsilon is compared; by default 0.01, or 1e-5 for one run.",
+  )
+  flags.DEFINE_float("confidence", 0.95, "That all measured bounds hold.")
+  shared_flags.define_seed("Of the runs; the same seed repeats.")
+  shared_flags.define_out("Folder for audit.json and audit.png.", "runs/audit")
+  shared_flags.define_format()
 
 
 def main(argv: Sequence[str]) -> None:
+  """Attacks, writes what was found, and fails where a claim is refuted."""
   del argv
-  if _CONFIG.value is None:
-    app.fail("give --config=FILE, such as episodic_dp/config/presets/glyphs.py")
-  config = _CONFIG.value
-  described = describe.describe(config)
-  if _LEVEL.value is not None:
-    described[0].level_index(_LEVEL.value)  # PlanError names the levels.
-  steps = config.get("steps") if _STEPS.value is None else _STEPS.value
+  values = flags.FLAGS
+  described = describe.describe(values.config)
+  if values.level is not None:
+    described[0].level_index(values.level)  # PlanError names the levels.
+  steps = values.config.get("steps") if values.steps is None else values.steps
   if steps is None:
     raise plan_lib.PlanError("config.steps is missing: give --steps")
-  delta = _DELTA.value
+  delta = values.delta
   if delta is None:
-    delta = 0.01 if _METHOD.value == "many" else 1e-5
+    delta = 0.01 if values.method == "many" else 1e-5
   options = audit.Options(
       steps=steps,
       delta=delta,
-      confidence=_CONFIDENCE.value,
-      runs=_RUNS.value,
-      canary=_CANARY.value,
-      method=_METHOD.value,
-      canaries=_CANARIES.value,
-      seed=_SEED.value,
+      confidence=values.confidence,
+      runs=values.runs,
+      canary=values.canary,
+      method=values.method,
+      canaries=values.canaries,
+      seed=values.seed,
   )
-  app.log_devices()
-  result = audit.audit(described, options, _LEVEL.value)
-  folder = pathlib.Path(_OUT.value)
+  devices.log_devices()
+  result = audit.audit(described, options, values.level)
+  folder = pathlib.Path(values.out)
   files.write_json(folder / "audit.json", result)
   audit_plot.write(result, folder / "audit.png")
-  if _FORMAT.value == "json":
+  if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
     print(audit.table(result))

@@ -1,22 +1,47 @@
 """The commands of `episodic-dp`, and the choice of one by its name."""
 
 from collections.abc import Sequence
+import dataclasses
 import importlib
+import re
 import sys
+import textwrap
+from types import ModuleType
+
+from absl import flags
 
 import episodic_dp
 from episodic_dp.cli import app
 
-# Name -> what it does. The module of a command is imported when it is called,
-# so that a command that only accounts never imports JAX.
+_HELP = ("-h", "-help", "--help", "--helpshort", "-helpshort")
+_WIDTH = 80
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """What is known of a command before its module is imported.
+
+  Attributes:
+    summary: what it does, for the overview.
+    arguments: how many that are no flags it takes at most.
+  """
+
+  summary: str
+  arguments: int = 0
+
+
+# The module of a command is imported when it is called, so that a command that
+# only accounts never imports JAX.
 COMMANDS = {
-    "train": "train with differential privacy, or resume a run",
-    "evaluate": "measure a run on its test tasks",
-    "account": "say what a configuration costs, and draw curves of epsilon",
-    "inspect": "draw what a plan samples and guarantees, before any training",
-    "audit": "attack a configuration's guarantees",
-    "membership": "attack trained runs: who took part in them",
-    "fine-tune": "compare runs as initialisations on the same test tasks",
+    "train": Command("train with differential privacy, or resume a run"),
+    "evaluate": Command("measure a run on its test tasks"),
+    "account": Command("say what a config costs, and draw curves of epsilon"),
+    "verify": Command("compute a privacy statement again", arguments=1),
+    "calibrate": Command("find the noise, steps or tasks for an epsilon"),
+    "inspect": Command("draw what a plan samples, before any training"),
+    "audit": Command("attack a config's guarantees"),
+    "membership": Command("attack trained runs: who took part in them"),
+    "fine-tune": Command("compare runs as initialisations on the same tasks"),
 }
 
 
@@ -26,9 +51,9 @@ def main(argv: Sequence[str] | None = None) -> None:
   Args:
     argv: the program and its arguments; None for those of the process.
   """
-  program, *arguments = sys.argv if argv is None else argv
+  _, *arguments = sys.argv if argv is None else argv
   name, *rest = arguments or ["--help"]
-  if name in ("-h", "--help", "--helpshort", "help"):
+  if name in (*_HELP, "help"):
     print(overview())
     return
   if name == "--version":
@@ -39,24 +64,90 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"'{name}' is not a command: use one of {', '.join(COMMANDS)}"
         " (episodic-dp --help says what they do)"
     )
-  module = importlib.import_module(
-      f"episodic_dp.cli.{name.replace('-', '_')}"
+  command = module(name)
+  own = define_flags(command)
+  if any(argument in _HELP for argument in rest):
+    print(explanation(command, own))
+    return
+  app.run(
+      command.main,
+      [f"episodic-dp {name}", *rest],
+      arguments=COMMANDS[name].arguments,
   )
-  if hasattr(module, "define_flags"):
-    module.define_flags()
-  app.run(module.main, [f"episodic-dp {name}", *rest])
+
+
+def module(name: str) -> ModuleType:
+  """The module of a command: its docstring, `define_flags` and `main`."""
+  return importlib.import_module(f"episodic_dp.cli.{name.replace('-', '_')}")
+
+
+def define_flags(command: ModuleType) -> list[str]:
+  """Defines the flags of a command in `absl.flags.FLAGS`; their names."""
+  before = set(flags.FLAGS)
+  command.define_flags()
+  return [name for name in flags.FLAGS if name not in before]
 
 
 def overview() -> str:
   """What `episodic-dp --help` prints."""
   width = max(map(len, COMMANDS))
-  lines = [f"  {name:<{width}}  {what}" for name, what in COMMANDS.items()]
   return "\n".join([
-      "Differentially private meta-learning.",
+      "Differentially private meta-learning: train, account, attack.",
       "",
       "usage: episodic-dp COMMAND [--flag=value ...]",
       "",
-      *lines,
+      *(f"  {name:<{width}}  {c.summary}" for name, c in COMMANDS.items()),
       "",
-      "episodic-dp COMMAND --help lists the flags of a command.",
+      "To begin with, two minutes on data that are built in:",
+      "  episodic-dp account --config=glyphs",
+      "  episodic-dp train --config=glyphs --workdir=runs/glyphs",
+      "  episodic-dp evaluate --workdir=runs/glyphs",
+      "",
+      "episodic-dp COMMAND --help explains a command and lists its flags;",
+      "episodic-dp --version says which version this is.",
   ])
+
+
+def explanation(command: ModuleType, names: Sequence[str]) -> str:
+  """What `episodic-dp COMMAND --help` prints.
+
+  Args:
+    command: its module, whose docstring comes first.
+    names: its flags.
+  """
+  lines = [(command.__doc__ or "").strip(), "", "flags:"]
+  for name in sorted(names):
+    flag = flags.FLAGS[name]
+    lines.append(f"  {_usage(flag)}")
+    lines += textwrap.wrap(
+        f"{_meaning(flag)}{_default(flag)}",
+        _WIDTH,
+        initial_indent=" " * 6,
+        subsequent_indent=" " * 6,
+        break_on_hyphens=False,
+    )
+  return "\n".join([*lines, "", "--helpfull lists those of libraries, too."])
+
+
+def _usage(flag: flags.Flag) -> str:
+  if flag.boolean:
+    return f"--[no]{flag.name}"
+  if isinstance(flag, flags.EnumFlag):
+    return f"--{flag.name}={'|'.join(flag.parser.enum_values)}"
+  kind = {"int": "N", "float": "X"}.get(flag.flag_type(), "TEXT")
+  return f"--{flag.name}={'NAME' if flag.name == 'config' else kind}"
+
+
+def _meaning(flag: flags.Flag) -> str:
+  """The help text; that of an enum begins with its values, shown already."""
+  return re.sub(r"^<.*>: ", "", flag.help)
+
+
+def _default(flag: flags.Flag) -> str:
+  if any(not validator.checker(None) for validator in flag.validators):
+    return " (required)"
+  if flag.default in (None, False, []):
+    return ""
+  default = flag.default
+  shown = ",".join(default) if isinstance(default, list) else default
+  return f" (default: {shown})"

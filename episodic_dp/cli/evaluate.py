@@ -9,29 +9,28 @@ public seed: every run of a config is measured on the same ones. Prints a table
 and writes DIR/evaluation.json.
 """
 
+from collections.abc import Sequence
+
 from absl import flags
 
 from episodic_dp.analysis import measure
-from episodic_dp.cli import app
+from episodic_dp.cli import devices
+from episodic_dp.cli import shared_flags
 from episodic_dp.output import tables
 
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "Folder of a run of experiments.train.", required=True
-)
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir",
-    None,
-    "Folder of the data sets that are not built in, or your own data.",
-)
-_DOWNLOAD = flags.DEFINE_bool(
-    "download", False, "Fetch the data files that --data_dir does not have."
-)
+
+def define_flags() -> None:
+  """Of the run and its data."""
+  shared_flags.define_workdir("Folder of a run of episodic-dp train.")
+  shared_flags.define_data()
 
 
-def main(argv) -> None:
+def main(argv: Sequence[str]) -> None:
+  """Measures the run, and prints a table."""
   del argv
-  app.log_devices()
+  values = flags.FLAGS
+  devices.log_devices()
   results = measure.measure(
-      _WORKDIR.value, data_dir=_DATA_DIR.value, download=_DOWNLOAD.value
+      values.workdir, data_dir=values.data_dir, download=values.download
   )
   print(tables.text(measure.header(results), measure.rows(results)))

@@ -29,14 +29,14 @@ from typing import Any
 
 from absl import flags
 import jax
-from ml_collections import config_flags
 import tqdm
 
 from episodic_dp import data
 from episodic_dp import plan as plan_lib
 from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.cli import app
+from episodic_dp.cli import devices
+from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
 from episodic_dp.config import describe
 from episodic_dp.output import files
@@ -462,7 +462,7 @@ def _whole_numbers(text: Sequence[str]) -> list[int]:
 def main(argv: Sequence[str]) -> None:
   del argv
   values = flags.FLAGS
-  app.log_devices()
+  devices.log_devices()
   results = fine_tune(
       values.workdir,
       values.out,
@@ -480,22 +480,20 @@ def main(argv: Sequence[str]) -> None:
 
 
 def define_flags() -> None:
+  """Of the runs, the test tasks, and how they are fine-tuned on."""
   flags.DEFINE_list("workdir", None, "Folders of the runs.", required=True)
-  flags.DEFINE_string("out", None, "Folder of the results.", required=True)
-  config_flags.DEFINE_config_file(
-      "config", None, "Whose test tasks; else the first run's."
+  shared_flags.define_out("Folder of the results.", required=True)
+  shared_flags.define_config(
+      required=False, what="Whose test tasks; by default the first run's."
   )
   flags.DEFINE_list(
       "shots", ["1", "5", "10", "15", "20"], "Support images of each class."
   )
-  flags.DEFINE_integer("tasks", None, "Test tasks; else evaluation.test_tasks.")
+  flags.DEFINE_integer(
+      "tasks", None, "Test tasks; by default config.evaluation.test_tasks."
+  )
   flags.DEFINE_integer("steps", 30, "Steps on the support set.")
   flags.DEFINE_float("rate", 0.1, "Of these steps.")
   flags.DEFINE_bool("body", True, "Train all layers, not the head alone.")
   flags.DEFINE_enum("optimizer", "sgd", ("adam", "sgd"), "Of these steps.")
-  flags.DEFINE_string(
-      "data_dir", None, "Folder of the data sets that are not built in."
-  )
-  flags.DEFINE_bool(
-      "download", False, "Fetch the data files that --data_dir does not have."
-  )
+  shared_flags.define_data()

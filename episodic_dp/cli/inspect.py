@@ -28,68 +28,59 @@ from absl import logging
 from ml_collections import config_flags
 
 from episodic_dp.analysis.inspection import report
+from episodic_dp.cli import shared_flags
 
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "A file of episodic_dp/config/presets/.", lock_config=True
-)
-flags.mark_flag_as_required("config")
-_OUT = flags.DEFINE_string(
-    "out",
-    None,
-    "Folder for index.html and its PNG files; other files in it are kept.",
-    required=True,
-)
-_DATA = flags.DEFINE_bool(
-    "data", True, "Read the images; --nodata shows what the config alone says."
-)
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir",
-    None,
-    "Folder of the data sets that are not built in, or your own data.",
-)
-_DOWNLOAD = flags.DEFINE_bool(
-    "download", False, "Fetch the data files that --data_dir does not have."
-)
-_TASKS = flags.DEFINE_integer(
-    "tasks", 6, "How many tasks to show.", lower_bound=1, upper_bound=100
-)
-_SEED = flags.DEFINE_integer(
-    "seed",
-    0,
-    "Public seed of what is drawn here; it is not the key of a run.",
-    lower_bound=0,
-    upper_bound=2**32 - 1,
-)
-_PRIVATE = flags.DEFINE_bool(
-    "show_private_training_images",
-    False,
-    "Show tasks of the training data, as step 0 draws them, in place of public"
-    " ones. The page is then private, and so are its files.",
-)
+
+def define_flags() -> None:
+  """Of the config, its data, and what the page shows."""
+  shared_flags.define_config()
+  shared_flags.define_out(
+      "Folder for index.html and its PNG files; other files in it are kept.",
+      required=True,
+  )
+  shared_flags.define_data()
+  flags.DEFINE_bool(
+      "data", True, "Read the images; --nodata shows what the config says."
+  )
+  flags.DEFINE_integer(
+      "tasks", 6, "How many tasks to show.", lower_bound=1, upper_bound=100
+  )
+  shared_flags.define_seed(
+      "Public seed of what is drawn here; it is not the key of a run."
+  )
+  flags.DEFINE_bool(
+      "show_private_training_images",
+      False,
+      "Show tasks of the training data, as step 0 draws them, in place of"
+      " public ones. The page is then private, and so are its files.",
+  )
 
 
 def main(argv: Sequence[str]) -> None:
+  """Writes the page, and prints its path."""
   del argv
-  if _PRIVATE.value:
-    if not _DATA.value:
+  values = flags.FLAGS
+  private = values.show_private_training_images
+  if private:
+    if not values.data:
       raise ValueError(
           "--show_private_training_images and --nodata contradict each other:"
           " leave one of them out"
       )
-    logging.warning("%s will show private training images", _OUT.value)
-  report.check(_OUT.value)
+    logging.warning("%s will show private training images", values.out)
+  report.check(values.out)
   path = config_flags.get_config_filename(flags.FLAGS["config"])
   file, colon, arguments = path.partition(":")
   content = report.make(
-      _CONFIG.value,
+      values.config,
       pathlib.Path(file).stem + colon + arguments,
       report.Options(
-          data=_DATA.value,
-          data_dir=_DATA_DIR.value,
-          download=_DOWNLOAD.value,
-          tasks=_TASKS.value,
-          seed=_SEED.value,
-          private=_PRIVATE.value,
+          data=values.data,
+          data_dir=values.data_dir,
+          download=values.download,
+          tasks=values.tasks,
+          seed=values.seed,
+          private=private,
       ),
   )
-  print(report.write(content, _OUT.value))
+  print(report.write(content, values.out))

@@ -49,7 +49,8 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.auditing import membership
-from episodic_dp.cli import app
+from episodic_dp.cli import devices
+from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
 from episodic_dp.config import describe
 from episodic_dp.config import own_data
@@ -479,7 +480,7 @@ def main(argv: Sequence[str]) -> None:
         " what it writes: say --read_private_training_data if they are yours to"
         " read"
     )
-  app.log_devices()
+  devices.log_devices()
   targets = find(
       [values.workdir, *values.workdir_other], data_dir=values.data_dir
   )
@@ -499,9 +500,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 def define_flags() -> None:
-  flags.DEFINE_string(
-      "workdir", None, "Folder of a run, or of several.", required=True
-  )
+  """Of the runs, their data, and who is attacked."""
+  shared_flags.define_workdir("Folder of a run, or of several.")
   flags.DEFINE_multi_string(
       "workdir_other", [], "Another such folder, to be shown beside it."
   )
@@ -510,17 +510,10 @@ def define_flags() -> None:
       False,
       "Yes, read the private training data: what is written is not protected.",
   )
-  flags.DEFINE_string(
-      "out", None, "Folder of the results; by default WORKDIR/private."
+  shared_flags.define_out(
+      "Folder of the results; by default WORKDIR/private."
   )
-  flags.DEFINE_string(
-      "data_dir",
-      None,
-      "Folder of the data sets that are not built in, or your own data.",
-  )
-  flags.DEFINE_bool(
-      "download", False, "Fetch the data files that --data_dir does not have."
-  )
+  shared_flags.define_data()
   flags.DEFINE_integer(
       "participants",
       4000,
@@ -530,6 +523,6 @@ def define_flags() -> None:
   flags.DEFINE_integer(
       "tasks", 8, "Tasks of each, whose losses are averaged.", lower_bound=1
   )
-  flags.DEFINE_integer(
-      "seed", 0, "Public seed of who is attacked, with which tasks.", 0
+  shared_flags.define_seed(
+      "Public seed of who is attacked, with which tasks."
   )

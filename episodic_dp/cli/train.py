@@ -27,53 +27,37 @@ With --config.target_epsilon=E a run takes no more steps than E allows at
 --config.target_level, a number that is fixed before the first step.
 """
 
+from collections.abc import Sequence
+
 from absl import flags
-from ml_collections import config_flags
 
 from episodic_dp import training
-from episodic_dp.cli import app
+from episodic_dp.cli import devices
+from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
 from episodic_dp.training import processes
 from episodic_dp.training import reporting
 
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", None, "A file of episodic_dp/config/presets/.", lock_config=True
-)
-flags.mark_flag_as_required("config")
-_WORKDIR = flags.DEFINE_string(
-    "workdir",
-    None,
-    "Folder of the run: made, or resumed where it has one.",
-    required=True,
-)
-_DATA_DIR = flags.DEFINE_string(
-    "data_dir",
-    None,
-    "Folder of the data sets that are not built in, or your own data.",
-)
-_DOWNLOAD = flags.DEFINE_bool(
-    "download", False, "Fetch the data files that --data_dir does not have."
-)
-_COORDINATOR = flags.DEFINE_string(
-    "coordinator",
-    None,
-    "HOST:PORT of process 0, or 'auto' where JAX knows the cluster.",
-)
-_NUM_PROCESSES = flags.DEFINE_integer(
-    "num_processes", None, "How many processes train together.", 1
-)
-_PROCESS_ID = flags.DEFINE_integer(
-    "process_id", None, "The number of this process, from 0.", 0
-)
 
-
-def main(argv) -> None:
-  del argv
-  app.join(_COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value)
-  app.log_devices()
-  experiment = build.build(
-      _CONFIG.value, data_dir=_DATA_DIR.value, download=_DOWNLOAD.value
+def define_flags() -> None:
+  """Of the run, its data, and the processes that share it."""
+  shared_flags.define_config()
+  shared_flags.define_workdir(
+      "Folder of the run: made, or resumed where it has one."
   )
-  result = training.train(experiment.job, _WORKDIR.value)
+  shared_flags.define_data()
+  shared_flags.define_processes()
+
+
+def main(argv: Sequence[str]) -> None:
+  """Trains, and prints the guarantees of the steps that were taken."""
+  del argv
+  values = flags.FLAGS
+  devices.join(values.coordinator, values.num_processes, values.process_id)
+  devices.log_devices()
+  experiment = build.build(
+      values.config, data_dir=values.data_dir, download=values.download
+  )
+  result = training.train(experiment.job, values.workdir)
   if processes.first():
     print(reporting.summary(result, experiment.job.steps))

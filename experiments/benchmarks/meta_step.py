@@ -40,7 +40,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
-from episodic_dp.cli import app
+from episodic_dp.cli import devices
 from episodic_dp.private import sharding
 from episodic_dp.private import task_sum
 from experiments.benchmarks import harness
@@ -382,5 +382,5 @@ def measure(options: harness.Options) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-  app.use_cores()
+  devices.use_cores()
   harness.main(measure, repeats=5)

@@ -25,7 +25,7 @@ import optax
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
-from episodic_dp.cli import app
+from episodic_dp.cli import devices
 from experiments.benchmarks import harness
 from experiments.benchmarks import settings
 
@@ -122,5 +122,5 @@ def measure(options: harness.Options) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-  app.use_cores()
+  devices.use_cores()
   harness.main(measure, repeats=9)

@@ -1,9 +1,6 @@
-"""The accountant's command line: numbers, table, JSON, errors, no JAX."""
+"""The accountant's command line: numbers, table, JSON, errors."""
 
 import json
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
@@ -12,17 +9,6 @@ from episodic_dp import plan
 from episodic_dp.accounting import report
 from episodic_dp.analysis import costs
 from episodic_dp.config import describe
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-GLYPHS = "episodic_dp/config/presets/glyphs.py"
-OMNIGLOT = "episodic_dp/config/presets/omniglot.py"
-
-
-def run(*arguments):
-  return subprocess.run(
-      [sys.executable, "-m", "episodic_dp", "account", *arguments],
-      cwd=ROOT, capture_output=True, text=True, check=False,
-  )
 
 
 def test_levels_are_those_of_the_library(make_config):
@@ -92,8 +78,10 @@ def test_missing_fields_are_named(make_config):
       costs.account(c)
 
 
-def test_json_of_a_shipped_config():
-  done = run(f"--config={OMNIGLOT}", "--format=json", "--config.steps=20")
+def test_json_of_a_shipped_config(call):
+  done = call(
+      "account", "--config=omniglot", "--format=json", "--config.steps=20"
+  )
   assert done.returncode == 0, done.stderr
   result = json.loads(done.stdout)
   assert result["steps"] == 20
@@ -106,11 +94,11 @@ def test_json_of_a_shipped_config():
   assert places == [None, 1881, 228]
 
 
-def test_sweeps_are_written_where_asked(tmp_path):
+def test_sweeps_are_written_where_asked(call, tmp_path):
   out = tmp_path / "new" / "folder"
-  done = run(
-      f"--config={GLYPHS}", "--config.steps=10", "--sweep=steps,stages",
-      f"--out={out}",
+  done = call(
+      "account", "--config=glyphs", "--config.steps=10",
+      "--sweep=steps,stages", f"--out={out}",
   )
   assert done.returncode == 0, done.stderr
   assert sorted(p.name for p in out.iterdir()) == [
@@ -122,8 +110,8 @@ def test_sweeps_are_written_where_asked(tmp_path):
   assert data["sweep"] == "steps" and data["steps"] == 10
 
 
-def test_table_of_a_shipped_config():
-  done = run(f"--config={GLYPHS}", "--config.steps=10")
+def test_table_of_a_shipped_config(call):
+  done = call("account", "--config=glyphs", "--config.steps=10")
   assert done.returncode == 0, done.stderr
   assert "participant" in done.stdout and "Assumed throughout" in done.stdout
 
@@ -133,26 +121,14 @@ def test_table_of_a_shipped_config():
     [
         ((), "--config"),
         (("--config=nowhere.py",), "nowhere.py"),
-        ((f"--config={GLYPHS}", "--config.delta=2.0"), "delta 2.0"),
-        ((f"--config={GLYPHS}", "--format=xml"), "xml"),
-        ((f"--config={GLYPHS}", "--sweep=steps,magic"), "sweep 'magic'"),
-        ((f"--config={GLYPHS}", "--config.plan.stages=('Foo(1)',)"), "Foo(1)"),
+        (("--config=glyphs", "--config.delta=2.0"), "delta 2.0"),
+        (("--config=glyphs", "--format=xml"), "xml"),
+        (("--config=glyphs", "--sweep=steps,magic"), "sweep 'magic'"),
+        (("--config=glyphs", "--config.plan.stages=('Foo(1)',)"), "Foo(1)"),
     ],
 )
-def test_mistakes_end_in_one_sentence(arguments, part):
-  done = run(*arguments)
+def test_mistakes_end_in_one_sentence(call, arguments, part):
+  done = call("account", *arguments)
   assert done.returncode != 0 and not done.stdout
   assert part in done.stderr and "Traceback" not in done.stderr
   assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_no_jax_is_loaded():
-  code = (
-      "import sys; import episodic_dp.cli.account;"
-      "print('jax' in sys.modules)"
-  )
-  done = subprocess.run(
-      [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True,
-      check=True,
-  )
-  assert done.stdout.strip() == "False"

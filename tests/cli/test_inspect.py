@@ -1,26 +1,14 @@
 """The command line of the inspection: one line, or one sentence."""
 
-import pathlib
-import subprocess
-import sys
-
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Too many participants to count draws: the page is made without JAX.
 CONFIG = "--config=glyphs:participants=2000000,steps=5"
 
 
-def run(*arguments):
-  return subprocess.run(
-      [sys.executable, "-m", "episodic_dp", "inspect", *arguments],
-      cwd=ROOT, capture_output=True, text=True, check=False,
-  )
-
-
-def test_it_prints_the_path_of_the_page_and_nothing_else(tmp_path):
+def test_it_prints_the_path_of_the_page_and_nothing_else(call, tmp_path):
   out = tmp_path / "new" / "folder"
-  done = run(CONFIG, "--nodata", f"--out={out}")
+  done = call("inspect", CONFIG, "--nodata", f"--out={out}")
   assert done.returncode == 0, done.stderr
   assert done.stdout == f"{out}/index.html\n" and done.stderr == ""
   text = (out / "index.html").read_text("utf-8")
@@ -38,14 +26,14 @@ def test_it_prints_the_path_of_the_page_and_nothing_else(tmp_path):
         ((f"--out={__file__}",), "cannot be written"),
     ],
 )
-def test_mistakes_end_in_one_sentence(arguments, part):
-  done = run(CONFIG, *arguments)
+def test_mistakes_end_in_one_sentence(call, arguments, part):
+  done = call("inspect", CONFIG, *arguments)
   assert done.returncode == 1 and not done.stdout
   assert part in done.stderr and "Traceback" not in done.stderr
   assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_help_teaches():
-  done = run("--help")
+def test_help_teaches(call):
+  done = call("inspect", "--help")
   for part in ("--config", "--nodata", "public", "private", "index.html"):
     assert part in done.stdout

@@ -10,9 +10,6 @@ import numpy as np
 
 from episodic_dp.cli import app
 
-# What a main turns into a sentence; anything else is a traceback.
-_SENTENCES = app._EXPECTED
-
 
 class Marker:
   """A pickle of it writes a file when it is loaded."""
@@ -37,10 +34,9 @@ def answer(call: Callable[[], Any]) -> str | None:
   try:
     call()
   except Exception as e:
-    expected = isinstance(e, _SENTENCES) and app._raised_by_us(e)
-    if not expected:
+    if not app.is_expected(e):
       raise AssertionError(f"a traceback of {type(e).__name__}: {e}") from e
-    text = " ".join(str(e).split())  # As `cli.fail` prints it.
+    text = " ".join(str(e).split())  # As `app.fail` prints it.
     if not 20 <= len(text) <= 2000:
       raise AssertionError(f"no sentence: {text[:3000]!r}") from e
     return text

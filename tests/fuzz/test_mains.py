@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 
+from absl import flags
 import numpy as np
 import pytest
 
@@ -17,27 +18,35 @@ from episodic_dp.cli import commands
 from tests.fuzz import damage
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FILES = {
-    ".".join(path.relative_to(ROOT / "experiments").with_suffix("").parts):
-        path.read_text(encoding="utf-8")
-    for path in sorted((ROOT / "experiments").rglob("*.py"))
-} | {
-    name: (ROOT / "episodic_dp").joinpath(
-        "cli", f"{name.replace('-', '_')}.py"
-    ).read_text(encoding="utf-8")
-    for name in commands.COMMANDS
-}
-# Mains of absl, by name, and what each defines: name -> type.
-MAINS = {
-    name: {
-        flag: kind
-        for kind, flag in re.findall(
-            r'(?:flags|config_flags)\.DEFINE_(\w+)\(\s*"(\w+)"', text
-        )
-    }
-    for name, text in FILES.items()
-    if name in commands.COMMANDS or "app.run(" in text and "__main__" in text
-}
+_DEFINED = re.compile(r'(?:flags|config_flags)\.DEFINE_(\w+)\(\s*"(\w+)"')
+
+
+def _defined(name: str) -> dict[str, str]:
+  """The flags of a command: name -> type."""
+  result = {}
+  for flag in commands.define_flags(commands.module(name)):
+    kind = flags.FLAGS[flag].flag_type()
+    if flag == "config":
+      kind = "config_file"
+    result[flag] = kind
+    delattr(flags.FLAGS, flag)  # Another command may have one of that name.
+  return result
+
+
+def _mains() -> dict[str, dict[str, str]]:
+  """Mains of absl, by name, and what each defines: name -> type."""
+  found = {name: _defined(name) for name in commands.COMMANDS}
+  for path in sorted((ROOT / "experiments").rglob("*.py")):
+    text = path.read_text(encoding="utf-8")
+    if "app.run(" in text and "__main__" in text:
+      parts = path.relative_to(ROOT / "experiments").with_suffix("").parts
+      found[".".join(parts)] = {
+          flag: kind for kind, flag in _DEFINED.findall(text)
+      }
+  return found
+
+
+MAINS = _mains()
 GLYPHS = "glyphs"
 # What a main needs before it looks at the flag in question.
 NEEDED = {
@@ -98,11 +107,11 @@ def flag_cases():
     ]
     for flag, kind in defined.items():
       given = needed(name, flag)
-      if kind in ("integer", "float"):
+      if kind in ("int", "integer", "float"):
         cases += [(name, [*given, f"--{flag}={v}"]) for v in ("", "x", "1..2")]
       elif kind in ("bool", "boolean"):
         cases += [(name, [*given, f"--{flag}=perhaps"])]
-      elif kind == "enum":
+      elif kind in ("enum", "string enum"):
         cases += [(name, [*given, f"--{flag}=no-such-choice"])]
       elif kind == "config_file":
         cases += [
@@ -113,7 +122,7 @@ def flag_cases():
             (name, [*given, f"--config={GLYPHS}", "--config.nonsense=1"]),
             (name, [*given, f"--config={GLYPHS}", "--config.steps=x"]),
         ]
-      if kind != "bool":
+      if kind not in ("bool", "boolean"):
         cases += [(name, [*needed(name, flag), f"--{flag}"])]
   return cases
 
@@ -122,7 +131,7 @@ def test_the_mains_are_found():
   for name in ("train", "account", "evaluate", "inspect", "fine-tune",
                "reproduce", "evidence.__main__", "main_job"):
     assert name in MAINS, sorted(MAINS)
-  assert MAINS["fine-tune"]["steps"] == "integer"
+  assert MAINS["fine-tune"]["steps"] == "int"
   assert MAINS["train"]["config"] == "config_file"
 
 
@@ -150,7 +159,10 @@ def file_cases():
   own = "own_data"
   cases = [
       ("account", []),
-      ("account", [f"--config={GLYPHS}", "--verify=a-file"]),
+      ("verify", []),
+      ("verify", ["a-file", "b-file"]),
+      ("calibrate", [f"--config={GLYPHS}"]),
+      ("calibrate", [f"--config={GLYPHS}", "--epsilon=-1"]),
       ("account", [f"--config={GLYPHS}", "--sweep=nonsense"]),
       ("account", [f"--config={GLYPHS}", "--statement=a-file/x.json"]),
       ("inspect", [f"--config={GLYPHS}", "--nodata", "--out=a-file/x"]),
@@ -165,7 +177,7 @@ def file_cases():
       given = needed(name, "config")
       cases.append((name, [*given, f"--config={config}"]))
   for path in ("a-file", "empty", "nowhere", "pickle0.json", "pickle2.json"):
-    cases.append(("account", [f"--verify={path}"]))
+    cases.append(("verify", [path]))
   for path in ("a-file", "empty", "nowhere", "run"):
     cases.append(("evaluate", [f"--workdir={path}"]))
     cases.append(("fine-tune", [f"--workdir={path}", "--out=x"]))

@@ -1,0 +1,65 @@
+"""Finds the noise, the steps or the tasks per step for a wanted epsilon.
+
+  episodic-dp calibrate --config=glyphs --epsilon=3
+  episodic-dp calibrate --config=glyphs --epsilon=1 --level=drawing \\
+      --solve=steps
+  episodic-dp calibrate --config=omniglot --epsilon=0.5 --delta=1e-7 \\
+      --solve=tasks --format=json
+
+All but one number of the config is kept. Printed are the least noise, or the
+most steps or tasks per step, with which the guarantee of a level is within
+epsilon, and the flag that gives it to episodic-dp train:
+
+  noise_multiplier 0.72818 spends epsilon 2.991 of 3 for a participant (delta
+  1e-05) at 60 steps: --config.mechanism.noise_multiplier=0.72818
+
+Neither data nor JAX are needed; of your own data the sizes are listed.
+"""
+
+from collections.abc import Sequence
+import json
+
+from absl import flags
+
+from episodic_dp.analysis import calibration
+from episodic_dp.cli import shared_flags
+from episodic_dp.config import own_data
+
+
+def define_flags() -> None:
+  """Of the config, and of what is asked for."""
+  shared_flags.define_config()
+  shared_flags.define_data(download=False)
+  shared_flags.define_format()
+  flags.DEFINE_float(
+      "epsilon", None, "The wanted one; by default config.target_epsilon."
+  )
+  flags.DEFINE_float("delta", None, "By default that of the config.")
+  flags.DEFINE_string(
+      "level",
+      None,
+      "The privacy unit; by default config.target_level, or the primary one.",
+  )
+  flags.DEFINE_enum(
+      "solve",
+      "noise_multiplier",
+      tuple(calibration.SOLVERS),
+      "What is changed to reach it; tasks are those of a step.",
+  )
+
+
+def main(argv: Sequence[str]) -> None:
+  """Prints one sentence, or JSON."""
+  del argv
+  values = flags.FLAGS
+  found = calibration.calibrate(
+      own_data.with_hierarchy(values.config, values.data_dir),
+      solve=values.solve,
+      epsilon=values.epsilon,
+      delta=values.delta,
+      level=values.level,
+  )
+  if values.format == "json":
+    print(json.dumps(found.as_dict(), indent=2, allow_nan=False))
+  else:
+    print(found.sentence())

@@ -1,0 +1,84 @@
+"""The flags that several commands have, each defined in one place.
+
+A command defines its flags when it is called, not when it is imported: tests
+import all commands into one process.
+"""
+
+from absl import flags
+from ml_collections import config_flags
+
+from episodic_dp.config import presets
+
+
+def define_config(*, required: bool = True, what: str = "") -> None:
+  """--config: a preset by name, or the file of a config.
+
+  Args:
+    required: whether the command has nothing to do without it.
+    what: what the config is of, where that is not plain; a sentence.
+  """
+  config_flags.DEFINE_config_file(
+      "config",
+      None,
+      f"{what} " * bool(what)
+      + f"A preset ({', '.join(presets.NAMES)}) or a file like these, with"
+      " arguments after a colon: --config=glyphs:private=0,steps=5. Any field"
+      " can be set: --config.steps=10.",
+      lock_config=True,
+  )
+  if required:
+    flags.mark_flag_as_required("config")
+
+
+def define_workdir(what: str) -> None:
+  """--workdir, which the command needs."""
+  flags.DEFINE_string("workdir", None, what, required=True)
+
+
+def define_data(*, download: bool = True) -> None:
+  """--data_dir and, where images are read, --download."""
+  flags.DEFINE_string(
+      "data_dir",
+      None,
+      "Folder of the data sets that are not built in, or your own data.",
+  )
+  if download:
+    flags.DEFINE_bool(
+        "download", False, "Fetch the data files that --data_dir does not have."
+    )
+
+
+def define_out(
+    what: str, default: str | None = None, *, required: bool = False
+) -> None:
+  """--out: the folder of what is written."""
+  flags.DEFINE_string("out", default, what, required=required)
+
+
+def define_format() -> None:
+  """--format: a table for people, or JSON."""
+  flags.DEFINE_enum(
+      "format", "table", ("table", "json"), "How the result is printed."
+  )
+
+
+def define_seed(what: str) -> None:
+  """--seed: a public one, 0 by default."""
+  flags.DEFINE_integer(
+      "seed", 0, what, lower_bound=0, upper_bound=2**32 - 1
+  )
+
+
+def define_processes() -> None:
+  """Which of several processes this is, for `devices.join`."""
+  flags.DEFINE_string(
+      "coordinator",
+      None,
+      "HOST:PORT of process 0, or 'auto' where JAX knows the cluster.",
+  )
+  flags.DEFINE_integer(
+      "num_processes", None, "How many processes train together.", 1
+  )
+  flags.DEFINE_integer(
+      "process_id", None, "The number of this process, from 0.", 0
+  )

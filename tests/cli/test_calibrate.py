@@ -1,0 +1,93 @@
+"""The noise, steps and tasks for a wanted epsilon: what is said is true."""
+
+import json
+import re
+import shlex
+
+import pytest
+
+from episodic_dp import plan
+from episodic_dp.analysis import calibration
+from episodic_dp.analysis import costs
+from episodic_dp.cli import commands
+
+GLYPHS = "--config=glyphs"
+
+
+@pytest.mark.parametrize("solve", calibration.SOLVERS)
+@pytest.mark.parametrize("level", ["participant", "drawing"])
+def test_the_flags_that_are_printed_spend_what_is_said(call, solve, level):
+  done = call(
+      "calibrate", GLYPHS, "--epsilon=2", f"--level={level}",
+      f"--solve={solve}",
+  )
+  assert (done.returncode, done.stderr) == (0, "")
+  spent = re.search(
+      rf"epsilon (\S+) of 2 for a {level} \(delta 1e-05\)", done.stdout
+  )
+  assert 1.97 < float(spent[1]) <= 2.0
+  changes = shlex.split(done.stdout.split(": ")[1])
+  again = call("account", GLYPHS, *changes, "--format=json")
+  found = json.loads(again.stdout)["guarantees"][level]["epsilon"]
+  assert float(spent[1]) - 0.002 < found <= float(spent[1])
+
+
+def test_the_sentence_says_noise_level_delta_and_steps(make_config):
+  found = calibration.calibrate(make_config(), epsilon=3.0)
+  assert found.sentence() == (
+      f"noise_multiplier {found.noise_multiplier:g} spends epsilon"
+      f" {costs.report.rounded_up(found.epsilon)} of 3 for a task (delta 1e-05)"
+      " at 60 steps:"
+      f" --config.mechanism.noise_multiplier={found.noise_multiplier:g}"
+  )
+  assert 2.97 < found.epsilon <= 3.0
+
+
+def test_the_config_says_what_is_not_asked(make_config):
+  config = make_config(target_epsilon=2.0, target_level="image")
+  found = calibration.calibrate(config, delta=1e-6)
+  assert (found.target_epsilon, found.level) == (2.0, "image")
+  assert found.delta == 1e-6 and 1.98 <= found.epsilon <= 2.0
+
+
+def test_examples_take_the_place_of_tasks_that_are_not_formed(call):
+  done = call(
+      "calibrate", "--config=glyphs_supervised", "--epsilon=3", "--solve=tasks"
+  )
+  assert re.match(
+      r"\S+ examples per step spend epsilon 2\.9\d+ of 3 for a drawing .* at"
+      r" 100 steps with noise_multiplier 1:"
+      r""" --config.plan.stages="\('Poisson\(\S+\)',\)"$""",
+      done.stdout,
+  ), done.stdout
+
+
+def test_json_holds_the_numbers(call):
+  done = call(
+      "calibrate", GLYPHS, "--epsilon=3", "--solve=steps", "--format=json"
+  )
+  found = json.loads(done.stdout)
+  assert found["flags"] == [f"--config.steps={found['steps']}"]
+  assert 2.99 < found["epsilon"] <= 3.0 == found["target_epsilon"]
+
+
+@pytest.mark.parametrize(
+    "arguments, part",
+    [
+        ((GLYPHS,), "give --epsilon or config.target_epsilon"),
+        ((GLYPHS, "--epsilon=0"), "epsilon 0.0 must be a positive"),
+        ((GLYPHS, "--epsilon=1", "--level=hospital"), "'hospital'"),
+        ((GLYPHS, "--epsilon=1e-4", "--solve=steps"), "by the first step"),
+        ((GLYPHS, "--epsilon=1", "--delta=2"), "delta 2.0"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(call, arguments, part):
+  done = call("calibrate", *arguments)
+  assert done.returncode == 1 and not done.stdout
+  assert part in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_solvers_are_those_of_the_library(make_config):
+  assert "calibrate" in commands.COMMANDS
+  with pytest.raises(plan.PlanError, match="must be one of noise_multiplier"):
+    calibration.calibrate(make_config(), epsilon=1.0, solve="delta")

@@ -1,0 +1,87 @@
+"""Cores as devices, and programs of several processes."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from episodic_dp.cli import devices
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "flags,named",
+    [
+        (("host:1", None, 0), "--coordinator=host:1 needs --num_processes"),
+        (("host:1", 2, 2), "--process_id=2 must be at least 0 and less than"),
+        ((None, 2, 0), "need --coordinator=HOST:PORT"),
+        (("auto", None, 1), "need --coordinator=HOST:PORT"),
+    ],
+)
+def test_flags_of_several_processes_go_together(flags, named):
+  with pytest.raises(ValueError) as error:
+    devices.join(*flags)
+  assert named in str(error.value)
+
+
+def test_one_process_stays_alone(monkeypatch):
+  asked = []
+  monkeypatch.setattr(
+      "jax.distributed.initialize", lambda *args, **kwargs: asked.append(args)
+  )
+  monkeypatch.setenv("SLURM_NTASKS", "4")  # An allocation, not a step of srun.
+  devices.join(None, None, None)
+  assert not asked
+  monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+  devices.join(None, None, None)
+  devices.join("host:1", 2, 0)
+  assert asked == [(None, None, None), ("host:1", 2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("cores", "environment", "asked"),
+    [
+        (2, {}, [2]),
+        (64, {}, [8]),  # More are not tested.
+        (4, {"JAX_NUM_CPU_DEVICES": "3"}, []),
+        (4, {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}, []),
+    ],
+)
+def test_every_core_is_a_device_unless_told_otherwise(
+    cores, environment, asked, monkeypatch
+):
+  import jax
+
+  found = []
+  monkeypatch.setattr(
+      jax.config, "update", lambda name, value: found.append((name, value))
+  )
+  monkeypatch.delenv("XLA_FLAGS", raising=False)
+  for name, value in environment.items():
+    monkeypatch.setenv(name, value)
+  monkeypatch.setattr(
+      os, "sched_getaffinity", lambda _: set(range(cores)), raising=False
+  )
+  devices.use_cores()
+  assert found == [("jax_num_cpu_devices", count) for count in asked]
+
+
+def test_imports_leave_the_devices_open():
+  """Once JAX was asked for devices, cores can no longer become some."""
+  code = (
+      "import experiments.reproduce, episodic_dp.cli.commands\n"
+      "import jax\n"
+      "jax.config.update('jax_num_cpu_devices', 3)\n"
+      "print(jax.device_count())"
+  )
+  done = subprocess.run(
+      [sys.executable, "-c", code],
+      cwd=ROOT,
+      env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+      capture_output=True,
+      text=True,
+  )
+  assert done.stdout.split() == ["3"], done.stderr
