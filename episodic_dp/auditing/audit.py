@@ -319,9 +319,9 @@ def _threshold(
   """Fixed before the runs where their law is known; else a half chooses it."""
   if options.canary == "natural":
     return None
-  inside, outside = (scores[:, column] for scores in simulated)
+  present, absent = (scores[:, column] for scores in simulated)
   return bounds.best_threshold(
-      inside, outside, delta=options.delta, confidence=confidence,
+      present, absent, delta=options.delta, confidence=confidence,
       runs=options.runs,
   )
 

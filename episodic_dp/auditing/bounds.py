@@ -78,8 +78,8 @@ class Bound:
 
 
 def lower_bound(
-    inside: Any,
-    outside: Any,
+    with_record: Any,
+    without_record: Any,
     *,
     delta: float,
     confidence: float = 0.95,
@@ -103,8 +103,8 @@ def lower_bound(
   an order that does not depend on their scores.
 
   Args:
-    inside: float[runs], the scores of independent runs with the record.
-    outside: float[runs], of independent runs without it.
+    with_record: float[runs], the scores of independent runs with the record.
+    without_record: float[runs], of independent runs without it.
     delta: in [0, 1).
     confidence: in (0, 1).
     threshold: a threshold that was fixed before the runs were made; then all
@@ -114,27 +114,27 @@ def lower_bound(
     ValueError: a value out of range, scores that are NaN, or too few runs.
   """
   _check(delta, confidence)
-  inside = _scores("inside", inside)
-  outside = _scores("outside", outside)
+  present = _scores("with_record", with_record)
+  absent = _scores("without_record", without_record)
   if threshold is None:
-    for name, scores in (("inside", inside), ("outside", outside)):
+    for name, scores in (("with_record", present), ("without_record", absent)):
       if scores.size < 2:
         raise ValueError(
-            f"{scores.size} score {name} cannot be split into a half that"
-            " chooses the threshold and one that is counted: give at least 2,"
-            " or threshold="
+            f"{name} has {scores.size} score, which cannot be split into a half"
+            " that chooses the threshold and one that is counted: give at least"
+            " 2, or threshold="
         )
-    here, there = inside.size // 2, outside.size // 2
+    here, there = present.size // 2, absent.size // 2
     threshold = best_threshold(
-        inside[:here], outside[:there], delta=delta, confidence=confidence
+        present[:here], absent[:there], delta=delta, confidence=confidence
     )
-    inside, outside = inside[here:], outside[there:]
+    present, absent = present[here:], absent[there:]
   elif math.isnan(threshold):
     raise ValueError("threshold is NaN: give a number")
-  hits = np.count_nonzero(inside >= threshold)
-  alarms = np.count_nonzero(outside >= threshold)
+  hits = np.count_nonzero(present >= threshold)
+  alarms = np.count_nonzero(absent >= threshold)
   remove, add = _epsilons(
-      np.asarray(hits), inside.size, np.asarray(alarms), outside.size, delta,
+      np.asarray(hits), present.size, np.asarray(alarms), absent.size, delta,
       confidence,
   )
   return Bound(
@@ -144,9 +144,9 @@ def lower_bound(
       method="many runs",
       direction="remove" if remove >= add else "add",
       threshold=float(threshold),
-      trials=inside.size + outside.size,
-      guesses=inside.size + outside.size,
-      correct=int(hits + outside.size - alarms),
+      trials=present.size + absent.size,
+      guesses=present.size + absent.size,
+      correct=int(hits + absent.size - alarms),
   )
 
 
@@ -170,8 +170,8 @@ def most_epsilon(counted: int, delta: float, confidence: float = 0.95) -> float:
 
 
 def best_threshold(
-    inside: Any,
-    outside: Any,
+    with_record: Any,
+    without_record: Any,
     *,
     delta: float,
     confidence: float = 0.95,
@@ -182,22 +182,22 @@ def best_threshold(
   For scores that are not counted: a part of the runs, or simulated ones.
 
   Args:
-    inside: float[scores], of what is like runs with the record.
-    outside: float[scores], of what is like runs without it.
+    with_record: float[scores], of what is like runs with the record.
+    without_record: float[scores], of what is like runs without it.
     delta: as for `lower_bound`.
     confidence: as for `lower_bound`.
     runs: of each kind that will be counted; by default as many as here.
   """
-  inside, outside = np.sort(inside), np.sort(outside)
-  candidates = np.unique(np.concatenate([inside, outside]))
+  present, absent = np.sort(with_record), np.sort(without_record)
+  candidates = np.unique(np.concatenate([present, absent]))
   if candidates.size > _CANDIDATES:  # Close enough, and much quicker.
     chosen = np.linspace(0, candidates.size - 1, _CANDIDATES).astype(int)
     tails = np.arange(_CANDIDATES // 4)
     chosen = np.union1d(chosen, np.union1d(tails, candidates.size - 1 - tails))
     candidates = candidates[chosen]
-  here, there = (runs or a.size for a in (inside, outside))
-  hits = 1 - np.searchsorted(inside, candidates) / inside.size
-  alarms = 1 - np.searchsorted(outside, candidates) / outside.size
+  here, there = (runs or a.size for a in (present, absent))
+  hits = 1 - np.searchsorted(present, candidates) / present.size
+  alarms = 1 - np.searchsorted(absent, candidates) / absent.size
   both = _epsilons(
       hits * here, here, alarms * there, there, delta, confidence
   )
@@ -292,16 +292,16 @@ def one_run_p_value(
 
 def _epsilons(
     hits: np.ndarray,
-    inside: int,
+    present: int,
     alarms: np.ndarray,
-    outside: int,
+    absent: int,
     delta: float,
     confidence: float,
 ) -> tuple[np.ndarray, np.ndarray]:
   """The bounds of both directions, -inf where there is none."""
   wrong = (1 - confidence) / 2
-  miss_high = _upper(inside - hits, inside, wrong)
-  alarm_high = _upper(alarms, outside, wrong)
+  miss_high = _upper(present - hits, present, wrong)
+  alarm_high = _upper(alarms, absent, wrong)
 
   def bound(miss, alarm):
     gained = 1 - miss - delta

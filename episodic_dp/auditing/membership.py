@@ -10,10 +10,11 @@ small rates of false alarms.
 
 What the numbers mean
 ---------------------
-They are of one model, and of one simple attack: a curve on the diagonal proves
-nothing, and does not bound epsilon from below as an audit does (`lower_bound`).
-The bound that a guarantee sets, `most_true_positives`, holds for the average
-over runs, members and non-members; a curve of one run lies about it by chance.
+They are of one model, and of one simple attack: a curve on the diagonal (`roc`)
+proves nothing, and does not bound epsilon from below as an audit does
+(`bounds.lower_bound`). The bound that a guarantee sets,
+`roc.most_true_positives`, holds for the average over runs, members and
+non-members; a curve of one run lies about it by chance.
 
 The scores of members are computed from private training data and are not
 noised: nothing protects what is made of them here.
@@ -22,13 +23,11 @@ noised: nothing protects what is made of them here.
 from collections.abc import Callable, Iterator
 import dataclasses
 import functools
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import stats
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
@@ -47,86 +46,6 @@ class Tasks(NamedTuple):
 
   rows: np.ndarray
   keys: jax.Array
-
-
-class Interval(NamedTuple):
-  """A confidence interval of a probability."""
-
-  low: float
-  high: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Point:
-  """One threshold of an attack.
-
-  Attributes:
-    threshold: scores above it are called members.
-    fpr: share of the non-members above it.
-    fpr_interval: of their probability.
-    tpr: share of the members above it.
-    tpr_interval: of their probability, at this threshold.
-  """
-
-  threshold: float
-  fpr: float
-  fpr_interval: Interval
-  tpr: float
-  tpr_interval: Interval
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Roc:
-  """How members are told from non-members at every threshold.
-
-  Attributes:
-    inside: float64[members], ascending scores.
-    outside: float64[non-members], ascending scores.
-    fpr: float64[thresholds], from 0 to 1.
-    tpr: float64[thresholds], likewise.
-    auc: the probability that a member scores above a non-member (ties half).
-    auc_interval: of that probability, 95 %.
-  """
-
-  inside: np.ndarray
-  outside: np.ndarray
-  fpr: np.ndarray
-  tpr: np.ndarray
-  auc: float
-  auc_interval: Interval
-
-  def at(self, fpr: float, *, confidence: float = 0.95) -> Point:
-    """The threshold that calls the most non-members inside within a rate.
-
-    The interval of the rate of true positives is exact at this threshold (given
-    the non-members, that was fixed before members were looked at). That of
-    false ones is conservative: the threshold is one of their order statistics.
-
-    Args:
-      fpr: the most false positives, as a share of the non-members. Below one in
-        all of them the threshold is the largest of their scores.
-      confidence: of each interval.
-
-    Raises:
-      ValueError: a rate outside [0, 1].
-    """
-    if not 0 <= fpr <= 1:
-      raise ValueError(f"fpr {fpr} must lie between 0 and 1")
-    n = self.outside.size
-    # A hair above, since 0.29 * 100 is less than 29 in floating point.
-    allowed = math.floor(fpr * n * (1 + 1e-9))
-    threshold = -math.inf
-    if allowed < n:
-      threshold = float(self.outside[n - 1 - allowed])
-    hits = int(np.sum(self.inside > threshold))
-    alarms = int(np.sum(self.outside > threshold))
-    return Point(
-        threshold=threshold,
-        fpr=alarms / n,
-        fpr_interval=clopper_pearson(alarms, n, confidence),
-        tpr=hits / self.inside.size,
-        tpr_interval=clopper_pearson(hits, self.inside.size, confidence),
-    )
 
 
 def check(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan) -> None:
@@ -280,86 +199,6 @@ def example_scores(
   return rows, -total / np.bincount(inverse.reshape(-1))
 
 
-def roc(inside: np.ndarray, outside: np.ndarray) -> Roc:
-  """The curve of an attack that calls large scores members.
-
-  Args:
-    inside: float[members], their scores.
-    outside: float[non-members].
-
-  Raises:
-    ValueError: no scores, or NaN among them.
-  """
-  inside, outside = (
-      np.sort(np.asarray(scores, np.float64).reshape(-1))
-      for scores in (inside, outside)
-  )
-  for name, scores in (("inside", inside), ("outside", outside)):
-    if not scores.size or np.isnan(scores).any():
-      raise ValueError(
-          f"{np.isnan(scores).sum()} of {scores.size} scores {name} are NaN:"
-          " give one number or more, such as losses of a model that is finite"
-      )
-  m, n = inside.size, outside.size
-  # Equal scores fall together, whoever has them.
-  thresholds = np.unique(np.concatenate([inside, outside]))[::-1]
-  tpr = 1 - np.searchsorted(inside, thresholds, side="left") / m
-  fpr = 1 - np.searchsorted(outside, thresholds, side="left") / n
-  # Which share of the others each one beats: DeLong, DeLong and Clarke-Pearson,
-  # "Comparing the Areas under Two or More Correlated ROC Curves" (1988).
-  beaten = _below(inside, outside)
-  auc = float(beaten.mean())
-  beating = _below(outside, inside)
-  spread = math.sqrt(_variance(beaten) / m + _variance(beating) / n)
-  return Roc(
-      inside=inside,
-      outside=outside,
-      fpr=np.concatenate([[0.0], fpr]),
-      tpr=np.concatenate([[0.0], tpr]),
-      auc=auc,
-      auc_interval=Interval(
-          max(auc - 1.96 * spread, 0.0), min(auc + 1.96 * spread, 1.0)
-      ),
-  )
-
-
-def most_true_positives(
-    fpr: np.ndarray, epsilon: float, delta: float
-) -> np.ndarray:
-  """The largest rate of true positives that (epsilon, delta) allows.
-
-  For every test of "with t" against "without t", TPR <= e^epsilon FPR + delta
-  and 1 - FPR <= e^epsilon (1 - TPR) + delta: Kairouz, Oh and Viswanath, "The
-  Composition Theorem for Differential Privacy" (2015), Theorem 2.1.
-
-  Args:
-    fpr: rates of false positives, any shape.
-    epsilon: at least 0; infinity where nothing is guaranteed.
-    delta: in [0, 1].
-  """
-  fpr = np.asarray(fpr, np.float64)
-  if math.isinf(epsilon):
-    return np.ones_like(fpr)
-  rare = math.exp(epsilon) * fpr + delta
-  usual = 1 - math.exp(-epsilon) * (1 - delta - fpr)
-  return np.minimum(np.minimum(rare, usual), 1.0)
-
-
-def clopper_pearson(
-    successes: int, trials: int, confidence: float = 0.95
-) -> Interval:
-  """The exact two-sided interval of a probability (Clopper, Pearson, 1934)."""
-  if not 0 <= successes <= trials or trials < 1:
-    raise ValueError(f"{successes} successes of {trials} trials")
-  tail = (1 - confidence) / 2
-  low, high = 0.0, 1.0
-  if successes:
-    low = float(stats.beta.ppf(tail, successes, trials - successes + 1))
-  if successes < trials:
-    high = float(stats.beta.isf(tail, successes + 1, trials - successes))
-  return Interval(low, high)
-
-
 def _subtree(
     hierarchy: plan_lib.Hierarchy, units: np.ndarray
 ) -> tuple[plan_lib.Hierarchy, np.ndarray]:
@@ -401,15 +240,3 @@ def _chunks(count: int, size: int) -> Iterator[tuple[slice, int]]:
   for start in range(0, count, size):
     first = min(start, count - size)
     yield slice(first, first + size), first + size - start
-
-
-def _below(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-  """For each score the share of the (ascending) others below it, ties half."""
-  left = np.searchsorted(others, scores, side="left")
-  right = np.searchsorted(others, scores, side="right")
-  return (left + right) / (2 * others.size)
-
-
-def _variance(values: np.ndarray) -> float:
-  """The sample variance; infinite for one value."""
-  return float(values.var(ddof=1)) if values.size > 1 else math.inf

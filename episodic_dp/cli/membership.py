@@ -49,6 +49,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.auditing import membership
+from episodic_dp.auditing import roc as roc_lib
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
@@ -260,10 +261,10 @@ def _judged(
     scores: Sequence[np.ndarray], guarantee: Mapping[str, float] | None
 ) -> dict[str, Any]:
   """Area, points and curve of the scores of members and others."""
-  roc = membership.roc(*scores)
+  curve = roc_lib.roc(*scores)
   points = []
   for rate in RATES:
-    point = roc.at(rate)
+    point = curve.at(rate)
     points.append({
         "at": rate,
         "fpr": point.fpr,
@@ -271,23 +272,23 @@ def _judged(
         "tpr": point.tpr,
         "tpr_interval": list(point.tpr_interval),
         "allowed": guarantee and float(
-            membership.most_true_positives(np.asarray(rate), **guarantee)
+            roc_lib.most_true_positives(np.asarray(rate), **guarantee)
         ),
     })
-  others = roc.outside.size
+  others = curve.non_members.size
   counts = np.unique(np.geomspace(1, others, _CURVE).astype(int))
-  curve = [roc.at(float(count / others)) for count in counts]
+  shown = [curve.at(float(count / others)) for count in counts]
   return {
-      "members": int(roc.inside.size),
+      "members": int(curve.members.size),
       "others": int(others),
-      "auc": roc.auc,
-      "auc_interval": list(roc.auc_interval),
+      "auc": curve.auc,
+      "auc_interval": list(curve.auc_interval),
       "points": points,
       "curve": {
-          "fpr": [p.fpr for p in curve],
-          "tpr": [p.tpr for p in curve],
-          "low": [p.tpr_interval.low for p in curve],
-          "high": [p.tpr_interval.high for p in curve],
+          "fpr": [p.fpr for p in shown],
+          "tpr": [p.tpr for p in shown],
+          "low": [p.tpr_interval.low for p in shown],
+          "high": [p.tpr_interval.high for p in shown],
       },
   }
 
@@ -402,7 +403,7 @@ def draw(results: Mapping[str, Any]):
       if run["guarantee"] is not None:
         rates = np.geomspace(1e-6, 1, 400)
         axes.plot(
-            rates, membership.most_true_positives(rates, **run["guarantee"]),
+            rates, roc_lib.most_true_positives(rates, **run["guarantee"]),
             color=color, linestyle="--",
             label=f"at most, by ε = {_epsilon(run['guarantee'])}",
         )

@@ -75,8 +75,8 @@ class Audit(NamedTuple):
   """Neighbours, and how they are trained.
 
   Attributes:
-    inside: the data set with the record.
-    outside: without it.
+    with_record: the data set with the record.
+    without_record: the same without it.
     learner: see `private.make_meta_step`.
     plan: likewise.
     mechanism: likewise.
@@ -84,8 +84,8 @@ class Audit(NamedTuple):
     steps: of a run.
   """
 
-  inside: Side
-  outside: Side
+  with_record: Side
+  without_record: Side
   learner: Any
   plan: plan.SamplingPlan
   mechanism: plan.Mechanism
@@ -95,7 +95,7 @@ class Audit(NamedTuple):
   def claim(self, mechanism: plan.Mechanism | None = None) -> float:
     """What the accountant states for the record, at DELTA."""
     return accounting.guarantee(
-        self.inside.hierarchy, self.plan, mechanism or self.mechanism,
+        self.with_record.hierarchy, self.plan, mechanism or self.mechanism,
         steps=self.steps, delta=DELTA, level=self.level,
     ).epsilon
 
@@ -112,7 +112,7 @@ class Audit(NamedTuple):
     """
     scores = [
         score(self.sums(side, runs, 2 * seed + i))
-        for i, side in enumerate((self.inside, self.outside))
+        for i, side in enumerate((self.with_record, self.without_record))
     ]
     return auditing.lower_bound(*scores, delta=DELTA).epsilon
 

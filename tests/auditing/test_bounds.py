@@ -32,10 +32,10 @@ def upper(count, trials, wrong):
 
 
 def test_a_fixed_threshold_gives_the_formula_in_both_directions():
-  inside = np.repeat([1.0, 0.0], [30, 70])
-  outside = np.repeat([1.0, 0.0], [2, 98])
+  present = np.repeat([1.0, 0.0], [30, 70])
+  absent = np.repeat([1.0, 0.0], [2, 98])
   found = bounds.lower_bound(
-      inside, outside, delta=0.01, confidence=0.9, threshold=0.5
+      present, absent, delta=0.01, confidence=0.9, threshold=0.5
   )
   miss, alarm = upper(70, 100, 0.05), upper(2, 100, 0.05)
   remove = math.log((1 - miss - 0.01) / alarm)
@@ -43,7 +43,7 @@ def test_a_fixed_threshold_gives_the_formula_in_both_directions():
   assert found.epsilon == pytest.approx(remove) and remove > add > 0
   assert (found.direction, found.correct, found.trials) == ("remove", 128, 200)
   mirrored = bounds.lower_bound(
-      -outside, -inside, delta=0.01, confidence=0.9, threshold=-0.5
+      -absent, -present, delta=0.01, confidence=0.9, threshold=-0.5
   )
   assert mirrored.direction == "add"
   assert mirrored.epsilon == pytest.approx(found.epsilon)
@@ -54,13 +54,13 @@ def test_many_runs_are_wrong_as_seldom_as_they_say(delta):
   rng = np.random.default_rng(1)
   wrong, epsilon, values = 0, 1.0, []
   for _ in range(300):
-    inside, outside = (
+    present, absent = (
         randomised_response(rng, epsilon, delta, np.full(200, there))
         for there in (True, False)
     )
     values.append(
         bounds.lower_bound(
-            inside, outside, delta=delta, confidence=0.8
+            present, absent, delta=delta, confidence=0.8
         ).epsilon
     )
     wrong += values[-1] > epsilon
@@ -87,9 +87,9 @@ def test_the_threshold_is_not_chosen_on_what_is_counted():
   rng = np.random.default_rng(3)
   exceeded = 0
   for _ in range(200):
-    inside, outside = rng.standard_normal((2, 60))
+    present, absent = rng.standard_normal((2, 60))
     exceeded += bounds.lower_bound(
-        inside, outside, delta=0.0, confidence=0.8
+        present, absent, delta=0.0, confidence=0.8
     ).epsilon > 0
   assert exceeded / 200 < 0.2  # Nothing leaks: the true epsilon is 0.
 
@@ -106,16 +106,16 @@ def test_what_so_many_runs_can_show_at_most():
 
 def test_a_threshold_for_more_runs_may_lie_further_out():
   rng = np.random.default_rng(8)
-  inside, outside = 2 + rng.standard_normal(20_000), rng.standard_normal(20_000)
+  present, absent = 2 + rng.standard_normal(20_000), rng.standard_normal(20_000)
   few, many = (
-      bounds.best_threshold(inside, outside, delta=0.0, runs=runs)
+      bounds.best_threshold(present, absent, delta=0.0, runs=runs)
       for runs in (100, 1_000_000)
   )
   assert few < many
   # At the best of these thresholds new runs give what these promise.
   again = bounds.lower_bound(
       2 + rng.standard_normal(20_000), rng.standard_normal(20_000), delta=0.01,
-      threshold=bounds.best_threshold(inside, outside, delta=0.01),
+      threshold=bounds.best_threshold(present, absent, delta=0.01),
   )
   assert again.epsilon > 3
 

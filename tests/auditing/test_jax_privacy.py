@@ -14,11 +14,11 @@ auditing = pytest.importorskip(
 @pytest.mark.parametrize("delta", [0.0, 1e-2])
 def test_many_runs_at_a_threshold(delta):
   rng = np.random.default_rng(0)
-  inside, outside = 1.5 + rng.standard_normal(5000), rng.standard_normal(5000)
+  present, absent = 1.5 + rng.standard_normal(5000), rng.standard_normal(5000)
   ours = bounds.lower_bound(
-      inside, outside, delta=delta, confidence=0.95, threshold=2.0
+      present, absent, delta=delta, confidence=0.95, threshold=2.0
   )
-  theirs = auditing.CanaryScoreAuditor(inside, outside).epsilon_clopper_pearson(
+  theirs = auditing.CanaryScoreAuditor(present, absent).epsilon_clopper_pearson(
       significance=0.05, delta=delta, one_sided=False,
       threshold_strategy=auditing.Explicit(2.0),
   )

@@ -22,7 +22,9 @@ def printed(audit):
   As printed it takes the base mechanism at one clip norm, whatever the sampler,
   and composes like one stage of rate eta.
   """
-  eta = plan.inclusion_rate(audit.inside.hierarchy, audit.plan, audit.level)
+  eta = plan.inclusion_rate(
+      audit.with_record.hierarchy, audit.plan, audit.level
+  )
 
   def epsilon(steps):
     return accounting.epsilon(
@@ -60,8 +62,8 @@ def test_the_printed_theorem_holds_for_the_sampler_of_its_distance():
     def log(weight, centre):
       return np.log(weight) - (sums[..., 0] - centre) ** 2 / (2 * Z * Z)
 
-    inside = np.logaddexp.reduce([log(0.25, -1), log(0.5, 0), log(0.25, 1)])
-    return (inside - np.logaddexp(log(0.5, -1), log(0.5, 0))).sum(1)
+    present = np.logaddexp.reduce([log(0.25, -1), log(0.5, 0), log(0.25, 1)])
+    return (present - np.logaddexp(log(0.5, -1), log(0.5, 0))).sum(1)
 
   assert 0.2 < audit.measure(score, RUNS) < printed(audit)
 

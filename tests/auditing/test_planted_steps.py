@@ -197,7 +197,7 @@ def test_a_second_order_gradient_of_sample_level_training(monkeypatch):
   assert sound.measure(lambda sums: -sums[..., 0].sum(1), RUNS) < claim
   second = sound._replace(learner=bent_learner("second"))
   with pytest.raises(plan.PlanError) as error:
-    second.step(second.inside)
+    second.step(second.with_record)
   assert "learner.order is 'second'" in str(error.value)
   monkeypatch.setattr(checks, "check", lambda *settings: None)
   monkeypatch.setattr(
