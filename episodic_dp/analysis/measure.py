@@ -8,9 +8,9 @@ import jax
 
 from episodic_dp import data
 from episodic_dp import training
+from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
 from episodic_dp.output import files
-from episodic_dp.training import errors
 from episodic_dp.training import reporting
 
 RESULTS = "evaluation.json"
@@ -47,13 +47,7 @@ def measure(
     RunError: the folder has no run, or no checkpoint.
   """
   config = build.read_config(workdir)
-  checkpoints = training.Checkpoints(workdir, read_only=True)
-  last = checkpoints.latest()
-  if last is None:
-    raise errors.RunError(
-        f"{checkpoints.folder} has no checkpoint yet: let episodic-dp train go"
-        " on until it has saved one"
-    )
+  checkpoints, last = saved_runs.latest(workdir)
   with build.as_written(workdir):
     splits = splits or build.load_data(
         config, data_dir=data_dir, download=download

@@ -29,6 +29,7 @@ from ml_collections import config_flags
 
 from episodic_dp.analysis.inspection import report
 from episodic_dp.cli import shared_flags
+from episodic_dp.output import files
 
 
 def define_flags() -> None:
@@ -68,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
           " leave one of them out"
       )
     logging.warning("%s will show private training images", values.out)
-  report.check(values.out)
+  files.check_folder(values.out)
   path = config_flags.get_config_filename(flags.FLAGS["config"])
   file, colon, arguments = path.partition(":")
   content = report.make(

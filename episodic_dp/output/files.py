@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import tempfile
 from typing import Any
 
 
@@ -51,6 +52,22 @@ def replacing(
     os.replace(beside, path)
   finally:
     beside.unlink(missing_ok=True)
+
+
+def check_folder(folder: str | os.PathLike) -> None:
+  """Makes a folder and writes to it, before anything is computed for it.
+
+  Raises:
+    WriteError: it cannot be made, or takes no file; one sentence.
+  """
+  try:
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+      pass
+  except OSError as e:
+    raise WriteError(
+        f"{folder} cannot be written ({e.strerror or e}): choose another --out"
+    ) from e
 
 
 def write_text(

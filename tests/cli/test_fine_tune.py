@@ -1,194 +1,22 @@
-"""Initialisations compared on the same test tasks."""
+"""The command that compares initialisations."""
 
-import json
 import pathlib
-import shutil
 import subprocess
 import sys
 
-import jax
-from matplotlib import image as image_lib
-import numpy as np
 import pytest
 
-from episodic_dp import accounting
-from episodic_dp import training
-from episodic_dp.cli import fine_tune
-from episodic_dp.config import build
-from episodic_dp.config import describe
-from episodic_dp.output import files
-from episodic_dp.training import reporting
-from episodic_dp.training import workdir as workdir_lib
 from tests.cli import tiny_runs
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-OPTIONS = dict(steps=2, rate=0.1, body=True, optimizer="sgd")
 
 
-@pytest.fixture(scope="module")
-def splits():
-  return tiny_runs.splits()
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-  """The folders of a supervised run and of a run of MAML, after no step."""
-  parent, folders = tmp_path_factory.mktemp("runs"), []
-  for name, steps, config in (
-      ("pre_training", 4, tiny_runs.supervised_config()),
-      ("maml", 2, tiny_runs.maml_config("private=0")),
-  ):
-    folder = parent / name
-    folder.mkdir()
-    files.write_json(
-        folder / workdir_lib.CONFIG, build.as_json(config)
-    )
-    learner = build.make_learner(config, (12, 12, 1))
-    checkpoints = training.Checkpoints(folder)
-    checkpoints.save(steps, learner.init(jax.random.key(steps)), {"step": 0})
-    checkpoints.close()
-    files.write_json(
-        folder / reporting.GUARANTEE,
-        accounting.run_statement(
-            accounting.Ledger().add(*describe.describe(config), steps),
-            delta=1e-5,
-            fixed_seed=True,
-        ),
-    )
-    folders.append(str(folder))
-  return folders
-
-
-@pytest.fixture(scope="module")
-def results(runs, splits, tmp_path_factory):
-  out = tmp_path_factory.mktemp("out")
-  found = fine_tune.fine_tune(
-      runs, out, shots=(1, 3), splits=splits, tasks=6, **OPTIONS
-  )
-  return out, found
-
-
-def _params(folder):
-  learner = build.make_learner(build.read_config(folder), (12, 12, 1))
-  checkpoints = training.Checkpoints(folder, read_only=True)
-  like = learner.init(jax.random.key(0))
-  return checkpoints.restore(checkpoints.latest(), like)[0]
-
-
-def test_every_start_is_measured_on_the_same_tasks(runs, splits, results):
-  _, found = results
-  names = [s["name"] for s in found["initialisations"]]
-  assert names == ["random", "pre_training", "maml"]
-  config = tiny_runs.supervised_config()
-  model = build.make_model(config, (12, 12, 1), way=5)
-  tuned = build.make_fine_tuning(model, **OPTIONS, fresh_head=False)
-  pre, maml = (_params(folder) for folder in runs)
-  assert maml["head"]["kernel"].shape == (8, 5)  # Kept.
-  head = {"kernel": np.zeros((8, 5)), "bias": np.zeros(5)}
-  starts = [model.init(jax.random.key(0)), {**pre, "head": head}, maml]
-  evaluator = training.Evaluator(tuned)
-  tasks = training.draw(splits.test, way=5, shot=3, query=2, count=6, seed=2)
-  for start, entry in zip(starts, found["initialisations"]):
-    expected = evaluator.score([start], tasks).mean
-    assert entry["accuracy"]["3"]["mean"] == expected
-    assert list(entry["accuracy"]) == ["1", "3"]
-
-
-def test_guarantees_are_those_that_the_runs_state(runs, results):
-  _, found = results
-  random, pre, maml = found["initialisations"]
-  assert random["guarantee"] is None
-  stated = json.loads(
-      (pathlib.Path(runs[0]) / "guarantee.json").read_text()
-  )["guarantees"]["drawing"]
-  assert pre["guarantee"]["drawing"]["epsilon"] == stated["epsilon"]
-  assert maml["guarantee"]["participant"]["epsilon"] == "inf"
-  text = fine_tune.table(found)
-  assert "add or remove one drawing; 4 steps" in text
-  assert "maml: no formal guarantee" in text
-  assert "Reproducible; no guarantee against" in text  # The seed is fixed.
-
-
-def test_it_leaves_a_picture_with_a_line_for_each(results):
-  out, found = results
-  assert json.loads((out / "fine_tuning.json").read_text()) == json.loads(
-      json.dumps(found)
-  )
-  pixels = image_lib.imread(out / "fine_tuning.png")[..., :3]
-  coloured = (pixels.max(-1) - pixels.min(-1) > 0.3).sum()
-  assert coloured > 200, "no line was drawn"
-
-
-def _copy(run, folder, name, change):
-  """A folder with the changed config of a run and nothing else."""
-  config = build.read_config(run)
-  with config.unlocked():
-    change(config)
-  (folder / name).mkdir()
-  files.write_json(
-      folder / name / workdir_lib.CONFIG, build.as_json(config)
-  )
-  return str(folder / name)
-
-
-@pytest.mark.parametrize(
-    "change, sentence",
-    [
-        ({"learner.name": "protonet"}, "'protonet', whose network has no head"),
-        ({"learner.per_step_norm": True}, "learner.per_step_norm=True"),
-        ({"model.widths": (9,)}, r"model.widths=(9,) and the comparison (8,)"),
-        ({"data.name": "omniglot"}, "data.name='omniglot'"),
-        ({"data.options.seed": 3}, "data.options.seed=3"),
-        ({}, "has no checkpoint yet"),
-    ],
-)
-def test_runs_that_cannot_be_compared_are_named(
-    runs, splits, tmp_path, change, sentence
-):
-  other = _copy(
-      runs[1], tmp_path, "other", lambda c: c.update_from_flattened_dict(change)
-  )
-  with pytest.raises(training.RunError) as e:
-    fine_tune.fine_tune(
-        [runs[0], other], tmp_path, shots=(1,), splits=splits, **OPTIONS
-    )
-  assert sentence in str(e.value)
-
-
-@pytest.mark.parametrize(
-    "options, sentence",
-    [
-        ({"shots": (1, 5)}, "5 + 2 images of each cannot be drawn"),
-        ({"shots": (0,)}, "shots=0"),
-        ({"shots": (1, 1)}, "shots=1,1"),
-        ({"tasks": 0}, "tasks=0"),
-        ({"steps": 0}, "steps=0"),
-        ({"rate": 0.0}, "rate=0.0"),
-    ],
-)
-def test_tasks_that_cannot_be_drawn_are_named(
-    runs, splits, tmp_path, options, sentence
-):
-  wanted = {"shots": (1,)} | OPTIONS | options
-  with pytest.raises(training.RunError) as e:
-    fine_tune.fine_tune(runs, tmp_path, splits=splits, **wanted)
-  assert sentence in str(e.value)
-
-
-def test_a_damaged_statement_is_named(runs, splits, tmp_path):
-  copy = tmp_path / "copy"
-  shutil.copytree(runs[0], copy)
-  (copy / "guarantee.json").write_text("{")
-  with pytest.raises(training.RunError) as e:
-    fine_tune.fine_tune(
-        [str(copy)], tmp_path, shots=(1,), splits=splits, **OPTIONS
-    )
-  assert "guarantee.json cannot be read" in str(e.value)
-
-
-def test_the_command_prints_a_table(runs, tmp_path):
+def test_the_command_prints_a_table(tmp_path):
+  runs = [str(tmp_path / "pre_training"), str(tmp_path / "maml")]
+  tiny_runs.save(tiny_runs.supervised_config(), tmp_path / "pre_training", 4)
+  tiny_runs.save(tiny_runs.maml_config("private=0"), tmp_path / "maml", 2)
   done = subprocess.run(
       [
           sys.executable, "-m", "episodic_dp", "fine-tune",
@@ -207,12 +35,3 @@ def test_the_command_prints_a_table(runs, tmp_path):
       "random", "pre_training", "maml"
   ]
   assert (tmp_path / "fine_tuning.png").exists()
-
-
-def test_a_missing_run_is_named(runs, splits, tmp_path):
-  missing = str(tmp_path / "none")
-  with pytest.raises(training.RunError) as e:
-    fine_tune.fine_tune(
-        [runs[0], missing], tmp_path, shots=(1,), splits=splits, **OPTIONS
-    )
-  assert str(e.value).startswith(f"{missing}/config.json does not exist")

@@ -1,26 +1,14 @@
-"""The attack on trained runs: who is a member, what is written, and where."""
+"""The command that attacks trained runs: what it refuses, and where it writes.
+"""
 
 import json
-import math
 import pathlib
 import subprocess
 import sys
 
-import jax
-from matplotlib import image as image_lib
-import numpy as np
 import pytest
 
-from episodic_dp import accounting
-from episodic_dp import plan
-from episodic_dp import training
-from episodic_dp.cli import membership
-from episodic_dp.config import build
-from episodic_dp.config import describe
-from episodic_dp.output import files
 from episodic_dp.training import keys
-from episodic_dp.training import reporting
-from episodic_dp.training import workdir as workdir_lib
 from tests.cli import tiny_runs
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
@@ -29,39 +17,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 READ = "--read_private_training_data"
 
 
-def save(folder, config):
-  """A run after no step; its parameters are random."""
-  folder.mkdir(parents=True)
-  files.write_json(
-      folder / workdir_lib.CONFIG, build.as_json(config)
-  )
-  learner = build.make_learner(config, (12, 12, 1))
-  checkpoints = training.Checkpoints(folder)
-  checkpoints.save(2, learner.init(jax.random.key(0)), {"step": 0})
-  checkpoints.close()
-  files.write_json(
-      folder / reporting.GUARANTEE,
-      accounting.run_statement(
-          accounting.Ledger().add(*describe.describe(config), 2),
-          delta=1e-5,
-          fixed_seed=True,
-      ),
-  )
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-  """A folder like main_job's: a private run and a plain one."""
-  parent = tmp_path_factory.mktemp("runs")
-  for name, argument in (("private_one", "private=1"), ("plain", "private=0")):
-    save(parent / name, tiny_runs.maml_config(argument))
-  return parent
-
-
-@pytest.fixture(scope="module")
-def results(runs):
-  targets = membership.find([str(runs)])
-  return membership.attack(targets, participants=4, tasks=3, seed=0)
+@pytest.fixture
+def run_folder(tmp_path):
+  tiny_runs.save(tiny_runs.maml_config("private=1"), tmp_path / "run", 2)
+  return tmp_path / "run"
 
 
 def _run(*arguments):
@@ -74,125 +33,21 @@ def _run(*arguments):
   )
 
 
-def test_runs_of_a_folder_are_attacked_side_by_side(results):
-  plain, private = results["runs"]
-  assert (plain["name"], private["name"]) == ("plain", "private_one")
-  assert plain["guarantee"] is None
-  assert private["guarantee"]["epsilon"] > 0
-  for run in results["runs"]:
-    counts = [run["participants"][side] for side in ("members", "others")]
-    assert counts == [4, 4]
-    # Two of three drawn are queries: some of the 48 drawings of a writer.
-    assert 60 < run["examples"]["members"] <= 3 * 4 * 10
-    assert [p["at"] for p in run["participants"]["points"]] == [
-        0.001, 0.01, 0.1
-    ]
-    assert run["loss"]["members"] > 0
-  # The same parameters, attacked in the same way.
-  assert plain["participants"]["auc"] == private["participants"]["auc"]
-
-
-def test_what_is_allowed_is_the_participants_guarantee(results):
-  plain, private = results["runs"]
-  stated = private["guarantee"]
-  for what in ("participants", "examples"):
-    for point in private[what]["points"]:
-      growth = math.exp(stated["epsilon"])
-      assert point["allowed"] == pytest.approx(min(
-          growth * point["at"] + stated["delta"],
-          1 - (1 - stated["delta"] - point["at"]) / growth,
-      ))
-    assert {point["allowed"] for point in plain[what]["points"]} == {None}
-
-
-def test_members_are_those_of_the_training_data(runs, monkeypatch):
-  loaded, seen = tiny_runs.splits(), []
-
-  def losses(learner, params, dataset, episode, tasks, progress):
-    del learner, params, episode
-    seen.append(dataset.name)
-    known = {image.tobytes() for image in loaded.train.images}
-    first = dataset.images[tasks.rows[..., 0, 0]]
-    inside = [[image.tobytes() in known for image in unit] for unit in first]
-    progress(tasks.keys.size)
-    return np.where(inside, 0.5, 2.0)[..., None] * np.ones(10)
-
-  monkeypatch.setattr(membership.membership, "query_losses", losses)
-  (run,) = membership.attack(
-      membership.find([str(runs / "plain")]), participants=6, tasks=2, seed=1
-  )["runs"]
-  assert seen == ["glyphs/train", "glyphs/test"]
-  assert run["loss"] == {"members": 0.5, "others": 2.0}
-  # One more than the config's test split has.
-  assert run["participants"]["others"] == 6
-  for what in ("participants", "examples"):
-    assert run[what]["auc"] == 1
-    assert run[what]["points"][0]["tpr"] == 1
-
-
-def test_more_held_out_participants_are_the_same_and_others():
-  config = membership.with_others(tiny_runs.maml_config(), 9)
-  assert config.data.options.test_participants == 9
-  more = build.load_data(config, data_dir=None).test
-  few = tiny_runs.splits().test
-  np.testing.assert_array_equal(more.images[: len(few.images)], few.images)
-  assert more.hierarchy.num_units(0) == 9
-  assert tiny_runs.maml_config().data.options.test_participants == 5
-  other = tiny_runs.maml_config()
-  other.data.name = "omniglot"
-  assert membership.with_others(other, 9).data.options.test_participants == 5
-
-
-def test_the_files_are_for_their_owner_alone(results, tmp_path):
-  path = membership.write(results, tmp_path, "the command")
-  made = sorted(p.name for p in tmp_path.iterdir())
-  assert made == ["membership.json", "membership.md", "membership.png"]
-  assert {p.stat().st_mode & 0o777 for p in tmp_path.iterdir()} == {0o600}
-  text = path.read_text()
-  assert "the command" in text and "no guarantee" in text
-  rows = [line for line in text.splitlines() if line.startswith("| p")]
-  assert len(rows) == 4
-  epsilon = results["runs"][1]["guarantee"]["epsilon"]
-  assert f"{epsilon:.2g}"[:3] in rows[-1] and "allowed" in rows[-1]
-  again = json.loads((tmp_path / "membership.json").read_text())
-  assert again["runs"] == results["runs"]
-  picture = image_lib.imread(tmp_path / "membership.png")
-  assert picture.shape[0] > 400 and picture[..., :3].std() > 0.05
-
-
-def test_private_data_are_not_read_unasked(runs):
-  folder = runs / "plain"
-  done = _run(f"--workdir={folder}")
+def test_private_data_are_not_read_unasked(run_folder):
+  done = _run(f"--workdir={run_folder}")
   assert done.returncode == 1
   assert "say --read_private_training_data" in done.stderr
   assert done.stderr.count("\n") == 1  # One sentence, and nothing before it.
-  assert not (folder / keys.FOLDER).exists()
+  assert not (run_folder / keys.FOLDER).exists()
 
 
 @pytest.mark.slow
-def test_the_command_writes_into_the_private_folder(runs):
-  folder = runs / "private_one"
-  done = _run(f"--workdir={folder}", READ, "--participants=4", "--tasks=1")
+def test_the_command_writes_into_the_private_folder(run_folder):
+  done = _run(f"--workdir={run_folder}", READ, "--participants=4", "--tasks=1")
   assert done.returncode == 0, done.stderr
-  made = folder / keys.FOLDER / "membership.json"
+  made = run_folder / keys.FOLDER / "membership.json"
   assert "nothing protects it" in done.stdout
   assert json.loads(made.read_text())["command"].endswith(
       "--workdir=DIR --participants=4 --tasks=1"
   )
   assert made.parent.stat().st_mode & 0o777 == 0o700
-
-
-def test_what_cannot_be_attacked_is_named(tmp_path):
-  with pytest.raises(training.RunError) as error:
-    membership.find([str(tmp_path / "nothing")])
-  assert "does not exist" in str(error.value)
-  save(tmp_path / "single", tiny_runs.supervised_config())
-  with pytest.raises(plan.PlanError) as error:
-    membership.find([str(tmp_path / "single")])
-  assert "form='unit'" in str(error.value)
-  config = tiny_runs.maml_config()
-  save(tmp_path / "damaged", config)
-  (tmp_path / "damaged" / reporting.GUARANTEE).write_text("{")
-  with pytest.raises(training.RunError) as error:
-    membership.find([str(tmp_path / "damaged")])
-  assert "guarantee.json cannot be read" in str(error.value)

@@ -1,10 +1,19 @@
 """Runs of a perceptron on a few glyphs, which take seconds."""
 
+import pathlib
+
+import jax
+
+from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.config import build
+from episodic_dp.config import describe
 from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import glyphs_supervised
+from episodic_dp.output import files
+from episodic_dp.training import reporting
+from episodic_dp.training import workdir
 
 _OPTIONS = dict(
     participants=4, glyphs=8, drawings=6, validation_participants=3,
@@ -45,6 +54,24 @@ def _tiny(config: build.Config) -> build.Config:
   config.evaluation.validation_tasks = config.evaluation.test_tasks = 8
   config.evaluation.query = 2
   return config
+
+
+def save(config: build.Config, folder: pathlib.Path, steps: int) -> None:
+  """A folder as of a run that was trained; its parameters are random."""
+  folder.mkdir(parents=True)
+  files.write_json(folder / workdir.CONFIG, build.as_json(config))
+  learner = build.make_learner(config, (12, 12, 1))
+  checkpoints = training.Checkpoints(folder)
+  checkpoints.save(steps, learner.init(jax.random.key(steps)), {"step": 0})
+  checkpoints.close()
+  files.write_json(
+      folder / reporting.GUARANTEE,
+      accounting.run_statement(
+          accounting.Ledger().add(*describe.describe(config), steps),
+          delta=1e-5,
+          fixed_seed=True,
+      ),
+  )
 
 
 def train(config: build.Config, folder, loaded: data.Splits):

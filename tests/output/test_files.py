@@ -58,3 +58,11 @@ def test_a_file_in_the_way_is_one_sentence_and_keeps_its_number(tmp_path):
   assert isinstance(caught.value, OSError)
   assert caught.value.errno in (errno.EEXIST, errno.ENOTDIR)
   assert str(caught.value).startswith(str(tmp_path))
+
+
+def test_a_folder_that_is_a_file_is_refused_at_once(tmp_path):
+  (tmp_path / "file").write_text("")
+  with pytest.raises(ValueError, match="cannot be written"):
+    files.check_folder(tmp_path / "file")
+  files.check_folder(tmp_path / "new" / "folder")
+  assert not list((tmp_path / "new" / "folder").iterdir())

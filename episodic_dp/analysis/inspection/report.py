@@ -1,7 +1,6 @@
 """Puts the page together and writes it with its pictures."""
 
 import dataclasses
-import os
 import pathlib
 from typing import Any
 
@@ -98,20 +97,6 @@ def make(config: Any, title: str, options: Options = Options()) -> page.Content:
   return content
 
 
-def check(out: str) -> None:
-  """ValueError, before anything is computed, for a folder that is none."""
-  folder = pathlib.Path(out)
-  try:
-    folder.mkdir(parents=True, exist_ok=True)
-    reason = "" if os.access(folder, os.W_OK) else "no permission"
-  except OSError as e:
-    reason = e.strerror or str(e)
-  if reason:
-    raise ValueError(
-        f"--out={out} cannot be written ({reason}): choose another folder"
-    )
-
-
 def write(content: page.Content, out: str) -> pathlib.Path:
   """Writes the pictures, then the page; each file is replaced at once.
 
@@ -133,9 +118,10 @@ def write(content: page.Content, out: str) -> pathlib.Path:
   made[PAGE] = page.render(content).encode("utf-8")
   for name in FILES:  # The page comes last, when its pictures are there.
     if name in made:
-      with files.replacing(folder / name) as beside:
-        if private and name in (EPISODES, PAGE):
-          beside.chmod(0o600)
+      shows_images = name in (EPISODES, PAGE)
+      with files.replacing(
+          folder / name, private=private and shows_images
+      ) as beside:
         beside.write_bytes(made[name])
     else:
       (folder / name).unlink(missing_ok=True)

@@ -137,13 +137,6 @@ def test_missing_data_are_the_loaders_sentence(tmp_path, monkeypatch):
   assert "\n" not in str(e.value)
 
 
-def test_a_folder_that_is_a_file_is_refused_at_once(tmp_path):
-  (tmp_path / "file").write_text("")
-  with pytest.raises(ValueError, match="cannot be written"):
-    report.check(str(tmp_path / "file"))
-  report.check(str(tmp_path / "new" / "folder"))
-
-
 def accounted(**fields):
   c = ml_collections.ConfigDict(
       dict(

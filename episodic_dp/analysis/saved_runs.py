@@ -1,0 +1,60 @@
+"""What the folder of a trained run holds: its checkpoint and its guarantees."""
+
+from collections.abc import Mapping
+import json
+import os
+import pathlib
+from typing import Any
+
+from episodic_dp import training
+from episodic_dp.training import errors
+from episodic_dp.training import reporting
+
+
+def latest(workdir: str | os.PathLike) -> tuple[training.Checkpoints, int]:
+  """The checkpoints of a run, read-only, and the step of the last one.
+
+  Raises:
+    RunError: there is no checkpoint.
+  """
+  checkpoints = training.Checkpoints(workdir, read_only=True)
+  step = checkpoints.latest()
+  if step is None:
+    raise errors.RunError(
+        f"{checkpoints.folder} has no checkpoint yet: let episodic-dp train go"
+        " on until it has saved one"
+    )
+  return checkpoints, step
+
+
+def guarantees(
+    workdir: str | os.PathLike, *fields: str
+) -> dict[str, Mapping[str, Any]] | None:
+  """What the guarantee.json of a run states, None where it has no such file.
+
+  Args:
+    workdir: the folder of the run.
+    *fields: of `accounting.Guarantee.as_dict`; what is wanted of each level.
+
+  Returns:
+    level -> {field: value}; an infinite epsilon is the string "inf".
+
+  Raises:
+    RunError: the file is damaged.
+  """
+  file = pathlib.Path(workdir) / reporting.GUARANTEE
+  try:
+    levels = json.loads(file.read_text(encoding="utf-8"))["guarantees"]
+    for stated in levels.values():
+      float(stated["epsilon"]), float(stated["delta"])
+    return {
+        level: {field: stated[field] for field in fields}
+        for level, stated in levels.items()
+    }
+  except FileNotFoundError:
+    return None
+  except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+    raise errors.RunError(
+        f"{file} cannot be read ({type(e).__name__}): resume the run, which"
+        " writes it again"
+    ) from e
