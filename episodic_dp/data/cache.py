@@ -14,11 +14,12 @@ import pathlib
 import struct
 import tokenize
 from typing import TypeVar
-import uuid
 import zipfile
 import zlib
 
 import numpy as np
+
+from episodic_dp.output import files as output
 
 T = TypeVar("T")
 
@@ -80,28 +81,9 @@ def read_or_make(
   return found
 
 
-@contextlib.contextmanager
-def new_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
-  """A place to write at, which becomes `path` in one step when all went well.
-
-  The caller holds a lock: what earlier, killed writers left is removed.
-  """
-  path.parent.mkdir(parents=True, exist_ok=True)
-  for left in path.parent.glob(f"{path.name}.*.incomplete"):
-    left.unlink(missing_ok=True)
-  temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex}.incomplete")
-  try:
-    yield temporary
-    with temporary.open("r+b") as f:
-      os.fsync(f.fileno())
-    temporary.replace(path)
-  finally:
-    temporary.unlink(missing_ok=True)
-
-
 def save_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
   """Writes an .npz in one step: the file is either complete or not there."""
-  with new_file(path) as temporary, temporary.open("wb") as f:
+  with output.replacing(path) as beside, beside.open("wb") as f:
     np.savez(f, allow_pickle=False, **arrays)
 
 
@@ -125,16 +107,16 @@ def new_mapped_array(
 ) -> Iterator[np.ndarray]:
   """A mapped uint8 array to fill; it becomes `path` when all went well.
 
-  The caller holds a lock, as for `new_file`.
+  The caller holds a lock.
 
   Raises:
     OSError: the disk has no room, said before anything is filled.
   """
-  with new_file(path) as temporary:
+  with output.replacing(path) as beside:
     array = np.lib.format.open_memmap(
-        temporary, mode="w+", dtype=np.uint8, shape=shape
+        beside, mode="w+", dtype=np.uint8, shape=shape
     )
-    with temporary.open("r+b") as f:
+    with beside.open("r+b") as f:
       # A mapped write that finds no room would end the process.
       os.posix_fallocate(f.fileno(), 0, os.fstat(f.fileno()).st_size)
     yield array

@@ -40,7 +40,7 @@ def test_failed_write_keeps_what_was_there(tmp_path, monkeypatch):
 
 def test_leftovers_of_a_killed_write_are_removed(tmp_path):
   path = tmp_path / "cache.npz"
-  left = tmp_path / "cache.npz.0123.incomplete"
+  left = tmp_path / ".cache.npz.tmp"
   left.write_bytes(b"half")
   assert cache.read_arrays(path, ("a",)) is None
   _save(path, 3)
@@ -105,17 +105,3 @@ def test_two_starts_make_once(tmp_path):
     second = pool.submit(start)
     assert first.result() == second.result() == "whole"
   assert made == ["whole"]
-
-
-def test_file_that_is_not_finished_is_not_there(tmp_path):
-  path = tmp_path / "new" / "file"
-  with pytest.raises(RuntimeError, match="power cut"):
-    with cache.new_file(path) as temporary:
-      temporary.write_text("half")
-      raise RuntimeError("power cut")
-  assert not list(path.parent.iterdir())
-  with cache.new_file(path) as temporary:
-    temporary.write_text("whole")
-    assert not path.exists()
-  assert [p.name for p in path.parent.iterdir()] == ["file"]
-  assert path.read_text() == "whole"

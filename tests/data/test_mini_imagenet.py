@@ -305,12 +305,12 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
       [sys.executable, "-c", textwrap.dedent(script)], capture_output=True
   )
   assert run.returncode == -signal.SIGKILL, run.stderr
-  assert len(list(tmp_path.rglob("*.incomplete"))) == 1
+  assert len(list(tmp_path.rglob("*.npy.tmp"))) == 1
   assert not list(tmp_path.rglob("*.npy"))
   # The records were whole: the files are not needed again.
   images = mini_imagenet.load_arrays(cache_dir=tmp_path)
   _same_pictures(images, "webp")
-  assert not list(tmp_path.rglob("*.incomplete"))
+  assert not list(tmp_path.rglob("*.npy.tmp"))
 
 
 # The lists that are part of the package, and real files ----------------------

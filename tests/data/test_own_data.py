@@ -169,10 +169,10 @@ def test_killed_preparation_leaves_nothing_half_made(load, folder, tmp_path):
   process.send_signal(signal.SIGKILL)
   process.wait()
   cache = tmp_path / "cache" / "own_data"
-  assert len(list(cache.glob("*.incomplete"))) == 1
+  assert len(list(cache.glob(".*.npy.tmp"))) == 1
   assert not list(cache.glob("*.npy"))
   assert load(folder).train.images.shape[1:] == (28, 28, 1)
-  assert not list(cache.glob("*.incomplete"))
+  assert not list(cache.glob(".*.npy.tmp"))
 
 
 def test_broken_image_ends_the_preparation(load, folder, tmp_path):

@@ -272,7 +272,7 @@ def _decode(
   except OSError as e:
     raise ValueError(
         f"{path.parent} cannot take the {len(records)} decoded images"
-        f" ({e.strerror}): make room, or choose another cache_dir"
+        f" ({e.strerror or e}): make room, or choose another cache_dir"
     ) from e
   copies = len(records) - len(seen)
   if copies:
