@@ -53,7 +53,7 @@ def root(cache_dir: str | os.PathLike[str] | None) -> pathlib.Path:
 
 @contextlib.contextmanager
 def lock(path: pathlib.Path) -> Iterator[None]:
-  """Holds an exclusive lock, which a killed process gives back by itself."""
+  """Holds an exclusive lock; that of a killed process is free again."""
   path.parent.mkdir(parents=True, exist_ok=True)
   with path.open("a") as f:
     fcntl.flock(f, fcntl.LOCK_EX)
@@ -63,14 +63,14 @@ def lock(path: pathlib.Path) -> Iterator[None]:
 def read_or_make(
     folder: pathlib.Path, read: Callable[[], T | None], make: Callable[[], T]
 ) -> T:
-  """What `read` finds, or else what `make` makes, once.
+  """Reads what is there, or else makes it.
 
   One process makes; others that start meanwhile wait for it and then read.
 
   Args:
     folder: holds the lock.
     read: returns None where nothing is made yet.
-    make: makes the same; called by one process at a time.
+    make: saves and returns what `read` will find.
   """
   found = read()
   if found is None:

@@ -114,7 +114,7 @@ class ArrayDataset:
   description: str = ""
   resident: bool = True
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     self._check_images()
     if self.labels is not None:
       self._check_labels(self.labels)
@@ -136,7 +136,7 @@ class ArrayDataset:
           " of these images"
       )
 
-  def _check_images(self):
+  def _check_images(self) -> None:
     images = self.images
     if self.targets:
       self._check_points()
@@ -158,7 +158,7 @@ class ArrayDataset:
           " rotate=False"
       )
 
-  def _check_points(self):
+  def _check_points(self) -> None:
     points, name = self.images, self.name
     known = isinstance(points, np.ndarray) and points.dtype == np.float32
     if not known or points.ndim != 4 or points.shape[1:3] != (1, 1):
@@ -175,7 +175,7 @@ class ArrayDataset:
     if self.rotate:
       raise ValueError(f"points of '{name}' cannot be rotated: rotate=False")
 
-  def _check_labels(self, labels: np.ndarray):
+  def _check_labels(self, labels: np.ndarray) -> None:
     rows = self.images.shape[0]
     if np.shape(labels) != (rows,) or labels.dtype.kind not in "iu":
       raise ValueError(
@@ -184,10 +184,10 @@ class ArrayDataset:
           f" {rows} rows"
       )
 
-  def _check_rows(self):
-    """Some leaves, the first and the last among them, must lie in the array.
+  def _check_rows(self) -> None:
+    """Checks the rows of up to 64 leaves, the first and the last among them.
 
-    A row that is too large would be clamped by the gather, without a word.
+    A gather on the device would clamp a row out of range without an error.
     """
     # Lazy import: only such functions need JAX, in which they are written.
     import jax
@@ -218,15 +218,13 @@ class ArrayDataset:
 
 
 def as_examples(dataset: ArrayDataset) -> ArrayDataset:
-  """The images alone, each a unit of its own: what DP-SGD samples.
+  """The images alone, each a primary unit, as DP-SGD samples them.
 
-  The tree becomes flat, its one level the images' (named as before). What it
-  said of them remains as labels: the unit above an image is its class, numbered
-  in tree order, unless the data set has labels already.
+  Of the tree only its last level is left. The class of an image, the unit above
+  it in tree order, becomes its label where the data set has no labels yet.
 
   Args:
-    dataset: any whose leaves are its images, once each; one that is flat comes
-      back as it is.
+    dataset: has each image as a leaf, once.
 
   Raises:
     ValueError: points of regression; participants that share images; or a flat
@@ -282,7 +280,7 @@ class Splits:
   validation: ArrayDataset
   test: ArrayDataset
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     parts: dict[str, ArrayDataset] = {p: getattr(self, p) for p in PARTS}
     shapes = {part: data.image_shape for part, data in parts.items()}
     if len(set(shapes.values())) > 1:

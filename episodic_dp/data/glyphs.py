@@ -94,18 +94,26 @@ def load(
   return dataset.Splits(**parts)
 
 
-def _generate(seed, split, participants, *, glyphs, drawings, size):
+def _generate(
+    seed: int,
+    split: int,
+    participants: int,
+    *,
+    glyphs: int,
+    drawings: int,
+    size: int,
+) -> np.ndarray:
   """uint8[participants * glyphs * drawings, size, size, 1] of one split."""
   per_participant = glyphs * drawings
   images = np.empty((participants, per_participant, size, size, 1), np.uint8)
   key = jax.random.wrap_key_data(
-      np.asarray([seed, split], np.uint32), impl="threefry2x32"
+      jnp.asarray(np.asarray([seed, split], np.uint32)), impl="threefry2x32"
   )
   # The host's processor, so that the bits do not depend on the accelerator; a
   # committed key takes the computation with it, in every thread.
   key = jax.device_put(key, _host())
 
-  def render(first):
+  def render(first: int) -> None:
     ids = np.arange(first, first + _CHUNK, dtype=np.uint32)
     part = _render_participants(
         key, ids, glyphs=glyphs, drawings=drawings, size=size
@@ -119,7 +127,7 @@ def _generate(seed, split, participants, *, glyphs, drawings, size):
   return images.reshape(-1, size, size, 1)
 
 
-def _host():
+def _host() -> jax.Device:
   try:
     return jax.local_devices(backend="cpu")[0]
   except RuntimeError:  # JAX was started without its CPU backend.
@@ -127,7 +135,14 @@ def _host():
 
 
 @functools.partial(jax.jit, static_argnames=("glyphs", "drawings", "size"))
-def _render_participants(key, ids, *, glyphs, drawings, size):
+def _render_participants(
+    key: jax.Array,
+    ids: np.ndarray,
+    *,
+    glyphs: int,
+    drawings: int,
+    size: int,
+) -> jax.Array:
   """uint8[ids, glyphs * drawings, size, size]."""
   points, weights, sigma = jax.vmap(
       lambda i: _participant(
@@ -146,7 +161,9 @@ def _render_participants(key, ids, *, glyphs, drawings, size):
   return images
 
 
-def _participant(key, *, glyphs, drawings):
+def _participant(
+    key: jax.Array, *, glyphs: int, drawings: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
   """The pen's path for all drawings of one participant.
 
   Returns:
@@ -163,15 +180,15 @@ def _participant(key, *, glyphs, drawings):
   uniform = uniform[:split].reshape(glyphs, _SHAPE_NUMBERS)
   hand, normal = normal[:_HAND_NUMBERS], normal[_HAND_NUMBERS:]
   normal = normal.reshape(glyphs, drawings, _DRAWING_NUMBERS)
-  shapes = jax.vmap(_shape)(uniform)
+  control, basis, used = jax.vmap(_shape)(uniform)
   draw = jax.vmap(
       jax.vmap(_drawing, in_axes=(0, None, None, None, None)),
       in_axes=(0, 0, 0, 0, None),
   )
-  return draw(normal, *shapes, hand)
+  return draw(normal, control, basis, used, hand)
 
 
-def _shape(uniform):
+def _shape(uniform: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
   """One glyph from float32[_SHAPE_NUMBERS], uniform between -1 and 1.
 
   Returns:
@@ -198,7 +215,7 @@ def _shape(uniform):
   return (control - (low + high) / 2) * scale, basis, used
 
 
-def _even_basis(control):
+def _even_basis(control: jax.Array) -> jax.Array:
   """The Bernstein basis at points that lie evenly along each stroke.
 
   Even spacing (of the undisturbed glyph) keeps thin, fast strokes from falling
@@ -216,13 +233,19 @@ def _even_basis(control):
   return _bernstein(t)
 
 
-def _bernstein(t):
+def _bernstein(t: jax.Array | np.ndarray) -> jax.Array:
   """Cubic Bernstein polynomials [..., 4] at t [...]."""
   u = 1 - t
   return jnp.stack([u**3, 3 * t * u**2, 3 * t**2 * u, t**3], axis=-1)
 
 
-def _drawing(normal, control, basis, used, hand):
+def _drawing(
+    normal: jax.Array,
+    control: jax.Array,
+    basis: jax.Array,
+    used: jax.Array,
+    hand: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
   """One drawing of a glyph; `normal` and `hand` are standard normal."""
   tremor, place = normal[: control.size], normal[control.size :]
   control = control + 0.08 * tremor.reshape(control.shape)
@@ -245,7 +268,9 @@ def _drawing(normal, control, basis, used, hand):
   return path.reshape(-1, 2), length.reshape(-1), sigma
 
 
-def _ink(points, lengths, sigma, *, size):
+def _ink(
+    points: jax.Array, lengths: jax.Array, sigma: jax.Array, *, size: int
+) -> jax.Array:
   """Draws uint8[drawings, size, size] from points [drawings, points, 2].
 
   Each point spreads its ink as a Gaussian, which is separable: one small

@@ -1,6 +1,6 @@
-"""A data set from a pool of equally large classes.
+"""A data set from a pool of classes of one size.
 
-The classes are sampled as they are, in a tree that is given, or as participants
+Its units are the classes, or those of a deeper tree, or synthetic participants
 who each own a few images of a few classes.
 """
 
@@ -49,7 +49,7 @@ def make(
     description: of the images.
     hierarchy: a deeper tree over the images in their order; None for
       class -> image.
-    participants: cuts the pool into participants in place of the tree. They
+    participants: draws participants from the pool, in place of a tree. They
       share records, so that only a participant can be given a guarantee.
     rotate: as in `ArrayDataset`.
 

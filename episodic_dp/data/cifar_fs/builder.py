@@ -58,7 +58,9 @@ class CifarFs32(tfds.core.GeneratorBasedBuilder):
         ),
     )
 
-  def _split_generators(self, dl_manager: tfds.download.DownloadManager):
+  def _split_generators(
+      self, dl_manager: tfds.download.DownloadManager
+  ) -> dict[str, Any]:
     kind, paths = self._found or (
         "binary",
         dl_manager.download(source.ORIGINALS.downloads()),

@@ -66,7 +66,9 @@ class MiniImagenet84(tfds.core.GeneratorBasedBuilder):
         ),
     )
 
-  def _split_generators(self, dl_manager: tfds.download.DownloadManager):
+  def _split_generators(
+      self, dl_manager: tfds.download.DownloadManager
+  ) -> dict[str, Any]:
     del dl_manager
     if self._paths is None:
       raise ValueError(
@@ -90,7 +92,7 @@ class MiniImagenet84(tfds.core.GeneratorBasedBuilder):
       for owner in source.classes():
         for name in owner.images if owner.part == part else ():
           content = readers[name]()
-          with _image(content, name):  # Now, and not when all are copied.
+          with _image(content, name):  # Refused before more is copied.
             yield name, {"file": content, "name": name, "class": owner.wnid}
 
 
@@ -149,7 +151,7 @@ def prepare(
 
 @contextlib.contextmanager
 def _image(content: bytes, name: str) -> Iterator[Image.Image]:
-  """The picture, decoded when it is used; ValueError if it is of no use."""
+  """Opens a picture without decoding it; ValueError for another size."""
   size = source.SIZE
   try:
     image = Image.open(io.BytesIO(content))

@@ -69,7 +69,9 @@ class Omniglot28(tfds.core.GeneratorBasedBuilder):
         ),
     )
 
-  def _split_generators(self, dl_manager: tfds.download.DownloadManager):
+  def _split_generators(
+      self, dl_manager: tfds.download.DownloadManager
+  ) -> dict[str, Any]:
     archives = self._archives or dl_manager.download(
         source.ORIGINALS.downloads()
     )

@@ -25,7 +25,7 @@ _JUNK = ("thumbs.db", "desktop.ini", "__macosx")
 
 
 class _Walk:
-  """What one walk of the tree finds."""
+  """Collects the files and classes of a tree."""
 
   def __init__(self, root: pathlib.Path):
     self.root = root
@@ -65,7 +65,7 @@ class _Walk:
         self.strays.add(os.path.join(relative, entry.name))
     return folders, images
 
-  def add(self, relative: str, path: tuple[str, ...], part: str | None):
+  def add(self, relative: str, path: tuple[str, ...], part: str | None) -> None:
     """Adds the classes below a folder."""
     folders, images = self.entries(relative)
     if folders and images:
@@ -164,7 +164,7 @@ def listing(
     )
   files = walk.files
 
-  def reader():
+  def reader() -> listing_lib.Reader:
     return lambda record: pictures.read(root / files[record])
 
   return listing_lib.Listing(

@@ -19,13 +19,16 @@ import numpy as np
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import options
+from episodic_dp.data.own_data import pictures
 
 SHARES = (0.6, 0.2, 0.2)
+
+Reader = Callable[[int], pictures.Picture]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Class:
-  """One ultimate unit: the records of one class.
+  """A class, the lowest unit above the examples, and its records.
 
   Attributes:
     path: its labels, primary unit first.
@@ -48,8 +51,8 @@ class Listing:
     classes: sorted by path.
     fingerprint: changes when a record is changed, added or removed.
     shape: (height, width, channels) of all images, or None when they vary.
-    reader: opens the source; what it returns maps a record's number to a
-      picture (PIL) or uint8[H, W] or [H, W, C].
+    reader: opens the source; what it returns maps a record's number to its
+      picture.
   """
 
   source: pathlib.Path
@@ -57,7 +60,7 @@ class Listing:
   classes: tuple[Class, ...]
   fingerprint: str
   shape: tuple[int, int, int] | None
-  reader: Callable[[], Callable[[int], Any]]
+  reader: Callable[[], Reader]
 
 
 def divide(
@@ -67,7 +70,8 @@ def divide(
 
   The parts are those of the source where it names them. Otherwise whole primary
   units are divided: in the order of sha256("seed/name"), the first go to
-  training. A unit that comes or goes moves no other, but for those at a border.
+  training. Where a unit is added or removed, only units at the borders between
+  parts can change theirs.
 
   Args:
     listing: what to divide.

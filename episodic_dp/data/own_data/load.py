@@ -10,8 +10,8 @@ training, validation and test: they shape the plan, occur in messages and in
 config.json, and no guarantee covers them. The guarantee is about the images of
 the training part. Everything in validation and test is public.
 
-A record is one file, or one row. Copies of it under other names are records of
-their own: whoever adds or removes all of them is not covered as one.
+A record is one file, or one row. A copy under another name is a record of its
+own: a guarantee for one record does not cover adding or removing all copies.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ _BATCH = 1024  # Images handed to the decoding threads at once.
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Survey:
-  """What is known before an image is decoded.
+  """The records and their units, known before an image is decoded.
 
   Attributes:
     listing: the records.
@@ -61,7 +61,7 @@ def survey(
     shares: Sequence[float] | None = None,
     seed: int = 0,
 ) -> Survey:
-  """Lists and divides the data; no image is read, and JAX is not needed.
+  """Lists and divides the data without reading an image, and without JAX.
 
   Args:
     data_dir: as for `load`, and so are the others.
@@ -248,7 +248,7 @@ def _decode(
     path: pathlib.Path,
     shape: tuple[int, int, int],
 ) -> None:
-  """Brings all records to one shape, in order, and writes them at once."""
+  """Decodes all records to one shape, in order, into a new file."""
   read = listing.reader()
   seen: set[bytes] = set()
   try:

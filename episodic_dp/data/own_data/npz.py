@@ -70,7 +70,7 @@ def listing(
         " with numpy.savez(file, images=..., **{'class': ...})"
     ) from e
 
-  def reader():
+  def reader() -> listing_lib.Reader:
     try:
       with np.load(path, allow_pickle=False) as arrays:
         images = arrays[_IMAGES]
@@ -94,16 +94,18 @@ def listing(
 
 
 class _Refused(ValueError):
-  """A sentence of this module, passed on as it is."""
+  """An error whose text is for the user already: it is not wrapped again."""
 
 
 def _reason(error: Exception) -> str:
-  """What a library says, which may quote all bytes of a file, shortened."""
+  """The text of a library's error, shortened: it may quote the whole file."""
   text = " ".join(str(error).split()) or type(error).__name__
   return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _check_names(path, names: list[str], levels: Sequence[str]) -> None:
+def _check_names(
+    path: pathlib.Path, names: list[str], levels: Sequence[str]
+) -> None:
   if len(levels) < 2:
     raise _Refused(
         f"own_data option levels={tuple(levels)} needs two names or more: the"
@@ -173,7 +175,15 @@ def _header(path: pathlib.Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
   return shape, dtype
 
 
-def _vector(path, name, arrays, rows: int, *, kinds: str) -> np.ndarray:
+def _vector(
+    path: pathlib.Path,
+    name: str,
+    arrays: np.lib.npyio.NpzFile,
+    rows: int,
+    *,
+    kinds: str,
+) -> np.ndarray:
+  """An array with one entry a record, of a dtype kind in `kinds`."""
   shape, dtype = _header(path, name)
   if dtype.kind not in kinds or len(shape) != 1:
     raise _Refused(

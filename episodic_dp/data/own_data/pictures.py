@@ -1,11 +1,13 @@
 """From any picture to uint8 pixels of one size and colour."""
 
 import pathlib
-from typing import Any
 
 import numpy as np
 from PIL import Image
 from PIL import ImageOps
+
+# An image with 8 bits per channel, or uint8[H, W] or [H, W, 1 or 3].
+Picture = Image.Image | np.ndarray
 
 # What Pillow raises for files that are damaged, cut off or no images.
 _UNREADABLE = (
@@ -46,15 +48,14 @@ def read(path: pathlib.Path) -> Image.Image:
   return picture
 
 
-def fit(picture: Any, shape: tuple[int, int, int]) -> np.ndarray:
+def fit(picture: Picture, shape: tuple[int, int, int]) -> np.ndarray:
   """Pixels of a given shape.
 
   Sides are scaled, not cut, with a filter that averages what it drops
   (bilinear). Transparent pictures are laid on white.
 
   Args:
-    picture: an image with 8 bits per channel, or uint8[H, W] or [H, W, 1 or
-      3].
+    picture: an image, or its pixels.
     shape: (height, width, 1 for grey or 3 for RGB).
 
   Returns:
