@@ -17,8 +17,8 @@ if TYPE_CHECKING:
   from episodic_dp.auditing.bounds import one_run_bound as one_run_bound
   from episodic_dp.auditing.canaries import Canary as Canary
   from episodic_dp.auditing.canaries import many_in_one_run as many_in_one_run
-  from episodic_dp.auditing.canaries import miniature as miniature
   from episodic_dp.auditing.canaries import worst_case as worst_case
+  from episodic_dp.auditing.populations import miniature as miniature
   from episodic_dp.auditing.runs import keys_of as keys_of
   from episodic_dp.auditing.runs import observed as observed
   from episodic_dp.auditing.runs import Releases as Releases
@@ -34,7 +34,7 @@ _WHERE = {
     "lower_bound": "bounds",
     "many_in_one_run": "canaries",
     "many_runs": "attack",
-    "miniature": "canaries",
+    "miniature": "populations",
     "most_epsilon": "bounds",
     "observed": "runs",
     "one_run": "attack",

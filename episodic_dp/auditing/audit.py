@@ -15,6 +15,7 @@ from episodic_dp.auditing import attack
 from episodic_dp.auditing import bounds
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import natural
+from episodic_dp.auditing import populations
 from episodic_dp.output import tables
 
 _POINTS = 7  # At most, on the axis of steps.
@@ -159,7 +160,7 @@ def _prepare(described, options, level) -> AuditSpec:
     )
     runs = 1
   else:
-    population, sampled = canaries.miniature(
+    population, sampled = populations.miniature(
         hierarchy, plan, mechanism, level
     )
     included, runs = None, 2 * options.runs

@@ -17,6 +17,9 @@ from episodic_dp import models
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.auditing import canaries
+from episodic_dp.auditing import laws
+from episodic_dp.auditing import linear_learner
+from episodic_dp.auditing import populations
 from episodic_dp.auditing import runs as runs_lib
 from episodic_dp.auditing import scores
 
@@ -61,7 +64,7 @@ def mislabelled(
         " clipped whole: use a worst-case canary"
     )
   assert plan.episode is not None  # Checked.
-  smaller = canaries.without(hierarchy, 0)
+  smaller = populations.without(hierarchy, 0)
   plan_lib.validate(smaller, plan)
   rng = np.random.default_rng(seed)
   leaves = hierarchy.num_leaves
@@ -76,8 +79,8 @@ def mislabelled(
       models.mlp(_FEATURES, (), (_SIDE, _SIDE, 1)), way=plan.episode.way
   )
   params = learner.init(jax.random.key(seed))
-  present = canaries.CanaryDataset(images=images, hierarchy=hierarchy)
-  absent = canaries.CanaryDataset(images=images[~away], hierarchy=smaller)
+  present = linear_learner.CanaryDataset(images=images, hierarchy=hierarchy)
+  absent = linear_learner.CanaryDataset(images=images[~away], hierarchy=smaller)
   with_record, without = (
       _mean_sum(learner, params, data, plan, mechanism, seed)
       for data in (present, absent)
@@ -93,7 +96,7 @@ def mislabelled(
       learner=learner,
       plan=plan,
       mechanism=mechanism,
-      score=scores.of_moved(
+      score=laws.shifted_score(
           plan,
           mechanism,
           rate=rate,

@@ -10,6 +10,8 @@ from episodic_dp import plan
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import bounds
 from episodic_dp.auditing import canaries
+from episodic_dp.auditing import laws
+from episodic_dp.auditing import populations
 from episodic_dp.auditing import scores
 
 P, F = plan.Poisson, plan.FixedSize
@@ -122,7 +124,7 @@ CASES = {
 def measured(case, runs, seed=0):
   """(claimed, Bound) of real runs, the threshold from simulated ones."""
   _, _, mechanism, level = case.parts
-  hierarchy, sampled = canaries.miniature(*case.parts)
+  hierarchy, sampled = populations.miniature(*case.parts)
   claim = accounting.guarantee(
       hierarchy, sampled, mechanism, steps=case.steps, delta=DELTA, level=level
   )
@@ -169,21 +171,21 @@ def test_worst_case_canaries_come_close_to_the_claim(name):
 
 def test_without_a_unit_the_tree_is_smaller_by_it():
   hierarchy = plan.Hierarchy.regular((3, 2, 2), levels=LEVELS)
-  fewer = [canaries.without(hierarchy, k) for k in range(3)]
+  fewer = [populations.without(hierarchy, k) for k in range(3)]
   assert fewer[0].sizes == (2, 2, 2)
   assert [h.num_leaves for h in fewer] == [8, 10, 11]
   assert fewer[1].child_counts(1).tolist() == [1, 2, 2]
   assert fewer[2].child_counts(2).tolist() == [1, 2, 2, 2, 2, 2]
   lone = plan.Hierarchy.regular((1,), levels=("image",))
   with pytest.raises(plan.PlanError, match="give it two or more") as caught:
-    canaries.without(lone, 0)
+    populations.without(lone, 0)
   assert "one image" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_miniature_has_the_guarantee_of_the_whole(name):
   hierarchy, sampled, mechanism, level = CASES[name].parts
-  small, smaller = canaries.miniature(*CASES[name].parts)
+  small, smaller = populations.miniature(*CASES[name].parts)
   assert accounting.kinds(
       small, smaller, mechanism, level
   ) == accounting.kinds(hierarchy, sampled, mechanism, level)
@@ -196,7 +198,7 @@ def test_a_ragged_tree_becomes_a_regular_one_of_the_unit_drawn_most():
   )
   sampled = plan.SamplingPlan((F(1), F(1), F(1)))
   mechanism = CASES["three stages"].mechanism
-  small, smaller = canaries.miniature(ragged, sampled, mechanism, "image")
+  small, smaller = populations.miniature(ragged, sampled, mechanism, "image")
   # One of two, of three and of two: 1/12. Others are drawn less often.
   assert small.sizes == (2, 3, 2) and smaller == sampled
   assert set(
@@ -207,7 +209,7 @@ def test_a_ragged_tree_becomes_a_regular_one_of_the_unit_drawn_most():
 def test_the_score_of_one_record_alone_is_the_known_formula():
   case = CASES["dp-sgd"]
   hierarchy, sampled, mechanism, _ = case.parts
-  score = scores.of_line(hierarchy, sampled, mechanism, 0, "remove")
+  score = laws.worst_case_score(hierarchy, sampled, mechanism, 0, "remove")
   assert scores.clip_units(hierarchy, sampled, mechanism) == pytest.approx(4)
   means = np.asarray([[[0.3], [-0.2]]])
   x = 4 * means[..., 0] / 0.8
@@ -221,7 +223,7 @@ def test_the_score_of_one_record_alone_is_the_known_formula():
 def test_the_score_of_a_pass_is_that_of_one_step_in_it():
   case = CASES["pass participant"]
   hierarchy, sampled, mechanism, _ = case.parts
-  score = scores.of_line(hierarchy, sampled, mechanism, 0, "remove")
+  score = laws.worst_case_score(hierarchy, sampled, mechanism, 0, "remove")
   x = np.random.default_rng(0).standard_normal((2, 10, 1))
   d = 1 / 0.7
   each = np.exp(d * x[..., 0] - d * d / 2).reshape(2, 2, 5).mean(2)

@@ -10,7 +10,7 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp import private
-from episodic_dp.auditing import canaries
+from episodic_dp.auditing import linear_learner
 from episodic_dp.auditing import runs
 
 
@@ -19,14 +19,14 @@ def parts(optimizer=None, **mechanism):
   """(step, initial) of a small run of 3-dimensional examples."""
   hierarchy = plan.Hierarchy.regular((6,), levels=("image",))
   images = np.random.default_rng(0).standard_normal((6, 1, 1, 3))
-  dataset = canaries.CanaryDataset(
+  dataset = linear_learner.CanaryDataset(
       images=images.astype(np.float32), hierarchy=hierarchy
   )
   sampled = plan.SamplingPlan((plan.Poisson(0.5),))
   m = plan.Mechanism(
       **{"clip_unit": "image", "noise_multiplier": 1.0, **mechanism}
   )
-  learner = canaries.line(sampled, m, 3)
+  learner = linear_learner.of_plan(sampled, m, 3)
   optimizer = optimizer or runs.observed(optax.sgd(1.0))
   step = private.make_meta_step(learner, optimizer, dataset, sampled, m)
 

@@ -1,0 +1,149 @@
+"""Smaller populations for an audit: at the same cost, and without a unit."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from episodic_dp import accounting
+from episodic_dp import plan as plan_lib
+
+
+def miniature(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+    level: str,
+) -> tuple[plan_lib.Hierarchy, plan_lib.SamplingPlan]:
+  """A smaller population with the same guarantee, step for step.
+
+  A guarantee depends on rates and distances, not on how many primary units
+  there are: `Poisson(0.02)` of 3 participants costs one of them what it does of
+  8000, and `FixedSize(4)` of 1000 what `FixedSize(1)` of 250 does. The rates
+  and distances of both are compared; where they differ, as given. A ragged
+  hierarchy becomes the regular one with the sizes on the path to a unit that is
+  drawn most often.
+
+  Args:
+    hierarchy: sizes, regular or not.
+    plan: as for `worst_case`.
+    mechanism: as for `worst_case`.
+    level: the privacy unit.
+
+  Raises:
+    PlanError: no noise, or a ragged hierarchy with no unit whose rates and
+      distances a regular one has.
+  """
+  check_noise(mechanism)
+  if hierarchy.sizes is None:
+    hierarchy = _regular(hierarchy, plan, mechanism, level)
+  assert hierarchy.sizes is not None
+  first, units = plan.stages[0], hierarchy.sizes[0]
+  candidates: list[tuple[plan_lib.Stage, int]] = []
+  if isinstance(first, (plan_lib.Poisson, plan_lib.RandomAllocation)):
+    candidates.append((first, min(units, 3)))
+  elif isinstance(first, plan_lib.FixedSize) and first.n < units:
+    divisors = math.gcd(first.n, units)
+    candidates += [
+        (plan_lib.FixedSize(first.n // d), units // d)
+        for d in range(divisors, 1, -1)
+        if divisors % d == 0
+    ]
+  elif isinstance(first, plan_lib.All):
+    candidates.append((first, min(units, 2)))
+  wanted = accounting.kinds(hierarchy, plan, mechanism, level)
+  for stage, count in candidates:
+    small = plan_lib.Hierarchy.regular(
+        (count, *hierarchy.sizes[1:]), levels=hierarchy.levels
+    )
+    changed = dataclasses.replace(plan, stages=(stage, *plan.stages[1:]))
+    try:
+      plan_lib.validate(small, changed)
+      if accounting.kinds(small, changed, mechanism, level) == wanted:
+        return small, changed
+    except (plan_lib.PlanError, plan_lib.UnsoundPlanError):
+      # Too small for the episode.
+      continue
+  return hierarchy, plan
+
+
+def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
+  """The hierarchy less the first unit of a level (position from 0).
+
+  Raises:
+    PlanError: nothing would be left.
+  """
+  if hierarchy.sizes is not None and level == 0 and hierarchy.sizes[0] > 1:
+    return plan_lib.Hierarchy.regular(
+        (hierarchy.sizes[0] - 1, *hierarchy.sizes[1:]), levels=hierarchy.levels
+    )
+  kept = units_of(hierarchy, level) != 0
+  if not kept.any():
+    raise plan_lib.PlanError(
+        f"the hierarchy has one {hierarchy.levels[level]}: give it two or more,"
+        " so that something is left without it"
+    )
+  if hierarchy.depth == 1:
+    return plan_lib.Hierarchy.regular(
+        (int(kept.sum()),), levels=hierarchy.levels
+    )
+  return plan_lib.Hierarchy.from_labels(
+      {
+          name: units_of(hierarchy, j)[kept]
+          for j, name in enumerate(hierarchy.levels[:-1])
+      },
+      leaf=hierarchy.levels[-1],
+  )
+
+
+def units_of(hierarchy: plan_lib.Hierarchy, level: int) -> np.ndarray:
+  """int64[leaves], the unit of the level that each leaf lies in."""
+  assert hierarchy.sizes is not None
+  below = math.prod(hierarchy.sizes[level + 1 :])
+  return np.arange(hierarchy.num_leaves) // below
+
+
+def check_noise(mechanism: plan_lib.Mechanism) -> None:
+  """Refuses a mechanism without noise, which claims nothing.
+
+  Raises:
+    PlanError: the noise multiplier is 0.
+  """
+  if mechanism.noise_multiplier == 0:
+    raise plan_lib.PlanError(
+        "noise_multiplier is 0: nothing is claimed, so there is nothing to"
+        " audit"
+    )
+
+
+def _regular(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+    level: str,
+) -> plan_lib.Hierarchy:
+  """A regular tree, one of whose units costs what one of a ragged tree does."""
+  k = hierarchy.level_index(level)
+  known = accounting.kinds(hierarchy, plan, mechanism, level)
+  paths = hierarchy.size_paths(hierarchy.depth - 1)
+
+  def drawn(path):
+    rates = [float(plan.stages[j].rate(path[j])) for j in range(k + 1)]
+    return math.prod(rates)
+
+  for path in sorted(paths, key=drawn, reverse=True):
+    tree = plan_lib.Hierarchy.regular(
+        path.tolist(), levels=hierarchy.levels
+    )
+    try:
+      plan_lib.validate(tree, plan)
+      if set(accounting.kinds(tree, plan, mechanism, level)) <= set(known):
+        return tree
+    except (plan_lib.PlanError, plan_lib.UnsoundPlanError):
+      # Others of the ragged tree are larger.
+      continue
+  raise plan_lib.PlanError(
+      f"no regular hierarchy has the rates and distances of a {level} of this"
+      " ragged one, which worst-case canaries need: audit another level, or a"
+      " config with sizes"
+  )
