@@ -25,6 +25,7 @@ _TEST = [
     "pytest>=8.3",
     "pytest-xdist>=3.6",
     "ruff>=0.12",
+    "setuptools>=77",  # A test builds a wheel.
 ]
 
 setuptools.setup(

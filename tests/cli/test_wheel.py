@@ -1,0 +1,143 @@
+"""The presets by name, from outside the repository: source tree and wheel."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from episodic_dp.config import presets
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The smallest run: a perceptron on points.
+TINY = (
+    "--config=sinusoid:participants=200,rate=0.02,steps=2,inner_steps=1,"
+    "width=4",
+    "--config.data.options.validation_participants=3",
+    "--config.data.options.test_participants=4",
+    "--config.evaluation.validation_tasks=3",
+    "--config.evaluation.test_tasks=4",
+)
+
+
+def _commands(path, folder):
+  """Runs commands in a folder, with the package from a path alone."""
+
+  def run(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "episodic_dp", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(path), "EPISODIC_DP_CACHE": "off"},
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+  return run
+
+
+def _check_commands(run):
+  """What needs no training works for every preset by its name."""
+  assert run("--version").startswith("episodic-dp ")
+  out = run("account", "--config=glyphs", "--statement=statement.json")
+  assert "participant" in out
+  assert "FALSE" not in run("verify", "statement.json")
+  out = run("calibrate", "--config=glyphs", "--epsilon=3")
+  assert out.startswith("noise_multiplier ")
+  huge = "--config=glyphs:participants=2000000,steps=5"  # No draws are counted.
+  out = run("inspect", huge, "--nodata", "--out=page")
+  assert out == "page/index.html\n"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+  """Built of a copy of the tree, without the network."""
+  pytest.importorskip("setuptools", minversion="77")  # As pyproject.toml asks.
+  out = tmp_path_factory.mktemp("wheel")
+  tree = out / "tree"
+  shutil.copytree(
+      ROOT / "episodic_dp", tree / "episodic_dp",
+      ignore=shutil.ignore_patterns("__pycache__"),
+  )  # fmt: skip
+  for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+    shutil.copy(ROOT / name, tree)
+  for other in ("experiments", "tests"):  # These stay out.
+    (tree / other).mkdir()
+    (tree / other / "__init__.py").touch()
+  subprocess.run(
+      [
+          sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps",
+          "--no-build-isolation", "--no-index", f"--wheel-dir={out}", str(tree),
+      ],
+      cwd=out, check=True, timeout=200,
+  )  # fmt: skip
+  (path,) = out.glob("*.whl")
+  return path
+
+
+def test_commands_run_outside_the_repository(tmp_path):
+  _check_commands(_commands(ROOT, tmp_path))
+
+
+@pytest.mark.parametrize("name", sorted({*presets.NAMES} - {"own_data"}))
+def test_every_preset_is_known_by_its_name(call, name, monkeypatch, tmp_path):
+  monkeypatch.chdir(tmp_path)
+  done = call("account", f"--config={name}", "--config.steps=1")
+  assert (done.returncode, done.stderr) == (0, "")
+  assert done.stdout.startswith("1 steps, noise multiplier")
+
+
+@pytest.mark.slow  # Builds and installs a wheel, and compiles a run.
+def test_a_wheel_trains_evaluates_and_accounts(wheel, tmp_path):
+  target, folder = tmp_path / "site", tmp_path / "elsewhere"
+  folder.mkdir()
+  subprocess.run(
+      [
+          sys.executable, "-m", "pip", "install", "--quiet", "--no-deps",
+          "--no-index", f"--target={target}", str(wheel),
+      ],
+      check=True, capture_output=True, timeout=200,
+  )  # fmt: skip
+  run = _commands(target, folder)
+  where = subprocess.run(
+      [sys.executable, "-c", "import episodic_dp; print(episodic_dp.__file__)"],
+      cwd=folder, env=os.environ | {"PYTHONPATH": str(target)},
+      capture_output=True, text=True, check=True,
+  ).stdout  # fmt: skip
+  assert where.startswith(str(target))
+  _check_commands(run)
+  for name in {*presets.NAMES} - {"glyphs", "own_data"}:
+    run("account", f"--config={name}", "--config.steps=1")
+  assert "done: 2 steps" in run("train", *TINY, "--workdir=run")
+  assert "last checkpoint" in run("evaluate", "--workdir=run")
+  assert "FALSE" not in run("verify", "run/guarantee.json")
+  found = json.loads((folder / "run" / "guarantee.json").read_text())
+  assert list(found["guarantees"]) == ["participant", "point"]
+
+
+@pytest.mark.slow  # Builds a wheel.
+def test_a_wheel_holds_what_is_read_and_no_more(wheel):
+  with zipfile.ZipFile(wheel) as z:
+    names = set(z.namelist())
+    entry_points = next(n for n in names if n.endswith("entry_points.txt"))
+    assert "episodic-dp = episodic_dp.cli.commands:main" in (
+        z.read(entry_points).decode()
+    )
+  kept = {
+      str(path.relative_to(ROOT))
+      for path in (ROOT / "episodic_dp").rglob("*")
+      if path.is_file() and path.suffix not in (".md", ".pyc")
+  }
+  assert {n for n in names if n.startswith("episodic_dp/")} == kept
+  for name in presets.NAMES:
+    assert f"episodic_dp/config/presets/{name}.py" in names
+  for ending in (".css", ".tsv", "py.typed"):
+    assert any(name.endswith(ending) for name in names)
+  tops = {name.split("/")[0] for name in names}
+  assert {t for t in tops if not t.endswith(".dist-info")} == {"episodic_dp"}
