@@ -1,6 +1,5 @@
 """Audits what a config describes: claimed and measured epsilon by level."""
 
-from collections.abc import Sequence
 import dataclasses
 import math
 from typing import Any
@@ -16,7 +15,6 @@ from episodic_dp.auditing import bounds
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import natural
 from episodic_dp.auditing import populations
-from episodic_dp.output import tables
 
 _POINTS = 7  # At most, on the axis of steps.
 _SIMULATED = 20_000  # Runs of the law, from which the threshold comes.
@@ -89,29 +87,26 @@ def audit(
   """
   hierarchy, plan, mechanism = described
   wanted = [level] if level else list(hierarchy.levels)
-  jobs, skipped = [], {}
+  specs, skipped = [], {}
   for name in wanted:
     try:
-      jobs.append(_prepare(described, options, name))
+      specs.append(_prepare(described, options, name))
     except (plan_lib.PlanError, ValueError) as e:
       if level or name == hierarchy.levels[0]:
         raise
       skipped[name] = str(e)
   # Bounds of all levels hold together.
-  each = 1 - (1 - options.confidence) / len(jobs)
-  for job in jobs:
-    _check_runs(job, options, each)
-  total = sum(job.runs for job in jobs)
+  each = 1 - (1 - options.confidence) / len(specs)
+  for spec in specs:
+    _check_runs(spec, options, each)
+  total = sum(spec.runs for spec in specs)
   levels = []
   with tqdm.tqdm(total=total, unit="run", leave=False, disable=None) as bar:
-    for job in jobs:
-      bar.set_description(job.level)
-      levels.append(_run(job, options, each, bar))
+    for spec in specs:
+      bar.set_description(spec.level)
+      levels.append(_run(spec, options, each, bar))
   return {
-      "stages": [
-          f"{hierarchy.num_units(k)} {name} by {plan_lib.stage_text(stage)}"
-          for k, (name, stage) in enumerate(zip(hierarchy.levels, plan.stages))
-      ],
+      "stages": _stage_lines(hierarchy, plan),
       "clip_unit": mechanism.clip_unit,
       "noise_multiplier": mechanism.noise_multiplier,
       **dataclasses.asdict(options),
@@ -120,6 +115,16 @@ def audit(
       "not_audited": skipped,
       "holds": all(row["holds"] for row in levels),
   }
+
+
+def _stage_lines(
+    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
+) -> list[str]:
+  """How many units each level has and how they are drawn, level by level."""
+  return [
+      f"{hierarchy.num_units(k)} {name} by {plan_lib.stage_text(stage)}"
+      for k, (name, stage) in enumerate(zip(hierarchy.levels, plan.stages))
+  ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -207,23 +212,12 @@ def _grid(plan: plan_lib.SamplingPlan, steps: int) -> tuple[int, ...]:
   return tuple(sorted({unit * int(round(x)) for x in points}))
 
 
-def _check_runs(job: AuditSpec, options: Options, confidence: float) -> None:
+def _check_runs(spec: AuditSpec, options: Options, confidence: float) -> None:
   """Refuses an audit that could not find the claim to be wrong."""
-  claim = job.claims[-1].epsilon
-  if job.included is not None:
-    right = bounds.one_run_bound(
-        np.where(job.included, 1.0, -1.0), job.included, delta=options.delta,
-        confidence=confidence,
-    )
-    if right.epsilon <= claim:
-      raise ValueError(
-          f"--canaries={options.canaries} can show at most epsilon"
-          f" {right.epsilon:.3g} at --delta={options.delta:g}, and level"
-          f" '{job.level}' claims {report.rounded_up(claim)}, so that this"
-          " audit could not fail: use more --canaries and a --delta well below"
-          " 1 / canaries, or fewer --steps"
-      )
+  if spec.included is not None:
+    _check_canaries(spec, spec.included, options, confidence)
     return
+  claim = spec.claims[-1].epsilon
 
   def reaches(runs):
     counted = runs if options.canary == "worst" else runs - runs // 2
@@ -240,44 +234,41 @@ def _check_runs(job: AuditSpec, options: Options, confidence: float) -> None:
   most = bounds.most_epsilon(options.runs, options.delta, confidence)
   raise ValueError(
       f"--runs={options.runs} can show at most epsilon {most:.3g} at"
-      f" --delta={options.delta:g}, and level '{job.level}' claims"
+      f" --delta={options.delta:g}, and level '{spec.level}' claims"
       f" {report.rounded_up(claim)}, so that this audit could not fail:"
       f" {remedy}, or a larger --delta"
   )
 
 
+def _check_canaries(
+    spec: AuditSpec, included: np.ndarray, options: Options, confidence: float
+) -> None:
+  """As `_check_runs`, for one run with many canaries."""
+  claim = spec.claims[-1].epsilon
+  right = bounds.one_run_bound(
+      np.where(included, 1.0, -1.0), included, delta=options.delta,
+      confidence=confidence,
+  )
+  if right.epsilon <= claim:
+    raise ValueError(
+        f"--canaries={options.canaries} can show at most epsilon"
+        f" {right.epsilon:.3g} at --delta={options.delta:g}, and level"
+        f" '{spec.level}' claims {report.rounded_up(claim)}, so that this"
+        " audit could not fail: use more --canaries and a --delta well below"
+        " 1 / canaries, or fewer --steps"
+    )
+
+
 def _run(
-    job: AuditSpec, options: Options, confidence: float, bar
+    spec: AuditSpec, options: Options, confidence: float, bar: tqdm.tqdm
 ) -> dict[str, Any]:
-  """The attack on one level."""
-  columns = [t - 1 for t in job.grid]
-  found: Sequence[bounds.Bound]
-  if options.method == "one":
-    scores = attack.one_run(job.canary, steps=options.steps, seed=options.seed)
-    bar.update(1)
-    bound = bounds.one_run_bound(
-        scores, job.included, delta=options.delta, confidence=confidence
-    )
-    found = [bound]
-    claims = job.claims[-1:]
-  else:
-    made = attack.many_runs(
-        job.canary, runs=options.runs, steps=options.steps, seed=options.seed,
-        progress=bar.update,
-    )
-    simulated = _simulated(job, options)
-    found = [
-        bounds.lower_bound(
-            made.with_record[:, c], made.without_record[:, c],
-            delta=options.delta, confidence=confidence,
-            threshold=_threshold(options, confidence, simulated, c),
-        )
-        for c in columns
-    ]
-    claims = job.claims
-  last, claim = found[-1], claims[-1]
+  """The attack on one level, as plain data."""
+  attacked = _attacked_once if options.method == "one" else _attacked_often
+  found = attacked(spec, options, confidence, bar)
+  last, claim = found[-1], spec.claims[-1]
+  hierarchy = spec.canary.present.hierarchy
   return {
-      "level": job.level,
+      "level": spec.level,
       "neighbours": claim.neighbours,
       "claimed": claim.epsilon,
       "measured": last.epsilon,
@@ -285,26 +276,51 @@ def _run(
       "holds": last.epsilon <= claim.epsilon,
       "bound": last.as_dict(),
       "direction_of_claim": claim.direction,
-      "attacked": " > ".join(
-          f"{job.canary.present.hierarchy.num_units(k)} {name} by"
-          f" {plan_lib.stage_text(stage)}"
-          for k, (name, stage) in enumerate(
-              zip(job.canary.present.hierarchy.levels, job.canary.plan.stages)
-          )
-      ),
+      "attacked": " > ".join(_stage_lines(hierarchy, spec.canary.plan)),
       "curve": [
           {"steps": c.steps, "claimed": c.epsilon, "measured": b.epsilon}
-          for c, b in zip(claims, found)
+          for c, b in zip(spec.claims, found)
       ],
       "assumptions": list(claim.assumptions),
   }
 
 
-def _simulated(job: AuditSpec, options: Options) -> tuple[np.ndarray, ...]:
+def _attacked_once(
+    spec: AuditSpec, options: Options, confidence: float, bar: tqdm.tqdm
+) -> list[bounds.Bound]:
+  """The bound after the last step, of one run with many canaries."""
+  scores = attack.one_run(spec.canary, steps=options.steps, seed=options.seed)
+  bar.update(1)
+  bound = bounds.one_run_bound(
+      scores, spec.included, delta=options.delta, confidence=confidence
+  )
+  return [bound]
+
+
+def _attacked_often(
+    spec: AuditSpec, options: Options, confidence: float, bar: tqdm.tqdm
+) -> list[bounds.Bound]:
+  """The bound at every point of the grid, of many runs of one canary."""
+  made = attack.many_runs(
+      spec.canary, runs=options.runs, steps=options.steps, seed=options.seed,
+      progress=bar.update,
+  )
+  simulated = _simulated(spec, options)
+  return [
+      bounds.lower_bound(
+          made.with_record[:, t - 1], made.without_record[:, t - 1],
+          delta=options.delta, confidence=confidence,
+          threshold=_threshold(options, confidence, simulated, t - 1),
+      )
+      for t in spec.grid
+  ]
+
+
+def _simulated(spec: AuditSpec, options: Options) -> tuple[np.ndarray, ...]:
   """Scores of runs that follow the law, with and without the record."""
   rng = np.random.default_rng(options.seed)
   return tuple(
-      job.canary.score.simulated(
+      spec.canary.score.simulated(
           rng, _SIMULATED, options.steps, present=present
       )
       for present in (True, False)
@@ -324,66 +340,4 @@ def _threshold(
   return bounds.best_threshold(
       present, absent, delta=options.delta, confidence=confidence,
       runs=options.runs,
-  )
-
-
-def table(result: dict[str, Any]) -> str:
-  """The result of `audit`, for people."""
-  header = (
-      "level", "claimed", "measured", "share", "delta", "confidence",
-      "direction", "neighbours",
-  )
-  rows = []
-  for row in result["levels"]:
-    rows.append((
-        row["level"],
-        report.rounded_up(row["claimed"]),
-        f"{row['measured']:.4g}",
-        "-" if row["share"] is None else f"{100 * row['share']:.0f} %",
-        f"{result['delta']:g}",
-        f"{100 * result['confidence']:g} %",
-        row["bound"]["direction"],
-        row["neighbours"],
-    ))
-  lines = [
-      f"{result['steps']} steps, noise multiplier"
-      f" {result['noise_multiplier']:g} per {result['clip_unit']}",
-      " > ".join(result["stages"]),
-      "",
-      tables.text(header, rows),
-      "",
-      "claimed: epsilon by the accountant, at most;",
-      f"measured: epsilon by {_how(result)}, at least;",
-      "all measured ones hold together at the confidence.",
-      "",
-      "Attacked in place of the whole, at the same rates and distances:",
-      *(f"  {row['level']}: {row['attacked']}" for row in result["levels"]),
-  ]
-  for name, sentence in result["not_audited"].items():
-    lines += ["", f"{name}: not audited", f"  {sentence}"]
-  lines += ["", "The claim assumes:"]
-  shared: list[str] = []
-  for row in result["levels"]:
-    shared += [s for s in row["assumptions"] if s not in shared]
-  lines += [f"  - {sentence}" for sentence in shared]
-  return "\n".join(lines)
-
-
-def _how(result: dict[str, Any]) -> str:
-  if result["method"] == "one":
-    return f"one run with {result['canaries']} worst-case canaries"
-  kind = "worst-case" if result["canary"] == "worst" else "natural"
-  return f"{result['runs']} runs with a {kind} record, as many without"
-
-
-def verdict(result: dict[str, Any]) -> str | None:
-  """One sentence where a claim is refuted, else None."""
-  wrong = [row for row in result["levels"] if not row["holds"]]
-  if not wrong:
-    return None
-  return "; ".join(
-      f"the claim for level '{row['level']}' is refuted: epsilon is at least"
-      f" {row['measured']:.4g} at delta {result['delta']:g} (confidence"
-      f" {100 * result['confidence']:g} %), and {row['claimed']:.4g} is claimed"
-      for row in wrong
   )

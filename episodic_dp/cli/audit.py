@@ -35,6 +35,7 @@ from absl import logging
 from episodic_dp import plan as plan_lib
 from episodic_dp.analysis import audit_plot
 from episodic_dp.auditing import audit
+from episodic_dp.auditing import audit_report
 from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
@@ -103,8 +104,8 @@ def main(argv: Sequence[str]) -> None:
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
-    print(audit.table(result))
+    print(audit_report.table(result))
   logging.info("wrote %s and audit.json", folder / "audit.png")
-  refuted = audit.verdict(result)
+  refuted = audit_report.verdict(result)
   if refuted:
     app.fail(refuted)
