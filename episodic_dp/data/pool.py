@@ -40,7 +40,7 @@ def make(
     participants: Participants | None = None,
     rotate: bool = False,
 ) -> dataset.ArrayDataset:
-  """The pool as a `ArrayDataset`.
+  """The pool as an `ArrayDataset`.
 
   Args:
     name: as in `ArrayDataset`.

@@ -141,22 +141,7 @@ def listing(
       walk.add(part, (), part)
   else:
     walk.add("", (), None)
-  depths = {len(c.path): c for c in reversed(walk.classes)}
-  if len(depths) > 1:
-    (one, a), (other, b) = sorted(depths.items())[:2]
-    raise ValueError(
-        f"{walk.files[a.records[0]]} is {one} folders deep and"
-        f" {walk.files[b.records[0]]} {other} in {root}: bring all images to"
-        " one depth"
-    )
-  (depth,) = depths
-  if levels is None:
-    levels = _DEFAULT_LEVELS.get(depth, ())
-  if len(levels) != depth + 1:
-    raise ValueError(
-        f"{root} has images {depth} folders deep and the levels are"
-        f" {tuple(levels)}: name {depth + 1} levels, the images last"
-    )
+  levels = _levels_of(walk, levels)
   if walk.strays:
     logging.warning(
         "left out %d files of %s that are no images, such as %s",
@@ -169,9 +154,29 @@ def listing(
 
   return listing_lib.Listing(
       source=root,
-      levels=tuple(levels),
+      levels=levels,
       classes=tuple(sorted(walk.classes, key=lambda c: c.path)),
       fingerprint=walk.fingerprint,
       shape=None,
       reader=reader,
   )
+
+
+def _levels_of(walk: _Walk, levels: Sequence[str] | None) -> tuple[str, ...]:
+  """The names of the levels; ValueError unless all images fit them."""
+  depths = {len(c.path): c for c in reversed(walk.classes)}
+  if len(depths) > 1:
+    (one, a), (other, b) = sorted(depths.items())[:2]
+    raise ValueError(
+        f"{walk.files[a.records[0]]} is {one} folders deep and"
+        f" {walk.files[b.records[0]]} {other} in {walk.root}: bring all images"
+        " to one depth"
+    )
+  (depth,) = depths
+  names = _DEFAULT_LEVELS.get(depth, ()) if levels is None else tuple(levels)
+  if len(names) != depth + 1:
+    raise ValueError(
+        f"{walk.root} has images {depth} folders deep and the levels are"
+        f" {names}: name {depth + 1} levels, the images last"
+    )
+  return names

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import math
 import pathlib
+from typing import NamedTuple
 import zipfile
 
 import numpy as np
@@ -37,38 +38,7 @@ def listing(
     ValueError: an array is missing, unknown, of another length or type; one
       sentence that names it.
   """
-  try:
-    found = np.load(path, allow_pickle=False)
-    if not isinstance(found, np.lib.npyio.NpzFile):
-      raise ValueError("it is one array")
-    with found as arrays:
-      names = arrays.files
-      if levels is None:
-        levels = (*(("group",) if "group" in names else ()), "class", "image")
-      _check_names(path, names, levels)
-      shape = _image_shape(path)
-      labels = {
-          name: _vector(path, name, arrays, shape[0], kinds="biuUS")
-          for name in levels[:-1]
-      }
-      split = None
-      if _SPLIT in names:
-        split = _vector(path, _SPLIT, arrays, shape[0], kinds="U")
-        wrong = ~np.isin(split, dataset.PARTS)
-        if wrong.any():
-          raise _Refused(
-              f"array '{_SPLIT}' of {path} holds"
-              f" {str(split[np.argmax(wrong)])!r}: use"
-              f" {', '.join(dataset.PARTS)}"
-          )
-      status = path.stat()
-  except _Refused:
-    raise
-  except cache.DAMAGED as e:
-    raise ValueError(
-        f"{path} cannot be read as an .npz of arrays ({_reason(e)}): write it"
-        " with numpy.savez(file, images=..., **{'class': ...})"
-    ) from e
+  head = _read_head(path, levels)
 
   def reader() -> listing_lib.Reader:
     try:
@@ -81,16 +51,75 @@ def listing(
       ) from e
     return lambda record: images[record]
 
+  height, width, *channels = head.shape[1:]
   return listing_lib.Listing(
       source=path,
-      levels=tuple(levels),
-      classes=_classes(list(labels.values()), split),
-      fingerprint=hashlib.sha256(
-          f"{levels}/{status.st_size}/{status.st_mtime_ns}".encode()
-      ).hexdigest(),
-      shape=(shape[1], shape[2], shape[3] if len(shape) == 4 else 1),
+      levels=head.levels,
+      classes=_classes(head.labels, head.split),
+      fingerprint=head.fingerprint,
+      shape=(height, width, *(channels or (1,))),
       reader=reader,
   )
+
+
+class _Head(NamedTuple):
+  """All that a file holds but its images.
+
+  Attributes:
+    levels: their names, the images last.
+    labels: an array for each level but the last.
+    split: one of `dataset.PARTS` for each image, or None.
+    shape: of the images.
+    fingerprint: as in `Listing`.
+  """
+
+  levels: tuple[str, ...]
+  labels: list[np.ndarray]
+  split: np.ndarray | None
+  shape: tuple[int, ...]
+  fingerprint: str
+
+
+def _read_head(path: pathlib.Path, levels: Sequence[str] | None) -> _Head:
+  """Reads and checks a file but for its images; raises as `listing`."""
+  try:
+    found = np.load(path, allow_pickle=False)
+    if not isinstance(found, np.lib.npyio.NpzFile):
+      raise ValueError("it is one array")
+    with found as arrays:
+      names = arrays.files
+      if levels is None:
+        levels = (*(("group",) if "group" in names else ()), "class", "image")
+      _check_names(path, names, levels)
+      shape = _image_shape(path)
+      labels = [
+          _vector(path, name, arrays, shape[0], kinds="biuUS")
+          for name in levels[:-1]
+      ]
+      split = None
+      if _SPLIT in names:
+        split = _vector(path, _SPLIT, arrays, shape[0], kinds="U")
+        _check_split(path, split)
+      status = path.stat()
+  except _Refused:
+    raise
+  except cache.DAMAGED as e:
+    raise ValueError(
+        f"{path} cannot be read as an .npz of arrays ({_reason(e)}): write it"
+        " with numpy.savez(file, images=..., **{'class': ...})"
+    ) from e
+  about = f"{levels}/{status.st_size}/{status.st_mtime_ns}"
+  fingerprint = hashlib.sha256(about.encode()).hexdigest()
+  return _Head(tuple(levels), labels, split, shape, fingerprint)
+
+
+def _check_split(path: pathlib.Path, split: np.ndarray) -> None:
+  wrong = ~np.isin(split, dataset.PARTS)
+  if wrong.any():
+    raise _Refused(
+        f"array '{_SPLIT}' of {path} holds"
+        f" {str(split[np.argmax(wrong)])!r}: use {', '.join(dataset.PARTS)}"
+    )
 
 
 class _Refused(ValueError):
