@@ -11,6 +11,7 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.analysis import audit_plot
 from episodic_dp.auditing import audit as audit_lib
+from episodic_dp.auditing import audit_report
 from episodic_dp.auditing import bounds
 from episodic_dp.cli import audit
 from episodic_dp.config import describe
@@ -68,7 +69,7 @@ def attack(make_config, monkeypatch, tmp_path):
 def test_claimed_and_measured_stand_side_by_side(audited):
   result = audited()
   (row,) = result["levels"]
-  assert result["holds"] and audit_lib.verdict(result) is None
+  assert result["holds"] and audit_report.verdict(result) is None
   assert 0.3 * row["claimed"] < row["measured"] <= row["claimed"]
   assert [p["steps"] for p in row["curve"]] == [1, 2, 3, 4]
   assert row["curve"][-1]["measured"] == row["measured"]
@@ -90,7 +91,7 @@ def test_claimed_and_measured_stand_side_by_side(audited):
 
 
 def test_the_table_says_all_that_the_numbers_rest_on(audited):
-  text = audit_lib.table(audited())
+  text = audit_report.table(audited())
   for part in (
       "claimed", "measured", "0.02", "99.9 %", "add or remove one task",
       "3000 runs with a worst-case record", "The claim assumes:",
