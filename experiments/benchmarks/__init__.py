@@ -1,1 +1,1 @@
-"""Programs that measure time; each prints JSON."""
+"""Benchmarks beside their targets: cases of one harness."""

@@ -1,57 +1,76 @@
-"""Runs the benchmarks of this folder, one after the other.
+"""Runs benchmarks, and writes what they found beside their targets.
 
   python -m experiments.benchmarks --list
   python -m experiments.benchmarks --run=all --out=DIR
   python -m experiments.benchmarks --run=overhead,sampling --smoke --out=DIR
   python -m experiments.benchmarks --write
 
-Each writes DIR/NAME.json, in a process of its own. --write fills the table of
-README.md from the JSON files in this folder (--out of the runs that count).
+Each writes DIR/NAME.json, in a process of its own where there are several.
+--write fills the table of README.md from the JSON files in this folder (--out
+of the runs that count).
 """
 
-import ast
 from collections.abc import Sequence
+import dataclasses
 import pathlib
 import subprocess
 import sys
 import time
+from typing import Any
 
 from absl import flags
 from absl import logging
 
 from episodic_dp.cli import app
+from episodic_dp.output import files
+from experiments.benchmarks import harness
+from experiments.benchmarks import machine
+from experiments.benchmarks import registry
 from experiments.benchmarks import table
 
 _RUN = flags.DEFINE_list("run", [], "Names of benchmarks, or all.")
 _LIST = flags.DEFINE_bool("list", False, "Say what there is.")
 _SMOKE = flags.DEFINE_bool("smoke", False, "Tiny sizes: do they work?")
+_REPEATS = flags.DEFINE_integer(
+    "repeats", None, "Turns of every case, other than the benchmark's own.", 1
+)
 _OUT = flags.DEFINE_string("out", "", "Folder of the JSON files.")
 _WRITE = flags.DEFINE_bool("write", False, "Fill the table of README.md.")
 
 
-def programs() -> dict[str, str]:
-  """name -> first line of its text, of every benchmark of the folder."""
-  found = {}
-  for path in sorted(table.FOLDER.glob("*.py")):
-    text = path.read_text(encoding="utf-8")
-    if "\n  harness.main(" in text:
-      about = ast.get_docstring(ast.parse(text)) or ""
-      found[path.stem] = about.partition("\n")[0].partition(";")[0]
-  return found
+def measure(name: str, *, smoke: bool, repeats: int | None) -> dict[str, Any]:
+  """Runs a benchmark in this process; JSON-able."""
+  benchmark = registry.BENCHMARKS[name]
+  repeats = repeats or (2 if smoke else benchmark.repeats)
+  options = harness.Options(smoke=smoke, repeats=repeats)
+  if benchmark.cores:
+    app.use_cores()
+  began, load = time.perf_counter(), machine.load()
+  found = benchmark.load()(options)
+  # Afterwards: devices are taken by whoever looks at them, and some benchmarks
+  # measure in processes of their own.
+  described = machine.describe(with_jax=benchmark.with_jax) | {
+      "load": load,
+      "load_after": machine.load(),
+      "took_seconds": round(time.perf_counter() - began, 1),
+  }
+  return {
+      "machine": described,
+      "options": dataclasses.asdict(options),
+      **dataclasses.asdict(found),
+  }
 
 
-def run(names: Sequence[str], out: pathlib.Path, *, smoke: bool) -> list[str]:
-  """Runs benchmarks; the names of those that failed."""
-  out.mkdir(parents=True, exist_ok=True)
+def run_all(
+    names: Sequence[str], out: pathlib.Path, *flags: str
+) -> list[str]:
+  """Runs benchmarks in a process each; the names of those that failed."""
   failed = []
   for i, name in enumerate(names):
     logging.info("%d/%d %s", i + 1, len(names), name)
     began = time.monotonic()
-    command = [
-        sys.executable, "-m", f"experiments.benchmarks.{name}",
-        f"--out={out / name}.json", *["--smoke"] * smoke,
-    ]  # fmt: skip
-    done = subprocess.run(command)
+    command = [sys.executable, "-m", "experiments.benchmarks"]
+    done = subprocess.run([*command, f"--run={name}", f"--out={out}", *flags])
     took = time.monotonic() - began
     if done.returncode:
       failed.append(name)
@@ -62,35 +81,49 @@ def run(names: Sequence[str], out: pathlib.Path, *, smoke: bool) -> list[str]:
   return failed
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
-  known, names = programs(), _RUN.value
-  if _LIST.value:
-    for name, about in known.items():
-      print(f"{name:14}{about}")
-  if names == ["all"]:
-    names = list(known)
+def run(names: Sequence[str], out: pathlib.Path) -> None:
+  """What --run asks for.
+
+  Raises:
+    ValueError: a name is unknown.
+  """
+  if list(names) == ["all"]:
+    names = list(registry.BENCHMARKS)
   for name in names:
-    if name not in known:
+    if name not in registry.BENCHMARKS:
       raise ValueError(
           f"unknown benchmark '{name}': choose all, or among"
-          f" {', '.join(known)}"
+          f" {', '.join(registry.BENCHMARKS)}"
       )
-  if names and not _OUT.value:
-    raise ValueError("the flag --out is missing: give a folder for the results")
-  if names:
-    out = pathlib.Path(_OUT.value)
-    failed = run(names, out, smoke=_SMOKE.value)
-    print(table.render(out))
-    if failed:
-      app.fail(f"{', '.join(failed)} failed: see above")
+  if len(names) == 1:
+    found = measure(names[0], smoke=_SMOKE.value, repeats=_REPEATS.value)
+    files.write_json(out / f"{names[0]}.json", found)
+    print(table.render(out, names))
+    return
+  given = ["--smoke"] * _SMOKE.value
+  given += [f"--repeats={_REPEATS.value}"] * (_REPEATS.value is not None)
+  failed = run_all(names, out, *given)
+  print(table.render(out))
+  if failed:
+    app.fail(f"{', '.join(failed)} failed: see above")
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  if not (_RUN.value or _LIST.value or _WRITE.value):
+    raise ValueError("nothing to do: give --list, --run=all or --write")
+  if _LIST.value:
+    for name, benchmark in registry.BENCHMARKS.items():
+      print(f"{name:14}{benchmark.about}")
+  if _RUN.value:
+    if not _OUT.value:
+      raise ValueError(
+          "the flag --out is missing: give a folder for the results"
+      )
+    run(_RUN.value, pathlib.Path(_OUT.value))
   if _WRITE.value:
     text = table.README.read_text(encoding="utf-8")
-    table.README.write_text(
-        table.replaced(text, table.render()), encoding="utf-8"
-    )
-  if not (names or _LIST.value or _WRITE.value):
-    raise ValueError("nothing to do: give --list, --run=all or --write")
+    files.write_text(table.README, table.replaced(text, table.render()))
 
 
 if __name__ == "__main__":

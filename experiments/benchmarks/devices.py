@@ -1,7 +1,5 @@
 """Two processes of one core each beside one: the same steps, in less time?
 
-  python -m experiments.benchmarks.devices --out=devices.json
-
 Processes are pinned to a core each, with one thread for computing. Both cases
 take the same steps from the same key, with the same tasks in all; the two
 processes share them out and meet in one all-reduce a step. Their parameters are
@@ -32,15 +30,22 @@ _DEVICES = (1, 2, 4, 8)
 _ONE_THREAD = (
     "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 )
+_CPU = {
+    "JAX_PLATFORMS": "cpu",
+    # Else the time to compile would be that to read a program.
+    "JAX_ENABLE_COMPILATION_CACHE": "false",
+}
 _EIGHT = "--xla_force_host_platform_device_count=8"
 
 
-def measure(options: harness.Options) -> dict[str, Any]:
+def measure(options: harness.Options) -> harness.Found:
   """One process and two in turns; then devices of one process."""
   steps = 1 if options.smoke else 4
   cores = sorted(os.sched_getaffinity(0))
-  groups = {"one": _Group(1, cores, options.smoke),
-            "two": _Group(2, cores, options.smoke)}  # fmt: skip
+  groups = {
+      name: _Group(count, cores, options.smoke)
+      for name, count in (("one", 1), ("two", 2))
+  }
   try:
     first = {name: group.ask("step 1") for name, group in groups.items()}
     params = {
@@ -49,7 +54,7 @@ def measure(options: harness.Options) -> dict[str, Any]:
     }
     turns = harness.interleaved(
         {n: functools.partial(g.turn, steps) for n, g in groups.items()},
-        options.repeats,
+        options,
     )
   finally:
     for group in groups.values():
@@ -58,33 +63,36 @@ def measure(options: harness.Options) -> dict[str, Any]:
       name: [told["compile_seconds"] for told in group]
       for name, group in first.items()
   }
-  found = harness.ratio(turns["one"], turns["two"])
-  apart = _distance(params["two"], params["one"])
-  devices = _of_devices()
-  return {
-      "settings": {"steps": steps, "cores": len(cores), "smoke": options.smoke},
-      "cases": {n: harness.summary(t, per=steps) for n, t in turns.items()},
-      "compile_seconds": compiled,
-      "apart": {"processes": apart} | devices,
-      "rows": [
+  apart = {"processes": _distance(params["two"], params["one"])}
+  devices = harness.in_a_process(
+      "devices.of_host_devices", *_DEVICES, env=_CPU | {"XLA_FLAGS": _EIGHT}
+  )
+  return harness.Found(
+      settings={"steps": steps, "cores": len(cores)},
+      cases=harness.summaries(turns, steps),
+      rows=[
           harness.row(
               "steps of two processes / of one, a core each",
-              found, at_least=1.5, unit="×",
+              harness.ratio(turns["one"], turns["two"]),
+              at_least=1.5,
+              unit="×",
           ),
           harness.row(
               "parameters of two processes from one, after one step",
-              apart, at_most=1e-6,
+              apart["processes"],
+              at_most=1e-6,
           ),
           harness.row(
               "parameters of 2, 4 and 8 host devices from one",
-              max(devices.values()), at_most=1e-6,
+              max(devices.values()),
+              at_most=1e-6,
           ),
           harness.row(
-              "compiling a step, one process",
-              compiled["one"][0], unit="s",
+              "compiling a step, one process", compiled["one"][0], unit="s"
           ),
       ],
-  }  # fmt: skip
+      more={"compile_seconds": compiled, "apart": apart | devices},
+  )
 
 
 class _Group:
@@ -99,8 +107,7 @@ class _Group:
             {
                 "port": port, "count": count, "id": i, "smoke": smoke,
                 "core": cores[i % len(cores)],
-            },
-            _ONE_THREAD,
+            }
         )
         for i in range(count)
     ]  # fmt: skip
@@ -130,17 +137,11 @@ class _Group:
       worker.wait()
 
 
-def _start(task: dict[str, Any], flags: str) -> subprocess.Popen:
+def _start(task: dict[str, Any]) -> subprocess.Popen:
   code = "from experiments.benchmarks import devices; devices.work()"
   return subprocess.Popen(
       [sys.executable, "-c", code, json.dumps(task)],
-      env=os.environ
-      | {
-          "XLA_FLAGS": flags,
-          "JAX_PLATFORMS": "cpu",
-          # Else the time to compile would be that to read a program.
-          "JAX_ENABLE_COMPILATION_CACHE": "false",
-      },
+      env=os.environ | _CPU | {"XLA_FLAGS": _ONE_THREAD},
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,
       text=True,
@@ -155,48 +156,41 @@ def _answer(worker: subprocess.Popen) -> dict[str, Any]:
   raise RuntimeError(f"a process of the benchmark ended ({worker.wait()})")
 
 
-def _of_devices() -> dict[str, float]:
-  """Relative distances of parameters from those of one device."""
-  worker = _start({"devices": _DEVICES}, _EIGHT)
-  try:
-    return _answer(worker)
-  finally:
-    worker.communicate()
-
-
 def _distance(found: np.ndarray, expected: np.ndarray) -> float:
   return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
+def _flat(state: Any) -> np.ndarray:
+  """All parameters in one vector."""
+  import jax  # Lazy import: see `work`.
+
+  leaves = jax.tree.leaves(state.params)
+  return np.concatenate([np.asarray(a).ravel() for a in leaves])
+
+
+def of_host_devices(*counts: int) -> dict[str, float]:
+  """Relative distances of parameters from those of one device."""
+  from episodic_dp import training  # Lazy imports: see `work`.
+  from experiments.benchmarks import settings
+
+  run, found = settings.omniglot(inner_steps=1, query=1, smoke=True), {}
+  for count in (None, *counts):
+    mesh = None if count is None else training.make_mesh(count)
+    found[count] = _flat(run.advance(3, mesh=mesh)())
+  return {str(n): _distance(found[n], found[None]) for n in counts}
+
+
 def work() -> None:
-  """What a process of the benchmark does, told by its argument and lines."""
+  """What a process of a group does, told by its argument and lines."""
   task = json.loads(sys.argv[1])
-  if "core" in task:
-    os.sched_setaffinity(0, {task["core"]})
-  import jax  # After: it starts as many threads as it has cores.
+  os.sched_setaffinity(0, {task["core"]})
+  import jax  # Lazy imports: JAX starts as many threads as it has cores now.
 
   from episodic_dp import training
   from episodic_dp.training import compilation
   from episodic_dp.training import processes
   from experiments.benchmarks import settings
 
-  def flat(state):
-    leaves = [np.asarray(a).ravel() for a in jax.tree.leaves(state.params)]
-    return np.concatenate(leaves)
-
-  def tell(**values):
-    print(json.dumps(values), flush=True)
-
-  if "devices" in task:
-    run, found = settings.omniglot(inner_steps=1, query=1, smoke=True), {}
-    for devices in (None, *task["devices"]):
-      mesh = None if devices is None else training.make_mesh(devices)
-      step, state = run.step(mesh=mesh), run.init()
-      for _ in range(3):
-        state, _ = step(state)
-      found[devices] = flat(state)
-    tell(**{str(n): _distance(found[n], found[None]) for n in task["devices"]})
-    return
   mesh = None
   if task["count"] > 1:
     jax.distributed.initialize(
@@ -217,17 +211,14 @@ def work() -> None:
   for line in sys.stdin:
     what, *count = line.split()
     if what == "params":
-      tell(params=flat(state).tolist())
+      print(json.dumps({"params": _flat(state).tolist()}), flush=True)
       continue
     cpu = time.process_time()
     with compilation.Compilations() as compiled:
       for _ in range(int(count[0])):
         state, _ = jax.block_until_ready(step(state))
-    tell(
-        cpu_seconds=time.process_time() - cpu,
-        compile_seconds=round(ahead + compiled.seconds, 2),
-    )
-
-
-if __name__ == "__main__":
-  harness.main(measure, repeats=5)
+    told = {
+        "cpu_seconds": time.process_time() - cpu,
+        "compile_seconds": round(ahead + compiled.seconds, 2),
+    }
+    print(json.dumps(told), flush=True)

@@ -1,6 +1,4 @@
-"""The memory of a step against its number of tasks; prints JSON.
-
-  python -m experiments.benchmarks.memory --out=memory.json
+"""The memory of a step against its number of tasks.
 
 Steps with 64 and with 1600 tasks, in chunks of 4 (Conv4-16, second order, 1
 inner step, 1 query per class), each in a process of its own. Two numbers each:
@@ -15,29 +13,20 @@ A network of width 16 is a strict case: what grows with the number of tasks (the
 rows drawn) is not hidden behind a large network.
 """
 
-import json
 import pathlib
 import re
-import subprocess
-import sys
 from typing import Any
 
 from experiments.benchmarks import harness
 
 TASKS, WIDTH, CHUNK = (64, 1600), 16, 4
 
-_CHILD = """
-import json, sys
-from experiments.benchmarks import memory
-print(json.dumps(memory.of_step(int(sys.argv[1]), smoke=sys.argv[2] == "1")))
-"""
 
-
-def of_step(tasks: int, *, smoke: bool) -> dict[str, Any]:
+def of_step(tasks: int, smoke: bool) -> dict[str, Any]:
   """Bytes of one step, in this process; see the module's docstring."""
-  import jax  # Late: the parent measures nothing itself.
+  import jax  # Lazy import: the parent leaves the device to this process.
 
-  from experiments.benchmarks import settings
+  from experiments.benchmarks import settings  # Imports JAX.
 
   run = settings.omniglot(
       inner_steps=1,
@@ -65,7 +54,7 @@ def of_step(tasks: int, *, smoke: bool) -> dict[str, Any]:
 
 def _held(reset: bool) -> int | None:
   """Bytes held at most since the last reset; None where nobody counts."""
-  import jax
+  import jax  # Lazy import: as above.
 
   on_device = jax.devices()[0].memory_stats()
   if on_device is not None:
@@ -80,39 +69,27 @@ def _held(reset: bool) -> int | None:
   return int(found[1]) * 1024 if found else None
 
 
-def _in_a_process(tasks: int, smoke: bool) -> dict[str, Any]:
-  done = subprocess.run(
-      [sys.executable, "-c", _CHILD, str(tasks), str(int(smoke))],
-      stdout=subprocess.PIPE,
-      text=True,
-      check=True,
-  )
-  return json.loads(done.stdout.splitlines()[-1])
-
-
-def measure(options: harness.Options) -> dict[str, Any]:
+def measure(options: harness.Options) -> harness.Found:
+  """Few tasks and many."""
   tasks = (CHUNK, 3 * CHUNK) if options.smoke else TASKS
-  few, many = (_in_a_process(count, options.smoke) for count in tasks)
-  rows = []
-  for name, what in (
-      ("temporary", "temporary memory of the compiled step"),
-      ("peak", "peak memory of the process during a step"),
-  ):
-    if few[name] and many[name]:
-      rows.append(
+  few, many = (
+      harness.in_a_process("memory.of_step", count, options.smoke)
+      for count in tasks
+  )
+  return harness.Found(
+      settings={"width": WIDTH, "microbatch_size": CHUNK},
+      cases={str(count): one for count, one in zip(tasks, (few, many))},
+      rows=[
           harness.row(
               f"{what}, {tasks[1]} tasks / {tasks[0]}",
               many[name] / few[name],
               at_most=1.05,
               unit="×",
           )
-      )
-  return {
-      "settings": {"width": WIDTH, "microbatch_size": CHUNK},
-      "cases": {str(count): one for count, one in zip(tasks, (few, many))},
-      "rows": rows,
-  }
-
-
-if __name__ == "__main__":
-  harness.main(measure, repeats=1)
+          for name, what in (
+              ("temporary", "temporary memory of the compiled step"),
+              ("peak", "peak memory of the process during a step"),
+          )
+          if few[name] and many[name]
+      ],
+  )

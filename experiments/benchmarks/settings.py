@@ -5,6 +5,7 @@ Five ways, one shot, 28 x 28 in one channel, Conv4 with pooling; or, where a
 run only has to work, 4 x 4 and a linear model, whose programs compile sooner.
 """
 
+from collections.abc import Callable
 import dataclasses
 from typing import Any, Literal
 
@@ -17,9 +18,10 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
+from experiments.benchmarks import harness
 
-WAY, SHOT, SHAPE = 5, 1, (28, 28, 1)
-SMALL = (4, 4, 1)
+WAY, SHOT = 5, 1
+_SMALL = (4, 4, 1)
 _OWNERS = 200  # Participants with images of their own; others share these.
 LEVELS = ("participant", "class", "image")
 
@@ -53,6 +55,10 @@ class Run:
         compute=private.Compute(**compute),
     )
 
+  def advance(self, count: int = 1, **compute: Any) -> Callable[[], Any]:
+    """A case that makes so many steps, from where it ended before."""
+    return harness.steps(self.step(**compute), self.init(), count)
+
   def init(self) -> private.State:
     return private.init(
         jax.random.key(0), self.learner, self.optimizer, self.mechanism
@@ -69,6 +75,8 @@ def omniglot(
     order: Literal["first", "second"] = "second",
     norm: Literal["batch", "group", "none"] = "batch",
     stage: Any = None,
+    shape: tuple[int, int, int] = (28, 28, 1),
+    per_class: int | None = None,
     smoke: bool = False,
     **mechanism: Any,
 ) -> Run:
@@ -83,20 +91,23 @@ def omniglot(
     order: of MAML's gradient.
     norm: of Conv4.
     stage: how participants are drawn, in place of `tasks`.
+    shape: of an image.
+    per_class: images of a class; None for as many as a task takes.
     smoke: small images and a linear model, of no width.
     **mechanism: fields of `plan.Mechanism` other than the defaults here.
   """
+  held = per_class or SHOT + query
   hierarchy = plan_lib.Hierarchy.regular(
-      (participants, WAY, SHOT + query),
+      (participants, WAY, held),
       levels=LEVELS,
       copies=participants > _OWNERS,
   )
-  shape = SMALL if smoke else SHAPE
   if smoke:
+    shape = _SMALL
     model = models.mlp(WAY, widths=(), input_shape=shape)
   else:
     model = models.conv4(WAY, width=width, norm=norm, input_shape=shape)
-  rows = min(participants, _OWNERS) * WAY * (SHOT + query)
+  rows = min(participants, _OWNERS) * WAY * held
   images = np.random.default_rng(0).integers(
       0, 256, (rows, *shape), np.uint8
   )

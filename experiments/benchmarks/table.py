@@ -1,10 +1,12 @@
 """The table of README.md, from the JSON files beside it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import json
 import pathlib
 import statistics
 from typing import Any
+
+from episodic_dp.output import tables
 
 FOLDER = pathlib.Path(__file__).parent
 README = FOLDER / "README.md"
@@ -19,41 +21,37 @@ def results(folder: pathlib.Path = FOLDER) -> Iterator[tuple[str, Any]]:
       yield path.stem, result
 
 
-def render(folder: pathlib.Path = FOLDER) -> str:
-  """The table in Markdown."""
-  lines = [
-      "| what | target | measured | reached | benchmark |",
-      "| --- | --- | --- | --- | --- |",
-  ]
+def render(folder: pathlib.Path = FOLDER, names: Sequence[str] = ()) -> str:
+  """The tables in Markdown, of these benchmarks or of all."""
+  rows, machines = [], []
   for name, result in results(folder):
-    for row in result["rows"]:
-      cells = (row["what"], _target(row), _measured(row), _reached(row), name)
-      lines.append(f"| {' | '.join(cells)} |")
-  lines += [
-      "",
-      "| benchmark | device | CPUs | load before and after | machine free |",
-      "| --- | --- | --- | --- | --- |",
-  ]
-  for name, result in results(folder):
+    if names and name not in names:
+      continue
+    rows += [
+        (row["what"], _target(row), _measured(row), _reached(row), name)
+        for row in result["rows"]
+    ]
     machine = result["machine"]
     free = [
         case["machine_free"]
-        for case in _cases(result)
+        for case in result["cases"].values()
         if case.get("machine_free") is not None
     ]
-    cells = (
+    machines.append((
         name,
         machine["device"],
-        str(machine["cpus"]),
-        ", ".join(
-            f"{machine[name]:.1f}"
-            for name in ("load", "load_after")
-            if name in machine
-        ),
+        machine["cpus"],
+        f"{machine['load']:.1f}, {machine['load_after']:.1f}",
         f"{statistics.median(free):.0%}" if free else "-",
-    )
-    lines.append(f"| {' | '.join(cells)} |")
-  return "\n".join(lines) + "\n"
+    ))
+  measured = tables.markdown(
+      ("what", "target", "measured", "reached", "benchmark"), rows
+  )
+  where = tables.markdown(
+      ("benchmark", "device", "CPUs", "load before and after", "machine free"),
+      machines,
+  )
+  return f"{measured}\n\n{where}\n"
 
 
 def replaced(text: str, table: str) -> str:
@@ -70,15 +68,6 @@ def replaced(text: str, table: str) -> str:
   before, rest = text.split(BEGIN)
   after = rest.split(END)[1]
   return f"{before}{BEGIN}{table}{END}{after}"
-
-
-def _cases(part: Any) -> Iterator[Mapping[str, Any]]:
-  """Every summary of a case, wherever in a result."""
-  if isinstance(part, Mapping):
-    if "machine_free" in part:
-      yield part
-    for value in part.values():
-      yield from _cases(value)
 
 
 def _number(value: float, unit: str) -> str:
