@@ -22,6 +22,7 @@ from absl import flags
 from absl import logging
 
 from episodic_dp.cli import app
+from episodic_dp.cli import devices
 from episodic_dp.output import files
 from experiments.benchmarks import harness
 from experiments.benchmarks import machine
@@ -44,7 +45,7 @@ def measure(name: str, *, smoke: bool, repeats: int | None) -> dict[str, Any]:
   repeats = repeats or (2 if smoke else benchmark.repeats)
   options = harness.Options(smoke=smoke, repeats=repeats)
   if benchmark.cores:
-    app.use_cores()
+    devices.use_cores()
   began, load = time.perf_counter(), machine.load()
   found = benchmark.load()(options)
   # Afterwards: devices are taken by whoever looks at them, and some benchmarks

@@ -1,12 +1,12 @@
 """Turns, ratios and rows, on functions whose times are known."""
 
 import json
-import math
 import os
 
 import pytest
 
 from experiments.benchmarks import harness
+from experiments.benchmarks import machine
 
 
 def turns(*seconds):
@@ -23,7 +23,9 @@ def test_cases_take_turns_each_first_in_its_turn():
 
     return measure
 
-  found = harness.interleaved({n: case(n) for n in "abc"}, 3, warm_up=1)
+  found = harness.interleaved(
+      {n: case(n) for n in "abc"}, harness.Options(smoke=True, repeats=3)
+  )
   assert called[3:] == list("abc" "bca" "cab")
   assert sorted(called[:3]) == list("abc")
   assert [t.seconds for t in found["a"]] == [4, 9, 11]
@@ -71,21 +73,6 @@ def test_steps_go_on_from_where_they_were():
 
 
 def test_the_machine_is_described_without_names_and_paths():
-  described = harness.machine()
+  described = machine.describe()
   assert described["cpus"] >= 1 and described["jax"] and described["device"]
   assert "/" not in json.dumps(described).replace("\\/", "")
-
-
-def test_floors_are_positive():
-  floors = harness.floors(smoke=True)
-  assert all(value > 0 for value in floors.values())
-  assert {"matmul_gflops", "copy_gbs"} <= set(floors)
-
-
-def test_numbers_that_are_none_are_not_written(tmp_path):
-  out = tmp_path / "x.json"
-  harness.write({"a": 1.5}, str(out))
-  assert json.loads(out.read_text()) == {"a": 1.5}
-  with pytest.raises(ValueError, match="not JSON compliant") as error:
-    harness.write({"a": math.nan}, str(out))
-  assert "nan" in str(error.value)
