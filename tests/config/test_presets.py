@@ -122,6 +122,7 @@ def test_three_stages_of_cifar_fs():
     describe.describe(cifar_fs_superclasses.get_config("tasks=5"))
 
 
+@pytest.mark.slow  # Prepares and reads archives of up to a gigabyte.
 @pytest.mark.parametrize(
     "module, text",
     [
