@@ -62,7 +62,7 @@ def check_folder(folder: str | os.PathLike) -> None:
   """
   try:
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
+    with tempfile.TemporaryFile(dir=pathlib.Path(folder)):
       pass
   except OSError as e:
     raise WriteError(

@@ -57,7 +57,9 @@ _STYLE: dict[Any, Any] = {
     "savefig.dpi": _DPI,
     "text.color": INK,
     "xtick.color": INK,
+    "xtick.labelsize": 10,
     "ytick.color": INK,
+    "ytick.labelsize": 10,
 }
 
 _Drawing = TypeVar("_Drawing", bound=Callable[..., Any])

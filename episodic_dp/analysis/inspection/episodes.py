@@ -16,20 +16,20 @@ import numpy as np
 from episodic_dp import data
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
-from episodic_dp.analysis.inspection import drawn as drawn_lib
-from episodic_dp.analysis.inspection import style
+from episodic_dp.analysis.inspection import tasks as tasks_lib
+from episodic_dp.analysis.inspection import wording
 
 _SAMPLING, _AUGMENTATION = range(2)
 _TURNED = " Whole classes are turned by multiples of 90 degrees."
 
 
-def of_training(
+def training_tasks(
     dataset: data.ArrayDataset,
     plan: plan_lib.SamplingPlan,
     *,
     tasks: int,
     seed: int,
-) -> drawn_lib.Drawn:
+) -> tasks_lib.TaskSheet:
   """The first tasks of step 0: PRIVATE images, exactly as training draws them.
 
   Args:
@@ -39,26 +39,26 @@ def of_training(
     seed: public.
   """
   shown, number = _draw(dataset, plan, tasks, seed, dataset.rotate)
-  return drawn_lib.Drawn(
+  return tasks_lib.TaskSheet(
       tasks=shown,
       source=f"{dataset.name}: {dataset.description}",
       how=(
           "Step 0 of the plan itself, with a public key:"
-          f" {style.plural(number, 'task')} drawn, the first"
+          f" {wording.plural(number, 'task')} drawn, the first"
           f" {len(shown)} shown." + (_TURNED if dataset.rotate else "")
       ),
       private=True,
   )
 
 
-def of_public(
+def public_tasks(
     dataset: data.ArrayDataset,
     plan: plan_lib.SamplingPlan,
     *,
     tasks: int,
     seed: int,
     rotate: bool,
-) -> drawn_lib.Drawn:
+) -> tasks_lib.TaskSheet:
   """Tasks of the same form and size from public classes.
 
   Args:
@@ -80,7 +80,7 @@ def of_public(
       continue
     small = dataclasses.replace(dataset, hierarchy=hierarchy)
     shown, _ = _draw(small, public, tasks, seed, rotate)
-    return drawn_lib.Drawn(
+    return tasks_lib.TaskSheet(
         tasks=shown,
         source=f"{dataset.name}: {dataset.description}",
         how=how + (_TURNED if rotate else ""),
@@ -141,7 +141,7 @@ def _draw(
     tasks: int,
     seed: int,
     rotate: bool,
-) -> tuple[tuple[drawn_lib.Task, ...], int]:
+) -> tuple[tuple[tasks_lib.TaskImages, ...], int]:
   """The first tasks of step 0, and how many were drawn in all."""
   episode = plan.episode
   assert episode is not None
@@ -165,7 +165,7 @@ def _draw(
       rotate,
   )
   return tuple(
-      drawn_lib.Task(
+      tasks_lib.TaskImages(
           support=_by_label(batch.support, i, episode.way),
           query=_by_label(batch.query, i, episode.way),
       )

@@ -14,7 +14,8 @@ from scipy import special
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.analysis.inspection import rates as rates_lib
-from episodic_dp.analysis.inspection import style
+from episodic_dp.analysis.inspection import wording
+from episodic_dp.output import plotting
 
 STEPS = 300
 # More work than this takes longer than a few seconds.
@@ -32,13 +33,13 @@ class Frequencies:
   Attributes:
     level: its name.
     steps: the number of draws.
-    drawn: int64[units], how many of them held each unit.
+    times_drawn: int64[units], how many of them held each unit.
     inclusion: eta of the units in one draw.
   """
 
   level: str
   steps: int
-  drawn: np.ndarray
+  times_drawn: np.ndarray
   inclusion: rates_lib.Spread
 
   @property
@@ -50,10 +51,10 @@ class Frequencies:
   @property
   def observed(self) -> float:
     """The mean over the units of the share of draws that held them."""
-    return float(self.drawn.mean() / self.steps)
+    return float(self.times_drawn.mean() / self.steps)
 
 
-def too_large(
+def why_not_counted(
     hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
 ) -> str:
   """Why nothing is counted, as a sentence; "" where it is cheap."""
@@ -65,13 +66,13 @@ def too_large(
   slots = math.prod(plan_lib.capacities(hierarchy, plan))
   if slots > _MOST_SLOTS // 16 or hierarchy.num_leaves > _MOST_UNITS:
     return (
-        f"Draws are not counted: {style.count(hierarchy.num_leaves)} examples"
-        f" and {style.count(slots)} slots a step would take too long."
+        f"Draws are not counted: {wording.count(hierarchy.num_leaves)} examples"
+        f" and {wording.count(slots)} slots a step would take too long."
     )
   return ""
 
 
-def count(
+def count_draws(
     hierarchy: plan_lib.Hierarchy,
     plan: plan_lib.SamplingPlan,
     levels: Sequence[rates_lib.Rates],
@@ -95,7 +96,10 @@ def count(
       drawn |= _count(hierarchy, plan, k, seed, steps)
   return tuple(
       Frequencies(
-          level=one.level, steps=steps, drawn=drawn[k], inclusion=one.inclusion
+          level=one.level,
+          steps=steps,
+          times_drawn=drawn[k],
+          inclusion=one.inclusion,
       )
       for k, one in enumerate(levels)
   )
@@ -110,12 +114,12 @@ def _count(hierarchy, plan, lowest, seed, steps) -> dict[int, np.ndarray]:
   Returns:
     level -> int64[units].
   """
-  import jax  # Late: what cannot be counted is told without JAX.
+  import jax  # Lazy import: refusals need no JAX.
   import jax.numpy as jnp
 
   from episodic_dp import sampling
 
-  top = _upper(hierarchy, lowest + 1)
+  top = _upper_levels(hierarchy, lowest + 1)
   stages = dataclasses.replace(
       plan, stages=plan.stages[: lowest + 1], episode=None
   )
@@ -130,7 +134,7 @@ def _count(hierarchy, plan, lowest, seed, steps) -> dict[int, np.ndarray]:
       added = []
       for k, total in zip(shown, totals):
         added.append(total.at[units.ravel()].add(mask.ravel().astype(int)))
-        units, mask = _above(top, k, units[..., 0]), mask[..., 0]
+        units, mask = _parents(top, k, units[..., 0]), mask[..., 0]
       return tuple(added)
 
     zeros = tuple(jnp.zeros(hierarchy.num_units(k), int) for k in shown)
@@ -140,7 +144,7 @@ def _count(hierarchy, plan, lowest, seed, steps) -> dict[int, np.ndarray]:
   return {k: np.asarray(t, np.int64) for k, t in zip(shown, totals)}
 
 
-def _upper(
+def _upper_levels(
     hierarchy: plan_lib.Hierarchy, depth: int
 ) -> plan_lib.Hierarchy:
   """The sizes of the first `depth` levels.
@@ -163,7 +167,7 @@ def _surely_draws(hierarchy, plan, level) -> bool:
   return never_none and bool(hierarchy.child_counts(level).min() > 0)
 
 
-def _above(hierarchy, level, units):
+def _parents(hierarchy, level, units):
   """The units of the level above that hold `units` (int32, any shape)."""
   import jax.numpy as jnp
 
@@ -173,30 +177,30 @@ def _above(hierarchy, level, units):
   return jnp.searchsorted(offsets, units, side="right") - 1
 
 
+@plotting.styled
 def draw(levels: Sequence[Frequencies]) -> bytes:
   """A PNG: for every level, units by the number of draws that held them."""
-  figure = style.figure(2.15 * len(levels) + 0.5, layout="constrained")
+  figure = plotting.figure(2.15 * len(levels) + 0.5)
   panels = figure.subplots(len(levels), 1, squeeze=False)[:, 0]
   for k, (axes, one) in enumerate(zip(panels, levels)):
     edges, found, expected = bars(one)
     middle = edges[:-1] + (edges[1:] - edges[:-1] - 1) / 2
     axes.bar(
-        middle, found, width=0.86 * (edges[1] - edges[0]), color=style.SKY,
+        middle, found, width=0.86 * (edges[1] - edges[0]), color=plotting.SKY,
         label="drawn",
     )
     axes.plot(
-        middle, expected, color=style.VERMILLION, marker="o", markersize=4,
-        linewidth=1.2, label="expected (binomial)",
+        middle, expected, color=plotting.VERMILLION, marker="o", linestyle="-",
+        markersize=4, linewidth=1.2, label="expected (binomial)",
     )
-    axes.set_title(f"level '{one.level}'", fontsize=10, loc="left")
+    axes.set_title(f"level '{one.level}'", loc="left")
     axes.set_ylabel("% of the units")
     axes.set_ylim(bottom=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    style.tidy(axes)
     if not k:
-      axes.legend(loc="upper right", fontsize=9, frameon=False)
+      axes.legend(loc="upper right")
   panels[-1].set_xlabel(f"times drawn in {levels[0].steps} draws")
-  return style.png(figure)
+  return plotting.png(figure)
 
 
 def bars(one: Frequencies) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -212,10 +216,11 @@ def bars(one: Frequencies) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
       int(np.searchsorted(special.bdtr(every, one.steps, eta), share))
       for eta, share in ((spread.low, 0.001), (spread.high, 0.999))
   )
-  low, high = min(first, one.drawn.min()), max(last, one.drawn.max())
+  times = one.times_drawn
+  low, high = min(first, times.min()), max(last, times.max())
   width = math.ceil((high - low + 1) / _BARS)
   edges = np.arange(low, high + width + 1, width)
-  found = np.histogram(one.drawn, edges)[0] / one.drawn.size
+  found = np.histogram(times, edges)[0] / times.size
   below = special.bdtr(
       np.clip(edges[:, None] - 1, 0, one.steps), one.steps, spread.values
   )

@@ -6,13 +6,12 @@ import html
 import pathlib
 
 from episodic_dp.accounting import report
-from episodic_dp.analysis.inspection import drawn as drawn_lib
-from episodic_dp.analysis.inspection import facts as facts_lib
 from episodic_dp.analysis.inspection import frequencies
 from episodic_dp.analysis.inspection import markup
 from episodic_dp.analysis.inspection import sheet
-from episodic_dp.analysis.inspection import style
-from episodic_dp.analysis.inspection import tree
+from episodic_dp.analysis.inspection import summary as summary_lib
+from episodic_dp.analysis.inspection import tasks as tasks_lib
+from episodic_dp.analysis.inspection import wording
 
 _CSS = pathlib.Path(__file__).with_name("page.css")
 _WARNING = (
@@ -33,8 +32,8 @@ class Content:
 
   Attributes:
     title: the config's name.
-    facts: plan, rates and guarantees.
-    drawn: the tasks of the contact sheet, or None.
+    summary: plan, rates and guarantees.
+    task_sheet: the tasks of the contact sheet, or None.
     no_tasks: one sentence in the place of tasks, or "".
     seed: public.
     counted: how often units were drawn, or empty.
@@ -44,8 +43,8 @@ class Content:
   """
 
   title: str
-  facts: facts_lib.Facts
-  drawn: drawn_lib.Drawn | None
+  summary: summary_lib.PlanSummary
+  task_sheet: tasks_lib.TaskSheet | None
   no_tasks: str
   seed: int
   counted: Sequence[frequencies.Frequencies]
@@ -57,7 +56,7 @@ def render(content: Content) -> str:
   """The whole HTML document."""
   title = html.escape(content.title)
   name, _, arguments = content.title.partition(":")
-  private = content.drawn is not None and content.drawn.private
+  private = content.task_sheet is not None and content.task_sheet.private
   parts = (
       ("plan", "Plan and hierarchy", _plan(content)),
       ("episodes", "Episodes", _episodes(content)),
@@ -102,14 +101,14 @@ are public; {_CLAIM[private]}</p></footer>
 
 
 def _plan(content: Content) -> str:
-  facts = content.facts
-  h, p, m = facts.hierarchy, facts.plan, facts.mechanism
+  summary = content.summary
+  h, p, m = summary.hierarchy, summary.plan, summary.mechanism
   rows = [
       (
           level,
-          style.count(h.num_units(k)),
-          tree.family(h, k),
-          tree.stage(h, p, k),
+          wording.count(h.num_units(k)),
+          wording.family_sizes(h, k),
+          wording.stage_sentence(h, p, k),
       )
       for k, level in enumerate(h.levels)
   ]
@@ -121,8 +120,8 @@ def _plan(content: Content) -> str:
       else f"One gradient per {m.clip_unit}, and no noise: no privacy"
   )
   return "".join((
-      f"<p>{html.escape(tree.step(h, p))} {html.escape(noise)};"
-      f" {style.plural(facts.steps, 'step')}.</p>",
+      f"<p>{html.escape(wording.step_sentence(h, p))} {html.escape(noise)};"
+      f" {wording.plural(summary.steps, 'step')}.</p>",
       markup.picture(content.pictures["tree"]),
       markup.table(
           "The hierarchy, and the stage that draws each level",
@@ -133,7 +132,7 @@ def _plan(content: Content) -> str:
 
 
 def _episodes(content: Content) -> str:
-  drawn = content.drawn
+  drawn = content.task_sheet
   if drawn is None:
     return f"<p>{html.escape(content.no_tasks)}</p>"
   more = max(t.shape[1] for t in (drawn.tasks[0].support, drawn.tasks[0].query))
@@ -159,7 +158,7 @@ def _episodes(content: Content) -> str:
   ))
 
 
-def _tasks(drawn: drawn_lib.Drawn) -> str:
+def _tasks(drawn: tasks_lib.TaskSheet) -> str:
   first = drawn.tasks[0]
   scale = sheet.scale_of(first.support)
   columns = [
@@ -178,7 +177,7 @@ def _tasks(drawn: drawn_lib.Drawn) -> str:
   return f'<div class="{kind}" style="{style_of}">{shown}</div>'
 
 
-def _task(number: int, task: drawn_lib.Task) -> str:
+def _task(number: int, task: tasks_lib.TaskImages) -> str:
   cells = [
       "<span></span>",
       '<span class="name-support">support</span>',
@@ -200,10 +199,10 @@ def _task(number: int, task: drawn_lib.Task) -> str:
 
 
 def _rates(content: Content) -> str:
-  facts = content.facts
+  summary = content.summary
   independent = (
-      facts.plan.episode is not None
-      and facts.plan.episode.form == "independent"
+      summary.plan.episode is not None
+      and summary.plan.episode.form == "independent"
   )
   head = ["level", "parent rate q", "own rate p", "η = q p"]
   if independent:
@@ -213,7 +212,7 @@ def _rates(content: Content) -> str:
     steps = content.counted[0].steps
     head += ["mean η", f"counted, {steps} draws"]
   rows = []
-  for k, one in enumerate(facts.rates):
+  for k, one in enumerate(summary.rates):
     row = [one.level, str(one.parent), str(one.own), str(one.inclusion)]
     if independent:
       row.append(str(one.per_step))
@@ -230,10 +229,10 @@ def _rates(content: Content) -> str:
           "Rates of every level; a range where units differ", head, rows
       ),
   ]
-  if facts.hierarchy.copies:
+  if summary.hierarchy.copies:
     parts.append(
         "<p>Records recur under other units of level"
-        f" '{html.escape(facts.hierarchy.levels[0])}': these are the rates of"
+        f" '{html.escape(summary.hierarchy.levels[0])}': these are the rates of"
         " one place, and a record that has several is drawn more often (see its"
         " η below, where it is counted).</p>"
     )
@@ -245,13 +244,13 @@ def _rates(content: Content) -> str:
 
 
 def _guarantees(content: Content) -> str:
-  facts = content.facts
+  summary = content.summary
   head = ("level", "ε", "δ", "η", "neighbours", "direction", "accountant")
   rows: list[Sequence[str]] = []
-  for level in facts.hierarchy.levels:
-    g = facts.guarantees.get(level)
+  for level in summary.hierarchy.levels:
+    g = summary.guarantees.get(level)
     if g is None:
-      rows.append((level, "none", facts.reasons[level]))
+      rows.append((level, "none", summary.reasons[level]))
     else:
       epsilon = report.rounded_up(g.epsilon).replace("inf", "∞")
       rows.append((
@@ -259,27 +258,28 @@ def _guarantees(content: Content) -> str:
           g.neighbours, g.direction, g.accountant,
       ))
   parts = [
-      f"<p>After {style.plural(facts.steps, 'step')}, at δ = {facts.delta:g}."
+      f"<p>After {wording.plural(summary.steps, 'step')}, at δ ="
+      f" {summary.delta:g}."
       " Each bounds what all released steps together tell about any one unit of"
       " its level. η is the largest probability that a step draws the unit"
       " anywhere; the direction, adding or removing the unit, is the one that"
       " needs the larger ε.</p>",
       markup.table("One guarantee per level of the hierarchy", head, rows),
   ]
-  caveats = dict.fromkeys(g.caveat for g in facts.guarantees.values())
+  caveats = dict.fromkeys(g.caveat for g in summary.guarantees.values())
   parts += [f"<p>{html.escape(c)}</p>" for c in caveats if c]
   if "epsilon" in content.pictures:
     parts.append(markup.picture(content.pictures["epsilon"]))
   else:
     parts.append("<p>No level has a finite ε, so there is no curve.</p>")
   sentences: dict[str, list[str]] = {}
-  for level, g in facts.guarantees.items():
+  for level, g in summary.guarantees.items():
     for sentence in g.assumptions:
       sentences.setdefault(sentence, []).append(level)
   if sentences:
     shared, own = [], []
     for sentence, levels in sentences.items():
-      if len(levels) == len(facts.guarantees):
+      if len(levels) == len(summary.guarantees):
         shared.append(sentence)
       else:
         own.append(f"For {', '.join(levels)}: {sentence}")

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.analysis.inspection import style
+from episodic_dp.output import plotting
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class Spread:
   units: np.ndarray
 
   @classmethod
-  def of(cls, values: np.ndarray, units: np.ndarray) -> "Spread":
+  def from_groups(cls, values: np.ndarray, units: np.ndarray) -> "Spread":
     """From values (float64[n]) of groups of units (int64[n], 0 allowed)."""
     held = units > 0
     distinct, inverse = np.unique(values[held], return_inverse=True)
@@ -101,10 +101,10 @@ def rates(
         Rates(
             level=level,
             units=hierarchy.num_units(k),
-            parent=Spread.of(parent, units),
-            own=Spread.of(own, units),
-            inclusion=Spread.of(inclusion, units),
-            per_step=Spread.of(step, units),
+            parent=Spread.from_groups(parent, units),
+            own=Spread.from_groups(own, units),
+            inclusion=Spread.from_groups(inclusion, units),
+            per_step=Spread.from_groups(step, units),
         )
     )
     parent = inclusion
@@ -113,39 +113,43 @@ def rates(
   return tuple(result)
 
 
+@plotting.styled
 def draw(levels: tuple[Rates, ...]) -> bytes:
   """A PNG: q, p and eta of every level, and how eta spreads where it does."""
   spread = [r for r in levels if r.inclusion.varies]
   heights = [0.7 * len(levels) + 1.0] + [1.9] * len(spread)
-  figure = style.figure(sum(heights) + 0.3, layout="constrained")
+  figure = plotting.figure(sum(heights) + 0.3)
   panels = figure.subplots(
       len(heights), 1, squeeze=False, height_ratios=heights
   )[:, 0]
   _dots(panels[0], levels)
   for axes, one in zip(panels[1:], spread):
-    _histogram(axes, one, style.LEVELS[levels.index(one) % 6])
-  return style.png(figure)
+    _histogram(axes, one, plotting.COLORS[levels.index(one) % 6])
+  return plotting.png(figure)
 
 
 def _dots(axes, levels: tuple[Rates, ...]) -> None:
   """One row per level, one marker per rate, a line from smallest to largest."""
   kinds = (
-      ("parent rate q", "parent", "s", style.ORANGE, -0.22),
-      ("own rate p", "own", "^", style.GREEN, 0.0),
-      ("inclusion η = q p", "inclusion", "o", style.BLUE, 0.22),
+      ("parent rate q", "parent", "s", plotting.ORANGE, -0.22),
+      ("own rate p", "own", "^", plotting.GREEN, 0.0),
+      ("inclusion η = q p", "inclusion", "o", plotting.BLUE, 0.22),
   )
   for label, name, marker, color, shift in kinds:
     for row, one in enumerate(levels):
       found: Spread = getattr(one, name)
       y = row + shift
-      axes.plot([found.low, found.high], [y, y], color=color, linewidth=3)
+      axes.plot(
+          [found.low, found.high], [y, y], color=color, linestyle="-",
+          linewidth=3,
+      )
       axes.plot(
           [found.high], [y], marker=marker, color=color, markersize=7,
           linestyle="", label=label if not row else None, clip_on=False,
       )
       axes.annotate(
           str(found), (found.low, y), xytext=(-8, 0), ha="right", va="center",
-          textcoords="offset points", fontsize=9, color=style.INK,
+          textcoords="offset points",
       )
   lowest = min(one.inclusion.low for one in levels if one.inclusion.low > 0)
   axes.set_xscale("log")
@@ -158,11 +162,7 @@ def _dots(axes, levels: tuple[Rates, ...]) -> None:
   axes.set_title(
       "How often a step draws one unit", fontsize=11, loc="left", pad=28
   )
-  axes.legend(
-      loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, frameon=False,
-      fontsize=9, handletextpad=0.3, columnspacing=1.2, borderaxespad=0.2,
-  )
-  style.tidy(axes)
+  plotting.legend_above(axes, columns=3)
 
 
 def _histogram(axes, one: Rates, color: str) -> None:
@@ -171,8 +171,6 @@ def _histogram(axes, one: Rates, color: str) -> None:
       found.values, bins=min(30, max(8, len(found.values))),
       weights=found.units, color=color, edgecolor="white", linewidth=0.5,
   )
-  axes.set_title(f"η over the units of level '{one.level}'", fontsize=10,
-                 loc="left")
+  axes.set_title(f"η over the units of level '{one.level}'", loc="left")
   axes.set_ylabel("units")
   axes.set_xlabel("η")
-  style.tidy(axes)

@@ -8,13 +8,13 @@ import tqdm
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.analysis.inspection import curves
-from episodic_dp.analysis.inspection import drawn as drawn_lib
-from episodic_dp.analysis.inspection import facts as facts_lib
 from episodic_dp.analysis.inspection import frequencies
 from episodic_dp.analysis.inspection import markup
 from episodic_dp.analysis.inspection import page
 from episodic_dp.analysis.inspection import rates as rates_lib
 from episodic_dp.analysis.inspection import sheet
+from episodic_dp.analysis.inspection import summary as summary_lib
+from episodic_dp.analysis.inspection import tasks as tasks_lib
 from episodic_dp.analysis.inspection import tree
 from episodic_dp.config import own_data
 from episodic_dp.output import files
@@ -67,31 +67,31 @@ def make(config: Any, title: str, options: Options = Options()) -> page.Content:
     on("guarantees")
     # Of someone's own data the sizes are listed; no image is read.
     config = own_data.with_hierarchy(config, options.data_dir)
-    facts = facts_lib.gather(config)
+    summary = summary_lib.summarize(config)
     bar.update()
     on("data and tasks")
-    drawn, no_tasks = None, _no_tasks(config, facts, options)
+    task_sheet, no_tasks = None, _no_tasks(config, summary, options)
     if not no_tasks:
-      drawn, no_tasks = _tasks(config, facts, options)
+      task_sheet, no_tasks = _tasks(config, summary, options)
     bar.update()
     on("counting draws")
     counted: tuple[frequencies.Frequencies, ...] = ()
-    not_counted = frequencies.too_large(facts.hierarchy, facts.plan)
+    not_counted = frequencies.why_not_counted(summary.hierarchy, summary.plan)
     if not not_counted:
-      counted = frequencies.count(
-          facts.hierarchy, facts.plan, facts.rates, seed=options.seed
+      counted = frequencies.count_draws(
+          summary.hierarchy, summary.plan, summary.rates, seed=options.seed
       )
     bar.update()
     on("pictures")
     content = page.Content(
         title=title,
-        facts=facts,
-        drawn=drawn,
+        summary=summary,
+        task_sheet=task_sheet,
         no_tasks=no_tasks,
         seed=options.seed,
         counted=counted,
         not_counted=not_counted,
-        pictures=_pictures(facts, counted),
+        pictures=_pictures(summary, counted),
     )
     bar.update()
   return content
@@ -111,10 +111,11 @@ def write(content: page.Content, out: str) -> pathlib.Path:
   """
   folder = pathlib.Path(out)
   made = {p.file: p.data for p in content.pictures.values()}
-  drawn, private = content.drawn, False
-  if drawn is not None:
-    made[EPISODES] = sheet.sheet(drawn, f"{content.title}: tasks of one step")
-    private = drawn.private
+  private = content.task_sheet is not None and content.task_sheet.private
+  if content.task_sheet is not None:
+    made[EPISODES] = sheet.draw(
+        content.task_sheet, f"{content.title}: tasks of one step"
+    )
   made[PAGE] = page.render(content).encode("utf-8")
   for name in FILES:  # The page comes last, when its pictures are there.
     if name in made:
@@ -128,9 +129,11 @@ def write(content: page.Content, out: str) -> pathlib.Path:
   return folder / PAGE
 
 
-def _no_tasks(config: Any, facts: facts_lib.Facts, options: Options) -> str:
+def _no_tasks(
+    config: Any, summary: summary_lib.PlanSummary, options: Options
+) -> str:
   """Why no tasks can be shown before data are looked for, or ""."""
-  if facts.plan.episode is None:
+  if summary.plan.episode is None:
     return (
         "This plan forms no tasks (it has no episode), so there are none to"
         " show."
@@ -143,44 +146,45 @@ def _no_tasks(config: Any, facts: facts_lib.Facts, options: Options) -> str:
 
 
 def _tasks(
-    config: Any, facts: facts_lib.Facts, options: Options
-) -> tuple[drawn_lib.Drawn | None, str]:
+    config: Any, summary: summary_lib.PlanSummary, options: Options
+) -> tuple[tasks_lib.TaskSheet | None, str]:
   """The tasks to show, or one sentence on why there are none."""
-  # Late: what needs no data is told before JAX and the models are loaded.
+  # Lazy import: a page without images needs neither JAX nor the models.
   from episodic_dp.analysis.inspection import episodes
   from episodic_dp.config import build
 
   splits = build.load_data(
       config, data_dir=options.data_dir, download=options.download
   )
-  build.check_same(facts.hierarchy, splits.train.hierarchy)
+  build.check_same(summary.hierarchy, splits.train.hierarchy)
   if splits.train.targets:
     return None, "The data are points, so there are no images to show."
   shared = dict(tasks=options.tasks, seed=options.seed)
   if options.private:
-    drawn = episodes.of_training(splits.train, facts.plan, **shared)
-    if drawn.tasks:
-      return drawn, ""
+    found = episodes.training_tasks(splits.train, summary.plan, **shared)
+    if found.tasks:
+      return found, ""
     return None, (
         "The first step of this plan drew no task with this seed, so there are"
         " no images to show; another --seed may draw some."
     )
   try:
-    return episodes.of_public(
-        splits.validation, facts.plan, rotate=splits.train.rotate, **shared
+    return episodes.public_tasks(
+        splits.validation, summary.plan, rotate=splits.train.rotate, **shared
     ), ""
   except plan_lib.PlanError as e:
     return None, f"The public validation split cannot give such a task: {e}."
 
 
 def _pictures(
-    facts: facts_lib.Facts, counted: tuple[frequencies.Frequencies, ...]
+    summary: summary_lib.PlanSummary,
+    counted: tuple[frequencies.Frequencies, ...],
 ) -> dict[str, markup.Picture]:
-  levels = " > ".join(facts.hierarchy.levels)
+  levels = " > ".join(summary.hierarchy.levels)
   pictures = {
       "tree": markup.Picture(
           file="hierarchy.png",
-          data=tree.draw(facts.hierarchy, facts.plan),
+          data=tree.draw(summary.hierarchy, summary.plan),
           alt=(
               f"One family of every level ({levels}) as a row of squares, with"
               " those that a step draws filled; the table below says the same"
@@ -193,7 +197,7 @@ def _pictures(
       ),
       "rates": markup.Picture(
           file="rates.png",
-          data=rates_lib.draw(facts.rates),
+          data=rates_lib.draw(summary.rates),
           alt=(
               "For every level the parent rate, the own rate and the inclusion"
               " probability on a logarithmic axis; the table below has the"
@@ -215,15 +219,15 @@ def _pictures(
             " top of them."
         ),
         caption=(
-            f"The sampler of training drew {counted[0].steps} {_one(facts)}s"
-            " with a public key; every unit was counted. Dots are what the"
-            " rates above promise."
+            f"The sampler of training drew {counted[0].steps}"
+            f" {_drawn_at_once(summary)}s with a public key; every unit was"
+            " counted. Dots are what the rates above promise."
         ),
     )
-  if facts.curves:
+  if summary.curves:
     pictures["epsilon"] = markup.Picture(
         file="epsilon.png",
-        data=curves.draw(facts),
+        data=curves.draw(summary),
         alt=(
             "Epsilon of every level with a guarantee, rising with the steps to"
             " the values of the table."
@@ -233,8 +237,8 @@ def _pictures(
   return pictures
 
 
-def _one(facts: facts_lib.Facts) -> str:
+def _drawn_at_once(summary: summary_lib.PlanSummary) -> str:
   """What the rates of a plan are of: a step, or one of its equal tasks."""
-  episode = facts.plan.episode
+  episode = summary.plan.episode
   independent = episode is not None and episode.form == "independent"
   return "task" if independent else "step"

@@ -4,13 +4,14 @@ import io
 import math
 import pathlib
 
+import matplotlib
 import numpy as np
 from PIL import Image
 from PIL import ImageDraw
 from PIL import ImageFont
 
-from episodic_dp.analysis.inspection import drawn as drawn_lib
-from episodic_dp.analysis.inspection import style
+from episodic_dp.analysis.inspection import tasks as tasks_lib
+from episodic_dp.output import plotting
 
 SHOWN = 5  # Images of a class, support and query each.
 _CELL = 56  # Pixels that an image should at least have.
@@ -37,7 +38,7 @@ def strip(images: np.ndarray, scale: int = 1) -> Image.Image:
   images = images.repeat(scale, 1).repeat(scale, 2)
   n, height, width, _ = images.shape
   gap = _GAP if scale > 1 else 1
-  canvas = Image.new("RGB", (n * (width + gap) - gap, height), style.PALE)
+  canvas = Image.new("RGB", (n * (width + gap) - gap, height), plotting.PALE)
   for i, image in enumerate(images):
     image = Image.fromarray(np.ascontiguousarray(image))
     canvas.paste(image, (i * (width + gap), 0))
@@ -51,21 +52,21 @@ def png(image: Image.Image) -> bytes:
   return buffer.getvalue()
 
 
-def sheet(drawn: drawn_lib.Drawn, title: str) -> bytes:
+def draw(task_sheet: tasks_lib.TaskSheet, title: str) -> bytes:
   """A PNG of all tasks, each with its labels; support framed, query framed.
 
   Args:
-    drawn: at least one task.
+    task_sheet: at least one task.
     title: stands above.
   """
-  panels = [_panel(i, task) for i, task in enumerate(drawn.tasks)]
+  panels = [_panel(i, task) for i, task in enumerate(task_sheet.tasks)]
   width, height = panels[0].size
   columns = max(1, min(len(panels), (_WIDTH - _PAD) // (width + _PAD)))
   # The fewest rows that fit, filled evenly.
   rows = math.ceil(len(panels) / columns)
   columns = math.ceil(len(panels) / rows)
-  lines = [(title, _font(20, bold=True)), (drawn.source, _font(13))]
-  if drawn.private:
+  lines = [(title, _font(20, bold=True)), (task_sheet.source, _font(13))]
+  if task_sheet.private:
     lines.append((
         "PRIVATE training images: for the data holder's eyes, not to be"
         " published", _font(13, bold=True),
@@ -82,7 +83,7 @@ def sheet(drawn: drawn_lib.Drawn, title: str) -> bytes:
   )
   pen, y = ImageDraw.Draw(canvas), _PAD
   for text, font in wrapped:
-    pen.text((_PAD, y), text, fill=style.INK, font=font)
+    pen.text((_PAD, y), text, fill=plotting.INK, font=font)
     y += _line(font)
   for i, panel in enumerate(panels):
     row, column = divmod(i, columns)
@@ -99,7 +100,7 @@ def scale_of(images: np.ndarray) -> int:
   return max(1, round(_CELL / max(images.shape[-3:-1])))
 
 
-def _panel(number: int, task: drawn_lib.Task) -> Image.Image:
+def _panel(number: int, task: tasks_lib.TaskImages) -> Image.Image:
   """One task: a row per class, support at the left, query at the right."""
   scale = scale_of(task.support)
   rows = [
@@ -115,18 +116,19 @@ def _panel(number: int, task: drawn_lib.Task) -> Image.Image:
   wide = max(left[1] + query + 2 * _FRAME, left[1] + 60) + 2
   canvas = Image.new("RGB", (wide, _TITLE + 20 + line * len(rows)), "white")
   pen = ImageDraw.Draw(canvas)
-  pen.text((0, 4), f"Task {number + 1}", fill=style.INK, font=font)
+  pen.text((0, 4), f"Task {number + 1}", fill=plotting.INK, font=font)
   for x, text, color in (
-      (left[0], "support", style.BLUE), (left[1], "query", style.VERMILLION)
+      (left[0], "support", plotting.BLUE),
+      (left[1], "query", plotting.VERMILLION),
   ):
     pen.text((x, _TITLE - 6), text, fill=color, font=small)
   for i, images in enumerate(rows):
     y = _TITLE + 16 + i * line
     middle = y + rows[0][0].height // 2 + _FRAME
     pen.text(
-        (0, middle), f"label {i}", fill=style.INK, font=small, anchor="lm"
+        (0, middle), f"label {i}", fill=plotting.INK, font=small, anchor="lm"
     )
-    for x, image, color in zip(left, images, (style.BLUE, style.ORANGE)):
+    for x, image, color in zip(left, images, (plotting.BLUE, plotting.ORANGE)):
       pen.rectangle(
           (x, y, x + image.width + 2 * _FRAME - 1,
            y + image.height + 2 * _FRAME - 1),
@@ -138,8 +140,6 @@ def _panel(number: int, task: drawn_lib.Task) -> Image.Image:
 
 def _font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
   """The font that matplotlib brings, so that all machines draw the same."""
-  import matplotlib
-
   name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
   folder = pathlib.Path(matplotlib.get_data_path()) / "fonts" / "ttf"
   return ImageFont.truetype(folder / name, size)

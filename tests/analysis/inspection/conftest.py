@@ -33,7 +33,8 @@ def make(config, splits):
       patch.setattr(build, "load_data", lambda *_, **__: splits)
       if not options.pop("counts", False):
         patch.setattr(
-            report.frequencies, "too_large", lambda *_: "Draws are not counted."
+            report.frequencies, "why_not_counted",
+            lambda *_: "Draws are not counted.",
         )
       return report.make(
           options.pop("config", config), TITLE, report.Options(**options)

@@ -33,7 +33,7 @@ def leaves(images):
 
 def test_training_tasks_are_those_that_the_sampler_draws():
   train = dataset((4, 5, 4))
-  found = episodes.of_training(train, PLAN, tasks=9, seed=3)
+  found = episodes.training_tasks(train, PLAN, tasks=9, seed=3)
   assert found.private and len(found.tasks) == 2
   assert "2 tasks drawn, the first 2 shown" in found.how
   key = jax.random.fold_in(jax.random.key(3), 0)
@@ -55,7 +55,7 @@ def test_training_tasks_are_those_that_the_sampler_draws():
 
 def test_as_many_as_are_asked_for_and_the_same_for_a_seed():
   first, again, other = (
-      episodes.of_training(dataset((4, 5, 4)), PLAN, tasks=1, seed=seed)
+      episodes.training_tasks(dataset((4, 5, 4)), PLAN, tasks=1, seed=seed)
       for seed in (0, 0, 1)
   )
   assert len(first.tasks) == 1 and "2 tasks drawn, the first 1" in first.how
@@ -71,12 +71,12 @@ def test_no_task_may_be_drawn(monkeypatch):
     return rows, mask & False
 
   monkeypatch.setattr(episodes.sampling, "task_indices", none)
-  found = episodes.of_training(dataset((4, 5, 4)), PLAN, tasks=2, seed=0)
+  found = episodes.training_tasks(dataset((4, 5, 4)), PLAN, tasks=2, seed=0)
   assert found.tasks == () and "0 tasks drawn" in found.how
 
 
 def test_public_tasks_keep_the_stages_where_the_hierarchy_allows():
-  found = episodes.of_public(
+  found = episodes.public_tasks(
       dataset((4, 5, 4)), PLAN, tasks=2, seed=0, rotate=False
   )
   assert not found.private and len(found.tasks) == 2
@@ -92,7 +92,7 @@ def test_public_tasks_keep_the_stages_where_the_hierarchy_allows():
     [((18, 4), ("class", "image")), ((9, 2, 4), ("group", "class", "image"))],
 )
 def test_public_tasks_take_classes_from_everywhere_else(sizes, levels):
-  found = episodes.of_public(
+  found = episodes.public_tasks(
       dataset(sizes, levels), PLAN, tasks=5, seed=0, rotate=False
   )
   assert len(found.tasks) == 5 and "whole public split" in found.how
@@ -109,14 +109,14 @@ def test_ragged_public_classes_keep_their_rows():
   h = plan.Hierarchy.from_labels({"class": labels}, leaf="image")
   images = np.arange(10, dtype=np.uint8)[:, None, None, None]
   public = data.ArrayDataset(name="own", images=images, hierarchy=h)
-  found = episodes.of_public(public, PLAN, tasks=4, seed=0, rotate=False)
+  found = episodes.public_tasks(public, PLAN, tasks=4, seed=0, rotate=False)
   for task in found.tasks:
     drawn = np.concatenate([task.support, task.query], axis=1)[..., 0, 0, 0]
     assert (labels[drawn] == labels[drawn[:, :1]]).all()
 
 
 def test_rotations_of_training_are_shown_on_public_images():
-  turned = episodes.of_public(
+  turned = episodes.public_tasks(
       dataset((18, 4), ("class", "image")), PLAN, tasks=5, seed=0, rotate=True
   )
   assert "90 degrees" in turned.how
@@ -132,6 +132,6 @@ def test_rotations_of_training_are_shown_on_public_images():
 
 def test_public_data_that_are_too_small_are_told():
   with pytest.raises(plan.PlanError, match="2 units of level 'class'"):
-    episodes.of_public(
+    episodes.public_tasks(
         dataset((2, 4), ("class", "image")), PLAN, tasks=1, seed=0, rotate=False
     )

@@ -19,17 +19,17 @@ def test_ragged_units_are_drawn_as_often_as_theory_says():
   sizes = [[4, 2, 3], [4, 5], [6, 2, 2, 9, 3]]
   h = plan.Hierarchy.from_sizes(sizes, levels=("a", "b", "c"))
   p = plan.SamplingPlan((plan.FixedSize(2), plan.Poisson(0.4), plan.All()))
-  found = frequencies.count(
+  found = frequencies.count_draws(
       h, p, rates_lib.rates(h, p), seed=0, steps=STEPS
   )
   etas = np.full(3, 2 / 3), np.full(10, 0.8 / 3), np.full(40, 0.8 / 3)
   for one, eta in zip(found, etas):
-    assert one.drawn.shape == eta.shape and one.steps == STEPS
-    z = (one.drawn - STEPS * eta) / np.sqrt(STEPS * eta * (1 - eta))
+    assert one.times_drawn.shape == eta.shape and one.steps == STEPS
+    z = (one.times_drawn - STEPS * eta) / np.sqrt(STEPS * eta * (1 - eta))
     assert np.abs(z).max() < 4.5, one.level
     assert one.expected == pytest.approx(eta.mean())
-    assert one.observed == pytest.approx(one.drawn.mean() / STEPS)
-  a, b, c = (one.drawn for one in found)
+    assert one.observed == pytest.approx(one.times_drawn.mean() / STEPS)
+  a, b, c = (one.times_drawn for one in found)
   # Exactly two primary units a step, and all images of a drawn class.
   assert a.sum() == 2 * STEPS
   assert (c == np.repeat(b, [n for row in sizes for n in row])).all()
@@ -42,7 +42,7 @@ def test_bars_hold_every_unit_and_all_probability():
       rng.binomial(STEPS, 0.01, 30), rng.binomial(STEPS, 0.2, 70)
   ])
   one = frequencies.Frequencies(
-      level="a", steps=STEPS, drawn=drawn, inclusion=spread
+      level="a", steps=STEPS, times_drawn=drawn, inclusion=spread
   )
   edges, found, expected = frequencies.bars(one)
   assert found.sum() == pytest.approx(100)
@@ -62,7 +62,7 @@ def test_bars_hold_every_unit_and_all_probability():
 def test_what_is_always_drawn_is_one_bar():
   spread = rates_lib.Spread(np.ones(1), np.asarray([5]))
   one = frequencies.Frequencies(
-      level="a", steps=STEPS, drawn=np.full(5, STEPS), inclusion=spread
+      level="a", steps=STEPS, times_drawn=np.full(5, STEPS), inclusion=spread
   )
   edges, found, expected = frequencies.bars(one)
   assert edges.tolist() == [STEPS, STEPS + 1]
@@ -79,7 +79,7 @@ def test_what_is_always_drawn_is_one_bar():
 )
 def test_what_would_take_long_is_told_in_a_sentence(sizes, stages, part):
   h = plan.Hierarchy.regular(sizes, levels=("class", "image"))
-  text = frequencies.too_large(h, plan.SamplingPlan(stages))
+  text = frequencies.why_not_counted(h, plan.SamplingPlan(stages))
   text = text.replace("\u202f", " ")
   assert part in text and bool(text) == bool(part) and "\n" not in text
   assert math.prod(sizes) == h.num_leaves

@@ -67,7 +67,7 @@ def test_tables_have_captions_and_the_numbers_of_the_plan(page):
 
 
 def test_upper_levels_are_counted_in_the_draws_of_the_leaves(shown):
-  writer, glyph, drawing = (one.drawn for one in shown[0].counted)
+  writer, glyph, drawing = (one.times_drawn for one in shown[0].counted)
   assert writer.size == 40 and 0.05 < writer.mean() / 300 < 0.15
   assert (glyph.reshape(40, 8).sum(1) == 5 * writer).all()
   assert (drawing.reshape(320, 5).sum(1) == 3 * glyph).all()
@@ -76,15 +76,15 @@ def test_upper_levels_are_counted_in_the_draws_of_the_leaves(shown):
 def test_guarantees_are_rounded_up_and_state_their_terms(page, shown):
   rows = page.table("One guarantee")
   assert [row[0] for row in rows[1:]] == LEVELS
-  facts = shown[0].facts
+  summary = shown[0].summary
   for level, epsilon, delta, eta, neighbours, *others in rows[1:]:
-    g = facts.guarantees[level]
+    g = summary.guarantees[level]
     assert float(eta) == pytest.approx(g.inclusion_rate, rel=1e-3)
     assert epsilon == accounting_report.rounded_up(g.epsilon)
     assert float(epsilon) >= g.epsilon and float(delta) == 1e-5
     assert neighbours == f"add or remove one {level}"
     assert others == [g.direction, "pld"]
-    assert facts.curves[level][-1] == pytest.approx(g.epsilon, rel=1e-3)
+    assert summary.curves[level][-1] == pytest.approx(g.epsilon, rel=1e-3)
     assert all(sentence in page.text for sentence in g.assumptions)
 
 
@@ -111,7 +111,7 @@ def test_levels_without_a_guarantee_say_why(make):
   rows = page_reader.Page(page_lib.render(content)).table("One guarantee")
   assert [row[:2] for row in rows[2:]] == [["b", "none"], ["c", "none"]]
   for level in "bc":
-    reason = content.facts.reasons[level]
+    reason = content.summary.reasons[level]
     assert [level, "none", reason] in rows and len(reason) > 20
   text = page_lib.render(content)
   assert "names no data" in text and "Records recur under other" in text
@@ -123,7 +123,7 @@ def test_plans_that_are_only_accounted_are_drawn_without_tasks(make):
   content = make(config=other)
   text = page_lib.render(content)
   assert "it has no episode" in text and "forms no tasks" in text
-  assert content.drawn is None and set(content.pictures) == {
+  assert content.task_sheet is None and set(content.pictures) == {
       "tree", "rates", "epsilon"
   }
 
@@ -135,8 +135,8 @@ def test_passes_are_described_and_not_counted(config):
   text = page_lib.render(content)
   assert "every participant in one of the 10 steps of a pass" in text
   assert "4 tasks (expected)" in text and "not independent" in text
-  assert content.facts.rates[0].inclusion.high == 0.1
-  assert "participant" in content.facts.guarantees
+  assert content.summary.rates[0].inclusion.high == 0.1
+  assert "participant" in content.summary.guarantees
 
 
 def test_without_noise_there_is_no_curve_and_epsilon_is_infinite(make, config):

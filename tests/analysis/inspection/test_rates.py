@@ -84,7 +84,11 @@ def test_independent_tasks_add_up_over_a_step():
 
 
 def test_ranges_are_written_where_units_differ():
-  same = rates_lib.Spread.of(np.asarray([0.5, 0.5]), np.asarray([2, 3]))
-  other = rates_lib.Spread.of(np.asarray([0.5, 0.25, 9]), np.asarray([2, 3, 0]))
+  same, other = (
+      rates_lib.Spread.from_groups(np.asarray(values), np.asarray(units))
+      for values, units in (
+          ([0.5, 0.5], [2, 3]), ([0.5, 0.25, 9], [2, 3, 0])
+      )
+  )
   assert str(same) == "0.5" and same.units.tolist() == [5]
   assert str(other) == "0.25 – 0.5" and other.units.tolist() == [3, 2]

@@ -9,10 +9,10 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp.analysis.inspection import episodes
-from episodic_dp.analysis.inspection import facts
 from episodic_dp.analysis.inspection import page as page_lib
 from episodic_dp.analysis.inspection import report
 from episodic_dp.analysis.inspection import sheet
+from episodic_dp.analysis.inspection import summary
 from episodic_dp.config.presets import omniglot
 from episodic_dp.config.presets import sinusoid
 from episodic_dp.training import errors
@@ -29,7 +29,7 @@ def test_points_are_no_images():
   content = report.make(
       sinusoid.get_config("participants=300,rate=0.1,steps=5"), "points"
   )
-  assert content.drawn is None and "points" in content.no_tasks
+  assert content.task_sheet is None and "points" in content.no_tasks
   assert content.counted and "epsilon" in content.pictures
 
 
@@ -44,7 +44,8 @@ def test_only_public_images_are_shown_unless_asked(shown, splits):
   assert kinds == {"support": 15, "query": 30}
   assert set(images) <= images_of(splits.validation)
   assert not set(images) & images_of(splits.train)
-  assert "This page shows private" not in text and not content.drawn.private
+  assert "This page shows private" not in text
+  assert not content.task_sheet.private
   assert "nothing on this page was computed from training images" in text
 
 
@@ -65,7 +66,7 @@ def test_the_flag_shows_training_tasks_and_warns(make, splits, tmp_path):
 def test_the_same_seed_gives_the_same_page(make, shown):
   first, again = (make(tasks=3, seed=5) for _ in range(2))
   assert page_lib.render(first) == page_lib.render(again)
-  sheets = [sheet.sheet(one.drawn, "a") for one in (first, again)]
+  sheets = [sheet.draw(one.task_sheet, "a") for one in (first, again)]
   assert sheets[0] == sheets[1]
   other = shown[0]  # Of seed 0.
   assert page_reader.task_images(read(first), SIDE) != page_reader.task_images(
@@ -80,7 +81,7 @@ def test_pictures_are_files_of_the_size_they_should_have(shown):
     data = (folder / picture.file).read_bytes()
     assert data == picture.data
     width, height = Image.open(io.BytesIO(data)).size
-    assert width == 930 and 300 < height < 1800, picture.file
+    assert width == 960 and 300 < height < 1800, picture.file
   width, height = Image.open(folder / "episodes.png").size
   assert width > 700 and height > 400
 
@@ -114,12 +115,12 @@ def test_what_cannot_be_drawn_is_told(make, shown, monkeypatch):
   def small(*_, **__):
     raise plan.PlanError("2 classes: use more")
 
-  none = dataclasses.replace(shown[0].drawn, tasks=())
-  monkeypatch.setattr(episodes, "of_public", small)
-  monkeypatch.setattr(episodes, "of_training", lambda *_, **__: none)
+  none = dataclasses.replace(shown[0].task_sheet, tasks=())
+  monkeypatch.setattr(episodes, "public_tasks", small)
+  monkeypatch.setattr(episodes, "training_tasks", lambda *_, **__: none)
   for private, part in ((True, "drew no task"), (False, "2 classes")):
     content = make(private=private)
-    assert content.drawn is None and part in content.no_tasks
+    assert content.task_sheet is None and part in content.no_tasks
     assert content.no_tasks in page_lib.render(content)
 
 
@@ -152,11 +153,11 @@ def accounted(**fields):
 
 
 def test_a_target_limits_the_steps_and_curves_end_there():
-  found = facts.gather(accounted(target_epsilon=2.5))
+  found = summary.summarize(accounted(target_epsilon=2.5))
   assert 1 < found.steps < 60 and found.guarantees["a"].epsilon <= 2.5
   assert found.curve_steps[0] == 1 and found.curve_steps[-1] == found.steps
   assert sorted(found.curve_steps) == list(found.curve_steps)
   with pytest.raises(plan.PlanError, match="passed by the first step"):
-    facts.gather(accounted(target_epsilon=1e-3))
+    summary.summarize(accounted(target_epsilon=1e-3))
   with pytest.raises(plan.PlanError, match="config.delta is missing"):
-    facts.gather(accounted(delta=None))
+    summary.summarize(accounted(delta=None))

@@ -5,8 +5,8 @@ import io
 import numpy as np
 from PIL import Image
 
-from episodic_dp.analysis.inspection import drawn as drawn_lib
 from episodic_dp.analysis.inspection import sheet
+from episodic_dp.analysis.inspection import tasks as tasks_lib
 
 RNG = np.random.default_rng(0)
 
@@ -19,9 +19,9 @@ def drawn(tasks, way=3, shot=1, query=2, shape=(8, 8, 1), **options):
   def images(n):
     return RNG.integers(0, 256, (way, n, *shape)).astype(np.uint8)
 
-  return drawn_lib.Drawn(
+  return tasks_lib.TaskSheet(
       tasks=tuple(
-          drawn_lib.Task(support=images(shot), query=images(query))
+          tasks_lib.TaskImages(support=images(shot), query=images(query))
           for _ in range(tasks)
       ),
       source="tiny: made for a test",
@@ -59,7 +59,7 @@ def test_images_are_shown_large_enough():
 
 def test_every_image_stands_on_the_sheet_in_its_colours():
   found = drawn(2)
-  picture = pixels(opened(sheet.sheet(found, "tiny: tasks")))
+  picture = pixels(opened(sheet.draw(found, "tiny: tasks")))
   scale = sheet.scale_of(found.tasks[0].support)
   for task in found.tasks:
     for image in (*task.support[:, 0], *task.query[:, 1]):
@@ -74,9 +74,9 @@ def test_every_image_stands_on_the_sheet_in_its_colours():
 
 
 def test_sizes_grow_with_the_tasks_and_stay_within_a_screen():
-  one, six = (opened(sheet.sheet(drawn(n), "tiny")).size for n in (1, 6))
+  one, six = (opened(sheet.draw(drawn(n), "tiny")).size for n in (1, 6))
   assert six[0] > one[0] and six[1] > one[1] * 0.8
-  many = opened(sheet.sheet(drawn(20, way=5, shot=5, query=15), "tiny"))
+  many = opened(sheet.draw(drawn(20, way=5, shot=5, query=15), "tiny"))
   assert 600 < many.size[0] <= 1536
   # Five of fifteen query images are shown.
   assert sheet.shown(np.zeros((15, 2, 2, 1))).shape[0] == 5
@@ -84,5 +84,5 @@ def test_sizes_grow_with_the_tasks_and_stay_within_a_screen():
 
 def test_private_sheets_say_so():
   public, private = drawn(1), drawn(1, private=True)
-  a, b = (opened(sheet.sheet(d, "tiny")).size for d in (public, private))
+  a, b = (opened(sheet.draw(d, "tiny")).size for d in (public, private))
   assert b[1] > a[1]

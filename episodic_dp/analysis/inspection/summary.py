@@ -14,7 +14,7 @@ _CURVE_POINTS = 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Facts:
+class PlanSummary:
   """A described config, and what it costs.
 
   Attributes:
@@ -42,7 +42,7 @@ class Facts:
   curves: dict[str, list[float]]
 
 
-def gather(config: Any) -> Facts:
+def summarize(config: Any) -> PlanSummary:
   """Everything that a config says before any data are read.
 
   Args:
@@ -76,7 +76,7 @@ def gather(config: Any) -> Facts:
       )
       for level in finite
   }
-  return Facts(
+  return PlanSummary(
       hierarchy=hierarchy,
       plan=plan,
       mechanism=mechanism,

@@ -1,4 +1,4 @@
-"""Drawn tasks as arrays: what `episodes` draws and the page shows."""
+"""Tasks as arrays: what `episodes` draws and the page shows."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Task:
+class TaskImages:
   """One task, its classes in the order of their labels.
 
   Attributes:
@@ -19,7 +19,7 @@ class Task:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Drawn:
+class TaskSheet:
   """What the contact sheet shows.
 
   Attributes:
@@ -29,7 +29,7 @@ class Drawn:
     private: whether they are private training images.
   """
 
-  tasks: tuple[Task, ...]
+  tasks: tuple[TaskImages, ...]
   source: str
   how: str
   private: bool
