@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from episodic_dp import accounting
+from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp.auditing import laws
 from episodic_dp.auditing import linear_learner
@@ -46,7 +47,7 @@ class Canary:
   direction: str
   present: Any
   absent: Any
-  learner: Any
+  learner: learners.Learner
   plan: plan_lib.SamplingPlan
   mechanism: plan_lib.Mechanism
   score: scores.Score

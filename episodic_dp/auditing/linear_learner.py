@@ -3,19 +3,20 @@
 from collections.abc import Callable
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
 from episodic_dp.data import dataset as dataset_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearLearner:
+class LinearLearner(learners.BaseLearner):
   """A learner whose loss is <params, mean of its images>.
 
   The gradient of a task, or of a query example where examples are clipped
@@ -34,10 +35,10 @@ class LinearLearner:
   shape: tuple[int, int, int] = (1, 1, 1)
   adapts: bool = True
   inner_steps: int | None = None
-  order: str | None = None
+  order: Literal["first", "second"] | None = None
 
-  @property
-  def model(self) -> models.Model:
+  @property  # Follows from the fields.
+  def model(self) -> models.Model:  # type: ignore[override]
     """The linear map, for the check that examples are not mixed."""
     return models.Model(self.init, self._apply, mixes_examples=False)
 
@@ -56,16 +57,20 @@ class LinearLearner:
     images = jnp.concatenate([task.support.images, task.query.images])
     return jnp.vdot(params, images.mean(0).ravel())
 
-  def support_loss(self, params: Any, examples: Any) -> jax.Array:
+  def adapted_loss(self, params: Any, examples: Any) -> jax.Array:
     """The mean over the examples."""
     return jnp.vdot(params, examples.images.mean(0).ravel())
 
   def adapt(
-      self, params: Any, support: Any, *, inner_gradient: Callable[..., Any]
+      self,
+      params: Any,
+      support: Any,
+      *,
+      inner_gradient: Callable[..., Any] = jax.grad,
   ) -> Any:
     """Parameters after noisy steps."""
     for i in range(self.inner_steps or 0):
-      loss = lambda p, e, step: self.support_loss(p, e)  # noqa: E731
+      loss = lambda p, e, step: self.adapted_loss(p, e)  # noqa: E731
       params = params - inner_gradient(loss)(params, support, i)
     return params
 

@@ -29,6 +29,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
@@ -115,7 +116,7 @@ def draw_tasks(
 
 
 def query_losses(
-    learner: Any,
+    learner: learners.Learner,
     params: Any,
     dataset: dataset_lib.Dataset,
     episode: plan_lib.Episode,

@@ -348,8 +348,10 @@ def make_learner(config: Config, image_shape: tuple[int, int, int]) -> Any:
 
 
 def make_tested(
-    config: Config, learner: Any, image_shape: tuple[int, int, int]
-) -> Any:
+    config: Config,
+    learner: learners.Learner,
+    image_shape: tuple[int, int, int],
+) -> learners.Learner:
   """What validation and test tasks are given to.
 
   The learner itself; or, where it adapts to nothing, fine-tuning with a head of
@@ -396,7 +398,7 @@ def make_fine_tuning(
     )
   return learners.FineTuning(
       model,
-      steps=steps,
+      inner_steps=steps,
       optimizer=_OPTIMIZERS[optimizer](rate),
       body=body,
       fresh_head=fresh_head,

@@ -5,6 +5,7 @@ from episodic_dp.learners.description import describe
 from episodic_dp.learners.description import Description
 from episodic_dp.learners.description import LEARNERS
 from episodic_dp.learners.fine_tuning import FineTuning
+from episodic_dp.learners.learner import BaseLearner
 from episodic_dp.learners.learner import Learner
 from episodic_dp.learners.losses import accuracy
 from episodic_dp.learners.losses import cross_entropy
@@ -19,6 +20,7 @@ from episodic_dp.learners.supervised import Supervised
 
 __all__ = [
     "ANIL",
+    "BaseLearner",
     "Description",
     "FineTuning",
     "LEARNERS",

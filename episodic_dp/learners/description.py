@@ -105,13 +105,12 @@ def describe(learner: learner_lib.Learner) -> Description:
   known = LEARNERS | _WITHOUT_TASKS
   for name, (kind, paper, adapts, releases) in known.items():
     if type(learner) is kind:
-      steps = getattr(learner, "inner_steps", getattr(learner, "steps", None))
       return Description(
           name=name,
           paper=paper,
           adapts=adapts,
           releases=releases,
-          inner_steps=steps,
+          inner_steps=learner.inner_steps,
           transductive=learner.transductive,
           because=(
               "the network normalises by the statistics of the whole query set"

@@ -4,7 +4,6 @@ The baseline of Chen et al., "A Closer Look at Few-shot Classification" (ICLR
 2019), section 3.2, and of DP-MAML's comparison of initialisations.
 """
 
-from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -23,37 +22,34 @@ Params = Any
 
 
 @dataclasses.dataclass(frozen=True)
-class FineTuning(learner.Learner):
+class FineTuning(learner.BaseLearner):
   """Trains on a test task's support set; for evaluation, not meta-trained.
 
   Attributes:
     model: the network, with as many outputs as a task has classes.
-    steps: how often the support set is gone through, all at once; at least 1.
+    inner_steps: how often the support set is gone through, all at once; at
+      least 1.
     optimizer: of these steps, an Optax transformation.
     body: whether the layers before the head are trained too.
     fresh_head: begin with a head of zeros, of this network's shape, whatever
       head the parameters bring (a network that was trained for other classes
       has one of another size).
     head: the name of the network's last layer, at the top of its parameters.
-    task_loss: as in MAML.
+    task_loss: see `BaseLearner`.
   """
 
   model: model_lib.Model
   _: dataclasses.KW_ONLY
-  steps: int = 30
+  inner_steps: int = 30
   optimizer: optax.GradientTransformation = optax.sgd(0.1)
   body: bool = True
   fresh_head: bool = True
   head: str = "head"
-  task_loss: Callable[[jax.Array, jax.Array], jax.Array] = losses.cross_entropy
+  task_loss: losses.TaskLoss = losses.cross_entropy
 
   def __post_init__(self):
-    if self.steps < 1:
-      raise ValueError(f"steps {self.steps} must be at least 1")
-
-  def init(self, key: jax.Array) -> Params:
-    """The model's initial parameters: the random initialisation."""
-    return self.model.init(key)
+    if self.inner_steps < 1:
+      raise ValueError(f"inner_steps {self.inner_steps} must be at least 1")
 
   def adapt(
       self,
@@ -62,12 +58,12 @@ class FineTuning(learner.Learner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
-    """The parameters after `steps` steps on the support set.
+    """The parameters after `inner_steps` steps; see `Learner`.
 
     Args:
       params: where to start; of the model, except for the head's shape.
-      support: examples with images [n, H, W, C] and labels int32 [n].
-      inner_gradient: as in MAML.
+      support: examples.
+      inner_gradient: as for every learner.
 
     Raises:
       ValueError: no parameters have the head's name.
@@ -83,8 +79,7 @@ class FineTuning(learner.Learner):
 
     def inner_loss(moving, examples, i):
       del i
-      outputs = self.model.apply(parts.merge(moving, still), examples.images)
-      return self.task_loss(outputs, examples.labels)
+      return self.adapted_loss(parts.merge(moving, still), examples)
 
     gradient = inner_gradient(inner_loss)
 
@@ -96,7 +91,7 @@ class FineTuning(learner.Learner):
       return (optax.apply_updates(moving, updates), state), None
 
     start = (moving, self.optimizer.init(moving))
-    (moving, _), _ = lax.scan(step, start, jnp.arange(self.steps))
+    (moving, _), _ = lax.scan(step, start, jnp.arange(self.inner_steps))
     return parts.merge(moving, still)
 
   def with_fresh_head(self, params: Params) -> Params:

@@ -1,18 +1,189 @@
-"""What all learners have in common: adapt to a support set, then predict."""
+"""What a learner is, and what most of them share."""
 
 import abc
-from typing import Any
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
+from episodic_dp.learners import descent
 from episodic_dp.learners import losses
 from episodic_dp.models import model as model_lib
 
 Params = Any
+Order = Literal["first", "second"]
 
 
-def members(labels: jax.Array, way: int, dtype: Any) -> jax.Array:
+@runtime_checkable
+class Learner(Protocol):
+  """What training, evaluation and attacks read of a learner.
+
+  `BaseLearner` has a default for most of it; anything else with these
+  attributes will do. Examples have `images` float32[n, H, W, C] and `labels`
+  int32[n], an episode has examples `support` and `query`.
+  """
+
+  @property
+  def model(self) -> model_lib.Model:
+    """The network."""
+
+  @property
+  def adapts(self) -> bool:
+    """Whether it looks at a support set; false where there are no tasks."""
+
+  @property
+  def order(self) -> Order | None:
+    """Of the gradient through the inner steps; None without such steps."""
+
+  @property
+  def inner_steps(self) -> int | None:
+    """Gradient steps on a support set; None for a closed form."""
+
+  @property
+  def loss_weights(self) -> Any:
+    """Of the query losses after each inner step; None for the last alone."""
+
+  @property
+  def example_gradients(self) -> bool:
+    """Whether a task's update is a mean of gradients of single query examples.
+
+    Those of `adapted_loss` at the adapted parameters, for which the support set
+    was read through `inner_gradient` alone. Sample-level training needs this.
+    """
+
+  @property
+  def transductive(self) -> bool:
+    """Whether one query's prediction depends on the other queries."""
+
+  def init(self, key: jax.Array) -> Params:
+    """The initial meta-parameters."""
+
+  def adapt(
+      self,
+      params: Params,
+      support: Any,
+      *,
+      inner_gradient: descent.InnerGradient = jax.grad,
+  ) -> Any:
+    """What is known after the support set was seen.
+
+    Args:
+      params: the meta-parameters.
+      support: examples.
+      inner_gradient: turns a loss (params, examples, step) -> scalar into its
+        gradient (params, examples, step) -> like params, for the parameters
+        that adapt. It is called once in each inner step, with 0 .. inner_steps
+        - 1 for `step`: noise is drawn by it. A closed form does not call it.
+    """
+
+  def adapted_loss(self, adapted: Any, examples: Any) -> jax.Array:
+    """The mean loss of examples at what `adapt` gave, a scalar."""
+
+  def predict(
+      self, params: Params, support: Any, query_images: jax.Array
+  ) -> jax.Array:
+    """Logits [n, way] of the query images, after adapting to the support."""
+
+  def loss(self, params: Params, episode: Any) -> jax.Array:
+    """The query loss after adapting to the support set, a scalar."""
+
+  def meta_gradient(
+      self, params: Params, episode: Any
+  ) -> tuple[jax.Array, Params]:
+    """(`loss`, what is clipped of a task: a direction like params)."""
+
+  def at_step(self, step: jax.Array) -> "Learner":
+    """The learner of one outer step, whose number is public."""
+
+
+class BaseLearner(abc.ABC):
+  """A learner that judges its adapted self on the query set.
+
+  A subclass is a frozen dataclass with the field `model`, or sets it. No
+  learner here compares queries with one another; a network that mixes examples
+  (batch normalisation by the statistics of the query set) does, and makes any
+  learner transductive. See `Learner` for what is not documented below.
+
+  Attributes:
+    task_loss: (outputs, labels) -> scalar, the mean over the examples:
+      `cross_entropy` where a task has classes, `squared_error` for regression.
+  """
+
+  model: model_lib.Model
+  adapts: bool = True
+  order: Order | None = None
+  inner_steps: int | None = None
+  loss_weights: Any = None
+  task_loss: losses.TaskLoss = staticmethod(losses.cross_entropy)
+
+  @property
+  def example_gradients(self) -> bool:
+    """False for a closed form, second order and another `meta_gradient`."""
+    return (
+        self.order == "first"
+        and self.inner_steps is not None
+        and type(self).meta_gradient is BaseLearner.meta_gradient
+    )
+
+  @property
+  def transductive(self) -> bool:
+    """Whether the network mixes examples: `models.Model` says which do."""
+    return self.model.mixes_examples
+
+  def init(self, key: jax.Array) -> Params:
+    """The model's initial parameters."""
+    return self.model.init(key)
+
+  @abc.abstractmethod
+  def adapt(
+      self,
+      params: Params,
+      support: Any,
+      *,
+      inner_gradient: descent.InnerGradient = jax.grad,
+  ) -> Any:
+    """What `logits` needs, once the support set was seen; see `Learner`."""
+
+  def logits(self, adapted: Any, images: jax.Array) -> jax.Array:
+    """Logits [n, way] of the images [n, H, W, C], after adaptation."""
+    return self.model.apply(adapted, images)
+
+  def adapted_loss(self, adapted: Any, examples: Any) -> jax.Array:
+    """The mean loss of examples at what `adapt` gave, a scalar."""
+    return self.task_loss(
+        self.logits(adapted, examples.images), examples.labels
+    )
+
+  def predict(
+      self, params: Params, support: Any, query_images: jax.Array
+  ) -> jax.Array:
+    """Logits [n, way] of the query images, after adapting to the support."""
+    return self.logits(self.adapt(params, support), query_images)
+
+  def loss(self, params: Params, episode: Any) -> jax.Array:
+    """The query loss after adapting to the support set, a scalar."""
+    return self.adapted_loss(
+        self.adapt(params, episode.support), episode.query
+    )
+
+  def meta_gradient(
+      self, params: Params, episode: Any
+  ) -> tuple[jax.Array, Params]:
+    """(`loss`, its gradient).
+
+    A learner may give another direction to descend, as Reptile does: any
+    function of one task and the parameters is sound, since it is clipped; a
+    function of several tasks is not.
+    """
+    return jax.value_and_grad(self.loss)(params, episode)
+
+  def at_step(self, step: jax.Array) -> Learner:
+    """Itself: most learners are the same in all outer steps."""
+    del step
+    return self
+
+
+def one_hot(labels: jax.Array, way: int, dtype: Any) -> jax.Array:
   """Which class each example is of, as zeros and ones [n, way].
 
   Args:
@@ -29,50 +200,3 @@ def members(labels: jax.Array, way: int, dtype: Any) -> jax.Array:
         " tells apart: for regression use MAML with task_loss=squared_error"
     )
   return jax.nn.one_hot(labels, way, dtype=dtype)
-
-
-class Learner(abc.ABC):
-  """A learner that judges its adapted self on the query set.
-
-  A subclass is a frozen dataclass with the field `model`.
-  """
-
-  model: model_lib.Model
-
-  @abc.abstractmethod
-  def init(self, key: jax.Array) -> Params:
-    """The initial meta-parameters."""
-
-  @abc.abstractmethod
-  def adapt(self, params: Params, support: Any) -> Any:
-    """What `logits` needs, once the support set was seen.
-
-    Args:
-      params: the meta-parameters.
-      support: examples with images [n, H, W, C] and labels int32 [n].
-    """
-
-  @property
-  def transductive(self) -> bool:
-    """Whether one query's prediction depends on the other queries.
-
-    No learner here compares queries with one another; a network that mixes
-    examples (batch normalisation by the statistics of the query set) does, and
-    makes any learner transductive. `models.Model` says which do.
-    """
-    return self.model.mixes_examples
-
-  def logits(self, adapted: Any, images: jax.Array) -> jax.Array:
-    """Logits [n, way] of the images [n, H, W, C], after adaptation."""
-    return self.model.apply(adapted, images)
-
-  def predict(
-      self, params: Params, support: Any, query_images: jax.Array
-  ) -> jax.Array:
-    """Logits [n, way] of the query images, after adapting to the support."""
-    return self.logits(self.adapt(params, support), query_images)
-
-  def loss(self, params: Params, episode: Any) -> jax.Array:
-    """The mean cross entropy of an episode's query set."""
-    logits = self.predict(params, episode.support, episode.query.images)
-    return losses.cross_entropy(logits, episode.query.labels)

@@ -1,8 +1,12 @@
 """What a task's outputs are judged by."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import optax
+
+TaskLoss = Callable[[jax.Array, jax.Array], jax.Array]  # (outputs, labels)
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:

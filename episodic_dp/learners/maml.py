@@ -6,9 +6,8 @@ that of its section 5.2. The switches of MAML++ are those of Antoniou, Edwards
 and Storkey, "How to train your MAML" (ICLR 2019), sections 4 and 5.
 """
 
-from collections.abc import Callable
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ Params = Any
 
 
 @dataclasses.dataclass(frozen=True)
-class MAML(learner.Learner):
+class MAML(learner.BaseLearner):
   """Model-agnostic meta-learning, with the pieces of MAML++ as switches.
 
   The meta-parameters are the network's. With `per_step_norm` its norm
@@ -41,8 +40,7 @@ class MAML(learner.Learner):
     unroll: write the inner steps out one after the other. Otherwise they are a
       scan: a smaller program, faster to compile for many steps and 10 to 40 %
       slower to run (five steps on two CPU cores).
-    task_loss: (outputs, labels) -> scalar, the mean over the examples:
-      `cross_entropy` where a task has classes, `squared_error` for regression.
+    task_loss: see `BaseLearner`.
     learned_rates: learn one inner rate for every array of parameters and inner
       step ("per-layer per-step learning rates").
     per_step_norm: learn scale and bias of the norm layers anew for every inner
@@ -58,9 +56,9 @@ class MAML(learner.Learner):
   _: dataclasses.KW_ONLY
   inner_steps: int = 5
   inner_rate: float = 0.1
-  order: Literal["first", "second"] = "second"
+  order: learner.Order = "second"
   unroll: bool = True
-  task_loss: Callable[[jax.Array, jax.Array], jax.Array] = losses.cross_entropy
+  task_loss: losses.TaskLoss = losses.cross_entropy
   learned_rates: bool = False
   per_step_norm: bool = False
   loss_weights: Any = None
@@ -83,11 +81,6 @@ class MAML(learner.Learner):
     rates = self._initial_rates(moving)
     return weights if rates is None else {"model": weights, "rates": rates}
 
-  def support_loss(self, params: Params, examples: Any) -> jax.Array:
-    """The mean loss of examples (images, labels) at an adapted network."""
-    outputs = self.model.apply(params, examples.images)
-    return self.task_loss(outputs, examples.labels)
-
   def adapt(
       self,
       params: Params,
@@ -95,16 +88,7 @@ class MAML(learner.Learner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
-    """The network's parameters after `inner_steps` steps on the support set.
-
-    Args:
-      params: where to start.
-      support: examples with images [n, H, W, C] and labels int32 [n].
-      inner_gradient: turns a loss (params, examples, step) -> scalar into its
-        gradient (params, examples, step) -> like params, for the parameters
-        that adapt. It is called once in each step, with 0 .. inner_steps - 1
-        for `step`: noise is drawn by it.
-    """
+    """The network's parameters after `inner_steps` steps; see `Learner`."""
     return self._descend(params, support, inner_gradient)[0]
 
   def loss(self, params: Params, episode: Any) -> jax.Array:
@@ -113,14 +97,13 @@ class MAML(learner.Learner):
     With `loss_weights` the weighted sum of the query losses after each step.
     """
     if self.loss_weights is None:
-      adapted = self.adapt(params, episode.support)
-      return self.support_loss(adapted, episode.query)
+      return super().loss(params, episode)
     weights = multi_step.resolved(self.loss_weights)
     _, values = self._descend(
         params,
         episode.support,
         jax.grad,
-        lambda network: self.support_loss(network, episode.query),
+        lambda network: self.adapted_loss(network, episode.query),
     )
     return jnp.vdot(weights, values)
 
@@ -141,7 +124,7 @@ class MAML(learner.Learner):
       return self._select_norms(parts.merge(moving, still), i)
 
     def inner_loss(moving, examples, i):
-      return self.support_loss(network(moving, i), examples)
+      return self.adapted_loss(network(moving, i), examples)
 
     moving, values = descent.descend(
         inner_gradient(inner_loss),

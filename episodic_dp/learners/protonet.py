@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import model as model_lib
 
@@ -27,7 +28,7 @@ class Prototypes(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class ProtoNet(learner.Learner):
+class ProtoNet(learner.BaseLearner):
   """Distances to the means of the classes.
 
   Nothing is adapted by gradient steps: a task costs one pass over its support
@@ -48,14 +49,17 @@ class ProtoNet(learner.Learner):
     if self.way < 2:
       raise ValueError(f"way {self.way} must be at least 2")
 
-  def init(self, key: jax.Array) -> Any:
-    """The embedding's initial parameters."""
-    return self.model.init(key)
-
-  def adapt(self, params: Any, support: Any) -> Prototypes:
+  def adapt(
+      self,
+      params: Any,
+      support: Any,
+      *,
+      inner_gradient: descent.InnerGradient = jax.grad,
+  ) -> Prototypes:
     """The prototypes (eq. 1); that of a class without an example is zero."""
+    del inner_gradient
     embedded = self.model.apply(params, support.images)
-    members = learner.members(support.labels, self.way, embedded.dtype)
+    members = learner.one_hot(support.labels, self.way, embedded.dtype)
     counts = jnp.maximum(members.sum(0), 1)
     return Prototypes(params, members.T @ embedded / counts[:, None])
 

@@ -5,7 +5,6 @@ Algorithm 1 and section 3; the batched form, Algorithm 2, is the private step's
 sum over tasks.
 """
 
-from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -21,7 +20,7 @@ Params = Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Reptile(learner.Learner):
+class Reptile(learner.BaseLearner):
   """What is clipped of a task is its update, not the gradient of a loss.
 
   A task trains from the meta-parameters p for `inner_steps` steps on all of its
@@ -37,7 +36,7 @@ class Reptile(learner.Learner):
       training.
     inner_rate: their learning rate, positive.
     unroll: as in MAML.
-    task_loss: as in MAML.
+    task_loss: see `BaseLearner`.
   """
 
   model: model_lib.Model
@@ -45,27 +44,15 @@ class Reptile(learner.Learner):
   inner_steps: int = 5
   inner_rate: float = 0.1
   unroll: bool = True
-  task_loss: Callable[[jax.Array, jax.Array], jax.Array] = losses.cross_entropy
+  task_loss: losses.TaskLoss = losses.cross_entropy
+
+  order = "first"  # No gradient goes through the inner steps.
 
   def __post_init__(self):
     if self.inner_steps < 1:
       raise ValueError(f"inner_steps {self.inner_steps} must be at least 1")
     if not self.inner_rate > 0:
       raise ValueError(f"inner_rate {self.inner_rate} must be positive")
-
-  @property
-  def order(self) -> str:
-    """No gradient goes through the inner steps."""
-    return "first"
-
-  def init(self, key: jax.Array) -> Params:
-    """The model's initial parameters."""
-    return self.model.init(key)
-
-  def support_loss(self, params: Params, examples: Any) -> jax.Array:
-    """The mean loss of examples (images, labels)."""
-    outputs = self.model.apply(params, examples.images)
-    return self.task_loss(outputs, examples.labels)
 
   def adapt(
       self,
@@ -74,17 +61,11 @@ class Reptile(learner.Learner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
-    """The parameters after `inner_steps` steps on the examples.
-
-    Args:
-      params: where to start.
-      support: examples with images [n, H, W, C] and labels int32 [n].
-      inner_gradient: as in MAML.
-    """
+    """The parameters after `inner_steps` steps; see `Learner`."""
 
     def inner_loss(params, examples, i):
       del i
-      return self.support_loss(params, examples)
+      return self.adapted_loss(params, examples)
 
     adapted, _ = descent.descend(
         inner_gradient(inner_loss),
@@ -96,11 +77,6 @@ class Reptile(learner.Learner):
         unroll=self.unroll,
     )
     return adapted
-
-  def loss(self, params: Params, episode: Any) -> jax.Array:
-    """The query loss after adapting to the support set, for comparison."""
-    adapted = self.adapt(params, episode.support)
-    return self.support_loss(adapted, episode.query)
 
   def meta_gradient(
       self, params: Params, episode: Any

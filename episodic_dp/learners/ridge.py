@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 
+from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import model as model_lib
 
@@ -53,7 +54,7 @@ def solve(x: jax.Array, y: jax.Array, ridge: jax.Array) -> jax.Array:
 
 
 @dataclasses.dataclass(frozen=True)
-class RidgeHead(learner.Learner):
+class RidgeHead(learner.BaseLearner):
   """Ridge regression from support embeddings to one-hot labels.
 
   The parameters are those of the network ("model") and the logarithms of the
@@ -78,8 +79,7 @@ class RidgeHead(learner.Learner):
   def __post_init__(self):
     if self.way < 2:
       raise ValueError(f"way {self.way} must be at least 2")
-    for name in ("ridge", "scale"):
-      value = getattr(self, name)
+    for name, value in (("ridge", self.ridge), ("scale", self.scale)):
       if not 0 < value < math.inf:
         raise ValueError(f"{name} {value} must be positive and finite")
 
@@ -91,10 +91,17 @@ class RidgeHead(learner.Learner):
         "log_scale": jnp.log(jnp.float32(self.scale)),
     }
 
-  def adapt(self, params: Any, support: Any) -> Head:
+  def adapt(
+      self,
+      params: Any,
+      support: Any,
+      *,
+      inner_gradient: descent.InnerGradient = jax.grad,
+  ) -> Head:
     """The regression's weights for the support set."""
+    del inner_gradient
     embedded = self.model.apply(params["model"], support.images)
-    targets = learner.members(support.labels, self.way, embedded.dtype)
+    targets = learner.one_hot(support.labels, self.way, embedded.dtype)
     return Head(params, solve(embedded, targets, jnp.exp(params["log_ridge"])))
 
   def logits(self, adapted: Head, images: jax.Array) -> jax.Array:

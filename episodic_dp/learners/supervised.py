@@ -7,10 +7,11 @@ Bayesian Inference". What was trained so is a start for `FineTuning`.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 
+from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import model as model_lib
 
@@ -18,23 +19,24 @@ Params = Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Supervised(learner.Learner):
+class Supervised(learner.BaseLearner):
   """A network that is trained as it is, by the cross entropy of its logits.
 
   Attributes:
     model: the network, with a logit for every training class.
-    adapts: false: there is no support set to look at.
   """
 
   model: model_lib.Model
 
-  adapts: ClassVar[bool] = False
+  adapts = False
 
-  def init(self, key: jax.Array) -> Params:
-    """The model's initial parameters."""
-    return self.model.init(key)
-
-  def adapt(self, params: Params, support: Any) -> Params:
+  def adapt(
+      self,
+      params: Params,
+      support: Any,
+      *,
+      inner_gradient: descent.InnerGradient = jax.grad,
+  ) -> Params:
     """The parameters as they are."""
-    del support
+    del support, inner_gradient
     return params

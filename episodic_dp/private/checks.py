@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
@@ -31,7 +32,7 @@ def check_key(key: Any) -> None:
 
 
 def check(
-    learner: Any,
+    learner: learners.Learner,
     dataset: dataset_lib.Dataset,
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
@@ -46,10 +47,11 @@ def check(
     sample_level_checks.check_plan(dataset.hierarchy, plan, mechanism)
   else:
     _check_clip_unit(dataset.hierarchy, plan.episode, mechanism)
-  for name in ("order", "inner_steps"):
-    stated = getattr(mechanism, name)
-    actual = getattr(learner, name, stated)
-    if stated is not None and stated != actual:
+  for name, stated, actual in (
+      ("order", mechanism.order, learner.order),
+      ("inner_steps", mechanism.inner_steps, learner.inner_steps),
+  ):
+    if None not in (stated, actual) and stated != actual:
       raise plan_lib.PlanError(
           f"mechanism.{name} is {stated!r} and learner.{name} is {actual!r}:"
           " make them equal, since the guarantee is for the mechanism's"
@@ -80,7 +82,7 @@ def _check_range(mechanism) -> None:
 
 
 def _check_supervised(
-    learner: Any,
+    learner: learners.Learner,
     dataset: dataset_lib.Dataset,
     mechanism: plan_lib.Mechanism,
 ) -> None:
@@ -92,7 +94,7 @@ def _check_supervised(
         f" use clip_unit='{leaf}' without noisy inner steps, or give"
         " SamplingPlan(..., episode=Episode(way, shot, query))"
     )
-  if getattr(learner, "adapts", True):
+  if learner.adapts:
     raise plan_lib.PlanError(
         f"{type(learner).__name__} adapts to support sets, and a plan without"
         " an episode has none: use learners.Supervised, or give an episode"
@@ -199,13 +201,14 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
 
 
 def _check_model(
-    learner: Any, dataset: dataset_lib.Dataset, episode: plan_lib.Episode
+    learner: learners.Learner,
+    dataset: dataset_lib.Dataset,
+    episode: plan_lib.Episode,
 ) -> None:
   """PlanError unless the learner maps this episode to logits [n, way]."""
   shape = tuple(dataset.images.shape[1:])
   targets, taken = dataset.targets, dataset.image_shape
-  model = getattr(learner, "model", None)
-  expected = getattr(model, "input_shape", None)
+  expected = learner.model.input_shape
   if expected is not None and tuple(expected) != taken:
     raise plan_lib.PlanError(
         f"the model takes images of shape {tuple(expected)} and the data set"

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
@@ -112,7 +113,7 @@ class State(NamedTuple):
 
 def init(
     key: jax.Array,
-    learner: Any,
+    learner: learners.Learner,
     optimizer: optax.GradientTransformation,
     mechanism: plan_lib.Mechanism,
     *,
@@ -150,7 +151,7 @@ def _copy(tree: Any) -> Any:
 
 
 def make_meta_step(
-    learner: Any,
+    learner: learners.Learner,
     optimizer: optax.GradientTransformation,
     dataset: dataset_lib.Dataset,
     plan: plan_lib.SamplingPlan,
@@ -165,11 +166,8 @@ def make_meta_step(
   gathered while this one computes; see `streaming`.
 
   Args:
-    learner: offers `loss(params, episode) -> scalar` and
-      `predict(params, support, query_images) -> logits`; where the loss's
-      gradient is not what it descends, also `meta_gradient(params, episode) ->
-      (loss, tree like params)`; and where it changes from step to step,
-      `at_step(step)`, the learner of that step, which knows the number alone.
+    learner: what is trained, see `learners.Learner`: of a task its
+      `meta_gradient` is clipped, and that of step i is `at_step(i)`.
     optimizer: an Optax transformation of the noised mean gradient.
     dataset: the images, kept on the device unless `resident` is false, and the
       tree of their units.
@@ -242,7 +240,7 @@ def make_meta_step(
       stride: int = 1,
   ) -> task_sum.Totals:
     return task_sum.add_tasks(
-        _of_step(learner, state.step),
+        learner.at_step(state.step),
         mechanism,
         state.params,
         totals,
@@ -347,12 +345,6 @@ def _on_device(images: Any, place: Callable[[Any], Any]) -> jax.Array:
         " device: leave them on the host with ArrayDataset(resident=False)"
         " (config.compute.resident=False)"
     ) from e
-
-
-def _of_step(learner: Any, step: jax.Array) -> Any:
-  """The learner of this step, where it changes with the step's number."""
-  at_step = getattr(learner, "at_step", None)
-  return learner if at_step is None else at_step(step)
 
 
 def _step_key(key: jax.Array, purpose: int, step: jax.Array) -> jax.Array:

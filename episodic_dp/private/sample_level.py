@@ -26,6 +26,7 @@ from typing import Any
 import jax
 from jax import lax
 
+from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp.private import clipping
 from episodic_dp.private import noise
@@ -74,7 +75,7 @@ def inner_gradient(
 
 
 def query_sum(
-    learner: Any,
+    learner: learners.Learner,
     mechanism: plan_lib.Mechanism,
     params: Any,
     task: Any,
@@ -87,8 +88,7 @@ def query_sum(
   constants: for MAML the first-order gradient of [M].
 
   Args:
-    learner: offers `adapt(params, support, inner_gradient=...)` and
-      `support_loss(params, examples)`, a mean over the examples.
+    learner: one with `example_gradients`.
     mechanism: both clip norms and the inner noise.
     params: what the task adapts from.
     task: `support` and `query`.
@@ -106,7 +106,7 @@ def query_sum(
   )
 
   def of_one(example):
-    loss, slope = jax.value_and_grad(learner.support_loss)(
+    loss, slope = jax.value_and_grad(learner.adapted_loss)(
         adapted, _alone(example)
     )
     (slope,) = pull_back(slope)

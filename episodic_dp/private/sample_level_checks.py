@@ -10,6 +10,7 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
+from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
@@ -59,7 +60,7 @@ def check_plan(
 
 
 def check_learner(
-    learner: Any,
+    learner: learners.Learner,
     dataset: dataset_lib.Dataset,
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
@@ -72,19 +73,13 @@ def check_learner(
       every step; or its network mixes examples.
   """
   name = type(learner).__name__
-  taken = (
-      getattr(learner, "order", None) == "first"
-      and hasattr(learner, "inner_steps")
-      and hasattr(learner, "support_loss")
-      and not hasattr(learner, "meta_gradient")
-  )
-  if not taken:
+  if not learner.example_gradients:
     raise plan_lib.UnsoundPlanError(
         f"{name} cannot be trained with clip_unit '{mechanism.clip_unit}': its"
         " update does not split into gradients of single examples at noisily"
         " adapted parameters; use MAML with order='first'"
     )
-  if getattr(learner, "loss_weights", None) is not None:
+  if learner.loss_weights is not None:
     raise plan_lib.UnsoundPlanError(
         f"loss_weights with clip_unit '{mechanism.clip_unit}': the gradient of"
         " a query example is taken after the last inner step alone; leave"
@@ -117,16 +112,17 @@ def check_learner(
 def _changes(learner) -> bool:
   """Whether some step's learner may be another one."""
   found: list[Any] = []
-  if hasattr(learner, "at_step"):
-    jax.eval_shape(
-        lambda step: found.append(learner.at_step(step)),
-        jax.ShapeDtypeStruct((), jnp.int32),
-    )
+  jax.eval_shape(
+      lambda step: found.append(learner.at_step(step)),
+      jax.ShapeDtypeStruct((), jnp.int32),
+  )
   return any(other is not learner for other in found)
 
 
 def _start(
-    learner: Any, dataset: dataset_lib.Dataset, plan: plan_lib.SamplingPlan
+    learner: learners.Learner,
+    dataset: dataset_lib.Dataset,
+    plan: plan_lib.SamplingPlan,
 ) -> tuple[Any, Any]:
   """The shapes of parameters and of a support set."""
   episode = plan.episode

@@ -1,12 +1,12 @@
 """The sum of the clipped gradients of a step's tasks, chunk by chunk."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 from jax import lax
 import jax.numpy as jnp
 
+from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.private import adaptive
@@ -59,7 +59,7 @@ class Tasks(NamedTuple):
 
 
 def task_sum(
-    learner: Any,
+    learner: learners.Learner,
     mechanism: plan_lib.Mechanism,
     params: Any,
     tasks: Tasks,
@@ -115,18 +115,6 @@ def task_sum(
   return totals.sum, summarise(totals.facts, tasks.mask)
 
 
-def meta_gradient(learner: Any) -> Callable[[Any, Any], tuple[jax.Array, Any]]:
-  """What is clipped of a task: (params, episode) -> (loss, tree like params).
-
-  The gradient of `learner.loss`, unless the learner has a `meta_gradient` of
-  its own: a direction to descend that is no gradient of a loss, as Reptile's.
-  Any function of one task and the parameters is sound here, since it is
-  clipped; a function of several tasks is not.
-  """
-  own = getattr(learner, "meta_gradient", None)
-  return jax.value_and_grad(learner.loss) if own is None else own
-
-
 def zeros(
     params: Any,
     clip: adaptive.Clip = (),
@@ -158,7 +146,7 @@ def zeros(
 
 
 def add_tasks(
-    learner: Any,
+    learner: learners.Learner,
     mechanism: plan_lib.Mechanism,
     params: Any,
     totals: Totals,
@@ -219,7 +207,7 @@ def add_tasks(
           learner, mechanism, params, task, jax.random.fold_in(inner_key, slot)
       )
     else:
-      loss, gradient = meta_gradient(learner)(params, task)
+      loss, gradient = learner.meta_gradient(params, task)
       clipped = clipping.clip(
           gradient, adaptive.bounds(mechanism, clip), mechanism.clip_by
       )

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
@@ -163,10 +164,10 @@ class Evaluator:
   """Measures parameters on tasks; compiled once per shape of task.
 
   Args:
-    learner: has `predict(params, support, query_images) -> logits`.
+    learner: what predicts.
   """
 
-  def __init__(self, learner: Any):
+  def __init__(self, learner: learners.Learner):
     def outputs(params, key, images, episode, targets):
       batch = sampling.make_episode(key, images, episode, targets=targets)
       result = learner.predict(params, batch.support, batch.query.images)

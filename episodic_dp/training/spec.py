@@ -8,6 +8,7 @@ import jax
 import optax
 
 from episodic_dp import accounting
+from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.data import dataset as dataset_lib
@@ -52,7 +53,7 @@ class TrainingSpec:
   validation: evaluation.Tasks
   plan: plan_lib.SamplingPlan
   mechanism: plan_lib.Mechanism
-  learner: Any
+  learner: learners.Learner
   optimizer: optax.GradientTransformation
   steps: int
   asked_steps: int

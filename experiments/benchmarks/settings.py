@@ -38,7 +38,7 @@ class Run:
     optimizer: an Optax transformation.
   """
 
-  learner: Any
+  learner: learners.Learner
   dataset: data.ArrayDataset
   plan: plan_lib.SamplingPlan
   mechanism: plan_lib.Mechanism

@@ -14,6 +14,7 @@ the same bits.
 """
 
 import dataclasses
+import math
 import pathlib
 import tempfile
 from typing import Any
@@ -21,8 +22,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
+from episodic_dp import learners
+from episodic_dp import models
 from episodic_dp import plan as plan_lib
 from experiments.benchmarks import harness
 from experiments.benchmarks import settings
@@ -30,24 +32,15 @@ from experiments.benchmarks import settings
 _WHERE = {"streamed": "in memory", "mapped": "in a mapped file"}
 
 
-class Linear:
+def linear(shape: tuple[int, int, int]) -> learners.Supervised:
   """Logits straight from the pixels: hardly any work beside moving them."""
-
-  def __init__(self, shape: tuple[int, int, int]):
-    self._pixels = int(np.prod(shape))
-
-  def init(self, key: jax.Array) -> jax.Array:
-    return 0.01 * jax.random.normal(key, (self._pixels, settings.WAY))
-
-  def predict(self, params, support, query_images):
-    del support
-    return query_images.reshape(query_images.shape[0], -1) @ params
-
-  def loss(self, params, episode):
-    logits = self.predict(params, episode.support, episode.query.images)
-    return optax.softmax_cross_entropy_with_integer_labels(
-        logits, episode.query.labels
-    ).mean()
+  pixels = math.prod(shape)
+  model = models.Model(
+      lambda key: 0.01 * jax.random.normal(key, (pixels, settings.WAY)),
+      lambda params, images: images.reshape(-1, pixels) @ params,
+      mixes_examples=False,
+  )
+  return learners.Supervised(model)
 
 
 # name -> what it is, shape of an image.
@@ -74,7 +67,7 @@ def measure(options: harness.Options) -> harness.Found:
         per_class=10,
     )
     if name == "data":
-      run = dataclasses.replace(run, learner=Linear(shape))
+      run = dataclasses.replace(run, learner=linear(shape))
     with tempfile.TemporaryDirectory() as folder:
       runs = _in_three_places(run, pathlib.Path(folder))
       turns = harness.interleaved(

@@ -149,12 +149,14 @@ class Unit:
     stages = (first, *below[3 - self.hierarchy.depth :])
     return plan_lib.SamplingPlan(stages, episode)
 
-  def mechanism(self, learner: Any, **fields: Any) -> plan_lib.Mechanism:
+  def mechanism(
+      self, learner: learners.Learner, **fields: Any
+  ) -> plan_lib.Mechanism:
     """What is released; where inner steps are noisy, this learner's."""
     if self.noisy:
       fields = fields | dict(
-          order=getattr(learner, "order", "first"),
-          inner_steps=getattr(learner, "inner_steps", 1),
+          order=learner.order or "first",
+          inner_steps=learner.inner_steps or 1,
           inner_clip_norm=1.0,
           inner_noise_multiplier=pages.NOISE,
       )
@@ -268,7 +270,7 @@ def ask(
   return Answer(None, levels)
 
 
-def _without_parameters(learner: Any) -> str:
+def _without_parameters(learner: learners.Learner) -> str:
   """Why the learner is none for this network, or ""."""
   try:
     jax.eval_shape(learner.init, jax.random.key(0))

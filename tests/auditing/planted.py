@@ -19,6 +19,7 @@ from episodic_dp import auditing
 from episodic_dp import plan
 from episodic_dp import private
 from tests import fake_dataset
+from tests import fake_learner
 
 DELTA = 0.01
 OPTIMIZER = auditing.observed(optax.sgd(0.0))
@@ -41,7 +42,7 @@ def mean_of_queries(task):
   return task.query.images.mean((0, 1, 2))
 
 
-class Chosen:
+class Chosen(fake_learner.FakeLearner):
   """Learns nothing: the gradient of a task is `direction(task)`."""
 
   def __init__(

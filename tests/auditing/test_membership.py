@@ -14,6 +14,7 @@ from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp.auditing import membership
 from episodic_dp.data import dataset as dataset_lib
+from tests import fake_learner
 
 WAY, SIDE = 2, 3
 LEVELS = ("participant", "class", "image")
@@ -130,7 +131,7 @@ def test_losses_are_those_of_the_adapted_model(measured):
     np.testing.assert_allclose(losses[unit, i], expected, rtol=1e-5)
 
 
-class Sure:
+class Sure(fake_learner.FakeLearner):
   """Says class 0, with odds that an image decides."""
 
   def predict(self, params, support, query_images):

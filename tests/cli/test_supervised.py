@@ -56,7 +56,7 @@ def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
   )
   tuned = learners.FineTuning(
       build.make_model(experiment.config, (12, 12, 1), way=5),
-      steps=30,
+      inner_steps=30,
       body=False,
   )
   tasks = build.draw_tasks(experiment.config, splits.test, test=True)

@@ -22,7 +22,7 @@ def plain_adapt(tiny, params, support, steps, names):
 def test_adaptation_is_the_plain_loop(tiny, body, fresh):
   learner = learners.FineTuning(
       tiny.model(),
-      steps=4,
+      inner_steps=4,
       optimizer=optax.sgd(RATE),
       body=body,
       fresh_head=fresh,
@@ -45,7 +45,7 @@ def test_adaptation_is_the_plain_loop(tiny, body, fresh):
 
 def test_adam_learns_the_support_set(tiny):
   learner = learners.FineTuning(
-      tiny.model(width=8), steps=200, optimizer=optax.adam(0.1)
+      tiny.model(width=8), inner_steps=200, optimizer=optax.adam(0.1)
   )
   params = learner.init(jax.random.key(0))
   support = tiny.episode(dtype=np.float32).support
@@ -54,8 +54,8 @@ def test_adam_learns_the_support_set(tiny):
 
 
 def test_wrong_settings_are_named(tiny):
-  with pytest.raises(ValueError, match="steps 0"):
-    learners.FineTuning(tiny.model(), steps=0)
+  with pytest.raises(ValueError, match="inner_steps 0"):
+    learners.FineTuning(tiny.model(), inner_steps=0)
   learner = learners.FineTuning(tiny.model(), head="top")
   with pytest.raises(ValueError, match="head 'top'"):
     learner.adapt(learner.init(jax.random.key(0)), tiny.episode().support)

@@ -144,7 +144,7 @@ def test_orders_differ_and_first_order_is_the_gradient_at_the_adapted():
     params = learner.init(jax.random.key(0))
     gradients[order] = jax.grad(learner.loss)(params, episode)
   adapted = learner.adapt(params, episode.support)
-  at_adapted = jax.grad(learner.support_loss)(adapted, episode.query)
+  at_adapted = jax.grad(learner.adapted_loss)(adapted, episode.query)
   assert_close(gradients["first"], at_adapted, 1e-5)
   difference = np.abs(gradients["first"]["in"] - gradients["second"]["in"])
   assert difference.max() > 1e-3
@@ -173,13 +173,13 @@ def test_a_scan_of_inner_steps_gives_the_same_gradient(order):
   assert "scan" in texts[1] and "scan" not in texts[0]
 
 
-def test_adaptation_lowers_the_support_loss_and_predicts():
+def test_adaptation_lowers_the_adapted_loss_and_predicts():
   learner = learners.MAML(tiny_model(), inner_steps=50, inner_rate=1.0)
   params = learner.init(jax.random.key(1))
   support = draw_episode((2, 2, 1)).support
-  before = learner.support_loss(params, support)
+  before = learner.adapted_loss(params, support)
   adapted = learner.adapt(params, support)
-  assert learner.support_loss(adapted, support) < 0.5 * before
+  assert learner.adapted_loss(adapted, support) < 0.5 * before
   logits = learner.predict(params, support, support.images)
   assert learners.accuracy(logits, support.labels) == 1
   assert learners.accuracy(logits, (support.labels + 1) % 3) == 0

@@ -137,7 +137,7 @@ def test_descriptions_say_what_a_learner_is(tiny):
     assert found.releases and found.paper and found.adapts
     assert (found.inner_steps is None) == (name in ("protonet", "ridge"))
     assert not found.transductive and "alone" in found.because
-  tuned = learners.describe(learners.FineTuning(tiny.model(), steps=7))
+  tuned = learners.describe(learners.FineTuning(tiny.model(), inner_steps=7))
   assert (tuned.inner_steps, tuned.releases) == (7, "")
   plain = learners.describe(learners.Supervised(tiny.model()))
   assert (plain.name, plain.adapts) == ("supervised", "nothing")

@@ -14,6 +14,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.private import adaptive
 from episodic_dp.private import meta_step
+from tests import fake_learner
 
 SGD = optax.sgd(1.0)
 SIZES = ((40, 5), (13,), (1, 2, 3))
@@ -226,7 +227,7 @@ def test_the_window_is_a_plain_replay_and_never_rises():
   assert rises > 3 and changes > 3
 
 
-class Still:
+class Still(fake_learner.FakeLearner):
   """A learner whose gradients are zero; counts how often it is traced."""
 
   def __init__(self):

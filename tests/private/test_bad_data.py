@@ -30,6 +30,7 @@ from episodic_dp.private import sample_level
 from episodic_dp.private import sharding
 from episodic_dp.private import task_sum
 from tests import fake_dataset
+from tests import fake_learner
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -58,16 +59,15 @@ def looked_up(images):
   return jnp.asarray(TABLE)[codes.astype(jnp.int32)]
 
 
-class Planted:
+class Planted(fake_learner.FakeLearner):
   """A learner whose gradient is what the query image's pixels say."""
 
   adapts = False
 
-  def __init__(self):
-    self.model = models.Model(
-        self.init, lambda params, x: jnp.zeros((x.shape[0], 1)),
-        mixes_examples=False,
-    )
+  model = models.Model(
+      lambda key: {}, lambda params, x: jnp.zeros((x.shape[0], 1)),
+      mixes_examples=False,
+  )
 
   def init(self, key=None):
     del key
@@ -464,10 +464,10 @@ class PlantedSteps(Planted):
   order, inner_steps = "first", 1
 
   def adapt(self, params, support, *, inner_gradient):
-    slope = inner_gradient(self.support_loss)(params, support, 0)
+    slope = inner_gradient(self.adapted_loss)(params, support, 0)
     return jax.tree.map(lambda p, g: p - g, params, slope)
 
-  def support_loss(self, params, examples, step=0):
+  def adapted_loss(self, params, examples, step=0):
     del step
     values = looked_up(examples.images).mean(0)
     # Linear, and its gradient the values themselves, whatever they are.
@@ -492,7 +492,7 @@ def test_one_example_moves_an_inner_and_an_outer_sum_by_its_bound(by):
   @jax.jit
   def inner(values):  # The mean, whose number of examples is public.
     gradient = sample_level.inner_gradient(mechanism, KEY)
-    return gradient(learner.support_loss)(learner.init(), part(values), 0)
+    return gradient(learner.adapted_loss)(learner.init(), part(values), 0)
 
   @jax.jit
   def outer(support, query):

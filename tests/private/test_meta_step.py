@@ -16,11 +16,12 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp.private import meta_step
+from tests import fake_learner
 
 SGD = optax.sgd(1.0)
 
 
-class Still:
+class Still(fake_learner.FakeLearner):
   """A learner whose gradients are zero: a step releases its noise alone."""
 
   def __init__(self, size=1500):

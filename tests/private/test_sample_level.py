@@ -20,6 +20,7 @@ from episodic_dp import sampling
 from episodic_dp.private import meta_step
 from episodic_dp.private import noise
 from episodic_dp.private import sample_level
+from tests import fake_dataset
 
 WAY, SIDE, SHOT, QUERY, STEPS, RATE = 3, 4, 2, 2, 3, 0.5
 SGD = optax.sgd(1.0)
@@ -224,7 +225,7 @@ def test_half_the_clip_norm_would_not_do():
 
 INNER = jax.jit(
     sample_level.inner_gradient(mechanism(), KEY)(
-        lambda params, examples, step: learner().support_loss(params, examples)
+        lambda params, examples, step: learner().adapted_loss(params, examples)
     )
 )
 
@@ -326,24 +327,17 @@ def test_inner_noise_has_the_announced_spread_and_is_fresh():
 # The whole step ---------------------------------------------------------------
 
 
-@dataclasses.dataclass
-class Data:
-  images: np.ndarray
-  hierarchy: plan.Hierarchy
-  rotate: bool = False
-
-  def rows(self, leaves):
-    return leaves
-
-
 def make_run(participants=8, rate=0.5):
   hierarchy = plan.Hierarchy.regular((participants, WAY, 6), levels=LEVELS)
   images = np.random.default_rng(0).standard_normal(
       (hierarchy.num_leaves, SIDE, SIDE, 1), np.float32
   )
   stages = (plan.Poisson(rate), plan.FixedSize(WAY), plan.FixedSize(4))
-  return Data(images, hierarchy), plan.SamplingPlan(
-      stages, episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY)
+  return (
+      fake_dataset.FakeDataset(images=images, hierarchy=hierarchy),
+      plan.SamplingPlan(
+          stages, episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY)
+      ),
   )
 
 
@@ -544,7 +538,7 @@ def test_learners_that_ask_otherwise_are_refused():
   class Twice(learners.MAML):
 
     def adapt(self, params, support, *, inner_gradient=jax.grad):
-      gradient = inner_gradient(lambda p, e, i: self.support_loss(p, e))
+      gradient = inner_gradient(lambda p, e, i: self.adapted_loss(p, e))
       for _ in range(3):
         gradient(params, support, 0)
       return params
@@ -556,7 +550,7 @@ def test_learners_that_ask_otherwise_are_refused():
     """Asks in a loop, five times or as often as the data say."""
 
     def adapt(self, params, support, *, inner_gradient=jax.grad):
-      gradient = inner_gradient(lambda p, e, i: self.support_loss(p, e))
+      gradient = inner_gradient(lambda p, e, i: self.adapted_loss(p, e))
       often = support.labels.sum() if self.inner_steps == 1 else 5
       return jax.lax.fori_loop(
           0, often, lambda i, p: gradient(p, support, i), params
@@ -590,7 +584,7 @@ def test_learners_that_read_support_examples_otherwise_are_refused():
       if how == "mixed":
         examples = support._replace(images=support.images - bright)
       slope = inner_gradient(
-          lambda p, e, i: self.support_loss(p, e)
+          lambda p, e, i: self.adapted_loss(p, e)
           * (bright if how == "loss" else len(support.labels))
       )(params, examples, 0)
       start = bright if how == "start" else 1.0

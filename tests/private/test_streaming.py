@@ -14,13 +14,14 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.private import meta_step
 from episodic_dp.private import streaming
+from tests import fake_learner
 
 ADAM = optax.adam(0.05)
 SGD = optax.sgd(0.05)
 TASK_BYTES = 3 * 2 * 16  # way, shot + query, 4 x 4 pixels
 
 
-class Linear:
+class Linear(fake_learner.FakeLearner):
   """A learner that compiles quickly: no inner steps."""
 
   def init(self, key):

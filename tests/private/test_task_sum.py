@@ -13,6 +13,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp.private import task_sum
+from tests import fake_learner
 
 TASKS = 5
 EPISODE = plan.Episode(way=3, shot=1, query=1)
@@ -100,7 +101,7 @@ def test_loop_and_chunks_of_every_size_agree(network, chunks):
     )
 
 
-class Gradients:
+class Gradients(fake_learner.FakeLearner):
   """A learner whose gradient of a task is the first image's pixels."""
 
   def init(self, key):

@@ -11,6 +11,7 @@ import pytest
 from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp import training
+from tests import fake_learner
 
 WAY, SHOT, QUERY = 3, 2, 2
 
@@ -65,7 +66,7 @@ def test_too_few_classes_are_refused():
 
 
 @dataclasses.dataclass(frozen=True)
-class _Nearest:
+class _Nearest(fake_learner.FakeLearner):
   """Names the class of the support image whose row is nearest."""
 
   certainty: float = 50.0
@@ -155,7 +156,7 @@ def _points():
   )
 
 
-class _Line:
+class _Line(fake_learner.FakeLearner):
   """The least-squares slope of the support, and an error of `params`."""
 
   def predict(self, params, support, points):
