@@ -9,8 +9,6 @@ zeros, and that of the random initialisation is random.
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-import importlib
-import inspect
 import os
 import pathlib
 from typing import Any
@@ -240,12 +238,11 @@ def _check_classes(
         f"run '{name}' is of data.name={config.data.name!r} and the test tasks"
         f" of {wanted.data.name!r}: compare runs of one data set"
     )
-  loader = importlib.import_module(f"episodic_dp.data.{config.data.name}").load
-  for option, parameter in inspect.signature(loader).parameters.items():
+  for option, default in data.defaults_of(config.data.name).items():
     if option not in _DIVIDING:
       continue
     own, other = (
-        c.data.options.get(option, parameter.default) for c in (config, wanted)
+        c.data.options.get(option, default) for c in (config, wanted)
     )
     own, other = (tuple(v) if isinstance(v, list) else v for v in (own, other))
     if own != other:

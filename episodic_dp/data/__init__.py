@@ -4,6 +4,7 @@
 are imported on first use, so that importing this package stays quick.
 """
 
+from collections.abc import Callable
 import importlib
 import inspect
 import os
@@ -20,6 +21,7 @@ __all__ = [
     "Dataset",
     "Splits",
     "as_examples",
+    "defaults_of",
     "load",
 ]
 
@@ -33,6 +35,17 @@ _LOADERS = {
     "sinusoid": "episodic_dp.data.sinusoid",
 }
 NAMES = tuple(_LOADERS)
+_SOURCES = ("data_dir", "download", "surveyed")
+
+
+def defaults_of(name: str) -> dict[str, Any]:
+  """The options of a data set, each with its default.
+
+  Raises:
+    ValueError: an unknown name.
+  """
+  parameters = inspect.signature(_loader(name)).parameters
+  return {k: p.default for k, p in parameters.items() if k not in _SOURCES}
 
 
 def load(
@@ -40,7 +53,8 @@ def load(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
-    **options: Any,
+    surveyed: Any = None,
+    **chosen: Any,
 ) -> Splits:
   """Loads or generates a data set by name.
 
@@ -52,23 +66,28 @@ def load(
     data_dir: folder with the original files, for data sets that have any; for
       "own_data" the folder or the .npz itself.
     download: fetch the original files where data_dir does not have them.
-    **options: the keyword arguments of the data set's own `load`.
+    surveyed: of `own_data.load.survey`, where own data are listed already.
+    **chosen: the keyword arguments of the data set's own `load`.
 
   Raises:
     ValueError: unknown name or option, with the known ones.
     FileNotFoundError: the original files are not there, with the remedy.
   """
-  if name not in NAMES:
-    raise ValueError(f"unknown data set {name!r}: the known ones are {NAMES}")
-  loader = importlib.import_module(_LOADERS[name]).load
-  known = inspect.signature(loader).parameters
-  unknown = sorted(set(options) - set(known))
+  loader, known = _loader(name), defaults_of(name)
+  unknown = sorted(set(chosen) - set(known))
   if unknown:
     raise ValueError(
         f"data set '{name}' has no option {unknown[0]!r}: the known ones are"
-        f" {sorted(set(known) - {'data_dir', 'download'})}"
+        f" {sorted(known)}"
     )
   # Where the files come from; generated data sets have none.
-  source = {"data_dir": data_dir, "download": download}
-  options |= {k: v for k, v in source.items() if k in known}
-  return loader(**options)
+  sources = {"data_dir": data_dir, "download": download, "surveyed": surveyed}
+  taken = inspect.signature(loader).parameters
+  chosen |= {k: v for k, v in sources.items() if k in taken}
+  return loader(**chosen)
+
+
+def _loader(name: str) -> Callable[..., Splits]:
+  if name not in NAMES:
+    raise ValueError(f"unknown data set {name!r}: the known ones are {NAMES}")
+  return importlib.import_module(_LOADERS[name]).load

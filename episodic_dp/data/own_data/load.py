@@ -121,6 +121,7 @@ def load(
     color: bool | None = None,
     shares: Sequence[float] | None = None,
     seed: int = 0,
+    surveyed: Survey | None = None,
 ) -> dataset.Splits:
   """The three splits of your own images; their classes are disjoint.
 
@@ -141,6 +142,7 @@ def load(
     shares: of the primary units for training, validation and test, where the
       source does not say; None means 0.6, 0.2, 0.2.
     seed: public seed of that division, 0 to 2^32 - 1.
+    surveyed: of `survey` with these options, where it was made already.
 
   Returns:
     Splits with images uint8[images, height, width, 1 or 3], mapped from disk.
@@ -149,7 +151,9 @@ def load(
     FileNotFoundError: there is no such folder or file.
     ValueError: an option, a file or an array cannot be used; one sentence.
   """
-  found = survey(data_dir, levels=levels, shares=shares, seed=seed)
+  found = surveyed or survey(
+      data_dir, levels=levels, shares=shares, seed=seed
+  )
   shape = _image_shape(found.listing, size, color)
   images = _images(found, shape, cache.root(cache_dir) / "own_data")
   parts, first = {}, 0
