@@ -147,7 +147,7 @@ def finish(
       "command": run.command(),
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
-      "noise_multiplier": experiment.job.mechanism.noise_multiplier,
+      "noise_multiplier": experiment.job.release.mechanism.noise_multiplier,
   }
   files.write_json(workdir / OUTCOME, entry)
   return entry

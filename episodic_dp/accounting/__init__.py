@@ -1,4 +1,4 @@
-"""What a private run costs: hierarchy, plan and mechanism to epsilon, in NumPy.
+"""What a private run costs: from a release to epsilon, in NumPy.
 
 Nothing here imports JAX; dp_accounting is loaded when first needed.
 """
@@ -19,7 +19,7 @@ from episodic_dp.accounting.profiles.amplification import Amplification
 from episodic_dp.accounting.profiles.recurrence import Recurrence
 from episodic_dp.accounting.reference.printed_theorem import theorem3_as_printed
 from episodic_dp.accounting.report import Guarantee
-from episodic_dp.accounting.sensitivity import kinds
+from episodic_dp.accounting.sensitivity import unit_profiles
 
 __all__ = [
     "Accountant",
@@ -33,10 +33,10 @@ __all__ = [
     "gaussian",
     "guarantee",
     "guarantees",
-    "kinds",
     "max_steps",
     "max_tasks",
     "run_statement",
     "theorem3_as_printed",
+    "unit_profiles",
     "verify",
 ]

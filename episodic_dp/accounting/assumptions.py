@@ -28,9 +28,7 @@ UN_NOISED_CLIPPING = (
 
 
 def assumptions(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     level: str,
     *,
     replaced: bool = False,
@@ -38,12 +36,12 @@ def assumptions(
   """Every sentence that the guarantee of a level rests on.
 
   Args:
-    hierarchy: what is sampled.
-    plan: how.
-    mechanism: what is released.
+    release: what a step samples and releases.
     level: the privacy unit.
     replaced: neighbours differ in a unit's data, not in its presence.
   """
+  hierarchy, plan = release.hierarchy, release.plan
+  mechanism = release.mechanism
   result = list(ASSUMED_THROUGHOUT)
   first = plan.stages[0]
   if isinstance(first, plan_lib.RandomAllocation):
@@ -64,9 +62,7 @@ def assumptions(
         f" {mechanism.noise_multiplier:g} after the gradients' noise of"
         f" {mechanism.gradient_noise_multiplier:.6g} clip norms."
     )
-  sample_level = (
-      plan.episode is not None and mechanism.clip_unit == hierarchy.levels[-1]
-  )
+  sample_level = release.sample_level
   depends = (
       ", depends on other examples only through the noisy inner steps of its"
       " task"
@@ -121,14 +117,10 @@ def refuse_un_noised(mechanism: plan_lib.Mechanism) -> None:
     raise plan_lib.UnsoundPlanError(UN_NOISED_CLIPPING.rstrip("."))
 
 
-def caveats(
-    hierarchy: plan_lib.Hierarchy,
-    mechanism: plan_lib.Mechanism,
-    level: str,
-) -> tuple[str, ...]:
+def caveats(release: plan_lib.Release, level: str) -> tuple[str, ...]:
   """What must be said wherever epsilon is, the gravest first."""
-  found = [caveat(hierarchy, level)]
-  if mechanism.clipping == "percentile_window":
+  found = [caveat(release.hierarchy, level)]
+  if release.mechanism.clipping == "percentile_window":
     found.insert(0, UN_NOISED_CLIPPING)
   return tuple(filter(None, found))
 

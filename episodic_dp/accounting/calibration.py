@@ -13,31 +13,27 @@ _LARGEST = 2.0**40
 
 
 def calibrate(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
+    release: plan_lib.Release,
     *,
     steps: int,
     epsilon: float,
     delta: float,
     level: str,
-    mechanism: plan_lib.Mechanism,
     accountant: AnyAccountant = "pld",
 ) -> plan_lib.Mechanism:
   """The mechanism with the noise multiplier that reaches an epsilon.
 
   Args:
-    hierarchy: public sizes.
-    plan: one stage per level.
+    release: all but its noise multiplier is kept.
     steps: T, at least 1.
     epsilon: the epsilon asked for, > 0.
     delta: in (0, 1).
     level: the privacy unit.
-    mechanism: all but its noise multiplier is kept.
     accountant: how steps are composed.
 
   Returns:
-    `mechanism` with a `noise_multiplier` for which the epsilon is at most the
-    one asked for, and at least 99 % of it.
+    The release's mechanism with a `noise_multiplier` for which the epsilon is
+    at most the one asked for, and at least 99 % of it.
 
   Raises:
     PlanError: a value is out of range, or no noise reaches epsilon because
@@ -48,7 +44,7 @@ def calibrate(
     raise plan_lib.PlanError(
         f"epsilon {epsilon!r} must be a positive finite number"
     )
-
+  mechanism = release.mechanism
   assumptions.refuse_un_noised(mechanism)
   # Where a count takes a part of the noise, the search may try multipliers that
   # have no room for it.
@@ -56,8 +52,9 @@ def calibrate(
 
   def reached(z: float) -> float:
     return guarantee(
-        hierarchy, plan,
-        dataclasses.replace(fixed, noise_multiplier=z),
+        release.replace(
+            mechanism=dataclasses.replace(fixed, noise_multiplier=z)
+        ),
         steps=steps, delta=delta, level=level, accountant=accountant,
     ).epsilon
 
@@ -104,9 +101,7 @@ def calibrate(
 
 
 def max_steps(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     *,
     target_epsilon: float,
     delta: float,
@@ -117,9 +112,7 @@ def max_steps(
   """The most steps whose epsilon is at most the target (0: not even one).
 
   Args:
-    hierarchy: public sizes.
-    plan: one stage per level.
-    mechanism: clip unit and noise.
+    release: what a step samples and releases.
     target_epsilon: at least 0.
     delta: in (0, 1).
     level: the privacy unit.
@@ -134,12 +127,11 @@ def max_steps(
     raise plan_lib.PlanError(
         f"target_epsilon {target_epsilon!r} must be at least 0"
     )
-  assumptions.refuse_un_noised(mechanism)
+  assumptions.refuse_un_noised(release.mechanism)
 
   def reached(t: int) -> float:
     return guarantee(
-        hierarchy, plan, mechanism, steps=t, delta=delta, level=level,
-        accountant=accountant,
+        release, steps=t, delta=delta, level=level, accountant=accountant
     ).epsilon
 
   if math.isinf(target_epsilon):
@@ -182,9 +174,7 @@ def _between(
 
 
 def max_tasks(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     *,
     steps: int,
     target_epsilon: float,
@@ -195,10 +185,8 @@ def max_tasks(
   """The plan with the most tasks per step whose epsilon is within the target.
 
   Args:
-    hierarchy: public sizes.
-    plan: all but the size of its first stage (or, for form "independent", its
-      number of tasks) is kept.
-    mechanism: clip unit and noise.
+    release: all but the size of its plan's first stage (or, for form
+      "independent", its number of tasks) is kept.
     steps: T, at least 1.
     target_epsilon: > 0.
     delta: in (0, 1).
@@ -222,10 +210,11 @@ def max_tasks(
 
   def reached(candidate: plan_lib.SamplingPlan) -> float:
     return guarantee(
-        hierarchy, candidate, mechanism, steps=steps, delta=delta, level=level,
-        accountant=accountant,
+        release.replace(plan=candidate),
+        steps=steps, delta=delta, level=level, accountant=accountant,
     ).epsilon
 
+  hierarchy, plan = release.hierarchy, release.plan
   stage, episode = plan.stages[0], plan.episode
   if isinstance(stage, plan_lib.Poisson):
     return _largest_rate(plan, reached, target_epsilon)

@@ -1,4 +1,4 @@
-"""From hierarchy, plan, mechanism and steps to guarantees."""
+"""From a release and its steps to guarantees."""
 
 from collections.abc import Sequence
 import math
@@ -25,9 +25,7 @@ AnyAccountant = str | base.Accountant
 
 
 def guarantee(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     *,
     steps: int,
     level: str,
@@ -39,10 +37,8 @@ def guarantee(
   """The guarantee of one level, both directions, errors of the sampler charged.
 
   Args:
-    hierarchy: public sizes.
-    plan: one stage per level.
-    mechanism: clip unit and noise; epsilon is infinite without noise, and with
-      clipping="percentile_window".
+    release: what a step samples and releases; epsilon is infinite without
+      noise, and with clipping="percentile_window".
     steps: T, at least 1.
     level: the privacy unit.
     delta: in (0, 1), to be told epsilon; or
@@ -52,11 +48,11 @@ def guarantee(
       with a proof.
 
   Raises:
-    UnsoundPlanError: no guarantee is proved for the combination.
-    PlanError: a value is out of range, or plan and hierarchy disagree.
+    UnsoundPlanError: no guarantee is proved for the level.
+    PlanError: a value is out of range, or there is no such level.
   """
   return compose_guarantee(
-      (Entry(hierarchy, plan, mechanism, steps),),
+      (Entry(release, steps),),
       level=level,
       delta=delta,
       epsilon=epsilon,
@@ -66,9 +62,7 @@ def guarantee(
 
 
 def guarantees(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     *,
     steps: int,
     delta: float | None = None,
@@ -82,7 +76,7 @@ def guarantees(
     UnsoundPlanError: no level has one; the text is the first level's.
   """
   return compose_guarantees(
-      (Entry(hierarchy, plan, mechanism, steps),),
+      (Entry(release, steps),),
       delta=delta,
       epsilon=epsilon,
       accountant=accountant,
@@ -91,12 +85,12 @@ def guarantees(
 
 
 def compose_guarantees(
-    entries: Sequence[Entry], **options
+    entries: Sequence[Entry], **options: Any
 ) -> dict[str, Guarantee]:
-  """`compose_guarantee` for every level that has a guarantee, in tree order."""
+  """`compose_guarantee` for every level that has one, in tree order."""
   found = {}
   first: plan_lib.UnsoundPlanError | None = None
-  for level in entries[0].hierarchy.levels:
+  for level in entries[0].release.levels:
     try:
       found[level] = compose_guarantee(entries, level=level, **options)
     except plan_lib.UnsoundPlanError as e:
@@ -133,32 +127,9 @@ def compose_guarantee(
         f"neighbours {neighbours!r} must be one of"
         f" {', '.join(map(repr, RELATIONS))}"
     )
-  caveats = dict.fromkeys(
-      caveat
-      for e in entries
-      for caveat in assumptions.caveats(e.hierarchy, e.mechanism, level)
-  )
-  shared: dict[str, Any] = dict(
-      level=level,
-      steps=sum(int(e.steps) for e in entries),
-      inclusion_rate=max(
-          sensitivity.inclusion_rate(e.hierarchy, e.plan, level)
-          for e in entries
-      ),
-      caveat=" ".join(caveats),
-  )
-  sentences: dict[str, None] = {}
-  for e in entries:
-    sentences |= dict.fromkeys(
-        assumptions.assumptions(
-            e.hierarchy,
-            e.plan,
-            e.mechanism,
-            level,
-            replaced=neighbours == "replace-one",
-        )
-    )
-  if neighbours == "replace-one":
+  replaced = neighbours == "replace-one"
+  stated = _stated(entries, level, replaced=replaced)
+  if replaced:
     at, value = _replaced(entries, level, delta, epsilon)
     return Guarantee(
         epsilon=at,
@@ -166,50 +137,89 @@ def compose_guarantee(
         neighbours=f"replace one {level}",
         direction="both",
         accountant=replace_one.ACCOUNTANT,
-        assumptions=tuple(sentences),
-        epsilons=dict.fromkeys(("remove", "add"), at),
-        **shared,
+        epsilons=dict.fromkeys(amplification.DIRECTIONS, at),
+        **stated,
     )
   error = sum(
-      e.steps * plan_lib.sampling_error(e.hierarchy, e.plan) for e in entries
+      e.steps * plan_lib.sampling_error(e.release.hierarchy, e.release.plan)
+      for e in entries
   )
-  values: dict[str, float] = dict.fromkeys(
-      amplification.DIRECTIONS, math.inf if epsilon is None else 1.0
-  )
-  kinds: unit_profile.Kinds = ()
   runs = run_phases.routes(entries, level)
-  for run in runs:
-    found: dict[str, float] = {
-        d: (
-            chosen.epsilon(run, d, float(delta), error)
-            if delta is not None
-            else chosen.delta(run, d, float(epsilon or 0), error)
-        )
-        for d in amplification.DIRECTIONS
-    }
-    if not kinds or max(found.values()) < max(values.values()):
-      values = found
-      kinds = tuple(dict.fromkeys(k for phase in run for k in phase.kinds))
+  values, units = _best(chosen, runs, delta, epsilon, error)
   direction = max(values, key=lambda d: values[d])
   if runs and delta is not None and math.isinf(values[direction]):
-    shared["caveat"] = (
-        shared["caveat"] + _why_none(chosen, runs[0], float(delta), error)
-    ).strip()
+    why = _why_none(chosen, runs[0], float(delta), error)
+    stated["caveat"] = (stated["caveat"] + why).strip()
   return Guarantee(
       epsilon=values[direction] if epsilon is None else float(epsilon),
       delta=float(delta) if delta is not None else values[direction],
       neighbours=f"add or remove one {level}",
       direction=direction,
       accountant=chosen.name,
-      assumptions=tuple(sentences),
       epsilons=(
           values
           if epsilon is None
           else dict.fromkeys(values, float(epsilon))
       ),
-      kinds=kinds,
-      **shared,
+      unit_profiles=units,
+      **stated,
   )
+
+
+def _stated(
+    entries: Sequence[Entry], level: str, *, replaced: bool
+) -> dict[str, Any]:
+  """What a guarantee says beside its numbers: fields of `Guarantee`."""
+  releases = [e.release for e in entries]
+  caveats = [c for r in releases for c in assumptions.caveats(r, level)]
+  sentences = [
+      sentence
+      for r in releases
+      for sentence in assumptions.assumptions(r, level, replaced=replaced)
+  ]
+  return dict(
+      level=level,
+      steps=sum(int(e.steps) for e in entries),
+      inclusion_rate=max(
+          sensitivity.inclusion_rate(r, level) for r in releases
+      ),
+      caveat=" ".join(dict.fromkeys(caveats)),
+      assumptions=tuple(dict.fromkeys(sentences)),
+  )
+
+
+def _best(
+    accountant: base.Accountant,
+    runs: Sequence[phases_lib.Phases],
+    delta: float | None,
+    epsilon: float | None,
+    error: float,
+) -> tuple[dict[str, float], unit_profile.UnitProfiles]:
+  """The least bound among the ways to compose a run.
+
+  Returns:
+    Direction -> epsilon at delta (or delta at epsilon), and the profiles that
+    were composed; infinity (or 1) and () where there is no way.
+  """
+  values: dict[str, float] = dict.fromkeys(
+      amplification.DIRECTIONS, math.inf if epsilon is None else 1.0
+  )
+  units: unit_profile.UnitProfiles = ()
+  for run in runs:
+    found: dict[str, float] = {
+        d: (
+            accountant.epsilon(run, d, float(delta), error)
+            if delta is not None
+            else accountant.delta(run, d, float(epsilon or 0), error)
+        )
+        for d in amplification.DIRECTIONS
+    }
+    if not units or max(found.values()) < max(values.values()):
+      values = found
+      units = tuple(
+          dict.fromkeys(u for phase in run for u in phase.unit_profiles)
+      )
+  return values, units
 
 
 def _why_none(
@@ -244,7 +254,7 @@ def _replaced(
         " not composed: use neighbours='add-or-remove'"
     )
   (e,) = entries
-  what = (e.hierarchy, e.plan, e.mechanism, level, int(e.steps))
+  what = (e.release, level, int(e.steps))
   if delta is not None:
     return replace_one.epsilon_replace_one(*what, delta), delta
   assert epsilon is not None
@@ -305,9 +315,7 @@ def epsilon(
 
 
 def epsilon_curve(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     *,
     steps: Sequence[int],
     delta: float,
@@ -318,8 +326,7 @@ def epsilon_curve(
   rising = sorted(set(map(int, steps)))
   values = [
       guarantee(
-          hierarchy, plan, mechanism, steps=t, delta=delta, level=level,
-          accountant=accountant,
+          release, steps=t, delta=delta, level=level, accountant=accountant
       ).epsilon
       for t in rising
   ]

@@ -57,9 +57,7 @@ class Ledger:
 
   def add(
       self,
-      hierarchy: plan_lib.Hierarchy,
-      plan: plan_lib.SamplingPlan,
-      mechanism: plan_lib.Mechanism,
+      release: plan_lib.Release,
       steps: int = 1,
       *,
       continued: bool = False,
@@ -67,9 +65,7 @@ class Ledger:
     """The ledger after some more steps.
 
     Args:
-      hierarchy: what they sampled.
-      plan: how.
-      mechanism: what they released.
+      release: what each of them sampled and released.
       steps: how many, at least 1.
       continued: they go on with the passes of the last entry, which is of the
         same plan: the next steps of the same run, under the same key. It
@@ -79,9 +75,9 @@ class Ledger:
     Raises:
       PlanError: steps out of range, or nothing of this plan to continue.
     """
-    new = _entry(hierarchy, plan, mechanism, steps)
+    new = _entry(release, steps)
     at = None
-    if not _in_passes(plan):
+    if not _in_passes(release.plan):
       same = (i for i, e in enumerate(self.entries) if same_description(e, new))
       at = next(same, None)
     elif continued and self.entries:
@@ -94,7 +90,7 @@ class Ledger:
     if at is None:
       return Ledger((*self.entries, new))
     old = self.entries[at]
-    total = _entry(old.hierarchy, old.plan, old.mechanism, old.steps + steps)
+    total = _entry(old.release, old.steps + steps)
     return Ledger((*self.entries[:at], total, *self.entries[at + 1 :]))
 
   def guarantee(self, level: str, **options: Any) -> report.Guarantee:
@@ -157,10 +153,7 @@ class Ledger:
     """Plain data for JSON: "entries", each of `plan.to_dict` and "steps"."""
     return {
         "entries": [
-            {
-                **plan_lib.to_dict(e.hierarchy, e.plan, e.mechanism),
-                "steps": e.steps,
-            }
+            {**plan_lib.to_dict(e.release), "steps": e.steps}
             for e in self.entries
         ]
     }
@@ -192,38 +185,34 @@ def _read(entries: Sequence[Any]) -> Iterator[Entry]:
           " hierarchy, plan, mechanism and steps"
       )
     rest = {k: v for k, v in described.items() if k != "steps"}
-    yield _entry(*plan_lib.from_dict(rest), described["steps"])
+    yield _entry(plan_lib.from_dict(rest), described["steps"])
 
 
 def same_description(a: Entry, b: Entry) -> bool:
   """Whether two entries sample and release alike; their steps may differ."""
-  if a.plan != b.plan or a.mechanism != b.mechanism:
-    return False
-  if a.hierarchy is b.hierarchy:
+  if a.release == b.release:  # The very same hierarchy.
     return True
-  first, second = (
-      plan_lib.to_dict(e.hierarchy, e.plan, e.mechanism) for e in (a, b)
-  )
+  first, second = (plan_lib.to_dict(e.release) for e in (a, b))
   return first == second
 
 
-def _entry(hierarchy, plan, mechanism, steps: Any) -> Entry:
+def _entry(release: plan_lib.Release, steps: Any) -> Entry:
   whole = isinstance(steps, int) and not isinstance(steps, bool)
   if not whole or not 1 <= steps <= MAX_STEPS:
     raise plan_lib.PlanError(
         f"steps {shown(steps)} must be a whole number from 1 to"
         f" {MAX_STEPS}"
     )
-  return Entry(hierarchy, plan, mechanism, steps)
+  return Entry(release, steps)
 
 
 def _rounded_up(entry: Entry) -> int:
   """The entry's steps, or the end of the sixteenth of a pass they lie in."""
-  if not _in_passes(entry.plan):
+  if not _in_passes(entry.release.plan):
     return entry.steps
   pass_of = max(
       stage.steps
-      for stage in entry.plan.stages
+      for stage in entry.release.plan.stages
       if isinstance(stage, plan_lib.RandomAllocation)
   )
   whole, rest = divmod(entry.steps, pass_of)

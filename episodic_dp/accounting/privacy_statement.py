@@ -79,8 +79,8 @@ def run_statement(
     raise plan_lib.PlanError("the ledger has no steps: add some first")
   check(ledger.steps, delta, None)
   found, refused = {}, {}
-  for level in ledger.entries[0].hierarchy.levels:
-    if any(level not in e.hierarchy.levels for e in ledger.entries):
+  for level in ledger.entries[0].release.levels:
+    if any(level not in e.release.levels for e in ledger.entries):
       refused[level] = f"'{level}' is not a level of every entry's hierarchy"
       continue
     try:

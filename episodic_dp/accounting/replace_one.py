@@ -22,7 +22,6 @@ largest where the sum moves by all of d (joint convexity).
 """
 
 from collections.abc import Sequence
-import dataclasses
 import functools
 import math
 
@@ -31,11 +30,9 @@ from scipy import special
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import sensitivity
-from episodic_dp.accounting.accountants import base
-from episodic_dp.accounting.accountants import phases as phases_lib
+from episodic_dp.accounting.accountants import curves as curves_lib
 from episodic_dp.accounting.accountants import rdp
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import gaussian
 
 ACCOUNTANT = "rdp"
 _MAX_ORDER = 512
@@ -47,9 +44,7 @@ _ROUNDING = 1e-9
 
 
 def epsilon_replace_one(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     level: str,
     steps: int,
     delta: float,
@@ -57,9 +52,8 @@ def epsilon_replace_one(
   """Epsilon of a run for replacing one unit's data, errors of the sampler in.
 
   Args:
-    hierarchy: public sizes, the same for both neighbours.
-    plan: one stage per level.
-    mechanism: clip unit and noise; without noise epsilon is infinite.
+    release: what a step samples and releases; both neighbours have its sizes,
+      and without noise epsilon is infinite.
     level: the privacy unit.
     steps: T, at least 1.
     delta: in (0, 1).
@@ -68,52 +62,48 @@ def epsilon_replace_one(
     UnsoundPlanError: no proof covers the plan.
     PlanError: plan, hierarchy and mechanism disagree.
   """
-  error = steps * plan_lib.sampling_error(hierarchy, plan)
+  error = steps * plan_lib.sampling_error(release.hierarchy, release.plan)
   return max(
-      _Given(curve).epsilon((), "remove", delta, error)
-      for curve in _curves(hierarchy, plan, mechanism, level, steps)
+      curves_lib.charge_sampler_error(curve, error).epsilon(delta)
+      for curve in _curves(release, level, steps)
   )
 
 
 def delta_replace_one(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     level: str,
     steps: int,
     epsilon: float,
 ) -> float:
   """Delta of a run at epsilon >= 0; see `epsilon_replace_one`."""
-  error = steps * plan_lib.sampling_error(hierarchy, plan)
+  error = steps * plan_lib.sampling_error(release.hierarchy, release.plan)
   return max(
-      _Given(curve).delta((), "remove", epsilon, error)
-      for curve in _curves(hierarchy, plan, mechanism, level, steps)
+      curves_lib.charge_sampler_error(curve, error).delta(epsilon)
+      for curve in _curves(release, level, steps)
   )
 
 
 def _curves(
-    hierarchy, plan, mechanism, level: str, steps: int
-) -> Sequence[base.Curve]:
+    release: plan_lib.Release, level: str, steps: int
+) -> Sequence[curves_lib.Curve]:
   """One per kind of unit of the level."""
-  k = hierarchy.level_index(level)
-  if not mechanism.guaranteed:
-    sensitivity.refuse_unsound(hierarchy, plan, mechanism, level)
-    return (_Nothing(),)
-  kinds = sensitivity.kinds(hierarchy, plan, mechanism, level)
-  last = hierarchy.levels[-1]
-  if plan.episode is not None and mechanism.clip_unit == last:
+  if not release.mechanism.guaranteed:
+    plan_lib.check_level(release, level)
+    return (curves_lib.Unprotected(),)
+  units = sensitivity.unit_profiles(release, level)
+  if release.sample_level:
     raise _unsound(level, "sample-level training")
-  clip = sensitivity.clip_level(hierarchy, mechanism)
-  stage = plan.stages[k]
+  k = release.hierarchy.level_index(level)
+  stage = release.plan.stages[k]
   fixed = isinstance(stage, plan_lib.FixedSize)
-  curves: list[base.Curve] = []
-  for kind in kinds:
+  curves: list[curves_lib.Curve] = []
+  for kind in units:
     if not isinstance(kind, amplification.Amplification):
       raise _unsound(level, "records that recur in a step, or one pass")
-    distance = kind.own_distance
-    if not fixed and k <= clip:
+    distance = kind.unit_sensitivity
+    if not fixed and k <= release.clip_level:
       distance *= 2  # It counts a unit that is absent.
-    whole = _Gaussian(distance * math.sqrt(steps))
+    whole = curves_lib.GaussianCurve(distance * math.sqrt(steps))
     if kind.parent_rate < 1:
       raise _unsound(level, "sampling above the unit")
     if kind.rate == 1:
@@ -122,7 +112,7 @@ def _curves(
       orders = np.arange(2.0, _MAX_ORDER + 1)
       log_moments = subsampled_log_moments(kind.rate, distance, _MAX_ORDER)
       renyi = rdp.RenyiCurve(orders, steps * log_moments / (orders - 1))
-      curves.append(_Least((whole, renyi)))
+      curves.append(curves_lib.Least((whole, renyi)))
     else:
       raise _unsound(level, f"{stage}")
   return curves
@@ -203,64 +193,3 @@ def _log_even_moments(distance: float, max_order: int) -> np.ndarray:
     total = float(np.exp(terms - largest).sum())
     result[i] = largest + math.log(total * _SPACING / math.sqrt(2 * math.pi))
   return result
-
-
-@dataclasses.dataclass(frozen=True)
-class _Nothing:
-  """A run that releases private data without noise."""
-
-  def epsilon(self, delta: float) -> float:
-    del delta
-    return math.inf
-
-  def delta(self, epsilon: float) -> float:
-    del epsilon
-    return 1.0
-
-
-@dataclasses.dataclass(frozen=True)
-class _Gaussian:
-  """One Gaussian of a distance, in noise standard deviations."""
-
-  distance: float
-
-  def epsilon(self, delta: float) -> float:
-    if delta <= 0:
-      return math.inf
-    return gaussian.analytic_epsilon(1 / self.distance, delta)
-
-  def delta(self, epsilon: float) -> float:
-    return gaussian.analytic_delta(1 / self.distance, epsilon)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Least:
-  """The best of several bounds."""
-
-  curves: tuple[base.Curve, ...]
-
-  def epsilon(self, delta: float) -> float:
-    return min(curve.epsilon(delta) for curve in self.curves)
-
-  def delta(self, epsilon: float) -> float:
-    return min(curve.delta(epsilon) for curve in self.curves)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Given(base.Accountant):
-  """A known curve as an accountant, for its charge of the sampler's error."""
-
-  bound: base.Curve
-
-  name = "replace-one"
-
-  def curve(
-      self,
-      phases: phases_lib.Phases,
-      direction: amplification.Direction,
-      *,
-      delta: float | None = None,
-      epsilon: float | None = None,
-  ) -> base.Curve:
-    del phases, direction, delta, epsilon
-    return self.bound

@@ -42,7 +42,7 @@ class Guarantee:
   steps: int
   inclusion_rate: float
   epsilons: dict[str, float]
-  kinds: unit_profile.Kinds = ()
+  unit_profiles: unit_profile.UnitProfiles = ()
   caveat: str = ""
 
   @property
@@ -66,7 +66,7 @@ class Guarantee:
         "accountant": self.accountant,
         "steps": self.steps,
         "inclusion_rate": self.inclusion_rate,
-        "units": [kind.as_dict() for kind in self.kinds],
+        "units": [kind.as_dict() for kind in self.unit_profiles],
         "caveat": self.caveat,
         "assumptions": list(self.assumptions),
     }

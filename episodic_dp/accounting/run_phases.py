@@ -19,19 +19,17 @@ class Entry:
   """A part of a run whose steps are all alike.
 
   Attributes:
-    hierarchy: what was sampled.
-    plan: how.
-    mechanism: what was released.
+    release: what a step sampled and released.
     steps: how often, at least 1.
   """
 
-  hierarchy: plan_lib.Hierarchy
-  plan: plan_lib.SamplingPlan
-  mechanism: plan_lib.Mechanism
+  release: plan_lib.Release
   steps: int
 
 
-def phases_of(entry: Entry, level: str, *, revealed: bool = False) -> Phases:
+def phases_of(
+    entry: Entry, level: str, *, condition_on_step: bool = False
+) -> Phases:
   """What the steps of one entry compose to.
 
   With `RandomAllocation(T)` a pass of T steps is one "step", and the last pass
@@ -40,49 +38,41 @@ def phases_of(entry: Entry, level: str, *, revealed: bool = False) -> Phases:
   Args:
     entry: the steps.
     level: the privacy unit.
-    revealed: take the step in which a pass uses a primary unit as known, which
-      may suit the units inside it better: a pass then is one step that draws
-      this primary unit for certain.
+    condition_on_step: take the step in which a pass uses a primary unit as
+      known, which may suit the units inside it better: a pass then is one step
+      that draws this primary unit for certain.
 
   Raises:
-    UnsoundPlanError: no guarantee is proved for the combination.
-    PlanError: plan, hierarchy and mechanism disagree, or there is no noise.
+    UnsoundPlanError: no guarantee is proved for the level.
+    PlanError: there is no such level, or no noise.
   """
-  kinds = sensitivity.kinds(
-      entry.hierarchy, entry.plan, entry.mechanism, level
-  )
-  stage = entry.plan.stages[0]
+  release = entry.release
+  units = sensitivity.unit_profiles(release, level)
+  stage = release.plan.stages[0]
   if not isinstance(stage, plan_lib.RandomAllocation):
-    return (Phase(kinds, int(entry.steps)),)
-  tree = [k for k in kinds if isinstance(k, amplification.Amplification)]
-  if len(tree) < len(kinds):
-    raise plan_lib.UnsoundPlanError(
-        f"no guarantee for level '{level}': no proof covers records that recur"
-        f" under {stage}; use a Poisson first stage"
-    )
+    return (Phase(units, int(entry.steps)),)
+  tree = [k for k in units if isinstance(k, amplification.Amplification)]
+  assert len(tree) == len(units)  # Soundness: nothing recurs within a pass.
   passes, rest = divmod(int(entry.steps), stage.steps)
-  inside = entry.hierarchy.level_index(level) > 0
-  if inside and revealed:
+  inside = release.hierarchy.level_index(level) > 0
+  if inside and condition_on_step:
     known = tuple(
         dataclasses.replace(k, outer_rates=(1.0, *k.outer_rates[1:]))
         for k in tree
     )
     return (Phase(known, passes + (rest > 0)),)
-  primary = entry.hierarchy.levels[0]
   longest = max(
-      k.tail[1]  # The own distance, of each kind of primary unit.
-      for k in sensitivity.kinds(
-          entry.hierarchy, entry.plan, entry.mechanism, primary
-      )
+      k.tail[1]  # The unit's own sensitivity, of each kind of primary unit.
+      for k in sensitivity.unit_profiles(release, release.levels[0])
       if k.tail is not None
   )
 
-  def pass_of(observed: int) -> unit_profile.Kinds:
+  def pass_of(observed: int) -> unit_profile.UnitProfiles:
     whole = allocation.Allocation(stage.steps, observed, longest)
     if not inside:
       return (whole,)
     return tuple(dict.fromkeys(
-        nested_allocation.Exchange(
+        nested_allocation.NestedAllocation(
             whole=whole,
             parent_rate=math.prod(k.outer_rates[1:]),
             rate=k.rate,
@@ -104,27 +94,29 @@ def routes(entries: Sequence[Entry], level: str) -> tuple[Phases, ...]:
     released without noise.
 
   Raises:
-    UnsoundPlanError: no guarantee is proved.
-    PlanError: plan, hierarchy and mechanism disagree.
+    UnsoundPlanError: no guarantee is proved for the level.
+    PlanError: there is no such level.
   """
-  if not all(e.mechanism.guaranteed for e in entries):
+  if not all(e.release.mechanism.guaranteed for e in entries):
     for e in entries:
-      sensitivity.refuse_unsound(e.hierarchy, e.plan, e.mechanism, level)
+      plan_lib.check_level(e.release, level)
     return ()
-  result = [_merged(entries, level, revealed=False)]
-  if entries[0].hierarchy.level_index(level) > 0 and any(
-      isinstance(e.plan.stages[0], plan_lib.RandomAllocation) for e in entries
+  result = [_merged(entries, level, condition_on_step=False)]
+  if entries[0].release.hierarchy.level_index(level) > 0 and any(
+      isinstance(e.release.plan.stages[0], plan_lib.RandomAllocation)
+      for e in entries
   ):
-    result.append(_merged(entries, level, revealed=True))
+    result.append(_merged(entries, level, condition_on_step=True))
   return tuple(result)
 
 
 def _merged(
-    entries: Sequence[Entry], level: str, *, revealed: bool
+    entries: Sequence[Entry], level: str, *, condition_on_step: bool
 ) -> Phases:
   """The phases of all entries, equal ones added up."""
-  times: dict[unit_profile.Kinds, int] = {}
+  times: dict[unit_profile.UnitProfiles, int] = {}
   for entry in entries:
-    for phase in phases_of(entry, level, revealed=revealed):
-      times[phase.kinds] = times.get(phase.kinds, 0) + phase.times
-  return tuple(Phase(kinds, count) for kinds, count in times.items())
+    for phase in phases_of(entry, level, condition_on_step=condition_on_step):
+      units = phase.unit_profiles
+      times[units] = times.get(units, 0) + phase.times
+  return tuple(Phase(units, count) for units, count in times.items())

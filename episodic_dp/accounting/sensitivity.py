@@ -1,4 +1,4 @@
-"""From hierarchy, plan and mechanism to rates and distances.
+"""From a release to the rates and distances of its units.
 
 Distances are in standard deviations of the noise. With z the noise multiplier
 and M_j the largest number of clip units that are sampled under any one unit of
@@ -33,24 +33,20 @@ from episodic_dp.accounting import assumptions
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
+from episodic_dp.plan import soundness
 
 # More distinct kinds of units than this are merged into their upper bounds.
 MAX_KINDS = 24
 
 
-@functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step
-def kinds(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-    level: str,
-) -> unit_profile.Kinds:
+@functools.lru_cache(maxsize=64)  # A ledger asks after every step.
+def unit_profiles(
+    release: plan_lib.Release, level: str
+) -> unit_profile.UnitProfiles:
   """The distinct kinds of units of a level, none dominated by another.
 
   Args:
-    hierarchy: the public sizes.
-    plan: one stage per level.
-    mechanism: z > 0.
+    release: with a noise multiplier above 0.
     level: the privacy unit.
 
   Returns:
@@ -61,33 +57,35 @@ def kinds(
     merged in groups, each taking its largest rates and distances.
 
   Raises:
-    UnsoundPlanError: no guarantee is proved for this combination.
-    PlanError: plan, hierarchy and mechanism disagree, or there is no noise.
+    UnsoundPlanError: no guarantee is proved for the level.
+    PlanError: there is no such level, or no noise.
   """
-  k = hierarchy.level_index(level)
-  refuse_unsound(hierarchy, plan, mechanism, level)
+  hierarchy, mechanism = release.hierarchy, release.mechanism
+  plan_lib.check_level(release, level)
   assumptions.refuse_un_noised(mechanism)
   if mechanism.noise_multiplier == 0:
     raise plan_lib.PlanError(
         "noise_multiplier is 0: distances are in standard deviations of the"
         " noise, so give a positive one (epsilon is infinite without noise)"
     )
-  if plan.episode is not None and plan.episode.form == "independent":
-    return _independent(hierarchy, plan, mechanism, k)
+  k = hierarchy.level_index(level)
+  episode = release.plan.episode
+  if episode is not None and episode.form == "independent":
+    return _independent(release, k)
   if hierarchy.copies and k > 0:
-    return _copied(hierarchy, plan, mechanism, k)
-  if _is_sample_level(hierarchy, plan, mechanism):
-    return _sample_level(hierarchy, plan, mechanism, k)
-  return _tree(hierarchy, plan, mechanism, k)
+    return _copied(release, k)
+  if release.sample_level:
+    return _sample_level(release, k)
+  return _tree(release, k)
 
 
 def _tree(
-    hierarchy, plan, mechanism, k
+    release: plan_lib.Release, k: int
 ) -> tuple[amplification.Amplification, ...]:
   """Units of a tree of partitions."""
-  clip = clip_level(hierarchy, mechanism)
-  z = float(mechanism.noise_multiplier)
-  sizes, touched = _paths(hierarchy, plan, k, clip)
+  plan, clip = release.plan, release.clip_level
+  z = float(release.mechanism.noise_multiplier)
+  sizes, touched = _paths(release, k)
   rows = []
   for size, count in zip(sizes, touched):
     rates = [
@@ -107,7 +105,7 @@ def _tree(
 
 
 def _independent(
-    hierarchy, plan, mechanism, k
+    release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
   """Units of a level where every task of a step is drawn from the whole pool.
 
@@ -124,28 +122,32 @@ def _independent(
   """
   return tuple(
       dataclasses.replace(
-          kind, distance=2 / float(mechanism.noise_multiplier)
+          kind, distance=2 / float(release.mechanism.noise_multiplier)
       )
-      for kind in _in_tasks(hierarchy, plan, k)
+      for kind in _in_tasks(release, k)
   )
 
 
-def _in_tasks(hierarchy, plan, k) -> tuple[recurrence.Recurrence, ...]:
+def _in_tasks(
+    release: plan_lib.Release, k: int
+) -> tuple[recurrence.Recurrence, ...]:
   """`_independent` at distance 1."""
+  plan = release.plan
+  assert plan.episode is not None and plan.episode.tasks is not None
   rows: list[tuple[float, ...]] = [
       (float(np.prod(rates[:-1])), float(rates[-1]))
-      for rates in plan_lib.rate_paths(hierarchy, plan, k)
+      for rates in plan_lib.rate_paths(release.hierarchy, plan, k)
   ]
   return tuple(
       recurrence.Recurrence(
-          places=int(plan.episode.tasks), place_rate=q, rate=p, distance=1.0
+          places=plan.episode.tasks, place_rate=q, rate=p, distance=1.0
       )
       for q, p in _front(rows)
   )
 
 
 def _copied(
-    hierarchy, plan, mechanism, k
+    release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
   """Records (or classes) that several primary units hold, M of them at most.
 
@@ -163,19 +165,24 @@ def _copied(
   they part of p, a holder that does not draw the record would be taken to be as
   without it, but it tends to draw other parents: the direction "add" fails.
   """
-  clip = clip_level(hierarchy, mechanism)
-  _, counts = _paths(hierarchy, plan, k, clip)
-  moved = _distance(plan.stages[k], int(counts[0][k]), inside=k > clip)
-  (kind,) = _in_holders(hierarchy, plan, k)
+  _, counts = _paths(release, k)
+  moved = _distance(
+      release.plan.stages[k], int(counts[0][k]), inside=k > release.clip_level
+  )
+  (kind,) = _in_holders(release, k)
   return (
       dataclasses.replace(
-          kind, distance=moved / float(mechanism.noise_multiplier)
+          kind, distance=moved / float(release.mechanism.noise_multiplier)
       ),
   )
 
 
-def _in_holders(hierarchy, plan, k) -> tuple[recurrence.Recurrence, ...]:
+def _in_holders(
+    release: plan_lib.Release, k: int
+) -> tuple[recurrence.Recurrence, ...]:
   """`_copied` at distance 1; the hierarchy is regular."""
+  hierarchy, plan = release.hierarchy, release.plan
+  assert hierarchy.most_copies is not None
   (rates,) = plan_lib.rate_paths(hierarchy, plan, k).tolist()
   first, units = plan.stages[0], hierarchy.num_units(0)
   inner = math.prod(rates[1:k])
@@ -193,33 +200,25 @@ def _in_holders(hierarchy, plan, k) -> tuple[recurrence.Recurrence, ...]:
   )
 
 
-def inclusion_rate(
-    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan, level: str
-) -> float:
+def inclusion_rate(release: plan_lib.Release, level: str) -> float:
   """The largest probability that a step draws a unit of the level at all.
 
   `plan.inclusion_rate` is that of one place, in one task or one primary unit;
   here a unit that can be drawn at several places counts at all of them.
   """
+  hierarchy, plan = release.hierarchy, release.plan
   k = hierarchy.level_index(level)
   if plan.episode is not None and plan.episode.form == "independent":
-    found = _in_tasks(hierarchy, plan, k)
+    found = _in_tasks(release, k)
   elif k > 0 and hierarchy.most_copies is not None and hierarchy.most_copies[k]:
-    found = _in_holders(hierarchy, plan, k)
+    found = _in_holders(release, k)
   else:
     return plan_lib.inclusion_rate(hierarchy, plan, level)
   return max(kind.inclusion_rate for kind in found)
 
 
-def _is_sample_level(hierarchy, plan, mechanism) -> bool:
-  """Whether examples inside adapted tasks are the clip units."""
-  return (
-      plan.episode is not None and mechanism.clip_unit == hierarchy.levels[-1]
-  )
-
-
 def _sample_level(
-    hierarchy, plan, mechanism, k
+    release: plan_lib.Release, k: int
 ) -> tuple[amplification.Amplification, ...]:
   """Sample-level DP-MAML: noisy inner steps, one clip unit per query example.
 
@@ -248,36 +247,25 @@ def _sample_level(
   drawn the distances above hold, and the proof of `amplification` splits the
   divergence before it bounds its parts.
   """
-  episode = plan.episode
+  mechanism, episode = release.mechanism, release.plan.episode
+  assert episode is not None
+  assert mechanism.inner_noise_multiplier and mechanism.inner_steps
   z = float(mechanism.noise_multiplier)
-  task = dataclasses.replace(
+  tasks = dataclasses.replace(
       mechanism,
-      clip_unit=(
-          hierarchy.levels[0] if episode.form == "unit" else plan_lib.EPISODE
-      ),
+      clip_unit=soundness.task_unit(release),
       noise_multiplier=z / (episode.way * episode.query),
+      inner_clip_norm=None,
+      inner_noise_multiplier=None,
   )
-  found = _tree(hierarchy, plan, task, k)
-  if k < hierarchy.depth - 1:
+  found = _tree(release.replace(mechanism=tasks), k)
+  if k < release.hierarchy.depth - 1:
     return found
   inner = mechanism.inner_noise_multiplier / math.sqrt(mechanism.inner_steps)
   return tuple(
-      dataclasses.replace(kind, own_distance=2 / min(inner, z))
+      dataclasses.replace(kind, unit_sensitivity=2 / min(inner, z))
       for kind in found
   )
-
-
-def clip_level(
-    hierarchy: plan_lib.Hierarchy, mechanism: plan_lib.Mechanism
-) -> int:
-  """The level (from 0) whose units lie inside one clip unit or are it.
-
-  For tasks made of classes this is the class level: several of its units share
-  one clip unit.
-  """
-  if mechanism.clip_unit == plan_lib.EPISODE:
-    return hierarchy.depth - 2
-  return hierarchy.level_index(mechanism.clip_unit)
 
 
 def _distance(stage: plan_lib.Stage, count: int, inside: bool) -> float:
@@ -338,8 +326,15 @@ def tasks_touched(classes: int, way: int) -> int:
   )
 
 
-def _paths(hierarchy, plan, level, clip) -> tuple[np.ndarray, np.ndarray]:
-  """Distinct family sizes and M on the paths to a level's units."""
+def _paths(
+    release: plan_lib.Release, level: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Distinct family sizes and M on the paths to a level's units.
+
+  Returns:
+    Two int64[distinct, level + 1].
+  """
+  hierarchy, plan, clip = release.hierarchy, release.plan, release.clip_level
   episode = plan.episode
   if episode is not None and episode.form != "unit":
     sizes = hierarchy.size_paths(level)
@@ -396,143 +391,3 @@ def _merge(
   return _undominated(
       sorted((tuple(map(max, zip(*group))) for group in groups), reverse=True)
   )
-
-
-def refuse_unsound(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-    level: str,
-) -> None:
-  """UnsoundPlanError where no guarantee is proved; PlanError for nonsense."""
-  k = hierarchy.level_index(level)
-  plan_lib.validate(hierarchy, plan)
-  _check_clip_unit(hierarchy, plan, mechanism)
-  if hierarchy.copies and k > 0:
-    _check_copies(hierarchy, plan, mechanism, k)
-  if _is_sample_level(hierarchy, plan, mechanism) and k == hierarchy.depth - 1:
-    _check_slots(hierarchy, plan)
-  episode = plan.episode
-  if episode is None or episode.form != "disjoint" or k == hierarchy.depth - 1:
-    return
-  # Tasks are cut out of the drawn classes by position. Without one of its units
-  # the stage must still draw as many, or every later task is regrouped.
-  stage = plan.stages[k]
-  counts = hierarchy.child_counts(k)
-  full = not isinstance(stage, plan_lib.FixedSize) or bool(
-      (counts[counts > 0] <= stage.n).any()
-  )
-  drawn = plan_lib.capacities(hierarchy, plan)
-  block = math.prod(drawn[k + 1 : hierarchy.depth - 1])
-  if full and (k > 0 or block % episode.way):
-    raise plan_lib.UnsoundPlanError(
-        f"no guarantee for level '{level}': {stage} draws every unit of a"
-        " family, so without one of them fewer classes are drawn and the tasks"
-        f" are regrouped; draw FixedSize({max(int(counts.min()) - 1, 1)}) or"
-        " fewer"
-    )
-
-
-def _check_clip_unit(hierarchy, plan, mechanism) -> None:
-  """The clip unit must be what the episode makes a task of."""
-  unit, episode = mechanism.clip_unit, plan.episode
-  primary = hierarchy.levels[0]
-  if unit != plan_lib.EPISODE:
-    hierarchy.level_index(unit)  # PlanError names the levels.
-  elif episode is None or episode.form == "unit":
-    nearest = primary if episode is not None else hierarchy.levels[-1]
-    raise plan_lib.PlanError(
-        "clip_unit 'episode' is for tasks made of drawn classes"
-        " (form='disjoint' or 'independent'); this plan has "
-        + ("no episode" if episode is None else "form='unit'")
-        + f": use clip_unit='{nearest}'"
-    )
-  if episode is None:
-    return
-  task = primary if episode.form == "unit" else plan_lib.EPISODE
-  if unit == task:
-    return
-  if unit == hierarchy.levels[-1]:
-    _check_sample_level(hierarchy, plan, mechanism, task)
-    return
-  if episode.form == "unit":
-    raise plan_lib.UnsoundPlanError(
-        f"clip_unit '{unit}' lies inside an adapted task and holds several"
-        " examples, which no proof covers: use clip_unit='"
-        f"{task}', or '{hierarchy.levels[-1]}' with noisy inner steps"
-    )
-  raise plan_lib.UnsoundPlanError(
-      f"clip_unit '{unit}' is not what form='{episode.form}' makes tasks of"
-      " (groups of drawn classes); use clip_unit='episode'"
-  )
-
-
-def _check_sample_level(hierarchy, plan, mechanism, task) -> None:
-  """The rules of clipping per example inside adapted tasks."""
-  unit = mechanism.clip_unit
-  if not mechanism.noisy_inner_steps:
-    raise plan_lib.UnsoundPlanError(
-        f"clip_unit '{unit}' inside an adapted task is sample-level training,"
-        " whose support examples are protected by noisy inner steps only: set"
-        " inner_clip_norm, inner_noise_multiplier, inner_steps and"
-        f" order='first', or use clip_unit='{task}'"
-    )
-  if mechanism.order != "first":
-    raise plan_lib.UnsoundPlanError(
-        f"order='{mechanism.order}' with clip_unit '{unit}' (second-order"
-        " leak): the outer gradient through the inner steps reads the support"
-        " examples again, without noise; use order='first'"
-    )
-  if plan.episode.form == "independent":
-    raise plan_lib.UnsoundPlanError(
-        f"clip_unit '{unit}' with form='independent': no proof covers examples"
-        " that recur as support and as query in several tasks of a step; use"
-        " form='disjoint' or clip_unit='episode'"
-    )
-  if hierarchy.copies:
-    raise plan_lib.UnsoundPlanError(
-        f"clip_unit '{unit}' in a hierarchy with copies: no proof covers"
-        " examples that recur as support and as query in several tasks of a"
-        f" step; use clip_unit='{task}'"
-    )
-
-
-def _check_slots(hierarchy, plan) -> None:
-  """Without one of its examples every class must still fill all its slots."""
-  stage, last = plan.stages[-1], hierarchy.depth - 1
-  counts = hierarchy.child_counts(last)
-  fewest = int(counts[counts > 0].min())
-  if not isinstance(stage, plan_lib.FixedSize) or fewest <= stage.n:
-    raise plan_lib.UnsoundPlanError(
-        f"no guarantee for level '{hierarchy.levels[last]}': {stage} draws all"
-        f" {fewest} examples of a class, so without one of them another moves"
-        " from the query into the support set (the slots must be filled either"
-        f" way); draw FixedSize({max(fewest - 1, 1)}) or fewer"
-    )
-
-
-def _check_copies(hierarchy, plan, mechanism, k) -> None:
-  """What a level below primary units that share records needs."""
-  level, primary = hierarchy.levels[k], hierarchy.levels[0]
-  stage, episode = plan.stages[0], plan.episode
-  if hierarchy.most_copies is None or not hierarchy.most_copies[k]:
-    raise plan_lib.UnsoundPlanError(
-        f"no guarantee for level '{level}': the same record may sit under"
-        f" several units of level '{primary}' (copies=True), and nothing says"
-        " under how many; count them and set most_copies, or ask for level"
-        f" '{primary}'"
-    )
-  if episode is not None and episode.form != "unit":
-    raise plan_lib.UnsoundPlanError(
-        f"no guarantee for level '{level}': with copies=True the tasks of"
-        f" form='{episode.form}' are not the primary units that share its"
-        f" records; use form='unit', or ask for level '{primary}'"
-    )
-  if not isinstance(
-      stage, (plan_lib.FixedSize, plan_lib.Poisson, plan_lib.All)
-  ):
-    raise plan_lib.UnsoundPlanError(
-        f"no guarantee for level '{level}': with {stage} the steps at which its"
-        f" copies are used are not independent; use Poisson or FixedSize for"
-        f" level '{primary}', or ask for that level"
-    )

@@ -89,7 +89,7 @@ def calibrate(
     raise plan_lib.PlanError(
         f"solve={solve!r} must be one of {', '.join(SOLVERS)}"
     )
-  hierarchy, plan, mechanism = describe.describe(config)
+  release = describe.describe(config)
   epsilon = config.get("target_epsilon") if epsilon is None else epsilon
   if epsilon is None:
     raise plan_lib.PlanError(
@@ -99,18 +99,16 @@ def calibrate(
     raise plan_lib.PlanError(
         f"epsilon {epsilon!r} must be a positive finite number"
     )
-  level = level or config.get("target_level") or hierarchy.levels[0]
+  level = level or config.get("target_level") or release.levels[0]
   problem = _Problem(
-      hierarchy=hierarchy,
-      plan=plan,
-      mechanism=mechanism,
+      release=release,
       steps=config.steps,
       epsilon=epsilon,
       delta=config.delta if delta is None else delta,
       level=level,
   )
   solved, flags = SOLVERS[solve](problem)
-  tasks = plan.episode is not None
+  tasks = release.plan.episode is not None
   count = plan_lib.tasks_per_step if tasks else plan_lib.examples_per_step
   return Calibration(
       solve=solve,
@@ -118,10 +116,10 @@ def calibrate(
       epsilon=solved.spent(),
       delta=solved.delta,
       level=level,
-      noise_multiplier=solved.mechanism.noise_multiplier,
+      noise_multiplier=solved.release.mechanism.noise_multiplier,
       steps=solved.steps,
       drawn="tasks" if tasks else "examples",
-      per_step=count(hierarchy, solved.plan),
+      per_step=count(release.hierarchy, solved.release.plan),
       flags=flags,
   )
 
@@ -130,9 +128,7 @@ def calibrate(
 class _Problem:
   """A run, and the epsilon that it may spend."""
 
-  hierarchy: plan_lib.Hierarchy
-  plan: plan_lib.SamplingPlan
-  mechanism: plan_lib.Mechanism
+  release: plan_lib.Release
   steps: int
   epsilon: float
   delta: float
@@ -140,8 +136,7 @@ class _Problem:
 
   def spent(self) -> float:
     return accounting.guarantee(
-        self.hierarchy, self.plan, self.mechanism,
-        steps=self.steps, delta=self.delta, level=self.level,
+        self.release, steps=self.steps, delta=self.delta, level=self.level
     ).epsilon
 
 
@@ -150,21 +145,24 @@ _Solved = tuple[_Problem, tuple[str, ...]]
 
 def _noise_multiplier(problem: _Problem) -> _Solved:
   found = accounting.calibrate(
-      problem.hierarchy, problem.plan, mechanism=problem.mechanism,
-      steps=problem.steps, epsilon=problem.epsilon, delta=problem.delta,
-      level=problem.level,
+      problem.release, steps=problem.steps, epsilon=problem.epsilon,
+      delta=problem.delta, level=problem.level,
   ).noise_multiplier
   found = _rounded(found, math.ceil)
-  mechanism = dataclasses.replace(problem.mechanism, noise_multiplier=found)
+  mechanism = dataclasses.replace(
+      problem.release.mechanism, noise_multiplier=found
+  )
   return (
-      dataclasses.replace(problem, mechanism=mechanism),
+      dataclasses.replace(
+          problem, release=problem.release.replace(mechanism=mechanism)
+      ),
       (f"--config.mechanism.noise_multiplier={found:g}",),
   )
 
 
 def _steps(problem: _Problem) -> _Solved:
   found = accounting.max_steps(
-      problem.hierarchy, problem.plan, problem.mechanism,
+      problem.release,
       target_epsilon=problem.epsilon, delta=problem.delta, level=problem.level,
   )
   if not found:
@@ -179,15 +177,16 @@ def _steps(problem: _Problem) -> _Solved:
 
 def _tasks(problem: _Problem) -> _Solved:
   plan = accounting.max_tasks(
-      problem.hierarchy, problem.plan, problem.mechanism, steps=problem.steps,
+      problem.release, steps=problem.steps,
       target_epsilon=problem.epsilon, delta=problem.delta, level=problem.level,
   )
   first, *others = plan.stages
   if isinstance(first, plan_lib.Poisson):
     first = plan_lib.Poisson(_rounded(first.p, math.floor))
     plan = dataclasses.replace(plan, stages=(first, *others))
-  solved = dataclasses.replace(problem, plan=plan)
-  if plan.stages == problem.plan.stages and plan.episode is not None:
+  release = problem.release.replace(plan=plan)
+  solved = dataclasses.replace(problem, release=release)
+  if plan.stages == problem.release.plan.stages and plan.episode is not None:
     return solved, (f"--config.episode.tasks={plan.episode.tasks}",)
   stages = tuple(plan_lib.stage_text(stage) for stage in plan.stages)
   return solved, (f'--config.plan.stages="{stages}"',)

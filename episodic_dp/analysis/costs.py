@@ -30,17 +30,16 @@ def account(config: Any) -> dict[str, Any]:
   Raises:
     PlanError: one sentence.
   """
-  hierarchy, plan, mechanism = describe.describe(config)
+  release = describe.describe(config)
   for name in ("steps", "delta"):
     if config.get(name) is None:
       raise plan_lib.PlanError(f"config.{name} is missing: set it")
   steps, delta = config.steps, config.delta
   target = config.get("target_epsilon")
   if target is not None:
-    level = config.get("target_level") or hierarchy.levels[0]
+    level = config.get("target_level") or release.levels[0]
     most = accounting.max_steps(
-        hierarchy, plan, mechanism, target_epsilon=target, delta=delta,
-        level=level, limit=steps,
+        release, target_epsilon=target, delta=delta, level=level, limit=steps
     )
     if not most:
       raise plan_lib.PlanError(
@@ -49,7 +48,7 @@ def account(config: Any) -> dict[str, Any]:
       )
     steps = most
   return accounting.run_statement(
-      accounting.Ledger().add(hierarchy, plan, mechanism, steps),
+      accounting.Ledger().add(release, steps),
       delta=delta,
       fixed_seed=config.get("private_seed") is not None,
   )
@@ -58,14 +57,15 @@ def account(config: Any) -> dict[str, Any]:
 def table(result: dict[str, Any]) -> str:
   """The result of `account`, for people."""
   (entry,) = accounting.Ledger.from_dict(result).entries
-  hierarchy, mechanism = entry.hierarchy, entry.mechanism
+  release = entry.release
+  hierarchy, mechanism = release.hierarchy, release.mechanism
   lines = [
       f"{entry.steps} steps, noise multiplier"
       f" {mechanism.noise_multiplier:g} per {mechanism.clip_unit}",
       " > ".join(
           f"{hierarchy.num_units(k)} {level} by {plan_lib.stage_text(stage)}"
           for k, (level, stage) in enumerate(
-              zip(hierarchy.levels, entry.plan.stages)
+              zip(hierarchy.levels, release.plan.stages)
           )
       ),
       "",

@@ -81,20 +81,20 @@ def find(
 def _target(name: str, path: pathlib.Path, data_dir: str | None) -> Target:
   config = build.read_config(str(path))
   with build.as_written(str(path)):
-    hierarchy, plan, mechanism = describe.describe(
+    release = describe.describe(
         own_data.with_hierarchy(config, data_dir)
     )
-  inference.check(hierarchy, plan)
+  inference.check(release.hierarchy, release.plan)
   checkpoints, step = saved_runs.latest(path)
   return Target(
       name=name,
       config=config,
-      hierarchy=hierarchy,
-      plan=plan,
-      mechanism=mechanism,
+      hierarchy=release.hierarchy,
+      plan=release.plan,
+      mechanism=release.mechanism,
       checkpoints=checkpoints,
       step=step,
-      guarantee=_guarantee(path, hierarchy.levels[0]),
+      guarantee=_guarantee(path, release.levels[0]),
   )
 
 

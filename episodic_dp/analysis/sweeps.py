@@ -32,20 +32,34 @@ _STEP_POINTS = 25
 class _Run:
   """A described config and what it costs."""
 
-  hierarchy: plan_lib.Hierarchy
-  plan: plan_lib.SamplingPlan
-  mechanism: plan_lib.Mechanism
+  release: plan_lib.Release
   steps: int
   delta: float
   own: dict[str, float]  # level -> its finite epsilon
 
-  def epsilon(self, level: str, **changes: Any) -> float | None:
-    """Epsilon with other fields; None where that has no guarantee."""
-    other = dataclasses.replace(self, **changes)
+  @property
+  def hierarchy(self) -> plan_lib.Hierarchy:
+    return self.release.hierarchy
+
+  @property
+  def plan(self) -> plan_lib.SamplingPlan:
+    return self.release.plan
+
+  @property
+  def mechanism(self) -> plan_lib.Mechanism:
+    return self.release.mechanism
+
+  def epsilon(
+      self, level: str, steps: int | None = None, **parts: Any
+  ) -> float | None:
+    """Epsilon with other parts of the release, or other steps.
+
+    None where that has no guarantee.
+    """
     try:
       return accounting.guarantee(
-          other.hierarchy, other.plan, other.mechanism, steps=other.steps,
-          delta=other.delta, level=level,
+          self.release.replace(**parts), steps=steps or self.steps,
+          delta=self.delta, level=level,
       ).epsilon
     except (plan_lib.PlanError, plan_lib.UnsoundPlanError):
       return None
@@ -81,7 +95,7 @@ def sweep(name: str, config: Any, result: dict[str, Any]) -> dict[str, Any]:
         " finite epsilon; raise noise_multiplier, or see the reasons printed"
     )
   run = _Run(
-      *describe.describe(config), result["steps"], result["delta"], own
+      describe.describe(config), result["steps"], result["delta"], own
   )
   return {
       "sweep": name,
@@ -111,8 +125,7 @@ def _steps(run: _Run) -> list[dict[str, Any]]:
   lines = []
   for level in _watched(run.own, "steps"):
     values = accounting.epsilon_curve(
-        run.hierarchy, run.plan, run.mechanism, steps=steps, delta=run.delta,
-        level=level,
+        run.release, steps=steps, delta=run.delta, level=level
     )
     lines.append(_line(level, steps, values, run.steps))
   return [_panel("ε over the number of steps", "steps T", lines, run)]
@@ -181,8 +194,8 @@ def _stages(run: _Run) -> list[dict[str, Any]]:
   for line in lines:
     # Without any sampling: the Gaussian alone, and no sampler's error.
     distance = _own_distance(
-        accounting.kinds(
-            run.hierarchy, change(0)["plan"], run.mechanism, line["label"]
+        accounting.unit_profiles(
+            run.release.replace(**change(0)), line["label"]
         )
     )
     line["x"].insert(0, 0)
@@ -204,7 +217,7 @@ def _comparison(run: _Run) -> list[dict[str, Any]]:
   levels = [
       level for k, level in enumerate(run.hierarchy.levels)
       if k > 0 and level in run.own and _own_distance(
-          accounting.kinds(run.hierarchy, run.plan, run.mechanism, level)
+          accounting.unit_profiles(run.release, level)
       ) is not None
   ]
   passes = isinstance(run.plan.stages[0], plan_lib.RandomAllocation)
@@ -231,7 +244,7 @@ def _compared(run: _Run, level: str) -> list[dict[str, Any]]:
   if other is not None:
     plans[f"corrected, tasks by {type(other.stages[0]).__name__}"] = other
   kinds = {
-      name: accounting.kinds(run.hierarchy, p, run.mechanism, level)
+      name: accounting.unit_profiles(run.release.replace(plan=p), level)
       for name, p in plans.items()
   }
   distance = _own_distance(kinds["corrected, this config"])
@@ -276,8 +289,7 @@ def _compared(run: _Run, level: str) -> list[dict[str, Any]]:
   lines = []
   for (name, p), style in zip(plans.items(), ("own", "other")):
     values = accounting.epsilon_curve(
-        run.hierarchy, p, run.mechanism, steps=steps, delta=run.delta,
-        level=level,
+        run.release.replace(plan=p), steps=steps, delta=run.delta, level=level
     )
     lines.append(_line(
         name, steps, values, run.steps if style == "own" else None, style
@@ -366,12 +378,12 @@ def _around(own: int, low: int, high: int) -> list[int]:
   return sorted({own, *numbers.tolist()})
 
 
-def _own_distance(kinds: unit_profile.Kinds) -> float | None:
+def _own_distance(kinds: unit_profile.UnitProfiles) -> float | None:
   """The largest d_b of units of a tree; None for units that recur."""
   trees = [k for k in kinds if isinstance(k, amplification.Amplification)]
   if not trees or len(trees) < len(kinds):
     return None
-  return max(kind.own_distance for kind in trees)
+  return max(kind.unit_sensitivity for kind in trees)
 
 
 def _drawn(

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import optax
 
+from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import runs as runs_lib
@@ -98,8 +99,11 @@ def _released(
 ) -> runs_lib.Releases:
   optimizer = runs_lib.observed(optax.sgd(canary.rate))
   step = private.make_meta_step(
-      canary.learner, optimizer, dataset, canary.plan, canary.mechanism,
-      compute=private.Compute(microbatch_size=1),
+    canary.learner,
+    optimizer,
+    dataset,
+    plan_lib.Release(dataset.hierarchy, canary.plan, canary.mechanism),
+    compute=private.Compute(microbatch_size=1),
   )
 
   def initial(key):

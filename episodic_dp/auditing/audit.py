@@ -69,28 +69,27 @@ class Options:
 
 
 def audit(
-    described: tuple[
-        plan_lib.Hierarchy, plan_lib.SamplingPlan, plan_lib.Mechanism
-    ],
+    release: plan_lib.Release,
     options: Options,
     level: str | None = None,
 ) -> dict[str, Any]:
   """Everything that the command prints, as plain data.
 
   Args:
-    described: of `describe.describe`.
+    release: whose claims are attacked.
     options: how.
     level: the one to audit; None for all that can be.
 
   Raises:
     PlanError, UnsoundPlanError, ValueError: nothing can be audited so.
   """
-  hierarchy, plan, mechanism = described
+  hierarchy, plan = release.hierarchy, release.plan
+  mechanism = release.mechanism
   wanted = [level] if level else list(hierarchy.levels)
   specs, skipped = [], {}
   for name in wanted:
     try:
-      specs.append(_prepare(described, options, name))
+      specs.append(_prepare(release, options, name))
     except (plan_lib.PlanError, ValueError) as e:
       if level or name == hierarchy.levels[0]:
         raise
@@ -148,9 +147,10 @@ class AuditSpec:
   runs: int
 
 
-def _prepare(described, options, level) -> AuditSpec:
+def _prepare(release, options, level) -> AuditSpec:
   """Canaries and claims; refuses before anything is run."""
-  hierarchy, plan, mechanism = described
+  hierarchy, plan = release.hierarchy, release.plan
+  mechanism = release.mechanism
   grid = _grid(plan, options.steps)
   if options.method == "one":
     grid = grid[-1:]
@@ -171,7 +171,7 @@ def _prepare(described, options, level) -> AuditSpec:
     included, runs = None, 2 * options.runs
   claims = tuple(
       accounting.guarantee(
-          hierarchy, plan, mechanism, steps=t, delta=options.delta, level=level
+          release, steps=t, delta=options.delta, level=level
       )
       for t in grid
   )

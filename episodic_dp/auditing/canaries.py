@@ -87,7 +87,9 @@ def worst_case(
       primary units hold), or without the record the plan does not fit.
   """
   _check(hierarchy, mechanism, level)
-  accounting.kinds(hierarchy, plan, mechanism, level)  # Refuses unsound ones.
+  accounting.unit_profiles(
+    plan_lib.Release(hierarchy, plan, mechanism), level
+  )  # Refuses unsound ones.
   k = hierarchy.level_index(level)
   signs = _signs(hierarchy, plan, mechanism, k, direction)
   away = populations.units_of(hierarchy, k) == 0

@@ -49,7 +49,7 @@ def worst_case_signs(
     raise plan_lib.PlanError(
         f"direction {direction!r} must be 'remove' or 'add'"
     )
-  clip = sensitivity.clip_level(hierarchy, mechanism)
+  clip = plan_lib.Release(hierarchy, plan, mechanism).clip_level
   far = -1 if direction == "remove" else 1
 
   def replaced(j: int) -> bool:

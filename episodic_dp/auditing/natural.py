@@ -115,7 +115,7 @@ def _mean_sum(learner, params, data, plan, mechanism, seed) -> np.ndarray:
   )
   optimizer = runs_lib.observed(optax.sgd(0.0))
   step = private.make_meta_step(
-      learner, optimizer, data, plan, silent,
+      learner, optimizer, data, plan_lib.Release(data.hierarchy, plan, silent),
       compute=private.Compute(microbatch_size=1),
   )
 

@@ -51,7 +51,9 @@ def miniature(
     ]
   elif isinstance(first, plan_lib.All):
     candidates.append((first, min(units, 2)))
-  wanted = accounting.kinds(hierarchy, plan, mechanism, level)
+  wanted = accounting.unit_profiles(
+    plan_lib.Release(hierarchy, plan, mechanism), level
+  )
   for stage, count in candidates:
     small = plan_lib.Hierarchy.regular(
         (count, *hierarchy.sizes[1:]), levels=hierarchy.levels
@@ -59,7 +61,12 @@ def miniature(
     changed = dataclasses.replace(plan, stages=(stage, *plan.stages[1:]))
     try:
       plan_lib.validate(small, changed)
-      if accounting.kinds(small, changed, mechanism, level) == wanted:
+      if (
+        accounting.unit_profiles(
+          plan_lib.Release(small, changed, mechanism), level
+        )
+        == wanted
+      ):
         return small, changed
     except (plan_lib.PlanError, plan_lib.UnsoundPlanError):
       # Too small for the episode.
@@ -124,7 +131,9 @@ def _regular(
 ) -> plan_lib.Hierarchy:
   """A regular tree, one of whose units costs what one of a ragged tree does."""
   k = hierarchy.level_index(level)
-  known = accounting.kinds(hierarchy, plan, mechanism, level)
+  known = accounting.unit_profiles(
+    plan_lib.Release(hierarchy, plan, mechanism), level
+  )
   paths = hierarchy.size_paths(hierarchy.depth - 1)
 
   def drawn(path):
@@ -137,7 +146,9 @@ def _regular(
     )
     try:
       plan_lib.validate(tree, plan)
-      if set(accounting.kinds(tree, plan, mechanism, level)) <= set(known):
+      if set(
+        accounting.unit_profiles(plan_lib.Release(tree, plan, mechanism), level)
+      ) <= set(known):
         return tree
     except (plan_lib.PlanError, plan_lib.UnsoundPlanError):
       # Others of the ragged tree are larger.

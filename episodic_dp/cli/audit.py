@@ -77,9 +77,9 @@ def main(argv: Sequence[str]) -> None:
   """Attacks, writes what was found, and fails where a claim is refuted."""
   del argv
   values = flags.FLAGS
-  described = describe.describe(values.config)
+  release = describe.describe(values.config)
   if values.level is not None:
-    described[0].level_index(values.level)  # PlanError names the levels.
+    release.hierarchy.level_index(values.level)  # PlanError names the levels.
   steps = values.config.get("steps") if values.steps is None else values.steps
   if steps is None:
     raise plan_lib.PlanError("config.steps is missing: give --steps")
@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> None:
       seed=values.seed,
   )
   devices.log_devices()
-  result = audit.audit(described, options, values.level)
+  result = audit.audit(release, options, values.level)
   folder = pathlib.Path(values.out)
   files.write_json(folder / "audit.json", result)
   audit_plot.write(result, folder / "audit.png")

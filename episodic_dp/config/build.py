@@ -13,7 +13,6 @@ import pathlib
 from typing import Any, TypeAlias
 
 import ml_collections
-import numpy as np
 import optax
 
 from episodic_dp import data
@@ -61,7 +60,8 @@ def build(
       sentence with the remedy.
   """
   config = own_data.with_hierarchy(config, data_dir, evaluated=True)
-  hierarchy, plan, mechanism = describe.describe(config)
+  release = describe.describe(config)
+  hierarchy, plan = release.hierarchy, release.plan
   check_learner(config)
   if plan.episode is None and hierarchy.depth > 1:
     raise errors.RunError(
@@ -72,9 +72,7 @@ def build(
     )
   # The budget needs no data: a target that cannot be met ends the run here.
   steps = training.planned_steps(
-      hierarchy,
-      plan,
-      mechanism,
+      release,
       steps=config.steps,
       delta=config.delta,
       target_epsilon=config.target_epsilon,
@@ -87,12 +85,12 @@ def build(
     splits = dataclasses.replace(
         splits, train=data.as_examples(splits.train)
     )
-  check_same(hierarchy, splits.train.hierarchy)
+  train = with_copies(splits.train, hierarchy)
+  check_same_tree(hierarchy, train.hierarchy)
   splits = dataclasses.replace(
       splits,
       train=dataclasses.replace(
-          with_copies(splits.train, hierarchy),
-          resident=config.compute.get("resident", True),
+          train, resident=config.compute.get("resident", True)
       ),
   )
   learner = make_learner(config, splits.train.image_shape)
@@ -101,8 +99,7 @@ def build(
   job = training.TrainingSpec(
       train=splits.train,
       validation=draw_tasks(config, splits.validation, test=False),
-      plan=plan,
-      mechanism=mechanism,
+      release=release,
       learner=learner,
       optimizer=make_optimizer(config, steps),
       steps=steps,
@@ -159,21 +156,15 @@ def check_learner(config: Config) -> None:
     _fine_tuning_options(config)
 
 
-def check_same(described: plan_lib.Hierarchy, loaded: plan_lib.Hierarchy):
+def check_same_tree(
+    described: plan_lib.Hierarchy, loaded: plan_lib.Hierarchy
+) -> None:
   """Refuses data whose sizes differ from those that are accounted."""
-  same = (
-      described.levels == loaded.levels
-      and described.copies == loaded.copies
-      and all(
-          np.array_equal(_families(described, k), _families(loaded, k))
-          for k in range(loaded.depth)
-      )
-  )
-  if not same:
+  if not described.same_tree(loaded):
     raise errors.RunError(
-        f"the config describes {_text(described)} and the data are"
-        f" {_text(loaded)}: the guarantee would be of another sampler; make"
-        " config.hierarchy and config.data.options agree"
+        f"the config describes {described} and the data are {loaded}: the"
+        " guarantee would be of another sampler; make config.hierarchy and"
+        " config.data.options agree"
     )
 
 
@@ -202,19 +193,6 @@ def with_copies(
           f" '{described.levels[0]}'; state {found[level]}"
       )
   return dataclasses.replace(train, hierarchy=described)
-
-
-def _families(hierarchy: plan_lib.Hierarchy, level: int) -> np.ndarray:
-  """The number of the level's units inside each unit of the level above."""
-  parents = hierarchy.num_units(level - 1) if level else 1
-  return np.broadcast_to(hierarchy.child_counts(level), (parents,))
-
-
-def _text(hierarchy: plan_lib.Hierarchy) -> str:
-  return " > ".join(
-      f"{hierarchy.num_units(k)} {level}"
-      for k, level in enumerate(hierarchy.levels)
-  )
 
 
 # Their networks end in features: the rest is a closed form.

@@ -1,4 +1,4 @@
-"""From a ConfigDict to hierarchy, plan and mechanism, without data or JAX.
+"""From a ConfigDict to a release, without data or JAX.
 
 Training and the accountant's command line both read a config through here.
 """
@@ -13,7 +13,7 @@ from episodic_dp import plan as plan_lib
 
 def describe(
     config: ml_collections.ConfigDict,
-) -> tuple[plan_lib.Hierarchy, plan_lib.SamplingPlan, plan_lib.Mechanism]:
+) -> plan_lib.Release:
   """What a config samples and releases.
 
   Args:
@@ -24,12 +24,11 @@ def describe(
 
   Raises:
     PlanError: a field is missing or wrong; one sentence.
-    UnsoundPlanError: no guarantee is proved for the plan's form.
+    UnsoundPlanError: no proof covers what it describes.
   """
-  hierarchy = hierarchy_of(config)
-  plan = plan_of(config)
-  plan_lib.validate(hierarchy, plan)
-  return hierarchy, plan, mechanism_of(config)
+  return plan_lib.Release(
+      hierarchy_of(config), plan_of(config), mechanism_of(config)
+  )
 
 
 def hierarchy_of(config: ml_collections.ConfigDict) -> plan_lib.Hierarchy:

@@ -11,10 +11,12 @@ from episodic_dp.plan.errors import UnsoundPlanError
 from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
+from episodic_dp.plan.release import Release
 from episodic_dp.plan.sampler_error import capacities
 from episodic_dp.plan.sampler_error import sampling_error
 from episodic_dp.plan.serialization import from_dict
 from episodic_dp.plan.serialization import to_dict
+from episodic_dp.plan.soundness import check_level
 from episodic_dp.plan.stages import All
 from episodic_dp.plan.stages import Episode
 from episodic_dp.plan.stages import examples_per_step
@@ -41,11 +43,13 @@ __all__ = [
     "PlanError",
     "Poisson",
     "RandomAllocation",
+    "Release",
     "SamplingPlan",
     "Stage",
     "UnsoundPlanError",
     "binomial_table",
     "capacities",
+    "check_level",
     "examples_per_step",
     "from_dict",
     "inclusion_rate",

@@ -284,6 +284,34 @@ class Hierarchy:
     counts = self.child_counts(level)
     return np.repeat(np.arange(counts.size), counts)
 
+  def same_tree(self, other: "Hierarchy") -> bool:
+    """Whether both have the same levels, sizes and copies.
+
+    `leaf_rows` and `names` are not compared: nothing is accounted by them.
+    """
+    if self is other:
+      return True
+    return (
+        self.levels == other.levels
+        and self.copies == other.copies
+        and self.most_copies == other.most_copies
+        and all(
+            np.array_equal(self._families(k), other._families(k))
+            for k in range(self.depth)
+        )
+    )
+
+  def _families(self, level: int) -> np.ndarray:
+    """int64[units above]: the number of children of each, also if all equal."""
+    parents = self.num_units(level - 1) if level else 1
+    return np.broadcast_to(self.child_counts(level), (parents,))
+
+  def __str__(self) -> str:
+    """Like "8000 participant > 64000 glyph > 320000 drawing"."""
+    return " > ".join(
+        f"{self.num_units(k)} {level}" for k, level in enumerate(self.levels)
+    )
+
   def size_paths(self, level: int) -> np.ndarray:
     """The distinct tuples of family sizes on the paths to the level's units.
 

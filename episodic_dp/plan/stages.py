@@ -164,20 +164,6 @@ class SamplingPlan:
             f"{stage} must be the first stage: a pass goes over the primary"
             " units, so use FixedSize(n), Poisson(p) or All() below"
         )
-    if self.episode is not None and self.episode.form != "unit":
-      if isinstance(self.stages[0], RandomAllocation):
-        raise errors.UnsoundPlanError(
-            f"form='{self.episode.form}' with {self.stages[0]}: a step gets a"
-            " random number of classes and one class more regroups every task;"
-            " use form='unit', or FixedSize for the class stages"
-        )
-      for stage in self.stages[:-1]:
-        if isinstance(stage, Poisson):
-          raise errors.UnsoundPlanError(
-              f"form='{self.episode.form}' with a Poisson class stage: the"
-              " number of classes is random and one class more regroups every"
-              " task; use FixedSize for the class stages"
-          )
 
 
 @functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step

@@ -34,19 +34,20 @@ def check_key(key: Any) -> None:
 def check(
     learner: learners.Learner,
     dataset: dataset_lib.Dataset,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
 ) -> None:
   """Refuses what cannot be trained, or what no proof covers."""
-  plan_lib.validate(dataset.hierarchy, plan)
+  plan, mechanism = release.plan, release.mechanism
+  if not release.hierarchy.same_tree(dataset.hierarchy):
+    raise plan_lib.PlanError(
+        f"the release describes {release.hierarchy} and the data are"
+        f" {dataset.hierarchy}: the guarantee would be of another sampler; make"
+        " Release(dataset.hierarchy, plan, mechanism)"
+    )
   _check_range(mechanism)
   if plan.episode is None:
     _check_supervised(learner, dataset, mechanism)
     return
-  if mechanism.noisy_inner_steps:
-    sample_level_checks.check_plan(dataset.hierarchy, plan, mechanism)
-  else:
-    _check_clip_unit(dataset.hierarchy, plan.episode, mechanism)
   for name, stated, actual in (
       ("order", mechanism.order, learner.order),
       ("inner_steps", mechanism.inner_steps, learner.inner_steps),
@@ -128,24 +129,6 @@ def _check_supervised(
         f" {int(labels.min())} to {classes - 1}: build it with way={classes}"
     )
   mixing.check(learner.model, tuple(dataset.images.shape[1:]), leaf)
-
-
-def _check_clip_unit(hierarchy, episode, mechanism) -> None:
-  if episode.form == "unit":
-    task = hierarchy.levels[0]
-  else:
-    task = plan_lib.EPISODE
-  if mechanism.clip_unit == task:
-    return
-  if mechanism.clip_unit != plan_lib.EPISODE:
-    hierarchy.level_index(mechanism.clip_unit)  # PlanError names the levels.
-  raise plan_lib.UnsoundPlanError(
-      f"clip_unit '{mechanism.clip_unit}' with form='{episode.form}': this step"
-      " clips one gradient per task, and a bound per"
-      f" {mechanism.clip_unit} would need a clipped gradient for each of them"
-      " (and noisy inner steps where it is the examples' level: set"
-      f" inner_clip_norm and the like); use clip_unit='{task}'"
-  )
 
 
 def _check_images(images: Any) -> None:

@@ -154,8 +154,7 @@ def make_meta_step(
     learner: learners.Learner,
     optimizer: optax.GradientTransformation,
     dataset: dataset_lib.Dataset,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     *,
     compute: Compute | None = None,
 ) -> Callable[[State], tuple[State, Metrics]]:
@@ -171,11 +170,12 @@ def make_meta_step(
     optimizer: an Optax transformation of the noised mean gradient.
     dataset: the images, kept on the device unless `resident` is false, and the
       tree of their units.
-    plan: how tasks are sampled; or examples, where it has no episode: each is
-      then clipped by itself (DP-SGD), the learner adapts to nothing
-      (`learners.Supervised`), and `dataset.labels` (int32 [rows]) are classes.
-    mechanism: clip unit (the task, or the example where inner steps are noisy,
-      see `sample_level`, or without an episode), clip norm and noise.
+    release: how tasks are sampled and what is released, of data with the sizes
+      of `dataset.hierarchy`. The clip unit is the task, or the example where
+      inner steps are noisy (see `sample_level`) or the plan has no episode:
+      examples are then sampled and clipped by themselves (DP-SGD), the learner
+      adapts to nothing (`learners.Supervised`), and `dataset.labels` (int32
+      [rows]) are classes.
     compute: how to compute it; None for `Compute()`.
 
   Returns:
@@ -191,18 +191,19 @@ def make_meta_step(
   Raises:
     plan.PlanError: plan, data, learner or mechanism contradict one another, or
       the images do not fit on the device.
-    plan.UnsoundPlanError: the clip unit is not the task, and not an example in
-      sample-level training that is sound.
+    plan.UnsoundPlanError: a record recurs that the release does not count, or
+      no proof covers the learner or its network.
   """
   # Not a default: a module that is only imported asks for no device.
   compute = compute or Compute()
-  checks.check(learner, dataset, plan, mechanism)
+  checks.check(learner, dataset, release)
+  plan, mechanism = release.plan, release.mechanism
   episode = plan.episode
   targets = dataset.targets
   if episode is None:
-    tasks = plan_lib.examples_per_step(dataset.hierarchy, plan)
+    tasks = plan_lib.examples_per_step(release.hierarchy, plan)
   else:
-    tasks = plan_lib.tasks_per_step(dataset.hierarchy, plan)
+    tasks = plan_lib.tasks_per_step(release.hierarchy, plan)
   clip_units = tasks
   if mechanism.noisy_inner_steps:  # They are the query examples.
     assert episode is not None  # Checked above.
@@ -210,7 +211,7 @@ def make_meta_step(
 
   def draw(key: jax.Array, step: jax.Array) -> tuple[jax.Array, jax.Array]:
     indices, mask = sampling.sample(
-        jax.random.fold_in(key, _SAMPLING), dataset.hierarchy, plan, step
+        jax.random.fold_in(key, _SAMPLING), release.hierarchy, plan, step
     )
     if episode is None:
       # Drawn examples first: only their chunks are computed.

@@ -1,7 +1,7 @@
 """What sample-level training is refused for, before anything is compiled.
 
-The rules are those of the accountant's proof (`accounting.distances`), and
-those that only a learner or a network can break.
+These are the rules that only a learner or a network can break; those about the
+plan are in `plan.soundness`.
 """
 
 from typing import Any
@@ -17,46 +17,6 @@ from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import mixing
 
 _MARK = "optimization_barrier"
-
-
-def check_plan(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-) -> None:
-  """Refuses noisy inner steps where no proof covers them.
-
-  Raises:
-    PlanError: examples are not the clip units.
-    UnsoundPlanError: second order, or examples that recur within a step.
-  """
-  unit, examples = mechanism.clip_unit, hierarchy.levels[-1]
-  hierarchy.level_index(unit if unit != plan_lib.EPISODE else examples)
-  if unit != examples:
-    raise plan_lib.PlanError(
-        f"inner_noise_multiplier {mechanism.inner_noise_multiplier} with"
-        f" clip_unit '{unit}': noisy inner steps protect examples only where"
-        f" these are clipped one by one; use clip_unit='{examples}', or leave"
-        " inner_clip_norm and inner_noise_multiplier out"
-    )
-  if mechanism.order != "first":
-    raise plan_lib.UnsoundPlanError(
-        f"order='{mechanism.order}' with clip_unit '{unit}' (second-order"
-        " leak): the outer gradient through the inner steps reads the support"
-        " examples again, without noise; use order='first'"
-    )
-  assert plan.episode is not None  # Checked before.
-  if plan.episode.form == "independent" or hierarchy.copies:
-    what = (
-        "form='independent'"
-        if plan.episode.form == "independent"
-        else "a hierarchy with copies"
-    )
-    raise plan_lib.UnsoundPlanError(
-        f"clip_unit '{unit}' with {what}: no proof covers examples that recur"
-        " as support and as query in several tasks of a step; use"
-        " form='disjoint' or 'unit' without copies, or clip whole tasks"
-    )
 
 
 def check_learner(

@@ -6,9 +6,7 @@ from episodic_dp.training import errors
 
 
 def planned_steps(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     *,
     steps: int,
     delta: float,
@@ -18,9 +16,7 @@ def planned_steps(
   """The steps asked for, or fewer where the target would be passed.
 
   Args:
-    hierarchy: what is sampled.
-    plan: how.
-    mechanism: what is released.
+    release: what a step samples and releases.
     steps: the number asked for, at least 1.
     delta: of the guarantee.
     target_epsilon: the budget, or None for no limit.
@@ -36,19 +32,17 @@ def planned_steps(
     )
   if target_epsilon is None:
     return steps
-  level = level or hierarchy.levels[0]
+  level, noise = level or release.levels[0], release.mechanism.noise_multiplier
   remedy = (
-      f"raise noise_multiplier (now {mechanism.noise_multiplier}), sample less"
+      f"raise noise_multiplier (now {noise}), sample less"
       " per step, or raise target_epsilon"
   )
-  if not mechanism.noise_multiplier:
+  if not noise:
     raise errors.RunError(
         f"target_epsilon={target_epsilon} cannot be met without noise: {remedy}"
     )
   limit = accounting.max_steps(
-      hierarchy,
-      plan,
-      mechanism,
+      release,
       target_epsilon=target_epsilon,
       delta=delta,
       level=level,

@@ -107,7 +107,7 @@ class _Run:
     self._folder = folder
     self._checkpoints = checkpoint_lib.Checkpoints(folder)
     opened.callback(self._checkpoints.close)
-    if spec.mechanism.clipping == "percentile_window":
+    if spec.release.mechanism.clipping == "percentile_window":
       logging.warning(
           "percentile_window: no formal guarantee, and the checkpoints in %s"
           " hold raw gradient norms of single tasks: keep them private",

@@ -28,8 +28,7 @@ class TrainingSpec:
   Attributes:
     train: what is sampled; its hierarchy is the one that is accounted.
     validation: fixed tasks of public classes (`evaluation.draw`).
-    plan: how `train` is sampled.
-    mechanism: what a step releases.
+    release: how `train` is sampled, and what a step releases.
     learner: MAML or another learner.
     optimizer: the outer optimiser, its schedule included.
     steps: how many steps to take (`budget.planned_steps`).
@@ -51,8 +50,7 @@ class TrainingSpec:
 
   train: dataset_lib.Dataset
   validation: evaluation.Tasks
-  plan: plan_lib.SamplingPlan
-  mechanism: plan_lib.Mechanism
+  release: plan_lib.Release
   learner: learners.Learner
   optimizer: optax.GradientTransformation
   steps: int
@@ -133,7 +131,7 @@ def initial_state(spec: TrainingSpec, key: jax.Array) -> private.State:
       key,
       spec.learner,
       spec.optimizer,
-      spec.mechanism,
+      spec.release.mechanism,
       params=spec.learner.init(jax.random.key(spec.seed)),
   )
 
@@ -144,7 +142,6 @@ def make_step(spec: TrainingSpec) -> StepFunction:
       spec.learner,
       spec.optimizer,
       spec.train,
-      spec.plan,
-      spec.mechanism,
+      spec.release,
       compute=spec.compute,
   )

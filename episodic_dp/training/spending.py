@@ -19,9 +19,7 @@ def ledger_after(spec: spec_lib.TrainingSpec, steps: int) -> accounting.Ledger:
   """The ledger of the run after so many steps."""
   if not steps:
     return accounting.Ledger()
-  return accounting.Ledger().add(
-      spec.train.hierarchy, spec.plan, spec.mechanism, steps
-  )
+  return accounting.Ledger().add(spec.release, steps)
 
 
 class Spending:
@@ -45,10 +43,7 @@ class Spending:
 
   def add_step(self) -> None:
     """Accounts for one more step."""
-    spec = self._spec
-    self.ledger = self.ledger.add(
-        spec.train.hierarchy, spec.plan, spec.mechanism, continued=True
-    )
+    self.ledger = self.ledger.add(self._spec.release, continued=True)
 
   def finish(self, folder: pathlib.Path) -> None:
     """States the guarantees of the steps done, where there are any."""

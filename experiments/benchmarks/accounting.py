@@ -58,14 +58,14 @@ def _described():
   )
   stages = (plan.Poisson(_Q), plan.FixedSize(5), plan.FixedSize(2))
   mechanism = plan.Mechanism(clip_unit="participant", noise_multiplier=_Z)
-  return hierarchy, plan.SamplingPlan(stages), mechanism
+  return plan.Release(hierarchy, plan.SamplingPlan(stages), mechanism)
 
 
 def _ours(steps: int, delta: float = _DELTA, accountant: str = "pld") -> float:
   from episodic_dp import accounting
 
   return accounting.guarantee(
-      *_described(), steps=steps, delta=delta, level="participant",
+      _described(), steps=steps, delta=delta, level="participant",
       accountant=accountant,
   ).epsilon
 
@@ -97,13 +97,13 @@ def _calibrated(steps: int) -> float:
   """Epsilon at the calibrated noise."""
   from episodic_dp import accounting
 
-  hierarchy, plan, mechanism = _described()
+  release = _described()
   found = accounting.calibrate(
-      hierarchy, plan, mechanism=mechanism, steps=steps, epsilon=1.0,
-      delta=_DELTA, level="participant",
+      release, steps=steps, epsilon=1.0, delta=_DELTA, level="participant"
   )
   return accounting.guarantee(
-      hierarchy, plan, found, steps=steps, delta=_DELTA, level="participant"
+      release.replace(mechanism=found),
+      steps=steps, delta=_DELTA, level="participant",
   ).epsilon
 
 
@@ -111,10 +111,10 @@ def _allocated(steps: int) -> float:
   from episodic_dp import accounting
   from episodic_dp import plan
 
-  hierarchy, poisson, mechanism = _described()
-  stages = (plan.RandomAllocation(steps), *poisson.stages[1:])
+  release = _described()
+  stages = (plan.RandomAllocation(steps), *release.plan.stages[1:])
   return accounting.guarantee(
-      hierarchy, dataclasses.replace(poisson, stages=stages), mechanism,
+      release.replace(plan=dataclasses.replace(release.plan, stages=stages)),
       steps=steps, delta=_DELTA, level="participant",
   ).epsilon
 

@@ -76,9 +76,10 @@ def make_run(case: Case) -> settings.Run:
       clip_norm=sums_lib.CLIP,
       noise_multiplier=0.0,
   )
+  learner: Any = run.learner
   return dataclasses.replace(
       run,
-      learner=dataclasses.replace(run.learner, inner_rate=sums_lib.RATE),
+      learner=dataclasses.replace(learner, inner_rate=sums_lib.RATE),
       optimizer=optax.sgd(1.0),
   )
 

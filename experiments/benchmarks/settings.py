@@ -50,8 +50,7 @@ class Run:
         self.learner,
         self.optimizer,
         self.dataset,
-        self.plan,
-        self.mechanism,
+        plan_lib.Release(self.dataset.hierarchy, self.plan, self.mechanism),
         compute=private.Compute(**compute),
     )
 

@@ -259,7 +259,10 @@ def ask(
   levels = _guarantees(unit.hierarchy, plan, mechanism)
   try:
     private.make_meta_step(
-        learner, optax.sgd(1.0), unit.dataset, plan, mechanism
+      learner,
+      optax.sgd(1.0),
+      unit.dataset,
+      plan_lib.Release(unit.dataset.hierarchy, plan, mechanism),
     )
   except pages.REFUSALS as e:
     return Answer(pages.Refusal.of(e), levels)
@@ -285,8 +288,10 @@ def _guarantees(hierarchy, plan, mechanism) -> Levels:
   for level in hierarchy.levels:
     try:
       g = accounting.guarantee(
-          hierarchy, plan, mechanism, steps=pages.STEPS, delta=pages.DELTA,
-          level=level,
+        plan_lib.Release(hierarchy, plan, mechanism),
+        steps=pages.STEPS,
+        delta=pages.DELTA,
+        level=level,
       )
     except pages.REFUSALS as e:
       found[level] = pages.Refusal.of(e)

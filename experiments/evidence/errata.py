@@ -181,7 +181,7 @@ def samplers() -> pages.Table:
   for name, stage in stages:
     p = plan.SamplingPlan((stage, plan.FixedSize(5), plan.FixedSize(2)))
     g = accounting.guarantee(
-        h, p, m, steps=250, delta=1e-6, level="participant"
+        plan.Release(h, p, m), steps=250, delta=1e-6, level="participant"
     )
     rows.append((name, g.epsilon, g.direction))
   return pages.Table(("tasks drawn by", "ε", "larger direction"), tuple(rows))
@@ -226,7 +226,7 @@ def clusters() -> pages.Table:
   )
   m = plan.Mechanism(clip_unit="patient", noise_multiplier=2.0)
   drawn = exact.pair(h, p, 2, 0)
-  (kind,) = accounting.kinds(h, p, m, "record")
+  (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "record")
 
   def gradient(patient):  # The other hospital lies opposite.
     if patient[1] > 1:
@@ -260,7 +260,7 @@ def _cluster_row(
 ) -> tuple[pages.Cell, ...]:
   at = np.asarray([epsilon])
   naive = dataclasses.replace(
-      kind, outer_distances=(kind.own_distance,) * len(kind.outer_rates)
+      kind, outer_distances=(kind.unit_sensitivity,) * len(kind.outer_rates)
   )
   return (
       name, direction, epsilon, truth,
@@ -272,7 +272,7 @@ def _cluster_row(
 def _on_a_line(kind, direction, epsilon: float) -> float:
   """The divergence when all outputs lie on one line, on one side."""
   q, p = kind.parent_rate, kind.rate
-  with_it, without_it = 0.0, -kind.own_distance
+  with_it, without_it = 0.0, -kind.unit_sensitivity
   if direction == "add":
     with_it, without_it = without_it, with_it
   outer = [-d for d in kind.outer_distances]

@@ -236,8 +236,12 @@ def _ask(
   """None for an epsilon, or the refusal."""
   try:
     found = guarantee(
-        hierarchy, make(), mechanism, steps=pages.STEPS, delta=pages.DELTA,
-        level=level, accountant=accountant, neighbours=relation,
+      plan_lib.Release(hierarchy, make(), mechanism),
+      steps=pages.STEPS,
+      delta=pages.DELTA,
+      level=level,
+      accountant=accountant,
+      neighbours=relation,
     )
   except pages.REFUSALS as e:
     return pages.Refusal.of(e)

@@ -26,15 +26,17 @@ def noise_multiplier(
   # What a participant holds, and how many others there are, do not matter.
   hierarchy = plan_lib.Hierarchy.regular((1000,), levels=(LEVEL,))
   found = accounting.calibrate(
-      hierarchy,
-      plan_lib.SamplingPlan((plan_lib.Poisson(rate),)),
+      plan_lib.Release(
+          hierarchy,
+          plan_lib.SamplingPlan((plan_lib.Poisson(rate),)),
+          plan_lib.Mechanism(
+              clip_unit=LEVEL, clip_norm=1.0, noise_multiplier=1.0
+          ),
+      ),
       steps=steps,
       epsilon=epsilon,
       delta=delta,
       level=LEVEL,
-      mechanism=plan_lib.Mechanism(
-          clip_unit=LEVEL, clip_norm=1.0, noise_multiplier=1.0
-      ),
   )
   return math.ceil(found.noise_multiplier * 1e6) / 1e6
 

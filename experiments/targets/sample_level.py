@@ -67,7 +67,7 @@ def noise_multipliers(
     )
     config = omniglot_characters.get_config(text)
     return accounting.guarantee(
-        *describe.describe(config),
+        describe.describe(config),
         steps=config.steps,
         delta=DELTA,
         level=LEVEL,

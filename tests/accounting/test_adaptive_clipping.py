@@ -9,6 +9,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting.guarantee import RELATIONS
 
 HIERARCHY = plan.Hierarchy.regular(
     (400, 5, 10), levels=("participant", "class", "image")
@@ -35,49 +36,58 @@ SPENT = dict(steps=50, delta=1e-5)
 
 @pytest.mark.parametrize("sampling", [POISSON, FIXED])
 def test_a_private_quantile_costs_exactly_what_a_fixed_norm_does(sampling):
-  fixed = accounting.guarantees(HIERARCHY, sampling, PLAIN, **SPENT)
-  found = accounting.guarantees(HIERARCHY, sampling, QUANTILE, **SPENT)
+  fixed = accounting.guarantees(
+    plan.Release(HIERARCHY, sampling, PLAIN), **SPENT
+  )
+  found = accounting.guarantees(
+    plan.Release(HIERARCHY, sampling, QUANTILE), **SPENT
+  )
   assert list(found) == list(fixed) == list(HIERARCHY.levels)
   for level, guarantee in found.items():
     assert guarantee.epsilon == fixed[level].epsilon < math.inf
-    assert guarantee.kinds == fixed[level].kinds
+    assert guarantee.unit_profiles == fixed[level].unit_profiles
     (extra,) = set(guarantee.assumptions) - set(fixed[level].assumptions)
     assert "noised counts of earlier steps" in extra
 
 
 def test_no_epsilon_holds_for_a_percentile_of_raw_norms():
-  for relation in accounting.statement.RELATIONS:
+  for relation in RELATIONS:
     found = accounting.guarantee(
-        HIERARCHY, FIXED, WINDOW, level="participant", neighbours=relation,
-        **SPENT,
+      plan.Release(HIERARCHY, FIXED, WINDOW),
+      level="participant",
+      neighbours=relation,
+      **SPENT,
     )
     assert math.isinf(found.epsilon)
     for text in (found.caveat, str(found), " ".join(found.assumptions)):
       assert "un-noised percentile clipping" in text
   found = accounting.guarantee(
-      HIERARCHY, POISSON, WINDOW, level="image", steps=1, epsilon=5.0
+    plan.Release(HIERARCHY, POISSON, WINDOW),
+    level="image",
+    steps=1,
+    epsilon=5.0,
   )
   assert found.delta == 1.0
 
 
 def test_no_noise_and_no_steps_buy_an_epsilon_for_it():
-  where = (HIERARCHY, POISSON)
+  release = plan.Release(HIERARCHY, POISSON, WINDOW)
   common = dict(delta=1e-5, level="participant")
   match = "No formal guarantee .un-noised percentile clipping"
   with pytest.raises(plan.UnsoundPlanError, match=match):
-    accounting.calibrate(
-        *where, steps=5, epsilon=1.0, mechanism=WINDOW, **common
-    )
+    accounting.calibrate(release, steps=5, epsilon=1.0, **common)
   with pytest.raises(plan.UnsoundPlanError, match=match):
-    accounting.max_steps(*where, WINDOW, target_epsilon=1.0, **common)
+    accounting.max_steps(release, target_epsilon=1.0, **common)
   with pytest.raises(plan.UnsoundPlanError, match=match):
-    accounting.distances.kinds(*where, WINDOW, "participant")
+    accounting.unit_profiles(release, "participant")
 
 
 def test_one_such_step_voids_a_whole_ledger_and_its_statement():
-  ledger = accounting.Ledger().add(HIERARCHY, POISSON, QUANTILE, 20)
+  ledger = accounting.Ledger().add(
+    plan.Release(HIERARCHY, POISSON, QUANTILE), 20
+  )
   assert math.isfinite(ledger.epsilon("participant", 1e-5))
-  ledger = ledger.add(HIERARCHY, POISSON, WINDOW, 1)
+  ledger = ledger.add(plan.Release(HIERARCHY, POISSON, WINDOW), 1)
   assert math.isinf(ledger.epsilon("participant", 1e-5))
   stated = privacy_statement.run_statement(ledger, delta=1e-5)
   stated = privacy_statement.loads(json.dumps(stated, allow_nan=False))
@@ -97,7 +107,7 @@ def test_the_noise_is_found_up_to_what_the_count_leaves():
   tight = dataclasses.replace(QUANTILE, noise_multiplier=0.5, count_noise=0.8)
   fixed, found = (
       accounting.calibrate(
-          HIERARCHY, POISSON, epsilon=3.0, mechanism=m, **common
+          plan.Release(HIERARCHY, POISSON, m), epsilon=3.0, **common
       )
       for m in (dataclasses.replace(PLAIN, noise_multiplier=0.5), tight)
   )
@@ -105,5 +115,5 @@ def test_the_noise_is_found_up_to_what_the_count_leaves():
   assert found.clipping == "private_quantile" and found.count_noise == 0.8
   with pytest.raises(plan.PlanError, match="count_noise 0.8 spends all"):
     accounting.calibrate(
-        HIERARCHY, POISSON, epsilon=0.5, mechanism=tight, **common
+        plan.Release(HIERARCHY, POISSON, tight), epsilon=0.5, **common
     )

@@ -14,8 +14,8 @@ from scipy import special
 from scipy import stats
 
 from episodic_dp import accounting
+from episodic_dp.accounting.accountants import loss_distribution
 from episodic_dp.accounting.accountants import phases as phases_lib
-from episodic_dp.accounting.accountants import pld
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.profiles import amplification
 
@@ -28,8 +28,8 @@ def images(q, p, z):
   return (accounting.Amplification((q,), p, (1 / z,), 2 / z),)
 
 
-def run_of(kinds, steps):
-  return (phases_lib.Phase(kinds, steps),)
+def run_of(unit_profiles, steps):
+  return (phases_lib.Phase(unit_profiles, steps),)
 
 
 def revealed_by_the_sum(p, z, steps, delta, direction):
@@ -143,21 +143,25 @@ RUNS = {
 }
 
 
-def on_a_grid(kinds, direction, steps, delta, reach, step):
-  run = run_of(kinds, steps)
-  grids = (pld.make_grid(*reach, step),)
-  tilt = pld.best_tilt(run, direction, grids, delta, None)
-  return pld.compose(run, direction, grids, tilt, delta).epsilon(delta)
+def on_a_grid(unit_profiles, direction, steps, delta, reach, step):
+  run = run_of(unit_profiles, steps)
+  grids = (loss_distribution.make_grid(*reach, step),)
+  tilt = loss_distribution.best_tilt(run, direction, grids, delta, None)
+  return loss_distribution.compose(run, direction, grids, tilt, delta).epsilon(
+    delta
+  )
 
 
 @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_finer_grid_only_lowers_epsilon(name, direction):
-  kinds, steps, delta = RUNS[name]
-  reach = pld.reach(kinds, direction, 1e-7 * delta / steps)
+  unit_profiles, steps, delta = RUNS[name]
+  reach = loss_distribution.reach(
+    unit_profiles, direction, 1e-7 * delta / steps
+  )
   finest = sum(reach) / 2**14
   found = [
-      on_a_grid(kinds, direction, steps, delta, reach, finest * 2.0**k)
+      on_a_grid(unit_profiles, direction, steps, delta, reach, finest * 2.0**k)
       for k in range(6)
   ]
   for fine, coarse in zip(found, found[1:]):
@@ -168,12 +172,14 @@ def test_a_finer_grid_only_lowers_epsilon(name, direction):
 @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
 @pytest.mark.parametrize("name", RUNS)
 def test_a_wider_grid_only_lowers_epsilon(name, direction):
-  kinds, steps, delta = RUNS[name]
-  reach = pld.reach(kinds, direction, 1e-7 * delta / steps)
+  unit_profiles, steps, delta = RUNS[name]
+  reach = loss_distribution.reach(
+    unit_profiles, direction, 1e-7 * delta / steps
+  )
   step = sum(reach) / 2**12
   found = [
       on_a_grid(
-          kinds, direction, steps, delta,
+          unit_profiles, direction, steps, delta,
           tuple(share * end for end in reach), step,
       )
       for share in (1.5, 1.0, 0.8, 0.5)
@@ -186,13 +192,15 @@ def test_a_wider_grid_only_lowers_epsilon(name, direction):
 
 @pytest.mark.parametrize("name", RUNS)
 def test_what_is_reported_is_near_the_finest_grid(name):
-  kinds, steps, delta = RUNS[name]
+  unit_profiles, steps, delta = RUNS[name]
   for direction in amplification.DIRECTIONS:
-    reach = pld.reach(kinds, direction, 1e-9 * delta / steps)
+    reach = loss_distribution.reach(
+      unit_profiles, direction, 1e-9 * delta / steps
+    )
     finest = on_a_grid(
-        kinds, direction, steps, delta, reach, sum(reach) / 2**16
+        unit_profiles, direction, steps, delta, reach, sum(reach) / 2**16
     )
     reported = registry.get("pld").epsilon(
-        run_of(kinds, steps), direction, delta
+        run_of(unit_profiles, steps), direction, delta
     )
     assert reported <= finest * 1.003

@@ -29,12 +29,12 @@ def guarantee(
     level="participant", h=PARTICIPANTS, p=POISSON, m=TASKS, **options
 ):
   options = dict(steps=250, delta=1e-6) | options
-  return accounting.guarantee(h, p, m, level=level, **options)
+  return accounting.guarantee(plan.Release(h, p, m), level=level, **options)
 
 
 def test_one_run_gives_every_level_its_guarantee():
   found = accounting.guarantees(
-      PARTICIPANTS, POISSON, TASKS, steps=250, delta=1e-6
+      plan.Release(PARTICIPANTS, POISSON, TASKS), steps=250, delta=1e-6
   )
   assert list(found) == ["participant", "class", "image"]
   assert found["participant"].epsilon == pytest.approx(0.498, rel=3e-3)
@@ -54,7 +54,10 @@ def test_fixed_size_tasks_cost_more():
       (plan.FixedSize(1600), *POISSON.stages[1:]), episode=POISSON.episode
   )
   g = accounting.guarantee(
-      PARTICIPANTS, fixed, TASKS, steps=250, delta=1e-6, level="participant"
+    plan.Release(PARTICIPANTS, fixed, TASKS),
+    steps=250,
+    delta=1e-6,
+    level="participant",
   )
   assert g.epsilon == pytest.approx(6.11, rel=3e-3)
   assert any("replaced" in s for s in g.assumptions)
@@ -64,7 +67,9 @@ def test_copies_are_said_wherever_the_guarantee_is():
   h = plan.Hierarchy.regular(
       PARTICIPANTS.sizes, levels=PARTICIPANTS.levels, copies=True
   )
-  found = accounting.guarantees(h, POISSON, TASKS, steps=250, delta=1e-6)
+  found = accounting.guarantees(
+    plan.Release(h, POISSON, TASKS), steps=250, delta=1e-6
+  )
   assert list(found) == ["participant"]
   g = found["participant"]
   assert g.caveat in g.assumptions and g.caveat in str(g)
@@ -82,10 +87,10 @@ def test_no_noise_is_infinite():
   assert json.loads(g.to_json())["epsilon"] == "inf"
   options = dict(delta=1e-6, level="participant")
   assert accounting.epsilon_curve(
-      PARTICIPANTS, POISSON, none, steps=[1, 2], **options
+      plan.Release(PARTICIPANTS, POISSON, none), steps=[1, 2], **options
   ) == [math.inf, math.inf]
   assert not accounting.max_steps(
-      PARTICIPANTS, POISSON, none, target_epsilon=8.0, **options
+      plan.Release(PARTICIPANTS, POISSON, none), target_epsilon=8.0, **options
   )
 
 
@@ -123,7 +128,7 @@ def test_no_level_with_a_guarantee_says_why():
   )
   m = plan.Mechanism(clip_unit="class", noise_multiplier=1.0)
   with pytest.raises(plan.UnsoundPlanError, match="clip_unit='episode'"):
-    accounting.guarantees(h, p, m, steps=1, delta=1e-6)
+    accounting.guarantees(plan.Release(h, p, m), steps=1, delta=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +161,7 @@ def test_error_of_the_sampler_is_charged(monkeypatch):
 def test_fewer_steps_may_have_a_guarantee_where_all_have_none(monkeypatch):
   monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-9)
   curve = accounting.epsilon_curve(
-      PARTICIPANTS, POISSON, TASKS, steps=[10, 1000], delta=1e-6,
+      plan.Release(PARTICIPANTS, POISSON, TASKS), steps=[10, 1000], delta=1e-6,
       level="participant",
   )
   assert math.isfinite(curve[0]) and math.isinf(curve[1])
@@ -190,13 +195,19 @@ def test_bare_formula():
 def test_curve_rises_and_ends_at_the_guarantee():
   steps = [1, 10, 60, 250, 250, 100]
   curve = accounting.epsilon_curve(
-      PARTICIPANTS, POISSON, TASKS, steps=steps, delta=1e-6, level="image"
+    plan.Release(PARTICIPANTS, POISSON, TASKS),
+    steps=steps,
+    delta=1e-6,
+    level="image",
   )
   by_steps = [e for _, e in sorted(zip(steps, curve))]
   assert by_steps == sorted(by_steps)
   assert curve[3] == curve[4] == guarantee("image").epsilon
   assert not accounting.epsilon_curve(
-      PARTICIPANTS, POISSON, TASKS, steps=[], delta=1e-6, level="image"
+    plan.Release(PARTICIPANTS, POISSON, TASKS),
+    steps=[],
+    delta=1e-6,
+    level="image",
   )
 
 
@@ -204,7 +215,7 @@ def test_curve_rises_and_ends_at_the_guarantee():
 def test_max_steps_is_the_last_within_the_target(target):
   options = dict(delta=1e-6, level="participant")
   most = accounting.max_steps(
-      PARTICIPANTS, POISSON, TASKS, target_epsilon=target, **options
+    plan.Release(PARTICIPANTS, POISSON, TASKS), target_epsilon=target, **options
   )
   assert most >= 1
   assert guarantee(steps=most).epsilon <= target
@@ -214,19 +225,28 @@ def test_max_steps_is_the_last_within_the_target(target):
 def test_max_steps_at_its_ends():
   options = dict(delta=1e-6, level="participant")
   h, p = PARTICIPANTS, POISSON
-  assert accounting.max_steps(h, p, TASKS, target_epsilon=0.01, **options) == 0
   assert (
-      accounting.max_steps(h, p, TASKS, target_epsilon=5, limit=7, **options)
-      == 7
+    accounting.max_steps(
+      plan.Release(h, p, TASKS), target_epsilon=0.01, **options
+    )
+    == 0
+  )
+  assert (
+    accounting.max_steps(
+      plan.Release(h, p, TASKS), target_epsilon=5, limit=7, **options
+    )
+    == 7
   )
   assert (
       accounting.max_steps(
-          h, p, TASKS, target_epsilon=math.inf, limit=9, **options
+          plan.Release(h, p, TASKS), target_epsilon=math.inf, limit=9, **options
       )
       == 9
   )
   with pytest.raises(plan.PlanError, match="target_epsilon -1"):
-    accounting.max_steps(h, p, TASKS, target_epsilon=-1, **options)
+    accounting.max_steps(
+      plan.Release(h, p, TASKS), target_epsilon=-1, **options
+    )
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.5, 20.0])
@@ -237,7 +257,7 @@ def test_calibration_is_within_one_percent(epsilon, start):
       clip_unit="participant", noise_multiplier=start, clip_norm=0.5
   )
   got = accounting.calibrate(
-      PARTICIPANTS, POISSON, mechanism=m, epsilon=epsilon, **options
+      plan.Release(PARTICIPANTS, POISSON, m), epsilon=epsilon, **options
   )
   assert got.clip_norm == 0.5 and got.clip_unit == "participant"
   reached = guarantee(m=got, **options).epsilon
@@ -246,8 +266,8 @@ def test_calibration_is_within_one_percent(epsilon, start):
 
 def test_calibration_of_the_published_setting():
   got = accounting.calibrate(
-      PARTICIPANTS, POISSON, mechanism=TASKS, epsilon=1.5, delta=1e-6,
-      steps=250, level="participant",
+      plan.Release(PARTICIPANTS, POISSON, TASKS),
+      epsilon=1.5, delta=1e-6, steps=250, level="participant",
   )
   assert got.noise_multiplier == pytest.approx(0.762, abs=0.002)
 
@@ -256,7 +276,7 @@ def test_calibration_of_the_published_setting():
 def test_most_tasks_per_step_of_a_rate(target):
   options = dict(steps=250, delta=1e-6, level="participant")
   got = accounting.max_tasks(
-      PARTICIPANTS, POISSON, TASKS, target_epsilon=target, **options
+    plan.Release(PARTICIPANTS, POISSON, TASKS), target_epsilon=target, **options
   )
   assert got.stages[1:] == POISSON.stages[1:]
   reached = guarantee(p=got, **options).epsilon
@@ -271,12 +291,14 @@ def test_most_tasks_per_step_of_a_number():
   )
   m = plan.Mechanism(clip_unit="episode", noise_multiplier=3.0)
   options = dict(steps=20, delta=1e-5, level="class")
-  got = accounting.max_tasks(h, p, m, target_epsilon=1.0, **options)
+  got = accounting.max_tasks(
+    plan.Release(h, p, m), target_epsilon=1.0, **options
+  )
   n = got.stages[0].n
   assert n % 5 == 0 and n > 5
   more = dataclasses.replace(got, stages=(plan.FixedSize(n + 5), p.stages[1]))
-  assert accounting.guarantee(h, got, m, **options).epsilon <= 1.0
-  assert accounting.guarantee(h, more, m, **options).epsilon > 1.0
+  assert accounting.guarantee(plan.Release(h, got, m), **options).epsilon <= 1.0
+  assert accounting.guarantee(plan.Release(h, more, m), **options).epsilon > 1.0
 
 
 def test_no_number_of_tasks_is_within_reach():
@@ -284,17 +306,24 @@ def test_no_number_of_tasks_is_within_reach():
   h = plan.Hierarchy.regular((2, 3), levels=("participant", "image"))
   fixed = plan.SamplingPlan((plan.FixedSize(1), plan.FixedSize(2)))
   with pytest.raises(plan.PlanError, match="with one task per step"):
-    accounting.max_tasks(h, fixed, TASKS, target_epsilon=0.01, **options)
+    accounting.max_tasks(
+      plan.Release(h, fixed, TASKS), target_epsilon=0.01, **options
+    )
   every = plan.SamplingPlan((plan.All(), plan.FixedSize(2)))
   with pytest.raises(plan.PlanError, match="no number of tasks to choose"):
-    accounting.max_tasks(h, every, TASKS, target_epsilon=0.01, **options)
+    accounting.max_tasks(
+      plan.Release(h, every, TASKS), target_epsilon=0.01, **options
+    )
 
 
 @pytest.mark.parametrize("level", ["participant", "image"])
 @pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.3, 0.8])
 def test_delta_of_an_epsilon(level, epsilon):
   g = accounting.guarantee(
-      PARTICIPANTS, POISSON, TASKS, steps=250, epsilon=epsilon, level=level
+    plan.Release(PARTICIPANTS, POISSON, TASKS),
+    steps=250,
+    epsilon=epsilon,
+    level=level,
   )
   assert g.epsilon == epsilon and 0 < g.delta < 1
   back = guarantee(level, delta=g.delta).epsilon
@@ -305,18 +334,24 @@ def test_one_of_delta_and_epsilon():
   for given in (dict(), dict(delta=1e-6, epsilon=1.0)):
     with pytest.raises(plan.PlanError, match="give one of them"):
       accounting.guarantee(
-          PARTICIPANTS, POISSON, TASKS, steps=1, level="image", **given
+        plan.Release(PARTICIPANTS, POISSON, TASKS),
+        steps=1,
+        level="image",
+        **given,
       )
   with pytest.raises(plan.PlanError, match="epsilon inf must be a finite"):
     accounting.guarantee(
-        PARTICIPANTS, POISSON, TASKS, steps=1, level="image", epsilon=math.inf
+      plan.Release(PARTICIPANTS, POISSON, TASKS),
+      steps=1,
+      level="image",
+      epsilon=math.inf,
     )
 
 
 def test_entries_compose_in_any_order():
   quiet = dataclasses.replace(TASKS, noise_multiplier=2.0)
   entries = [
-      Entry(PARTICIPANTS, POISSON, m, t)
+      Entry(plan.Release(PARTICIPANTS, POISSON, m), t)
       for m, t in ((TASKS, 100), (quiet, 60), (TASKS, 50))
   ]
   common = dict(level="image", delta=1e-6)
@@ -329,13 +364,14 @@ def test_entries_compose_in_any_order():
 
 
 def test_calibration_refuses_what_cannot_be():
-  options = dict(steps=250, delta=1e-6, level="image", mechanism=TASKS)
+  options = dict(steps=250, delta=1e-6, level="image")
+  release = plan.Release(PARTICIPANTS, POISSON, TASKS)
   for epsilon in (0.0, -1.0, math.nan, math.inf):
     with pytest.raises(plan.PlanError, match="must be a positive finite"):
-      accounting.calibrate(PARTICIPANTS, POISSON, epsilon=epsilon, **options)
+      accounting.calibrate(release, epsilon=epsilon, **options)
   with pytest.raises(plan.PlanError, match="larger delta"):
     accounting.calibrate(
-        PARTICIPANTS, POISSON, epsilon=1.0, **(options | dict(delta=1e-25))
+        release, epsilon=1.0, **(options | dict(delta=1e-25))
     )
 
 
@@ -370,20 +406,23 @@ def test_replace_one_where_it_is_proved():
   m = plan.Mechanism(clip_unit="record", noise_multiplier=4.0)
   common = dict(steps=100, level="record")
   g = accounting.guarantee(
-      h, p, m, delta=1e-5, neighbours="replace-one", **common
+      plan.Release(h, p, m), delta=1e-5, neighbours="replace-one", **common
   )
   assert g.neighbours == "replace one record" and g.accountant == "rdp"
   assert 0 < g.epsilon < 10
   assert any("in the data of one record" in s for s in g.assumptions)
   assert not any("differ by one" in s for s in g.assumptions)
   back = accounting.guarantee(
-      h, p, m, epsilon=g.epsilon, neighbours="replace-one", **common
+    plan.Release(h, p, m), epsilon=g.epsilon, neighbours="replace-one", **common
   )
   assert back.delta == pytest.approx(1e-5, rel=1e-3)
   with pytest.raises(plan.UnsoundPlanError, match="add-or-remove"):
     accounting.guarantee(
-        PARTICIPANTS, POISSON, TASKS, steps=1, delta=1e-6, level="image",
-        neighbours="replace-one",
+      plan.Release(PARTICIPANTS, POISSON, TASKS),
+      steps=1,
+      delta=1e-6,
+      level="image",
+      neighbours="replace-one",
     )
   with pytest.raises(plan.PlanError, match="neighbours 'swap'"):
     guarantee(neighbours="swap")

@@ -34,29 +34,39 @@ def ledger(*steps, start=None):
   """One entry per (noise, steps), in order."""
   result = start or accounting.Ledger()
   for z, count in steps:
-    result = result.add(H, P, noisy(z), count)
+    result = result.add(plan.Release(H, P, noisy(z)), count)
   return result
 
 
 def test_equal_steps_are_one_entry_and_cost_what_they_cost_at_once():
   found = accounting.Ledger()
   for _ in range(30):
-    found = found.add(H, P, M)
+    found = found.add(plan.Release(H, P, M))
   assert len(found.entries) == 1 and found.steps == 30
   for level in LEVELS:
-    expected = accounting.guarantee(H, P, M, steps=30, delta=1e-5, level=level)
+    expected = accounting.guarantee(
+      plan.Release(H, P, M), steps=30, delta=1e-5, level=level
+    )
     assert found.guarantee(level, delta=1e-5) == expected
   assert found.guarantees(delta=1e-5) == accounting.guarantees(
-      H, P, M, steps=30, delta=1e-5
+      plan.Release(H, P, M), steps=30, delta=1e-5
   )
 
 
 def test_entries_are_compared_by_what_they_say():
   again = plan.Hierarchy.regular((500, 8, 5), levels=LEVELS)
   other = plan.Hierarchy.regular((501, 8, 5), levels=LEVELS)
-  found = accounting.Ledger().add(H, P, M, 2).add(again, P, M, 3)
+  found = (
+    accounting.Ledger()
+    .add(plan.Release(H, P, M), 2)
+    .add(plan.Release(again, P, M), 3)
+  )
   assert [e.steps for e in found.entries] == [5]
-  found = found.add(other, P, M).add(H, P, noisy(2)).add(H, P, M)
+  found = (
+    found.add(plan.Release(other, P, M))
+    .add(plan.Release(H, P, noisy(2)))
+    .add(plan.Release(H, P, M))
+  )
   assert [e.steps for e in found.entries] == [6, 1, 1]
   labels = {"unit": [0, 0, 1, 1], "class": [0, 1, 0, 1]}
   ragged = [
@@ -64,14 +74,15 @@ def test_entries_are_compared_by_what_they_say():
       plan.Hierarchy.from_sizes([[1, 1], [1, 1]], levels=LEVELS),
   ]
   found = accounting.Ledger()
+  everything = plan.SamplingPlan((plan.All(),) * 3)
   for h in ragged:  # Names and rows are not what is accounted.
-    found = found.add(h, P, M)
+    found = found.add(plan.Release(h, everything, M))
   assert [e.steps for e in found.entries] == [2]
 
 
 def test_a_ledger_is_never_changed():
   first = ledger((1.5, 3))
-  second = first.add(H, P, M, 4)
+  second = first.add(plan.Release(H, P, M), 4)
   assert (first.steps, second.steps) == (3, 7)
   with pytest.raises(AttributeError):
     first.entries = ()
@@ -92,7 +103,7 @@ def test_different_phases_compose_as_their_gaussians_do(delta):
   # Nothing is sampled: distances add up in squares.
   found, squares = accounting.Ledger(), 0.0
   for z, steps in ((2.0, 3), (7.0, 20), (0.8, 1)):
-    found = found.add(H, FULL, noisy(z), steps)
+    found = found.add(plan.Release(H, FULL, noisy(z)), steps)
     squares += steps / z**2
   exact = gaussian_epsilon(math.sqrt(squares), delta)
   epsilon = found.epsilon("unit", delta)
@@ -129,7 +140,7 @@ def test_the_worst_entry_of_a_level_counts_and_assumptions_add_up():
   fixed = plan.SamplingPlan(
       (plan.FixedSize(20), plan.FixedSize(2), plan.FixedSize(2))
   )
-  both = ledger((1.5, 3)).add(H, fixed, noisy(3.0), 2)
+  both = ledger((1.5, 3)).add(plan.Release(H, fixed, noisy(3.0)), 2)
   g = both.guarantee("unit", delta=1e-5)
   first, second = (
       accounting.Ledger((e,)).guarantee("unit", delta=1e-5)
@@ -137,7 +148,7 @@ def test_the_worst_entry_of_a_level_counts_and_assumptions_add_up():
   )
   assert g.epsilon > max(first.epsilon, second.epsilon)
   assert set(g.assumptions) == {*first.assumptions, *second.assumptions}
-  assert set(g.kinds) == {*first.kinds, *second.kinds}
+  assert set(g.unit_profiles) == {*first.unit_profiles, *second.unit_profiles}
   assert g.steps == 5 and g.inclusion_rate == 0.05
 
 
@@ -166,7 +177,7 @@ def test_an_empty_ledger_has_spent_nothing():
 
 def test_a_level_that_an_entry_lacks_is_named():
   other = plan.Hierarchy.regular((500, 8, 5), levels=("unit", "day", "record"))
-  found = ledger((1.5, 3)).add(other, P, M)
+  found = ledger((1.5, 3)).add(plan.Release(other, P, M))
   assert found.epsilon("unit", 1e-5) > ledger((1.5, 3)).epsilon("unit", 1e-5)
   with pytest.raises(plan.PlanError, match="unknown level 'class'"):
     found.guarantee("class", delta=1e-5)
@@ -178,9 +189,9 @@ def test_a_level_that_an_entry_lacks_is_named():
 @pytest.mark.parametrize("steps", [0, -1, 1.5, True, "3", 10**13])
 def test_steps_are_whole_numbers(steps):
   with pytest.raises(plan.PlanError, match="whole number from 1"):
-    accounting.Ledger().add(H, P, M, steps)
+    accounting.Ledger().add(plan.Release(H, P, M), steps)
   with pytest.raises(plan.PlanError, match="whole number from 1"):
-    ledger((1.5, 10**12)).add(H, P, M)
+    ledger((1.5, 10**12)).add(plan.Release(H, P, M))
 
 
 @pytest.mark.parametrize("before", [1, 200])
@@ -189,7 +200,7 @@ def test_what_was_spent_is_told_in_milliseconds(before):
   found.epsilon("unit", 1e-5)
   times, spent = [], []
   for _ in range(15):
-    found = found.add(H, P, M)
+    found = found.add(plan.Release(H, P, M))
     began = time.perf_counter()
     spent.append(found.spent("unit", 1e-5))
     times.append(time.perf_counter() - began)
@@ -208,15 +219,15 @@ ONCE = plan.SamplingPlan(
 def test_steps_of_one_pass_are_told_from_steps_of_two():
   one = accounting.Ledger()
   for _ in range(4):
-    one = one.add(H, ONCE, M, PASS // 4, continued=True)
+    one = one.add(plan.Release(H, ONCE, M), PASS // 4, continued=True)
   assert [e.steps for e in one.entries] == [PASS]
   expected = accounting.guarantee(
-      H, ONCE, M, steps=PASS, delta=1e-5, level="unit"
+      plan.Release(H, ONCE, M), steps=PASS, delta=1e-5, level="unit"
   )
   assert one.guarantee("unit", delta=1e-5) == expected
   # Two runs that stop in the middle of a pass: a unit may be in both.
-  two = accounting.Ledger().add(H, ONCE, M, PASS // 2).add(
-      H, ONCE, M, PASS // 2
+  two = accounting.Ledger().add(plan.Release(H, ONCE, M), PASS // 2).add(
+      plan.Release(H, ONCE, M), PASS // 2
   )
   assert [e.steps for e in two.entries] == [PASS // 2] * 2
   assert two.epsilon("unit", 1e-5) > 1.05 * one.epsilon("unit", 1e-5)
@@ -227,17 +238,22 @@ def test_steps_of_one_pass_are_told_from_steps_of_two():
 def test_a_pass_cannot_be_continued_by_another_plan():
   found = ledger((1.5, 3))
   with pytest.raises(plan.PlanError, match="last entry, which is of another"):
-    found.add(H, ONCE, M, continued=True)
-  assert [e.steps for e in found.add(H, ONCE, M).entries] == [3, 1]
+    found.add(plan.Release(H, ONCE, M), continued=True)
+  assert [e.steps for e in found.add(plan.Release(H, ONCE, M)).entries] == [
+    3,
+    1,
+  ]
   # Steps without passes are merged wherever they come.
-  assert [e.steps for e in found.add(H, P, M, continued=True).entries] == [4]
+  assert [
+    e.steps for e in found.add(plan.Release(H, P, M), continued=True).entries
+  ] == [4]
 
 
 def test_what_a_pass_has_spent_is_told_quickly_and_never_too_low():
   found = accounting.Ledger()
   spent, times, true = [], [], []
   for step in range(1, 2 * PASS + 1):
-    found = found.add(H, ONCE, M, continued=True)
+    found = found.add(plan.Release(H, ONCE, M), continued=True)
     if PASS - 3 <= step <= PASS + 3:
       began = time.perf_counter()
       spent.append(found.spent("record", 1e-5))
@@ -256,7 +272,7 @@ def test_it_is_read_back_as_it_was_written():
   again = accounting.Ledger.from_dict(json.loads(json.dumps(data)))
   assert again.as_dict() == data
   assert again.guarantees(delta=1e-5) == found.guarantees(delta=1e-5)
-  assert [e.steps for e in again.add(H, P, M).entries] == [4, 2]
+  assert [e.steps for e in again.add(plan.Release(H, P, M)).entries] == [4, 2]
 
 
 @pytest.mark.parametrize("data", [None, [], {}, {"entries": 1}, "entries"])

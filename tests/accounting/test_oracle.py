@@ -63,7 +63,7 @@ def oracle(outer_rates, rate, outer_distances, own, log_alpha, direction):
 def check(kind, log_alpha, direction):
   got = float(kind.divergence(np.asarray([log_alpha]), direction)[0])
   truth = oracle(
-      kind.outer_rates, kind.rate, kind.outer_distances, kind.own_distance,
+      kind.outer_rates, kind.rate, kind.outer_distances, kind.unit_sensitivity,
       log_alpha, direction,
   )
   if truth < mpmath.mpf("1e-300"):

@@ -30,7 +30,8 @@ def noisy(z=1.5, **fields):
 
 def stated(hierarchy=REGULAR, stages=POISSON, mechanism=None, **options):
   ledger = accounting.Ledger().add(
-      hierarchy, stages, mechanism or noisy(), options.pop("steps", 20)
+    plan.Release(hierarchy, stages, mechanism or noisy()),
+    options.pop("steps", 20),
   )
   data = accounting.run_statement(ledger, delta=1e-5, **options)
   return privacy_statement.loads(json.dumps(data, allow_nan=False))
@@ -50,8 +51,8 @@ ONCE = plan.SamplingPlan(
     (plan.RandomAllocation(4), plan.FixedSize(2), plan.FixedSize(1))
 )
 EPISODE = plan.Mechanism(clip_unit="episode", noise_multiplier=4.0)
-TWO = accounting.Ledger().add(REGULAR, POISSON, noisy(), 20).add(
-    REGULAR, FIXED, noisy(4.0), 5
+TWO = accounting.Ledger().add(plan.Release(REGULAR, POISSON, noisy()), 20).add(
+    plan.Release(REGULAR, FIXED, noisy(4.0)), 5
 )
 
 
@@ -81,7 +82,9 @@ def test_what_was_written_holds(data, levels, refused):
 
 def test_it_states_what_the_library_says():
   data = stated(RAGGED, FIXED)
-  expected = accounting.guarantees(RAGGED, FIXED, noisy(), steps=20, delta=1e-5)
+  expected = accounting.guarantees(
+    plan.Release(RAGGED, FIXED, noisy()), steps=20, delta=1e-5
+  )
   assert data["guarantees"] == {k: g.as_dict() for k, g in expected.items()}
 
 

@@ -59,9 +59,10 @@ def runs(draw):
 
 
 def profiles(run):
-  kinds = accounting.kinds(*run)
+  unit_profiles = accounting.unit_profiles(plan.Release(*run[:3]), run[3])
   return {
-      d: unit_profile.excess(kinds, LOSSES, d) for d in amplification.DIRECTIONS
+    d: unit_profile.excess(unit_profiles, LOSSES, d)
+    for d in amplification.DIRECTIONS
   }
 
 
@@ -108,17 +109,17 @@ def test_profiles_rise_with_every_rate(run, which, by):
 @settings(max_examples=40, deadline=None)
 @given(runs())
 def test_profiles_are_profiles(run):
-  kinds = accounting.kinds(*run)
+  unit_profiles = accounting.unit_profiles(plan.Release(*run[:3]), run[3])
   log_alpha = np.linspace(-5, 5, 201)
   alpha = np.exp(log_alpha)
   for direction in amplification.DIRECTIONS:
-    f = unit_profile.profile(kinds, log_alpha, direction)
+    f = unit_profile.profile(unit_profiles, log_alpha, direction)
     assert (f >= np.maximum(1 - alpha, 0) - 1e-14).all() and (f <= 1).all()
     slope = np.diff(f) / np.diff(alpha)
     assert (slope <= 1e-12).all() and (np.diff(slope) >= -1e-9).all()
   # The two directions are one pair of outputs, read from either side.
-  back = unit_profile.profile(kinds, log_alpha, "remove")
-  forth = unit_profile.profile(kinds, -log_alpha, "add")
+  back = unit_profile.profile(unit_profiles, log_alpha, "remove")
+  forth = unit_profile.profile(unit_profiles, -log_alpha, "add")
   np.testing.assert_allclose(back, 1 - alpha + alpha * forth, atol=1e-12)
 
 
@@ -153,22 +154,25 @@ def epsilon(name, phases, direction, delta):
 @settings(max_examples=12, deadline=None)
 @given(runs(), st.integers(1, 60), st.integers(1, 60))
 def test_accountants_on_random_plans(run, steps, more):
-  kinds = accounting.kinds(*run)
+  unit_profiles = accounting.unit_profiles(plan.Release(*run[:3]), run[3])
   delta = 1e-6
   for direction in amplification.DIRECTIONS:
     found = {}
     for name in registry.NAMES:
       shorter = epsilon(
-          name, (phases_lib.Phase(kinds, steps),), direction, delta
+          name, (phases_lib.Phase(unit_profiles, steps),), direction, delta
       )
       whole = epsilon(
-          name, (phases_lib.Phase(kinds, steps + more),), direction, delta
+        name, (phases_lib.Phase(unit_profiles, steps + more),), direction, delta
       )
       parts = epsilon(
-          name,
-          (phases_lib.Phase(kinds, steps), phases_lib.Phase(kinds, more)),
-          direction,
-          delta,
+        name,
+        (
+          phases_lib.Phase(unit_profiles, steps),
+          phases_lib.Phase(unit_profiles, more),
+        ),
+        direction,
+        delta,
       )
       assert math.isfinite(whole)
       assert shorter <= whole * (1 + GRID) + 1e-12
@@ -185,7 +189,7 @@ def test_guarantees_rise_with_steps_and_fall_with_noise(run, steps, by):
 
   def spent(steps, mechanism):
     return accounting.guarantee(
-        h, p, mechanism, steps=steps, delta=1e-5, level=level
+        plan.Release(h, p, mechanism), steps=steps, delta=1e-5, level=level
     ).epsilon
 
   base = spent(steps, m)

@@ -53,9 +53,11 @@ def unit_plan(first=None, last=None, **options):
 )
 def test_example(z, inner, steps, own):
   m = mechanism(z, inner, steps)
-  (kind,) = accounting.kinds(UNIT, unit_plan(), m, "image")
+  (kind,) = accounting.unit_profiles(
+    plan.Release(UNIT, unit_plan(), m), "image"
+  )
   assert kind.outer_rates == (0.01, 0.5) and kind.rate == 4 / 20
-  assert kind.own_distance == pytest.approx(own)
+  assert kind.unit_sensitivity == pytest.approx(own)
   # A task of 5 * 3 query examples is absent, or a class of it is another one.
   assert kind.outer_distances == pytest.approx((15 / z, 2 * 15 / z))
   revealed = dataclasses.replace(kind, outer_distances=(math.inf, math.inf))
@@ -69,12 +71,14 @@ def test_example(z, inner, steps, own):
 
 def test_levels_above_are_protected_by_the_outer_sum_alone():
   m = mechanism()
-  (kind,) = accounting.kinds(UNIT, unit_plan(), m, "task")
+  (kind,) = accounting.unit_profiles(plan.Release(UNIT, unit_plan(), m), "task")
   assert kind == accounting.Amplification((), 0.01, (), 15 / 2)
-  (kind,) = accounting.kinds(UNIT, unit_plan(), m, "class")
+  (kind,) = accounting.unit_profiles(
+    plan.Release(UNIT, unit_plan(), m), "class"
+  )
   assert kind == accounting.Amplification((0.01,), 0.5, (15 / 2,), 30 / 2)
   fixed = unit_plan(plan.FixedSize(10))
-  (kind,) = accounting.kinds(UNIT, fixed, m, "task")
+  (kind,) = accounting.unit_profiles(plan.Release(UNIT, fixed, m), "task")
   assert kind == accounting.Amplification((), 0.01, (), 30 / 2)
 
 
@@ -84,16 +88,18 @@ def test_disjoint_tasks():
       (plan.FixedSize(20), plan.FixedSize(4)),
       episode=plan.Episode(way=5, shot=1, query=3, form="disjoint"),
   )
-  (kind,) = accounting.kinds(h, p, mechanism(), "image")
+  (kind,) = accounting.unit_profiles(plan.Release(h, p, mechanism()), "image")
   assert kind.outer_distances == (30 / 2,)
-  assert kind.own_distance == pytest.approx(2 / 1.5)
-  (kind,) = accounting.kinds(h, p, mechanism(), "class")
+  assert kind.unit_sensitivity == pytest.approx(2 / 1.5)
+  (kind,) = accounting.unit_profiles(plan.Release(h, p, mechanism()), "class")
   assert kind == accounting.Amplification((), 0.2, (), 30 / 2)
 
 
 def test_guarantees_at_every_level():
   found = accounting.guarantees(
-      UNIT, unit_plan(), mechanism(z=30.0, inner=60.0), steps=10, delta=1e-5
+    plan.Release(UNIT, unit_plan(), mechanism(z=30.0, inner=60.0)),
+    steps=10,
+    delta=1e-5,
   )
   assert list(found) == ["task", "class", "image"]
   assert found["image"].epsilon < found["task"].epsilon < math.inf
@@ -104,7 +110,9 @@ def test_guarantees_at_every_level():
 
 def refusal(h=UNIT, p=None, m=None, level="image"):
   with pytest.raises(plan.UnsoundPlanError) as e:
-    accounting.kinds(h, p or unit_plan(), m or mechanism(), level)
+    accounting.unit_profiles(
+      plan.Release(h, p or unit_plan(), m or mechanism()), level
+    )
   return str(e.value)
 
 
@@ -144,22 +152,13 @@ def test_a_full_last_stage_moves_the_slots(last):
   p = unit_plan(last=last)
   text = refusal(h, p)
   assert "another moves" in text and "FixedSize(3)" in text
-  assert accounting.kinds(h, p, mechanism(), "class")
+  assert accounting.unit_profiles(plan.Release(h, p, mechanism()), "class")
   short = plan.SamplingPlan(
       (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(9)),
       episode=p.episode,
       allow_short_units=True,
   )
   assert "all 4 examples" in refusal(h, short)
-
-
-def test_clip_units_that_are_tasks_do_not_care_about_inner_noise():
-  noisy = mechanism(clip_unit="task")
-  plain = plan.Mechanism(clip_unit="task", noise_multiplier=2.0)
-  for level in UNIT.levels:
-    assert accounting.kinds(UNIT, unit_plan(), noisy, level) == (
-        accounting.kinds(UNIT, unit_plan(), plain, level)
-    )
 
 
 # Exact, on a tiny mechanism ---------------------------------------------------
@@ -213,7 +212,9 @@ def bound(size, z, z_inner, steps, epsilon, direction, queries=1):
       (plan.All(), plan.All(), plan.FixedSize(1 + queries)),
       episode=plan.Episode(way=1, shot=1, query=queries),
   )
-  (kind,) = accounting.kinds(h, p, mechanism(z, z_inner, steps), "image")
+  (kind,) = accounting.unit_profiles(
+    plan.Release(h, p, mechanism(z, z_inner, steps)), "image"
+  )
   return float(kind.divergence(np.asarray([epsilon]), direction)[0])
 
 

@@ -24,10 +24,10 @@ def test_two_guarantees_of_one_run():
       stages, episode=plan.Episode(way=5, shot=1, query=1, form="unit")
   )
   m = mechanism("task", 2.0)
-  assert accounting.kinds(h, p, m, "task") == (
+  assert accounting.unit_profiles(plan.Release(h, p, m), "task") == (
       accounting.Amplification((), 0.01, (), 0.5),
   )
-  assert accounting.kinds(h, p, m, "image") == (
+  assert accounting.unit_profiles(plan.Release(h, p, m), "image") == (
       accounting.Amplification((0.01, 1.0), 0.2, (0.5, 1.0), 1.0),
   )
 
@@ -38,17 +38,17 @@ def test_clusters_move_all_their_clip_units():
       (plan.FixedSize(1), plan.FixedSize(10), plan.FixedSize(2))
   )
   m = mechanism("patient")
-  assert accounting.kinds(h, p, m, "record") == (
+  assert accounting.unit_profiles(plan.Release(h, p, m), "record") == (
       accounting.Amplification((0.1, 0.5), 0.5, (20.0, 2.0), 2.0),
   )
-  assert accounting.kinds(h, p, m, "hospital") == (
+  assert accounting.unit_profiles(plan.Release(h, p, m), "hospital") == (
       accounting.Amplification((), 0.1, (), 20.0),
   )
   poisson = plan.SamplingPlan(
       (plan.Poisson(0.1), plan.Poisson(0.5), plan.FixedSize(2))
   )
   # A Poisson stage below may draw all twenty patients.
-  assert accounting.kinds(h, poisson, m, "record") == (
+  assert accounting.unit_profiles(plan.Release(h, poisson, m), "record") == (
       accounting.Amplification((0.1, 0.5), 0.5, (20.0, 1.0), 2.0),
   )
 
@@ -56,9 +56,13 @@ def test_clusters_move_all_their_clip_units():
 def test_largest_sibling_counts_for_all():
   h = plan.Hierarchy.from_sizes([[1], [1, 1, 1, 1, 1]], levels=LEVELS)
   p = plan.SamplingPlan((plan.FixedSize(1), plan.All(), plan.All()))
-  (kind,) = accounting.kinds(h, p, mechanism("patient"), "hospital")
-  assert kind.own_distance == 2 * 5
-  for k in accounting.kinds(h, p, mechanism("patient"), "record"):
+  (kind,) = accounting.unit_profiles(
+    plan.Release(h, p, mechanism("patient")), "hospital"
+  )
+  assert kind.unit_sensitivity == 2 * 5
+  for k in accounting.unit_profiles(
+    plan.Release(h, p, mechanism("patient")), "record"
+  ):
     assert k.outer_distances[0] == 10
 
 
@@ -85,15 +89,19 @@ def test_regular_and_ragged_hierarchies_agree():
   )
   for clip in LEVELS:
     for level in LEVELS:
-      assert accounting.kinds(
-          regular, p, mechanism(clip), level
-      ) == accounting.kinds(ragged, p, mechanism(clip), level)
+      assert accounting.unit_profiles(
+        plan.Release(regular, p, mechanism(clip)), level
+      ) == accounting.unit_profiles(
+        plan.Release(ragged, p, mechanism(clip)), level
+      )
 
 
 def test_dominated_kinds_are_left_out_and_many_are_merged():
   h = plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
   p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
-  got = accounting.kinds(h, p, mechanism("record"), "record")
+  got = accounting.unit_profiles(
+    plan.Release(h, p, mechanism("record")), "record"
+  )
   # (1/2, 1/2, 1/4) and (1/2, 1/3, 1/2): neither is above the other.
   assert {k.outer_rates[1] * k.rate for k in got} == {1 / 8, 1 / 6}
   rows = [(i / 100, 1 - i / 100, 1.0, 2.0) for i in range(100)]
@@ -126,10 +134,10 @@ def test_disjoint_tasks_of_classes():
   h = plan.Hierarchy.regular((100, 20), levels=("class", "image"))
   p = disjoint((plan.FixedSize(20), plan.FixedSize(2)), way=5)
   m = mechanism(plan.EPISODE)
-  assert accounting.kinds(h, p, m, "class") == (
+  assert accounting.unit_profiles(plan.Release(h, p, m), "class") == (
       accounting.Amplification((), 0.2, (), 2.0),
   )
-  assert accounting.kinds(h, p, m, "image") == (
+  assert accounting.unit_profiles(plan.Release(h, p, m), "image") == (
       accounting.Amplification((0.2,), 0.1, (2.0,), 2.0),
   )
 
@@ -138,19 +146,25 @@ def test_disjoint_tasks_below_a_primary_unit():
   levels = ("alphabet", "class", "image")
   h = plan.Hierarchy.regular((10, 20, 20), levels=levels)
   p = disjoint((plan.FixedSize(2), plan.FixedSize(10), plan.FixedSize(2)), 5)
-  (kind,) = accounting.kinds(h, p, mechanism(plan.EPISODE), "alphabet")
+  (kind,) = accounting.unit_profiles(
+    plan.Release(h, p, mechanism(plan.EPISODE)), "alphabet"
+  )
   assert kind == accounting.Amplification((), 0.2, (), 4.0)
-  (kind,) = accounting.kinds(h, p, mechanism(plan.EPISODE), "class")
+  (kind,) = accounting.unit_profiles(
+    plan.Release(h, p, mechanism(plan.EPISODE)), "class"
+  )
   assert kind == accounting.Amplification((0.2,), 0.5, (4.0,), 2.0)
   everything = disjoint((plan.All(), plan.FixedSize(10), plan.FixedSize(2)), 5)
-  (kind,) = accounting.kinds(h, everything, mechanism("episode"), "alphabet")
+  (kind,) = accounting.unit_profiles(
+    plan.Release(h, everything, mechanism("episode")), "alphabet"
+  )
   assert kind == accounting.Amplification((), 1.0, (), 2.0)
 
 
 def unsound(h, p, m, level, match):
   """Whether the combination is refused by a sentence that matches."""
   with pytest.raises(plan.UnsoundPlanError) as e:
-    accounting.kinds(h, p, m, level)
+    accounting.unit_profiles(plan.Release(h, p, m), level)
   return re.search(match, str(e.value)) is not None
 
 
@@ -159,7 +173,9 @@ def test_drawing_every_class_regroups_tasks():
   for stage in (plan.All(), plan.FixedSize(10)):
     p = disjoint((stage, plan.FixedSize(2)), way=5)
     assert unsound(h, p, mechanism("episode"), "class", "regrouped.*FixedSize")
-    assert accounting.kinds(h, p, mechanism("episode"), "image")
+    assert accounting.unit_profiles(
+      plan.Release(h, p, mechanism("episode")), "image"
+    )
 
 
 def independent(stages, way, tasks=4, shot=1, query=1, **options):
@@ -186,8 +202,12 @@ def test_independent_tasks_draw_a_record_several_times():
   h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
   p = independent((plan.FixedSize(5), plan.FixedSize(2)), way=5)
   m = mechanism("episode", 2.0)
-  assert accounting.kinds(h, p, m, "class") == (recurrence(4, 1.0, 0.5, 1.0),)
-  assert accounting.kinds(h, p, m, "image") == (recurrence(4, 0.5, 0.1, 1.0),)
+  assert accounting.unit_profiles(plan.Release(h, p, m), "class") == (
+    recurrence(4, 1.0, 0.5, 1.0),
+  )
+  assert accounting.unit_profiles(plan.Release(h, p, m), "image") == (
+    recurrence(4, 0.5, 0.1, 1.0),
+  )
 
 
 def test_independent_tasks_of_a_deep_and_ragged_tree():
@@ -198,18 +218,22 @@ def test_independent_tasks_of_a_deep_and_ragged_tree():
       (plan.FixedSize(1), plan.FixedSize(2), plan.FixedSize(2)), way=2
   )
   m = mechanism("episode")
-  assert accounting.kinds(h, p, m, "alphabet") == (
+  assert accounting.unit_profiles(plan.Release(h, p, m), "alphabet") == (
       recurrence(4, 1.0, 0.5, 2.0),
   )
   # Both classes of the first alphabet are drawn: a full stage has rate 1.
-  assert accounting.kinds(h, p, m, "class") == (recurrence(4, 0.5, 1.0, 2.0),)
-  assert accounting.kinds(h, p, m, "image") == (recurrence(4, 0.5, 0.5, 2.0),)
+  assert accounting.unit_profiles(plan.Release(h, p, m), "class") == (
+    recurrence(4, 0.5, 1.0, 2.0),
+  )
+  assert accounting.unit_profiles(plan.Release(h, p, m), "image") == (
+    recurrence(4, 0.5, 0.5, 2.0),
+  )
   everything = independent((plan.All(), plan.FixedSize(2), plan.All()), way=4)
   h = plan.Hierarchy.regular((2, 4, 2), levels=h.levels)
-  assert accounting.kinds(h, everything, m, "alphabet") == (
-      recurrence(4, 1.0, 1.0, 2.0),
-  )
-  assert accounting.kinds(h, everything, m, "image") == (
+  assert accounting.unit_profiles(
+    plan.Release(h, everything, m), "alphabet"
+  ) == (recurrence(4, 1.0, 1.0, 2.0),)
+  assert accounting.unit_profiles(plan.Release(h, everything, m), "image") == (
       recurrence(4, 0.5, 1.0, 2.0),
   )
 
@@ -226,14 +250,18 @@ def test_clip_units_inside_a_task_are_refused():
       "sample-level training.*inner_noise_multiplier.*clip_unit='task'",
   )
   with pytest.raises(plan.PlanError, match="clip_unit='task'"):
-    accounting.kinds(h, p, mechanism("episode"), "image")
+    accounting.unit_profiles(plan.Release(h, p, mechanism("episode")), "image")
   with pytest.raises(plan.PlanError, match="unknown level 'person'"):
-    accounting.kinds(h, p, mechanism("person"), "image")
+    accounting.unit_profiles(plan.Release(h, p, mechanism("person")), "image")
   alone = plan.SamplingPlan(p.stages)
   for unit in h.levels:
-    assert accounting.kinds(h, alone, mechanism(unit), "image")
+    assert accounting.unit_profiles(
+      plan.Release(h, alone, mechanism(unit)), "image"
+    )
   with pytest.raises(plan.PlanError, match="no episode"):
-    accounting.kinds(h, alone, mechanism("episode"), "image")
+    accounting.unit_profiles(
+      plan.Release(h, alone, mechanism("episode")), "image"
+    )
 
 
 @pytest.mark.parametrize("make", [disjoint, independent])
@@ -259,10 +287,12 @@ def test_copies_without_a_count_leave_only_the_primary_level():
       (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(2))
   )
   m = mechanism("participant")
-  assert accounting.kinds(copies(), p, m, "participant")
+  assert accounting.unit_profiles(plan.Release(copies(), p, m), "participant")
   for level in ("class", "image"):
     assert unsound(copies(), p, m, level, "same record.*level 'participant'")
-  assert accounting.kinds(copies(class_=70), p, m, "class")
+  assert accounting.unit_profiles(
+    plan.Release(copies(class_=70), p, m), "class"
+  )
   assert unsound(copies(class_=70), p, m, "image", "most_copies")
 
 
@@ -290,13 +320,15 @@ def test_copies_with_counts(stage, image, klass):
       episode=plan.Episode(way=3, shot=1, query=1),
   )
   m = mechanism("participant", 4.0)
-  (kind,) = accounting.kinds(h, p, m, "image")
+  (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "image")
   expected = recurrence(*image)
   assert dataclasses.replace(
       kind, place_rate=round(kind.place_rate, 12)
   ) == expected
-  assert accounting.kinds(h, p, m, "class") == (recurrence(*klass),)
-  (kind,) = accounting.kinds(h, p, m, "participant")
+  assert accounting.unit_profiles(plan.Release(h, p, m), "class") == (
+    recurrence(*klass),
+  )
+  (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "participant")
   assert isinstance(kind, accounting.Amplification)
 
 
@@ -305,15 +337,15 @@ def test_copies_whose_clip_units_lie_below():
   p = plan.SamplingPlan(
       (plan.Poisson(0.1), plan.Poisson(0.5), plan.FixedSize(2))
   )
-  assert accounting.kinds(h, p, mechanism("class"), "class") == (
-      recurrence(70, 0.1, 0.5, 1.0),
-  )
-  assert accounting.kinds(h, p, mechanism("image"), "class") == (
-      recurrence(70, 0.1, 0.5, 2.0),
-  )
-  assert accounting.kinds(h, p, mechanism("image"), "image") == (
-      recurrence(30, 0.05, 0.5, 2.0),
-  )
+  assert accounting.unit_profiles(
+    plan.Release(h, p, mechanism("class")), "class"
+  ) == (recurrence(70, 0.1, 0.5, 1.0),)
+  assert accounting.unit_profiles(
+    plan.Release(h, p, mechanism("image")), "class"
+  ) == (recurrence(70, 0.1, 0.5, 2.0),)
+  assert accounting.unit_profiles(
+    plan.Release(h, p, mechanism("image")), "image"
+  ) == (recurrence(30, 0.05, 0.5, 2.0),)
 
 
 def test_copies_in_tasks_of_classes_are_refused():
@@ -324,11 +356,15 @@ def test_copies_in_tasks_of_classes_are_refused():
         way=5 if make is disjoint else 10,
     )
     assert unsound(h, p, mechanism("episode"), "image", "form='unit'")
-    assert accounting.kinds(h, p, mechanism("episode"), "participant")
+    assert accounting.unit_profiles(
+      plan.Release(h, p, mechanism("episode")), "participant"
+    )
 
 
 def test_no_noise_has_no_distances():
   h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
   p = plan.SamplingPlan((plan.FixedSize(5), plan.FixedSize(2)))
   with pytest.raises(plan.PlanError, match="noise_multiplier is 0"):
-    accounting.kinds(h, p, mechanism("class", 0.0), "image")
+    accounting.unit_profiles(
+      plan.Release(h, p, mechanism("class", 0.0)), "image"
+    )

@@ -45,7 +45,9 @@ def test_later_queries_and_calibration():
   m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
 
   def query(steps, delta):
-    accounting.guarantee(h, p, m, steps=steps, delta=delta, level="image")
+    accounting.guarantee(
+      plan.Release(h, p, m), steps=steps, delta=delta, level="image"
+    )
 
   query(10_000, 1e-6)
   assert seconds(lambda: query(9_000, 1e-6)) < 0.15
@@ -53,7 +55,7 @@ def test_later_queries_and_calibration():
   assert (
       seconds(
           lambda: accounting.calibrate(
-              h, p, mechanism=m, steps=10_000, epsilon=1.0, delta=1e-7,
+              plan.Release(h, p, m), steps=10_000, epsilon=1.0, delta=1e-7,
               level="image",
           )
       )

@@ -63,12 +63,17 @@ def test_points_are_what_the_library_says(swept):
   stages = lines(found["stages"])["image"]
   one = plan.SamplingPlan((p.stages[0], plan.All(), plan.All()))
   z = noise["x"][2]
-  assert noise["y"][2] == accounting.guarantee(
-      h, p, plan.Mechanism(clip_unit="task", noise_multiplier=z), steps=60,
-      delta=1e-5, level="class",
-  ).epsilon
+  assert (
+    noise["y"][2]
+    == accounting.guarantee(
+      plan.Release(h, p, plan.Mechanism(clip_unit="task", noise_multiplier=z)),
+      steps=60,
+      delta=1e-5,
+      level="class",
+    ).epsilon
+  )
   assert stages["y"][1] == accounting.guarantee(
-      h, one, m, steps=60, delta=1e-5, level="image"
+      plan.Release(h, one, m), steps=60, delta=1e-5, level="image"
   ).epsilon
   # Nothing sampled: one Gaussian of noise 1 / 2 per step.
   assert stages["y"][0] == accounting.epsilon(1, 1, 2.0, 60, 1e-5)

@@ -126,7 +126,10 @@ def measured(case, runs, seed=0):
   _, _, mechanism, level = case.parts
   hierarchy, sampled = populations.miniature(*case.parts)
   claim = accounting.guarantee(
-      hierarchy, sampled, mechanism, steps=case.steps, delta=DELTA, level=level
+    plan.Release(hierarchy, sampled, mechanism),
+    steps=case.steps,
+    delta=DELTA,
+    level=level,
   )
   canary = canaries.worst_case(
       hierarchy, sampled, mechanism, level, direction=claim.direction
@@ -186,9 +189,11 @@ def test_without_a_unit_the_tree_is_smaller_by_it():
 def test_a_miniature_has_the_guarantee_of_the_whole(name):
   hierarchy, sampled, mechanism, level = CASES[name].parts
   small, smaller = populations.miniature(*CASES[name].parts)
-  assert accounting.kinds(
-      small, smaller, mechanism, level
-  ) == accounting.kinds(hierarchy, sampled, mechanism, level)
+  assert accounting.unit_profiles(
+    plan.Release(small, smaller, mechanism), level
+  ) == accounting.unit_profiles(
+    plan.Release(hierarchy, sampled, mechanism), level
+  )
   assert small.num_leaves <= hierarchy.num_leaves
 
 
@@ -202,8 +207,10 @@ def test_a_ragged_tree_becomes_a_regular_one_of_the_unit_drawn_most():
   # One of two, of three and of two: 1/12. Others are drawn less often.
   assert small.sizes == (2, 3, 2) and smaller == sampled
   assert set(
-      accounting.kinds(small, smaller, mechanism, "image")
-  ) <= set(accounting.kinds(ragged, sampled, mechanism, "image"))
+    accounting.unit_profiles(plan.Release(small, smaller, mechanism), "image")
+  ) <= set(
+    accounting.unit_profiles(plan.Release(ragged, sampled, mechanism), "image")
+  )
 
 
 def test_the_score_of_one_record_alone_is_the_known_formula():
@@ -244,7 +251,10 @@ def test_one_run_with_many_canaries():
   assert found.shape == included.shape == (400,)
   bound = bounds.one_run_bound(found, included, delta=1e-4)
   claim = accounting.guarantee(
-      hierarchy, sampled, mechanism, steps=10, delta=1e-4, level=level
+    plan.Release(hierarchy, sampled, mechanism),
+    steps=10,
+    delta=1e-4,
+    level=level,
   )
   assert 0.2 < bound.epsilon <= claim.epsilon
   # Scores know who was there.

@@ -28,7 +28,9 @@ def parts(optimizer=None, **mechanism):
   )
   learner = linear_learner.of_plan(sampled, m, 3)
   optimizer = optimizer or runs.observed(optax.sgd(1.0))
-  step = private.make_meta_step(learner, optimizer, dataset, sampled, m)
+  step = private.make_meta_step(
+    learner, optimizer, dataset, plan.Release(dataset.hierarchy, sampled, m)
+  )
 
   def initial(key):
     return private.init(key, learner, optimizer, m)

@@ -15,7 +15,7 @@ def test_levels_are_those_of_the_library(make_config):
   c = make_config()
   result = costs.account(c)
   expected = accounting.guarantees(
-      *describe.describe(c), steps=c.steps, delta=c.delta
+      describe.describe(c), steps=c.steps, delta=c.delta
   )
   assert result["guarantees"] == {k: g.as_dict() for k, g in expected.items()}
   assert result["no_guarantee"] == {} and result["steps"] == 60

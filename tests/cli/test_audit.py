@@ -84,7 +84,10 @@ def test_claimed_and_measured_stand_side_by_side(audited):
       plan.Mechanism(clip_unit="task", noise_multiplier=0.4),
   )
   claim = accounting.guarantee(
-      hierarchy, sampled, mechanism, steps=4, delta=0.02, level="task"
+    plan.Release(hierarchy, sampled, mechanism),
+    steps=4,
+    delta=0.02,
+    level="task",
   )
   assert row["claimed"] == pytest.approx(claim.epsilon, rel=1e-3)
   assert row["attacked"].startswith("3 task by Poisson(0.05)")

@@ -31,11 +31,16 @@ def splits():
 def _step(config, splits):
   job = build.build(config, splits=splits).job
   step = private.make_meta_step(
-      job.learner, job.optimizer, job.train, job.plan, job.mechanism,
-      compute=job.compute,
+    job.learner,
+    job.optimizer,
+    job.train,
+    job.release,
+    compute=job.compute,
   )
   key = jax.random.key(0)
-  return step, private.init(key, job.learner, job.optimizer, job.mechanism)
+  return step, private.init(
+    key, job.learner, job.optimizer, job.release.mechanism
+  )
 
 
 @pytest.mark.slow
@@ -62,7 +67,7 @@ def test_a_drawing_has_the_same_guarantee_either_way():
   for text in ("", "sample_level=0"):
     config = glyphs_sample_level.get_config(text)
     found = accounting.guarantees(
-        *describe.describe(config), steps=config.steps, delta=config.delta
+        describe.describe(config), steps=config.steps, delta=config.delta
     )
     assert list(found) == ["participant", "glyph", "drawing"]
     epsilons.append(found["drawing"].epsilon)

@@ -108,11 +108,11 @@ def test_ragged_sizes_reach_the_config(tmp_path):
   config = own_data.with_hierarchy(
       config_lib.get_config(f"{LEVELS},way=3"), root
   )
-  described = describe.describe(config)[0]
+  described = describe.describe(config).hierarchy
   listed = data_lib.survey(
       root, levels=("writer", "glyph", "drawing")
   ).hierarchies["train"]
-  build.check_same(described, listed)
+  build.check_same_tree(described, listed)
   assert described.offsets is not None
   # What is there is left alone, as in the config.json of a run.
   assert own_data.with_hierarchy(config, tmp_path / "nowhere") is config

@@ -32,12 +32,14 @@ def trained(splits, tmp_path_factory):
 def test_it_states_the_guarantee_of_single_examples(trained):
   folder, experiment, result = trained
   expected = accounting.guarantee(
+    plan.Release(
       plan.Hierarchy.regular((192,), levels=("drawing",)),
       plan.SamplingPlan((plan.Poisson(0.05),)),
       plan.Mechanism(clip_unit="drawing", noise_multiplier=1.0),
-      steps=4,
-      delta=1e-5,
-      level="drawing",
+    ),
+    steps=4,
+    delta=1e-5,
+    level="drawing",
   )
   stated = json.loads((folder / "guarantee.json").read_text())["guarantees"]
   assert list(stated) == list(result.guarantees) == ["drawing"]

@@ -106,7 +106,7 @@ def test_strange_names_can_be_printed(tmp_path, capsys):
   p = plan.SamplingPlan((plan.Poisson(0.1), plan.FixedSize(2)))
   m = plan.Mechanism(clip_unit=strange, noise_multiplier=2.0)
   data = accounting.run_statement(
-      accounting.Ledger().add(h, p, m), delta=1e-5
+      accounting.Ledger().add(plan.Release(h, p, m)), delta=1e-5
   )
   path = tmp_path / "s.json"
   path.write_text(json.dumps(data))

@@ -22,7 +22,8 @@ def config(**sections):
 
 
 def test_everything_is_read():
-  h, p, m = describe.describe(config())
+  release = describe.describe(config())
+  h, p, m = release.hierarchy, release.plan, release.mechanism
   assert h.sizes == (100, 8, 5) and h.levels == ("task", "class", "image")
   assert p.stages == (
       plan.Poisson(0.05), plan.FixedSize(5), plan.FixedSize(3)
@@ -108,7 +109,7 @@ def test_noisy_inner_steps_are_read():
 
 
 def test_plans_without_an_episode():
-  _, p, _ = describe.describe(config(episode=None))
+  p = describe.describe(config(episode=None)).plan
   assert p.episode is None
 
 

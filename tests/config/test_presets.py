@@ -50,7 +50,9 @@ def test_configs_describe_a_valid_plan(module, text):
   ):
     text = "private=0"
   config = module.get_config(text)
-  hierarchy, described, mechanism = describe.describe(config)
+  release = describe.describe(config)
+  hierarchy, described = release.hierarchy, release.plan
+  mechanism = release.mechanism
   plan.validate(hierarchy, described)
   assert (mechanism.noise_multiplier > 0) == (not text)
   if described.episode is not None:
@@ -76,7 +78,9 @@ def test_defaults_are_those_of_the_paper():
       (cifar_fs, 400_000, 0.004), (mini_imagenet, 100_000, 0.016)
   ):
     config = module.get_config("shot=5")
-    hierarchy, described, mechanism = describe.describe(config)
+    release = describe.describe(config)
+    hierarchy, described = release.hierarchy, release.plan
+    mechanism = release.mechanism
     assert hierarchy.sizes == (count, 5, 20) and hierarchy.copies
     assert described.stages[0] == plan.Poisson(rate)
     assert plan.tasks_per_step(hierarchy, described) == 1600
@@ -84,16 +88,19 @@ def test_defaults_are_those_of_the_paper():
 
 
 def test_pre_training_is_that_of_the_paper():
-  hierarchy, described, mechanism = describe.describe(
+  release = describe.describe(
       cifar_fs_supervised.get_config()
   )
+  hierarchy, described = release.hierarchy, release.plan
+  mechanism = release.mechanism
   assert plan.examples_per_step(hierarchy, described) == pytest.approx(2000)
   assert mechanism.noise_multiplier == 6
   assert cifar_fs_supervised.get_config().steps == 1920  # 100 epochs.
 
 
 def test_three_stages_of_omniglot():
-  hierarchy, described, _ = describe.describe(omniglot_alphabets.get_config())
+  release = describe.describe(omniglot_alphabets.get_config())
+  hierarchy, described = release.hierarchy, release.plan
   assert [hierarchy.num_units(k) for k in range(3)] == [30, 964, 19_280]
   assert hierarchy.child_counts(1).min() == 14
   rate = plan.inclusion_rate(hierarchy, described, "drawing")
@@ -104,9 +111,10 @@ def test_three_stages_of_omniglot():
 
 
 def test_three_stages_of_cifar_fs():
-  hierarchy, described, _ = describe.describe(
+  release = describe.describe(
       cifar_fs_superclasses.get_config()
   )
+  hierarchy, described = release.hierarchy, release.plan
   assert [hierarchy.num_units(k) for k in range(3)] == [20, 64, 38_400]
   assert sorted(set(hierarchy.child_counts(1))) == [2, 3, 4, 5]
   assert described.episode.way == 5
@@ -114,7 +122,7 @@ def test_three_stages_of_cifar_fs():
   rate = plan.inclusion_rate(hierarchy, described, "image")
   assert rate == pytest.approx(10 / 20 * 1 / 2 * 2 / 600)
   config = cifar_fs_superclasses.get_config("superclasses=2,classes=2")
-  _, described, _ = describe.describe(config)
+  described = describe.describe(config).plan
   assert described.episode.way == 4  # The product of the class stages.
   with pytest.raises(plan.PlanError, match="has 2 of level 'class'"):
     describe.describe(cifar_fs_superclasses.get_config("classes=3"))
@@ -139,7 +147,8 @@ def test_real_data_have_the_hierarchy_that_is_described(module, text):
   if not data_dir:
     pytest.skip("EPISODIC_DP_DATA names no folder with the real data sets")
   config = module.get_config(text)
-  hierarchy, described, _ = describe.describe(config)
+  release = describe.describe(config)
+  hierarchy, described = release.hierarchy, release.plan
   try:
     splits = build.load_data(config, data_dir=data_dir)
   except FileNotFoundError as e:
@@ -148,7 +157,7 @@ def test_real_data_have_the_hierarchy_that_is_described(module, text):
   if described.episode is None:
     train = data.as_examples(train)
     assert len(np.unique(train.labels)) == config.model.outputs
-  build.check_same(hierarchy, train.hierarchy)
+  build.check_same_tree(hierarchy, train.hierarchy)
   for part in (splits.validation, splits.test):
     evaluation.task_plan(  # Raises where such tasks cannot be drawn.
         part.hierarchy,

@@ -90,7 +90,7 @@ def test_private_runs_spend_the_budget_and_no_more(name, scale):
     key = (config.plan.stages[0], config.steps)
     if key not in spent:
       spent[key] = accounting.guarantee(
-          *describe.describe(config),
+          describe.describe(config),
           steps=config.steps,
           delta=config.delta,
           level="participant",
@@ -110,7 +110,7 @@ def test_the_full_omniglot_run_is_the_published_one():
   assert (round(400_000 * rate), private.steps) == (1600, 250)
   assert (private.model.width, private.learner.inner_steps) == (64, 5)
   epsilon = accounting.guarantee(
-      *describe.describe(private), steps=250, delta=1e-6, level="participant"
+      describe.describe(private), steps=250, delta=1e-6, level="participant"
   ).epsilon
   assert 0.49 < epsilon < 0.5
 
@@ -120,7 +120,7 @@ def test_both_kinds_of_clipping_give_a_drawing_the_same_epsilon():
     config = run.load()
     asked = run.labels["epsilon"]
     epsilon = accounting.guarantee(
-        *describe.describe(config),
+        describe.describe(config),
         steps=config.steps,
         delta=config.delta,
         level="drawing",

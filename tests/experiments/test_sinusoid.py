@@ -23,7 +23,9 @@ def done(tmp_path_factory):
 
 
 def test_a_participant_without_classes_is_the_task():
-  hierarchy, described, mechanism = describe.describe(config_lib.get_config())
+  release = describe.describe(config_lib.get_config())
+  hierarchy, described = release.hierarchy, release.plan
+  mechanism = release.mechanism
   assert hierarchy.levels == ("participant", "point")
   assert plan.tasks_per_step(hierarchy, described) == pytest.approx(200)
   assert mechanism.clip_unit == "participant"

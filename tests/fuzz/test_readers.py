@@ -388,7 +388,7 @@ def _statement():
   h = plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=("a", "b", "c"))
   p = plan.SamplingPlan((plan.Poisson(0.5), plan.FixedSize(1), plan.All()))
   m = plan.Mechanism(clip_unit="a", noise_multiplier=2.0)
-  ledger = accounting.Ledger().add(h, p, m, 3)
+  ledger = accounting.Ledger().add(plan.Release(h, p, m), 3)
   return accounting.run_statement(
       ledger, delta=1e-5, fixed_seed=False, planned_steps=3
   )
@@ -447,7 +447,7 @@ def test_ledger(count):
   h = plan.Hierarchy.regular((40, 5), levels=("a", "b"))
   p = plan.SamplingPlan((plan.Poisson(0.5), plan.All()))
   m = plan.Mechanism(clip_unit="a", noise_multiplier=2.0)
-  whole = accounting.Ledger().add(h, p, m, 3).as_dict()
+  whole = accounting.Ledger().add(plan.Release(h, p, m), 3).as_dict()
   assert data_of and accounting.Ledger.from_dict(whole).steps == 3
   answers = []
   for _ in range(5 * count):

@@ -71,7 +71,10 @@ def train(learner, steps, optimizer, noise=0.2):
   state = private.init(jax.random.key(1), learner, optimizer, mechanism)
   seen = [jax.tree.map(np.array, state.params)]
   step = private.make_meta_step(
-      learner, optimizer, dataset(), described, mechanism
+    learner,
+    optimizer,
+    dataset(),
+    plan.Release(dataset().hierarchy, described, mechanism),
   )
   for _ in range(steps):
     state, _ = step(state)

@@ -61,12 +61,6 @@ def test_what_reaches_the_release_without_noise():
   assert not make(noise_multiplier=0.0).guaranteed
 
 
-def test_no_proof_for_adaptive_norms_with_noisy_inner_steps():
-  for adaptive in (QUANTILE, WINDOW):
-    with pytest.raises(plan.UnsoundPlanError, match="noisy inner steps"):
-      make(**INNER, **adaptive)
-
-
 @pytest.mark.parametrize(
     "options,match",
     [

@@ -59,7 +59,7 @@ def described(draw):
             clipping="percentile_window", clip_percentile=99.9, clip_window=4
         ),
     )))
-  return (
+  return plan.Release(
       draw(hierarchies()),
       plan.SamplingPlan(
           draw(st.tuples(_STAGES, _STAGES, _STAGES)),
@@ -78,32 +78,33 @@ def through_json(data):
   return json.loads(json.dumps(data, allow_nan=False))
 
 
-def kinds_or_refusal(h, p, m, level):
+def profiles_or_refusal(release, level):
   try:
-    return accounting.kinds(h, p, m, level)
+    return accounting.unit_profiles(release, level)
   except (plan.PlanError, plan.UnsoundPlanError) as e:
     return str(e)
 
 
 @hypothesis.given(described())
 @hypothesis.settings(max_examples=150, deadline=None)
-def test_what_is_read_is_what_was_written(parts):
-  h, p, m = parts
-  data = through_json(plan.to_dict(h, p, m))
-  h2, p2, m2 = plan.from_dict(data)
-  assert (p2, m2) == (p, m)
+def test_what_is_read_is_what_was_written(release):
+  data = through_json(plan.to_dict(release))
+  read = plan.from_dict(data)
+  assert (read.plan, read.mechanism) == (release.plan, release.mechanism)
+  h, h2 = release.hierarchy, read.hierarchy
+  assert h2.same_tree(h)
   for name in ("levels", "sizes", "copies", "most_copies"):
     assert getattr(h2, name) == getattr(h, name)
   for k in range(3):
     np.testing.assert_array_equal(h2.child_counts(k), h.child_counts(k))
-  assert plan.to_dict(h2, p2, m2) == data
+  assert plan.to_dict(read) == data
   for level in LEVELS:  # Equal floats, not near ones.
-    expected = kinds_or_refusal(h, p, m, level)
-    assert kinds_or_refusal(h2, p2, m2, level) == expected
+    expected = profiles_or_refusal(release, level)
+    assert profiles_or_refusal(read, level) == expected
 
 
 def example():
-  return (
+  return plan.Release(
       plan.Hierarchy.from_sizes([[4, 2, 3], [5] * 20], levels=LEVELS),
       plan.SamplingPlan(
           (plan.Poisson(1 / 3), plan.FixedSize(2), plan.All()),
@@ -113,7 +114,7 @@ def example():
 
 
 def test_an_example_in_full():
-  data = plan.to_dict(*example())
+  data = plan.to_dict(example())
   assert data["hierarchy"]["child_counts"] == [
       [2], [3, 20], [4, 2, 3, [5, 20]]
   ]
@@ -134,20 +135,20 @@ def test_episodes_and_infinity_are_read_back():
   m = plan.Mechanism(
       clip_unit="unit", noise_multiplier=0, clip_norm=math.inf
   )
-  data = plan.to_dict(h, p, m)
+  data = plan.to_dict(plan.Release(h, p, m))
   assert data["mechanism"]["clip_norm"] == "inf"
   assert data["plan"]["episode"]["form"] == "unit"
-  _, p2, m2 = plan.from_dict(through_json(data))
-  assert (p2, m2) == (p, m)
+  read = plan.from_dict(through_json(data))
+  assert (read.plan, read.mechanism) == (p, m)
 
 
 def test_big_ragged_hierarchies_stay_small():
   sizes = [[20] * 1000] * 500 + [[20] * 999]
   h = plan.Hierarchy.from_sizes(sizes, levels=LEVELS)
-  data = plan.to_dict(h, *example()[1:])
+  data = plan.to_dict(example().replace(hierarchy=h))
   assert len(json.dumps(data)) < 1000
   np.testing.assert_array_equal(
-      plan.from_dict(data)[0].offsets[2], h.offsets[2]
+      plan.from_dict(data).hierarchy.offsets[2], h.offsets[2]
   )
 
 
@@ -155,8 +156,9 @@ def test_what_the_guarantee_does_not_depend_on_is_left_out():
   labels = {"unit": ["b", "a", "b", "a"], "class": [1, 2, 1, 2]}
   h = plan.Hierarchy.from_labels(labels, leaf="record")
   assert h.leaf_rows is not None and h.names is not None
-  data = plan.to_dict(h, *example()[1:])
-  read = plan.from_dict(data)[0]
+  everything = plan.SamplingPlan((plan.All(),) * 3)
+  release = example().replace(hierarchy=h, plan=everything)
+  read = plan.from_dict(plan.to_dict(release)).hierarchy
   assert read.leaf_rows is None and read.names is None
   assert read.child_counts(2).tolist() == h.child_counts(2).tolist()
 
@@ -205,7 +207,7 @@ def _set(data, path, value):
     ],
 )
 def test_damage_is_one_sentence_that_names_the_field(path, value, match):
-  data = copy.deepcopy(plan.to_dict(*example()))
+  data = copy.deepcopy(plan.to_dict(example()))
   plan.from_dict(data)
   _set(data, path, value)
   with pytest.raises(plan.PlanError, match=match) as e:
@@ -216,7 +218,7 @@ def test_damage_is_one_sentence_that_names_the_field(path, value, match):
 def test_regular_sizes_are_checked():
   h = plan.Hierarchy.regular((9, 5, 3), levels=LEVELS)
   for sizes in ([0, 5, 3], [2.0, 5, 3], [2**31, 1, 1], "953"):
-    data = plan.to_dict(h, *example()[1:])
+    data = plan.to_dict(example().replace(hierarchy=h))
     data["hierarchy"]["sizes"] = sizes
     with pytest.raises(plan.PlanError):
       plan.from_dict(data)

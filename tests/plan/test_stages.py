@@ -103,28 +103,6 @@ def test_values_out_of_range(make, match):
     make()
 
 
-@pytest.mark.parametrize("form", ["disjoint", "independent"])
-def test_poisson_classes_are_refused(form):
-  episode = plan.Episode(
-      way=5, shot=1, query=1, form=form,
-      tasks=2 if form == "independent" else None,
-  )
-  with pytest.raises(plan.UnsoundPlanError, match="regroups.*FixedSize"):
-    plan.SamplingPlan((plan.Poisson(0.5), plan.FixedSize(2)), episode=episode)
-
-
-@pytest.mark.parametrize("form", ["disjoint", "independent"])
-def test_classes_in_passes_are_refused(form):
-  episode = plan.Episode(
-      way=5, shot=1, query=1, form=form,
-      tasks=2 if form == "independent" else None,
-  )
-  with pytest.raises(plan.UnsoundPlanError, match="regroups.*form='unit'"):
-    plan.SamplingPlan(
-        (plan.RandomAllocation(4), plan.FixedSize(2)), episode=episode
-    )
-
-
 def test_passes_go_over_the_primary_units():
   allocation = plan.RandomAllocation(250)
   h = plan.Hierarchy.regular((400_000, 5, 2), levels=LEVELS)

@@ -29,8 +29,7 @@ class Run(NamedTuple):
         self.learner,
         optimizer,
         self.dataset,
-        self.plan,
-        self.mechanism,
+        plan.Release(self.dataset.hierarchy, self.plan, self.mechanism),
         compute=private.Compute(**compute),
     )
 

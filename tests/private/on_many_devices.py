@@ -149,7 +149,7 @@ def take(case, mesh, steps, chunk=2):
   """Parameters, clip norms and facts after some steps."""
   learner, data, drawn, released = case
   step = private.make_meta_step(
-      learner, ADAM, data, drawn, released,
+      learner, ADAM, data, plan.Release(data.hierarchy, drawn, released),
       compute=private.Compute(
           microbatch_size=chunk, mesh=mesh, diagnostics=True
       ),
@@ -276,7 +276,7 @@ def collectives():
   jax.jit = keeping
   try:
     step = private.make_meta_step(
-        learner, ADAM, data, drawn, released,
+        learner, ADAM, data, plan.Release(data.hierarchy, drawn, released),
         compute=private.Compute(mesh=training.make_mesh(8)),
     )
     step(private.init(jax.random.key(7), learner, ADAM, released))

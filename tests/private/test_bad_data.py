@@ -411,9 +411,16 @@ def released(dataset, stages, episode, unit, **mechanism):
   mechanism = plan.Mechanism(clip_unit=unit, noise_multiplier=0.0, **mechanism)
   optimizer = optax.sgd(1.0)
   step = private.make_meta_step(
-      LEARNER, optimizer, dataset, plan.SamplingPlan(stages, episode=episode),
-      mechanism, compute=private.Compute(microbatch_size=CHUNK),
-  )  # fmt: skip
+      LEARNER,
+      optimizer,
+      dataset,
+      plan.Release(
+          dataset.hierarchy,
+          plan.SamplingPlan(stages, episode=episode),
+          mechanism,
+      ),
+      compute=private.Compute(microbatch_size=CHUNK),
+  )
   state, metrics = step(private.init(KEY, LEARNER, optimizer, mechanism))
   assert np.isfinite(metrics["update_norm"])
   return -flat(state.params)  # Divided by 8 units: exact.
@@ -619,9 +626,13 @@ def test_noise_that_float32_does_not_hold_is_refused(norm, z):
   )
   with pytest.raises(plan.PlanError) as error:
     private.make_meta_step(
-        LEARNER, optax.sgd(1.0), dataset, plan.SamplingPlan((plan.All(),)),
-        mechanism,
-    )  # fmt: skip
+        LEARNER,
+        optax.sgd(1.0),
+        dataset,
+        plan.Release(
+            dataset.hierarchy, plan.SamplingPlan((plan.All(),)), mechanism
+        ),
+    )
   assert f"clip_norm {norm}" in str(error.value)
   assert "by scaling the loss" in str(error.value)
 

@@ -346,7 +346,7 @@ DATA, PLAN = make_run()
 
 def make_step(**compute):
   return private.make_meta_step(
-      learner(), SGD, DATA, PLAN, mechanism(),
+      learner(), SGD, DATA, plan.Release(DATA.hierarchy, PLAN, mechanism()),
       compute=private.Compute(**compute),
   )
 
@@ -448,8 +448,9 @@ def test_keys_are_used_once():
 
 def test_guarantees_at_every_level():
   found = accounting.guarantees(
-      DATA.hierarchy, PLAN, mechanism(noise_multiplier=30.0), steps=3,
-      delta=1e-5,
+    plan.Release(DATA.hierarchy, PLAN, mechanism(noise_multiplier=30.0)),
+    steps=3,
+    delta=1e-5,
   )
   assert set(found) == set(LEVELS)
   assert all(0 < g.epsilon < math.inf for g in found.values())
@@ -462,7 +463,12 @@ def refused(text, kind=plan.UnsoundPlanError, *, m=None, by=None, data=DATA,
             p=PLAN):
   """Whether no step is made, and the sentence that says why matches."""
   with pytest.raises(kind) as e:
-    private.make_meta_step(by or learner(), SGD, data, p, m or mechanism())
+    private.make_meta_step(
+      by or learner(),
+      SGD,
+      data,
+      plan.Release(data.hierarchy, p, m or mechanism()),
+    )
   return re.search(text, str(e.value)) is not None
 
 
@@ -516,10 +522,17 @@ def test_tasks_of_drawn_classes_are_trained():
       episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY, form="disjoint"),
   )
   step = private.make_meta_step(
-      learner(), SGD, dataclasses.replace(DATA, hierarchy=pool), p, mechanism()
+    learner(),
+    SGD,
+    dataclasses.replace(DATA, hierarchy=pool),
+    plan.Release(
+      dataclasses.replace(DATA, hierarchy=pool).hierarchy, p, mechanism()
+    ),
   )
   assert callable(step)
-  found = accounting.guarantees(pool, p, mechanism(), steps=3, delta=1e-5)
+  found = accounting.guarantees(
+    plan.Release(pool, p, mechanism()), steps=3, delta=1e-5
+  )
   assert set(found) == set(LEVELS[1:])
 
 
@@ -556,10 +569,14 @@ def test_learners_that_ask_otherwise_are_refused():
           0, often, lambda i, p: gradient(p, support, i), params
       )
 
-  assert callable(private.make_meta_step(
-      Loop(MODEL, inner_steps=5, order="first"), SGD, DATA, PLAN,
-      mechanism(inner_steps=5),
-  ))
+  assert callable(
+    private.make_meta_step(
+      Loop(MODEL, inner_steps=5, order="first"),
+      SGD,
+      DATA,
+      plan.Release(DATA.hierarchy, PLAN, mechanism(inner_steps=5)),
+    )
+  )
   assert refused(r"\[0, 1, 2, 3, 4\].*inner_steps=3",
                  by=Loop(MODEL, inner_steps=3, order="first"))
   assert refused("unknown number.*inner_steps=1", m=mechanism(inner_steps=1),
@@ -596,9 +613,14 @@ def test_learners_that_read_support_examples_otherwise_are_refused():
   for how in ("mixed", "loss", "start"):
     assert refused("Leaky.adapt reads the support set by another way",
                    m=mechanism(inner_steps=1), by=leaking(how)), how
-  assert callable(private.make_meta_step(
-      leaking("sizes alone"), SGD, DATA, PLAN, mechanism(inner_steps=1)
-  ))
+  assert callable(
+    private.make_meta_step(
+      leaking("sizes alone"),
+      SGD,
+      DATA,
+      plan.Release(DATA.hierarchy, PLAN, mechanism(inner_steps=1)),
+    )
+  )
 
   class Changing(learners.MAML):
 

@@ -74,8 +74,11 @@ def _step(dataset, stages, **mechanism):
   mechanism = plan.Mechanism(clip_unit="image", **mechanism)
   state = private.init(jax.random.key(3), LEARNER, SGD, mechanism)
   step = private.make_meta_step(
-      LEARNER, SGD, dataset, plan.SamplingPlan(stages), mechanism,
-      compute=private.Compute(diagnostics=True, microbatch_size=4),
+    LEARNER,
+    SGD,
+    dataset,
+    plan.Release(dataset.hierarchy, plan.SamplingPlan(stages), mechanism),
+    compute=private.Compute(diagnostics=True, microbatch_size=4),
   )
   return state, step
 
@@ -120,7 +123,10 @@ def test_its_guarantee_is_that_of_the_subsampled_gaussian():
   described = plan.SamplingPlan((plan.Poisson(0.01),))
   mechanism = plan.Mechanism(clip_unit="image", noise_multiplier=1.1)
   found = accounting.guarantee(
-      hierarchy, described, mechanism, steps=500, delta=1e-5, level="image"
+    plan.Release(hierarchy, described, mechanism),
+    steps=500,
+    delta=1e-5,
+    level="image",
   )
   accountant = pld.PLDAccountant()
   accountant.compose(
@@ -157,11 +163,17 @@ def test_images_on_the_host_give_the_same_bits():
     )
     state = private.init(jax.random.key(3), LEARNER, SGD, mechanism)
     step = private.make_meta_step(
-        LEARNER, SGD, _dataset(resident=resident),
-        plan.SamplingPlan((plan.Poisson(0.5),)), mechanism,
-        compute=private.Compute(
-            diagnostics=True, microbatch_size=2, block_bytes=1
-        ),
+      LEARNER,
+      SGD,
+      _dataset(resident=resident),
+      plan.Release(
+        _dataset(resident=resident).hierarchy,
+        plan.SamplingPlan((plan.Poisson(0.5),)),
+        mechanism,
+      ),
+      compute=private.Compute(
+        diagnostics=True, microbatch_size=2, block_bytes=1
+      ),
     )
     for _ in range(4):
       state, metrics = step(state)
@@ -176,8 +188,14 @@ def test_who_adapts_or_clips_otherwise_is_refused():
 
   def make(learner, unit):
     private.make_meta_step(
-        learner, SGD, _dataset(RAGGED), described,
+      learner,
+      SGD,
+      _dataset(RAGGED),
+      plan.Release(
+        _dataset(RAGGED).hierarchy,
+        described,
         plan.Mechanism(clip_unit=unit, noise_multiplier=1.0),
+      ),
     )
 
   with pytest.raises(plan.PlanError, match="MAML adapts to support sets"):
@@ -214,8 +232,14 @@ def test_a_network_of_many_classes_is_fine_tuned_on_tasks_of_few():
   state = private.init(jax.random.key(0), supervised, optimizer, mechanism)
   start = jax.tree.map(np.array, state.params)  # The step donates its state.
   step = private.make_meta_step(
-      supervised, optimizer, train,
-      plan.SamplingPlan((plan.All(), plan.Poisson(0.5))), mechanism,
+    supervised,
+    optimizer,
+    train,
+    plan.Release(
+      train.hierarchy,
+      plan.SamplingPlan((plan.All(), plan.Poisson(0.5))),
+      mechanism,
+    ),
   )
   for _ in range(40):
     state, _ = step(state)

@@ -78,6 +78,8 @@ def test_no_budget_holds_for_a_window():
   )
   with pytest.raises(plan.UnsoundPlanError, match="un-noised percentile"):
     training.planned_steps(
-        spec.train.hierarchy, spec.plan, mechanism, steps=9, delta=1e-5,
-        target_epsilon=5.0,
+      spec.release.replace(mechanism=mechanism),
+      steps=9,
+      delta=1e-5,
+      target_epsilon=5.0,
     )

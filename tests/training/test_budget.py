@@ -15,7 +15,7 @@ PLAN = plan.SamplingPlan(
 def _planned(steps, z=1.0, **options):
   mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=z)
   return training.planned_steps(
-      HIERARCHY, PLAN, mechanism, steps=steps, delta=1e-5, **options
+    plan.Release(HIERARCHY, PLAN, mechanism), steps=steps, delta=1e-5, **options
   )
 
 
@@ -24,9 +24,7 @@ def test_stops_at_the_last_step_within_the_target(level):
   steps = _planned(1000, target_epsilon=2.0, level=level)
   mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=1.0)
   reached, passed = accounting.epsilon_curve(
-      HIERARCHY,
-      PLAN,
-      mechanism,
+      plan.Release(HIERARCHY, PLAN, mechanism),
       steps=[steps, steps + 1],
       delta=1e-5,
       level=level or "user",
@@ -41,17 +39,20 @@ def test_a_budget_may_end_inside_a_pass():
   mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=1.0)
   run = dict(delta=1e-5)
   third = accounting.guarantee(
-      HIERARCHY, passes, mechanism, steps=50, level="user", **run
+      plan.Release(HIERARCHY, passes, mechanism), steps=50, level="user", **run
   ).epsilon
   steps = training.planned_steps(
-      HIERARCHY, passes, mechanism, steps=200, target_epsilon=third, **run
+    plan.Release(HIERARCHY, passes, mechanism),
+    steps=200,
+    target_epsilon=third,
+    **run,
   )
   assert steps == 50
   per_pass = [
-      accounting.guarantee(
-          HIERARCHY, passes, mechanism, steps=n, level="user", **run
-      ).epsilon
-      for n in (40, 60)
+    accounting.guarantee(
+      plan.Release(HIERARCHY, passes, mechanism), steps=n, level="user", **run
+    ).epsilon
+    for n in (40, 60)
   ]
   assert per_pass[0] < third < per_pass[1]
 

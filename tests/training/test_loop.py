@@ -107,7 +107,7 @@ def test_sigterm_saves_and_exits_zero_and_the_run_goes_on(whole, tmp_path):
   assert level["steps"] == step
   spec = tiny_run.spec(step + 1)
   expected = accounting.guarantee(
-      spec.train.hierarchy, spec.plan, spec.mechanism,
+      spec.release,
       steps=step, delta=spec.delta, level="participant",
   )
   assert level["epsilon"] == pytest.approx(expected.epsilon, rel=1e-3)
@@ -167,7 +167,7 @@ def test_every_line_tells_what_was_spent_so_far(whole):
   spec = tiny_run.spec(STEPS)
   for line in _lines(whole[0])[::9]:
     expected = accounting.guarantee(
-        spec.train.hierarchy, spec.plan, spec.mechanism,
+        spec.release,
         steps=line["step"], delta=spec.delta, level="participant",
     )
     assert line["epsilon"] == expected.epsilon
@@ -191,7 +191,7 @@ def _item(folder, name):
 def test_the_ledger_lies_in_the_checkpoint(whole):
   spec = tiny_run.spec(STEPS)
   expected = accounting.Ledger().add(
-      spec.train.hierarchy, spec.plan, spec.mechanism, STEPS
+      spec.release, STEPS
   )
   found = training.Checkpoints(whole[0], read_only=True).ledger(STEPS)
   assert found == expected.as_dict()

@@ -17,13 +17,16 @@ def test_independent_tasks_train_with_a_guarantee(tmp_path):
   spec = dataclasses.replace(
       spec,
       train=dataclasses.replace(spec.train, hierarchy=hierarchy),
-      plan=plan.SamplingPlan(
-          (plan.FixedSize(tiny_run.WAY), plan.FixedSize(3)),
-          episode=plan.Episode(
-              way=tiny_run.WAY, shot=1, query=2, form="independent", tasks=4
+      release=plan.Release(
+          hierarchy,
+          plan.SamplingPlan(
+              (plan.FixedSize(tiny_run.WAY), plan.FixedSize(3)),
+              episode=plan.Episode(
+                  way=tiny_run.WAY, shot=1, query=2, form="independent", tasks=4
+              ),
           ),
+          plan.Mechanism(clip_unit="episode", noise_multiplier=8.0),
       ),
-      mechanism=plan.Mechanism(clip_unit="episode", noise_multiplier=8.0),
   )
   assert training.train(spec, tmp_path).stopped == "done"
   statement = json.loads((tmp_path / "guarantee.json").read_text())
@@ -32,7 +35,7 @@ def test_independent_tasks_train_with_a_guarantee(tmp_path):
     (unit,) = found["units"]
     assert unit["kind"] == "recurrence" and unit["places"] == 4
     expected = accounting.guarantee(
-        hierarchy, spec.plan, spec.mechanism, steps=3, delta=1e-5, level=level
+        spec.release, steps=3, delta=1e-5, level=level
     )
     assert 0 < expected.epsilon < math.inf
     assert found["epsilon"] == expected.epsilon

@@ -20,7 +20,7 @@ def _ledger(z=1.0, copies=False):
       (plan.Poisson(0.1), plan.FixedSize(3), plan.FixedSize(2))
   )
   mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=z)
-  return accounting.Ledger().add(hierarchy, stages, mechanism, 3)
+  return accounting.Ledger().add(plan.Release(hierarchy, stages, mechanism), 3)
 
 
 def _guarantees(**options):

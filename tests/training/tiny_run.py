@@ -72,17 +72,30 @@ def evaluator():
   return training.Evaluator(learner())
 
 
-def spec(steps, *, noise_multiplier=1.0, diagnostics=False, seed=7, **options):
+def spec(
+    steps,
+    *,
+    noise_multiplier=1.0,
+    mechanism=None,
+    diagnostics=False,
+    seed=7,
+    **options,
+):
   """A spec of `steps` steps; options overwrite its fields."""
+  train = dataset()
   result = training.TrainingSpec(
-      train=dataset(),
+      train=train,
       validation=validation(),
-      plan=plan.SamplingPlan(
-          (plan.Poisson(0.2), plan.FixedSize(WAY), plan.FixedSize(3)),
-          episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY),
-      ),
-      mechanism=plan.Mechanism(
-          clip_unit="participant", noise_multiplier=noise_multiplier
+      release=plan.Release(
+          train.hierarchy,
+          plan.SamplingPlan(
+              (plan.Poisson(0.2), plan.FixedSize(WAY), plan.FixedSize(3)),
+              episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY),
+          ),
+          mechanism
+          or plan.Mechanism(
+              clip_unit="participant", noise_multiplier=noise_multiplier
+          ),
       ),
       learner=learner(),
       optimizer=optax.adam(0.01),

@@ -7,20 +7,11 @@ share, the charge for the sampler's error, is done here once.
 
 import abc
 import math
-from typing import Any, Protocol
+from typing import Any
 
+from episodic_dp.accounting.accountants import curves
 from episodic_dp.accounting.accountants.phases import Phases
 from episodic_dp.accounting.profiles.amplification import Direction
-
-
-class Curve(Protocol):
-  """An upper bound on one direction's privacy profile of a run."""
-
-  def epsilon(self, delta: float) -> float:
-    """The smallest epsilon >= 0 known to hold at delta, or infinity."""
-
-  def delta(self, epsilon: float) -> float:
-    """The smallest delta known to hold at epsilon >= 0, at most 1."""
 
 
 class Accountant(abc.ABC):
@@ -41,7 +32,7 @@ class Accountant(abc.ABC):
       *,
       delta: float | None = None,
       epsilon: float | None = None,
-  ) -> Curve:
+  ) -> curves.Curve:
     """The bound, precise near the one of delta and epsilon that is given.
 
     Raises:
@@ -66,24 +57,12 @@ class Accountant(abc.ABC):
       direction: "remove" or "add".
       delta: in (0, 1).
       error: total variation between the run's sampler and the plan, all steps
-        together. It holds on both neighbours, so that
-        delta(epsilon) + (1 + exp(epsilon)) error is what must not exceed delta.
+        together; see `curves.charge_sampler_error`.
     """
     if 2 * error >= delta:
       return math.inf
     curve = self.curve(phases, direction, delta=delta - 2 * error)
-    value = curve.epsilon(delta - 2 * error)
-    if error == 0:
-      return value
-    for _ in range(100):
-      if math.isinf(value) or math.log(error) + value >= math.log(delta):
-        return math.inf
-      raised = value * (1 + 1e-9)
-      charged = curve.epsilon(delta - (1 + math.exp(raised)) * error)
-      if charged <= raised:
-        return raised
-      value = charged
-    return math.inf
+    return curves.charge_sampler_error(curve, error).epsilon(delta)
 
   def delta(
       self,
@@ -93,8 +72,7 @@ class Accountant(abc.ABC):
       error: float = 0.0,
   ) -> float:
     """Delta of a run in one direction at epsilon >= 0; see `epsilon`."""
-    value = self.curve(phases, direction, epsilon=epsilon).delta(epsilon)
-    if error > 0:
-      charge = math.log(error) + math.log1p(math.exp(-epsilon)) + epsilon
-      value += math.exp(min(charge, 0.0))
-    return min(1.0, value)
+    curve = self.curve(phases, direction, epsilon=epsilon)
+    return min(
+        1.0, curves.charge_sampler_error(curve, error).delta(epsilon)
+    )

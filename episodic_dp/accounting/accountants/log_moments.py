@@ -58,7 +58,7 @@ _LogExcess = Callable[[np.ndarray], np.ndarray]
 
 @functools.lru_cache(maxsize=64)
 def log_moments(
-    kinds: unit_profile.Kinds,
+    unit_profiles: unit_profile.UnitProfiles,
     direction: amplification.Direction,
     orders: tuple[float, ...],
 ) -> np.ndarray:
@@ -75,14 +75,14 @@ def log_moments(
   Raises:
     PlanError: a kind has no tail bound, so its moments may be infinite.
   """
-  weight, distance = _tail(kinds)
+  weight, distance = _tail(unit_profiles)
   order = np.asarray(orders, float)
   if weight == 0:
     return np.zeros_like(order)
   bound = _convexity_bound(order, weight, distance)
   if math.isfinite(distance):
     def log_excess(u):
-      return tails.log_excess(kinds, u, direction)
+      return tails.log_excess(unit_profiles, u, direction)
 
     losses, heights, log_least = _points(log_excess, order, distance)
     used = slice(log_least.size)
@@ -96,10 +96,10 @@ def log_moments(
   return bound
 
 
-def _tail(kinds: unit_profile.Kinds) -> tuple[float, float]:
+def _tail(unit_profiles: unit_profile.UnitProfiles) -> tuple[float, float]:
   """(w, d) of all kinds: the Gaussian's divergence rises with d."""
   weights, distances = [0.0], [0.0]
-  for kind in kinds:
+  for kind in unit_profiles:
     if kind.tail is None:
       raise plan_lib.PlanError(
           f"moments of {type(kind).__name__} are not bounded: accountants 'rdp'"

@@ -14,7 +14,7 @@ class Phase:
     times: how often it is composed, at least 1.
   """
 
-  kinds: unit_profile.Kinds
+  unit_profiles: unit_profile.UnitProfiles
   times: int
 
 

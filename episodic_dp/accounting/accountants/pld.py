@@ -1,394 +1,29 @@
-"""Composition of the one-step profile by privacy loss distributions.
-
-One step. The profile is evaluated on a grid of losses, and the distribution
-whose profile is linear in alpha between the grid's points is the pessimistic
-"Connect the Dots" discretisation (Doroshenko et al., PoPETS 2022): an upper
-bound, since the true profile is convex in alpha. Taking second differences of
-the profile f itself, which is near 1 - alpha, loses as many digits as the grid
-is fine; here (1 - alpha)_+ is taken off first, in closed form (an atom of
-probability 1 at loss 0), and what is left is small and exact to its last
-digits. Loss below the grid is moved up to its first point, and what is above
-its last point counts as an unbounded loss. Negative masses, where the profile
-is not convex or rounding, are raised to zero, which only adds.
-
-T steps. The distribution is composed by powers of its Fourier transform, whose
-rounding error is relative to the largest probability: far out, where a small
-delta is decided, it would count too little. So every distribution is tilted
-first by exp(lambda L), with lambda such that the losses of interest become the
-likely ones, and tilted back afterwards. The transform is of a window that holds
-all but a tiny tilted probability of the sum; what lies outside is folded into
-it, which only adds, and beyond its end also counts as an unbounded loss.
-Transforms are kept, so that a later query of the same plan costs a power and
-one inverse transform.
-"""
+"""The accountant of privacy loss distributions: how fine a grid must be."""
 
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
 
 import numpy as np
-from scipy import fft
 
 from episodic_dp.accounting.accountants import base
-from episodic_dp.accounting.accountants import phases as phases_lib
+from episodic_dp.accounting.accountants import curves
+from episodic_dp.accounting.accountants import loss_distribution
+from episodic_dp.accounting.accountants import rdp
+from episodic_dp.accounting.accountants.phases import Phases
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 
 # What lies beyond the grid may add at most this share of delta over all steps.
 _TAIL_SHARE = 1e-6
-# Tilted probability that the window of the transform may leave out, at an end.
-_WINDOW_TAIL = 1e-13
-# Share of delta that is kept for rounding errors, whose true size is far less.
-_ROUNDING = 1e-6
 _FIRST_POINTS = 1 << 10
 _LAST_POINTS = 1 << 17
-_LARGEST_WINDOW = 1 << 22
 # exp(step) must be a number; losses so large are of no use as an epsilon.
 _LARGEST_STEP = 500.0
 # The grid is refined until its error, relative in epsilon or delta, is this.
 _TOLERANCE = 3e-4
-# The grid's reach is looked for between these powers of two.
-_LOWEST, _HIGHEST = -40, 41
-
-Kinds = unit_profile.Kinds
-Phases = phases_lib.Phases
-
-
-@dataclasses.dataclass(frozen=True)
-class Grid:
-  """Losses lower * step, ..., upper * step, with lower < 0 < upper."""
-
-  step: float
-  lower: int
-  upper: int
-
-  def losses(self) -> np.ndarray:
-    """float64[points]."""
-    return np.arange(self.lower, self.upper + 1) * self.step
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Loss:
-  """A distribution of the privacy loss, of one step or of a run.
-
-  Attributes:
-    step: the grid's step.
-    lower: the first loss is lower * step.
-    probs: float64[n] of the losses on the grid, none negative. They may add up
-      to a little more than 1.
-    infinity: the probability of an unbounded loss.
-  """
-
-  step: float
-  lower: int
-  probs: np.ndarray
-  infinity: float
-
-  @functools.cached_property
-  def losses(self) -> np.ndarray:
-    """float64[n]."""
-    return (self.lower + np.arange(self.probs.size)) * self.step
-
-  def delta(self, epsilon: float) -> float:
-    """The smallest delta at an epsilon >= 0; 1 below the first loss."""
-    if epsilon < self.losses[0]:  # What lies there is not kept.
-      return 1.0
-    first = int(np.searchsorted(self.losses, epsilon, side="right"))
-    above = self.probs[first:] * np.expm1(epsilon - self.losses[first:])
-    return float(min(1.0, self.infinity - above.sum()))
-
-  def epsilon(self, delta: float) -> float:
-    """The smallest epsilon >= 0 (and >= the first loss) at delta, or inf."""
-    if delta <= self.infinity:
-      return math.inf
-    floor = max(0.0, float(self.losses[0]))
-    if self.delta(floor) <= delta:
-      return floor
-    low = int(np.searchsorted(self.losses, floor, side="right")) - 1
-    high = self.losses.size - 1  # There delta is `infinity`, less than asked.
-    while high - low > 1:
-      middle = (low + high) // 2
-      if self.delta(float(self.losses[middle])) > delta:
-        low = middle
-      else:
-        high = middle
-    # Up to top = losses[high], where sums run over losses from there on,
-    # delta(e) = infinity + sum p - e^(e - top) sum p e^(top - L).
-    losses, probs = self.losses[high:], self.probs[high:]
-    top = float(losses[0])
-    total = self.infinity + float(probs.sum())
-    scaled = float((probs * np.exp(top - losses)).sum())
-    if total <= delta or scaled <= 0:
-      return top
-    return max(min(top + math.log((total - delta) / scaled), top), floor)
-
-
-def _reach(kinds: Kinds, direction, sign: int, tail: float) -> float:
-  """The loss beyond which the profile's excess is at most `tail`, or inf."""
-  losses = np.exp2(np.arange(_LOWEST, _HIGHEST))
-  for _ in range(2):
-    small = tail >= unit_profile.excess(kinds, sign * losses, direction)
-    if not small[-1]:
-      return math.inf
-    # The excess falls with the distance from 0: the first point that is small.
-    first = int(np.argmax(small))
-    high = float(losses[first])
-    losses = np.linspace(high / 2, high, 33)
-  return high
-
-
-@functools.lru_cache(maxsize=256)
-def reach(kinds: Kinds, direction, tail: float) -> tuple[float, float]:
-  """How far down and up the grid has to go."""
-  return (
-      _reach(kinds, direction, -1, tail),
-      _reach(kinds, direction, 1, tail),
-  )
-
-
-def make_grid(low: float, high: float, step: float) -> Grid:
-  """The grid of a step that covers -low to high."""
-  return Grid(step, -math.ceil(low / step), math.ceil(high / step))
-
-
-@functools.lru_cache(maxsize=32)
-def one_step(
-    kinds: Kinds, direction: Direction, grid: Grid
-) -> Loss:
-  """The discretised privacy loss of one step (see the module's docstring)."""
-  excess = unit_profile.excess(kinds, grid.losses(), direction)
-  change = np.diff(excess)
-  probs = np.zeros(excess.size)
-  # The slope in alpha changes at a point by probability / alpha.
-  probs[:-1] += change / math.expm1(grid.step)
-  probs[1:] += change / math.expm1(-grid.step)
-  probs[0] -= excess[0]  # the line from (alpha = 0, excess = 0)
-  probs[-grid.lower] += 1.0
-  return Loss(
-      grid.step, grid.lower, np.maximum(probs, 0.0), float(excess[-1])
-  )
-
-
-class _Tilted(NamedTuple):
-  """A one-step distribution times exp(tilt L), normalised.
-
-  Attributes:
-    probs: float64[n], which add up to 1.
-    log_moment: ln E exp(tilt L), what they were divided by.
-  """
-
-  probs: np.ndarray
-  log_moment: float
-
-
-@functools.lru_cache(maxsize=32)
-def _tilted(
-    kinds: Kinds, direction: Direction, grid: Grid, tilt: float
-) -> _Tilted:
-  single = one_step(kinds, direction, grid)
-  with np.errstate(divide="ignore"):
-    log_probs = np.log(single.probs) + tilt * single.losses
-  largest = float(log_probs.max())
-  weights = np.exp(log_probs - largest)
-  total = float(weights.sum())
-  return _Tilted(weights / total, largest + math.log(total))
-
-
-@functools.lru_cache(maxsize=32)
-def _spectrum(
-    kinds: Kinds, direction: Direction, grid: Grid, tilt: float, size: int
-) -> np.ndarray:
-  """The logarithm of the transform of `_tilted`, folded into `size` places."""
-  probs = _tilted(kinds, direction, grid, tilt).probs
-  places = (grid.lower + np.arange(probs.size)) % size
-  folded = np.bincount(places, weights=probs, minlength=size)
-  with np.errstate(divide="ignore"):
-    return np.log(fft.rfft(folded))
-
-
-@functools.lru_cache(maxsize=64)
-def _spread(
-    kinds: Kinds, direction: Direction, grid: Grid, tilt: float
-) -> tuple[float, float]:
-  """Mean and variance of the tilted loss."""
-  probs = _tilted(kinds, direction, grid, tilt).probs
-  losses = grid.losses()
-  mean = float(probs @ losses)
-  return mean, float(probs @ (losses - mean) ** 2)
-
-
-@functools.lru_cache(maxsize=1024)
-def _cumulant(
-    kinds: Kinds, direction: Direction, grid: Grid, tilt: float, shift: float
-) -> float:
-  """ln E exp(shift (L - mean)) of the tilted loss."""
-  probs = _tilted(kinds, direction, grid, tilt).probs
-  mean, _ = _spread(kinds, direction, grid, tilt)
-  some = probs > 0
-  terms = np.log(probs[some]) + shift * (grid.losses()[some] - mean)
-  largest = float(terms.max())
-  return largest + math.log(float(np.exp(terms - largest).sum()))
-
-
-def _grids(reaches: tuple[tuple[float, float], ...], step: float):
-  return tuple(make_grid(low, high, step) for low, high in reaches)
-
-
-def compose(
-    phases: Phases,
-    direction: Direction,
-    grids: tuple[Grid, ...],
-    tilt: float,
-    delta: float,
-) -> Loss | None:
-  """The privacy loss of a run, precise where `tilt` makes losses likely.
-
-  Args:
-    phases: what is composed.
-    direction: "remove" or "add".
-    grids: one per phase, all of one step.
-    tilt: lambda > 0.
-    delta: what the bounds on tails and rounding are measured by.
-
-  Returns:
-    The distribution, or None where it needs too large a transform.
-  """
-  parts = [(p.kinds, direction, g) for p, g in zip(phases, grids)]
-  times = [p.times for p in phases]
-  step = grids[0].step
-  unbounded = -math.expm1(sum(
-      t * math.log1p(-min(one_step(*part).infinity, 1 - 1e-9))
-      for t, part in zip(times, parts)
-  ))
-  if times == [1]:
-    single = one_step(*parts[0])
-    return dataclasses.replace(
-        single, infinity=single.infinity + _ROUNDING * delta
-    )
-  log_factor = sum(
-      t * _tilted(*part, tilt).log_moment for t, part in zip(times, parts)
-  )
-  spreads = [_spread(*part, tilt) for part in parts]
-  mean = sum(t * m for t, (m, _) in zip(times, spreads))
-  deviation = math.sqrt(sum(t * v for t, (_, v) in zip(times, spreads)))
-  # Chernoff's bound, at the best of a few exponents, a ladder that queries of
-  # nearby numbers of steps share.
-  ends = []
-  for sign in (-1, 1):
-    reach = math.inf
-    for k in range(-3, 3):
-      shift = 2.0 ** (k + round(math.log2(8 / max(deviation, 1e-300))))
-      cumulant = sum(
-          t * _cumulant(*part, tilt, sign * shift)
-          for t, part in zip(times, parts)
-      )
-      reach = min(reach, (cumulant - math.log(_WINDOW_TAIL)) / shift)
-    ends.append(mean + sign * reach)
-  lowest = max(
-      math.floor(ends[0] / step),
-      sum(t * g.lower for t, g in zip(times, grids)),
-  )
-  most = sum(t * g.upper for t, g in zip(times, grids))
-  highest = min(math.ceil(ends[1] / step), most)
-  if highest - lowest >= _LARGEST_WINDOW:
-    return None
-  size = 1 << max(highest - lowest, 1).bit_length()
-  with np.errstate(invalid="ignore"):
-    power = sum(
-        t * _spectrum(*part, tilt, size) for t, part in zip(times, parts)
-    )
-    spectrum = np.where(np.isneginf(power.real), 0.0, np.exp(power))
-  circle = fft.irfft(spectrum, size)
-  # Losses below 0 are read by no epsilon.
-  first = min(max(lowest, 0), highest)
-  places = np.arange(first, highest + 1)
-  probs = np.maximum(circle[places % size], 0.0)
-  with np.errstate(divide="ignore", over="ignore"):
-    # Where this overflows, far below the epsilon of interest, 1 is a bound.
-    probs = np.exp(
-        np.minimum(np.log(probs) + log_factor - tilt * step * places, 1.0)
-    )
-  lost = 0.0
-  if highest < most:
-    lost = _WINDOW_TAIL * math.exp(
-        min(log_factor - tilt * step * highest, 100.0)
-    )
-  run = Loss(
-      step, first, probs, min(1.0, unbounded + lost + _ROUNDING * delta)
-  )
-  return _trimmed(run, _TAIL_SHARE * delta)
-
-
-def _trimmed(run: Loss, tail: float) -> Loss:
-  """Without a tail of its losses, which becomes unbounded."""
-  beyond = np.cumsum(run.probs[::-1])[::-1]
-  last = max(int(np.searchsorted(-beyond, -tail)), 1)
-  cut = float(beyond[last]) if last < beyond.size else 0.0
-  return Loss(run.step, run.lower, run.probs[:last], run.infinity + cut)
-
-
-def best_tilt(
-    phases: Phases,
-    direction: Direction,
-    grids: tuple[Grid, ...],
-    delta: float | None,
-    epsilon: float | None,
-) -> float:
-  """lambda where a moment bound on epsilon (or on delta) is least.
-
-  E exp(lambda L)^T c(lambda) e^(-lambda epsilon) >= delta(epsilon), with c the
-  largest value of e^(-lambda x) (1 - e^(-x)). It is one of a ladder of values,
-  so that queries that differ little share their transforms.
-  """
-  singles = []
-  for phase, grid in zip(phases, grids):
-    single = one_step(phase.kinds, direction, grid)
-    some = single.probs > 0
-    singles.append(
-        (phase.times, single.losses[some], np.log(single.probs[some]))
-    )
-
-  @functools.cache
-  def bound(rung: int) -> float:
-    tilt = math.exp(rung / 8)
-    total = tilt * math.log(tilt) - (1 + tilt) * math.log1p(tilt)
-    for times, losses, log_probs in singles:
-      value = log_probs + tilt * losses
-      largest = float(value.max())
-      total += times * (
-          largest + math.log(float(np.exp(value - largest).sum()))
-      )
-    if epsilon is not None:
-      return total - tilt * epsilon
-    assert delta is not None
-    return (total - math.log(delta)) / tilt
-
-  widest = max(float(np.abs(losses[[0, -1]]).max()) for _, losses, _ in singles)
-  # No steeper than what leaves a few points of the coarse grid to compare.
-  last = int(8 * math.log(16 * _FIRST_POINTS / widest))
-  best = min(range(-96, max(last, -88), 4), key=bound)
-  for width in (2, 1):
-    best = min((best - width, best, best + width), key=bound)
-  return math.exp(best / 8)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Zero:
-  """The profile of a run that no delta of interest tells from nothing.
-
-  Attributes:
-    bound: an upper bound on the total variation of its two outputs.
-  """
-
-  bound: float
-
-  def epsilon(self, delta: float) -> float:
-    return 0.0 if self.bound <= delta else math.inf
-
-  def delta(self, epsilon: float) -> float:
-    del epsilon  # Delta falls with it.
-    return min(self.bound, 1.0)
+# The distribution of which nothing is known: any loss is possible.
+_UNKNOWN = loss_distribution.Loss(1.0, 0, np.ones(1), 1.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -404,7 +39,7 @@ class PLD(base.Accountant):
       *,
       delta: float | None = None,
       epsilon: float | None = None,
-  ) -> base.Curve:
+  ) -> curves.Curve:
     if delta is not None:
       return _refined(phases, direction, delta, None)
     assert epsilon is not None
@@ -421,18 +56,19 @@ class PLD(base.Accountant):
 @functools.lru_cache(maxsize=256)
 def _refined(
     phases: Phases, direction: Direction, delta: float, epsilon: float | None
-) -> base.Curve:
+) -> curves.Curve:
   """The curve on a grid that is fine enough for delta, or for epsilon."""
   # delta(0) is a total variation, which at most adds up over steps.
   variation = sum(
-      p.times * float(unit_profile.excess(p.kinds, np.zeros(1), direction)[0])
+      p.times
+      * float(unit_profile.excess(p.unit_profiles, np.zeros(1), direction)[0])
       for p in phases
   )
   if variation == 0 or (epsilon is None and variation <= delta):
-    return _Zero(variation)
+    return curves.Negligible(variation)
   reaches = tuple(
-      reach(
-          p.kinds,
+      loss_distribution.reach(
+          p.unit_profiles,
           direction,
           _TAIL_SHARE * delta / (_rounded_up(p.times) * len(phases)),
       )
@@ -440,15 +76,15 @@ def _refined(
   )
   widest = max(low + high for low, high in reaches)
   if widest > _FIRST_POINTS * _LARGEST_STEP:
-    return _or_another(Loss(1.0, 0, np.ones(1), 1.0), phases, direction)
-  coarse = _grids(reaches, widest / _FIRST_POINTS)
-  tilt = best_tilt(phases, direction, coarse, delta, epsilon)
+    return _with_fallback_bounds(_UNKNOWN, phases, direction)
+  coarse = loss_distribution.grids_of(reaches, widest / _FIRST_POINTS)
+  tilt = loss_distribution.best_tilt(phases, direction, coarse, delta, epsilon)
 
-  def at(points: float) -> Loss | None:
-    grids = _grids(reaches, widest / points)
-    return compose(phases, direction, grids, tilt, delta)
+  def at(points: float) -> loss_distribution.Loss | None:
+    grids = loss_distribution.grids_of(reaches, widest / points)
+    return loss_distribution.compose(phases, direction, grids, tilt, delta)
 
-  def figure(found: Loss) -> float:
+  def figure(found: loss_distribution.Loss) -> float:
     if epsilon is not None:
       return found.delta(epsilon)
     return found.epsilon(delta)
@@ -458,7 +94,7 @@ def _refined(
   while best is None:  # Many steps of a large loss each.
     points /= 2
     if points < 16:
-      return _or_another(Loss(1.0, 0, np.ones(1), 1.0), phases, direction)
+      return _with_fallback_bounds(_UNKNOWN, phases, direction)
     best = at(points)
   value = figure(best)
   refined = 2
@@ -478,63 +114,32 @@ def _refined(
       refined = 1 << min(max(1, math.ceil(math.log2(share))), 4)
     while refined > 2 and points * refined > _LAST_POINTS:
       refined //= 2
-  return best if value == 0 else _or_another(best, phases, direction)
+  return best if value == 0 else _with_fallback_bounds(best, phases, direction)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Pure:
-  """A run whose loss is nearly surely bounded.
-
-  Attributes:
-    bound: the largest loss.
-    beyond: an upper bound on the probability of a larger one.
-  """
-
-  bound: float
-  beyond: float
-
-  def epsilon(self, delta: float) -> float:
-    return self.bound if self.beyond <= delta else math.inf
-
-  def delta(self, epsilon: float) -> float:
-    return self.beyond if epsilon >= self.bound else 1.0
-
-
-@dataclasses.dataclass(frozen=True)
-class _Least:
-  """The best of several bounds, at every delta and epsilon."""
-
-  curves: tuple[base.Curve, ...]
-
-  def epsilon(self, delta: float) -> float:
-    return min(curve.epsilon(delta) for curve in self.curves)
-
-  def delta(self, epsilon: float) -> float:
-    return min(curve.delta(epsilon) for curve in self.curves)
-
-
-def _or_another(
-    found: Loss, phases: Phases, direction: Direction
-) -> base.Curve:
+def _with_fallback_bounds(
+    found: loss_distribution.Loss, phases: Phases, direction: Direction
+) -> curves.Curve:
   """The bound of a grid that could not be made fine enough, or a smaller one.
 
   Losses of 1e-9 beside losses of -20 are too much for one even grid. Moments
   choose their points where they need them; and where a step's largest loss is
   bounded (up to what doubles can hold), the run's is their sum.
   """
-  ends = [reach(p.kinds, direction, 0.0)[1] for p in phases]
-  curves: list[base.Curve] = [
+  ends = [
+      loss_distribution.reach(p.unit_profiles, direction, 0.0)[1]
+      for p in phases
+  ]
+  bounds: list[curves.Curve] = [
       found,
-      _Pure(
+      curves.BoundedLoss(
           sum(p.times * end for p, end in zip(phases, ends)),
           1e-300 * sum(p.times for p in phases),
       ),
   ]
-  if all(kind.tail is not None for p in phases for kind in p.kinds):
-    from episodic_dp.accounting.accountants import rdp  # Late: rarely needed.
-
-    curves.append(rdp.RDP().curve(phases, direction))
-  return _Least(tuple(curves))
+  if all(kind.tail is not None for p in phases for kind in p.unit_profiles):
+    bounds.append(rdp.RDP().curve(phases, direction))
+  return curves.Least(tuple(bounds))
 
 
 def _rounded_up(steps: int) -> int:

@@ -50,7 +50,8 @@ def _total(
   """ln of the moments of a run, float64[orders]."""
   return sum(
       (
-          phase.times * log_moments.log_moments(phase.kinds, direction, at)
+          phase.times
+          * log_moments.log_moments(phase.unit_profiles, direction, at)
           for phase in phases
       ),
       start=np.zeros(len(at)),
@@ -126,7 +127,7 @@ class MomentsCurve:
 
 
 @dataclasses.dataclass(frozen=True)
-class _OfOrders(base.Accountant):
+class _MomentAccountant(base.Accountant):
   """What accountants of moments share: a largest order, and its check."""
 
   max_order: int
@@ -146,7 +147,7 @@ class _OfOrders(base.Accountant):
 
 
 @dataclasses.dataclass(frozen=True)
-class RDP(_OfOrders):
+class RDP(_MomentAccountant):
   """Renyi differential privacy with a dense list of orders.
 
   Attributes:
@@ -177,7 +178,7 @@ class RDP(_OfOrders):
 
 
 @dataclasses.dataclass(frozen=True)
-class Moments(_OfOrders):
+class Moments(_MomentAccountant):
   """The moments accountant of [S], by the moments of the tight profiles.
 
   Attributes:

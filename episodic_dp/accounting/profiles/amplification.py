@@ -174,7 +174,7 @@ class Amplification:
   outer_rates: tuple[float, ...]
   rate: float
   outer_distances: tuple[float, ...]
-  own_distance: float
+  unit_sensitivity: float
 
   @property
   def parent_rate(self) -> float:
@@ -196,7 +196,7 @@ class Amplification:
     All of the weight A <= q p may be put against the own term, which is at
     least alpha A in both directions.
     """
-    return self.parent_rate * self.rate, self.own_distance
+    return self.parent_rate * self.rate, self.unit_sensitivity
 
   def as_dict(self) -> dict[str, Any]:
     """Plain data for statements."""
@@ -206,7 +206,7 @@ class Amplification:
         "own_rate": self.rate,
         "outer_rates": list(self.outer_rates),
         "outer_distances": list(self.outer_distances),
-        "own_distance": self.own_distance,
+        "own_distance": self.unit_sensitivity,
     }
 
   def divergence(
@@ -240,7 +240,7 @@ class Amplification:
       with np.errstate(divide="ignore"):
         log_weight = math.log(q) + np.log(np.maximum(left, 0.0))
       own = log_alpha + math.log(q * p)
-    merged = {max(self.own_distance, _MIN_DISTANCE): own}
+    merged = {max(self.unit_sensitivity, _MIN_DISTANCE): own}
     for w, d in zip(self.outer_weights, self.outer_distances):
       if w > 0 and math.isfinite(d):  # A term may be left out of the split.
         d = max(d, _MIN_DISTANCE)

@@ -42,7 +42,7 @@ _HALVINGS = 48
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Exchange:
+class NestedAllocation:
   """A unit inside the primary units of a pass, which is taken as one step.
 
   Attributes:

@@ -25,7 +25,9 @@ MIN_DISTANCE = 1e-9
 
 
 def log_excess(
-    kinds: unit_profile.Kinds, log_alpha: np.ndarray, direction: Direction
+    unit_profiles: unit_profile.UnitProfiles,
+    log_alpha: np.ndarray,
+    direction: Direction,
 ) -> np.ndarray:
   """ln of `profile.excess`, or of another upper bound that is less.
 
@@ -37,12 +39,12 @@ def log_excess(
   Returns:
     float64[n]; -inf where the excess is zero.
   """
-  logs = [_log_excess(kind, log_alpha, direction) for kind in kinds]
+  logs = [_log_excess(kind, log_alpha, direction) for kind in unit_profiles]
   return np.max(logs, axis=0, initial=-np.inf)
 
 
 def _log_excess(
-    kind: unit_profile.Kind, log_alpha: np.ndarray, direction: Direction
+    kind: unit_profile.UnitProfile, log_alpha: np.ndarray, direction: Direction
 ) -> np.ndarray:
   value = unit_profile.excess((kind,), log_alpha, direction)
   with np.errstate(divide="ignore"):
@@ -62,7 +64,7 @@ def _log_excess(
 
 
 def _log_divergence(
-    kind: unit_profile.Kind, log_alpha: np.ndarray, direction: Direction
+    kind: unit_profile.UnitProfile, log_alpha: np.ndarray, direction: Direction
 ) -> np.ndarray:
   """ln of an upper bound on a kind's divergence, for alpha >= 1."""
   assert kind.tail is not None

@@ -8,7 +8,7 @@ import numpy as np
 from episodic_dp.accounting.profiles.amplification import Direction
 
 
-class Kind(Protocol):
+class UnitProfile(Protocol):
   """What one step does to one kind of privacy unit; hashable.
 
   Implemented by `Amplification` (a tree of partitions), `Recurrence` (records
@@ -31,11 +31,11 @@ class Kind(Protocol):
     """Plain data for statements."""
 
 
-Kinds = tuple[Kind, ...]
+UnitProfiles = tuple[UnitProfile, ...]
 
 
 def excess(
-    kinds: Kinds, log_alpha: np.ndarray,
+    unit_profiles: UnitProfiles, log_alpha: np.ndarray,
     direction: Direction
 ) -> np.ndarray:
   """f(alpha) - (1 - alpha)_+, pointwise the largest over kinds of units.
@@ -49,7 +49,7 @@ def excess(
   other: Direction = "add" if direction == "remove" else "remove"
   result = np.zeros_like(log_alpha)
   above = log_alpha >= 0
-  for kind in kinds:
+  for kind in unit_profiles:
     if above.any():
       result[above] = np.maximum(
           result[above], kind.divergence(log_alpha[above], direction)
@@ -62,10 +62,10 @@ def excess(
 
 
 def profile(
-    kinds: Kinds, log_alpha: np.ndarray,
+    unit_profiles: UnitProfiles, log_alpha: np.ndarray,
     direction: Direction
 ) -> np.ndarray:
   """The one-step privacy profile delta(ln alpha), for every alpha > 0."""
   log_alpha = np.asarray(log_alpha, float)
   base = np.where(log_alpha < 0, -np.expm1(np.minimum(log_alpha, 0.0)), 0.0)
-  return np.minimum(base + excess(kinds, log_alpha, direction), 1.0)
+  return np.minimum(base + excess(unit_profiles, log_alpha, direction), 1.0)

@@ -156,7 +156,10 @@ def _tasks(
   splits = build.load_data(
       config, data_dir=options.data_dir, download=options.download
   )
-  build.check_same(summary.hierarchy, splits.train.hierarchy)
+  build.check_same_tree(
+      summary.hierarchy,
+      build.with_copies(splits.train, summary.hierarchy).hierarchy,
+  )
   if splits.train.targets:
     return None, "The data are points, so there are no images to show."
   shared = dict(tasks=options.tasks, seed=options.seed)

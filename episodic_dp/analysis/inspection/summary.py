@@ -52,17 +52,17 @@ def summarize(config: Any) -> PlanSummary:
   Raises:
     PlanError, UnsoundPlanError: one sentence.
   """
-  hierarchy, plan, mechanism = describe.describe(config)
+  release = describe.describe(config)
+  hierarchy, plan = release.hierarchy, release.plan
   for name in ("steps", "delta"):
     if config.get(name) is None:
       raise plan_lib.PlanError(f"config.{name} is missing: set it")
-  run = (hierarchy, plan, mechanism)
-  steps, delta = _steps(config, *run), config.delta
+  steps, delta = _steps(config, release), config.delta
   guarantees, reasons = {}, {}
   for level in hierarchy.levels:
     try:
       guarantees[level] = accounting.guarantee(
-          *run, steps=steps, delta=delta, level=level
+          release, steps=steps, delta=delta, level=level
       )
     except plan_lib.UnsoundPlanError as e:
       reasons[level] = str(e)
@@ -72,14 +72,14 @@ def summarize(config: Any) -> PlanSummary:
   finite = [k for k, g in guarantees.items() if np.isfinite(g.epsilon)]
   curves = {
       level: accounting.epsilon_curve(
-          *run, steps=points.tolist(), delta=delta, level=level
+          release, steps=points.tolist(), delta=delta, level=level
       )
       for level in finite
   }
   return PlanSummary(
       hierarchy=hierarchy,
       plan=plan,
-      mechanism=mechanism,
+      mechanism=release.mechanism,
       steps=steps,
       delta=delta,
       rates=rates_lib.rates(hierarchy, plan),
@@ -90,15 +90,15 @@ def summarize(config: Any) -> PlanSummary:
   )
 
 
-def _steps(config, hierarchy, plan, mechanism) -> int:
+def _steps(config: Any, release: plan_lib.Release) -> int:
   """The steps of the config, or those that its target epsilon allows."""
   target = config.get("target_epsilon")
   if target is None:
     return config.steps
-  level = config.get("target_level") or hierarchy.levels[0]
+  level = config.get("target_level") or release.levels[0]
   most = accounting.max_steps(
-      hierarchy, plan, mechanism, target_epsilon=target, delta=config.delta,
-      level=level, limit=config.steps,
+      release, target_epsilon=target, delta=config.delta, level=level,
+      limit=config.steps,
   )
   if not most:
     raise plan_lib.PlanError(

@@ -24,21 +24,24 @@ from episodic_dp.accounting.profiles import gaussian
 Phase = phases_lib.Phase
 
 
-def kinds(q, p, outer, own):
+def unit_profiles(q, p, outer, own):
   return (accounting.Amplification((q,), p, (outer,), own),)
 
 
 def poisson(p, z):
-  return kinds(1.0, p, 1 / z, 1 / z)
+  return unit_profiles(1.0, p, 1 / z, 1 / z)
 
 
 def release(z):
-  return kinds(1.0, 1.0, 1 / z, 1 / z)
+  return unit_profiles(1.0, 1.0, 1 / z, 1 / z)
 
 
-IMAGES = kinds(0.05, 0.3, 1.0, 2.0)
+IMAGES = unit_profiles(0.05, 0.3, 1.0, 2.0)
 TASKS = poisson(0.02, 1.5)
-RAGGED = (*kinds(0.1, 0.2, 0.5, 1.0), *kinds(0.3, 0.05, 0.5, 1.0))
+RAGGED = (
+  *unit_profiles(0.1, 0.2, 0.5, 1.0),
+  *unit_profiles(0.3, 0.05, 0.5, 1.0),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,15 +112,21 @@ class AccountantTest:
   @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
   def test_rises_with_steps_rates_and_distances(self, direction):
     base = (0.05, 0.3, 1.0, 2.0)
-    least = self.epsilon((Phase(kinds(*base), 20),), direction=direction)
+    least = self.epsilon(
+      (Phase(unit_profiles(*base), 20),), direction=direction
+    )
     assert least > 0
     for which, larger in itertools.product(range(4), (1.02, 1.5)):
       values = list(base)
       values[which] *= larger
-      got = self.epsilon((Phase(kinds(*values), 20),), direction=direction)
+      got = self.epsilon(
+        (Phase(unit_profiles(*values), 20),), direction=direction
+      )
       assert got >= least * (1 - self.tolerance), which
     for steps in (21, 40, 1000):
-      got = self.epsilon((Phase(kinds(*base), steps),), direction=direction)
+      got = self.epsilon(
+        (Phase(unit_profiles(*base), steps),), direction=direction
+      )
       assert got >= least * (1 - self.tolerance)
       least = got
 
@@ -184,7 +193,7 @@ class AccountantTest:
     assert more - plain == pytest.approx(error * (1 + math.e), rel=1e-6)
 
   def test_never_drawn_costs_nothing(self):
-    run = (Phase(kinds(0.0, 0.5, 1.0, 1.0), 100),)
+    run = (Phase(unit_profiles(0.0, 0.5, 1.0, 1.0), 100),)
     assert self.epsilon(run) <= self.floor(1e-6)
     assert self.accountant.delta(run, "add", self.floor(1e-6)) < 1.1e-6
 
@@ -194,12 +203,22 @@ class TestPLD(AccountantTest):
   tolerance = 1e-3
   loosest = 1.001
   reference = [
-      ((Phase(kinds(0.004, 0.2, outer, 2.0), 250),), d, 1e-6, value)
-      for outer, pair in ((2.0, (3.242, 0.486)), (1.0, (0.1116, 0.1066)))
-      for d, value in zip(amplification.DIRECTIONS, pair)
+    (
+      (Phase(unit_profiles(0.004, 0.2, outer, 2.0), 250),),
+      d,
+      1e-6,
+      value,
+    )
+    for outer, pair in ((2.0, (3.242, 0.486)), (1.0, (0.1116, 0.1066)))
+    for d, value in zip(amplification.DIRECTIONS, pair)
   ] + [
-      ((Phase(poisson(0.004, 1.0), 250),), "remove", 1e-6, 0.498),
-      ((Phase(kinds(1.0, 0.004, 2.0, 2.0), 250),), "remove", 1e-6, 6.11),
+    ((Phase(poisson(0.004, 1.0), 250),), "remove", 1e-6, 0.498),
+    (
+      (Phase(unit_profiles(1.0, 0.004, 2.0, 2.0), 250),),
+      "remove",
+      1e-6,
+      6.11,
+    ),
   ]
 
   def poisson_reference(self, p, z, steps, delta):

@@ -112,7 +112,7 @@ def test_several_distances_against_quadrature(kind, direction):
       g = unit_profile.excess((kind,), np.asarray([u]), direction)[0]
       return 0.0 if g == 0 else math.exp((order - 1) * u + math.log(g))
 
-    top = kind.own_distance**2 * order + 12 * kind.own_distance
+    top = kind.unit_sensitivity**2 * order + 12 * kind.unit_sensitivity
     corners = [s * 10.0**-k * top for s in (-1, 1) for k in range(1, 7)]
     total = integrate.quad(
         integrand, -top - 20, 2 * top, points=[0.0, *corners, top],
@@ -191,13 +191,13 @@ def test_ragged_kinds_are_their_maximum():
 
 
 def test_fewer_points_only_raise_the_moments(monkeypatch):
-  kinds = (accounting.Amplification((0.1,), 0.3, (1.0,), 2.0),)
+  unit_profiles = (accounting.Amplification((0.1,), 0.3, (1.0,), 2.0),)
 
   def found(tolerance, most=1 << 16):
     monkeypatch.setattr(log_moments, "_TOLERANCE", tolerance)
     monkeypatch.setattr(log_moments, "_MOST_POINTS", most)
     log_moments.log_moments.cache_clear()
-    return log_moments.log_moments(kinds, "remove", ORDERS)
+    return log_moments.log_moments(unit_profiles, "remove", ORDERS)
 
   fine = found(1e-5)
   for tolerance in (1e-3, 0.1, 10.0):

@@ -13,6 +13,7 @@ import pytest
 from scipy import optimize
 
 from episodic_dp import accounting
+from episodic_dp.accounting.accountants import loss_distribution
 from episodic_dp.accounting.accountants import phases as phases_lib
 from episodic_dp.accounting.accountants import pld
 from episodic_dp.accounting.profiles import amplification
@@ -30,7 +31,7 @@ REFERENCE = [
 ]
 
 
-def kinds(q, p, outer, own):
+def unit_profiles(q, p, outer, own):
   return (accounting.Amplification((q,), p, (outer,), own),)
 
 
@@ -41,13 +42,17 @@ def epsilon_of(units, direction, steps, delta, error=0.0):
 
 @pytest.mark.parametrize("q,p,z,delta,outer,expected", REFERENCE)
 def test_reference_values(q, p, z, delta, outer, expected):
-  units = kinds(q, p, outer / z, 2.0 / z)
+  units = unit_profiles(q, p, outer / z, 2.0 / z)
   for direction, value in zip(amplification.DIRECTIONS, expected):
-    low, high = pld.reach(units, direction, 1e-9 * delta)
-    coarse = pld.Grid(1e-3, -math.ceil(low * 1e3), math.ceil(high * 1e3))
+    low, high = loss_distribution.reach(units, direction, 1e-9 * delta)
+    coarse = loss_distribution.Grid(
+      1e-3, -math.ceil(low * 1e3), math.ceil(high * 1e3)
+    )
     repeated = (phases_lib.Phase(units, 250),)
-    tilt = pld.best_tilt(repeated, direction, (coarse,), delta, None)
-    run = pld.compose(repeated, direction, (coarse,), tilt, delta)
+    tilt = loss_distribution.best_tilt(
+      repeated, direction, (coarse,), delta, None
+    )
+    run = loss_distribution.compose(repeated, direction, (coarse,), tilt, delta)
     assert run.epsilon(delta) == pytest.approx(value, rel=1e-3)
     fine = epsilon_of(units, direction, 250, delta)
     # A finer grid is tighter: here by up to 2.5 %.
@@ -55,8 +60,8 @@ def test_reference_values(q, p, z, delta, outer, expected):
 
 
 def test_participant_of_the_reference_setting():
-  poisson = epsilon_of(kinds(1.0, 0.004, 1.0, 1.0), "remove", 250, 1e-6)
-  fixed = epsilon_of(kinds(1.0, 0.004, 2.0, 2.0), "remove", 250, 1e-6)
+  poisson = epsilon_of(unit_profiles(1.0, 0.004, 1.0, 1.0), "remove", 250, 1e-6)
+  fixed = epsilon_of(unit_profiles(1.0, 0.004, 2.0, 2.0), "remove", 250, 1e-6)
   assert poisson == pytest.approx(0.498, rel=3e-3)
   assert fixed == pytest.approx(6.11, rel=3e-3)
 
@@ -76,7 +81,7 @@ def test_gaussian_composition_is_never_below_the_exact_one(z, steps, delta):
   exact = 0.0
   if gap(0.0) > 0:
     exact = optimize.brentq(gap, 0.0, distance**2 + 10 * distance, xtol=1e-15)
-  got = epsilon_of(kinds(1.0, 1.0, 1.0, 1 / z), "remove", steps, delta)
+  got = epsilon_of(unit_profiles(1.0, 1.0, 1.0, 1 / z), "remove", steps, delta)
   assert exact <= got <= exact * 1.001
 
 
@@ -91,7 +96,7 @@ def test_poisson_agrees_with_the_ordinary_accountant(p, z):
   )
   theirs = accountant.get_epsilon(delta)
   ours = max(
-      epsilon_of(kinds(1.0, p, 1 / z, 1 / z), d, steps, delta)
+      epsilon_of(unit_profiles(1.0, p, 1 / z, 1 / z), d, steps, delta)
       for d in amplification.DIRECTIONS
   )
   assert ours == pytest.approx(theirs, rel=5e-3)
@@ -99,15 +104,15 @@ def test_poisson_agrees_with_the_ordinary_accountant(p, z):
 
 @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
 def test_one_step_agrees_with_connect_the_dots(direction):
-  units = kinds(0.1, 0.3, 1.0, 2.0)
-  grid = pld.make_grid(4.0, 4.0, 0.02)
+  units = unit_profiles(0.1, 0.3, 1.0, 2.0)
+  grid = loss_distribution.make_grid(4.0, 4.0, 0.02)
   losses = grid.losses()
   theirs = pld_pmf.create_pmf_pessimistic_connect_dots(
       grid.step,
       np.arange(grid.lower, grid.upper + 1),
       np.minimum.accumulate(unit_profile.profile(units, losses, direction)),
   ).to_dense_pmf()
-  ours = pld.one_step(units, direction, grid)
+  ours = loss_distribution.one_step(units, direction, grid)
   np.testing.assert_allclose(ours.probs, theirs._probs, atol=1e-11)
   for epsilon in (0.0, 0.1, 1.0, 2.5):
     assert ours.delta(epsilon) == pytest.approx(
@@ -116,9 +121,9 @@ def test_one_step_agrees_with_connect_the_dots(direction):
 
 
 def test_composing_k_times_is_k_compositions():
-  units = kinds(0.2, 0.4, 1.0, 2.0)
-  grid = pld.make_grid(5.0, 5.0, 0.02)
-  single = pld.one_step(units, "remove", grid)
+  units = unit_profiles(0.2, 0.4, 1.0, 2.0)
+  grid = loss_distribution.make_grid(5.0, 5.0, 0.02)
+  single = loss_distribution.one_step(units, "remove", grid)
   probs, lower = single.probs, single.lower
   for _ in range(3):
     probs, lower = np.convolve(probs, single.probs), lower + single.lower
@@ -126,7 +131,7 @@ def test_composing_k_times_is_k_compositions():
   infinity = 1 - (1 - single.infinity) ** 4
   for delta in (1e-2, 1e-4, 1e-6):
     repeated = (phases_lib.Phase(units, 4),)
-    run = pld.compose(repeated, "remove", (grid,), 3.0, delta)
+    run = loss_distribution.compose(repeated, "remove", (grid,), 3.0, delta)
     epsilon = run.epsilon(delta)
     above = losses > epsilon
     direct = infinity + probs[above] @ -np.expm1(epsilon - losses[above])
@@ -135,14 +140,16 @@ def test_composing_k_times_is_k_compositions():
 
 def test_reverse_direction_is_not_lost_to_cancellation():
   # Turning the profile round by arithmetic would give 8.37 here.
-  units = kinds(0.004, 1.0, 2.0, 2.0)
+  units = unit_profiles(0.004, 1.0, 2.0, 2.0)
   assert epsilon_of(units, "add", 250, 1e-6) == pytest.approx(6.22, rel=2e-3)
 
 
 def test_no_loss_is_zero_and_far_outputs_cost_their_distance():
-  assert epsilon_of(kinds(1e-9, 1e-3, 1.0, 2.0), "remove", 10, 1e-6) == 0
-  assert epsilon_of(kinds(0.1, 0.1, 1e-6, 1e-6), "add", 10, 1e-6) == 0
-  far = kinds(0.1, 0.1, 1e9, 1e9)
+  assert (
+    epsilon_of(unit_profiles(1e-9, 1e-3, 1.0, 2.0), "remove", 10, 1e-6) == 0
+  )
+  assert epsilon_of(unit_profiles(0.1, 0.1, 1e-6, 1e-6), "add", 10, 1e-6) == 0
+  far = unit_profiles(0.1, 0.1, 1e9, 1e9)
   # Too wide for a grid: moments still bound it.
   assert epsilon_of(far, "remove", 1, 1e-6) == pytest.approx(5e17, rel=0.02)
   # However far, the run without the unit looks like a run that missed it.
@@ -151,7 +158,7 @@ def test_no_loss_is_zero_and_far_outputs_cost_their_distance():
 
 
 def test_sampling_error_is_charged_on_both_neighbours():
-  units, steps, delta = kinds(1.0, 0.1, 1.0, 1.0), 100, 1e-6
+  units, steps, delta = unit_profiles(1.0, 0.1, 1.0, 1.0), 100, 1e-6
   plain = epsilon_of(units, "remove", steps, delta)
   error = 1e-12
   charged = epsilon_of(units, "remove", steps, delta, error=error)
@@ -185,7 +192,7 @@ def test_epsilon_rises_with_steps_rates_and_distances(q, p, d, steps, by):
 
 def test_unlikely_units_do_not_need_a_huge_grid():
   got = [
-      epsilon_of(kinds(1e-5, 0.1, 1.0, 2.0), d, 10_000, 1e-8)
+      epsilon_of(unit_profiles(1e-5, 0.1, 1.0, 2.0), d, 10_000, 1e-8)
       for d in amplification.DIRECTIONS
   ]
   assert 0 < max(got) < 0.1

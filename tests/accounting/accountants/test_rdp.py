@@ -18,8 +18,8 @@ ORDERS = [*range(2, 65), *range(72, 513, 40), 512]
 
 
 def ours_and_theirs(p, z, steps=1):
-  kinds = (accounting.Amplification((1.0,), p, (1 / z,), 1 / z),)
-  run = (phases_lib.Phase(kinds, steps),)
+  unit_profiles = (accounting.Amplification((1.0,), p, (1 / z,), 1 / z),)
+  run = (phases_lib.Phase(unit_profiles, steps),)
   curves = [
       rdp.RDP().curve(run, d) for d in amplification.DIRECTIONS
   ]
@@ -58,17 +58,17 @@ def test_dense_orders_are_worth_a_third():
   accountant.compose(
       dp_event.PoissonSampledDpEvent(p, dp_event.GaussianDpEvent(z)), steps
   )
-  kinds = (accounting.Amplification((1.0,), p, (1 / z,), 1 / z),)
+  unit_profiles = (accounting.Amplification((1.0,), p, (1 / z,), 1 / z),)
   ours = rdp.RDP().epsilon(
-      (phases_lib.Phase(kinds, steps),), "remove", delta
+      (phases_lib.Phase(unit_profiles, steps),), "remove", delta
   )
   assert accountant.get_epsilon(delta) > 1.3 * ours
 
 
 def test_fractional_orders_matter_where_epsilon_is_large():
   z, steps, delta = 0.5, 1000, 1e-6
-  kinds = (accounting.Amplification((), 1.0, (), 1 / z),)
-  curve = rdp.RDP().curve((phases_lib.Phase(kinds, steps),), "remove")
+  unit_profiles = (accounting.Amplification((), 1.0, (), 1 / z),)
+  curve = rdp.RDP().curve((phases_lib.Phase(unit_profiles, steps),), "remove")
   whole = curve.orders == np.round(curve.orders)
   coarse = rdp.RenyiCurve(curve.orders[whole], curve.rdp[whole])
   # With every real order: the least of a l + b / (l - 1).
@@ -81,9 +81,9 @@ def test_fractional_orders_matter_where_epsilon_is_large():
 def test_two_distances_are_between_the_one_distance_bounds():
   # Given away less often, or further away: never a smaller epsilon.
   def epsilon(outer):
-    kinds = (accounting.Amplification((0.004,), 0.2, (outer,), 2.0),)
+    unit_profiles = (accounting.Amplification((0.004,), 0.2, (outer,), 2.0),)
     return rdp.RDP().epsilon(
-        (phases_lib.Phase(kinds, 250),), "remove", 1e-6
+        (phases_lib.Phase(unit_profiles, 250),), "remove", 1e-6
     )
 
   one, two, far = epsilon(0.0), epsilon(1.0), epsilon(2.0)

@@ -146,14 +146,16 @@ def test_profile_rises_with_every_rate_and_distance(rates, lengths, which, by):
 
 
 def test_ragged_profile_is_the_pointwise_maximum():
-  kinds = (
+  unit_profiles = (
       accounting.Amplification((0.1,), 0.5, (1.0,), 2.0),
       accounting.Amplification((0.5,), 0.1, (1.0,), 2.0),
   )
   log_alpha = np.linspace(-2, 2, 41)
   for direction in amplification.DIRECTIONS:
-    each = [unit_profile.profile((k,), log_alpha, direction) for k in kinds]
-    both = unit_profile.profile(kinds, log_alpha, direction)
+    each = [
+      unit_profile.profile((k,), log_alpha, direction) for k in unit_profiles
+    ]
+    both = unit_profile.profile(unit_profiles, log_alpha, direction)
     np.testing.assert_array_equal(both, np.maximum(*each))
 
 

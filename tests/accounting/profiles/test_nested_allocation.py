@@ -9,6 +9,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import run_phases
+from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.guarantee import compose_guarantee
 from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
@@ -28,7 +29,7 @@ def one_pass(position):
 
 
 def kind(d, q, p):
-  return nested_allocation.Exchange(
+  return nested_allocation.NestedAllocation(
       whole=allocation.Allocation(2, 2, d), parent_rate=q, rate=p
   )
 
@@ -83,7 +84,7 @@ def passes(steps, last):
   p = plan.SamplingPlan(
       (plan.RandomAllocation(250), plan.FixedSize(5), plan.FixedSize(last))
   )
-  return run_phases.Entry(HIERARCHY, p, TASKS, steps)
+  return run_phases.Entry(plan.Release(HIERARCHY, p, TASKS), steps)
 
 
 def test_participants_of_a_pass_beside_poisson_ones():
@@ -117,9 +118,9 @@ def test_passes_that_were_cut_short():
   assert values[:5] == sorted(values[:5]) and values[5:] == sorted(values[5:])
   (short,) = run_phases.phases_of(passes(100, 2), "participant")
   whole, rest = run_phases.phases_of(passes(600, 2), "participant")
-  assert short.kinds == (allocation.Allocation(250, 100, 1.0),)
+  assert short.unit_profiles == (allocation.Allocation(250, 100, 1.0),)
   assert (whole.times, rest.times) == (2, 1)
-  assert rest.kinds == short.kinds
+  assert rest.unit_profiles == short.unit_profiles
 
 
 def test_a_step_that_is_known_may_be_the_better_bound():
@@ -127,12 +128,12 @@ def test_a_step_that_is_known_may_be_the_better_bound():
   p = plan.SamplingPlan(
       (plan.RandomAllocation(1), plan.FixedSize(5), plan.FixedSize(10))
   )
-  entry = run_phases.Entry(HIERARCHY, p, TASKS, 1)
+  entry = run_phases.Entry(plan.Release(HIERARCHY, p, TASKS), 1)
   known, by_way = (
-      accounting.accountants.get("pld").epsilon(
-          run_phases.phases_of(entry, "image", revealed=r), "remove", 1e-6
-      )
-      for r in (True, False)
+    registry.get("pld").epsilon(
+      run_phases.phases_of(entry, "image", condition_on_step=r), "remove", 1e-6
+    )
+    for r in (True, False)
   )
   got = compose_guarantee([entry], level="image", delta=1e-6).epsilon
   assert known < by_way

@@ -378,13 +378,15 @@ def convolved(parts):
 def check(larger, smaller, h, p, m, level):
   """The largest share of the bound that is reached in each direction."""
   z = m.noise_multiplier
-  kinds = accounting.kinds(h, p, m, level)
+  unit_profiles = accounting.unit_profiles(plan.Release(h, p, m), level)
   reached = dict.fromkeys(BOTH, 0.0)
   for epsilon in EPSILONS:
     for direction in BOTH:
       pair = (larger, smaller) if direction == "remove" else (smaller, larger)
       truth = exact.hockey_stick(*pair, math.exp(epsilon), z)
-      (bound,) = unit_profile.profile(kinds, np.asarray([epsilon]), direction)
+      (bound,) = unit_profile.profile(
+        unit_profiles, np.asarray([epsilon]), direction
+      )
       assert truth <= bound + 1e-9, (level, direction, epsilon)
       reached[direction] = max(
           reached[direction], truth / max(float(bound), 1e-300)
@@ -548,7 +550,7 @@ def test_inner_rates_belong_to_what_is_revealed():
 
   larger, smaller = (exact.mixture(d, 0, worst) for d in drawn)
   truth = exact.hockey_stick(smaller, larger, math.exp(0.2), 1.0)
-  (right,) = accounting.kinds(h, p, m, "image")
+  (right,) = accounting.unit_profiles(plan.Release(h, p, m), "image")
   wrong = dataclasses.replace(
       right, place_rate=1.0, rate=right.place_rate * right.rate
   )

@@ -30,10 +30,12 @@ EXAMPLE = [[4, 2, 3], [4, 5]]  # Example 3.1 of the paper.
 
 
 def bounds(hierarchy, sampling_plan, mechanism, level, epsilon):
-  kinds = accounting.kinds(hierarchy, sampling_plan, mechanism, level)
+  unit_profiles = accounting.unit_profiles(
+    plan.Release(hierarchy, sampling_plan, mechanism), level
+  )
   at = np.asarray([epsilon])
   return {
-      d: float(unit_profile.profile(kinds, at, d)[0])
+      d: float(unit_profile.profile(unit_profiles, at, d)[0])
       for d in amplification.DIRECTIONS
   }
 
@@ -96,7 +98,7 @@ def test_two_steps_of_one_poisson_stage_are_composed_to_the_truth():
   h = plan.Hierarchy.regular((3,), levels=("record",))
   p = plan.SamplingPlan((plan.Poisson(0.2),))
   m = plan.Mechanism(clip_unit="record", noise_multiplier=1.0)
-  (kind,) = accounting.kinds(h, p, m, "record")
+  (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "record")
   one_step = [
       exact.mixture(d, 0, lambda unit: float(unit[1] == 0))
       for d in exact.pair(h, p, 0, 0)
@@ -236,9 +238,9 @@ def test_clusters_of_clip_units(level):
     for epsilon in (0.1, 1.0):
       truth = exact.divergences(drawn, 1, gradient, epsilon, 2.0)
       bound = bounds(h, p, m, level, epsilon)
-      (kind,) = accounting.kinds(h, p, m, level)
+      (kind,) = accounting.unit_profiles(plan.Release(h, p, m), level)
       naive = dataclasses.replace(
-          kind, outer_distances=(kind.own_distance,) * k
+          kind, outer_distances=(kind.unit_sensitivity,) * k
       ).divergence(np.asarray([epsilon]), "remove")
       for direction in amplification.DIRECTIONS:
         assert truth[direction] <= bound[direction] + 1e-9
@@ -354,7 +356,7 @@ def test_bound_holds_for_a_pass_and_for_its_beginning(below, level, steps):
   z = 1.3
   m = plan.Mechanism(clip_unit="task", noise_multiplier=z)
   routes = run_phases.routes(
-      (run_phases.Entry(h, p, m, steps),), h.levels[level]
+      (run_phases.Entry(plan.Release(h, p, m), steps),), h.levels[level]
   )
   rng = np.random.default_rng(level)
   table: dict = {}
@@ -385,7 +387,7 @@ def test_bound_holds_for_a_pass_and_for_its_beginning(below, level, steps):
         for (phase,) in routes:
           assert phase.times == 1
           bound = float(unit_profile.profile(
-              phase.kinds, np.asarray([epsilon]), direction
+              phase.unit_profiles, np.asarray([epsilon]), direction
           )[0])
           assert truth <= bound * (1 + 1e-3) + 1e-9, (direction, epsilon)
           reached = max(reached, truth / bound)

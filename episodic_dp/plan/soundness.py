@@ -1,0 +1,254 @@
+"""The rules about what has a proof, once for sampler, step and accountant.
+
+`check` holds for a release as a whole and runs when a `Release` is made;
+`check_level` holds for the guarantee of one level, which may be missing while
+other levels have one. The proofs are in `accounting/README.md`.
+"""
+
+import math
+from typing import Protocol
+
+from episodic_dp.plan import errors
+from episodic_dp.plan import sampler_error
+from episodic_dp.plan import stages
+from episodic_dp.plan.hierarchy import Hierarchy
+from episodic_dp.plan.mechanism import EPISODE
+from episodic_dp.plan.mechanism import Mechanism
+
+
+class Description(Protocol):
+  """What the rules read: a `Release`, or one that is being made."""
+
+  @property
+  def hierarchy(self) -> Hierarchy: ...
+
+  @property
+  def plan(self) -> stages.SamplingPlan: ...
+
+  @property
+  def mechanism(self) -> Mechanism: ...
+
+
+def check(release: Description) -> None:
+  """Refuses parts that contradict one another, or that no proof covers.
+
+  Raises:
+    PlanError: names the contradiction and the remedy.
+    UnsoundPlanError: names the rule and the nearest sound setting.
+  """
+  _check_clip_norms(release.mechanism)
+  _check_grouped_tasks(release.plan)
+  stages.validate(release.hierarchy, release.plan)
+  _check_clip_unit(release)
+
+
+def check_level(release: Description, level: str) -> None:
+  """Refuses a level for which no guarantee is proved.
+
+  Args:
+    release: a sound one.
+    level: the privacy unit.
+
+  Raises:
+    PlanError: the hierarchy has no such level.
+    UnsoundPlanError: names the rule and the nearest sound setting.
+  """
+  hierarchy = release.hierarchy
+  k = hierarchy.level_index(level)
+  if hierarchy.copies and k > 0:
+    _check_copies(release, k)
+  if is_sample_level(release) and k == hierarchy.depth - 1:
+    _check_slots(release)
+  _check_regrouping(release, k)
+
+
+def is_sample_level(release: Description) -> bool:
+  """Whether examples inside adapted tasks are the clip units."""
+  return (
+      release.plan.episode is not None
+      and release.mechanism.clip_unit == release.hierarchy.levels[-1]
+  )
+
+
+def task_unit(release: Description) -> str:
+  """The clip unit that is one whole task; the release has an episode."""
+  episode = release.plan.episode
+  assert episode is not None
+  return release.hierarchy.levels[0] if episode.form == "unit" else EPISODE
+
+
+def _check_clip_norms(mechanism: Mechanism) -> None:
+  """Sample-level training is proved for clip norms that stay."""
+  if mechanism.noisy_inner_steps and mechanism.clipping != "fixed":
+    raise errors.UnsoundPlanError(
+        f"clipping={mechanism.clipping!r} with noisy inner steps: the proof of"
+        " sample-level training takes fixed clip norms, use clipping='fixed'"
+    )
+
+
+def _check_grouped_tasks(plan: stages.SamplingPlan) -> None:
+  """Tasks that are cut out of drawn classes need a fixed number of them."""
+  episode = plan.episode
+  if episode is None or episode.form == "unit":
+    return
+  if isinstance(plan.stages[0], stages.RandomAllocation):
+    raise errors.UnsoundPlanError(
+        f"form='{episode.form}' with {plan.stages[0]}: a step gets a random"
+        " number of classes and one class more regroups every task; use"
+        " form='unit', or FixedSize for the class stages"
+    )
+  if any(isinstance(stage, stages.Poisson) for stage in plan.stages[:-1]):
+    raise errors.UnsoundPlanError(
+        f"form='{episode.form}' with a Poisson class stage: the number of"
+        " classes is random and one class more regroups every task; use"
+        " FixedSize for the class stages"
+    )
+
+
+def _check_clip_unit(release: Description) -> None:
+  """The clip unit must be what the episode makes a task of."""
+  hierarchy, episode = release.hierarchy, release.plan.episode
+  unit = release.mechanism.clip_unit
+  primary = hierarchy.levels[0]
+  if unit != EPISODE:
+    hierarchy.level_index(unit)  # PlanError names the levels.
+  elif episode is None or episode.form == "unit":
+    nearest = primary if episode is not None else hierarchy.levels[-1]
+    raise errors.PlanError(
+        "clip_unit 'episode' is for tasks made of drawn classes"
+        " (form='disjoint' or 'independent'); this plan has "
+        + ("no episode" if episode is None else "form='unit'")
+        + f": use clip_unit='{nearest}'"
+    )
+  if episode is None:
+    return
+  task = task_unit(release)
+  if unit == task:
+    _check_no_inner_noise(release)
+    return
+  if unit == hierarchy.levels[-1]:
+    _check_sample_level(release, task)
+    return
+  if episode.form == "unit":
+    raise errors.UnsoundPlanError(
+        f"clip_unit '{unit}' lies inside an adapted task and holds several"
+        " examples, which no proof covers: use clip_unit='"
+        f"{task}', or '{hierarchy.levels[-1]}' with noisy inner steps"
+    )
+  raise errors.UnsoundPlanError(
+      f"clip_unit '{unit}' is not what form='{episode.form}' makes tasks of"
+      " (groups of drawn classes); use clip_unit='episode'"
+  )
+
+
+def _check_no_inner_noise(release: Description) -> None:
+  """Where whole tasks are clipped, noise inside them protects nothing."""
+  mechanism, examples = release.mechanism, release.hierarchy.levels[-1]
+  if mechanism.noisy_inner_steps:
+    raise errors.PlanError(
+        f"inner_noise_multiplier {mechanism.inner_noise_multiplier} with"
+        f" clip_unit '{mechanism.clip_unit}': noisy inner steps protect"
+        " examples only where these are clipped one by one; use"
+        f" clip_unit='{examples}', or leave inner_clip_norm and"
+        " inner_noise_multiplier out"
+    )
+
+
+def _check_sample_level(release: Description, task: str) -> None:
+  """The rules of clipping per example inside adapted tasks."""
+  mechanism, episode = release.mechanism, release.plan.episode
+  assert episode is not None
+  unit = mechanism.clip_unit
+  if not mechanism.noisy_inner_steps:
+    raise errors.UnsoundPlanError(
+        f"clip_unit '{unit}' inside an adapted task is sample-level training,"
+        " whose support examples are protected by noisy inner steps only: set"
+        " inner_clip_norm, inner_noise_multiplier, inner_steps and"
+        f" order='first', or use clip_unit='{task}'"
+    )
+  if mechanism.order != "first":
+    raise errors.UnsoundPlanError(
+        f"order='{mechanism.order}' with clip_unit '{unit}' (second-order"
+        " leak): the outer gradient through the inner steps reads the support"
+        " examples again, without noise; use order='first'"
+    )
+  if episode.form == "independent":
+    raise errors.UnsoundPlanError(
+        f"clip_unit '{unit}' with form='independent': no proof covers examples"
+        " that recur as support and as query in several tasks of a step; use"
+        " form='disjoint' or clip_unit='episode'"
+    )
+  if release.hierarchy.copies:
+    raise errors.UnsoundPlanError(
+        f"clip_unit '{unit}' in a hierarchy with copies: no proof covers"
+        " examples that recur as support and as query in several tasks of a"
+        f" step; use clip_unit='{task}'"
+    )
+
+
+def _check_slots(release: Description) -> None:
+  """Without one of its examples every class must still fill all its slots."""
+  hierarchy, stage = release.hierarchy, release.plan.stages[-1]
+  last = hierarchy.depth - 1
+  counts = hierarchy.child_counts(last)
+  fewest = int(counts[counts > 0].min())
+  if not isinstance(stage, stages.FixedSize) or fewest <= stage.n:
+    raise errors.UnsoundPlanError(
+        f"no guarantee for level '{hierarchy.levels[last]}': {stage} draws all"
+        f" {fewest} examples of a class, so without one of them another moves"
+        " from the query into the support set (the slots must be filled either"
+        f" way); draw FixedSize({max(fewest - 1, 1)}) or fewer"
+    )
+
+
+def _check_copies(release: Description, k: int) -> None:
+  """What a level below primary units that share records needs."""
+  hierarchy, plan = release.hierarchy, release.plan
+  level, primary = hierarchy.levels[k], hierarchy.levels[0]
+  stage, episode = plan.stages[0], plan.episode
+  if hierarchy.most_copies is None or not hierarchy.most_copies[k]:
+    raise errors.UnsoundPlanError(
+        f"no guarantee for level '{level}': the same record may sit under"
+        f" several units of level '{primary}' (copies=True), and nothing says"
+        " under how many; count them and set most_copies, or ask for level"
+        f" '{primary}'"
+    )
+  if episode is not None and episode.form != "unit":
+    raise errors.UnsoundPlanError(
+        f"no guarantee for level '{level}': with copies=True the tasks of"
+        f" form='{episode.form}' are not the primary units that share its"
+        f" records; use form='unit', or ask for level '{primary}'"
+    )
+  if not isinstance(
+      stage, (stages.FixedSize, stages.Poisson, stages.All)
+  ):
+    raise errors.UnsoundPlanError(
+        f"no guarantee for level '{level}': with {stage} the steps at which its"
+        f" copies are used are not independent; use Poisson or FixedSize for"
+        f" level '{primary}', or ask for that level"
+    )
+
+
+def _check_regrouping(release: Description, k: int) -> None:
+  """Without one unit a stage must draw as many, or later tasks are regrouped.
+
+  Tasks of form "disjoint" are cut out of the drawn classes by position.
+  """
+  hierarchy, plan = release.hierarchy, release.plan
+  episode = plan.episode
+  if episode is None or episode.form != "disjoint" or k == hierarchy.depth - 1:
+    return
+  stage = plan.stages[k]
+  counts = hierarchy.child_counts(k)
+  full = not isinstance(stage, stages.FixedSize) or bool(
+      (counts[counts > 0] <= stage.n).any()
+  )
+  drawn = sampler_error.capacities(hierarchy, plan)
+  block = math.prod(drawn[k + 1 : hierarchy.depth - 1])
+  if full and (k > 0 or block % episode.way):
+    raise errors.UnsoundPlanError(
+        f"no guarantee for level '{hierarchy.levels[k]}': {stage} draws every"
+        " unit of a family, so without one of them fewer classes are drawn and"
+        " the tasks are regrouped; draw"
+        f" FixedSize({max(int(counts.min()) - 1, 1)}) or fewer"
+    )
