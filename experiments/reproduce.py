@@ -22,6 +22,7 @@ import os
 import pathlib
 import platform
 from types import ModuleType
+from typing import Any
 
 from absl import flags
 from absl import logging
@@ -30,6 +31,7 @@ import jax
 from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.output import files
+from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from experiments import runs as runs_lib
 from experiments import targets
@@ -112,8 +114,6 @@ def report(
     folder: pathlib.Path,
 ) -> None:
   """Prints the table; writes it, the numbers and the picture."""
-  from matplotlib import figure as figure_lib  # Late: it is slow.
-
   header, rows = made.table(outcomes)
   print(tables.text(header, rows))
   command = (
@@ -132,11 +132,16 @@ def report(
   )
   text = f"`{command}`, on {device()}\n\n{tables.markdown(header, rows)}\n"
   files.write_text(folder / f"{target}.md", text)
-  figure = figure_lib.Figure(figsize=(8.0, 4.8), layout="constrained")
-  made.draw(outcomes, figure)
-  with files.replacing(folder / f"{target}.png") as beside:
-    figure.savefig(beside, format="png", dpi=120)
+  plotting.save(_picture(made, outcomes), folder / f"{target}.png")
   print(f"{target}.json, .md and .png are in {folder}")
+
+
+@plotting.styled
+def _picture(made: ModuleType, outcomes: panels.Outcomes) -> Any:
+  """The matplotlib figure of a target."""
+  figure = plotting.figure(4.8, width=8.0)
+  made.draw(outcomes, figure)
+  return figure
 
 
 def device() -> str:

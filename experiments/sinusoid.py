@@ -29,13 +29,14 @@ from episodic_dp.config import build
 from episodic_dp.config.presets import sinusoid as config_lib
 from episodic_dp.data import sinusoid
 from episodic_dp.output import files
+from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.training import reporting
 
 CURVES = "curves.png"
 RUNS = {"with privacy": "private=1", "without privacy": "private=0"}
 _SHOWN = 6
-_COLOURS = ("tab:blue", "tab:orange")
+_COLOURS = (plotting.BLUE, plotting.VERMILLION)
 
 
 def main(workdir: str, arguments: str) -> None:
@@ -99,15 +100,13 @@ def unadapted(
   )
 
 
+@plotting.styled
 def draw(
     path: pathlib.Path,
     experiment: build.Experiment,
     learned: dict[str, Any],
 ) -> None:
   """A few test participants: curve, support points, and each run's guess."""
-  # Late, and without pyplot: no display is needed.
-  from matplotlib import figure as figure_lib
-
   shot, points = experiment.config.episode.shot, config_lib.POINTS
   options = experiment.config.data.options
   amplitude, phase = sinusoid.curves(
@@ -116,18 +115,20 @@ def draw(
   x = np.linspace(*sinusoid.RANGE, 200, dtype=np.float32)
   held = experiment.splits.test.images.reshape(-1, points, 1, 1, 2)[:, :shot]
   predict = jax.jit(experiment.job.learner.predict)
-  figure = figure_lib.Figure(figsize=(10, 5.6), layout="constrained")
+  figure = plotting.figure(5.6, width=plotting.WIDE)
   for i, axes in enumerate(figure.subplots(2, _SHOWN // 2, sharey=True).flat):
     axes.plot(
-        x, amplitude[i] * np.sin(x - phase[i]), color="grey", linewidth=4,
-        alpha=0.4, label="the participant's curve",
+        x, amplitude[i] * np.sin(x - phase[i]), color="grey", linestyle="-",
+        linewidth=4, alpha=0.4, label="the participant's curve",
     )
     support = sampling.Examples(
         jnp.asarray(held[i, ..., :1]), jnp.asarray(held[i, :, 0, 0, 1:])
     )
     for colour, (name, params) in zip(_COLOURS, learned.items()):
       guess = predict(params, support, x.reshape(-1, 1, 1, 1))
-      axes.plot(x, guess[:, 0], color=colour, label=f"adapted, {name}")
+      axes.plot(
+          x, guess[:, 0], color=colour, linestyle="-", label=f"adapted, {name}"
+      )
       plain = experiment.job.learner.model.apply(
           params, jnp.asarray(x.reshape(-1, 1, 1, 1))
       )
@@ -139,11 +140,9 @@ def draw(
         held[i, :, 0, 0, 0], held[i, :, 0, 0, 1], "k.",
         label=f"the {shot} points that are adapted to",
     )
-    axes.grid(alpha=0.3)
   handles = axes.get_legend_handles_labels()
-  figure.legend(*handles, loc="outside lower center", ncols=3, frameon=False)
-  with files.replacing(path) as beside:
-    figure.savefig(beside, format="png", dpi=120)
+  figure.legend(*handles, loc="outside lower center", ncols=3)
+  plotting.save(figure, path)
 
 
 def _main(argv) -> None:

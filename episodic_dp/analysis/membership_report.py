@@ -97,7 +97,7 @@ def draw(results: Mapping[str, Any]):
   panels = figure.subplots(1, len(membership.SIDES))
   for axes, what in zip(panels, membership.SIDES):
     for number, run in enumerate(results["runs"]):
-      _curve(axes, run, run[what], plotting.COLORS[number % 6])
+      _curve(axes, run, run[what], plotting.series(number))
     axes.plot(
         [1e-6, 1], [1e-6, 1], label="a blind guess", **plotting.REFERENCE
     )
@@ -113,13 +113,16 @@ def draw(results: Mapping[str, Any]):
 
 
 def _curve(
-    axes, run: Mapping[str, Any], attacked: Mapping[str, Any], color: str
+    axes,
+    run: Mapping[str, Any],
+    attacked: Mapping[str, Any],
+    look: Mapping[str, Any],
 ) -> None:
   """One run: its curve with a band, and the most that its guarantee allows."""
-  curve = attacked["curve"]
+  curve, color = attacked["curve"], look["color"]
   axes.plot(
-      curve["fpr"], curve["tpr"], color=color, linestyle="-", linewidth=2,
-      drawstyle="steps-post",
+      curve["fpr"], curve["tpr"], color=color, linestyle="-",
+      marker=look["marker"], markevery=0.12, drawstyle="steps-post",
       label=f"{run['name']}: area {attacked['auc']:.3f}",
   )
   axes.fill_between(

@@ -26,7 +26,6 @@ from absl import flags
 from absl import logging
 
 from episodic_dp.analysis import costs
-from episodic_dp.analysis import sweep_plots
 from episodic_dp.analysis import sweeps
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import own_data
@@ -64,6 +63,9 @@ def main(argv: Sequence[str]) -> None:
     print(costs.table(result))
   if values.statement is not None:
     files.write_json(values.statement, result)
+  if values.sweep:
+    # Lazy import: a table alone need not wait for matplotlib.
+    from episodic_dp.analysis import sweep_plots
   for name in values.sweep:
     data = sweeps.sweep(name, config, result)
     logging.info("wrote %s", sweep_plots.write(data, values.out))

@@ -8,6 +8,7 @@ then what a wider network and more tasks add.
 
 from typing import Any
 
+from episodic_dp.output import plotting
 from experiments import runs as runs_lib
 from experiments.targets import budgets
 from experiments.targets import panels
@@ -109,21 +110,21 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
     total = o["tasks"] * o["steps"]
     key = (o["learner"], o["width"], o["query"], total)
     lines.setdefault(key, []).append(outcome)
-  for (learner, width, query, total), found in lines.items():
+  for number, ((learner, width, query, total), found) in enumerate(
+      lines.items()
+  ):
     scores = [o["accuracy"]["single"] for o in found]
     axes.errorbar(
         [o["labels"]["tasks"] for o in found],
         [100 * s["mean"] for s in scores],
         yerr=[panels.half(s) for s in scores],
-        marker="o",
         capsize=2,
         label=f"{learner}, width {width}, {query} a class, {total:,} tasks",
+        **plotting.series(number),
     )
   axes.set_xscale("log")
   sizes = sorted({o["labels"]["tasks"] for o in outcomes.values()})
-  axes.set_xticks(sizes, [str(size) for size in sizes])
-  axes.set_xticks([], minor=True)
+  plotting.ticks(axes.xaxis, sizes)
   axes.set_xlabel("tasks a step (expected)")
   axes.set_ylabel("test accuracy (%)")
-  axes.grid(alpha=0.3)
-  axes.legend(loc="lower left", fontsize=8)
+  axes.legend(loc="lower left")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from episodic_dp.accounting import report
+from episodic_dp.output import plotting
 
 Outcome = Mapping[str, Any]
 Outcomes = Mapping[str, Outcome]
@@ -80,13 +81,13 @@ def dots(
         error.append(half(score))
         y.append(i + 0.18 * (k - (len(series) - 1) / 2))
     axes.errorbar(
-        x, y, xerr=error, fmt="os^D"[k % 4], markersize=5, capsize=2,
-        label=legend,
+        x, y, xerr=error, capsize=2, label=legend,
+        **plotting.series(k) | {"linestyle": ""},
     )
-  axes.axvline(100 * chance, color="grey", linestyle=":", label="chance")
+  axes.axvline(100 * chance, label="chance", **plotting.REFERENCE)
   axes.set_yticks(range(len(names)), names)
   axes.invert_yaxis()
   axes.set_xlim(0, 100)
   axes.set_xlabel("test accuracy (%), last checkpoint, 95 % interval")
-  axes.grid(axis="x", alpha=0.3)
+  axes.grid(visible=False, axis="y")
   axes.legend(loc="lower left")

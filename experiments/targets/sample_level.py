@@ -12,6 +12,7 @@ from typing import Any
 from episodic_dp import accounting
 from episodic_dp.config import describe
 from episodic_dp.config.presets import omniglot_characters
+from episodic_dp.output import plotting
 from experiments import runs as runs_lib
 from experiments.targets import panels
 
@@ -167,22 +168,22 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   for outcome in outcomes.values():
     labels = outcome["labels"]
     lines.setdefault((labels["kind"], labels["epsilon"]), []).append(outcome)
-  for (kind, epsilon), found in lines.items():
+  for number, ((kind, epsilon), found) in enumerate(lines.items()):
     scores = [o["accuracy"]["single"] for o in found]
     label = kind if epsilon is None else f"{kind}, ε = {epsilon:g}"
     axes.errorbar(
         [o["labels"]["shot"] for o in found],
         [100 * s["mean"] for s in scores],
         yerr=[panels.half(s) for s in scores],
-        marker="o",
-        markersize=4,
         capsize=2,
-        linestyle=":" if kind == KINDS[1] else "-",
         label=label,
+        **plotting.series(number)
+        | {"linestyle": "--" if kind == KINDS[1] else "-"},
     )
-  axes.axhline(100 * CHANCE, color="grey", linestyle="--", label="chance")
+  axes.axhline(100 * CHANCE, label="chance", **plotting.REFERENCE)
+  shots = sorted({o["labels"]["shot"] for o in outcomes.values()})
+  plotting.ticks(axes.xaxis, shots)
   axes.set_xlabel("shots (images of a class to adapt to)")
   axes.set_ylabel("test accuracy (%)")
   axes.set_ylim(0, 100)
-  axes.grid(alpha=0.3)
-  axes.legend(loc="lower right", fontsize=8)
+  axes.legend(loc="lower right")
