@@ -119,7 +119,7 @@ def test_losses_are_those_of_the_adapted_model(measured):
   data, learner, params, tasks, losses, told = measured
   assert losses.shape == (4, 3, 2 * WAY)
   assert told == [5, 5, 2]
-  for unit, i in ((0, 0), (1, 2), (3, 1), (3, 2)):
+  for unit, i in ((0, 0), (3, 2)):
     images = data.images[tasks.rows[unit, i]].astype(np.float32) / 255
     task = sampling.make_episode(
         tasks.keys[unit, i], jnp.asarray(images), PLAN.episode

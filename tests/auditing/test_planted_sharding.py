@@ -6,9 +6,12 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 _SCRIPT = pathlib.Path(__file__).with_name("planted_on_devices.py")
 
 
+@pytest.mark.slow  # Three steps are compiled for four devices.
 def test_gradients_summed_over_devices_before_clipping():
   flags = (
       "--xla_force_host_platform_device_count=4"

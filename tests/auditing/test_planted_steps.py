@@ -175,6 +175,7 @@ def of_images(count, with_curve):
   return planted.Side(hierarchy, images)
 
 
+@pytest.mark.slow  # Four programs with gradients of gradients.
 def test_a_second_order_gradient_of_sample_level_training(monkeypatch):
   """It reads the support set again; the checks that refuse it are taken out."""
   drawn = SHOT + QUERY

@@ -24,7 +24,7 @@ def _train(folder, steps, options):
   mechanism = plan.Mechanism(
       clip_unit="participant", noise_multiplier=1.0, clip_norm=2.0, **options
   )
-  return training.train(
+  return tiny_run.train(
       tiny_run.spec(steps, mechanism=mechanism, config={}), folder
   )
 

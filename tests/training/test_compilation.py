@@ -4,7 +4,6 @@
 import jax
 
 from episodic_dp import private
-from episodic_dp import training
 from episodic_dp.training import compilation
 from tests.training import tiny_run
 
@@ -45,7 +44,7 @@ def test_a_run_compiles_in_its_first_step_alone(
     # absl's own logger too: another test may have set its level.
     caplog.set_level("INFO", logger="absl")
     with compilation.Compilations() as found:
-      training.train(spec, tmp_path)
+      tiny_run.train(spec, tmp_path)
     first, *others = counts
     assert len(others) == 10
     # Neither a step, nor what stands between two, nor what ends the run.

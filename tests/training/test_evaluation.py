@@ -34,14 +34,19 @@ def _draw(dataset, seed=0):
 
 
 @functools.cache
-def _tasks():
-  return _draw(_dataset())
+def _tasks(levels=3):
+  return _draw(_dataset(levels))
+
+
+@functools.cache
+def _evaluator():
+  """Compiled once for each number of tasks at once."""
+  return training.Evaluator(_Nearest())
 
 
 @pytest.mark.parametrize("levels", [2, 3])
 def test_tasks_are_distinct_classes_of_one_writer(levels):
-  dataset = _dataset(levels)
-  tasks = _draw(dataset)
+  tasks = _tasks(levels)
   assert tasks.rows.shape == (40, WAY, SHOT + QUERY)
   classes = tasks.rows // 5
   assert (classes == classes[:, :, :1]).all()
@@ -82,7 +87,7 @@ class _Nearest(fake_learner.FakeLearner):
 
 
 def test_a_right_and_a_wrong_model():
-  evaluator = training.Evaluator(_Nearest())
+  evaluator = _evaluator()
   tasks = _tasks()
   right = evaluator.score([1.0], tasks)
   wrong = evaluator.score([-1.0], tasks)
@@ -92,7 +97,7 @@ def test_a_right_and_a_wrong_model():
 
 
 def test_ensemble_averages_probabilities():
-  evaluator = training.Evaluator(_Nearest())
+  evaluator = _evaluator()
   tasks = _tasks()
   # The sure member is right; two that err are only a little sure: a vote would
   # err, and so would no average of logits.
@@ -113,7 +118,7 @@ def _part(tasks, part):
 
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 19])
 def test_every_task_is_measured_once_whatever_the_chunks(count):
-  evaluator = training.Evaluator(_Nearest())
+  evaluator = _evaluator()
   whole, all_labels = evaluator.outputs(1.0, _tasks())
   outputs, labels = evaluator.outputs(
       1.0, _part(_tasks(), slice(count))

@@ -34,6 +34,14 @@ def whole(tmp_path_factory):
   return folder, result
 
 
+@pytest.fixture(scope="module")
+def diagnosed(tmp_path_factory):
+  """The same run with diagnostics, in its first steps."""
+  folder = tmp_path_factory.mktemp("diagnosed")
+  tiny_run.train(tiny_run.spec(12, diagnostics=True), folder)
+  return folder
+
+
 def _same(a, b):
   return jax.tree.all(jax.tree.map(lambda x, y: np.array_equal(x, y), a, b))
 
@@ -81,7 +89,7 @@ def test_killed_at_a_random_step_it_ends_with_the_same_bits(whole, tmp_path):
   process.kill()
   process.communicate()
   assert process.returncode == -signal.SIGKILL, "it ended before the kill"
-  result = training.train(tiny_run.spec(STEPS), tmp_path)
+  result = tiny_run.train(tiny_run.spec(STEPS), tmp_path)
   assert result.steps == STEPS
   assert _same(
       tiny_run.final_params(whole[0])[0], tiny_run.final_params(tmp_path)[0]
@@ -112,14 +120,14 @@ def test_sigterm_saves_and_exits_zero_and_the_run_goes_on(whole, tmp_path):
   )
   assert level["epsilon"] == pytest.approx(expected.epsilon, rel=1e-3)
   # A clean stop: the run may be given another length.
-  assert training.train(spec, tmp_path).steps == step + 1
+  assert tiny_run.train(spec, tmp_path).steps == step + 1
 
 
 def test_a_longer_run_equals_one_that_was_longer_from_the_start(
     whole, tmp_path
 ):
   for steps in (9, STEPS):
-    training.train(tiny_run.spec(steps), tmp_path)
+    tiny_run.train(tiny_run.spec(steps), tmp_path)
   assert _same(
       tiny_run.final_params(whole[0])[0], tiny_run.final_params(tmp_path)[0]
   )
@@ -128,7 +136,7 @@ def test_a_longer_run_equals_one_that_was_longer_from_the_start(
 def test_a_finished_run_is_left_as_it_is(whole):
   folder, _ = whole
   before = (folder / metrics.FILE).read_bytes()
-  assert training.train(tiny_run.spec(STEPS), folder).stopped == "done"
+  assert tiny_run.train(tiny_run.spec(STEPS), folder).stopped == "done"
   assert (folder / metrics.FILE).read_bytes() == before
 
 
@@ -140,18 +148,18 @@ def _public_files(folder):
 def test_fewer_steps_than_done_are_refused_and_nothing_is_rewritten(whole):
   before = _public_files(whole[0])
   with pytest.raises(training.RunError, match="has done 30 steps already"):
-    training.train(tiny_run.spec(STEPS - 1), whole[0])
+    tiny_run.train(tiny_run.spec(STEPS - 1), whole[0])
   assert _public_files(whole[0]) == before
 
 
 def test_budget_is_named(tmp_path):
-  result = training.train(tiny_run.spec(2, asked_steps=5), tmp_path)
+  result = tiny_run.train(tiny_run.spec(2, asked_steps=5), tmp_path)
   assert (result.steps, result.stopped) == (2, "budget")
 
 
 def test_another_mechanism_is_refused_by_name(whole):
   with pytest.raises(training.RunError, match="config.z=1.0.*resumed with 0.5"):
-    training.train(tiny_run.spec(STEPS, noise_multiplier=0.5), whole[0])
+    tiny_run.train(tiny_run.spec(STEPS, noise_multiplier=0.5), whole[0])
 
 
 def test_guarantees_for_every_level_and_the_seed_is_confessed(whole):
@@ -239,7 +247,7 @@ def test_another_ledger_is_refused_and_nothing_is_rewritten(
   _store(folder, ledger)
   before = _public_files(folder)
   with pytest.raises(training.RunError, match=match) as e:
-    training.train(tiny_run.spec(STEPS + 1), folder)
+    tiny_run.train(tiny_run.spec(STEPS + 1), folder)
   assert "\n" not in str(e.value)
   assert _public_files(folder) == before
 
@@ -247,11 +255,11 @@ def test_another_ledger_is_refused_and_nothing_is_rewritten(
 def test_other_data_under_the_same_configuration_is_refused(whole):
   spec = tiny_run.spec(STEPS, train=tiny_run.dataset(participants=21))
   with pytest.raises(training.RunError, match="sizes.0=20 .*resumed with 21"):
-    training.train(spec, whole[0])
+    tiny_run.train(spec, whole[0])
 
 
 def test_the_key_is_in_its_file_and_in_no_other(tmp_path):
-  training.train(tiny_run.spec(3, seed=None), tmp_path)
+  tiny_run.train(tiny_run.spec(3, seed=None), tmp_path)
   text = keys.path(tmp_path).read_text().strip()
   data = bytes.fromhex(text)
   words = np.frombuffer(data, ">u4").astype(np.uint32)
@@ -277,52 +285,53 @@ def test_the_key_is_in_its_file_and_in_no_other(tmp_path):
 
 def test_two_secret_keys_give_two_runs(tmp_path):
   for name in ("a", "b"):
-    training.train(tiny_run.spec(2, seed=None), tmp_path / name)
+    tiny_run.train(tiny_run.spec(2, seed=None), tmp_path / name)
   first, second = (tiny_run.final_params(tmp_path / n)[0] for n in "ab")
   assert not _same(first, second)
 
 
 def test_resuming_without_the_key_is_one_sentence(tmp_path):
-  training.train(tiny_run.spec(2), tmp_path)
+  tiny_run.train(tiny_run.spec(2), tmp_path)
   keys.path(tmp_path).unlink()
   with pytest.raises(training.RunError, match="is missing: put the file back"):
-    training.train(tiny_run.spec(4), tmp_path)
+    tiny_run.train(tiny_run.spec(4), tmp_path)
   assert not keys.path(tmp_path).exists()
 
 
 def test_damaged_checkpoint_can_be_moved_away(whole, tmp_path):
-  training.train(tiny_run.spec(STEPS), tmp_path)
+  tiny_run.train(tiny_run.spec(STEPS), tmp_path)
   folder = tmp_path / "checkpoints" / str(STEPS)
   files = [p for p in folder.rglob("*") if p.is_file()]
   max(files, key=lambda p: p.stat().st_size).write_bytes(b"")
   with pytest.raises(training.RunError, match="move this folder away"):
-    training.train(tiny_run.spec(STEPS), tmp_path)
+    tiny_run.train(tiny_run.spec(STEPS), tmp_path)
   # The remedy that the sentence names.
   folder.rename(tmp_path / "damaged")
-  assert training.train(tiny_run.spec(STEPS), tmp_path).steps == STEPS
+  assert tiny_run.train(tiny_run.spec(STEPS), tmp_path).steps == STEPS
   assert _same(
       tiny_run.final_params(whole[0])[0], tiny_run.final_params(tmp_path)[0]
   )
   assert _lines(tmp_path) == _lines(whole[0])
 
 
-def test_diagnostics_are_private_and_only_on_request(whole, tmp_path):
+def test_diagnostics_are_private_and_only_on_request(whole, diagnosed):
   assert not (whole[0] / "private" / "diagnostics.jsonl").exists()
-  training.train(tiny_run.spec(3, diagnostics=True), tmp_path)
-  lines = metrics.read(tmp_path / "private" / "diagnostics.jsonl")
-  assert [line["step"] for line in lines] == [1, 2, 3]
+  lines = metrics.read(diagnosed / "private" / "diagnostics.jsonl")
+  assert [line["step"] for line in lines] == [*range(1, 13)]
   assert all("private/loss" in line for line in lines)
-  public = (tmp_path / metrics.FILE).read_text()
-  board = b"".join(p.read_bytes() for p in tmp_path.glob("tensorboard/*"))
+  public = (diagnosed / metrics.FILE).read_text()
+  board = b"".join(p.read_bytes() for p in diagnosed.glob("tensorboard/*"))
   assert "private" not in public and b"private" not in board
   assert b"update_norm" in board
 
 
-def test_diagnostics_do_not_change_the_run(whole, tmp_path):
-  training.train(tiny_run.spec(STEPS, diagnostics=True), tmp_path)
+def test_diagnostics_do_not_change_the_run(whole, diagnosed):
+  checkpoints = training.Checkpoints(whole[0], read_only=True)
+  start = tiny_run.learner().init(jax.random.key(0))
+  expected, _ = checkpoints.restore(12, start)
   np.testing.assert_allclose(
-      tiny_run.final_params(tmp_path)[0]["w"],
-      tiny_run.final_params(whole[0])[0]["w"],
+      tiny_run.final_params(diagnosed)[0]["w"],
+      expected["w"],
       rtol=1e-4,
       atol=1e-6,
   )
@@ -352,7 +361,7 @@ def test_a_disk_that_fills_up_is_one_sentence(tmp_path, monkeypatch):
 
   monkeypatch.setattr(metrics.Lines, "add", full)
   with pytest.raises(training.RunError, match="No space left.*make room"):
-    training.train(tiny_run.spec(2), tmp_path)
+    tiny_run.train(tiny_run.spec(2), tmp_path)
 
 
 def test_impossible_numbers_are_refused():

@@ -6,7 +6,6 @@ import math
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp import training
 from tests.training import tiny_run
 
 
@@ -28,7 +27,7 @@ def test_independent_tasks_train_with_a_guarantee(tmp_path):
           plan.Mechanism(clip_unit="episode", noise_multiplier=8.0),
       ),
   )
-  assert training.train(spec, tmp_path).stopped == "done"
+  assert tiny_run.train(spec, tmp_path).stopped == "done"
   statement = json.loads((tmp_path / "guarantee.json").read_text())
   assert list(statement["guarantees"]) == ["class", "image"]
   for level, found in statement["guarantees"].items():

@@ -5,7 +5,6 @@ import dataclasses
 import jax
 import numpy as np
 
-from episodic_dp import training
 from tests.training import tiny_run
 
 
@@ -14,9 +13,9 @@ def test_resumed_run_equals_the_resident_one(tmp_path):
     train = dataclasses.replace(tiny_run.dataset(), resident=resident)
     return tiny_run.spec(steps, train=train)
 
-  training.train(spec(7, True), tmp_path / "resident")
+  tiny_run.train(spec(7, True), tmp_path / "resident")
   for steps in (4, 7):
-    training.train(spec(steps, False), tmp_path / "streamed")
+    tiny_run.train(spec(steps, False), tmp_path / "streamed")
   expected, found = (
       tiny_run.final_params(tmp_path / name)
       for name in ("resident", "streamed")

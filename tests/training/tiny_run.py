@@ -7,6 +7,7 @@ tests that kill it.
 import dataclasses
 import functools
 import sys
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
+from episodic_dp.training import plots
 from episodic_dp.training import reporting
 
 WAY, SHOT, QUERY, SIDE = 3, 1, 2, 4
@@ -110,6 +112,13 @@ def spec(
       config={"steps": steps, "z": noise_multiplier, "private_seed": seed},
   )
   return dataclasses.replace(result, **options)
+
+
+def train(a_spec, workdir):
+  """As `training.train`, without its pictures: drawing takes the longest."""
+  with mock.patch.object(plots, "learning_curve"):
+    with mock.patch.object(plots, "epsilon_curve"):
+      return training.train(a_spec, workdir)
 
 
 def final_params(workdir):
