@@ -48,7 +48,7 @@ class Options:
   canaries: int = 1000
   seed: int = 0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     for name, low, high in (
         ("steps", 1, 10**6), ("runs", 2, _MOST_RUNS), ("canaries", 2, 10**5)
     ):

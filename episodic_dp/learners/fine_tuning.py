@@ -47,7 +47,7 @@ class FineTuning(learner.BaseLearner):
   head: str = "head"
   task_loss: losses.TaskLoss = losses.cross_entropy
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.inner_steps < 1:
       raise ValueError(f"inner_steps {self.inner_steps} must be at least 1")
 

@@ -63,7 +63,7 @@ class MAML(learner.BaseLearner):
   per_step_norm: bool = False
   loss_weights: Any = None
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.inner_steps < 1:
       raise ValueError(f"inner_steps {self.inner_steps} must be at least 1")
     if not self.inner_rate > 0:

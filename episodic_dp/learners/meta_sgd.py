@@ -26,7 +26,7 @@ class MetaSGD(maml.MAML):
 
   inner_steps: int = 1
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     super().__post_init__()
     if self.learned_rates:
       raise ValueError(

@@ -45,7 +45,7 @@ class ProtoNet(learner.BaseLearner):
   _: dataclasses.KW_ONLY
   way: int
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.way < 2:
       raise ValueError(f"way {self.way} must be at least 2")
 

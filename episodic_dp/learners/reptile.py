@@ -48,7 +48,7 @@ class Reptile(learner.BaseLearner):
 
   order = "first"  # No gradient goes through the inner steps.
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.inner_steps < 1:
       raise ValueError(f"inner_steps {self.inner_steps} must be at least 1")
     if not self.inner_rate > 0:

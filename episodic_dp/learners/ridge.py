@@ -76,7 +76,7 @@ class RidgeHead(learner.BaseLearner):
   ridge: float = 1.0
   scale: float = 10.0
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if self.way < 2:
       raise ValueError(f"way {self.way} must be at least 2")
     for name, value in (("ridge", self.ridge), ("scale", self.scale)):

@@ -52,7 +52,7 @@ class Hierarchy:
   most_copies: tuple[int, ...] | None = None
   names: tuple[np.ndarray | None, ...] | None = None
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     _check_levels(self.levels)
     if (self.sizes is None) == (self.offsets is None):
       raise errors.PlanError(
@@ -72,7 +72,7 @@ class Hierarchy:
     if self.most_copies is not None:
       self._check_copies(self.most_copies)
 
-  def _check_copies(self, counts: tuple[int, ...]):
+  def _check_copies(self, counts: tuple[int, ...]) -> None:
     """PlanError unless the counts are possible."""
     if not self.copies or self.sizes is None:
       raise errors.PlanError(

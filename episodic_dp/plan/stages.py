@@ -32,7 +32,7 @@ class FixedSize:
 
   n: int
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     _whole("FixedSize(n)", self.n, 1)
 
   def rate(self, children: np.ndarray) -> np.ndarray:
@@ -46,7 +46,7 @@ class Poisson:
 
   p: float
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if not (isinstance(self.p, (int, float)) and 0 < self.p <= 1):
       raise errors.PlanError(
           f"Poisson(p) is {self.p!r}: p must lie above 0 and be at most 1"
@@ -84,7 +84,7 @@ class RandomAllocation:
 
   steps: int
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     _whole("RandomAllocation(steps)", self.steps, 1)
 
   def rate(self, children: np.ndarray) -> np.ndarray:
@@ -117,7 +117,7 @@ class Episode:
   form: Literal["unit", "disjoint", "independent"] = "unit"
   tasks: int | None = None
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     for name in ("way", "shot", "query"):
       _whole(name, getattr(self, name), 1)
     if self.form not in ("unit", "disjoint", "independent"):
@@ -148,7 +148,7 @@ class SamplingPlan:
   episode: Episode | None = None
   allow_short_units: bool = False
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     object.__setattr__(self, "stages", tuple(self.stages))
     if not self.stages:
       raise errors.PlanError("a plan needs at least one stage")
@@ -238,7 +238,14 @@ def validate(hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan) -> None:
     _validate_episode(hierarchy, plan, episode)
 
 
-def _short(hierarchy, plan, level, unit, has, wants) -> str:
+def _short(
+    hierarchy: hierarchy_lib.Hierarchy,
+    plan: SamplingPlan,
+    level: int,
+    unit: int,
+    has: int,
+    wants: int,
+) -> str:
   """One sentence about the unit that has too few children."""
   name = hierarchy.levels[level]
   if level == 0:
@@ -258,7 +265,9 @@ def _short(hierarchy, plan, level, unit, has, wants) -> str:
   )
 
 
-def _drawn(hierarchy, plan, level) -> int:
+def _drawn(
+    hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: int
+) -> int:
   """How many children the stage draws of every unit; PlanError if it varies."""
   stage = plan.stages[level]
   counts = hierarchy.child_counts(level)
@@ -280,7 +289,9 @@ def _drawn(hierarchy, plan, level) -> int:
   return high
 
 
-def _validate_episode(hierarchy, plan, episode) -> None:
+def _validate_episode(
+    hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, episode: Episode
+) -> None:
   """way, shot and query against what the stages draw."""
   last = hierarchy.depth - 1
   examples = _drawn(hierarchy, plan, last)

@@ -83,7 +83,7 @@ class Compute:
   block_bytes: int = 2**26
   noise_terms: int = 1
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     for name in ("microbatch_size", "block_bytes", "noise_terms"):
       if getattr(self, name) < 1:
         raise ValueError(f"{name} {getattr(self, name)} must be at least 1")

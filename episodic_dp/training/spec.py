@@ -67,7 +67,7 @@ class TrainingSpec:
   evaluator: evaluation.Evaluator | None = None
   config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     for name in ("steps", "evaluate_every", "checkpoint_every"):
       value = getattr(self, name)
       if not isinstance(value, int) or value < 1:

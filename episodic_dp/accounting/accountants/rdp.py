@@ -132,7 +132,7 @@ class _MomentAccountant(base.Accountant):
 
   max_order: int
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     whole = isinstance(self.max_order, int) and not isinstance(
         self.max_order, bool
     )

@@ -85,7 +85,7 @@ class Allocation:
   observed: int
   distance: float
 
-  def __post_init__(self):
+  def __post_init__(self) -> None:
     if not 1 <= self.observed <= self.steps:
       raise plan_lib.PlanError(
           f"observed={self.observed} must lie in 1 .. steps={self.steps}"
