@@ -6,17 +6,15 @@ import jax
 import jax.numpy as jnp
 
 from episodic_dp.models import convolution
-from episodic_dp.models import first_block
 from episodic_dp.models import normalization
 from episodic_dp.models import pooling
+from episodic_dp.models.cpu import first_block
+from episodic_dp.models.cpu import wide_block
 
 Norm = Literal["batch", "group", "none"]
 NORMS = ("batch", "group", "none")
 NEGATIVE_SLOPE = 0.01
 BLOCKS = 4
-# Channels and images from which tiles are quicker than patches, on a CPU. For
-# the few images of a support set they are slower, second order many times so.
-WIDE, MANY = 32, 32
 
 
 def check(width: int, norm: str, spatial: tuple[int, ...]) -> None:
@@ -42,8 +40,8 @@ def apply(
   """Convolution 3x3, norm, LeakyReLU 0.01, max-pool 2x2.
 
   The pooling goes first and the LeakyReLU, which is increasing, after it: the
-  values are the same and there are four times fewer of them. Which of several
-  equal ways is quickest depends on the shapes. Reverse mode of any order only.
+  values are the same and there are four times fewer of them. Reverse mode of
+  any order only.
 
   Args:
     x: [n, H, W, Cin].
@@ -59,20 +57,20 @@ def apply(
   return jnp.where(x >= 0, x, NEGATIVE_SLOPE * x)
 
 
-def _tiled(images: int, channels: int) -> bool:
-  on_cpu = jax.default_backend() == "cpu"
-  return on_cpu and images >= MANY and channels >= WIDE
-
-
 def _pooled(x, kernel, scale, bias, norm):
-  if norm == "batch" and first_block.fits(x.shape, kernel.shape):
-    return first_block.apply(x, kernel, scale, bias)
-  if norm == "batch" and _tiled(x.shape[0], min(kernel.shape[2:])):
-    return normalization.convolve_batch_norm_pool(x, kernel, scale, bias)
-  if scale is None:
-    x = convolution.same(x, kernel) + bias
-  elif norm == "batch":
-    x = normalization.convolve_batch_norm(x, kernel, scale, bias)
+  """`apply` without the LeakyReLU; the one place that chooses a form for a CPU.
+
+  All forms are equal up to rounding, and the last is the plain one.
+  """
+  if norm == "batch" and jax.default_backend() == "cpu":
+    for form in (first_block, wide_block):
+      if form.fits(x.shape, kernel.shape):
+        return form.apply(x, kernel, scale, bias)
+  x = convolution.same(x, kernel)
+  if norm == "batch":
+    x = normalization.batch_norm(x, scale, bias)
+  elif norm == "group":
+    x = normalization.group_norm(x, scale, bias)
   else:
-    x = normalization.group_norm(convolution.same(x, kernel), scale, bias)
+    x = x + bias
   return pooling.max_pool(x)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from episodic_dp.models import pooling
-from tests.models import derivatives
 
 
 @pytest.mark.parametrize("height,width", [(4, 6), (5, 7)])
@@ -41,21 +40,3 @@ def test_of_equal_entries_one_gets_the_gradient():
   gradient = jax.grad(lambda x: pooling.max_pool(x).sum())(ones)
   np.testing.assert_array_equal(pooling.max_pool(gradient), 1)
   assert gradient.sum() == 4
-
-
-def test_phases_give_the_same_pool_and_the_same_gradient():
-  # Whole numbers: many entries of a window are equal.
-  x = np.random.default_rng(0).integers(0, 3, (2, 4, 6, 3)).astype(np.float32)
-
-  def by_phases(x):
-    return pooling.max_of_phases(
-        tuple(x[:, p::2, q::2] for p in range(2) for q in range(2))
-    )
-
-  def run(pool):
-    return derivatives.two_orders(pool, [jnp.asarray(x)])
-
-  for a, b in zip(
-      jax.tree.leaves(run(by_phases)), jax.tree.leaves(run(pooling.max_pool))
-  ):
-    np.testing.assert_allclose(a, b, atol=1e-6)

@@ -23,7 +23,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
-from episodic_dp.models import normalization
+from episodic_dp.models import block
 from episodic_dp.private import adaptive
 from episodic_dp.private import clipping
 from episodic_dp.private import sample_level
@@ -537,9 +537,9 @@ def test_one_example_moves_an_inner_and_an_outer_sum_by_its_bound(by):
 # Data that are refused, or trained on without harm ----------------------------
 
 
-def _one_block(normalised):
-  """A convolution, normalised, and a linear layer; small enough to compile."""
-  width = 12  # More than a patch has entries: the kernel is normalised.
+def _one_block(norm):
+  """One block of Conv4 and a linear layer; small enough to compile."""
+  width = 12  # More than a patch has entries, as in the first block.
 
   def init(key):
     first, last = jax.random.normal(key, (2, 9 * width))
@@ -551,8 +551,8 @@ def _one_block(normalised):
     }
 
   def apply(params, x):
-    x = normalised(x, params["kernel"], params["scale"], params["bias"])
-    return jax.nn.relu(x).mean((1, 2)) @ params["last"]
+    x = block.apply(x, params["kernel"], params["scale"], params["bias"], norm)
+    return x.mean((1, 2)) @ params["last"]
 
   return models.Model(init, apply)
 
@@ -560,15 +560,7 @@ def _one_block(normalised):
 @pytest.mark.parametrize("norm", ["batch", also("group")])
 def test_constant_images_give_finite_gradients(norm):
   """Of variance 0: black, white, grey, and one value for each class."""
-  if norm == "batch":
-    model = _one_block(normalization.convolve_batch_norm)
-  else:
-    model = _one_block(
-        lambda x, kernel, scale, bias: normalization.group_norm(
-            models.convolve(x, kernel), scale, bias
-        )
-    )
-  learner = learners.MAML(model, inner_steps=1, inner_rate=0.5)
+  learner = learners.MAML(_one_block(norm), inner_steps=1, inner_rate=0.5)
   mechanism = plan.Mechanism(clip_unit="task", noise_multiplier=0.0)
   params = learner.init(jax.random.key(0))
   episode = plan.Episode(way=2, shot=1, query=1)

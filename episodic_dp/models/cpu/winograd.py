@@ -5,7 +5,7 @@ Convolutional Neural Networks" (CVPR 2016), section 4.1. Every 2x2 tile of the
 output comes from a 4x4 window of the input: both are transformed by additions
 alone, the kernel by additions and halves, and what is left are 16 matrix
 products over the channels. The outputs of a tile are the four entries of a 2x2
-pool, and are given as the four arrays ("phases") that `pooling` compares.
+pool, and are given as the four arrays that `phases` compares.
 
 The gradients of all orders are made of two functions, which go through a few
 images at a time, so that what their tiles hold stays in the cache of a core.
@@ -16,11 +16,13 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
-Phases = tuple[jax.Array, ...]
+from episodic_dp.models.cpu import cache
+from episodic_dp.models.cpu import phases as phases_lib
+
 _ROWS = 400  # At most, of a matrix product: what its tiles hold stays in cache.
 
 
-def convolve(x: jax.Array, kernel: jax.Array) -> Phases:
+def convolve(x: jax.Array, kernel: jax.Array) -> phases_lib.Phases:
   """The 3x3 convolution of the same size, by tiles.
 
   Args:
@@ -99,9 +101,7 @@ def _blocked(x, shape=None):
   """[n, ...] -> [blocks, n / blocks, ...], by the image shape [n, H, W, C]."""
   n, height, width, _ = shape or x.shape
   tiles = -(-height // 2) * -(-width // 2)
-  images = max(1, min(n, _ROWS // tiles))
-  while n % images:
-    images -= 1
+  images = cache.images_at_once(n, tiles, _ROWS)
   return x.reshape(n // images, images, *x.shape[1:])
 
 
@@ -176,12 +176,12 @@ def _untiled(tiles, size):
 
   # Row i of window t is row 2 t + i - 1 of the image: an even row is row 1 of
   # one window and row 3 of that above, an odd one row 2, and row 0 of the next.
-  def overlapped(a, b, c, d, axis):
+  def overlapped(axis, a, b, c, d):
     return b + shifted(d, axis, 1), c + shifted(a, axis, -1)
 
-  rowed = [overlapped(*windows[j::4], axis=1) for j in range(4)]
-  even = overlapped(*(r[0] for r in rowed), axis=2)
-  odd = overlapped(*(r[1] for r in rowed), axis=2)
+  rowed = [overlapped(1, *windows[j::4]) for j in range(4)]
+  even = overlapped(2, *(r[0] for r in rowed))
+  odd = overlapped(2, *(r[1] for r in rowed))
   n, rows, columns, channels = windows[0].shape
   x = jnp.stack([jnp.stack(even, 3), jnp.stack(odd, 3)], 2)
   x = x.reshape(n, 2 * rows, 2 * columns, channels)

@@ -19,9 +19,10 @@ from jax import lax
 import jax.numpy as jnp
 
 from episodic_dp.models import normalization
-from episodic_dp.models import pooling
+from episodic_dp.models.cpu import cache
+from episodic_dp.models.cpu import phases as phases_lib
 
-_ENTRIES = 1000
+_ENTRIES = 1000  # Of a pooled phase, at most: the four stay in the cache.
 
 
 def fits(x_shape: tuple[int, ...], kernel_shape: tuple[int, ...]) -> bool:
@@ -66,9 +67,7 @@ def _patches(x):
   """[blocks, 4, 9 * Cin, entries]: the patches of each pool entry."""
   n, height, width, channels = x.shape
   size = height * width // 4
-  images = max(1, min(n, _ENTRIES // size))
-  while n % images:
-    images -= 1
+  images = cache.images_at_once(n, size, _ENTRIES)
   x = jnp.pad(jnp.moveaxis(x, 3, 1), ((0, 0), (0, 0), (1, 1), (1, 1)))
 
   def phase(p, q):
@@ -108,8 +107,8 @@ def _largest(phases, weights):
 def _largest_and_which(phases, weights):
   def block(phases):
     products = tuple(p.T @ weights for p in phases)
-    which = pooling.first_largest(products)
-    return pooling.choose(products, which), which
+    which = phases_lib.first_largest(products)
+    return phases_lib.choose(products, which), which
 
   return lax.map(block, phases)
 
@@ -138,7 +137,7 @@ def _of_slopes(phases, weights, which):
   """[blocks, entries, Cout], like the slopes."""
   def block(both):
     phases, which = both
-    return pooling.choose(tuple(p.T @ weights for p in phases), which)
+    return phases_lib.choose(tuple(p.T @ weights for p in phases), which)
 
   return lax.map(block, (phases, which))
 
@@ -148,7 +147,7 @@ def _of_weights(phases, slopes, which):
   """[9 * Cin, Cout], like the weights."""
   def block(total, three):
     phases, slopes, which = three
-    spread = pooling.spread(slopes, which)
+    spread = phases_lib.spread(slopes, which)
     return total + sum(p @ s for p, s in zip(phases, spread)), None
 
   zeros = jnp.zeros((phases.shape[2], slopes.shape[2]), slopes.dtype)
@@ -159,7 +158,7 @@ def _of_weights(phases, slopes, which):
 def _of_phases(weights, slopes, which):
   """[blocks, 4, 9 * Cin, entries], like the phases."""
   def block(both):
-    spread = pooling.spread(*both)
+    spread = phases_lib.spread(*both)
     return jnp.stack([weights @ s.T for s in spread])
 
   return lax.map(block, (slopes, which))

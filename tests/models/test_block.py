@@ -1,0 +1,51 @@
+"""Which form of a block is computed, and that all forms are equal."""
+
+import jax
+import numpy as np
+import pytest
+
+from episodic_dp.models import block
+from episodic_dp.models.cpu import first_block
+from episodic_dp.models.cpu import wide_block
+
+FIRST = (2, 4, 6, 1), (3, 3, 1, 9)
+WIDE = (32, 2, 4, 32), (3, 3, 32, 32)
+OTHER = (2, 4, 4, 9), (3, 3, 9, 9)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("norm", block.NORMS)
+def test_only_a_cpu_takes_other_forms_and_only_with_batch_norm(
+    monkeypatch, backend, norm
+):
+  taken = []
+  for form in (first_block, wide_block):
+    plain = form.apply
+    monkeypatch.setattr(
+        form, "apply", lambda *a, f=plain, n=form: (taken.append(n), f(*a))[1]
+    )
+  monkeypatch.setattr(jax, "default_backend", lambda: backend)
+  for shapes in (FIRST, WIDE, OTHER):
+    x, kernel = (jax.ShapeDtypeStruct(s, np.float32) for s in shapes)
+    affine = jax.ShapeDtypeStruct(shapes[1][-1:], np.float32)
+    scale = None if norm == "none" else affine
+    jax.eval_shape(
+        lambda x, k, s, b: block.apply(x, k, s, b, norm),
+        x, kernel, scale, affine,
+    )  # fmt: skip
+  special = backend == "cpu" and norm == "batch"
+  assert taken == ([first_block, wide_block] if special else [])
+
+
+@pytest.mark.parametrize("shapes", [FIRST, WIDE])
+def test_all_forms_give_the_same_block(monkeypatch, shapes):
+  rng = np.random.default_rng(0)
+  x, kernel = (rng.standard_normal(s, np.float32) for s in shapes)
+  scale, bias = rng.standard_normal((2, kernel.shape[-1]), np.float32)
+  outputs = []
+  for backend in ("cpu", "gpu"):
+    monkeypatch.setattr(jax, "default_backend", lambda name=backend: name)
+    outputs.append(
+        jax.jit(lambda *a: block.apply(*a, "batch"))(x, kernel, scale, bias)
+    )
+  np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-5)
