@@ -15,12 +15,41 @@ _COLUMNS = (
 )
 
 
+def planned(config: Any) -> tuple[plan_lib.Release, int]:
+  """The release of a config, and the steps that its target epsilon allows.
+
+  Args:
+    config: a ConfigDict; see `describe`, and `steps`, `delta` and, optionally,
+      `target_epsilon` and `target_level`.
+
+  Raises:
+    PlanError, UnsoundPlanError: one sentence.
+  """
+  release = describe.describe(config)
+  for name in ("steps", "delta"):
+    if config.get(name) is None:
+      raise plan_lib.PlanError(f"config.{name} is missing: set it")
+  target = config.get("target_epsilon")
+  if target is None:
+    return release, config.steps
+  level = config.get("target_level") or release.levels[0]
+  steps = accounting.max_steps(
+      release, target_epsilon=target, delta=config.delta, level=level,
+      limit=config.steps,
+  )
+  if not steps:
+    raise plan_lib.PlanError(
+        f"target_epsilon={target} at level '{level}' is passed by the first"
+        " step: raise noise_multiplier or target_epsilon"
+    )
+  return release, steps
+
+
 def account(config: Any) -> dict[str, Any]:
   """Everything that the command prints, as plain data.
 
   Args:
-    config: a ConfigDict; see `describe`, `steps`, `delta` and, optionally,
-      `target_epsilon` and `target_level` are read as well.
+    config: a ConfigDict; see `planned`.
 
   Returns:
     The privacy statement of a run of these steps (`accounting.run_statement`):
@@ -30,26 +59,10 @@ def account(config: Any) -> dict[str, Any]:
   Raises:
     PlanError: one sentence.
   """
-  release = describe.describe(config)
-  for name in ("steps", "delta"):
-    if config.get(name) is None:
-      raise plan_lib.PlanError(f"config.{name} is missing: set it")
-  steps, delta = config.steps, config.delta
-  target = config.get("target_epsilon")
-  if target is not None:
-    level = config.get("target_level") or release.levels[0]
-    most = accounting.max_steps(
-        release, target_epsilon=target, delta=delta, level=level, limit=steps
-    )
-    if not most:
-      raise plan_lib.PlanError(
-          f"target_epsilon={target} at level '{level}' is passed by the first"
-          " step: raise noise_multiplier or target_epsilon"
-      )
-    steps = most
+  release, steps = planned(config)
   return accounting.run_statement(
       accounting.Ledger().add(release, steps),
-      delta=delta,
+      delta=config.delta,
       fixed_seed=config.get("private_seed") is not None,
   )
 

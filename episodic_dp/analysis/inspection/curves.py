@@ -11,7 +11,7 @@ def draw(summary: summary_lib.PlanSummary) -> bytes:
   figure = plotting.figure(3.9)
   axes = figure.subplots()
   for level, curve in summary.curves.items():
-    k = summary.hierarchy.level_index(level) % 6
+    k = summary.release.hierarchy.level_index(level) % 6
     text = report.rounded_up(summary.guarantees[level].epsilon)
     axes.plot(
         summary.curve_steps, curve, color=plotting.COLORS[k],

@@ -102,7 +102,8 @@ are public; {_CLAIM[private]}</p></footer>
 
 def _plan(content: Content) -> str:
   summary = content.summary
-  h, p, m = summary.hierarchy, summary.plan, summary.mechanism
+  release = summary.release
+  h, p, m = release.hierarchy, release.plan, release.mechanism
   rows = [
       (
           level,
@@ -201,8 +202,8 @@ def _task(number: int, task: tasks_lib.TaskImages) -> str:
 def _rates(content: Content) -> str:
   summary = content.summary
   independent = (
-      summary.plan.episode is not None
-      and summary.plan.episode.form == "independent"
+      summary.release.plan.episode is not None
+      and summary.release.plan.episode.form == "independent"
   )
   head = ["level", "parent rate q", "own rate p", "η = q p"]
   if independent:
@@ -229,12 +230,12 @@ def _rates(content: Content) -> str:
           "Rates of every level; a range where units differ", head, rows
       ),
   ]
-  if summary.hierarchy.copies:
+  if summary.release.hierarchy.copies:
     parts.append(
         "<p>Records recur under other units of level"
-        f" '{html.escape(summary.hierarchy.levels[0])}': these are the rates of"
-        " one place, and a record that has several is drawn more often (see its"
-        " η below, where it is counted).</p>"
+        f" '{html.escape(summary.release.levels[0])}': these are the rates"
+        " of one place, and a record that has several is drawn more often (see"
+        " its η below, where it is counted).</p>"
     )
   if "frequencies" in content.pictures:
     parts.append(markup.picture(content.pictures["frequencies"]))
@@ -247,7 +248,7 @@ def _guarantees(content: Content) -> str:
   summary = content.summary
   head = ("level", "ε", "δ", "η", "neighbours", "direction", "accountant")
   rows: list[Sequence[str]] = []
-  for level in summary.hierarchy.levels:
+  for level in summary.release.levels:
     g = summary.guarantees.get(level)
     if g is None:
       rows.append((level, "none", summary.reasons[level]))

@@ -76,10 +76,11 @@ def make(config: Any, title: str, options: Options = Options()) -> page.Content:
     bar.update()
     on("counting draws")
     counted: tuple[frequencies.Frequencies, ...] = ()
-    not_counted = frequencies.why_not_counted(summary.hierarchy, summary.plan)
+    hierarchy, plan = summary.release.hierarchy, summary.release.plan
+    not_counted = frequencies.why_not_counted(hierarchy, plan)
     if not not_counted:
       counted = frequencies.count_draws(
-          summary.hierarchy, summary.plan, summary.rates, seed=options.seed
+          hierarchy, plan, summary.rates, seed=options.seed
       )
     bar.update()
     on("pictures")
@@ -133,7 +134,7 @@ def _no_tasks(
     config: Any, summary: summary_lib.PlanSummary, options: Options
 ) -> str:
   """Why no tasks can be shown before data are looked for, or ""."""
-  if summary.plan.episode is None:
+  if summary.release.plan.episode is None:
     return (
         "This plan forms no tasks (it has no episode), so there are none to"
         " show."
@@ -153,18 +154,18 @@ def _tasks(
   from episodic_dp.analysis.inspection import episodes
   from episodic_dp.config import build
 
+  hierarchy, plan = summary.release.hierarchy, summary.release.plan
   splits = build.load_data(
       config, data_dir=options.data_dir, download=options.download
   )
   build.check_same_tree(
-      summary.hierarchy,
-      build.with_copies(splits.train, summary.hierarchy).hierarchy,
+      hierarchy, build.with_copies(splits.train, hierarchy).hierarchy
   )
   if splits.train.targets:
     return None, "The data are points, so there are no images to show."
   shared = dict(tasks=options.tasks, seed=options.seed)
   if options.private:
-    found = episodes.training_tasks(splits.train, summary.plan, **shared)
+    found = episodes.training_tasks(splits.train, plan, **shared)
     if found.tasks:
       return found, ""
     return None, (
@@ -173,7 +174,7 @@ def _tasks(
     )
   try:
     return episodes.public_tasks(
-        splits.validation, summary.plan, rotate=splits.train.rotate, **shared
+        splits.validation, plan, rotate=splits.train.rotate, **shared
     ), ""
   except plan_lib.PlanError as e:
     return None, f"The public validation split cannot give such a task: {e}."
@@ -183,11 +184,11 @@ def _pictures(
     summary: summary_lib.PlanSummary,
     counted: tuple[frequencies.Frequencies, ...],
 ) -> dict[str, markup.Picture]:
-  levels = " > ".join(summary.hierarchy.levels)
+  levels = " > ".join(summary.release.levels)
   pictures = {
       "tree": markup.Picture(
           file="hierarchy.png",
-          data=tree.draw(summary.hierarchy, summary.plan),
+          data=tree.draw(summary.release.hierarchy, summary.release.plan),
           alt=(
               f"One family of every level ({levels}) as a row of squares, with"
               " those that a step draws filled; the table below says the same"
@@ -242,6 +243,6 @@ def _pictures(
 
 def _drawn_at_once(summary: summary_lib.PlanSummary) -> str:
   """What the rates of a plan are of: a step, or one of its equal tasks."""
-  episode = summary.plan.episode
+  episode = summary.release.plan.episode
   independent = episode is not None and episode.form == "independent"
   return "task" if independent else "step"

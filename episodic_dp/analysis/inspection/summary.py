@@ -7,8 +7,8 @@ import numpy as np
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
+from episodic_dp.analysis import costs
 from episodic_dp.analysis.inspection import rates as rates_lib
-from episodic_dp.config import describe
 
 _CURVE_POINTS = 24
 
@@ -18,9 +18,7 @@ class PlanSummary:
   """A described config, and what it costs.
 
   Attributes:
-    hierarchy: the public sizes.
-    plan: what every step draws.
-    mechanism: what every step releases.
+    release: what every step draws and releases.
     steps: T, no more than a target epsilon allows.
     delta: of all guarantees.
     rates: of every level, in tree order.
@@ -30,9 +28,7 @@ class PlanSummary:
     curves: level -> epsilon at curve_steps, for finite guarantees.
   """
 
-  hierarchy: plan_lib.Hierarchy
-  plan: plan_lib.SamplingPlan
-  mechanism: plan_lib.Mechanism
+  release: plan_lib.Release
   steps: int
   delta: float
   rates: tuple[rates_lib.Rates, ...]
@@ -46,18 +42,13 @@ def summarize(config: Any) -> PlanSummary:
   """Everything that a config says before any data are read.
 
   Args:
-    config: a ConfigDict; see `describe`, and `steps`, `delta` and, optionally,
-      `target_epsilon` and `target_level`.
+    config: a ConfigDict; see `costs.planned`.
 
   Raises:
     PlanError, UnsoundPlanError: one sentence.
   """
-  release = describe.describe(config)
-  hierarchy, plan = release.hierarchy, release.plan
-  for name in ("steps", "delta"):
-    if config.get(name) is None:
-      raise plan_lib.PlanError(f"config.{name} is missing: set it")
-  steps, delta = _steps(config, release), config.delta
+  release, steps = costs.planned(config)
+  hierarchy, plan, delta = release.hierarchy, release.plan, config.delta
   guarantees, reasons = {}, {}
   for level in hierarchy.levels:
     try:
@@ -77,9 +68,7 @@ def summarize(config: Any) -> PlanSummary:
       for level in finite
   }
   return PlanSummary(
-      hierarchy=hierarchy,
-      plan=plan,
-      mechanism=release.mechanism,
+      release=release,
       steps=steps,
       delta=delta,
       rates=rates_lib.rates(hierarchy, plan),
@@ -88,21 +77,3 @@ def summarize(config: Any) -> PlanSummary:
       curve_steps=tuple(points.tolist()),
       curves=curves,
   )
-
-
-def _steps(config: Any, release: plan_lib.Release) -> int:
-  """The steps of the config, or those that its target epsilon allows."""
-  target = config.get("target_epsilon")
-  if target is None:
-    return config.steps
-  level = config.get("target_level") or release.levels[0]
-  most = accounting.max_steps(
-      release, target_epsilon=target, delta=config.delta, level=level,
-      limit=config.steps,
-  )
-  if not most:
-    raise plan_lib.PlanError(
-        f"target_epsilon={target} at level '{level}' is passed by the first"
-        " step: raise noise_multiplier or target_epsilon"
-    )
-  return most
