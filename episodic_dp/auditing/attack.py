@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import optax
 
-from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import runs as runs_lib
@@ -48,6 +47,7 @@ def many_runs(
     runs_at_once: how many share the device's memory.
     progress: called with the number of runs that were finished.
   """
+  assert canary.absent is not None  # Of one run: see `one_run`.
   keys = runs_lib.keys_of(seed, 2 * runs)
   return Scores(*(
       _scored(canary, dataset, part, steps, runs_at_once, progress)
@@ -64,9 +64,7 @@ def one_run(
   released = _released(
       canary, canary.present, runs_lib.keys_of(seed, 1), steps, 1, None
   )
-  count = scores_lib.clip_units(
-      canary.present.hierarchy, canary.plan, canary.mechanism
-  )
+  count = scores_lib.clip_units(canary.release)
   return canary.score.each(released, count)[0, -1]
 
 
@@ -80,7 +78,7 @@ def _scored(
 ) -> np.ndarray:
   released = _released(canary, dataset, keys, steps, runs_at_once, progress)
   count = scores_lib.clip_units(
-      dataset.hierarchy, canary.plan, canary.mechanism
+      canary.release.replace(hierarchy=dataset.hierarchy)
   )
   parts = []
   for start in range(0, len(released.means), runs_at_once):
@@ -98,17 +96,15 @@ def _released(
     progress: Progress,
 ) -> runs_lib.Releases:
   optimizer = runs_lib.observed(optax.sgd(canary.rate))
+  release = canary.release.replace(hierarchy=dataset.hierarchy)
   step = private.make_meta_step(
-    canary.learner,
-    optimizer,
-    dataset,
-    plan_lib.Release(dataset.hierarchy, canary.plan, canary.mechanism),
-    compute=private.Compute(microbatch_size=1),
+      canary.learner, optimizer, dataset, release,
+      compute=private.Compute(microbatch_size=1),
   )
 
   def initial(key):
     return private.init(
-        key, canary.learner, optimizer, canary.mechanism, params=canary.params
+        key, canary.learner, optimizer, release.mechanism, params=canary.params
     )
 
   return runs_lib.releases(

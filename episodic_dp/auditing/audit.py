@@ -1,5 +1,6 @@
 """Audits what a config describes: claimed and measured epsilon by level."""
 
+from collections.abc import Sequence
 import dataclasses
 import math
 from typing import Any
@@ -83,15 +84,13 @@ def audit(
   Raises:
     PlanError, UnsoundPlanError, ValueError: nothing can be audited so.
   """
-  hierarchy, plan = release.hierarchy, release.plan
-  mechanism = release.mechanism
-  wanted = [level] if level else list(hierarchy.levels)
+  wanted = [level] if level else list(release.levels)
   specs, skipped = [], {}
   for name in wanted:
     try:
       specs.append(_prepare(release, options, name))
     except (plan_lib.PlanError, ValueError) as e:
-      if level or name == hierarchy.levels[0]:
+      if level or name == release.levels[0]:
         raise
       skipped[name] = str(e)
   # Bounds of all levels hold together.
@@ -105,9 +104,9 @@ def audit(
       bar.set_description(spec.level)
       levels.append(_run(spec, options, each, bar))
   return {
-      "stages": _stage_lines(hierarchy, plan),
-      "clip_unit": mechanism.clip_unit,
-      "noise_multiplier": mechanism.noise_multiplier,
+      "stages": _stage_lines(release.hierarchy, release.plan),
+      "clip_unit": release.mechanism.clip_unit,
+      "noise_multiplier": release.mechanism.noise_multiplier,
       **dataclasses.asdict(options),
       "confidence_of_each_level": each,
       "levels": levels,
@@ -147,44 +146,32 @@ class AuditSpec:
   runs: int
 
 
-def _prepare(release, options, level) -> AuditSpec:
+def _prepare(
+    release: plan_lib.Release, options: Options, level: str
+) -> AuditSpec:
   """Canaries and claims; refuses before anything is run."""
-  hierarchy, plan = release.hierarchy, release.plan
-  mechanism = release.mechanism
-  grid = _grid(plan, options.steps)
+  grid = _grid(release.plan, options.steps)
   if options.method == "one":
     grid = grid[-1:]
-    if level != hierarchy.levels[0]:
+    if level != release.levels[0]:
       raise plan_lib.PlanError(
-          f"--method=one audits level '{hierarchy.levels[0]}', whose units"
+          f"--method=one audits level '{release.levels[0]}', whose units"
           f" can be absent one by one; for level '{level}' use --method=many"
       )
     canary, included = canaries.many_in_one_run(
-        hierarchy, plan, mechanism, canaries=options.canaries,
-        seed=options.seed,
+        release, canaries=options.canaries, seed=options.seed
     )
-    runs = 1
+    runs, claims = 1, _claims(release, options, level, grid)
   else:
-    population, sampled = populations.miniature(
-        hierarchy, plan, mechanism, level
-    )
+    small = populations.miniature(release, level)
     included, runs = None, 2 * options.runs
-  claims = tuple(
-      accounting.guarantee(
-          release, steps=t, delta=options.delta, level=level
-      )
-      for t in grid
-  )
-  if options.method == "many":
-    direction = claims[-1].direction
+    claims = _claims(release, options, level, grid)
     if options.canary == "natural":
-      canary = natural.mislabelled(
-          population, sampled, mechanism, level, seed=options.seed
-      )
+      canary = natural.mislabelled(small, level, seed=options.seed)
     else:
+      add = claims[-1].direction == "add"
       canary = canaries.worst_case(
-          population, sampled, mechanism, level,
-          direction=direction if direction == "add" else "remove",
+          small, level, direction="add" if add else "remove"
       )
   if not math.isfinite(claims[-1].epsilon):
     raise plan_lib.PlanError(
@@ -194,6 +181,18 @@ def _prepare(release, options, level) -> AuditSpec:
   return AuditSpec(
       level=level, canary=canary, included=included, grid=grid, claims=claims,
       runs=runs,
+  )
+
+
+def _claims(
+    release: plan_lib.Release,
+    options: Options,
+    level: str,
+    grid: Sequence[int],
+) -> tuple[accounting.Guarantee, ...]:
+  return tuple(
+      accounting.guarantee(release, steps=t, delta=options.delta, level=level)
+      for t in grid
   )
 
 
@@ -276,7 +275,7 @@ def _run(
       "holds": last.epsilon <= claim.epsilon,
       "bound": last.as_dict(),
       "direction_of_claim": claim.direction,
-      "attacked": " > ".join(_stage_lines(hierarchy, spec.canary.plan)),
+      "attacked": " > ".join(_stage_lines(hierarchy, spec.canary.release.plan)),
       "curve": [
           {"steps": c.steps, "claimed": c.epsilon, "measured": b.epsilon}
           for c, b in zip(spec.claims, found)

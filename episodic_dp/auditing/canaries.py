@@ -24,6 +24,7 @@ from episodic_dp.auditing import laws
 from episodic_dp.auditing import linear_learner
 from episodic_dp.auditing import populations
 from episodic_dp.auditing import scores
+from episodic_dp.data import dataset as dataset_lib
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,10 +35,9 @@ class Canary:
     level: of the record.
     direction: in which this pair attains the bound.
     present: the data with the record.
-    absent: the data without it.
+    absent: the data without it; None where canaries are absent one by one.
     learner: what learns both.
-    plan: how both are sampled.
-    mechanism: what is released.
+    release: how `present` is sampled; `absent` likewise, by its hierarchy.
     score: what tells runs on them apart.
     params: the public start of all runs; None draws it with the learner.
     rate: of the descent, 0 where the parameters stay.
@@ -45,23 +45,17 @@ class Canary:
 
   level: str
   direction: str
-  present: Any
-  absent: Any
+  present: dataset_lib.Dataset
+  absent: dataset_lib.Dataset | None
   learner: learners.Learner
-  plan: plan_lib.SamplingPlan
-  mechanism: plan_lib.Mechanism
+  release: plan_lib.Release
   score: scores.Score
   params: Any = None
   rate: float = 0.0
 
 
 def worst_case(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-    level: str,
-    *,
-    direction: str = "remove",
+    release: plan_lib.Release, level: str, *, direction: str = "remove"
 ) -> Canary:
   """The worst case of the accountant's proof, for one unit of the level.
 
@@ -74,9 +68,8 @@ def worst_case(
   which for stages above the record's own no one data set need be.
 
   Args:
-    hierarchy: regular; sizes of the data with the record.
-    plan: how they are sampled.
-    mechanism: what is released; noise is needed.
+    release: of the data with the record, whose hierarchy is regular; noise is
+      needed.
     level: the privacy unit.
     direction: "remove" or "add"; they differ where a stage above the record's
       own leaves out units that others take the place of.
@@ -86,18 +79,17 @@ def worst_case(
     PlanError: no worst case is known (a ragged hierarchy, records that several
       primary units hold), or without the record the plan does not fit.
   """
-  _check(hierarchy, mechanism, level)
-  accounting.unit_profiles(
-    plan_lib.Release(hierarchy, plan, mechanism), level
-  )  # Refuses unsound ones.
+  _check(release, level)
+  accounting.unit_profiles(release, level)  # Refuses levels without proof.
+  hierarchy = release.hierarchy
   k = hierarchy.level_index(level)
-  signs = _signs(hierarchy, plan, mechanism, k, direction)
+  signs = _signs(release, k, direction)
   away = populations.units_of(hierarchy, k) == 0
-  images = np.float32(_dominance(plan, mechanism)) ** np.abs(signs)
+  images = np.float32(_dominance(release)) ** np.abs(signs)
   images = (np.sign(signs) * images).astype(np.float32).reshape(-1, 1, 1, 1)
   smaller = populations.without(hierarchy, k)
   try:
-    plan_lib.validate(smaller, plan)
+    plan_lib.validate(smaller, release.plan)
   except plan_lib.PlanError as e:
     raise plan_lib.PlanError(
         f"level '{level}' cannot be audited by removal, since without one the"
@@ -109,20 +101,14 @@ def worst_case(
       direction=direction,
       present=dataset(images=images, hierarchy=hierarchy),
       absent=dataset(images=images[~away], hierarchy=smaller),
-      learner=linear_learner.of_plan(plan, mechanism),
-      plan=plan,
-      mechanism=mechanism,
-      score=laws.worst_case_score(hierarchy, plan, mechanism, k, direction),
+      learner=linear_learner.of_release(release),
+      release=release,
+      score=laws.worst_case_score(release, k, direction),
   )
 
 
 def many_in_one_run(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-    *,
-    canaries: int,
-    seed: int,
+    release: plan_lib.Release, *, canaries: int, seed: int
 ) -> tuple[Canary, np.ndarray]:
   """Many primary units, each with a coordinate of its own, included by coins.
 
@@ -133,9 +119,8 @@ def many_in_one_run(
   which zeros are not, so such stages are refused.
 
   Args:
-    hierarchy: regular; the sizes inside a primary unit are kept.
-    plan: with `Poisson`, `All` or `RandomAllocation` primary units.
-    mechanism: what is released.
+    release: of a regular hierarchy, whose sizes inside a primary unit are kept;
+      the primary stage is `Poisson`, `All` or `RandomAllocation`.
     canaries: m, the number of primary units.
     seed: of the coins.
 
@@ -146,12 +131,13 @@ def many_in_one_run(
   Raises:
     PlanError: a primary stage of fixed size, or too few canaries.
   """
+  hierarchy, first = release.hierarchy, release.plan.stages[0]
   level = hierarchy.levels[0]
-  _check(hierarchy, mechanism, level)
-  if isinstance(plan.stages[0], plan_lib.FixedSize):
+  _check(release, level)
+  if isinstance(first, plan_lib.FixedSize):
     raise plan_lib.PlanError(
         "one run with many canaries needs canaries that are absent by being"
-        f" nothing, and {plan.stages[0]} puts another {level} in the place of"
+        f" nothing, and {first} puts another {level} in the place of"
         " one that is gone: audit this plan by many runs"
     )
   if canaries < 2:
@@ -164,8 +150,9 @@ def many_in_one_run(
   population = plan_lib.Hierarchy.regular(
       (canaries, *inner), levels=hierarchy.levels, copies=bool(inner)
   )
+  release = release.replace(hierarchy=population)
   included = np.random.default_rng(seed).random(canaries) < 0.5
-  images = np.diag(_dominance(plan, mechanism) * included).astype(np.float32)
+  images = np.diag(_dominance(release) * included).astype(np.float32)
   leaves = math.prod(inner)
   canary = Canary(
       level=level,
@@ -176,15 +163,16 @@ def many_in_one_run(
           rows=lambda leaf: leaf // leaves,
       ),
       absent=None,
-      learner=linear_learner.of_plan(plan, mechanism, canaries),
-      plan=plan,
-      mechanism=mechanism,
-      score=laws.single_unit_score(plan, mechanism),
+      learner=linear_learner.of_release(release, canaries),
+      release=release,
+      score=laws.single_unit_score(release),
   )
   return canary, included
 
 
-def _check(hierarchy, mechanism, level) -> None:
+def _check(release: plan_lib.Release, level: str) -> None:
+  """Refuses releases for which no worst case is known at the level."""
+  hierarchy = release.hierarchy
   k = hierarchy.level_index(level)
   if hierarchy.sizes is None:
     raise plan_lib.PlanError(
@@ -196,25 +184,24 @@ def _check(hierarchy, mechanism, level) -> None:
         f"level '{level}' recurs in several {hierarchy.levels[0]}s, for which"
         f" no worst-case canary is known: audit level '{hierarchy.levels[0]}'"
     )
-  populations.check_noise(mechanism)
+  populations.check_noise(release.mechanism)
 
 
-def _dominance(
-    plan: plan_lib.SamplingPlan, mechanism: plan_lib.Mechanism
-) -> float:
+def _dominance(release: plan_lib.Release) -> float:
   """A factor by which one image outweighs all others of its task."""
-  examples = 1
-  if plan.episode is not None:
-    examples = plan.episode.way * (plan.episode.shot + plan.episode.query)
-  return 8.0 * examples * max(1.0, mechanism.clip_norm)
+  examples, episode = 1, release.plan.episode
+  if episode is not None:
+    examples = episode.way * (episode.shot + episode.query)
+  return 8.0 * examples * max(1.0, release.mechanism.clip_norm)
 
 
-def _signs(hierarchy, plan, mechanism, k, direction) -> np.ndarray:
-  """int[leaves]: the sign of each image, and how many times it is made steep.
+def _signs(release: plan_lib.Release, k: int, direction: str) -> np.ndarray:
+  """int[leaves]: sign of each image; the size is a power of `_dominance`.
 
   The record outweighs its siblings, and these outweigh all others of the task.
   """
-  wanted = laws.worst_case_signs(hierarchy, plan, mechanism, k, direction)
+  hierarchy = release.hierarchy
+  wanted = laws.worst_case_signs(release, k, direction)
   record = populations.units_of(hierarchy, k) == 0
   signs = np.full(record.shape, 2 * wanted.siblings)
   for j in reversed(range(k)):

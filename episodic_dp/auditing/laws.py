@@ -32,11 +32,7 @@ class WorstCaseSigns(NamedTuple):
 
 
 def worst_case_signs(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-    k: int,
-    direction: str,
+    release: plan_lib.Release, k: int, direction: str
 ) -> WorstCaseSigns:
   """The signs at which the accountant's bound is attained, as far as known.
 
@@ -44,16 +40,24 @@ def worst_case_signs(
   is drawn instead of its parent points to +1 too, since then all negative terms
   of the divergence meet. Inside a clip unit, and where stages are of fixed
   size, something takes the place of what is not drawn; else nothing does.
+
+  Args:
+    release: how both data sets are sampled.
+    k: the level of the record (position from 0).
+    direction: "remove" or "add".
+
+  Raises:
+    PlanError: another direction.
   """
   if direction not in ("remove", "add"):
     raise plan_lib.PlanError(
         f"direction {direction!r} must be 'remove' or 'add'"
     )
-  clip = plan_lib.Release(hierarchy, plan, mechanism).clip_level
+  clip, stages = release.clip_level, release.plan.stages
   far = -1 if direction == "remove" else 1
 
   def replaced(j: int) -> bool:
-    return j > clip or isinstance(plan.stages[j], plan_lib.FixedSize)
+    return j > clip or isinstance(stages[j], plan_lib.FixedSize)
 
   def sign(j: int) -> int:
     # Where nothing is drawn most of the time the sum is 0 then, from which
@@ -68,14 +72,12 @@ def worst_case_signs(
 
 
 def worst_case_score(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-    k: int,
-    direction: str,
+    release: plan_lib.Release, k: int, direction: str
 ) -> scores.Score:
-  """The score for the record of `canaries.worst_case`."""
-  signs = worst_case_signs(hierarchy, plan, mechanism, k, direction)
+  """The score for the record of `canaries.worst_case`, as there."""
+  hierarchy, plan = release.hierarchy, release.plan
+  mechanism = release.mechanism
+  signs = worst_case_signs(release, k, direction)
   (rates,) = plan_lib.rate_paths(hierarchy, plan, k).tolist()
   episode, pass_steps = plan.episode, _pass_steps(plan)
   if pass_steps:
@@ -87,15 +89,14 @@ def worst_case_score(
   if episode is not None and episode.form == "independent":
     law = _independent(rates, signs, episode.tasks or 1)
   elif episode is not None and episode.form == "disjoint":
-    law = _disjoint(hierarchy, plan, rates, signs, k)
+    law = _disjoint(release, rates, signs, k)
   else:
-    law = _tree(hierarchy, plan, mechanism, rates, signs, k)
+    law = _tree(release, rates, signs, k)
   return scores.Score(law=law, mechanism=mechanism, pass_steps=pass_steps)
 
 
 def shifted_score(
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
+    release: plan_lib.Release,
     *,
     rate: float,
     distance: float,
@@ -105,28 +106,26 @@ def shifted_score(
   """The score for a record that, where drawn, moves the sum along a line.
 
   Args:
-    plan: how steps are sampled.
-    mechanism: what is released.
+    release: how steps are sampled, and what they release.
     rate: the probability that a step draws the record.
     distance: how far it moves the sum then, in clip norms.
     direction: of length 1.
     offset: the sum without the record, on average.
   """
-  pass_steps = _pass_steps(plan)
+  pass_steps = _pass_steps(release.plan)
   rate = 1.0 if pass_steps else rate
   return scores.Score(
       law=_law([(1 - rate, 1.0, 0.0, 0.0), (rate, 0.0, distance, 0.0)]),
-      mechanism=mechanism,
+      mechanism=release.mechanism,
       pass_steps=pass_steps,
       direction=direction,
       offset=offset,
   )
 
 
-def single_unit_score(
-    plan: plan_lib.SamplingPlan, mechanism: plan_lib.Mechanism
-) -> scores.Score:
+def single_unit_score(release: plan_lib.Release) -> scores.Score:
   """The score of each of many primary units that have a coordinate each."""
+  plan, mechanism = release.plan, release.mechanism
   pass_steps = _pass_steps(plan)
   rate = 1.0 if pass_steps else float(plan.stages[0].rate(np.asarray(1)))
   together = 1
@@ -143,15 +142,25 @@ def _pass_steps(plan: plan_lib.SamplingPlan) -> int:
   return first.steps if isinstance(first, plan_lib.RandomAllocation) else 0
 
 
-def _tree(hierarchy, plan, mechanism, rates, signs, k) -> scores.Law:
+def _tree(
+    release: plan_lib.Release,
+    rates: list[float],
+    signs: WorstCaseSigns,
+    k: int,
+) -> scores.Law:
   """Clip units that are drawn units of the hierarchy."""
+  sizes, plan = release.hierarchy.sizes, release.plan
+  assert sizes is not None  # Worst cases are of regular hierarchies.
   clip = signs.clip
   drawn = []
   for j in range(clip + 1):
-    stage, size = plan.stages[j], hierarchy.sizes[j]
-    fixed = isinstance(stage, plan_lib.FixedSize)
-    drawn.append(min(stage.n, size) if fixed else 1)
-  if mechanism.noisy_inner_steps:
+    stage = plan.stages[j]
+    if isinstance(stage, plan_lib.FixedSize):
+      drawn.append(min(stage.n, sizes[j]))
+    else:
+      drawn.append(1)
+  if release.mechanism.noisy_inner_steps:
+    assert plan.episode is not None  # Noisy inner steps are inside tasks.
     drawn[clip] = plan.episode.query  # The clip units of a class.
   below = [math.prod(drawn[j + 1 :]) for j in range(clip + 1)]
   # What is drawn beside the path, stage by stage, in sum and number.
@@ -189,9 +198,16 @@ def _tree(hierarchy, plan, mechanism, rates, signs, k) -> scores.Law:
   return _law(outcomes)
 
 
-def _disjoint(hierarchy, plan, rates, signs, k) -> scores.Law:
+def _disjoint(
+    release: plan_lib.Release,
+    rates: list[float],
+    signs: WorstCaseSigns,
+    k: int,
+) -> scores.Law:
   """Tasks that are groups of drawn classes; all of them are at full length."""
-  drawn = plan_lib.capacities(hierarchy, plan)
+  plan = release.plan
+  assert plan.episode is not None  # Classes are drawn for tasks.
+  drawn = plan_lib.capacities(release.hierarchy, plan)
   clip, way = signs.clip, plan.episode.way
   tasks = math.prod(drawn[: clip + 1]) // way
 
@@ -212,7 +228,9 @@ def _disjoint(hierarchy, plan, rates, signs, k) -> scores.Law:
   ])
 
 
-def _independent(rates, signs, tasks: int) -> scores.Law:
+def _independent(
+    rates: list[float], signs: WorstCaseSigns, tasks: int
+) -> scores.Law:
   """Tasks that draw the record's class independently of each other."""
   reached, own = math.prod(rates[:-1]), rates[-1]
   counts = np.arange(tasks + 1)

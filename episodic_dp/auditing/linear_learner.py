@@ -79,10 +79,9 @@ class LinearLearner(learners.BaseLearner):
     return jnp.tile((flat @ params)[:, None], (1, self.way))
 
 
-def of_plan(
-    plan: plan_lib.SamplingPlan, mechanism: plan_lib.Mechanism, size: int = 1
-) -> LinearLearner:
-  """The learner for a plan, of images of `size` numbers."""
+def of_release(release: plan_lib.Release, size: int = 1) -> LinearLearner:
+  """The learner for a release, of images of `size` numbers."""
+  plan, mechanism = release.plan, release.mechanism
   return LinearLearner(
       way=1 if plan.episode is None else plan.episode.way,
       shape=(1, 1, size),

@@ -7,6 +7,7 @@ what the record adds to a sum on average, from runs without noise.
 """
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,12 +31,7 @@ _LOOKS = 2000  # Runs without noise, of one step each.
 
 
 def mislabelled(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-    level: str,
-    *,
-    seed: int = 0,
+    release: plan_lib.Release, level: str, *, seed: int = 0
 ) -> canaries.Canary:
   """A primary unit whose images are of classes at random.
 
@@ -43,62 +39,43 @@ def mislabelled(
   (whose distance from what is learned in a few noisy steps is small).
 
   Args:
-    hierarchy: regular; sizes of the data with the record.
-    plan: how tasks are sampled.
-    mechanism: what is released, one clipped gradient per task.
+    release: of the data with the record, whose hierarchy is regular, with one
+      clipped gradient per task.
     level: the primary one.
     seed: of the images, the weights and the runs without noise.
 
   Raises:
     PlanError: another level, tasks of one class, or clip units inside tasks.
   """
-  if level != hierarchy.levels[0] or hierarchy.sizes is None:
-    raise plan_lib.PlanError(
-        f"natural canaries are units of the level '{hierarchy.levels[0]}', not"
-        f" of level '{level}', of regular hierarchies"
-    )
-  alone = plan.episode is None or plan.episode.way < 2
-  if alone or mechanism.noisy_inner_steps:
-    raise plan_lib.PlanError(
-        "natural canaries are known for tasks of two classes or more that are"
-        " clipped whole: use a worst-case canary"
-    )
-  assert plan.episode is not None  # Checked.
+  hierarchy, mechanism = release.hierarchy, release.mechanism
+  episode = _checked_episode(release, level)
   smaller = populations.without(hierarchy, 0)
-  plan_lib.validate(smaller, plan)
-  rng = np.random.default_rng(seed)
-  leaves = hierarchy.num_leaves
-  classes = leaves // hierarchy.sizes[-1]
-  means = rng.standard_normal((classes, _SIDE, _SIDE, 1))
-  own = np.arange(leaves) // hierarchy.sizes[-1]
-  away = np.arange(leaves) < leaves // hierarchy.sizes[0]
-  own[away] = rng.integers(classes, size=away.sum())
-  images = means[own] + _SPREAD * rng.standard_normal((leaves, _SIDE, _SIDE, 1))
-  images = images.astype(np.float32)
+  plan_lib.validate(smaller, release.plan)
+  images, away = _images(hierarchy, seed)
   learner = learners.ProtoNet(
-      models.mlp(_FEATURES, (), (_SIDE, _SIDE, 1)), way=plan.episode.way
+      models.mlp(_FEATURES, (), (_SIDE, _SIDE, 1)), way=episode.way
   )
   params = learner.init(jax.random.key(seed))
   present = linear_learner.CanaryDataset(images=images, hierarchy=hierarchy)
   absent = linear_learner.CanaryDataset(images=images[~away], hierarchy=smaller)
   with_record, without = (
-      _mean_sum(learner, params, data, plan, mechanism, seed)
+      _mean_sum(learner, params, data, release, seed)
       for data in (present, absent)
   )
   moved = with_record - without
   length = float(np.linalg.norm(moved))
-  rate = _rate(hierarchy, plan)
+  # The probability that a step draws the record at all.
+  once = plan_lib.inclusion_rate(hierarchy, release.plan, level)
+  rate = 1 - (1 - once) ** (episode.tasks or 1)
   return canaries.Canary(
       level=level,
       direction="both",
       present=present,
       absent=absent,
       learner=learner,
-      plan=plan,
-      mechanism=mechanism,
+      release=release,
       score=laws.shifted_score(
-          plan,
-          mechanism,
+          release,
           rate=rate,
           distance=length / (rate * mechanism.clip_norm),
           direction=moved / max(length, 1e-30),
@@ -108,28 +85,67 @@ def mislabelled(
   )
 
 
-def _mean_sum(learner, params, data, plan, mechanism, seed) -> np.ndarray:
+def _checked_episode(
+    release: plan_lib.Release, level: str
+) -> plan_lib.Episode:
+  """The tasks of a release; refuses one without natural canaries."""
+  hierarchy, episode = release.hierarchy, release.plan.episode
+  if level != hierarchy.levels[0] or hierarchy.sizes is None:
+    raise plan_lib.PlanError(
+        f"natural canaries are units of the level '{hierarchy.levels[0]}', not"
+        f" of level '{level}', of regular hierarchies"
+    )
+  whole = not release.mechanism.noisy_inner_steps
+  if episode is None or episode.way < 2 or not whole:
+    raise plan_lib.PlanError(
+        "natural canaries are known for tasks of two classes or more that are"
+        " clipped whole: use a worst-case canary"
+    )
+  return episode
+
+
+def _images(
+    hierarchy: plan_lib.Hierarchy, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """float32[leaves, H, W, 1] images, and bool[leaves]: those of the record."""
+  assert hierarchy.sizes is not None  # `_checked_episode` refuses others.
+  rng = np.random.default_rng(seed)
+  leaves = hierarchy.num_leaves
+  classes = leaves // hierarchy.sizes[-1]
+  means = rng.standard_normal((classes, _SIDE, _SIDE, 1))
+  own = np.arange(leaves) // hierarchy.sizes[-1]
+  away = np.arange(leaves) < leaves // hierarchy.sizes[0]
+  own[away] = rng.integers(classes, size=away.sum())
+  images = means[own] + _SPREAD * rng.standard_normal((leaves, _SIDE, _SIDE, 1))
+  return images.astype(np.float32), away
+
+
+def _mean_sum(
+    learner: learners.Learner,
+    params: Any,
+    data: linear_learner.CanaryDataset,
+    release: plan_lib.Release,
+    seed: int,
+) -> np.ndarray:
   """float64[coordinates], the sum of a step without noise, on average."""
-  silent = dataclasses.replace(
-      mechanism.with_fixed_norm, noise_multiplier=0.0
+  silent = release.replace(
+      hierarchy=data.hierarchy,
+      mechanism=dataclasses.replace(
+          release.mechanism.with_fixed_norm, noise_multiplier=0.0
+      ),
   )
   optimizer = runs_lib.observed(optax.sgd(0.0))
   step = private.make_meta_step(
-      learner, optimizer, data, plan_lib.Release(data.hierarchy, plan, silent),
+      learner, optimizer, data, silent,
       compute=private.Compute(microbatch_size=1),
   )
 
   def initial(key):
-    return private.init(key, learner, optimizer, silent, params=params)
+    return private.init(
+        key, learner, optimizer, silent.mechanism, params=params
+    )
 
   keys = runs_lib.keys_of(seed + 1, _LOOKS)
   released = runs_lib.releases(step, initial, keys, steps=1)
-  count = scores.clip_units(data.hierarchy, plan, silent)
+  count = scores.clip_units(silent)
   return count * released.means.astype(np.float64).mean((0, 1))
-
-
-def _rate(hierarchy, plan) -> float:
-  """The probability that a step draws the record at all."""
-  rate = plan_lib.inclusion_rate(hierarchy, plan, hierarchy.levels[0])
-  tasks = plan.episode.tasks or 1
-  return 1 - (1 - rate) ** tasks

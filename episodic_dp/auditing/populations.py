@@ -9,12 +9,7 @@ from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 
 
-def miniature(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-    level: str,
-) -> tuple[plan_lib.Hierarchy, plan_lib.SamplingPlan]:
+def miniature(release: plan_lib.Release, level: str) -> plan_lib.Release:
   """A smaller population with the same guarantee, step for step.
 
   A guarantee depends on rates and distances, not on how many primary units
@@ -25,20 +20,19 @@ def miniature(
   drawn most often.
 
   Args:
-    hierarchy: sizes, regular or not.
-    plan: as for `worst_case`.
-    mechanism: as for `worst_case`.
+    release: of a hierarchy that may be ragged; noise is needed.
     level: the privacy unit.
 
   Raises:
     PlanError: no noise, or a ragged hierarchy with no unit whose rates and
       distances a regular one has.
   """
-  check_noise(mechanism)
-  if hierarchy.sizes is None:
-    hierarchy = _regular(hierarchy, plan, mechanism, level)
-  assert hierarchy.sizes is not None
-  first, units = plan.stages[0], hierarchy.sizes[0]
+  check_noise(release.mechanism)
+  if release.hierarchy.sizes is None:
+    release = _regular(release, level)
+  sizes, plan = release.hierarchy.sizes, release.plan
+  assert sizes is not None
+  first, units = plan.stages[0], sizes[0]
   candidates: list[tuple[plan_lib.Stage, int]] = []
   if isinstance(first, (plan_lib.Poisson, plan_lib.RandomAllocation)):
     candidates.append((first, min(units, 3)))
@@ -51,27 +45,19 @@ def miniature(
     ]
   elif isinstance(first, plan_lib.All):
     candidates.append((first, min(units, 2)))
-  wanted = accounting.unit_profiles(
-    plan_lib.Release(hierarchy, plan, mechanism), level
-  )
+  wanted = accounting.unit_profiles(release, level)
   for stage, count in candidates:
-    small = plan_lib.Hierarchy.regular(
-        (count, *hierarchy.sizes[1:]), levels=hierarchy.levels
+    population = plan_lib.Hierarchy.regular(
+        (count, *sizes[1:]), levels=release.levels
     )
     changed = dataclasses.replace(plan, stages=(stage, *plan.stages[1:]))
     try:
-      plan_lib.validate(small, changed)
-      if (
-        accounting.unit_profiles(
-          plan_lib.Release(small, changed, mechanism), level
-        )
-        == wanted
-      ):
-        return small, changed
+      small = release.replace(hierarchy=population, plan=changed)
+      if accounting.unit_profiles(small, level) == wanted:
+        return small
     except (plan_lib.PlanError, plan_lib.UnsoundPlanError):
-      # Too small for the episode.
-      continue
-  return hierarchy, plan
+      continue  # Too small for the episode.
+  return release
 
 
 def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
@@ -123,36 +109,25 @@ def check_noise(mechanism: plan_lib.Mechanism) -> None:
     )
 
 
-def _regular(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-    level: str,
-) -> plan_lib.Hierarchy:
+def _regular(release: plan_lib.Release, level: str) -> plan_lib.Release:
   """A regular tree, one of whose units costs what one of a ragged tree does."""
+  hierarchy, stages = release.hierarchy, release.plan.stages
   k = hierarchy.level_index(level)
-  known = accounting.unit_profiles(
-    plan_lib.Release(hierarchy, plan, mechanism), level
-  )
-  paths = hierarchy.size_paths(hierarchy.depth - 1)
+  known = set(accounting.unit_profiles(release, level))
 
   def drawn(path):
-    rates = [float(plan.stages[j].rate(path[j])) for j in range(k + 1)]
+    rates = [float(stages[j].rate(path[j])) for j in range(k + 1)]
     return math.prod(rates)
 
+  paths = hierarchy.size_paths(hierarchy.depth - 1)
   for path in sorted(paths, key=drawn, reverse=True):
-    tree = plan_lib.Hierarchy.regular(
-        path.tolist(), levels=hierarchy.levels
-    )
+    tree = plan_lib.Hierarchy.regular(path.tolist(), levels=hierarchy.levels)
     try:
-      plan_lib.validate(tree, plan)
-      if set(
-        accounting.unit_profiles(plan_lib.Release(tree, plan, mechanism), level)
-      ) <= set(known):
-        return tree
+      regular = release.replace(hierarchy=tree)
+      if set(accounting.unit_profiles(regular, level)) <= known:
+        return regular
     except (plan_lib.PlanError, plan_lib.UnsoundPlanError):
-      # Others of the ragged tree are larger.
-      continue
+      continue  # Others of the ragged tree are larger.
   raise plan_lib.PlanError(
       f"no regular hierarchy has the rates and distances of a {level} of this"
       " ragged one, which worst-case canaries need: audit another level, or a"

@@ -119,16 +119,13 @@ class Score:
     return np.cumsum(with_record - without, axis=1)
 
 
-def clip_units(
-    hierarchy: plan_lib.Hierarchy,
-    plan: plan_lib.SamplingPlan,
-    mechanism: plan_lib.Mechanism,
-) -> float:
+def clip_units(release: plan_lib.Release) -> float:
   """What `private.make_meta_step` divides its sum by, a public number."""
+  plan = release.plan
   if plan.episode is None:
-    return plan_lib.examples_per_step(hierarchy, plan)
-  tasks = plan_lib.tasks_per_step(hierarchy, plan)
-  if mechanism.noisy_inner_steps:
+    return plan_lib.examples_per_step(release.hierarchy, plan)
+  tasks = plan_lib.tasks_per_step(release.hierarchy, plan)
+  if release.mechanism.noisy_inner_steps:
     return tasks * plan.episode.way * plan.episode.query
   return tasks
 

@@ -96,12 +96,10 @@ class Audit(NamedTuple):
   def claim(self, mechanism: plan.Mechanism | None = None) -> float:
     """What the accountant states for the record, at DELTA."""
     return accounting.guarantee(
-      plan.Release(
-        self.with_record.hierarchy, self.plan, mechanism or self.mechanism
-      ),
-      steps=self.steps,
-      delta=DELTA,
-      level=self.level,
+        plan.Release(
+            self.with_record.hierarchy, self.plan, mechanism or self.mechanism
+        ),
+        steps=self.steps, delta=DELTA, level=self.level,
     ).epsilon
 
   def measure(
@@ -154,11 +152,9 @@ class Audit(NamedTuple):
         hierarchy=side.hierarchy,
     )
     return private.make_meta_step(
-      self.learner,
-      OPTIMIZER,
-      dataset,
-      plan.Release(dataset.hierarchy, self.plan, self.mechanism),
-      compute=private.Compute(microbatch_size=1, **compute),
+        self.learner, OPTIMIZER, dataset,
+        plan.Release(dataset.hierarchy, self.plan, self.mechanism),
+        compute=private.Compute(microbatch_size=1, **compute),
     )
 
 

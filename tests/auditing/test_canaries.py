@@ -38,12 +38,12 @@ class Case:
 
   @property
   def parts(self):
-    return (
+    release = plan.Release(
         plan.Hierarchy.regular(self.sizes, levels=self.levels),
         plan.SamplingPlan(self.stages, episode=self.episode),
         self.mechanism,
-        self.level,
     )
+    return release, self.level
 
 
 def per_task(z, **fields):
@@ -123,17 +123,11 @@ CASES = {
 
 def measured(case, runs, seed=0):
   """(claimed, Bound) of real runs, the threshold from simulated ones."""
-  _, _, mechanism, level = case.parts
-  hierarchy, sampled = populations.miniature(*case.parts)
+  small = populations.miniature(*case.parts)
   claim = accounting.guarantee(
-    plan.Release(hierarchy, sampled, mechanism),
-    steps=case.steps,
-    delta=DELTA,
-    level=level,
+      small, steps=case.steps, delta=DELTA, level=case.level
   )
-  canary = canaries.worst_case(
-      hierarchy, sampled, mechanism, level, direction=claim.direction
-  )
+  canary = canaries.worst_case(small, case.level, direction=claim.direction)
   rng = np.random.default_rng(seed)
   expected = [
       canary.score.simulated(rng, runs, case.steps, present=there)[:, -1]
@@ -187,37 +181,34 @@ def test_without_a_unit_the_tree_is_smaller_by_it():
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_miniature_has_the_guarantee_of_the_whole(name):
-  hierarchy, sampled, mechanism, level = CASES[name].parts
-  small, smaller = populations.miniature(*CASES[name].parts)
-  assert accounting.unit_profiles(
-    plan.Release(small, smaller, mechanism), level
-  ) == accounting.unit_profiles(
-    plan.Release(hierarchy, sampled, mechanism), level
+  release, level = CASES[name].parts
+  small = populations.miniature(release, level)
+  found, expected = (
+      accounting.unit_profiles(r, level) for r in (small, release)
   )
-  assert small.num_leaves <= hierarchy.num_leaves
+  assert found == expected
+  assert small.hierarchy.num_leaves <= release.hierarchy.num_leaves
 
 
 def test_a_ragged_tree_becomes_a_regular_one_of_the_unit_drawn_most():
-  ragged = plan.Hierarchy.from_sizes(
-      [[4, 2, 3], [4, 5]], levels=LEVELS
+  ragged = plan.Release(
+      plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS),
+      plan.SamplingPlan((F(1), F(1), F(1))),
+      CASES["three stages"].mechanism,
   )
-  sampled = plan.SamplingPlan((F(1), F(1), F(1)))
-  mechanism = CASES["three stages"].mechanism
-  small, smaller = populations.miniature(ragged, sampled, mechanism, "image")
+  small = populations.miniature(ragged, "image")
   # One of two, of three and of two: 1/12. Others are drawn less often.
-  assert small.sizes == (2, 3, 2) and smaller == sampled
-  assert set(
-    accounting.unit_profiles(plan.Release(small, smaller, mechanism), "image")
-  ) <= set(
-    accounting.unit_profiles(plan.Release(ragged, sampled, mechanism), "image")
+  assert small.hierarchy.sizes == (2, 3, 2) and small.plan == ragged.plan
+  found, among = (
+      set(accounting.unit_profiles(r, "image")) for r in (small, ragged)
   )
+  assert found <= among
 
 
 def test_the_score_of_one_record_alone_is_the_known_formula():
-  case = CASES["dp-sgd"]
-  hierarchy, sampled, mechanism, _ = case.parts
-  score = laws.worst_case_score(hierarchy, sampled, mechanism, 0, "remove")
-  assert scores.clip_units(hierarchy, sampled, mechanism) == pytest.approx(4)
+  release, _ = CASES["dp-sgd"].parts
+  score = laws.worst_case_score(release, 0, "remove")
+  assert scores.clip_units(release) == pytest.approx(4)
   means = np.asarray([[[0.3], [-0.2]]])
   x = 4 * means[..., 0] / 0.8
   d, q = 1 / 0.8, 0.2
@@ -228,9 +219,8 @@ def test_the_score_of_one_record_alone_is_the_known_formula():
 
 
 def test_the_score_of_a_pass_is_that_of_one_step_in_it():
-  case = CASES["pass participant"]
-  hierarchy, sampled, mechanism, _ = case.parts
-  score = laws.worst_case_score(hierarchy, sampled, mechanism, 0, "remove")
+  release, _ = CASES["pass participant"].parts
+  score = laws.worst_case_score(release, 0, "remove")
   x = np.random.default_rng(0).standard_normal((2, 10, 1))
   d = 1 / 0.7
   each = np.exp(d * x[..., 0] - d * d / 2).reshape(2, 2, 5).mean(2)
@@ -243,19 +233,12 @@ def test_the_score_of_a_pass_is_that_of_one_step_in_it():
 
 
 def test_one_run_with_many_canaries():
-  hierarchy, sampled, mechanism, level = CASES["dp-sgd"].parts
-  canary, included = canaries.many_in_one_run(
-      hierarchy, sampled, mechanism, canaries=400, seed=3
-  )
+  release, level = CASES["dp-sgd"].parts
+  canary, included = canaries.many_in_one_run(release, canaries=400, seed=3)
   found = attack.one_run(canary, steps=10, seed=4)
   assert found.shape == included.shape == (400,)
   bound = bounds.one_run_bound(found, included, delta=1e-4)
-  claim = accounting.guarantee(
-    plan.Release(hierarchy, sampled, mechanism),
-    steps=10,
-    delta=1e-4,
-    level=level,
-  )
+  claim = accounting.guarantee(release, steps=10, delta=1e-4, level=level)
   assert 0.2 < bound.epsilon <= claim.epsilon
   # Scores know who was there.
   assert found[included].mean() > 0.5 + found[~included].mean()
@@ -282,12 +265,14 @@ def test_copies_and_fixed_sizes_are_refused_where_no_canary_is_known():
   copied = plan.Hierarchy.regular(
       (4, 4, 4), levels=LEVELS, copies=True, most_copies={"class": 2}
   )
-  sampled = plan.SamplingPlan(POISSON, episode=UNIT)
+  release = plan.Release(
+      copied, plan.SamplingPlan(POISSON, episode=UNIT), per_task(1.0)
+  )
   with pytest.raises(plan.PlanError, match="recurs in several") as caught:
-    canaries.worst_case(copied, sampled, per_task(1.0), "class")
+    canaries.worst_case(release, "class")
   assert "audit level 'participant'" in str(caught.value)
   with pytest.raises(plan.PlanError, match="by being nothing") as caught:
     canaries.many_in_one_run(
-        *CASES["fixed class"].parts[:3], canaries=10, seed=0
+        CASES["fixed class"].parts[0], canaries=10, seed=0
     )
   assert "FixedSize(n=2)" in str(caught.value)

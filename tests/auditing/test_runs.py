@@ -26,11 +26,10 @@ def parts(optimizer=None, **mechanism):
   m = plan.Mechanism(
       **{"clip_unit": "image", "noise_multiplier": 1.0, **mechanism}
   )
-  learner = linear_learner.of_plan(sampled, m, 3)
+  release = plan.Release(hierarchy, sampled, m)
+  learner = linear_learner.of_release(release, 3)
   optimizer = optimizer or runs.observed(optax.sgd(1.0))
-  step = private.make_meta_step(
-    learner, optimizer, dataset, plan.Release(dataset.hierarchy, sampled, m)
-  )
+  step = private.make_meta_step(learner, optimizer, dataset, release)
 
   def initial(key):
     return private.init(key, learner, optimizer, m)
