@@ -32,7 +32,8 @@ $(VENV)/.installed: setup.py pyproject.toml
 env: $(VENV)/.installed
 
 train: env
-	$(BIN)/python -m experiments.main_job --workdir=$(WORKDIR)
+	$(BIN)/python -m experiments.reproduce --target=glyphs --scale=cpu \
+	  --workdir=$(WORKDIR)
 
 lint: env
 	$(BIN)/ruff check .

@@ -4,9 +4,11 @@
       --workdir=DIR --data_dir=DATA
 
 Targets: omniglot (DP-MAML at its size, private and not), learners (every
-learner, private and not, at one budget), budget (how
-to spend it best), sample_level (examples clipped one by one, and whole tasks
-clipped, at the same guarantee for an example).
+learner, private and not, at one budget), budget (how to spend it best),
+sample_level (examples clipped one by one, and whole tasks clipped, at the same
+guarantee for an example); and on data that are built in, each in minutes on two
+cores at --scale=cpu: glyphs (what `make train` runs) and sinusoid (regression,
+the smallest example), each with and without privacy.
 
 Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
 an hour or so on two cores) and full (the papers' size, for an accelerator).
@@ -14,13 +16,15 @@ an hour or so on two cores) and full (the papers' size, for an accelerator).
 A finished run is not done again and an interrupted one goes on from its last
 checkpoint. --only=NAME,NAME trains some of the runs, so that several processes
 share the work in one --workdir; the table and the picture show what is finished
-there. It leaves DIR/TARGET.json, .md and .png (in --out where that is given).
+there. It leaves DIR/TARGET.json, .md and .png (in --out where that is given);
+glyphs and sinusoid leave DIR/results.json and pictures of their own.
 """
 
 from collections.abc import Sequence
 import os
 import pathlib
 import platform
+import time
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +39,7 @@ from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from experiments import runs as runs_lib
 from experiments import targets
+from experiments.targets import pairs
 from experiments.targets import panels
 
 
@@ -62,6 +67,7 @@ def main(
   Raises:
     ValueError, RunError: one sentence with the remedy.
   """
+  began = time.monotonic()
   made = targets.load(target)
   runs = made.runs(scale)
   chosen = _chosen(runs, only)
@@ -83,7 +89,12 @@ def main(
   # Another process may have finished some of the others meanwhile.
   outcomes = {run.name: runs_lib.load(run, workdir) for run in runs}
   finished = {name: found for name, found in outcomes.items() if found}
-  report(made, target, scale, finished, pathlib.Path(out or workdir))
+  if target in targets.PAIRS:
+    pairs.report(
+        made, finished, pathlib.Path(workdir), time.monotonic() - began
+    )
+  else:
+    report(made, target, scale, finished, pathlib.Path(out or workdir))
   if len(finished) < len(runs):
     print(f"{len(finished)} of {len(runs)} runs are finished")
 

@@ -81,19 +81,35 @@ class Run:
 
 
 class Shared:
-  """Data that several runs read, loaded once."""
+  """What several runs have in common: loaded once, compiled once."""
 
   def __init__(self) -> None:
-    self._loaded: dict[str, data.Splits] = {}
+    self._splits: dict[str, data.Splits] = {}
+    self._evaluators: dict[str, training.Evaluator] = {}
 
-  def splits(
+  def build(
       self, config: ml_collections.ConfigDict, **where: Any
-  ) -> data.Splits:
-    """The data that `config.data` names."""
-    key = json.dumps(build.as_json(config)["data"], sort_keys=True)
-    if key not in self._loaded:
-      self._loaded[key] = build.load_data(config, **where)
-    return self._loaded[key]
+  ) -> build.Experiment:
+    """`build.build` with data and evaluator of an earlier run like it."""
+    parts = build.as_json(config)
+    name = json.dumps(parts["data"], sort_keys=True)
+    if name not in self._splits:
+      self._splits[name] = build.load_data(config, **where)
+    # Of what an evaluator is compiled for: the learner and its network.
+    tested = json.dumps(
+        [parts.get(k) for k in ("data", "model", "learner", "episode",
+                                "fine_tuning")],
+        sort_keys=True,
+    )  # fmt: skip
+    experiment = build.build(
+        config,
+        splits=self._splits[name],
+        evaluator=self._evaluators.get(tested),
+        **where,
+    )
+    if experiment.job.evaluator is not None:
+      self._evaluators[tested] = experiment.job.evaluator
+    return experiment
 
 
 def finish(
@@ -109,7 +125,7 @@ def finish(
   Args:
     run: what to do.
     folder: of all runs; this one takes FOLDER/NAME.
-    shared: the data of runs before.
+    shared: what earlier runs have loaded and compiled.
     data_dir: folder of the data sets that are not built in.
     download: fetch what data_dir does not have.
 
@@ -117,7 +133,8 @@ def finish(
     Its outcome, JSON-able: "labels", "command", "steps", "noise_multiplier",
     "seconds" and "cpu_seconds" of training (null where it took more than one
     process), "accuracy" (or "squared_error"): {"untrained", "single",
-    "ensemble"}, and "epsilon": level -> {"epsilon", "delta"}.
+    "ensemble"}, "epsilon": level -> {"epsilon", "delta"}, and "printed": the
+    same for a terminal, {"header", "rows", "guarantees"}.
 
   Raises:
     Interrupted: a signal came; the same call goes on.
@@ -130,8 +147,7 @@ def finish(
     return done
   logging.info("run %s", run.name)
   where: dict[str, Any] = dict(data_dir=data_dir, download=download)
-  splits = shared.splits(config, **where)
-  experiment = build.build(config, splits=splits, **where)
+  experiment = shared.build(config, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
   cpu = time.process_time()
   result = training.train(experiment.job, workdir)
@@ -139,7 +155,10 @@ def finish(
   if result.stopped == "signal":
     raise Interrupted(run.name)
   measured = measure.measure(
-      str(workdir), splits=splits, evaluator=experiment.job.evaluator, **where
+      str(workdir),
+      splits=experiment.splits,
+      evaluator=experiment.job.evaluator,
+      **where,
   )
   entry = reporting.result_entry(result, measured)
   entry |= {
@@ -148,6 +167,13 @@ def finish(
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
       "noise_multiplier": experiment.job.release.mechanism.noise_multiplier,
+      "printed": {
+          "header": measure.header(measured),
+          "rows": [[str(c) for c in row] for row in measure.rows(measured)],
+          "guarantees": reporting.guarantee_lines(
+              result.guarantees, result.steps
+          ),
+      },
   }
   files.write_json(workdir / OUTCOME, entry)
   return entry

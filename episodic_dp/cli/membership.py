@@ -3,7 +3,7 @@
   episodic-dp membership --read_private_training_data \\
       --workdir=DIR [--workdir_other=DIR ...] [--out=DIR]
 
-DIR is a folder of episodic-dp train, or of experiments.main_job, whose private
+DIR is a folder of episodic-dp train, or of `make train`, whose private
 and plain run are attacked side by side. The attacker adapts the last checkpoint
 to somebody's support examples and calls them a member where the loss on their
 query examples is small (`episodic_dp.auditing.membership`): once for each
@@ -23,7 +23,7 @@ of the first run, which is for the data holder's eyes. With --out it goes
 elsewhere; that is for runs on data that are public anyway.
 
 The runs of experiments/results/membership.md (data that are built in):
-  python -m experiments.main_job --workdir=RUNS
+  make train WORKDIR=RUNS
   episodic-dp train --workdir=few_participants \\
       --config=glyphs:$FEW \\
       --config.evaluation.every=500 --config.checkpoint_every=500

@@ -70,18 +70,14 @@ def make_run(case: Case) -> settings.Run:
   """A run without noise whose update is the mean of the clipped gradients."""
   run = settings.omniglot(
       inner_steps=case.inner_steps,
+      inner_rate=sums_lib.RATE,
       query=case.query,
       width=case.width,
       tasks=case.tasks,
       clip_norm=sums_lib.CLIP,
       noise_multiplier=0.0,
   )
-  learner: Any = run.learner
-  return dataclasses.replace(
-      run,
-      learner=dataclasses.replace(learner, inner_rate=sums_lib.RATE),
-      optimizer=optax.sgd(1.0),
-  )
+  return dataclasses.replace(run, optimizer=optax.sgd(1.0))
 
 
 def drawn_tasks(run: settings.Run, tasks: int) -> sampling.EpisodeBatch:

@@ -67,6 +67,7 @@ class Run:
 def omniglot(
     *,
     inner_steps: int,
+    inner_rate: float = 0.1,
     query: int,
     width: int = 64,
     tasks: int = 32,
@@ -83,6 +84,7 @@ def omniglot(
 
   Args:
     inner_steps: of MAML.
+    inner_rate: their learning rate.
     query: query images of a class.
     width: channels of every block of Conv4.
     tasks: drawn in a step, without replacement, unless there is a `stage`.
@@ -111,7 +113,12 @@ def omniglot(
       0, 256, (rows, *shape), np.uint8
   )
   return Run(
-      learner=learners.MAML(model, inner_steps=inner_steps, order=order),
+      learner=learners.MAML(
+          model,
+          inner_steps=inner_steps,
+          inner_rate=inner_rate,
+          order=order,
+      ),
       dataset=data.ArrayDataset(
           name="random",
           images=images,

@@ -2,27 +2,26 @@
 
 A target offers `runs(scale) -> [Run]`, `table(outcomes) -> (header, rows)` and
 `draw(outcomes, figure)`; `outcomes` maps the names of finished runs to what
-`runs.finish` returned.
+`runs.finish` returned. Those of `PAIRS` offer `runs`, `finish` and `CHANCE`, as
+`pairs` says.
 """
 
+import importlib
 from types import ModuleType
 
 SCALES = ("smoke", "cpu", "full")
+PAIRS = ("glyphs", "sinusoid")
+NAMES = ("omniglot", "learners", "budget", "sample_level", *PAIRS)
 
 
 def load(name: str) -> ModuleType:
-  """The target of that name.
+  """The target of that name, imported now: a list of names needs none of them.
 
   Raises:
     ValueError: there is none.
   """
-  import importlib  # Late: a list of names needs none of them.
-
   if name not in NAMES:
     raise ValueError(
         f"--target={name} does not exist: choose one of {', '.join(NAMES)}"
     )
   return importlib.import_module(f"experiments.targets.{name}")
-
-
-NAMES = ("omniglot", "learners", "budget", "sample_level")

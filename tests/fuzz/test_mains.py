@@ -129,7 +129,7 @@ def flag_cases():
 
 def test_the_mains_are_found():
   for name in ("train", "account", "evaluate", "inspect", "fine-tune",
-               "reproduce", "evidence.__main__", "main_job"):
+               "reproduce", "evidence.__main__", "benchmarks.__main__"):
     assert name in MAINS, sorted(MAINS)
   assert MAINS["fine-tune"]["steps"] == "int"
   assert MAINS["train"]["config"] == "config_file"

@@ -14,7 +14,7 @@ test accuracy 63 to 76 % with privacy (the noise differs from key to key) at
 epsilon 1.209 for a participant, 0.9197 for a glyph and 0.5406 for a drawing
 (delta = 1e-5), and 83 to 89 % without (private=0); untrained 30 %, chance
 20 %. Both runs, and the comparison:
-  python -m experiments.main_job --workdir=DIR
+  python -m experiments.reproduce --target=glyphs --scale=cpu --workdir=DIR
 
 Arguments after the colon: private (1), participants (8000), rate (0.02: the
 share of the participants that a step draws), width (8), inner_steps (1),

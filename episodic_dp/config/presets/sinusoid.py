@@ -9,7 +9,7 @@ Commands, the first for this config alone, the second with and without privacy
 and with a picture of adapted curves:
   episodic-dp train --config=sinusoid \\
       --workdir=DIR
-  python -m experiments.sinusoid --workdir=DIR
+  python -m experiments.reproduce --target=sinusoid --scale=cpu --workdir=DIR
 
 Expected, on two CPU cores: a minute each; mean squared error on 600 unseen
 sinusoids 0.17 to 0.21 with privacy (the noise differs from key to key) at

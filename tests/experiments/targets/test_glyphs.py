@@ -10,18 +10,16 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Two of 64 participants a step: too little to learn, enough to run.
-TINY = "participants=64,rate=0.03,size=16,width=2,steps=4"
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
   """The folder and the output of a finished main job."""
   folder = tmp_path_factory.mktemp("main")
-  command = [sys.executable, "-m", "experiments.main_job"]
+  command = [sys.executable, "-m", "experiments.reproduce", "--target=glyphs"]
   run = subprocess.run(
-      [*command, f"--workdir={folder}", f"--arguments={TINY}"],
+      [*command, "--scale=smoke", f"--workdir={folder}"],
       cwd=ROOT,
       capture_output=True,
       text=True,

@@ -9,16 +9,15 @@ from episodic_dp import plan
 from episodic_dp.config import build
 from episodic_dp.config import describe
 from episodic_dp.config.presets import sinusoid as config_lib
-from experiments import sinusoid
-
-TINY = "participants=2000,rate=0.05,steps=40,inner_steps=1,width=8"
+from experiments import reproduce
+from experiments.targets import sinusoid
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
   """The folder of a finished comparison."""
   folder = tmp_path_factory.mktemp("sinusoid")
-  sinusoid.main(str(folder), TINY)
+  reproduce.main("sinusoid", "smoke", str(folder))
   return folder
 
 
@@ -34,15 +33,15 @@ def test_a_participant_without_classes_is_the_task():
 
 def test_training_lowers_the_error_and_adapting_too(done):
   results = json.loads((done / "results.json").read_text())
-  for name in ("with privacy", "without privacy"):
+  for name in ("with_privacy", "without_privacy"):
     errors = results[name]["squared_error"]
     assert errors["single"]["tasks"] == 600
     assert errors["single"]["high"] < errors["untrained"]["low"]
     assert errors["single"]["mean"] < results[name]["not_adapted"]["mean"]
-  epsilon = results["with privacy"]["epsilon"]
+  epsilon = results["with_privacy"]["epsilon"]
   assert set(epsilon) == {"participant", "point"}
   assert 0 < epsilon["participant"]["epsilon"] < 20
-  assert results["without privacy"]["epsilon"]["point"]["epsilon"] == "inf"
+  assert results["without_privacy"]["epsilon"]["point"]["epsilon"] == "inf"
 
 
 def test_the_best_checkpoints_are_those_of_the_least_error(done):

@@ -1,0 +1,111 @@
+"""Regression on sinusoids with and without privacy: the smallest example.
+
+Both runs are measured on 600 sinusoids that neither has seen, before and after
+adapting to ten points of each. Leaves DIR/curves.png beside the two runs: a few
+of the unseen sinusoids with what was learned of them from ten points.
+"""
+
+import pathlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from episodic_dp import sampling
+from episodic_dp import training
+from episodic_dp.analysis import saved_runs
+from episodic_dp.config import build
+from episodic_dp.config.presets import sinusoid as config_lib
+from episodic_dp.data import sinusoid
+from episodic_dp.output import plotting
+from experiments import runs as runs_lib
+from experiments.targets import pairs
+from experiments.targets import panels
+
+CHANCE = None
+CURVES = "curves.png"
+_SMOKE = "participants=2000,rate=0.05,steps=40,inner_steps=1,width=8"
+_SHOWN = 6
+
+
+def runs(scale: str) -> list[runs_lib.Run]:
+  """With privacy and without; the preset is made for a CPU."""
+  return pairs.runs("sinusoid", _SMOKE if scale == "smoke" else "")
+
+
+def finish(
+    outcomes: panels.Outcomes, folder: pathlib.Path
+) -> dict[str, tuple[str, training.Score]]:
+  """Draws the curves; the error of the parameters as they are, of each run."""
+  learned, errors = {}, {}
+  for name in outcomes:
+    experiment = build.build(build.read_config(str(folder / name)))
+    learned[name] = last_params(experiment, folder / name)
+    errors[name] = "not adapted", unadapted(experiment, learned[name])
+  plotting.save(draw(experiment, learned), folder / CURVES)
+  return errors
+
+
+def last_params(experiment: build.Experiment, folder: pathlib.Path) -> Any:
+  """The parameters of the last checkpoint of a run."""
+  checkpoints, last = saved_runs.latest(folder)
+  like = experiment.job.learner.init(jax.random.key(0))
+  return checkpoints.restore(last, like)[0]
+
+
+def unadapted(
+    experiment: build.Experiment, params: Any
+) -> training.Score:
+  """The error on the test tasks' queries of the parameters as they are."""
+  tasks = build.draw_tasks(experiment.config, experiment.splits.test,
+                             test=True)
+  points = experiment.splits.test.images[tasks.rows[:, 0]]
+  query = points[:, tasks.episode.shot :].reshape(-1, 1, 1, 2)
+  outputs = experiment.job.learner.model.apply(params, query[..., :1])
+  errors = np.square(np.asarray(outputs)[:, 0] - query[:, 0, 0, 1])
+  return training.interval(
+      errors.reshape(len(tasks.rows), -1).mean(axis=1), training.SquaredError
+  )
+
+
+@plotting.styled
+def draw(experiment: build.Experiment, learned: dict[str, Any]) -> Any:
+  """A few test participants: curve, support points, and each run's guess."""
+  shot, points = experiment.config.episode.shot, config_lib.POINTS
+  options = experiment.config.data.options
+  amplitude, phase = sinusoid.curves(
+      options.test_participants, seed=options.seed, split="test"
+  )
+  x = np.linspace(*sinusoid.RANGE, 200, dtype=np.float32)
+  held = experiment.splits.test.images.reshape(-1, points, 1, 1, 2)[:, :shot]
+  predict = jax.jit(experiment.job.learner.predict)
+  figure = plotting.figure(5.6, width=plotting.WIDE)
+  for i, axes in enumerate(figure.subplots(2, _SHOWN // 2, sharey=True).flat):
+    axes.plot(
+        x, amplitude[i] * np.sin(x - phase[i]), color="grey", linewidth=4,
+        linestyle="-", alpha=0.4, label="the participant's curve",
+    )
+    support = sampling.Examples(
+        jnp.asarray(held[i, ..., :1]), jnp.asarray(held[i, :, 0, 0, 1:])
+    )
+    for colour, (name, params) in zip(plotting.COLORS, learned.items()):
+      guess = predict(params, support, x.reshape(-1, 1, 1, 1))
+      words = name.replace("_", " ")
+      axes.plot(
+          x, guess[:, 0], color=colour, linestyle="-", label=f"adapted, {words}"
+      )
+      plain = experiment.job.learner.model.apply(
+          params, jnp.asarray(x.reshape(-1, 1, 1, 1))
+      )
+      axes.plot(
+          x, plain[:, 0], color=colour, linewidth=0.8, linestyle=":",
+          label=f"not adapted, {words}",
+      )
+    axes.plot(
+        held[i, :, 0, 0, 0], held[i, :, 0, 0, 1], "k.",
+        label=f"the {shot} points that are adapted to",
+    )
+  handles = axes.get_legend_handles_labels()
+  figure.legend(*handles, loc="outside lower center", ncols=3)
+  return figure
