@@ -105,12 +105,14 @@ def test_the_full_omniglot_run_is_the_published_one():
   private, plain = (run.load() for run in omniglot.runs("full"))
   assert private.plan == plain.plan
   assert plain.mechanism.noise_multiplier == 0
-  hierarchy, sampled, _ = describe.describe(private)
-  rate = plan.inclusion_rate(hierarchy, sampled, level="participant")
+  release = describe.describe(private)
+  rate = plan.inclusion_rate(
+      release.hierarchy, release.plan, level="participant"
+  )
   assert (round(400_000 * rate), private.steps) == (1600, 250)
   assert (private.model.width, private.learner.inner_steps) == (64, 5)
   epsilon = accounting.guarantee(
-      describe.describe(private), steps=250, delta=1e-6, level="participant"
+      release, steps=250, delta=1e-6, level="participant"
   ).epsilon
   assert 0.49 < epsilon < 0.5
 
