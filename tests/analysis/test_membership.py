@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("compilation_cache")
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-  """A folder like main_job's: a private run and a plain one."""
+  """A folder like that of `make train`: a private run and a plain one."""
   parent = tmp_path_factory.mktemp("runs")
   for name, argument in (("private_one", "private=1"), ("plain", "private=0")):
     tiny_runs.save(tiny_runs.maml_config(argument), parent / name, 2)
