@@ -14,7 +14,6 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
-from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
 from experiments.benchmarks import harness
@@ -31,13 +30,11 @@ def overhead(options: harness.Options) -> harness.Found:
   "private" clips each task's gradient and adds noise; "none" is the same with
   clip_norm = infinity and noise_multiplier = 0; "plain" is written by hand: the
   gradient of a chunk's summed loss, no task's apart (Conv4-16 alone, since
-  compiling it takes long). The parts by themselves, also as a share of the
-  step: "clip", a chunk of gradients of the network's size, and "noise", one
-  draw of that size.
+  compiling it takes long).
   """
   widths, tasks = ((4,), CHUNK) if options.smoke else ((64, 16), TASKS)
   cases: dict[str, Any] = {}
-  rows, more = [], {}
+  rows = []
   for width in widths:
     make = functools.partial(
         settings.omniglot,
@@ -55,8 +52,7 @@ def overhead(options: harness.Options) -> harness.Found:
     }
     if width == widths[-1]:
       steps["plain"] = _by_hand(run, _plain(run))
-    params = run.init().params
-    turns = harness.interleaved(steps | _parts(params), options)
+    turns = harness.interleaved(steps, options)
     found = harness.summaries(turns)
     cases |= {f"{name}, Conv4-{width}": found[name] for name in found}
     rows += [
@@ -72,19 +68,10 @@ def overhead(options: harness.Options) -> harness.Found:
         )
         if name in turns
     ]
-    more[f"Conv4-{width}"] = {
-        "weights": sum(p.size for p in jax.tree.leaves(params)),
-        # Every chunk is clipped, the noise is drawn once.
-        "clip_share": harness.ratio(
-            turns["clip"], turns["private"], scale=tasks / CHUNK
-        ),
-        "noise_share": harness.ratio(turns["noise"], turns["private"]),
-    }
   return harness.Found(
       settings={"tasks": tasks, "microbatch_size": CHUNK},
       cases=cases,
       rows=rows,
-      more=more,
   )
 
 
@@ -251,22 +238,3 @@ def _jax_privacy(run: settings.Run) -> tuple[Total, Any]:
     return privatizer.update(gradient(params, tasks), carried)
 
   return total, privatizer.init(run.init().params)
-
-
-def _parts(params: Any) -> dict[str, Callable[[], Any]]:
-  """Clipping a chunk and drawing the noise, compiled by themselves."""
-  gradients = jax.tree.map(
-      lambda p: jnp.ones((CHUNK, *p.shape), jnp.float32), params
-  )
-  zeros = jax.tree.map(jnp.zeros_like, params)
-
-  @jax.jit
-  def clip(gradients):
-    clipped = jax.vmap(lambda g: private.clip(g, 1.0).gradient)(gradients)
-    return jax.tree.map(lambda g: g.sum(0), clipped)
-
-  noise = jax.jit(lambda key: private.add_noise(key, zeros, 1.0))
-  return {
-      "clip": functools.partial(clip, gradients),
-      "noise": functools.partial(noise, jax.random.key(1)),
-  }

@@ -15,7 +15,7 @@ from experiments.targets import sinusoid
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-  """The folder of a finished comparison."""
+  """The folder of a finished comparison: 15 seconds, most of them compiling."""
   folder = tmp_path_factory.mktemp("sinusoid")
   reproduce.main("sinusoid", "smoke", str(folder))
   return folder
@@ -31,6 +31,7 @@ def test_a_participant_without_classes_is_the_task():
   assert described.episode.way == 1
 
 
+@pytest.mark.slow
 def test_training_lowers_the_error_and_adapting_too(done):
   results = json.loads((done / "results.json").read_text())
   for name in ("with_privacy", "without_privacy"):
@@ -44,6 +45,7 @@ def test_training_lowers_the_error_and_adapting_too(done):
   assert results["without_privacy"]["epsilon"]["point"]["epsilon"] == "inf"
 
 
+@pytest.mark.slow
 def test_the_best_checkpoints_are_those_of_the_least_error(done):
   folder = done / "without_privacy"
   found = json.loads((folder / "evaluation.json").read_text())
@@ -58,6 +60,7 @@ def test_the_best_checkpoints_are_those_of_the_least_error(done):
   assert found["ensemble"]["steps"] == best[:5]
 
 
+@pytest.mark.slow
 def test_the_picture_shows_curves_of_both_runs(done):
   pixels = image_lib.imread(done / sinusoid.CURVES)[..., :3]
   blue = (pixels[..., 2] > pixels[..., 0] + 0.4).sum()
