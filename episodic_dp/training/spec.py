@@ -26,9 +26,10 @@ class TrainingSpec:
   """Everything that determines a training run.
 
   Attributes:
-    train: what is sampled; its hierarchy is the one that is accounted.
+    train: what is sampled.
     validation: fixed tasks of public classes (`evaluation.draw`).
-    release: how `train` is sampled, and what a step releases.
+    release: how `train` is sampled, and what a step releases; accounted with
+      its own hierarchy, which must be that of `train`.
     learner: MAML or another learner.
     optimizer: the outer optimiser, its schedule included.
     steps: how many steps to take (`budget.planned_steps`).
@@ -45,7 +46,8 @@ class TrainingSpec:
     config: JSON-able description, compared when the run is resumed.
 
   Raises:
-    RunError: on construction, a number of steps that is not whole and positive.
+    RunError: on construction, a number of steps that is not whole and positive,
+      or another hierarchy than that of the data.
   """
 
   train: dataset_lib.Dataset
@@ -74,6 +76,12 @@ class TrainingSpec:
         raise errors.RunError(
             f"{name}={value!r} must be a whole number of at least 1"
         )
+    if not self.release.hierarchy.same_tree(self.train.hierarchy):
+      raise errors.RunError(
+          f"the release describes {self.release.hierarchy} and the data are"
+          f" {self.train.hierarchy}: the guarantee would be of another sampler;"
+          " make Release(train.hierarchy, plan, mechanism)"
+      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

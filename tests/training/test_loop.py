@@ -1,5 +1,6 @@
 """The loop: resuming, signals, budget, secrecy of the key, pictures."""
 
+import dataclasses
 import json
 import pathlib
 import random
@@ -256,6 +257,13 @@ def test_other_data_under_the_same_configuration_is_refused(whole):
   spec = tiny_run.spec(STEPS, train=tiny_run.dataset(participants=21))
   with pytest.raises(training.RunError, match="sizes.0=20 .*resumed with 21"):
     tiny_run.train(spec, whole[0])
+
+
+def test_a_release_of_other_data_is_refused():
+  spec = tiny_run.spec(STEPS)
+  other = tiny_run.dataset(participants=21)
+  with pytest.raises(training.RunError, match="be of another sampler"):
+    dataclasses.replace(spec, train=other)
 
 
 def test_the_key_is_in_its_file_and_in_no_other(tmp_path):

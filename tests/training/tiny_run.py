@@ -77,6 +77,7 @@ def evaluator():
 def spec(
     steps,
     *,
+    train=None,
     noise_multiplier=1.0,
     mechanism=None,
     diagnostics=False,
@@ -84,7 +85,7 @@ def spec(
     **options,
 ):
   """A spec of `steps` steps; options overwrite its fields."""
-  train = dataset()
+  train = train or dataset()
   result = training.TrainingSpec(
       train=train,
       validation=validation(),
