@@ -41,9 +41,7 @@ class Target:
   Attributes:
     name: of its folder.
     config: of the run.
-    hierarchy: of its training data.
-    plan: how these were sampled.
-    mechanism: what was released.
+    release: what every step drew of its training data, and released.
     checkpoints: of the run.
     step: that of the last one.
     guarantee: of a participant, {"epsilon", "delta"}; None where nothing holds.
@@ -51,12 +49,15 @@ class Target:
 
   name: str
   config: build.Config
-  hierarchy: plan_lib.Hierarchy
-  plan: plan_lib.SamplingPlan
-  mechanism: plan_lib.Mechanism
+  release: plan_lib.Release
   checkpoints: training.Checkpoints
   step: int
   guarantee: Mapping[str, float] | None
+
+  @property
+  def num_participants(self) -> int:
+    """How many it was trained on."""
+    return self.release.hierarchy.num_units(0)
 
 
 def find(
@@ -89,9 +90,7 @@ def _target(name: str, path: pathlib.Path, data_dir: str | None) -> Target:
   return Target(
       name=name,
       config=config,
-      hierarchy=release.hierarchy,
-      plan=release.plan,
-      mechanism=release.mechanism,
+      release=release,
       checkpoints=checkpoints,
       step=step,
       guarantee=_guarantee(path, release.levels[0]),
@@ -127,7 +126,7 @@ def attack(
   # None: only where someone watches.
   with tqdm.tqdm(unit="task", leave=False, disable=None) as bar:
     bar.total = sum(
-        tasks * (min(participants, t.hierarchy.num_units(0)) + participants)
+        tasks * (participants + min(participants, t.num_participants))
         for t in targets
     )
     for target in targets:
@@ -179,7 +178,7 @@ def _attack(
   learner = build.make_learner(target.config, splits.train.image_shape)
   like = learner.init(jax.random.key(target.config.seed))
   params, _ = target.checkpoints.restore(target.step, like)
-  episode = target.plan.episode
+  episode = target.release.plan.episode
   assert episode is not None  # Checked.
   of_participants, of_examples, losses = [], [], []
   for part, dataset in enumerate((splits.train, splits.test)):
@@ -188,7 +187,7 @@ def _attack(
         there, min(participants, there), replace=False
     )
     drawn = inference.draw_tasks(
-        dataset, target.plan, units, tasks=tasks, seed=seed + part
+        dataset, target.release.plan, units, tasks=tasks, seed=seed + part
     )
     found = inference.query_losses(
         learner, params, dataset, episode, drawn, progress=progress
@@ -199,9 +198,9 @@ def _attack(
   return {
       "name": target.name,
       "steps": target.step,
-      "noise_multiplier": target.mechanism.noise_multiplier,
-      "level": target.hierarchy.levels[0],
-      "training_participants": target.hierarchy.num_units(0),
+      "noise_multiplier": target.release.mechanism.noise_multiplier,
+      "level": target.release.levels[0],
+      "training_participants": target.num_participants,
       "guarantee": target.guarantee,
       "loss": {"members": losses[0], "others": losses[1]},
       "participants": _summarize(of_participants, target.guarantee),

@@ -58,22 +58,20 @@ def test_epsilon_rises_or_falls_as_it_should(swept, name, sign):
 
 def test_points_are_what_the_library_says(swept):
   c, _, found = swept
-  h, p, m = describe.describe(c)
+  release = describe.describe(c)
   noise = lines(found["noise_multiplier"])["class"]
   stages = lines(found["stages"])["image"]
-  one = plan.SamplingPlan((p.stages[0], plan.All(), plan.All()))
-  z = noise["x"][2]
-  assert (
-    noise["y"][2]
-    == accounting.guarantee(
-      plan.Release(h, p, plan.Mechanism(clip_unit="task", noise_multiplier=z)),
-      steps=60,
-      delta=1e-5,
-      level="class",
-    ).epsilon
-  )
+  noisier = release.replace(mechanism=plan.Mechanism(
+      clip_unit="task", noise_multiplier=noise["x"][2]
+  ))
+  one = release.replace(plan=plan.SamplingPlan(
+      (release.plan.stages[0], plan.All(), plan.All())
+  ))
+  assert noise["y"][2] == accounting.guarantee(
+      noisier, steps=60, delta=1e-5, level="class"
+  ).epsilon
   assert stages["y"][1] == accounting.guarantee(
-      plan.Release(h, one, m), steps=60, delta=1e-5, level="image"
+      one, steps=60, delta=1e-5, level="image"
   ).epsilon
   # Nothing sampled: one Gaussian of noise 1 / 2 per step.
   assert stages["y"][0] == accounting.epsilon(1, 1, 2.0, 60, 1e-5)

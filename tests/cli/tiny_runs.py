@@ -67,7 +67,7 @@ def save(config: build.Config, folder: pathlib.Path, steps: int) -> None:
   files.write_json(
       folder / reporting.GUARANTEE,
       accounting.run_statement(
-          accounting.Ledger().add(*describe.describe(config), steps),
+          accounting.Ledger().add(describe.describe(config), steps),
           delta=1e-5,
           fixed_seed=True,
       ),
