@@ -185,7 +185,7 @@ if __name__ == "__main__":
   )
   _list = flags.DEFINE_bool("list", False, "Print each run's command only.")
 
-  def _run(argv) -> None:
+  def _run(argv: Sequence[str]) -> None:
     del argv
     if _list.value:
       for run in targets.load(_target.value).runs(_scale.value):

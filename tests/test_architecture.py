@@ -260,7 +260,6 @@ def test_holds(rule):
   assert not found, "\n".join(found)
 
 
-@_NOT_YET
 def test_few_functions_take_a_release_apart():
   found = triples(this_tree())
   assert len(found) <= TRIPLES, "\n".join(found)

@@ -20,7 +20,7 @@ def write(result: dict[str, Any], path: str | os.PathLike) -> pathlib.Path:
 
 
 @plotting.styled
-def draw(result: dict[str, Any]):
+def draw(result: dict[str, Any]) -> plotting.Figure:
   """A matplotlib figure with one panel per level."""
   rows = result["levels"]
   figure = plotting.figure(4.4, width=1.2 + 4.2 * len(rows))
@@ -31,7 +31,9 @@ def draw(result: dict[str, Any]):
   return figure
 
 
-def _panel(axes, row: dict[str, Any], confidence: float) -> None:
+def _panel(
+    axes: plotting.Axes, row: dict[str, Any], confidence: float
+) -> None:
   """Both curves of one level, the room between them shaded."""
   steps, claimed, measured = (
       [point[name] for point in row["curve"]]

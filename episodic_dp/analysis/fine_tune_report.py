@@ -65,7 +65,7 @@ def _guarantees(start: Mapping[str, Any]) -> list[str]:
 
 
 @plotting.styled
-def draw(results: Mapping[str, Any]):
+def draw(results: Mapping[str, Any]) -> plotting.Figure:
   """A matplotlib figure: accuracy against shots, a line for each start."""
   figure = plotting.figure(4.8, width=7.2)
   axes = figure.subplots()

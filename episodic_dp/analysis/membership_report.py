@@ -91,7 +91,7 @@ covers it.
 
 
 @plotting.styled
-def draw(results: Mapping[str, Any]):
+def draw(results: Mapping[str, Any]) -> plotting.Figure:
   """A matplotlib figure: a panel for participants, one for examples."""
   figure = plotting.figure(5.4, width=plotting.WIDE)
   panels = figure.subplots(1, len(membership.SIDES))
@@ -113,7 +113,7 @@ def draw(results: Mapping[str, Any]):
 
 
 def _curve(
-    axes,
+    axes: plotting.Axes,
     run: Mapping[str, Any],
     attacked: Mapping[str, Any],
     look: Mapping[str, Any],

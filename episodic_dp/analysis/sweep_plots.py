@@ -5,6 +5,7 @@ import os
 import pathlib
 from typing import Any
 
+from matplotlib import axis as axis_lib
 from matplotlib import ticker
 
 from episodic_dp.accounting import report
@@ -45,7 +46,7 @@ def title(data: dict[str, Any]) -> str:
 
 
 @plotting.styled
-def draw(data: dict[str, Any]):
+def draw(data: dict[str, Any]) -> plotting.Figure:
   """A matplotlib figure of one sweep, two panels in a row."""
   panels = data["panels"]
   columns = min(len(panels), 2)
@@ -61,7 +62,7 @@ def draw(data: dict[str, Any]):
   return figure
 
 
-def _panel(axes, panel: dict[str, Any]) -> None:
+def _panel(axes: plotting.Axes, panel: dict[str, Any]) -> None:
   """Lines, axes and legend of one panel."""
   scales = panel["x_scale"], panel["y_scale"]
   axes.set(
@@ -87,7 +88,10 @@ def _panel(axes, panel: dict[str, Any]) -> None:
 
 
 def _line(
-    axes, line: dict[str, Any], number: int, panel: dict[str, Any]
+    axes: plotting.Axes,
+    line: dict[str, Any],
+    number: int,
+    panel: dict[str, Any],
 ) -> None:
   """One line with the config's own point on it; gaps where nothing holds."""
   points = [
@@ -110,7 +114,7 @@ def _line(
     )
 
 
-def _plain_numbers(axis, narrow: bool) -> None:
+def _plain_numbers(axis: axis_lib.Axis, narrow: bool) -> None:
   """Labels 0.2, 0.5, 1, 2 ... on an axis of few powers of ten."""
   between = (1, 2, 3, 5) if narrow else (1,)
   axis.set_major_locator(ticker.LogLocator(subs=between))

@@ -24,6 +24,7 @@ from episodic_dp import training
 from episodic_dp.config import describe
 from episodic_dp.config import own_data
 from episodic_dp.training import errors
+from episodic_dp.training import evaluation
 from episodic_dp.training import workdir as workdir_lib
 
 Config: TypeAlias = ml_collections.ConfigDict
@@ -418,7 +419,9 @@ def make_optimizer(config: Config, steps: int) -> optax.GradientTransformation:
   return _OPTIMIZERS[name](make_schedule(config, steps))
 
 
-def draw_tasks(config: Config, dataset: data.ArrayDataset, *, test: bool):
+def draw_tasks(
+    config: Config, dataset: data.ArrayDataset, *, test: bool
+) -> evaluation.Tasks:
   """The fixed validation or test tasks of the config."""
   options = config.evaluation
   return training.draw(

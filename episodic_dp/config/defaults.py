@@ -1,6 +1,7 @@
 """Fields that every training config has, so that files show what differs."""
 
 import math
+from typing import Any
 
 import ml_collections
 from ml_collections import config_dict
@@ -84,7 +85,9 @@ def supervised(way: int, classes: int) -> ml_collections.ConfigDict:
   return c
 
 
-def mechanism(private: bool, *, clip_unit: str, **options):
+def mechanism(
+    private: bool, *, clip_unit: str, **options: Any
+) -> config_dict.ConfigDict:
   """A mechanism; without privacy neither clipping nor noise is left."""
   # Fields of clip norms that adapt, to be set from the command line too.
   adaptive = dict(

@@ -16,10 +16,14 @@ from typing import Any, TypeVar
 
 import cycler
 import matplotlib
+from matplotlib import axes as axes_lib
 from matplotlib import figure as figure_lib
 from matplotlib.backends import backend_agg
 
 from episodic_dp.output import files
+
+Axes = axes_lib.Axes
+Figure = figure_lib.Figure
 
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 PURPLE, ORANGE, SKY = "#CC79A7", "#E69F00", "#56B4E9"

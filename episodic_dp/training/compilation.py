@@ -23,7 +23,9 @@ class Compilations:
     self.count = 0
     self.seconds = 0.0
 
-  def _hear(self, event: str, duration_secs: float, **kwargs) -> None:
+  def _hear(
+      self, event: str, duration_secs: float, **kwargs: object
+  ) -> None:
     del kwargs
     self.count += event == _COMPILED
     self.seconds += duration_secs if event in _ALL else 0.0
@@ -32,5 +34,5 @@ class Compilations:
     jax.monitoring.register_event_duration_secs_listener(self._hear)
     return self
 
-  def __exit__(self, *unused) -> None:
+  def __exit__(self, *unused: object) -> None:
     jax.monitoring.unregister_event_duration_listener(self._hear)

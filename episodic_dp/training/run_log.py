@@ -128,5 +128,5 @@ class ProgressBar:
   def __enter__(self) -> "ProgressBar":
     return self
 
-  def __exit__(self, *unused) -> None:
+  def __exit__(self, *unused: object) -> None:
     self._bar.close()

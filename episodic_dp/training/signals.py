@@ -22,7 +22,7 @@ class StopSignals:
     """STOP or CONTINUE, for `processes.agreed`."""
     return processes.STOP if self._received else processes.CONTINUE
 
-  def _handle(self, number, frame) -> None:
+  def _handle(self, number: int, frame: object) -> None:
     del frame
     if self._received and number == signal.SIGINT:
       raise KeyboardInterrupt
@@ -36,6 +36,6 @@ class StopSignals:
         break
     return self
 
-  def __exit__(self, *unused) -> None:
+  def __exit__(self, *unused: object) -> None:
     for number, handler in self._before.items():
       signal.signal(number, handler)

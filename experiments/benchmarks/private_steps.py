@@ -171,6 +171,8 @@ def _by_hand(
     carried: what it is given in the first step.
   """
   images = jnp.asarray(run.dataset.images)
+  episode = run.plan.episode
+  assert episode is not None  # All plans of the benchmarks have tasks.
 
   @functools.partial(jax.jit, donate_argnums=0)
   def update(both, images):
@@ -179,7 +181,7 @@ def _by_hand(
     drawn = sampling.sample(key, run.dataset.hierarchy, run.plan, state.step)
     rows, _ = sampling.task_indices(*drawn, run.plan)
     tasks = jax.vmap(
-        functools.partial(sampling.make_episode, episode=run.plan.episode)
+        functools.partial(sampling.make_episode, episode=episode)
     )(jax.random.split(key, rows.shape[0]), images[run.dataset.rows(rows)])
     gradient, carried = total(state.params, tasks, carried)
     mean = jax.tree.map(lambda g: g / rows.shape[0], gradient)

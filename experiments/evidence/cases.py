@@ -283,7 +283,11 @@ def _without_parameters(learner: learners.Learner) -> str:
 
 
 @functools.cache
-def _guarantees(hierarchy, plan, mechanism) -> Levels:
+def _guarantees(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    mechanism: plan_lib.Mechanism,
+) -> Levels:
   found: dict[str, float | pages.Refusal] = {}
   for level in hierarchy.levels:
     try:

@@ -18,6 +18,7 @@ import numpy as np
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.accountants import phases as phases_lib
+from episodic_dp.accounting.accountants import rdp
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.reference import exact
@@ -207,10 +208,8 @@ def moments() -> pages.Table:
   )
 
 
-def _moments(max_order: int):
-  from episodic_dp.accounting.accountants import rdp as moments_lib
-
-  return moments_lib.Moments(max_order=max_order)
+def _moments(max_order: int) -> rdp.Moments:
+  return rdp.Moments(max_order=max_order)
 
 
 # Clusters and recurring records -----------------------------------------------
@@ -243,7 +242,8 @@ def clusters() -> pages.Table:
   # Ten of twenty patients in every tenth hospital, clipped per patient, z = 1:
   # outputs on one line, by integrating their mixture.
   kind = accounting.Amplification((0.1, 0.5), 0.5, (20.0, 2.0), 2.0)
-  for direction, epsilon in (("remove", 0.5), ("add", 0.2)):
+  epsilons: dict[amplification.Direction, float] = {"remove": 0.5, "add": 0.2}
+  for direction, epsilon in epsilons.items():
     rows.append(_cluster_row(
         "10 of 20 patients, 1 of 10 hospitals, z = 1", kind, direction,
         epsilon, _on_a_line(kind, direction, epsilon),
@@ -256,7 +256,11 @@ def clusters() -> pages.Table:
 
 
 def _cluster_row(
-    name, kind, direction, epsilon, truth
+    name: str,
+    kind: accounting.Amplification,
+    direction: amplification.Direction,
+    epsilon: float,
+    truth: float,
 ) -> tuple[pages.Cell, ...]:
   at = np.asarray([epsilon])
   naive = dataclasses.replace(
@@ -269,7 +273,11 @@ def _cluster_row(
   )
 
 
-def _on_a_line(kind, direction, epsilon: float) -> float:
+def _on_a_line(
+    kind: accounting.Amplification,
+    direction: amplification.Direction,
+    epsilon: float,
+) -> float:
   """The divergence when all outputs lie on one line, on one side."""
   q, p = kind.parent_rate, kind.rate
   with_it, without_it = 0.0, -kind.unit_sensitivity

@@ -3,7 +3,7 @@
 Four tables, each with the refusals that it met.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 import pathlib
 
 from episodic_dp import learners
@@ -98,7 +98,9 @@ def learners_table(answers: Answers) -> pages.Section:
   )
 
 
-def _sound(answers, unit, first) -> list[cases.Answer]:
+def _sound(
+    answers: Answers, unit: cases.Unit, first: plan_lib.Stage
+) -> list[cases.Answer]:
   """What is protected with this clip unit and primary stage, by learners."""
   return [
       answer
@@ -107,7 +109,13 @@ def _sound(answers, unit, first) -> list[cases.Answer]:
   ]
 
 
-def _fates(answers, variant, unit, stages, notes) -> str:
+def _fates(
+    answers: Answers,
+    variant: cases.Variant,
+    unit: cases.Unit,
+    stages: Sequence[plan_lib.Stage],
+    notes: pages.Notes,
+) -> str:
   """What becomes of a learner with each norm, and sampler if they differ."""
   texts = {
       _name(first): _of_norms(

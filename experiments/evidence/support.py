@@ -5,13 +5,15 @@ is the answer of `guarantee` for it: an epsilon, or the refusal. Nothing is
 listed by hand, so the matrix cannot promise what the code does not do.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+import functools
 import math
 import pathlib
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.guarantee import guarantee
+from episodic_dp.accounting.guarantee import Relation
 from episodic_dp.accounting.guarantee import RELATIONS
 from experiments.evidence import pages
 
@@ -149,11 +151,13 @@ _OF_CLASSES: _Clips = [
 ]
 
 
-def _queries(stages) -> int:
+def _queries(stages: Sequence[plan_lib.Stage]) -> int:
   return 5 if stages[-1] == plan_lib.All() else 2
 
 
-def _shared(title: str, text: str, most_copies) -> pages.Section:
+def _shared(
+    title: str, text: str, most_copies: Mapping[str, int] | None
+) -> pages.Section:
   hierarchy = plan_lib.Hierarchy.regular(
       _TREE.sizes or (), levels=_TREE.levels, copies=True,
       most_copies=most_copies,
@@ -216,8 +220,8 @@ def _section(
       cells = [
           cell(
               {
-                  name: _ask(hierarchy, lambda s=stages: make(s), mechanism,
-                             level, relation, name)
+                  name: _ask(hierarchy, functools.partial(make, stages),
+                             mechanism, level, relation, name)
                   for name in registry.NAMES
               },
               notes,
@@ -231,7 +235,12 @@ def _section(
 
 
 def _ask(
-    hierarchy, make, mechanism, level, relation, accountant
+    hierarchy: plan_lib.Hierarchy,
+    make: Callable[[], plan_lib.SamplingPlan],
+    mechanism: plan_lib.Mechanism,
+    level: str,
+    relation: Relation,
+    accountant: str,
 ) -> pages.Refusal | None:
   """None for an epsilon, or the refusal."""
   try:

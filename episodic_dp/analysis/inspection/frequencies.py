@@ -105,7 +105,13 @@ def count_draws(
   )
 
 
-def _count(hierarchy, plan, lowest, seed, steps) -> dict[int, np.ndarray]:
+def _count(
+    hierarchy: plan_lib.Hierarchy,
+    plan: plan_lib.SamplingPlan,
+    lowest: int,
+    seed: int,
+    steps: int,
+) -> dict[int, np.ndarray]:
   """Counts of the level `lowest` and of those above it that show in its draws.
 
   A unit that was drawn shows as long as each stage below surely draws a child
@@ -159,7 +165,9 @@ def _upper_levels(
   )
 
 
-def _surely_draws(hierarchy, plan, level) -> bool:
+def _surely_draws(
+    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan, level: int
+) -> bool:
   """Whether the stage draws at least one child of every chosen unit."""
   never_none = isinstance(
       plan.stages[level], (plan_lib.FixedSize, plan_lib.All)

@@ -128,7 +128,7 @@ def draw(levels: tuple[Rates, ...]) -> bytes:
   return plotting.png(figure)
 
 
-def _dots(axes, levels: tuple[Rates, ...]) -> None:
+def _dots(axes: plotting.Axes, levels: tuple[Rates, ...]) -> None:
   """One row per level, one marker per rate, a line from smallest to largest."""
   kinds = (
       ("parent rate q", "parent", "s", plotting.ORANGE, -0.22),
@@ -165,7 +165,7 @@ def _dots(axes, levels: tuple[Rates, ...]) -> None:
   plotting.legend_above(axes, columns=3)
 
 
-def _histogram(axes, one: Rates, color: str) -> None:
+def _histogram(axes: plotting.Axes, one: Rates, color: str) -> None:
   found = one.inclusion
   axes.hist(
       found.values, bins=min(30, max(8, len(found.values))),
