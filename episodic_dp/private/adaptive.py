@@ -30,7 +30,7 @@ from episodic_dp.private import clipping
 from episodic_dp.private import noise
 
 # The range of clip norms: within it float32 keeps the bound and the noise.
-_LEAST, _MOST = 1e-20, 1e20
+_MIN_NORM, _MAX_NORM = 1e-20, 1e20
 
 
 class Quantile(NamedTuple):
@@ -52,7 +52,7 @@ class Window(NamedTuple):
     norms: float32[W, groups], the raw norms of the last clip units, oldest
       first; zeros come before the first.
     held: int32, how many of them are norms.
-    fresh: int32, clip units since the bounds were last looked at.
+    fresh: int32, clip units since the bounds were last updated.
   """
 
   bounds: jax.Array
@@ -61,11 +61,11 @@ class Window(NamedTuple):
   fresh: jax.Array
 
 
-Clip = Quantile | Window | tuple[()]  # () where the clip norm is fixed.
+ClipState = Quantile | Window | tuple[()]  # () where the clip norm is fixed.
 
 
-class BySlot(NamedTuple):
-  """The norms that one device saw, for a window that all devices fill.
+class SlotNorms(NamedTuple):
+  """The norms that one device observed, for a window that all devices fill.
 
   Attributes:
     norms: float32[slots, groups], -1 where there is no clip unit.
@@ -74,8 +74,8 @@ class BySlot(NamedTuple):
   norms: jax.Array
 
 
-def init(mechanism: plan_lib.Mechanism, params: Any) -> Clip:
-  """What is carried before the first step."""
+def init(mechanism: plan_lib.Mechanism, params: Any) -> ClipState:
+  """The state of the clip norm before the first step."""
   if mechanism.clipping == "fixed":
     return ()
   groups = 1
@@ -95,18 +95,22 @@ def init(mechanism: plan_lib.Mechanism, params: Any) -> Clip:
   )
 
 
-def bounds(mechanism: plan_lib.Mechanism, clip: Clip) -> float | jax.Array:
-  """What `clipping.clip` takes as the clip norm of this step."""
+def bounds(mechanism: plan_lib.Mechanism, clip: ClipState) -> float | jax.Array:
+  """The clip norm of this step, as `clipping.clip` takes it."""
   return clip.bounds if clip else mechanism.clip_norm
 
 
-def clip_norm(clip: Clip) -> jax.Array:
-  """float32, the bound C on the whole gradient in this step, which adapts."""
+def clip_norm(clip: ClipState) -> jax.Array:
+  """float32, the bound C on the whole gradient in this step.
+
+  Args:
+    clip: of a clip norm that adapts.
+  """
   assert clip
   return jnp.sqrt(jnp.sum(jnp.square(clip.bounds)))
 
 
-def stddev(mechanism: plan_lib.Mechanism, clip: Clip) -> float | jax.Array:
+def stddev(mechanism: plan_lib.Mechanism, clip: ClipState) -> float | jax.Array:
   """The noise on the sum of gradients, as `noise.add_noise` takes it.
 
   With m arrays that have bounds of their own, array j has noise z' sqrt(m) C_j:
@@ -120,8 +124,8 @@ def stddev(mechanism: plan_lib.Mechanism, clip: Clip) -> float | jax.Array:
   return (multiplier * math.sqrt(clip.bounds.size)) * clip.bounds
 
 
-def begin(clip: Clip) -> Any:
-  """What a step adds the norms of its clip units to; () for fixed clipping."""
+def begin(clip: ClipState) -> Any:
+  """What `observe` adds the norms of a step to; () for fixed clipping."""
   if isinstance(clip, Quantile):
     return jnp.zeros_like(clip.bounds)
   if isinstance(clip, Window):
@@ -129,85 +133,94 @@ def begin(clip: Clip) -> Any:
   return ()
 
 
-def begin_on_device(clip: Clip, slots: int) -> Any:
-  """`begin` on one device of several, which sees so many slots at most."""
+def begin_on_device(clip: ClipState, slots: int) -> Any:
+  """`begin` on one device of several, which computes `slots` at most."""
   if isinstance(clip, Window):
-    # A window is of norms in order, which `gathered` puts them in.
-    return BySlot(jnp.full((slots, clip.bounds.size), -1.0))
+    # A window holds norms in the order of slots, which `gather` restores.
+    return SlotNorms(jnp.full((slots, clip.bounds.size), -1.0))
   return begin(clip)
 
 
-def see(
-    seen: Any,
+def observe(
+    observed: Any,
     clipped: clipping.Clipped,
     real: jax.Array,
     start: jax.Array | int = 0,
 ) -> Any:
-  """Adds some clip units.
+  """Adds the norms of some clip units.
 
   Args:
-    seen: from `begin`, or from the units before.
+    observed: from `begin`, or from the units before.
     clipped: of [units], its gradients not used.
     real: bool[units], false for those that are to be left out.
     start: the slot of the first of them, on its device.
   """
+  if isinstance(observed, tuple) and not observed:
+    return ()
   chosen = real & clipped.finite
-  if isinstance(seen, BySlot):
+  if isinstance(observed, SlotNorms):
     values = jnp.where(chosen[:, None], clipped.norms, -1.0)
-    return BySlot(lax.dynamic_update_slice_in_dim(seen.norms, values, start, 0))
-  if isinstance(seen, tuple):
-    norms, held, fresh = seen
+    return SlotNorms(
+        lax.dynamic_update_slice_in_dim(observed.norms, values, start, 0)
+    )
+  if isinstance(observed, tuple):
+    norms, held, fresh = observed
     return _push(norms, held, fresh, clipped.norms, chosen)
   signs = jnp.where(clipped.within, 0.5, -0.5)
   # Exact: halves, in float32, up to 2^23 of them.
-  return seen + jnp.where(chosen[:, None], signs, 0.0).sum(0)
+  return observed + jnp.where(chosen[:, None], signs, 0.0).sum(0)
 
 
-def among(seen: Any, device: jax.Array, devices: int) -> Any:
-  """What one device saw, in a form that may be added to what others saw."""
-  if not isinstance(seen, BySlot):
-    return seen
+def scatter(
+    observed: Any, device: jax.Array | int, devices: int
+) -> Any:
+  """What one device observed, at its own places among those of all devices.
+
+  The sum over the devices holds what all of them observed.
+  """
+  if not isinstance(observed, SlotNorms):
+    return observed
   own = jnp.arange(devices)[:, None] == device
-  return BySlot(jnp.where(own, seen.norms[:, None], 0.0))
+  return SlotNorms(jnp.where(own, observed.norms[:, None], 0.0))
 
 
-def gathered(clip: Clip, seen: Any) -> Any:
-  """What `update` takes, from the sum of `among` over all devices."""
-  if not isinstance(seen, BySlot):
-    return seen
+def gather(clip: ClipState, observed: Any) -> Any:
+  """What `update` takes, from the sum of `scatter` over all devices."""
+  if not isinstance(observed, SlotNorms):
+    return observed
   assert isinstance(clip, Window)
   # Slot i is that of device i modulo their number.
-  norms = seen.norms.reshape(-1, clip.bounds.size)
+  norms = observed.norms.reshape(-1, clip.bounds.size)
   return _push(*clip[1:], norms, norms[:, 0] >= 0)
 
 
 def update(
     mechanism: plan_lib.Mechanism,
-    clip: Clip,
-    seen: Any,
+    clip: ClipState,
+    observed: Any,
     key: jax.Array,
     tasks: float,
     *,
     terms: int = 1,
-) -> Clip:
-  """What is carried to the next step.
+) -> ClipState:
+  """The state of the clip norm for the next step.
 
   Args:
     mechanism: how the clip norm adapts.
     clip: of this step.
-    seen: `begin`, after all clip units of the step.
+    observed: of all clip units of the step.
     key: of the noise on the counts, used for nothing else.
     tasks: the expected number of clip units, a public constant.
     terms: of the noise, as `noise.add_noise` takes it.
   """
   if isinstance(clip, Quantile):
-    return _follow(mechanism, clip, seen, key, tasks, terms)
+    return _quantile_update(mechanism, clip, observed, key, tasks, terms)
   if isinstance(clip, Window):
-    return _look(mechanism, clip.bounds, *seen)
+    return _percentile_update(mechanism, clip.bounds, *observed)
   return clip
 
 
-def _follow(
+def _quantile_update(
     mechanism: plan_lib.Mechanism,
     clip: Quantile,
     counts: jax.Array,
@@ -237,7 +250,7 @@ def _push(
     new: jax.Array,
     chosen: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """The last W norms when `new` [units, groups] come after `norms`."""
+  """The last W norms once the chosen of `new` [units, groups] are appended."""
   size = norms.shape[0]
   order = jnp.argsort(~chosen, stable=True)  # The chosen first, in order.
   count = chosen.sum(dtype=jnp.int32)
@@ -249,9 +262,9 @@ def _push(
   )
 
 
-def _look(
+def _percentile_update(
     mechanism: plan_lib.Mechanism,
-    before: jax.Array,
+    bounds_before: jax.Array,
     norms: jax.Array,
     held: jax.Array,
     fresh: jax.Array,
@@ -262,15 +275,15 @@ def _look(
   k = mechanism.clip_percentile
   assert k is not None  # Checked by the mechanism.
   percentile = jnp.percentile(norms, k, axis=0)
-  lower = jnp.minimum(before, jnp.maximum(percentile, _LEAST))
+  lower = jnp.minimum(bounds_before, jnp.maximum(percentile, _MIN_NORM))
   return Window(
-      jnp.where(due, lower, before),
+      jnp.where(due, lower, bounds_before),
       norms,
       held,
-      # Whole steps of the window are done with, whatever lots they came in.
+      # Modulo: a draw larger than a step of the window counts as several.
       jnp.where(due, fresh % step, fresh),
   )
 
 
 def _in_range(values: jax.Array) -> jax.Array:
-  return jnp.clip(values, _LEAST, _MOST)
+  return jnp.clip(values, _MIN_NORM, _MAX_NORM)

@@ -18,19 +18,6 @@ _PROBED_LEAVES = 65536
 _LEAST, _MOST = 1e-20, 1e20
 
 
-def check_key(key: Any) -> None:
-  """ValueError unless the key is one typed key."""
-  if not (
-      isinstance(key, jax.Array)
-      and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
-      and key.ndim == 0
-  ):
-    raise ValueError(
-        f"key {type(key).__name__} of shape {np.shape(key)} is not one typed"
-        " key: use jax.random.key(seed) or jax.random.wrap_key_data"
-    )
-
-
 def check(
     learner: learners.Learner,
     dataset: dataset_lib.Dataset,

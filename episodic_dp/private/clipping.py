@@ -30,9 +30,9 @@ are added at once, in up to 10^4 parts on each of d devices, the sum is within
     (c + d + 1) 2^-24 n C
 
 of the exact one and so moves by at most twice that beyond C: 0.1 % of C at n =
-1600, c = 4 (`microbatch_size`) and d = 1. Were the parts just added up
-(`accumulate`), the error could grow with n^2: of 2600 gradients there are such
-that leaving one out would move their sum by 1.1 C.
+1600, c = 4 (`microbatch_size`) and d = 1. Without the compensation of
+`compensated_add` the error could grow with n^2: there are 2600 gradients of
+which leaving one out would move the plain sum by 1.1 C.
 """
 
 import math
@@ -45,11 +45,11 @@ import numpy as np
 
 _UNIT = 2.0**-24  # The relative error of one float32 operation.
 _EXPONENT = 0xFF << 23  # Its bits in a float32.
-_LEAST, _MOST = 64 << 23, 253 << 23  # 2^-63 and 2^126.
+_MIN_SCALE, _MAX_SCALE = 64 << 23, 253 << 23  # 2^-63 and 2^126, as bits.
 
 
 class Clipped(NamedTuple):
-  """A clipped gradient, and private facts about the raw one.
+  """A clipped gradient, and what was found of the raw one, which is private.
 
   Attributes:
     gradient: like the gradient, float32, norm at most C.
@@ -101,16 +101,16 @@ def clip(
     )
   else:
     bounds = list(clip_norm.astype(jnp.float32))
-  units = [_unit(group) for group in groups]
+  rescaled = [_rescale(group) for group in groups]
   if all(isinstance(bound, float) and math.isinf(bound) for bound in bounds):
     finite = jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]))
   else:
-    finite = jnp.all(jnp.stack([jnp.isfinite(unit.root) for unit in units]))
-  units = [
-      unit._replace(norm=jnp.where(finite, unit.norm, 0.0)) for unit in units
+    finite = jnp.all(jnp.stack([jnp.isfinite(r.root) for r in rescaled]))
+  rescaled = [
+      r._replace(norm=jnp.where(finite, r.norm, 0.0)) for r in rescaled
   ]
-  results = [_scale(*one) for one in zip(groups, units, bounds)]
-  norms = jnp.stack([unit.norm for unit in units])
+  results = [_clip_group(*one) for one in zip(groups, rescaled, bounds)]
+  norms = jnp.stack([r.norm for r in rescaled])
   within = jnp.stack([inside for _, inside in results])
   return Clipped(
       jax.tree.unflatten(
@@ -125,18 +125,18 @@ def clip(
   )
 
 
-def add_up(units: Any) -> Any:
+def sum_units(units: Any) -> Any:
   """The sum over the first axis of every array of a tree.
 
-  As a product with ones. `a.sum(0)` takes a CPU many times as long where the
-  rest of the array is large (jaxlib 0.10.2), and additions written out are
-  fused with the product that clips in one program and not in another, so that
-  their last bits differ.
+  Computed as a product with ones. `a.sum(0)` takes a CPU many times as long
+  where the rest of the array is large (jaxlib 0.10.2), and additions written
+  out are fused with the product that clips in one program and not in another,
+  so that their last bits differ.
   """
-  return jax.tree.map(_add_up, units)
+  return jax.tree.map(_sum_units, units)
 
 
-def _add_up(a: jax.Array) -> jax.Array:
+def _sum_units(a: jax.Array) -> jax.Array:
   ones = jnp.ones(a.shape[0], a.dtype)
   total = jnp.dot(
       ones, a.reshape(a.shape[0], -1), precision=lax.Precision.HIGHEST
@@ -144,7 +144,9 @@ def _add_up(a: jax.Array) -> jax.Array:
   return total.reshape(a.shape[1:])
 
 
-def accumulate(total: Any, lost: Any, part: Any) -> tuple[Any, Any]:
+def compensated_add(
+    total: Any, compensation: Any, part: Any
+) -> tuple[Any, Any]:
   """Adds a part to a running sum and keeps what rounding takes off.
 
   Source: Knuth, "The Art of Computer Programming", volume 2, section 4.2.2,
@@ -152,23 +154,24 @@ def accumulate(total: Any, lost: Any, part: Any) -> tuple[Any, Any]:
 
   Args:
     total: tree of float32 arrays, the sum so far.
-    lost: likewise, what was lost so far; `total + lost` is the sum.
+    compensation: likewise, what rounding took off so far; the sum is `total +
+      compensation`.
     part: likewise, to be added.
 
   Returns:
-    The new total and the new loss.
+    The new total and the new compensation.
   """
   # Computed once: were it rounded in one use and not in another (a fused
-  # multiplication), the loss would not be the loss.
+  # multiplication), the compensation would be that of another part.
   part = lax.optimization_barrier(part)
   after = jax.tree.map(jnp.add, total, part)
 
-  def error(a, b, c):
+  def error(a: jax.Array, b: jax.Array, c: jax.Array) -> jax.Array:
     added = c - a
     return (a - (c - added)) + (b - added)
 
   errors = jax.tree.map(error, total, part, after)
-  return after, jax.tree.map(jnp.add, lost, errors)
+  return after, jax.tree.map(jnp.add, compensation, errors)
 
 
 def sensitivity(
@@ -183,8 +186,8 @@ def sensitivity(
   return clip_norm * (2.0 if neighbours == "replace" else 1.0)
 
 
-class _Unit(NamedTuple):
-  """Arrays times a power of two, and what their norm is.
+class _Rescaled(NamedTuple):
+  """Arrays divided by a power of two, and what their norm is.
 
   Attributes:
     arrays: the largest entry is below 4, and at least 1 unless all are small;
@@ -200,16 +203,15 @@ class _Unit(NamedTuple):
   slack: float
 
 
-def _unit(leaves: list[jax.Array]) -> _Unit:
+def _rescale(leaves: list[jax.Array]) -> _Rescaled:
   largest = jnp.max(jnp.stack([_largest(leaf) for leaf in leaves]))
-  # Scaling first keeps the squares from overflowing. By a power of two, which
-  # is exact, and whose reciprocal is a normal number: a division may be
-  # compiled as a product with the reciprocal, and that of 1e38 is flushed to
-  # zero, which would make a huge gradient one of norm 0. Its square is finite,
-  # since that is multiplied by the square of a gradient that is a constant,
-  # such as 0.
+  # Scaling first keeps the squares from overflowing; by a power of two, which
+  # is exact. Its reciprocal is a normal number: XLA may compile a division as a
+  # product with the reciprocal, and that of 1e38 is flushed to zero, so that a
+  # huge gradient would have norm 0. The square of the reciprocal is finite too:
+  # XLA multiplies it by the square of a gradient that is constant, such as 0.
   bits = lax.bitcast_convert_type(largest, jnp.uint32) & _EXPONENT
-  bits = jnp.clip(bits, _LEAST, _MOST)
+  bits = jnp.clip(bits, _MIN_SCALE, _MAX_SCALE)
   scale = lax.bitcast_convert_type(bits, jnp.float32)
   inverse = lax.bitcast_convert_type((254 << 23) - bits, jnp.float32)
   arrays = [leaf * inverse for leaf in leaves]
@@ -218,23 +220,23 @@ def _unit(leaves: list[jax.Array]) -> _Unit:
   # A sum of non-negative terms, each added at most k times, is within k units
   # of rounding; a dozen more cover the other operations here.
   slack = (max(additions) + len(leaves) + 12) * _UNIT
-  return _Unit(arrays, root, scale * root, slack)
+  return _Rescaled(arrays, root, scale * root, slack)
 
 
-def _scale(
-    leaves: list[jax.Array], unit: _Unit, bound: float | jax.Array
+def _clip_group(
+    leaves: list[jax.Array], group: _Rescaled, bound: float | jax.Array
 ) -> tuple[list[jax.Array], jax.Array]:
   """Arrays scaled to a joint norm of `bound`, and whether they were within."""
-  inside = unit.norm * np.float32(1 + 2 * unit.slack) <= bound
+  inside = group.norm * np.float32(1 + 2 * group.slack) <= bound
   # The quotient of the bound and the root, rounded down by the slack.
   constant = isinstance(bound, float)
   limit = np.float32(bound) if constant else bound
-  factor = limit * np.float32(1 - 2 * unit.slack) / unit.root
+  factor = limit * np.float32(1 - 2 * group.slack) / group.root
   if constant and math.isinf(bound):
     return leaves, jnp.ones((), bool)
   clipped = [
       jnp.where(inside, leaf, array * factor)
-      for leaf, array in zip(leaves, unit.arrays)
+      for leaf, array in zip(leaves, group.arrays)
   ]
   return clipped, inside
 
@@ -242,7 +244,7 @@ def _scale(
 def _largest(x: jax.Array) -> jax.Array:
   """The largest absolute value; NaN, or any value, where one is NaN."""
   # In two levels, of which a CPU vectorises the first.
-  return lax.optimization_barrier(_table(jnp.abs(x)).max(0)).max()
+  return lax.optimization_barrier(_as_square(jnp.abs(x)).max(0)).max()
 
 
 def _sum_of_squares(x: jax.Array) -> tuple[jax.Array, int]:
@@ -251,14 +253,14 @@ def _sum_of_squares(x: jax.Array) -> tuple[jax.Array, int]:
   Two levels of about sqrt(n) terms each: whatever the order inside, the
   worst-case error grows with sqrt(n), not n.
   """
-  table = _table(x)
-  partial = jnp.sum(jnp.square(table), axis=0)
+  square = _as_square(x)
+  partial = jnp.sum(jnp.square(square), axis=0)
   # Kept apart, or the compiler would merge the two sums into one of n terms.
   partial = lax.optimization_barrier(partial)
-  return jnp.sum(partial), sum(table.shape)
+  return jnp.sum(partial), sum(square.shape)
 
 
-def _table(x: jax.Array) -> jax.Array:
+def _as_square(x: jax.Array) -> jax.Array:
   """The entries as a square, or nearly, filled up with zeros."""
   width = max(1, math.isqrt(x.size))
   rows = -(-x.size // width)

@@ -1,11 +1,17 @@
-"""Keys that nobody can guess."""
+"""The secret key of a run, and the keys that every step derives from it."""
 
 import secrets
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 KEY_BYTES = 8  # threefry takes 64 bits
+
+# What the run's key is folded with for each purpose, before the step's number.
+# Changing one changes every run.
+SAMPLING, AUGMENTATION, NOISE, PARAMETERS, INNER_NOISE, COUNT = range(6)
 
 
 def secret_key(data: bytes | None = None) -> jax.Array:
@@ -26,4 +32,28 @@ def secret_key(data: bytes | None = None) -> jax.Array:
   if len(data) != KEY_BYTES:
     raise ValueError(f"a key has {KEY_BYTES} bytes, and data has {len(data)}")
   words = np.frombuffer(data, dtype=">u4").astype(np.uint32)
-  return jax.random.wrap_key_data(jax.numpy.asarray(words), impl="threefry2x32")
+  return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+
+
+def check_key(key: Any) -> None:
+  """ValueError unless the key is one typed key."""
+  if not (
+      isinstance(key, jax.Array)
+      and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+      and key.ndim == 0
+  ):
+    raise ValueError(
+        f"key {type(key).__name__} of shape {np.shape(key)} is not one typed"
+        " key: use jax.random.key(seed) or jax.random.wrap_key_data"
+    )
+
+
+def step_key(key: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
+  """The key of one purpose in one step.
+
+  Args:
+    key: the run's secret key.
+    purpose: one of the constants above; sampling folds the step in itself.
+    step: int32 scalar.
+  """
+  return jax.random.fold_in(jax.random.fold_in(key, purpose), step)

@@ -59,7 +59,7 @@ def inner_gradient(
       clipped = jax.vmap(of_one)(examples)
       noised = noise.add_noise(
           jax.random.fold_in(key, step),
-          clipping.add_up(clipped),
+          clipping.sum_units(clipped),
           clip_norm * multiplier,
       )
       count = jax.tree.leaves(examples)[0].shape[0]
@@ -95,8 +95,8 @@ def query_sum(
     key: of this task's inner noise.
 
   Returns:
-    (mean query loss; `Clipped` with the sum of the clipped gradients, and the
-    facts about the raw ones as arrays [query examples]).
+    (mean query loss; `Clipped` with the sum of the clipped gradients, and its
+    other attributes as arrays [query examples])
   """
   adapted, pull_back = jax.vjp(
       lambda p: learner.adapt(
@@ -113,7 +113,7 @@ def query_sum(
     return loss, clipping.clip(slope, mechanism.clip_norm, mechanism.clip_by)
 
   losses, clipped = jax.vmap(of_one)(task.query)
-  total = clipping.add_up(clipped.gradient)
+  total = clipping.sum_units(clipped.gradient)
   return losses.mean(), clipped._replace(gradient=total)
 
 

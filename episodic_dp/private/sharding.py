@@ -7,12 +7,12 @@ additions in another order: every task is clipped on the device that computes
 it, before anything is added. Noise is drawn outside, once, from the step's key;
 it does not depend on the devices.
 
-Two locks keep a silent error out. `jax.grad` inside `jax.shard_map` sums a
-gradient over the devices when what it differentiates by is the same on all of
-them, and such sums would be clipped in place of tasks. Hence parameters are
-cast to differ first; and since a learner may differentiate by constants of its
-own (a head that begins at zero), which no cast outside reaches, the rewriting
-that inserts these sums (`check_vma`) is off.
+`jax.grad` inside `jax.shard_map` sums a gradient over the devices when what it
+differentiates by is the same on all of them, and such sums would be clipped in
+place of tasks, silently. Two things prevent it: parameters are cast to differ
+between devices (`_varying`); and the rewriting that inserts these sums
+(`check_vma`) is off, since a learner may differentiate by constants of its own,
+such as a head that begins at zero, which no cast outside reaches.
 """
 
 from collections.abc import Callable
@@ -28,11 +28,11 @@ from episodic_dp.private import adaptive
 from episodic_dp.private import task_sum
 
 AXIS = "tasks"
-_SAME = jax.sharding.PartitionSpec()
+_REPLICATED = jax.sharding.PartitionSpec()
 
 
-def check(mesh: Any) -> None:
-  """Refuses what a step cannot share its tasks over.
+def check_mesh(mesh: Any) -> None:
+  """Refuses a mesh that a step cannot share its tasks over.
 
   Raises:
     ValueError: not a mesh of one `tasks` axis of type Auto.
@@ -51,18 +51,18 @@ def check(mesh: Any) -> None:
     )
 
 
-def summed(
+def sharded_sum(
     mesh: jax.sharding.Mesh,
     begin: Callable[[Any, int], task_sum.Totals],
     add: Callable[..., task_sum.Totals],
 ) -> Callable[[Any, task_sum.Tasks], task_sum.Totals]:
   """The totals of all tasks, computed by all devices of a mesh.
 
-  Slot i goes to device i modulo their number, so that the drawn tasks, which
-  come first, are dealt out evenly whatever their count.
+  Slot i goes to device i modulo their number, so that every device computes as
+  many tasks as the others, or one less: the drawn ones come first.
 
   Args:
-    mesh: see `check`.
+    mesh: see `check_mesh`.
     begin: (state, slots of a device) -> totals without any task.
     add: (state, totals, tasks, first slot, slots from one task to the next) ->
       totals.
@@ -72,37 +72,46 @@ def summed(
   """
   devices = mesh.size
 
-  def of_device(state, tasks):
+  def sum_of_device(state: Any, tasks: task_sum.Tasks) -> task_sum.Totals:
     device = lax.axis_index(AXIS)
     own = tasks._replace(
-        rows=_dealt(tasks.rows, device, devices),
-        mask=_dealt(tasks.mask, device, devices),
+        rows=_share_of_device(tasks.rows, device, devices),
+        mask=_share_of_device(tasks.mask, device, devices),
     )
     totals = _varying(begin(state, own.mask.shape[0]))
     totals = add(_varying(state), totals, own, device, devices)
     totals = totals._replace(
-        norms=adaptive.among(totals.norms, device, devices)
+        norms=adaptive.scatter(totals.norms, device, devices)
     )
     # As one array: one all-reduce, not one for each array.
     flat, restore = flatten_util.ravel_pytree(totals)
     return restore(lax.psum(flat, AXIS))
 
   return jax.shard_map(
-      of_device,
+      sum_of_device,
       mesh=mesh,
-      in_specs=(_SAME, _SAME),
-      out_specs=_SAME,
+      in_specs=(_REPLICATED, _REPLICATED),
+      out_specs=_REPLICATED,
       check_vma=False,
   )
 
 
 class Step:
-  """state -> (state, metrics), for a state that may lie on one device yet."""
+  """A step on all devices of a mesh: state -> (state, metrics).
+
+  A state that lies on one device yet, as the first one, is replicated.
+  """
 
   def __init__(
       self, mesh: jax.sharding.Mesh, update: Any, data: tuple[Any, ...]
   ):
-    """`update` is jitted, (state, *data) -> (state, metrics)."""
+    """Keeps the compiled step and what it reads.
+
+    Args:
+      mesh: the devices.
+      update: jitted (state, *data) -> (state, metrics).
+      data: on every device already.
+    """
     self._mesh = mesh
     self._update = update
     self._data = data
@@ -110,25 +119,25 @@ class Step:
 
   def __call__(self, state: Any) -> tuple[Any, dict[str, jax.Array]]:
     if self._on_cpu:
-      # Steps that wait in a queue take the threads that the devices of the
-      # first one need to meet: the program would hang, and end after 40 s.
+      # Steps in a queue would take the threads that the devices of the first
+      # one need for their all-reduce: it would hang, and fail after 40 s.
       jax.block_until_ready(state)
     return self._update(replicate(self._mesh, state), *self._data)
 
   def compile(self, state: Any) -> None:
     """Compiles the step without taking it.
 
-    Processes that compile at unlike speeds are to meet before the first step:
-    the collectives of a CPU wait for 30 s and fail then.
+    Processes that compile at unlike speeds do so before the first step, whose
+    collectives wait for 30 s on a CPU and then fail.
     """
     placed = replicate(self._mesh, state)
-    # What is compiled is called from now on: a call would compile again.
+    # The compiled program is called from now on: `jit` would compile again.
     self._update = self._update.lower(placed, *self._data).compile()
 
 
-def everywhere(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
-  """The whole of an array on every device."""
-  return jax.sharding.NamedSharding(mesh, _SAME)
+def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+  """The sharding that puts the whole of an array on every device."""
+  return jax.sharding.NamedSharding(mesh, _REPLICATED)
 
 
 def replicate(mesh: jax.sharding.Mesh, tree: Any) -> Any:
@@ -139,9 +148,9 @@ def replicate(mesh: jax.sharding.Mesh, tree: Any) -> Any:
     tree: of arrays that every process holds alike; those that are replicated
       already stay where they are.
   """
-  sharding = everywhere(mesh)
+  sharding = replicated(mesh)
 
-  def place(array):
+  def place(array: Any) -> jax.Array:
     if isinstance(array, jax.Array):
       if array.sharding == sharding:
         return array
@@ -158,12 +167,15 @@ def replicate(mesh: jax.sharding.Mesh, tree: Any) -> Any:
 
 
 def _varying(tree: Any) -> Any:
+  """The tree cast to differ between devices; see the module's text."""
   return jax.tree.map(lambda a: lax.pcast(a, AXIS, to="varying"), tree)
 
 
-def _dealt(array: jax.Array, device: jax.Array, devices: int) -> jax.Array:
-  """Every `devices`-th entry from entry `device` on, filled up with zeros."""
+def _share_of_device(
+    array: jax.Array, device: jax.Array, devices: int
+) -> jax.Array:
+  """Every `devices`-th entry from entry `device` on, padded with zeros."""
   padding = -array.shape[0] % devices
   array = jnp.pad(array, ((0, padding),) + ((0, 0),) * (array.ndim - 1))
-  hands = array.reshape(-1, devices, *array.shape[1:])
-  return lax.dynamic_index_in_dim(hands, device, axis=1, keepdims=False)
+  shares = array.reshape(-1, devices, *array.shape[1:])
+  return lax.dynamic_index_in_dim(shares, device, axis=1, keepdims=False)

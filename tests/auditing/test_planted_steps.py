@@ -18,7 +18,7 @@ from episodic_dp import plan
 from episodic_dp.private import adaptive
 from episodic_dp.private import checks
 from episodic_dp.private import clipping
-from episodic_dp.private import meta_step
+from episodic_dp.private import keys
 from episodic_dp.private import noise
 from episodic_dp.private import sample_level
 from episodic_dp.private import task_sum
@@ -57,9 +57,9 @@ def test_the_real_count_in_place_of_the_expected_one(
   """How small the noise is tells that all were drawn."""
   counts, summarise, add_noise = [], task_sum.summarise, noise.add_noise
 
-  def counting(facts, mask):
+  def counting(diagnostics, mask):
     counts.append(jnp.maximum(mask.sum(), 1))
-    return summarise(facts, mask)
+    return summarise(diagnostics, mask)
 
   def add_and_divide(key, total, stddev, **options):
     noised = add_noise(key, total, stddev, **options)
@@ -129,14 +129,14 @@ def test_a_percentile_of_raw_norms_with_the_claim_of_a_fixed_norm(
 
 def test_one_noise_for_all_steps(audit, sound, monkeypatch):
   """It is gone from the difference of two steps."""
-  of_step = meta_step._step_key
+  of_step = keys.step_key
 
   def without_step(key, purpose, step):
-    if purpose == meta_step._NOISE:
+    if purpose == keys.NOISE:
       return jax.random.fold_in(key, purpose)
     return of_step(key, purpose, step)
 
-  monkeypatch.setattr(meta_step, "_step_key", without_step)
+  monkeypatch.setattr(keys, "step_key", without_step)
 
   def differ(sums):
     return np.ptp(sums[..., 0], axis=1)

@@ -6,6 +6,7 @@ begins. Relative distances are those of all parameters from one device's.
 
 import dataclasses
 import json
+import pathlib
 import sys
 
 import jax
@@ -21,6 +22,10 @@ from episodic_dp import training
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import sharding
 from episodic_dp.private import task_sum
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+
+from tests import task_sums  # noqa: E402
 
 WAY, SIDE, PARTICIPANTS = 3, 4, 14
 LEVELS = ("participant", "class", "image")
@@ -219,21 +224,23 @@ def one_step_sum(mesh, clip_norm=1.0):
   images = rng.integers(0, 256, (16 * WAY * 2, SIDE, SIDE, 1), np.uint8)
   rows = np.arange(16 * WAY * 2, dtype=np.int32).reshape(16, WAY, 2)
 
+  context = task_sum.TaskContext(
+      learner=learner, mechanism=clipping, **options
+  )
+
   def begin(params, slots=None):
-    return task_sum.zeros(params, diagnostics=False, slots=slots)
+    return task_sum.zeros(context, params, slots=slots)
 
   def add(params, totals, tasks, first, stride):
-    return task_sum.add_tasks(
-        learner, clipping, params, totals, tasks, key,
-        first=first, stride=stride, **options,
-    )
+    inputs = task_sum.StepInputs(params, key)
+    return task_sum.add_tasks(context, inputs, totals, tasks, first, stride)
 
   def tasks(rows):
     return task_sum.Tasks(images, jnp.asarray(rows), jnp.arange(16) < 8)
 
-  total = jax.jit(sharding.summed(mesh, begin, add))
+  total = jax.jit(sharding.sharded_sum(mesh, begin, add))
   expected, _ = jax.jit(
-      lambda params, tasks: task_sum.task_sum(
+      lambda params, tasks: task_sums.sum_tasks(
           learner, clipping, params, tasks, key, **options
       )
   )(params, tasks(rows))

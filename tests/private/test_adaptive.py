@@ -13,7 +13,7 @@ from scipy import stats
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.private import adaptive
-from episodic_dp.private import meta_step
+from episodic_dp.private import keys
 from tests import fake_learner
 
 SGD = optax.sgd(1.0)
@@ -54,7 +54,7 @@ def tree(scale, seed=0):
 def in_noise_units(mechanism, clip, gradient):
   """What one clip unit adds to a release, in deviations of its noise."""
   clipped = CLIP[mechanism.clip_by](gradient, clip.bounds)
-  seen = adaptive.see(
+  seen = adaptive.observe(
       adaptive.begin(clip),
       jax.tree.map(lambda a: a[None], clipped),
       jnp.ones(1, bool),
@@ -168,7 +168,7 @@ def test_the_quantile_is_found_and_followed(gamma):
   @jax.jit
   def step(clip, norms, mask, key):
     units = units_of(norms)(clip.bounds)
-    seen = adaptive.see(adaptive.begin(clip), units, mask)
+    seen = adaptive.observe(adaptive.begin(clip), units, mask)
     return adaptive.update(mechanism, clip, seen, key, 100.0)
 
   rng = np.random.default_rng(2)
@@ -192,7 +192,7 @@ def test_the_window_is_a_plain_replay_and_never_rises():
 
   @jax.jit
   def add(clip, seen, norms, mask):
-    return adaptive.see(seen, units_of(norms)(clip.bounds), mask)
+    return adaptive.observe(seen, units_of(norms)(clip.bounds), mask)
 
   finish = jax.jit(
       lambda clip, seen: adaptive.update(
@@ -287,8 +287,8 @@ def test_the_noise_of_a_step_is_that_of_the_pair(make_run):
 
 def test_the_count_has_a_key_of_its_own():
   purposes = (
-      meta_step._SAMPLING, meta_step._AUGMENTATION, meta_step._NOISE,
-      meta_step._PARAMETERS, meta_step._COUNT,
+      keys.SAMPLING, keys.AUGMENTATION, keys.NOISE,
+      keys.PARAMETERS, keys.COUNT,
   )
   assert len(set(purposes)) == 5
 

@@ -31,6 +31,7 @@ from episodic_dp.private import sharding
 from episodic_dp.private import task_sum
 from tests import fake_dataset
 from tests import fake_learner
+from tests import task_sums
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -150,17 +151,17 @@ def summed(kind, by, unit="task", mesh=None):
   rows = jnp.arange(2 * SLOTS, dtype=jnp.int32)
   rows = rows.reshape(-1, 1, 2) if unit == "task" else rows[:SLOTS, None, None]
 
+  context = task_sum.TaskContext(
+      learner=LEARNER, mechanism=mechanism, microbatch_size=CHUNK,
+      episode=EPISODE if unit == "task" else None, diagnostics=True,
+  )  # fmt: skip
+
   def begin(clip, slots=None):
-    if slots is not None:
-      slots += -slots % CHUNK
-    return task_sum.zeros(LEARNER.init(), clip, diagnostics=True, slots=slots)
+    return task_sum.zeros(context, LEARNER.init(), clip, slots=slots)
 
   def add(clip, totals, tasks, first, stride=1):
-    return task_sum.add_tasks(
-        LEARNER, mechanism, LEARNER.init(), totals, tasks, KEY, clip,
-        first=first, stride=stride, microbatch_size=CHUNK,
-        episode=EPISODE if unit == "task" else None,
-    )  # fmt: skip
+    inputs = task_sum.StepInputs(LEARNER.init(), KEY, clip=clip)
+    return task_sum.add_tasks(context, inputs, totals, tasks, first, stride)
 
   def run(values, mask, bounds):
     images = values.astype(jnp.uint8).reshape(SLOTS, SIDE, SIDE, 1)
@@ -171,7 +172,7 @@ def summed(kind, by, unit="task", mesh=None):
     clip = adaptive.Quantile(bounds) if adapts else ()
     if mesh is None:
       return add(clip, begin(clip), tasks, 0)
-    return sharding.summed(mesh, begin, add)(clip, tasks)
+    return sharding.sharded_sum(mesh, begin, add)(clip, tasks)
 
   return jax.jit(run)
 
@@ -383,7 +384,7 @@ def test_sums_chosen_to_round_the_wrong_way(chunk, monkeypatch):
 
   def moved():
     total = jax.jit(
-        lambda mask: task_sum.task_sum(
+        lambda mask: task_sums.sum_tasks(
             Pixel(), mechanism, jnp.zeros(1),
             task_sum.Tasks(images, rows, mask, labels),
             KEY, episode=None, microbatch_size=chunk,
@@ -396,10 +397,10 @@ def test_sums_chosen_to_round_the_wrong_way(chunk, monkeypatch):
   rounding = (chunk + 2) * ROUNDING * values.astype(np.float64).sum()
   assert moved() <= private.sensitivity(1.0) + 2 * rounding
   # As it would be if the parts were just added up.
-  plain = lambda total, lost, part: (  # noqa: E731
-      jax.tree.map(jnp.add, total, part), lost
+  plain = lambda total, compensation, part: (  # noqa: E731
+      jax.tree.map(jnp.add, total, part), compensation
   )
-  monkeypatch.setattr(clipping, "accumulate", plain)
+  monkeypatch.setattr(clipping, "compensated_add", plain)
   assert moved() > 1.09
 
 
@@ -569,7 +570,7 @@ def test_constant_images_give_finite_gradients(norm):
   images *= np.asarray(values, np.uint8)[:, None, None, None]
   rows = np.arange(16, dtype=np.int32).reshape(4, 2, 2)
   total, facts = jax.jit(
-      lambda images, rows: task_sum.task_sum(
+      lambda images, rows: task_sums.sum_tasks(
           learner, mechanism, params,
           task_sum.Tasks(images, rows, jnp.ones(4, bool)), KEY,
           episode=episode, microbatch_size=2, diagnostics=True,

@@ -167,6 +167,6 @@ def test_add_up_is_the_sum_over_the_first_axis(count):
       "a": np.arange(count * 6, dtype=np.float32).reshape(count, 2, 3),
       "b": np.arange(count, dtype=np.float32) % 7,
   }
-  total = clipping.add_up(units)
+  total = clipping.sum_units(units)
   for name, unit in units.items():
     np.testing.assert_array_equal(total[name], unit.sum(0))  # Whole numbers.

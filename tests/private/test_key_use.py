@@ -19,7 +19,7 @@ from episodic_dp import learners
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.private import meta_step
+from episodic_dp.private import keys
 from episodic_dp.private import noise
 from episodic_dp.private import sample_level
 
@@ -240,22 +240,22 @@ def _one_noise_for_all_arrays(monkeypatch):
 
 
 def _the_counts_noise_is_the_gradients(monkeypatch):
-  monkeypatch.setattr(meta_step, "_COUNT", meta_step._NOISE)
+  monkeypatch.setattr(keys, "COUNT", keys.NOISE)
 
 
 def _noise_is_drawn_from_the_sampling_key(monkeypatch):
-  monkeypatch.setattr(meta_step, "_NOISE", meta_step._SAMPLING)
+  monkeypatch.setattr(keys, "NOISE", keys.SAMPLING)
 
 
 def _tasks_are_drawn_from_the_key_of_labels(monkeypatch):
-  monkeypatch.setattr(meta_step, "_SAMPLING", meta_step._AUGMENTATION)
+  monkeypatch.setattr(keys, "SAMPLING", keys.AUGMENTATION)
 
 
 def _the_same_noise_in_every_step(monkeypatch):
-  derived = meta_step._step_key
+  derived = keys.step_key
   monkeypatch.setattr(
-      meta_step,
-      "_step_key",
+      keys,
+      "step_key",
       lambda key, purpose, step: derived(key, purpose, 0 * step),
   )
 
@@ -314,14 +314,14 @@ def test_a_planted_reuse_is_found(plant, make_run, monkeypatch):
 def test_keys_of_many_steps_and_purposes_differ():
   """Also at the ends of their ranges, and from the key of a pass."""
   key = private.secret_key(b"12345678")
-  assert len({meta_step._SAMPLING, meta_step._AUGMENTATION, meta_step._NOISE,
-              meta_step._PARAMETERS, meta_step._INNER_NOISE,
-              meta_step._COUNT}) == 6  # fmt: skip
+  assert len({keys.SAMPLING, keys.AUGMENTATION, keys.NOISE,
+              keys.PARAMETERS, keys.INNER_NOISE,
+              keys.COUNT}) == 6  # fmt: skip
   steps = jnp.asarray([*range(2000), 2**30, 2**31 - 2, 2**31 - 1], jnp.int32)
   made = jax.jit(
       jax.vmap(
           lambda p: jax.vmap(
-              lambda s: jax.random.key_data(meta_step._step_key(key, p, s))
+              lambda s: jax.random.key_data(keys.step_key(key, p, s))
           )(steps)
       )
   )(jnp.arange(6))

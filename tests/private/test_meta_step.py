@@ -15,7 +15,7 @@ from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
-from episodic_dp.private import meta_step
+from episodic_dp.private import keys
 from tests import fake_learner
 
 SGD = optax.sgd(1.0)
@@ -53,7 +53,7 @@ def plain_training(run, optimizer, state, steps):
   for step in range(steps):
     rows, mask = sampling.task_indices(
         *sampling.sample(
-            jax.random.fold_in(state.key, meta_step._SAMPLING),
+            jax.random.fold_in(state.key, keys.SAMPLING),
             run.dataset.hierarchy,
             run.plan,
             step,
@@ -61,7 +61,7 @@ def plain_training(run, optimizer, state, steps):
         run.plan,
     )
     mask = np.asarray(mask)
-    key = meta_step._step_key(state.key, meta_step._AUGMENTATION, step)
+    key = keys.step_key(state.key, keys.AUGMENTATION, step)
 
     def total(params, rows=rows, mask=mask, key=key):
       losses = [

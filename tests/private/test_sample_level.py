@@ -17,7 +17,7 @@ from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
-from episodic_dp.private import meta_step
+from episodic_dp.private import keys
 from episodic_dp.private import noise
 from episodic_dp.private import sample_level
 from tests import fake_dataset
@@ -370,28 +370,28 @@ def test_a_step_equals_the_loop_over_its_tasks():
   state, m = init(), mechanism()
   rows, mask = sampling.task_indices(
       *sampling.sample(
-          jax.random.fold_in(state.key, meta_step._SAMPLING), DATA.hierarchy,
+          jax.random.fold_in(state.key, keys.SAMPLING), DATA.hierarchy,
           PLAN, 0,
       ),
       PLAN,
   )
 
   def step_key(purpose):
-    return meta_step._step_key(state.key, purpose, 0)
+    return keys.step_key(state.key, purpose, 0)
 
   total = noise.add_noise(
-      step_key(meta_step._NOISE), jax.tree.map(jnp.zeros_like, PARAMS),
+      step_key(keys.NOISE), jax.tree.map(jnp.zeros_like, PARAMS),
       m.noise_multiplier * m.clip_norm,
   )
   total = {k: np.asarray(v, np.float64) for k, v in total.items()}
   for slot in np.flatnonzero(np.asarray(mask)):
     task = sampling.make_episode(
-        jax.random.fold_in(step_key(meta_step._AUGMENTATION), slot),
+        jax.random.fold_in(step_key(keys.AUGMENTATION), slot),
         jnp.asarray(DATA.images)[rows[slot]],
         PLAN.episode,
     )
     part, _ = plain_loop(
-        task, jax.random.fold_in(step_key(meta_step._INNER_NOISE), slot), m
+        task, jax.random.fold_in(step_key(keys.INNER_NOISE), slot), m
     )
     total = {k: total[k] + part[k] for k in total}
   after, metrics = STEP(state)

@@ -106,16 +106,16 @@ def test_a_window_is_filled_in_the_order_of_slots(devices):
         {}, nothing, nothing, finite[chosen], norms[chosen], nothing
     )
 
-  expected = adaptive.see(
+  expected = adaptive.observe(
       adaptive.begin(window), some(slice(None)), real
   )
   total = 0.0
   for device in range(devices):
     own = slice(device, None, devices)
     seen = adaptive.begin_on_device(window, -(-slots // devices))
-    seen = adaptive.see(seen, some(own), real[own])
-    total = total + adaptive.among(seen, device, devices).norms
-  found = adaptive.gathered(window, adaptive.BySlot(total))
+    seen = adaptive.observe(seen, some(own), real[own])
+    total = total + adaptive.scatter(seen, device, devices).norms
+  found = adaptive.gather(window, adaptive.SlotNorms(total))
   for a, b in zip(found, expected):
     np.testing.assert_array_equal(a, b)
   np.testing.assert_array_equal(found[0][:, 0], [3, 4, 6, 7, 8])
@@ -150,7 +150,7 @@ def test_arrays_are_placed_once():
   mesh = training.make_mesh()
   tree = {"a": np.arange(3), "key": jax.random.key(5)}
   placed = sharding.replicate(mesh, tree)
-  assert placed["a"].sharding == sharding.everywhere(mesh)
+  assert placed["a"].sharding == sharding.replicated(mesh)
   np.testing.assert_array_equal(placed["a"], tree["a"])
   same = jax.random.key_data(placed["key"]) == jax.random.key_data(tree["key"])
   assert same.all()

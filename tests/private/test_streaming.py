@@ -218,7 +218,7 @@ def test_errors_of_the_thread_are_one_sentence_without_rows(watched):
 def test_a_block_is_some_chunks_and_within_its_bytes(watched, block, tasks):
   run, _ = watched
   step = run.step(ADAM, microbatch_size=2, block_bytes=block)
-  drawn = streaming._Drawn(np.zeros((7, 3, 2), int), np.ones(7, bool), 7)
+  drawn = streaming._Draw(np.zeros((7, 3, 2), int), np.ones(7, bool), 7)
   assert step._block_size(drawn) == tasks
   last = step._gather(drawn, 7 - 7 % tasks)
   assert last.images.shape == (tasks * 6, 4, 4, 1)

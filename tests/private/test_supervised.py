@@ -18,7 +18,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
-from episodic_dp.private import meta_step
+from episodic_dp.private import keys
 from episodic_dp.private import noise
 from tests import fake_dataset
 
@@ -40,7 +40,7 @@ def _dataset(hierarchy=None, **changes):
 def _plain_step(state, dataset, stages, clip_norm):
   """One step of Algorithm 1 of Abadi et al. without noise, by a loop."""
   described = plan.SamplingPlan(stages)
-  key = jax.random.fold_in(state.key, meta_step._SAMPLING)
+  key = jax.random.fold_in(state.key, keys.SAMPLING)
   indices, mask = sampling.sample(key, dataset.hierarchy, described, 0)
   rows = np.asarray(indices)[np.asarray(mask)]
   assert 0 < len(rows) < ROWS
@@ -102,7 +102,7 @@ def test_it_is_dp_sgd_and_without_clipping_sgd(hierarchy, stages, clip_norm, z):
   expected = _plain_step(state, dataset, stages, clip_norm)
   if z:
     # Once, on the sum, which is divided by the expected 7 examples.
-    key = meta_step._step_key(state.key, meta_step._NOISE, 0)
+    key = keys.step_key(state.key, keys.NOISE, 0)
     drawn = noise.add_noise(
         key, jax.tree.map(jnp.zeros_like, expected), z * clip_norm
     )

@@ -14,6 +14,7 @@ from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp.private import task_sum
 from tests import fake_learner
+from tests import task_sums
 
 TASKS = 5
 EPISODE = plan.Episode(way=3, shot=1, query=1)
@@ -49,7 +50,7 @@ def mechanism(clip_norm=0.5, by="global"):
 
 def run(learner, params, tasks, chunk=2, clip_norm=0.5, by="global"):
   return jax.jit(
-      lambda params, tasks: task_sum.task_sum(
+      lambda params, tasks: task_sums.sum_tasks(
           learner,
           mechanism(clip_norm, by),
           params,
@@ -130,7 +131,7 @@ def test_one_task_moves_the_sum_by_no_more_than_its_sensitivity(by):
   with np.errstate(over="ignore"):
     images *= np.repeat(np.asarray(HARD, np.float32), 6)[:, None, None, None]
   compiled = jax.jit(
-      lambda images, mask: task_sum.task_sum(
+      lambda images, mask: task_sums.sum_tasks(
           learner,
           mechanism(clip_norm, by),
           learner.init(None),
@@ -200,7 +201,7 @@ def test_only_chunks_with_tasks_are_computed():
     mask = tuple(i < drawn for i in range(8))
     tasks = draw_tasks(mask, shape=(4, 4, 1))
     total = jax.jit(
-        lambda tasks: task_sum.task_sum(
+        lambda tasks: task_sums.sum_tasks(
             Counting(),
             mechanism(),
             learner.init(None),
@@ -221,7 +222,7 @@ def test_rotations_change_the_sum():
   learner = Gradients()
   tasks = draw_tasks(shape=(4, 4, 1))
   turned, straight = (
-      task_sum.task_sum(
+      task_sums.sum_tasks(
           learner, mechanism(), learner.init(None), tasks, KEY,
           episode=EPISODE, rotate=rotate,
       )[0]

@@ -12,7 +12,7 @@ import pytest
 
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.private import meta_step
+from episodic_dp.private import keys as private_keys
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
 from tests.training import tiny_run
@@ -61,7 +61,7 @@ def secrets_of(key, steps):
     found[f"the key of purpose {purpose}"] = jax.random.fold_in(key, purpose)
     for step in range(steps):
       name = f"the key of purpose {purpose} in step {step}"
-      found[name] = meta_step._step_key(key, purpose, step)
+      found[name] = private_keys.step_key(key, purpose, step)
   return {k: np.asarray(jax.random.key_data(v)) for k, v in found.items()}
 
 

@@ -1,0 +1,56 @@
+"""How a step is computed, which changes nothing of what it guarantees."""
+
+import dataclasses
+
+import jax
+
+from episodic_dp.private import sharding
+
+
+def default_microbatch_size() -> int:
+  """Tasks that a device computes together unless `Compute` says otherwise.
+
+  One on a CPU, where batched products are slower than single ones; several on
+  an accelerator, which is busy only with wide products.
+  """
+  return 1 if jax.default_backend() == "cpu" else 32
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compute:
+  """How a step is computed; no setting changes what it guarantees.
+
+  Attributes:
+    microbatch_size: tasks that a device computes together, whose gradients are
+      in its memory at once; by default `default_microbatch_size`.
+    mesh: devices that share the tasks of a step out, along its one axis `tasks`
+      (`training.make_mesh`); None for one device. The sampled tasks and the
+      noise are the same bits whatever the mesh, the parameters up to rounding.
+    diagnostics: also return "private/..." metrics, which are outside the
+      guarantee: keep them apart and unpublished.
+    block_bytes: for data that stay on the host, bytes of images that are
+      handed to the device at once (at least one microbatch); about three such
+      blocks are held, one of them on the host.
+    noise_terms: how many independent normals the noise on a released number is
+      the sum of, over the root of how many: as normal as one, and harder to
+      undo by its last bits (docs/decisions/floating_point.md); 4 is what others
+      take.
+
+  Raises:
+    ValueError: a number below 1, or a mesh that is not of one axis `tasks`.
+  """
+
+  microbatch_size: int = dataclasses.field(
+      default_factory=default_microbatch_size
+  )
+  mesh: jax.sharding.Mesh | None = None
+  diagnostics: bool = False
+  block_bytes: int = 2**26
+  noise_terms: int = 1
+
+  def __post_init__(self) -> None:
+    for name in ("microbatch_size", "block_bytes", "noise_terms"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"{name} {getattr(self, name)} must be at least 1")
+    if self.mesh is not None:
+      sharding.check_mesh(self.mesh)
