@@ -147,7 +147,7 @@ def observe(
     real: jax.Array,
     start: jax.Array | int = 0,
 ) -> Any:
-  """Adds the norms of some clip units.
+  """Add the norms of some clip units.
 
   Args:
     observed: from `begin`, or from the units before.

@@ -1,4 +1,4 @@
-"""What is checked before anything is compiled."""
+"""Checks of a run's data and learner, before anything is compiled."""
 
 from typing import Any
 
@@ -10,12 +10,11 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
-from episodic_dp.private import mixing
 from episodic_dp.private import sample_level_checks
 
 _PROBED_LEAVES = 65536
 # Clip norms and noise that float32 keeps, with room for sums and squares.
-_LEAST, _MOST = 1e-20, 1e20
+_MIN, _MAX = 1e-20, 1e20
 
 
 def check(
@@ -23,7 +22,7 @@ def check(
     dataset: dataset_lib.Dataset,
     release: plan_lib.Release,
 ) -> None:
-  """Refuses what cannot be trained, or what no proof covers."""
+  """Refuse what cannot be trained, or what no proof covers."""
   plan, mechanism = release.plan, release.mechanism
   if not release.hierarchy.same_tree(dataset.hierarchy):
     raise plan_lib.PlanError(
@@ -51,20 +50,21 @@ def check(
     sample_level_checks.check_learner(learner, dataset, plan, mechanism)
 
 
-def _check_range(mechanism) -> None:
+def _check_range(mechanism: plan_lib.Mechanism) -> None:
   """Noise that float32 flushes to zero would be no noise."""
   norms = {"clip_norm": (mechanism.clip_norm, mechanism.noise_multiplier)}
   if mechanism.noisy_inner_steps:
+    assert mechanism.inner_clip_norm and mechanism.inner_noise_multiplier
     norms["inner_clip_norm"] = (
         mechanism.inner_clip_norm,
         mechanism.inner_noise_multiplier,
     )
   for name, (norm, multiplier) in norms.items():
     for value in (norm, norm * multiplier if multiplier else norm):
-      if not (np.isinf(norm) or _LEAST <= value <= _MOST):
+      if not (np.isinf(norm) or _MIN <= value <= _MAX):
         raise plan_lib.PlanError(
             f"{name} {norm} with noise of {multiplier} times as much is out of"
-            f" the range of float32: keep both within {_LEAST} and {_MOST}, by"
+            f" the range of float32: keep both within {_MIN} and {_MAX}, by"
             " scaling the loss"
         )
 
@@ -115,7 +115,8 @@ def _check_supervised(
         f"the model gives logits {logits.shape[1:]} and the labels are"
         f" {int(labels.min())} to {classes - 1}: build it with way={classes}"
     )
-  mixing.check(learner.model, tuple(dataset.images.shape[1:]), leaf)
+  shape = tuple(dataset.images.shape[1:])
+  sample_level_checks.check_network(learner.model, shape, leaf)
 
 
 def _check_images(images: Any) -> None:
@@ -138,7 +139,7 @@ def _check_images(images: Any) -> None:
 
 
 def _check_rows(dataset: dataset_lib.Dataset) -> None:
-  """Leaves need rows of the images, and each its own unless they are copies.
+  """Check that leaves have rows of the images, distinct but for copies.
 
   Raises:
     PlanError: a row lies outside the images.
@@ -195,7 +196,7 @@ def _check_model(
         " no classes, use way=1"
     )
 
-  def logits(key, images):
+  def logits(key: jax.Array, images: jax.Array) -> jax.Array:
     task = sampling.make_episode(key, images, episode, targets=targets)
     params = learner.init(key)
     return learner.predict(params, task.support, task.query.images)

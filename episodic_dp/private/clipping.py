@@ -73,7 +73,7 @@ def clip(
     clip_norm: float | jax.Array,
     by: Literal["global", "layer"] = "global",
 ) -> Clipped:
-  """Scales one clip unit's gradient down to the clip norm; `vmap` over units.
+  """Scale one clip unit's gradient down to the clip norm; `vmap` over units.
 
   Args:
     gradient: any tree of floating arrays: one clip unit's gradient.
@@ -147,7 +147,7 @@ def _sum_units(a: jax.Array) -> jax.Array:
 def compensated_add(
     total: Any, compensation: Any, part: Any
 ) -> tuple[Any, Any]:
-  """Adds a part to a running sum and keeps what rounding takes off.
+  """Add a part to a running sum and keep what rounding takes off.
 
   Source: Knuth, "The Art of Computer Programming", volume 2, section 4.2.2,
   theorem B: the error of a floating-point addition is itself such a number.

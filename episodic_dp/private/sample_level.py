@@ -31,29 +31,33 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.private import clipping
 from episodic_dp.private import noise
 
+# (params, examples, inner step) -> scalar, and -> tree like params.
+Loss = Callable[[Any, Any, Any], jax.Array]
+Gradient = Callable[[Any, Any, Any], Any]
+
 
 def inner_gradient(
     mechanism: plan_lib.Mechanism, key: jax.Array
-) -> Callable[[Any], Callable[..., Any]]:
-  """What `adapt(params, support, inner_gradient=...)` takes in place of grad.
+) -> Callable[[Loss], Gradient]:
+  """The private gradient for `adapt(params, support, inner_gradient=...)`.
 
   Args:
     mechanism: its `inner_clip_norm`, `inner_noise_multiplier` and `clip_by`.
     key: of one task; inner step i folds i into it.
 
   Returns:
-    loss -> ((params, examples, step) -> tree like params): the sum over the
-    examples of the loss's gradients at each alone, clipped to C_in, plus noise,
-    divided by their number (way * shot, which is public).
+    loss -> gradient, which takes the place of `jax.grad(loss)`: the sum over
+    the examples of the loss's gradients at each alone, clipped to C_in, plus
+    noise, divided by their number (way * shot, which is public).
   """
   clip_norm = mechanism.inner_clip_norm
   multiplier = mechanism.inner_noise_multiplier
   assert clip_norm is not None and multiplier is not None
 
-  def make(loss):
-    def gradient(params, examples, step):
-      def of_one(example):
-        slope = jax.grad(loss)(params, _alone(example), step)
+  def make(loss: Loss) -> Gradient:
+    def gradient(params: Any, examples: Any, step: Any) -> Any:
+      def of_one(example: Any) -> Any:
+        slope = jax.grad(loss)(params, _as_batch(example), step)
         return clipping.clip(slope, clip_norm, mechanism.clip_by).gradient
 
       clipped = jax.vmap(of_one)(examples)
@@ -66,7 +70,8 @@ def inner_gradient(
       mean = jax.tree.map(
           lambda g, p: (g / count).astype(p.dtype), noised, params
       )
-      # Whatever the loss reads: its derivative would be a support example's.
+      # The outer gradient takes it for a constant: a derivative of the loss
+      # would read the support examples again, without noise.
       return lax.stop_gradient(mean)
 
     return gradient
@@ -81,7 +86,7 @@ def query_sum(
     task: Any,
     key: jax.Array,
 ) -> tuple[jax.Array, clipping.Clipped]:
-  """The sum of one task's clipped query gradients, after private adaptation.
+  """Sum one task's clipped query gradients, after private adaptation.
 
   The gradient of a query example is that of its loss at the adapted parameters,
   taken back to `params` through `adapt` with the noised inner gradients for
@@ -105,9 +110,9 @@ def query_sum(
       params,
   )
 
-  def of_one(example):
+  def of_one(example: Any) -> tuple[jax.Array, clipping.Clipped]:
     loss, slope = jax.value_and_grad(learner.adapted_loss)(
-        adapted, _alone(example)
+        adapted, _as_batch(example)
     )
     (slope,) = pull_back(slope)
     return loss, clipping.clip(slope, mechanism.clip_norm, mechanism.clip_by)
@@ -117,6 +122,6 @@ def query_sum(
   return losses.mean(), clipped._replace(gradient=total)
 
 
-def _alone(example: Any) -> Any:
-  """One example as a set of one."""
+def _as_batch(example: Any) -> Any:
+  """One example as a batch of one."""
   return jax.tree.map(lambda a: a[None], example)

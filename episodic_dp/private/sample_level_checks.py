@@ -14,9 +14,11 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
-from episodic_dp.private import mixing
+from episodic_dp.models import mixing
+from episodic_dp.models import model as model_lib
+from episodic_dp.private import sample_level
 
-_MARK = "optimization_barrier"
+_MARK = "optimization_barrier"  # Of an injected gradient, in a program.
 
 
 def check_learner(
@@ -25,7 +27,7 @@ def check_learner(
     plan: plan_lib.SamplingPlan,
     mechanism: plan_lib.Mechanism,
 ) -> None:
-  """Refuses learners and networks that the proof does not cover.
+  """Refuse learners and networks that the proof does not cover.
 
   Raises:
     UnsoundPlanError: the learner is not a first-order one that reads the
@@ -45,14 +47,15 @@ def check_learner(
         " a query example is taken after the last inner step alone; leave"
         " loss_weights out"
     )
-  if _changes(learner):
+  if _changes_with_step(learner):
     raise plan_lib.UnsoundPlanError(
         f"{name}.at_step gives another learner with clip_unit"
         f" '{mechanism.clip_unit}', of which nothing was checked: leave at_step"
         " out, or let it return the learner itself"
     )
-  params, support = _start(learner, dataset, plan)
-  steps, stated = _steps(learner, params, support), mechanism.inner_steps or 0
+  params, support = _params_and_support(learner, dataset, plan)
+  steps = _requested_steps(learner, params, support)
+  stated = mechanism.inner_steps or 0
   if steps not in (list(range(stated)), ["traced"] * stated):
     raise plan_lib.UnsoundPlanError(
         f"{name}.adapt asks for the inner gradients {steps} and the mechanism"
@@ -66,11 +69,38 @@ def check_learner(
         " it is and a loss of one example: nothing clips that; use MAML with"
         " order='first'"
     )
-  mixing.check(learner.model, dataset.image_shape, mechanism.clip_unit)
+  check_network(learner.model, dataset.image_shape, mechanism.clip_unit)
 
 
-def _changes(learner) -> bool:
-  """Whether some step's learner may be another one."""
+def check_network(
+    model: model_lib.Model, input_shape: tuple[int, ...], clip_unit: str
+) -> None:
+  """Refuse a network in which one example changes another's outputs.
+
+  The network is tried on random weights (`models.mixing`); what it claims is
+  not read.
+
+  Args:
+    model: `init` and `apply`.
+    input_shape: of one example, (H, W, C).
+    clip_unit: the level of the examples, for the message.
+
+  Raises:
+    UnsoundPlanError: it mixes examples.
+  """
+  params = jax.eval_shape(model.init, jax.random.key(0))
+  if mixing.mixes_examples(model.apply, params, input_shape):
+    raise plan_lib.UnsoundPlanError(
+        f"clip_unit '{clip_unit}' with a model that mixes examples (changing"
+        " one of them changes the outputs of others, as batch normalisation"
+        f" does): a gradient would belong to no single {clip_unit}; use"
+        " norm='group' or another layer that treats every example alone, such"
+        " as layer normalisation"
+    )
+
+
+def _changes_with_step(learner: learners.Learner) -> bool:
+  """Whether `at_step` gives another learner in some step."""
   found: list[Any] = []
   jax.eval_shape(
       lambda step: found.append(learner.at_step(step)),
@@ -79,16 +109,16 @@ def _changes(learner) -> bool:
   return any(other is not learner for other in found)
 
 
-def _start(
+def _params_and_support(
     learner: learners.Learner,
     dataset: dataset_lib.Dataset,
     plan: plan_lib.SamplingPlan,
 ) -> tuple[Any, Any]:
-  """The shapes of parameters and of a support set."""
+  """Shapes and dtypes of the parameters and of a support set."""
   episode = plan.episode
   assert episode is not None  # Checked before.
 
-  def begin(key, images):
+  def begin(key: jax.Array, images: jax.Array) -> tuple[Any, Any]:
     task = sampling.make_episode(
         key, images, episode, targets=dataset.targets
     )
@@ -105,44 +135,56 @@ def _start(
   )
 
 
-def _steps(learner, params, support) -> list[Any]:
-  """The steps for which `adapt` asks, "traced" where a scan counts them."""
-  asked: list[Any] = []
+def _requested_steps(
+    learner: learners.Learner, params: Any, support: Any
+) -> list[Any]:
+  """The inner steps whose gradients `adapt` requests, in order.
 
-  def injected(loss):
+  A step that a scan counts is "traced".
+  """
+  requested: list[Any] = []
+
+  def injected(loss: sample_level.Loss) -> sample_level.Gradient:
     del loss
 
-    def gradient(params, examples, step):
+    def gradient(params: Any, examples: Any, step: Any) -> Any:
       del examples
-      asked.append("traced" if isinstance(step, jax.core.Tracer) else int(step))
+      traced = isinstance(step, jax.core.Tracer)
+      requested.append("traced" if traced else int(step))
       zeros = jax.tree.map(jnp.zeros_like, params)
-      return lax.optimization_barrier(zeros)  # Seen in the program.
+      return lax.optimization_barrier(zeros)  # `_MARK`.
 
     return gradient
 
-  def adapt(params, support):
+  def adapt(params: Any, support: Any) -> Any:
     return learner.adapt(params, support, inner_gradient=injected)
 
-  with jax.disable_jit():  # Or a loop would ask once, however often it runs.
+  # Not compiled: a loop would request once, however often it runs.
+  with jax.disable_jit():
     program = jax.make_jaxpr(adapt)(params, support)
   found = sum(e.primitive.name == _MARK for e in program.eqns)
-  # What is left in loops or branches runs as often as data decide.
-  return asked if found == len(asked) else [*asked, "an unknown number"]
+  # A mark that is not at the top level is in a loop or branch of the program,
+  # which runs as often as data decide.
+  if found == len(requested):
+    return requested
+  return [*requested, "an unknown number"]
 
 
-def _reads_support(learner, params, support) -> bool:
-  """Whether more than the injected gradients depends on the support set.
+def _reads_support(
+    learner: learners.Learner, params: Any, support: Any
+) -> bool:
+  """Whether anything but the injected gradients depends on the support set.
 
-  Every injected gradient is that of a constant example, so that nothing of the
-  program that leads to the adapted parameters may read the support set.
+  Here the injected gradients are those of a constant example, so that nothing
+  in the program that leads to the adapted parameters may read the support set.
   """
   others: list[Any] = []
 
-  def adapt(params, support):
+  def adapt(params: Any, support: Any) -> Any:
     own = jax.tree.leaves(support)
 
-    def injected(loss):
-      def gradient(params, examples, step):
+    def injected(loss: sample_level.Loss) -> sample_level.Gradient:
+      def gradient(params: Any, examples: Any, step: Any) -> Any:
         given = jax.tree.leaves(examples)
         if [id(a) for a in given] != [id(a) for a in own]:
           others.append(examples)  # Something made of them.

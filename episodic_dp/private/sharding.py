@@ -32,7 +32,7 @@ _REPLICATED = jax.sharding.PartitionSpec()
 
 
 def check_mesh(mesh: Any) -> None:
-  """Refuses a mesh that a step cannot share its tasks over.
+  """Refuse a mesh that a step cannot share its tasks over.
 
   Raises:
     ValueError: not a mesh of one `tasks` axis of type Auto.
@@ -105,7 +105,7 @@ class Step:
   def __init__(
       self, mesh: jax.sharding.Mesh, update: Any, data: tuple[Any, ...]
   ):
-    """Keeps the compiled step and what it reads.
+    """Keep the compiled step and what it reads.
 
     Args:
       mesh: the devices.
@@ -125,7 +125,7 @@ class Step:
     return self._update(replicate(self._mesh, state), *self._data)
 
   def compile(self, state: Any) -> None:
-    """Compiles the step without taking it.
+    """Compile the step without taking it.
 
     Processes that compile at unlike speeds do so before the first step, whose
     collectives wait for 30 s on a CPU and then fail.

@@ -87,7 +87,7 @@ def make_program(
 def draw(
     program: StepProgram, key: jax.Array, step: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """Samples the tasks of a step.
+  """Sample the tasks of a step.
 
   Args:
     program: see `StepProgram`.
@@ -129,7 +129,7 @@ def add(
     first: jax.Array | int = 0,
     stride: int = 1,
 ) -> task_sum.Totals:
-  """Adds clipped gradients of tasks; see `task_sum.add_tasks`."""
+  """Add clipped gradients of tasks; see `task_sum.add_tasks`."""
   inputs = task_sum.StepInputs(
       params=state.params,
       key=keys.step_key(state.key, keys.AUGMENTATION, state.step),
@@ -148,7 +148,7 @@ def finish(
     totals: task_sum.Totals,
     mask: jax.Array,
 ) -> tuple[state_lib.State, state_lib.Metrics]:
-  """Adds noise to the sum of all tasks, once, and updates what adapts.
+  """Add noise to the sum of all tasks, once, and update what adapts.
 
   Args:
     program: see `StepProgram`.

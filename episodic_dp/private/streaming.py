@@ -72,7 +72,7 @@ class Step:
       *,
       block_bytes: int,
   ):
-    """Compiles the parts of a step.
+    """Compile the parts of a step.
 
     Args:
       program: see `step_program`.
@@ -98,7 +98,7 @@ class Step:
   def __call__(
       self, state: state_lib.State
   ) -> tuple[state_lib.State, state_lib.Metrics]:
-    """Takes one step; the state is donated.
+    """Take one step; the state is donated.
 
     Raises:
       StreamError: the images could not be gathered.
@@ -134,7 +134,7 @@ class Step:
     return self._prefetch(state.key, state.step)
 
   def _prefetch(self, key: jax.Array, step: jax.Array) -> _Prefetch:
-    """Begins the draw on the device; the thread waits for it and gathers."""
+    """Begin the draw on the device; the thread waits for it and gathers."""
     rows, mask = self._draw(key, step)
     drawn = self._thread.submit(_fetch, rows, mask)
     return _Prefetch(

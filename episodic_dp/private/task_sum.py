@@ -144,7 +144,7 @@ def add_tasks(
     first: jax.Array | int = 0,
     stride: int = 1,
 ) -> Totals:
-  """Adds the clipped gradients of all tasks of a step, or of a part of them.
+  """Add the clipped gradients of all tasks of a step, or of a part of them.
 
   Parts give the bits of the whole when each but the last is a multiple of the
   microbatch size: microbatches are added one by one, in the same order. Only
@@ -223,7 +223,9 @@ def _microbatch(
     labels: int32[tasks] without episodes, or None.
   """
 
-  def one(slot, images, label):
+  def one(
+      slot: jax.Array, images: jax.Array, label: jax.Array | None
+  ) -> tuple[clipping.Clipped, Diagnostics]:
     task = _make_task(context, inputs, slot, images, label)
     loss, clipped = _clipped_gradient(context, inputs, slot, task)
     if not context.diagnostics:
@@ -308,9 +310,9 @@ def _add(
     real: jax.Array,
     start: jax.Array,
 ) -> Totals:
-  """Adds the tasks of a microbatch that are real: bool[tasks]."""
+  """Add the tasks of a microbatch that are real: bool[tasks]."""
 
-  def total(values):
+  def total(values: jax.Array) -> jax.Array:
     shape = real.shape + (1,) * (values.ndim - 1)
     # Chosen, not multiplied: what fills an empty slot may be anything.
     return clipping.sum_units(jnp.where(real.reshape(shape), values, 0))

@@ -1,8 +1,8 @@
 """Which units a step of `RandomAllocation` draws: balls into bins, inside jit.
 
 A pass has T steps, and every unit falls into one of them. The assignment is not
-stored: each step draws it anew from the pass's key, which is cheap in memory
-(units are dealt with in chunks) and makes a step a pure function of its number.
+stored: each step draws it again from the pass's key, in chunks of units, which
+takes little memory and makes a step a pure function of its number.
 """
 
 import functools
@@ -20,7 +20,7 @@ _CHUNK = 1 << 16
 def draw_assigned(
     key: jax.Array, step: jax.Array, *, units: int, steps: int, slots: int
 ) -> tuple[jax.Array, jax.Array]:
-  """The units that fall into a step of its pass, in rising order.
+  """Draw the units that fall into a step of its pass, in rising order.
 
   Each unit draws one of the `steps` steps of a pass by `uniform.uniform_below`,
   from a key that depends on the pass, step // steps, and not on the step within
@@ -42,7 +42,9 @@ def draw_assigned(
   wanted = step % steps
   size = min(_CHUNK, units)
 
-  def add_chunk(carry, chunk):
+  def add_chunk(
+      carry: tuple[jax.Array, jax.Array], chunk: jax.Array
+  ) -> tuple[tuple[jax.Array, jax.Array], None]:
     chosen, count = carry
     bits = uniform.random_bits(jax.random.fold_in(pass_key, chunk), (size,))
     # No overflow: at most 2^31 - 1 units, and 2^16 divides 2^31.

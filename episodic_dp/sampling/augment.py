@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 
 def rotate_classes(key: jax.Array, images: jax.Array) -> jax.Array:
-  """Turns each class of a task by 0, 90, 180 or 270 degrees, equally likely.
+  """Turn each class of a task by 0, 90, 180 or 270 degrees, equally likely.
 
   All images of a class are turned alike, support and query, so that a turned
   class is a class of its own (Santoro et al., 2016, for Omniglot). The turn

@@ -1,8 +1,8 @@
 """How many children a Poisson stage draws: exact binomial counts.
 
-float32 uniforms and `jax.random.binomial` are not exact enough. 128 random bits
-are looked up in the whole-number thresholds of `plan.binomial_table`; its error
-is charged to delta by the accountant.
+float32 uniforms and `jax.random.binomial` are not exact enough. Here 128 random
+bits are looked up in the whole-number thresholds of `plan.binomial_table`; the
+accountant charges their error to delta.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class CountTables(NamedTuple):
 
 
 def count_tables(sizes: Sequence[int], p: float) -> tuple[CountTables, int]:
-  """Tables for Binomial(n, p), n in `sizes`, and the search's steps.
+  """Make the tables for Binomial(n, p), n in `sizes`.
 
   Args:
     sizes: distinct numbers of children, 0 allowed.
@@ -54,7 +54,7 @@ def count_tables(sizes: Sequence[int], p: float) -> tuple[CountTables, int]:
   return result, int(entries.max()).bit_length()
 
 
-def _at_most(a: jax.Array, b: jax.Array) -> jax.Array:
+def _less_equal(a: jax.Array, b: jax.Array) -> jax.Array:
   """a <= b for numbers of uint32 words, most significant first."""
   result = jnp.ones(jnp.broadcast_shapes(a.shape, b.shape)[:-1], bool)
   for word in range(a.shape[-1] - 1, -1, -1):
@@ -66,7 +66,7 @@ def _at_most(a: jax.Array, b: jax.Array) -> jax.Array:
 def draw_counts(
     bits: jax.Array, tables: CountTables, which: jax.Array | int, steps: int
 ) -> jax.Array:
-  """Binomial counts from uniform bits, by binary search.
+  """Turn uniform bits into binomial counts, by binary search.
 
   Args:
     bits: uint32[..., 4] random bits, most significant word first.
@@ -83,16 +83,18 @@ def draw_counts(
   low = jnp.broadcast_to(start, bits.shape[:-1])
   high = low + jnp.asarray(tables.entries)[which]
 
-  def halve(_, bounds):
+  def halve(
+      _: jax.Array, bounds: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, jax.Array]:
     low, high = bounds
     middle = (low + high) // 2
-    passed = _at_most(thresholds[middle], bits)
+    passed = _less_equal(thresholds[middle], bits)
     searching = low < high
     return (
         jnp.where(searching & passed, middle + 1, low),
         jnp.where(searching & ~passed, middle, high),
     )
 
-  # A loop, not an unrolled one: XLA would recompute earlier steps in each.
+  # Not unrolled: XLA would compute earlier steps anew in each later one.
   low, _ = jax.lax.fori_loop(0, steps, halve, (low, high))
   return jnp.asarray(tables.first)[which] + low - start

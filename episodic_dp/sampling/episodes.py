@@ -26,13 +26,13 @@ class Examples(NamedTuple):
 
 
 class EpisodeBatch(NamedTuple):
-  """A task: what it adapts on and what it is judged on."""
+  """A task: the support set to adapt to, and the query set to be judged on."""
 
   support: Examples
   query: Examples
 
 
-def _episode(plan: stages_lib.SamplingPlan) -> stages_lib.Episode:
+def _require_episode(plan: stages_lib.SamplingPlan) -> stages_lib.Episode:
   if plan.episode is None:
     raise errors.PlanError(
         "the plan has no episode, so its sample cannot be cut into tasks: give"
@@ -44,7 +44,7 @@ def _episode(plan: stages_lib.SamplingPlan) -> stages_lib.Episode:
 def task_indices(
     indices: jax.Array, mask: jax.Array, plan: stages_lib.SamplingPlan
 ) -> tuple[jax.Array, jax.Array]:
-  """Groups what `sample` drew into tasks.
+  """Group the examples that `sample` drew into tasks.
 
   The groups are formed by position alone. Since children come in uniformly
   random order, which classes meet in a task is random, and one record removed
@@ -64,7 +64,7 @@ def task_indices(
   Raises:
     PlanError: the plan has no episode, or the sample is not of this plan.
   """
-  episode = _episode(plan)
+  episode = _require_episode(plan)
   way, examples = episode.way, episode.shot + episode.query
   independent = episode.form == "independent"
   expected = len(plan.stages) + independent
@@ -93,7 +93,7 @@ def make_episode(
     rotate: bool = False,
     targets: int = 0,
 ) -> EpisodeBatch:
-  """One task from its images or points; `vmap` it over tasks.
+  """Make one task of its images or points; `vmap` it over tasks.
 
   Labels are a uniformly random permutation of 0 .. way - 1, drawn from the
   task's key, so that a class's position tells nothing. Points bring their
@@ -153,7 +153,7 @@ def make_episode(
 
 
 def single_example(image: jax.Array, label: jax.Array) -> EpisodeBatch:
-  """One example to learn without tasks: an empty support, a query of one.
+  """Make a task of one example alone: an empty support, a query of one.
 
   Args:
     image: uint8 or floating [H, W, C]; uint8 is scaled to 0 .. 1.

@@ -1,4 +1,4 @@
-"""The first entries of a random permutation, at a cost that forgets its length.
+"""The first entries of a random permutation, at a cost that ignores its length.
 
 Drawing n of N children in random order must not cost O(N): N may be 10^8.
 """
@@ -11,14 +11,14 @@ import jax.numpy as jnp
 from episodic_dp.sampling import uniform
 
 # Up to this many slots, comparing all pairs is faster than sorting.
-_FEW = 32
+_MAX_COMPARED = 32
 
 
 @functools.partial(jax.jit, static_argnames="slots")
 def draw_ordered(
     bits: jax.Array, n_children: jax.Array | int, slots: int
 ) -> jax.Array:
-  """The first `slots` entries of a uniformly random permutation of children.
+  """Draw the first `slots` entries of a random permutation of children.
 
   The Fisher-Yates shuffle of a = (0, 1, .., N - 1) draws, for i = 0, 1, ..,
   j_i uniform on i .. N - 1, swaps a[i] with a[j_i], and outputs the new a[i].
@@ -43,7 +43,7 @@ def draw_ordered(
 
 
 def resolve_swaps(targets: jax.Array) -> jax.Array:
-  """The output of a Fisher-Yates shuffle whose swap targets are given.
+  """Compute the output of a Fisher-Yates shuffle whose targets are given.
 
   Let f(k) be the content of a[k] just before step k. Step k' writes to no
   entries but k' and j_k' >= k', and what it writes to j_k' is the content of
@@ -69,13 +69,12 @@ def resolve_swaps(targets: jax.Array) -> jax.Array:
     int32[..., slots].
   """
   slots = targets.shape[-1]
-  few = slots <= _FEW
-  links = _compare if few else _sort
+  links = _compare if slots <= _MAX_COMPARED else _sort
   before, link = jnp.vectorize(links, signature="(s)->(s),(s)")(targets)
   position = jnp.arange(slots, dtype=jnp.int32)
   root = jnp.where(link < 0, position, link)
 
-  def double(_, root):
+  def double(_: jax.Array, root: jax.Array) -> jax.Array:
     return jnp.take_along_axis(root, root, axis=-1)
 
   root = jax.lax.fori_loop(0, (slots - 1).bit_length(), double, root)
@@ -88,7 +87,7 @@ def _compare(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
   position = jnp.arange(targets.shape[0], dtype=jnp.int32)
   earlier = position[None, :] < position[:, None]
 
-  def latest(wanted):
+  def latest(wanted: jax.Array) -> jax.Array:
     hit = earlier & (targets[None, :] == wanted[:, None])
     return jnp.max(jnp.where(hit, position[None, :], -1), axis=1)
 

@@ -22,16 +22,16 @@ from episodic_dp.sampling import counts
 from episodic_dp.sampling import permutation
 from episodic_dp.sampling import uniform
 
-# Folded into the key where a step's number is otherwise: no step has this one.
+# Folded into the key of a pass in place of a step's number, which is smaller.
 _PASSES = np.uint32(1 << 31)
 
-# NumPy while it is built, then on the device.
+# Built with NumPy, then moved to the device.
 _Array = np.ndarray | jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
-class _Shape:
-  """What is static about a draw: hashable, so that equal plans share a trace.
+class _StaticPlan:
+  """What `jit` takes as constants of a draw; equal plans share a trace.
 
   Attributes:
     stages: the stages of the plan.
@@ -65,6 +65,13 @@ class _Level(NamedTuple):
 
 
 class _Arrays(NamedTuple):
+  """Arrays that a draw looks up.
+
+  Attributes:
+    levels: of each stage.
+    leaf_rows: int32[leaves], data rows, where the hierarchy has them.
+  """
+
   levels: tuple[_Level, ...]
   leaf_rows: _Array | None
 
@@ -73,14 +80,14 @@ class _Arrays(NamedTuple):
 # must not refer to the hierarchy, or it would never be freed.
 _PREPARED: weakref.WeakKeyDictionary[
     hierarchy_lib.Hierarchy,
-    dict[stages_lib.SamplingPlan, tuple[_Shape, _Arrays]],
+    dict[stages_lib.SamplingPlan, tuple[_StaticPlan, _Arrays]],
 ] = weakref.WeakKeyDictionary()
 
 
 def _prepare(
     hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan
-) -> tuple[_Shape, _Arrays]:
-  """Validates and builds the tables; cached, and safe inside a trace."""
+) -> tuple[_StaticPlan, _Arrays]:
+  """Validate the plan and build its tables, once for each hierarchy."""
   plans = _PREPARED.setdefault(hierarchy, {})
   if plan not in plans:
     stages_lib.validate(hierarchy, plan)
@@ -93,7 +100,7 @@ def _prepare(
     # Concrete arrays even when the caller is being traced: they are kept.
     with jax.ensure_compile_time_eval():
       arrays = jax.tree.map(jnp.array, arrays)
-    shape = _Shape(
+    static = _StaticPlan(
         stages=plan.stages,
         slots=sampler_error.capacities(hierarchy, plan),
         sizes=hierarchy.sizes,
@@ -105,7 +112,7 @@ def _prepare(
             else 0
         ),
     )
-    plans[plan] = (shape, arrays)
+    plans[plan] = (static, arrays)
   return plans[plan]
 
 
@@ -127,17 +134,17 @@ def _level(
   return _Level(offsets, tables, which), steps
 
 
-@functools.partial(jax.jit, static_argnames="shape")
+@functools.partial(jax.jit, static_argnames="static")
 def _draw(
-    key: jax.Array, step: jax.Array, arrays: _Arrays, shape: _Shape
+    key: jax.Array, step: jax.Array, arrays: _Arrays, static: _StaticPlan
 ) -> tuple[jax.Array, jax.Array]:
   """The draw itself; see `sample`."""
   step_key = jax.random.fold_in(key, step)
-  lead = () if shape.tasks is None else (shape.tasks,)
+  lead = () if static.tasks is None else (static.tasks,)
   units = jnp.zeros(lead, jnp.int32)
   mask = jnp.ones(lead, bool)
-  for k, (stage, level) in enumerate(zip(shape.stages, arrays.levels)):
-    slots = shape.slots[k]
+  for k, (stage, level) in enumerate(zip(static.stages, arrays.levels)):
+    slots = static.slots[k]
     # One number per slot and, last, one for the count.
     drawn = uniform.random_bits(
         jax.random.fold_in(step_key, k), (*units.shape, slots + 1)
@@ -147,8 +154,8 @@ def _draw(
       first = level.offsets[units]
       n_children = level.offsets[units + 1] - first
     else:
-      assert shape.sizes is not None
-      size = shape.sizes[k]
+      assert static.sizes is not None
+      size = static.sizes[k]
       first = units * size  # At most the number of units below: no overflow.
       n_children = jnp.full(units.shape, size, jnp.int32)
     take = n_children
@@ -157,7 +164,7 @@ def _draw(
       assigned, n_children = allocation.draw_assigned(
           jax.random.fold_in(key, _PASSES),
           step,
-          units=shape.allocated,
+          units=static.allocated,
           steps=stage.steps,
           slots=slots,
       )
@@ -167,7 +174,7 @@ def _draw(
     elif level.tables is not None:  # Poisson
       which = 0 if level.which is None else level.which[units]
       take = counts.draw_counts(
-          count_bits, level.tables, which, shape.searches[k]
+          count_bits, level.tables, which, static.searches[k]
       )
     children = permutation.draw_ordered(bits, n_children, slots)
     if assigned is not None:
@@ -186,7 +193,7 @@ def sample(
     plan: stages_lib.SamplingPlan,
     step: jax.Array | int,
 ) -> tuple[jax.Array, jax.Array]:
-  """One step's examples: Algorithm 1 for any number of stages.
+  """Draw the examples of one step: Algorithm 1 for any number of stages.
 
   At each stage every unit chosen above draws its children uniformly without
   replacement: n of them (`FixedSize`), a binomial number (`Poisson`) or all
@@ -214,5 +221,5 @@ def sample(
   Raises:
     PlanError: the plan does not fit the hierarchy.
   """
-  shape, arrays = _prepare(hierarchy, plan)
-  return _draw(key, step, arrays, shape)
+  static, arrays = _prepare(hierarchy, plan)
+  return _draw(key, step, arrays, static)

@@ -45,7 +45,7 @@ class ParticipantRows:
     return self.rows(leaf)
 
   def most_copies(self) -> dict[str, int]:
-    """Level -> the most participants that hold any one class, and one image.
+    """Count the most participants that hold one same class, and one image.
 
     Counted over all participants, in seconds for 400 000 of five classes. It is
     a function of public numbers only.
@@ -73,7 +73,7 @@ def synthetic_participants(
     way: int,
     per_class: int,
 ) -> tuple[hierarchy_lib.Hierarchy, ParticipantRows]:
-  """Participant i owns `way` classes, `per_class` images of each.
+  """Make participants of `way` classes each, with `per_class` images of each.
 
   Classes, and images within each, are drawn without replacement by a fixed
   public function of (key_seed, i): nothing is stored, and the same participants
@@ -120,17 +120,22 @@ def synthetic_participants(
       copies=True,
   )
 
-  def draw(participant, tag, n_children, slots):
+  def draw(
+      participant: jax.Array,
+      tag: jax.Array | int,
+      n_children: int,
+      slots: int,
+  ) -> jax.Array:
     # The generator is named: a changed default must not change participants.
     key = jax.random.key(key_seed, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, participant), tag)
     bits = uniform.random_bits(key, (slots,))
     return permutation.draw_ordered(bits, n_children, slots)
 
-  def own_classes(participant):
+  def own_classes(participant: jax.Array) -> jax.Array:
     return draw(participant, 0, classes, way)
 
-  def own_images(participant, slot):
+  def own_images(participant: jax.Array, slot: jax.Array) -> jax.Array:
     return draw(participant, 1 + slot, examples_per_class, per_class)
 
   def row(leaf: jax.Array) -> jax.Array:

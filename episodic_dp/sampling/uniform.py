@@ -12,15 +12,15 @@ import jax.numpy as jnp
 
 from episodic_dp.plan import binomial
 
-_LOW = 0xFFFF
+_LOW_HALF = 0xFFFF
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-  """uint32[*shape, 4]: 128 random bits for each place of `shape`.
+  """Draw 128 random bits for each place of `shape`: uint32[*shape, 4].
 
-  Drawn as a vector: XLA compiles that several times faster than the same bits
-  drawn in many dimensions. The barrier keeps it from generating them anew for
-  each of their readers.
+  They are drawn as a vector, which XLA compiles several times faster than many
+  dimensions. The barrier keeps XLA from generating them again for each of their
+  readers.
   """
   shape = (*shape, binomial.WORDS)
   bits = jax.random.bits(key, (math.prod(shape),), jnp.uint32)
@@ -29,10 +29,11 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 def _multiply(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
   """(high, low) words of a * b, uint32, through 16-bit halves."""
-  a_high, a_low = a >> 16, a & _LOW
-  b_high, b_low = b >> 16, b & _LOW
+  a_high, a_low = a >> 16, a & _LOW_HALF
+  b_high, b_low = b >> 16, b & _LOW_HALF
   low_high, high_low = a_low * b_high, a_high * b_low
-  middle = ((a_low * b_low) >> 16) + (low_high & _LOW) + (high_low & _LOW)
+  middle = (a_low * b_low) >> 16
+  middle = middle + (low_high & _LOW_HALF) + (high_low & _LOW_HALF)
   high = (
       a_high * b_high + (low_high >> 16) + (high_low >> 16) + (middle >> 16)
   )
@@ -40,7 +41,7 @@ def _multiply(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def uniform_below(bits: jax.Array, n: jax.Array | int) -> jax.Array:
-  """floor(U n / 2^128), for U the 128-bit number that `bits` spells.
+  """Compute floor(U n / 2^128), U being the 128-bit number of `bits`.
 
   For uniform bits the result is uniform on 0 .. n - 1 but for a total variation
   of at most n / 2^128 (`plan.sampling_error` adds it up).

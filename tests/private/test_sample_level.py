@@ -333,11 +333,10 @@ def make_run(participants=8, rate=0.5):
       (hierarchy.num_leaves, SIDE, SIDE, 1), np.float32
   )
   stages = (plan.Poisson(rate), plan.FixedSize(WAY), plan.FixedSize(4))
+  episode = plan.Episode(way=WAY, shot=SHOT, query=QUERY)
   return (
       fake_dataset.FakeDataset(images=images, hierarchy=hierarchy),
-      plan.SamplingPlan(
-          stages, episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY)
-      ),
+      plan.SamplingPlan(stages, episode=episode),
   )
 
 

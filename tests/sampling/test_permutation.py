@@ -37,7 +37,7 @@ def _targets(bits, n):
 @pytest.mark.parametrize("slots", [1, 2, 7, 100])
 def test_equals_a_sequential_shuffle(way, slots, monkeypatch):
   monkeypatch.setattr(
-      permutation, "_FEW", slots if way == "_compare" else slots - 1
+      permutation, "_MAX_COMPARED", slots if way == "_compare" else slots - 1
   )
   rng = np.random.default_rng(slots)
   rows, want = [], []
