@@ -42,8 +42,11 @@ def test_examples_as_clip_units_need_a_network_that_keeps_them_apart(mix):
   )
   arguments = (
       learners.Supervised(linear(mix)), optax.sgd(0.1), data,
-      plan.SamplingPlan((plan.Poisson(0.5),)),
-      plan.Mechanism(clip_unit="image", noise_multiplier=1.0),
+      plan.Release(
+          data.hierarchy,
+          plan.SamplingPlan((plan.Poisson(0.5),)),
+          plan.Mechanism(clip_unit="image", noise_multiplier=1.0),
+      ),
   )
   if not mix:
     assert callable(private.make_meta_step(*arguments))
