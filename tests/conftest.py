@@ -35,6 +35,16 @@ def compilation_cache(tmp_path_factory):
     os.environ.pop(name.upper())
 
 
+@pytest.fixture(scope="module")
+def quickly_compiled():
+  """For programs so small that they take longer to compile than to run."""
+  name = "jax_disable_most_optimizations"
+  before = jax.config.values[name]
+  jax.config.update(name, True)
+  yield
+  jax.config.update(name, before)
+
+
 @pytest.fixture(scope="session")
 def make_config():
   """A small config to account for.

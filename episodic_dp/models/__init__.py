@@ -12,6 +12,7 @@ from episodic_dp.models.convolution import conv_general_dilated
 from episodic_dp.models.convolution import convolve
 from episodic_dp.models.model import from_flax
 from episodic_dp.models.model import from_haiku
+from episodic_dp.models.model import from_nnx
 from episodic_dp.models.model import Model
 from episodic_dp.models.pooling import max_pool
 
@@ -22,6 +23,7 @@ __all__ = [
     "convolve",
     "from_flax",
     "from_haiku",
+    "from_nnx",
     "max_pool",
     "mlp",
 ]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from flax import linen as nn
+from flax import nnx
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -70,6 +71,40 @@ def from_flax(
       lambda key: init(key).get("params", {}), apply, mixes_examples,
       input_shape,
   )
+
+
+def from_nnx(
+    build: Callable[[nnx.Rngs], nnx.Module],
+    input_shape: tuple[int, int, int],
+    *,
+    mixes_examples: bool = True,
+) -> Model:
+  """A Flax NNX module, called with images alone, as a Model.
+
+  Args:
+    build: rngs -> the module; all its variables must be `nnx.Param`.
+    input_shape: (H, W, C).
+    mixes_examples: as in `from_flax`.
+
+  Raises:
+    plan.UnsoundPlanError: the module has other variables (running statistics,
+      random state).
+    ValueError: as in `from_flax`.
+  """
+  module = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
+  graph, shapes, rest = nnx.split(module, nnx.Param, ...)
+  if others := sorted({type(v).__name__ for _, v in nnx.to_flat_state(rest)}):
+    raise _carried(type(module).__name__, f"variables {others}")
+
+  def init(key):
+    return nnx.to_pure_dict(nnx.state(build(nnx.Rngs(key)), nnx.Param))
+
+  def apply(params, images):
+    state = jax.tree.map(lambda shape: shape, shapes)  # A copy to write to.
+    nnx.replace_by_pure_dict(state, params)
+    return nnx.merge(graph, state)(images)
+
+  return _checked(init, apply, mixes_examples, input_shape)
 
 
 def from_haiku(

@@ -10,6 +10,7 @@ import pytest
 
 from episodic_dp import learners
 from episodic_dp import models
+from episodic_dp.models import block
 
 RATE = 0.3
 
@@ -33,10 +34,10 @@ def draw_episode(shape, way=3, seed=0):
 
 
 def plain_conv4(params, images):
-  """Conv4 with batch norm, written with XLA's convolution and pooling."""
+  """Blocks with batch norm, written with XLA's convolution and pooling."""
   x = images
-  for i in range(4):
-    p = params[f"block_{i}"]
+  for name in sorted(set(params) - {"head"}):
+    p = params[name]
     x = lax.conv_general_dilated(
         x, p["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO",
                                                            "NHWC")
@@ -73,17 +74,58 @@ def assert_close(actual, expected, tolerance):
     np.testing.assert_allclose(a, b, atol=tolerance * scale)
 
 
-def test_gradient_equals_the_plain_loop_with_lax_convolutions():
-  shape = (16, 16, 1)
-  model = models.conv4(3, 9, input_shape=shape)
-  learner = learners.MAML(model, inner_steps=2, inner_rate=RATE)
+def two_blocks(shape, width=9, way=3):
+  """The first two blocks of Conv4: one form of its first, one of the others."""
+  features = (shape[0] // 4) * (shape[1] // 4) * width
+
+  def init(key):
+    rng = np.random.default_rng(0)
+    draw = lambda *s: 0.3 * rng.standard_normal(s, np.float32)  # noqa: E731
+    params = {
+        f"block_{i}": {
+            "kernel": draw(3, 3, channels, width),
+            "scale": 1 + draw(width),
+            "bias": draw(width),
+        }
+        for i, channels in enumerate((shape[2], width))
+    }
+    return params | {"head": {"kernel": draw(features, way), "bias": draw(way)}}
+
+  def apply(params, images):
+    x = images
+    for i in range(2):
+      p = params[f"block_{i}"]
+      x = block.apply(x, p["kernel"], p["scale"], p["bias"], "batch")
+    return x.reshape(len(x), -1) @ params["head"]["kernel"] + (
+        params["head"]["bias"]
+    )
+
+  return models.Model(init, apply, True, shape, way)
+
+
+# The whole network compiles for long.
+@pytest.mark.parametrize(
+    "make,side,steps",
+    [
+        (two_blocks, 4, 1),
+        pytest.param(
+            lambda shape: models.conv4(3, 9, input_shape=shape), 16, 2,
+            marks=pytest.mark.slow, id="conv4",
+        ),
+    ],
+)  # fmt: skip
+def test_gradient_equals_the_plain_loop_with_lax_convolutions(
+    make, side, steps
+):
+  shape = (side, side, 1)
+  learner = learners.MAML(make(shape), inner_steps=steps, inner_rate=RATE)
   params = learner.init(jax.random.key(0))
   episode = draw_episode(shape)
 
   actual = jax.jit(jax.value_and_grad(learner.loss))(params, episode)
   expected = jax.jit(
       jax.value_and_grad(
-          lambda p: plain_maml(plain_conv4, p, episode, 2)
+          lambda p: plain_maml(plain_conv4, p, episode, steps)
       )
   )(params)
   assert_close(actual, expected, 2e-4)

@@ -82,7 +82,13 @@ def train(learner, steps, optimizer, noise=0.2):
   return seen
 
 
-@pytest.mark.parametrize("name", NAMES[1:])
+def _each(name):
+  """ANIL and Meta-SGD take the program of MAML: not in the quick tests."""
+  slow = name in ("anil", "meta_sgd")
+  return pytest.param(name, marks=pytest.mark.slow if slow else ())
+
+
+@pytest.mark.parametrize("name", [_each(name) for name in NAMES[1:]])
 def test_every_learner_learns_under_clipping_and_noise(tiny, name):
   learner = make(tiny, name)
   before, *_, after = train(learner, 40, optax.adam(0.1))

@@ -1,6 +1,7 @@
 """Modules of either library as pairs of pure functions."""
 
 from flax import linen as nn
+from flax import nnx
 import haiku as hk
 import jax
 import jax.numpy as jnp
@@ -34,6 +35,52 @@ def haiku_linear(images):
 
 def haiku_carried(images):
   return haiku_linear(hk.BatchNorm(True, True, 0.9)(images, is_training=True))
+
+
+class NNXNetwork(nnx.Module):
+  """A convolution and a linear layer, named as Linen names its own."""
+
+  def __init__(self, rngs, carried=False):
+    self.Conv_0 = nnx.Conv(1, 2, (3, 3), rngs=rngs)
+    self.Dense_0 = nnx.Linear(32, 3, rngs=rngs)
+    self.norm = nnx.BatchNorm(3, rngs=rngs) if carried else None
+
+  def __call__(self, images):
+    x = nnx.relu(self.Conv_0(images))
+    x = self.Dense_0(x.reshape(images.shape[0], -1))
+    return x if self.norm is None else self.norm(x)
+
+
+class LinenNetwork(nn.Module):
+
+  @nn.compact
+  def __call__(self, images):
+    x = nn.relu(nn.Conv(2, (3, 3))(images))
+    return nn.Dense(3)(x.reshape(images.shape[0], -1))
+
+
+def test_nnx_equals_linen_of_equal_weights_and_carries_nothing():
+  model = models.from_nnx(NNXNetwork, SHAPE, mixes_examples=False)
+  linen = models.from_flax(LinenNetwork(), SHAPE)
+  params = model.init(jax.random.key(0))
+  shapes = jax.eval_shape(linen.init, jax.random.key(0))
+  assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, shapes)
+  assert not np.array_equal(
+      params["Conv_0"]["kernel"],
+      model.init(jax.random.key(1))["Conv_0"]["kernel"],
+  )
+  images = jax.random.uniform(jax.random.key(2), (5, *SHAPE))
+
+  def loss(model, params):
+    return jnp.sum(model.apply(params, images) ** 2)
+
+  for a, b in zip(
+      jax.tree.leaves(jax.value_and_grad(lambda p: loss(model, p))(params)),
+      jax.tree.leaves(jax.value_and_grad(lambda p: loss(linen, p))(params)),
+  ):
+    np.testing.assert_allclose(a, b, rtol=1e-5)
+  with pytest.raises(plan.UnsoundPlanError, match="BatchStat.*norm='group'"):
+    models.from_nnx(lambda rngs: NNXNetwork(rngs, carried=True), SHAPE)
 
 
 @pytest.mark.parametrize("mixes", [True, False])
