@@ -232,13 +232,13 @@ def validate(hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan) -> None:
       unit = int(np.argmin(counts))
       if counts[unit] < stage.n:
         raise errors.PlanError(
-            _short(hierarchy, plan, k, unit, int(counts[unit]), stage.n)
+            _too_few(hierarchy, plan, k, unit, int(counts[unit]), stage.n)
         )
   if episode is not None:
     _validate_episode(hierarchy, plan, episode)
 
 
-def _short(
+def _too_few(
     hierarchy: hierarchy_lib.Hierarchy,
     plan: SamplingPlan,
     level: int,

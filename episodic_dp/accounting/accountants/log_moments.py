@@ -81,7 +81,7 @@ def log_moments(
     return np.zeros_like(order)
   bound = _convexity_bound(order, weight, distance)
   if math.isfinite(distance):
-    def log_excess(u):
+    def log_excess(u: np.ndarray) -> np.ndarray:
       return tails.log_excess(unit_profiles, u, direction)
 
     losses, heights, log_least = _points(log_excess, order, distance)

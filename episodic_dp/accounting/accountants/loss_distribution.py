@@ -235,7 +235,10 @@ def _cumulant(
   return largest + math.log(float(np.exp(terms - largest).sum()))
 
 
-def grids_of(reaches: tuple[tuple[float, float], ...], step: float):
+def grids_of(
+    reaches: tuple[tuple[float, float], ...], step: float
+) -> tuple[Grid, ...]:
+  """One grid for each reach (below 0, above 0), all of the same step."""
   return tuple(make_grid(low, high, step) for low, high in reaches)
 
 

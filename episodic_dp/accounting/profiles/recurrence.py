@@ -52,19 +52,14 @@ import numpy as np
 from scipy import special
 
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import counts as counts_lib
 from episodic_dp.accounting.profiles.amplification import Direction
 
 # Distances below this are replaced by it: larger, so never optimistic.
 _MIN_DISTANCE = 1e-6
 # Beyond it tables would be long, and say nothing.
 _FARTHEST = 1e3
-# Supports up to this size are kept whole; longer ones lose what is less
-# probable than e^-92 < 1.2e-40 (Bernstein's inequality) at an end.
-_WHOLE = 32
-_EXPONENT = 92.0
-_NEGLIGIBLE = math.exp(-_EXPONENT)
-# More values of J, or of K, than these are rounded up to a coarser lattice.
-_MAX_PLACES = 96
+# More values of K than these are rounded up to a coarser lattice.
 _MAX_OCCURRENCES = 128
 # The grid over x reaches to where Phi(-37) < 1e-299, for high Renyi moments.
 # Chords lie above the profile by a share of about (step (x - s_k))^2 / 8. Far
@@ -74,20 +69,6 @@ _STEP = 1 / 768
 _EVEN = 12.0
 # Exponents are kept below this; e^690 < 1e300.
 _LARGEST_POWER = 690.0
-
-
-class Counts(NamedTuple):
-  """A distribution of whole numbers.
-
-  Attributes:
-    first: the smallest value.
-    probs: float64[n] of first, first + 1, ...
-    cut: an upper bound on the probability of larger values.
-  """
-
-  first: int
-  probs: np.ndarray
-  cut: float
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +93,7 @@ class Recurrence:
   drawn_of: tuple[int, int] | None = None
 
   @functools.cached_property
-  def parents(self) -> Counts:
+  def parents(self) -> counts_lib.Counts:
     """The distribution of J, the number of places that draw the parent."""
     return _parents(self.places, self.place_rate, self.drawn_of)
 
@@ -173,7 +154,7 @@ class Recurrence:
       return np.full_like(log_alpha, self.inclusion_rate)
     value = np.full_like(log_alpha, self.parents.cut)
     if self.rate == 1:
-      for j, weight in _grouped(self.parents):
+      for j, weight in counts_lib.grouped(self.parents):
         distance = j * self._distance
         value += weight * amplification.hockey_stick(log_alpha, distance)
     else:
@@ -185,103 +166,20 @@ class Recurrence:
 # Distributions ----------------------------------------------------------------
 
 
-def _window(low: int, high: int, mean: float) -> tuple[int, int, float]:
-  """The part of a support that is kept, and what may lie above it.
-
-  Bernstein's inequality: a sum of independent coins deviates from its mean m by
-  t with probability at most exp(-t^2 / (2 (m + t / 3))), at either end; so does
-  a hypergeometric number (Hoeffding, "Probability Inequalities for Sums of
-  Bounded Random Variables", 1963, section 6).
-  """
-  if high - low <= _WHOLE:
-    return low, high, 0.0
-  third = _EXPONENT / 3
-  t = third + math.sqrt(third**2 + 2 * _EXPONENT * mean)
-  last = min(high, math.ceil(mean + t))
-  return (
-      max(low, math.floor(mean - t)), last, _NEGLIGIBLE if last < high else 0.0
-  )
-
-
-def _from_ratios(first: int, log_ratios: np.ndarray, cut: float) -> Counts:
-  """From ln P(i + 1) / P(i). What lies below `first` is spread over the rest.
-
-  That changes each probability by less than its rounding error.
-  """
-  logs = np.concatenate([np.zeros(1), np.cumsum(log_ratios)])
-  probs = np.exp(logs - logs.max())
-  return Counts(first, probs / probs.sum(), cut)
-
-
-@functools.lru_cache(maxsize=4096)
-def binomial(n: int, rate: float) -> Counts:
-  """Binomial(n, rate)."""
-  if rate >= 1 or n == 0:
-    return Counts(n, np.ones(1), 0.0)
-  if rate <= 0:
-    return Counts(0, np.ones(1), 0.0)
-  low, high, cut = _window(0, n, n * rate)
-  i = np.arange(low, high, dtype=float)
-  odds = math.log(rate) - math.log1p(-rate)
-  return _from_ratios(low, np.log((n - i) / (i + 1)) + odds, cut)
-
-
-def hypergeometric(population: int, marked: int, drawn: int) -> Counts:
-  """How many of `marked` units are among `drawn` of the population."""
-  low, high, cut = _window(
-      max(0, marked + drawn - population),
-      min(marked, drawn),
-      marked * drawn / population,
-  )
-  i = np.arange(low, high, dtype=float)
-  ratios = (marked - i) * (drawn - i) / (i + 1)
-  return _from_ratios(
-      low, np.log(ratios / (population - marked - drawn + i + 1)), cut
-  )
-
-
 @functools.lru_cache(maxsize=256)
 def _parents(
     places: int, place_rate: float, drawn_of: tuple[int, int] | None
-) -> Counts:
+) -> counts_lib.Counts:
   if drawn_of is None:
-    counts = binomial(places, place_rate)
+    counts = counts_lib.binomial(places, place_rate)
   else:
     drawn, population = drawn_of
-    counts = hypergeometric(population, places, min(drawn, population))
+    counts = counts_lib.hypergeometric(
+        population, places, min(drawn, population)
+    )
     if place_rate < 1:
-      counts = _thinned(counts, place_rate)
-  if counts.cut == 0:
-    return counts
-  # Bernstein's window is wide: cut where as little is left by the true sizes.
-  above = np.cumsum(counts.probs[::-1])[::-1]
-  kept = max(int((above > _NEGLIGIBLE).sum()), 1)
-  lost = float(above[kept]) if kept < above.size else 0.0
-  return Counts(counts.first, counts.probs[:kept], counts.cut + lost)
-
-
-def _thinned(counts: Counts, rate: float) -> Counts:
-  """Each of a random number of places is kept with a probability."""
-  last = counts.first + counts.probs.size - 1
-  probs = np.zeros(last + 1)
-  cut = counts.cut
-  for i, weight in enumerate(counts.probs):
-    part = binomial(counts.first + i, rate)
-    probs[part.first : part.first + part.probs.size] += weight * part.probs
-    cut += float(weight) * part.cut
-  some = np.flatnonzero(probs)
-  return Counts(int(some[0]), probs[some[0] : some[-1] + 1], cut)
-
-
-def _grouped(counts: Counts) -> list[tuple[int, float]]:
-  """(j, probability) for j > 0, at most `_MAX_PLACES`, rounded up from more."""
-  last = counts.first + counts.probs.size - 1
-  width = -(-counts.probs.size // _MAX_PLACES)
-  groups: dict[int, float] = {}
-  for i, weight in enumerate(counts.probs):
-    j = last - width * ((last - counts.first - i) // width)
-    groups[j] = groups.get(j, 0.0) + float(weight)
-  return [(j, w) for j, w in groups.items() if j > 0 and w > 0]
+      counts = counts_lib.thinned(counts, place_rate)
+  return counts_lib.trimmed(counts)
 
 
 # Profiles given J -------------------------------------------------------------
@@ -311,7 +209,7 @@ class _Curve(NamedTuple):
 def _occurrences(j: int, rate: float, lattice: int) -> tuple[np.ndarray, float]:
   """Weights of K = 0, g, 2g, ... for K ~ Binomial(j, p), rounded up; the cut.
   """
-  counts = binomial(j, rate)
+  counts = counts_lib.binomial(j, rate)
   places = -(-(counts.first + np.arange(counts.probs.size)) // lattice)
   return np.bincount(places, weights=counts.probs), counts.cut
 
@@ -323,7 +221,7 @@ def _curves(
   """(P(J = j), the profile given J = j), for the values of J above 0."""
   lattice = -(-kind.most // _MAX_OCCURRENCES)
   distance = kind._distance * lattice  # pylint: disable=protected-access
-  groups = _grouped(kind.parents)
+  groups = counts_lib.grouped(kind.parents)
   if not groups:
     return ()
   remove = direction == "remove"

@@ -250,7 +250,7 @@ def hockey_stick(p: Mixture, q: Mixture, alpha: float, z: float) -> float:
   means = np.concatenate([p[0], q[0]]) / z
   signed = np.concatenate([p[1], -alpha * q[1]])
 
-  def is_positive(x):
+  def is_positive(x: np.ndarray) -> np.ndarray:
     return np.exp(-((x[:, None] - means) ** 2) / 2) @ signed > 0
 
   grid = np.linspace(means.min() - _MARGIN, means.max() + _MARGIN, _POINTS)

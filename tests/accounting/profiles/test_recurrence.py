@@ -13,6 +13,7 @@ from scipy import stats
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import counts as counts_lib
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.reference import exact
@@ -200,7 +201,7 @@ def test_dp_accounting_agrees_for_one_number_of_places(direction):
 
 @pytest.mark.parametrize("n,rate", [(7, 0.3), (1900, 0.004), (10**6, 0.5)])
 def test_binomial_is_exact_but_for_its_tails(n, rate):
-  counts = recurrence.binomial(n, rate)
+  counts = counts_lib.binomial(n, rate)
   i = counts.first + np.arange(counts.probs.size)
   np.testing.assert_allclose(
       counts.probs, stats.binom.pmf(i, n, rate), rtol=1e-7, atol=1e-300
@@ -215,7 +216,7 @@ def test_binomial_is_exact_but_for_its_tails(n, rate):
     [(10, 4, 3), (10, 8, 9), (400_000, 1900, 1600), (50, 50, 7), (9, 1, 9)],
 )
 def test_hypergeometric_is_exact_but_for_its_tails(population, marked, drawn):
-  counts = recurrence.hypergeometric(population, marked, drawn)
+  counts = counts_lib.hypergeometric(population, marked, drawn)
   i = counts.first + np.arange(counts.probs.size)
   np.testing.assert_allclose(
       counts.probs,
@@ -231,18 +232,18 @@ def test_what_is_cut_goes_into_delta():
   assert 0 < cut < 1e-39 and unit.tail is None
   for direction in BOTH:
     assert cut <= at(unit, 1e6, direction) <= 1e-37
-  whole = kind(places=recurrence._WHOLE, place_rate=0.003)
+  whole = kind(places=counts_lib.WHOLE, place_rate=0.003)
   assert whole.parents.cut == 0 and whole.tail is not None
 
 
 def test_many_places_are_rounded_up():
   few = kind(places=90, place_rate=0.5, rate=0.5, distance=0.01)
-  counts = recurrence.Counts(3, np.full(1000, 1e-3), 0.0)
-  groups = recurrence._grouped(counts)
-  assert len(groups) <= recurrence._MAX_PLACES
+  counts = counts_lib.Counts(3, np.full(1000, 1e-3), 0.0)
+  groups = counts_lib.grouped(counts)
+  assert len(groups) <= counts_lib.MAX_GROUPS
   assert sum(w for _, w in groups) == pytest.approx(1)
   rounded = sum(j * w for j, w in groups)
-  assert 3 + 499.5 <= rounded <= 3 + 499.5 + 1000 / recurrence._MAX_PLACES
+  assert 3 + 499.5 <= rounded <= 3 + 499.5 + 1000 / counts_lib.MAX_GROUPS
   assert groups[-1][0] == 1002
   weights, cut = recurrence._occurrences(1000, 0.5, 8)
   assert weights @ (8 * np.arange(weights.size)) >= 500 and cut <= 2e-40
@@ -305,7 +306,7 @@ def test_monotone_in_everything(unit, direction):
 def test_tail_is_above_the_profile(unit):
   log_alpha = np.linspace(0, 30, 61)
   if unit.tail is None:
-    assert unit.places > recurrence._WHOLE
+    assert unit.places > counts_lib.WHOLE
     return
   weight, distance = unit.tail
   above = weight * amplification.hockey_stick(log_alpha, distance)
