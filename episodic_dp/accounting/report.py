@@ -2,7 +2,6 @@
 
 import dataclasses
 import decimal
-import json
 import math
 from typing import Any
 
@@ -45,11 +44,6 @@ class Guarantee:
   unit_profiles: unit_profile.UnitProfiles = ()
   caveat: str = ""
 
-  @property
-  def privacy_unit(self) -> str:
-    """The level whose presence is protected."""
-    return self.level
-
   def as_dict(self) -> dict[str, Any]:
     """Plain data for JSON; an infinite epsilon is the string "inf"."""
 
@@ -70,10 +64,6 @@ class Guarantee:
         "caveat": self.caveat,
         "assumptions": list(self.assumptions),
     }
-
-  def to_json(self) -> str:
-    """`as_dict` as JSON text."""
-    return json.dumps(self.as_dict(), indent=2, allow_nan=False)
 
   def __str__(self) -> str:
     if math.isinf(self.epsilon):

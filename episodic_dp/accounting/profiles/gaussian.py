@@ -18,43 +18,6 @@ from episodic_dp.accounting.profiles import amplification
 _ROUNDING = 1e-9
 
 
-def classical_noise_multiplier(epsilon: float, delta: float) -> float:
-  """sqrt(2 ln(1.25 / delta)) / epsilon: enough noise, not the least.
-
-  Dwork and Roth, "The Algorithmic Foundations of Differential Privacy" (2014),
-  theorem A.1; Sharma, "Differential Privacy & Approximate Bayesian Inference"
-  (2019), equation 2.4, where the inequality is strict.
-
-  Raises:
-    PlanError: epsilon is not between 0 and 1, where alone the theorem holds.
-  """
-  _check_delta(delta)
-  _check_classical(epsilon)
-  return math.sqrt(2 * math.log(1.25 / delta)) / epsilon * (1 + 1e-12)
-
-
-def classical_epsilon(noise_multiplier: float, delta: float) -> float:
-  """The inverse of `classical_noise_multiplier` in epsilon.
-
-  Raises:
-    PlanError: the answer would be 1 or more, where the theorem does not hold.
-  """
-  _check_delta(delta)
-  _check_noise(noise_multiplier)
-  value = math.sqrt(2 * math.log(1.25 / delta)) / noise_multiplier
-  value *= 1 + 1e-12
-  _check_classical(value)
-  return value
-
-
-def classical_delta(noise_multiplier: float, epsilon: float) -> float:
-  """The inverse of `classical_noise_multiplier` in delta, at most 1."""
-  _check_noise(noise_multiplier)
-  _check_classical(epsilon)
-  exponent = (noise_multiplier * epsilon) ** 2 / 2
-  return min(1.0, 1.25 * math.exp(-exponent) * (1 + 1e-9))
-
-
 def analytic_delta(
     noise_multiplier: float, epsilon: float, steps: int = 1
 ) -> float:
@@ -148,11 +111,3 @@ def _check_noise(noise_multiplier: float) -> None:
 def _check_delta(delta: float) -> None:
   if not 0 < delta < 1:
     raise plan_lib.PlanError(f"delta {delta!r} must lie between 0 and 1")
-
-
-def _check_classical(epsilon: float) -> None:
-  if not 0 < epsilon < 1:
-    raise plan_lib.PlanError(
-        f"epsilon {epsilon:.6g} is not between 0 and 1, where alone the"
-        " classical bound of the Gaussian mechanism holds: use the analytic one"
-    )

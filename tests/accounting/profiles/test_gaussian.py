@@ -72,36 +72,6 @@ def test_no_epsilon_is_needed_where_delta_covers_everything():
   )
 
 
-@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-15])
-@pytest.mark.parametrize("epsilon", [0.01, 0.5, 0.999])
-def test_classical_noise_is_more_than_enough(epsilon, delta):
-  z = gaussian.classical_noise_multiplier(epsilon, delta)
-  assert z > math.sqrt(2 * math.log(1.25 / delta)) / epsilon
-  assert z == pytest.approx(
-      math.sqrt(2 * math.log(1.25 / delta)) / epsilon, rel=1e-9
-  )
-  assert exact_delta(z, epsilon) < delta
-  assert gaussian.analytic_noise_multiplier(epsilon, delta) < z
-  assert gaussian.classical_epsilon(z, delta) == pytest.approx(
-      epsilon, rel=1e-9
-  )
-  assert gaussian.classical_delta(z, epsilon) == pytest.approx(delta, rel=1e-6)
-
-
-def test_classical_bound_fails_where_it_is_refused():
-  # At epsilon = 20 the formula would give noise that is not enough.
-  epsilon, delta = 20.0, 1e-2
-  z = math.sqrt(2 * math.log(1.25 / delta)) / epsilon
-  assert exact_delta(z, epsilon) > delta
-  for wrong in (0.0, 1.0, epsilon, math.nan):
-    with pytest.raises(plan.PlanError, match="use the analytic one"):
-      gaussian.classical_noise_multiplier(wrong, delta)
-    with pytest.raises(plan.PlanError, match="use the analytic one"):
-      gaussian.classical_delta(1.0, wrong)
-  with pytest.raises(plan.PlanError, match="epsilon 2.997"):
-    gaussian.classical_epsilon(1.0, 0.014)
-
-
 def test_nonsense_is_refused():
   for wrong in (0.0, -1.0, math.inf, math.nan):
     with pytest.raises(plan.PlanError, match="noise_multiplier"):

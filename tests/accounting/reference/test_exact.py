@@ -1,7 +1,7 @@
 """Ground truth: every sample of small hierarchies, against the bounds.
 
-`accounting.exact` turns a plan into the exact distributions of what is released
-with and without a unit. Their divergences must stay under what the accountant
+`accounting.reference.exact` turns a plan into the exact distributions of what
+is released with and without a unit. Their divergences must stay under what the accountant
 bounds, and reach it at the worst case.
 """
 
