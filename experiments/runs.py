@@ -107,8 +107,8 @@ class Shared:
         evaluator=self._evaluators.get(tested),
         **where,
     )
-    if experiment.job.evaluator is not None:
-      self._evaluators[tested] = experiment.job.evaluator
+    if experiment.spec.evaluator is not None:
+      self._evaluators[tested] = experiment.spec.evaluator
     return experiment
 
 
@@ -150,14 +150,14 @@ def finish(
   experiment = shared.build(config, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
   cpu = time.process_time()
-  result = training.train(experiment.job, workdir)
+  result = training.train(experiment.spec, workdir)
   cpu = time.process_time() - cpu
   if result.stopped == "signal":
     raise Interrupted(run.name)
   measured = measure.measure(
       str(workdir),
       splits=experiment.splits,
-      evaluator=experiment.job.evaluator,
+      evaluator=experiment.spec.evaluator,
       **where,
   )
   entry = reporting.result_entry(result, measured)
@@ -166,7 +166,7 @@ def finish(
       "command": run.command(),
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
-      "noise_multiplier": experiment.job.release.mechanism.noise_multiplier,
+      "noise_multiplier": experiment.spec.release.mechanism.noise_multiplier,
       "printed": {
           "header": measure.header(measured),
           "rows": [[str(c) for c in row] for row in measure.rows(measured)],

@@ -58,6 +58,6 @@ def main(argv: Sequence[str]) -> None:
   experiment = build.build(
       values.config, data_dir=values.data_dir, download=values.download
   )
-  result = training.train(experiment.job, values.workdir)
+  result = training.train(experiment.spec, values.workdir)
   if processes.first():
-    print(reporting.summary(result, experiment.job.steps))
+    print(reporting.summary(result, experiment.spec.steps))

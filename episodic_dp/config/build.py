@@ -32,9 +32,9 @@ Config: TypeAlias = ml_collections.ConfigDict
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Experiment:
-  """What a config describes: a job, and the data to test it on."""
+  """What a config describes: a run, and the data to test it on."""
 
-  job: training.TrainingSpec
+  spec: training.TrainingSpec
   splits: data.Splits
   config: Config
 
@@ -97,7 +97,7 @@ def build(
   learner = make_learner(config, splits.train.image_shape)
   tested = make_tested(config, learner, splits.train.image_shape)
   size = config.compute.microbatch_size
-  job = training.TrainingSpec(
+  spec = training.TrainingSpec(
       train=splits.train,
       validation=draw_tasks(config, splits.validation, test=False),
       release=release,
@@ -119,7 +119,7 @@ def build(
       evaluator=evaluator or training.Evaluator(tested),
       config=as_json(config),
   )
-  return Experiment(job=job, splits=splits, config=config)
+  return Experiment(spec=spec, splits=splits, config=config)
 
 
 def load_data(
@@ -193,7 +193,10 @@ def with_copies(
           f" is held by {found[level]} units of level"
           f" '{described.levels[0]}'; state {found[level]}"
       )
-  return dataclasses.replace(train, hierarchy=described)
+  counted = dataclasses.replace(
+      train.hierarchy, most_copies=described.most_copies
+  )
+  return dataclasses.replace(train, hierarchy=counted)
 
 
 # Their networks end in features: the rest is a closed form.

@@ -50,7 +50,7 @@ def finish(
 def last_params(experiment: build.Experiment, folder: pathlib.Path) -> Any:
   """The parameters of the last checkpoint of a run."""
   checkpoints, last = saved_runs.latest(folder)
-  like = experiment.job.learner.init(jax.random.key(0))
+  like = experiment.spec.learner.init(jax.random.key(0))
   return checkpoints.restore(last, like)[0]
 
 
@@ -62,7 +62,7 @@ def unadapted(
                              test=True)
   points = experiment.splits.test.images[tasks.rows[:, 0]]
   query = points[:, tasks.episode.shot :].reshape(-1, 1, 1, 2)
-  outputs = experiment.job.learner.model.apply(params, query[..., :1])
+  outputs = experiment.spec.learner.model.apply(params, query[..., :1])
   errors = np.square(np.asarray(outputs)[:, 0] - query[:, 0, 0, 1])
   return training.interval(
       errors.reshape(len(tasks.rows), -1).mean(axis=1), training.SquaredError
@@ -79,7 +79,7 @@ def draw(experiment: build.Experiment, learned: dict[str, Any]) -> Any:
   )
   x = np.linspace(*sinusoid.RANGE, 200, dtype=np.float32)
   held = experiment.splits.test.images.reshape(-1, points, 1, 1, 2)[:, :shot]
-  predict = jax.jit(experiment.job.learner.predict)
+  predict = jax.jit(experiment.spec.learner.predict)
   figure = plotting.figure(5.6, width=plotting.WIDE)
   for i, axes in enumerate(figure.subplots(2, _SHOWN // 2, sharey=True).flat):
     axes.plot(
@@ -95,7 +95,7 @@ def draw(experiment: build.Experiment, learned: dict[str, Any]) -> Any:
       axes.plot(
           x, guess[:, 0], color=colour, linestyle="-", label=f"adapted, {words}"
       )
-      plain = experiment.job.learner.model.apply(
+      plain = experiment.spec.learner.model.apply(
           params, jnp.asarray(x.reshape(-1, 1, 1, 1))
       )
       axes.plot(

@@ -29,17 +29,17 @@ def splits():
 
 
 def _step(config, splits):
-  job = build.build(config, splits=splits).job
+  spec = build.build(config, splits=splits).spec
   step = private.make_meta_step(
-    job.learner,
-    job.optimizer,
-    job.train,
-    job.release,
-    compute=job.compute,
+    spec.learner,
+    spec.optimizer,
+    spec.train,
+    spec.release,
+    compute=spec.compute,
   )
   key = jax.random.key(0)
   return step, private.init(
-    key, job.learner, job.optimizer, job.release.mechanism
+    key, spec.learner, spec.optimizer, spec.release.mechanism
   )
 
 

@@ -79,7 +79,7 @@ def test_images_stay_mapped_and_on_the_host_where_asked(writers, monkeypatch):
   config = config_lib.get_config(TINY)
   for resident in (True, False):
     config.compute.resident = resident
-    train = build.build(config, data_dir=str(writers)).job.train
+    train = build.build(config, data_dir=str(writers)).spec.train
     assert train.resident is resident
     assert isinstance(train.images, np.memmap)
 

@@ -44,17 +44,17 @@ def test_it_states_the_guarantee_of_single_examples(trained):
   stated = json.loads((folder / "guarantee.json").read_text())["guarantees"]
   assert list(stated) == list(result.guarantees) == ["drawing"]
   assert stated["drawing"]["epsilon"] == expected.epsilon < 10
-  assert experiment.job.train.hierarchy.levels == ("drawing",)
-  assert experiment.job.learner.model.way == 32
+  assert experiment.spec.train.hierarchy.levels == ("drawing",)
+  assert experiment.spec.learner.model.way == 32
 
 
 def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
   folder, experiment, result = trained
-  evaluator = experiment.job.evaluator
+  evaluator = experiment.spec.evaluator
   found = measure.measure(str(folder), splits=splits, evaluator=evaluator)
   assert json.loads((folder / "evaluation.json").read_text())["single"]
   params, _ = training.Checkpoints(folder, read_only=True).restore(
-      4, experiment.job.learner.init(jax.random.key(0))
+      4, experiment.spec.learner.init(jax.random.key(0))
   )
   tuned = learners.FineTuning(
       build.make_model(experiment.config, (12, 12, 1), way=5),
@@ -86,14 +86,14 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path):
       self.calls += 1
       if self.calls == 2:
         raise _Killed
-      return experiment.job.evaluator.score(members, tasks)
+      return experiment.spec.evaluator.score(members, tasks)
 
   with pytest.raises(_Killed):
-    job = dataclasses.replace(experiment.job, evaluator=Dying())
-    training.train(job, tmp_path)
+    spec = dataclasses.replace(experiment.spec, evaluator=Dying())
+    training.train(spec, tmp_path)
   assert training.Checkpoints(tmp_path, read_only=True).latest() == 2
-  assert training.train(experiment.job, tmp_path).steps == 4
-  like = experiment.job.learner.init(jax.random.key(0))
+  assert training.train(experiment.spec, tmp_path).steps == 4
+  like = experiment.spec.learner.init(jax.random.key(0))
   expected, found = (
       training.Checkpoints(f, read_only=True).restore(4, like)[0]
       for f in (trained[0], tmp_path)

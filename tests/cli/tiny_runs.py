@@ -77,4 +77,4 @@ def save(config: build.Config, folder: pathlib.Path, steps: int) -> None:
 def train(config: build.Config, folder, loaded: data.Splits):
   """The experiment of a config, trained in a folder, and its result."""
   experiment = build.build(config, splits=loaded)
-  return experiment, training.train(experiment.job, folder)
+  return experiment, training.train(experiment.spec, folder)

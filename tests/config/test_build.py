@@ -37,15 +37,15 @@ def splits():
 
 
 def test_the_job_is_what_the_config_says(splits):
-  job = build.build(_config(), splits=splits).job
+  spec = build.build(_config(), splits=splits).spec
   release = describe.describe(_config())
-  assert job.release.plan == release.plan
-  assert job.release.mechanism == release.mechanism
-  assert job.train.hierarchy.sizes == (40, 8, 5)
-  assert job.release.hierarchy.same_tree(job.train.hierarchy)
-  assert (job.steps, job.asked_steps) == (5, 5)
-  assert job.learner.model.input_shape == (16, 16, 1)
-  assert job.validation.rows.shape[:2] == (4, 5)
+  assert spec.release.plan == release.plan
+  assert spec.release.mechanism == release.mechanism
+  assert spec.train.hierarchy.sizes == (40, 8, 5)
+  assert spec.release.hierarchy.same_tree(spec.train.hierarchy)
+  assert (spec.steps, spec.asked_steps) == (5, 5)
+  assert spec.learner.model.input_shape == (16, 16, 1)
+  assert spec.validation.rows.shape[:2] == (4, 5)
 
 
 def test_data_of_other_sizes_than_described_are_refused(splits):
@@ -111,11 +111,24 @@ def test_stated_counts_of_copies_reach_the_guarantee(shared):
   train, true = shared
   assert build.with_copies(train, _stating(train)) is train
   described = _stating(train, class_=true["class"], image=true["image"] + 1)
-  build.check_same_tree(described, train.hierarchy)
   found = build.with_copies(train, described)
+  build.check_same_tree(described, found.hierarchy)
   assert found.hierarchy.most_copies == (1, true["class"], true["image"] + 1)
   only = build.with_copies(train, _stating(train, image=true["image"]))
   assert only.hierarchy.most_copies == (1, 0, true["image"])
+
+
+def test_stated_counts_of_copies_do_not_hide_other_sizes(shared):
+  train, true = shared
+  first, *others = train.hierarchy.sizes
+  other = plan.Hierarchy.regular(
+      (first + 1, *others),
+      levels=train.hierarchy.levels,
+      copies=True,
+      most_copies=true,
+  )
+  with pytest.raises(training.RunError, match="of another sampler"):
+    build.check_same_tree(other, build.with_copies(train, other).hierarchy)
 
 
 def test_counts_of_copies_that_are_too_small_are_refused(shared, splits):
@@ -132,9 +145,9 @@ def test_counts_of_copies_that_are_too_small_are_refused(shared, splits):
 
 
 def test_budget_shortens_the_run_and_its_schedule(splits):
-  free = build.build(_config(SMALL + "000"), splits=splits).job
+  free = build.build(_config(SMALL + "000"), splits=splits).spec
   config = _config(SMALL + "000", target_epsilon=3.0)
-  bound = build.build(config, splits=splits).job
+  bound = build.build(config, splits=splits).spec
   assert bound.asked_steps == free.steps == 5000
   assert 1 <= bound.steps < 5000
   schedule = [
