@@ -33,7 +33,7 @@ def assumptions(
     *,
     replaced: bool = False,
 ) -> tuple[str, ...]:
-  """Every sentence that the guarantee of a level rests on.
+  """List every sentence that the guarantee of a level rests on.
 
   Args:
     release: what a step samples and releases.
@@ -112,13 +112,13 @@ def assumptions(
 
 
 def refuse_un_noised(mechanism: plan_lib.Mechanism) -> None:
-  """UnsoundPlanError where raw norms set the clip norm."""
+  """Raise UnsoundPlanError where raw norms set the clip norm."""
   if mechanism.clipping == "percentile_window":
     raise plan_lib.UnsoundPlanError(UN_NOISED_CLIPPING.rstrip("."))
 
 
 def caveats(release: plan_lib.Release, level: str) -> tuple[str, ...]:
-  """What must be said wherever epsilon is, the gravest first."""
+  """List what must be said wherever epsilon is stated, the gravest first."""
   found = [caveat(release.hierarchy, level)]
   if release.mechanism.clipping == "percentile_window":
     found.insert(0, UN_NOISED_CLIPPING)
@@ -126,7 +126,7 @@ def caveats(release: plan_lib.Release, level: str) -> tuple[str, ...]:
 
 
 def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
-  """What must be said of synthetic participants wherever epsilon is."""
+  """Say what the epsilon of synthetic participants does not cover."""
   if not hierarchy.copies:
     return ""
   k = hierarchy.level_index(level)

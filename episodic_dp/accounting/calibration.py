@@ -1,4 +1,4 @@
-"""What an asked epsilon allows: the noise, the steps, the tasks per step."""
+"""From a wanted epsilon to the noise, the steps or the tasks per step."""
 
 from collections.abc import Callable
 import dataclasses
@@ -21,7 +21,7 @@ def calibrate(
     level: str,
     accountant: AnyAccountant = "pld",
 ) -> plan_lib.Mechanism:
-  """The mechanism with the noise multiplier that reaches an epsilon.
+  """Find the noise multiplier that spends a wanted epsilon.
 
   Args:
     release: all but its noise multiplier is kept.
@@ -109,7 +109,7 @@ def max_steps(
     limit: int = 10**7,
     accountant: AnyAccountant = "pld",
 ) -> int:
-  """The most steps whose epsilon is at most the target (0: not even one).
+  """Find the most steps whose epsilon is at most the target (0: none).
 
   Args:
     release: what a step samples and releases.
@@ -163,7 +163,10 @@ def max_steps(
 def _between(
     low: int, at_low: float, high: int, at_high: float, target: float, turn: int
 ) -> int:
-  """Where epsilon, a power of the steps between them, reaches the target."""
+  """Guess the steps at which epsilon reaches the target.
+
+  Between low and high epsilon is taken for a power of the steps.
+  """
   middle = math.sqrt(low * high) if high > 4 * low else (low + high) / 2
   if 0 < at_low < target < at_high < math.inf and turn % 4 < 3:
     share = math.log(target / at_low) / math.log(at_high / at_low)
@@ -182,7 +185,7 @@ def max_tasks(
     level: str,
     accountant: AnyAccountant = "pld",
 ) -> plan_lib.SamplingPlan:
-  """The plan with the most tasks per step whose epsilon is within the target.
+  """Find the most tasks per step whose epsilon is within the target.
 
   Args:
     release: all but the size of its plan's first stage (or, for form
@@ -262,7 +265,7 @@ def _largest_rate(
     reached: Callable[[plan_lib.SamplingPlan], float],
     target: float,
 ) -> plan_lib.SamplingPlan:
-  """The largest Poisson rate of the first stage within the target."""
+  """Find the largest Poisson rate of the first stage within the target."""
 
   def at(rate: float) -> tuple[plan_lib.SamplingPlan, float]:
     first = plan_lib.Poisson(rate)

@@ -34,7 +34,7 @@ def guarantee(
     accountant: AnyAccountant = "pld",
     neighbours: Relation = "add-or-remove",
 ) -> Guarantee:
-  """The guarantee of one level, both directions, errors of the sampler charged.
+  """Compute the guarantee of one level: both directions, sampler error charged.
 
   Args:
     release: what a step samples and releases; epsilon is infinite without
@@ -70,7 +70,7 @@ def guarantees(
     accountant: AnyAccountant = "pld",
     neighbours: Relation = "add-or-remove",
 ) -> dict[str, Guarantee]:
-  """Level -> Guarantee, for every level that has one, in tree order.
+  """Compute level -> Guarantee for every level that has one, in tree order.
 
   Raises:
     UnsoundPlanError: no level has one; the text is the first level's.
@@ -87,7 +87,7 @@ def guarantees(
 def compose_guarantees(
     entries: Sequence[Entry], **options: Any
 ) -> dict[str, Guarantee]:
-  """`compose_guarantee` for every level that has one, in tree order."""
+  """Call `compose_guarantee` for every level that has one, in tree order."""
   found = {}
   first: plan_lib.UnsoundPlanError | None = None
   for level in entries[0].release.levels:
@@ -109,7 +109,7 @@ def compose_guarantee(
     accountant: AnyAccountant = "pld",
     neighbours: Relation = "add-or-remove",
 ) -> Guarantee:
-  """The guarantee of a run that may change on its way; see `guarantee`.
+  """Compute the guarantee of several parts of a run; see `guarantee`.
 
   Args:
     entries: what was run, in order; all with the level.
@@ -271,7 +271,7 @@ def epsilon(
     direction: amplification.Direction | None = None,
     accountant: AnyAccountant = "pld",
 ) -> float:
-  """The bare formula: epsilon of one kind of unit, without a hierarchy.
+  """Compute epsilon of one kind of unit from its rates and distances.
 
   Args:
     q: the rate at which the unit's parent is chosen.
@@ -322,7 +322,7 @@ def epsilon_curve(
     level: str,
     accountant: AnyAccountant = "pld",
 ) -> list[float]:
-  """Epsilon after each number of steps, never falling with the number."""
+  """Compute epsilon after each number of steps; it never falls with them."""
   rising = sorted(set(map(int, steps)))
   values = [
       guarantee(
@@ -339,7 +339,7 @@ def epsilon_curve(
 def check(
     steps: int, delta: float | None, epsilon: float | None
 ) -> None:
-  """PlanError for steps, delta or epsilon out of range, or not one of two."""
+  """Raise PlanError unless steps and one of delta and epsilon are in range."""
   whole = isinstance(steps, (int, np.integer)) and not isinstance(steps, bool)
   if not whole or steps < 1:
     raise plan_lib.PlanError(

@@ -55,7 +55,7 @@ def run_statement(
     fixed_seed: bool = False,
     planned_steps: int | None = None,
 ) -> dict[str, Any]:
-  """The statement of a ledger, as plain data for JSON.
+  """Write the statement of a ledger as plain data for JSON.
 
   Args:
     ledger: what was run.
@@ -109,7 +109,7 @@ def run_statement(
 
 
 def seeded(guarantee: report.Guarantee) -> report.Guarantee:
-  """The guarantee of a run whose seed is fixed: it says so first."""
+  """Mark the guarantee of a run whose seed is fixed: it says so first."""
   return dataclasses.replace(
       guarantee,
       caveat=f"{SEEDED} {guarantee.caveat}".strip(),
@@ -184,7 +184,7 @@ def _epsilon_text(data: Mapping[str, Any], level: str) -> str:
 
 
 def verify(data: Any) -> Verification:
-  """Computes a statement again from its entries.
+  """Compute a statement again from its entries.
 
   Args:
     data: what `run_statement` gave, perhaps through JSON (`loads`).
@@ -216,7 +216,7 @@ def verify(data: Any) -> Verification:
 
 
 def loads(text: str) -> Any:
-  """Strict JSON: no NaN, no Infinity, and no field twice.
+  """Parse strict JSON: no NaN, no Infinity, and no field twice.
 
   A reader that takes the first of two equal fields would see another statement
   than one that takes the last.

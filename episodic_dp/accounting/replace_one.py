@@ -49,7 +49,7 @@ def epsilon_replace_one(
     steps: int,
     delta: float,
 ) -> float:
-  """Epsilon of a run for replacing one unit's data, errors of the sampler in.
+  """Compute epsilon for replacing one unit's data, sampler error charged.
 
   Args:
     release: what a step samples and releases; both neighbours have its sizes,
@@ -75,7 +75,7 @@ def delta_replace_one(
     steps: int,
     epsilon: float,
 ) -> float:
-  """Delta of a run at epsilon >= 0; see `epsilon_replace_one`."""
+  """Compute delta of a run at epsilon >= 0; see `epsilon_replace_one`."""
   error = steps * plan_lib.sampling_error(release.hierarchy, release.plan)
   return max(
       curves_lib.charge_sampler_error(curve, error).delta(epsilon)
@@ -131,7 +131,7 @@ def _unsound(level: str, what: str) -> plan_lib.UnsoundPlanError:
 def subsampled_log_moments(
     rate: float, distance: float, max_order: int
 ) -> np.ndarray:
-  """(order - 1) D_order of a Gaussian under sampling without replacement.
+  """Bound (order - 1) D_order of a Gaussian sampled without replacement.
 
   Wang, Balle and Kasiviswanathan (2019), theorem 27 of the arXiv version: with
   B(j) = E (P/Q - 1)^j for the Gaussian pair at `distance`,

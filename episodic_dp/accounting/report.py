@@ -78,7 +78,7 @@ class Guarantee:
 
 
 def rounded_up(epsilon: float) -> str:
-  """Epsilon with four digits, for people, never less than it is."""
+  """Format epsilon with four digits, rounded up."""
   if math.isinf(epsilon):
     return "inf"
   context = decimal.Context(prec=4, rounding=decimal.ROUND_CEILING)

@@ -30,7 +30,7 @@ class Entry:
 def phases_of(
     entry: Entry, level: str, *, condition_on_step: bool = False
 ) -> Phases:
-  """What the steps of one entry compose to.
+  """Describe what the steps of one entry compose to.
 
   With `RandomAllocation(T)` a pass of T steps is one "step", and the last pass
   may have been cut short.
@@ -87,7 +87,7 @@ def phases_of(
 
 
 def routes(entries: Sequence[Entry], level: str) -> tuple[Phases, ...]:
-  """Every way to compose what the level costs; the best of them holds.
+  """List the ways to compose what a level costs; the best of them holds.
 
   Returns:
     Phases of the whole run, one for every way; () where private data are

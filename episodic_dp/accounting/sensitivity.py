@@ -43,7 +43,7 @@ MAX_KINDS = 24
 def unit_profiles(
     release: plan_lib.Release, level: str
 ) -> unit_profile.UnitProfiles:
-  """The distinct kinds of units of a level, none dominated by another.
+  """Find the distinct kinds of units of a level, none dominated by another.
 
   Args:
     release: with a noise multiplier above 0.
@@ -131,7 +131,7 @@ def _independent(
 def _in_tasks(
     release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
-  """`_independent` at distance 1."""
+  """The units of `_independent`, at distance 1."""
   plan = release.plan
   assert plan.episode is not None and plan.episode.tasks is not None
   rows: list[tuple[float, ...]] = [
@@ -180,7 +180,7 @@ def _copied(
 def _in_holders(
     release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
-  """`_copied` at distance 1; the hierarchy is regular."""
+  """The units of `_copied`, at distance 1; the hierarchy is regular."""
   hierarchy, plan = release.hierarchy, release.plan
   assert hierarchy.most_copies is not None
   (rates,) = plan_lib.rate_paths(hierarchy, plan, k).tolist()
@@ -201,7 +201,7 @@ def _in_holders(
 
 
 def inclusion_rate(release: plan_lib.Release, level: str) -> float:
-  """The largest probability that a step draws a unit of the level at all.
+  """Compute the largest probability that a step draws a unit of the level.
 
   `plan.inclusion_rate` is that of one place, in one task or one primary unit;
   here a unit that can be drawn at several places counts at all of them.
@@ -283,10 +283,13 @@ def clip_units_below(
     clip: int,
     level: int,
 ) -> np.ndarray:
-  """int64[units of the level]: most clip units that are drawn under each.
+  """Count the most clip units that are drawn under each unit of the level.
 
-  For a regular hierarchy the one number that holds for all, as int64[1].
   Poisson stages count every child, whatever their rate.
+
+  Returns:
+    int64[units of the level], or int64[1] for a regular hierarchy, whose units
+    are all alike.
   """
   if level >= clip:
     return np.ones(
@@ -316,7 +319,7 @@ def clip_units_below(
 
 
 def tasks_touched(classes: int, way: int) -> int:
-  """The most tasks that a block of consecutive classes can have a part in.
+  """Count the most tasks that a block of consecutive classes can touch.
 
   Tasks are [0, way), [way, 2 way), ...; blocks start at multiples of `classes`.
   """

@@ -43,7 +43,7 @@ class BinomialTable:
 
 @functools.lru_cache(maxsize=4096)
 def binomial_table(n: int, p: float) -> BinomialTable:
-  """The table of Binomial(n, p), for p a float taken at its exact value.
+  """Tabulate Binomial(n, p), with p a float taken at its exact value.
 
   Weights are scaled to 2^256 at the mode and follow the recurrence
   w(k+1) = w(k) (n-k) p / ((k+1) (1-p)) away from it, where each division loses

@@ -20,6 +20,6 @@ class UnsoundPlanError(ValueError):
 
 
 def shown(value: Any) -> str:
-  """A value of any size, short enough for one sentence."""
+  """Shorten a value of any size for one sentence."""
   text = _SHORT.repr(value)
   return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

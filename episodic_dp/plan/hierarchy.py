@@ -73,7 +73,7 @@ class Hierarchy:
       self._check_copies(self.most_copies)
 
   def _check_copies(self, counts: tuple[int, ...]) -> None:
-    """PlanError unless the counts are possible."""
+    """Raise PlanError unless the counts are possible."""
     if not self.copies or self.sizes is None:
       raise errors.PlanError(
           f"most_copies {counts} is only for a regular hierarchy with"
@@ -98,7 +98,7 @@ class Hierarchy:
   def from_sizes(
       cls, sizes: Sizes, *, levels: Sequence[str]
   ) -> "Hierarchy":
-    """From nested sizes: `[[4, 2, 3], [4, 5]]` has 2, then 5, then 18 units.
+    """Build from nested sizes: `[[4, 2, 3], [4, 5]]` has 2, then 5, then 18 units.
 
     Args:
       sizes: nested lists, as deep as `levels` is long less one, of the number
@@ -144,7 +144,7 @@ class Hierarchy:
   def from_labels(
       cls, labels: Mapping[str, Any], *, leaf: str = "example"
   ) -> "Hierarchy":
-    """From label arrays: row i of the data belongs to the units it is labelled.
+    """Build from label arrays: row i of the data lies in the units it names.
 
     Args:
       labels: level name -> array [rows] of labels (integers or strings),
@@ -200,7 +200,7 @@ class Hierarchy:
       copies: bool = False,
       most_copies: Mapping[str, int] | None = None,
   ) -> "Hierarchy":
-    """Every unit of a level has the same number of children; nothing is stored.
+    """Build a tree whose units of a level all have as many children.
 
     Args:
       sizes: children per unit, level by level: `(400_000, 5, 2)` is 400 000
@@ -252,7 +252,7 @@ class Hierarchy:
     return self.num_units(self.depth - 1)
 
   def level_index(self, level: str) -> int:
-    """The position (from 0) of a level; PlanError names the known ones."""
+    """Find the position (from 0) of a level; PlanError names the known ones."""
     if level not in self.levels:
       raise errors.PlanError(
           f"unknown level '{level}': the hierarchy has {self.levels}"
@@ -260,7 +260,7 @@ class Hierarchy:
     return self.levels.index(level)
 
   def num_units(self, level: int) -> int:
-    """How many units the level (position from 0) has in all."""
+    """Count the units of a level (position from 0)."""
     if self.sizes is not None:
       total = 1
       for size in self.sizes[: level + 1]:
@@ -270,7 +270,7 @@ class Hierarchy:
     return int(self.offsets[level][-1])
 
   def child_counts(self, level: int) -> np.ndarray:
-    """int64 counts of the level's units inside each unit of the level above.
+    """Count the level's units inside each unit of the level above.
 
     For a regular hierarchy the one count that holds for all, as int64[1].
     """
@@ -280,12 +280,12 @@ class Hierarchy:
     return np.diff(self.offsets[level])
 
   def parents(self, level: int) -> np.ndarray:
-    """int64[units of the level], the unit above each (ragged only)."""
+    """Give the unit above each: int64[units of the level] (ragged only)."""
     counts = self.child_counts(level)
     return np.repeat(np.arange(counts.size), counts)
 
   def same_tree(self, other: "Hierarchy") -> bool:
-    """Whether both have the same levels, sizes and copies.
+    """Say whether both have the same levels, sizes and copies.
 
     `leaf_rows` and `names` are not compared: nothing is accounted by them.
     """
@@ -313,7 +313,7 @@ class Hierarchy:
     )
 
   def size_paths(self, level: int) -> np.ndarray:
-    """The distinct tuples of family sizes on the paths to the level's units.
+    """List the distinct family sizes on the paths to the level's units.
 
     Returns:
       int64[distinct, level + 1]: column j is the number of children of the
@@ -331,7 +331,7 @@ class Hierarchy:
     return np.unique(columns[columns[:, -1] > 0], axis=0)
 
   def describe(self, level: int, unit: int) -> str:
-    """A unit in words, for messages: "alphabet 3 ('Korean')"."""
+    """Name a unit for messages: "alphabet 3 ('Korean')"."""
     text = f"{self.levels[level]} {unit}"
     names = self.names[level] if self.names is not None else None
     return text if names is None else f"{text} ('{names[unit]}')"

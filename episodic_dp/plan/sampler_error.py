@@ -25,7 +25,7 @@ def _tables(
 def capacities(
     hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan
 ) -> tuple[int, ...]:
-  """The static number of slots of each stage: n, or a bound on the count.
+  """Count the static slots of each stage: n, or a bound on a random count.
 
   The number of units in one step of `RandomAllocation(T)` is binomial too.
   """
@@ -45,7 +45,7 @@ def capacities(
 def sampling_error(
     hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan
 ) -> float:
-  """Total variation between one drawn step and the ideal plan.
+  """Bound the total variation between one drawn step and the ideal plan.
 
   It covers the finite number of random bits and the overflow of the stated
   capacity of stages that draw a random number. It applies to both neighbours,

@@ -36,7 +36,10 @@ class FixedSize:
     _whole("FixedSize(n)", self.n, 1)
 
   def rate(self, children: np.ndarray) -> np.ndarray:
-    """float64 probability min(1, n / N) of each of N children (1 for none)."""
+    """Give the float64 probability min(1, n / N) of each of N children.
+
+    It is 1 where there are none.
+    """
     return np.minimum(1.0, self.n / np.maximum(children, 1))
 
 
@@ -53,7 +56,7 @@ class Poisson:
       )
 
   def rate(self, children: np.ndarray) -> np.ndarray:
-    """float64 probability p of each child."""
+    """Give the float64 probability p of each child."""
     return np.full(np.shape(children), float(self.p))
 
 
@@ -62,7 +65,7 @@ class All:
   """Every child of every chosen unit."""
 
   def rate(self, children: np.ndarray) -> np.ndarray:
-    """float64 ones."""
+    """Give float64 ones."""
     return np.ones(np.shape(children))
 
 
@@ -88,7 +91,7 @@ class RandomAllocation:
     _whole("RandomAllocation(steps)", self.steps, 1)
 
   def rate(self, children: np.ndarray) -> np.ndarray:
-    """float64 probability 1 / T that one step draws a given child."""
+    """Give the float64 probability 1 / T that one step draws a given child."""
     return np.full(np.shape(children), 1 / self.steps)
 
 
@@ -170,7 +173,7 @@ class SamplingPlan:
 def inclusion_rate(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: str
 ) -> float:
-  """The largest probability that a step draws one given unit of the level.
+  """Compute the largest probability that a step draws one unit of the level.
 
   This is eta, the true inclusion probability: the product over the path of
   n_j / (children of the unit above), *including* the number of primary units,
@@ -188,7 +191,8 @@ def inclusion_rate(
 def rate_paths(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: int
 ) -> np.ndarray:
-  """float64[distinct, level + 1]: the rates r_1 .. r_l on the units' paths."""
+  """List the rates r_1 .. r_l on the units' paths: float64[distinct, level + 1].
+  """
   sizes = hierarchy.size_paths(level)
   columns = [plan.stages[j].rate(sizes[:, j]) for j in range(level + 1)]
   return np.unique(np.stack(columns, axis=1), axis=0)
@@ -197,7 +201,7 @@ def rate_paths(
 def check_depth(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan
 ) -> None:
-  """PlanError unless the plan has one stage per level."""
+  """Raise PlanError unless the plan has one stage per level."""
   if len(plan.stages) != hierarchy.depth:
     raise errors.PlanError(
         f"the plan has {len(plan.stages)} stages and the hierarchy"
@@ -206,7 +210,7 @@ def check_depth(
 
 
 def validate(hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan) -> None:
-  """Checks that every unit can give what the plan draws from it.
+  """Check that every unit can give what the plan draws from it.
 
   Raises:
     PlanError: names the unit at fault and the remedy.
@@ -292,7 +296,7 @@ def _drawn(
 def _validate_episode(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, episode: Episode
 ) -> None:
-  """way, shot and query against what the stages draw."""
+  """Check way, shot and query against what the stages draw."""
   last = hierarchy.depth - 1
   examples = _drawn(hierarchy, plan, last)
   if examples != episode.shot + episode.query:
@@ -326,7 +330,7 @@ def _validate_episode(
 def examples_per_step(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan
 ) -> float:
-  """The expected number of examples a step, a public constant of the plan."""
+  """Compute the expected examples a step, a public constant of the plan."""
   check_depth(hierarchy, plan)
   if hierarchy.sizes is not None:
     rates = [
@@ -345,7 +349,7 @@ def examples_per_step(
 def tasks_per_step(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan
 ) -> float:
-  """The expected number of tasks a step, a public constant of the plan."""
+  """Compute the expected tasks a step, a public constant of the plan."""
   episode = plan.episode
   if episode is None:
     raise errors.PlanError("a plan without an episode has no tasks")

@@ -14,7 +14,9 @@ _STAGES = {stage.__name__: stage for stage in typing.get_args(stages_lib.Stage)}
 
 
 def stage_text(stage: stages_lib.Stage) -> str:
-  """'FixedSize(5)', 'Poisson(0.004)' or 'All()'; `parse_stage` reads it back.
+  """Write 'FixedSize(5)', 'Poisson(0.004)' or 'All()'.
+
+  `parse_stage` reads it back.
 
   Numbers are written in full, so that the stage that is read is the same to
   the last bit.
@@ -27,7 +29,7 @@ def stage_text(stage: stages_lib.Stage) -> str:
 
 
 def parse_stage(text: str) -> stages_lib.Stage:
-  """'FixedSize(5)', 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'.
+  """Read 'FixedSize(5)', 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'.
 
   The text is parsed, never run: a name, and at most one number or quotient.
 

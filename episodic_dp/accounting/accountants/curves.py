@@ -96,7 +96,7 @@ class Least:
 
 
 def charge_sampler_error(curve: Curve, error: float) -> Curve:
-  """The bound for a run whose sampler is not quite the plan's.
+  """Bound a run whose sampler is not quite the plan's.
 
   Args:
     curve: the bound for the plan's own sampler.

@@ -10,7 +10,7 @@ NAMES = tuple(_MAKERS)
 
 
 def get(accountant: str | Accountant) -> Accountant:
-  """The accountant of a name, one of `NAMES`; instances pass.
+  """Return the accountant of a name, one of `NAMES`; instances pass.
 
   Raises:
     PlanError: an unknown name.

@@ -1,4 +1,4 @@
-"""What lies inside a unit that a pass uses once: levels below the primary one.
+"""A unit inside a primary unit under random allocation.
 
 In a pass of `RandomAllocation` a primary unit u is drawn in one step, and what
 is drawn inside it is drawn there, once. For a unit t inside u let A, B and B'
