@@ -98,7 +98,7 @@ class Hierarchy:
   def from_sizes(
       cls, sizes: Sizes, *, levels: Sequence[str]
   ) -> "Hierarchy":
-    """Build from nested sizes: `[[4, 2, 3], [4, 5]]` has 2, then 5, then 18 units.
+    """Build from nested sizes: `[[4, 2, 3], [4, 5]]` has 2, 5 and 18 units.
 
     Args:
       sizes: nested lists, as deep as `levels` is long less one, of the number

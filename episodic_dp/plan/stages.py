@@ -191,8 +191,7 @@ def inclusion_rate(
 def rate_paths(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: int
 ) -> np.ndarray:
-  """List the rates r_1 .. r_l on the units' paths: float64[distinct, level + 1].
-  """
+  """List the rates on the units' paths: float64[distinct, level + 1]."""
   sizes = hierarchy.size_paths(level)
   columns = [plan.stages[j].rate(sizes[:, j]) for j in range(level + 1)]
   return np.unique(np.stack(columns, axis=1), axis=0)

@@ -16,10 +16,8 @@ _STAGES = {stage.__name__: stage for stage in typing.get_args(stages_lib.Stage)}
 def stage_text(stage: stages_lib.Stage) -> str:
   """Write 'FixedSize(5)', 'Poisson(0.004)' or 'All()'.
 
-  `parse_stage` reads it back.
-
-  Numbers are written in full, so that the stage that is read is the same to
-  the last bit.
+  Numbers are written in full, so that the stage that `parse_stage` reads is
+  the same to the last bit.
   """
   values = [
       repr(field.type(getattr(stage, field.name)))  # type: ignore[operator]
