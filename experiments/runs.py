@@ -167,16 +167,21 @@ def finish(
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
       "noise_multiplier": experiment.spec.release.mechanism.noise_multiplier,
-      "printed": {
-          "header": measure.header(measured),
-          "rows": [[str(c) for c in row] for row in measure.rows(measured)],
-          "guarantees": reporting.guarantee_lines(
-              result.guarantees, result.steps
-          ),
-      },
+      "printed": _printed(result, measured),
   }
   files.write_json(workdir / OUTCOME, entry)
   return entry
+
+
+def _printed(
+    result: training.Result, measured: dict[str, Any]
+) -> dict[str, Any]:
+  """Scores and guarantees as a terminal shows them."""
+  return {
+      "header": measure.header(measured),
+      "rows": [[str(c) for c in row] for row in measure.rows(measured)],
+      "guarantees": reporting.guarantee_lines(result.guarantees, result.steps),
+  }
 
 
 def load(run: Run, folder: str | os.PathLike) -> dict[str, Any] | None:

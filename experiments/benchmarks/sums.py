@@ -78,7 +78,7 @@ def torch_sum(
   Raises:
     ImportError: PyTorch is not installed.
   """
-  import torch  # Optional: pip install -e .[bench]
+  import torch  # Lazy import: it may not be installed.
   from torch.nn import functional
 
   torch.set_num_threads(THREADS)
