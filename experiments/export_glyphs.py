@@ -58,6 +58,7 @@ def export(
 
 
 def main(argv: Sequence[str]) -> None:
+  """Writes the PNG files."""
   del argv
   out = pathlib.Path(_OUT.value)
   count = export(

@@ -34,14 +34,17 @@ class SweptRun:
 
   @property
   def hierarchy(self) -> plan_lib.Hierarchy:
+    """Of the release."""
     return self.release.hierarchy
 
   @property
   def plan(self) -> plan_lib.SamplingPlan:
+    """Of the release."""
     return self.release.plan
 
   @property
   def mechanism(self) -> plan_lib.Mechanism:
+    """Of the release."""
     return self.release.mechanism
 
   def epsilon(

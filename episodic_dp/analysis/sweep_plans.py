@@ -1,5 +1,4 @@
-"""Sampling plans a little off a given one: more or fewer tasks, another stage.
-"""
+"""Sampling plans a little off a given one: other tasks, another stage."""
 
 import dataclasses
 

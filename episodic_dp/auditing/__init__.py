@@ -42,7 +42,7 @@ _WHERE = {
     "releases": "runs",
     "worst_case": "canaries",
 }
-__all__ = [*_WHERE]  # noqa: PLE0605
+__all__ = [*_WHERE]
 
 
 def __getattr__(name: str) -> Any:

@@ -39,6 +39,7 @@ def _whole_numbers(text: Sequence[str]) -> list[int]:
 
 
 def main(argv: Sequence[str]) -> None:
+  """Fine-tunes, prints the table and writes it with its picture."""
   del argv
   values = flags.FLAGS
   devices.log_devices()

@@ -57,6 +57,7 @@ def _command() -> str:
 
 
 def main(argv: Sequence[str]) -> None:
+  """Attacks the runs, prints the table and writes it with its picture."""
   del argv
   values = flags.FLAGS
   if not values.read_private_training_data:

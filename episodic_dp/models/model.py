@@ -92,7 +92,8 @@ def from_nnx(
     ValueError: as in `from_flax`.
   """
   module = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
-  graph, shapes, rest = nnx.split(module, nnx.Param, ...)
+  graph, *states = nnx.split(module, nnx.Param, ...)
+  shapes, rest = states
   if others := sorted({type(v).__name__ for _, v in nnx.to_flat_state(rest)}):
     raise _carried(type(module).__name__, f"variables {others}")
 

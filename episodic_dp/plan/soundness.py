@@ -20,13 +20,16 @@ class Description(Protocol):
   """What the rules read: a `Release`, or one that is being made."""
 
   @property
-  def hierarchy(self) -> Hierarchy: ...
+  def hierarchy(self) -> Hierarchy:
+    """The tree of units."""
 
   @property
-  def plan(self) -> stages.SamplingPlan: ...
+  def plan(self) -> stages.SamplingPlan:
+    """How it is sampled."""
 
   @property
-  def mechanism(self) -> Mechanism: ...
+  def mechanism(self) -> Mechanism:
+    """What is clipped and noised."""
 
 
 def check(release: Description) -> None:

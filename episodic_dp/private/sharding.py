@@ -118,6 +118,7 @@ class Step:
     self._on_cpu = mesh.devices.flat[0].platform == "cpu"
 
   def __call__(self, state: Any) -> tuple[Any, dict[str, jax.Array]]:
+    """One step, by all devices."""
     if self._on_cpu:
       # Steps in a queue would take the threads that the devices of the first
       # one need for their all-reduce: it would hang, and fail after 40 s.

@@ -42,6 +42,7 @@ class ParticipantRows:
   examples_per_class: int
 
   def __call__(self, leaf: jax.Array) -> jax.Array:
+    """The rows of leaves."""
     return self.rows(leaf)
 
   def most_copies(self) -> dict[str, int]:

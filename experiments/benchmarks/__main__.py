@@ -110,6 +110,7 @@ def run(names: Sequence[str], out: pathlib.Path) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
+  """Lists, runs or writes, as the flags say."""
   del argv
   if not (_RUN.value or _LIST.value or _WRITE.value):
     raise ValueError("nothing to do: give --list, --run=all or --write")

@@ -59,6 +59,7 @@ class Run:
     return harness.steps(self.step(**compute), self.init(), count)
 
   def init(self) -> private.State:
+    """The state before the first step."""
     return private.init(
         jax.random.key(0), self.learner, self.optimizer, self.mechanism
     )

@@ -93,7 +93,7 @@ def torch_sum(
   class Network(torch.nn.Module):
     """Conv4 with the parameters of the JAX one, in their order."""
 
-    def __init__(self):
+    def __init__(self) -> None:
       super().__init__()
       self.weights = torch.nn.ParameterList(turned(a) for a in flat)
 

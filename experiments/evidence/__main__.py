@@ -33,6 +33,7 @@ _ONLY = flags.DEFINE_list("only", [], "Names of pages; all of them if empty.")
 
 
 def main(argv: Sequence[str]) -> None:
+  """Prints the pages, or writes them."""
   del argv
   for name in _ONLY.value:
     if name not in _PAGES:

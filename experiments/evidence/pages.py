@@ -53,18 +53,18 @@ class Notes:
     self._found: dict[tuple[str, bool], tuple[int, str]] = {}
 
   def number(self, sentence: str, rule: str = "", unsound: bool = True) -> str:
-    """ "(3)"; the sentence is the first of its rule."""
+    """Such as (3); the sentence is the first of its rule."""
     key = (rule or sentence, unsound)
     number, _ = self._found.setdefault(key, (len(self._found) + 1, sentence))
     return f"({number})"
 
   def verdict(self, *refusals: Refusal) -> str:
-    """ "no (3)" or "– (3)", with the number of every rule."""
+    """Such as no (3) or – (3), with the number of every rule."""
     verdict = "no" if any(r.unsound for r in refusals) else "–"
     return f"{verdict} {self.numbers(*refusals)}"
 
   def numbers(self, *refusals: Refusal) -> str:
-    """ "(3) (5)"."""
+    """Such as (3) (5)."""
     found = (
         self.number(r.sentence, self._names.sub("…", r.rule), r.unsound)
         for r in refusals
@@ -72,6 +72,7 @@ class Notes:
     return " ".join(dict.fromkeys(found))
 
   def lines(self) -> list[str]:
+    """The numbered sentences, as Markdown."""
     return [
         f"{number}. {'' if unsound else '(–) '}{sentence}"
         for (_, unsound), (number, sentence) in self._found.items()
@@ -80,8 +81,7 @@ class Notes:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """Columns and rows; numbers are kept as computed and shown with few digits.
-  """
+  """Columns and rows; numbers as computed, shown with few digits."""
 
   columns: tuple[str, ...]
   rows: tuple[tuple[Cell, ...], ...]

@@ -145,8 +145,7 @@ class Audit(NamedTuple):
     return tasks
 
   def step(self, side: Side, **compute: Any):
-    """The real step, compiled anew, so that a mistake planted before is in it.
-    """
+    """The real step, compiled anew: a mistake planted before is in it."""
     dataset = fake_dataset.FakeDataset(
         images=np.asarray(side.images, np.float32)[:, None, None, :],
         hierarchy=side.hierarchy,

@@ -14,13 +14,13 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from episodic_dp import auditing  # noqa: E402
-from episodic_dp import plan  # noqa: E402
-from episodic_dp import private  # noqa: E402
-from episodic_dp import training  # noqa: E402
-from episodic_dp.private import sharding  # noqa: E402
-from episodic_dp.private import task_sum  # noqa: E402
-from tests.auditing import planted  # noqa: E402
+from episodic_dp import auditing
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp import training
+from episodic_dp.private import sharding
+from episodic_dp.private import task_sum
+from tests.auditing import planted
 
 DEVICES, RELEASES = 4, 300
 

@@ -1,5 +1,4 @@
-"""The command that attacks trained runs: what it refuses, and where it writes.
-"""
+"""The command that attacks trained runs: what it refuses and writes."""
 
 import json
 import pathlib

@@ -16,15 +16,15 @@ import optax
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from episodic_dp import learners  # noqa: E402
-from episodic_dp import models  # noqa: E402
-from episodic_dp import plan  # noqa: E402
-from episodic_dp import private  # noqa: E402
-from episodic_dp import training  # noqa: E402
-from episodic_dp.data import dataset as dataset_lib  # noqa: E402
-from episodic_dp.private import sharding  # noqa: E402
-from episodic_dp.private import task_sum  # noqa: E402
-from tests import task_sums  # noqa: E402
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp import training
+from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.private import sharding
+from episodic_dp.private import task_sum
+from tests import task_sums
 
 WAY, SIDE, PARTICIPANTS = 3, 4, 14
 LEVELS = ("participant", "class", "image")

@@ -28,9 +28,11 @@ class Negligible:
   bound: float
 
   def epsilon(self, delta: float) -> float:
+    """See `base.Curve`."""
     return 0.0 if self.bound <= delta else math.inf
 
   def delta(self, epsilon: float) -> float:
+    """See `base.Curve`."""
     del epsilon  # Delta falls with it.
     return min(self.bound, 1.0)
 
@@ -48,9 +50,11 @@ class BoundedLoss:
   beyond: float
 
   def epsilon(self, delta: float) -> float:
+    """See `base.Curve`."""
     return self.bound if self.beyond <= delta else math.inf
 
   def delta(self, epsilon: float) -> float:
+    """See `base.Curve`."""
     return self.beyond if epsilon >= self.bound else 1.0
 
 
@@ -59,10 +63,12 @@ class Unprotected:
   """A run that releases private data without noise."""
 
   def epsilon(self, delta: float) -> float:
+    """See `base.Curve`."""
     del delta
     return math.inf
 
   def delta(self, epsilon: float) -> float:
+    """See `base.Curve`."""
     del epsilon
     return 1.0
 
@@ -74,11 +80,13 @@ class GaussianCurve:
   distance: float
 
   def epsilon(self, delta: float) -> float:
+    """See `base.Curve`."""
     if delta <= 0:
       return math.inf
     return gaussian.analytic_epsilon(1 / self.distance, delta)
 
   def delta(self, epsilon: float) -> float:
+    """See `base.Curve`."""
     return gaussian.analytic_delta(1 / self.distance, epsilon)
 
 
@@ -89,9 +97,11 @@ class Least:
   curves: tuple[Curve, ...]
 
   def epsilon(self, delta: float) -> float:
+    """See `base.Curve`."""
     return min(curve.epsilon(delta) for curve in self.curves)
 
   def delta(self, epsilon: float) -> float:
+    """See `base.Curve`."""
     return min(curve.delta(epsilon) for curve in self.curves)
 
 
@@ -115,6 +125,7 @@ class _Charged:
   error: float
 
   def epsilon(self, delta: float) -> float:
+    """See `base.Curve`."""
     if 2 * self.error >= delta:
       return math.inf
     value = self.curve.epsilon(delta - 2 * self.error)
@@ -129,5 +140,6 @@ class _Charged:
     return math.inf
 
   def delta(self, epsilon: float) -> float:
+    """See `base.Curve`."""
     charge = math.log(self.error) + math.log1p(math.exp(-epsilon)) + epsilon
     return min(1.0, self.curve.delta(epsilon) + math.exp(min(charge, 0.0)))

@@ -65,7 +65,7 @@ def log_moments(
   """ln E_Q[(P/Q)^order] = (order - 1) D_order(P || Q) of one step, or more.
 
   Args:
-    kinds: the kinds of units of the level; all need a `tail`.
+    unit_profiles: the kinds of units of the level; all need a `tail`.
     direction: "remove" for P = M(T), Q = M(T - t); "add" for the reverse.
     orders: rising, all above 1.
 
@@ -309,8 +309,7 @@ def _log_sum(
 def _log_series(
     u: np.ndarray, log_mass: np.ndarray, order: np.ndarray
 ) -> np.ndarray:
-  """Where order * |u| < 0.1: psi = sum of (order^n - order) u^n / n!, n >= 2.
-  """
+  """For order * |u| < 0.1: psi = sum of (order^n - order) u^n / n!, n >= 2."""
   if not u.size:
     return np.full(order.size, -np.inf)
   # Scaled, as u^2 may be too small for a floating-point number.

@@ -40,6 +40,7 @@ class PLD(base.Accountant):
       delta: float | None = None,
       epsilon: float | None = None,
   ) -> curves.Curve:
+    """See `base.Accountant`."""
     if delta is not None:
       return _refined(phases, direction, delta, None)
     assert epsilon is not None

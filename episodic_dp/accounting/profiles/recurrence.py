@@ -207,8 +207,7 @@ class _Curve(NamedTuple):
 
 
 def _occurrences(j: int, rate: float, lattice: int) -> tuple[np.ndarray, float]:
-  """Weights of K = 0, g, 2g, ... for K ~ Binomial(j, p), rounded up; the cut.
-  """
+  """Weights of K = 0, g, ... for K ~ Binomial(j, p), rounded up; the cut."""
   counts = counts_lib.binomial(j, rate)
   places = -(-(counts.first + np.arange(counts.probs.size)) // lattice)
   return np.bincount(places, weights=counts.probs), counts.cut

@@ -32,7 +32,7 @@ def log_excess(
   """ln of `profile.excess`, or of another upper bound that is less.
 
   Args:
-    kinds: all with a tail.
+    unit_profiles: all with a tail.
     log_alpha: float64[n].
     direction: "remove" or "add".
 

@@ -1,5 +1,4 @@
-"""The one-step privacy profile of a level: the largest over its kinds of units.
-"""
+"""The one-step privacy profile of a level: the largest over its units."""
 
 from typing import Any, Protocol
 
@@ -18,8 +17,10 @@ class UnitProfile(Protocol):
 
   @property
   def tail(self) -> tuple[float, float] | None:
-    """(weight, d) such that, for alpha >= 1 and both directions, the divergence
-    is at most weight H_alpha(N(d) || N(0)); None where nothing like it holds.
+    """A bound (weight, d) on the tails; None where nothing like it holds.
+
+    For alpha >= 1 and both directions the divergence is at most
+    weight H_alpha(N(d) || N(0)).
     """
 
   def divergence(

@@ -1,5 +1,4 @@
-"""The Renyi accountant beside dp_accounting's, order by order and in epsilon.
-"""
+"""The Renyi accountant beside dp_accounting's, by order and in epsilon."""
 
 import math
 
