@@ -252,7 +252,7 @@ _NOT_YET = pytest.mark.xfail(strict=True, reason="the rebuild goes on")
         circles,
         ways_to_jax,
         pytest.param(long_modules, marks=_NOT_YET),
-        pytest.param(long_functions, marks=_NOT_YET),
+        long_functions,
     ],
 )
 def test_holds(rule):
