@@ -24,21 +24,35 @@ def splits(config):
   return build.load_data(config, data_dir=None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache(compilation_cache):
+  """Tests that draw alike compile once."""
+  del compilation_cache
+
+
 @pytest.fixture(scope="session")
 def make(config, splits):
-  """A function from options to content, which loads and counts nothing."""
+  """A function from options to content, which loads and counts nothing.
+
+  Guarantees and pictures of the config above are computed once; those of other
+  configs, and all of a page that counts draws, as on any page.
+  """
+  summary = report.summary_lib.summarize(config)
+  pictures = report._pictures(summary, ())
 
   def made(**options):
+    c, counts = options.pop("config", config), options.pop("counts", False)
     with pytest.MonkeyPatch.context() as patch:
       patch.setattr(build, "load_data", lambda *_, **__: splits)
-      if not options.pop("counts", False):
+      if not counts:
         patch.setattr(
             report.frequencies, "why_not_counted",
             lambda *_: "Draws are not counted.",
         )
-      return report.make(
-          options.pop("config", config), TITLE, report.Options(**options)
-      )
+        if c is config:
+          patch.setattr(report.summary_lib, "summarize", lambda _: summary)
+          patch.setattr(report, "_pictures", lambda *_: dict(pictures))
+      return report.make(c, TITLE, report.Options(**options))
 
   return made
 
