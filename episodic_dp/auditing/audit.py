@@ -28,7 +28,7 @@ class Options:
 
   Attributes:
     steps: of each run.
-    delta: at which both epsilons are told.
+    delta: at which both epsilons are stated.
     confidence: that all measured bounds of the last step hold together.
     runs: with the record, and as many without it.
     canary: "worst" or "natural".
@@ -197,7 +197,10 @@ def _claims(
 
 
 def _grid(plan: plan_lib.SamplingPlan, steps: int) -> tuple[int, ...]:
-  """About evenly spaced on a log axis; whole passes where there are passes."""
+  """Numbers of steps, about evenly spaced on a log axis.
+
+  Whole passes where there are passes.
+  """
   unit = 1
   first = plan.stages[0]
   if isinstance(first, plan_lib.RandomAllocation):
@@ -262,8 +265,9 @@ def _run(
     spec: AuditSpec, options: Options, confidence: float, bar: tqdm.tqdm
 ) -> dict[str, Any]:
   """The attack on one level, as plain data."""
-  attacked = _attacked_once if options.method == "one" else _attacked_often
-  found = attacked(spec, options, confidence, bar)
+  one = options.method == "one"
+  bounds_of = _bound_of_one_run if one else _bounds_of_many_runs
+  found = bounds_of(spec, options, confidence, bar)
   last, claim = found[-1], spec.claims[-1]
   hierarchy = spec.canary.present.hierarchy
   return {
@@ -284,7 +288,7 @@ def _run(
   }
 
 
-def _attacked_once(
+def _bound_of_one_run(
     spec: AuditSpec, options: Options, confidence: float, bar: tqdm.tqdm
 ) -> list[bounds.Bound]:
   """The bound after the last step, of one run with many canaries."""
@@ -296,7 +300,7 @@ def _attacked_once(
   return [bound]
 
 
-def _attacked_often(
+def _bounds_of_many_runs(
     spec: AuditSpec, options: Options, confidence: float, bar: tqdm.tqdm
 ) -> list[bounds.Bound]:
   """The bound at every point of the grid, of many runs of one canary."""

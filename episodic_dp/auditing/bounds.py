@@ -37,7 +37,8 @@ from scipy import optimize
 from scipy import special
 from scipy import stats
 
-_MOST = 50.0  # No count of runs tells a larger epsilon from this one.
+# No count of runs tells a larger epsilon from this one.
+_LARGEST_EPSILON = 50.0
 _CANDIDATES = 4096  # Thresholds that are compared.
 
 
@@ -151,7 +152,7 @@ def lower_bound(
 
 
 def most_epsilon(counted: int, delta: float, confidence: float = 0.95) -> float:
-  """What `lower_bound` gives for runs of each kind that are told apart at once.
+  """The `lower_bound` of runs that a score tells apart without a mistake.
 
   However much leaks, fewer runs cannot show more: with delta too large for
   their number it is 0.
@@ -279,7 +280,7 @@ def one_run_bound(
 def one_run_p_value(
     canaries: int, guesses: int, correct: int, epsilon: float, delta: float
 ) -> float:
-  """The most likely so many right guesses can be; see `one_run_bound`."""
+  """Bounds the probability of so many right guesses; see `one_run_bound`."""
   q = special.expit(epsilon)
   beta = float(np.asarray(stats.binom.sf(correct - 1, guesses, q)))
   if delta == 0 or correct == 0:
@@ -351,11 +352,11 @@ def _one_run_epsilon(
 
   if excess(0.0) >= 0:
     return 0.0
-  if excess(_MOST) < 0:
-    return _MOST
+  if excess(_LARGEST_EPSILON) < 0:
+    return _LARGEST_EPSILON
   # Whichever root is found: what is private at an epsilon is so at every larger
   # one, so an epsilon that is refuted refutes all smaller ones.
-  root = optimize.bisect(excess, 0.0, _MOST, xtol=1e-6)
+  root = optimize.bisect(excess, 0.0, _LARGEST_EPSILON, xtol=1e-6)
   return float(max(root - 1e-6, 0.0))
 
 

@@ -50,7 +50,7 @@ class Tasks(NamedTuple):
 
 
 def check(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan) -> None:
-  """Refuses plans whose tasks are nobody's.
+  """Refuses plans whose tasks do not belong to one participant each.
 
   Raises:
     PlanError: tasks of this plan belong to no single participant, or
@@ -135,7 +135,7 @@ def query_losses(
     episode: way, shot and query.
     tasks: of `draw_tasks` on this data set.
     chunk: tasks computed at once.
-    progress: told how many tasks were done, chunk by chunk.
+    progress: called with the number of tasks of each chunk that is done.
 
   Returns:
     float64[units, tasks, way * query]: cross entropies, in nats; or squared
@@ -148,16 +148,16 @@ def query_losses(
   losses = []
   for part, done in _chunks(len(rows), min(chunk, len(rows))):
     images = jnp.asarray(dataset.images[rows[part]])
-    chunk_of = _of_chunk(learner, params, keys[part], images, episode, targets)
-    losses.append(np.asarray(chunk_of)[-done:])
+    chunk_losses = _chunk_losses(learner, params, keys[part], images, episode, targets)
+    losses.append(np.asarray(chunk_losses)[-done:])
     progress(done)
   found = np.concatenate(losses).astype(np.float64).reshape(*lead, -1)
   return found if targets else np.logaddexp(0, -found)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4, 5))
-def _of_chunk(learner, params, keys, images, episode, targets):
-  """Of tasks that are computed at once, [tasks, way * query].
+def _chunk_losses(learner, params, keys, images, episode, targets):
+  """The losses of tasks that are computed together, [tasks, way * query].
 
   Squared errors; or the log odds of the right class, in place of its cross
   entropy log(1 + exp(-odds)), which float32 rounds to 0 where they are large:

@@ -27,7 +27,7 @@ from episodic_dp.auditing import scores
 _SIDE = 4  # Pixels.
 _FEATURES = 8
 _SPREAD = 0.3  # Of the images of one class; their means are 1 apart.
-_LOOKS = 2000  # Runs without noise, of one step each.
+_SILENT_RUNS = 2000  # Runs without noise, of one step each.
 
 
 def mislabelled(
@@ -145,7 +145,7 @@ def _mean_sum(
         key, learner, optimizer, silent.mechanism, params=params
     )
 
-  keys = runs_lib.keys_of(seed + 1, _LOOKS)
+  keys = runs_lib.keys_of(seed + 1, _SILENT_RUNS)
   released = runs_lib.releases(step, initial, keys, steps=1)
   count = scores.clip_units(silent)
   return count * released.means.astype(np.float64).mean((0, 1))

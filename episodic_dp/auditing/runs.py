@@ -1,4 +1,4 @@
-"""Many small private runs at once, and all that they released.
+"""Makes many small private runs at once, and keeps all that they released.
 
 The runs are real: each is `private.make_meta_step`, step by step, with a key of
 its own; `vmap` over the keys only makes thousands of them quick. What is
@@ -86,7 +86,7 @@ def releases(
     runs_at_once: int = 1024,
     progress: Callable[[int], None] | None = None,
 ) -> Releases:
-  """Runs once for every key, and returns what every step released.
+  """Makes one run for every key, and returns what every step released.
 
   Args:
     step: of `private.make_meta_step` on data of the device, its optimizer

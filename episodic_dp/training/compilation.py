@@ -1,4 +1,4 @@
-"""What JAX compiles: how often, and how long it takes."""
+"""Counts what JAX compiles, and how long that takes."""
 
 import jax
 
@@ -23,7 +23,7 @@ class Compilations:
     self.count = 0
     self.seconds = 0.0
 
-  def _hear(
+  def _count_event(
       self, event: str, duration_secs: float, **kwargs: object
   ) -> None:
     del kwargs
@@ -31,8 +31,8 @@ class Compilations:
     self.seconds += duration_secs if event in _ALL else 0.0
 
   def __enter__(self) -> "Compilations":
-    jax.monitoring.register_event_duration_secs_listener(self._hear)
+    jax.monitoring.register_event_duration_secs_listener(self._count_event)
     return self
 
   def __exit__(self, *unused: object) -> None:
-    jax.monitoring.unregister_event_duration_listener(self._hear)
+    jax.monitoring.unregister_event_duration_listener(self._count_event)

@@ -21,7 +21,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
 
-_SUPPORT_BYTES = 2**24  # float32 bytes of images that one call holds
+_CHUNK_BYTES = 2**24  # float32 bytes of images that one call holds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -143,8 +143,8 @@ def draw(
   sample_key, label_key = jax.random.split(jax.random.key(seed))
 
   @jax.jit
-  def rows(keys):
-    def one(key):
+  def rows(keys: jax.Array) -> jax.Array:
+    def one(key: jax.Array) -> jax.Array:
       indices, mask = sampling.sample(key, dataset.hierarchy, plan, step=0)
       tasks, _ = sampling.task_indices(indices, mask, plan)
       return dataset.rows(tasks[0])
@@ -186,7 +186,7 @@ class Evaluator:
   def outputs(
       self, params: Any, tasks: Tasks
   ) -> tuple[np.ndarray, np.ndarray]:
-    """What the model says of the queries, and what is right.
+    """The model's outputs for the queries, and the right answers.
 
     Returns:
       softmax outputs float32[tasks, way * query, way] and labels int32[tasks,
@@ -197,7 +197,7 @@ class Evaluator:
     per_task = 4 * math.prod(tasks.rows.shape[1:]) * math.prod(
         tasks.images.shape[1:]
     )
-    size = max(1, min(count, 8, _SUPPORT_BYTES // per_task))
+    size = max(1, min(count, 8, _CHUNK_BYTES // per_task))
     outputs, labels = [], []
     for start in range(0, count, size):
       # The last chunk starts earlier instead of being shorter: one compilation.
@@ -212,7 +212,7 @@ class Evaluator:
     return np.concatenate(outputs), np.concatenate(labels)
 
   def score(self, members: Sequence[Any], tasks: Tasks) -> Score:
-    """How right the mean of the members' outputs is, as `tasks.score`.
+    """Scores the mean of the members' outputs on the tasks.
 
     Args:
       members: parameters, one set for a single model.

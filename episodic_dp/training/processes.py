@@ -1,6 +1,6 @@
 """The processes of one run: all compute, the first decides and writes.
 
-The first process reads and writes the work directory, and tells the others the
+The first process reads and writes the work directory, and sends the others the
 key and the state to begin with; they need no folder of their own. The key goes
 over the network that connects the processes, and is as safe as that.
 
@@ -23,7 +23,7 @@ from orbax.checkpoint import multihost
 from episodic_dp.training import errors
 
 CONTINUE, STOP, FAILED = range(3)
-_DAY = 24 * 3600 * 1000  # ms; who dies is noticed by its missing heartbeat.
+_DAY = 24 * 3600 * 1000  # ms; a process that dies is noticed earlier.
 _barriers = itertools.count()  # Of all processes alike: each is met by all.
 
 
@@ -59,10 +59,15 @@ def agreed(code: int) -> int:
 
 
 class Broadcast:
-  """What the first process tells once, before the first step."""
+  """Sends arrays from the first process to the others, once.
+
+  Before the first step; or, where there will be no run, the reason.
+
+  Args:
+    config: JSON-able, and the same in all processes.
+  """
 
   def __init__(self, config: Any):
-    """`config` (JSON-able) must be the same in all processes."""
     text = json.dumps(config, sort_keys=True)
     self._config = hashlib.sha256(text.encode()).hexdigest()
     self._sent = not several()
@@ -73,12 +78,12 @@ class Broadcast:
       self._write("", arrays)
 
   def abort(self, error: Exception) -> None:
-    """Sends them why there will be no run; nothing, once they were told."""
+    """Sends the others why there will be no run, unless arrays were sent."""
     if not self._sent:
       self._write(" ".join(str(error).split()) or type(error).__name__, ())
 
   def receive(self) -> list[np.ndarray]:
-    """What the first process told.
+    """Returns the arrays that the first process sent.
 
     Raises:
       RunError: it failed, or has another configuration.

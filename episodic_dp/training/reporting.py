@@ -36,7 +36,7 @@ def write_statement(
     path: the JSON file, replaced at once.
     ledger: the steps that the guarantees cover.
     delta: of the guarantees.
-    fixed_seed: whether sampling and noise follow from a seed that is told.
+    fixed_seed: whether sampling and noise follow from a seed in the config.
     planned_steps: the steps of the whole run.
   """
   statement = accounting.run_statement(
