@@ -148,11 +148,13 @@ def query_losses(
   losses = []
   for part, done in _chunks(len(rows), min(chunk, len(rows))):
     images = jnp.asarray(dataset.images[rows[part]])
-    chunk_losses = _chunk_losses(learner, params, keys[part], images, episode, targets)
-    losses.append(np.asarray(chunk_losses)[-done:])
+    found = _chunk_losses(
+        learner, params, keys[part], images, episode, targets
+    )
+    losses.append(np.asarray(found)[-done:])
     progress(done)
-  found = np.concatenate(losses).astype(np.float64).reshape(*lead, -1)
-  return found if targets else np.logaddexp(0, -found)
+  result = np.concatenate(losses).astype(np.float64).reshape(*lead, -1)
+  return result if targets else np.logaddexp(0, -result)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4, 5))

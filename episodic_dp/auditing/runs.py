@@ -5,9 +5,9 @@ its own; `vmap` over the keys only makes thousands of them quick. What is
 observed is what an attacker may see.
 
   optimizer = runs.observed(optax.sgd(0.0))
-  step = private.make_meta_step(learner, optimizer, dataset, plan, mechanism)
+  step = private.make_meta_step(learner, optimizer, dataset, release)
   def initial(key):
-    return private.init(key, learner, optimizer, mechanism)
+    return private.init(key, learner, optimizer, release.mechanism)
   released = runs.releases(step, initial, runs.keys_of(seed, 1000), steps=20)
 """
 

@@ -1,7 +1,6 @@
 """SIGTERM and SIGINT end a run after the step that is running."""
 
 import signal
-import types
 from typing import Any
 
 from episodic_dp.training import processes
