@@ -19,8 +19,8 @@ class ANIL(maml.MAML):
   """MAML whose inner steps leave the body of the network as it is.
 
   The body is learned by the outer steps alone. A head that adapts alone needs
-  larger inner steps than MAML, or more of them: it begins with the classes in
-  an order that is not the task's, and one short step leaves it there.
+  larger inner steps than MAML, or more of them: every task numbers its classes
+  anew, so that the head starts at chance, and one short step leaves it there.
 
   The switches of MAML++ apply to the head where they concern what adapts.
 

@@ -1,4 +1,4 @@
-"""What a task's outputs are judged by."""
+"""Losses and accuracy of a task's outputs."""
 
 from collections.abc import Callable
 

@@ -142,7 +142,7 @@ class MAML(learner.BaseLearner):
     )
     return network(moving, self.inner_steps - 1), values
 
-  # What the relatives of MAML change.
+  # What ANIL and Meta-SGD override.
 
   def _moves(self, weights: Params) -> parts.Mask:
     """Which parameters the inner steps change."""

@@ -25,9 +25,10 @@ class Reptile(learner.BaseLearner):
 
   A task trains from the meta-parameters p for `inner_steps` steps on all of its
   examples, support and query together (the update needs no split), and ends at
-  p'. Its direction is (p - p') / inner_rate, which the paper proposes to give
-  to an optimiser in place of a gradient: the sum of the gradients along the
-  way. Nothing is differentiated twice. A test task adapts to its support set.
+  p'. Its direction (p - p') / inner_rate, the sum of the gradients along the
+  way, takes the place of a gradient in the outer optimiser, as the paper
+  proposes. Nothing is differentiated twice. A test task adapts to its support
+  set.
 
   Attributes:
     model: the network.

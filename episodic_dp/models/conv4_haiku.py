@@ -1,8 +1,5 @@
 """Conv4 in Haiku: equal to the Flax form for equal weights."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import haiku as hk
 import jax
 
@@ -55,26 +52,3 @@ class Conv4(hk.Module):
     if self.way is None:
       return x
     return hk.Linear(self.way, w_init=_GLOROT, name="head")(x)
-
-
-def params_from_flax(
-    params: Mapping[str, Any], name: str = "conv4"
-) -> dict[str, dict[str, jax.Array]]:
-  """The Haiku parameters that equal a Flax Conv4's.
-
-  Args:
-    params: the Flax Conv4's parameters, {"block_0": {...}, ..., "head": {...}}.
-    name: the name of the Haiku module.
-
-  Raises:
-    ValueError: a layer that Conv4 does not have.
-  """
-  known = {*(f"block_{i}" for i in range(block.BLOCKS)), "head"}
-  if set(params) != known:
-    raise ValueError(
-        f"parameters {sorted(params)} are not those of a Conv4:"
-        f" {sorted(known)}"
-    )
-  result = {f"{name}/{key}": dict(params[key]) for key in known}
-  head = result.pop(f"{name}/head")
-  return result | {f"{name}/head": {"w": head["kernel"], "b": head["bias"]}}

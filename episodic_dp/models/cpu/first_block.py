@@ -129,7 +129,8 @@ def _largest_forward(phases, weights):
 _largest.defvjp(_largest_forward, _largest_backward)
 
 
-# The partial sums of sum(phases[which].T @ weights * slopes).
+# sum(phases[which].T @ weights * slopes) is linear in phases, in weights and in
+# slopes: the functions below are its gradients, and each other's.
 
 
 @jax.custom_vjp
