@@ -156,7 +156,12 @@ def _carried(who: str, what: str) -> plan.UnsoundPlanError:
   )
 
 
-def _checked(init, apply, mixes_examples, input_shape) -> Model:
+def _checked(
+    init: Callable[[jax.Array], Any],
+    apply: Callable[[Any, jax.Array], jax.Array],
+    mixes_examples: bool,
+    input_shape: tuple[int, int, int],
+) -> Model:
   """The Model, after one look at its shapes and its claim."""
   if len(input_shape) != 3:
     raise ValueError(f"input_shape {input_shape} must be (height, width,"
@@ -180,5 +185,7 @@ def _checked(init, apply, mixes_examples, input_shape) -> Model:
         " another: remove the layer that mixes them, or say"
         " mixes_examples=True"
     )
-  return Model(init, apply, mixes_examples, tuple(input_shape),
-               logits.shape[1])
+  height, width, channels = input_shape
+  return Model(
+      init, apply, mixes_examples, (height, width, channels), logits.shape[1]
+  )
