@@ -7,6 +7,7 @@ import textwrap
 from typing import Self
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.output import tables
 
 # What the library raises where it promises nothing.
 REFUSALS = (plan_lib.PlanError, plan_lib.UnsoundPlanError)
@@ -88,9 +89,8 @@ class Table:
 
   def markdown(self) -> str:
     """A table of GitHub-flavoured Markdown."""
-    rows = [self.columns, ("---",) * len(self.columns)]
-    rows += [tuple(map(shown, row)) for row in self.rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    rows = [[shown(cell) for cell in row] for row in self.rows]
+    return tables.markdown(self.columns, rows)
 
 
 @dataclasses.dataclass(frozen=True)

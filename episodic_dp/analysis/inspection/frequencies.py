@@ -120,7 +120,8 @@ def _count(
   Returns:
     level -> int64[units].
   """
-  import jax  # Lazy import: refusals need no JAX.
+  # Lazy import: what is not counted is told without JAX.
+  import jax
   import jax.numpy as jnp
 
   from episodic_dp import sampling
@@ -177,7 +178,7 @@ def _surely_draws(
 
 def _parents(hierarchy, level, units):
   """The units of the level above that hold `units` (int32, any shape)."""
-  import jax.numpy as jnp
+  import jax.numpy as jnp  # Lazy import: as above.
 
   if hierarchy.sizes is not None:
     return units // hierarchy.sizes[level]
