@@ -23,6 +23,7 @@ from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.analysis import measure
 from episodic_dp.config import build
+from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
@@ -87,11 +88,9 @@ class Shared:
     self._splits: dict[str, data.Splits] = {}
     self._evaluators: dict[str, training.Evaluator] = {}
 
-  def build(
-      self, config: ml_collections.ConfigDict, **where: Any
-  ) -> build.Experiment:
+  def build(self, config: RunConfig, **where: Any) -> build.Experiment:
     """`build.build` with data and evaluator of an earlier run like it."""
-    parts = build.as_json(config)
+    parts = config.as_json()
     name = json.dumps(parts["data"], sort_keys=True)
     if name not in self._splits:
       self._splits[name] = build.load_data(config, **where)
@@ -141,12 +140,12 @@ def finish(
     RunError: the folder holds another run.
   """
   workdir = pathlib.Path(folder) / run.name
-  config = run.load()
   done = load(run, folder)
   if done is not None:
     return done
   logging.info("run %s", run.name)
   where: dict[str, Any] = dict(data_dir=data_dir, download=download)
+  config = RunConfig.parse(run.load(), data_dir=data_dir)
   experiment = shared.build(config, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
   cpu = time.process_time()

@@ -6,6 +6,8 @@ import jax
 import ml_collections
 import pytest
 
+from episodic_dp.config import RunConfig
+
 # One device whatever the cores: the mains that tests call would ask for more.
 jax.devices()
 
@@ -69,3 +71,9 @@ def make_config():
     return c
 
   return make
+
+
+@pytest.fixture(scope="session")
+def make_run(make_config):
+  """`make_config`, parsed."""
+  return lambda **fields: RunConfig.parse(make_config(**fields))

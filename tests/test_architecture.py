@@ -241,9 +241,6 @@ def this_tree() -> Tree:
   })
 
 
-_NOT_YET = pytest.mark.xfail(strict=True, reason="the rebuild goes on")
-
-
 @pytest.mark.parametrize(
     "rule",
     [
@@ -251,7 +248,7 @@ _NOT_YET = pytest.mark.xfail(strict=True, reason="the rebuild goes on")
         wrong_arrows,
         circles,
         ways_to_jax,
-        pytest.param(long_modules, marks=_NOT_YET),
+        long_modules,
         long_functions,
     ],
 )

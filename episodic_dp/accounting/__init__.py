@@ -7,6 +7,7 @@ from episodic_dp.accounting.accountants.base import Accountant
 from episodic_dp.accounting.calibration import calibrate
 from episodic_dp.accounting.calibration import max_steps
 from episodic_dp.accounting.calibration import max_tasks
+from episodic_dp.accounting.calibration import planned_steps
 from episodic_dp.accounting.guarantee import epsilon
 from episodic_dp.accounting.guarantee import epsilon_curve
 from episodic_dp.accounting.guarantee import guarantee
@@ -35,6 +36,7 @@ __all__ = [
     "guarantees",
     "max_steps",
     "max_tasks",
+    "planned_steps",
     "run_statement",
     "theorem3_as_printed",
     "unit_profiles",

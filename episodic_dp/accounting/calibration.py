@@ -176,6 +176,57 @@ def _between(
   return min(max(round(middle), low + 1), high - 1)
 
 
+def planned_steps(
+    release: plan_lib.Release,
+    *,
+    steps: int,
+    delta: float,
+    target_epsilon: float | None = None,
+    level: str | None = None,
+) -> int:
+  """The steps asked for, or fewer where the target would be passed.
+
+  Args:
+    release: what a step samples and releases.
+    steps: the number asked for, at least 1.
+    delta: of the guarantee.
+    target_epsilon: the budget, or None for no limit.
+    level: the level whose guarantee is limited; the primary level for None.
+
+  Raises:
+    PlanError: steps below 1, or not even one step is within the target.
+    UnsoundPlanError: the level has no guarantee.
+  """
+  if not isinstance(steps, int) or steps < 1:
+    raise plan_lib.PlanError(
+        f"steps={steps!r} must be a whole number of at least 1"
+    )
+  if target_epsilon is None:
+    return steps
+  level, noise = level or release.levels[0], release.mechanism.noise_multiplier
+  remedy = (
+      f"raise noise_multiplier (now {noise}), sample less"
+      " per step, or raise target_epsilon"
+  )
+  if not noise:
+    raise plan_lib.PlanError(
+        f"target_epsilon={target_epsilon} cannot be met without noise: {remedy}"
+    )
+  limit = max_steps(
+      release,
+      target_epsilon=target_epsilon,
+      delta=delta,
+      level=level,
+      limit=steps,
+  )
+  if limit < 1:
+    raise plan_lib.PlanError(
+        f"target_epsilon={target_epsilon} at level '{level}' and delta={delta}"
+        f" is passed by the first step: {remedy}"
+    )
+  return limit
+
+
 def max_tasks(
     release: plan_lib.Release,
     *,

@@ -8,7 +8,7 @@ from typing import Any
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
-from episodic_dp.config import describe
+from episodic_dp.config import RunConfig
 
 _DIGITS = 5
 
@@ -64,7 +64,7 @@ class Calibration:
 
 
 def calibrate(
-    config: Any,
+    config: RunConfig,
     *,
     solve: str = "noise_multiplier",
     epsilon: float | None = None,
@@ -74,12 +74,12 @@ def calibrate(
   """Changes one number of a config so that it spends an epsilon.
 
   Args:
-    config: a ConfigDict.
+    config: whose other numbers are kept.
     solve: which number: "noise_multiplier" (the least), "steps" or "tasks" (of
       a step; the most).
     epsilon: the one asked for; None for `config.target_epsilon`.
     delta: None for `config.delta`.
-    level: None for `config.target_level`, or else the primary level.
+    level: None for `config.level`.
 
   Raises:
     PlanError: a value is missing or out of range, or cannot be reached.
@@ -89,8 +89,7 @@ def calibrate(
     raise plan_lib.PlanError(
         f"solve={solve!r} must be one of {', '.join(SOLVERS)}"
     )
-  release = describe.describe(config)
-  epsilon = config.get("target_epsilon") if epsilon is None else epsilon
+  epsilon = config.target_epsilon if epsilon is None else epsilon
   if epsilon is None:
     raise plan_lib.PlanError(
         "no epsilon is asked for: give --epsilon or config.target_epsilon"
@@ -99,15 +98,15 @@ def calibrate(
     raise plan_lib.PlanError(
         f"epsilon {epsilon!r} must be a positive finite number"
     )
-  level = level or config.get("target_level") or release.levels[0]
   problem = _Problem(
-      release=release,
+      release=config.release,
       steps=config.steps,
       epsilon=epsilon,
       delta=config.delta if delta is None else delta,
-      level=level,
+      level=level or config.level,
   )
   solved, flags = SOLVERS[solve](problem)
+  release = solved.release
   tasks = release.plan.episode is not None
   count = plan_lib.tasks_per_step if tasks else plan_lib.examples_per_step
   return Calibration(
@@ -115,11 +114,11 @@ def calibrate(
       target_epsilon=epsilon,
       epsilon=solved.spent(),
       delta=solved.delta,
-      level=level,
-      noise_multiplier=solved.release.mechanism.noise_multiplier,
+      level=solved.level,
+      noise_multiplier=release.mechanism.noise_multiplier,
       steps=solved.steps,
       drawn="tasks" if tasks else "examples",
-      per_step=count(release.hierarchy, solved.release.plan),
+      per_step=count(release.hierarchy, release.plan),
       flags=flags,
   )
 
@@ -139,31 +138,30 @@ class _Problem:
         self.release, steps=self.steps, delta=self.delta, level=self.level
     ).epsilon
 
+  def with_parts(self, **parts: Any) -> "_Problem":
+    return dataclasses.replace(self, release=self.release.replace(**parts))
+
 
 _Solved = tuple[_Problem, tuple[str, ...]]
 
 
 def _noise_multiplier(problem: _Problem) -> _Solved:
-  found = accounting.calibrate(
+  mechanism = accounting.calibrate(
       problem.release, steps=problem.steps, epsilon=problem.epsilon,
       delta=problem.delta, level=problem.level,
-  ).noise_multiplier
-  found = _rounded(found, math.ceil)
-  mechanism = dataclasses.replace(
-      problem.release.mechanism, noise_multiplier=found
   )
+  noise = _rounded(mechanism.noise_multiplier, math.ceil)
+  mechanism = dataclasses.replace(mechanism, noise_multiplier=noise)
   return (
-      dataclasses.replace(
-          problem, release=problem.release.replace(mechanism=mechanism)
-      ),
-      (f"--config.mechanism.noise_multiplier={found:g}",),
+      problem.with_parts(mechanism=mechanism),
+      (f"--config.mechanism.noise_multiplier={noise:g}",),
   )
 
 
 def _steps(problem: _Problem) -> _Solved:
   found = accounting.max_steps(
-      problem.release,
-      target_epsilon=problem.epsilon, delta=problem.delta, level=problem.level,
+      problem.release, target_epsilon=problem.epsilon, delta=problem.delta,
+      level=problem.level,
   )
   if not found:
     raise plan_lib.PlanError(
@@ -177,16 +175,15 @@ def _steps(problem: _Problem) -> _Solved:
 
 def _tasks(problem: _Problem) -> _Solved:
   plan = accounting.max_tasks(
-      problem.release, steps=problem.steps,
-      target_epsilon=problem.epsilon, delta=problem.delta, level=problem.level,
+      problem.release, steps=problem.steps, target_epsilon=problem.epsilon,
+      delta=problem.delta, level=problem.level,
   )
   first, *others = plan.stages
   if isinstance(first, plan_lib.Poisson):
     first = plan_lib.Poisson(_rounded(first.p, math.floor))
     plan = dataclasses.replace(plan, stages=(first, *others))
-  release = problem.release.replace(plan=plan)
-  solved = dataclasses.replace(problem, release=release)
-  if plan.stages == problem.release.plan.stages and plan.episode is not None:
+  solved = problem.with_parts(plan=plan)
+  if plan.episode is not None and plan.episode.form == "independent":
     return solved, (f"--config.episode.tasks={plan.episode.tasks}",)
   stages = tuple(plan_lib.stage_text(stage) for stage in plan.stages)
   return solved, (f'--config.plan.stages="{stages}"',)

@@ -6,7 +6,7 @@ from typing import Any
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
-from episodic_dp.config import describe
+from episodic_dp.config import RunConfig
 from episodic_dp.output import tables
 
 _COLUMNS = (
@@ -15,55 +15,21 @@ _COLUMNS = (
 )
 
 
-def planned(config: Any) -> tuple[plan_lib.Release, int]:
-  """The release of a config, and the steps that its target epsilon allows.
-
-  Args:
-    config: a ConfigDict; see `describe`, and `steps`, `delta` and, optionally,
-      `target_epsilon` and `target_level`.
-
-  Raises:
-    PlanError, UnsoundPlanError: one sentence.
-  """
-  release = describe.describe(config)
-  for name in ("steps", "delta"):
-    if config.get(name) is None:
-      raise plan_lib.PlanError(f"config.{name} is missing: set it")
-  target = config.get("target_epsilon")
-  if target is None:
-    return release, config.steps
-  level = config.get("target_level") or release.levels[0]
-  steps = accounting.max_steps(
-      release, target_epsilon=target, delta=config.delta, level=level,
-      limit=config.steps,
-  )
-  if not steps:
-    raise plan_lib.PlanError(
-        f"target_epsilon={target} at level '{level}' is passed by the first"
-        " step: raise noise_multiplier or target_epsilon"
-    )
-  return release, steps
-
-
-def account(config: Any) -> dict[str, Any]:
+def account(config: RunConfig) -> dict[str, Any]:
   """Everything that the command prints, as plain data.
 
-  Args:
-    config: a ConfigDict; see `planned`.
-
   Returns:
-    The privacy statement of a run of these steps (`accounting.run_statement`):
-    among others `guarantees` (level -> the fields of
-    `accounting.Guarantee.as_dict`) and `no_guarantee` (level -> the reason).
+    The privacy statement of a run of `config.planned_steps`
+    (`accounting.run_statement`): among others `guarantees` (level -> the fields
+    of `accounting.Guarantee.as_dict`) and `no_guarantee` (level -> the reason).
 
   Raises:
     PlanError: one sentence.
   """
-  release, steps = planned(config)
   return accounting.run_statement(
-      accounting.Ledger().add(release, steps),
+      accounting.Ledger().add(config.release, config.planned_steps),
       delta=config.delta,
-      fixed_seed=config.get("private_seed") is not None,
+      fixed_seed=config.private_seed is not None,
   )
 
 

@@ -22,7 +22,9 @@ from episodic_dp import training
 from episodic_dp.analysis import fine_tune_report
 from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
-from episodic_dp.config import describe
+from episodic_dp.config import learners
+from episodic_dp.config import RunConfig
+from episodic_dp.config import saved
 from episodic_dp.training import errors
 from episodic_dp.training import evaluation
 
@@ -55,7 +57,7 @@ def fine_tune(
     out: str | os.PathLike,
     *,
     shots: Sequence[int],
-    config: build.Config | None = None,
+    config: RunConfig | None = None,
     data_dir: str | None = None,
     download: bool = False,
     splits: data.Splits | None = None,
@@ -85,20 +87,20 @@ def fine_tune(
       cannot be drawn; one sentence, before anything is trained.
   """
   paths = _names(workdirs)
-  configs = {name: build.read_config(path) for name, path in paths.items()}
+  configs = {name: saved.read(path) for name, path in paths.items()}
   config = config or next(iter(configs.values()))
   for name, other in configs.items():
-    with build.as_written(paths[name]):
+    with saved.saved_config_errors(paths[name]):
       _check_network(name, other, config)
       _check_classes(name, other, config)
-  way = describe.way_of(config)
+  way = config.way
   _check_way(way, shots)
   splits = splits or build.load_data(
       config, data_dir=data_dir, download=download
   )
   shape = splits.test.image_shape
-  model = build.make_model(config, shape, way=way)
-  tuned = build.make_fine_tuning(model, **options, fresh_head=False)
+  model = learners.make_model(config, shape, way=way)
+  tuned = learners.make_fine_tuning(model, **options, fresh_head=False)
   fresh = dataclasses.replace(tuned, fresh_head=True)
   _check_tasks(config, splits.test, shots, tasks)
   starts = [
@@ -123,7 +125,7 @@ def fine_tune(
 
 
 def _draw_tasks(
-    config: build.Config,
+    config: RunConfig,
     test: data.Dataset,
     shots: Sequence[int],
     tasks: int | None,
@@ -132,7 +134,7 @@ def _draw_tasks(
   return {
       shot: training.draw(
           test,
-          way=describe.way_of(config),
+          way=config.way,
           shot=shot,
           query=config.evaluation.query,
           count=config.evaluation.test_tasks if tasks is None else tasks,
@@ -194,27 +196,26 @@ def _names(workdirs: Sequence[str]) -> dict[str, str]:
   }
 
 
-def _network(config: build.Config) -> dict[str, Any]:
+def _network(config: RunConfig) -> dict[str, Any]:
   """What of `config.model` makes the body."""
-  options = dict(config.model.to_dict())
-  options.pop("outputs", None)
-  name = options.setdefault("name", "conv4")
-  if name == "mlp":
-    return {"name": name, "widths": tuple(options.get("widths") or ())}
-  return options
+  options = dataclasses.asdict(config.model)
+  body = ("widths",) if config.model.name == "mlp" else (
+      "width", "norm", "library"
+  )
+  return {field: options[field] for field in ("name", *body)}
 
 
 def _check_network(
-    name: str, config: build.Config, wanted: build.Config
+    name: str, config: RunConfig, wanted: RunConfig
 ) -> None:
   """Refuses runs without a head, and bodies that differ from the first."""
-  learner = config.learner.get("name", "maml")
-  if learner in build.HEADLESS:
+  learner = config.learner.name
+  if learner in learners.HEADLESS:
     raise errors.RunError(
         f"run '{name}' is of learner.name={learner!r}, whose network has no"
         " head to fine-tune: leave it out"
     )
-  if config.learner.get("per_step_norm"):
+  if config.learner.per_step_norm:
     raise errors.RunError(
         f"run '{name}' has learner.per_step_norm=True, norms of their own for"
         " every inner step, so that it is not one network: leave it out"
@@ -230,7 +231,7 @@ def _check_network(
 
 
 def _check_classes(
-    name: str, config: build.Config, wanted: build.Config
+    name: str, config: RunConfig, wanted: RunConfig
 ) -> None:
   """Refuses runs that may have seen the test classes in training."""
   if config.data.name != wanted.data.name:
@@ -266,14 +267,14 @@ def _check_way(way: int, shots: Sequence[int]) -> None:
 
 
 def _check_tasks(
-    config: build.Config,
+    config: RunConfig,
     test: data.ArrayDataset,
     shots: Sequence[int],
     tasks: int | None,
 ) -> None:
   if tasks is not None and tasks < 1:
     raise errors.RunError(f"tasks={tasks} must be at least 1")
-  way, query = describe.way_of(config), config.evaluation.query
+  way, query = config.way, config.evaluation.query
   for shot in shots:
     try:
       evaluation.task_plan(test.hierarchy, way=way, shot=shot, query=query)
@@ -291,18 +292,18 @@ def _check_tasks(
 def _start(
     name: str,
     path: str,
-    config: build.Config,
+    config: RunConfig,
     fresh: Any,
     shape: tuple[int, int, int],
 ) -> Start:
   """The network of a run's last checkpoint, its head kept where it fits."""
   checkpoints, last = saved_runs.latest(path)
-  learner = build.make_learner(config, shape)
+  learner = learners.make_learner(config, shape)
   params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
   if set(params) == {"model", "rates"}:  # Inner rates that were learned.
     params = params["model"]
-  kind = config.learner.get("name", "maml")
-  fits = describe.way_of(config) == fresh.model.way
+  kind = config.learner.name
+  fits = config.way == fresh.model.way
   if kind == "supervised" or not fits:
     params = fresh.with_fresh_head(params)
   return Start(

@@ -10,6 +10,8 @@ from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
+from episodic_dp.config import learners
+from episodic_dp.config import saved
 from episodic_dp.output import files
 from episodic_dp.training import reporting
 
@@ -36,7 +38,7 @@ def measure(
     data_dir: folder of the data sets that are not built in.
     download: fetch what data_dir does not have.
     splits: the run's data, where they are loaded already.
-    evaluator: of `builder.make_tested`, where one is compiled already.
+    evaluator: of `learners.make_evaluation_learner`, where one is compiled.
 
   Returns:
     "untrained" (the initial parameters, to see what training adds), "single"
@@ -46,18 +48,18 @@ def measure(
   Raises:
     RunError: the folder has no run, or no checkpoint.
   """
-  config = build.read_config(workdir)
+  config = saved.read(workdir)
   checkpoints, last = saved_runs.latest(workdir)
-  with build.as_written(workdir):
+  with saved.saved_config_errors(workdir):
     splits = splits or build.load_data(
         config, data_dir=data_dir, download=download
     )
     shape = splits.test.image_shape
-    learner = build.make_learner(config, shape)
+    learner = learners.make_learner(config, shape)
     untrained = learner.init(jax.random.key(config.seed))
     tasks = build.draw_tasks(config, splits.test, test=True)
     evaluator = evaluator or training.Evaluator(
-        build.make_tested(config, learner, shape)
+        learners.make_evaluation_learner(config, learner, shape)
     )
 
   def score(steps):

@@ -26,8 +26,9 @@ from episodic_dp.analysis import saved_runs
 from episodic_dp.auditing import membership as inference
 from episodic_dp.auditing import roc as roc_lib
 from episodic_dp.config import build
-from episodic_dp.config import describe
-from episodic_dp.config import own_data
+from episodic_dp.config import learners
+from episodic_dp.config import RunConfig
+from episodic_dp.config import saved
 
 SIDES = ("participants", "examples")  # What is attacked of every run.
 RATES = (1e-3, 1e-2, 1e-1)  # Of false positives.
@@ -48,7 +49,7 @@ class Target:
   """
 
   name: str
-  config: build.Config
+  config: RunConfig
   release: plan_lib.Release
   checkpoints: training.Checkpoints
   step: int
@@ -80,11 +81,8 @@ def find(
 
 
 def _target(name: str, path: pathlib.Path, data_dir: str | None) -> Target:
-  config = build.read_config(str(path))
-  with build.as_written(str(path)):
-    release = describe.describe(
-        own_data.with_hierarchy(config, data_dir)
-    )
+  config = saved.read(path, data_dir=data_dir)
+  release = config.release
   inference.check(release.hierarchy, release.plan)
   checkpoints, step = saved_runs.latest(path)
   return Target(
@@ -132,7 +130,7 @@ def attack(
     for target in targets:
       bar.set_description(target.name)
       config = with_held_out(target.config, participants)
-      key = json.dumps(build.as_json(config)["data"], sort_keys=True)
+      key = json.dumps(config.as_json()["data"], sort_keys=True)
       if key not in loaded:
         loaded.clear()  # Runs of one kind come together, and images are large.
         loaded[key] = build.load_data(
@@ -150,20 +148,18 @@ def attack(
   }
 
 
-def with_held_out(config: build.Config, participants: int) -> build.Config:
+def with_held_out(config: RunConfig, participants: int) -> RunConfig:
   """The config, its test split large enough where participants are made.
 
   Participant i of the built-in data's test split does not depend on how many
   there are, and is in no training split.
   """
-  config = config.copy_and_resolve_references()
-  options = config.data.options
-  if config.data.name == "glyphs":
-    with config.unlocked():
-      options.test_participants = max(
-          participants, options.get("test_participants", 0)
-      )
-  return config
+  if config.data.name != "glyphs":
+    return config
+  least = config.data.options.get("test_participants", 0)
+  return config.with_changes(
+      {"data.options.test_participants": max(participants, least)}
+  )
 
 
 def _attack(
@@ -175,7 +171,7 @@ def _attack(
     progress: Callable[[int], None],
 ) -> dict[str, Any]:
   """One entry of `attack`."""
-  learner = build.make_learner(target.config, splits.train.image_shape)
+  learner = learners.make_learner(target.config, splits.train.image_shape)
   like = learner.init(jax.random.key(target.config.seed))
   params, _ = target.checkpoints.restore(target.step, like)
   episode = target.release.plan.episode

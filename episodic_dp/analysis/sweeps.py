@@ -19,17 +19,19 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.analysis import sweep_comparison
 from episodic_dp.analysis import sweep_parts
 from episodic_dp.analysis import sweep_plans
-from episodic_dp.config import describe
+from episodic_dp.config import RunConfig
 
 _POINTS = 17
 
 
-def sweep(name: str, config: Any, result: dict[str, Any]) -> dict[str, Any]:
+def sweep(
+    name: str, config: RunConfig, result: dict[str, Any]
+) -> dict[str, Any]:
   """The data of one sweep.
 
   Args:
     name: one of `SWEEPS`.
-    config: a ConfigDict; see `describe`.
+    config: of the curves' own points.
     result: of `costs.account` for it.
 
   Returns:
@@ -54,7 +56,7 @@ def sweep(name: str, config: Any, result: dict[str, Any]) -> dict[str, Any]:
         " finite epsilon; raise noise_multiplier, or see the reasons printed"
     )
   run = sweep_parts.SweptRun(
-      describe.describe(config), result["steps"], result["delta"], own
+      config.release, result["steps"], result["delta"], own
   )
   return {
       "sweep": name,

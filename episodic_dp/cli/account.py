@@ -28,7 +28,7 @@ from absl import logging
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import sweeps
 from episodic_dp.cli import shared_flags
-from episodic_dp.config import own_data
+from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 
 
@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   values = flags.FLAGS
   sweeps.check_names(values.sweep)
-  config = own_data.with_hierarchy(values.config, values.data_dir)
+  config = RunConfig.parse(values.config, data_dir=values.data_dir)
   result = costs.account(config)
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))

@@ -32,14 +32,13 @@ import pathlib
 from absl import flags
 from absl import logging
 
-from episodic_dp import plan as plan_lib
 from episodic_dp.analysis import audit_plot
 from episodic_dp.auditing import audit
 from episodic_dp.auditing import audit_report
 from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
-from episodic_dp.config import describe
+from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 
 
@@ -77,17 +76,15 @@ def main(argv: Sequence[str]) -> None:
   """Attacks, writes what was found, and fails where a claim is refuted."""
   del argv
   values = flags.FLAGS
-  release = describe.describe(values.config)
+  config = RunConfig.parse(values.config)
+  release = config.release
   if values.level is not None:
     release.hierarchy.level_index(values.level)  # PlanError names the levels.
-  steps = values.config.get("steps") if values.steps is None else values.steps
-  if steps is None:
-    raise plan_lib.PlanError("config.steps is missing: give --steps")
   delta = values.delta
   if delta is None:
     delta = 0.01 if values.method == "many" else 1e-5
   options = audit.Options(
-      steps=steps,
+      steps=config.steps if values.steps is None else values.steps,
       delta=delta,
       confidence=values.confidence,
       runs=values.runs,

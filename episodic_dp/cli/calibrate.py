@@ -23,7 +23,7 @@ from absl import flags
 
 from episodic_dp.analysis import calibration
 from episodic_dp.cli import shared_flags
-from episodic_dp.config import own_data
+from episodic_dp.config import RunConfig
 
 
 def define_flags() -> None:
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   values = flags.FLAGS
   found = calibration.calibrate(
-      own_data.with_hierarchy(values.config, values.data_dir),
+      RunConfig.parse(values.config, data_dir=values.data_dir),
       solve=values.solve,
       epsilon=values.epsilon,
       delta=values.delta,

@@ -26,6 +26,7 @@ from episodic_dp.analysis import fine_tune
 from episodic_dp.analysis import fine_tune_report
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
+from episodic_dp.config import RunConfig
 from episodic_dp.training import errors
 
 
@@ -47,7 +48,9 @@ def main(argv: Sequence[str]) -> None:
       values.workdir,
       values.out,
       shots=_whole_numbers(values.shots),
-      config=values.config,
+      config=values.config and RunConfig.parse(
+          values.config, data_dir=values.data_dir
+      ),
       data_dir=values.data_dir,
       download=values.download,
       tasks=values.tasks,

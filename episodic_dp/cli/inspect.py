@@ -29,6 +29,7 @@ from ml_collections import config_flags
 
 from episodic_dp.analysis.inspection import report
 from episodic_dp.cli import shared_flags
+from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 
 
@@ -73,7 +74,7 @@ def main(argv: Sequence[str]) -> None:
   path = config_flags.get_config_filename(flags.FLAGS["config"])
   file, colon, arguments = path.partition(":")
   content = report.make(
-      values.config,
+      RunConfig.parse(values.config, data_dir=values.data_dir),
       pathlib.Path(file).stem + colon + arguments,
       report.Options(
           data=values.data,

@@ -35,6 +35,7 @@ from episodic_dp import training
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
+from episodic_dp.config import RunConfig
 from episodic_dp.training import processes
 from episodic_dp.training import reporting
 
@@ -55,9 +56,10 @@ def main(argv: Sequence[str]) -> None:
   values = flags.FLAGS
   devices.join(values.coordinator, values.num_processes, values.process_id)
   devices.log_devices()
-  experiment = build.build(
-      values.config, data_dir=values.data_dir, download=values.download
-  )
-  result = training.train(experiment.spec, values.workdir)
+  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  spec = build.build(
+      config, data_dir=values.data_dir, download=values.download
+  ).spec
+  result = training.train(spec, values.workdir)
   if processes.first():
-    print(reporting.summary(result, experiment.spec.steps))
+    print(reporting.summary(result, spec.steps))

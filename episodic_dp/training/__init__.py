@@ -1,6 +1,5 @@
-"""The training loop: checkpoints, budget, evaluation, reports."""
+"""The training loop: checkpoints, evaluation, reports."""
 
-from episodic_dp.training.budget import planned_steps
 from episodic_dp.training.checkpoint import Checkpoints
 from episodic_dp.training.errors import RunError
 from episodic_dp.training.evaluation import Accuracy
@@ -28,6 +27,5 @@ __all__ = [
     "draw",
     "interval",
     "make_mesh",
-    "planned_steps",
     "train",
 ]

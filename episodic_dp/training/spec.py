@@ -32,7 +32,7 @@ class TrainingSpec:
       its own hierarchy, which must be that of `train`.
     learner: MAML or another learner.
     optimizer: the outer optimiser, its schedule included.
-    steps: how many steps to take (`budget.planned_steps`).
+    steps: how many steps to take (`accounting.planned_steps`).
     asked_steps: how many were asked for before the budget was looked at.
     delta: of the guarantees.
     seed: public seed of the initial parameters.

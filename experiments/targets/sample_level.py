@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from episodic_dp import accounting
-from episodic_dp.config import describe
+from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import omniglot_characters
 from episodic_dp.output import plotting
 from experiments import runs as runs_lib
@@ -66,9 +66,9 @@ def noise_multipliers(
         noise_multiplier=_OUTER * inner,
         inner_noise_multiplier=inner,
     )
-    config = omniglot_characters.get_config(text)
+    config = RunConfig.parse(omniglot_characters.get_config(text))
     return accounting.guarantee(
-        describe.describe(config),
+        config.release,
         steps=config.steps,
         delta=DELTA,
         level=LEVEL,

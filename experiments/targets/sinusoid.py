@@ -16,6 +16,7 @@ from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
+from episodic_dp.config import saved
 from episodic_dp.config.presets import sinusoid as config_lib
 from episodic_dp.data import sinusoid
 from episodic_dp.output import plotting
@@ -40,7 +41,7 @@ def finish(
   """Draws the curves; the error of the parameters as they are, of each run."""
   learned, errors = {}, {}
   for name in outcomes:
-    experiment = build.build(build.read_config(str(folder / name)))
+    experiment = build.build(saved.read(folder / name))
     learned[name] = last_params(experiment, folder / name)
     errors[name] = "not adapted", unadapted(experiment, learned[name])
   plotting.save(draw(experiment, learned), folder / CURVES)
@@ -72,10 +73,12 @@ def unadapted(
 @plotting.styled
 def draw(experiment: build.Experiment, learned: dict[str, Any]) -> Any:
   """A few test participants: curve, support points, and each run's guess."""
-  shot, points = experiment.config.episode.shot, config_lib.POINTS
+  episode = experiment.spec.release.plan.episode
+  assert episode is not None  # The preset has one.
+  shot, points = episode.shot, config_lib.POINTS
   options = experiment.config.data.options
   amplitude, phase = sinusoid.curves(
-      options.test_participants, seed=options.seed, split="test"
+      options["test_participants"], seed=options["seed"], split="test"
   )
   x = np.linspace(*sinusoid.RANGE, 200, dtype=np.float32)
   held = experiment.splits.test.images.reshape(-1, points, 1, 1, 2)[:, :shot]

@@ -6,13 +6,16 @@ import shutil
 
 import jax
 from matplotlib import image as image_lib
+import ml_collections
 import numpy as np
 import pytest
 
 from episodic_dp import training
 from episodic_dp.analysis import fine_tune
 from episodic_dp.analysis import fine_tune_report
-from episodic_dp.config import build
+from episodic_dp.config import learners as config_learners
+from episodic_dp.config import RunConfig
+from episodic_dp.config import saved
 from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 from tests.cli import tiny_runs
@@ -49,7 +52,7 @@ def results(runs, splits, tmp_path_factory):
 
 
 def _params(folder):
-  learner = build.make_learner(build.read_config(folder), (12, 12, 1))
+  learner = config_learners.make_learner(saved.read(folder), (12, 12, 1))
   checkpoints = training.Checkpoints(folder, read_only=True)
   like = learner.init(jax.random.key(0))
   return checkpoints.restore(checkpoints.latest(), like)[0]
@@ -59,9 +62,9 @@ def test_every_start_is_measured_on_the_same_tasks(runs, splits, results):
   _, found = results
   names = [s["name"] for s in found["initialisations"]]
   assert names == ["random", "pre_training", "maml"]
-  config = tiny_runs.supervised_config()
-  model = build.make_model(config, (12, 12, 1), way=5)
-  tuned = build.make_fine_tuning(model, **OPTIONS, fresh_head=False)
+  config = RunConfig.parse(tiny_runs.supervised_config())
+  model = config_learners.make_model(config, (12, 12, 1), way=5)
+  tuned = config_learners.make_fine_tuning(model, **OPTIONS, fresh_head=False)
   pre, maml = (_params(folder) for folder in runs)
   assert maml["head"]["kernel"].shape == (8, 5)  # Kept.
   head = {"kernel": np.zeros((8, 5)), "bias": np.zeros(5)}
@@ -101,12 +104,12 @@ def test_it_leaves_a_picture_with_a_line_for_each(results):
 
 def _copy(run, folder, name, change):
   """A folder with the changed config of a run and nothing else."""
-  config = build.read_config(run)
+  config = ml_collections.ConfigDict(saved.read(run).source)
   with config.unlocked():
     change(config)
   (folder / name).mkdir()
   files.write_json(
-      folder / name / workdir_lib.CONFIG, build.as_json(config)
+      folder / name / workdir_lib.CONFIG, RunConfig.parse(config).as_json()
   )
   return str(folder / name)
 

@@ -10,7 +10,6 @@ from episodic_dp import plan
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import sweep_plots
 from episodic_dp.analysis import sweeps
-from episodic_dp.config import describe
 
 DISJOINT = dict(
     hierarchy=dict(sizes=(500, 20), levels=("class", "image")),
@@ -21,8 +20,8 @@ DISJOINT = dict(
 
 
 @pytest.fixture(scope="module")
-def swept(make_config):
-  c = make_config()
+def swept(make_run):
+  c = make_run()
   result = costs.account(c)
   return c, result, {
       name: sweeps.sweep(name, c, result) for name in sweeps.SWEEPS
@@ -58,7 +57,7 @@ def test_epsilon_rises_or_falls_as_it_should(swept, name, sign):
 
 def test_points_are_what_the_library_says(swept):
   c, _, found = swept
-  release = describe.describe(c)
+  release = c.release
   noise = lines(found["noise_multiplier"])["class"]
   stages = lines(found["stages"])["image"]
   noisier = release.replace(mechanism=plan.Mechanism(
@@ -96,16 +95,16 @@ def test_comparison_orders_printed_corrected_and_plain(swept):
   assert "as printed (not valid)" in lines(data)
 
 
-def test_disjoint_tasks_grow_by_whole_tasks(make_config):
-  c = make_config(**DISJOINT)
+def test_disjoint_tasks_grow_by_whole_tasks(make_run):
+  c = make_run(**DISJOINT)
   data = sweeps.sweep("tasks", c, costs.account(c))
   for line in lines(data).values():
     assert all(x == int(x) for x in line["x"]) and max(line["x"]) > 4
     assert line["own"][0] == 4 and None not in line["y"]
 
 
-def test_shorter_passes_draw_more_tasks_a_step(make_config):
-  c = make_config(
+def test_shorter_passes_draw_more_tasks_a_step(make_run):
+  c = make_run(
       plan=dict(
           stages=("RandomAllocation(20)", "FixedSize(5)", "FixedSize(3)")
       ),
@@ -116,8 +115,8 @@ def test_shorter_passes_draw_more_tasks_a_step(make_config):
   assert line["x"][-1] > 1000 and line["y"][-1] > line["own"][1]
 
 
-def test_records_that_recur_have_no_single_distance(make_config):
-  c = make_config(
+def test_records_that_recur_have_no_single_distance(make_run):
+  c = make_run(
       hierarchy=dict(
           sizes=(4000, 5, 5), levels=("task", "class", "image"), copies=True,
           most_copies=dict(image=4),
@@ -149,8 +148,8 @@ def test_records_that_recur_have_no_single_distance(make_config):
         ))), "no RandomAllocation"),
     ],
 )
-def test_nothing_to_sweep_is_one_sentence(make_config, name, fields, part):
-  c = make_config(**fields)
+def test_nothing_to_sweep_is_one_sentence(make_run, name, fields, part):
+  c = make_run(**fields)
   with pytest.raises(plan.PlanError) as error:
     sweeps.sweep(name, c, costs.account(c))
   assert part in str(error.value) and "\n" not in str(error.value)

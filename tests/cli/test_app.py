@@ -15,7 +15,7 @@ from absl import flags
 from ml_collections import config_flags
 from episodic_dp import plan
 from episodic_dp.cli import app
-from episodic_dp.config import describe
+from episodic_dp.config import RunConfig
 
 config = config_flags.DEFINE_config_file("config", None, "", lock_config=True)
 workdir = flags.DEFINE_string("workdir", None, "", required=True)
@@ -25,7 +25,7 @@ def main(argv):
     [][1]
   if workdir.value == "foreign":
     int("x" * 3)
-  describe.describe(config.value)
+  RunConfig.parse(config.value)
   print("fine")
 
 app.run(main)

@@ -14,7 +14,7 @@ from episodic_dp.auditing import audit as audit_lib
 from episodic_dp.auditing import audit_report
 from episodic_dp.auditing import bounds
 from episodic_dp.cli import audit
-from episodic_dp.config import describe
+from episodic_dp.config import RunConfig
 
 FLAGS = dict(
     level="task", runs=3000, steps=4, canary="worst", method="many",
@@ -43,7 +43,7 @@ def audited(make_config):
         steps=4, delta=0.02, runs=3000, confidence=0.999
     )
     return audit_lib.audit(
-        describe.describe(make_config(**SMALL)),
+        RunConfig.parse(make_config(**SMALL)).release,
         options, "task",
     )
 

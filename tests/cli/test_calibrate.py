@@ -32,8 +32,8 @@ def test_the_flags_that_are_printed_spend_what_is_said(call, solve, level):
   assert float(spent[1]) - 0.002 < found <= float(spent[1])
 
 
-def test_the_sentence_says_noise_level_delta_and_steps(make_config):
-  found = calibration.calibrate(make_config(), epsilon=3.0)
+def test_the_sentence_says_noise_level_delta_and_steps(make_run):
+  found = calibration.calibrate(make_run(), epsilon=3.0)
   assert found.sentence() == (
       f"noise_multiplier {found.noise_multiplier:g} spends epsilon"
       f" {costs.report.rounded_up(found.epsilon)} of 3 for a task (delta 1e-05)"
@@ -43,8 +43,8 @@ def test_the_sentence_says_noise_level_delta_and_steps(make_config):
   assert 2.97 < found.epsilon <= 3.0
 
 
-def test_the_config_says_what_is_not_asked(make_config):
-  config = make_config(target_epsilon=2.0, target_level="image")
+def test_the_config_says_what_is_not_asked(make_run):
+  config = make_run(target_epsilon=2.0, target_level="image")
   found = calibration.calibrate(config, delta=1e-6)
   assert (found.target_epsilon, found.level) == (2.0, "image")
   assert found.delta == 1e-6 and 1.98 <= found.epsilon <= 2.0
@@ -87,7 +87,7 @@ def test_mistakes_end_in_one_sentence(call, arguments, part):
   assert part in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def test_solvers_are_those_of_the_library(make_config):
+def test_solvers_are_those_of_the_library(make_run):
   assert "calibrate" in commands.COMMANDS
   with pytest.raises(plan.PlanError, match="must be one of noise_multiplier"):
-    calibration.calibrate(make_config(), epsilon=1.0, solve="delta")
+    calibration.calibrate(make_run(), epsilon=1.0, solve="delta")

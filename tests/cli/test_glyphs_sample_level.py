@@ -8,7 +8,7 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.config import build
-from episodic_dp.config import describe
+from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import glyphs_sample_level
 
 SMALL = "participants=30,rate=0.1,size=16,width=2,shot=1,query=1,steps=2"
@@ -25,11 +25,11 @@ def _config(text=SMALL):
 
 @pytest.fixture(scope="module")
 def splits():
-  return build.load_data(_config(), data_dir=None)
+  return build.load_data(RunConfig.parse(_config()), data_dir=None)
 
 
 def _step(config, splits):
-  spec = build.build(config, splits=splits).spec
+  spec = build.build(RunConfig.parse(config), splits=splits).spec
   step = private.make_meta_step(
     spec.learner,
     spec.optimizer,
@@ -67,7 +67,7 @@ def test_a_drawing_has_the_same_guarantee_either_way():
   for text in ("", "sample_level=0"):
     config = glyphs_sample_level.get_config(text)
     found = accounting.guarantees(
-        describe.describe(config), steps=config.steps, delta=config.delta
+        RunConfig.parse(config).release, steps=config.steps, delta=config.delta
     )
     assert list(found) == ["participant", "glyph", "drawing"]
     epsilons.append(found["drawing"].epsilon)

@@ -12,8 +12,7 @@ import pytest
 from episodic_dp import plan
 from episodic_dp.analysis import costs
 from episodic_dp.config import build
-from episodic_dp.config import describe
-from episodic_dp.config import own_data
+from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import own_data as config_lib
 from episodic_dp.data.own_data import load as data_lib
 from tests.data import own_images
@@ -79,7 +78,8 @@ def test_images_stay_mapped_and_on_the_host_where_asked(writers, monkeypatch):
   config = config_lib.get_config(TINY)
   for resident in (True, False):
     config.compute.resident = resident
-    train = build.build(config, data_dir=str(writers)).spec.train
+    parsed = RunConfig.parse(config, data_dir=writers)
+    train = build.build(parsed, data_dir=writers).spec.train
     assert train.resident is resident
     assert isinstance(train.images, np.memmap)
 
@@ -105,24 +105,25 @@ def test_accounts_without_decoding_or_jax(tmp_path):
 def test_ragged_sizes_reach_the_config(tmp_path):
   sizes = {f"g{g}/c{c}": 2 + (g * c) % 3 for g in range(6) for c in range(3)}
   root = own_images.tree(tmp_path / "mine", sizes)
-  config = own_data.with_hierarchy(
-      config_lib.get_config(f"{LEVELS},way=3"), root
+  config = RunConfig.parse(
+      config_lib.get_config(f"{LEVELS},way=3"), data_dir=root
   )
-  described = describe.describe(config).hierarchy
+  described = config.release.hierarchy
   listed = data_lib.survey(
       root, levels=("writer", "glyph", "drawing")
   ).hierarchies["train"]
   build.check_same_tree(described, listed)
   assert described.offsets is not None
   # What is there is left alone, as in the config.json of a run.
-  assert own_data.with_hierarchy(config, tmp_path / "nowhere") is config
+  again = RunConfig.parse(config.as_json(), data_dir=tmp_path / "nowhere")
+  assert again.release.hierarchy.same_tree(described) and again.survey is None
 
 
 def test_two_levels_and_npz(tmp_path):
   np.savez(tmp_path / "own.npz", **own_images.arrays(classes=9))
   config = config_lib.get_config("way=3,tasks=1,steps=2")
-  config = own_data.with_hierarchy(config, tmp_path / "own.npz")
-  assert config.hierarchy.sizes == (5, 4)
+  config = RunConfig.parse(config, data_dir=tmp_path / "own.npz")
+  assert config.source["hierarchy"]["sizes"] == (5, 4)
   assert costs.account(config)["guarantees"].keys() == {"class", "image"}
 
 
@@ -134,16 +135,19 @@ def test_short_classes_are_named_before_anything_is_decoded(
   )
   monkeypatch.setattr(data_lib, "_decode", None)
   with pytest.raises(plan.PlanError, match=r"\('class4'\) has 2 .*query"):
-    own_data.with_hierarchy(config_lib.get_config("tasks=1,query=2"), root)
+    RunConfig.parse(config_lib.get_config("tasks=1,query=2"), data_dir=root)
   with pytest.raises(plan.PlanError, match="validation part of .*mine is too"):
-    build.build(config_lib.get_config("tasks=1"), data_dir=str(root))
+    build.build(
+        RunConfig.parse(config_lib.get_config("tasks=1"), data_dir=root),
+        data_dir=root,
+    )
   with pytest.raises(FileNotFoundError, match="own_data needs data_dir"):
-    build.build(config_lib.get_config(), data_dir=None)
+    RunConfig.parse(config_lib.get_config())
 
 
 def test_levels_of_another_depth_are_refused(tmp_path, writers):
   with pytest.raises(ValueError, match="2 folders deep.*name 3 levels"):
-    own_data.with_hierarchy(config_lib.get_config(), writers)
+    RunConfig.parse(config_lib.get_config(), data_dir=writers)
   with pytest.raises(ValueError, match="two or three levels"):
     config_lib.get_config("levels=image")
 

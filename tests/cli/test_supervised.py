@@ -13,6 +13,8 @@ from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import measure
 from episodic_dp.config import build
+from episodic_dp.config import learners as config_learners
+from episodic_dp.config import RunConfig
 from tests.cli import tiny_runs
 
 pytestmark = pytest.mark.usefixtures("compilation_cache")
@@ -57,7 +59,7 @@ def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
       4, experiment.spec.learner.init(jax.random.key(0))
   )
   tuned = learners.FineTuning(
-      build.make_model(experiment.config, (12, 12, 1), way=5),
+      config_learners.make_model(experiment.config, (12, 12, 1), way=5),
       inner_steps=30,
       body=False,
   )
@@ -114,6 +116,7 @@ def _one_class_less(c):
 def _with_an_episode(c):
   c.episode = dict(way=5, shot=1, query=2, form="unit")
   c.plan.stages = ("Poisson(0.3)", "FixedSize(5)", "FixedSize(3)")
+  c.mechanism.clip_unit = "participant"
   c.hierarchy = dict(
       sizes=(4, 8, 6), levels=("participant", "glyph", "drawing")
   )
@@ -161,7 +164,7 @@ def test_wrong_configs_are_named(splits, change, sentence):
   config = tiny_runs.supervised_config()
   change(config)
   with pytest.raises((training.RunError, plan.PlanError)) as e:
-    build.build(config, splits=splits)
+    build.build(RunConfig.parse(config), splits=splits)
   assert sentence in str(e.value)
 
 

@@ -12,11 +12,11 @@ from episodic_dp.cli import verify
 
 
 @pytest.fixture
-def written(make_config, tmp_path):
+def written(make_run, tmp_path):
   """What changes a statement -> the path of the changed one."""
 
   def write(change=lambda data: None):
-    data = costs.account(make_config())
+    data = costs.account(make_run())
     change(data)
     path = tmp_path / "statement.json"
     path.write_text(json.dumps(data))
@@ -116,8 +116,8 @@ def test_strange_names_can_be_printed(tmp_path, capsys):
   assert max(map(len, lines)) < 200
 
 
-def test_a_seeded_config_says_so(make_config):
-  statement = costs.account(make_config(private_seed=3))
+def test_a_seeded_config_says_so(make_run):
+  statement = costs.account(make_run(private_seed=3))
   assert statement["fixed_seed"]
   assert statement["guarantees"]["task"]["caveat"] == privacy_statement.SEEDED
   assert '3' not in json.dumps(statement["guarantees"]["task"]["caveat"])

@@ -3,12 +3,14 @@
 import pathlib
 
 import jax
+import ml_collections
 
 from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.config import build
-from episodic_dp.config import describe
+from episodic_dp.config import learners
+from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import glyphs_supervised
 from episodic_dp.output import files
@@ -26,7 +28,7 @@ def splits() -> data.Splits:
   return data.load("glyphs", **_OPTIONS)
 
 
-def supervised_config(text: str = "") -> build.Config:
+def supervised_config(text: str = "") -> ml_collections.ConfigDict:
   """Learns the 32 training glyphs, 10 of 192 drawings a step on average."""
   config = glyphs_supervised.get_config(
       f"writers=4,drawings=6,size=12,steps=4,{text}"
@@ -34,7 +36,7 @@ def supervised_config(text: str = "") -> build.Config:
   return _tiny(config)
 
 
-def maml_config(text: str = "") -> build.Config:
+def maml_config(text: str = "") -> ml_collections.ConfigDict:
   """Learns from one of four writers a step on average."""
   config = glyphs.get_config(
       f"participants=4,rate=0.3,size=12,steps=2,{text}"
@@ -45,7 +47,7 @@ def maml_config(text: str = "") -> build.Config:
   return _tiny(config)
 
 
-def _tiny(config: build.Config) -> build.Config:
+def _tiny(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
   config.data.options.validation_participants = 3
   config.data.options.test_participants = 5
   config.model.name, config.model.widths = "mlp", (8,)
@@ -56,25 +58,28 @@ def _tiny(config: build.Config) -> build.Config:
   return config
 
 
-def save(config: build.Config, folder: pathlib.Path, steps: int) -> None:
+def save(
+    config: ml_collections.ConfigDict, folder: pathlib.Path, steps: int
+) -> None:
   """A folder as of a run that was trained; its parameters are random."""
+  parsed = RunConfig.parse(config)
   folder.mkdir(parents=True)
-  files.write_json(folder / workdir.CONFIG, build.as_json(config))
-  learner = build.make_learner(config, (12, 12, 1))
+  files.write_json(folder / workdir.CONFIG, parsed.as_json())
+  learner = learners.make_learner(parsed, (12, 12, 1))
   checkpoints = training.Checkpoints(folder)
   checkpoints.save(steps, learner.init(jax.random.key(steps)), {"step": 0})
   checkpoints.close()
   files.write_json(
       folder / reporting.GUARANTEE,
       accounting.run_statement(
-          accounting.Ledger().add(describe.describe(config), steps),
+          accounting.Ledger().add(parsed.release, steps),
           delta=1e-5,
           fixed_seed=True,
       ),
   )
 
 
-def train(config: build.Config, folder, loaded: data.Splits):
+def train(config: ml_collections.ConfigDict, folder, loaded: data.Splits):
   """The experiment of a config, trained in a folder, and its result."""
-  experiment = build.build(config, splits=loaded)
+  experiment = build.build(RunConfig.parse(config), splits=loaded)
   return experiment, training.train(experiment.spec, folder)

@@ -12,7 +12,9 @@ from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.config import build
-from episodic_dp.config import describe
+from episodic_dp.config import learners as config_learners
+from episodic_dp.config import RunConfig
+from episodic_dp.config import saved
 from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import omniglot
 from episodic_dp.output import files
@@ -28,7 +30,7 @@ def _config(text=SMALL, **options):
   config.evaluation.validation_tasks = 4
   for name, value in options.items():
     config[name] = value
-  return config
+  return RunConfig.parse(config)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +40,7 @@ def splits():
 
 def test_the_job_is_what_the_config_says(splits):
   spec = build.build(_config(), splits=splits).spec
-  release = describe.describe(_config())
+  release = _config().release
   assert spec.release.plan == release.plan
   assert spec.release.mechanism == release.mechanism
   assert spec.train.hierarchy.sizes == (40, 8, 5)
@@ -114,6 +116,7 @@ def test_stated_counts_of_copies_reach_the_guarantee(shared):
   found = build.with_copies(train, described)
   build.check_same_tree(described, found.hierarchy)
   assert found.hierarchy.most_copies == (1, true["class"], true["image"] + 1)
+  assert found.hierarchy.same_tree(described)
   only = build.with_copies(train, _stating(train, image=true["image"]))
   assert only.hierarchy.most_copies == (1, 0, true["image"])
 
@@ -151,7 +154,8 @@ def test_budget_shortens_the_run_and_its_schedule(splits):
   assert bound.asked_steps == free.steps == 5000
   assert 1 <= bound.steps < 5000
   schedule = [
-      build.make_schedule(config, bound.steps)(t) for t in (0, bound.steps)
+      config_learners.make_schedule(config, bound.steps)(t)
+      for t in (0, bound.steps)
   ]
   rate, final = config.optimizer.rate, config.optimizer.final_rate
   assert [float(s) for s in schedule] == pytest.approx([rate, final])
@@ -166,17 +170,16 @@ def test_budget_shortens_the_run_and_its_schedule(splits):
     ],
 )
 def test_optimizer_mistakes_are_named(field, value, sentence):
-  config = _config()
-  config.optimizer[field] = value
+  config = _config().with_changes({f"optimizer.{field}": value})
   with pytest.raises(training.RunError, match=sentence):
-    build.make_optimizer(config, 5)
+    config_learners.make_optimizer(config, 5)
 
 
 def _learner(**options):
-  config = _config()
-  for name, value in options.items():
-    config.learner[name] = value
-  return build.make_learner(config, (16, 16, 1))
+  config = _config().with_changes(
+      {f"learner.{name}": value for name, value in options.items()}
+  )
+  return config_learners.make_learner(config, (16, 16, 1))
 
 
 TRAINED = [name for name in learners.LEARNERS if name != "fine_tuning"]
@@ -222,26 +225,26 @@ def test_learner_mistakes_are_named(options, sentence):
 @pytest.mark.parametrize("module", [glyphs, omniglot])
 @pytest.mark.parametrize("private", [0, 1])
 def test_configs_survive_the_work_directory(module, private, tmp_path):
-  config = module.get_config(f"private={private}")
-  files.write_json(tmp_path / workdir.CONFIG, build.as_json(config))
-  again = build.read_config(str(tmp_path))
-  assert build.as_json(again) == build.as_json(config)
-  assert math.isinf(again.mechanism.clip_norm) == (not private)
-  first, second = describe.describe(config), describe.describe(again)
+  config = RunConfig.parse(module.get_config(f"private={private}"))
+  files.write_json(tmp_path / workdir.CONFIG, config.as_json())
+  again = saved.read(tmp_path)
+  assert again.as_json() == config.as_json()
+  assert math.isinf(again.release.mechanism.clip_norm) == (not private)
+  first, second = config.release, again.release
   assert plan.to_dict(first) == plan.to_dict(second)
 
 
 def test_omniglot_is_the_run_that_was_announced():
-  config = omniglot.get_config()
-  release = describe.describe(config)
+  config = RunConfig.parse(omniglot.get_config())
+  release = config.release
   hierarchy, stages, mechanism = (
       release.hierarchy, release.plan, release.mechanism
   )
   assert hierarchy.sizes == (400_000, 5, 2) and hierarchy.copies
   assert hierarchy.most_copies == (1, 1881, 228)
-  other = describe.describe(
+  other = RunConfig.parse(
       omniglot.get_config("participants=16000")
-  ).hierarchy
+  ).release.hierarchy
   assert other.most_copies is None
   assert stages.stages[0] == plan.Poisson(0.004)
   assert plan.tasks_per_step(hierarchy, stages) == pytest.approx(1600)
@@ -260,4 +263,8 @@ def test_the_source_of_the_data_reaches_the_loader(monkeypatch, download):
 
   monkeypatch.setattr(loader, "load", load)
   with pytest.raises(ConnectionError, match=f"here {download} 400000"):
-    build.build(omniglot.get_config(), data_dir="here", download=download)
+    build.build(
+        RunConfig.parse(omniglot.get_config()),
+        data_dir="here",
+        download=download,
+    )

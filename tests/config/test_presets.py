@@ -9,7 +9,7 @@ import pytest
 from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp.config import build
-from episodic_dp.config import describe
+from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import cifar_fs
 from episodic_dp.config.presets import cifar_fs_superclasses
 from episodic_dp.config.presets import cifar_fs_supervised
@@ -50,14 +50,14 @@ def test_configs_describe_a_valid_plan(module, text):
   ):
     text = "private=0"
   config = module.get_config(text)
-  release = describe.describe(config)
+  release = RunConfig.parse(config).release
   hierarchy, described = release.hierarchy, release.plan
   mechanism = release.mechanism
   plan.validate(hierarchy, described)
   assert (mechanism.noise_multiplier > 0) == (not text)
   if described.episode is not None:
     assert config.evaluation.shot == described.episode.shot
-  assert describe.way_of(config) == (1 if module is sinusoid else 5)
+  assert RunConfig.parse(config).way == (1 if module is sinusoid else 5)
   assert config.data.name in data.NAMES
 
 
@@ -78,7 +78,7 @@ def test_defaults_are_those_of_the_paper():
       (cifar_fs, 400_000, 0.004), (mini_imagenet, 100_000, 0.016)
   ):
     config = module.get_config("shot=5")
-    release = describe.describe(config)
+    release = RunConfig.parse(config).release
     hierarchy, described = release.hierarchy, release.plan
     mechanism = release.mechanism
     assert hierarchy.sizes == (count, 5, 20) and hierarchy.copies
@@ -88,9 +88,7 @@ def test_defaults_are_those_of_the_paper():
 
 
 def test_pre_training_is_that_of_the_paper():
-  release = describe.describe(
-      cifar_fs_supervised.get_config()
-  )
+  release = RunConfig.parse(cifar_fs_supervised.get_config()).release
   hierarchy, described = release.hierarchy, release.plan
   mechanism = release.mechanism
   assert plan.examples_per_step(hierarchy, described) == pytest.approx(2000)
@@ -99,21 +97,19 @@ def test_pre_training_is_that_of_the_paper():
 
 
 def test_three_stages_of_omniglot():
-  release = describe.describe(omniglot_alphabets.get_config())
+  release = RunConfig.parse(omniglot_alphabets.get_config()).release
   hierarchy, described = release.hierarchy, release.plan
   assert [hierarchy.num_units(k) for k in range(3)] == [30, 964, 19_280]
   assert hierarchy.child_counts(1).min() == 14
   rate = plan.inclusion_rate(hierarchy, described, "drawing")
   assert rate == pytest.approx(0.27 * 5 / 14 * 2 / 20)
-  describe.describe(omniglot_alphabets.get_config("way=14,shot=19"))
+  RunConfig.parse(omniglot_alphabets.get_config("way=14,shot=19"))
   with pytest.raises(plan.PlanError, match="has 14 of level 'character'"):
-    describe.describe(omniglot_alphabets.get_config("way=15"))
+    RunConfig.parse(omniglot_alphabets.get_config("way=15"))
 
 
 def test_three_stages_of_cifar_fs():
-  release = describe.describe(
-      cifar_fs_superclasses.get_config()
-  )
+  release = RunConfig.parse(cifar_fs_superclasses.get_config()).release
   hierarchy, described = release.hierarchy, release.plan
   assert [hierarchy.num_units(k) for k in range(3)] == [20, 64, 38_400]
   assert sorted(set(hierarchy.child_counts(1))) == [2, 3, 4, 5]
@@ -122,12 +118,12 @@ def test_three_stages_of_cifar_fs():
   rate = plan.inclusion_rate(hierarchy, described, "image")
   assert rate == pytest.approx(10 / 20 * 1 / 2 * 2 / 600)
   config = cifar_fs_superclasses.get_config("superclasses=2,classes=2")
-  described = describe.describe(config).plan
+  described = RunConfig.parse(config).release.plan
   assert described.episode.way == 4  # The product of the class stages.
   with pytest.raises(plan.PlanError, match="has 2 of level 'class'"):
-    describe.describe(cifar_fs_superclasses.get_config("classes=3"))
+    RunConfig.parse(cifar_fs_superclasses.get_config("classes=3"))
   with pytest.raises(plan.PlanError, match="has 20 units"):
-    describe.describe(cifar_fs_superclasses.get_config("tasks=5"))
+    RunConfig.parse(cifar_fs_superclasses.get_config("tasks=5"))
 
 
 @pytest.mark.slow  # Prepares and reads archives of up to a gigabyte.
@@ -147,10 +143,10 @@ def test_real_data_have_the_hierarchy_that_is_described(module, text):
   if not data_dir:
     pytest.skip("EPISODIC_DP_DATA names no folder with the real data sets")
   config = module.get_config(text)
-  release = describe.describe(config)
+  release = RunConfig.parse(config).release
   hierarchy, described = release.hierarchy, release.plan
   try:
-    splits = build.load_data(config, data_dir=data_dir)
+    splits = build.load_data(RunConfig.parse(config), data_dir=data_dir)
   except FileNotFoundError as e:
     pytest.skip(str(e))
   train = splits.train
@@ -161,7 +157,7 @@ def test_real_data_have_the_hierarchy_that_is_described(module, text):
   for part in (splits.validation, splits.test):
     evaluation.task_plan(  # Raises where such tasks cannot be drawn.
         part.hierarchy,
-        way=describe.way_of(config),
+        way=RunConfig.parse(config).way,
         shot=config.evaluation.shot,
         query=config.evaluation.query,
     )

@@ -8,8 +8,8 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.config import describe
 from episodic_dp.config import presets
+from episodic_dp.config import RunConfig
 from experiments import reproduce
 from experiments import runs as runs_lib
 from experiments import targets
@@ -90,7 +90,7 @@ def test_private_runs_spend_the_budget_and_no_more(name, scale):
     key = (config.plan.stages[0], config.steps)
     if key not in spent:
       spent[key] = accounting.guarantee(
-          describe.describe(config),
+          RunConfig.parse(config).release,
           steps=config.steps,
           delta=config.delta,
           level="participant",
@@ -105,7 +105,7 @@ def test_the_full_omniglot_run_is_the_published_one():
   private, plain = (run.load() for run in omniglot.runs("full"))
   assert private.plan == plain.plan
   assert plain.mechanism.noise_multiplier == 0
-  release = describe.describe(private)
+  release = RunConfig.parse(private).release
   rate = plan.inclusion_rate(
       release.hierarchy, release.plan, level="participant"
   )
@@ -122,7 +122,7 @@ def test_both_kinds_of_clipping_give_a_drawing_the_same_epsilon():
     config = run.load()
     asked = run.labels["epsilon"]
     epsilon = accounting.guarantee(
-        describe.describe(config),
+        RunConfig.parse(config).release,
         steps=config.steps,
         delta=config.delta,
         level="drawing",

@@ -24,7 +24,8 @@ from episodic_dp import training
 from episodic_dp.analysis import measure
 from episodic_dp.cli import verify
 from episodic_dp.config import build
-from episodic_dp.config import describe
+from episodic_dp.config import learners as config_learners
+from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import glyphs
 from episodic_dp.data import cache
 from episodic_dp.data import files
@@ -351,13 +352,12 @@ class _Enough(Exception):
 def test_config_of_a_run_that_is_measured(tmp_path, monkeypatch, marker):
   """Fields that are gone or of another kind, before any data are loaded."""
   config = glyphs.get_config("participants=4,rate=0.3,size=16,steps=2")
-  plain = json.loads(json.dumps(build.as_json(config)))
+  plain = json.loads(json.dumps(RunConfig.parse(config).as_json()))
 
   def load_data(config, **where):
     del where
-    describe.describe(config)
-    build.make_tested(
-        config, build.make_learner(config, (16, 16, 1)), (16, 16, 1)
+    config_learners.make_evaluation_learner(
+        config, config_learners.make_learner(config, (16, 16, 1)), (16, 16, 1)
     )
     raise _Enough
 

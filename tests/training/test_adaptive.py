@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.accounting import privacy_statement
@@ -77,7 +78,7 @@ def test_no_budget_holds_for_a_window():
       clip_unit="participant", noise_multiplier=1.0, **WINDOW
   )
   with pytest.raises(plan.UnsoundPlanError, match="un-noised percentile"):
-    training.planned_steps(
+    accounting.planned_steps(
       spec.release.replace(mechanism=mechanism),
       steps=9,
       delta=1e-5,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from typing import Any
 
 import tqdm
 
@@ -16,7 +15,7 @@ from episodic_dp.analysis.inspection import sheet
 from episodic_dp.analysis.inspection import summary as summary_lib
 from episodic_dp.analysis.inspection import tasks as tasks_lib
 from episodic_dp.analysis.inspection import tree
-from episodic_dp.config import own_data
+from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 
 PAGE = "index.html"
@@ -50,7 +49,9 @@ class Options:
   private: bool = False
 
 
-def make(config: Any, title: str, options: Options = Options()) -> page.Content:
+def make(
+    config: RunConfig, title: str, options: Options = Options()
+) -> page.Content:
   """Computes and draws everything; reads data only where tasks are shown.
 
   Raises:
@@ -65,8 +66,6 @@ def make(config: Any, title: str, options: Options = Options()) -> page.Content:
 
   with bar:
     on("guarantees")
-    # Of someone's own data the sizes are listed; no image is read.
-    config = own_data.with_hierarchy(config, options.data_dir)
     summary = summary_lib.summarize(config)
     bar.update()
     on("data and tasks")
@@ -131,7 +130,7 @@ def write(content: page.Content, out: str) -> pathlib.Path:
 
 
 def _no_tasks(
-    config: Any, summary: summary_lib.PlanSummary, options: Options
+    config: RunConfig, summary: summary_lib.PlanSummary, options: Options
 ) -> str:
   """Why no tasks can be shown before data are looked for, or ""."""
   if summary.release.plan.episode is None:
@@ -139,7 +138,7 @@ def _no_tasks(
         "This plan forms no tasks (it has no episode), so there are none to"
         " show."
     )
-  if not (config.get("data") or {}).get("name"):
+  if not config.data.name:
     return "This config names no data, so there are no images to show."
   if not options.data:
     return "No data were read (--nodata), so there are no images to show."
@@ -147,7 +146,7 @@ def _no_tasks(
 
 
 def _tasks(
-    config: Any, summary: summary_lib.PlanSummary, options: Options
+    config: RunConfig, summary: summary_lib.PlanSummary, options: Options
 ) -> tuple[tasks_lib.TaskSheet | None, str]:
   """The tasks to show, or one sentence on why there are none."""
   # Lazy import: a page without images needs neither JAX nor the models.

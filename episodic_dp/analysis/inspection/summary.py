@@ -1,14 +1,13 @@
 """What is known of a config without data: its plan, rates and guarantees."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
-from episodic_dp.analysis import costs
 from episodic_dp.analysis.inspection import rates as rates_lib
+from episodic_dp.config import RunConfig
 
 _CURVE_POINTS = 24
 
@@ -38,19 +37,16 @@ class PlanSummary:
   curves: dict[str, list[float]]
 
 
-def summarize(config: Any) -> PlanSummary:
+def summarize(config: RunConfig) -> PlanSummary:
   """Everything that a config says before any data are read.
-
-  Args:
-    config: a ConfigDict; see `costs.planned`.
 
   Raises:
     PlanError, UnsoundPlanError: one sentence.
   """
-  release, steps = costs.planned(config)
-  hierarchy, plan, delta = release.hierarchy, release.plan, config.delta
+  release, steps = config.release, config.planned_steps
+  delta = config.delta
   guarantees, reasons = {}, {}
-  for level in hierarchy.levels:
+  for level in release.levels:
     try:
       guarantees[level] = accounting.guarantee(
           release, steps=steps, delta=delta, level=level
@@ -71,7 +67,7 @@ def summarize(config: Any) -> PlanSummary:
       release=release,
       steps=steps,
       delta=delta,
-      rates=rates_lib.rates(hierarchy, plan),
+      rates=rates_lib.rates(release.hierarchy, release.plan),
       guarantees=guarantees,
       reasons=reasons,
       curve_steps=tuple(points.tolist()),

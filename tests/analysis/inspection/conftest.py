@@ -4,6 +4,7 @@ import pytest
 
 from episodic_dp.analysis.inspection import report
 from episodic_dp.config import build
+from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import glyphs
 
 TITLE = "glyphs:participants=40"
@@ -21,7 +22,7 @@ def config():
 @pytest.fixture(scope="session")
 def splits(config):
   """Its data."""
-  return build.load_data(config, data_dir=None)
+  return build.load_data(RunConfig.parse(config), data_dir=None)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,7 +38,7 @@ def make(config, splits):
   Guarantees and pictures of the config above are computed once; those of other
   configs, and all of a page that counts draws, as on any page.
   """
-  summary = report.summary_lib.summarize(config)
+  summary = report.summary_lib.summarize(RunConfig.parse(config))
   pictures = report._pictures(summary, ())
 
   def made(**options):
@@ -52,7 +53,7 @@ def make(config, splits):
         if c is config:
           patch.setattr(report.summary_lib, "summarize", lambda _: summary)
           patch.setattr(report, "_pictures", lambda *_: dict(pictures))
-      return report.make(c, TITLE, report.Options(**options))
+      return report.make(RunConfig.parse(c), TITLE, report.Options(**options))
 
   return made
 

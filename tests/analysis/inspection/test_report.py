@@ -13,6 +13,7 @@ from episodic_dp.analysis.inspection import page as page_lib
 from episodic_dp.analysis.inspection import report
 from episodic_dp.analysis.inspection import sheet
 from episodic_dp.analysis.inspection import summary
+from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import omniglot
 from episodic_dp.config.presets import sinusoid
 from episodic_dp.training import errors
@@ -27,7 +28,10 @@ def images_of(dataset):
 
 def test_points_are_no_images():
   content = report.make(
-      sinusoid.get_config("participants=300,rate=0.1,steps=5"), "points"
+      RunConfig.parse(
+          sinusoid.get_config("participants=300,rate=0.1,steps=5")
+      ),
+      "points",
   )
   assert content.task_sheet is None and "points" in content.no_tasks
   assert content.counted and "epsilon" in content.pictures
@@ -134,7 +138,11 @@ def test_data_of_another_size_are_refused(make, config):
 def test_missing_data_are_the_loaders_sentence(tmp_path, monkeypatch):
   monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "cache"))
   with pytest.raises(FileNotFoundError, match="images_background.zip") as e:
-    report.make(omniglot.get_config(), "omniglot", report.Options())
+    report.make(
+        RunConfig.parse(omniglot.get_config()),
+        "omniglot",
+        report.Options(),
+    )
   assert "\n" not in str(e.value)
 
 
@@ -149,7 +157,7 @@ def accounted(**fields):
       )
   )
   c.update(fields)
-  return c
+  return RunConfig.parse(c)
 
 
 def test_a_target_limits_the_steps_and_curves_end_there():

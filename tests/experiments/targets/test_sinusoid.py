@@ -6,8 +6,8 @@ from matplotlib import image as image_lib
 import pytest
 
 from episodic_dp import plan
-from episodic_dp.config import build
-from episodic_dp.config import describe
+from episodic_dp.config import learners
+from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import sinusoid as config_lib
 from experiments import reproduce
 from experiments.targets import sinusoid
@@ -22,7 +22,7 @@ def done(tmp_path_factory):
 
 
 def test_a_participant_without_classes_is_the_task():
-  release = describe.describe(config_lib.get_config())
+  release = RunConfig.parse(config_lib.get_config()).release
   hierarchy, described = release.hierarchy, release.plan
   mechanism = release.mechanism
   assert hierarchy.levels == ("participant", "point")
@@ -72,4 +72,4 @@ def test_heads_that_tell_classes_apart_are_refused():
   config = config_lib.get_config()
   config.learner.name = "protonet"
   with pytest.raises(ValueError, match="way 1 is regression"):
-    build.make_learner(config, (1, 1, 1))
+    learners.make_learner(RunConfig.parse(config), (1, 1, 1))

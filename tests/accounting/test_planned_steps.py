@@ -4,7 +4,6 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp import training
 
 HIERARCHY = plan.Hierarchy.regular((500, 5, 4), levels=("user", "class", "x"))
 PLAN = plan.SamplingPlan(
@@ -14,7 +13,7 @@ PLAN = plan.SamplingPlan(
 
 def _planned(steps, z=1.0, **options):
   mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=z)
-  return training.planned_steps(
+  return accounting.planned_steps(
     plan.Release(HIERARCHY, PLAN, mechanism), steps=steps, delta=1e-5, **options
   )
 
@@ -41,7 +40,7 @@ def test_a_budget_may_end_inside_a_pass():
   third = accounting.guarantee(
       plan.Release(HIERARCHY, passes, mechanism), steps=50, level="user", **run
   ).epsilon
-  steps = training.planned_steps(
+  steps = accounting.planned_steps(
     plan.Release(HIERARCHY, passes, mechanism),
     steps=200,
     target_epsilon=third,
@@ -63,16 +62,16 @@ def test_a_loose_target_changes_nothing():
 
 
 def test_a_target_below_one_step_is_an_error():
-  with pytest.raises(training.RunError, match="passed by the first step"):
+  with pytest.raises(plan.PlanError, match="passed by the first step"):
     _planned(10, target_epsilon=0.01)
 
 
 def test_no_noise_meets_no_target():
-  with pytest.raises(training.RunError, match="without noise"):
+  with pytest.raises(plan.PlanError, match="without noise"):
     _planned(10, z=0.0, target_epsilon=1.0)
 
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5])
 def test_steps_must_be_a_whole_number(steps):
-  with pytest.raises(training.RunError, match="whole number"):
+  with pytest.raises(plan.PlanError, match="whole number"):
     _planned(steps)

@@ -1,26 +1,23 @@
-"""From a ConfigDict to a release, without data or JAX.
+"""The release that a config describes, without data or JAX.
 
-Training and the accountant's command line both read a config through here.
+What is trained and what is accounted are both read through here.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_collections
-
 from episodic_dp import plan as plan_lib
+from episodic_dp.config import sections
 
 
-def describe(
-    config: ml_collections.ConfigDict,
-) -> plan_lib.Release:
+def plan_from_config(config: Mapping[str, Any]) -> plan_lib.Release:
   """What a config samples and releases.
 
   Args:
-    config: with `plan.stages` (strings such as 'Poisson(0.004)'), `mechanism`
-      and, but for plans that are only accounted, `episode`; its hierarchy is
-      `hierarchy` (see `hierarchy_of`), or that of the synthetic participants
-      named in `data.options`.
+    config: nested plain values, with `plan.stages` (strings such as
+      'Poisson(0.004)'), `mechanism` and, but for plans that are only accounted,
+      `episode`; its hierarchy is `hierarchy` (see `hierarchy_of`), or that of
+      the synthetic participants named in `data.options`.
 
   Raises:
     PlanError: a field is missing or wrong; one sentence.
@@ -31,7 +28,7 @@ def describe(
   )
 
 
-def hierarchy_of(config: ml_collections.ConfigDict) -> plan_lib.Hierarchy:
+def hierarchy_of(config: Mapping[str, Any]) -> plan_lib.Hierarchy:
   """The hierarchy of the training data.
 
   `config.hierarchy` has `levels` and either `sizes`, one number per level for a
@@ -43,7 +40,7 @@ def hierarchy_of(config: ml_collections.ConfigDict) -> plan_lib.Hierarchy:
   many of them hold one same class and one same image.
   """
   if config.get("hierarchy") is not None:
-    fields = _fields(
+    fields = sections.fields_of(
         config,
         "hierarchy",
         ("levels",),
@@ -95,7 +92,7 @@ def _counts(section: str, value: Any) -> dict[str, int] | None:
   """Level -> count, of the levels that have one; None for none at all."""
   if value is None:
     return None
-  if not isinstance(value, (Mapping, ml_collections.ConfigDict)):
+  if not isinstance(value, Mapping):
     raise plan_lib.PlanError(
         f"config.{section}.most_copies is {value!r}: give a count by level,"
         " such as {'class': 1881, 'image': 228}"
@@ -103,7 +100,7 @@ def _counts(section: str, value: Any) -> dict[str, int] | None:
   return {k: v for k, v in value.items() if v is not None} or None
 
 
-def way_of(config: ml_collections.ConfigDict) -> int:
+def way_of(config: Mapping[str, Any]) -> int:
   """The classes of a validation or test task.
 
   `config.episode.way`, or `config.evaluation.way` where there is no episode.
@@ -127,9 +124,11 @@ def way_of(config: ml_collections.ConfigDict) -> int:
   return way
 
 
-def plan_of(config: ml_collections.ConfigDict) -> plan_lib.SamplingPlan:
+def plan_of(config: Mapping[str, Any]) -> plan_lib.SamplingPlan:
   """`config.plan.stages` and `config.episode`."""
-  fields = _fields(config, "plan", ("stages",), ("allow_short_units",))
+  fields = sections.fields_of(
+      config, "plan", ("stages",), ("allow_short_units",)
+  )
   stages = fields["stages"]
   if isinstance(stages, str) or not isinstance(stages, Sequence):
     raise plan_lib.PlanError(
@@ -138,7 +137,7 @@ def plan_of(config: ml_collections.ConfigDict) -> plan_lib.SamplingPlan:
     )
   episode = None
   if config.get("episode") is not None:
-    values = _fields(
+    values = sections.fields_of(
         config, "episode", ("way", "shot", "query"), ("form", "tasks")
     )
     episode = plan_lib.Episode(
@@ -151,9 +150,9 @@ def plan_of(config: ml_collections.ConfigDict) -> plan_lib.SamplingPlan:
   )
 
 
-def mechanism_of(config: ml_collections.ConfigDict) -> plan_lib.Mechanism:
+def mechanism_of(config: Mapping[str, Any]) -> plan_lib.Mechanism:
   """`config.mechanism`."""
-  fields = _fields(
+  fields = sections.fields_of(
       config,
       "mechanism",
       ("clip_unit", "noise_multiplier"),
@@ -177,33 +176,8 @@ def mechanism_of(config: ml_collections.ConfigDict) -> plan_lib.Mechanism:
   )
 
 
-def _fields(
-    config: ml_collections.ConfigDict,
-    section: str,
-    required: tuple[str, ...],
-    optional: tuple[str, ...],
-) -> dict[str, Any]:
-  """The known fields of a section; PlanError for missing or unknown ones."""
-  values = config.get(section)
-  if not isinstance(values, (Mapping, ml_collections.ConfigDict)):
-    raise plan_lib.PlanError(
-        f"config.{section} is missing: it needs {', '.join(required)}"
-    )
-  names = set(values)
-  for name in required:
-    if values.get(name) is None:
-      raise plan_lib.PlanError(f"config.{section}.{name} is missing: set it")
-  known = (*required, *optional)
-  for name in sorted(names - set(known)):
-    raise plan_lib.PlanError(
-        f"config.{section}.{name} is not read by anything: use"
-        f" {', '.join(known)}"
-    )
-  return {name: values[name] for name in known if name in names}
-
-
 def _lists(value: Any) -> Any:
-  """Tuples and ConfigDict sequences as lists, all the way down."""
+  """Tuples as lists, all the way down."""
   if isinstance(value, Sequence) and not isinstance(value, str):
     return [_lists(v) for v in value]
   return value

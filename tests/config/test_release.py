@@ -1,11 +1,10 @@
-"""From configs to plans: strict reading, one-sentence errors."""
+"""From configs to releases: strict reading, one-sentence errors."""
 
-import ml_collections
 import pytest
 
 from episodic_dp import plan
 from episodic_dp.config import defaults
-from episodic_dp.config import describe
+from episodic_dp.config import release as release_lib
 
 
 def config(**sections):
@@ -16,13 +15,11 @@ def config(**sections):
       mechanism=dict(clip_unit="task", noise_multiplier=1.0, clip_norm=0.5),
   )
   fields.update(sections)
-  return ml_collections.ConfigDict(
-      {k: v for k, v in fields.items() if v is not None}
-  )
+  return {k: v for k, v in fields.items() if v is not None}
 
 
 def test_everything_is_read():
-  release = describe.describe(config())
+  release = release_lib.plan_from_config(config())
   h, p, m = release.hierarchy, release.plan, release.mechanism
   assert h.sizes == (100, 8, 5) and h.levels == ("task", "class", "image")
   assert p.stages == (
@@ -36,35 +33,34 @@ def test_everything_is_read():
 
 def test_clip_norms_that_adapt_are_read_from_a_training_config():
   mechanism = defaults.mechanism(True, clip_unit="task", noise_multiplier=1.0)
-  assert describe.mechanism_of(config(mechanism=mechanism)) == plan.Mechanism(
-      clip_unit="task", noise_multiplier=1.0
-  )
+  found = release_lib.mechanism_of(config(mechanism=mechanism.to_dict()))
+  assert found == plan.Mechanism(clip_unit="task", noise_multiplier=1.0)
   mechanism.lock()
   given = dict(
       clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
       count_noise=4.0,
   )
   mechanism.update(given)
-  found = describe.mechanism_of(config(mechanism=mechanism))
+  found = release_lib.mechanism_of(config(mechanism=mechanism.to_dict()))
   assert {name: getattr(found, name) for name in given} == given
   off = defaults.mechanism(
       False, clip_unit="task", noise_multiplier=1.0, **given
   )
-  found = describe.mechanism_of(config(mechanism=off))
+  found = release_lib.mechanism_of(config(mechanism=off.to_dict()))
   assert found.clipping == "fixed" and not found.guaranteed
 
 
 def test_other_hierarchies():
-  nested = describe.hierarchy_of(
+  nested = release_lib.hierarchy_of(
       config(hierarchy=dict(nested=((4, 2, 3), (4, 5)), levels=tuple("abc")))
   )
   assert nested.child_counts(2).tolist() == [4, 2, 3, 4, 5]
-  copies = describe.hierarchy_of(
+  copies = release_lib.hierarchy_of(
       config(hierarchy=dict(sizes=(9, 2), levels=tuple("ab"), copies=True))
   )
   assert copies.copies
   options = dict(participants=1000, way=5, per_class=2)
-  synthetic = describe.hierarchy_of(
+  synthetic = release_lib.hierarchy_of(
       config(hierarchy=None, data=dict(name="omniglot", options=options))
   )
   assert synthetic.sizes == (1000, 5, 2) and synthetic.copies
@@ -76,15 +72,15 @@ def test_counts_of_copies():
   counts = {"class": 30, "image": 7}
   options = dict(participants=1000, way=5, per_class=2)
   data = dict(name="omniglot", options=options, most_copies=counts)
-  h = describe.hierarchy_of(config(hierarchy=None, data=data))
+  h = release_lib.hierarchy_of(config(hierarchy=None, data=data))
   assert h.most_copies == (1, 30, 7)
   data["most_copies"] = {"class": None, "image": 7}
-  h = describe.hierarchy_of(config(hierarchy=None, data=data))
+  h = release_lib.hierarchy_of(config(hierarchy=None, data=data))
   assert h.most_copies == (1, 0, 7)
   data["most_copies"] = {"class": None, "image": None}
-  h = describe.hierarchy_of(config(hierarchy=None, data=data))
+  h = release_lib.hierarchy_of(config(hierarchy=None, data=data))
   assert h.most_copies is None
-  h = describe.hierarchy_of(
+  h = release_lib.hierarchy_of(
       config(
           hierarchy=dict(
               sizes=(9, 2), levels=tuple("ab"), copies=True,
@@ -100,7 +96,7 @@ def test_noisy_inner_steps_are_read():
       order="first", inner_steps=3, inner_clip_norm=0.5,
       inner_noise_multiplier=4.0,
   )
-  m = describe.mechanism_of(
+  m = release_lib.mechanism_of(
       config(mechanism=dict(clip_unit="image", noise_multiplier=1.0, **inner))
   )
   assert m == plan.Mechanism(
@@ -109,7 +105,7 @@ def test_noisy_inner_steps_are_read():
 
 
 def test_plans_without_an_episode():
-  p = describe.describe(config(episode=None)).plan
+  p = release_lib.plan_from_config(config(episode=None)).plan
   assert p.episode is None
 
 
@@ -159,5 +155,5 @@ def test_plans_without_an_episode():
 )
 def test_errors_are_sentences(sections, match):
   with pytest.raises(plan.PlanError, match=match) as e:
-    describe.describe(config(**sections))
+    release_lib.plan_from_config(config(**sections))
   assert "\n" not in str(e.value)

@@ -1,0 +1,274 @@
+"""The sections of a config, each a frozen dataclass.
+
+A section is read once: a field that nothing reads is refused by its name, and
+so is a value of another kind. What a run cannot do without is asked for where
+something is built of it (`RunConfig.check_complete`).
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import types
+from typing import (
+  Any,
+  ClassVar,
+  get_args,
+  get_origin,
+  get_type_hints,
+  Literal,
+  TypeVar,
+)
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.plan.errors import shown
+
+_S = TypeVar("_S", bound="Section")
+
+
+class Section:
+  """What the sections share: their name, and which fields have to be there."""
+
+  NAME: ClassVar[str]
+  NEEDED: ClassVar[tuple[str, ...]] = ()
+
+  @classmethod
+  def needed(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields that these values of a section cannot do without."""
+    del values
+    return cls.NEEDED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data(Section):
+  """Which data, and how they are made or divided.
+
+  Attributes:
+    name: one of `data.NAMES`.
+    options: of the `load` of that data set.
+    most_copies: level -> how many primary units hold one same record, of
+      synthetic participants (`release.hierarchy_of` reads it).
+  """
+
+  NAME = "data"
+  NEEDED = ("name",)
+
+  name: str = ""
+  options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  most_copies: Mapping[str, Any] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model(Section):
+  """The network; see `learners.make_model`.
+
+  Attributes:
+    name: conv4 or mlp.
+    width: channels of conv4.
+    norm: of conv4: batch, group or none.
+    library: of conv4: flax or haiku.
+    widths: of the hidden layers of mlp.
+    outputs: None for what the learner needs.
+  """
+
+  NAME = "model"
+
+  name: str = "conv4"
+  width: int = 64
+  norm: Literal["batch", "group", "none"] = "batch"
+  library: Literal["flax", "haiku"] = "flax"
+  widths: tuple[int, ...] = ()
+  outputs: int | None = None
+
+  @classmethod
+  def needed(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those that the network of this name reads."""
+    mlp = values.get("name") == "mlp"
+    return ("widths",) if mlp else ("width", "norm", "library")
+
+
+_ADAPTING = ("inner_steps", "inner_rate")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learner(Section):
+  """What is trained; `learners.make_learner` says who reads which field."""
+
+  NAME = "learner"
+
+  name: str = "maml"
+  inner_steps: int = 5
+  inner_rate: float = 0.1
+  order: Literal["first", "second"] = "second"
+  learned_rates: bool = False
+  per_step_norm: bool = False
+  multi_step_loss: int = 0
+  ridge: float = 1.0
+  ridge_scale: float = 10.0
+
+  @classmethod
+  def needed(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those that the learner of this name reads; switches may be left out."""
+    return {
+        "maml": (*_ADAPTING, "order"),
+        "anil": (*_ADAPTING, "order"),
+        "meta_sgd": (*_ADAPTING, "order"),
+        "reptile": _ADAPTING,
+    }.get(values.get("name") or "maml", ())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Optimizer(Section):
+  """The outer optimiser: its rate falls from `rate` to `final_rate`."""
+
+  NAME = "optimizer"
+  NEEDED = ("name", "rate", "final_rate")
+
+  name: str = "adam"
+  rate: float = 0.01
+  final_rate: float = 0.001
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation(Section):
+  """The public validation and test tasks.
+
+  Attributes:
+    shot: support examples of each class.
+    query: query examples of each class.
+    every: steps between validations.
+    validation_tasks: how many there are.
+    test_tasks: likewise.
+    seed: public; that of the test tasks is one more.
+    way: classes of a task, where training has no episode.
+  """
+
+  NAME = "evaluation"
+  NEEDED = (
+      "shot", "query", "every", "validation_tasks", "test_tasks", "seed",
+  )
+
+  shot: int = 1
+  query: int = 1
+  every: int = 25
+  validation_tasks: int = 100
+  test_tasks: int = 600
+  seed: int = 1
+  way: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compute(Section):
+  """How a step is computed; see `private.Compute`.
+
+  Attributes:
+    microbatch_size: tasks computed at once; None for what the device suits.
+    resident: whether the images lie on the device.
+    devices: how many share the tasks; None for all there are.
+    noise_terms: how many terms the noise is a sum of; None for one.
+  """
+
+  NAME = "compute"
+
+  microbatch_size: int | None = None
+  resident: bool = True
+  devices: int | None = None
+  noise_terms: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuning(Section):
+  """What test tasks do with their support, for a learner of examples.
+
+  Attributes:
+    steps: on the support set.
+    rate: of these steps.
+    body: train the whole network, not the head alone.
+    optimizer: sgd or adam.
+  """
+
+  NAME = "fine_tuning"
+
+  steps: int = 30
+  rate: float = 0.1
+  body: bool = False
+  optimizer: str = "sgd"
+
+
+def parse(cls: type[_S], config: Mapping[str, Any]) -> _S:
+  """Reads a section of a config; one that is missing has its defaults.
+
+  Raises:
+    PlanError: a field is unknown or of another kind.
+  """
+  values = config.get(cls.NAME)
+  if values is None:
+    return cls()
+  fields = get_type_hints(cls)
+  known = tuple(field.name for field in dataclasses.fields(cls))
+  checked(cls.NAME, values, Mapping)
+  values = fields_of(config, cls.NAME, (), known)
+  return cls(**{
+      name: checked(f"{cls.NAME}.{name}", value, fields[name])
+      for name, value in values.items()
+      if value is not None or type(None) in get_args(fields[name])
+  })
+
+
+def fields_of(
+    config: Mapping[str, Any],
+    section: str,
+    required: tuple[str, ...],
+    optional: tuple[str, ...],
+) -> dict[str, Any]:
+  """The fields of a section; PlanError for missing and for unknown ones."""
+  values = config.get(section)
+  if not isinstance(values, Mapping):
+    raise plan_lib.PlanError(
+        f"config.{section} is missing: it needs {', '.join(required)}"
+    )
+  for name in required:
+    if values.get(name) is None:
+      raise plan_lib.PlanError(f"config.{section}.{name} is missing: set it")
+  known = (*required, *optional)
+  for name in sorted(set(values) - set(known), key=str):
+    raise plan_lib.PlanError(
+        f"config.{section}.{name} is not read by anything: use"
+        f" {', '.join(known)}"
+    )
+  return {name: values[name] for name in known if name in values}
+
+
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool, int), "True or False"),
+    float: ((float, int), "a number"),
+    int: ((int,), "a whole number"),
+    str: ((str,), "a name"),
+    Literal: ((str,), "a name"),  # Which one, the library checks.
+    Mapping: ((Mapping,), "fields by name"),
+    tuple: ((tuple, list), "a tuple of whole numbers"),
+}
+
+
+def checked(name: str, value: Any, hint: Any) -> Any:
+  """The value of a field, if it is of the kind that its annotation says.
+
+  Raises:
+    PlanError: it is not; names the field.
+  """
+  kinds = [hint]
+  if get_origin(hint) is types.UnionType:
+    kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+    if value is None:
+      return None
+  kind = get_origin(kinds[0]) or kinds[0]
+  accepted, wanted = _KINDS[kind]
+  wrong = not isinstance(value, accepted)
+  if isinstance(value, bool) and kind is not bool:
+    wrong = True
+  if kind is tuple and not wrong:
+    value = tuple(value)
+    wrong = not all(type(number) is int for number in value)
+  if wrong:
+    raise plan_lib.PlanError(
+        f"config.{name} is {shown(value)}: give {wanted}"
+    )
+  return value
