@@ -24,6 +24,7 @@ from episodic_dp.plan.errors import shown
 _S = TypeVar("_S", bound="Section")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Section:
   """What the sections share: their name, and which fields have to be there."""
 
