@@ -75,7 +75,7 @@ def fine_tune(
     download: fetch what data_dir does not have.
     splits: the data, where they are loaded already.
     tasks: how many test tasks; None for `config.evaluation.test_tasks`.
-    **options: of `builder.make_fine_tuning`.
+    **options: of `learners.make_fine_tuning`.
 
   Returns:
     What was written: "way", "query", "tasks", "chance", "fine_tuning" (the

@@ -25,7 +25,7 @@ def base() -> ml_collections.ConfigDict:
   )
   c.learner = ml_collections.ConfigDict(
       dict(
-          name="maml",  # Which options a learner reads: builder.make_learner.
+          name="maml",  # Which options a learner reads: learners.make_learner.
           inner_steps=5,
           inner_rate=0.1,
           order="second",
@@ -77,7 +77,7 @@ def supervised(way: int, classes: int) -> ml_collections.ConfigDict:
   c.model.norm = "group"
   c.model.outputs = classes
   c.evaluation.way = way
-  # What a test task does with its support set: builder.make_fine_tuning.
+  # What a test task does with its support set: learners.make_fine_tuning.
   c.fine_tuning = ml_collections.ConfigDict(
       dict(steps=30, rate=0.1, body=False, optimizer="sgd")
   )
