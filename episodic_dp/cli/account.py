@@ -7,7 +7,8 @@
 One guarantee is printed for every level of the hierarchy that has one, with the
 rates and distances that it rests on and the sentences that it assumes; levels
 without a guarantee say why. With --config.target_epsilon=E it is that of the
-steps which training would take.
+steps which training would take, and the last line says the noise with which all
+steps of the config could be taken.
 
 Curves around the config, each as a picture and as JSON, with its own point
 marked; `comparison` sets the printed theorem beside what is true:
@@ -25,6 +26,7 @@ import json
 from absl import flags
 from absl import logging
 
+from episodic_dp.analysis import calibration
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import sweeps
 from episodic_dp.cli import shared_flags
@@ -61,6 +63,8 @@ def main(argv: Sequence[str]) -> None:
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
     print(costs.table(result))
+    if config.target_epsilon is not None:
+      print(f"\n{calibration.calibrate(config).sentence()}")
   if values.statement is not None:
     files.write_json(values.statement, result)
   if values.sweep:

@@ -123,3 +123,11 @@ def test_mistakes_end_in_one_sentence(call, arguments, part):
   assert done.returncode != 0 and not done.stdout
   assert part in done.stderr and "Traceback" not in done.stderr
   assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_target_says_the_noise_for_all_steps(call):
+  done = call("account", "--config=glyphs", "--config.target_epsilon=1.0")
+  assert done.returncode == 0, done.stderr
+  last = done.stdout.splitlines()[-1]
+  assert last.startswith("noise_multiplier 1.") and "at 60 steps" in last
+  assert "of 1 for a participant (delta 1e-05)" in last
