@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from episodic_dp import learners
@@ -12,6 +13,7 @@ from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from tests import fake_dataset
+from tests import fake_learner
 
 WAY, SIDE = 3, 4
 
@@ -57,6 +59,25 @@ def linear_model() -> models.Model:
   return models.Model(init, apply, mixes_examples=False)
 
 
+class Linear(fake_learner.FakeLearner):
+  """A learner that compiles quickly: no inner steps."""
+
+  def init(self, key):
+    weights = jax.random.uniform(key, (SIDE * SIDE, WAY))
+    return {"w": weights, "b": jnp.zeros(WAY)}
+
+  def predict(self, params, support, query_images):
+    del support
+    flat = query_images.reshape(query_images.shape[0], -1)
+    return flat @ params["w"] + params["b"]
+
+  def loss(self, params, episode):
+    logits = self.predict(params, None, episode.query.images)
+    return optax.softmax_cross_entropy_with_integer_labels(
+        logits, episode.query.labels
+    ).mean()
+
+
 @pytest.fixture
 def make_run():
   """make_run(participants, stage, **mechanism) -> Run."""
@@ -86,3 +107,27 @@ def make_run():
     )
 
   return make
+
+
+@pytest.fixture
+def quick_run(make_run):
+  """`make_run` with a learner that compiles quickly."""
+
+  def make(*arguments, **options):
+    return make_run(*arguments, **options)._replace(learner=Linear())
+
+  return make
+
+
+@pytest.fixture
+def quickly_compiled():
+  """Leaves most optimizations out: small programs compile longer than they run.
+
+  Not for tests that compare the bits of different programs: these differ where
+  the compiler fuses operations.
+  """
+  name = "jax_disable_most_optimizations"
+  before = jax.config.values[name]
+  jax.config.update(name, True)
+  yield
+  jax.config.update(name, before)

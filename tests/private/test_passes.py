@@ -3,12 +3,14 @@
 import jax
 import numpy as np
 import optax
+import pytest
 
 from episodic_dp import plan
 
 
-def test_a_pass_uses_every_participant_once(make_run):
-  run = make_run(participants=8, stage=plan.RandomAllocation(3))
+@pytest.mark.usefixtures("quickly_compiled")
+def test_a_pass_uses_every_participant_once(quick_run):
+  run = quick_run(participants=8, stage=plan.RandomAllocation(3))
   optimizer = optax.sgd(0.1)
   step = run.step(optimizer, diagnostics=True)
   state = run.init(optimizer)

@@ -3,7 +3,6 @@
 import threading
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -14,37 +13,10 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.private import meta_step
 from episodic_dp.private import streaming
-from tests import fake_learner
 
 ADAM = optax.adam(0.05)
 SGD = optax.sgd(0.05)
 TASK_BYTES = 3 * 2 * 16  # way, shot + query, 4 x 4 pixels
-
-
-class Linear(fake_learner.FakeLearner):
-  """A learner that compiles quickly: no inner steps."""
-
-  def init(self, key):
-    return {"w": jax.random.uniform(key, (16, 3)), "b": jnp.zeros(3)}
-
-  def predict(self, params, support, query_images):
-    del support
-    flat = query_images.reshape(query_images.shape[0], -1)
-    return flat @ params["w"] + params["b"]
-
-  def loss(self, params, episode):
-    logits = self.predict(params, None, episode.query.images)
-    return optax.softmax_cross_entropy_with_integer_labels(
-        logits, episode.query.labels
-    ).mean()
-
-
-@pytest.fixture
-def quick_run(make_run):
-  def make(stage=None, **options):
-    return make_run(stage=stage, **options)._replace(learner=Linear())
-
-  return make
 
 
 def on_host(run, images=None):
@@ -70,6 +42,7 @@ def same_bits(left, right):
     np.testing.assert_array_equal(a, b, strict=True)
 
 
+@pytest.mark.slow  # Two programs of second order; the quick tests have others.
 def test_second_order_learner_gives_the_same_bits(make_run):
   """Poisson tasks in blocks of two chunks, with every metric."""
   run = make_run(stage=plan.Poisson(0.6), rotate=True)

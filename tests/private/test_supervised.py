@@ -204,6 +204,7 @@ def test_who_adapts_or_clips_otherwise_is_refused():
     make(LEARNER, "class")
 
 
+@pytest.mark.slow  # It trains; `tests/cli` has such a run among its quick ones.
 def test_a_network_of_many_classes_is_fine_tuned_on_tasks_of_few():
   """The body that was trained, and a head of its own for every task."""
   rng = np.random.default_rng(1)

@@ -69,7 +69,10 @@ def flat(tree):
   )
 
 
-@pytest.mark.parametrize("network,chunks", [("conv", (2,)), ("dense", (1, 8))])
+@pytest.mark.parametrize(
+    "network,chunks",
+    [pytest.param("conv", (2,), marks=pytest.mark.slow), ("dense", (1, 8))],
+)
 def test_loop_and_chunks_of_every_size_agree(network, chunks):
   learner = conv_learner() if network == "conv" else dense_learner()
   params = learner.init(jax.random.key(0))
