@@ -3,8 +3,8 @@
 Notation. A privacy unit t has own rate p (given that its parent is chosen) and
 a parent that is chosen with probability q = r_1 ... r_(l-1). One step releases
 a clipped sum with Gaussian noise; in units of the noise's standard deviation
-the outputs with and without t (parent chosen) lie within `own_distance`, and
-when the path to the parent breaks at stage j, with probability
+the outputs with and without t (parent chosen) lie within `unit_sensitivity`,
+and when the path to the parent breaks at stage j, with probability
 w_j = r_1 ... r_(j-1) (1 - r_j), within `outer_distances[j]` of both.
 
 With P = M(T), Q = M(T - t), and for alpha >= 1, coupling all other randomness
@@ -13,10 +13,10 @@ for the notion)
 
   remove  H_alpha(P || Q):  weight A = q p  against
           (alpha - 1) w_j  at outer_distances[j]  and
-          q (alpha - 1 + p)  at own_distance,
+          q (alpha - 1 + p)  at unit_sensitivity,
   add     H_alpha(Q || P):  weight A = q (1 - alpha (1 - p))  against
           (alpha - 1) w_j  at outer_distances[j]  and
-          alpha q p  at own_distance.
+          alpha q p  at unit_sensitivity.
 
 Since [x + y]_+ <= [x]_+ + [y]_+, A may be split among the negative weights k_i
 in any way: sum_i V(u_i, k_i, d_i) with sum_i u_i = A is an upper bound, where
@@ -168,7 +168,7 @@ class Amplification:
     rate: p, the rate of the unit's own stage.
     outer_distances: one per outer rate, in noise standard deviations; infinity
       takes the stage as revealed.
-    own_distance: d_b, with the unit against without it, parent chosen.
+    unit_sensitivity: d_b, with the unit against without it, parent chosen.
   """
 
   outer_rates: tuple[float, ...]
