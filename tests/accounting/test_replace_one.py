@@ -60,14 +60,14 @@ def test_exact_divergence_stays_below(n, children, z):
   for epsilon in (0.1, 0.5, 1.0, 2.0):
     truth = worst(h, p, 0, epsilon, z, rng)
     bound = replace_one.delta_replace_one(
-      plan.Release(plan.Release(h, p, m), "image", 1), epsilon
+      plan.Release(h, p, m), "image", 1, epsilon
     )
     assert truth <= bound * (1 + 1e-7) + 1e-12
     if n == children:
       assert truth == pytest.approx(bound, rel=1e-6)
     if 1e-12 < bound < 1:
       back = replace_one.epsilon_replace_one(
-        plan.Release(plan.Release(h, p, m), "image", 1), bound
+        plan.Release(h, p, m), "image", 1, bound
       )
       assert back <= epsilon * (1 + 1e-6)
 
@@ -91,7 +91,7 @@ def test_twice_composed_divergence_stays_below():
     excess = np.outer(a, a) - math.exp(epsilon) * np.outer(b, b)
     truth = np.maximum(excess, 0).sum() * (x[1] - x[0]) ** 2
     bound = replace_one.delta_replace_one(
-      plan.Release(plan.Release(h, p, mechanism("image", z)), "image", 2),
+      plan.Release(h, p, mechanism("image", z)), "image", 2,
       epsilon,
     )
     assert 1e-4 < truth <= bound
@@ -119,7 +119,7 @@ def test_the_multiplier_is_over_the_replace_one_sensitivity():
     assert truth <= theirs(z / 2, epsilon)
     invalid |= truth > theirs(z, epsilon)
     ours = replace_one.delta_replace_one(
-      plan.Release(plan.Release(h, p, mechanism("image", z)), "image", 1),
+      plan.Release(h, p, mechanism("image", z)), "image", 1,
       epsilon,
     )
     assert ours <= theirs(z / 2, epsilon) * (1 + 1e-6) + 1e-12
@@ -155,26 +155,26 @@ def test_participants_of_fixed_size_and_their_sampling_error():
   )
   m = mechanism("participant", 1.0)
   got = replace_one.epsilon_replace_one(
-    plan.Release(plan.Release(h, p, m), "participant", 250), 1e-6
+    plan.Release(h, p, m), "participant", 250, 1e-6
   )
   assert got == pytest.approx(9.17, abs=0.01)
   more = replace_one.epsilon_replace_one(
-    plan.Release(plan.Release(h, p, m), "participant", 500), 1e-6
+    plan.Release(h, p, m), "participant", 500, 1e-6
   )
   assert got < more
   delta = replace_one.delta_replace_one(
-    plan.Release(plan.Release(h, p, m), "participant", 250), got
+    plan.Release(h, p, m), "participant", 250, got
   )
   assert delta <= 1e-6 * (1 + 1e-6)
   error = 250 * plan.sampling_error(h, p)
   assert math.isinf(
     replace_one.epsilon_replace_one(
-      plan.Release(plan.Release(h, p, m), "participant", 250), error
+      plan.Release(h, p, m), "participant", 250, error
     )
   )
   with pytest.raises(plan.UnsoundPlanError, match="sampling above the unit"):
     replace_one.epsilon_replace_one(
-      plan.Release(plan.Release(h, p, m), "image", 250), 1e-6
+      plan.Release(h, p, m), "image", 250, 1e-6
     )
 
 
@@ -189,13 +189,13 @@ def test_without_sampling_it_is_one_gaussian():
     p = plan.SamplingPlan(stages)
     # A participant has up to three images, and each moves by twice the norm.
     got = replace_one.epsilon_replace_one(
-      plan.Release(plan.Release(h, p, m), "participant", 9), 1e-5
+      plan.Release(h, p, m), "participant", 9, 1e-5
     )
     assert got == pytest.approx(
         gaussian.analytic_epsilon(4.0 / 6, 1e-5, 9), rel=1e-6
     )
     got = replace_one.epsilon_replace_one(
-      plan.Release(plan.Release(h, p, m), "image", 9), 1e-5
+      plan.Release(h, p, m), "image", 9, 1e-5
     )
     assert got == pytest.approx(
         gaussian.analytic_epsilon(4.0 / 2, 1e-5, 9), rel=1e-6
@@ -209,7 +209,7 @@ def test_clusters_of_clip_units_count_every_one():
   for epsilon in (0.1, 0.5, 1.0):
     truth = worst(h, p, 1, epsilon, 5.0, rng)
     bound = replace_one.delta_replace_one(
-      plan.Release(plan.Release(h, p, m), "hospital", 1), epsilon
+      plan.Release(h, p, m), "hospital", 1, epsilon
     )
     assert 0 < truth <= bound
 
@@ -221,7 +221,7 @@ def test_more_sampling_is_no_worse_than_none():
       h, p = one_level(n, 100)
       values.append(
         replace_one.epsilon_replace_one(
-          plan.Release(plan.Release(h, p, mechanism("image", z)), "image", 100),
+          plan.Release(h, p, mechanism("image", z)), "image", 100,
           1e-5,
         )
       )
@@ -244,7 +244,7 @@ def test_everything_else_is_refused_by_name(stages, level, names):
   m = mechanism("image", 1.0)
   with pytest.raises(plan.UnsoundPlanError, match=names) as caught:
     replace_one.epsilon_replace_one(
-      plan.Release(plan.Release(h, p, m), level, 10), 1e-5
+      plan.Release(h, p, m), level, 10, 1e-5
     )
   assert "Lebeda" in str(caught.value) and "add-or-remove" in str(caught.value)
 
@@ -259,7 +259,7 @@ def test_records_that_recur_are_refused():
   )
   with pytest.raises(plan.UnsoundPlanError, match="recur"):
     replace_one.epsilon_replace_one(
-      plan.Release(plan.Release(h, p, mechanism("episode", 1.0)), "class", 10),
+      plan.Release(h, p, mechanism("episode", 1.0)), "class", 10,
       1e-5,
     )
 
@@ -269,12 +269,12 @@ def test_no_noise_is_no_guarantee():
   m = mechanism("image", 0.0)
   assert math.isinf(
     replace_one.epsilon_replace_one(
-      plan.Release(plan.Release(h, p, m), "image", 1), 1e-5
+      plan.Release(h, p, m), "image", 1, 1e-5
     )
   )
   assert (
     replace_one.delta_replace_one(
-      plan.Release(plan.Release(h, p, m), "image", 1), 5.0
+      plan.Release(h, p, m), "image", 1, 5.0
     )
     == 1
   )

@@ -79,7 +79,7 @@ def test_evaluation_measures_the_run(trained, call):
     error = found[name]["squared_error"]
     assert error["tasks"] == 24
     half = (error["high"] - error["low"]) / 2
-    assert f"{error['mean']:.4g} ± {half:.2g}" in done.stdout
+    assert f"{error['mean']:.3f} ± {half:.3f}" in done.stdout
   assert found["single"]["steps"] == [2]
 
 

@@ -11,6 +11,7 @@ import pytest
 from episodic_dp.accounting import report as accounting_report
 from episodic_dp.analysis.inspection import page as page_lib
 from episodic_dp.analysis.inspection import report
+from episodic_dp.config.run_config import RunConfig
 from tests.analysis.inspection import page_reader
 
 LEVELS = ["participant", "glyph", "drawing"]
@@ -131,7 +132,9 @@ def test_plans_that_are_only_accounted_are_drawn_without_tasks(make):
 def test_passes_are_described_and_not_counted(config):
   other = config.copy_and_resolve_references()
   other.plan.stages = ("RandomAllocation(10)", "FixedSize(5)", "FixedSize(3)")
-  content = report.make(other, "passes", report.Options(data=False))
+  content = report.make(
+      RunConfig.parse(other), "passes", report.Options(data=False)
+  )
   text = page_lib.render(content)
   assert "every participant in one of the 10 steps of a pass" in text
   assert "4 tasks (expected)" in text and "not independent" in text
