@@ -1,6 +1,7 @@
 """What tests of several folders share."""
 
 import os
+import pathlib
 
 import jax
 import ml_collections
@@ -37,14 +38,33 @@ def compilation_cache(tmp_path_factory):
     os.environ.pop(name.upper())
 
 
+# Folders whose quick tests run programs so small that compiling them takes
+# longer. Those of private/ choose for themselves: some are about what the
+# optimizations do to sums and large numbers.
+_SMALL = (
+    "analysis", "auditing", "cli", "config", "experiments", "learners",
+    "models", "sampling", "training",
+)
+
+
 @pytest.fixture(scope="module")
 def quickly_compiled():
-  """For programs so small that they take longer to compile than to run."""
+  """Compiles without most optimizations, in subprocesses too."""
   name = "jax_disable_most_optimizations"
   before = jax.config.values[name]
   jax.config.update(name, True)
+  os.environ[name.upper()] = "1"
   yield
+  os.environ.pop(name.upper())
   jax.config.update(name, before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quickly_compiled_where_small(request):
+  tests = pathlib.Path(__file__).parent
+  folder = request.path.relative_to(tests).parts[0]
+  if folder in _SMALL and request.config.option.markexpr == "not slow":
+    request.getfixturevalue("quickly_compiled")
 
 
 @pytest.fixture(scope="session")

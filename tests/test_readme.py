@@ -4,10 +4,19 @@ import math
 import pathlib
 import re
 
+import pytest
+
 README = pathlib.Path(__file__).parent.parent / "README.md"
 
 
-def test_example_trains_and_reports_every_level(capsys):
+@pytest.mark.parametrize(
+    "network",
+    [
+        "models.mlp(5, (8,), (28, 28, 1))",
+        pytest.param("models.conv4(way=5, width=8)", marks=pytest.mark.slow),
+    ],
+)
+def test_example_trains_and_reports_every_level(capsys, network):
   blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
   assert len(blocks) == 1
   # The same names and calls, with fewer participants and steps.
@@ -16,7 +25,8 @@ def test_example_trains_and_reports_every_level(capsys):
       'data.load("glyphs", participants=60, validation_participants=5,'
       " test_participants=5)",
   )
-  assert code != blocks[0]
+  assert code != blocks[0] and "models.conv4(way=5, width=8)" in code
+  code = code.replace("models.conv4(way=5, width=8)", network)
   scope: dict = {}
   exec(compile(code.replace("range(20)", "range(2)"), "README", "exec"), scope)
   assert int(scope["state"].step) == 2

@@ -145,7 +145,11 @@ def measured(case, runs, seed=0):
 
 
 @pytest.mark.parametrize(
-    "name", ["fixed class", "quantile participant"]
+    "name",
+    [
+        "fixed class",
+        pytest.param("quantile participant", marks=pytest.mark.slow),
+    ],
 )
 def test_the_claim_holds_and_much_of_it_is_seen(name):
   claimed, bound, found, expected = measured(CASES[name], 4000)

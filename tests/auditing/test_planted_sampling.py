@@ -111,6 +111,7 @@ def _low(sums):
   return -sums[..., 0].sum(1)
 
 
+@pytest.mark.slow
 def test_classes_in_sorted_order_regroup_every_task(monkeypatch):
   audit, runs = _pairs_of_classes(), 1000
   claim = audit.claim()

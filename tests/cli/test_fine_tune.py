@@ -13,6 +13,7 @@ pytestmark = pytest.mark.usefixtures("compilation_cache")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table(tmp_path):
   runs = [str(tmp_path / "pre_training"), str(tmp_path / "maml")]
   tiny_runs.save(tiny_runs.supervised_config(), tmp_path / "pre_training", 4)

@@ -50,6 +50,7 @@ def writers(tmp_path_factory):
   return out
 
 
+@pytest.mark.slow
 def test_trains_on_a_folder_with_one_flag(writers, tmp_path):
   """The images stay on the host; the README's commands at the smallest size."""
   done = run(

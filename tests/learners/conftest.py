@@ -1,4 +1,4 @@
-"""The fixture `tiny`, and quick compilation: all networks here are small."""
+"""The fixture `tiny`."""
 
 import importlib.util
 import pathlib
@@ -13,8 +13,3 @@ def tiny():
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
   return module
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quickly_compiled(quickly_compiled):
-  return quickly_compiled

@@ -101,6 +101,7 @@ def test_without_clipping_and_noise_it_is_plain_training(make_run, stage):
   np.testing.assert_allclose(flat(state.params), flat(expected), atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize(
     "form,stages",
@@ -143,6 +144,7 @@ def test_tasks_made_of_classes_train(make_run, form, stages):
   assert metrics["private/tasks"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
     [

@@ -65,6 +65,7 @@ def test_steps_of_one_chunk_give_the_same_bits(quick_run, tmp_path):
   same_bits(found, expected)
 
 
+@pytest.mark.slow
 def test_noisy_inner_steps_give_the_same_bits(make_run):
   """Sample-level training: inner noise follows the slot, not the block."""
   run = make_run(
@@ -88,6 +89,7 @@ def test_noisy_inner_steps_give_the_same_bits(make_run):
   same_bits(found, expected)
 
 
+@pytest.mark.slow
 def test_any_state_may_come_next(quick_run):
   """Resumed, repeated or of another key: what was prepared is not taken.
 

@@ -86,6 +86,7 @@ def _step(dataset, stages, **mechanism):
 RAGGED = plan.Hierarchy.from_sizes([3, 7, 4], levels=("class", "image"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hierarchy,stages,clip_norm,z",
     [
@@ -154,6 +155,7 @@ def test_data_that_cannot_be_learned_so_are_refused(changes, text):
     _step(_dataset(**changes), (plan.Poisson(0.5),), noise_multiplier=1.0)
 
 
+@pytest.mark.slow
 def test_images_on_the_host_give_the_same_bits():
   """In blocks of one chunk, each with the labels of its own images."""
   found = []

@@ -53,6 +53,7 @@ def test_classes_and_images_are_uniform():
   assert stats.chisquare(pair[keep], expected[keep]).pvalue > ALPHA
 
 
+@pytest.mark.slow
 def test_most_copies_are_counted_over_all_participants(monkeypatch):
   sizes = dict(SIZES, participants=700)
   hierarchy, rows = sampling.synthetic_participants(3, **sizes)

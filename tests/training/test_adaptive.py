@@ -41,6 +41,7 @@ def runs(request, tmp_path_factory):
   return request.param, whole, parts, result
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_bits(runs):
   _, whole, parts, _ = runs
   (first, step), (second, again) = map(tiny_run.final_params, (whole, parts))

@@ -4,10 +4,12 @@ import dataclasses
 
 import jax
 import numpy as np
+import pytest
 
 from tests.training import tiny_run
 
 
+@pytest.mark.slow
 def test_resumed_run_equals_the_resident_one(tmp_path):
   def spec(steps, resident):
     train = dataclasses.replace(tiny_run.dataset(), resident=resident)

@@ -278,6 +278,7 @@ def test_convex_and_falling_in_alpha(unit, direction):
   assert (np.diff(at_ends) <= 0).all() and (at_ends >= 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("direction", BOTH)
 @pytest.mark.parametrize("unit", UNITS)
 def test_monotone_in_everything(unit, direction):

@@ -238,6 +238,7 @@ def real(real_data):
     pytest.skip(str(e))
 
 
+@pytest.mark.slow
 def test_real_array_is_the_published_one(real):
   assert real.shape == (100, 600, 32, 32, 3)
   assert hashlib.sha256(real).hexdigest() == source.ARRAY_SHA256

@@ -310,6 +310,7 @@ def test_killed_preparation_leaves_nothing_that_is_accepted(
   assert not list(tmp_path.rglob("*.npy.tmp"))
 
 
+@pytest.mark.slow
 def test_real_counts(real_data):
   try:
     splits = data.load("mini_imagenet", data_dir=real_data)

@@ -16,6 +16,7 @@ def parts(x, kernel, scale, bias):
   )
 
 
+@pytest.mark.slow
 def test_value_and_derivatives_of_two_orders_equal_the_parts():
   rng = np.random.default_rng(1)
   arguments = (
