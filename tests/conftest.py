@@ -39,11 +39,10 @@ def compilation_cache(tmp_path_factory):
 
 
 # Folders whose quick tests run programs so small that compiling them takes
-# longer. Those of private/ choose for themselves: some are about what the
-# optimizations do to sums and large numbers.
+# longer; tests of what optimizations do are marked `optimized`.
 _SMALL = (
     "analysis", "auditing", "cli", "config", "experiments", "learners",
-    "models", "sampling", "training",
+    "models", "private", "sampling", "training",
 )
 
 
@@ -63,7 +62,9 @@ def quickly_compiled():
 def _quickly_compiled_where_small(request):
   tests = pathlib.Path(__file__).parent
   folder = request.path.relative_to(tests).parts[0]
-  if folder in _SMALL and request.config.option.markexpr == "not slow":
+  quick = request.config.option.markexpr == "not slow"
+  optimized = request.node.get_closest_marker("optimized")
+  if folder in _SMALL and quick and not optimized:
     request.getfixturevalue("quickly_compiled")
 
 

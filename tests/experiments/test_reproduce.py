@@ -30,6 +30,7 @@ def finished(tmp_path_factory):
   return folder
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_reported(finished, capsys):
   result = json.loads((finished / "learners.json").read_text())
   outcome = result["runs"][MADE]
@@ -46,6 +47,7 @@ def test_a_finished_run_is_reported(finished, capsys):
   assert (pixels.max(-1) - pixels.min(-1) > 0.3).sum() > 50  # A dot.
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_done_again(finished, monkeypatch):
   monkeypatch.setattr(training, "train", None)
   before = json.loads((finished / "learners.json").read_text())
@@ -53,6 +55,7 @@ def test_a_finished_run_is_not_done_again(finished, monkeypatch):
   assert json.loads((finished / "learners.json").read_text()) == before
 
 
+@pytest.mark.slow
 def test_the_outcome_of_another_command_is_refused(finished, tmp_path):
   outcome = json.loads((finished / MADE / runs_lib.OUTCOME).read_text())
   path = tmp_path / MADE / runs_lib.OUTCOME

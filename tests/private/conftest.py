@@ -117,17 +117,3 @@ def quick_run(make_run):
     return make_run(*arguments, **options)._replace(learner=Linear())
 
   return make
-
-
-@pytest.fixture
-def quickly_compiled():
-  """Leaves most optimizations out: small programs compile longer than they run.
-
-  Not for tests that compare the bits of different programs: these differ where
-  the compiler fuses operations.
-  """
-  name = "jax_disable_most_optimizations"
-  before = jax.config.values[name]
-  jax.config.update(name, True)
-  yield
-  jax.config.update(name, before)

@@ -247,7 +247,6 @@ class Still(fake_learner.FakeLearner):
     return jnp.zeros((query_images.shape[0], 3))
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_the_noise_of_a_step_is_that_of_the_pair(make_run):
   """Measured: on the gradients z' C, on the count sigma_b, independent."""
   options = {
@@ -294,7 +293,6 @@ def test_the_count_has_a_key_of_its_own():
   assert len(set(purposes)) == 5
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_a_window_in_a_step_holds_the_norms_of_its_tasks(make_run):
   """Data on the host, in blocks; neither a norm nor C is a public metric."""
   run = make_run(

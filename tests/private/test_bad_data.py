@@ -33,6 +33,8 @@ from tests import fake_dataset
 from tests import fake_learner
 from tests import task_sums
 
+pytestmark = pytest.mark.optimized
+
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
 # A pixel is an index of this table, so that images of any dtype are valid and

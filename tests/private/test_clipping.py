@@ -10,6 +10,8 @@ import pytest
 from episodic_dp import private
 from episodic_dp.private import clipping
 
+pytestmark = pytest.mark.optimized
+
 CLIP = {
     by: jax.jit(
         lambda tree, norm, by=by: private.clip(tree, norm, by), static_argnums=1

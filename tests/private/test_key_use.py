@@ -23,7 +23,6 @@ from episodic_dp.private import keys
 from episodic_dp.private import noise
 from episodic_dp.private import sample_level
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
 _SLOW = pytest.mark.slow
 _SGD = optax.sgd(0.1)
 _LAYERS = {

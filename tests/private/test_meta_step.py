@@ -85,7 +85,6 @@ def plain_training(run, optimizer, state, steps):
   return params
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize(
     "stage",
     [pytest.param(plan.FixedSize(3), marks=_SLOW), plan.Poisson(0.5)],
@@ -102,7 +101,6 @@ def test_without_clipping_and_noise_it_is_plain_training(make_run, stage):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("quickly_compiled")
 @pytest.mark.parametrize(
     "form,stages",
     [
@@ -175,7 +173,6 @@ def test_training_learns(model, make_run):
   assert metrics["private/accuracy"] > 0.9
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_noise_has_the_announced_spread(make_run):
   """z C per coordinate of the sum, over the public number of tasks."""
   participants, rate, z, clip_norm, steps = 8, 0.3, 1.7, 0.5, 3
@@ -211,7 +208,6 @@ def test_noise_does_not_depend_on_the_chunks(make_run):
   assert np.all(results[0] != 0)
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_same_key_and_step_give_the_same_bits(quick_run):
   run = quick_run(8, plan.Poisson(0.5), rotate=True)
   step = run.step(SGD)
@@ -230,7 +226,6 @@ def test_same_key_and_step_give_the_same_bits(quick_run):
   np.testing.assert_array_equal(flat(second.params), flat(resumed.params))
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_an_empty_draw_releases_noise(quick_run):
   run = quick_run(3, plan.Poisson(1e-9))
   start = flat(run.init(SGD).params)
@@ -245,7 +240,6 @@ def test_an_empty_draw_releases_noise(quick_run):
     assert state.step == 1
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_poisson_counts_do_not_recompile(quick_run):
   run = quick_run(8, plan.Poisson(0.4))
   step = run.step(SGD, diagnostics=True, microbatch_size=2)
@@ -272,7 +266,6 @@ def test_poisson_counts_do_not_recompile(quick_run):
     jax.monitoring.unregister_event_duration_listener(record)
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_the_state_is_donated_and_the_callers_arrays_are_not(quick_run):
   run = quick_run()
   key = jax.random.key(0)
@@ -303,7 +296,6 @@ def test_only_asked_for_metrics_leave_the_step(quick_run):
   assert metrics["step"] == state.step == 1
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_keys_are_used_once(quick_run):
   run = quick_run(8, plan.Poisson(0.5), rotate=True)
   with jax.debug_key_reuse(True):

@@ -11,6 +11,8 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.private import noise
 
+pytestmark = pytest.mark.optimized
+
 SIZE = 200_001
 
 

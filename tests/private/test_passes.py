@@ -3,12 +3,10 @@
 import jax
 import numpy as np
 import optax
-import pytest
 
 from episodic_dp import plan
 
 
-@pytest.mark.usefixtures("quickly_compiled")
 def test_a_pass_uses_every_participant_once(quick_run):
   run = quick_run(participants=8, stage=plan.RandomAllocation(3))
   optimizer = optax.sgd(0.1)

@@ -16,6 +16,8 @@ from episodic_dp.private import task_sum
 from tests import fake_learner
 from tests import task_sums
 
+pytestmark = pytest.mark.optimized
+
 TASKS = 5
 EPISODE = plan.Episode(way=3, shot=1, query=1)
 KEY = jax.random.key(3)
