@@ -247,7 +247,7 @@ def test_a_network_of_many_classes_is_fine_tuned_on_tasks_of_few():
   for _ in range(40):
     state, _ = step(state)
   tuned = learners.FineTuning(
-      models.mlp(3, (16,), (SIDE, SIDE, 1)), steps=10,
+      models.mlp(3, (16,), (SIDE, SIDE, 1)), inner_steps=10,
       optimizer=optax.sgd(0.5), body=False,
   )
   evaluator = training.Evaluator(tuned)
