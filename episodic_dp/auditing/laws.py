@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import sensitivity
+from episodic_dp.accounting import distances
 from episodic_dp.auditing import scores
 
 
@@ -215,7 +215,7 @@ def _disjoint(
     if level >= clip:
       return 1
     block = math.prod(drawn[level + 1 : clip + 1])
-    return sensitivity.tasks_touched(block, way)
+    return distances.tasks_touched(block, way)
 
   far = signs.others[0] if k else -1
   parents = touched(k - 1) if k else tasks

@@ -8,7 +8,8 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import sensitivity
+from episodic_dp.accounting import distances
+from episodic_dp.accounting import kinds
 
 LEVELS = ("hospital", "patient", "record")
 
@@ -76,7 +77,7 @@ def test_fixed_size_counts_the_largest_children():
   )
   clip = h.level_index("patient")
   counts = [
-      sensitivity.clip_units_below(h, p, clip, k).tolist() for k in range(4)
+      distances.clip_units_below(h, p, clip, k).tolist() for k in range(4)
   ]
   assert counts == [[2 + 3, 2], [2, 1, 3, 1, 1], [1] * 8, [1] * 8]
 
@@ -105,7 +106,7 @@ def test_dominated_kinds_are_left_out_and_many_are_merged():
   # (1/2, 1/2, 1/4) and (1/2, 1/3, 1/2): neither is above the other.
   assert {k.outer_rates[1] * k.rate for k in got} == {1 / 8, 1 / 6}
   rows = [(i / 100, 1 - i / 100, 1.0, 2.0) for i in range(100)]
-  merged = sensitivity._merge(rows, 10)
+  merged = kinds.merge(rows, 10)
   assert len(merged) <= 10
   for row in rows:
     assert any((np.asarray(m) >= np.asarray(row)).all() for m in merged)
@@ -120,7 +121,7 @@ def test_tasks_touched_by_a_block_of_classes(classes, way, touched):
   tasks = np.arange(classes * way * 3) // way
   counts = [len(set(tasks[blocks == b])) for b in range(3 * way)]
   assert max(counts) == touched
-  assert sensitivity.tasks_touched(classes, way) == touched
+  assert distances.tasks_touched(classes, way) == touched
 
 
 def disjoint(stages, way, shot=1, query=1):
