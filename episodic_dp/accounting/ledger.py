@@ -8,8 +8,8 @@ phases of one run, adaptively: what a later entry samples and releases may
 depend on what earlier ones released.
 
 Entries draw independent randomness. A pass of `RandomAllocation` does not: its
-steps share the order in which the units are used, so that steps of such a plan
-become part of the last entry only where `add` is told that they continue it.
+steps share the order in which the units are used, so that `add` must be told
+whether steps of such a plan go on with the pass of the last entry.
 Every length of a pass is another distribution, seconds of work: there `spent`
 answers for the next sixteenth of the pass.
 """
@@ -60,22 +60,34 @@ class Ledger:
       release: plan_lib.Release,
       steps: int = 1,
       *,
-      continued: bool = False,
+      continued: bool | None = None,
   ) -> "Ledger":
     """The ledger after some more steps.
 
     Args:
       release: what each of them sampled and released.
       steps: how many, at least 1.
-      continued: they go on with the passes of the last entry, which is of the
-        same plan: the next steps of the same run, under the same key. It
-        matters only for plans with `RandomAllocation`, whose passes start anew
-        otherwise.
+      continued: whether they go on with the passes of the last entry, which is
+        of the same plan: True for the next steps of the same run, under the
+        same key, False for passes that start anew. Plans with
+        `RandomAllocation` must say it, for others it changes nothing.
+
+    Formal guarantees: T steps of one pass use every unit for certain, T first
+    steps of a pass each may never use it and so cost less: counting the former
+    as the latter would claim less than the truth.
 
     Raises:
-      PlanError: steps out of range, or nothing of this plan to continue.
+      PlanError: steps out of range, or nothing of this plan to continue, or a
+        plan with passes and no word on whether they go on.
     """
     new = _entry(release, steps)
+    if _in_passes(release.plan) and continued is None:
+      raise plan_lib.PlanError(
+          f"{release.plan.stages[0]} uses every unit once in a pass, and"
+          " nothing says whether these steps go on with the pass of the ledger's"
+          " last entry: write add(release, steps, continued=True) if they do, and"
+          " continued=False if they start a new one"
+      )
     at = None
     if not _in_passes(release.plan):
       same = (i for i, e in enumerate(self.entries) if same_description(e, new))

@@ -27,7 +27,9 @@ def account(config: RunConfig) -> dict[str, Any]:
     PlanError: one sentence.
   """
   return accounting.run_statement(
-      accounting.Ledger().add(config.release, config.planned_steps),
+      accounting.Ledger().add(
+          config.release, config.planned_steps, continued=False
+      ),
       delta=config.delta,
       fixed_seed=config.private_seed is not None,
   )

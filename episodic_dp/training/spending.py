@@ -19,7 +19,7 @@ def ledger_after(spec: spec_lib.TrainingSpec, steps: int) -> accounting.Ledger:
   """The ledger of the run after so many steps."""
   if not steps:
     return accounting.Ledger()
-  return accounting.Ledger().add(spec.release, steps)
+  return accounting.Ledger().add(spec.release, steps, continued=False)
 
 
 class Spending:
@@ -39,7 +39,7 @@ class Spending:
     self._spec = spec
     self._planned = ledger_after(spec, spec.steps)
     self.ledger = ledger_after(spec, steps)
-    self.guarantees = self._guarantees_of(self._planned)
+    self._whole = self.guarantees = self._guarantees_of(self._planned)
 
   def add_step(self) -> None:
     """Accounts for one more step."""
@@ -57,10 +57,21 @@ class Spending:
 
   def epsilon(self) -> float:
     """Epsilon of the first level that has one, for the steps done, or inf."""
-    for level, guarantee in self.guarantees.items():
+    for level, guarantee in self._whole.items():
       if math.isfinite(guarantee.epsilon):
-        return self.ledger.spent(level, self._spec.delta)
+        return self._spent(self.ledger, level)
     return math.inf
+
+  def _spent(self, ledger: accounting.Ledger, level: str) -> float:
+    """Epsilon of the first steps, and at most that of the whole run.
+
+    What the first steps released is a part of what the whole run does, so that
+    its epsilon, which is within the budget, holds for them too: quick bounds
+    for the middle of a pass may be above it.
+    """
+    return min(
+        ledger.spent(level, self._spec.delta), self._whole[level].epsilon
+    )
 
   def epsilon_curves(self) -> list[plots.Curve]:
     """Epsilon of every level that has one, over the steps of the whole run."""
@@ -69,11 +80,9 @@ class Spending:
     roots = np.linspace(1, spec.steps**0.5, min(spec.steps, _CURVE_POINTS))
     points = sorted({int(round(root**2)) for root in roots})
     curves = []
-    for level, guarantee in self.guarantees.items():
+    for level, guarantee in self._whole.items():
       if math.isfinite(guarantee.epsilon):
-        values = [
-            ledger_after(spec, t).spent(level, spec.delta) for t in points
-        ]
+        values = [self._spent(ledger_after(spec, t), level) for t in points]
         curves.append(plots.Curve(label=level, steps=points, values=values))
     return curves
 

@@ -32,6 +32,7 @@ def stated(hierarchy=REGULAR, stages=POISSON, mechanism=None, **options):
   ledger = accounting.Ledger().add(
     plan.Release(hierarchy, stages, mechanism or noisy()),
     options.pop("steps", 20),
+    continued=False,
   )
   data = accounting.run_statement(ledger, delta=1e-5, **options)
   return privacy_statement.loads(json.dumps(data, allow_nan=False))

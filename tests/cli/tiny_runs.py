@@ -72,7 +72,7 @@ def save(
   files.write_json(
       folder / reporting.GUARANTEE,
       accounting.run_statement(
-          accounting.Ledger().add(parsed.release, steps),
+          accounting.Ledger().add(parsed.release, steps, continued=False),
           delta=1e-5,
           fixed_seed=True,
       ),
