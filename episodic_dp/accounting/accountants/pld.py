@@ -22,6 +22,8 @@ _LAST_POINTS = 1 << 17
 _LARGEST_STEP = 500.0
 # The grid is refined until its error, relative in epsilon or delta, is this.
 _TOLERANCE = 3e-4
+# A delta is looked for down to here, and after so many guesses that failed.
+_LEAST_DELTA, _MISSES = 1e-300, 2
 # The distribution of which nothing is known: any loss is possible.
 _UNKNOWN = loss_distribution.Loss(1.0, 0, np.ones(1), 1.0)
 
@@ -44,14 +46,29 @@ class PLD(base.Accountant):
     if delta is not None:
       return _refined(phases, direction, delta, None)
     assert epsilon is not None
-    # The tails are cut by a share of delta, which is not known yet.
-    guess = 1e-6
-    while True:
-      found = _refined(phases, direction, guess, epsilon)
-      value = found.delta(epsilon)
-      if value >= 0.1 * guess or guess < 1e-290:
-        return found
-      guess = max(value, 1e-6 * guess)
+    # The tails are cut by a share of delta, which is not known yet. A curve for
+    # any guess of it holds, if not tightly: the least of them is the bound.
+    found: list[curves.Curve] = []
+    least, guess, misses = 1.0, 1e-6, 0
+    while misses <= _MISSES:
+      curve = _refined(phases, direction, guess, epsilon)
+      value = curve.delta(epsilon)
+      if guess * 1e6 < value < least:
+        # Rounding errors are covered by a share of the guess, here too small.
+        curve = _refined(phases, direction, value, epsilon)
+        value = curve.delta(epsilon)
+      found.append(curve)
+      if value > least:  # The transform for this guess does not reach epsilon.
+        misses += 1
+      elif value >= 0.1 * guess:
+        break
+      least = min(least, value)
+      if guess <= _LEAST_DELTA:
+        break
+      # What is a small share of the guess is little else than the tails.
+      near = 1e-5 * guess <= value < guess
+      guess = max(value if near else guess**2, _LEAST_DELTA)
+    return curves.Least(tuple(found))
 
 
 @functools.lru_cache(maxsize=256)

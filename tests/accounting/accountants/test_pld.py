@@ -13,6 +13,7 @@ import pytest
 from scipy import optimize
 
 from episodic_dp import accounting
+from episodic_dp import plan
 from episodic_dp.accounting.accountants import loss_distribution
 from episodic_dp.accounting.accountants import phases as phases_lib
 from episodic_dp.accounting.accountants import pld
@@ -196,3 +197,22 @@ def test_unlikely_units_do_not_need_a_huge_grid():
       for d in amplification.DIRECTIONS
   ]
   assert 0 < max(got) < 0.1
+
+
+def test_every_guess_of_a_delta_is_a_bound_and_the_least_is_told():
+  # The last guess, far below, needs a window that the transform has not: it
+  # said 1.0, and so did the answer.
+  h = plan.Hierarchy.regular((1000,), levels=("unit",))
+  release = plan.Release(
+      h,
+      plan.SamplingPlan((plan.Poisson(0.005),)),
+      plan.Mechanism(clip_unit="unit", noise_multiplier=10.0),
+  )
+  found = [
+      accounting.guarantee(
+          release, steps=1000, level="unit", epsilon=epsilon
+      ).delta
+      for epsilon in (0.1, 0.3, 2.0, 5.0)
+  ]
+  assert found[:2] == sorted(found[:2], reverse=True)
+  assert max(found[2:]) < 1e-22
