@@ -8,6 +8,7 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import assumptions
+from episodic_dp.accounting import group_privacy
 from episodic_dp.accounting import replace_one
 from episodic_dp.accounting import run_phases
 from episodic_dp.accounting import sensitivity
@@ -33,6 +34,7 @@ def guarantee(
     epsilon: float | None = None,
     accountant: AnyAccountant = "pld",
     neighbours: Relation = "add-or-remove",
+    group: int = 1,
 ) -> Guarantee:
   """Compute the guarantee of one level: both directions, sampler error charged.
 
@@ -46,6 +48,7 @@ def guarantee(
     accountant: "pld" (the tightest), "rdp", "moments" or an `Accountant`.
     neighbours: "add-or-remove" one unit, or "replace-one", for the few plans
       with a proof.
+    group: how many units are added or removed together; see `group_privacy`.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
@@ -58,6 +61,7 @@ def guarantee(
       epsilon=epsilon,
       accountant=accountant,
       neighbours=neighbours,
+      group=group,
   )
 
 
@@ -69,6 +73,7 @@ def guarantees(
     epsilon: float | None = None,
     accountant: AnyAccountant = "pld",
     neighbours: Relation = "add-or-remove",
+    group: int = 1,
 ) -> dict[str, Guarantee]:
   """Compute level -> Guarantee for every level that has one, in tree order.
 
@@ -81,6 +86,7 @@ def guarantees(
       epsilon=epsilon,
       accountant=accountant,
       neighbours=neighbours,
+      group=group,
   )
 
 
@@ -108,6 +114,7 @@ def compose_guarantee(
     epsilon: float | None = None,
     accountant: AnyAccountant = "pld",
     neighbours: Relation = "add-or-remove",
+    group: int = 1,
 ) -> Guarantee:
   """Compute the guarantee of several parts of a run; see `guarantee`.
 
@@ -118,8 +125,10 @@ def compose_guarantee(
     epsilon: at least 0, to be told delta.
     accountant: how steps are composed.
     neighbours: the relation.
+    group: how many units are added or removed together.
   """
   chosen = registry.get(accountant)
+  group_privacy.check(group)
   for entry in entries:
     check(entry.steps, delta, epsilon)
   if neighbours not in RELATIONS:
@@ -130,6 +139,11 @@ def compose_guarantee(
   replaced = neighbours == "replace-one"
   stated = _stated(entries, level, replaced=replaced)
   if replaced:
+    if group > 1:
+      raise plan_lib.UnsoundPlanError(
+          f"no guarantee for {group} units that are replaced together is"
+          " computed: use neighbours='add-or-remove'"
+      )
     at, value = _replaced(entries, level, delta, epsilon)
     return Guarantee(
         epsilon=at,
@@ -145,15 +159,21 @@ def compose_guarantee(
       for e in entries
   )
   runs = run_phases.routes(entries, level)
-  values, units = _best(chosen, runs, delta, epsilon, error)
+  if group == 1:
+    values, units = _best(chosen, runs, delta, epsilon, error)
+  else:
+    values = group_privacy.best(
+        chosen, entries, level, group, delta, epsilon, error
+    )
+    units = _units(runs)
   direction = max(values, key=lambda d: values[d])
-  if runs and delta is not None and math.isinf(values[direction]):
+  if group == 1 and runs and delta and math.isinf(values[direction]):
     why = _why_none(chosen, runs[0], float(delta), error)
     stated["caveat"] = (stated["caveat"] + why).strip()
   return Guarantee(
       epsilon=values[direction] if epsilon is None else float(epsilon),
       delta=float(delta) if delta is not None else values[direction],
-      neighbours=f"add or remove one {level}",
+      neighbours=group_privacy.neighbours(level, group),
       direction=direction,
       accountant=chosen.name,
       epsilons=(
@@ -216,10 +236,15 @@ def _best(
     }
     if not units or max(found.values()) < max(values.values()):
       values = found
-      units = tuple(
-          dict.fromkeys(u for phase in run for u in phase.unit_profiles)
-      )
+      units = _units((run,))
   return values, units
+
+
+def _units(runs: Sequence[phases_lib.Phases]) -> unit_profile.UnitProfiles:
+  """The kinds of units of the first way to compose a run, () for none."""
+  return tuple(dict.fromkeys(
+      unit for run in runs[:1] for phase in run for unit in phase.unit_profiles
+  ))
 
 
 def _why_none(

@@ -1,0 +1,251 @@
+"""Guarantees for k units of a level that are added or removed together.
+
+Two bounds, and the least of them is stated:
+
+  chained   the k units leave one after the other; what the run is worth to one
+            unit is chained (`accountants.chain`), in every plan. The data sets
+            on the way have up to k - 1 units less than the one at hand: where
+            the units' own stage is `FixedSize`, the rates are those of the
+            smallest family that is left;
+  together  where the units are primary units, drawn by `Poisson` (or all): K ~
+            Binomial(k, p) of them are drawn in a step, each of them moves the
+            sum by at most d, and vectors on one line are the worst: the mixture
+            of `profiles.recurrence`, with all k places revealed. Nothing about
+            a group is better known, and one aligned group attains it in a step.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import math
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import run_phases
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.accountants import chain
+from episodic_dp.accounting.accountants import curves
+from episodic_dp.accounting.accountants.phases import Phase
+from episodic_dp.accounting.accountants.phases import Phases
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import nested_allocation
+from episodic_dp.accounting.profiles import recurrence
+from episodic_dp.accounting.profiles import unit_profile
+
+# More units than this are asked for by mistake.
+MAX_GROUP = 10**6
+# A chain's links are made precise at these shares of ln delta's likely range.
+_DEPTHS = (0.25, 0.5, 1.0, 2.0, 4.0)
+_SMALLEST = 1e-280
+
+_WithRate = (
+    amplification.Amplification,
+    recurrence.Recurrence,
+    nested_allocation.NestedAllocation,
+)
+
+
+def check(group: int) -> None:
+  """Raise PlanError unless the number of units is in range."""
+  whole = isinstance(group, int) and not isinstance(group, bool)
+  if not whole or not 1 <= group <= MAX_GROUP:
+    raise plan_lib.PlanError(
+        f"group {group!r} must be a whole number from 1 to {MAX_GROUP}"
+    )
+
+
+def neighbours(level: str, group: int) -> str:
+  """Say what the neighbours of a group's guarantee are."""
+  if group == 1:
+    return f"add or remove one {level}"
+  return f"add or remove {group} units of level '{level}' together"
+
+
+def best(
+    accountant: base.Accountant,
+    entries: Sequence[run_phases.Entry],
+    level: str,
+    group: int,
+    delta: float | None,
+    epsilon: float | None,
+    error: float,
+) -> dict[str, float]:
+  """The least bound for a group, in each direction.
+
+  Args:
+    accountant: how steps are composed.
+    entries: what was run.
+    level: the units'.
+    group: k, at least 2.
+    delta: in (0, 1), to be told epsilon; or
+    epsilon: at least 0, to be told delta.
+    error: total variation between the run's sampler and the plan's, all steps
+      together. It holds with the group and without it, so it is charged once.
+
+  Returns:
+    Direction -> epsilon at delta (or delta at epsilon).
+
+  Raises:
+    UnsoundPlanError: no guarantee is proved for the level, or for a group.
+  """
+  ways = chained(entries, level, group)
+  if not ways:  # Something was released without noise.
+    nothing = math.inf if epsilon is None else 1.0
+    return dict.fromkeys(amplification.DIRECTIONS, nothing)
+  mixed = together(entries, level, group)
+  values: dict[str, float] = {}
+  for direction in amplification.DIRECTIONS:
+    if delta is not None and 2 * error >= delta:
+      values[direction] = math.inf
+      continue
+    left = None if delta is None else delta - 2 * error
+    found: list[curves.Curve] = [
+        chain.Chained(
+            _link(accountant, run, direction, group, left, epsilon), group
+        )
+        for run in ways
+    ]
+    if mixed is not None:
+      found.append(
+          accountant.curve(mixed, direction, delta=left, epsilon=epsilon)
+      )
+    curve = curves.charge_sampler_error(curves.Least(tuple(found)), error)
+    values[direction] = (
+        curve.epsilon(delta)
+        if delta is not None
+        else curve.delta(float(epsilon or 0))
+    )
+  return values
+
+
+def together(
+    entries: Sequence[run_phases.Entry], level: str, group: int
+) -> Phases | None:
+  """The run as the group sees it at once; None where no proof says how."""
+  result = []
+  for entry in entries:
+    release = entry.release
+    stage = release.plan.stages[0]
+    primary = release.hierarchy.level_index(level) == 0
+    if not primary or not isinstance(stage, (plan_lib.Poisson, plan_lib.All)):
+      return None
+    for phase in run_phases.phases_of(entry, level):
+      kinds = [
+          unit
+          for unit in phase.unit_profiles
+          if isinstance(unit, amplification.Amplification)
+      ]
+      if len(kinds) < len(phase.unit_profiles) or any(
+          unit.outer_rates for unit in kinds
+      ):
+        return None
+      # Members of different kinds: the largest rate and distance of any.
+      mixture = recurrence.Recurrence(
+          places=group,
+          place_rate=1.0,
+          rate=max(unit.rate for unit in kinds),
+          distance=max(unit.unit_sensitivity for unit in kinds),
+      )
+      result.append(Phase((mixture,), phase.times))
+  return tuple(result)
+
+
+def chained(
+    entries: Sequence[run_phases.Entry], level: str, group: int
+) -> tuple[Phases, ...]:
+  """The ways to compose the run for one of the group's last k units."""
+  shrunk = [_growth(e.release, level, group) for e in entries]
+  if all(factor == 1 for factor in shrunk):
+    return run_phases.routes(entries, level)
+  routes = [
+      [_faster(run, factor) for run in run_phases.routes([entry], level)]
+      for entry, factor in zip(entries, shrunk)
+  ]
+  # All entries by their first way, or all by their last.
+  return tuple(dict.fromkeys(
+      tuple(phase for ways in routes for phase in ways[at])
+      for at in (0, -1)
+  ))
+
+
+def _growth(release: plan_lib.Release, level: str, group: int) -> float:
+  """How many times the own rate grows when k - 1 units have left.
+
+  Raises:
+    UnsoundPlanError: what is left does not fill the stage.
+  """
+  hierarchy = release.hierarchy
+  k = hierarchy.level_index(level)
+  stage = release.plan.stages[k]
+  if not isinstance(stage, plan_lib.FixedSize):
+    return 1.0
+  sizes = {int(n) for n in hierarchy.child_counts(k) if n > 0}
+  if release.plan.episode is not None and any(
+      n - group < stage.n for n in sizes
+  ):
+    raise plan_lib.UnsoundPlanError(
+        f"no guarantee for {group} units of level '{level}' together: {stage}"
+        f" of {min(sizes)} would not be filled without them, and tasks made of"
+        f" fewer are not covered by the proof; take a group of"
+        f" {max(min(sizes) - stage.n, 1)} or fewer"
+    )
+  return max(
+      _rate(stage.n, max(n - (group - 1), 1)) / _rate(stage.n, n)
+      for n in sizes
+  )
+
+
+def _rate(drawn: int, size: int) -> float:
+  return min(1.0, drawn / size)
+
+
+def _faster(run: Phases, factor: float) -> Phases:
+  """The phases with the units' own rates so many times as large."""
+  return tuple(
+      Phase(tuple(_with_rate(u, factor) for u in p.unit_profiles), p.times)
+      for p in run
+  )
+
+
+def _with_rate(
+    unit: unit_profile.UnitProfile, factor: float
+) -> unit_profile.UnitProfile:
+  """The kind of unit with its own rate so many times as large."""
+  if isinstance(unit, _WithRate):
+    return dataclasses.replace(unit, rate=min(1.0, unit.rate * factor))
+  raise plan_lib.UnsoundPlanError(
+      f"a group that leaves a FixedSize stage: how the profile of a"
+      f" {type(unit).__name__} depends on the size of what is left is not"
+      " known; use group=1, or draw the units by Poisson"
+  )
+
+
+def _link(
+    accountant: base.Accountant,
+    run: Phases,
+    direction: amplification.Direction,
+    group: int,
+    delta: float | None,
+    epsilon: float | None,
+) -> curves.Curve:
+  """One link's bound, precise wherever a chain may ask."""
+  if epsilon is not None:
+    return curves.Least(tuple(
+        accountant.curve(run, direction, epsilon=epsilon * share / group)
+        for share in (0.5, 1.0, 1.5)
+    ))
+  assert delta is not None
+  first = accountant.curve(run, direction, delta=delta / 2)
+  step = first.epsilon(delta / 2)
+  if not math.isfinite(step):
+    return first
+  # The last link's delta has to be smaller by about e^(k epsilon).
+  ladder = [
+      max(delta * math.exp(-min(depth * group * step, 640.0)), _SMALLEST)
+      for depth in _DEPTHS
+  ]
+  return curves.Least((
+      first,
+      *(
+          accountant.curve(run, direction, delta=rung)
+          for rung in dict.fromkeys(ladder)
+      ),
+  ))
