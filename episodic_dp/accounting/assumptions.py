@@ -19,6 +19,10 @@ ASSUMED_THROUGHOUT = (
     " them.",
 )
 NO_NOISE = "No noise is added: nothing is guaranteed (epsilon = inf)."
+UNITS_STAY = (
+    "The set of units is public and stays when a unit is emptied. (No list of"
+    " them was given: they are those that hold a record.)"
+)
 UN_NOISED_CLIPPING = (
     "No formal guarantee (un-noised percentile clipping): the clip norm is a"
     " percentile of raw gradient norms, which no noise covers, so no epsilon"
@@ -87,6 +91,8 @@ def assumptions(
       else f"Neighbours differ by one {level}; the larger of the two data sets"
       " has the sizes given."
   )
+  if hierarchy.units_from_records and hierarchy.level_index(level) > 0:
+    result.append(UNITS_STAY)
   if any(isinstance(s, plan_lib.FixedSize) for s in plan.stages):
     result.append(
         "Where a stage is FixedSize, a removed unit is replaced in the sample:"

@@ -27,7 +27,7 @@ from episodic_dp.accounting.guarantee import check
 from episodic_dp.accounting.guarantee import Relation
 from episodic_dp.plan.errors import shown
 
-SCHEMA = 1
+SCHEMA = 2
 SEEDED = (
     "Reproducible; no guarantee against anyone who knows the seed (the"
     " configuration fixes private_seed: leave it out for a secret key)."

@@ -63,6 +63,8 @@ def miniature(release: plan_lib.Release, level: str) -> plan_lib.Release:
 def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
   """The hierarchy less the first unit of a level (position from 0).
 
+  The units above it stay, also where it was all that they held.
+
   Raises:
     PlanError: nothing would be left.
   """
@@ -70,23 +72,21 @@ def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
     return plan_lib.Hierarchy.regular(
         (hierarchy.sizes[0] - 1, *hierarchy.sizes[1:]), levels=hierarchy.levels
     )
-  kept = units_of(hierarchy, level) != 0
-  if not kept.any():
+  if (units_of(hierarchy, level) == 0).all():
     raise plan_lib.PlanError(
         f"the hierarchy has one {hierarchy.levels[level]}: give it two or more,"
         " so that something is left without it"
     )
-  if hierarchy.depth == 1:
-    return plan_lib.Hierarchy.regular(
-        (int(kept.sum()),), levels=hierarchy.levels
-    )
-  return plan_lib.Hierarchy.from_labels(
-      {
-          name: units_of(hierarchy, j)[kept]
-          for j, name in enumerate(hierarchy.levels[:-1])
-      },
-      leaf=hierarchy.levels[-1],
-  )
+  offsets, gone = [], 0  # Of the units of the level above, the first ones.
+  for j in range(hierarchy.depth):
+    above = hierarchy.num_units(j - 1) if j else 1
+    counts = np.broadcast_to(hierarchy.child_counts(j), (above,))[gone:].copy()
+    if j == level:
+      counts[0], gone = counts[0] - 1, 1
+    elif j > level:
+      gone *= int(hierarchy.child_counts(j)[0])
+    offsets.append(np.append(0, np.cumsum(counts)))
+  return plan_lib.Hierarchy(levels=hierarchy.levels, offsets=tuple(offsets))
 
 
 def units_of(hierarchy: plan_lib.Hierarchy, level: int) -> np.ndarray:

@@ -59,7 +59,10 @@ def hierarchy_section(
     training = dataset.flattened(training)
   # Here the units have names; those of a config have numbers.
   plan_lib.validate(training, plan)
-  return {"levels": training.levels} | _sizes(training)
+  section = {"levels": training.levels} | _sizes(training)
+  if training.units_from_records:
+    section["units_from_records"] = True
+  return section
 
 
 def _sizes(hierarchy: plan_lib.Hierarchy) -> dict[str, Any]:

@@ -4,6 +4,7 @@ What is trained and what is accounted are both read through here.
 """
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 from typing import Any
 
 from episodic_dp import plan as plan_lib
@@ -34,7 +35,8 @@ def hierarchy_of(config: Mapping[str, Any]) -> plan_lib.Hierarchy:
   `config.hierarchy` has `levels` and either `sizes`, one number per level for a
   regular tree (and `copies`, and `most_copies`, which says by level how many
   primary units hold one same record), or `nested`, nested lists of the sizes of
-  the ultimate units for a ragged one. Without it, `config.data.options` of a
+  the ultimate units for a ragged one; `units_from_records` says that nothing
+  declares the units (as in `Hierarchy`). Without it, `config.data.options` of a
   data set with synthetic participants says how many there are, of how many
   classes (`way`) and images (`per_class`), and `config.data.most_copies` how
   many of them hold one same class and one same image.
@@ -44,7 +46,7 @@ def hierarchy_of(config: Mapping[str, Any]) -> plan_lib.Hierarchy:
         config,
         "hierarchy",
         ("levels",),
-        ("sizes", "nested", "copies", "most_copies"),
+        ("sizes", "nested", "copies", "most_copies", "units_from_records"),
     )
     levels = fields["levels"]
     sizes, nested = fields.get("sizes"), fields.get("nested")
@@ -57,20 +59,23 @@ def hierarchy_of(config: Mapping[str, Any]) -> plan_lib.Hierarchy:
       raise plan_lib.PlanError(
           f"config.hierarchy.levels is {levels!r}: give a tuple of names"
       )
+    from_records = bool(fields.get("units_from_records", False))
     if nested is not None:
       for name in ("copies", "most_copies"):
         if fields.get(name):
           raise plan_lib.PlanError(
               f"config.hierarchy.{name} goes with sizes, not with nested"
           )
-      return plan_lib.Hierarchy.from_sizes(_lists(nested), levels=levels)
-    assert sizes is not None
-    return plan_lib.Hierarchy.regular(
-        (sizes,) if isinstance(sizes, int) else tuple(sizes),
-        levels=levels,
-        copies=bool(fields.get("copies", False)),
-        most_copies=_counts("hierarchy", fields.get("most_copies")),
-    )
+      tree = plan_lib.Hierarchy.from_sizes(_lists(nested), levels=levels)
+    else:
+      assert sizes is not None
+      tree = plan_lib.Hierarchy.regular(
+          (sizes,) if isinstance(sizes, int) else tuple(sizes),
+          levels=levels,
+          copies=bool(fields.get("copies", False)),
+          most_copies=_counts("hierarchy", fields.get("most_copies")),
+      )
+    return dataclasses.replace(tree, units_from_records=from_records)
   data = config.get("data") or {}
   options = data.get("options") or {}
   wanted = ("participants", "way", "per_class")

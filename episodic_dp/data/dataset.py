@@ -47,7 +47,10 @@ class Dataset(Protocol):
 
   @property
   def hierarchy(self) -> plan.Hierarchy:
-    """The units that are sampled; its leaves are the examples."""
+    """The units that are sampled; its leaves are the examples.
+
+    It has every unit of a public list, also one that holds no example.
+    """
 
   @property
   def rows(self) -> Rows:
@@ -79,7 +82,9 @@ class ArrayDataset:
     images: uint8[rows, height, width, channels]; the value 255 is 1.0. May be
       a mapped file (`numpy.load(..., mmap_mode="r")`). With targets
       float32[rows, 1, 1, features + targets], points with their targets last.
-    hierarchy: the units that are sampled; its leaves are the examples.
+    hierarchy: the units that are sampled; its leaves are the examples. Which
+      units there are should be declared (`Hierarchy.from_labels(units=...)`),
+      and not follow from the examples.
     rows: maps leaves (int32, any shape, as a JAX array) to rows of `images`;
       the identity, or a pure function for synthetic participants, many of
       whose leaves share one row.

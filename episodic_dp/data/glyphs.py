@@ -56,7 +56,8 @@ def load(
     seed: public seed of the whole set, 0 to 2^32 - 1.
 
   Returns:
-    Splits whose hierarchies are participant -> glyph -> drawing, with images
+    Splits whose hierarchies are participant -> glyph -> drawing, declared by
+    the options, with images
     uint8[participants * glyphs * drawings, size, size, 1]. The same options
     give the same bits on the same platform.
 

@@ -41,8 +41,9 @@ def load(
     seed: public seed of the whole set, 0 to 2^32 - 1.
 
   Returns:
-    Splits whose hierarchies are participant -> point, with the points (x, y)
-    in float32[participants * points, 1, 1, 2], y the one target.
+    Splits whose hierarchies are participant -> point, declared by the options,
+    with the points (x, y) in float32[participants * points, 1, 1, 2], y the one
+    target.
 
   Raises:
     ValueError: an option is not a whole number in its range.

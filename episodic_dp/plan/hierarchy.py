@@ -8,13 +8,14 @@ Units of a level are numbered in tree order: the children of unit u are
 consecutive, and come before the children of unit u + 1.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 from typing import Any
 
 import numpy as np
 
 from episodic_dp.plan import errors
+from episodic_dp.plan import partition
 
 MAX_LEAVES = 2**31 - 1  # Leaf rows are int32 on the device.
 
@@ -42,6 +43,9 @@ class Hierarchy:
       differ by the record in every primary unit that holds it; who holds what
       is public, and no primary unit holds a record twice.
     names: names of the units of each level, for messages, or None.
+    units_from_records: the units above the leaves are those that hold one, and
+      nothing else says which there are: guarantees then assume that a unit
+      stays when its last leaf leaves.
   """
 
   levels: tuple[str, ...]
@@ -51,6 +55,7 @@ class Hierarchy:
   copies: bool = False
   most_copies: tuple[int, ...] | None = None
   names: tuple[np.ndarray | None, ...] | None = None
+  units_from_records: bool = False
 
   def __post_init__(self) -> None:
     _check_levels(self.levels)
@@ -142,7 +147,11 @@ class Hierarchy:
 
   @classmethod
   def from_labels(
-      cls, labels: Mapping[str, Any], *, leaf: str = "example"
+      cls,
+      labels: Mapping[str, Any],
+      *,
+      leaf: str = "example",
+      units: Iterable[Any] | None = None,
   ) -> "Hierarchy":
     """Build from label arrays: row i of the data lies in the units it names.
 
@@ -151,44 +160,26 @@ class Hierarchy:
         primary level first. A label is taken inside its parent: character 3 of
         two alphabets is two units.
       leaf: the name of the last level, one leaf per row.
+      units: the public list of all units, each as the tuple of its labels,
+        primary level first: `[("Greek", 1), ("Greek", 2), ("Thai",)]`. A unit
+        brings those above it along, and one label may stand for the tuple of
+        it. A unit without a row is an empty unit: it is drawn like any other
+        and gives nothing. Where None is given, the units are those that occur
+        in the labels, and every guarantee assumes that they are all there are.
 
     Raises:
-      PlanError: no arrays, arrays that are not vectors of one length, or NaN.
+      PlanError: no arrays, arrays that are not vectors of one length, NaN, or
+        a row in a unit that is not declared.
     """
-    arrays = [np.asarray(a) for a in labels.values()]
     levels = (*labels, leaf)
-    if not arrays:
-      raise errors.PlanError("from_labels needs at least one label array")
-    rows = arrays[0].shape[0] if arrays[0].ndim == 1 else -1
-    for name, array in zip(labels, arrays):
-      if array.ndim != 1 or array.shape[0] != rows:
-        raise errors.PlanError(
-            f"labels of '{name}' have shape {array.shape}: every label array"
-            " must be a vector with one label per row of the data"
-        )
-      if array.dtype.kind == "f" and not np.isfinite(array).all():
-        raise errors.PlanError(f"labels of '{name}' hold NaN or infinity")
-    if not rows:
-      raise errors.PlanError("the label arrays are empty")
-    values, codes = zip(*(np.unique(a, return_inverse=True) for a in arrays))
-    order = np.lexsort(tuple(reversed(codes))).astype(np.int32)
-    change = np.zeros(rows, bool)
-    offsets, names, above = [], [], np.zeros(1, np.int64)
-    for value, code in zip(values, codes):
-      sorted_code = code[order]
-      change[0] = True
-      change[1:] |= sorted_code[1:] != sorted_code[:-1]
-      starts = np.flatnonzero(change)
-      # `above` holds the first row of each unit of the level above.
-      offsets.append(np.append(np.searchsorted(starts, above), starts.size))
-      names.append(value[sorted_code[starts]])
-      above = starts
-    offsets.append(np.append(above, rows))
+    found = partition.partition(labels, units)
+    in_order = (found.order == np.arange(found.order.size)).all()
     return cls(
         levels=levels,
-        offsets=tuple(np.asarray(o, np.int64) for o in offsets),
-        leaf_rows=None if (order == np.arange(rows)).all() else order,
-        names=(*names, None),
+        offsets=found.offsets,
+        leaf_rows=None if in_order else found.order,
+        names=(*found.names, None),
+        units_from_records=units is None,
     )
 
   @classmethod
@@ -283,6 +274,31 @@ class Hierarchy:
     """Give the unit above each: int64[units of the level] (ragged only)."""
     counts = self.child_counts(level)
     return np.repeat(np.arange(counts.size), counts)
+
+  def occupied(self) -> "Hierarchy":
+    """Give the tree of the units that hold a leaf: for public data only.
+
+    Where privacy is at stake an empty unit must stay, or its neighbours would
+    be drawn at other rates than are accounted.
+    """
+    if self.offsets is None:
+      return self
+    kept = np.ones(self.num_leaves, bool)
+    offsets: list[np.ndarray] = []
+    names: list[np.ndarray | None] = []
+    for k in reversed(range(self.depth)):
+      counts = np.add.reduceat(
+          np.append(kept, False), self.offsets[k][:-1], dtype=np.int64
+      ) * (self.child_counts(k) > 0)
+      offsets.append(_offsets(counts[counts > 0]))
+      found = None if self.names is None else self.names[k]
+      names.append(None if found is None else found[kept])
+      kept = counts > 0
+    return dataclasses.replace(
+        self,
+        offsets=tuple(reversed(offsets)),
+        names=None if self.names is None else tuple(reversed(names)),
+    )
 
   def same_tree(self, other: "Hierarchy") -> bool:
     """Say whether both have the same levels, sizes and copies.

@@ -195,7 +195,7 @@ def test_noise_that_hides_nothing_is_found_quickly(z):
 @pytest.mark.parametrize(
     "path,value,match",
     [
-        (["schema"], 2, "schema 2 .*'episodic_dp "),
+        (["schema"], 1, "schema 1 .*'episodic_dp "),
         (["schema"], True, "schema True"),
         (["schema"], KeyError, "is not a privacy statement"),
         (["entries"], KeyError, "no field 'entries'"),

@@ -177,6 +177,11 @@ def test_without_a_unit_the_tree_is_smaller_by_it():
   assert [h.num_leaves for h in fewer] == [8, 10, 11]
   assert fewer[1].child_counts(1).tolist() == [1, 2, 2]
   assert fewer[2].child_counts(2).tolist() == [1, 2, 2, 2, 2, 2]
+  # What was all that its unit held leaves an empty unit.
+  single = plan.Hierarchy.regular((3, 2, 1), levels=LEVELS)
+  assert [
+      populations.without(single, k).child_counts(2).tolist() for k in (1, 2)
+  ] == [[1] * 5, [0, *[1] * 5]]
   lone = plan.Hierarchy.regular((1,), levels=("image",))
   with pytest.raises(plan.PlanError, match="give it two or more") as caught:
     populations.without(lone, 0)

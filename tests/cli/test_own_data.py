@@ -128,6 +128,23 @@ def test_two_levels_and_npz(tmp_path):
   assert costs.account(config)["guarantees"].keys() == {"class", "image"}
 
 
+def test_units_that_nothing_declares_are_assumed_to_be_all(tmp_path):
+  for units in ({}, {"units": np.arange(9)}):
+    arrays = own_images.arrays(classes=9)
+    arrays = {name: values[1:] for name, values in arrays.items()}
+    np.savez(tmp_path / "own.npz", **arrays, **units)
+    config = config_lib.get_config("way=3,tasks=1,query=1,steps=2")
+    config = RunConfig.parse(config, data_dir=tmp_path / "own.npz")
+    again = RunConfig.parse(config.as_json())
+    for one in (config, again):
+      found = costs.account(one)["guarantees"]
+      said = {
+          level: any("a unit is emptied" in line for line in g["assumptions"])
+          for level, g in found.items()
+      }
+      assert said == {"class": False, "image": not units}
+
+
 def test_short_classes_are_named_before_anything_is_decoded(
     tmp_path, monkeypatch
 ):

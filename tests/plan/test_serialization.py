@@ -1,6 +1,7 @@
 """Plans as plain data: what is read back is what was written."""
 
 import copy
+import dataclasses
 import json
 import math
 
@@ -34,9 +35,10 @@ def hierarchies(draw):
         most_copies=draw(counts) if copies else None,
     )
   leaves = st.lists(st.integers(4, 6), min_size=4, max_size=6)
-  return plan.Hierarchy.from_sizes(
+  tree = plan.Hierarchy.from_sizes(
       draw(st.lists(leaves, min_size=4, max_size=6)), levels=LEVELS
   )
+  return dataclasses.replace(tree, units_from_records=draw(st.booleans()))
 
 
 @st.composite
@@ -93,7 +95,9 @@ def test_what_is_read_is_what_was_written(release):
   assert (read.plan, read.mechanism) == (release.plan, release.mechanism)
   h, h2 = release.hierarchy, read.hierarchy
   assert h2.same_tree(h)
-  for name in ("levels", "sizes", "copies", "most_copies"):
+  for name in (
+      "levels", "sizes", "copies", "most_copies", "units_from_records"
+  ):
     assert getattr(h2, name) == getattr(h, name)
   for k in range(3):
     np.testing.assert_array_equal(h2.child_counts(k), h.child_counts(k))

@@ -38,10 +38,11 @@ def load(
       `images.zip` of the usual 84 x 84 JPEGs, named as in the published lists
       (`n0153282900000005.jpg`). Results can differ slightly between copies.
     seed: public seed of the participants, 0 to 2^32 - 1.
-    participants: None trains on the tree class -> image. A number trains on
-      that many synthetic participants, drawn from the training classes by a
-      public function of the seed (DP-MAML uses 100 000). They share records, so
-      that only a participant can be given a guarantee.
+    participants: None trains on the tree class -> image, whose units the
+      published lists declare. A number trains on that many synthetic
+      participants, drawn from the training classes by a public function of the
+      seed (DP-MAML uses 100 000). They share records, so that only a
+      participant can be given a guarantee.
     way: classes of each synthetic participant.
     per_class: images of each of these classes (shot + query).
 

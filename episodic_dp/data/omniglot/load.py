@@ -43,7 +43,8 @@ def load(
     download: fetch the official zips when data_dir does not have them.
     split: how the characters are divided; see `splits.divide`.
       "alphabets" gives the tree alphabet -> character -> drawing, the others
-      class -> drawing.
+      class -> drawing. The published list of characters declares the units,
+      and 20 drawings of each the sizes.
     seed: public seed of the division of the characters and of the
       participants, 0 to 2^32 - 1.
     participants: None trains on the tree as it is. A number trains on that many
@@ -90,11 +91,15 @@ def load(
 
 
 def _alphabet_tree(characters: np.ndarray) -> plan.Hierarchy:
-  """alphabet -> character -> drawing; the rows are in this order already."""
+  """alphabet -> character -> drawing; the rows are in this order already.
+
+  The published list of characters declares the units.
+  """
   names = np.repeat(characters, source.DRAWINGS)
   return plan.Hierarchy.from_labels(
       {"alphabet": splits.alphabet_of(names), "character": names},
       leaf="drawing",
+      units=list(zip(splits.alphabet_of(characters), characters)),
   )
 
 

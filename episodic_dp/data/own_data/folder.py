@@ -2,8 +2,10 @@
 
 The folders at the top may also be `train`, `validation` and `test`, each a tree
 of its own. A file whose suffix Pillow knows is an image; other files are left
-out, with one warning. Symbolic links are refused: a record that is reached
-twice would be in two units, which no guarantee allows for.
+out, with one warning. The folders are the public list of the units: one that
+holds no image is an empty unit, which is drawn like any other. Symbolic links
+are refused: a record that is reached twice would be in two units, which no
+guarantee allows for.
 """
 
 from collections.abc import Sequence
@@ -78,14 +80,9 @@ class _Walk:
           f"{images[0].path} is in no class: make one folder per class and put"
           " the images there"
       )
-    if not folders and not images:
-      raise ValueError(
-          f"{self.root / relative} holds no image that Pillow knows by its"
-          " suffix (such as .png or .jpg): add some, or remove the folder"
-      )
     for name in folders:
       self.add(os.path.join(relative, name), (*path, name), part)
-    if images:
+    if path and not folders:
       first = len(self.files)
       for entry in images:
         self._file(os.path.join(relative, entry.name), entry.stat())
@@ -147,6 +144,12 @@ def listing(
         "left out %d files of %s that are no images, such as %s",
         len(walk.strays), root, min(walk.strays),
     )
+  empty = ["/".join(c.path) for c in walk.classes if not len(c.records)]
+  if empty:
+    logging.warning(
+        "%d folders of %s hold no image, such as %s: they are empty units",
+        len(empty), root, min(empty),
+    )
   files = walk.files
 
   def reader() -> listing_lib.Reader:
@@ -156,6 +159,7 @@ def listing(
       source=root,
       levels=levels,
       classes=tuple(sorted(walk.classes, key=lambda c: c.path)),
+      declared=True,
       fingerprint=walk.fingerprint,
       shape=None,
       reader=reader,
@@ -164,7 +168,12 @@ def listing(
 
 def _levels_of(walk: _Walk, levels: Sequence[str] | None) -> tuple[str, ...]:
   """The names of the levels; ValueError unless all images fit them."""
-  depths = {len(c.path): c for c in reversed(walk.classes)}
+  if not walk.files:
+    raise ValueError(
+        f"{walk.root} holds no image that Pillow knows by its suffix (such as"
+        " .png or .jpg): add some"
+    )
+  depths = {len(c.path): c for c in reversed(walk.classes) if len(c.records)}
   if len(depths) > 1:
     (one, a), (other, b) = sorted(depths.items())[:2]
     raise ValueError(
@@ -173,6 +182,12 @@ def _levels_of(walk: _Walk, levels: Sequence[str] | None) -> tuple[str, ...]:
         " to one depth"
     )
   (depth,) = depths
+  for unit in walk.classes:
+    if len(unit.path) > depth:
+      raise ValueError(
+          f"the empty folder {'/'.join(unit.path)} is {len(unit.path)} folders"
+          f" deep in {walk.root} and the images are {depth}: remove it"
+      )
   names = _DEFAULT_LEVELS.get(depth, ()) if levels is None else tuple(levels)
   if len(names) != depth + 1:
     raise ValueError(

@@ -4,7 +4,8 @@ A listing is cheap: names, labels and file sizes. It is all that a hierarchy
 needs, so a plan can be checked and accounted before the images are read.
 
 What a listing holds is public by assumption: the names of the units, how many
-records each has, and which part a unit belongs to.
+records each has, and which part a unit belongs to. A source can declare units
+that have no record: they stay in the tree, and in the division into parts.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +32,10 @@ class Class:
   """A class, the lowest unit above the examples, and its records.
 
   Attributes:
-    path: its labels, primary unit first.
-    records: int64[n], numbers for `Listing.reader`.
+    path: its labels, primary unit first; a shorter one is of a declared unit
+      that has no class.
+    records: int64[n], numbers for `Listing.reader`; none of a declared unit
+      that is empty.
     part: one of `dataset.PARTS`, or None where no part is given.
   """
 
@@ -49,6 +52,8 @@ class Listing:
     source: the folder or file.
     levels: names of the levels, the examples last.
     classes: sorted by path.
+    declared: the source says which units there are, also those without a
+      record.
     fingerprint: changes when a record is changed, added or removed.
     shape: (height, width, channels) of all images, or None when they vary.
     reader: opens the source; what it returns maps a record's number to its
@@ -58,6 +63,7 @@ class Listing:
   source: pathlib.Path
   levels: tuple[str, ...]
   classes: tuple[Class, ...]
+  declared: bool
   fingerprint: str
   shape: tuple[int, int, int] | None
   reader: Callable[[], Reader]
@@ -92,6 +98,20 @@ def divide(
           f" test: leave out shares={tuple(shares)}"
       )
     return _given(listing)
+  parts = _divided(listing, shares, seed)
+  for part, classes in parts.items():
+    if not _records(classes):
+      raise ValueError(
+          f"{listing.source} has units without an image only for {part}: give"
+          " other shares, another seed, or say what is for what"
+      )
+  return parts
+
+
+def _divided(
+    listing: Listing, shares: Sequence[float] | None, seed: int
+) -> dict[str, tuple[Class, ...]]:
+  """Whole primary units for each part, in an order that their names decide."""
   top = listing.levels[0]
   units = sorted(
       {c.path[0] for c in listing.classes},
@@ -137,7 +157,7 @@ def _given(listing: Listing) -> dict[str, tuple[Class, ...]]:
       for part in dataset.PARTS
   }
   for part, classes in parts.items():
-    if not classes:
+    if not _records(classes):
       raise ValueError(
           f"{listing.source} has nothing for {part}: give classes to each of"
           f" {', '.join(dataset.PARTS)}"
@@ -153,32 +173,31 @@ def _given(listing: Listing) -> dict[str, tuple[Class, ...]]:
   return parts
 
 
+def _records(classes: Sequence[Class]) -> int:
+  return sum(len(c.records) for c in classes)
+
+
 def hierarchy(
-    levels: Sequence[str], classes: Sequence[Class]
+    levels: Sequence[str], classes: Sequence[Class], *, declared: bool
 ) -> plan.Hierarchy:
   """The tree of some classes in tree order; leaf i is the i-th record.
 
   Args:
     levels: names, the examples last.
     classes: sorted by path.
+    declared: as in `Listing`.
   """
-  paths = [c.path for c in classes]
-  sizes = [len(c.records) for c in classes]
-  tree = plan.Hierarchy.from_sizes(_nest(paths, sizes), levels=levels)
-  names = []
-  for k in range(len(levels) - 1):
-    units = [p for p, _ in itertools.groupby(path[: k + 1] for path in paths)]
-    names.append(np.asarray([str(unit[-1]) for unit in units]))
-  return dataclasses.replace(tree, names=(*names, None))
-
-
-def _nest(paths: list[tuple[Any, ...]], sizes: list[int]) -> list[Any]:
-  """Nested lists of sizes, as `Hierarchy.from_sizes` takes them."""
-  if len(paths[0]) == 1:
-    return sizes
-  result, start = [], 0
-  for _, group in itertools.groupby(paths, key=lambda path: path[0]):
-    below = [path[1:] for path in group]
-    result.append(_nest(below, sizes[start : start + len(below)]))
-    start += len(below)
-  return result
+  held = [len(c.records) for c in classes if len(c.records)]
+  labels = {
+      name: np.repeat([c.path[k] for c in classes if len(c.records)], held)
+      for k, name in enumerate(levels[:-1])
+  }
+  tree = plan.Hierarchy.from_labels(
+      labels,
+      leaf=levels[-1],
+      units=[c.path for c in classes] if declared else None,
+  )
+  assert tree.leaf_rows is None, "classes are in tree order"
+  assert tree.names is not None
+  names = [None if n is None else n.astype(str) for n in tree.names]
+  return dataclasses.replace(tree, names=tuple(names))

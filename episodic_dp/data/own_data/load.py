@@ -10,6 +10,12 @@ training, validation and test: they shape the plan, occur in messages and in
 config.json, and no guarantee covers them. The guarantee is about the images of
 the training part. Everything in validation and test is public.
 
+Which units there are must not follow from the images, or a unit whose last
+image is taken away would change how often all others are drawn. Every folder is
+a unit, also an empty one; an .npz declares its units in an array `units`.
+Without that array they are read off the images, and every guarantee below the
+first level says that it assumes a list of them.
+
 A record is one file, or one row. A copy under another name is a record of its
 own: a guarantee for one record does not cover adding or removing all copies.
 """
@@ -106,7 +112,9 @@ def survey(
       listing=listing,
       parts=parts,
       hierarchies={
-          part: listing_lib.hierarchy(listing.levels, classes)
+          part: listing_lib.hierarchy(
+              listing.levels, classes, declared=listing.declared
+          )
           for part, classes in parts.items()
       },
   )

@@ -3,6 +3,14 @@
   numpy.savez("own.npz", images=uint8[n, H, W, C], **{"class": labels})
 
 Labels are listed without reading the images.
+
+`units` is the public list of all units, so that one whose images were all taken
+away is still there, empty. It has a row for each unit, the labels of the units
+that it lies in and its own, in the order of the levels (or one label, where
+there is one level above the images): `units=[["ann", "cat"], ["bob", ""]]`,
+where "" says that the unit has nothing below. With `split` there is also
+`units_split`, one part for each row. Without `units`, those that occur in the
+labels are taken to be all, and guarantees say so.
 """
 
 from collections.abc import Sequence
@@ -10,7 +18,7 @@ import hashlib
 import itertools
 import math
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zipfile
 
 import numpy as np
@@ -19,7 +27,9 @@ from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 
-_IMAGES, _SPLIT = "images", "split"
+_IMAGES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
+    "images", "split", "units", "units_split"
+)
 _MAX_SIDE = 2**15
 
 
@@ -55,7 +65,10 @@ def listing(
   return listing_lib.Listing(
       source=path,
       levels=head.levels,
-      classes=_classes(head.labels, head.split),
+      classes=_with_empty(
+          path, _classes(head.labels, head.split), head.units
+      ),
+      declared=head.units is not None,
       fingerprint=head.fingerprint,
       shape=(height, width, *(channels or (1,))),
       reader=reader,
@@ -69,6 +82,7 @@ class _Head(NamedTuple):
     levels: their names, the images last.
     labels: an array for each level but the last.
     split: one of `dataset.PARTS` for each image, or None.
+    units: the declared units, each with its part or None; or None.
     shape: of the images.
     fingerprint: as in `Listing`.
   """
@@ -76,6 +90,7 @@ class _Head(NamedTuple):
   levels: tuple[str, ...]
   labels: list[np.ndarray]
   split: np.ndarray | None
+  units: list[tuple[tuple[Any, ...], str | None]] | None
   shape: tuple[int, ...]
   fingerprint: str
 
@@ -99,7 +114,8 @@ def _read_head(path: pathlib.Path, levels: Sequence[str] | None) -> _Head:
       split = None
       if _SPLIT in names:
         split = _vector(path, _SPLIT, arrays, shape[0], kinds="U")
-        _check_split(path, split)
+        _check_split(path, _SPLIT, split)
+      units = _units(path, arrays, levels, labels)
       status = path.stat()
   except _Refused:
     raise
@@ -110,14 +126,14 @@ def _read_head(path: pathlib.Path, levels: Sequence[str] | None) -> _Head:
     ) from e
   about = f"{levels}/{status.st_size}/{status.st_mtime_ns}"
   fingerprint = hashlib.sha256(about.encode()).hexdigest()
-  return _Head(tuple(levels), labels, split, shape, fingerprint)
+  return _Head(tuple(levels), labels, split, units, shape, fingerprint)
 
 
-def _check_split(path: pathlib.Path, split: np.ndarray) -> None:
+def _check_split(path: pathlib.Path, name: str, split: np.ndarray) -> None:
   wrong = ~np.isin(split, dataset.PARTS)
   if wrong.any():
     raise _Refused(
-        f"array '{_SPLIT}' of {path} holds"
+        f"array '{name}' of {path} holds"
         f" {str(split[np.argmax(wrong)])!r}: use {', '.join(dataset.PARTS)}"
     )
 
@@ -147,7 +163,7 @@ def _check_names(
           " or name the label arrays with levels=('class', 'image')"
       )
   for name in names:
-    if name not in (_IMAGES, _SPLIT, *levels[:-1]):
+    if name not in (*_READ, *levels[:-1]):
       raise _Refused(
           f"{path} has an array '{name}' that nothing reads: leave it out,"
           f" name it in levels, or call it '{_SPLIT}' if it says what is for"
@@ -246,3 +262,86 @@ def _classes(
     part = None if split is None else str(split[rows[0]])
     result.append(listing_lib.Class(path=path, records=rows, part=part))
   return tuple(result)
+
+
+def _units(
+    path: pathlib.Path,
+    arrays: np.lib.npyio.NpzFile,
+    levels: Sequence[str],
+    labels: list[np.ndarray],
+) -> list[tuple[tuple[Any, ...], str | None]] | None:
+  """The declared units and their parts, or None where nothing declares them."""
+  if _UNITS not in arrays.files or _UNITS in levels:
+    return None
+  shape, dtype = _header(path, _UNITS)
+  depth = len(labels)
+  if dtype.kind not in "biuUS" or shape[1:] not in (
+      ((depth,), ()) if depth == 1 else ((depth,),)
+  ):
+    raise _Refused(
+        f"array '{_UNITS}' of {path} is {dtype} of shape {shape}: give one row"
+        f" for each unit, with {depth} whole numbers or strings"
+    )
+  table = arrays[_UNITS].reshape(shape[0], depth)
+  columns = [_as_labels(path, c, label) for c, label in zip(table.T, labels)]
+  parts: list[str | None] = [None] * shape[0]
+  if _SPLIT in arrays.files:
+    if _UNITS_SPLIT not in arrays.files:
+      raise _Refused(
+          f"{path} has '{_UNITS}' and '{_SPLIT}', and nothing says the part of"
+          f" a unit without images: add an array '{_UNITS_SPLIT}'"
+      )
+    split = _vector(path, _UNITS_SPLIT, arrays, shape[0], kinds="U")
+    _check_split(path, _UNITS_SPLIT, split)
+    parts = split.tolist()
+  nothing = ("", b"")
+  found = []
+  for row, part in zip(zip(*columns), parts):
+    unit = tuple(itertools.takewhile(lambda label: label not in nothing, row))
+    if not unit or any(label not in nothing for label in row[len(unit) :]):
+      raise _Refused(
+          f"array '{_UNITS}' of {path} has the row {row}: only labels at its"
+          " end may be empty"
+      )
+    found.append((unit, part))
+  return found
+
+
+def _as_labels(
+    path: pathlib.Path, column: np.ndarray, labels: np.ndarray
+) -> list[Any]:
+  """Declared labels of one level as values of the images' label array."""
+  if column.dtype.kind == labels.dtype.kind:
+    return column.tolist()
+  try:
+    kind = labels.dtype.type
+    return [v if v == "" else kind(v).item() for v in column.tolist()]
+  except (ValueError, TypeError, OverflowError) as e:
+    raise _Refused(
+        f"array '{_UNITS}' of {path} holds labels that are no {labels.dtype},"
+        " as those of the images are"
+    ) from e
+
+
+def _with_empty(
+    path: pathlib.Path,
+    classes: tuple[listing_lib.Class, ...],
+    units: list[tuple[tuple[Any, ...], str | None]] | None,
+) -> tuple[listing_lib.Class, ...]:
+  """The classes and the declared units without one, sorted by path."""
+  if units is None:
+    return classes
+  known = {unit for unit, _ in units}
+  for one in classes:
+    if one.path not in known:
+      raise _Refused(
+          f"{path} has images of {'/'.join(map(str, one.path))}, which is not"
+          f" among its '{_UNITS}': declare it, or leave the images out"
+      )
+  held = {(one.path, one.part) for one in classes}
+  empty = [
+      listing_lib.Class(path=unit, records=np.zeros(0, np.int64), part=part)
+      for unit, part in dict.fromkeys(units)
+      if (unit, part) not in held
+  ]
+  return tuple(sorted([*classes, *empty], key=lambda one: one.path))

@@ -61,13 +61,8 @@ def _symbolic_folder(root):
   (root / "link").symlink_to(root / "b")
 
 
-def _empty(root):
-  (root / "empty").mkdir()
-
-
-def _only_text(root):
-  (root / "text").mkdir()
-  (root / "text" / "a.txt").write_text("")
+def _empty_and_deeper(root):
+  (root / "d" / "empty").mkdir(parents=True)
 
 
 def _beside(root):
@@ -87,8 +82,7 @@ def _partly(root):
     [
         (_symbolic_file, "a/link.png is a symbolic link: put the file itself"),
         (_symbolic_folder, "mine/link is a symbolic link"),
-        (_empty, "mine/empty holds no image"),
-        (_only_text, "mine/text holds no image"),
+        (_empty_and_deeper, "empty folder d/empty is 2 folders deep in"),
         (_beside, "beside.png lies beside folders"),
         (_deeper, "a/000.png is 1 folders deep and d/e/000.png 2 in"),
         (_partly, "has the folders a, b, c, train: give it train, validation"),
@@ -98,6 +92,31 @@ def test_refuses_what_no_class_holds(root, spoil, text):
   spoil(root)
   with pytest.raises(ValueError, match=text):
     folder.listing(root)
+
+
+def test_a_folder_without_an_image_is_an_empty_unit(root, caplog):
+  (root / "empty").mkdir()
+  (root / "text").mkdir()
+  (root / "text" / "a.txt").write_text("")
+  (root / "b" / "000.png").unlink()
+  (root / "b" / "001.png").unlink()
+  with caplog.at_level(logging.WARNING):
+    found = folder.listing(root)
+  assert found.declared
+  assert [(c.path, len(c.records)) for c in found.classes] == [
+      (("a",), 1), (("b",), 0), (("c",), 3), (("empty",), 0), (("text",), 0)
+  ]
+  assert "3 folders of" in caplog.text and "such as b: they" in caplog.text
+
+
+def test_a_group_without_a_class_is_an_empty_unit(tmp_path):
+  root = own_images.tree(tmp_path / "mine", {"ann/cat": 2, "ann/dog": 1})
+  (root / "bob").mkdir()
+  found = folder.listing(root)
+  assert found.levels == ("group", "class", "image")
+  assert [c.path for c in found.classes] == [
+      ("ann", "cat"), ("ann", "dog"), ("bob",)
+  ]
 
 
 def test_refuses_a_folder_of_one_class_and_an_empty_one(tmp_path):

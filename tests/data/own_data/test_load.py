@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -256,3 +257,52 @@ def test_wrong_places_are_named(load, tmp_path):
   root = own_images.tree(tmp_path / "two", {"a": 1, "b": 1})
   with pytest.raises(ValueError, match="2 units of level 'class', too few"):
     load(root)
+
+
+def _emptied(root, tmp_path, removed):
+  """A copy of a folder, less one image."""
+  copy = tmp_path / "copy"
+  shutil.copytree(root, copy)
+  (copy / removed).unlink()
+  return copy
+
+
+def test_the_last_image_leaves_and_its_unit_stays(load, tmp_path):
+  """Nothing but the image differs: not the division, not the other sizes."""
+  sizes = {f"g{g}/c{c}": 2 if (g, c) != (3, 1) else 1 for g in range(6)
+           for c in range(2)}
+  root = own_images.tree(tmp_path / "mine", sizes)
+  copy = _emptied(root, tmp_path, "g3/c1/000.png")
+  before, after = (own_data.survey(r).hierarchies for r in (root, copy))
+  for part, tree in before.items():
+    assert [str(n) for n in tree.names[1]] == [
+        str(n) for n in after[part].names[1]
+    ]
+    fewer = tree.child_counts(2) - after[part].child_counts(2)
+    held = tree.names[0][tree.parents(1)] == "g3"
+    assert fewer.tolist() == (held & (tree.names[1] == "c1")).astype(
+        int
+    ).tolist()
+    assert not after[part].units_from_records
+  # Both load; what was decoded is by class as before.
+  assert load(copy).train.hierarchy.num_units(1) == (
+      load(root).train.hierarchy.num_units(1)
+  )
+
+
+def test_an_npz_without_units_says_that_it_has_none(tmp_path):
+  for units in ({}, {"units": np.arange(9)}):
+    np.savez(tmp_path / "own.npz", **own_images.arrays(), **units)
+    found = own_data.survey(tmp_path / "own.npz")
+    for tree in found.hierarchies.values():
+      assert tree.units_from_records == (not units)
+    total = sum(t.num_units(0) for t in found.hierarchies.values())
+    assert total == (9 if units else 6)
+
+
+def test_a_part_of_empty_units_alone_is_refused(tmp_path):
+  root = own_images.tree(tmp_path / "mine", {"a": 1})
+  (root / "b").mkdir()
+  (root / "c").mkdir()
+  with pytest.raises(ValueError, match="units without an image only for"):
+    own_data.survey(root)

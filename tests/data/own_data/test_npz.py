@@ -107,3 +107,55 @@ def test_damaged_images_are_said_when_they_are_read(save):
   read = npz.listing(path).reader
   with pytest.raises(ValueError, match="'images' of .* cannot be read"):
     read()
+
+
+
+
+def test_declared_units_are_there_without_an_image(save):
+  found = npz.listing(save(units=np.arange(8)))
+  assert found.declared and not npz.listing(save()).declared
+  assert [(c.path, len(c.records)) for c in found.classes] == [
+      *(((k,), 4) for k in range(6)), ((6,), 0), ((7,), 0)
+  ]
+
+
+def test_declared_groups_may_be_without_a_class(save):
+  label = own_images.arrays()["class"]
+  units = [["x", k] for k in range(6)] + [["x", "6"], ["y", "0"], ["z", ""]]
+  found = npz.listing(save(group=np.full(COUNT, "x"), units=np.asarray(units)))
+  # Written as text among the units, and as numbers beside the images.
+  assert label.dtype.kind == "i"
+  assert [c.path for c in found.classes] == [
+      *(("x", k) for k in range(7)), ("y", 0), ("z",)
+  ]
+
+
+def test_declared_units_have_parts_where_the_images_have(save):
+  split = np.asarray(["train", "validation", "test"])[
+      np.minimum(own_images.arrays()["class"], 2)
+  ]
+  parts = ["train", "validation", *["test"] * 4, "train"]
+  units = dict(split=split, units=np.arange(7))
+  found = npz.listing(save(**units, units_split=np.asarray(parts)))
+  assert [c.part for c in found.classes] == parts
+  with pytest.raises(ValueError, match="add an array 'units_split'"):
+    npz.listing(save(**units))
+
+
+@pytest.mark.parametrize(
+    "changes,text",
+    [
+        ({"units": np.arange(5)}, "images of 5, which is not among"),
+        ({"units": np.zeros((6, 2), int)}, r"'units' of .* of shape \(6, 2\)"),
+        ({"units": np.zeros(6)}, "'units' of .* is float64"),
+        ({"units": np.asarray(["a"])}, "holds labels that are no int64"),
+        ({"units": np.asarray(["0", ""])}, r"has the row \('',\)"),
+        (
+            {"units": np.asarray([["", "1"]]), "group": np.full(COUNT, "x")},
+            "only labels at its end may be empty",
+        ),
+    ],
+)
+def test_wrong_units_are_named(save, changes, text):
+  with pytest.raises(ValueError, match=text):
+    npz.listing(save(**changes))
