@@ -154,10 +154,7 @@ def compose_guarantee(
         epsilons=dict.fromkeys(amplification.DIRECTIONS, at),
         **stated,
     )
-  error = sum(
-      e.steps * plan_lib.sampling_error(e.release.hierarchy, e.release.plan)
-      for e in entries
-  )
+  error = run_phases.sampler_error(entries)
   runs = run_phases.routes(entries, level)
   if group == 1:
     values, units = _best(chosen, runs, delta, epsilon, error)
@@ -213,7 +210,7 @@ def _best(
     runs: Sequence[phases_lib.Phases],
     delta: float | None,
     epsilon: float | None,
-    error: float,
+    error: plan_lib.SamplerError,
 ) -> tuple[dict[str, float], unit_profile.UnitProfiles]:
   """The least bound among the ways to compose a run.
 
@@ -251,7 +248,7 @@ def _why_none(
     accountant: base.Accountant,
     run: phases_lib.Phases,
     delta: float,
-    error: float,
+    error: plan_lib.SamplerError,
 ) -> str:
   """Why a run with noise has no finite epsilon, in a sentence, or ""."""
   without = max(
@@ -260,9 +257,9 @@ def _why_none(
   if math.isinf(without):
     return ""
   return (
-      f" The drawn sample is within {error:.1g} of the plan's, in total"
-      f" variation, and e^{without:.4g} times that is more than delta: so large"
-      " an epsilon is not stated."
+      f" The drawn sample is within {error.variation:.1g} of the plan's, in"
+      f" total variation, and e^{without:.4g} times that is more than delta: so"
+      " large an epsilon is not stated."
   )
 
 

@@ -29,6 +29,7 @@ import numpy as np
 from scipy import special
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import run_phases
 from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.accountants import curves as curves_lib
 from episodic_dp.accounting.accountants import rdp
@@ -62,7 +63,7 @@ def epsilon_replace_one(
     UnsoundPlanError: no proof covers the plan.
     PlanError: plan, hierarchy and mechanism disagree.
   """
-  error = steps * plan_lib.sampling_error(release.hierarchy, release.plan)
+  error = run_phases.sampler_error((run_phases.Entry(release, steps),))
   return max(
       curves_lib.charge_sampler_error(curve, error).epsilon(delta)
       for curve in _curves(release, level, steps)
@@ -76,7 +77,7 @@ def delta_replace_one(
     epsilon: float,
 ) -> float:
   """Compute delta of a run at epsilon >= 0; see `epsilon_replace_one`."""
-  error = steps * plan_lib.sampling_error(release.hierarchy, release.plan)
+  error = run_phases.sampler_error((run_phases.Entry(release, steps),))
   return max(
       curves_lib.charge_sampler_error(curve, error).delta(epsilon)
       for curve in _curves(release, level, steps)

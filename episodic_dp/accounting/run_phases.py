@@ -110,6 +110,19 @@ def routes(entries: Sequence[Entry], level: str) -> tuple[Phases, ...]:
   return tuple(result)
 
 
+def sampler_error(entries: Sequence[Entry]) -> plan_lib.SamplerError:
+  """How far what a run draws is from its plans, all steps together."""
+  return sum(
+      (
+          plan_lib.sampling_error(e.release.hierarchy, e.release.plan).times(
+              int(e.steps)
+          )
+          for e in entries
+      ),
+      start=plan_lib.SamplerError(),
+  )
+
+
 def _merged(
     entries: Sequence[Entry], level: str, *, condition_on_step: bool
 ) -> Phases:

@@ -13,6 +13,7 @@ from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
 from episodic_dp.plan.release import Release
 from episodic_dp.plan.sampler_error import capacities
+from episodic_dp.plan.sampler_error import SamplerError
 from episodic_dp.plan.sampler_error import sampling_error
 from episodic_dp.plan.serialization import from_dict
 from episodic_dp.plan.serialization import to_dict
@@ -44,6 +45,7 @@ __all__ = [
     "Poisson",
     "RandomAllocation",
     "Release",
+    "SamplerError",
     "SamplingPlan",
     "Stage",
     "UnsoundPlanError",

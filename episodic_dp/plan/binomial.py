@@ -4,21 +4,23 @@ A Poisson stage draws K ~ Binomial(N, p) children. Here the distribution
 function is computed with whole numbers (no rounding that matters), scaled to
 2^128 and cut where the remaining tail is below 2^-90, so that a count drawn by
 inverting it with 128 random bits differs from the true one by less than
-`error` in total variation. The sampler reads the table, the accountant adds
-the error, for every step and both neighbours, to delta.
+`error` in total variation. The sampler reads the table, the accountant charges
+its error (`sampler_error`).
 """
 
 import dataclasses
 import fractions
 import functools
+import math
 
 import numpy as np
 
 BITS = 128
 WORDS = BITS // 32
-_TAIL_BITS = 90
+TAIL_BITS = 90
 _FRACTION_BITS = 256
-# One uniform number below n < 2^31 from 128 bits is off by at most n / 2^128.
+# One uniform number below n < 2^31 from 128 bits is off by at most n / 2^128 in
+# total variation, and each of its values by at most that share.
 UNIFORM_ERROR = 2.0 ** (31 - BITS)
 
 
@@ -33,12 +35,16 @@ class BinomialTable:
       `first + (how many thresholds are <= u)`.
     capacity: the largest count that can be drawn, first + entries.
     error: total variation from the true binomial, tails and rounding included.
+    upper: the true probability of `capacity` or more, where more was cut off.
+    lower: that of `first` or fewer, where fewer were cut off.
   """
 
   first: int
   thresholds: np.ndarray
   capacity: int
   error: float
+  upper: float = 0.0
+  lower: float = 0.0
 
 
 @functools.lru_cache(maxsize=4096)
@@ -69,7 +75,7 @@ def binomial_table(n: int, p: float) -> BinomialTable:
   weights = [*reversed(below), 1 << _FRACTION_BITS, *above]
   first = mode - len(below)
   total = sum(weights)
-  limit = total >> _TAIL_BITS
+  limit = total >> TAIL_BITS
   low, cut_low = 0, 0
   while cut_low + weights[low] <= limit:
     cut_low += weights[low]
@@ -90,4 +96,16 @@ def binomial_table(n: int, p: float) -> BinomialTable:
       fractions.Fraction(cut_low + cut_high, total)
       + fractions.Fraction(len(weights), 1 << BITS)
   )
-  return BinomialTable(first + low, words, first + high, error)
+  return BinomialTable(
+      first + low,
+      words,
+      first + high,
+      error,
+      upper=_share(cut_high + weights[high], total) if first + high < n else 0.0,
+      lower=_share(cut_low + weights[low], total) if first + low > 0 else 0.0,
+  )
+
+
+def _share(weight: int, total: int) -> float:
+  """weight / total, rounded up."""
+  return math.nextafter(float(fractions.Fraction(weight, total)), math.inf)

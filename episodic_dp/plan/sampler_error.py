@@ -1,5 +1,6 @@
-"""How far the drawn sample can be from the ideal one, in total variation."""
+"""How far the drawn sample can be from the ideal one."""
 
+import dataclasses
 import functools
 import math
 
@@ -41,37 +42,120 @@ def capacities(
   return tuple(result)
 
 
+@dataclasses.dataclass(frozen=True)
+class SamplerError:
+  """How far the drawn sample is from the plan's, in some steps.
+
+  Attributes:
+    variation: the total variation, all causes together.
+    log_ratio: how far the logarithms of the two probabilities of a sample are
+      apart at most, by uniform numbers of finitely many bits.
+    tails: the total variation by counts alone, which are cut and rounded.
+    unmatched: the probability of samples of one neighbour that the other one
+      could not draw, or not as often; infinity where no bound is known.
+  """
+
+  variation: float = 0.0
+  log_ratio: float = 0.0
+  tails: float = 0.0
+  unmatched: float = 0.0
+
+  def times(self, steps: int) -> "SamplerError":
+    """That of so many steps."""
+    return SamplerError(
+        *(steps * value for value in dataclasses.astuple(self))
+    )
+
+  def __add__(self, other: "SamplerError") -> "SamplerError":
+    return SamplerError(
+        *map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other)))
+    )
+
+
 @functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step
 def sampling_error(
     hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan
-) -> float:
-  """Bound the total variation between one drawn step and the ideal plan.
+) -> SamplerError:
+  """Bound how far one drawn step is from the ideal plan.
 
   It covers the finite number of random bits and the overflow of the stated
-  capacity of stages that draw a random number. It applies to both neighbours,
-  so the accountant charges (1 + e^epsilon) of it, times the number of steps, to
-  delta.
+  capacity of stages that draw a random number, and it holds for both
+  neighbours. What it costs: section 9 of `accounting/README.md`.
+
+  Uniform numbers. `sampling.permutation` turns one of them, floor(U n / 2^128)
+  of an n below 2^31, into every drawn slot. As many of the 2^128 values of U
+  give one number as another, or one more, so that its probability is
+  (1 + r) / n for an |r| below n / 2^128: a ratio that is near 1 for every
+  outcome, and a product of such ratios for all slots.
+
+  Counts. A tail that is cut off has no such ratio: `tails`. Yet what both
+  neighbours can draw, they draw alike; see `_unmatched`.
 
   `RandomAllocation(T)` draws for a whole pass, and its steps depend on each
   other, yet what is said here of one step adds up: each of N units draws its
   step as floor(U T / 2^128), so a step has a probability within 2^-128 of
   1 / T, and the first k steps of a pass, together with "none of these", are
   within k 2^-128 of the ideal; for N independent units that is N 2^-128 a step.
-  An overflow is an event of one step, and events add up whether or not they are
-  independent; the order inside a step is drawn anew for each step.
+  The ratios of one step and of "none of these" are within T 2^-128 of 1, which
+  is counted in every step, for a pass may have one only. An overflow is an
+  event of one step, and events add up whether or not they are independent; the
+  order inside a step is drawn anew for each step.
   """
   slots = capacities(hierarchy, plan)
   repeats = 1
   if plan.episode is not None and plan.episode.form == "independent":
     repeats = plan.episode.tasks or 1
-  error = 0.0
+  uniform = tails = assigned = ratios = unmatched = 0.0
   for k, stage in enumerate(plan.stages):
     parents = repeats * math.prod(slots[:k])
-    error += parents * slots[k] * binomial.UNIFORM_ERROR
+    uniform += parents * slots[k] * binomial.UNIFORM_ERROR
     if isinstance(stage, _RANDOM_COUNT):
       tables = _tables(stage, hierarchy.child_counts(k))
-      error += parents * max(table.error for table in tables)
+      tails += parents * max(table.error for table in tables)
+      unmatched += max(
+          _unmatched(stage, int(n), table)
+          for n, table in zip(np.unique(hierarchy.child_counts(k)), tables)
+      )
     if isinstance(stage, stages_lib.RandomAllocation):
       # The table's 1 / T is rounded: its tail may be off, but not by half.
-      error += tables[0].error + hierarchy.num_units(0) / 2**binomial.BITS
-  return error
+      tails += tables[0].error
+      units = hierarchy.num_units(0) / 2**binomial.BITS
+      assigned, ratios = units, units * stage.steps
+  if hierarchy.copies and tails:
+    unmatched = math.inf  # Several children of one family may be a unit's.
+  return SamplerError(
+      variation=uniform + tails + assigned,
+      # -ln(1 - x) <= x (1 + x) for the small x of these.
+      log_ratio=(uniform + ratios) * (1 + 1e-6),
+      tails=tails,
+      unmatched=unmatched,
+  )
+
+
+def _unmatched(
+    stage: stages_lib.Stage, children: int, table: binomial.BinomialTable
+) -> float:
+  """What one family of a random count adds to `SamplerError.unmatched`.
+
+  Of N children one lies on the path to the unit in question (or is the unit);
+  let c be how many of the others an ideal draw takes. With the table first ..
+  last, c from first to last - 1 is safe: with and without the child the count
+  is in the table, and c is in that of N - 1 children, which reaches from at
+  most `first` to at least last - 1. The rest has a probability of `lower` and
+  `upper` at most, for c >= last only if the count of all N is, and so on. What
+  was cut off is drawn as the first or the last count: at most 2^-89 for either
+  neighbour. Thresholds are rounded to 2^-128, a share of a count's probability
+  that adds up to (1 / (1 - p) + last / (N p)) 2^-128 for each entry, as the
+  probability of c is at most that over the probability of c or c + 1 of all N.
+  """
+  rate = float(stage.rate(np.asarray(children)))
+  if rate == 1 or children == 0:
+    return 0.0
+  edges = table.upper + table.lower
+  entries = len(table.thresholds) + 1
+  rounded = 2 + 1 / (1 - rate) + table.capacity / (children * rate)
+  # Twice, for a pass: the table's 1 / T is rounded.
+  return (
+      2 * edges + 2.0 ** -(binomial.TAIL_BITS - 2)
+      + entries * rounded * 2.0**-binomial.BITS
+  )

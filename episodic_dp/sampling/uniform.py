@@ -2,7 +2,7 @@
 
 `jax.random.randint` and float32 uniforms are not exact enough for a privacy
 proof: here a 128-bit number is scaled to the range in whole-number arithmetic,
-and what bias is left is charged to delta (`plan.sampling_error`).
+and what bias is left is charged (`plan.sampling_error`).
 """
 
 import math
@@ -44,7 +44,8 @@ def uniform_below(bits: jax.Array, n: jax.Array | int) -> jax.Array:
   """Compute floor(U n / 2^128), U being the 128-bit number of `bits`.
 
   For uniform bits the result is uniform on 0 .. n - 1 but for a total variation
-  of at most n / 2^128 (`plan.sampling_error` adds it up).
+  of at most n / 2^128, and each value's probability times n is as near to 1
+  (`plan.sampling_error` adds it up).
 
   Args:
     bits: uint32[..., 4], most significant word first.

@@ -150,17 +150,54 @@ def test_values_out_of_range(options, match):
     guarantee(**options)
 
 
+def tails(variation):
+  """An error that no ratio of probabilities bounds."""
+  error = plan.SamplerError(
+      variation=variation, tails=variation, unmatched=math.inf
+  )
+  return lambda hierarchy, stages: error
+
+
 def test_error_of_the_sampler_is_charged(monkeypatch):
   plain = guarantee().epsilon
-  monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-10)
+  monkeypatch.setattr(plan, "sampling_error", tails(1e-10))
   assert guarantee().epsilon > plain
-  monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-8)
+  monkeypatch.setattr(plan, "sampling_error", tails(1e-8))
   assert math.isinf(guarantee().epsilon)
   assert "e^0.4984 times that is more than delta" in guarantee().caveat
 
 
+@pytest.mark.parametrize(
+    "stage,sure",
+    [
+        (plan.FixedSize(50), False),
+        (plan.Poisson(0.05), False),
+        (plan.RandomAllocation(20), True),
+    ],
+)
+@pytest.mark.parametrize("z", [0.1, 1e-3])
+def test_no_epsilon_is_too_large_to_be_told(stage, sure, z):
+  # (1 + e^epsilon) times the sampler's error made all above 30 to 55 infinite.
+  h = plan.Hierarchy.regular((1000,), levels=("unit",))
+  release = plan.Release(
+      h,
+      plan.SamplingPlan((stage,)),
+      plan.Mechanism(clip_unit="unit", noise_multiplier=z),
+  )
+  found = accounting.guarantee(release, steps=20, level="unit", delta=1e-6)
+  assert 55 < found.epsilon < math.inf and not found.caveat
+  # So many of 20 steps have the unit with a probability above delta.
+  least = 1 if sure else 7
+  moved = (1 if not isinstance(stage, plan.FixedSize) else 2) / z
+  assert found.epsilon > least * moved**2 / 2 - 10 * math.sqrt(least) * moved
+  back = accounting.guarantee(
+      release, steps=20, level="unit", epsilon=found.epsilon * (1 + 1e-6)
+  )
+  assert back.delta <= 1e-6 * (1 + 1e-2)
+
+
 def test_fewer_steps_may_have_a_guarantee_where_all_have_none(monkeypatch):
-  monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-9)
+  monkeypatch.setattr(plan, "sampling_error", tails(1e-9))
   curve = accounting.epsilon_curve(
       plan.Release(PARTICIPANTS, POISSON, TASKS), steps=[10, 1000], delta=1e-6,
       level="participant",

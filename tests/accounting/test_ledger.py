@@ -153,7 +153,8 @@ def test_the_worst_entry_of_a_level_counts_and_assumptions_add_up():
 
 
 def test_errors_of_all_samplers_add_up(monkeypatch):
-  monkeypatch.setattr(plan, "sampling_error", lambda h, p: 1e-7)
+  error = plan.SamplerError(variation=1e-7, tails=1e-7, unmatched=math.inf)
+  monkeypatch.setattr(plan, "sampling_error", lambda h, p: error)
   found = ledger((100.0, 10), (50.0, 20))
   one = accounting.Ledger(found.entries[1:])
   # (1 + e^epsilon) x error is charged: at least 2e-7 a step.

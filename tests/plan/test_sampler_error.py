@@ -3,10 +3,14 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
+from scipy import stats
 
+from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.plan import binomial
+from episodic_dp.plan import sampler_error
 
 LEVELS = ("participant", "class", "image")
 
@@ -51,12 +55,19 @@ def test_every_draw_is_counted():
       + first * second * third * uniform
       + first * second * plan.binomial_table(4, 0.5).error
   )
-  assert plan.sampling_error(h, p) == pytest.approx(expected, rel=1e-12)
+  error = plan.sampling_error(h, p)
+  assert error.variation == pytest.approx(expected, rel=1e-12)
+  assert error.log_ratio == pytest.approx(
+      (first + first * second + first * second * third) * uniform, rel=1e-5
+  )
+  assert error.tails == pytest.approx(
+      error.variation - error.log_ratio, rel=1e-2
+  )
 
 
 def test_whole_runs_stay_far_below_any_delta():
   h, p = poisson((400_000, 5, 20), 0.004)
-  assert 0 < 10_000 * plan.sampling_error(h, p) < 1e-12
+  assert 0 < 10_000 * plan.sampling_error(h, p).variation < 1e-12
 
 
 def test_error_grows_with_slots_stages_and_tasks():
@@ -71,8 +82,14 @@ def test_error_grows_with_slots_stages_and_tasks():
       p, episode=dataclasses.replace(episode, tasks=4)
   )
   error = plan.sampling_error(h, p)
-  assert plan.sampling_error(h, twice) == pytest.approx(2 * error)
-  assert error == pytest.approx(2 * (5 + 10) * binomial.UNIFORM_ERROR)
+  doubled = plan.sampling_error(h, twice)
+  assert doubled.variation == pytest.approx(2 * error.variation)
+  assert error.variation == pytest.approx(
+      2 * (5 + 10) * binomial.UNIFORM_ERROR
+  )
+  # Nothing that both could not draw: only ratios of probabilities.
+  assert error.tails == error.unmatched == 0
+  assert error.log_ratio == pytest.approx(error.variation, rel=1e-5)
 
 
 def test_a_pass_is_charged_for_its_bins_and_its_overflow():
@@ -83,10 +100,12 @@ def test_a_pass_is_charged_for_its_bins_and_its_overflow():
       for stage in (plan.RandomAllocation(steps), plan.Poisson(1 / steps))
   )
   assert plan.capacities(h, p) == plan.capacities(h, poisson)
-  extra = plan.sampling_error(h, p) - plan.sampling_error(h, poisson)
+  error = plan.sampling_error(h, p)
+  extra = error.variation - plan.sampling_error(h, poisson).variation
   table = plan.binomial_table(n, 1 / steps)
   assert extra == pytest.approx(table.error + n * 2.0**-128, rel=1e-6)
-  assert 0 < 10_000 * plan.sampling_error(h, p) < 1e-12
+  assert error.log_ratio >= n * steps * 2.0**-128
+  assert 0 < 10_000 * plan.sampling_error(h, p).variation < 1e-12
   # One step a pass: every unit is in it, for certain.
   whole = plan.SamplingPlan(
       (plan.RandomAllocation(1), plan.All(), plan.All())
@@ -116,3 +135,89 @@ def test_uniform_error_covers_the_largest_family():
   variation = sum(abs(c / 2**bits - 1 / n) for c in counts) / 2
   assert variation <= n / 2**bits
   assert math.isclose(sum(counts), 2**bits)
+
+
+def test_ratios_of_uniform_numbers_are_near_one():
+  """In small: every value of floor(U n / 2^8), as its share of 1 / n."""
+  bits = 8
+  for n in range(1, 2**bits // 2):
+    counts = [0] * n
+    for u in range(2**bits):
+      counts[u * n >> bits] += 1
+    for count in counts:
+      assert abs(count * n / 2**bits - 1) < n / 2**bits or count * n == 2**bits
+
+
+def hockey_stick(positive, negative, alpha):
+  """Mixtures are pairs of weights and means, all of deviation 1."""
+  x = np.linspace(-12, 16, 4001)
+
+  def density(parts):
+    return sum(w * stats.norm.pdf(x - mean) for w, mean in parts)
+
+  gap = density(positive) - alpha * density(negative)
+  return np.maximum(gap, 0).sum() * (x[1] - x[0])
+
+
+@pytest.mark.parametrize("p", [0.02, 0.3, 0.7, 0.95])
+@pytest.mark.parametrize("n", [2, 5, 9])
+@pytest.mark.parametrize("own", [True, False])
+def test_counts_that_are_cut_cost_what_is_unmatched(own, n, p, monkeypatch):
+  """In small: tails of 2^-5, thresholds of 2^-10, all counts told apart.
+
+  The unit is a child of the family itself (`own`), or lies inside a child: a
+  sample with c of the others has masses that follow from the drawn count.
+  """
+  monkeypatch.setattr(binomial, "BITS", 10)
+  monkeypatch.setattr(binomial, "TAIL_BITS", 5)
+  table = binomial.binomial_table.__wrapped__
+
+  def drawn(children):
+    found = table(children, p)
+    ends = [int(words[-1]) for words in found.thresholds]
+    law = np.zeros(n + 2)
+    law[found.first : found.capacity + 1] = np.diff([0, *ends, 2**10]) / 2**10
+    return law
+
+  whole, fewer = drawn(n), drawn(n - 1)
+  with_unit, without = [], []
+  for c in range(n):
+    in_it = whole[c + 1] * (c + 1) / n
+    out = whole[c] * (n - c) / n
+    if own:
+      with_unit.append([(out, 0.0), (in_it, 1.5)])
+      without.append([(fewer[c], 0.0)])
+    else:
+      with_unit.append([(out, 3.0), (0.6 * in_it, 0.0), (0.4 * in_it, 1.5)])
+      without.append([(out, 3.0), (in_it, 0.0)])
+  ideal = accounting.Amplification(
+      () if own else (p,), p if own else 0.4, () if own else (3.0,), 1.5
+  )
+  unmatched = sampler_error._unmatched(plan.Poisson(p), n, table(n, p))
+  seen = 0.0
+  for log_alpha in (0.0, 0.1, 0.5, 1.0, 2.0, 5.0):
+    for direction, pairs in (
+        ("remove", zip(with_unit, without)),
+        ("add", zip(without, with_unit)),
+    ):
+      truth = sum(hockey_stick(*pair, math.exp(log_alpha)) for pair in pairs)
+      bound = ideal.divergence(np.asarray([log_alpha]), direction)[0]
+      assert truth <= bound + unmatched + 1e-9
+      seen = max(seen, truth - bound)
+  if own and n == 9:  # Without it the bound would be wrong.
+    assert seen > 1e-5
+
+
+def test_it_is_charged_at_any_epsilon():
+  h, p = poisson((1000, 5, 4), 0.004)
+  fixed = plan.SamplingPlan(
+      (plan.FixedSize(4), plan.FixedSize(2), plan.FixedSize(2))
+  )
+  for stages in (p, fixed):
+    error = plan.sampling_error(h, stages).times(1000)
+    assert error.unmatched < 1e-20 and error.log_ratio < 1e-20
+  shared = plan.Hierarchy.regular(
+      (1000, 5, 4), levels=LEVELS, copies=True, most_copies={"image": 2}
+  )
+  assert math.isinf(plan.sampling_error(shared, p).unmatched)
+  assert plan.sampling_error(shared, fixed).unmatched == 0

@@ -9,6 +9,7 @@ import abc
 import math
 from typing import Any
 
+from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.accountants import curves
 from episodic_dp.accounting.accountants.phases import Phases
 from episodic_dp.accounting.profiles.amplification import Direction
@@ -48,7 +49,7 @@ class Accountant(abc.ABC):
       phases: Phases,
       direction: Direction,
       delta: float,
-      error: float = 0.0,
+      error: plan_lib.SamplerError = plan_lib.SamplerError(),
   ) -> float:
     """Epsilon of a run in one direction, or infinity.
 
@@ -56,12 +57,13 @@ class Accountant(abc.ABC):
       phases: what is composed.
       direction: "remove" or "add".
       delta: in (0, 1).
-      error: total variation between the run's sampler and the plan, all steps
-        together; see `curves.charge_sampler_error`.
+      error: of the run's sampler, all steps together; see
+        `curves.charge_sampler_error`.
     """
-    if 2 * error >= delta:
+    left = curves.left_by_sampler(delta, error)
+    if left <= 0:
       return math.inf
-    curve = self.curve(phases, direction, delta=delta - 2 * error)
+    curve = self.curve(phases, direction, delta=left)
     return curves.charge_sampler_error(curve, error).epsilon(delta)
 
   def delta(
@@ -69,7 +71,7 @@ class Accountant(abc.ABC):
       phases: Phases,
       direction: Direction,
       epsilon: float,
-      error: float = 0.0,
+      error: plan_lib.SamplerError = plan_lib.SamplerError(),
   ) -> float:
     """Delta of a run in one direction at epsilon >= 0; see `epsilon`."""
     curve = self.curve(phases, direction, epsilon=epsilon)

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Protocol
 
+from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import gaussian
 
 
@@ -105,16 +106,38 @@ class Least:
     return min(curve.delta(epsilon) for curve in self.curves)
 
 
-def charge_sampler_error(curve: Curve, error: float) -> Curve:
+def charge_sampler_error(
+    curve: Curve, error: plan_lib.SamplerError
+) -> Curve:
   """Bound a run whose sampler is not quite the plan's.
+
+  With v the variation, s the ratio's logarithm, t the tails and u what is
+  unmatched, all steps together (section 9 of the README of `accounting`),
+
+    delta(epsilon)                  + (1 + e^epsilon) v   at epsilon,
+    e^s (delta(epsilon) + (1 + e^epsilon) t)              at epsilon + 2 s, and
+    e^s (delta(epsilon) + u)                              at epsilon + 2 s
+
+  hold; the best of them is told.
 
   Args:
     curve: the bound for the plan's own sampler.
-    error: total variation between the two samplers, all steps together. It
-      holds on both neighbours, so that delta(epsilon) + (1 + exp(epsilon))
-      error is what must not exceed delta.
+    error: of all steps together.
   """
-  return _Charged(curve, error) if error > 0 else curve
+  return _Charged(curve, error) if error.variation > 0 else curve
+
+
+def left_by_sampler(delta: float, error: plan_lib.SamplerError) -> float:
+  """What the sampler's error leaves of delta; nothing where not above 0."""
+  reduced = math.nextafter(delta * math.exp(-error.log_ratio), 0.0)
+  return max(
+      delta - 2 * error.variation,
+      reduced - min(2 * error.tails, error.unmatched),
+  )
+
+
+# An epsilon at which the sampler's error takes less than this of delta is told.
+_LITTLE = 1e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,18 +145,32 @@ class _Charged:
   """See `charge_sampler_error`."""
 
   curve: Curve
-  error: float
+  error: plan_lib.SamplerError
 
   def epsilon(self, delta: float) -> float:
     """See `base.Curve`."""
-    if 2 * self.error >= delta:
+    error = self.error
+    first = self._additive(delta, error.variation)
+    if first + math.log(error.variation) < math.log(_LITTLE * delta):
+      return first
+    reduced = math.nextafter(delta * math.exp(-error.log_ratio), 0.0)
+    least = self._additive(reduced, error.tails)
+    if reduced > error.unmatched:
+      least = min(least, self.curve.epsilon(reduced - error.unmatched))
+    return min(first, math.nextafter(least + 2 * error.log_ratio, math.inf))
+
+  def _additive(self, delta: float, variation: float) -> float:
+    """Epsilon where (1 + e^epsilon) of the variation is charged to delta."""
+    if variation == 0:
+      return self.curve.epsilon(delta)
+    if 2 * variation >= delta:
       return math.inf
-    value = self.curve.epsilon(delta - 2 * self.error)
+    value = self.curve.epsilon(delta - 2 * variation)
     for _ in range(100):
-      if math.isinf(value) or math.log(self.error) + value >= math.log(delta):
+      if math.isinf(value) or math.log(variation) + value >= math.log(delta):
         return math.inf
       raised = value * (1 + 1e-9)
-      charged = self.curve.epsilon(delta - (1 + math.exp(raised)) * self.error)
+      charged = self.curve.epsilon(delta - (1 + math.exp(raised)) * variation)
       if charged <= raised:
         return raised
       value = charged
@@ -141,5 +178,20 @@ class _Charged:
 
   def delta(self, epsilon: float) -> float:
     """See `base.Curve`."""
-    charge = math.log(self.error) + math.log1p(math.exp(-epsilon)) + epsilon
-    return min(1.0, self.curve.delta(epsilon) + math.exp(min(charge, 0.0)))
+    error = self.error
+    bounds = [self.curve.delta(epsilon) + _grown(error.variation, epsilon)]
+    below = math.nextafter(epsilon - 2 * error.log_ratio, -math.inf)
+    if below >= 0:
+      charge = min(_grown(error.tails, below), error.unmatched)
+      bounds.append(
+          math.exp(error.log_ratio) * (self.curve.delta(below) + charge)
+      )
+    return min(1.0, *bounds)
+
+
+def _grown(variation: float, epsilon: float) -> float:
+  """(1 + e^epsilon) of a variation, or 1 where that is less."""
+  if variation == 0:
+    return 0.0
+  charge = math.log(variation) + math.log1p(math.exp(-epsilon)) + epsilon
+  return math.exp(min(charge, 0.0))

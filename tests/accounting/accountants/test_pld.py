@@ -38,7 +38,10 @@ def unit_profiles(q, p, outer, own):
 
 def epsilon_of(units, direction, steps, delta, error=0.0):
   run = (phases_lib.Phase(units, steps),)
-  return pld.PLD().epsilon(run, direction, delta, steps * error)
+  total = plan.SamplerError(
+      variation=steps * error, tails=steps * error, unmatched=math.inf
+  )
+  return pld.PLD().epsilon(run, direction, delta, total)
 
 
 @pytest.mark.parametrize("q,p,z,delta,outer,expected", REFERENCE)
@@ -170,6 +173,22 @@ def test_sampling_error_is_charged_on_both_neighbours():
     assert math.isinf(
         epsilon_of(units, "remove", steps, delta, error=large)
     )
+
+
+def test_ratios_of_probabilities_are_charged_to_epsilon():
+  units, steps, delta = unit_profiles(1.0, 0.1, 1.0, 1.0), 100, 1e-6
+  run = (phases_lib.Phase(units, steps),)
+  plain = pld.PLD().epsilon(run, "remove", delta)
+  for variation in (1e-9, 1e-3):
+    ratio = plan.SamplerError(variation=variation, log_ratio=variation)
+    charged = pld.PLD().epsilon(run, "remove", delta, ratio)
+    assert plain < charged <= plain + 4 * variation
+    assert pld.PLD().delta(run, "remove", charged, ratio) <= delta * 1.001
+  unmatched = plan.SamplerError(variation=1e-3, tails=1e-3, unmatched=1e-8)
+  charged = pld.PLD().epsilon(run, "remove", delta, unmatched)
+  expected = pld.PLD().epsilon(run, "remove", delta - 1e-8)
+  assert charged == pytest.approx(expected, rel=1e-3)
+  assert pld.PLD().delta(run, "remove", charged, unmatched) <= delta * 1.001
 
 
 @settings(max_examples=8, deadline=None)
