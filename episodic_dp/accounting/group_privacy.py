@@ -66,7 +66,7 @@ def best(
     group: int,
     delta: float | None,
     epsilon: float | None,
-    error: float,
+    error: plan_lib.SamplerError,
 ) -> dict[str, float]:
   """The least bound for a group, in each direction.
 
@@ -77,8 +77,9 @@ def best(
     group: k, at least 2.
     delta: in (0, 1), to be told epsilon; or
     epsilon: at least 0, to be told delta.
-    error: total variation between the run's sampler and the plan's, all steps
-      together. It holds with the group and without it, so it is charged once.
+    error: of the run's sampler, all steps together. It holds with the group and
+      without it, so it is charged once, but for what is unmatched, which is
+      known for one unit only.
 
   Returns:
     Direction -> epsilon at delta (or delta at epsilon).
@@ -91,12 +92,13 @@ def best(
     nothing = math.inf if epsilon is None else 1.0
     return dict.fromkeys(amplification.DIRECTIONS, nothing)
   mixed = together(entries, level, group)
+  error = dataclasses.replace(error, unmatched=math.inf)
   values: dict[str, float] = {}
   for direction in amplification.DIRECTIONS:
-    if delta is not None and 2 * error >= delta:
+    left = None if delta is None else curves.left_by_sampler(delta, error)
+    if left is not None and left <= 0:
       values[direction] = math.inf
       continue
-    left = None if delta is None else delta - 2 * error
     found: list[curves.Curve] = [
         chain.Chained(
             _link(accountant, run, direction, group, left, epsilon), group

@@ -166,7 +166,7 @@ def test_participants_of_fixed_size_and_their_sampling_error():
     plan.Release(h, p, m), "participant", 250, got
   )
   assert delta <= 1e-6 * (1 + 1e-6)
-  # Its samples are drawn with nearly their probabilities: no delta is too small.
+  # Samples are drawn with nearly their probabilities: no delta is too small.
   assert math.isfinite(
     replace_one.epsilon_replace_one(
       plan.Release(h, p, m), "participant", 250, 1e-30
