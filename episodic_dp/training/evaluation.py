@@ -101,6 +101,7 @@ def task_plan(
 
   Classes are the level above the examples; in a hierarchy of two levels they
   come from the whole set, in a deeper one from one unit (one writer's script).
+  The data are public, so empty units are left out.
 
   Raises:
     PlanError: the hierarchy is too small for such a task.
@@ -119,7 +120,7 @@ def task_plan(
           form="unit" if upper else "disjoint",
       ),
   )
-  plan_lib.validate(hierarchy, plan)
+  plan_lib.validate(hierarchy.occupied(), plan)
   return plan
 
 
@@ -138,14 +139,14 @@ def draw(
     PlanError: the data set has too few classes or examples for such a task.
   """
   plan = task_plan(dataset.hierarchy, way=way, shot=shot, query=query)
-  episode = plan.episode
+  episode, hierarchy = plan.episode, dataset.hierarchy.occupied()
   assert episode is not None
   sample_key, label_key = jax.random.split(jax.random.key(seed))
 
   @jax.jit
   def rows(keys: jax.Array) -> jax.Array:
     def one(key: jax.Array) -> jax.Array:
-      indices, mask = sampling.sample(key, dataset.hierarchy, plan, step=0)
+      indices, mask = sampling.sample(key, hierarchy, plan, step=0)
       tasks, _ = sampling.task_indices(indices, mask, plan)
       return dataset.rows(tasks[0])
 

@@ -86,6 +86,32 @@ def _step(dataset, stages, **mechanism):
 RAGGED = plan.Hierarchy.from_sizes([3, 7, 4], levels=("class", "image"))
 
 
+def test_a_unit_without_an_example_gives_nothing_but_noise():
+  """Of three classes one is empty; a step draws one of them."""
+  hierarchy = plan.Hierarchy.from_labels(
+      {"class": np.arange(ROWS) // 7}, leaf="image", units=[0, 1, 2]
+  )
+  dataset = _dataset(hierarchy)
+  stages = (plan.FixedSize(1), plan.All())
+  state, step = _step(dataset, stages, clip_norm=0.3, noise_multiplier=1.5)
+  empty = 0
+  for number in range(9):
+    before, key = _flat(state.params), keys.step_key(
+        state.key, keys.NOISE, number
+    )
+    drawn = noise.add_noise(
+        key, jax.tree.map(jnp.zeros_like, state.params), 1.5 * 0.3
+    )
+    state, metrics = step(state)
+    # The expected examples, 14 / 3, divide the sum whatever was drawn.
+    only_noise = before - 0.5 * _flat(drawn) / (ROWS / 3)
+    moved = np.abs(_flat(state.params) - only_noise).max()
+    count = int(metrics["private/tasks"])
+    assert count in (0, 7) and (moved < 1e-6) == (count == 0)
+    empty += not count
+  assert 0 < empty < 9
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "hierarchy,stages,clip_norm,z",

@@ -70,6 +70,16 @@ def test_too_few_classes_are_refused():
     training.draw(_dataset(), way=5, shot=1, query=1, count=2, seed=0)
 
 
+def test_empty_units_of_public_data_are_left_out():
+  whole = _dataset()
+  labels = np.arange(whole.hierarchy.num_leaves)
+  labels = {"writer": labels // 20, "glyph": labels // 5 % 4}
+  units = [(writer, glyph) for writer in range(9) for glyph in range(6)]
+  declared = plan.Hierarchy.from_labels(labels, leaf="drawing", units=units)
+  with_empty = dataclasses.replace(whole, hierarchy=declared)
+  np.testing.assert_array_equal(_draw(with_empty).rows, _tasks().rows)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Nearest(fake_learner.FakeLearner):
   """Names the class of the support image whose row is nearest."""

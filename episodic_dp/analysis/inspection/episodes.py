@@ -72,7 +72,8 @@ def public_tasks(
     PlanError: the split is too small for such a task.
   """
   error = None
-  for hierarchy, public, how in _public_plans(dataset.hierarchy, plan, tasks):
+  occupied = dataset.hierarchy.occupied()
+  for hierarchy, public, how in _public_plans(occupied, plan, tasks):
     try:
       plan_lib.validate(hierarchy, public)
     except plan_lib.PlanError as e:

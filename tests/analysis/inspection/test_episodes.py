@@ -106,7 +106,8 @@ def test_public_tasks_take_classes_from_everywhere_else(sizes, levels):
 
 def test_ragged_public_classes_keep_their_rows():
   labels = np.asarray([2, 0, 1, 0, 2, 1, 0, 1, 2, 2])
-  h = plan.Hierarchy.from_labels({"class": labels}, leaf="image")
+  units = [0, 1, 2, 3]  # Class 3 is empty, and left out.
+  h = plan.Hierarchy.from_labels({"class": labels}, leaf="image", units=units)
   images = np.arange(10, dtype=np.uint8)[:, None, None, None]
   public = data.ArrayDataset(name="own", images=images, hierarchy=h)
   found = episodes.public_tasks(public, PLAN, tasks=4, seed=0, rotate=False)
