@@ -6,6 +6,8 @@ another is left out, and rows may be merged into their largest entries.
 
 import math
 
+import numpy as np
+
 # More distinct kinds of units than this are merged into their upper bounds.
 MAX_KINDS = 24
 
@@ -18,8 +20,10 @@ def front(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
 def _undominated(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
   """The rows that no other row equals or exceeds in every column."""
   kept: list[tuple[float, ...]] = []
-  for row in rows:  # sorted downwards: only an earlier row can dominate
-    if not any(all(a >= b for a, b in zip(k, row)) for k in kept):
+  above = np.zeros((len(rows), len(rows[0]) if rows else 0))
+  for row in rows:  # Sorted downwards: only an earlier row can dominate.
+    if not (above[: len(kept)] >= row).all(axis=1).any():
+      above[len(kept)] = row
       kept.append(row)
   return kept
 

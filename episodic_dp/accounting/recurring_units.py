@@ -77,9 +77,13 @@ def copied(
   they part of p, a holder that does not draw the record would be taken to be as
   without it, but it tends to draw other parents: the direction "add" fails.
   """
-  _, counts = distances.paths(release, k)
+  found = distances.paths(release, k)  # Of a regular hierarchy: one.
   moved = distances.moved(
-      release.plan.stages[k], int(counts[0][k]), inside=k > release.clip_level
+      release.plan.stages[k],
+      int(found.sizes[0, k]),
+      int(found.own[0, k]),
+      int(found.others[0, k]),
+      inside=k > release.clip_level,
   )
   (kind,) = in_holders(release, k)
   return (

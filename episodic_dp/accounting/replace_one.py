@@ -91,7 +91,7 @@ def _curves(
   if not release.mechanism.guaranteed:
     plan_lib.check_level(release, level)
     return (curves_lib.Unprotected(),)
-  units = sensitivity.unit_profiles(release, level)
+  units = sensitivity.unit_profiles(release, level, replaced=True)
   if release.sample_level:
     raise _unsound(level, "sample-level training")
   k = release.hierarchy.level_index(level)
@@ -102,8 +102,6 @@ def _curves(
     if not isinstance(kind, amplification.Amplification):
       raise _unsound(level, "records that recur in a step, or one pass")
     distance = kind.unit_sensitivity
-    if not fixed and k <= release.clip_level:
-      distance *= 2  # It counts a unit that is absent.
     whole = curves_lib.GaussianCurve(distance * math.sqrt(steps))
     if kind.parent_rate < 1:
       raise _unsound(level, "sampling above the unit")

@@ -1,13 +1,20 @@
 """From a release to the rates and distances of its units.
 
-Distances are in standard deviations of the noise. With z the noise multiplier
-and M_j the largest number of clip units that are sampled under any one unit of
-level j (over siblings; 1 at the clip level and below):
+Distances are in standard deviations of the noise. With z the noise multiplier,
+M_j the largest number of clip units that are drawn under the path's unit of
+level j (1 at the clip level and below) and M'_j the largest number under any
+one of its siblings:
 
-  own stage        2/z inside a clip unit; else M/z where the stage is `Poisson`
-                   or `All` (the unit is absent) and 2M/z where it is
-                   `FixedSize` (another unit takes its place);
-  outer stage j    the same with M_j; only stages of rate below 1 have one.
+  own stage        2/z inside a clip unit; else M/z where the unit is absent
+                   (`Poisson`, `All`, and `FixedSize(n)` of n or fewer), and
+                   (M + M')/z where another unit takes its place (`FixedSize(n)`
+                   of more than n);
+  outer stage j    the same with M_j, M'_j; only stages of rate below 1 have
+                   one.
+
+A unit that is drawn but brings nothing (`Poisson` stages below it) changes
+nothing: where no other unit takes its place, its own rate is the probability
+that it is drawn with content.
 
 Tasks of form "disjoint" are groups of `way` consecutive classes in drawn order,
 and the order within each unit is uniformly random, so a unit that is replaced
@@ -39,13 +46,15 @@ from episodic_dp.plan import soundness
 
 @functools.lru_cache(maxsize=64)  # A ledger asks after every step.
 def unit_profiles(
-    release: plan_lib.Release, level: str
+    release: plan_lib.Release, level: str, *, replaced: bool = False
 ) -> unit_profile.UnitProfiles:
   """Find the distinct kinds of units of a level, none dominated by another.
 
   Args:
     release: with a noise multiplier above 0.
     level: the privacy unit.
+    replaced: neighbours differ in a unit's data, not in its presence: the own
+      distance and rate of a tree's units are those of `replace_one`.
 
   Returns:
     One `Amplification` per distinct tuple of rates and distances, or one
@@ -74,31 +83,61 @@ def unit_profiles(
     return recurring_units.copied(release, k)
   if release.sample_level:
     return _sample_level(release, k)
-  return _tree(release, k)
+  return _tree(release, k, replaced=replaced)
 
 
 def _tree(
-    release: plan_lib.Release, k: int
+    release: plan_lib.Release, k: int, *, replaced: bool = False
 ) -> tuple[amplification.Amplification, ...]:
-  """Units of a tree of partitions."""
-  plan, clip = release.plan, release.clip_level
-  z = float(release.mechanism.noise_multiplier)
-  sizes, touched = distances.paths(release, k)
-  rows = []
-  for size, count in zip(sizes, touched):
-    rates = [
-        float(plan.stages[j].rate(np.asarray(size[j]))) for j in range(k + 1)
-    ]
-    lengths = [
-        distances.moved(plan.stages[j], int(count[j]), inside=j > clip) / z
-        for j in range(k + 1)
-    ]
-    rows.append((*rates, *lengths))
+  """Units of a tree of partitions; see `unit_profiles` for `replaced`."""
+  found: dict[tuple[float, ...], amplification.Amplification] = {}
+  for path in zip(*distances.paths(release, k)):
+    kind = _kind(release, k, *path, replaced=replaced)
+    # An outer stage of rate 1 never breaks: no distance there is the larger.
+    far = (
+        math.inf if r == 1 else d
+        for r, d in zip(kind.outer_rates, kind.outer_distances)
+    )
+    found[(*kind.outer_rates, kind.rate, *far, kind.unit_sensitivity)] = kind
   return tuple(
-      amplification.Amplification(
-          row[:k], row[k], row[k + 1 : -1], row[-1]
+      found.get(row) or amplification.Amplification(
+          row[:k],
+          row[k],
+          tuple(d if math.isfinite(d) else row[-1] for d in row[k + 1 : -1]),
+          row[-1],
       )
-      for row in kinds.front(rows)
+      for row in kinds.front(list(found))
+  )
+
+
+def _kind(
+    release: plan_lib.Release,
+    k: int,
+    sizes: np.ndarray,
+    own: np.ndarray,
+    others: np.ndarray,
+    filled: float,
+    *,
+    replaced: bool,
+) -> amplification.Amplification:
+  """The rates and distances of one of `distances.paths`."""
+  stages, clip = release.plan.stages, release.clip_level
+  z = float(release.mechanism.noise_multiplier)
+  rates = [float(stages[j].rate(sizes[j])) for j in range(k + 1)]
+  far = [
+      distances.moved(
+          stages[j], sizes[j], own[j], others[j], inside=j > clip
+      ) / z
+      for j in range(k + 1)
+  ]
+  if replaced:
+    far[k] = distances.moved_if_replaced(
+        stages[k], sizes[k], own[k], others[k], inside=k > clip
+    ) / z
+  elif not distances.exchanges(stages[k], sizes[k]):
+    rates[k] *= float(filled)  # Drawn without content, it changes nothing.
+  return amplification.Amplification(
+      tuple(rates[:k]), rates[k], tuple(far[:k]), far[k]
   )
 
 

@@ -22,6 +22,7 @@ from episodic_dp.accounting.accountants import rdp
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.reference import exact
+from episodic_dp.accounting.reference import worst_case
 from experiments.evidence import leaks
 from experiments.evidence import pages
 
@@ -80,7 +81,7 @@ def theorem3() -> pages.Table:
   for epsilon in (0.1, 0.5, 1.0):
     truth = [
         exact.divergences(drawn, 2, g, epsilon, z)
-        for g in exact.worst_gradients(h, 2, unit)
+        for g in worst_case.gradients(h, 2, unit)
     ]
     at = np.asarray([epsilon])
     for direction in amplification.DIRECTIONS:
@@ -138,7 +139,7 @@ def two_steps() -> pages.Table:
   tree = accounting.Amplification((1 / 2, 1 / 3), 1 / 2, (2.0, 2.0), 2.0)
   found = [
       [exact.mixture(drawn, 2, g) for drawn in exact.pair(h, p, 2, unit)]
-      for g in exact.worst_gradients(h, 2, unit)
+      for g in worst_case.gradients(h, 2, unit)
   ]
   # One Poisson stage: the others are absent or have no gradient.
   rate = 0.2

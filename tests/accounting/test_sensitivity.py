@@ -8,7 +8,6 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import distances
 from episodic_dp.accounting import kinds
 
 LEVELS = ("hospital", "patient", "record")
@@ -54,34 +53,6 @@ def test_clusters_move_all_their_clip_units():
   )
 
 
-def test_largest_sibling_counts_for_all():
-  h = plan.Hierarchy.from_sizes([[1], [1, 1, 1, 1, 1]], levels=LEVELS)
-  p = plan.SamplingPlan((plan.FixedSize(1), plan.All(), plan.All()))
-  (kind,) = accounting.unit_profiles(
-    plan.Release(h, p, mechanism("patient")), "hospital"
-  )
-  assert kind.unit_sensitivity == 2 * 5
-  for k in accounting.unit_profiles(
-    plan.Release(h, p, mechanism("patient")), "record"
-  ):
-    assert k.outer_distances[0] == 10
-
-
-def test_fixed_size_counts_the_largest_children():
-  h = plan.Hierarchy.from_sizes(
-      [[[1, 1], [1], [1, 1, 1]], [[1], [1]]],
-      levels=("region", "hospital", "patient", "record"),
-  )
-  p = plan.SamplingPlan(
-      (plan.All(), plan.FixedSize(2), plan.All(), plan.All())
-  )
-  clip = h.level_index("patient")
-  counts = [
-      distances.clip_units_below(h, p, clip, k).tolist() for k in range(4)
-  ]
-  assert counts == [[2 + 3, 2], [2, 1, 3, 1, 1], [1] * 8, [1] * 8]
-
-
 def test_regular_and_ragged_hierarchies_agree():
   regular = plan.Hierarchy.regular((6, 3, 4), levels=LEVELS)
   ragged = plan.Hierarchy.from_sizes([[4] * 3] * 6, levels=LEVELS)
@@ -110,18 +81,6 @@ def test_dominated_kinds_are_left_out_and_many_are_merged():
   assert len(merged) <= 10
   for row in rows:
     assert any((np.asarray(m) >= np.asarray(row)).all() for m in merged)
-
-
-@pytest.mark.parametrize(
-    "classes,way,touched", [(1, 5, 1), (5, 5, 1), (10, 5, 2), (3, 2, 2),
-                            (2, 3, 2), (4, 3, 2), (7, 3, 3), (5, 10, 1)]
-)
-def test_tasks_touched_by_a_block_of_classes(classes, way, touched):
-  blocks = np.arange(classes * way * 3) // classes
-  tasks = np.arange(classes * way * 3) // way
-  counts = [len(set(tasks[blocks == b])) for b in range(3 * way)]
-  assert max(counts) == touched
-  assert distances.tasks_touched(classes, way) == touched
 
 
 def disjoint(stages, way, shot=1, query=1):

@@ -115,8 +115,20 @@ def num_samples(node: Node, stages: Sequence[plan_lib.Stage]) -> int:
   return sum(by_size) if isinstance(stage, plan_lib.Poisson) else by_size[-1]
 
 
-def samples(node: Node, stages: Sequence[plan_lib.Stage]) -> Draws:
+def samples(
+    node: Node,
+    stages: Sequence[plan_lib.Stage],
+    *,
+    clip: int | None = None,
+) -> Draws:
   """(probability, drawn tree) of every draw with a probability above 0.
+
+  Args:
+    node: the whole hierarchy, or that without a unit.
+    stages: of the plan.
+    clip: the clip level, to leave out what a clip unit's gradient may not
+      depend on: units inside it that were drawn without an example. None to
+      leave nothing out.
 
   Raises:
     PlanError: there are more than `MAX_SAMPLES` draws, or a stage cannot be
@@ -128,7 +140,22 @@ def samples(node: Node, stages: Sequence[plan_lib.Stage]) -> Draws:
         f"{count} different samples are too many to enumerate (at most"
         f" {MAX_SAMPLES}): use a smaller hierarchy or draw less of it"
     )
-  return _samples(node, stages)
+  drawn, last = _samples(node, stages), len(stages) - 1
+  if clip is None:
+    return drawn
+  return [(p, _filled(sample, clip, last)) for p, sample in drawn]
+
+
+def _filled(node: Node, clip: int, last: int) -> Node:
+  """The drawn tree less the units without examples inside clip units.
+
+  Examples have level `last`.
+  """
+  parts = (_filled(child, clip, last) for child in node[2])
+  return (
+      *node[:2],
+      tuple(p for p in parts if p[0] <= clip or p[0] == last or p[2]),
+  )
 
 
 def _samples(node: Node, stages: Sequence[plan_lib.Stage]) -> Draws:
@@ -150,12 +177,17 @@ def pair(
     plan: plan_lib.SamplingPlan,
     level: int,
     unit: int,
+    *,
+    clip: int | None = None,
 ) -> tuple[Draws, Draws]:
-  """The draws of the whole hierarchy, and of that without one unit."""
+  """The draws of the whole hierarchy, and of that without one unit.
+
+  See `samples` for `clip`.
+  """
   root = tree(hierarchy)
   return (
-      samples(root, plan.stages),
-      samples(without(root, level, unit), plan.stages),
+      samples(root, plan.stages, clip=clip),
+      samples(without(root, level, unit), plan.stages, clip=clip),
   )
 
 
@@ -343,49 +375,3 @@ def divergences(
       "remove": hockey_stick(larger, smaller, alpha, z),
       "add": hockey_stick(smaller, larger, alpha, z),
   }
-
-
-def ancestor(
-    hierarchy: plan_lib.Hierarchy, level: int, unit: int, above: int
-) -> int:
-  """The unit of level `above` that holds a unit of a level, or is it."""
-  for k in range(level, above, -1):
-    if hierarchy.sizes is not None:
-      unit //= hierarchy.sizes[k]
-    else:
-      assert hierarchy.offsets is not None
-      unit = int(np.searchsorted(hierarchy.offsets[k], unit, "right")) - 1
-  return unit
-
-
-def worst_gradients(
-    hierarchy: plan_lib.Hierarchy, level: int, unit: int
-) -> Iterator[Gradient]:
-  """Gradients that reach the bounds where any can.
-
-  With t the unit: +1 for a clip unit that holds t or lies in it, -1 for all
-  else of t's parent, and -1, 0 or +1 elsewhere (for a primary unit: for all
-  else). The first is the worst case of removal under replacement, the second
-  that of either direction where clip units are absent when not drawn, the third
-  that of addition under replacement.
-  """
-
-  def touches(node: Node, at: int, wanted: int) -> bool:
-    if at < 0:  # The parent of a primary unit is everything: nothing is else.
-      return False
-    if node[0] < at:
-      return holds(node, at, wanted)
-    return ancestor(hierarchy, node[0], node[1], at) == wanted
-
-  parent = ancestor(hierarchy, level, unit, level - 1) if level else 0
-
-  def by_content(elsewhere: float) -> Gradient:
-    def gradient(node: Node) -> float:
-      if touches(node, level, unit):
-        return 1.0
-      return -1.0 if touches(node, level - 1, parent) else elsewhere
-
-    return gradient
-
-  for elsewhere in (-1.0, 0.0, 1.0):
-    yield by_content(elsewhere)

@@ -17,6 +17,7 @@ from episodic_dp.accounting.profiles import counts as counts_lib
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.reference import exact
+from episodic_dp.accounting.reference import worst_case
 
 BOTH = amplification.DIRECTIONS
 LOSSES = np.asarray([0.0, 0.01, 0.1, 0.7, 2.0, 6.0])
@@ -427,7 +428,7 @@ def test_independent_tasks(name, level):
     return table.setdefault(task, float(rng.uniform(-1, 1)))
 
   choices = [[functools.partial(random, table) for table in tables]]
-  choices += [[g] * tasks for g in exact.worst_gradients(h, level, 0)]
+  choices += [[g] * tasks for g in worst_case.gradients(h, level, 0)]
   for gradients in choices:
     larger, smaller = (
         convolved([exact.mixture(draws, -1, g) for g in gradients])
@@ -446,7 +447,7 @@ def test_independent_tasks_reach_the_bound_of_a_primary_class():
       ),
   )
   m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.5)
-  worst = next(exact.worst_gradients(h, 0, 0))
+  worst = next(worst_case.gradients(h, 0, 0))
   larger, smaller = (
       convolved([exact.mixture(draws, -1, worst)] * 3)
       for draws in exact.pair(h, p, 0, 0)
