@@ -33,7 +33,8 @@ def phases_of(
   """Describe what the steps of one entry compose to.
 
   With `RandomAllocation(T)` a pass of T steps is one "step", and the last pass
-  may have been cut short.
+  may have been cut short. Where one step is all that is seen of a pass, it is
+  a step of `Poisson(1 / T)`, which draws each unit with the same coins.
 
   Args:
     entry: the steps.
@@ -54,13 +55,19 @@ def phases_of(
   tree = [k for k in units if isinstance(k, amplification.Amplification)]
   assert len(tree) == len(units)  # Soundness: nothing recurs within a pass.
   passes, rest = divmod(int(entry.steps), stage.steps)
+  if stage.steps == 1:
+    return (Phase(units, passes),)
+  alone: Phases = ()
+  if rest == 1:
+    alone, rest = (Phase(units, 1),), 0
   inside = release.hierarchy.level_index(level) > 0
   if inside and condition_on_step:
     known = tuple(
         dataclasses.replace(k, outer_rates=(1.0, *k.outer_rates[1:]))
         for k in tree
     )
-    return (Phase(known, passes + (rest > 0)),)
+    times = passes + (rest > 0)
+    return alone + ((Phase(known, times),) if times else ())
   longest = max(
       k.tail[1]  # The unit's own sensitivity, of each kind of primary unit.
       for k in sensitivity.unit_profiles(release, release.levels[0])
@@ -81,7 +88,7 @@ def phases_of(
     ))
 
   parts = ((stage.steps, passes), (rest, int(rest > 0)))
-  return tuple(
+  return alone + tuple(
       Phase(pass_of(observed), times) for observed, times in parts if times
   )
 

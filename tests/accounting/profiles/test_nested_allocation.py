@@ -1,5 +1,6 @@
 """Units inside the primary units of a pass, against integrals in two steps."""
 
+import dataclasses
 import itertools
 import math
 
@@ -124,11 +125,12 @@ def test_passes_that_were_cut_short():
 
 
 def test_a_step_that_is_known_may_be_the_better_bound():
-  # A pass of one step hides nothing that would make the way round pay.
+  # Little noise hides too little to make the way round pay.
   p = plan.SamplingPlan(
-      (plan.RandomAllocation(1), plan.FixedSize(5), plan.FixedSize(10))
+      (plan.RandomAllocation(2), plan.FixedSize(5), plan.FixedSize(10))
   )
-  entry = run_phases.Entry(plan.Release(HIERARCHY, p, TASKS), 1)
+  loud = dataclasses.replace(TASKS, noise_multiplier=0.1)
+  entry = run_phases.Entry(plan.Release(HIERARCHY, p, loud), 2)
   known, by_way = (
     registry.get("pld").epsilon(
       run_phases.phases_of(entry, "image", condition_on_step=r), "remove", 1e-6
@@ -138,3 +140,21 @@ def test_a_step_that_is_known_may_be_the_better_bound():
   got = compose_guarantee([entry], level="image", delta=1e-6).epsilon
   assert known < by_way
   assert got == pytest.approx(known, rel=1e-6)
+
+
+@pytest.mark.parametrize("steps", [1, 21, 40])
+@pytest.mark.parametrize("level", ["participant", "image"])
+def test_one_step_alone_is_a_poisson_step(level, steps):
+  def phases(first, steps):
+    p = plan.SamplingPlan((first, plan.FixedSize(5), plan.FixedSize(2)))
+    release = plan.Release(HIERARCHY, p, TASKS)
+    return run_phases.phases_of(run_phases.Entry(release, steps), level)
+
+  found = phases(plan.RandomAllocation(20), steps)
+  one = phases(plan.Poisson(1 / 20), 1)
+  assert found[:1] == one if steps % 20 else one[0] not in found
+  assert sum(phase.times for phase in found) == -(-steps // 20)
+  whole = phases(plan.RandomAllocation(1), steps)
+  assert whole == (
+      dataclasses.replace(phases(plan.All(), 1)[0], times=steps),
+  )

@@ -394,7 +394,7 @@ def test_bound_holds_for_a_pass_and_for_its_beginning(below, level, steps):
           )[0])
           assert truth <= bound * (1 + 1e-3) + 1e-9, (direction, epsilon)
           reached = max(reached, truth / bound)
-  assert reached > (0.999 if level == 0 else 0.4)
+  assert reached > (0.999 if level == 0 or steps == 1 else 0.4)
 
 
 def test_a_pass_uses_every_unit_once():
