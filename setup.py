@@ -18,7 +18,10 @@ _README = re.sub(
     (_ROOT / "README.md").read_text(encoding="utf-8"),
 )
 
+_SIGN = ["cryptography>=45"]  # Ed25519 under privacy statements.
+
 _TEST = [
+    *_SIGN,
     "coverage>=7.6",
     "hypothesis>=6.100",
     "mypy>=1.15",
@@ -90,6 +93,7 @@ setuptools.setup(
         "cuda": ["jax[cuda13]>=0.10.2"],
         "dev": [*_TEST, "pre-commit>=4.0", "pre-commit-hooks>=5.0"],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.19", "nbmake>=1.5"],
+        "sign": _SIGN,
         "test": _TEST,
         "tpu": ["jax[tpu]>=0.10.2"],
     },

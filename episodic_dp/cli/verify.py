@@ -1,7 +1,7 @@
 """Computes a privacy statement again from what it says was run.
 
   episodic-dp verify WORKDIR/guarantee.json
-  episodic-dp verify --statement=FILE
+  episodic-dp verify --statement=FILE --public_key=KEY.pub --weights=MODEL
 
 A statement is the guarantee.json of a run, or what episodic-dp account wrote
 (--statement=FILE, --format=json). It names hierarchy, plan, mechanism and
@@ -9,8 +9,11 @@ steps; from these every guarantee is computed anew, and set beside the stated
 one. The exit status is 1, and one sentence says why, where the statement does
 not hold: it promises more, or leaves an assumption out, or is damaged.
 
-What is checked is arithmetic. That the run was as the statement says, nobody
-can see in the statement.
+What is checked is arithmetic. That the run was as the statement says, that the
+data had those sizes and that weights belong to it, nobody can see in the
+statement. With the public key of whom you trust, --public_key
+checks who promised it: the signature beside the statement (episodic-dp sign),
+and with --weights that it is about these weights.
 """
 
 from collections.abc import Sequence
@@ -21,45 +24,111 @@ from absl import flags
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting import signature as signature_lib
 from episodic_dp.cli import app
 from episodic_dp.output import tables
 
 _COLUMNS = ("level", "stated", "recomputed", "verdict")
+# Printed where a statement holds.
+LIMITS = (
+    "Checked: the numbers follow from what the statement says was run. No"
+    " statement can show that the run drew its samples so, that the data had"
+    " these sizes, that the noise was added once under a key that stayed"
+    " secret, or that some weights came of it: for that you have the word of"
+    " whoever publishes it."
+)
 
 
 def define_flags() -> None:
-  """Of the statement."""
+  """Of the statement, and of who signed it."""
   flags.DEFINE_string(
       "statement", None, "The privacy statement (.json); or name it alone."
+  )
+  flags.DEFINE_string(
+      "public_key", None, "The public key (PEM) of who should have signed."
+  )
+  flags.DEFINE_string(
+      "signature", None, "The signature; STATEMENT.sig if left out."
+  )
+  flags.DEFINE_string(
+      "weights", None, "The file or folder of weights that was signed."
   )
 
 
 def main(argv: Sequence[str]) -> None:
   """Verifies the statement named by an argument or by --statement."""
-  paths = [*argv[1:], flags.FLAGS.statement]
-  named = [path for path in paths if path is not None]
+  values = flags.FLAGS
+  named = [path for path in (*argv[1:], values.statement) if path is not None]
   if len(named) != 1:
     app.fail(
         "give one privacy statement, such as episodic-dp verify"
         " WORKDIR/guarantee.json"
     )
-  run(named[0])
+  if values.public_key is None and (values.signature or values.weights):
+    app.fail(
+        "a signature is checked with the public key of who should have signed:"
+        " give --public_key=FILE, from a source that you trust"
+    )
+  run(
+      named[0],
+      public_key=values.public_key,
+      signature=values.signature,
+      weights=values.weights,
+  )
 
 
-def run(path: str) -> None:
+def run(
+    path: str,
+    *,
+    public_key: str | None = None,
+    signature: str | None = None,
+    weights: str | None = None,
+) -> None:
   """Prints the levels of a statement beside what its entries give.
 
   Args:
     path: a guarantee.json, or what episodic-dp account wrote.
+    public_key: the file of a public key; None does not ask who signed.
+    signature: the file of the signature; None for `path`.sig.
+    weights: the file or folder of weights that the signature is about.
 
   Raises:
     PlanError: the file is no statement, or does not hold; one sentence.
+    SignatureError: it was not signed so; one sentence.
   """
+  content, signed = read(path), None
+  if public_key is not None:
+    signed = _signed(path, content, public_key, signature, weights)
+  verification = compute(path, content)
+  print(tables.text(_COLUMNS, verification.rows()))
+  check(path, verification)
+  print()
+  print(LIMITS)
+  if signed is not None:
+    print(_promise(signed, weights))
+
+
+def read(path: str) -> bytes:
+  """The content of a statement's file; PlanError if it cannot be read."""
   try:
-    verification = accounting.verify(privacy_statement.loads(_read(path)))
+    return pathlib.Path(path).read_bytes()
+  except OSError as e:
+    raise plan_lib.PlanError(
+        f"{path}: it cannot be read ({e.strerror}): give the JSON file of a"
+        " privacy statement"
+    ) from e
+
+
+def compute(path: str, content: bytes) -> privacy_statement.Verification:
+  """The statement beside what its entries give; PlanError if it is none."""
+  try:
+    return accounting.verify(privacy_statement.loads(_text(content)))
   except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
     raise plan_lib.PlanError(f"{path}: {e}") from e
-  print(tables.text(_COLUMNS, verification.rows()))
+
+
+def check(path: str, verification: privacy_statement.Verification) -> None:
+  """PlanError unless the statement holds."""
   differences = verification.differences
   if not differences:
     return
@@ -75,12 +144,46 @@ def run(path: str) -> None:
   raise plan_lib.PlanError(sentence)
 
 
-def _read(path: str) -> str:
+def _text(content: bytes) -> str:
   try:
-    return pathlib.Path(path).read_text(encoding="utf-8")
-  except (OSError, ValueError) as e:
-    reason = getattr(e, "strerror", None) or "it is not text"
+    return content.decode("utf-8")
+  except UnicodeDecodeError as e:
     raise plan_lib.PlanError(
-        f"it cannot be read ({reason}): give the JSON file of a privacy"
-        " statement"
+        "it is not text: give the JSON file of a privacy statement"
     ) from e
+
+
+def _signed(
+    path: str,
+    content: bytes,
+    public_key: str,
+    signature: str | None,
+    weights: str | None,
+) -> signature_lib.Signed:
+  """Who signed what; SignatureError names the file that does not fit."""
+  where = f"{path}{signature_lib.SUFFIX}" if signature is None else signature
+  try:
+    data = privacy_statement.loads(_text(read(where)))
+  except plan_lib.PlanError as e:
+    raise signature_lib.SignatureError(
+        f"{where} cannot be read as a signature: give the file that episodic-dp"
+        " sign wrote as --signature"
+    ) from e
+  try:
+    return signature_lib.verify(content, data, public_key, weights)
+  except signature_lib.SignatureError as e:
+    raise signature_lib.SignatureError(f"{where}: {e}") from e
+
+
+def _promise(signed: signature_lib.Signed, weights: str | None) -> str:
+  """What a valid signature adds."""
+  about = "for no weights"
+  if weights is not None:
+    about = f"for the weights {weights}"
+  elif signed.weights is not None:
+    about = (
+        f"for the weights {signed.weights}, which were not looked at: give"
+        " them by --weights"
+    )
+  signer = f"The holder of the key {signed.public_key}"
+  return f"{signer} signed this statement {about}."

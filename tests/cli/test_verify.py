@@ -34,7 +34,9 @@ def test_a_statement_is_written_and_holds(call, tmp_path, flag):
   assert json.loads(first.stdout) == json.loads(path.read_text())
   done = call("verify", f"{flag}{path}")
   assert (done.returncode, done.stderr) == (0, "")
-  header, _, *rows = [line.split() for line in done.stdout.splitlines()]
+  table, _, limits = done.stdout.partition("\n\n")
+  assert limits == f"{verify.LIMITS}\n"
+  header, _, *rows = [line.split() for line in table.splitlines()]
   assert header == ["level", "stated", "recomputed", "verdict"]
   data = json.loads(path.read_text())
   assert [row[0] for row in rows] == list(data["guarantees"])
@@ -112,8 +114,8 @@ def test_strange_names_can_be_printed(tmp_path, capsys):
   path.write_text(json.dumps(data))
   verify.run(str(path))
   lines = capsys.readouterr().out.splitlines()
-  assert len(lines) == 4 and lines[2].startswith("\\ud800\\nxxx")
-  assert max(map(len, lines)) < 200
+  assert lines[2].startswith("\\ud800\\nxxx") and not lines[4]
+  assert max(map(len, lines[:4])) < 200
 
 
 def test_a_seeded_config_says_so(make_run):
@@ -121,3 +123,81 @@ def test_a_seeded_config_says_so(make_run):
   assert statement["fixed_seed"]
   assert statement["guarantees"]["task"]["caveat"] == privacy_statement.SEEDED
   assert '3' not in json.dumps(statement["guarantees"]["task"]["caveat"])
+
+
+@pytest.fixture
+def signed(call, written, tmp_path):
+  """A statement signed with weights: (statement, public key, weights)."""
+  pytest.importorskip("cryptography")
+  path, key, weights = written(), tmp_path / "key", tmp_path / "weights.npz"
+  weights.write_bytes(b"weights")
+  done = call("sign", f"--new_key={key}")
+  assert done.returncode == 0 and "key.pub is its public key" in done.stdout
+  done = call(
+      "sign", f"--key={key}", f"--statement={path}", f"--weights={weights}"
+  )
+  assert done.returncode == 0, done.stderr
+  assert f"{path}.sig: {path} and {weights} (sha256:" in done.stdout
+  return path, tmp_path / "key.pub", weights
+
+
+def test_who_signed_is_told(call, signed):
+  path, public, weights = signed
+  done = call(
+      "verify", path, f"--public_key={public}", f"--weights={weights}"
+  )
+  assert (done.returncode, done.stderr) == (0, "")
+  last = done.stdout.splitlines()[-1]
+  assert last.startswith("The holder of the key SHA256:")
+  assert last.endswith(f"signed this statement for the weights {weights}.")
+  done = call("verify", path, f"--public_key={public}")
+  assert done.returncode == 0 and "were not looked at" in done.stdout
+  assert verify.LIMITS in done.stdout
+
+
+def test_what_was_tampered_with_ends_in_one_sentence(call, signed, tmp_path):
+  path, public, weights = signed
+  both = (f"--public_key={public}", f"--weights={weights}")
+  kept = {p: p.read_bytes() for p in (path, weights, tmp_path / f"{path}.sig")}
+
+  def refused(part, *arguments):
+    done = call("verify", path, *arguments)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert part in done.stderr and not done.stdout
+    for place, content in kept.items():
+      place.write_bytes(content)
+
+  for place, part in zip(
+      kept, ("is of another statement", "these are other weights", "changed")
+  ):
+    content = kept[place]
+    if part == "changed":
+      data = json.loads(content)
+      data["signature"] = "A" + data["signature"][1:]
+      place.write_text(json.dumps(data))
+    else:
+      place.write_bytes(content + b" ")
+    refused(part, *both)
+  (tmp_path / f"{path}.sig").write_bytes(b"{")
+  refused("cannot be read as a signature", *both)
+  (tmp_path / f"{path}.sig").unlink()
+  refused("give the file that episodic-dp sign wrote", *both)
+  refused("give --public_key=FILE", f"--weights={weights}")
+  refused("is no public key", f"--public_key={tmp_path / 'key'}")
+
+
+def test_only_what_holds_is_signed(call, written, tmp_path):
+  pytest.importorskip("cryptography")
+  path = written(lambda data: data["guarantees"]["class"].update(epsilon=0.1))
+  call("sign", f"--new_key={tmp_path / 'key'}")
+  one = (f"--key={tmp_path / 'key'}", f"--statement={path}")
+  assert "does not hold" in call("sign", *one).stderr
+  assert not (tmp_path / "statement.json.sig").exists()
+  for arguments, part in (
+      ((), "give --key=FILE and --statement=FILE"),
+      ((*one, "--new_key=x"), "give it alone"),
+      ((*one, f"--weights={tmp_path}"), "would lie among the weights"),
+  ):
+    done = call("sign", *arguments)
+    assert done.returncode == 1 and part in done.stderr
+    assert len(done.stderr.splitlines()) == 1
