@@ -224,10 +224,11 @@ def _best(
   units: unit_profile.UnitProfiles = ()
   for run in runs:
     found: dict[str, float] = {
-        d: (
-            accountant.epsilon(run, d, float(delta), error)
+        d: max(
+            accountant.epsilon(part, d, float(delta), error)
             if delta is not None
-            else accountant.delta(run, d, float(epsilon or 0), error)
+            else accountant.delta(part, d, float(epsilon or 0), error)
+            for part in run_phases.apart(run)
         )
         for d in amplification.DIRECTIONS
     }

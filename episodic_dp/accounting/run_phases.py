@@ -14,6 +14,10 @@ from episodic_dp.accounting.profiles import nested_allocation
 from episodic_dp.accounting.profiles import unit_profile
 
 
+# With more kinds of units than this they are composed together: looser, faster.
+_MAX_APART = 8
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
   """A part of a run whose steps are all alike.
@@ -115,6 +119,25 @@ def routes(entries: Sequence[Entry], level: str) -> tuple[Phases, ...]:
   ):
     result.append(_merged(entries, level, condition_on_step=True))
   return tuple(result)
+
+
+def apart(run: Phases) -> tuple[Phases, ...]:
+  """Split a run by the kinds of units of its level; the largest of them holds.
+
+  A unit is of one kind in all steps, so that what is composed for one kind
+  needs to cover no other. Where several phases have several kinds, nothing here
+  says which belong together: such a run is left whole.
+  """
+  several = [i for i, phase in enumerate(run) if len(phase.unit_profiles) > 1]
+  if len(several) != 1:
+    return (run,)
+  (i,) = several
+  units = run[i].unit_profiles
+  if len(units) > _MAX_APART:
+    return (run,)
+  return tuple(
+      (*run[:i], Phase((unit,), run[i].times), *run[i + 1 :]) for unit in units
+  )
 
 
 def sampler_error(entries: Sequence[Entry]) -> plan_lib.SamplerError:
