@@ -19,6 +19,8 @@ import dataclasses
 import math
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import foreign as foreign_lib
+from episodic_dp.accounting import queries
 from episodic_dp.accounting import run_phases
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import chain
@@ -62,6 +64,7 @@ def neighbours(level: str, group: int) -> str:
 def best(
     accountant: base.Accountant,
     entries: Sequence[run_phases.Entry],
+    foreign: Sequence[queries.Foreign],
     level: str,
     group: int,
     delta: float | None,
@@ -73,6 +76,7 @@ def best(
   Args:
     accountant: how steps are composed.
     entries: what was run.
+    foreign: what else was released about the same units.
     level: the units'.
     group: k, at least 2.
     delta: in (0, 1), to be told epsilon; or
@@ -87,11 +91,11 @@ def best(
   Raises:
     UnsoundPlanError: no guarantee is proved for the level, or for a group.
   """
-  ways = chained(entries, level, group)
+  ways = chained(entries, foreign, level, group)
   if not ways:  # Something was released without noise.
     nothing = math.inf if epsilon is None else 1.0
     return dict.fromkeys(amplification.DIRECTIONS, nothing)
-  mixed = together(entries, level, group)
+  mixed = together(entries, foreign, level, group)
   error = dataclasses.replace(error, unmatched=math.inf)
   values: dict[str, float] = {}
   for direction in amplification.DIRECTIONS:
@@ -119,10 +123,17 @@ def best(
 
 
 def together(
-    entries: Sequence[run_phases.Entry], level: str, group: int
+    entries: Sequence[run_phases.Entry],
+    foreign: Sequence[queries.Foreign],
+    level: str,
+    group: int,
 ) -> Phases | None:
-  """The run as the group sees it at once; None where no proof says how."""
-  result = []
+  """All as the group sees it at once; None where no proof says how."""
+  levels = foreign_lib.levels_of(entries, foreign)
+  more = foreign_lib.group_phases(foreign, level, levels, group)
+  if more is None:
+    return None
+  result = list(more)
   for entry in entries:
     release = entry.release
     stage = release.plan.stages[0]
@@ -151,20 +162,39 @@ def together(
 
 
 def chained(
-    entries: Sequence[run_phases.Entry], level: str, group: int
+    entries: Sequence[run_phases.Entry],
+    foreign: Sequence[queries.Foreign],
+    level: str,
+    group: int,
 ) -> tuple[Phases, ...]:
-  """The ways to compose the run for one of the group's last k units."""
-  shrunk = [_growth(e.release, level, group) for e in entries]
-  if all(factor == 1 for factor in shrunk):
-    return run_phases.routes(entries, level)
-  routes = [
-      [_faster(run, factor) for run in run_phases.routes([entry], level)]
-      for entry, factor in zip(entries, shrunk)
+  """The ways to compose everything for one of the group's last k units.
+
+  Raises:
+    UnsoundPlanError: what is left by the others does not fill a stage.
+  """
+  levels = foreign_lib.levels_of(entries, foreign)
+  for mechanism in foreign:
+    if isinstance(mechanism, queries.Selection):
+      for part in mechanism.candidates:
+        for entry in part.entries:
+          if _growth(entry.release, level, group) > 1:
+            raise plan_lib.UnsoundPlanError(
+                f"a group of {group} units with a selection among runs that"
+                " draw them by FixedSize: how these cost more when units leave"
+                " is not computed; use group=1, or draw them by Poisson"
+            )
+  growths = [_growth(entry.release, level, group) for entry in entries]
+  ways = foreign_lib.routes(entries, foreign, level, levels)
+  if all(growth == 1 for growth in growths) or not ways:
+    return ways
+  # Entry by entry: all by their first way, or all by their last.
+  runs = [
+      [_faster(run, growth) for run in run_phases.routes([entry], level)]
+      for entry, growth in zip(entries, growths)
   ]
-  # All entries by their first way, or all by their last.
+  (more,) = foreign_lib.routes((), foreign, level, levels)
   return tuple(dict.fromkeys(
-      tuple(phase for ways in routes for phase in ways[at])
-      for at in (0, -1)
+      (*(phase for run in runs for phase in run[at]), *more) for at in (0, -1)
   ))
 
 

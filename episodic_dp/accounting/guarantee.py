@@ -8,7 +8,10 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import assumptions
+from episodic_dp.accounting import checks
+from episodic_dp.accounting import foreign as foreign_lib
 from episodic_dp.accounting import group_privacy
+from episodic_dp.accounting import queries
 from episodic_dp.accounting import replace_one
 from episodic_dp.accounting import run_phases
 from episodic_dp.accounting import sensitivity
@@ -91,14 +94,16 @@ def guarantees(
 
 
 def compose_guarantees(
-    entries: Sequence[Entry], **options: Any
+    entries: Sequence[Entry],
+    foreign: Sequence[queries.Foreign] = (),
+    **options: Any,
 ) -> dict[str, Guarantee]:
   """Call `compose_guarantee` for every level that has one, in tree order."""
   found = {}
   first: plan_lib.UnsoundPlanError | None = None
-  for level in entries[0].release.levels:
+  for level in foreign_lib.levels_of(entries, foreign):
     try:
-      found[level] = compose_guarantee(entries, level=level, **options)
+      found[level] = compose_guarantee(entries, foreign, level=level, **options)
     except plan_lib.UnsoundPlanError as e:
       first = first or e
   if not found and first is not None:
@@ -108,6 +113,7 @@ def compose_guarantees(
 
 def compose_guarantee(
     entries: Sequence[Entry],
+    foreign: Sequence[queries.Foreign] = (),
     *,
     level: str,
     delta: float | None = None,
@@ -120,6 +126,7 @@ def compose_guarantee(
 
   Args:
     entries: what was run, in order; all with the level.
+    foreign: what else was released about the same units.
     level: the privacy unit.
     delta: in (0, 1), to be told epsilon; or
     epsilon: at least 0, to be told delta.
@@ -127,18 +134,23 @@ def compose_guarantee(
     neighbours: the relation.
     group: how many units are added or removed together.
   """
-  chosen = registry.get(accountant)
+  chosen = foreign_lib.accountant_for(registry.get(accountant), foreign)
   group_privacy.check(group)
-  for entry in entries:
-    check(entry.steps, delta, epsilon)
+  for steps in [entry.steps for entry in entries] or [1]:
+    checks.check(steps, delta, epsilon)
   if neighbours not in RELATIONS:
     raise plan_lib.PlanError(
         f"neighbours {neighbours!r} must be one of"
         f" {', '.join(map(repr, RELATIONS))}"
     )
   replaced = neighbours == "replace-one"
-  stated = _stated(entries, level, replaced=replaced)
+  stated = _stated(entries, foreign, level, replaced=replaced)
   if replaced:
+    if foreign:
+      raise plan_lib.UnsoundPlanError(
+          "queries and selections are not composed for units that are replaced:"
+          " use neighbours='add-or-remove'"
+      )
     if group > 1:
       raise plan_lib.UnsoundPlanError(
           f"no guarantee for {group} units that are replaced together is"
@@ -155,12 +167,14 @@ def compose_guarantee(
         **stated,
     )
   error = run_phases.sampler_error(entries)
-  runs = run_phases.routes(entries, level)
+  error += foreign_lib.sampler_error(foreign)
+  levels = foreign_lib.levels_of(entries, foreign)
+  runs = foreign_lib.routes(entries, foreign, level, levels)
   if group == 1:
     values, units = _best(chosen, runs, delta, epsilon, error)
   else:
     values = group_privacy.best(
-        chosen, entries, level, group, delta, epsilon, error
+        chosen, entries, foreign, level, group, delta, epsilon, error
     )
     units = _units(runs)
   direction = max(values, key=lambda d: values[d])
@@ -184,7 +198,11 @@ def compose_guarantee(
 
 
 def _stated(
-    entries: Sequence[Entry], level: str, *, replaced: bool
+    entries: Sequence[Entry],
+    foreign: Sequence[queries.Foreign],
+    level: str,
+    *,
+    replaced: bool,
 ) -> dict[str, Any]:
   """What a guarantee says beside its numbers: fields of `Guarantee`."""
   releases = [e.release for e in entries]
@@ -194,12 +212,14 @@ def _stated(
       for r in releases
       for sentence in assumptions.assumptions(r, level, replaced=replaced)
   ]
+  sentences += foreign_lib.sentences(foreign, level)
+  rates = [sensitivity.inclusion_rate(r, level) for r in releases]
   return dict(
       level=level,
-      steps=sum(int(e.steps) for e in entries),
-      inclusion_rate=max(
-          sensitivity.inclusion_rate(r, level) for r in releases
-      ),
+      steps=sum(int(e.steps) for e in entries)
+      + sum(mechanism.times for mechanism in foreign),
+      # All else reads everyone.
+      inclusion_rate=1.0 if foreign else max(rates),
       caveat=" ".join(dict.fromkeys(caveats)),
       assumptions=tuple(dict.fromkeys(sentences)),
   )
@@ -310,7 +330,7 @@ def epsilon(
   Raises:
     PlanError: a value is out of range.
   """
-  check(steps, delta, None)
+  checks.check(steps, delta, None)
   pair = tuple(np.atleast_1d(np.asarray(distances, float)).tolist())
   if len(pair) not in (1, 2) or not all(d >= 0 for d in pair):
     raise plan_lib.PlanError(
@@ -357,32 +377,3 @@ def epsilon_curve(
   values = np.minimum.accumulate(values[::-1])[::-1].tolist()
   by_steps = dict(zip(rising, values))
   return [by_steps[int(t)] for t in steps]
-
-
-def check(
-    steps: int, delta: float | None, epsilon: float | None
-) -> None:
-  """Raise PlanError unless steps and one of delta and epsilon are in range."""
-  whole = isinstance(steps, (int, np.integer)) and not isinstance(steps, bool)
-  if not whole or steps < 1:
-    raise plan_lib.PlanError(
-        f"steps {steps!r} must be a whole number of at least 1"
-    )
-  if (delta is None) == (epsilon is None):
-    raise plan_lib.PlanError(
-        f"delta {delta!r} and epsilon {epsilon!r}: give one of them, to be told"
-        " the other"
-    )
-  if delta is not None and not (
-      isinstance(delta, (int, float)) and 0 < delta < 1
-  ):
-    raise plan_lib.PlanError(
-        f"delta {delta!r} must lie between 0 and 1, and well below 1 / (number"
-        " of units)"
-    )
-  if epsilon is not None and not (
-      isinstance(epsilon, (int, float)) and 0 <= epsilon < math.inf
-  ):
-    raise plan_lib.PlanError(
-        f"epsilon {epsilon!r} must be a finite number of at least 0"
-    )

@@ -20,6 +20,8 @@ import math
 from typing import Any
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import foreign as foreign_lib
+from episodic_dp.accounting import queries
 from episodic_dp.accounting import report
 from episodic_dp.accounting import run_phases
 from episodic_dp.accounting.guarantee import AnyAccountant
@@ -46,14 +48,32 @@ class Ledger:
 
   Attributes:
     entries: in the order in which they were first added.
+    foreign: queries and selections among runs, in the order of adding.
   """
 
   entries: tuple[Entry, ...] = ()
+  foreign: tuple[queries.Foreign, ...] = ()
 
   @property
   def steps(self) -> int:
     """The steps of all entries."""
     return sum(entry.steps for entry in self.entries)
+
+  @property
+  def levels(self) -> tuple[str, ...]:
+    """The levels of the first entry, or those that queries name."""
+    return foreign_lib.levels_of(self.entries, self.foreign)
+
+  def add_foreign(self, *mechanisms: queries.Foreign) -> "Ledger":
+    """The ledger after queries, or selections among runs; see `foreign`."""
+    return dataclasses.replace(self, foreign=(*self.foreign, *mechanisms))
+
+  def joined(self, other: "Ledger") -> "Ledger":
+    """The ledger after all that another one holds, in passes of its own."""
+    result = self
+    for entry in other.entries:
+      result = result.add(entry.release, entry.steps, continued=False)
+    return result.add_foreign(*other.foreign)
 
   def add(
       self,
@@ -100,10 +120,11 @@ class Ledger:
             " is of another plan: use continued=False, and start a new pass"
         )
     if at is None:
-      return Ledger((*self.entries, new))
+      return dataclasses.replace(self, entries=(*self.entries, new))
     old = self.entries[at]
     total = _entry(old.release, old.steps + steps)
-    return Ledger((*self.entries[:at], total, *self.entries[at + 1 :]))
+    entries = (*self.entries[:at], total, *self.entries[at + 1 :])
+    return dataclasses.replace(self, entries=entries)
 
   def guarantee(self, level: str, **options: Any) -> report.Guarantee:
     """The guarantee of one level for all entries together.
@@ -118,7 +139,9 @@ class Ledger:
       PlanError: a value is out of range, or the ledger is empty.
     """
     self._not_empty()
-    return compose_guarantee(self.entries, level=level, **options)
+    return compose_guarantee(
+        self.entries, self.foreign, level=level, **options
+    )
 
   def guarantees(self, **options: Any) -> dict[str, report.Guarantee]:
     """Level -> Guarantee, for every level that has one, in tree order.
@@ -128,7 +151,7 @@ class Ledger:
       PlanError: as for `guarantee`.
     """
     self._not_empty()
-    return compose_guarantees(self.entries, **options)
+    return compose_guarantees(self.entries, self.foreign, **options)
 
   def epsilon(
       self,
@@ -137,7 +160,7 @@ class Ledger:
       accountant: AnyAccountant = "pld",
   ) -> float:
     """Epsilon of all entries at a level: 0 for an empty ledger."""
-    if not self.entries:
+    if not self.entries and not self.foreign:
       return 0.0
     return self.guarantee(level, delta=delta, accountant=accountant).epsilon
 
@@ -155,24 +178,32 @@ class Ledger:
     rounded = tuple(
         dataclasses.replace(e, steps=_rounded_up(e)) for e in self.entries
     )
-    return Ledger(rounded).epsilon(level, delta, accountant)
+    return dataclasses.replace(self, entries=rounded).epsilon(
+        level, delta, accountant
+    )
 
   def _not_empty(self) -> None:
-    if not self.entries:
+    if not self.entries and not self.foreign:
       raise plan_lib.PlanError("the ledger has no steps: add some first")
 
   def as_dict(self) -> dict[str, Any]:
-    """Plain data for JSON: "entries", each of `plan.to_dict` and "steps"."""
-    return {
+    """Plain data for JSON: "entries", each of `plan.to_dict` and "steps".
+
+    Where there is any, "foreign" holds what else was released.
+    """
+    result: dict[str, Any] = {
         "entries": [
             {**plan_lib.to_dict(e.release), "steps": e.steps}
             for e in self.entries
         ]
     }
+    if self.foreign:
+      result["foreign"] = [queries.to_dict(m) for m in self.foreign]
+    return result
 
   @classmethod
   def from_dict(cls, data: Any) -> "Ledger":
-    """The ledger that `as_dict` wrote; fields beside "entries" are not read.
+    """The ledger that `as_dict` wrote; fields beside its own are not read.
 
     Raises:
       PlanError: a field is missing, unknown or wrong; one sentence.
@@ -185,7 +216,16 @@ class Ledger:
           f"the ledger is {shown(data)}: it must be an object with a list of"
           " entries, as Ledger.as_dict writes it"
       )
-    return cls(tuple(_read(data["entries"])))
+    more = data.get("foreign", [])
+    if not isinstance(more, list):
+      raise plan_lib.PlanError(
+          f"the ledger's foreign is {shown(more)}: it must be a list of queries"
+          " and selections, as Ledger.as_dict writes it"
+      )
+    return cls(
+        tuple(_read(data["entries"])),
+        tuple(queries.from_dict(m, cls.from_dict) for m in more),
+    )
 
 
 def _read(entries: Sequence[Any]) -> Iterator[Entry]:

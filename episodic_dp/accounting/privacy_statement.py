@@ -18,12 +18,12 @@ from typing import Any
 
 from episodic_dp import _version
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import checks
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.guarantee import AnyAccountant
-from episodic_dp.accounting.guarantee import check
 from episodic_dp.accounting.guarantee import Relation
 from episodic_dp.plan.errors import shown
 
@@ -75,11 +75,11 @@ def run_statement(
     PlanError: a value is out of range, or the ledger is empty.
   """
   chosen = registry.get(accountant)
-  if not ledger.entries:
+  if not ledger.levels:
     raise plan_lib.PlanError("the ledger has no steps: add some first")
-  check(ledger.steps, delta, None)
+  checks.check(max(ledger.steps, 1), delta, None)
   found, refused = {}, {}
-  for level in ledger.entries[0].release.levels:
+  for level in ledger.levels:
     if any(level not in e.release.levels for e in ledger.entries):
       refused[level] = f"'{level}' is not a level of every entry's hierarchy"
       continue
@@ -274,7 +274,7 @@ def _check_fields(data: Any) -> None:
           f"the statement has no field '{name}': {_REMEDY}"
       )
   for name in data:
-    if name not in _FIELDS:
+    if name not in (*_FIELDS, "foreign"):  # Only where there is any.
       raise plan_lib.PlanError(
           f"the statement has a field {shown(name)} that nothing reads:"
           f" {_REMEDY}"

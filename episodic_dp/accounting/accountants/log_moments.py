@@ -65,7 +65,8 @@ def log_moments(
   """ln E_Q[(P/Q)^order] = (order - 1) D_order(P || Q) of one step, or more.
 
   Args:
-    unit_profiles: the kinds of units of the level; all need a `tail`.
+    unit_profiles: the kinds of units of the level; all need a `tail`, but for
+      a single one that knows its moments.
     direction: "remove" for P = M(T), Q = M(T - t); "add" for the reverse.
     orders: rising, all above 1.
 
@@ -75,6 +76,10 @@ def log_moments(
   Raises:
     PlanError: a kind has no tail bound, so its moments may be infinite.
   """
+  if len(unit_profiles) == 1 and isinstance(
+      unit_profiles[0], unit_profile.WithMoments
+  ):
+    return unit_profiles[0].log_moments(direction, orders)
   weight, distance = _tail(unit_profiles)
   order = np.asarray(orders, float)
   if weight == 0:

@@ -155,7 +155,11 @@ def _with_fallback_bounds(
           1e-300 * sum(p.times for p in phases),
       ),
   ]
-  if all(kind.tail is not None for p in phases for kind in p.unit_profiles):
+  if all(
+      kind.tail is not None or isinstance(kind, unit_profile.WithMoments)
+      for p in phases
+      for kind in p.unit_profiles
+  ):
     bounds.append(rdp.RDP().curve(phases, direction))
   return curves.Least(tuple(bounds))
 

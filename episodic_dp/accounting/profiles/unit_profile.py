@@ -1,6 +1,6 @@
 """The one-step privacy profile of a level: the largest over its units."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,6 +30,16 @@ class UnitProfile(Protocol):
 
   def as_dict(self) -> dict[str, Any]:
     """Plain data for statements."""
+
+
+@runtime_checkable
+class WithMoments(Protocol):
+  """A `UnitProfile` whose Renyi moments are not read off its divergences."""
+
+  def log_moments(
+      self, direction: Direction, orders: tuple[float, ...]
+  ) -> np.ndarray:
+    """ln E_Q (P/Q)^order or more, float64[orders], for orders above 1."""
 
 
 UnitProfiles = tuple[UnitProfile, ...]
