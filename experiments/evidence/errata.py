@@ -18,13 +18,14 @@ import numpy as np
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.accountants import phases as phases_lib
-from episodic_dp.accounting.accountants import rdp
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.reference import exact
 from episodic_dp.accounting.reference import worst_case
 from experiments.evidence import leaks
 from experiments.evidence import pages
+from experiments.evidence import printed_epsilons
 
 FILE = (
     pathlib.Path(__file__).resolve().parents[2]
@@ -168,51 +169,6 @@ def two_steps() -> pages.Table:
   )
 
 
-def samplers() -> pages.Table:
-  """The participant of [M]'s setting, by how its tasks are drawn."""
-  h = plan.Hierarchy.regular(
-      (400_000, 5, 2), levels=("participant", "class", "image")
-  )
-  m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
-  stages: list[tuple[str, plan.Stage]] = [
-      ("Poisson(0.004)", plan.Poisson(0.004)),
-      ("FixedSize(1600)", plan.FixedSize(1600)),
-      ("RandomAllocation(250), one pass", plan.RandomAllocation(250)),
-  ]
-  rows = []
-  for name, stage in stages:
-    p = plan.SamplingPlan((stage, plan.FixedSize(5), plan.FixedSize(2)))
-    g = accounting.guarantee(
-        plan.Release(h, p, m), steps=250, delta=1e-6, level="participant"
-    )
-    rows.append((name, g.epsilon, g.direction))
-  return pages.Table(("tasks drawn by", "ε", "larger direction"), tuple(rows))
-
-
-def moments() -> pages.Table:
-  """The moments accountant in [M]'s setting, beside what [M] prints."""
-  rows = []
-  for z, printed in ((1.0, 1.5), (2.0, 0.34), (3.0, 0.23)):
-
-    def found(accountant, z=z):
-      return accounting.epsilon(
-          1.0, 0.004, 1 / z, steps=250, delta=1e-6, accountant=accountant
-      )
-
-    rows.append((
-        z, printed, found(_moments(256)), found(_moments(64)), found("rdp"),
-        found("pld"),
-    ))
-  return pages.Table(
-      ("z", "[M] prints", "moments, λ ≤ 256", "moments, λ ≤ 64", "rdp", "pld"),
-      tuple(rows),
-  )
-
-
-def _moments(max_order: int) -> rdp.Moments:
-  return rdp.Moments(max_order=max_order)
-
-
 # Clusters and recurring records -----------------------------------------------
 
 
@@ -318,6 +274,47 @@ def recurrence() -> pages.Table:
   )
 
 
+def emptied_unit() -> pages.Table:
+  """The one record of class A is taken out, beside four of class B.
+
+  One of the classes is drawn whole, clipped per record, z = 2; the record of A
+  lies opposite to all others.
+  """
+  z, epsilon, labels = 2.0, 2.0, np.asarray(list("ABBBB"))
+  p = plan.SamplingPlan((plan.FixedSize(1), plan.All()))
+  rows = []
+  for name, units in (
+      ("a class without a record stays", ["A", "B"]),
+      ("it leaves with its last record (not valid)", None),
+  ):
+    trees = [
+        plan.Hierarchy.from_labels({"class": kept}, leaf="record", units=units)
+        for kept in (labels, labels[1:])
+    ]
+    m = plan.Mechanism(clip_unit="record", noise_multiplier=z)
+    kinds = accounting.unit_profiles(plan.Release(trees[0], p, m), "record")
+    # The leaves of both trees in order: that of A comes first, or is gone.
+    sums = [
+        exact.mixture(
+            exact.samples(exact.tree(tree), p.stages), 1,
+            lambda record, first=first: -1.0 if record[1] < first else 1.0,
+        )
+        for tree, first in zip(trees, (1, 0))
+    ]
+    claimed, truth = (
+        max(
+            float(unit_profile.profile(kinds, np.asarray([epsilon]), d)[0])
+            for d in amplification.DIRECTIONS
+        ),
+        max(
+            exact.hockey_stick(one, other, math.exp(epsilon), z)
+            for one, other in (sums, sums[::-1])
+        ),
+    )
+    rows.append((name, truth, claimed))
+  return pages.Table(("the other data set", "exact δ(2)", "bound"), tuple(rows))
+
+
 # The page ---------------------------------------------------------------------
 
 
@@ -328,8 +325,8 @@ TABLES: dict[str, Callable[[], pages.Table]] = {
     "clusters": clusters,
     "recurrence": recurrence,
     "two_steps": two_steps,
-    "samplers": samplers,
-    "moments": moments,
+    "emptied_unit": emptied_unit,
+    **printed_epsilons.TABLES,
     "percentile_clipping": leaks.percentile_clipping,
     "second_order": leaks.second_order,
 }

@@ -29,6 +29,7 @@ def test_the_readme_holds_the_tables_as_they_are_computed(found):
   outside = re.sub(r"^\|.*\n", "", text, flags=re.MULTILINE)
   decimals = set(re.findall(r"\d\.\d+", outside.split("## References")[0]))
   settings = {"6.3", "0.1", "0.5", "0.004", "0.001", "3.1", "0.34"}
+  settings |= {"1.5", "1.18", "6.4", "3.1", "45.8", "32.7"}  # As [M] prints.
   assert decimals <= settings
 
 
@@ -77,6 +78,30 @@ def test_the_moments_accountant_reproduces_two_of_three(found):
   assert three[2] == pytest.approx(0.167, abs=5e-4)
   assert three[3] == pytest.approx(0.232, abs=5e-4)
   assert min(two[2:4]) > two[1] + 0.01 > 0.01 + max(two[4:])
+
+
+def test_a_class_that_leaves_with_its_record_breaks_the_bound(found):
+  stays, leaves = found["emptied_unit"].rows
+  assert stays[1] == pytest.approx(stays[2], rel=1e-6)
+  assert stays[2] == leaves[2] == pytest.approx(4.7e-6, rel=5e-3)
+  assert leaves[1] == pytest.approx(0.216, abs=5e-4)
+
+
+def test_what_is_printed_is_the_moments_accountants(found):
+  five, whole = found["mini_imagenet"].rows
+  assert five[2] == pytest.approx(1.93, abs=5e-3) and five[2] > five[1]
+  assert whole[2:5] == pytest.approx((2.22, 1.289, 9.04), abs=5e-3)
+  assert whole[5] < whole[3] < whole[1]
+  moments, tight = (row[2] for row in found["sample_level"].rows)
+  assert moments == pytest.approx(1.1775, abs=5e-5)
+  assert tight == pytest.approx(0.271, abs=5e-4)
+  for row in found["training_tasks"].rows:
+    assert row[3] == pytest.approx(float(row[2]), rel=0.01)
+  assert [row[4] for row in found["training_tasks"].rows] == pytest.approx(
+      [4.6e-11, 3.2e-12], rel=0.02
+  )
+  for lot, whole, moments, tight, *_ in found["lot_size"].rows:
+    assert moments < whole < tight, lot
 
 
 def test_leaks_are_far_above_what_is_claimed(found):
