@@ -293,13 +293,14 @@ def emptied_unit() -> pages.Table:
     ]
     m = plan.Mechanism(clip_unit="record", noise_multiplier=z)
     kinds = accounting.unit_profiles(plan.Release(trees[0], p, m), "record")
-    # The leaves of both trees in order: that of A comes first, or is gone.
+    signs = ([-1.0, *[1.0] * 4], [1.0] * 4)  # Of the records of each tree.
     sums = [
         exact.mixture(
-            exact.samples(exact.tree(tree), p.stages), 1,
-            lambda record, first=first: -1.0 if record[1] < first else 1.0,
+            exact.samples(exact.tree(tree), p.stages),
+            1,
+            functools.partial(_nth, numbers),
         )
-        for tree, first in zip(trees, (1, 0))
+        for tree, numbers in zip(trees, signs)
     ]
     claimed, truth = (
         max(
@@ -313,6 +314,10 @@ def emptied_unit() -> pages.Table:
     )
     rows.append((name, truth, claimed))
   return pages.Table(("the other data set", "exact δ(2)", "bound"), tuple(rows))
+
+
+def _nth(numbers: list[float], record: exact.Node) -> float:
+  return numbers[record[1]]
 
 
 # The page ---------------------------------------------------------------------
