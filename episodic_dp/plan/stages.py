@@ -4,6 +4,7 @@ Algorithm 1 of Tombs, Kotevska and Young, "Privacy Amplification for Episodic
 Training Methods" (2022) is the plan whose stages are all `FixedSize`.
 """
 
+from collections.abc import Iterable
 import dataclasses
 import functools
 import math
@@ -143,8 +144,10 @@ class SamplingPlan:
   Attributes:
     stages: one stage per level of the hierarchy, primary level first.
     episode: None where there are no tasks: each example is by itself.
-    allow_short_units: accept units with fewer children than their `FixedSize`
-      stage draws (they are then taken whole, with rate 1).
+    allow_short_units: accept units with fewer children than their stage is to
+      draw: they are taken whole, with rate 1, and a task that cannot be filled
+      contributes zero. Whether it is set changes nothing for data that have no
+      such units.
   """
 
   stages: tuple[Stage, ...]
@@ -271,7 +274,11 @@ def _too_few(
 def _drawn(
     hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: int
 ) -> int:
-  """How many children the stage draws of every unit; PlanError if it varies."""
+  """How many children the stage is to draw of every unit.
+
+  Raises:
+    PlanError: units have different numbers and none may be short.
+  """
   stage = plan.stages[level]
   counts = hierarchy.child_counts(level)
   if isinstance(stage, Poisson):
@@ -280,10 +287,10 @@ def _drawn(
         " number, and an episode has a fixed number of classes and examples:"
         " use FixedSize(n)"
     )
+  if isinstance(stage, FixedSize):  # No unit is short, or all may be.
+    return stage.n
   low, high = int(counts.min()), int(counts.max())
-  if isinstance(stage, FixedSize):
-    low, high = min(low, stage.n), min(high, stage.n)
-  if low != high:
+  if low != high and not plan.allow_short_units:
     raise errors.PlanError(
         f"level '{hierarchy.levels[level]}' gives between {low} and {high}"
         f" units with {stage}, and an episode has a fixed number: use"
@@ -298,14 +305,15 @@ def _validate_episode(
   """Check way, shot and query against what the stages draw."""
   last = hierarchy.depth - 1
   examples = _drawn(hierarchy, plan, last)
-  if examples != episode.shot + episode.query:
+  if _differs(examples, episode.shot + episode.query, plan, (last,)):
     raise errors.PlanError(
         f"shot {episode.shot} + query {episode.query} ="
         f" {episode.shot + episode.query}, and the last stage draws {examples}"
         f" of level '{hierarchy.levels[last]}' per class: make them equal"
     )
   first = 1 if episode.form == "unit" else 0
-  classes = math.prod(_drawn(hierarchy, plan, k) for k in range(first, last))
+  stages = range(first, last)
+  classes = math.prod(_drawn(hierarchy, plan, k) for k in stages)
   if episode.form == "disjoint":
     if classes % episode.way:
       raise errors.PlanError(
@@ -319,11 +327,25 @@ def _validate_episode(
           f" {episode.way}: one must divide the other, or a task would hold"
           " part of one unit and part of the next"
       )
-  elif classes != episode.way:
+  elif _differs(classes, episode.way, plan, stages):
     raise errors.PlanError(
         f"way {episode.way} differs from the {classes} classes that the class"
         f" stages draw: make them equal (way is their product)"
     )
+
+
+def _differs(
+    drawn: int, wanted: int, plan: SamplingPlan, levels: Iterable[int]
+) -> bool:
+  """Whether stages draw another number than a task holds.
+
+  Data that lack one unit may lack it where `All` drew just enough: with short
+  units allowed fewer will do, and no task is filled.
+  """
+  short = plan.allow_short_units and any(
+      isinstance(plan.stages[k], All) for k in levels
+  )
+  return drawn > wanted if short else drawn != wanted
 
 
 def examples_per_step(

@@ -96,8 +96,8 @@ def draw(
 
   Returns:
     rows int32[slots, way, shot + query] of the images and mask bool[slots],
-    false for slots without a task, which come last; without an episode a slot
-    is one example, and way and shot + query are 1.
+    false for slots without a task or with one that could not be filled;
+    without an episode a slot is one example, and way and shot + query are 1.
   """
   hierarchy, plan = program.release.hierarchy, program.release.plan
   sampling_key = jax.random.fold_in(key, keys.SAMPLING)

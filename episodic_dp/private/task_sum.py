@@ -73,7 +73,8 @@ class Tasks(NamedTuple):
   Attributes:
     images: uint8 or float32 [images, H, W, C], the whole data set or a part.
     rows: int32[slots, way, shot + query], rows of `images`.
-    mask: bool[slots], false for slots without a task; these come last.
+    mask: bool[slots], false for slots without a task, or with one that could
+      not be filled: they add nothing.
     labels: int32[images], the class of every image, where there are no
       episodes: a slot is one example, way and shot + query are 1. None with
       episodes.

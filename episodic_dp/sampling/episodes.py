@@ -58,8 +58,8 @@ def task_indices(
 
   Returns:
     indices int32[tasks, way, shot + query], whose first `shot` columns are the
-    support examples; and mask bool[tasks], false for tasks that were not drawn
-    (their indices are 0).
+    support examples; and mask bool[tasks], false for tasks that were not drawn,
+    and for those that could not be filled: a unit in them has too few children.
 
   Raises:
     PlanError: the plan has no episode, or the sample is not of this plan.
@@ -67,22 +67,35 @@ def task_indices(
   episode = _require_episode(plan)
   way, examples = episode.way, episode.shot + episode.query
   independent = episode.form == "independent"
-  expected = len(plan.stages) + independent
+  # Classes of one draw: of a primary unit, of all of them, or of a task.
+  lead = 0 if episode.form == "disjoint" else 1
+  classes = math.prod(indices.shape[lead:-1])
+  missing = way - classes if lead else -classes % way
+  short = examples - indices.shape[-1]
+  may_lack = plan.allow_short_units
   if (
-      indices.ndim != expected
-      or indices.shape[-1] != examples
-      or math.prod(indices.shape[:-1]) % way
+      indices.ndim != len(plan.stages) + independent
       or (independent and indices.shape[0] != episode.tasks)
+      or short < 0
+      or missing < 0
+      or ((short or missing) and not may_lack)
+      or (missing and not lead)
   ):
     raise errors.PlanError(
         f"indices of shape {indices.shape} are not a sample of this plan with"
         f" {len(plan.stages)} stages and {episode}: pass what sample() returned"
         " for it"
     )
-  grouped = indices.reshape(-1, way, examples)
-  # A task's slots are all drawn or all padding: it holds the whole of a primary
-  # unit, whole primary units, or a part of one, and the sizes inside are fixed.
-  return grouped, mask.reshape(-1, way * examples)[:, 0]
+
+  def grouped(slots: jax.Array) -> jax.Array:
+    slots = slots.reshape(*indices.shape[:lead], classes, -1)
+    padding = [(0, 0)] * lead + [(0, missing), (0, short)]
+    # Without padding the program is that of data that lack nothing.
+    if short or missing:
+      slots = jnp.pad(slots, padding)
+    return slots.reshape(-1, way, examples)
+
+  return grouped(indices), grouped(mask).all(axis=(1, 2))
 
 
 def make_episode(

@@ -1,5 +1,6 @@
 """Stages, inclusion rates, and plans against hierarchies."""
 
+import dataclasses
 import fractions
 
 import numpy as np
@@ -236,3 +237,46 @@ def test_examples_per_step_of_a_regular_tree_of_any_size():
   assert plan.examples_per_step(
       hierarchy, plan.SamplingPlan(stages)
   ) == pytest.approx(10**4 * 5 * 4)
+
+
+TASKS = {
+    "unit": ((4, 3, 2), (plan.Poisson(0.5), plan.FixedSize(3))),
+    "unit, all": ((4, 3, 2), (plan.Poisson(0.5), plan.All())),
+    "disjoint": ((4, 3, 2), (plan.FixedSize(2), plan.FixedSize(3))),
+    "disjoint, all": ((4, 3, 2), (plan.All(), plan.All())),
+    "independent": ((1, 3, 2), (plan.All(), plan.FixedSize(3))),
+    "independent, all": ((1, 3, 2), (plan.All(), plan.All())),
+}
+
+
+@pytest.mark.parametrize("last", [plan.All(), plan.FixedSize(2)])
+@pytest.mark.parametrize("name", TASKS)
+def test_tasks_that_just_fill_are_defined_without_one_unit(name, last):
+  sizes, stages = TASKS[name]
+  form = name.split(",")[0]
+  p = plan.SamplingPlan(
+      (*stages, last),
+      episode=plan.Episode(
+          way=3, shot=1, query=1, form=form,
+          tasks=2 if form == "independent" else None,
+      ),
+  )
+  allowed = dataclasses.replace(p, allow_short_units=True)
+  for given in (p, allowed):
+    plan.validate(plan.Hierarchy.regular(sizes, levels=LEVELS), given)
+  families = [[2] * 3 for _ in range(sizes[0])]
+  without_class = [[2, 2], *families[1:]]
+  without_image = [[2, 2, 1], *families[1:]]
+  for short in (without_class, without_image):
+    h = plan.Hierarchy.from_sizes(short, levels=LEVELS)
+    with pytest.raises(plan.PlanError):
+      plan.validate(h, p)
+    plan.validate(h, allowed)
+  # Whatever may be short, a plan must still be able to fill a task.
+  for way in (2, 4):
+    wrong = dataclasses.replace(p.episode, way=way)
+    with pytest.raises(plan.PlanError, match=f"way {way}"):
+      plan.validate(
+          plan.Hierarchy.regular(sizes, levels=LEVELS),
+          dataclasses.replace(p, episode=wrong),
+      )

@@ -253,3 +253,66 @@ def test_no_key_is_used_twice():
             key, _images(), EPISODE, rotate=True
         )
     )(KEY)
+
+
+# Sizes, stages, sizes of a neighbour, and how many of its leaves, the first
+# ones, no filled task can hold.
+SHORT = {
+    "unit": ((4, 3, 2), (P(0.7), F(3), F(2)), [[2, 2], *[[2, 2, 2]] * 3], 4),
+    "unit, all": ((1, 3, 2), (A(), A(), A()), [[2, 2]], 4),
+    "unit, an image": (
+        (2, 3, 2), (A(), F(3), A()), [[2, 1, 2], [2, 2, 2]], 5
+    ),
+    "disjoint": (
+        (4, 3, 2), (F(2), F(3), F(2)), [[2, 2], *[[2, 2, 2]] * 3], 4
+    ),
+    "disjoint, an image": ((9, 2), (F(6), F(2)), [1, *[2] * 8], 1),
+    "independent": ((3, 2), (F(3), A()), [2, 2], 4),
+    "independent, an image": ((4, 2), (F(3), F(2)), [1, 2, 2, 2], 1),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "unit"
+        # Another sampler to compile for every form.
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in SHORT
+    ],
+)
+def test_tasks_that_cannot_be_filled_are_left_out(name):
+  sizes, stages, neighbour, unfilled = SHORT[name]
+  form = name.split(",")[0]
+  tasks = 4 if form == "independent" else None
+  episode = plan.Episode(3, 1, 1, form=form, tasks=tasks)
+  p = plan.SamplingPlan(stages, episode, allow_short_units=True)
+  levels = ("a", "b", "c")[-len(sizes):]
+  whole = plan.Hierarchy.regular(sizes, levels=levels)
+  short = plan.Hierarchy.from_sizes(neighbour, levels=levels)
+  lacking = set(range(unfilled))
+  filled = np.zeros(2, int)
+  for step in range(12):
+    for h in (whole, short):
+      indices, mask = sampling.sample(KEY, h, p, step)
+      grouped, drawn = map(np.asarray, sampling.task_indices(indices, mask, p))
+      assert grouped.shape[1:] == (3, 2)
+      filled[int(h is short)] += drawn.sum()
+      if h is short:
+        for task in grouped[drawn]:
+          assert len(set(task.ravel())) == 6 and not lacking & set(task.ravel())
+        # All else that was drawn is in a task that is not filled.
+        rest = set(np.asarray(indices[mask]).tolist()) - set(
+            grouped[drawn].ravel().tolist()
+        )
+        touched = [set(t.ravel()) & rest for t in grouped[~drawn]]
+        assert rest <= set().union(*touched, lacking)
+  assert filled[0] > filled[1]
+  # Without leave, a sample of other sizes than the plan's is none of its.
+  strict = plan.SamplingPlan(stages, episode)
+  indices, mask = sampling.sample(KEY, whole, strict, 0)
+  same = sampling.task_indices(indices, mask, strict)
+  allowed = sampling.task_indices(*sampling.sample(KEY, whole, p, 0), p)
+  assert all((a == b).all() for a, b in zip(same, allowed))
+  with pytest.raises(plan.PlanError):
+    sampling.task_indices(indices[..., :1], mask[..., :1], strict)
