@@ -49,8 +49,8 @@ def guarantee(
     delta: in (0, 1), to be told epsilon; or
     epsilon: at least 0, to be told delta.
     accountant: "pld" (the tightest), "rdp", "moments" or an `Accountant`.
-    neighbours: "add-or-remove" one unit, or "replace-one", for the few plans
-      with a proof.
+    neighbours: "add-or-remove" one unit, or "replace-one": the data of one
+      unit are others, and all sizes stay.
     group: how many units are added or removed together; see `group_privacy`.
 
   Raises:
@@ -156,13 +156,16 @@ def compose_guarantee(
           f"no guarantee for {group} units that are replaced together is"
           " computed: use neighbours='add-or-remove'"
       )
-    at, value = _replaced(entries, level, delta, epsilon)
+    value, name = replace_one.best(
+        chosen, entries, level, delta=delta, epsilon=epsilon
+    )
+    at = value if epsilon is None else float(epsilon)
     return Guarantee(
         epsilon=at,
-        delta=value,
+        delta=float(delta) if delta is not None else value,
         neighbours=f"replace one {level}",
         direction="both",
-        accountant=replace_one.ACCOUNTANT,
+        accountant=name,
         epsilons=dict.fromkeys(amplification.DIRECTIONS, at),
         **stated,
     )
@@ -170,6 +173,7 @@ def compose_guarantee(
   error += foreign_lib.sampler_error(foreign)
   levels = foreign_lib.levels_of(entries, foreign)
   runs = foreign_lib.routes(entries, foreign, level, levels)
+  error = run_phases.matched(error, runs)
   if group == 1:
     values, units = _best(chosen, runs, delta, epsilon, error)
   else:
@@ -282,26 +286,6 @@ def _why_none(
       f" total variation, and e^{without:.4g} times that is more than delta: so"
       " large an epsilon is not stated."
   )
-
-
-def _replaced(
-    entries: Sequence[Entry],
-    level: str,
-    delta: float | None,
-    epsilon: float | None,  # pylint: disable=redefined-outer-name
-) -> tuple[float, float]:
-  """(epsilon, delta) for replacing one unit; only of runs of one entry."""
-  if len(entries) > 1:
-    raise plan_lib.UnsoundPlanError(
-        f"replace-one neighbours of a run of {len(entries)} different parts are"
-        " not composed: use neighbours='add-or-remove'"
-    )
-  (e,) = entries
-  what = (e.release, level, int(e.steps))
-  if delta is not None:
-    return replace_one.epsilon_replace_one(*what, delta), delta
-  assert epsilon is not None
-  return epsilon, replace_one.delta_replace_one(*what, epsilon)
 
 
 def epsilon(

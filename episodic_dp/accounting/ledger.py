@@ -104,8 +104,8 @@ class Ledger:
     if _in_passes(release.plan) and continued is None:
       raise plan_lib.PlanError(
           f"{release.plan.stages[0]} uses every unit once in a pass, and"
-          " nothing says whether these steps go on with the pass of the ledger's"
-          " last entry: write add(release, steps, continued=True) if they do, and"
+          " nothing says whether these steps go on with the pass of the last"
+          " entry: write add(release, steps, continued=True) if they do, and"
           " continued=False if they start a new one"
       )
     at = None

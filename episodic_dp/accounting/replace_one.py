@@ -1,27 +1,34 @@
-"""Replace-one neighbours, for the few plans with a proof.
+"""Replace-one neighbours: equal sizes, and other data in one unit.
 
-Neighbours have equal sizes and differ in the data of one unit. Guarantees for
-them do *not* follow from profiles of adding or removing: no pair of outputs is
-known to dominate all others under sampling without replacement, and the obvious
-one does not (Lebeda, Regehr, Kamath and Steinke, "Avoiding Pitfalls for Privacy
-Accounting of Subsampled Mechanisms under Composition", 2024). What is offered:
+No pair of outputs is known to dominate all others under sampling, and the
+obvious one does not (Lebeda, Regehr, Kamath and Steinke, "Avoiding Pitfalls for
+Privacy Accounting of Subsampled Mechanisms under Composition", 2024). What
+holds, and the least of it is told:
 
-  nothing sampled   every stage down to the unit has rate 1: coupling all other
-                    randomness, a step is a Gaussian of distance
-                    d = 2 M C / (z C), with M the clip units under one unit;
-  fixed size        the unit's own stage is `FixedSize`, and every stage above
-                    has rate 1: Renyi accounting of Wang, Balle and
-                    Kasiviswanathan, "Subsampled Renyi Differential Privacy and
-                    Analytical Moments Accountant" (AISTATS 2019).
+  exchanged   remove the unit, then add the other one, for every plan and level
+              with a bound for adding or removing (`accountants.exchange`). Both
+              pairs of the chain have the sizes at hand in their larger data
+              set, T and T' in turn, and share the smaller one;
+  revealed    both data sets draw alike: with the draws told, a step moves the
+              sum by at most d, and only if it draws the unit. So the run is at
+              most a Gaussian at distance d sqrt(K), K of its steps (or passes)
+              drawing the unit, each with the unit's rate;
+  fixed size  the unit's own stage is `FixedSize`, and every stage above has
+              rate 1: Renyi accounting of Wang, Balle and Kasiviswanathan,
+              "Subsampled Renyi Differential Privacy and Analytical Moments
+              Accountant" (AISTATS 2019).
 
-The noise multiplier of their theorem is over the *replace-one* sensitivity, and
-so it is for dp_accounting's `SampledWithoutReplacementDpEvent`: z / (2 M) here,
-not z. Whatever is drawn below the unit is randomness of the base mechanism:
-Renyi divergences, like their theorem's moments of likelihood ratios, are
-largest where the sum moves by all of d (joint convexity).
+d = 2 M / z, with M the clip units under the unit, and where another unit can
+take its place also at least what the sum moves by then. The noise multiplier of
+the theorem of "fixed size" is over this sensitivity, and so it is for
+dp_accounting's `SampledWithoutReplacementDpEvent`: 1 / d here, not z. Whatever
+is drawn below the unit is randomness of the base mechanism: Renyi divergences,
+like their theorem's moments of likelihood ratios, are largest where the sum
+moves by all of d (joint convexity).
 """
 
 from collections.abc import Sequence
+import dataclasses
 import functools
 import math
 
@@ -31,11 +38,12 @@ from scipy import special
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import run_phases
 from episodic_dp.accounting import sensitivity
+from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import curves as curves_lib
+from episodic_dp.accounting.accountants import exchange
 from episodic_dp.accounting.accountants import rdp
 from episodic_dp.accounting.profiles import amplification
 
-ACCOUNTANT = "rdp"
 _MAX_ORDER = 512
 # Spacing, in standard deviations, of the trapezoidal rule for moments: for
 # Gaussian integrands its error falls as exp(-2 (pi / spacing)^2).
@@ -44,85 +52,142 @@ _FAR = 200.0
 _ROUNDING = 1e-9
 
 
-def epsilon_replace_one(
-    release: plan_lib.Release,
+def best(
+    accountant: base.Accountant,
+    entries: Sequence[run_phases.Entry],
     level: str,
-    steps: int,
-    delta: float,
-) -> float:
-  """Compute epsilon for replacing one unit's data, sampler error charged.
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+) -> tuple[float, str]:
+  """The least bound for replacing one unit's data, sampler error charged.
 
   Args:
-    release: what a step samples and releases; both neighbours have its sizes,
-      and without noise epsilon is infinite.
+    accountant: how steps are composed, where the unit is removed and added.
+    entries: what was run; both neighbours have the sizes of its hierarchies.
     level: the privacy unit.
-    steps: T, at least 1.
-    delta: in (0, 1).
+    delta: in (0, 1), to be told epsilon; or
+    epsilon: at least 0, to be told delta.
+
+  Returns:
+    (epsilon or delta, the name of the accountant that it is from); infinity or
+    1 where there is no noise.
 
   Raises:
-    UnsoundPlanError: no proof covers the plan.
-    PlanError: plan, hierarchy and mechanism disagree.
+    UnsoundPlanError: no proof covers the level.
+    PlanError: there is no such level.
   """
-  error = run_phases.sampler_error((run_phases.Entry(release, steps),))
-  return max(
-      curves_lib.charge_sampler_error(curve, error).epsilon(delta)
-      for curve in _curves(release, level, steps)
+  runs = run_phases.routes(entries, level)
+  nothing = math.inf if epsilon is None else 1.0
+  if not runs:
+    return nothing, accountant.name
+  error = run_phases.matched(run_phases.sampler_error(entries), runs)
+  left = None if delta is None else curves_lib.left_by_sampler(delta, error)
+  if left is not None and left <= 0:
+    return nothing, accountant.name
+  found: list[tuple[curves_lib.Curve, str]] = []
+  for run in runs:
+    parts = [
+        exchange.exchanged(accountant, part, delta=left, epsilon=epsilon)
+        for part in run_phases.apart(run)
+    ]
+    found.append((curves_lib.Largest(tuple(parts)), accountant.name))
+  found += _direct(entries, level, accountant.name)
+  values = []
+  for curve, name in found:
+    charged = curves_lib.charge_sampler_error(curve, error)
+    values.append((
+        charged.epsilon(delta)
+        if delta is not None
+        else charged.delta(float(epsilon or 0)),
+        name,
+    ))
+  return min(values)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+  """Equal steps (or passes) as they are to one kind of unit that is replaced.
+
+  Attributes:
+    rate: the probability that a step draws it.
+    distance: how far the sum moves then, in standard deviations of the noise.
+    times: how many steps.
+    fixed: whether the theorem of "fixed size" applies.
+  """
+
+  rate: float
+  distance: float
+  times: int
+  fixed: bool
+
+
+def _direct(
+    entries: Sequence[run_phases.Entry], level: str, name: str
+) -> list[tuple[curves_lib.Curve, str]]:
+  """The bounds "revealed" and "fixed size", where they are proved."""
+  if any(e.release.sample_level for e in entries):
+    return []
+  parts = [_parts(e, level) for e in entries]
+  if not all(parts):
+    return []
+  if len(parts) == 1:  # The largest of the kinds of units, kind by kind.
+    units = [[[part]] for part in parts[0]]
+  else:
+    units = [parts]
+  bounds = [_bound(unit) for unit in units]
+  if any(part.fixed and part.rate < 1 for kinds in parts for part in kinds):
+    name = rdp.RDP.name
+  return [(curves_lib.Largest(tuple(bounds)), name)]
+
+
+def _bound(parts: Sequence[Sequence[_Part]]) -> curves_lib.Curve:
+  """For units of any of the kinds in every entry."""
+  every = [part for kinds in parts for part in kinds]
+  revealed = curves_lib.RevealedCurve(
+      rate=max(part.rate for part in every),
+      distance=max(part.distance for part in every),
+      times=sum(max(part.times for part in kinds) for kinds in parts),
+  )
+  if revealed.rate == 1 or not all(part.fixed for part in every):
+    return revealed
+  orders = np.arange(2.0, _MAX_ORDER + 1)
+  log_moments = sum(
+      np.max([_log_moments(part, orders) for part in kinds], axis=0)
+      for kinds in parts
+  )
+  return curves_lib.Least(
+      (revealed, rdp.RenyiCurve(orders, log_moments / (orders - 1)))
   )
 
 
-def delta_replace_one(
-    release: plan_lib.Release,
-    level: str,
-    steps: int,
-    epsilon: float,
-) -> float:
-  """Compute delta of a run at epsilon >= 0; see `epsilon_replace_one`."""
-  error = run_phases.sampler_error((run_phases.Entry(release, steps),))
-  return max(
-      curves_lib.charge_sampler_error(curve, error).delta(epsilon)
-      for curve in _curves(release, level, steps)
-  )
-
-
-def _curves(
-    release: plan_lib.Release, level: str, steps: int
-) -> Sequence[curves_lib.Curve]:
-  """One per kind of unit of the level."""
-  if not release.mechanism.guaranteed:
-    plan_lib.check_level(release, level)
-    return (curves_lib.Unprotected(),)
-  units = sensitivity.unit_profiles(release, level, replaced=True)
-  if release.sample_level:
-    raise _unsound(level, "sample-level training")
-  k = release.hierarchy.level_index(level)
-  stage = release.plan.stages[k]
-  fixed = isinstance(stage, plan_lib.FixedSize)
-  curves: list[curves_lib.Curve] = []
-  for kind in units:
+def _parts(entry: run_phases.Entry, level: str) -> list[_Part]:
+  """One for each kind of unit; () where records recur in a step."""
+  release = entry.release
+  kinds = sensitivity.unit_profiles(release, level, replaced=True)
+  own = release.plan.stages[release.hierarchy.level_index(level)]
+  first = release.plan.stages[0]
+  result = []
+  for kind in kinds:
     if not isinstance(kind, amplification.Amplification):
-      raise _unsound(level, "records that recur in a step, or one pass")
-    distance = kind.unit_sensitivity
-    whole = curves_lib.GaussianCurve(distance * math.sqrt(steps))
-    if kind.parent_rate < 1:
-      raise _unsound(level, "sampling above the unit")
-    if kind.rate == 1:
-      curves.append(whole)
-    elif fixed:
-      orders = np.arange(2.0, _MAX_ORDER + 1)
-      log_moments = subsampled_log_moments(kind.rate, distance, _MAX_ORDER)
-      renyi = rdp.RenyiCurve(orders, steps * log_moments / (orders - 1))
-      curves.append(curves_lib.Least((whole, renyi)))
-    else:
-      raise _unsound(level, f"{stage}")
-  return curves
+      return []
+    rate, times = kind.parent_rate * kind.rate, int(entry.steps)
+    if isinstance(first, plan_lib.RandomAllocation):  # Once in every pass.
+      times = -(-times // first.steps)
+      rate = math.prod((*kind.outer_rates, kind.rate)[1:])
+    fixed = kind.parent_rate == 1 and (
+        isinstance(own, plan_lib.FixedSize) or kind.rate == 1
+    )
+    result.append(_Part(rate, kind.unit_sensitivity, times, fixed))
+  return result
 
 
-def _unsound(level: str, what: str) -> plan_lib.UnsoundPlanError:
-  return plan_lib.UnsoundPlanError(
-      f"no replace-one guarantee for level '{level}' with {what} (Lebeda et al."
-      " 2024: replace-one does not follow from add-or-remove, and a proof is"
-      " known only where the unit's own stage is FixedSize or full and every"
-      " stage above is full): use neighbours='add-or-remove'"
+def _log_moments(part: _Part, orders: np.ndarray) -> np.ndarray:
+  """(order - 1) D_order of all its steps."""
+  if part.rate == 1:
+    return part.times * orders * (orders - 1) * part.distance**2 / 2
+  return part.times * subsampled_log_moments(
+      part.rate, part.distance, _MAX_ORDER
   )
 
 

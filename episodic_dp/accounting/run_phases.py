@@ -10,6 +10,7 @@ from episodic_dp.accounting.accountants.phases import Phase
 from episodic_dp.accounting.accountants.phases import Phases
 from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import laplace
 from episodic_dp.accounting.profiles import nested_allocation
 from episodic_dp.accounting.profiles import unit_profile
 
@@ -149,8 +150,35 @@ def sampler_error(entries: Sequence[Entry]) -> plan_lib.SamplerError:
           )
           for e in entries
       ),
-      start=plan_lib.SamplerError(),
+      start=plan_lib.EXACT,
   )
+
+
+# Profiles that ask for no more of a step than the chance that it draws a unit.
+_ON_A_PATH = (
+    amplification.Amplification,
+    allocation.Allocation,
+    nested_allocation.NestedAllocation,
+    laplace.Laplace,
+)
+
+
+def matched(
+    error: plan_lib.SamplerError, runs: Sequence[Phases]
+) -> plan_lib.SamplerError:
+  """The error as it is to what is composed.
+
+  What is unmatched is known for a unit that lies on one path of each step, not
+  where a profile counts what is drawn below it, or in how many places it is.
+  """
+  if all(
+      isinstance(unit, _ON_A_PATH)
+      for run in runs
+      for phase in run
+      for unit in phase.unit_profiles
+  ):
+    return error
+  return dataclasses.replace(error, unmatched=math.inf)
 
 
 def _merged(

@@ -135,7 +135,9 @@ def _kind(
         stages[k], sizes[k], own[k], others[k], inside=k > clip
     ) / z
   elif not distances.exchanges(stages[k], sizes[k]):
-    rates[k] *= float(filled)  # Drawn without content, it changes nothing.
+    # Drawn without content, it changes nothing. What is drawn below it is off
+    # by less than 2^-88 (`plan.sampling_error`): the share covers it.
+    rates[k] *= min(1.0, float(filled) * (1 + 1e-12))
   return amplification.Amplification(
       tuple(rates[:k]), rates[k], tuple(far[:k]), far[k]
   )

@@ -13,6 +13,7 @@ from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
 from episodic_dp.plan.release import Release
 from episodic_dp.plan.sampler_error import capacities
+from episodic_dp.plan.sampler_error import EXACT
 from episodic_dp.plan.sampler_error import SamplerError
 from episodic_dp.plan.sampler_error import sampling_error
 from episodic_dp.plan.serialization import from_dict
@@ -35,6 +36,7 @@ from episodic_dp.plan.text import stage_text
 
 __all__ = [
     "EPISODE",
+    "EXACT",
     "All",
     "BinomialTable",
     "Episode",

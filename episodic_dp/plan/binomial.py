@@ -101,7 +101,9 @@ def binomial_table(n: int, p: float) -> BinomialTable:
       words,
       first + high,
       error,
-      upper=_share(cut_high + weights[high], total) if first + high < n else 0.0,
+      upper=(
+          _share(cut_high + weights[high], total) if first + high < n else 0.0
+      ),
       lower=_share(cut_low + weights[low], total) if first + low > 0 else 0.0,
   )
 

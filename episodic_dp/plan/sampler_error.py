@@ -52,7 +52,8 @@ class SamplerError:
       apart at most, by uniform numbers of finitely many bits.
     tails: the total variation by counts alone, which are cut and rounded.
     unmatched: the probability of samples of one neighbour that the other one
-      could not draw, or not as often; infinity where no bound is known.
+      could not draw, or not as often, where neighbours differ by one child of
+      one family; infinity where no bound is known.
   """
 
   variation: float = 0.0
@@ -70,6 +71,10 @@ class SamplerError:
     return SamplerError(
         *map(sum, zip(dataclasses.astuple(self), dataclasses.astuple(other)))
     )
+
+
+# Of a sampler that is exactly the plan's.
+EXACT = SamplerError()
 
 
 @functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step
@@ -121,8 +126,6 @@ def sampling_error(
       tails += tables[0].error
       units = hierarchy.num_units(0) / 2**binomial.BITS
       assigned, ratios = units, units * stage.steps
-  if hierarchy.copies and tails:
-    unmatched = math.inf  # Several children of one family may be a unit's.
   return SamplerError(
       variation=uniform + tails + assigned,
       # -ln(1 - x) <= x (1 + x) for the small x of these.

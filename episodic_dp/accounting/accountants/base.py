@@ -49,7 +49,7 @@ class Accountant(abc.ABC):
       phases: Phases,
       direction: Direction,
       delta: float,
-      error: plan_lib.SamplerError = plan_lib.SamplerError(),
+      error: plan_lib.SamplerError = plan_lib.EXACT,
   ) -> float:
     """Epsilon of a run in one direction, or infinity.
 
@@ -71,7 +71,7 @@ class Accountant(abc.ABC):
       phases: Phases,
       direction: Direction,
       epsilon: float,
-      error: plan_lib.SamplerError = plan_lib.SamplerError(),
+      error: plan_lib.SamplerError = plan_lib.EXACT,
   ) -> float:
     """Delta of a run in one direction at epsilon >= 0; see `epsilon`."""
     curve = self.curve(phases, direction, epsilon=epsilon)

@@ -1,10 +1,15 @@
 """Upper bounds on the privacy profile of a whole run."""
 
 import dataclasses
+import functools
 import math
 from typing import Protocol
 
+import numpy as np
+
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import gaussian
 
 
@@ -92,6 +97,59 @@ class GaussianCurve:
 
 
 @dataclasses.dataclass(frozen=True)
+class RevealedCurve:
+  """Gaussians of which each is met with a probability, and it is told which.
+
+  K ~ Binomial(times, rate) of them are one of distance d sqrt(K).
+
+  Attributes:
+    rate: of each.
+    distance: d, in noise standard deviations.
+    times: how many.
+  """
+
+  rate: float
+  distance: float
+  times: int
+
+  def epsilon(self, delta: float) -> float:
+    """See `base.Curve`."""
+    whole = GaussianCurve(self.distance * math.sqrt(self.times))
+    high = whole.epsilon(delta)
+    if self.rate == 1 or not math.isfinite(high):
+      return high
+    if self.delta(0.0) <= delta:
+      return 0.0
+    low = 0.0
+    while high - low > 1e-9 * high:
+      middle = (low + high) / 2
+      if self.delta(middle) > delta:
+        low = middle
+      else:
+        high = middle
+    return high
+
+  def delta(self, epsilon: float) -> float:
+    """See `base.Curve`."""
+    whole = GaussianCurve(self.distance * math.sqrt(self.times)).delta(epsilon)
+    if self.rate == 1:
+      return whole
+    weights, far = self._distances
+    value = weights @ amplification.hockey_stick(
+        np.full_like(far, epsilon), far
+    )
+    cut = counts.binomial(self.times, self.rate).cut
+    return min(whole, float(value) * (1 + 1e-9) + cut)
+
+  @functools.cached_property
+  def _distances(self) -> tuple[np.ndarray, np.ndarray]:
+    """The probabilities of K > 0, in groups rounded up, and d sqrt K."""
+    groups = counts.grouped(counts.binomial(self.times, self.rate))
+    at, weights = np.asarray(groups, float).reshape(-1, 2).T
+    return weights, self.distance * np.sqrt(at)
+
+
+@dataclasses.dataclass(frozen=True)
 class Least:
   """The best of several bounds, at every delta and epsilon."""
 
@@ -104,6 +162,21 @@ class Least:
   def delta(self, epsilon: float) -> float:
     """See `base.Curve`."""
     return min(curve.delta(epsilon) for curve in self.curves)
+
+
+@dataclasses.dataclass(frozen=True)
+class Largest:
+  """What holds for each of several units, and so for any of them."""
+
+  curves: tuple[Curve, ...]
+
+  def epsilon(self, delta: float) -> float:
+    """See `base.Curve`."""
+    return max(curve.epsilon(delta) for curve in self.curves)
+
+  def delta(self, epsilon: float) -> float:
+    """See `base.Curve`."""
+    return max(curve.delta(epsilon) for curve in self.curves)
 
 
 def charge_sampler_error(

@@ -58,10 +58,10 @@ class PLD(base.Accountant):
         curve = _refined(phases, direction, value, epsilon)
         value = curve.delta(epsilon)
       found.append(curve)
-      if value > least:  # The transform for this guess does not reach epsilon.
-        misses += 1
-      elif value >= 0.1 * guess:
+      if 0.1 * guess <= value <= 1.01 * least:
         break
+      # Above the least, the transform for this guess does not reach epsilon.
+      misses += value > least
       least = min(least, value)
       if guess <= _LEAST_DELTA:
         break

@@ -6,8 +6,7 @@ epsilon is read off. Both are looser than `pld`, need no grid of losses for the
 whole run, and are what papers report:
 
   RDP      Mironov, "Renyi Differential Privacy" (CSF 2017), with the conversion
-           of Canonne, Kamath and Steinke (NeurIPS 2020, proposition 12), from
-           dp_accounting;
+           of Canonne, Kamath and Steinke (NeurIPS 2020, proposition 12);
   Moments  Abadi et al., "Deep Learning with Differential Privacy" (CCS 2016),
            as in [S], Sharma, "Differential Privacy & Approximate Bayesian
            Inference" (2019), equations 2.6-2.16.
@@ -27,8 +26,8 @@ from episodic_dp.accounting.accountants import log_moments
 from episodic_dp.accounting.accountants import phases as phases_lib
 from episodic_dp.accounting.profiles.amplification import Direction
 
-# The conversion to epsilon reads no order of 1.01 or less.
-_LEAST_STEP = 0.0105
+# The conversion reads no order of 1.01 or less, where it loses digits.
+_LEAST_CONVERTED, _LEAST_STEP = 1.01, 0.0105
 
 
 @functools.lru_cache(maxsize=8)
@@ -74,23 +73,31 @@ class RenyiCurve:
     """See `accountants.Curve`."""
     if delta <= 0:
       return math.inf
-    from dp_accounting.rdp import rdp_privacy_accountant  # slow to import
-
-    return float(
-        rdp_privacy_accountant.compute_epsilon(
-            self.orders.tolist(), self.rdp.tolist(), delta
-        )[0]
-    )
+    if (self._variations() < delta).any():
+      return 0.0
+    order, rdp = self._converted()
+    with np.errstate(invalid="ignore"):
+      found = (
+          rdp + np.log1p(-1 / order)
+          - (math.log(delta) + np.log(order)) / (order - 1)
+      )
+    return max(0.0, float(np.min(found, initial=math.inf)))
 
   def delta(self, epsilon: float) -> float:
     """See `accountants.Curve`."""
-    from dp_accounting.rdp import rdp_privacy_accountant  # slow to import
+    order, rdp = self._converted()
+    logs = (order - 1) * (rdp - epsilon + np.log1p(-1 / order)) - np.log(order)
+    found = math.exp(min(float(np.min(logs, initial=0.0)), 0.0))
+    return min(found, float(np.min(self._variations(), initial=1.0)))
 
-    return float(
-        rdp_privacy_accountant.compute_delta(
-            self.orders.tolist(), self.rdp.tolist(), epsilon
-        )[0]
-    )
+  def _variations(self) -> np.ndarray:
+    """sqrt(1 - e^-D), at most which is told apart (Bretagnolle and Huber)."""
+    return np.sqrt(-np.expm1(-self.rdp)) * (1 + 1e-12)
+
+  def _converted(self) -> tuple[np.ndarray, np.ndarray]:
+    """The orders that proposition 12 is read at."""
+    some = self.orders > _LEAST_CONVERTED
+    return self.orders[some], self.rdp[some]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

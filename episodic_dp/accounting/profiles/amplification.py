@@ -51,7 +51,9 @@ _MIN_DISTANCE = 1e-9
 _NEWTON_STEPS = 60
 
 
-def hockey_stick(log_alpha: np.ndarray, distance: float) -> np.ndarray:
+def hockey_stick(
+    log_alpha: np.ndarray, distance: float | np.ndarray
+) -> np.ndarray:
   """H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1, without loss in the tail.
 
   Phi(d/2 - ln(alpha)/d) - alpha Phi(-d/2 - ln(alpha)/d), by scaled Mills

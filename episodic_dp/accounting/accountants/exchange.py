@@ -1,0 +1,159 @@
+"""Replacing one unit: removing it, then adding another in its place.
+
+Let T' be T with the unit t replaced by t', so that T - t is both without the
+one and without the other. For b, c > 0 and any three distributions
+
+  H_(bc)(X || Z)  <=  H_b(X || Y) + b H_c(Y || Z),
+
+since [x - bc z]_+ <= [x - b y]_+ + b [y - c z]_+. With R the bound on the run
+for removing a unit and A that for adding one, for every epsilon = a + b,
+
+  H_(e^epsilon)(M(T) || M(T'))  <=  R(a) + e^a A(b),
+
+and the least over the split is told. In e^a this is convex (R is, and so is the
+perspective of A), so that one search along a finds it; any split is a bound.
+The whole run is split, not its steps: the run without both is a run.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import math
+
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.accountants import curves
+from episodic_dp.accounting.accountants.phases import Phases
+
+# Points of the first look along the split, and steps of the search near it.
+_LOOKS, _STEPS = 17, 24
+_GOLDEN = (math.sqrt(5) - 1) / 2
+# ln of the odds between the shares of delta of the two parts, at most.
+_ODDS = 24.0
+# Nothing smaller than this is asked of an accountant.
+_LEAST_DELTA = 1e-290
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Exchanged:
+  """The profile of a run for replacing a unit.
+
+  Attributes:
+    remove: bounds the run for removing it.
+    add: for adding one.
+  """
+
+  remove: curves.Curve
+  add: curves.Curve
+
+  def epsilon(self, delta: float) -> float:
+    """See `curves.Curve`."""
+    return self.split_of_delta(delta)[0]
+
+  def delta(self, epsilon: float) -> float:
+    """See `curves.Curve`."""
+    return self.split_of_epsilon(epsilon)[0]
+
+  def split_of_delta(self, delta: float) -> tuple[float, float, float]:
+    """The least a + b, and what R and A may be for it.
+
+    Returns:
+      (a + b, R(a), A(b)), of which the latter two use up delta.
+    """
+
+    def tried(log_odds: float) -> tuple[float, float, float]:
+      first = delta / (1 + math.exp(log_odds))
+      a = self.remove.epsilon(first)
+      if math.isinf(a):
+        return math.inf, first, 0.0
+      second = (delta - first) * math.exp(-a)
+      # A bound that fails nowhere holds at delta = 0 too.
+      return a + self.add.epsilon(second), first, second
+
+    return _least(tried, -_ODDS, _ODDS)
+
+  def split_of_epsilon(self, epsilon: float) -> tuple[float, float, float]:
+    """The least R(a) + e^a A(b), and the a and b of it."""
+
+    def tried(a: float) -> tuple[float, float, float]:
+      b = max(epsilon - a, 0.0)
+      second = self.add.delta(b)
+      if second > 0:
+        second = math.exp(min(a + math.log(second), 0.0))
+      return min(1.0, self.remove.delta(a) + second), a, b
+
+    return _least(tried, 0.0, epsilon)
+
+
+_Tried = tuple[float, float, float]
+
+
+def _least(
+    tried: Callable[[float], _Tried], low: float, high: float
+) -> _Tried:
+  """The least of a function that falls and then rises; by its first value."""
+  step = (high - low) / (_LOOKS - 1)
+  points = [low + step * i for i in range(_LOOKS)]
+  found = [tried(x) for x in points]
+  at = min(range(_LOOKS), key=lambda i: found[i][0])
+  best = found[at]
+  low, high = max(points[at] - step, low), min(points[at] + step, high)
+  left, right = (
+      high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
+  )
+  at_left, at_right = tried(left), tried(right)
+  for _ in range(_STEPS):
+    best = min(best, at_left, at_right)
+    if at_left[0] <= at_right[0]:
+      high, right, at_right = right, left, at_left
+      left = high - _GOLDEN * (high - low)
+      at_left = tried(left)
+    else:
+      low, left, at_left = left, right, at_right
+      right = low + _GOLDEN * (high - low)
+      at_right = tried(right)
+  return min(best, at_left, at_right)
+
+
+def exchanged(
+    accountant: base.Accountant,
+    run: Phases,
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+) -> Exchanged:
+  """The bound that an accountant gives, precise near delta or epsilon."""
+  if epsilon is not None:
+    first = Exchanged(
+        accountant.curve(run, "remove", epsilon=epsilon / 2),
+        accountant.curve(run, "add", epsilon=epsilon / 2),
+    )
+    _, a, b = first.split_of_epsilon(epsilon)
+    return _both(
+        first,
+        accountant.curve(run, "remove", epsilon=a),
+        accountant.curve(run, "add", epsilon=b),
+    )
+  assert delta is not None
+  remove = accountant.curve(run, "remove", delta=delta / 2)
+  a = min(remove.epsilon(delta / 2), 600.0)
+  first = Exchanged(
+      remove,
+      accountant.curve(
+          run, "add", delta=max(delta / 2 * math.exp(-a), _LEAST_DELTA)
+      ),
+  )
+  total, at_remove, at_add = first.split_of_delta(delta)
+  if math.isinf(total):
+    return first
+  return _both(
+      first,
+      accountant.curve(run, "remove", delta=max(at_remove, _LEAST_DELTA)),
+      accountant.curve(run, "add", delta=max(at_add, _LEAST_DELTA)),
+  )
+
+
+def _both(
+    first: Exchanged, remove: curves.Curve, add: curves.Curve
+) -> Exchanged:
+  return Exchanged(
+      curves.Least((first.remove, remove)), curves.Least((first.add, add))
+  )
