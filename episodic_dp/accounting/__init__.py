@@ -1,6 +1,6 @@
 """What a private run costs: from a release to epsilon, in NumPy.
 
-Nothing here imports JAX; dp_accounting is loaded when first needed.
+Nothing here imports JAX.
 """
 
 from episodic_dp.accounting.accountants.base import Accountant
