@@ -14,7 +14,6 @@ from episodic_dp.accounting.profiles import laplace
 from episodic_dp.accounting.profiles import nested_allocation
 from episodic_dp.accounting.profiles import unit_profile
 
-
 # With more kinds of units than this they are composed together: looser, faster.
 _MAX_APART = 8
 
