@@ -13,6 +13,7 @@ from episodic_dp.accounting.guarantee import epsilon_curve
 from episodic_dp.accounting.guarantee import guarantee
 from episodic_dp.accounting.guarantee import guarantees
 from episodic_dp.accounting.ledger import Ledger
+from episodic_dp.accounting.lower_bounds.bound import lower_bound
 from episodic_dp.accounting.privacy_statement import run_statement
 from episodic_dp.accounting.privacy_statement import verify
 from episodic_dp.accounting.profiles import gaussian
@@ -48,6 +49,7 @@ __all__ = [
     "guarantee",
     "guarantees",
     "logarithmic",
+    "lower_bound",
     "max_steps",
     "max_tasks",
     "planned_steps",

@@ -18,6 +18,7 @@ from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import phases as phases_lib
 from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.lower_bounds import bound
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.report import Guarantee
@@ -145,6 +146,9 @@ def compose_guarantee(
     )
   replaced = neighbours == "replace-one"
   stated = _stated(entries, foreign, level, replaced=replaced)
+  stated["question"] = bound.Question(
+      tuple(entries), level, delta, epsilon, replaced
+  )
   if replaced:
     if foreign:
       raise plan_lib.UnsoundPlanError(

@@ -41,8 +41,9 @@ _FIELDS = (
 # is above it by more than rounding was not computed from these entries.
 _BELOW = 1e-9
 _ROUNDING = 1e-6
-# Where the epsilons of a level's guarantee are.
+# Where the epsilons of a level's guarantee are, and what they are at least.
 _EPSILONS = (("epsilon",), ("epsilons",))
+_LOWER = "epsilon_lower"
 _REMEDY = "write the statement again with the run or with episodic-dp account"
 
 
@@ -345,6 +346,12 @@ def _differences(
         yield from _differences(a, b, (*where, str(i)))
   elif where[:1] == ("guarantees",) and where[2:3] in _EPSILONS:
     yield from _epsilon_difference(stated, fresh, where)
+  elif where[:1] == ("guarantees",) and where[2:3] == (_LOWER,):
+    value, again = _number(stated), _number(fresh)
+    if value is None or again is None or not math.isclose(
+        value, again, rel_tol=_ROUNDING, abs_tol=_ROUNDING
+    ):
+      yield Difference(where=where, stated=stated, recomputed=fresh)
   elif not _equal(stated, fresh):
     yield Difference(where=where, stated=stated, recomputed=fresh)
 

@@ -5,6 +5,7 @@ import decimal
 import math
 from typing import Any
 
+from episodic_dp.accounting.lower_bounds import bound
 from episodic_dp.accounting.profiles import unit_profile
 
 
@@ -29,6 +30,7 @@ class Guarantee:
     kinds: the rates and distances of the level's units, of all phases.
     caveat: what the guarantee must not be mistaken for, to be said wherever it
       is printed, or "".
+    question: what `lower` answers; None where nothing is asked.
   """
 
   epsilon: float
@@ -43,6 +45,19 @@ class Guarantee:
   epsilons: dict[str, float]
   unit_profiles: unit_profile.UnitProfiles = ()
   caveat: str = ""
+  question: bound.Question | None = dataclasses.field(
+      default=None, repr=False, compare=False
+  )
+
+  @property
+  def lower(self) -> float:
+    """What epsilon (or delta, where epsilon was given) is at least.
+
+    The exact loss of one data set that the plan allows: no analysis can promise
+    less. 0 where none is known. It is computed when first read, which takes
+    about a second.
+    """
+    return self.question.answer if self.question is not None else 0.0
 
   def as_dict(self) -> dict[str, Any]:
     """Plain data for JSON; an infinite epsilon is the string "inf"."""
@@ -50,10 +65,14 @@ class Guarantee:
     def number(value: float) -> float | str:
       return value if math.isfinite(value) else "inf"
 
+    asked = "epsilon"
+    if self.question is not None and self.question.epsilon is not None:
+      asked = "delta"
     return {
         "level": self.level,
         "epsilon": number(self.epsilon),
         "delta": self.delta,
+        f"{asked}_lower": self.lower,
         "neighbours": self.neighbours,
         "direction": self.direction,
         "epsilons": {k: number(v) for k, v in self.epsilons.items()},
@@ -81,5 +100,20 @@ def rounded_up(epsilon: float) -> str:
   """Format epsilon with four digits, rounded up."""
   if math.isinf(epsilon):
     return "inf"
-  context = decimal.Context(prec=4, rounding=decimal.ROUND_CEILING)
-  return f"{context.create_decimal(repr(float(epsilon))):f}"
+  return _rounded(epsilon, decimal.ROUND_CEILING)
+
+
+def between(lower: float, epsilon: float) -> str:
+  """Say between which numbers, of four digits, epsilon lies.
+
+  Just the upper one where no lower one is known, or it is not finite.
+  """
+  if not 0 < lower <= epsilon < math.inf:
+    return rounded_up(epsilon)
+  low = _rounded(lower, decimal.ROUND_FLOOR)
+  return f"between {low} and {rounded_up(epsilon)}"
+
+
+def _rounded(value: float, rounding: str) -> str:
+  context = decimal.Context(prec=4, rounding=rounding)
+  return f"{context.create_decimal(repr(float(value))):f}"

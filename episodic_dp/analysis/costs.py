@@ -66,7 +66,7 @@ def table(result: dict[str, Any]) -> str:
     epsilon = g["epsilon"]
     rows.append((
         level,
-        report.rounded_up(float(epsilon)),
+        report.between(g["epsilon_lower"], float(epsilon)),
         f"{g['delta']:g}",
         g["direction"],
         f"{g['inclusion_rate']:.4g}",

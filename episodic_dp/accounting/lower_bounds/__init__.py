@@ -1,0 +1,1 @@
+"""What a run costs at least: exact losses of data sets that the plan allows."""
