@@ -29,6 +29,7 @@ from episodic_dp.accounting.accountants.phases import Phase
 from episodic_dp.accounting.accountants.phases import Phases
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import nested_allocation
+from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 
@@ -40,6 +41,7 @@ _SMALLEST = 1e-280
 
 _WithRate = (
     amplification.Amplification,
+    random_count.RandomCount,
     recurrence.Recurrence,
     nested_allocation.NestedAllocation,
 )

@@ -1,8 +1,10 @@
 """Units that one step can draw several times, in several places.
 
 Tasks of form "independent" are each drawn from the whole pool; the records of a
-hierarchy with copies are held by several primary units. The rates and distances
-of every other unit: see `sensitivity`.
+hierarchy with copies are held by several primary units. A unit that can be at
+one place only is one of a tree: see `sensitivity`. Where a step draws it (its
+parent) at one place at most, the step is like one of a tree: `profiles.
+recurrence` takes the probabilities that the path to that place breaks.
 """
 
 import dataclasses
@@ -12,13 +14,17 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import distances
+from episodic_dp.accounting import drawn_below
 from episodic_dp.accounting import kinds
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import recurrence
+from episodic_dp.accounting.profiles import unit_profile
 
 
 def independent(
     release: plan_lib.Release, k: int
-) -> tuple[recurrence.Recurrence, ...]:
+) -> unit_profile.UnitProfiles:
   """Units of a level where every task of a step is drawn from the whole pool.
 
   Each of the L tasks draws the unit's parent with probability q = r_1 ..
@@ -31,12 +37,21 @@ def independent(
   both cases one task becomes another one with probability p, independently for
   each task, and its clipped gradient moves by at most 2C. No other task
   changes, full stage or not: tasks share no draws, and none is regrouped.
+
+  Given J <= 1 take a uniformly random task, and the others as known. It draws
+  the parent with probability P(J = 1) / P(J <= 1), and drawing it or not moves
+  this one task, by at most 2C. One task alone is the tree of form "disjoint".
   """
+  d = 2 / float(release.mechanism.noise_multiplier)
+  found = in_tasks(release, k)
+  if found[0].places == 1:
+    return tuple(
+        amplification.Amplification((kind.place_rate,), kind.rate, (d,), d)
+        for kind in found
+    )
   return tuple(
-      dataclasses.replace(
-          kind, distance=2 / float(release.mechanism.noise_multiplier)
-      )
-      for kind in in_tasks(release, k)
+      dataclasses.replace(kind, distance=d, outer=((1.0, d),))
+      for kind in found
   )
 
 
@@ -63,6 +78,8 @@ def copied(
 ) -> tuple[recurrence.Recurrence, ...]:
   """Records (or classes) that several primary units hold, M of them at most.
 
+  (With M = 1 no record is held twice, and the hierarchy is a tree of records.)
+
   Neighbours differ by the record in every primary unit that holds it. Which
   primary units are drawn does not depend on it, and those that are draw their
   inner stages independently of each other. So the number J of drawn holders
@@ -73,24 +90,63 @@ def copied(
   distribution without the record. Each such parent draws the record with its
   own rate p, and what it draws otherwise is distributed as without it.
 
-  The inner rates above the record's own belong to J, which is revealed. Were
-  they part of p, a holder that does not draw the record would be taken to be as
-  without it, but it tends to draw other parents: the direction "add" fails.
+  The inner rates above the record's own belong to J, which is revealed where it
+  is 2 or more. Were they part of p, a holder that does not draw the record
+  would be taken to be as without it, but it tends to draw other parents: the
+  direction "add" fails.
+
+  Given J <= 1 take a uniformly random holder. Its path breaks at each stage
+  with the probabilities of `_breaks`, and only that differs: section 7 of the
+  proof has the coupling for a `FixedSize` primary stage.
   """
-  found = distances.paths(release, k)  # Of a regular hierarchy: one.
-  moved = distances.moved(
-      release.plan.stages[k],
-      int(found.sizes[0, k]),
-      int(found.own[0, k]),
-      int(found.others[0, k]),
-      inside=k > release.clip_level,
-  )
+  plan, z = release.plan, float(release.mechanism.noise_multiplier)
   (kind,) = in_holders(release, k)
-  return (
-      dataclasses.replace(
-          kind, distance=moved / float(release.mechanism.noise_multiplier)
-      ),
-  )
+  shares = _breaks(release, k, kind)
+  if drawn_below.is_random(release, k):
+    (row,) = drawn_below.rows(release, k)
+    return (
+        dataclasses.replace(
+            kind,
+            distance=1 / z,
+            outer=tuple((w, m / z) for w, m in zip(shares, row.others)),
+            number=row.number,
+            instead=row.instead,
+        ),
+    )
+  found = distances.paths(release, k)  # Of a regular hierarchy: one.
+  lengths = [
+      distances.moved(stage, *sizes, inside=j > release.clip_level) / z
+      for j, (stage, *sizes) in enumerate(
+          zip(plan.stages, found.sizes[0], found.own[0], found.others[0])
+      )
+  ]
+  outer = tuple(zip(shares, lengths))
+  return (dataclasses.replace(kind, distance=lengths[k], outer=outer),)
+
+
+def _breaks(
+    release: plan_lib.Release, k: int, kind: recurrence.Recurrence
+) -> list[float]:
+  """Where a holder's path breaks, given that every holder's does."""
+  (rates,) = plan_lib.rate_paths(release.hierarchy, release.plan, k).tolist()
+  inner = math.prod(rates[1:k])
+  if inner == 1:  # Then no holder is drawn.
+    return [1.0] + [0.0] * (k - 1)
+  # The probability that a holder is drawn nevertheless.
+  if kind.drawn_of is None:
+    drawn = rates[0] * (1 - inner) / (1 - rates[0] * inner)
+  else:
+    n, units = kind.drawn_of
+    number, probs = counts.hypergeometric(units, kind.places, n)
+    probs = probs * np.exp(
+        (number - number[0]) * math.log1p(-inner)  # Over its largest value.
+    )
+    drawn = float(probs @ number) / (kind.places * float(probs.sum()))
+  shares, left = [1 - drawn], drawn / (1 - inner)
+  for rate in rates[1:k]:
+    shares.append(left * (1 - rate))
+    left *= rate
+  return shares
 
 
 def in_holders(

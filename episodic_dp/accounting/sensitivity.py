@@ -37,6 +37,7 @@ import numpy as np
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import assumptions
 from episodic_dp.accounting import distances
+from episodic_dp.accounting import drawn_below
 from episodic_dp.accounting import kinds
 from episodic_dp.accounting import recurring_units
 from episodic_dp.accounting.profiles import amplification
@@ -79,10 +80,13 @@ def unit_profiles(
   episode = release.plan.episode
   if episode is not None and episode.form == "independent":
     return recurring_units.independent(release, k)
-  if hierarchy.copies and k > 0:
+  copies = hierarchy.most_copies[k] if hierarchy.most_copies and k else 1
+  if copies > 1:
     return recurring_units.copied(release, k)
   if release.sample_level:
     return _sample_level(release, k)
+  if not replaced and drawn_below.is_random(release, k):
+    return drawn_below.unit_profiles(release, k)
   return _tree(release, k, replaced=replaced)
 
 

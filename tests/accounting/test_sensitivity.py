@@ -148,13 +148,15 @@ def independent(stages, way, tasks=4, shot=1, query=1, **options):
   )
 
 
-def recurrence(places, place_rate, rate, distance, drawn_of=None):
+def recurrence(places, place_rate, rate, distance, drawn_of=None, outer=None):
+  """Tasks, if the way that a path breaks is not given."""
   return accounting.Recurrence(
       places=places,
       place_rate=place_rate,
       rate=rate,
       distance=distance,
       drawn_of=drawn_of,
+      outer=((1.0, distance),) if outer is None else outer,
   )
 
 
@@ -282,11 +284,15 @@ def test_copies_with_counts(stage, image, klass):
   m = mechanism("participant", 4.0)
   (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "image")
   expected = recurrence(*image)
+  assert sum(share for share, _ in kind.outer) == pytest.approx(1)
+  # A participant that is not drawn, and one that draws other classes.
+  away = 0.5 if stage == plan.FixedSize(40) else 0.25
+  assert [d for _, d in kind.outer] == [away, 0.5]
   assert dataclasses.replace(
-      kind, place_rate=round(kind.place_rate, 12)
+      kind, place_rate=round(kind.place_rate, 12), outer=expected.outer
   ) == expected
   assert accounting.unit_profiles(plan.Release(h, p, m), "class") == (
-    recurrence(*klass),
+    recurrence(*klass, outer=((1.0, away),)),
   )
   (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "participant")
   assert isinstance(kind, accounting.Amplification)
@@ -299,13 +305,21 @@ def test_copies_whose_clip_units_lie_below():
   )
   assert accounting.unit_profiles(
     plan.Release(h, p, mechanism("class")), "class"
-  ) == (recurrence(70, 0.1, 0.5, 1.0),)
+  ) == (recurrence(70, 0.1, 0.5, 1.0, outer=((1.0, 5.0),)),)
   assert accounting.unit_profiles(
     plan.Release(h, p, mechanism("image")), "class"
-  ) == (recurrence(70, 0.1, 0.5, 2.0),)
-  assert accounting.unit_profiles(
-    plan.Release(h, p, mechanism("image")), "image"
-  ) == (recurrence(30, 0.05, 0.5, 2.0),)
+  ) == (recurrence(70, 0.1, 0.5, 2.0, outer=((1.0, 10.0),)),)
+  (kind,) = accounting.unit_profiles(
+      plan.Release(h, p, mechanism("image")), "image"
+  )
+  (away, far), (drawn, near) = kind.outer
+  assert (far, near) == (10.0, 2.0)
+  # Of the 0.95 in which a holder does not draw the class, 0.05 are drawn.
+  assert away == pytest.approx(0.9 / 0.95)
+  assert drawn == pytest.approx(0.05 / 0.95)
+  assert dataclasses.replace(kind, outer=()) == recurrence(
+      30, 0.05, 0.5, 2.0, outer=()
+  )
 
 
 def test_copies_in_tasks_of_classes_are_refused():

@@ -1,4 +1,10 @@
-"""Distributions of whole numbers, with what was cut off their upper end."""
+"""Distributions of whole numbers, rounded upwards where they are cut.
+
+A profile grows when a number of places or of clip units does, in the sense of
+the usual stochastic order. So a distribution may be replaced by one that is
+stochastically larger: probability may move to larger values, never to smaller
+ones. What is cut off an upper tail is moved to values up to the largest.
+"""
 
 import functools
 import math
@@ -6,31 +12,52 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Supports up to this size are kept whole; longer ones lose what is less
-# probable than e^-92 < 1.2e-40 (Bernstein's inequality) at an end.
-WHOLE = 32
+# Supports up to this size are kept whole; longer ones are cut where less than
+# e^-92 < 1.2e-40 is left (Bernstein's inequality) at an end.
+WHOLE = 4096
 _EXPONENT = 92.0
-_NEGLIGIBLE = math.exp(-_EXPONENT)
-# More values than these are rounded up to a coarser lattice by `grouped`.
-MAX_GROUPS = 96
+# Probabilities below this, which a double may have lost, are moved up.
+_TINY = 1e-290
+# Values for what lies outside of this are rounded up more.
+_OUTSIDE = 1e-20
+# Supports that are added up value by value; longer ones are made coarser.
+_LONGEST_SUM = 1 << 13
 
 
 class Counts(NamedTuple):
-  """A distribution of whole numbers.
+  """A distribution of whole numbers, or one that is stochastically larger.
 
   Attributes:
-    first: the smallest value.
-    probs: float64[n] of first, first + 1, ...
-    cut: an upper bound on the probability of larger values.
+    values: int64[n], rising, none negative.
+    probs: float64[n], which add up to 1 or a rounding error more.
   """
 
-  first: int
+  values: np.ndarray
   probs: np.ndarray
-  cut: float
+
+  @property
+  def most(self) -> int:
+    """The largest value."""
+    return int(self.values[-1])
 
 
-def _window(low: int, high: int, mean: float) -> tuple[int, int, float]:
-  """The part of a support that is kept, and what may lie above it.
+def constant(value: int) -> Counts:
+  """The distribution of a number that is known."""
+  return Counts(np.asarray([value], np.int64), np.ones(1))
+
+
+def _made(values: np.ndarray, probs: np.ndarray) -> Counts:
+  """Of rising values; those too unlikely for a double are moved to the last."""
+  lost = (probs < _TINY) & (np.arange(probs.size) > int(np.argmax(probs)))
+  if lost.any():
+    probs = np.where(lost, 0.0, probs)
+    probs[-1] += _TINY * int(lost.sum())
+  some = probs > 0
+  return Counts(values[some].astype(np.int64), probs[some])
+
+
+def _window(low: int, high: int, mean: float) -> tuple[int, int]:
+  """The part of a support outside of which less than e^-92 lies, at each end.
 
   Bernstein's inequality: a sum of independent coins deviates from its mean m by
   t with probability at most exp(-t^2 / (2 (m + t / 3))), at either end; so does
@@ -38,82 +65,162 @@ def _window(low: int, high: int, mean: float) -> tuple[int, int, float]:
   Bounded Random Variables", 1963, section 6).
   """
   if high - low <= WHOLE:
-    return low, high, 0.0
+    return low, high
   third = _EXPONENT / 3
   t = third + math.sqrt(third**2 + 2 * _EXPONENT * mean)
-  last = min(high, math.ceil(mean + t))
-  return (
-      max(low, math.floor(mean - t)), last, _NEGLIGIBLE if last < high else 0.0
-  )
+  return max(low, math.floor(mean - t)), min(high, math.ceil(mean + t))
 
 
-def _from_ratios(first: int, log_ratios: np.ndarray, cut: float) -> Counts:
-  """From ln P(i + 1) / P(i). What lies below `first` is spread over the rest.
+def _from_ratios(first: int, log_ratios: np.ndarray) -> Counts:
+  """From ln P(i + 1) / P(i). What lies outside is spread over the values.
 
   That changes each probability by less than its rounding error.
   """
   logs = np.concatenate([np.zeros(1), np.cumsum(log_ratios)])
   probs = np.exp(logs - logs.max())
-  return Counts(first, probs / probs.sum(), cut)
+  values = first + np.arange(probs.size)
+  return _made(values, probs / probs.sum())
+
+
+def _with_tail(counts: Counts, high: int, trials: int, rate: float) -> Counts:
+  """With what lies above the window, on values that double up to `high`.
+
+  With v < v' two of them, v' gets a bound on all that lies above v: Chernoff's
+  exp(-n KL(a || p)) for more than n a successes in n trials, which holds for a
+  hypergeometric number too (Hoeffding, 1963, theorems 1 and 4).
+  """
+  values, probs = list(counts.values), list(counts.probs)
+  while values[-1] < high:
+    share = (int(values[-1]) + 1) / trials
+    exponent = share * math.log(share / rate)
+    if share < 1:
+      exponent += (1 - share) * (
+          math.log1p(-share) - math.log1p(-rate)
+      )
+    probs.append(max(math.exp(-min(trials * exponent, 800.0)), _TINY))
+    values.append(min(2 * int(values[-1]) + 1, high))
+  return Counts(np.asarray(values, np.int64), np.asarray(probs))
 
 
 @functools.lru_cache(maxsize=4096)
 def binomial(n: int, rate: float) -> Counts:
   """Binomial(n, rate)."""
   if rate >= 1 or n == 0:
-    return Counts(n, np.ones(1), 0.0)
+    return constant(n)
   if rate <= 0:
-    return Counts(0, np.ones(1), 0.0)
-  low, high, cut = _window(0, n, n * rate)
+    return constant(0)
+  low, high = _window(0, n, n * rate)
   i = np.arange(low, high, dtype=float)
   odds = math.log(rate) - math.log1p(-rate)
-  return _from_ratios(low, np.log((n - i) / (i + 1)) + odds, cut)
+  found = _from_ratios(low, np.log((n - i) / (i + 1)) + odds)
+  return _with_tail(found, n, n, rate) if high < n else found
 
 
 def hypergeometric(population: int, marked: int, drawn: int) -> Counts:
   """How many of `marked` units are among `drawn` of the population."""
-  low, high, cut = _window(
-      max(0, marked + drawn - population),
-      min(marked, drawn),
-      marked * drawn / population,
-  )
+  least, most = max(0, marked + drawn - population), min(marked, drawn)
+  low, high = _window(least, most, marked * drawn / population)
   i = np.arange(low, high, dtype=float)
   ratios = (marked - i) * (drawn - i) / (i + 1)
-  return _from_ratios(
-      low, np.log(ratios / (population - marked - drawn + i + 1)), cut
+  found = _from_ratios(
+      low, np.log(ratios / (population - marked - drawn + i + 1))
   )
+  if high == most:
+    return found
+  return _with_tail(found, most, most, max(marked, drawn) / population)
 
 
 def thinned(counts: Counts, rate: float) -> Counts:
   """The number kept, each with probability `rate`, of a random number."""
-  last = counts.first + counts.probs.size - 1
-  probs = np.zeros(last + 1)
-  cut = counts.cut
-  for i, weight in enumerate(counts.probs):
-    part = binomial(counts.first + i, rate)
-    probs[part.first : part.first + part.probs.size] += weight * part.probs
-    cut += float(weight) * part.cut
-  some = np.flatnonzero(probs)
-  return Counts(int(some[0]), probs[some[0] : some[-1] + 1], cut)
+  return mixed([
+      (float(weight), binomial(int(value), rate))
+      for value, weight in zip(*counts)
+  ])
 
 
-def grouped(counts: Counts) -> list[tuple[int, float]]:
-  """(j, probability) for j > 0, at most `MAX_GROUPS`; more are rounded up."""
-  last = counts.first + counts.probs.size - 1
-  width = -(-counts.probs.size // MAX_GROUPS)
-  groups: dict[int, float] = {}
-  for i, weight in enumerate(counts.probs):
-    j = last - width * ((last - counts.first - i) // width)
-    groups[j] = groups.get(j, 0.0) + float(weight)
-  return [(j, w) for j, w in groups.items() if j > 0 and w > 0]
+def mixed(parts: list[tuple[float, Counts]]) -> Counts:
+  """The mixture of distributions, with these probabilities."""
+  values = np.unique(np.concatenate([part.values for _, part in parts]))
+  probs = np.zeros(values.size)
+  for weight, part in parts:
+    probs[np.searchsorted(values, part.values)] += weight * part.probs
+  return _made(values, probs)
 
 
-def trimmed(counts: Counts) -> Counts:
-  """Without the largest values, as far as they are negligible together."""
-  if counts.cut == 0:
+def added(first: Counts, second: Counts) -> Counts:
+  """The sum of two independent numbers."""
+  first, second = (coarser(c, _LONGEST_SUM) for c in (first, second))
+  if second.values.size > first.values.size:
+    first, second = second, first
+  if second.values.size == 1:
+    return Counts(first.values + second.values[0], first.probs)
+  low = int(first.values[0] + second.values[0])
+  span = first.most + second.most - low + 1
+  if span <= 4 * _LONGEST_SUM:
+    probs = np.convolve(_dense(first), _dense(second))
+    return _made(low + np.arange(span), probs)
+  few = [coarser(c, 512) for c in (first, second)]
+  sums = np.add.outer(few[0].values, few[1].values).ravel()
+  values, where = np.unique(sums, return_inverse=True)
+  chances = np.multiply.outer(few[0].probs, few[1].probs).ravel()
+  return _made(values, np.bincount(where.ravel(), weights=chances))
+
+
+def _dense(counts: Counts) -> np.ndarray:
+  """The probabilities of every value from the first to the last."""
+  result = np.zeros(counts.most - int(counts.values[0]) + 1)
+  result[counts.values - counts.values[0]] = counts.probs
+  return result
+
+
+def times(counts: Counts, n: int) -> Counts:
+  """The sum of n independent copies, by repeated squares."""
+  result, square = constant(0), counts
+  while n:
+    if n % 2:
+      result = added(result, square)
+    n //= 2
+    if n:
+      square = added(square, square)
+  return result
+
+
+def chosen(counts: Counts, n: int, rate: float) -> Counts:
+  """The sum of those that are drawn of n copies, each with this rate."""
+  if counts.values.size == 1:
+    number, probs = binomial(n, rate)
+    return Counts(number * counts.values[0], probs)
+  if rate < 1:
+    counts = mixed([(1 - rate, constant(0)), (rate, counts)])
+  return times(counts, n)
+
+
+def larger(first: Counts, second: Counts) -> Counts:
+  """The smallest number that is stochastically larger than both."""
+  values = np.union1d(first.values, second.values)
+  above = np.zeros(values.size)  # P(number >= value)
+  for part in (first, second):
+    tail = np.cumsum(part.probs[::-1])[::-1]
+    at = np.searchsorted(part.values, values)
+    above = np.maximum(above, np.append(tail, 0.0)[at])
+  return _made(values, np.maximum(above - np.append(above[1:], 0.0), 0.0))
+
+
+def coarser(counts: Counts, limit: int) -> Counts:
+  """On about `limit` values at most, some of them rounded up.
+
+  Most of the limit goes to what is likely: unlikely values on either side are
+  rounded up more.
+  """
+  values, probs = counts
+  if values.size <= limit:
     return counts
-  # Bernstein's window is wide: cut where as little is left by the true sizes.
-  above = np.cumsum(counts.probs[::-1])[::-1]
-  kept = max(int((above > _NEGLIGIBLE).sum()), 1)
-  lost = float(above[kept]) if kept < above.size else 0.0
-  return Counts(counts.first, counts.probs[:kept], counts.cut + lost)
+  below = int((np.cumsum(probs) < _OUTSIDE).sum())
+  above = int((np.cumsum(probs[::-1]) < _OUTSIDE).sum())
+  ends = (0, below, values.size - above, values.size)
+  kept = np.zeros(values.size, bool)
+  for start, stop, share in zip(ends, ends[1:], (0.1, 0.7, 0.2)):
+    width = -(-(stop - start) // max(int(limit * share), 1))
+    kept[start:stop][::-1][:: max(width, 1)] = True
+  places = np.searchsorted(np.flatnonzero(kept), np.arange(values.size))
+  return Counts(values[kept], np.bincount(places, weights=probs))

@@ -7,11 +7,18 @@ K ~ Binomial(J, p) of these draw t itself; each of them moves the clipped sum by
 at most `distance`, in standard deviations of the noise. J has the same
 distribution without t.
 
-J is taken as revealed: by joint convexity the divergence is at most its average
-over J. Using the distribution of K alone would be wrong, for at a place that
-does not draw t the rest of the sample tells whether its parent was drawn.
+Where J is 2 or more it is taken as revealed: by joint convexity the divergence
+is at most the average over J. Using the distribution of K alone would be wrong,
+for at a place that does not draw t the rest of the sample tells whether its
+parent was drawn.
 
-Given J = j, couple all other randomness. Place i then adds a vector v_i of
+Where J is at most 1 the places are like a tree: take one place as the unit's
+path, the others as known. Its parent is drawn with probability
+q' = P(J = 1) / P(J <= 1), otherwise the path breaks as it does at a place of
+which it is known that it breaks (`outer`), and the tree's profile holds
+(`amplification`, `random_count`).
+
+Given J = j > 1, couple all other randomness. Place i then adds a vector v_i of
 norm at most d with probability p, so that with S the set of places that do
 
   P = sum over S of w_S N(sum_(i in S) v_i),   Q = N(0).
@@ -19,56 +26,31 @@ norm at most d with probability p, so that with S the set of places that do
 Moving all v_i onto one line, at full length and to the same side, only
 increases both divergences: the scalar mixture of sensitivities k d with weights
 Binomial(j, p) dominates (Choquette-Choo, Ganesh, Steinke and Thakurta, "Privacy
-Amplification for Matrix Mechanisms", ICLR 2024). In short: since
-[x + y]_+ <= [x]_+ + [y]_+, every way to split alpha = sum a_S gives
-
-  H_alpha(P || Q) <= sum_S [divergence of w_S N(v_S) from a_S N(0)],
-
-each term grows with the length of v_S, and for vectors on one line, where the
-likelihood ratio rises along it, the best split is an equality. The reverse
-divergence splits 1 - alpha w_0 among the alpha w_S in the same way. The same
-argument shows that the profile never falls with j, p or d, so that rounding a
-number of places or of occurrences up is pessimistic.
-
-On the line, with R(y) = Phi(-y) / phi(y) (Mills' ratio) and s_k = k d, the set
-where P / Q > alpha is a half-line from x, and with x as the parameter
-
-  remove:  alpha = sum_k w_k e^(s_k x - s_k^2 / 2),
-           H = sum_k w_k phi(x - s_k) (R(x - s_k) - R(x)),
-  add:     1 / alpha = the same sum,
-           H = alpha sum_k w_k phi(x - s_k) (R(-x) - R(s_k - x)),
-
-sums of positive terms, exact far into the tail. They are tabulated over x, and
-between neighbouring points the profile, convex in alpha, is replaced by its
-chord, which lies above it.
+Amplification for Matrix Mechanisms", ICLR 2024; `line_mixture`). Where the unit
+has a random number of clip units at each place, K is the number of all of them.
+The profile never falls with j, p or d, so that rounding a number of places or
+of occurrences up is pessimistic.
 """
 
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy import special
 
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts as counts_lib
+from episodic_dp.accounting.profiles import line_mixture
+from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles.amplification import Direction
 
 # Distances below this are replaced by it: larger, so never optimistic.
 _MIN_DISTANCE = 1e-6
-# Beyond it tables would be long, and say nothing.
-_FARTHEST = 1e3
-# More values of K than these are rounded up to a coarser lattice.
-_MAX_OCCURRENCES = 128
-# The grid over x reaches to where Phi(-37) < 1e-299, for high Renyi moments.
-# Chords lie above the profile by a share of about (step (x - s_k))^2 / 8. Far
-# out, where only many occurrences or tiny probabilities lead, its step grows.
-_REACH = 37.0
-_STEP = 1 / 768
-_EVEN = 12.0
-# Exponents are kept below this; e^690 < 1e300.
-_LARGEST_POWER = 690.0
+# More values of J, or of K, than these are rounded up to fewer.
+_MAX_PARENTS, _MAX_OCCURRENCES = 96, 192
+
+Once = amplification.Amplification | random_count.RandomCount
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,9 +63,15 @@ class Recurrence:
       record, independently of the other places; 1 where it surely does.
     rate: p, the record's own rate given that its parent is drawn.
     distance: how far one occurrence moves the sum, in noise standard
-      deviations.
+      deviations; one clip unit of it, where `number` is given.
     drawn_of: None where all places are drawn; (n, N) where the step draws n of
       N primary units without replacement, `places` of which hold the record.
+    outer: pairs (share, distance): where none of the places draws the parent,
+      the probability that the path to one place breaks at a stage, and how far
+      that moves the sum; the shares add up to 1. Empty: J is revealed.
+    number: how many clip units an occurrence draws.
+    instead: how many clip units what takes its place draws; then the distances
+      of `outer` are beside both.
   """
 
   places: int
@@ -91,6 +79,9 @@ class Recurrence:
   rate: float
   distance: float
   drawn_of: tuple[int, int] | None = None
+  outer: tuple[tuple[float, float], ...] = ()
+  number: random_count.Number = random_count.ONE
+  instead: random_count.Number = random_count.NOTHING
 
   @functools.cached_property
   def parents(self) -> counts_lib.Counts:
@@ -99,41 +90,70 @@ class Recurrence:
 
   @property
   def most(self) -> int:
-    """The largest J that is kept."""
-    return self.parents.first + self.parents.probs.size - 1
+    """The largest number of clip units, an upper bound on K."""
+    return self.parents.most * (self.number.most + self.instead.most)
 
   @property
   def inclusion_rate(self) -> float:
-    """P(K > 0): that a step draws the record at all."""
-    first, probs, cut = self.parents
-    j = first + np.arange(probs.size)
+    """That a step draws the record at all."""
+    j, probs = self.parents
     some = -np.expm1(j * np.log1p(-self.rate)) if self.rate < 1 else j > 0
-    return float(min(probs @ some + cut, 1.0))
+    return float(min(probs @ some, 1.0))
 
   @property
-  def tail(self) -> tuple[float, float] | None:
-    """(P(K > 0), J_max d), by joint convexity; None where a tail was cut.
-
-    What is cut counts as certainty of a failure, at every alpha.
-    """
-    if self.parents.cut > 0:
-      return None
-    return self.inclusion_rate, self.most * self._distance
+  def tail(self) -> tuple[float, float]:
+    """(P(the record is drawn), the largest distance), by joint convexity."""
+    return self.inclusion_rate, self.most * self.least_distance
 
   @property
-  def _distance(self) -> float:
+  def least_distance(self) -> float:
+    """The distance, or a little one where it is 0."""
     return max(self.distance, _MIN_DISTANCE)
+
+  @functools.cached_property
+  def once(self) -> tuple[float, Once]:
+    """P(J <= 1), and the tree that the places are like in that case."""
+    few = self.parents.values <= 1
+    values, probs = self.parents.values[few], self.parents.probs[few]
+    chance = float(probs.sum())
+    drawn = float(probs[values == 1].sum()) / chance if chance else 0.0
+    pairs = self.outer or ((1.0, math.inf),)
+    # The rates of stages at which the path breaks with these probabilities.
+    left = [drawn]
+    for share, _ in reversed(pairs):
+      left.append(left[-1] + share * (1 - drawn))
+    rates = tuple(
+        b / a if a else 0.0 for a, b in zip(left[:0:-1], left[-2::-1])
+    )
+    outer = tuple(distance for _, distance in pairs)
+    if self.number == random_count.ONE:
+      return chance, amplification.Amplification(
+          rates, self.rate, outer, self.least_distance
+      )
+    return chance, random_count.RandomCount(
+        outer_rates=rates,
+        rate=self.rate,
+        outer_distances=outer,
+        number=self.number,
+        instead=self.instead,
+        distance=self.least_distance,
+    )
 
   def as_dict(self) -> dict[str, Any]:
     """Plain data for statements."""
-    return {
+    found = {
         "kind": "recurrence",
         "places": self.places,
         "place_rate": self.place_rate,
         "drawn_of": None if self.drawn_of is None else list(self.drawn_of),
         "own_rate": self.rate,
         "own_distance": self.distance,
+        "outer": [list(pair) for pair in self.outer],
     }
+    if self.number != random_count.ONE:
+      found["number"] = self.number.as_dict()
+      found["instead"] = self.instead.as_dict()
+    return found
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
@@ -148,22 +168,21 @@ class Recurrence:
       float64[n], an upper bound that convexity makes composable.
     """
     log_alpha = np.asarray(log_alpha, float)
-    if self.rate == 0:
+    weight, farthest = self.tail
+    if weight == 0:
       return np.zeros_like(log_alpha)
-    if self.distance > _FARTHEST:  # What is drawn is as good as told.
-      return np.full_like(log_alpha, self.inclusion_rate)
-    value = np.full_like(log_alpha, self.parents.cut)
-    if self.rate == 1:
-      for j, weight in counts_lib.grouped(self.parents):
-        distance = j * self._distance
-        value += weight * amplification.hockey_stick(log_alpha, distance)
+    bound = weight * amplification.hockey_stick(log_alpha, farthest)
+    chance, tree = self.once
+    value = chance * tree.divergence(log_alpha, direction)
+    if self.rate == 1 and self.number == random_count.ONE:
+      for j, chance in several(self):
+        value += chance * amplification.hockey_stick(
+            log_alpha, j * self.least_distance
+        )
     else:
-      for weight, curve in _curves(self, direction):
-        value += weight * curve(log_alpha)
-    return np.minimum(value, 1.0)
-
-
-# Distributions ----------------------------------------------------------------
+      for chance, curve in _curves(self, direction):
+        value += chance * curve(log_alpha)
+    return np.minimum(value, bound)
 
 
 @functools.lru_cache(maxsize=256)
@@ -171,188 +190,54 @@ def _parents(
     places: int, place_rate: float, drawn_of: tuple[int, int] | None
 ) -> counts_lib.Counts:
   if drawn_of is None:
-    counts = counts_lib.binomial(places, place_rate)
-  else:
-    drawn, population = drawn_of
-    counts = counts_lib.hypergeometric(
-        population, places, min(drawn, population)
+    return counts_lib.binomial(places, place_rate)
+  drawn, population = drawn_of
+  counts = counts_lib.hypergeometric(
+      population, places, min(drawn, population)
+  )
+  return counts_lib.thinned(counts, place_rate) if place_rate < 1 else counts
+
+
+def several(kind: Recurrence) -> list[tuple[int, float]]:
+  """(j, P(J = j)) for j of 2 or more, rounded up to few values."""
+  many = kind.parents.values > 1
+  counts = counts_lib.coarser(
+      counts_lib.Counts(*(part[many] for part in kind.parents)), _MAX_PARENTS
+  )
+  return [(int(j), float(chance)) for j, chance in zip(*counts) if chance > 0]
+
+
+def occurrences(kind: Recurrence, j: int) -> counts_lib.Counts:
+  """The number of clip units that differ, given J = j."""
+  if kind.number == random_count.ONE:
+    return counts_lib.binomial(j, kind.rate)
+  # What takes a place is taken as known, and as large as it can be.
+  values, probs = map(np.asarray, (kind.number.values, kind.number.probs))
+  one = counts_lib.Counts(values + kind.instead.most, probs)
+  if kind.rate < 1:
+    one = counts_lib.mixed(
+        [(1 - kind.rate, counts_lib.constant(0)), (kind.rate, one)]
     )
-    if place_rate < 1:
-      counts = counts_lib.thinned(counts, place_rate)
-  return counts_lib.trimmed(counts)
-
-
-# Profiles given J -------------------------------------------------------------
-
-
-class _Curve(NamedTuple):
-  """An upper bound on one convex profile, by its chords.
-
-  Attributes:
-    log_alpha: float64[n], rising, of which the first is at most 0.
-    value: float64[n], falling. Beyond the last point it stays.
-  """
-
-  log_alpha: np.ndarray
-  value: np.ndarray
-
-  def __call__(self, log_alpha: np.ndarray) -> np.ndarray:
-    at, value = self.log_alpha, self.value
-    right = np.clip(np.searchsorted(at, log_alpha), 1, at.size - 1)
-    low, high = at[right - 1], at[right]
-    x = np.minimum(log_alpha, at[-1])
-    # (alpha - alpha_low) / (alpha_high - alpha_low), without overflow.
-    share = np.exp(x - high) * np.expm1(low - x) / np.expm1(low - high)
-    return value[right - 1] * (1 - share) + value[right] * share
-
-
-def _occurrences(j: int, rate: float, lattice: int) -> tuple[np.ndarray, float]:
-  """Weights of K = 0, g, ... for K ~ Binomial(j, p), rounded up; the cut."""
-  counts = counts_lib.binomial(j, rate)
-  places = -(-(counts.first + np.arange(counts.probs.size)) // lattice)
-  return np.bincount(places, weights=counts.probs), counts.cut
+  return counts_lib.times(one, j)
 
 
 @functools.lru_cache(maxsize=8)
 def _curves(
     kind: Recurrence, direction: Direction
-) -> tuple[tuple[float, _Curve], ...]:
-  """(P(J = j), the profile given J = j), for the values of J above 0."""
-  lattice = -(-kind.most // _MAX_OCCURRENCES)
-  distance = kind._distance * lattice  # pylint: disable=protected-access
-  groups = counts_lib.grouped(kind.parents)
+) -> list[tuple[float, line_mixture.Curve]]:
+  """(P(J = j), the profile given J = j), for the values of J above 1."""
+  groups = several(kind)
   if not groups:
-    return ()
-  remove = direction == "remove"
-  s = distance * np.arange(1, -(-groups[-1][0] // lattice) + 1)[:, None]
-  # At d / 2, and at half of the largest sensitivity, no alpha is above 1.
-  if remove:
-    x = _grid(0.49 * distance, s[-1, 0] + _REACH)
-  else:
-    x = _grid(-_REACH, 0.51 * s[-1, 0])
-  power = s * x - s * s / 2
-  gains = _removed(s, x) if remove else _added(s, x, power)
-  w = np.zeros((len(groups), s.size + 1))
-  cuts = []
-  for row, (j, _) in zip(w, groups):
-    part, cut = _occurrences(j, kind.rate, lattice)
-    row[: part.size] = part
-    cuts.append(cut)
-  log_sums = _log_mixtures(w, s, x, power)
-  values = w[:, 1:] @ gains
-  result = []
-  for i, (j, weight) in enumerate(groups):
-    reach = distance * -(-j // lattice)
-    end = np.searchsorted(x, reach + _REACH if remove else 0.51 * reach) + 1
-    log_alpha, value = log_sums[i, :end], values[i, :end] + 0.0
-    if not remove:
-      # Where e^power was bounded, 1 is a bound; alpha ends at e^690.
-      held = power[w[i, 1:] > 0, :end]
-      bounded = (held > _LARGEST_POWER).any(axis=0)
-      log_alpha = -log_alpha
-      value *= np.exp(np.minimum(log_alpha, _LARGEST_POWER))
-      value[bounded] = 1.0
-      value[log_alpha > _LARGEST_POWER] = np.nan
-      log_alpha, value = log_alpha[::-1], value[::-1]
-    curve = _Curve(log_alpha, np.minimum(value, 1.0) + cuts[i])
-    result.append((weight, _cleaned(curve)))
-  return tuple(result)
-
-
-def _grid(start: float, stop: float) -> np.ndarray:
-  """x from start to stop, evenly spaced near 0."""
-  low, high = max(start, -_EVEN), min(stop, max(_EVEN, start + _EVEN))
-  parts = [np.linspace(low, high, math.ceil((high - low) / _STEP) + 1)]
-  if start < low:
-    parts.insert(0, -_growing(-low, -start)[::-1])
-  if stop > high:
-    parts.append(_growing(high, stop))
-  return np.concatenate(parts)
-
-
-def _growing(start: float, stop: float) -> np.ndarray:
-  """x above start up to stop, with a step that is a share of x."""
-  count = math.ceil(start / _STEP * math.log(stop / start))
-  return np.geomspace(start, stop, count + 1)[1:]
-
-
-def _cleaned(curve: _Curve) -> _Curve:
-  """Points in rising order, from the last at or below alpha = 1.
-
-  Points that rounding puts in the wrong order are left out, and a value is
-  raised to those that come later.
-  """
-  at, value = curve
-  before = np.concatenate([[-np.inf], np.maximum.accumulate(at)[:-1]])
-  keep = np.isfinite(at) & np.isfinite(value) & (at > before)
-  at, value = at[keep], value[keep]
-  first = max(int(np.searchsorted(at, 0.0, side="right")) - 1, 0)
-  return _Curve(
-      at[first:], np.maximum.accumulate(value[first:][::-1])[::-1]
-  )
-
-
-def _log_mixtures(
-    w: np.ndarray, s: np.ndarray, x: np.ndarray, power: np.ndarray
-) -> np.ndarray:
-  """ln sum_k w_jk e^(power_k(x)), where power_0 is 0 (and not given).
-
-  Args:
-    w: float64[J, K + 1].
-    s: float64[K, 1], sensitivities.
-    x: float64[n], rising.
-    power: float64[K, n], s x - s^2 / 2.
-
-  Returns:
-    float64[J, n].
-  """
-  # Power is at most x^2 / 2: beyond this x it is scaled by that.
-  near = slice(0, int(np.searchsorted(x, math.sqrt(2 * _LARGEST_POWER))))
-  far = slice(near.stop, None)
-  result = np.empty((len(w), x.size))
-  with np.errstate(divide="ignore"):
-    # A sum near 1 is kept by what it exceeds 1.
-    excess = w[:, 1:] @ np.expm1(power[:, near])
-    total = w[:, :1] + w[:, 1:] @ np.exp(power[:, near])
-    result[:, near] = np.where(
-        np.abs(excess) < 0.5, np.log1p(np.maximum(excess, -0.5)), np.log(total)
-    )
-    scaled = w[:, 1:] @ np.exp(-((x[far] - s) ** 2) / 2)
-    result[:, far] = np.log(scaled) + x[far] ** 2 / 2
-    small = scaled < 1e-250  # Where only terms far from x count.
-    for row in np.flatnonzero(small.any(axis=1)):
-      columns = near.stop + np.flatnonzero(small[row])
-      terms = np.concatenate(
-          [np.zeros((1, columns.size)), power[:, columns]]
-      ) + np.log(w[row])[:, None]
-      result[row, columns] = np.logaddexp.reduce(terms, axis=0)
-  return result
-
-
-def _mills(y: np.ndarray) -> np.ndarray:
-  """Phi(-y) / phi(y)."""
-  return math.sqrt(math.pi / 2) * special.erfcx(y / math.sqrt(2))
-
-
-def _normal(y: np.ndarray) -> np.ndarray:
-  return np.exp(-y * y / 2) / math.sqrt(2 * math.pi)
-
-
-def _removed(s: np.ndarray, x: np.ndarray) -> np.ndarray:
-  """Phi(s - x) - e^(s x - s^2 / 2) Phi(-x), for x > 0."""
-  y = x - s
-  density = _normal(y)
-  with np.errstate(over="ignore", invalid="ignore"):
-    tail = density * (_mills(y) - _mills(x))
-  near = special.ndtr(-y) - density * _mills(x)
-  return np.maximum(np.where(y > 0, tail, near), 0.0)
-
-
-def _added(s: np.ndarray, x: np.ndarray, power: np.ndarray) -> np.ndarray:
-  """e^(s x - s^2 / 2) Phi(x) - Phi(x - s)."""
-  y = x - s
-  with np.errstate(over="ignore", invalid="ignore"):
-    tail = _normal(y) * (_mills(-x) - _mills(-y))
-  ratio = np.exp(np.minimum(power, _LARGEST_POWER))
-  near = ratio * special.ndtr(x) - special.ndtr(y)
-  return np.maximum(np.where(x <= 0, tail, near), 0.0)
+    return []
+  numbers = [occurrences(kind, j) for j, _ in groups]
+  chances = [chance for _, chance in groups]
+  # The values that K is rounded up to are those that suit all of J.
+  values = counts_lib.coarser(
+      counts_lib.mixed(list(zip(chances, numbers))), _MAX_OCCURRENCES
+  ).values
+  seen = np.zeros((len(groups), values.size))
+  for row, counts in zip(seen, numbers):
+    places = np.searchsorted(values, counts.values)
+    row += np.bincount(places, weights=counts.probs, minlength=values.size)
+  line = line_mixture.Line(seen, values * kind.least_distance)
+  return list(zip(chances, line_mixture.curves(line, direction)))

@@ -11,6 +11,8 @@ import numpy as np
 from scipy import special
 
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import counts
+from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
@@ -18,8 +20,8 @@ from episodic_dp.accounting.profiles.amplification import Direction
 # Below this a double may have lost digits: it is raised to it. Tabulated
 # profiles end in a constant long before, but well below the second number.
 _SMALL, _SMALL_IN_TABLES = 1e-280, 1e-30
-# Records with more occurrences in a step are bounded by their tail alone.
-_MOST_OCCURRENCES = 64
+# Terms that the weights of a mixture are split into; more are revealed.
+_MOST_TERMS = 4096
 # A distance of zero is replaced by this one: larger, so never optimistic.
 MIN_DISTANCE = 1e-9
 
@@ -82,62 +84,82 @@ def _log_divergence(
     log_k = np.logaddexp.reduce([k for k, _ in terms], axis=0)
     distance = max(d for _, d in terms)
     bound = np.minimum(bound, _log_weighted(log_weight, log_k, distance))
-  if isinstance(kind, recurrence.Recurrence) and kind.most < _MOST_OCCURRENCES:
-    bound = np.minimum(bound, _log_recurrence(kind, log_alpha, direction))
+  elif isinstance(kind, recurrence.Recurrence):
+    found = _log_recurrence(kind, log_alpha, direction)
+    bound = np.minimum(bound, found)
+  elif isinstance(kind, random_count.RandomCount):
+    # What takes the unit's place is taken as known, and as large as can be.
+    values = np.asarray(kind.number.values) + kind.instead.most
+    probs = kind.rate * np.asarray(kind.number.probs)
+    found = _log_mixture(
+        np.append(values * kind.distance, 0.0),
+        np.append(probs, 1 - kind.rate),
+        log_alpha,
+        direction,
+    )
+    bound = np.minimum(bound, math.log(math.prod(kind.outer_rates)) + found)
   return bound
 
 
 def _log_recurrence(
     kind: recurrence.Recurrence, log_alpha: np.ndarray, direction: Direction
 ) -> np.ndarray:
-  """ln of the average over J of splits of alpha, or of Q's weight.
+  """ln of the average over J, where it is above 1; see `recurrence`."""
+  chance, tree = kind.once
+  total = np.full(log_alpha.shape, -np.inf)
+  if chance * tree.tail[0] > 0:
+    total = math.log(chance) + _log_divergence(tree, log_alpha, direction)
+  groups = recurrence.several(kind)
+  laws = [recurrence.occurrences(kind, j) for j, _ in groups]
+  terms = sum(law.values.size for law in laws)
+  for (_, weight), law in zip(groups, laws):
+    law = counts.coarser(law, max(_MOST_TERMS * law.values.size // terms, 8))
+    value = math.log(weight) + _log_mixture(
+        law.values * kind.least_distance, law.probs, log_alpha, direction
+    )
+    total = np.logaddexp(total, value)
+  return total
 
-  See `recurrence`: with w_k = P(K = k) and s_k = k d, given J,
 
-    remove  sum over k > 0 of [w_k N(s_k) - a_k N(0)]_+,  a_k adding up to
-            alpha - w_0,
-    add     sum over k > 0 of [u_k N(0) - alpha w_k N(s_k)]_+,  u_k adding up
-            to 1 - alpha w_0;
+def _log_mixture(
+    distances: np.ndarray,
+    probs: np.ndarray,
+    log_alpha: np.ndarray,
+    direction: Direction,
+) -> np.ndarray:
+  """ln of a bound on P = sum over k of w_k N(s_k) against Q = N(0).
+
+  Of the splits of alpha, or of Q's weight, into terms with s_k > 0,
+
+    remove  sum of [w_k N(s_k) - a_k N(0)]_+,  a_k adding up to alpha - w_0,
+    add     sum of [u_k N(0) - alpha w_k N(s_k)]_+,  u_k to 1 - alpha w_0;
 
   every such split is a bound, and the best one is `amplification.split`.
   """
-  parents, p = kind.parents, kind.rate
-  total = np.full(log_alpha.shape, -np.inf)
-  capped = np.minimum(log_alpha, 700.0)
-  for j, chance in enumerate(parents.probs, start=parents.first):
-    if j == 0 or chance == 0:
-      continue
-    k = np.arange(1.0, j + 1)[:, None] if p < 1 else np.asarray([[float(j)]])
-    with np.errstate(divide="ignore", invalid="ignore"):
-      log_w = (
-          special.gammaln(j + 1.0)
-          - special.gammaln(k + 1)
-          - special.gammaln(j - k + 1)
-          + k * math.log(p)
-          + special.xlog1py(j - k, -p)
+  some = (distances > 0) & (probs > 0)
+  none = float(probs[distances == 0].sum())
+  if not some.any():
+    return np.full_like(log_alpha, -np.inf)
+  log_w = np.log(probs[some])[:, None] + np.zeros_like(log_alpha)
+  s = distances[some][:, None]
+  if direction == "remove":
+    log_u = log_w
+    with np.errstate(divide="ignore"):
+      total = log_alpha + np.log1p(-min(none, 1.0) * np.exp(-log_alpha))
+    log_k = amplification.split(total, log_w, s)
+  else:
+    left = 1 - none * np.exp(np.minimum(log_alpha, 700.0))
+    log_k = log_w + log_alpha
+    log_u = np.full_like(log_k, -np.inf)
+    some = left > 0
+    if some.any():
+      log_u[:, some] = amplification.split(
+          np.log(left[some]), log_k[:, some], s
       )
-      none = (1 - p) ** j
-      against = log_alpha + np.log1p(-none * np.exp(-log_alpha))
-      own = np.log1p(-np.minimum(none * np.exp(capped), 1.0))
-    distances = k * max(kind.distance, MIN_DISTANCE)
-    log_w = np.broadcast_to(log_w, (k.size, log_alpha.size))
-    some = np.ones(log_alpha.size, bool)
-    if direction == "remove":
-      log_u = log_w
-      log_k = amplification.split(against, log_w, distances)
-    else:
-      some = ~np.isneginf(own)
-      if not some.any():
-        continue
-      log_k = log_w[:, some] + log_alpha[some]
-      log_u = amplification.split(own[some], log_k, distances)
-    parts = [
-        _log_weighted(u, v, float(d))
-        for u, v, d in zip(log_u, log_k, distances[:, 0])
-    ]
-    value = np.logaddexp.reduce(parts, axis=0) + math.log(chance)
-    total[some] = np.logaddexp(total[some], value)
-  return total
+  parts = [
+      _log_weighted(u, k, float(d)) for u, k, d in zip(log_u, log_k, s[:, 0])
+  ]
+  return np.logaddexp.reduce(parts, axis=0)
 
 
 def _log_weighted(

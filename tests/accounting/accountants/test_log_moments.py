@@ -8,7 +8,6 @@ import pytest
 from scipy import integrate
 
 from episodic_dp import accounting
-from episodic_dp import plan
 from episodic_dp.accounting.accountants import log_moments
 from episodic_dp.accounting.accountants import rdp
 from episodic_dp.accounting.profiles import amplification
@@ -240,10 +239,17 @@ def test_orders_are_dense_and_end_where_they_are_told():
   assert rdp.orders(20)[-1] == 20
 
 
-def test_without_a_tail_there_are_no_moments():
-  cut = recurrence.Recurrence(
-      places=10_000, place_rate=0.01, rate=1.0, distance=1.0
+def test_a_number_of_places_that_is_large_at_most_has_moments():
+  """What is unlikely is bounded by the largest number, not left out."""
+  many = recurrence.Recurrence(
+      places=1000, place_rate=1e-3, rate=0.5, distance=0.01
   )
-  assert cut.tail is None
-  with pytest.raises(plan.PlanError, match="Recurrence.*accountant='pld'"):
-    log_moments.log_moments((cut,), "remove", ORDERS)
+  few = recurrence.Recurrence(
+      places=40, place_rate=0.025, rate=0.5, distance=0.01
+  )
+  orders = (1.5, 2.0, 4.0)
+  for direction in amplification.DIRECTIONS:
+    found = log_moments.log_moments((many,), direction, orders)
+    near = log_moments.log_moments((few,), direction, orders)
+    np.testing.assert_allclose(found, near, rtol=0.03)
+    assert (found > near).all()  # Binomial numbers of a mean: more spread.

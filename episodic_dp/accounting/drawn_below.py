@@ -1,0 +1,251 @@
+"""Units below which a step draws a random number of clip units.
+
+Users whose examples are clipped one by one and drawn by `Poisson`, at any depth
+below the user: the number of drawn clip units is a compound of binomials. Below
+a `Poisson` stage children come in independently, below `All` every one, so that
+the numbers of the children add up; below `FixedSize(n)` the sum of n of them is
+at most, in the stochastic order, that of the n largest.
+
+Families are told apart by how many children they have of each kind of family
+below. A profile grows with the number, so several kinds of families may be
+merged into one with as many children of every kind as any of them, and a kind's
+number may be replaced by the least that is stochastically larger than it and
+than those of the smaller kinds.
+"""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import distances
+from episodic_dp.accounting import kinds
+from episodic_dp.accounting.profiles import counts
+from episodic_dp.accounting.profiles import random_count
+
+# More kinds of families in a level, or of units, than these are merged.
+_MAX_KINDS, _MAX_ROWS = 24, 6
+
+
+def is_random(release: plan_lib.Release, k: int) -> bool:
+  """Whether units of level k draw a random number of clip units.
+
+  False too where the proof is another one: one pass over the units, and tasks.
+  """
+  stages = release.plan.stages
+  return (
+      release.plan.episode is None
+      and not isinstance(stages[0], plan_lib.RandomAllocation)
+      and any(
+          isinstance(stage, plan_lib.Poisson)
+          for stage in stages[k + 1 : release.clip_level + 1]
+      )
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """One kind of units of a level, in clip norms.
+
+  Attributes:
+    rates: of the stages down to the unit's own.
+    others: for each stage above, how many clip units at most differ, beside
+      those of the unit and of what takes its place, where the path breaks.
+    number: of the clip units drawn under the unit.
+    instead: the same for what takes its place.
+  """
+
+  rates: tuple[float, ...]
+  others: tuple[float, ...]
+  number: random_count.Number
+  instead: random_count.Number
+
+
+class _Families(NamedTuple):
+  """What is drawn under the units of a level.
+
+  Attributes:
+    kind: int64[units], or int64[1] for a regular hierarchy.
+    numbers: of each kind, every one stochastically larger than those before.
+  """
+
+  kind: np.ndarray
+  numbers: list[counts.Counts]
+
+
+def unit_profiles(
+    release: plan_lib.Release, k: int
+) -> tuple[random_count.RandomCount, ...]:
+  """The kinds of units of a level; `is_random` holds."""
+  z = float(release.mechanism.noise_multiplier)
+  return tuple(
+      random_count.RandomCount(
+          outer_rates=row.rates[:-1],
+          rate=row.rates[-1],
+          outer_distances=tuple(count / z for count in row.others),
+          number=row.number,
+          instead=row.instead,
+          distance=1 / z,
+      )
+      for row in rows(release, k)
+  )
+
+
+def rows(release: plan_lib.Release, k: int) -> list[Row]:
+  """The kinds of units of a level, none below another, a few at most."""
+  families = _families(release, k)
+  numbers = [random_count.Number.of(number) for number in families.numbers]
+  sizes, others, own, instead = _columns(release, k, families.kind)
+  rates = np.stack(
+      [release.plan.stages[j].rate(sizes[:, j]) for j in range(k + 1)], axis=1
+  )
+  table = np.unique(
+      np.column_stack([rates, others, own, instead]), axis=0
+  ).tolist()
+  # A row of larger rates, counts and kinds has the larger profile.
+  merged = kinds.merge(kinds.front([tuple(row) for row in table]), _MAX_ROWS)
+  return [
+      Row(
+          rates=row[: k + 1],
+          others=row[k + 1 : -2],
+          number=numbers[int(row[-2])],
+          instead=(
+              numbers[int(row[-1])] if row[-1] >= 0 else random_count.NOTHING
+          ),
+      )
+      for row in merged
+  ]
+
+
+def _families(release: plan_lib.Release, level: int) -> _Families:
+  """The number of clip units drawn under each unit of a level."""
+  hierarchy = release.hierarchy
+  units = 1 if hierarchy.sizes is not None else hierarchy.num_units(level)
+  if level == release.clip_level:
+    return _Families(np.zeros(units, np.int64), [counts.constant(1)])
+  below = _families(release, level + 1)
+  # How many children of each kind every unit has: int64[units, kinds].
+  width = len(below.numbers)
+  if hierarchy.sizes is not None:
+    table = np.asarray([[hierarchy.sizes[level + 1]]], np.int64)
+  else:
+    places = hierarchy.parents(level + 1) * width + below.kind
+    table = np.bincount(places, minlength=units * width).reshape(units, width)
+  distinct, of = np.unique(table, axis=0, return_inverse=True)
+  means = np.asarray([float(n.values @ n.probs) for n in below.numbers])
+  order = np.argsort(distinct @ means, kind="stable")
+  groups = np.array_split(order, min(_MAX_KINDS, order.size))
+  group_of = np.empty(order.size, np.int64)
+  numbers: list[counts.Counts] = []
+  for i, group in enumerate(groups):
+    group_of[group] = i
+    number = _drawn(
+        release.plan.stages[level + 1],
+        distinct[group].max(axis=0),
+        below.numbers,
+    )
+    numbers.append(counts.larger(numbers[-1], number) if numbers else number)
+  return _Families(group_of[of.ravel()], numbers)
+
+
+def _drawn(
+    stage: plan_lib.Stage, children: np.ndarray, numbers: list[counts.Counts]
+) -> counts.Counts:
+  """The number drawn under a unit with so many children of each kind."""
+  total = counts.constant(0)
+  left = math.inf
+  if isinstance(stage, plan_lib.FixedSize):
+    left = stage.n
+  for many, number in zip(children[::-1].tolist(), numbers[::-1]):
+    many = int(min(many, left))
+    left -= many
+    if isinstance(stage, plan_lib.Poisson):
+      part = counts.chosen(number, many, float(stage.p))
+    else:
+      part = counts.times(number, many)
+    total = counts.added(total, part)
+  return total
+
+
+def _columns(
+    release: plan_lib.Release, k: int, kind: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+  """Of every unit of level k (one, if all are alike).
+
+  Returns:
+    float64[units, k + 1] sizes of the families on the path; float64[units, k]
+    counts of other clip units that differ where the path breaks; the kind of
+    the unit's own family; the largest of what may take its place, or -1.
+  """
+  hierarchy, plan = release.hierarchy, release.plan
+  sizes, others = np.zeros((1, 0)), np.zeros((1, 0))
+  for j in range(k + 1):
+    stage, family = plan.stages[j], hierarchy.child_counts(j)
+    most = distances.clip_units_below(hierarchy, plan, release.clip_level, j)
+    drawn, largest = _siblings(hierarchy, stage, j, most)
+    if hierarchy.sizes is None:
+      sizes, others = (
+          np.repeat(part, family, axis=0) for part in (sizes, others)
+      )
+      family = np.repeat(family, family)
+    # Where the path breaks above, this unit's siblings differ too.
+    others = others + drawn[:, None]
+    sizes = np.column_stack([sizes, family])
+    if j < k:
+      replaced = np.zeros(family.size)
+      if isinstance(stage, plan_lib.FixedSize):
+        replaced = np.where(family > stage.n, largest, 0.0)
+      others = np.column_stack([others, replaced])
+  instead = np.full(len(sizes), -1.0)
+  own = plan.stages[k]
+  if isinstance(own, plan_lib.FixedSize):
+    _, largest = _siblings(hierarchy, own, k, kind)
+    instead = np.where(sizes[:, -1] > own.n, largest, -1.0)
+  return sizes, others, kind.astype(float), instead
+
+
+def _siblings(
+    hierarchy: plan_lib.Hierarchy,
+    stage: plan_lib.Stage,
+    level: int,
+    values: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+  """What the siblings of every unit of a level have, given it is drawn.
+
+  Args:
+    hierarchy: the tree.
+    stage: of the level.
+    level: the units'.
+    values: int64[units], or int64[1] for a regular hierarchy.
+
+  Returns:
+    Two float64 arrays of the shape of `values`: the largest sum over siblings
+    that can be drawn with the unit; the largest value of a sibling, or -1.
+  """
+  family = hierarchy.child_counts(level)
+  drawn = family
+  if isinstance(stage, plan_lib.FixedSize):
+    drawn = np.minimum(family, stage.n)
+  if hierarchy.sizes is not None:
+    largest = np.where(family > 1, values, -1)
+    return (drawn - 1.0) * values, largest.astype(float)
+  parents = hierarchy.parents(level)
+  order = np.lexsort((-values, parents))
+  starts = np.cumsum(family) - family
+  rank = np.empty(values.size, np.int64)
+  rank[order] = np.arange(values.size) - starts[parents]
+  falling = values[order].astype(float)
+  sums = np.concatenate([[0.0], np.cumsum(falling)])
+  first, many = starts[parents], drawn[parents]
+  own = np.where(rank < many, values, falling[first + many - 1])
+  second = falling[np.minimum(first + 1, values.size - 1)]
+  return (
+      sums[first + many] - sums[first] - own,
+      np.where(
+          rank > 0,
+          falling[first],
+          np.where(family[parents] > 1, second, -1.0),
+      ),
+  )

@@ -1,0 +1,282 @@
+"""The profile of mixtures of Gaussians whose means lie on a line.
+
+With and without a unit the outputs are, given all else,
+
+  P = U + q p S + q (1 - p) R,   Q = U + q R,   U = sum over j of w_j N(a_j),
+
+where S = sum over k > 0 of chances N(.) is a mixture of what is seen with the
+unit, R one of what is seen in its place, and a_j is where the path to the
+unit's parent breaks, with probability w_j. If all means of S are at most s_k,
+those of R at most r_i and the a_j at most m_j away from one point, then both
+divergences are at most those of outputs on one line,
+
+  remove  S at s_k, R at -r_i, U at -m_j,
+  add     the same, but U at m_j.
+
+For where the direction's difference of densities, P - alpha Q or Q - alpha P,
+is written with positive weights A_k at distances s_k (or r_i) on one side of
+the point and negative weights K_i on the other side, every coupling u_ki of
+densities at x, sum_i u_ki = A_k phi(x - s_k), sum_k u_ki = K_i phi(x + r_i),
+splits it into pairs. Each pair contributes at most the difference of two half
+lines, which grows with the pair's distance and for the longest distance,
+s_k + r_i, is largest at this same x: so the sum over pairs is the divergence on
+the line (section 3 of the proof, with several positive weights).
+
+On the line the likelihood ratio rises, alpha is an explicit function of the
+threshold x, and with R(y) = Phi(-y) / phi(y), Mills' ratio,
+
+  H = sum_k A_k phi(x - s_k) (R(x - s_k) - R(x))
+      + sum_i K_i phi(x + r_i) (R(x) - R(x + r_i)),
+
+sums of positive terms, exact far into the tail. They are tabulated over x, and
+between neighbouring points the profile, convex in alpha, is replaced by its
+chord, which lies above it.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles.amplification import Direction
+
+# The grid over x reaches to where Phi(-37) < 1e-299, for high Renyi moments.
+# Chords lie above the profile by a share of about (step (x - s_k))^2 / 8. Far
+# out, where only many clip units or tiny probabilities lead, its step grows.
+_REACH = 37.0
+_STEP = 1 / 768
+_EVEN = 12.0
+# Exponents are kept below this; e^690 < 1e300.
+_LARGEST_POWER = 690.0
+# What moves farther is split off, and counts as moved as far as anything.
+_FARTHEST = 200.0
+# Numbers in an array of positions by points, at a time.
+_BLOCK = 1 << 19
+
+
+class Curve(NamedTuple):
+  """An upper bound on one convex profile: its chords, and what is far off.
+
+  Attributes:
+    log_alpha: float64[n], rising, of which the first is at most 0.
+    value: float64[n], falling. Beyond the last point it stays.
+    far: the weight of what is farther off than the table goes.
+    far_at: how far at most; such a Gaussian's divergence comes on top.
+  """
+
+  log_alpha: np.ndarray
+  value: np.ndarray
+  far: float = 0.0
+  far_at: float = 0.0
+
+  def __call__(self, log_alpha: np.ndarray) -> np.ndarray:
+    """The bound at ln alpha >= 0, float64[n]."""
+    at, value = self.log_alpha, self.value
+    right = np.clip(np.searchsorted(at, log_alpha), 1, at.size - 1)
+    low, high = at[right - 1], at[right]
+    x = np.minimum(log_alpha, at[-1])
+    # (alpha - alpha_low) / (alpha_high - alpha_low), without overflow.
+    share = np.exp(x - high) * np.expm1(low - x) / np.expm1(low - high)
+    near = value[right - 1] * (1 - share) + value[right] * share
+    if not self.far:
+      return near
+    return near + self.far * amplification.hockey_stick(log_alpha, self.far_at)
+
+
+_NONE, _ZERO, _SURE = np.zeros(0), np.zeros(1), np.ones(1)
+
+
+class Line(NamedTuple):
+  """Where the parts of the outputs lie; distances in noise deviations.
+
+  Attributes:
+    seen: float64[rows, k], for each curve the probabilities that, given the
+      unit is drawn, the sum moves by `seen_at`.
+    seen_at: float64[k].
+    instead: float64[i], the same for what takes the unit's place: 1 at 0 where
+      nothing does.
+    instead_at: float64[i].
+    outer: float64[j], w_j; with q they add up to 1.
+    outer_at: float64[j], m_j.
+    parent_rate: q.
+    rate: p.
+  """
+
+  seen: np.ndarray
+  seen_at: np.ndarray
+  instead: np.ndarray = _SURE
+  instead_at: np.ndarray = _ZERO
+  outer: np.ndarray = _NONE
+  outer_at: np.ndarray = _NONE
+  parent_rate: float = 1.0
+  rate: float = 1.0
+
+
+def curves(line: Line, direction: Direction) -> list[Curve]:
+  """The profile of every row of `line.seen`, for alpha >= 1.
+
+  Let F say that what is drawn under the unit, or instead of it, moves farther
+  than `_FARTHEST`. Both can be drawn before it is known whether the unit is, so
+  F may be taken as revealed: given F the farthest distance holds, with the
+  weight q p, otherwise the rest of the laws.
+  """
+  remove = direction == "remove"
+  reach = line.parent_rate * line.rate
+  far_at = line.seen_at.max(initial=0.0) + line.instead_at.max(initial=0.0)
+  near, others = line.seen_at <= _FARTHEST, line.instead_at <= _FARTHEST
+  near[0] = others[0] = True  # One of them has to be left.
+  beyond = line.seen[:, ~near].sum(axis=1)
+  other = line.instead[~others].sum()
+  far = beyond + other - beyond * other
+  scale = np.where(beyond < 1, 1 - beyond, 1.0)[:, None]
+  line = line._replace(
+      seen=line.seen[:, near] / scale,
+      seen_at=line.seen_at[near],
+      instead=line.instead[others] / (1 - other if other < 1 else 1.0),
+      instead_at=line.instead_at[others],
+  )
+  rows = len(line.seen)
+  ahead = line.seen_at if remove else line.instead_at
+  behind = line.instead_at if remove else line.seen_at
+  if not max(ahead.max(initial=0.0), behind.max(initial=0.0)):
+    flat = np.asarray([0.0, 1.0]), np.zeros(2)
+    return [Curve(*flat, reach * weight, far_at) for weight in far]
+  x = _grid(
+      -0.51 * behind.max() if behind.any() else 0.49 * ahead[ahead > 0].min(),
+      ahead.max() + _REACH,
+  )
+  log_alpha, value = np.empty((rows, x.size)), np.empty((rows, x.size))
+  positions = ahead.size + behind.size + line.outer_at.size
+  width = max(_BLOCK // positions, 1)
+  for start in range(0, x.size, width):
+    part = slice(start, start + width)
+    log_alpha[:, part], value[:, part] = _points(line, remove, x[part])
+  result = []
+  for row_alpha, row_value, weight in zip(log_alpha, value, far):
+    at, height = _cleaned(row_alpha, row_value)
+    result.append(Curve(at, (1 - weight) * height, reach * weight, far_at))
+  return result
+
+
+def _points(
+    line: Line, remove: bool, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """ln alpha and the divergence, float64[rows, n], at thresholds float64[n].
+
+  NaN where a double does not hold them.
+  """
+  q, p = line.parent_rate, line.rate
+  ahead, behind = (_ahead, _behind) if remove else (_behind, _ahead)
+  sign = 1 if remove else -1
+  with np.errstate(all="ignore"):
+    # Densities over that of N(0), and these less 1.
+    s, seen = _over_normal(line.seen, sign * line.seen_at, x)
+    r, instead = _over_normal(line.instead, -sign * line.instead_at, x)
+    u, outer = _over_normal(line.outer, -line.outer_at, x)
+    # alpha = 1 + excess / base; where base is near 1 it has all its digits.
+    excess = sign * q * p * (seen - instead)
+    base = 1 + outer + q * (
+        instead if remove else (1 - p) * instead + p * seen
+    )
+    small = u + q * (r if remove else (1 - p) * r + p * s)
+    base = np.where(base > 0.5, base, small)
+    whole = u + q * (r if not remove else (1 - p) * r + p * s)
+    more = excess / base
+    log_alpha = np.where(
+        np.abs(more) < 0.5, np.log1p(more), np.log(whole) - np.log(base)
+    )
+    if remove:
+      far = x > _REACH  # Where a density may be too large for a double.
+      dense = line.seen @ np.exp(-((x[far] - line.seen_at[:, None]) ** 2) / 2)
+      rest = (u + q * (1 - p) * r)[..., far] * np.exp(-x[far] ** 2 / 2)
+      log_alpha[:, far] = np.log(q * p * dense + rest) + x[far] ** 2 / 2
+      log_alpha[:, far] -= np.log(base[..., far])
+    valid = log_alpha < _LARGEST_POWER
+    more = np.expm1(np.where(valid, log_alpha, 0.0))
+    value = q * p * (1 if remove else 1 + more) * (
+        line.seen @ ahead(line.seen_at, x)
+    ) + more * (line.outer @ _behind(line.outer_at, x))
+    kept = p + more if remove else np.maximum(p - more * (1 - p), 0.0)
+    value += q * kept * (line.instead @ behind(line.instead_at, x))
+  valid &= np.isfinite(value)
+  return (
+      np.where(valid, log_alpha, np.nan),
+      np.where(valid, np.minimum(value, 1.0), np.nan),
+  )
+
+
+def _over_normal(
+    weights: np.ndarray, at: np.ndarray, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Sums of w phi(x - at) / phi(x), and of w (phi(x - at) / phi(x) - 1)."""
+  power = at[:, None] * x - (at * at)[:, None] / 2
+  return weights @ np.exp(power), weights @ np.expm1(power)
+
+
+def _ahead(s: np.ndarray, x: np.ndarray) -> np.ndarray:
+  """phi(x - s) (R(x - s) - R(x)): Phi(s - x) - e^(s x - s^2 / 2) Phi(-x)."""
+  s = s[:, None]
+  y = x - s
+  density = _normal(y)
+  tail = density * (_mills(y) - _mills(x))
+  near = special.ndtr(-y) - np.where(
+      x > 0, density * _mills(x), np.exp(s * x - s * s / 2) * special.ndtr(-x)
+  )
+  return np.maximum(np.where(y > 0, tail, near), 0.0)
+
+
+def _behind(s: np.ndarray, x: np.ndarray) -> np.ndarray:
+  """phi(x + s) (R(x) - R(x + s)): e^(-s x - s^2 / 2) Phi(-x) - Phi(-x - s)."""
+  s = s[:, None]
+  y = x + s
+  tail = _normal(y) * (_mills(x) - _mills(y))
+  near = np.exp(-s * x - s * s / 2) * special.ndtr(-x) - special.ndtr(-y)
+  return np.maximum(np.where(x >= 0, tail, near), 0.0)
+
+
+def _mills(y: np.ndarray) -> np.ndarray:
+  """Phi(-y) / phi(y)."""
+  return math.sqrt(math.pi / 2) * special.erfcx(y / math.sqrt(2))
+
+
+def _normal(y: np.ndarray) -> np.ndarray:
+  return np.exp(-y * y / 2) / math.sqrt(2 * math.pi)
+
+
+def _grid(start: float, stop: float) -> np.ndarray:
+  """x from start to stop, evenly spaced near 0."""
+  low, high = max(start, -_EVEN), min(stop, max(_EVEN, start + _EVEN))
+  parts = [np.linspace(low, high, math.ceil((high - low) / _STEP) + 1)]
+  if start < low:
+    parts.insert(0, -_growing(-low, -start)[::-1])
+  if stop > high:
+    parts.append(_growing(high, stop))
+  return np.concatenate(parts)
+
+
+def _growing(start: float, stop: float) -> np.ndarray:
+  """x above start up to stop, with a step that is a share of x."""
+  count = math.ceil(start / _STEP * math.log(stop / start))
+  return np.geomspace(start, stop, count + 1)[1:]
+
+
+def _cleaned(
+    log_alpha: np.ndarray, value: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Points in rising order, from the last at or below alpha = 1.
+
+  Points that rounding puts in the wrong order are left out, and a value is
+  raised to those that come later.
+  """
+  before = np.concatenate([[-np.inf], np.fmax.accumulate(log_alpha)[:-1]])
+  keep = np.isfinite(log_alpha) & ~(log_alpha <= before)
+  at, value = log_alpha[keep], value[keep]
+  first = max(int(np.searchsorted(at, 0.0, side="right")) - 1, 0)
+  at, value = at[first:], value[first:]
+  if not at.size or at[0] > 0:  # At alpha = 1 nothing better is known.
+    at, value = np.concatenate([[0.0], at]), np.concatenate([[1.0], value])
+  if at.size == 1:  # Nothing but a constant.
+    at, value = np.append(at, at + 1), np.append(value, value)
+  return at, np.maximum.accumulate(value[::-1])[::-1]

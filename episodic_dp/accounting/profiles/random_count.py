@@ -1,0 +1,157 @@
+"""Units of which a step draws a random number of clip units.
+
+A user whose examples are drawn and clipped one by one moves the sum by as many
+clip norms as examples of his are drawn: K of them, a random number, and not by
+the largest number that there could be. Of `line_mixture` it is the case with
+
+  S  the mixture of N(k d) over K, given that the unit is drawn,
+  R  N(0) where the unit's own stage is `Poisson` or `All`, since then the unit
+     is absent; under `FixedSize` another unit takes its place, which may draw a
+     number K' of clip units: the mixture of N(-k' d),
+
+with d the distance of one clip unit, the noise multiplier's inverse. All of
+them in one direction at full length is the worst (Choquette-Choo, Ganesh,
+Steinke and Thakurta, "Privacy Amplification for Matrix Mechanisms", ICLR 2024).
+"""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import counts as counts_lib
+from episodic_dp.accounting.profiles import line_mixture
+from episodic_dp.accounting.profiles.amplification import Direction
+
+# More values of K than these are rounded up to fewer.
+_MAX_NUMBERS = 320
+# Distances below this are replaced by it: larger, so never optimistic.
+_MIN_DISTANCE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+  """A distribution of whole numbers that can be hashed.
+
+  Attributes:
+    values: rising, none negative.
+    probs: of each value; they add up to 1.
+  """
+
+  values: tuple[int, ...]
+  probs: tuple[float, ...]
+
+  @classmethod
+  def of(cls, counts: counts_lib.Counts) -> "Number":
+    """On a few hundred values at most."""
+    values, probs = counts_lib.coarser(counts, _MAX_NUMBERS)
+    return cls(tuple(values.tolist()), tuple(probs.tolist()))
+
+  @property
+  def most(self) -> int:
+    """The largest value."""
+    return self.values[-1]
+
+  @property
+  def none(self) -> float:
+    """P(K = 0)."""
+    return self.probs[0] if self.values[0] == 0 else 0.0
+
+  def as_dict(self) -> dict[str, list]:
+    """Plain data for statements."""
+    return {"values": list(self.values), "probs": list(self.probs)}
+
+
+NOTHING, ONE = Number((0,), (1.0,)), Number((1,), (1.0,))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RandomCount:
+  """The rates of one kind of unit, and how many clip units it draws.
+
+  Attributes:
+    outer_rates: r_1 .. r_(l-1), the rates of the stages above the unit's own.
+    rate: p, the rate of the unit's own stage.
+    outer_distances: one per outer rate: how far what else differs moves the
+      sum where the path breaks there, in standard deviations of the noise.
+    number: K, the number of clip units drawn under the unit, given it is drawn.
+    instead: K', the same for what takes its place; `NOTHING` for no unit.
+    distance: of one clip unit, in standard deviations of the noise.
+  """
+
+  outer_rates: tuple[float, ...]
+  rate: float
+  outer_distances: tuple[float, ...]
+  number: Number
+  instead: Number
+  distance: float
+
+  @property
+  def at_most(self) -> amplification.Amplification:
+    """The unit with as many clip units as it can ever draw: never less."""
+    own = (self.number.most + self.instead.most) * self.distance
+    return amplification.Amplification(
+        self.outer_rates,
+        self.rate,
+        tuple(own + d for d in self.outer_distances),
+        own,
+    )
+
+  @property
+  def tail(self) -> tuple[float, float]:
+    """(P(K + K' > 0), the largest distance), by joint convexity."""
+    reached = math.prod(self.outer_rates) * self.rate
+    none = self.number.none * self.instead.none
+    return reached * (1 - none), self.at_most.unit_sensitivity
+
+  def as_dict(self) -> dict[str, Any]:
+    """Plain data for statements."""
+    return {
+        **self.at_most.as_dict(),
+        "kind": "random count",
+        "clip_unit_distance": self.distance,
+        "number": self.number.as_dict(),
+        "instead": self.instead.as_dict(),
+    }
+
+  def divergence(
+      self, log_alpha: np.ndarray, direction: Direction
+  ) -> np.ndarray:
+    """H_alpha in the direction, for alpha >= 1.
+
+    Args:
+      log_alpha: float64[n] of ln alpha >= 0.
+      direction: "remove" for M(T) against M(T - t), "add" for the reverse.
+
+    Returns:
+      float64[n], an upper bound that convexity makes composable.
+    """
+    log_alpha = np.asarray(log_alpha, float)
+    weight, farthest = self.tail
+    if weight == 0:
+      return np.zeros_like(log_alpha)
+    farthest = max(farthest, _MIN_DISTANCE)
+    bound = weight * amplification.hockey_stick(log_alpha, farthest)
+    return np.minimum(bound, _curve(self, direction)(log_alpha))
+
+
+@functools.lru_cache(maxsize=32)
+def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
+  d = max(kind.distance, _MIN_DISTANCE)
+  number, instead = kind.number, kind.instead
+  line = line_mixture.Line(
+      seen=np.asarray([number.probs]),
+      seen_at=np.asarray(number.values) * d,
+      instead=np.asarray(instead.probs),
+      instead_at=np.asarray(instead.values) * d,
+      outer=np.asarray(kind.at_most.outer_weights),
+      # So far off no double tells the distance from infinity.
+      outer_at=np.minimum(kind.outer_distances, 1e6),
+      parent_rate=math.prod(kind.outer_rates),
+      rate=kind.rate,
+  )
+  (curve,) = line_mixture.curves(line, direction)
+  return curve
