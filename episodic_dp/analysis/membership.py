@@ -178,9 +178,11 @@ def _attack(
   assert episode is not None  # Checked.
   of_participants, of_examples, losses = [], [], []
   for part, dataset in enumerate((splits.train, splits.test)):
-    there = dataset.hierarchy.num_units(0)
+    there = inference.participants(
+        dataset.hierarchy, target.release.plan
+    )
     units = np.random.default_rng((seed, part)).choice(
-        there, min(participants, there), replace=False
+        there, min(participants, there.size), replace=False
     )
     drawn = inference.draw_tasks(
         dataset, target.release.plan, units, tasks=tasks, seed=seed + part

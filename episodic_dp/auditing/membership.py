@@ -71,6 +71,33 @@ def check(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan) -> None:
     )
 
 
+def participants(
+    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
+) -> np.ndarray:
+  """Number the primary units that fill a task whatever is drawn in them.
+
+  Of others, such as empty ones, a step may make no task, so that there is no
+  loss to attack them by.
+
+  Returns:
+    int64[units], rising.
+  """
+  filled = np.ones(1, bool)
+  for k in reversed(range(1, hierarchy.depth)):
+    counts, stage = hierarchy.child_counts(k), plan.stages[k]
+    wanted = int(counts.max())
+    if isinstance(stage, plan_lib.FixedSize):
+      wanted = stage.n
+    enough = counts >= wanted
+    if hierarchy.sizes is None:
+      lacking = ~np.broadcast_to(filled, (hierarchy.num_units(k),))
+      enough &= ~np.bincount(
+          hierarchy.parents(k)[lacking], minlength=counts.size
+      ).astype(bool)
+    filled = enough
+  return np.flatnonzero(np.broadcast_to(filled, (hierarchy.num_units(0),)))
+
+
 def draw_tasks(
     dataset: dataset_lib.Dataset,
     plan: plan_lib.SamplingPlan,
@@ -85,7 +112,8 @@ def draw_tasks(
     dataset: with `hierarchy` and `rows`; members or non-members.
     plan: that of the training; its first stage, which draws participants, is
       not used.
-    units: int[units], different primary units of the hierarchy.
+    units: int[units], different primary units of the hierarchy, each of
+      `participants`.
     tasks: how many of each.
     seed: public.
 

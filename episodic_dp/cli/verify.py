@@ -18,6 +18,7 @@ and with --weights that it is about these weights.
 
 from collections.abc import Sequence
 import pathlib
+import textwrap
 
 from absl import flags
 
@@ -28,6 +29,7 @@ from episodic_dp.accounting import signature as signature_lib
 from episodic_dp.cli import app
 from episodic_dp.output import tables
 
+_WIDTH = 80
 _COLUMNS = ("level", "stated", "recomputed", "verdict")
 # Printed where a statement holds.
 LIMITS = (
@@ -103,7 +105,7 @@ def run(
   print(tables.text(_COLUMNS, verification.rows()))
   check(path, verification)
   print()
-  print(LIMITS)
+  print(textwrap.fill(LIMITS, _WIDTH))
   if signed is not None:
     print(_promise(signed, weights))
 

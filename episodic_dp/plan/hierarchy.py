@@ -107,7 +107,8 @@ class Hierarchy:
 
     Args:
       sizes: nested lists, as deep as `levels` is long less one, of the number
-        of leaves in each ultimate sampling unit (a plain int for one level).
+        of leaves in each ultimate sampling unit (a plain int for one level); 0
+        or an empty list is an empty unit.
       levels: names, primary units first.
 
     Raises:

@@ -84,6 +84,23 @@ def test_tasks_belong_to_their_participant(kind, shuffled):
   assert (found.rows != other.rows).any()
 
 
+def test_participants_who_cannot_fill_a_task_are_no_targets():
+  sizes = [[3, 4], [], [5, 2, 3], [0, 0], [3, 3, 3], [6]]
+  hierarchy = plan.Hierarchy.from_sizes(sizes, levels=LEVELS)
+  short = dataclasses.replace(PLAN, allow_short_units=True)
+  found = membership.participants(hierarchy, short)
+  assert found.tolist() == [0, 4]
+  images = np.zeros((hierarchy.num_leaves, SIDE, SIDE, 1), np.uint8)
+  data = dataset_lib.ArrayDataset(name="x", images=images, hierarchy=hierarchy)
+  rows = membership.draw_tasks(data, short, found[::-1], tasks=2, seed=0).rows
+  participant, _ = owners(sizes)
+  assert (participant[rows[0]] == 4).all() and (participant[rows[1]] == 0).all()
+  regular, _, _ = make_data("regular")
+  assert membership.participants(regular.hierarchy, PLAN).tolist() == [
+      0, 1, 2, 3
+  ]
+
+
 def test_tasks_of_nobody_are_refused():
   data, _, _ = make_data("regular")
   units = np.arange(2)

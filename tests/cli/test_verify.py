@@ -35,7 +35,7 @@ def test_a_statement_is_written_and_holds(call, tmp_path, flag):
   done = call("verify", f"{flag}{path}")
   assert (done.returncode, done.stderr) == (0, "")
   table, _, limits = done.stdout.partition("\n\n")
-  assert limits == f"{verify.LIMITS}\n"
+  assert " ".join(limits.split()) == verify.LIMITS
   header, _, *rows = [line.split() for line in table.splitlines()]
   assert header == ["level", "stated", "recomputed", "verdict"]
   data = json.loads(path.read_text())
@@ -152,7 +152,7 @@ def test_who_signed_is_told(call, signed):
   assert last.endswith(f"signed this statement for the weights {weights}.")
   done = call("verify", path, f"--public_key={public}")
   assert done.returncode == 0 and "were not looked at" in done.stdout
-  assert verify.LIMITS in done.stdout
+  assert "or that some weights came of it" in " ".join(done.stdout.split())
 
 
 def test_what_was_tampered_with_ends_in_one_sentence(call, signed, tmp_path):
