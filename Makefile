@@ -45,7 +45,7 @@ test: lint
 
 # Recorded whether they pass or not.
 test-slow: env
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile \
+	$(BIN)/python -m pytest -m 'slow or optimized' -n 2 --dist loadfile \
 	  --junitxml=build/slow_tests.xml; \
 	  status=$$?; \
 	  $(BIN)/python tests/record_slow.py build/slow_tests.xml docs/slow_tests.md; \

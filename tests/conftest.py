@@ -9,8 +9,29 @@ import pytest
 
 from episodic_dp.config import RunConfig
 
-# One device whatever the cores: the mains that tests call would ask for more.
-jax.devices()
+
+# XLA's options that compile a small program in about half the processor time:
+# loops written the short way, and each program in one piece.
+_QUICK_FLAGS = (
+    "--xla_cpu_use_fusion_emitters=false"
+    " --xla_cpu_parallel_codegen_split_count=1"
+)
+
+
+def pytest_configure(config):
+  """Starts JAX before a test can: with one device, and the quick flags.
+
+  One device whatever the cores: the mains that tests call would ask for more.
+  Subprocesses take the flags too.
+  """
+  if _quick(config):
+    flags = os.environ.get("XLA_FLAGS", "")
+    os.environ["XLA_FLAGS"] = f"{flags} {_QUICK_FLAGS}".strip()
+  jax.devices()
+
+
+def _quick(config) -> bool:
+  return config.option.markexpr == "not slow"
 
 _OPTIONS = {
     "jax_persistent_cache_min_compile_time_secs": 0,
@@ -39,7 +60,8 @@ def compilation_cache(tmp_path_factory):
 
 
 # Folders whose quick tests run programs so small that compiling them takes
-# longer; tests of what optimizations do are marked `optimized`.
+# longer; tests of what optimizations do are marked `optimized`, and run once
+# more with the slow ones, compiled as users get them.
 _SMALL = (
     "analysis", "auditing", "cli", "config", "experiments", "learners",
     "models", "private", "sampling", "training",
@@ -62,9 +84,8 @@ def quickly_compiled():
 def _quickly_compiled_where_small(request):
   tests = pathlib.Path(__file__).parent
   folder = request.path.relative_to(tests).parts[0]
-  quick = request.config.option.markexpr == "not slow"
   optimized = request.node.get_closest_marker("optimized")
-  if folder in _SMALL and quick and not optimized:
+  if folder in _SMALL and _quick(request.config) and not optimized:
     request.getfixturevalue("quickly_compiled")
 
 
