@@ -9,7 +9,6 @@ import pytest
 
 from episodic_dp.config import RunConfig
 
-
 # XLA's options that compile a small program in about half the processor time:
 # loops written the short way, and each program in one piece.
 _QUICK_FLAGS = (

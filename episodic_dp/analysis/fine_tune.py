@@ -22,6 +22,7 @@ from episodic_dp import training
 from episodic_dp.analysis import fine_tune_report
 from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
+from episodic_dp.config import learner_kinds
 from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
@@ -210,7 +211,7 @@ def _check_network(
 ) -> None:
   """Refuses runs without a head, and bodies that differ from the first."""
   learner = config.learner.name
-  if learner in learners.HEADLESS:
+  if learner in learner_kinds.HEADLESS:
     raise errors.RunError(
         f"run '{name}' is of learner.name={learner!r}, whose network has no"
         " head to fine-tune: leave it out"

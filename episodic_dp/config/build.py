@@ -50,7 +50,6 @@ def build(
       sentence with the remedy.
   """
   # What needs no data comes first: a mistake in it ends the run here.
-  learners.check_learner(config)
   config.check_complete()
   _check_single_level(config)
   steps = config.planned_steps

@@ -9,10 +9,10 @@ import optax
 
 from episodic_dp import learners
 from episodic_dp import models
+from episodic_dp.config import learner_kinds
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.training import errors
 
-_SUPERVISED = "supervised"
 _OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
 _Shape = tuple[int, int, int]
 
@@ -28,21 +28,19 @@ def make_model(
   `config.model.outputs` numbers wherever that is set and `way` is not.
 
   Raises:
-    RunError: an unknown name, or no `outputs` where they are needed.
+    RunError: no `outputs` where they are needed.
   """
   options, learner = config.model, config.learner.name
-  if options.name not in ("conv4", "mlp"):
-    raise errors.RunError(f"model.name={options.name!r} must be conv4 or mlp")
   outputs, is_mlp = way, options.name == "mlp"
   if way is None:
-    if is_mlp or learner == _SUPERVISED:
+    if is_mlp or learner == learner_kinds.SUPERVISED:
       outputs = options.outputs
-    if learner == _SUPERVISED and outputs is None:
+    if learner == learner_kinds.SUPERVISED and outputs is None:
       raise errors.RunError(
           "config.model.outputs is missing: set it to the number of training"
           " classes, which learner.name='supervised' tells apart"
       )
-    if outputs is None and (is_mlp or learner not in HEADLESS):
+    if outputs is None and (is_mlp or learner not in learner_kinds.HEADLESS):
       outputs = config.way
   if is_mlp:
     assert outputs is not None
@@ -66,52 +64,11 @@ def make_learner(config: RunConfig, image_shape: _Shape) -> learners.Learner:
   `multi_step_loss`, the number of outer steps after which the last inner step's
   loss counts alone (0: from the beginning). ridge reads `ridge` and
   `ridge_scale`, their initial values. `config.episode.way` of 1 is regression,
-  with squared error, for the first three and reptile.
-
-  Raises:
-    RunError: an unknown name, or a switch that the learner does not have.
+  with squared error, for the first three and reptile. What goes with what is
+  checked by `learner_kinds`, before there are data.
   """
-  options = config.learner
-  if options.name not in _LEARNERS:
-    raise errors.RunError(
-        f"learner.name={options.name!r} must be one of {sorted(_LEARNERS)}"
-    )
-  kind = _LEARNERS[options.name]
-  for switch in _SWITCHES:
-    value = getattr(options, switch)
-    if value and switch not in kind.switches:
-      raise errors.RunError(
-          f"learner.{switch}={value} is not read by"
-          f" learner.name={options.name!r}: leave it out"
-      )
-  if config.way == 1 and not kind.regression:
-    raise errors.RunError(
-        f"learner.name={options.name!r} tells classes apart, and way 1 is"
-        " regression: use maml"
-    )
-  return kind.make(config, make_model(config, image_shape))
-
-
-def check_learner(config: RunConfig) -> None:
-  """Refuses a learner of tasks without any, and one of examples with some.
-
-  Raises:
-    RunError, PlanError: one sentence.
-  """
-  name, episode = config.learner.name, config.release.plan.episode
-  if episode is None and name != _SUPERVISED:
-    raise errors.RunError(
-        f"config.episode is missing and learner.name={name!r} learns from"
-        " tasks: set way, shot and query, or learner.name=supervised"
-        " (episodic_dp/config/presets/glyphs_supervised.py shows the rest)"
-    )
-  if name == _SUPERVISED:
-    if episode is not None:
-      raise errors.RunError(
-          "learner.name='supervised' learns single examples and config.episode"
-          " asks for tasks: leave the episode out, or use another learner"
-      )
-    assert config.way  # PlanError where the config does not say.
+  make = _MAKERS[config.learner.name]
+  return make(config, make_model(config, image_shape))
 
 
 def make_evaluation_learner(
@@ -122,7 +79,7 @@ def make_evaluation_learner(
   The learner itself; or, where it adapts to nothing, fine-tuning with a head of
   its own for every task.
   """
-  if config.learner.name != _SUPERVISED:
+  if config.learner.name != learner_kinds.SUPERVISED:
     return learner
   return make_fine_tuning(
       make_model(config, image_shape, way=config.way),
@@ -171,17 +128,8 @@ def make_fine_tuning(
 
 
 def make_schedule(config: RunConfig, steps: int) -> optax.Schedule:
-  """A cosine from `optimizer.rate` to `final_rate` over the steps.
-
-  Raises:
-    RunError: the rate is not positive, or rises.
-  """
+  """A cosine from `optimizer.rate` to `final_rate` over the steps."""
   options = config.optimizer
-  if not (options.rate > 0 and 0 <= options.final_rate <= options.rate):
-    raise errors.RunError(
-        f"optimizer.rate={options.rate} and final_rate={options.final_rate}:"
-        " the rate must be positive and must not rise"
-    )
   return optax.cosine_decay_schedule(
       options.rate, steps, alpha=options.final_rate / options.rate
   )
@@ -190,17 +138,8 @@ def make_schedule(config: RunConfig, steps: int) -> optax.Schedule:
 def make_optimizer(
     config: RunConfig, steps: int
 ) -> optax.GradientTransformation:
-  """Adam or SGD with `make_schedule`.
-
-  Raises:
-    RunError: an unknown name, or a wrong rate.
-  """
-  name = config.optimizer.name
-  if name not in _OPTIMIZERS:
-    raise errors.RunError(
-        f"optimizer.name={name!r} must be one of {sorted(_OPTIMIZERS)}"
-    )
-  return _OPTIMIZERS[name](make_schedule(config, steps))
+  """Adam or SGD with `make_schedule`."""
+  return _OPTIMIZERS[config.optimizer.name](make_schedule(config, steps))
 
 
 # The learners by name ---------------------------------------------------------
@@ -256,43 +195,12 @@ def _supervised(config: RunConfig, model: models.Model) -> learners.Learner:
   return learners.Supervised(model)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Kind:
-  """What is known of a learner.
-
-  Attributes:
-    make: from the config and the network.
-    switches: the pieces of MAML++ that it takes.
-    regression: whether it also learns numbers (way 1).
-    headless: whether its network ends in features: the rest is a closed form.
-  """
-
-  make: Callable[[RunConfig, models.Model], learners.Learner]
-  switches: tuple[str, ...] = ()
-  regression: bool = False
-  headless: bool = False
-
-
-_SWITCHES = ("learned_rates", "per_step_norm", "multi_step_loss")
-_LEARNERS = {
-    "maml": _Kind(
-        make=functools.partial(_maml, learners.MAML),
-        switches=_SWITCHES,
-        regression=True,
-    ),
-    "anil": _Kind(
-        make=functools.partial(_maml, learners.ANIL),
-        switches=_SWITCHES,
-        regression=True,
-    ),
-    "meta_sgd": _Kind(
-        make=functools.partial(_maml, learners.MetaSGD),
-        switches=("per_step_norm", "multi_step_loss"),
-        regression=True,
-    ),
-    "reptile": _Kind(make=_reptile, regression=True),
-    "protonet": _Kind(make=_protonet, headless=True),
-    "ridge": _Kind(make=_ridge, headless=True),
-    _SUPERVISED: _Kind(make=_supervised),
+_MAKERS: dict[str, Callable[[RunConfig, models.Model], learners.Learner]] = {
+    "maml": functools.partial(_maml, learners.MAML),
+    "anil": functools.partial(_maml, learners.ANIL),
+    "meta_sgd": functools.partial(_maml, learners.MetaSGD),
+    "reptile": _reptile,
+    "protonet": _protonet,
+    "ridge": _ridge,
+    learner_kinds.SUPERVISED: _supervised,
 }
-HEADLESS = tuple(name for name, kind in _LEARNERS.items() if kind.headless)

@@ -12,6 +12,7 @@ import ml_collections
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
+from episodic_dp.config import learner_kinds
 from episodic_dp.config import own_data
 from episodic_dp.config import release as release_lib
 from episodic_dp.config import sections
@@ -162,18 +163,24 @@ class RunConfig:
     )
 
   def check_complete(self) -> None:
-    """PlanError unless all is there that a run which is trained needs."""
+    """Refuses what cannot be trained, before there are data.
+
+    Raises:
+      PlanError: names what is missing, or what does not go together.
+    """
     for name in _TRAINED:
       if self.source.get(name) is None:
         raise plan_lib.PlanError(
             f"config.{name} is missing: a run needs it, see"
             " episodic_dp/config/defaults.py"
         )
+    learner_kinds.check(self.learner, self.release.plan.episode, self.way)
     for name, section in _SECTIONS.items():
       values = self.source.get(name) or {}
       for field in section.needed(values):
         if values.get(field) is None:
           raise plan_lib.PlanError(f"config.{name}.{field} is missing: set it")
+      getattr(self, name).check()
 
   def with_changes(self, changes: Mapping[str, Any]) -> "RunConfig":
     """The config with other values, parsed anew.

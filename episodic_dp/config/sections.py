@@ -21,6 +21,8 @@ from typing import (
 from episodic_dp import plan as plan_lib
 from episodic_dp.plan.errors import shown
 
+OPTIMIZERS = ("adam", "sgd")
+
 _S = TypeVar("_S", bound="Section")
 
 
@@ -36,6 +38,14 @@ class Section:
     """The fields that these values of a section cannot do without."""
     del values
     return cls.NEEDED
+
+  def check(self) -> None:
+    """PlanError for values that nothing can be built of."""
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+  if value not in known:
+    raise plan_lib.PlanError(f"{name}={value!r} must be one of {known}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,6 +95,10 @@ class Model(Section):
     mlp = values.get("name") == "mlp"
     return ("widths",) if mlp else ("width", "norm", "library")
 
+  def check(self) -> None:
+    """PlanError for an unknown network."""
+    _one_of("model.name", self.name, ("conv4", "mlp"))
+
 
 _ADAPTING = ("inner_steps", "inner_rate")
 
@@ -126,6 +140,15 @@ class Optimizer(Section):
   name: str = "adam"
   rate: float = 0.01
   final_rate: float = 0.001
+
+  def check(self) -> None:
+    """PlanError for an unknown name, or a rate that rises or is negative."""
+    _one_of("optimizer.name", self.name, OPTIMIZERS)
+    if not (self.rate > 0 and 0 <= self.final_rate <= self.rate):
+      raise plan_lib.PlanError(
+          f"optimizer.rate={self.rate} and final_rate={self.final_rate}: the"
+          " rate must be positive and must not rise"
+      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

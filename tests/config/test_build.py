@@ -171,14 +171,15 @@ def test_budget_shortens_the_run_and_its_schedule(splits):
 )
 def test_optimizer_mistakes_are_named(field, value, sentence):
   config = _config().with_changes({f"optimizer.{field}": value})
-  with pytest.raises(training.RunError, match=sentence):
-    config_learners.make_optimizer(config, 5)
+  with pytest.raises(plan.PlanError, match=sentence):
+    config.check_complete()
 
 
 def _learner(**options):
   config = _config().with_changes(
       {f"learner.{name}": value for name, value in options.items()}
   )
+  config.check_complete()
   return config_learners.make_learner(config, (16, 16, 1))
 
 
@@ -218,7 +219,7 @@ def test_options_reach_the_learner():
     ],
 )
 def test_learner_mistakes_are_named(options, sentence):
-  with pytest.raises(training.RunError, match=sentence):
+  with pytest.raises(plan.PlanError, match=sentence):
     _learner(**options)
 
 

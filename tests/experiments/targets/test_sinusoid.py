@@ -6,7 +6,6 @@ from matplotlib import image as image_lib
 import pytest
 
 from episodic_dp import plan
-from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import sinusoid as config_lib
 from experiments import reproduce
@@ -72,4 +71,4 @@ def test_heads_that_tell_classes_apart_are_refused():
   config = config_lib.get_config()
   config.learner.name = "protonet"
   with pytest.raises(ValueError, match="way 1 is regression"):
-    learners.make_learner(RunConfig.parse(config), (1, 1, 1))
+    RunConfig.parse(config).check_complete()
