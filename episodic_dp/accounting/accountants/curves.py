@@ -12,6 +12,9 @@ from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import gaussian
 
+# Numbers of Gaussians that are told apart; more are rounded up to fewer.
+_MAX_GROUPS = 96
+
 
 class Curve(Protocol):
   """An upper bound on one direction's privacy profile of a run."""
@@ -138,15 +141,16 @@ class RevealedCurve:
     value = weights @ amplification.hockey_stick(
         np.full_like(far, epsilon), far
     )
-    cut = counts.binomial(self.times, self.rate).cut
-    return min(whole, float(value) * (1 + 1e-9) + cut)
+    return min(whole, float(value) * (1 + 1e-9))
 
   @functools.cached_property
   def _distances(self) -> tuple[np.ndarray, np.ndarray]:
     """The probabilities of K > 0, in groups rounded up, and d sqrt K."""
-    groups = counts.grouped(counts.binomial(self.times, self.rate))
-    at, weights = np.asarray(groups, float).reshape(-1, 2).T
-    return weights, self.distance * np.sqrt(at)
+    at, weights = counts.coarser(
+        counts.binomial(self.times, self.rate), _MAX_GROUPS
+    )
+    some = at > 0
+    return weights[some], self.distance * np.sqrt(at[some])
 
 
 @dataclasses.dataclass(frozen=True)
