@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 KEY_BYTES = 8  # threefry takes 64 bits
+_IMPLEMENTATION = "threefry2x32"
 
 # What the run's key is folded with for each purpose, before the step's number.
 # Changing one changes every run.
@@ -17,8 +18,8 @@ SAMPLING, AUGMENTATION, NOISE, PARAMETERS, INNER_NOISE, COUNT = range(6)
 def secret_key(data: bytes | None = None) -> jax.Array:
   """A typed threefry key, shape [], for `private.init`.
 
-  `jax.random.key(seed)` keeps 32 bits of a Python integer, few enough to try
-  them all; this takes 64.
+  All its 64 bits are random: an integer as a seed would have 32, few enough to
+  try them all.
 
   Args:
     data: 8 bytes to make the same key again; None draws them from the operating
@@ -32,11 +33,11 @@ def secret_key(data: bytes | None = None) -> jax.Array:
   if len(data) != KEY_BYTES:
     raise ValueError(f"a key has {KEY_BYTES} bytes, and data has {len(data)}")
   words = np.frombuffer(data, dtype=">u4").astype(np.uint32)
-  return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+  return jax.random.wrap_key_data(jnp.asarray(words), impl=_IMPLEMENTATION)
 
 
 def check_key(key: Any) -> None:
-  """ValueError unless the key is one typed key."""
+  """ValueError unless the key is one typed key of threefry."""
   if not (
       isinstance(key, jax.Array)
       and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
@@ -44,7 +45,13 @@ def check_key(key: Any) -> None:
   ):
     raise ValueError(
         f"key {type(key).__name__} of shape {np.shape(key)} is not one typed"
-        " key: use jax.random.key(seed) or jax.random.wrap_key_data"
+        " key: use private.secret_key()"
+    )
+  if str(jax.random.key_impl(key)) != _IMPLEMENTATION:
+    raise ValueError(
+        f"the key is of {jax.random.key_impl(key)}, whose draws may differ"
+        " between machines and are not known to be unpredictable: use"
+        f" private.secret_key(), which is of {_IMPLEMENTATION}"
     )
 
 

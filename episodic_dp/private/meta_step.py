@@ -20,9 +20,10 @@ guarantee holds against whoever does not know `State.key`.
 
 from collections.abc import Callable
 import functools
-from typing import Any
+from typing import Any, Protocol
 
 import jax
+from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -38,9 +39,17 @@ from episodic_dp.private import step_program
 from episodic_dp.private import streaming
 from episodic_dp.private import task_sum
 
-Step = Callable[
-    [state_lib.State], tuple[state_lib.State, state_lib.Metrics]
-]
+
+class Step(Protocol):
+  """One step of a run, compiled when it is first called."""
+
+  def __call__(
+      self, state: state_lib.State
+  ) -> tuple[state_lib.State, state_lib.Metrics]:
+    """Take one step; the state is donated."""
+
+  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
+    """What a step consists of, for `sections`; not traced again to run."""
 
 
 def make_meta_step(
@@ -115,8 +124,24 @@ def _on_one_device(
     return step_program.finish(program, state, totals, mask)
 
   compiled = jax.jit(update, donate_argnums=0)
-  images, labels = _placed(program, dataset, jnp.asarray)
-  return lambda state: compiled(state, images, labels)
+  return _ResidentStep(compiled, _placed(program, dataset, jnp.asarray))
+
+
+class _ResidentStep:
+  """A step of data that lie on the only device."""
+
+  def __init__(self, update: Any, data: tuple[Any, ...]):
+    self._update = update
+    self._data = data
+
+  def __call__(
+      self, state: state_lib.State
+  ) -> tuple[state_lib.State, state_lib.Metrics]:
+    return self._update(state, *self._data)
+
+  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
+    """See `Step`."""
+    return (self._update.trace(state, *self._data).jaxpr,)
 
 
 def _sharded(

@@ -21,6 +21,7 @@ from typing import Any
 import jax
 from jax import flatten_util
 from jax import lax
+from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
 
@@ -124,6 +125,11 @@ class Step:
       # one need for their all-reduce: it would hang, and fail after 40 s.
       jax.block_until_ready(state)
     return self._update(replicate(self._mesh, state), *self._data)
+
+  def traced(self, state: Any) -> tuple[core.ClosedJaxpr, ...]:
+    """See `meta_step.Step`."""
+    placed = replicate(self._mesh, state)
+    return (self._update.trace(placed, *self._data).jaxpr,)
 
   def compile(self, state: Any) -> None:
     """Compile the step without taking it.

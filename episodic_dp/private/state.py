@@ -46,15 +46,14 @@ def init(
   """The state before the first step.
 
   Args:
-    key: the run's secret key, a scalar typed key (`jax.random.key` or
-      `wrap_key_data`).
+    key: the run's secret key, from `secret_key`.
     learner: as in `make_meta_step`.
     optimizer: an Optax transformation.
     mechanism: what will be released.
     params: where to start (copied); None draws them with the learner.
 
   Raises:
-    ValueError: the key is not a typed key.
+    ValueError: the key is not one typed key of threefry.
   """
   keys.check_key(key)
   if params is None:

@@ -5,6 +5,7 @@ the host (`meta_step`, `sharding`, `streaming`), and so are the bits.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,7 @@ from episodic_dp.private import adaptive
 from episodic_dp.private import compute as compute_lib
 from episodic_dp.private import keys
 from episodic_dp.private import noise
+from episodic_dp.private import sections
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import task_sum
 
@@ -99,6 +101,14 @@ def draw(
     false for slots without a task or with one that could not be filled;
     without an episode a slot is one example, and way and shot + query are 1.
   """
+  return sections.section(
+      sections.SAMPLER, functools.partial(_draw, program)
+  )(key, step)
+
+
+def _draw(
+    program: StepProgram, key: jax.Array, step: jax.Array
+) -> tuple[jax.Array, jax.Array]:
   hierarchy, plan = program.release.hierarchy, program.release.plan
   sampling_key = jax.random.fold_in(key, keys.SAMPLING)
   indices, mask = sampling.sample(sampling_key, hierarchy, plan, step)
@@ -158,12 +168,15 @@ def finish(
   """
   metrics = task_sum.summarise(totals.diagnostics, mask)
   mechanism = program.release.mechanism
-  noised = noise.add_noise(
-      keys.step_key(state.key, keys.NOISE, state.step),
-      totals.sum,
-      adaptive.stddev(mechanism, state.clip),
-      terms=program.noise_terms,
-  )
+  noised = sections.section(
+      sections.NOISE,
+      lambda key, total: noise.add_noise(
+          key,
+          total,
+          adaptive.stddev(mechanism, state.clip),
+          terms=program.noise_terms,
+      ),
+  )(keys.step_key(state.key, keys.NOISE, state.step), totals.sum)
   clip = adaptive.update(
       mechanism,
       state.clip,
@@ -182,9 +195,9 @@ def finish(
       noised,
       state.params,
   )
-  updates, opt_state = program.optimizer.update(
-      mean, state.opt_state, state.params
-  )
+  updates, opt_state = sections.section(
+      sections.OPTIMIZER, program.optimizer.update
+  )(mean, state.opt_state, state.params)
   step = state.step + 1
   metrics |= {"step": step, "update_norm": optax.tree.norm(updates)}
   params = optax.apply_updates(state.params, updates)

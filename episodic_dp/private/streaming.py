@@ -18,9 +18,10 @@ times its steps.
 from concurrent import futures
 import functools
 import math
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
+from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
 
@@ -107,7 +108,7 @@ class Step:
     key, step = state.key, state.step
     drawn = _result(prefetch.draw)
     totals, waiting, following = self._begin(state), prefetch.block, None
-    size = self._block_size(drawn)
+    size = self._block_size(drawn.rows.shape)
     for first in range(0, max(drawn.filled, 1), size):
       tasks = _result(waiting)
       if first + size < drawn.filled:
@@ -123,6 +124,24 @@ class Step:
     assert following is not None  # The last block began it.
     self._next = (state, following)
     return state, metrics
+
+  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
+    """See `meta_step.Step`."""
+    draw = self._draw.trace(state.key, state.step)
+    rows, mask = draw.out_info
+    totals = self._begin.trace(state).out_info
+    size, shape = self._block_size(rows.shape), rows.shape[1:]
+    total = size * math.prod(shape)
+    like: Any = jax.ShapeDtypeStruct
+    tasks = task_sum.Tasks(
+        like((total, *self._images.shape[1:]), self._images.dtype),
+        like((size, *shape), jnp.int32),
+        like((size,), jnp.bool_),
+        None if self._labels is None else like((total,), jnp.int32),
+    )
+    add = self._add.trace(state, totals, tasks, np.int32(0))
+    finish = self._finish.trace(state, add.out_info, mask)
+    return draw.jaxpr, add.jaxpr, finish.jaxpr
 
   def _prefetched(self, state: state_lib.State) -> _Prefetch:
     """What was prefetched for this state, or its prefetch begun now."""
@@ -142,9 +161,9 @@ class Step:
         self._thread.submit(lambda: self._gather(drawn.result(), 0)),
     )
 
-  def _block_size(self, drawn: _Draw) -> int:
-    """Tasks of a block: some microbatches, as many in every step."""
-    slots, *task = drawn.rows.shape
+  def _block_size(self, shape: tuple[int, ...]) -> int:
+    """Tasks of a block, some microbatches, for rows of this shape."""
+    slots, *task = shape
     one = math.prod((*task, *self._images.shape[1:]))
     one *= self._images.dtype.itemsize
     size = self._microbatch_size
@@ -153,7 +172,7 @@ class Step:
 
   def _gather(self, drawn: _Draw, first: int) -> task_sum.Tasks:
     """The tasks from slot `first` on, as many as a block holds."""
-    size, shape = self._block_size(drawn), drawn.rows.shape[1:]
+    size, shape = self._block_size(drawn.rows.shape), drawn.rows.shape[1:]
     rows = drawn.rows[first : min(first + size, drawn.filled)].reshape(-1)
     total = size * math.prod(shape)
     images = np.zeros((total, *self._images.shape[1:]), self._images.dtype)

@@ -21,6 +21,7 @@ from episodic_dp import sampling
 from episodic_dp.private import adaptive
 from episodic_dp.private import clipping
 from episodic_dp.private import sample_level
+from episodic_dp.private import sections
 
 Diagnostics = dict[str, jax.Array]
 
@@ -267,6 +268,18 @@ def _clipped_gradient(
     task: sampling.EpisodeBatch,
 ) -> tuple[jax.Array, clipping.Clipped]:
   """The loss of a task, and its gradient within the clip norm."""
+  return sections.section(
+      sections.LEARNER,
+      lambda inputs, slot, task: _gradient(context, inputs, slot, task),
+  )(inputs, slot, task)
+
+
+def _gradient(
+    context: TaskContext,
+    inputs: StepInputs,
+    slot: jax.Array,
+    task: sampling.EpisodeBatch,
+) -> tuple[jax.Array, clipping.Clipped]:
   mechanism = context.mechanism
   if mechanism.noisy_inner_steps:
     assert inputs.inner_key is not None

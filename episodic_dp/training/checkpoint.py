@@ -11,7 +11,7 @@ the window of a run with clipping="percentile_window" (`rest.clip`), raw
 gradient norms of single tasks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import hashlib
 import json
 import os
@@ -22,12 +22,14 @@ import jax
 import numpy as np
 from orbax import checkpoint as ocp
 
+from episodic_dp.output import files
 from episodic_dp.training import errors
 
 BEST = 5
 FOLDER = "checkpoints"
 _QUALITY = "validation_accuracy"  # Its name since the first checkpoints.
-_LEDGER = "ledger"
+_LEDGER, _RUN, _DIGEST = "ledger", "run", "digest"
+_ORBAX_METADATA = "_CHECKPOINT_METADATA"
 
 Arrays = Any  # a pytree of arrays
 
@@ -59,6 +61,8 @@ class Checkpoints:
       )
     if not read_only:
       self.folder.mkdir(parents=True, exist_ok=True)
+      for path in self.folder.glob(f"*/{_ORBAX_METADATA}"):
+        _remove_times(path)
     try:
       self._manager = ocp.CheckpointManager(
           self.folder,
@@ -117,6 +121,7 @@ class Checkpoints:
       rest: Arrays,
       *,
       ledger: Mapping[str, Any] | None = None,
+      seal: Callable[[int, Mapping[str, str]], Mapping[str, Any]] | None = None,
       quality: float | None = None,
   ) -> None:
     """Writes a checkpoint; does nothing where the step has one.
@@ -126,6 +131,8 @@ class Checkpoints:
       params: a pytree of arrays: the model, which consumers restore alone.
       rest: what else resuming needs; never a key.
       ledger: what the steps cost (`accounting.Ledger.as_dict`), or None.
+      seal: from the step and the digests of all that is saved to what is said
+        of the run that saved it (`run_of` reads it), or None.
       quality: validation accuracy, or minus the squared error: the best are
         kept. None where it was not measured.
 
@@ -136,21 +143,26 @@ class Checkpoints:
       return
     items = {"params": to_host(params), "rest": to_host(rest)}
     digests = {name: digest(item) for name, item in items.items()}
-    spent = {}
+    said = {}
     if ledger is not None:
-      spent[_LEDGER] = ocp.args.JsonSave(dict(ledger))
+      said[_LEDGER] = ocp.args.JsonSave(dict(ledger))
       digests[_LEDGER] = json_digest(ledger)
+    if seal is not None:
+      run = dict(seal(step, digests))
+      said[_RUN] = ocp.args.JsonSave(run)
+      digests[_RUN] = json_digest(run)
     try:
       self._manager.save(
           step,
           args=ocp.args.Composite(
               **{k: ocp.args.StandardSave(v) for k, v in items.items()},
-              **spent,
-              digest=ocp.args.JsonSave(digests),
+              **said,
+              **{_DIGEST: ocp.args.JsonSave(digests)},
           ),
           metrics=None if quality is None else {_QUALITY: float(quality)},
       )
       self._manager.wait_until_finished()
+      _remove_times(self.folder / str(step) / _ORBAX_METADATA)
     except (OSError, ValueError) as e:
       raise errors.RunError(
           f"the checkpoint of step {step} cannot be written to {self.folder}"
@@ -181,12 +193,12 @@ class Checkpoints:
           step,
           args=ocp.args.Composite(
               **{k: ocp.args.StandardRestore(v) for k, v in like.items()},
-              digest=ocp.args.JsonRestore(),
+              **{_DIGEST: ocp.args.JsonRestore()},
           ),
       )
       arrays = {k: jax.tree.map(np.asarray, restored[k]) for k in like}
       for name, value in arrays.items():
-        if digest(value) != restored["digest"][name]:
+        if digest(value) != restored[_DIGEST][name]:
           raise ValueError("its contents differ from what was saved")
         _check_like(value, like[name])
     except Exception as e:  # Orbax raises many types for damaged files.
@@ -199,20 +211,42 @@ class Checkpoints:
     Raises:
       RunError: it is damaged, or no longer there.
     """
+    return self._plain(step, _LEDGER)[1]
+
+  def run_of(self, step: int) -> tuple[dict[str, str], dict[str, Any]]:
+    """(digests of what was saved, what its run said of itself); see `save`.
+
+    Raises:
+      RunError: it is damaged, or was saved by an earlier version, which said
+        nothing.
+    """
+    digests, run = self._plain(step, _RUN)
+    if run is None:
+      raise errors.RunError(
+          f"the checkpoint {self.folder / str(step)} does not say under which"
+          " key it was written, which earlier versions did not: finish the run"
+          " with the version that started it, or start a new one in another"
+          " --workdir"
+      )
+    return {k: v for k, v in digests.items() if k != _RUN}, run
+
+  def _plain(self, step: int, name: str) -> tuple[dict[str, str], Any]:
+    """(the digests of a step, plain data of it or None)."""
+    read = ocp.args.JsonRestore()
     try:
       digests = self._manager.restore(
-          step, args=ocp.args.Composite(digest=ocp.args.JsonRestore())
-      )["digest"]
-      if _LEDGER not in digests:
-        return None
+          step, args=ocp.args.Composite(**{_DIGEST: read})
+      )[_DIGEST]
+      if name not in digests:
+        return digests, None
       found = self._manager.restore(
-          step, args=ocp.args.Composite(ledger=ocp.args.JsonRestore())
-      )[_LEDGER]
-      if json_digest(found) != digests[_LEDGER]:
-        raise ValueError("its ledger differs from what was saved")
+          step, args=ocp.args.Composite(**{name: read})
+      )[name]
+      if json_digest(found) != digests[name]:
+        raise ValueError(f"its {name} differs from what was saved")
     except Exception as e:  # As for `restore`.
       raise self.unreadable(step, _short(e)) from e
-    return found
+    return digests, found
 
   def unreadable(self, step: int, reason: str) -> errors.RunError:
     """The sentence for a checkpoint that cannot be gone on from."""
@@ -232,6 +266,18 @@ class Checkpoints:
   def close(self) -> None:
     """Waits for what is being written."""
     self._manager.close()
+
+
+def _remove_times(path: pathlib.Path) -> None:
+  """Removes when a checkpoint was written, which tells what its steps drew."""
+  try:
+    values = json.loads(path.read_text(encoding="utf-8"))
+    times = [name for name in values if name.endswith("_timestamp_nsecs")]
+  except (OSError, TypeError, ValueError, RecursionError):
+    return  # Damaged, which whoever needs it will say.
+  if any(values[name] for name in times):
+    values |= dict.fromkeys(times, 0)
+    files.write_text(path, json.dumps(values))
 
 
 def to_host(arrays: Arrays) -> Arrays:

@@ -14,18 +14,23 @@ import numpy as np
 from episodic_dp import private
 from episodic_dp.private import sharding
 from episodic_dp.training import checkpoint as checkpoint_lib
+from episodic_dp.training import errors
+from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import processes
+from episodic_dp.training import resume
 from episodic_dp.training import signals
 from episodic_dp.training import spec as spec_lib
 
 
-def to_arrays(state: private.State) -> list[np.ndarray]:
-  """What the first process sends: the key's bytes, then the state's arrays."""
+def to_arrays(beginning: resume.Beginning) -> list[np.ndarray]:
+  """What the first process sends: identity, key's bytes, the state's arrays."""
+  state = beginning.state
+  identity = np.frombuffer(beginning.identity.digest().encode(), np.uint8)
   data = np.asarray(jax.random.key_data(state.key))
   # As `private.secret_key` takes them.
   key = np.frombuffer(data.astype(">u4").tobytes(), np.uint8)
   leaves = jax.tree.leaves(_without_key(state))
-  return [key, *checkpoint_lib.to_host(leaves)]
+  return [identity, key, *checkpoint_lib.to_host(leaves)]
 
 
 def compile_step(
@@ -42,11 +47,20 @@ def follow(
   """Takes the steps of the first process.
 
   Raises:
-    RunError: the first process failed, or has another configuration.
+    RunError: the first process failed, or has another configuration, other
+      data or another learner.
   """
   began = time.monotonic()
-  state = _from_arrays(spec, broadcast.receive())
+  identity, *arrays = broadcast.receive()
+  state = _from_arrays(spec, arrays)
   step_fn, done = spec_lib.make_step(spec), int(state.step)
+  own = identity_lib.identify(spec, step_fn, state).digest()
+  if identity.tobytes().decode() != own:
+    processes.agreed(processes.FAILED)
+    raise errors.RunError(
+        "the data or the code of this process are not those of the first: start"
+        " all processes of a run with the same command, data and versions"
+    )
   compile_step(step_fn, state)
   code = processes.CONTINUE
   with signals.StopSignals() as stop:

@@ -35,6 +35,10 @@ from episodic_dp.training import spec as spec_lib
 from episodic_dp.training import spending as spending_lib
 from episodic_dp.training import workdir as workdir_lib
 
+_UNWRITABLE = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS,
+)  # fmt: skip
+
 
 def train(
     spec: spec_lib.TrainingSpec, workdir: str | os.PathLike
@@ -75,10 +79,10 @@ def _lead(
     try:
       with contextlib.ExitStack() as opened:
         run = _Run(spec, folder, opened)
-        broadcast.send(followers.to_arrays(run.state))
+        broadcast.send(followers.to_arrays(run.beginning))
         return run.go(stop)
     except OSError as e:
-      if e.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
+      if e.errno not in _UNWRITABLE:
         raise
       raise errors.RunError(
           f"the work directory {folder} can no longer be written"
@@ -113,7 +117,11 @@ class _Run:
           " hold raw gradient norms of single tasks: keep them private",
           self._checkpoints.folder,
       )
-    self.state = resume.begin(spec, folder, self._checkpoints)
+    self._step_fn = spec_lib.make_step(spec)
+    self.beginning = resume.begin(
+        spec, folder, self._checkpoints, self._step_fn
+    )
+    self.state = self.beginning.state
     self._done = int(self.state.step)
     self._spending = spending_lib.Spending(spec, self._done)
     # Written only now: a refused run leaves what the folder says.
@@ -140,8 +148,7 @@ class _Run:
     return result
 
   def _take_steps(self, stop: signals.StopSignals) -> None:
-    spec = self._spec
-    step_fn = spec_lib.make_step(spec)
+    spec, step_fn = self._spec, self._step_fn
     if processes.several():  # Before any of them waits in an all-reduce.
       with compilation.Compilations() as compiled:
         followers.compile_step(step_fn, self.state)
@@ -151,18 +158,16 @@ class _Run:
       while self._done < spec.steps and code == processes.CONTINUE:
         code = processes.agreed(stop.code)
         if code == processes.CONTINUE:
-          self._take_step(step_fn, bar)
+          self._take_step(bar)
     if code != processes.CONTINUE:
       logging.info("stopping on signal at step %d", self._done)
 
-  def _take_step(
-      self, step_fn: spec_lib.StepFunction, bar: run_log.ProgressBar
-  ) -> None:
+  def _take_step(self, bar: run_log.ProgressBar) -> None:
     """A step, its line, and a validation and a checkpoint where due."""
     spec = self._spec
     began = time.monotonic()
     with compilation.Compilations() as compiled:
-      self.state, measured = step_fn(self.state)
+      self.state, measured = self._step_fn(self.state)
     run_log.log_compiled(compiled, self._done + 1)
     values = {k: np.asarray(v).item() for k, v in measured.items()}
     seconds = round(time.monotonic() - began, 4)
@@ -213,6 +218,7 @@ class _Run:
         self.state.params,
         resume.beside_params(self.state),
         ledger=self._spending.ledger.as_dict(),
+        seal=self.beginning.seal,
         quality=quality,
     )
 

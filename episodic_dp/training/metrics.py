@@ -23,12 +23,15 @@ class Lines:
     path = pathlib.Path(path)
     kept = [line for line in read(path) if line["step"] <= keep]
     files.write_text(path, "".join(_dump(line) for line in kept))
-    self._file = open(path, "a", encoding="utf-8")
+    # Unbuffered: what could not be written is told at once, and not again when
+    # the file is closed.
+    self._file = open(path, "ab", buffering=0)
 
   def add(self, values: Mapping[str, Any]) -> None:
-    """Appends and flushes; `values` has the key "step"."""
-    self._file.write(_dump(values))
-    self._file.flush()
+    """Appends; `values` has the key "step"."""
+    rest = _dump(values).encode()
+    while rest:
+      rest = rest[self._file.write(rest) :]
 
   def close(self) -> None:
     """Closes the file."""

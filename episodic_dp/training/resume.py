@@ -1,6 +1,9 @@
 """Where a run begins: its key, its last checkpoint, and what that cost."""
 
+from collections.abc import Mapping
+import dataclasses
 import pathlib
+import secrets
 from typing import Any
 
 from absl import logging
@@ -10,8 +13,11 @@ import jax.numpy as jnp
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
+from episodic_dp.training import binding
 from episodic_dp.training import checkpoint as checkpoint_lib
+from episodic_dp.training import environment
 from episodic_dp.training import errors
+from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import keys
 from episodic_dp.training import metrics as metrics_lib
 from episodic_dp.training import spec as spec_lib
@@ -19,21 +25,84 @@ from episodic_dp.training import spending
 from episodic_dp.training import workdir
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Beginning:
+  """What a process goes on with.
+
+  Attributes:
+    state: before its first step.
+    key: the secret of the run, bound to it.
+    identity: what determines its steps.
+    lineage: a random number for each process that took the run on, this one's
+      last: copies of a work directory that were both continued differ in it.
+  """
+
+  state: private.State
+  key: keys.RunKey
+  identity: identity_lib.Identity
+  lineage: tuple[str, ...]
+
+  def seal(self, step: int, digests: Mapping[str, str]) -> dict[str, Any]:
+    """What a checkpoint holds about the run that wrote it."""
+    return {
+        "seal": self.key.seal(step, digests),
+        "lineage": list(self.lineage),
+        "environment": self.identity.environment,
+    }
+
+
 def begin(
     spec: spec_lib.TrainingSpec,
     folder: pathlib.Path,
     checkpoints: checkpoint_lib.Checkpoints,
-) -> private.State:
-  """The state to go on from; writes nothing but the key of a new run.
+    step_fn: spec_lib.StepFunction,
+) -> Beginning:
+  """What to go on from; writes nothing but the key of the run.
+
+  Args:
+    spec: the run.
+    folder: the work directory, which this process alone uses.
+    checkpoints: those in it.
+    step_fn: the step of the run.
 
   Raises:
     RunError: the folder holds another run, or one that cannot be gone on with.
   """
-  key = _checked_key(spec, folder, checkpoints)
-  state = _restored(spec, folder, checkpoints, key)
-  if state.step:
-    _check_ledger(spec, checkpoints, int(state.step))
-  return state
+  place = _place(folder, checkpoints)
+  workdir.check_config(
+      folder, spec.config, clean=place.logged == place.step
+  )
+  key = None
+  if place.step or place.logged or keys.path(folder).exists():
+    key = keys.load(folder)
+    binding.check_seed(key, spec.private_seed)
+  if place.step:
+    _check_steps(spec, place)
+    _check_ledger(spec, checkpoints, place.step)
+  # Its key is of no use: that of the run follows from the step's trace.
+  state = spec_lib.initial_state(spec, private.secret_key(bytes(8)))
+  identity = identity_lib.identify(spec, step_fn, state)
+  lineage: tuple[str, ...] = ()
+  if key is None:
+    key = keys.create(
+        folder,
+        identity.parts,
+        identity.conditions,
+        private_seed=spec.private_seed,
+    )
+  else:
+    before = key
+    key = binding.bound(before, identity, place, spec.release.plan)
+    if place.step:
+      state, lineage = _restored(checkpoints, before, identity, place, state)
+    if key is not before:
+      keys.write(folder, key)
+  return Beginning(
+      state=state._replace(key=key.jax_key()),
+      key=key,
+      identity=identity,
+      lineage=(*lineage, secrets.token_hex(8)),
+  )
 
 
 def beside_params(state: private.State) -> dict[str, Any]:
@@ -42,41 +111,52 @@ def beside_params(state: private.State) -> dict[str, Any]:
   return rest | {"clip": state.clip} if state.clip else rest
 
 
-def _checked_key(
-    spec: spec_lib.TrainingSpec,
-    folder: pathlib.Path,
-    checkpoints: checkpoint_lib.Checkpoints,
-) -> jax.Array:
-  """Checks that the folder holds this run or none; returns the run's key."""
-  last = checkpoints.latest()
+def _place(
+    folder: pathlib.Path, checkpoints: checkpoint_lib.Checkpoints
+) -> binding.Place:
   lines = metrics_lib.read(folder / metrics_lib.FILE)
-  logged = lines[-1]["step"] if lines else 0
-  workdir.check_config(folder, spec.config, clean=logged <= (last or 0))
-  if last is None and not lines and not keys.path(folder).exists():
-    return keys.create(folder, private_seed=spec.private_seed)
-  return keys.load(folder)
+  return binding.Place(
+      folder=folder,
+      step=checkpoints.latest() or 0,
+      logged=max((line["step"] for line in lines), default=0),
+  )
 
 
-def _restored(
-    spec: spec_lib.TrainingSpec,
-    folder: pathlib.Path,
-    checkpoints: checkpoint_lib.Checkpoints,
-    key: jax.Array,
-) -> private.State:
-  """The state of the last checkpoint, or the initial one."""
-  state = spec_lib.initial_state(spec, key)
-  last = checkpoints.latest()
-  if last is None:
-    return state
-  if last > spec.steps:
+def _check_steps(spec: spec_lib.TrainingSpec, place: binding.Place) -> None:
+  if place.step > spec.steps:
     raise errors.RunError(
-        f"the run in {folder} has done {last} steps already and the"
+        f"the run in {place.folder} has done {place.step} steps already and the"
         f" configuration allows {spec.steps}: raise config.steps (or the"
         " budget), or evaluate what is there"
     )
-  params, rest = checkpoints.restore(last, state.params, beside_params(state))
-  logging.info("resumed from step %d in %s", last, folder)
-  return state._replace(**jax.tree.map(jnp.asarray, {"params": params, **rest}))
+
+
+def _restored(
+    checkpoints: checkpoint_lib.Checkpoints,
+    key: keys.RunKey,
+    identity: identity_lib.Identity,
+    place: binding.Place,
+    state: private.State,
+) -> tuple[private.State, tuple[str, ...]]:
+  """The state of the last checkpoint but for its key, and its lineage."""
+  step = place.step
+  params, rest = checkpoints.restore(step, state.params, beside_params(state))
+  digests, run = checkpoints.run_of(step)
+  binding.check_seal(key, place, digests, run.get("seal"))
+  different = environment.differences(
+      run["environment"], identity.environment
+  )
+  if different:
+    logging.warning(
+        "the run in %s goes on elsewhere: %s; its noise is the same, its sums"
+        " are equal up to rounding (%s)",
+        place.folder,
+        ", ".join(different),
+        environment.reproducible_remedy(identity.environment["backend"]),
+    )
+  logging.info("resumed from step %d in %s", step, place.folder)
+  arrays = jax.tree.map(jnp.asarray, {"params": params, **rest})
+  return state._replace(**arrays), tuple(run["lineage"])
 
 
 def _check_ledger(

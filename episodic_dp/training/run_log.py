@@ -4,12 +4,13 @@ from collections.abc import Mapping
 import contextlib
 import math
 import pathlib
+import sys
 from typing import Any
 
 from absl import logging
-import tensorboardX
 import tqdm
 
+from episodic_dp.training import board
 from episodic_dp.training import compilation
 from episodic_dp.training import evaluation
 from episodic_dp.training import keys
@@ -44,9 +45,7 @@ class RunLog:
             contextlib.closing(metrics_lib.Lines(path, keep=steps))
         )
       self._board = opened.enter_context(
-          tensorboardX.SummaryWriter(
-              str(folder / TENSORBOARD), purge_step=steps + 1
-          )
+          contextlib.closing(board.Board(folder / TENSORBOARD, done=steps))
       )
       self._opened = opened.pop_all()
 
@@ -70,9 +69,7 @@ class RunLog:
       self._diagnostics.add(
           {"step": step, **private, _PRIVATE + "seconds": seconds}
       )
-    for name, value in public.items():
-      if name != "step" and isinstance(value, float) and math.isfinite(value):
-        self._board.add_scalar(name, value, step)
+    self._board.add(step, public)
 
   def close(self) -> None:
     """Closes all files."""
@@ -100,7 +97,11 @@ def log_compiled(compiled: compilation.Compilations, step: int) -> None:
 
 
 class ProgressBar:
-  """The line that a terminal shows; without one, a log line per validation."""
+  """The line that a terminal shows; without one, a line per validation.
+
+  These lines have no time, which a log would keep: how long steps take tells
+  how many tasks they drew.
+  """
 
   def __init__(self, *, done: int, steps: int):
     self._steps = steps
@@ -123,7 +124,8 @@ class ProgressBar:
     self._bar.set_postfix_str(text, refresh=False)
     self._bar.update()
     if validated and self._bar.disable:
-      logging.info("step %d of %d: %s", step, self._steps, text)
+      line = f"step {step} of {self._steps}: {text}"
+      print(line, file=sys.stderr, flush=True)
 
   def __enter__(self) -> "ProgressBar":
     return self

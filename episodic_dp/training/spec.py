@@ -1,6 +1,6 @@
 """What a training run is, and what it came to."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import dataclasses
 from typing import Any, TypeAlias
 
@@ -16,9 +16,7 @@ from episodic_dp.training import errors
 from episodic_dp.training import evaluation
 from episodic_dp.training import mesh as mesh_lib
 
-StepFunction: TypeAlias = Callable[
-    [private.State], tuple[private.State, dict[str, jax.Array]]
-]
+StepFunction: TypeAlias = private.Step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

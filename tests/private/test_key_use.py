@@ -110,10 +110,11 @@ def noted(run, steps=3, **compute):
   # Every task by itself: under `vmap` one use of a key serves several.
   compute = {"microbatch_size": 1} | compute
   params = run.learner.init(jax.random.key(0))
+  # Threefry as it is, which alone is taken; then the one that notes.
   state = private.init(
-      jax.random.wrap_key_data(data, impl=_IMPL),
+      private.secret_key(bytes(8)),
       run.learner, _SGD, run.mechanism, params=params,
-  )  # fmt: skip
+  )._replace(key=jax.random.wrap_key_data(data, impl=_IMPL))  # fmt: skip
   step, found = run.step(_SGD, **compute), []
   for _ in range(steps):
     _NOTED.append(Uses())

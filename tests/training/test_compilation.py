@@ -33,6 +33,7 @@ def test_a_run_compiles_in_its_first_step_alone(
       counts.append((before, found.count))
       return state, metrics
 
+    call.traced = step.traced
     return call
 
   monkeypatch.setattr(private, "make_meta_step", recording)

@@ -268,13 +268,16 @@ def test_a_release_of_other_data_is_refused():
 
 def test_the_key_is_in_its_file_and_in_no_other(tmp_path):
   tiny_run.train(tiny_run.spec(3, seed=None), tmp_path)
-  text = keys.path(tmp_path).read_text().strip()
-  data = bytes.fromhex(text)
-  words = np.frombuffer(data, ">u4").astype(np.uint32)
+  key = keys.load(tmp_path)
+  words = np.asarray(jax.random.key_data(key.jax_key()))
+  data = words.astype(">u4").tobytes()
+  # What the data hold can be guessed and tested by whoever has their digest.
+  texts = [key.secret.hex(), data.hex(), *key.segments[0].parts.values()]
   forms = [
+      key.secret,
       data,
       words.astype("<u4").tobytes(),
-      text.encode(),
+      *(text.encode() for text in texts),
       *(str(int(word)).encode() for word in words),
       str(int.from_bytes(data)).encode(),
   ]
