@@ -10,7 +10,7 @@ No key and no seed is ever part of a statement; a fixed seed is only said to be
 one, since it voids the guarantee for those who know it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import json
 import math
@@ -35,7 +35,8 @@ SEEDED = (
 
 _FIELDS = (
     "schema", "library", "delta", "neighbours", "accountant", "fixed_seed",
-    "steps", "planned_steps", "entries", "guarantees", "no_guarantee",
+    "steps", "planned_steps", "lineage", "entries", "guarantees",
+    "no_guarantee",
 )
 # A stated epsilon below the recomputed one by more than this is false; one that
 # is above it by more than rounding was not computed from these entries.
@@ -55,6 +56,7 @@ def run_statement(
     neighbours: Relation = "add-or-remove",
     fixed_seed: bool = False,
     planned_steps: int | None = None,
+    lineage: Sequence[str] = (),
 ) -> dict[str, Any]:
   """Write the statement of a ledger as plain data for JSON.
 
@@ -66,6 +68,8 @@ def run_statement(
     fixed_seed: sampling and noise follow from a seed that the configuration
       fixes; every level's caveat says so.
     planned_steps: the steps of the whole run, where the ledger may hold fewer.
+    lineage: a random number for each process that took steps, in order: two
+      copies of a run that were both continued part in it.
 
   Returns:
     `guarantees`, level -> `Guarantee.as_dict()`, and `no_guarantee`, level ->
@@ -103,6 +107,7 @@ def run_statement(
       "fixed_seed": fixed_seed,
       "steps": ledger.steps,
       "planned_steps": planned_steps,
+      "lineage": list(lineage),
       **ledger.as_dict(),
       "guarantees": found,
       "no_guarantee": refused,
@@ -203,6 +208,7 @@ def verify(data: Any) -> Verification:
       neighbours=data["neighbours"],
       fixed_seed=data["fixed_seed"],
       planned_steps=data["planned_steps"],
+      lineage=data["lineage"],
   )
   fresh = loads(json.dumps(fresh, allow_nan=False))
   found = [
@@ -282,7 +288,7 @@ def _check_fields(data: Any) -> None:
       )
   kinds = {
       "library": str, "delta": float, "neighbours": str, "fixed_seed": bool,
-      "guarantees": Mapping, "no_guarantee": Mapping,
+      "guarantees": Mapping, "no_guarantee": Mapping, "lineage": list,
   }
   for name, kind in kinds.items():
     if not isinstance(data[name], kind):

@@ -76,16 +76,16 @@ def identify(
     step_fn: its step, which is traced here, and not again when it is compiled.
     state: an initial one, with any key.
   """
-  with futures.ThreadPoolExecutor(2) as pool:
+  # The rest stays in this thread, whose settings of JAX are those of the step.
+  with futures.ThreadPoolExecutor(1) as pool:
     data = pool.submit(data_digest.data_digest, spec.train)
-    stream = pool.submit(stream_digest)
     found = sections.section_digests(step_fn.traced(state))
     parts = {
         RELEASE: _json_digest(plan_lib.to_dict(spec.release)),
         **{part: found[name] for part, name in _SECTIONS.items()},
         START: _start_digest(spec, state),
+        STREAM: stream_digest(),
         DATA: data.result(),
-        STREAM: stream.result(),
     }
   return Identity(
       parts=parts,

@@ -123,7 +123,9 @@ class _Run:
     )
     self.state = self.beginning.state
     self._done = int(self.state.step)
-    self._spending = spending_lib.Spending(spec, self._done)
+    self._spending = spending_lib.Spending(
+        spec, self._done, self.beginning.lineage
+    )
     # Written only now: a refused run leaves what the folder says.
     files.write_json(folder / workdir_lib.CONFIG, dict(spec.config))
     self._spending.write_planned_statement(folder)

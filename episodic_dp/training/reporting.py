@@ -1,6 +1,6 @@
 """What a run tells its user: the privacy statement and sentences."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 import os
@@ -29,6 +29,7 @@ def write_statement(
     delta: float,
     fixed_seed: bool,
     planned_steps: int,
+    lineage: Sequence[str],
 ) -> None:
   """Writes the privacy statement of the steps that were done.
 
@@ -38,9 +39,14 @@ def write_statement(
     delta: of the guarantees.
     fixed_seed: whether sampling and noise follow from a seed in the config.
     planned_steps: the steps of the whole run.
+    lineage: of the processes that took them (`resume.Beginning`).
   """
   statement = accounting.run_statement(
-      ledger, delta=delta, fixed_seed=fixed_seed, planned_steps=planned_steps
+      ledger,
+      delta=delta,
+      fixed_seed=fixed_seed,
+      planned_steps=planned_steps,
+      lineage=lineage,
   )
   files.write_json(path, statement)
 

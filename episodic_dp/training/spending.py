@@ -1,6 +1,6 @@
 """What the steps of a run cost: ledger, guarantees, statement, curves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import math
 import pathlib
 
@@ -28,6 +28,7 @@ class Spending:
   Args:
     spec: the run.
     steps: the steps that earlier processes have done.
+    lineage: of the processes that took part, this one last.
 
   Attributes:
     ledger: of the steps done.
@@ -35,8 +36,11 @@ class Spending:
       then of the steps done.
   """
 
-  def __init__(self, spec: spec_lib.TrainingSpec, steps: int):
+  def __init__(
+      self, spec: spec_lib.TrainingSpec, steps: int, lineage: Sequence[str]
+  ):
     self._spec = spec
+    self._lineage = lineage
     self._planned = ledger_after(spec, spec.steps)
     self.ledger = ledger_after(spec, steps)
     self._whole = self.guarantees = self._guarantees_of(self._planned)
@@ -104,4 +108,5 @@ class Spending:
         delta=self._spec.delta,
         fixed_seed=self._spec.private_seed is not None,
         planned_steps=self._spec.steps,
+        lineage=self._lineage,
     )

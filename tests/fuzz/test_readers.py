@@ -307,11 +307,11 @@ def test_pickled_archives_run_no_code_even_if_their_checksum_were_right(marker):
 
 @counts
 def test_key(tmp_path, count, marker):
-  keys.create(tmp_path)
+  keys.create(tmp_path, {"data": "5a"}, {"jax": "0.0"})
   answers = attack(
       keys.path(tmp_path), count, lambda: keys.load(tmp_path), marker
   )
-  assert told(answers) > count / 3
+  assert told(answers) == len(answers)  # Each of them.
 
 
 @counts

@@ -60,7 +60,8 @@ def test_statements_are_written_as_strict_json(tmp_path):
   for z in (0.0, 1.0):
     for fixed_seed in (False, True):
       reporting.write_statement(
-          path, _ledger(z), delta=1e-5, fixed_seed=fixed_seed, planned_steps=9
+          path, _ledger(z), delta=1e-5, fixed_seed=fixed_seed, planned_steps=9,
+          lineage=["5a"],
       )
       found = privacy_statement.loads(path.read_text())
       assert (found["steps"], found["planned_steps"]) == (3, 9)
