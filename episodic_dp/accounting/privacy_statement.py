@@ -68,8 +68,7 @@ def run_statement(
     fixed_seed: sampling and noise follow from a seed that the configuration
       fixes; every level's caveat says so.
     planned_steps: the steps of the whole run, where the ledger may hold fewer.
-    lineage: a random number for each process that took steps, in order: two
-      copies of a run that were both continued part in it.
+    lineage: a random number for each process that took steps, in order.
 
   Returns:
     `guarantees`, level -> `Guarantee.as_dict()`, and `no_guarantee`, level ->

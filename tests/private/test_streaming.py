@@ -194,7 +194,7 @@ def test_a_block_is_some_chunks_and_within_its_bytes(watched, block, tasks):
   run, _ = watched
   step = run.step(ADAM, microbatch_size=2, block_bytes=block)
   drawn = streaming._Draw(np.zeros((7, 3, 2), int), np.ones(7, bool), 7)
-  assert step._block_size(drawn) == tasks
+  assert step._block_size(drawn.rows.shape) == tasks
   last = step._gather(drawn, 7 - 7 % tasks)
   assert last.images.shape == (tasks * 6, 4, 4, 1)
   assert last.mask.tolist() == [i < 7 % tasks for i in range(tasks)]
