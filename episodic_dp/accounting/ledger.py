@@ -64,6 +64,12 @@ class Ledger:
     """The levels of the first entry, or those that queries name."""
     return foreign_lib.levels_of(self.entries, self.foreign)
 
+  @property
+  def sampler_variation(self) -> float:
+    """How far all that is drawn is from the plans, in total variation."""
+    error = run_phases.sampler_error(self.entries)
+    return (error + foreign_lib.sampler_error(self.foreign)).variation
+
   def add_foreign(self, *mechanisms: queries.Foreign) -> "Ledger":
     """The ledger after queries, or selections among runs; see `foreign`."""
     return dataclasses.replace(self, foreign=(*self.foreign, *mechanisms))

@@ -83,7 +83,10 @@ class _Query:
     moved = self.sensitivity / self.noise_scale
     if level == self.level:
       return moved
-    if self.level in levels and levels.index(self.level) < levels.index(level):
+    order = list(levels)
+    if {level, self.level} <= set(order) and (
+        order.index(self.level) < order.index(level)
+    ):
       return 2 * moved
     raise plan_lib.UnsoundPlanError(
         f"no guarantee for level '{level}': a query of level '{self.level}'"

@@ -18,6 +18,22 @@ marked; `comparison` sets the printed theorem beside what is true:
 
 --statement=FILE writes the privacy statement of the config, the JSON that
 `episodic-dp verify FILE` computes again.
+
+Beyond one record, for k units of each level that are added or removed together:
+
+  episodic-dp account --config=glyphs --group=5
+
+and beyond (epsilon, delta): the whole curve, the trade-off function, mu of
+Gaussian and rho of concentrated differential privacy, as CSV, JSON and a
+picture for each level:
+
+  episodic-dp account --config=glyphs --curve=DIR
+
+Several runs on the same people, by their work directories (or statements, or
+ledgers as JSON, which may hold queries and a selection among runs), have one
+epsilon for every level at which their units are the same:
+
+  episodic-dp account --ledger=WORKDIR,WORKDIR,queries.json
 """
 
 from collections.abc import Sequence
@@ -26,9 +42,13 @@ import json
 from absl import flags
 from absl import logging
 
+from episodic_dp import accounting
+from episodic_dp.accounting import privacy_statement
 from episodic_dp.analysis import calibration
 from episodic_dp.analysis import costs
+from episodic_dp.analysis import study as study_lib
 from episodic_dp.analysis import sweeps
+from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
@@ -36,7 +56,7 @@ from episodic_dp.output import files
 
 def define_flags() -> None:
   """Of the config, and of what is written about it."""
-  shared_flags.define_config()
+  shared_flags.define_config(required=False)
   shared_flags.define_data(download=False)
   shared_flags.define_format()
   flags.DEFINE_list(
@@ -50,23 +70,126 @@ def define_flags() -> None:
       None,
       "File (.json) for the privacy statement of the config.",
   )
+  flags.DEFINE_list(
+      "ledger",
+      [],
+      "Instead of --config: work directories, statements or ledgers (.json) on"
+      " the same people, to be composed.",
+  )
+  flags.DEFINE_list(
+      "same_level",
+      [],
+      "Levels whose units are the same in all of --ledger, where their trees"
+      " differ.",
+  )
+  flags.DEFINE_float(
+      "delta", None, "Of --ledger, where the statements' own is not wanted."
+  )
+  flags.DEFINE_integer(
+      "group", 1, "How many units are added or removed together.", 1
+  )
+  flags.DEFINE_string(
+      "curve",
+      None,
+      "Folder for LEVEL.json, LEVEL_epsilon_delta.csv, LEVEL_trade_off.csv and"
+      " LEVEL.png.",
+  )
 
 
 def main(argv: Sequence[str]) -> None:
   """Prints the guarantees; writes the statement and the curves asked for."""
   del argv
   values = flags.FLAGS
+  if bool(values.ledger) == (values.config is not None):
+    app.fail(
+        "give --config=NAME for what a config costs, or --ledger=DIR,DIR for"
+        " what several runs cost together"
+    )
+  if values.ledger:
+    _account_study(values)
+  else:
+    _account_config(values)
+
+
+def _account_study(values: flags.FlagValues) -> None:
+  """Prints what --ledger costs together."""
+  for name in ("sweep", "statement"):
+    if values[name].value:
+      app.fail(f"--{name} is of one config: leave it out with --ledger")
+  study = study_lib.read(values.ledger, same_levels=values.same_level)
+  result = study_lib.account(study, delta=values.delta, group=values.group)
+  if values.format == "json":
+    print(json.dumps(result, indent=2, allow_nan=False))
+  else:
+    print(study_lib.table(result))
+  if values.curve is not None:
+    assumed = [study.assumption]
+    if study.fixed_seed:
+      assumed.insert(0, privacy_statement.SEEDED)
+    _write_curves(
+        values, study.ledger, study.levels, result["delta"], assumed
+    )
+
+
+def _write_curves(
+    values: flags.FlagValues,
+    ledger: accounting.Ledger,
+    levels: Sequence[str],
+    delta: float,
+    assumed: Sequence[str],
+) -> None:
+  """Writes the files of --curve and says a sentence a level."""
+  # Lazy import: a table alone need not wait for matplotlib.
+  from episodic_dp.analysis import privacy_curves
+
+  sentences = privacy_curves.write(
+      ledger,
+      values.curve,
+      levels=levels,
+      delta=delta,
+      group=values.group,
+      assumed=assumed,
+  )
+  _say("\n".join(sentences), values)
+
+
+def _say(text: str, values: flags.FlagValues) -> None:
+  """Prints lines after the table; JSON stays the only thing that is printed."""
+  if values.format == "json":
+    logging.info("%s", text)
+  else:
+    print(f"\n{text}")
+
+
+def _account_config(values: flags.FlagValues) -> None:
+  """Prints what --config costs."""
+  if values.delta is not None or values.same_level:
+    app.fail(
+        "--delta and --same_level are of --ledger: set --config.delta for the"
+        " config"
+    )
   sweeps.check_names(values.sweep)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
   result = costs.account(config)
+  ledger = accounting.Ledger.from_dict(result)
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
     print(costs.table(result))
     if config.target_epsilon is not None:
       print(f"\n{calibration.calibrate(config).sentence()}")
+  if values.group > 1:
+    # JSON is the statement, which is about one unit, and is left whole.
+    _say(
+        study_lib.group_table(ledger, delta=config.delta, group=values.group),
+        values,
+    )
   if values.statement is not None:
     files.write_json(values.statement, result)
+  if values.curve is not None:
+    seeded = config.private_seed is not None
+    assumed = [privacy_statement.SEEDED] if seeded else []
+    _write_curves(values, ledger, ledger.levels, config.delta, assumed)
   if values.sweep:
     # Lazy import: a table alone need not wait for matplotlib.
     from episodic_dp.analysis import sweep_plots

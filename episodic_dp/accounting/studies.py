@@ -1,0 +1,162 @@
+"""Several runs on the same people: one ledger, as far as they are the same.
+
+Privacy statements and ledgers name levels, not people. What can be checked is
+that the levels have the same names and the hierarchies the same tree (or that
+the caller says at which levels units are the same); the rest is assumed, and
+said with every guarantee.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import ledger as ledger_lib
+from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting import report
+from episodic_dp.plan.errors import shown
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Study:
+  """What several runs and queries cost together.
+
+  Attributes:
+    parts: name -> the ledger of each.
+    ledger: of all of them.
+    levels: at which units are taken to be the same in all parts.
+    fixed_seed: whether one of the runs follows from a seed in its config.
+    delta: that all statements share, or None.
+  """
+
+  parts: Mapping[str, ledger_lib.Ledger]
+  ledger: ledger_lib.Ledger
+  levels: tuple[str, ...]
+  fixed_seed: bool
+  delta: float | None
+
+  @property
+  def assumption(self) -> str:
+    """What nothing in the statements shows."""
+    return (
+        f"In {', '.join(self.parts)} a level"
+        f" ({', '.join(self.levels)}) means the same units: one unit is in or"
+        " out of all of them, and every other release about these units is"
+        " among them. Each run has a secret key of its own."
+    )
+
+  def guarantee(
+      self, level: str, *, delta: float, group: int = 1
+  ) -> report.Guarantee:
+    """The guarantee of all parts together at a shared level.
+
+    Raises:
+      UnsoundPlanError: no guarantee is proved for the level.
+      PlanError: a value is out of range, or the level is not shared.
+    """
+    if level not in self.levels:
+      raise plan_lib.PlanError(
+          f"level '{level}' is not said to be the same units in all runs"
+          f" ({', '.join(self.levels)} are): name it with --same_level"
+      )
+    found = self.ledger.guarantee(level, delta=delta, group=group)
+    found = dataclasses.replace(
+        found,
+        assumptions=tuple(dict.fromkeys([self.assumption, *found.assumptions])),
+    )
+    return privacy_statement.seeded(found) if self.fixed_seed else found
+
+
+def compose(
+    described: Mapping[str, Any], *, same_levels: Sequence[str] = ()
+) -> Study:
+  """Put the statements or ledgers of several runs together.
+
+  Args:
+    described: name -> a privacy statement, or what `Ledger.as_dict` gave.
+    same_levels: levels whose units are the same although the trees differ; by
+      default all levels of trees that are equal.
+
+  Raises:
+    PlanError: something is no ledger, the trees differ and nothing says which
+      levels are the same, or two runs may share their noise; one sentence.
+  """
+  if not described:
+    raise plan_lib.PlanError("no run is named: give --ledger=DIR,DIR")
+  parts, seeded, deltas = {}, [], set()
+  for name, data in described.items():
+    try:
+      parts[name] = ledger_lib.Ledger.from_dict(data)
+    except plan_lib.PlanError as e:
+      raise type(e)(f"{name}: {e}") from e
+    if data.get("fixed_seed"):
+      seeded.append(name)
+    if isinstance(data.get("delta"), float):
+      deltas.add(data["delta"])
+  if len(seeded) > 1:
+    raise plan_lib.PlanError(
+        f"{' and '.join(seeded)} fix private_seed: with one seed their noise"
+        " could be the same and cancel, so nothing is stated for them together;"
+        " leave private_seed out for secret keys"
+    )
+  levels = _shared_levels(parts, same_levels)
+  ledger = ledger_lib.Ledger()
+  # Runs first: their tree orders the levels.
+  for part in sorted(parts.values(), key=lambda p: not p.entries):
+    ledger = ledger.joined(part)
+  return Study(
+      parts=parts,
+      ledger=ledger,
+      levels=levels,
+      fixed_seed=bool(seeded),
+      delta=deltas.pop() if len(deltas) == 1 else None,
+  )
+
+
+def _shared_levels(
+    parts: Mapping[str, ledger_lib.Ledger], same_levels: Sequence[str]
+) -> tuple[str, ...]:
+  """The levels at which all parts are about the same units, or an error."""
+  trees = {
+      name: _tree(part.entries[0].release)
+      for name, part in parts.items()
+      if part.entries
+  }
+  all_levels = [part.levels for part in parts.values() if part.entries]
+  order = all_levels[0] if all_levels else next(iter(parts.values())).levels
+  for level in same_levels:
+    missing = [
+        name
+        for name, part in parts.items()
+        if part.entries and level not in part.levels
+    ]
+    if missing or level not in order:
+      raise plan_lib.PlanError(
+          f"--same_level={level} is not a level of"
+          f" {', '.join(missing) or 'any run'}: name one of {', '.join(order)}"
+      )
+  if same_levels:
+    return tuple(level for level in order if level in same_levels)
+  first = next(iter(trees), "")
+  for name in trees:
+    if trees[name] != trees[first]:
+      shared = [x for x in order if x in parts[name].levels]
+      raise plan_lib.PlanError(
+          f"{first} and {name} have different hierarchies"
+          f" ({_difference(trees[first], trees[name])}), and nothing says that"
+          " they are about the same units: where they are, name the level,"
+          f" such as --same_level={(shared or order)[0]}"
+      )
+  return order
+
+
+def _tree(release: plan_lib.Release) -> dict[str, Any]:
+  return plan_lib.to_dict(release)["hierarchy"]
+
+
+def _difference(one: dict[str, Any], other: dict[str, Any]) -> str:
+  """The first field in which two trees differ, in words."""
+  for name in {**one, **other}:
+    if one.get(name) != other.get(name):
+      return f"{name} {shown(one.get(name))} and {shown(other.get(name))}"
+  return "the same"

@@ -1,0 +1,104 @@
+"""--group, --curve and --ledger of the accountant's command line."""
+
+import csv
+import json
+
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.output import files
+
+H = plan.Hierarchy.regular((400, 10), levels=("user", "record"))
+
+
+@pytest.fixture(name="runs")
+def _runs(tmp_path):
+  """Two work directories, and a file of queries."""
+  for name, z in (("a", 2.0), ("b", 4.0)):
+    ledger = accounting.Ledger().add(
+        plan.Release(
+            H,
+            plan.SamplingPlan((plan.Poisson(0.02), plan.All())),
+            plan.Mechanism(clip_unit="user", noise_multiplier=z),
+        ),
+        20,
+    )
+    files.write_json(
+        tmp_path / name / "guarantee.json",
+        accounting.run_statement(ledger, delta=1e-5),
+    )
+  queries = accounting.Ledger().add_foreign(
+      accounting.GaussianQuery(level="user", sensitivity=1.0, noise_scale=20.0)
+  )
+  files.write_json(tmp_path / "queries.json", queries.as_dict())
+  return tmp_path
+
+
+def test_a_group_is_told_beside_one_unit(call):
+  done = call(
+      "account", "--config=glyphs", "--config.steps=10", "--group=3"
+  )
+  assert done.returncode == 0, done.stderr
+  told = [x for x in done.stdout.splitlines() if "3 units of level" in x]
+  assert told and "epsilon" in told[0]
+
+
+def test_several_runs_have_one_epsilon_a_level(call, runs):
+  named = f"--ledger={runs}/a,{runs}/b,{runs}/queries.json"
+  done = call("account", named, "--format=json")
+  assert done.returncode == 0, done.stderr
+  result = json.loads(done.stdout)
+  found = result["guarantees"]["user"]["epsilon"]
+  parts = [levels["user"] for levels in result["parts"].values()]
+  assert max(parts) < found < sum(parts)
+  assert result["parts"][f"{runs}/queries.json"]["record"] is None
+  # A ledger that is read again.
+  (runs / "all.json").write_text(json.dumps(result["ledger"]))
+  again = call("account", f"--ledger={runs}/all.json", "--delta=1e-5")
+  assert again.returncode == 0, again.stderr
+  assert f"{found:.3f}"[:4] in again.stdout
+  table = call("account", named)
+  lines = table.stdout.splitlines()
+  assert lines[0].split() == ["epsilon", "user", "record"]
+  assert any(line.startswith("together") for line in lines)
+  assert "means the same units" in table.stdout
+
+
+def test_curves_are_written_for_every_level(call, runs, tmp_path):
+  out = tmp_path / "curves"
+  done = call("account", f"--ledger={runs}/b", f"--curve={out}")
+  assert done.returncode == 0, done.stderr
+  assert sorted(p.name for p in out.iterdir()) == sorted(
+      f"{level}{end}"
+      for level in ("user", "record")
+      for end in (".json", ".png", "_epsilon_delta.csv", "_trade_off.csv")
+  )
+  data = json.loads((out / "user.json").read_text())
+  rows = list(csv.reader((out / "user_epsilon_delta.csv").open()))
+  assert rows[0] == ["epsilon", "delta"]
+  assert [list(map(float, r)) for r in rows[1:]] == data["epsilon_delta"]
+  assert (out / "user.png").read_bytes().startswith(b"\x89PNG")
+  assert "same units" in data["assumptions"][0]
+  assert "user: " in done.stdout and "-GDP for errors" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments,part",
+    [
+        (("--ledger={runs}/a", "--config=glyphs"), "--ledger=DIR,DIR"),
+        (("--ledger={runs}/a,{runs}/a",), "named twice"),
+        (("--ledger={runs}/nowhere",), "cannot be read"),
+        (("--ledger={runs}/queries.json",), "--delta=1e-5"),
+        (("--ledger={runs}/a", "--delta=2.0"), "delta 2.0"),
+        (("--ledger={runs}/a", "--sweep=steps"), "--sweep"),
+        (("--ledger={runs}/a", "--same_level=week"), "--same_level=week"),
+        (("--config=glyphs", "--delta=1e-3"), "--config.delta"),
+        (("--config=glyphs", "--group=0"), "group"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(call, runs, arguments, part):
+  done = call("account", *(a.format(runs=runs) for a in arguments))
+  assert done.returncode != 0 and not done.stdout
+  assert part in done.stderr and "Traceback" not in done.stderr
+  assert len(done.stderr.strip().splitlines()) == 1
