@@ -177,7 +177,6 @@ def compose_guarantee(
   error += foreign_lib.sampler_error(foreign)
   levels = foreign_lib.levels_of(entries, foreign)
   runs = foreign_lib.routes(entries, foreign, level, levels)
-  error = run_phases.matched(error, runs)
   if group == 1:
     values, units = _best(chosen, runs, delta, epsilon, error)
   else:
@@ -246,16 +245,17 @@ def _best(
     Direction -> epsilon at delta (or delta at epsilon), and the profiles that
     were composed; infinity (or 1) and () where there is no way.
   """
-  values: dict[str, float] = dict.fromkeys(
-      amplification.DIRECTIONS, math.inf if epsilon is None else 1.0
-  )
+  nothing = math.inf if epsilon is None else 1.0
+  values: dict[str, float] = dict.fromkeys(amplification.DIRECTIONS, nothing)
   units: unit_profile.UnitProfiles = ()
-  for run in runs:
+  tried = list(runs)
+  for run in tried:
+    charged = run_phases.matched(error, (run,))
     found: dict[str, float] = {
         d: max(
-            accountant.epsilon(part, d, float(delta), error)
+            accountant.epsilon(part, d, float(delta), charged)
             if delta is not None
-            else accountant.delta(part, d, float(epsilon or 0), error)
+            else accountant.delta(part, d, float(epsilon or 0), charged)
             for part in run_phases.apart(run)
         )
         for d in amplification.DIRECTIONS
@@ -263,6 +263,9 @@ def _best(
     if not units or max(found.values()) < max(values.values()):
       values = found
       units = _units((run,))
+    simpler = run_phases.at_most(run)
+    if simpler is not None and max(found.values()) >= nothing:
+      tried.append(simpler)
   return values, units
 
 

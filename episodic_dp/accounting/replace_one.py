@@ -81,27 +81,34 @@ def best(
   nothing = math.inf if epsilon is None else 1.0
   if not runs:
     return nothing, accountant.name
-  error = run_phases.matched(run_phases.sampler_error(entries), runs)
-  left = None if delta is None else curves_lib.left_by_sampler(delta, error)
-  if left is not None and left <= 0:
-    return nothing, accountant.name
-  found: list[tuple[curves_lib.Curve, str]] = []
+  error = run_phases.sampler_error(entries)
+  values = [(nothing, accountant.name)]
+
+  def charge(
+      curve: curves_lib.Curve, name: str, charged: plan_lib.SamplerError
+  ) -> None:
+    whole = curves_lib.charge_sampler_error(curve, charged)
+    values.append((
+        whole.epsilon(delta)
+        if delta is not None
+        else whole.delta(float(epsilon or 0)),
+        name,
+    ))
+
   for run in runs:
+    charged = run_phases.matched(error, (run,))
+    left = None
+    if delta is not None:
+      left = curves_lib.left_by_sampler(delta, charged)
+      if left <= 0:
+        continue
     parts = [
         exchange.exchanged(accountant, part, delta=left, epsilon=epsilon)
         for part in run_phases.apart(run)
     ]
-    found.append((curves_lib.Largest(tuple(parts)), accountant.name))
-  found += _direct(entries, level, accountant.name)
-  values = []
-  for curve, name in found:
-    charged = curves_lib.charge_sampler_error(curve, error)
-    values.append((
-        charged.epsilon(delta)
-        if delta is not None
-        else charged.delta(float(epsilon or 0)),
-        name,
-    ))
+    charge(curves_lib.Largest(tuple(parts)), accountant.name, charged)
+  for curve, name in _direct(entries, level, accountant.name):
+    charge(curve, name, error)
   return min(values)
 
 

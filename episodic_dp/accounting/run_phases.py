@@ -12,6 +12,7 @@ from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import laplace
 from episodic_dp.accounting.profiles import nested_allocation
+from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
 
 # With more kinds of units than this they are composed together: looser, faster.
@@ -138,6 +139,26 @@ def apart(run: Phases) -> tuple[Phases, ...]:
   return tuple(
       (*run[:i], Phase((unit,), run[i].times), *run[i + 1 :]) for unit in units
   )
+
+
+def at_most(run: Phases) -> Phases | None:
+  """The run if units always drew their largest number; None if nothing changes.
+
+  It costs more, but asks for no more of a step than the chance that it draws a
+  unit: see `matched`.
+  """
+  phases = tuple(
+      Phase(
+          tuple(
+              unit.at_most if isinstance(unit, random_count.RandomCount)
+              else unit
+              for unit in phase.unit_profiles
+          ),
+          phase.times,
+      )
+      for phase in run
+  )
+  return None if phases == run else phases
 
 
 def sampler_error(entries: Sequence[Entry]) -> plan_lib.SamplerError:
