@@ -11,7 +11,8 @@ ASSUMED_THROUGHOUT = (
     "Within every unit the drawn order is uniformly random.",
     "Checkpoints and hyperparameters are chosen on public data, or the choice"
     " costs epsilon of its own.",
-    "Sizes of the hierarchy are public, and so are the plan and the mechanism.",
+    "Sizes of the hierarchy are public, and so are the plan, the mechanism and"
+    " which units are for training.",
     "Sums and noise are floating-point numbers; their distance from real-valued"
     " Gaussian noise is not accounted for.",
     "Nothing else about the private data is released: no training loss or"
