@@ -21,12 +21,13 @@ WORKDIR ?= runs/glyphs
 help:
 	@sed -n 's/^## //p' Makefile
 
-# The stamp is made anew when a dependency changes.
+# The stamp is made anew when a dependency changes. Byte code is written for
+# what is used, when it is used.
 $(VENV)/.installed: setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "episodic_dp needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q -e '.[test]'
+	$(BIN)/python -m pip install -q --no-compile -e '.[test]'
 	@touch $@
 
 env: $(VENV)/.installed
@@ -39,9 +40,10 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# A file's tests share what they compile, so files go to two processes whole.
+# A file's tests share what they compile, so files go to the processes whole;
+# three keep two cores busy while one of them waits for a subprocess.
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 # Recorded whether they pass or not.
 test-slow: env
