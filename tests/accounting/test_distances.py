@@ -183,3 +183,21 @@ def test_replaced_data_move_a_whole_unit_twice():
     assert kind.unit_sensitivity == 2 * 3
     (kind,) = accounting.unit_profiles(r, "hospital")
     assert kind.unit_sensitivity == 3
+
+
+def test_an_exchanged_unit_shows_also_where_it_is_empty():
+  # One of two classes, each empty as a rule: the other one's images are missed.
+  h = plan.Hierarchy.from_sizes([[2, 2]], levels=LEVELS)
+  r = release(h, (ALL, ONE, plan.Poisson(0.3)), "hospital")
+  drawn = exact.pair(h, r.plan, 1, 0, clip=0)
+
+  def gradient(node):
+    return 1.0 if not node[2] or exact.holds(node, 1, 0) else -1.0
+
+  truth = exact.divergences(drawn, 0, gradient, 0.1, 1.0)["add"]
+  (kind,) = accounting.unit_profiles(r, "patient")
+  at = np.asarray([0.1])
+  assert kind.rate == 0.5 and truth <= kind.divergence(at, "add")[0]
+  filled = 1 - 0.7**2
+  rarer = accounting.Amplification((1.0,), 0.5 * filled, (2.0,), 2.0)
+  assert truth > 1.3 * rarer.divergence(at, "add")[0]

@@ -206,13 +206,17 @@ def holds(node: Node, level: int, unit: int) -> bool:
 
 
 def pass_samples(
-    node: Node, stages: Sequence[plan_lib.Stage]
+    node: Node,
+    stages: Sequence[plan_lib.Stage],
+    *,
+    clip: int | None = None,
 ) -> list[tuple[float, tuple[Node, ...]]]:
   """(probability, what each step draws) of one pass of `RandomAllocation`.
 
   Args:
     node: the whole hierarchy, or that without a unit.
     stages: the first is the `RandomAllocation`.
+    clip: see `samples`.
 
   Raises:
     PlanError: there are more than `MAX_SAMPLES` passes, or the first stage is
@@ -243,6 +247,8 @@ def pass_samples(
         (*node[:2], tuple(drawn for _, at, drawn in chosen if at == step))
         for step in range(first.steps)
     )
+    if clip is not None:
+      steps = tuple(_filled(s, clip, len(stages) - 1) for s in steps)
     result.append((math.prod(p for p, _, _ in chosen), steps))
   return result
 

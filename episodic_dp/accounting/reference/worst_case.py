@@ -32,6 +32,35 @@ def gradients(
   that of either direction where clip units are absent when not drawn, the third
   that of addition under replacement. Further below the primary unit the rest of
   that one may be drawn along with t: there it is also told from all others.
+  Last, siblings that come and go by themselves are best left at 0.
+  """
+  for elsewhere in (-1.0, 0.0, 1.0):
+    yield by_place(hierarchy, level, unit, -1.0, elsewhere, elsewhere)
+  if level > 1:
+    for near in (1.0, -1.0):
+      yield by_place(hierarchy, level, unit, -1.0, near, 0.0)
+      yield by_place(hierarchy, level, unit, -1.0, near, -near)
+  if level > 0:
+    yield by_place(hierarchy, level, unit, 0.0, 0.0, 0.0)
+
+
+def by_place(
+    hierarchy: plan_lib.Hierarchy,
+    level: int,
+    unit: int,
+    parent: float,
+    near: float,
+    far: float,
+) -> exact.Gradient:
+  """+1 for what holds t or lies in it, and one number for each place else.
+
+  Args:
+    hierarchy: the tree.
+    level: of t, from 0.
+    unit: t.
+    parent: what lies in t's parent, or holds it and not t.
+    near: what else lies in t's primary unit, or is it.
+    far: all else.
   """
 
   def touches(node: exact.Node, at: int, wanted: int) -> bool:
@@ -41,22 +70,14 @@ def gradients(
       return exact.holds(node, at, wanted)
     return ancestor(hierarchy, node[0], node[1], at) == wanted
 
-  parent = ancestor(hierarchy, level, unit, level - 1) if level else 0
+  above = ancestor(hierarchy, level, unit, level - 1) if level else 0
   primary = ancestor(hierarchy, level, unit, 0)
 
-  def by_content(near: float, far: float) -> exact.Gradient:
-    def gradient(node: exact.Node) -> float:
-      if touches(node, level, unit):
-        return 1.0
-      if touches(node, level - 1, parent):
-        return -1.0
-      return near if touches(node, 0, primary) else far
+  def gradient(node: exact.Node) -> float:
+    if touches(node, level, unit):
+      return 1.0
+    if touches(node, level - 1, above):
+      return parent
+    return near if touches(node, 0, primary) else far
 
-    return gradient
-
-  for elsewhere in (-1.0, 0.0, 1.0):
-    yield by_content(elsewhere, elsewhere)
-  if level > 1:
-    for near in (1.0, -1.0):
-      yield by_content(near, 0.0)
-      yield by_content(near, -near)
+  return gradient
