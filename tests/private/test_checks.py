@@ -110,6 +110,35 @@ def test_rows_outside_the_images_are_named(make_run):
     run.step(SGD)
 
 
+def _of_many(run, leaves, rows):
+  """The data of a run, with so many participants, their images shared."""
+  run.dataset.hierarchy = plan.Hierarchy.regular(
+      (leaves // 6, 3, 2), levels=run.dataset.hierarchy.levels, copies=True
+  )
+  run.dataset.rows = rows
+  run.dataset.name = "many"
+  return run
+
+
+def test_one_wrong_row_is_found_among_many(make_run):
+  """Of 131 070 leaves a probe of 65 536 leaves out every other one."""
+  leaves = 131_070
+  seen = np.linspace(0, leaves - 1, 65_536).astype(np.int32)
+  missed = int(np.setdiff1d(np.arange(leaves), seen)[1000])
+  wrong = lambda leaf: jnp.where(leaf == missed, -1, leaf % 7)  # noqa: E731
+  run = _of_many(make_run(), leaves, wrong)
+  with pytest.raises(plan.PlanError, match="asks for row -1 of"):
+    run.step(SGD)
+
+
+def test_what_is_not_checked_is_said(make_run, caplog):
+  caplog.set_level("WARNING", logger="absl")
+  _of_many(make_run(), 3_000_000, lambda leaf: leaf % 7).step(SGD)
+  (told,) = [r.message for r in caplog.records if "leaves" in r.message]
+  assert "65536 of 3000000 leaves of 'many' were checked" in told
+  assert "taken on trust" in told
+
+
 @pytest.mark.parametrize(
     "rows", [lambda leaf: leaf // 2, lambda leaf: leaf % 71]
 )

@@ -1,0 +1,62 @@
+"""When steps were taken is in no file: it tells how many tasks they drew."""
+
+import json
+import re
+import sys
+import time
+
+import pytest
+
+from episodic_dp import training
+from episodic_dp.training import run_log
+from tests.training import tiny_run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("run")
+  tiny_run.train(tiny_run.spec(6), folder)
+  return folder
+
+
+def _near_now(digits):
+  """Whether a number is a time of today, in s, ms, us or ns since 1970."""
+  seconds = int(digits) / 10 ** (len(digits) - 10)
+  return abs(seconds - time.time()) < 86400
+
+
+def test_nothing_that_is_written_holds_a_time(finished):
+  texts = [
+      p for p in finished.rglob("*") if p.is_file() and p.parent.name != "d"
+  ]
+  assert len(texts) > 20
+  for path in texts:
+    content = path.read_bytes().decode("latin-1")
+    numbers = re.findall(r"(?<!\d)\d{10}(?:\d{3}){0,3}(?!\d)", content)
+    assert not [n for n in numbers if _near_now(n)], path
+    assert not re.search(r"\d\d:\d\d:\d\d", content), path
+    assert "seconds" not in content, path
+
+
+def test_orbax_keeps_no_time_either(finished):
+  for path in finished.glob("checkpoints/*/_CHECKPOINT_METADATA"):
+    values = json.loads(path.read_text())
+    times = [v for k, v in values.items() if "timestamp" in k]
+    assert times == [0, 0]
+
+
+def test_times_that_a_kill_left_are_removed(finished):
+  (path, *_) = finished.glob("checkpoints/*/_CHECKPOINT_METADATA")
+  values = json.loads(path.read_text())
+  whole = path.read_text()
+  values["commit_timestamp_nsecs"] = time.time_ns()
+  path.write_text(json.dumps(values))
+  training.Checkpoints(finished).close()
+  assert path.read_text() == whole
+
+
+def test_lines_of_a_log_have_no_time(monkeypatch, capsys):
+  monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+  with run_log.ProgressBar(done=0, steps=2) as bar:
+    bar.show(1, epsilon=0.5, score=None, validated=True)
+  assert capsys.readouterr().err == "step 1 of 2: epsilon≤0.5\n"
