@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -72,6 +73,50 @@ def test_trains_on_a_folder_with_one_flag(writers, tmp_path):
   assert kept["hierarchy"] == {
       "levels": ["writer", "glyph", "drawing"], "sizes": [8, 2, 3]
   }
+
+
+@pytest.fixture
+def emptied(writers, tmp_path):
+  """The writers, one of whom has an empty glyph and another one no glyph."""
+  names = data_lib.survey(writers).hierarchies["train"].names[0]
+  root = tmp_path / "emptied"
+  shutil.copytree(writers, root)
+  for drawing in (root / names[0] / "glyph0").iterdir():
+    drawing.unlink()
+  for glyph in (root / names[1]).iterdir():
+    shutil.rmtree(glyph)
+  return root
+
+
+def test_empty_units_are_accounted_where_short_ones_are_allowed(emptied):
+  config = config_lib.get_config(TINY)
+  with pytest.raises(plan.PlanError, match="set allow_short_units=True"):
+    RunConfig.parse(config, data_dir=emptied)
+  config.plan.allow_short_units = True
+  config = RunConfig.parse(config, data_dir=emptied)
+  hierarchy = config.release.hierarchy
+  assert hierarchy.child_counts(1).tolist() == [2, 0, *[2] * 6]
+  assert hierarchy.child_counts(2).tolist() == [0, *[3] * 13]
+  found = costs.account(config)["guarantees"]
+  assert found.keys() == {"writer", "glyph", "drawing"}
+
+
+@pytest.mark.slow  # A step and an evaluation are compiled.
+def test_trains_and_evaluates_with_empty_units(emptied, tmp_path):
+  work = f"--workdir={tmp_path / 'run'}"
+  done = run(
+      "train",
+      f"--config=own_data:{TINY}",
+      "--config.data.options.size=16",
+      "--config.plan.allow_short_units=True",
+      "--config.evaluation.validation_tasks=4",
+      f"--data_dir={emptied}",
+      work,
+  )
+  assert done.returncode == 0, done.stderr
+  assert "done: 2 steps" in done.stdout
+  done = run("evaluate", f"--data_dir={emptied}", work)
+  assert done.returncode == 0, done.stderr
 
 
 def test_images_stay_mapped_and_on_the_host_where_asked(writers, monkeypatch):

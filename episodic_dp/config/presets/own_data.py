@@ -27,7 +27,9 @@ or the names of the label arrays, then a name for the images), private (1), way
 (5), shot (1), query (1), tasks (4: of a step, with two levels), rate (0.1: the
 share of the primary units that a step draws, with three), noise_multiplier
 (1.0), width (8), inner_steps (1), steps (60). Size, colour and division are
---config.data.options.size and so on.
+--config.data.options.size and so on. Units with fewer classes or images than a
+task takes, such as empty ones, need --config.plan.allow_short_units: a task
+that cannot be filled contributes nothing.
 """
 
 import ml_collections
@@ -68,7 +70,9 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
     stages = (f"Poisson({arg.rate})", f"FixedSize({arg.way})", examples)
   else:
     stages = (f"FixedSize({arg.tasks * arg.way})", examples)
-  c.plan = ml_collections.ConfigDict(dict(stages=stages))
+  c.plan = ml_collections.ConfigDict(
+      dict(stages=stages, allow_short_units=False)
+  )
   c.episode = ml_collections.ConfigDict(
       dict(
           way=arg.way,
