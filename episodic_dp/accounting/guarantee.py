@@ -149,19 +149,19 @@ def compose_guarantee(
   stated["question"] = bound.Question(
       tuple(entries), level, delta, epsilon, replaced
   )
+  error = run_phases.sampler_error(entries)
+  error += foreign_lib.sampler_error(foreign)
+  levels = foreign_lib.levels_of(entries, foreign)
+  runs = foreign_lib.routes(entries, foreign, level, levels)
   if replaced:
-    if foreign:
-      raise plan_lib.UnsoundPlanError(
-          "queries and selections are not composed for units that are replaced:"
-          " use neighbours='add-or-remove'"
-      )
     if group > 1:
       raise plan_lib.UnsoundPlanError(
           f"no guarantee for {group} units that are replaced together is"
           " computed: use neighbours='add-or-remove'"
       )
     value, name = replace_one.best(
-        chosen, entries, level, delta=delta, epsilon=epsilon
+        chosen, runs, () if foreign else entries, level, error,
+        delta=delta, epsilon=epsilon,
     )
     at = value if epsilon is None else float(epsilon)
     return Guarantee(
@@ -173,10 +173,6 @@ def compose_guarantee(
         epsilons=dict.fromkeys(amplification.DIRECTIONS, at),
         **stated,
     )
-  error = run_phases.sampler_error(entries)
-  error += foreign_lib.sampler_error(foreign)
-  levels = foreign_lib.levels_of(entries, foreign)
-  runs = foreign_lib.routes(entries, foreign, level, levels)
   if group == 1:
     values, units = _best(chosen, runs, delta, epsilon, error)
   else:

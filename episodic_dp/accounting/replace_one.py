@@ -42,6 +42,7 @@ from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import curves as curves_lib
 from episodic_dp.accounting.accountants import exchange
 from episodic_dp.accounting.accountants import rdp
+from episodic_dp.accounting.accountants.phases import Phases
 from episodic_dp.accounting.profiles import amplification
 
 _MAX_ORDER = 512
@@ -54,8 +55,10 @@ _ROUNDING = 1e-9
 
 def best(
     accountant: base.Accountant,
+    runs: Sequence[Phases],
     entries: Sequence[run_phases.Entry],
     level: str,
+    error: plan_lib.SamplerError,
     *,
     delta: float | None = None,
     epsilon: float | None = None,
@@ -64,24 +67,22 @@ def best(
 
   Args:
     accountant: how steps are composed, where the unit is removed and added.
-    entries: what was run; both neighbours have the sizes of its hierarchies.
+    runs: the ways to compose all that was released, for adding or removing a
+      unit; () where there is no noise.
+    entries: the same, where it is steps alone, () otherwise; both neighbours
+      have the sizes of their hierarchies.
     level: the privacy unit.
+    error: of the samplers, all steps together.
     delta: in (0, 1), to be told epsilon; or
     epsilon: at least 0, to be told delta.
 
   Returns:
     (epsilon or delta, the name of the accountant that it is from); infinity or
     1 where there is no noise.
-
-  Raises:
-    UnsoundPlanError: no proof covers the level.
-    PlanError: there is no such level.
   """
-  runs = run_phases.routes(entries, level)
   nothing = math.inf if epsilon is None else 1.0
   if not runs:
     return nothing, accountant.name
-  error = run_phases.sampler_error(entries)
   values = [(nothing, accountant.name)]
 
   def charge(
@@ -136,7 +137,7 @@ def _direct(
   if any(e.release.sample_level for e in entries):
     return []
   parts = [_parts(e, level) for e in entries]
-  if not all(parts):
+  if not parts or not all(parts):
     return []
   if len(parts) == 1:  # The largest of the kinds of units, kind by kind.
     units = [[[part]] for part in parts[0]]

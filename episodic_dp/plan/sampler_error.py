@@ -158,7 +158,7 @@ def _unmatched(
   entries = len(table.thresholds) + 1
   rounded = 2 + 1 / (1 - rate) + table.capacity / (children * rate)
   # Twice, for a pass: the table's 1 / T is rounded.
+  moved = 2.0 ** -(binomial.TAIL_BITS - 2) if edges else 0.0
   return (
-      2 * edges + 2.0 ** -(binomial.TAIL_BITS - 2)
-      + entries * rounded * 2.0**-binomial.BITS
+      2 * edges + moved + entries * rounded * 2.0**-binomial.BITS
   )

@@ -251,6 +251,7 @@ def _allowed(
         + step * losses[1:]
         + np.log(-np.expm1(-step * np.diff(losses)))
     )
+  log_size = np.maximum(log_size, -1e300)  # Not inf - inf.
   log_moment = np.maximum(np.logaddexp(0.0, log_least), 1e-300)  # Not 0 / 0.
   share = np.exp(np.clip(log_least - math.log(64) - log_size, 0.0, 500.0))
   # M ln M / (M - 1)

@@ -42,7 +42,9 @@ _WINDOW_TAIL = 1e-13
 # Share of delta that is kept for rounding errors, whose true size is far less.
 _ROUNDING = 1e-6
 _FIRST_POINTS = 1 << 10
-_LARGEST_WINDOW = 1 << 22
+_LARGEST_WINDOW = 1 << 21
+# Losses that are summed at a time: e^-40 leaves the digits of a probability.
+_SPAN = 40.0
 # The grid's reach is looked for between these powers of two.
 _LOWEST, _HIGHEST = -40, 41
 
@@ -82,13 +84,39 @@ class Loss:
     """float64[n]."""
     return (self.lower + np.arange(self.probs.size)) * self.step
 
+  @functools.cached_property
+  def _sums(self) -> np.ndarray:
+    """S_i = sum over j >= i of p_j e^(L_i - L_j), float64[n + 1]."""
+    result = np.zeros(self.probs.size + 1)
+    block = max(int(_SPAN / self.step), 1)
+    for end in range(self.probs.size, 0, -block):
+      start = max(end - block, 0)
+      # Near each other, so that no factor underflows.
+      factors = np.exp(-self.step * np.arange(end - start + 1))
+      near = np.cumsum((self.probs[start:end] * factors[:-1])[::-1])[::-1]
+      result[start:end] = near / factors[:-1] + result[end] * factors[:0:-1]
+    return result
+
+  @functools.cached_property
+  def _deltas(self) -> np.ndarray:
+    """delta at every loss, falling; sums of positive terms, nothing cancels.
+
+    delta(L_i) - delta(L_(i+1)) = (1 - e^(-step)) S_(i+1).
+    """
+    tails = np.cumsum(self._sums[:0:-1])[::-1]
+    return self.infinity - math.expm1(-self.step) * tails
+
   def delta(self, epsilon: float) -> float:
     """The smallest delta at an epsilon >= 0; 1 below the first loss."""
     if epsilon < self.losses[0]:  # What lies there is not kept.
       return 1.0
     first = int(np.searchsorted(self.losses, epsilon, side="right"))
-    above = self.probs[first:] * np.expm1(epsilon - self.losses[first:])
-    return float(min(1.0, self.infinity - above.sum()))
+    if first == self.losses.size:
+      return min(1.0, self.infinity)
+    share = -math.expm1(epsilon - float(self.losses[first]))
+    return min(
+        1.0, float(self._deltas[first]) + share * float(self._sums[first])
+    )
 
   def epsilon(self, delta: float) -> float:
     """The smallest epsilon >= 0 (and >= the first loss) at delta, or inf."""
@@ -97,23 +125,17 @@ class Loss:
     floor = max(0.0, float(self.losses[0]))
     if self.delta(floor) <= delta:
       return floor
-    low = int(np.searchsorted(self.losses, floor, side="right")) - 1
-    high = self.losses.size - 1  # There delta is `infinity`, less than asked.
-    while high - low > 1:
-      middle = (low + high) // 2
-      if self.delta(float(self.losses[middle])) > delta:
-        low = middle
-      else:
-        high = middle
-    # Up to top = losses[high], where sums run over losses from there on,
-    # delta(e) = infinity + sum p - e^(e - top) sum p e^(top - L).
-    losses, probs = self.losses[high:], self.probs[high:]
-    top = float(losses[0])
-    total = self.infinity + float(probs.sum())
-    scaled = float((probs * np.exp(top - losses)).sum())
-    if total <= delta or scaled <= 0:
+    # The first loss at which delta is not more than asked; at the last it is
+    # `infinity`.
+    high = int(np.searchsorted(-self._deltas, -delta, side="left"))
+    # Up to there, from the loss before, delta(e) = delta(top) +
+    # (1 - e^(e - top)) S.
+    top, scaled = float(self.losses[high]), float(self._sums[high])
+    left = delta - float(self._deltas[high])
+    if not 0 < left < scaled:
       return top
-    return max(min(top + math.log((total - delta) / scaled), top), floor)
+    found = math.nextafter(top + math.log1p(-left / scaled), math.inf)
+    return max(min(found, top), floor)
 
 
 def _reach(

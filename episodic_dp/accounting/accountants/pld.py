@@ -121,8 +121,11 @@ def _refined(
     if finer is None:
       break
     points *= refined
-    coarser, best = value, finer
-    value = figure(best)
+    coarser, finest = value, figure(finer)
+    if math.isinf(finest) and math.isfinite(value):
+      break  # Its window does not reach so far.
+    if finest <= value:  # Each of them is a bound.
+      best, value = finer, finest
     if math.isfinite(coarser) and value > 0:
       # The error falls with the square of the step: what is left of it is
       left = max(coarser - value, 0.0) / (refined**2 - 1)
