@@ -42,7 +42,7 @@ _WINDOW_TAIL = 1e-13
 # Share of delta that is kept for rounding errors, whose true size is far less.
 _ROUNDING = 1e-6
 _FIRST_POINTS = 1 << 10
-_LARGEST_WINDOW = 1 << 21
+_LARGEST_WINDOW = 1 << 20
 # Losses that are summed at a time: e^-40 leaves the digits of a probability.
 _SPAN = 40.0
 # The grid's reach is looked for between these powers of two.
