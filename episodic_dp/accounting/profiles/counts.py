@@ -18,6 +18,8 @@ WHOLE = 4096
 _EXPONENT = 92.0
 # Probabilities below this, which a double may have lost, are moved up.
 _TINY = 1e-290
+# Of so little no more than a few values are told apart, where it may matter.
+_NEGLIGIBLE = 1e-40
 # Values for what lies outside of this are rounded up more.
 _OUTSIDE = 1e-20
 # Supports that are added up value by value; longer ones are made coarser.
@@ -222,5 +224,18 @@ def coarser(counts: Counts, limit: int) -> Counts:
   for start, stop, share in zip(ends, ends[1:], (0.1, 0.7, 0.2)):
     width = -(-(stop - start) // max(int(limit * share), 1))
     kept[start:stop][::-1][:: max(width, 1)] = True
+  places = np.searchsorted(np.flatnonzero(kept), np.arange(values.size))
+  return Counts(values[kept], np.bincount(places, weights=probs))
+
+
+def without_tail(counts: Counts) -> Counts:
+  """With what is negligible above moved to a few values that double."""
+  values, probs = counts
+  above = np.cumsum(probs[::-1])[::-1]
+  first = max(int((above >= _NEGLIGIBLE).sum()), 1)
+  ladder = values[first - 1] * 2 ** np.arange(1, 64, dtype=float)
+  at = np.unique(np.minimum(np.searchsorted(values, ladder), values.size - 1))
+  kept = np.zeros(values.size, bool)
+  kept[:first] = kept[at] = kept[-1] = True
   places = np.searchsorted(np.flatnonzero(kept), np.arange(values.size))
   return Counts(values[kept], np.bincount(places, weights=probs))

@@ -33,6 +33,7 @@ between neighbouring points the profile, convex in alpha, is replaced by its
 chord, which lies above it.
 """
 
+from collections.abc import Callable
 import math
 from typing import NamedTuple
 
@@ -170,27 +171,36 @@ def _points(
   q, p = line.parent_rate, line.rate
   ahead, behind = (_ahead, _behind) if remove else (_behind, _ahead)
   sign = 1 if remove else -1
+  parts = (
+      (line.seen, line.seen_at, sign),
+      (line.instead, line.instead_at, -sign),
+      (line.outer, line.outer_at, -1),
+  )
   with np.errstate(all="ignore"):
-    # Densities over that of N(0), and these less 1.
-    s, seen = _over_normal(line.seen, sign * line.seen_at, x)
-    r, instead = _over_normal(line.instead, -sign * line.instead_at, x)
-    u, outer = _over_normal(line.outer, -line.outer_at, x)
-    # alpha = 1 + excess / base; where base is near 1 it has all its digits.
-    excess = sign * q * p * (seen - instead)
-    base = 1 + outer + q * (
-        instead if remove else (1 - p) * instead + p * seen
+    # Densities over that of N(0), less 1.
+    s, r, u = (
+        _over_normal(weights, side * at, x, np.expm1)
+        for weights, at, side in parts
     )
-    small = u + q * (r if remove else (1 - p) * r + p * s)
-    base = np.where(base > 0.5, base, small)
-    whole = u + q * (r if not remove else (1 - p) * r + p * s)
+    # alpha = 1 + excess / base
+    excess = sign * q * p * (s - r)
+    base = 1 + u + q * (r if remove else (1 - p) * r + p * s)
+    if (base < 0.5).any():  # There 1 is cancelled.
+      s, r, u = (
+          _over_normal(weights, side * at, x, np.exp)
+          for weights, at, side in parts
+      )
+      small = u + q * (r if remove else (1 - p) * r + p * s)
+      base = np.where(base < 0.5, small, base)
+      s, r, u = s - 1, r - 1, u - line.outer.sum()
     more = excess / base
     log_alpha = np.where(
-        np.abs(more) < 0.5, np.log1p(more), np.log(whole) - np.log(base)
+        np.abs(more) < 0.5, np.log1p(more), np.log(base + excess) - np.log(base)
     )
     if remove:
       far = x > _REACH  # Where a density may be too large for a double.
       dense = line.seen @ np.exp(-((x[far] - line.seen_at[:, None]) ** 2) / 2)
-      rest = (u + q * (1 - p) * r)[..., far] * np.exp(-x[far] ** 2 / 2)
+      rest = (base - q * p * (1 + r))[..., far] * np.exp(-x[far] ** 2 / 2)
       log_alpha[:, far] = np.log(q * p * dense + rest) + x[far] ** 2 / 2
       log_alpha[:, far] -= np.log(base[..., far])
     valid = log_alpha < _LARGEST_POWER
@@ -208,32 +218,35 @@ def _points(
 
 
 def _over_normal(
-    weights: np.ndarray, at: np.ndarray, x: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  """Sums of w phi(x - at) / phi(x), and of w (phi(x - at) / phi(x) - 1)."""
-  power = at[:, None] * x - (at * at)[:, None] / 2
-  return weights @ np.exp(power), weights @ np.expm1(power)
+    weights: np.ndarray,
+    at: np.ndarray,
+    x: np.ndarray,
+    exponential: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+  """Sums of w phi(x - at) / phi(x), or of w (phi(x - at) / phi(x) - 1)."""
+  return weights @ exponential(at[:, None] * x - (at * at)[:, None] / 2)
 
 
 def _ahead(s: np.ndarray, x: np.ndarray) -> np.ndarray:
   """phi(x - s) (R(x - s) - R(x)): Phi(s - x) - e^(s x - s^2 / 2) Phi(-x)."""
   s = s[:, None]
-  y = x - s
-  density = _normal(y)
-  tail = density * (_mills(y) - _mills(x))
-  near = special.ndtr(-y) - np.where(
-      x > 0, density * _mills(x), np.exp(s * x - s * s / 2) * special.ndtr(-x)
-  )
-  return np.maximum(np.where(y > 0, tail, near), 0.0)
+  if x[0] < -30:  # Where R(x) is too large for a double.
+    value = special.ndtr(s - x) - np.exp(s * x - s * s / 2) * special.ndtr(-x)
+  else:
+    y = np.maximum(x - s, -_REACH)  # Phi(37) is 1.
+    value = _normal(y) * (_mills(y) - _mills(x))
+  return np.maximum(value, 0.0)
 
 
 def _behind(s: np.ndarray, x: np.ndarray) -> np.ndarray:
   """phi(x + s) (R(x) - R(x + s)): e^(-s x - s^2 / 2) Phi(-x) - Phi(-x - s)."""
   s = s[:, None]
   y = x + s
-  tail = _normal(y) * (_mills(x) - _mills(y))
-  near = np.exp(-s * x - s * s / 2) * special.ndtr(-x) - special.ndtr(-y)
-  return np.maximum(np.where(x >= 0, tail, near), 0.0)
+  if x[0] < -30:
+    value = np.exp(-s * x - s * s / 2) * special.ndtr(-x) - special.ndtr(-y)
+  else:
+    value = _normal(y) * (_mills(x) - _mills(y))
+  return np.maximum(value, 0.0)
 
 
 def _mills(y: np.ndarray) -> np.ndarray:

@@ -141,12 +141,17 @@ class RandomCount:
 @functools.lru_cache(maxsize=32)
 def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
   d = max(kind.distance, _MIN_DISTANCE)
-  number, instead = kind.number, kind.instead
+  (numbers, probs), (others, instead) = (
+      counts_lib.without_tail(counts_lib.Counts(
+          np.asarray(number.values), np.asarray(number.probs)
+      ))
+      for number in (kind.number, kind.instead)
+  )
   line = line_mixture.Line(
-      seen=np.asarray([number.probs]),
-      seen_at=np.asarray(number.values) * d,
-      instead=np.asarray(instead.probs),
-      instead_at=np.asarray(instead.values) * d,
+      seen=probs[None],
+      seen_at=numbers * d,
+      instead=instead,
+      instead_at=others * d,
       outer=np.asarray(kind.at_most.outer_weights),
       # So far off no double tells the distance from infinity.
       outer_at=np.minimum(kind.outer_distances, 1e6),

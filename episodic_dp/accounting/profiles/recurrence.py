@@ -233,7 +233,8 @@ def _curves(
   chances = [chance for _, chance in groups]
   # The values that K is rounded up to are those that suit all of J.
   values = counts_lib.coarser(
-      counts_lib.mixed(list(zip(chances, numbers))), _MAX_OCCURRENCES
+      counts_lib.without_tail(counts_lib.mixed(list(zip(chances, numbers)))),
+      _MAX_OCCURRENCES,
   ).values
   seen = np.zeros((len(groups), values.size))
   for row, counts in zip(seen, numbers):

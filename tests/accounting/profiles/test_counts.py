@@ -100,3 +100,13 @@ def test_the_larger_of_two_is_above_both_and_no_more():
   np.testing.assert_allclose(
       above(found), np.maximum(above(first), above(second)), rtol=1e-9
   )
+
+
+def test_negligible_tails_end_in_values_that_double():
+  whole = counts_lib.binomial(1000, 0.01)
+  few = counts_lib.without_tail(whole)
+  assert few.values.size < 120 and few.most == whole.most
+  assert few.probs.sum() == pytest.approx(1)
+  np.testing.assert_array_equal(few.values[:70], whole.values[:70])
+  np.testing.assert_array_equal(few.probs[:70], whole.probs[:70])
+  check_tails(few, stats.binom(1000, 0.01))

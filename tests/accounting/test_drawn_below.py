@@ -1,0 +1,297 @@
+"""User-level guarantees of training that clips and draws examples."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp.accounting import drawn_below
+from episodic_dp.accounting.profiles import random_count
+from episodic_dp.accounting.profiles import unit_profile
+from episodic_dp.accounting.reference import exact
+from episodic_dp.accounting.reference import worst_case
+
+DEEP = ("user", "group", "example")
+
+
+def release(hierarchy, *stages, clip=None, z=1.0, **options):
+  return plan.Release(
+      hierarchy,
+      plan.SamplingPlan(stages, **options),
+      plan.Mechanism(
+          clip_unit=clip or hierarchy.levels[-1], noise_multiplier=z
+      ),
+  )
+
+
+def users(count, examples):
+  return plan.Hierarchy.regular((count, examples), levels=("user", "example"))
+
+
+# Numbers ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rates,z,user",
+    [
+        ((0.01, 0.05), 10.0, 0.5348),
+        pytest.param((1.0, 0.01), 30.0, 3.522, marks=pytest.mark.slow),
+    ],
+)
+def test_users_of_example_level_training(rates, z, user):
+  """Infinite when a user counted as all of his examples."""
+  r = release(users(1000, 100), *map(plan.Poisson, rates), z=z)
+  found = accounting.guarantees(r, steps=500, delta=1e-6)
+  assert list(found) == ["user", "example"]  # Both from one run.
+  assert found["user"].epsilon == pytest.approx(user, rel=1e-3)
+  assert found["example"].epsilon < 0.1 * user
+  assert found["user"].epsilon <= 1.002 * found["user"].lower
+
+
+@pytest.mark.parametrize(
+    "accountant", ["rdp", pytest.param("moments", marks=pytest.mark.slow)]
+)
+def test_every_accountant_has_the_users(accountant):
+  r = release(users(1000, 100), plan.Poisson(0.01), plan.Poisson(0.05), z=10.0)
+  found = accounting.guarantee(
+      r, steps=500, delta=1e-6, level="user", accountant=accountant
+  )
+  assert 0.5348 < found.epsilon < 3
+
+
+@pytest.mark.slow  # Lower bounds of hundreds of numbers.
+def test_fixed_users_exchange_random_numbers():
+  """A user's place is taken by another, who draws a random number too."""
+  hierarchy = users(1000, 100)
+  r = release(hierarchy, plan.FixedSize(10), plan.Poisson(0.05), z=10.0)
+  fixed = accounting.guarantee(r, steps=500, delta=1e-6, level="user")
+  r = release(hierarchy, plan.Poisson(0.01), plan.Poisson(0.05), z=10.0)
+  poisson = accounting.guarantee(r, steps=500, delta=1e-6, level="user")
+  assert poisson.epsilon < fixed.epsilon < 4 * poisson.epsilon
+  assert fixed.epsilon <= 1.5 * fixed.lower  # What others draw is noise too.
+
+
+def test_as_little_noise_as_you_like_is_finite():
+  r = release(users(50, 30), plan.Poisson(0.3), plan.Poisson(0.5), z=1e-3)
+  for level in r.levels:
+    found = accounting.guarantee(r, steps=10, delta=1e-6, level=level)
+    assert 1e3 < found.epsilon < math.inf
+
+
+# Laws -------------------------------------------------------------------------
+
+
+def row_of(r, level):
+  (row,) = drawn_below.rows(r, r.hierarchy.level_index(level))
+  return row
+
+
+def test_numbers_are_compounds_of_binomials():
+  h = plan.Hierarchy.regular((20, 3, 4), levels=DEEP)
+  r = release(h, plan.Poisson(0.5), plan.Poisson(0.2), plan.Poisson(0.7))
+  row = row_of(r, "user")
+  inner = 0.2 * stats.binom.pmf(range(5), 4, 0.7)
+  inner[0] += 0.8
+  wanted = np.convolve(np.convolve(inner, inner), inner)
+  assert row.number.values == tuple(range(13))
+  np.testing.assert_allclose(row.number.probs, wanted, rtol=1e-9)
+  assert (row.rates, row.others) == ((0.5,), ())
+  assert row.instead == random_count.NOTHING
+  group = row_of(r, "group")  # A level between.
+  np.testing.assert_allclose(
+      group.number.probs, stats.binom.pmf(range(5), 4, 0.7)
+  )
+  # Where the user is not drawn, two other groups are not either.
+  assert (group.rates, group.others) == ((0.5, 0.2), (8.0,))
+
+
+def test_all_and_fixed_stages_inside():
+  h = plan.Hierarchy.regular((20, 3, 4), levels=DEEP)
+  r = release(h, plan.All(), plan.All(), plan.Poisson(0.7))
+  np.testing.assert_allclose(
+      row_of(r, "user").number.probs, stats.binom.pmf(range(13), 12, 0.7)
+  )
+  r = release(h, plan.FixedSize(5), plan.FixedSize(2), plan.Poisson(0.7))
+  user = row_of(r, "user")
+  np.testing.assert_allclose(
+      user.number.probs, stats.binom.pmf(range(9), 8, 0.7)
+  )
+  assert user.instead == user.number
+  # Another user's two groups, and the one drawn beside this group.
+  assert row_of(r, "group").others == (4.0 + 8.0,)
+  r = release(h, plan.FixedSize(20), plan.Poisson(0.5), plan.FixedSize(3))
+  user = row_of(r, "user")  # Nothing takes the place of one of 20.
+  assert user.instead == random_count.NOTHING and user.rates == (1.0,)
+  assert user.number.values == (0, 3, 6, 9)
+
+
+def test_ragged_users_count_as_the_largest():
+  h = plan.Hierarchy.from_sizes([3, 9, 5, 0], levels=("user", "example"))
+  r = release(h, plan.Poisson(0.2), plan.Poisson(0.5))
+  np.testing.assert_allclose(
+      row_of(r, "user").number.probs, stats.binom.pmf(range(10), 9, 0.5)
+  )
+  # In place of the largest only a smaller one can come.
+  r = release(h, plan.FixedSize(2), plan.Poisson(0.5))
+  rows = drawn_below.rows(r, 0)
+  assert [(w.number.most, w.instead.most) for w in rows] == [(9, 5), (5, 9)]
+
+
+def test_many_kinds_of_users_are_merged():
+  rng = np.random.default_rng(0)
+  sizes = [
+      rng.integers(0, 30, rng.integers(1, 8)).tolist() for _ in range(500)
+  ]
+  h = plan.Hierarchy.from_sizes(sizes, levels=DEEP)
+  stages = plan.Poisson(0.1), plan.FixedSize(2), plan.Poisson(0.3)
+  r = release(h, *stages, allow_short_units=True)
+  for level in (0, 1):
+    rows = drawn_below.rows(r, level)
+    assert 1 <= len(rows) <= 6
+    assert max(row.number.most for row in rows) <= 58
+  largest = max(sum(sorted(s)[-2:]) for s in sizes)
+  (row,) = drawn_below.rows(r, 0)
+  assert row.number.most == largest
+
+
+def test_other_proofs_keep_their_units():
+  """Known numbers are trees; a pass and tasks have profiles of their own."""
+  h = plan.Hierarchy.regular((20, 3, 4), levels=DEEP)
+  poisson = plan.Poisson(0.5)
+  for r in (
+      release(h, poisson, plan.FixedSize(2), plan.FixedSize(2)),
+      release(h, poisson, poisson, poisson, clip="user"),
+      release(h, plan.RandomAllocation(4), poisson, poisson),
+  ):
+    assert not drawn_below.is_random(r, 0)
+  r = release(h, poisson, poisson, poisson, clip="group")
+  assert drawn_below.is_random(r, 0) and not drawn_below.is_random(r, 1)
+
+
+# Enumeration ------------------------------------------------------------------
+
+
+def random_release(rng):
+  """A tiny ragged tree with a Poisson stage above its clip units, or None."""
+  depth = int(rng.integers(2, 4))
+
+  def sizes(left):
+    many = int(rng.integers(1, 4 if depth == 2 else 3))
+    return many if left == 1 else [sizes(left - 1) for _ in range(many)]
+
+  def stage():
+    return (
+        plan.FixedSize(int(rng.integers(1, 3))), plan.All(),
+        plan.Poisson(float(rng.uniform(0.1, 1))),
+        plan.Poisson(float(rng.uniform(0.1, 1))),
+    )[rng.integers(4)]
+
+  h = plan.Hierarchy.from_sizes(sizes(depth), levels=DEEP[-depth:])
+  clip = int(rng.integers(1, depth))
+  level = int(rng.integers(0, clip))
+  r = release(
+      h, *(stage() for _ in range(depth)), clip=h.levels[clip],
+      z=float(rng.uniform(0.5, 4)), allow_short_units=True,
+  )
+  return (r, level) if drawn_below.is_random(r, level) else None
+
+
+def check_release(r, level):
+  """Nothing above the bound; and how near it comes."""
+  z, reached = r.mechanism.noise_multiplier, 0.0
+  units = accounting.unit_profiles(r, r.levels[level])
+  for unit in range(r.hierarchy.num_units(level)):
+    drawn = exact.pair(r.hierarchy, r.plan, level, unit)
+    for gradient in worst_case.gradients(r.hierarchy, level, unit):
+      for epsilon in (0.02, 0.5, 2.0):
+        truth = exact.divergences(drawn, r.clip_level, gradient, epsilon, z)
+        for direction, value in truth.items():
+          (bound,) = unit_profile.profile(
+              units, np.asarray([epsilon]), direction
+          )
+          assert value <= bound + 1e-9, (r, level, unit, epsilon, direction)
+          reached = max(reached, value / max(float(bound), 1e-300))
+  return reached
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_plans_are_never_above_the_bound(seed):
+  rng = np.random.default_rng(seed)
+  found = 0
+  while found < 3:
+    made = random_release(rng)
+    if made is not None and exact.num_samples(
+        exact.tree(made[0].hierarchy), made[0].plan.stages
+    ) < 500:
+      check_release(*made)
+      found += 1
+
+
+@pytest.mark.slow  # Many enumerations.
+def test_many_random_plans_are_never_above_the_bound():
+  rng = np.random.default_rng(100)
+  found = 0
+  while found < 300:
+    made = random_release(rng)
+    if made is not None and exact.num_samples(
+        exact.tree(made[0].hierarchy), made[0].plan.stages
+    ) < 3000:
+      check_release(*made)
+      found += 1
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        (plan.Poisson(0.3), plan.Poisson(0.6)),
+        (plan.All(), plan.Poisson(0.2)),
+        (plan.FixedSize(1), plan.Poisson(0.4)),
+        (plan.FixedSize(3), plan.Poisson(0.4)),
+        (plan.Poisson(0.5), plan.Poisson(0.5), plan.Poisson(0.5)),
+        (plan.FixedSize(1), plan.Poisson(0.5), plan.FixedSize(1)),
+    ],
+)
+def test_primary_units_reach_the_bound(stages):
+  sizes = (3, 3) if len(stages) == 2 else (2, 2, 2)
+  h = plan.Hierarchy.regular(sizes, levels=DEEP[-len(stages):])
+  reached = check_release(release(h, *stages, z=1.5), 0)
+  assert reached > 1 - 1e-4
+
+
+@pytest.mark.parametrize("first", [plan.Poisson(0.4), plan.FixedSize(1)])
+def test_copies_whose_clip_units_are_drawn_below(first):
+  """One class under two participants, its images clip units."""
+  h = plan.Hierarchy.regular(
+      (3, 2, 2), levels=("participant", "class", "image"), copies=True,
+      most_copies={"class": 2},
+  )
+  r = release(h, first, plan.FixedSize(1), plan.Poisson(0.5), z=1.5)
+  (unit,) = accounting.unit_profiles(r, "class")
+  assert isinstance(unit, accounting.Recurrence)
+  assert unit.number.values == (0, 1, 2) == unit.instead.values
+  places = (0, 2)
+  root = smaller = exact.tree(h)
+  for place in places:
+    smaller = exact.without(smaller, 1, place)
+  for elsewhere in (-1.0, 0.0, 1.0):
+    def gradient(node, elsewhere=elsewhere):
+      owner = node[1] // 2
+      if owner in places:
+        return 1.0
+      return -1.0 if owner in (1, 3) else elsewhere
+
+    larger, less = (
+        exact.mixture(exact.samples(part, r.plan.stages), 2, gradient)
+        for part in (root, smaller)
+    )
+    for epsilon in (0.05, 0.3, 1.0):
+      for direction in ("remove", "add"):
+        pair = (larger, less) if direction == "remove" else (less, larger)
+        truth = exact.hockey_stick(*pair, math.exp(epsilon), 1.5)
+        (bound,) = unit_profile.profile(
+            (unit,), np.asarray([epsilon]), direction
+        )
+        assert truth <= bound + 1e-9
