@@ -45,6 +45,19 @@ def any_tree() -> pages.Section:
   )
 
 
+def users() -> pages.Section:
+  """Example-level training, and what it means to a user."""
+  drawn = plan_lib.Poisson(0.1)
+  return _section(
+      "Users whose examples are drawn and clipped one by one",
+      "No episode: an example and its user have a guarantee from one run.",
+      plan_lib.Hierarchy.regular((64, 32), levels=("user", "example")),
+      [(first, drawn) for first in _primary(8)],
+      [("example", "example", {})],
+      plan_lib.SamplingPlan,
+  )
+
+
 def unit() -> pages.Section:
   """Episodes that are primary units."""
   some, poisson = plan_lib.FixedSize(4), plan_lib.Poisson(0.1)
@@ -119,7 +132,7 @@ def counted() -> pages.Section:
 
 
 SECTIONS: tuple[Callable[[], pages.Section], ...] = (
-    one_stage, any_tree, unit, disjoint, independent, shared, counted
+    one_stage, any_tree, users, unit, disjoint, independent, shared, counted
 )
 
 
