@@ -1,6 +1,6 @@
 """Lower bounds on epsilon and delta of a run: what no analysis can beat."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
 import functools
 import math
@@ -14,6 +14,7 @@ from episodic_dp.accounting import run_phases
 from episodic_dp.accounting.lower_bounds import candidates
 from episodic_dp.accounting.lower_bounds import composition
 from episodic_dp.accounting.lower_bounds import pairs
+from episodic_dp.accounting.lower_bounds import passes
 from episodic_dp.accounting.run_phases import Entry
 
 # Cells of one step's outputs: to choose a data set, and for its bound.
@@ -25,6 +26,8 @@ _TAIL_SHARE = 1e-4
 _TOLERANCE = 5e-4
 # So many of the data sets that look worst are computed.
 _FINALISTS = 2
+# A data set whose first value is below this share of the best is not pursued.
+_NEAR = 0.97
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Question:
 class _Run(NamedTuple):
   """One data set in all steps of a run, or of a part of it."""
 
-  steps: tuple[tuple[pairs.Pair, int], ...]
+  steps: tuple[tuple[pairs.Pair | passes.PassPair, int], ...]
 
   def losses(
       self, direction: pairs.Direction, tail: float, points: int
@@ -116,17 +119,15 @@ def of_entries(
 ) -> float:
   """Compute `lower_bound` of several parts of a run.
 
-  Parts with different hierarchies are bounded one by one: the largest bound is
-  one of the whole.
+  Parts with different hierarchies, or with passes and without, are bounded one
+  by one: the largest bound is one of the whole.
   """
   groups: list[list[Entry]] = []
   for entry in entries:
     if not entry.release.mechanism.guaranteed:
       return 0.0
-    if isinstance(entry.release.plan.stages[0], plan_lib.RandomAllocation):
-      continue
     for group in groups:
-      if group[0].release.hierarchy.same_tree(entry.release.hierarchy):
+      if _alike(group[0].release, entry.release):
         group.append(entry)
         break
     else:
@@ -159,84 +160,169 @@ def _of_group(
       value, tilt = composition.estimate(moments, delta, epsilon)
       ranked.append((value, tilt, direction, run))
   ranked.sort(key=lambda row: -row[0])
-  best = 0.0
+  first = []
   for value, tilt, direction, run in ranked[:_FINALISTS]:
-    # The moment bound is one from above: less than the best is no use.
-    if delta is not None and value <= best:
-      continue
-    found = _refined(run, direction, delta, epsilon, tilt, value, error)
-    best = max(best, found)
-  return best
+    refinement = _Refinement(
+        run, direction, delta, epsilon, tilt, value, error
+    )
+    first.append((refinement.at(_FIRST_POINTS), refinement))
+  most = max((value for value, _ in first), default=0.0)
+  return max(
+      (
+          refinement.refined(value)
+          for value, refinement in first
+          if value >= _NEAR * most
+      ),
+      default=0.0,
+  )
+
+
+def _alike(first: plan_lib.Release, second: plan_lib.Release) -> bool:
+  """Whether one data set is described for both releases."""
+  kinds = {_in_passes(release) for release in (first, second)}
+  return len(kinds) == 1 and first.hierarchy.same_tree(second.hierarchy)
+
+
+def _in_passes(release: plan_lib.Release) -> bool:
+  return isinstance(release.plan.stages[0], plan_lib.RandomAllocation)
 
 
 def _runs(
     entries: Sequence[Entry], level: str, replaced: bool
 ) -> list[_Run]:
   """Every data set that all parts have, once."""
+  if _in_passes(entries[0].release):
+    return _runs_of_passes(entries, level, replaced)
   found: list[Mapping[candidates.Key, pairs.Pair]] = [
       dict(candidates.candidates(e.release, level, replaced=replaced))
       for e in entries
   ]
-  result = {}
-  for key in found[0]:
-    if all(key in one for one in found):
-      steps = tuple((one[key], e.steps) for one, e in zip(found, entries))
-      seen = tuple(
-          b"".join(
-              np.round(a, 12).tobytes()
-              for a in (pair.means - pair.means[0], pair.larger, pair.smaller)
-          )
-          for pair, _ in steps
+  return _different(
+      tuple((one[key], e.steps) for one, e in zip(found, entries))
+      for key in found[0]
+      if all(key in one for one in found)
+  )
+
+
+def _runs_of_passes(
+    entries: Sequence[Entry], level: str, replaced: bool
+) -> list[_Run]:
+  """The same for passes over the units; none where a unit is replaced."""
+  if replaced:
+    return []
+  found = [
+      dict(candidates.pass_candidates(e.release, level)) for e in entries
+  ]
+  return _different(
+      tuple(
+          part
+          for one, e in zip(found, entries)
+          for part in _passes(one[key], e, way)
       )
-      result[seen] = _Run(steps)
-  return list(result.values())
+      for key in found[0]
+      if all(key in one for one in found)
+      for way in passes.WAYS
+  )
 
 
-def _refined(
-    run: _Run,
-    direction: pairs.Direction,
-    delta: float | None,
-    epsilon: float | None,
-    tilt: float,
-    estimate: float,
-    error: plan_lib.SamplerError,
-) -> float:
-  """The bound of one data set on grids that become finer."""
-  exact = _gaussian(run)
-  times = sum(t for _, t in run.steps)
-  lost = error.tails + sum(t * pair.lost for pair, t in run.steps)
-  small = delta if delta is not None else math.exp(max(estimate, -690.0))
-  tail = _TAIL_SHARE * max(small, 1e-290)
+def _passes(
+    pair: pairs.Pair, entry: Entry, way: float | None
+) -> list[tuple[passes.PassPair, int]]:
+  """The whole passes of an entry, and the last one that was cut short."""
+  stage = entry.release.plan.stages[0]
+  assert isinstance(stage, plan_lib.RandomAllocation)
+  whole, rest = divmod(entry.steps, stage.steps)
+  return [
+      (passes.PassPair(pair, stage.steps, observed, way), times)
+      for observed, times in ((stage.steps, whole), (rest, int(rest > 0)))
+      if times
+  ]
 
-  def figure(profile: Callable[[float], float]) -> float:
+
+def _different(
+    steps: Iterable[tuple[tuple[pairs.Pair | passes.PassPair, int], ...]]
+) -> list[_Run]:
+  """A run for each, but one for those that are equal."""
+  return list(
+      {tuple(pair.key for pair, _ in one): _Run(one) for one in steps}.values()
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Refinement:
+  """The bound of one data set on grids that become finer.
+
+  Attributes:
+    run: the data set.
+    direction: of the loss.
+    delta: to be told epsilon; or
+    epsilon: to be told delta.
+    tilt: where losses of interest are likely.
+    estimate: about epsilon or ln delta, from above.
+    error: the sampler's.
+  """
+
+  run: _Run
+  direction: pairs.Direction
+  delta: float | None
+  epsilon: float | None
+  tilt: float
+  estimate: float
+  error: plan_lib.SamplerError
+
+  def figure(self, profile: Callable[[float], float], lost: float) -> float:
+    """Epsilon or delta of a lower bound on the ideal plan's profile.
+
+    Args:
+      profile: epsilon -> delta.
+      lost: the total variation that it does not cover.
+    """
     # Losses are right to `ROUNDING` a step; the drawn P and Q are those of the
     # plan up to a ratio, and `lost`.
-    slack = times * pairs.ROUNDING + 2 * error.log_ratio
+    steps = self.run.steps
+    slack = sum(t for _, t in steps) * pairs.ROUNDING + 2 * self.error.log_ratio
+    lost += self.error.tails
 
     def value(at: float) -> float:
       charge = (1 + math.exp(min(at, 700.0))) * lost if lost else 0.0
-      return profile(at + slack) * math.exp(-error.log_ratio) - charge
+      share = math.exp(-self.error.log_ratio)
+      return profile(at + slack) * share - charge
 
-    if epsilon is not None:
-      return max(value(epsilon), 0.0)
+    if self.epsilon is not None:
+      return max(value(self.epsilon), 0.0)
+    delta = self.delta
     assert delta is not None
     return composition.largest_epsilon(
-        lambda at: value(at) >= delta, 1.01 * max(estimate, 0.0) + 1e-9
+        lambda at: value(at) >= delta, 1.01 * max(self.estimate, 0.0) + 1e-9
     )
 
-  if exact is not None:
-    return figure(exact)
-  best, points = 0.0, _FIRST_POINTS
-  while points <= _LAST_POINTS:
-    steps = run.losses(direction, tail, points)
+  def at(self, points: int) -> float:
+    """The bound on a grid of so many cells; 0 where it is too long."""
+    exact = _gaussian(self.run)
+    if exact is not None:
+      return self.figure(exact, 0.0)
+    small = self.delta
+    if small is None:
+      small = math.exp(min(max(self.estimate, -660.0), 0.0))
+    steps = self.run.losses(self.direction, _TAIL_SHARE * small, points)
     widest = max(float(np.ptp(s.losses.losses)) for s in steps)
-    bound = composition.compose(steps, 2 * widest / points, tilt)
-    value = figure(bound.delta) if bound is not None else 0.0
-    before, best = best, max(best, value)
-    if before > 0 and best - before <= 15 * _TOLERANCE * best:
-      break
-    points *= 4
-  return best
+    if not widest > 0:
+      return 0.0
+    bound = composition.compose(steps, 2 * widest / points, self.tilt)
+    lost = sum(s.times * s.losses.lost for s in steps)
+    return self.figure(bound.delta, lost) if bound is not None else 0.0
+
+  def refined(self, first: float) -> float:
+    """The best bound; `first` is that of the coarsest grid."""
+    best, points = first, _FIRST_POINTS
+    if _gaussian(self.run) is not None:
+      return best
+    while points < _LAST_POINTS:
+      points *= 4
+      before, best = best, max(best, self.at(points))
+      if before > 0 and best - before <= 15 * _TOLERANCE * best:
+        break
+    return best
 
 
 def _gaussian(run: _Run) -> Callable[[float], float] | None:

@@ -141,28 +141,91 @@ def _on_lattice(step: Step, h: float) -> Lattice:
   """One step's losses moved to the grid; see the module's docstring."""
   losses, probs, _ = step.losses
   cell = np.floor(losses / h).astype(np.int64)
-  first = int(cell.min())
-  cell -= first
-  size = int(cell.max()) + 2
   # Never negative: rounding may put a loss next to its cell.
-  above = np.clip(losses - (first + cell) * h, 0.0, h)
-  lower = np.where(above < h / 2, probs, 0.0)
-  upper = probs - lower
-  # Differences of nearby numbers: their rounding is about 1e-16 / h.
-  surplus = np.bincount(cell, -lower * np.expm1(-above), size) * (1 - 1e-9)
-  wanted = np.bincount(cell, upper * np.expm1(h - above), size) * (1 + 1e-9)
-  given = np.bincount(cell, upper, size)
+  above = np.clip(losses - cell * h, 0.0, h)
+  first, moved = gathered(
+      cell, probs, above < h / 2,
+      # Differences of nearby numbers: their rounding is about 1e-16 / h.
+      -probs * np.expm1(-above) * (1 - 1e-9),
+      probs * np.expm1(h - above) * (1 + 1e-9),
+  )
+  return Lattice(first, moved, step.times)
+
+
+def gathered(
+    cell: np.ndarray,
+    probs: np.ndarray,
+    low: np.ndarray,
+    surplus: np.ndarray,
+    wanted: np.ndarray,
+) -> tuple[int, np.ndarray]:
+  """Merge outcomes at points that have no less than they stand for.
+
+  Args:
+    cell: int64[n], the point below each outcome.
+    probs: float64[n], what is merged.
+    low: bool[n], whether it goes to that point; else to the next one.
+    surplus: float64[n], by how much it is more than that point needs.
+    wanted: float64[n], by how much it is less than the next one needs.
+
+  Returns:
+    The first point, and float64[points], what is merged at each.
+  """
+  first = int(cell.min())
+  cell = cell - first
+  size = int(cell.max()) + 2
+  up = np.where(low, 0.0, probs)
+  a = np.bincount(cell, np.where(low, surplus, 0.0), size)
+  b = np.bincount(cell, np.where(low, 0.0, wanted), size)
+  given = np.bincount(cell, up, size)
   with np.errstate(divide="ignore", invalid="ignore"):
-    back = np.where(wanted[:-1] > 0, 1 - surplus[1:] / wanted[:-1], 0.0)
+    back = np.where(b[:-1] > 0, 1 - a[1:] / b[:-1], 0.0)
   back = np.maximum(back, 0.0) * given[:-1]
-  result = np.bincount(cell, lower, size)
+  result = np.bincount(cell, probs - up, size)
   result[:-1] += back
   result[1:] += given[:-1] - back
-  return Lattice(first, result, step.times)
+  return first, result
 
 
 def _power(parts: Sequence[Lattice], h: float, tilt: float) -> Composed | None:
   """The convolution power of some parts, tilted."""
+  found = convolved(parts, h, tilt)
+  if found is None:
+    return None
+  losses = found.places * h
+  some = found.values > 0
+  logs = np.log(found.values[some]) + found.log_factor - tilt * losses[some]
+  # The largest of e^(-tilt u) (1 - e^(-u)) over losses u beyond epsilon.
+  largest = tilt * math.log(tilt) - (1 + tilt) * math.log1p(tilt)
+  return Composed(
+      losses[some], logs, math.log(found.error) + found.log_factor + largest,
+      tilt,
+  )
+
+
+class Sum(NamedTuple):
+  """The law of a sum on a lattice, times exp(tilt * sum).
+
+  Attributes:
+    places: int64[n].
+    values: float64[n], which add up to about 1.
+    log_factor: ln of what they were divided by.
+    error: a bound on the sum of their absolute errors.
+  """
+
+  places: np.ndarray
+  values: np.ndarray
+  log_factor: float
+  error: float
+
+
+def convolved(
+    parts: Sequence[Lattice],
+    h: float,
+    tilt: float,
+    tail: float = _WINDOW_TAIL,
+) -> Sum | None:
+  """The law of a sum of independent numbers; None where it is too wide."""
   tilted, log_factor = [], 0.0
   mean = variance = 0.0
   for part in parts:
@@ -180,15 +243,30 @@ def _power(parts: Sequence[Lattice], h: float, tilt: float) -> Composed | None:
     tilted.append((part, losses, probs, own))
   deviation = math.sqrt(max(variance, 0.0)) or h
 
-  def reach(sign: int) -> float:
-    def bound(shift: float) -> float:
-      cumulant = 0.0
-      for part, losses, probs, own in tilted:
-        terms = np.exp(np.minimum(sign * shift * (losses - own), 700.0))
-        cumulant += part.times * math.log(float(probs @ terms))
-      return (cumulant - math.log(_WINDOW_TAIL)) / shift
+  def bound(shift: float) -> float:
+    """Chernoff's bound on how far from the mean the sum is, to one side."""
+    cumulant = 0.0
+    for part, losses, probs, own in tilted:
+      terms = np.log(probs, where=probs > 0, out=np.full_like(probs, -np.inf))
+      terms += shift * (losses - own)
+      largest = float(terms.max())
+      cumulant += part.times * (
+          largest + math.log(float(np.exp(terms - largest).sum()))
+      )
+    return (cumulant - math.log(tail)) / abs(shift)
 
-    return min(bound(2.0**k / deviation) for k in range(-1, 6))
+  def reach(sign: int) -> float:
+    """The best of Chernoff's bounds: first it falls with the exponent."""
+    best, k, way = bound(sign / deviation), 0, 1
+    while abs(k) < 24:
+      value = bound(sign * 2.0 ** (k + way) / deviation)
+      if value < best:
+        best, k = value, k + way
+      elif k == 0 and way == 1:
+        way = -1
+      else:
+        break
+    return best
 
   lowest = max(
       math.floor((mean - reach(-1)) / h),
@@ -202,16 +280,9 @@ def _power(parts: Sequence[Lattice], h: float, tilt: float) -> Composed | None:
     return None
   size = 1 << max(highest - lowest + 1, 2).bit_length()
   circle, error = _circle(tilted, size)
-  error += 2 * _WINDOW_TAIL
   places = np.arange(lowest, highest + 1)
-  values = circle[places % size]
-  losses = places * h
-  some = values > 0
-  logs = np.log(values[some]) + log_factor - tilt * losses[some]
-  # The largest of e^(-tilt u) (1 - e^(-u)) over losses u beyond epsilon.
-  largest = tilt * math.log(tilt) - (1 + tilt) * math.log1p(tilt)
-  return Composed(
-      losses[some], logs, math.log(error) + log_factor + largest, tilt
+  return Sum(
+      places, circle[places % size], log_factor, error + 2 * tail
   )
 
 
@@ -247,16 +318,14 @@ def largest_epsilon(
 
   It need not be monotone: any epsilon that holds is a lower bound.
   """
-  ladder = np.concatenate([[0.0], highest * 2.0 ** np.arange(-24, 1)])
-  known = [e for e in ladder if holds(float(e))]
-  if not known:
-    return 0.0
-  low = float(known[-1])
-  above = ladder[ladder > low]
-  if not above.size:
+  high, low = None, highest
+  while not holds(low):
+    high, low = low, 0.7 * low
+    if low < 1e-7 * highest:
+      return 0.0
+  if high is None:
     return low
-  high = float(above[0])
-  for _ in range(40):
+  for _ in range(24):
     middle = (low + high) / 2
     if holds(middle):
       low = middle
