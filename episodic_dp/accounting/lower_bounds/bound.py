@@ -19,7 +19,9 @@ from episodic_dp.accounting.run_phases import Entry
 
 # Cells of one step's outputs: to choose a data set, and for its bound.
 _COARSE = 1 << 9
-_FIRST_POINTS, _LAST_POINTS = 1 << 12, 1 << 16
+_FIRST_POINTS, _LAST_POINTS = 1 << 12, 1 << 18
+# Of losses, a step is this many cells wide; wider where there are many steps.
+_CELLS_A_STEP, _WIDEST = 2, 1 << 10
 # As much of delta may be left out at the grid's ends.
 _TAIL_SHARE = 1e-4
 # The grid is refined until that adds less, in proportion.
@@ -27,7 +29,7 @@ _TOLERANCE = 5e-4
 # So many of the data sets that look worst are computed.
 _FINALISTS = 2
 # A data set whose first value is below this share of the best is not pursued.
-_NEAR = 0.97
+_NEAR = 0.8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,7 +310,10 @@ class _Refinement:
     widest = max(float(np.ptp(s.losses.losses)) for s in steps)
     if not widest > 0:
       return 0.0
-    bound = composition.compose(steps, 2 * widest / points, self.tilt)
+    bound, cells = None, _CELLS_A_STEP
+    while bound is None and cells <= _WIDEST:
+      bound = composition.compose(steps, cells * widest / points, self.tilt)
+      cells *= 2
     lost = sum(s.times * s.losses.lost for s in steps)
     return self.figure(bound.delta, lost) if bound is not None else 0.0
 
@@ -319,9 +324,10 @@ class _Refinement:
       return best
     while points < _LAST_POINTS:
       points *= 4
-      before, best = best, max(best, self.at(points))
-      if before > 0 and best - before <= 15 * _TOLERANCE * best:
-        break
+      found = self.at(points)
+      if found <= best * (1 + 15 * _TOLERANCE) and best > 0:
+        return max(best, found)
+      best = max(best, found)
     return best
 
 

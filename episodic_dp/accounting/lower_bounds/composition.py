@@ -1,15 +1,16 @@
 """Composition of losses that are rounded downwards.
 
-One step. Losses are moved to the nearest points k h of a grid, which costs of
-second order in h where rounding each down would cost h / 2 a step. Merging
-outcomes, also at random, loses information and adds none, and what is merged at
-a point may be called a loss of k h if its ratio P/Q is not below e^(k h). Let a
-cell between two neighbouring points give masses (P_1, Q_1) to its lower point,
-P_1 >= e^(k h) Q_1, and (P_2, Q_2) to its upper one, P_2 < e^((k + 1) h) Q_2.
-With A_k = P_1 - e^(k h) Q_1 and B_k = e^((k + 1) h) Q_2 - P_2 the point k is
-right if B_(k-1) <= A_k. Where it is not, a share g_(k-1) = 1 - A_k / B_(k-1) of
-what the cell below gives it goes to that cell's lower point instead, which only
-raises the ratio there.
+One step. Losses are moved to the points k h of a grid, each in parts to both of
+its neighbours, the larger part to the nearer: this costs of second order in h,
+where rounding each down would cost h / 2 a step. Merging outcomes, also at
+random, loses information and adds none, and what is merged at a point may be
+called a loss of k h if its ratio P/Q is not below e^(k h). Let a cell between
+two neighbouring points give masses (P_1, Q_1) to its lower point, P_1 >=
+e^(k h) Q_1, and (P_2, Q_2) to its upper one, P_2 < e^((k + 1) h) Q_2. With
+A_k = P_1 - e^(k h) Q_1 and B_k = e^((k + 1) h) Q_2 - P_2 the point k is right
+if B_(k-1) <= A_k, about an equality where the density is even. Where it fails,
+a share 1 - A_k / B_(k-1) of what the cell below gives the point goes to that
+cell's lower point instead, which only raises the ratio there.
 
 T steps. As in `accountants.loss_distribution`: powers of the Fourier transform
 of a tilted distribution. Its rounding errors and what falls outside of the
@@ -28,7 +29,7 @@ from episodic_dp.accounting.lower_bounds import pairs
 
 # Tilted probability outside of the window, at either end.
 _WINDOW_TAIL = 1e-10
-_LARGEST_WINDOW = 1 << 22
+_LARGEST_WINDOW = 1 << 20
 _LARGEST_GRID = 1 << 18
 # Exponents lambda of moments, from the flattest to the steepest tilt.
 _TILTS = np.exp(np.arange(-56, 57) / 4)
@@ -144,7 +145,7 @@ def _on_lattice(step: Step, h: float) -> Lattice:
   # Never negative: rounding may put a loss next to its cell.
   above = np.clip(losses - cell * h, 0.0, h)
   first, moved = gathered(
-      cell, probs, above < h / 2,
+      cell, probs, 1 - above / h,
       # Differences of nearby numbers: their rounding is about 1e-16 / h.
       -probs * np.expm1(-above) * (1 - 1e-9),
       probs * np.expm1(h - above) * (1 + 1e-9),
@@ -155,7 +156,7 @@ def _on_lattice(step: Step, h: float) -> Lattice:
 def gathered(
     cell: np.ndarray,
     probs: np.ndarray,
-    low: np.ndarray,
+    share: np.ndarray,
     surplus: np.ndarray,
     wanted: np.ndarray,
 ) -> tuple[int, np.ndarray]:
@@ -164,9 +165,9 @@ def gathered(
   Args:
     cell: int64[n], the point below each outcome.
     probs: float64[n], what is merged.
-    low: bool[n], whether it goes to that point; else to the next one.
-    surplus: float64[n], by how much it is more than that point needs.
-    wanted: float64[n], by how much it is less than the next one needs.
+    share: float64[n], how much of it goes to that point; the rest to the next.
+    surplus: float64[n], by how much all of it is more than that point needs.
+    wanted: float64[n], by how much all of it is less than the next one needs.
 
   Returns:
     The first point, and float64[points], what is merged at each.
@@ -174,14 +175,13 @@ def gathered(
   first = int(cell.min())
   cell = cell - first
   size = int(cell.max()) + 2
-  up = np.where(low, 0.0, probs)
-  a = np.bincount(cell, np.where(low, surplus, 0.0), size)
-  b = np.bincount(cell, np.where(low, 0.0, wanted), size)
-  given = np.bincount(cell, up, size)
+  a = np.bincount(cell, share * surplus, size)
+  b = np.bincount(cell, (1 - share) * wanted, size)
+  given = np.bincount(cell, (1 - share) * probs, size)
   with np.errstate(divide="ignore", invalid="ignore"):
     back = np.where(b[:-1] > 0, 1 - a[1:] / b[:-1], 0.0)
   back = np.maximum(back, 0.0) * given[:-1]
-  result = np.bincount(cell, probs - up, size)
+  result = np.bincount(cell, share * probs, size)
   result[:-1] += back
   result[1:] += given[:-1] - back
   return first, result

@@ -28,7 +28,7 @@ _LARGEST_LOSS, _SMALLEST = 650.0, 1e-300
 # Where normal distribution functions underflow.
 _FARTHEST = 37.0
 # Components times cells that are worth computing.
-_MOST_WORK = 1 << 21
+_MOST_WORK = 1 << 22
 # Components of less weight are left out.
 _SLIGHT = 1e-24
 

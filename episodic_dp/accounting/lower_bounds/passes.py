@@ -131,11 +131,11 @@ class PassPair:
     surplus, wanted = q * above, q * (h - above)
     if direction == "remove":
       first, weights = composition.gathered(
-          cell, q, above < h / 2, surplus * (1 - 1e-6), wanted * (1 + 1e-6)
+          cell, q, 1 - above / h, surplus * (1 - 1e-6), wanted * (1 + 1e-6)
       )
     else:  # From the other side: the point above is the one below.
       first, weights = composition.gathered(
-          -cell - 1, q, above >= h / 2, wanted * (1 - 1e-6),
+          -cell - 1, q, above / h, wanted * (1 - 1e-6),
           surplus * (1 + 1e-6),
       )
       weights = weights[::-1]
