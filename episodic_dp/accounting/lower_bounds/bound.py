@@ -19,16 +19,17 @@ from episodic_dp.accounting.run_phases import Entry
 
 # Cells of one step's outputs: to choose a data set, and for its bound.
 _COARSE = 1 << 9
-_FIRST_POINTS, _LAST_POINTS = 1 << 12, 1 << 18
+_FIRST_POINTS, _LAST_POINTS = 1 << 12, 1 << 16
 # Of losses, a step is this many cells wide; wider where there are many steps.
 _CELLS_A_STEP, _WIDEST = 2, 1 << 10
 # As much of delta may be left out at the grid's ends.
 _TAIL_SHARE = 1e-4
 # The grid is refined until that adds less, in proportion.
-_TOLERANCE = 5e-4
+_TOLERANCE = 1e-3
 # So many of the data sets that look worst are computed.
 _FINALISTS = 2
-# A data set whose first value is below this share of the best is not pursued.
+# A data set whose value on the coarsest grid is below this share of the first
+# one's is not pursued.
 _NEAR = 0.8
 
 
@@ -168,12 +169,12 @@ def _of_group(
         run, direction, delta, epsilon, tilt, value, error
     )
     first.append((refinement.at(_FIRST_POINTS), refinement))
-  most = max((value for value, _ in first), default=0.0)
+  # The first is pursued in any case, the others where they may be better.
   return max(
       (
           refinement.refined(value)
-          for value, refinement in first
-          if value >= _NEAR * most
+          for i, (value, refinement) in enumerate(first)
+          if not i or value >= _NEAR * first[0][0]
       ),
       default=0.0,
   )

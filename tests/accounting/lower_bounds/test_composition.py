@@ -45,7 +45,7 @@ def one_step(pair, direction, epsilon):
         for a, b, m in zip(p, q, pair.means)
     )
 
-  points = np.linspace(-12, 12, 2001)
+  points = np.linspace(-10, 10, 401)
   signs = [surplus(x) > 0 for x in points]
   cuts = [-mpmath.inf]
   for a, b, left, right in zip(signs, signs[1:], points, points[1:]):
@@ -64,7 +64,7 @@ def one_step(pair, direction, epsilon):
 
 @pytest.mark.parametrize("pair", [POISSON, THREE])
 @pytest.mark.parametrize("direction", pairs.DIRECTIONS)
-@pytest.mark.parametrize("epsilon", [0.0, 0.15, 1.0])
+@pytest.mark.parametrize("epsilon", [0.15])
 def test_one_step_is_that_of_mpmath(pair, direction, epsilon):
   truth = float(one_step(pair, direction, epsilon))
   found = composed(pair, 1, direction, epsilon).delta(epsilon)
@@ -86,9 +86,9 @@ def test_two_steps_are_those_of_a_grid_over_the_plane(direction, epsilon):
   assert found <= truth * (1 + 2e-4)  # The plane's grid has four digits.
 
 
-@pytest.mark.parametrize("times", [2, 100, 10**4])
-@pytest.mark.parametrize("epsilon", [0.1, 2.0])
-@pytest.mark.parametrize("direction", pairs.DIRECTIONS)
+@pytest.mark.parametrize("times,epsilon,direction", [
+    (2, 0.1, "remove"), (100, 2.0, "add"), (10**4, 2.0, "remove")
+])
 def test_gaussians_add_up(times, epsilon, direction):
   d = 1 / math.sqrt(times)
   pair = mixture([0, d], [0, 1], [1, 0])
