@@ -67,7 +67,8 @@ class PassPair:
   @property
   def key(self) -> bytes:
     """What tells it from other data sets."""
-    return self.step.key + repr((self.steps, self.observed, self.above)).encode()
+    pass_of = (self.steps, self.observed, self.above)
+    return self.step.key + repr(pass_of).encode()
 
   def losses(
       self, direction: pairs.Direction, tail: float, points: int

@@ -10,6 +10,7 @@ from episodic_dp import plan
 from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.lower_bounds import bound
 from episodic_dp.accounting.lower_bounds import candidates
+from episodic_dp.accounting.lower_bounds import data_sets
 from episodic_dp.accounting.reference import exact
 
 DELTA = 1e-6
@@ -34,8 +35,9 @@ def both(release, level, steps, **options):
   return found.lower, upper
 
 
-def paper(first=plan.Poisson(0.004)):
+def paper(first=None):
   """The setting of DP-MAML."""
+  first = first or plan.Poisson(0.004)
   return released(
       TASKS, (first, plan.All(), plan.FixedSize(3)), "participant", 1.0
   )
@@ -323,27 +325,22 @@ def test_none_of_many_lower_bounds_is_above_the_upper_one(kind):
     random_bounds(kind, seed)
 
 
-def test_candidates_are_what_the_sampler_draws():
-  """Two tasks that draw two classes of three anew, one example of two each."""
+def test_tasks_that_draw_anew_have_the_law_of_all_their_samples():
+  """Two tasks that draw two classes of three, and both examples of each."""
   h = plan.Hierarchy.regular((3, 2), levels=("class", "image"))
   stages = (plan.FixedSize(2), plan.FixedSize(2))
-  episode = plan.Episode(
-      way=2, shot=1, query=1, form="independent", tasks=2
-  )
+  episode = plan.Episode(way=2, shot=1, query=1, form="independent", tasks=2)
   release = released(h, stages, "episode", 1.0, episode)
   one = exact.samples(exact.tree(h), stages)
-  for (_, values), pair in candidates.candidates(release, "class"):
-    within = eval(values, {"Values": lambda **v: v["within"]})  # pylint: disable=eval-used
-
-    def task(node):
-      holds = any(child[1] == 0 for child in node[2])
-      return 1.0 if holds else float(within[0])
-
+  found = dict(candidates.candidates(release, "class"))
+  for elsewhere in (-1, 0):
     law = {}
     for p, first in one:
       for q, second in one:
-        total = task(first) + task(second)
+        held = [any(c[1] == 0 for c in task[2]) for task in (first, second)]
+        total = sum(1 if there else elsewhere for there in held)
         law[total] = law.get(total, 0.0) + p * q
-    assert dict(zip(pair.means, pair.larger)) == pytest.approx(
-        {m: law.get(m, 0.0) for m in pair.means}
-    )
+    values = data_sets.Values(beside=(), within=(elsewhere,))
+    pair = found[0, str(values)]
+    got = {m: w for m, w in zip(pair.means, pair.larger) if w > 0}
+    assert got == pytest.approx(law)
