@@ -1,14 +1,14 @@
 """Gaussian and concentrated differential privacy of a composed run.
 
-Without any use of sampling: a step whose divergences are
-at most those of N(d) against N(0) is d-GDP and d^2/2-zCDP, a loss of at most e
-is 2 Phi^-1(1 / (1 + e^-e))-GDP and e^2/2-zCDP (chords of a convex function lie
-above it; Bun and Steinke, "Concentrated Differential Privacy", TCC 2016), mu add
-up in squares and rho add up. These hold for every a and every order; sampling
-cannot lower them, as the rarest outputs are those in which the unit was drawn
-every time. Up to an order it does: `truncated` has rho with D_l <= rho l for
-every l in (1, order], since (l - 1) D_l is convex in l and so lies below its
-chords.
+Without any use of sampling: a step whose divergences are at most those of N(d)
+against N(0) is d-GDP and d^2/2-zCDP, a loss of at most e is
+2 Phi^-1(1 / (1 + e^-e))-GDP and e^2/2-zCDP (chords of a convex function lie
+above it; Bun and Steinke, "Concentrated Differential Privacy", TCC 2016), mu
+add up in squares and rho add up. These hold for every a and every order;
+sampling cannot lower them, as the rarest outputs are those in which the unit
+was drawn every time. Up to an order it does: `truncated_rho` has rho with
+D_l <= rho l for every l in (1, order], since (l - 1) D_l is convex in l and so
+lies below its chords.
 """
 
 from collections.abc import Sequence
@@ -107,7 +107,7 @@ def truncated_rho(run: Phases, orders: Sequence[int] = ORDERS) -> list[float]:
 
 
 def _ladder(orders: Sequence[int]) -> tuple[float, ...]:
-  """Orders above 1 with small ratios of order - 1, the given ones among them."""
+  """Orders above 1, dense, with the given ones among them."""
   last = max(orders)
   count = math.ceil(math.log(last / 0.002) / math.log(_LADDER_RATIO))
   small = 1 + np.geomspace(0.002, last - 1, count)

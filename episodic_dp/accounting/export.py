@@ -275,7 +275,8 @@ def _moments(
   if every is not None:
     least = np.minimum(least, every.rho)
   return every, [
-      {"order": order, "rho": float(rho)} for order, rho in zip(concentrated.ORDERS, least)
+      {"order": order, "rho": float(rho)}
+      for order, rho in zip(concentrated.ORDERS, least)
   ]
 
 

@@ -7,16 +7,20 @@ Two bounds, and the least of them is stated:
             on the way have up to k - 1 units less than the one at hand: where
             the units' own stage is `FixedSize`, the rates are those of the
             smallest family that is left;
-  together  where the units are primary units, drawn by `Poisson` (or all): K ~
-            Binomial(k, p) of them are drawn in a step, each of them moves the
-            sum by at most d, and vectors on one line are the worst: the mixture
-            of `profiles.recurrence`, with all k places revealed. Nothing about
-            a group is better known, and one aligned group attains it in a step.
+  together  where the units are primary units: K of them are drawn in a step, K
+            ~ Binomial(k, p) for `Poisson` and `All`, hypergeometric for
+            `FixedSize`; each of them moves the sum by at most d (by a random
+            number of clip units, where it draws one), and vectors on one line
+            are the worst: the mixture of `profiles.random_count`. An aligned
+            group attains it in a step.
 """
 
 from collections.abc import Sequence
 import dataclasses
+import functools
 import math
+
+import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import foreign as foreign_lib
@@ -28,6 +32,7 @@ from episodic_dp.accounting.accountants import curves
 from episodic_dp.accounting.accountants.phases import Phase
 from episodic_dp.accounting.accountants.phases import Phases
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import nested_allocation
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
@@ -41,6 +46,7 @@ _SMALLEST = 1e-280
 
 _WithRate = (
     amplification.Amplification,
+    random_count.RandomCount,
     random_count.RandomCount,
     recurrence.Recurrence,
     nested_allocation.NestedAllocation,
@@ -60,7 +66,7 @@ def neighbours(level: str, group: int) -> str:
   """Say what the neighbours of a group's guarantee are."""
   if group == 1:
     return f"add or remove one {level}"
-  return f"add or remove {group} units of level '{level}' together"
+  return f"add or remove up to {group} units of level '{level}' together"
 
 
 def best(
@@ -137,30 +143,57 @@ def together(
     return None
   result = list(more)
   for entry in entries:
-    release = entry.release
-    stage = release.plan.stages[0]
-    primary = release.hierarchy.level_index(level) == 0
-    if not primary or not isinstance(stage, (plan_lib.Poisson, plan_lib.All)):
+    if entry.release.hierarchy.level_index(level) > 0:
       return None
     for phase in run_phases.phases_of(entry, level):
-      kinds = [
-          unit
-          for unit in phase.unit_profiles
-          if isinstance(unit, amplification.Amplification)
-      ]
-      if len(kinds) < len(phase.unit_profiles) or any(
-          unit.outer_rates for unit in kinds
-      ):
+      unit = _at_once(entry.release, phase.unit_profiles, group)
+      if unit is None:
         return None
-      # Members of different kinds: the largest rate and distance of any.
-      mixture = recurrence.Recurrence(
-          places=group,
-          place_rate=1.0,
-          rate=max(unit.rate for unit in kinds),
-          distance=max(unit.unit_sensitivity for unit in kinds),
-      )
-      result.append(Phase((mixture,), phase.times))
+      result.append(Phase((unit,), phase.times))
   return tuple(result)
+
+
+def _at_once(
+    release: plan_lib.Release, units: unit_profile.UnitProfiles, group: int
+) -> random_count.RandomCount | None:
+  """k primary units as one; None where no proof says how.
+
+  Members of different kinds have the largest rate, distance and number of any.
+  """
+  stage, population = release.plan.stages[0], release.hierarchy.num_units(0)
+  trees = [u for u in units if isinstance(u, amplification.Amplification)]
+  many = [u for u in units if isinstance(u, random_count.RandomCount)]
+  own: counts.Counts
+  if len(trees) == len(units):
+    distance = max(unit.unit_sensitivity for unit in trees)
+    rate = max(unit.rate for unit in trees)
+    own = counts.constant(1)
+  elif len(many) == len(units):
+    distance = max(unit.distance for unit in many)
+    rate = max(unit.rate for unit in many)
+    own = functools.reduce(counts.larger, [_counts(u.number) for u in many])
+  else:
+    return None
+  if isinstance(stage, (plan_lib.Poisson, plan_lib.All)):
+    number = counts.chosen(own, group, rate)
+  elif isinstance(stage, plan_lib.FixedSize) and not many:
+    number = counts.hypergeometric(
+        population, min(group, population), min(stage.n, population)
+    )
+  else:
+    return None
+  return random_count.RandomCount(
+      outer_rates=(),
+      rate=1.0,
+      outer_distances=(),
+      number=random_count.Number.of(number),
+      instead=random_count.NOTHING,
+      distance=distance,
+  )
+
+
+def _counts(number: random_count.Number) -> counts.Counts:
+  return counts.Counts(np.asarray(number.values), np.asarray(number.probs))
 
 
 def chained(

@@ -100,6 +100,25 @@ def test_the_best_of_many_costs_more_than_one_and_less_than_all(count):
   )
 
 
+def test_who_is_replaced_moves_a_query_twice():
+  found = accounting.Ledger().add_foreign(normal(0.2)).guarantee(
+      "user", delta=DELTA, neighbours="replace-one"
+  )
+  true = gaussian.analytic_epsilon(1 / 0.4, DELTA)
+  assert true <= found.epsilon <= 1.05 * true
+
+
+def test_what_is_at_least_lost_is_no_more_than_what_is_told():
+  for study in (RUN, accounting.Ledger()):
+    found = study.add_foreign(normal(0.2)).guarantee("user", delta=DELTA)
+    assert 0 <= found.lower <= found.epsilon
+    assert str(found).startswith("user: ")
+    found = study.add_foreign(normal(0.2)).guarantee(
+        "user", delta=DELTA, group=2
+    )
+    assert 0 <= found.lower <= found.epsilon
+
+
 def test_groups_move_queries_as_often():
   found = accounting.Ledger().add_foreign(normal(0.1), laplace(0.1))
   assert found.guarantee(
@@ -204,10 +223,6 @@ def test_levels_that_a_query_says_nothing_about_are_refused():
   with pytest.raises(plan.UnsoundPlanError, match="sensitivity at level"):
     found.guarantee("user", delta=DELTA)
   assert list(found.guarantees(delta=DELTA)) == ["record"]
-  with pytest.raises(plan.UnsoundPlanError, match="replaced"):
-    RUN.add_foreign(normal(0.1)).guarantee(
-        "user", delta=DELTA, neighbours="replace-one"
-    )
   nested = accounting.Selection(
       candidates=(RUN,), runs=accounting.geometric(5.0)
   )

@@ -40,7 +40,7 @@ def test_a_group_is_told_beside_one_unit(call):
       "account", "--config=glyphs", "--config.steps=10", "--group=3"
   )
   assert done.returncode == 0, done.stderr
-  told = [x for x in done.stdout.splitlines() if "3 units of level" in x]
+  told = [x for x in done.stdout.splitlines() if "up to 3 units of level" in x]
   assert told and "epsilon" in told[0]
 
 
