@@ -7,6 +7,8 @@ ASSUMED_THROUGHOUT = (
     "Every step draws a fresh independent sample (no epochs).",
     "The noised sum is divided by public constants only.",
     "The keys of sampling and noise stay secret.",
+    "Samples and noise are drawn by the threefry generator from a key of 64"
+    " bits, which nobody can find by trying 2^64 of them.",
     "Noise is added exactly once, whatever the number of devices.",
     "Within every unit the drawn order is uniformly random.",
     "Checkpoints and hyperparameters are chosen on public data, or the choice"

@@ -76,11 +76,6 @@ def _other_data(**changes):
 # What is refused --------------------------------------------------------------
 
 
-def test_the_same_run_goes_on_with_the_same_bits(whole, killed):
-  tiny_run.train(_spec(), killed)
-  np.testing.assert_array_equal(_params(killed), _params(whole))
-
-
 def test_other_data_of_equal_sizes(killed):
   _refused(_spec(train=_other_data()), killed, "has other data .images")
 
@@ -161,6 +156,7 @@ def test_a_key_that_a_seed_made_is_not_taken_for_a_secret_one(tmp_path):
 # What may change --------------------------------------------------------------
 
 
+@pytest.mark.slow  # Compiles a step of its own.
 def test_steps_to_come_may_have_another_optimizer_and_other_noise(
     whole, tmp_path
 ):
