@@ -185,10 +185,11 @@ def whole_clusters(rng) -> Case:
   clip = int(rng.integers(3))
   k = int(rng.integers(clip + 1))
   own = stage_of(rng)
+  exchanged = isinstance(own, plan.FixedSize)
   stages = [
       full_stage(rng) if j < k else own if j == k
-      # How many clip units a unit brings is no chance; the rest is any.
-      else full_stage(rng) if j <= clip else stage_of(rng)
+      # How many clip units take a place is no chance; the rest is any.
+      else full_stage(rng) if j <= clip and exchanged else stage_of(rng)
       for j in range(3)
   ]
   shape = [int(n) for n in rng.integers(1, 4, 3)]

@@ -189,6 +189,8 @@ def times(counts: Counts, n: int) -> Counts:
 
 def chosen(counts: Counts, n: int, rate: float) -> Counts:
   """The sum of those that are drawn of n copies, each with this rate."""
+  if counts.most == 0:  # Else every number drawn would be a value of its own.
+    return constant(0)
   if counts.values.size == 1:
     number, probs = binomial(n, rate)
     return Counts(number * counts.values[0], probs)

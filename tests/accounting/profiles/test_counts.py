@@ -110,3 +110,10 @@ def test_negligible_tails_end_in_values_that_double():
   np.testing.assert_array_equal(few.values[:70], whole.values[:70])
   np.testing.assert_array_equal(few.probs[:70], whole.probs[:70])
   check_tails(few, stats.binom(1000, 0.01))
+
+
+def test_units_that_hold_nothing_add_nothing():
+  # Every number of them that is drawn would be the value 0 once more.
+  for n in (0, 1, 5):
+    found = counts_lib.chosen(counts_lib.constant(0), n, 0.9)
+    assert found.values.tolist() == [0] and found.probs.tolist() == [1.0]
