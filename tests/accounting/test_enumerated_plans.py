@@ -251,11 +251,12 @@ def whole_pass(rng) -> Case:
   k = int(rng.integers(2))
   unit = int(rng.integers(h.num_units(k)))
   root = exact.tree(h)
-  gradient = random_gradient(rng)
-  if rng.integers(2):
-    worst = list(worst_case.gradients(h, k, unit))
-    chosen = worst[rng.integers(len(worst))]
-    gradient = lambda step, node: chosen(node)
+  table, worst = random_gradient(rng), list(worst_case.gradients(h, k, unit))
+  chosen = worst[rng.integers(len(worst))] if rng.integers(2) else None
+
+  def gradient(step, node):
+    return chosen(node) if chosen else table(step, node)
+
   drawn = [
       exact.pass_samples(node, stages)
       for node in (root, exact.without(root, k, unit))
