@@ -97,7 +97,7 @@ def little_memory():
 def own(tmp_path):
   """(an NPZ, load), whose cache is new."""
   path = tmp_path / "own.npz"
-  np.savez_compressed(path, **own_images.arrays())
+  np.savez_compressed(path, **own_images.arrays(), units=np.arange(7))
 
   def load():
     return data.load("own_data", data_dir=path, cache_dir=tmp_path / "cache")
@@ -161,8 +161,8 @@ def test_npz_that_unpacks_to_much_more_than_it_holds(own, little_memory):
 def test_npz_of_objects_runs_no_code(own, marker):
   path, load = own
   arrays = own_images.arrays()
-  for name in arrays:
-    spoiled = np.empty(len(arrays[name]), object)
+  for name in (*arrays, "units"):
+    spoiled = np.empty(len(arrays["class"]), object)
     spoiled[:] = marker
     np.savez(path, **(arrays | {name: spoiled}))
     assert damage.answer(load) is not None

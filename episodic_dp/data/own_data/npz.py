@@ -275,9 +275,8 @@ def _units(
     return None
   shape, dtype = _header(path, _UNITS)
   depth = len(labels)
-  if dtype.kind not in "biuUS" or shape[1:] not in (
-      ((depth,), ()) if depth == 1 else ((depth,),)
-  ):
+  fits = shape[1:] == (depth,) or (len(shape) == 1 and depth == 1)
+  if dtype.kind not in "biuUS" or not fits:
     raise _Refused(
         f"array '{_UNITS}' of {path} is {dtype} of shape {shape}: give one row"
         f" for each unit, with {depth} whole numbers or strings"

@@ -147,6 +147,7 @@ def test_declared_units_have_parts_where_the_images_have(save):
     [
         ({"units": np.arange(5)}, "images of 5, which is not among"),
         ({"units": np.zeros((6, 2), int)}, r"'units' of .* of shape \(6, 2\)"),
+        ({"units": np.asarray(6)}, r"'units' of .* of shape \(\)"),
         ({"units": np.zeros(6)}, "'units' of .* is float64"),
         ({"units": np.asarray(["a"])}, "holds labels that are no int64"),
         ({"units": np.asarray(["0", ""])}, r"has the row \('',\)"),
