@@ -99,6 +99,7 @@ def compose(
         " could be the same and cancel, so nothing is stated for them together;"
         " leave private_seed out for secret keys"
     )
+  _check_lineages(described)
   levels = _shared_levels(parts, same_levels)
   ledger = ledger_lib.Ledger()
   # Runs first: their tree orders the levels.
@@ -111,6 +112,34 @@ def compose(
       fixed_seed=bool(seeded),
       delta=deltas.pop() if len(deltas) == 1 else None,
   )
+
+
+def _check_lineages(described: Mapping[str, Any]) -> None:
+  """Refuses statements of one run, and of copies of its work directory.
+
+  The numbers of the processes that took part begin alike then.
+  """
+  # The first number of a run -> who names the run, and all its numbers.
+  known: dict[str, tuple[str, list[str]]] = {}
+  for name, data in described.items():
+    stated = data.get("lineage")
+    lineage = list(map(str, stated)) if isinstance(stated, list) else []
+    if not lineage:
+      continue
+    other, before = known.setdefault(lineage[0], (name, lineage))
+    if other == name:
+      continue
+    shorter, longer = sorted([before, lineage], key=len)
+    if longer[: len(shorter)] == shorter:
+      raise plan_lib.PlanError(
+          f"{other} and {name} are of one run, which is counted once: name the"
+          " later one of them"
+      )
+    raise plan_lib.PlanError(
+        f"{other} and {name} are copies of one run that were both continued:"
+        " their steps may share noise, which could cancel, so nothing is stated"
+        " for them together; name one of them, and publish no other"
+    )
 
 
 def _shared_levels(

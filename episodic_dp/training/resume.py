@@ -70,7 +70,7 @@ def begin(
   """
   place = _place(folder, checkpoints)
   workdir.check_config(
-      folder, spec.config, clean=place.logged == place.step
+      folder, spec.config, clean=place.logged <= place.step
   )
   key = None
   if place.step or place.logged or keys.path(folder).exists():

@@ -71,6 +71,27 @@ def test_equal_runs_are_composed_and_not_taken_for_one():
   assert [e.steps for e in passes.ledger.entries] == [20, 20]
 
 
+@pytest.mark.parametrize(
+    "one,other,match",
+    [
+        (["1"], ["1"], "a and b are of one run, which is counted once"),
+        (["1", "2", "3"], ["1", "2"], "are of one run"),
+        (["1", "2"], ["1", "3"], "a and b are copies of one run"),
+        (["1", "2", "4"], ["1", "3"], "may share noise"),
+    ],
+)
+def test_one_run_and_its_copies_are_not_taken_for_two(one, other, match):
+  statements = [dict(statement(), lineage=x) for x in (one, other)]
+  with pytest.raises(plan.PlanError, match=match):
+    studies.compose(dict(zip("ab", statements)))
+
+
+@pytest.mark.parametrize("one,other", [(["1"], ["2", "1"]), ([], []), ("x", 5)])
+def test_other_lineages_are_other_runs(one, other):
+  statements = [dict(statement(), lineage=x) for x in (one, other)]
+  assert studies.compose(dict(zip("ab", statements))).ledger.steps == 40
+
+
 def test_other_trees_are_refused_until_a_level_is_named():
   parts = {"a": statement(), "b": statement(sizes=(400, 11))}
   with pytest.raises(plan.PlanError, match="--same_level=user") as error:
