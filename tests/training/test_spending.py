@@ -30,7 +30,7 @@ def test_no_step_of_a_budget_that_ends_in_a_pass_is_shown_above_it():
   run = types.SimpleNamespace(
       release=release, steps=steps, delta=DELTA, private_seed=None
   )
-  spent = spending_lib.Spending(run, PASS - 1)
+  spent = spending_lib.Spending(run, PASS - 1, lineage=())
   shown = []
   for _ in range(PASS - 1, steps):
     spent.add_step()
