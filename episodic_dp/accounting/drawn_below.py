@@ -13,7 +13,10 @@ number may be replaced by the least that is stochastically larger than it and
 than those of the smaller kinds.
 """
 
+from collections.abc import Iterator
 import dataclasses
+import functools
+import itertools
 import math
 from typing import NamedTuple
 
@@ -22,26 +25,33 @@ import numpy as np
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import distances
 from episodic_dp.accounting import kinds
+from episodic_dp.accounting.profiles import averaged
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
+from episodic_dp.accounting.profiles import unit_profile
 
 # More kinds of families in a level, or of units, than these are merged.
 _MAX_KINDS, _MAX_ROWS = 24, 6
 
 
-def is_random(release: plan_lib.Release, k: int) -> bool:
-  """Whether units of level k draw a random number of clip units.
+def is_random(release: plan_lib.Release, k: int, *, own: bool = False) -> bool:
+  """Whether units of level k, or others on their path, draw a random number.
 
-  False too where the proof is another one: one pass over the units, and tasks.
+  Of clip units. False too where the proof is another one: one pass over the
+  units, tasks, and units inside one clip unit.
+
+  Args:
+    release: what a step samples and releases.
+    k: the level.
+    own: ask of the units alone.
   """
-  stages = release.plan.stages
+  stages, clip = release.plan.stages, release.clip_level
+  drawn = stages[k + 1 if own else 1 : clip + 1]
   return (
       release.plan.episode is None
+      and k <= clip
       and not isinstance(stages[0], plan_lib.RandomAllocation)
-      and any(
-          isinstance(stage, plan_lib.Poisson)
-          for stage in stages[k + 1 : release.clip_level + 1]
-      )
+      and any(isinstance(stage, plan_lib.Poisson) for stage in drawn)
   )
 
 
@@ -77,20 +87,78 @@ class _Families(NamedTuple):
 
 def unit_profiles(
     release: plan_lib.Release, k: int
-) -> tuple[random_count.RandomCount, ...]:
-  """The kinds of units of a level; `is_random` holds."""
+) -> unit_profile.UnitProfiles:
+  """The kinds of units of a level; `is_random` holds.
+
+  What the siblings on the path draw, and what is drawn where the path breaks,
+  does not depend on the unit, so it may be taken as known: each kind is the
+  average over these numbers.
+  """
+  return tuple(_averaged(release, k, row) for row in rows(release, k))
+
+
+def _averaged(
+    release: plan_lib.Release, k: int, row: Row
+) -> unit_profile.UnitProfile:
+  """One kind of unit, on the average over what else is drawn."""
   z = float(release.mechanism.noise_multiplier)
-  return tuple(
-      random_count.RandomCount(
-          outer_rates=row.rates[:-1],
-          rate=row.rates[-1],
-          outer_distances=tuple(count / z for count in row.others),
-          number=row.number,
-          instead=row.instead,
-          distance=1 / z,
-      )
-      for row in rows(release, k)
+  whole = random_count.RandomCount(
+      outer_rates=row.rates[:-1],
+      rate=row.rates[-1],
+      outer_distances=tuple(count / z for count in row.others),
+      number=row.number,
+      instead=row.instead,
+      distance=1 / z,
   )
+  known = len(row.number.values) == len(row.instead.values) == 1
+  kind: averaged.Part = whole.at_most if known else whole
+  if all(rate == 1 for rate in row.rates[:-1]):  # The path never breaks.
+    return kind
+  own = kind.outer_distances[0] - whole.outer_distances[0]
+  chances: dict[tuple[float, ...], float] = {}
+  for chance, counted in _others(release, k, 40 if known else 10):
+    # No more than all there are on this path.
+    found = tuple(min(a, b) for a, b in zip(counted, row.others))
+    chances[found] = chances.get(found, 0.0) + chance
+  if len(chances) == 1:
+    return kind
+  chances.setdefault(row.others, 0.0)
+  return averaged.Averaged(tuple(
+      (chance, dataclasses.replace(
+          kind, outer_distances=tuple(own + count / z for count in counted)
+      ))
+      for counted, chance in sorted(chances.items())
+  ))
+
+
+def _others(
+    release: plan_lib.Release, k: int, limit: int
+) -> Iterator[tuple[float, tuple[float, ...]]]:
+  """Yield (chance, counts of other clip units that differ, stage by stage).
+
+  As `Row.others` has them, but drawn; of the largest families of each level,
+  and rounded up to about `limit` cases.
+  """
+  siblings, instead = [], []
+  for j in range(k + 1):
+    stage, families = release.plan.stages[j], _families(release, j)
+    sizes = release.hierarchy.child_counts(j)
+    exchanged = isinstance(stage, plan_lib.FixedSize) and sizes.max() > stage.n
+    instead.append(families.numbers[-1] if exchanged else counts.constant(0))
+    if j == 0:  # They are drawn wherever the path breaks.
+      continue
+    table = _children(release.hierarchy, j, families).max(axis=0)
+    table[np.flatnonzero(table)[0]] -= 1  # The path's own unit, if the least.
+    siblings.append(_drawn(stage, table, families.numbers, beside=1))
+  parts = siblings + instead[:k]
+  random = max(sum(part.values.size > 1 for part in parts), 1)
+  each = max(int(limit ** (1 / random)), 2)
+  parts = [counts.by_chance(part, each) for part in parts]
+  for case in itertools.product(*(zip(*part) for part in parts)):
+    values = [float(value) for value, _ in case]
+    yield math.prod(float(chance) for _, chance in case), tuple(
+        sum(values[j:k]) + values[k + j] for j in range(k)
+    )
 
 
 def rows(release: plan_lib.Release, k: int) -> list[Row]:
@@ -119,6 +187,7 @@ def rows(release: plan_lib.Release, k: int) -> list[Row]:
   ]
 
 
+@functools.lru_cache(maxsize=16)  # Of the objects; each level asks for those below.
 def _families(release: plan_lib.Release, level: int) -> _Families:
   """The number of clip units drawn under each unit of a level."""
   hierarchy = release.hierarchy
@@ -126,13 +195,7 @@ def _families(release: plan_lib.Release, level: int) -> _Families:
   if level == release.clip_level:
     return _Families(np.zeros(units, np.int64), [counts.constant(1)])
   below = _families(release, level + 1)
-  # How many children of each kind every unit has: int64[units, kinds].
-  width = len(below.numbers)
-  if hierarchy.sizes is not None:
-    table = np.asarray([[hierarchy.sizes[level + 1]]], np.int64)
-  else:
-    places = hierarchy.parents(level + 1) * width + below.kind
-    table = np.bincount(places, minlength=units * width).reshape(units, width)
+  table = _children(hierarchy, level + 1, below)
   distinct, of = np.unique(table, axis=0, return_inverse=True)
   means = np.asarray([float(n.values @ n.probs) for n in below.numbers])
   order = np.argsort(distinct @ means, kind="stable")
@@ -150,14 +213,35 @@ def _families(release: plan_lib.Release, level: int) -> _Families:
   return _Families(group_of[of.ravel()], numbers)
 
 
+def _children(
+    hierarchy: plan_lib.Hierarchy, level: int, families: _Families
+) -> np.ndarray:
+  """How many units of each kind every family has: int64[families, kinds]."""
+  if hierarchy.sizes is not None:
+    return np.asarray([[hierarchy.sizes[level]]], np.int64)
+  width, many = len(families.numbers), hierarchy.child_counts(level).size
+  places = hierarchy.parents(level) * width + families.kind
+  return np.bincount(places, minlength=many * width).reshape(many, width)
+
+
 def _drawn(
-    stage: plan_lib.Stage, children: np.ndarray, numbers: list[counts.Counts]
+    stage: plan_lib.Stage,
+    children: np.ndarray,
+    numbers: list[counts.Counts],
+    beside: int = 0,
 ) -> counts.Counts:
-  """The number drawn under a unit with so many children of each kind."""
+  """The number drawn of so many units of each kind of a family.
+
+  Args:
+    stage: that draws them.
+    children: int64[kinds].
+    numbers: of the kinds.
+    beside: how many others are drawn for certain.
+  """
   total = counts.constant(0)
   left = math.inf
   if isinstance(stage, plan_lib.FixedSize):
-    left = stage.n
+    left = stage.n - beside
   for many, number in zip(children[::-1].tolist(), numbers[::-1]):
     many = int(min(many, left))
     left -= many

@@ -102,7 +102,7 @@ def copied(
   plan, z = release.plan, float(release.mechanism.noise_multiplier)
   (kind,) = in_holders(release, k)
   shares = _breaks(release, k, kind)
-  if drawn_below.is_random(release, k):
+  if drawn_below.is_random(release, k, own=True):
     (row,) = drawn_below.rows(release, k)
     return (
         dataclasses.replace(

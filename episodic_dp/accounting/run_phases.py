@@ -11,6 +11,7 @@ from episodic_dp.accounting.accountants.phases import Phases
 from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import laplace
+from episodic_dp.accounting.profiles import averaged
 from episodic_dp.accounting.profiles import nested_allocation
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
@@ -150,7 +151,10 @@ def at_most(run: Phases) -> Phases | None:
   phases = tuple(
       Phase(
           tuple(
-              unit.at_most if isinstance(unit, random_count.RandomCount)
+              unit.at_most
+              if isinstance(
+                  unit, (random_count.RandomCount, averaged.Averaged)
+              )
               else unit
               for unit in phase.unit_profiles
           ),

@@ -230,6 +230,26 @@ def coarser(counts: Counts, limit: int) -> Counts:
   return Counts(values[kept], np.bincount(places, weights=probs))
 
 
+def by_chance(counts: Counts, limit: int) -> Counts:
+  """On at most `limit` values, of about equal chances but for the largest.
+
+  Values in between are rounded up.
+  """
+  values, probs = counts
+  if values.size <= limit:
+    return counts
+  above = np.cumsum(probs[::-1])[::-1]
+  tails = max(limit // 3, 1)
+  even = np.arange(1, limit - tails) / (limit - tails)
+  left = np.concatenate([1 - even, 10.0 ** -np.arange(2, 2 * tails, 2), [0.0]])
+  # The largest value with at least this chance at it or above.
+  at = np.unique([max(int((above > chance).sum()) - 1, 0) for chance in left])
+  kept = np.zeros(values.size, bool)
+  kept[at] = kept[-1] = True
+  places = np.searchsorted(np.flatnonzero(kept), np.arange(values.size))
+  return Counts(values[kept], np.bincount(places, weights=probs))
+
+
 def without_tail(counts: Counts) -> Counts:
   """With what is negligible above moved to a few values that double."""
   values, probs = counts

@@ -92,12 +92,13 @@ class RandomCount:
   @property
   def at_most(self) -> amplification.Amplification:
     """The unit with as many clip units as it can ever draw: never less."""
-    own = (self.number.most + self.instead.most) * self.distance
+    most = self.number.most, self.instead.most
+    # To what is positive in a direction: the unit, or what takes its place.
     return amplification.Amplification(
         self.outer_rates,
         self.rate,
-        tuple(own + d for d in self.outer_distances),
-        own,
+        tuple(max(most) * self.distance + d for d in self.outer_distances),
+        sum(most) * self.distance,
     )
 
   @property

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import special
 
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import averaged
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
@@ -84,6 +85,13 @@ def _log_divergence(
     log_k = np.logaddexp.reduce([k for k, _ in terms], axis=0)
     distance = max(d for _, d in terms)
     bound = np.minimum(bound, _log_weighted(log_weight, log_k, distance))
+  elif isinstance(kind, averaged.Averaged):
+    found = np.logaddexp.reduce([
+        math.log(chance) + _log_divergence(part, log_alpha, direction)
+        for chance, part in kind.parts
+        if chance > 0
+    ])
+    bound = np.minimum(bound, found)
   elif isinstance(kind, recurrence.Recurrence):
     found = _log_recurrence(kind, log_alpha, direction)
     bound = np.minimum(bound, found)
