@@ -187,7 +187,7 @@ def rows(release: plan_lib.Release, k: int) -> list[Row]:
   ]
 
 
-@functools.lru_cache(maxsize=16)  # Of the objects; each level asks for those below.
+@functools.lru_cache(maxsize=16)  # Each level asks for those below it.
 def _families(release: plan_lib.Release, level: int) -> _Families:
   """The number of clip units drawn under each unit of a level."""
   hierarchy = release.hierarchy

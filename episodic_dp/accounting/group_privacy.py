@@ -32,6 +32,7 @@ from episodic_dp.accounting.accountants import curves
 from episodic_dp.accounting.accountants.phases import Phase
 from episodic_dp.accounting.accountants.phases import Phases
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import averaged
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import nested_allocation
 from episodic_dp.accounting.profiles import random_count
@@ -46,7 +47,6 @@ _SMALLEST = 1e-280
 
 _WithRate = (
     amplification.Amplification,
-    random_count.RandomCount,
     random_count.RandomCount,
     recurrence.Recurrence,
     nested_allocation.NestedAllocation,
@@ -276,6 +276,11 @@ def _with_rate(
     unit: unit_profile.UnitProfile, factor: float
 ) -> unit_profile.UnitProfile:
   """The kind of unit with its own rate so many times as large."""
+  if isinstance(unit, averaged.Averaged):
+    return averaged.Averaged(tuple(
+        (chance, dataclasses.replace(part, rate=min(1.0, part.rate * factor)))
+        for chance, part in unit.parts
+    ))
   if isinstance(unit, _WithRate):
     return dataclasses.replace(unit, rate=min(1.0, unit.rate * factor))
   raise plan_lib.UnsoundPlanError(

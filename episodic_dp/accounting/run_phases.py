@@ -10,8 +10,8 @@ from episodic_dp.accounting.accountants.phases import Phase
 from episodic_dp.accounting.accountants.phases import Phases
 from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import laplace
 from episodic_dp.accounting.profiles import averaged
+from episodic_dp.accounting.profiles import laplace
 from episodic_dp.accounting.profiles import nested_allocation
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile

@@ -11,6 +11,7 @@ import tqdm
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import averaged
 from episodic_dp.accounting.profiles import unit_profile
 
 _STEP_POINTS = 25
@@ -128,9 +129,12 @@ def largest_sensitivity(
 ) -> float | None:
   """How far a unit of a tree moves the sum, in units of the noise's deviation.
 
-  None for units that recur, which have no single distance.
+  None for units that recur or bring random numbers: they have no one distance.
   """
-  trees = [p for p in profiles if isinstance(p, amplification.Amplification)]
+  whole = (
+      p.at_most if isinstance(p, averaged.Averaged) else p for p in profiles
+  )
+  trees = [p for p in whole if isinstance(p, amplification.Amplification)]
   if not trees or len(trees) < len(profiles):
     return None
   return max(tree.unit_sensitivity for tree in trees)

@@ -9,6 +9,7 @@ from scipy import stats
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import drawn_below
+from episodic_dp.accounting.profiles import averaged
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.reference import exact
@@ -168,7 +169,10 @@ def test_other_proofs_keep_their_units():
   ):
     assert not drawn_below.is_random(r, 0)
   r = release(h, poisson, poisson, poisson, clip="group")
-  assert drawn_below.is_random(r, 0) and not drawn_below.is_random(r, 1)
+  assert drawn_below.is_random(r, 0) and drawn_below.is_random(r, 1)
+  assert drawn_below.is_random(r, 0, own=True)
+  assert not drawn_below.is_random(r, 1, own=True)  # But the others' is.
+  assert not drawn_below.is_random(r, 2)
 
 
 # Enumeration ------------------------------------------------------------------
@@ -191,7 +195,7 @@ def random_release(rng):
 
   h = plan.Hierarchy.from_sizes(sizes(depth), levels=DEEP[-depth:])
   clip = int(rng.integers(1, depth))
-  level = int(rng.integers(0, clip))
+  level = int(rng.integers(0, clip + 1))
   r = release(
       h, *(stage() for _ in range(depth)), clip=h.levels[clip],
       z=float(rng.uniform(0.5, 4)), allow_short_units=True,
@@ -295,3 +299,60 @@ def test_copies_whose_clip_units_are_drawn_below(first):
             (unit,), np.asarray([epsilon]), direction
         )
         assert truth <= bound + 1e-9
+
+
+# Siblings ---------------------------------------------------------------------
+
+
+def test_examples_are_averaged_over_what_siblings_draw():
+  """Were all siblings drawn with a user, an example would pay six times that."""
+  r = release(users(1000, 100), plan.Poisson(0.01), plan.Poisson(0.05), z=10.0)
+  (kind,) = accounting.unit_profiles(r, "example")
+  assert isinstance(kind, averaged.Averaged) and len(kind.parts) <= 41
+  assert sum(chance for chance, _ in kind.parts) == pytest.approx(1)
+  # 99 others at most, rounded up from 99 * 0.05.
+  assert kind.at_most == accounting.Amplification((0.01,), 0.05, (10.0,), 0.1)
+  mean = sum(chance * u.outer_distances[0] for chance, u in kind.parts)
+  assert 0.1 + 0.495 <= mean < 0.1 + 0.55
+  found = accounting.guarantee(r, steps=500, delta=1e-6, level="example")
+  assert found.lower < found.epsilon < 0.009  # 0.048 with all of them
+
+
+def test_siblings_of_every_stage_are_counted():
+  h = plan.Hierarchy.regular((10, 4, 6), levels=DEEP)
+  r = release(h, plan.FixedSize(3), plan.Poisson(0.5), plan.Poisson(0.5), z=1.0)
+  (group,) = accounting.unit_profiles(r, "group")
+  (example,) = accounting.unit_profiles(r, "example")
+  for chance, kind in group.parts:
+    # Three groups of six, and another user's 24.
+    assert kind.outer_distances[0] <= 42 and chance >= 0
+  assert group.parts[-1][1].outer_distances == (42.0,)
+  # Of which five, and then three more groups, are known apart.
+  assert example.parts[-1][1].outer_distances == (24.0 + 24.0, 6.0)
+  assert all(
+      kind.outer_distances[0] >= kind.outer_distances[1]
+      for _, kind in example.parts
+  )
+  mean = sum(chance * u.outer_distances[1] for chance, u in example.parts)
+  assert 1 + 2.5 <= mean < 1 + 5
+
+
+def test_siblings_of_ragged_families_are_capped_by_their_own():
+  h = plan.Hierarchy.from_sizes([3, 30], levels=("user", "example"))
+  r = release(h, plan.Poisson(0.2), plan.Poisson(0.5))
+  found = accounting.unit_profiles(r, "example")
+  assert [kind.at_most.outer_distances for kind in found] == [(30.0,)]
+  r = release(h, plan.FixedSize(1), plan.Poisson(0.5))
+  (kind,) = accounting.unit_profiles(r, "example")
+  assert kind.at_most.outer_distances == (33.0,)
+
+
+def test_levels_below_the_clip_units_stay_trees():
+  h = plan.Hierarchy.regular((10, 4, 6), levels=DEEP)
+  stages = (plan.Poisson(0.5),) * 3
+  r = release(h, *stages, clip="group")
+  (kind,) = accounting.unit_profiles(r, "example")
+  assert isinstance(kind, accounting.Amplification)
+  r = release(h, plan.All(), plan.Poisson(0.5), plan.Poisson(0.5))
+  (kind,) = accounting.unit_profiles(r, "group")  # The path never breaks.
+  assert isinstance(kind, random_count.RandomCount)
