@@ -367,18 +367,24 @@ def pool(rng, form, tasks=None):
   return h, stages, episode, k, (worst_case.ancestor(h, k, unit, 0), unit)
 
 
+def to_spare(h, stages, k, unit):
+  """Whether every task is filled without a unit, and the unit that costs most.
+
+  That is an image of the class that has the fewest.
+  """
+  counts = h.child_counts(1)
+  if h.num_units(0) <= stages[0].n or (k and counts.min() <= stages[1].n):
+    return False, unit
+  fewest = int(np.argmin(counts))
+  return True, (fewest, int(counts[:fewest].sum())) if k else unit
+
+
 def disjoint(rng) -> Case:
   """Tasks cut out of drawn classes: tight where no class is short."""
   h, stages, episode, k, unit = pool(rng, "disjoint")
   release = release_of(h, stages, "episode", rng, episode)
   refuse_unproved(release, h.levels[k])
-  counts, n = h.child_counts(1), episode.shot + episode.query
-  # The kind with the largest rate decides: a class of the fewest images.
-  fewest = int(np.argmin(counts))
-  tight = k == 0 and h.num_units(0) > stages[0].n
-  if k == 1 and counts[fewest] > n and h.num_units(0) > stages[0].n:
-    tight, first = True, int(counts[:fewest].sum())
-    unit = (fewest, first)
+  tight, unit = to_spare(h, stages, k, unit)
   root = exact.tree(h)
 
   def outputs(node, gradient):
@@ -408,6 +414,7 @@ def independent(rng) -> Case:
   h, stages, episode, k, unit = pool(rng, "independent", count)
   release = release_of(h, stages, "episode", rng, episode)
   refuse_unproved(release, h.levels[k])
+  tight, unit = to_spare(h, stages, k, unit)
   root = exact.tree(h)
 
   def outputs(node, gradient):
@@ -431,7 +438,8 @@ def independent(rng) -> Case:
       if max(len(means) for means, _ in pair) <= MOST:
         yield pair
 
-  return Case(release, h.levels[k], pairs())
+  # One task that draws from the pool is a disjoint one.
+  return Case(release, h.levels[k], pairs(), tight=tight and count == 1)
 
 
 def participants(rng) -> Case:
