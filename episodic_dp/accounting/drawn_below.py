@@ -153,7 +153,10 @@ def _others(
   parts = siblings + instead[:k]
   random = max(sum(part.values.size > 1 for part in parts), 1)
   each = max(int(limit ** (1 / random)), 2)
-  parts = [counts.by_chance(part, each) for part in parts]
+  parts = [
+      counts.by_chance(counts.without_tail(part, 1e-15), each)
+      for part in parts
+  ]
   for case in itertools.product(*(zip(*part) for part in parts)):
     values = [float(value) for value, _ in case]
     yield math.prod(float(chance) for _, chance in case), tuple(

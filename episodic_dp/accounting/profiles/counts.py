@@ -250,11 +250,11 @@ def by_chance(counts: Counts, limit: int) -> Counts:
   return Counts(values[kept], np.bincount(places, weights=probs))
 
 
-def without_tail(counts: Counts) -> Counts:
-  """With what is negligible above moved to a few values that double."""
+def without_tail(counts: Counts, chance: float = _NEGLIGIBLE) -> Counts:
+  """With what is above values of less than a chance on values that double."""
   values, probs = counts
   above = np.cumsum(probs[::-1])[::-1]
-  first = max(int((above >= _NEGLIGIBLE).sum()), 1)
+  first = max(int((above >= chance).sum()), 1)
   ladder = values[first - 1] * 2 ** np.arange(1, 64, dtype=float)
   at = np.unique(np.minimum(np.searchsorted(values, ladder), values.size - 1))
   kept = np.zeros(values.size, bool)
