@@ -111,22 +111,27 @@ def best(
     if left is not None and left <= 0:
       values[direction] = math.inf
       continue
-    found: list[curves.Curve] = [
-        chain.Chained(
-            _link(accountant, run, direction, group, left, epsilon), group
-        )
-        for run in ways
-    ]
+
+    def told(curve: curves.Curve) -> float:
+      charged = curves.charge_sampler_error(curve, error)
+      if delta is not None:
+        return charged.epsilon(delta)
+      return charged.delta(float(epsilon or 0))
+
+    values[direction] = math.inf if epsilon is None else 1.0
     if mixed is not None:
-      found.append(
+      values[direction] = told(
           accountant.curve(mixed, direction, delta=left, epsilon=epsilon)
       )
-    curve = curves.charge_sampler_error(curves.Least(tuple(found)), error)
-    values[direction] = (
-        curve.epsilon(delta)
-        if delta is not None
-        else curve.delta(float(epsilon or 0))
-    )
+    # Links are many: they are asked where the group at once has no bound.
+    if values[direction] >= (math.inf if epsilon is None else 1.0):
+      links = [
+          _link(accountant, run, direction, group, left, epsilon)
+          for run in ways
+      ]
+      values[direction] = told(
+          curves.Least(tuple(chain.Chained(link, group) for link in links))
+      )
   return values
 
 
