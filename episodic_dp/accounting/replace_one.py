@@ -96,6 +96,11 @@ def best(
         name,
     ))
 
+  direct = _direct(entries, level, accountant.name)
+  for curve, name in direct:
+    charge(curve, name, error)
+  if direct and _certain(entries, level):
+    return min(values)  # One Gaussian is the truth.
   for run in runs:
     charged = run_phases.matched(error, (run,))
     left = None
@@ -108,8 +113,11 @@ def best(
         for part in run_phases.apart(run)
     ]
     charge(curves_lib.Largest(tuple(parts)), accountant.name, charged)
-  for curve, name in _direct(entries, level, accountant.name):
-    charge(curve, name, error)
+  if min(values)[0] == nothing:
+    for run in runs:
+      renyi = exchange.by_moments(run)
+      if renyi is not None:
+        charge(renyi, rdp.RDP.name, run_phases.matched(error, (run,)))
   return min(values)
 
 
@@ -147,6 +155,16 @@ def _direct(
   if any(part.fixed and part.rate < 1 for kinds in parts for part in kinds):
     name = rdp.RDP.name
   return [(curves_lib.Largest(tuple(bounds)), name)]
+
+
+def _certain(entries: Sequence[run_phases.Entry], level: str) -> bool:
+  """Whether every step draws every unit of the level."""
+  return all(
+      not isinstance(entry.release.plan.stages[0], plan_lib.RandomAllocation)
+      and part.rate == 1
+      for entry in entries
+      for part in _parts(entry, level)
+  )
 
 
 def _bound(parts: Sequence[Sequence[_Part]]) -> curves_lib.Curve:

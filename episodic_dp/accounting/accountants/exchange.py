@@ -13,15 +13,28 @@ for removing a unit and A that for adding one, for every epsilon = a + b,
 and the least over the split is told. In e^a this is convex (R is, and so is the
 perspective of A), so that one search along a finds it; any split is a bound.
 The whole run is split, not its steps: the run without both is a run.
+
+Where a is in the hundreds, e^a is too much for any double. Renyi divergences
+then bound the exchange too (Mironov, "Renyi Differential Privacy", 2017,
+proposition 11, with p = q = 2): for an order l > 1
+
+  D_l(X || Z)  <=  (l - 1/2) / (l - 1) D_(2l)(X || Y) + D_(2l - 1)(Y || Z),
+
+which for Gaussians on a line is an equality.
 """
 
 from collections.abc import Callable
 import dataclasses
 import math
 
+import numpy as np
+
+from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import curves
+from episodic_dp.accounting.accountants import rdp
 from episodic_dp.accounting.accountants.phases import Phases
+from episodic_dp.accounting.profiles import amplification
 
 # Points of the first look along the split, and steps of the search near it.
 _LOOKS, _STEPS = 17, 24
@@ -30,6 +43,8 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _ODDS = 24.0
 # Nothing smaller than this is asked of an accountant.
 _LEAST_DELTA = 1e-290
+# Of the Renyi divergences of an exchange; they are of use at large epsilons.
+_MOST_ORDER = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -149,6 +164,25 @@ def exchanged(
       accountant.curve(run, "remove", delta=max(at_remove, _LEAST_DELTA)),
       accountant.curve(run, "add", delta=max(at_add, _LEAST_DELTA)),
   )
+
+
+def by_moments(run: Phases) -> rdp.RenyiCurve | None:
+  """The bound by Renyi divergences; None where moments are not bounded."""
+  order = np.asarray(rdp.orders(_MOST_ORDER))
+  at = tuple(sorted({*(2 * order).tolist(), *(2 * order - 1).tolist()}))
+  try:
+    # (order - 1) times the divergence, at every order.
+    remove, add = (
+        dict(zip(at, rdp.total_log_moments(run, direction, at)))
+        for direction in amplification.DIRECTIONS
+    )
+  except plan_lib.PlanError:
+    return None
+  first, second = (
+      np.asarray([moments[x] / (x - 1) for x in orders.tolist()])
+      for moments, orders in ((remove, 2 * order), (add, 2 * order - 1))
+  )
+  return rdp.RenyiCurve(order, (order - 0.5) / (order - 1) * first + second)
 
 
 def _both(

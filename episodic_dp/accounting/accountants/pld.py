@@ -1,5 +1,6 @@
 """The accountant of privacy loss distributions: how fine a grid must be."""
 
+from collections.abc import Callable
 import dataclasses
 import functools
 import math
@@ -11,6 +12,7 @@ from episodic_dp.accounting.accountants import curves
 from episodic_dp.accounting.accountants import loss_distribution
 from episodic_dp.accounting.accountants import rdp
 from episodic_dp.accounting.accountants.phases import Phases
+from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 
@@ -76,14 +78,9 @@ def _refined(
     phases: Phases, direction: Direction, delta: float, epsilon: float | None
 ) -> curves.Curve:
   """The curve on a grid that is fine enough for delta, or for epsilon."""
-  # delta(0) is a total variation, which at most adds up over steps.
-  variation = sum(
-      p.times
-      * float(unit_profile.excess(p.unit_profiles, np.zeros(1), direction)[0])
-      for p in phases
-  )
-  if variation == 0 or (epsilon is None and variation <= delta):
-    return curves.Negligible(variation)
+  simple = _without_grid(phases, direction, delta if epsilon is None else 0.0)
+  if simple is not None:
+    return simple
   reaches = tuple(
       loss_distribution.reach(
           p.unit_profiles,
@@ -107,12 +104,31 @@ def _refined(
       return found.delta(epsilon)
     return found.epsilon(delta)
 
+  best, precise = _searched(at, figure)
+  if best is None:
+    best = _UNKNOWN
+  return best if precise else _with_fallback_bounds(best, phases, direction)
+
+
+def _searched(
+    at: Callable[[float], loss_distribution.Loss | None],
+    figure: Callable[[loss_distribution.Loss], float],
+) -> tuple[loss_distribution.Loss | None, bool]:
+  """The best of finer and finer grids.
+
+  Args:
+    at: the distribution on a grid of so many points, or None.
+    figure: what is asked of it.
+
+  Returns:
+    The distribution, None where no grid will do, and whether it is precise.
+  """
   points: float = _FIRST_POINTS
   best = at(points)
   while best is None:  # Many steps of a large loss each.
     points /= 2
     if points < 16:
-      return _with_fallback_bounds(_UNKNOWN, phases, direction)
+      return None, False
     best = at(points)
   value = figure(best)
   refined = 2
@@ -130,12 +146,38 @@ def _refined(
       # The error falls with the square of the step: what is left of it is
       left = max(coarser - value, 0.0) / (refined**2 - 1)
       if left <= _TOLERANCE * value:
-        return best
+        return best, True
       share = math.sqrt(left / (_TOLERANCE * value))
       refined = 1 << min(max(1, math.ceil(math.log2(share))), 4)
     while refined > 2 and points * refined > _LAST_POINTS:
       refined //= 2
-  return best if value == 0 else _with_fallback_bounds(best, phases, direction)
+  return best, value == 0
+
+
+def _without_grid(
+    phases: Phases, direction: Direction, delta: float
+) -> curves.Curve | None:
+  """What needs no distribution of losses: next to nothing, or one Gaussian."""
+  # delta(0) is a total variation, which at most adds up over steps.
+  variation = sum(
+      p.times
+      * float(unit_profile.excess(p.unit_profiles, np.zeros(1), direction)[0])
+      for p in phases
+  )
+  if variation <= delta:
+    return curves.Negligible(variation)
+  squares = 0.0
+  for phase in phases:
+    longest = 0.0
+    for unit in phase.unit_profiles:
+      if not isinstance(unit, amplification.Amplification):
+        return None
+      if unit.parent_rate * unit.rate < 1:
+        return None
+      longest = max(longest, unit.unit_sensitivity)
+    squares += phase.times * longest**2
+  # Steps that draw their unit for certain are one Gaussian, exactly.
+  return curves.GaussianCurve(max(math.sqrt(squares), 1e-150))
 
 
 def _with_fallback_bounds(

@@ -43,7 +43,7 @@ def orders(max_order: int) -> tuple[float, ...]:
   return tuple(sorted(order for order in found if order <= max_order))
 
 
-def _total(
+def total_log_moments(
     phases: phases_lib.Phases, direction: Direction, at: tuple[float, ...]
 ) -> np.ndarray:
   """ln of the moments of a run, float64[orders]."""
@@ -181,7 +181,8 @@ class RDP(_MomentAccountant):
     del delta, epsilon
     at = orders(self.max_order)
     array = np.asarray(at)
-    return RenyiCurve(array, _total(phases, direction, at) / (array - 1))
+    log_moments_at = total_log_moments(phases, direction, at)
+    return RenyiCurve(array, log_moments_at / (array - 1))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,5 +213,7 @@ class Moments(_MomentAccountant):
     del delta, epsilon
     at: Sequence[int] = range(1, self.max_order + 1)
     # E_P exp(lambda * loss) is the moment of order lambda + 1 under Q.
-    alpha = _total(phases, direction, tuple(power + 1.0 for power in at))
+    alpha = total_log_moments(
+        phases, direction, tuple(power + 1.0 for power in at)
+    )
     return MomentsCurve(np.asarray(at, float), alpha)

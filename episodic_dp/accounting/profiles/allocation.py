@@ -211,7 +211,7 @@ def _extend(hull: list[_Point], steps: int, distance: float) -> None:
   far = np.linspace(start, end, _FAR + 2)[1:-1]
   log_far = far + lognormal_sum.log_below(distance, steps, -far)
   for x, log_y in zip(far.tolist(), log_far.tolist()):
-    point = (x, math.exp(max(log_y, _LOG_SMALLEST)))
+    point = (x, math.exp(min(max(log_y, _LOG_SMALLEST), 0.0)))
     if point[1] >= hull[-1][1]:
       continue
     while len(hull) > 1 and _slope(hull[-1], point) <= _slope(*hull[-2:]):

@@ -127,7 +127,9 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
   reach = line.parent_rate * line.rate
   far_at = line.seen_at.max(initial=0.0) + line.instead_at.max(initial=0.0)
   near, others = line.seen_at <= _FARTHEST, line.instead_at <= _FARTHEST
-  near[0] = others[0] = True  # One of them has to be left.
+  if not near.any() or not others.any():
+    flat = np.asarray([0.0, 1.0]), np.zeros(2)
+    return [Curve(*flat, reach, far_at) for _ in line.seen]
   beyond = line.seen[:, ~near].sum(axis=1)
   other = line.instead[~others].sum()
   far = beyond + other - beyond * other
