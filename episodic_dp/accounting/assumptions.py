@@ -21,6 +21,10 @@ ASSUMED_THROUGHOUT = (
     " accuracy, no norm statistics, and the number of steps does not depend on"
     " them.",
 )
+EMPTY_UNSEEN = (
+    "A gradient is a function of the examples drawn in its clip unit, not of"
+    " units in it that were drawn without an example."
+)
 NO_NOISE = "No noise is added: nothing is guaranteed (epsilon = inf)."
 UNITS_STAY = (
     "The set of units is public and stays when a unit is emptied. (No list of"
@@ -102,6 +106,11 @@ def assumptions(
         " the sum moves by up to twice the clip norm for every clip unit that"
         " it holds."
     )
+  k = hierarchy.level_index(level)
+  if k > release.clip_level and any(
+      isinstance(s, plan_lib.Poisson) for s in plan.stages[k + 1 :]
+  ):
+    result.append(EMPTY_UNSEEN)
   episode = plan.episode
   if episode is not None and episode.form == "independent":
     result.append(

@@ -201,3 +201,13 @@ def test_an_exchanged_unit_shows_also_where_it_is_empty():
   filled = 1 - 0.7**2
   rarer = accounting.Amplification((1.0,), 0.5 * filled, (2.0,), 2.0)
   assert truth > 1.3 * rarer.divergence(at, "add")[0]
+
+
+def test_what_is_not_seen_of_empty_units_is_assumed():
+  h = plan.Hierarchy.from_sizes([[2, 2]], levels=LEVELS)
+  r = release(h, (ALL, ALL, plan.Poisson(0.3)), "hospital")
+  for level in LEVELS:
+    found = accounting.guarantee(r, steps=1, level=level, delta=1e-5)
+    assert (level == "patient") == any(
+        "drawn without an example" in text for text in found.assumptions
+    )
