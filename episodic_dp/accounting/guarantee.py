@@ -1,6 +1,7 @@
 """From a release and its steps to guarantees."""
 
 from collections.abc import Sequence
+import dataclasses
 import math
 from typing import Any, Literal
 
@@ -244,9 +245,8 @@ def _best(
   nothing = math.inf if epsilon is None else 1.0
   values: dict[str, float] = dict.fromkeys(amplification.DIRECTIONS, nothing)
   units: unit_profile.UnitProfiles = ()
-  tried = list(runs)
-  for run in tried:
-    charged = run_phases.matched(error, (run,))
+  tried = [(run, run_phases.matched(error, (run,))) for run in runs]
+  for run, charged in tried:
     found: dict[str, float] = {
         d: max(
             accountant.epsilon(part, d, float(delta), charged)
@@ -261,7 +261,10 @@ def _best(
       units = _units((run,))
     simpler = run_phases.at_most(run)
     if simpler is not None and max(found.values()) >= nothing:
-      tried.append(simpler)
+      # What is unmatched is that of one family.
+      unmatched = run_phases.families(run) * error.unmatched
+      several = dataclasses.replace(error, unmatched=unmatched)
+      tried.append((simpler, run_phases.matched(several, (simpler,))))
   return values, units
 
 

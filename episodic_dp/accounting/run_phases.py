@@ -14,6 +14,7 @@ from episodic_dp.accounting.profiles import averaged
 from episodic_dp.accounting.profiles import laplace
 from episodic_dp.accounting.profiles import nested_allocation
 from episodic_dp.accounting.profiles import random_count
+from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 
 # With more kinds of units than this they are composed together: looser, faster.
@@ -142,6 +143,12 @@ def apart(run: Phases) -> tuple[Phases, ...]:
   )
 
 
+# Profiles that can be replaced by one that asks for less of a step.
+_WITH_MOST = (
+    random_count.RandomCount, averaged.Averaged, recurrence.Recurrence
+)
+
+
 def at_most(run: Phases) -> Phases | None:
   """The run if units always drew their largest number; None if nothing changes.
 
@@ -151,11 +158,7 @@ def at_most(run: Phases) -> Phases | None:
   phases = tuple(
       Phase(
           tuple(
-              unit.at_most
-              if isinstance(
-                  unit, (random_count.RandomCount, averaged.Averaged)
-              )
-              else unit
+              unit.at_most if isinstance(unit, _WITH_MOST) else unit
               for unit in phase.unit_profiles
           ),
           phase.times,
@@ -163,6 +166,16 @@ def at_most(run: Phases) -> Phases | None:
       for phase in run
   )
   return None if phases == run else phases
+
+
+def families(run: Phases) -> int:
+  """In how many families of a step a unit of the run can lie, at most."""
+  return max((
+      unit.places
+      for phase in run
+      for unit in phase.unit_profiles
+      if isinstance(unit, recurrence.Recurrence)
+  ), default=1)
 
 
 def sampler_error(entries: Sequence[Entry]) -> plan_lib.SamplerError:

@@ -144,3 +144,11 @@ def test_hopeless_noise_is_finite():
   for level in LEVELS:
     found = accounting.guarantee(release, steps=10, delta=1e-6, level=level)
     assert 1e4 < found.epsilon < math.inf
+
+
+def test_many_copies_with_little_noise_are_finite():
+  """Infinite where the sampler's error was charged times e^epsilon only."""
+  found = accounting.guarantee(
+      synthetic(10), steps=300, delta=1e-6, level="class"
+  )
+  assert 30 < found.lower < found.epsilon < math.inf

@@ -106,6 +106,14 @@ class Recurrence:
     return self.inclusion_rate, self.most * self.least_distance
 
   @property
+  def at_most(self) -> amplification.Amplification:
+    """The record if all of its places drew it in every step: never less."""
+    distance = self.places * (self.number.most + self.instead.most)
+    return amplification.Amplification(
+        (), 1.0, (), distance * self.least_distance
+    )
+
+  @property
   def least_distance(self) -> float:
     """The distance, or a little one where it is 0."""
     return max(self.distance, _MIN_DISTANCE)
