@@ -96,6 +96,8 @@ def _refined(
   tilt = loss_distribution.best_tilt(phases, direction, coarse, delta, epsilon)
 
   def at(points: float) -> loss_distribution.Loss | None:
+    if widest / points > _LARGEST_STEP:
+      return None
     grids = loss_distribution.grids_of(reaches, widest / points)
     return loss_distribution.compose(phases, direction, grids, tilt, delta)
 
@@ -147,8 +149,8 @@ def _searched(
       left = max(coarser - value, 0.0) / (refined**2 - 1)
       if left <= _TOLERANCE * value:
         return best, True
-      share = math.sqrt(left / (_TOLERANCE * value))
-      refined = 1 << min(max(1, math.ceil(math.log2(share))), 4)
+      share = min(math.sqrt(left / value / _TOLERANCE), 16.0)
+      refined = 1 << max(1, math.ceil(math.log2(share)))
     while refined > 2 and points * refined > _LAST_POINTS:
       refined //= 2
   return best, value == 0
