@@ -15,12 +15,16 @@ from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.guarantee import guarantee
 from episodic_dp.accounting.guarantee import Relation
 from episodic_dp.accounting.guarantee import RELATIONS
+from episodic_dp.accounting.report import Guarantee
 from experiments.evidence import pages
 
 FILE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "support.md"
 
-# Accountant -> None (there is an epsilon) or why not.
-Answers = dict[str, pages.Refusal | None]
+# Accountant -> the guarantee, or why there is none.
+Answers = Mapping[str, Guarantee | pages.Refusal]
+# Where epsilon is larger than it must be at least by more than this, it is
+# said.
+_TIGHT = 1.05
 
 
 def one_stage() -> pages.Section:
@@ -254,8 +258,8 @@ def _ask(
     level: str,
     relation: Relation,
     accountant: str,
-) -> pages.Refusal | None:
-  """None for an epsilon, or the refusal."""
+) -> Guarantee | pages.Refusal:
+  """A finite epsilon, or the refusal."""
   try:
     found = guarantee(
       plan_lib.Release(hierarchy, make(), mechanism),
@@ -269,18 +273,34 @@ def _ask(
     return pages.Refusal.of(e)
   if not math.isfinite(found.epsilon):
     return pages.Refusal("epsilon is infinite at the example's noise", False)
-  return None
+  return found
 
 
 def cell(answers: Answers, notes: pages.Notes) -> str:
   """What the accountants say of one plan, unit and relation."""
-  refused = {name: r for name, r in answers.items() if r is not None}
+  refused = {
+      name: r for name, r in answers.items() if isinstance(r, pages.Refusal)
+  }
+  found = {
+      name: g for name, g in answers.items() if isinstance(g, Guarantee)
+  }
+  if not found:
+    return notes.verdict(*refused.values())
+  text = "ε" + looseness(list(found.values()))
   if not refused:
-    return "ε"
-  if len(refused) < len(answers):
-    found = ", ".join(name for name in answers if name not in refused)
-    return f"ε by {found} {notes.numbers(*refused.values())}"
-  return notes.verdict(*refused.values())
+    return text
+  return f"{text} by {', '.join(found)} {notes.numbers(*refused.values())}"
+
+
+def looseness(found: Sequence[Guarantee]) -> str:
+  """How far the least epsilon may be from the truth, where it is far."""
+  epsilon, lower = min(g.epsilon for g in found), found[0].lower
+  if epsilon <= _TIGHT * lower:
+    return ""
+  if not lower:
+    return " (> ?)"
+  ratio = epsilon / lower
+  return f" (< {ratio:.1f}×)" if ratio < 10 else f" (< {ratio:.0f}×)"
 
 
 # The page ---------------------------------------------------------------------
@@ -297,7 +317,11 @@ which asks `accounting.guarantee` for every cell, on small example hierarchies;
 a test compares this file with what the code answers today.
 [learners.md](learners.md) says which learners can be trained under them.
 
-- **ε**: there is a guarantee, by each of the accountants ({names}).
+- **ε**: there is a guarantee, by each of the accountants ({names}), and
+  some data set that the plan allows costs as much, up to 5 % (section 13 of
+  [the proof](../episodic_dp/accounting/README.md)).
+- **ε (< 2.1×)**: there is one, and the worst data set that is known costs 2.1
+  times less: the truth lies between. **ε (> ?)**: no such data set is known.
 - **ε by** some: the other accountants have no bound for it.
 - **no**: no proof is known; `UnsoundPlanError` names the rule.
 - **–**: the parts do not fit together; `PlanError` says why.

@@ -1,7 +1,10 @@
 """docs/support.md says what the accountant answers today."""
 
+import dataclasses
+
 import pytest
 
+from episodic_dp import accounting
 from episodic_dp import plan
 from experiments.evidence import pages
 from experiments.evidence import support
@@ -45,15 +48,38 @@ def test_the_document_holds_the_sections_and_nothing_else():
 
 def test_refusals_are_in_the_table_with_their_sentence():
   text = support.shared().markdown()
-  assert "copies=True" in text and "| no (" in text and "| ε |" in text
+  assert "copies=True" in text and "| no (" in text and "| ε " in text
 
 
 def test_a_cell_names_the_accountants_that_answer():
   missing = pages.Refusal("no bound for 3 units", False)
   notes = pages.Notes()
-  assert support.cell({"pld": None, "rdp": missing}, notes) == "ε by pld (1)"
+  tight = stated(1.0, 0.98)
+  assert support.cell({"pld": tight, "rdp": missing}, notes) == "ε by pld (1)"
   assert support.cell({"pld": missing, "rdp": missing}, notes) == "– (1)"
   assert notes.lines() == ["1. (–) no bound for 3 units"]
+
+
+def test_a_cell_says_where_epsilon_may_be_too_large():
+  notes = pages.Notes()
+  for epsilon, lower, text in (
+      (1.0, 0.96, "ε"), (1.0, 0.94, "ε (< 1.1×)"), (50.0, 2.0, "ε (< 25×)"),
+      (1.0, 0.0, "ε (> ?)"),
+  ):
+    found = {"pld": stated(epsilon, lower), "rdp": stated(2 * epsilon, lower)}
+    assert support.cell(found, notes) == text
+
+
+def stated(epsilon, lower):
+  """A guarantee with a lower bound beside it."""
+  h = plan.Hierarchy.regular((64,), levels=("record",))
+  release = plan.Release(
+      h, plan.SamplingPlan((plan.Poisson(0.1),)),
+      plan.Mechanism(clip_unit="record", noise_multiplier=64.0),
+  )
+  found = accounting.guarantee(release, steps=1, level="record", delta=1e-5)
+  found.question.__dict__["answer"] = lower
+  return dataclasses.replace(found, epsilon=epsilon)
 
 
 def test_like_refusals_share_a_number():
