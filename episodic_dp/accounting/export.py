@@ -121,8 +121,10 @@ def _least_mu(points: Points, alpha_from: float) -> tuple[float, float]:
     )
   # By symmetry of both, only up to where f(a) = a.
   middle = (1 - float(points.delta[0])) / 2
-  if middle <= alpha_from:
-    return (0.0 if middle > 0 else math.inf), middle
+  if middle <= 0:
+    return math.inf, middle
+  if middle <= alpha_from:  # Two errors of alpha_from may be attained.
+    return -2 * float(special.ndtri(alpha_from)) * (1 + _ROUNDING), middle
   corners = [
       a for a in _corners(points) if alpha_from < a < middle
   ]

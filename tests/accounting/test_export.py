@@ -87,6 +87,14 @@ def test_mu_is_above_what_any_error_needs():
   assert mu == pytest.approx(needed.max(), rel=1e-3) and mu >= 1.0
 
 
+def test_where_errors_can_be_small_mu_is_that_of_the_least_two():
+  # Both errors may be 0.2, and only those of 0.3 and more are asked for.
+  points = export.Points(np.asarray([0.0]), np.asarray([0.6]))
+  mu = export.least_mu(points, 0.3)
+  least = export.gaussian_trade_off(mu, np.asarray([0.3]))[0]
+  assert least == pytest.approx(0.3) and least <= 0.3
+
+
 def test_mu_is_the_limit_of_the_points():
   values = []
   for count in (5, 40, 300):

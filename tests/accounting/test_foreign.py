@@ -236,3 +236,18 @@ def test_the_profile_of_a_query_is_no_worse_than_its_curve():
   found = accounting.Ledger().add_foreign(normal(0.5))
   told = found.guarantee("user", epsilon=1.0).delta
   assert told == pytest.approx(curves.GaussianCurve(0.5).delta(1.0), rel=1e-3)
+
+
+@pytest.mark.parametrize("z", [1e-6, 1e-3, 1e8])
+def test_extremes_have_a_bound_or_none_and_no_traceback(z):
+  run = accounting.Ledger().add(release(z=z), 10**6)
+  for study in (
+      run.add_foreign(laplace(1e-9), normal(1e6)),
+      accounting.Ledger().add_foreign(
+          accounting.Selection(
+              candidates=(run,), runs=accounting.geometric(1e6)
+          )
+      ),
+  ):
+    for delta in (1e-300, 0.9):
+      assert study.epsilon("user", delta) >= 0
