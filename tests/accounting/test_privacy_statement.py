@@ -175,6 +175,18 @@ def test_verdicts_are_told_apart():
   assert verdict(1 - 1e-12) == ["holds"] * 3
 
 
+def test_a_lower_bound_is_computed_again():
+  data = stated()
+  level, entry = next(iter(data["guarantees"].items()))
+  assert 0.95 * entry["epsilon"] < entry["epsilon_lower"] <= entry["epsilon"]
+  where = ("guarantees", level, "epsilon_lower")
+  for changed in (1.01 * entry["epsilon_lower"], 0.0, "inf", None):
+    found = accounting.verify(_change(data, list(where), changed))
+    assert [d.where for d in found.differences] == [where]
+  close = _change(data, list(where), lambda e: e * (1 + 1e-8))
+  assert not accounting.verify(close).differences
+
+
 def test_an_infinite_epsilon_cannot_be_stated_as_finite():
   data = stated(mechanism=noisy(0.0))
   found = accounting.verify(_change(data, G("epsilon"), 3.0))

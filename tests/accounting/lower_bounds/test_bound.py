@@ -7,6 +7,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting import report
 from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.lower_bounds import bound
 from episodic_dp.accounting.lower_bounds import candidates
@@ -127,6 +128,12 @@ def test_where_nothing_is_guaranteed_nothing_is_claimed():
     found = accounting.guarantee(release, steps=5, level="record", delta=DELTA)
     assert math.isinf(found.epsilon) and found.lower == 0
     assert found.as_dict()["epsilon_lower"] == 0
+
+
+def test_words_round_to_the_outside():
+  assert report.between(0.497912, 0.498312) == "between 0.4979 and 0.4984"
+  assert report.between(0.0, 0.498312) == "0.4984"
+  assert report.between(3.0, math.inf) == "inf"
 
 
 def test_a_noised_count_takes_its_part():
