@@ -26,6 +26,8 @@ from episodic_dp.accounting.reference import worst_case
 from experiments.evidence import leaks
 from experiments.evidence import pages
 from experiments.evidence import printed_epsilons
+from experiments.evidence import studies
+from experiments.evidence import tightened
 
 FILE = (
     pathlib.Path(__file__).resolve().parents[2]
@@ -332,6 +334,8 @@ TABLES: dict[str, Callable[[], pages.Table]] = {
     "two_steps": two_steps,
     "emptied_unit": emptied_unit,
     **printed_epsilons.TABLES,
+    **studies.TABLES,
+    **tightened.TABLES,
     "percentile_clipping": leaks.percentile_clipping,
     "second_order": leaks.second_order,
 }

@@ -105,6 +105,16 @@ def test_what_is_printed_is_the_moments_accountants(found):
     assert moments < whole < tight, lot
 
 
+def test_what_was_loose_is_tighter_and_above_what_is_certain(found):
+  for _, _, before, low, high in found["tightened"].rows:
+    assert low <= high
+    assert before in ("inf", "refused") or high < 0.9 * float(before)
+  once, twice, pld, moments, *_ = (row[1] for row in found["beyond"].rows)
+  assert once < pld < moments and once < twice
+  whole, apart = (row[1] for row in found["passes"].rows)
+  assert whole == pytest.approx(0.9724, abs=5e-5) and apart < 0.74
+
+
 def test_leaks_are_far_above_what_is_claimed(found):
   for row in found["percentile_clipping"].rows:
     assert min(row[3:5]) > 2 * max(row[5:])
