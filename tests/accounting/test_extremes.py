@@ -113,9 +113,9 @@ def test_rises_over_the_whole_range(name, delta):
     )
 
   for ladder in (
-      [(1e-3, 2.0, t) for t in (1, 10**3, 10**5, 10**7)],
-      [(p, 2.0, 10**4) for p in (1e-9, 1e-6, 1e-3, 0.1, 1.0)],
-      [(1e-3, z, 10**4) for z in (1000.0, 30.0, 3.0, 1.0, 0.3)],
+      [(1e-3, 2.0, t) for t in (1, 10**4, 10**7)],
+      [(p, 2.0, 10**4) for p in (1e-9, 1e-3, 1.0)],
+      [(1e-3, z, 10**4) for z in (1000.0, 2.0, 0.3)],
   ):
     found = [epsilon(*values) for values in ladder]
     assert all(np.isfinite(found)) and found[-1] > 0
@@ -159,10 +159,10 @@ def test_a_finer_grid_only_lowers_epsilon(name, direction):
   reach = loss_distribution.reach(
     unit_profiles, direction, 1e-7 * delta / steps
   )
-  finest = sum(reach) / 2**14
+  finest = sum(reach) / 2**13
   found = [
       on_a_grid(unit_profiles, direction, steps, delta, reach, finest * 2.0**k)
-      for k in range(6)
+      for k in range(5)
   ]
   for fine, coarse in zip(found, found[1:]):
     assert fine <= coarse * (1 + 1e-9)

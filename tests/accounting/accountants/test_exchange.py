@@ -1,0 +1,59 @@
+"""Exchanging a unit: never below what Gaussians on a line tell."""
+
+import math
+
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp.accounting.accountants import curves
+from episodic_dp.accounting.accountants import exchange
+from episodic_dp.accounting.accountants import phases
+from episodic_dp.accounting.accountants import registry
+
+
+@pytest.mark.parametrize("distance", [1e-6, 0.1, 1.0, 30.0])
+def test_two_gaussians_in_a_row_are_one_twice_as_far(distance):
+  one, two = curves.GaussianCurve(distance), curves.GaussianCurve(2 * distance)
+  both = exchange.Exchanged(one, one)
+  for delta in (1e-2, 1e-6, 1e-12):
+    found = both.epsilon(delta)
+    assert two.epsilon(delta) * (1 - 1e-9) <= found < math.inf
+    # No worse than half of delta for each, at the same epsilon.
+    a = one.epsilon(delta / 2)
+    assert found <= a + one.epsilon(delta / 2 * math.exp(-a)) + 1e-12
+    if found > 0:
+      back = both.delta(found)
+      assert two.delta(found) * (1 - 1e-6) <= back <= delta * (1 + 1e-6)
+
+
+def test_the_best_split_is_found():
+  # R alone decides where A is nothing beyond a bounded loss.
+  both = exchange.Exchanged(
+      curves.GaussianCurve(1.0), curves.BoundedLoss(0.2, 0.0)
+  )
+  wanted = curves.GaussianCurve(1.0).epsilon(1e-6) + 0.2
+  assert both.epsilon(1e-6) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("steps", [1, 1000])
+@pytest.mark.parametrize("distance", [0.3, 40.0])
+def test_moments_bound_it_however_large_epsilon_is(distance, steps):
+  unit = accounting.Amplification((), 1.0, (), distance)
+  run = (phases.Phase((unit,), steps),)
+  truth = curves.GaussianCurve(2 * distance * math.sqrt(steps))
+  found = exchange.by_moments(run)
+  for delta in (1e-5, 1e-100):
+    assert truth.epsilon(delta) <= found.epsilon(delta)
+    assert found.epsilon(delta) <= 6 * truth.epsilon(delta)
+
+
+@pytest.mark.parametrize("name", ["pld", "rdp", "moments"])
+def test_every_accountant_exchanges(name):
+  unit = accounting.Amplification((0.1,), 0.5, (1.0,), 2.0)
+  run = (phases.Phase((unit,), 20),)
+  accountant = registry.get(name)
+  removed = accountant.epsilon(run, "remove", 1e-5)
+  found = exchange.exchanged(accountant, run, delta=1e-5).epsilon(1e-5)
+  assert removed < found < math.inf
+  back = exchange.exchanged(accountant, run, epsilon=found).delta(found)
+  assert back <= 1e-5 * (1 + 1e-2)
