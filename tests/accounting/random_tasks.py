@@ -1,0 +1,228 @@
+"""Random tasks of drawn classes, with the outputs of neighbours."""
+
+import itertools
+import math
+
+import numpy as np
+from scipy import special
+
+from episodic_dp import plan
+from episodic_dp.accounting.reference import exact
+from episodic_dp.accounting.reference import worst_case
+from tests.accounting import random_plans as plans
+
+
+def class_tasks(sample, episode):
+  """(weight, tasks) of the orders of drawn classes; a task is a set of them."""
+  orders = list(itertools.permutations(sample[2]))
+  for order in orders:
+    yield 1 / len(orders), [
+        frozenset(order[i : i + episode.way])
+        for i in range(0, len(order), episode.way)
+    ]
+
+
+def can_fill(task, episode):
+  drawn = episode.shot + episode.query
+  return len(task) == episode.way and all(len(c[2]) == drawn for c in task)
+
+
+def summed(weighted):
+  """The mixture of (mean, weight)s."""
+  weights: dict[float, float] = {}
+  for mean, weight in weighted:
+    mean = round(mean, 9)
+    weights[mean] = weights.get(mean, 0.0) + weight
+  return np.asarray(list(weights)), np.asarray(list(weights.values()))
+
+
+def task_gradients(rng, k, unit):
+  """Of a task (a set of drawn classes), by whether t or its class is in it."""
+  holder = unit[0]
+
+  def adversary(near, far, task):
+    if any(exact.holds(c, k, unit[1]) for c in task):
+      return 1.0
+    return near if any(c[1] == holder for c in task) else far
+
+  for far in (-1.0, 1.0):
+    yield lambda task, far=far: adversary(-1.0, far, task)
+  yield plans.random_gradient(rng)
+
+
+def pool(rng, form, tasks=None):
+  """Classes of images, and tasks of them: a release, a level, and its units."""
+  way = int(rng.integers(1, 3))
+  shot, query = 1, int(rng.integers(1, 3))
+  n = way * int(rng.integers(1, 3)) if form == "disjoint" else way
+  sizes = rng.integers(shot + query, shot + query + 2, rng.integers(n, n + 3))
+  if sizes.size > 4:
+    raise plans.TryAgainError
+  h = plan.Hierarchy.from_sizes(sizes.tolist(), levels=plans.LEVELS[1:])
+  episode = plan.Episode(way, shot, query, form=form, tasks=tasks)
+  stages = (plan.FixedSize(n), plan.FixedSize(shot + query))
+  k = int(rng.integers(2))
+  unit = int(rng.integers(h.num_units(k)))
+  return h, stages, episode, k, (worst_case.ancestor(h, k, unit, 0), unit)
+
+
+def to_spare(h, stages, k, unit):
+  """Whether every task is filled without a unit, and the unit that costs most.
+
+  That is an image of the class that has the fewest.
+  """
+  counts = h.child_counts(1)
+  if h.num_units(0) <= stages[0].n or (k and counts.min() <= stages[1].n):
+    return False, unit
+  fewest = int(np.argmin(counts))
+  return True, (fewest, int(counts[:fewest].sum())) if k else unit
+
+
+def disjoint(rng) -> plans.Case:
+  """Tasks cut out of drawn classes: tight where no class is short."""
+  h, stages, episode, k, unit = pool(rng, "disjoint")
+  release = plans.release_of(h, stages, "episode", rng, episode)
+  plans.refuse_unproved(release, h.levels[k])
+  tight, unit = to_spare(h, stages, k, unit)
+  root = exact.tree(h)
+
+  def outputs(node, gradient):
+    return summed(
+        (
+            sum(gradient(t) for t in tasks if can_fill(t, episode)),
+            probability * weight,
+        )
+        for probability, sample in exact.samples(node, stages)
+        for weight, tasks in class_tasks(sample, episode)
+    )
+
+  def pairs():
+    for gradient in task_gradients(rng, k, unit):
+      yield tuple(
+          outputs(n, gradient) for n in (root, exact.without(root, k, unit[1]))
+      )
+
+  if exact.num_samples(root, stages) > plans.MOST:
+    raise plans.TryAgainError
+  return plans.Case(release, h.levels[k], pairs(), tight=tight)
+
+
+def independent(rng) -> plans.Case:
+  """Tasks that each draw from the whole pool."""
+  count = int(rng.integers(1, 4))
+  h, stages, episode, k, unit = pool(rng, "independent", count)
+  release = plans.release_of(h, stages, "episode", rng, episode)
+  plans.refuse_unproved(release, h.levels[k])
+  tight, unit = to_spare(h, stages, k, unit)
+  root = exact.tree(h)
+
+  def outputs(node, gradient):
+    one = summed(
+        (gradient(task) if can_fill(task, episode) else 0.0, probability)
+        for probability, sample in exact.samples(node, stages)
+        for task in [frozenset(sample[2])]
+    )
+    total = one
+    for _ in range(count - 1):
+      total = summed(
+          (a + b, v * w) for a, v in zip(*total) for b, w in zip(*one)
+      )
+    return total
+
+  def pairs():
+    for gradient in task_gradients(rng, k, unit):
+      pair = tuple(
+          outputs(n, gradient) for n in (root, exact.without(root, k, unit[1]))
+      )
+      if max(len(means) for means, _ in pair) <= plans.MOST:
+        yield pair
+
+  # One task that draws from the pool is a disjoint one.
+  return plans.Case(release, h.levels[k], pairs(), tight=tight and count == 1)
+
+
+def participants(rng) -> plans.Case:
+  """Participants that are one task each, some of which cannot be filled."""
+  way, count = int(rng.integers(1, 3)), int(rng.integers(1, 4))
+  sizes = [
+      rng.integers(1, 4, rng.integers(1, 4)).tolist() for _ in range(count)
+  ]
+  h = plans.hierarchy_of(sizes)
+  episode = plan.Episode(way, 1, 1)
+  stages = (plans.stage_of(rng), plan.FixedSize(way), plan.FixedSize(2))
+  release = plans.release_of(h, stages, "hospital", rng, episode)
+  k = int(rng.integers(3))
+  unit = int(rng.choice(plans.check_units(h, k)))
+
+  def when_filled(gradient):
+    return lambda node: gradient(node) if can_fill(node[2], episode) else 0.0
+
+  gradients = [*worst_case.gradients(h, k, unit), plans.random_gradient(rng)]
+  return plans.Case(
+      release, h.levels[k],
+      plans.tree_pairs(
+          release, k, [unit], lambda _: map(when_filled, gradients)
+      ),
+  )
+
+
+def sample_level(rng) -> plans.Case:
+  """Noisy inner steps; the outer gradients see the sign of what they release.
+
+  Support and query examples are told apart, and a task's sum is a mixture over
+  that sign.
+  """
+  h, stages, episode, k, unit = pool(rng, "disjoint")
+  z_inner, steps = float(rng.choice([0.7, 2.0])), int(rng.choice([1, 4]))
+  release = plans.release_of(
+      h, stages, "record", rng, episode, order="first", inner_steps=steps,
+      inner_clip_norm=1.0, inner_noise_multiplier=z_inner,
+  )
+  plans.refuse_unproved(release, h.levels[k])
+  root, shot = exact.tree(h), episode.shot
+  mine = [
+      leaf for leaf in range(h.num_leaves)
+      if worst_case.ancestor(h, 1, leaf, k) == unit[1]
+  ]
+  if exact.num_samples(root, stages) > 40 or stages[0].n > 2:
+    raise plans.TryAgainError
+
+  def of_task(task, inner, outer):
+    """(sum of outer gradients, probability) over orders and signs."""
+    for order in itertools.product(
+        *(list(itertools.permutations(c[2])) for c in task)
+    ):
+      share = 1 / math.prod(math.factorial(len(c[2])) for c in task)
+      support = sum(inner(e[1]) for part in order for e in part[:shot])
+      right = special.ndtr(math.sqrt(steps) * support / z_inner)
+      for side, chance in ((1, right), (-1, 1 - right)):
+        total = sum(outer(e[1], side) for part in order for e in part[shot:])
+        yield total, share * chance
+
+  def outputs(node, inner, outer):
+    parts = []
+    for probability, sample in exact.samples(node, stages):
+      for weight, tasks in class_tasks(sample, episode):
+        total = [(0.0, probability * weight)]
+        for task in tasks:
+          if can_fill(task, episode):
+            one = list(of_task(sorted(task), inner, outer))
+            total = [(a + b, v * w) for a, v in total for b, w in one]
+        parts += total
+    return summed(parts)
+
+  def sign(example):
+    return 1.0 if example in mine else -1.0
+
+  def pairs():
+    for inner, outer in (
+        (lambda e: 0.0, lambda e, side: sign(e)),
+        (sign, lambda e, side: 1.0 if e in mine else float(side)),
+        (plans.random_gradient(rng), plans.random_gradient(rng)),
+    ):
+      yield tuple(
+          outputs(n, inner, outer)
+          for n in (root, exact.without(root, k, unit[1]))
+      )
+
+  return plans.Case(release, h.levels[k], pairs())
