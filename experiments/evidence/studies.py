@@ -1,4 +1,4 @@
-"""What a run costs beyond its own epsilon: passes, selections, other notions."""
+"""What is beyond the epsilon of one run: passes, selections, other notions."""
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
@@ -45,7 +45,10 @@ def beyond() -> pages.Table:
   )
   rows: list[tuple[pages.Cell, ...]] = [
       ("ε of one run", run.epsilon(_LEVEL, _DELTA)),
-      ("ε of two together", run.guarantee(_LEVEL, delta=_DELTA, group=2).epsilon),
+      (
+          "ε of two together",
+          run.guarantee(_LEVEL, delta=_DELTA, group=2).epsilon,
+      ),
       ("ε of the best of ten expected, pld", chosen.epsilon(_LEVEL, _DELTA)),
       (
           "ε of the best of ten expected, moments",
