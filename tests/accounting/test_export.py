@@ -204,3 +204,27 @@ def test_errors_from_which_mu_holds_are_in_range():
   for alpha in (0.0, 0.5, -1):
     with pytest.raises(plan.PlanError, match="alpha_from"):
       export.least_mu(points, alpha)
+
+
+@pytest.mark.slow  # Forty guarantees of a large plan, and a selection.
+def test_numbers_of_the_proof_s_page():
+  released = plan.Release(
+      plan.Hierarchy.regular((400_000,), levels=("participant",)),
+      plan.SamplingPlan((plan.Poisson(0.004),)),
+      plan.Mechanism(clip_unit="participant", noise_multiplier=1.0),
+  )
+  ledger = accounting.Ledger().add(released, 250)
+  data = export.export(ledger, "participant", delta=1e-6)
+  assert data["gaussian"]["mu"] == pytest.approx(0.1453, abs=1e-4)
+  assert data["gaussian"]["mu_every_error"] == pytest.approx(15.81, abs=0.01)
+  assert data["zcdp"]["rho"] == pytest.approx(125, abs=0.1)
+  (eighth,) = (r for r in data["zcdp"]["truncated"] if r["order"] == 8)
+  assert eighth["rho"] == pytest.approx(0.003694, abs=1e-6)
+  best = accounting.Ledger().add_foreign(
+      accounting.Selection(
+          candidates=(ledger,), runs=accounting.geometric(10.0)
+      )
+  )
+  for accountant, told in (("pld", 0.922), ("rdp", 1.722)):
+    found = best.epsilon("participant", 1e-6, accountant)
+    assert found == pytest.approx(told, abs=1.5e-3)

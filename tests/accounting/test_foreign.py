@@ -238,7 +238,9 @@ def test_the_profile_of_a_query_is_no_worse_than_its_curve():
   assert told == pytest.approx(curves.GaussianCurve(0.5).delta(1.0), rel=1e-3)
 
 
-@pytest.mark.parametrize("z", [1e-6, 1e-3, 1e8])
+@pytest.mark.parametrize(
+    "z", [1e-3, *(pytest.param(z, marks=pytest.mark.slow) for z in (1e-6, 1e8))]
+)
 def test_extremes_have_a_bound_or_none_and_no_traceback(z):
   run = accounting.Ledger().add(release(z=z), 10**6)
   for study in (
