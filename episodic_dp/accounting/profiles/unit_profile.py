@@ -10,9 +10,10 @@ from episodic_dp.accounting.profiles.amplification import Direction
 class UnitProfile(Protocol):
   """What one step does to one kind of privacy unit; hashable.
 
-  Implemented by `Amplification` (a tree of partitions), `Recurrence` (records
-  that recur across the tasks of a step) and `Allocation` (one pass over the
-  units, taken as one step).
+  Implemented by `Amplification` (a tree of partitions), `RandomCount` (a random
+  number of clip units under the unit), `Averaged` (over what its siblings
+  draw), `Recurrence` (records that recur across the tasks of a step) and
+  `Allocation` (one pass over the units, taken as one step), among others.
   """
 
   @property
