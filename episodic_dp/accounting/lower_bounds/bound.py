@@ -314,7 +314,7 @@ class _Refinement:
     bound, cells = None, _CELLS_A_STEP
     while bound is None and cells <= _WIDEST:
       bound = composition.compose(steps, cells * widest / points, self.tilt)
-      cells *= 2
+      cells *= 4
     lost = sum(s.times * s.losses.lost for s in steps)
     return self.figure(bound.delta, lost) if bound is not None else 0.0
 
@@ -326,7 +326,7 @@ class _Refinement:
     while points < _LAST_POINTS:
       points *= 4
       found = self.at(points)
-      if found <= best * (1 + 15 * _TOLERANCE) and best > 0:
+      if found <= best * (1 + 15 * _TOLERANCE):
         return max(best, found)
       best = max(best, found)
     return best
