@@ -73,32 +73,55 @@ def assumptions(
         f" {mechanism.noise_multiplier:g} after the gradients' noise of"
         f" {mechanism.gradient_noise_multiplier:.6g} clip norms."
     )
-  sample_level = release.sample_level
+  result.append(_of_gradients(release))
+  result += _of_neighbours(release, level, replaced=replaced)
+  if release.sample_level:
+    result.append(
+        f"Each of the {mechanism.inner_steps} inner steps of a task releases a"
+        " clipped and noised sum over its support examples; outer gradients are"
+        " first-order; no layer mixes examples (batch normalisation does); both"
+        " clip norms are fixed."
+    )
+  if hierarchy.copies:
+    result.append(caveat(hierarchy, level))
+  return tuple(result)
+
+
+def _of_gradients(release: plan_lib.Release) -> str:
+  """What a clipped gradient depends on."""
   depends = (
       ", depends on other examples only through the noisy inner steps of its"
       " task"
-      if sample_level
+      if release.sample_level
       else ", depends on no other clip unit"
   )
-  result.append(
+  return (
       "Each clipped gradient belongs to one"
       + (
           " task (a group of drawn classes)"
-          if mechanism.clip_unit == plan_lib.EPISODE
-          else f" {mechanism.clip_unit}"
+          if release.mechanism.clip_unit == plan_lib.EPISODE
+          else f" {release.mechanism.clip_unit}"
       )
       + depends
       + ", and counts as zero where it is not finite; no statistics are"
       " carried between clip units."
   )
-  result.append(
+
+
+def _of_neighbours(
+    release: plan_lib.Release, level: str, *, replaced: bool
+) -> list[str]:
+  """What neighbours are, and what happens to the sample without the unit."""
+  hierarchy, plan = release.hierarchy, release.plan
+  k = hierarchy.level_index(level)
+  result = [
       f"Neighbours differ in the data of one {level}; both have the sizes"
       " given."
       if replaced
       else f"Neighbours differ by one {level}; the larger of the two data sets"
       " has the sizes given."
-  )
-  if hierarchy.units_from_records and hierarchy.level_index(level) > 0:
+  ]
+  if hierarchy.units_from_records and k > 0:
     result.append(UNITS_STAY)
   if any(isinstance(s, plan_lib.FixedSize) for s in plan.stages):
     result.append(
@@ -106,7 +129,6 @@ def assumptions(
         " the sum moves by up to twice the clip norm for every clip unit that"
         " it holds."
     )
-  k = hierarchy.level_index(level)
   if k > release.clip_level and any(
       isinstance(s, plan_lib.Poisson) for s in plan.stages[k + 1 :]
   ):
@@ -117,16 +139,7 @@ def assumptions(
         f"Each of the {episode.tasks} tasks of a step draws anew: that one"
         f" {level} can be in several of them is counted."
     )
-  if sample_level:
-    result.append(
-        f"Each of the {mechanism.inner_steps} inner steps of a task releases a"
-        " clipped and noised sum over its support examples; outer gradients are"
-        " first-order; no layer mixes examples (batch normalisation does); both"
-        " clip norms are fixed."
-    )
-  if hierarchy.copies:
-    result.append(caveat(hierarchy, level))
-  return tuple(result)
+  return result
 
 
 def refuse_un_noised(mechanism: plan_lib.Mechanism) -> None:
