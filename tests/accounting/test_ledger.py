@@ -70,7 +70,9 @@ def test_entries_are_compared_by_what_they_say():
   assert [e.steps for e in found.entries] == [6, 1, 1]
   labels = {"unit": [0, 0, 1, 1], "class": [0, 1, 0, 1]}
   ragged = [
-      plan.Hierarchy.from_labels(labels, leaf="record"),
+      plan.Hierarchy.from_labels(
+          labels, leaf="record", units=[(0, 0), (0, 1), (1, 0), (1, 1)]
+      ),
       plan.Hierarchy.from_sizes([[1, 1], [1, 1]], levels=LEVELS),
   ]
   found = accounting.Ledger()
