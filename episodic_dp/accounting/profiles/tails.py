@@ -22,7 +22,8 @@ from episodic_dp.accounting.profiles.amplification import Direction
 # profiles end in a constant long before, but well below the second number.
 _SMALL, _SMALL_IN_TABLES = 1e-280, 1e-30
 # Terms that the weights of a mixture are split into; more are revealed.
-_MOST_TERMS = 4096
+_MOST_GROUPS = 16
+_MOST_TERMS = 768
 # A distance of zero is replaced by this one: larger, so never optimistic.
 MIN_DISTANCE = 1e-9
 
@@ -117,7 +118,7 @@ def _log_recurrence(
   total = np.full(log_alpha.shape, -np.inf)
   if chance * tree.tail[0] > 0:
     total = math.log(chance) + _log_divergence(tree, log_alpha, direction)
-  groups = recurrence.several(kind)
+  groups = _fewer(recurrence.several(kind))
   laws = [recurrence.occurrences(kind, j) for j, _ in groups]
   terms = sum(law.values.size for law in laws)
   for (_, weight), law in zip(groups, laws):
@@ -127,6 +128,13 @@ def _log_recurrence(
     )
     total = np.logaddexp(total, value)
   return total
+
+
+def _fewer(groups: list[tuple[int, float]]) -> list[tuple[int, float]]:
+  """At most so many numbers, rising; the rest count as the next larger one."""
+  width = -(-len(groups) // _MOST_GROUPS)
+  parts = [groups[max(i - width, 0) : i] for i in range(len(groups), 0, -width)]
+  return [(part[-1][0], sum(w for _, w in part)) for part in parts[::-1]]
 
 
 def _log_mixture(
@@ -164,14 +172,13 @@ def _log_mixture(
       log_u[:, some] = amplification.split(
           np.log(left[some]), log_k[:, some], s
       )
-  parts = [
-      _log_weighted(u, k, float(d)) for u, k, d in zip(log_u, log_k, s[:, 0])
-  ]
-  return np.logaddexp.reduce(parts, axis=0)
+  return np.logaddexp.reduce(_log_weighted(log_u, log_k, s), axis=0)
 
 
 def _log_weighted(
-    log_weight: np.ndarray, log_against: np.ndarray, distance: float
+    log_weight: np.ndarray,
+    log_against: np.ndarray,
+    distance: float | np.ndarray,
 ) -> np.ndarray:
   """ln of w H_(k/w)(N(d) || N(0)), or of w where k is smaller than that."""
   with np.errstate(invalid="ignore"):
@@ -182,7 +189,9 @@ def _log_weighted(
   )
 
 
-def log_hockey_stick(log_alpha: np.ndarray, distance: float) -> np.ndarray:
+def log_hockey_stick(
+    log_alpha: np.ndarray, distance: float | np.ndarray
+) -> np.ndarray:
   """ln H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1, or a little more."""
   with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
     x = distance / 2 - log_alpha / distance
