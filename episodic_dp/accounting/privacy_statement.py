@@ -10,10 +10,9 @@ No key and no seed is ever part of a statement; a fixed seed is only said to be
 one, since it voids the guarantee for those who know it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import json
-import math
 from typing import Any
 
 from episodic_dp import _version
@@ -21,6 +20,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import checks
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
+from episodic_dp.accounting import statement_differences
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.guarantee import AnyAccountant
@@ -38,13 +38,6 @@ _FIELDS = (
     "steps", "planned_steps", "lineage", "entries", "guarantees",
     "no_guarantee",
 )
-# A stated epsilon below the recomputed one by more than this is false; one that
-# is above it by more than rounding was not computed from these entries.
-_BELOW = 1e-9
-_ROUNDING = 1e-6
-# Where the epsilons of a level's guarantee are, and what they are at least.
-_EPSILONS = (("epsilon",), ("epsilons",))
-_LOWER = "epsilon_lower"
 _REMEDY = "write the statement again with the run or with episodic-dp account"
 
 
@@ -123,32 +116,6 @@ def seeded(guarantee: report.Guarantee) -> report.Guarantee:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Difference:
-  """What a statement says and what its entries give.
-
-  Attributes:
-    where: the path to the field, such as ("guarantees", "class", "epsilon").
-    stated: its value in the statement; None where it is missing.
-    recomputed: its value computed again; None where there is none.
-    false: whether the statement promises more than its entries give.
-  """
-
-  where: tuple[str, ...]
-  stated: Any
-  recomputed: Any
-  false: bool = False
-
-  def __str__(self) -> str:
-    text = (
-        f"{'.'.join(self.where)} is stated as {shown(self.stated)} and"
-        f" recomputed as {shown(self.recomputed)}"
-    )
-    if self.false:
-      text += ", so the statement promises more than its entries give"
-    return text
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Verification:
   """A statement beside what its entries give.
 
@@ -161,7 +128,7 @@ class Verification:
 
   stated: Mapping[str, Any]
   recomputed: Mapping[str, Any]
-  differences: tuple[Difference, ...]
+  differences: tuple[statement_differences.Difference, ...]
 
   def rows(self) -> list[tuple[str, str, str, str]]:
     """Per level: level, stated epsilon, recomputed epsilon, verdict."""
@@ -213,7 +180,9 @@ def verify(data: Any) -> Verification:
   found = [
       difference
       for name in ("steps", "guarantees", "no_guarantee")
-      for difference in _differences(data[name], fresh[name], (name,))
+      for difference in statement_differences.between(
+          data[name], fresh[name], (name,)
+      )
   ]
   found.sort(key=lambda d: not d.false)
   return Verification(
@@ -322,85 +291,6 @@ def _accountant(data: Any) -> base.Accountant:
         f" '{chosen.name}' has {shown(chosen.options())}"
     )
   return dataclasses.replace(chosen, **options)  # type: ignore[type-var]
-
-
-def _differences(
-    stated: Any, fresh: Any, where: tuple[str, ...]
-) -> Iterator[Difference]:
-  """What differs, down to single values."""
-  if isinstance(stated, Mapping) and isinstance(fresh, Mapping):
-    for name in {**fresh, **stated}:
-      inner = (*where, name)
-      if name == "direction" and _tied(stated, fresh):
-        continue
-      if name in stated and name in fresh:
-        yield from _differences(stated[name], fresh[name], inner)
-      else:
-        yield Difference(
-            where=inner,
-            stated=stated.get(name),
-            recomputed=fresh.get(name),
-            # A guarantee that is proved for no such level.
-            false=name in stated and where == ("guarantees",),
-        )
-  elif isinstance(stated, list) and isinstance(fresh, list):
-    if len(stated) != len(fresh):
-      yield Difference(where=where, stated=stated, recomputed=fresh)
-    else:
-      for i, (a, b) in enumerate(zip(stated, fresh)):
-        yield from _differences(a, b, (*where, str(i)))
-  elif where[:1] == ("guarantees",) and where[2:3] in _EPSILONS:
-    yield from _epsilon_difference(stated, fresh, where)
-  elif where[:1] == ("guarantees",) and where[2:3] == (_LOWER,):
-    value, again = _number(stated), _number(fresh)
-    if value is None or again is None or not math.isclose(
-        value, again, rel_tol=_ROUNDING, abs_tol=_ROUNDING
-    ):
-      yield Difference(where=where, stated=stated, recomputed=fresh)
-  elif not _equal(stated, fresh):
-    yield Difference(where=where, stated=stated, recomputed=fresh)
-
-
-def _epsilon_difference(
-    stated: Any, fresh: Any, where: tuple[str, ...]
-) -> Iterator[Difference]:
-  """A smaller epsilon is false; a larger one is merely not the entries'."""
-  value, true = _number(stated), _number(fresh)
-  false = value is not None and true is not None and value < true * (1 - _BELOW)
-  larger = value is None or true is None or value > true * (1 + _ROUNDING)
-  if false or larger:
-    yield Difference(where=where, stated=stated, recomputed=fresh, false=false)
-
-
-def _tied(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> bool:
-  """Whether the directions are equally far, so that rounding chose one."""
-  epsilons = {k: _number(v) for k, v in (fresh.get("epsilons") or {}).items()}
-  values = [v for v in epsilons.values() if v is not None]
-  return (
-      isinstance(stated.get("direction"), str)
-      and stated["direction"] in epsilons
-      and max(values) <= min(values) * (1 + _ROUNDING)
-  )
-
-
-def _equal(stated: Any, fresh: Any) -> bool:
-  """Equal values of one type; numbers up to the rounding of arithmetic."""
-  first, second = _number(stated), _number(fresh)
-  if first is not None and second is not None:
-    return math.isclose(first, second, rel_tol=_BELOW)
-  return type(stated) is type(fresh) and stated == fresh
-
-
-def _number(value: Any) -> float | None:
-  """A number or "inf"; None for all else."""
-  if value == "inf":
-    return math.inf
-  if isinstance(value, bool) or not isinstance(value, (int, float)):
-    return None
-  try:
-    return float(value)
-  except OverflowError:
-    return None
 
 
 def _is_whole(value: Any) -> bool:
