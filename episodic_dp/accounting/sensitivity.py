@@ -61,9 +61,10 @@ def unit_profiles(
     One `Amplification` per distinct tuple of rates and distances, or one
     `Recurrence` where a unit of the level can be drawn several times in one
     step, or one `RandomCount` or `Averaged` where it or its siblings draw a
-    random number of clip units. The profile grows with every rate and distance, so a kind that is
-    nowhere above another is left out, and more than `kinds.MAX_KINDS`
-    are merged in groups, each taking its largest rates and distances.
+    random number of clip units. The profile grows with every rate and distance,
+    so a kind that is nowhere above another is left out, and more than
+    `kinds.MAX_KINDS` are merged in groups, each taking its largest rates and
+    distances.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.

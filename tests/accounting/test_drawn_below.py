@@ -305,7 +305,7 @@ def test_copies_whose_clip_units_are_drawn_below(first):
 
 
 def test_examples_are_averaged_over_what_siblings_draw():
-  """Were all siblings drawn with a user, an example would pay six times that."""
+  """If all siblings were drawn with a user, an example paid six times that."""
   r = release(users(1000, 100), plan.Poisson(0.01), plan.Poisson(0.05), z=10.0)
   (kind,) = accounting.unit_profiles(r, "example")
   assert isinstance(kind, averaged.Averaged) and len(kind.parts) <= 41

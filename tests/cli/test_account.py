@@ -80,7 +80,7 @@ def test_json_of_a_shipped_config(call):
   assert list(found) == ["participant", "class", "image"]
   assert 0 < found["participant"]["epsilon"] < 1
   # The images recur in too many participants to be worth a number.
-  assert found["class"]["epsilon"] == found["image"]["epsilon"] == "inf"
+  assert min(found[level]["epsilon"] for level in ("class", "image")) > 1000
   places = [g["units"][0].get("places") for g in found.values()]
   assert places == [None, 1881, 228]
 
