@@ -193,6 +193,19 @@ FOUND = [
 ]
 
 
+def test_records_that_are_drawn_in_one_place_have_moments():
+  h = plan.Hierarchy.regular(
+      (1000, 2, 1), levels=LEVELS, copies=True, most_copies={"b": 2, "c": 3}
+  )
+  stages = (plan.FixedSize(1), plan.Poisson(0.1), plan.Poisson(0.9))
+  release = plan.Release(
+      h,
+      plan.SamplingPlan(stages),
+      plan.Mechanism(clip_unit="a", noise_multiplier=4887.8),
+  )
+  ask((release, dict(level="c", steps=10**7, delta=1e-9, accountant="rdp")))
+
+
 @pytest.mark.parametrize("sizes,stages,clip,z,options", FOUND)
 def test_what_was_found_is_a_bound_now(sizes, stages, clip, z, options):
   levels = LEVELS[: len(sizes)]

@@ -132,7 +132,7 @@ def _log_recurrence(
 
 def _fewer(groups: list[tuple[int, float]]) -> list[tuple[int, float]]:
   """At most so many numbers, rising; the rest count as the next larger one."""
-  width = -(-len(groups) // _MOST_GROUPS)
+  width = max(-(-len(groups) // _MOST_GROUPS), 1)
   parts = [groups[max(i - width, 0) : i] for i in range(len(groups), 0, -width)]
   return [(part[-1][0], sum(w for _, w in part)) for part in parts[::-1]]
 
