@@ -23,7 +23,9 @@ _SIGN = ["cryptography>=45"]  # Ed25519 under privacy statements.
 _TEST = [
     *_SIGN,
     "coverage>=7.6",
+    "dp_accounting>=0.6.0",  # Beside which ours is tested.
     "hypothesis>=6.100",
+    "mpmath>=1.3",
     "mypy>=1.15",
     "pytest>=8.3",
     "pytest-xdist>=3.6",
@@ -70,7 +72,6 @@ setuptools.setup(
         "absl-py>=2.3.1",
         "array_record>=0.8.1",
         "dm-haiku>=0.0.17",
-        "dp_accounting>=0.6.0",
         "flax>=0.12.8",
         # tensorflow-datasets needs it to prepare a data set, undeclared.
         "importlib_resources>=6.5",
@@ -78,7 +79,6 @@ setuptools.setup(
         "jaxlib>=0.10.2",
         "matplotlib>=3.10",
         "ml_collections>=1.1",
-        "mpmath>=1.3",
         "numpy>=2.1",
         "optax>=0.2.8",
         "orbax-checkpoint>=0.12.8",
@@ -89,7 +89,7 @@ setuptools.setup(
         "tqdm>=4.67",
     ],
     extras_require={
-        "bench": ["jax_privacy==2.0.*", "torch>=2.13"],
+        "bench": ["dp_accounting>=0.6.0", "jax_privacy==2.0.*", "torch>=2.13"],
         "cuda": ["jax[cuda13]>=0.10.2"],
         "dev": [*_TEST, "pre-commit>=4.0", "pre-commit-hooks>=5.0"],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.19", "nbmake>=1.5"],
