@@ -21,13 +21,14 @@ WORKDIR ?= runs/glyphs
 help:
 	@sed -n 's/^## //p' Makefile
 
-# The stamp is made anew when a dependency changes. Byte code is written for
-# what is used, when it is used.
+# The stamp is made anew when a dependency changes. Byte code is written by all
+# cores, which pip does not; files that no Python of today reads are passed over.
 $(VENV)/.installed: setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "episodic_dp needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --no-compile -e '.[test]'
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || true
 	@touch $@
 
 env: $(VENV)/.installed

@@ -116,4 +116,5 @@ def between(lower: float, epsilon: float) -> str:
 
 def _rounded(value: float, rounding: str) -> str:
   context = decimal.Context(prec=4, rounding=rounding)
-  return f"{context.create_decimal(repr(float(value))):f}"
+  digits = context.create_decimal(repr(float(value)))
+  return f"{digits:.3e}" if digits >= 100_000 else f"{digits:f}"
