@@ -19,10 +19,10 @@ The images recur: with the default arguments a class is held by up to 1881 of
 the participants and an image by up to 228. These public counts are in
 config.data.most_copies, and training counts again before it believes them. So
 `episodic-dp account` says beside the participant what is left of a class and of
-an image, which is nothing: after 250 steps epsilon is 39437 and 1447, and
-infinite once the errors of the sampler are charged. For other numbers of
-participants or queries state the counts (too small ones are refused with the
-true ones): --config.data.most_copies.class=98 and .image=20, for example.
+an image, which is nothing: after 250 steps an image's epsilon is above 50, and
+the bounds that hold with the errors of the sampler are in the millions. For
+other numbers of participants or queries state the counts (too small ones are
+refused with the true ones): --config.data.most_copies.class=98 and .image=20, for example.
 
 Arguments after the colon: private (1), width (64), participants (400000), rate
 (0.004: the share of the participants that a step draws), inner_steps (5), steps
