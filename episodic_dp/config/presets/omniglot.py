@@ -22,7 +22,8 @@ config.data.most_copies, and training counts again before it believes them. So
 an image, which is nothing: after 250 steps an image's epsilon is above 50, and
 the bounds that hold with the errors of the sampler are in the millions. For
 other numbers of participants or queries state the counts (too small ones are
-refused with the true ones): --config.data.most_copies.class=98 and .image=20, for example.
+refused with the true ones): --config.data.most_copies.class=98 and .image=20,
+for example.
 
 Arguments after the colon: private (1), width (64), participants (400000), rate
 (0.004: the share of the participants that a step draws), inner_steps (5), steps
