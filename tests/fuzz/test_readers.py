@@ -60,7 +60,11 @@ def attack(path, count, call, marker=None, seed=0):
     seed: of the damage.
   """
   whole, answers = path.read_bytes(), []
-  versions = [*damage.damaged(whole, np.random.default_rng(seed), count)]
+  versions = [
+      version
+      for version in damage.damaged(whole, np.random.default_rng(seed), count)
+      if version != whole  # A byte may be put in its own place.
+  ]
   if marker is not None:
     versions += damage.pickles(marker)
   for number, version in enumerate(versions):

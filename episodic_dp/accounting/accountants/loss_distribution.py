@@ -43,8 +43,6 @@ _WINDOW_TAIL = 1e-13
 _ROUNDING = 1e-6
 _FIRST_POINTS = 1 << 10
 _LARGEST_WINDOW = 1 << 20
-# Losses that are summed at a time: e^-40 leaves the digits of a probability.
-_SPAN = 40.0
 # The grid's reach is looked for between these powers of two.
 _LOWEST, _HIGHEST = -40, 41
 
@@ -86,15 +84,16 @@ class Loss:
 
   @functools.cached_property
   def _sums(self) -> np.ndarray:
-    """S_i = sum over j >= i of p_j e^(L_i - L_j), float64[n + 1]."""
-    result = np.zeros(self.probs.size + 1)
-    block = max(int(_SPAN / self.step), 1)
-    for end in range(self.probs.size, 0, -block):
-      start = max(end - block, 0)
-      # Near each other, so that no factor underflows.
-      factors = np.exp(-self.step * np.arange(end - start + 1))
-      near = np.cumsum((self.probs[start:end] * factors[:-1])[::-1])[::-1]
-      result[start:end] = near / factors[:-1] + result[end] * factors[:0:-1]
+    """S_i = sum over j >= i of p_j e^(L_i - L_j), float64[n + 1].
+
+    Sums of 1, 2, 4, ... neighbouring losses, while a factor counts: positive
+    terms, nothing underflows that matters.
+    """
+    result = np.append(self.probs, 0.0)
+    reach, factor = 1, math.exp(-self.step)
+    while reach < result.size and factor > 0:
+      result[:-reach] += factor * result[reach:]
+      reach, factor = 2 * reach, factor * factor
     return result
 
   @functools.cached_property

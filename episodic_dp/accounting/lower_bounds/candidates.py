@@ -14,7 +14,6 @@ import math
 
 import numpy as np
 from scipy import special
-from scipy import stats
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.lower_bounds import data_sets
@@ -155,6 +154,9 @@ class _Copied(_Maker):
   """As many primary units as are allowed hold the record."""
 
   def __call__(self, own: int) -> Sums:
+    # Lazy import: half of what it takes to import the accountant.
+    from scipy import stats
+
     hierarchy = self.release.hierarchy
     assert hierarchy.most_copies is not None
     first = self.path.stages[0]

@@ -9,7 +9,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 # Probability that a law may leave out at an end.
 _TAIL = 1e-26
@@ -109,6 +108,9 @@ def thinned(law: Law, probability: float) -> Law:
 
 def _binomial(law: Law, count: int) -> Law:
   """`power` of a law with two neighbouring values."""
+  # Lazy import: half of what it takes to import the accountant.
+  from scipy import stats
+
   total = float(law.probs.sum())
   p = float(law.probs[1]) / total
   low = max(int(stats.binom.ppf(_TAIL, count, p)) - 1, 0)

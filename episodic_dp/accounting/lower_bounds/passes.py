@@ -25,7 +25,6 @@ import dataclasses
 import math
 
 import numpy as np
-from scipy import stats
 
 from episodic_dp.accounting.lower_bounds import composition
 from episodic_dp.accounting.lower_bounds import pairs
@@ -96,6 +95,9 @@ class PassPair:
       self, share: float
   ) -> tuple[np.ndarray, np.ndarray, float]:
     """(S, its weights without t, 0), where large ratios alone are seen."""
+    # Lazy import: half of what it takes to import the accountant.
+    from scipy import stats
+
     loss, p, _ = self.step.losses("remove", _CUT, 1 << 12)
     order = np.argsort(-loss)
     p, q = np.cumsum(p[order]), np.cumsum((p * np.exp(-loss))[order])

@@ -215,7 +215,12 @@ def grouped(rng, form):
   stages = [plan.FixedSize(int(rng.integers(1, s + 1))) for s in sizes[:-1]]
   stages.append(plan.FixedSize(int(rng.integers(2, sizes[-1] + 1))))
   classes = math.prod(s.n for s in stages[:-1])
-  ways = [w for w in range(1, classes + 1) if classes % w == 0]
+  block = stages[-2].n  # The classes of one alphabet lie in whole tasks.
+  ways = [
+      w
+      for w in range(1, classes + 1)
+      if classes % w == 0 and (w % block == 0 or block % w == 0)
+  ]
   independent = form == "independent"
   return (
       plan.Hierarchy.regular(sizes, levels=levels),
