@@ -117,4 +117,4 @@ def between(lower: float, epsilon: float) -> str:
 def _rounded(value: float, rounding: str) -> str:
   context = decimal.Context(prec=4, rounding=rounding)
   digits = context.create_decimal(repr(float(value)))
-  return f"{digits:.3e}" if digits >= 100_000 else f"{digits:f}"
+  return f"{digits:.3e}" if digits >= 1_000_000 else f"{digits:f}"

