@@ -23,7 +23,7 @@ from episodic_dp.accounting.profiles.amplification import Direction
 _SMALL, _SMALL_IN_TABLES = 1e-280, 1e-30
 # Terms that the weights of a mixture are split into; more are revealed.
 _MOST_GROUPS = 16
-_MOST_TERMS = 768
+_MOST_TERMS = 128
 # A distance of zero is replaced by this one: larger, so never optimistic.
 MIN_DISTANCE = 1e-9
 
