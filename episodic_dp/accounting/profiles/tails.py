@@ -162,7 +162,10 @@ def _log_mixture(
     log_u = log_w
     with np.errstate(divide="ignore"):
       total = log_alpha + np.log1p(-min(none, 1.0) * np.exp(-log_alpha))
-    log_k = amplification.split(total, log_w, s)
+    log_k = np.full_like(log_w, -np.inf)
+    rest = np.isfinite(total)  # Nothing is left to split where w_0 is alpha.
+    if rest.any():
+      log_k[:, rest] = amplification.split(total[rest], log_w[:, rest], s)
   else:
     left = 1 - none * np.exp(np.minimum(log_alpha, 700.0))
     log_k = log_w + log_alpha
