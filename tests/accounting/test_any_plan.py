@@ -190,6 +190,10 @@ FOUND = [
      dict(steps=51587222, epsilon=8.7e-8)),
     ((1000, 5, 5), (plan.All(), plan.Poisson(1.0), plan.All()), "c", 4e-5,
      dict(steps=61374, delta=3.3e-202, accountant="rdp")),
+    ((1000,), (plan.FixedSize(3),), "a", 0.006037,
+     dict(steps=1283732, delta=1e-300)),
+    ((1, 1, 1), (plan.All(), plan.Poisson(1e-8), plan.Poisson(1e-12)), "c",
+     1.0, dict(steps=1, epsilon=0.0, accountant="rdp")),
 ]
 
 
@@ -203,7 +207,22 @@ def test_records_that_are_drawn_in_one_place_have_moments():
       plan.SamplingPlan(stages),
       plan.Mechanism(clip_unit="a", noise_multiplier=4887.8),
   )
-  ask((release, dict(level="c", steps=10**7, delta=1e-9, accountant="rdp")))
+  asked = dict(level="c", steps=10**7, delta=1e-9, accountant="rdp")
+  ask((release, asked))
+  assert math.isfinite(accounting.guarantee(release, **asked).epsilon)
+
+
+def test_many_copies_of_many_clip_units_are_told_in_time():
+  h = plan.Hierarchy.regular(
+      (1000, 5, 50), levels=LEVELS, copies=True, most_copies={"b": 30, "c": 2}
+  )
+  stages = (plan.Poisson(1.0), plan.Poisson(1.0), plan.Poisson(0.5))
+  release = plan.Release(
+      h,
+      plan.SamplingPlan(stages),
+      plan.Mechanism(clip_unit="c", noise_multiplier=0.5217),
+  )
+  ask((release, dict(level="b", steps=1, epsilon=0.0)))
 
 
 @pytest.mark.parametrize("sizes,stages,clip,z,options", FOUND)
