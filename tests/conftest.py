@@ -9,8 +9,8 @@ import pytest
 
 from episodic_dp.config import RunConfig
 
-# XLA's options that compile a small program in about half the processor time:
-# loops written the short way, and each program in one piece.
+# XLA's options that compile a small program sooner: loops written the short
+# way, and each program in one piece.
 _QUICK_FLAGS = (
     "--xla_cpu_use_fusion_emitters=false"
     " --xla_cpu_parallel_codegen_split_count=1"
