@@ -3,6 +3,7 @@
 import os
 import pathlib
 
+import hypothesis
 import jax
 import ml_collections
 import pytest
@@ -21,9 +22,12 @@ def pytest_configure(config):
   """Starts JAX before a test can: with one device, and the quick flags.
 
   One device whatever the cores: the mains that tests call would ask for more.
-  Subprocesses take the flags too.
+  Subprocesses take the flags too. The quick tests draw the same examples every
+  time, so that a change is judged by what it changed; the slow ones draw new
+  ones.
   """
   if _quick(config):
+    hypothesis.settings.load_profile("ci")
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} {_QUICK_FLAGS}".strip()
   jax.devices()

@@ -19,8 +19,9 @@ from episodic_dp.accounting.profiles import unit_profile
 
 LEVELS = ("hospital", "patient", "record")
 LOSSES = np.concatenate([[0.0], np.geomspace(1e-6, 8.0, 25)])
-# What grids may add.
+# What grids may add to an epsilon, and chords to a profile that is tabulated.
 GRID = 2e-3
+CHORD = 1e-4
 
 
 @st.composite
@@ -58,17 +59,29 @@ def runs(draw):
   return h, p, m, draw(st.sampled_from(h.levels))
 
 
-def profiles(run):
-  unit_profiles = accounting.unit_profiles(plan.Release(*run[:3]), run[3])
-  return {
-    d: unit_profile.excess(unit_profiles, LOSSES, d)
-    for d in amplification.DIRECTIONS
-  }
+def profiles_of(run):
+  return accounting.unit_profiles(plan.Release(*run[:3]), run[3])
+
+
+def slack(*all_unit_profiles):
+  """The relative error of what is exact, or else of what is tabulated."""
+  exact = all(
+      isinstance(kind, amplification.Amplification)
+      for unit_profiles in all_unit_profiles
+      for kind in unit_profiles
+  )
+  return 1e-9 if exact else CHORD
 
 
 def never_above(low, high):
+  """Whether a run's profiles lie below another's everywhere."""
+  low, high = profiles_of(low), profiles_of(high)
+  factor = 1 + slack(low, high)
   return all(
-      (low[d] <= high[d] * (1 + 1e-9) + 1e-14).all()
+      (
+          unit_profile.excess(low, LOSSES, d)
+          <= unit_profile.excess(high, LOSSES, d) * factor + 1e-14
+      ).all()
       for d in amplification.DIRECTIONS
   )
 
@@ -87,7 +100,7 @@ def more_often(stage, by):
 def test_profiles_rise_with_one_over_z(run, by):
   h, p, m, level = run
   more = dataclasses.replace(m, noise_multiplier=m.noise_multiplier * by)
-  assert never_above(profiles((h, p, more, level)), profiles(run))
+  assert never_above((h, p, more, level), run)
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,13 +116,13 @@ def test_profiles_rise_with_every_rate(run, which, by):
     counts = h.child_counts(which)
     if (counts <= changed[which].n).any():
       return
-  assert never_above(profiles(run), profiles((h, more, m, level)))
+  assert never_above(run, (h, more, m, level))
 
 
 @settings(max_examples=40, deadline=None)
 @given(runs())
 def test_profiles_are_profiles(run):
-  unit_profiles = accounting.unit_profiles(plan.Release(*run[:3]), run[3])
+  unit_profiles = profiles_of(run)
   log_alpha = np.linspace(-5, 5, 201)
   alpha = np.exp(log_alpha)
   for direction in amplification.DIRECTIONS:
@@ -120,7 +133,9 @@ def test_profiles_are_profiles(run):
   # The two directions are one pair of outputs, read from either side.
   back = unit_profile.profile(unit_profiles, log_alpha, "remove")
   forth = unit_profile.profile(unit_profiles, -log_alpha, "add")
-  np.testing.assert_allclose(back, 1 - alpha + alpha * forth, atol=1e-12)
+  np.testing.assert_allclose(
+      back, 1 - alpha + alpha * forth, rtol=slack(unit_profiles), atol=1e-12
+  )
 
 
 @settings(max_examples=40, deadline=None)
@@ -141,9 +156,7 @@ def test_fixed_sizes_cost_more_than_poisson_of_the_same_rates(run, n):
       p, stages=(plan.Poisson(least), *p.stages[1:])
   )
   assert least <= rate
-  assert never_above(
-      profiles((h, poisson, m, level)), profiles((h, fixed, m, level))
-  )
+  assert never_above((h, poisson, m, level), (h, fixed, m, level))
 
 
 @functools.cache
@@ -176,7 +189,8 @@ def test_accountants_on_random_plans(run, steps, more):
       )
       assert math.isfinite(whole)
       assert shorter <= whole * (1 + GRID) + 1e-12
-      assert parts == pytest.approx(whole, rel=GRID, abs=1e-9)
+      # Each of the two parts is rounded up to a grid of its own.
+      assert parts == pytest.approx(whole, rel=3 * GRID, abs=1e-9)
       found[name] = whole
     assert found["pld"] <= found["rdp"] * (1 + GRID) + 1e-9
     assert found["rdp"] <= found["moments"] * (1 + 1e-9)
