@@ -41,10 +41,16 @@ lint: env
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-# A file's tests share what they compile, so files go to the processes whole;
-# three keep two cores busy while one of them waits for a subprocess.
-test: lint
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+# The tests start many processes: byte code that one has made the next one loads.
+unexport PYTHONDONTWRITEBYTECODE
+
+# A file's tests share what they compile, so files go to the processes whole. The
+# types are checked beside them, which keeps both cores busy to the end.
+test: env
+	$(BIN)/ruff check .
+	@$(BIN)/mypy & types=$$!; \
+	  $(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
+	  wait $$types && exit $$tests
 
 # Recorded whether they pass or not.
 test-slow: env

@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import shutil
+import tempfile
 
 import hypothesis
 import jax
@@ -15,6 +17,12 @@ from episodic_dp.config import RunConfig
 _QUICK_FLAGS = (
     "--xla_cpu_use_fusion_emitters=false"
     " --xla_cpu_parallel_codegen_split_count=1"
+)
+# The folder, and from how many seconds and bytes on programs are kept.
+_CACHE = (
+    "jax_compilation_cache_dir",
+    "jax_persistent_cache_min_compile_time_secs",
+    "jax_persistent_cache_min_entry_size_bytes",
 )
 
 
@@ -30,36 +38,24 @@ def pytest_configure(config):
     hypothesis.settings.load_profile("ci")
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} {_QUICK_FLAGS}".strip()
+  if not hasattr(config, "workerinput"):
+    _share_programs(config)
+  for name in _CACHE:
+    value = os.environ[name.upper()]
+    jax.config.update(name, value if name == _CACHE[0] else int(value))
   jax.devices()
 
 
 def _quick(config) -> bool:
   return config.option.markexpr == "not slow"
 
-_OPTIONS = {
-    "jax_persistent_cache_min_compile_time_secs": 0,
-    "jax_persistent_cache_min_entry_size_bytes": -1,
-}
 
-
-@pytest.fixture(scope="session")
-def compilation_cache(tmp_path_factory):
-  """Compiled programs are shared by the tests' runs and their subprocesses.
-
-  The cache lasts for the session; the old settings come back.
-  """
-  options = {
-      "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
-      **_OPTIONS,
-  }
-  before = {name: getattr(jax.config, name) for name in options}
-  for name, value in options.items():
-    jax.config.update(name, value)
-    os.environ[name.upper()] = str(value)
-  yield
-  for name, value in before.items():
-    jax.config.update(name, value)
-    os.environ.pop(name.upper())
+def _share_programs(config):
+  """What a test compiles, all processes of this session load from then on."""
+  folder = tempfile.mkdtemp(prefix="compiled")
+  config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+  for name, value in zip(_CACHE, (folder, "0", "-1"), strict=True):
+    os.environ[name.upper()] = value
 
 
 # Folders whose quick tests run programs so small that compiling them takes

@@ -9,11 +9,12 @@ import pytest
 README = pathlib.Path(__file__).parent.parent / "README.md"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network",
     [
         "models.mlp(5, (8,), (28, 28, 1))",
-        pytest.param("models.conv4(way=5, width=8)", marks=pytest.mark.slow),
+        "models.conv4(way=5, width=8)",
     ],
 )
 def test_example_trains_and_reports_every_level(capsys, network):

@@ -20,8 +20,6 @@ from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 from tests.cli import tiny_runs
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 OPTIONS = dict(steps=2, rate=0.1, body=True, optimizer="sgd")
 
 

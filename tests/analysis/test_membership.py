@@ -16,8 +16,6 @@ from episodic_dp.config import RunConfig
 from episodic_dp.training import reporting
 from tests.cli import tiny_runs
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):

@@ -103,6 +103,7 @@ def test_disjoint_tasks_grow_by_whole_tasks(make_run):
     assert line["own"][0] == 4 and None not in line["y"]
 
 
+@pytest.mark.slow
 def test_shorter_passes_draw_more_tasks_a_step(make_run):
   c = make_run(
       plan=dict(

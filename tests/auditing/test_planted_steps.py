@@ -51,6 +51,7 @@ def sound(audit):
 # Dividing by the wrong count --------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_real_count_in_place_of_the_expected_one(
     audit, sound, monkeypatch
 ):
@@ -88,6 +89,7 @@ def test_noise_of_the_mean_added_to_the_sum(audit, sound, monkeypatch):
 # Clipping ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_clipping_after_averaging(audit, sound, monkeypatch):
   """One long gradient takes the whole of the mean's clip norm."""
   clip, add_noise = clipping.clip, noise.add_noise

@@ -28,11 +28,6 @@ SMALL = dict(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _compile_once(compilation_cache):
-  """Audits of one config run the same programs."""
-
-
 @pytest.fixture(scope="module")
 def audited(make_config):
   """The result of a small audit; computed once."""

@@ -8,8 +8,6 @@ import pytest
 
 from tests.cli import tiny_runs
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 

@@ -54,6 +54,7 @@ def test_a_network_with_group_norm_is_trained(splits):
     assert np.isfinite(new).all() and not np.array_equal(old, new)
 
 
+@pytest.mark.slow
 def test_batch_normalisation_is_refused_by_its_remedy(splits):
   config = _config()
   config.model.norm = "batch"

@@ -10,8 +10,6 @@ import pytest
 from episodic_dp.training import keys
 from tests.cli import tiny_runs
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 READ = "--read_private_training_data"
 

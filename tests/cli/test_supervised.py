@@ -17,8 +17,6 @@ from episodic_dp.config import learners as config_learners
 from episodic_dp.config import RunConfig
 from tests.cli import tiny_runs
 
-pytestmark = pytest.mark.usefixtures("compilation_cache")
-
 
 @pytest.fixture(scope="module")
 def splits():

@@ -88,7 +88,7 @@ def profiles_or_refusal(release, level):
 
 
 @hypothesis.given(described())
-@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.settings(max_examples=60, deadline=None)
 def test_what_is_read_is_what_was_written(release):
   data = through_json(plan.to_dict(release))
   read = plan.from_dict(data)

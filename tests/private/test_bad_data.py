@@ -430,8 +430,7 @@ def released(dataset, stages, episode, unit, **mechanism):
 
 
 @pytest.mark.parametrize("unit", ["participant", also("image")])
-def test_a_whole_step_with_records_of_nan_and_infinity(unit, compilation_cache):
-  del compilation_cache  # The same program, for other images.
+def test_a_whole_step_with_records_of_nan_and_infinity(unit):
   supervised = unit == "image"
   rng = np.random.default_rng(0)
   pixels = rng.integers(0, FINITE, (8, PIXELS)).astype(np.uint8)
@@ -560,6 +559,7 @@ def _one_block(norm):
   return models.Model(init, apply)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["batch", also("group")])
 def test_constant_images_give_finite_gradients(norm):
   """Of variance 0: black, white, grey, and one value for each class."""

@@ -61,6 +61,7 @@ def test_eight_devices_give_the_sum_of_one():
   assert found["planted"]["move"] > 2  # The bound itself is broken there.
 
 
+@pytest.mark.slow  # A process with eight devices.
 def test_a_head_of_the_learners_own_is_not_summed_over_devices():
   found = run_script("steps", "own_head")
   assert found.keys() == {"own_head"}

@@ -116,7 +116,14 @@ PLANS = [
 ]
 
 
-@pytest.mark.parametrize("stages", PLANS, ids=str)
+# Each plan is a program that is compiled; some of them are in `make test-slow`.
+SOME = [PLANS[1], PLANS[3], *(
+    pytest.param(p, marks=pytest.mark.slow)
+    for p in PLANS if p not in (PLANS[1], PLANS[3])
+)]  # fmt: skip
+
+
+@pytest.mark.parametrize("stages", SOME, ids=str)
 def test_inclusion_of_leaves_and_of_pairs(stages):
   hierarchy, p = _hierarchy(), plan.SamplingPlan(stages)
   indices, mask = _draw_tree(stages)

@@ -83,6 +83,7 @@ def test_the_run_learns_and_counts(whole):
   assert not _same(start, tiny_run.final_params(folder)[0])
 
 
+@pytest.mark.slow  # `cli.test_supervised` kills one too.
 def test_killed_at_a_random_step_it_ends_with_the_same_bits(whole, tmp_path):
   process = _start(tmp_path)
   moment = random.randrange(3, STEPS - 2)

@@ -283,7 +283,7 @@ def enumerable(draw):
   return h, p
 
 
-@hypothesis.settings(max_examples=80, deadline=None, database=None)
+@hypothesis.settings(max_examples=30, deadline=None, database=None)
 @hypothesis.given(
     enumerable(), st.integers(0, 2), st.integers(0, 99), NOISE, EPSILON
 )
@@ -304,7 +304,7 @@ def test_exact_is_at_most_the_bound_on_random_plans(
       assert truth[direction] <= bound[direction] + 1e-9, (k, unit, direction)
 
 
-@hypothesis.settings(max_examples=60, deadline=None, database=None)
+@hypothesis.settings(max_examples=25, deadline=None, database=None)
 @hypothesis.given(
     tasks=st.integers(2, 4),
     examples=st.integers(2, 4),
@@ -511,7 +511,7 @@ def check_recurring(h, p, m, level, drawn, gradients, outputs):
 # The enumerator itself --------------------------------------------------------
 
 
-@hypothesis.settings(max_examples=40, deadline=None, database=None)
+@hypothesis.settings(max_examples=20, deadline=None, database=None)
 @hypothesis.given(enumerable())
 def test_samples_are_counted_before_they_are_drawn(described):
   h, p = described

@@ -25,12 +25,6 @@ def splits(config):
   return build.load_data(RunConfig.parse(config), data_dir=None)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _cache(compilation_cache):
-  """Tests that draw alike compile once."""
-  del compilation_cache
-
-
 @pytest.fixture(scope="session")
 def make(config, splits):
   """A function from options to content, which loads and counts nothing.

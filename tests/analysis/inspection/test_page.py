@@ -14,6 +14,9 @@ from episodic_dp.analysis.inspection import report
 from episodic_dp.config.run_config import RunConfig
 from tests.analysis.inspection import page_reader
 
+# A page of its own is drawn; `test_report` makes one among the quick tests.
+pytestmark = pytest.mark.slow
+
 LEVELS = ["participant", "glyph", "drawing"]
 
 

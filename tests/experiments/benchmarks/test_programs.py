@@ -84,6 +84,7 @@ def test_the_same_bits_wherever_the_data_are(found):
   assert len(streaming["cases"]) == 3  # It fails where the bits differ.
 
 
+@pytest.mark.slow
 def test_one_command_runs_one_and_says_what_it_found(tmp_path):
   done = run("--run=accounting", "--smoke", "--repeats=1", f"--out={tmp_path}")
   assert done.returncode == 0, done.stderr

@@ -12,6 +12,9 @@ from experiments.evidence import errata
 from experiments.evidence import leaks
 from experiments.evidence import pages
 
+# All tables of the page are computed.
+pytestmark = pytest.mark.slow
+
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 

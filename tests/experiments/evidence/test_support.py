@@ -24,7 +24,10 @@ def check(make):
   )
 
 
-LONG = (support.any_tree, support.unit)
+LONG = (
+    support.any_tree, support.users, support.unit, support.disjoint,
+    support.counted,
+)
 
 
 @pytest.mark.parametrize(
