@@ -32,7 +32,11 @@ _WINDOW_TAIL = 1e-10
 _LARGEST_WINDOW = 1 << 20
 _LARGEST_GRID = 1 << 18
 # Exponents lambda of moments, from the flattest to the steepest tilt.
-_TILTS = np.exp(np.arange(-56, 57) / 4)
+_TILTS = np.exp(np.arange(-28, 29) / 2)
+# Points that outcomes are merged at before their moments are estimated.
+_MOMENT_POINTS = 1 << 10
+# Relative width of the bracket that the search for epsilon ends with.
+_SEARCHED = 1e-7
 _MACHINE = 2.0**-52
 
 
@@ -52,18 +56,30 @@ class Lattice(NamedTuple):
 
 
 def log_moments(steps: Sequence[Step]) -> np.ndarray:
-  """float64[tilts]: ln E_P exp(lambda L) of all steps together."""
+  """float64[tilts]: ln E_P exp(lambda L) of all steps together, or a bit more.
+  """
   total = np.zeros(_TILTS.size)
   for step in steps:
-    some = step.losses.probs > 1e-280
-    losses, logs = step.losses.losses[some], np.log(step.losses.probs[some])
-    for i, tilt in enumerate(_TILTS):
-      values = logs + tilt * losses
-      largest = float(values.max())
-      total[i] += step.times * (
-          largest + math.log(float(np.exp(values - largest).sum()))
-      )
+    losses, probs = _merged(step.losses)
+    values = np.log(probs) + _TILTS[:, None] * losses
+    largest = values.max(1)
+    sums = np.exp(values - largest[:, None]).sum(1)
+    total += step.times * (largest + np.log(sums))
   return total
+
+
+def _merged(given: pairs.Losses) -> tuple[np.ndarray, np.ndarray]:
+  """The losses at a few points, none below where it was, and probabilities."""
+  some = given.probs > 1e-280
+  losses, probs = given.losses[some], given.probs[some]
+  if losses.size <= 2 * _MOMENT_POINTS:
+    return losses, probs
+  lowest = losses.min()
+  h = np.ptp(losses) / _MOMENT_POINTS or 1.0
+  point = np.ceil((losses - lowest) / h).astype(np.int64)
+  merged = np.bincount(point, probs)
+  there = merged > 0
+  return lowest + h * np.flatnonzero(there), merged[there]
 
 
 def estimate(
@@ -226,7 +242,8 @@ def convolved(
     tail: float = _WINDOW_TAIL,
 ) -> Sum | None:
   """The law of a sum of independent numbers; None where it is too wide."""
-  tilted, log_factor = [], 0.0
+  tilted: list[_Tilted] = []
+  log_factor = 0.0
   mean = variance = 0.0
   for part in parts:
     losses = (part.first + np.arange(part.probs.size)) * h
@@ -240,17 +257,17 @@ def convolved(
     own = float(probs @ losses)
     mean += part.times * own
     variance += part.times * float(probs @ (losses - own) ** 2)
-    tilted.append((part, losses, probs, own))
+    with np.errstate(divide="ignore"):
+      tilted.append(_Tilted(part, probs, np.log(probs), losses - own))
   deviation = math.sqrt(max(variance, 0.0)) or h
 
   def bound(shift: float) -> float:
     """Chernoff's bound on how far from the mean the sum is, to one side."""
     cumulant = 0.0
-    for part, losses, probs, own in tilted:
-      terms = np.log(probs, where=probs > 0, out=np.full_like(probs, -np.inf))
-      terms += shift * (losses - own)
+    for one in tilted:
+      terms = one.logs + shift * one.centred
       largest = float(terms.max())
-      cumulant += part.times * (
+      cumulant += one.part.times * (
           largest + math.log(float(np.exp(terms - largest).sum()))
       )
     return (cumulant - math.log(tail)) / abs(shift)
@@ -286,8 +303,17 @@ def convolved(
   )
 
 
+class _Tilted(NamedTuple):
+  """One step's tilted probabilities, their logs, and losses from the mean."""
+
+  part: Lattice
+  probs: np.ndarray
+  logs: np.ndarray
+  centred: np.ndarray
+
+
 def _circle(
-    tilted: Sequence[tuple[Lattice, np.ndarray, np.ndarray, float]], size: int
+    tilted: Sequence[_Tilted], size: int
 ) -> tuple[np.ndarray, float]:
   """The power on a circle, and a bound on the sum of its rounding errors."""
   power = np.zeros(size // 2 + 1, complex)
@@ -295,7 +321,7 @@ def _circle(
   turned = np.zeros(size // 2 + 1)
   # Of each coefficient of one step: roundings of numbers within 1.
   one = 4 * math.log2(size) * _MACHINE
-  for part, _, probs, _ in tilted:
+  for part, probs, _, _ in tilted:
     places = (part.first + np.arange(probs.size)) % size
     spectrum = fft.rfft(np.bincount(places, probs, size))
     logs = np.log(np.where(np.abs(spectrum) < 1e-300, 1e-300, spectrum))
@@ -325,7 +351,7 @@ def largest_epsilon(
       return 0.0
   if high is None:
     return low
-  for _ in range(24):
+  while high - low > _SEARCHED * low:
     middle = (low + high) / 2
     if holds(middle):
       low = middle
