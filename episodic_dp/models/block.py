@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from episodic_dp.models import convolution
 from episodic_dp.models import normalization
 from episodic_dp.models import pooling
+from episodic_dp.models.cpu import direct
 from episodic_dp.models.cpu import first_block
 from episodic_dp.models.cpu import wide_block
 
@@ -62,11 +63,15 @@ def _pooled(x, kernel, scale, bias, norm):
 
   All forms are equal up to rounding, and the last is the plain one.
   """
-  if norm == "batch" and jax.default_backend() == "cpu":
+  on_cpu = jax.default_backend() == "cpu"
+  if norm == "batch" and on_cpu:
     for form in (first_block, wide_block):
       if form.fits(x.shape, kernel.shape):
         return form.apply(x, kernel, scale, bias)
-  x = convolution.same(x, kernel)
+  if on_cpu and direct.fits(x.shape, kernel.shape):
+    x = direct.same(x, kernel)
+  else:
+    x = convolution.same(x, kernel)
   if norm == "batch":
     x = normalization.batch_norm(x, scale, bias)
   elif norm == "group":

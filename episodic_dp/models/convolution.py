@@ -103,13 +103,25 @@ def same(images: jax.Array, kernel: jax.Array) -> jax.Array:
   return convolve(images, kernel)
 
 
-def _flipped(kernel):
+def flipped(kernel: jax.Array) -> jax.Array:
+  """The kernel whose convolution is the gradient of the images."""
   return jnp.swapaxes(kernel[::-1, ::-1], 2, 3)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _correlate(images, slope, window):
-  """The gradient of the kernel: [*window, Cin, Cout]."""
+def correlate(
+    images: jax.Array, slope: jax.Array, window: tuple[int, int]
+) -> jax.Array:
+  """The gradient of `same`'s kernel.
+
+  Args:
+    images: [n, H, W, Cin].
+    slope: [n, H, W, Cout], of the output.
+    window: (kh, kw).
+
+  Returns:
+    [kh, kw, Cin, Cout].
+  """
   channels, features = images.shape[-1], slope.shape[-1]
   rows = patches(images, window).reshape(-1, math.prod(window) * channels)
   # [Cout, entries]: the other way round the product is slow on a CPU.
@@ -120,17 +132,17 @@ def _correlate(images, slope, window):
 same.defvjp(
     lambda images, kernel: (same(images, kernel), (images, kernel)),
     lambda saved, slope: (
-        same(slope, _flipped(saved[1])),
-        _correlate(saved[0], slope, saved[1].shape[:2]),
+        same(slope, flipped(saved[1])),
+        correlate(saved[0], slope, saved[1].shape[:2]),
     ),
 )
-_correlate.defvjp(
+correlate.defvjp(
     lambda images, slope, window: (
-        _correlate(images, slope, window),
+        correlate(images, slope, window),
         (images, slope),
     ),
     lambda window, saved, kernel: (
-        same(saved[1], _flipped(kernel)),
+        same(saved[1], flipped(kernel)),
         same(saved[0], kernel),
     ),
 )

@@ -33,6 +33,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import checks
 from episodic_dp.private import compute as compute_lib
+from episodic_dp.private import programs
 from episodic_dp.private import sharding
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step_program
@@ -123,20 +124,22 @@ def _on_one_device(
     totals = step_program.add(program, state, totals, tasks)
     return step_program.finish(program, state, totals, mask)
 
-  compiled = jax.jit(update, donate_argnums=0)
-  return _ResidentStep(compiled, _placed(program, dataset, jnp.asarray))
+  return _ResidentStep(update, _placed(program, dataset, jnp.asarray))
 
 
 class _ResidentStep:
   """A step of data that lie on the only device."""
 
   def __init__(self, update: Any, data: tuple[Any, ...]):
-    self._update = update
+    self._update = programs.jit(update, donate_argnums=0)
+    self._inside = jax.jit(update)
     self._data = data
 
   def __call__(
       self, state: state_lib.State
   ) -> tuple[state_lib.State, state_lib.Metrics]:
+    if isinstance(state.step, jax.core.Tracer):  # Within another program.
+      return self._inside(state, *self._data)
     return self._update(state, *self._data)
 
   def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
@@ -163,7 +166,7 @@ def _sharded(
     totals = sum_tasks(state, task_sum.Tasks(images, rows, mask, labels))
     return step_program.finish(program, state, totals, mask)
 
-  compiled = jax.jit(
+  compiled = programs.jit(
       update, donate_argnums=0, out_shardings=sharding.replicated(mesh)
   )
   place = functools.partial(sharding.replicate, mesh)

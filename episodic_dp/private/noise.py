@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def add_noise(
@@ -45,9 +46,12 @@ def add_noise(
     return total
   else:
     each = [stddev] * len(leaves)
+  # Drawn at once: a draw is a large program to compile.
+  ends = np.cumsum([leaf.size for leaf in leaves])
+  drawn = jnp.split(_normal(key, (int(ends[-1]),), terms), ends[:-1])
   noised = [
-      leaf + each[i] * _normal(jax.random.fold_in(key, i), leaf.shape, terms)
-      for i, leaf in enumerate(leaves)
+      leaf + one * normals.reshape(leaf.shape)
+      for leaf, one, normals in zip(leaves, each, drawn, strict=True)
   ]
   return jax.tree.unflatten(treedef, noised)
 

@@ -25,6 +25,7 @@ from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp.private import programs
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step_program
 from episodic_dp.private import task_sum
@@ -81,12 +82,12 @@ class Step:
       labels: int[rows] where there are no episodes, as in `task_sum.Tasks`.
       block_bytes: bytes of images in a block, unless a microbatch is more.
     """
-    self._draw = jax.jit(functools.partial(step_program.draw, program))
-    self._begin = jax.jit(functools.partial(step_program.begin, program))
-    self._add = jax.jit(
+    self._draw = programs.jit(functools.partial(step_program.draw, program))
+    self._begin = programs.jit(functools.partial(step_program.begin, program))
+    self._add = programs.jit(
         functools.partial(step_program.add, program), donate_argnums=1
     )
-    self._finish = jax.jit(
+    self._finish = programs.jit(
         functools.partial(step_program.finish, program), donate_argnums=0
     )
     self._images, self._labels = images, labels

@@ -20,6 +20,7 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.private import programs
 
 _CHUNK_BYTES = 2**24  # float32 bytes of images that one call holds
 
@@ -182,7 +183,9 @@ class Evaluator:
       )
       return jax.vmap(one)(keys, images)
 
-    self._chunk: Callable[..., Any] = jax.jit(chunk, static_argnums=(3, 4))
+    self._chunk: Callable[..., Any] = programs.jit(
+        chunk, static_argnums=(3, 4)
+    )
 
   def outputs(
       self, params: Any, tasks: Tasks

@@ -5,27 +5,31 @@ import numpy as np
 import pytest
 
 from episodic_dp.models import block
+from episodic_dp.models.cpu import direct
 from episodic_dp.models.cpu import first_block
 from episodic_dp.models.cpu import wide_block
 
 FIRST = (2, 4, 6, 1), (3, 3, 1, 9)
-WIDE = (32, 2, 4, 32), (3, 3, 32, 32)
+WIDE = (32, 10, 10, 32), (3, 3, 32, 32)
 OTHER = (2, 4, 4, 9), (3, 3, 9, 9)
+MANY_CHANNELS = (2, 4, 4, 64), (3, 3, 64, 64)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize("norm", block.NORMS)
-def test_only_a_cpu_takes_other_forms_and_only_with_batch_norm(
+def test_only_a_cpu_takes_other_forms_and_some_only_with_batch_norm(
     monkeypatch, backend, norm
 ):
   taken = []
-  for form in (first_block, wide_block):
-    plain = form.apply
+  for form, name in (
+      (first_block, "apply"), (wide_block, "apply"), (direct, "same")
+  ):
+    plain = getattr(form, name)
     monkeypatch.setattr(
-        form, "apply", lambda *a, f=plain, n=form: (taken.append(n), f(*a))[1]
+        form, name, lambda *a, f=plain, n=form: (taken.append(n), f(*a))[1]
     )
   monkeypatch.setattr(jax, "default_backend", lambda: backend)
-  for shapes in (FIRST, WIDE, OTHER):
+  for shapes in (FIRST, WIDE, OTHER, MANY_CHANNELS):
     x, kernel = (jax.ShapeDtypeStruct(s, np.float32) for s in shapes)
     affine = jax.ShapeDtypeStruct(shapes[1][-1:], np.float32)
     scale = None if norm == "none" else affine
@@ -33,11 +37,14 @@ def test_only_a_cpu_takes_other_forms_and_only_with_batch_norm(
         lambda x, k, s, b: block.apply(x, k, s, b, norm),
         x, kernel, scale, affine,
     )  # fmt: skip
-  special = backend == "cpu" and norm == "batch"
-  assert taken == ([first_block, wide_block] if special else [])
+  expected = {
+      ("cpu", "batch"): [first_block, wide_block, direct],
+      ("cpu", "group"): [direct, direct], ("cpu", "none"): [direct, direct],
+  }
+  assert taken == expected.get((backend, norm), [])
 
 
-@pytest.mark.parametrize("shapes", [FIRST, WIDE])
+@pytest.mark.parametrize("shapes", [FIRST, WIDE, MANY_CHANNELS])
 def test_all_forms_give_the_same_block(monkeypatch, shapes):
   rng = np.random.default_rng(0)
   x, kernel = (rng.standard_normal(s, np.float32) for s in shapes)

@@ -160,10 +160,10 @@ def test_no_key_is_used_twice_in_a_step_or_in_two(make_run):
   run = make_run(8, plan.Poisson(0.7), rotate=True, **_LAYERS)
   found, _ = noted(run, steps=2)
   assert repeated(found) == []
-  # What a step must draw: three stages, two arrays, the counts, and for each
-  # task its labels and its rotations.
+  # What a step must draw: three stages, the noise of all arrays and that of the
+  # counts, and for each task its labels and its rotations.
   for uses in found:
-    tasks = (sum(uses.bits.values()) - 3 - 2 - 1) / 2
+    tasks = (sum(uses.bits.values()) - 3 - 1 - 1) / 2
     assert 1 <= tasks <= 8 and tasks == int(tasks)
 
 
@@ -187,9 +187,9 @@ def test_nor_with_noisy_inner_steps(make_run):
   run = by_example(make_run(6, plan.FixedSize(3), **_SAMPLE_LEVEL))
   found, _ = noted(run, steps=2)
   assert repeated(found) == []
-  # Three stages; labels of 3 tasks, and 2 arrays in each of 2 inner steps; and
-  # the noise on 2 arrays.
-  assert [sum(uses.bits.values()) for uses in found] == [3 + 3 + 12 + 2] * 2
+  # Three stages; labels of 3 tasks, and the noise of each of 2 inner steps; and
+  # that of the step.
+  assert [sum(uses.bits.values()) for uses in found] == [3 + 3 + 6 + 1] * 2
 
 
 @pytest.mark.slow

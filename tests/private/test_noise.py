@@ -83,15 +83,17 @@ def test_a_sum_of_four_normals_is_as_normal_as_one():
   assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(SIZE)
   np.testing.assert_array_equal(add(jax.random.key(4))["a"], found["a"])
   # It is the sum of four independent draws, none of them that of one term.
-  key = jax.random.fold_in(jax.random.key(4), 0)
   drawn = [
       np.asarray(
-          noise.standard_normal(jax.random.fold_in(key, j), (SIZE,)),
+          noise.standard_normal(
+              jax.random.fold_in(jax.random.key(4), j), (2 * SIZE,)
+          ),
           np.float64,
       )
       for j in range(4)
   ]
-  np.testing.assert_allclose(a, 3 * sum(drawn) / 2, atol=1e-5)
+  both = np.concatenate([a, b])
+  np.testing.assert_allclose(both, 3 * sum(drawn) / 2, atol=1e-5)
   assert np.abs(np.corrcoef(drawn) - np.eye(4)).max() < 5 / np.sqrt(SIZE)
   one = private.add_noise(jax.random.key(4), total, 3.0)["a"]
   assert abs(np.corrcoef(a, one)[0, 1]) < 5 / np.sqrt(SIZE)

@@ -56,8 +56,7 @@ class Lattice(NamedTuple):
 
 
 def log_moments(steps: Sequence[Step]) -> np.ndarray:
-  """float64[tilts]: ln E_P exp(lambda L) of all steps together, or a bit more.
-  """
+  """Of all steps together: ln E_P exp(lambda L) or a bit more, [tilts]."""
   total = np.zeros(_TILTS.size)
   for step in steps:
     losses, probs = _merged(step.losses)

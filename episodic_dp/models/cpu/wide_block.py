@@ -8,9 +8,10 @@ from episodic_dp.models import normalization
 from episodic_dp.models.cpu import phases as phases_lib
 from episodic_dp.models.cpu import winograd
 
-# From here on tiles are quicker than patches. For the few images of a support
-# set they are slower, and many times slower in second order.
-_CHANNELS, _IMAGES = 32, 32
+# From here on tiles are quicker than a plain convolution. For the few images of
+# a support set they are slower, and many times slower in second order; for
+# small images they gain little and take as long to compile.
+_CHANNELS, _IMAGES, _PIXELS = 32, 32, 100
 
 
 def fits(x_shape: tuple[int, ...], kernel_shape: tuple[int, ...]) -> bool:
@@ -19,6 +20,7 @@ def fits(x_shape: tuple[int, ...], kernel_shape: tuple[int, ...]) -> bool:
   return (
       (kh, kw) == (3, 3)
       and x_shape[0] >= _IMAGES
+      and x_shape[1] * x_shape[2] >= _PIXELS
       and min(channels, features) >= _CHANNELS
   )
 
