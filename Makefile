@@ -2,7 +2,7 @@
 ## make env         creates .venv with the package in place and its tests' needs
 ## make train       the same, then the main job on built-in data; WORKDIR=DIR
 ## make lint        ruff and mypy
-## make test        lint, then the tests: about 10 minutes on two cores, .venv included
+## make test        lint, then the tests: about 6 minutes on two cores, .venv included
 ## make test-slow   the checks that take minutes; writes docs/slow_tests.md
 ## make coverage    of plan, accounting and private; writes docs/coverage.md
 ## make accelerator DATA=DIR

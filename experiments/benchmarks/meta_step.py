@@ -63,7 +63,7 @@ CASES = {
     "b": Case(64, 5, 1, 16),
     "narrow": Case(16, 1, 1, 32),
 }
-_SMOKE = Case(4, 1, 1, 2)
+SMOKE = Case(4, 1, 1, 2)
 
 
 def make_run(case: Case) -> settings.Run:
@@ -203,7 +203,7 @@ def at_once(
 
 def measure(options: harness.Options) -> harness.Found:
   """Every case, its peers, and the floor."""
-  made = {"narrow": _SMOKE} if options.smoke else CASES
+  made = {"narrow": SMOKE} if options.smoke else CASES
   rate = matmul_gflops(options.smoke)
   found = {name: measure_case(case, options) for name, case in made.items()}
   rows, cases = [], dict[str, Any]()
@@ -232,7 +232,7 @@ def measure(options: harness.Options) -> harness.Found:
   ]
   tuned = {}
   if options.smoke:
-    tuned = at_once(_SMOKE, (1, 2), options)
+    tuned = at_once(SMOKE, (1, 2), options)
   elif jax.default_backend() != "cpu":
     case = CASES["b"]._replace(tasks=256)
     tuned = at_once(case, (8, 16, 32, 64, 128), options)

@@ -39,6 +39,12 @@ BENCHMARKS = {
         repeats=5,
         with_jax=False,
     ),
+    "compiling": Benchmark(
+        "compiling.measure",
+        "how long a step takes to compile on one core, nothing cached",
+        repeats=3,
+        with_jax=False,
+    ),
     "devices": Benchmark(
         "devices.measure",
         "two processes of a core each beside one: time and parameters",
