@@ -60,8 +60,9 @@ def test_targets_are_those_of_the_project(found):
       if row["reached"] is not None
   }
   assert targets >= {
-      ("memory", 1.05), ("overhead", 1.10), ("sample_level", 2),
-      ("compiling", 8.0), ("sampling", 1.5), ("sampling", 2), ("devices", 1.5), ("devices", 1e-6),
+      ("compiling", 8.0), ("memory", 1.05), ("overhead", 1.10),
+      ("sample_level", 2), ("sampling", 1.5), ("sampling", 2),
+      ("devices", 1.5), ("devices", 1e-6),
   }
   assert {name for name, _ in targets} == {
       "accounting", "compiling", "devices", "memory", "overhead",
