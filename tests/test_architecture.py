@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 # Lowest first. A module imports from its own folder and from lower floors.
 FLOORS = (
-    ("plan", "output", "_version"),
+    ("plan", "output", "backends", "_version"),
     ("sampling", "accounting", "models"),
     ("learners", "data"),
     ("private",),

@@ -5,6 +5,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from episodic_dp import backends
 from episodic_dp.models import convolution
 from episodic_dp.models import normalization
 from episodic_dp.models import pooling
@@ -63,12 +64,12 @@ def _pooled(x, kernel, scale, bias, norm):
 
   All forms are equal up to rounding, and the last is the plain one.
   """
-  on_cpu = jax.default_backend() == "cpu"
-  if norm == "batch" and on_cpu:
+  own_forms = backends.choices().own_forms
+  if norm == "batch" and own_forms:
     for form in (first_block, wide_block):
       if form.fits(x.shape, kernel.shape):
         return form.apply(x, kernel, scale, bias)
-  if on_cpu and direct.fits(x.shape, kernel.shape):
+  if own_forms and direct.fits(x.shape, kernel.shape):
     x = direct.same(x, kernel)
   else:
     x = convolution.same(x, kernel)

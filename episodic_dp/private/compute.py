@@ -4,16 +4,13 @@ import dataclasses
 
 import jax
 
+from episodic_dp import backends
 from episodic_dp.private import sharding
 
 
 def default_microbatch_size() -> int:
-  """Tasks that a device computes together unless `Compute` says otherwise.
-
-  One on a CPU, where batched products are slower than single ones; several on
-  an accelerator, which is busy only with wide products.
-  """
-  return 1 if jax.default_backend() == "cpu" else 32
+  """Tasks that a device computes together unless `Compute` says otherwise."""
+  return backends.choices().microbatch_size
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

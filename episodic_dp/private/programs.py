@@ -1,24 +1,15 @@
-"""How programs are compiled: one place for every backend.
-
-On a CPU most of the time goes into LLVM's passes over one loop for each array
-operation (docs/decisions/compiling.md). Two settings shorten it and leave a
-step as quick as it was: loops written the short way, and LLVM's first level of
-optimisation, which already makes them vectors.
-"""
+"""Programs that a user waits for, compiled as `backends` says."""
 
 from collections.abc import Callable
 from typing import Any
 
 import jax
 
-_ON_A_CPU = {
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_backend_optimization_level": 1,
-}
+from episodic_dp import backends
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Any:
-  """`jax.jit` for a program that a user waits for; not inside another one.
+  """`jax.jit` for a program that is called from outside of others.
 
   Args:
     function: of arrays.
@@ -28,9 +19,8 @@ def jit(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def compiler_options() -> dict[str, Any] | None:
-  """What `jax.jit` takes on the default backend; None for XLA's own."""
-  if jax.default_backend() != "cpu":
-    return None
+  """What `jax.jit` takes on this backend; None for XLA's own."""
   if jax.config.values["jax_disable_most_optimizations"]:
-    return None  # Asked for: even less than this.
-  return dict(_ON_A_CPU)
+    return None  # Asked for: even less than these.
+  chosen = backends.choices().compiler_options
+  return None if chosen is None else dict(chosen)

@@ -5,6 +5,7 @@
 
   support   docs/support.md: which plans have a guarantee (a minute)
   learners  docs/learners.md: what can be trained privately (twenty seconds)
+  accelerators  docs/accelerators.md: what a step is on a GPU or TPU (a minute)
   errata    the tables of episodic_dp/accounting/README.md: what is wrong in
             print, and by how much (a few seconds)
 
@@ -21,11 +22,17 @@ from absl import logging
 
 from episodic_dp.cli import app
 from episodic_dp.output import files
+from experiments.evidence import accelerators
 from experiments.evidence import errata
 from experiments.evidence import learners
 from experiments.evidence import support
 
-_PAGES = {"support": support, "learners": learners, "errata": errata}
+_PAGES = {
+    "support": support,
+    "learners": learners,
+    "accelerators": accelerators,
+    "errata": errata,
+}
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 _WRITE = flags.DEFINE_bool("write", False, "Write the files.")

@@ -3,7 +3,7 @@
 Small data, networks and plans, all of which are made, none trained.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 import functools
 import math
@@ -60,9 +60,27 @@ class Variant:
 
   def build(self, norm: str, way: int = WAY) -> Any:
     """The learner on a narrow Conv4."""
+    return self.on(functools.partial(_network, norm), way)
+
+  def on(
+      self,
+      network: Callable[[int | None], models.Model],
+      way: int,
+      **options: Any,
+  ) -> Any:
+    """The learner on a network, with other options where it has them.
+
+    Args:
+      network: way, or None for a network without a head -> the network.
+      way: classes of a task.
+      **options: in place of those of `self.options`.
+    """
     metric = "way" in _fields(self.kind)  # Compares features, has no head.
-    options = self.options | ({"way": way} if metric else {})
-    return self.kind(_network(norm, None if metric else way), **options)
+    chosen = {k: options.get(k, v) for k, v in self.options.items()}
+    return self.kind(
+        network(None if metric else way),
+        **chosen | ({"way": way} if metric else {}),
+    )
 
 
 @functools.cache

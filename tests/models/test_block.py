@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from episodic_dp import backends
 from episodic_dp.models import block
 from episodic_dp.models.cpu import direct
 from episodic_dp.models.cpu import first_block
@@ -28,15 +29,15 @@ def test_only_a_cpu_takes_other_forms_and_some_only_with_batch_norm(
     monkeypatch.setattr(
         form, name, lambda *a, f=plain, n=form: (taken.append(n), f(*a))[1]
     )
-  monkeypatch.setattr(jax, "default_backend", lambda: backend)
-  for shapes in (FIRST, WIDE, OTHER, MANY_CHANNELS):
-    x, kernel = (jax.ShapeDtypeStruct(s, np.float32) for s in shapes)
-    affine = jax.ShapeDtypeStruct(shapes[1][-1:], np.float32)
-    scale = None if norm == "none" else affine
-    jax.eval_shape(
-        lambda x, k, s, b: block.apply(x, k, s, b, norm),
-        x, kernel, scale, affine,
-    )  # fmt: skip
+  with backends.assumed(backend):
+    for shapes in (FIRST, WIDE, OTHER, MANY_CHANNELS):
+      x, kernel = (jax.ShapeDtypeStruct(s, np.float32) for s in shapes)
+      affine = jax.ShapeDtypeStruct(shapes[1][-1:], np.float32)
+      scale = None if norm == "none" else affine
+      jax.eval_shape(
+          lambda x, k, s, b: block.apply(x, k, s, b, norm),
+          x, kernel, scale, affine,
+      )  # fmt: skip
   expected = {
       ("cpu", "batch"): [first_block, wide_block, direct],
       ("cpu", "group"): [direct, direct], ("cpu", "none"): [direct, direct],
@@ -45,14 +46,14 @@ def test_only_a_cpu_takes_other_forms_and_some_only_with_batch_norm(
 
 
 @pytest.mark.parametrize("shapes", [FIRST, WIDE, MANY_CHANNELS])
-def test_all_forms_give_the_same_block(monkeypatch, shapes):
+def test_all_forms_give_the_same_block(shapes):
   rng = np.random.default_rng(0)
   x, kernel = (rng.standard_normal(s, np.float32) for s in shapes)
   scale, bias = rng.standard_normal((2, kernel.shape[-1]), np.float32)
   outputs = []
   for backend in ("cpu", "gpu"):
-    monkeypatch.setattr(jax, "default_backend", lambda name=backend: name)
-    outputs.append(
-        jax.jit(lambda *a: block.apply(*a, "batch"))(x, kernel, scale, bias)
-    )
+    with backends.assumed(backend):
+      outputs.append(
+          jax.jit(lambda *a: block.apply(*a, "batch"))(x, kernel, scale, bias)
+      )
   np.testing.assert_allclose(*outputs, rtol=1e-4, atol=1e-5)

@@ -212,7 +212,8 @@ def test_nor_in_other_kinds_of_steps(kind, make_run):
   elif kind == "supervised":
     run = supervised(run)
   found, _ = noted(run, steps=4, **compute)
-  assert all(sum(uses.bits.values()) > 3 for uses in found)
+  # Two stages and the noise, at least.
+  assert all(sum(uses.bits.values()) >= 3 for uses in found)
   if kind == "passes":
     # The steps of a pass share the assignment of participants to steps, which
     # one key of the pass gives: by intent, and accounted for.

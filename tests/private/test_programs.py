@@ -2,10 +2,11 @@
 
 import jax
 
+from episodic_dp import backends
 from episodic_dp.private import programs
 
 
-def test_a_cpu_has_options_of_its_own_unless_less_is_asked_for(monkeypatch):
+def test_a_cpu_has_options_of_its_own_unless_less_is_asked_for():
   name = "jax_disable_most_optimizations"
   before = jax.config.values[name]
   try:
@@ -13,9 +14,8 @@ def test_a_cpu_has_options_of_its_own_unless_less_is_asked_for(monkeypatch):
     assert programs.compiler_options()["xla_backend_optimization_level"] == 1
     compiled = programs.jit(lambda x: 2 * x)
     assert compiled(3.0) == 6.0
-    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    assert programs.compiler_options() is None
-    monkeypatch.undo()
+    with backends.assumed("gpu"):
+      assert programs.compiler_options() is None
     jax.config.update(name, True)
     assert programs.compiler_options() is None
   finally:
