@@ -129,23 +129,36 @@ def correlate(
   return jnp.moveaxis(product.reshape(features, *window, channels), 0, -1)
 
 
-same.defvjp(
-    lambda images, kernel: (same(images, kernel), (images, kernel)),
-    lambda saved, slope: (
-        same(slope, flipped(saved[1])),
-        correlate(saved[0], slope, saved[1].shape[:2]),
-    ),
-)
-correlate.defvjp(
-    lambda images, slope, window: (
-        correlate(images, slope, window),
-        (images, slope),
-    ),
-    lambda window, saved, kernel: (
-        same(saved[1], flipped(kernel)),
-        same(saved[0], kernel),
-    ),
-)
+def tie(same: Any, correlate: Any) -> None:
+  """Make each of a pair such as `same` and `correlate` the other's gradient.
+
+  Both are linear in two arguments, so that the gradients of every order are
+  made of the two.
+
+  Args:
+    same: a `jax.custom_vjp` of (images, kernel).
+    correlate: one of (images, slope, window), the last not differentiated.
+  """
+  same.defvjp(
+      lambda images, kernel: (same(images, kernel), (images, kernel)),
+      lambda saved, slope: (
+          same(slope, flipped(saved[1])),
+          correlate(saved[0], slope, saved[1].shape[:2]),
+      ),
+  )
+  correlate.defvjp(
+      lambda images, slope, window: (
+          correlate(images, slope, window),
+          (images, slope),
+      ),
+      lambda window, saved, kernel: (
+          same(saved[1], flipped(kernel)),
+          same(saved[0], kernel),
+      ),
+  )
+
+
+tie(same, correlate)
 
 
 def conv_general_dilated(

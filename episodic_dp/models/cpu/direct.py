@@ -50,26 +50,7 @@ def _correlate(images, slope, window):
   return _correlated(images, slope, window)
 
 
-# Both are linear in two arguments, and the gradients of each are made of both.
-
-
-same.defvjp(
-    lambda images, kernel: (same(images, kernel), (images, kernel)),
-    lambda saved, slope: (
-        same(slope, convolution.flipped(saved[1])),
-        _correlate(saved[0], slope, saved[1].shape[:2]),
-    ),
-)
-_correlate.defvjp(
-    lambda images, slope, window: (
-        _correlate(images, slope, window),
-        (images, slope),
-    ),
-    lambda window, saved, kernel: (
-        same(saved[1], convolution.flipped(kernel)),
-        same(saved[0], kernel),
-    ),
-)
+convolution.tie(same, _correlate)
 
 
 @jax.custom_batching.custom_vmap
