@@ -1,8 +1,10 @@
-"""Runs benchmarks, and writes what they found beside their targets.
+r"""Runs benchmarks, and writes what they found beside their targets.
 
   python -m experiments.benchmarks --list
   python -m experiments.benchmarks --run=all --out=DIR
   python -m experiments.benchmarks --run=overhead,sampling --smoke --out=DIR
+  python -m experiments.benchmarks --run=shared_weights --out=DIR \
+      --only=ridge,width=32,query=1,size=28
   python -m experiments.benchmarks --write
 
 Each writes DIR/NAME.json, in a process of its own where there are several.
@@ -35,15 +37,20 @@ _SMOKE = flags.DEFINE_bool("smoke", False, "Tiny sizes: do they work?")
 _REPEATS = flags.DEFINE_integer(
     "repeats", None, "Turns of every case, other than the benchmark's own.", 1
 )
+_ONLY = flags.DEFINE_list(
+    "only", [], "Cases of shared_weights, by parts: ridge,width=32,size=28."
+)
 _OUT = flags.DEFINE_string("out", "", "Folder of the JSON files.")
 _WRITE = flags.DEFINE_bool("write", False, "Fill the table of README.md.")
 
 
-def measure(name: str, *, smoke: bool, repeats: int | None) -> dict[str, Any]:
+def measure(
+    name: str, *, smoke: bool, repeats: int | None, only: Sequence[str] = ()
+) -> dict[str, Any]:
   """Runs a benchmark in this process; JSON-able."""
   benchmark = registry.BENCHMARKS[name]
   repeats = repeats or (2 if smoke else benchmark.repeats)
-  options = harness.Options(smoke=smoke, repeats=repeats)
+  options = harness.Options(smoke=smoke, repeats=repeats, only=only)
   if benchmark.cores:
     devices.use_cores()
   began, load = time.perf_counter(), machine.load()
@@ -97,12 +104,18 @@ def run(names: Sequence[str], out: pathlib.Path) -> None:
           f" {', '.join(registry.BENCHMARKS)}"
       )
   if len(names) == 1:
-    found = measure(names[0], smoke=_SMOKE.value, repeats=_REPEATS.value)
+    found = measure(
+        names[0],
+        smoke=_SMOKE.value,
+        repeats=_REPEATS.value,
+        only=_ONLY.value,
+    )
     files.write_json(out / f"{names[0]}.json", found)
     print(table.render(out, names))
     return
   given = ["--smoke"] * _SMOKE.value
   given += [f"--repeats={_REPEATS.value}"] * (_REPEATS.value is not None)
+  given += [f"--only={','.join(_ONLY.value)}"] * bool(_ONLY.value)
   failed = run_all(names, out, *given)
   print(table.render(out))
   if failed:
@@ -116,7 +129,7 @@ def main(argv: Sequence[str]) -> None:
     raise ValueError("nothing to do: give --list, --run=all or --write")
   if _LIST.value:
     for name, benchmark in registry.BENCHMARKS.items():
-      print(f"{name:14}{benchmark.about}")
+      print(f"{name:16}{benchmark.about}")
   if _RUN.value:
     if not _OUT.value:
       raise ValueError(

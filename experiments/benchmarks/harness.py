@@ -45,10 +45,13 @@ class Options:
     smoke: sizes at which it takes seconds, to see that it works; the numbers
       mean nothing.
     repeats: turns of every case.
+    only: for benchmarks of many cases, what is asked of those that are
+      measured, such as "width=32"; all of them without.
   """
 
   smoke: bool
   repeats: int
+  only: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,12 +95,24 @@ def timed(function: Callable[..., Any], *arguments: Any) -> Turn:
   value = wait(function(*arguments))
   wall = time.perf_counter() - wall
   cpu = time.process_time() - cpu
-  free = None
+  return Turn(wall, cpu, free_share(before, wall, cpu), value)
+
+
+def free_share(
+    before: float | None, wall: float, cpu: float
+) -> float | None:
+  """The share of the machine that nothing else took, or None if unknown.
+
+  Args:
+    before: `machine.busy_seconds` when it began.
+    wall: seconds since.
+    cpu: seconds of processor time that were its own.
+  """
   after = machine.busy_seconds()
-  if before is not None and after is not None:
-    others = max(0.0, after - before - cpu)
-    free = max(0.0, 1 - others / (wall * (os.cpu_count() or 1)))
-  return Turn(wall, cpu, free, value)
+  if before is None or after is None:
+    return None
+  others = max(0.0, after - before - cpu)
+  return max(0.0, 1 - others / (wall * (os.cpu_count() or 1)))
 
 
 def wait(value: Any) -> Any:

@@ -25,9 +25,7 @@ products in the precision that JAX takes by default (TF32 or bfloat16 operands
 on some) and in float32 (JAX_DEFAULT_MATMUL_PRECISION=float32).
 """
 
-from collections.abc import Callable
 import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -36,7 +34,6 @@ import numpy as np
 import optax
 
 from episodic_dp import private
-from episodic_dp import sampling
 from episodic_dp import training
 from experiments.benchmarks import harness
 from experiments.benchmarks import settings
@@ -80,36 +77,6 @@ def make_run(case: Case) -> settings.Run:
   return dataclasses.replace(run, optimizer=optax.sgd(1.0))
 
 
-def drawn_tasks(run: settings.Run, tasks: int) -> sampling.EpisodeBatch:
-  """The tasks of the run's first step, as `private.make_meta_step` draws them.
-
-  Sums that differ show it where that changes.
-  """
-  sampled, augmented = (jax.random.fold_in(run.init().key, i) for i in (0, 1))
-  drawn = sampling.sample(sampled, run.dataset.hierarchy, run.plan, 0)
-  rows, _ = sampling.task_indices(*drawn, run.plan)
-  keys = jax.vmap(
-      lambda i: jax.random.fold_in(jax.random.fold_in(augmented, 0), i)
-  )(jnp.arange(tasks))
-  assert run.plan.episode is not None
-  make = functools.partial(sampling.make_episode, episode=run.plan.episode)
-  images = jnp.asarray(run.dataset.images)[run.dataset.rows(rows)]
-  return jax.device_get(jax.vmap(make)(keys, images))
-
-
-def our_steps(
-    run: settings.Run, tasks: int, **compute: Any
-) -> tuple[Callable[[], Any], Any]:
-  """A case of the run's steps, and the first step's sum of gradients."""
-  state = run.init()
-  before = jax.device_get(state.params)
-  step = run.step(**compute)
-  state, _ = step(state)
-  total = jax.tree.map(lambda a, b: tasks * (a - np.asarray(b)), before,
-                       state.params)  # fmt: skip
-  return harness.steps(step, state), total
-
-
 def operations(case: Case) -> float:
   """Of a task's convolutions, were each of them a plain one.
 
@@ -134,13 +101,13 @@ def measure_case(case: Case, options: harness.Options) -> dict[str, Any]:
   """
   run = make_run(case)
   params = jax.device_get(run.init().params)
-  episodes = drawn_tasks(run, case.tasks)
+  episodes = run.drawn_tasks()
   skipped = {}
   mesh = training.make_mesh()
-  step, ours = our_steps(run, case.tasks, mesh=mesh)
+  step, ours = run.first_sum(case.tasks, mesh=mesh)
   functions, sums = {"ours": step}, {}
   if jax.device_count() > 1:
-    functions["one"], sums["one"] = our_steps(run, case.tasks)
+    functions["one"], sums["one"] = run.first_sum(case.tasks)
   if case.width <= NARROW:
     functions["lax"] = sums_lib.plain_sum(params, case.inner_steps, episodes)
     sums["lax"] = jax.device_get(functions["lax"]())

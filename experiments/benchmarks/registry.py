@@ -84,6 +84,13 @@ BENCHMARKS = {
         "the sampler's share of a step, and its cost against the population",
         repeats=9,
     ),
+    "shared_weights": Benchmark(
+        "shared_weights.measure",
+        "steps of learners whose tasks share the weights, beside PyTorch's best"
+        " way and the floor",
+        repeats=3,
+        cores=True,
+    ),
     "streaming": Benchmark(
         "streaming.measure",
         "data that stay on the host beside data on the device",

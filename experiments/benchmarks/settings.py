@@ -7,9 +7,11 @@ run only has to work, 4 x 4 and a linear model, whose programs compile sooner.
 
 from collections.abc import Callable
 import dataclasses
+import functools
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -18,6 +20,7 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
+from episodic_dp import sampling
 from experiments.benchmarks import harness
 
 WAY, SHOT = 5, 1
@@ -63,6 +66,50 @@ class Run:
     return private.init(
         jax.random.key(0), self.learner, self.optimizer, self.mechanism
     )
+
+  def drawn_tasks(self) -> sampling.EpisodeBatch:
+    """The tasks of the first step, as `private.make_meta_step` draws them.
+
+    Sums that differ show it where that changes.
+    """
+    sampled, augmented = (
+        jax.random.fold_in(self.init().key, i) for i in (0, 1)
+    )
+    drawn = sampling.sample(sampled, self.dataset.hierarchy, self.plan, 0)
+    images = jnp.asarray(self.dataset.images)
+    episode = self.plan.episode
+    if episode is None:
+      rows = self.dataset.rows(drawn[0].reshape(-1))
+      labels = jnp.asarray(self.dataset.labels)
+      made = jax.vmap(sampling.single_example)(images[rows], labels[rows])
+    else:
+      rows, _ = sampling.task_indices(*drawn, self.plan)
+      keys = jax.vmap(
+          lambda i: jax.random.fold_in(jax.random.fold_in(augmented, 0), i)
+      )(jnp.arange(len(rows)))
+      make = functools.partial(sampling.make_episode, episode=episode)
+      made = jax.vmap(make)(keys, images[self.dataset.rows(rows)])
+    return jax.device_get(made)
+
+  def first_sum(
+      self, tasks: int, **compute: Any
+  ) -> tuple[Callable[[], Any], Any]:
+    """Steps as a case, and the first one's sum of clipped gradients.
+
+    For a run without noise whose optimizer descends by the mean itself.
+
+    Args:
+      tasks: of a step.
+      **compute: fields of `private.Compute`.
+    """
+    state = self.init()
+    before = jax.device_get(state.params)
+    step = self.step(**compute)
+    state, _ = step(state)
+    total = jax.tree.map(
+        lambda a, b: tasks * (a - np.asarray(b)), before, state.params
+    )
+    return harness.steps(step, state), total
 
 
 def omniglot(
@@ -144,4 +191,65 @@ def omniglot(
               **mechanism,
           }
       ),
+  )
+
+
+def shared_weights(
+    learner: Literal["protonet", "ridge", "supervised"],
+    *,
+    query: int,
+    width: int,
+    shape: tuple[int, int, int],
+    tasks: int,
+    clip_norm: float,
+) -> Run:
+  """A run of a learner whose tasks share the weights, without noise.
+
+  Its update is the mean of the clipped gradients. Conv4 normalises by task, and
+  by group where single examples are learned, of 64 classes.
+
+  Args:
+    learner: 5-way 1-shot, or of single examples.
+    query: query images of a class; not read for single examples.
+    width: channels of every block of Conv4.
+    shape: of an image.
+    tasks: drawn in a step, or examples.
+    clip_norm: of a task, or of an example.
+  """
+  held = SHOT + query
+  single = learner == "supervised"
+  if single:
+    sizes, levels = (2 * tasks,), ("image",)
+    model = models.conv4(64, width=width, norm="group", input_shape=shape)
+  else:
+    sizes, levels = (tasks, WAY, held), LEVELS
+    model = models.conv4(None, width=width, input_shape=shape)
+  stages = (tasks,) if single else (tasks, WAY, held)
+  rows = int(np.prod(sizes))
+  random = np.random.default_rng(0)
+  made: learners.Learner
+  if learner == "protonet":
+    made = learners.ProtoNet(model, way=WAY)
+  elif learner == "ridge":
+    made = learners.RidgeHead(model, way=WAY)
+  else:
+    made = learners.Supervised(model)
+  return Run(
+      learner=made,
+      dataset=data.ArrayDataset(
+          name="random",
+          images=random.integers(0, 256, (rows, *shape), np.uint8),
+          hierarchy=plan_lib.Hierarchy.regular(sizes, levels=levels),
+          labels=random.integers(0, 64, rows) if single else None,
+      ),
+      plan=plan_lib.SamplingPlan(
+          tuple(plan_lib.FixedSize(n) for n in stages),
+          episode=None
+          if single
+          else plan_lib.Episode(way=WAY, shot=SHOT, query=query),
+      ),
+      mechanism=plan_lib.Mechanism(
+          clip_unit=levels[0], clip_norm=clip_norm, noise_multiplier=0.0
+      ),
+      optimizer=optax.sgd(1.0),
   )

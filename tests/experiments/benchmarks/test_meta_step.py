@@ -13,9 +13,9 @@ def test_ours_is_the_sum_that_pytorch_finds():
   )
   case = meta_step.Case(width=4, inner_steps=1, query=1, tasks=2)
   run = meta_step.make_run(case)
-  _, ours = meta_step.our_steps(run, case.tasks)
+  _, ours = run.first_sum(case.tasks)
   theirs = sums.torch_sum(
-      run.init().params, case.inner_steps, meta_step.drawn_tasks(run, 2),
+      run.init().params, case.inner_steps, run.drawn_tasks(),
       "float64",
   )()
   assert sums.difference(ours, theirs) < meta_step.APART

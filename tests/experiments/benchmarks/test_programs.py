@@ -44,7 +44,7 @@ def test_one_command_runs_all_of_them(found):
   assert set(results) == set(registry.BENCHMARKS)
   for name, result in results.items():
     assert list(result) == FORM, name
-    assert result["options"] == {"smoke": True, "repeats": 1}
+    assert result["options"] == {"smoke": True, "repeats": 1, "only": []}
     assert result["settings"] and result["cases"], name
     for row in result["rows"]:
       assert row["what"] and row["value"] >= 0, name
@@ -92,7 +92,7 @@ def test_one_command_runs_one_and_says_what_it_found(tmp_path):
   assert done.returncode == 0, done.stderr
   result = json.loads((tmp_path / "accounting.json").read_text())
   assert list(result) == FORM
-  assert result["options"] == {"smoke": True, "repeats": 1}
+  assert result["options"] == {"smoke": True, "repeats": 1, "only": []}
   assert result["machine"]["cpus"] >= 1 and result["machine"]["device"]
   for case in result["cases"].values():
     assert 0 < case["fastest"] <= case["seconds"] <= case["slowest"]
