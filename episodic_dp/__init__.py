@@ -22,6 +22,7 @@ __all__ = [
     "private",
     "sampling",
     "training",
+    "use_all_cores",
 ]
 
 if TYPE_CHECKING:
@@ -34,9 +35,12 @@ if TYPE_CHECKING:
   from episodic_dp import private as private
   from episodic_dp import sampling as sampling
   from episodic_dp import training as training
+  from episodic_dp.backends import use_all_cores as use_all_cores
 
 
 def __getattr__(name: str) -> Any:
+  if name == "use_all_cores":
+    return importlib.import_module("episodic_dp.backends").use_all_cores
   if name in __all__:
     return importlib.import_module(f"episodic_dp.{name}")
   raise AttributeError(f"module 'episodic_dp' has no attribute '{name}'")

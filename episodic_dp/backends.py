@@ -1,5 +1,9 @@
 """What is chosen by the kind of device, and why: the one place for all of it.
 
+On a CPU every core is a device of its own (docs/decisions/devices.md). JAX has
+to be told before it computes for the first time, so that whatever of the
+library may be the first to compute asks for the cores before (`ask_for_cores`).
+
 A CPU ("cpu") has forms of its own for some convolutions, which only exist
 because it is slow at the plain ones (`models/cpu`); computes one task at a
 time, since batched products are slower there than single ones; and is told to
@@ -17,10 +21,15 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import contextvars
 import dataclasses
+import os
+import sys
 from typing import Any
+import warnings
 
 import jax
 
+_MOST_CORES = 8  # As devices: what is tested, and what steps have tasks for.
+_WARNED: list[bool] = []  # Not empty once `warn_of_idle_cores` has warned.
 _ASSUMED: contextvars.ContextVar[str | None] = contextvars.ContextVar(
     "assumed backend", default=None
 )
@@ -57,7 +66,10 @@ _ACCELERATOR = Choices(
 
 def name() -> str:
   """JAX's default backend ("cpu", "gpu", "tpu"), or the one assumed."""
-  return _ASSUMED.get() or jax.default_backend()
+  assumed = _ASSUMED.get()
+  if assumed is None:
+    ask_for_cores()
+  return assumed or jax.default_backend()
 
 
 def choices() -> Choices:
@@ -77,3 +89,81 @@ def assumed(backend: str) -> Iterator[None]:
     yield
   finally:
     _ASSUMED.reset(token)
+
+
+def use_all_cores() -> None:
+  """Lets JAX see every core of a CPU as a device, at most 8.
+
+  The library does this itself before it computes. A program that computes with
+  JAX earlier calls this first, once: `episodic_dp.use_all_cores()`. Counts that
+  were given (XLA_FLAGS, JAX_NUM_CPU_DEVICES, `jax_num_cpu_devices`) stay, and
+  accelerators are not touched. Where JAX has begun already with one device, a
+  warning says so.
+  """
+  if not ask_for_cores():
+    warn_of_idle_cores()
+
+
+def ask_for_cores() -> bool:
+  """Asks for a CPU device for every core, unless a count was given.
+
+  One of several processes (`jax.distributed`) keeps the devices that it has.
+
+  Returns:
+    Whether that was in time: JAX had not begun, or was given a count.
+  """
+  if _count_is_given() or jax.distributed.is_initialized():
+    return True
+  try:
+    jax.config.update("jax_num_cpu_devices", _cores())
+  except RuntimeError:  # JAX has computed already.
+    return False
+  return True
+
+
+def warn_of_idle_cores() -> None:
+  """Warns once where JAX began with one CPU device and there are more cores."""
+  if (
+      _WARNED
+      or _cores() == 1
+      or ask_for_cores()
+      or jax.default_backend() != "cpu"
+      or jax.local_device_count() > 1
+  ):
+    return
+  _WARNED.append(True)
+  warnings.warn(
+      f"JAX began with one CPU device, and {_cores()} cores could be devices:"
+      " call episodic_dp.use_all_cores() before anything else computes with JAX"
+      " (in a notebook: restart the kernel and call it in the first cell), or"
+      " ask for one device with private.Compute(mesh=None)",
+      RuntimeWarning,
+      stacklevel=_frames_of_library() + 1,
+  )
+
+
+def _count_is_given() -> bool:
+  """Whether someone said how many devices a CPU is."""
+  flag = "xla_force_host_platform_device_count"
+  # The variable JAX_NUM_CPU_DEVICES is the first value of the setting.
+  return (
+      jax.config.values["jax_num_cpu_devices"] >= 0
+      or flag in os.environ.get("XLA_FLAGS", "")
+  )
+
+
+def _cores() -> int:
+  """Those of this process, as devices."""
+  try:
+    cores = len(os.sched_getaffinity(0))
+  except AttributeError:  # Not Linux.
+    cores = os.cpu_count() or 1
+  return min(cores, _MOST_CORES)
+
+
+def _frames_of_library() -> int:
+  """Calls from here up to the first function that is not the library's."""
+  frame, count = sys._getframe(1), 0
+  while frame.f_back and frame.f_globals["__name__"].startswith("episodic_dp."):
+    frame, count = frame.f_back, count + 1
+  return count

@@ -32,6 +32,7 @@ from absl import flags
 from absl import logging
 import jax
 
+from episodic_dp import backends
 from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.output import files
@@ -71,7 +72,7 @@ def main(
   made = targets.load(target)
   runs = made.runs(scale)
   chosen = _chosen(runs, only)
-  devices.use_cores()
+  backends.use_all_cores()
   devices.log_devices()
   # Folders of another scale or version are found before anything is trained.
   for run in runs:

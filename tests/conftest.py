@@ -29,7 +29,7 @@ _CACHE = (
 def pytest_configure(config):
   """Starts JAX before a test can: with one device, and the quick flags.
 
-  One device whatever the cores: the mains that tests call would ask for more.
+  One device whatever the cores: what tests call would ask for more.
   Subprocesses take the flags too. The quick tests draw the same examples every
   time, so that a change is judged by what it changed; the slow ones draw new
   ones.
@@ -43,6 +43,7 @@ def pytest_configure(config):
   for name in _CACHE:
     value = os.environ[name.upper()]
     jax.config.update(name, value if name == _CACHE[0] else int(value))
+  jax.config.update("jax_num_cpu_devices", 1)
   jax.devices()
 
 

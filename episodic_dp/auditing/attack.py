@@ -99,7 +99,7 @@ def _released(
   release = canary.release.replace(hierarchy=dataset.hierarchy)
   step = private.make_meta_step(
       canary.learner, optimizer, dataset, release,
-      compute=private.Compute(microbatch_size=1),
+      compute=private.Compute(microbatch_size=1, mesh=None),
   )
 
   def initial(key):

@@ -137,7 +137,7 @@ def _mean_sum(
   optimizer = runs_lib.observed(optax.sgd(0.0))
   step = private.make_meta_step(
       learner, optimizer, data, silent,
-      compute=private.Compute(microbatch_size=1),
+      compute=private.Compute(microbatch_size=1, mesh=None),
   )
 
   def initial(key):

@@ -90,7 +90,7 @@ def releases(
 
   Args:
     step: of `private.make_meta_step` on data of the device, its optimizer
-      `observed`.
+      `observed`, with `Compute(mesh=None)`: many runs share the device.
     initial: key -> state, of `private.init` with the same optimizer.
     keys: typed keys [runs], the secret keys of the runs.
     steps: of each run, at least 1.

@@ -4,8 +4,6 @@ import os
 
 from absl import logging
 
-_MOST_CORES = 8  # As devices: what is tested, and what steps have tasks for.
-
 
 def log_devices() -> None:
   """One line about where the program computes."""
@@ -25,7 +23,7 @@ def join(
 ) -> None:
   """Makes this program one of several that train together, where it is one.
 
-  A program that is alone takes the cores of its CPU for devices (`use_cores`).
+  A program that is alone takes every core of its CPU for a device.
 
   Args:
     coordinator: HOST:PORT of process 0, with the numbers below; "auto" where
@@ -58,7 +56,10 @@ def join(
   if coordinator is None and not any(
       os.environ.get(name, "1") != "1" for name in counts
   ):
-    use_cores()
+    # Lazy import: a command that only accounts runs without JAX.
+    from episodic_dp import backends
+
+    backends.use_all_cores()
     return
   import jax  # Lazy import: as above.
 
@@ -69,26 +70,3 @@ def join(
       # Of a process that was killed; the others would wait for longer.
       heartbeat_timeout_seconds=60,
   )
-
-
-def use_cores() -> None:
-  """Lets JAX see one CPU device for every core, before it computes.
-
-  A core with tasks of its own does more than several that share the products
-  of one task. A count in XLA_FLAGS or JAX_NUM_CPU_DEVICES stays, and so do the
-  devices of a program that has computed already.
-  """
-  name = "JAX_NUM_CPU_DEVICES"
-  flag = "xla_force_host_platform_device_count"
-  if name in os.environ or flag in os.environ.get("XLA_FLAGS", ""):
-    return
-  import jax  # Lazy import: as above.
-
-  try:
-    cores = len(os.sched_getaffinity(0))
-  except AttributeError:  # Not Linux.
-    cores = os.cpu_count() or 1
-  try:
-    jax.config.update("jax_num_cpu_devices", min(cores, _MOST_CORES))
-  except RuntimeError:
-    logging.info("JAX has computed already: it keeps its devices")

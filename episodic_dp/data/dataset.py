@@ -194,9 +194,12 @@ class ArrayDataset:
 
     A gather on the device would clamp a row out of range without an error.
     """
-    # Lazy import: only such functions need JAX, in which they are written.
+    # Lazy imports: only such functions need JAX, in which they are written.
     import jax
 
+    from episodic_dp import backends
+
+    backends.ask_for_cores()
     leaves = self.hierarchy.num_leaves
     probe = np.unique(np.linspace(0, leaves - 1, 64).astype(np.int32))
     found = np.asarray(jax.jit(self.rows)(probe))

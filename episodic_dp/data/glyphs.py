@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import backends
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import options
@@ -105,6 +106,7 @@ def _generate(
     size: int,
 ) -> np.ndarray:
   """uint8[participants * glyphs * drawings, size, size, 1] of one split."""
+  backends.ask_for_cores()
   per_participant = glyphs * drawings
   images = np.empty((participants, per_participant, size, size, 1), np.uint8)
   key = jax.random.wrap_key_data(

@@ -7,8 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import backends
+
 KEY_BYTES = 8  # threefry takes 64 bits
-_IMPLEMENTATION = "threefry2x32"
+IMPLEMENTATION = "threefry2x32"
 
 # What the run's key is folded with for each purpose, before the step's number.
 # Changing one changes every run.
@@ -32,8 +34,9 @@ def secret_key(data: bytes | None = None) -> jax.Array:
     data = secrets.token_bytes(KEY_BYTES)
   if len(data) != KEY_BYTES:
     raise ValueError(f"a key has {KEY_BYTES} bytes, and data has {len(data)}")
+  backends.ask_for_cores()
   words = np.frombuffer(data, dtype=">u4").astype(np.uint32)
-  return jax.random.wrap_key_data(jnp.asarray(words), impl=_IMPLEMENTATION)
+  return jax.random.wrap_key_data(jnp.asarray(words), impl=IMPLEMENTATION)
 
 
 def check_key(key: Any) -> None:
@@ -47,11 +50,11 @@ def check_key(key: Any) -> None:
         f"key {type(key).__name__} of shape {np.shape(key)} is not one typed"
         " key: use private.secret_key()"
     )
-  if str(jax.random.key_impl(key)) != _IMPLEMENTATION:
+  if str(jax.random.key_impl(key)) != IMPLEMENTATION:
     raise ValueError(
         f"the key is of {jax.random.key_impl(key)}, whose draws may differ"
         " between machines and are not known to be unpredictable: use"
-        f" private.secret_key(), which is of {_IMPLEMENTATION}"
+        f" private.secret_key(), which is of {IMPLEMENTATION}"
     )
 
 

@@ -52,6 +52,13 @@ class Step(Protocol):
   def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
     """What a step consists of, for `sections`; not traced again to run."""
 
+  def compile(self, state: state_lib.State) -> None:
+    """Compile the step for states like this one, without taking it.
+
+    Processes that compile at unlike speeds do so before the first step, whose
+    collectives wait for 30 s on a CPU and then fail.
+    """
+
 
 def make_meta_step(
     learner: learners.Learner,
@@ -103,10 +110,17 @@ def make_meta_step(
   program = step_program.make_program(
       learner, optimizer, dataset, release, compute
   )
+  mesh = compute.device_mesh()
   if not dataset.resident:
-    return _streamed(program, dataset, compute)
-  if compute.mesh is not None:
-    return _sharded(program, dataset, compute.mesh)
+    return streaming.Step(
+        program,
+        dataset.images,
+        dataset.labels if release.plan.episode is None else None,
+        block_bytes=compute.block_bytes,
+        mesh=mesh,
+    )
+  if mesh is not None:
+    return _sharded(program, dataset, mesh)
   return _on_one_device(program, dataset)
 
 
@@ -132,6 +146,7 @@ class _ResidentStep:
 
   def __init__(self, update: Any, data: tuple[Any, ...]):
     self._update = programs.jit(update, donate_argnums=0)
+    self._compiled: Any = None
     self._inside = jax.jit(update)
     self._data = data
 
@@ -140,11 +155,16 @@ class _ResidentStep:
   ) -> tuple[state_lib.State, state_lib.Metrics]:
     if isinstance(state.step, jax.core.Tracer):  # Within another program.
       return self._inside(state, *self._data)
-    return self._update(state, *self._data)
+    return (self._compiled or self._update)(state, *self._data)
 
   def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
     """See `Step`."""
     return (self._update.trace(state, *self._data).jaxpr,)
+
+  def compile(self, state: state_lib.State) -> None:
+    """See `Step`."""
+    # This program is called from now on: `jit` would compile again.
+    self._compiled = self._update.lower(state, *self._data).compile()
 
 
 def _sharded(
@@ -166,31 +186,8 @@ def _sharded(
     totals = sum_tasks(state, task_sum.Tasks(images, rows, mask, labels))
     return step_program.finish(program, state, totals, mask)
 
-  compiled = programs.jit(
-      update, donate_argnums=0, out_shardings=sharding.replicated(mesh)
-  )
   place = functools.partial(sharding.replicate, mesh)
-  return sharding.Step(mesh, compiled, _placed(program, dataset, place))
-
-
-def _streamed(
-    program: step_program.StepProgram,
-    dataset: dataset_lib.Dataset,
-    compute: compute_lib.Compute,
-) -> Step:
-  """The step of data that stay on the host."""
-  if compute.mesh is not None:
-    raise plan_lib.PlanError(
-        f"resident=False with a mesh of {compute.mesh.size} devices: data on"
-        " the host go to one device; pass mesh=None"
-        " (config.compute.devices=1), or leave resident=True"
-    )
-  return streaming.Step(
-      program,
-      dataset.images,
-      dataset.labels if program.release.plan.episode is None else None,
-      block_bytes=compute.block_bytes,
-  )
+  return sharding.Step(mesh, update, _placed(program, dataset, place))
 
 
 def _placed(

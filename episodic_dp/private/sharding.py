@@ -15,8 +15,8 @@ between devices (`_varying`); and the rewriting that inserts these sums
 such as a head that begins at zero, which no cast outside reaches.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 from jax import flatten_util
@@ -26,10 +26,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp.private import adaptive
+from episodic_dp.private import programs
 from episodic_dp.private import task_sum
 
 AXIS = "tasks"
 _REPLICATED = jax.sharding.PartitionSpec()
+_PARTS = jax.sharding.PartitionSpec(AXIS)
+
+
+def make_mesh(devices: Sequence[jax.Device]) -> jax.sharding.Mesh:
+  """A mesh of one axis, `tasks`."""
+  # The default, Explicit, does not know vmapped convolutions.
+  auto = (jax.sharding.AxisType.Auto,)
+  return jax.make_mesh(
+      (len(devices),), (AXIS,), axis_types=auto, devices=devices
+  )
 
 
 def check_mesh(mesh: Any) -> None:
@@ -40,8 +51,8 @@ def check_mesh(mesh: Any) -> None:
   """
   if not isinstance(mesh, jax.sharding.Mesh):
     raise ValueError(
-        f"mesh {mesh!r} is no jax.sharding.Mesh: pass training.make_mesh(), or"
-        " None for one device"
+        f"mesh {mesh!r} is no jax.sharding.Mesh: pass training.make_mesh(),"
+        " \"all\" for all devices, or None for one"
     )
   auto = (jax.sharding.AxisType.Auto,)
   if mesh.axis_names != (AXIS,) or mesh.axis_types != auto:
@@ -52,6 +63,73 @@ def check_mesh(mesh: Any) -> None:
     )
 
 
+class BlockSum(NamedTuple):
+  """The totals of a step, added up block by block on all devices of a mesh.
+
+  Slot i is that of device i modulo their number, so that every device computes
+  as many tasks as the others, or one less: the drawn ones come first.
+
+  Attributes:
+    begin: state -> totals of each device, without a task.
+    add: (state, totals of each device, tasks, first) -> totals of each device;
+      of `tasks` each device has its part along the first axes, and `first` is
+      the place of a part among all that the device computes.
+    total: totals of each device -> their sum, the same on all devices.
+  """
+
+  begin: Callable[[Any], task_sum.Totals]
+  add: Callable[..., task_sum.Totals]
+  total: Callable[[task_sum.Totals], task_sum.Totals]
+
+
+def block_sum(
+    mesh: jax.sharding.Mesh,
+    begin: Callable[[Any, int], task_sum.Totals],
+    add: Callable[..., task_sum.Totals],
+    *,
+    slots: int,
+) -> BlockSum:
+  """The parts of a sum whose tasks come block by block.
+
+  Args:
+    mesh: see `check_mesh`.
+    begin: as in `sharded_sum`.
+    add: likewise.
+    slots: of a step.
+  """
+
+  def on_devices(function: Callable[..., Any], *specs: Any) -> Any:
+    *inputs, output = specs
+    return jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=tuple(inputs),
+        out_specs=output,
+        check_vma=False,
+    )
+
+  def begin_on_device(state: Any) -> task_sum.Totals:
+    return _stacked(_varying(begin(state, -(-slots // mesh.size))))
+
+  def add_on_device(
+      state: Any, totals: task_sum.Totals, tasks: task_sum.Tasks, first: Any
+  ) -> task_sum.Totals:
+    slot = lax.axis_index(AXIS) + mesh.size * first
+    totals = add(_varying(state), _own(totals), tasks, slot, mesh.size)
+    return _stacked(totals)
+
+  def total_on_device(totals: task_sum.Totals) -> task_sum.Totals:
+    return _total(_own(totals), mesh.size)
+
+  return BlockSum(
+      on_devices(begin_on_device, _REPLICATED, _PARTS),
+      on_devices(
+          add_on_device, _REPLICATED, _PARTS, _PARTS, _REPLICATED, _PARTS
+      ),
+      on_devices(total_on_device, _PARTS, _REPLICATED),
+  )
+
+
 def sharded_sum(
     mesh: jax.sharding.Mesh,
     begin: Callable[[Any, int], task_sum.Totals],
@@ -59,8 +137,7 @@ def sharded_sum(
 ) -> Callable[[Any, task_sum.Tasks], task_sum.Totals]:
   """The totals of all tasks, computed by all devices of a mesh.
 
-  Slot i goes to device i modulo their number, so that every device computes as
-  many tasks as the others, or one less: the drawn ones come first.
+  They are shared out as `BlockSum` says.
 
   Args:
     mesh: see `check_mesh`.
@@ -81,12 +158,7 @@ def sharded_sum(
     )
     totals = _varying(begin(state, own.mask.shape[0]))
     totals = add(_varying(state), totals, own, device, devices)
-    totals = totals._replace(
-        norms=adaptive.scatter(totals.norms, device, devices)
-    )
-    # As one array: one all-reduce, not one for each array.
-    flat, restore = flatten_util.ravel_pytree(totals)
-    return restore(lax.psum(flat, AXIS))
+    return _total(totals, devices)
 
   return jax.shard_map(
       sum_of_device,
@@ -104,27 +176,32 @@ class Step:
   """
 
   def __init__(
-      self, mesh: jax.sharding.Mesh, update: Any, data: tuple[Any, ...]
+      self,
+      mesh: jax.sharding.Mesh,
+      update: Callable[..., Any],
+      data: tuple[Any, ...],
   ):
-    """Keep the compiled step and what it reads.
+    """Keep the step, compiled when it is first called, and what it reads.
 
     Args:
       mesh: the devices.
-      update: jitted (state, *data) -> (state, metrics).
+      update: (state, *data) -> (state, metrics).
       data: on every device already.
     """
     self._mesh = mesh
-    self._update = update
+    self._update = programs.jit(
+        update, donate_argnums=0, out_shardings=replicated(mesh)
+    )
+    self._compiled: Any = None
+    self._inside = jax.jit(update)
     self._data = data
-    self._on_cpu = mesh.devices.flat[0].platform == "cpu"
 
   def __call__(self, state: Any) -> tuple[Any, dict[str, jax.Array]]:
     """One step, by all devices."""
-    if self._on_cpu:
-      # Steps in a queue would take the threads that the devices of the first
-      # one need for their all-reduce: it would hang, and fail after 40 s.
-      jax.block_until_ready(state)
-    return self._update(replicate(self._mesh, state), *self._data)
+    if isinstance(state.step, jax.core.Tracer):  # Within another program.
+      return self._inside(state, *self._data)
+    run = self._compiled or self._update
+    return run(placed_state(self._mesh, state), *self._data)
 
   def traced(self, state: Any) -> tuple[core.ClosedJaxpr, ...]:
     """See `meta_step.Step`."""
@@ -132,19 +209,57 @@ class Step:
     return (self._update.trace(placed, *self._data).jaxpr,)
 
   def compile(self, state: Any) -> None:
-    """Compile the step without taking it.
-
-    Processes that compile at unlike speeds do so before the first step, whose
-    collectives wait for 30 s on a CPU and then fail.
-    """
+    """See `meta_step.Step`."""
     placed = replicate(self._mesh, state)
-    # The compiled program is called from now on: `jit` would compile again.
-    self._update = self._update.lower(placed, *self._data).compile()
+    # This program is called from now on: `jit` would compile again.
+    self._compiled = self._update.lower(placed, *self._data).compile()
+
+
+def placed_state(mesh: jax.sharding.Mesh, state: Any) -> Any:
+  """The state on every device, for a step that may begin."""
+  if mesh.devices.flat[0].platform == "cpu":
+    # Steps in a queue would take the threads that the devices of the first one
+    # need for their all-reduce: it would hang, and fail after 40 s.
+    jax.block_until_ready(state)
+  return replicate(mesh, state)
+
+
+def in_parts(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
+  """The sharding of arrays that `parts` makes."""
+  return jax.sharding.NamedSharding(mesh, _PARTS)
 
 
 def replicated(mesh: jax.sharding.Mesh) -> jax.sharding.NamedSharding:
   """The sharding that puts the whole of an array on every device."""
   return jax.sharding.NamedSharding(mesh, _REPLICATED)
+
+
+def parts(
+    mesh: jax.sharding.Mesh, make: Callable[[int], Any]
+) -> Any:
+  """Arrays of which every device of a mesh has a part, along the first axis.
+
+  Args:
+    mesh: of the devices.
+    make: number of a device in the mesh -> tree of NumPy arrays, its part;
+      called for the devices of this process.
+  """
+  own = [
+      (device, make(number))
+      for number, device in enumerate(mesh.devices.flat)
+      if device.process_index == jax.process_index()
+  ]
+  sharding = in_parts(mesh)
+
+  def place(*arrays: np.ndarray) -> jax.Array:
+    length, *rest = arrays[0].shape
+    return jax.make_array_from_single_device_arrays(
+        (mesh.size * length, *rest),
+        sharding,
+        [jax.device_put(a, d) for a, (d, _) in zip(arrays, own)],
+    )
+
+  return jax.tree.map(place, *(part for _, part in own))
 
 
 def replicate(mesh: jax.sharding.Mesh, tree: Any) -> Any:
@@ -171,6 +286,26 @@ def replicate(mesh: jax.sharding.Mesh, tree: Any) -> Any:
     )
 
   return jax.tree.map(place, tree)
+
+
+def _total(totals: task_sum.Totals, devices: int) -> task_sum.Totals:
+  """The sum over the devices of what each of them added up."""
+  totals = totals._replace(
+      norms=adaptive.scatter(totals.norms, lax.axis_index(AXIS), devices)
+  )
+  # As one array: one all-reduce, not one for each array.
+  flat, restore = flatten_util.ravel_pytree(totals)
+  return restore(lax.psum(flat, AXIS))
+
+
+def _stacked(tree: Any) -> Any:
+  """With a first axis, along which the devices have a part each."""
+  return jax.tree.map(lambda a: a[None], tree)
+
+
+def _own(tree: Any) -> Any:
+  """The part that `_stacked` gave the device."""
+  return jax.tree.map(lambda a: a[0], tree)
 
 
 def _varying(tree: Any) -> Any:

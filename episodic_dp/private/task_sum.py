@@ -179,7 +179,9 @@ def add_tasks(
     clipped, diagnostics = _microbatch(
         context, inputs, slots, tasks.images[chosen], labels
     )
-    return _add(totals, clipped, diagnostics, real, start)
+    # Its place among the tasks that this device computes, in this part or not.
+    place = start + first // stride
+    return _add(totals, clipped, diagnostics, real, place)
 
   # Up to the last task; the empty microbatches beyond are not computed.
   filled = jnp.max(jnp.where(mask, jnp.arange(mask.shape[0]) + 1, 0))
@@ -322,7 +324,7 @@ def _add(
     clipped: clipping.Clipped,
     diagnostics: Diagnostics,
     real: jax.Array,
-    start: jax.Array,
+    place: jax.Array,
 ) -> Totals:
   """Add the tasks of a microbatch that are real: bool[tasks]."""
 
@@ -340,5 +342,5 @@ def _add(
       gradient,
       compensation,
       jax.tree.map(lambda a, b: a + total(b), totals.diagnostics, diagnostics),
-      adaptive.observe(totals.norms, clipped, real, start),
+      adaptive.observe(totals.norms, clipped, real, place),
   )

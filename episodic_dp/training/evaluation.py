@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import backends
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
@@ -142,6 +143,7 @@ def draw(
   plan = task_plan(dataset.hierarchy, way=way, shot=shot, query=query)
   episode, hierarchy = plan.episode, dataset.hierarchy.occupied()
   assert episode is not None
+  backends.ask_for_cores()
   sample_key, label_key = jax.random.split(jax.random.key(seed))
 
   @jax.jit
@@ -197,6 +199,9 @@ class Evaluator:
       way * query]; in regression predictions and targets, float32[tasks,
       query, targets] both.
     """
+    # A step on several devices leaves parameters on all of them, which would
+    # all do the same; and those of other processes would not.
+    params = jax.tree.map(_on_one_device, params)
     count = len(tasks.rows)
     per_task = 4 * math.prod(tasks.rows.shape[1:]) * math.prod(
         tasks.images.shape[1:]
@@ -232,6 +237,12 @@ class Evaluator:
       return interval(errors.mean(axis=(1, 2)), SquaredError)
     right = np.argmax(total, axis=-1) == labels
     return interval(right.mean(axis=1))
+
+
+def _on_one_device(array: Any) -> Any:
+  """The copy on the first device of this process, of an array on several."""
+  several = isinstance(array, jax.Array) and len(array.devices()) > 1
+  return array.addressable_data(0) if several else array
 
 
 def interval(

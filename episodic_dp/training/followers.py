@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from episodic_dp import private
-from episodic_dp.private import sharding
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
@@ -31,14 +30,6 @@ def to_arrays(beginning: resume.Beginning) -> list[np.ndarray]:
   key = np.frombuffer(data.astype(">u4").tobytes(), np.uint8)
   leaves = jax.tree.leaves(_without_key(state))
   return [identity, key, *checkpoint_lib.to_host(leaves)]
-
-
-def compile_step(
-    step_fn: spec_lib.StepFunction, state: private.State
-) -> None:
-  """Compiles the step before any process waits for another in it."""
-  assert isinstance(step_fn, sharding.Step)  # Several processes have a mesh.
-  step_fn.compile(state)
 
 
 def follow(
@@ -61,7 +52,7 @@ def follow(
         "the data or the code of this process are not those of the first: start"
         " all processes of a run with the same command, data and versions"
     )
-  compile_step(step_fn, state)
+  step_fn.compile(state)
   code = processes.CONTINUE
   with signals.StopSignals() as stop:
     while done < spec.steps and code == processes.CONTINUE:

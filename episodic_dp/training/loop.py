@@ -16,7 +16,6 @@ import pathlib
 import time
 
 from absl import logging
-import jax
 import numpy as np
 
 from episodic_dp.output import files
@@ -153,7 +152,7 @@ class _Run:
     spec, step_fn = self._spec, self._step_fn
     if processes.several():  # Before any of them waits in an all-reduce.
       with compilation.Compilations() as compiled:
-        followers.compile_step(step_fn, self.state)
+        step_fn.compile(self.state)
       run_log.log_compiled(compiled, self._done + 1)
     code = processes.CONTINUE
     with run_log.ProgressBar(done=self._done, steps=spec.steps) as bar:
@@ -201,11 +200,7 @@ class _Run:
     )
 
   def _validate(self) -> evaluation.Score:
-    params = self.state.params
-    if self._spec.compute.mesh is not None:
-      # On one device, or all would do the same, and other processes not.
-      params = jax.tree.map(lambda a: a.addressable_data(0), params)
-    return self._evaluator.score([params], self._spec.validation)
+    return self._evaluator.score([self.state.params], self._spec.validation)
 
   def _save(self, quality: float | None = None) -> None:
     """Writes a checkpoint, unless the step has one or there was none.

@@ -2,6 +2,7 @@
 
 import jax
 
+from episodic_dp import backends
 from episodic_dp.private import sharding
 from episodic_dp.training import errors
 
@@ -10,11 +11,16 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
   """A mesh of one axis, `tasks`, for `private.Compute(mesh=...)`.
 
   Args:
-    devices: how many of the devices of all processes; None for all.
+    devices: how many of the devices of all processes, of which every core of a
+      CPU is one; None for all.
 
   Raises:
     RunError: there are not so many, or some process would have none.
   """
+  if devices is None:
+    backends.warn_of_idle_cores()
+  else:
+    backends.ask_for_cores()
   there = jax.devices()
   count = len(there) if devices is None else devices
   if not isinstance(count, int) or not 1 <= count <= len(there):
@@ -28,10 +34,4 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
         f" {jax.process_count()} processes would leave some idle: leave it"
         " None, or start fewer processes"
     )
-  # The default, Explicit, does not know vmapped convolutions.
-  return jax.make_mesh(
-      (count,),
-      (sharding.AXIS,),
-      axis_types=(jax.sharding.AxisType.Auto,),
-      devices=there[:count],
-  )
+  return sharding.make_mesh(there[:count])

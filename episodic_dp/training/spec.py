@@ -36,7 +36,8 @@ class TrainingSpec:
     seed: public seed of the initial parameters.
     private_seed: None for a secret key; an integer makes the run reproducible
       and its guarantee void for whoever knows the number.
-    compute: how a step is computed; where it has no mesh, `devices` make one.
+    compute: how a step is computed; its mesh, unless "all", goes before
+      `devices`.
     devices: how many devices share the tasks; None for all there are.
     evaluate_every: steps between validations, each with a checkpoint.
     checkpoint_every: steps between checkpoints.
@@ -108,25 +109,24 @@ def with_mesh(spec: TrainingSpec) -> TrainingSpec:
   others the tasks add up in another order (see `workdir.check_config`).
 
   Raises:
-    RunError: there are not so many devices, or data on the host have several.
+    RunError: there are not so many devices, or several processes and no mesh.
   """
-  streamed = not spec.train.resident
-  mesh = spec.compute.mesh or mesh_lib.make_mesh(
-      1 if streamed and spec.devices is None else spec.devices
-  )
-  if mesh.size > 1 and streamed:
+  mesh = spec.compute.mesh
+  if isinstance(mesh, str):
+    made = mesh_lib.make_mesh(spec.devices)
+    mesh = made if made.size > 1 else None
+  elif mesh is None and jax.process_count() > 1:
     raise errors.RunError(
-        f"compute.resident=False with {mesh.size} devices: data on the host go"
-        " to one device; set config.compute.devices=1, or leave resident=True"
+        f"Compute(mesh=None) is one device, and {jax.process_count()} processes"
+        " have one each at least: leave the mesh out, or start one process"
     )
   compute = dict(spec.config.get("compute", {})) | {
-      "devices": mesh.size,
+      "devices": 1 if mesh is None else mesh.size,
       "microbatch_size": spec.compute.microbatch_size,
   }
-  shared = mesh.size > 1 or spec.compute.mesh is not None
   return dataclasses.replace(
       spec,
-      compute=dataclasses.replace(spec.compute, mesh=mesh if shared else None),
+      compute=dataclasses.replace(spec.compute, mesh=mesh),
       config=dict(spec.config) | {"compute": compute},
   )
 

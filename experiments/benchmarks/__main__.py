@@ -24,7 +24,6 @@ from absl import flags
 from absl import logging
 
 from episodic_dp.cli import app
-from episodic_dp.cli import devices
 from episodic_dp.output import files
 from experiments.benchmarks import harness
 from experiments.benchmarks import machine
@@ -52,7 +51,10 @@ def measure(
   repeats = repeats or (2 if smoke else benchmark.repeats)
   options = harness.Options(smoke=smoke, repeats=repeats, only=only)
   if benchmark.cores:
-    devices.use_cores()
+    # Lazy import: other benchmarks run without JAX.
+    from episodic_dp import backends
+
+    backends.use_all_cores()
   began, load = time.perf_counter(), machine.load()
   found = benchmark.load()(options)
   # Afterwards: devices are taken by whoever looks at them, and some benchmarks

@@ -62,7 +62,7 @@ def _main_job():
   spec = build.build(RunConfig.parse(glyphs.get_config(""))).spec
   step = private.make_meta_step(
       spec.learner, spec.optimizer, spec.train, spec.release,
-      compute=private.Compute(),
+      compute=private.Compute(mesh=None),
   )
   return step, private.init(
       jax.random.key(0), spec.learner, spec.optimizer, spec.release.mechanism

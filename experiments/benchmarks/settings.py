@@ -47,14 +47,21 @@ class Run:
   mechanism: plan_lib.Mechanism
   optimizer: optax.GradientTransformation = optax.adam(0.01)
 
-  def step(self, **compute: Any) -> Any:
-    """The compiled step; `compute` are fields of `private.Compute`."""
+  def step(
+      self, *, mesh: jax.sharding.Mesh | None = None, **compute: Any
+  ) -> Any:
+    """The compiled step, on one device unless a mesh is given.
+
+    Args:
+      mesh: see `private.Compute`.
+      **compute: its other fields.
+    """
     return private.make_meta_step(
         self.learner,
         self.optimizer,
         self.dataset,
         plan_lib.Release(self.dataset.hierarchy, self.plan, self.mechanism),
-        compute=private.Compute(**compute),
+        compute=private.Compute(mesh=mesh, **compute),
     )
 
   def advance(self, count: int = 1, **compute: Any) -> Callable[[], Any]:

@@ -188,6 +188,45 @@ def agreement(names):
   return found
 
 
+def bits(case, steps):
+  """What some steps give, one after the other; state and metrics after each."""
+  learner, _, _, released = case
+  state, passed = private.init(jax.random.key(7), learner, ADAM, released), []
+  for step in steps:
+    state, metrics = step(state)
+    passed.append(jax.device_get((state.params, state.clip, metrics)))
+    # As after a restart: new arrays, not yet on the devices of the mesh.
+    key = np.asarray(jax.random.key_data(state.key))
+    state = jax.tree.map(np.asarray, state._replace(key=()))
+    state = jax.tree.map(jnp.asarray, state)
+    state = state._replace(key=jax.random.wrap_key_data(key))
+  return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(passed)]
+
+
+def streamed(case, devices):
+  """Whether data on the host give the bits of data on the same devices.
+
+  With a block for every task of a device, with one block for all of them, and
+  where one step takes over from another.
+  """
+  learner, data, drawn, released = case
+
+  def step(resident, block_bytes=1):
+    return private.make_meta_step(
+        learner, ADAM, dataclasses.replace(data, resident=resident),
+        plan.Release(data.hierarchy, drawn, released),
+        compute=private.Compute(
+            microbatch_size=1, mesh=training.make_mesh(devices),
+            diagnostics=True, block_bytes=block_bytes,
+        ),
+    )
+
+  expected = bits(case, [step(True)] * 3)
+  small, large = step(False), step(False, 2**26)
+  runs = [small] * 3, [large] * 3, [small, large, small]
+  return [bits(case, steps) == expected for steps in runs]
+
+
 class Still(OwnHead):
   """Zero gradients: a step releases its noise alone."""
 
@@ -306,6 +345,14 @@ def main():
     meshes = {n: training.make_mesh(int(n)) for n in rest}
     found = {n: one_step_sum(mesh) for n, mesh in meshes.items()}
     found["planted"] = without_the_locks()
+  elif what == "streamed":
+    found = {
+        name: {
+            devices: streamed(case, devices)
+            for devices in ((1, 2, 4) if name in rest else (4,))
+        }
+        for name, case in cases().items()
+    }
   elif what == "steps":
     found = agreement(rest or list(cases()))
   else:

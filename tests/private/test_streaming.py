@@ -11,6 +11,7 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
+from episodic_dp import training
 from episodic_dp.private import meta_step
 from episodic_dp.private import streaming
 
@@ -62,6 +63,19 @@ def test_steps_of_one_chunk_give_the_same_bits(quick_run, tmp_path):
   _, expected = go(run.step(ADAM, microbatch_size=8), run.init(ADAM), 4)
   step = on_host(run, mapped).step(ADAM, microbatch_size=8)
   _, found = go(step, run.init(ADAM), 4)
+  same_bits(found, expected)
+
+
+def test_a_mesh_of_one_device_gives_the_bits_of_resident_data(quick_run):
+  """Every task a block of its own; where one step takes over from another."""
+  run = quick_run(stage=plan.Poisson(0.6))
+  compute = {"microbatch_size": 1, "mesh": training.make_mesh(1)}
+  _, expected = go(run.step(ADAM, **compute), run.init(ADAM), 3)
+  step = on_host(run).step(ADAM, **compute, block_bytes=1)
+  state, found = go(step, run.init(ADAM), 1)
+  key = jax.random.wrap_key_data(np.asarray(jax.random.key_data(state.key)))
+  state = jax.tree.map(np.asarray, state._replace(key=()))._replace(key=key)
+  found += go(step, state, 2)[1]
   same_bits(found, expected)
 
 
@@ -194,7 +208,7 @@ def test_a_block_is_some_chunks_and_within_its_bytes(watched, block, tasks):
   run, _ = watched
   step = run.step(ADAM, microbatch_size=2, block_bytes=block)
   drawn = streaming._Draw(np.zeros((7, 3, 2), int), np.ones(7, bool), 7)
-  assert step._block_size(drawn.rows.shape) == tasks
+  assert step._shape[1:] == (3, 2) and step._block_size() == tasks
   last = step._gather(drawn, 7 - 7 % tasks)
   assert last.images.shape == (tasks * 6, 4, 4, 1)
   assert last.mask.tolist() == [i < 7 % tasks for i in range(tasks)]

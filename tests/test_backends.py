@@ -1,0 +1,177 @@
+"""Every core is a device, from Python too, and who is too late hears of it."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import warnings
+
+import jax
+import pytest
+
+from episodic_dp import backends
+from episodic_dp import training
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+_CORES = 3  # That the processes below are told they have.
+# Arguments: what comes before the library computes ("ask", "compute"), and
+# "host" to leave the images there as well.
+_SCRIPT = f"""
+import os
+os.sched_getaffinity = lambda _: range({_CORES})
+import dataclasses, sys
+import jax
+import numpy as np
+import optax
+import episodic_dp
+for word in sys.argv[1:]:
+  if word == "ask":
+    episodic_dp.use_all_cores()
+  elif word == "compute":
+    jax.random.key(0)
+from episodic_dp import data, learners, models, plan, private
+
+classes = np.arange(30) % 3
+train = data.ArrayDataset(
+    name="random",
+    images=np.random.default_rng(0).integers(0, 256, (30, 4, 4, 1), np.uint8),
+    hierarchy=plan.Hierarchy.regular((30,), levels=("image",)),
+    labels=classes,
+)
+release = plan.Release(
+    train.hierarchy,
+    plan.SamplingPlan((plan.Poisson(0.5),)),
+    plan.Mechanism(clip_unit="image", noise_multiplier=1.0),
+)
+model = models.Model(
+    lambda key: jax.random.normal(key, (16, 3)),
+    lambda params, images: images.reshape(len(images), -1) @ params,
+    mixes_examples=False,
+)
+learner, optimizer = learners.Supervised(model), optax.sgd(1.0)
+
+def parameters(train):
+  step = private.make_meta_step(learner, optimizer, train, release)
+  state = private.init(
+      private.secret_key(bytes(8)), learner, optimizer, release.mechanism
+  )
+  return step(state)[0].params
+
+found = parameters(train)
+print(len(found.devices()))
+private.make_meta_step(learner, optimizer, train, release)  # Warns once.
+if "host" in sys.argv:
+  train = dataclasses.replace(train, resident=False)
+  streamed = parameters(train)
+  assert streamed.devices() == found.devices()
+  assert np.array_equal(streamed, found)
+"""
+
+
+def run(*words):
+  """The devices that a fresh process stepped on, and its warnings."""
+  done = subprocess.run(
+      [sys.executable, "-c", _SCRIPT, *words],
+      cwd=ROOT,
+      env={
+          **os.environ,
+          "JAX_PLATFORMS": "cpu",
+          "XLA_FLAGS": "",
+          "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+          "PYTHONPATH": str(ROOT),
+      },
+      capture_output=True,
+      text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  told = [s for s in done.stderr.splitlines() if "Warning" in s]
+  return int(done.stdout), told
+
+
+def test_a_script_uses_all_cores_unasked_for_data_on_the_host_too():
+  assert run("host") == (_CORES, [])
+
+
+def test_who_computed_before_is_told_once_what_to_call():
+  devices, told = run("compute")
+  assert devices == 1 and len(told) == 1
+  assert "call episodic_dp.use_all_cores() before anything else" in told[0]
+  assert "private.Compute(mesh=None)" in told[0]
+  assert told[0].startswith("<string>:")  # The user's line, not the library's.
+
+
+@pytest.mark.slow  # Three processes more.
+def test_a_call_before_all_else_is_in_time_and_later_ones_are_told():
+  assert run() == (_CORES, [])
+  assert run("ask", "compute") == (_CORES, [])
+  devices, told = run("compute", "ask", "ask")
+  assert devices == 1 and len(told) == 1
+
+
+class Config:
+  """The settings of JAX before it has begun, or after."""
+
+  def __init__(self, count, begun=False):
+    self.values = {"jax_num_cpu_devices": count}
+    self.asked = []
+    self._begun = begun
+
+  def update(self, name, value):
+    if self._begun:
+      raise RuntimeError("before backends are initialized")
+    self.asked.append((name, value))
+
+
+@pytest.fixture
+def pretend(monkeypatch):
+  """pretend(cores, Config, flags) -> that Config, in place of JAX's."""
+
+  def start(cores, config, flags=""):
+    monkeypatch.setattr(jax, "config", config)
+    monkeypatch.setattr(backends, "_WARNED", [])
+    monkeypatch.setenv("XLA_FLAGS", flags)
+    monkeypatch.setattr(
+        os, "sched_getaffinity", lambda _: range(cores), raising=False
+    )
+    return config
+
+  return start
+
+
+@pytest.mark.parametrize(
+    ("cores", "given", "flags", "asked"),
+    [
+        (2, -1, "", [2]),
+        (64, -1, "", [8]),  # More are not tested.
+        (4, 3, "", []),
+        (4, -1, "--xla_force_host_platform_device_count=2", []),
+    ],
+)
+def test_every_core_is_a_device_unless_told_otherwise(
+    cores, given, flags, asked, pretend
+):
+  config = pretend(cores, Config(given), flags)
+  assert backends.ask_for_cores()
+  assert config.asked == [("jax_num_cpu_devices", count) for count in asked]
+
+
+def test_one_of_several_processes_keeps_its_devices(pretend, monkeypatch):
+  pretend(4, Config(-1, begun=True))
+  assert not backends.ask_for_cores()
+  monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+  assert backends.ask_for_cores()
+
+
+@pytest.mark.parametrize(
+    ("cores", "backend"), [(1, "cpu"), (4, "gpu"), (4, "cpu")]
+)
+def test_only_idle_cores_are_warned_of(cores, backend, pretend, monkeypatch):
+  pretend(cores, Config(-1, begun=True))
+  monkeypatch.setattr(jax, "default_backend", lambda: backend)
+  with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    for _ in range(2):
+      training.make_mesh()
+  assert len(told) == (cores > 1 and backend == "cpu")
+  for one in told:
+    assert one.filename == __file__ and "\n" not in str(one.message)
