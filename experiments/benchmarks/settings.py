@@ -26,6 +26,7 @@ from experiments.benchmarks import harness
 WAY, SHOT = 5, 1
 _SMALL = (4, 4, 1)
 _OWNERS = 200  # Participants with images of their own; others share these.
+Kind = Literal["protonet", "ridge", "supervised"]
 LEVELS = ("participant", "class", "image")
 
 
@@ -202,7 +203,7 @@ def omniglot(
 
 
 def shared_weights(
-    learner: Literal["protonet", "ridge", "supervised"],
+    learner: Kind,
     *,
     query: int,
     width: int,
@@ -225,6 +226,8 @@ def shared_weights(
   """
   held = SHOT + query
   single = learner == "supervised"
+  sizes: tuple[int, ...]
+  levels: tuple[str, ...]
   if single:
     sizes, levels = (2 * tasks,), ("image",)
     model = models.conv4(64, width=width, norm="group", input_shape=shape)

@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+Examples = tuple[np.ndarray, np.ndarray]  # Images and labels.
+
 
 class Problem(NamedTuple):
   """Tasks whose clipped gradients are added up; arrays of NumPy.
@@ -20,14 +22,16 @@ class Problem(NamedTuple):
 
   learner: str
   params: Any
-  support: tuple[np.ndarray, np.ndarray]
-  query: tuple[np.ndarray, np.ndarray]
+  support: Examples
+  query: Examples
   clip: float
   dtype: str = "float32"
 
   def part(self, first: int, step: int) -> "Problem":
     """Every so many-th of the tasks."""
-    support, query = (
-        tuple(a[first::step] for a in s) for s in (self.support, self.query)
-    )
-    return self._replace(support=support, query=query)
+
+    def of(examples: Examples) -> Examples:
+      images, labels = examples
+      return images[first::step], labels[first::step]
+
+    return self._replace(support=of(self.support), query=of(self.query))

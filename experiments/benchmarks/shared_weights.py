@@ -19,16 +19,16 @@ kernels) over the rate of the product in the same turn.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-import contextlib
 import functools
-import os
 from typing import Any, NamedTuple
 
 from absl import logging
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from episodic_dp import private
+from episodic_dp import sampling
 from episodic_dp import training
 from experiments.benchmarks import harness
 from experiments.benchmarks import settings
@@ -43,16 +43,14 @@ SHAPES = ((28, 28, 1), (32, 32, 3), (84, 84, 3))
 _OPERATIONS, _MOST_TASKS, _MOST_EXAMPLES = 2e10, 256, 1024
 _SIDE, _PRODUCTS = 2048, 2
 WAYS = ("loop", "vmap", "ghost")
-_TOGETHER, _SIDE_BY_SIDE = "all threads", "side by side"
 _SLOW, _BEST = 2.0, 2  # Times the quickest, and how many of a trial go on.
-_CORES = os.cpu_count() or 1
 _CLIP = 1.0
 
 
 class Case(NamedTuple):
   """A learner and its sizes; queries are those of a class."""
 
-  learner: str
+  learner: settings.Kind
   width: int
   query: int
   shape: tuple[int, int, int]
@@ -86,14 +84,15 @@ class Case(NamedTuple):
     """Of a step: a multiple of the cores that takes about a second."""
     most = _MOST_EXAMPLES if self.single else _MOST_TASKS
     if self in SMOKE:
-      most = _CORES
+      most = workers.CORES
     most = min(most, int(_OPERATIONS / self.operations))
-    return max(1, most // _CORES) * _CORES
+    return max(1, most // workers.CORES) * workers.CORES
 
 
+_KINDS: tuple[settings.Kind, ...] = ("protonet", "ridge", "supervised")
 CASES = [
     Case(learner, width, query, shape)
-    for learner in ("protonet", "ridge", "supervised")
+    for learner in _KINDS
     for width in (16, 32, 64)
     for query in ((1,) if learner == "supervised" else (1, 15))
     for shape in SHAPES
@@ -155,12 +154,11 @@ class _Peers:
   def total(self, name: str) -> Any:
     """The sum that a program finds."""
     way, arrangement = name.split(", ")
-    totals = self._pools[arrangement].values(way)
-    return jax.tree.map(lambda *arrays: sum(arrays), *totals)
+    return sums_lib.added(self._pools[arrangement].values(way))
 
   def judge(self) -> Any:
     """The sum by a loop in float64."""
-    pool = self._pools[_TOGETHER]
+    pool = self._pools[workers.TOGETHER]
     problem = self._problem._replace(dtype="float64")
     pool.make("judge", "torch_shared.make", [("loop", problem)])
     return pool.values("judge")[0]
@@ -193,8 +191,9 @@ def measure_case(
     problem = shared_problem.Problem(
         case.learner,
         params,
-        *(tuple(part) for part in episodes),
-        _CLIP,
+        support=_arrays(episodes.support),
+        query=_arrays(episodes.query),
+        clip=_CLIP,
     )
     peers = _Peers(pools, problem)
     trial = peers.trial()
@@ -213,6 +212,10 @@ def measure_case(
       )
   turns = harness.interleaved(functions, options)
   return _case_result(case, turns, trial, apart)
+
+
+def _arrays(examples: sampling.Examples) -> shared_problem.Examples:
+  return np.asarray(examples.images), np.asarray(examples.labels)
 
 
 def _case_result(case, turns, trial, apart):
@@ -244,13 +247,7 @@ def measure(options: harness.Options) -> harness.Found:
   """Every case that is asked for, and the worst of each learner and width."""
   cases, found = chosen(options), {}
   product = _product()
-  with contextlib.ExitStack() as stack:
-    pools = {}
-    if workers.installed():
-      pools = {
-          _TOGETHER: stack.enter_context(workers.Workers(1, _CORES)),
-          _SIDE_BY_SIDE: stack.enter_context(workers.Workers(_CORES, 1)),
-      }
+  with workers.started() as pools:
     for case in cases:
       name = ", ".join(case.parts)
       found[name] = measure_case(case, pools, product, options)
@@ -259,8 +256,8 @@ def measure(options: harness.Options) -> harness.Found:
       settings={
           "microbatch_size": private.Compute().microbatch_size,
           "devices": jax.device_count(),
-          "cores": _CORES,
-          "skipped": "" if pools else "no torch: pip install -e .[bench]",
+          "cores": workers.CORES,
+          "skipped": "" if pools else workers.SKIPPED,
       },
       cases={
           f"{name}, {program}": times

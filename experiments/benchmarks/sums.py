@@ -4,9 +4,8 @@ Second-order MAML of Conv4 with batch normalisation, from the weights of
 `models.conv4`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import functools
-import os
 from typing import Any
 
 import jax
@@ -17,7 +16,6 @@ import numpy as np
 from episodic_dp import private
 
 RATE, CLIP, EPSILON, SLOPE = 0.01, 1.0, 1e-5, 0.01
-THREADS = os.cpu_count() or 1
 
 
 def plain_conv4(params: Any, x: jax.Array) -> jax.Array:
@@ -81,7 +79,6 @@ def torch_sum(
   import torch  # Lazy import: it may not be installed.
   from torch.nn import functional
 
-  torch.set_num_threads(THREADS)
   flat, tree = jax.tree.flatten(params)
 
   def turned(array):
@@ -151,6 +148,20 @@ def torch_sum(
     return jax.tree.unflatten(tree, arrays)
 
   return total
+
+
+def shares(tree: Any, count: int) -> list[Any]:
+  """A tree of arrays [tasks, ...] dealt out to so many."""
+
+  def share(i: int) -> Any:
+    return jax.tree.map(lambda a: a[i::count], tree)
+
+  return [share(i) for i in range(count)]
+
+
+def added(trees: Sequence[Any]) -> Any:
+  """The sum of trees of arrays."""
+  return jax.tree.map(lambda *arrays: sum(arrays), *trees)
 
 
 def difference(a: Any, b: Any) -> float:

@@ -13,6 +13,7 @@ Pairs = list[tuple[torch.Tensor, torch.Tensor]]
 # Squared norms [tasks], and factors [tasks] -> the weighted sum [O, C, 3, 3].
 Found = tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]
 
+_SMALL = 2**13  # Numbers of a task: fewer are normalised for all at once.
 _MOST_POSITIONS = 256  # Beyond, `_gram` can only lose.
 
 
@@ -28,12 +29,28 @@ class TaskNorm(torch.autograd.Function):
       epsilon: float,
   ) -> torch.Tensor:
     """x [tasks * n, C, H, W], scale and bias [tasks, C]."""
-    flat = _by_task(x, len(scale))
-    variance, mean = torch.var_mean(flat, 1, correction=0, keepdim=True)
-    inverse = (variance + epsilon).rsqrt()
-    slope = inverse * scale[:, None]
+    tasks = len(scale)
+    ctx.epsilon, ctx.small = epsilon, x.numel() < tasks * _SMALL
+    if ctx.small:
+      flat = _by_task(x, tasks)
+      variance, mean = torch.var_mean(flat, 1, correction=0, keepdim=True)
+      inverse = (variance + epsilon).rsqrt()
+      slope = inverse * scale[:, None]
+      found = _like(
+          torch.addcmul(bias[:, None] - mean * slope, flat, slope), x
+      )
+    else:
+      found = torch.empty_like(x)
+      mean, inverse = torch.empty_like(scale), torch.empty_like(scale)
+      for i in range(tasks):
+        torch.ops.aten.native_batch_norm.out(
+            _slice(x, tasks, i), scale[i], bias[i], None, None, True, 0.0,
+            epsilon, out=_slice(found, tasks, i), save_mean=mean[i],
+            save_invstd=inverse[i],
+        )  # fmt: skip
+      slope = scale
     ctx.save_for_backward(x, mean, inverse, slope)
-    return _like(torch.addcmul(bias[:, None] - mean * slope, flat, slope), x)
+    return found
 
   @staticmethod
   def backward(
@@ -41,7 +58,19 @@ class TaskNorm(torch.autograd.Function):
   ) -> tuple[torch.Tensor | None, ...]:
     """Gradients of x, and of scale and bias task by task."""
     x, mean, inverse, slope = ctx.saved_tensors
-    flat, given = (_by_task(a, len(mean)) for a in (x, gradient))
+    tasks = len(mean)
+    if not ctx.small:
+      gradient = gradient.contiguous(memory_format=torch.channels_last)
+      found = torch.empty_like(x)
+      of_scale, of_bias = torch.empty_like(mean), torch.empty_like(mean)
+      for i in range(tasks):
+        torch.ops.aten.native_batch_norm_backward.out(
+            _slice(gradient, tasks, i), _slice(x, tasks, i), slope[i], None,
+            None, mean[i], inverse[i], True, ctx.epsilon, [True, True, True],
+            out0=_slice(found, tasks, i), out1=of_scale[i], out2=of_bias[i],
+        )  # fmt: skip
+      return found, of_scale, of_bias, None
+    flat, given = (_by_task(a, tasks) for a in (x, gradient))
     of_bias = given.sum(1, keepdim=True)
     along = (given * flat).sum(1, keepdim=True)
     of_scale = (along - mean * of_bias) * inverse
@@ -50,6 +79,12 @@ class TaskNorm(torch.autograd.Function):
     rest = -mean * by_input - slope * of_bias / count
     found = torch.addcmul(torch.addcmul(rest, flat, by_input), given, slope)
     return _like(found, x), of_scale[:, 0], of_bias[:, 0], None
+
+
+def _slice(a, tasks, i):
+  """The examples of a task, of [tasks * n, ...]."""
+  n = len(a) // tasks
+  return a[i * n : (i + 1) * n]
 
 
 def _by_task(x, tasks):
@@ -111,8 +146,8 @@ def _kernel_gradient(x, g, groups=1):
 def _one_by_one(tasks, pairs):
   def of_task(i):
     return sum(
-        _kernel_gradient(*(a.unflatten(0, (tasks, -1))[i] for a in pair))
-        for pair in pairs
+        _kernel_gradient(_slice(x, tasks, i), _slice(g, tasks, i))
+        for x, g in pairs
     )
 
   return _apart(torch.stack([of_task(i) for i in range(tasks)]))
@@ -125,7 +160,7 @@ def _grouped(tasks, pairs):
     return a.unflatten(0, (tasks, -1)).transpose(0, 1).flatten(1, 2)
 
   found = sum(
-      _kernel_gradient(*(beside(a) for a in pair), tasks) for pair in pairs
+      _kernel_gradient(beside(x), beside(g), tasks) for x, g in pairs
   )
   return _apart(found.unflatten(0, (tasks, -1)))
 

@@ -40,7 +40,7 @@ class _Tasks(NamedTuple):
   clip: float
 
   @property
-  def count(self) -> int:
+  def tasks(self) -> int:
     return len(self.query[1])
 
   @property
@@ -87,7 +87,7 @@ def _flat(tree: Any, before: str = "") -> dict[str, Any]:
   """Arrays by "block_0.kernel" and the like; "model." is left out."""
   if not isinstance(tree, Mapping):
     return {before: tree}
-  found = {}
+  found: dict[str, Any] = {}
   for name, value in tree.items():
     place = before if name == "model" else f"{before}.{name}".lstrip(".")
     found |= _flat(value, place)
@@ -173,7 +173,7 @@ def _loop(tasks: _Tasks) -> Callable[[], Weights]:
 
   def total():
     sums = [torch.zeros_like(w) for w in leaves]
-    for i in range(tasks.count):
+    for i in range(tasks.tasks):
       loss = _task_loss(
           tasks.learner,
           tasks.weights,
@@ -214,7 +214,7 @@ def _ghost(tasks: _Tasks) -> Callable[[], Weights]:
   few = [name for name in tasks.weights if not name.endswith("kernel")]
 
   def total():
-    count = tasks.count
+    count = tasks.tasks
     # One a task, so that their gradients are too.
     own = {
         name: tasks.weights[name]
@@ -253,7 +253,7 @@ def _ghost(tasks: _Tasks) -> Callable[[], Weights]:
     slopes = torch.autograd.grad(losses.sum(), [*outputs, *own.values()])
     given = list(slopes[: len(outputs)])
     found = dict(zip(own, slopes[len(outputs) :]))
-    parts = {}
+    parts: dict[str, torch_kernels.Pairs] = {}
     for (name, x), g in zip(inputs, given):
       parts.setdefault(name, []).append((x, g))
     with torch.no_grad():

@@ -4,17 +4,25 @@ A worker blocks on its pipe between two runs, so that it takes nothing of the
 machine from what is measured meanwhile.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+import contextlib
+import ctypes
 import importlib
 import importlib.util
 import multiprocessing
+import os
 import time
 from typing import Any
 
 from experiments.benchmarks import harness
 from experiments.benchmarks import machine
 
+CORES = os.cpu_count() or 1
+# One process with a thread for every core, or one of one thread for each.
+TOGETHER, SIDE_BY_SIDE = "all threads", "side by side"
+SKIPPED = "torch is not installed: pip install -e .[bench]"
 _STOP = None
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # Of mallopt(3).
 
 
 class Workers:
@@ -115,11 +123,14 @@ def _serve(pipe: Any, threads: int) -> None:
   import torch  # Lazy import: it may not be installed.
 
   torch.set_num_threads(threads)
+  libc = _keep_memory()
   programs: dict[str, Callable[[], Any]] = {}
   while (message := pipe.recv()) is not _STOP:
     match message:
       case ():
         programs.clear()
+        if libc is not None:
+          libc.malloc_trim(0)
         pipe.send(None)
       case (name, function, arguments):
         module, _, attribute = function.partition(".")
@@ -133,6 +144,26 @@ def _serve(pipe: Any, threads: int) -> None:
         pipe.send((seconds, result if value else None))
 
 
-def installed() -> bool:
-  """Whether PyTorch is there."""
-  return importlib.util.find_spec("torch") is not None
+def _keep_memory() -> ctypes.CDLL | None:
+  """Has freed memory kept for the next array, where the C library can.
+
+  New pages for every large array take PyTorch a third of its time on a CPU.
+  """
+  try:
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_MMAP_MAX, 0)
+    libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+    libc.mallopt(_TOP_PAD, 2**26)
+  except (AttributeError, OSError, TypeError):  # Not glibc.
+    return None
+  return libc
+
+
+@contextlib.contextmanager
+def started() -> Iterator[Mapping[str, Workers]]:
+  """`TOGETHER` and `SIDE_BY_SIDE`; neither where PyTorch is not installed."""
+  if not importlib.util.find_spec("torch"):
+    yield {}
+    return
+  with Workers(1, CORES) as one, Workers(CORES, 1) as several:
+    yield {TOGETHER: one, SIDE_BY_SIDE: several}
