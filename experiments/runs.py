@@ -25,6 +25,7 @@ from episodic_dp.analysis import measure
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
+from episodic_dp.output import phases
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
 
@@ -146,7 +147,8 @@ def finish(
   logging.info("run %s", run.name)
   where: dict[str, Any] = dict(data_dir=data_dir, download=download)
   config = RunConfig.parse(run.load(), data_dir=data_dir)
-  experiment = shared.build(config, **where)
+  with phases.phase("reading the data", at_once=True):
+    experiment = shared.build(config, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
   cpu = time.process_time()
   result = training.train(experiment.spec, workdir)

@@ -13,6 +13,7 @@ from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import saved
 from episodic_dp.output import files
+from episodic_dp.output import phases
 from episodic_dp.training import reporting
 
 RESULTS = "evaluation.json"
@@ -51,27 +52,33 @@ def measure(
   config = saved.read(workdir)
   checkpoints, last = saved_runs.latest(workdir)
   with saved.saved_config_errors(workdir):
-    splits = splits or build.load_data(
-        config, data_dir=data_dir, download=download
-    )
+    if splits is None:
+      with phases.phase("reading the data", at_once=True):
+        splits = build.load_data(config, data_dir=data_dir, download=download)
     shape = splits.test.image_shape
     learner = learners.make_learner(config, shape)
     untrained = learner.init(jax.random.key(config.seed))
-    tasks = build.draw_tasks(config, splits.test, test=True)
+    with phases.phase("drawing the test tasks"):
+      tasks = build.draw_tasks(config, splits.test, test=True)
     evaluator = evaluator or training.Evaluator(
         learners.make_evaluation_learner(config, learner, shape)
     )
 
-  def score(steps):
-    members = [
-        checkpoints.restore(s, untrained)[0] if s else untrained for s in steps
-    ]
-    return {"score": evaluator.score(members, tasks), "steps": [*steps]}
+  def score(name, steps):
+    what = f"evaluating on {len(tasks.rows)} test tasks: {_NAMES[name]}"
+    with phases.phase(what, at_once=True):
+      members = [
+          checkpoints.restore(s, untrained)[0] if s else untrained
+          for s in steps
+      ]
+      measured = evaluator.score(members, tasks)
+    return {"score": measured, "steps": [*steps]}
 
-  results = {"untrained": score([0]), "single": score([last])}
+  of_steps = {"untrained": [0], "single": [last]}
   best = [step for step, _ in checkpoints.best()]
   if best:
-    results["ensemble"] = score(best)
+    of_steps["ensemble"] = best
+  results = {name: score(name, steps) for name, steps in of_steps.items()}
   files.write_json(
       pathlib.Path(workdir) / RESULTS,
       {

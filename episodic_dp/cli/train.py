@@ -36,6 +36,7 @@ from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
+from episodic_dp.output import phases
 from episodic_dp.training import processes
 from episodic_dp.training import reporting
 
@@ -57,9 +58,10 @@ def main(argv: Sequence[str]) -> None:
   devices.join(values.coordinator, values.num_processes, values.process_id)
   devices.log_devices()
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
-  spec = build.build(
-      config, data_dir=values.data_dir, download=values.download
-  ).spec
+  with phases.phase("reading the data", at_once=True):
+    spec = build.build(
+        config, data_dir=values.data_dir, download=values.download
+    ).spec
   result = training.train(spec, values.workdir)
   if processes.first():
     print(reporting.summary(result, spec.steps))

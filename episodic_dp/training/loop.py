@@ -18,7 +18,9 @@ import time
 from absl import logging
 import numpy as np
 
+from episodic_dp import backends
 from episodic_dp.output import files
+from episodic_dp.output import phases
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import compilation
 from episodic_dp.training import errors
@@ -116,15 +118,16 @@ class _Run:
           " hold raw gradient norms of single tasks: keep them private",
           self._checkpoints.folder,
       )
-    self._step_fn = spec_lib.make_step(spec)
-    self.beginning = resume.begin(
-        spec, folder, self._checkpoints, self._step_fn
-    )
-    self.state = self.beginning.state
-    self._done = int(self.state.step)
-    self._spending = spending_lib.Spending(
-        spec, self._done, self.beginning.lineage
-    )
+    with phases.phase("preparing the run"):
+      self._step_fn = spec_lib.make_step(spec)
+      self.beginning = resume.begin(
+          spec, folder, self._checkpoints, self._step_fn
+      )
+      self.state = self.beginning.state
+      self._done = int(self.state.step)
+      self._spending = spending_lib.Spending(
+          spec, self._done, self.beginning.lineage
+      )
     # Written only now: a refused run leaves what the folder says.
     files.write_json(folder / workdir_lib.CONFIG, dict(spec.config))
     self._spending.write_planned_statement(folder)
@@ -149,10 +152,14 @@ class _Run:
     return result
 
   def _take_steps(self, stop: signals.StopSignals) -> None:
-    spec, step_fn = self._spec, self._step_fn
-    if processes.several():  # Before any of them waits in an all-reduce.
-      with compilation.Compilations() as compiled:
-        step_fn.compile(self.state)
+    spec = self._spec
+    if self._done < spec.steps:
+      # By itself: a phase tells how long it took, and steps are not to.
+      with (
+          compilation.Compilations() as compiled,
+          phases.phase(_compiling(), at_once=True),
+      ):
+        self._step_fn.compile(self.state)
       run_log.log_compiled(compiled, self._done + 1)
     code = processes.CONTINUE
     with run_log.ProgressBar(done=self._done, steps=spec.steps) as bar:
@@ -182,7 +189,9 @@ class _Run:
     )
     quality = None
     if validate:
-      self._score = score = self._validate()
+      count = len(spec.validation.rows)
+      with bar.phase(f"validating on {count} tasks"):
+        self._score = score = self._validate()
       public |= {
           f"validation_{score.name}": score.mean,
           "validation_low": score.low,
@@ -194,7 +203,8 @@ class _Run:
     # its checkpoint and so never lacks one.
     self._log.add(public, private, seconds=seconds)
     if validate or self._done % spec.checkpoint_every == 0:
-      self._save(quality)
+      with bar.phase("saving a checkpoint"):
+        self._save(quality)
     bar.show(
         self._done, epsilon=epsilon, score=self._score, validated=validate
     )
@@ -222,12 +232,15 @@ class _Run:
   def _finish(self) -> spec_lib.Result:
     """The last checkpoint, the statement of the steps done, the pictures."""
     spec = self._spec
-    self._save()
+    with phases.phase("saving a checkpoint"):
+      self._save()
     stopped = "signal" if self._done < spec.steps else "done"
     if stopped == "done" and spec.steps < spec.asked_steps:
       stopped = "budget"
-    self._spending.finish(self._folder)
-    self._draw()
+    with phases.phase("writing the privacy statement"):
+      self._spending.finish(self._folder)
+    with phases.phase("drawing the curves"):
+      self._draw()
     return spec_lib.Result(
         steps=self._done,
         stopped=stopped,
@@ -252,3 +265,9 @@ class _Run:
         self._spending.epsilon_curves(),
         delta=self._spec.delta,
     )
+
+
+def _compiling() -> str:
+  """What the user waits for before the first step."""
+  often = "5 to 30 s on a CPU" if backends.name() == "cpu" else "a minute or so"
+  return f"compiling the step ({often}, the next time from the cache)"

@@ -1,6 +1,6 @@
 """What a run says while it goes: metrics, TensorBoard, the progress bar."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import contextlib
 import math
 import pathlib
@@ -10,6 +10,7 @@ from typing import Any
 from absl import logging
 import tqdm
 
+from episodic_dp.output import phases
 from episodic_dp.training import board
 from episodic_dp.training import compilation
 from episodic_dp.training import evaluation
@@ -20,6 +21,7 @@ from episodic_dp.training import reporting
 DIAGNOSTICS = "diagnostics.jsonl"
 TENSORBOARD = "tensorboard"
 _PRIVATE = "private/"
+_LINES = 100  # Of steps, in a log.
 
 
 class RunLog:
@@ -97,14 +99,15 @@ def log_compiled(compiled: compilation.Compilations, step: int) -> None:
 
 
 class ProgressBar:
-  """The line that a terminal shows; without one, a line per validation.
+  """The line that a terminal shows; without one, up to 100 lines of steps.
 
-  These lines have no time, which a log would keep: how long steps take tells
-  how many tasks they drew.
+  These lines have no time, which a log would keep, and come after numbers of
+  steps: how long steps take tells how many tasks they drew.
   """
 
   def __init__(self, *, done: int, steps: int):
     self._steps = steps
+    self._every = -(-steps // _LINES)
     self._bar = tqdm.tqdm(
         total=steps, initial=done, unit="step", disable=None
     )
@@ -123,9 +126,20 @@ class ProgressBar:
       text += f", {reporting.words(score.name)} {score}"
     self._bar.set_postfix_str(text, refresh=False)
     self._bar.update()
-    if validated and self._bar.disable:
+    if self._bar.disable and (validated or step % self._every == 0):
       line = f"step {step} of {self._steps}: {text}"
       print(line, file=sys.stderr, flush=True)
+
+  @contextlib.contextmanager
+  def phase(self, what: str) -> Iterator[None]:
+    """Says what is done between two steps, where that takes long."""
+    if self._bar.disable:
+      with phases.phase(what):
+        yield
+      return
+    self._bar.set_description_str(what)
+    yield
+    self._bar.set_description_str("", refresh=False)
 
   def __enter__(self) -> "ProgressBar":
     return self

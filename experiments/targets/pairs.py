@@ -14,6 +14,7 @@ from typing import Any
 
 from episodic_dp import training
 from episodic_dp.output import files
+from episodic_dp.output import phases
 from episodic_dp.output import tables
 from experiments import runs as runs_lib
 from experiments.targets import panels
@@ -55,7 +56,8 @@ def report(
     seconds: that the command has taken.
   """
   more: Mapping[str, tuple[str, training.Score]]
-  more = made.finish(outcomes, folder)
+  with phases.phase("drawing the pictures of all runs"):
+    more = made.finish(outcomes, folder)
   header: list[str] = []
   rows: list[list[Any]] = []
   results: dict[str, Any] = {}

@@ -1,6 +1,5 @@
 """Nothing is compiled after a run's first step, whatever is drawn."""
 
-
 import jax
 
 from episodic_dp import private
@@ -16,12 +15,12 @@ def test_programs_are_counted():
   assert found.count == 1  # It no longer listens.
 
 
-def test_a_run_compiles_in_its_first_step_alone(
+def test_a_run_compiles_before_its_first_step_alone(
     tmp_path, monkeypatch, caplog
 ):
   """Validation in every step, 22 Poisson draws, stopped and gone on with."""
   made = private.make_meta_step
-  counts, drawn = [], []
+  counts, compiled, drawn = [], [], []
 
   def recording(*args, **kwargs):
     step = made(*args, **kwargs)
@@ -33,7 +32,12 @@ def test_a_run_compiles_in_its_first_step_alone(
       counts.append((before, found.count))
       return state, metrics
 
-    call.traced = step.traced
+    def compile_step(state):
+      before = found.count
+      step.compile(state)
+      compiled.append(found.count - before)
+
+    call.traced, call.compile = step.traced, compile_step
     return call
 
   monkeypatch.setattr(private, "make_meta_step", recording)
@@ -46,11 +50,11 @@ def test_a_run_compiles_in_its_first_step_alone(
     caplog.set_level("INFO", logger="absl")
     with compilation.Compilations() as found:
       tiny_run.train(spec, tmp_path)
-    first, *others = counts
-    assert len(others) == 10
+    (before, after), *others = counts
+    assert len(others) == 10 and before == after
     # Neither a step, nor what stands between two, nor what ends the run.
     assert set(others) == {(found.count, found.count)}
-  assert first[1] - first[0] == 1  # Of the resumed run: its step.
+  assert compiled[1] == 1  # Of the resumed run: its step.
   assert len(set(drawn)) > 3
   told = [r.message for r in caplog.records if "compiled in" in r.message]
   assert [text.partition(":")[0] for text in told] == ["step 1", "step 12"]

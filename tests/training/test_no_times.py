@@ -56,7 +56,11 @@ def test_times_that_a_kill_left_are_removed(finished):
 
 
 def test_lines_of_a_log_have_no_time(monkeypatch, capsys):
+  """They come after numbers of steps, at most a hundred, and validations."""
   monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
-  with run_log.ProgressBar(done=0, steps=2) as bar:
-    bar.show(1, epsilon=0.5, score=None, validated=True)
-  assert capsys.readouterr().err == "step 1 of 2: epsilon≤0.5\n"
+  with run_log.ProgressBar(done=0, steps=300) as bar:
+    for step in range(1, 7):
+      bar.show(step, epsilon=0.5, score=None, validated=step == 4)
+  assert capsys.readouterr().err == "".join(
+      f"step {step} of 300: epsilon≤0.5\n" for step in (3, 4, 6)
+  )
