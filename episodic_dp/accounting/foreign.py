@@ -187,11 +187,14 @@ class _WithMoments(base.Accountant):
       *,
       delta: float | None = None,
       epsilon: float | None = None,
+      enough: float = 0.0,
   ) -> curves.Curve:
     """See `base.Accountant`."""
     return curves.Least((
         rdp.RDP().curve(phases, direction),
-        pld.PLD().curve(phases, direction, delta=delta, epsilon=epsilon),
+        pld.PLD().curve(
+            phases, direction, delta=delta, epsilon=epsilon, enough=enough
+        ),
     ))
 
 

@@ -248,12 +248,7 @@ def _best(
   tried = [(run, run_phases.matched(error, (run,))) for run in runs]
   for run, charged in tried:
     found: dict[str, float] = {
-        d: max(
-            accountant.epsilon(part, d, float(delta), charged)
-            if delta is not None
-            else accountant.delta(part, d, float(epsilon or 0), charged)
-            for part in run_phases.apart(run)
-        )
+        d: _largest(accountant, run, d, delta, epsilon, charged)
         for d in amplification.DIRECTIONS
     }
     if not units or max(found.values()) < max(values.values()):
@@ -266,6 +261,31 @@ def _best(
       several = dataclasses.replace(error, unmatched=unmatched)
       tried.append((simpler, run_phases.matched(several, (simpler,))))
   return values, units
+
+
+def _largest(
+    accountant: base.Accountant,
+    run: phases_lib.Phases,
+    direction: amplification.Direction,
+    delta: float | None,
+    epsilon: float | None,
+    error: plan_lib.SamplerError,
+) -> float:
+  """Epsilon at delta, or delta at epsilon, of the kind of units with most.
+
+  Of the others no more has to be known than that they do not need more.
+  """
+  value = 0.0
+  for part in run_phases.apart(run):
+    enough = (1 - 1e-6) * value
+    if delta is not None:
+      found = accountant.epsilon(part, direction, delta, error, enough)
+    else:
+      found = accountant.delta(
+          part, direction, float(epsilon or 0), error, enough
+      )
+    value = max(value, found)
+  return value
 
 
 def _units(runs: Sequence[phases_lib.Phases]) -> unit_profile.UnitProfiles:

@@ -33,8 +33,17 @@ class Accountant(abc.ABC):
       *,
       delta: float | None = None,
       epsilon: float | None = None,
+      enough: float = 0.0,
   ) -> curves.Curve:
     """The bound, precise near the one of delta and epsilon that is given.
+
+    Args:
+      phases: what is composed.
+      direction: "remove" or "add".
+      delta: in (0, 1), or
+      epsilon: at least 0.
+      enough: what need not be told from less: of epsilon where delta is given,
+        of delta where epsilon is. A quick bound that is no more will do.
 
     Raises:
       PlanError: the accountant cannot compose these phases.
@@ -50,6 +59,7 @@ class Accountant(abc.ABC):
       direction: Direction,
       delta: float,
       error: plan_lib.SamplerError = plan_lib.EXACT,
+      enough: float = 0.0,
   ) -> float:
     """Epsilon of a run in one direction, or infinity.
 
@@ -59,11 +69,12 @@ class Accountant(abc.ABC):
       delta: in (0, 1).
       error: of the run's sampler, all steps together; see
         `curves.charge_sampler_error`.
+      enough: an epsilon that need not be told from smaller ones.
     """
     left = curves.left_by_sampler(delta, error)
     if left <= 0:
       return math.inf
-    curve = self.curve(phases, direction, delta=left)
+    curve = self.curve(phases, direction, delta=left, enough=enough)
     return curves.charge_sampler_error(curve, error).epsilon(delta)
 
   def delta(
@@ -72,9 +83,13 @@ class Accountant(abc.ABC):
       direction: Direction,
       epsilon: float,
       error: plan_lib.SamplerError = plan_lib.EXACT,
+      enough: float = 0.0,
   ) -> float:
     """Delta of a run in one direction at epsilon >= 0; see `epsilon`."""
-    curve = self.curve(phases, direction, epsilon=epsilon)
+    curve = self.curve(
+        phases, direction, epsilon=epsilon,
+        enough=max(enough, curves.negligible(error, epsilon)),
+    )
     return min(
         1.0, curves.charge_sampler_error(curve, error).delta(epsilon)
     )

@@ -213,6 +213,15 @@ def left_by_sampler(delta: float, error: plan_lib.SamplerError) -> float:
   )
 
 
+def negligible(error: plan_lib.SamplerError, epsilon: float) -> float:
+  """A delta at epsilon that is next to nothing beside the sampler's error."""
+  charges = [_grown(error.variation, epsilon)]
+  below = epsilon - 2 * error.log_ratio
+  if below >= 0:
+    charges.append(min(_grown(error.tails, below), error.unmatched))
+  return _LITTLE * min(charges)
+
+
 # An epsilon at which the sampler's error takes less than this of delta is told.
 _LITTLE = 1e-5
 

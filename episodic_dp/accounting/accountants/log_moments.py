@@ -43,7 +43,7 @@ from episodic_dp.accounting.profiles import unit_profile
 _TOLERANCE = 1e-3
 _MOST_POINTS = 1 << 16
 _ROUNDS = 40
-# The points start as U 2^(-j/8) for j / 8 up to this.
+# The points start as U 2^(-j/4) for j / 4 up to this.
 _OCTAVES = 72
 # An order whose divergence is this far above that of order 2 is of use only to
 # a delta below e^-100, however often the step is repeated.
@@ -201,7 +201,7 @@ def _upper(order: float, distance: float) -> float:
 
 def _first_losses(order: float, distance: float) -> np.ndarray:
   """Losses on both sides of 0, evenly spaced in logarithm."""
-  scales = np.exp2(-np.arange(8.0 * _OCTAVES, -1.0, -1.0) / 8)
+  scales = np.exp2(-np.arange(4.0 * _OCTAVES, -1.0, -1.0) / 4)
   lower = -distance * (distance / 2 + 15.0)
   return np.concatenate(
       [lower * scales[::-1], [0.0], _upper(order, distance) * scales]

@@ -31,6 +31,7 @@ import numpy as np
 from scipy import fft
 
 from episodic_dp.accounting.accountants.phases import Phases
+from episodic_dp.accounting.profiles import tabulated
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
@@ -143,7 +144,9 @@ def _reach(
   """The loss beyond which the profile's excess is at most `tail`, or inf."""
   losses = np.exp2(np.arange(_LOWEST, _HIGHEST))
   for _ in range(2):
-    small = tail >= unit_profile.excess(unit_profiles, sign * losses, direction)
+    small = tail >= tabulated.excess(
+        unit_profiles, sign * losses, direction, tail
+    )
     if not small[-1]:
       return math.inf
     # The excess falls with the distance from 0: the first point that is small.
@@ -174,7 +177,10 @@ def one_step(
     unit_profiles: UnitProfiles, direction: Direction, grid: Grid
 ) -> Loss:
   """The discretised privacy loss of one step (see the module's docstring)."""
-  excess = unit_profile.excess(unit_profiles, grid.losses(), direction)
+  losses = grid.losses()
+  # Next to nothing is left beyond the ends: nothing smaller matters.
+  ends = unit_profile.excess(unit_profiles, losses[[0, -1]], direction)
+  excess = tabulated.excess(unit_profiles, losses, direction, float(ends.max()))
   change = np.diff(excess)
   probs = np.zeros(excess.size)
   # The slope in alpha changes at a point by probability / alpha.

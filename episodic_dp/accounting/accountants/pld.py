@@ -20,12 +20,16 @@ from episodic_dp.accounting.profiles.amplification import Direction
 _TAIL_SHARE = 1e-6
 _FIRST_POINTS = 1 << 10
 _LAST_POINTS = 1 << 17
+# The loss of more steps than this has a long window: it starts on fewer points.
+_MANY_STEPS = 10**5
 # exp(step) must be a number; losses so large are of no use as an epsilon.
 _LARGEST_STEP = 500.0
 # The grid is refined until its error, relative in epsilon or delta, is this.
 _TOLERANCE = 3e-4
 # A delta is looked for down to here, and after so many guesses that failed.
 _LEAST_DELTA, _MISSES = 1e-300, 2
+# The largest orders of moments that are tried, one after the other.
+_MOST_ORDERS = (8, 64, 512)
 # The distribution of which nothing is known: any loss is possible.
 _UNKNOWN = loss_distribution.Loss(1.0, 0, np.ones(1), 1.0)
 
@@ -43,24 +47,25 @@ class PLD(base.Accountant):
       *,
       delta: float | None = None,
       epsilon: float | None = None,
+      enough: float = 0.0,
   ) -> curves.Curve:
     """See `base.Accountant`."""
     if delta is not None:
-      return _refined(phases, direction, delta, None)
+      return _refined(phases, direction, delta, None, enough)
     assert epsilon is not None
     # The tails are cut by a share of delta, which is not known yet. A curve for
     # any guess of it holds, if not tightly: the least of them is the bound.
     found: list[curves.Curve] = []
     least, guess, misses = 1.0, 1e-6, 0
     while misses <= _MISSES:
-      curve = _refined(phases, direction, guess, epsilon)
+      curve = _refined(phases, direction, guess, epsilon, enough)
       value = curve.delta(epsilon)
       if guess * 1e6 < value < least:
         # Rounding errors are covered by a share of the guess, here too small.
-        curve = _refined(phases, direction, value, epsilon)
+        curve = _refined(phases, direction, value, epsilon, enough)
         value = curve.delta(epsilon)
       found.append(curve)
-      if 0.1 * guess <= value <= 1.01 * least:
+      if value <= enough or 0.1 * guess <= value <= 1.01 * least:
         break
       # Above the least, the transform for this guess does not reach epsilon.
       misses += value > least
@@ -75,12 +80,22 @@ class PLD(base.Accountant):
 
 @functools.lru_cache(maxsize=256)
 def _refined(
-    phases: Phases, direction: Direction, delta: float, epsilon: float | None
+    phases: Phases,
+    direction: Direction,
+    delta: float,
+    epsilon: float | None,
+    enough: float,
 ) -> curves.Curve:
   """The curve on a grid that is fine enough for delta, or for epsilon."""
   simple = _without_grid(phases, direction, delta if epsilon is None else 0.0)
   if simple is not None:
     return simple
+  revealed = _revealed(phases)
+  if revealed is not None and (
+      revealed.delta(enough) <= delta if epsilon is None
+      else revealed.delta(epsilon) <= enough
+  ):
+    return revealed
   reaches = tuple(
       loss_distribution.reach(
           p.unit_profiles,
@@ -91,7 +106,7 @@ def _refined(
   )
   widest = max(low + high for low, high in reaches)
   if widest > _FIRST_POINTS * _LARGEST_STEP:
-    return _with_fallback_bounds(_UNKNOWN, phases, direction)
+    return _with_fallback_bounds(_UNKNOWN, phases, direction, delta, epsilon)
   coarse = loss_distribution.grids_of(reaches, widest / _FIRST_POINTS)
   tilt = loss_distribution.best_tilt(phases, direction, coarse, delta, epsilon)
 
@@ -106,26 +121,33 @@ def _refined(
       return found.delta(epsilon)
     return found.epsilon(delta)
 
-  best, precise = _searched(at, figure)
+  many = sum(p.times for p in phases) > _MANY_STEPS
+  first = _FIRST_POINTS // 4 if many else _FIRST_POINTS
+  best, precise = _searched(at, figure, first, enough)
   if best is None:
     best = _UNKNOWN
-  return best if precise else _with_fallback_bounds(best, phases, direction)
+  if precise:
+    return best
+  return _with_fallback_bounds(best, phases, direction, delta, epsilon)
 
 
 def _searched(
     at: Callable[[float], loss_distribution.Loss | None],
     figure: Callable[[loss_distribution.Loss], float],
+    points: float,
+    enough: float,
 ) -> tuple[loss_distribution.Loss | None, bool]:
   """The best of finer and finer grids.
 
   Args:
     at: the distribution on a grid of so many points, or None.
     figure: what is asked of it.
+    points: of the first grid.
+    enough: of the figure, which need not be told from less.
 
   Returns:
     The distribution, None where no grid will do, and whether it is precise.
   """
-  points: float = _FIRST_POINTS
   best = at(points)
   while best is None:  # Many steps of a large loss each.
     points /= 2
@@ -134,7 +156,7 @@ def _searched(
     best = at(points)
   value = figure(best)
   refined = 2
-  while value > 0 and points * refined <= _LAST_POINTS:
+  while value > enough and points * refined <= _LAST_POINTS:
     finer = at(points * refined)
     if finer is None:
       break
@@ -153,7 +175,7 @@ def _searched(
       refined = 1 << max(1, math.ceil(math.log2(share)))
     while refined > 2 and points * refined > _LAST_POINTS:
       refined //= 2
-  return best, value == 0
+  return best, value <= enough
 
 
 def _without_grid(
@@ -183,7 +205,11 @@ def _without_grid(
 
 
 def _with_fallback_bounds(
-    found: loss_distribution.Loss, phases: Phases, direction: Direction
+    found: loss_distribution.Loss,
+    phases: Phases,
+    direction: Direction,
+    delta: float,
+    epsilon: float | None,
 ) -> curves.Curve:
   """The bound of a grid that could not be made fine enough, or a smaller one.
 
@@ -207,8 +233,44 @@ def _with_fallback_bounds(
       for p in phases
       for kind in p.unit_profiles
   ):
-    bounds.append(rdp.RDP().curve(phases, direction))
+    bounds.append(_by_moments(phases, direction, delta, epsilon))
+  revealed = _revealed(phases)
+  if revealed is not None:
+    bounds.append(revealed)
   return curves.Least(tuple(bounds))
+
+
+def _revealed(phases: Phases) -> curves.GaussianCurve | None:
+  """The run if every step drew the unit: one Gaussian at the whole distance.
+
+  It dominates where every profile has a Gaussian tail of weight 1 at most,
+  H_alpha <= H_alpha(N(d) || N(0)) in both directions (section 11, "A guarantee
+  in other languages").
+  """
+  squares = 0.0
+  for phase in phases:
+    tails = [unit.tail for unit in phase.unit_profiles]
+    if any(tail is None or tail[0] > 1 for tail in tails):
+      return None
+    squares += phase.times * max(d for _, d in filter(None, tails)) ** 2
+  if not 0 < squares < math.inf:
+    return None
+  return curves.GaussianCurve(math.sqrt(squares))
+
+
+def _by_moments(
+    phases: Phases, direction: Direction, delta: float, epsilon: float | None
+) -> rdp.RenyiCurve:
+  """The bound of moments, of no larger orders than it needs.
+
+  Large orders ask for the profile far out. Where the best order is far below
+  the largest that was tried, larger ones are of no use.
+  """
+  for most in _MOST_ORDERS:
+    curve = rdp.RDP(most).curve(phases, direction)
+    if curve.best_order(delta, epsilon) < most / 2:
+      break
+  return curve
 
 
 def _rounded_up(steps: int) -> int:

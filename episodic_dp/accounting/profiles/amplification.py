@@ -71,9 +71,13 @@ def hockey_stick(
     x = distance / 2 - log_alpha / distance
     y = x - distance
     mills = special.erfcx(-x / math.sqrt(2)) - special.erfcx(-y / math.sqrt(2))
-    tail = 0.5 * np.exp(-x * x / 2) * mills
-    near = special.ndtr(x) - np.exp(log_alpha + special.log_ndtr(y))
-  value = np.where(x <= 0, tail, near)
+    value = np.asarray(0.5 * np.exp(-x * x / 2) * mills)
+    near = x > 0
+    if near.any():
+      log_beta = np.broadcast_to(log_alpha, x.shape)[near]
+      value[near] = special.ndtr(x[near]) - np.exp(
+          log_beta + special.log_ndtr(y[near])
+      )
   return np.where(np.isneginf(x), 0.0, np.clip(value, 0.0, 1.0))
 
 

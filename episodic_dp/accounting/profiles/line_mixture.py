@@ -47,7 +47,7 @@ from episodic_dp.accounting.profiles.amplification import Direction
 # Chords lie above the profile by a share of about (step (x - s_k))^2 / 8. Far
 # out, where only many clip units or tiny probabilities lead, its step grows.
 _REACH = 37.0
-_STEP = 1 / 768
+_STEP = 1 / 384
 _EVEN = 12.0
 # Exponents are kept below this; e^690 < 1e300.
 _LARGEST_POWER = 690.0

@@ -139,7 +139,7 @@ class RandomCount:
     return np.minimum(bound, _curve(self, direction)(log_alpha))
 
 
-@functools.lru_cache(maxsize=32)
+@functools.lru_cache(maxsize=128)  # An average has ten.
 def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
   d = max(kind.distance, _MIN_DISTANCE)
   (numbers, probs), (others, instead) = (

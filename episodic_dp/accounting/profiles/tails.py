@@ -23,7 +23,7 @@ from episodic_dp.accounting.profiles.amplification import Direction
 _SMALL, _SMALL_IN_TABLES = 1e-280, 1e-30
 # Terms that the weights of a mixture are split into; more are revealed.
 _MOST_GROUPS = 16
-_MOST_TERMS = 128
+_MOST_TERMS, _MOST_NUMBERS = 128, 64
 # A distance of zero is replaced by this one: larger, so never optimistic.
 MIN_DISTANCE = 1e-9
 
@@ -98,8 +98,12 @@ def _log_divergence(
     bound = np.minimum(bound, found)
   elif isinstance(kind, random_count.RandomCount):
     # What takes the unit's place is taken as known, and as large as can be.
-    values = np.asarray(kind.number.values) + kind.instead.most
-    probs = kind.rate * np.asarray(kind.number.probs)
+    number = counts.coarser(
+        counts.Counts(*map(np.asarray, (kind.number.values, kind.number.probs))),
+        _MOST_NUMBERS,
+    )
+    values = number.values + kind.instead.most
+    probs = kind.rate * number.probs
     found = _log_mixture(
         np.append(values * kind.distance, 0.0),
         np.append(probs, 1 - kind.rate),
