@@ -125,8 +125,12 @@ def best(
       )
     # Links are many: they are asked where the group at once has no bound.
     if values[direction] >= (math.inf if epsilon is None else 1.0):
+      enough = 0.0
+      if epsilon is not None:  # The last link counts e^epsilon times at most.
+        enough = curves.negligible(error, epsilon)
+        enough *= math.exp(-min(epsilon, 700.0)) / group
       links = [
-          _link(accountant, run, direction, group, left, epsilon)
+          _link(accountant, run, direction, group, left, epsilon, enough)
           for run in ways
       ]
       values[direction] = told(
@@ -302,11 +306,17 @@ def _link(
     group: int,
     delta: float | None,
     epsilon: float | None,
+    enough: float,
 ) -> curves.Curve:
-  """One link's bound, precise wherever a chain may ask."""
+  """One link's bound, precise wherever a chain may ask.
+
+  Where epsilon is given, deltas below `enough` need not be told apart.
+  """
   if epsilon is not None:
     return curves.Least(tuple(
-        accountant.curve(run, direction, epsilon=epsilon * share / group)
+        accountant.curve(
+            run, direction, epsilon=epsilon * share / group, enough=enough
+        )
         for share in (0.5, 1.0, 1.5)
     ))
   assert delta is not None

@@ -103,13 +103,17 @@ def best(
     return min(values)  # One Gaussian is the truth.
   for run in runs:
     charged = run_phases.matched(error, (run,))
-    left = None
+    left, enough = None, 0.0
     if delta is not None:
       left = curves_lib.left_by_sampler(delta, charged)
       if left <= 0:
         continue
+    else:
+      enough = curves_lib.negligible(charged, float(epsilon or 0))
     parts = [
-        exchange.exchanged(accountant, part, delta=left, epsilon=epsilon)
+        exchange.exchanged(
+            accountant, part, delta=left, epsilon=epsilon, enough=enough
+        )
         for part in run_phases.apart(run)
     ]
     charge(curves_lib.Largest(tuple(parts)), accountant.name, charged)

@@ -130,14 +130,20 @@ def apart(run: Phases) -> tuple[Phases, ...]:
   A unit is of one kind in all steps, so that what is composed for one kind
   needs to cover no other. Where several phases have several kinds, nothing here
   says which belong together: such a run is left whole.
+
+  Returns:
+    A run for each kind, the kinds that likely need most first.
   """
   several = [i for i, phase in enumerate(run) if len(phase.unit_profiles) > 1]
   if len(several) != 1:
     return (run,)
   (i,) = several
-  units = run[i].unit_profiles
-  if len(units) > _MAX_APART:
+  if len(run[i].unit_profiles) > _MAX_APART:
     return (run,)
+  units = sorted(
+      run[i].unit_profiles,
+      key=lambda unit: -math.prod(unit.tail) if unit.tail else -math.inf,
+  )
   return tuple(
       (*run[:i], Phase((unit,), run[i].times), *run[i + 1 :]) for unit in units
   )

@@ -134,19 +134,30 @@ def exchanged(
     *,
     delta: float | None = None,
     epsilon: float | None = None,
+    enough: float = 0.0,
 ) -> Exchanged:
-  """The bound that an accountant gives, precise near delta or epsilon."""
+  """The bound that an accountant gives, precise near delta or epsilon.
+
+  Args:
+    accountant: how steps are composed.
+    run: what is composed.
+    delta: in (0, 1), or
+    epsilon: at least 0.
+    enough: a delta at epsilon that need not be told from smaller ones.
+  """
   if epsilon is not None:
-    first = Exchanged(
-        accountant.curve(run, "remove", epsilon=epsilon / 2),
-        accountant.curve(run, "add", epsilon=epsilon / 2),
-    )
+    def at(a: float, b: float) -> tuple[curves.Curve, curves.Curve]:
+      return (
+          accountant.curve(run, "remove", epsilon=a, enough=enough / 2),
+          accountant.curve(
+              run, "add", epsilon=b,
+              enough=enough / 2 * math.exp(-min(a, 700.0)),
+          ),
+      )
+
+    first = Exchanged(*at(epsilon / 2, epsilon / 2))
     _, a, b = first.split_of_epsilon(epsilon)
-    return _both(
-        first,
-        accountant.curve(run, "remove", epsilon=a),
-        accountant.curve(run, "add", epsilon=b),
-    )
+    return _both(first, *at(a, b))
   assert delta is not None
   remove = accountant.curve(run, "remove", delta=delta / 2)
   a = min(remove.epsilon(delta / 2), 600.0)

@@ -26,6 +26,8 @@ _MANY_STEPS = 10**5
 _LARGEST_STEP = 500.0
 # The grid is refined until its error, relative in epsilon or delta, is this.
 _TOLERANCE = 3e-4
+# Where no finer grid will do, other bounds are asked if its error is above this.
+_NEARLY = 2e-3
 # A delta is looked for down to here, and after so many guesses that failed.
 _LEAST_DELTA, _MISSES = 1e-300, 2
 # The largest orders of moments that are tried, one after the other.
@@ -155,9 +157,12 @@ def _searched(
       return None, False
     best = at(points)
   value = figure(best)
-  refined = 2
+  refined, left = 2, math.inf
   while value > enough and points * refined <= _LAST_POINTS:
     finer = at(points * refined)
+    while finer is None and refined > 2:
+      refined //= 2
+      finer = at(points * refined)
     if finer is None:
       break
     points *= refined
@@ -168,14 +173,14 @@ def _searched(
       best, value = finer, finest
     if math.isfinite(coarser) and value > 0:
       # The error falls with the square of the step: what is left of it is
-      left = max(coarser - value, 0.0) / (refined**2 - 1)
-      if left <= _TOLERANCE * value:
+      left = abs(coarser - finest) / (refined**2 - 1) / value
+      if left <= _TOLERANCE:
         return best, True
-      share = min(math.sqrt(left / value / _TOLERANCE), 16.0)
+      share = min(math.sqrt(left / _TOLERANCE), 16.0)
       refined = 1 << max(1, math.ceil(math.log2(share)))
     while refined > 2 and points * refined > _LAST_POINTS:
       refined //= 2
-  return best, value <= enough
+  return best, value <= enough or left <= _NEARLY
 
 
 def _without_grid(
@@ -263,12 +268,14 @@ def _by_moments(
 ) -> rdp.RenyiCurve:
   """The bound of moments, of no larger orders than it needs.
 
-  Large orders ask for the profile far out. Where the best order is far below
-  the largest that was tried, larger ones are of no use.
+  Large orders ask for the profile far out. Divergences do not fall with the
+  order, so that larger ones are of no use where that of the largest order that
+  was tried is more than the epsilon already.
   """
   for most in _MOST_ORDERS:
     curve = rdp.RDP(most).curve(phases, direction)
-    if curve.best_order(delta, epsilon) < most / 2:
+    known = curve.epsilon(delta) if epsilon is None else epsilon
+    if curve.rdp[-1] >= known:
       break
   return curve
 

@@ -75,36 +75,20 @@ class RenyiCurve:
       return math.inf
     if (self._variations() < delta).any():
       return 0.0
-    return max(0.0, float(np.min(self._epsilons(delta), initial=math.inf)))
-
-  def delta(self, epsilon: float) -> float:
-    """See `accountants.Curve`."""
-    least = float(np.min(self._log_deltas(epsilon), initial=0.0))
-    found = math.exp(min(least, 0.0))
-    return min(found, float(np.min(self._variations(), initial=1.0)))
-
-  def best_order(self, delta: float, epsilon: float | None) -> float:
-    """The order that decides delta at epsilon, or else epsilon at delta."""
-    values = (
-        self._epsilons(delta) if epsilon is None else self._log_deltas(epsilon)
-    )
-    return float(self._converted()[0][np.argmin(values)])
-
-  def _epsilons(self, delta: float) -> np.ndarray:
-    """Epsilon at delta, by each of the orders that are read."""
     order, rdp = self._converted()
     with np.errstate(invalid="ignore"):
-      return (
+      found = (
           rdp + np.log1p(-1 / order)
           - (math.log(delta) + np.log(order)) / (order - 1)
       )
+    return max(0.0, float(np.min(found, initial=math.inf)))
 
-  def _log_deltas(self, epsilon: float) -> np.ndarray:
-    """ln of delta at epsilon, by each of the orders that are read."""
+  def delta(self, epsilon: float) -> float:
+    """See `accountants.Curve`."""
     order, rdp = self._converted()
-    return (
-        (order - 1) * (rdp - epsilon + np.log1p(-1 / order)) - np.log(order)
-    )
+    logs = (order - 1) * (rdp - epsilon + np.log1p(-1 / order)) - np.log(order)
+    found = math.exp(min(float(np.min(logs, initial=0.0)), 0.0))
+    return min(found, float(np.min(self._variations(), initial=1.0)))
 
   def _variations(self) -> np.ndarray:
     """sqrt(1 - e^-D), at most which is told apart (Bretagnolle and Huber)."""
