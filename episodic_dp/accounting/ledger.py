@@ -10,8 +10,8 @@ depend on what earlier ones released.
 Entries draw independent randomness. A pass of `RandomAllocation` does not: its
 steps share the order in which the units are used, so that `add` must be told
 whether steps of such a plan go on with the pass of the last entry.
-Every length of a pass is another distribution, seconds of work: there `spent`
-answers for the next sixteenth of the pass.
+Every length of a pass is another distribution, up to a second of work: there
+`spent` answers for the end of the next sixteenth of the pass, or sooner.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ Entry = run_phases.Entry
 
 # More steps than any run takes; larger numbers would leave exact arithmetic.
 MAX_STEPS = 10**12
-# `spent` computes a pass at so many of its steps.
+# `spent` computes a pass at so many of its steps, at least.
 _RUNGS = 16
 
 
@@ -179,7 +179,7 @@ class Ledger:
     """`epsilon`, to be asked after every step: quick, and never below it.
 
     The two are equal but within a pass of `RandomAllocation`, which counts as
-    if it had come to the end of its current sixteenth.
+    if it had come to the end of its current sixteenth, or less.
     """
     rounded = tuple(
         dataclasses.replace(e, steps=_rounded_up(e)) for e in self.entries
@@ -274,7 +274,9 @@ def _rounded_up(entry: Entry) -> int:
       if isinstance(stage, plan_lib.RandomAllocation)
   )
   whole, rest = divmod(entry.steps, pass_of)
-  rung = math.ceil(pass_of / _RUNGS)
+  # A power of two: the sum over one rung more is that of two others, which a
+  # pass has asked for before (`lognormal_sum.copies`).
+  rung = 1 << max(pass_of // _RUNGS, 1).bit_length() - 1
   return whole * pass_of + min(math.ceil(rest / rung) * rung, pass_of)
 
 

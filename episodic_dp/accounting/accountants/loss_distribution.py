@@ -44,8 +44,6 @@ _WINDOW_TAIL = 1e-13
 _ROUNDING = 1e-6
 _FIRST_POINTS = 1 << 10
 _LARGEST_WINDOW = 1 << 20
-# The grid's reach is looked for between these powers of two.
-_LOWEST, _HIGHEST = -40, 41
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,32 +136,14 @@ class Loss:
     return max(min(found, top), floor)
 
 
-def _reach(
-    unit_profiles: UnitProfiles, direction: Direction, sign: int, tail: float
-) -> float:
-  """The loss beyond which the profile's excess is at most `tail`, or inf."""
-  losses = np.exp2(np.arange(_LOWEST, _HIGHEST))
-  for _ in range(2):
-    small = tail >= tabulated.excess(
-        unit_profiles, sign * losses, direction, tail
-    )
-    if not small[-1]:
-      return math.inf
-    # The excess falls with the distance from 0: the first point that is small.
-    first = int(np.argmax(small))
-    high = float(losses[first])
-    losses = np.linspace(high / 2, high, 33)
-  return high
-
-
 @functools.lru_cache(maxsize=256)
 def reach(
     unit_profiles: UnitProfiles, direction: Direction, tail: float
 ) -> tuple[float, float]:
   """How far down and up the grid has to go."""
   return (
-      _reach(unit_profiles, direction, -1, tail),
-      _reach(unit_profiles, direction, 1, tail),
+      tabulated.reach(unit_profiles, direction, -1, tail),
+      tabulated.reach(unit_profiles, direction, 1, tail),
   )
 
 

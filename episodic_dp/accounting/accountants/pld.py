@@ -26,10 +26,13 @@ _MANY_STEPS = 10**5
 _LARGEST_STEP = 500.0
 # The grid is refined until its error, relative in epsilon or delta, is this.
 _TOLERANCE = 3e-4
-# Where no finer grid will do, other bounds are asked if its error is above this.
+# Where no finer grid will do and its error is above this, others are asked too.
 _NEARLY = 2e-3
 # A delta is looked for down to here, and after so many guesses that failed.
 _LEAST_DELTA, _MISSES = 1e-300, 2
+# Where one step may lose more than this, moments tell of an epsilon in the
+# thousands at best, and one Gaussian will do.
+_WIDE = 1e4
 # The largest orders of moments that are tried, one after the other.
 _MOST_ORDERS = (8, 64, 512)
 # The distribution of which nothing is known: any loss is possible.
@@ -108,7 +111,9 @@ def _refined(
   )
   widest = max(low + high for low, high in reaches)
   if widest > _FIRST_POINTS * _LARGEST_STEP:
-    return _with_fallback_bounds(_UNKNOWN, phases, direction, delta, epsilon)
+    return _with_fallback_bounds(
+        _UNKNOWN, phases, direction, delta, epsilon, widest
+    )
   coarse = loss_distribution.grids_of(reaches, widest / _FIRST_POINTS)
   tilt = loss_distribution.best_tilt(phases, direction, coarse, delta, epsilon)
 
@@ -130,7 +135,9 @@ def _refined(
     best = _UNKNOWN
   if precise:
     return best
-  return _with_fallback_bounds(best, phases, direction, delta, epsilon)
+  return _with_fallback_bounds(
+      best, phases, direction, delta, epsilon, widest
+  )
 
 
 def _searched(
@@ -156,7 +163,7 @@ def _searched(
     if points < 16:
       return None, False
     best = at(points)
-  value = figure(best)
+  value = last = figure(best)
   refined, left = 2, math.inf
   while value > enough and points * refined <= _LAST_POINTS:
     finer = at(points * refined)
@@ -166,14 +173,14 @@ def _searched(
     if finer is None:
       break
     points *= refined
-    coarser, finest = value, figure(finer)
-    if math.isinf(finest) and math.isfinite(value):
+    coarser, last = last, figure(finer)
+    if math.isinf(last) and math.isfinite(value):
       break  # Its window does not reach so far.
-    if finest <= value:  # Each of them is a bound.
-      best, value = finer, finest
+    if last <= value:  # Each of them is a bound.
+      best, value = finer, last
     if math.isfinite(coarser) and value > 0:
       # The error falls with the square of the step: what is left of it is
-      left = abs(coarser - finest) / (refined**2 - 1) / value
+      left = abs(coarser - last) / (refined**2 - 1) / value
       if left <= _TOLERANCE:
         return best, True
       share = min(math.sqrt(left / _TOLERANCE), 16.0)
@@ -215,6 +222,7 @@ def _with_fallback_bounds(
     direction: Direction,
     delta: float,
     epsilon: float | None,
+    widest: float,
 ) -> curves.Curve:
   """The bound of a grid that could not be made fine enough, or a smaller one.
 
@@ -233,15 +241,16 @@ def _with_fallback_bounds(
           1e-300 * sum(p.times for p in phases),
       ),
   ]
-  if all(
-      kind.tail is not None or isinstance(kind, unit_profile.WithMoments)
-      for p in phases
-      for kind in p.unit_profiles
-  ):
-    bounds.append(_by_moments(phases, direction, delta, epsilon))
   revealed = _revealed(phases)
   if revealed is not None:
     bounds.append(revealed)
+  best = found.epsilon(delta) if epsilon is None else math.inf
+  if best > rdp.least_epsilon(delta) and all(
+      kind.tail is not None or isinstance(kind, unit_profile.WithMoments)
+      for p in phases
+      for kind in p.unit_profiles
+  ) and (revealed is None or widest < _WIDE):
+    bounds.append(_by_moments(phases, direction, delta, epsilon))
   return curves.Least(tuple(bounds))
 
 

@@ -43,6 +43,12 @@ def orders(max_order: int) -> tuple[float, ...]:
   return tuple(sorted(order for order in found if order <= max_order))
 
 
+def least_epsilon(delta: float, max_order: int = 512) -> float:
+  """What orders up to the largest could tell of a run that told nothing."""
+  zeros = np.zeros(len(orders(max_order)))
+  return RenyiCurve(np.asarray(orders(max_order)), zeros).converted(delta)
+
+
 def total_log_moments(
     phases: phases_lib.Phases, direction: Direction, at: tuple[float, ...]
 ) -> np.ndarray:
@@ -75,6 +81,10 @@ class RenyiCurve:
       return math.inf
     if (self._variations() < delta).any():
       return 0.0
+    return self.converted(delta)
+
+  def converted(self, delta: float) -> float:
+    """Epsilon by proposition 12 alone."""
     order, rdp = self._converted()
     with np.errstate(invalid="ignore"):
       found = (

@@ -52,6 +52,9 @@ _SMALLEST = 1e-140
 # The quantiles of a sum are found from points that are so far apart.
 _PROBES = 0.06
 _ROWS = 64
+# Sums of so many copies take their first part on every second point, in half
+# the time. It adds about 0.01 % to epsilon.
+_MANY = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,10 +171,22 @@ def _one(distance: float, resolution: Resolution) -> Sum:
 def _add(a: Sum, b: Sum, offsets: np.ndarray) -> Sum:
   """The sum of two independent sums."""
   number = -round(a.points[0] + b.points[0])
+  if number >= _MANY:
+    a = _thinned(a)
   points = _quantiles(a, b, number, offsets)
   kept = _kept(offsets, points, number)
   offsets, points = offsets[kept], points[kept]
   return _sum(number, offsets, points, _excess(a, b, points))
+
+
+def _thinned(a: Sum) -> Sum:
+  """On every second point: its chords are farther above, and never below."""
+  kept = np.zeros(a.points.size, bool)
+  kept[a.zero :: 2] = kept[a.zero :: -2] = kept[[1, -1]] = True
+  kept[0] = False  # `_sum` puts it back.
+  return _sum(
+      -round(a.points[0]), a.offsets[kept], a.points[kept], a.excess[kept]
+  )
 
 
 def _excess(a: Sum, b: Sum, c: np.ndarray) -> np.ndarray:

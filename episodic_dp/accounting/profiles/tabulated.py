@@ -6,12 +6,13 @@ is convex in alpha = e^epsilon, so between two points it lies below its chord:
 computed at a few thousand points, once, it is bounded everywhere.
 
 The points are chosen so that no chord is more than about `TOLERANCE` of the
-divergence above it, down to a floor, or eight times that for a very low one. Log-moments are linear in the excess of
-the profile (`accountants.log_moments`), so that they grow by no more than this
-share, however many steps are composed.
+divergence above it, down to a floor (eight times that for the lowest floor).
+Log-moments are linear in the excess of the profile (`accountants.log_moments`),
+so that they grow by no more than this share, however many steps are composed.
 """
 
 import functools
+import math
 
 import numpy as np
 
@@ -28,7 +29,8 @@ _FEW = 2
 # Divergences below such a floor are not looked at more closely. The deeper it
 # is, the farther a chord may be above, so that points are about as many.
 _FLOORS = {1e-40: 1.0, 1e-80: 2.0, 1e-160: 4.0, 0.0: 8.0}
-# The first points are powers of two, and so many between two of them.
+# Where a profile ends is looked for between these powers of two. They are the
+# first points of its chords too, with so many between two of them.
 _LOWEST, _HIGHEST, _BETWEEN = -40, 41, 4
 # Into how many pieces a segment is cut at a time, and points in all.
 _MOST_PIECES, _MOST_POINTS = 32, 1 << 15
@@ -65,6 +67,25 @@ def excess(
       first(np.maximum(log_alpha, 0.0)),
       np.exp(low) * second(-low),
   )
+
+
+def reach(
+    unit_profiles: unit_profile.UnitProfiles,
+    direction: Direction,
+    sign: int,
+    tail: float,
+) -> float:
+  """The loss beyond which the profile's excess is at most `tail`, or inf."""
+  losses = np.exp2(np.arange(_LOWEST, _HIGHEST))
+  for _ in range(2):
+    small = tail >= excess(unit_profiles, sign * losses, direction, tail)
+    if not small[-1]:
+      return math.inf
+    # The excess falls with the distance from 0: the first point that is small.
+    first = int(np.argmax(small))
+    high = float(losses[first])
+    losses = np.linspace(high / 2, high, 33)
+  return high
 
 
 def _slow(kind: unit_profile.UnitProfile) -> bool:

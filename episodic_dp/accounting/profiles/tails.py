@@ -98,10 +98,8 @@ def _log_divergence(
     bound = np.minimum(bound, found)
   elif isinstance(kind, random_count.RandomCount):
     # What takes the unit's place is taken as known, and as large as can be.
-    number = counts.coarser(
-        counts.Counts(*map(np.asarray, (kind.number.values, kind.number.probs))),
-        _MOST_NUMBERS,
-    )
+    given = map(np.asarray, (kind.number.values, kind.number.probs))
+    number = counts.coarser(counts.Counts(*given), _MOST_NUMBERS)
     values = number.values + kind.instead.most
     probs = kind.rate * number.probs
     found = _log_mixture(
