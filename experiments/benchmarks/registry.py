@@ -95,5 +95,6 @@ BENCHMARKS = {
         "streaming.measure",
         "data that stay on the host beside data on the device",
         repeats=7,
+        cores=True,
     ),
 }

@@ -1,16 +1,17 @@
 """Steps of data that stay on the host beside data on the device.
 
-Three cases take the same steps from the same key, in turns, so that a busy
+These cases take the same steps from the same key, in turns, so that a busy
 machine slows all of them:
 
   resident  all images on the device
   streamed  images in memory, the drawn ones gathered ahead of each step
   mapped    the same from a mapped file (read before: its pages are in memory)
 
-and two workloads, between which other ones lie: "compute", a network whose
-steps take long beside the gathering of their images (Conv4, second order), and
-"data", the opposite (a linear model on large images). All cases must end with
-the same bits.
+on one device and, where there are several, on all of them (every core of a CPU
+is one). Of the two workloads, between which other ones lie, "compute" is a
+network whose steps take long beside the gathering of their images (Conv4,
+second order), and "data" the opposite (a linear model on large images). All
+cases on the same devices must end with the same bits.
 """
 
 import dataclasses
@@ -26,6 +27,7 @@ import numpy as np
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
+from episodic_dp import training
 from experiments.benchmarks import harness
 from experiments.benchmarks import settings
 
@@ -71,20 +73,32 @@ def measure(options: harness.Options) -> harness.Found:
     with tempfile.TemporaryDirectory() as folder:
       runs = _in_three_places(run, pathlib.Path(folder))
       turns = harness.interleaved(
-          {case: one.advance(steps) for case, one in runs.items()}, options
+          {
+              case + on: one.advance(steps, mesh=mesh)
+              for on, mesh in _meshes().items()
+              for case, one in runs.items()
+          },
+          options,
       )
-    _check_same({case: t[-1].value.params for case, t in turns.items()})
     found = harness.summaries(turns, steps)
     cases |= {f"{name}, {case}": one for case, one in found.items()}
-    rows += [
-        harness.row(
-            f"step with data {where} / on the device, {what}",
-            harness.ratio(turns[case], turns["resident"]),
+    for on in _meshes():
+      _check_same([turns[case + on][-1].value.params for case in runs])
+      rows += [
+          harness.row(
+              f"step with data {where} / on the device{on}, {what}",
+              harness.ratio(turns[case + on], turns["resident" + on]),
+              unit="×",
+              note=f"{1e3 * found[case + on]['seconds']:.3g} ms a step",
+          )
+          for case, where in _WHERE.items()
+      ]
+      if on:
+        rows.append(harness.row(
+            f"step with data in memory, one device /{on[1:]}, {what}",
+            harness.ratio(turns["streamed"], turns["streamed" + on]),
             unit="×",
-            note=f"{1e3 * found[case]['seconds']:.3g} ms a step",
-        )
-        for case, where in _WHERE.items()
-    ]
+        ))
     of_a_task = settings.WAY * 2 * int(np.prod(shape))
     more[name] = {
         "images_bytes": run.dataset.images.nbytes,
@@ -114,13 +128,19 @@ def _in_three_places(
   }
 
 
-def _check_same(params: dict[str, Any]) -> None:
+def _meshes() -> dict[str, jax.sharding.Mesh | None]:
+  """What is written behind a case -> its devices."""
+  mesh = training.make_mesh()
+  return {"": None} | ({", all cores": mesh} if mesh.size > 1 else {})
+
+
+def _check_same(params: list[Any]) -> None:
   """Refuses parameters that are not the same bits.
 
   Raises:
     RuntimeError: they differ.
   """
-  first, *others = map(jax.tree.leaves, params.values())
+  first, *others = map(jax.tree.leaves, params)
   for other in others:
     if not all(bool(jnp.array_equal(a, b)) for a, b in zip(first, other)):
       raise RuntimeError("the cases do not end with the same bits")

@@ -20,13 +20,14 @@ _SCRIPT = pathlib.Path(__file__).with_name("two_processes.py")
 _STEPS = 14
 
 
-def _start(folder, steps, count=1, process=0, port=0, devices=1):
+def _start(folder, steps, count=1, process=0, port=0, devices=1, more=()):
   numbers = [str(n) for n in (port, count, process)] if count > 1 else []
   flags = f"--xla_force_host_platform_device_count={devices}"
   # The others have no folder, and could not make this one.
   workdir = folder if process == 0 else "/proc/nowhere"
   return subprocess.Popen(
-      [sys.executable, str(_SCRIPT), str(workdir), str(steps), *numbers],
+      [sys.executable, str(_SCRIPT), str(workdir), str(steps), *numbers,
+       *more],
       env=os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags},
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
@@ -34,12 +35,12 @@ def _start(folder, steps, count=1, process=0, port=0, devices=1):
   )
 
 
-def _two(folder, steps, others=None):
+def _two(folder, steps, others=None, more=()):
   with socket.socket() as s:
     s.bind(("localhost", 0))
     port = s.getsockname()[1]
   return [
-      _start(folder, steps if i == 0 else others or steps, 2, i, port)
+      _start(folder, steps if i == 0 else others or steps, 2, i, port, 1, more)
       for i in range(2)
   ]
 
@@ -104,6 +105,25 @@ def test_two_processes_train_like_one_and_stop_together(tmp_path):
   assert [status for status, _, _ in refused] == [1, 1]
   assert f"has done {_STEPS} steps already" in refused[0][1]
   assert f"has done {_STEPS} steps already" in refused[1][1]
+
+
+@pytest.mark.slow  # Five processes.
+def test_data_on_the_host_are_shared_by_devices_and_by_processes(tmp_path):
+  (resident,) = _end([_start(tmp_path / "resident", _STEPS, devices=2)])
+  assert resident[0] == 0, resident
+  expected = _params(tmp_path / "resident", _STEPS)
+
+  for steps in (_STEPS - 5, _STEPS):  # And gone on with.
+    (status, *out), = _end([
+        _start(tmp_path / "devices", steps, devices=2, more=["host"])
+    ])
+    assert status == 0, out
+  np.testing.assert_array_equal(_params(tmp_path / "devices", _STEPS), expected)
+
+  # Every process gathers what it computes itself.
+  ended = _end(_two(tmp_path / "two", _STEPS, more=["host"]))
+  assert [status for status, *_ in ended] == [0, 0], ended
+  assert _distance(tmp_path / "two", expected) < 1e-6
 
 
 @pytest.mark.slow
