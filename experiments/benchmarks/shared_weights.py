@@ -19,7 +19,6 @@ kernels) over the rate of the product in the same turn.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-import functools
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -32,6 +31,7 @@ from episodic_dp import sampling
 from episodic_dp import training
 from experiments.benchmarks import harness
 from experiments.benchmarks import settings
+from experiments.benchmarks import shared_peers
 from experiments.benchmarks import shared_problem
 from experiments.benchmarks import sums as sums_lib
 from experiments.benchmarks import workers
@@ -42,8 +42,7 @@ SHAPES = ((28, 28, 1), (32, 32, 3), (84, 84, 3))
 # Of a turn: operations, and tasks or examples at most.
 _OPERATIONS, _MOST_TASKS, _MOST_EXAMPLES = 2e10, 256, 1024
 _SIDE, _PRODUCTS = 2048, 2
-WAYS = ("loop", "vmap", "ghost")
-_SLOW, _BEST = 2.0, 2  # Times the quickest, and how many of a trial go on.
+_TRIAL_TASKS, _TRIAL_EXAMPLES, _BEST = 16, 128, 2  # The best of a trial go on.
 _CLIP = 1.0
 
 
@@ -119,51 +118,6 @@ def chosen(options: harness.Options) -> list[Case]:
   return found
 
 
-class _Peers:
-  """PyTorch's ways to the sum of one case."""
-
-  def __init__(
-      self,
-      pools: Mapping[str, workers.Workers],
-      problem: shared_problem.Problem,
-  ) -> None:
-    self._pools, self._problem = pools, problem
-    for pool in pools.values():
-      pool.clear()
-
-  def trial(self) -> dict[str, float]:
-    """Name -> seconds of each, once it has run."""
-    found: dict[str, float] = {}
-    for arrangement in self._pools:
-      for way in WAYS:
-        run = self.start(name := f"{way}, {arrangement}")
-        seconds = run().seconds  # Much of it is of a first time.
-        if not found or seconds < 2 * _SLOW * min(found.values()):
-          seconds = run().seconds
-        found[name] = seconds
-    return found
-
-  def start(self, name: str) -> Callable[[], harness.Turn]:
-    """Makes a program; the function that runs it."""
-    way, arrangement = name.split(", ")
-    pool = self._pools[arrangement]
-    parts = [self._problem.part(i, pool.count) for i in range(pool.count)]
-    pool.make(way, "torch_shared.make", [(way, part) for part in parts])
-    return functools.partial(pool.run, way)
-
-  def total(self, name: str) -> Any:
-    """The sum that a program finds."""
-    way, arrangement = name.split(", ")
-    return sums_lib.added(self._pools[arrangement].values(way))
-
-  def judge(self) -> Any:
-    """The sum by a loop in float64."""
-    pool = self._pools[workers.TOGETHER]
-    problem = self._problem._replace(dtype="float64")
-    pool.make("judge", "torch_shared.make", [("loop", problem)])
-    return pool.values("judge")[0]
-
-
 def measure_case(
     case: Case,
     pools: Mapping[str, workers.Workers],
@@ -186,7 +140,8 @@ def measure_case(
   params, episodes = jax.device_get(run.init().params), run.drawn_tasks()
   step, ours = run.first_sum(case.tasks, mesh=training.make_mesh())
   functions: dict[str, Callable[[], Any]] = {"ours": step, "product": product}
-  trial, apart = {}, {}
+  trial: dict[str, float] = {}
+  apart: dict[str, float] = {}
   if pools:
     problem = shared_problem.Problem(
         case.learner,
@@ -195,21 +150,20 @@ def measure_case(
         query=_arrays(episodes.query),
         clip=_CLIP,
     )
-    peers = _Peers(pools, problem)
-    trial = peers.trial()
-    judge = peers.judge()
-    apart["ours"] = sums_lib.difference(ours, judge)
-    apart |= {n: sums_lib.difference(peers.total(n), judge) for n in trial}
-    for pool in pools.values():
-      pool.clear()
+    peers = shared_peers.Peers(pools)
+    some = min(case.tasks, _TRIAL_EXAMPLES if case.single else _TRIAL_TASKS)
+    trial, apart = peers.trial(problem.part(0, case.tasks // some))
+    apart["ours"] = sums_lib.difference(ours, peers.exact(problem))
+    peers.clear()
     best = sorted(trial, key=trial.__getitem__)[:_BEST]
-    functions |= {name: peers.start(name) for name in best}
+    functions |= {name: peers.start(name, problem) for name in best}
   for name, value in apart.items():
     if not value < APART:
       raise ValueError(
           f"{', '.join(case.parts)}: the sum of clipped gradients by {name} is"
           f" {value:.3g} from float64's"
       )
+  logging.info("%s: trial %s, apart %s", ", ".join(case.parts), trial, apart)
   turns = harness.interleaved(functions, options)
   return _case_result(case, turns, trial, apart)
 
@@ -264,7 +218,7 @@ def measure(options: harness.Options) -> harness.Found:
           for name, one in found.items()
           for program, times in one["per_task"].items()
       },
-      rows=list(_rows(cases, found)),
+      rows=list(rows(cases, found)),
       more=found,
   )
 
@@ -286,7 +240,7 @@ def _said(one: Mapping[str, Any]) -> str:
   return said
 
 
-def _rows(
+def rows(
     cases: Sequence[Case], found: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Mapping[str, Any]]:
   """The worst case of every learner and width, by either ratio."""

@@ -67,6 +67,9 @@ def torch_sum(
 ) -> Callable[[], Any]:
   """A function without arguments -> the same sum, as a tree of NumPy arrays.
 
+  Images lie channels last and the pool goes before the LeakyReLU: both are
+  quicker there.
+
   Args:
     params: weights of the JAX network.
     steps: inner steps.
@@ -82,10 +85,8 @@ def torch_sum(
   flat, tree = jax.tree.flatten(params)
 
   def turned(array):
-    array = np.asarray(array, dtype)
-    return torch.tensor(
-        array.transpose(3, 2, 0, 1) if array.ndim == 4 else array
-    )
+    array = torch.tensor(np.asarray(array, dtype))
+    return array.permute(3, 2, 0, 1) if array.ndim == 4 else array
 
   class Network(torch.nn.Module):
     """Conv4 with the parameters of the JAX one, in their order."""
@@ -99,10 +100,11 @@ def torch_sum(
       for i in range(4):
         block = tree_of[f"block_{i}"]
         x = functional.conv2d(x, block["kernel"], padding=1)
+        x = x.contiguous(memory_format=torch.channels_last)
         x = functional.batch_norm(
             x, None, None, block["scale"], block["bias"], True, 0.0, EPSILON
         )
-        x = functional.max_pool2d(functional.leaky_relu(x, SLOPE), 2)
+        x = functional.leaky_relu(functional.max_pool2d(x, 2), SLOPE)
       head = tree_of["head"]
       # One by one pixel is left: channels need no reordering.
       return x.flatten(1) @ head["kernel"] + head["bias"]
