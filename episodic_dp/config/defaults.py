@@ -50,9 +50,10 @@ def base() -> ml_collections.ConfigDict:
       )
   )
   # resident=False leaves the images on the host, for data larger than the
-  # device; the same bits. devices: how many share the tasks of a step out, or
-  # all of them (None); a CPU counts as one for every core. microbatch_size:
-  # tasks that each computes together; None for 1 on a CPU and 32 elsewhere.
+  # device; the same up to rounding. devices: how many share the tasks of a step
+  # out, or all of them (None); a CPU counts as one for every core.
+  # microbatch_size: tasks that each computes together; None for 1 on a CPU and
+  # 32 elsewhere.
   c.compute = ml_collections.ConfigDict(
       dict(
           microbatch_size=config_dict.placeholder(int),

@@ -102,7 +102,7 @@ class ArrayDataset:
     description: where the images come from and what was done to them.
     resident: whether training keeps all images on the device. False, for data
       larger than it, gathers the drawn ones on the host ahead of each step and
-      gives the same bits.
+      gives the same up to rounding.
 
   Raises:
     ValueError: on construction, when the parts do not fit together.

@@ -70,9 +70,9 @@ def make_meta_step(
 ) -> Step:
   """The function that makes one step, compiled, its state donated.
 
-  With the data on the device a step is one call. Data that stay on the host
-  (`dataset.resident` is false) give the same bits: what the next step draws is
-  gathered while this one computes; see `streaming`.
+  With the data on the device a step is one call. Of data that stay on the host
+  (`dataset.resident` is false) what the next step draws is gathered while this
+  one computes, to the same result up to rounding; see `streaming`.
 
   Args:
     learner: what is trained, see `learners.Learner`: of a task its

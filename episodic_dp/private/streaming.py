@@ -7,8 +7,9 @@ while the device is busy with step s. Tasks go over in blocks of a fixed shape,
 and of a step's blocks only those that hold tasks. Several devices share a block
 out, and every process gathers what its own devices compute.
 
-The parts of a step are those of data on the same devices, in the same order, so
-that the parameters are the same bits.
+The parts of a step are those of data on the same devices, in the same order:
+the samples and the noise are the same bits, and so are the parameters but for
+what a compiler rounds otherwise in another program.
 
 Which rows were drawn is as secret as the key: it stays in this process and
 occurs in no message. Who watches the machine itself while it runs, its memory

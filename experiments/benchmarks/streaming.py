@@ -11,7 +11,7 @@ on one device and, where there are several, on all of them (every core of a CPU
 is one). Of the two workloads, between which other ones lie, "compute" is a
 network whose steps take long beside the gathering of their images (Conv4,
 second order), and "data" the opposite (a linear model on large images). All
-cases on the same devices must end with the same bits.
+cases must make the same first step, up to rounding.
 """
 
 import dataclasses
@@ -21,7 +21,6 @@ import tempfile
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import learners
@@ -30,7 +29,9 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import training
 from experiments.benchmarks import harness
 from experiments.benchmarks import settings
+from experiments.benchmarks import sums
 
+_ROUNDING = 1e-5
 _WHERE = {"streamed": "in memory", "mapped": "in a mapped file"}
 
 
@@ -80,10 +81,10 @@ def measure(options: harness.Options) -> harness.Found:
           },
           options,
       )
+      apart = _apart(runs)
     found = harness.summaries(turns, steps)
     cases |= {f"{name}, {case}": one for case, one in found.items()}
     for on in _meshes():
-      _check_same([turns[case + on][-1].value.params for case in runs])
       rows += [
           harness.row(
               f"step with data {where} / on the device{on}, {what}",
@@ -103,6 +104,7 @@ def measure(options: harness.Options) -> harness.Found:
     more[name] = {
         "images_bytes": run.dataset.images.nbytes,
         "expected_bytes_per_step": tasks * of_a_task,
+        "relative_difference_of_a_step": apart,
     }
   return harness.Found(
       settings={"steps": steps, "participants": participants, "tasks": tasks},
@@ -134,13 +136,16 @@ def _meshes() -> dict[str, jax.sharding.Mesh | None]:
   return {"": None} | ({", all cores": mesh} if mesh.size > 1 else {})
 
 
-def _check_same(params: list[Any]) -> None:
-  """Refuses parameters that are not the same bits.
+def _apart(runs: dict[str, settings.Run]) -> float:
+  """How far first steps are from that of resident data, at most.
 
   Raises:
-    RuntimeError: they differ.
+    RuntimeError: by more than rounding explains.
   """
-  first, *others = map(jax.tree.leaves, params)
-  for other in others:
-    if not all(bool(jnp.array_equal(a, b)) for a, b in zip(first, other)):
-      raise RuntimeError("the cases do not end with the same bits")
+  found = []
+  for mesh in _meshes().values():
+    first, *others = (run.advance(mesh=mesh)().params for run in runs.values())
+    found += [sums.difference(other, first) for other in others]
+  if not max(found) < _ROUNDING:
+    raise RuntimeError(f"the first steps differ by {max(found):.3g}")
+  return max(found)
