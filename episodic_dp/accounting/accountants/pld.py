@@ -244,7 +244,9 @@ def _with_fallback_bounds(
   revealed = _revealed(phases)
   if revealed is not None:
     bounds.append(revealed)
-  best = found.epsilon(delta) if epsilon is None else math.inf
+  best = math.inf
+  if epsilon is None:
+    best = min(bound.epsilon(delta) for bound in bounds)
   if best > rdp.least_epsilon(delta) and all(
       kind.tail is not None or isinstance(kind, unit_profile.WithMoments)
       for p in phases

@@ -6,7 +6,7 @@ is convex in alpha = e^epsilon, so between two points it lies below its chord:
 computed at a few thousand points, once, it is bounded everywhere.
 
 The points are chosen so that no chord is more than about `TOLERANCE` of the
-divergence above it, down to a floor (eight times that for the lowest floor).
+divergence above it, down to a floor (64 times that for the lowest floor).
 Log-moments are linear in the excess of the profile (`accountants.log_moments`),
 so that they grow by no more than this share, however many steps are composed.
 """
@@ -28,12 +28,12 @@ TOLERANCE = 2e-5
 _FEW = 2
 # Divergences below such a floor are not looked at more closely. The deeper it
 # is, the farther a chord may be above, so that points are about as many.
-_FLOORS = {1e-40: 1.0, 1e-80: 2.0, 1e-160: 4.0, 0.0: 8.0}
+_FLOORS = {1e-40: 1.0, 1e-80: 4.0, 1e-160: 16.0, 0.0: 64.0}
 # Where a profile ends is looked for between these powers of two. They are the
 # first points of its chords too, with so many between two of them.
 _LOWEST, _HIGHEST, _BETWEEN = -40, 41, 4
 # Into how many pieces a segment is cut at a time, and points in all.
-_MOST_PIECES, _MOST_POINTS = 32, 1 << 15
+_MOST_PIECES, _MOST_POINTS = 32, 1 << 16
 
 
 def excess(
