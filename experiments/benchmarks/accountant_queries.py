@@ -6,6 +6,7 @@ training asks its ledger. `measure` names the slowest query of each list.
 """
 
 from collections.abc import Callable, Iterator
+import functools
 import itertools
 import multiprocessing
 import time
@@ -180,13 +181,18 @@ def ledger_of_passes(every: int = 1) -> list[tuple[float, str]]:
       for step in range(1, pass_of + 1):
         ledger = ledger.add(release, continued=True)
         if step % every == 0:
-          seconds = _seconds(lambda: ledger.spent(level, 1e-6))
+          query = functools.partial(ledger.spent, level, 1e-6)
+          seconds = _seconds(query)
           found.append((seconds, f"{name}, {level}, step {step}"))
   return found
 
 
 def slowest(kinds: str, every: int = 1) -> tuple[float, str, int]:
-  """Seconds of the slowest query of "regular", "ragged" or "ledger", its name
-  and how many there were."""
+  """Seconds of the slowest query, its name, and how many there were.
+
+  Args:
+    kinds: "regular", "ragged" or "ledger".
+    every: every so many queries of the list.
+  """
   found = ledger_of_passes(every) if kinds == "ledger" else timed(kinds, every)
   return (*max(found), len(found))

@@ -8,6 +8,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from experiments.benchmarks import accountant_queries
 
 pytestmark = pytest.mark.slow
 
@@ -62,3 +63,12 @@ def test_later_queries_and_calibration():
       )
       < 3.0
   )
+
+
+@pytest.mark.parametrize(
+    "kinds,target", [("regular", 1.0), ("ragged", 5.0), ("ledger", 0.05)]
+)
+def test_no_query_is_slow(kinds, target):
+  # Three of a list of hundreds in ten, and twice the time: machines are busy.
+  seconds, name, _ = accountant_queries.slowest(kinds, every=3)
+  assert seconds < 2 * target, name

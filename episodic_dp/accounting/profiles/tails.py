@@ -15,6 +15,7 @@ from episodic_dp.accounting.profiles import averaged
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
+from episodic_dp.accounting.profiles import tabulated
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 
@@ -50,7 +51,7 @@ def log_excess(
 def _log_excess(
     kind: unit_profile.UnitProfile, log_alpha: np.ndarray, direction: Direction
 ) -> np.ndarray:
-  value = unit_profile.excess((kind,), log_alpha, direction)
+  value = tabulated.excess((kind,), log_alpha, direction, _SMALL_IN_TABLES)
   with np.errstate(divide="ignore"):
     result = np.log(np.maximum(value, _SMALL))
   exact = isinstance(kind, amplification.Amplification)
