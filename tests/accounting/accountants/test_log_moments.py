@@ -12,6 +12,7 @@ from episodic_dp.accounting.accountants import log_moments
 from episodic_dp.accounting.accountants import rdp
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import recurrence
+from episodic_dp.accounting.profiles import tabulated
 from episodic_dp.accounting.profiles import tails
 from episodic_dp.accounting.profiles import unit_profile
 
@@ -171,7 +172,9 @@ def test_records_that_recur_go_on_below_the_smallest_double(kind, direction):
   value = unit_profile.excess((kind,), log_alpha, direction)
   got = tails.log_excess((kind,), log_alpha, direction)
   seen = value > 1e-30
-  np.testing.assert_array_equal(got[seen], np.log(value[seen]))
+  # By chords: never below, and hardly above.
+  above = got[seen] - np.log(value[seen])
+  assert (above >= -1e-12).all() and (above < 5 * tabulated.TOLERANCE).all()
   # The logarithms go on where the table is left, and fall from there.
   tabled = (value > 1e-38) & ~seen
   np.testing.assert_allclose(got[tabled], np.log(value[tabled]), atol=1e-3)
