@@ -10,6 +10,7 @@ import functools
 import itertools
 import multiprocessing
 import time
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ _STEPS = (1, 250, 10**7)
 _TREE = ("participant", "class", "image")
 _WARDS = ("hospital", "ward", "patient", "record")
 _USERS = ("user", "example")
-_OPTIONS = (
+_OPTIONS: tuple[dict[str, Any], ...] = (
     {"delta": 1e-12}, {"delta": 1e-2}, {"epsilon": 2.0},
     {"delta": 1e-6, "neighbours": "replace-one"},
     {"delta": 1e-6, "group": 3}, {"delta": 1e-6, "accountant": "rdp"},
@@ -30,7 +31,7 @@ _OPTIONS = (
 Plan = tuple[plan.Hierarchy, tuple[plan.Stage, ...], str, plan.Episode | None]
 
 
-def _episode(form: str, way: int, tasks: int | None = None) -> plan.Episode:
+def _episode(form: Any, way: int, tasks: int | None = None) -> plan.Episode:
   return plan.Episode(way=way, shot=1, query=1, form=form, tasks=tasks)
 
 
@@ -118,8 +119,9 @@ def _release(found: Plan, noise: float) -> plan.Release:
 def _queries(plans: dict[str, Plan]) -> Iterator[tuple[str, Callable]]:
   for name, found in plans.items():
     levels = found[0].levels
-    asked = [(z, t, {"delta": 1e-6})
-             for z, t in itertools.product(_NOISE, _STEPS)]
+    asked: list[tuple[float, int, dict[str, Any]]] = [
+        (z, t, {"delta": 1e-6}) for z, t in itertools.product(_NOISE, _STEPS)
+    ]
     asked += [(1.0, 250, options) for options in _OPTIONS]
     for (z, steps, options), level in itertools.product(asked, levels):
       words = ", ".join(f"{k}={v}" for k, v in options.items())
@@ -172,7 +174,9 @@ def ledger_of_passes(every: int = 1) -> list[tuple[float, str]]:
   found = []
   for name, one in plans.items():
     release = _release(one, 1.0)
-    pass_of = release.plan.stages[0].steps
+    first = release.plan.stages[0]
+    assert isinstance(first, plan.RandomAllocation)
+    pass_of = first.steps
     for level in release.levels:
       accounting.Ledger().add(release, pass_of, continued=False).guarantee(
           level, delta=1e-6

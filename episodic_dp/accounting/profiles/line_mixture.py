@@ -224,8 +224,13 @@ def _kept_inner(
     remove: bool,
 ) -> _Inner:
   """`_Inner` of a line of one row, of arrays as bytes."""
-  row, *parts = map(np.frombuffer, (seen, seen_at, instead, instead_at, x))
-  return _Inner(Line(row[None], *parts[:3]), remove, parts[3])
+  line = Line(
+      seen=np.frombuffer(seen)[None],
+      seen_at=np.frombuffer(seen_at),
+      instead=np.frombuffer(instead),
+      instead_at=np.frombuffer(instead_at),
+  )
+  return _Inner(line, remove, np.frombuffer(x))
 
 
 def _points(
