@@ -112,11 +112,21 @@ def _groups(channels: int) -> int:
   return math.gcd(channels, MAX_GROUPS)
 
 
-def _embed(learner: str, weights: Weights, x: torch.Tensor) -> torch.Tensor:
+def _channels_last(x: torch.Tensor) -> torch.Tensor:
+  """The same where it lies so: one channel alone does not say how it lies."""
+  return x.contiguous(memory_format=torch.channels_last)
+
+
+def _embed(
+    learner: str,
+    weights: Weights,
+    x: torch.Tensor,
+    lay: Callable[[torch.Tensor], torch.Tensor] = _channels_last,
+) -> torch.Tensor:
   """Conv4 of one task's images [n, C, H, W] -> features [n, d]."""
   for i in range(BLOCKS):
     of_block = functools.partial("block_{}.{}".format, i)
-    x = functional.conv2d(x, weights[of_block("kernel")], padding=1)
+    x = lay(functional.conv2d(x, weights[of_block("kernel")], padding=1))
     affine = weights[of_block("scale")], weights[of_block("bias")]
     if learner == "supervised":
       x = functional.group_norm(x, _groups(x.shape[1]), *affine, EPSILON)
@@ -162,8 +172,8 @@ def _losses(
   return -logs.mean((-1, -2))
 
 
-def _task_loss(learner, weights, images, labels):
-  features = [_embed(learner, weights, x) for x in images]
+def _task_loss(learner, weights, images, labels, lay=_channels_last):
+  features = [_embed(learner, weights, x, lay) for x in images]
   return _losses(learner, weights, features, labels)
 
 
@@ -192,7 +202,8 @@ def _loop(tasks: _Tasks) -> Callable[[], Weights]:
 
 def _vmap(tasks: _Tasks) -> Callable[[], Weights]:
   def loss(weights, images, labels):
-    return _task_loss(tasks.learner, weights, images, labels)
+    # `vmap` knows no layouts.
+    return _task_loss(tasks.learner, weights, images, labels, lambda x: x)
 
   each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
   images, labels = (list(part) for part in zip(*tasks.sets))
@@ -230,7 +241,7 @@ def _ghost(tasks: _Tasks) -> Callable[[], Weights]:
         kernel = tasks.weights[f"block_{i}.kernel"]
         y = functional.conv2d(x, kernel, padding=1)
         if not i:
-          y = y.contiguous(memory_format=torch.channels_last).requires_grad_()
+          y = _channels_last(y).requires_grad_()
         inputs.append((f"block_{i}.kernel", x.detach()))
         outputs.append(y)
         scale, bias = own[f"block_{i}.scale"], own[f"block_{i}.bias"]
