@@ -55,14 +55,14 @@ def measure(
     if splits is None:
       with phases.phase("reading the data", at_once=True):
         splits = build.load_data(config, data_dir=data_dir, download=download)
-    shape = splits.test.image_shape
-    learner = learners.make_learner(config, shape)
-    untrained = learner.init(jax.random.key(config.seed))
-    with phases.phase("drawing the test tasks"):
+    with phases.phase("preparing the network and the test tasks"):
+      shape = splits.test.image_shape
+      learner = learners.make_learner(config, shape)
+      untrained = learner.init(jax.random.key(config.seed))
       tasks = build.draw_tasks(config, splits.test, test=True)
-    evaluator = evaluator or training.Evaluator(
-        learners.make_evaluation_learner(config, learner, shape)
-    )
+      evaluator = evaluator or training.Evaluator(
+          learners.make_evaluation_learner(config, learner, shape)
+      )
 
   def score(name, steps):
     what = f"evaluating on {len(tasks.rows)} test tasks: {_NAMES[name]}"
