@@ -61,6 +61,9 @@ def test_training_prints_guarantees_and_leaves_its_files(trained):
         line.split()[:1] == [level] and "epsilon" in line
         for line in done.stdout.splitlines()
     ), done.stdout
+  # What takes long says so before it begins, and every step when it ends.
+  for line in ("reading the data", "compiling the step (", "step 1 of 2: "):
+    assert line in done.stderr
   assert (folder / "checkpoints" / "2").is_dir()
   assert (folder / "learning_curve.png").exists()
   assert (folder / "epsilon_curve.png").exists()
@@ -81,6 +84,7 @@ def test_evaluation_measures_the_run(trained, call):
     half = (error["high"] - error["low"]) / 2
     assert f"{error['mean']:.3f} ± {half:.3f}" in done.stdout
   assert found["single"]["steps"] == [2]
+  assert "evaluating on 24 test tasks: last checkpoint" in done.stderr
 
 
 def test_another_sampler_under_the_same_key_is_refused_by_name(trained, call):
