@@ -38,6 +38,7 @@ import jax.numpy as jnp
 import optax
 
 from episodic_dp import private
+from episodic_dp import sampling
 from episodic_dp import training
 from experiments.benchmarks import harness
 from experiments.benchmarks import settings
@@ -142,22 +143,13 @@ def measure_case(
     skipped["torch"] = workers.SKIPPED
   for arrangement, pool in pools.items():
     name = _LOOPS[arrangement]
+    functions[name] = functools.partial(pool.run, "float32")
     pool.clear()
-    pool.make(
-        "loop",
-        "sums.torch_sum",
-        [
-            (params, case.inner_steps, part)
-            for part in sums_lib.shares(episodes, pool.count)
-        ],
-    )
-    functions[name] = functools.partial(pool.run, "loop")
-    sums[f"{name}_float32"] = sums_lib.added(pool.values("loop"))
+    sums[f"{name}_float32"] = _start_loops(pool, params, case, episodes)
   if pools:
-    pool = pools[workers.TOGETHER]
-    arguments = params, case.inner_steps, episodes, "float64"
-    pool.make("judge", "sums.torch_sum", [arguments])
-    sums["torch"] = pool.values("judge")[0]
+    sums["torch"] = _start_loops(
+        pools[workers.SIDE_BY_SIDE], params, case, episodes, "float64"
+    )
   apart = {n: sums_lib.difference(ours, total) for n, total in sums.items()}
   for name, value in apart.items():
     if not name.endswith("_float32") and not value < APART:
@@ -181,6 +173,23 @@ def measure_case(
           if name != "ours"
       },
   }
+
+
+def _start_loops(
+    pool: workers.Workers,
+    params: Any,
+    case: Case,
+    episodes: sampling.EpisodeBatch,
+    dtype: str = "float32",
+) -> Any:
+  """Makes PyTorch loops, which run by their dtype's name; their sum."""
+  parts = sums_lib.shares(episodes, pool.count)
+  pool.make(
+      dtype,
+      "sums.torch_sum",
+      [(params, case.inner_steps, part, dtype) for part in parts],
+  )
+  return sums_lib.added(pool.values(dtype))
 
 
 def best_loop(ratios: Mapping[str, Mapping[str, float]]) -> str | None:
