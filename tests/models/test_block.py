@@ -11,8 +11,8 @@ from episodic_dp.models.cpu import first_block
 from episodic_dp.models.cpu import wide_block
 
 FIRST = (2, 4, 6, 1), (3, 3, 1, 9)
-WIDE = (32, 10, 10, 32), (3, 3, 32, 32)
-OTHER = (2, 4, 4, 9), (3, 3, 9, 9)
+WIDE = (32, 10, 10, 64), (3, 3, 64, 64)
+OTHER = (2, 3, 3, 9), (3, 3, 9, 9)
 MANY_CHANNELS = (2, 4, 4, 64), (3, 3, 64, 64)
 
 
@@ -39,8 +39,8 @@ def test_only_a_cpu_takes_other_forms_and_some_only_with_batch_norm(
           x, kernel, scale, affine,
       )  # fmt: skip
   expected = {
-      ("cpu", "batch"): [first_block, wide_block, direct],
-      ("cpu", "group"): [direct, direct], ("cpu", "none"): [direct, direct],
+      ("cpu", "batch"): [first_block, direct, wide_block, direct],
+      ("cpu", "group"): [direct] * 3, ("cpu", "none"): [direct] * 3,
   }
   assert taken == expected.get((backend, norm), [])
 

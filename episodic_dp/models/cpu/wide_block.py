@@ -11,7 +11,7 @@ from episodic_dp.models.cpu import winograd
 # From here on tiles are quicker than a plain convolution. For the few images of
 # a support set they are slower, and many times slower in second order; for
 # small images they gain little and take as long to compile.
-_CHANNELS, _IMAGES, _PIXELS = 32, 32, 100
+_CHANNELS, _IMAGES, _PIXELS = 64, 32, 100
 
 
 def fits(x_shape: tuple[int, ...], kernel_shape: tuple[int, ...]) -> bool:

@@ -1,5 +1,7 @@
 """The library's convolution against products of patches."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,8 +75,45 @@ def test_inside_a_loop_no_kernels_gradient_takes_another_order_of_axes():
   assert len(orders) >= 2 and set(orders) == {"b01f_01io->b01f"}
 
 
-def test_it_is_for_wide_or_many_images():
-  assert direct.fits((5, 7, 7, 64), (3, 3, 64, 64))
-  assert direct.fits((75, 14, 14, 16), (3, 3, 16, 16))
-  assert not direct.fits((5, 14, 14, 16), (3, 3, 16, 16))
+@pytest.mark.parametrize(
+    "images,kernel",
+    [
+        ((3, 14, 14, 16), (3, 3, 16, 16)),  # Outputs computed two by two.
+        ((2, 7, 9, 3), (3, 3, 3, 8)),  # Five by five, beyond the row's end.
+        ((11, 15, 15, 2), (3, 3, 2, 40)),  # Blocks, and one image too few.
+        ((2, 3, 3, 4), (3, 3, 4, 4)),  # No room for two outputs together.
+        ((1, 41, 40, 1), (3, 3, 1, 17)),  # A block of one image.
+    ],
+)
+def test_few_channels_and_many_images_equal_the_patches(images, kernel):
+  images, kernel = draw(images, kernel)
+
+  def loss(same):
+    return jax.jit(jax.value_and_grad(
+        lambda *a: jnp.sum(jnp.sin(same(*a))), (0, 1)
+    ))(images, kernel)
+
+  (a, found), (b, expected) = loss(direct.same), loss(convolution.convolve)
+  np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-2)
+  for one, other in zip(found, expected, strict=True):
+    scale = np.abs(other).max()
+    np.testing.assert_allclose(one / scale, other / scale, atol=1e-5)
+
+
+def test_no_kernel_is_larger_than_its_image():
+  """With which the compiler would swap the two, 50 times as slow."""
+  for size in range(2, 9):
+    shapes = [
+        jax.ShapeDtypeStruct(s, np.float32)
+        for s in ((2, size, size, 16), (3, 3, 16, 8))
+    ]
+    text = jax.jit(direct.same).lower(*shapes).as_text()
+    kernel = re.search(r"convolution.*tensor<(\d+)x(\d+)x16x", text)
+    assert np.prod([int(k) for k in kernel.groups()]) <= max(9, size**2)
+
+
+def test_it_is_for_many_channels_or_room_for_several_outputs():
+  assert direct.fits((5, 3, 3, 64), (3, 3, 64, 64))
+  assert direct.fits((5, 14, 14, 16), (3, 3, 16, 16))
+  assert not direct.fits((5, 3, 3, 16), (3, 3, 16, 16))
   assert not direct.fits((75, 14, 14, 64), (2, 3, 64, 64))

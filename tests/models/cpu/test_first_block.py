@@ -43,12 +43,30 @@ def test_value_and_derivatives_of_two_orders_equal_the_parts():
   assert error < 1e-4
 
 
+def test_a_few_images_at_a_time_equal_the_parts():
+  rng = np.random.default_rng(0)
+  x = rng.random((3, 32, 32, 3), np.float32)
+  _, kernel, scale, bias = draw(3)
+  rest = np.tile(kernel, (1, 1, 1, 4)), np.tile(scale, 4), np.tile(bias, 4)
+  assert x[0, ..., 0].size * rest[0].shape[3] * 2 > first_block._NUMBERS
+
+  def loss(form):
+    return jax.jit(jax.value_and_grad(
+        lambda *rest: jnp.sum(jnp.sin(form(x, *rest))), (0, 1, 2)
+    ))(*rest)
+
+  (a, found), (b, expected) = loss(first_block.apply), loss(parts)
+  np.testing.assert_allclose(a, b, rtol=1e-4)
+  for one, other in zip(found, expected, strict=True):
+    np.testing.assert_allclose(one, other, atol=1e-4 * np.abs(other).max())
+
+
 @pytest.mark.parametrize(
     "x,kernel",
     [
         ((2, 7, 6, 1), (3, 3, 1, 16)),
         ((2, 6, 7, 1), (3, 3, 1, 16)),
-        ((2, 6, 6, 2), (3, 3, 2, 16)),
+        ((2, 6, 6, 4), (3, 3, 4, 64)),
         ((2, 6, 6, 1), (5, 5, 1, 32)),
     ],
 )

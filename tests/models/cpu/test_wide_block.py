@@ -31,12 +31,12 @@ def test_value_and_derivatives_of_two_orders_equal_the_parts():
 @pytest.mark.parametrize(
     "x,kernel",
     [
-        ((31, 10, 10, 32), (3, 3, 32, 32)),
-        ((32, 10, 10, 16), (3, 3, 16, 64)),
-        ((32, 10, 10, 32), (5, 5, 32, 32)),
-        ((32, 9, 10, 32), (3, 3, 32, 32)),
+        ((31, 10, 10, 64), (3, 3, 64, 64)),
+        ((32, 10, 10, 32), (3, 3, 32, 64)),
+        ((32, 10, 10, 64), (5, 5, 64, 64)),
+        ((32, 9, 10, 64), (3, 3, 64, 64)),
     ],
 )
 def test_other_shapes_are_left_to_others(x, kernel):
-  assert wide_block.fits((32, 10, 10, 32), (3, 3, 32, 32))
+  assert wide_block.fits((32, 10, 10, 64), (3, 3, 64, 64))
   assert not wide_block.fits(x, kernel)
