@@ -48,11 +48,14 @@ def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
     scale: [C].
     bias: [C].
   """
-  n, height, width, channels = x.shape
-  groups = num_groups(channels)
-  y = x.reshape(n, height, width, groups, channels // groups)
-  mean = y.mean((1, 2, 4), keepdims=True)
-  centred = y - mean
-  variance = jnp.square(centred).mean((1, 2, 4), keepdims=True)
-  y = centred * lax.rsqrt(variance + EPSILON)
-  return y.reshape(x.shape) * scale + bias
+  n, _, _, channels = x.shape
+
+  def mean(x):
+    # Over space first: what is left is small, and a CPU adds whole rows.
+    members = x.mean((1, 2)).reshape(n, num_groups(channels), -1)
+    shared = jnp.broadcast_to(members.mean(-1, keepdims=True), members.shape)
+    return shared.reshape(n, 1, 1, channels)
+
+  centred = x - mean(x)
+  variance = mean(jnp.square(centred))
+  return centred * (scale * lax.rsqrt(variance + EPSILON)) + bias
