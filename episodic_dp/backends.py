@@ -9,8 +9,10 @@ because it is slow at the plain ones (`models/cpu`); computes one task at a
 time, since batched products are slower there than single ones; and is told to
 compile in haste (docs/decisions/compiling.md).
 
-An accelerator ("gpu", "tpu") takes products of patches for all of them, 32
-tasks at a time, because only wide products keep it busy, and XLA's own options.
+An accelerator ("gpu", "tpu") takes products of patches for all of them and
+XLA's own options. Only wide products keep it busy, so that it computes as many
+tasks at a time as half of its memory holds at a GiB a task, and at most 64. A
+step is one program: nothing is launched from Python in between.
 Its products of float32 arrays have operands of fewer bits unless
 JAX_DEFAULT_MATMUL_PRECISION says otherwise, TF32 on a GPU and bfloat16 on a
 TPU, and are added up in float32. None of this has been measured on one yet;
@@ -62,6 +64,7 @@ _CPU = Choices(
 _ACCELERATOR = Choices(
     own_forms=False, microbatch_size=32, compiler_options=None
 )
+_BYTES_OF_A_TASK, _MOST_TASKS = 2**30, 64
 
 
 def name() -> str:
@@ -74,7 +77,22 @@ def name() -> str:
 
 def choices() -> Choices:
   """Those of the backend."""
-  return _CPU if name() == "cpu" else _ACCELERATOR
+  if name() == "cpu":
+    return _CPU
+  if _ASSUMED.get() is not None:
+    return _ACCELERATOR
+  return dataclasses.replace(
+      _ACCELERATOR, microbatch_size=_tasks_at_once(jax.local_devices()[0])
+  )
+
+
+def _tasks_at_once(device: jax.Device) -> int:
+  """A power of two; of a device that does not say what it holds, 32."""
+  memory = (device.memory_stats() or {}).get("bytes_limit")
+  if memory is None:
+    return _ACCELERATOR.microbatch_size
+  fitting = min(max(1, memory // 2 // _BYTES_OF_A_TASK), _MOST_TASKS)
+  return 1 << (fitting.bit_length() - 1)
 
 
 @contextlib.contextmanager

@@ -175,3 +175,20 @@ def test_only_idle_cores_are_warned_of(cores, backend, pretend, monkeypatch):
   assert len(told) == (cores > 1 and backend == "cpu")
   for one in told:
     assert one.filename == __file__ and "\n" not in str(one.message)
+
+
+@pytest.mark.parametrize(
+    "gibibytes,tasks", [(None, 32), (1, 1), (16, 8), (79, 32), (1000, 64)]
+)
+def test_an_accelerator_takes_as_many_tasks_as_its_memory_holds(
+    monkeypatch, gibibytes, tasks
+):
+  class Device:
+    def memory_stats(self):
+      return gibibytes and {"bytes_limit": gibibytes * 2**30}
+
+  monkeypatch.setattr(backends, "name", lambda: "gpu")
+  monkeypatch.setattr(jax, "local_devices", lambda: [Device()])
+  chosen = backends.choices()
+  assert chosen.microbatch_size == tasks
+  assert not chosen.own_forms and chosen.compiler_options is None

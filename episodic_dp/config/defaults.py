@@ -53,7 +53,7 @@ def base() -> ml_collections.ConfigDict:
   # device; the same up to rounding. devices: how many share the tasks of a step
   # out, or all of them (None); a CPU counts as one for every core.
   # microbatch_size: tasks that each computes together; None for 1 on a CPU and
-  # 32 elsewhere.
+  # what the memory of another device suits.
   c.compute = ml_collections.ConfigDict(
       dict(
           microbatch_size=config_dict.placeholder(int),
