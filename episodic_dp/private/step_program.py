@@ -6,9 +6,11 @@ the host (`meta_step`, `sharding`, `streaming`), and so are the bits.
 
 import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from episodic_dp import learners
@@ -168,15 +170,18 @@ def finish(
   """
   metrics = task_sum.summarise(totals.diagnostics, mask)
   mechanism = program.release.mechanism
+  stddev = adaptive.stddev(mechanism, state.clip)
+  total: Any = totals.sum
+  if jnp.size(stddev) > 1:  # Of each array.
+    total = _like(state.params, total)
   noised = sections.section(
       sections.NOISE,
       lambda key, total: noise.add_noise(
-          key,
-          total,
-          adaptive.stddev(mechanism, state.clip),
-          terms=program.noise_terms,
+          key, total, stddev, terms=program.noise_terms
       ),
-  )(keys.step_key(state.key, keys.NOISE, state.step), totals.sum)
+  )(keys.step_key(state.key, keys.NOISE, state.step), total)
+  if isinstance(noised, jax.Array):
+    noised = _like(state.params, noised)
   clip = adaptive.update(
       mechanism,
       state.clip,
@@ -204,4 +209,15 @@ def finish(
   return (
       state_lib.State(params, opt_state, step, state.key, clip),
       metrics,
+  )
+
+
+def _like(params: Any, flat: jax.Array) -> Any:
+  """The tree of float32 arrays like the parameters, of all their entries."""
+  leaves, treedef = jax.tree.flatten(params)
+  ends = np.cumsum([leaf.size for leaf in leaves])
+  parts = jnp.split(flat, ends[:-1])
+  return jax.tree.unflatten(
+      treedef,
+      [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves)],
   )

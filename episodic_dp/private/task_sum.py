@@ -91,21 +91,22 @@ class Totals(NamedTuple):
   """What a step adds up.
 
   Attributes:
-    gradient: tree like the parameters, float32.
+    gradient: float32[parameters], all arrays in one: a program with an
+      operation for each of them takes longer to compile.
     compensation: likewise, what rounding took off `gradient` so far.
     diagnostics: sums over tasks, or none; private.
     norms: what the clip norm adapts to (`adaptive.begin`); private.
   """
 
-  gradient: Any
-  compensation: Any
+  gradient: jax.Array
+  compensation: jax.Array
   diagnostics: Diagnostics
   norms: Any
 
   @property
-  def sum(self) -> Any:
+  def sum(self) -> jax.Array:
     """The sum of the clipped gradients, see `clipping`."""
-    return jax.tree.map(jnp.add, self.gradient, self.compensation)
+    return self.gradient + self.compensation
 
 
 def zeros(
@@ -123,10 +124,8 @@ def zeros(
     clip: the clip norms of this step, where they adapt.
     slots: of one device, where several share the tasks out; None for one.
   """
-  total, compensation = (
-      jax.tree.map(lambda p: jnp.zeros(p.shape, jnp.float32), params)
-      for _ in range(2)
-  )
+  size = sum(p.size for p in jax.tree.leaves(params))
+  total, compensation = (jnp.zeros(size, jnp.float32) for _ in range(2))
   # Regression knows no accuracy.
   names = [n for n in _DIAGNOSTICS if n != "accuracy" or not context.targets]
   diagnostics = {name: jnp.zeros(()) for name in names if context.diagnostics}
@@ -285,16 +284,27 @@ def _gradient(
   mechanism = context.mechanism
   if mechanism.noisy_inner_steps:
     assert inputs.inner_key is not None
-    return sample_level.query_sum(
+    loss, clipped = sample_level.query_sum(
         context.learner,
         mechanism,
         inputs.params,
         task,
         jax.random.fold_in(inputs.inner_key, slot),
     )
-  loss, gradient = context.learner.meta_gradient(inputs.params, task)
-  bounds = adaptive.bounds(mechanism, inputs.clip)
-  return loss, clipping.clip(gradient, bounds, mechanism.clip_by)
+  else:
+    loss, gradient = context.learner.meta_gradient(inputs.params, task)
+    if mechanism.clip_by == "global":
+      gradient = _as_one(gradient)
+    bounds = adaptive.bounds(mechanism, inputs.clip)
+    clipped = clipping.clip(gradient, bounds, mechanism.clip_by)
+  return loss, clipped._replace(gradient=_as_one(clipped.gradient))
+
+
+def _as_one(tree: Any) -> jax.Array:
+  """The entries of all arrays: float32[parameters]."""
+  return jnp.concatenate([
+      leaf.astype(jnp.float32).ravel() for leaf in jax.tree.leaves(tree)
+  ])
 
 
 def _diagnose(
@@ -336,7 +346,7 @@ def _add(
   gradient, compensation = clipping.compensated_add(
       totals.gradient,
       totals.compensation,
-      jax.tree.map(total, clipped.gradient),
+      total(clipped.gradient),
   )
   return Totals(
       gradient,
