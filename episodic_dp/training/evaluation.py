@@ -13,6 +13,7 @@ import math
 from typing import Any, ClassVar
 
 import jax
+from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,6 +23,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import programs
+from episodic_dp.private import sharding
 
 _CHUNK_BYTES = 2**24  # float32 bytes of images that one call holds
 
@@ -167,6 +169,8 @@ def draw(
 class Evaluator:
   """Measures parameters on tasks; compiled once per shape of task.
 
+  All devices of this process share the tasks out.
+
   Args:
     learner: what predicts.
   """
@@ -179,11 +183,28 @@ class Evaluator:
         result = jax.nn.softmax(result, axis=-1)
       return result, batch.query.labels
 
+    one_at_a_time = backends.choices().microbatch_size == 1
+    self._mesh = sharding.make_mesh(jax.local_devices())
+    whole, share = (
+        jax.sharding.PartitionSpec(*axes) for axes in ((), (sharding.AXIS,))
+    )
+
     def chunk(params, keys, images, episode, targets):
-      one = functools.partial(
-          outputs, params, episode=episode, targets=targets
-      )
-      return jax.vmap(one)(keys, images)
+      def of_device(params, keys, images):
+        one = functools.partial(
+            outputs, params, episode=episode, targets=targets
+        )
+        if one_at_a_time:
+          return lax.map(lambda task: one(*task), (keys, images))
+        return jax.vmap(one)(keys, images)
+
+      return jax.shard_map(
+          of_device,
+          mesh=self._mesh,
+          in_specs=(whole, share, share),
+          out_specs=share,
+          check_vma=False,
+      )(params, keys, images)
 
     self._chunk: Callable[..., Any] = programs.jit(
         chunk, static_argnums=(3, 4)
@@ -199,25 +220,25 @@ class Evaluator:
       way * query]; in regression predictions and targets, float32[tasks,
       query, targets] both.
     """
-    # A step on several devices leaves parameters on all of them, which would
-    # all do the same; and those of other processes would not.
-    params = jax.tree.map(_on_one_device, params)
+    params = sharding.replicate(self._mesh, params)
     count = len(tasks.rows)
     per_task = 4 * math.prod(tasks.rows.shape[1:]) * math.prod(
         tasks.images.shape[1:]
     )
-    size = max(1, min(count, 8, _CHUNK_BYTES // per_task))
+    devices = self._mesh.size
+    size = devices * max(
+        1, min(-(-count // devices), 8, _CHUNK_BYTES // per_task)
+    )
     outputs, labels = [], []
     for start in range(0, count, size):
-      # The last chunk starts earlier instead of being shorter: one compilation.
-      first = min(start, count - size)
-      part = slice(first, first + size)
+      # The last task again, where a chunk is not full: one compilation.
+      part = np.minimum(np.arange(start, start + size), count - 1)
       images = jnp.asarray(tasks.images[tasks.rows[part]])
       output, label = self._chunk(
           params, tasks.keys[part], images, tasks.episode, tasks.targets
       )
-      outputs.append(np.asarray(output)[start - first :])
-      labels.append(np.asarray(label)[start - first :])
+      outputs.append(np.asarray(output)[: count - start])
+      labels.append(np.asarray(label)[: count - start])
     return np.concatenate(outputs), np.concatenate(labels)
 
   def score(self, members: Sequence[Any], tasks: Tasks) -> Score:
@@ -237,12 +258,6 @@ class Evaluator:
       return interval(errors.mean(axis=(1, 2)), SquaredError)
     right = np.argmax(total, axis=-1) == labels
     return interval(right.mean(axis=1))
-
-
-def _on_one_device(array: Any) -> Any:
-  """The copy on the first device of this process, of an array on several."""
-  several = isinstance(array, jax.Array) and len(array.devices()) > 1
-  return array.addressable_data(0) if several else array
 
 
 def interval(
