@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import jax
 from jax import lax
 import jax.numpy as jnp
+import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.private import clipping
@@ -61,7 +62,23 @@ class Window(NamedTuple):
   fresh: jax.Array
 
 
-ClipState = Quantile | Window | tuple[()]  # () where the clip norm is fixed.
+class Fixed(NamedTuple):
+  """A clip norm that stays, as an argument of the step.
+
+  Runs that differ in clip norm and noise alone share their program. No state of
+  a run holds it: it is put in before each step and taken out behind it.
+
+  Attributes:
+    bounds: as in `Quantile`, infinity for no clipping.
+    stddev: float32[1], of the noise on the sum of gradients.
+  """
+
+  bounds: Any
+  stddev: Any
+
+
+# Of a run's state; () where the clip norm is fixed.
+ClipState = Quantile | Window | Fixed | tuple[()]
 
 
 class SlotNorms(NamedTuple):
@@ -95,6 +112,26 @@ def init(mechanism: plan_lib.Mechanism, params: Any) -> ClipState:
   )
 
 
+def fixed(mechanism: plan_lib.Mechanism, params: Any) -> Fixed | tuple[()]:
+  """What a step takes for a fixed clip norm, as NumPy arrays.
+
+  Args:
+    mechanism: whose clip norm may also adapt: then there is nothing to take,
+      nor with noisy inner steps, whose clip units are examples.
+    params: the arrays that are clipped, or their shapes.
+  """
+  if mechanism.clipping != "fixed" or mechanism.noisy_inner_steps:
+    return ()
+  groups = 1
+  if mechanism.clip_by == "layer":
+    groups = len(jax.tree.leaves(params))
+  bound = mechanism.clip_norm / math.sqrt(groups)
+  return Fixed(
+      np.full(groups, bound, np.float32),
+      np.full(1, stddev(mechanism, ()), np.float32),
+  )
+
+
 def bounds(mechanism: plan_lib.Mechanism, clip: ClipState) -> float | jax.Array:
   """The clip norm of this step, as `clipping.clip` takes it."""
   return clip.bounds if clip else mechanism.clip_norm
@@ -116,6 +153,8 @@ def stddev(mechanism: plan_lib.Mechanism, clip: ClipState) -> float | jax.Array:
   With m arrays that have bounds of their own, array j has noise z' sqrt(m) C_j:
   in units of the noise every array then moves by 1 / (z' sqrt(m)) at most.
   """
+  if isinstance(clip, Fixed):
+    return clip.stddev
   multiplier = mechanism.gradient_noise_multiplier
   if multiplier == 0:
     return 0.0  # Also for an infinite clip norm.

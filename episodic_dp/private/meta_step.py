@@ -31,6 +31,7 @@ import optax
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.private import adaptive
 from episodic_dp.private import checks
 from episodic_dp.private import compute as compute_lib
 from episodic_dp.private import programs
@@ -110,12 +111,48 @@ def make_meta_step(
   program = step_program.make_program(
       learner, optimizer, dataset, release, compute
   )
+  fixed = adaptive.fixed(
+      release.mechanism, jax.eval_shape(learner.init, jax.random.key(0))
+  )
+  return _WithFixed(_made(program, dataset, compute), fixed)
+
+
+class _WithFixed:
+  """A step that takes a fixed clip norm and its noise as arguments."""
+
+  def __init__(self, step: Step, fixed: adaptive.ClipState):
+    self._step, self._fixed = step, fixed
+
+  def __call__(
+      self, state: state_lib.State
+  ) -> tuple[state_lib.State, state_lib.Metrics]:
+    new, metrics = self._step(self._given(state))
+    return new._replace(clip=() if self._fixed else new.clip), metrics
+
+  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
+    """See `Step`."""
+    return self._step.traced(self._given(state))
+
+  def compile(self, state: state_lib.State) -> None:
+    """See `Step`."""
+    self._step.compile(self._given(state))
+
+  def _given(self, state: state_lib.State) -> state_lib.State:
+    return state._replace(clip=self._fixed) if self._fixed else state
+
+
+def _made(
+    program: step_program.StepProgram,
+    dataset: dataset_lib.Dataset,
+    compute: compute_lib.Compute,
+) -> Step:
+  """The step of data where they lie, on the devices that there are."""
   mesh = compute.device_mesh()
   if not dataset.resident:
     return streaming.Step(
         program,
         dataset.images,
-        dataset.labels if release.plan.episode is None else None,
+        dataset.labels if program.release.plan.episode is None else None,
         block_bytes=compute.block_bytes,
         mesh=mesh,
     )

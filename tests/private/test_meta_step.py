@@ -268,6 +268,28 @@ def test_poisson_counts_do_not_recompile(quick_run):
     jax.monitoring.unregister_event_duration_listener(record)
 
 
+@pytest.mark.parametrize("by", ["global", "layer"])
+def test_clip_norm_and_noise_are_arguments_of_one_program(make_run, by):
+  texts, moved = set(), []
+  for norm, multiplier in ((math.inf, 0.0), (0.25, 1.0), (1e-3, 0.0)):
+    run = make_run(
+        6,
+        plan.FixedSize(3),
+        clip_norm=norm,
+        noise_multiplier=multiplier,
+        clip_by=by,
+    )
+    step, state = run.step(SGD, mesh=None), run.init(SGD)
+    before = flat(state.params)
+    (program,) = step.traced(state)
+    texts.add(str(program))
+    state, _ = step(state)
+    assert state.clip == ()
+    moved.append(np.linalg.norm(flat(state.params) - before))
+  assert len(texts) == 1
+  assert 0 < moved[2] <= 1e-3 < min(moved[:2])
+
+
 def test_the_state_is_donated_and_the_callers_arrays_are_not(quick_run):
   run = quick_run()
   key = jax.random.key(0)

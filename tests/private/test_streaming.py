@@ -174,7 +174,7 @@ def test_only_what_is_drawn_is_gathered_and_ahead_of_the_step(watched):
     state, metrics = step(state)
     drawn.append(int(metrics["private/tasks"]))
   # After six steps the seventh is being prepared, by the same thread.
-  step._next[1].block.result()
+  step._step._next[1].block.result()
   assert [size for _, size in images.taken[:6]] == [6 * n for n in drawn]
   assert len(images.taken) == 7
   assert all(name.startswith("gather") for name, _ in images.taken)
@@ -189,7 +189,7 @@ def test_errors_of_the_thread_are_one_sentence_without_rows(watched):
   ):
     images.fail = None
     state, _ = step(state)
-    step._next[1].block.result()
+    step._step._next[1].block.result()
     images.fail = error
     state, _ = step(state)  # It was gathered before the failure.
     with pytest.raises(private.StreamError, match=text) as caught:
@@ -206,7 +206,7 @@ def test_errors_of_the_thread_are_one_sentence_without_rows(watched):
 )
 def test_a_block_is_some_chunks_and_within_its_bytes(watched, block, tasks):
   run, _ = watched
-  step = run.step(ADAM, microbatch_size=2, block_bytes=block)
+  step = run.step(ADAM, microbatch_size=2, block_bytes=block)._step
   drawn = streaming._Draw(np.zeros((7, 3, 2), int), np.ones(7, bool), 7)
   assert step._shape[1:] == (3, 2) and step._block_size() == tasks
   last = step._gather(drawn, 7 - 7 % tasks)
