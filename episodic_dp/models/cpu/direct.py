@@ -140,11 +140,12 @@ def _correlated(images, slope, window):
         for a in (images, slope)
     ]
     if blocks == 1:
-      return _correlated_block(*(part[0] for part in parts), window)
+      return _correlated_block(parts[0][0], parts[1][0], window)
     zeros = jnp.zeros((*window, images.shape[3], slope.shape[3]), slope.dtype)
     return lax.scan(
         lambda total, part: (
-            total + _correlated_block(*part, window), None
+            total + _correlated_block(part[0], part[1], window),
+            None,
         ),
         zeros,
         parts,
