@@ -225,6 +225,6 @@ def test_numbers_of_the_proof_s_page():
           candidates=(ledger,), runs=accounting.geometric(10.0)
       )
   )
-  for accountant, told in (("pld", 0.922), ("rdp", 1.722)):
+  for accountant, told in (("pld", 0.9204), ("rdp", 1.721)):
     found = best.epsilon("participant", 1e-6, accountant)
     assert found == pytest.approx(told, abs=1.5e-3)

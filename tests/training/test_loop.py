@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -57,6 +58,8 @@ def _lines(folder):
 def _start(folder, steps=STEPS):
   return subprocess.Popen(
       [sys.executable, str(_SCRIPT), str(folder), str(steps)],
+      # As here, or what is resumed here would draw other steps.
+      env=os.environ | {"JAX_NUM_CPU_DEVICES": str(jax.device_count())},
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       text=True,

@@ -80,10 +80,13 @@ def test_temporary_memory_does_not_grow_with_the_tasks(found):
 
 
 @pytest.mark.slow
-def test_the_same_bits_wherever_the_data_are(found):
+def test_the_same_parameters_wherever_the_data_are(found):
   streaming = found[0]["streaming"]
   assert streaming["more"]["data"]["images_bytes"] == 4 * 50 * 84 * 84 * 3
-  assert len(streaming["cases"]) == 3  # It fails where the bits differ.
+  # On one device, and on all of several.
+  assert len(streaming["cases"]) in (3, 6)
+  apart = streaming["more"]["data"]["relative_difference_of_a_step"]
+  assert 0 <= apart < 1e-5
 
 
 @pytest.mark.slow
