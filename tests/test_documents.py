@@ -22,7 +22,7 @@ _FOLDERS = {
     path.name
     for folder in (ROOT, ROOT / "episodic_dp")
     for path in folder.iterdir()
-    if path.is_dir()
+    if path.is_dir() and path.name != "runs"  # What `make train` leaves.
 }
 
 
