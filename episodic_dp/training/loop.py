@@ -12,7 +12,6 @@ import contextlib
 import errno
 import math
 import os
-import pathlib
 import time
 
 from absl import logging
@@ -76,17 +75,17 @@ def _lead(
     broadcast: processes.Broadcast,
 ) -> spec_lib.Result:
   """The first process, and the only one of most runs."""
-  with workdir_lib.opened(workdir) as folder, signals.StopSignals() as stop:
+  with workdir_lib.opened(workdir) as place, signals.StopSignals() as stop:
     try:
       with contextlib.ExitStack() as opened:
-        run = _Run(spec, folder, opened)
+        run = _Run(spec, place, opened)
         broadcast.send(followers.to_arrays(run.beginning))
         return run.go(stop)
     except OSError as e:
       if e.errno not in _UNWRITABLE:
         raise
       raise errors.RunError(
-          f"the work directory {folder} can no longer be written"
+          f"the work directory {place.folder} can no longer be written"
           f" ({e.strerror}): make room and run the same command again; it goes"
           " on from the last checkpoint"
       ) from e
@@ -97,16 +96,17 @@ class _Run:
 
   Args:
     spec: what to run.
-    folder: the work directory, which this process alone uses.
+    place: the work directory, which this process alone uses.
     opened: closes what is opened here.
   """
 
   def __init__(
       self,
       spec: spec_lib.TrainingSpec,
-      folder: pathlib.Path,
+      place: workdir_lib.WorkDirectory,
       opened: contextlib.ExitStack,
   ):
+    self._place, folder = place, place.folder
     self._began = time.monotonic()
     self._spec = spec
     self._folder = folder
@@ -137,6 +137,8 @@ class _Run:
     )
     opened.callback(self._log.close)
     self._score: evaluation.Score | None = None
+    # The key is safe before anything that follows from it can be seen.
+    place.publish()
 
   def go(self, stop: signals.StopSignals) -> spec_lib.Result:
     """Takes the steps; other processes are told how they end."""
@@ -228,6 +230,7 @@ class _Run:
         seal=self.beginning.seal,
         quality=quality,
     )
+    self._place.publish()
 
   def _finish(self) -> spec_lib.Result:
     """The last checkpoint, the statement of the steps done, the pictures."""

@@ -1,20 +1,27 @@
 """The work directory: one run at a time, one configuration, room to write."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
+import dataclasses
+import errno
 import fcntl
 import json
 import os
 import pathlib
 import shutil
 import tempfile
-from typing import Any
+from typing import Any, IO
+
+from absl import logging
 
 from episodic_dp.plan.errors import shown
 from episodic_dp.training import errors
 
 CONFIG = "config.json"
 _LOCK = ".lock"
+_OF_A_RUN = (CONFIG, "private/key", "checkpoints", "metrics.jsonl")
+# What flock answers on a mount that knows no locks, some NFS and FUSE ones.
+_WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _ROOM = 64 * 2**20  # bytes: seven small checkpoints and the pictures
 
 # What may differ when a run is resumed. The first group changes neither the
@@ -26,15 +33,39 @@ _FUTURE = ("steps", "target_epsilon", "target_level", "compute", "evaluation",
            "fine_tuning", "private_diagnostics")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WorkDirectory:
+  """A work directory that one process alone uses.
+
+  Attributes:
+    folder: where its files lie while they are used.
+    publish: called when files of the run should outlast this machine: before
+      the first step, and after every checkpoint. Does nothing for a folder of
+      this machine; see `mirror` for those on an object store.
+  """
+
+  folder: pathlib.Path
+  publish: Callable[[], None] = lambda: None
+
+
 @contextlib.contextmanager
-def opened(workdir: str | os.PathLike) -> Iterator[pathlib.Path]:
+def opened(
+    workdir: str | os.PathLike, *, resume: str = "auto"
+) -> Iterator[WorkDirectory]:
   """Makes the folder, checks that it takes files, and locks it.
 
+  Args:
+    workdir: a folder.
+    resume: "auto"; "must" refuses a folder that was never opened as a work
+      directory, "never" one that holds a run.
+
   Raises:
-    RunError: the folder cannot be made or written, its disk is full, or another
-      process trains in it.
+    RunError: the folder cannot be made or written, its disk is full, another
+      process trains in it, or `resume` refuses it.
   """
   folder = pathlib.Path(workdir).absolute()
+  if resume == "must" and not (folder / _LOCK).exists():
+    raise never_opened(str(folder))
   try:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as probe:
@@ -47,21 +78,56 @@ def opened(workdir: str | os.PathLike) -> Iterator[pathlib.Path]:
         f"the work directory {folder} cannot be written"
         f" ({e.strerror or e}): choose another --workdir or mend this one"
     ) from e
-  if room < _ROOM:
-    lock.close()
-    raise errors.RunError(
-        f"the disk of the work directory {folder} has {room >> 20} MiB left and"
-        f" a run needs {_ROOM >> 20}: make room or choose another --workdir"
-    )
   with lock:
-    try:
-      fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as e:
+    if room < _ROOM:
       raise errors.RunError(
-          f"another process is training in {folder}: wait for it, stop it, or"
-          " choose another --workdir"
+          f"the disk of the work directory {folder} has {room >> 20} MiB left"
+          f" and a run needs {_ROOM >> 20}: make room or choose another"
+          " --workdir"
+      )
+    _take(lock, folder)
+    if resume == "never" and any((folder / n).exists() for n in _OF_A_RUN):
+      raise holds_a_run(str(folder))
+    yield WorkDirectory(folder=folder)
+
+
+def _take(lock: IO[str], folder: pathlib.Path) -> None:
+  """Locks the file, where its file system can."""
+  try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+  except BlockingIOError as e:
+    raise errors.RunError(
+        f"another process is training in {folder}: wait for it, stop it, or"
+        " choose another --workdir"
+    ) from e
+  except OSError as e:
+    if e.errno not in _WITHOUT_LOCKS:
+      raise errors.RunError(
+          f"the work directory {folder} cannot be locked ({e.strerror or e}):"
+          " choose another --workdir or mend this one"
       ) from e
-    yield folder
+    logging.warning(
+        "the file system of %s knows no locks (%s): see to it that no second"
+        " process trains in it",
+        folder,
+        e.strerror or e,
+    )
+
+
+def never_opened(workdir: str) -> errors.RunError:
+  """The sentence for --resume=must where there is nothing."""
+  return errors.RunError(
+      f"--resume=must, and no run was ever begun in {workdir}: mount or name"
+      " the work directory of the run, or start one with --resume=auto"
+  )
+
+
+def holds_a_run(workdir: str) -> errors.RunError:
+  """The sentence for --resume=never where there is a run."""
+  return errors.RunError(
+      f"--resume=never, and {workdir} holds a run: choose another --workdir, or"
+      " go on with it by --resume=auto"
+  )
 
 
 def read_config(folder: str | os.PathLike) -> dict[str, Any]:
