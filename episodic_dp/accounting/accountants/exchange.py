@@ -43,6 +43,8 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 _ODDS = 24.0
 # Nothing smaller than this is asked of an accountant.
 _LEAST_DELTA = 1e-290
+# e^-a is zero for an a above this, as a double.
+_NO_SHARE = 746.0
 # Of the Renyi divergences of an exchange; they are of use at large epsilons.
 _MOST_ORDER = 64
 
@@ -160,6 +162,8 @@ def exchanged(
     return _both(first, *at(a, b))
   assert delta is not None
   remove = accountant.curve(run, "remove", delta=delta / 2)
+  if remove.epsilon(delta) > _NO_SHARE and _unbounded(run):
+    return Exchanged(remove, curves.Unprotected())  # No split leaves A a share.
   a = min(remove.epsilon(delta / 2), 600.0)
   first = Exchanged(
       remove,
@@ -174,6 +178,13 @@ def exchanged(
       first,
       accountant.curve(run, "remove", delta=max(at_remove, _LEAST_DELTA)),
       accountant.curve(run, "add", delta=max(at_add, _LEAST_DELTA)),
+  )
+
+
+def _unbounded(run: Phases) -> bool:
+  """Whether every loss is a Gaussian's: possible, however large."""
+  return all(
+      unit.tail is not None for phase in run for unit in phase.unit_profiles
   )
 
 

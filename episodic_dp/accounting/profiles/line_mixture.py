@@ -33,7 +33,7 @@ between neighbouring points the profile, convex in alpha, is replaced by its
 chord, which lies above it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import math
@@ -57,6 +57,8 @@ _LARGEST_POWER = 690.0
 _FARTHEST = 200.0
 # Numbers in an array of positions by points, at a time.
 _BLOCK = 1 << 19
+# Points at which a sum of curves is computed at a time.
+_AT_ONCE = 1 << 10
 
 
 class Curve(NamedTuple):
@@ -78,14 +80,60 @@ class Curve(NamedTuple):
     """The bound at ln alpha >= 0, float64[n]."""
     at, value = self.log_alpha, self.value
     right = np.clip(np.searchsorted(at, log_alpha), 1, at.size - 1)
-    low, high = at[right - 1], at[right]
-    x = np.minimum(log_alpha, at[-1])
-    # (alpha - alpha_low) / (alpha_high - alpha_low), without overflow.
-    share = np.exp(x - high) * np.expm1(low - x) / np.expm1(low - high)
-    near = value[right - 1] * (1 - share) + value[right] * share
+    near = _on_chords(at, value, right, np.minimum(log_alpha, at[-1]))
     if not self.far:
       return near
     return near + self.far * amplification.hockey_stick(log_alpha, self.far_at)
+
+
+class Sum:
+  """A weighted sum of curves with equal `far_at`, all at once.
+
+  Args:
+    weights: of the curves.
+    parts: the curves of one line.
+  """
+
+  def __init__(self, weights: Sequence[float], parts: Sequence[Curve]):
+    self._parts = tuple(part.log_alpha for part in parts)
+    sizes = [0, *(at.size for at in self._parts)]
+    self._starts = np.cumsum(sizes)[:-1, None]
+    self._last = np.asarray([[at[-1]] for at in self._parts])
+    self._log_alpha = np.concatenate(self._parts)
+    self._value = np.concatenate(
+        [weight * part.value for weight, part in zip(weights, parts)]
+    )
+    self._far = sum(weight * part.far for weight, part in zip(weights, parts))
+    self._far_at = max(part.far_at for part in parts)
+
+  def __call__(self, log_alpha: np.ndarray) -> np.ndarray:
+    """The sum at ln alpha >= 0, float64[n]."""
+    log_alpha = np.asarray(log_alpha, float)
+    near = np.empty_like(log_alpha)
+    for start in range(0, log_alpha.size, _AT_ONCE):
+      x = log_alpha[start : start + _AT_ONCE]
+      right = self._starts + [
+          np.clip(np.searchsorted(at, x), 1, at.size - 1) for at in self._parts
+      ]
+      chords = _on_chords(
+          self._log_alpha, self._value, right, np.minimum(x, self._last)
+      )
+      near[start : start + _AT_ONCE] = chords.sum(axis=0)
+    if not self._far:
+      return near
+    return near + self._far * amplification.hockey_stick(
+        log_alpha, self._far_at
+    )
+
+
+def _on_chords(
+    at: np.ndarray, value: np.ndarray, right: np.ndarray, x: np.ndarray
+) -> np.ndarray:
+  """Lines in alpha through the points `right - 1` and `right`, at x."""
+  low, high = at[right - 1], at[right]
+  # (alpha - alpha_low) / (alpha_high - alpha_low), without overflow.
+  share = np.exp(x - high) * np.expm1(low - x) / np.expm1(low - high)
+  return value[right - 1] * (1 - share) + value[right] * share
 
 
 _NONE, _ZERO, _SURE = np.zeros(0), np.zeros(1), np.ones(1)

@@ -188,8 +188,9 @@ class Recurrence:
             log_alpha, j * self.least_distance
         )
     else:
-      for chance, curve in _curves(self, direction):
-        value += chance * curve(log_alpha)
+      average = _given_several(self, direction)
+      if average is not None:
+        value += average(log_alpha)
     return np.minimum(value, bound)
 
 
@@ -230,13 +231,13 @@ def occurrences(kind: Recurrence, j: int) -> counts_lib.Counts:
 
 
 @functools.lru_cache(maxsize=8)
-def _curves(
+def _given_several(
     kind: Recurrence, direction: Direction
-) -> list[tuple[float, line_mixture.Curve]]:
-  """(P(J = j), the profile given J = j), for the values of J above 1."""
+) -> line_mixture.Sum | None:
+  """P(J > 1) times the profile given that, averaged over J; None where 0."""
   groups = several(kind)
   if not groups:
-    return []
+    return None
   numbers = [occurrences(kind, j) for j, _ in groups]
   chances = [chance for _, chance in groups]
   # The values that K is rounded up to are those that suit all of J.
@@ -249,4 +250,4 @@ def _curves(
     places = np.searchsorted(values, counts.values)
     row += np.bincount(places, weights=counts.probs, minlength=values.size)
   line = line_mixture.Line(seen, values * kind.least_distance)
-  return list(zip(chances, line_mixture.curves(line, direction)))
+  return line_mixture.Sum(chances, line_mixture.curves(line, direction))

@@ -78,7 +78,11 @@ def reach(
   """The loss beyond which the profile's excess is at most `tail`, or inf."""
   losses = np.exp2(np.arange(_LOWEST, _HIGHEST))
   for _ in range(2):
-    small = tail >= excess(unit_profiles, sign * losses, direction, tail)
+    if len(unit_profiles) <= _FEW:  # So few points are not worth any chords.
+      value = unit_profile.excess(unit_profiles, sign * losses, direction)
+    else:
+      value = excess(unit_profiles, sign * losses, direction, tail)
+    small = tail >= value
     if not small[-1]:
       return math.inf
     # The excess falls with the distance from 0: the first point that is small.

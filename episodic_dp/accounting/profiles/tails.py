@@ -204,6 +204,14 @@ def log_hockey_stick(
     first = special.erfcx(-x / math.sqrt(2))
     # alpha Phi(x - d) = phi(x) times this; rounding must not make it too large.
     second = special.erfcx((distance - x) / math.sqrt(2)) * (1 - 1e-14)
-    tail = -x * x / 2 + np.log((first - second) / 2)
-    near = np.log(amplification.hockey_stick(log_alpha, distance))
-  return np.where(np.isneginf(x), -np.inf, np.where(x <= 0, tail, near))
+    tail = np.asarray(-x * x / 2 + np.log((first - second) / 2))
+    # Where it is large enough for a double it is computed as such.
+    near = x > 0
+    if near.any():
+      tail[near] = np.log(
+          amplification.hockey_stick(
+              np.broadcast_to(log_alpha, x.shape)[near],
+              np.broadcast_to(distance, x.shape)[near],
+          )
+      )
+  return np.where(np.isneginf(x), -np.inf, tail)

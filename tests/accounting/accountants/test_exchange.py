@@ -47,6 +47,15 @@ def test_moments_bound_it_however_large_epsilon_is(distance, steps):
     assert found.epsilon(delta) <= 6 * truth.epsilon(delta)
 
 
+def test_where_no_share_of_delta_is_left_the_other_part_is_not_composed():
+  unit = accounting.Amplification((), 1.0, (), 1e4)
+  run = (phases.Phase((unit,), 250),)
+  found = exchange.exchanged(registry.get("pld"), run, delta=1e-6)
+  assert math.isinf(found.epsilon(1e-6)) and found.delta(1.0) == 1.0
+  truth = curves.GaussianCurve(2e4 * math.sqrt(250))
+  assert truth.epsilon(1e-6) <= exchange.by_moments(run).epsilon(1e-6)
+
+
 @pytest.mark.parametrize("name", ["pld", "rdp", "moments"])
 def test_every_accountant_exchanges(name):
   unit = accounting.Amplification((0.1,), 0.5, (1.0,), 2.0)

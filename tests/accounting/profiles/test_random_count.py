@@ -216,3 +216,16 @@ def test_curves_of_several_rows_are_those_of_each():
           line_mixture.Line(row[None], at), direction
       )
       np.testing.assert_allclose(curve(LOSSES), alone(LOSSES), rtol=1e-6)
+
+
+def test_a_sum_of_curves_is_what_they_add_up_to():
+  seen = np.asarray([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
+  # With a row that goes farther than a table does.
+  at, weights = np.asarray([0.0, 0.8, 5e3]), [0.3, 0.05]
+  losses = np.concatenate([LOSSES, np.linspace(0, 3e7, 5000)])
+  for direction in BOTH:
+    parts = line_mixture.curves(line_mixture.Line(seen, at), direction)
+    assert parts[1].far
+    expected = sum(w * part(losses) for w, part in zip(weights, parts))
+    found = line_mixture.Sum(weights, parts)(losses)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -295,7 +295,7 @@ def test_fast_enough():
   unit = kind(places=1900, place_rate=0.004, rate=0.5, distance=2.0)
   assert unit.most == 1900  # K is 4 or so.
   log_alpha = np.linspace(0, 20, 1 << 13)
-  recurrence._curves.cache_clear()
+  recurrence._given_several.cache_clear()
   start = time.process_time()
   for direction in BOTH:
     unit.divergence(log_alpha, direction)
