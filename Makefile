@@ -1,37 +1,57 @@
 ## make help        this list
-## make env         creates .venv with the package in place and its tests' needs
+## make env         creates .venv: what requirements.lock pins, the package in place
 ## make train       the same, then the main job on built-in data; WORKDIR=DIR
 ## make lint        ruff and mypy
 ## make test        lint, then the tests: about 6 minutes on two cores, .venv included
-## make test-slow   the checks that take minutes; writes docs/slow_tests.md
+## make test-newest make test on Python 3.12 with the newest JAX, in .venv-3.12
+## make test-slow   the checks that take minutes; writes docs/slow_tests.md; at its
+##                  end make test-newest
+## make lock        renews requirements.lock and requirements/*.lock from setup.py
 ## make coverage    of plan, accounting and private; writes docs/coverage.md
 ## make accelerator DATA=DIR
 ##                  benchmarks, then Omniglot at the paper's size with and
 ##                  without privacy, on the devices that JAX sees (for a GPU
 ##                  .venv/bin/pip install -e '.[cuda,bench]' first);
 ##                  SCALE=smoke tries it
-## make clean       removes .venv and what tools left
+## make clean       removes .venv, .venv-3.12 and what tools left
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/glyphs
 
-.PHONY: help env train test test-slow coverage lint accelerator clean
+.PHONY: help env lock train test test-newest test-slow coverage lint accelerator \
+  clean
 
 help:
 	@sed -n 's/^## //p' Makefile
 
-# The stamp is made anew when a dependency changes. Byte code is written by all
-# cores, which pip does not; files that no Python of today reads are passed over.
-$(VENV)/.installed: setup.py pyproject.toml
+# The stamp is made anew when a dependency changes. The lock has all there is to
+# install, that the package is built with, too. Byte code is written by all cores,
+# which pip does not; files that no Python of today reads are passed over.
+$(VENV)/.installed: requirements.lock setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "episodic_dp needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --no-compile -e '.[test]'
+	$(BIN)/python -m pip install -q --no-compile --no-deps --require-hashes \
+	  -r requirements.lock
+	$(BIN)/python -m pip install -q --no-compile --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null 2>&1 || true
 	@touch $@
 
 env: $(VENV)/.installed
+
+# One file for every Python that setup.py takes, of the newest packages that each
+# can have. What a container with accelerators has is what was tested.
+LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock' build/lock/bin/uv pip compile -q \
+  --universal --python-version 3.11 --generate-hashes --upgrade setup.py
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install -q uv
+	$(LOCK) --extra test -o requirements.lock
+	for kind in cuda tpu; do \
+	  $(LOCK) --extra $$kind -c requirements.lock -o requirements/$$kind.lock \
+	    || exit 1; \
+	done
 
 train: env
 	$(BIN)/python -m experiments.reproduce --target=glyphs --scale=cpu \
@@ -52,12 +72,23 @@ test: env
 	  $(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
 	  wait $$types && exit $$tests
 
+# The first of these that starts and can make environments.
+PYTHONS_312 = python3.12 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.12.*/bin/python
+test-newest:
+	@for python in $(PYTHONS_312); do \
+	  if $$python -c 'import ensurepip, venv' 2> /dev/null; then \
+	    exec $(MAKE) test PYTHON=$$python VENV=.venv-3.12; \
+	  fi; \
+	done; \
+	echo "test-newest is skipped: no Python 3.12 among $(PYTHONS_312)"
+
 # Recorded whether they pass or not.
 test-slow: env
 	$(BIN)/python -m pytest -m 'slow or optimized' -n 2 --dist loadfile \
 	  --junitxml=build/slow_tests.xml; \
 	  status=$$?; \
 	  $(BIN)/python tests/record_slow.py build/slow_tests.xml docs/slow_tests.md; \
+	  $(MAKE) test-newest || status=$$?; \
 	  exit $$status
 
 coverage: env
@@ -78,4 +109,4 @@ accelerator: env
 	  --workdir=$(OUT)/omniglot --data_dir=$(DATA) --out=$(OUT)
 
 clean:
-	rm -rf $(VENV) build *.egg-info .coverage .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) .venv-3.12 build *.egg-info .coverage .pytest_cache .ruff_cache .mypy_cache

@@ -1,0 +1,107 @@
+"""The lock files hold what setup.py asks for, pinned and with hashes."""
+
+import pathlib
+import re
+import runpy
+from unittest import mock
+
+from packaging import requirements
+from packaging import utils
+import pytest
+import setuptools
+
+ROOT = pathlib.Path(__file__).parent.parent
+LOCKS = {
+    "requirements.lock": "test",
+    "requirements/cuda.lock": "cuda",
+    "requirements/tpu.lock": "tpu",
+}
+PYTHONS = ("3.11.9", "3.12.3", "3.13.1")
+
+
+def asked(extra):
+  """What setup.py asks for with an extra."""
+  with mock.patch.object(setuptools, "setup") as setup:
+    runpy.run_path(str(ROOT / "setup.py"))
+  given = setup.call_args.kwargs
+  texts = given["install_requires"] + given["extras_require"][extra]
+  return [requirements.Requirement(text) for text in texts]
+
+
+def pins(text, python):
+  """Name -> version, on Linux with this Python."""
+  where = {
+      "python_version": python.rpartition(".")[0],
+      "python_full_version": python, "sys_platform": "linux",
+      "platform_system": "Linux", "platform_machine": "x86_64",
+      "implementation_name": "cpython", "os_name": "posix",
+      "platform_python_implementation": "CPython",
+  }  # fmt: skip
+  found = {}
+  for line in re.findall(r"^[\w.-]+==[^\\\n]*", text, re.MULTILINE):
+    pin = requirements.Requirement(line.strip())
+    if pin.marker is None or pin.marker.evaluate(where):
+      name = utils.canonicalize_name(pin.name)
+      assert name not in found, f"{name} is pinned twice for {python}"
+      found[name] = str(pin.specifier).removeprefix("==")
+  return found
+
+
+def missing(lock, wanted, python):
+  """What is asked for and not pinned, or to a version that does not serve."""
+  found = pins(lock, python)
+
+  def serves(one):
+    version = found.get(utils.canonicalize_name(one.name))
+    return version and one.specifier.contains(version, prereleases=True)
+
+  return [str(one) for one in wanted if not serves(one)]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("name", LOCKS)
+def test_all_that_is_asked_for_is_pinned(name, python):
+  lock = (ROOT / name).read_text()
+  assert missing(lock, asked(LOCKS[name]), python) == [], "run make lock"
+
+
+def test_what_is_not_pinned_is_seen():
+  lock = (
+      "jax==0.10.2 \\\n    --hash=sha256:0\n"
+      "numpy==2.2 ; python_version < '3.12' \\\n    --hash=sha256:0\n"
+  )
+  wanted = [
+      requirements.Requirement(text)
+      for text in ("jax[cuda13]>=0.10.2", "numpy>=2.1", "scipy", "jax>=0.11")
+  ]
+  assert missing(lock, wanted, "3.11.9") == ["scipy", "jax>=0.11"]
+  assert "numpy>=2.1" in missing(lock, wanted, "3.12.1")
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_pin_has_a_hash_and_none_is_torch(name):
+  text = (ROOT / name).read_text()
+  assert "make lock" in text.split("\n\n")[0]
+  blocks = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]
+  assert len(blocks) > 50
+  assert [b.split()[0] for b in blocks if "--hash=sha256:" not in b] == []
+  assert not [b for b in blocks if b.startswith(("torch==", "tensorflow=="))]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("name", ["requirements/cuda.lock",
+                                  "requirements/tpu.lock"])
+def test_accelerators_have_what_was_tested(name, python):
+  tested, there = (
+      pins((ROOT / file).read_text(), python)
+      for file in ("requirements.lock", name)
+  )
+  both = {*tested} & {*there}
+  assert {"jax", "jaxlib", "flax", "numpy"} <= both
+  assert {n: there[n] for n in both} == {n: tested[n] for n in both}
+
+
+def test_jax_is_the_newest_of_each_python():
+  lock = (ROOT / "requirements.lock").read_text()
+  old, new = (pins(lock, python)["jax"] for python in PYTHONS[:2])
+  assert old.startswith("0.10.") and int(new.split(".")[1]) >= 12
