@@ -42,6 +42,7 @@ COMMANDS = {
     "inspect": Command("draw what a plan samples, before any training"),
     "audit": Command("attack a config's guarantees"),
     "membership": Command("attack trained runs: who took part in them"),
+    "compare": Command("set trained runs side by side", arguments=sys.maxsize),
     "fine-tune": Command("compare runs as initialisations on the same tasks"),
 }
 

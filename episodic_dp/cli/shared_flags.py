@@ -55,10 +55,10 @@ def define_out(
   flags.DEFINE_string("out", default, what, required=required)
 
 
-def define_format() -> None:
-  """--format: a table for people, or JSON."""
+def define_format(*more: str) -> None:
+  """--format: a table for people, JSON, or what else the command knows."""
   flags.DEFINE_enum(
-      "format", "table", ("table", "json"), "How the result is printed."
+      "format", "table", ("table", *more, "json"), "How the result is printed."
   )
 
 

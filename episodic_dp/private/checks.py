@@ -159,18 +159,16 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
       and hierarchy.num_leaves <= available
   ):
     return  # Leaf i is row i, however many there are.
-  if hierarchy.leaf_rows is not None:
-    leaves = np.asarray(hierarchy.leaf_rows)
-  else:
-    leaves = np.arange(hierarchy.num_leaves, dtype=np.int32)
+  leaf_rows, last = hierarchy.leaf_rows, hierarchy.num_leaves - 1
   if dataset.rows is dataset_lib.identity:
-    rows = leaves
+    rows = np.asarray([last] if leaf_rows is None else leaf_rows)
   elif _are_in_range(dataset):
     return
   else:
-    if leaves.size > _COMPUTED_LEAVES:
-      places = np.linspace(0, leaves.size - 1, _PROBED_LEAVES).astype(np.int64)
-      leaves = leaves[places]
+    # Chosen before there is an array of them: of 10^8 people it is gigabytes.
+    leaves = np.arange(min(hierarchy.num_leaves, _COMPUTED_LEAVES))
+    if hierarchy.num_leaves > _COMPUTED_LEAVES:
+      leaves = np.linspace(0, last, _PROBED_LEAVES).astype(np.int64)
       logging.warning(
           "the rows of %d of %d leaves of '%s' were checked: that the others"
           " lie in the images%s is taken on trust",
@@ -179,6 +177,8 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
           dataset.name,
           "" if hierarchy.copies else ", each in a row of its own,",
       )
+    if leaf_rows is not None:
+      leaves = leaf_rows[leaves]
     rows = np.asarray(dataset.rows(jnp.asarray(leaves, jnp.int32)))
   if rows.min() < 0 or rows.max() >= available:
     worst = int(rows.max() if rows.max() >= available else rows.min())

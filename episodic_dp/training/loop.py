@@ -27,6 +27,7 @@ from episodic_dp.training import evaluation
 from episodic_dp.training import followers
 from episodic_dp.training import metrics as metrics_lib
 from episodic_dp.training import plots
+from episodic_dp.training import process_times
 from episodic_dp.training import processes
 from episodic_dp.training import resume
 from episodic_dp.training import run_log
@@ -125,6 +126,7 @@ class _Run:
       )
       self.state = self.beginning.state
       self._done = int(self.state.step)
+      self._times = process_times.ProcessTimes(folder, self._done)
       self._spending = spending_lib.Spending(
           spec, self._done, self.beginning.lineage
       )
@@ -230,6 +232,7 @@ class _Run:
         seal=self.beginning.seal,
         quality=quality,
     )
+    self._times.write(self._done)
     self._place.publish()
 
   def _finish(self) -> spec_lib.Result:

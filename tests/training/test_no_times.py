@@ -8,6 +8,7 @@ import time
 import pytest
 
 from episodic_dp import training
+from episodic_dp.training import process_times
 from episodic_dp.training import run_log
 from tests.training import tiny_run
 
@@ -27,8 +28,9 @@ def _near_now(digits):
 
 def test_nothing_that_is_written_holds_a_time(finished):
   texts = [
-      p for p in finished.rglob("*") if p.is_file() and p.parent.name != "d"
-  ]
+      p for p in finished.rglob("*")
+      if p.is_file() and p.parent.name != "d" and p.name != process_times.FILE
+  ]  # fmt: skip
   assert len(texts) > 20
   for path in texts:
     content = path.read_bytes().decode("latin-1")
@@ -36,6 +38,17 @@ def test_nothing_that_is_written_holds_a_time(finished):
     assert not [n for n in numbers if _near_now(n)], path
     assert not re.search(r"\d\d:\d\d:\d\d", content), path
     assert "seconds" not in content, path
+
+
+def test_the_time_of_all_steps_together_is_for_the_owner(finished):
+  path = finished / "private" / process_times.FILE
+  assert path.stat().st_mode & 0o777 == 0o600
+  (line,) = map(json.loads, path.read_text().splitlines())
+  assert (line["from_step"], line["to_step"]) == (0, 6)
+  assert line["seconds"] >= 0 and set(line) == {
+      "from_step", "to_step", "seconds"
+  }
+  assert process_times.total(finished) == line["seconds"]
 
 
 def test_orbax_keeps_no_time_either(finished):
