@@ -38,6 +38,7 @@ from episodic_dp.cli import devices
 from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
+from episodic_dp.training import stores
 from experiments import runs as runs_lib
 from experiments import targets
 from experiments.targets import pairs
@@ -69,6 +70,11 @@ def main(
     ValueError, RunError: one sentence with the remedy.
   """
   began = time.monotonic()
+  if stores.is_url(workdir):
+    raise ValueError(
+        f"--workdir={workdir} lies on an object store, and many runs share a"
+        " folder of this machine here: name one"
+    )
   made = targets.load(target)
   runs = made.runs(scale)
   chosen = _chosen(runs, only)

@@ -54,7 +54,7 @@ class Start:
 
 
 def fine_tune(
-    workdirs: Sequence[str],
+    workdirs: Sequence[str | os.PathLike],
     out: str | os.PathLike,
     *,
     shots: Sequence[int],
@@ -182,12 +182,12 @@ def _entry(
 # What is refused ------------------------------------------------------------
 
 
-def _names(workdirs: Sequence[str]) -> dict[str, str]:
+def _names(workdirs: Sequence[str | os.PathLike]) -> dict[str, str]:
   """name -> folder: the folder's own name, or its path where two have one."""
   paths = [os.path.normpath(path) for path in workdirs]
   if not paths or len(set(paths)) < len(paths):
     raise errors.RunError(
-        f"--workdir={','.join(workdirs)}: give the folder of every run once"
+        f"--workdir={','.join(paths)}: give the folder of every run once"
     )
   short = [pathlib.Path(path).absolute().name for path in paths]
   taken = [*short, RANDOM]

@@ -1,6 +1,7 @@
 """Test score of a run: untrained, last checkpoint and ensemble."""
 
 import dataclasses
+import os
 import pathlib
 from typing import Any
 
@@ -25,7 +26,7 @@ _NAMES = {
 
 
 def measure(
-    workdir: str,
+    workdir: str | os.PathLike,
     *,
     data_dir: str | None = None,
     download: bool = False,

@@ -11,6 +11,7 @@ built-in data as many as are asked for).
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -62,7 +63,7 @@ class Target:
 
 
 def find(
-    folders: Sequence[str], *, data_dir: str | None = None
+    folders: Sequence[str | os.PathLike], *, data_dir: str | None = None
 ) -> list[Target]:
   """The runs in the folders, or in folders inside them.
 

@@ -6,7 +6,8 @@ Tests the last checkpoint, and the ensemble of the five checkpoints that did
 best on public validation tasks (each adapts on its own; their softmax outputs
 or predictions are averaged), with 95 % intervals. The test tasks come from a
 public seed: every run of a config is measured on the same ones. Prints a table
-and writes DIR/evaluation.json.
+and writes DIR/evaluation.json. DIR may lie on an object store (s3://, gs://),
+of which nothing else is changed.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from episodic_dp.analysis import measure
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
 from episodic_dp.output import tables
+from episodic_dp.training import remote
 
 
 def define_flags() -> None:
@@ -30,7 +32,8 @@ def main(argv: Sequence[str]) -> None:
   del argv
   values = flags.FLAGS
   devices.log_devices()
-  results = measure.measure(
-      values.workdir, data_dir=values.data_dir, download=values.download
-  )
+  with remote.fetched(values.workdir, results=[measure.RESULTS]) as folder:
+    results = measure.measure(
+        folder, data_dir=values.data_dir, download=values.download
+    )
   print(tables.text(measure.header(results), measure.rows(results)))

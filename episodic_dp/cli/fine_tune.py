@@ -15,10 +15,11 @@ The test tasks are those of --config, or of the first run: its data, way, query
 and public seed. Prints a table with 95 % intervals and the guarantee that each
 run states, and writes OUT/fine_tuning.json and .png. What is stated holds after
 fine-tuning too, for the data of the training run; nothing protects the support
-sets.
+sets. A run may lie on an object store (s3://, gs://).
 """
 
 from collections.abc import Sequence
+import contextlib
 
 from absl import flags
 
@@ -28,6 +29,7 @@ from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import RunConfig
 from episodic_dp.training import errors
+from episodic_dp.training import remote
 
 
 def _whole_numbers(text: Sequence[str]) -> list[int]:
@@ -44,21 +46,22 @@ def main(argv: Sequence[str]) -> None:
   del argv
   values = flags.FLAGS
   devices.log_devices()
-  results = fine_tune.fine_tune(
-      values.workdir,
-      values.out,
-      shots=_whole_numbers(values.shots),
-      config=values.config and RunConfig.parse(
-          values.config, data_dir=values.data_dir
-      ),
-      data_dir=values.data_dir,
-      download=values.download,
-      tasks=values.tasks,
-      steps=values.steps,
-      rate=values.rate,
-      body=values.body,
-      optimizer=values.optimizer,
-  )
+  with contextlib.ExitStack() as fetched:
+    results = fine_tune.fine_tune(
+        [fetched.enter_context(remote.fetched(w)) for w in values.workdir],
+        values.out,
+        shots=_whole_numbers(values.shots),
+        config=values.config and RunConfig.parse(
+            values.config, data_dir=values.data_dir
+        ),
+        data_dir=values.data_dir,
+        download=values.download,
+        tasks=values.tasks,
+        steps=values.steps,
+        rate=values.rate,
+        body=values.body,
+        optimizer=values.optimizer,
+    )
   print(fine_tune_report.table(results))
 
 

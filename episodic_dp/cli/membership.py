@@ -31,6 +31,7 @@ with FEW=private=0,participants=25,rate=0.4,width=16,steps=1500.
 """
 
 from collections.abc import Sequence
+import contextlib
 
 from absl import flags
 
@@ -40,6 +41,8 @@ from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
 from episodic_dp.output import files
 from episodic_dp.training import keys
+from episodic_dp.training import remote
+from episodic_dp.training import stores
 
 
 def _command() -> str:
@@ -67,19 +70,29 @@ def main(argv: Sequence[str]) -> None:
         " read"
     )
   devices.log_devices()
-  targets = membership.find(
-      [values.workdir, *values.workdir_other], data_dir=values.data_dir
-  )
-  out = values.out or keys.private_folder(values.workdir)
-  files.check_folder(out)
-  results = membership.attack(
-      targets,
-      participants=values.participants,
-      tasks=values.tasks,
-      seed=values.seed,
-      data_dir=values.data_dir,
-      download=values.download,
-  )
+  if stores.is_url(values.workdir) and not values.out:
+    raise ValueError(
+        f"--workdir={values.workdir} lies on an object store, and what is"
+        " written here is private: say --out=DIR, a folder of this machine"
+    )
+  with contextlib.ExitStack() as fetched:
+    targets = membership.find(
+        [
+            fetched.enter_context(remote.fetched(workdir))
+            for workdir in (values.workdir, *values.workdir_other)
+        ],
+        data_dir=values.data_dir,
+    )
+    out = values.out or keys.private_folder(values.workdir)
+    files.check_folder(out)
+    results = membership.attack(
+        targets,
+        participants=values.participants,
+        tasks=values.tasks,
+        seed=values.seed,
+        data_dir=values.data_dir,
+        download=values.download,
+    )
   print(membership_report.table(results))
   path = membership_report.write(results, out, _command())
   print(f"{path} is made of private training data, and nothing protects it")

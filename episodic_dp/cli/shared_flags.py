@@ -32,7 +32,12 @@ def define_config(*, required: bool = True, what: str = "") -> None:
 
 def define_workdir(what: str) -> None:
   """--workdir, which the command needs."""
-  flags.DEFINE_string("workdir", None, what, required=True)
+  flags.DEFINE_string(
+      "workdir",
+      None,
+      f"{what} An object store's s3://BUCKET/RUN or gs://BUCKET/RUN, too.",
+      required=True,
+  )
 
 
 def define_data(*, download: bool = True) -> None:
@@ -53,6 +58,11 @@ def define_out(
 ) -> None:
   """--out: the folder of what is written."""
   flags.DEFINE_string("out", default, what, required=required)
+  flags.register_validator(
+      "out",
+      lambda out: "://" not in (out or ""),
+      "results are written to a folder of this machine: name one",
+  )
 
 
 def define_format(*more: str) -> None:

@@ -51,7 +51,10 @@ class Step(Protocol):
     """Take one step; the state is donated."""
 
   def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
-    """What a step consists of, for `sections`; not traced again to run."""
+    """What a step consists of, for `sections`: the same in any microbatches.
+
+    With one task at a time it is the step's own trace, and not traced again.
+    """
 
   def compile(self, state: state_lib.State) -> None:
     """Compile the step for states like this one, without taking it.
@@ -114,14 +117,21 @@ def make_meta_step(
   fixed = adaptive.fixed(
       release.mechanism, jax.eval_shape(learner.init, jax.random.key(0))
   )
-  return _WithFixed(_made(program, dataset, compute), fixed)
+  return _WithFixed(_made(program, dataset, compute), fixed, program, dataset)
 
 
 class _WithFixed:
   """A step that takes a fixed clip norm and its noise as arguments."""
 
-  def __init__(self, step: Step, fixed: adaptive.ClipState):
+  def __init__(
+      self,
+      step: Step,
+      fixed: adaptive.ClipState,
+      program: step_program.StepProgram,
+      dataset: dataset_lib.Dataset,
+  ):
     self._step, self._fixed = step, fixed
+    self._program, self._dataset = program, dataset
 
   def __call__(
       self, state: state_lib.State
@@ -131,7 +141,15 @@ class _WithFixed:
 
   def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
     """See `Step`."""
-    return self._step.traced(self._given(state))
+    state, program = self._given(state), self._program
+    if program.context.microbatch_size == 1:
+      return self._step.traced(state)
+    images, labels = self._dataset.images, None
+    if program.release.plan.episode is None:
+      labels = jax.ShapeDtypeStruct((len(images),), jnp.int32)
+    return step_program.traced_one_by_one(
+        program, state, jax.ShapeDtypeStruct(images.shape, images.dtype), labels
+    )
 
   def compile(self, state: state_lib.State) -> None:
     """See `Step`."""

@@ -9,6 +9,7 @@ import functools
 from typing import Any
 
 import jax
+from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -85,6 +86,47 @@ def make_program(
       ),
       optimizer=optimizer,
       noise_terms=compute.noise_terms,
+  )
+
+
+def traced_one_by_one(
+    program: StepProgram,
+    state: state_lib.State,
+    images: jax.ShapeDtypeStruct,
+    labels: jax.ShapeDtypeStruct | None,
+) -> tuple[core.ClosedJaxpr, ...]:
+  """The parts of a step, traced as if a device computed one task at a time.
+
+  A batch axis is written into every operation of a trace, so that the same
+  learner in microbatches of another size would be told from it.
+
+  Args:
+    program: see `StepProgram`.
+    state: an initial one.
+    images: the shape and dtype of all images.
+    labels: likewise, or None with episodes.
+  """
+  context = dataclasses.replace(program.context, microbatch_size=1)
+  alone = dataclasses.replace(program, context=context)
+
+  def sample(state: state_lib.State) -> tuple[jax.Array, jax.Array]:
+    return draw(alone, state.key, state.step)
+
+  def sum_one(state: state_lib.State, tasks: task_sum.Tasks) -> task_sum.Totals:
+    return add(alone, state, begin(alone, state), tasks)
+
+  rows, mask = jax.eval_shape(sample, state)
+  one: Any = task_sum.Tasks(
+      images,
+      jax.ShapeDtypeStruct((1, *rows.shape[1:]), rows.dtype),
+      jax.ShapeDtypeStruct((1,), mask.dtype),
+      labels,
+  )
+  summing, totals = jax.make_jaxpr(sum_one, return_shape=True)(state, one)
+  return (
+      jax.make_jaxpr(sample)(state),
+      summing,
+      jax.make_jaxpr(functools.partial(finish, alone))(state, totals, mask),
   )
 
 

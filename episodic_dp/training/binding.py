@@ -5,9 +5,29 @@ under noise of its own that the ledger counts. So a run goes on with what
 determined its steps; where an optimiser or the noise's form changes, which a
 guarantee allows for steps that are still to come, these draw from a key of
 their own.
+
+"Bit for bit" has one exception: how the sum of a step's clipped gradients is
+laid out, over devices, processes, microbatches and programs. It is no part of
+what a run is compared by, for three reasons.
+
+1. Nothing random depends on it. Which tasks are drawn, and the noise, follow
+   from the key and the step's number, outside of the part that is shared out; a
+   task's own draws follow from the number of its slot in the whole step.
+2. What is added up does not depend on it: every task's gradient is computed and
+   clipped by itself, before anything is added.
+3. So two releases of a step differ by the rounding of that sum and of the
+   gradients in it (about 1e-7 of them), under the same noise. Whoever sees both
+   sees that difference without noise; docs/work_directories.md says so, and the
+   run says when it happens. A step that a checkpoint holds is never taken
+   again.
+
+A count has no rounding: where the clip norm follows a noised count of norms, a
+norm within rounding of it could count otherwise the second time, by a whole
+unit under the same noise. There, steps are taken again on equal terms only
+(`check_counts`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import pathlib
 
@@ -139,6 +159,32 @@ def check_seed(key: keys.RunKey, private_seed: int | None) -> None:
         f" with {'the one' if key.seeded else 'private_seed=None, as'} that it"
         " was started with, or choose another --workdir"
     )
+
+
+def check_counts(
+    mechanism: plan_lib.Mechanism, place: Place, elsewhere: Sequence[str]
+) -> None:
+  """Refuses to count norms of a step again where one could count otherwise.
+
+  Args:
+    mechanism: of the run.
+    place: where it stands.
+    elsewhere: what differs of what its last bits depend on.
+
+  Raises:
+    RunError: one sentence.
+  """
+  if mechanism.clipping != "private_quantile" or place.clean or not elsewhere:
+    return
+  last = max(place.logged, place.step + 1)
+  raise errors.RunError(
+      f"the run in {place.folder} would go on elsewhere"
+      f" ({', '.join(elsewhere)}) and take steps {place.step + 1} to {last}"
+      " again, whose noised count of norms could then differ by one under the"
+      " same noise: resume it once as it was (on a CPU JAX_NUM_CPU_DEVICES=N"
+      " gives N devices), let it stop at a checkpoint, and change it then,"
+      f" {_ANOTHER}"
+  )
 
 
 def check_seal(

@@ -17,17 +17,21 @@ from episodic_dp import _version
 # Where `traced` parts of a step can be compared: the same source gives the same
 # program only under these.
 CONDITIONS = (
-    "episodic_dp", "jax", "backend", "microbatch_size", "matmul_precision",
-    "x64", "threefry_partitionable",
+    "episodic_dp", "jax", "backend", "matmul_precision", "x64",
+    "threefry_partitionable",
 )  # fmt: skip
 _INSTRUCTIONS = ("avx", "avx2", "fma", "avx512f", "avx512_bf16", "amx_tile")
 
 
-def describe(microbatch_size: int) -> dict[str, str]:
+def describe(
+    *, devices: int, microbatch_size: int, resident: bool
+) -> dict[str, str]:
   """Name -> value of what the bits of a run depend on.
 
   Args:
-    microbatch_size: of the run.
+    devices: that share the tasks of a step, of all processes.
+    microbatch_size: tasks that each of them computes together.
+    resident: whether the images lie on the devices.
   """
   device = jax.devices()[0]
   return {
@@ -36,7 +40,10 @@ def describe(microbatch_size: int) -> dict[str, str]:
       "jaxlib": jaxlib.__version__,
       "backend": device.platform,
       "device": device.device_kind,
+      "devices": str(devices),
+      "processes": str(jax.process_count()),
       "microbatch_size": str(microbatch_size),
+      "resident": str(resident),
       "matmul_precision": _setting("jax_default_matmul_precision"),
       "x64": _setting("jax_enable_x64"),
       "threefry_partitionable": _setting("jax_threefry_partitionable"),
@@ -66,7 +73,7 @@ def differences(
 def reproducible_remedy(backend: str) -> str:
   """What makes the bits of two runs equal on a kind of device."""
   if backend == "cpu":
-    return "use the same cores and versions for equal bits"
+    return "use the same devices, cores and versions for equal bits"
   return (
       "for equal bits use the same device and versions, with"
       " XLA_FLAGS='--xla_gpu_deterministic_ops=true"

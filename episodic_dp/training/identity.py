@@ -87,9 +87,14 @@ def identify(
         STREAM: stream_digest(),
         DATA: data.result(),
     }
+  mesh = spec.compute.device_mesh()
   return Identity(
       parts=parts,
-      environment=environment.describe(spec.compute.microbatch_size),
+      environment=environment.describe(
+          devices=1 if mesh is None else mesh.size,
+          microbatch_size=spec.compute.microbatch_size,
+          resident=spec.train.resident,
+      ),
   )
 
 

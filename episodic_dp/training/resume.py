@@ -20,6 +20,7 @@ from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import keys
 from episodic_dp.training import metrics as metrics_lib
+from episodic_dp.training import mirror
 from episodic_dp.training import spec as spec_lib
 from episodic_dp.training import spending
 from episodic_dp.training import workdir
@@ -69,7 +70,7 @@ def begin(
     RunError: the folder holds another run, or one that cannot be gone on with.
   """
   place = _place(folder, checkpoints)
-  workdir.check_config(
+  elsewhere = workdir.check_config(
       folder, spec.config, clean=place.logged <= place.step
   )
   key = None
@@ -94,7 +95,20 @@ def begin(
     before = key
     key = binding.bound(before, identity, place, spec.release.plan)
     if place.step:
-      state, lineage = _restored(checkpoints, before, identity, place, state)
+      state, run = _restored(checkpoints, before, place, state)
+      lineage = tuple(run["lineage"])
+      elsewhere = list(dict.fromkeys([
+          *environment.differences(run["environment"], identity.environment),
+          *elsewhere,
+      ]))
+    if place.step or place.logged:
+      _say_where(spec, identity, place, elsewhere)
+    if not (folder / workdir.CONFIG).exists():
+      logging.warning(
+          "%s was missing: what determines the run's steps was compared with"
+          " its key, and the file is written anew",
+          folder / workdir.CONFIG,
+      )
     if key is not before:
       keys.write(folder, key)
   return Beginning(
@@ -115,10 +129,12 @@ def _place(
     folder: pathlib.Path, checkpoints: checkpoint_lib.Checkpoints
 ) -> binding.Place:
   lines = metrics_lib.read(folder / metrics_lib.FILE)
+  step = checkpoints.latest() or 0
+  logged = [line["step"] for line in lines]
+  if (folder / mirror.UNSAVED).exists():  # Lines may be lost with a machine.
+    logged.append(step + 1)
   return binding.Place(
-      folder=folder,
-      step=checkpoints.latest() or 0,
-      logged=max((line["step"] for line in lines), default=0),
+      folder=folder, step=step, logged=max(logged, default=0)
   )
 
 
@@ -134,29 +150,36 @@ def _check_steps(spec: spec_lib.TrainingSpec, place: binding.Place) -> None:
 def _restored(
     checkpoints: checkpoint_lib.Checkpoints,
     key: keys.RunKey,
-    identity: identity_lib.Identity,
     place: binding.Place,
     state: private.State,
-) -> tuple[private.State, tuple[str, ...]]:
-  """The state of the last checkpoint but for its key, and its lineage."""
+) -> tuple[private.State, dict[str, Any]]:
+  """The state of the last checkpoint but for its key, and what it says."""
   step = place.step
   params, rest = checkpoints.restore(step, state.params, beside_params(state))
   digests, run = checkpoints.run_of(step)
   binding.check_seal(key, place, digests, run.get("seal"))
-  different = environment.differences(
-      run["environment"], identity.environment
-  )
-  if different:
-    logging.warning(
-        "the run in %s goes on elsewhere: %s; its noise is the same, its sums"
-        " are equal up to rounding (%s)",
-        place.folder,
-        ", ".join(different),
-        environment.reproducible_remedy(identity.environment["backend"]),
-    )
   logging.info("resumed from step %d in %s", step, place.folder)
   arrays = jax.tree.map(jnp.asarray, {"params": params, **rest})
-  return state._replace(**arrays), tuple(run["lineage"])
+  return state._replace(**arrays), run
+
+
+def _say_where(
+    spec: spec_lib.TrainingSpec,
+    identity: identity_lib.Identity,
+    place: binding.Place,
+    elsewhere: list[str],
+) -> None:
+  """Says what the last bits depend on, where that differs."""
+  if not elsewhere:
+    return
+  binding.check_counts(spec.release.mechanism, place, elsewhere)
+  logging.warning(
+      "the run in %s goes on elsewhere: %s; its samples and its noise are the"
+      " same, its sums are equal up to rounding (%s)",
+      place.folder,
+      ", ".join(elsewhere),
+      environment.reproducible_remedy(identity.environment["backend"]),
+  )
 
 
 def _check_ledger(

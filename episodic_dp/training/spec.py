@@ -105,8 +105,9 @@ class Result:
 def with_mesh(spec: TrainingSpec) -> TrainingSpec:
   """Returns the spec with the mesh of its devices, None for a single device.
 
-  Its config then names the number of devices and the microbatch size: with
-  others the tasks add up in another order (see `workdir.check_config`).
+  Its config then names the number of devices, the microbatch size and where the
+  images lie: with others the tasks add up in another order, or are rounded
+  otherwise (see `workdir.check_config`).
 
   Raises:
     RunError: there are not so many devices, or several processes and no mesh.
@@ -123,6 +124,7 @@ def with_mesh(spec: TrainingSpec) -> TrainingSpec:
   compute = dict(spec.config.get("compute", {})) | {
       "devices": 1 if mesh is None else mesh.size,
       "microbatch_size": spec.compute.microbatch_size,
+      "resident": spec.train.resident,
   }
   return dataclasses.replace(
       spec,

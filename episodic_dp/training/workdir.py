@@ -16,19 +16,24 @@ from absl import logging
 
 from episodic_dp.plan.errors import shown
 from episodic_dp.training import errors
+from episodic_dp.training import mirror
+from episodic_dp.training import remote
+from episodic_dp.training import stores
 
 CONFIG = "config.json"
-_LOCK = ".lock"
-_OF_A_RUN = (CONFIG, "private/key", "checkpoints", "metrics.jsonl")
+_OF_A_RUN = (CONFIG, remote.KEY, "checkpoints", "metrics.jsonl")
 # What flock answers on a mount that knows no locks, some NFS and FUSE ones.
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _ROOM = 64 * 2**20  # bytes: seven small checkpoints and the pictures
 
 # What may differ when a run is resumed. The first group changes neither the
-# steps nor what is drawn. The second changes steps that are still to come: it
-# is refused while steps after the last checkpoint have left a trace, since
-# these would be taken a second time, differently, under the same noise.
+# steps nor what is drawn. The second changes how the sum of a step's tasks is
+# laid out, and so its rounding alone: samples and noise are the same bits (see
+# `binding`). The third changes steps that are still to come: it is refused
+# while steps after the last checkpoint have left a trace, since these would be
+# taken a second time, differently, under the same noise.
 _REPORTING = ("delta", "evaluation.test_tasks", "evaluation.seed")
+_LAYOUT = ("compute.devices", "compute.microbatch_size", "compute.resident")
 _FUTURE = ("steps", "target_epsilon", "target_level", "compute", "evaluation",
            "fine_tuning", "private_diagnostics")
 
@@ -50,45 +55,77 @@ class WorkDirectory:
 
 @contextlib.contextmanager
 def opened(
-    workdir: str | os.PathLike, *, resume: str = "auto"
+    workdir: str | os.PathLike,
+    *,
+    resume: str = "auto",
+    key_file: str | os.PathLike | None = None,
 ) -> Iterator[WorkDirectory]:
-  """Makes the folder, checks that it takes files, and locks it.
+  """Makes the work directory, checks that it takes files, and locks it.
 
   Args:
-    workdir: a folder.
-    resume: "auto"; "must" refuses a folder that was never opened as a work
-      directory, "never" one that holds a run.
+    workdir: a folder, or an address on an object store (gs://, s3://), whose
+      run then works in a temporary folder (`mirror`).
+    resume: "auto"; "must" refuses what was never opened as a work directory,
+      "never" what holds a run.
+    key_file: where the secret key of a run on an object store lies, on this
+      machine; None for `private/` on the store.
 
   Raises:
-    RunError: the folder cannot be made or written, its disk is full, another
-      process trains in it, or `resume` refuses it.
+    RunError: it cannot be made or written, its disk is full, another process
+      trains in it, or `resume` refuses it.
   """
+  if stores.is_url(workdir):
+    store = stores.Store(os.fspath(workdir))
+    there = store.names()
+    if resume == "must" and not there:
+      raise _never_opened(store.url)
+    if resume == "never" and any(_of_a_run(name) for name in there):
+      raise _holds_a_run(store.url)
+    with mirror.opened(store, key_file=key_file) as copy:
+      _check_room(copy.folder, "set TMPDIR to a folder with room")
+      yield WorkDirectory(folder=copy.folder, publish=copy.publish)
+    return
+  if key_file is not None:
+    raise errors.RunError(
+        f"--key_file={key_file} is for a run on an object store: leave it out;"
+        f" the key of this run lies in {workdir}/private"
+    )
   folder = pathlib.Path(workdir).absolute()
-  if resume == "must" and not (folder / _LOCK).exists():
-    raise never_opened(str(folder))
+  if resume == "must" and not (folder / remote.LOCK).exists():
+    raise _never_opened(str(folder))
+  with _locked(folder):
+    if resume == "never" and any((folder / n).exists() for n in _OF_A_RUN):
+      raise _holds_a_run(str(folder))
+    yield WorkDirectory(folder=folder)
+
+
+@contextlib.contextmanager
+def _locked(folder: pathlib.Path) -> Iterator[None]:
+  """Makes the folder, and keeps other processes out of it."""
   try:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as probe:
       probe.write(b"\0" * 4096)
       probe.flush()
-    room = shutil.disk_usage(folder).free
-    lock = open(folder / _LOCK, "w")
+    lock = open(folder / remote.LOCK, "w")
   except OSError as e:
     raise errors.RunError(
         f"the work directory {folder} cannot be written"
         f" ({e.strerror or e}): choose another --workdir or mend this one"
     ) from e
   with lock:
-    if room < _ROOM:
-      raise errors.RunError(
-          f"the disk of the work directory {folder} has {room >> 20} MiB left"
-          f" and a run needs {_ROOM >> 20}: make room or choose another"
-          " --workdir"
-      )
+    _check_room(folder, "make room or choose another --workdir")
     _take(lock, folder)
-    if resume == "never" and any((folder / n).exists() for n in _OF_A_RUN):
-      raise holds_a_run(str(folder))
-    yield WorkDirectory(folder=folder)
+    yield
+
+
+def _check_room(folder: pathlib.Path, remedy: str) -> None:
+  room = shutil.disk_usage(folder).free
+  if room < _ROOM:
+    raise errors.RunError(
+        f"the disk of the work directory {folder} has {room >> 20} MiB left and"
+        f" a run needs {_ROOM >> 20}: {remedy}"
+    )
 
 
 def _take(lock: IO[str], folder: pathlib.Path) -> None:
@@ -114,7 +151,7 @@ def _take(lock: IO[str], folder: pathlib.Path) -> None:
     )
 
 
-def never_opened(workdir: str) -> errors.RunError:
+def _never_opened(workdir: str) -> errors.RunError:
   """The sentence for --resume=must where there is nothing."""
   return errors.RunError(
       f"--resume=must, and no run was ever begun in {workdir}: mount or name"
@@ -122,7 +159,11 @@ def never_opened(workdir: str) -> errors.RunError:
   )
 
 
-def holds_a_run(workdir: str) -> errors.RunError:
+def _of_a_run(name: str) -> bool:
+  return any(name == n or name.startswith(n + "/") for n in _OF_A_RUN)
+
+
+def _holds_a_run(workdir: str) -> errors.RunError:
   """The sentence for --resume=never where there is a run."""
   return errors.RunError(
       f"--resume=never, and {workdir} holds a run: choose another --workdir, or"
@@ -159,7 +200,7 @@ def read_config(folder: str | os.PathLike) -> dict[str, Any]:
 
 def check_config(
     folder: str | os.PathLike, config: Mapping[str, Any], *, clean: bool
-) -> None:
+) -> list[str]:
   """Refuses to resume a run under another configuration.
 
   Args:
@@ -168,15 +209,23 @@ def check_config(
     clean: whether no step after the last checkpoint has left a trace; then
       what shapes only the steps to come may change (more steps, for one).
 
+  Returns:
+    What differs of how sums are laid out, each as "name before -> now".
+
   Raises:
     RunError: names the field.
   """
   if not (pathlib.Path(folder) / CONFIG).exists():
-    return
+    return []
+  relaid = []
   old, new = _flat(read_config(folder)), _flat(json.loads(json.dumps(config)))
   for name in sorted({*old, *new}):
     before, after = old.get(name, "absent"), new.get(name, "absent")
     if before == after or _under(name, _REPORTING):
+      continue
+    if _under(name, _LAYOUT):
+      if before != "absent":  # Earlier versions wrote fewer of them.
+        relaid.append(f"{name.partition('.')[2]} '{before}' -> '{after}'")
       continue
     if _under(name, _FUTURE):
       if clean:
@@ -192,6 +241,7 @@ def check_config(
         f" resumed with {after!r}, which would draw other steps under the same"
         f" key: {remedy}"
     )
+  return relaid
 
 
 def first_difference(

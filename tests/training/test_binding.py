@@ -206,7 +206,7 @@ def test_another_machine_is_said(whole, tmp_path, monkeypatch, caplog):
   tiny_run.train(_spec(8), folder)
   (told,) = [r.message for r in caplog.records if "elsewhere" in r.message]
   assert "instructions 'x86_64" in told or "instructions '" in told
-  assert "-> 'abacus'" in told and "its noise is the same" in told
+  assert "-> 'abacus'" in told and "its noise are the same" in told
 
 
 # The rules by themselves ------------------------------------------------------

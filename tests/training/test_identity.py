@@ -47,8 +47,16 @@ def test_where_a_run_is_computed_is_not_what_it_is(first):
   mesh = training.make_mesh(1)
   assert _changed(first, _with_compute(mesh=mesh)) == set()
   assert _changed(first, _with_compute(diagnostics=True)) == set()
+  assert _changed(first, _with_compute(microbatch_size=3)) == set()
   streamed = dataclasses.replace(tiny_run.dataset(), resident=False)
   assert _changed(first, tiny_run.spec(3, train=streamed)) == set()
+
+
+def test_microbatches_hide_no_other_learner(first):
+  scaled = dataclasses.replace(tiny_run.learner(), inner_rate=0.4)
+  compute = private.Compute(microbatch_size=3, noise_terms=2)
+  spec = tiny_run.spec(3, learner=scaled, compute=compute)
+  assert _changed(first, spec) == {"learner", "noise"}
 
 
 def test_each_part_is_told_by_its_name(first):

@@ -1,7 +1,9 @@
 """The work directory: lock, room, configuration."""
 
 import collections
+import errno
 import json
+import os
 
 import pytest
 
@@ -24,6 +26,48 @@ def test_second_process_is_refused_and_the_lock_ends(tmp_path):
         pass
   with workdir.opened(tmp_path):
     pass
+
+
+@pytest.mark.parametrize(
+    "number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS]
+)
+def test_a_mount_without_locks_is_not_another_process(
+    tmp_path, monkeypatch, caplog, number
+):
+  _lock_fails(monkeypatch, number)
+  with workdir.opened(tmp_path):
+    pass
+  (told,) = [r.getMessage() for r in caplog.records]
+  assert f"the file system of {tmp_path} knows no locks" in told
+
+
+def test_a_lock_that_fails_otherwise_is_one_sentence(tmp_path, monkeypatch):
+  _lock_fails(monkeypatch, errno.EIO)
+  with pytest.raises(errors.RunError, match="cannot be locked .*mend this one"):
+    with workdir.opened(tmp_path):
+      pass
+
+
+def _lock_fails(monkeypatch, number):
+  def flock(*unused):
+    raise OSError(number, os.strerror(number))
+
+  monkeypatch.setattr(workdir.fcntl, "flock", flock)
+
+
+def test_a_run_may_be_insisted_on_or_refused(tmp_path):
+  folder = tmp_path / "run"
+  with pytest.raises(errors.RunError, match="no run was ever begun in .*/run"):
+    with workdir.opened(folder, resume="must"):
+      pass
+  assert not folder.exists()
+  with workdir.opened(folder, resume="never"):
+    pass
+  with workdir.opened(folder, resume="must"):
+    files.write_json(folder / workdir.CONFIG, CONFIG)
+  with pytest.raises(errors.RunError, match="holds a run: choose another"):
+    with workdir.opened(folder, resume="never"):
+      pass
 
 
 def test_a_file_in_the_way_is_one_sentence(tmp_path):
@@ -60,7 +104,9 @@ def _changed(name, value):
         ("steps", 9, True, True),
         ("steps", 9, False, False),
         ("compute.microbatch_size", 8, True, True),
-        ("compute.microbatch_size", 8, False, False),
+        ("compute.microbatch_size", 8, False, True),
+        ("compute.noise_terms", 4, True, True),
+        ("compute.noise_terms", 4, False, False),
         ("mechanism.noise_multiplier", 0.5, True, False),
         ("mechanism.clip_norm", 2.0, True, False),  # A field that is new.
     ],
@@ -69,7 +115,9 @@ def test_what_may_change_on_resuming(tmp_path, name, value, clean, allowed):
   files.write_json(tmp_path / workdir.CONFIG, CONFIG)
   new = _changed(name, value)
   if allowed:
-    workdir.check_config(tmp_path, new, clean=clean)
+    relaid = workdir.check_config(tmp_path, new, clean=clean)
+    said = ["microbatch_size '4' -> '8'"] if "microbatch" in name else []
+    assert relaid == said
   else:
     with pytest.raises(errors.RunError, match=f"config.{name}="):
       workdir.check_config(tmp_path, new, clean=clean)
