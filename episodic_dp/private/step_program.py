@@ -116,10 +116,12 @@ def traced_one_by_one(
     return add(alone, state, begin(alone, state), tasks)
 
   rows, mask = jax.eval_shape(sample, state)
-  one: Any = task_sum.Tasks(
+  like: Any = jax.ShapeDtypeStruct
+  shapes: Any = task_sum.Tasks  # Of shapes in place of arrays.
+  one = shapes(
       images,
-      jax.ShapeDtypeStruct((1, *rows.shape[1:]), rows.dtype),
-      jax.ShapeDtypeStruct((1,), mask.dtype),
+      like((1, *rows.shape[1:]), rows.dtype),
+      like((1,), mask.dtype),
       labels,
   )
   summing, totals = jax.make_jaxpr(sum_one, return_shape=True)(state, one)

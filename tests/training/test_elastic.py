@@ -27,6 +27,7 @@ from episodic_dp.training import workdir
 from tests.training import tiny_run
 
 STEPS = 6  # The last checkpoint before the end is after step 4.
+_LONG = 48
 _SCRIPT = pathlib.Path(__file__).with_name("two_processes.py")
 
 
@@ -215,12 +216,17 @@ def _check_equal(folder, expected, steps):
   assert [line["step"] for line in lines] == list(range(1, steps + 1))
 
 
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+  """The parameters of a run on four devices that nothing happened to."""
+  folder = tmp_path_factory.mktemp("four")
+  _ended([_start(folder, _LONG, "still", devices=4)])
+  return _params(folder, _LONG)
+
+
 @pytest.mark.slow  # Five processes.
-def test_four_devices_then_one_two_or_eight(tmp_path):
-  steps = 60
-  _ended([_start(tmp_path / "four", steps, "still", devices=4)])
-  expected = _params(tmp_path / "four", steps)
-  killed = tmp_path / "killed"
+def test_four_devices_then_one_two_or_eight(four, tmp_path):
+  steps, killed = _LONG, tmp_path / "killed"
   _killed(killed, [_start(killed, steps, "still", devices=4)])
   for devices, *words in ((1, "pairs"), (2,), (8,)):
     folder = tmp_path / str(devices)
@@ -229,17 +235,15 @@ def test_four_devices_then_one_two_or_eight(tmp_path):
     assert told.count("goes on elsewhere") == 1
     assert f"devices '4' -> '{devices}'" in told
     assert ("microbatch_size '1' -> '2'" in told) == ("pairs" in words)
-    _check_equal(folder, expected, steps)
+    _check_equal(folder, four, steps)
 
 
-@pytest.mark.slow  # Six processes.
-def test_two_processes_then_one_and_back(tmp_path):
-  steps, folder = 60, tmp_path / "run"
-  _ended([_start(tmp_path / "whole", steps, "still")])
-  expected = _params(tmp_path / "whole", steps)
+@pytest.mark.slow  # Five processes.
+def test_two_processes_then_one_and_back(four, tmp_path):
+  steps, folder = _LONG, tmp_path / "run"
   _killed(folder, _pair(folder, steps, "still"))
   alone = _start(folder, steps, "still")
   _killed(folder, [alone], lines=25)
   told = _ended(_pair(folder, steps, "still"))
   assert "devices '1' -> '2', processes '1' -> '2'" in told
-  _check_equal(folder, expected, steps)
+  _check_equal(folder, four, steps)

@@ -99,7 +99,9 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_bits(
   while status != 0:
     process = subprocess.Popen(
         command,
-        env=os.environ | endpoint | {"TMPDIR": str(tmp_path)},
+        env=os.environ | endpoint | {
+            "TMPDIR": str(tmp_path), "JAX_NUM_CPU_DEVICES": "1",
+        },  # fmt: skip
         stderr=subprocess.PIPE,
         text=True,
     )
