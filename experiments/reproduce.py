@@ -8,7 +8,8 @@ learner, private and not, at one budget), budget (how to spend it best),
 sample_level (examples clipped one by one, and whole tasks clipped, at the same
 guarantee for an example); and on data that are built in, each in minutes on two
 cores at --scale=cpu: glyphs (what `make train` runs) and sinusoid (regression,
-the smallest example), each with and without privacy.
+the smallest example), each with and without privacy; pvi_adult (private
+partitioned variational inference on UCI Adult, three splits and budgets).
 
 Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
 an hour or so on two cores) and full (the papers' size, for an accelerator).
@@ -84,9 +85,13 @@ def main(
   for run in runs:
     runs_lib.load(run, workdir)
   shared = runs_lib.Shared()
+  own: dict[str, Any] = {}
   for number, run in enumerate(chosen):
     logging.info("run %d of %d: %s", number + 1, len(chosen), run.name)
     try:
+      if target in targets.FINISHED_BY_THEMSELVES:
+        made.finish(run, workdir, shared=own, data_dir=data_dir)
+        continue
       runs_lib.finish(
           run, workdir, shared=shared, data_dir=data_dir, download=download
       )
@@ -138,9 +143,11 @@ def report(
       f"python -m experiments.reproduce --target={target} --scale={scale}"
       " --workdir=DIR --data_dir=DATA"
   )
+  by_itself = target in targets.FINISHED_BY_THEMSELVES
   files.write_json(
       folder / f"{target}.json",
       {
+          **(made.more(outcomes) if by_itself else {}),
           "target": target,
           "scale": scale,
           "command": command,
@@ -151,6 +158,8 @@ def report(
   text = f"`{command}`, on {device()}\n\n{tables.markdown(header, rows)}\n"
   files.write_text(folder / f"{target}.md", text)
   plotting.save(_picture(made, outcomes), folder / f"{target}.png")
+  if by_itself:
+    made.pictures(folder)
   print(f"{target}.json, .md and .png are in {folder}")
 
 

@@ -46,6 +46,7 @@ class Run:
     arguments: what stands after the colon.
     overrides: "optimizer.rate" -> value, set in the config.
     labels: what tells it from the other runs, for tables.
+    program: the command of `episodic-dp` that does it.
   """
 
   name: str
@@ -53,6 +54,7 @@ class Run:
   arguments: str = ""
   overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  program: str = "train"
 
   def load(self) -> ml_collections.ConfigDict:
     """The config, as the command line would read it."""
@@ -65,7 +67,7 @@ class Run:
 
   def command(self) -> str:
     """The command that does the same, with DATA and DIR for the folders."""
-    preset = self.config
+    preset = self.config.rpartition(".")[2]
     if self.arguments:
       preset += f":{self.arguments}"
     flags = [
@@ -74,7 +76,7 @@ class Run:
     ]
     return " ".join(
         [
-            "episodic-dp train",
+            f"episodic-dp {self.program}",
             f"--config={preset}",
             *flags,
             "--data_dir=DATA --workdir=DIR",

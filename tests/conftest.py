@@ -64,7 +64,7 @@ def _share_programs(config):
 # more with the slow ones, compiled as users get them.
 _SMALL = (
     "analysis", "auditing", "cli", "config", "experiments", "learners",
-    "models", "private", "sampling", "training",
+    "models", "private", "pvi", "sampling", "training",
 )
 
 

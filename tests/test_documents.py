@@ -75,7 +75,8 @@ def test_commands_exist(name):
 
 @pytest.mark.parametrize("name", CURRENT)
 def test_presets_benchmarks_and_targets_exist(name):
-  assert not unknown(r"--config=([a-z]\w*)", name, presets.NAMES)
+  known = (*presets.NAMES, *presets.PVI_NAMES)
+  assert not unknown(r"--config=([a-z]\w*)", name, known)
   lists = re.findall(r"benchmarks --run=([a-z][\w,]*)", text_of(name))
   assert {x for run in lists for x in run.split(",")} <= {*BENCHMARKS, "all"}
   makefile = (ROOT / "Makefile").read_text()

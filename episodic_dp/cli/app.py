@@ -108,12 +108,13 @@ def _with_config_files(arguments: Sequence[str]) -> list[str]:
 def _config_file(value: str) -> str:
   """"glyphs:steps=3" as the path of the preset's file and its arguments."""
   name, colon, arguments = value.partition(":")
-  if name in presets.NAMES:
+  if name in (*presets.NAMES, *presets.PVI_NAMES):
     return f"{presets.file(name)}{colon}{arguments}"
   if not os.path.isfile(name):
     fail(
         f"--config={name} is neither a file nor a preset: the presets are"
-        f" {', '.join(presets.NAMES)}"
+        f" {', '.join(presets.NAMES)}, and of episodic-dp pvi"
+        f" {', '.join(presets.PVI_NAMES)}"
     )
   return value
 

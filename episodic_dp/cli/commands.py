@@ -40,6 +40,7 @@ COMMANDS = {
     "sign": Command("sign a privacy statement and its weights"),
     "calibrate": Command("find the noise, steps or tasks for an epsilon"),
     "inspect": Command("draw what a plan samples, before any training"),
+    "pvi": Command("learn one posterior from many clients, privately"),
     "audit": Command("attack a config's guarantees"),
     "membership": Command("attack trained runs: who took part in them"),
     "compare": Command("set trained runs side by side", arguments=sys.maxsize),

@@ -4,26 +4,34 @@ A command defines its flags when it is called, not when it is imported: tests
 import all commands into one process.
 """
 
+from collections.abc import Sequence
+
 from absl import flags
 from ml_collections import config_flags
 
 from episodic_dp.config import presets
 
 
-def define_config(*, required: bool = True, what: str = "") -> None:
+def define_config(
+    *,
+    required: bool = True,
+    what: str = "",
+    names: Sequence[str] = presets.NAMES,
+) -> None:
   """--config: a preset by name, or the file of a config.
 
   Args:
     required: whether the command has nothing to do without it.
     what: what the config is of, where that is not plain; a sentence.
+    names: the presets that the command takes.
   """
   config_flags.DEFINE_config_file(
       "config",
       None,
       f"{what} " * bool(what)
-      + f"A preset ({', '.join(presets.NAMES)}) or a file like these, with"
-      " arguments after a colon: --config=glyphs:private=0,steps=5. Any field"
-      " can be set: --config.steps=10.",
+      + f"A preset ({', '.join(names)}) or a file like these, with"
+      f" arguments after a colon: --config={names[0]}:private=0. Any field"
+      " can be set: --config.seed=1.",
       lock_config=True,
   )
   if required:

@@ -199,7 +199,7 @@ class RunConfig:
 
   def as_json(self) -> dict[str, Any]:
     """Nested plain values; infinity becomes the string "inf"."""
-    return _clean(self.source)
+    return clean(self.source)
 
 
 def plain(config: Source) -> dict[str, Any]:
@@ -209,11 +209,12 @@ def plain(config: Source) -> dict[str, Any]:
   return copy.deepcopy(dict(config))
 
 
-def _clean(value: Any) -> Any:
+def clean(value: Any) -> Any:
+  """Plain values for JSON; infinity becomes the string "inf"."""
   if isinstance(value, Mapping):
-    return {str(k): _clean(v) for k, v in value.items()}
+    return {str(k): clean(v) for k, v in value.items()}
   if isinstance(value, (list, tuple)):
-    return [_clean(v) for v in value]
+    return [clean(v) for v in value]
   if isinstance(value, float) and math.isinf(value):
     return "inf"
   return value

@@ -187,11 +187,7 @@ def _on_one_device(
   def update(
       state: state_lib.State, images: jax.Array, labels: jax.Array | None
   ) -> tuple[state_lib.State, state_lib.Metrics]:
-    rows, mask = step_program.draw(program, state.key, state.step)
-    tasks = task_sum.Tasks(images, rows, mask, labels)
-    totals = step_program.begin(program, state)
-    totals = step_program.add(program, state, totals, tasks)
-    return step_program.finish(program, state, totals, mask)
+    return step_program.take(program, state, images, labels)
 
   return _ResidentStep(update, _placed(program, dataset, jnp.asarray))
 

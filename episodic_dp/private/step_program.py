@@ -256,6 +256,26 @@ def finish(
   )
 
 
+def take(
+    program: StepProgram,
+    state: state_lib.State,
+    images: jax.Array,
+    labels: jax.Array | None,
+) -> tuple[state_lib.State, state_lib.Metrics]:
+  """One whole step of data that lie on one device.
+
+  Args:
+    program: see `StepProgram`.
+    state: before the step.
+    images: of the data set.
+    labels: int32[images] without an episode, else None.
+  """
+  rows, mask = draw(program, state.key, state.step)
+  tasks = task_sum.Tasks(images, rows, mask, labels)
+  totals = add(program, state, begin(program, state), tasks)
+  return finish(program, state, totals, mask)
+
+
 def _like(params: Any, flat: jax.Array) -> Any:
   """The tree of float32 arrays like the parameters, of all their entries."""
   leaves, treedef = jax.tree.flatten(params)

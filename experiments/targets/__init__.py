@@ -3,7 +3,8 @@
 A target offers `runs(scale) -> [Run]`, `table(outcomes) -> (header, rows)` and
 `draw(outcomes, figure)`; `outcomes` maps the names of finished runs to what
 `runs.finish` returned. Those of `PAIRS` offer `runs`, `finish` and `CHANCE`, as
-`pairs` says.
+`pairs` says; those of `FINISHED_BY_THEMSELVES` also `finish` for one run,
+`more` for the JSON and `pictures`.
 """
 
 import importlib
@@ -11,7 +12,11 @@ from types import ModuleType
 
 SCALES = ("smoke", "cpu", "full")
 PAIRS = ("glyphs", "sinusoid")
-NAMES = ("omniglot", "learners", "budget", "sample_level", *PAIRS)
+FINISHED_BY_THEMSELVES = ("pvi_adult",)
+NAMES = (
+    "omniglot", "learners", "budget", "sample_level", *PAIRS,
+    *FINISHED_BY_THEMSELVES,
+)  # fmt: skip
 
 
 def load(name: str) -> ModuleType:

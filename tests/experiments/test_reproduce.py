@@ -144,8 +144,10 @@ def test_every_learner_of_the_library_that_meta_learns_is_compared():
 def test_commands_say_what_the_runs_do():
   for name in targets.NAMES:
     for run in targets.load(name).runs("cpu"):
-      assert f"--config={run.config}:" in run.command()
-      assert run.config in presets.NAMES
+      preset = run.config.rpartition(".")[2]
+      assert f"episodic-dp {run.program} --config={preset}:" in run.command()
+      known = presets.PVI_NAMES if run.program == "pvi" else presets.NAMES
+      assert preset in known
       for field, value in run.overrides.items():
         assert f"--config.{field}={value}" in run.command()
 

@@ -1,0 +1,57 @@
+"""Learns one posterior from many clients, privately, or resumes a run.
+
+  episodic-dp pvi --config=adult --data_dir=DATA --workdir=DIR
+  episodic-dp pvi --config=own_table --data_dir=DIR --workdir=DIR
+
+Partitioned variational inference: each client has a factor of its own in the
+posterior, which it updates by differentially private steps on its own rows.
+Every client has a guarantee of its own, and stops before --config.
+target_epsilon would be passed; what they release together has the largest of
+these, since no row has two clients.
+
+The same command again, after a kill, goes on from the last checkpoint and ends
+with the same posterior bit for bit. The folder holds config.json,
+metrics.jsonl, guarantees.json, guarantees/ (a privacy statement for each
+client, for episodic-dp verify), checkpoints/ and private/ (the secret key: keep
+it from readers).
+"""
+
+from collections.abc import Sequence
+
+from absl import flags
+
+from episodic_dp.cli import devices
+from episodic_dp.cli import shared_flags
+from episodic_dp.config import presets
+from episodic_dp.config import pvi as config_lib
+from episodic_dp.output import phases
+from episodic_dp.pvi import loop
+
+
+def define_flags() -> None:
+  """Of the run and its rows."""
+  shared_flags.define_config(names=presets.PVI_NAMES)
+  shared_flags.define_workdir(
+      "Folder of the run: made, or resumed where it has one."
+  )
+  shared_flags.define_data(download=False)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Runs, and prints what each client has spent."""
+  del argv
+  values = flags.FLAGS
+  devices.log_devices()
+  config = config_lib.parse(values.config)
+  with phases.phase("reading the data", at_once=True):
+    rows = config_lib.load(config, values.data_dir)
+    spec = config_lib.build(config, rows)
+  result = loop.run(spec, values.workdir)
+  print(loop.summary(spec, result))
+  if len(rows.test.labels) and result.stopped != "signal":
+    accuracy, log_likelihood = loop.score(
+        spec.learner, result.posterior, config_lib.examples(rows.test)
+    )
+    print(
+        f"  test: accuracy {accuracy:.4f}, log likelihood {log_likelihood:.4f}"
+    )

@@ -1,0 +1,1 @@
+"""Configurations of `episodic-dp pvi`: one file each, with `get_config()`."""

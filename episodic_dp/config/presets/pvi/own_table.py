@@ -1,0 +1,41 @@
+"""Your own table: a CSV file with a column that names the client of each row.
+
+--data_dir is a folder with train.csv, schema.json and, optionally, a public
+validation.csv and test.csv of the same columns (their clients are not read).
+The schema says what is public: the clients, the classes, the values of columns
+of words, centre and scale of columns of numbers; docs/pvi.md shows one.
+
+Command:
+  episodic-dp pvi --config=own_table --data_dir=DIR --workdir=DIR
+
+Arguments after the colon: private (1), epsilon (1.0), rounds (100), noise (5.0:
+the noise multiplier), clip_norm (1.0).
+"""
+
+import math
+
+import ml_collections
+
+from episodic_dp.config import arguments
+from episodic_dp.config import pvi_defaults
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+  """The config; `text` holds the arguments named above."""
+  arg = arguments.parse(
+      text,
+      private=True,
+      epsilon=1.0,
+      rounds=100,
+      noise=5.0,
+      clip_norm=1.0,
+  )
+  c = pvi_defaults.base()
+  c.table = ml_collections.ConfigDict(dict(name="own_table"))
+  c.rounds = arg.rounds
+  if arg.private:
+    c.target_epsilon = arg.epsilon
+    c.visit.clip_norm, c.visit.noise_multiplier = arg.clip_norm, arg.noise
+  else:
+    c.visit.clip_norm, c.visit.noise_multiplier = math.inf, 0.0
+  return c

@@ -1,0 +1,214 @@
+"""UCI Adult, dealt out to clients as in the published work on private PVI.
+
+The original files `adult.data` (training) and `adult.test`, whose columns are
+encoded by a public schema. The last tenth of the training rows is public
+validation data, on which settings are chosen; the rest is dealt out to clients.
+Half of the M clients are small: each has (1 - size_factor) N / M rows with a
+share p + (1 - p) balance_factor of class 0, p being the share of all rows; the
+others have (1 + size_factor) N / M. Splits follow the labels, and are taken for
+public as the benchmark does.
+
+B. Becker and R. Kohavi, "Adult", UCI Machine Learning Repository (1996).
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import pathlib
+
+import numpy as np
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.pvi import tables
+
+FILES = {"train": "adult.data", "test": "adult.test"}
+_NAMES = (
+    "age", "workclass", "fnlwgt", "education", "education-num",
+    "marital-status", "occupation", "relationship", "race", "sex",
+    "capital-gain", "capital-loss", "hours-per-week", "native-country",
+    "target",
+)  # fmt: skip
+_WORDS = {
+    "workclass": (
+        "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov"
+        " Without-pay Never-worked"
+    ),
+    "education": (
+        "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc"
+        " 9th 7th-8th 12th Masters 1st-4th 10th Doctorate 5th-6th Preschool"
+    ),
+    "marital-status": (
+        "Married-civ-spouse Divorced Never-married Separated Widowed"
+        " Married-spouse-absent Married-AF-spouse"
+    ),
+    "occupation": (
+        "Tech-support Craft-repair Other-service Sales Exec-managerial"
+        " Prof-specialty Handlers-cleaners Machine-op-inspct Adm-clerical"
+        " Farming-fishing Transport-moving Priv-house-serv Protective-serv"
+        " Armed-Forces"
+    ),
+    "relationship": (
+        "Wife Own-child Husband Not-in-family Other-relative Unmarried"
+    ),
+    "race": "White Asian-Pac-Islander Amer-Indian-Eskimo Other Black",
+    "sex": "Female Male",
+    "native-country": (
+        "United-States Cambodia England Puerto-Rico Canada Germany"
+        " Outlying-US(Guam-USVI-etc) India Japan Greece South China Cuba Iran"
+        " Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal"
+        " Ireland France Dominican-Republic Laos Ecuador Taiwan Haiti Columbia"
+        " Hungary Guatemala Nicaragua Scotland Thailand Yugoslavia El-Salvador"
+        " Trinadad&Tobago Peru Hong Holand-Netherlands"
+    ),
+}
+# Round numbers that anyone would guess, not taken from the rows.
+_NUMBERS = {
+    "age": tables.Number(40, 15),
+    "education-num": tables.Number(10, 2.5),
+    "capital-gain": tables.Number(0, 5, log=True),
+    "capital-loss": tables.Number(0, 5, log=True),
+    "hours-per-week": tables.Number(40, 12),
+}
+SCHEMA = tables.Schema(
+    columns=_NUMBERS
+    | {k: tables.Words(tuple(v.split())) for k, v in _WORDS.items()},
+    label="target",
+    classes=("<=50K", ">50K"),
+)
+SPLITS = {
+    "homogeneous": (0.0, 0.0),
+    "inhomogeneous_1": (0.9, 0.95),
+    "inhomogeneous_2": (0.7, -3.0),
+}
+ONE_CLIENT = "one_client"  # Who holds all rows: global inference.
+VALIDATION_SHARE = 0.1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Parts:
+  """Adult's rows.
+
+  Attributes:
+    train: dealt out to clients, private.
+    validation: public, the last tenth of `adult.data`.
+    test: public, `adult.test`.
+  """
+
+  train: tables.Table
+  validation: tables.Table
+  test: tables.Table
+
+
+def load(data_dir: str | os.PathLike | None) -> Parts:
+  """Reads the two files.
+
+  Args:
+    data_dir: the folder that holds them, or a folder `adult` that does.
+
+  Raises:
+    FileNotFoundError: they are not there; one sentence with the remedy.
+    PlanError: they hold something else.
+  """
+  train, test = (_read(_find(data_dir, file)) for file in FILES.values())
+  first = round(len(train.labels) * (1 - VALIDATION_SHARE))
+  rows = np.arange(len(train.labels))
+  return Parts(
+      train=_rows(train, rows[:first]),
+      validation=_rows(train, rows[first:]),
+      test=test,
+  )
+
+
+def deal(
+    labels: np.ndarray,
+    *,
+    clients: int,
+    size_factor: float,
+    balance_factor: float,
+    seed: int,
+) -> dict[str, np.ndarray]:
+  """Client -> its rows; rows that would make sizes uneven are left out.
+
+  Args:
+    labels: int[rows], 0 or 1.
+    clients: M, an even number.
+    size_factor: 0 for equal sizes, towards 1 for small small clients.
+    balance_factor: of class 0 in small clients; 0 for the share of all.
+    seed: public.
+
+  Raises:
+    PlanError: no such split exists.
+  """
+  rng = np.random.default_rng(seed)
+  total, half = len(labels), clients // 2
+  if clients < 2 or clients % 2:
+    raise plan_lib.PlanError(
+        f"clients={clients} must be an even number of at least 2: half of them"
+        " are small"
+    )
+  zeros, ones = (
+      rng.permutation(np.flatnonzero(labels == c)) for c in (0, 1)
+  )
+  share = len(zeros) / total
+  small = int((1 - size_factor) * total / clients)
+  of_zeros = round(small * (share + (1 - share) * balance_factor))
+  of_ones = small - of_zeros
+  enough = of_zeros * half <= len(zeros) and of_ones * half <= len(ones)
+  if small < 1 or of_zeros < 0 or of_ones < 0 or not enough:
+    raise plan_lib.PlanError(
+        f"size_factor={size_factor} and balance_factor={balance_factor} ask for"
+        f" {of_zeros} and {of_ones} rows of the two classes in each of {half}"
+        f" small clients, which {len(zeros)} and {len(ones)} rows do not give:"
+        " take both nearer to 0"
+    )
+  members = {}
+  for i in range(half):
+    members[f"small_{i}"] = np.concatenate([
+        zeros[i * of_zeros : (i + 1) * of_zeros],
+        ones[i * of_ones : (i + 1) * of_ones],
+    ])
+  rest = rng.permutation(
+      np.concatenate([zeros[half * of_zeros :], ones[half * of_ones :]])
+  )
+  large = len(rest) // half
+  if not size_factor and not balance_factor:
+    large = small  # All alike.
+  for i in range(half):
+    members[f"large_{i}"] = rest[i * large : (i + 1) * large]
+  return {name: np.sort(rows) for name, rows in members.items()}
+
+
+def _find(data_dir: str | os.PathLike | None, file: str) -> pathlib.Path:
+  if data_dir is not None:
+    for folder in (pathlib.Path(data_dir), pathlib.Path(data_dir) / "adult"):
+      if (folder / file).is_file():
+        return folder / file
+  raise FileNotFoundError(
+      f"{file} of UCI Adult is not in --data_dir={data_dir}: get adult.data and"
+      " adult.test from https://archive.ics.uci.edu/dataset/2/adult and name"
+      " their folder with --data_dir"
+  )
+
+
+def _read(path: pathlib.Path) -> tables.Table:
+  """The rows of one of the two files, with a header or without."""
+  lines = [
+      [field.strip() for field in line.split(",")]
+      for line in path.read_text(encoding="utf-8").splitlines()
+  ]
+  # The original test file begins with a remark; some copies have a header.
+  body = [
+      fields for fields in lines
+      if len(fields) == len(_NAMES) and fields[0] != "age"
+  ]  # fmt: skip
+  held: Mapping[str, list[str]] = {
+      name: [fields[i] for fields in body] for i, name in enumerate(_NAMES)
+  }
+  held["target"][:] = [word.rstrip(".") for word in held["target"]]
+  return tables.encode(held, SCHEMA, str(path))
+
+
+def _rows(table: tables.Table, rows: np.ndarray) -> tables.Table:
+  return tables.Table(
+      inputs=table.inputs[rows], labels=table.labels[rows], members={}
+  )

@@ -1,0 +1,275 @@
+"""Private visits: local differentially private optimisation of each client.
+
+Formal guarantees
+-----------------
+A visit of client m is a number of steps of `private.step_program` on its own
+examples: Poisson batches, gradients clipped one by one, Gaussian noise, under a
+key and a step number of its own. What leaves the client is a function of the
+noised sums, of the released posteriors that it was sent and of public
+constants; so what `accounting` says of that many steps of the client's
+`Release` holds for each of its examples, whatever the server and all other
+clients do. docs/pvi.md has the argument.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from episodic_dp import plan as plan_lib
+from episodic_dp import private
+from episodic_dp.private import checks
+from episodic_dp.private import programs
+from episodic_dp.private import step_program
+from episodic_dp.pvi import clients as clients_lib
+from episodic_dp.pvi import factors
+from episodic_dp.pvi import learner as learner_lib
+from episodic_dp.pvi import servers
+
+# What the run's secret key is folded with before a client's number; the steps
+# of a client fold in purposes of their own (`private.keys`).
+_CLIENTS = 64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Group:
+  """Clients of one size, whose visits are one program.
+
+  Attributes:
+    members: their numbers.
+    program: of a local step.
+    images: float32[members, n, 1, 1, features].
+    labels: int32[members, n].
+  """
+
+  members: tuple[int, ...]
+  program: step_program.StepProgram
+  images: jax.Array
+  labels: jax.Array
+
+
+class Federation:
+  """All clients, and the programs of their visits.
+
+  Attributes:
+    groups: see `Group`.
+    clients: M.
+  """
+
+  def __init__(
+      self,
+      learner: learner_lib.VariationalLearner,
+      optimizer: optax.GradientTransformation,
+      members: Sequence[clients_lib.Client],
+      releases: Sequence[plan_lib.Release],
+      *,
+      local_steps: int,
+      damping: float,
+  ):
+    """Checks the clients and describes their programs; compiles nothing.
+
+    Args:
+      learner: whose loss is minus the expected log likelihood.
+      optimizer: of a visit; its state stays with the client.
+      members: the clients.
+      releases: of each; clients of one size have the same.
+      local_steps: of a visit.
+      damping: of every factor's change.
+
+    Raises:
+      PlanError, UnsoundPlanError: what the private step refuses.
+    """
+    sizes: dict[int, list[int]] = {}
+    for number, (client, release) in enumerate(zip(members, releases)):
+      clients_lib.check_release(release)
+      first = sizes.setdefault(client.size, [])
+      if first and release != releases[first[0]]:
+        raise plan_lib.PlanError(
+            f"clients {first[0]} and {number} have {client.size} examples each"
+            " and not the same release: give them one and the same"
+        )
+      if not first:
+        checks.check(learner, client, release)
+      first.append(number)
+    self.clients = len(members)
+    self.groups = tuple(
+        _group(learner, optimizer, members, releases, numbers)
+        for numbers in sizes.values()
+    )
+    self._learner, self._optimizer = learner, optimizer
+    self._local_steps, self._damping = local_steps, damping
+    self._round = programs.jit(self._all_visits)
+    self._single = programs.jit(self._one_visit, static_argnums=0)
+
+  def begin(self, key: jax.Array) -> tuple[private.State, ...]:
+    """The clients before their first visit: a state for each group.
+
+    Args:
+      key: the run's secret key, from `private.secret_key`.
+    """
+    base = jax.random.fold_in(key, _CLIENTS)
+
+    def one(number: jax.Array, group: Group) -> private.State:
+      # The release's mechanism has a fixed clip norm: no state of it.
+      return private.init(
+          jax.random.key(0, impl=jax.random.key_impl(key)),
+          self._learner, group.program.optimizer,
+          group.program.release.mechanism,
+          params=self._learner.init(key),
+      )._replace(key=jax.random.fold_in(base, number))  # fmt: skip
+
+    return tuple(
+        jax.vmap(functools.partial(one, group=group))(
+            jnp.asarray(group.members, jnp.uint32)
+        )
+        for group in self.groups
+    )
+
+  def round(
+      self,
+      posterior: factors.Posterior,
+      states: tuple[private.State, ...],
+      answered: jax.Array,
+  ) -> tuple[factors.Posterior, tuple[private.State, ...]]:
+    """One round of the synchronous server.
+
+    Args:
+      posterior: before.
+      states: of the clients, by group.
+      answered: bool[M], who answers; the others neither compute nor spend.
+    """
+    return self._round(posterior, states, answered, self._data())
+
+  def visit(
+      self,
+      posterior: factors.Posterior,
+      states: tuple[private.State, ...],
+      number: int,
+      sent: Any,
+  ) -> tuple[factors.Posterior, tuple[private.State, ...]]:
+    """One visit of the sequential and the asynchronous server.
+
+    Args:
+      posterior: as it is when the client answers.
+      states: of the clients, by group.
+      number: of the client.
+      sent: the posterior that it was sent, as natural parameters.
+    """
+    at = next(i for i, g in enumerate(self.groups) if number in g.members)
+    place = self.groups[at].members.index(number)
+    posterior, state = self._single(
+        at, posterior, states[at], place, number, sent, self._data()[at]
+    )
+    return posterior, (*states[:at], state, *states[at + 1 :])
+
+  def traced(
+      self,
+      posterior: factors.Posterior,
+      states: tuple[private.State, ...],
+  ) -> Any:
+    """What a round consists of, for `private.sections`."""
+    everyone = jnp.ones(self.clients, bool)
+    return self._round.trace(
+        posterior, states, everyone, self._data()
+    ).jaxpr  # fmt: skip
+
+  def _data(self) -> tuple[tuple[jax.Array, jax.Array], ...]:
+    """Arguments of the programs, not constants that are compiled in."""
+    return tuple((group.images, group.labels) for group in self.groups)
+
+  def _local(
+      self, group: Group, client: Any, sent: Any, cavity: Any
+  ) -> tuple[Any, Any]:
+    """A visit as `servers` has it; the client is (state, images, labels)."""
+    state, images, labels = client
+    state = learner_lib.visiting(state, sent, cavity)
+
+    def step(state: private.State, _: None) -> tuple[private.State, None]:
+      return step_program.take(group.program, state, images, labels)[0], None
+
+    state, _ = jax.lax.scan(step, state, length=self._local_steps)
+    return (state, images, labels), learner_lib.to_gaussian(state.params)
+
+  def _all_visits(
+      self, posterior: Any, states: Any, answered: jax.Array, data: Any
+  ) -> Any:
+    def visits(states: Any, sent: Any, cavities: Any) -> tuple[Any, Any]:
+      moved, found = [], []
+      for group, state, arrays in zip(self.groups, states, data):
+        at = jnp.asarray(group.members)
+        own = jax.tree.map(lambda a, at=at: a[at], cavities)
+        visit = functools.partial(self._local, group)
+        (new, *_), local = jax.vmap(visit, in_axes=(0, None, 0))(
+            (state, *arrays), sent, own
+        )
+        moved.append(_kept(new, state, answered[at]))
+        found.append(local)
+      order = jnp.argsort(
+          jnp.asarray([m for group in self.groups for m in group.members])
+      )
+      together = jax.tree.map(lambda *a: jnp.concatenate(a)[order], *found)
+      return tuple(moved), together
+
+    return servers.together(
+        visits, posterior, states, answered=answered, damping=self._damping
+    )
+
+  def _one_visit(
+      self, at: int, posterior: Any, states: Any, place: Any, number: Any,
+      sent: Any, data: Any,
+  ) -> Any:  # fmt: skip
+    client = jax.tree.map(lambda a: a[place], (states, *data))
+    (state, *_), posterior = servers.visited(
+        functools.partial(self._local, self.groups[at]),
+        posterior, number, client, sent, self._damping,
+    )  # fmt: skip
+    one = jnp.arange(len(self.groups[at].members)) == place
+    spread = jax.tree.map(
+        lambda new, old: jnp.broadcast_to(new, old.shape), state, states
+    )
+    return posterior, _kept(spread, states, one)
+
+
+def _group(
+    learner: learner_lib.VariationalLearner,
+    optimizer: optax.GradientTransformation,
+    members: Sequence[clients_lib.Client],
+    releases: Sequence[plan_lib.Release],
+    numbers: Sequence[int],
+) -> Group:
+  first, release = members[numbers[0]], releases[numbers[0]]
+  (slots,) = plan_lib.capacities(release.hierarchy, release.plan)
+  return Group(
+      members=tuple(numbers),
+      program=step_program.make_program(
+          learner,
+          learner_lib.with_divergence(optimizer, first.size),
+          first,
+          release,
+          # All that a step draws at once: rows of tables are small.
+          private.Compute(mesh=None, microbatch_size=slots),
+      ),
+      images=jnp.stack([members[m].images for m in numbers]),
+      labels=jnp.stack([members[m].labels for m in numbers]),
+  )
+
+
+def _kept(
+    new: private.State, old: private.State, answered: jax.Array
+) -> private.State:
+  """The states of those who answered; of the others as they were."""
+
+  def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.where(answered.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+
+  chosen = jax.tree.map(choose, without_key(new), without_key(old))
+  return chosen._replace(key=old.key)  # The same in all steps.
+
+
+def without_key(state: private.State) -> private.State:
+  """The state with nothing in the place of its key."""
+  return private.State(**(state._asdict() | {"key": ()}))

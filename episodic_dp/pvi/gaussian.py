@@ -1,0 +1,171 @@
+"""Gaussians by their natural parameters, as pytrees.
+
+A Gaussian, normalised or not, is exp(linear . theta - theta' precision theta /
+2), times a constant that is kept elsewhere. In these coordinates a product of
+densities is a sum of trees, a quotient a difference and a power a multiple:
+that is all that partitioned variational inference does with its factors
+(Sharma, "Differential Privacy & Approximate Bayesian Inference", eqs 2.17 and
+2.21). A factor need not be a density: its precision may be 0, or negative.
+"""
+
+import math
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+Tree = Any  # of floating arrays
+
+
+class MeanField(NamedTuple):
+  """Independent coordinates.
+
+  Attributes:
+    linear: tree of arrays, precision times mean.
+    precision: a tree like it, of each coordinate.
+  """
+
+  linear: Tree
+  precision: Tree
+
+  @property
+  def mean(self) -> Tree:
+    """The mean, where the precision is positive."""
+    return jax.tree.map(jnp.divide, self.linear, self.precision)
+
+  @property
+  def variance(self) -> Tree:
+    """The variance of each coordinate."""
+    return jax.tree.map(jnp.reciprocal, self.precision)
+
+  def log_partition(self) -> jax.Array:
+    """The logarithm of the integral of exp(natural . statistics)."""
+
+    def each(b: jax.Array, p: jax.Array) -> jax.Array:
+      return jnp.sum(b**2 / p - jnp.log(p / (2 * math.pi))) / 2
+
+    return _total(each, self.linear, self.precision)
+
+  def exponent(self, theta: Tree) -> jax.Array:
+    """natural . statistics(theta): the logarithm of the density, or factor."""
+    return _total(
+        lambda b, p, t: jnp.sum(b * t - p * t**2 / 2),
+        self.linear, self.precision, theta,
+    )
+
+  def expected_exponent(self, under: "MeanField") -> jax.Array:
+    """The mean of `exponent` under a Gaussian."""
+    return _total(
+        lambda b, p, m, v: jnp.sum(b * m - p * (m**2 + v) / 2),
+        self.linear, self.precision, under.mean, under.variance,
+    )
+
+  def above(self, floor: "MeanField") -> "MeanField":
+    """The Gaussian of the same mean whose precisions are at least those."""
+    precision = jax.tree.map(jnp.maximum, self.precision, floor.precision)
+    return MeanField(jax.tree.map(jnp.multiply, precision, self.mean),
+                     precision)  # fmt: skip
+
+  def proper(self) -> jax.Array:
+    """bool scalar: whether it can be normalised."""
+    return jax.tree.reduce(
+        jnp.logical_and,
+        jax.tree.map(lambda p: jnp.all(p > 0), self.precision),
+    )
+
+
+class Full(NamedTuple):
+  """Coordinates that depend on one another.
+
+  Attributes:
+    linear: [d], precision times mean.
+    precision: [d, d], symmetric.
+  """
+
+  linear: jax.Array
+  precision: jax.Array
+
+  @property
+  def mean(self) -> jax.Array:
+    """The mean, where the precision is positive definite."""
+    return jnp.linalg.solve(self.precision, self.linear)
+
+  @property
+  def covariance(self) -> jax.Array:
+    """The covariance [d, d]."""
+    return jnp.linalg.inv(self.precision)
+
+  def log_partition(self) -> jax.Array:
+    """The logarithm of the integral of exp(natural . statistics)."""
+    _, log_det = jnp.linalg.slogdet(self.precision)
+    quadratic = self.linear @ self.mean
+    return (
+        quadratic - log_det + self.linear.size * math.log(2 * math.pi)
+    ) / 2
+
+  def exponent(self, theta: jax.Array) -> jax.Array:
+    """natural . statistics(theta): the logarithm of the density, or factor."""
+    return self.linear @ theta - theta @ self.precision @ theta / 2
+
+  def expected_exponent(self, under: "Full") -> jax.Array:
+    """The mean of `exponent` under a Gaussian."""
+    spread = jnp.sum(self.precision * under.covariance)
+    return self.exponent(under.mean) - spread / 2
+
+  def above(self, floor: "Full") -> "Full":
+    """The Gaussian of the same mean whose precision is at least that."""
+    values, vectors = jnp.linalg.eigh(self.precision - floor.precision)
+    kept = (vectors * jnp.maximum(values, 0)) @ vectors.T
+    precision = floor.precision + kept
+    return Full(precision @ self.mean, precision)
+
+  def proper(self) -> jax.Array:
+    """bool scalar: whether it can be normalised."""
+    return jnp.all(jnp.linalg.eigvalsh(self.precision) > 0)
+
+
+Natural = MeanField | Full
+_N = TypeVar("_N", MeanField, Full)
+
+
+def mean_field(mean: Tree, variance: Tree) -> MeanField:
+  """The Gaussian of these moments; trees of one structure."""
+  precision = jax.tree.map(jnp.reciprocal, variance)
+  return MeanField(jax.tree.map(jnp.multiply, precision, mean), precision)
+
+
+def full(mean: jax.Array, covariance: jax.Array) -> Full:
+  """The Gaussian of a mean [d] and a covariance [d, d]."""
+  precision = jnp.linalg.inv(covariance)
+  return Full(precision @ mean, precision)
+
+
+def one(like: _N) -> _N:
+  """The factor that is 1 everywhere."""
+  return jax.tree.map(jnp.zeros_like, like)
+
+
+def product(a: _N, b: _N) -> _N:
+  """The product of two densities or factors."""
+  return jax.tree.map(jnp.add, a, b)
+
+
+def quotient(a: _N, b: _N) -> _N:
+  """The first divided by the second."""
+  return jax.tree.map(jnp.subtract, a, b)
+
+
+def between(a: _N, b: _N, share: float | jax.Array) -> _N:
+  """a^(1 - share) b^share."""
+  return jax.tree.map(lambda x, y: (1 - share) * x + share * y, a, b)
+
+
+def divergence(a: _N, b: _N) -> jax.Array:
+  """The Kullback-Leibler divergence of b from a: E_a[ln a - ln b]."""
+  gap = quotient(a, b).expected_exponent(a)
+  return gap - a.log_partition() + b.log_partition()
+
+
+def _total(function: Any, *trees: Tree) -> jax.Array:
+  """The sum of a function of the trees' arrays."""
+  return jax.tree.reduce(jnp.add, jax.tree.map(function, *trees))

@@ -1,0 +1,230 @@
+"""Tabular data as inputs and classes, by a public schema.
+
+What is computed from the rows (their means, their largest value, which values
+of a column occur) would be one more release. So a schema says it before: the
+values of every column of words, centre and scale of every column of numbers.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+import csv
+import dataclasses
+import json
+import os
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from episodic_dp import plan as plan_lib
+
+_REMEDY = "docs/pvi.md shows one"
+
+
+@dataclasses.dataclass(frozen=True)
+class Number:
+  """A column of numbers x, which become (f(x) - centre) / scale.
+
+  Attributes:
+    centre: a usual value.
+    scale: a usual distance from it, above 0.
+    log: whether f is ln(1 + x), for amounts; else it changes nothing.
+  """
+
+  centre: float = 0.0
+  scale: float = 1.0
+  log: bool = False
+
+  def encode(self, words: Sequence[str], name: str) -> np.ndarray:
+    """float32[rows, 1]; limited to 10 scales around the centre."""
+    try:
+      values = np.asarray(words, np.float64)
+    except ValueError as e:
+      raise plan_lib.PlanError(
+          f"column '{name}' holds a value that is no number ({e}): repair it,"
+          " or list its values in the schema"
+      ) from e
+    if self.log:
+      values = np.log1p(np.maximum(values, 0))
+    scaled = np.clip((values - self.centre) / self.scale, -10, 10)
+    return np.nan_to_num(scaled)[:, None].astype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Words:
+  """A column of words: an indicator for each of its values, 0 for others.
+
+  Attributes:
+    values: those that are told apart.
+  """
+
+  values: tuple[str, ...]
+
+  def encode(self, words: Sequence[str], name: str) -> np.ndarray:
+    """float32[rows, values]."""
+    del name
+    column = np.asarray(words)
+    return (column[:, None] == np.asarray(self.values)).astype(np.float32)
+
+
+Column = Number | Words
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Schema:
+  """What is known of a table before it is read; all of it public.
+
+  Attributes:
+    columns: name -> how it is encoded; others are not read.
+    label: the column of the class.
+    classes: its values, from class 0 on.
+    client: the column of the client; None where rows are dealt out.
+    clients: its values: all clients, also those without a row.
+  """
+
+  columns: Mapping[str, Column]
+  label: str
+  classes: tuple[str, ...]
+  client: str | None = None
+  clients: tuple[str, ...] = ()
+
+  @property
+  def features(self) -> int:
+    """Numbers of an input."""
+    return sum(
+        len(c.values) if isinstance(c, Words) else 1
+        for c in self.columns.values()
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Table:
+  """Encoded rows.
+
+  Attributes:
+    inputs: float32[rows, features].
+    labels: int32[rows].
+    members: client -> its rows; empty where the schema has no clients.
+  """
+
+  inputs: np.ndarray
+  labels: np.ndarray
+  members: Mapping[str, np.ndarray]
+
+
+def read_schema(path: str | os.PathLike) -> Schema:
+  """The schema in a JSON file.
+
+  Raises:
+    PlanError: it is none; one sentence.
+  """
+  try:
+    data = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    columns: dict[str, Column] = {}
+    for name, column in data["columns"].items():
+      if isinstance(column, list):
+        columns[name] = Words(tuple(map(str, column)))
+      else:
+        columns[name] = Number(**column)
+    return Schema(
+        columns=columns,
+        label=data["label"],
+        classes=tuple(map(str, data["classes"])),
+        client=data.get("client"),
+        clients=tuple(map(str, data.get("clients", ()))),
+    )
+  except FileNotFoundError as e:
+    raise plan_lib.PlanError(
+        f"the schema {path} does not exist: write one ({_REMEDY})"
+    ) from e
+  except (AttributeError, KeyError, OSError, TypeError, ValueError) as e:
+    raise plan_lib.PlanError(
+        f"the schema {path} cannot be read ({type(e).__name__}: {e}): it needs"
+        f" columns, label, classes, client and clients ({_REMEDY})"
+    ) from e
+
+
+def read(path: str | os.PathLike, schema: Schema) -> Table:
+  """A CSV file with a header, encoded.
+
+  Raises:
+    PlanError: a column is missing, or a row has another class or client than
+      the schema says; one sentence.
+  """
+  try:
+    with open(path, newline="", encoding="utf-8") as file:
+      rows = csv.reader(file, skipinitialspace=True)
+      header = [name.strip() for name in next(rows, [])]
+      body = [row for row in rows if row]
+  except FileNotFoundError as e:
+    raise plan_lib.PlanError(
+        f"the table {path} does not exist: name a CSV file with a header"
+    ) from e
+  except (OSError, UnicodeDecodeError, csv.Error) as e:
+    raise plan_lib.PlanError(
+        f"the table {path} cannot be read ({e}): name a CSV file in UTF-8"
+    ) from e
+  for number, row in enumerate(body):
+    if len(row) != len(header):
+      raise plan_lib.PlanError(
+          f"line {number + 2} of {path} has {len(row)} fields and the header"
+          f" {len(header)}: repair it"
+      )
+  held: dict[str, list[str]] = {
+      name: [row[i].strip() for row in body] for i, name in enumerate(header)
+  }
+  return encode(held, schema, str(path))
+
+
+def encode(
+    held: Mapping[str, Sequence[str]], schema: Schema, name: str
+) -> Table:
+  """Columns of text, encoded; see `read`.
+
+  Args:
+    held: name -> the column.
+    schema: of it.
+    name: of the table, for messages.
+  """
+  wanted: Iterable[str] = [*schema.columns, schema.label]
+  if schema.client is not None:
+    wanted = [*wanted, schema.client]
+  for column in wanted:
+    if column not in held:
+      raise plan_lib.PlanError(
+          f"{name} has no column '{column}', which the schema names: it has"
+          f" {', '.join(held)}"
+      )
+  labels = _numbers(held[schema.label], schema.classes, name, schema.label)
+  members: dict[str, np.ndarray] = {}
+  if schema.client is not None:
+    owners = _numbers(
+        held[schema.client], schema.clients, name, schema.client
+    )
+    members = {
+        client: np.flatnonzero(owners == i)
+        for i, client in enumerate(schema.clients)
+    }
+  parts = [
+      column.encode(held[key], key) for key, column in schema.columns.items()
+  ]
+  return Table(
+      inputs=np.concatenate(parts, axis=1),
+      labels=labels,
+      members=members,
+  )
+
+
+def _numbers(
+    words: Sequence[str], known: Sequence[str], table: str, column: str
+) -> np.ndarray:
+  """The position of each word among the known ones: int32[rows]."""
+  places: dict[Any, int] = {word: i for i, word in enumerate(known)}
+  found = np.asarray([places.get(word, -1) for word in words], np.int32)
+  if (found < 0).any():
+    row = int(np.argmax(found < 0))
+    raise plan_lib.PlanError(
+        f"line {row + 2} of {table} has {column} '{words[row]}', and the schema"
+        f" knows {', '.join(map(str, known)) or 'none'}: add it there, by a"
+        " public rule, or leave the row out"
+    )
+  return found

@@ -1,0 +1,189 @@
+"""Client-level privacy: the sum that a server sees, and what is refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp.pvi import client_level
+from episodic_dp.pvi import factors
+from episodic_dp.pvi import gaussian
+from episodic_dp.pvi import likelihoods
+from episodic_dp.pvi import servers
+from tests.pvi import problems
+
+CLIENTS = 5
+MODEL = likelihoods.LinearRegression(3, noise=0.5)
+KEY = private.secret_key(b"abcdefgh")
+
+
+def _release(stage=None, clip_norm=float("inf"), noise=0.0, **changes):
+  return plan.Release(
+      plan.Hierarchy.regular((CLIENTS,), levels=("client",)),
+      plan.SamplingPlan((stage or plan.All(),)),
+      plan.Mechanism(
+          clip_unit="client", clip_norm=clip_norm, noise_multiplier=noise,
+          **changes,
+      ),
+  )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def examples():
+  inputs, labels = problems.regression(40)
+  parts = problems.partition(40, CLIENTS, np.random.default_rng(0))
+  padded = problems.padded(
+      inputs.astype(np.float32), labels.astype(np.float32), parts
+  )
+  return jax.tree.map(jnp.asarray, padded)
+
+
+@pytest.fixture(scope="module")
+def begun(examples):
+  return client_level.begin(MODEL.prior(2.0), examples, CLIENTS)
+
+
+def _flat(tree):
+  return np.concatenate([np.ravel(a) for a in jax.tree.leaves(tree)])
+
+
+EVERYONE = jnp.ones(CLIENTS, bool)
+
+
+def test_without_clip_and_noise_it_is_the_synchronous_server(begun, examples):
+  found = client_level.make_round(MODEL.visit, _release(), damping=0.5)(
+      KEY, begun, EVERYONE
+  )
+  expected, _ = servers.synchronous(
+      MODEL.visit, factors.begin(begun.prior, CLIENTS), examples, damping=0.5
+  )
+  np.testing.assert_allclose(
+      _flat(found.posterior), _flat(expected.natural), rtol=1e-5, atol=1e-5
+  )
+
+
+def test_the_sum_moves_by_no_more_than_the_clip_norm(begun):
+  """A client more or less, whatever it holds, from any state."""
+  step = client_level.make_round(MODEL.visit, _release(clip_norm=0.7))
+  state = begun
+  for _ in range(3):
+    state = step(KEY, state, EVERYONE)
+  after = _flat(step(KEY, state, EVERYONE).posterior)
+  moves = []
+  for client in range(CLIENTS):
+    without = _flat(step(KEY, state, EVERYONE.at[client].set(False)).posterior)
+    moves.append(np.linalg.norm(after - without))
+    poisoned = state._replace(
+        clients=jax.tree.map(
+            lambda a, c=client: a.at[c].multiply(jnp.nan), state.clients
+        )
+    )
+    dropped = _flat(step(KEY, poisoned, EVERYONE).posterior)
+    np.testing.assert_allclose(dropped, without, atol=1e-4)
+  assert max(moves) <= 0.7 * (1 + 1e-4)
+  assert max(moves) > 0.5  # It is not always nothing.
+
+
+def test_a_client_that_sends_nothing_finite_keeps_its_factor(begun):
+  step = client_level.make_round(MODEL.visit, _release(clip_norm=0.7))
+  poisoned = begun._replace(
+      clients=jax.tree.map(lambda a: a.at[2].multiply(jnp.nan), begun.clients)
+  )
+  found = step(KEY, poisoned, EVERYONE)
+  assert (_flat(jax.tree.map(lambda a: a[2], found.factors)) == 0).all()
+  assert np.isfinite(_flat(found.factors)).all()
+
+
+def test_the_posterior_is_prior_factors_and_noise(begun):
+  step = client_level.make_round(
+      MODEL.visit, _release(plan.Poisson(0.6), 1.0, 0.3)
+  )
+  state = begun
+  for _ in range(4):
+    state = step(KEY, state, EVERYONE)
+    assert state.posterior.proper()
+    total = gaussian.product(
+        gaussian.product(state.prior, state.noise_factor),
+        jax.tree.map(lambda t: t.sum(0), state.factors),
+    )
+    np.testing.assert_allclose(
+        _flat(total), _flat(state.posterior), rtol=1e-5, atol=1e-5
+    )
+    gap = state.posterior.precision - state.prior.precision
+    assert np.linalg.eigvalsh(gap).min() > -1e-4
+  assert np.abs(_flat(state.noise_factor)).max() > 0.1
+
+
+def test_the_noise_has_the_spread_that_is_accounted_for(begun):
+  """Of the linear part, which no projection touches at first order."""
+  clip_norm, z = 2.0, 3.0
+  nobody = jnp.zeros(CLIENTS, bool)
+  # A prior so certain that noise is never projected away.
+  prior = gaussian.Full(jnp.zeros(3), 1e4 * jnp.eye(3))
+  state = client_level.begin(prior, begun.clients, CLIENTS)
+  step = client_level.make_round(MODEL.visit, _release(None, clip_norm, z))
+  drawn = jax.vmap(
+      lambda n: step(jax.random.fold_in(KEY, n), state, nobody).posterior.mean
+  )(jnp.arange(2000))
+  # The mean is linear over precision, up to a share of 6 / 1e4.
+  spread = np.std(np.asarray(drawn) * 1e4)
+  np.testing.assert_allclose(spread, clip_norm * z, rtol=0.05)
+
+
+def test_rounds_draw_clients_at_their_rate(begun):
+  step = client_level.make_round(
+      MODEL.visit, _release(plan.Poisson(0.3), 1.0, 0.0)
+  )
+
+  @jax.jit
+  def drawn(n):
+    state = step(jax.random.fold_in(KEY, n), begun, EVERYONE)
+    return jnp.any(state.factors.linear != 0, axis=1)
+
+  took = np.stack([drawn(n) for n in range(600)])
+  np.testing.assert_allclose(took.mean(0), 0.3, atol=0.07)
+  # Independently of one another: the count is binomial.
+  assert abs(took.sum(1).var() - CLIENTS * 0.3 * 0.7) < 0.25
+
+
+def test_the_ledger_has_a_guarantee_for_a_client():
+  release = _release(plan.Poisson(0.1), 1.0, 2.0)
+  ledger = accounting.Ledger().add(release, 50)
+  found = ledger.guarantee("client", delta=1e-3)
+  assert found.neighbours == "add or remove one client"
+  expected = accounting.epsilon(0.1, 1.0, 0.5, 50, 1e-3)
+  bare = accounting.epsilon(1.0, 0.1, 0.5, 50, 1e-3)
+  assert found.epsilon == pytest.approx(min(expected, bare), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "release, words",
+    [
+        (_release(plan.FixedSize(2), 1.0, 1.0), "use Poisson"),
+        (_release(plan.RandomAllocation(3), 1.0, 1.0), "use Poisson"),
+        (_release(None, 1.0, 1.0, clip_by="layer"), "clip_by='global'"),
+        (
+            _release(
+                None, 1.0, 1.0, clipping="private_quantile",
+                clip_quantile=0.5, clip_rate=0.2, count_noise=10.0,
+            ),
+            "clipping='fixed'",
+        ),
+        (
+            plan.Release(
+                plan.Hierarchy.regular((5, 4), levels=("client", "example")),
+                plan.SamplingPlan((plan.All(), plan.Poisson(0.5))),
+                plan.Mechanism(
+                    clip_unit="client", clip_norm=1.0, noise_multiplier=1.0
+                ),
+            ),
+            "use local privacy",
+        ),
+    ],
+)  # fmt: skip
+def test_what_has_no_proof_is_refused(release, words):
+  with pytest.raises(plan.UnsoundPlanError, match=words):
+    client_level.make_round(MODEL.visit, release)

@@ -1,0 +1,232 @@
+"""Private visits: the same step as everywhere, for many clients at once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp.pvi import clients as clients_lib
+from episodic_dp.pvi import factors
+from episodic_dp.pvi import federation as federation_lib
+from episodic_dp.pvi import gaussian
+from episodic_dp.pvi import learner as learner_lib
+from episodic_dp.pvi import likelihoods
+from tests.pvi import problems
+from tests.pvi import tiny_run
+
+STEPS, DAMPING = 3, 0.5
+KEY = private.secret_key(b"12345678")
+
+
+def _close(a, b, **options):
+  for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    np.testing.assert_allclose(x, y, **options)
+
+
+@pytest.fixture(scope="module")
+def federation():
+  members = tiny_run.members()
+  return federation_lib.Federation(
+      tiny_run.learner(), tiny_run.OPTIMIZER, members,
+      tiny_run.releases(members), local_steps=STEPS, damping=DAMPING,
+  )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def begun(federation):
+  posterior = factors.begin(tiny_run.learner().prior, federation.clients)
+  return posterior, federation.begin(KEY)
+
+
+@pytest.fixture(scope="module")
+def after(federation, begun):
+  """One round in which all but client 1 answer."""
+  answered = jnp.asarray([True, False, True, True])
+  return federation.round(*begun, answered)
+
+
+def _place(federation, client):
+  for i, group in enumerate(federation.groups):
+    if client in group.members:
+      return i, group.members.index(client)
+  raise AssertionError(client)
+
+
+def test_a_visit_takes_the_steps_of_the_private_step(federation, begun, after):
+  """Those of `make_meta_step` for this client's data, release and key."""
+  members = tiny_run.members()
+  for client in (0, 3):
+    release = tiny_run.releases(members)[client]
+    optimizer = learner_lib.with_divergence(
+        tiny_run.OPTIMIZER, members[client].size
+    )
+    step = private.make_meta_step(
+        tiny_run.learner(), optimizer, members[client], release,
+        compute=private.Compute(mesh=None, microbatch_size=16),
+    )  # fmt: skip
+    group, place = _place(federation, client)
+    state = jax.tree.map(lambda a, p=place: a[p], begun[1][group])
+    prior = tiny_run.learner().prior
+    state = learner_lib.visiting(state, prior, prior)
+    state = jax.tree.map(jnp.copy, state)  # A step donates what it is given.
+    for _ in range(STEPS):
+      state, _ = step(state)
+    expected = factors.new_factor(
+        learner_lib.to_gaussian(state.params), prior,
+        gaussian.one(prior), DAMPING,
+    )  # fmt: skip
+    _close(after[0].factor(client).natural, expected, rtol=2e-4, atol=1e-5)
+    assert np.abs(expected.linear["weights"]).max() > 1e-3
+
+
+def test_clients_draw_noise_and_batches_of_their_own(after):
+  """Clients 2 and 3 hold the same examples and have the same release."""
+  naturals = [after[0].factor(m).natural for m in (2, 3)]
+  gaps = jax.tree.leaves(jax.tree.map(lambda a, b: a - b, *naturals))
+  assert max(np.abs(gap).max() for gap in gaps) > 1e-3
+
+
+def test_who_does_not_answer_keeps_its_state(federation, begun, after):
+  group, place = _place(federation, 1)
+  before, now = begun[1][group], after[1][group]
+  assert int(now.step[place]) == 0
+  _close(
+      jax.tree.map(lambda a: a[place], (now.params, now.opt_state)),
+      jax.tree.map(lambda a: a[place], (before.params, before.opt_state)),
+  )
+  _close(after[0].factor(1).natural, begun[0].factor(1).natural)
+  other, place = _place(federation, 0)
+  assert int(after[1][other].step[place]) == STEPS
+
+
+def test_one_visit_is_that_of_a_round(federation, begun, after):
+  """From the same start a client answers the same, alone or with others."""
+  posterior, states = federation.visit(*begun, 2, begun[0].natural)
+  _close(
+      posterior.factor(2).natural, after[0].factor(2).natural,
+      rtol=1e-4, atol=1e-5,
+  )  # fmt: skip
+  group, place = _place(federation, 2)
+  assert int(states[group].step[place]) == STEPS
+  assert int(states[group].step.sum()) == STEPS
+  _close(posterior.factor(0).natural, begun[0].factor(0).natural)
+
+
+def test_the_divergence_is_outside_the_clip():
+  """A client whose examples may move nothing still goes to its cavity."""
+  prior = tiny_run.learner().prior
+  optimizer = learner_lib.with_divergence(optax.sgd(1.0), 10)
+  cavity = gaussian.mean_field(
+      jax.tree.map(lambda m: m + 3.0, prior.mean), prior.variance
+  )
+  params = learner_lib.to_params(prior)
+  state = optimizer.init(params)._replace(cavity=cavity)
+  nothing = jax.tree.map(jnp.zeros_like, params)
+  updates, kept = optimizer.update(nothing, state, params)
+  slope = jax.grad(
+      lambda p: gaussian.divergence(learner_lib.to_gaussian(p), cavity)
+  )(params)
+  _close(updates, jax.tree.map(lambda s: -s / 10, slope))
+  assert np.abs(slope["mean"]["weights"]).min() > 1
+  _close(kept.cavity, cavity)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (dict(stage=plan.FixedSize(3)), "use Poisson"),
+        (dict(stage=plan.RandomAllocation(4)), "use Poisson"),
+        (
+            dict(
+                clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
+                count_noise=10.0,
+            ),
+            "clipping='fixed'",
+        ),
+    ],
+)
+def test_what_has_no_proof_is_refused(change, words):
+  members = tiny_run.members()
+  stage = change.pop("stage", plan.Poisson(0.5))
+  fields = dict(clip_unit="example", clip_norm=1.0, noise_multiplier=1.0)
+  made = [
+      plan.Release(
+          m.hierarchy, plan.SamplingPlan((stage,)),
+          plan.Mechanism(**(fields | change)),
+      )
+      for m in members
+  ]  # fmt: skip
+  with pytest.raises(plan.UnsoundPlanError, match=words):
+    federation_lib.Federation(
+        tiny_run.learner(), tiny_run.OPTIMIZER, members, made,
+        local_steps=1, damping=1.0,
+    )  # fmt: skip
+
+
+def test_a_row_of_two_clients_is_refused():
+  inputs, labels = problems.classification(6)
+  with pytest.raises(plan.PlanError, match="row 2 belongs to 2 clients"):
+    clients_lib.make_clients(
+        inputs, labels, {"a": np.asarray([0, 2]), "b": np.asarray([2, 3])}
+    )
+  with pytest.raises(plan.PlanError, match="'b' has no examples"):
+    clients_lib.make_clients(
+        inputs, labels, {"a": np.asarray([0, 2]), "b": np.asarray([], int)}
+    )
+
+
+@pytest.mark.slow  # Compiles for a quarter of a minute.
+def test_a_network_has_a_posterior_too():
+  """The sampled model: at every step other draws, the same for all examples."""
+  model = likelihoods.BayesianNetwork((2, 4, 3), samples=4)
+  prior = model.prior(1.0)
+  learner = learner_lib.VariationalLearner(model, prior, 2)
+  inputs, _ = problems.classification(6)
+  labels = np.asarray([0, 1, 2, 0, 1, 2], np.int32)
+  members = clients_lib.make_clients(inputs, labels, {"a": np.arange(6)})
+  made = clients_lib.releases(
+      members, batch_share=0.5, least_batch=1, clip_norm=1.0,
+      noise_multiplier=0.5,
+  )  # fmt: skip
+  federation = federation_lib.Federation(
+      learner, optax.sgd(0.1), members, made, local_steps=2, damping=1.0
+  )
+  found, _ = federation.round(
+      factors.begin(prior, 1), federation.begin(KEY), jnp.asarray([True])
+  )
+  assert found.natural.proper()
+  x = jnp.asarray(inputs, jnp.float32)
+  key = jax.random.key(1)
+  together = model.expected(prior, x, labels, key)
+  alone = [model.expected(prior, x[i : i + 1], labels[i : i + 1], key)
+           for i in range(6)]  # fmt: skip
+  np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-5)
+  assert not np.allclose(
+      together, model.expected(prior, x, labels, jax.random.key(2))
+  )
+  logs = model.predict(prior, x)
+  np.testing.assert_allclose(np.exp(logs).sum(1), 1, rtol=1e-5)
+
+
+def test_the_expected_log_likelihood_is_that_of_samples():
+  """The quadrature against a hundred thousand draws of the weights."""
+  model = likelihoods.LogisticRegression(2)
+  rng = np.random.default_rng(0)
+  mean = {"offset": 0.2, "weights": np.asarray([1.0, -2.0])}
+  variance = {"offset": 0.5, "weights": np.asarray([1.5, 0.3])}
+  q = gaussian.mean_field(*jax.tree.map(jnp.asarray, (mean, variance)))
+  inputs, labels = problems.classification(4)
+  found = model.expected(q, jnp.asarray(inputs, jnp.float32), labels, None)
+  drawn = 0.2 + 0.5**0.5 * rng.normal(size=(100_000, 1))
+  weights = mean["weights"] + variance["weights"] ** 0.5 * rng.normal(
+      size=(100_000, 2)
+  )
+  logits = drawn + weights @ inputs.T
+  logs = -np.logaddexp(0, -(2 * labels - 1) * logits)
+  np.testing.assert_allclose(found, logs.mean(0), atol=0.02)
+  predicted = model.predict(q, jnp.asarray(inputs, jnp.float32))
+  expected = (1 / (1 + np.exp(-logits))).mean(0)
+  np.testing.assert_allclose(np.exp(predicted[:, 1]), expected, atol=0.005)

@@ -1,0 +1,77 @@
+"""A run of a second: logistic regression of four clients.
+
+As a script, `tiny_run.py WORKDIR ROUNDS [SERVER]` runs in its own process, for
+the tests that kill it.
+"""
+
+import functools
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from episodic_dp import pvi
+from tests.pvi import problems
+
+OPTIMIZER = optax.adagrad(0.3)
+LOCAL_STEPS = 2
+
+
+@functools.cache
+def members():
+  """Sizes 12, 20, 12 and 12; the last two hold equal examples."""
+  inputs, labels = problems.classification(56)
+  inputs[44:], labels[44:] = inputs[32:44], labels[32:44]
+  rows = np.split(np.arange(56), [12, 32, 44])
+  owners = {f"c{i}": r for i, r in enumerate(rows)}
+  return pvi.make_clients(inputs, labels, owners)
+
+
+@functools.cache
+def learner():
+  """Of two features."""
+  model = pvi.LogisticRegression(2)
+  return pvi.VariationalLearner(model, model.prior(1.0), 2)
+
+
+@functools.cache
+def releases(owners):
+  """Batches of half of the examples, z = 2."""
+  return pvi.releases(
+      owners, batch_share=0.5, least_batch=1, clip_norm=1.0,
+      noise_multiplier=2.0,
+  )  # fmt: skip
+
+
+def spec(rounds, *, epsilon=None, **changes):
+  """A run of so many rounds."""
+  inputs, labels = problems.classification(40, seed=0)
+  owners = members()
+  fields = dict(
+      learner=learner(),
+      optimizer=OPTIMIZER,
+      clients=owners,
+      budgets=pvi.Budgets(
+          releases=releases(owners),
+          deltas=tuple(pvi.usual_delta(c.size) for c in owners),
+          local_steps=LOCAL_STEPS,
+          target_epsilon=epsilon,
+      ),
+      damping=0.25,
+      rounds=rounds,
+      validation=pvi.Examples(
+          jnp.asarray(inputs, jnp.float32), jnp.asarray(labels), jnp.ones(40)
+      ),
+      private_seed=5,
+      evaluate_every=2,
+      checkpoint_every=3,
+      config={"steps": rounds, "target_epsilon": epsilon},
+  )
+  return pvi.Spec(**(fields | changes))
+
+
+if __name__ == "__main__":
+  _server = sys.argv[3] if len(sys.argv) > 3 else "synchronous"
+  _result = pvi.run(spec(int(sys.argv[2]), server=_server), sys.argv[1])
+  print(_result.stopped, _result.rounds)
