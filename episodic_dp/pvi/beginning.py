@@ -285,7 +285,10 @@ def _identify(
           identity_lib.NOISE: found[sections.NOISE],
           identity_lib.OPTIMIZER: found[sections.OPTIMIZER],
       },
-      environment=environment.describe(0),
+      # A client's batch is one microbatch, on one device.
+      environment=environment.describe(
+          devices=1, microbatch_size=0, resident=True
+      ),
   )
 
 
