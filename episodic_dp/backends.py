@@ -53,13 +53,17 @@ class Choices:
   compiler_options: Mapping[str, Any] | None
 
 
+# Loops written the short way; XLA forgot this option after jaxlib 0.11.0, and a
+# process that names an option that XLA does not know ends.
+SHORT_LOOPS = (
+    {"xla_cpu_use_fusion_emitters": False}
+    if jax.__version_info__ < (0, 11)
+    else {}
+)
 _CPU = Choices(
     own_forms=True,
     microbatch_size=1,
-    compiler_options={
-        "xla_cpu_use_fusion_emitters": False,
-        "xla_backend_optimization_level": 1,
-    },
+    compiler_options=SHORT_LOOPS | {"xla_backend_optimization_level": 1},
 )
 _ACCELERATOR = Choices(
     own_forms=False, microbatch_size=32, compiler_options=None

@@ -10,13 +10,16 @@ import jax
 import ml_collections
 import pytest
 
+from episodic_dp import backends
 from episodic_dp.config import RunConfig
 
 # XLA's options that compile a small program sooner: loops written the short
 # way, and each program in one piece.
-_QUICK_FLAGS = (
-    "--xla_cpu_use_fusion_emitters=false"
-    " --xla_cpu_parallel_codegen_split_count=1"
+_QUICK_FLAGS = " ".join(
+    f"--{name}={str(value).lower()}"
+    for name, value in {
+        **backends.SHORT_LOOPS, "xla_cpu_parallel_codegen_split_count": 1
+    }.items()
 )
 # The folder, and from how many seconds and bytes on programs are kept.
 _CACHE = (
