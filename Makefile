@@ -6,6 +6,7 @@
 ## make test-newest make test on Python 3.12 with the newest JAX, in .venv-3.12
 ## make test-slow   the checks that take minutes; writes docs/slow_tests.md; at its
 ##                  end make test-newest
+## make faults      tries every fault on real runs; writes docs/faults.md
 ## make lock        renews requirements.lock and requirements/*.lock from setup.py
 ## make coverage    of plan, accounting and private; writes docs/coverage.md
 ## make accelerator DATA=DIR
@@ -19,8 +20,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/glyphs
 
-.PHONY: help env lock train test test-newest test-slow coverage lint accelerator \
-  clean
+.PHONY: help env lock train test test-newest test-slow faults coverage lint \
+  accelerator clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -90,6 +91,10 @@ test-slow: env
 	  $(BIN)/python tests/record_slow.py build/slow_tests.xml docs/slow_tests.md; \
 	  $(MAKE) test-newest || status=$$?; \
 	  exit $$status
+
+# About a quarter of an hour; disks are mounted where that is allowed (root).
+faults: env
+	PYTHONPATH=. $(BIN)/python -m tests.faults --write=docs/faults.md
 
 coverage: env
 	$(BIN)/coverage run -m pytest tests/plan tests/accounting tests/private

@@ -66,7 +66,7 @@ setuptools.setup(
     packages=setuptools.find_packages(include=["episodic_dp", "episodic_dp.*"]),
     package_data={"": ["*.css", "*.tsv", "*.txt", "py.typed"]},
     entry_points={
-        "console_scripts": ["episodic-dp = episodic_dp.cli.commands:main"]
+        "console_scripts": ["episodic-dp = episodic_dp.__main__:main"]
     },
     # Upper bounds stand only where a newer version was tried and failed.
     install_requires=[

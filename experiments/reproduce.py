@@ -25,6 +25,7 @@ from collections.abc import Sequence
 import os
 import pathlib
 import platform
+import sys
 import time
 from types import ModuleType
 from typing import Any
@@ -36,6 +37,7 @@ import jax
 from episodic_dp import backends
 from episodic_dp.cli import app
 from episodic_dp.cli import devices
+from episodic_dp.cli import exit_status
 from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
@@ -69,6 +71,7 @@ def main(
 
   Raises:
     ValueError, RunError: one sentence with the remedy.
+    SystemExit: a signal came; the same call goes on.
   """
   began = time.monotonic()
   if stores.is_url(workdir):
@@ -95,9 +98,9 @@ def main(
       runs_lib.finish(
           run, workdir, shared=shared, data_dir=data_dir, download=download
       )
-    except runs_lib.Interrupted:
+    except runs_lib.Interrupted as e:
       print(f"stopped in run {run.name}; the same command goes on from there")
-      return
+      sys.exit(exit_status.of(e.stopped))
   # Another process may have finished some of the others meanwhile.
   outcomes = {run.name: runs_lib.load(run, workdir) for run in runs}
   finished = {name: found for name, found in outcomes.items() if found}

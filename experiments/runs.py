@@ -33,7 +33,15 @@ OUTCOME = "outcome.json"
 
 
 class Interrupted(Exception):
-  """A signal ended a run before its last step."""
+  """A signal ended a run before its last step.
+
+  Args:
+    stopped: which, as a `training.Result` has it.
+  """
+
+  def __init__(self, stopped: str):
+    super().__init__(stopped)
+    self.stopped = stopped
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,8 +163,8 @@ def finish(
   cpu = time.process_time()
   result = training.train(experiment.spec, workdir)
   cpu = time.process_time() - cpu
-  if result.stopped == "signal":
-    raise Interrupted(run.name)
+  if result.stopped not in ("done", "budget"):
+    raise Interrupted(result.stopped)
   measured = measure.measure(
       str(workdir),
       splits=experiment.splits,

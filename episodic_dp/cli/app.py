@@ -6,6 +6,7 @@ and exit status 1. Anything else is a bug and keeps its traceback.
 """
 
 from collections.abc import Callable, Sequence
+import errno
 import logging as std_logging
 import os
 import pathlib
@@ -19,7 +20,10 @@ from absl import flags
 from absl import logging
 
 from episodic_dp.cli import compilation_cache
+from episodic_dp.cli import exit_status
+from episodic_dp.cli import interrupts
 from episodic_dp.config import presets
+from episodic_dp.output import files
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _OURS = (_ROOT / "episodic_dp", _ROOT / "experiments")
@@ -30,6 +34,11 @@ _EXPECTED = (
     PermissionError,
     ValueError,
 )
+# Not the program's fault, wherever they are raised.
+_DISK = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO,
+    errno.ESTALE,
+)  # fmt: skip
 
 
 def run(
@@ -42,7 +51,8 @@ def run(
 
   Args:
     main: takes the program's name and the arguments that are no flags.
-    argv: the program and its arguments; None for those of the process.
+    argv: the program and its arguments; None for those of the process, whose
+      signals are handled from here on.
     arguments: how many that are no flags `main` takes at most; more are
       refused.
   """
@@ -60,11 +70,14 @@ def run(
     try:
       main(argv)
     except Exception as e:
-      if not is_expected(e):
+      told = sentence(e)
+      if told is None:
         raise
-      fail(str(e))
+      fail(told)
 
-  if argv is not None:
+  if argv is None:
+    interrupts.install()
+  else:
     # ml_collections looks for --config.FIELD in sys.argv, whatever is parsed.
     sys.argv = list(argv)
   app.run(checked, flags_parser=_parse)
@@ -73,7 +86,7 @@ def run(
 def fail(sentence: str) -> NoReturn:
   """Prints one sentence to the error stream and exits with status 1."""
   print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
-  sys.exit(1)
+  sys.exit(exit_status.ERROR)
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
@@ -135,6 +148,28 @@ def _explain(error: Exception) -> str:
   lines = [line.strip() for line in text.splitlines() if line.strip()]
   last = lines[-1] if lines else type(error).__name__
   return re.sub(r"^\w*Error: ", "", last)
+
+
+def sentence(error: BaseException) -> str | None:
+  """What a user is told of an error; None where it is a bug."""
+  if is_expected(error):
+    return str(error)
+  if isinstance(error, OSError) and error.errno in _DISK:
+    return (
+        f"{error.filename or 'a file'} cannot be read or written"
+        f" ({error.strerror}): {files.REMEDIES[error.errno]} and run the same"
+        " command again"
+    )
+  # By its name: a command that only accounts never imports JAX.
+  of_jax = type(error).__name__ == "JaxRuntimeError"
+  if isinstance(error, MemoryError) or (
+      of_jax and "RESOURCE_EXHAUSTED" in str(error)
+  ):
+    return (
+        "there is not enough memory, of this machine or of its device: end what"
+        " else uses it, or ask for less at a time"
+    )
+  return None
 
 
 def is_expected(error: BaseException) -> bool:

@@ -12,6 +12,7 @@ from absl import flags
 
 import episodic_dp
 from episodic_dp.cli import app
+from episodic_dp.cli import interrupts
 
 _HELP = ("-h", "-help", "--help", "--helpshort", "-helpshort")
 _WIDTH = 80
@@ -52,8 +53,11 @@ def main(argv: Sequence[str] | None = None) -> None:
   """Runs the command that the first argument names.
 
   Args:
-    argv: the program and its arguments; None for those of the process.
+    argv: the program and its arguments; None for those of the process, whose
+      signals are handled from here on.
   """
+  if argv is None:
+    interrupts.install()
   _, *arguments = sys.argv if argv is None else argv
   name, *rest = arguments or ["--help"]
   if name in (*_HELP, "help"):

@@ -33,7 +33,7 @@ def join(
     process_id: the number of this one, from 0.
 
   Raises:
-    ValueError: flags that do not go together.
+    ValueError: flags that do not go together, or processes that do not meet.
   """
   numbers = num_processes is not None, process_id is not None
   if coordinator not in (None, "auto"):
@@ -61,12 +61,11 @@ def join(
 
     backends.use_all_cores()
     return
-  import jax  # Lazy import: as above.
+  # Lazy import: as above.
+  from episodic_dp.cli import peers
 
-  jax.distributed.initialize(
+  peers.connect(
       None if coordinator == "auto" else coordinator,
       num_processes,
       process_id,
-      # Of a process that was killed; the others would wait for longer.
-      heartbeat_timeout_seconds=60,
   )

@@ -17,10 +17,12 @@ it from readers).
 """
 
 from collections.abc import Sequence
+import sys
 
 from absl import flags
 
 from episodic_dp.cli import devices
+from episodic_dp.cli import exit_status
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import presets
 from episodic_dp.config import pvi as config_lib
@@ -48,10 +50,12 @@ def main(argv: Sequence[str]) -> None:
     spec = config_lib.build(config, rows)
   result = loop.run(spec, values.workdir)
   print(loop.summary(spec, result))
-  if len(rows.test.labels) and result.stopped != "signal":
+  status = exit_status.of(result.stopped)
+  if len(rows.test.labels) and status == exit_status.FINISHED:
     accuracy, log_likelihood = loop.score(
         spec.learner, result.posterior, config_lib.examples(rows.test)
     )
     print(
         f"  test: accuracy {accuracy:.4f}, log likelihood {log_likelihood:.4f}"
     )
+  sys.exit(status)

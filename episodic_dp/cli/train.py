@@ -8,8 +8,17 @@ every field can be set from the command line (--config.steps=10), and most files
 take arguments after a colon (--config=glyphs:private=0).
 
 A run whose --workdir has a checkpoint goes on from there: the same command
-again, after a kill or a SIGTERM, ends with the same parameters bit for bit. The
-folder holds config.json, metrics.jsonl, guarantee.json, checkpoints/, two
+again, after a kill or a SIGTERM, ends with the same parameters bit for bit.
+--resume=must refuses a folder that no run was ever begun in, as an empty disk
+that was mounted by mistake; --resume=never one that holds a run.
+
+SIGTERM and SIGUSR1, as schedulers send them, and --time_limit=55m save a
+checkpoint after the step that is running and end with status 75: queue the same
+command again. Ctrl-C does so with status 130, and a second one without waiting.
+Status 0 means that all steps are done, or all that the budget allows; status 1
+is an error.
+
+The folder holds config.json, metrics.jsonl, guarantee.json, checkpoints/, two
 pictures, tensorboard/ and private/ (the secret key: keep it from readers).
 
 The clip norm is fixed, or follows a quantile of the gradients' norms at no
@@ -21,33 +30,55 @@ a run has no formal guarantee, and its checkpoints hold norms of single tasks.
 The tasks of a step are shared out over all devices, or over
 --config.compute.devices=N of them. Several processes train together when all
 are started with the same command and --coordinator=HOST:PORT --num_processes=N
---process_id=I, or by srun or mpirun; process 0 alone uses --workdir.
+--process_id=I, or by srun or mpirun; process 0 alone uses --workdir. Where one
+of them is lost the others end within half a minute, with status 75.
 
 With --config.target_epsilon=E a run takes no more steps than E allows at
 --config.target_level, a number that is fixed before the first step.
 """
 
 from collections.abc import Sequence
+import sys
 
 from absl import flags
 
 from episodic_dp import training
 from episodic_dp.cli import devices
+from episodic_dp.cli import exit_status
+from episodic_dp.cli import interrupts
+from episodic_dp.cli import peers
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 from episodic_dp.training import processes
 from episodic_dp.training import reporting
+from episodic_dp.training import time_limit
 
 
 def define_flags() -> None:
-  """Of the run, its data, and the processes that share it."""
+  """Of the run, its data, when it ends, and the processes that share it."""
   shared_flags.define_config()
   shared_flags.define_workdir(
       "Folder of the run: made, or resumed where it has one."
   )
   shared_flags.define_data()
+  flags.DEFINE_enum(
+      "resume", "auto", ("auto", "must", "never"),
+      "Whether the work directory must hold a run, or must not.",
+  )  # fmt: skip
+  flags.DEFINE_string(
+      "key_file",
+      None,
+      "Where the secret key of a run on an object store lies, on this machine;"
+      " without it the store has it.",
+  )
+  flags.DEFINE_string(
+      "time_limit",
+      None,
+      "Save and leave in time, with status 75: 90s, 55m, 11h, 1h30m from the"
+      " start of the process on.",
+  )
   shared_flags.define_processes()
 
 
@@ -55,13 +86,31 @@ def main(argv: Sequence[str]) -> None:
   """Trains, and prints the guarantees of the steps that were taken."""
   del argv
   values = flags.FLAGS
-  devices.join(values.coordinator, values.num_processes, values.process_id)
+  limit = None
+  if values.time_limit is not None:
+    seconds = time_limit.parse(values.time_limit)
+    limit = training.TimeLimit(seconds, began=interrupts.BEGAN)
+  with peers.leaving_together():
+    devices.join(values.coordinator, values.num_processes, values.process_id)
+    result = _train(values, limit)
+    sys.exit(exit_status.of(result.stopped))
+
+
+def _train(
+    values: flags.FlagValues, limit: training.TimeLimit | None
+) -> training.Result:
+  """The run; process 0 prints what it came to."""
   devices.log_devices()
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
-  with phases.phase("reading the data", at_once=True):
-    spec = build.build(
-        config, data_dir=values.data_dir, download=values.download
-    ).spec
-  result = training.train(spec, values.workdir)
+  with training.opened(
+      values.workdir, resume=values.resume, key_file=values.key_file
+  ) as workdir:
+    with phases.phase("reading the data", at_once=True):
+      spec = build.build(
+          config, data_dir=values.data_dir, download=values.download
+      ).spec
+    result = training.train(spec, workdir, limit=limit)
+    interrupts.ignore()
   if processes.first():
-    print(reporting.summary(result, spec.steps))
+    print(reporting.summary(result, spec.steps), flush=True)
+  return result

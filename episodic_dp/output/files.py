@@ -2,11 +2,30 @@
 
 from collections.abc import Iterator
 import contextlib
+import errno
 import json
 import os
 import pathlib
 import tempfile
 from typing import Any
+
+# What can be done about errors of a disk, to end a sentence.
+REMEDIES = {
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room within your quota",
+    errno.EFBIG: "allow larger files (ulimit -f unlimited)",
+    errno.EACCES: "make it writable",
+    errno.EPERM: "make it writable",
+    errno.EROFS: "make it writable",
+    errno.ENOENT: "make its folder again",
+    errno.ENOTDIR: "move the file that is in its place away",
+    errno.EEXIST: "move the file that is in its place away",
+    errno.EISDIR: "move the folder that is in its place away",
+    errno.EIO: "mend its disk",
+    errno.ESTALE: "mount its disk again",
+    errno.ENODEV: "mount its disk again",
+    errno.ENOTCONN: "mount its disk again",
+}
 
 
 class WriteError(OSError, ValueError):
@@ -31,7 +50,7 @@ def replacing(
     private: whether only the owner may read it, from the first byte on.
 
   Raises:
-    WriteError: the folder cannot be made or written.
+    WriteError: the folder cannot be made, or the file not be written.
   """
   path = pathlib.Path(path)
   beside = path.with_name(f".{path.name}.tmp")
@@ -39,19 +58,40 @@ def replacing(
     path.parent.mkdir(parents=True, exist_ok=True)
     beside.unlink(missing_ok=True)
     beside.touch(mode=0o600 if private else 0o666)
-  except OSError as e:
-    error = WriteError(
-        f"{path} cannot be written ({e.strerror or e}): choose another place"
-    )
-    error.errno = e.errno
-    raise error from e
-  try:
     yield beside
     with beside.open("rb") as f:
       os.fsync(f.fileno())
     os.replace(beside, path)
+  except OSError as e:
+    if isinstance(e, WriteError) or not _concerns(e, path, beside):
+      raise
+    raise _write_error(path, e, "choose another place") from e
   finally:
-    beside.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # Of the same disk, most likely.
+      beside.unlink(missing_ok=True)
+
+
+def _concerns(error: OSError, *paths: pathlib.Path) -> bool:
+  """Whether an error is of these files; of writing to one, which has no name.
+
+  Whoever writes may read other files at the same time.
+  """
+  if not isinstance(error.filename, str | os.PathLike):
+    return error.filename is None
+  name = pathlib.Path(error.filename)
+  return any(name == path or name in path.parents for path in paths)
+
+
+def _write_error(path: object, error: OSError, another: str) -> WriteError:
+  """The sentence, with what can be done about this very error."""
+  remedy = another
+  if error.errno in REMEDIES:
+    remedy = f"{REMEDIES[error.errno]}, or {another}"
+  told = WriteError(
+      f"{path} cannot be written ({error.strerror or error}): {remedy}"
+  )
+  told.errno = error.errno  # With `strerror` it would print these two alone.
+  return told
 
 
 def check_folder(folder: str | os.PathLike) -> None:
@@ -65,9 +105,7 @@ def check_folder(folder: str | os.PathLike) -> None:
     with tempfile.TemporaryFile(dir=pathlib.Path(folder)):
       pass
   except OSError as e:
-    raise WriteError(
-        f"{folder} cannot be written ({e.strerror or e}): choose another --out"
-    ) from e
+    raise _write_error(folder, e, "choose another --out") from e
 
 
 def write_text(

@@ -118,7 +118,8 @@ class Result:
     posterior: the prior and the clients' factors.
     rounds: done in all, earlier processes included.
     visits: of each client.
-    stopped: "done", "budget" (no client may be visited again) or "signal".
+    stopped: "done", "budget" (no client may be visited again), or the name of
+      a signal.
     ledgers: what each client has spent.
     seconds: wall-clock seconds of this process inside `run`.
   """
@@ -202,8 +203,8 @@ class _Run:
     """Takes the rounds."""
     stopped = "done"
     while self._done < self._spec.rounds:
-      if stop.code != processes.CONTINUE:
-        stopped = "signal"
+      if stop.code != processes.Code.CONTINUE:
+        stopped = stop.code.stopped
         break
       if not any(map(self._ledgers.may_visit, range(len(self._spec.clients)))):
         stopped = "budget"
@@ -377,10 +378,13 @@ def summary(spec: Spec, result: Result) -> str:
   heads = {
       "done": "done",
       "budget": "done: every client has spent its budget",
-      "signal": "stopped by a signal; the same command goes on from there",
   }
+  head = heads.get(
+      result.stopped,
+      f"stopped by {result.stopped}; the same command goes on from there",
+  )
   lines = [
-      f"{heads[result.stopped]}, after {result.rounds} rounds"
+      f"{head}, after {result.rounds} rounds"
       f" ({result.seconds:.0f} s in this process)"
   ]
   guarantees = result.ledgers.guarantees(

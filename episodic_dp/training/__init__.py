@@ -11,8 +11,10 @@ from episodic_dp.training.evaluation import SquaredError
 from episodic_dp.training.evaluation import Tasks
 from episodic_dp.training.loop import train
 from episodic_dp.training.mesh import make_mesh
+from episodic_dp.training.opening import opened
 from episodic_dp.training.spec import Result
 from episodic_dp.training.spec import TrainingSpec
+from episodic_dp.training.time_limit import TimeLimit
 
 __all__ = [
     "Accuracy",
@@ -23,9 +25,11 @@ __all__ = [
     "Score",
     "SquaredError",
     "Tasks",
+    "TimeLimit",
     "TrainingSpec",
     "draw",
     "interval",
     "make_mesh",
+    "opened",
     "train",
 ]

@@ -19,6 +19,8 @@ from episodic_dp.training import processes
 from episodic_dp.training import resume
 from episodic_dp.training import signals
 from episodic_dp.training import spec as spec_lib
+from episodic_dp.training import stepping as stepping_lib
+from episodic_dp.training import time_limit
 
 
 def to_arrays(beginning: resume.Beginning) -> list[np.ndarray]:
@@ -33,38 +35,42 @@ def to_arrays(beginning: resume.Beginning) -> list[np.ndarray]:
 
 
 def follow(
-    spec: spec_lib.TrainingSpec, broadcast: processes.Broadcast
+    spec: spec_lib.TrainingSpec,
+    broadcast: processes.Broadcast,
+    limit: time_limit.TimeLimit | None,
 ) -> spec_lib.Result:
   """Takes the steps of the first process.
+
+  Args:
+    spec: what to run.
+    broadcast: by which the first tells how to begin.
+    limit: as for `loop.train`.
 
   Raises:
     RunError: the first process failed, or has another configuration, other
       data or another learner.
   """
   began = time.monotonic()
-  identity, *arrays = broadcast.receive()
+  identity, *arrays = broadcast.receive(spec.config)
   state = _from_arrays(spec, arrays)
   step_fn, done = spec_lib.make_step(spec), int(state.step)
   own = identity_lib.identify(spec, step_fn, state).digest()
   if identity.tobytes().decode() != own:
-    processes.agreed(processes.FAILED)
+    processes.agreed(processes.Code.FAILED)
     raise errors.RunError(
         "the data or the code of this process are not those of the first: start"
         " all processes of a run with the same command, data and versions"
     )
   step_fn.compile(state)
-  code = processes.CONTINUE
   with signals.StopSignals() as stop:
-    while done < spec.steps and code == processes.CONTINUE:
-      code = processes.agreed(stop.code)
-      if code == processes.CONTINUE:
-        state, _ = jax.block_until_ready(step_fn(state))
-        done += 1
-  # The first saves, and may fail at that.
-  processes.agreed(processes.CONTINUE)
+    stepping = stepping_lib.Stepping(done, spec.steps, stop, limit)
+    for _ in stepping:
+      state, _ = jax.block_until_ready(step_fn(state))
+    # The first saves, and may fail at that.
+    processes.agreed(processes.Code.CONTINUE)
   return spec_lib.Result(
-      steps=done,
-      stopped="signal" if done < spec.steps else "done",
+      steps=stepping.done,
+      stopped=stepping.stopped,
       guarantees={},
       seconds=time.monotonic() - began,
       score=None,

@@ -9,7 +9,6 @@ parameters bit for bit, and no step is paid for twice.
 """
 
 import contextlib
-import errno
 import math
 import os
 import time
@@ -22,10 +21,12 @@ from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import compilation
-from episodic_dp.training import errors
+from episodic_dp.training import disk as disk_lib
 from episodic_dp.training import evaluation
 from episodic_dp.training import followers
+from episodic_dp.training import memory
 from episodic_dp.training import metrics as metrics_lib
+from episodic_dp.training import opening
 from episodic_dp.training import plots
 from episodic_dp.training import process_times
 from episodic_dp.training import processes
@@ -34,15 +35,16 @@ from episodic_dp.training import run_log
 from episodic_dp.training import signals
 from episodic_dp.training import spec as spec_lib
 from episodic_dp.training import spending as spending_lib
+from episodic_dp.training import stepping as stepping_lib
+from episodic_dp.training import time_limit
 from episodic_dp.training import workdir as workdir_lib
-
-_UNWRITABLE = (
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS,
-)  # fmt: skip
 
 
 def train(
-    spec: spec_lib.TrainingSpec, workdir: str | os.PathLike
+    spec: spec_lib.TrainingSpec,
+    workdir: str | os.PathLike | opening.Opened,
+    *,
+    limit: time_limit.TimeLimit | None = None,
 ) -> spec_lib.Result:
   """Trains in a work directory, from its last checkpoint where it has one.
 
@@ -53,43 +55,29 @@ def train(
   Args:
     spec: what to run.
     workdir: takes config.json, metrics.jsonl, guarantee.json, checkpoints/, the
-      pictures, tensorboard/ and, readable by the owner only, private/.
+      pictures, tensorboard/ and, readable by the owner only, private/. Or one
+      that was opened before the data were read.
+    limit: when to leave, with what was done saved; None for never.
 
   Raises:
-    RunError: the folder cannot be used, or holds another run; or there are not
-      so many devices.
+    RunError: the folder cannot be used, or holds another run; there are not so
+      many devices, or they have no memory for a step.
   """
   spec = spec_lib.with_mesh(spec)
-  broadcast = processes.Broadcast(spec.config)
-  if not processes.first():
-    return followers.follow(spec, broadcast)
-  try:
-    return _lead(spec, workdir, broadcast)
-  except Exception as e:
-    broadcast.abort(e)
-    raise
-
-
-def _lead(
-    spec: spec_lib.TrainingSpec,
-    workdir: str | os.PathLike,
-    broadcast: processes.Broadcast,
-) -> spec_lib.Result:
-  """The first process, and the only one of most runs."""
-  with workdir_lib.opened(workdir) as place, signals.StopSignals() as stop:
-    try:
-      with contextlib.ExitStack() as opened:
-        run = _Run(spec, place, opened)
-        broadcast.send(followers.to_arrays(run.beginning))
-        return run.go(stop)
-    except OSError as e:
-      if e.errno not in _UNWRITABLE:
-        raise
-      raise errors.RunError(
-          f"the work directory {place.folder} can no longer be written"
-          f" ({e.strerror}): make room and run the same command again; it goes"
-          " on from the last checkpoint"
-      ) from e
+  if not isinstance(workdir, opening.Opened):
+    with opening.opened(workdir) as opened:
+      return train(spec, opened, limit=limit)
+  if workdir.place is None:
+    with memory.told(spec):
+      return followers.follow(spec, workdir.broadcast, limit)
+  with (
+      disk_lib.watched(workdir.place.folder) as disk,
+      memory.told(spec),
+      contextlib.ExitStack() as to_close,
+  ):
+    run = _Run(spec, workdir.place, disk, to_close)
+    workdir.broadcast.send(followers.to_arrays(run.beginning), spec.config)
+    return run.go(limit)
 
 
 class _Run:
@@ -98,6 +86,7 @@ class _Run:
   Args:
     spec: what to run.
     place: the work directory, which this process alone uses.
+    disk: that it lies on.
     opened: closes what is opened here.
   """
 
@@ -105,9 +94,10 @@ class _Run:
       self,
       spec: spec_lib.TrainingSpec,
       place: workdir_lib.WorkDirectory,
+      disk: disk_lib.Disk,
       opened: contextlib.ExitStack,
   ):
-    self._place, folder = place, place.folder
+    self._place, self._disk, folder = place, disk, place.folder
     self._began = time.monotonic()
     self._spec = spec
     self._folder = folder
@@ -142,39 +132,46 @@ class _Run:
     # The key is safe before anything that follows from it can be seen.
     place.publish()
 
-  def go(self, stop: signals.StopSignals) -> spec_lib.Result:
+  def go(self, limit: time_limit.TimeLimit | None) -> spec_lib.Result:
     """Takes the steps; other processes are told how they end."""
     try:
-      self._take_steps(stop)
-      result = self._finish()
+      self._compile()
+      with signals.StopSignals() as stop:
+        stepping = stepping_lib.Stepping(
+            self._done, self._spec.steps, stop, limit
+        )
+        self._take_steps(stepping)
+        result = self._finish(stepping.stopped)
     except processes.OtherFailed:
       raise
     except Exception:
-      processes.agreed(processes.FAILED)
+      processes.agreed(processes.Code.FAILED)
       raise
-    processes.agreed(processes.CONTINUE)
+    processes.agreed(processes.Code.CONTINUE)
     return result
 
-  def _take_steps(self, stop: signals.StopSignals) -> None:
-    spec = self._spec
-    if self._done < spec.steps:
-      # By itself: a phase tells how long it took, and steps are not to.
-      with (
-          compilation.Compilations() as compiled,
-          phases.phase(_compiling(), at_once=True),
-      ):
-        self._step_fn.compile(self.state)
-      run_log.log_compiled(compiled, self._done + 1)
-    code = processes.CONTINUE
-    with run_log.ProgressBar(done=self._done, steps=spec.steps) as bar:
-      while self._done < spec.steps and code == processes.CONTINUE:
-        code = processes.agreed(stop.code)
-        if code == processes.CONTINUE:
-          self._take_step(bar)
-    if code != processes.CONTINUE:
-      logging.info("stopping on signal at step %d", self._done)
+  def _compile(self) -> None:
+    """By itself: a phase tells how long it took, and steps are not to."""
+    if self._done == self._spec.steps:
+      return
+    with (
+        compilation.Compilations() as compiled,
+        phases.phase(_compiling(), at_once=True),
+    ):
+      self._step_fn.compile(self.state)
+    run_log.log_compiled(compiled, self._done + 1)
 
-  def _take_step(self, bar: run_log.ProgressBar) -> None:
+  def _take_steps(self, stepping: stepping_lib.Stepping) -> None:
+    spec = self._spec
+    with run_log.ProgressBar(done=self._done, steps=spec.steps) as bar:
+      for _ in stepping:
+        self._take_step(bar, stepping)
+    if stepping.code:
+      logging.info("stopping on %s at step %d", stepping.stopped, self._done)
+
+  def _take_step(
+      self, bar: run_log.ProgressBar, stepping: stepping_lib.Stepping
+  ) -> None:
     """A step, its line, and a validation and a checkpoint where due."""
     spec = self._spec
     began = time.monotonic()
@@ -194,7 +191,7 @@ class _Run:
     quality = None
     if validate:
       count = len(spec.validation.rows)
-      with bar.phase(f"validating on {count} tasks"):
+      with stepping.saving(), bar.phase(f"validating on {count} tasks"):
         self._score = score = self._validate()
       public |= {
           f"validation_{score.name}": score.mean,
@@ -207,7 +204,7 @@ class _Run:
     # its checkpoint and so never lacks one.
     self._log.add(public, private, seconds=seconds)
     if validate or self._done % spec.checkpoint_every == 0:
-      with bar.phase("saving a checkpoint"):
+      with stepping.saving(), bar.phase("saving a checkpoint"):
         self._save(quality)
     bar.show(
         self._done, epsilon=epsilon, score=self._score, validated=validate
@@ -222,6 +219,7 @@ class _Run:
     Args:
       quality: of these very parameters, where they were validated.
     """
+    self._disk.check()
     if self._done == 0:
       return
     self._checkpoints.save(
@@ -235,12 +233,11 @@ class _Run:
     self._times.write(self._done)
     self._place.publish()
 
-  def _finish(self) -> spec_lib.Result:
+  def _finish(self, stopped: str) -> spec_lib.Result:
     """The last checkpoint, the statement of the steps done, the pictures."""
     spec = self._spec
     with phases.phase("saving a checkpoint"):
       self._save()
-    stopped = "signal" if self._done < spec.steps else "done"
     if stopped == "done" and spec.steps < spec.asked_steps:
       stopped = "budget"
     with phases.phase("writing the privacy statement"):

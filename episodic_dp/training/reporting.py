@@ -102,10 +102,11 @@ def summary(result: spec_lib.Result, planned: int) -> str:
     planned: the steps of the whole run.
   """
   head = f"done: {result.steps} steps"
-  if result.stopped == "signal":
+  if result.stopped not in ("done", "budget"):
+    what = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
     head = (
-        f"stopped by a signal after step {result.steps} of {planned}; the same"
-        " command goes on from there"
+        f"stopped by {what.get(result.stopped, result.stopped)} after step"
+        f" {result.steps} of {planned}; the same command goes on from there"
     )
   elif result.stopped == "budget":
     head += ", all that target_epsilon allows"

@@ -89,7 +89,8 @@ class Result:
 
   Attributes:
     steps: steps done in all, earlier processes included.
-    stopped: "done", "budget" (all that the target allows) or "signal".
+    stopped: "done", "budget" (all that the target allows), or by what it was
+      asked to stop: "SIGTERM", "SIGUSR1", "SIGINT" or "time limit".
     guarantees: level -> Guarantee for the steps done.
     seconds: wall-clock seconds of this process inside `train`.
     score: the last validation accuracy or squared error, or None.

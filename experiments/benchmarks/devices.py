@@ -207,7 +207,7 @@ def work() -> None:
     with compilation.Compilations() as compiled:
       step.compile(state)
     ahead = compiled.seconds
-    processes.agreed(processes.CONTINUE)
+    processes.agreed(processes.Code.CONTINUE)
   for line in sys.stdin:
     what, *count = line.split()
     if what == "params":

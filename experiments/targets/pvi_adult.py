@@ -86,8 +86,8 @@ def finish(
     shared[visits] = loop.make_federation(spec)
   workdir = pathlib.Path(folder) / run.name
   result = loop.run(spec, workdir, federation=shared[visits])
-  if result.stopped == "signal":
-    raise runs_lib.Interrupted(run.name)
+  if result.stopped not in ("done", "budget"):
+    raise runs_lib.Interrupted(result.stopped)
   found = {
       name: loop.score(
           spec.learner, result.posterior, config_lib.examples(part)

@@ -126,7 +126,7 @@ def test_a_wheel_holds_what_is_read_and_no_more(wheel):
   with zipfile.ZipFile(wheel) as z:
     names = set(z.namelist())
     entry_points = next(n for n in names if n.endswith("entry_points.txt"))
-    assert "episodic-dp = episodic_dp.cli.commands:main" in (
+    assert "episodic-dp = episodic_dp.__main__:main" in (
         z.read(entry_points).decode()
     )
   kept = {

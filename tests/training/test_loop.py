@@ -17,8 +17,10 @@ import numpy as np
 import pytest
 
 from episodic_dp import accounting
+from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.accounting import privacy_statement
+from episodic_dp.cli import exit_status
 from episodic_dp.training import checkpoint
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
@@ -103,14 +105,14 @@ def test_killed_at_a_random_step_it_ends_with_the_same_bits(whole, tmp_path):
   assert _lines(tmp_path) == _lines(whole[0])
 
 
-def test_sigterm_saves_and_exits_zero_and_the_run_goes_on(whole, tmp_path):
+def test_sigterm_saves_and_says_so_and_the_run_goes_on(whole, tmp_path):
   # Many steps, so that the signal arrives before the last.
   process = _start(tmp_path, steps=600)
   _wait_for_lines(process, tmp_path, 5)
   process.send_signal(signal.SIGTERM)
   output = process.communicate(timeout=120)[0]
-  assert process.returncode == 0, output
-  assert "stopped by a signal after step" in output
+  assert process.returncode == exit_status.REQUEUE, output
+  assert "stopped by SIGTERM after step" in output
   _, step = tiny_run.final_params(tmp_path)
   assert 5 <= step < 600
   assert metrics.read(tmp_path / metrics.FILE)[-1]["step"] == step
@@ -377,6 +379,41 @@ def test_a_disk_that_fills_up_is_one_sentence(tmp_path, monkeypatch):
   monkeypatch.setattr(metrics.Lines, "add", full)
   with pytest.raises(training.RunError, match="No space left.*make room"):
     tiny_run.train(tiny_run.spec(2), tmp_path)
+
+
+def test_a_time_limit_ends_a_run_after_a_step(whole, tmp_path):
+  limit = training.TimeLimit(1e-9)
+  result = training.train(tiny_run.spec(STEPS), tmp_path, limit=limit)
+  assert (result.steps, result.stopped) == (0, "time limit")
+  assert tiny_run.train(tiny_run.spec(STEPS), tmp_path).steps == STEPS
+  assert _lines(tmp_path) == _lines(whole[0])
+
+
+def test_a_folder_that_is_gone_is_one_sentence(tmp_path, monkeypatch):
+  folder = tmp_path / "run"
+  add = metrics.Lines.add
+
+  def vanish(self, values):
+    add(self, values)
+    if values["step"] == 2:
+      shutil.rmtree(folder)
+
+  monkeypatch.setattr(metrics.Lines, "add", vanish)
+  with pytest.raises(training.RunError, match="is gone.*mount or restore it"):
+    tiny_run.train(tiny_run.spec(8), folder)
+  assert not folder.exists()
+
+
+def test_no_memory_for_a_step_names_half_of_the_tasks(tmp_path, monkeypatch):
+  def exhausted(self, values):
+    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+  monkeypatch.setattr(metrics.Lines, "add", exhausted)
+  spec = dataclasses.replace(
+      tiny_run.spec(2), compute=private.Compute(microbatch_size=6)
+  )
+  with pytest.raises(training.RunError, match="microbatch_size=3;"):
+    tiny_run.train(spec, tmp_path)
 
 
 def test_impossible_numbers_are_refused():

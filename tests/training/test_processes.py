@@ -89,8 +89,8 @@ def test_two_processes_train_like_one_and_stop_together(tmp_path):
   (status, out, err), (other, told, trace) = _end(two)
   assert status == other == 0, err + trace
   steps = out.partition("took ")[2].split()[0]
-  assert f"took {steps} signal" in told
-  assert f"stopped by a signal after step {steps}" in out
+  assert f"took {steps} SIGTERM" in told
+  assert f"stopped by SIGTERM after step {steps}" in out
 
   # Two that never stopped end where one does.
   (status, out, err), (other, told, trace) = _end(
@@ -136,8 +136,9 @@ def test_processes_of_another_configuration_are_refused(tmp_path):
 
 def test_one_process_agrees_with_itself():
   assert not processes.several() and processes.first()
-  assert processes.agreed(processes.STOP) == processes.STOP
-  broadcast = processes.Broadcast({"steps": 1})
-  broadcast.send([np.zeros(3)])  # Nobody to hear it.
+  stop = processes.Code.SIGTERM
+  assert processes.agreed(stop) == stop and stop.stopped == "SIGTERM"
+  broadcast = processes.Broadcast()
+  broadcast.send([np.zeros(3)], {"steps": 1})  # Nobody to hear it.
   broadcast.abort(ValueError("no"))
   assert jax.process_count() == 1

@@ -20,6 +20,7 @@ from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
+from episodic_dp.cli import exit_status
 from episodic_dp.training import plots
 from episodic_dp.training import reporting
 
@@ -115,11 +116,11 @@ def spec(
   return dataclasses.replace(result, **options)
 
 
-def train(a_spec, workdir):
+def train(a_spec, workdir, **options):
   """As `training.train`, without its pictures: drawing takes the longest."""
   with mock.patch.object(plots, "learning_curve"):
     with mock.patch.object(plots, "epsilon_curve"):
-      return training.train(a_spec, workdir)
+      return training.train(a_spec, workdir, **options)
 
 
 def final_params(workdir):
@@ -134,3 +135,4 @@ if __name__ == "__main__":
   this_spec = spec(int(sys.argv[2]))
   outcome = training.train(this_spec, sys.argv[1])
   print(reporting.summary(outcome, this_spec.steps))
+  sys.exit(exit_status.of(outcome.stopped))
