@@ -40,7 +40,8 @@ Written by `make faults`, which sets each fault up on real runs (`python -m
 tests.faults`) and compares what they come to with a run that nothing befell:
 parameters, the optimiser's state, the ledger and every line of metrics, bit for
 bit. A run is safe where it ends, and the same command comes to the same bits or
-is refused; clear where its user reads one sentence and no trace. What to do about each: [work directories](work_directories.md).
+is refused; clear where its user reads one sentence and no trace. What to do
+about each: [work directories](work_directories.md).
 
 Status 0 is finished; 75 asks a launcher to queue the same command again; 130 is
 Ctrl-C; 1 is an error; negative numbers are signals that nobody can handle.
