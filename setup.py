@@ -20,16 +20,22 @@ _README = re.sub(
 
 _SIGN = ["cryptography>=45"]  # Ed25519 under privacy statements.
 
+_CLOUD = ["gcsfs>=2026.2", "s3fs>=2026.2"]  # Work directories on gs://, s3://.
+
 _TEST = [
     *_SIGN,
     "coverage>=7.6",
     "dp_accounting>=0.6.0",  # Beside which ours is tested.
+    "flask>=3.1",  # With moto: a server that speaks S3.
+    "flask-cors>=6.0",
     "hypothesis>=6.100",
+    "moto[s3]>=5.2",
     "mpmath>=1.3",
     "mypy>=1.15",
     "pytest>=8.3",
     "pytest-xdist>=3.6",
     "ruff>=0.12",
+    "s3fs>=2026.2",
     "setuptools>=77",  # A test builds a wheel.
 ]
 
@@ -74,6 +80,7 @@ setuptools.setup(
         "array_record>=0.8.1",
         "dm-haiku>=0.0.17",
         "flax>=0.12.8",
+        "fsspec>=2026.2",
         # tensorflow-datasets needs it to prepare a data set, undeclared.
         "importlib_resources>=6.5",
         "jax>=0.10.2",
@@ -91,6 +98,7 @@ setuptools.setup(
     ],
     extras_require={
         "bench": ["dp_accounting>=0.6.0", "jax_privacy==2.0.*", "torch>=2.13"],
+        "cloud": _CLOUD,
         "cuda": ["jax[cuda13]>=0.10.2"],
         "dev": [*_TEST, "pre-commit>=4.0", "pre-commit-hooks>=5.0"],
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.19", "nbmake>=1.5"],
