@@ -74,10 +74,10 @@ class Visit(sections.Section):
   local_steps: int = 25
   batch_share: float = 0.02
   least_batch: int = 20
-  clip_norm: float = 1.0
+  clip_norm: float = 2.0
   noise_multiplier: float = 5.0
   rate: float = 0.5
-  scale_rate: float = 0.5
+  scale_rate: float = 0.1
 
 
 _SECTIONS: tuple[type[sections.Section], ...] = (Table, Model, Server, Visit)

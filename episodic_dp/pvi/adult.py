@@ -28,32 +28,30 @@ _NAMES = (
     "capital-gain", "capital-loss", "hours-per-week", "native-country",
     "target",
 )  # fmt: skip
+# Of each column all values but a usual one, which is a row of zeros: shorter
+# inputs have shorter gradients. "education" says what "education-num" does.
 _WORDS = {
     "workclass": (
-        "Private Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov"
+        "Self-emp-not-inc Self-emp-inc Federal-gov Local-gov State-gov"
         " Without-pay Never-worked"
     ),
-    "education": (
-        "Bachelors Some-college 11th HS-grad Prof-school Assoc-acdm Assoc-voc"
-        " 9th 7th-8th 12th Masters 1st-4th 10th Doctorate 5th-6th Preschool"
-    ),
     "marital-status": (
-        "Married-civ-spouse Divorced Never-married Separated Widowed"
+        "Divorced Never-married Separated Widowed"
         " Married-spouse-absent Married-AF-spouse"
     ),
     "occupation": (
-        "Tech-support Craft-repair Other-service Sales Exec-managerial"
+        "Tech-support Craft-repair Sales Exec-managerial"
         " Prof-specialty Handlers-cleaners Machine-op-inspct Adm-clerical"
         " Farming-fishing Transport-moving Priv-house-serv Protective-serv"
         " Armed-Forces"
     ),
     "relationship": (
-        "Wife Own-child Husband Not-in-family Other-relative Unmarried"
+        "Wife Own-child Husband Other-relative Unmarried"
     ),
-    "race": "White Asian-Pac-Islander Amer-Indian-Eskimo Other Black",
-    "sex": "Female Male",
+    "race": "Asian-Pac-Islander Amer-Indian-Eskimo Other Black",
+    "sex": "Female",
     "native-country": (
-        "United-States Cambodia England Puerto-Rico Canada Germany"
+        "Cambodia England Puerto-Rico Canada Germany"
         " Outlying-US(Guam-USVI-etc) India Japan Greece South China Cuba Iran"
         " Honduras Philippines Italy Poland Jamaica Vietnam Mexico Portugal"
         " Ireland France Dominican-Republic Laos Ecuador Taiwan Haiti Columbia"

@@ -54,11 +54,11 @@ def runs(scale: str) -> list[runs_lib.Run]:
 def _run(
     split: str, epsilon: float | None, key: int, smoke: bool
 ) -> runs_lib.Run:
-  private = f"epsilon={epsilon}" if epsilon else "private=0"
+  private = f"epsilon={epsilon}" if epsilon else "private=0,rounds=100"
   return runs_lib.Run(
       name=f"{split}_{epsilon or 'not_private'}_{key}",
       config="pvi.adult",
-      arguments=f"split={split},{private}" + ",rounds=1" * smoke,
+      arguments=f"split={split},{private}{',rounds=1' * smoke}",
       labels=dict(split=split, epsilon=epsilon, key=key),
       program="pvi",
   )
@@ -76,9 +76,10 @@ def finish(
   if done is not None:
     return done
   config = config_lib.parse(run.load())
-  rows = shared.setdefault(
-      str(config.table), config_lib.load(config, data_dir)
-  )
+  table_ = str(config.table)
+  if table_ not in shared:
+    shared[table_] = config_lib.load(config, data_dir)
+  rows = shared[table_]
   spec = config_lib.build(config, rows)
   # Equal clients and visits: compiled once.
   visits = f"{config.table} {config.visit} {config.server} {config.model}"

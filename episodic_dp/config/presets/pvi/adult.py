@@ -14,7 +14,7 @@ budgets with a table:
       --workdir=DIR --data_dir=DATA
 
 Arguments after the colon: private (1), split (homogeneous; or inhomogeneous_1,
-inhomogeneous_2), epsilon (1.0), rounds (200), clients (10).
+inhomogeneous_2), epsilon (1.0), rounds (300), clients (10).
 """
 
 import math
@@ -32,7 +32,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       private=True,
       split="homogeneous",
       epsilon=1.0,
-      rounds=200,
+      rounds=300,
       clients=10,
   )
   c = pvi_defaults.base()

@@ -9,7 +9,7 @@ Command:
   episodic-dp pvi --config=own_table --data_dir=DIR --workdir=DIR
 
 Arguments after the colon: private (1), epsilon (1.0), rounds (100), noise (5.0:
-the noise multiplier), clip_norm (1.0).
+the noise multiplier), clip_norm (2.0).
 """
 
 import math
@@ -28,7 +28,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       epsilon=1.0,
       rounds=100,
       noise=5.0,
-      clip_norm=1.0,
+      clip_norm=2.0,
   )
   c = pvi_defaults.base()
   c.table = ml_collections.ConfigDict(dict(name="own_table"))

@@ -1,0 +1,92 @@
+"""`episodic-dp pvi`: runs, resumes, and sentences for what is wrong."""
+
+import json
+
+import pytest
+
+from episodic_dp import plan
+from episodic_dp.config import presets
+from episodic_dp.config import pvi as config_lib
+from episodic_dp.config.presets.pvi import adult
+from episodic_dp.config.presets.pvi import own_table as own_table_preset
+from tests.pvi import own_table
+
+TINY = (
+    "--config.visit.local_steps=2", "--config.checkpoint_every=1",
+    "--config.evaluate_every=1", "--config.private_seed=1",
+)  # fmt: skip
+
+
+def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
+  data, folder = tmp_path / "data", tmp_path / "run"
+  data.mkdir()
+  own_table.write(data)
+  where = (f"--data_dir={data}", f"--workdir={folder}")
+  run = ("pvi", "--config=own_table:epsilon=20,noise=2.0,rounds=2", *TINY)
+  absent = "--config.server.absent=south:2-"
+  done = call(*run, *where, absent)
+  assert done.returncode == 0, done.stderr
+  assert "done, after 2 rounds" in done.stdout
+  assert "1 clients of 8 examples, 1 visits each: example: epsilon" in (
+      done.stdout
+  )
+  assert "2 clients of 8 examples, 2 visits each" in done.stdout
+  assert "test: accuracy 0." in done.stdout
+  summary = json.loads((folder / "guarantees.json").read_text())
+  assert [row["client"] for row in summary["clients"]] == (
+      own_table.SCHEMA["clients"]
+  )
+  assert [row["visits"] for row in summary["clients"]] == [2, 1, 2]
+  # A statement verifies; the finished run is left as it is.
+  done = call("verify", folder / summary["clients"][1]["statement"])
+  assert done.returncode == 0 and "FALSE" not in done.stdout
+  done = call(*run, *where, absent)
+  assert "done, after 2 rounds" in done.stdout
+  # Another rule of who answers is another run.
+  done = call(*run, *where)
+  assert done.returncode == 1 and "config.server.absent" in done.stderr
+  assert len(done.stderr.strip().splitlines()[-1]) < 500
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--config=adult"], "adult.data of UCI Adult is not in --data_dir"),
+        (["--config=own_table"], "--data_dir is missing"),
+        (["--config=adult:split=uneven"], "config.table.split='uneven'"),
+        (["--config=adult", "--config.model.name=svm"], "config.model.name"),
+        (["--config=adult", "--config.delta=2.0"], "config.delta=2.0"),
+        (["--config=glyphs"], "is not read by episodic-dp pvi"),
+        (["--config=adlut"], "neither a file nor a preset"),
+        (["--config=adult", "--config.visit.rate=0.0"], "config.visit.rate"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(call, tmp_path, arguments, words):
+  done = call("pvi", *arguments, f"--workdir={tmp_path / 'run'}")
+  assert done.returncode == 1 and words in done.stderr
+  assert "Traceback" not in done.stderr
+  assert not (tmp_path / "run").exists()
+
+
+def test_presets_of_pvi_are_refused_by_train(call, tmp_path):
+  done = call("train", "--config=adult", f"--workdir={tmp_path}")
+  assert done.returncode == 1 and "Traceback" not in done.stderr
+
+
+def test_absences_are_read():
+  numbers = {"north": 0, "south": 1}
+  found = config_lib.absences("south:5-,0:2-3, north", numbers)
+  assert [(a.client, a.first, a.last) for a in found] == [
+      (1, 5, None), (0, 2, 3), (0, 1, None)
+  ]  # fmt: skip
+  with pytest.raises(plan.PlanError, match="'west:1-2'"):
+    config_lib.absences("west:1-2", numbers)
+
+
+@pytest.mark.parametrize("module", [adult, own_table_preset])
+def test_presets_are_complete_and_private_by_default(module):
+  assert module.__name__.rpartition(".")[2] in presets.PVI_NAMES
+  config = config_lib.parse(module.get_config())
+  assert config.target_epsilon == 1.0 and config.visit.noise_multiplier > 0
+  plain = config_lib.parse(module.get_config("private=0"))
+  assert plain.visit.noise_multiplier == 0 and plain.target_epsilon is None

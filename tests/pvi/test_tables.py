@@ -1,0 +1,124 @@
+"""Tables by a public schema, and Adult dealt out to clients."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from episodic_dp import plan
+from episodic_dp.pvi import adult
+from episodic_dp.pvi import tables
+from tests.pvi import own_table
+
+
+def test_rows_are_encoded_by_the_schema_alone(tmp_path):
+  own_table.write(tmp_path)
+  schema = tables.read_schema(tmp_path / "schema.json")
+  table = tables.read(tmp_path / "train.csv", schema)
+  assert schema.features == table.inputs.shape[1] == 4
+  first = own_table.ROWS[0]
+  np.testing.assert_allclose(
+      table.inputs[0],
+      [
+          (float(first["age"]) - 50) / 20,
+          (np.log1p(float(first["cost"])) - 5) / 3,
+          float(first["sex"] == "female"), float(first["sex"] == "male"),
+      ],
+      rtol=1e-6,
+  )  # fmt: skip
+  assert list(table.members) == ["north", "south", "east"]
+  held = np.concatenate(list(table.members.values()))
+  assert sorted(held) == list(range(len(own_table.ROWS)))
+  # Another row changes no other row's inputs.
+  changed = tables.encode(
+      {k: [*(r[k] for r in own_table.ROWS), "1"] for k in ("age", "cost")}
+      | {"sex": ["x"] * 25, "hospital": ["east"] * 25, "outcome": ["ill"] * 25},
+      schema, "more",
+  )  # fmt: skip
+  np.testing.assert_array_equal(changed.inputs[:24, :2], table.inputs[:, :2])
+  assert (changed.inputs[24, 2:] == 0).all()  # A value that is not listed.
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (dict(columns={"weight": {}}), "has no column 'weight'"),
+        (dict(classes=["well"]), "has outcome 'ill'"),
+        (dict(clients=["north", "south"]), "has hospital 'east'"),
+        (dict(columns={"sex": {}}), "column 'sex' holds a value that is no"),
+        (dict(columns={"age": {"middle": 3}}), "cannot be read"),
+        (dict(label=None), "no column 'None'"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, change, words):
+  own_table.write(tmp_path)
+  path = tmp_path / "schema.json"
+  path.write_text(json.dumps(json.loads(path.read_text()) | change))
+  with pytest.raises(plan.PlanError, match=words):
+    tables.read(tmp_path / "train.csv", tables.read_schema(path))
+
+
+def test_missing_and_damaged_files_are_named(tmp_path):
+  own_table.write(tmp_path)
+  with pytest.raises(plan.PlanError, match="no.json does not exist"):
+    tables.read_schema(tmp_path / "no.json")
+  schema = tables.read_schema(tmp_path / "schema.json")
+  with pytest.raises(plan.PlanError, match="no.csv does not exist"):
+    tables.read(tmp_path / "no.csv", schema)
+  (tmp_path / "train.csv").write_text("age,cost\n1\n")
+  with pytest.raises(plan.PlanError, match="line 2 of .* has 1 fields"):
+    tables.read(tmp_path / "train.csv", schema)
+  (tmp_path / "schema.json").write_text("[]")
+  with pytest.raises(plan.PlanError, match="cannot be read"):
+    tables.read_schema(tmp_path / "schema.json")
+
+
+@pytest.mark.parametrize("split", adult.SPLITS)
+def test_the_splits_are_those_that_were_published(split):
+  labels = (np.random.default_rng(0).random(20_000) < 0.24).astype(np.int32)
+  size_factor, balance_factor = adult.SPLITS[split]
+  members = adult.deal(
+      labels, clients=10, size_factor=size_factor,
+      balance_factor=balance_factor, seed=0,
+  )  # fmt: skip
+  held = np.concatenate(list(members.values()))
+  assert len(set(held)) == len(held) > len(labels) - 10
+  share = np.mean(labels == 0)
+  small = [rows for name, rows in members.items() if "small" in name]
+  large = [rows for name, rows in members.items() if "large" in name]
+  assert len({len(rows) for rows in small}) == 1 == len(
+      {len(rows) for rows in large}
+  )
+  np.testing.assert_allclose(
+      [len(small[0]), len(large[0])],
+      [(1 - size_factor) * 2000, (1 + size_factor) * 2000], atol=1,
+  )  # fmt: skip
+  wanted = share + (1 - share) * balance_factor
+  for rows in small:
+    np.testing.assert_allclose(np.mean(labels[rows] == 0), wanted, atol=0.003)
+  if not balance_factor:
+    rest = [np.mean(labels[rows] == 0) for rows in large]
+    np.testing.assert_allclose(rest, share, atol=0.04)
+
+
+def test_impossible_splits_are_refused():
+  labels = np.asarray([0, 1] * 50)
+  with pytest.raises(plan.PlanError, match="take both nearer to 0"):
+    adult.deal(labels, clients=4, size_factor=0, balance_factor=-3, seed=0)
+  with pytest.raises(plan.PlanError, match="clients=3"):
+    adult.deal(labels, clients=3, size_factor=0, balance_factor=0, seed=0)
+
+
+def test_adult_is_read_as_it_was_published():
+  data_dir = os.environ.get("EPISODIC_DP_DATA")
+  if not data_dir:
+    pytest.skip("EPISODIC_DP_DATA names no folder with the real data sets")
+  parts = adult.load(data_dir)
+  sizes = [len(p.labels) for p in (parts.train, parts.validation, parts.test)]
+  assert sizes == [29_305, 3256, 16_281]
+  np.testing.assert_allclose(parts.test.labels.mean(), 3846 / 16_281)
+  assert np.isfinite(parts.train.inputs).all()
+  assert np.abs(parts.train.inputs).max() <= 10
+  with pytest.raises(FileNotFoundError, match="adult.data of UCI Adult"):
+    adult.load("no_such_folder")
