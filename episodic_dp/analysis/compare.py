@@ -25,15 +25,26 @@ from episodic_dp.analysis import saved_runs
 from episodic_dp.training import errors
 from episodic_dp.training import metrics
 from episodic_dp.training import process_times
+from episodic_dp.training import remote
+from episodic_dp.training import reporting
+from episodic_dp.training import stores
 from episodic_dp.training import workdir as workdir_lib
 
 # Of a config: what runs may differ in that are one setting under several keys.
 # The devices that shared a step out change it by rounding only.
-_KEYS = ("seed", "private_seed", "compute.devices", "compute.microbatch_size")
+_KEYS = (
+    "seed", "private_seed", "compute.devices", "compute.microbatch_size",
+    "compute.resident",
+)  # fmt: skip
 _KINDS: dict[str, type[training.Score]] = {
     kind.name: kind for kind in (training.Accuracy, training.SquaredError)
 }
 _TESTED = ("single", "ensemble")
+# The names of the files that are read here.
+_READ = (
+    workdir_lib.CONFIG, metrics.FILE, reporting.GUARANTEE, measure.RESULTS,
+    process_times.FILE, remote.LOCK,
+)  # fmt: skip
 # What is raised where a file holds other things than a run writes.
 _DAMAGED = (
     OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
@@ -154,17 +165,23 @@ def compare(paths: Iterable[str | os.PathLike]) -> Comparison:
 
   Args:
     paths: of work directories, and of folders that hold some, as a sweep makes
-      them; these are searched one level down.
+      them; these are searched one level down. Addresses on an object store,
+      too.
 
   Raises:
     RunError: a path leads to no run, or a file of a run is damaged.
   """
   groups: dict[str, list[Run]] = {}
-  for folder in find(paths):
-    run = read(folder)
-    # A run that has written no config yet is like no other.
-    key = json.dumps(run.setting, sort_keys=True) if run.setting else run.name
-    groups.setdefault(key, []).append(run)
+  with contextlib.ExitStack() as fetched:
+    places = {
+        fetched.enter_context(remote.fetched(path, only=_READ)): path
+        for path in paths
+    }
+    for folder in find(places):
+      run = dataclasses.replace(read(folder), name=_name(folder, places))
+      # A run that has written no config yet is like no other.
+      key = json.dumps(run.setting, sort_keys=True) if run.setting else run.name
+      groups.setdefault(key, []).append(run)
   labels = _labels([runs[0].setting for runs in groups.values()])
   return Comparison(
       groups=tuple(
@@ -172,6 +189,18 @@ def compare(paths: Iterable[str | os.PathLike]) -> Comparison:
           for runs, label in zip(groups.values(), labels)
       )
   )
+
+
+def _name(
+    folder: pathlib.Path, places: Mapping[pathlib.Path, str | os.PathLike]
+) -> str:
+  """The folder as the user knows it: on a store it is a copy in another one."""
+  for place, path in places.items():
+    if stores.is_url(path) and folder.is_relative_to(place):
+      inside = folder.relative_to(place).as_posix()
+      url = os.fspath(path).rstrip("/")
+      return url if inside == "." else f"{url}/{inside}"
+  return os.fspath(folder)
 
 
 def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:

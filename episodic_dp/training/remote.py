@@ -4,7 +4,7 @@ A checkpoint on the store counts once `.mirror.json` names its files and their
 digests; see `mirror`, which writes it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 import contextlib
 import errno
 import hashlib
@@ -32,7 +32,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextlib.contextmanager
 def fetched(
-    workdir: str | os.PathLike, *, results: Sequence[str] = ()
+    workdir: str | os.PathLike,
+    *,
+    results: Sequence[str] = (),
+    only: Collection[str] | None = None,
 ) -> Iterator[pathlib.Path]:
   """The work directory as a folder: itself, or a copy of what the store has.
 
@@ -42,6 +45,8 @@ def fetched(
   Args:
     workdir: a folder, or an address on an object store.
     results: names of files that are uploaded at the end, where they were made.
+    only: the last parts of the names of what is wanted, private files too; None
+      for what is said above.
 
   Raises:
     RunError: the store cannot be read, or holds nothing there.
@@ -52,7 +57,7 @@ def fetched(
   store = stores.Store(os.fspath(workdir))
   with temporary(store.url) as folder, naming(store.url, folder):
     with phases.phase(f"fetching {store.url}"):
-      _download_runs(store, folder)
+      _download_runs(store, folder, only)
     before = {n: sha256(folder / n) for n in results if (folder / n).exists()}
     yield folder
     for name in results:
@@ -61,8 +66,10 @@ def fetched(
         store.put(name, path)
 
 
-def _download_runs(store: stores.Store, folder: pathlib.Path) -> None:
-  """Everything below an address that readers may want."""
+def _download_runs(
+    store: stores.Store, folder: pathlib.Path, only: Collection[str] | None
+) -> None:
+  """Everything below an address that readers may want; `only` as above."""
   for attempt in range(3):
     names = store.names()
     if not names:
@@ -70,17 +77,18 @@ def _download_runs(store: stores.Store, folder: pathlib.Path) -> None:
           f"{store.url} holds nothing: give the --workdir of a run that was"
           " started with episodic-dp train"
       )
-    manifests = {}
-    for name in names:
-      if pathlib.PurePosixPath(name).name == MANIFEST:
+    manifests, wanted = {}, {}
+    for name, size in names.items():
+      parts = name.split("/")
+      if only is not None:
+        if parts[-1] in only:
+          wanted[name] = size
+      elif parts[-1] == MANIFEST:
         found = parsed(store, store.read(name))
         if found:
           manifests[name.removesuffix(MANIFEST)] = found
-    wanted = {
-        name: size
-        for name, size in names.items()
-        if not {*_CONTROL, "private", "tensorboard"} & {*name.split("/")}
-    }
+      elif not {*_CONTROL, "private", "tensorboard"} & {*parts}:
+        wanted[name] = size
     try:
       download(store, folder, wanted, manifests)
     except errors.RunError:

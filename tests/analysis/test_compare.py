@@ -241,3 +241,19 @@ def test_damaged_times_are_no_times(save):
     f.write('{"seconds": "x"}\n')
   (run,) = compare.compare([folder]).runs
   assert run.seconds is None
+
+
+def test_runs_on_a_store_are_named_by_its_address(save, tmp_path):
+  for key in range(2):
+    save(f"sweep/z=1,key={key}", seed=key, tested=0.6, seconds=(5.0,))
+  (tmp_path / "sweep/z=1,key=0/private/key").write_text("no reader needs it")
+  url = f"file://{tmp_path}/sweep"
+  found, expected = (compare.compare([p]) for p in (url, tmp_path / "sweep"))
+  assert [run.name for run in found.runs] == [
+      f"{url}/z=1,key={key}" for key in range(2)
+  ]
+  as_rows = [
+      compare_report.as_json(c).replace(str(where), "")
+      for c, where in ((found, url), (expected, tmp_path / "sweep"))
+  ]
+  assert as_rows[0] == as_rows[1]

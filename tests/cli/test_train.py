@@ -87,6 +87,45 @@ def test_evaluation_measures_the_run(trained, call):
   assert "evaluating on 24 test tasks: last checkpoint" in done.stderr
 
 
+def test_a_run_on_a_store_is_evaluated_and_stays_as_it_is(trained, call):
+  folder, _ = trained
+  (folder / "evaluation.json").write_text("of an older run")
+  before = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
+  done = call("evaluate", f"--workdir=file://{folder}")
+  assert done.returncode == 0, done.stderr
+  found = json.loads((folder / "evaluation.json").read_text())
+  assert found["single"]["steps"] == [2]
+  after = {p: p.stat().st_mtime_ns for p in folder.rglob("*") if p.is_file()}
+  assert {p for p in after if before.get(p) != after[p]} == {
+      folder / "evaluation.json"
+  }
+
+
+@pytest.mark.parametrize(
+    "command, told",
+    [
+        (["evaluate", "--workdir=memory://none/run"],
+         "memory://none/run holds nothing"),
+        (["train", CONFIG, "--workdir=memory://none/run", "--resume=must"],
+         "no run was ever begun in memory://none/run"),
+        (["train", CONFIG, "--workdir=runs/a", "--key_file=key"],
+         "--key_file=key is for a run on an object store"),
+        (["fine-tune", "--workdir=memory://none/run", "--out=s3://b/out"],
+         "results are written to a folder of this machine"),
+        (["membership", "--read_private_training_data",
+          "--workdir=memory://none/run"], "say --out=DIR, a folder of"),
+        (["compare", "memory://none/run"], "memory://none/run holds nothing"),
+        (["train", CONFIG, "--workdir=s3:/b/run"], "write s3://b/run"),
+        (["train", CONFIG, "--workdir=abc://b/run"], "use gs://BUCKET/RUN"),
+    ],
+)  # fmt: skip
+def test_an_address_that_cannot_be_used_is_one_sentence(call, command, told):
+  done = call(*command)
+  assert done.returncode == 1
+  error = [s for s in done.stderr.splitlines() if s.startswith("error: ")]
+  assert len(error) == 1 and told in error[0]
+
+
 def test_another_sampler_under_the_same_key_is_refused_by_name(trained, call):
   folder, _ = trained
   before = (folder / "config.json").read_bytes()
