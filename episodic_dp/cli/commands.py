@@ -1,6 +1,6 @@
 """The commands of `episodic-dp`, and the choice of one by its name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 import dataclasses
 import importlib
 import re
@@ -123,8 +123,14 @@ def explanation(command: ModuleType, names: Sequence[str]) -> str:
     names: its flags.
   """
   lines = [(command.__doc__ or "").strip(), "", "flags:"]
-  for name in sorted(names):
-    flag = flags.FLAGS[name]
+  lines += flag_lines(flags.FLAGS[name] for name in sorted(names))
+  return "\n".join([*lines, "", "--helpfull lists those of libraries, too."])
+
+
+def flag_lines(shown: Iterable[flags.Flag]) -> list[str]:
+  """What a command's help says of these flags."""
+  lines = []
+  for flag in shown:
     lines.append(f"  {_usage(flag)}")
     lines += textwrap.wrap(
         f"{_meaning(flag)}{_default(flag)}",
@@ -133,7 +139,7 @@ def explanation(command: ModuleType, names: Sequence[str]) -> str:
         subsequent_indent=" " * 6,
         break_on_hyphens=False,
     )
-  return "\n".join([*lines, "", "--helpfull lists those of libraries, too."])
+  return lines
 
 
 def _usage(flag: flags.Flag) -> str:

@@ -1,0 +1,188 @@
+"""The `episodic-dp train` command behind the `--`: read, and checked.
+
+What is wrong with it is said here, before a queue is joined or a machine is
+paid for.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+import re
+
+from absl import flags
+from ml_collections import config_flags
+
+from episodic_dp.cli import app
+from episodic_dp.config import presets
+from episodic_dp.config import RunConfig
+
+# Which process this is: the launchers say it.
+OF_PROCESSES = ("coordinator", "num_processes", "process_id")
+_EXAMPLE = "-- train --config=glyphs --workdir=runs/glyphs"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+  """A train command.
+
+  Attributes:
+    arguments: those behind "train", as they were given.
+    config: the value of --config.
+    workdir: of --workdir.
+    data_dir: of --data_dir, or None.
+    key_file: of --key_file, or None.
+    time_limit: of --time_limit, or None.
+  """
+
+  arguments: tuple[str, ...]
+  config: str
+  workdir: str
+  data_dir: str | None
+  key_file: str | None
+  time_limit: str | None
+
+
+def parse(command: Sequence[str]) -> Command:
+  """Reads a command and checks its config, without JAX and without data.
+
+  Args:
+    command: what stands behind the `--`.
+
+  Raises:
+    ValueError: it is no train command, a flag or the config is wrong, or the
+      launcher is to say it; one sentence.
+  """
+  if not command:
+    raise ValueError(
+        f"what is to be launched is missing: write it behind a lone --, such as"
+        f" {_EXAMPLE}"
+    )
+  name, *arguments = command
+  if name != "train":
+    raise ValueError(
+        f"'{name}' is not launched: behind the -- stands episodic-dp's train,"
+        f" such as {_EXAMPLE}"
+    )
+  for argument in arguments:
+    flag = argument.lstrip("-").partition("=")[0]
+    if argument.startswith("-") and flag in OF_PROCESSES:
+      raise ValueError(
+          f"{argument} is said by the launcher: leave it out, and say how many"
+          " processes there are by launch.py --processes=N before the --"
+      )
+  values = define_flags(arguments)
+  rest = app.parse(["launch.py", *arguments], values)[1:]
+  if rest:
+    raise ValueError(
+        f"argument '{rest[0]}' is not a flag of train: flags look like"
+        " --name=value"
+    )
+  RunConfig.parse(values.config, data_dir=values.data_dir).check_complete()
+  return Command(
+      arguments=tuple(arguments),
+      config=_last(arguments, "config") or "",
+      workdir=values.workdir,
+      data_dir=values.data_dir,
+      key_file=values.key_file,
+      time_limit=values.time_limit,
+  )
+
+
+def define_flags(arguments: Sequence[str]) -> flags.FlagValues:
+  """The flags of train but for `OF_PROCESSES`, as `cli.train` has them.
+
+  Apart from absl's own, since each run of a sweep is read anew, and without
+  what train imports.
+  """
+  values = flags.FlagValues()
+  config_flags.DEFINE_config_file(
+      "config",
+      None,
+      "The config.",
+      flag_values=values,
+      lock_config=True,
+      sys_argv=["launch.py", *arguments],
+  )
+  flags.DEFINE_string(
+      "workdir", None, "The folder.", flag_values=values, required=True
+  )
+  flags.DEFINE_string("data_dir", None, "The data.", flag_values=values)
+  flags.DEFINE_bool("download", False, "Fetch data.", flag_values=values)
+  flags.DEFINE_string("key_file", None, "The key.", flag_values=values)
+  flags.DEFINE_string("time_limit", None, "How long.", flag_values=values)
+  flags.DEFINE_enum(
+      "resume", "auto", ("auto", "must", "never"), "Old or new.",
+      flag_values=values,
+  )  # fmt: skip
+  flags.mark_flag_as_required("config", values)
+  return values
+
+
+def without(arguments: Sequence[str], name: str) -> tuple[str, ...]:
+  """The arguments, but for a flag and its value."""
+  kept, skip = [], False
+  for argument in arguments:
+    if skip:
+      skip = False
+    elif argument in (f"--{name}", f"-{name}"):
+      skip = True
+    elif not argument.startswith((f"--{name}=", f"-{name}=")):
+      kept.append(argument)
+  return tuple(kept)
+
+
+def _last(arguments: Sequence[str], name: str) -> str | None:
+  """The value of a flag, the last one where it is given twice."""
+  found = None
+  for argument, following in zip(arguments, [*arguments[1:], ""]):
+    flag, equals, value = argument.partition("=")
+    if flag in (f"--{name}", f"-{name}"):
+      found = value if equals else following
+  return found
+
+
+def on_object_store(path: str) -> bool:
+  """Whether a path is an address such as gs://bucket/folder."""
+  return "://" in path
+
+
+def check_folder(workdir: str) -> None:
+  """Refuses a work directory that cannot be made on this machine.
+
+  Raises:
+    ValueError: names it.
+  """
+  if on_object_store(workdir):
+    return
+  path = there = os.path.abspath(workdir)
+  while not os.path.exists(there):
+    there = os.path.dirname(there)
+  if os.path.isdir(there) and os.access(there, os.W_OK | os.X_OK):
+    return
+  what = "is not a folder" if there == path else "cannot be made"
+  raise ValueError(
+      f"--workdir={workdir} {what}: {there} is nothing that you can write into,"
+      " choose another --workdir"
+  )
+
+
+def check_remote(command: Command) -> None:
+  """Refuses what a container elsewhere does not have.
+
+  Raises:
+    ValueError: the config is a file of this machine.
+  """
+  preset = command.config.partition(":")[0]
+  if preset not in presets.NAMES:
+    raise ValueError(
+        f"--config={command.config} is a file of this machine, which a"
+        " container does not have: add it to episodic_dp/config/presets/ and"
+        " build the image anew, or take a preset with --config.FIELD=VALUE"
+    )
+
+
+def job_name(config: str) -> str:
+  """A name that all clusters take, after the config."""
+  base = os.path.basename(config.partition(":")[0]).removesuffix(".py")
+  name = re.sub(r"[^a-z0-9]+", "-", base.lower()).strip("-")
+  return name[:40] or "train"

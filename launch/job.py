@@ -1,0 +1,36 @@
+"""What is launched: runs of `episodic-dp train`, and how many share each."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+  """One run of a job.
+
+  Attributes:
+    name: of its folder in a sweep; "" for the only run of a job.
+    arguments: of `episodic-dp train`, without those that tell a process which
+      one it is.
+    workdir: the value of its --workdir.
+  """
+
+  name: str
+  arguments: tuple[str, ...]
+  workdir: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+  """Runs that are launched together.
+
+  Attributes:
+    name: in the list of a cluster's jobs.
+    runs: one, or those of a sweep.
+    workdir: of the run, or the folder of a sweep's work directories.
+    processes: how many train one run together.
+  """
+
+  name: str
+  runs: tuple[Run, ...]
+  workdir: str
+  processes: int
