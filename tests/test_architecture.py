@@ -106,7 +106,7 @@ class Tree:
 
 
 def _folder(name: str) -> str:
-  """The package of episodic_dp that a module belongs to, or "experiments"."""
+  """The package of episodic_dp that a module belongs to, or the top folder."""
   parts = name.split(".")
   return parts[1] if parts[0] == "episodic_dp" else parts[0]
 
@@ -233,7 +233,7 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 def this_tree() -> Tree:
   files = [
       path
-      for folder in ("episodic_dp", "experiments")
+      for folder in ("episodic_dp", "experiments", "launch")
       for path in sorted((ROOT / folder).rglob("*.py"))
   ]
   return Tree({
@@ -335,6 +335,18 @@ def test_a_neighbour_and_experiments_are_no_lower_floor():
       " which stands beside it",
       "episodic_dp.cli.train imports experiments.reproduce, which stands above"
       " it",
+  ]
+
+
+def test_launchers_stand_above_the_package_and_beside_experiments():
+  tree = planted({
+      "episodic_dp/cli/train.py": "from launch import local",
+      "launch/local.py": "from episodic_dp.cli import train",
+      "launch/slurm.py": "from experiments import reproduce",
+  })
+  assert wrong_arrows(tree) == [
+      "episodic_dp.cli.train imports launch.local, which stands above it",
+      "launch.slurm imports experiments.reproduce, which stands beside it",
   ]
 
 

@@ -1,0 +1,173 @@
+"""The command behind the `--`, and the runs that a sweep makes of it."""
+
+from absl import flags
+import pytest
+
+from episodic_dp.cli import commands
+from launch import command as command_lib
+from launch import launch
+from launch import sweep
+
+_TRAIN = ("train", "--config=glyphs", "--workdir=/runs/a")
+_BUCKET = (*_TRAIN[:2], "--workdir=gs://bucket/a")
+_TARGET = {
+    "local": ("--target=local",),
+    "slurm": ("--target=slurm",),
+    "tpu": ("--target=tpu", "--tpu=pod", "--zone=z", "--image=host/name:tag"),
+    "kubernetes": ("--target=kubernetes", "--image=name"),
+}
+
+
+def _refused(capsys, *arguments):
+  """The sentence that the launcher ends with."""
+  with pytest.raises(SystemExit) as ended:
+    launch.main(["launch.py", *arguments])
+  assert ended.value.code == 1
+  out, err = capsys.readouterr()
+  assert not out and err.startswith("error: ") and err.count("\n") == 1, err
+  return err
+
+
+def test_flags_are_those_of_train():
+  own = commands.define_flags(commands.module("train"))
+  for name in own:
+    delattr(flags.FLAGS, name)
+  ours = set(command_lib.define_flags(()))
+  assert ours | set(command_lib.OF_PROCESSES) == set(own)
+
+
+@pytest.mark.parametrize(
+    "command, words",
+    [
+        ((), "write it behind a lone --, such as -- train --config=glyphs"),
+        (("evaluate", "--workdir=a"), "'evaluate' is not launched"),
+        ((*_TRAIN, "--coordinator=a:1"), "--coordinator=a:1 is said by the"),
+        ((*_TRAIN, "--process_id", "1"), "--process_id is said by the"),
+        (("train", "--config=glyphs"), "the flag --workdir is missing"),
+        (("train", "--workdir=a"), "the flag --config is missing"),
+        (("train", "--config=nothing", "--workdir=a"), "nor a preset"),
+        ((*_TRAIN, "--stepps=3"), "stepps"),
+        ((*_TRAIN, "--config.stepps=3"), "did you mean 'steps'?"),
+        ((*_TRAIN, "--config.mechanism.noise_multiplier=-1"), "-1"),
+        ((*_TRAIN, "more"), "argument 'more' is not a flag of train"),
+    ],
+)
+@pytest.mark.parametrize("target", ["slurm", "kubernetes"])
+def test_a_wrong_command_is_refused_before_it_is_launched(
+    target, command, words, capsys
+):
+  assert words in _refused(capsys, *_TARGET[target], "--", *command)
+
+
+@pytest.mark.parametrize(
+    "own, command, words",
+    [
+        ((), _TRAIN, "the flag --target is missing"),
+        (("--target=moon",), _TRAIN, "moon"),
+        ((*_TARGET["local"], "more"), _TRAIN, "behind a lone --"),
+        ((*_TARGET["local"], "--python=/no/python"), _TRAIN, "/no/python"),
+        (_TARGET["local"], (*_TRAIN[:2], "--workdir=/dev/null/a"),
+         "--workdir=/dev/null/a cannot be made: /dev/null"),
+        (_TARGET["slurm"], (*_TRAIN[:2], "--workdir=/dev/null"),
+         "--workdir=/dev/null is not a folder"),
+        ((*_TARGET["slurm"], "--processes=3", "--nodes=2"), _TRAIN,
+         "--processes=3 cannot be shared out over --nodes=2: take"),
+        ((*_TARGET["slurm"], "--processes=2", "--gpus_per_node=4"), _TRAIN,
+         "take --processes=4"),
+        (_TARGET["tpu"][:1], _TRAIN, "--target=tpu needs --tpu"),
+        (_TARGET["tpu"], _TRAIN, "--workdir=gs://BUCKET/glyphs"),
+        (_TARGET["tpu"], (*_BUCKET, "--key_file=/a/key"),
+         "--key_file=/a/key is lost with the container"),
+        (_TARGET["tpu"], (*_BUCKET, "--data_dir=/a"), "--data_dir=/a is not"),
+        (_TARGET["kubernetes"], (*_BUCKET, "--key_file=/a/key"),
+         "write --key_file=/runs/glyphs with --claim=NAME"),
+        ((*_TARGET["slurm"], "--keys=2"), (*_BUCKET, "--key_file=/a/key"),
+         "--key_file=/a/key is of one run"),
+        ((*_TARGET["tpu"], "--processes=4"), _TRAIN, "leave --processes out"),
+        ((*_TARGET["tpu"], "--spot"), _TRAIN, "--spot needs"),
+        (_TARGET["kubernetes"][:1], _TRAIN, "needs --image"),
+        (_TARGET["kubernetes"], _TRAIN, "add --claim=NAME"),
+        (_TARGET["kubernetes"], (*_TRAIN[:2], "--workdir=/home/a"),
+         "--workdir=/home/a is not in the pods: write --workdir=/runs/glyphs"),
+        ((*_TARGET["kubernetes"], "--claim=c", "--name=A_b"), _TRAIN,
+         "--name=A_b is no name for Kubernetes"),
+        ((*_TARGET["kubernetes"], "--device=tpu"), _TRAIN,
+         "--tpu_topology=4x4"),
+        ((*_TARGET["kubernetes"], "--slices=2"), _TRAIN, "add --device=tpu"),
+    ],
+)  # fmt: skip
+def test_wrong_flags_are_refused(own, command, words, capsys):
+  assert words in _refused(capsys, *own, "--", *command)
+
+
+@pytest.mark.parametrize("target", ["tpu", "kubernetes"])
+def test_a_config_file_of_this_machine_is_not_sent_elsewhere(
+    target, tmp_path, capsys
+):
+  path = tmp_path / "mine.py"
+  path.write_text("from episodic_dp.config.presets.glyphs import get_config\n")
+  command = ("train", f"--config={path}", "--workdir=gs://bucket/a")
+  sentence = _refused(capsys, *_TARGET[target], "--", *command)
+  assert f"--config={path} is a file of this machine" in sentence
+
+
+def test_a_sweep_is_the_product_of_values_and_keys():
+  command = command_lib.parse((*_TRAIN, "--config.steps=5"))
+  runs = sweep.runs(
+      command,
+      ["config.mechanism.noise_multiplier=1,2", "config.learner.inner_steps=1"],
+      keys=2,
+  )
+  assert [run.name for run in runs] == [
+      f"noise_multiplier={z},inner_steps=1,key={key}"
+      for z in (1, 2)
+      for key in (0, 1)
+  ]
+  assert runs[-1].workdir == f"/runs/a/{runs[-1].name}"
+  assert runs[-1].arguments == (
+      "--config=glyphs", "--config.steps=5",
+      "--config.mechanism.noise_multiplier=2",
+      "--config.learner.inner_steps=1", "--config.seed=1",
+      f"--workdir={runs[-1].workdir}",
+  )  # fmt: skip
+
+
+def test_keys_alone_and_names_that_would_be_alike():
+  command = command_lib.parse(("train", "--config", "glyphs", "--workdir", "a"))
+  assert [run.workdir for run in sweep.runs(command, [], 2)] == [
+      "a/key=0",
+      "a/key=1",
+  ]
+  (run,) = sweep.runs(
+      command, ["config.evaluation.seed=2", "config.data.options.seed=1"], None
+  )
+  assert run.name == "evaluation.seed=2,data.options.seed=1,key=0"
+  assert run.arguments[:2] == ("--config", "glyphs")
+
+
+@pytest.mark.parametrize(
+    "sweeps, words",
+    [
+        (["steps=1,2"], "--sweep=config.mechanism.noise_multiplier=1,2,4"),
+        (["config.steps"], "with its values"),
+        (["config.steps=1,,2"], "with its values"),
+        (["config.steps=1,1"], "has a value twice"),
+        (["config.steps=1", "config.steps=2"], "is given twice"),
+        (["config.seed=1,2,3"], "write --keys=3"),
+        (["config.data.name=a/b"], "a/b cannot be part of a folder's name"),
+        (["config.stepps=1,2"], "did you mean 'steps'?"),
+        (["config.mechanism.noise_multiplier=1,-2"], "-2"),
+    ],
+)
+def test_a_wrong_sweep_is_refused(sweeps, words, capsys):
+  flags_ = [f"--sweep={text}" for text in sweeps]
+  assert words in _refused(capsys, *_TARGET["slurm"], *flags_, "--", *_TRAIN)
+
+
+def test_help_has_an_example_for_each_target(capsys):
+  assert launch.main(["launch.py", "--help"]) == 0
+  out = capsys.readouterr().out
+  for name in _TARGET:
+    assert f"launch.py --target={name} -" in out
+  assert "--[no]dry_run" in out and "--restarts=N" in out
+  assert max(map(len, out.splitlines())) <= 80
