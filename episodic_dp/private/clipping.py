@@ -111,13 +111,15 @@ def clip(
   ]
   results = [_clip_group(*one) for one in zip(groups, rescaled, bounds)]
   norms = jnp.stack([r.norm for r in rescaled])
+  # Not the root of its square, which is not finite for all norms that are.
+  joint = jnp.sqrt(jnp.sum(jnp.square(norms))) if len(groups) > 1 else norms[0]
   within = jnp.stack([inside for _, inside in results])
   return Clipped(
       jax.tree.unflatten(
           treedef,
           [jnp.where(finite, leaf, 0.0) for r, _ in results for leaf in r],
       ),
-      jnp.sqrt(jnp.sum(jnp.square(norms))),
+      joint,
       ~jnp.all(within),
       finite,
       norms,

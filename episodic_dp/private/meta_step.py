@@ -151,6 +151,10 @@ class _WithFixed:
         program, state, jax.ShapeDtypeStruct(images.shape, images.dtype), labels
     )
 
+  def running(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
+    """The programs that a call runs, to read what they cost."""
+    return self._step.traced(self._given(state))
+
   def compile(self, state: state_lib.State) -> None:
     """See `Step`."""
     self._step.compile(self._given(state))

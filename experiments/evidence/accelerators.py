@@ -104,7 +104,7 @@ def read(variant: cases.Variant, *, width: int = WIDTH) -> Program:
   for platform, backend in PLATFORMS.items():
     with backends.assumed(backend):
       run = _run(variant, width)
-      (program,) = run.step().traced(run.init())
+      (program,) = run.step().running(run.init())
       arguments = [
           jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.in_avals
       ]

@@ -12,6 +12,7 @@ from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
+from episodic_dp.training import process_times
 from tests.training import secret_search as search
 from tests.training import tiny_run
 
@@ -67,7 +68,7 @@ def test_only_the_owner_reads_what_is_private(finished):
   assert mode(folder / keys.FOLDER) == 0o700
   assert mode(keys.path(folder)) == 0o600
   inside = {path.name for path in (folder / keys.FOLDER).iterdir()}
-  assert inside == {keys.FILE, "diagnostics.jsonl"}
+  assert inside == {keys.FILE, process_times.FILE, "diagnostics.jsonl"}
 
 
 def test_diagnostics_are_nowhere_else(finished):
