@@ -282,11 +282,11 @@ def opened(
     mirror = Mirror(store, folder, key_file=path)
     try:
       yield mirror
-    except Superseded:
+    except (Superseded, stores.StoreError):
       raise
     except Exception:
-      # Lines of steps that no checkpoint holds yet. Where even they cannot be
-      # uploaded, the store goes on saying that steps may have followed.
+      # Lines of steps that no checkpoint holds yet. Where they are not uploaded
+      # the store goes on saying that steps may have followed.
       with contextlib.suppress(errors.RunError, OSError):
         mirror.finish()
       raise

@@ -42,6 +42,10 @@ def is_url(workdir: str | os.PathLike) -> bool:
   return bool(_URL.match(text))
 
 
+class StoreError(errors.RunError):
+  """A store that cannot be read or written now."""
+
+
 class Store:
   """The files below an address.
 
@@ -129,14 +133,14 @@ class Store:
       yield
     except errors.RunError:
       raise
-    except Exception as e:  # Every store has errors of its own.
+    except Exception as e:  # Every store's library has errors of its own.
       if isinstance(e, PermissionError):
         remedy = "let the credentials of this machine read, write and delete"
       elif isinstance(e, FileNotFoundError):
         remedy = "make the bucket, or correct its name"
       else:
         remedy = "see that network and credentials work"
-      raise errors.RunError(
+      raise StoreError(
           f"{self.url} cannot be {what} ({_short(e)}): {remedy}, and run the"
           " same command again"
       ) from e

@@ -71,8 +71,9 @@ _OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize("said", _OTHERWISE)
-@pytest.mark.parametrize("checkpoint", [True, False])
+@pytest.mark.parametrize(
+    "said, checkpoint", zip(_OTHERWISE, (False, True), strict=True)
+)
 def test_a_killed_run_goes_on_with_its_sums_laid_out_otherwise(
     whole, killed, caplog, said, checkpoint
 ):
@@ -121,6 +122,7 @@ def test_norms_are_not_counted_again_elsewhere():
     binding.check_counts(_COUNTED, killed, said)
 
 
+@pytest.mark.slow  # Compiles a step of its own.
 def test_a_run_with_a_noised_count_is_refused_elsewhere(tmp_path):
   spec = _spec(mechanism=_COUNTED)
   tiny_run.train(spec, tmp_path)
