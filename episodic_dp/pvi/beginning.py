@@ -28,7 +28,6 @@ from episodic_dp.training import environment
 from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import keys
-from episodic_dp.training import metrics as metrics_lib
 from episodic_dp.training import workdir
 
 
@@ -126,12 +125,7 @@ def begin(
   Raises:
     RunError: the folder holds another run, or one that cannot be gone on with.
   """
-  lines = metrics_lib.read(folder / metrics_lib.FILE)
-  place = binding.Place(
-      folder=folder,
-      step=checkpoints.latest() or 0,
-      logged=max((line["step"] for line in lines), default=0),
-  )
+  place = binding.place_of(folder, checkpoints.latest() or 0)
   workdir.check_config(folder, spec.config, clean=place.logged <= place.step)
   key = None
   if place.step or place.logged or keys.path(folder).exists():
@@ -154,6 +148,7 @@ def begin(
     if place.step:
       held, lineage = _restored(checkpoints, before, identity, place, fresh)
       ledgers = _spent(spec, checkpoints, place.step, held, federation)
+    workdir.warn_without_config(folder)
     if key is not before:
       keys.write(folder, key)
   drawn = federation.begin(key.jax_key())

@@ -38,6 +38,8 @@ from episodic_dp.training import environment
 from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import keys
+from episodic_dp.training import metrics
+from episodic_dp.training import mirror
 
 _ANOTHER = "or choose another --workdir"
 _SENTENCES = {
@@ -85,6 +87,20 @@ class Place:
     Fewer lines than steps show that traces were removed.
     """
     return self.step > 0 and self.logged == self.step
+
+
+def place_of(folder: pathlib.Path, step: int) -> Place:
+  """Where the run in a work directory stands.
+
+  Args:
+    folder: the work directory.
+    step: the steps of its last checkpoint; 0 without one.
+  """
+  lines = metrics.read(folder / metrics.FILE)
+  logged = [line["step"] for line in lines]
+  if (folder / mirror.UNSAVED).exists():
+    logged.append(step + 1)  # Lines were lost with a machine, as it may be.
+  return Place(folder=folder, step=step, logged=max(logged, default=0))
 
 
 def bound(

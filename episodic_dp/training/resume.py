@@ -19,8 +19,6 @@ from episodic_dp.training import environment
 from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import keys
-from episodic_dp.training import metrics as metrics_lib
-from episodic_dp.training import mirror
 from episodic_dp.training import spec as spec_lib
 from episodic_dp.training import spending
 from episodic_dp.training import workdir
@@ -69,7 +67,7 @@ def begin(
   Raises:
     RunError: the folder holds another run, or one that cannot be gone on with.
   """
-  place = _place(folder, checkpoints)
+  place = binding.place_of(folder, checkpoints.latest() or 0)
   elsewhere = workdir.check_config(
       folder, spec.config, clean=place.logged <= place.step
   )
@@ -103,12 +101,7 @@ def begin(
       ]))
     if place.step or place.logged:
       _say_where(spec, identity, place, elsewhere)
-    if not (folder / workdir.CONFIG).exists():
-      logging.warning(
-          "%s was missing: what determines the run's steps was compared with"
-          " its key, and the file is written anew",
-          folder / workdir.CONFIG,
-      )
+    workdir.warn_without_config(folder)
     if key is not before:
       keys.write(folder, key)
   return Beginning(
@@ -123,19 +116,6 @@ def beside_params(state: private.State) -> dict[str, Any]:
   """What a checkpoint holds beside the parameters: all but the key."""
   rest = {"opt_state": state.opt_state, "step": state.step}
   return rest | {"clip": state.clip} if state.clip else rest
-
-
-def _place(
-    folder: pathlib.Path, checkpoints: checkpoint_lib.Checkpoints
-) -> binding.Place:
-  lines = metrics_lib.read(folder / metrics_lib.FILE)
-  step = checkpoints.latest() or 0
-  logged = [line["step"] for line in lines]
-  if (folder / mirror.UNSAVED).exists():  # Lines may be lost with a machine.
-    logged.append(step + 1)
-  return binding.Place(
-      folder=folder, step=step, logged=max(logged, default=0)
-  )
 
 
 def _check_steps(spec: spec_lib.TrainingSpec, place: binding.Place) -> None:

@@ -244,6 +244,17 @@ def check_config(
   return relaid
 
 
+def warn_without_config(folder: pathlib.Path) -> None:
+  """Says that a run goes on whose configuration is gone."""
+  path = folder / CONFIG
+  if not path.exists():
+    logging.warning(
+        "%s was missing: what determines the run's steps was compared with its"
+        " key, and the file is written anew",
+        path,
+    )
+
+
 def first_difference(
     old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[str, str, str] | None:
