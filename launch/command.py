@@ -32,6 +32,7 @@ class Command:
     data_dir: of --data_dir, or None.
     key_file: of --key_file, or None.
     time_limit: of --time_limit, or None.
+    resume: of --resume.
   """
 
   arguments: tuple[str, ...]
@@ -40,6 +41,7 @@ class Command:
   data_dir: str | None
   key_file: str | None
   time_limit: str | None
+  resume: str
 
 
 def parse(command: Sequence[str]) -> Command:
@@ -85,6 +87,7 @@ def parse(command: Sequence[str]) -> Command:
       data_dir=values.data_dir,
       key_file=values.key_file,
       time_limit=values.time_limit,
+      resume=values.resume,
   )
 
 
@@ -164,6 +167,38 @@ def check_folder(workdir: str) -> None:
       f"--workdir={workdir} {what}: {there} is nothing that you can write into,"
       " choose another --workdir"
   )
+
+
+def open_folder(workdir: str, resume: str) -> None:
+  """Opens a work directory of this machine once, as its run is about to.
+
+  So it is known to take files, and to be free, before a run waits for its turn;
+  and a run that is stopped before it came so far can be started again by
+  `resume_again`. An object store is opened by its run alone.
+
+  Args:
+    workdir: of a run.
+    resume: "auto", "must" or "never", as the run is started.
+
+  Raises:
+    RunError: it cannot be used; one sentence.
+  """
+  # Lazy import: JAX comes with it, and a dry run opens nothing.
+  from episodic_dp.training import workdir as workdir_lib
+
+  if not on_object_store(workdir):
+    with workdir_lib.opened(workdir, resume=resume):
+      pass
+
+
+def resume_again(workdir: str) -> str:
+  """The flag with which a run is started again, whatever its command says.
+
+  A folder that no run was begun in is then an error, such as that of a node
+  which does not mount it. The address of an object store leads to the same from
+  everywhere, and holds nothing yet where a run was stopped early.
+  """
+  return f"--resume={'auto' if on_object_store(workdir) else 'must'}"
 
 
 def check_remote(command: Command) -> None:

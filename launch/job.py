@@ -28,9 +28,11 @@ class Job:
     runs: one, or those of a sweep.
     workdir: of the run, or the folder of a sweep's work directories.
     processes: how many train one run together.
+    resume: the value of the runs' --resume.
   """
 
   name: str
   runs: tuple[Run, ...]
   workdir: str
   processes: int
+  resume: str = "auto"

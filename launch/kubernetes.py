@@ -12,6 +12,7 @@ TPU slice are told by GKE.
 from collections.abc import Mapping
 import dataclasses
 import re
+import shutil
 import subprocess
 from typing import Any
 
@@ -135,6 +136,11 @@ def check(command: command_lib.Command, chosen: Options) -> None:
       store, or other files are not on the claim.
   """
   command_lib.check_remote(command)
+  if command.resume == "never":
+    raise ValueError(
+        "--resume=never would refuse a pod that is made anew its own run: leave"
+        " it out"
+    )
   for flag, path in (
       ("workdir", command.workdir),
       ("data_dir", command.data_dir),
@@ -394,13 +400,16 @@ def check_name(name: str) -> None:
 
 
 def launch(job: job_lib.Job, chosen: Options) -> int:
-  """Creates the objects; a job of the same name is not touched."""
-  try:
-    return subprocess.run(
-        ["kubectl", "create", "-f", "-"], input=render(job, chosen), text=True
-    ).returncode
-  except FileNotFoundError as e:
+  """Creates the objects; a job of the same name is not touched.
+
+  Raises:
+    ValueError: there is no kubectl.
+  """
+  if shutil.which("kubectl") is None:
     raise ValueError(
         "kubectl is not on this machine: install it, or write the manifests to"
         " a file with --dry_run"
-    ) from e
+    )
+  return subprocess.run(
+      ["kubectl", "create", "-f", "-"], input=render(job, chosen), text=True
+  ).returncode

@@ -60,6 +60,15 @@ from launch import slurm
 from launch import sweep
 from launch import tpu
 
+_TARGETS = {
+    "local": local, "slurm": slurm, "tpu": tpu, "kubernetes": kubernetes,
+}  # fmt: skip
+# Flags that some targets read; the others of a target are its own.
+_SHARED = {
+    "device": ("local", "kubernetes"),
+    "image": ("tpu", "kubernetes"),
+    "python": ("local", "slurm"),
+}
 _HELP = ("-h", "-help", "--help", "--helpshort", "--helpfull")
 
 
@@ -67,7 +76,7 @@ def define_flags() -> flags.FlagValues:
   """Those of the launcher, apart from those of train and of absl."""
   values = flags.FlagValues()
   flags.DEFINE_enum(
-      "target", None, ("local", "slurm", "tpu", "kubernetes"),
+      "target", None, list(_TARGETS),
       "Where the run is started.", flag_values=values, required=True,
   )  # fmt: skip
   flags.DEFINE_bool(
@@ -114,9 +123,28 @@ def define_flags() -> flags.FlagValues:
       "python", None, "local, slurm: the interpreter; this one if absent.",
       flag_values=values,
   )  # fmt: skip
-  for target in (local, slurm, tpu, kubernetes):
-    target.define_flags(values)
+  for module in _TARGETS.values():
+    module.define_flags(values)
   return values
+
+
+def _check_target(values: flags.FlagValues) -> None:
+  """Refuses flags that the target does not read.
+
+  Raises:
+    ValueError: names the first.
+  """
+  readers: dict[str, tuple[str, ...]] = dict(_SHARED)
+  for target, module in _TARGETS.items():
+    own = flags.FlagValues()
+    module.define_flags(own)
+    readers = {name: (target,) for name in own} | readers
+  for name, targets in sorted(readers.items()):
+    if values[name].present and values.target not in targets:
+      raise ValueError(
+          f"--{name} says nothing to --target={values.target}: leave it out, it"
+          f" is read by --target={'|'.join(targets)}"
+      )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -136,6 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print((__doc__ or "").strip() + "\n\nflags:")
     print("\n".join(commands.flag_lines(values[n] for n in sorted(values))))
     return 0
+  logging.use_absl_handler()
   logging.set_verbosity(logging.INFO)
   rest = app.parse(own, values)[1:]
   try:
@@ -144,6 +173,7 @@ def main(argv: Sequence[str] | None = None) -> int:
           f"argument '{rest[0]}' is not a flag of the launcher: write the"
           " command that is launched behind a lone --"
       )
+    _check_target(values)
     return _launch(values, command)
   except Exception as e:
     if not app.is_expected(e):
@@ -160,6 +190,7 @@ def _launch(values: flags.FlagValues, command: Sequence[str]) -> int:
       runs=sweep.runs(parsed, values.sweep, values.keys),
       workdir=parsed.workdir,
       processes=target.processes,
+      resume=parsed.resume,
   )
   if values.target == "kubernetes":
     kubernetes.check_name(job.name)

@@ -108,7 +108,7 @@ def processes(
   """
   command = (chosen.python, "-m", "episodic_dp", "train", *run.arguments)
   if again:
-    command += ("--resume=must",)
+    command += (command_lib.resume_again(run.workdir),)
   if count == 1:
     return [supervision.Process(arguments=command, environment={})]
   shared = {}
@@ -161,10 +161,15 @@ def free_port() -> int:
 def launch(job: job_lib.Job, chosen: Options) -> int:
   """Trains the runs one after the other.
 
+  Raises:
+    RunError: a work directory cannot be used.
+
   Returns:
     The exit status: that of the run; of a sweep, 75 or 130 as soon as a run
     ends with that, otherwise 1 where any run failed, or 0.
   """
+  for run in job.runs:
+    command_lib.open_folder(run.workdir, job.resume)
   with supervision.Signals() as signals:
     return _train_all(job, chosen, signals)
 

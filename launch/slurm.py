@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import dataclasses
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -142,6 +143,7 @@ def render(job: job_lib.Job, chosen: Options) -> str:
   train = shell.join([chosen.python, "-m", "episodic_dp", "train"])
   lines.append(f"train=({train})")
   lines += _choice_of_run(job.runs)
+  lines.append(f"requeued_flags=({command_lib.resume_again(job.workdir)})")
   return "\n".join(lines) + "\n\n" + _BODY.read_text(encoding="utf-8")
 
 
@@ -185,21 +187,25 @@ def _choice_of_run(runs: Sequence[job_lib.Run]) -> list[str]:
 
 
 def launch(job: job_lib.Job, chosen: Options) -> int:
-  """Submits the script; its output goes into the work directory."""
-  if not command_lib.on_object_store(job.workdir):
-    os.makedirs(job.workdir, exist_ok=True)
-  try:
-    submitted = subprocess.run(
-        ["sbatch", "--parsable"],
-        input=render(job, chosen),
-        text=True,
-        stdout=subprocess.PIPE,
-    )
-  except FileNotFoundError as e:
+  """Submits the script; its output goes into the work directory.
+
+  Raises:
+    RunError: a work directory cannot be used.
+    ValueError: this is no cluster.
+  """
+  if shutil.which("sbatch") is None:
     raise ValueError(
         "sbatch is not on this machine: run the same command on a login node of"
         " the cluster, or look at the script with --dry_run"
-    ) from e
+    )
+  for run in job.runs:
+    command_lib.open_folder(run.workdir, job.resume)
+  submitted = subprocess.run(
+      ["sbatch", "--parsable"],
+      input=render(job, chosen),
+      text=True,
+      stdout=subprocess.PIPE,
+  )
   if submitted.returncode == 0:
     number = submitted.stdout.strip().partition(";")[0]
     logging.info("submitted as job %s: squeue --job=%s", number, number)

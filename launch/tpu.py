@@ -10,6 +10,7 @@ change from job to job stands in tpu.sh.
 
 import dataclasses
 import pathlib
+import shutil
 import subprocess
 
 from absl import flags
@@ -157,6 +158,7 @@ def render(job: job_lib.Job, chosen: Options) -> str:
       "#!/bin/bash",
       "# Written by launch/launch.py; docs/clusters.md says what it does.",
       "set -u",
+      "export CLOUDSDK_CORE_DISABLE_PROMPTS=1",
       "",
       f"tpu={shell.quote(chosen.tpu)}",
       f"where=({shell.join(where)})",
@@ -177,5 +179,14 @@ def render(job: job_lib.Job, chosen: Options) -> str:
 
 
 def launch(job: job_lib.Job, chosen: Options) -> int:
-  """Runs the script; its exit status."""
+  """Runs the script; its exit status.
+
+  Raises:
+    ValueError: there is no gcloud.
+  """
+  if shutil.which("gcloud") is None:
+    raise ValueError(
+        "gcloud is not on this machine: install Google Cloud's SDK and log in,"
+        " or look at the script with --dry_run"
+    )
   return subprocess.run(["bash", "-c", render(job, chosen)]).returncode

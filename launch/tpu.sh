@@ -59,7 +59,7 @@ train() {
     attempt=$((attempt + 1))
     echo "status $status: starting it again ($attempt of $restarts)" >&2
     prepare || return
-    again=(--resume=must)
+    again=(--resume=auto)
   done
 }
 

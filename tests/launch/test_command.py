@@ -1,9 +1,12 @@
 """The command behind the `--`, and the runs that a sweep makes of it."""
 
+import subprocess
+
 from absl import flags
 import pytest
 
 from episodic_dp.cli import commands
+from episodic_dp.training import workdir as workdir_lib
 from launch import command as command_lib
 from launch import launch
 from launch import sweep
@@ -64,6 +67,10 @@ def test_a_wrong_command_is_refused_before_it_is_launched(
     [
         ((), _TRAIN, "the flag --target is missing"),
         (("--target=moon",), _TRAIN, "moon"),
+        ((*_TARGET["local"], "--nodes=1"), _TRAIN,
+         "--nodes says nothing to --target=local: leave it out"),
+        ((*_TARGET["slurm"], "--device=gpu"), _TRAIN,
+         "it is read by --target=local|kubernetes"),
         ((*_TARGET["local"], "more"), _TRAIN, "behind a lone --"),
         ((*_TARGET["local"], "--python=/no/python"), _TRAIN, "/no/python"),
         (_TARGET["local"], (*_TRAIN[:2], "--workdir=/dev/null/a"),
@@ -91,6 +98,7 @@ def test_a_wrong_command_is_refused_before_it_is_launched(
          "--workdir=/home/a is not in the pods: write --workdir=/runs/glyphs"),
         ((*_TARGET["kubernetes"], "--claim=c", "--name=A_b"), _TRAIN,
          "--name=A_b is no name for Kubernetes"),
+        (_TARGET["kubernetes"], (*_BUCKET, "--resume=never"), "leave it out"),
         ((*_TARGET["kubernetes"], "--device=tpu"), _TRAIN,
          "--tpu_topology=4x4"),
         ((*_TARGET["kubernetes"], "--slices=2"), _TRAIN, "add --device=tpu"),
@@ -98,6 +106,32 @@ def test_a_wrong_command_is_refused_before_it_is_launched(
 )  # fmt: skip
 def test_wrong_flags_are_refused(own, command, words, capsys):
   assert words in _refused(capsys, *own, "--", *command)
+
+
+@pytest.mark.parametrize(
+    "target, program",
+    [("slurm", "sbatch"), ("tpu", "gcloud"), ("kubernetes", "kubectl")],
+)
+def test_a_cluster_that_is_not_there_is_said(
+    target, program, monkeypatch, tmp_path, capsys
+):
+  monkeypatch.setenv("PATH", str(tmp_path))
+  sentence = _refused(capsys, *_TARGET[target], "--", *_BUCKET)
+  assert f"{program} is not on this machine" in sentence
+  assert "--dry_run" in sentence
+
+
+def test_a_folder_that_is_in_use_is_said_before_anything_starts(
+    tmp_path, monkeypatch, capsys
+):
+  monkeypatch.setattr(subprocess, "run", None)
+  (tmp_path / "sbatch").touch(mode=0o700)
+  monkeypatch.setenv("PATH", str(tmp_path))
+  command = (*_TRAIN[:2], f"--workdir={tmp_path}/a")
+  with workdir_lib.opened(tmp_path / "a"):
+    for target in ("local", "slurm"):
+      sentence = _refused(capsys, *_TARGET[target], "--", *command)
+      assert "another process is training in" in sentence
 
 
 @pytest.mark.parametrize("target", ["tpu", "kubernetes"])

@@ -43,7 +43,8 @@ def _launch(tmp_path, statuses, restarts=2, names=("",), final=False):
     folder = tmp_path / "runs" / name
     folder.mkdir(parents=True)
     (folder / "statuses").write_text(statuses)
-    runs.append(job_lib.Run(name=name, arguments=(str(folder),), workdir=""))
+    path = str(folder)
+    runs.append(job_lib.Run(name=name, arguments=(path,), workdir=path))
   job = job_lib.Job(name="a", runs=tuple(runs), workdir="", processes=1)
   chosen = local.Options(
       python=_python(tmp_path),

@@ -15,12 +15,13 @@ cpus_per_process=12
 export JAX_NUM_CPU_DEVICES=8
 train=(python3 -m episodic_dp train)
 train+=(--config=glyphs --workdir=DIR --config.steps=10)
+requeued_flags=(--resume=must)
 
-# A job that was requeued has a run: a folder without one is an error, such as
-# that of a node that does not mount it.
+# A run that was begun in a folder is to be there: one without is an error, such
+# as that of a node that does not mount it.
 requeued="${SLURM_RESTART_COUNT:-0}"
 if [ "$requeued" -gt 0 ]; then
-  train+=(--resume=must)
+  train+=("${requeued_flags[@]}")
 fi
 
 # The signals that stop the run are not to stop a shell before it has told how

@@ -18,12 +18,13 @@ restarts=3
 cpus_per_process=4
 train=(python3 -m episodic_dp train)
 train+=(--config=glyphs --workdir=gs://bucket/glyphs)
+requeued_flags=(--resume=auto)
 
-# A job that was requeued has a run: a folder without one is an error, such as
-# that of a node that does not mount it.
+# A run that was begun in a folder is to be there: one without is an error, such
+# as that of a node that does not mount it.
 requeued="${SLURM_RESTART_COUNT:-0}"
 if [ "$requeued" -gt 0 ]; then
-  train+=(--resume=must)
+  train+=("${requeued_flags[@]}")
 fi
 
 # The signals that stop the run are not to stop a shell before it has told how

@@ -20,12 +20,13 @@ case "$SLURM_ARRAY_TASK_ID" in
   2) train+=(--config=glyphs --config.mechanism.noise_multiplier=2.5 --config.seed=0 '--workdir=DIR/noise_multiplier=2.5,key=0') ;;
   3) train+=(--config=glyphs --config.mechanism.noise_multiplier=2.5 --config.seed=1 '--workdir=DIR/noise_multiplier=2.5,key=1') ;;
 esac
+requeued_flags=(--resume=must)
 
-# A job that was requeued has a run: a folder without one is an error, such as
-# that of a node that does not mount it.
+# A run that was begun in a folder is to be there: one without is an error, such
+# as that of a node that does not mount it.
 requeued="${SLURM_RESTART_COUNT:-0}"
 if [ "$requeued" -gt 0 ]; then
-  train+=(--resume=must)
+  train+=("${requeued_flags[@]}")
 fi
 
 # The signals that stop the run are not to stop a shell before it has told how

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Written by launch/launch.py; docs/clusters.md says what it does.
 set -u
+export CLOUDSDK_CORE_DISABLE_PROMPTS=1
 
 tpu=pod
 where=(--zone=us-east5-a --project=mine)
@@ -73,7 +74,7 @@ train() {
     attempt=$((attempt + 1))
     echo "status $status: starting it again ($attempt of $restarts)" >&2
     prepare || return
-    again=(--resume=must)
+    again=(--resume=auto)
   done
 }
 
