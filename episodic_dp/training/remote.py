@@ -26,7 +26,8 @@ CHECKPOINTS, PRIVATE = "checkpoints/", "private/"
 KEY = "private/key"  # As in `keys`, which needs JAX.
 SCHEMA = 1
 _CONTROL = (MANIFEST, SESSION, LOCK)
-_FOLDERS = ("checkpoints", "tensorboard", "private")
+# Those of a run; others may be runs of their own.
+_FOLDERS = ("checkpoints", "guarantees", "private", "tensorboard")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -31,6 +31,7 @@ def _write(folder, step, lines=None):
       "config.json": "{}",
       "metrics.jsonl": "line\n" * (lines or step),
       "private/key": "secret",
+      "guarantees/one.json": "of a client",
       f"checkpoints/{step}/params/d/0": f"params {step}",
       f"checkpoints/{step}/rest": f"rest {step}",
       "checkpoints/9.orbax-checkpoint-tmp/rest": "half of it",
@@ -83,6 +84,7 @@ def test_what_one_process_saved_the_next_one_has(url, caplog):
   assert not [n for n in names if n.endswith("tmp")]
   with workdir.opened(url) as place:
     assert _state(place.folder) == (_of_step(8), 8)
+    assert (place.folder / "guarantees/one.json").exists()
     assert stat.S_IMODE((place.folder / "private").stat().st_mode) == 0o700
     assert stat.S_IMODE((place.folder / "private/key").stat().st_mode) == 0o600
     assert not (place.folder / mirror.UNSAVED).exists()
