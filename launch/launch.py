@@ -56,6 +56,7 @@ from launch import command as command_lib
 from launch import job as job_lib
 from launch import kubernetes
 from launch import local
+from launch import manifests
 from launch import slurm
 from launch import sweep
 from launch import tpu
@@ -244,7 +245,7 @@ def _target(
   kubernetes.check(command, pods)
   return _Target(
       asked or 1,
-      functools.partial(kubernetes.render, chosen=pods),
+      functools.partial(manifests.render, chosen=pods),
       functools.partial(kubernetes.launch, chosen=pods),
   )
 
