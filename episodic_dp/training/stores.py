@@ -8,6 +8,7 @@ files only: nothing here knows what they hold.
 from collections.abc import Callable, Iterable, Iterator
 from concurrent import futures
 import contextlib
+import errno
 import os
 import pathlib
 import re
@@ -21,6 +22,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SQUASHED = re.compile(r"(gcs|gs|memory|s3):/(?!/)")
 _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
 _THREADS = 8
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 _Item = TypeVar("_Item")
 
@@ -138,6 +140,8 @@ class Store:
         remedy = "let the credentials of this machine read, write and delete"
       elif isinstance(e, FileNotFoundError):
         remedy = "make the bucket, or correct its name"
+      elif isinstance(e, OSError) and e.errno in _FULL:  # Of this machine.
+        remedy = "set TMPDIR to a folder with room"
       else:
         remedy = "see that network and credentials work"
       raise StoreError(

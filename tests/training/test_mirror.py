@@ -3,6 +3,7 @@
 On fsspec's store in memory; test_s3.py uses a server.
 """
 
+import errno
 import itertools
 import json
 import pathlib
@@ -421,6 +422,7 @@ def _raise(error):
     "error, match",
     [(PermissionError("Forbidden"), "Forbidden.: let the credentials"),
      (FileNotFoundError("no bucket"), "no bucket.: make the bucket"),
+     (OSError(errno.ENOSPC, "No space"), ".*No space.: set TMPDIR to"),
      (TimeoutError(), "TimeoutError.: see that network")],
 )  # fmt: skip
 def test_a_store_that_cannot_be_written_is_said_at_once(
