@@ -174,8 +174,10 @@ def _readers(child: subprocess.Popen, number: int) -> list[threading.Thread]:
 
   def copy(source: Any, target: Any) -> None:
     for line in source:
-      text = line.decode(errors="replace")
-      print(f"[{number}] {text}", end="", file=target, flush=True)
+      # One write for a line and its end, which the last line may lack.
+      text = line.decode(errors="replace").rstrip("\n")
+      target.write(f"[{number}] {text}\n")
+      target.flush()
 
   pairs = ((child.stdout, sys.stdout), (child.stderr, sys.stderr))
   threads = [
