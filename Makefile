@@ -92,9 +92,11 @@ test-slow: env
 	  $(MAKE) test-newest || status=$$?; \
 	  exit $$status
 
-# About a quarter of an hour; disks are mounted where that is allowed (root).
+# About a quarter of an hour, and what was interrupted goes on; disks are mounted
+# where that is allowed (root).
 faults: env
-	PYTHONPATH=. $(BIN)/python -m tests.faults --write=docs/faults.md
+	PYTHONPATH=. $(BIN)/python -m tests.faults --kept=build/faults.json \
+	  --write=docs/faults.md && rm build/faults.json
 
 coverage: env
 	$(BIN)/coverage run -m pytest tests/plan tests/accounting tests/private

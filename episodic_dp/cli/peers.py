@@ -27,6 +27,10 @@ HEARTBEAT_SECONDS = 25  # Of silence; a process that is killed is heard at once.
 CONNECT_SECONDS = 300  # From the first process that starts to the last.
 _LAST_SECONDS = 10  # That a process waits, at most, for the others to end too.
 _PORT = "episodic_dp/watch"  # The name under which process 0 tells it.
+_TOGETHER = (
+    "start all of them with the same --coordinator=HOST:PORT, which all can"
+    " reach, and --num_processes, each with its own --process_id"
+)
 _watches: list[watch_lib.Watch] = []  # That of this process, once connected.
 
 
@@ -41,27 +45,31 @@ def connect(
     process_id: the number of this one; likewise.
 
   Raises:
-    ConnectionError: the others did not come.
+    ConnectionError: they cannot.
   """
   # Its handler of SIGTERM would take the place of ours.
   jax.config.update("jax_enable_preemption_service", False)
+  # JAX's own limit ends the process with a trace of native code.
+  timer = threading.Timer(CONNECT_SECONDS, _never_met, [coordinator])
+  timer.daemon = True
+  timer.start()
   try:
     with _through_a_tunnel():
       jax.distributed.initialize(
           coordinator,
           num_processes,
           process_id,
-          initialization_timeout=CONNECT_SECONDS,
+          initialization_timeout=CONNECT_SECONDS + 60,
           heartbeat_timeout_seconds=10 * HEARTBEAT_SECONDS,
       )
     _watch_others()
   except (OSError, RuntimeError) as e:
     raise ConnectionError(
-        f"not all processes met at {coordinator or 'the coordinator'} within"
-        f" {CONNECT_SECONDS} s ({str(e).splitlines()[0]}): start all of them"
-        " with the same --coordinator and --num_processes, each with its own"
-        " --process_id"
+        f"processes cannot meet at {coordinator or 'the coordinator'}"
+        f" ({str(e).splitlines()[0]}): {_TOGETHER}"
     ) from e
+  finally:
+    timer.cancel()
 
 
 @contextlib.contextmanager
@@ -126,6 +134,15 @@ def leaving_together() -> Iterator[None]:
 
 def _is_alone() -> bool:
   return not jax.distributed.is_initialized()
+
+
+def _never_met(coordinator: str | None) -> None:
+  """Called by a thread, where not all processes have come in time."""
+  interrupts.leave(
+      exit_status.REQUEUE,
+      f"not all processes met at {coordinator or 'the coordinator'} within"
+      f" {CONNECT_SECONDS} s: {_TOGETHER}",
+  )
 
 
 def _lost() -> None:

@@ -37,7 +37,8 @@ class Compute:
       take.
 
   Raises:
-    ValueError: a number below 1, or a mesh that is not of one axis `tasks`.
+    ValueError: a number below 1, a microbatch beyond int32, or a mesh that is
+      not of one axis `tasks`.
   """
 
   microbatch_size: int = dataclasses.field(
@@ -52,6 +53,11 @@ class Compute:
     for name in ("microbatch_size", "block_bytes", "noise_terms"):
       if getattr(self, name) < 1:
         raise ValueError(f"{name} {getattr(self, name)} must be at least 1")
+    if self.microbatch_size >= 2**31:
+      raise ValueError(
+          f"microbatch_size {self.microbatch_size} must be below 2^31: no"
+          " device computes so many tasks together"
+      )
     if self.mesh is not None and self.mesh != "all":
       sharding.check_mesh(self.mesh)
 

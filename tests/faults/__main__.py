@@ -1,7 +1,9 @@
 """Tries every fault on real runs and writes the table: docs/faults.md.
 
-  python -m tests.faults [--only=FAMILY] [--seed=N] [--write=FILE]
+  python -m tests.faults [--only=FAMILY] [--seed=N] [--jobs=N] \\
+      [--kept=FILE] [--write=FILE]
 
+With --kept a table is made in parts: what the file holds is not tried again.
 FAMILY is kills, stops, disks, damage, changes or memory, or the beginning of a
 fault's name. Ends with status 1 where a row is not safe or not clear. Some need
 the right to mount (root in a container with CAP_SYS_ADMIN); without it their
@@ -9,8 +11,11 @@ rows say so.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent import futures
+import dataclasses
 import importlib
+import json
 import os
 import pathlib
 import platform
@@ -19,9 +24,9 @@ import tempfile
 import time
 
 import jax
-import numpy as np
 
 from episodic_dp import backends
+from episodic_dp.output import files
 from episodic_dp.output import tables
 from tests.faults import bench as bench_lib
 from tests.faults import outcomes
@@ -53,67 +58,87 @@ def main(argv: Sequence[str]) -> int:
   parser = argparse.ArgumentParser(prog="python -m tests.faults")
   parser.add_argument("--only", default="", help="a family or fault")
   parser.add_argument("--seed", type=int, default=0)
+  parser.add_argument("--jobs", type=int, default=2, help="faults at once")
+  parser.add_argument("--kept", help="rows that were tried, and are not again")
   parser.add_argument("--write", help="the page to write")
   flags = parser.parse_args(argv)
   for family in _FAMILIES:
     importlib.import_module(f"tests.faults.{family}")
+  rows = _Rows(flags.kept)
   chosen = [
       fault
       for fault in outcomes.FAULTS
-      if flags.only == fault.family or fault.name.startswith(flags.only)
+      if (flags.only == fault.family or fault.name.startswith(flags.only))
+      and fault.name not in rows.found
   ]
-  if not chosen:
-    parser.error(f"--only={flags.only} is no family and no fault")
-  began = time.monotonic()
-  rows, bad = _try(chosen, flags.seed)
-  minutes = (time.monotonic() - began) / 60
-  page = _page(rows, flags.seed, minutes)
+  _try(chosen, rows, flags.seed, flags.jobs)
+  page = _page(rows.found, flags.seed)
   if flags.write:
     pathlib.Path(flags.write).write_text(page, encoding="utf-8")
   else:
     print(page)
-  for problem in bad:
-    print(problem, file=sys.stderr)
-  return 1 if bad else 0
+  return 1 if any(o.problems for o in rows.found.values()) else 0
+
+
+class _Rows:
+  """What was tried, kept in a file so that it is not tried twice.
+
+  Args:
+    path: of the file; None for none.
+
+  Attributes:
+    found: the name of a fault -> what it came to.
+  """
+
+  def __init__(self, path: str | None):
+    self._path = pathlib.Path(path) if path else None
+    self.found: dict[str, outcomes.Outcome] = {}
+    if self._path is not None and self._path.exists():
+      for name, fields in json.loads(self._path.read_text()).items():
+        self.found[name] = outcomes.Outcome(**fields)
+
+  def add(self, name: str, outcome: outcomes.Outcome) -> None:
+    """Keeps one more."""
+    self.found[name] = outcome
+    if self._path is not None:
+      files.write_json(
+          self._path,
+          {n: dataclasses.asdict(o) for n, o in self.found.items()},
+      )
 
 
 def _try(
-    chosen: Sequence[outcomes.Fault], seed: int
-) -> tuple[dict[str, list[list[str]]], list[str]]:
-  """(family -> rows of its table, what is not safe or not clear)."""
-  rows: dict[str, list[list[str]]] = {}
-  bad = []
-  with tempfile.TemporaryDirectory(prefix="faults") as folder:
+    chosen: Sequence[outcomes.Fault], rows: _Rows, seed: int, jobs: int
+) -> None:
+  """Tries faults, some at a time, and keeps what they come to."""
+  began, weights = time.monotonic(), [fault.seconds for fault in chosen]
+  with (
+      tempfile.TemporaryDirectory(prefix="faults") as folder,
+      futures.ThreadPoolExecutor(jobs) as pool,
+  ):
     _keep_programs(folder)
     bench = bench_lib.Bench(pathlib.Path(folder))
-    left = sum(fault.seconds for fault in chosen)
-    for number, fault in enumerate(chosen):
-      # So that a fault by itself is what it is among all.
-      bench.rng = np.random.default_rng([seed, *fault.name.encode()])
-      began = time.monotonic()
-      try:
-        outcome = fault.make(bench)
-      except outcomes.CannotTryError as e:
-        cells = ["-", "-", "not tried", str(e), "-"]
-      else:
-        bad += [f"{fault.name}: {p}" for p in outcome.problems]
-        cells = [
-            outcome.tried,
-            outcome.ended,
-            "**no**" if outcome.problems else "yes",
-            outcome.says.replace("|", "\\|"),
-            outcome.after,
-        ]
-      rows.setdefault(fault.family, []).append([fault.name, *cells])
-      left -= fault.seconds
+    # Seeded by its name, so that a fault by itself is what it is among all.
+    started = {
+        pool.submit(
+            fault.outcome, bench.seeded(seed, *fault.name.encode())
+        ): fault
+        for fault in chosen
+    }
+    done = 0
+    for number, ended in enumerate(futures.as_completed(started)):
+      fault, outcome = started[ended], ended.result()
+      rows.add(fault.name, outcome)
+      done += fault.seconds
+      pace = (time.monotonic() - began) / done
       print(
-          f"[{number + 1}/{len(chosen)}] {fault.name}: {cells[2]}"
-          f" ({time.monotonic() - began:.0f} s of {fault.seconds});"
-          f" about {left / 60:.0f} min left",
+          f"[{number + 1}/{len(chosen)}] {fault.name}: {outcome.verdict};"
+          f" about {pace * (sum(weights) - done) / 60:.0f} min left",
+          *outcome.problems,
+          sep="\n  ",
           file=sys.stderr,
           flush=True,
       )
-  return rows, bad
 
 
 def _keep_programs(folder: str) -> None:
@@ -124,21 +149,23 @@ def _keep_programs(folder: str) -> None:
   jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def _page(
-    rows: dict[str, list[list[str]]], seed: int, minutes: float
-) -> str:
+def _page(found: Mapping[str, outcomes.Outcome], seed: int) -> str:
   """The page, as Markdown."""
   header = ["fault", "tried", "status", "safe and clear", "what it says",
             "the same command then"]  # fmt: skip
   parts = [_HEAD]
-  for family, found in rows.items():
-    parts.append(
-        f"## {_FAMILIES[family]}\n\n{tables.markdown(header, found)}\n"
-    )
+  for family, title in _FAMILIES.items():
+    rows = [
+        [fault.name, *found[fault.name].cells()]
+        for fault in outcomes.FAULTS
+        if fault.family == family and fault.name in found
+    ]
+    if rows:
+      parts.append(f"## {title}\n\n{tables.markdown(header, rows)}\n")
   cores = len(os.sched_getaffinity(0))
   parts.append(
-      f"Seed {seed}; {minutes:.0f} minutes on {cores} cores"
-      f" ({platform.machine()}), jax {jax.__version__}.\n"
+      f"Moments and damage are those of seed {seed}; tried on {cores} cores"
+      f" ({platform.machine()}) with jax {jax.__version__}.\n"
   )
   return "\n".join(parts)
 

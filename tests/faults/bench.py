@@ -5,8 +5,8 @@ two behind the start of the process.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+import copy as copy_lib
 import dataclasses
-import functools
 import json
 import os
 import pathlib
@@ -16,6 +16,8 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from typing import Any
 
@@ -92,7 +94,8 @@ class Ended:
   def sentence(self) -> str:
     """What it said in the end: an error, or by what it was stopped."""
     lines = [*self.error.splitlines(), *self.output.splitlines()]
-    said = ("error: ", "stopped by ", "another process ", "done: ")
+    said = ("error: ", "stopped by ", "another process ", "not all ",
+            "done: ")  # fmt: skip
     found = [line for line in lines if line.startswith(said)]
     text = found[-1] if found else ""
     for path, name in self.hide.items():
@@ -187,37 +190,45 @@ class Bench:
   def __init__(self, folder: pathlib.Path):
     self.folder = folder
     self.rng = np.random.default_rng(0)
-    self._count = 0
+    self._lock = threading.Lock()
+
+  def seeded(self, *seed: int) -> "Bench":
+    """The same bench, with moments of its own."""
+    made = copy_lib.copy(self)
+    made.rng = np.random.default_rng(seed)
+    return made
 
   def new(self, name: str = "run") -> pathlib.Path:
     """A path for a run; nothing is there."""
-    self._count += 1
-    folder = self.folder / str(self._count)
-    folder.mkdir()
-    return folder / name
+    return pathlib.Path(tempfile.mkdtemp(dir=self.folder)) / name
 
-  @functools.cached_property
+  @property
   def whole_folder(self) -> pathlib.Path:
     """Of a run that nothing befell."""
-    folder = self.new("whole")
-    ended = self.run(folder)
-    if ended.status:
-      raise RuntimeError(f"the plain run failed: {ended.error}")
+    folder = self.folder / "whole"
+    with self._lock:
+      if not folder.exists():
+        self._check([self.run(folder)])
     return folder
 
-  @functools.cached_property
+  @property
   def whole(self) -> Contents:
     """What that run came to."""
     return contents(self.whole_folder)
 
-  @functools.cached_property
+  @property
   def whole_of_two(self) -> Contents:
     """What two processes come to that nothing befalls."""
-    folder = self.new("whole")
-    for ended in self.end(*self.start_two(folder)):
-      if ended.status:
-        raise RuntimeError(f"the plain run of two failed: {ended.error}")
+    folder = self.folder / "whole_of_two"
+    with self._lock:
+      if not folder.exists():
+        self._check(self.end(*self.start_two(folder)))
     return contents(folder)
+
+  def _check(self, plain: Sequence[Ended]) -> None:
+    for ended in plain:
+      if ended.status:
+        raise RuntimeError(f"the plain run failed: {ended.error}")
 
   def start(
       self,

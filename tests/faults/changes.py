@@ -12,7 +12,6 @@ from tests.faults import outcomes
 from tests.faults.outcomes import fault
 from tests.faults.outcomes import Judge
 from tests.faults.outcomes import Outcome
-from tests.training import tiny_run
 
 
 def _killed(bench: bench_lib.Bench, **options: object) -> pathlib.Path:
@@ -114,12 +113,12 @@ def _tiny_refused(
   stopped, whole = damage.folders(bench.folder)
   folder, says = bench_lib.copy(stopped, bench.new()), ""
   try:
-    tiny_run.train(spec, folder)
+    damage.train(spec, folder)
     judge.expect(False, "it was accepted")
   except training.RunError as e:
     says = f"error: {e}".replace(str(folder), "WORKDIR")
     judge.expect(told in says, says)
-  tiny_run.train(damage.spec(), folder)
+  damage.train(damage.spec(), folder)
   return Outcome(
       tried="1",
       ended="1",

@@ -7,6 +7,7 @@ the same bits, or be refused in one sentence; never go on otherwise.
 import functools
 import pathlib
 import shutil
+import threading
 
 import numpy as np
 
@@ -21,9 +22,24 @@ STOPPED, _STEPS = 9, 14  # Of the folder that is damaged, and of all.
 _KINDS = ("empty", "cut short", "a bit flipped", "deleted")
 
 
-@functools.cache
+# Tiny runs in this process: one at a time, since they patch what draws.
+_one = threading.RLock()
+
+
+def train(a_spec: training.TrainingSpec, folder: pathlib.Path) -> None:
+  """A tiny run, in any thread."""
+  with _one:
+    tiny_run.train(a_spec, folder)
+
+
 def folders(root: pathlib.Path) -> tuple[pathlib.Path, bench_lib.Contents]:
   """(a run that stopped, what it comes to undamaged)."""
+  with _one:
+    return _folders(root)
+
+
+@functools.cache
+def _folders(root: pathlib.Path) -> tuple[pathlib.Path, bench_lib.Contents]:
   stopped, whole = root / "stopped", root / "tiny"
   tiny_run.train(spec(), stopped, limit=_AfterSteps(1e9))
   shutil.copytree(stopped, whole)
@@ -96,7 +112,7 @@ def damaged(
     folder = bench_lib.copy(stopped, bench.new())
     damage(folder / name, kind, bench.rng)
     try:
-      tiny_run.train(spec(), folder)
+      train(spec(), folder)
     except Exception as e:  # Whatever a user would see.
       text = app.sentence(e)
       if text is None or "\n" in text or len(text) > 600:

@@ -10,9 +10,9 @@ from tests.faults.outcomes import Outcome
 def microbatch(bench: bench_lib.Bench) -> Outcome:
   """More than the machine has, of a device's allocation."""
   judge, workdir = Judge(), bench.new()
-  flag = f"--config.compute.microbatch_size={2**33}"
+  flag = f"--config.compute.microbatch_size={2**30}"
   ended = bench.run(workdir, flag)
-  judge.end(ended, 1, f"--config.compute.microbatch_size={2**32}")
+  judge.end(ended, 1, f"--config.compute.microbatch_size={2**29}")
   judge.end(bench.run(workdir), 0, "done: ")
   return Outcome(
       tried="1",

@@ -29,6 +29,23 @@ class Outcome:
   after: str
   problems: tuple[str, ...] = ()
 
+  @property
+  def verdict(self) -> str:
+    """Whether it was safe and clear."""
+    if not self.tried:
+      return "not tried"
+    return "**no**" if self.problems else "yes"
+
+  def cells(self) -> list[str]:
+    """Of its row, but for the name."""
+    return [
+        self.tried or "-",
+        self.ended,
+        self.verdict,
+        self.says.replace("|", "\\|"),
+        self.after,
+    ]
+
 
 Make: TypeAlias = Callable[[bench.Bench], Outcome]
 
@@ -48,6 +65,13 @@ class Fault:
   name: str
   seconds: int
   make: Make
+
+  def outcome(self, bench: bench.Bench) -> Outcome:
+    """What it comes to; of one that cannot be set up here, why."""
+    try:
+      return self.make(bench)
+    except CannotTryError as e:
+      return Outcome(tried="", ended="-", says=str(e), after="-")
 
 
 FAULTS: list[Fault] = []

@@ -1,7 +1,9 @@
 """A few faults of each family; `make faults` tries all of them."""
 
 import os
+import time
 
+import numpy as np
 import pytest
 
 from tests.faults import bench as bench_lib
@@ -28,8 +30,7 @@ def _holds(make, *arguments, **options):
 
 @pytest.mark.slow  # Every process of a run takes seconds to begin.
 def test_killed_at_random_moments_and_in_a_write(bench):
-  bench.rng = bench_lib.np.random.default_rng()
-  _holds(kills.sigkills, bench, 4, 2)
+  _holds(kills.sigkills, bench.seeded(time.time_ns()), 4, 2)
 
 
 @pytest.mark.slow
@@ -63,7 +64,7 @@ def test_a_difference_is_found(tmp_path):
   assert "step 9, not 14" in bench_lib.contents(stopped).differences(whole)
   name = next(iter(same.arrays))
   array = same.arrays[name].copy()
-  array.reshape(-1)[0] = bench_lib.np.nextafter(array.reshape(-1)[0], 2)
+  array.reshape(-1)[0] = np.nextafter(array.reshape(-1)[0], 2)
   same.arrays[name] = array
   assert same.differences(whole) == [name]
   assert same.differences(whole, bits=False) == []
