@@ -13,6 +13,7 @@ import pathlib
 import re
 import sys
 import traceback
+import types
 from typing import NoReturn
 
 from absl import app
@@ -66,6 +67,7 @@ def run(
     logging.set_verbosity(logging.INFO)
     # JAX, Orbax and TensorFlow Datasets tell their own story at this level.
     logging.get_absl_handler().addFilter(_own_lines)
+    sys.excepthook = _print_bug
     compilation_cache.use()
     try:
       main(argv)
@@ -195,9 +197,30 @@ def is_expected(error: BaseException) -> bool:
   return any(where.is_relative_to(folder) for folder in _OURS)
 
 
+def _print_bug(
+    kind: type[BaseException],
+    error: BaseException,
+    trace: types.TracebackType | None,
+) -> None:
+  """Prints what nobody caught, as Python does.
+
+  But for what a write of a checkpoint prints that ends after another one's
+  error has ended them all.
+  """
+  if kind is RuntimeError and str(error) == "Event loop is closed":
+    return
+  sys.__excepthook__(kind, error, trace)
+
+
 def _own_lines(record: std_logging.LogRecord) -> bool:
-  """Whether a log record is ours, or an error of anyone."""
+  """Whether a log record is ours, or an error of anyone.
+
+  Not of Orbax and of asyncio, on which it runs: they raise what has failed, and
+  print it with its trace besides, for each array of a checkpoint.
+  """
   where = pathlib.Path(record.pathname)
+  if record.name == "asyncio" or "orbax" in where.parts:
+    return False
   return record.levelno >= std_logging.ERROR or any(
       where.is_relative_to(folder) for folder in _OURS
   )

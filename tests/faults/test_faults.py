@@ -50,6 +50,7 @@ def test_a_disk_that_fills_up(bench, phase):
   _holds(disks.full, bench, phase, (0,))
 
 
+@pytest.mark.slow  # A run for each.
 def test_a_damaged_run_goes_on_with_the_same_bits_or_not_at_all(tmp_path):
   bench = bench_lib.Bench(tmp_path)
   found = _holds(damage.damaged, bench, f"checkpoints/{damage.STOPPED}/**/*", 4)
