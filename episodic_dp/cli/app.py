@@ -13,7 +13,6 @@ import pathlib
 import re
 import sys
 import traceback
-import types
 from typing import NoReturn
 
 from absl import app
@@ -67,7 +66,7 @@ def run(
     logging.set_verbosity(logging.INFO)
     # JAX, Orbax and TensorFlow Datasets tell their own story at this level.
     logging.get_absl_handler().addFilter(_own_lines)
-    sys.excepthook = _print_bug
+    sys.unraisablehook = _print_unraisable
     compilation_cache.use()
     try:
       main(argv)
@@ -197,19 +196,14 @@ def is_expected(error: BaseException) -> bool:
   return any(where.is_relative_to(folder) for folder in _OURS)
 
 
-def _print_bug(
-    kind: type[BaseException],
-    error: BaseException,
-    trace: types.TracebackType | None,
-) -> None:
-  """Prints what nobody caught, as Python does.
+def _print_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
+  """Prints errors that could not be raised, as Python does.
 
-  But for what a write of a checkpoint prints that ends after another one's
-  error has ended them all.
+  But for that of a write of a checkpoint that ends after another one's error
+  has ended them all.
   """
-  if kind is RuntimeError and str(error) == "Event loop is closed":
-    return
-  sys.__excepthook__(kind, error, trace)
+  if str(unraisable.exc_value) != "Event loop is closed":
+    sys.__unraisablehook__(unraisable)
 
 
 def _own_lines(record: std_logging.LogRecord) -> bool:
