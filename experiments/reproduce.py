@@ -9,7 +9,8 @@ sample_level (examples clipped one by one, and whole tasks clipped, at the same
 guarantee for an example); and on data that are built in, each in minutes on two
 cores at --scale=cpu: glyphs (what `make train` runs) and sinusoid (regression,
 the smallest example), each with and without privacy; pvi_adult (private
-partitioned variational inference on UCI Adult, three splits and budgets).
+partitioned variational inference on UCI Adult, three splits and budgets);
+pvi_prior (a prior that participants learn together, beside private MAML).
 
 Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
 an hour or so on two cores) and full (the papers' size, for an accelerator).

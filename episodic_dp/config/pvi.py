@@ -77,7 +77,7 @@ class Visit(sections.Section):
   clip_norm: float = 2.0
   noise_multiplier: float = 5.0
   rate: float = 0.5
-  scale_rate: float = 0.1
+  scale_rate: float = 0.5
 
 
 _SECTIONS: tuple[type[sections.Section], ...] = (Table, Model, Server, Visit)

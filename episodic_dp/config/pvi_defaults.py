@@ -40,7 +40,7 @@ def base() -> ml_collections.ConfigDict:
           clip_norm=2.0,
           noise_multiplier=5.0,
           rate=0.5,  # Of Adagrad, whose state stays with the client.
-          scale_rate=0.1,  # The same, of standard deviations.
+          scale_rate=0.5,  # The same, of standard deviations.
       )
   )
   return c

@@ -63,8 +63,8 @@ _WORDS = {
 _NUMBERS = {
     "age": tables.Number(40, 15),
     "education-num": tables.Number(10, 2.5),
-    "capital-gain": tables.Number(0, 5, log=True),
-    "capital-loss": tables.Number(0, 5, log=True),
+    "capital-gain": tables.Number(0, 5000),
+    "capital-loss": tables.Number(0, 1000),
     "hours-per-week": tables.Number(40, 12),
 }
 SCHEMA = tables.Schema(

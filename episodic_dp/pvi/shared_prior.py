@@ -64,12 +64,15 @@ class SharedPrior(learners.BaseLearner):
     features: of a point's one input.
     noise: standard deviation of a target, public.
     variance: of the prior to begin with.
+    shrink: taken off the variance of the prior in every direction, about what
+      noise on the statistics adds to it; a public number.
     least: no direction of the prior has a smaller variance than this.
   """
 
   features: Bumps = Bumps()
   noise: float = 0.1
   variance: float = 4.0
+  shrink: float = 0.0
   least: float = 1e-3
 
   @property
@@ -99,7 +102,8 @@ class SharedPrior(learners.BaseLearner):
     )
     second = upper + upper.T - jnp.diag(jnp.diag(upper))
     values, vectors = jnp.linalg.eigh(second - jnp.outer(mean, mean))
-    covariance = (vectors * jnp.maximum(values, self.least)) @ vectors.T
+    kept = jnp.maximum(values - self.shrink, self.least)
+    covariance = (vectors * kept) @ vectors.T
     return gaussian.full(mean, covariance)
 
   def adapt(

@@ -12,7 +12,7 @@ from types import ModuleType
 
 SCALES = ("smoke", "cpu", "full")
 PAIRS = ("glyphs", "sinusoid")
-FINISHED_BY_THEMSELVES = ("pvi_adult",)
+FINISHED_BY_THEMSELVES = ("pvi_adult", "pvi_prior")
 NAMES = (
     "omniglot", "learners", "budget", "sample_level", *PAIRS,
     *FINISHED_BY_THEMSELVES,
