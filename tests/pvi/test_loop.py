@@ -20,6 +20,11 @@ from episodic_dp.pvi import loop
 from tests.pvi import tiny_run
 
 ROOT = pathlib.Path(__file__).parents[2]
+# One visit at a time is another program, which the slow tests compile.
+SERVERS = (
+    "synchronous",
+    *(pytest.param(s, marks=pytest.mark.slow) for s in loop.SERVERS[1:]),
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +37,7 @@ def _same(a, b):
     np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("server", loop.SERVERS)
+@pytest.mark.parametrize("server", SERVERS)
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, federation, server):
   def go(folder, rounds):
     spec = tiny_run.spec(rounds, server=server)
@@ -133,7 +138,7 @@ def test_a_budget_that_allows_no_visit_is_refused_before_anything(tmp_path):
   assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("server", ["synchronous", "sequential"])
+@pytest.mark.parametrize("server", SERVERS[:2])
 def test_absent_clients_spend_nothing_and_may_return(
     tmp_path, federation, server
 ):

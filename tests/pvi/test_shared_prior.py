@@ -71,6 +71,7 @@ def test_what_is_sent_is_the_change_of_the_participants_statistics():
   assert max(np.abs(a).max() for a in jax.tree.leaves(nothing)) < 1e-3
 
 
+@pytest.mark.slow  # Compiles a private step.
 def test_it_is_learned_by_the_private_step():
   """Without noise and clip, steps raise the evidence of new participants."""
   splits = data.load(
