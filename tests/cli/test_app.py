@@ -1,10 +1,13 @@
 """What a user sees of mistakes: one sentence, exit status 1, no traceback."""
 
+import errno
 import pathlib
 import subprocess
 import sys
 
 import pytest
+
+from episodic_dp.cli import app
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GLYPHS = "episodic_dp/config/presets/glyphs.py"
@@ -94,6 +97,21 @@ def test_mistakes_are_one_sentence(arguments, sentence):
   assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
   assert sentence in lines[0]
   assert "fine" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "error, told",
+    [
+        (OSError(errno.ENOSPC, "No space left"), "make room on its disk and"),
+        (OSError(errno.EROFS, "Read-only", "x.npy"), "x.npy cannot be"),
+        (MemoryError(), "there is not enough memory"),
+        (OSError(errno.EINVAL, "Invalid argument"), None),
+        (RuntimeError("RESOURCE_EXHAUSTED"), None),
+    ],
+)
+def test_what_the_machine_lacks_is_one_sentence(error, told):
+  found = app.sentence(error)
+  assert found is None if told is None else told in found
 
 
 @pytest.mark.parametrize("kind", ["bug", "foreign"])

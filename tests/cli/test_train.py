@@ -136,6 +136,21 @@ def test_another_sampler_under_the_same_key_is_refused_by_name(trained, call):
   assert (folder / "config.json").read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    "flag, told",
+    [
+        ("--resume=must", "no run was ever begun in"),
+        ("--time_limit=soon", "write it as 90s, 55m, 11h or 1h30m"),
+        ("--resume=maybe", "maybe"),
+    ],
+)
+def test_flags_are_refused_before_data_are_read(flag, told, tmp_path, call):
+  done = call("train", CONFIG, *SMALL, f"--workdir={tmp_path / 'new'}", flag)
+  assert done.returncode == 1 and told in done.stderr
+  assert "reading the data" not in done.stderr
+  assert not (tmp_path / "new").exists()
+
+
 def _final(folder):
   """The parameters and the step of the last checkpoint."""
   config = saved.read(folder)

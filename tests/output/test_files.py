@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 
 import pytest
 
@@ -66,3 +67,26 @@ def test_a_folder_that_is_a_file_is_refused_at_once(tmp_path):
     files.check_folder(tmp_path / "file")
   files.check_folder(tmp_path / "new" / "folder")
   assert not list((tmp_path / "new" / "folder").iterdir())
+
+
+@pytest.mark.parametrize(
+    "number, remedy",
+    [(errno.ENOSPC, "make room on its disk"), (errno.EFBIG, "ulimit -f")],
+)
+def test_a_write_that_fails_names_what_helps(tmp_path, number, remedy):
+  """The error of a write has no file name."""
+  path = tmp_path / "file"
+  path.write_text("before")
+  with pytest.raises(files.WriteError, match=f"{path} .*{remedy}") as caught:
+    with files.replacing(path) as beside:
+      beside.write_text("half")
+      raise OSError(number, os.strerror(number))
+  assert caught.value.errno == number and "\n" not in str(caught.value)
+  assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_of_another_file_stays_what_it_is(tmp_path):
+  with pytest.raises(FileNotFoundError, match="elsewhere") as caught:
+    with files.replacing(tmp_path / "file"):
+      (tmp_path / "elsewhere").read_text()
+  assert not isinstance(caught.value, files.WriteError)
