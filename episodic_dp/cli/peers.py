@@ -79,7 +79,7 @@ def _through_a_tunnel() -> Iterator[None]:
 
   def client(address: str, number: int, *args: Any, **kwargs: Any) -> Any:
     if number:
-      address = tunnel.Tunnel(address, _lost).address
+      address = tunnel.Tunnel(address, _broken).address
     return plain(address, number, *args, **kwargs)
 
   distributed._jax.get_distributed_runtime_client = client
@@ -152,6 +152,12 @@ def _lost() -> None:
       "another process of this run was lost, or its machine: run the same"
       " commands again; the run goes on from its last checkpoint",
   )
+
+
+def _broken() -> None:
+  """Called by a thread, where the service of process 0 is gone."""
+  if not any(watch.over for watch in _watches):
+    _lost()
 
 
 def _failed() -> None:

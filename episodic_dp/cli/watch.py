@@ -74,6 +74,12 @@ class Watch:
     peer.sendall(_NUMBER.pack(number))
     self._add(peer)
 
+  @property
+  def over(self) -> bool:
+    """Whether all that this process hears have ended, one way or another."""
+    with self._changed:
+      return bool(self._peers) and len(self._gone) == len(self._peers)
+
   def end(self, *, failed: bool, seconds: float) -> None:
     """Says how this process ends, and waits until the others have said so.
 
