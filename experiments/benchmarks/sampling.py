@@ -22,7 +22,7 @@ from experiments.benchmarks import settings
 WAY, EXAMPLES, TASKS = settings.WAY, 2, 1600
 
 
-def _regular(primary: int, stage: Any) -> tuple[Any, Any]:
+def regular(primary: int, stage: Any) -> tuple[Any, Any]:
   """A hierarchy and a plan of tasks that are primary units."""
   hierarchy = plan_lib.Hierarchy.regular(
       (primary, WAY, EXAMPLES), levels=settings.LEVELS
@@ -33,7 +33,7 @@ def _regular(primary: int, stage: Any) -> tuple[Any, Any]:
   )
 
 
-def _draw(hierarchy: Any, plan: Any, per_turn: int = 1) -> Callable[[], Any]:
+def draw(hierarchy: Any, plan: Any, per_turn: int = 1) -> Callable[[], Any]:
   """A case that draws `per_turn` steps, one after the other."""
   key = jax.random.key(0)
 
@@ -68,7 +68,7 @@ def _in_step(
       smoke=options.smoke,
   )
   cases = {
-      "draw": _draw(run.dataset.hierarchy, run.plan),
+      "draw": draw(run.dataset.hierarchy, run.plan),
       "step": run.advance(),
   }
   for case in cases.values():
@@ -84,12 +84,12 @@ def measure(options: harness.Options) -> harness.Found:
   tasks, per_turn, largest = (8, 1, 10**5) if smoke else (TASKS, 10, 10**8)
   fixed = plan_lib.FixedSize(tasks)
   some = {
-      "small": _regular(max(10_000, 2 * tasks), fixed),
-      "large": _regular(largest, fixed),
-      "poisson": _regular(largest, plan_lib.Poisson(tasks / largest)),
+      "small": regular(max(10_000, 2 * tasks), fixed),
+      "large": regular(largest, fixed),
+      "poisson": regular(largest, plan_lib.Poisson(tasks / largest)),
   }
   turns = harness.interleaved(
-      {name: _draw(*one, per_turn) for name, one in some.items()}, options
+      {name: draw(*one, per_turn) for name, one in some.items()}, options
   )
   in_step, compiled = _in_step(options)
   cases = harness.summaries(turns, per_turn) | harness.summaries(in_step)

@@ -6,6 +6,7 @@
   support   docs/support.md: which plans have a guarantee (a minute)
   learners  docs/learners.md: what can be trained privately (twenty seconds)
   accelerators  docs/accelerators.md: what a step is on a GPU or TPU (a minute)
+  scale     docs/scale.md: what 10^8 participants cost (five minutes)
   errata    the tables of episodic_dp/accounting/README.md: what is wrong in
             print, and by how much (a few seconds)
 
@@ -25,12 +26,14 @@ from episodic_dp.output import files
 from experiments.evidence import accelerators
 from experiments.evidence import errata
 from experiments.evidence import learners
+from experiments.evidence import scale
 from experiments.evidence import support
 
 _PAGES = {
     "support": support,
     "learners": learners,
     "accelerators": accelerators,
+    "scale": scale,
     "errata": errata,
 }
 _ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import math
 import pathlib
-import re
 
 import numpy as np
 
@@ -346,30 +345,6 @@ def tables() -> dict[str, pages.Table]:
   return {name: table() for name, table in TABLES.items()}
 
 
-def filled(text: str, found: dict[str, pages.Table]) -> str:
-  """The README with these tables in place of its own.
-
-  Raises:
-    ValueError: a table has no place, or a place no table.
-  """
-  places = re.findall(r"<!-- errata: (\w+) -->", text)
-  if sorted(places) != sorted(found):
-    raise ValueError(
-        f"the tables {sorted(found)} and the places {sorted(places)} of the"
-        " README differ: mark each place with <!-- errata: NAME --> and an"
-        " empty line"
-    )
-  for name, table in found.items():
-    before = f"<!-- errata: {name} -->\n\n"
-    start = text.index(before) + len(before)
-    end = start
-    while text[end : end + 1] == "|":
-      end = text.index("\n", end) + 1
-    shown = table.markdown() + "\n" + ("" if end > start else "\n")
-    text = text[:start] + shown + text[end:]
-  return text
-
-
 def document() -> str:
   """The README with its tables as the code computes them."""
-  return filled(FILE.read_text(encoding="utf-8"), tables())
+  return pages.filled(FILE.read_text(encoding="utf-8"), "errata", tables())

@@ -1,6 +1,6 @@
 """What the pages of this folder are made of: verdicts, notes and tables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 import dataclasses
 import re
 import textwrap
@@ -111,6 +111,32 @@ class Section:
         "\n".join(self.notes.lines()),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:
+  """A page with these tables in place of its own.
+
+  Above every one stands "<!-- MARK: NAME -->" and an empty line.
+
+  Raises:
+    ValueError: a table has no place, or a place no table.
+  """
+  places = re.findall(rf"<!-- {mark}: (\w+) -->", text)
+  if sorted(places) != sorted(found):
+    raise ValueError(
+        f"the tables {sorted(found)} and the places {sorted(places)} of the"
+        f" page differ: mark each place with <!-- {mark}: NAME --> and an empty"
+        " line"
+    )
+  for name, table in found.items():
+    before = f"<!-- {mark}: {name} -->\n\n"
+    start = text.index(before) + len(before)
+    end = start
+    while text[end : end + 1] == "|":
+      end = text.index("\n", end) + 1
+    shown = table.markdown() + "\n" + ("" if end > start else "\n")
+    text = text[:start] + shown + text[end:]
+  return text
 
 
 def shown(cell: Cell) -> str:

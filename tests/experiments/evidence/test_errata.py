@@ -25,7 +25,7 @@ def found():
 
 def test_the_readme_holds_the_tables_as_they_are_computed(found):
   text = errata.FILE.read_text(encoding="utf-8")
-  assert errata.filled(text, found) == text, (
+  assert pages.filled(text, "errata", found) == text, (
       "run python -m experiments.evidence --write"
   )
   # All the decimals of the text beside the tables are settings.
@@ -140,14 +140,14 @@ def test_divergence_of_unlike_normals():
 def test_places_and_tables_must_agree(found):
   table = pages.Table(("a",), ((1.0,), (1e-20,), (None,)))
   text = "x\n<!-- errata: t -->\n\n| old |\n| --- |\n\nrest\n"
-  filled = errata.filled(text, {"t": table})
+  filled = pages.filled(text, "errata", {"t": table})
   assert filled == (
       "x\n<!-- errata: t -->\n\n| a |\n| --- |\n| 1 |\n| < 1e-15 |\n| - |\n\n"
       "rest\n"
   )
-  assert errata.filled(filled, {"t": table}) == filled
+  assert pages.filled(filled, "errata", {"t": table}) == filled
   with pytest.raises(ValueError, match="places"):
-    errata.filled(text, {"t": table, "u": table})
+    pages.filled(text, "errata", {"t": table, "u": table})
 
 
 def test_the_command_teaches_and_refuses():
