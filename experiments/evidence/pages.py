@@ -124,9 +124,8 @@ def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:
   places = re.findall(rf"<!-- {mark}: (\w+) -->", text)
   if sorted(places) != sorted(found):
     raise ValueError(
-        f"the tables {sorted(found)} and the places {sorted(places)} of the"
-        f" page differ: mark each place with <!-- {mark}: NAME --> and an empty"
-        " line"
+        f"tables {sorted(found)} and places {sorted(places)} of the page differ:"
+        f" mark each with <!-- {mark}: NAME --> and an empty line"
     )
   for name, table in found.items():
     before = f"<!-- {mark}: {name} -->\n\n"
