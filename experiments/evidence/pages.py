@@ -124,7 +124,7 @@ def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:
   places = re.findall(rf"<!-- {mark}: (\w+) -->", text)
   if sorted(places) != sorted(found):
     raise ValueError(
-        f"tables {sorted(found)} and places {sorted(places)} of the page differ:"
+        f"tables {sorted(found)} and places {sorted(places)} of a page differ:"
         f" mark each with <!-- {mark}: NAME --> and an empty line"
     )
   for name, table in found.items():
