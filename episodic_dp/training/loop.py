@@ -230,6 +230,7 @@ class _Run:
         seal=self.beginning.seal,
         quality=quality,
     )
+    self._disk.check()
     self._times.write(self._done)
     self._place.publish()
 
@@ -244,6 +245,7 @@ class _Run:
       self._spending.finish(self._folder)
     with phases.phase("drawing the curves"):
       self._draw()
+    self._disk.check()
     return spec_lib.Result(
         steps=self._done,
         stopped=stopped,

@@ -3,6 +3,7 @@
 import queue
 import socket
 import struct
+import time
 
 import pytest
 
@@ -33,6 +34,8 @@ def two(quick_beats):
   first, second = _Process(), _Process()
   port = first.watch.serve(1, 5.0)
   second.watch.connect("localhost", port, 1)
+  while not first.watch._peers:  # Until it was let in.
+    time.sleep(0.01)
   return first, second
 
 
