@@ -100,10 +100,15 @@ def new_factor(
     than the cavity (which no likelihood of these models makes it, but noise and
     unfinished optimisation do) t_new would have a negative precision: it is
     projected to precision 0 there, the local mean kept. Factors so stay valid,
-    and with them every cavity and posterior proper.
+    and with them every cavity and posterior proper. A local posterior that is
+    not finite changes nothing.
   """
   new = gaussian.quotient(local.above(cavity_), cavity_)
-  return gaussian.between(old, new, damping)
+  moved = gaussian.between(old, new, damping)
+  finite = jax.tree.reduce(
+      jnp.logical_and, jax.tree.map(lambda a: jnp.isfinite(a).all(), moved)
+  )
+  return jax.tree.map(lambda a, b: jnp.where(finite, a, b), moved, old)
 
 
 def replace(

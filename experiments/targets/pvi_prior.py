@@ -33,7 +33,8 @@ from experiments.targets import panels
 _PRIOR, _MAML = "shared_prior", "maml"
 _CLIP_NORM, _RATE, _FINAL = 20.0, 0.1, 0.1
 _SMOKE = "participants=2000,rate=0.05,steps=40,inner_steps=1,width=8"
-_NOISES, _SHRINKS = (0.02, 0.05, 0.1), (0.0, 0.01, 0.03, 0.1, 0.3)
+_NOISES = (0.005, 0.01, 0.02, 0.05, 0.1)
+_SHRINKS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
 _SHARES = (0.5, 0.9)
 
 
@@ -77,6 +78,10 @@ def finish(
   entry = {
       "labels": dict(run.labels),
       "command": run.command(),
+      "trained": (
+          f"{type(spec.learner).__name__}, clip norm"
+          f" {spec.release.mechanism.clip_norm:g}"
+      ),
       "seconds": round(result.seconds, 1),
       "epsilon": {k: g.epsilon for k, g in result.guarantees.items()},
       "delta": spec.delta,

@@ -264,6 +264,15 @@ def test_who_does_not_answer_changes_nothing_and_a_client_can_withdraw():
   _close(left.natural, absent.natural, rtol=1e-9)
 
 
+def test_a_visit_that_ends_in_nan_changes_nothing():
+  prior = LOGISTIC.prior(1.0)
+  broken = jax.tree.map(lambda a: a * np.nan, prior)
+  old = jax.tree.map(lambda a: a + 0.5, prior)
+  _close(factors.new_factor(broken, prior, old, 0.5), old)
+  moved = factors.new_factor(gaussian.product(prior, prior), prior, old, 0.5)
+  assert not np.allclose(moved.precision["weights"], old.precision["weights"])
+
+
 def test_mean_field_passes_converge_to_the_mean_of_the_exact_posterior():
   """Of a Gaussian target the best mean-field posterior has its mean."""
   model = likelihoods.LinearRegression(3, noise=0.5, full=False)

@@ -55,6 +55,7 @@ def _place(federation, client):
   raise AssertionError(client)
 
 
+@pytest.mark.slow  # Compiles the steps of two clients besides.
 def test_a_visit_takes_the_steps_of_the_private_step(federation, begun, after):
   """Those of `make_meta_step` for this client's data, release and key."""
   members = tiny_run.members()
@@ -102,6 +103,7 @@ def test_who_does_not_answer_keeps_its_state(federation, begun, after):
   assert int(after[1][other].step[place]) == STEPS
 
 
+@pytest.mark.slow  # Compiles a visit besides.
 def test_one_visit_is_that_of_a_round(federation, begun, after):
   """From the same start a client answers the same, alone or with others."""
   posterior, states = federation.visit(*begun, 2, begun[0].natural)
