@@ -70,8 +70,8 @@ def finish(
   if run.name == _PRIOR:
     spec = _with_prior(spec)
   result = training.train(spec, workdir)
-  if result.stopped == "signal":
-    raise runs_lib.Interrupted(run.name)
+  if result.stopped not in ("done", "budget"):
+    raise runs_lib.Interrupted(result.stopped)
   checkpoints, last = saved_runs.latest(workdir)
   params = checkpoints.restore(last, spec.learner.init(jax.random.key(0)))[0]
   chosen, measured = _measure(run.name, spec, params, experiment)
@@ -115,6 +115,7 @@ def _measure(
 ) -> tuple[dict[str, float], dict[str, Any]]:
   """What was chosen on validation tasks, and the numbers of the test tasks."""
   splits, episode = experiment.splits, spec.release.plan.episode
+  assert episode is not None  # The preset has one.
 
   def predicted(learner: Any, part: Any) -> tuple[np.ndarray, ...]:
     points = part.images.reshape(-1, episode.shot + episode.query, 1, 1, 2)
@@ -141,7 +142,7 @@ def _measure(
     mean, spread, target = predicted(spec.learner, splits.test)
     return {"width": width}, _numbers(mean, width * spread, target)
   learners = [
-      dataclasses.replace(spec.learner, noise=noise, shrink=shrink)
+      shared_prior.SharedPrior(noise=noise, shrink=shrink)
       for noise, shrink in itertools.product(_NOISES, _SHRINKS)
   ]
   best = max(
@@ -158,7 +159,9 @@ def _numbers(
     mean: np.ndarray, spread: np.ndarray, target: np.ndarray
 ) -> dict[str, Any]:
   """Squared error, log likelihood and coverage of all query points."""
-  logs = shared_prior.log_density(mean, spread, target)
+  logs = shared_prior.log_density(
+      *map(jnp.asarray, (mean, spread, target))
+  )
   return {
       "squared_error": float(np.mean((mean - target) ** 2)),
       "log_likelihood": float(np.mean(logs)),
