@@ -94,7 +94,8 @@ def test_a_second_ctrl_c_does_not_wait_for_it():
 def test_signals_of_a_child_are_not_its_parents():
   """As pools of processes end theirs."""
   process = _started("""
-import os, signal, time
+import os, signal, time, warnings
+warnings.simplefilter("ignore")  # Python 3.12 warns of a fork beside a thread.
 child = os.fork()
 if not child:
   time.sleep(60)
