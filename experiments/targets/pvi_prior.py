@@ -105,7 +105,7 @@ def _with_prior(spec: training.TrainingSpec) -> training.TrainingSpec:
       release=spec.release.replace(mechanism=mechanism),
       evaluator=None,
       # On two devices of a CPU no step was seen to end; why is not known.
-      devices=None,
+      devices=1,
       config=dict(spec.config) | {"learner": {"name": _PRIOR}},
   )
 
