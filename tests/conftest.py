@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import hypothesis
@@ -43,11 +44,21 @@ def pytest_configure(config):
     os.environ["XLA_FLAGS"] = f"{flags} {_QUICK_FLAGS}".strip()
   if not hasattr(config, "workerinput"):
     _share_programs(config)
+    _hear_signals()
   for name in _CACHE:
     value = os.environ[name.upper()]
     jax.config.update(name, value if name == _CACHE[0] else int(value))
   jax.config.update("jax_num_cpu_devices", 1)
   jax.devices()
+
+
+def _hear_signals():
+  """A shell's job in the background ignores Ctrl-C; what tests start must not.
+
+  Processes take over what their parent ignores, these and pytest's workers.
+  """
+  if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _quick(config) -> bool:
