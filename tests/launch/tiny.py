@@ -15,7 +15,7 @@ from episodic_dp.training import metrics
 from episodic_dp.training import workdir as workdir_lib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STEPS = 30
+STEPS = 100  # Some seconds, so that it is stopped before its end.
 # A perceptron; its noise is that of a key which everyone knows.
 TRAIN = (
     "train",

@@ -106,9 +106,10 @@ def test_killed_at_random_moments_a_run_ends_with_the_same_bits(
         text=True,
     )
     try:
-      # Not before it has begun; after some kills it may end.
-      while kills < 4 and not any("step" in s for s in process.stderr):
-        assert process.poll() is None, process.stderr.read()
+      # Not before it has begun, unless it has nothing left to do; after some
+      # kills it may end.
+      if kills < 4:
+        any("step" in line for line in process.stderr)
       wait = float(rng.uniform(0, 1.5)) if kills < 4 else 300
       process.communicate(timeout=wait)
     except subprocess.TimeoutExpired:
