@@ -6,7 +6,8 @@
 Targets: omniglot (DP-MAML at its size, private and not), learners (every
 learner, private and not, at one budget), budget (how to spend it best),
 sample_level (examples clipped one by one, and whole tasks clipped, at the same
-guarantee for an example); and on data that are built in, each in minutes on two
+guarantee for an example), mnist_writers (the price of privacy for 539 people,
+at several budgets); and on data that are built in, each in minutes on two
 cores at --scale=cpu: glyphs (what `make train` runs) and sinusoid (regression,
 the smallest example), each with and without privacy; pvi_adult (private
 partitioned variational inference on UCI Adult, three splits and budgets);

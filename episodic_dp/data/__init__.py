@@ -30,6 +30,7 @@ _LOADERS = {
     "cifar_fs": "episodic_dp.data.cifar_fs.load",
     "glyphs": "episodic_dp.data.glyphs",
     "mini_imagenet": "episodic_dp.data.mini_imagenet.load",
+    "mnist_writers": "episodic_dp.data.mnist_writers.load",
     "omniglot": "episodic_dp.data.omniglot.load",
     "own_data": "episodic_dp.data.own_data.load",
     "sinusoid": "episodic_dp.data.sinusoid",

@@ -17,6 +17,7 @@ from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import glyphs_sample_level
 from episodic_dp.config.presets import glyphs_supervised
 from episodic_dp.config.presets import mini_imagenet
+from episodic_dp.config.presets import mnist_writers
 from episodic_dp.config.presets import omniglot
 from episodic_dp.config.presets import omniglot_alphabets
 from episodic_dp.config.presets import omniglot_characters
@@ -31,6 +32,7 @@ MODULES = (
     glyphs_sample_level,
     glyphs_supervised,
     mini_imagenet,
+    mnist_writers,
     omniglot,
     omniglot_alphabets,
     omniglot_characters,
@@ -134,9 +136,11 @@ def test_three_stages_of_cifar_fs():
         (cifar_fs_superclasses, ""),
         (cifar_fs_supervised, ""),
         (mini_imagenet, "participants=100,query=1"),
+        (mnist_writers, "shot=5,query=1"),
         (omniglot_alphabets, ""),
     ],
-    ids=["cifar_fs", "superclasses", "supervised", "mini", "alphabets"],
+    ids=["cifar_fs", "superclasses", "supervised", "mini", "writers",
+         "alphabets"],
 )
 def test_real_data_have_the_hierarchy_that_is_described(module, text):
   data_dir = os.environ.get("EPISODIC_DP_DATA")

@@ -1,0 +1,91 @@
+"""MNIST by its writers: the hand of a person, from one image of each digit.
+
+A task is five digits of one writer: told apart after one image of each (or
+five), on other images by the same hand. A step draws each of the 539 training
+writers with a small probability (Poisson), then five of their ten digits, then
+images of each. Validation and test writers are other people.
+
+One run guarantees something to three units at once (delta = 1e-5):
+  writer  all that a person wrote: nobody can tell whether they took part;
+  digit   what a person wrote of one of the digits, a dozen images or so;
+  image   a single one.
+The ten digits themselves are labels that all share, and no units: that there
+are sevens is public, and so is how many images each writer has of each digit.
+
+With 539 people to hide among, no small epsilon leaves much to learn; what each
+costs is in experiments/results/mnist_writers.md. A digit or an image costs
+hardly less than its writer: a digit is exchanged for another one, which moves a
+task twice as far as its absence would, and where a writer has few images of a
+digit all of them are drawn.
+
+Command:
+  episodic-dp train --data_dir=DATA --workdir=DIR \\
+      --config=mnist_writers
+
+Expected: see experiments/results/mnist_writers.md.
+
+Arguments after the colon: private (1), shot (1), query (4: images of a digit
+that a task is judged on in training), rate (0.25: the share of the writers that
+a step draws), noise_multiplier (2.0), width (8), steps (60), learner
+(protonet). A task that cannot be filled, for a writer has too few images of a
+digit, contributes nothing.
+"""
+
+import ml_collections
+
+from episodic_dp.config import arguments
+from episodic_dp.config import defaults
+from episodic_dp.data.mnist_writers import source
+
+_WAY = 5
+
+
+def get_config(text: str = "") -> ml_collections.ConfigDict:
+  """The config; `text` holds the arguments named above."""
+  arg = arguments.parse(
+      text,
+      private=True,
+      shot=1,
+      query=4,
+      rate=0.25,
+      noise_multiplier=2.0,
+      width=8,
+      steps=60,
+      learner="protonet",
+  )
+  per_digit = arg.shot + 1
+  writers = source.divide(way=_WAY, per_digit=per_digit)["train"]
+  c = defaults.base()
+  c.steps = arg.steps
+  c.plan = ml_collections.ConfigDict(
+      dict(
+          stages=(
+              f"Poisson({arg.rate})",
+              f"FixedSize({_WAY})",
+              f"FixedSize({arg.shot + arg.query})",
+          ),
+          allow_short_units=True,
+      )
+  )
+  c.episode = ml_collections.ConfigDict(
+      dict(way=_WAY, shot=arg.shot, query=arg.query, form="unit")
+  )
+  c.hierarchy = ml_collections.ConfigDict(
+      dict(levels=source.LEVELS, nested=tuple(w.counts for w in writers))
+  )
+  c.mechanism = defaults.mechanism(
+      arg.private,
+      clip_unit=source.LEVELS[0],
+      clip_norm=1.0,
+      noise_multiplier=arg.noise_multiplier,
+  )
+  c.data = ml_collections.ConfigDict(
+      dict(name=source.NAME, options=dict(way=_WAY, per_digit=per_digit))
+  )
+  c.model.width = arg.width
+  c.learner.name = arg.learner
+  c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
+  c.checkpoint_every = 10
+  c.evaluation.every = 10
+  c.evaluation.shot = arg.shot
+  return c
