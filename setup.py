@@ -22,7 +22,10 @@ _SIGN = ["cryptography>=45"]  # Ed25519 under privacy statements.
 
 _CLOUD = ["gcsfs>=2026.2", "s3fs>=2026.2"]  # Work directories on gs://, s3://.
 
+_DICOM = ["pydicom>=3.0"]  # Medical images of one's own.
+
 _TEST = [
+    *_DICOM,
     *_SIGN,
     "coverage>=7.6",
     "dp_accounting>=0.6.0",  # Beside which ours is tested.
@@ -103,6 +106,7 @@ setuptools.setup(
         "cloud": _CLOUD,
         "cuda": ["jax[cuda13]>=0.10.2"],
         "dev": [*_TEST, "pre-commit>=4.0", "pre-commit-hooks>=5.0"],
+        "dicom": _DICOM,
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.19", "nbmake>=1.5"],
         "sign": _SIGN,
         "test": _TEST,

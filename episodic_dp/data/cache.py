@@ -18,6 +18,7 @@ import zipfile
 import zlib
 
 import numpy as np
+import numpy.typing as npt
 
 from episodic_dp.output import files as output
 
@@ -103,9 +104,11 @@ def read_arrays(
 
 @contextlib.contextmanager
 def new_mapped_array(
-    path: pathlib.Path, shape: tuple[int, ...]
+    path: pathlib.Path,
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike = np.uint8,
 ) -> Iterator[np.ndarray]:
-  """A mapped uint8 array to fill; it becomes `path` when all went well.
+  """A mapped array to fill; it becomes `path` when all went well.
 
   The caller holds a lock.
 
@@ -114,7 +117,7 @@ def new_mapped_array(
   """
   with output.replacing(path) as beside:
     array = np.lib.format.open_memmap(
-        beside, mode="w+", dtype=np.uint8, shape=shape
+        beside, mode="w+", dtype=dtype, shape=shape
     )
     with beside.open("r+b") as f:
       # A mapped write that finds no room would end the process.
@@ -123,11 +126,21 @@ def new_mapped_array(
     array.flush()
 
 
-def map_array(path: pathlib.Path, shape: tuple[int, ...]) -> np.ndarray | None:
-  """Maps a uint8 array, read-only; None when it is absent or another one."""
+def map_array(
+    path: pathlib.Path, rows: int, shape: tuple[int, ...] | None = None
+) -> np.ndarray | None:
+  """Maps an array, read-only; None when it is absent, damaged or another one.
+
+  Args:
+    path: of an .npy of uint8 or float32.
+    rows: how many there are.
+    shape: of a row; None for any of one to three axes.
+  """
   try:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
-  except DAMAGED:
+    whole = array.offset + array.nbytes == path.stat().st_size
+  except (AttributeError, *DAMAGED):  # Several arrays, or none that is mapped.
     return None
-  as_asked = array.dtype == np.uint8 and array.shape == shape
-  return array if as_asked else None
+  fits = array.shape[1:] == shape if shape else 2 <= array.ndim <= 4
+  known = array.dtype in (np.uint8, np.float32)
+  return array if whole and fits and known and len(array) == rows else None

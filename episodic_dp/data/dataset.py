@@ -35,15 +35,18 @@ class Dataset(Protocol):
 
   @property
   def images(self) -> np.ndarray:
-    """uint8 or float32 [rows, height, width, channels].
+    """Images or features, [rows, ...] of one to three axes more.
 
-    Of uint8 the value 255 is 1.0. With targets [rows, 1, 1, features +
-    targets].
+    Images uint8 [rows, height, width, channels], of which 255 is 1.0; anything
+    else float32. With targets [rows, 1, 1, features + targets].
     """
 
   @property
-  def image_shape(self) -> tuple[int, int, int]:
-    """(height, width, channels) of what a model sees: without the targets."""
+  def image_shape(self) -> tuple[int, ...]:
+    """The shape of an example as a model sees it: without the targets.
+
+    (height, width, channels) of images; (features,) or (time, channels) too.
+    """
 
   @property
   def hierarchy(self) -> plan.Hierarchy:
@@ -75,13 +78,15 @@ class Dataset(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ArrayDataset:
-  """Images in one array, and the tree of units that they belong to.
+  """Images or features in one array, and the tree of their units.
 
   Attributes:
     name: what the data are, for messages and reports.
-    images: uint8[rows, height, width, channels]; the value 255 is 1.0. May be
-      a mapped file (`numpy.load(..., mmap_mode="r")`). With targets
-      float32[rows, 1, 1, features + targets], points with their targets last.
+    images: uint8[rows, height, width, channels]; the value 255 is 1.0. Or
+      float32[rows, features], [rows, time, channels] or [rows, height, width,
+      channels], which are taken as they are. May be a mapped file
+      (`numpy.load(..., mmap_mode="r")`). With targets float32[rows, 1, 1,
+      features + targets], points with their targets last.
     hierarchy: the units that are sampled; its leaves are the examples. Which
       units there are should be declared (`Hierarchy.from_labels(units=...)`),
       and not follow from the examples.
@@ -145,22 +150,28 @@ class ArrayDataset:
     images = self.images
     if self.targets:
       self._check_points()
-    elif not isinstance(images, np.ndarray) or images.dtype != np.uint8:
+    elif not isinstance(images, np.ndarray) or images.dtype not in (
+        np.uint8, np.float32
+    ):
       kind = getattr(images, "dtype", type(images).__name__)
       raise ValueError(
           f"images of '{self.name}' are {kind}: give a NumPy array of uint8,"
-          " 0 to 255"
+          " 0 to 255, or of float32"
       )
-    if images.ndim != 4 or 0 in images.shape:
+    axes = (4,) if images.dtype == np.uint8 else (2, 3, 4)
+    if images.ndim not in axes or 0 in images.shape:
       raise ValueError(
           f"images of '{self.name}' have shape {images.shape}: give"
-          " [rows, height, width, channels], none of them 0"
+          " [rows, height, width, channels], or of float32 also"
+          " [rows, time, channels] or [rows, features], none of them 0"
       )
-    if self.rotate and images.shape[1] != images.shape[2]:
+    if self.rotate and (
+        images.ndim != 4 or images.shape[1] != images.shape[2]
+    ):
+      size = " x ".join(map(str, images.shape[1:3]))
       raise ValueError(
-          f"images of '{self.name}' are {images.shape[1]} x {images.shape[2]}"
-          " and cannot be rotated by 90 degrees: make them square or set"
-          " rotate=False"
+          f"images of '{self.name}' are {size} and cannot be rotated by 90"
+          " degrees: make them square or set rotate=False"
       )
 
   def _check_points(self) -> None:
@@ -219,10 +230,10 @@ class ArrayDataset:
       )
 
   @property
-  def image_shape(self) -> tuple[int, int, int]:
-    """(height, width, channels) of what a model sees."""
-    height, width, channels = self.images.shape[1:]
-    return height, width, channels - self.targets
+  def image_shape(self) -> tuple[int, ...]:
+    """The shape of an example as a model sees it: without the targets."""
+    *axes, last = self.images.shape[1:]
+    return *axes, last - self.targets
 
 
 def as_examples(dataset: ArrayDataset) -> ArrayDataset:
@@ -293,8 +304,8 @@ class Splits:
     shapes = {part: data.image_shape for part, data in parts.items()}
     if len(set(shapes.values())) > 1:
       raise ValueError(
-          f"the splits have images of different shapes {shapes}: bring them to"
-          " one shape"
+          f"the splits have examples of different shapes {shapes}: bring them"
+          " to one shape"
       )
     targets = {part: data.targets for part, data in parts.items()}
     if len(set(targets.values())) > 1:

@@ -1,5 +1,6 @@
 """Checks of a run's data and learner, before anything is compiled."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from absl import logging
@@ -17,6 +18,7 @@ from episodic_dp.sampling import synthetic
 # Leaves of a function `rows` that are all computed: about a second. Of more, so
 # many are.
 _COMPUTED_LEAVES, _PROBED_LEAVES = 2**18, 2**16
+_BLOCK_BYTES = 2**26
 # Clip norms and noise that float32 keeps, with room for sums and squares.
 _MIN, _MAX = 1e-20, 1e20
 
@@ -124,22 +126,35 @@ def _check_supervised(
 
 
 def _check_images(images: Any) -> None:
-  if getattr(images, "ndim", None) != 4 or 0 in images.shape:
+  axes = np.ndim(images)
+  known = (2, 3, 4) if np.result_type(images) == np.float32 else (4,)
+  if axes not in known or 0 in np.shape(images):
     raise plan_lib.PlanError(
         f"images of shape {np.shape(images)}: give [rows, height, width,"
-        " channels], none of them 0"
+        " channels], or of float32 also [rows, time, channels] or [rows,"
+        " features], none of them 0"
     )
   if images.dtype not in (np.uint8, np.float32):
     raise plan_lib.PlanError(
         f"images of dtype {images.dtype}: give uint8 (0 to 255) or float32"
     )
   if images.dtype == np.float32:
-    bad = ~np.isfinite(np.asarray(images)).all(axis=(1, 2, 3))
+    bad = np.concatenate([
+        ~np.isfinite(np.asarray(block)).all(axis=tuple(range(1, axes)))
+        for block in _blocks(images)
+    ])
     if bad.any():
       raise plan_lib.PlanError(
           f"{bad.sum()} images hold NaN or infinity, first row"
           f" {int(np.argmax(bad))}: remove or repair them"
       )
+
+
+def _blocks(images: np.ndarray) -> Iterator[np.ndarray]:
+  """Rows of some megabytes: a mapped file may be larger than all memory."""
+  rows = max(1, _BLOCK_BYTES * len(images) // max(1, images.nbytes))
+  for start in range(0, len(images), rows):
+    yield images[start : start + rows]
 
 
 def _check_rows(dataset: dataset_lib.Dataset) -> None:
@@ -221,13 +236,13 @@ def _check_model(
   expected = learner.model.input_shape
   if expected is not None and tuple(expected) != taken:
     raise plan_lib.PlanError(
-        f"the model takes images of shape {tuple(expected)} and the data set"
+        f"the model takes examples of shape {tuple(expected)} and the data set"
         f" has {taken}: build the model with input_shape={taken}"
     )
-  if dataset.rotate and shape[0] != shape[1]:
+  if dataset.rotate and (len(shape) != 3 or shape[0] != shape[1]):
     raise plan_lib.PlanError(
-        f"rotate=True turns images by 90 degrees, and they are {shape[0]} by"
-        f" {shape[1]} pixels: pad them to a square or set rotate=False"
+        f"rotate=True turns images by 90 degrees, and the examples have shape"
+        f" {shape}: pad images to a square or set rotate=False"
     )
   if targets and episode.way != 1:
     raise plan_lib.PlanError(

@@ -14,10 +14,11 @@ from episodic_dp.sampling import uniform
 
 
 class Examples(NamedTuple):
-  """Labelled images or points.
+  """Labelled images, features or points.
 
   Attributes:
-    images: float32[n, H, W, C]; of points [n, 1, 1, features].
+    images: float32[n, H, W, C], or [n, ...] of one or two axes more; of points
+      [n, 1, 1, features].
     labels: int32[n], the classes; of points float32[n, targets].
   """
 
@@ -106,7 +107,7 @@ def make_episode(
     rotate: bool = False,
     targets: int = 0,
 ) -> EpisodeBatch:
-  """Make one task of its images or points; `vmap` it over tasks.
+  """Make one task of its images, features or points; `vmap` it over tasks.
 
   Labels are a uniformly random permutation of 0 .. way - 1, drawn from the
   task's key, so that a class's position tells nothing. Points bring their
@@ -114,16 +115,17 @@ def make_episode(
 
   Args:
     key: the task's key.
-    images: uint8 or floating [way, shot + query, H, W, C]; the examples of a
-      class are in random order, the first `shot` become the support.
+    images: uint8 or floating [way, shot + query, H, W, C]; or features,
+      floating [way, shot + query, ...] of one or two axes more. The examples of
+      a class are in random order, the first `shot` become the support.
     episode: way, shot and query.
     rotate: turn whole classes by multiples of 90 degrees (`rotate_classes`).
     targets: 0 for classes; for regression, how many of the last channels of a
       point [1, 1, features + targets] are to be predicted.
 
   Returns:
-    support images float32[way * shot, H, W, C] and labels int32[way * shot],
-    class by class, and query likewise; with targets, `images`
+    support images float32[way * shot, ...] and labels int32[way * shot], class
+    by class, and query likewise; with targets, `images`
     float32[shot, 1, 1, features] and labels float32[shot, targets]. uint8
     images are scaled to 0 .. 1, floating ones are kept.
 
@@ -133,11 +135,12 @@ def make_episode(
   """
   way, shot, images = episode.way, episode.shot, jnp.asarray(images)
   expected = (way, shot + episode.query)
-  if images.ndim != 5 or images.shape[:2] != expected:
+  axes = (5,) if images.dtype == jnp.uint8 or targets else (3, 4, 5)
+  if images.ndim not in axes or images.shape[:2] != expected:
     raise ValueError(
         f"images of shape {images.shape} do not fit way {way} and shot {shot} +"
         f" query {episode.query}: give [{way}, {expected[1]}, height, width,"
-        " channels]"
+        f" channels], or of floating features [{way}, {expected[1]}, ...]"
     )
   if targets:
     return _regression(images, episode, targets)
@@ -169,7 +172,8 @@ def single_example(image: jax.Array, label: jax.Array) -> EpisodeBatch:
   """Make a task of one example alone: an empty support, a query of one.
 
   Args:
-    image: uint8 or floating [H, W, C]; uint8 is scaled to 0 .. 1.
+    image: uint8 or floating [H, W, C], or floating features; uint8 is scaled
+      to 0 .. 1.
     label: int32 scalar.
   """
   scale = 255.0 if image.dtype == jnp.uint8 else 1.0

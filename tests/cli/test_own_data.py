@@ -15,6 +15,7 @@ from episodic_dp.analysis import costs
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import own_data as config_lib
+from episodic_dp.data.own_data import decoding
 from episodic_dp.data.own_data import load as data_lib
 from tests.data import own_images
 
@@ -196,7 +197,7 @@ def test_short_classes_are_named_before_anything_is_decoded(
   root = own_images.tree(
       tmp_path / "mine", {f"class{k}": 3 - (k == 4) for k in range(12)}
   )
-  monkeypatch.setattr(data_lib, "_decode", None)
+  monkeypatch.setattr(decoding, "_decode", None)
   with pytest.raises(plan.PlanError, match=r"\('class4'\) has 2 .*query"):
     RunConfig.parse(config_lib.get_config("tasks=1,query=2"), data_dir=root)
   with pytest.raises(plan.PlanError, match="validation part of .*mine is too"):

@@ -32,7 +32,7 @@ def test_accepts_matching_parts():
 @pytest.mark.parametrize(
     "images, text",
     [
-        (_images(6).astype(np.float32), "float32"),
+        (_images(6).astype(np.float64), "float64"),
         ([[0]], "list"),
         (_images(6)[..., 0], r"\(6, 4, 4\)"),
         (_images(0), r"\(0, 4, 4, 1\)"),
@@ -42,6 +42,15 @@ def test_accepts_matching_parts():
 def test_refuses_wrong_images(images, text):
   with pytest.raises(ValueError, match=text):
     _dataset(images=images)
+
+
+@pytest.mark.parametrize("shape", [(5,), (7, 2), (4, 4, 1)])
+def test_accepts_features_of_one_to_three_axes(shape):
+  dataset = _dataset(images=np.zeros((6, *shape), np.float32))
+  assert dataset.image_shape == shape
+  if len(shape) < 3:
+    with pytest.raises(ValueError, match="cannot be rotated"):
+      _dataset(images=dataset.images, rotate=True)
 
 
 def test_refuses_rotating_oblong_images():

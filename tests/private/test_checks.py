@@ -176,7 +176,7 @@ def test_a_model_of_another_way_or_image_is_named(make_run):
 def test_rotation_needs_square_images(make_run):
   run = make_run(rotate=True)
   run.dataset.images = run.dataset.images[:, :, :3]
-  with pytest.raises(plan.PlanError, match="4 by 3"):
+  with pytest.raises(plan.PlanError, match=r"\(4, 3, 1\)"):
     run.step(SGD)
 
 

@@ -100,7 +100,8 @@ def load_arrays(
   cached = folder / f"images-{source.VERSION}.npy"
 
   def read() -> np.ndarray | None:
-    return cache.map_array(cached, source.shape())
+    rows, *shape = source.shape()
+    return cache.map_array(cached, rows, tuple(shape))
 
   def make(found: files.Found | None) -> np.ndarray:
     _prepare(records, cached, copy, found)

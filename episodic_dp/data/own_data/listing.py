@@ -20,11 +20,11 @@ import numpy as np
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import options
-from episodic_dp.data.own_data import pictures
+from episodic_dp.data.own_data.readers.example import Example
 
 SHARES = (0.6, 0.2, 0.2)
 
-Reader = Callable[[int], pictures.Picture]
+Reader = Callable[[int], Example]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,9 +55,11 @@ class Listing:
     declared: the source says which units there are, also those without a
       record.
     fingerprint: changes when a record is changed, added or removed.
-    shape: (height, width, channels) of all images, or None when they vary.
+    shape: (height, width, channels) of images in an array, or None for files,
+      which are brought to one size, and for features, which have their own.
     reader: opens the source; what it returns maps a record's number to its
-      picture.
+      example.
+    name_of: where the record of a number lies, for messages.
   """
 
   source: pathlib.Path
@@ -67,6 +69,7 @@ class Listing:
   fingerprint: str
   shape: tuple[int, int, int] | None
   reader: Callable[[], Reader]
+  name_of: Callable[[int], str]
 
 
 def divide(

@@ -1,14 +1,16 @@
-"""An NPZ of arrays: `images`, one label array per level and, perhaps, `split`.
+"""An NPZ of arrays: examples, one label array per level and, perhaps, `split`.
 
   numpy.savez("own.npz", images=uint8[n, H, W, C], **{"class": labels})
+  numpy.savez("own.npz", features=float32[n, ...], **{"class": labels})
 
-Labels are listed without reading the images.
+`images` are uint8, or uint16 of which 65535 is 1; `features` are numbers of one
+to three axes each. Labels are listed without reading either.
 
-`units` is the public list of all units, so that one whose images were all taken
-away is still there, empty. It has a row for each unit, the labels of the units
-that it lies in and its own, in the order of the levels (or one label, where
-there is one level above the images): `units=[["ann", "cat"], ["bob", ""]]`,
-where "" says that the unit has nothing below. With `split` there is also
+`units` is the public list of all units, so that one whose examples were all
+taken away is still there, empty. It has a row for each unit, the labels of the
+units that it lies in and its own, in the order of the levels (or one label,
+where there is one level above the examples): `units=[["ann", "cat"], ["bob",
+""]]`, where "" says that the unit has nothing below. With `split` there is also
 `units_split`, one part for each row. Without `units`, those that occur in the
 labels are taken to be all, and guarantees say so.
 """
@@ -26,9 +28,11 @@ import numpy as np
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
+from episodic_dp.data.own_data.readers import arrays as array_readers
+from episodic_dp.data.own_data.readers.example import Example
 
-_IMAGES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
-    "images", "split", "units", "units_split"
+_IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
+    "images", "features", "split", "units", "units_split"
 )
 _MAX_SIDE = 2**15
 
@@ -40,7 +44,7 @@ def listing(
 
   Args:
     path: the file.
-    levels: the label arrays, primary level first, and a name for the images;
+    levels: the label arrays, primary level first, and a name for the examples;
       None means class, image, or group, class, image where there is an array
       `group`.
 
@@ -53,15 +57,18 @@ def listing(
   def reader() -> listing_lib.Reader:
     try:
       with np.load(path, allow_pickle=False) as arrays:
-        images = arrays[_IMAGES]
+        values = arrays[head.examples]
     except cache.DAMAGED as e:
       raise ValueError(
-          f"array '{_IMAGES}' of {path} cannot be read ({_reason(e)}): write"
-          " the file again"
+          f"array '{head.examples}' of {path} cannot be read ({_reason(e)}):"
+          " write the file again"
       ) from e
-    return lambda record: images[record]
+    is_image = head.examples == _IMAGES
+    return lambda record: _example(values[record], is_image, name_of(record))
 
-  height, width, *channels = head.shape[1:]
+  def name_of(record: int) -> str:
+    return f"row {record} of {path}"
+
   return listing_lib.Listing(
       source=path,
       levels=head.levels,
@@ -70,20 +77,38 @@ def listing(
       ),
       declared=head.units is not None,
       fingerprint=head.fingerprint,
-      shape=(height, width, *(channels or (1,))),
+      shape=_shape_of_images(head),
       reader=reader,
+      name_of=name_of,
   )
 
 
+def _example(values: np.ndarray, is_image: bool, name: str) -> Example:
+  """A row of an array as an example; ValueError where it is not finite."""
+  if not is_image:
+    return array_readers.features(values, name)
+  if values.dtype == np.uint16:
+    values = values.astype(np.float32) / 65535
+  return Example(values[..., None] if values.ndim == 2 else values, image=True)
+
+
+def _shape_of_images(head: "_Head") -> tuple[int, int, int] | None:
+  if head.examples != _IMAGES:
+    return None
+  height, width, *channels = head.shape[1:]
+  return height, width, channels[0] if channels else 1
+
+
 class _Head(NamedTuple):
-  """All that a file holds but its images.
+  """All that a file holds but its examples.
 
   Attributes:
-    levels: their names, the images last.
+    levels: their names, the examples last.
     labels: an array for each level but the last.
-    split: one of `dataset.PARTS` for each image, or None.
+    split: one of `dataset.PARTS` for each example, or None.
     units: the declared units, each with its part or None; or None.
-    shape: of the images.
+    examples: the name of their array.
+    shape: of that array.
     fingerprint: as in `Listing`.
   """
 
@@ -91,12 +116,13 @@ class _Head(NamedTuple):
   labels: list[np.ndarray]
   split: np.ndarray | None
   units: list[tuple[tuple[Any, ...], str | None]] | None
+  examples: str
   shape: tuple[int, ...]
   fingerprint: str
 
 
 def _read_head(path: pathlib.Path, levels: Sequence[str] | None) -> _Head:
-  """Reads and checks a file but for its images; raises as `listing`."""
+  """Reads and checks a file but for its examples; raises as `listing`."""
   try:
     found = np.load(path, allow_pickle=False)
     if not isinstance(found, np.lib.npyio.NpzFile):
@@ -105,8 +131,8 @@ def _read_head(path: pathlib.Path, levels: Sequence[str] | None) -> _Head:
       names = arrays.files
       if levels is None:
         levels = (*(("group",) if "group" in names else ()), "class", "image")
-      _check_names(path, names, levels)
-      shape = _image_shape(path)
+      examples = _check_names(path, names, levels)
+      shape = (_image_shape if examples == _IMAGES else _feature_shape)(path)
       labels = [
           _vector(path, name, arrays, shape[0], kinds="biuUS")
           for name in levels[:-1]
@@ -126,7 +152,9 @@ def _read_head(path: pathlib.Path, levels: Sequence[str] | None) -> _Head:
     ) from e
   about = f"{levels}/{status.st_size}/{status.st_mtime_ns}"
   fingerprint = hashlib.sha256(about.encode()).hexdigest()
-  return _Head(tuple(levels), labels, split, units, shape, fingerprint)
+  return _Head(
+      tuple(levels), labels, split, units, examples, shape, fingerprint
+  )
 
 
 def _check_split(path: pathlib.Path, name: str, split: np.ndarray) -> None:
@@ -150,13 +178,19 @@ def _reason(error: Exception) -> str:
 
 def _check_names(
     path: pathlib.Path, names: list[str], levels: Sequence[str]
-) -> None:
+) -> str:
+  """The name of the array that holds the examples."""
   if len(levels) < 2:
     raise _Refused(
         f"own_data option levels={tuple(levels)} needs two names or more: the"
-        " label arrays and, last, what one image is called"
+        " label arrays and, last, what one example is called"
     )
-  for name in (_IMAGES, *levels[:-1]):
+  examples = _FEATURES if _FEATURES in names else _IMAGES
+  if {_FEATURES, _IMAGES} <= set(names):
+    raise _Refused(
+        f"{path} has both '{_IMAGES}' and '{_FEATURES}': leave one of them out"
+    )
+  for name in (examples, *levels[:-1]):
     if name not in names:
       raise _Refused(
           f"{path} has the arrays {', '.join(names)} and no '{name}': add it,"
@@ -169,22 +203,18 @@ def _check_names(
           f" name it in levels, or call it '{_SPLIT}' if it says what is for"
           " training"
       )
+  return examples
 
 
 def _image_shape(path: pathlib.Path) -> tuple[int, ...]:
   """The shape of `images`, from its header alone."""
   shape, dtype = _header(path, _IMAGES)
-  if dtype.kind == "O":
+  _check_no_objects(path, _IMAGES, dtype)
+  if dtype not in (np.uint8, np.uint16):
     raise _Refused(
-        f"array '{_IMAGES}' of {path} holds objects, such as images of several"
-        " shapes: bring them to one shape and save uint8[n, height, width,"
-        " channels]"
-    )
-  if dtype != np.uint8:
-    raise _Refused(
-        f"array '{_IMAGES}' of {path} is {dtype}: save uint8, 0 to 255, such as"
-        " numpy.clip(numpy.round(255 * images), 0, 255).astype('uint8') of"
-        " finite values from 0 to 1"
+        f"array '{_IMAGES}' of {path} is {dtype}: save uint8, 0 to 255, or"
+        f" uint16, 0 to 65535, or call it '{_FEATURES}' to have its numbers as"
+        " they are"
     )
   if (
       len(shape) not in (3, 4)
@@ -197,6 +227,31 @@ def _image_shape(path: pathlib.Path) -> tuple[int, ...]:
         " width] or [n, height, width, 1 or 3], none of them 0"
     )
   return shape
+
+
+def _feature_shape(path: pathlib.Path) -> tuple[int, ...]:
+  """The shape of `features`, from its header alone."""
+  shape, dtype = _header(path, _FEATURES)
+  _check_no_objects(path, _FEATURES, dtype)
+  if dtype.kind not in "biuf":
+    raise _Refused(
+        f"array '{_FEATURES}' of {path} is {dtype}: save whole numbers or"
+        " floating point"
+    )
+  if not 2 <= len(shape) <= 4 or 0 in shape:
+    raise _Refused(
+        f"array '{_FEATURES}' of {path} has shape {shape}: give [n, features],"
+        " [n, time, channels] or [n, height, width, channels], none of them 0"
+    )
+  return shape
+
+
+def _check_no_objects(path: pathlib.Path, name: str, dtype: np.dtype) -> None:
+  if dtype.kind == "O":
+    raise _Refused(
+        f"array '{name}' of {path} holds objects, such as arrays of several"
+        " shapes: bring them to one shape and save numbers [n, ...]"
+    )
 
 
 def _header(path: pathlib.Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
@@ -233,12 +288,12 @@ def _vector(
   if dtype.kind not in kinds or len(shape) != 1:
     raise _Refused(
         f"array '{name}' of {path} is {dtype} of shape {shape}: give one whole"
-        " number or one string per image"
+        " number or one string per row"
     )
   if shape[0] != rows:
     raise _Refused(
-        f"array '{name}' of {path} has {shape[0]} entries for {rows} images:"
-        " give one per image"
+        f"array '{name}' of {path} has {shape[0]} entries for {rows} rows:"
+        " give one per row"
     )
   return arrays[name]
 
@@ -288,7 +343,7 @@ def _units(
     if _UNITS_SPLIT not in arrays.files:
       raise _Refused(
           f"{path} has '{_UNITS}' and '{_SPLIT}', and nothing says the part of"
-          f" a unit without images: add an array '{_UNITS_SPLIT}'"
+          f" an empty unit: add an array '{_UNITS_SPLIT}'"
       )
     split = _vector(path, _UNITS_SPLIT, arrays, shape[0], kinds="U")
     _check_split(path, _UNITS_SPLIT, split)
@@ -309,7 +364,7 @@ def _units(
 def _as_labels(
     path: pathlib.Path, column: np.ndarray, labels: np.ndarray
 ) -> list[Any]:
-  """Declared labels of one level as values of the images' label array."""
+  """Declared labels of one level as values of the records' label array."""
   if column.dtype.kind == labels.dtype.kind:
     return column.tolist()
   try:
@@ -318,7 +373,7 @@ def _as_labels(
   except (ValueError, TypeError, OverflowError) as e:
     raise _Refused(
         f"array '{_UNITS}' of {path} holds labels that are no {labels.dtype},"
-        " as those of the images are"
+        " as those of the records are"
     ) from e
 
 
@@ -334,8 +389,8 @@ def _with_empty(
   for one in classes:
     if one.path not in known:
       raise _Refused(
-          f"{path} has images of {'/'.join(map(str, one.path))}, which is not"
-          f" among its '{_UNITS}': declare it, or leave the images out"
+          f"{path} has rows of {'/'.join(map(str, one.path))}, which is not"
+          f" among its '{_UNITS}': declare it, or leave the rows out"
       )
   held = {(one.path, one.part) for one in classes}
   empty = [

@@ -4,7 +4,6 @@ import logging
 import os
 
 import numpy as np
-from PIL import Image
 import pytest
 
 from episodic_dp.data.own_data import folder
@@ -84,7 +83,7 @@ def _partly(root):
         (_symbolic_folder, "mine/link is a symbolic link"),
         (_empty_and_deeper, "empty folder d/empty is 2 folders deep in"),
         (_beside, "beside.png lies beside folders"),
-        (_deeper, "a/000.png is 1 folders deep and d/e/000.png 2 in"),
+        (_deeper, "a/000.png is 1 folders deep and .*d/e/000.png 2 in"),
         (_partly, "has the folders a, b, c, train: give it train, validation"),
     ],
 )
@@ -124,7 +123,7 @@ def test_refuses_a_folder_of_one_class_and_an_empty_one(tmp_path):
   with pytest.raises(ValueError, match="flat/000.png is in no class"):
     folder.listing(tmp_path / "flat")
   (tmp_path / "empty").mkdir()
-  with pytest.raises(ValueError, match="empty holds no image"):
+  with pytest.raises(ValueError, match="empty holds no file that is read"):
     folder.listing(tmp_path / "empty")
 
 
@@ -140,5 +139,5 @@ def test_reads_the_files_it_listed(root):
   found = folder.listing(root)
   record = int(found.classes[2].records[1])  # Class c was written third.
   image = read(record)
-  assert isinstance(image, Image.Image)
-  np.testing.assert_array_equal(image, own_images.pixels(201))
+  assert image.image
+  np.testing.assert_array_equal(image.values[..., 0], own_images.pixels(201))

@@ -13,6 +13,7 @@ import pytest
 
 from episodic_dp import data
 from episodic_dp.data.own_data import load as own_data
+from episodic_dp.data.own_data import rows
 from tests.data import own_images
 
 CLASSES = {f"class{k}": 3 + k % 2 for k in range(7)}
@@ -117,9 +118,9 @@ def test_decoded_once_and_again_when_something_changes(
     load, folder, tmp_path, monkeypatch
 ):
   count = []
-  decode = own_data.pictures.read
+  row = rows.Form.row
   monkeypatch.setattr(
-      own_data.pictures, "read", lambda path: count.append(path) or decode(path)
+      rows.Form, "row", lambda form, *of: count.append(of) or row(form, *of)
   )
   total = sum(CLASSES.values())
   for options, expected in (
@@ -151,12 +152,13 @@ import os
 import sys
 import time
 from episodic_dp.data.own_data import load as own_data
+from episodic_dp.data.own_data import rows
 
-def slow(picture, shape):
+def slow(*unused):
   os.write(1, b"decoding\\n")
   time.sleep(60)
 
-own_data.pictures.fit = slow
+rows.Form.row = slow
 own_data.load(data_dir=sys.argv[1], cache_dir=sys.argv[2])
 """
 
@@ -203,7 +205,7 @@ def test_copies_are_counted(load, folder, caplog):
   own_images.write(folder / "class1" / "again.png", 0)  # That of class 0.
   with caplog.at_level(logging.WARNING):
     load(folder)
-  assert "1 images" in caplog.text and "same pixels" in caplog.text
+  assert "1 rows" in caplog.text and "same values" in caplog.text
 
 
 def test_npz_is_the_same_as_a_folder(load, tmp_path):

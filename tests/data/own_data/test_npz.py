@@ -27,7 +27,9 @@ def test_rows_are_grouped_by_label(save):
     assert (arrays["class"][c.records] == c.path[0]).all()
     assert len(c.records) == 4
   read = found.reader()
-  np.testing.assert_array_equal(read(3), arrays["images"][3])
+  np.testing.assert_array_equal(
+      read(3).values[..., 0], arrays["images"][3]
+  )
 
 
 def test_groups_and_strings(save):
@@ -60,8 +62,10 @@ FLOAT = np.zeros((COUNT, 6, 6), np.float32)
 @pytest.mark.parametrize(
     "changes,text",
     [
-        ({"images": FLOAT}, "'images' of .* is float32: save uint8"),
-        ({"images": FLOAT * np.nan}, "is float32.*finite values"),
+        ({"images": FLOAT}, "is float32: save uint8.*or call it 'features'"),
+        ({"features": FLOAT}, "both 'images' and 'features'"),
+        ({"images": None, "features": FLOAT.astype("c8")}, "is complex64"),
+        ({"images": None, "features": FLOAT[:, 0, 0]}, r"shape \(24,\)"),
         ({"images": np.full(COUNT, None)}, "'images' of .* holds objects"),
         ({"images": np.zeros((COUNT, 6), np.uint8)}, r"has shape \(24, 6\)"),
         ({"images": np.zeros((COUNT, 6, 6, 4), np.uint8)}, "1 or 3"),
@@ -145,7 +149,7 @@ def test_declared_units_have_parts_where_the_images_have(save):
 @pytest.mark.parametrize(
     "changes,text",
     [
-        ({"units": np.arange(5)}, "images of 5, which is not among"),
+        ({"units": np.arange(5)}, "rows of 5, which is not among"),
         ({"units": np.zeros((6, 2), int)}, r"'units' of .* of shape \(6, 2\)"),
         ({"units": np.asarray(6)}, r"'units' of .* of shape \(\)"),
         ({"units": np.zeros(6)}, "'units' of .* is float64"),

@@ -1,0 +1,1 @@
+"""Readers of single files: `formats.pages` and `formats.read` take any path."""
