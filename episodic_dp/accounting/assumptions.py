@@ -161,12 +161,30 @@ def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
   if not hierarchy.copies:
     return ""
   k = hierarchy.level_index(level)
-  if k and hierarchy.most_copies is not None:
+  counts = hierarchy.most_copies
+  if counts is not None and counts[k] == 1:
+    # At one place only; of primary units, what they share may recur.
+    shared = [
+        f"one {name} may be in {most} of them"
+        for name, most in zip(hierarchy.levels[1:], counts[1:])
+        if most > 1
+    ]
+    if k or counts[-1] != 1 or not shared:
+      return "" if k else _recurs_below(level)
+    return (
+        f"The guarantee is for one {level} with its records, and for no"
+        f" {hierarchy.levels[1]} as a whole: {shared[0]}."
+    )
+  if k and counts is not None:
     return (
         f"The guarantee is for one {level} in all units of level"
         f" '{hierarchy.levels[0]}' that hold it, at most"
         f" {hierarchy.most_copies[k]}; who holds what is public."
     )
+  return _recurs_below(level)
+
+
+def _recurs_below(level: str) -> str:
   return (
       f"The guarantee is for one {level} and says nothing about the records"
       f" below it, which recur under other units of level '{level}'."

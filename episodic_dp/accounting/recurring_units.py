@@ -59,11 +59,13 @@ def in_tasks(
     release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
   """The units of `independent`, at distance 1."""
-  plan = release.plan
+  hierarchy, plan = release.hierarchy, release.plan
   assert plan.episode is not None and plan.episode.tasks is not None
+  if hierarchy.most_copies and hierarchy.most_copies[k] > 1:
+    return (_crossing(release, hierarchy.most_copies[k], plan.episode.tasks),)
   rows: list[tuple[float, ...]] = [
       (float(np.prod(rates[:-1])), float(rates[-1]))
-      for rates in plan_lib.rate_paths(release.hierarchy, plan, k)
+      for rates in plan_lib.rate_paths(hierarchy, plan, k)
   ]
   return tuple(
       recurrence.Recurrence(
@@ -71,6 +73,45 @@ def in_tasks(
       )
       for q, p in kinds.front(rows)
   )
+
+
+def _crossing(
+    release: plan_lib.Release, most: int, tasks: int
+) -> recurrence.Recurrence:
+  """A unit of the second level that up to `most` primary units hold in parts.
+
+  A patient with images of several diagnoses, say. A task draws a number h of
+  the diagnoses that hold some of it, whether or not the patient exists, and
+  given those, each of its parts with its own rate, at most p: some of it with a
+  probability u <= u_h = 1 - (1 - p)^h. Call the task live with probability
+  u / u_max, u_max being that of the largest h, by a coin that depends on the
+  diagnoses drawn alone, and let it hold some of the patient with probability
+  u_max where it is live and never where it is not. That is the same law. So the
+  patient is a unit whose parent is drawn with probability q = E[u] / u_max and
+  which has the rate u_max; whatever the task draws of it, and whether it is
+  live, moves the one task by at most 2C.
+  """
+  first, units = release.plan.stages[0], release.hierarchy.num_units(0)
+  rate = _largest_rates(release, 1)[1]
+  drawn = units
+  if isinstance(first, plan_lib.FixedSize):
+    drawn = min(first.n, units)
+  number, chances = counts.hypergeometric(units, most, drawn)
+  some = -np.expm1(number * math.log1p(-rate)) if rate < 1 else number > 0
+  largest = float(max(some))
+  return recurrence.Recurrence(
+      places=tasks,
+      # Rounding may not make it smaller.
+      place_rate=min(1.0, float(chances @ some) / largest * (1 + 1e-12)),
+      rate=largest,
+      distance=1.0,
+  )
+
+
+def _largest_rates(release: plan_lib.Release, k: int) -> list[float]:
+  """The largest rate of each stage on the paths to a level's units."""
+  found = plan_lib.rate_paths(release.hierarchy, release.plan, k)
+  return found.max(axis=0).tolist()
 
 
 def copied(
@@ -98,6 +139,9 @@ def copied(
   Given J <= 1 take a uniformly random holder. Its path breaks at each stage
   with the probabilities of `_breaks`, and only that differs: section 7 of the
   proof has the coupling for a `FixedSize` primary stage.
+
+  Where levels cross (form "disjoint" of classes that hold the unit in parts)
+  the holders are the classes, and their rates p differ: the largest is taken.
   """
   plan, z = release.plan, float(release.mechanism.noise_multiplier)
   (kind,) = in_holders(release, k)
@@ -113,7 +157,9 @@ def copied(
             instead=row.instead,
         ),
     )
-  found = distances.paths(release, k)  # Of a regular hierarchy: one.
+  # Of a regular hierarchy there is one path; where levels cross, the first
+  # stage and what lies below it inside tasks are the same on all.
+  found = distances.paths(release, k)
   lengths = [
       distances.moved(stage, *sizes, inside=j > release.clip_level) / z
       for j, (stage, *sizes) in enumerate(
@@ -128,7 +174,7 @@ def _breaks(
     release: plan_lib.Release, k: int, kind: recurrence.Recurrence
 ) -> list[float]:
   """Where a holder's path breaks, given that every holder's does."""
-  (rates,) = plan_lib.rate_paths(release.hierarchy, release.plan, k).tolist()
+  rates = _largest_rates(release, k)
   inner = math.prod(rates[1:k])
   if inner == 1:  # Then no holder is drawn.
     return [1.0] + [0.0] * (k - 1)
@@ -152,10 +198,10 @@ def _breaks(
 def in_holders(
     release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
-  """The units of `copied`, at distance 1; the hierarchy is regular."""
+  """The units of `copied`, at distance 1."""
   hierarchy, plan = release.hierarchy, release.plan
   assert hierarchy.most_copies is not None
-  (rates,) = plan_lib.rate_paths(hierarchy, plan, k).tolist()
+  rates = _largest_rates(release, k)
   first, units = plan.stages[0], hierarchy.num_units(0)
   inner = math.prod(rates[1:k])
   drawn_of = None

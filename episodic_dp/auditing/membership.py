@@ -132,7 +132,8 @@ def draw_tasks(
     indices, mask = sampling.sample(
         jax.random.fold_in(key, _SAMPLING), below, drawn, step=i
     )
-    rows = np.asarray(sampling.task_indices(indices, mask, drawn)[0])
+    grouped, _ = sampling.task_indices(indices, mask, below, drawn)
+    rows = np.asarray(grouped)
     # They come in random order: back to that of `units`.
     owner = np.searchsorted(ends, rows[:, 0, 0], side="right")
     found.append(leaves[rows[np.argsort(owner)]])

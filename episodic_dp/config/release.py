@@ -33,9 +33,9 @@ def hierarchy_of(config: Mapping[str, Any]) -> plan_lib.Hierarchy:
   """The hierarchy of the training data.
 
   `config.hierarchy` has `levels` and either `sizes`, one number per level for a
-  regular tree (and `copies`, and `most_copies`, which says by level how many
-  primary units hold one same record), or `nested`, nested lists of the sizes of
-  the ultimate units for a ragged one; `units_from_records` says that nothing
+  regular tree, or `nested`, nested lists of the sizes of the ultimate units for
+  a ragged one; `copies`, and `most_copies`, which says by level how many
+  primary units hold one same record; `units_from_records` says that nothing
   declares the units (as in `Hierarchy`). Without it, `config.data.options` of a
   data set with synthetic participants says how many there are, of how many
   classes (`way`) and images (`per_class`), and `config.data.most_copies` how
@@ -60,20 +60,21 @@ def hierarchy_of(config: Mapping[str, Any]) -> plan_lib.Hierarchy:
           f"config.hierarchy.levels is {levels!r}: give a tuple of names"
       )
     from_records = bool(fields.get("units_from_records", False))
+    most = _counts("hierarchy", fields.get("most_copies"))
     if nested is not None:
-      for name in ("copies", "most_copies"):
-        if fields.get(name):
-          raise plan_lib.PlanError(
-              f"config.hierarchy.{name} goes with sizes, not with nested"
-          )
-      tree = plan_lib.Hierarchy.from_sizes(_lists(nested), levels=levels)
+      tree = plan_lib.Hierarchy.from_sizes(
+          _lists(nested),
+          levels=levels,
+          copies=bool(fields.get("copies", False)),
+          most_copies=most,
+      )
     else:
       assert sizes is not None
       tree = plan_lib.Hierarchy.regular(
           (sizes,) if isinstance(sizes, int) else tuple(sizes),
           levels=levels,
           copies=bool(fields.get("copies", False)),
-          most_copies=_counts("hierarchy", fields.get("most_copies")),
+          most_copies=most,
       )
     return dataclasses.replace(tree, units_from_records=from_records)
   data = config.get("data") or {}
@@ -143,7 +144,10 @@ def plan_of(config: Mapping[str, Any]) -> plan_lib.SamplingPlan:
   episode = None
   if config.get("episode") is not None:
     values = sections.fields_of(
-        config, "episode", ("way", "shot", "query"), ("form", "tasks")
+        config,
+        "episode",
+        ("way", "shot", "query"),
+        ("form", "tasks", "classes"),
     )
     episode = plan_lib.Episode(
         **{k: v for k, v in values.items() if v is not None}

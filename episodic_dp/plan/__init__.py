@@ -20,8 +20,8 @@ from episodic_dp.plan.serialization import from_dict
 from episodic_dp.plan.serialization import to_dict
 from episodic_dp.plan.soundness import check_level
 from episodic_dp.plan.stages import All
+from episodic_dp.plan.stages import class_level
 from episodic_dp.plan.stages import Episode
-from episodic_dp.plan.stages import examples_per_step
 from episodic_dp.plan.stages import FixedSize
 from episodic_dp.plan.stages import inclusion_rate
 from episodic_dp.plan.stages import Poisson
@@ -29,10 +29,11 @@ from episodic_dp.plan.stages import RandomAllocation
 from episodic_dp.plan.stages import rate_paths
 from episodic_dp.plan.stages import SamplingPlan
 from episodic_dp.plan.stages import Stage
-from episodic_dp.plan.stages import tasks_per_step
-from episodic_dp.plan.stages import validate
 from episodic_dp.plan.text import parse_stage
 from episodic_dp.plan.text import stage_text
+from episodic_dp.plan.validation import examples_per_step
+from episodic_dp.plan.validation import tasks_per_step
+from episodic_dp.plan.validation import validate
 
 __all__ = [
     "EPISODE",
@@ -54,6 +55,7 @@ __all__ = [
     "binomial_table",
     "capacities",
     "check_level",
+    "class_level",
     "examples_per_step",
     "from_dict",
     "inclusion_rate",

@@ -35,13 +35,16 @@ class Hierarchy:
       None when regular.
     leaf_rows: int32[leaves], the row of the data arrays of each leaf, or None
       when leaf i is row i.
-    copies: whether leaves of different primary units may be the same record;
-      then the levels below have a guarantee only where `most_copies` counts.
+    copies: whether units of different primary units may be the same record (or
+      class, patient, ...); then the levels below have a guarantee only where
+      `most_copies` counts.
     most_copies: for each level, the most primary units that hold one same
       record (or class, ...) of that level: 1 for the primary level, 0 where
       nothing is known; None for a hierarchy without such counts. Neighbours
       differ by the record in every primary unit that holds it; who holds what
-      is public, and no primary unit holds a record twice.
+      is public, and no primary unit holds a record twice. Levels cross where a
+      patient, say, has images of several diagnoses: below the diagnoses one
+      patient is several units, and `most_copies` is (1, at most so many, 1).
     names: names of the units of each level, for messages, or None.
     units_from_records: the units above the leaves are those that hold one, and
       nothing else says which there are: guarantees then assume that a unit
@@ -79,10 +82,10 @@ class Hierarchy:
 
   def _check_copies(self, counts: tuple[int, ...]) -> None:
     """Raise PlanError unless the counts are possible."""
-    if not self.copies or self.sizes is None:
+    if not self.copies:
       raise errors.PlanError(
-          f"most_copies {counts} is only for a regular hierarchy with"
-          " copies=True: elsewhere no record recurs"
+          f"most_copies {counts} is only for a hierarchy with copies=True:"
+          " elsewhere no record recurs"
       )
     if len(counts) != self.depth or counts[0] != 1:
       raise errors.PlanError(
@@ -101,7 +104,12 @@ class Hierarchy:
 
   @classmethod
   def from_sizes(
-      cls, sizes: Sizes, *, levels: Sequence[str]
+      cls,
+      sizes: Sizes,
+      *,
+      levels: Sequence[str],
+      copies: bool = False,
+      most_copies: Mapping[str, int] | None = None,
   ) -> "Hierarchy":
     """Build from nested sizes: `[[4, 2, 3], [4, 5]]` has 2, 5 and 18 units.
 
@@ -110,6 +118,8 @@ class Hierarchy:
         of leaves in each ultimate sampling unit (a plain int for one level); 0
         or an empty list is an empty unit.
       levels: names, primary units first.
+      copies: as for `regular`, and so is the next.
+      most_copies: level -> count.
 
     Raises:
       PlanError: depths differ between branches, or a size is not a whole
@@ -144,7 +154,12 @@ class Hierarchy:
       offsets.append(_offsets(np.asarray(counts, np.int64)))
       if not last:
         layer = [child for unit in layer for child in unit]
-    return cls(levels=levels, offsets=tuple(offsets))
+    return cls(
+        levels=levels,
+        offsets=tuple(offsets),
+        copies=copies,
+        most_copies=_counts_of(levels, most_copies),
+    )
 
   @classmethod
   def from_labels(
@@ -153,6 +168,7 @@ class Hierarchy:
       *,
       leaf: str = "example",
       units: Iterable[Any] | None = None,
+      crossing: str | None = None,
   ) -> "Hierarchy":
     """Build from label arrays: row i of the data lies in the units it names.
 
@@ -167,6 +183,10 @@ class Hierarchy:
         it. A unit without a row is an empty unit: it is drawn like any other
         and gives nothing. Where None is given, the units are those that occur
         in the labels, and every guarantee assumes that they are all there are.
+      crossing: the second level, where equal labels in several primary units
+        name one unit: a patient with images of several diagnoses. The guarantee
+        for that level then covers the patient in all of them. Nothing changes
+        where no label occurs twice.
 
     Raises:
       PlanError: no arrays, arrays that are not vectors of one length, NaN, or
@@ -174,6 +194,7 @@ class Hierarchy:
     """
     levels = (*labels, leaf)
     found = partition.partition(labels, units)
+    most = 1 if crossing is None else found.most_places(levels, crossing)
     in_order = (found.order == np.arange(found.order.size)).all()
     return cls(
         levels=levels,
@@ -181,6 +202,8 @@ class Hierarchy:
         leaf_rows=None if in_order else found.order,
         names=(*found.names, None),
         units_from_records=units is None,
+        copies=most > 1,
+        most_copies=(1, most, *[1] * (len(levels) - 2)) if most > 1 else None,
     )
 
   @classmethod
@@ -209,15 +232,6 @@ class Hierarchy:
         not possible.
     """
     levels = tuple(levels)
-    counts = None
-    if most_copies is not None:
-      for name, count in most_copies.items():
-        if name not in levels[1:] or not _is_count(count) or not count:
-          raise errors.PlanError(
-              f"most_copies {name!r}: {count!r} must give one of the levels"
-              f" {levels[1:]} a whole number of at least 1"
-          )
-      counts = (1, *(int(most_copies.get(name, 0)) for name in levels[1:]))
     for name, size in zip(levels, sizes):
       if not isinstance(size, (int, np.integer)) or size < 1:
         raise errors.PlanError(
@@ -228,7 +242,7 @@ class Hierarchy:
         levels=levels,
         sizes=tuple(int(s) for s in sizes),
         copies=copies,
-        most_copies=counts,
+        most_copies=_counts_of(levels, most_copies),
     )
 
   # Reading --------------------------------------------------------------------
@@ -359,6 +373,21 @@ def _too_many(leaves: int) -> str:
       f"the hierarchy has {leaves} leaves, more than 2^31 - 1 = {MAX_LEAVES}:"
       " leaf rows are int32, so split the data set"
   )
+
+
+def _counts_of(
+    levels: tuple[str, ...], most_copies: Mapping[str, int] | None
+) -> tuple[int, ...] | None:
+  """One count per level, 0 for those that are not named."""
+  if most_copies is None:
+    return None
+  for name, count in most_copies.items():
+    if name not in levels[1:] or not _is_count(count) or not count:
+      raise errors.PlanError(
+          f"most_copies {name!r}: {count!r} must give one of the levels"
+          f" {levels[1:]} a whole number of at least 1"
+      )
+  return (1, *(int(most_copies.get(name, 0)) for name in levels[1:]))
 
 
 def _is_count(value: object) -> bool:

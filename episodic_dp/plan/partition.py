@@ -26,6 +26,20 @@ class Partition(NamedTuple):
   order: np.ndarray
   names: tuple[np.ndarray, ...]
 
+  def most_places(self, levels: Sequence[str], crossing: str) -> int:
+    """Count the most primary units that hold one label of the second level.
+
+    Raises:
+      PlanError: `crossing` is not that level.
+    """
+    if len(levels) < 3 or crossing != levels[1]:
+      raise errors.PlanError(
+          f"crossing='{crossing}' must be the second of three levels or more,"
+          f" and the levels are {tuple(levels)}: put what crosses it above it"
+          " and nothing between"
+      )
+    return int(np.unique(self.names[1], return_counts=True)[1].max())
+
 
 def partition(
     labels: Mapping[str, Any], units: Iterable[Any] | None = None

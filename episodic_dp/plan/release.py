@@ -5,13 +5,13 @@ from typing import Any
 
 from episodic_dp.plan import errors
 from episodic_dp.plan import soundness
+from episodic_dp.plan import stages
 from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
-from episodic_dp.plan.stages import SamplingPlan
 
 _PARTS = {
-    "hierarchy": Hierarchy, "plan": SamplingPlan, "mechanism": Mechanism
+    "hierarchy": Hierarchy, "plan": stages.SamplingPlan, "mechanism": Mechanism
 }
 
 
@@ -33,7 +33,7 @@ class Release:
   """
 
   hierarchy: Hierarchy
-  plan: SamplingPlan
+  plan: stages.SamplingPlan
   mechanism: Mechanism
 
   def __post_init__(self) -> None:
@@ -69,5 +69,5 @@ class Release:
     share one clip unit.
     """
     if self.mechanism.clip_unit == EPISODE:
-      return self.hierarchy.depth - 2
+      return stages.class_level(self.hierarchy, self.plan)
     return self.hierarchy.level_index(self.mechanism.clip_unit)

@@ -11,6 +11,7 @@ from typing import Protocol
 from episodic_dp.plan import errors
 from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages
+from episodic_dp.plan import validation
 from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
@@ -41,7 +42,7 @@ def check(release: Description) -> None:
   """
   _check_clip_norms(release.mechanism)
   _check_grouped_tasks(release.plan)
-  stages.validate(release.hierarchy, release.plan)
+  validation.validate(release.hierarchy, release.plan)
   _check_clip_unit(release)
 
 
@@ -209,6 +210,8 @@ def _check_copies(release: Description, k: int) -> None:
   hierarchy, plan = release.hierarchy, release.plan
   level, primary = hierarchy.levels[k], hierarchy.levels[0]
   stage, episode = plan.stages[0], plan.episode
+  if hierarchy.most_copies is not None and hierarchy.most_copies[k] == 1:
+    return  # It is at one place, as in any tree.
   if hierarchy.most_copies is None or not hierarchy.most_copies[k]:
     raise errors.UnsoundPlanError(
         f"no guarantee for level '{level}': the same record may sit under"
@@ -217,10 +220,14 @@ def _check_copies(release: Description, k: int) -> None:
         f" '{primary}'"
     )
   if episode is not None and episode.form != "unit":
+    _check_crossing(release, k, episode)
+    return
+  if hierarchy.sizes is None:
     raise errors.UnsoundPlanError(
-        f"no guarantee for level '{level}': with copies=True the tasks of"
-        f" form='{episode.form}' are not the primary units that share its"
-        f" records; use form='unit', or ask for level '{primary}'"
+        f"no guarantee for level '{level}': one {level} is in several {primary}"
+        " units of different sizes, which is proved for tasks across them"
+        f" only; use an episode of form='independent' with classes='{primary}',"
+        f" or put '{level}' above '{primary}'"
     )
   if not isinstance(
       stage, (stages.FixedSize, stages.Poisson, stages.All)
@@ -232,14 +239,37 @@ def _check_copies(release: Description, k: int) -> None:
     )
 
 
+def _check_crossing(
+    release: Description, k: int, episode: stages.Episode
+) -> None:
+  """Tasks of several primary units, which may all hold the unit."""
+  hierarchy = release.hierarchy
+  level, primary = hierarchy.levels[k], hierarchy.levels[0]
+  if k > 1:
+    raise errors.UnsoundPlanError(
+        f"no guarantee for level '{level}': one {level} may be in several"
+        f" {primary} units with other levels between, and form="
+        f"'{episode.form}' is proved for the level right below them; use"
+        f" form='unit', or ask for level '{primary}'"
+    )
+  if episode.form == "disjoint" and stages.class_level(
+      hierarchy, release.plan
+  ):
+    raise errors.UnsoundPlanError(
+        f"no guarantee for level '{level}': one {level} is in several"
+        f" {primary} units, and form='disjoint' would cut tasks out of its"
+        f" parts; use classes='{primary}', or form='independent'"
+    )
+
+
 def _check_regrouping(release: Description, k: int) -> None:
   """Without one unit a stage must draw as many, or later tasks are regrouped.
 
   Tasks of form "disjoint" are cut out of the drawn classes by position.
   """
   hierarchy, plan = release.hierarchy, release.plan
-  episode = plan.episode
-  if episode is None or episode.form != "disjoint" or k == hierarchy.depth - 1:
+  episode, classes = plan.episode, stages.class_level(hierarchy, plan)
+  if episode is None or episode.form != "disjoint" or k > classes:
     return
   stage = plan.stages[k]
   counts = hierarchy.child_counts(k)
@@ -247,7 +277,7 @@ def _check_regrouping(release: Description, k: int) -> None:
       (counts[counts > 0] <= stage.n).any()
   )
   drawn = sampler_error.capacities(hierarchy, plan)
-  block = math.prod(drawn[k + 1 : hierarchy.depth - 1])
+  block = math.prod(drawn[k + 1 : classes + 1])
   if full and (k > 0 or block % episode.way):
     raise errors.UnsoundPlanError(
         f"no guarantee for level '{hierarchy.levels[k]}': {stage} draws every"

@@ -4,10 +4,8 @@ Algorithm 1 of Tombs, Kotevska and Young, "Privacy Amplification for Episodic
 Training Methods" (2022) is the plan whose stages are all `FixedSize`.
 """
 
-from collections.abc import Iterable
 import dataclasses
 import functools
-import math
 from typing import Literal
 
 import numpy as np
@@ -113,6 +111,10 @@ class Episode:
       the class tree is drawn `tasks` times over, so that records recur across
       the tasks of a step.
     tasks: tasks per step, for form "independent" only.
+    classes: the level whose units are the classes, or None for the one above
+      the examples. With levels between the classes and the examples (diagnosis,
+      patient, image) a class takes its shot + query examples from several of
+      their units, and none of these is in both the support and the query.
   """
 
   way: int
@@ -120,6 +122,7 @@ class Episode:
   query: int
   form: Literal["unit", "disjoint", "independent"] = "unit"
   tasks: int | None = None
+  classes: str | None = None
 
   def __post_init__(self) -> None:
     for name in ("way", "shot", "query"):
@@ -211,181 +214,21 @@ def check_depth(
     )
 
 
-def validate(hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan) -> None:
-  """Check that every unit can give what the plan draws from it.
-
-  Raises:
-    PlanError: names the unit at fault and the remedy.
-  """
-  check_depth(hierarchy, plan)
-  episode, last = plan.episode, hierarchy.depth - 1
-  if episode is not None:
-    if last == 0:
-      raise errors.PlanError(
-          "an episode needs a class level above the examples, and the"
-          f" hierarchy has only the level '{hierarchy.levels[0]}'"
-      )
-    if episode.form == "unit" and last < 2 and episode.way > 1:
-      raise errors.PlanError(
-          f"form='unit' with way {episode.way} needs three levels or more (a"
-          " task unit, its classes, their examples), and the hierarchy has"
-          f" {hierarchy.levels}; use form='disjoint' or 'independent', or way=1"
-          " for regression"
-      )
-  for k, stage in enumerate(plan.stages):
-    if isinstance(stage, FixedSize) and not plan.allow_short_units:
-      counts = hierarchy.child_counts(k)
-      unit = int(np.argmin(counts))
-      if counts[unit] < stage.n:
-        raise errors.PlanError(
-            _too_few(hierarchy, plan, k, unit, int(counts[unit]), stage.n)
-        )
-  if episode is not None:
-    _validate_episode(hierarchy, plan, episode)
-
-
-def _too_few(
-    hierarchy: hierarchy_lib.Hierarchy,
-    plan: SamplingPlan,
-    level: int,
-    unit: int,
-    has: int,
-    wants: int,
-) -> str:
-  """One sentence about the unit that has too few children."""
-  name = hierarchy.levels[level]
-  if level == 0:
-    where = f"the hierarchy has {has} units of level '{name}'"
-  elif hierarchy.sizes is not None:
-    where = f"every {hierarchy.levels[level - 1]} has {has} of level '{name}'"
-  else:
-    where = f"{hierarchy.describe(level - 1, unit)} has {has} of level '{name}'"
-  what = f"stage FixedSize({wants}) draws {wants}"
-  if plan.episode is not None and level == hierarchy.depth - 1:
-    what += f" (shot {plan.episode.shot} + query {plan.episode.query})"
-  elif plan.episode is not None and level > 0:
-    what += f" (way {plan.episode.way})"
-  return (
-      f"{where}, and {what}: draw at most {has}, leave out small units by a"
-      " public rule, or set allow_short_units=True"
-  )
-
-
-def _drawn(
-    hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, level: int
+def class_level(
+    hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan
 ) -> int:
-  """How many children the stage is to draw of every unit.
+  """Give the position (from 0) of the level that holds an episode's classes.
 
   Raises:
-    PlanError: units have different numbers and none may be short.
+    PlanError: there is no such level, or it is that of the examples.
   """
-  stage = plan.stages[level]
-  counts = hierarchy.child_counts(level)
-  if isinstance(stage, Poisson):
-    raise errors.PlanError(
-        f"stage {stage} of level '{hierarchy.levels[level]}' draws a random"
-        " number, and an episode has a fixed number of classes and examples:"
-        " use FixedSize(n)"
-    )
-  if isinstance(stage, FixedSize):  # No unit is short, or all may be.
-    return stage.n
-  low, high = int(counts.min()), int(counts.max())
-  if low != high and not plan.allow_short_units:
-    raise errors.PlanError(
-        f"level '{hierarchy.levels[level]}' gives between {low} and {high}"
-        f" units with {stage}, and an episode has a fixed number: use"
-        f" FixedSize({max(low, 1)})"
-    )
-  return high
-
-
-def _validate_episode(
-    hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan, episode: Episode
-) -> None:
-  """Check way, shot and query against what the stages draw."""
-  last = hierarchy.depth - 1
-  examples = _drawn(hierarchy, plan, last)
-  if _differs(examples, episode.shot + episode.query, plan, (last,)):
-    raise errors.PlanError(
-        f"shot {episode.shot} + query {episode.query} ="
-        f" {episode.shot + episode.query}, and the last stage draws {examples}"
-        f" of level '{hierarchy.levels[last]}' per class: make them equal"
-    )
-  first = 1 if episode.form == "unit" else 0
-  stages = range(first, last)
-  classes = math.prod(_drawn(hierarchy, plan, k) for k in stages)
-  if episode.form == "disjoint":
-    if classes % episode.way:
-      raise errors.PlanError(
-          f"the class stages draw {classes} classes, which do not divide into"
-          f" tasks of way {episode.way}: draw a multiple of {episode.way}"
-      )
-    inner = math.prod(_drawn(hierarchy, plan, k) for k in range(1, last))
-    if inner % episode.way and episode.way % inner:
-      raise errors.PlanError(
-          f"each {hierarchy.levels[0]} gives {inner} classes and a task has way"
-          f" {episode.way}: one must divide the other, or a task would hold"
-          " part of one unit and part of the next"
-      )
-  elif _differs(classes, episode.way, plan, stages):
-    raise errors.PlanError(
-        f"way {episode.way} differs from the {classes} classes that the class"
-        f" stages draw: make them equal (way is their product)"
-    )
-
-
-def _differs(
-    drawn: int, wanted: int, plan: SamplingPlan, levels: Iterable[int]
-) -> bool:
-  """Whether stages draw another number than a task holds.
-
-  Data that lack one unit may lack it where `All` drew just enough: with short
-  units allowed fewer will do, and no task is filled.
-  """
-  short = plan.allow_short_units and any(
-      isinstance(plan.stages[k], All) for k in levels
-  )
-  return drawn > wanted if short else drawn != wanted
-
-
-def examples_per_step(
-    hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan
-) -> float:
-  """Compute the expected examples a step, a public constant of the plan."""
-  check_depth(hierarchy, plan)
-  if hierarchy.sizes is not None:
-    rates = [
-        size * float(stage.rate(np.asarray(size)))
-        for size, stage in zip(hierarchy.sizes, plan.stages)
-    ]
-    return math.prod(rates)
-  # The probability of every unit of a level, from the top down.
-  reached = np.ones(1)
-  for k, stage in enumerate(plan.stages):
-    counts = np.broadcast_to(hierarchy.child_counts(k), reached.shape)
-    reached = np.repeat(reached * stage.rate(counts), counts)
-  return float(reached.sum())
-
-
-def tasks_per_step(
-    hierarchy: hierarchy_lib.Hierarchy, plan: SamplingPlan
-) -> float:
-  """Compute the expected tasks a step, a public constant of the plan."""
   episode = plan.episode
-  if episode is None:
-    raise errors.PlanError("a plan without an episode has no tasks")
-  if episode.form == "independent":
-    assert episode.tasks is not None
-    return float(episode.tasks)
-  stage, units = plan.stages[0], hierarchy.num_units(0)
-  primary = float(units)
-  if isinstance(stage, FixedSize):
-    primary = float(min(stage.n, units))
-  elif isinstance(stage, (Poisson, RandomAllocation)):
-    primary *= float(stage.rate(np.asarray(units)))
-  if episode.form == "unit":
-    return primary
-  inner = math.prod(
-      _drawn(hierarchy, plan, k) for k in range(1, hierarchy.depth - 1)
-  )
-  return primary * inner / episode.way
+  if episode is None or episode.classes is None:
+    return max(hierarchy.depth - 2, 0)
+  level = hierarchy.level_index(episode.classes)
+  if level == hierarchy.depth - 1 and level > 0:
+    raise errors.PlanError(
+        f"classes='{episode.classes}' are the examples themselves: name one of"
+        f" the levels above them, {hierarchy.levels[:-1]}"
+    )
+  return level

@@ -164,7 +164,7 @@ def _draw(
     order = jnp.argsort(~mask, stable=True)
     indices, mask = indices.reshape(-1, 1, 1)[order], mask[order]
   else:
-    indices, mask = sampling.task_indices(indices, mask, plan)
+    indices, mask = sampling.task_indices(indices, mask, hierarchy, plan)
   return program.rows(indices), mask
 
 

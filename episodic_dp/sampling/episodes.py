@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from episodic_dp.plan import errors
+from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.sampling import augment
 from episodic_dp.sampling import permutation
@@ -43,7 +44,10 @@ def _require_episode(plan: stages_lib.SamplingPlan) -> stages_lib.Episode:
 
 
 def task_indices(
-    indices: jax.Array, mask: jax.Array, plan: stages_lib.SamplingPlan
+    indices: jax.Array,
+    mask: jax.Array,
+    hierarchy: hierarchy_lib.Hierarchy,
+    plan: stages_lib.SamplingPlan,
 ) -> tuple[jax.Array, jax.Array]:
   """Group the examples that `sample` drew into tasks.
 
@@ -55,6 +59,7 @@ def task_indices(
     indices: int32[n1, .., nL] from `sample`, or [tasks, n1, .., nL] for form
       "independent".
     mask: bool, same shape.
+    hierarchy: of that sample; it says which level holds the classes.
     plan: the plan of that sample, with an episode.
 
   Returns:
@@ -70,9 +75,10 @@ def task_indices(
   independent = episode.form == "independent"
   # Classes of one draw: of a primary unit, of all of them, or of a task.
   lead = 0 if episode.form == "disjoint" else 1
-  classes = math.prod(indices.shape[lead:-1])
+  end = stages_lib.class_level(hierarchy, plan) + 1 + independent
+  classes = math.prod(indices.shape[lead:end])
   missing = way - classes if lead else -classes % way
-  short = examples - indices.shape[-1]
+  short = examples - math.prod(indices.shape[end:])
   may_lack = plan.allow_short_units
   if (
       indices.ndim != len(plan.stages) + independent

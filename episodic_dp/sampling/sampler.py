@@ -17,6 +17,7 @@ import numpy as np
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages as stages_lib
+from episodic_dp.plan import validation
 from episodic_dp.sampling import allocation
 from episodic_dp.sampling import counts
 from episodic_dp.sampling import permutation
@@ -90,7 +91,7 @@ def _prepare(
   """Validate the plan and build its tables, once for each hierarchy."""
   plans = _PREPARED.setdefault(hierarchy, {})
   if plan not in plans:
-    stages_lib.validate(hierarchy, plan)
+    validation.validate(hierarchy, plan)
     levels, searches = [], []
     for k, stage in enumerate(plan.stages):
       level, steps = _level(hierarchy, k, stage)

@@ -152,7 +152,7 @@ def draw(
   def rows(keys: jax.Array) -> jax.Array:
     def one(key: jax.Array) -> jax.Array:
       indices, mask = sampling.sample(key, hierarchy, plan, step=0)
-      tasks, _ = sampling.task_indices(indices, mask, plan)
+      tasks, _ = sampling.task_indices(indices, mask, hierarchy, plan)
       return dataset.rows(tasks[0])
 
     return jax.vmap(one)(keys)

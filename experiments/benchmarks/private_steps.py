@@ -179,7 +179,7 @@ def _by_hand(
     state, carried = both
     key = jax.random.fold_in(state.key, state.step)
     drawn = sampling.sample(key, run.dataset.hierarchy, run.plan, state.step)
-    rows, _ = sampling.task_indices(*drawn, run.plan)
+    rows, _ = sampling.task_indices(*drawn, run.dataset.hierarchy, run.plan)
     tasks = jax.vmap(
         functools.partial(sampling.make_episode, episode=episode)
     )(jax.random.split(key, rows.shape[0]), images[run.dataset.rows(rows)])

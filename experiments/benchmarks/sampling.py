@@ -40,7 +40,7 @@ def draw(hierarchy: Any, plan: Any, per_turn: int = 1) -> Callable[[], Any]:
   @jax.jit
   def one(step):
     drawn = sampling.sample(key, hierarchy, plan, step)
-    return sampling.task_indices(*drawn, plan)
+    return sampling.task_indices(*drawn, hierarchy, plan)
 
   step = 0
 

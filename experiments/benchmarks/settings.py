@@ -91,7 +91,9 @@ class Run:
       labels = jnp.asarray(self.dataset.labels)
       made = jax.vmap(sampling.single_example)(images[rows], labels[rows])
     else:
-      rows, _ = sampling.task_indices(*drawn, self.plan)
+      rows, _ = sampling.task_indices(
+          *drawn, self.dataset.hierarchy, self.plan
+      )
       keys = jax.vmap(
           lambda i: jax.random.fold_in(jax.random.fold_in(augmented, 0), i)
       )(jnp.arange(len(rows)))

@@ -128,16 +128,12 @@ def test_plans_without_an_episode():
         (dict(hierarchy=dict(levels=("a",))), "either sizes"),
         (dict(hierarchy=dict(levels="ab", sizes=(1, 2))), "tuple of names"),
         (
-            dict(hierarchy=dict(levels=("a", "b"), nested=(1, 2), copies=True)),
-            "copies goes with sizes",
-        ),
-        (
             dict(
                 hierarchy=dict(
                     levels=("a", "b"), nested=(1, 2), most_copies={"b": 1}
                 )
             ),
-            "most_copies goes with sizes",
+            "most_copies .* only for a hierarchy with copies=True",
         ),
         (
             dict(

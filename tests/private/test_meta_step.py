@@ -59,6 +59,7 @@ def plain_training(run, optimizer, state, steps):
             run.plan,
             step,
         ),
+        run.dataset.hierarchy,
         run.plan,
     )
     mask = np.asarray(mask)

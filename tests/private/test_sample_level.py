@@ -372,6 +372,7 @@ def test_a_step_equals_the_loop_over_its_tasks():
           jax.random.fold_in(state.key, keys.SAMPLING), DATA.hierarchy,
           PLAN, 0,
       ),
+      DATA.hierarchy,
       PLAN,
   )
 

@@ -21,7 +21,7 @@ def _tasks(sizes, stages, episode):
   hierarchy = plan.Hierarchy.regular(sizes, levels=levels)
   p = plan.SamplingPlan(stages, episode)
   indices, mask = sampling.sample(KEY, hierarchy, p, 1)
-  grouped, drawn = sampling.task_indices(indices, mask, p)
+  grouped, drawn = sampling.task_indices(indices, mask, hierarchy, p)
   assert grouped.dtype == jnp.int32 and drawn.dtype == jnp.bool
   assert grouped.shape[1:] == (episode.way, episode.shot + episode.query)
   assert drawn.shape == grouped.shape[:1]
@@ -86,22 +86,54 @@ def test_independent_tasks(sizes, stages):
   p = plan.SamplingPlan(stages, episode)
   indices, mask = sampling.sample(KEY, hierarchy, p, 0)
   assert indices.shape == (7, *(s.n for s in stages)) and mask.all()
-  grouped, drawn = sampling.task_indices(indices, mask, p)
+  grouped, drawn = sampling.task_indices(indices, mask, hierarchy, p)
   assert grouped.shape == (7, 4, 3) and drawn.shape == (7,) and drawn.all()
   classes = np.asarray(grouped) // 9
   assert all(len(set(t[:, 0])) == 4 for t in classes)
   assert len({tuple(t) for t in classes[:, :, 0]}) > 3
 
 
+@pytest.mark.parametrize("form", ["disjoint", "independent", "unit"])
+def test_classes_take_their_examples_from_several_units_below(form):
+  """Two images of each of three patients, in the support or in the query."""
+  levels = ("ward", "diagnosis", "patient", "image")[form != "unit":]
+  sizes = (4, 5, 6, 7)[form != "unit":]
+  hierarchy = plan.Hierarchy.regular(sizes, levels=levels)
+  p = plan.SamplingPlan(
+      ((P(0.7),) if form == "unit" else ()) + (
+          F(4 if form == "disjoint" else 2), F(3), F(2)
+      ),
+      plan.Episode(
+          2, 2, 4, form=form, classes="diagnosis",
+          tasks=5 if form == "independent" else None,
+      ),
+  )
+  plan.validate(hierarchy, p)
+  grouped, drawn = map(np.asarray, sampling.task_indices(
+      *sampling.sample(KEY, hierarchy, p, 3), hierarchy, p
+  ))
+  assert grouped.shape[1:] == (2, 6) and drawn.any()
+  for task in grouped[drawn]:
+    diagnoses = task // 42
+    assert (diagnoses == diagnoses[:, :1]).all() and len(set(task[:, 0])) == 2
+    patients = task // 7
+    for row in patients:
+      support, query = set(row[:2]), set(row[2:])
+      assert len(support) == 1 and len(query) == 2 and not support & query
+
+
 def test_samples_that_are_not_of_the_plan_are_refused():
   p = plan.SamplingPlan((F(2), F(4), F(3)), plan.Episode(4, 1, 2))
+  hierarchy = plan.Hierarchy.regular((2, 4, 3), levels=("a", "b", "c"))
   ones = jnp.ones
   for shape in ((8, 3), (2, 4, 4), (2, 3, 3)):
     with pytest.raises(plan.PlanError, match="not a sample of this plan"):
-      sampling.task_indices(ones(shape, jnp.int32), ones(shape, bool), p)
+      sampling.task_indices(
+          ones(shape, jnp.int32), ones(shape, bool), hierarchy, p
+      )
   with pytest.raises(plan.PlanError, match="no episode"):
     sampling.task_indices(
-        ones((2, 4, 3), jnp.int32), ones((2, 4, 3), bool),
+        ones((2, 4, 3), jnp.int32), ones((2, 4, 3), bool), hierarchy,
         plan.SamplingPlan((F(2), F(4), F(3))),
     )
 
@@ -212,7 +244,7 @@ def test_points_bring_their_targets_along():
   plan.validate(hierarchy, p)
   assert plan.tasks_per_step(hierarchy, p) == pytest.approx(8)
   grouped, drawn = sampling.task_indices(
-      *sampling.sample(KEY, hierarchy, p, 0), p
+      *sampling.sample(KEY, hierarchy, p, 0), hierarchy, p
   )
   assert grouped.shape[1:] == (1, 5) and 0 < drawn.sum() < 20
   assert (grouped // 9 == grouped[:, :, :1] // 9).all()
@@ -295,7 +327,9 @@ def test_tasks_that_cannot_be_filled_are_left_out(name):
   for step in range(12):
     for h in (whole, short):
       indices, mask = sampling.sample(KEY, h, p, step)
-      grouped, drawn = map(np.asarray, sampling.task_indices(indices, mask, p))
+      grouped, drawn = map(
+          np.asarray, sampling.task_indices(indices, mask, h, p)
+      )
       assert grouped.shape[1:] == (3, 2)
       filled[int(h is short)] += drawn.sum()
       if h is short:
@@ -311,8 +345,10 @@ def test_tasks_that_cannot_be_filled_are_left_out(name):
   # Without leave, a sample of other sizes than the plan's is none of its.
   strict = plan.SamplingPlan(stages, episode)
   indices, mask = sampling.sample(KEY, whole, strict, 0)
-  same = sampling.task_indices(indices, mask, strict)
-  allowed = sampling.task_indices(*sampling.sample(KEY, whole, p, 0), p)
+  same = sampling.task_indices(indices, mask, whole, strict)
+  allowed = sampling.task_indices(
+      *sampling.sample(KEY, whole, p, 0), whole, p
+  )
   assert all((a == b).all() for a, b in zip(same, allowed))
   with pytest.raises(plan.PlanError):
-    sampling.task_indices(indices[..., :1], mask[..., :1], strict)
+    sampling.task_indices(indices[..., :1], mask[..., :1], whole, strict)

@@ -196,7 +196,7 @@ class _Blocks(_Maker):
     assert plan.episode is not None
     way, k = plan.episode.way, len(self.path.stages) - 1
     drawn = plan_lib.capacities(hierarchy, plan)
-    block = math.prod(drawn[k + 1 : hierarchy.depth - 1])
+    block = math.prod(drawn[k + 1 : self.release.clip_level + 1])
     places = math.prod(drawn[: k + 1])
     touched = laws.mix(
         (1 / places, laws.point(_tasks(m * block, block, way)))
@@ -262,7 +262,7 @@ def _all_sums(release: plan_lib.Release, k: int) -> _Made:
   elif episode is not None and episode.form == "independent":
     yield from _made(release, k, -1, 1.0, _Independent)
   elif episode is not None and episode.form == "disjoint":
-    if k >= hierarchy.depth - 2:
+    if k >= release.clip_level:
       yield from _made(release, k, -1, 1.0, _OneTask)
     else:
       for path in paths.paths(release, k, -1):

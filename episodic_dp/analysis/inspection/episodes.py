@@ -151,6 +151,7 @@ def _draw(
       *sampling.sample(
           jax.random.fold_in(key, _SAMPLING), dataset.hierarchy, plan, step=0
       ),
+      dataset.hierarchy,
       plan,
   )
   slots = np.flatnonzero(np.asarray(mask))

@@ -38,7 +38,7 @@ def test_training_tasks_are_those_that_the_sampler_draws():
   assert "2 tasks drawn, the first 2 shown" in found.how
   key = jax.random.fold_in(jax.random.key(3), 0)
   rows, mask = sampling.task_indices(
-      *sampling.sample(key, train.hierarchy, PLAN, 0), PLAN
+      *sampling.sample(key, train.hierarchy, PLAN, 0), train.hierarchy, PLAN
   )
   assert bool(mask.all())
   for task, expected in zip(found.tasks, np.asarray(rows)):
