@@ -1,0 +1,272 @@
+"""The sampler in plain NumPy, for training loops of other frameworks.
+
+It reads the same `plan.Release` as the JAX sampler and as the accountant, and
+draws from the same distribution, in the same whole-number arithmetic: 128
+random bits for each drawn number, exact binomial counts. So what
+`accounting.guarantees` charges for the sampler's error (`plan.sampling_error`)
+holds for it too, and an epsilon of the release is that of a loop which draws
+here, clips and adds noise as the release says. The samples of one key are other
+ones than those of JAX. Importing this module does not import JAX.
+
+The key is secret: who knows it knows who was drawn, and no amplification is
+left. It has 128 bits (`secret_key`), belongs to one run, and must be kept as
+long as that run may go on, readable by nobody else. Every step and stage has a
+Philox generator of its own, whose 128-bit key is the HMAC-SHA256 of their
+numbers under the secret key: a sample is a pure function of key and step, so
+that a run that is stopped goes on with the same samples. Noise needs a secret
+of its own.
+"""
+
+import functools
+import hmac
+import math
+import secrets
+
+import numpy as np
+
+from episodic_dp.plan import binomial
+from episodic_dp.plan import hierarchy as hierarchy_lib
+from episodic_dp.plan import release as release_lib
+from episodic_dp.plan import sampler_error
+from episodic_dp.plan import stages as stages_lib
+
+KEY_BYTES = 16
+_CHUNK = 1 << 16  # Units of a pass whose steps are drawn at once.
+
+
+def secret_key() -> bytes:
+  """128 bits from the operating system: the key of a new run."""
+  return secrets.token_bytes(KEY_BYTES)
+
+
+def sample(
+    key: bytes, release: release_lib.Release, step: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Draw the examples of one step: Algorithm 1 for any number of stages.
+
+  The distribution is that of `sampling.sample`, up to `plan.sampling_error`.
+  The time grows with what is drawn, and for passes (`RandomAllocation`) with
+  the number of primary units.
+
+  Args:
+    key: from `secret_key`.
+    release: what is sampled, and how.
+    step: whole number >= 0.
+
+  Returns:
+    (indices, mask): int64 rows of the data arrays (leaf ids where the hierarchy
+    has no `leaf_rows`), and bool, both [n1, .., nL] with the slots of
+    `plan.capacities`, after a leading [tasks] for form "independent". Within
+    each unit the drawn children come first, in random order, and padding last;
+    masked-out slots hold 0.
+
+  Raises:
+    ValueError: the key or the step is none.
+    PlanError: the plan does not fit the hierarchy.
+  """
+  _check(key, step)
+  episode = release.plan.episode
+  tasks = None if episode is None else episode.tasks
+  return _draw(key, release, int(step), () if tasks is None else (tasks,))
+
+
+def _draw(
+    key: bytes,
+    release: release_lib.Release,
+    step: int,
+    lead: tuple[int, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+  """`sample`, the whole tree drawn independently for each place of `lead`."""
+  hierarchy, plan, slots = release.hierarchy, release.plan, _slots(release)
+  units, mask = np.zeros(lead, np.int64), np.ones(lead, bool)
+  for k, stage in enumerate(plan.stages):
+    generator = _generator(key, f"step {step}, stage {k}")
+    first, children = _families(hierarchy, k, units[mask])
+    assigned = None
+    if isinstance(stage, stages_lib.RandomAllocation):
+      assigned = _assigned(key, step, int(children[0]), stage.steps)[: slots[k]]
+      children = np.asarray([assigned.size])
+    take = _counts(generator, stage, children)
+    drawn = _draw_ordered(generator, children, take)
+    if assigned is not None:
+      drawn = assigned[drawn]
+    chosen = np.zeros((*mask.shape, slots[k]), bool)
+    chosen[mask] = np.arange(slots[k]) < take[:, None]
+    below = np.zeros(chosen.shape, np.int64)
+    below[chosen] = np.repeat(first, take) + drawn
+    units, mask = below, chosen
+  if hierarchy.leaf_rows is not None:
+    units = np.where(mask, hierarchy.leaf_rows[units], 0)
+  return units, mask
+
+
+def task_rows(
+    key: bytes, release: release_lib.Release, step: int
+) -> np.ndarray:
+  """Draw the tasks of one step, or its examples where there are no tasks.
+
+  Args:
+    key: from `secret_key`.
+    release: what is sampled, and how.
+    step: whole number >= 0.
+
+  Returns:
+    int64[tasks, way, shot + query], rows whose first `shot` columns are the
+    support; tasks that could not be filled are left out, and there may be none
+    at all. Without an episode int64[examples]. The number of tasks is private
+    where a stage draws a random number: divide a sum by the public
+    `plan.tasks_per_step`, not by it, and add noise to an empty sum too.
+  """
+  indices, mask = sample(key, release, step)
+  plan = release.plan
+  if plan.episode is None:
+    return indices[mask]
+  rows, filled = _grouped(indices, plan), _grouped(mask, plan)
+  return rows[filled.all(axis=(1, 2))]
+
+
+def _grouped(slots: np.ndarray, plan: stages_lib.SamplingPlan) -> np.ndarray:
+  """[n1, .., nL] slots as [tasks, way, shot + query], padded by zeros.
+
+  Groups are formed by position alone, as by `sampling.task_indices`.
+  """
+  episode = plan.episode
+  assert episode is not None
+  way, examples = episode.way, episode.shot + episode.query
+  lead = 0 if episode.form == "disjoint" else 1
+  classes = math.prod(slots.shape[lead:-1])
+  missing = way - classes if lead else -classes % way
+  slots = slots.reshape(*slots.shape[:lead], classes, -1)
+  padding = [(0, 0)] * lead + [(0, missing), (0, examples - slots.shape[-1])]
+  return np.pad(slots, padding).reshape(-1, way, examples)
+
+
+def _check(key: bytes, step: int) -> None:
+  if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+    what = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+    raise ValueError(
+        f"the key is {what} and must be {KEY_BYTES} secret bytes: use"
+        " numpy_sampler.secret_key()"
+    )
+  whole = isinstance(step, (int, np.integer)) and not isinstance(step, bool)
+  if not whole or step < 0:
+    raise ValueError(f"step {step!r} must be a whole number of at least 0")
+
+
+@functools.lru_cache(maxsize=16)
+def _slots(release: release_lib.Release) -> tuple[int, ...]:
+  """`plan.capacities` of a release whose plan fits its hierarchy."""
+  stages_lib.validate(release.hierarchy, release.plan)
+  return sampler_error.capacities(release.hierarchy, release.plan)
+
+
+def _generator(key: bytes, what: str) -> np.random.Philox:
+  """The random bits of one purpose: unrelated for every key and purpose."""
+  text = f"episodic_dp numpy sampler: {what}".encode()
+  derived = hmac.digest(key, text, "sha256")[:16]
+  return np.random.Philox(key=int.from_bytes(derived, "big"))
+
+
+def _bits(generator: np.random.Philox, count: int) -> np.ndarray:
+  """uint64[count, 2]: 128 random bits each, most significant word first."""
+  return generator.random_raw(2 * count).reshape(count, 2)
+
+
+def _uniform_below(bits: np.ndarray, n: np.ndarray | int) -> np.ndarray:
+  """floor(U n / 2^128) for the 128-bit numbers U and 1 <= n < 2^31, int64."""
+  factor = np.asarray(n).astype(np.uint64)
+  low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+  carry = np.uint64(0)
+  # From the least significant 32 bits up: only what is carried out of the last
+  # word is kept. (2^32 - 1) (2^31 - 1) + 2^32 fits 64 bits.
+  for word in (
+      bits[:, 1] & low, bits[:, 1] >> half, bits[:, 0] & low, bits[:, 0] >> half
+  ):  # fmt: skip
+    carry = (word * factor + carry) >> half
+  return np.asarray(carry, np.int64)
+
+
+def _families(
+    hierarchy: hierarchy_lib.Hierarchy, level: int, parents: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """The first child and the number of children of these units, int64 each."""
+  if hierarchy.sizes is not None:
+    size = hierarchy.sizes[level]
+    return parents * size, np.full(parents.shape, size, np.int64)
+  assert hierarchy.offsets is not None
+  offsets = hierarchy.offsets[level]
+  return offsets[parents], offsets[parents + 1] - offsets[parents]
+
+
+def _counts(
+    generator: np.random.Philox,
+    stage: stages_lib.Stage,
+    children: np.ndarray,
+) -> np.ndarray:
+  """How many children each family gives, int64 like `children`."""
+  if isinstance(stage, stages_lib.FixedSize):
+    return np.minimum(children, stage.n)
+  if not isinstance(stage, stages_lib.Poisson):
+    return children
+  bits, take = _bits(generator, children.size), np.zeros_like(children)
+  for size in np.unique(children):
+    of_size = children == size
+    take[of_size] = _binomial(bits[of_size], int(size), float(stage.p))
+  return take
+
+
+def _binomial(bits: np.ndarray, n: int, p: float) -> np.ndarray:
+  """Binomial(n, p) counts: `first` + how many thresholds are at most U."""
+  table = binomial.binomial_table(n, p)
+  words = table.thresholds.astype(np.uint64)
+  high, low = (words[:, i] << np.uint64(32) | words[:, i + 1] for i in (0, 2))
+  found = np.searchsorted(high, bits[:, 0], "left")
+  ends = np.searchsorted(high, bits[:, 0], "right")
+  # Where the upper halves are equal, the lower ones decide.
+  for i in np.flatnonzero(found < ends):
+    equal = low[found[i] : ends[i]]
+    found[i] += np.searchsorted(equal, bits[i, 1], "right")
+  return table.first + found
+
+
+def _draw_ordered(
+    generator: np.random.Philox, children: np.ndarray, take: np.ndarray
+) -> np.ndarray:
+  """The first entries of a random permutation of each family, one after other.
+
+  Args:
+    generator: of the stage.
+    children: int64[families], how many each has.
+    take: int64[families], how many to draw, at most as many.
+
+  Returns:
+    int64[sum of take]: numbers of children, distinct within a family.
+  """
+  ends = np.cumsum(take)
+  position = np.arange(ends[-1] if ends.size else 0)
+  position -= np.repeat(ends - take, take)
+  left = np.repeat(children, take) - position
+  targets = position + _uniform_below(_bits(generator, position.size), left)
+  result = []
+  for family in np.split(targets, ends[:-1]):
+    # The Fisher-Yates shuffle; entries that no swap has touched are not stored.
+    content: dict[int, int] = {}
+    for i, j in enumerate(family.tolist()):
+      result.append(content.get(j, j))
+      content[j] = content.get(i, i)
+  return np.asarray(result, np.int64)
+
+
+def _assigned(key: bytes, step: int, units: int, steps: int) -> np.ndarray:
+  """The units that fall into a step of its pass, rising, int64.
+
+  Each unit draws one of the steps of a pass, from a generator of the pass: the
+  assignment is drawn again for every step, and never stored.
+  """
+  number, wanted = divmod(int(step), steps)
+  generator = _generator(key, f"pass {number}")
+  found = []
+  for first in range(0, units, _CHUNK):
+    bits = _bits(generator, min(_CHUNK, units - first))
+    found.append(first + np.flatnonzero(_uniform_below(bits, steps) == wanted))
+  return np.concatenate(found)
