@@ -29,6 +29,7 @@ from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import release as release_lib
 from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages as stages_lib
+from episodic_dp.plan import validation
 
 KEY_BYTES = 16
 _CHUNK = 1 << 16  # Units of a pass whose steps are drawn at once.
@@ -121,23 +122,25 @@ def task_rows(
   plan = release.plan
   if plan.episode is None:
     return indices[mask]
-  rows, filled = _grouped(indices, plan), _grouped(mask, plan)
+  rows, filled = _grouped(indices, release), _grouped(mask, release)
   return rows[filled.all(axis=(1, 2))]
 
 
-def _grouped(slots: np.ndarray, plan: stages_lib.SamplingPlan) -> np.ndarray:
+def _grouped(slots: np.ndarray, release: release_lib.Release) -> np.ndarray:
   """[n1, .., nL] slots as [tasks, way, shot + query], padded by zeros.
 
   Groups are formed by position alone, as by `sampling.task_indices`.
   """
-  episode = plan.episode
+  episode = release.plan.episode
   assert episode is not None
   way, examples = episode.way, episode.shot + episode.query
   lead = 0 if episode.form == "disjoint" else 1
-  classes = math.prod(slots.shape[lead:-1])
+  end = stages_lib.class_level(release.hierarchy, release.plan) + 1
+  end += episode.form == "independent"
+  classes, held = math.prod(slots.shape[lead:end]), math.prod(slots.shape[end:])
   missing = way - classes if lead else -classes % way
-  slots = slots.reshape(*slots.shape[:lead], classes, -1)
-  padding = [(0, 0)] * lead + [(0, missing), (0, examples - slots.shape[-1])]
+  slots = slots.reshape(*slots.shape[:lead], classes, held)
+  padding = [(0, 0)] * lead + [(0, missing), (0, examples - held)]
   return np.pad(slots, padding).reshape(-1, way, examples)
 
 
@@ -156,7 +159,7 @@ def _check(key: bytes, step: int) -> None:
 @functools.lru_cache(maxsize=16)
 def _slots(release: release_lib.Release) -> tuple[int, ...]:
   """`plan.capacities` of a release whose plan fits its hierarchy."""
-  stages_lib.validate(release.hierarchy, release.plan)
+  validation.validate(release.hierarchy, release.plan)
   return sampler_error.capacities(release.hierarchy, release.plan)
 
 

@@ -248,8 +248,14 @@ _EPISODE = dict(way=2, shot=1, query=2)
             plan.Episode(**_EPISODE, form="independent", tasks=4),
             False,
         ),
+        (  # Alphabets are the classes.
+            [[4] * 3] * 5,
+            (F(2), F(3), F(1)),
+            plan.Episode(**_EPISODE, form="disjoint", classes=LEVELS[0]),
+            False,
+        ),
     ],
-    ids=["unit", "short", "disjoint", "independent"],
+    ids=["unit", "short", "disjoint", "independent", "across"],
 )
 def test_tasks_are_those_of_the_jax_sampler(tree, stages, episode, short):
   release = _release(tree, stages, episode=episode, short=short)
@@ -257,7 +263,10 @@ def test_tasks_are_those_of_the_jax_sampler(tree, stages, episode, short):
   for step in range(10):
     indices, mask = numpy_sampler.sample(KEY, release, step)
     rows, filled = sampling.task_indices(
-        jnp.asarray(indices), jnp.asarray(mask), release.plan
+        jnp.asarray(indices),
+        jnp.asarray(mask),
+        release.hierarchy,
+        release.plan,
     )
     found = numpy_sampler.task_rows(KEY, release, step)
     np.testing.assert_array_equal(found, np.asarray(rows)[np.asarray(filled)])
