@@ -9,7 +9,7 @@ from episodic_dp.accounting.lower_bounds import bound
 from episodic_dp.accounting.profiles import unit_profile
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Guarantee:
   """(epsilon, delta)-differential privacy of one level of a hierarchy.
 
@@ -46,7 +46,7 @@ class Guarantee:
   unit_profiles: unit_profile.UnitProfiles = ()
   caveat: str = ""
   question: bound.Question | None = dataclasses.field(
-      default=None, repr=False, compare=False
+      default=None, compare=False
   )
 
   @property
@@ -83,6 +83,9 @@ class Guarantee:
         "caveat": self.caveat,
         "assumptions": list(self.assumptions),
     }
+
+  def __repr__(self) -> str:
+    return f"Guarantee({self})"
 
   def __str__(self) -> str:
     if math.isinf(self.epsilon):

@@ -8,10 +8,12 @@ number, so a run that is killed at any time and resumed gives the same
 parameters bit for bit, and no step is paid for twice.
 """
 
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
 import math
 import os
 import time
+from typing import Any, TypeAlias
 
 from absl import logging
 import numpy as np
@@ -39,12 +41,16 @@ from episodic_dp.training import stepping as stepping_lib
 from episodic_dp.training import time_limit
 from episodic_dp.training import workdir as workdir_lib
 
+# Takes the line of a step that metrics.jsonl has.
+Callback: TypeAlias = Callable[[Mapping[str, Any]], None]
+
 
 def train(
     spec: spec_lib.TrainingSpec,
     workdir: str | os.PathLike | opening.Opened,
     *,
     limit: time_limit.TimeLimit | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> spec_lib.Result:
   """Trains in a work directory, from its last checkpoint where it has one.
 
@@ -52,21 +58,33 @@ def train(
   same spec; the first alone uses the folder, and its result has the guarantees.
   A signal to one of them ends them all after the same step.
 
+  A plan that is refused, or data that cannot be read, leave nothing behind that
+  was not there.
+
   Args:
     spec: what to run.
     workdir: takes config.json, metrics.jsonl, guarantee.json, checkpoints/, the
       pictures, tensorboard/ and, readable by the owner only, private/. Or one
       that was opened before the data were read.
     limit: when to leave, with what was done saved; None for never.
+    callbacks: called after every step, and after its checkpoint where it has
+      one, with what the guarantee covers, and no private diagnostics: "step",
+      "epsilon" so far, "update_norm", "clip_norm" where it adapts under noise,
+      and what was validated. Of several processes in the first alone. An error
+      in one of them ends the run, which goes on from its last checkpoint; steps
+      that are taken again are told again. When they are called follows from how
+      many tasks a step drew: publish no times.
 
   Raises:
+    PlanError, UnsoundPlanError: the parts of the run do not fit together, or no
+      proof covers them.
     RunError: the folder cannot be used, or holds another run; there are not so
       many devices, or they have no memory for a step.
   """
   spec = spec_lib.with_mesh(spec)
   if not isinstance(workdir, opening.Opened):
     with opening.opened(workdir) as opened:
-      return train(spec, opened, limit=limit)
+      return train(spec, opened, limit=limit, callbacks=callbacks)
   if workdir.place is None:
     with memory.told(spec):
       return followers.follow(spec, workdir.broadcast, limit)
@@ -77,7 +95,7 @@ def train(
   ):
     run = _Run(spec, workdir.place, disk, to_close)
     workdir.broadcast.send(followers.to_arrays(run.beginning), spec.config)
-    return run.go(limit)
+    return run.go(limit, callbacks)
 
 
 class _Run:
@@ -123,7 +141,9 @@ class _Run:
     # Written only now: a refused run leaves what the folder says.
     files.write_json(folder / workdir_lib.CONFIG, dict(spec.config))
     self._spending.write_planned_statement(folder)
-    self._evaluator = spec.evaluator or evaluation.Evaluator(spec.learner)
+    self._evaluator = spec.evaluator
+    if spec.validation is not None and self._evaluator is None:
+      self._evaluator = evaluation.Evaluator(spec.learner)
     self._log = run_log.RunLog(
         folder, steps=self._done, diagnostics=spec.compute.diagnostics
     )
@@ -132,7 +152,11 @@ class _Run:
     # The key is safe before anything that follows from it can be seen.
     place.publish()
 
-  def go(self, limit: time_limit.TimeLimit | None) -> spec_lib.Result:
+  def go(
+      self,
+      limit: time_limit.TimeLimit | None,
+      callbacks: Sequence[Callback],
+  ) -> spec_lib.Result:
     """Takes the steps; other processes are told how they end."""
     try:
       self._compile()
@@ -140,7 +164,7 @@ class _Run:
         stepping = stepping_lib.Stepping(
             self._done, self._spec.steps, stop, limit
         )
-        self._take_steps(stepping)
+        self._take_steps(stepping, callbacks)
         result = self._finish(stepping.stopped)
     except processes.OtherFailed:
       raise
@@ -161,18 +185,22 @@ class _Run:
       self._step_fn.compile(self.state)
     run_log.log_compiled(compiled, self._done + 1)
 
-  def _take_steps(self, stepping: stepping_lib.Stepping) -> None:
+  def _take_steps(
+      self, stepping: stepping_lib.Stepping, callbacks: Sequence[Callback]
+  ) -> None:
     spec = self._spec
     with run_log.ProgressBar(done=self._done, steps=spec.steps) as bar:
       for _ in stepping:
-        self._take_step(bar, stepping)
+        line = self._take_step(bar, stepping)
+        for callback in callbacks:
+          callback(dict(line))
     if stepping.code:
       logging.info("stopping on %s at step %d", stepping.stopped, self._done)
 
   def _take_step(
       self, bar: run_log.ProgressBar, stepping: stepping_lib.Stepping
-  ) -> None:
-    """A step, its line, and a validation and a checkpoint where due."""
+  ) -> dict[str, Any]:
+    """A step, its public line, a validation and a checkpoint where due."""
     spec = self._spec
     began = time.monotonic()
     with compilation.Compilations() as compiled:
@@ -185,14 +213,16 @@ class _Run:
     epsilon = self._spending.epsilon()
     public, private = run_log.split_private(values)
     public |= {"step": self._done, "epsilon": epsilon}
-    validate = (
+    validate = spec.validation is not None and (
         self._done == spec.steps or self._done % spec.evaluate_every == 0
     )
     quality = None
     if validate:
+      assert spec.validation is not None and self._evaluator is not None
       count = len(spec.validation.rows)
       with stepping.saving(), bar.phase(f"validating on {count} tasks"):
-        self._score = score = self._validate()
+        score = self._evaluator.score([self.state.params], spec.validation)
+        self._score = score
       public |= {
           f"validation_{score.name}": score.mean,
           "validation_low": score.low,
@@ -209,9 +239,7 @@ class _Run:
     bar.show(
         self._done, epsilon=epsilon, score=self._score, validated=validate
     )
-
-  def _validate(self) -> evaluation.Score:
-    return self._evaluator.score([self.state.params], self._spec.validation)
+    return public
 
   def _save(self, quality: float | None = None) -> None:
     """Writes a checkpoint, unless the step has one or there was none.
@@ -239,7 +267,7 @@ class _Run:
     spec = self._spec
     with phases.phase("saving a checkpoint"):
       self._save()
-    if stopped == "done" and spec.steps < spec.asked_steps:
+    if stopped == "done" and spec.steps < (spec.asked_steps or spec.steps):
       stopped = "budget"
     with phases.phase("writing the privacy statement"):
       self._spending.finish(self._folder)
@@ -256,15 +284,16 @@ class _Run:
 
   def _draw(self) -> None:
     """Draws the learning curve and epsilon over the steps."""
-    lines = metrics_lib.read(self._folder / metrics_lib.FILE)
     validation = self._spec.validation
-    name = validation.score.name
-    plots.learning_curve(
-        self._folder / plots.LEARNING_CURVE,
-        [plots.validation_curve(lines, label="this run", name=name)],
-        name=name,
-        chance=validation.chance,
-    )
+    if validation is not None:
+      lines = metrics_lib.read(self._folder / metrics_lib.FILE)
+      name = validation.score.name
+      plots.learning_curve(
+          self._folder / plots.LEARNING_CURVE,
+          [plots.validation_curve(lines, label="this run", name=name)],
+          name=name,
+          chance=validation.chance,
+      )
     plots.epsilon_curve(
         self._folder / plots.EPSILON_CURVE,
         self._spending.epsilon_curves(),

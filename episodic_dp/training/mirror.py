@@ -78,6 +78,7 @@ class Mirror:
     self._begun = False
     self._digests: dict[str, dict[str, str]] = {}  # Of checkpoints, by folder.
     names = store.names()
+    self._empty = not names
     store.write(remote.LOCK, b"")  # Whether it takes files shows now.
     self._fetched = store.read(remote.MANIFEST)
     manifest = remote.parsed(store, self._fetched)
@@ -119,9 +120,11 @@ class Mirror:
     self._uploaded = {n: d for n, d in self._uploaded.items() if n in local}
 
   def finish(self) -> None:
-    """The last upload; nothing where the run never began."""
+    """The last upload, where the run began."""
     if self._begun:
       self.publish(running=False)
+    elif self._empty:  # What was refused leaves nothing behind.
+      self._store.delete(remote.LOCK)
 
   def _check_session(self) -> None:
     """Begins the session of this process, or sees that no other one has."""

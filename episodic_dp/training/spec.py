@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import dataclasses
+import math
 from typing import Any, TypeAlias
 
 import jax
@@ -11,6 +12,7 @@ from episodic_dp import accounting
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
+from episodic_dp.accounting import report
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.training import errors
 from episodic_dp.training import evaluation
@@ -25,14 +27,16 @@ class TrainingSpec:
 
   Attributes:
     train: what is sampled.
-    validation: fixed tasks of public classes (`evaluation.draw`).
+    validation: fixed tasks of public classes (`evaluation.draw`); None for a
+      run that is not validated, which has no best checkpoints then.
     release: how `train` is sampled, and what a step releases; accounted with
       its own hierarchy, which must be that of `train`.
     learner: MAML or another learner.
     optimizer: the outer optimiser, its schedule included.
     steps: how many steps to take (`accounting.planned_steps`).
-    asked_steps: how many were asked for before the budget was looked at.
     delta: of the guarantees.
+    asked_steps: how many were asked for before a budget was looked at, so that
+      the result can say that it ended the run; None for `steps`.
     seed: public seed of the initial parameters.
     private_seed: None for a secret key; an integer makes the run reproducible
       and its guarantee void for whoever knows the number.
@@ -50,13 +54,13 @@ class TrainingSpec:
   """
 
   train: dataset_lib.Dataset
-  validation: evaluation.Tasks
   release: plan_lib.Release
   learner: learners.Learner
   optimizer: optax.GradientTransformation
   steps: int
-  asked_steps: int
   delta: float
+  validation: evaluation.Tasks | None = None
+  asked_steps: int | None = None
   seed: int = 0
   private_seed: int | None = None
   compute: private.Compute = dataclasses.field(
@@ -83,9 +87,9 @@ class TrainingSpec:
       )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-  """What `train` did.
+  """What `train` did, in one line; `guarantees` has all that is known.
 
   Attributes:
     steps: steps done in all, earlier processes included.
@@ -101,6 +105,22 @@ class Result:
   guarantees: Mapping[str, accounting.Guarantee]
   seconds: float
   score: evaluation.Score | None
+
+  def __repr__(self) -> str:
+    parts = [f"{self.steps} steps", self.stopped]
+    if self.score is not None:
+      name = self.score.name.replace("_", " ")
+      parts.append(f"validation {name} {self.score}")
+    for level, g in self.guarantees.items():
+      spent = f"epsilon {report.rounded_up(g.epsilon)} at delta {g.delta:g}"
+      if math.isinf(g.epsilon):
+        spent = "no formal guarantee"
+      parts.append(f"{level} {spent}")
+    # What a guarantee must not be mistaken for is said wherever it is shown.
+    parts += dict.fromkeys(
+        g.caveat for g in self.guarantees.values() if g.caveat
+    )
+    return f"Result({'; '.join(parts)}; {self.seconds:.0f} s)"
 
 
 def with_mesh(spec: TrainingSpec) -> TrainingSpec:

@@ -62,6 +62,8 @@ def opened(
 ) -> Iterator[WorkDirectory]:
   """Makes the work directory, checks that it takes files, and locks it.
 
+  What fails before a run began in it leaves it as it was.
+
   Args:
     workdir: a folder, or an address on an object store (gs://, s3://), whose
       run then works in a temporary folder (`mirror`).
@@ -103,6 +105,7 @@ def opened(
 def _locked(folder: pathlib.Path) -> Iterator[None]:
   """Makes the folder, and keeps other processes out of it."""
   try:
+    before, made = _there(folder), _to_be_made(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as probe:
       probe.write(b"\0" * 4096)
@@ -114,9 +117,40 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
         f" ({e.strerror or e}): choose another --workdir or mend this one"
     ) from e
   with lock:
-    _check_room(folder, "make room or choose another --workdir")
     _take(lock, folder)
-    yield
+    try:
+      _check_room(folder, "make room or choose another --workdir")
+      yield
+    except Exception:
+      # Without a configuration no step was taken, and the key has no use.
+      if not (folder / CONFIG).exists():
+        _remove(folder, _there(folder) - before, made)
+      raise
+
+
+def _there(folder: pathlib.Path) -> set[str]:
+  """The names in a folder; none where there is no folder."""
+  return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def _to_be_made(folder: pathlib.Path) -> list[pathlib.Path]:
+  """The folder and those above it that do not exist, the innermost first."""
+  return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _remove(
+    folder: pathlib.Path, names: set[str], made: list[pathlib.Path]
+) -> None:
+  """Removes what was made, as far as that can be done."""
+  with contextlib.suppress(OSError):
+    for name in names:
+      path = folder / name
+      if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+      else:
+        path.unlink()
+    for path in made:
+      path.rmdir()  # Fails where another run was put into it.
 
 
 def _check_room(folder: pathlib.Path, remedy: str) -> None:
@@ -130,13 +164,17 @@ def _check_room(folder: pathlib.Path, remedy: str) -> None:
 
 def _take(lock: IO[str], folder: pathlib.Path) -> None:
   """Locks the file, where its file system can."""
+  taken = errors.RunError(
+      f"another process is training in {folder}: wait for it, stop it, or"
+      " choose another --workdir"
+  )
   try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    # A process whose run was refused removes its lock.
+    if os.fstat(lock.fileno()).st_nlink == 0:
+      raise taken
   except BlockingIOError as e:
-    raise errors.RunError(
-        f"another process is training in {folder}: wait for it, stop it, or"
-        " choose another --workdir"
-    ) from e
+    raise taken from e
   except OSError as e:
     if e.errno not in _WITHOUT_LOCKS:
       raise errors.RunError(

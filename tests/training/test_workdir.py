@@ -70,6 +70,45 @@ def test_a_run_may_be_insisted_on_or_refused(tmp_path):
       pass
 
 
+@pytest.mark.parametrize("there", [None, [], ["notes.txt"]])
+def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path, there):
+  folder = tmp_path / "runs" / "new"
+  if there is not None:
+    folder.mkdir(parents=True)
+    for name in there:
+      (folder / name).write_text("mine")
+  with pytest.raises(FileNotFoundError, match="no data"):
+    with workdir.opened(folder):
+      (folder / "private").mkdir()
+      (folder / "private" / "key").write_text("secret")
+      raise FileNotFoundError("no data")
+  if there is None:
+    assert not (tmp_path / "runs").exists()
+  else:
+    assert [path.name for path in folder.iterdir()] == there
+
+
+def test_what_fails_later_stays(tmp_path):
+  with pytest.raises(ValueError):
+    with workdir.opened(tmp_path / "run"):
+      files.write_json(tmp_path / "run" / workdir.CONFIG, CONFIG)
+      raise ValueError("later")
+  assert (tmp_path / "run" / ".lock").exists()
+
+
+def test_a_lock_that_was_removed_meanwhile_is_not_taken(tmp_path, monkeypatch):
+  flock = workdir.fcntl.flock
+
+  def after_it_was_removed(*arguments):
+    (tmp_path / ".lock").unlink()
+    flock(*arguments)
+
+  monkeypatch.setattr(workdir.fcntl, "flock", after_it_was_removed)
+  with pytest.raises(errors.RunError, match="another process is training"):
+    with workdir.opened(tmp_path):
+      pass
+
+
 def test_a_file_in_the_way_is_one_sentence(tmp_path):
   (tmp_path / "file").write_text("")
   with pytest.raises(errors.RunError, match="choose another --workdir"):

@@ -104,7 +104,6 @@ def spec(
       learner=learner(),
       optimizer=optax.adam(0.01),
       steps=steps,
-      asked_steps=steps,
       delta=1e-5,
       private_seed=seed,
       compute=private.Compute(diagnostics=diagnostics),
