@@ -32,12 +32,19 @@ SEEDED = (
     "Reproducible; no guarantee against anyone who knows the seed (the"
     " configuration fixes private_seed: leave it out for a secret key)."
 )
+# Said of a run that begins with weights of another network.
+STARTED = (
+    "The run begins with given weights, which are taken for public: they were"
+    " not made from the private data, or what they cost is added (episodic-dp"
+    " account --ledger)."
+)
 
 _FIELDS = (
     "schema", "library", "delta", "neighbours", "accountant", "fixed_seed",
     "steps", "planned_steps", "lineage", "entries", "guarantees",
     "no_guarantee",
 )
+_OPTIONAL = ("foreign", "start")  # Only where there is any.
 _REMEDY = "write the statement again with the run or with episodic-dp account"
 
 
@@ -50,6 +57,7 @@ def run_statement(
     fixed_seed: bool = False,
     planned_steps: int | None = None,
     lineage: Sequence[str] = (),
+    start: str | None = None,
 ) -> dict[str, Any]:
   """Write the statement of a ledger as plain data for JSON.
 
@@ -62,6 +70,8 @@ def run_statement(
       fixes; every level's caveat says so.
     planned_steps: the steps of the whole run, where the ledger may hold fewer.
     lineage: a random number for each process that took steps, in order.
+    start: digest of the weights that the run begins with, where these are no
+      random ones ("" where it is not known); every level's caveat says so.
 
   Returns:
     `guarantees`, level -> `Guarantee.as_dict()`, and `no_guarantee`, level ->
@@ -89,6 +99,8 @@ def run_statement(
       continue
     if fixed_seed:
       guarantee = seeded(guarantee)
+    if start is not None:
+      guarantee = started(guarantee)
     found[level] = guarantee.as_dict()
   return {
       "schema": SCHEMA,
@@ -100,6 +112,7 @@ def run_statement(
       "steps": ledger.steps,
       "planned_steps": planned_steps,
       "lineage": list(lineage),
+      **({} if start is None else {"start": start}),
       **ledger.as_dict(),
       "guarantees": found,
       "no_guarantee": refused,
@@ -112,6 +125,15 @@ def seeded(guarantee: report.Guarantee) -> report.Guarantee:
       guarantee,
       caveat=f"{SEEDED} {guarantee.caveat}".strip(),
       assumptions=(SEEDED, *guarantee.assumptions),
+  )
+
+
+def started(guarantee: report.Guarantee) -> report.Guarantee:
+  """Mark the guarantee of a run that begins with given weights."""
+  return dataclasses.replace(
+      guarantee,
+      caveat=f"{guarantee.caveat} {STARTED}".strip(),
+      assumptions=(*guarantee.assumptions, STARTED),
   )
 
 
@@ -175,6 +197,7 @@ def verify(data: Any) -> Verification:
       fixed_seed=data["fixed_seed"],
       planned_steps=data["planned_steps"],
       lineage=data["lineage"],
+      start=data.get("start"),
   )
   fresh = loads(json.dumps(fresh, allow_nan=False))
   found = [
@@ -249,7 +272,7 @@ def _check_fields(data: Any) -> None:
           f"the statement has no field '{name}': {_REMEDY}"
       )
   for name in data:
-    if name not in (*_FIELDS, "foreign"):  # Only where there is any.
+    if name not in (*_FIELDS, *_OPTIONAL):
       raise plan_lib.PlanError(
           f"the statement has a field {shown(name)} that nothing reads:"
           f" {_REMEDY}"
@@ -258,6 +281,8 @@ def _check_fields(data: Any) -> None:
       "library": str, "delta": float, "neighbours": str, "fixed_seed": bool,
       "guarantees": Mapping, "no_guarantee": Mapping, "lineage": list,
   }
+  if "start" in data:
+    kinds["start"] = str
   for name, kind in kinds.items():
     if not isinstance(data[name], kind):
       raise plan_lib.PlanError(

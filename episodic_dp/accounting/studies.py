@@ -27,6 +27,7 @@ class Study:
     levels: at which units are taken to be the same in all parts.
     fixed_seed: whether one of the runs follows from a seed in its config.
     delta: that all statements share, or None.
+    starts: names of the runs that begin with given weights.
   """
 
   parts: Mapping[str, ledger_lib.Ledger]
@@ -34,15 +35,21 @@ class Study:
   levels: tuple[str, ...]
   fixed_seed: bool
   delta: float | None
+  starts: tuple[str, ...] = ()
 
   @property
   def assumption(self) -> str:
     """What nothing in the statements shows."""
+    begins = (
+        f" {', '.join(self.starts)}: {privacy_statement.STARTED}"
+        if self.starts
+        else ""
+    )
     return (
         f"In {', '.join(self.parts)} a level"
         f" ({', '.join(self.levels)}) means the same units: one unit is in or"
         " out of all of them, and every other release about these units is"
-        " among them. Each run has a secret key of its own."
+        f" among them. Each run has a secret key of its own.{begins}"
     )
 
   def guarantee(
@@ -111,6 +118,7 @@ def compose(
       levels=levels,
       fixed_seed=bool(seeded),
       delta=deltas.pop() if len(deltas) == 1 else None,
+      starts=tuple(n for n, data in described.items() if "start" in data),
   )
 
 

@@ -32,6 +32,7 @@ def account(config: RunConfig) -> dict[str, Any]:
       ),
       delta=config.delta,
       fixed_seed=config.private_seed is not None,
+      start=config.model.start and (config.model.start_digest or ""),
   )
 
 

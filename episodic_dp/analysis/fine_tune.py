@@ -24,8 +24,10 @@ from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
 from episodic_dp.config import learner_kinds
 from episodic_dp.config import learners
+from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
+from episodic_dp.config import sections
 from episodic_dp.training import errors
 from episodic_dp.training import evaluation
 
@@ -100,7 +102,8 @@ def fine_tune(
       config, data_dir=data_dir, download=download
   )
   shape = splits.test.image_shape
-  model = learners.make_model(config, shape, way=way)
+  # What is random begins with no weights of another network.
+  model = networks.make_model(config, shape, way=way, from_start=False)
   tuned = learners.make_fine_tuning(model, **options, fresh_head=False)
   fresh = dataclasses.replace(tuned, fresh_head=True)
   _check_tasks(config, splits.test, shots, tasks)
@@ -200,9 +203,7 @@ def _names(workdirs: Sequence[str | os.PathLike]) -> dict[str, str]:
 def _network(config: RunConfig) -> dict[str, Any]:
   """What of `config.model` makes the body."""
   options = dataclasses.asdict(config.model)
-  body = ("widths",) if config.model.name == "mlp" else (
-      "width", "norm", "library"
-  )
+  body = sections.NETWORKS.get(config.model.name, ("options",))
   return {field: options[field] for field in ("name", *body)}
 
 
@@ -220,6 +221,12 @@ def _check_network(
     raise errors.RunError(
         f"run '{name}' has learner.per_step_norm=True, norms of their own for"
         " every inner step, so that it is not one network: leave it out"
+    )
+  if config.model.trained != "all":
+    raise errors.RunError(
+        f"run '{name}' has model.trained={config.model.trained!r}, a part of"
+        " its network around a start, and initialisations are compared of whole"
+        " networks: leave it out"
     )
   own, other = _network(config), _network(wanted)
   for field in sorted({*own, *other}):

@@ -13,6 +13,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.config import learners
+from episodic_dp.config import networks
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.data.own_data import load as own_data
 from episodic_dp.training import errors
@@ -53,6 +54,7 @@ def build(
   config.check_complete()
   _check_single_level(config)
   steps = config.planned_steps
+  networks.check(config.model)
   if config.survey is not None:
     _check_evaluation(config, config.survey)
   splits = splits or load_data(config, data_dir=data_dir, download=download)
@@ -76,7 +78,7 @@ def build(
       evaluate_every=config.evaluation.every,
       checkpoint_every=config.checkpoint_every,
       evaluator=evaluator or training.Evaluator(evaluated),
-      config=config.as_json(),
+      config=networks.recorded(config, learner.model),
   )
   return Experiment(spec=spec, splits=splits, config=config)
 

@@ -20,9 +20,7 @@ def base() -> ml_collections.ConfigDict:
   c.checkpoint_every = 25
   # Training loss and the like, which no guarantee covers; in WORKDIR/private.
   c.private_diagnostics = False
-  c.model = ml_collections.ConfigDict(
-      dict(width=64, norm="batch", library="flax")
-  )
+  c.model = model(width=64, norm="batch", library="flax")
   c.learner = ml_collections.ConfigDict(
       dict(
           name="maml",  # Which options a learner reads: learners.make_learner.
@@ -62,6 +60,24 @@ def base() -> ml_collections.ConfigDict:
       )
   )
   return c
+
+
+def model(**options: Any) -> ml_collections.ConfigDict:
+  """The section of the network: these fields set, and those that may be.
+
+  Args:
+    **options: see `sections.Model`, which says what a network of no name is.
+  """
+  unset = dict(
+      name=config_dict.placeholder(str),
+      widths=config_dict.placeholder(tuple),
+      outputs=config_dict.placeholder(int),
+      start=config_dict.placeholder(str),
+      start_digest=config_dict.placeholder(str),
+      trained=config_dict.placeholder(str),
+      rank=config_dict.placeholder(int),
+  )
+  return ml_collections.ConfigDict(unset | options)
 
 
 def supervised(way: int, classes: int) -> ml_collections.ConfigDict:

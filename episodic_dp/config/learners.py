@@ -1,4 +1,4 @@
-"""The network, the learner and the optimiser that a config names."""
+"""The learner and the optimiser that a config names."""
 
 from collections.abc import Callable
 import dataclasses
@@ -10,52 +10,16 @@ import optax
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp.config import learner_kinds
+from episodic_dp.config import networks
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.training import errors
 
 _OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
-_Shape = tuple[int, int, int]
-
-
-def make_model(
-    config: RunConfig, image_shape: _Shape, *, way: int | None = None
-) -> models.Model:
-  """The network of `config.model.name`: conv4, or mlp with `widths`.
-
-  It has `way` logits; for None what the config's learner needs: a logit for
-  every class of a task, the features alone for a closed form, or for supervised
-  learning `config.model.outputs`, the number of training classes. An mlp gives
-  `config.model.outputs` numbers wherever that is set and `way` is not.
-
-  Raises:
-    RunError: no `outputs` where they are needed.
-  """
-  options, learner = config.model, config.learner.name
-  outputs, is_mlp = way, options.name == "mlp"
-  if way is None:
-    if is_mlp or learner == learner_kinds.SUPERVISED:
-      outputs = options.outputs
-    if learner == learner_kinds.SUPERVISED and outputs is None:
-      raise errors.RunError(
-          "config.model.outputs is missing: set it to the number of training"
-          " classes, which learner.name='supervised' tells apart"
-      )
-    if outputs is None and (is_mlp or learner not in learner_kinds.HEADLESS):
-      outputs = config.way
-  if is_mlp:
-    assert outputs is not None
-    return models.mlp(outputs, options.widths, image_shape)
-  return models.conv4(
-      outputs,
-      width=options.width,
-      norm=options.norm,
-      input_shape=image_shape,
-      library=options.library,
-  )
+_Shape = tuple[int, ...]
 
 
 def make_learner(config: RunConfig, image_shape: _Shape) -> learners.Learner:
-  """The learner that `config.learner` names, on `make_model`.
+  """The learner that `config.learner` names, on `networks.make_model`.
 
   `config.learner.name` is one of maml, anil, meta_sgd, reptile, protonet, ridge
   and supervised (for a config without an episode). The first four read
@@ -68,7 +32,7 @@ def make_learner(config: RunConfig, image_shape: _Shape) -> learners.Learner:
   checked by `learner_kinds`, before there are data.
   """
   make = _MAKERS[config.learner.name]
-  return make(config, make_model(config, image_shape))
+  return make(config, networks.make_model(config, image_shape))
 
 
 def make_evaluation_learner(
@@ -82,7 +46,7 @@ def make_evaluation_learner(
   if config.learner.name != learner_kinds.SUPERVISED:
     return learner
   return make_fine_tuning(
-      make_model(config, image_shape, way=config.way),
+      networks.make_model(config, image_shape, way=config.way),
       **dataclasses.asdict(config.fine_tuning),
   )
 

@@ -67,17 +67,35 @@ class Data(Section):
   most_copies: Mapping[str, Any] | None = None
 
 
+_CONVOLUTIONS = ("width", "norm")
+# What the networks of the library read of `Model`.
+NETWORKS: dict[str, tuple[str, ...]] = {
+    "conv4": (*_CONVOLUTIONS, "library"),
+    "conv6": _CONVOLUTIONS,
+    "resnet12": _CONVOLUTIONS,
+    "conv1d": _CONVOLUTIONS,
+    "mlp": ("widths",),
+}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model(Section):
-  """The network; see `learners.make_model`.
+  """The network; see `networks.make_model`.
 
   Attributes:
-    name: conv4 or mlp.
-    width: channels of conv4.
-    norm: of conv4: batch, group or none.
+    name: conv4, conv6, resnet12, conv1d, mlp, or MODULE:FUNCTION, own code.
+    width: channels of a convolutional network's first block.
+    norm: of these: batch, group or none.
     library: of conv4: flax or haiku.
     widths: of the hidden layers of mlp.
     outputs: None for what the learner needs.
+    options: keywords of own code.
+    start: file of public weights to begin with, .npz or .safetensors.
+    start_digest: what its arrays must be; a run records what they were.
+    trained: what of the network is: all, scale_shift, low_rank or head.
+    rank: of low_rank.
+    source_digest: of the file of own code; a run records it.
+    shapes_digest: of the names and shapes of its parameters; likewise.
   """
 
   NAME = "model"
@@ -86,18 +104,41 @@ class Model(Section):
   width: int = 64
   norm: Literal["batch", "group", "none"] = "batch"
   library: Literal["flax", "haiku"] = "flax"
-  widths: tuple[int, ...] = ()
+  widths: tuple[int, ...] = (40, 40)
   outputs: int | None = None
+  options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  start: str | None = None
+  start_digest: str | None = None
+  trained: Literal["all", "scale_shift", "low_rank", "head"] = "all"
+  rank: int = 4
+  source_digest: str | None = None
+  shapes_digest: str | None = None
+
+  @property
+  def is_own(self) -> bool:
+    """Whether it is code of the user's own."""
+    return ":" in self.name
 
   @classmethod
   def needed(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those that the network of this name reads."""
-    mlp = values.get("name") == "mlp"
-    return ("widths",) if mlp else ("width", "norm", "library")
+    """Those that the network of this name reads, but for what has a default."""
+    name = values.get("name") or "conv4"
+    return tuple(f for f in NETWORKS.get(name, ()) if f != "widths")
 
   def check(self) -> None:
-    """PlanError for an unknown network."""
-    _one_of("model.name", self.name, ("conv4", "mlp"))
+    """PlanError for an unknown network, or one that is frozen at random."""
+    if not self.is_own and self.name not in NETWORKS:
+      raise plan_lib.PlanError(
+          f"model.name={self.name!r} must be one of {tuple(NETWORKS)}, or"
+          " MODULE:FUNCTION, a function of your own such as"
+          " my_module:make_model"
+      )
+    if self.start is None and self.trained != "all":
+      raise plan_lib.PlanError(
+          f"model.trained={self.trained!r} leaves the rest of the network as it"
+          " begins, which is random: give public weights with"
+          " --config.model.start=FILE, or leave trained out"
+      )
 
 
 _ADAPTING = ("inner_steps", "inner_rate")

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from episodic_dp.learners import maml
-from episodic_dp.learners import parts
+from episodic_dp.models import parts
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,8 +15,8 @@ import optax
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.learners import losses
-from episodic_dp.learners import parts
 from episodic_dp.models import model as model_lib
+from episodic_dp.models import parts
 
 Params = Any
 

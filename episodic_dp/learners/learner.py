@@ -1,6 +1,7 @@
 """What a learner is, and what most of them share."""
 
 import abc
+import copy
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
@@ -95,6 +96,13 @@ class Learner(Protocol):
   def at_step(self, step: jax.Array) -> "Learner":
     """The learner of one outer step, whose number is public."""
 
+  def at_task(self, key: jax.Array) -> "Learner":
+    """The learner that trains on one task, drawing from its key if it draws.
+
+    It differs from itself where `model.random` is not None, and is used for
+    training alone: `predict` and whatever is evaluated draw nothing.
+    """
+
 
 class BaseLearner(abc.ABC):
   """A learner that judges its adapted self on the query set.
@@ -181,6 +189,24 @@ class BaseLearner(abc.ABC):
     """Itself: most learners are the same in all outer steps."""
     del step
     return self
+
+  def at_task(self, key: jax.Array) -> "BaseLearner":
+    """The same whose network's random layers, if any, draw from the key."""
+    return self._of_model(self.model.drawing(key))
+
+  def in_pass(self, i: jax.Array | int) -> "BaseLearner":
+    """The same in pass i over a support set, which draws anew where it draws.
+
+    The query set's pass is none of these.
+    """
+    return self._of_model(self.model.in_pass(i))
+
+  def _of_model(self, model: model_lib.Model) -> "BaseLearner":
+    if model.key is None:
+      return self
+    result = copy.copy(self)
+    object.__setattr__(result, "model", model)  # It is frozen.
+    return result
 
 
 def one_hot(labels: jax.Array, way: int, dtype: Any) -> jax.Array:

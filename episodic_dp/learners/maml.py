@@ -16,8 +16,8 @@ from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.learners import losses
 from episodic_dp.learners import multi_step
-from episodic_dp.learners import parts
 from episodic_dp.models import model as model_lib
+from episodic_dp.models import parts
 
 Params = Any
 
@@ -124,7 +124,7 @@ class MAML(learner.BaseLearner):
       return self._select_norms(parts.merge(moving, still), i)
 
     def inner_loss(moving, examples, i):
-      return self.adapted_loss(network(moving, i), examples)
+      return self.in_pass(i).adapted_loss(network(moving, i), examples)
 
     moving, values = descent.descend(
         inner_gradient(inner_loss),

@@ -58,7 +58,7 @@ class ProtoNet(learner.BaseLearner):
   ) -> Prototypes:
     """The prototypes (eq. 1); that of a class without an example is zero."""
     del inner_gradient
-    embedded = self.model.apply(params, support.images)
+    embedded = self.model.in_pass(0).apply(params, support.images)
     members = learner.one_hot(support.labels, self.way, embedded.dtype)
     counts = jnp.maximum(members.sum(0), 1)
     return Prototypes(params, members.T @ embedded / counts[:, None])

@@ -65,8 +65,7 @@ class Reptile(learner.BaseLearner):
     """The parameters after `inner_steps` steps; see `Learner`."""
 
     def inner_loss(params, examples, i):
-      del i
-      return self.adapted_loss(params, examples)
+      return self.in_pass(i).adapted_loss(params, examples)
 
     adapted, _ = descent.descend(
         inner_gradient(inner_loss),

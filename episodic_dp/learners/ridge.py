@@ -100,7 +100,8 @@ class RidgeHead(learner.BaseLearner):
   ) -> Head:
     """The regression's weights for the support set."""
     del inner_gradient
-    embedded = self.model.apply(params["model"], support.images)
+    model = self.model.in_pass(0)
+    embedded = model.apply(params["model"], support.images)
     targets = learner.one_hot(support.labels, self.way, embedded.dtype)
     return Head(params, solve(embedded, targets, jnp.exp(params["log_ridge"])))
 

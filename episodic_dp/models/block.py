@@ -1,4 +1,4 @@
-"""One block of Conv4, shared by its Flax and Haiku forms."""
+"""Blocks of convolution, norm, LeakyReLU and pool, shared by all networks."""
 
 from typing import Literal
 
@@ -19,17 +19,37 @@ NEGATIVE_SLOPE = 0.01
 BLOCKS = 4
 
 
-def check(width: int, norm: str, spatial: tuple[int, ...]) -> None:
-  """ValueError unless a Conv4 of these settings exists."""
+def check(
+    width: int, norm: str, spatial: tuple[int, ...], *, after: int = 0
+) -> None:
+  """ValueError unless a network of such blocks exists.
+
+  Args:
+    width: the least channels of a block.
+    norm: see `conv4.Conv4`.
+    spatial: (H, W) of an image, or the length of a series.
+    after: blocks after the last of the four poolings.
+  """
   if norm not in NORMS:
     raise ValueError(f"norm {norm!r} must be one of {NORMS}")
   if width < 1:
     raise ValueError(f"width {width} must be at least 1")
-  if min(spatial) < 2**BLOCKS:
+  least = 2**BLOCKS
+  if min(spatial) < least:
+    size = "x".join(map(str, spatial))
+    what = f"images of {size} pixels" if spatial[1:] else f"series of {size}"
     raise ValueError(
-        f"images of {spatial[0]}x{spatial[1]} pixels are too small for"
-        f" {BLOCKS} poolings by 2: give at least {2**BLOCKS}x{2**BLOCKS}"
+        f"{what} are too small for {BLOCKS} poolings by 2: give at least"
+        f" {'x'.join([str(least)] * len(spatial))}"
     )
+  alone = all(length // least == 1 for length in spatial)
+  if norm == "group" and after and alone:
+    if normalization.num_groups(width) == width:
+      raise ValueError(
+          f"width {width} with norm 'group' normalises single numbers after the"
+          " last pooling, which leaves nothing of them: give width"
+          f" {2 * normalization.MAX_GROUPS}, or norm 'batch'"
+      )
 
 
 def apply(
@@ -55,28 +75,51 @@ def apply(
   Returns:
     [n, H // 2, W // 2, Cout].
   """
-  x = _pooled(x, kernel, scale, bias, norm)
-  return jnp.where(x >= 0, x, NEGATIVE_SLOPE * x)
+  return leaky_relu(_pooled(x, kernel, scale, bias, norm))
 
 
 def _pooled(x, kernel, scale, bias, norm):
-  """`apply` without the LeakyReLU; the one place that chooses a form for a CPU.
+  """`apply` without the LeakyReLU, in a form for a CPU where one fits.
 
   All forms are equal up to rounding, and the last is the plain one.
   """
-  own_forms = backends.choices().own_forms
-  if norm == "batch" and own_forms:
+  if norm == "batch" and backends.choices().own_forms:
     for form in (first_block, wide_block):
       if form.fits(x.shape, kernel.shape):
         return form.apply(x, kernel, scale, bias)
-  if own_forms and direct.fits(x.shape, kernel.shape):
+  return pooling.max_pool(convolved(x, kernel, scale, bias, norm))
+
+
+def convolved(
+    x: jax.Array,
+    kernel: jax.Array,
+    scale: jax.Array | None,
+    bias: jax.Array,
+    norm: Norm,
+) -> jax.Array:
+  """Convolution of the same size, and norm.
+
+  Args:
+    x: [n, H, W, Cin].
+    kernel: [kh, kw, Cin, Cout], kh and kw odd.
+    scale: [Cout], or None without a norm.
+    bias: [Cout].
+    norm: see `conv4.Conv4`.
+
+  Returns:
+    [n, H, W, Cout].
+  """
+  if backends.choices().own_forms and direct.fits(x.shape, kernel.shape):
     x = direct.same(x, kernel)
   else:
     x = convolution.same(x, kernel)
   if norm == "batch":
-    x = normalization.batch_norm(x, scale, bias)
-  elif norm == "group":
-    x = normalization.group_norm(x, scale, bias)
-  else:
-    x = x + bias
-  return pooling.max_pool(x)
+    return normalization.batch_norm(x, scale, bias)
+  if norm == "group":
+    return normalization.group_norm(x, scale, bias)
+  return x + bias
+
+
+def leaky_relu(x: jax.Array, slope: float = NEGATIVE_SLOPE) -> jax.Array:
+  """x where it is not negative, elsewhere slope * x."""
+  return jnp.where(x >= 0, x, slope * x)

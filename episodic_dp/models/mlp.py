@@ -20,9 +20,9 @@ class MLP(nn.Module):
   widths: tuple[int, ...] = (40, 40)
 
   @nn.compact
-  def __call__(self, images: jax.Array) -> jax.Array:
-    """[n, H, W, C], taken as one row of numbers each -> [n, outputs]."""
-    x = images.reshape(images.shape[0], -1)
+  def __call__(self, examples: jax.Array) -> jax.Array:
+    """[n, ...], taken as one row of numbers each -> [n, outputs]."""
+    x = examples.reshape(examples.shape[0], -1)
     for i, width in enumerate(self.widths):
       x = nn.relu(nn.Dense(width, name=f"hidden_{i}")(x))
     return nn.Dense(self.outputs, name="head")(x)

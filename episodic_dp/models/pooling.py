@@ -27,3 +27,12 @@ def max_pool(x: jax.Array) -> jax.Array:
   rows = jnp.where(top >= bottom, top, bottom)
   left, right = rows[:, :, :, 0], rows[:, :, :, 1]
   return jnp.where(left >= right, left, right)
+
+
+def max_pool_pairs(x: jax.Array) -> jax.Array:
+  """The same along one axis: pairs of columns alone, [n, H, W // 2, C]."""
+  n, height, width, channels = x.shape
+  width = width // 2
+  x = x[:, :, : 2 * width].reshape(n, height, width, 2, channels)
+  left, right = x[:, :, :, 0], x[:, :, :, 1]
+  return jnp.where(left >= right, left, right)

@@ -14,7 +14,7 @@ IMPLEMENTATION = "threefry2x32"
 
 # What the run's key is folded with for each purpose, before the step's number.
 # Changing one changes every run.
-SAMPLING, AUGMENTATION, NOISE, PARAMETERS, INNER_NOISE, COUNT = range(6)
+SAMPLING, AUGMENTATION, NOISE, PARAMETERS, INNER_NOISE, COUNT, LAYERS = range(7)
 
 
 def secret_key(data: bytes | None = None) -> jax.Array:

@@ -14,7 +14,6 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
-from episodic_dp.models import mixing
 from episodic_dp.models import model as model_lib
 from episodic_dp.private import sample_level
 
@@ -53,6 +52,12 @@ def check_learner(
         f" '{mechanism.clip_unit}', of which nothing was checked: leave at_step"
         " out, or let it return the learner itself"
     )
+  if learner.model.random is not None:
+    raise plan_lib.UnsoundPlanError(
+        f"random layers (dropout) with clip_unit '{mechanism.clip_unit}': what"
+        " they draw is shared by the examples of a task, of which nothing is"
+        " proved; use a network without them (random_layers=False)"
+    )
   params, support = _params_and_support(learner, dataset, plan)
   steps = _requested_steps(learner, params, support)
   stated = mechanism.inner_steps or 0
@@ -77,19 +82,18 @@ def check_network(
 ) -> None:
   """Refuse a network in which one example changes another's outputs.
 
-  The network is tried on random weights (`models.mixing`); what it claims is
-  not read.
+  The network is tried on random weights (`models.mixing`), also as its random
+  layers draw; what it claims is not read.
 
   Args:
     model: `init` and `apply`.
-    input_shape: of one example, (H, W, C).
+    input_shape: of one example, such as (H, W, C).
     clip_unit: the level of the examples, for the message.
 
   Raises:
     UnsoundPlanError: it mixes examples.
   """
-  params = jax.eval_shape(model.init, jax.random.key(0))
-  if mixing.mixes_examples(model.apply, params, input_shape):
+  if model_lib.mixes(model, input_shape):
     raise plan_lib.UnsoundPlanError(
         f"clip_unit '{clip_unit}' with a model that mixes examples (changing"
         " one of them changes the outputs of others, as batch normalisation"

@@ -186,14 +186,19 @@ def add(
     stride: int = 1,
 ) -> task_sum.Totals:
   """Add clipped gradients of tasks; see `task_sum.add_tasks`."""
+  learner = program.context.learner
+  draws = learner.model.random is not None
   inputs = task_sum.StepInputs(
       params=state.params,
       key=keys.step_key(state.key, keys.AUGMENTATION, state.step),
       inner_key=keys.step_key(state.key, keys.INNER_NOISE, state.step),
       clip=state.clip,
+      layer_key=(
+          keys.step_key(state.key, keys.LAYERS, state.step) if draws else None
+      ),
   )
   context = dataclasses.replace(
-      program.context, learner=program.context.learner.at_step(state.step)
+      program.context, learner=learner.at_step(state.step)
   )
   return task_sum.add_tasks(context, inputs, totals, tasks, first, stride)
 

@@ -60,12 +60,14 @@ class StepInputs(NamedTuple):
     key: of the label permutations and rotations; slot i folds i into it.
     inner_key: of the noise of inner steps, where they are noisy; likewise.
     clip: the clip norms of this step, where they adapt.
+    layer_key: of random layers, where the network has any; likewise.
   """
 
   params: Any
   key: jax.Array
   inner_key: jax.Array | None = None
   clip: adaptive.ClipState = ()
+  layer_key: jax.Array | None = None
 
 
 class Tasks(NamedTuple):
@@ -281,18 +283,20 @@ def _gradient(
     slot: jax.Array,
     task: sampling.EpisodeBatch,
 ) -> tuple[jax.Array, clipping.Clipped]:
-  mechanism = context.mechanism
+  mechanism, learner = context.mechanism, context.learner
+  if inputs.layer_key is not None:
+    learner = learner.at_task(jax.random.fold_in(inputs.layer_key, slot))
   if mechanism.noisy_inner_steps:
     assert inputs.inner_key is not None
     loss, clipped = sample_level.query_sum(
-        context.learner,
+        learner,
         mechanism,
         inputs.params,
         task,
         jax.random.fold_in(inputs.inner_key, slot),
     )
   else:
-    loss, gradient = context.learner.meta_gradient(inputs.params, task)
+    loss, gradient = learner.meta_gradient(inputs.params, task)
     if mechanism.clip_by == "global":
       gradient = _as_one(gradient)
     bounds = adaptive.bounds(mechanism, inputs.clip)

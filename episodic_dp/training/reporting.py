@@ -30,6 +30,7 @@ def write_statement(
     fixed_seed: bool,
     planned_steps: int,
     lineage: Sequence[str],
+    start: str | None = None,
 ) -> None:
   """Writes the privacy statement of the steps that were done.
 
@@ -40,6 +41,7 @@ def write_statement(
     fixed_seed: whether sampling and noise follow from a seed in the config.
     planned_steps: the steps of the whole run.
     lineage: of the processes that took them (`resume.Beginning`).
+    start: digest of the weights that the run began with, or None.
   """
   statement = accounting.run_statement(
       ledger,
@@ -47,6 +49,7 @@ def write_statement(
       fixed_seed=fixed_seed,
       planned_steps=planned_steps,
       lineage=lineage,
+      start=start,
   )
   files.write_json(path, statement)
 

@@ -94,10 +94,12 @@ class Spending:
       self, ledger: accounting.Ledger
   ) -> Mapping[str, accounting.Guarantee]:
     found = ledger.guarantees(delta=self._spec.delta)
-    if self._spec.private_seed is None:
-      return found
     # In the guarantee itself, so that it is said wherever epsilon is.
-    return {level: privacy_statement.seeded(g) for level, g in found.items()}
+    if self._spec.private_seed is not None:
+      found = {k: privacy_statement.seeded(g) for k, g in found.items()}
+    if self._spec.learner.model.start is not None:
+      found = {k: privacy_statement.started(g) for k, g in found.items()}
+    return found
 
   def _write_statement(
       self, folder: pathlib.Path, ledger: accounting.Ledger
@@ -109,4 +111,5 @@ class Spending:
         fixed_seed=self._spec.private_seed is not None,
         planned_steps=self._spec.steps,
         lineage=self._lineage,
+        start=self._spec.learner.model.start,
     )

@@ -32,7 +32,18 @@ _ROOM = 64 * 2**20  # bytes: seven small checkpoints and the pictures
 # `binding`). The third changes steps that are still to come: it is refused
 # while steps after the last checkpoint have left a trace, since these would be
 # taken a second time, differently, under the same noise.
-_REPORTING = ("delta", "evaluation.test_tasks", "evaluation.seed")
+# What a path names is compared by its digest, and code by what it computes
+# (`binding`).
+_REPORTING = ("delta", "evaluation.test_tasks", "evaluation.seed",
+              "model.start", "model.source_digest")
+_REMEDIES = {
+    "model.start_digest": (
+        "give --config.model.start the file of weights that it was started with"
+    ),
+    "model.shapes_digest": (
+        "give the network of config.model.name the parameters that it had"
+    ),
+}
 _LAYOUT = ("compute.devices", "compute.microbatch_size", "compute.resident")
 _FUTURE = ("steps", "target_epsilon", "target_level", "compute", "evaluation",
            "fine_tuning", "private_diagnostics")
@@ -259,8 +270,17 @@ def check_config(
   old, new = _flat(read_config(folder)), _flat(json.loads(json.dumps(config)))
   for name in sorted({*old, *new}):
     before, after = old.get(name, "absent"), new.get(name, "absent")
+    if before != after and name == "model.source_digest":
+      logging.warning(
+          "the file of config.model.name=%r has changed since the run in %s"
+          " began: it goes on if the network computes what it did",
+          new.get("model.name"),
+          folder,
+      )
     if before == after or _under(name, _REPORTING):
       continue
+    if {str(before), str(after)} == {"absent", "None"}:
+      continue  # A field that earlier versions did not have, and is not set.
     if _under(name, _LAYOUT):
       if before != "absent":  # Earlier versions wrote fewer of them.
         relaid.append(f"{name.partition('.')[2]} '{before}' -> '{after}'")
@@ -273,7 +293,8 @@ def check_config(
           " then change it"
       )
     else:
-      remedy = f"resume with {name}={before!r} or choose another --workdir"
+      remedy = _REMEDIES.get(name, f"resume with {name}={before!r}")
+      remedy += " or choose another --workdir"
     raise errors.RunError(
         f"the run in {folder} was started with config.{name}={before!r} and is"
         f" resumed with {after!r}, which would draw other steps under the same"

@@ -14,6 +14,7 @@ from episodic_dp import training
 from episodic_dp.analysis import fine_tune
 from episodic_dp.analysis import fine_tune_report
 from episodic_dp.config import learners as config_learners
+from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
 from episodic_dp.output import files
@@ -61,7 +62,7 @@ def test_every_start_is_measured_on_the_same_tasks(runs, splits, results):
   names = [s["name"] for s in found["initialisations"]]
   assert names == ["random", "pre_training", "maml"]
   config = RunConfig.parse(tiny_runs.supervised_config())
-  model = config_learners.make_model(config, (12, 12, 1), way=5)
+  model = networks.make_model(config, (12, 12, 1), way=5)
   tuned = config_learners.make_fine_tuning(model, **OPTIONS, fresh_head=False)
   pre, maml = (_params(folder) for folder in runs)
   assert maml["head"]["kernel"].shape == (8, 5)  # Kept.

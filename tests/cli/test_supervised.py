@@ -13,7 +13,7 @@ from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import measure
 from episodic_dp.config import build
-from episodic_dp.config import learners as config_learners
+from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
 from tests.cli import tiny_runs
 
@@ -57,7 +57,7 @@ def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
       4, experiment.spec.learner.init(jax.random.key(0))
   )
   tuned = learners.FineTuning(
-      config_learners.make_model(experiment.config, (12, 12, 1), way=5),
+      networks.make_model(experiment.config, (12, 12, 1), way=5),
       inner_steps=30,
       body=False,
   )

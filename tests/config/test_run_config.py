@@ -41,7 +41,7 @@ def test_defaults_of_the_sections_are_those_of_the_presets(section):
   assert sections.parse(section, {section.NAME: values}) == section()
 
 
-def test_a_perceptron_needs_widths_and_a_supervised_learner_little():
+def test_a_perceptron_has_widths_and_a_supervised_learner_needs_little():
   config = RunConfig.parse(sinusoid.get_config())
   assert config.model.widths == (40, 40) and config.model.outputs == 1
   config = RunConfig.parse(glyphs_supervised.get_config())
@@ -61,7 +61,7 @@ def test_a_config_that_is_only_accounted_needs_no_more(make_run):
     [
         ({"learner.inner_steps": None}, "learner.inner_steps"),
         ({"learner": {"name": "anil"}}, "learner.inner_steps"),
-        ({"model": {"name": "mlp"}}, "model.widths"),
+        ({"model": {"name": "resnet12"}}, "model.width"),
         ({"model.width": None}, "model.width"),
         ({"evaluation.query": None}, "evaluation.query"),
         ({"optimizer": {}}, "optimizer.name"),

@@ -8,7 +8,7 @@ import pytest
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp.learners import multi_step
-from episodic_dp.learners import parts
+from episodic_dp.models import parts
 
 STEPS, RATE = 3, 0.4
 

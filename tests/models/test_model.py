@@ -1,5 +1,7 @@
 """Modules of either library as pairs of pure functions."""
 
+import re
+
 from flax import linen as nn
 from flax import nnx
 import haiku as hk
@@ -116,8 +118,9 @@ def test_a_false_claim_about_mixing_is_refused():
 
 
 def test_wrong_shapes_are_named():
-  with pytest.raises(ValueError, match=r"\(4, 4\)"):
-    models.from_flax(Linear(), (4, 4))
+  for shape in ((4, 4, 1, 1), (), (4, 0)):
+    with pytest.raises(ValueError, match=re.escape(f"input_shape {shape}")):
+      models.from_flax(Linear(), shape)
   scalar = hk.transform(lambda x: haiku_linear(x).sum())
   with pytest.raises(ValueError, match=r"to \(\)"):
     models.from_haiku(scalar, SHAPE)

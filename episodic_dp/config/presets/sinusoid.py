@@ -72,8 +72,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           ),
       )
   )
-  c.model = ml_collections.ConfigDict(
-      dict(name="mlp", widths=(arg.width, arg.width), outputs=1)
+  c.model = defaults.model(
+      name="mlp", widths=(arg.width, arg.width), outputs=1
   )
   c.learner.inner_steps, c.learner.inner_rate = arg.inner_steps, 0.01
   c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.001

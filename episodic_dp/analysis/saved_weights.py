@@ -1,0 +1,55 @@
+"""The network of a run as a file of weights, to start another run from."""
+
+import os
+
+import jax
+
+from episodic_dp import models
+from episodic_dp.analysis import saved_runs
+from episodic_dp.config import build
+from episodic_dp.config import learners
+from episodic_dp.config import saved
+from episodic_dp.output import phases
+from episodic_dp.training import errors
+
+
+def save(
+    workdir: str | os.PathLike,
+    path: str | os.PathLike,
+    *,
+    data_dir: str | None = None,
+    download: bool = False,
+) -> None:
+  """Writes the network of a run's last checkpoint, frozen weights and all.
+
+  What a private run released may be published, and start another run at no cost
+  on other people; on the same people the two runs cost together (`episodic-dp
+  account --ledger`).
+
+  Args:
+    workdir: folder of a run with a checkpoint.
+    path: of the file, .npz or .safetensors; `config.model.start` reads it.
+    data_dir: folder of the run's data, of which the shape is read.
+    download: fetch what data_dir does not have.
+
+  Raises:
+    RunError: there is no run or no checkpoint, or it is not one network.
+    ValueError: another kind of file.
+  """
+  config = saved.read(workdir)
+  if config.learner.per_step_norm:
+    raise errors.RunError(
+        f"the run in {workdir} has learner.per_step_norm=True, norms of their"
+        " own for every inner step, so that it is not one network: train"
+        " without it"
+    )
+  checkpoints, last = saved_runs.latest(workdir)
+  with saved.saved_config_errors(workdir):
+    with phases.phase("reading the data"):
+      splits = build.load_data(config, data_dir=data_dir, download=download)
+    learner = learners.make_learner(config, splits.test.image_shape)
+  params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
+  if set(params) & {"rates", "log_ridge"}:  # What is learned beside a network.
+    params = params["model"]
+  whole = learner.model.whole
+  models.write_weights(path, params if whole is None else whole(params))
