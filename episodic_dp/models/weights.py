@@ -9,7 +9,7 @@ import zipfile
 import zlib
 
 import jax
-import ml_dtypes
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -21,7 +21,7 @@ Weights = Mapping[str, np.ndarray]
 SUFFIXES = (".npz", ".safetensors")
 _FLOATS = tuple(
     np.dtype(kind)
-    for kind in (np.float32, np.float64, np.float16, ml_dtypes.bfloat16)
+    for kind in (np.float32, np.float64, np.float16, jnp.bfloat16)
 )
 
 
