@@ -120,10 +120,13 @@ class Mirror:
     self._uploaded = {n: d for n, d in self._uploaded.items() if n in local}
 
   def finish(self) -> None:
-    """The last upload, where the run began."""
+    """The last upload; nothing where the run never began."""
     if self._begun:
       self.publish(running=False)
-    elif self._empty:  # What was refused leaves nothing behind.
+
+  def withdraw(self) -> None:
+    """Leaves nothing on a store that was empty, where the run never began."""
+    if not self._begun and self._empty:
       self._store.delete(remote.LOCK)
 
   def _check_session(self) -> None:
@@ -292,5 +295,6 @@ def opened(
       # the store goes on saying that steps may have followed.
       with contextlib.suppress(errors.RunError, OSError):
         mirror.finish()
+        mirror.withdraw()
       raise
     mirror.finish()

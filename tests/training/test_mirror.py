@@ -281,6 +281,13 @@ def test_resume_must_and_never(url):
       pass
 
 
+def test_what_is_refused_leaves_nothing_on_the_store(url):
+  with pytest.raises(ValueError, match="refused"):
+    with workdir.opened(url):
+      raise ValueError("refused")
+  assert not stores.Store(url).names()
+
+
 @pytest.fixture
 def saved(url):
   with workdir.opened(url) as place:
