@@ -12,6 +12,7 @@ from episodic_dp import data
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp import training
+from episodic_dp.config import fitting
 from episodic_dp.config import learners
 from episodic_dp.config import networks
 from episodic_dp.config.run_config import RunConfig
@@ -148,11 +149,7 @@ def _check_evaluation(config: RunConfig, found: own_data.Survey) -> None:
           query=config.evaluation.query,
       )
     except plan_lib.PlanError as e:
-      raise plan_lib.PlanError(
-          f"the {part} part of {found.listing.source} is too small for its"
-          f" tasks, so give it more through data.options.shares, or lower"
-          f" evaluation.shot, evaluation.query or way: {e}"
-      ) from e
+      raise fitting.refused(found, config.source, part, e) from e
 
 
 def _training_data(config: RunConfig, splits: data.Splits) -> data.ArrayDataset:

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 import os
 from typing import Any
 
+from episodic_dp import data
 from episodic_dp import plan as plan_lib
+from episodic_dp.config import fitting
 from episodic_dp.config import release
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import load as own_data_lib
@@ -25,16 +27,18 @@ def survey(
 
   Args:
     config: nested plain values.
-    data_dir: the folder or the .npz.
+    data_dir: the folder or the .npz; or of another data set's files.
 
   Returns:
     None unless the data are "own_data" and the config has no hierarchy yet.
 
   Raises:
-    FileNotFoundError, ValueError: the data cannot be listed; one sentence.
+    FileNotFoundError, ValueError: the data cannot be listed, or the config
+      reads no data_dir; one sentence.
   """
-  named = config.get("data")
-  if named is None or named.get("name") != "own_data":
+  named = config.get("data") or {}
+  data.check_data_dir(named.get("name") or "", data_dir)
+  if named.get("name") != "own_data":
     return None
   if config.get("hierarchy") is not None:
     return None
@@ -57,8 +61,10 @@ def hierarchy_section(
   plan = release.plan_of(config)
   if plan.episode is None:  # Single images are learned, by their classes.
     training = dataset.flattened(training)
-  # Here the units have names; those of a config have numbers.
-  plan_lib.validate(training, plan)
+  try:  # Here the units have names; those of a config have numbers.
+    plan_lib.validate(training, plan)
+  except plan_lib.PlanError as e:
+    raise fitting.refused(found, config, "train", e) from e
   section = {"levels": training.levels} | _sizes(training)
   if training.units_from_records:
     section["units_from_records"] = True

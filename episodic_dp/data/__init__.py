@@ -21,6 +21,7 @@ __all__ = [
     "Dataset",
     "Splits",
     "as_examples",
+    "check_data_dir",
     "defaults_of",
     "load",
 ]
@@ -37,6 +38,8 @@ _LOADERS = {
 }
 NAMES = tuple(_LOADERS)
 _SOURCES = ("data_dir", "download", "surveyed")
+# Those without files; said here, so that no loader is imported to ask it.
+_GENERATED = ("glyphs", "sinusoid")
 
 
 def defaults_of(name: str) -> dict[str, Any]:
@@ -47,6 +50,22 @@ def defaults_of(name: str) -> dict[str, Any]:
   """
   parameters = inspect.signature(_loader(name)).parameters
   return {k: p.default for k, p in parameters.items() if k not in _SOURCES}
+
+
+def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
+  """ValueError where a data set is given a folder and reads none.
+
+  Args:
+    name: of the data set, or "" where a config names none.
+    data_dir: the folder, or None.
+  """
+  if data_dir is not None and name in ("", *_GENERATED):
+    what = f"data set '{name}' is generated" if name else "it names no data"
+    raise ValueError(
+        f"the config does not read --data_dir={os.fspath(data_dir)}, since"
+        f" {what}: leave --data_dir out, or take your own data with"
+        " --config=own_data"
+    )
 
 
 def load(
@@ -71,10 +90,12 @@ def load(
     **chosen: the keyword arguments of the data set's own `load`.
 
   Raises:
-    ValueError: unknown name or option, with the known ones.
+    ValueError: unknown name or option, with the known ones; or a data_dir
+      that is not read.
     FileNotFoundError: the original files are not there, with the remedy.
   """
   loader, known = _loader(name), defaults_of(name)
+  check_data_dir(name, data_dir)
   unknown = sorted(set(chosen) - set(known))
   if unknown:
     raise ValueError(

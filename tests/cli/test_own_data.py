@@ -1,8 +1,10 @@
 """A folder of one's own trains and is accounted; mistakes are said early."""
 
+import ast
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -91,7 +93,7 @@ def emptied(writers, tmp_path):
 
 def test_empty_units_are_accounted_where_short_ones_are_allowed(emptied):
   config = config_lib.get_config(TINY)
-  with pytest.raises(plan.PlanError, match="set allow_short_units=True"):
+  with pytest.raises(plan.PlanError, match="add --config.plan.allow_short_units=True"):
     RunConfig.parse(config, data_dir=emptied)
   config.plan.allow_short_units = True
   config = RunConfig.parse(config, data_dir=emptied)
@@ -207,6 +209,51 @@ def test_short_classes_are_named_before_anything_is_decoded(
     )
   with pytest.raises(FileNotFoundError, match="own_data needs data_dir"):
     RunConfig.parse(config_lib.get_config())
+
+
+FLAG = re.compile(r"--config[.]([\w.]+)=(\"[^\"]*\"|\S+)")
+
+
+def mended(config, sentence):
+  """The config with the flags that a sentence names, as a shell reads them."""
+  found = FLAG.findall(sentence)
+  assert found, sentence
+  for name, value in found:
+    value = ast.literal_eval(value.strip('"'))
+    config.update_from_flattened_dict({name: value})
+  return config
+
+
+@pytest.mark.parametrize(
+    "arguments,sizes",
+    [
+      # Fifty ways of eighteen classes, of which eleven train.
+      ("way=50", {f"c{k:02d}": 3 for k in range(18)}),
+      ("way=4,tasks=1,shot=5", {f"c{k:02d}": 4 for k in range(20)}),
+      # They fit with a larger share of the data.
+      ("way=4,tasks=1", {f"c{k:02d}": 3 for k in range(12)}),
+      (f"{LEVELS},way=5", {f"p{p}/c{k}": 4 for p in range(6) for k in "abc"}),
+      (f"{LEVELS},shot=9", {f"p{p}/c{k}": 4 for p in range(6) for k in range(5)}),
+      ("way=2,tasks=1", {f"c{k}": 2 * (k != 8) for k in range(9)}),
+    ],
+)  # fmt: skip
+def test_flags_for_tasks_that_are_too_large_can_be_typed(
+    tmp_path, arguments, sizes
+):
+  """Once, or for another part: then the plan fits all that is there."""
+  root = own_images.tree(tmp_path / "mine", sizes)
+  for name, count in sizes.items():
+    (root / name).mkdir(exist_ok=True) if not count else None
+  config = config_lib.get_config(arguments)
+
+  def check():
+    parsed = RunConfig.parse(config, data_dir=root)
+    build._check_evaluation(parsed, parsed.survey)
+
+  with pytest.raises(plan.PlanError, match="too small for its tasks") as caught:
+    check()
+  mended(config, str(caught.value))
+  check()
 
 
 def test_levels_of_another_depth_are_refused(tmp_path, writers):

@@ -1,5 +1,7 @@
 """ArrayDataset and Splits refuse parts that do not fit together."""
 
+import inspect
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -177,3 +179,17 @@ def test_what_are_no_single_examples_is_refused(changes, text):
   with pytest.raises(ValueError) as e:
     data.as_examples(_dataset(**changes))
   assert text in str(e.value)
+
+
+def test_only_data_sets_with_files_take_a_folder():
+  """The names that are kept without an import are those of the loaders."""
+  for name in data.NAMES:
+    reads = "data_dir" in inspect.signature(data._loader(name)).parameters
+    if reads:
+      data.check_data_dir(name, "somewhere")
+    else:
+      with pytest.raises(ValueError, match="does not read --data_dir=somew"):
+        data.load(name, data_dir="somewhere")
+    data.check_data_dir(name, None)
+  with pytest.raises(ValueError, match="since it names no data"):
+    data.check_data_dir("", "somewhere")

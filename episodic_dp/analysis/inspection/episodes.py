@@ -191,5 +191,6 @@ def _by_label(examples: sampling.Examples, task: int, way: int) -> np.ndarray:
   """uint8[way, n, H, W, C] of one task; row i has the label i."""
   images = np.asarray(examples.images[task])
   labels = np.asarray(examples.labels[task]).reshape(way, -1)[:, 0]
-  images = np.rint(255 * images).astype(np.uint8)
+  # Images of more than 8 bits may have been scaled beyond 0 to 1.
+  images = np.rint(255 * np.clip(images, 0, 1)).astype(np.uint8)
   return images.reshape(way, -1, *images.shape[1:])[np.argsort(labels)]

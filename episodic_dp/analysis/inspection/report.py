@@ -162,6 +162,11 @@ def _tasks(
   )
   if splits.train.targets:
     return None, "The data are points, so there are no images to show."
+  if len(splits.train.image_shape) != 3:
+    return None, (
+        f"The examples are numbers of shape {splits.train.image_shape}, so"
+        " there are no images to show."
+    )
   shared = dict(tasks=options.tasks, seed=options.seed)
   if options.private:
     found = episodes.training_tasks(splits.train, plan, **shared)

@@ -102,6 +102,16 @@ def survey(
     raise FileNotFoundError(
         f"{path} does not exist: give a folder tree or an .npz"
     )
+  return divided(listing, shares=shares, seed=seed)
+
+
+def divided(
+    listing: listing_lib.Listing,
+    *,
+    shares: Sequence[float] | None = None,
+    seed: int = 0,
+) -> Survey:
+  """Divides listed data, as `survey` does, and raises as it does."""
   parts = listing_lib.divide(listing, shares=shares, seed=seed)
   return Survey(
       listing=listing,

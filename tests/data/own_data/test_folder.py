@@ -4,6 +4,7 @@ import logging
 import os
 
 import numpy as np
+from PIL import Image
 import pytest
 
 from episodic_dp.data.own_data import folder
@@ -141,3 +142,28 @@ def test_reads_the_files_it_listed(root):
   image = read(record)
   assert image.image
   np.testing.assert_array_equal(image.values[..., 0], own_images.pixels(201))
+
+
+def test_pages_are_examples_and_tables_only_where_nothing_else_is(
+    root, tmp_path, caplog
+):
+  pages = [Image.fromarray(own_images.pixels(k)) for k in range(3)]
+  stack = root / "a" / "stack.tiff"
+  pages[0].save(stack, save_all=True, append_images=pages[1:])
+  (root / "labels.csv").write_text("file,label")
+  found = folder.listing(root)
+  read, records = found.reader(), found.classes[0].records
+  assert "left out 1 files" in caplog.text and "labels.csv" in caplog.text
+  names = [found.name_of(record) for record in records]
+  assert names[-3:] == [f"page {k} of {stack}" for k in (1, 2, 3)]
+  for k, record in enumerate(records[-3:]):
+    np.testing.assert_array_equal(
+        read(record).values[..., 0], own_images.pixels(k)
+    )
+  tables = tmp_path / "tables"
+  for k in range(3):
+    (tables / f"c{k}").mkdir(parents=True)
+    (tables / f"c{k}" / "a.csv").write_text(f"{k},1,2")
+  found = folder.listing(tables)
+  assert [len(c.records) for c in found.classes] == [1, 1, 1]
+  assert found.reader()(2).values.tolist() == [2, 1, 2]

@@ -230,6 +230,53 @@ def test_npz_is_the_same_as_a_folder(load, tmp_path):
   ).train.image_shape == (8, 8, 3)
 
 
+def test_features_are_the_same_from_files_and_from_an_npz(load, tmp_path):
+  """Of every shape; scaled by what is given, which is in the cache's name."""
+  labels = np.arange(24) // 4
+  for shape in ((5,), (7, 2), (4, 4, 1)):
+    values = np.random.default_rng(0).normal(size=(24, *shape))
+    root, path = tmp_path / f"mine{len(shape)}", tmp_path / "own.npz"
+    for k, value in enumerate(values):
+      (root / str(labels[k])).mkdir(parents=True, exist_ok=True)
+      np.save(root / str(labels[k]) / f"{k:02d}.npy", value)
+    np.savez(path, features=values, **{"class": labels})
+    scaled = load(path, offset=1, scale=(2,), clip=(-3, 0)).train
+    for source in (path, root):
+      train = load(source, shares=(1, 1, 1)).train
+      assert train.image_shape == shape and train.images.dtype == np.float32
+      for name, found in rows_by_class(train).items():
+        np.testing.assert_array_equal(
+            found, values[labels == int(name)].astype(np.float32)
+        )
+    np.testing.assert_allclose(
+        scaled.images,
+        np.clip((load(path).train.images - 1) / 2, -3, 0),
+        rtol=1e-6,
+    )
+  assert "of shape 4 x 4 x 1" in train.description
+
+
+def test_a_value_that_is_not_finite_is_named(load, tmp_path):
+  values = np.zeros((12, 3))
+  values[7, 1] = np.inf
+  np.savez(tmp_path / "own.npz", features=values, **{"class": np.arange(12)})
+  with pytest.raises(ValueError, match=r"row 7 of .*own.npz holds inf .*\[1\]"):
+    load(tmp_path / "own.npz")
+
+
+def test_sixteen_bits_reach_the_rows(load, tmp_path):
+  images = np.random.default_rng(0).integers(0, 2**16, (12, 6, 6), np.uint16)
+  np.savez(tmp_path / "own.npz", images=images, **{"class": np.arange(12) // 2})
+  train = load(tmp_path / "own.npz").train
+  assert train.images.dtype == np.float32
+  for name, found in rows_by_class(train).items():
+    np.testing.assert_allclose(
+        found[..., 0] * 65535, images[2 * int(name) :][:2], rtol=1e-6
+    )
+  shallow = load(tmp_path / "own.npz", depth=8).train
+  assert shallow.images.dtype == np.uint8
+
+
 @pytest.mark.parametrize(
     "options,text",
     [

@@ -1,0 +1,178 @@
+"""Tasks that own data are large enough for, as flags that can be typed.
+
+The errors of a plan say what is missing; here it is computed which smaller
+tasks, or which other division, the very data at hand would allow.
+"""
+
+from collections.abc import Iterator, Mapping
+import copy
+from typing import Any
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.config import release
+from episodic_dp.data.own_data import load as own_data_lib
+
+_EQUAL = (1, 1, 1)
+
+
+def refused(
+    found: own_data_lib.Survey,
+    config: Mapping[str, Any],
+    part: str,
+    error: plan_lib.PlanError,
+) -> plan_lib.PlanError:
+  """The error of a part that is too small, with flags that mend it.
+
+  Args:
+    found: the data.
+    config: nested plain values.
+    part: one of `data.PARTS`.
+    error: of the plan of that part; its own remedy is left where nothing that
+      is known here fits the data.
+  """
+  flags = _flags(found, config)
+  source = found.listing.source
+  text = f"the {part} part of {source} is too small for its tasks: {error}"
+  if flags:
+    problem, _, _ = str(error).rpartition(": ")
+    text = (
+        f"the {part} part of {source} is too small for its tasks ({problem}):"
+        f" add {' '.join(flags)} to the command"
+    )
+  return plan_lib.PlanError(text)
+
+
+def _flags(
+    found: own_data_lib.Survey, config: Mapping[str, Any]
+) -> list[str]:
+  """What to add to a command so that all parts are large enough, or nothing."""
+  for survey, changes in _candidates(found, config):
+    changed = _with(config, changes)
+    if _fits(survey, changed):
+      return [f"--config.{name}={_typed(v)}" for name, v in changes.items()]
+  return []
+
+
+def _candidates(
+    found: own_data_lib.Survey, config: Mapping[str, Any]
+) -> Iterator[tuple[own_data_lib.Survey, dict[str, Any]]]:
+  """Data and changes of the config, those that change least first."""
+  divisions: list[tuple[own_data_lib.Survey, dict[str, Any]]] = [(found, {})]
+  if all(c.part is None for c in found.listing.classes):
+    seed = ((config.get("data") or {}).get("options") or {}).get("seed") or 0
+    other = {"data.options.shares": _EQUAL}
+    try:
+      equal = own_data_lib.divided(found.listing, shares=_EQUAL, seed=seed)
+    except ValueError:  # Too few units, or empty ones alone in a part.
+      pass
+    else:
+      yield equal, other
+      divisions.append((equal, other))
+  for survey, changes in divisions:
+    smaller = _smaller(survey, config)
+    if smaller is not None:
+      yield survey, changes | smaller
+  short = {"plan.allow_short_units": True}
+  for survey, changes in divisions:
+    yield survey, changes | short
+
+
+def _smaller(
+    found: own_data_lib.Survey, config: Mapping[str, Any]
+) -> dict[str, Any] | None:
+  """Fields of the largest tasks of this kind; None where it is another kind."""
+  plan = release.plan_of(config)
+  episode = plan.episode
+  train = found.hierarchies["train"]
+  if (
+      episode is None
+      or episode.form == "independent"
+      or episode.classes not in (None, train.levels[-2])
+      or not isinstance(plan.stages[-1], plan_lib.FixedSize)
+      or not isinstance(plan.stages[-2], plan_lib.FixedSize)
+  ):
+    return None
+  public = [found.hierarchies[p].occupied() for p in ("validation", "test")]
+  last = train.depth - 1
+  least = {
+      k: [int(h.child_counts(k).min()) for h in (train, *public)]
+      for k in (last - 1, last)
+  }
+  classes, examples = least[last - 1], least[last]
+  way = min(episode.way, *classes)
+  changes: dict[str, Any] = {}
+  shot, query = _within(episode.shot, episode.query, examples[0])
+  drawn = way
+  if episode.form == "disjoint":  # Several tasks are cut from one draw.
+    tasks = plan.stages[-2].n // episode.way
+    drawn = way * max(1, min(tasks, classes[0] // max(way, 1)))
+  stages = [
+      *(config["plan"]["stages"][:-2]),
+      f"FixedSize({drawn})",
+      f"FixedSize({shot + query})",
+  ]
+  wanted = {
+      "plan.stages": tuple(stages),
+      "episode.way": way,
+      "episode.shot": shot,
+      "episode.query": query,
+  }
+  evaluation = config.get("evaluation") or {}
+  if evaluation.get("shot") and evaluation.get("query"):
+    shot, query = _within(
+        evaluation["shot"], evaluation["query"], min(examples[1:])
+    )
+    wanted |= {"evaluation.shot": shot, "evaluation.query": query}
+  for name, value in wanted.items():
+    section, field = name.split(".")
+    given = config[section][field]
+    if value != (tuple(given) if field == "stages" else given):
+      changes[name] = value
+  return changes
+
+
+def _within(shot: int, query: int, most: int) -> tuple[int, int]:
+  """Shot and query of at most so many examples, the shot lowered first."""
+  query = min(query, max(1, most - 1))
+  return max(1, min(shot, most - query)), query
+
+
+def _with(
+    config: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+  """A copy with other values at dotted names."""
+  result = copy.deepcopy(dict(config))
+  for name, value in changes.items():
+    *sections, last = name.split(".")
+    where = result
+    for section in sections:
+      where = where.setdefault(section, {})
+    where[last] = value
+  return result
+
+
+def _fits(found: own_data_lib.Survey, config: Mapping[str, Any]) -> bool:
+  """Whether all parts are large enough."""
+  try:
+    plan = release.plan_of(config)
+    plan_lib.validate(found.hierarchies["train"], plan)
+  except plan_lib.PlanError:
+    return False
+  episode, evaluation = plan.episode, config.get("evaluation") or {}
+  if episode is None or episode.way < 2:
+    return False
+  shot = evaluation.get("shot") or episode.shot
+  query = evaluation.get("query") or episode.query
+  for part in ("validation", "test"):
+    tree = found.hierarchies[part].occupied()
+    last = tree.depth - 1
+    if int(tree.child_counts(last - 1).min()) < episode.way or (
+        int(tree.child_counts(last).min()) < shot + query
+    ):
+      return False
+  return True
+
+
+def _typed(value: Any) -> str:
+  """A value as a shell takes it."""
+  return f'"{value}"' if isinstance(value, tuple) else str(value)
