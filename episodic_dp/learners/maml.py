@@ -103,7 +103,9 @@ class MAML(learner.BaseLearner):
         params,
         episode.support,
         jax.grad,
-        lambda network: self.adapted_loss(network, episode.query),
+        lambda network, i: self.in_pass(self.inner_steps + i).adapted_loss(
+            network, episode.query
+        ),
     )
     return jnp.vdot(weights, values)
 
@@ -114,7 +116,7 @@ class MAML(learner.BaseLearner):
     return dataclasses.replace(self, loss_weights=self.loss_weights(step))
 
   def _descend(self, params, support, inner_gradient, visit=None):
-    """The adapted network, and `visit(network)` after each step, [steps]."""
+    """The adapted network, and `visit(network, i)` after each step."""
     weights, rates = params, None
     if self._learns_rates:
       weights, rates = params["model"], params["rates"]
@@ -138,7 +140,7 @@ class MAML(learner.BaseLearner):
         ),
         order=self.order,
         unroll=self.unroll,
-        visit=visit and (lambda moving, i: visit(network(moving, i))),
+        visit=visit and (lambda moving, i: visit(network(moving, i), i)),
     )
     return network(moving, self.inner_steps - 1), values
 

@@ -78,9 +78,10 @@ def start_from(
   shapes = jax.eval_shape(model.init, jax.random.key(0))
   fitted = weights_lib.fitted(weights, shapes, source=source, head=head)
   start = {name: jnp.asarray(array) for name, array in fitted.items()}
+  draw = model.init
 
   def init(key: jax.Array) -> Params:
-    return parts.of_names(shapes, parts.by_name(model.init(key)) | start)
+    return parts.of_names(shapes, parts.by_name(draw(key)) | start)
 
   model = model._replace(init=jax.jit(init))
   if trained != "all":

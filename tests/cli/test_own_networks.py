@@ -1,0 +1,142 @@
+"""Runs with code of one's own and with given weights, from start to end."""
+
+import json
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import models
+from episodic_dp import training
+from episodic_dp.accounting import privacy_statement
+from episodic_dp.analysis import measure
+from episodic_dp.analysis import saved_weights
+from episodic_dp.models import parts
+from tests.cli import tiny_runs
+
+pytestmark = pytest.mark.slow  # Every run compiles a step.
+
+OWN = '''
+from flax import linen as nn
+from episodic_dp import models
+
+class Network(nn.Module):
+  outputs: int
+
+  @nn.compact
+  def __call__(self, x, train):
+    x = nn.relu(nn.Dense(8, name="hidden")(x.reshape(x.shape[0], -1)))
+    x = nn.Dropout(0.2, deterministic=not train)(x)
+    return nn.Dense(self.outputs, name="head")(x)
+
+def make_model(outputs, input_shape):
+  return models.from_flax(Network(outputs), input_shape, random_layers=True)
+'''
+
+
+@pytest.fixture(scope="module")
+def splits():
+  return tiny_runs.splits()
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+  """Writes code of one's own, which is imported anew; its name."""
+  monkeypatch.chdir(tmp_path)
+  monkeypatch.syspath_prepend(tmp_path)
+
+  def write(source):
+    monkeypatch.delitem(sys.modules, "own_layers", raising=False)
+    (tmp_path / "own_layers.py").write_text(source)
+    return "own_layers:make_model"
+
+  return write
+
+
+def config_of(name, steps, **options):
+  config = tiny_runs.maml_config()
+  config.steps, config.model.name = steps, name
+  config.mechanism.noise_multiplier = 1.0
+  for field, value in options.items():
+    config.model[field] = value
+  return config
+
+
+def params_of(folder, learner):
+  checkpoints = training.Checkpoints(folder, read_only=True)
+  like = learner.init(jax.random.key(0))
+  return checkpoints.restore(checkpoints.latest(), like)[0]
+
+
+def test_own_code_trains_resumes_and_is_measured(own, splits, tmp_path, caplog):
+  name = own(OWN)
+  first, _ = tiny_runs.train(config_of(name, 2), tmp_path / "run", splits)
+  own(OWN + "# A remark.\n")
+  tiny_runs.train(config_of(name, 4), tmp_path / "run", splits)
+  assert "has changed since the run" in caplog.text
+  own(OWN)
+  whole, _ = tiny_runs.train(config_of(name, 4), tmp_path / "whole", splits)
+  for a, b in zip(
+      jax.tree.leaves(params_of(tmp_path / "run", first.spec.learner)),
+      jax.tree.leaves(params_of(tmp_path / "whole", whole.spec.learner)),
+  ):
+    assert a.shape == b.shape and np.isfinite(a).all()
+  found = measure.measure(tmp_path / "run", splits=splits)
+  again = measure.measure(tmp_path / "run", splits=splits)
+  assert found["single"] == again["single"]
+  own(OWN.replace("nn.relu", "nn.tanh"))
+  with pytest.raises(training.RunError, match="another learner .*started with"):
+    tiny_runs.train(config_of(name, 6), tmp_path / "run", splits)
+  own(OWN.replace("Dense(8", "Dense(9"))
+  with pytest.raises(training.RunError, match="the parameters that it had or"):
+    tiny_runs.train(config_of(name, 6), tmp_path / "run", splits)
+  with pytest.raises(training.RunError, match="undo what was changed"):
+    measure.measure(tmp_path / "run", splits=splits)
+
+
+@pytest.mark.parametrize("trained", ["all", "low_rank"])
+def test_a_run_goes_on_from_weights_of_another(splits, tmp_path, trained):
+  tiny_runs.train(config_of("mlp", 2), tmp_path / "public", splits)
+  start = tmp_path / "start.safetensors"
+  saved_weights.save(tmp_path / "public", start)
+  options = dict(start=str(start), trained=trained, rank=2)
+  config = config_of("mlp", 2, **options)
+  experiment, result = tiny_runs.train(config, tmp_path / "run", splits)
+  caveats = {g.caveat for g in result.guarantees.values()}
+  assert all(privacy_statement.STARTED in caveat for caveat in caveats)
+  statement = json.loads((tmp_path / "run/guarantee.json").read_text())
+  learner = experiment.spec.learner
+  assert statement["start"] == learner.model.start
+  assert not accounting.verify(statement).differences
+  del statement["start"]
+  assert accounting.verify(statement).differences
+  # What is frozen is the start's, and what is trained moved.
+  given = models.read_weights(start)
+  params = params_of(tmp_path / "run", learner)
+  whole = params if trained == "all" else learner.model.whole(params)
+  moved = {
+      name for name, array in parts.by_name(whole).items()
+      if (np.asarray(array) != given[name]).any()
+  }  # fmt: skip
+  head = {"head/bias", "head/kernel"}
+  assert moved == {
+      "all": {"hidden_0/bias", "hidden_0/kernel", *head},
+      "low_rank": {"hidden_0/kernel", *head},
+  }[trained]
+  found = measure.measure(tmp_path / "run", splits=splits)
+  assert found["single"]["score"].tasks == 8
+  saved_weights.save(tmp_path / "run", tmp_path / "after.npz")
+  after = models.read_weights(tmp_path / "after.npz")
+  np.testing.assert_array_equal(after["head/bias"], whole["head"]["bias"])
+  assert set(after) == set(given)
+  # Other weights are another run, and a file that moved is the same.
+  start.rename(tmp_path / "moved.safetensors")
+  options["start"] = str(tmp_path / "moved.safetensors")
+  tiny_runs.train(config_of("mlp", 4, **options), tmp_path / "run", splits)
+  models.write_weights(
+      options["start"], jax.tree.map(lambda p: np.asarray(p) + 1, whole)
+  )
+  with pytest.raises(training.RunError, match="start the file of weights that"):
+    tiny_runs.train(config_of("mlp", 6, **options), tmp_path / "run", splits)

@@ -1,0 +1,219 @@
+"""What random layers draw in a private step, and where they are refused."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan
+from episodic_dp import private
+from episodic_dp import sampling
+from episodic_dp.private import keys
+from tests import fake_dataset
+
+TASKS, WAY = 6, 2
+SGD = optax.sgd(1.0)
+DATA = fake_dataset.FakeDataset(
+    images=np.random.default_rng(0)
+    .standard_normal((TASKS * WAY * 2, 1, 1, 4))
+    .astype(np.float32),
+    hierarchy=plan.Hierarchy.regular(
+        (TASKS, WAY, 2), levels=("participant", "class", "image")
+    ),
+)
+PLAN = plan.SamplingPlan(
+    (plan.FixedSize(TASKS), plan.FixedSize(WAY), plan.FixedSize(2)),
+    episode=plan.Episode(way=WAY, shot=1, query=1),
+)
+
+
+def dropped(params, images, key):
+  x = images.reshape(images.shape[0], -1)
+  return (x * jax.random.bernoulli(key, 0.5, (4,))) @ params["head"]
+
+
+def network(random=dropped):
+  """A linear network, which drops inputs while it is trained."""
+  return models.Model(
+      lambda key: {"head": jax.random.normal(key, (4, WAY))},
+      lambda params, images: images.reshape(-1, 4) @ params["head"],
+      mixes_examples=False,
+      random=random,
+  )
+
+
+def taken(learner, *, data=DATA, described=PLAN, steps=1, key=1, **mechanism):
+  """The releases of some steps, without noise or clipping."""
+  chosen = dict(clip_unit="participant", clip_norm=1e6, noise_multiplier=0.0)
+  release = plan.Release(
+      data.hierarchy, described, plan.Mechanism(**(chosen | mechanism))
+  )
+  state = private.init(
+      private.secret_key(bytes([key] * 8)), learner, SGD, release.mechanism
+  )
+  step = private.make_meta_step(learner, SGD, data, release)
+  params = [jax.tree.map(np.array, state.params)]
+  for _ in range(steps):
+    state, _ = step(state)
+    params.append(jax.tree.map(np.array, state.params))
+  return [
+      jax.tree.map(lambda a, b: a - b, *pair)
+      for pair in zip(params, params[1:])
+  ]
+
+
+class Telling(learners.Supervised):
+  """Its update is what its network draws, whatever the data."""
+
+  adapts = True
+
+  def meta_gradient(self, params, episode):
+    """What is drawn for the query set, and for two passes over the support."""
+    del episode
+    found = [
+        learner.model.apply(params, jnp.ones((1, 4)))[0, 0]
+        for learner in (self, self.in_pass(0), self.in_pass(1))
+    ]
+    return jnp.zeros(()), {"head": jnp.zeros((4, WAY)).at[:3, 0].set(
+        jnp.stack(found)
+    )}  # fmt: skip
+
+
+def test_draws_follow_from_the_key_the_step_the_task_and_the_pass():
+  def random(params, images, key):
+    del params
+    return jnp.tile(jax.random.uniform(key), (len(images), WAY))
+
+  found = taken(Telling(network(random)), steps=2)
+  fold = jax.random.fold_in
+  for step, update in enumerate(found):
+    drawn = []
+    for slot in range(TASKS):
+      own = fold(
+          keys.step_key(
+              private.secret_key(bytes([1] * 8)), keys.LAYERS, step
+          ),
+          slot,
+      )
+      passes = [own, fold(own, 1), fold(own, 2)]
+      drawn.append([jax.random.uniform(fold(key, 0)) for key in passes])
+    assert len(np.unique(drawn)) == 3 * TASKS
+    np.testing.assert_allclose(
+        update["head"][:3, 0], np.mean(drawn, axis=0), rtol=1e-5
+    )
+
+
+LEARNERS = {
+    "maml": lambda m: learners.MAML(m, inner_steps=1, inner_rate=0.5),
+    "reptile": lambda m: learners.Reptile(m, inner_steps=2, inner_rate=0.5),
+    "protonet": lambda m: learners.ProtoNet(m, way=WAY),
+    "ridge": lambda m: learners.RidgeHead(m, way=WAY),
+}
+
+
+def _each(name):
+  """Those beside ProtoNet compile for a second each, for one more line."""
+  slow = name != "protonet"
+  return pytest.param(name, marks=pytest.mark.slow if slow else ())
+
+
+@pytest.mark.parametrize("name", [_each(name) for name in LEARNERS])
+def test_learners_draw_in_training_and_not_in_evaluation(name):
+  learner, still = (LEARNERS[name](network(r)) for r in (dropped, None))
+  task = learner.at_task(jax.random.key(3))
+  assert still.at_task(jax.random.key(3)) is still
+  support, query = (
+      sampling.Examples(jnp.asarray(images), jnp.arange(WAY))
+      for images in DATA.images[: 2 * WAY].reshape(2, WAY, 1, 1, 4)
+  )
+  episode = sampling.EpisodeBatch(support, query)
+  params = learner.init(jax.random.key(0))
+
+  def gradient(of):
+    return np.concatenate([
+        np.ravel(leaf)
+        for leaf in jax.tree.leaves(of.meta_gradient(params, episode)[1])
+    ])
+
+  drawn = gradient(task)
+  assert (drawn != gradient(learner)).any()
+  np.testing.assert_array_equal(drawn, gradient(task))
+  np.testing.assert_array_equal(
+      learner.predict(params, support, query.images),
+      still.predict(params, support, query.images),
+  )
+
+
+def test_a_multi_step_loss_draws_anew_in_every_pass():
+  keys_seen = []
+
+  def random(params, images, key):
+    keys_seen.append(tuple(jax.random.key_data(key).tolist()))
+    return dropped(params, images, key)
+
+  learner = learners.MAML(
+      network(random), inner_steps=2, loss_weights=(0.5, 0.5), order="first"
+  ).at_task(jax.random.key(0))
+  images = jnp.asarray(DATA.images[:WAY])
+  part = sampling.Examples(images, jnp.arange(WAY))
+  learner.loss(
+      learner.init(jax.random.key(0)), sampling.EpisodeBatch(part, part)
+  )
+  assert len(keys_seen) == len(set(keys_seen)) == 4
+
+
+@pytest.mark.slow  # Compiles four steps.
+def test_examples_without_tasks_draw_too():
+  examples = fake_dataset.FakeDataset(
+      images=DATA.images[:TASKS],
+      hierarchy=plan.Hierarchy.regular((TASKS,), levels=("image",)),
+      labels=np.arange(TASKS) % WAY,
+  )
+  described = plan.SamplingPlan((plan.FixedSize(TASKS),))
+  one, again, other, still = (
+      taken(
+          learners.Supervised(network(random)),
+          data=examples,
+          described=described,
+          clip_unit="image",
+          key=key,
+      )[0]["head"]
+      for random, key in ((dropped, 1), (dropped, 1), (dropped, 2), (None, 1))
+  )
+  np.testing.assert_array_equal(one, again)
+  assert (one != other).any() and (one != still).any()
+
+
+def test_what_mixes_only_while_it_is_trained_is_refused_for_examples():
+  def mixing(params, images, key):
+    return dropped(params, images, key) + images.mean()
+
+  examples = fake_dataset.FakeDataset(
+      images=DATA.images[:TASKS],
+      hierarchy=plan.Hierarchy.regular((TASKS,), levels=("image",)),
+      labels=np.arange(TASKS) % WAY,
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="mixes examples"):
+    taken(
+        learners.Supervised(network(mixing)),
+        data=examples,
+        described=plan.SamplingPlan((plan.FixedSize(TASKS),)),
+        clip_unit="image",
+    )
+
+
+def test_noisy_inner_steps_refuse_random_layers():
+  with pytest.raises(plan.UnsoundPlanError, match="random layers .*dropout"):
+    taken(
+        learners.MAML(network(), inner_steps=1, order="first"),
+        clip_unit="image",
+        order="first",
+        inner_steps=1,
+        inner_clip_norm=1.0,
+        inner_noise_multiplier=1.0,
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+    )
