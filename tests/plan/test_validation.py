@@ -54,8 +54,8 @@ def test_the_class_is_the_level_above_the_examples_unless_it_is_named():
         ),
         (
             (F(2), F(9), F(1)), dict(classes="diagnosis", shot=4, query=5),
-            r"every diagnosis has 8 of level 'patient', and stage FixedSize\(9\)"
-            r" draws 9 \(shot 4 \+ query 5\)",
+            r"every diagnosis has 8 of level 'patient', and stage"
+            r" FixedSize\(9\) draws 9 \(shot 4 \+ query 5\)",
         ),
     ],
 )
