@@ -4,9 +4,17 @@
 
 DIR/writer000/glyph0/drawing0.png and so on: every writer has glyphs of their
 own. --out must not exist yet.
+
+  python -m experiments.export_glyphs --out=DIR --layout=diagnosis --crossing=2
+
+DIR/diagnosis00/patient0000/image0.png and so on, to try classes above the units
+whose privacy is kept: every glyph stands for a diagnosis, and a few drawings of
+it for the images of one patient; with --crossing=2 every patient is in two
+diagnoses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import functools
 import pathlib
 
 from absl import flags
@@ -20,13 +28,52 @@ _OUT = flags.DEFINE_string("out", None, "The folder to make.", required=True)
 _WRITERS = flags.DEFINE_integer("writers", 1000, "How many writers.", 1)
 _GLYPHS = flags.DEFINE_integer("glyphs", 6, "Glyphs of each writer.", 1)
 _DRAWINGS = flags.DEFINE_integer("drawings", 4, "Drawings of each glyph.", 1)
+_LAYOUT = flags.DEFINE_enum(
+    "layout", "writer", ["writer", "diagnosis"], "What the folders stand for."
+)
+_DIAGNOSES = flags.DEFINE_integer("diagnoses", 36, "How many diagnoses.", 1)
+_PATIENTS = flags.DEFINE_integer("patients", 120, "Patients of each.", 1)
+_CROSSING = flags.DEFINE_integer("crossing", 1, "Diagnoses of a patient.", 1)
 _SIZE = flags.DEFINE_integer("size", 28, "Height and width in pixels.", 12)
 
 
+def writers_folder(row: int, glyphs: int, drawings: int, writers: int) -> str:
+  """Where a drawing of the first layout lies."""
+  unit, drawing = divmod(row, drawings)
+  writer, glyph = divmod(unit, glyphs)
+  digits = len(str(writers - 1))
+  return f"writer{writer:0{digits}d}/glyph{glyph}/drawing{drawing}.png"
+
+
+def diagnosis_folder(row: int, patients: int, drawings: int, some: int) -> str:
+  """Where a drawing of the second layout lies; `some` diagnoses a patient.
+
+  Patients of diagnoses 0 .. some - 1 are the same, and so on.
+  """
+  unit, image = divmod(row, drawings)
+  diagnosis, patient = divmod(unit, patients)
+  person = diagnosis // some * patients + patient
+  return f"diagnosis{diagnosis:02d}/patient{person:04d}/image{image}.png"
+
+
 def export(
-    out: pathlib.Path, *, writers: int, glyphs: int, drawings: int, size: int
+    out: pathlib.Path,
+    place: Callable[[int], str],
+    *,
+    writers: int,
+    glyphs: int,
+    drawings: int,
+    size: int,
 ) -> int:
   """Writes writers * glyphs * drawings files and returns how many these are.
+
+  Args:
+    out: the folder to make.
+    place: where in it a drawing of a number goes.
+    writers: of the built-in data, and so are the others.
+    glyphs: of each writer.
+    drawings: of each glyph.
+    size: in pixels.
 
   Raises:
     ValueError: the folder is there already, or cannot be made.
@@ -47,13 +94,10 @@ def export(
       drawings=drawings,
       size=size,
   ).train.images
-  digits = len(str(writers - 1))
   for row, image in enumerate(tqdm.tqdm(images, unit="image", disable=None)):
-    unit, drawing = divmod(row, drawings)
-    writer, glyph = divmod(unit, glyphs)
-    folder = out / f"writer{writer:0{digits}d}" / f"glyph{glyph}"
-    folder.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(image[..., 0]).save(folder / f"drawing{drawing}.png")
+    path = out / place(row)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(image[..., 0]).save(path)
   return len(images)
 
 
@@ -61,14 +105,28 @@ def main(argv: Sequence[str]) -> None:
   """Writes the PNG files."""
   del argv
   out = pathlib.Path(_OUT.value)
+  drawings, size = _DRAWINGS.value, _SIZE.value
+  if _LAYOUT.value == "writer":
+    writers, glyphs = _WRITERS.value, _GLYPHS.value
+    place = functools.partial(
+        writers_folder, glyphs=glyphs, drawings=drawings, writers=writers
+    )
+    told = f"drawings of {writers} writers"
+  else:
+    # One glyph of every writer, drawn as often as there are images of it.
+    writers, glyphs = _DIAGNOSES.value, 1
+    place = functools.partial(
+        diagnosis_folder,
+        patients=_PATIENTS.value,
+        drawings=2,
+        some=_CROSSING.value,
+    )
+    drawings = 2 * _PATIENTS.value
+    told = f"images of {writers} diagnoses"
   count = export(
-      out,
-      writers=_WRITERS.value,
-      glyphs=_GLYPHS.value,
-      drawings=_DRAWINGS.value,
-      size=_SIZE.value,
+      out, place, writers=writers, glyphs=glyphs, drawings=drawings, size=size
   )
-  print(f"{count} drawings of {_WRITERS.value} writers in {out}")
+  print(f"{count} {told} in {out}")
 
 
 if __name__ == "__main__":

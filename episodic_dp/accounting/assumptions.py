@@ -82,9 +82,8 @@ def assumptions(
         " first-order; no layer mixes examples (batch normalisation does); both"
         " clip norms are fixed."
     )
-  if hierarchy.copies:
-    result.append(caveat(hierarchy, level))
-  return tuple(result)
+  result.append(caveat(hierarchy, level))
+  return tuple(filter(None, result))
 
 
 def _of_gradients(release: plan_lib.Release) -> str:

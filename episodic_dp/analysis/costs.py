@@ -6,6 +6,7 @@ from typing import Any
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
+from episodic_dp.analysis.inspection import wording
 from episodic_dp.config import RunConfig
 from episodic_dp.output import tables
 
@@ -50,6 +51,9 @@ def table(result: dict[str, Any]) -> str:
               zip(hierarchy.levels, release.plan.stages)
           )
       ),
+      "",
+      wording.classified_sentence(hierarchy, release.plan),
+      wording.privacy_sentence(list(result["guarantees"])),
       "",
   ]
   rows = []

@@ -110,9 +110,19 @@ def draw_tasks(
       way=config.way,
       shot=options.shot,
       query=options.query,
+      classes=_classes(config, dataset.hierarchy),
       count=options.test_tasks if test else options.validation_tasks,
       seed=options.seed + int(test),
   )
+
+
+def _classes(
+    config: RunConfig, hierarchy: plan_lib.Hierarchy
+) -> str | None:
+  """The level of a test task's classes: that of training, where it is there."""
+  episode = config.release.plan.episode
+  found = episode.classes if episode is not None else None
+  return found if found in hierarchy.levels else None
 
 
 def _compute(config: RunConfig) -> private.Compute:
@@ -147,6 +157,7 @@ def _check_evaluation(config: RunConfig, found: own_data.Survey) -> None:
           way=config.way,
           shot=config.evaluation.shot,
           query=config.evaluation.query,
+          classes=_classes(config, found.hierarchies[part]),
       )
     except plan_lib.PlanError as e:
       raise fitting.refused(found, config.source, part, e) from e
@@ -187,7 +198,7 @@ def with_copies(
     PlanError: a record recurs more often than is stated.
     RunError: the data cannot be counted.
   """
-  if described.most_copies is None:
+  if described.most_copies in (None, train.hierarchy.most_copies):
     return train
   if train.count_copies is None:
     raise errors.RunError(

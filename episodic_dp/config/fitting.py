@@ -59,10 +59,15 @@ def _candidates(
   """Data and changes of the config, those that change least first."""
   divisions: list[tuple[own_data_lib.Survey, dict[str, Any]]] = [(found, {})]
   if all(c.part is None for c in found.listing.classes):
-    seed = ((config.get("data") or {}).get("options") or {}).get("seed") or 0
+    options = (config.get("data") or {}).get("options") or {}
+    asked = {
+        name: options[name]
+        for name in ("by", "crossing", "seed")
+        if options.get(name) is not None
+    }
     other = {"data.options.shares": _EQUAL}
     try:
-      equal = own_data_lib.divided(found.listing, shares=_EQUAL, seed=seed)
+      equal = own_data_lib.divided(found.listing, shares=_EQUAL, **asked)
     except ValueError:  # Too few units, or empty ones alone in a part.
       pass
     else:

@@ -10,14 +10,17 @@ from collections.abc import Mapping
 import os
 from typing import Any
 
+import numpy as np
+
 from episodic_dp import data
 from episodic_dp import plan as plan_lib
 from episodic_dp.config import fitting
 from episodic_dp.config import release
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import load as own_data_lib
+from episodic_dp.plan import errors
 
-_SURVEYED = ("levels", "shares", "seed")
+_SURVEYED = ("levels", "shares", "by", "crossing", "seed")
 
 
 def survey(
@@ -61,14 +64,39 @@ def hierarchy_section(
   plan = release.plan_of(config)
   if plan.episode is None:  # Single images are learned, by their classes.
     training = dataset.flattened(training)
+  else:
+    _check_names(training, plan)
   try:  # Here the units have names; those of a config have numbers.
     plan_lib.validate(training, plan)
   except plan_lib.PlanError as e:
     raise fitting.refused(found, config, "train", e) from e
   section = {"levels": training.levels} | _sizes(training)
+  if training.most_copies is not None:
+    section["copies"] = True
+    section["most_copies"] = dict(
+        zip(training.levels[1:], training.most_copies[1:])
+    )
   if training.units_from_records:
     section["units_from_records"] = True
   return section
+
+
+def _check_names(
+    training: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
+) -> None:
+  """PlanError where a name occurs in several classes and may be one unit."""
+  if plan_lib.class_level(training, plan) or training.depth < 3:
+    return
+  assert training.names is not None and training.names[1] is not None
+  names, counts = np.unique(training.names[1], return_counts=True)
+  if counts.max() > 1 and not training.copies:
+    of, level = training.levels[:2]
+    raise plan_lib.PlanError(
+        f"{level} {errors.shown(str(names[counts.argmax()]))} is in"
+        f" {counts.max()} units of level '{of}': where it is one {level}, say"
+        f" --config.data.options.crossing={level}, or else give every {level} a"
+        " name of its own"
+    )
 
 
 def _sizes(hierarchy: plan_lib.Hierarchy) -> dict[str, Any]:

@@ -258,7 +258,7 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
     )
   leaves = hierarchy.leaf_rows
   once = leaves is None or np.unique(leaves).size == count
-  if dataset.rows is not identity or hierarchy.copies or not once:
+  if dataset.rows is not identity or hierarchy.leaves_recur or not once:
     raise ValueError(
         f"the units of '{dataset.name}' share images, so that one image is not"
         " one example: load the data without synthetic participants"

@@ -257,6 +257,12 @@ class Hierarchy:
     """The number of examples."""
     return self.num_units(self.depth - 1)
 
+  @property
+  def leaves_recur(self) -> bool:
+    """Whether several leaves may be one record."""
+    counts = self.most_copies
+    return self.copies and (counts is None or counts[-1] != 1)
+
   def level_index(self, level: str) -> int:
     """Find the position (from 0) of a level; PlanError names the known ones."""
     if level not in self.levels:

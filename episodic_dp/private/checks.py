@@ -203,9 +203,10 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
     )
   distinct, counts = np.unique(rows, return_counts=True)
   recurs = counts.max() > 1 or hierarchy.num_leaves > available
-  if recurs and not hierarchy.copies:
+  if recurs and not hierarchy.leaves_recur:
     raise plan_lib.UnsoundPlanError(
-        f"the hierarchy has {hierarchy.num_leaves} leaves and copies=False, and"
+        f"the hierarchy has {hierarchy.num_leaves} leaves that are said not to"
+        " recur (copies=False), and"
         f" several of them are one row, such as {distinct[counts.argmax()]} of"
         f" {available} images: what recurs costs more than is accounted for;"
         " build it with copies=True, and with most_copies where they are"

@@ -56,7 +56,13 @@ def hierarchies(draw):
     for _ in range(depth - 2):
       family = st.lists(family, min_size=1, max_size=4)
     drawn = draw(st.lists(family, min_size=1, max_size=5))
-    return plan.Hierarchy.from_sizes(drawn, levels=levels)
+    crossing = {}  # Second units that are in several primary ones.
+    if depth == 3 and draw(st.booleans()):
+      crossing = dict(
+          copies=True,
+          most_copies={"b": draw(st.integers(1, len(drawn))), "c": 1},
+      )
+    return plan.Hierarchy.from_sizes(drawn, levels=levels, **crossing)
   return plan.Hierarchy.regular(sizes, levels=levels)
 
 
@@ -84,6 +90,9 @@ def releases(draw):
     counts[0] *= draw(st.sampled_from([1, 4]))
   if form == "independent" and depth == 3:
     counts[0] = 1
+  classes = None
+  if form != "unit" and depth == 3 and draw(st.booleans()):
+    classes, counts = "a", [way, 2, 1]
   stages = [plan.FixedSize(n) for n in counts]
   if form == "unit":
     stages[0] = draw(FIRST)
@@ -106,6 +115,7 @@ def releases(draw):
           episode=plan.Episode(
               way=way, shot=1, query=1, form=form,
               tasks=tasks if form == "independent" else None,
+              classes=classes,
           ),
           allow_short_units=True,
       ),
@@ -210,6 +220,21 @@ def test_records_that_are_drawn_in_one_place_have_moments():
   asked = dict(level="c", steps=10**7, delta=1e-9, accountant="rdp")
   ask((release, asked))
   assert math.isfinite(accounting.guarantee(release, **asked).epsilon)
+
+
+def test_moments_far_beyond_doubles_digits_are_a_bound():
+  """All orders have one divergence, 3.7e18: what is added shows in no digit."""
+  h = plan.Hierarchy.regular(
+      (1000, 1, 1), levels=LEVELS, copies=True, most_copies={"b": 30}
+  )
+  release = plan.Release(
+      h,
+      plan.SamplingPlan((plan.All(),) * 3),
+      plan.Mechanism(clip_unit="a", noise_multiplier=1e-6),
+  )
+  asked = dict(level="b", steps=1, epsilon=0.0, accountant="rdp")
+  ask((release, asked))
+  assert accounting.guarantee(release, **asked).delta == 1
 
 
 def test_many_copies_of_many_clip_units_are_told_in_time():

@@ -156,9 +156,9 @@ def test_a_preempted_job_requeues_itself_and_ends_as_if_it_had_not(
   assert tiny.steps(folder) < tiny.STEPS
   _wait(lambda: _show(job)["JobState"] == "COMPLETED", 90, told)
   assert _show(job)["ExitCode"] == "0:0", told()
-  assert f"status 75: requeueing job {job}" in told()
   tiny.assert_same(folder, expected)
   log = (folder / f"slurm-{job}.log").read_text(errors="replace")
+  assert f"status 75: requeueing job {job}" in log, log
   assert "resum" in log, log
   assert pathlib.Path(folder / "guarantee.json").exists()
 

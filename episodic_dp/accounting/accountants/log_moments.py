@@ -156,7 +156,8 @@ def _points(
   log_least = _least(losses, heights, order)
   divergence = np.logaddexp(0.0, log_least) / (order - 1)
   enough = divergence[min(np.searchsorted(order, 2.0), order.size - 1)]
-  last = int(np.searchsorted(divergence, enough + _OF_USE))
+  # Divergences of 10^18 are all equal: then all are of use, and one at least.
+  last = max(1, int(np.searchsorted(divergence, enough + _OF_USE, "right")))
   order, log_least = order[:last], log_least[:last]
   near = losses <= _upper(order[-1], distance)
   losses, heights = losses[near], heights[near]

@@ -8,6 +8,7 @@ training split are private images.
 from collections.abc import Iterator
 import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -111,12 +112,17 @@ def _public_plans(
         "Drawn by the class and example stages of the plan, applied to public"
         " classes that training never sees."
     )
-  yield _classes(hierarchy), plan_lib.SamplingPlan(
+  level = hierarchy.depth - 2
+  if episode.classes in hierarchy.levels:
+    level = hierarchy.level_index(episode.classes)
+  yield _classes(hierarchy, level), plan_lib.SamplingPlan(
       (
           plan_lib.FixedSize(episode.way),
           plan_lib.FixedSize(episode.shot + episode.query),
       ),
-      episode=dataclasses.replace(episode, form="independent", tasks=tasks),
+      episode=dataclasses.replace(
+          episode, form="independent", tasks=tasks, classes=None
+      ),
   ), (
       "Tasks of the plan's way, shot and query; each takes its classes from the"
       " whole public split, which training never sees and whose hierarchy does"
@@ -124,14 +130,24 @@ def _public_plans(
   )
 
 
-def _classes(hierarchy: plan_lib.Hierarchy) -> plan_lib.Hierarchy:
-  """The two lowest levels: classes and their examples."""
-  level = hierarchy.depth - 2
+def _classes(
+    hierarchy: plan_lib.Hierarchy, level: int
+) -> plan_lib.Hierarchy:
+  """Two levels: the classes, and all examples below each."""
   units, offsets = hierarchy.num_units(level), hierarchy.offsets
+  levels = (hierarchy.levels[level], hierarchy.levels[-1])
+  if hierarchy.sizes is not None:
+    examples = math.prod(hierarchy.sizes[level + 1 :])
+    return plan_lib.Hierarchy(
+        levels=levels, sizes=(units, examples), leaf_rows=hierarchy.leaf_rows
+    )
+  assert offsets is not None
+  ends = offsets[level + 1]  # Of each class, where its units below end.
+  for below in offsets[level + 2 :]:
+    ends = below[ends]
   return plan_lib.Hierarchy(
-      levels=hierarchy.levels[level:],
-      sizes=hierarchy.sizes and (units, hierarchy.sizes[-1]),
-      offsets=offsets and (np.asarray([0, units], np.int64), offsets[-1]),
+      levels=levels,
+      offsets=(np.asarray([0, units], np.int64), ends),
       leaf_rows=hierarchy.leaf_rows,
   )
 

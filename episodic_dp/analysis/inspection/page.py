@@ -123,6 +123,8 @@ def _plan(content: Content) -> str:
   return "".join((
       f"<p>{html.escape(wording.step_sentence(h, p))} {html.escape(noise)};"
       f" {wording.plural(summary.steps, 'step')}.</p>",
+      f"<p>{html.escape(wording.classified_sentence(h, p))}"
+      f" {html.escape(wording.privacy_sentence(list(summary.guarantees)))}</p>",
       markup.picture(content.pictures["tree"]),
       markup.table(
           "The hierarchy, and the stage that draws each level",

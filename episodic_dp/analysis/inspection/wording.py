@@ -1,5 +1,7 @@
 """Numbers and stages in words, shared by the page and its pictures."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from episodic_dp import plan as plan_lib
@@ -18,6 +20,8 @@ def plural(number: float, word: str) -> str:
     return f"{count(number)} {word}"
   if word.endswith("y") and word[-2:-1] not in "aeiou":
     return f"{count(number)} {word[:-1]}ies"
+  if word.endswith("sis"):
+    return f"{count(number)} {word[:-2]}es"
   many = word + ("es" if word.endswith(("s", "x", "ch", "sh")) else "s")
   return f"{count(number)} {many}"
 
@@ -58,6 +62,45 @@ def stage_sentence(
         f" steps of a pass ({count(expected)} expected)"
     )
   return f"All: every {name}{where}"
+
+
+def classified_sentence(
+    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
+) -> str:
+  """What a task tells apart, and by whose examples."""
+  episode, leaf = plan.episode, hierarchy.levels[-1]
+  if episode is None:
+    return f"What is classified: every {leaf} by itself, by its label."
+  if episode.way == 1:
+    return f"What is learned: a function for every task, of its {leaf} units."
+  level = plan_lib.class_level(hierarchy, plan)
+  name = hierarchy.levels[level]
+  where = ""
+  if level:
+    where = f" of one {hierarchy.levels[level - 1]}"
+    if level > 1 or episode.form != "unit":
+      where = f" drawn below '{hierarchy.levels[0]}'"
+  examples = plural(episode.shot + episode.query, leaf)
+  if level < hierarchy.depth - 2:
+    examples += (
+        f", no {hierarchy.levels[level + 1]} being in both the support and the"
+        " query"
+    )
+  return (
+      f"What is classified: the {name}. A task tells"
+      f" {plural(episode.way, name)}{where} apart, each by {examples}."
+  )
+
+
+def privacy_sentence(levels: Sequence[str]) -> str:
+  """Whose privacy is kept: the levels that have a guarantee."""
+  if not levels:
+    return "Whose privacy: nobody's, no level has a guarantee."
+  units = " or ".join(f"one {level}" for level in levels)
+  return (
+      f"Whose privacy: that of {units} with all that lies in it, each with the"
+      " epsilon of its row."
+  )
 
 
 def step_sentence(

@@ -1,4 +1,4 @@
-"""Your own images: a folder `class/image` or `group/class/image`, or an NPZ.
+"""Your own data: a folder `class/image` or `group/class/image`, NPZ, or table.
 
 The sizes of the hierarchy are read from the folder, or from the labels, before
 anything else. They are public by assumption, and so are the names of the units
@@ -16,6 +16,19 @@ levels=writer/glyph/drawing, a step draws primary units (Poisson), each of which
 is a task of `way` of its classes: the form with the better guarantees, for the
 number of tasks is random.
 
+The class need not be the level above the images. In diagnosis/patient/image
+with classes=diagnosis a task tells diagnoses apart, by images of different
+patients, and there is a guarantee for a patient. Where a patient has images of
+several diagnoses (a .csv of file, patient, diagnosis; or folders of one name),
+--config.data.options.crossing=patient makes it a guarantee for the patient in
+all of them, and --config.data.options.by=patient divides patients, not
+diagnoses, into training, validation and test:
+
+  python -m experiments.export_glyphs --out=PATH --layout=diagnosis --crossing=2
+  episodic-dp train --data_dir=PATH --workdir=DIR \\
+      --config=own_data:levels=diagnosis/patient/image,classes=diagnosis \\
+      --config.data.options.crossing=patient --config.data.options.by=patient
+
 Expected of the 1000 writers that `python -m experiments.export_glyphs
 --out=PATH` makes, with levels=writer/glyph/drawing, on two CPU cores that were
 busy with other work too: 3 minutes, test accuracy 51 % (untrained 30 %, chance
@@ -23,9 +36,11 @@ busy with other work too: 3 minutes, test accuracy 51 % (untrained 30 %, chance
 for a glyph and 3.196 for a drawing (delta = 1e-5).
 
 Arguments after the colon: levels (class/image: the folders from the top down,
-or the names of the label arrays, then a name for the images), private (1), way
-(5), shot (1), query (1), tasks (4: of a step, with two levels), rate (0.1: the
-share of the primary units that a step draws, with three), noise_multiplier
+or the names of the labels, then a name for the images), classes (the level that
+is classified: the one above the images, or the first), private (1), way (5),
+shot (1), query (1), tasks (4: of a step, with two levels or classes on top),
+rate (0.1: the share of the primary units that a step draws, with three, each of
+them a task), noise_multiplier
 (1.0), width (8), inner_steps (1), steps (60). Size, colour and division are
 --config.data.options.size and so on. Units with fewer classes or images than a
 task takes, such as empty ones, need --config.plan.allow_short_units: a task
@@ -44,6 +59,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   arg = arguments.parse(
       text,
       levels="class/image",
+      classes="",
       private=True,
       way=5,
       shot=1,
@@ -61,13 +77,22 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         f"config argument levels={arg.levels} must name two or three levels,"
         " such as class/image or writer/letter/drawing"
     )
-  grouped = len(levels) == 3
+  classes = arg.classes or levels[-2]
+  if classes not in (levels[0], levels[-2]):
+    raise ValueError(
+        f"config argument classes={arg.classes} must be the level above the"
+        f" examples or the first: use classes={levels[-2]}"
+    )
+  grouped = len(levels) == 3 and classes != levels[0]
+  crossed = len(levels) == 3 and not grouped  # Classes, of several units each.
   examples = f"FixedSize({arg.shot + arg.query})"
   c = defaults.base()
   c.steps = arg.steps
   stages: tuple[str, ...]
   if grouped:
     stages = (f"Poisson({arg.rate})", f"FixedSize({arg.way})", examples)
+  elif crossed:
+    stages = (f"FixedSize({arg.way})", examples, "FixedSize(1)")
   else:
     stages = (f"FixedSize({arg.tasks * arg.way})", examples)
   c.plan = ml_collections.ConfigDict(
@@ -81,6 +106,10 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           form="unit" if grouped else "disjoint",
       )
   )
+  if crossed:
+    # Few classes: every task draws its own.
+    c.episode.form, c.episode.tasks = "independent", arg.tasks
+    c.episode.classes = classes
   c.mechanism = defaults.mechanism(
       arg.private,
       clip_unit=levels[0] if grouped else "episode",
@@ -99,6 +128,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
               scale=config_dict.placeholder(tuple),
               clip=config_dict.placeholder(tuple),
               shares=config_dict.placeholder(tuple),
+              by=config_dict.placeholder(str),
+              crossing=config_dict.placeholder(str),
               seed=0,
           ),
       )

@@ -73,26 +73,78 @@ class Listing:
 
 
 def divide(
-    listing: Listing, *, shares: Sequence[float] | None, seed: int
+    listing: Listing,
+    *,
+    shares: Sequence[float] | None,
+    seed: int,
+    by: str | None = None,
+    crossing: str | None = None,
 ) -> dict[str, tuple[Class, ...]]:
   """The classes of each part; no class is in two of them.
 
-  The parts are those of the source where it names them. Otherwise whole primary
-  units are divided: in the order of sha256("seed/name"), the first go to
+  The parts are those of the source where it names them. Otherwise whole units
+  of one level are divided: in the order of sha256("seed/name"), the first go to
   training. Where a unit is added or removed, only units at the borders between
   parts can change theirs.
 
   Args:
     listing: what to divide.
-    shares: of the primary units, for training, validation and test; None means
+    shares: of the units, for training, validation and test; None means
       `SHARES`.
     seed: public.
+    by: the level whose units are divided, those of one name together; None
+      means the first.
+    crossing: the second level, where equal names are one unit: then no unit of
+      it may be in two parts.
 
   Raises:
     ValueError: shares out of range or not needed, a seed out of range, too few
-      units, or a class in two parts; one sentence.
+      units, or a class or a crossing unit in two parts; one sentence.
   """
   options.check_seed("own_data", seed)
+  for option, level in (("by", by), ("crossing", crossing)):
+    if level is not None and level not in listing.levels[:-1]:
+      raise ValueError(
+          f"own_data option {option}={level!r} must be one of the levels"
+          f" {listing.levels[:-1]}"
+      )
+  parts = _parts(listing, shares, seed, by)
+  if crossing is not None:
+    _check_apart(listing, parts, crossing)
+  return parts
+
+
+def _check_apart(
+    listing: Listing, parts: dict[str, tuple[Class, ...]], crossing: str
+) -> None:
+  """ValueError where one unit of the crossing level is in two parts.
+
+  Its records in validation and test are public, and the guarantee is for those
+  in training.
+  """
+  k = listing.levels.index(crossing)
+  names = {
+      part: {c.path[k] for c in classes if len(c.path) > k}
+      for part, classes in parts.items()
+  }
+  for one, other in itertools.combinations(dataset.PARTS, 2):
+    shared = names[one] & names[other]
+    if shared:
+      raise ValueError(
+          f"{crossing} {min(shared)!r} of {listing.source} has records in {one}"
+          f" and in {other} ({len(shared)} such units): divide by {crossing},"
+          f" --config.data.options.by={crossing}, or where the source says what"
+          f" is for what, give all of one {crossing} to one part"
+      )
+
+
+def _parts(
+    listing: Listing,
+    shares: Sequence[float] | None,
+    seed: int,
+    by: str | None,
+) -> dict[str, tuple[Class, ...]]:
+  """The parts that the source names, or a division of whole units."""
   given = [c.part for c in listing.classes]
   if None not in given:
     if shares is not None:
@@ -100,8 +152,13 @@ def divide(
           f"{listing.source} says itself what is for training, validation and"
           f" test: leave out shares={tuple(shares)}"
       )
+    if by is not None:
+      raise ValueError(
+          f"{listing.source} says itself what is for training, validation and"
+          f" test: leave out by={by!r}"
+      )
     return _given(listing)
-  parts = _divided(listing, shares, seed)
+  parts = _divided(listing, shares, seed, by or listing.levels[0])
   for part, classes in parts.items():
     if not _records(classes):
       raise ValueError(
@@ -112,12 +169,16 @@ def divide(
 
 
 def _divided(
-    listing: Listing, shares: Sequence[float] | None, seed: int
+    listing: Listing, shares: Sequence[float] | None, seed: int, by: str
 ) -> dict[str, tuple[Class, ...]]:
-  """Whole primary units for each part, in an order that their names decide."""
-  top = listing.levels[0]
+  """Whole units for each part, in an order that their names decide.
+
+  A declared unit that has none of the level below it goes to training, where
+  it stays a unit that can be drawn.
+  """
+  k = listing.levels.index(by)
   units = sorted(
-      {c.path[0] for c in listing.classes},
+      {c.path[k] for c in listing.classes if len(c.path) > k},
       key=lambda unit: hashlib.sha256(f"{seed}/{unit}".encode(
           errors="surrogateescape"
       )).digest(),
@@ -125,7 +186,7 @@ def _divided(
   sizes = _sizes(len(units), shares)
   if min(sizes) < 1:
     raise ValueError(
-        f"{listing.source} has {len(units)} units of level '{top}', too few for"
+        f"{listing.source} has {len(units)} units of level '{by}', too few for"
         " training, validation and test: give three or more"
     )
   ends = np.cumsum(sizes)
@@ -134,7 +195,11 @@ def _divided(
       for place, unit in enumerate(units)
   }
   return {
-      part: tuple(c for c in listing.classes if part_of[c.path[0]] == part)
+      part: tuple(
+          c
+          for c in listing.classes
+          if (part_of[c.path[k]] if len(c.path) > k else "train") == part
+      )
       for part in dataset.PARTS
   }
 
@@ -181,7 +246,11 @@ def _records(classes: Sequence[Class]) -> int:
 
 
 def hierarchy(
-    levels: Sequence[str], classes: Sequence[Class], *, declared: bool
+    levels: Sequence[str],
+    classes: Sequence[Class],
+    *,
+    declared: bool,
+    crossing: str | None = None,
 ) -> plan.Hierarchy:
   """The tree of some classes in tree order; leaf i is the i-th record.
 
@@ -189,6 +258,7 @@ def hierarchy(
     levels: names, the examples last.
     classes: sorted by path.
     declared: as in `Listing`.
+    crossing: as for `Hierarchy.from_labels`.
   """
   held = [len(c.records) for c in classes if len(c.records)]
   labels = {
@@ -199,6 +269,7 @@ def hierarchy(
       labels,
       leaf=levels[-1],
       units=[c.path for c in classes] if declared else None,
+      crossing=crossing,
   )
   assert tree.leaf_rows is None, "classes are in tree order"
   assert tree.names is not None

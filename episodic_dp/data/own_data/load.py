@@ -1,8 +1,9 @@
-"""Your own data, from a folder tree or an NPZ, as a data set.
+"""Your own data, from a folder tree, an NPZ or a table, as a data set.
 
-A folder `class/image` or `group/class/image` (`folder`), or an .npz with label
-arrays (`npz`), becomes the tree of units that a guarantee speaks of. Examples
-are images, or features of one to three axes; `rows` says what becomes of them.
+A folder `class/image` or `group/class/image` (`folder`), an .npz with label
+arrays (`npz`) or a .csv of files and labels (`manifest`) becomes the tree of
+units that a guarantee speaks of. Examples are images, or features of one to
+three axes; `rows` says what becomes of them.
 
 What is public by assumption
 ----------------------------
@@ -36,6 +37,7 @@ from episodic_dp.data import files
 from episodic_dp.data.own_data import decoding
 from episodic_dp.data.own_data import folder
 from episodic_dp.data.own_data import listing as listing_lib
+from episodic_dp.data.own_data import manifest
 from episodic_dp.data.own_data import npz
 from episodic_dp.data.own_data import rows
 
@@ -60,6 +62,8 @@ def survey(
     *,
     levels: Sequence[str] | None = None,
     shares: Sequence[float] | None = None,
+    by: str | None = None,
+    crossing: str | None = None,
     seed: int = 0,
 ) -> Survey:
   """Lists and divides the data without reading an example or importing JAX.
@@ -68,6 +72,8 @@ def survey(
     data_dir: as for `load`, and so are the others.
     levels: names of the levels.
     shares: of training, validation and test.
+    by: the level whose units are divided.
+    crossing: the level whose units are one wherever their name occurs.
     seed: public seed of the division.
 
   Raises:
@@ -77,7 +83,8 @@ def survey(
   if data_dir is None:
     raise FileNotFoundError(
         "own_data needs data_dir: give --data_dir=PATH, a folder class/image"
-        " or group/class/image, or an .npz of arrays"
+        " or group/class/image, an .npz of arrays, or a .csv of files and"
+        " labels"
     )
   if levels is not None and (
       isinstance(levels, str) or not all(isinstance(n, str) for n in levels)
@@ -93,32 +100,43 @@ def survey(
     listing = folder.listing(path, levels)
   elif path.is_file() and path.suffix == ".npz":
     listing = npz.listing(path, levels)
+  elif path.is_file() and path.suffix == ".csv":
+    listing = manifest.listing(path, levels)
   elif path.exists():
     raise ValueError(
-        f"{path} is neither a folder nor an .npz: give a folder tree or a file"
-        " written by numpy.savez"
+        f"{path} is neither a folder nor an .npz nor a .csv: give a folder"
+        " tree, a file written by numpy.savez, or a table of files and labels"
     )
   else:
     raise FileNotFoundError(
-        f"{path} does not exist: give a folder tree or an .npz"
+        f"{path} does not exist: give a folder tree, an .npz or a .csv"
     )
-  return divided(listing, shares=shares, seed=seed)
+  return divided(
+      listing, shares=shares, by=by, crossing=crossing, seed=seed
+  )
 
 
 def divided(
     listing: listing_lib.Listing,
     *,
     shares: Sequence[float] | None = None,
+    by: str | None = None,
+    crossing: str | None = None,
     seed: int = 0,
 ) -> Survey:
   """Divides listed data, as `survey` does, and raises as it does."""
-  parts = listing_lib.divide(listing, shares=shares, seed=seed)
+  parts = listing_lib.divide(
+      listing, shares=shares, seed=seed, by=by, crossing=crossing
+  )
   return Survey(
       listing=listing,
       parts=parts,
       hierarchies={
           part: listing_lib.hierarchy(
-              listing.levels, classes, declared=listing.declared
+              listing.levels,
+              classes,
+              declared=listing.declared,
+              crossing=crossing,
           )
           for part, classes in parts.items()
       },
@@ -137,6 +155,8 @@ def load(
     scale: float | Sequence[float] | None = None,
     clip: Sequence[float] | None = None,
     shares: Sequence[float] | None = None,
+    by: str | None = None,
+    crossing: str | None = None,
     seed: int = 0,
     surveyed: Survey | None = None,
 ) -> dataset.Splits:
@@ -163,8 +183,13 @@ def load(
       their last axis. It is public, and never computed from the data.
     scale: likewise, to divide the difference by.
     clip: the least and the largest value that is kept of the quotient.
-    shares: of the primary units for training, validation and test, where the
-      source does not say; None means 0.6, 0.2, 0.2.
+    shares: of the units for training, validation and test, where the source
+      does not say; None means 0.6, 0.2, 0.2.
+    by: the level whose whole units these are, units of one name together; None
+      means the first.
+    crossing: the second level, where units of one name under several primary
+      units are one: a patient with images of several diagnoses. A guarantee for
+      it covers all of them, and no such unit may be in two parts.
     seed: public seed of that division, 0 to 2^32 - 1.
     surveyed: of `survey` with these options, where it was made already.
 
@@ -186,7 +211,12 @@ def load(
       clip=clip,
   )
   found = surveyed or survey(
-      data_dir, levels=levels, shares=shares, seed=seed
+      data_dir,
+      levels=levels,
+      shares=shares,
+      by=by,
+      crossing=crossing,
+      seed=seed,
   )
   values = decoding.decoded(
       found.listing,

@@ -49,15 +49,16 @@ def listing(
   names = _levels_of(path, columns, levels)
   files = collection.Collection(path.parent)
   held: dict[tuple[tuple[str, ...], str | None], list[np.ndarray]] = {}
-  seen: dict[str, int] = {}
+  seen: dict[pathlib.Path, int] = {}
   for number, row in enumerate(rows, 2):  # The header is line 1.
     name = row[_FILE]
-    if name in seen:
+    # Two names of one file, by a link, are one record.
+    first = seen.setdefault((path.parent / name).resolve(), number)
+    if first != number:
       raise ValueError(
-          f"{path} names the file {name!r} in lines {seen[name]} and {number}:"
-          " a record must be in one unit only, so leave one of them out"
+          f"{path} names the file {name!r} in lines {first} and {number}: a"
+          " record must be in one unit only, so leave one of them out"
       )
-    seen[name] = number
     unit = tuple(_label(path, number, row, level) for level in names[:-1])
     part = _part(path, number, row) if _SPLIT in columns else None
     held.setdefault((unit, part), []).append(_add(path, number, name, files))
@@ -113,12 +114,12 @@ def _levels_of(
 ) -> tuple[str, ...]:
   """The names of the levels, the examples last."""
   labels = [c for c in columns if c not in (_FILE, _SPLIT)]
+  example = f"levels={'/'.join([*(labels or ['class']), 'image'])}"
   if levels is None:
     if len(labels) != 1:
       raise ValueError(
           f"{path} has the label columns {labels}: name the levels from the top"
-          " down and then the examples, such as"
-          f" levels={'/'.join([*(labels or ['class']), 'image'])}"
+          f" down and then the examples, such as {example}"
       )
     return labels[0], "image"
   missing = [level for level in levels[:-1] if level not in labels]
@@ -126,7 +127,7 @@ def _levels_of(
     raise ValueError(
         f"{path} has the label columns {labels} and the levels are"
         f" {tuple(levels)}: name columns, from the top down, and then the"
-        f" examples, such as levels={'/'.join([*(labels or ['class']), 'image'])}"
+        f" examples, such as {example}"
     )
   unread = sorted(set(labels) - set(levels))
   if unread:
