@@ -93,7 +93,7 @@ def emptied(writers, tmp_path):
 
 def test_empty_units_are_accounted_where_short_ones_are_allowed(emptied):
   config = config_lib.get_config(TINY)
-  with pytest.raises(plan.PlanError, match="add --config.plan.allow_short_units=True"):
+  with pytest.raises(plan.PlanError, match="allow_short_units=True to the"):
     RunConfig.parse(config, data_dir=emptied)
   config.plan.allow_short_units = True
   config = RunConfig.parse(config, data_dir=emptied)
@@ -233,7 +233,10 @@ def mended(config, sentence):
       # They fit with a larger share of the data.
       ("way=4,tasks=1", {f"c{k:02d}": 3 for k in range(12)}),
       (f"{LEVELS},way=5", {f"p{p}/c{k}": 4 for p in range(6) for k in "abc"}),
-      (f"{LEVELS},shot=9", {f"p{p}/c{k}": 4 for p in range(6) for k in range(5)}),
+      (
+          f"{LEVELS},shot=9",
+          {f"p{p}/c{k}": 4 for p in range(6) for k in range(5)},
+      ),
       ("way=2,tasks=1", {f"c{k}": 2 * (k != 8) for k in range(9)}),
     ],
 )  # fmt: skip

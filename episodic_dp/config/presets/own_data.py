@@ -47,6 +47,8 @@ task takes, such as empty ones, need --config.plan.allow_short_units: a task
 that cannot be filled contributes nothing.
 """
 
+from typing import Any
+
 import ml_collections
 from ml_collections import config_dict
 
@@ -72,47 +74,16 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       steps=60,
   )
   levels = tuple(arg.levels.split("/"))
-  if len(levels) not in (2, 3):
-    raise ValueError(
-        f"config argument levels={arg.levels} must name two or three levels,"
-        " such as class/image or writer/letter/drawing"
-    )
-  classes = arg.classes or levels[-2]
-  if classes not in (levels[0], levels[-2]):
-    raise ValueError(
-        f"config argument classes={arg.classes} must be the level above the"
-        f" examples or the first: use classes={levels[-2]}"
-    )
-  grouped = len(levels) == 3 and classes != levels[0]
-  crossed = len(levels) == 3 and not grouped  # Classes, of several units each.
-  examples = f"FixedSize({arg.shot + arg.query})"
   c = defaults.base()
   c.steps = arg.steps
-  stages: tuple[str, ...]
-  if grouped:
-    stages = (f"Poisson({arg.rate})", f"FixedSize({arg.way})", examples)
-  elif crossed:
-    stages = (f"FixedSize({arg.way})", examples, "FixedSize(1)")
-  else:
-    stages = (f"FixedSize({arg.tasks * arg.way})", examples)
+  stages, episode = _tasks(arg, levels)
   c.plan = ml_collections.ConfigDict(
       dict(stages=stages, allow_short_units=False)
   )
-  c.episode = ml_collections.ConfigDict(
-      dict(
-          way=arg.way,
-          shot=arg.shot,
-          query=arg.query,
-          form="unit" if grouped else "disjoint",
-      )
-  )
-  if crossed:
-    # Few classes: every task draws its own.
-    c.episode.form, c.episode.tasks = "independent", arg.tasks
-    c.episode.classes = classes
+  c.episode = ml_collections.ConfigDict(episode)
   c.mechanism = defaults.mechanism(
       arg.private,
-      clip_unit=levels[0] if grouped else "episode",
+      clip_unit=levels[0] if episode["form"] == "unit" else "episode",
       clip_norm=1.0,
       noise_multiplier=arg.noise_multiplier,
   )
@@ -139,3 +110,32 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
   c.evaluation.shot = arg.shot
   return c
+
+
+def _tasks(
+    arg: Any, levels: tuple[str, ...]
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+  """The stages of the arguments, and the episode."""
+  if len(levels) not in (2, 3):
+    raise ValueError(
+        f"config argument levels={arg.levels} must name two or three levels,"
+        " such as class/image or writer/letter/drawing"
+    )
+  classes = arg.classes or levels[-2]
+  if classes not in (levels[0], levels[-2]):
+    raise ValueError(
+        f"config argument classes={arg.classes} must be the level above the"
+        f" examples or the first: use classes={levels[-2]}"
+    )
+  episode = dict(way=arg.way, shot=arg.shot, query=arg.query)
+  examples = f"FixedSize({arg.shot + arg.query})"
+  if len(levels) == 2:
+    stages = (f"FixedSize({arg.tasks * arg.way})", examples)
+    return stages, episode | dict(form="disjoint")
+  if classes == levels[0]:  # Few classes: every task draws its own.
+    stages = (f"FixedSize({arg.way})", examples, "FixedSize(1)")
+    return stages, episode | dict(
+        form="independent", tasks=arg.tasks, classes=classes
+    )
+  stages = (f"Poisson({arg.rate})", f"FixedSize({arg.way})", examples)
+  return stages, episode | dict(form="unit")
