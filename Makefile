@@ -83,9 +83,18 @@ test-newest:
 	done; \
 	echo "test-newest is skipped: no Python 3.12 among $(PYTHONS_312)"
 
-# Recorded whether they pass or not.
+# PyTorch for the recipe of docs/other_frameworks.md, in a folder of its own: mypy
+# would read its types in the environment. Pip takes a CPU wheel where it is told of
+# one (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL), else what the registry has.
+$(VENV)/torch: $(VENV)/.installed
+	rm -rf $@ $@.new
+	$(BIN)/python -m pip install -q --no-compile --target $@.new 'torch==2.13.*'
+	mv $@.new $@
+
+# Recorded whether they pass or not. The recipe is skipped where PyTorch cannot be had.
 test-slow: env
-	$(BIN)/python -m pytest -m 'slow or optimized' -n 2 --dist loadfile \
+	-$(MAKE) $(VENV)/torch
+	EPISODIC_DP_TORCH=$(VENV)/torch $(BIN)/python -m pytest -m 'slow or optimized' -n 2 --dist loadfile \
 	  --junitxml=build/slow_tests.xml; \
 	  status=$$?; \
 	  $(BIN)/python tests/record_slow.py build/slow_tests.xml docs/slow_tests.md; \

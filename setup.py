@@ -111,6 +111,7 @@ setuptools.setup(
         "notebooks": ["ipykernel>=6.29", "jupytext>=1.19", "nbmake>=1.5"],
         "sign": _SIGN,
         "test": _TEST,
+        "torch": ["torch>=2.4"],  # docs/other_frameworks.md
         "tpu": ["jax[tpu]>=0.10.2"],
     },
 )

@@ -13,10 +13,12 @@ left. It has 128 bits (`secret_key`), belongs to one run, and must be kept as
 long as that run may go on, readable by nobody else. Every step and stage has a
 Philox generator of its own, whose 128-bit key is the HMAC-SHA256 of their
 numbers under the secret key: a sample is a pure function of key and step, so
-that a run that is stopped goes on with the same samples. Noise needs a secret
-of its own.
+that a run that is stopped goes on with the same samples. `noise` is drawn under
+the same key in the same way. PyTorch's own generator on a CPU is seeded by 32
+bits, few enough to try them all.
 """
 
+from collections.abc import Sequence
 import functools
 import hmac
 import math
@@ -124,6 +126,33 @@ def task_rows(
     return indices[mask]
   rows, filled = _grouped(indices, release), _grouped(mask, release)
   return rows[filled.all(axis=(1, 2))]
+
+
+def noise(
+    key: bytes, step: int, name: str, shape: Sequence[int]
+) -> np.ndarray:
+  """Draw the noise of one array of one step, to be scaled by z C.
+
+  It is a pure function of key, step and name: a step that is taken again after
+  a kill has the same noise, and is no second release where its sum is the same.
+  So never take a step of one key with other data or another model.
+
+  Args:
+    key: from `secret_key`; who knows it can take the noise away.
+    step: whole number >= 0.
+    name: of the array; each name of a step has noise of its own.
+    shape: of the array.
+
+  Returns:
+    float32[shape], independent standard normal numbers.
+
+  Raises:
+    ValueError: the key or the step is none.
+  """
+  _check(key, step)
+  generator = _generator(key, f"noise of step {int(step)}, {name}")
+  drawn = np.random.Generator(generator).standard_normal(tuple(shape))
+  return np.asarray(drawn, np.float32)
 
 
 def _grouped(slots: np.ndarray, release: release_lib.Release) -> np.ndarray:

@@ -286,6 +286,23 @@ def test_independent_tasks_are_independent():
   assert stats.chisquare(pairs).pvalue > ALPHA
 
 
+def test_noise_is_normal_and_of_key_step_and_name():
+  first = numpy_sampler.noise(KEY, 3, "w", (200, 100))
+  assert first.dtype == np.float32 and first.shape == (200, 100)
+  assert stats.kstest(first.ravel(), "norm").pvalue > ALPHA
+  np.testing.assert_array_equal(
+      first, numpy_sampler.noise(KEY, 3, "w", (200, 100))
+  )
+  for key, step, name in (
+      (KEY, 4, "w"), (KEY, 3, "b"), (bytes(16), 3, "w")
+  ):  # fmt: skip
+    other = numpy_sampler.noise(key, step, name, (200, 100))
+    correlation = np.corrcoef(first.ravel(), other.ravel())[0, 1]
+    assert abs(correlation) < 5 / 20_000**0.5
+  with pytest.raises(ValueError, match="the key is 0 bytes"):
+    numpy_sampler.noise(b"", 0, "w", ())
+
+
 @pytest.mark.parametrize(
     "key, step, match",
     [
