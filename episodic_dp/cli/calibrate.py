@@ -38,7 +38,7 @@ def define_flags() -> None:
   flags.DEFINE_string(
       "level",
       None,
-      "The privacy unit; by default config.target_level, or the primary one.",
+      "The privacy unit; by default config.privacy_unit, or the primary one.",
   )
   flags.DEFINE_enum(
       "solve",

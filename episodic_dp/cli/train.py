@@ -34,7 +34,7 @@ are started with the same command and --coordinator=HOST:PORT --num_processes=N
 of them is lost the others end within half a minute, with status 75.
 
 With --config.target_epsilon=E a run takes no more steps than E allows at
---config.target_level, a number that is fixed before the first step.
+--config.privacy_unit, a number that is fixed before the first step.
 """
 
 from collections.abc import Sequence

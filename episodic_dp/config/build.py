@@ -71,6 +71,7 @@ def build(
       optimizer=learners.make_optimizer(config, steps),
       steps=steps,
       asked_steps=config.steps,
+      privacy_unit=config.privacy_unit,
       delta=config.delta,
       seed=config.seed,
       private_seed=config.private_seed,

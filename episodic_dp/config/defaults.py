@@ -16,7 +16,7 @@ def base() -> ml_collections.ConfigDict:
   c.private_seed = config_dict.placeholder(int)
   c.delta = 1e-5
   c.target_epsilon = config_dict.placeholder(float)
-  c.target_level = config_dict.placeholder(str)
+  c.privacy_unit = config_dict.placeholder(str)
   c.checkpoint_every = 25
   # Training loss and the like, which no guarantee covers; in WORKDIR/private.
   c.private_diagnostics = False

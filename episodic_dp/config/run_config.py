@@ -51,7 +51,8 @@ class RunConfig:
     steps: how many are asked for; `planned_steps` says how many are taken.
     delta: of the guarantees.
     target_epsilon: the budget, or None for no limit.
-    target_level: whose guarantee it limits, or None for the primary level.
+    privacy_unit: the level whose guarantee it limits, and which progress tells,
+      or None for the primary level.
     seed: public, of the initial parameters.
     private_seed: None for a secret key.
     checkpoint_every: steps between checkpoints.
@@ -71,7 +72,7 @@ class RunConfig:
   steps: int
   delta: float
   target_epsilon: float | None = None
-  target_level: str | None = None
+  privacy_unit: str | None = None
   seed: int = 0
   private_seed: int | None = None
   checkpoint_every: int = 25
@@ -124,6 +125,8 @@ class RunConfig:
         for name, hint in hints.items()
         if source.get(name) is not None
     }
+    if "privacy_unit" in scalars:
+      release.hierarchy.level_index(scalars["privacy_unit"])
     parsed: dict[str, Any] = {
         name: sections.parse(section, source)
         for name, section in _SECTIONS.items()
@@ -134,8 +137,8 @@ class RunConfig:
 
   @property
   def level(self) -> str:
-    """Whose guarantee a target epsilon limits."""
-    return self.target_level or self.release.levels[0]
+    """The privacy unit: whose guarantee a target epsilon limits."""
+    return self.privacy_unit or self.release.levels[0]
 
   @property
   def way(self) -> int:
@@ -159,7 +162,7 @@ class RunConfig:
         steps=self.steps,
         delta=self.delta,
         target_epsilon=self.target_epsilon,
-        level=self.target_level,
+        level=self.privacy_unit,
     )
 
   def check_complete(self) -> None:

@@ -35,6 +35,8 @@ class TrainingSpec:
     optimizer: the outer optimiser, its schedule included.
     steps: how many steps to take (`accounting.planned_steps`).
     delta: of the guarantees.
+    privacy_unit: the level whose epsilon is told while the run lasts; None for
+      the first that has a guarantee. The result has all levels.
     asked_steps: how many were asked for before a budget was looked at, so that
       the result can say that it ended the run; None for `steps`.
     seed: public seed of the initial parameters.
@@ -60,6 +62,7 @@ class TrainingSpec:
   steps: int
   delta: float
   validation: evaluation.Tasks | None = None
+  privacy_unit: str | None = None
   asked_steps: int | None = None
   seed: int = 0
   private_seed: int | None = None
@@ -79,6 +82,11 @@ class TrainingSpec:
         raise errors.RunError(
             f"{name}={value!r} must be a whole number of at least 1"
         )
+    if self.privacy_unit not in (None, *self.release.levels):
+      raise errors.RunError(
+          f"privacy_unit={self.privacy_unit!r} is none of the levels"
+          f" {self.release.levels}: name one of them"
+      )
     if not self.release.hierarchy.same_tree(self.train.hierarchy):
       raise errors.RunError(
           f"the release describes {self.release.hierarchy} and the data are"

@@ -60,9 +60,13 @@ class Spending:
     self._write_statement(folder, self._planned)
 
   def epsilon(self) -> float:
-    """Epsilon of the first level that has one, for the steps done, or inf."""
-    for level, guarantee in self._whole.items():
-      if math.isfinite(guarantee.epsilon):
+    """Epsilon of the privacy unit for the steps done, or inf.
+
+    Where none is named, or it has no guarantee, of the first level with one.
+    """
+    unit = self._spec.privacy_unit
+    for level in sorted(self._whole, key=lambda level: level != unit):
+      if math.isfinite(self._whole[level].epsilon):
         return self._spent(self.ledger, level)
     return math.inf
 

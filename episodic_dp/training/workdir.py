@@ -45,7 +45,7 @@ _REMEDIES = {
     ),
 }
 _LAYOUT = ("compute.devices", "compute.microbatch_size", "compute.resident")
-_FUTURE = ("steps", "target_epsilon", "target_level", "compute", "evaluation",
+_FUTURE = ("steps", "target_epsilon", "privacy_unit", "compute", "evaluation",
            "fine_tuning", "private_diagnostics")
 
 

@@ -61,7 +61,7 @@ def test_target_epsilon_limits_the_steps(make_run):
   result = costs.account(make_run(target_epsilon=2.5))
   assert 1 <= result["steps"] < 60
   assert result["guarantees"]["task"]["epsilon"] <= 2.5
-  other = costs.account(make_run(target_epsilon=1.3, target_level="image"))
+  other = costs.account(make_run(target_epsilon=1.3, privacy_unit="image"))
   assert 1 <= other["steps"] < 60
   assert other["guarantees"]["image"]["epsilon"] <= 1.3
   assert costs.account(make_run(target_epsilon=50.0))["steps"] == 60

@@ -44,7 +44,7 @@ def test_the_sentence_says_noise_level_delta_and_steps(make_run):
 
 
 def test_the_config_says_what_is_not_asked(make_run):
-  config = make_run(target_epsilon=2.0, target_level="image")
+  config = make_run(target_epsilon=2.0, privacy_unit="image")
   found = calibration.calibrate(config, delta=1e-6)
   assert (found.target_epsilon, found.level) == (2.0, "image")
   assert found.delta == 1e-6 and 1.98 <= found.epsilon <= 2.0

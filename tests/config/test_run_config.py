@@ -35,6 +35,15 @@ def test_sections_hold_what_the_config_says():
     config.steps = 8  # type: ignore[misc]
 
 
+def test_the_privacy_unit_is_a_level():
+  config = glyphs.get_config()
+  config.privacy_unit = "drawing"
+  assert RunConfig.parse(config).level == "drawing"
+  config.privacy_unit = "patient"
+  with pytest.raises(plan.PlanError, match="unknown level 'patient'"):
+    RunConfig.parse(config)
+
+
 @pytest.mark.parametrize("section", SECTIONS)
 def test_defaults_of_the_sections_are_those_of_the_presets(section):
   values = defaults.base()[section.NAME].to_dict()

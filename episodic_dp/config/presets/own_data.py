@@ -81,6 +81,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       dict(stages=stages, allow_short_units=False)
   )
   c.episode = ml_collections.ConfigDict(episode)
+  if "classes" in episode:
+    c.privacy_unit = levels[1]
   c.mechanism = defaults.mechanism(
       arg.private,
       clip_unit=levels[0] if episode["form"] == "unit" else "episode",
