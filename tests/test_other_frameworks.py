@@ -125,7 +125,7 @@ from episodic_dp.sampling import numpy_sampler, torch_sampler
 
 r = plan.Release(
     plan.Hierarchy.regular((50,), levels=("image",)),
-    plan.SamplingPlan((plan.Poisson(0.05),)),
+    plan.SamplingPlan((plan.Poisson(0.02),)),
     plan.Mechanism(clip_unit="image", noise_multiplier=1.0),
 )
 key = numpy_sampler.secret_key()
