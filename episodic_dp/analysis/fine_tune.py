@@ -14,7 +14,6 @@ import pathlib
 from typing import Any
 
 import jax
-import tqdm
 
 from episodic_dp import data
 from episodic_dp import plan as plan_lib
@@ -28,6 +27,7 @@ from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
 from episodic_dp.config import sections
+from episodic_dp.output import phases
 from episodic_dp.training import errors
 from episodic_dp.training import evaluation
 
@@ -98,9 +98,9 @@ def fine_tune(
       _check_classes(name, other, config)
   way = config.way
   _check_way(way, shots)
-  splits = splits or build.load_data(
-      config, data_dir=data_dir, download=download
-  )
+  if splits is None:
+    with phases.phase("reading the data", at_once=True):
+      splits = build.load_data(config, data_dir=data_dir, download=download)
   shape = splits.test.image_shape
   # What is random begins with no weights of another network.
   model = networks.make_model(config, shape, way=way, from_start=False)
@@ -155,12 +155,13 @@ def _measure(
   # One compilation for each number of shots: all networks have one shape.
   evaluator = training.Evaluator(tuned)
   scores: dict[str, dict[int, training.Score]] = {s.name: {} for s in starts}
-  with tqdm.tqdm(
-      total=len(starts) * len(drawn), unit="measurement", disable=None
-  ) as bar:
+  with (
+      phases.phase("fine-tuning"),
+      phases.progress(len(starts) * len(drawn), "measurement") as bar,
+  ):
     for shot, tasks in drawn.items():
       for start in starts:
-        bar.set_postfix_str(f"{start.name}, {shot} shots")
+        bar.describe(f"{start.name}, {shot} shots")
         scores[start.name][shot] = evaluator.score([start.params], tasks)
         bar.update()
   return scores

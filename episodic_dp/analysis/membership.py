@@ -18,7 +18,6 @@ from typing import Any
 from absl import logging
 import jax
 import numpy as np
-import tqdm
 
 from episodic_dp import data
 from episodic_dp import plan as plan_lib
@@ -30,6 +29,7 @@ from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
+from episodic_dp.output import phases
 
 SIDES = ("participants", "examples")  # What is attacked of every run.
 RATES = (1e-3, 1e-2, 1e-1)  # Of false positives.
@@ -122,14 +122,13 @@ def attack(
   """
   loaded: dict[str, data.Splits] = {}
   results = []
-  # None: only where someone watches.
-  with tqdm.tqdm(unit="task", leave=False, disable=None) as bar:
-    bar.total = sum(
-        tasks * (participants + min(participants, t.num_participants))
-        for t in targets
-    )
+  total = sum(
+      tasks * (participants + min(participants, t.num_participants))
+      for t in targets
+  )
+  with phases.phase("attacking"), phases.progress(total, "task") as bar:
     for target in targets:
-      bar.set_description(target.name)
+      bar.describe(target.name)
       config = with_held_out(target.config, participants)
       key = json.dumps(config.as_json()["data"], sort_keys=True)
       if key not in loaded:

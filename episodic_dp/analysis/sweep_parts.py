@@ -1,18 +1,18 @@
 """What all sweeps are made of: a run to vary, and panels of lines as data."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 import dataclasses
 import math
 from typing import Any
 
 import numpy as np
-import tqdm
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import averaged
 from episodic_dp.accounting.profiles import unit_profile
+from episodic_dp.output import phases
 
 _STEP_POINTS = 25
 
@@ -140,9 +140,13 @@ def largest_sensitivity(
   return max(tree.unit_sensitivity for tree in trees)
 
 
-def with_progress(items: Iterable[Any], name: str) -> Iterable[Any]:
-  """The items, with a progress bar for people who wait over two seconds."""
+def with_progress(items: Iterable[Any], name: str) -> Iterator[Any]:
+  """The items, with progress for people who wait over two seconds."""
   items = list(items)
-  return tqdm.tqdm(
-      items, desc=f"sweep {name}", delay=2, leave=False, disable=None
-  )
+  with (
+      phases.phase(f"sweep {name}"),
+      phases.progress(len(items), "curve") as progress,
+  ):
+    for item in items:
+      yield item
+      progress.update()

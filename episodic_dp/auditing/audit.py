@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-import tqdm
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
@@ -16,6 +15,7 @@ from episodic_dp.auditing import bounds
 from episodic_dp.auditing import canaries
 from episodic_dp.auditing import natural
 from episodic_dp.auditing import populations
+from episodic_dp.output import phases
 
 _POINTS = 7  # At most, on the axis of steps.
 _SIMULATED = 20_000  # Runs of the law, from which the threshold comes.
@@ -99,9 +99,9 @@ def audit(
     _check_runs(spec, options, each)
   total = sum(spec.runs for spec in specs)
   levels = []
-  with tqdm.tqdm(total=total, unit="run", leave=False, disable=None) as bar:
+  with phases.phase("attacking"), phases.progress(total, "run") as bar:
     for spec in specs:
-      bar.set_description(spec.level)
+      bar.describe(spec.level)
       levels.append(_run(spec, options, each, bar))
   return {
       "stages": _stage_lines(release.hierarchy, release.plan),
@@ -262,7 +262,7 @@ def _check_canaries(
 
 
 def _run(
-    spec: AuditSpec, options: Options, confidence: float, bar: tqdm.tqdm
+    spec: AuditSpec, options: Options, confidence: float, bar: phases.Progress
 ) -> dict[str, Any]:
   """The attack on one level, as plain data."""
   one = options.method == "one"
@@ -289,7 +289,7 @@ def _run(
 
 
 def _bound_of_one_run(
-    spec: AuditSpec, options: Options, confidence: float, bar: tqdm.tqdm
+    spec: AuditSpec, options: Options, confidence: float, bar: phases.Progress
 ) -> list[bounds.Bound]:
   """The bound after the last step, of one run with many canaries."""
   scores = attack.one_run(spec.canary, steps=options.steps, seed=options.seed)
@@ -301,7 +301,7 @@ def _bound_of_one_run(
 
 
 def _bounds_of_many_runs(
-    spec: AuditSpec, options: Options, confidence: float, bar: tqdm.tqdm
+    spec: AuditSpec, options: Options, confidence: float, bar: phases.Progress
 ) -> list[bounds.Bound]:
   """The bound at every point of the grid, of many runs of one canary."""
   made = attack.many_runs(

@@ -52,6 +52,7 @@ from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
+from episodic_dp.output import phases
 
 
 def define_flags() -> None:
@@ -117,7 +118,8 @@ def _account_study(values: flags.FlagValues) -> None:
     if values[name].value:
       app.fail(f"--{name} is of one config: leave it out with --ledger")
   study = study_lib.read(values.ledger, same_levels=values.same_level)
-  result = study_lib.account(study, delta=values.delta, group=values.group)
+  with phases.phase("composing the runs"):
+    result = study_lib.account(study, delta=values.delta, group=values.group)
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
@@ -170,7 +172,8 @@ def _account_config(values: flags.FlagValues) -> None:
     )
   sweeps.check_names(values.sweep)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
-  result = costs.account(config)
+  with phases.phase("computing the guarantees"):
+    result = costs.account(config)
   ledger = accounting.Ledger.from_dict(result)
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))

@@ -24,6 +24,7 @@ from absl import flags
 from episodic_dp.analysis import calibration
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import RunConfig
+from episodic_dp.output import phases
 
 
 def define_flags() -> None:
@@ -52,13 +53,15 @@ def main(argv: Sequence[str]) -> None:
   """Prints one sentence, or JSON."""
   del argv
   values = flags.FLAGS
-  found = calibration.calibrate(
-      RunConfig.parse(values.config, data_dir=values.data_dir),
-      solve=values.solve,
-      epsilon=values.epsilon,
-      delta=values.delta,
-      level=values.level,
-  )
+  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  with phases.phase(f"solving for {values.solve}"):
+    found = calibration.calibrate(
+        config,
+        solve=values.solve,
+        epsilon=values.epsilon,
+        delta=values.delta,
+        level=values.level,
+    )
   if values.format == "json":
     print(json.dumps(found.as_dict(), indent=2, allow_nan=False))
   else:

@@ -27,6 +27,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import privacy_statement
 from episodic_dp.accounting import signature as signature_lib
 from episodic_dp.cli import app
+from episodic_dp.output import phases
 from episodic_dp.output import tables
 
 _WIDTH = 80
@@ -124,7 +125,8 @@ def read(path: str) -> bytes:
 def compute(path: str, content: bytes) -> privacy_statement.Verification:
   """The statement beside what its entries give; PlanError if it is none."""
   try:
-    return accounting.verify(privacy_statement.loads(_text(content)))
+    with phases.phase("computing the guarantees again"):
+      return accounting.verify(privacy_statement.loads(_text(content)))
   except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
     raise plan_lib.PlanError(f"{path}: {e}") from e
 

@@ -68,6 +68,7 @@ def make_model(
     if way is None:
       _check_own(options, model)
   else:
+    _check_axes(options.name, input_shape)
     model = _MAKERS[options.name](options, outputs, input_shape)
   if options.start is None or not from_start:
     return model
@@ -157,6 +158,23 @@ _MAKERS: dict[str, Callable[..., models.Model]] = {
     "conv1d": _convolutional(models.conv1d),
     "mlp": _mlp,
 }
+
+
+# How many axes an example has; an mlp takes any.
+_AXES = {"conv4": 3, "conv6": 3, "resnet12": 3, "conv1d": 2}
+_TAKES = {2: "series (time, channels)", 3: "images (height, width, channels)"}
+
+
+def _check_axes(name: str, shape: _Shape) -> None:
+  """RunError where examples are not what a network of the library takes."""
+  axes = _AXES.get(name, len(shape))
+  if axes != len(shape):
+    other = {2: "conv1d", 3: "conv4"}.get(len(shape), "mlp")
+    raise errors.RunError(
+        f"config.model.name={name!r} takes {_TAKES[axes]}, and an example of"
+        f" the data has shape {shape}: use another network with"
+        f" --config.model.name={other}"
+    )
 
 
 # Weights to begin with --------------------------------------------------------

@@ -18,6 +18,7 @@ from episodic_dp.config import fitting
 from episodic_dp.config import release
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import load as own_data_lib
+from episodic_dp.output import phases
 from episodic_dp.plan import errors
 
 _SURVEYED = ("levels", "shares", "by", "crossing", "seed")
@@ -46,10 +47,11 @@ def survey(
   if config.get("hierarchy") is not None:
     return None
   options = named.get("options") or {}
-  return own_data_lib.survey(
-      data_dir,
-      **{k: options[k] for k in _SURVEYED if options.get(k) is not None},
-  )
+  with phases.phase("listing the data"):
+    return own_data_lib.survey(
+        data_dir,
+        **{k: options[k] for k in _SURVEYED if options.get(k) is not None},
+    )
 
 
 def hierarchy_section(

@@ -10,8 +10,63 @@ import sys
 import threading
 import time
 
+import tqdm
+
 _SILENT = 1.0  # Seconds of a phase that are not worth a line.
 _EVERY = 1.9  # Seconds between two lines: nobody waits for two without one.
+
+
+class Progress:
+  """How much of a phase is done: a bar on a terminal, else in its lines.
+
+  Attributes:
+    total: how many there are.
+    unit: what they are.
+    done: how many of them are.
+  """
+
+  def __init__(self, total: int, unit: str):
+    self.total, self.unit, self.done = total, unit, 0
+    # None: only where someone watches.
+    self._bar = tqdm.tqdm(total=total, unit=unit, leave=False, disable=None)
+
+  @property
+  def on_terminal(self) -> bool:
+    """Whether a bar shows it."""
+    return not self._bar.disable
+
+  def update(self, count: int = 1) -> None:
+    """Counts what was done."""
+    self.done += count
+    self._bar.update(count)
+
+  def describe(self, what: str) -> None:
+    """Says on the bar what is done now."""
+    self._bar.set_description_str(what, refresh=False)
+
+  def close(self) -> None:
+    """Removes the bar."""
+    self._bar.close()
+
+
+_running: list[Progress] = []  # The innermost last.
+
+
+@contextlib.contextmanager
+def progress(total: int, unit: str) -> Iterator[Progress]:
+  """Counts what is done in the phase around it.
+
+  Args:
+    total: how many there are; a public number.
+    unit: what one is called.
+  """
+  counted = Progress(total, unit)
+  _running.append(counted)
+  try:
+    yield counted
+  finally:
+    _running.remove(counted)
+    counted.close()
 
 
 @contextlib.contextmanager
@@ -36,7 +91,14 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
       said = True
       _say(what)
     while not ended.wait(_EVERY):
-      _say(f"{short}: {time.monotonic() - began:.0f} s so far")
+      counted = _running[-1] if _running else None
+      if counted is None:
+        _say(f"{short}: {time.monotonic() - began:.0f} s so far")
+      elif not counted.on_terminal:
+        _say(
+            f"{short}: {time.monotonic() - began:.0f} s so far,"
+            f" {counted.unit} {counted.done} of {counted.total}"
+        )
 
   if at_once:
     _say(what)
@@ -52,4 +114,6 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-  print(line, file=sys.stderr, flush=True)
+  """Prints a line; a bar that is there moves below it."""
+  tqdm.tqdm.write(line, file=sys.stderr)
+  sys.stderr.flush()

@@ -10,7 +10,10 @@ def test_it_prints_the_path_of_the_page_and_nothing_else(call, tmp_path):
   out = tmp_path / "new" / "folder"
   done = call("inspect", CONFIG, "--nodata", f"--out={out}")
   assert done.returncode == 0, done.stderr
-  assert done.stdout == f"{out}/index.html\n" and done.stderr == ""
+  assert done.stdout == f"{out}/index.html\n"
+  # On a busy machine a phase may take the second after which it speaks.
+  for line in done.stderr.splitlines():
+    assert line.startswith(("computing the guarantees", "drawing the"))
   text = (out / "index.html").read_text("utf-8")
   assert "<title>glyphs:participants=2000000,steps=5</title>" in text
   assert "would take too long" in text and str(tmp_path) not in text

@@ -1,6 +1,8 @@
 """What a program is doing, said while it does it."""
 
+import io
 import re
+import sys
 import time
 
 import pytest
@@ -18,6 +20,32 @@ def test_a_phase_says_what_begins_goes_on_and_how_long_it_took(
   *going, last = capsys.readouterr().err.splitlines()
   assert going and set(going) == {"compiling: 0 s so far"}
   assert re.fullmatch(r"compiling: took 0\.\d s", last)
+
+
+def test_what_is_done_stands_in_the_lines(monkeypatch, capsys):
+  monkeypatch.setattr(phases, "_EVERY", 0.05)
+  with phases.phase("reading", at_once=True):
+    with phases.progress(7, "image") as progress:
+      progress.update(2)
+      progress.update()
+      time.sleep(0.08)
+    time.sleep(0.05)
+  lines = capsys.readouterr().err.splitlines()
+  assert lines[1] == "reading: 0 s so far, image 3 of 7"
+  assert "of 7" not in lines[-1]
+
+
+def test_a_terminal_has_a_bar_in_their_place(monkeypatch):
+  screen = io.StringIO()
+  screen.isatty = lambda: True
+  monkeypatch.setattr(sys, "stderr", screen)
+  monkeypatch.setattr(phases, "_EVERY", 0.05)
+  with phases.phase("reading", at_once=True):
+    with phases.progress(7, "image") as progress:
+      assert progress.on_terminal
+      progress.update(3)
+      time.sleep(0.08)
+  assert "so far" not in screen.getvalue() and "| 0/7" in screen.getvalue()
 
 
 def test_a_short_phase_says_nothing(capsys):

@@ -3,8 +3,6 @@
 import dataclasses
 import pathlib
 
-import tqdm
-
 from episodic_dp import plan as plan_lib
 from episodic_dp.analysis.inspection import curves
 from episodic_dp.analysis.inspection import frequencies
@@ -17,6 +15,7 @@ from episodic_dp.analysis.inspection import tasks as tasks_lib
 from episodic_dp.analysis.inspection import tree
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
+from episodic_dp.output import phases
 
 PAGE = "index.html"
 EPISODES = "episodes.png"
@@ -58,32 +57,22 @@ def make(
     PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
       sentence with the remedy.
   """
-  # None: only where someone watches.
-  bar = tqdm.tqdm(total=4, leave=False, disable=None)
-
-  def on(what: str) -> None:
-    bar.set_description(what)
-
-  with bar:
-    on("guarantees")
+  with phases.phase("computing the guarantees"):
     summary = summary_lib.summarize(config)
-    bar.update()
-    on("data and tasks")
-    task_sheet, no_tasks = None, _no_tasks(config, summary, options)
-    if not no_tasks:
+  task_sheet, no_tasks = None, _no_tasks(config, summary, options)
+  if not no_tasks:
+    with phases.phase("reading the data and drawing tasks"):
       task_sheet, no_tasks = _tasks(config, summary, options)
-    bar.update()
-    on("counting draws")
-    counted: tuple[frequencies.Frequencies, ...] = ()
-    hierarchy, plan = summary.release.hierarchy, summary.release.plan
-    not_counted = frequencies.why_not_counted(hierarchy, plan)
-    if not not_counted:
+  counted: tuple[frequencies.Frequencies, ...] = ()
+  hierarchy, plan = summary.release.hierarchy, summary.release.plan
+  not_counted = frequencies.why_not_counted(hierarchy, plan)
+  if not not_counted:
+    with phases.phase("counting draws"):
       counted = frequencies.count_draws(
           hierarchy, plan, summary.rates, seed=options.seed
       )
-    bar.update()
-    on("pictures")
-    content = page.Content(
+  with phases.phase("drawing the pictures"):
+    return page.Content(
         title=title,
         summary=summary,
         task_sheet=task_sheet,
@@ -93,8 +82,6 @@ def make(
         not_counted=not_counted,
         pictures=_pictures(summary, counted),
     )
-    bar.update()
-  return content
 
 
 def write(content: page.Content, out: str) -> pathlib.Path:
@@ -112,11 +99,12 @@ def write(content: page.Content, out: str) -> pathlib.Path:
   folder = pathlib.Path(out)
   made = {p.file: p.data for p in content.pictures.values()}
   private = content.task_sheet is not None and content.task_sheet.private
-  if content.task_sheet is not None:
-    made[EPISODES] = sheet.draw(
-        content.task_sheet, f"{content.title}: tasks of one step"
-    )
-  made[PAGE] = page.render(content).encode("utf-8")
+  with phases.phase("drawing the tasks"):
+    if content.task_sheet is not None:
+      made[EPISODES] = sheet.draw(
+          content.task_sheet, f"{content.title}: tasks of one step"
+      )
+    made[PAGE] = page.render(content).encode("utf-8")
   for name in FILES:  # The page comes last, when its pictures are there.
     if name in made:
       shows_images = name in (EPISODES, PAGE)

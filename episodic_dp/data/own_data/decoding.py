@@ -8,11 +8,11 @@ import tempfile
 
 from absl import logging
 import numpy as np
-import tqdm
 
 from episodic_dp.data import cache
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data import rows as rows_lib
+from episodic_dp.output import phases
 
 _BATCH = 1024  # Examples handed to the reading threads at once.
 
@@ -98,12 +98,7 @@ def _decode(
             path, (len(numbers), *form.shape), form.dtype
         ) as rows,
         futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
-        tqdm.tqdm(
-            total=len(numbers),
-            unit=listing.levels[-1],
-            desc="reading",
-            disable=None,
-        ) as bar,
+        phases.progress(len(numbers), listing.levels[-1]) as progress,
     ):
 
       def one(place: int) -> bytes:
@@ -115,7 +110,7 @@ def _decode(
         batch = range(start, min(start + _BATCH, len(numbers)))
         for digest in pool.map(one, batch):
           seen.add(digest)
-          bar.update()
+          progress.update()
   except OSError as e:
     raise ValueError(
         f"{path.parent} cannot take the {len(numbers)} rows that were read"
