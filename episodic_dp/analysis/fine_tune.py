@@ -29,7 +29,6 @@ from episodic_dp.config import saved
 from episodic_dp.config import sections
 from episodic_dp.output import phases
 from episodic_dp.training import errors
-from episodic_dp.training import evaluation
 
 RANDOM = "random"
 # Options of data sets that decide which classes are for testing.
@@ -286,7 +285,7 @@ def _check_tasks(
   way, query = config.way, config.evaluation.query
   for shot in shots:
     try:
-      evaluation.task_plan(test.hierarchy, way=way, shot=shot, query=query)
+      plan_lib.task_plan(test.hierarchy, way=way, shot=shot, query=query)
     except plan_lib.PlanError as e:
       raise errors.RunError(
           f"tasks of {way} classes with {shot} + {query} images of each cannot"

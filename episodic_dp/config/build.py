@@ -153,7 +153,7 @@ def _check_evaluation(config: RunConfig, found: own_data.Survey) -> None:
   """PlanError where own data are too few for validation and test tasks."""
   for part in ("validation", "test"):
     try:
-      evaluation.task_plan(
+      plan_lib.task_plan(
           found.hierarchies[part],
           way=config.way,
           shot=config.evaluation.shot,

@@ -169,11 +169,15 @@ def _fits(found: own_data_lib.Survey, config: Mapping[str, Any]) -> bool:
   shot = evaluation.get("shot") or episode.shot
   query = evaluation.get("query") or episode.query
   for part in ("validation", "test"):
-    tree = found.hierarchies[part].occupied()
-    last = tree.depth - 1
-    if int(tree.child_counts(last - 1).min()) < episode.way or (
-        int(tree.child_counts(last).min()) < shot + query
-    ):
+    try:
+      plan_lib.task_plan(
+          found.hierarchies[part],
+          way=episode.way,
+          shot=shot,
+          query=query,
+          classes=episode.classes,
+      )
+    except plan_lib.PlanError:
       return False
   return True
 

@@ -11,6 +11,7 @@ from episodic_dp.plan.errors import UnsoundPlanError
 from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
+from episodic_dp.plan.public_task import task_plan
 from episodic_dp.plan.release import Release
 from episodic_dp.plan.sampler_error import capacities
 from episodic_dp.plan.sampler_error import EXACT
@@ -63,6 +64,7 @@ __all__ = [
     "rate_paths",
     "sampling_error",
     "stage_text",
+    "task_plan",
     "tasks_per_step",
     "to_dict",
     "validate",

@@ -98,53 +98,6 @@ class Tasks:
     return SquaredError if self.targets else Accuracy
 
 
-def task_plan(
-    hierarchy: plan_lib.Hierarchy,
-    *,
-    way: int,
-    shot: int,
-    query: int,
-    classes: str | None = None,
-) -> plan_lib.SamplingPlan:
-  """One task: a unit of each upper level, `way` classes, shot + query of each.
-
-  Where classes are the first level they come from the whole set, otherwise from
-  one unit (one writer's script). Where they are not the level above the
-  examples (diagnosis, patient, image), each of their examples is of another
-  unit below them. The data are public, so empty units are left out.
-
-  Args:
-    hierarchy: of the data.
-    way: classes of a task.
-    shot: support examples of a class.
-    query: query examples of a class.
-    classes: their level; None means the one above the examples.
-
-  Raises:
-    PlanError: the hierarchy is too small for such a task.
-  """
-  upper = max(hierarchy.depth - 2, 0)
-  if classes is not None:
-    upper = hierarchy.level_index(classes)
-  plan = plan_lib.SamplingPlan(
-      (
-          *[plan_lib.FixedSize(1)] * upper,
-          plan_lib.FixedSize(way),
-          plan_lib.FixedSize(shot + query),
-          *[plan_lib.FixedSize(1)] * (hierarchy.depth - upper - 2),
-      ),
-      episode=plan_lib.Episode(
-          way=way,
-          shot=shot,
-          query=query,
-          form="unit" if upper else "disjoint",
-          classes=classes,
-      ),
-  )
-  plan_lib.validate(hierarchy.occupied(), plan)
-  return plan
-
-
 def draw(
     dataset: dataset_lib.Dataset,
     *,
@@ -155,12 +108,12 @@ def draw(
     seed: int,
     classes: str | None = None,
 ) -> Tasks:
-  """Draws `count` tasks from a public seed; `task_plan` says of what.
+  """Draws `count` tasks from a public seed; `plan.task_plan` says of what.
 
   Raises:
     PlanError: the data set has too few classes or examples for such a task.
   """
-  plan = task_plan(
+  plan = plan_lib.task_plan(
       dataset.hierarchy, way=way, shot=shot, query=query, classes=classes
   )
   episode, hierarchy = plan.episode, dataset.hierarchy.occupied()

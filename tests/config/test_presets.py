@@ -22,7 +22,6 @@ from episodic_dp.config.presets import omniglot
 from episodic_dp.config.presets import omniglot_alphabets
 from episodic_dp.config.presets import omniglot_characters
 from episodic_dp.config.presets import sinusoid
-from episodic_dp.training import evaluation
 
 MODULES = (
     cifar_fs,
@@ -159,7 +158,7 @@ def test_real_data_have_the_hierarchy_that_is_described(module, text):
     assert len(np.unique(train.labels)) == config.model.outputs
   build.check_same_tree(hierarchy, train.hierarchy)
   for part in (splits.validation, splits.test):
-    evaluation.task_plan(  # Raises where such tasks cannot be drawn.
+    plan.task_plan(  # Raises where such tasks cannot be drawn.
         part.hierarchy,
         way=RunConfig.parse(config).way,
         shot=config.evaluation.shot,
