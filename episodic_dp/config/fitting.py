@@ -13,6 +13,7 @@ from episodic_dp.config import release
 from episodic_dp.data.own_data import load as own_data_lib
 
 _EQUAL = (1, 1, 1)
+_DIVISION = ("by", "crossing", "seed")  # Options, beside the shares.
 
 
 def refused(
@@ -59,15 +60,11 @@ def _candidates(
   """Data and changes of the config, those that change least first."""
   divisions: list[tuple[own_data_lib.Survey, dict[str, Any]]] = [(found, {})]
   if all(c.part is None for c in found.listing.classes):
-    options = (config.get("data") or {}).get("options") or {}
-    asked = {
-        name: options[name]
-        for name in ("by", "crossing", "seed")
-        if options.get(name) is not None
-    }
+    chosen = (config.get("data") or {}).get("options") or {}
+    how = {k: chosen[k] for k in _DIVISION if chosen.get(k) is not None}
     other = {"data.options.shares": _EQUAL}
     try:
-      equal = own_data_lib.divided(found.listing, shares=_EQUAL, **asked)
+      equal = own_data_lib.divided(found.listing, shares=_EQUAL, **how)
     except ValueError:  # Too few units, or empty ones alone in a part.
       pass
     else:
@@ -86,35 +83,22 @@ def _smaller(
     found: own_data_lib.Survey, config: Mapping[str, Any]
 ) -> dict[str, Any] | None:
   """Fields of the largest tasks of this kind; None where it is another kind."""
-  plan = release.plan_of(config)
-  episode = plan.episode
-  train = found.hierarchies["train"]
-  if (
-      episode is None
-      or episode.form == "independent"
-      or episode.classes not in (None, train.levels[-2])
-      or not isinstance(plan.stages[-1], plan_lib.FixedSize)
-      or not isinstance(plan.stages[-2], plan_lib.FixedSize)
-  ):
+  plan, train = release.plan_of(config), found.hierarchies["train"]
+  level, episode = _class_level(train, plan), plan.episode
+  if level is None or episode is None:
     return None
-  public = [found.hierarchies[p].occupied() for p in ("validation", "test")]
-  last = train.depth - 1
-  least = {
-      k: [int(h.child_counts(k).min()) for h in (train, *public)]
-      for k in (last - 1, last)
-  }
-  classes, examples = least[last - 1], least[last]
-  way = min(episode.way, *classes)
-  changes: dict[str, Any] = {}
-  shot, query = _within(episode.shot, episode.query, examples[0])
-  drawn = way
+  classes = _least(found, level)
+  examples = _least(found, level + 1)
+  way = drawn = min(episode.way, *classes.values())
+  shot, query = _within(episode.shot, episode.query, examples["train"])
   if episode.form == "disjoint":  # Several tasks are cut from one draw.
-    tasks = plan.stages[-2].n // episode.way
-    drawn = way * max(1, min(tasks, classes[0] // max(way, 1)))
-  stages = [
-      *(config["plan"]["stages"][:-2]),
-      f"FixedSize({drawn})",
-      f"FixedSize({shot + query})",
+    stage = plan.stages[level]
+    assert isinstance(stage, plan_lib.FixedSize)
+    tasks = min(stage.n // episode.way, classes["train"] // max(way, 1))
+    drawn = way * max(1, tasks)
+  stages = list(config["plan"]["stages"])
+  stages[level : level + 2] = [
+      f"FixedSize({drawn})", f"FixedSize({shot + query})"
   ]
   wanted = {
       "plan.stages": tuple(stages),
@@ -124,16 +108,50 @@ def _smaller(
   }
   evaluation = config.get("evaluation") or {}
   if evaluation.get("shot") and evaluation.get("query"):
-    shot, query = _within(
-        evaluation["shot"], evaluation["query"], min(examples[1:])
-    )
+    most = min(examples["validation"], examples["test"])
+    shot, query = _within(evaluation["shot"], evaluation["query"], most)
     wanted |= {"evaluation.shot": shot, "evaluation.query": query}
+  changes: dict[str, Any] = {}
   for name, value in wanted.items():
     section, field = name.split(".")
     given = config[section][field]
     if value != (tuple(given) if field == "stages" else given):
       changes[name] = value
   return changes
+
+
+def _class_level(
+    train: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
+) -> int | None:
+  """The level whose stage draws `way`, where the next draws shot and query.
+
+  None where the classes or the examples of a task come of several stages.
+  """
+  if plan.episode is None or len(plan.stages) != train.depth:
+    return None
+  level = plan_lib.class_level(train, plan)
+  one_each = all(
+      isinstance(stage, plan_lib.FixedSize) and stage.n == 1
+      for stage in plan.stages[level + 2 :]
+  )
+  both = all(
+      isinstance(stage, plan_lib.FixedSize)
+      for stage in plan.stages[level : level + 2]
+  )
+  alone = level == (1 if plan.episode.form == "unit" else 0)
+  return level if alone and both and one_each else None
+
+
+def _least(found: own_data_lib.Survey, level: int) -> dict[str, int]:
+  """part -> the fewest units of a level in one family; of public data, held."""
+  return {
+      part: int(
+          (tree if part == "train" else tree.occupied())
+          .child_counts(level)
+          .min()
+      )
+      for part, tree in found.hierarchies.items()
+  }
 
 
 def _within(shot: int, query: int, most: int) -> tuple[int, int]:

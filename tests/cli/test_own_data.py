@@ -237,6 +237,11 @@ def mended(config, sentence):
           f"{LEVELS},shot=9",
           {f"p{p}/c{k}": 4 for p in range(6) for k in range(5)},
       ),
+      # Diagnoses, each with patients of its own.
+      (
+          "levels=d/p/i,classes=d,way=4,shot=3",
+          {f"d{d}/d{d}p{p}": 2 for d in range(12) for p in range(3)},
+      ),
       ("way=2,tasks=1", {f"c{k}": 2 * (k != 8) for k in range(9)}),
     ],
 )  # fmt: skip
@@ -252,6 +257,7 @@ def test_flags_for_tasks_that_are_too_large_can_be_typed(
   def check():
     parsed = RunConfig.parse(config, data_dir=root)
     build._check_evaluation(parsed, parsed.survey)
+    parsed.check_complete()
 
   with pytest.raises(plan.PlanError, match="too small for its tasks") as caught:
     check()
