@@ -158,7 +158,8 @@ def _write_curves(
 def _say(text: str, values: flags.FlagValues) -> None:
   """Prints lines after the table; JSON stays the only thing that is printed."""
   if values.format == "json":
-    logging.info("%s", text)
+    for line in text.splitlines():
+      logging.info("%s", line)
   else:
     print(f"\n{text}")
 

@@ -24,6 +24,7 @@ from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
 from episodic_dp.config import presets
 from episodic_dp.output import files
+from episodic_dp.output import quoting
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _OURS = tuple(_ROOT / n for n in ("episodic_dp", "experiments", "launch"))
@@ -86,7 +87,8 @@ def run(
 
 def fail(sentence: str) -> NoReturn:
   """Prints one sentence to the error stream and exits with status 1."""
-  print(f"error: {' '.join(sentence.split())}", file=sys.stderr)
+  line = quoting.printable(" ".join(sentence.split()))
+  print(f"error: {line}", file=sys.stderr)
   sys.exit(exit_status.ERROR)
 
 
@@ -207,7 +209,7 @@ def _print_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def _own_lines(record: std_logging.LogRecord) -> bool:
-  """Whether a log record is ours, or an error of anyone.
+  """Whether a log record is ours, which is put on one line, or any error.
 
   Not of Orbax and of asyncio, on which it runs: they raise what has failed, and
   print it with its trace besides, for each array of a checkpoint.
@@ -215,6 +217,8 @@ def _own_lines(record: std_logging.LogRecord) -> bool:
   where = pathlib.Path(record.pathname)
   if record.name == "asyncio" or "orbax" in where.parts:
     return False
-  return record.levelno >= std_logging.ERROR or any(
-      where.is_relative_to(folder) for folder in _OURS
-  )
+  ours = any(where.is_relative_to(folder) for folder in _OURS)
+  if ours:  # Names in it may hold anything, such as the end of the line.
+    record.msg = quoting.printable(record.getMessage())
+    record.args = None
+  return ours or record.levelno >= std_logging.ERROR

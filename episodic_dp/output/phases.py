@@ -12,6 +12,8 @@ import time
 
 import tqdm
 
+from episodic_dp.output import quoting
+
 _SILENT = 1.0  # Seconds of a phase that are not worth a line.
 _EVERY = 1.9  # Seconds between two lines: nobody waits for two without one.
 
@@ -115,5 +117,5 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
 
 def _say(line: str) -> None:
   """Prints a line; a bar that is there moves below it."""
-  tqdm.tqdm.write(line, file=sys.stderr)
+  tqdm.tqdm.write(quoting.printable(line), file=sys.stderr)
   sys.stderr.flush()

@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 import io
 import os
 from typing import Any, TypeVar
+import warnings
 
 import cycler
 import matplotlib
 from matplotlib import axes as axes_lib
 from matplotlib import figure as figure_lib
+from matplotlib import text as text_lib
 from matplotlib.backends import backend_agg
 
 from episodic_dp.output import files
@@ -90,9 +92,23 @@ def figure(height: float, *, width: float = NARROW) -> figure_lib.Figure:
 @styled
 def png(drawn: figure_lib.Figure) -> bytes:
   """The figure as PNG; the same figure gives the same bytes."""
+  _take_names_as_they_are(drawn)
   buffer = io.BytesIO()
-  drawn.savefig(buffer, format="png", metadata={"Software": None})
+  with warnings.catch_warnings():
+    # A name may be written in a script that the font lacks.
+    warnings.filterwarnings("ignore", "Glyph .* missing from font")
+    drawn.savefig(buffer, format="png", metadata={"Software": None})
   return buffer.getvalue()
+
+
+def _take_names_as_they_are(drawn: figure_lib.Figure) -> None:
+  """A name with dollar signs is no formula; those of the axes' numbers are."""
+  texts = drawn.findobj(text_lib.Text)
+  for axes in drawn.axes:
+    texts += [*axes.get_xticklabels(), *axes.get_yticklabels()]
+  for text in texts:
+    if "$" in text.get_text() and "mathdefault" not in text.get_text():
+      text.set_parse_math(False)
 
 
 def save(

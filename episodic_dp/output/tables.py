@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 import re
 from typing import Any
 
+from episodic_dp.output import quoting
+
 _NUMBER = re.compile(r"[-+±≤≥<>]? ?\d|-?inf\b|-$")
 
 
@@ -17,7 +19,9 @@ def text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     header: the names of the columns.
     rows: as many cells each; shown by `str`.
   """
-  names, *body = ([str(c) for c in row] for row in (header, *rows))
+  names, *body = (
+      [quoting.printable(str(c)) for c in row] for row in (header, *rows)
+  )
   columns = list(zip(names, *body))
   widths = [max(map(len, column)) for column in columns]
   right = [
@@ -37,4 +41,9 @@ def text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
   """A table of GitHub-flavoured Markdown; cells are shown by `str`."""
   lines = [header, ["---"] * len(header), *rows]
-  return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+  return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+  """A cell of Markdown, of which a bar would be the end."""
+  return re.sub(r"(?<!\\)\|", r"\|", quoting.printable(str(value)))

@@ -18,6 +18,7 @@ from episodic_dp.plan import errors
 from episodic_dp.plan import partition
 
 MAX_LEAVES = 2**31 - 1  # Leaf rows are int32 on the device.
+_LONGEST_LEVEL = 80  # Characters.
 
 Sizes = int | Sequence["Sizes"]
 
@@ -371,7 +372,9 @@ class Hierarchy:
     """Name a unit for messages: "alphabet 3 ('Korean')"."""
     text = f"{self.levels[level]} {unit}"
     names = self.names[level] if self.names is not None else None
-    return text if names is None else f"{text} ('{names[unit]}')"
+    if names is None:
+      return text
+    return f"{text} ({errors.shown(str(names[unit]))})"
 
 
 def _too_many(leaves: int) -> str:
@@ -413,6 +416,12 @@ def _check_levels(levels: tuple[str, ...]) -> None:
   for name in levels:
     if not isinstance(name, str) or not name or name == "episode":
       raise errors.PlanError(
-          f"{name!r} is not allowed as a level's name: use a non-empty string"
-          " other than 'episode'"
+          f"{errors.shown(name)} is not allowed as a level's name: use a"
+          " non-empty string other than 'episode'"
+      )
+    # Names of levels are in tables, pictures and the names of files.
+    if not name.isprintable() or len(name) > _LONGEST_LEVEL:
+      raise errors.PlanError(
+          f"{errors.shown(name)} is not allowed as a level's name: use at most"
+          f" {_LONGEST_LEVEL} printable characters"
       )

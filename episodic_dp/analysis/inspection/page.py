@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import dataclasses
-import html
 import pathlib
 
 from episodic_dp.accounting import report
@@ -54,7 +53,7 @@ class Content:
 
 def render(content: Content) -> str:
   """The whole HTML document."""
-  title = html.escape(content.title)
+  title = markup.escaped(content.title)
   name, _, arguments = content.title.partition(":")
   private = content.task_sheet is not None and content.task_sheet.private
   parts = (
@@ -83,8 +82,8 @@ def render(content: Content) -> str:
 </head>
 <body>
 <header>
-<h1>{html.escape(name)}</h1>
-{f"<p><code>{html.escape(arguments)}</code></p>" if arguments else ""}
+<h1>{markup.escaped(name)}</h1>
+{f"<p><code>{markup.escaped(arguments)}</code></p>" if arguments else ""}
 <p class="soft">What this plan samples and guarantees, before any training.</p>
 {_WARNING if private else ""}
 <nav aria-label="Sections"><ul>{links}</ul></nav>
@@ -121,10 +120,14 @@ def _plan(content: Content) -> str:
       else f"One gradient per {m.clip_unit}, and no noise: no privacy"
   )
   return "".join((
-      f"<p>{html.escape(wording.step_sentence(h, p))} {html.escape(noise)};"
-      f" {wording.plural(summary.steps, 'step')}.</p>",
-      f"<p>{html.escape(wording.classified_sentence(h, p))}"
-      f" {html.escape(wording.privacy_sentence(list(summary.guarantees)))}</p>",
+      _paragraph(
+          wording.step_sentence(h, p),
+          f"{noise}; {wording.plural(summary.steps, 'step')}.",
+      ),
+      _paragraph(
+          wording.classified_sentence(h, p),
+          wording.privacy_sentence(list(summary.guarantees)),
+      ),
       markup.picture(content.pictures["tree"]),
       markup.table(
           "The hierarchy, and the stage that draws each level",
@@ -134,10 +137,14 @@ def _plan(content: Content) -> str:
   ))
 
 
+def _paragraph(*sentences: str) -> str:
+  return f"<p>{markup.escaped(' '.join(sentences))}</p>"
+
+
 def _episodes(content: Content) -> str:
   drawn = content.task_sheet
   if drawn is None:
-    return f"<p>{html.escape(content.no_tasks)}</p>"
+    return f"<p>{markup.escaped(content.no_tasks)}</p>"
   more = max(t.shape[1] for t in (drawn.tasks[0].support, drawn.tasks[0].query))
   cut = (
       f" Of every class the first {sheet.SHOWN} images are shown."
@@ -152,11 +159,11 @@ def _episodes(content: Content) -> str:
       " <code>--show_private_training_images</code> is for the data holder)."
   )
   return "".join((
-      f"<p>{html.escape(drawn.how)} {images}{cut} A task adapts on its"
+      f"<p>{markup.escaped(drawn.how)} {images}{cut} A task adapts on its"
       ' <span class="name-support">support</span> images (solid frame) and is'
       ' judged on its <span class="name-query">query</span> images (dashed'
       " frame); labels are drawn anew for every task.</p>",
-      f'<p class="soft">{html.escape(drawn.source)}</p>',
+      f'<p class="soft">{markup.escaped(drawn.source)}</p>',
       _tasks(drawn),
   ))
 
@@ -235,14 +242,14 @@ def _rates(content: Content) -> str:
   if summary.release.hierarchy.copies:
     parts.append(
         "<p>Records recur under other units of level"
-        f" '{html.escape(summary.release.levels[0])}': these are the rates"
+        f" '{markup.escaped(summary.release.levels[0])}': these are the rates"
         " of one place, and a record that has several is drawn more often (see"
         " its η below, where it is counted).</p>"
     )
   if "frequencies" in content.pictures:
     parts.append(markup.picture(content.pictures["frequencies"]))
   else:
-    parts.append(f"<p>{html.escape(content.not_counted)}</p>")
+    parts.append(f"<p>{markup.escaped(content.not_counted)}</p>")
   return "".join(parts)
 
 
@@ -270,7 +277,7 @@ def _guarantees(content: Content) -> str:
       markup.table("One guarantee per level of the hierarchy", head, rows),
   ]
   caveats = dict.fromkeys(g.caveat for g in summary.guarantees.values())
-  parts += [f"<p>{html.escape(c)}</p>" for c in caveats if c]
+  parts += [f"<p>{markup.escaped(c)}</p>" for c in caveats if c]
   if "epsilon" in content.pictures:
     parts.append(markup.picture(content.pictures["epsilon"]))
   else:
@@ -286,6 +293,6 @@ def _guarantees(content: Content) -> str:
         shared.append(sentence)
       else:
         own.append(f"For {', '.join(levels)}: {sentence}")
-    items = "".join(f"<li>{html.escape(s)}</li>" for s in shared + own)
+    items = "".join(f"<li>{markup.escaped(s)}</li>" for s in shared + own)
     parts.append(f"<h3>What they assume</h3><ul>{items}</ul>")
   return "".join(parts)

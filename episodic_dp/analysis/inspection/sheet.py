@@ -12,6 +12,7 @@ from PIL import ImageFont
 
 from episodic_dp.analysis.inspection import tasks as tasks_lib
 from episodic_dp.output import plotting
+from episodic_dp.output import quoting
 
 SHOWN = 5  # Images of a class, support and query each.
 _CELL = 56  # Pixels that an image should at least have.
@@ -75,7 +76,7 @@ def draw(task_sheet: tasks_lib.TaskSheet, title: str) -> bytes:
   wrapped = [
       (part, font)
       for text, font in lines
-      for part in _wrap(text, font, total - 2 * _PAD)
+      for part in _wrap(quoting.printable(text), font, total - 2 * _PAD)
   ]
   head = _PAD + sum(_line(font) for _, font in wrapped)
   canvas = Image.new(

@@ -21,6 +21,7 @@ from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import options
 from episodic_dp.data.own_data.readers.example import Example
+from episodic_dp.plan.errors import shown
 
 SHARES = (0.6, 0.2, 0.2)
 
@@ -131,8 +132,9 @@ def _check_apart(
     shared = names[one] & names[other]
     if shared:
       raise ValueError(
-          f"{crossing} {min(shared)!r} of {listing.source} has records in {one}"
-          f" and in {other} ({len(shared)} such units): divide by {crossing},"
+          f"{crossing} {shown(min(shared))} of {listing.source} has records in"
+          f" {one} and in {other} ({len(shared)} such units): divide by"
+          f" {crossing},"
           f" --config.data.options.by={crossing}, or where the source says what"
           f" is for what, give all of one {crossing} to one part"
       )
@@ -233,9 +235,9 @@ def _given(listing: Listing) -> dict[str, tuple[Class, ...]]:
   for one, other in itertools.combinations(dataset.PARTS, 2):
     shared = {c.path for c in parts[one]} & {c.path for c in parts[other]}
     if shared:
-      name = "/".join(map(str, min(shared)))
+      name = shown("/".join(map(str, min(shared))))
       raise ValueError(
-          f"class '{name}' of {listing.source} is in {one} and in {other}: a"
+          f"class {name} of {listing.source} is in {one} and in {other}: a"
           " class belongs to one part only, so that tests are of unseen classes"
       )
   return parts

@@ -25,6 +25,7 @@ from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data.readers import collection
 from episodic_dp.data.own_data.readers import formats
+from episodic_dp.plan.errors import shown
 
 _FILE, _SPLIT = "file", "split"
 
@@ -56,8 +57,8 @@ def listing(
     first = seen.setdefault((path.parent / name).resolve(), number)
     if first != number:
       raise ValueError(
-          f"{path} names the file {name!r} in lines {first} and {number}: a"
-          " record must be in one unit only, so leave one of them out"
+          f"{path} names the file {shown(name)} in lines {first} and"
+          f" {number}: a record must be in one unit only, so leave one of them out"
       )
     unit = tuple(_label(path, number, row, level) for level in names[:-1])
     part = _part(path, number, row) if _SPLIT in columns else None
@@ -151,7 +152,7 @@ def _part(path: pathlib.Path, number: int, row: Row) -> str:
   value = row[_SPLIT].strip()
   if value not in dataset.PARTS:
     raise ValueError(
-        f"line {number} of {path} has the split {value!r}: write"
+        f"line {number} of {path} has the split {shown(value)}: write"
         f" {', '.join(dataset.PARTS)}"
     )
   return value
@@ -166,14 +167,14 @@ def _add(
     status = found.stat()
   except (OSError, ValueError) as e:
     raise ValueError(
-        f"line {number} of {path} names the file {name!r}, which cannot be read"
-        f" ({getattr(e, 'strerror', None) or e}): paths are from the folder of"
+        f"line {number} of {path} names the file {shown(name)}, which cannot be"
+        f" read ({getattr(e, 'strerror', None) or e}): paths are from the folder of"
         " the table"
     ) from e
   if formats.format_of(found) is None:
     raise ValueError(
-        f"line {number} of {path} names {name!r}, which is of no format that is"
-        " read (such as .png, .jpg, .dcm, .npy or .csv): convert it, or leave"
+        f"line {number} of {path} names {shown(name)}, which is of no format"
+        " that is read (such as .png, .jpg, .dcm, .npy or .csv): convert it, or leave"
         " the line out"
     )
   return files.add(name, status)

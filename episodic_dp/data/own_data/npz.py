@@ -30,6 +30,7 @@ from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data.readers import arrays as array_readers
 from episodic_dp.data.own_data.readers.example import Example
+from episodic_dp.plan.errors import shown
 
 _IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
     "images", "features", "split", "units", "units_split"
@@ -161,8 +162,8 @@ def _check_split(path: pathlib.Path, name: str, split: np.ndarray) -> None:
   wrong = ~np.isin(split, dataset.PARTS)
   if wrong.any():
     raise _Refused(
-        f"array '{name}' of {path} holds"
-        f" {str(split[np.argmax(wrong)])!r}: use {', '.join(dataset.PARTS)}"
+        f"array '{name}' of {path} holds {shown(str(split[np.argmax(wrong)]))}:"
+        f" use {', '.join(dataset.PARTS)}"
     )
 
 
@@ -193,13 +194,13 @@ def _check_names(
   for name in (examples, *levels[:-1]):
     if name not in names:
       raise _Refused(
-          f"{path} has the arrays {', '.join(names)} and no '{name}': add it,"
+          f"{path} has the arrays {shown(names)} and no '{name}': add it,"
           " or name the label arrays with levels=('class', 'image')"
       )
   for name in names:
     if name not in (*_READ, *levels[:-1]):
       raise _Refused(
-          f"{path} has an array '{name}' that nothing reads: leave it out,"
+          f"{path} has an array {shown(name)} that nothing reads: leave it out,"
           f" name it in levels, or call it '{_SPLIT}' if it says what is for"
           " training"
       )
@@ -389,8 +390,8 @@ def _with_empty(
   for one in classes:
     if one.path not in known:
       raise _Refused(
-          f"{path} has rows of {'/'.join(map(str, one.path))}, which is not"
-          f" among its '{_UNITS}': declare it, or leave the rows out"
+          f"{path} has rows of {shown('/'.join(map(str, one.path)))}, which is"
+          f" not among its '{_UNITS}': declare it, or leave the rows out"
       )
   held = {(one.path, one.part) for one in classes}
   empty = [
