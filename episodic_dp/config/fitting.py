@@ -31,8 +31,7 @@ def refused(
     error: of the plan of that part; its own remedy is left where nothing that
       is known here fits the data.
   """
-  flags = _flags(found, config)
-  source = found.listing.source
+  flags, source = _flags(found, config), found.listing.source
   text = f"the {part} part of {source} is too small for its tasks: {error}"
   if flags:
     problem, _, _ = str(error).rpartition(": ")

@@ -58,7 +58,8 @@ def listing(
     if first != number:
       raise ValueError(
           f"{path} names the file {shown(name)} in lines {first} and"
-          f" {number}: a record must be in one unit only, so leave one of them out"
+          f" {number}: a record must be in one unit only, so leave one of them"
+          " out"
       )
     unit = tuple(_label(path, number, row, level) for level in names[:-1])
     part = _part(path, number, row) if _SPLIT in columns else None
@@ -168,13 +169,13 @@ def _add(
   except (OSError, ValueError) as e:
     raise ValueError(
         f"line {number} of {path} names the file {shown(name)}, which cannot be"
-        f" read ({getattr(e, 'strerror', None) or e}): paths are from the folder of"
-        " the table"
+        f" read ({getattr(e, 'strerror', None) or e}): paths are from the"
+        " folder of the table"
     ) from e
   if formats.format_of(found) is None:
     raise ValueError(
         f"line {number} of {path} names {shown(name)}, which is of no format"
-        " that is read (such as .png, .jpg, .dcm, .npy or .csv): convert it, or leave"
-        " the line out"
+        " that is read (such as .png, .jpg, .dcm, .npy or .csv): convert it, or"
+        " leave the line out"
     )
   return files.add(name, status)
