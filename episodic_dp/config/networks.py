@@ -30,6 +30,7 @@ from episodic_dp.config import learner_kinds
 from episodic_dp.config import sections
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.models import weights as weights_lib
+from episodic_dp.models.start import TRAINED
 from episodic_dp.training import errors
 
 _Shape = tuple[int, ...]
@@ -89,6 +90,11 @@ def check(options: sections.Model) -> None:
   """
   if options.is_own:
     _check_signature(options, _function(options.name))
+  if options.trained not in TRAINED or options.rank < 1:
+    raise errors.RunError(
+        f"config.model.trained={options.trained} with rank={options.rank}: give"
+        f" one of {', '.join(TRAINED)}, and a rank of at least 1"
+    )
   if options.start is not None:
     _start(options)
 
