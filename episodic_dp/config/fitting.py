@@ -24,6 +24,8 @@ def refused(
 ) -> plan_lib.PlanError:
   """The error of a part that is too small, with flags that mend it.
 
+  Where nothing is too small, and the plan contradicts itself, its own error.
+
   Args:
     found: the data.
     config: nested plain values.
@@ -31,6 +33,8 @@ def refused(
     error: of the plan of that part; its own remedy is left where nothing that
       is known here fits the data.
   """
+  if not _lacks(found.hierarchies[part], release.plan_of(config), part):
+    return error
   flags, source = _flags(found, config), found.listing.source
   text = f"the {part} part of {source} is too small for its tasks: {error}"
   if flags:
@@ -40,6 +44,17 @@ def refused(
         f" add {' '.join(flags)} to the command"
     )
   return plan_lib.PlanError(text)
+
+
+def _lacks(
+    tree: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan, part: str
+) -> bool:
+  """Whether a stage draws more than some unit has; of a public part, a task."""
+  return part != "train" or any(
+      isinstance(stage, plan_lib.FixedSize)
+      and stage.n > tree.child_counts(level).min()
+      for level, stage in enumerate(plan.stages[: tree.depth])
+  )
 
 
 def _flags(

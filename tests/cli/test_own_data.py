@@ -265,6 +265,14 @@ def test_flags_for_tasks_that_are_too_large_can_be_typed(
   check()
 
 
+def test_a_plan_that_contradicts_itself_keeps_its_own_sentence(tmp_path):
+  root = own_images.tree(tmp_path / "mine", {f"c{k:02d}": 3 for k in range(40)})
+  config = config_lib.get_config("way=4,tasks=1")
+  config.episode.way = 3
+  with pytest.raises(plan.PlanError, match="^the class stages draw 4 classes"):
+    RunConfig.parse(config, data_dir=root)
+
+
 def test_levels_of_another_depth_are_refused(tmp_path, writers):
   with pytest.raises(ValueError, match="2 folders deep.*name 3 levels"):
     RunConfig.parse(config_lib.get_config(), data_dir=writers)
