@@ -1,6 +1,7 @@
 """What a user sees of mistakes: one sentence, exit status 1, no traceback."""
 
 import errno
+import logging
 import pathlib
 import subprocess
 import sys
@@ -119,3 +120,15 @@ def test_bugs_keep_their_traceback(kind):
   done = _run(f"--config={GLYPHS}", f"--workdir={kind}")
   assert done.returncode != 0
   assert "Traceback" in done.stderr
+
+
+def test_lines_of_a_log_stay_one_line(capsys):
+  name = "a\nW1\x1b[2J"
+  record = logging.LogRecord(
+      "absl", logging.WARNING, app.__file__, 1, "left out %s", (name,), None
+  )
+  assert app._own_lines(record)
+  assert record.getMessage() == r"left out a\nW1\x1b[2J"
+  with pytest.raises(SystemExit):
+    app.fail("no file\x1b[2J called\nthis")
+  assert capsys.readouterr().err == "error: no file\\x1b[2J called this\n"

@@ -79,6 +79,25 @@ def test_every_network_of_the_library_can_be_named(name):
   assert networks.recorded(config, model) == config.as_json()
 
 
+@pytest.mark.parametrize(
+    "name,shape,other",
+    [
+        ("conv4", (16,), "mlp"),
+        ("resnet12", (30, 3), "conv1d"),
+        ("conv1d", (28, 28, 1), "conv4"),
+    ],
+)
+def test_examples_that_a_network_does_not_take_end_with_the_flag(
+    name, shape, other
+):
+  config = glyphs.get_config()
+  config.model.name = name
+  with pytest.raises(training.RunError, match=f"--config.model.name={other}$"):
+    networks.make_model(RunConfig.parse(config), shape)
+  config.model.name = other
+  networks.make_model(RunConfig.parse(config), shape)
+
+
 def test_a_metric_learner_is_given_features():
   for name, features in {"conv6": 8, "conv1d": 8, "mlp": 5}.items():
     config = config_of(

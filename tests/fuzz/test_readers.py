@@ -11,10 +11,12 @@ import pathlib
 import resource
 import struct
 from types import SimpleNamespace
+import warnings
 import zipfile
 import zlib
 
 import numpy as np
+from PIL import Image
 import pytest
 
 from episodic_dp import accounting
@@ -30,6 +32,7 @@ from episodic_dp.config.presets import glyphs
 from episodic_dp.data import cache
 from episodic_dp.data import files
 from episodic_dp.data.cifar_fs import archives
+from episodic_dp.data.own_data.readers import formats
 from episodic_dp.output import files as output_files
 from episodic_dp.training import errors
 from episodic_dp.training import keys
@@ -37,6 +40,7 @@ from episodic_dp.training import metrics
 from episodic_dp.training import workdir
 from experiments import runs
 from tests.data import own_images
+from tests.data.own_data.readers import dicom_files
 from tests.fuzz import damage
 
 FEW = pytest.param(60, id="few")
@@ -201,6 +205,44 @@ def test_folder_of_images(tmp_path, count, marker):
 
   answers = attack(path, count, load, marker)
   assert told(answers) > count / 2
+  assert all(str(path) in answer for answer in answers if answer)
+
+
+@pytest.fixture
+def write_any(tmp_path):
+  """suffix -> a file of that format, of several pages where it may have."""
+  pixels = own_images.pixels(0)
+
+  def write(suffix):
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "dcm":
+      return dicom_files.write(path, np.stack([pixels, pixels]).astype("u2"))
+    if suffix == "tif":
+      pages = [Image.fromarray(pixels.astype("u2") * k) for k in (1, 257)]
+      pages[0].save(path, save_all=True, append_images=pages[1:])
+    elif suffix == "npy":
+      np.save(path, pixels / 7)
+    else:
+      np.savetxt(path, pixels, delimiter=",", header="x,y", comments="")
+    return path
+
+  return write
+
+
+@counts
+@pytest.mark.parametrize("suffix", ["dcm", "tif", "npy", "csv"])
+def test_files_of_any_format(write_any, count, suffix, marker):
+  path = write_any(suffix)
+
+  def read():
+    for page in formats.pages(path):
+      found = formats.read(path, page)
+      assert np.isfinite(found.values).all()
+
+  read()
+  with warnings.catch_warnings(action="ignore"):  # Of heads that are odd.
+    answers = attack(path, count, read, marker)
+  assert told(answers) > count / 8
   assert all(str(path) in answer for answer in answers if answer)
 
 

@@ -54,3 +54,21 @@ def test_pictures_are_written_at_once(tmp_path):
   (tmp_path / "file").write_text("")
   with pytest.raises(ValueError, match="cannot be written"):
     plotting.save(drawn(), tmp_path / "file" / "a.png")
+
+
+def test_a_name_with_dollar_signs_is_no_formula(recwarn):
+  """Nor is one in a script that the font lacks worth a warning."""
+
+  @plotting.styled
+  def named():
+    figure = plotting.figure(3.0)
+    axes = figure.subplots()
+    axes.plot([1, 10], [0, 1], label="x^$ $y")
+    axes.set_title("a$^$ \u6f22")
+    axes.set_xscale("log")
+    axes.set_yticks([0, 1], ["$^$", "b"])
+    axes.legend()
+    return figure
+
+  assert plotting.png(named())
+  assert not recwarn.list

@@ -40,7 +40,10 @@ def pages(path: pathlib.Path) -> Sequence[int]:
     head = pydicom.dcmread(
         path, stop_before_pixels=True, specific_tags=["NumberOfFrames"]
     )
-    return range(max(1, int(head.get("NumberOfFrames") or 1)))
+    frames = max(1, int(head.get("NumberOfFrames") or 1))
+    if frames > path.stat().st_size:  # Before there is a number for each.
+      raise ValueError(f"its head claims {frames} frames")
+    return range(frames)
   except Exception as e:  # Whatever a parser of damaged files may raise.
     raise _unreadable(path, e) from e
 

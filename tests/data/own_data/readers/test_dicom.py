@@ -99,6 +99,9 @@ def test_damaged_files_and_a_missing_package(tmp_path, monkeypatch):
   for call in (formats.pages, formats.read):
     with pytest.raises(ValueError, match="a.dcm cannot be read as DICOM"):
       call(path)
+  dicom_files.write(path, STORED, NumberOfFrames=10**9)
+  with pytest.raises(ValueError, match="claims 1000000000 frames"):
+    formats.pages(path)
   load = builtins.__import__
 
   def without(name, *args, **kwargs):
