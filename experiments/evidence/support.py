@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 import functools
 import math
 import pathlib
+from typing import Any
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.accountants import registry
@@ -135,8 +136,48 @@ def counted() -> pages.Section:
   )
 
 
+def classes_on_top() -> pages.Section:
+  """Classes above the units whose privacy is kept, which may cross them."""
+  notes = pages.Notes()
+  header: tuple[str, ...] = ()
+  rows: list[tuple[pages.Cell, ...]] = []
+  crossing: dict[str, Any] = dict(
+      copies=True, most_copies={"patient": 3, "image": 1}
+  )
+  for form, drawn in (("disjoint", 16), ("independent", 4)):
+    for told, copies in (
+        ("", dict[str, Any]()), (", patients cross", crossing)
+    ):
+      for classes in ("diagnosis", "patient"):
+        found = _section(
+            "", "",
+            plan_lib.Hierarchy.regular(
+                (18, 20, 4), levels=("diagnosis", "patient", "image"), **copies
+            ),
+            [
+                (plan_lib.FixedSize(drawn), plan_lib.FixedSize(3),
+                 plan_lib.FixedSize(1))
+                if classes == "diagnosis" else
+                (plan_lib.FixedSize(drawn // 4), plan_lib.FixedSize(4),
+                 _EXAMPLES)
+            ],
+            [(f"task of {classes} units, {form}{told}", plan_lib.EPISODE, {})],
+            functools.partial(_of_classes, form=form, classes=classes),
+            notes,
+        )
+        header, rows = found.table.columns, [*rows, *found.table.rows]
+  return pages.Section(
+      "Classes above other units (`classes=`), and levels that cross",
+      "Diagnosis > patient > image; where patients cross, one is in up to three"
+      " diagnoses, and the guarantee is for the patient in all of them.",
+      pages.Table(header, tuple(rows)),
+      notes,
+  )
+
+
 SECTIONS: tuple[Callable[[], pages.Section], ...] = (
-    one_stage, any_tree, users, unit, disjoint, independent, shared, counted
+    one_stage, any_tree, users, unit, disjoint, independent, classes_on_top,
+    shared, counted,
 )
 
 
@@ -170,6 +211,18 @@ _OF_CLASSES: _Clips = [
 
 def _queries(stages: Sequence[plan_lib.Stage]) -> int:
   return 5 if stages[-1] == plan_lib.All() else 2
+
+
+def _of_classes(
+    stages: tuple[plan_lib.Stage, ...], *, form: Any, classes: str
+) -> plan_lib.SamplingPlan:
+  return plan_lib.SamplingPlan(
+      stages,
+      episode=plan_lib.Episode(
+          way=4, shot=1, query=2, form=form, classes=classes,
+          tasks=4 if form == "independent" else None,
+      ),
+  )
 
 
 def _shared(
@@ -220,6 +273,7 @@ def _section(
     title: str, text: str, hierarchy: plan_lib.Hierarchy,
     all_stages: list, clips: _Clips,
     make: Callable[..., plan_lib.SamplingPlan],
+    notes: pages.Notes | None = None,
 ) -> pages.Section:
   columns = [
       (level, relation) for relation in RELATIONS for level in hierarchy.levels
@@ -228,7 +282,7 @@ def _section(
       level + ("" if relation == "add-or-remove" else ", replace-one")
       for level, relation in columns
   ]
-  notes, rows = pages.Notes(), []
+  notes, rows = notes or pages.Notes(), []
   for stages in all_stages:
     for label, unit, fields in clips:
       mechanism = plan_lib.Mechanism(
