@@ -18,17 +18,15 @@ EPSILONS = (None, 8, 4, 2, 1)  # None: without privacy.
 DELTA = 1e-5
 CHANCE = 1 / budgets.WAY
 
-# Scale -> arguments of the preset, (shot, query) of the tasks, and keys.
+# Scale -> arguments of the preset, and (shot, query, keys) of the runs.
 _SIZES: dict[str, dict[str, Any]] = {
     "cpu": dict(
-        arguments=dict(rate=0.5, steps=60, width=8),
-        tasks=((1, 4), (5, 1)),
-        keys=3,
+        arguments=dict(rate=0.5, steps=40, width=8),
+        tasks=((1, 4, 3), (5, 1, 1)),
     ),
     "full": dict(
         arguments=dict(rate=0.5, steps=120, width=32),
-        tasks=((1, 4), (5, 1)),
-        keys=5,
+        tasks=((1, 4, 5), (5, 1, 5)),
     ),
 }
 
@@ -46,8 +44,8 @@ def runs(scale: str) -> list[runs_lib.Run]:
   size = _SIZES[scale]
   return [
       _run(shot, query, epsilon, key, size["arguments"])
-      for key in range(size["keys"])
-      for shot, query in size["tasks"]
+      for shot, query, keys in size["tasks"]
+      for key in range(keys)
       for epsilon in EPSILONS
   ]
 
@@ -85,7 +83,7 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
       "of a writer's digit",
       "of an image",
       "test accuracy, last checkpoint",
-      "ensemble of five",
+      "ensemble of the best",
       "untrained",
       "training",
   ]

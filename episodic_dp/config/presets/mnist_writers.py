@@ -2,7 +2,7 @@
 
 A task is five digits of one writer: told apart after one image of each (or
 five), on other images by the same hand. A step draws each of the 539 training
-writers with a small probability (Poisson), then five of their ten digits, then
+writers with probability `rate` (Poisson), then five of their ten digits, then
 images of each. Validation and test writers are other people.
 
 One run guarantees something to three units at once (delta = 1e-5):
@@ -25,8 +25,8 @@ Command:
 Expected: see experiments/results/mnist_writers.md.
 
 Arguments after the colon: private (1), shot (1), query (4: images of a digit
-that a task is judged on in training), rate (0.25: the share of the writers that
-a step draws), noise_multiplier (2.0), width (8), steps (60), learner
+that a task is judged on in training), rate (0.5: the share of the writers that
+a step draws), noise_multiplier (3.6), width (8), steps (40), learner
 (protonet). A task that cannot be filled, for a writer has too few images of a
 digit, contributes nothing.
 """
@@ -47,10 +47,10 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       private=True,
       shot=1,
       query=4,
-      rate=0.25,
-      noise_multiplier=2.0,
+      rate=0.5,
+      noise_multiplier=3.6,
       width=8,
-      steps=60,
+      steps=40,
       learner="protonet",
   )
   per_digit = arg.shot + 1
