@@ -109,8 +109,8 @@ def _public_plans(
     else:
       public = plan
     yield hierarchy, public, (
-        "Drawn by the class and example stages of the plan, applied to public"
-        " classes that training never sees."
+        "Drawn by the class and example stages of the plan, applied to the"
+        " public validation split, which training never sees."
     )
   level = hierarchy.depth - 2
   if episode.classes in hierarchy.levels:

@@ -87,7 +87,8 @@ def _level(axes, hierarchy, plan, k, top, opening):
       va="center",
   )
   last = k == hierarchy.depth - 1
-  colors = dict(zip(filled, _colors(plan, len(filled), last)))
+  below = plan_lib.class_level(hierarchy, plan) + 1
+  colors = dict(zip(filled, _colors(plan, len(filled), k == below)))
   for i in range(shown):
     x = left + i * (_SQUARE + _GAP)
     _square(axes, x, y, _SQUARE, colors.get(i, ""))
@@ -116,9 +117,9 @@ def filled_squares(one: plan_lib.Stage, size: int, shown: int) -> list[int]:
   return sorted({math.floor((i + 0.5) * shown / number) for i in range(number)})
 
 
-def _colors(plan: plan_lib.SamplingPlan, number: int, last: bool) -> list[str]:
-  """Support and query on the last level; one colour on all others."""
-  if not last or plan.episode is None:
+def _colors(plan: plan_lib.SamplingPlan, number: int, parts: bool) -> list[str]:
+  """Support and query right below the classes; one colour elsewhere."""
+  if not parts or plan.episode is None:
     return [plotting.SOFT] * number
   episode = plan.episode
   share = episode.shot / (episode.shot + episode.query)
