@@ -45,6 +45,7 @@ from episodic_dp.output import files
 def define_flags() -> None:
   """Of the config, the attack, and what is written."""
   shared_flags.define_config()
+  shared_flags.define_data(download=False)
   flags.DEFINE_string(
       "level", None, "The privacy unit; by default all that can be audited."
   )
@@ -76,7 +77,7 @@ def main(argv: Sequence[str]) -> None:
   """Attacks, writes what was found, and fails where a claim is refuted."""
   del argv
   values = flags.FLAGS
-  config = RunConfig.parse(values.config)
+  config = RunConfig.parse(values.config, data_dir=values.data_dir)
   release = config.release
   if values.level is not None:
     release.hierarchy.level_index(values.level)  # PlanError names the levels.
