@@ -302,7 +302,7 @@ def _start(
     path: str,
     config: RunConfig,
     fresh: Any,
-    shape: tuple[int, int, int],
+    shape: tuple[int, ...],
 ) -> Start:
   """The network of a run's last checkpoint, its head kept where it fits."""
   checkpoints, last = saved_runs.latest(path)

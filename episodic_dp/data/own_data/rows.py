@@ -16,6 +16,7 @@ from episodic_dp.data.own_data.readers.example import Example
 
 _SIDE, _CHANNELS = 28, 1
 _DEPTHS = (8, 16)
+_LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, of red, green and blue.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -253,7 +254,7 @@ def resized(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return values
   if values.dtype == np.float32:
     if values.shape[2] == 3 and channels == 1:
-      values = values @ np.float32([[0.299], [0.587], [0.114]])
+      values = values @ np.asarray(_LUMA, np.float32)[:, None]
     planes = [
         np.asarray(
             Image.fromarray(np.ascontiguousarray(plane)).resize(
@@ -279,7 +280,8 @@ def _scaled(values: np.ndarray, options: Options, name: str) -> np.ndarray:
   if options.scale is not None:
     result = result / np.asarray(options.scale)
   if options.clip is not None:
-    result = np.clip(result, *options.clip)
+    least, largest = options.clip
+    result = np.clip(result, least, largest)
   with np.errstate(over="ignore"):
     result = result.astype(np.float32)
   if not np.isfinite(result).all():
