@@ -113,11 +113,11 @@ def convolved(
     x = direct.same(x, kernel)
   else:
     x = convolution.same(x, kernel)
+  if scale is None:
+    return x + bias
   if norm == "batch":
     return normalization.batch_norm(x, scale, bias)
-  if norm == "group":
-    return normalization.group_norm(x, scale, bias)
-  return x + bias
+  return normalization.group_norm(x, scale, bias)
 
 
 def leaky_relu(x: jax.Array, slope: float = NEGATIVE_SLOPE) -> jax.Array:

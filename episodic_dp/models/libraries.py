@@ -48,7 +48,7 @@ def from_flax(
   takes_train = "train" in inspect.signature(type(module).__call__).parameters
   if random_layers and not takes_train:
     raise _without_train(f"the __call__ of {name}")
-  still = {"train": False} if random_layers else {}
+  still: dict[str, Any] = {"train": False} if random_layers else {}
 
   def init(key):
     return module.init(key, jnp.zeros((1, *input_shape)), **still)
@@ -167,7 +167,7 @@ def from_haiku(
   """
   name = "the Haiku function"
   example = jnp.zeros((1, *input_shape))
-  still = {"train": False} if random_layers else {}
+  still: dict[str, Any] = {"train": False} if random_layers else {}
   stateless = (
       hk.without_state(transformed)
       if isinstance(transformed, hk.TransformedWithState)

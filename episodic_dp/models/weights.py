@@ -44,7 +44,7 @@ def write_weights(path: str | os.PathLike[str], params: Any) -> None:
   with files.replacing(path) as place:
     if path.suffix == ".npz":
       with open(place, "wb") as out:
-        np.savez(out, **arrays)
+        np.savez(out, **arrays)  # type: ignore[arg-type]
     else:
       safetensors.numpy.save_file(arrays, place)
 
