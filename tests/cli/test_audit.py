@@ -17,6 +17,7 @@ from episodic_dp.cli import audit
 from episodic_dp.config import RunConfig
 
 FLAGS = dict(
+    data_dir=None,
     level="task", runs=3000, steps=4, canary="worst", method="many",
     canaries=1000, delta=0.02, confidence=0.999, seed=0, format="table",
 )
