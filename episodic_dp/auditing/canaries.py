@@ -179,10 +179,12 @@ def _check(release: plan_lib.Release, level: str) -> None:
         "worst-case canaries are known for regular hierarchies, and this one"
         " is ragged: use populations.miniature, or give sizes"
     )
-  if hierarchy.copies and k > 0:
+  counts = hierarchy.most_copies
+  if hierarchy.copies and k > 0 and (counts is None or counts[k] != 1):
     raise plan_lib.PlanError(
-        f"level '{level}' recurs in several {hierarchy.levels[0]}s, for which"
-        f" no worst-case canary is known: audit level '{hierarchy.levels[0]}'"
+        f"one {level} recurs in several units of level '{hierarchy.levels[0]}',"
+        " for which no worst-case canary is known: audit level"
+        f" '{hierarchy.levels[0]}'"
     )
   populations.check_noise(release.mechanism)
 
