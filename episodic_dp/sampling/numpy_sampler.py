@@ -208,14 +208,14 @@ def _uniform_below(bits: np.ndarray, n: np.ndarray | int) -> np.ndarray:
   """floor(U n / 2^128) for the 128-bit numbers U and 1 <= n < 2^31, int64."""
   factor = np.asarray(n).astype(np.uint64)
   low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
-  carry = np.uint64(0)
+  carry = np.zeros(len(bits), np.uint64)
   # From the least significant 32 bits up: only what is carried out of the last
   # word is kept. (2^32 - 1) (2^31 - 1) + 2^32 fits 64 bits.
   for word in (
       bits[:, 1] & low, bits[:, 1] >> half, bits[:, 0] & low, bits[:, 0] >> half
   ):  # fmt: skip
     carry = (word * factor + carry) >> half
-  return np.asarray(carry, np.int64)
+  return carry.astype(np.int64)
 
 
 def _families(

@@ -12,11 +12,11 @@ One run guarantees something to three units at once (delta = 1e-5):
 The ten digits themselves are labels that all share, and no units: that there
 are sevens is public, and so is how many images each writer has of each digit.
 
-With 539 people to hide among, no small epsilon leaves much to learn; what each
-costs is in experiments/results/mnist_writers.md. A digit or an image costs
-hardly less than its writer: a digit is exchanged for another one, which moves a
-task twice as far as its absence would, and where a writer has few images of a
-digit all of them are drawn.
+With 539 people to hide among every epsilon has its price, which
+experiments/results/mnist_writers.md lists. A digit or an image costs hardly less
+than its writer: a digit is exchanged for another one, which moves a task twice
+as far as its absence would, and where a writer has few images of a digit all of
+them are drawn.
 
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
