@@ -78,6 +78,38 @@ def test_trains_on_a_folder_with_one_flag(writers, tmp_path):
   }
 
 
+@pytest.mark.slow  # A step and an evaluation are compiled, for each.
+@pytest.mark.parametrize(
+    "shape,network,more",
+    [
+        ((6,), "mlp", "--config.data.options.scale=2"),
+        ((32, 2), "conv1d", "--config.learner.name=protonet"),
+    ],
+)
+def test_trains_and_evaluates_on_features(tmp_path, shape, network, more):
+  """Classes that a mean tells apart are told apart, off the host."""
+  rng = np.random.default_rng(0)
+  labels = np.arange(60) // 5
+  means = 4 * rng.normal(size=(12, *shape))
+  values = means[labels] + rng.normal(size=(60, *shape))
+  path, work = tmp_path / "own.npz", f"--workdir={tmp_path / 'run'}"
+  np.savez(path, features=values, **{"class": labels})
+  flags = (
+      "--config=own_data:way=2,tasks=1,width=2,steps=2",
+      f"--config.model.name={network}",
+      "--config.evaluation.validation_tasks=4",
+      "--config.compute.resident=False",
+      f"--data_dir={path}",
+      more,
+  )
+  done = run("train", work, *flags)
+  assert done.returncode == 0, done.stderr
+  done = run("evaluate", f"--data_dir={path}", work)
+  assert done.returncode == 0, done.stderr
+  found = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+  assert found["single"]["accuracy"]["mean"] > 0.7
+
+
 @pytest.fixture
 def emptied(writers, tmp_path):
   """The writers, one of whom has an empty glyph and another one no glyph."""

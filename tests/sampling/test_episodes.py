@@ -165,6 +165,22 @@ def test_support_and_query_share_nothing_and_labels_agree():
   np.testing.assert_array_equal(query.labels, np.repeat(support.labels, 2))
 
 
+@pytest.mark.parametrize("shape", [(5,), (7, 2), (3, 3, 1)])
+def test_features_of_one_to_three_axes_are_taken_as_they_are(shape):
+  values = np.random.default_rng(0).normal(size=(4, 3, *shape))
+  values = values.astype(np.float32)
+  support, query = sampling.make_episode(KEY, values, EPISODE)
+  np.testing.assert_array_equal(support.images, values[:, 0])
+  np.testing.assert_array_equal(
+      query.images, values[:, 1:].reshape(8, *shape)
+  )
+  if len(shape) < 3:
+    with pytest.raises(ValueError, match="cannot be rotated"):
+      sampling.make_episode(KEY, values, EPISODE, rotate=True)
+    with pytest.raises(ValueError, match="do not fit way 4"):
+      sampling.make_episode(KEY, values.astype(np.uint8), EPISODE)
+
+
 def test_labels_are_uniformly_permuted():
   images = jnp.zeros((4, 3, 1, 1, 1), jnp.uint8)
   keys = jax.random.split(KEY, 20_000)

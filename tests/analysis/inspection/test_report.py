@@ -4,6 +4,7 @@ import dataclasses
 import io
 
 import ml_collections
+import numpy as np
 from PIL import Image
 import pytest
 
@@ -15,6 +16,7 @@ from episodic_dp.analysis.inspection import sheet
 from episodic_dp.analysis.inspection import summary
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import omniglot
+from episodic_dp.config.presets import own_data
 from episodic_dp.config.presets import sinusoid
 from episodic_dp.training import errors
 from tests.analysis.inspection import page_reader
@@ -35,6 +37,20 @@ def test_points_are_no_images():
   )
   assert content.task_sheet is None and "points" in content.no_tasks
   assert content.counted and "epsilon" in content.pictures
+
+
+def test_features_are_no_images_either(tmp_path, monkeypatch):
+  monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+  np.savez(
+      tmp_path / "own.npz",
+      features=np.arange(90.0).reshape(45, 2),
+      **{"class": np.arange(45) // 3},
+  )
+  where = {"data_dir": tmp_path / "own.npz"}
+  config = RunConfig.parse(own_data.get_config("way=3,tasks=1"), **where)
+  content = report.make(config, "features", report.Options(**where))
+  assert content.task_sheet is None
+  assert "numbers of shape (2,), so there are no" in content.no_tasks
 
 
 def read(content):
