@@ -22,7 +22,7 @@ CHANCE = 1 / budgets.WAY
 _SIZES: dict[str, dict[str, Any]] = {
     "cpu": dict(
         arguments=dict(rate=0.5, steps=40, width=8),
-        tasks=((1, 4, 3), (5, 1, 1)),
+        tasks=((1, 4, 3), (5, 1, 3)),
     ),
     "full": dict(
         arguments=dict(rate=0.5, steps=120, width=32),
