@@ -21,6 +21,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import data
+from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import measure
@@ -33,6 +34,7 @@ from episodic_dp.data import cache
 from episodic_dp.data import files
 from episodic_dp.data.cifar_fs import archives
 from episodic_dp.data.own_data.readers import formats
+from episodic_dp.models import weights
 from episodic_dp.output import files as output_files
 from episodic_dp.training import errors
 from episodic_dp.training import keys
@@ -349,6 +351,23 @@ def test_pickled_archives_run_no_code_even_if_their_checksum_were_right(marker):
 
 
 # What a run leaves ------------------------------------------------------------
+
+
+@counts
+@pytest.mark.parametrize("suffix", weights.SUFFIXES)
+def test_weights(tmp_path, count, suffix, marker):
+  path = tmp_path / f"start{suffix}"
+  array = np.arange(6, dtype=np.float32).reshape(2, 3)
+  models.write_weights(path, {"hidden": {"kernel": array}, "head": array})
+  shapes = {"hidden": {"kernel": array}, "head": array}
+
+  def read():
+    weights.fitted(
+        models.read_weights(path), shapes, source="start", head="head"
+    )
+
+  read()
+  assert told(attack(path, count, read, marker)) > count / 2
 
 
 @counts
