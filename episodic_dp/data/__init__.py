@@ -80,7 +80,7 @@ def load(
 
   Args:
     name: one of `NAMES`: "glyphs" and "sinusoid" are generated, "own_data"
-      is a folder of images or an .npz of yours, the others are read from their
+      is a folder or a file of yours, the others are read from their
       original files; the options of each are those of its `load`, such as
       `omniglot.load.load`.
     data_dir: folder with the original files, for data sets that have any; for

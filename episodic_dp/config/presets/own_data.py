@@ -40,11 +40,12 @@ or the names of the labels, then a name for the images), classes (the level that
 is classified: the one above the images, or the first), private (1), way (5),
 shot (1), query (1), tasks (4: of a step, with two levels or classes on top),
 rate (0.1: the share of the primary units that a step draws, with three, each of
-them a task), noise_multiplier
-(1.0), width (8), inner_steps (1), steps (60). Size, colour and division are
---config.data.options.size and so on. Units with fewer classes or images than a
-task takes, such as empty ones, need --config.plan.allow_short_units: a task
-that cannot be filled contributes nothing.
+them a task), noise_multiplier (1.0), width (8), inner_steps (1), steps (60).
+Size, colour and depth of images, the public offset, scale and clip of numbers,
+and the division are --config.data.options.size and so on. Series and embeddings
+need --config.model.name=conv1d or =mlp. Units with fewer classes or examples
+than a task takes, such as empty ones, need --config.plan.allow_short_units: a
+task that cannot be filled contributes nothing.
 """
 
 from typing import Any
