@@ -1,25 +1,12 @@
 """The network that a config names: one of the library's, or code of one's own.
 
-`config.model.name=my_module:make_model` imports `my_module` from the current
-folder or from PYTHONPATH and calls
-
-  make_model(outputs, input_shape, **config.model.options) -> models.Model
-
-with the number of logits (None where a metric learner wants features) and the
-shape of one example. A run writes down what its network was: a digest of the
-module's file, of the parameters' names and shapes, and of the weights that it
-began with.
+A run writes down what its network was: a digest of the weights that it began
+with, and of own code (`own_code`) one of its file and of the parameters' names
+and shapes.
 """
 
 from collections.abc import Callable
-import hashlib
-import importlib
-import importlib.util
-import inspect
 import os
-import pathlib
-import sys
-import traceback
 from typing import Any
 
 from absl import logging
@@ -27,6 +14,7 @@ import jax
 
 from episodic_dp import models
 from episodic_dp.config import learner_kinds
+from episodic_dp.config import own_code
 from episodic_dp.config import sections
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.models import weights as weights_lib
@@ -65,7 +53,7 @@ def make_model(
   options = config.model
   outputs = _outputs(config) if way is None else way
   if options.is_own:
-    model = _of_own(options, outputs, input_shape)
+    model = own_code.make(options, outputs, input_shape)
     if way is None:
       _check_own(options, model)
   else:
@@ -89,7 +77,7 @@ def check(options: sections.Model) -> None:
     RunError, ValueError: one sentence.
   """
   if options.is_own:
-    _check_signature(options, _function(options.name))
+    own_code.check(options)
   if options.trained not in TRAINED or options.rank < 1:
     raise errors.RunError(
         f"config.model.trained={options.trained} with rank={options.rank}: give"
@@ -112,7 +100,7 @@ def recorded(config: RunConfig, model: models.Model) -> dict[str, Any]:
     found["start"] = os.path.abspath(options.start)
     found["start_digest"] = weights_lib.digest(_start(options))
   if options.is_own:
-    found["source_digest"] = _source_digest(options.name)
+    found["source_digest"] = own_code.source_digest(options.name)
     found["shapes_digest"] = _shapes_digest(model)
   return result | {"model": dict(result["model"]) | found}
 
@@ -204,84 +192,7 @@ def _start(options: sections.Model) -> dict[str, Any]:
   return weights
 
 
-# Code of one's own ------------------------------------------------------------
-
-
-def _of_own(
-    options: sections.Model, outputs: int | None, input_shape: _Shape
-) -> models.Model:
-  """What `make_model` of one's own returns, if it is a Model."""
-  make = _function(options.name)
-  _check_signature(options, make)
-  try:
-    model = make(outputs, input_shape, **options.options)
-  except Exception as e:  # Code of the user's own may raise anything.
-    raise errors.RunError(
-        f"config.model.name={options.name!r} failed for outputs={outputs} and"
-        f" input_shape={input_shape} ({_short(e, options.name)}): mend it"
-    ) from e
-  if not isinstance(model, models.Model):
-    raise errors.RunError(
-        f"config.model.name={options.name!r} returned {type(model).__name__}:"
-        " let it return a models.Model, such as models.from_flax(module,"
-        " input_shape)"
-    )
-  return model
-
-
-def _function(name: str) -> Callable[..., Any]:
-  """The function that MODULE:FUNCTION names.
-
-  Raises:
-    RunError: the module cannot be imported or lacks it; one sentence.
-  """
-  module_name, _, attribute = name.partition(":")
-  here = os.getcwd()
-  if here not in sys.path:
-    sys.path.append(here)  # Last: a folder named as a library hides none.
-  importlib.invalidate_caches()
-  try:
-    module = importlib.import_module(module_name)
-  except Exception as e:  # Its code may raise anything.
-    if isinstance(e, ModuleNotFoundError) and module_name.startswith(
-        e.name or " "
-    ):
-      raise errors.RunError(
-          f"config.model.name={name!r} names the module {module_name!r}, which"
-          f" is neither in the current folder ({here}) nor on PYTHONPATH: start"
-          " in its folder, or name it there"
-      ) from e
-    raise errors.RunError(
-        f"config.model.name={name!r}: the module {module_name!r} cannot be"
-        f" imported ({_short(e, name)}): mend it, or write"
-        " config.model.name=my_module:make_model"
-    ) from e
-  function = getattr(module, attribute, None)
-  if not callable(function):
-    there = sorted(
-        key for key, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module_name
-    )  # fmt: skip
-    raise errors.RunError(
-        f"config.model.name={name!r}: {module_name} has no function"
-        f" {attribute!r}; name one of those it has:"
-        f" {', '.join(there) or 'none, so write make_model'}"
-    )
-  return function
-
-
-def _check_signature(
-    options: sections.Model, make: Callable[..., Any]
-) -> None:
-  try:
-    inspect.signature(make).bind(None, (), **options.options)
-  except (TypeError, ValueError) as e:
-    given = "".join(f", {key}" for key in options.options)
-    raise errors.RunError(
-        f"config.model.name={options.name!r} does not take (outputs,"
-        f" input_shape{given}) ({e}): define it as make_model(outputs,"
-        f" input_shape{given})"
-    ) from e
+# What a run recorded of own code ----------------------------------------------
 
 
 def _check_own(options: sections.Model, model: models.Model) -> None:
@@ -293,7 +204,8 @@ def _check_own(options: sections.Model, model: models.Model) -> None:
         " shapes than the run's: undo what was changed of it, or choose another"
         " --workdir"
     )
-  if options.source_digest not in (None, _source_digest(options.name)):
+  found = own_code.source_digest(options.name)
+  if options.source_digest not in (None, found):
     logging.warning(
         "the file of config.model.name=%r is not as it was when the run began:"
         " if the network computes something else, what is measured is not what"
@@ -310,25 +222,3 @@ def _shapes_digest(model: models.Model) -> str:
   return weights_lib.shapes_digest(
       jax.eval_shape(parameters, jax.random.key(0))
   )
-
-
-def _source_digest(name: str) -> str:
-  """SHA-256 of the module's file; of nothing where it has none."""
-  path = inspect.getsourcefile(_function(name)) or ""
-  try:
-    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
-  except OSError:
-    return hashlib.sha256().hexdigest()
-
-
-def _short(error: BaseException, name: str) -> str:
-  """The error's first line, and where in own code it was raised."""
-  text = (str(error).strip().splitlines() or [""])[0][:100]
-  result = f"{type(error).__name__}: {text}" if text else type(error).__name__
-  if isinstance(error, SyntaxError):
-    return result  # Says where itself.
-  stem = name.partition(":")[0].rpartition(".")[2]
-  for frame in reversed(traceback.extract_tb(error.__traceback__)):
-    if pathlib.Path(frame.filename).stem == stem:
-      return f"{result}, {stem}.py line {frame.lineno}"
-  return result
