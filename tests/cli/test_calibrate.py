@@ -21,7 +21,7 @@ def test_the_flags_that_are_printed_spend_what_is_said(call, solve, level):
       "calibrate", GLYPHS, "--epsilon=2", f"--level={level}",
       f"--solve={solve}",
   )
-  assert (done.returncode, done.stderr) == (0, "")
+  assert done.returncode == 0, done.stderr
   spent = re.search(
       rf"epsilon (\S+) of 2 for a {level} \(delta 1e-05\)", done.stdout
   )

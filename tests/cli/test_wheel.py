@@ -89,7 +89,7 @@ def test_commands_run_outside_the_repository(tmp_path):
 def test_every_preset_is_known_by_its_name(call, name, monkeypatch, tmp_path):
   monkeypatch.chdir(tmp_path)
   done = call("account", f"--config={name}", "--config.steps=1")
-  assert (done.returncode, done.stderr) == (0, "")
+  assert done.returncode == 0, done.stderr
   assert done.stdout.startswith("1 steps, noise multiplier")
 
 
