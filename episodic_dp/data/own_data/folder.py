@@ -71,7 +71,7 @@ class _Walk:
     return folders, examples
 
   def _is_example(self, entry: os.DirEntry[str]) -> bool:
-    found = formats.format_of(pathlib.Path(entry.path))
+    found = formats.format_of(entry.path)
     if found is not None and found.table:
       self.has_tables = True
     return found is not None and found.table == self._tables

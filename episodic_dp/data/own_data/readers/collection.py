@@ -36,7 +36,7 @@ class Collection:
     Raises:
       ValueError: it has to be read to count them, and cannot be; one sentence.
     """
-    pages = formats.pages(self.root / name)
+    pages = formats.pages(os.path.join(self.root, name))
     first = len(self.examples)
     self.examples += [(name, page) for page in pages]
     if len(pages) > 1:

@@ -8,6 +8,7 @@ own, decides how it is scaled.
 """
 
 from collections.abc import Sequence
+import os
 import pathlib
 from typing import Any
 
@@ -18,18 +19,18 @@ from episodic_dp.data.own_data.readers import example
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 
 
-def has_magic(path: pathlib.Path) -> bool:
+def has_magic(path: str) -> bool:
   """Whether a file begins as DICOM does; an index of a medium is left out."""
-  if path.name.upper() == "DICOMDIR":
+  if os.path.basename(path).upper() == "DICOMDIR":
     return False
   try:
-    with path.open("rb") as f:
+    with open(path, "rb") as f:
       return f.read(132)[128:] == b"DICM"
   except OSError:
     return False
 
 
-def pages(path: pathlib.Path) -> Sequence[int]:
+def pages(path: str) -> Sequence[int]:
   """The frames of a file, by its head.
 
   Raises:
@@ -41,7 +42,7 @@ def pages(path: pathlib.Path) -> Sequence[int]:
         path, stop_before_pixels=True, specific_tags=["NumberOfFrames"]
     )
     frames = max(1, int(head.get("NumberOfFrames") or 1))
-    if frames > path.stat().st_size:  # Before there is a number for each.
+    if frames > os.stat(path).st_size:  # Before there is a number for each.
       raise ValueError(f"its head claims {frames} frames")
     return range(frames)
   except Exception as e:  # Whatever a parser of damaged files may raise.
@@ -123,7 +124,7 @@ def _pydicom() -> Any:
   return pydicom
 
 
-def _unreadable(path: pathlib.Path, error: Exception) -> ValueError:
+def _unreadable(path: str | pathlib.Path, error: Exception) -> ValueError:
   text = example.reason(error, path)
   remedy = "repair it or remove it"
   if "plugin" in text or "decod" in text:

@@ -22,7 +22,7 @@ class Example(NamedTuple):
   image: bool
 
 
-def reason(error: Exception, path: pathlib.Path) -> str:
+def reason(error: Exception, path: str | pathlib.Path) -> str:
   """The text of a library's error, shortened: it may quote the whole file."""
   text = " ".join(str(error).replace(str(path), "it").split())
   text = text or type(error).__name__

@@ -8,6 +8,7 @@ its suffix or its magic) and uint8 in an .npy are images. Other numbers in an
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
+import os
 import pathlib
 
 from PIL import Image
@@ -30,12 +31,12 @@ class Format:
       describe them.
   """
 
-  pages: Callable[[pathlib.Path], Sequence[int]]
+  pages: Callable[[str], Sequence[int]]
   read: Callable[[pathlib.Path, int], Example]
   table: bool = False
 
 
-def _one(path: pathlib.Path) -> Sequence[int]:
+def _one(path: str) -> Sequence[int]:
   """Of a file that is one example, and is not opened to say so."""
   del path
   return (0,)
@@ -63,19 +64,21 @@ def _suffixes() -> dict[str, Format]:
   }
 
 
-def format_of(path: pathlib.Path) -> Format | None:
+def format_of(path: str | os.PathLike[str]) -> Format | None:
   """The format of a file by its suffix, or None where it is no example.
 
   Only a file of an unknown suffix is looked into: names of DICOM files end in
   numbers, or in nothing.
   """
-  found = _suffixes().get(path.suffix.lower())
+  # No `Path` is made of it: a data set may have millions of files.
+  path = os.fspath(path)
+  found = _suffixes().get(os.path.splitext(path)[1].lower())
   if found is None and dicom.has_magic(path):
     return _DICOM
   return found
 
 
-def pages(path: pathlib.Path) -> Sequence[int]:
+def pages(path: str | os.PathLike[str]) -> Sequence[int]:
   """The numbers of a file's examples, each for `read`.
 
   One number but for TIFF and DICOM files of several pages or frames, whose
@@ -84,7 +87,7 @@ def pages(path: pathlib.Path) -> Sequence[int]:
   Raises:
     ValueError: it is of no known format, or cannot be read; one sentence.
   """
-  return _known(path).pages(path)
+  return _known(path).pages(os.fspath(path))
 
 
 def read(path: pathlib.Path, page: int = 0) -> Example:
@@ -100,7 +103,7 @@ def read(path: pathlib.Path, page: int = 0) -> Example:
   return _known(path).read(path, page)
 
 
-def _known(path: pathlib.Path) -> Format:
+def _known(path: str | os.PathLike[str]) -> Format:
   found = format_of(path)
   if found is None:
     raise ValueError(

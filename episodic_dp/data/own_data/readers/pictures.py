@@ -26,7 +26,7 @@ _SUBFILE_TYPE = 254  # Of a TIFF page: what it is of the file.
 _REDUCED_OR_MASK = 1 | 4
 
 
-def tiff_pages(path: pathlib.Path) -> Sequence[int]:
+def tiff_pages(path: str) -> Sequence[int]:
   """The pages of a TIFF but for those marked as a smaller copy or a mask.
 
   Raises:
@@ -88,7 +88,7 @@ def read(path: pathlib.Path, page: int = 0) -> example.Example:
   )
 
 
-def _unreadable(path: pathlib.Path, error: Exception) -> ValueError:
+def _unreadable(path: str | pathlib.Path, error: Exception) -> ValueError:
   return ValueError(
       f"{path} cannot be read as an image ({example.reason(error, path)}):"
       " repair it or remove it"
