@@ -42,7 +42,8 @@ def write(
     ValueError: the folder cannot be written.
   """
   folder = pathlib.Path(folder)
-  sentences = []
+  sentences: list[str] = []
+  used: list[str] = []
   for level in levels:
     try:
       data = export.export(ledger, level, delta=delta, group=group)
@@ -51,6 +52,9 @@ def write(
       continue
     data["assumptions"] = [*assumed, *data["assumptions"]]
     stem = re.sub(r"[^\w.-]", "_", level)
+    if stem in used:  # "a b" beside "a_b".
+      stem = f"{stem}_{len(used)}"
+    used.append(stem)
     files.write_json(folder / f"{stem}.json", data)
     for name, header in (
         ("epsilon_delta", ("epsilon", "delta")),
