@@ -22,7 +22,9 @@ Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
       --config=mnist_writers
 
-Expected: see experiments/results/mnist_writers.md.
+Expected of this command: 34 s of processor time, test accuracy 90 to 93 %
+(untrained 45 %, chance 20 %; the noise differs from key to key) at epsilon 3.973
+for a writer, 3.928 for a digit and 4.011 for an image; 96 % with shot=5,query=1.
 
 Arguments after the colon: private (1), shot (1), query (4: images of a digit
 that a task is judged on in training), rate (0.5: the share of the writers that
