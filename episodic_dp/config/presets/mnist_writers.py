@@ -6,25 +6,26 @@ writers with probability `rate` (Poisson), then five of their ten digits, then
 images of each. Validation and test writers are other people.
 
 One run guarantees something to three units at once (delta = 1e-5):
-  writer  all that a person wrote: nobody can tell whether they took part;
+  writer  all that a person wrote, and so whether they took part;
   digit   what a person wrote of one of the digits, a dozen images or so;
   image   a single one.
 The ten digits themselves are labels that all share, and no units: that there
 are sevens is public, and so is how many images each writer has of each digit.
 
 With 539 people to hide among every epsilon has its price, which
-experiments/results/mnist_writers.md lists. A digit or an image costs hardly less
-than its writer: a digit is exchanged for another one, which moves a task twice
-as far as its absence would, and where a writer has few images of a digit all of
-them are drawn.
+experiments/results/mnist_writers.md lists. A digit or an image costs hardly
+less than its writer: a digit is exchanged for another one, which moves a task
+twice as far as its absence would, and where a writer has few images of a digit
+all of them are drawn.
 
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
       --config=mnist_writers
 
 Expected of this command: 34 s of processor time, test accuracy 90 to 93 %
-(untrained 45 %, chance 20 %; the noise differs from key to key) at epsilon 3.973
-for a writer, 3.928 for a digit and 4.011 for an image; 96 % with shot=5,query=1.
+(untrained 45 %, chance 20 %; the noise differs from key to key) at epsilon
+3.973 for a writer, 3.928 for a digit and 4.011 for an image; 96 % with
+shot=5,query=1.
 
 Arguments after the colon: private (1), shot (1), query (4: images of a digit
 that a task is judged on in training), rate (0.5: the share of the writers that
