@@ -3,9 +3,9 @@
 What the levels protect. A *writer* is a person: all their images of all digits.
 A *digit* here is what one writer wrote of one of the ten digits, a dozen images
 or so, and its guarantee bounds what can be told of whether this person's
-sevens, say, were in the data. The digit 7 itself is no unit: that there are ten digits
-is public. An *image* is one of them. Guarantees are about adding or removing
-one such unit.
+sevens, say, were in the data. The digit 7 itself is no unit: that there are ten
+digits is public. An *image* is one of them. Guarantees are about adding or
+removing one such unit.
 """
 
 import pathlib
