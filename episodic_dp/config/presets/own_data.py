@@ -24,10 +24,11 @@ several diagnoses (a .csv of file, patient, diagnosis; or folders of one name),
 all of them, and --config.data.options.by=patient divides patients, not
 diagnoses, into training, validation and test:
 
-  python -m experiments.export_glyphs --out=PATH --layout=diagnosis --crossing=2
   episodic-dp train --data_dir=PATH --workdir=DIR \\
       --config=own_data:levels=diagnosis/patient/image,classes=diagnosis \\
       --config.data.options.crossing=patient --config.data.options.by=patient
+
+docs/classes.md has an example with its numbers.
 
 Expected of the 1000 writers that `python -m experiments.export_glyphs
 --out=PATH` makes, with levels=writer/glyph/drawing, on two CPU cores that were
