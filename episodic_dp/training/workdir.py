@@ -293,7 +293,10 @@ def check_config(
           " then change it"
       )
     else:
-      remedy = _REMEDIES.get(name, f"resume with {name}={before!r}")
+      as_before = f"resume with {name}={before!r}"
+      if before in ("absent", None):
+        as_before = f"leave {name} out"
+      remedy = _REMEDIES.get(name, as_before)
       remedy += " or choose another --workdir"
     raise errors.RunError(
         f"the run in {folder} was started with config.{name}={before!r} and is"

@@ -349,3 +349,18 @@ def test_no_damaged_text_ends_in_a_traceback(data):
     accounting.verify(privacy_statement.loads(text))
   except (plan.PlanError, plan.UnsoundPlanError) as e:
     assert "\n" not in str(e)
+
+
+def test_given_weights_are_said_to_be_taken_for_public():
+  plain, begun = stated(), stated(start="ab12")
+  assert "start" not in plain and begun["start"] == "ab12"
+  assert not accounting.verify(begun).differences
+  for level, entry in begun["guarantees"].items():
+    for said in (entry["caveat"], entry["assumptions"][-1]):
+      assert privacy_statement.STARTED in said
+    assert entry["epsilon"] == plain["guarantees"][level]["epsilon"]
+  del begun["start"]  # Who leaves it out leaves an assumption in, or too.
+  assert accounting.verify(begun).differences
+  for wrong in (None, 3):
+    with pytest.raises(plan.PlanError, match="the statement's start is"):
+      accounting.verify(plain | {"start": wrong})

@@ -6,6 +6,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting import privacy_statement
 from episodic_dp.accounting import studies
 
 LEVELS = ("user", "record")
@@ -121,6 +122,16 @@ def test_one_seed_is_said_and_two_are_refused():
     studies.compose(
         {"a": statement(fixed_seed=True), "b": statement(fixed_seed=True)}
     )
+
+
+def test_runs_that_begin_with_given_weights_are_named():
+  begun = statement() | {"start": "ab12"}
+  study = studies.compose({"a": begun, "b": statement()})
+  assert f"a: {privacy_statement.STARTED}" in study.assumption
+  found = study.guarantee("user", delta=DELTA)
+  assert any(privacy_statement.STARTED in s for s in found.assumptions)
+  plain = studies.compose({"a": statement(), "b": statement()})
+  assert privacy_statement.STARTED not in plain.assumption
 
 
 def test_statements_with_several_deltas_have_none():

@@ -162,6 +162,33 @@ def test_what_may_change_on_resuming(tmp_path, name, value, clean, allowed):
       workdir.check_config(tmp_path, new, clean=clean)
 
 
+def test_what_identifies_a_network_on_resuming(tmp_path, caplog):
+  files.write_json(tmp_path / workdir.CONFIG, CONFIG | {"model": {
+      "start": "/a.npz", "start_digest": "ab", "source_digest": "cd",
+      "shapes_digest": "ef",
+  }})  # fmt: skip
+
+  def resumed(**changes):
+    model = {
+        "start": "/b.npz", "start_digest": "ab", "source_digest": "cd",
+        "shapes_digest": "ef", "trained": None,  # A field that is new.
+    }  # fmt: skip
+    new = CONFIG | {"model": model | changes}
+    assert workdir.check_config(tmp_path, new, clean=False) == []
+
+  resumed()
+  assert not caplog.text
+  resumed(source_digest="other")
+  assert "has changed since the run" in caplog.text
+  for changes, remedy in (
+      ({"start_digest": "x"}, "give --config.model.start the file of weights"),
+      ({"shapes_digest": "x"}, "give the network of config.model.name"),
+      ({"trained": "head"}, "leave model.trained out"),
+  ):
+    with pytest.raises(errors.RunError, match=f"{remedy}.*another --workdir"):
+      resumed(**changes)
+
+
 @pytest.mark.parametrize("content", ["", "{", "[1]", '"text"'])
 def test_damaged_config_is_one_sentence(tmp_path, content):
   (tmp_path / workdir.CONFIG).write_text(content)
