@@ -29,7 +29,7 @@ from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data.readers import arrays as array_readers
-from episodic_dp.data.own_data.readers.example import Example
+from episodic_dp.data.own_data.readers import example
 from episodic_dp.plan.errors import shown
 
 _IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
@@ -61,8 +61,8 @@ def listing(
         values = arrays[head.examples]
     except cache.DAMAGED as e:
       raise ValueError(
-          f"array '{head.examples}' of {path} cannot be read ({_reason(e)}):"
-          " write the file again"
+          f"array '{head.examples}' of {path} cannot be read"
+          f" ({example.reason(e, path)}): write the file again"
       ) from e
     is_image = head.examples == _IMAGES
     return lambda record: _example(values[record], is_image, name_of(record))
@@ -84,13 +84,13 @@ def listing(
   )
 
 
-def _example(values: np.ndarray, is_image: bool, name: str) -> Example:
+def _example(values: np.ndarray, is_image: bool, name: str) -> example.Example:
   """A row of an array as an example; ValueError where it is not finite."""
   if not is_image:
     return array_readers.features(values, name)
   if values.dtype == np.uint16:
     values = values.astype(np.float32) / 65535
-  return Example(values[..., None] if values.ndim == 2 else values, image=True)
+  return example.Example(values[..., None] if values.ndim == 2 else values, image=True)
 
 
 def _shape_of_images(head: "_Head") -> tuple[int, int, int] | None:
@@ -148,8 +148,8 @@ def _read_head(path: pathlib.Path, levels: Sequence[str] | None) -> _Head:
     raise
   except cache.DAMAGED as e:
     raise ValueError(
-        f"{path} cannot be read as an .npz of arrays ({_reason(e)}): write it"
-        " with numpy.savez(file, images=..., **{'class': ...})"
+        f"{path} cannot be read as an .npz of arrays ({example.reason(e, path)}):"
+        " write it with numpy.savez(file, images=..., **{'class': ...})"
     ) from e
   about = f"{levels}/{status.st_size}/{status.st_mtime_ns}"
   fingerprint = hashlib.sha256(about.encode()).hexdigest()
@@ -169,12 +169,6 @@ def _check_split(path: pathlib.Path, name: str, split: np.ndarray) -> None:
 
 class _Refused(ValueError):
   """An error whose text is for the user already: it is not wrapped again."""
-
-
-def _reason(error: Exception) -> str:
-  """The text of a library's error, shortened: it may quote the whole file."""
-  text = " ".join(str(error).split()) or type(error).__name__
-  return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _check_names(
