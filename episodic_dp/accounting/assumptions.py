@@ -178,7 +178,7 @@ def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
     return (
         f"The guarantee is for one {level} in all units of level"
         f" '{hierarchy.levels[0]}' that hold it, at most"
-        f" {hierarchy.most_copies[k]}; who holds what is public."
+        f" {counts[k]}; who holds what is public."
     )
   return _recurs_below(level)
 

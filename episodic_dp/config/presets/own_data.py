@@ -133,13 +133,13 @@ def _tasks(
     )
   episode = dict(way=arg.way, shot=arg.shot, query=arg.query)
   examples = f"FixedSize({arg.shot + arg.query})"
+  drawn = f"FixedSize({arg.way})"
   if len(levels) == 2:
-    stages = (f"FixedSize({arg.tasks * arg.way})", examples)
-    return stages, episode | dict(form="disjoint")
+    drawn = f"FixedSize({arg.tasks * arg.way})"
+    return (drawn, examples), episode | dict(form="disjoint")
   if classes == levels[0]:  # Few classes: every task draws its own.
-    stages = (f"FixedSize({arg.way})", examples, "FixedSize(1)")
-    return stages, episode | dict(
+    return (drawn, examples, "FixedSize(1)"), episode | dict(
         form="independent", tasks=arg.tasks, classes=classes
     )
-  stages = (f"Poisson({arg.rate})", f"FixedSize({arg.way})", examples)
+  stages = (f"Poisson({arg.rate})", drawn, examples)
   return stages, episode | dict(form="unit")
