@@ -90,7 +90,9 @@ def _example(values: np.ndarray, is_image: bool, name: str) -> example.Example:
     return array_readers.features(values, name)
   if values.dtype == np.uint16:
     values = values.astype(np.float32) / 65535
-  return example.Example(values[..., None] if values.ndim == 2 else values, image=True)
+  if values.ndim == 2:
+    values = values[..., None]
+  return example.Example(values, image=True)
 
 
 def _shape_of_images(head: "_Head") -> tuple[int, int, int] | None:
@@ -148,8 +150,9 @@ def _read_head(path: pathlib.Path, levels: Sequence[str] | None) -> _Head:
     raise
   except cache.DAMAGED as e:
     raise ValueError(
-        f"{path} cannot be read as an .npz of arrays ({example.reason(e, path)}):"
-        " write it with numpy.savez(file, images=..., **{'class': ...})"
+        f"{path} cannot be read as an .npz of arrays"
+        f" ({example.reason(e, path)}): write it with numpy.savez(file,"
+        " images=..., **{'class': ...})"
     ) from e
   about = f"{levels}/{status.st_size}/{status.st_mtime_ns}"
   fingerprint = hashlib.sha256(about.encode()).hexdigest()
