@@ -30,6 +30,7 @@ def _run(*arguments):
   )
 
 
+@pytest.mark.slow  # The run that it is asked about is trained first.
 def test_private_data_are_not_read_unasked(run_folder):
   done = _run(f"--workdir={run_folder}")
   assert done.returncode == 1

@@ -17,6 +17,7 @@ TINY = (
 )  # fmt: skip
 
 
+@pytest.mark.slow  # Three commands, each of which compiles.
 def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
   data, folder = tmp_path / "data", tmp_path / "run"
   data.mkdir()

@@ -52,6 +52,7 @@ def check_steps(found):
     assert case["tasks"] > 3, name
 
 
+@pytest.mark.slow  # A process of eight devices compiles every case.
 def test_eight_devices_give_the_sum_of_one():
   """And what would sum gradients before they are clipped does not."""
   found = run_script("sums", "8")

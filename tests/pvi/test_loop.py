@@ -37,6 +37,7 @@ def _same(a, b):
     np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.slow  # Three runs, each in a program of its own.
 @pytest.mark.parametrize("server", SERVERS)
 def test_a_resumed_run_ends_with_the_same_bits(tmp_path, federation, server):
   def go(folder, rounds):
