@@ -72,6 +72,9 @@ def groups(items, way):
   if not items:
     yield ()
     return
+  if len(items) < way:  # A task that is not filled, which may still speak.
+    yield (items,)
+    return
   for others in itertools.combinations(items[1:], way - 1):
     task = (items[0], *others)
     rest = tuple(i for i in items if i not in task)
@@ -147,6 +150,8 @@ CASES = [
         (2, 2, 2, "independent", 1),
         (2, 2, 2, "independent", 2),
         (1, 2, 1, "independent", 3),
+        (3, 2, 3, "independent", 2),
+        (2, 3, 2, "independent", 2),
         (2, 2, 1, "disjoint", None),
         (2, 2, 2, "disjoint", None),
         (3, 2, 1, "disjoint", None),
