@@ -57,6 +57,7 @@ def _params(folder):
   return checkpoints.restore(checkpoints.latest(), like)[0]
 
 
+@pytest.mark.slow  # It reads runs that are trained for it.
 def test_every_start_is_measured_on_the_same_tasks(runs, splits, results):
   _, found = results
   names = [s["name"] for s in found["initialisations"]]
@@ -76,6 +77,7 @@ def test_every_start_is_measured_on_the_same_tasks(runs, splits, results):
     assert list(entry["accuracy"]) == ["1", "3"]
 
 
+@pytest.mark.slow  # It reads runs that are trained for it.
 def test_guarantees_are_those_that_the_runs_state(runs, results):
   _, found = results
   random, pre, maml = found["initialisations"]
@@ -91,6 +93,7 @@ def test_guarantees_are_those_that_the_runs_state(runs, results):
   assert "Reproducible; no guarantee against" in text  # The seed is fixed.
 
 
+@pytest.mark.slow  # It reads runs that are trained for it.
 def test_it_leaves_a_picture_with_a_line_for_each(results):
   out, found = results
   assert json.loads((out / "fine_tuning.json").read_text()) == json.loads(

@@ -10,9 +10,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize(
-    "imported", [False, pytest.param(True, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow  # Two processes that compile.
+@pytest.mark.parametrize("imported", [False, True])
 def test_programs_are_cached_in_the_users_cache(tmp_path, imported):
   """Whether JAX is imported before or after; nobody else may write there."""
   begin = "import jax\n" if imported else ""

@@ -81,6 +81,7 @@ def wheel(tmp_path_factory):
   return path
 
 
+@pytest.mark.slow  # Processes of their own, outside the tree.
 def test_commands_run_outside_the_repository(tmp_path):
   _check_commands(_commands(ROOT, tmp_path))
 

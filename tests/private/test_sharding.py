@@ -149,6 +149,7 @@ def test_other_meshes_are_named():
   assert "compute.devices=99" in str(error.value)
 
 
+@pytest.mark.slow  # It compiles a step within another program.
 def test_a_step_on_a_mesh_may_be_taken_within_another_program(quick_run):
   run, optimizer = quick_run(), optax.sgd(0.1)
   step = run.step(optimizer, mesh=training.make_mesh())

@@ -105,6 +105,7 @@ def test_killed_at_a_random_step_it_ends_with_the_same_bits(whole, tmp_path):
   assert _lines(tmp_path) == _lines(whole[0])
 
 
+@pytest.mark.slow  # Two more runs; `test_signals` has the signals alone.
 def test_sigterm_saves_and_says_so_and_the_run_goes_on(whole, tmp_path):
   # Many steps, so that the signal arrives before the last.
   process = _start(tmp_path, steps=600)

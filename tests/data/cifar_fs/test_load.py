@@ -73,6 +73,7 @@ def test_three_stages(prepared, cache):
   assert source.superclass_sizes("train") == {"fruit": 2, "insect": 3}
 
 
+@pytest.mark.slow  # Compiles for what `tests/data/test_pool.py` has in small.
 def test_synthetic_participants_share_the_training_images(prepared, cache):
   train = data.load(
       "cifar_fs", cache_dir=cache, participants=100, way=5, per_class=3
