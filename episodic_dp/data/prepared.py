@@ -1,8 +1,10 @@
 """From original files to cached arrays, in one way for all TFDS data sets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import pathlib
 from typing import TypeVar
+
+import numpy as np
 
 from episodic_dp.data import cache
 from episodic_dp.data import files
@@ -52,3 +54,50 @@ def load(
     return make(found)
 
   return cache.read_or_make(records.parent, read, prepare)
+
+
+def load_arrays(
+    originals: files.Originals,
+    folder: pathlib.Path,
+    version: str,
+    names: Sequence[str],
+    *,
+    data_dir: files.Path | None,
+    download: bool,
+    prepare: Callable[
+        [pathlib.Path, files.Found | None], tuple[np.ndarray, ...]
+    ],
+    expected: Callable[..., bool],
+) -> tuple[np.ndarray, ...]:
+  """`load` of arrays that are kept together in one file beside the records.
+
+  Args:
+    originals: the files.
+    folder: of the data set in the cache.
+    version: of the prepared data.
+    names: of the arrays in the file.
+    data_dir: as for `load`, and so is the next.
+    download: whether to fetch the files.
+    prepare: makes the arrays of the folder of the records and the files.
+    expected: whether arrays that were read are those of the data set; others
+      are made anew.
+  """
+  records, cached = folder / version, folder / f"arrays-{version}.npz"
+
+  def read() -> tuple[np.ndarray, ...] | None:
+    arrays = cache.read_arrays(cached, names)
+    return arrays if arrays is not None and expected(*arrays) else None
+
+  def make(found: files.Found | None) -> tuple[np.ndarray, ...]:
+    arrays = prepare(records, found)
+    cache.save_arrays(cached, **dict(zip(names, arrays)))
+    return arrays
+
+  return load(
+      originals,
+      records,
+      data_dir=data_dir,
+      download=download,
+      read=read,
+      make=make,
+  )

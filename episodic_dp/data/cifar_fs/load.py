@@ -117,36 +117,26 @@ def load_arrays(
     uint8[100, 600, 32, 32, 3]: classes in the order of CIFAR-100's labels, and
     inside a class by the SHA-256 of an image's 3072 bytes (height, width, RGB).
   """
-  folder = cache.root(cache_dir) / source.FOLDER
-  records = folder / source.VERSION
-  cached = folder / f"arrays-{source.VERSION}.npz"
-
-  def make(found: files.Found | None) -> np.ndarray:
-    images = _prepare(records, found)
-    cache.save_arrays(cached, images=images)
-    return images
-
-  return prepared.load(
+  (images,) = prepared.load_arrays(
       source.ORIGINALS,
-      records,
+      cache.root(cache_dir) / source.FOLDER,
+      source.VERSION,
+      ("images",),
       data_dir=data_dir,
       download=download,
-      read=lambda: _read(cached),
-      make=make,
+      prepare=_prepare,
+      expected=_as_expected,
   )
+  return images
 
 
-def _read(path: pathlib.Path) -> np.ndarray | None:
-  """The cached array, or None when it is absent, damaged or another."""
-  arrays = cache.read_arrays(path, ("images",))
-  if arrays is None:
-    return None
-  (images,) = arrays
-  same = images.dtype == np.uint8 and images.shape == source.shape()
-  return images if same else None
+def _as_expected(images: np.ndarray) -> bool:
+  return images.dtype == np.uint8 and images.shape == source.shape()
 
 
-def _prepare(records: pathlib.Path, found: files.Found | None) -> np.ndarray:
+def _prepare(
+    records: pathlib.Path, found: files.Found | None
+) -> tuple[np.ndarray]:
   """Reads the files through TFDS and puts the records into their order."""
   # Lazy import: TFDS takes seconds.
   from episodic_dp.data.cifar_fs import builder
@@ -170,4 +160,4 @@ def _prepare(records: pathlib.Path, found: files.Found | None) -> np.ndarray:
         f" {source.ARRAY_SHA256}: remove this folder and prepare it from"
         " another copy"
     )
-  return images
+  return (images,)

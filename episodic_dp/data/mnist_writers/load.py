@@ -108,31 +108,16 @@ def load_arrays(
     uint8[70000, 28, 28, 1] images, and their writers and digits, int32[70000];
     by writer, then digit, then place in the file.
   """
-  folder = cache.root(cache_dir) / source.FOLDER
-  records = folder / source.VERSION
-  cached = folder / f"arrays-{source.VERSION}.npz"
-
-  def make(found: files.Found | None) -> Arrays:
-    arrays = _prepare(records, found)
-    cache.save_arrays(cached, **dict(zip(_FIELDS, arrays)))
-    return arrays
-
-  return prepared.load(
+  images, writers, digits = prepared.load_arrays(
       source.ORIGINALS,
-      records,
+      cache.root(cache_dir) / source.FOLDER,
+      source.VERSION,
+      _FIELDS,
       data_dir=data_dir,
       download=download,
-      read=lambda: _read(cached),
-      make=make,
+      prepare=_prepare,
+      expected=_as_published,
   )
-
-
-def _read(path: pathlib.Path) -> Arrays | None:
-  """The cached arrays, or None when they are absent, damaged or others."""
-  arrays = cache.read_arrays(path, _FIELDS)
-  if arrays is None or not _as_published(*arrays):
-    return None
-  images, writers, digits = arrays
   return images, writers, digits
 
 

@@ -116,31 +116,16 @@ def load_arrays(
     and drawer; the 1623 names "Alphabet/characterNN" in rising order; and
     bool[1623], whether a character is of the official background set.
   """
-  folder = cache.root(cache_dir) / source.FOLDER
-  records = folder / source.VERSION
-  cached = folder / f"arrays-{source.VERSION}.npz"
-
-  def make(found: files.Found | None) -> Arrays:
-    arrays = _prepare(records, found)
-    cache.save_arrays(cached, **dict(zip(_FIELDS, arrays)))
-    return arrays
-
-  return prepared.load(
+  images, characters, background = prepared.load_arrays(
       source.ORIGINALS,
-      records,
+      cache.root(cache_dir) / source.FOLDER,
+      source.VERSION,
+      _FIELDS,
       data_dir=data_dir,
       download=download,
-      read=lambda: _read(cached),
-      make=make,
+      prepare=_prepare,
+      expected=_as_expected,
   )
-
-
-def _read(path: pathlib.Path) -> Arrays | None:
-  """The cached arrays, or None when they are absent, damaged or others."""
-  arrays = cache.read_arrays(path, _FIELDS)
-  if arrays is None or not _as_expected(*arrays):
-    return None
-  images, characters, background = arrays
   return images, characters, background
 
 
