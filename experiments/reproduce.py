@@ -157,7 +157,10 @@ def report(
           "scale": scale,
           "command": command,
           "device": device(),
-          "runs": dict(outcomes),
+          "runs": {
+              name: {k: v for k, v in outcome.items() if k != "printed"}
+              for name, outcome in outcomes.items()
+          },
       },
   )
   text = f"`{command}`, on {device()}\n\n{tables.markdown(header, rows)}\n"

@@ -28,6 +28,7 @@ from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
+from experiments import provenance
 
 OUTCOME = "outcome.json"
 
@@ -143,8 +144,10 @@ def finish(
     Its outcome, JSON-able: "labels", "command", "steps", "noise_multiplier",
     "seconds" and "cpu_seconds" of training (null where it took more than one
     process), "accuracy" (or "squared_error"): {"untrained", "single",
-    "ensemble"}, "epsilon": level -> {"epsilon", "delta"}, and "printed": the
-    same for a terminal, {"header", "rows", "guarantees"}.
+    "ensemble"}, each with its score on every task (`training.unpack`),
+    "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
+    "code" of all its processes, what `provenance.of_run` adds, and "printed":
+    the same for a terminal, {"header", "rows", "guarantees"}.
 
   Raises:
     Interrupted: a signal came; the same call goes on.
@@ -160,6 +163,7 @@ def finish(
   with phases.phase("reading the data", at_once=True):
     experiment = shared.build(config, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
+  code = provenance.begin(workdir)
   cpu = time.process_time()
   result = training.train(experiment.spec, workdir)
   cpu = time.process_time() - cpu
@@ -171,8 +175,10 @@ def finish(
       evaluator=experiment.spec.evaluator,
       **where,
   )
+  score = measured["single"]["score"].name
   entry = reporting.result_entry(result, measured)
-  entry |= {
+  entry |= provenance.of_run(workdir, score) | {
+      "code": code,
       "labels": dict(run.labels),
       "command": run.command(),
       "seconds": None if resumed else round(result.seconds, 1),

@@ -9,6 +9,7 @@ from episodic_dp.training.evaluation import interval
 from episodic_dp.training.evaluation import Score
 from episodic_dp.training.evaluation import SquaredError
 from episodic_dp.training.evaluation import Tasks
+from episodic_dp.training.evaluation import unpack
 from episodic_dp.training.loop import train
 from episodic_dp.training.mesh import make_mesh
 from episodic_dp.training.opening import opened
@@ -32,4 +33,5 @@ __all__ = [
     "make_mesh",
     "opened",
     "train",
+    "unpack",
 ]

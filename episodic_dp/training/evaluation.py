@@ -6,11 +6,13 @@ whose softmax outputs are averaged (DP-MAML takes the five checkpoints best on
 validation tasks). In regression the numbers that they predict are averaged.
 """
 
+import base64
 from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import math
 from typing import Any, ClassVar
+import zlib
 
 import jax
 from jax import lax
@@ -37,12 +39,15 @@ class Score:
     low: mean - 1.96 s / sqrt(tasks), s the standard deviation over tasks.
     high: mean + 1.96 s / sqrt(tasks).
     tasks: how many tasks.
+    per_task: the scores of the tasks in their order, packed (`unpack`); "" for
+      a score that was not measured task by task.
   """
 
   mean: float
   low: float
   high: float
   tasks: int
+  per_task: str = dataclasses.field(default="", repr=False)
 
   name: ClassVar[str]
   sign: ClassVar[int]  # 1 where more is better, -1 where less is.
@@ -230,14 +235,22 @@ class Evaluator:
       errors = np.square(total / len(members) - labels)
       return interval(errors.mean(axis=(1, 2)), SquaredError)
     right = np.argmax(total, axis=-1) == labels
-    return interval(right.mean(axis=1))
+    return interval(right.sum(axis=1), of=right.shape[1])
 
 
 def interval(
-    per_task: np.ndarray, kind: type[Score] = Accuracy
+    per_task: np.ndarray, kind: type[Score] = Accuracy, *, of: int = 1
 ) -> Score:
-  """Mean and 95 % interval of a score float[tasks]."""
-  per_task = np.asarray(per_task, np.float64)
+  """Mean and 95 % interval of a score.
+
+  Args:
+    per_task: the scores, [tasks], times `of`.
+    kind: of score.
+    of: what they are divided by: whole numbers of right answers are packed in
+      a byte each, fractions in four.
+  """
+  packed = pack(per_task, of)
+  per_task = np.asarray(per_task, np.float64) / of
   n = per_task.size
   mean = float(per_task.mean())
   # One task has no spread: its interval is everything.
@@ -245,4 +258,28 @@ def interval(
   half = 1.96 * spread / math.sqrt(n)
   if kind is Accuracy:
     half = min(half, 1.0)
-  return kind(mean=mean, low=mean - half, high=mean + half, tasks=n)
+  return kind(
+      mean=mean, low=mean - half, high=mean + half, tasks=n, per_task=packed
+  )
+
+
+def pack(values: np.ndarray, of: int = 1) -> str:
+  """Numbers [tasks] and their divisor, as "TYPE/OF:" and base64 of zlib.
+
+  TYPE is one of NumPy's, little-endian: the smallest for whole numbers that are
+  not negative, else float32.
+  """
+  values = np.asarray(values)
+  kind = "<f4"
+  if np.issubdtype(values.dtype, np.integer) and values.min(initial=0) >= 0:
+    kind = "|u1" if values.max(initial=0) < 256 else "<u4"
+  data = zlib.compress(values.astype(kind).tobytes(), 9)
+  return f"{kind}/{of}:{base64.b64encode(data).decode()}"
+
+
+def unpack(text: str) -> np.ndarray:
+  """The scores float64[tasks] of a `Score.per_task`."""
+  kind, _, rest = text.partition("/")
+  of, _, data = rest.partition(":")
+  values = np.frombuffer(zlib.decompress(base64.b64decode(data)), kind)
+  return values.astype(np.float64) / int(of)

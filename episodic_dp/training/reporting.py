@@ -72,7 +72,12 @@ def result_entry(
           for name, value in measured.items()
       },
       "epsilon": {
-          level: {"epsilon": number(g.epsilon), "delta": g.delta}
+          level: {
+              "epsilon": number(g.epsilon),
+              "delta": g.delta,
+              "neighbours": g.neighbours,
+              "accountant": g.accountant,
+          }
           for level, g in result.guarantees.items()
       },
   }

@@ -40,6 +40,12 @@ def test_a_finished_run_is_reported(finished, capsys):
   stated = json.loads((finished / MADE / "guarantee.json").read_text())
   epsilon = stated["guarantees"]["participant"]["epsilon"]
   assert outcome["epsilon"]["participant"]["epsilon"] == epsilon <= 1.5
+  assert outcome["config"]["steps"] == 2 and len(outcome["code"]) == 1
+  assert outcome["validation"]["steps"] == [1, 2]
+  stored = outcome["accuracy"]["single"]
+  scores = training.unpack(stored["per_task"])
+  assert scores.mean() == pytest.approx(stored["mean"])
+  assert len(json.dumps(result["runs"], indent=2)) < 9000
   table = (finished / "learners.md").read_text()
   assert "| prototypical network | yes |" in table
   assert result["command"] in table

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -136,6 +137,32 @@ def test_every_task_is_measured_once_whatever_the_chunks(count):
   np.testing.assert_allclose(outputs, whole[:count], rtol=1e-5, atol=1e-7)
   assert np.array_equal(labels, all_labels[:count])
   assert (outputs.argmax(-1) == labels).all()
+
+
+def test_an_interval_can_be_computed_again_from_what_is_stored():
+  evaluator = _evaluator()
+  measured = evaluator.score([0.5, -0.01], _tasks())
+  counts = np.random.default_rng(0).integers(0, 76, 600)
+  errors = np.linspace(0.0, 3.0, 50)
+  for score, kind in (
+      (measured, training.Accuracy),
+      (training.interval(counts, of=75), training.Accuracy),
+      (training.interval(errors, training.SquaredError), training.SquaredError),
+  ):
+    stored = json.loads(json.dumps(dataclasses.asdict(score)))
+    again = training.interval(training.unpack(stored["per_task"]), kind)
+    assert again.tasks == score.tasks
+    assert (again.mean, again.low, again.high) == pytest.approx(
+        (score.mean, score.low, score.high), abs=1e-7
+    )
+    assert len(stored["per_task"]) < 900
+
+
+@pytest.mark.parametrize("largest", [1, 255, 256, 10**6])
+def test_whole_numbers_are_packed_exactly(largest):
+  values = np.asarray([0, 1, largest])
+  packed = training.interval(values, training.SquaredError, of=4).per_task
+  assert (4 * training.unpack(packed) == values).all()
 
 
 def test_interval_is_that_of_the_mean():

@@ -1,0 +1,97 @@
+"""Where a result comes from: the code, configuration and statement of its run.
+
+Kept beside the numbers, so that a page of results can say what computed them
+and a reader can do it again.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+from typing import Any
+
+from episodic_dp import _version
+from episodic_dp.output import files
+from episodic_dp.training import metrics
+from episodic_dp.training import plots
+from episodic_dp.training import reporting
+from episodic_dp.training import workdir as workdir_lib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CODE = "code.json"
+_UNKNOWN = "not recorded"
+_LONG = 500  # characters of a hierarchy's sizes that are still written out
+
+
+@functools.cache
+def code() -> str:
+  """The commit of this tree, "-dirty" where tracked files were changed.
+
+  Asked once a process, which has imported what it runs by then; outside a
+  repository it is the version of the library.
+  """
+  if (ROOT / ".git").exists():
+    # Not tags: a commit is found in any clone.
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty",
+               "--abbrev=10", "--exclude=*"]  # fmt: skip
+    try:
+      done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+      done = None
+    if done is not None and done.returncode == 0:
+      return done.stdout.strip()
+  return f"version {_version.__version__}"
+
+
+def begin(workdir: str | os.PathLike) -> list[str]:
+  """Notes in a work directory which code goes on with it from here.
+
+  Returns:
+    The code of every process so far, each once, in order.
+  """
+  path = pathlib.Path(workdir) / CODE
+  if path.exists():
+    found = json.loads(path.read_text(encoding="utf-8"))
+  else:
+    begun = (path.parent / workdir_lib.CONFIG).exists()
+    found = [_UNKNOWN] if begun else []
+  if code() not in found:
+    found.append(code())
+    files.write_json(path, found)
+  return found
+
+
+def of_run(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
+  """What a finished run leaves beside its scores.
+
+  Args:
+    workdir: its folder.
+    score: the name of what is validated, "accuracy" say.
+
+  Returns:
+    "config", where long sizes of ragged data are their digest; "validation":
+    {"steps", "values"} of the public validation tasks; "statement", the digest
+    of its guarantee.json.
+  """
+  folder = pathlib.Path(workdir)
+  lines = metrics.read(folder / metrics.FILE)
+  curve = plots.validation_curve(lines, label="", name=score)
+  statement = (folder / reporting.GUARANTEE).read_bytes()
+  config = json.loads((folder / workdir_lib.CONFIG).read_text("utf-8"))
+  sizes = json.dumps(config.get("hierarchy", {}).get("sizes", []))
+  if len(sizes) > _LONG:
+    config["hierarchy"]["sizes"] = _digest(sizes.encode())
+  return {
+      "config": config,
+      "validation": {
+          "steps": list(curve.steps),
+          "values": [round(value, 6) for value in curve.values],
+      },
+      "statement": _digest(statement),
+  }
+
+
+def _digest(data: bytes) -> str:
+  return f"sha256:{hashlib.sha256(data).hexdigest()}"
