@@ -4,6 +4,7 @@ Kept beside the numbers, so that a page of results can say what computed them
 and a reader can do it again.
 """
 
+from collections.abc import Mapping, Sequence
 import functools
 import hashlib
 import json
@@ -14,9 +15,10 @@ from typing import Any
 
 from episodic_dp import _version
 from episodic_dp.output import files
+from episodic_dp.training import keys
 from episodic_dp.training import metrics
-from episodic_dp.training import plots
 from episodic_dp.training import reporting
+from episodic_dp.training import run_log
 from episodic_dp.training import workdir as workdir_lib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -72,25 +74,43 @@ def of_run(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
 
   Returns:
     "config", where long sizes of ragged data are their digest; "validation":
-    {"steps", "values"} of the public validation tasks; "statement", the digest
-    of its guarantee.json.
+    {"steps", "values", "low", "high"} of the public validation tasks;
+    "statement", the digest of its guarantee.json; and where the run asked for
+    private diagnostics, which no guarantee covers, "diagnostics": {"step",
+    "loss", "norm", "clipped", ...} of every step.
   """
   folder = pathlib.Path(workdir)
-  lines = metrics.read(folder / metrics.FILE)
-  curve = plots.validation_curve(lines, label="", name=score)
+  name = f"validation_{score}"
+  lines = [x for x in metrics.read(folder / metrics.FILE) if name in x]
+  validated = {"steps": "step", "values": name}
+  validated |= {end: f"validation_{end}" for end in ("low", "high")}
   statement = (folder / reporting.GUARANTEE).read_bytes()
   config = json.loads((folder / workdir_lib.CONFIG).read_text("utf-8"))
   sizes = json.dumps(config.get("hierarchy", {}).get("sizes", []))
   if len(sizes) > _LONG:
     config["hierarchy"]["sizes"] = _digest(sizes.encode())
-  return {
+  diagnostics = metrics.read(folder / keys.FOLDER / run_log.DIAGNOSTICS)
+  found = {
       "config": config,
       "validation": {
-          "steps": list(curve.steps),
-          "values": [round(value, 6) for value in curve.values],
+          key: _column(lines, field) for key, field in validated.items()
       },
       "statement": _digest(statement),
   }
+  if diagnostics and config.get("private_diagnostics"):
+    found["diagnostics"] = {
+        field.removeprefix("private/"): _column(diagnostics, field)
+        for field in diagnostics[0]
+    }
+  return found
+
+
+def _column(lines: Sequence[Mapping[str, Any]], field: str) -> list[Any]:
+  """A field of all lines, rounded to what a picture can show."""
+  return [
+      round(value, 6) if isinstance(value, float) else value
+      for value in (line[field] for line in lines)
+  ]
 
 
 def _digest(data: bytes) -> str:

@@ -45,11 +45,27 @@ def test_a_run_leaves_its_curve_config_and_the_digest_of_its_statement(
   (tmp_path / "config.json").write_text(json.dumps(config))
   (tmp_path / "guarantee.json").write_text("{}")
   (tmp_path / "metrics.jsonl").write_text(
-      '{"step": 1, "validation_accuracy": 0.25}\n{"step": 2}\n'
+      '{"step": 1, "validation_accuracy": 0.25, "validation_low": 0.2,'
+      ' "validation_high": 0.3}\n{"step": 2}\n'
   )
   found = provenance.of_run(tmp_path, "accuracy")
-  assert found["validation"] == {"steps": [1], "values": [0.25]}
+  assert found["validation"] == {
+      "steps": [1], "values": [0.25], "low": [0.2], "high": [0.3]
+  }  # fmt: skip
+  assert "diagnostics" not in found
   digest = hashlib.sha256(b"{}").hexdigest()
   assert found["statement"] == f"sha256:{digest}"
   assert found["config"]["steps"] == 2
   assert len(json.dumps(found)) < 400
+
+
+def test_private_diagnostics_are_kept_where_a_run_asked_for_them(tmp_path):
+  (tmp_path / "guarantee.json").write_text("{}")
+  path = tmp_path / "private" / "diagnostics.jsonl"
+  path.parent.mkdir()
+  path.write_text('{"step": 1, "private/loss": 1.5}\n')
+  for asked in (False, True):
+    config = {"private_diagnostics": asked}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = provenance.of_run(tmp_path, "accuracy").get("diagnostics")
+    assert found == ({"step": [1], "loss": [1.5]} if asked else None)
