@@ -21,6 +21,11 @@ checkpoint. --only=NAME,NAME trains some of the runs, so that several processes
 share the work in one --workdir; the table and the picture show what is finished
 there. It leaves DIR/TARGET.json, .md and .png (in --out where that is given);
 glyphs and sinusoid leave DIR/results.json and pictures of their own.
+
+  python -m experiments.reproduce --write
+
+makes the pages of experiments/results again from the JSON files there, trains
+nothing and reads no data; --out takes another folder.
 """
 
 from collections.abc import Sequence
@@ -44,6 +49,7 @@ from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.training import stores
+from experiments import results_pages
 from experiments import runs as runs_lib
 from experiments import targets
 from experiments.targets import pairs
@@ -148,35 +154,25 @@ def report(
       f"python -m experiments.reproduce --target={target} --scale={scale}"
       " --workdir=DIR --data_dir=DATA"
   )
-  by_itself = target in targets.FINISHED_BY_THEMSELVES
-  files.write_json(
-      folder / f"{target}.json",
-      {
-          **(made.more(outcomes) if by_itself else {}),
-          "target": target,
-          "scale": scale,
-          "command": command,
-          "device": device(),
-          "runs": {
-              name: {k: v for k, v in outcome.items() if k != "printed"}
-              for name, outcome in outcomes.items()
-          },
+  stored = {
+      **(made.more(outcomes) if hasattr(made, "more") else {}),
+      "target": target,
+      "scale": scale,
+      "command": command,
+      "device": device(),
+      "runs": {
+          name: {k: v for k, v in outcome.items() if k != "printed"}
+          for name, outcome in outcomes.items()
       },
-  )
-  text = f"`{command}`, on {device()}\n\n{tables.markdown(header, rows)}\n"
+  }
+  files.write_json(folder / f"{target}.json", stored)
+  text = results_pages.page(made, stored)
   files.write_text(folder / f"{target}.md", text)
-  plotting.save(_picture(made, outcomes), folder / f"{target}.png")
-  if by_itself:
+  drawn = results_pages.picture(made, outcomes)
+  plotting.save(drawn, folder / f"{target}.png")
+  if hasattr(made, "pictures"):
     made.pictures(folder)
   print(f"{target}.json, .md and .png are in {folder}")
-
-
-@plotting.styled
-def _picture(made: ModuleType, outcomes: panels.Outcomes) -> Any:
-  """The matplotlib figure of a target."""
-  figure = plotting.figure(4.8, width=8.0)
-  made.draw(outcomes, figure)
-  return figure
 
 
 def device() -> str:
@@ -189,17 +185,19 @@ def device() -> str:
 
 if __name__ == "__main__":
   _target = flags.DEFINE_enum(
-      "target", None, targets.NAMES, "What to make.", required=True
+      "target", None, targets.NAMES, "What to make."
   )
   _scale = flags.DEFINE_enum("scale", "smoke", targets.SCALES, "How large.")
   _workdir = flags.DEFINE_string(
-      "workdir", None, "Folder of the runs; they are resumed.", required=True
+      "workdir", None, "Folder of the runs; they are resumed."
   )
   _only = flags.DEFINE_list(
       "only", [], "Names of the runs to train (--list); all if empty."
   )
   _out = flags.DEFINE_string(
-      "out", None, "Folder of table and picture; --workdir if not given."
+      "out", None,
+      "Folder of table and picture; --workdir if not given, experiments/results"
+      " with --write.",
   )
   _data_dir = flags.DEFINE_string(
       "data_dir", None, "Folder of the data sets that are not built in."
@@ -209,16 +207,30 @@ if __name__ == "__main__":
   )
   _list = flags.DEFINE_bool("list", False, "Print each run's command only.")
 
+  _write = flags.DEFINE_bool(
+      "write", False, "Make the pages of --out from its JSON files only."
+  )
+
   def _run(argv: Sequence[str]) -> None:
     del argv
+    if _write.value:
+      folder = _out.value or results_pages.FOLDER
+      print(f"wrote {', '.join(results_pages.write(folder))} in {folder}")
+      return
+    target, workdir = _target.value, _workdir.value
+    if target is None or (workdir is None and not _list.value):
+      raise ValueError(
+          "--target and --workdir are missing: give both, such as"
+          " --target=learners --workdir=runs, or --write alone for the pages"
+      )
     if _list.value:
-      for run in targets.load(_target.value).runs(_scale.value):
+      for run in targets.load(target).runs(_scale.value):
         print(f"{run.name}: {run.command()}")
       return
     main(
-        _target.value,
+        target,
         _scale.value,
-        _workdir.value,
+        workdir or "",
         only=_only.value,
         out=_out.value,
         data_dir=_data_dir.value,

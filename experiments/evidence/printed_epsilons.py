@@ -31,9 +31,10 @@ def _release(
   )
 
 
-def _epsilon(
+def epsilon(
     participants: int, stage: plan.Stage, steps: int
 ) -> accounting.Guarantee:
+  """The guarantee of a participant: z = 1, at the delta of [M]."""
   return accounting.guarantee(
       _release(participants, stage),
       steps=steps,
@@ -51,7 +52,7 @@ def samplers() -> pages.Table:
   ]
   rows = []
   for name, stage in stages:
-    g = _epsilon(400_000, stage, 250)
+    g = epsilon(400_000, stage, 250)
     rows.append((name, g.epsilon, g.direction))
   return pages.Table(("tasks drawn by", "ε", "larger direction"), tuple(rows))
 
@@ -88,9 +89,9 @@ def mini_imagenet() -> pages.Table:
         accounting.epsilon(
             1.0, rate, 1.0, steps=steps, delta=_DELTA, accountant=_MOMENTS
         ),
-        _epsilon(tasks, plan.Poisson(rate), steps).epsilon,
-        _epsilon(tasks, plan.FixedSize(_LOT), steps).epsilon,
-        _epsilon(tasks, plan.RandomAllocation(steps), steps).epsilon
+        epsilon(tasks, plan.Poisson(rate), steps).epsilon,
+        epsilon(tasks, plan.FixedSize(_LOT), steps).epsilon,
+        epsilon(tasks, plan.RandomAllocation(steps), steps).epsilon
         if steps == tasks // _LOT
         else None,
     ))

@@ -5,6 +5,11 @@ A target offers `runs(scale) -> [Run]`, `table(outcomes) -> (header, rows)` and
 `runs.finish` returned. Those of `PAIRS` offer `runs`, `finish` and `CHANCE`, as
 `pairs` says; those of `FINISHED_BY_THEMSELVES` also `finish` for one run,
 `more` for the JSON and `pictures`.
+
+What `results_pages` prints besides: the module docstring as introduction,
+`finding(outcomes)`, one sentence with the numbers that matter ("" where there
+are too few runs), and `NOTES`, Markdown without results: how settings were
+chosen, what the numbers do not say. Both may be missing.
 """
 
 import importlib

@@ -32,8 +32,14 @@ def accuracy(outcomes: Sequence[Outcome], model: str = "single") -> str:
   means = [100 * s["mean"] for s in scores]
   if len(scores) == 1:
     return f"{means[0]:.1f} % ± {half(scores[0]):.1f}"
-  mean = sum(means) / len(means)
+  mean = percent(outcomes, model)
   return f"{mean:.1f} % ({min(means):.1f} to {max(means):.1f})"
+
+
+def percent(outcomes: Sequence[Outcome], model: str = "single") -> float:
+  """The mean accuracy in percent, as a number."""
+  means = [o["accuracy"][model]["mean"] for o in outcomes]
+  return 100 * sum(means) / len(means)
 
 
 def half(score: Mapping[str, float]) -> float:

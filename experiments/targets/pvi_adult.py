@@ -21,6 +21,10 @@ from experiments import runs as runs_lib
 from experiments.targets import panels
 
 EPSILONS = (0.5, 0.75, 1.0, None)
+NOTES = """\
+What was chosen how, and what differs from the published setting, is in
+[docs/pvi.md](../../docs/pvi.md).
+"""
 SPLITS = ("homogeneous", "inhomogeneous_1", "inhomogeneous_2")
 _GLOBAL = "one_client"
 # (split, epsilon) -> the lowest and the highest published test accuracy.
@@ -197,3 +201,25 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
 def pictures(folder: pathlib.Path) -> None:
   """How factors and posterior converge on a regression in one dimension."""
   plotting.save(pvi_plots.convergence(), folder / "pvi_regression.png")
+
+
+def finding(outcomes: panels.Outcomes) -> str:
+  """The cell that does worst beside the best published accuracy."""
+  margins = {}
+  for found in panels.group(outcomes, "key").values():
+    cell = found[0]["labels"]["split"], found[0]["labels"]["epsilon"]
+    if cell in PUBLISHED:
+      mean = float(np.mean([o["accuracy"] for o in found]))
+      margins[cell] = mean, mean - PUBLISHED[cell][1]
+  if not margins:
+    return ""
+  (split, epsilon), (mean, margin) = min(
+      margins.items(), key=lambda item: item[1][1]
+  )
+  above = sum(margin > 0 for _, margin in margins.values())
+  return (
+      f"Least in our favour: {split.replace('_', ' ')},"
+      f" {'not private' if epsilon is None else f'ε = {epsilon:g}'}:"
+      f" {100 * mean:.1f} %, {100 * margin:+.1f} points from the best published"
+      f" run; {above} of {len(margins)} cells are above it."
+  )

@@ -216,3 +216,13 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
 def pictures(folder: pathlib.Path) -> None:
   """None besides that of `draw`."""
   del folder
+
+
+def finding(outcomes: panels.Outcomes) -> str:
+  """Error and likelihood of both."""
+  return "; ".join(
+      f"{name.replace('_', ' ')}: squared error {o['squared_error']:.4f}, log"
+      f" likelihood {o['log_likelihood']:.2f}, ε"
+      f" {o['epsilon']['participant']:.4f}"
+      for name, o in outcomes.items()
+  )
