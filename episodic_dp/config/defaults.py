@@ -32,10 +32,20 @@ def base() -> ml_collections.ConfigDict:
           multi_step_loss=0,
           ridge=1.0,
           ridge_scale=10.0,
+          metric="euclidean",  # Of protonet; or cosine, with a learned scale.
+          metric_scale=10.0,
       )
   )
   c.optimizer = ml_collections.ConfigDict(
-      dict(name="adam", rate=0.01, final_rate=0.001)
+      dict(
+          name="adam",
+          rate=0.01,
+          final_rate=0.001,
+          warm_up=0,
+          momentum=config_dict.placeholder(float),
+          second_momentum=config_dict.placeholder(float),
+          average=0.0,
+      )
   )
   c.evaluation = ml_collections.ConfigDict(
       dict(

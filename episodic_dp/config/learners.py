@@ -12,6 +12,7 @@ from episodic_dp import models
 from episodic_dp.config import learner_kinds
 from episodic_dp.config import networks
 from episodic_dp.config.run_config import RunConfig
+from episodic_dp.private import averaging
 from episodic_dp.training import errors
 
 _OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
@@ -92,8 +93,12 @@ def make_fine_tuning(
 
 
 def make_schedule(config: RunConfig, steps: int) -> optax.Schedule:
-  """A cosine from `optimizer.rate` to `final_rate` over the steps."""
+  """A cosine from `optimizer.rate` to `final_rate`, after the warm-up."""
   options = config.optimizer
+  if options.warm_up:
+    return optax.warmup_cosine_decay_schedule(
+        0.0, options.rate, options.warm_up, steps, options.final_rate
+    )
   return optax.cosine_decay_schedule(
       options.rate, steps, alpha=options.final_rate / options.rate
   )
@@ -102,8 +107,25 @@ def make_schedule(config: RunConfig, steps: int) -> optax.Schedule:
 def make_optimizer(
     config: RunConfig, steps: int
 ) -> optax.GradientTransformation:
-  """Adam or SGD with `make_schedule`."""
-  return _OPTIMIZERS[config.optimizer.name](make_schedule(config, steps))
+  """Adam or SGD with `make_schedule`, whose iterates may be averaged."""
+  options = config.optimizer
+  if options.warm_up >= steps:
+    raise errors.RunError(
+        f"optimizer.warm_up={options.warm_up} leaves nothing of {steps} steps:"
+        f" take fewer, such as --config.optimizer.warm_up={steps // 10}"
+    )
+  moments: dict[str, Any] = {"b1": options.momentum}
+  if options.name == "sgd":
+    moments = {"momentum": options.momentum}
+  else:
+    moments["b2"] = options.second_momentum
+  optimizer = _OPTIMIZERS[options.name](
+      make_schedule(config, steps),
+      **{k: v for k, v in moments.items() if v is not None},
+  )
+  if not options.average:
+    return optimizer
+  return averaging.averaged(optimizer, options.average)
 
 
 # The learners by name ---------------------------------------------------------
@@ -142,7 +164,12 @@ def _reptile(config: RunConfig, model: models.Model) -> learners.Learner:
 
 
 def _protonet(config: RunConfig, model: models.Model) -> learners.Learner:
-  return learners.ProtoNet(model, way=config.way)
+  return learners.ProtoNet(
+      model,
+      way=config.way,
+      metric=config.learner.metric,
+      scale=config.learner.metric_scale,
+  )
 
 
 def _ridge(config: RunConfig, model: models.Model) -> learners.Learner:

@@ -159,6 +159,8 @@ class Learner(Section):
   multi_step_loss: int = 0
   ridge: float = 1.0
   ridge_scale: float = 10.0
+  metric: Literal["euclidean", "cosine"] = "euclidean"
+  metric_scale: float = 10.0
 
   @classmethod
   def needed(cls, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -173,7 +175,17 @@ class Learner(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Optimizer(Section):
-  """The outer optimiser: its rate falls from `rate` to `final_rate`."""
+  """The outer optimiser.
+
+  Its rate rises from 0 over the first `warm_up` steps, and falls from `rate` to
+  `final_rate` over the others.
+
+  Attributes:
+    momentum: of the gradients: beta_1 of Adam, or of SGD.
+    second_momentum: beta_2 of Adam.
+    average: of the iterates, which is then the model (`private.averaging`): the
+      decay, such as 0.95 for about the last twenty steps; 0 for the last alone.
+  """
 
   NAME = "optimizer"
   NEEDED = ("name", "rate", "final_rate")
@@ -181,10 +193,30 @@ class Optimizer(Section):
   name: str = "adam"
   rate: float = 0.01
   final_rate: float = 0.001
+  warm_up: int = 0
+  momentum: float | None = None
+  second_momentum: float | None = None
+  average: float = 0.0
 
   def check(self) -> None:
-    """PlanError for an unknown name, or a rate that rises or is negative."""
+    """PlanError for an unknown name, or a number out of its range."""
     _one_of("optimizer.name", self.name, OPTIMIZERS)
+    for name in ("momentum", "second_momentum", "average"):
+      value = getattr(self, name)
+      if value is not None and not 0 <= value < 1:
+        raise plan_lib.PlanError(
+            f"optimizer.{name}={value} must be at least 0 and below 1"
+        )
+    if self.name == "sgd" and self.second_momentum is not None:
+      raise plan_lib.PlanError(
+          f"optimizer.second_momentum={self.second_momentum} is not read by"
+          " optimizer.name='sgd': leave it out"
+      )
+    if self.warm_up < 0:
+      raise plan_lib.PlanError(
+          f"optimizer.warm_up={self.warm_up} must be a number of steps, 0 for"
+          " none"
+      )
     if not (self.rate > 0 and 0 <= self.final_rate <= self.rate):
       raise plan_lib.PlanError(
           f"optimizer.rate={self.rate} and final_rate={self.final_rate}: the"

@@ -1,11 +1,14 @@
 """Prototypical networks: the class whose mean embedding is nearest.
 
 Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning" (NIPS
-2017), equations 1 and 2, with the squared Euclidean distance.
+2017), equations 1 and 2, with the squared Euclidean distance; or with the
+cosine of the angle and a learned scale, as in Gidaris and Komodakis, "Dynamic
+Few-Shot Visual Learning without Forgetting" (CVPR 2018), equation 3.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+import math
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,12 +17,15 @@ from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import model as model_lib
 
+# Squared length below which a direction is not told.
+_SHORTEST = 1e-12
+
 
 class Prototypes(NamedTuple):
   """An adapted ProtoNet.
 
   Attributes:
-    params: the embedding's.
+    params: the learner's.
     prototypes: [way, d], the mean embedding of every class.
   """
 
@@ -39,15 +45,35 @@ class ProtoNet(learner.BaseLearner):
     model: the embedding: its outputs [n, d] are compared, whatever it calls
       them (`models.conv4(way=None)` has no head).
     way: the number of classes of a task.
+    metric: "euclidean", minus the squared distance to a prototype; "cosine",
+      the cosine of the angle with it, times a scale that is learned: the
+      parameters are then those of the network ("model") and the logarithm of
+      the scale ("log_scale").
+    scale: the initial scale of "cosine", positive.
   """
 
   model: model_lib.Model
   _: dataclasses.KW_ONLY
   way: int
+  metric: Literal["euclidean", "cosine"] = "euclidean"
+  scale: float = 10.0
 
   def __post_init__(self) -> None:
     if self.way < 2:
       raise ValueError(f"way {self.way} must be at least 2")
+    if self.metric not in ("euclidean", "cosine"):
+      raise ValueError(
+          f"metric {self.metric!r} must be 'euclidean' or 'cosine'"
+      )
+    if not 0 < self.scale < math.inf:
+      raise ValueError(f"scale {self.scale} must be positive and finite")
+
+  def init(self, key: jax.Array) -> Any:
+    """The network's initial parameters, and the scale of "cosine"."""
+    params = self.model.init(key)
+    if self.metric == "euclidean":
+      return params
+    return {"model": params, "log_scale": jnp.log(jnp.float32(self.scale))}
 
   def adapt(
       self,
@@ -58,12 +84,30 @@ class ProtoNet(learner.BaseLearner):
   ) -> Prototypes:
     """The prototypes (eq. 1); that of a class without an example is zero."""
     del inner_gradient
-    embedded = self.model.in_pass(0).apply(params, support.images)
+    embedded = self._embedded(params, support.images, adapting=True)
     members = learner.one_hot(support.labels, self.way, embedded.dtype)
     counts = jnp.maximum(members.sum(0), 1)
     return Prototypes(params, members.T @ embedded / counts[:, None])
 
   def logits(self, adapted: Prototypes, images: jax.Array) -> jax.Array:
-    """Minus the squared distance to every prototype (eq. 2), [n, way]."""
-    embedded = self.model.apply(adapted.params, images)
-    return -jnp.square(embedded[:, None] - adapted.prototypes).sum(-1)
+    """How near every prototype is (eq. 2), [n, way]."""
+    embedded = self._embedded(adapted.params, images, adapting=False)
+    if self.metric == "euclidean":
+      return -jnp.square(embedded[:, None] - adapted.prototypes).sum(-1)
+    scale = jnp.exp(adapted.params["log_scale"])
+    return scale * embedded @ _directions(adapted.prototypes).T
+
+  def _embedded(
+      self, params: Any, images: jax.Array, *, adapting: bool
+  ) -> jax.Array:
+    """The embeddings [n, d]; directions for "cosine"."""
+    model = self.model.in_pass(0) if adapting else self.model
+    if self.metric == "euclidean":
+      return model.apply(params, images)
+    return _directions(model.apply(params["model"], images))
+
+
+def _directions(vectors: jax.Array) -> jax.Array:
+  """Vectors [n, d] of length one; a zero one stays, with a finite gradient."""
+  squares = jnp.square(vectors).sum(-1, keepdims=True)
+  return vectors * jax.lax.rsqrt(jnp.maximum(squares, _SHORTEST))

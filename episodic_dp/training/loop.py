@@ -21,6 +21,7 @@ import numpy as np
 from episodic_dp import backends
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.private import averaging
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import compilation
 from episodic_dp.training import disk as disk_lib
@@ -221,7 +222,9 @@ class _Run:
       assert spec.validation is not None and self._evaluator is not None
       count = len(spec.validation.rows)
       with stepping.saving(), bar.phase(f"validating on {count} tasks"):
-        score = self._evaluator.score([self.state.params], spec.validation)
+        score = self._evaluator.score(
+            [averaging.published(self.state)], spec.validation
+        )
         self._score = score
       public |= {
           f"validation_{score.name}": score.mean,
@@ -252,7 +255,7 @@ class _Run:
       return
     self._checkpoints.save(
         self._done,
-        self.state.params,
+        averaging.published(self.state),
         resume.beside_params(self.state),
         ledger=self._spending.ledger.as_dict(),
         seal=self.beginning.seal,

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
+from episodic_dp.private import averaging
 from episodic_dp.training import binding
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import environment
@@ -115,6 +116,8 @@ def begin(
 def beside_params(state: private.State) -> dict[str, Any]:
   """What a checkpoint holds beside the parameters: all but the key."""
   rest = {"opt_state": state.opt_state, "step": state.step}
+  if averaging.published(state) is not state.params:
+    rest["iterate"] = state.params
   return rest | {"clip": state.clip} if state.clip else rest
 
 
@@ -139,6 +142,7 @@ def _restored(
   digests, run = checkpoints.run_of(step)
   binding.check_seal(key, place, digests, run.get("seal"))
   logging.info("resumed from step %d in %s", step, place.folder)
+  params = rest.pop("iterate", params)  # Where the model is an average.
   arrays = jax.tree.map(jnp.asarray, {"params": params, **rest})
   return state._replace(**arrays), run
 
