@@ -33,7 +33,7 @@ def base() -> ml_collections.ConfigDict:
           ridge=1.0,
           ridge_scale=10.0,
           metric="euclidean",  # Of protonet; or cosine, with a learned scale.
-          metric_scale=10.0,
+          metric_scale=1.0,
       )
   )
   c.optimizer = ml_collections.ConfigDict(

@@ -160,7 +160,7 @@ class Learner(Section):
   ridge: float = 1.0
   ridge_scale: float = 10.0
   metric: Literal["euclidean", "cosine"] = "euclidean"
-  metric_scale: float = 10.0
+  metric_scale: float = 1.0
 
   @classmethod
   def needed(cls, values: Mapping[str, Any]) -> tuple[str, ...]:

@@ -46,17 +46,19 @@ class ProtoNet(learner.BaseLearner):
       them (`models.conv4(way=None)` has no head).
     way: the number of classes of a task.
     metric: "euclidean", minus the squared distance to a prototype; "cosine",
-      the cosine of the angle with it, times a scale that is learned: the
-      parameters are then those of the network ("model") and the logarithm of
-      the scale ("log_scale").
-    scale: the initial scale of "cosine", positive.
+      the cosine of the angle with it. The parameters of the second are those of
+      the network ("model") and the logarithm of the scale ("log_scale").
+    scale: what the metric is multiplied by, positive: fixed for "euclidean",
+      where the network's last layer can learn it, and where training begins
+      for "cosine". Distances grow with the embedding; a scale near its inverse
+      dimension keeps the first losses near log(way).
   """
 
   model: model_lib.Model
   _: dataclasses.KW_ONLY
   way: int
   metric: Literal["euclidean", "cosine"] = "euclidean"
-  scale: float = 10.0
+  scale: float = 1.0
 
   def __post_init__(self) -> None:
     if self.way < 2:
@@ -93,7 +95,8 @@ class ProtoNet(learner.BaseLearner):
     """How near every prototype is (eq. 2), [n, way]."""
     embedded = self._embedded(adapted.params, images, adapting=False)
     if self.metric == "euclidean":
-      return -jnp.square(embedded[:, None] - adapted.prototypes).sum(-1)
+      distances = jnp.square(embedded[:, None] - adapted.prototypes).sum(-1)
+      return -self.scale * distances
     scale = jnp.exp(adapted.params["log_scale"])
     return scale * embedded @ _directions(adapted.prototypes).T
 
