@@ -20,6 +20,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import training
 from episodic_dp.analysis import fine_tune_report
 from episodic_dp.analysis import saved_runs
+from episodic_dp.analysis import saved_weights
 from episodic_dp.config import build
 from episodic_dp.config import learner_kinds
 from episodic_dp.config import learners
@@ -308,8 +309,7 @@ def _start(
   checkpoints, last = saved_runs.latest(path)
   learner = learners.make_learner(config, shape)
   params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
-  if set(params) == {"model", "rates"}:  # Inner rates that were learned.
-    params = params["model"]
+  params = saved_weights.of_network(params)
   kind = config.learner.name
   fits = config.way == fresh.model.way
   if kind == "supervised" or not fits:

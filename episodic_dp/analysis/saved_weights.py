@@ -1,6 +1,7 @@
 """The network of a run as a file of weights, to start another run from."""
 
 import os
+from typing import Any
 
 import jax
 
@@ -11,6 +12,14 @@ from episodic_dp.config import learners
 from episodic_dp.config import saved
 from episodic_dp.output import phases
 from episodic_dp.training import errors
+
+# What learners learn beside a network.
+_BESIDE = {"rates", "log_ridge", "log_scale"}
+
+
+def of_network(params: dict[str, Any]) -> dict[str, Any]:
+  """The network's of a learner's parameters."""
+  return params["model"] if _BESIDE & set(params) else params
 
 
 def save(
@@ -49,7 +58,6 @@ def save(
       splits = build.load_data(config, data_dir=data_dir, download=download)
     learner = learners.make_learner(config, splits.test.image_shape)
   params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
-  if set(params) & {"rates", "log_ridge"}:  # What is learned beside a network.
-    params = params["model"]
+  params = of_network(params)
   whole = learner.model.whole
   models.write_weights(path, params if whole is None else whole(params))

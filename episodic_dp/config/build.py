@@ -56,6 +56,7 @@ def build(
   _check_single_level(config)
   steps = config.planned_steps
   networks.check(config.model)
+  networks.make_augmentation(config)
   if config.survey is not None:
     _check_evaluation(config, config.survey)
   splits = splits or load_data(config, data_dir=data_dir, download=download)

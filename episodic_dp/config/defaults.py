@@ -47,6 +47,10 @@ def base() -> ml_collections.ConfigDict:
           average=0.0,
       )
   )
+  # While training, inside the task that is clipped: models.Augmentation.
+  c.augmentation = ml_collections.ConfigDict(
+      dict(shift=0, flip=False, colour=0.0, draws=1)
+  )
   c.evaluation = ml_collections.ConfigDict(
       dict(
           shot=1,

@@ -6,6 +6,7 @@ and shapes.
 """
 
 from collections.abc import Callable
+import dataclasses
 import os
 from typing import Any
 
@@ -33,14 +34,15 @@ def make_model(
 ) -> models.Model:
   """The network of `config.model`.
 
-  It has `way` logits; for None what the config's learner needs: a logit for
+  While it is trained it sees its images as `config.augmentation` says. It has
+  `way` logits; for None what the config's learner needs: a logit for
   every class of a task, the features alone for a closed form, or for supervised
   learning `config.model.outputs`, the number of training classes. An mlp and
   own code give `config.model.outputs` numbers wherever that is set and `way` is
   not.
 
   Args:
-    config: its sections `model` and `learner` are read.
+    config: its sections `model`, `learner` and `augmentation` are read.
     input_shape: of one example.
     way: see above.
     from_start: whether it begins with the weights of `config.model.start`.
@@ -59,15 +61,15 @@ def make_model(
   else:
     _check_axes(options.name, input_shape)
     model = _MAKERS[options.name](options, outputs, input_shape)
-  if options.start is None or not from_start:
-    return model
-  return models.start_from(
-      model,
-      _start(options),
-      trained=options.trained,
-      rank=options.rank,
-      source=_source(options),
-  )
+  if options.start is not None and from_start:
+    model = models.start_from(
+        model,
+        _start(options),
+        trained=options.trained,
+        rank=options.rank,
+        source=_source(options),
+    )
+  return models.augmented(model, make_augmentation(config))
 
 
 def check(options: sections.Model) -> None:
@@ -85,6 +87,15 @@ def check(options: sections.Model) -> None:
     )
   if options.start is not None:
     _start(options)
+
+
+def make_augmentation(config: RunConfig) -> models.Augmentation:
+  """What happens to training images.
+
+  Raises:
+    ValueError: one sentence.
+  """
+  return models.Augmentation(**dataclasses.asdict(config.augmentation))
 
 
 def recorded(config: RunConfig, model: models.Model) -> dict[str, Any]:

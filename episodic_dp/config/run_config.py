@@ -27,6 +27,7 @@ _SECTIONS: dict[str, type[sections.Section]] = {
         sections.Model,
         sections.Learner,
         sections.Optimizer,
+        sections.Augmentation,
         sections.Evaluation,
         sections.Compute,
         sections.FineTuning,
@@ -61,6 +62,7 @@ class RunConfig:
     model: the network.
     learner: what is trained.
     optimizer: the outer optimiser and its schedule.
+    augmentation: of training images.
     evaluation: validation and test tasks.
     compute: how a step is computed.
     fine_tuning: of test tasks, for a learner of examples.
@@ -81,6 +83,7 @@ class RunConfig:
   model: sections.Model
   learner: sections.Learner
   optimizer: sections.Optimizer
+  augmentation: sections.Augmentation
   evaluation: sections.Evaluation
   compute: sections.Compute
   fine_tuning: sections.FineTuning

@@ -225,6 +225,18 @@ class Optimizer(Section):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Augmentation(Section):
+  """What happens to training images; see `models.Augmentation`."""
+
+  NAME = "augmentation"
+
+  shift: int = 0
+  flip: bool = False
+  colour: float = 0.0
+  draws: int = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Evaluation(Section):
   """The public validation and test tasks.
 

@@ -1,5 +1,7 @@
 """Networks as pairs of pure functions, with convolutions as matrix products."""
 
+from episodic_dp.models.augmentation import Augmentation
+from episodic_dp.models.augmentation import augmented
 from episodic_dp.models.convolution import conv_general_dilated
 from episodic_dp.models.convolution import convolve
 from episodic_dp.models.libraries import from_flax
@@ -19,7 +21,9 @@ from episodic_dp.models.weights import read_weights
 from episodic_dp.models.weights import write_weights
 
 __all__ = [
+    "Augmentation",
     "Model",
+    "augmented",
     "batch_norm",
     "conv1d",
     "conv4",

@@ -30,6 +30,8 @@ class Model(NamedTuple):
     random: (params, examples, key) -> logits, `apply` while it is trained, for
       a network with random layers such as dropout; None without such.
     key: what they draw from, where they do (`drawing`).
+    draws: how often a task is drawn anew in a step; its gradients are averaged
+      before they are clipped.
     whole: params -> the parameters of the whole network, where some are frozen
       (`start.start_from`); None where params are all of them.
     start: digest of the weights that it begins with, None where these are
@@ -43,6 +45,7 @@ class Model(NamedTuple):
   way: int | None = None
   random: Random | None = None
   key: jax.Array | None = None
+  draws: int = 1
   whole: Callable[[Params], Params] | None = None
   start: str | None = None
 

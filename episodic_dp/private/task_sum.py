@@ -284,10 +284,9 @@ def _gradient(
     task: sampling.EpisodeBatch,
 ) -> tuple[jax.Array, clipping.Clipped]:
   mechanism, learner = context.mechanism, context.learner
-  if inputs.layer_key is not None:
-    learner = learner.at_task(jax.random.fold_in(inputs.layer_key, slot))
   if mechanism.noisy_inner_steps:
-    assert inputs.inner_key is not None
+    # Without random layers: `sample_level_checks`.
+    assert inputs.inner_key is not None and inputs.layer_key is None
     loss, clipped = sample_level.query_sum(
         learner,
         mechanism,
@@ -296,12 +295,33 @@ def _gradient(
         jax.random.fold_in(inputs.inner_key, slot),
     )
   else:
-    loss, gradient = learner.meta_gradient(inputs.params, task)
+    loss, gradient = _task_gradient(learner, inputs, slot, task)
     if mechanism.clip_by == "global":
       gradient = _as_one(gradient)
     bounds = adaptive.bounds(mechanism, inputs.clip)
     clipped = clipping.clip(gradient, bounds, mechanism.clip_by)
   return loss, clipped._replace(gradient=_as_one(clipped.gradient))
+
+
+def _task_gradient(
+    learner: learners.Learner,
+    inputs: StepInputs,
+    slot: jax.Array,
+    task: sampling.EpisodeBatch,
+) -> tuple[jax.Array, Any]:
+  """The loss of a task and its gradient: means over what it draws."""
+  if inputs.layer_key is None:
+    return learner.meta_gradient(inputs.params, task)
+  key = jax.random.fold_in(inputs.layer_key, slot)
+  draws = learner.model.draws
+  if draws == 1:
+    return learner.at_task(key).meta_gradient(inputs.params, task)
+  # One after another: memory is that of one.
+  found = lax.map(
+      lambda k: learner.at_task(k).meta_gradient(inputs.params, task),
+      jax.random.split(key, draws),
+  )
+  return jax.tree.map(lambda a: a.mean(0), found)
 
 
 def _as_one(tree: Any) -> jax.Array:

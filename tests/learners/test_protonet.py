@@ -7,15 +7,23 @@ import pytest
 from episodic_dp import learners
 
 
-def plain_logits(tiny, params, support, images):
+def plain_logits(tiny, params, support, images, *, cosine=None):
+  """By squared distances; by angles, times a scale, where it is given."""
   embedded = tiny.outputs(params, support.images)
   queries = tiny.outputs(params, images)
+  if cosine is not None:
+    embedded, queries = ([e / np.linalg.norm(e) for e in b]
+                         for b in (embedded, queries))
   result = np.zeros((len(images), tiny.WAY))
   for k in range(tiny.WAY):
     members = [e for e, label in zip(embedded, support.labels) if label == k]
     prototype = sum(members) / len(members)
     for i, query in enumerate(queries):
-      result[i, k] = -sum((query - prototype) ** 2)
+      if cosine is None:
+        result[i, k] = -sum((query - prototype) ** 2)
+      else:
+        angle = query @ prototype / np.linalg.norm(prototype)
+        result[i, k] = cosine * angle
   return result
 
 
@@ -29,6 +37,43 @@ def test_loss_and_gradient_are_those_of_the_equations(tiny):
           episode.query.labels,
       ),
       learner.init(jax.random.key(0)),
+  )
+
+
+def test_cosine_is_the_angle_times_a_learned_scale(tiny):
+  learner = learners.ProtoNet(
+      tiny.model(out=5), way=tiny.WAY, metric="cosine", scale=4.0
+  )
+  episode = tiny.episode(shot=2, query=2)
+  params = learner.init(jax.random.key(0))
+  np.testing.assert_allclose(params["log_scale"], np.log(4.0), rtol=1e-6)
+  tiny.assert_gradient(
+      lambda p: learner.loss(p, episode),
+      lambda p: tiny.cross_entropy(
+          plain_logits(
+              tiny,
+              p["model"],
+              episode.support,
+              episode.query.images,
+              cosine=np.exp(p["log_scale"]),
+          ),
+          episode.query.labels,
+      ),
+      params,
+  )
+
+
+def test_a_scale_multiplies_the_distances(tiny):
+  support, query = tiny.episode(dtype=np.float32)
+  plain, scaled = (
+      learners.ProtoNet(tiny.model(), way=tiny.WAY, scale=scale)
+      for scale in (1.0, 0.25)
+  )
+  params = plain.init(jax.random.key(0))
+  np.testing.assert_allclose(
+      scaled.predict(params, support, query.images),
+      0.25 * plain.predict(params, support, query.images),
+      rtol=1e-6,
   )
 
 
@@ -58,3 +103,12 @@ def test_a_class_without_examples_gives_finite_gradients(tiny):
 def test_one_class_is_refused(tiny):
   with pytest.raises(ValueError, match="way 1 must be at least 2"):
     learners.ProtoNet(tiny.model(), way=1)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [(dict(metric="angle"), "metric 'angle'"), (dict(scale=0.0), "scale 0.0")],
+)
+def test_another_metric_is_refused(tiny, options, words):
+  with pytest.raises(ValueError, match=words):
+    learners.ProtoNet(tiny.model(), way=tiny.WAY, **options)

@@ -217,3 +217,48 @@ def test_noisy_inner_steps_refuse_random_layers():
         clip_norm=1.0,
         noise_multiplier=1.0,
     )
+
+
+def test_a_task_drawn_several_times_gives_the_mean_of_its_gradients():
+  def random(params, images, key):
+    del params
+    return jnp.tile(jax.random.uniform(key), (len(images), WAY))
+
+  several = network(random)._replace(draws=3)
+  (found,) = taken(Telling(several))
+  step = keys.step_key(private.secret_key(bytes([1] * 8)), keys.LAYERS, 0)
+  fold = jax.random.fold_in
+  drawn = [
+      jax.random.uniform(fold(own, 0))
+      for slot in range(TASKS)
+      for own in jax.random.split(fold(step, slot), 3)
+  ]
+  np.testing.assert_allclose(found["head"][0, 0], np.mean(drawn), rtol=1e-5)
+
+
+def test_a_task_drawn_several_times_is_clipped_once():
+  # Each draw's gradient is longer than the clip norm, and two cancel out.
+  def random(params, images, key):
+    del params
+    sign = jnp.sign(jax.random.uniform(key) - 0.5)
+    return jnp.tile(100 * sign, (len(images), WAY))
+
+  several = network(random)._replace(draws=4)
+  (found,) = taken(Telling(several), clip_norm=1.0)
+  step = keys.step_key(private.secret_key(bytes([1] * 8)), keys.LAYERS, 0)
+  fold = jax.random.fold_in
+
+  def drawn(key):
+    return 100 * np.sign(jax.random.uniform(fold(key, 0)) - 0.5)
+
+  updates = []
+  for slot in range(TASKS):
+    own = [
+        [drawn(k), drawn(fold(k, 1)), drawn(fold(k, 2))]
+        for k in jax.random.split(fold(step, slot), 4)
+    ]
+    mean = np.mean(own, axis=0)
+    updates.append(mean * min(1, 1 / max(np.linalg.norm(mean), 1e-9)))
+  np.testing.assert_allclose(
+      found["head"][:3, 0], np.mean(updates, axis=0), rtol=1e-4, atol=1e-6
+  )

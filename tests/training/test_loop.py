@@ -14,6 +14,7 @@ import time
 import jax
 from matplotlib import image as image_lib
 import numpy as np
+import optax
 import pytest
 
 from episodic_dp import accounting
@@ -21,9 +22,11 @@ from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.accounting import privacy_statement
 from episodic_dp.cli import exit_status
+from episodic_dp.private import averaging
 from episodic_dp.training import checkpoint
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
+from episodic_dp.training import resume
 from tests.training import tiny_run
 
 _SCRIPT = pathlib.Path(tiny_run.__file__)
@@ -422,3 +425,35 @@ def test_impossible_numbers_are_refused():
     tiny_run.spec(2, evaluate_every=0)
   with pytest.raises(training.RunError, match="steps=0"):
     tiny_run.spec(0)
+
+
+@pytest.mark.slow  # Three runs, each of which compiles.
+def test_a_run_whose_model_is_an_average_goes_on_from_its_iterate(tmp_path):
+  averaged = averaging.averaged(optax.adam(0.01), 0.9)
+
+  def fail(line):
+    if line["step"] == 6:
+      raise OSError("stop here")
+
+  def spec():
+    return tiny_run.spec(8, optimizer=averaged, validation=None)
+
+  tiny_run.train(spec(), tmp_path / "whole")
+  with pytest.raises(OSError, match="stop here"):
+    tiny_run.train(spec(), tmp_path / "parts", callbacks=[fail])
+  tiny_run.train(spec(), tmp_path / "parts")
+  learner = tiny_run.learner()
+  state = private.init(
+      jax.random.key(0), learner, averaged, spec().release.mechanism
+  )
+  whole, parts = (
+      checkpoint.Checkpoints(tmp_path / name, read_only=True).restore(
+          8, state.params, resume.beside_params(state)
+      )
+      for name in ("whole", "parts")
+  )
+  assert _same(whole, parts)
+  assert _lines(tmp_path / "whole") == _lines(tmp_path / "parts")
+  # What is saved as the model is the average, and not the last iterate.
+  params, rest = whole
+  assert not _same(params, rest["iterate"])

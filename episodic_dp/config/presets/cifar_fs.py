@@ -19,7 +19,8 @@ inner_steps=1,query=1,steps=3
 
 Arguments after the colon: private (1), way (5), shot (1), query (15, images per
 class that a task is judged on in training), width (48), participants (400000),
-inner_steps (5), steps (250).
+inner_steps (5), steps (250), rate (0.004: the share of the participants that a
+step draws).
 """
 
 import ml_collections
@@ -40,6 +41,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       participants=400_000,
       inner_steps=5,
       steps=250,
+      rate=0.004,
   )
   per_class = arg.shot + arg.query
   c = defaults.base()
@@ -48,7 +50,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c.plan = ml_collections.ConfigDict(
       dict(
           stages=(
-              "Poisson(0.004)",
+              f"Poisson({arg.rate})",
               f"FixedSize({arg.way})",
               f"FixedSize({per_class})",
           )

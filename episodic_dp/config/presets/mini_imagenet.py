@@ -17,7 +17,9 @@ device. The defaults are for an accelerator.
 
 Arguments after the colon: private (1), way (5), shot (1), query (15, images per
 class that a task is judged on in training), width (48), participants (100000),
-inner_steps (5), steps (62), copy (webp: which copy of the images).
+inner_steps (5), steps (62), rate (0.016: the share of the participants that a
+step draws), copy (webp: which copy of the images), size (84: pixels; 42 takes a
+quarter of the time).
 """
 
 import ml_collections
@@ -38,7 +40,9 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       participants=100_000,
       inner_steps=5,
       steps=62,
+      rate=0.016,
       copy="webp",
+      size=84,
   )
   per_class = arg.shot + arg.query
   c = defaults.base()
@@ -47,7 +51,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   c.plan = ml_collections.ConfigDict(
       dict(
           stages=(
-              "Poisson(0.016)",
+              f"Poisson({arg.rate})",
               f"FixedSize({arg.way})",
               f"FixedSize({per_class})",
           )
@@ -67,6 +71,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           name="mini_imagenet",
           options=dict(
               copy=arg.copy,
+              size=arg.size,
               participants=arg.participants,
               way=arg.way,
               per_class=per_class,

@@ -1,7 +1,8 @@
-"""Omniglot, 5-way 1-shot, with synthetic participants as in DP-MAML.
+"""Omniglot, 5-way or 20-way, with synthetic participants as in DP-MAML.
 
 Paper: "Meta-Learning with Differential Privacy" (DP-MAML), Table 3: 93.9 %
-private (its 1600 tasks a step, q = 0.004 of 400 000), 99.5 % without privacy.
+private (its 1600 tasks a step, q = 0.004 of 400 000), 99.5 % without privacy;
+20-way 88.0 % and 96.4 %.
 Here a step draws each participant with probability q, independently (Poisson),
 which is what gives epsilon = 0.498 at delta = 1e-6 after 250 steps with z = 1.
 
@@ -27,7 +28,8 @@ for example.
 
 Arguments after the colon: private (1), width (64), participants (400000), rate
 (0.004: the share of the participants that a step draws), inner_steps (5), steps
-(250), query (1, images per class that a task is judged on in training).
+(250), query (1, images per class that a task is judged on in training), way
+(5), shot (1).
 """
 
 import ml_collections
@@ -36,8 +38,9 @@ from ml_collections import config_dict
 from episodic_dp.config import arguments
 from episodic_dp.config import defaults
 
-# (participants, query) -> the most participants that hold one class, one image.
-_MOST_COPIES = {(400_000, 1): (1881, 228), (400_000, 4): (1881, 521)}
+# (participants, way, images of a class) -> the most participants that hold one
+# class, one image.
+_MOST_COPIES = {(400_000, 5, 2): (1881, 228), (400_000, 5, 5): (1881, 521)}
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
@@ -51,7 +54,10 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       inner_steps=5,
       steps=250,
       query=1,
+      way=5,
+      shot=1,
   )
+  per_class = arg.shot + arg.query
   c = defaults.base()
   c.steps = arg.steps
   c.delta = 1e-6
@@ -59,13 +65,13 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       dict(
           stages=(
               f"Poisson({arg.rate})",
-              "FixedSize(5)",
-              f"FixedSize({1 + arg.query})",
+              f"FixedSize({arg.way})",
+              f"FixedSize({per_class})",
           )
       )
   )
   c.episode = ml_collections.ConfigDict(
-      dict(way=5, shot=1, query=arg.query, form="unit")
+      dict(way=arg.way, shot=arg.shot, query=arg.query, form="unit")
   )
   c.mechanism = defaults.mechanism(
       arg.private,
@@ -80,18 +86,20 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           name="omniglot",
           options=dict(
               participants=arg.participants,
-              way=5,
-              per_class=1 + arg.query,
+              way=arg.way,
+              per_class=per_class,
               rotate=True,
               seed=0,
           ),
       )
   )
   unknown = (config_dict.placeholder(int),) * 2
-  counts = _MOST_COPIES.get((arg.participants, arg.query), unknown)
+  drawn = (arg.participants, arg.way, per_class)
+  counts = _MOST_COPIES.get(drawn, unknown)
   c.data.most_copies = ml_collections.ConfigDict(
       dict(zip(("class", "image"), counts))
   )
+  c.evaluation.shot = arg.shot
   c.model.width = arg.width
   c.learner.inner_steps = arg.inner_steps
   c.checkpoint_every = 5
