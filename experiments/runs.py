@@ -6,8 +6,9 @@ finished is not done again, and what was interrupted goes on from its last
 checkpoint.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 import importlib
 import json
 import os
@@ -56,6 +57,8 @@ class Run:
     overrides: "optimizer.rate" -> value, set in the config.
     labels: what tells it from the other runs, for tables.
     program: the command of `episodic-dp` that does it.
+    shots: images of a class that it is tested with, beside those of its config.
+    controls: whether an ensemble of untrained networks is tested too.
   """
 
   name: str
@@ -64,6 +67,8 @@ class Run:
   overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   program: str = "train"
+  shots: Sequence[int] = ()
+  controls: bool = False
 
   def load(self) -> ml_collections.ConfigDict:
     """The config, as the command line would read it."""
@@ -145,6 +150,7 @@ def finish(
     "seconds" and "cpu_seconds" of training (null where it took more than one
     process), "accuracy" (or "squared_error"): {"untrained", "single",
     "ensemble"}, each with its score on every task (`training.unpack`),
+    for further shots the same in "tests": {shot: ...},
     "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
     "code" of all its processes, what `provenance.of_run` adds, and "printed":
     the same for a terminal, {"header", "rows", "guarantees"}.
@@ -169,14 +175,22 @@ def finish(
   cpu = time.process_time() - cpu
   if result.stopped not in ("done", "budget"):
     raise Interrupted(result.stopped)
-  measured = measure.measure(
+  measure_run = functools.partial(
+      measure.measure,
       str(workdir),
       splits=experiment.splits,
       evaluator=experiment.spec.evaluator,
+      controls=run.controls,
       **where,
   )
+  measured = measure_run()
   score = measured["single"]["score"].name
   entry = reporting.result_entry(result, measured)
+  if run.shots:
+    entry["tests"] = {
+        str(shot): reporting.result_entry(result, measure_run(shot=shot))[score]
+        for shot in run.shots
+    }
   entry |= provenance.of_run(workdir, score) | {
       "code": code,
       "labels": dict(run.labels),

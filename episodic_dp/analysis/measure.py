@@ -20,6 +20,7 @@ from episodic_dp.training import reporting
 RESULTS = "evaluation.json"
 _NAMES = {
     "untrained": "untrained",
+    "untrained_ensemble": "untrained ensemble",
     "single": "last checkpoint",
     "ensemble": "ensemble of the best",
 }
@@ -32,6 +33,8 @@ def measure(
     download: bool = False,
     splits: data.Splits | None = None,
     evaluator: training.Evaluator | None = None,
+    shot: int | None = None,
+    controls: bool = False,
 ) -> dict[str, Any]:
   """Measures a run on its test tasks and writes WORKDIR/evaluation.json.
 
@@ -41,11 +44,16 @@ def measure(
     download: fetch what data_dir does not have.
     splits: the run's data, where they are loaded already.
     evaluator: of `learners.make_evaluation_learner`, where one is compiled.
+    shot: support examples of a class, where others than the config's are asked
+      for: nothing is written then.
+    controls: measure an ensemble of untrained networks too.
 
   Returns:
     "untrained" (the initial parameters, to see what training adds), "single"
     and "ensemble" -> {"score": training.Score, "steps": the checkpoints used};
-    no ensemble where no checkpoint was validated.
+    no ensemble where no checkpoint was validated. With `controls` also
+    "untrained_ensemble", of as many networks as the ensemble has, each
+    with initial parameters of its own.
 
   Raises:
     RunError: the folder has no run, or no checkpoint.
@@ -60,18 +68,24 @@ def measure(
       shape = splits.test.image_shape
       learner = learners.make_learner(config, shape)
       untrained = learner.init(jax.random.key(config.seed))
+      if shot is not None:
+        evaluation = dataclasses.replace(config.evaluation, shot=shot)
+        config = dataclasses.replace(config, evaluation=evaluation)
       tasks = build.draw_tasks(config, splits.test, test=True)
       evaluator = evaluator or training.Evaluator(
           learners.make_evaluation_learner(config, learner, shape)
       )
 
+  def network(step, number):
+    if step:
+      return checkpoints.restore(step, untrained)[0]
+    # Its own seed, and the next ones.
+    return learner.init(jax.random.key(config.seed + number))
+
   def score(name, steps):
     what = f"evaluating on {len(tasks.rows)} test tasks: {_NAMES[name]}"
     with phases.phase(what, at_once=True):
-      members = [
-          checkpoints.restore(s, untrained)[0] if s else untrained
-          for s in steps
-      ]
+      members = [network(step, number) for number, step in enumerate(steps)]
       measured = evaluator.score(members, tasks)
     return {"score": measured, "steps": [*steps]}
 
@@ -79,7 +93,11 @@ def measure(
   best = [step for step, _ in checkpoints.best()]
   if best:
     of_steps["ensemble"] = best
+    if controls:
+      of_steps["untrained_ensemble"] = [0] * len(best)
   results = {name: score(name, steps) for name, steps in of_steps.items()}
+  if shot is not None:
+    return results
   files.write_json(
       pathlib.Path(workdir) / RESULTS,
       {

@@ -68,7 +68,7 @@ def dots(
     names: Sequence[str],
     series: Mapping[str, Mapping[str, Sequence[Outcome]]],
     *,
-    chance: float,
+    chance: float | None,
 ) -> None:
   """A dot a run, with its interval, from top to bottom.
 
@@ -76,7 +76,7 @@ def dots(
     axes: of matplotlib.
     names: a line each.
     series: legend -> name -> runs.
-    chance: accuracy of a blind guess.
+    chance: accuracy of a blind guess; None where there are several.
   """
   for k, (legend, found) in enumerate(series.items()):
     x, y, error = [], [], []
@@ -90,7 +90,8 @@ def dots(
         x, y, xerr=error, capsize=2, label=legend,
         **plotting.series(k) | {"linestyle": ""},
     )
-  axes.axvline(100 * chance, label="chance", **plotting.REFERENCE)
+  if chance is not None:
+    axes.axvline(100 * chance, label="chance", **plotting.REFERENCE)
   axes.set_yticks(range(len(names)), names)
   axes.invert_yaxis()
   axes.set_xlim(0, 100)

@@ -14,6 +14,7 @@ MAML.
 import dataclasses
 from typing import Any
 
+from episodic_dp.output import plotting
 from experiments import runs as runs_lib
 from experiments.targets import budgets
 from experiments.targets import panels
@@ -96,13 +97,13 @@ _MODELS = {
 def runs(scale: str) -> list[runs_lib.Run]:
   """Every key of every model, the first keys first."""
   if scale == "smoke":
-    labels = dict(data="glyphs", way=5, shots=[1], private=True, key=0)
-    return [
-        budgets.run(
-            "glyphs", config="glyphs", tasks=16, steps=2, width=2, epsilon=8,
-            labels=labels, overrides={"learner.name": "protonet"},
-        )
-    ]  # fmt: skip
+    labels = dict(data="glyphs", way=5, shot=1, private=True, key=0)
+    run = budgets.run(
+        "glyphs", config="glyphs", tasks=16, steps=2, width=2, epsilon=8,
+        labels=labels,
+        overrides={"learner.name": "protonet", "evaluation.query": 2},
+    )  # fmt: skip
+    return [dataclasses.replace(run, shots=(2,), controls=True)]
   return [
       _run(model, key, private)
       for key in range(KEYS)
@@ -140,10 +141,143 @@ def _run(model: Model, key: int, private: bool) -> runs_lib.Run:
       arguments=",".join(f"{k}={v}" for k, v in arguments.items()),
       overrides=overrides,
       labels=dict(
-          data=model.data,
-          way=model.way,
-          shots=list(model.shots),
-          private=private,
-          key=key,
+          data=model.data, way=model.way, shot=1, private=private, key=key
+      ),
+      shots=[shot for shot in model.shots if shot != 1],
+      controls=True,
+  )
+
+
+def more(outcomes: panels.Outcomes) -> dict[str, Any]:
+  """The cells of the table, each of all keys that are finished: "rows"."""
+  return {"rows": [_row(*cell) for cell in _cells(outcomes)]}
+
+
+def _cells(
+    outcomes: panels.Outcomes,
+) -> list[tuple[dict[str, Any], list[panels.Outcome]]]:
+  """What each cell is, and its runs with the scores of its shot."""
+  found = []
+  for of_keys in panels.group(outcomes, "key").values():
+    shots = {of_keys[0]["labels"]["shot"]: None}
+    shots |= dict.fromkeys(int(s) for s in of_keys[0].get("tests", ()))
+    for shot in shots:
+      scored = [
+          {**o, "accuracy": o.get("tests", {}).get(str(shot), o["accuracy"])}
+          for o in of_keys
+      ]
+      labels = dict(of_keys[0]["labels"]) | {"shot": shot}
+      del labels["key"]
+      found.append((labels, scored))
+  order = {cell: i for i, cell in enumerate(PUBLISHED)}
+  return sorted(
+      found,
+      key=lambda c: (
+          order.get((c[0]["data"], c[0]["way"], c[0]["shot"]), len(order)),
+          not c[0]["private"],
       ),
   )
+
+
+def _row(
+    labels: dict[str, Any], found: list[panels.Outcome]
+) -> dict[str, Any]:
+  """One cell: percent, means over the keys."""
+  spent = found[0]["epsilon"].get(budgets.LEVEL, {})
+  published = PUBLISHED.get((labels["data"], labels["way"], labels["shot"]))
+  row = labels | {
+      "learner": found[0]["config"]["learner"]["name"],
+      "width": found[0]["config"]["model"]["width"],
+      "epsilon": spent.get("epsilon") if labels["private"] else None,
+      "delta": spent.get("delta") if labels["private"] else None,
+      "keys": len(found),
+      "published": published and published[not labels["private"]],
+  }
+  for model, name in (
+      ("single", "accuracy"), ("ensemble", "ensemble"),
+      ("untrained", "untrained"), ("untrained_ensemble", "untrained_ensemble"),
+  ):  # fmt: skip
+    means = [
+        100 * o["accuracy"][model]["mean"]
+        for o in found
+        if model in o["accuracy"]
+    ]
+    if means:
+      row[name] = round(sum(means) / len(means), 2)
+      row[f"{name}_of_keys"] = [round(m, 2) for m in means]
+  # Over test tasks, which all keys share.
+  row["half_interval"] = round(
+      sum(panels.half(o["accuracy"]["single"]) for o in found) / len(found), 2
+  )
+  return row
+
+
+def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
+  """A row a cell, private and not."""
+  header = [
+      "data",
+      "task",
+      "private",
+      "published",
+      "test accuracy, last checkpoint",
+      "ensemble of the best",
+      "untrained",
+      "untrained ensemble",
+      "ε of a participant",
+      "keys",
+      "training of a key",
+  ]
+  rows = []
+  for labels, found in _cells(outcomes):
+    row = _row(labels, found)
+    published = row["published"]
+    rows.append(
+        [
+            labels["data"],
+            f"{labels['way']}-way {labels['shot']}-shot",
+            "yes" if labels["private"] else "no",
+            "-" if published is None else f"{published} %",
+            panels.accuracy(found),
+            *(
+                panels.accuracy(found, model) if name in row else "-"
+                for model, name in (
+                    ("ensemble", "ensemble"),
+                    ("untrained", "untrained"),
+                    ("untrained_ensemble", "untrained_ensemble"),
+                )
+            ),
+            panels.epsilon(found, budgets.LEVEL),
+            str(row["keys"]),
+            panels.seconds(found),
+        ]
+    )
+  return header, rows
+
+
+def draw(outcomes: panels.Outcomes, figure: Any) -> None:
+  """A line a cell: ours, private and not, and what is published."""
+  names: list[str] = []
+  series: dict[str, dict[str, list[panels.Outcome]]] = {}
+  published: dict[str, tuple[float, float]] = {}
+  for labels, found in _cells(outcomes):
+    name = f"{labels['data']}\n{labels['way']}-way {labels['shot']}-shot"
+    if name not in names:
+      names.append(name)
+    legend = "private" if labels["private"] else "not private"
+    series.setdefault(legend, {})[name] = found
+    cell = PUBLISHED.get((labels["data"], labels["way"], labels["shot"]))
+    if cell is not None:
+      published[name] = cell
+  axes = figure.subplots()
+  panels.dots(axes, names, series, chance=None)
+  for number, legend in enumerate(("private", "not private")):
+    axes.plot(
+        [cell[number] for cell in published.values()],
+        [names.index(name) for name in published],
+        marker="|",
+        markersize=18,
+        linestyle="",
+        color=plotting.series(number)["color"],
+        label=f"published, {legend}",
+    )
+  axes.legend(loc="lower left")

@@ -64,8 +64,8 @@ def load(
   if not 1 <= size <= source.SIZE or source.SIZE % size:
     divisors = [n for n in range(7, 85) if source.SIZE % n == 0]
     raise ValueError(
-        f"mini_imagenet option size={size} must divide {source.SIZE}: choose one"
-        f" of {', '.join(map(str, divisors))}"
+        f"mini_imagenet option size={size} must divide {source.SIZE}: choose"
+        f" one of {', '.join(map(str, divisors))}"
     )
   images = load_arrays(
       data_dir=data_dir, cache_dir=cache_dir, download=download, copy=copy

@@ -1,0 +1,71 @@
+"""Table 3: its cells, and what is said of several keys."""
+
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp.config.run_config import RunConfig
+from experiments.targets import table3
+
+
+def score(mean):
+  return {"mean": mean, "low": mean - 0.01, "high": mean + 0.01}
+
+
+def outcome(key, mean, *, private=True):
+  return {
+      "labels": dict(
+          data="cifar_fs", way=5, shot=1, private=private, key=key
+      ),
+      "config": {"learner": {"name": "protonet"}, "model": {"width": 32}},
+      "epsilon": (
+          {"participant": {"epsilon": 0.4984, "delta": 1e-6}} if private else {}
+      ),
+      "accuracy": {"single": score(mean), "untrained": score(0.3)},
+      "tests": {
+          "5": {"single": score(mean + 0.1), "untrained": score(0.4)},
+      },
+      "seconds": 10.0,
+  }
+
+
+def test_a_cell_is_the_mean_of_its_keys():
+  outcomes = {
+      "a": outcome(0, 0.49),
+      "b": outcome(1, 0.52),
+      "c": outcome(0, 0.6, private=False),
+  }
+  rows = table3.more(outcomes)["rows"]
+  found = {(r["shot"], r["private"]): r for r in rows}
+  assert list(found) == [(1, True), (1, False), (5, True), (5, False)]
+  first = found[1, True]
+  assert first["keys"] == 2 and first["accuracy"] == pytest.approx(50.5)
+  assert first["accuracy_of_keys"] == pytest.approx([49.0, 52.0])
+  assert first["epsilon"] == 0.4984 and first["published"] == 48.1
+  assert first["half_interval"] == pytest.approx(1.0)
+  assert found[5, True]["accuracy"] == pytest.approx(60.5)
+  assert found[5, True]["untrained"] == pytest.approx(40.0)
+  assert found[1, False]["epsilon"] is None
+  assert found[1, False]["published"] == 61.0
+  header, cells = table3.table(outcomes)
+  assert len(cells) == 4 and all(len(row) == len(header) for row in cells)
+
+
+def test_every_private_run_spends_at_most_half():
+  runs = table3.runs("cpu")
+  private = [run for run in runs if run.labels["private"]]
+  cells = {
+      (run.labels["data"], run.labels["way"], shot)
+      for run in private
+      for shot in (1, *run.shots)
+  }
+  assert cells == set(table3.PUBLISHED)
+  assert len({run.name for run in runs}) == len(runs)
+  for run in (r for r in private if r.labels["key"] == 0):
+    config = RunConfig.parse(run.load())
+    spent = accounting.guarantee(
+        config.release,
+        steps=config.steps,
+        delta=config.delta,
+        level="participant",
+    )
+    assert 0.49 < spent.epsilon <= 0.5 and spent.delta == 1e-6
