@@ -23,6 +23,7 @@ import ml_collections
 from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.analysis import measure
+from episodic_dp.analysis import saved_weights
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
@@ -57,6 +58,8 @@ class Run:
     overrides: "optimizer.rate" -> value, set in the config.
     labels: what tells it from the other runs, for tables.
     program: the command of `episodic-dp` that does it.
+    start: a run without privacy on public data, whose network this one begins
+      with.
     shots: images of a class that it is tested with, beside those of its config.
     controls: whether an ensemble of untrained networks is tested too.
   """
@@ -67,6 +70,7 @@ class Run:
   overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   program: str = "train"
+  start: "Run | None" = None
   shots: Sequence[int] = ()
   controls: bool = False
 
@@ -93,6 +97,7 @@ class Run:
             f"episodic-dp {self.program}",
             f"--config={preset}",
             *flags,
+            *(["--config.model.start=START"] if self.start else []),
             "--data_dir=DATA --workdir=DIR",
         ]
     )
@@ -165,7 +170,11 @@ def finish(
     return done
   logging.info("run %s", run.name)
   where: dict[str, Any] = dict(data_dir=data_dir, download=download)
-  config = RunConfig.parse(run.load(), data_dir=data_dir)
+  source = run.load()
+  if run.start is not None:
+    with source.unlocked():
+      source.model.start = _weights(run.start, folder, shared, where)
+  config = RunConfig.parse(source, data_dir=data_dir)
   with phases.phase("reading the data", at_once=True):
     experiment = shared.build(config, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
@@ -202,6 +211,17 @@ def finish(
   }
   files.write_json(workdir / OUTCOME, entry)
   return entry
+
+
+def _weights(
+    run: Run, folder: str | os.PathLike, shared: Shared, where: dict[str, Any]
+) -> str:
+  """The file with the network of a run, which is trained where it is not."""
+  path = pathlib.Path(folder) / f"{run.name}.safetensors"
+  if not path.exists():
+    finish(run, folder, shared=shared, **where)
+    saved_weights.save(path.with_suffix(""), path, **where)
+  return str(path.resolve())
 
 
 def _printed(

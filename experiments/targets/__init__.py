@@ -19,7 +19,7 @@ SCALES = ("smoke", "cpu", "full")
 PAIRS = ("glyphs", "sinusoid")
 FINISHED_BY_THEMSELVES = ("pvi_adult", "pvi_prior")
 NAMES = (
-    "table3", "omniglot", "learners", "budget", "sample_level",
+    "table3", "frontier", "omniglot", "learners", "budget", "sample_level",
     "mnist_writers", *PAIRS, *FINISHED_BY_THEMSELVES,
 )  # fmt: skip
 
