@@ -24,6 +24,9 @@ from episodic_dp.training import workdir as workdir_lib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CODE = "code.json"
 _UNKNOWN = "not recorded"
+_DIAGNOSTICS = (
+    "private/loss", "private/norm", "private/clipped", "private/clip_norm",
+)  # fmt: skip
 _LONG = 500  # characters of a hierarchy's sizes that are still written out
 
 
@@ -76,8 +79,8 @@ def of_run(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
     "config", where long sizes of ragged data are their digest; "validation":
     {"steps", "values", "low", "high"} of the public validation tasks;
     "statement", the digest of its guarantee.json; and where the run asked for
-    private diagnostics, which no guarantee covers, "diagnostics": {"step",
-    "loss", "norm", "clipped", ...} of every step.
+    private diagnostics, which no guarantee covers, "diagnostics": {"loss",
+    "norm", "clipped", "clip_norm"} of every step, as far as there are any.
   """
   folder = pathlib.Path(workdir)
   name = f"validation_{score}"
@@ -102,7 +105,8 @@ def of_run(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
   if diagnostics and config.get("private_diagnostics"):
     found["diagnostics"] = {
         field.removeprefix("private/"): _column(diagnostics, field)
-        for field in diagnostics[0]
+        for field in _DIAGNOSTICS
+        if field in diagnostics[0]
     }
   return found
 
@@ -110,7 +114,7 @@ def of_run(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
 def _column(lines: Sequence[Mapping[str, Any]], field: str) -> list[Any]:
   """A field of all lines, rounded to what a picture can show."""
   return [
-      round(value, 6) if isinstance(value, float) else value
+      float(f"{value:.5g}") if isinstance(value, float) else value
       for value in (line[field] for line in lines)
   ]
 

@@ -17,10 +17,12 @@ from types import ModuleType
 
 SCALES = ("smoke", "cpu", "full")
 PAIRS = ("glyphs", "sinusoid")
-FINISHED_BY_THEMSELVES = ("pvi_adult", "pvi_prior")
+FINISHED_BY_THEMSELVES = ("pvi_adult", "pvi_prior", "figure13_starts")
 NAMES = (
     "table3", "frontier", "omniglot", "learners", "budget", "sample_level",
-    "mnist_writers", *PAIRS, *FINISHED_BY_THEMSELVES,
+    "mnist_writers", "figure4", "figure6a", "figure6b", "figure6c", "figure7",
+    "figure9", "figure10", "figure11", "figure13_shots", *PAIRS,
+    *FINISHED_BY_THEMSELVES,
 )  # fmt: skip
 
 

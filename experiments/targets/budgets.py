@@ -15,6 +15,20 @@ LEVEL = "participant"
 WAY = 5
 
 
+def release(rate: float, noise: float = 1.0) -> plan_lib.Release:
+  """A step that draws participants at this rate, each clipped as one unit.
+
+  What a participant holds, and how many others there are, do not matter.
+  """
+  return plan_lib.Release(
+      plan_lib.Hierarchy.regular((1000,), levels=(LEVEL,)),
+      plan_lib.SamplingPlan((plan_lib.Poisson(rate),)),
+      plan_lib.Mechanism(
+          clip_unit=LEVEL, clip_norm=1.0, noise_multiplier=noise
+      ),
+  )
+
+
 @functools.lru_cache
 def noise_multiplier(
     rate: float, steps: int, epsilon: float, delta: float
@@ -23,16 +37,8 @@ def noise_multiplier(
 
   Rounded up to six digits, so that it can be written into a command.
   """
-  # What a participant holds, and how many others there are, do not matter.
-  hierarchy = plan_lib.Hierarchy.regular((1000,), levels=(LEVEL,))
   found = accounting.calibrate(
-      plan_lib.Release(
-          hierarchy,
-          plan_lib.SamplingPlan((plan_lib.Poisson(rate),)),
-          plan_lib.Mechanism(
-              clip_unit=LEVEL, clip_norm=1.0, noise_multiplier=1.0
-          ),
-      ),
+      release(rate),
       steps=steps,
       epsilon=epsilon,
       delta=delta,
