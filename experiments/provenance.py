@@ -92,7 +92,8 @@ def of_run(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
   sizes = json.dumps(config.get("hierarchy", {}).get("sizes", []))
   if len(sizes) > _LONG:
     config["hierarchy"]["sizes"] = _digest(sizes.encode())
-  if config.get("model", {}).get("start"):  # Its digest tells which weights it holds.
+  # The digest of a start tells which weights it holds.
+  if config.get("model", {}).get("start"):
     config["model"]["start"] = pathlib.Path(config["model"]["start"]).name
   diagnostics = metrics.read(folder / keys.FOLDER / run_log.DIAGNOSTICS)
   found = {
