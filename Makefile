@@ -8,6 +8,8 @@
 ##                  end make test-newest
 ## make faults      tries every fault on real runs; writes docs/faults.md
 ## make lock        renews requirements.lock and requirements/*.lock from setup.py
+## make notebooks   executes experiments/notebooks, pairs them with their scripts;
+##                  NOTEBOOKS=tables takes one
 ## make coverage    of plan, accounting and private; writes docs/coverage.md
 ## make accelerator DATA=DIR
 ##                  benchmarks, then Omniglot at the paper's size with and
@@ -20,8 +22,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/glyphs
 
-.PHONY: help env lock train test test-newest test-slow faults coverage lint \
-  accelerator clean
+.PHONY: help env lock train test test-newest test-slow faults notebooks coverage \
+  lint accelerator clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -106,6 +108,11 @@ test-slow: env
 faults: env
 	PYTHONPATH=. $(BIN)/python -m tests.faults --kept=build/faults.json \
 	  --write=docs/faults.md && rm build/faults.json
+
+# A few minutes; EPISODIC_DP_DATA names the folder of real data, without which two
+# of them take made-up ones.
+notebooks: env
+	$(BIN)/python -m experiments.notebooks $(NOTEBOOKS)
 
 coverage: env
 	$(BIN)/coverage run -m pytest tests/plan tests/accounting tests/private

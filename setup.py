@@ -24,8 +24,17 @@ _CLOUD = ["gcsfs>=2026.2", "s3fs>=2026.2"]  # Work directories on gs://, s3://.
 
 _DICOM = ["pydicom>=3.0"]  # Medical images of one's own.
 
+# To execute and pair what lies in experiments/notebooks.
+_NOTEBOOKS = [
+    "ipykernel>=6.29",
+    "jupytext>=1.19",
+    "nbclient>=0.10",
+    "nbformat>=5.10",
+]
+
 _TEST = [
     *_DICOM,
+    *_NOTEBOOKS,
     *_SIGN,
     "coverage>=7.6",
     "dp_accounting>=0.6.0",  # Beside which ours is tested.
@@ -108,7 +117,7 @@ setuptools.setup(
         "cuda": ["jax[cuda13]>=0.10.2"],
         "dev": [*_TEST, "pre-commit>=4.0", "pre-commit-hooks>=5.0"],
         "dicom": _DICOM,
-        "notebooks": ["ipykernel>=6.29", "jupytext>=1.19", "nbmake>=1.5"],
+        "notebooks": _NOTEBOOKS,
         "sign": _SIGN,
         "test": _TEST,
         "torch": ["torch>=2.4"],  # docs/other_frameworks.md

@@ -35,6 +35,7 @@ WITHOUT_JAX = (
 )
 JAX = ("jax", "jaxlib", "flax", "haiku", "optax", "orbax")
 MODULE_LINES, FUNCTION_LINES, EXPERIMENTS_LINES = 450, 80, 12000
+NOTEBOOKS_LINES = 1750  # Most of them prose.
 TRIPLE, TRIPLES = {"hierarchy", "plan", "mechanism"}, 3
 
 
@@ -268,12 +269,13 @@ def test_few_functions_take_a_release_apart():
 
 
 def test_experiments_stay_small():
-  lines = sum(
-      len(module.text.splitlines())
-      for name, module in this_tree().modules.items()
-      if name.startswith("experiments")
-  )
-  assert lines < EXPERIMENTS_LINES
+  lines = {"notebooks": 0, "rest": 0}
+  for name, module in this_tree().modules.items():
+    if name.startswith("experiments"):
+      part = "notebooks" if "notebooks" in name.split(".") else "rest"
+      lines[part] += len(module.text.splitlines())
+  assert lines["notebooks"] < NOTEBOOKS_LINES
+  assert lines["rest"] < EXPERIMENTS_LINES
 
 
 # A sound tree, to which each test adds a fault.

@@ -13,7 +13,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 DOCUMENTS = sorted(
     path.relative_to(ROOT).as_posix()
     for folder in ("", "docs", "docs/decisions", "episodic_dp/accounting",
-                   "experiments/benchmarks", "experiments/results")
+                   "experiments/benchmarks", "experiments/notebooks",
+                   "experiments/results")
     for path in (ROOT / folder).glob("*.md")
 )  # fmt: skip
 # Tells of what was, under the names that it had.

@@ -1,0 +1,1 @@
+"""Five lessons, each a script that Jupytext pairs with an executed notebook."""

@@ -1,0 +1,173 @@
+# ---
+# jupyter:
+#   jupytext:
+#     cell_markers: '"""'
+#     formats: ipynb,py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+"""
+# The papers' tables and figures, from the stored numbers
+
+[![Open in Colab][badge]][colab]
+
+[badge]: https://colab.research.google.com/assets/colab-badge.svg
+[colab]: https://colab.research.google.com/github
+
+Every comparison of this project was made by one command, which left a JSON file
+in `experiments/results`: all runs with their settings, accuracies, intervals
+and guarantees. This notebook makes the tables and figures again **from those
+files alone**, by the same functions that made the pages, so that no number here
+was typed. Nothing is trained; it takes seconds, and shows whatever files are
+there.
+
+The next cell installs the library where it is missing. (Colab asks for the
+address of the repository: the one that you opened this notebook from.)
+"""
+
+# %%
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+SCALE = os.environ.get("EPISODIC_DP_SCALE", "cpu")  # "smoke": seconds, a try.
+if importlib.util.find_spec("episodic_dp") is None:  # Such as on Colab.
+  address = input("Address of the repository that has this notebook: ")
+  clone = ["git", "clone", "-q", "--depth=1", address, "episodic_dp_source"]
+  subprocess.run(clone, check=True)
+  os.chdir("episodic_dp_source")
+  subprocess.run([sys.executable, "-m", "pip", "install", "."], check=True)
+here = pathlib.Path.cwd()
+parents = (p for p in (here, *here.parents) if (p / "experiments").is_dir())
+ROOT = next(parents, here)  # Of `experiments`, which pip does not install.
+sys.path.insert(0, os.fspath(ROOT))
+
+# %% [markdown]
+"""
+## 1. The papers' main table
+
+One row for each task of DP-MAML's Table 3 that was published, ours beside it;
+and a sentence for each page that follows.
+"""
+
+# %%
+import io
+import json
+import re
+
+from IPython.display import display
+from IPython.display import Image
+from IPython.display import Markdown
+from PIL import Image as image_lib
+
+from episodic_dp.output import plotting
+from episodic_dp.output import tables
+from experiments import results_pages
+from experiments import targets
+
+RESULTS = ROOT / "experiments" / "results"
+PAGES = results_pages.pages(RESULTS)  # File name -> Markdown, from the JSON.
+STORED = {
+    path.stem: json.loads(path.read_text(encoding="utf-8"))
+    for path in sorted(RESULTS.glob("*.json"))
+}
+
+
+def words(text):
+  """Markdown whose links lead to the folder of results."""
+  text = re.sub(r"\]\((?!https?://|#)", "](../results/", text)
+  return Markdown(re.sub(r"^#", "###", text, flags=re.MULTILINE))
+
+
+words(PAGES["README.md"])
+
+# %% [markdown]
+"""
+## 2. Every table and figure
+
+How to read them. "± " after an accuracy is half of a 95 % interval over test
+tasks; where a row holds several secret keys, the brackets hold the lowest and
+the highest. ε is rounded up, and belongs to the unit that the column names. The
+sizes differ from the papers' where a page says *cpu*, the scale that two cores
+can do; *full* is the papers' size.
+"""
+
+
+# %%
+def small(figure):
+  """The picture with few colours and pixels, so that this file stays small."""
+  picture = image_lib.open(io.BytesIO(plotting.png(figure))).convert("RGB")
+  picture.thumbnail((900, 900))
+  buffer = io.BytesIO()
+  picture.quantize(24).save(buffer, format="PNG", optimize=True)
+  return Image(buffer.getvalue())
+
+
+def show(name):
+  """The page of one file, its picture drawn anew."""
+  stored = STORED[name]
+  above, _, below = PAGES[f"{name}.md"].partition(f"![{name}]({name}.png)")
+  display(words(above))
+  display(small(
+      results_pages.picture(targets.load(stored["target"]), stored["runs"])
+  ))
+  display(words(below))
+
+
+DRAWN = [name for name, stored in STORED.items() if "target" in stored]
+for name in DRAWN[: 2 if SCALE == "smoke" else None]:
+  show(name)
+
+# %% [markdown]
+"""
+## 3. Ask the files yourself
+
+Each run names the command that makes it again, with the names of folders for
+you to fill in. The first run of each file:
+"""
+
+# %%
+for name in DRAWN:
+  run = next(iter(STORED[name]["runs"].values()))
+  print(f"{name}: {run['command']}\n")
+
+# %% [markdown]
+"""
+And any question of your own is a few lines. Here: what does a writer's privacy
+cost in accuracy on new people's handwriting, in points below the runs without
+privacy?
+"""
+
+# %%
+runs = STORED.get("mnist_writers", {"runs": {}})["runs"].values()
+scores = {}
+for run in runs:
+  labels = run["labels"]
+  key = (labels["shot"], labels["epsilon"])
+  scores.setdefault(key, []).append(100 * run["accuracy"]["single"]["mean"])
+means = {key: sum(values) / len(values) for key, values in scores.items()}
+print(
+    tables.text(
+        ("images of a digit", "ε of a writer", "keys", "points lost"),
+        [
+            (shot, epsilon, len(scores[shot, epsilon]),
+             f"{means[shot, None] - mean:.1f}")
+            for (shot, epsilon), mean in means.items()
+            if epsilon is not None and (shot, None) in means
+        ],
+    )
+)
+
+# %% [markdown]
+"""
+To make a file anew: `python -m experiments.reproduce --target=NAME --scale=cpu
+--workdir=DIR --data_dir=DATA`. An interrupted sweep goes on where it stopped,
+and `python -m experiments.reproduce --write` makes the pages that this notebook
+shows.
+"""
