@@ -101,11 +101,11 @@ can do; *full* is the papers' size.
 
 # %%
 def small(figure):
-  """The picture with few colours and pixels, so that this file stays small."""
-  picture = image_lib.open(io.BytesIO(plotting.png(figure))).convert("RGB")
+  """The picture with fewer pixels: there are many of them."""
+  picture = image_lib.open(io.BytesIO(plotting.png(figure)))
   picture.thumbnail((900, 900))
   buffer = io.BytesIO()
-  picture.quantize(24).save(buffer, format="PNG", optimize=True)
+  picture.save(buffer, format="PNG")
   return Image(buffer.getvalue())
 
 
