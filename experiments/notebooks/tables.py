@@ -57,14 +57,12 @@ and a sentence for each page that follows.
 """
 
 # %%
-import io
 import json
 import re
 
 from IPython.display import display
 from IPython.display import Image
 from IPython.display import Markdown
-from PIL import Image as image_lib
 
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
@@ -100,23 +98,14 @@ can do; *full* is the papers' size.
 
 
 # %%
-def small(figure):
-  """The picture with fewer pixels: there are many of them."""
-  picture = image_lib.open(io.BytesIO(plotting.png(figure)))
-  picture.thumbnail((900, 900))
-  buffer = io.BytesIO()
-  picture.save(buffer, format="PNG")
-  return Image(buffer.getvalue())
-
-
 def show(name):
   """The page of one file, its picture drawn anew."""
   stored = STORED[name]
   above, _, below = PAGES[f"{name}.md"].partition(f"![{name}]({name}.png)")
   display(words(above))
-  display(small(
-      results_pages.picture(targets.load(stored["target"]), stored["runs"])
-  ))
+  made = targets.load(stored["target"])
+  figure = results_pages.picture(made, stored["runs"])
+  display(Image(plotting.png(figure, dpi=90)))
   display(words(below))
 
 
@@ -134,8 +123,9 @@ you to fill in. The first run of each file:
 
 # %%
 for name in DRAWN:
-  run = next(iter(STORED[name]["runs"].values()))
-  print(f"{name}: {run['command']}\n")
+  runs = STORED[name]["runs"].values()
+  commands = [run["command"] for run in runs if "command" in run]
+  print(f"{name}: {(commands or [STORED[name]['command']])[0]}\n")
 
 # %% [markdown]
 """
