@@ -32,15 +32,7 @@ def define_flags() -> None:
   shared_flags.define_config()
   shared_flags.define_data(download=False)
   shared_flags.define_format()
-  flags.DEFINE_float(
-      "epsilon", None, "The wanted one; by default config.target_epsilon."
-  )
-  flags.DEFINE_float("delta", None, "By default that of the config.")
-  flags.DEFINE_string(
-      "level",
-      None,
-      "The privacy unit; by default config.privacy_unit, or the primary one.",
-  )
+  shared_flags.define_target()
   flags.DEFINE_enum(
       "solve",
       "noise_multiplier",

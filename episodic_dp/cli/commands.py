@@ -40,6 +40,7 @@ COMMANDS = {
     "verify": Command("compute a privacy statement again", arguments=1),
     "sign": Command("sign a privacy statement and its weights"),
     "calibrate": Command("find the noise, steps or tasks for an epsilon"),
+    "plan": Command("propose tasks, steps and noise for an epsilon"),
     "inspect": Command("draw what a plan samples, before any training"),
     "pvi": Command("learn one posterior from many clients, privately"),
     "audit": Command("attack a config's guarantees"),

@@ -80,6 +80,19 @@ def define_format(*more: str) -> None:
   )
 
 
+def define_target() -> None:
+  """--epsilon, --delta and --level: what a solved-for run may cost."""
+  flags.DEFINE_float(
+      "epsilon", None, "The wanted one; by default config.target_epsilon."
+  )
+  flags.DEFINE_float("delta", None, "By default that of the config.")
+  flags.DEFINE_string(
+      "level",
+      None,
+      "The privacy unit; by default config.privacy_unit, or the primary one.",
+  )
+
+
 def define_seed(what: str) -> None:
   """--seed: a public one, 0 by default."""
   flags.DEFINE_integer(

@@ -9,10 +9,11 @@
   scale     docs/scale.md: what 10^8 participants cost (five minutes)
   errata    the tables of episodic_dp/accounting/README.md: what is wrong in
             print, and by how much (a few seconds)
+  choosing  the tables of docs/choosing.md: tasks, noise and clipping (a minute)
 
-Nothing is read but the code, no data are needed. Without --write the pages are
-printed. They must be written anew whenever the accountant or the training step
-learns or refuses something; tests say when.
+Nothing is read but the code and experiments/results/, no data are needed.
+Without --write the pages are printed. They must be written anew whenever the
+accountant or the training step learns or refuses something; tests say when.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from absl import logging
 from episodic_dp.cli import app
 from episodic_dp.output import files
 from experiments.evidence import accelerators
+from experiments.evidence import choosing
 from experiments.evidence import errata
 from experiments.evidence import learners
 from experiments.evidence import scale
@@ -35,6 +37,7 @@ _PAGES = {
     "accelerators": accelerators,
     "scale": scale,
     "errata": errata,
+    "choosing": choosing,
 }
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 

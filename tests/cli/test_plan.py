@@ -1,0 +1,72 @@
+"""`episodic-dp plan`: one sentence for what is wrong, and a command that holds.
+
+What it computes: tests/analysis/test_planning.py.
+"""
+
+import json
+import shlex
+
+import pytest
+
+GLYPHS = "--config=glyphs"
+
+
+@pytest.mark.parametrize(
+    "arguments, part",
+    [
+        ((GLYPHS,), "give --epsilon or config.target_epsilon"),
+        ((GLYPHS, "--epsilon=-1"), "epsilon -1.0 must be a positive"),
+        ((GLYPHS, "--epsilon=1", "--level=hospital"), "'hospital'"),
+        ((GLYPHS, "--epsilon=1", "--delta=2"), "delta"),
+        ((GLYPHS, "--epsilon=1", "--tasks=9"), "at least --tasks=1000"),
+        ((GLYPHS, "--epsilon=1", "--minutes=-2"), "--minutes=-2.0 must be"),
+        ((GLYPHS, "--epsilon=1", "--tasks=900", "--minutes=2"), "give one"),
+        (("--config=glyphs_supervised", "--epsilon=1"), "episodic-dp calibrate"),
+        (("--config=glyphs_sample_level", "--epsilon=1"),
+         "episodic-dp calibrate"),
+        (("--config=sinusoid", "--epsilon=1"), "--proxy=validation"),
+        ((GLYPHS, "--epsilon=1", "--config.mechanism.clip_by=layer"),
+         "--config.mechanism.clip_by=global"),
+        ((GLYPHS, "--epsilon=1", "--config.learner.name=mlma"), "'mlma'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_one_sentence(call, arguments, part):
+  done = call("plan", *arguments)
+  assert done.returncode == 1 and not done.stdout
+  assert part in done.stderr and "taking gradients" not in done.stderr
+  assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.slow  # Compiles a network.
+def test_the_command_costs_what_is_said(call):
+  done = call(
+      "plan", "--config=glyphs:width=4,size=16,participants=4000",
+      "--config.learner.name=protonet", "--config.checkpoint_every=5",
+      "--epsilon=1", "--delta=1e-6", "--level=participant", "--tasks=5000",
+      "--format=json",
+  )  # fmt: skip
+  assert done.returncode == 0, done.stderr
+  found = json.loads(done.stdout)
+  assert found["start"]["squared"] > 0 and found["seconds_per_task"] > 0
+  assert all(row["epsilon"] <= 1 for row in found["rows"])
+  (chosen,) = (row for row in found["rows"] if row["chosen"])
+  program, train, *flags = shlex.split(found["command"])
+  assert (program, train) == ("episodic-dp", "train")
+  assert flags[0] == "--config=glyphs:width=4,size=16,participants=4000"
+  assert "--config.checkpoint_every=5" in flags
+  again = call("account", *flags, "--format=json")
+  statement = json.loads(again.stdout)
+  assert statement["delta"] == 1e-6
+  spent = statement["guarantees"]["participant"]["epsilon"]
+  assert spent == pytest.approx(chosen["epsilon"]) and spent <= 1
+
+
+@pytest.mark.slow  # Compiles a network.
+def test_the_validation_split_and_several_budgets(call):
+  done = call(
+      "plan", "--config=sinusoid", "--epsilon=2", "--proxy=validation"
+  )
+  assert done.returncode == 0, done.stderr
+  assert "256 of validation" in done.stdout and "chosen" in done.stdout
+  assert "only validation tasks were computed with" in done.stdout
+  assert "--workdir=DIR" in done.stdout.splitlines()[-1]
