@@ -106,7 +106,8 @@ class Proposal:
     problem = self.problem
     said = (
         f"epsilon {problem.epsilon:g} leaves at most {self.choice.score:.2g}"
-        f" effective steps, and fewer than {planning.LEAST_SCORE:g} teach little:"
+        f" effective steps, and fewer than {planning.LEAST_SCORE:g} teach"
+        " little:"
     )
     if self.least_epsilon is None:
       return f"{said} no epsilon helps with so few tasks, so give more --tasks"

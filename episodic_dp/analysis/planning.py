@@ -23,10 +23,10 @@ the best rate, not how much signal there is to average. So the score is
 
 as many steps without noise as would get about as far. At a fixed number of
 tasks it is largest near L = z sqrt(d) / s, as many tasks as make the noise as
-large as the signal, and below where z itself grows with L. More tasks a step
-are fewer steps, each hardly clearer; fewer drown. It compares plans of one learner and network: what more steps or a
-wider network are worth in accuracy it does not say, nor does it know that the
-alignment changes while a network learns.
+large as the signal, and below that where z itself grows with L. More tasks in a
+step are fewer steps, each hardly clearer; fewer drown. It compares plans of one
+learner and network: what more steps or a wider network are worth in accuracy it
+does not say, nor does it know how the alignment changes while a network learns.
 """
 
 import dataclasses

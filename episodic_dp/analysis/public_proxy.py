@@ -130,7 +130,8 @@ def measure(
   params = learner.init(jax.random.key(config.seed))
   start = gradients.alignment(params, tasks, at_once=_AT_ONCE)
   flat, unravel = flatten_util.ravel_pytree(params)
-  optimizer = learners_lib.make_optimizer(config, _STEPS)
+  at_once = config.with_changes({"optimizer.warm_up": 0})
+  optimizer = learners_lib.make_optimizer(at_once, _STEPS)
   state, seconds = optimizer.init(params), []
   for step in range(_STEPS):
     began = time.perf_counter()

@@ -19,7 +19,11 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILE = _ROOT / "docs" / "choosing.md"
 _RESULTS = _ROOT / "experiments" / "results" / "budget.json"
 _PERCENTILE = 0.9  # k, of [M].
-_TASKS = 400_000  # Each of [M]'s once.
+# Participants, each of whom takes part once, and z.
+_GUIDED = (
+    (25_000, 2.0), (100_000, 2.0), (400_000, 1.0), (400_000, 2.0),
+    (400_000, 3.0),
+)  # fmt: skip
 _DELTA, _LEVEL = 1e-6, "participant"
 
 
@@ -66,16 +70,15 @@ def accuracies(
 def guideline(
     config: RunConfig, found: public_proxy.Measured
 ) -> pages.Table:
-  """[M]'s largest L for z = 1, 2, 3, and what the tool does at its epsilon."""
-  participants = config.release.hierarchy.num_units(0)
+  """[M]'s largest L, and what the tool proposes at the same epsilon."""
   # [M] takes the percentile anew as the norms fall.
   at_percentile = public_proxy.halfway(
       *(m.clipped(m.quantile(_PERCENTILE)) for m in (found.start, found.warm))
   )
   rows = []
-  for z in (1.0, 2.0, 3.0):
+  for participants, z in _GUIDED:
     tasks = participants / (16 * z)
-    steps = round(_TASKS / tasks)
+    steps = round(16 * z)
     release = _release(tasks / participants, z)
     exact, moments = (
         accounting.guarantee(
@@ -83,17 +86,20 @@ def guideline(
         ).epsilon
         for name in ("pld", "moments")
     )
-    problem = _problem(config, found, exact)
-    best = problem.choose(_TASKS)[1]
+    changed = config.with_changes({
+        "data.options.participants": participants, "data.most_copies": None
+    })  # fmt: skip
+    problem = _problem(changed, found, exact)
+    best = problem.choose(participants)[1]
     rows.append((
-        z, tasks, steps, moments, exact,
+        participants, z, round(tasks), steps, moments, exact,
         steps * at_percentile.share(tasks, z),
         steps * problem.gradient.share(tasks, z),
-        best.tasks, best.steps, best.noise_multiplier, best.epsilon,
+        round(best.tasks), best.steps, best.noise_multiplier, best.epsilon,
         best.score,
     ))  # fmt: skip
   return pages.Table(
-      ("z", "L = N / 16z", "steps", "ε by moments", "ε",
+      ("N", "z", "L = N / 16z", "steps", "ε by moments", "ε",
        "effective steps, k = 90", "with plan's clip norm", "L of plan",
        "its steps", "its z", "its ε", "its effective steps"),
       tuple(rows),

@@ -21,7 +21,7 @@ FINISHED_BY_THEMSELVES = ("pvi_adult", "pvi_prior", "figure13_starts")
 NAMES = (
     "table3", "frontier", "omniglot", "learners", "budget", "sample_level",
     "mnist_writers", "figure4", "figure6a", "figure6b", "figure6c", "figure7",
-    "figure9", "figure10", "figure11", "figure13_shots", *PAIRS,
+    "figure9", "figure10", "figure11", "figure13_shots", "guideline", *PAIRS,
     *FINISHED_BY_THEMSELVES,
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import types
 
 import jax
@@ -120,17 +121,18 @@ def test_too_little_signal_is_said_with_an_epsilon_that_has_enough():
       problem=problem, measured=measured, rows=[row], choice=row,
       least_epsilon=least,
   ).table()  # fmt: skip
-  assert f"the least epsilon that has them with these participants" in text
+  assert "the least epsilon that has them with these participants" in text
   # Five steps of two are more than two steps can be worth.
   assert problem.least_epsilon([dataclasses.replace(row, steps=2)], 5.0) is None
 
 
+@pytest.mark.slow  # Hundreds of questions to the accountant.
 def test_fewer_tasks_are_taken_where_more_buy_nothing():
   # Of 60 participants no step is clear: noise grows as fast as steps add up.
   config = RunConfig.parse(glyphs.get_config("participants=60,rate=0.1"))
   measured = measured_of(0.01)
-  rows, best = problem_of(measured, config=config).choose(6000)
-  assert best.steps * best.tasks <= 3000 and best in rows
+  rows, best = problem_of(measured, config=config).choose(1200)
+  assert best.steps * best.tasks <= 600 and best in rows
   most = max(rows, key=lambda row: row.steps * row.tasks)
   assert most.score < best.score / 0.85
 
@@ -156,12 +158,12 @@ def test_a_private_quantile_takes_its_part_of_the_noise():
          plan_lib.PlanError, "All() has no number of tasks"),
         ({"mechanism.clipping": "percentile_window",
           "mechanism.clip_percentile": 90.0, "mechanism.clip_window": 320},
-         plan_lib.UnsoundPlanError, ""),
+         plan_lib.UnsoundPlanError, "raw"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_refused(change, error, part):
   config = RunConfig.parse(glyphs.get_config()).with_changes(change)
-  with pytest.raises(error, match=part.replace("(", r"\(")):
+  with pytest.raises(error, match=re.escape(part)):
     planning.check(config)
     problem_of(measured_of(0.02), config=config).rows(BUDGET)
 
@@ -178,10 +180,11 @@ def test_the_share_of_signal_is_what_noised_means_have():
   total = units.sum(0)
   found = alignment.of_sums(total[None], np.asarray([4000]), norms)
   clipped = units * np.minimum(norms, clip_norm)[:, None] / clip_norm
-  drawn = rng.integers(0, 4000, size=(20_000, tasks))
-  means = clipped[drawn].mean(1) + z / tasks * rng.normal(size=(20_000, d))
+  drawn = rng.integers(0, 4000, size=(6000, tasks))
+  means = clipped[drawn].mean(1) + z / tasks * rng.normal(size=(6000, d))
   share = np.square(means.mean(0)).sum() / np.square(means).sum(1).mean()
-  assert found.clipped(clip_norm).share(tasks, z) == pytest.approx(share, rel=0.03)
+  claimed = found.clipped(clip_norm).share(tasks, z)
+  assert claimed == pytest.approx(share, rel=0.05)
 
 
 @pytest.mark.parametrize("s", [0.0, 0.3, 0.9])
