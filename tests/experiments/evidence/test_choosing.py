@@ -27,12 +27,13 @@ def test_accuracies_that_differ_are_in_the_order_of_the_score():
 
 def test_the_guideline_is_at_the_same_epsilon_and_tasks():
   for row in table("guideline"):
-    n, z, tasks, steps, moments, epsilon, _, clipped, own, t, own_z, spent, \
-        score = row  # fmt: skip
+    n, z, tasks, steps, moments, epsilon, percentile, clipped, own, t, _, \
+        spent, score = row  # fmt: skip
     assert tasks == pytest.approx(n / 16 / z, rel=0.01)
     assert 0.98 * epsilon < spent <= epsilon < moments
     assert own * t <= 1.01 * tasks * steps
-    assert score >= clipped
+    assert score >= 0.95 * clipped  # Sizes of steps are tried a few.
+    assert clipped > percentile
 
 
 @pytest.mark.slow  # Compiles a network.
