@@ -162,7 +162,8 @@ def _alike(row: Row, other: Row) -> bool:
 
 def _by(row: Row) -> str:
   """Such as "MAML, 1 query, 3 keys"."""
-  parts: list[str] = [_LEARNERS.get(row["learner"], row["learner"])]
+  learner = str(row["learner"])
+  parts = [_LEARNERS.get(learner, learner)]
   for name in ("query", "keys"):
     if row.get(name) is not None:
       number = row[name] if isinstance(row[name], int) else len(row[name])

@@ -3,7 +3,7 @@
   python -m experiments.reproduce --target=learners --scale=cpu \\
       --workdir=DIR --data_dir=DATA
 
-Targets: omniglot (DP-MAML at its size, private and not), learners (every
+Targets: table3 (DP-MAML's Table 3, every cell), omniglot (DP-MAML at its size, private and not), learners (every
 learner, private and not, at one budget), budget (how to spend it best),
 sample_level (examples clipped one by one, and whole tasks clipped, at the same
 guarantee for an example), mnist_writers (the price of privacy for 539 people,
@@ -11,7 +11,11 @@ at several budgets); and on data that are built in, each in minutes on two
 cores at --scale=cpu: glyphs (what `make train` runs) and sinusoid (regression,
 the smallest example), each with and without privacy; pvi_adult (private
 partitioned variational inference on UCI Adult, three splits and budgets);
-pvi_prior (a prior that participants learn together, beside private MAML).
+pvi_prior (a prior that participants learn together, beside private MAML);
+stages (training in two and three stages, every level with its guarantee),
+table4 (the time of a task, private and not), and without training figure12
+(delta over the number of tasks) and amplification (the theorem on sampling in
+stages, as printed and as it is). --help names all.
 
 Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
 an hour or so on two cores) and full (the papers' size, for an accelerator).
@@ -101,7 +105,8 @@ def main(
     logging.info("run %d of %d: %s", number + 1, len(chosen), run.name)
     try:
       if target in targets.FINISHED_BY_THEMSELVES:
-        made.finish(run, workdir, shared=own, data_dir=data_dir)
+        if runs_lib.load(run, workdir) is None:
+          made.finish(run, workdir, shared=own, data_dir=data_dir)
         continue
       runs_lib.finish(
           run, workdir, shared=shared, data_dir=data_dir, download=download

@@ -103,6 +103,27 @@ class Run:
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Computed(Run):
+  """A part of a target that is computed or timed by its own code.
+
+  Attributes:
+    target: whose.
+    scale: at which; another one gives another outcome.
+  """
+
+  config: str = ""
+  target: str
+  scale: str
+
+  def command(self) -> str:
+    """The command that does the same, with DIR for the folder."""
+    return (
+        f"python -m experiments.reproduce --target={self.target}"
+        f" --scale={self.scale} --only={self.name} --workdir=DIR"
+    )
+
+
 class Shared:
   """What several runs have in common: loaded once, compiled once."""
 
@@ -233,6 +254,20 @@ def _printed(
       "rows": [[str(c) for c in row] for row in measure.rows(measured)],
       "guarantees": reporting.guarantee_lines(result.guarantees, result.steps),
   }
+
+
+def record(
+    run: Run, folder: str | os.PathLike, entry: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Writes the outcome of a run that its target finished, and returns it."""
+  outcome = {
+      "labels": dict(run.labels),
+      "command": run.command(),
+      "code": [provenance.code()],
+      **entry,
+  }
+  files.write_json(pathlib.Path(folder) / run.name / OUTCOME, outcome)
+  return outcome
 
 
 def load(run: Run, folder: str | os.PathLike) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@
 Methods" (2022); [M] is "Meta-Learning with Differential Privacy" (DP-MAML).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import math
@@ -37,7 +37,8 @@ FILE = (
 
 
 @functools.cache
-def _example() -> plan.Hierarchy:
+def example() -> plan.Hierarchy:
+  """The tree of Example 3.1."""
   return plan.Hierarchy.from_sizes(
       [[4, 2, 3], [4, 5]], levels=("i1", "i2", "example")
   )
@@ -46,7 +47,7 @@ def _example() -> plan.Hierarchy:
 def inclusion() -> pages.Table:
   """eta of Example 3.1: true, as drawn, and as [P] prints it."""
   rows = []
-  h = _example()
+  h = example()
   for n in ((1, 1, 1), (2, 2, 1)):
     p = plan.SamplingPlan(tuple(map(plan.FixedSize, n)))
     drawn = exact.samples(exact.tree(h), p.stages)
@@ -71,16 +72,16 @@ def inclusion() -> pages.Table:
   )
 
 
-def theorem3() -> pages.Table:
+def theorem3(epsilons: Sequence[float] = (0.1, 0.5, 1.0)) -> pages.Table:
   """One step on Example 3.1: the truth, the bound, and two wrong bounds."""
-  h = _example()
+  h = example()
   p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
   unit, eta, z = 4, 1 / 12, 1.0  # The first of the two examples of U_12.
   drawn = exact.pair(h, p, 2, unit)
   kind = accounting.Amplification((1 / 2, 1 / 3), 1 / 2, (2.0, 2.0), 2.0)
   one_stage = accounting.Amplification((), eta, (), 2.0)
   rows = []
-  for epsilon in (0.1, 0.5, 1.0):
+  for epsilon in epsilons:
     truth = [
         exact.divergences(drawn, 2, g, epsilon, z)
         for g in worst_case.gradients(h, 2, unit)
@@ -136,7 +137,7 @@ def composition() -> pages.Table:
 
 def two_steps() -> pages.Table:
   """Two steps, enumerated, beside what composing the profile gives."""
-  h, unit = _example(), 4
+  h, unit = example(), 4
   p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
   tree = accounting.Amplification((1 / 2, 1 / 3), 1 / 2, (2.0, 2.0), 2.0)
   found = [

@@ -3,8 +3,9 @@
 A target offers `runs(scale) -> [Run]`, `table(outcomes) -> (header, rows)` and
 `draw(outcomes, figure)`; `outcomes` maps the names of finished runs to what
 `runs.finish` returned. Those of `PAIRS` offer `runs`, `finish` and `CHANCE`, as
-`pairs` says; those of `FINISHED_BY_THEMSELVES` also `finish` for one run,
-`more` for the JSON and `pictures`.
+`pairs` says; those of `FINISHED_BY_THEMSELVES` also `finish` for one run that
+is not finished. `more(outcomes)`, fields of the JSON, and `pictures(folder)`
+may be missing.
 
 What `results_pages` prints besides: the module docstring as introduction,
 `finding(outcomes)`, one sentence with the numbers that matter ("" where there
@@ -17,12 +18,15 @@ from types import ModuleType
 
 SCALES = ("smoke", "cpu", "full")
 PAIRS = ("glyphs", "sinusoid")
-FINISHED_BY_THEMSELVES = ("pvi_adult", "pvi_prior", "figure13_starts")
+FINISHED_BY_THEMSELVES = (
+    "pvi_adult", "pvi_prior", "figure12", "figure13_starts", "amplification",
+    "table4",
+)  # fmt: skip
 NAMES = (
     "table3", "frontier", "omniglot", "learners", "budget", "sample_level",
-    "mnist_writers", "figure4", "figure6a", "figure6b", "figure6c", "figure7",
-    "figure9", "figure10", "figure11", "figure13_shots", "guideline", *PAIRS,
-    *FINISHED_BY_THEMSELVES,
+    "mnist_writers", "stages", "figure4", "figure6a", "figure6b", "figure6c",
+    "figure7", "figure9", "figure10", "figure11", "figure13_shots", "guideline",
+    *PAIRS, *FINISHED_BY_THEMSELVES,
 )  # fmt: skip
 
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from episodic_dp.analysis import pvi_plots
 from episodic_dp.config import pvi as config_lib
-from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.pvi import loop
+from experiments import provenance
 from experiments import runs as runs_lib
 from experiments.targets import panels
 
@@ -75,10 +75,7 @@ def finish(
     shared: dict[str, Any],
     data_dir: str | None,
 ) -> dict[str, Any]:
-  """The outcome of a run, which is taken unless that is done already."""
-  done = runs_lib.load(run, folder)
-  if done is not None:
-    return done
+  """The outcome of a run, which is taken."""
   config = config_lib.parse(run.load())
   table_ = str(config.table)
   if table_ not in shared:
@@ -90,6 +87,7 @@ def finish(
   if visits not in shared:
     shared[visits] = loop.make_federation(spec)
   workdir = pathlib.Path(folder) / run.name
+  code = provenance.begin(workdir)
   result = loop.run(spec, workdir, federation=shared[visits])
   if result.stopped not in ("done", "budget"):
     raise runs_lib.Interrupted(result.stopped)
@@ -100,9 +98,8 @@ def finish(
       for name, part in (("validation", rows.validation), ("test", rows.test))
   }
   reached = result.ledgers.worst()
-  entry = {
-      "labels": dict(run.labels),
-      "command": run.command(),
+  return runs_lib.record(run, folder, {
+      "code": code,
       "visits": sorted(set(result.visits)),
       "rounds": result.rounds,
       "seconds": round(result.seconds, 1),
@@ -113,9 +110,7 @@ def finish(
       "validation_accuracy": found["validation"][0],
       "validation_log_likelihood": found["validation"][1],
       "config": spec.config,
-  }
-  files.write_json(workdir / runs_lib.OUTCOME, entry)
-  return entry
+  })
 
 
 def more(outcomes: panels.Outcomes) -> dict[str, Any]:

@@ -24,9 +24,9 @@ from episodic_dp import training
 from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
-from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.pvi import shared_prior
+from experiments import provenance
 from experiments import runs as runs_lib
 from experiments.targets import panels
 
@@ -57,11 +57,8 @@ def finish(
     shared: dict[str, Any],
     data_dir: str | None,
 ) -> dict[str, Any]:
-  """Trains and measures one of the two, unless that is done already."""
+  """Trains and measures one of the two."""
   del data_dir
-  done = runs_lib.load(run, folder)
-  if done is not None:
-    return done
   if not shared:
     shared["experiment"] = build.build(RunConfig.parse(run.load()))
   experiment = shared["experiment"]
@@ -69,15 +66,15 @@ def finish(
   spec = experiment.spec
   if run.name == _PRIOR:
     spec = _with_prior(spec)
+  code = provenance.begin(workdir)
   result = training.train(spec, workdir)
   if result.stopped not in ("done", "budget"):
     raise runs_lib.Interrupted(result.stopped)
   checkpoints, last = saved_runs.latest(workdir)
   params = checkpoints.restore(last, spec.learner.init(jax.random.key(0)))[0]
   chosen, measured = _measure(run.name, spec, params, experiment)
-  entry = {
-      "labels": dict(run.labels),
-      "command": run.command(),
+  return runs_lib.record(run, folder, {
+      "code": code,
       "trained": (
           f"{type(spec.learner).__name__}, clip norm"
           f" {spec.release.mechanism.clip_norm:g}"
@@ -87,9 +84,7 @@ def finish(
       "delta": spec.delta,
       "chosen_on_validation": chosen,
       **measured,
-  }
-  files.write_json(workdir / runs_lib.OUTCOME, entry)
-  return entry
+  })
 
 
 def _with_prior(spec: training.TrainingSpec) -> training.TrainingSpec:
@@ -172,12 +167,6 @@ def _numbers(
   }
 
 
-def more(outcomes: panels.Outcomes) -> dict[str, Any]:
-  """Nothing besides the runs."""
-  del outcomes
-  return {}
-
-
 def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
   """A row per learner."""
   header = [
@@ -211,11 +200,6 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   axes.set_xlabel("the interval should hold (%)")
   axes.set_ylabel("query points of unseen participants in it (%)")
   axes.legend(loc="lower right")
-
-
-def pictures(folder: pathlib.Path) -> None:
-  """None besides that of `draw`."""
-  del folder
 
 
 def finding(outcomes: panels.Outcomes) -> str:
