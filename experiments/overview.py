@@ -150,20 +150,28 @@ def _line(
   return [
       *line,
       f"{row['accuracy']:.1f} ({_by(row)})",
-      report.rounded_up(row["epsilon"]),
+      report.rounded_up(row["epsilon"]) if _proved(row) else "no guarantee",
       f"{max(beside):.1f}" if beside else "-",
       f"{row['untrained']:.1f}" if row.get("untrained") is not None else "-",
   ]
 
 
 def _alike(row: Row, other: Row) -> bool:
-  return all(row.get(k) == other.get(k) for k in ("learner", "query"))
+  fields = ("learner", "clipping", "query")
+  return all(row.get(k) == other.get(k) for k in fields)
+
+
+def _proved(row: Row) -> bool:
+  """Whether a private run has an epsilon; "inf" or None stands for none."""
+  return isinstance(row["epsilon"], float)
 
 
 def _by(row: Row) -> str:
-  """Such as "MAML, 1 query, 3 keys"."""
+  """Such as "MAML, quantile clipping, 1 query, 3 keys"."""
   learner = str(row["learner"])
   parts = [_LEARNERS.get(learner, learner)]
+  if row.get("clipping", "fixed") != "fixed":
+    parts.append(f"{row['clipping']} clipping")
   for name in ("query", "keys"):
     if row.get(name) is not None:
       number = row[name] if isinstance(row[name], int) else len(row[name])
@@ -175,8 +183,9 @@ def _by(row: Row) -> str:
 def _least(ours: list[Row]) -> str:
   """The comparison with the published private runs least in our favour."""
   private = [
-      r for r in ours if r["private"] and _cell(r) in published.TABLE3
-  ]
+      r for r in ours
+      if r["private"] and _proved(r) and _cell(r) in published.TABLE3
+  ]  # fmt: skip
   if not private:
     return "No run of ours stands beside them yet."
   row = min(

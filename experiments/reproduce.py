@@ -3,7 +3,8 @@
   python -m experiments.reproduce --target=learners --scale=cpu \\
       --workdir=DIR --data_dir=DATA
 
-Targets: table3 (DP-MAML's Table 3, every cell), omniglot (DP-MAML at its size, private and not), learners (every
+Targets: table3 (DP-MAML's Table 3, every cell), frontier (what raises private
+accuracy), omniglot (DP-MAML at its size, private and not), learners (every
 learner, private and not, at one budget), budget (how to spend it best),
 sample_level (examples clipped one by one, and whole tasks clipped, at the same
 guarantee for an example), mnist_writers (the price of privacy for 539 people,

@@ -188,12 +188,12 @@ def _cells(
     outcomes: panels.Outcomes,
 ) -> list[tuple[dict[str, Any], list[panels.Outcome]]]:
   """What each cell is, and its runs with the scores of its shot."""
-  found = []
+  found: list[tuple[dict[str, Any], list[panels.Outcome]]] = []
   for of_keys in panels.group(outcomes, "key").values():
     shots = {of_keys[0]["labels"]["shot"]: None}
     shots |= dict.fromkeys(int(s) for s in of_keys[0].get("tests", ()))
     for shot in shots:
-      scored = [
+      scored: list[panels.Outcome] = [
           {**o, "accuracy": o.get("tests", {}).get(str(shot), o["accuracy"])}
           for o in of_keys
       ]

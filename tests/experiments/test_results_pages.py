@@ -60,6 +60,8 @@ def test_the_comparison_least_in_our_favour_stands_first():
       _row("omniglot", 97.0), _row("omniglot", 98.5, private=False),
       _row("cifar_fs", 46.1, learner="maml", query=4, untrained=30.0),
       _row("cifar_fs", 51.0),
+      _row("omniglot", 80.0, learner="maml", clipping="percentile",
+           epsilon="inf"),
   ])  # fmt: skip
   first, _, rest = text.partition("| task |")
   least = " ".join(first.split())
@@ -70,6 +72,9 @@ def test_the_comparison_least_in_our_favour_stands_first():
   assert cifar[0].endswith("| - | 30.0 |")  # It has no twin without privacy.
   (omniglot,) = [x for x in rest.splitlines() if "97.0 (prototyp" in x]
   assert omniglot.endswith("| 98.5 | - |")
+  # What has no guarantee is shown, and is not compared.
+  unproved = "| 80.0 (MAML, percentile clipping, 3 keys) | no guarantee | - |"
+  assert unproved in rest
   missing = " ".join(rest.partition("Not run yet:")[2].split())
   assert missing.startswith("Omniglot 20-way 1-shot, CIFAR-FS 5-way 5-shot")
 
