@@ -14,6 +14,7 @@ from typing import Any
 
 from episodic_dp import accounting
 from episodic_dp.accounting import report
+from episodic_dp.output import plotting
 from experiments.targets import budgets
 from experiments.targets import panels
 from experiments.targets import spending
@@ -21,6 +22,7 @@ from experiments.targets import sweeps
 from experiments.targets import trajectories
 
 _ROWS = 5  # Of a curve, in the table.
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 runs = trajectories.noises
 
@@ -69,12 +71,15 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   for number, (z, found) in enumerate(
       trajectories.by_noise(outcomes).items()
   ):
+    drawn = trajectories.curve(found)
     trajectories.draw_curve(
-        axes, _spent(found, z), trajectories.curve(found), number, f"z = {z}"
+        axes, _spent(found, z), drawn, number, f"z = {z}"
     )
   sweeps.axes_of_accuracy(axes, outcomes)
   axes.set_ylabel("accuracy (%), validation tasks, 95 % interval")
   axes.set_xscale("log")
+  low, high = axes.get_xlim()
+  plotting.ticks(axes.xaxis, [x for x in _TICKS if low <= x <= high])
   axes.set_xlabel("ε of a participant spent so far, at δ = 1e-6")
   axes.legend(loc="upper left", fontsize=8)
 

@@ -95,8 +95,8 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
       )
     axes.set_title(title)
     axes.set_xlabel("epoch (hundredth of the run)")
-    axes.set_ylim(bottom=0)
     axes.legend(loc="upper right")
+  every[0].set_ylim(bottom=0)
   every[0].set_ylabel("norm of a task's gradient (private)")
   figure.suptitle(sweeps.setting(outcomes))
 

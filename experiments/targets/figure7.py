@@ -86,7 +86,7 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   right.set_yscale("log")
   right.set_ylabel("δ at ε = 1.5, 0.34 and 0.23 for z = 1, 2, 3")
   right.grid(visible=False)
-  axes.legend(loc="lower right", fontsize=8)
+  plotting.legend_below(axes, columns=3)
 
 
 def _deltas(

@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 from episodic_dp.output import plotting
+from experiments import published as published_lib
 from experiments import runs as runs_lib
 from experiments.targets import budgets
 from experiments.targets import panels
@@ -208,9 +209,9 @@ def setting(outcomes: panels.Outcomes) -> str:
   """What all runs have in common, for the title of a picture."""
   config = next(iter(outcomes.values()))["config"]
   participants = config["data"]["options"]["participants"]
-  steps = config["learner"]["inner_steps"]
+  name, steps = config["data"]["name"], config["learner"]["inner_steps"]
   return (
-      f"{config['data']['name']}, 5-way 1-shot MAML of width"
+      f"{published_lib.NAMES.get(name, name)}, 5-way 1-shot MAML of width"
       f" {config['model']['width']}, {steps} inner step{'s' * (steps > 1)},"
       f" {participants:,} participants"
   )
@@ -334,13 +335,13 @@ class Sweep:
         continue
       best = max(points, key=interval)
       below = [
-          f"{self.x(same[0]):.3g}"
+          f"{self.x(same[0]):.4g}"
           for same in points
           if _below(interval(same), interval(best)) == "yes"
       ]
       found.append(
-          f"{line}: best at {self.x(best[0]):.3g} ({panels.accuracy(best)}),"
-          f" clearly below it at {', '.join(below) or 'no other point'}"
+          f"{line}: best at {self.x(best[0]):.4g} ({panels.accuracy(best)}),"
+          f" clearly below it at {', '.join(below) or 'no other'}"
       )
     return f"Over {self.axis[0]}: {'; '.join(found)}." if found else ""
 
