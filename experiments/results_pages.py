@@ -134,7 +134,7 @@ def _how(stored: Mapping[str, Any]) -> str:
     lines.append(f"code: {', '.join(codes)}")
   if "device" in stored:
     lines.append(f"on {stored['device']}")
-  if runs:
+  if any({"epsilon", "epsilon_reached"} & set(o) for o in runs.values()):
     keys = {
         o["labels"][name]
         for o in runs.values() for name in _KEYS if name in o["labels"]
