@@ -240,6 +240,8 @@ notebook `sampler`.
 ## 4. The noise for the ε that you want
 
 You will rather begin with ε and ask for the noise, or for the number of steps.
+How to divide a budget among tasks, steps and noise is another question, which
+the command `episodic-dp plan` answers (`docs/choosing.md`).
 """
 
 # %%
