@@ -23,7 +23,8 @@ from experiments.targets import sweeps
 
 CHANCE = sample_level.CHANCE
 _CLAIMED, _SHOTS = 1.18, 8
-PUBLISHED: dict[float, float] = {_SHOTS: 92.0}  # Shots -> accuracy in percent, of [M].
+# Shots -> accuracy in percent, of [M].
+PUBLISHED: dict[float, float] = {_SHOTS: 92.0}
 _PAPERS, _TRUE, _PLAIN = "z = 1, as in [M]", "more noise", "without privacy"
 _NAMES = {_PAPERS: "z_1", _TRUE: "epsilon_1.18", _PLAIN: "plain"}
 _TASKS, _STEPS = 10, 400
