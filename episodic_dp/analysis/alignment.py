@@ -25,6 +25,7 @@ from episodic_dp import learners
 from episodic_dp import sampling
 from episodic_dp.private import programs
 from episodic_dp.private import sharding
+from episodic_dp.private import task_sum
 from episodic_dp.training import evaluation
 
 _GROUPS = 8  # Of tasks, each left out once for the error of s^2.
@@ -104,7 +105,7 @@ class Gradients:
   All devices of this process share the tasks out, as they do in a step.
 
   Args:
-    learner: whose `meta_gradient` is taken.
+    learner: whose tasks' gradients are taken, as a step takes them.
     tasks: public ones; a call takes some of them.
   """
 
@@ -114,7 +115,9 @@ class Gradients:
     share, whole = (
         jax.sharding.PartitionSpec(*axes) for axes in ((sharding.AXIS,), ())
     )
-    of_task = functools.partial(_of_task, learner, tasks)
+    # What a learner anneals is at its beginning.
+    first = learner.at_step(jnp.zeros((), jnp.int32))
+    of_task = functools.partial(_of_task, first, tasks)
     of_device = _one_by_one
     if backends.choices().microbatch_size > 1:
       of_device = _at_once
@@ -187,7 +190,9 @@ def _of_task(
   batch = sampling.make_episode(
       key, images, tasks.episode, targets=tasks.targets
   )
-  _, gradient = learner.at_task(key).meta_gradient(params, batch)
+  draws = learner.model.random is not None
+  inputs = task_sum.StepInputs(params, key, layer_key=key if draws else None)
+  _, gradient = task_sum.task_gradient(learner, inputs, jnp.int32(0), batch)
   flat, _ = flatten_util.ravel_pytree(gradient)
   flat = flat.astype(jnp.float32)
   norm = jnp.linalg.norm(flat)

@@ -295,7 +295,7 @@ def _gradient(
         jax.random.fold_in(inputs.inner_key, slot),
     )
   else:
-    loss, gradient = _task_gradient(learner, inputs, slot, task)
+    loss, gradient = task_gradient(learner, inputs, slot, task)
     if mechanism.clip_by == "global":
       gradient = _as_one(gradient)
     bounds = adaptive.bounds(mechanism, inputs.clip)
@@ -303,13 +303,20 @@ def _gradient(
   return loss, clipped._replace(gradient=_as_one(clipped.gradient))
 
 
-def _task_gradient(
+def task_gradient(
     learner: learners.Learner,
     inputs: StepInputs,
     slot: jax.Array,
     task: sampling.EpisodeBatch,
 ) -> tuple[jax.Array, Any]:
-  """The loss of a task and its gradient: means over what it draws."""
+  """The loss of a task and its gradient: means over what it draws.
+
+  Args:
+    learner: of the step.
+    inputs: the parameters, and the key of random layers if there are any.
+    slot: of the task.
+    task: its examples.
+  """
   if inputs.layer_key is None:
     return learner.meta_gradient(inputs.params, task)
   key = jax.random.fold_in(inputs.layer_key, slot)

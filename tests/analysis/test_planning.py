@@ -200,8 +200,10 @@ def test_the_alignment_of_a_learner_that_is_known(s):
     own = jnp.sqrt(1 - s**2) * own / jnp.linalg.norm(own)
     return 0.0, {"w": 3.0 * (s * common + own) + 0 * params["w"]}
 
-  learner = types.SimpleNamespace(meta_gradient=meta_gradient)
-  learner.at_task = lambda key: learner
+  learner = types.SimpleNamespace(
+      meta_gradient=meta_gradient, model=types.SimpleNamespace(random=None)
+  )
+  learner.at_step = lambda step: learner
   gradients = alignment.Gradients(
       learner,
       evaluation.Tasks(
