@@ -180,8 +180,8 @@ roughly as a small ε needs.
 
 ![claimed against measured over the steps](audit.png)
 
-More plans, with the shares of their claims that must be reached:
-`python -m pytest -m slow -s tests/auditing/test_canaries.py`.
+More plans, sound ones of every kind: `python -m experiments.reproduce
+--target=audited_plans --scale=cpu --workdir=DIR`.
 
 {_how(result)}
 """

@@ -34,7 +34,7 @@ WITHOUT_JAX = (
     "episodic_dp.sampling.torch_sampler",
 )
 JAX = ("jax", "jaxlib", "flax", "haiku", "optax", "orbax")
-MODULE_LINES, FUNCTION_LINES, EXPERIMENTS_LINES = 450, 80, 12700
+MODULE_LINES, FUNCTION_LINES, EXPERIMENTS_LINES = 450, 80, 13000
 NOTEBOOKS_LINES = 1750  # Most of them prose.
 TRIPLE, TRIPLES = {"hierarchy", "plan", "mechanism"}, 3
 

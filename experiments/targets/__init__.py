@@ -19,8 +19,8 @@ from types import ModuleType
 SCALES = ("smoke", "cpu", "full")
 PAIRS = ("glyphs", "sinusoid")
 FINISHED_BY_THEMSELVES = (
-    "pvi_adult", "pvi_prior", "figure12", "figure13_starts", "amplification",
-    "table4",
+    "audited_plans", "pvi_adult", "pvi_prior", "figure12", "figure13_starts",
+    "amplification", "table4",
 )  # fmt: skip
 NAMES = (
     "table3", "frontier", "omniglot", "learners", "budget", "sample_level",

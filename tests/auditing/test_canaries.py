@@ -13,135 +13,10 @@ from episodic_dp.auditing import canaries
 from episodic_dp.auditing import laws
 from episodic_dp.auditing import populations
 from episodic_dp.auditing import scores
+from experiments.targets import audited_plans
 
-P, F = plan.Poisson, plan.FixedSize
-LEVELS = ("participant", "class", "image")
-POOL = ("class", "drawing")
-UNIT = plan.Episode(way=2, shot=1, query=1)
-DELTA = 0.02
-# A bound that is wrong once in 10^4 times, so that no test fails by chance.
-CONFIDENCE = 0.9999
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-  """A sound configuration, and the share of its claim that is measured."""
-
-  sizes: tuple[int, ...]
-  levels: tuple[str, ...]
-  stages: tuple[plan.Stage, ...]
-  episode: plan.Episode | None
-  mechanism: plan.Mechanism
-  level: str
-  steps: int
-  share: float
-
-  @property
-  def parts(self):
-    release = plan.Release(
-        plan.Hierarchy.regular(self.sizes, levels=self.levels),
-        plan.SamplingPlan(self.stages, episode=self.episode),
-        self.mechanism,
-    )
-    return release, self.level
-
-
-def per_task(z, **fields):
-  return plan.Mechanism(
-      clip_unit="participant", noise_multiplier=z, **fields
-  )
-
-
-def per_episode(z):
-  return plan.Mechanism(clip_unit="episode", noise_multiplier=z)
-
-
-QUANTILE = dict(
-    clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
-    count_noise=3.0,
-)
-SAMPLE = plan.Mechanism(
-    clip_unit="image", noise_multiplier=0.8, order="first", inner_steps=2,
-    inner_clip_norm=1.0, inner_noise_multiplier=2.0,
-)
-TREE = ((20, 4, 4), LEVELS)
-POISSON = (P(0.2), F(2), F(2))
-FIXED = (F(2), F(2), F(2))
-PASS = (plan.RandomAllocation(5), F(2), F(2))
-DISJOINT = plan.Episode(way=2, shot=1, query=1, form="disjoint")
-INDEPENDENT = plan.Episode(
-    way=2, shot=1, query=1, form="independent", tasks=4
-)
-CASES = {
-    "poisson participant": Case(
-        *TREE, POISSON, UNIT, per_task(0.8), "participant", 10, 0.7),
-    "poisson class": Case(
-        *TREE, POISSON, UNIT, per_task(0.6), "class", 10, 0.7),
-    "poisson image": Case(
-        *TREE, POISSON, UNIT, per_task(0.6), "image", 10, 0.7),
-    "fixed participant": Case(
-        *TREE, FIXED, UNIT, per_task(1.2), "participant", 10, 0.7),
-    "fixed class": Case(*TREE, FIXED, UNIT, per_task(1.0), "class", 10, 0.7),
-    "fixed image": Case(*TREE, FIXED, UNIT, per_task(0.8), "image", 10, 0.7),
-    "pass participant": Case(
-        *TREE, PASS, UNIT, per_task(0.7), "participant", 10, 0.7),
-    "pass image": Case(*TREE, PASS, UNIT, per_task(0.7), "image", 10, 0.3),
-    "disjoint class": Case(
-        (40, 8), POOL, (F(8), F(2)), DISJOINT, per_episode(1.4), "class", 10,
-        0.7),
-    "disjoint drawing": Case(
-        (40, 8), POOL, (F(8), F(2)), DISJOINT, per_episode(1.0), "drawing", 10,
-        0.7),
-    "independent class": Case(
-        (20, 8), POOL, (F(2), F(2)), INDEPENDENT, per_episode(2.2), "class", 10,
-        0.7),
-    "independent drawing": Case(
-        (20, 8), POOL, (F(2), F(2)), INDEPENDENT, per_episode(1.6), "drawing",
-        10, 0.4),
-    "quantile participant": Case(
-        *TREE, POISSON, UNIT, per_task(0.8, **QUANTILE), "participant", 10,
-        0.7),
-    "sample-level image": Case(
-        *TREE, POISSON, UNIT, SAMPLE, "image", 10, 0.02),
-    "sample-level participant": Case(
-        *TREE, POISSON, UNIT, dataclasses.replace(SAMPLE, noise_multiplier=3.0),
-        "participant", 10, 0.7),
-    "dp-sgd": Case(
-        (20,), ("image",), (P(0.2),), None,
-        plan.Mechanism(clip_unit="image", noise_multiplier=0.8), "image", 10,
-        0.7),
-    "two stages": Case(
-        (6, 4), POOL, (F(1), F(1)), None,
-        plan.Mechanism(clip_unit="drawing", noise_multiplier=1.0), "drawing",
-        10, 0.7),
-    "three stages": Case(
-        (4, 3, 4), LEVELS, (F(1), F(1), F(1)), None,
-        plan.Mechanism(clip_unit="image", noise_multiplier=0.8), "image", 10,
-        0.7),
-}
-
-
-def measured(case, runs, seed=0):
-  """(claimed, Bound) of real runs, the threshold from simulated ones."""
-  small = populations.miniature(*case.parts)
-  claim = accounting.guarantee(
-      small, steps=case.steps, delta=DELTA, level=case.level
-  )
-  canary = canaries.worst_case(small, case.level, direction=claim.direction)
-  rng = np.random.default_rng(seed)
-  expected = [
-      canary.score.simulated(rng, runs, case.steps, present=there)[:, -1]
-      for there in (True, False)
-  ]
-  found = attack.many_runs(canary, runs=runs, steps=case.steps, seed=seed)
-  bound = bounds.lower_bound(
-      found.with_record[:, -1], found.without_record[:, -1], delta=DELTA,
-      confidence=CONFIDENCE,
-      threshold=bounds.best_threshold(
-          *expected, delta=DELTA, confidence=CONFIDENCE
-      ),
-  )
-  return claim.epsilon, bound, found, expected
+F = plan.FixedSize
+CASES, LEVELS = audited_plans.CASES, audited_plans.LEVELS
 
 
 @pytest.mark.parametrize(
@@ -152,7 +27,7 @@ def measured(case, runs, seed=0):
     ],
 )
 def test_the_claim_holds_and_much_of_it_is_seen(name):
-  claimed, bound, found, expected = measured(CASES[name], 4000)
+  claimed, bound, found, expected = audited_plans.measured(CASES[name], 4000)
   assert 0.25 * claimed < bound.epsilon <= claimed
   # The runs follow the law that the accountant's proof takes for the worst.
   for real, simulated in zip(found, expected):
@@ -165,7 +40,7 @@ def test_the_claim_holds_and_much_of_it_is_seen(name):
 @pytest.mark.parametrize("name", CASES)
 def test_worst_case_canaries_come_close_to_the_claim(name):
   case = CASES[name]
-  claimed, bound, _, _ = measured(case, 100_000, seed=1)
+  claimed, bound, _, _ = audited_plans.measured(case, 100_000, seed=1)
   print(f"{name}: claimed {claimed:.4g}, measured {bound.epsilon:.4g}")
   assert case.share * claimed < bound.epsilon <= claimed
 
@@ -258,7 +133,7 @@ def test_one_run_with_many_canaries():
     [
         (dict(levels=LEVELS, sizes=(4, 2, 4), level="class"),
          "cannot be audited by removal"),
-        (dict(mechanism=per_task(0.0)), "nothing is claimed"),
+        (dict(mechanism=audited_plans.per_task(0.0)), "nothing is claimed"),
         (dict(mechanism=plan.Mechanism(
             clip_unit="class", noise_multiplier=1.0)), "no proof covers"),
     ],
@@ -275,7 +150,9 @@ def test_copies_and_fixed_sizes_are_refused_where_no_canary_is_known():
       (4, 4, 4), levels=LEVELS, copies=True, most_copies={"class": 2}
   )
   release = plan.Release(
-      copied, plan.SamplingPlan(POISSON, episode=UNIT), per_task(1.0)
+      copied, plan.SamplingPlan(
+          audited_plans.POISSON, episode=audited_plans.UNIT
+      ), audited_plans.per_task(1.0)
   )
   with pytest.raises(plan.PlanError, match="recurs in several") as caught:
     canaries.worst_case(release, "class")

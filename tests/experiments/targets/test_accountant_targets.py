@@ -1,5 +1,6 @@
 """What is computed without training: Figure 12 of [M], plans of [P]."""
 
+import dataclasses
 import json
 
 from matplotlib import image as image_lib
@@ -10,6 +11,7 @@ from experiments import reproduce
 from experiments import runs as runs_lib
 from experiments.evidence import printed_epsilons
 from experiments.targets import amplification
+from experiments.targets import audited_plans
 from experiments.targets import figure12
 from experiments.targets import stages
 from experiments.targets import table4
@@ -102,3 +104,17 @@ def test_stages_names_a_private_and_a_plain_run_of_every_preset(scale):
   for run in runs:
     noise = run.load().mechanism.noise_multiplier
     assert (noise > 0) == run.labels["private"]
+
+
+@pytest.mark.slow  # It compiles the step that is attacked.
+def test_a_plan_that_is_audited_has_its_claim_and_what_was_measured(tmp_path):
+  run, other = audited_plans.runs("smoke")
+  small = dataclasses.replace(run, labels={**run.labels, "runs": 200})
+  found = audited_plans.finish(small, str(tmp_path))
+  assert 0 <= found["measured"] <= found["claimed"]
+  assert "FixedSize" in found["stages"] and found["form"] == "unit"
+  header, (row,) = audited_plans.table({run.name: found})
+  assert len(header) == len(row) and row[-1] == "200"
+  assert audited_plans.finding({run.name: found}).startswith("1 of 1 claims")
+  assert other.name == "poisson_class"
+  assert len(audited_plans.runs("cpu")) == 18
