@@ -52,9 +52,9 @@ class Proposal:
     """One sentence or two, about the choice."""
     choice = self.choice
     said = (
-        f"{choice.tasks:g} tasks a step for {choice.steps} steps:"
+        f"{_short(choice.tasks)} tasks a step for {choice.steps} steps:"
         f" {100 * choice.share:.0f} % of a step is signal, so that they are"
-        f" worth {choice.score:.0f} steps without noise."
+        f" worth {_short(choice.score)} steps without noise."
     )
     total = choice.tasks * choice.steps
     others = [
@@ -65,13 +65,14 @@ class Proposal:
     more = [row for row in others if row.tasks > choice.tasks]
     if fewer:
       said += (
-          f" Steps of {fewer[0].tasks:g} tasks drown in noise"
-          f" ({fewer[0].score:.0f})" + ("," if more else ".")
+          f" Steps of {_short(fewer[0].tasks)} tasks drown in noise"
+          f" ({_short(fewer[0].score)})" + ("," if more else ".")
       )
     if more:
       said += (
           (" and of" if fewer else " Steps of")
-          + f" {more[-1].tasks:g} are too few ({more[-1].score:.0f})."
+          + f" {_short(more[-1].tasks)} are too few"
+          f" ({_short(more[-1].score)})."
       )
     return said
 
@@ -113,8 +114,8 @@ class Proposal:
       return f"{said} no epsilon helps with so few tasks, so give more --tasks"
     least = report.rounded_up(self.least_epsilon)
     return (
-        f"{said} the least epsilon that has them with these participants and"
-        f" tasks is {least}, or take more of both"
+        f"{said} the least epsilon with which one of these rows has so many is"
+        f" {least}; or take more participants and tasks"
     )
 
   def table(self) -> str:
@@ -142,7 +143,7 @@ class Proposal:
 
   def _cells(self, row: planning.Row) -> tuple[Any, ...]:
     return (
-        f"{row.tasks:g}",
+        _short(row.tasks),
         row.steps,
         f"{row.noise_multiplier:.4g}",
         report.rounded_up(row.epsilon),
@@ -184,6 +185,11 @@ class Proposal:
         "warnings": self.warnings(),
         "flags": self.choice.flags,
     }
+
+
+def _short(number: float) -> str:
+  """Without digits that nobody reads."""
+  return f"{number:.0f}" if number >= 9.95 else f"{number:.1f}"
 
 
 def _alignment(found: alignment.Alignment) -> dict[str, Any]:

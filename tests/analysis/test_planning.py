@@ -121,7 +121,7 @@ def test_too_little_signal_is_said_with_an_epsilon_that_has_enough():
       problem=problem, measured=measured, rows=[row], choice=row,
       least_epsilon=least,
   ).table()  # fmt: skip
-  assert "the least epsilon that has them with these participants" in text
+  assert "the least epsilon with which one of these rows has so many is" in text
   # Five steps of two are more than two steps can be worth.
   assert problem.least_epsilon([dataclasses.replace(row, steps=2)], 5.0) is None
 
