@@ -1,9 +1,14 @@
 """The frontier: one change at a time, judged on validation classes alone."""
 
+import json
+
 import pytest
 
 from episodic_dp import accounting
+from episodic_dp import models
 from episodic_dp.config.run_config import RunConfig
+from episodic_dp.models import weights as weights_lib
+from experiments import reproduce
 from experiments.targets import frontier
 
 
@@ -65,3 +70,17 @@ def test_a_public_start_is_trained_without_privacy(name):
   assert config.data.name == "glyphs"
   assert config.mechanism.noise_multiplier == 0.0
   assert "--config.model.start=START" in run.command()
+
+
+@pytest.mark.slow  # Four trainings.
+def test_a_run_begins_with_the_weights_of_another(tmp_path):
+  reproduce.main("frontier", "smoke", str(tmp_path))
+  runs = json.loads((tmp_path / "frontier.json").read_text())["runs"]
+  assert [*runs] == ["base_0", "average", "glyphs"]
+  begun = runs["glyphs"]["config"]["model"]
+  weights = models.read_weights(tmp_path / "glyphs_start.safetensors")
+  assert begun["start"] == "glyphs_start.safetensors"  # No path of a machine.
+  assert begun["start_digest"] == weights_lib.digest(weights)
+  # The same network without a start is another one before training.
+  untrained = [runs[n]["accuracy"]["untrained"] for n in ("base_0", "glyphs")]
+  assert untrained[0] != untrained[1]

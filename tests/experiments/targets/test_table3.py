@@ -1,10 +1,13 @@
 """Table 3: its cells, and what is said of several keys."""
 
+import json
+
 import pytest
 
 from episodic_dp import accounting
 from episodic_dp.config.run_config import RunConfig
 from experiments import published
+from experiments import reproduce
 from experiments.targets import table3
 
 
@@ -73,3 +76,15 @@ def test_every_private_run_spends_at_most_half():
         level="participant",
     )
     assert 0.49 < spent.epsilon <= 0.5 and spent.delta == 1e-6
+
+
+@pytest.mark.slow  # Trains, and compiles the evaluation of two shots.
+def test_one_model_serves_both_shots(tmp_path):
+  reproduce.main("table3", "smoke", str(tmp_path))
+  rows = json.loads((tmp_path / "table3.json").read_text())["rows"]
+  assert [row["shot"] for row in rows] == [1, 2]
+  for row in rows:
+    assert row["private"] and 0 < row["epsilon"] <= 8
+    names = ("accuracy", "ensemble", "untrained", "untrained_ensemble")
+    assert all(0 <= row[name] <= 100 for name in names)
+  assert len({row["untrained_ensemble"] for row in rows}) == 2
