@@ -28,7 +28,7 @@ def outcome(key, mean, *, private=True):
       "tests": {
           "5": {"single": score(mean + 0.1), "untrained": score(0.4)},
       },
-      "seconds": 10.0,
+      "cpu_seconds": 10.0,
   }
 
 
@@ -50,6 +50,11 @@ def test_a_cell_is_the_mean_of_its_keys():
   assert found[5, True]["untrained"] == pytest.approx(40.0)
   assert found[1, False]["epsilon"] is None
   assert found[1, False]["published"] == 61.0
+  assert table3.finding(outcomes) == (
+      "CIFAR-FS 5-way 1-shot: 50.5 %, 9.5 points lost to privacy and 1.0 to the"
+      " narrow network and few tasks; CIFAR-FS 5-way 5-shot: 60.5 %, 9.5 points"
+      " lost to privacy and 8.6 to the narrow network and few tasks."
+  )
   header, cells = table3.table(outcomes)
   assert len(cells) == 4 and all(len(row) == len(header) for row in cells)
 
