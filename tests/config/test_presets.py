@@ -164,3 +164,16 @@ def test_real_data_have_the_hierarchy_that_is_described(module, text):
         shot=config.evaluation.shot,
         query=config.evaluation.query,
     )
+
+
+def test_omniglot_takes_counts_of_copies_and_any_way():
+  config = omniglot.get_config(
+      "participants=1000,way=20,query=2,class_copies=98,image_copies=20"
+  )
+  hierarchy = RunConfig.parse(config).release.hierarchy
+  assert hierarchy.most_copies == (1, 98, 20)
+  assert config.episode.way == config.data.options.way == 20
+  assert config.data.options.per_class == 3
+  # The known ones are of other numbers of images.
+  assert omniglot.get_config("way=20").data.most_copies["class"] is None
+  assert omniglot.get_config().data.most_copies["class"] == 1881

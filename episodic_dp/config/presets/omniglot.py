@@ -22,14 +22,15 @@ config.data.most_copies, and training counts again before it believes them. So
 `episodic-dp account` says beside the participant what is left of a class and of
 an image, which is nothing: after 250 steps an image's epsilon is above 50, and
 the bounds that hold with the errors of the sampler are in the millions. For
-other numbers of participants or queries state the counts (too small ones are
-refused with the true ones): --config.data.most_copies.class=98 and .image=20,
-for example.
+other numbers of participants, queries or classes state the counts after the
+colon (too small ones are refused with the true ones): class_copies=98 and
+image_copies=20, for example.
 
 Arguments after the colon: private (1), width (64), participants (400000), rate
 (0.004: the share of the participants that a step draws), inner_steps (5), steps
 (250), query (1, images per class that a task is judged on in training), way
-(5), shot (1).
+(5), shot (1), class_copies (0: the known one, or none), image_copies (0:
+likewise).
 """
 
 import ml_collections
@@ -56,6 +57,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       query=1,
       way=5,
       shot=1,
+      class_copies=0,
+      image_copies=0,
   )
   per_class = arg.shot + arg.query
   c = defaults.base()
@@ -96,6 +99,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   unknown = (config_dict.placeholder(int),) * 2
   drawn = (arg.participants, arg.way, per_class)
   counts = _MOST_COPIES.get(drawn, unknown)
+  stated = (arg.class_copies, arg.image_copies)
+  counts = tuple(s or known for s, known in zip(stated, counts))
   c.data.most_copies = ml_collections.ConfigDict(
       dict(zip(("class", "image"), counts))
   )
