@@ -52,6 +52,7 @@ from absl import logging
 import jax
 
 from episodic_dp import backends
+from episodic_dp import data
 from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
@@ -99,6 +100,8 @@ def main(
     )
   made = targets.load(target)
   runs = made.runs(scale)
+  if all(run.generated for run in runs):
+    data.check_data_dir(runs[0].load().data.name, data_dir)
   chosen = _chosen(runs, only)
   backends.use_all_cores()
   devices.log_devices()

@@ -58,8 +58,8 @@ class Run:
     overrides: "optimizer.rate" -> value, set in the config.
     labels: what tells it from the other runs, for tables.
     program: the command of `episodic-dp` that does it.
-    start: a run without privacy on public data, whose network this one begins
-      with.
+    start: a run without privacy on generated data, whose network this one
+      begins with.
     shots: images of a class that it is tested with, beside those of its config.
     controls: whether an ensemble of untrained networks is tested too.
   """
@@ -83,6 +83,11 @@ class Run:
       config.update_from_flattened_dict(dict(self.overrides))
     return config
 
+  @property
+  def generated(self) -> bool:
+    """Whether its data are generated, and no folder of data is read."""
+    return self.load().get("data", {}).get("name") in data.GENERATED
+
   def command(self) -> str:
     """The command that does the same, with DATA and DIR for the folders."""
     preset = self.config.rpartition(".")[2]
@@ -98,7 +103,8 @@ class Run:
             f"--config={preset}",
             *flags,
             *(["--config.model.start=START"] if self.start else []),
-            "--data_dir=DATA --workdir=DIR",
+            *([] if self.generated else ["--data_dir=DATA"]),
+            "--workdir=DIR",
         ]
     )
 
@@ -115,6 +121,7 @@ class Computed(Run):
   config: str = ""
   target: str
   scale: str
+  generated = False  # Its own code knows what it reads.
 
   def command(self) -> str:
     """The command that does the same, with DIR for the folder."""
@@ -190,11 +197,13 @@ def finish(
   if done is not None:
     return done
   logging.info("run %s", run.name)
-  where: dict[str, Any] = dict(data_dir=data_dir, download=download)
   source = run.load()
+  if run.generated:  # Runs on other data may stand beside it.
+    data_dir = None
+  where: dict[str, Any] = dict(data_dir=data_dir, download=download)
   if run.start is not None:
     with source.unlocked():
-      source.model.start = _weights(run.start, folder, shared, where)
+      source.model.start = _weights(run.start, folder, shared, download)
   config = RunConfig.parse(source, data_dir=data_dir)
   with phases.phase("reading the data", at_once=True):
     experiment = shared.build(config, **where)
@@ -235,13 +244,13 @@ def finish(
 
 
 def _weights(
-    run: Run, folder: str | os.PathLike, shared: Shared, where: dict[str, Any]
+    run: Run, folder: str | os.PathLike, shared: Shared, download: bool
 ) -> str:
-  """The file with the network of a run, which is trained where it is not."""
+  """The file with the network of a run on generated data, which it trains."""
   path = pathlib.Path(folder) / f"{run.name}.safetensors"
   if not path.exists():
-    finish(run, folder, shared=shared, **where)
-    saved_weights.save(path.with_suffix(""), path, **where)
+    finish(run, folder, shared=shared, download=download)
+    saved_weights.save(path.with_suffix(""), path, download=download)
   return str(path.resolve())
 
 

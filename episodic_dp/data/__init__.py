@@ -39,7 +39,7 @@ _LOADERS = {
 NAMES = tuple(_LOADERS)
 _SOURCES = ("data_dir", "download", "surveyed")
 # Those without files; said here, so that no loader is imported to ask it.
-_GENERATED = ("glyphs", "sinusoid")
+GENERATED = ("glyphs", "sinusoid")
 
 
 def defaults_of(name: str) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
     name: of the data set, or "" where a config names none.
     data_dir: the folder, or None.
   """
-  if data_dir is not None and name in ("", *_GENERATED):
+  if data_dir is not None and name in ("", *GENERATED):
     what = f"data set '{name}' is generated" if name else "it names no data"
     raise ValueError(
         f"the config does not read --data_dir={os.fspath(data_dir)}, since"

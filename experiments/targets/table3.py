@@ -28,9 +28,10 @@ training classes, judged by validation accuracy alone, and are not charged to ε
 of the outer rate, the scale of the distances, the clip norm, the size of a
 step, averages of the iterates and queries. `frontier` compares such changes at
 one budget. Earlier results on the same test classes (`budget`, `learners`) were
-known by then; none of this page's were. The means are over keys; "± " is the 95 % interval over 600 test tasks,
-which all keys share. Networks are narrower, tasks fewer without privacy, and
-mini-ImageNet's images smaller (42 pixels) than in the papers.
+known by then; none of this page's were. The means are over keys; "± " is the 95
+% interval over 600 test tasks, which all keys share. Networks are narrower,
+tasks fewer without privacy, and mini-ImageNet's images smaller (42 pixels) than
+in the papers.
 """
 
 

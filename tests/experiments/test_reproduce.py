@@ -18,6 +18,7 @@ from experiments.targets import learners
 from experiments.targets import omniglot
 from experiments.targets import panels
 from experiments.targets import sample_level
+from experiments.targets import stages
 
 MADE = "protonet_private_0"
 
@@ -182,3 +183,12 @@ def test_several_seeds_are_averaged_and_their_spread_is_shown():
   assert panels.seconds(found, "cpu_seconds") == "-"
   assert panels.epsilon(found, "drawing") == "1.17"
   assert panels.epsilon(found, "class") == "none"
+
+
+def test_a_folder_of_data_is_for_the_runs_that_read_it(tmp_path):
+  with pytest.raises(ValueError, match="'glyphs' is generated: leave --data_"):
+    reproduce.main("learners", "smoke", str(tmp_path), data_dir="somewhere")
+  reads = {run.name: not run.generated for run in stages.runs("cpu")}
+  assert reads["omniglot_characters_private"] and not reads["glyphs_private"]
+  for run in stages.runs("cpu"):
+    assert ("--data_dir=DATA" in run.command()) == reads[run.name]
