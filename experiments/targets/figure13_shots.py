@@ -139,7 +139,7 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   sample_level.draw(outcomes, figure)
   (axes,) = figure.axes
   sweeps.published(axes, PUBLISHED)
-  axes.legend(loc="lower right")
+  axes.legend(loc="center left")
 
 
 def finding(outcomes: panels.Outcomes) -> str:
