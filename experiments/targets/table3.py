@@ -252,8 +252,8 @@ def _row(
         if model in o["accuracy"]
     ]
     if means:
-      row[name] = round(sum(means) / len(means), 2)
-      row[f"{name}_of_keys"] = [round(m, 2) for m in means]
+      row[name] = round(sum(means) / len(means), 4)
+      row[f"{name}_of_keys"] = [round(m, 4) for m in means]
   # Over test tasks, which all keys share.
   row["half_interval"] = round(
       sum(panels.half(o["accuracy"]["single"]) for o in found) / len(found), 2
@@ -282,7 +282,7 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
     row = _row(labels, found)
     rows.append(
         [
-            labels["data"],
+            _named(labels),
             f"{labels['way']}-way {labels['shot']}-shot",
             _LEARNERS[row["learner"]] + _CLIPPED.get(row["clipping"], ""),
             "yes" if labels["private"] else "no",
@@ -316,7 +316,7 @@ def finding(outcomes: panels.Outcomes) -> str:
   plain = {_cell(row): row for row in rows if not row["private"]}
   said = []
   for row in (r for r in rows if r["private"]):
-    task = f"{published.NAMES.get(row['data'], row['data'])} {row['way']}-way"
+    task = f"{_named(row)} {row['way']}-way"
     text = f"{task} {row['shot']}-shot: {row['accuracy']:.1f} %"
     other = plain.get(_cell(row))
     if other is not None:
@@ -329,6 +329,10 @@ def finding(outcomes: panels.Outcomes) -> str:
   return "; ".join(said) + "."
 
 
+def _named(labels: dict[str, Any]) -> str:
+  return published.NAMES.get(labels["data"], labels["data"])
+
+
 def _cell(row: dict[str, Any]) -> tuple[str, int, int]:
   return row["data"], row["way"], row["shot"]
 
@@ -339,7 +343,7 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   series: dict[str, dict[str, list[panels.Outcome]]] = {}
   printed: dict[bool, dict[str, float]] = {True: {}, False: {}}
   for labels, found in _cells(outcomes):
-    name = f"{labels['data']}\n{labels['way']}-way {labels['shot']}-shot"
+    name = f"{_named(labels)}\n{labels['way']}-way {labels['shot']}-shot"
     if name not in names:
       names.append(name)
     legend = "private" if labels["private"] else "not private"
@@ -361,4 +365,4 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
         color=plotting.series(number)["color"],
         label=f"published, {'private' if private else 'not private'}",
     )
-  axes.legend(loc="lower left")
+  axes.legend(loc="lower right")
