@@ -192,3 +192,10 @@ def test_a_folder_of_data_is_for_the_runs_that_read_it(tmp_path):
   assert reads["omniglot_characters_private"] and not reads["glyphs_private"]
   for run in stages.runs("cpu"):
     assert ("--data_dir=DATA" in run.command()) == reads[run.name]
+
+
+@pytest.mark.parametrize("target", targets.NAMES)
+def test_every_target_has_runs_at_every_scale(target):
+  for scale in targets.SCALES:
+    names = [run.name for run in targets.load(target).runs(scale)]
+    assert names and len(set(names)) == len(names), scale
