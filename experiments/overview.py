@@ -43,8 +43,9 @@ sampler that ran: a random subset of fixed size a step in the paper's Algorithm
 1, Poisson sampling in ours. With as many tasks a step by Poisson the published
 settings would spend {poisson}.
 Widths, queries, tasks and steps differ from the published ones; the page of a
-row says how, and how they were chosen. Our runs without privacy saw fewer tasks
-than the private ones, so that their distance is less than the price of privacy.
+row says how, and how they were chosen. Where our run without privacy saw fewer
+tasks than the private one, which the page says too, their distance is less than
+the price of privacy.
 *Untrained* is our network before its first step.
 
 {missing}

@@ -376,6 +376,7 @@ def _tasks(outcome: panels.Outcome) -> int:
   """The tasks that a run is expected to have drawn in all."""
   config = outcome["config"]
   stage = plan_lib.parse_stage(config["plan"]["stages"][0])
+  assert isinstance(stage, plan_lib.Poisson)  # As all runs here draw.
   units = config["data"]["options"]["participants"]
   return round(stage.p * units) * outcome["steps"]
 
