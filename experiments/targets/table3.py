@@ -7,10 +7,12 @@ mini-ImageNet) who own a task of training classes each. The learner is a
 prototypical network on a narrow Conv4, clipped at a fixed norm; each step draws
 participants independently of one another (Poisson), and the noise is what
 spends ε = 0.5 at δ = 1e-6 for a participant. One model a key serves the cells
-of one image and of five. Where they have been run, rows of the paper's learner,
-MAML, stand beside it on Omniglot 5-way, at a smaller size: with the clip norm
-at a percentile of the raw norms, as the paper has it, for which no guarantee
-holds, and with one at a private quantile.
+of one image and of five. A row without noise is the private run again, clipped
+alike and on as many tasks: what it is above the private one is what the noise
+costs. Where they have been run, rows of the paper's learner, MAML, stand beside
+it on Omniglot 5-way, at a smaller size: with the clip norm at a percentile of
+the raw norms, as the paper has it, for which no guarantee holds, and with one
+at a private quantile.
 """
 
 import dataclasses
@@ -54,6 +56,7 @@ class Model:
     plain: arguments of the run without privacy that differ; None for none.
     keys: how many.
     kind: of the learner and its clipping, where it is not ours.
+    noiseless: whether the private run is done without its noise.
   """
 
   data: str
@@ -67,6 +70,7 @@ class Model:
   plain: dict[str, Any] | None = dataclasses.field(default_factory=dict)
   keys: int = KEYS
   kind: str = ""
+  noiseless: bool = False
 
 
 _AVERAGED = {"optimizer.average": 0.9}
@@ -92,7 +96,7 @@ _COLOURED = _AVERAGED | {
     "augmentation.flip": True,
     "optimizer.final_rate": 0.001,
 }
-_MODELS = {
+_OURS = {
     "cpu": (
         Model(
             data="omniglot", way=5, shots=(1,), participants=400_000,
@@ -118,15 +122,6 @@ _MODELS = {
             overrides=_COLOURED,
             plain=dict(participants=16_000, steps=1000, rate=0.004),
         ),
-        *(
-            Model(
-                data="omniglot", way=5, shots=(1,), participants=400_000,
-                tasks=800, steps=125,
-                arguments=dict(width=8, inner_steps=1),
-                overrides=_MAML | clipping, plain=None, keys=1, kind=name,
-            )
-            for name, clipping in _CLIPPING.items()
-        ),
     ),
     "full": (
         *(
@@ -150,17 +145,31 @@ _MODELS = {
             overrides=_COLOURED,
             plain=dict(participants=100_000, rate=0.016, steps=250),
         ),
-        *(
-            Model(
-                data="omniglot", way=5, shots=(1,), participants=400_000,
-                tasks=1600, steps=250,
-                arguments=dict(width=64, inner_steps=5),
-                overrides=_MAML | clipping, plain=None, kind=name,
-            )
-            for name, clipping in _CLIPPING.items()
-        ),
     ),
 }  # fmt: skip
+_THEIRS = {
+    "cpu": dict(tasks=800, steps=125, arguments=dict(width=8, inner_steps=1)),
+    "full": dict(
+        tasks=1600, steps=250, arguments=dict(width=64, inner_steps=5)
+    ),
+}
+
+
+def _models(scale: str) -> list[Model]:
+  """Ours, private and not; the paper's learner; ours without noise."""
+  theirs = [
+      Model(
+          data="omniglot", way=5, shots=(1,), participants=400_000,
+          overrides=_MAML | clipping, plain=None,
+          keys=1 if scale == "cpu" else KEYS, kind=name, **_THEIRS[scale],
+      )
+      for name, clipping in _CLIPPING.items()
+  ]  # fmt: skip
+  noiseless = [
+      dataclasses.replace(model, plain=None, keys=1, noiseless=True)
+      for model in _OURS[scale]
+  ]
+  return [*_OURS[scale], *theirs, *noiseless]
 
 
 def runs(scale: str) -> list[runs_lib.Run]:
@@ -176,7 +185,7 @@ def runs(scale: str) -> list[runs_lib.Run]:
   return [
       _run(model, key, private)
       for key in range(KEYS)
-      for model in _MODELS[scale]
+      for model in _models(scale)
       for private in (True, False)
       if key < model.keys and (private or model.plain is not None)
   ]
@@ -197,8 +206,10 @@ def _run(model: Model, key: int, private: bool) -> runs_lib.Run:
     arguments |= dict(
         participants=model.participants, rate=rate, steps=model.steps
     )
-    overrides["mechanism.noise_multiplier"] = budgets.noise_multiplier(
-        rate, model.steps, EPSILON, DELTA
+    overrides["mechanism.noise_multiplier"] = (
+        0.0
+        if model.noiseless
+        else budgets.noise_multiplier(rate, model.steps, EPSILON, DELTA)
     )
   else:
     arguments |= model.plain or {}
@@ -209,8 +220,12 @@ def _run(model: Model, key: int, private: bool) -> runs_lib.Run:
   if model.kind:
     name += f"_maml_{model.kind}"
     labels["clipping"] = model.kind
+  form = "private" if private else "plain"
+  if model.noiseless:
+    form = "noiseless"
+    labels |= dict(private=False, noiseless=True)
   return runs_lib.Run(
-      name=f"{name}_{'private' if private else 'plain'}_{key}",
+      name=f"{name}_{form}_{key}",
       config=model.data,
       arguments=",".join(f"{k}={v}" for k, v in arguments.items()),
       overrides=overrides,
@@ -255,12 +270,15 @@ def _cells(
           order.get((c[0]["data"], c[0]["way"], c[0]["shot"]), len(order)),
           not c[0]["private"],
           c[0].get("clipping", ""),
+          c[0].get("noiseless", False),
       ),
   )
 
 
 def _published(labels: dict[str, Any]) -> float | None:
-  """What the paper has for a cell, in percent."""
+  """What the paper has for a cell, in percent; nothing without noise alone."""
+  if labels.get("noiseless"):
+    return None
   cell = labels["data"], labels["way"], labels["shot"]
   return published.TABLE3.get(cell, (None, None))[labels["private"]]
 
@@ -323,7 +341,9 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
         [
             _named(labels),
             f"{labels['way']}-way {labels['shot']}-shot",
-            _LEARNERS[row["learner"]] + _CLIPPED.get(row["clipping"], ""),
+            _LEARNERS[row["learner"]]
+            + _CLIPPED.get(row["clipping"], "")
+            + (", clipped, without noise" if row.get("noiseless") else ""),
             f"{row['tasks']:,}",
             "yes" if labels["private"] else "no",
             "-" if row["published"] is None else f"{row['published']} %",
@@ -350,26 +370,40 @@ def finding(outcomes: panels.Outcomes) -> str:
   Our own one has the same network; the expected tasks of both are told, since
   with other tasks their distance is not that of privacy alone.
   """
-  rows = [
-      r for r in more(outcomes)["rows"] if r["clipping"] == "fixed"
-  ]  # fmt: skip
-  plain = {_cell(row): row for row in rows if not row["private"]}
+  rows = [r for r in more(outcomes)["rows"] if r["clipping"] == "fixed"]
+  free = {_cell(row): row for row in rows if row.get("noiseless")}
+  plain = {
+      _cell(row): row
+      for row in rows
+      if not row["private"] and not row.get("noiseless")
+  }
   said = []
   for row in (r for r in rows if r["private"]):
     task = f"{_named(row)} {row['way']}-way"
-    text = f"{task} {row['shot']}-shot: {row['accuracy']:.1f} %"
+    text = (
+        f"{task} {row['shot']}-shot: {row['accuracy']:.1f} % after"
+        f" {row['tasks']:,} tasks"
+    )
+    if _cell(row) in free:
+      below = free[_cell(row)]["accuracy"] - row["accuracy"]
+      text += f", {_signed(below)} itself without noise"
     other = plain.get(_cell(row))
     if other is not None:
       below = other["accuracy"] - row["accuracy"]
       text += (
-          f" after {row['tasks']:,} tasks, {below:.1f} below the same network"
-          f" without privacy after {other['tasks']:,}"
+          f", {_signed(below)} the same network without privacy after"
+          f" {other['tasks']:,}"
       )
       if other["published"] is not None:
         rest = other["published"] - other["accuracy"]
-        text += f", itself {rest:.1f} below the published one"
+        text += f", itself {_signed(rest)} the published one"
     said.append(text)
   return "; ".join(said) + "."
+
+
+def _signed(below: float) -> str:
+  """Such as "2.1 below" or "0.4 above"."""
+  return f"{abs(below):.1f} {'above' if below < 0 else 'below'}"
 
 
 def _tasks(outcome: panels.Outcome) -> int:
@@ -399,6 +433,8 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
     if name not in names:
       names.append(name)
     legend = "private" if labels["private"] else "not private"
+    if labels.get("noiseless"):
+      legend = "private, but without its noise"
     if "clipping" in labels:
       legend = "MAML, private" + _CLIPPED[labels["clipping"]]
     series.setdefault(legend, {})[name] = found
