@@ -128,8 +128,8 @@ SCALE ?= full
 accelerator: env
 	$(BIN)/python -m experiments.benchmarks --run=all --out=$(OUT) \
 	  $(if $(filter smoke,$(SCALE)),--smoke)
-	$(BIN)/python -m experiments.reproduce --target=omniglot --scale=$(SCALE) \
-	  --workdir=$(OUT)/omniglot --data_dir=$(DATA) --out=$(OUT)
+	$(BIN)/python -m experiments.reproduce --target=table3 --scale=$(SCALE) \
+	  --workdir=$(OUT)/table3 --data_dir=$(DATA) --out=$(OUT)
 
 clean:
 	rm -rf $(VENV) .venv-3.12 build *.egg-info .coverage .pytest_cache .ruff_cache .mypy_cache

@@ -4,16 +4,15 @@
       --workdir=DIR --data_dir=DATA
 
 Targets: table3 (DP-MAML's Table 3, every cell), frontier (what raises private
-accuracy), omniglot (DP-MAML at its size, private and not), learners (every
-learner, private and not, at one budget), budget (how to spend it best),
-sample_level (examples clipped one by one, and whole tasks clipped, at the same
-guarantee for an example), mnist_writers (the price of privacy for 539 people,
-at several budgets); the training figures of [M], DP-MAML: figure4 (gradient
-norms), figure6a, figure6b, figure6c and figure10 (accuracy over clipping, noise
-and tasks a step), figure7, figure9 and figure11 (epochs, losses and budgets of
-three trainings), figure13_shots (sample level) and figure13_starts (five
-initialisations), which share the runs of their common points in one --workdir;
-and on data that are built in, each in minutes on two
+accuracy), learners (every learner, private and not, at one budget), budget (how
+to spend it best), sample_level (examples clipped one by one, and whole tasks
+clipped, at the same guarantee for an example), mnist_writers (the price of
+privacy for 539 people, at several budgets); the training figures of [M],
+DP-MAML: figure4 (gradient norms), figure6a, figure6b, figure6c and figure10
+(accuracy over clipping, noise and tasks a step), figure7, figure9 and figure11
+(epochs, losses and budgets of three trainings), figure13_shots (sample level)
+and figure13_starts (five initialisations), which share the runs of their common
+points in one --workdir; and on data that are built in, each in minutes on two
 cores at --scale=cpu: glyphs (what `make train` runs) and sinusoid (regression,
 the smallest example), each with and without privacy; pvi_adult (private
 partitioned variational inference on UCI Adult, three splits and budgets);

@@ -23,7 +23,7 @@ FINISHED_BY_THEMSELVES = (
     "amplification", "table4",
 )  # fmt: skip
 NAMES = (
-    "table3", "frontier", "omniglot", "learners", "budget", "sample_level",
+    "table3", "frontier", "learners", "budget", "sample_level",
     "mnist_writers", "stages", "figure4", "figure6a", "figure6b", "figure6c",
     "figure7", "figure9", "figure10", "figure11", "figure13_shots", "guideline",
     *PAIRS, *FINISHED_BY_THEMSELVES,

@@ -6,7 +6,6 @@ from matplotlib import image as image_lib
 import pytest
 
 from episodic_dp import accounting
-from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import presets
 from episodic_dp.config import RunConfig
@@ -15,7 +14,6 @@ from experiments import runs as runs_lib
 from experiments import targets
 from experiments.targets import budget
 from experiments.targets import learners
-from experiments.targets import omniglot
 from experiments.targets import panels
 from experiments.targets import sample_level
 from experiments.targets import stages
@@ -109,22 +107,6 @@ def test_private_runs_spend_the_budget_and_no_more(name, scale):
   assert spent
   for epsilon in spent.values():
     assert 0.99 * budget.EPSILON <= epsilon <= budget.EPSILON
-
-
-def test_the_full_omniglot_run_is_the_published_one():
-  private, plain = (run.load() for run in omniglot.runs("full"))
-  assert private.plan == plain.plan
-  assert plain.mechanism.noise_multiplier == 0
-  release = RunConfig.parse(private).release
-  rate = plan.inclusion_rate(
-      release.hierarchy, release.plan, level="participant"
-  )
-  assert (round(400_000 * rate), private.steps) == (1600, 250)
-  assert (private.model.width, private.learner.inner_steps) == (64, 5)
-  epsilon = accounting.guarantee(
-      release, steps=250, delta=1e-6, level="participant"
-  ).epsilon
-  assert 0.49 < epsilon < 0.5
 
 
 def test_both_kinds_of_clipping_give_a_drawing_the_same_epsilon():

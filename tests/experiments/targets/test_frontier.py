@@ -21,6 +21,9 @@ def test_every_change_spends_the_same_and_differs_from_the_first_row():
     config = RunConfig.parse(run.load())
     rate, steps = config.release.plan.stages[0].rate, config.steps
     mechanism = config.release.mechanism
+    if run.name == "noiseless":
+      assert not mechanism.noise_multiplier
+      continue
     if (rate, steps, mechanism.clipping) not in spent:
       spent[rate, steps, mechanism.clipping] = accounting.guarantee(
           config.release, steps=steps, delta=config.delta, level="participant"
