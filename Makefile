@@ -10,6 +10,7 @@
 ## make lock        renews requirements.lock and requirements/*.lock from setup.py
 ## make notebooks   executes experiments/notebooks, pairs them with their scripts;
 ##                  NOTEBOOKS=tables takes one
+## make site        the documentation as build/site/index.html, strictly
 ## make coverage    of plan, accounting and private; writes docs/coverage.md
 ## make accelerator DATA=DIR
 ##                  benchmarks, then Omniglot at the paper's size with and
@@ -22,8 +23,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/glyphs
 
-.PHONY: help env lock train test test-newest test-slow faults notebooks coverage \
-  lint accelerator clean
+.PHONY: help env lock train test test-newest test-slow faults notebooks site \
+  coverage lint accelerator clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -50,7 +51,7 @@ LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock' build/lock/bin/uv pip compile -q \
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install -q uv
-	$(LOCK) --extra test --extra cloud -o requirements.lock
+	$(LOCK) --extra test --extra docs --extra cloud -o requirements.lock
 	for kind in cuda tpu; do \
 	  $(LOCK) --extra $$kind --extra cloud -c requirements.lock \
 	    -o requirements/$$kind.lock || exit 1; \
@@ -113,6 +114,9 @@ faults: env
 # of them take made-up ones.
 notebooks: env
 	$(BIN)/python -m experiments.notebooks $(NOTEBOOKS)
+
+site: env
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 coverage: env
 	$(BIN)/coverage run -m pytest tests/plan tests/accounting tests/private

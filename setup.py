@@ -24,6 +24,15 @@ _CLOUD = ["gcsfs>=2026.2", "s3fs>=2026.2"]  # Work directories on gs://, s3://.
 
 _DICOM = ["pydicom>=3.0"]  # Medical images of one's own.
 
+# To build the site, and to look at it in a browser.
+_DOCS = [
+    "latex2mathml>=3.81",
+    "mkdocs>=1.6",
+    "mkdocs-material>=9.8",
+    "mkdocstrings[python]>=1.0",
+    "selenium>=4.40",
+]
+
 # To execute and pair what lies in experiments/notebooks.
 _NOTEBOOKS = [
     "ipykernel>=6.29",
@@ -117,6 +126,7 @@ setuptools.setup(
         "cuda": ["jax[cuda13]>=0.10.2"],
         "dev": [*_TEST, "pre-commit>=4.0", "pre-commit-hooks>=5.0"],
         "dicom": _DICOM,
+        "docs": _DOCS,
         "notebooks": _NOTEBOOKS,
         "sign": _SIGN,
         "test": _TEST,

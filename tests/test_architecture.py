@@ -238,7 +238,7 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 def this_tree() -> Tree:
   files = [
       path
-      for folder in ("episodic_dp", "experiments", "launch")
+      for folder in ("episodic_dp", "experiments", "launch", "website")
       for path in sorted((ROOT / folder).rglob("*.py"))
   ]
   return Tree({

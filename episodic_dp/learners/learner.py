@@ -73,8 +73,9 @@ class Learner(Protocol):
       support: examples.
       inner_gradient: turns a loss (params, examples, step) -> scalar into its
         gradient (params, examples, step) -> like params, for the parameters
-        that adapt. It is called once in each inner step, with 0 .. inner_steps
-        - 1 for `step`: noise is drawn by it. A closed form does not call it.
+        that adapt. It is called once in each inner step, with that step's
+        number from 0 for `step`: noise is drawn by it. A closed form does not
+        call it.
     """
 
   def adapted_loss(self, adapted: Any, examples: Any) -> jax.Array:

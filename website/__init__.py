@@ -1,0 +1,1 @@
+"""The documentation site: what `mkdocs.yml` needs beyond MkDocs."""
