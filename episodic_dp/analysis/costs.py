@@ -96,7 +96,7 @@ def table(result: dict[str, Any]) -> str:
     lines += [f"  - {sentence}" for sentence in shared]
   for level, g in result["guarantees"].items():
     own = [s for s in g["assumptions"] if s not in shared]
-    if g["caveat"] and g["caveat"] not in own:
+    if g["caveat"] and g["caveat"] not in g["assumptions"]:
       own.append(g["caveat"])
     if own:
       lines += ["", f"For {level}:", *(f"  - {sentence}" for sentence in own)]

@@ -48,11 +48,11 @@ class _Compared:
     return f"no amplification (distance {self.distance:g})"
 
 
-def comparison(run: sweep_parts.SweptRun) -> list[dict[str, Any]]:
-  """Two panels a level below the first: delta of a step, epsilon over steps.
+def compared_levels(run: sweep_parts.SweptRun) -> list[str]:
+  """The levels that the comparison has panels of.
 
   Raises:
-    PlanError: the plan has nothing to compare; one sentence.
+    PlanError: there is none; one sentence.
   """
   levels = [
       level for k, level in enumerate(run.hierarchy.levels)
@@ -65,10 +65,19 @@ def comparison(run: sweep_parts.SweptRun) -> list[dict[str, Any]]:
     raise plan_lib.PlanError(
         "sweep 'comparison' is about single steps that draw a tree: it needs"
         " a level below the first with a guarantee, no record that recurs and"
-        " no RandomAllocation; try --config=glyphs"
+        " no RandomAllocation; leave it out of --sweep, or try --config=glyphs"
     )
+  return levels
+
+
+def comparison(run: sweep_parts.SweptRun) -> list[dict[str, Any]]:
+  """Two panels a level below the first: delta of a step, epsilon over steps.
+
+  Raises:
+    PlanError: the plan has nothing to compare; one sentence.
+  """
   panels = []
-  for level in sweep_parts.with_progress(levels, "comparison"):
+  for level in sweep_parts.with_progress(compared_levels(run), "comparison"):
     compared = _compare(run, level)
     panels += [_one_step(compared), _over_steps(compared)]
   return panels

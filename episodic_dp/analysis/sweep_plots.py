@@ -5,9 +5,6 @@ import os
 import pathlib
 from typing import Any
 
-from matplotlib import axis as axis_lib
-from matplotlib import ticker
-
 from episodic_dp.accounting import report
 from episodic_dp.output import files
 from episodic_dp.output import plotting
@@ -77,7 +74,7 @@ def _panel(axes: plotting.Axes, panel: dict[str, Any]) -> None:
       (axes.xaxis, axes.yaxis), (axes.get_xlim(), axes.get_ylim()), scales
   ):
     if scale == "log" and limits[1] < 1e5 * limits[0]:
-      _plain_numbers(axis, narrow=limits[1] < 300 * limits[0])
+      plotting.plain_numbers(axis)
   if panel["x_ticks"] is not None:
     ticks = {float(x): text for x, text in panel["x_ticks"].items()}
     axes.set_xticks(list(ticks), list(ticks.values()))
@@ -112,14 +109,6 @@ def _line(
         markersize=7, color=curve.get_color(),
         markeredgecolor=plotting.INK, linestyle="",
     )
-
-
-def _plain_numbers(axis: axis_lib.Axis, narrow: bool) -> None:
-  """Labels 0.2, 0.5, 1, 2 ... on an axis of few powers of ten."""
-  between = (1, 2, 3, 5) if narrow else (1,)
-  axis.set_major_locator(ticker.LogLocator(subs=between))
-  axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:g}"))
-  axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def _has_place(value: Any, scale: str) -> bool:

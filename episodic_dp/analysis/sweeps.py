@@ -44,6 +44,36 @@ def sweep(
   Raises:
     PlanError: the name is unknown, or the config has nothing to sweep.
   """
+  run = _swept(name, config, result)
+  return {
+      "sweep": name,
+      "delta": run.delta,
+      "steps": run.steps,
+      "noise_multiplier": run.mechanism.noise_multiplier,
+      "clip_unit": run.mechanism.clip_unit,
+      "stages": result["entries"][0]["plan"]["stages"],
+      "panels": SWEEPS[name](run),
+  }
+
+
+def check(
+    names: Sequence[str], config: RunConfig, result: dict[str, Any]
+) -> None:
+  """Refuses what `sweep` would, before the first of several is drawn.
+
+  Raises:
+    PlanError: as `sweep`.
+  """
+  for name in names:
+    run = _swept(name, config, result)
+    if name == "comparison":
+      sweep_comparison.compared_levels(run)
+
+
+def _swept(
+    name: str, config: RunConfig, result: dict[str, Any]
+) -> sweep_parts.SweptRun:
+  """What is swept; PlanError where there is nothing."""
   check_names([name])
   own = {
       level: g["epsilon"]
@@ -55,18 +85,9 @@ def sweep(
         f"sweep '{name}' has nothing to draw: no level of this config has a"
         " finite epsilon; raise noise_multiplier, or see the reasons printed"
     )
-  run = sweep_parts.SweptRun(
+  return sweep_parts.SweptRun(
       config.release, result["steps"], result["delta"], own
   )
-  return {
-      "sweep": name,
-      "delta": run.delta,
-      "steps": run.steps,
-      "noise_multiplier": run.mechanism.noise_multiplier,
-      "clip_unit": run.mechanism.clip_unit,
-      "stages": result["entries"][0]["plan"]["stages"],
-      "panels": SWEEPS[name](run),
-  }
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -175,6 +175,7 @@ def _account_config(values: flags.FlagValues) -> None:
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)
+  sweeps.check(values.sweep, config, result)
   ledger = accounting.Ledger.from_dict(result)
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))

@@ -37,3 +37,5 @@ def main(argv: Sequence[str]) -> None:
         folder, data_dir=values.data_dir, download=values.download
     )
   print(tables.text(measure.header(results), measure.rows(results)))
+  where = f"{values.workdir.rstrip('/')}/{measure.RESULTS}"
+  print(f"\n±: 95 % interval over the tasks. The score of each: {where}")

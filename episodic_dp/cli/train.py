@@ -19,7 +19,8 @@ Status 0 means that all steps are done, or all that the budget allows; status 1
 is an error.
 
 The folder holds config.json, metrics.jsonl, guarantee.json, checkpoints/, two
-pictures, tensorboard/ and private/ (the secret key: keep it from readers).
+pictures, tensorboard/ and private/ (the secret key: keep it from readers), and
+live.html, a page that shows in a browser where the run stands.
 
 The clip norm is fixed, or follows a quantile of the gradients' norms at no
 further cost (--config.mechanism.clipping=private_quantile with .clip_quantile,

@@ -66,6 +66,8 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     ) from e
   except Exception as e:  # Either library raises many types for damaged files.
     reason = str(e).strip().splitlines() or [type(e).__name__]
+    if "allow_pickle" in reason[0]:  # NumPy advises to trust the file.
+      reason = ["it holds no arrays of NumPy's, or Python objects"]
     raise ValueError(
         f"the weights {path} cannot be read ({reason[0][:100]}): give a file of"
         " arrays that numpy.savez or safetensors wrote"

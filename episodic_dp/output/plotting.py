@@ -20,6 +20,7 @@ import matplotlib
 from matplotlib import axes as axes_lib
 from matplotlib import figure as figure_lib
 from matplotlib import text as text_lib
+from matplotlib import ticker
 from matplotlib.backends import backend_agg
 
 from episodic_dp.output import files
@@ -144,6 +145,15 @@ def ticks(axis: Any, values: Sequence[float]) -> None:
   """
   axis.set_ticks(values, [f"{value:g}" for value in values])
   axis.set_ticks([], minor=True)
+
+
+def plain_numbers(axis: Any) -> None:
+  """Labels 0.2, 0.5, 1, 2 ... on a logarithmic axis of few powers of ten."""
+  low, high = axis.get_view_interval()
+  between = (1, 2, 3, 5) if high < 300 * low else (1,)
+  axis.set_major_locator(ticker.LogLocator(subs=between))
+  axis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:g}"))
+  axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def legend_above(axes: Any, columns: int = 2) -> None:

@@ -27,6 +27,7 @@ from episodic_dp.training import compilation
 from episodic_dp.training import disk as disk_lib
 from episodic_dp.training import evaluation
 from episodic_dp.training import followers
+from episodic_dp.training import live
 from episodic_dp.training import memory
 from episodic_dp.training import metrics as metrics_lib
 from episodic_dp.training import opening
@@ -65,8 +66,8 @@ def train(
   Args:
     spec: what to run.
     workdir: takes config.json, metrics.jsonl, guarantee.json, checkpoints/, the
-      pictures, tensorboard/ and, readable by the owner only, private/. Or one
-      that was opened before the data were read.
+      pictures, live.html, tensorboard/ and, readable by the owner only,
+      private/. Or one that was opened before the data were read.
     limit: when to leave, with what was done saved; None for never.
     callbacks: called after every step, and after its checkpoint where it has
       one, with what the guarantee covers, and no private diagnostics: "step",
@@ -149,9 +150,40 @@ class _Run:
         folder, steps=self._done, diagnostics=spec.compute.diagnostics
     )
     opened.callback(self._log.close)
-    self._score: evaluation.Score | None = None
+    # What earlier processes validated, so that a finished run has its score.
+    lines = metrics_lib.read(folder / metrics_lib.FILE)
+    self._started = any(line["step"] == 0 for line in lines)
+    self._score = self._last_score(lines)
+    self._live = self._live_page(lines)
     # The key is safe before anything that follows from it can be seen.
     place.publish()
+
+  def _last_score(
+      self, lines: Sequence[Mapping[str, Any]]
+  ) -> evaluation.Score | None:
+    """That of the last step that was validated, in any process."""
+    tasks = self._spec.validation
+    if tasks is None:
+      return None
+    found = metrics_lib.validated(lines, tasks.score.name)
+    if not found or not found[-1].step:
+      return None
+    last = found[-1]
+    return tasks.score(
+        mean=last.mean, low=last.low, high=last.high, tasks=len(tasks.rows)
+    )
+
+  def _live_page(self, lines: Sequence[Mapping[str, Any]]) -> live.Page:
+    level = self._spending.told_level
+    whole = self._spending.guarantees.get(level or "")
+    return live.Page(
+        self._folder,
+        lines,
+        self._spec,
+        level=level,
+        epsilon=whole.epsilon if whole is not None else math.inf,
+        caveat=whole.caveat if whole is not None else "",
+    )
 
   def go(
       self,
@@ -170,6 +202,7 @@ class _Run:
     except processes.OtherFailed:
       raise
     except Exception:
+      self._live.fail(self._done)
       processes.agreed(processes.Code.FAILED)
       raise
     processes.agreed(processes.Code.CONTINUE)
@@ -191,12 +224,38 @@ class _Run:
   ) -> None:
     spec = self._spec
     with run_log.ProgressBar(done=self._done, steps=spec.steps) as bar:
+      if self._done == 0 and not self._started:
+        self._measure_start(bar)
+      self._live.write(self._done)
       for _ in stepping:
         line = self._take_step(bar, stepping)
         for callback in callbacks:
           callback(dict(line))
     if stepping.code:
       logging.info("stopping on %s at step %d", stepping.stopped, self._done)
+
+  def _measure_start(self, bar: run_log.ProgressBar) -> None:
+    """Writes the line of step 0: the score of the initial parameters."""
+    if self._spec.validation is None:
+      return
+    line = {"step": 0, "epsilon": self._spending.epsilon()}
+    line |= self._validate(bar)[1]
+    self._log.add_start(line)
+    self._live.add(line)
+
+  def _validate(
+      self, bar: run_log.ProgressBar
+  ) -> tuple[evaluation.Score, dict[str, Any]]:
+    """The score of the model as it is, and its part of a step's line."""
+    tasks = self._spec.validation
+    assert tasks is not None and self._evaluator is not None
+    with bar.phase(f"validating on {len(tasks.rows)} tasks"):
+      score = self._evaluator.score([averaging.published(self.state)], tasks)
+    return score, {
+        f"validation_{score.name}": score.mean,
+        "validation_low": score.low,
+        "validation_high": score.high,
+    }
 
   def _take_step(
       self, bar: run_log.ProgressBar, stepping: stepping_lib.Stepping
@@ -219,23 +278,16 @@ class _Run:
     )
     quality = None
     if validate:
-      assert spec.validation is not None and self._evaluator is not None
-      count = len(spec.validation.rows)
-      with stepping.saving(), bar.phase(f"validating on {count} tasks"):
-        score = self._evaluator.score(
-            [averaging.published(self.state)], spec.validation
-        )
-        self._score = score
-      public |= {
-          f"validation_{score.name}": score.mean,
-          "validation_low": score.low,
-          "validation_high": score.high,
-      }
+      with stepping.saving():
+        self._score, measured_now = self._validate(bar)
+      score = self._score
+      public |= measured_now
       if math.isfinite(score.mean):
         quality = score.sign * score.mean
     # The line is written before the checkpoint: a resumed run drops lines after
     # its checkpoint and so never lacks one.
     self._log.add(public, private, seconds=seconds)
+    self._live.add(public)
     if validate or self._done % spec.checkpoint_every == 0:
       with stepping.saving(), bar.phase("saving a checkpoint"):
         self._save(quality)
@@ -263,6 +315,7 @@ class _Run:
     )
     self._disk.check()
     self._times.write(self._done)
+    self._live.write(self._done)
     self._place.publish()
 
   def _finish(self, stopped: str) -> spec_lib.Result:
@@ -276,6 +329,7 @@ class _Run:
       self._spending.finish(self._folder)
     with phases.phase("drawing the curves"):
       self._draw()
+    self._live.end(self._done, stopped)
     self._disk.check()
     return spec_lib.Result(
         steps=self._done,
@@ -288,19 +342,25 @@ class _Run:
   def _draw(self) -> None:
     """Draws the learning curve and epsilon over the steps."""
     validation = self._spec.validation
+    delta = self._spec.delta
     if validation is not None:
       lines = metrics_lib.read(self._folder / metrics_lib.FILE)
       name = validation.score.name
+      level = self._spending.told_level
       plots.learning_curve(
           self._folder / plots.LEARNING_CURVE,
-          [plots.validation_curve(lines, label="this run", name=name)],
+          [plots.validation_curve(lines, label=plots.SCORE, name=name)],
           name=name,
           chance=validation.chance,
+          title=plots.title(validation),
+          spent=level and plots.spent_curve(
+              lines, label=f"ε of one {level} at δ = {delta:g}"
+          ),
       )
     plots.epsilon_curve(
         self._folder / plots.EPSILON_CURVE,
         self._spending.epsilon_curves(),
-        delta=self._spec.delta,
+        delta=delta,
     )
 
 

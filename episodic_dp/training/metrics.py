@@ -1,15 +1,28 @@
-"""metrics.jsonl: one line per step, appended, never a step twice."""
+"""metrics.jsonl: one line per step, appended, never a step twice.
 
-from collections.abc import Mapping
+The line of step 0 holds the score of the initial parameters.
+"""
+
+from collections.abc import Iterable, Mapping
+import contextlib
 import json
 import math
 import os
 import pathlib
-from typing import Any
+from typing import Any, NamedTuple
 
 from episodic_dp.output import files
 
 FILE = "metrics.jsonl"
+
+
+class Validated(NamedTuple):
+  """A score on public validation tasks after a step, with its interval."""
+
+  step: int
+  mean: float
+  low: float
+  high: float
 
 
 class Lines:
@@ -52,6 +65,31 @@ def read(path: str | os.PathLike) -> list[dict[str, Any]]:
     if isinstance(value, dict) and isinstance(value.get("step"), int):
       lines.append(value)
   return lines
+
+
+def validated(
+    lines: Iterable[Mapping[str, Any]], name: str
+) -> list[Validated]:
+  """The validations of a score ("accuracy") among lines; not damaged ones."""
+  found = []
+  for line in lines:
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+      mean, low, high = (
+          float(line[f"validation_{key}"]) for key in (name, "low", "high")
+      )
+      found.append(Validated(line["step"], mean, low, high))
+  return found
+
+
+def spent(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
+  """(step, epsilon so far) of lines, where it is finite."""
+  found = []
+  for line in lines:
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+      epsilon = float(line["epsilon"])
+      if math.isfinite(epsilon):
+        found.append((line["step"], epsilon))
+  return found
 
 
 def _dump(values: Mapping[str, Any]) -> str:

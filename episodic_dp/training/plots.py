@@ -6,33 +6,70 @@ import math
 import os
 from typing import Any
 
+from episodic_dp.accounting import report
 from episodic_dp.output import plotting
+from episodic_dp.training import evaluation
+from episodic_dp.training import metrics
 from episodic_dp.training import reporting
 
+SCORE = "this run, 95 % interval over the tasks"
 LEARNING_CURVE = "learning_curve.png"
 EPSILON_CURVE = "epsilon_curve.png"
+
+# A squared error that falls by more than this is drawn on a logarithmic axis,
+# so that what comes after the first steps can be told apart.
+_WIDE_RANGE = 8.0
+_FEW_POINTS = 30  # More of them have no markers.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Curve:
-  """A line of a picture: y over steps, with an optional half-width band."""
+  """A line of a picture: y over steps, with its band.
+
+  Attributes:
+    label: in the legend.
+    steps: x.
+    values: y.
+    low: of the band, such as a 95 % interval; empty for none.
+    high: likewise.
+  """
 
   label: str
   steps: Sequence[float]
   values: Sequence[float]
+  low: Sequence[float] = ()
+  high: Sequence[float] = ()
 
 
 def validation_curve(
     lines: Sequence[Mapping[str, Any]], *, label: str, name: str = "accuracy"
 ) -> Curve:
   """The validation scores of a name among lines of metrics.jsonl."""
-  key = f"validation_{name}"
-  points = [
-      (line["step"], float(line[key])) for line in lines if key in line
-  ]
+  found = metrics.validated(lines, name)
   return Curve(
-      label=label, steps=[p[0] for p in points], values=[p[1] for p in points]
+      label=label,
+      steps=[v.step for v in found],
+      values=[v.mean for v in found],
+      low=[v.low for v in found],
+      high=[v.high for v in found],
   )
+
+
+def spent_curve(lines: Sequence[Mapping[str, Any]], *, label: str) -> Curve:
+  """Epsilon so far among lines of metrics.jsonl, where it is finite."""
+  found = metrics.spent(lines)
+  return Curve(
+      label=label, steps=[s for s, _ in found], values=[e for _, e in found]
+  )
+
+
+def title(tasks: evaluation.Tasks) -> str:
+  """What is measured on the tasks: the title of a run's learning curve."""
+  episode = tasks.episode
+  what = f"{episode.way}-way {episode.shot}-shot accuracy"
+  if tasks.targets:
+    what = f"Squared error after adapting to {episode.shot} points"
+  return f"{what}, {len(tasks.rows)} public validation tasks"
 
 
 @plotting.styled
@@ -42,35 +79,87 @@ def learning_curve(
     *,
     name: str = "accuracy",
     chance: float | None,
+    title: str = "",
+    spent: Curve | None = None,
 ) -> None:
-  """Draws a score on public validation tasks over steps.
+  """Draws a score on public validation tasks over steps, with its intervals.
 
   Args:
     path: the PNG.
     curves: accuracies as fractions of 1, or squared errors.
     name: of the score.
     chance: the accuracy of a blind guess, None for other scores.
+    title: above the picture.
+    spent: epsilon over the steps, on an axis of its own on the right.
   """
-  percent = 100 if name == "accuracy" else 1
-  unit = " (%)" if name == "accuracy" else ""
-  figure = plotting.figure(4.2)
+  figure = plotting.figure(4.6)
   axes = figure.subplots()
+  axes.set_title(title, loc="left")
   for number, curve in enumerate(curves):
-    values = [percent * v for v in curve.values]
-    axes.plot(
-        curve.steps, values, label=curve.label, **plotting.series(number)
-    )
+    _with_band(axes, curve, number, 100 if name == "accuracy" else 1)
   if chance is not None:
     axes.axhline(100 * chance, label="chance", **plotting.REFERENCE)
+  unit = " (%)" if name == "accuracy" else ""
+  axes.set_xlabel("steps")
+  axes.set_ylabel(f"validation {reporting.words(name)}{unit}")
+  axes.set_xlim(left=0)
   if name == "accuracy":
     axes.set_ylim(0, 100)
-    axes.legend(loc="lower right")
+  else:
+    _scale_errors(axes, curves)
+  handles, labels = axes.get_legend_handles_labels()
+  if spent is not None and spent.steps:
+    right = _right_axis(axes, spent)
+    more = right.get_legend_handles_labels()
+    handles, labels = handles + more[0], labels + more[1]
+  if handles:
+    figure.legend(handles, labels, loc="outside lower center", ncols=2)
+  plotting.save(figure, path)
+
+
+def _with_band(
+    axes: plotting.Axes, curve: Curve, number: int, factor: float
+) -> None:
+  """A line and its 95 % interval, in numbers that are `factor` times these."""
+  look = plotting.series(number)
+  if len(curve.steps) > _FEW_POINTS:
+    look["marker"] = ""
+  axes.plot(
+      curve.steps, [factor * v for v in curve.values],
+      label=curve.label, **look,
+  )
+  # An interval of everything, as one task has, is no band.
+  if curve.low and all(map(math.isfinite, (*curve.low, *curve.high))):
+    axes.fill_between(
+        curve.steps,
+        [factor * v for v in curve.low],
+        [factor * v for v in curve.high],
+        color=look["color"], alpha=0.18, linewidth=0,
+    )
+
+
+def _scale_errors(axes: plotting.Axes, curves: Sequence[Curve]) -> None:
+  """Squared errors from 0 on, or over powers of ten where they fall far."""
+  values = [v for curve in curves for v in curve.values if math.isfinite(v)]
+  if values and 0 < _WIDE_RANGE * min(values) < max(values):
+    axes.set_yscale("log")
+    plotting.plain_numbers(axes.yaxis)
   else:
     axes.set_ylim(bottom=0)
-    axes.legend(loc="upper right")
-  axes.set_xlabel("steps")
-  axes.set_ylabel(f"{reporting.words(name)} on public validation tasks{unit}")
-  plotting.save(figure, path)
+
+
+def _right_axis(axes: plotting.Axes, curve: Curve) -> plotting.Axes:
+  """Epsilon on an axis of its own, which has no grid."""
+  right = axes.twinx()
+  right.plot(
+      curve.steps, curve.values, label=f"{curve.label} (right axis)",
+      color=plotting.GREEN, linestyle="-.",
+  )
+  right.set_ylim(0, 1.25 * max(curve.values) or 1)
+  right.set_ylabel(curve.label)
+  right.spines["right"].set_visible(True)
+  right.grid(visible=False)
+  return right
 
 
 @plotting.styled
@@ -80,13 +169,15 @@ def epsilon_curve(
   """Draws epsilon of each level over steps; says so where there is none."""
   figure = plotting.figure(4.2)
   axes = figure.subplots()
+  axes.set_title("What the steps cost, by privacy unit", loc="left")
   curves = [c for c in curves if all(math.isfinite(v) for v in c.values)]
   for curve in curves:
-    axes.plot(curve.steps, curve.values, label=curve.label)
+    label = f"one {curve.label}: ε = {report.rounded_up(curve.values[-1])}"
+    axes.plot(curve.steps, curve.values, label=label)
   if curves:
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
-    axes.legend(loc="upper left")
+    axes.legend(loc="best")
   else:
     axes.text(
         0.5,
@@ -98,5 +189,5 @@ def epsilon_curve(
     axes.set_xticks([])
     axes.set_yticks([])
   axes.set_xlabel("steps")
-  axes.set_ylabel(f"epsilon at delta = {delta:g}")
+  axes.set_ylabel(f"ε at δ = {delta:g}")
   plotting.save(figure, path)

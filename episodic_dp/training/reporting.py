@@ -102,6 +102,26 @@ def guarantee_lines(guarantees: Guarantees, steps: int) -> list[str]:
   return lines or ["  no level has a guarantee"]
 
 
+def ending(steps: int, planned: int, stopped: str) -> str:
+  """How a run ended, in words.
+
+  Args:
+    steps: done in all.
+    planned: the steps of the whole run.
+    stopped: as a `Result` has it.
+  """
+  if stopped == "done":
+    return f"done: {steps} steps"
+  if stopped == "budget":
+    return f"done: {steps} steps, all that target_epsilon allows"
+  what = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
+  by = what.get(stopped, stopped)
+  return (
+      f"stopped by {by} after step {steps} of {planned}; the same command"
+      " goes on from there"
+  )
+
+
 def summary(result: spec_lib.Result, planned: int) -> str:
   """What `loop.train` did, in words.
 
@@ -109,15 +129,7 @@ def summary(result: spec_lib.Result, planned: int) -> str:
     result: of `loop.train`.
     planned: the steps of the whole run.
   """
-  head = f"done: {result.steps} steps"
-  if result.stopped not in ("done", "budget"):
-    what = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
-    head = (
-        f"stopped by {what.get(result.stopped, result.stopped)} after step"
-        f" {result.steps} of {planned}; the same command goes on from there"
-    )
-  elif result.stopped == "budget":
-    head += ", all that target_epsilon allows"
+  head = ending(result.steps, planned, result.stopped)
   lines = [f"{head} ({result.seconds:.0f} s in this process)"]
   if result.score is not None:
     lines.append(f"  validation {words(result.score.name)} {result.score}")

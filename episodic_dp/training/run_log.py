@@ -51,6 +51,11 @@ class RunLog:
       )
       self._opened = opened.pop_all()
 
+  def add_start(self, public: Mapping[str, Any]) -> None:
+    """Writes what was measured before the first step, as that of step 0."""
+    self._metrics.add(public)
+    self._board.add(public["step"], public)
+
   def add(
       self,
       public: Mapping[str, Any],

@@ -59,16 +59,25 @@ class Spending:
     """Writes guarantee.json for the whole run, before its first step."""
     self._write_statement(folder, self._planned)
 
-  def epsilon(self) -> float:
-    """Epsilon of the privacy unit for the steps done, or inf.
+  @property
+  def told_level(self) -> str | None:
+    """The level whose epsilon is told while the run lasts.
 
-    Where none is named, or it has no guarantee, of the first level with one.
+    The privacy unit; where none is named, or it has no guarantee, the first
+    with one; None where no level has.
     """
     unit = self._spec.privacy_unit
     for level in sorted(self._whole, key=lambda level: level != unit):
       if math.isfinite(self._whole[level].epsilon):
-        return self._spent(self.ledger, level)
-    return math.inf
+        return level
+    return None
+
+  def epsilon(self) -> float:
+    """Epsilon of `told_level` for the steps done, or inf."""
+    level = self.told_level
+    if level is None:
+      return math.inf
+    return self._spent(self.ledger, level) if self.ledger.steps else 0.0
 
   def _spent(self, ledger: accounting.Ledger, level: str) -> float:
     """Epsilon of the first steps, and at most that of the whole run.

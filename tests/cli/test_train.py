@@ -68,7 +68,7 @@ def test_training_prints_guarantees_and_leaves_its_files(trained):
   assert (folder / "learning_curve.png").exists()
   assert (folder / "epsilon_curve.png").exists()
   lines = (folder / "metrics.jsonl").read_text().splitlines()
-  assert [json.loads(line)["step"] for line in lines] == [1, 2]
+  assert [json.loads(line)["step"] for line in lines] == [0, 1, 2]
 
 
 def test_evaluation_measures_the_run(trained, call):

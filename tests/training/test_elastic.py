@@ -215,7 +215,7 @@ def _check_equal(folder, expected, steps):
   distance = np.linalg.norm(found["w"] - expected["w"])
   assert distance / np.linalg.norm(expected["w"]) < 1e-5
   lines = metrics.read(folder / metrics.FILE)
-  assert [line["step"] for line in lines] == list(range(1, steps + 1))
+  assert [line["step"] for line in lines] == list(range(steps + 1))
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def test_callbacks_are_told_what_is_released_and_no_more(told):
   folder, lines, _ = told
   diagnostics = (folder / "private" / "diagnostics.jsonl").read_text()
   assert "private/loss" in diagnostics  # There was something to keep quiet.
-  assert lines == _lines(folder)
+  assert lines == _lines(folder)[1:]  # Behind that of step 0.
   allowed = {
       "step", "epsilon", "update_norm",
       "validation_accuracy", "validation_low", "validation_high",
@@ -84,7 +84,7 @@ def test_an_error_of_a_callback_ends_the_run_which_goes_on(told, tmp_path):
       tiny_run.spec(12), tmp_path, callbacks=[lambda x: steps.append(x["step"])]
   )
   assert steps == [*range(1, 6), *range(5, 13)]
-  assert _lines(tmp_path) == told[1]
+  assert _lines(tmp_path)[1:] == told[1]
   same = jax.tree.map(
       np.array_equal,
       tiny_run.final_params(tmp_path)[0],

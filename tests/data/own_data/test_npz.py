@@ -164,3 +164,11 @@ def test_declared_units_have_parts_where_the_images_have(save):
 def test_wrong_units_are_named(save, changes, text):
   with pytest.raises(ValueError, match=text):
     npz.listing(save(**changes))
+
+
+def test_a_file_of_another_kind_is_said_without_advice_to_trust_it(tmp_path):
+  path = tmp_path / "other.npz"
+  path.write_bytes(b"no arrays " * 20)
+  with pytest.raises(ValueError, match="holds no arrays of NumPy's") as e:
+    npz.listing(path)
+  assert "pickle" not in str(e.value) and "trust" not in str(e.value)

@@ -26,4 +26,7 @@ def reason(error: Exception, path: str | pathlib.Path) -> str:
   """The text of a library's error, shortened: it may quote the whole file."""
   text = " ".join(str(error).replace(str(path), "it").split())
   text = text or type(error).__name__
+  if "allow_pickle" in text:
+    # NumPy says so of whatever it does not know, and advises to trust it.
+    text = "it holds no arrays of NumPy's, or Python objects, which are no data"
   return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
