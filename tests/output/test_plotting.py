@@ -40,6 +40,16 @@ def test_ticks_are_plain_numbers_at_the_values():
   assert not axes.get_xticks(minor=True).size
 
 
+@pytest.mark.parametrize("values, leans", [
+    ([100, 1600, 5600], 0), ([100, 1600, 4800, 5600], 35),
+])  # fmt: skip
+def test_labels_that_would_touch_lean(values, leans):
+  axes = plotting.figure(2).subplots()
+  axes.set_xscale("log")
+  plotting.ticks(axes.xaxis, values)
+  assert {t.get_rotation() for t in axes.get_xticklabels()} == {leans}
+
+
 def test_the_style_of_the_process_is_left_alone(tmp_path):
   before = dict(matplotlib.rcParams)
   plotting.save(drawn(), tmp_path / "a.png")
