@@ -14,8 +14,8 @@ PAGE = pathlib.Path(__file__).parents[2] / "docs" / "before_training.md"
 def shown():
   """(command, what the page shows of its output), in order."""
   return re.findall(
-      r"```sh\n.venv/bin/episodic-dp (.*?)```\n\n```\n(.*?)```",
-      PAGE.read_text(), re.DOTALL,
+      r"```sh\n.venv/bin/episodic-dp ([^`]*)```\n\n```\n([^`]*)```",
+      PAGE.read_text(),
   )  # fmt: skip
 
 
