@@ -100,6 +100,18 @@ def on_page_markdown(
   return "".join(parts)
 
 
+def on_page_content(
+    html: str, page: Page, config: MkDocsConfig, files: Files
+) -> str:
+  """Code in tables writes a bar as code hosts want it, with a backslash."""
+  return re.sub(
+      r"<td.*?</td>",
+      lambda cell: cell[0].replace("\\|", "|"),
+      html,
+      flags=re.DOTALL,
+  )
+
+
 def _root(config: MkDocsConfig) -> pathlib.Path:
   return pathlib.Path(config.config_file_path).parent
 

@@ -39,6 +39,20 @@ def calibrate(
     PlanError: a value is out of range, or no noise reaches epsilon because
       delta is below the sampler's error.
     UnsoundPlanError: no guarantee is proved for the combination.
+
+  Examples:
+    >>> import math
+    >>> from episodic_dp import accounting, plan
+    >>> r = plan.Release(
+    ...     plan.Hierarchy.regular((1000,), levels=("user",)),
+    ...     plan.SamplingPlan((plan.Poisson(0.05),)),
+    ...     plan.Mechanism(clip_unit="user", noise_multiplier=1.0),
+    ... )
+    >>> m = accounting.calibrate(
+    ...     r, steps=100, epsilon=2.0, delta=1e-5, level="user"
+    ... )
+    >>> math.ceil(100 * m.noise_multiplier) / 100
+    1.35
   """
   if not (epsilon > 0 and math.isfinite(epsilon)):
     raise plan_lib.PlanError(

@@ -58,6 +58,18 @@ def guarantee(
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
     PlanError: a value is out of range, or there is no such level.
+
+  Examples:
+    >>> import math
+    >>> from episodic_dp import accounting, plan
+    >>> r = plan.Release(
+    ...     plan.Hierarchy.regular((60_000,), levels=("image",)),
+    ...     plan.SamplingPlan((plan.Poisson(256 / 60_000),)),
+    ...     plan.Mechanism(clip_unit="image", noise_multiplier=1.1),
+    ... )
+    >>> g = accounting.guarantee(r, steps=14_000, delta=1e-5, level="image")
+    >>> math.ceil(1000 * g.epsilon) / 1000  # An epsilon is rounded up.
+    2.377
   """
   return compose_guarantee(
       (Entry(release, steps),),
@@ -84,6 +96,18 @@ def guarantees(
 
   Raises:
     UnsoundPlanError: no level has one; the text is the first level's.
+
+  Examples:
+    >>> from episodic_dp import accounting, plan
+    >>> r = plan.Release(
+    ...     plan.Hierarchy.regular((1000, 20), levels=("user", "example")),
+    ...     plan.SamplingPlan((plan.Poisson(0.05), plan.FixedSize(4))),
+    ...     plan.Mechanism(clip_unit="user", noise_multiplier=2.0),
+    ... )
+    >>> for level, g in accounting.guarantees(r, steps=100, delta=1e-5).items():
+    ...   print(str(g).split(" (")[0])
+    user: epsilon 1.098 at delta 1e-05
+    example: epsilon 0.3456 at delta 1e-05
   """
   return compose_guarantees(
       (Entry(release, steps),),
@@ -339,6 +363,15 @@ def epsilon(
 
   Raises:
     PlanError: a value is out of range.
+
+  Examples:
+    >>> import math
+    >>> from episodic_dp import accounting
+    >>> found = accounting.epsilon(
+    ...     q=0.004, p=0.2, distances=(1.0, 2.0), steps=250, delta=1e-6
+    ... )
+    >>> math.ceil(10_000 * found) / 10_000
+    0.1094
   """
   checks.check(steps, delta, None)
   pair = tuple(np.atleast_1d(np.asarray(distances, float)).tolist())

@@ -93,6 +93,12 @@ def load(
     ValueError: unknown name or option, with the known ones; or a data_dir
       that is not read.
     FileNotFoundError: the original files are not there, with the remedy.
+
+  Examples:
+    >>> from episodic_dp import data
+    >>> train = data.load("sinusoid", participants=50).train
+    >>> train.hierarchy.levels
+    ('participant', 'point')
   """
   loader, known = _loader(name), defaults_of(name)
   check_data_dir(name, data_dir)

@@ -29,6 +29,15 @@ def mlp(
 
   Raises:
     ValueError: a size below 1.
+
+  Examples:
+    >>> import jax
+    >>> from episodic_dp import models
+    >>> network = models.mlp(5, (8,), (28, 28, 1))
+    >>> params = jax.eval_shape(network.init, jax.random.key(0))
+    >>> images = jax.ShapeDtypeStruct((3, 28, 28, 1), jax.numpy.float32)
+    >>> jax.eval_shape(network.apply, params, images).shape
+    (3, 5)
   """
   if min((outputs, *widths, *input_shape)) < 1:
     raise ValueError(

@@ -125,6 +125,14 @@ class Hierarchy:
     Raises:
       PlanError: depths differ between branches, or a size is not a whole
         number of at least 0.
+
+    Examples:
+      >>> from episodic_dp import plan
+      >>> h = plan.Hierarchy.from_sizes(
+      ...     [[4, 2, 3], [4, 5]], levels=("alphabet", "character", "drawing")
+      ... )
+      >>> [h.num_units(k) for k in range(h.depth)]
+      [2, 5, 18]
     """
     levels = tuple(levels)
     layer: list[Any] = [sizes]
@@ -192,6 +200,14 @@ class Hierarchy:
     Raises:
       PlanError: no arrays, arrays that are not vectors of one length, NaN, or
         a row in a unit that is not declared.
+
+    Examples:
+      >>> from episodic_dp import plan
+      >>> labels = {"person": ["ann", "bob", "bob"], "digit": [1, 1, 7]}
+      >>> units = [("ann", 1), ("bob", 1), ("bob", 7), ("cy",)]
+      >>> h = plan.Hierarchy.from_labels(labels, leaf="image", units=units)
+      >>> h.num_units(0), h.num_units(1), h.num_leaves
+      (3, 3, 3)
     """
     levels = (*labels, leaf)
     found = partition.partition(labels, units)
@@ -231,6 +247,14 @@ class Hierarchy:
     Raises:
       PlanError: a size below 1, more than 2^31 - 1 leaves, or a count that is
         not possible.
+
+    Examples:
+      >>> from episodic_dp import plan
+      >>> h = plan.Hierarchy.regular(
+      ...     (400_000, 5, 2), levels=("participant", "class", "image")
+      ... )
+      >>> h.num_leaves
+      4000000
     """
     levels = tuple(levels)
     for name, size in zip(levels, sizes):

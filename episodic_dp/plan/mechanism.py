@@ -77,6 +77,14 @@ class Mechanism:
   Differential Privacy", section 5.2.1, with W = 2L and a step of L for lots of
   L tasks. Its C is a function of private data that was never noised: nothing
   is guaranteed, whatever the noise.
+
+  Examples:
+    >>> from episodic_dp import plan
+    >>> m = plan.Mechanism(
+    ...     clip_unit="participant", clip_norm=1.0, noise_multiplier=1.0
+    ... )
+    >>> m.guaranteed
+    True
   """
 
   clip_unit: str

@@ -30,6 +30,16 @@ class Release:
   Raises:
     PlanError: the parts contradict one another.
     UnsoundPlanError: no proof covers them together, at any level.
+
+  Examples:
+    >>> from episodic_dp import plan
+    >>> r = plan.Release(
+    ...     plan.Hierarchy.regular((1000, 20), levels=("user", "example")),
+    ...     plan.SamplingPlan((plan.Poisson(0.05), plan.FixedSize(4))),
+    ...     plan.Mechanism(clip_unit="user", noise_multiplier=1.0),
+    ... )
+    >>> r.levels
+    ('user', 'example')
   """
 
   hierarchy: Hierarchy

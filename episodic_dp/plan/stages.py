@@ -151,6 +151,15 @@ class SamplingPlan:
       draw: they are taken whole, with rate 1, and a task that cannot be filled
       contributes zero. Whether it is set changes nothing for data that have no
       such units.
+
+  Examples:
+    >>> from episodic_dp import plan
+    >>> p = plan.SamplingPlan(
+    ...     (plan.Poisson(0.004), plan.FixedSize(5), plan.FixedSize(2)),
+    ...     episode=plan.Episode(way=5, shot=1, query=1),
+    ... )
+    >>> p.stages[1]
+    FixedSize(n=5)
   """
 
   stages: tuple[Stage, ...]
@@ -188,6 +197,15 @@ def inclusion_rate(
   literally, and says "min" where the smallest product of sizes is meant.
 
   For form "independent" this is the rate inside one of the tasks.
+
+  Examples:
+    >>> from episodic_dp import plan
+    >>> h = plan.Hierarchy.from_sizes(
+    ...     [[4, 2, 3], [4, 5]], levels=("alphabet", "character", "drawing")
+    ... )
+    >>> p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
+    >>> round(plan.inclusion_rate(h, p, level="drawing"), 4)
+    0.0833
   """
   k = hierarchy.level_index(level)
   check_depth(hierarchy, plan)

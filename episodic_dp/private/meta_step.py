@@ -107,6 +107,27 @@ def make_meta_step(
       the images do not fit on the device.
     plan.UnsoundPlanError: a record recurs that the release does not count, or
       no proof covers the learner or its network.
+
+  Examples:
+    >>> import optax
+    >>> from episodic_dp import data, learners, models, plan, private
+    >>> train = data.load("sinusoid", participants=50).train
+    >>> p = plan.SamplingPlan(
+    ...     (plan.Poisson(0.1), plan.FixedSize(4)),
+    ...     episode=plan.Episode(way=1, shot=2, query=2),
+    ... )
+    >>> m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
+    >>> r = plan.Release(train.hierarchy, p, m)
+    >>> learner = learners.MAML(
+    ...     models.mlp(1, (4,), (1, 1, 1)), inner_steps=1,
+    ...     task_loss=learners.squared_error,
+    ... )
+    >>> optimizer = optax.adam(0.01)
+    >>> state = private.init(private.secret_key(), learner, optimizer, m)
+    >>> step = private.make_meta_step(learner, optimizer, train, r)
+    >>> state, metrics = step(state)
+    >>> int(state.step)
+    1
   """
   # Not a default: a module that is only imported asks for no device.
   compute = compute or compute_lib.Compute()

@@ -54,6 +54,17 @@ def init(
 
   Raises:
     ValueError: the key is not one typed key of threefry.
+
+  Examples:
+    >>> import optax
+    >>> from episodic_dp import learners, models, plan, private
+    >>> learner = learners.MAML(models.mlp(5, (8,), (28, 28, 1)), inner_steps=1)
+    >>> m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
+    >>> state = private.init(
+    ...     private.secret_key(), learner, optax.adam(0.01), m
+    ... )
+    >>> int(state.step)
+    0
   """
   keys.check_key(key)
   if params is None:

@@ -221,6 +221,14 @@ def sample(
 
   Raises:
     PlanError: the plan does not fit the hierarchy.
+
+  Examples:
+    >>> from episodic_dp import plan, private, sampling
+    >>> h = plan.Hierarchy.regular((100, 20), levels=("user", "example"))
+    >>> p = plan.SamplingPlan((plan.FixedSize(8), plan.FixedSize(3)))
+    >>> rows, mask = sampling.sample(private.secret_key(), h, p, step=0)
+    >>> rows.shape, bool(mask.all())
+    ((8, 3), True)
   """
   static, arrays = _prepare(hierarchy, plan)
   return _draw(key, step, arrays, static)

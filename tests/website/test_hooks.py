@@ -52,6 +52,12 @@ def test_addresses(path, there):
   assert hooks.address(path) == there
 
 
+def test_bars_in_cells_lose_their_backslash():
+  cell = r"<p>a\|b</p><td><code>a\|b\|c</code></td><td>\n</td>"
+  found = hooks.on_page_content(cell, None, None, None)
+  assert found == r"<p>a\|b</p><td><code>a|b|c</code></td><td>\n</td>"
+
+
 def test_links_to_what_is_not_in_the_site_stay_as_text(config):
   known = {"docs/data.md"}
   files = types.SimpleNamespace(
