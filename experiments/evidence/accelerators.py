@@ -38,7 +38,7 @@ _PEAK_FLOPS, _PEAK_BYTES = 494e12, 4.8e12
 
 _HEAD = """# A step on an accelerator
 
-Written by
+For whoever wants to know what a GPU or a TPU would compute. Written by
 
 ```sh
 python -m experiments.evidence --only=accelerators --write

@@ -20,7 +20,7 @@ Answers = dict[
 
 _HEAD = """# What can be trained privately
 
-Written by
+For whoever combines a learner, a network and a kind of clipping. Written by
 
 ```sh
 python -m experiments.evidence --write

@@ -361,7 +361,7 @@ def looseness(found: Sequence[Guarantee]) -> str:
 
 _HEAD = """# What has a guarantee
 
-Written by
+For whoever has a plan in mind and asks for its proof. Written by
 
 ```sh
 python -m experiments.evidence --write

@@ -41,6 +41,8 @@ _FAMILIES = {
 }
 _HEAD = """# Faults, tried
 
+For whoever asks what becomes of a run when something goes wrong.
+
 Written by `make faults`, which sets each fault up on real runs (`python -m
 tests.faults`) and compares what they come to with a run that nothing befell:
 parameters, the optimiser's state, the ledger and every line of metrics, bit for
