@@ -72,6 +72,11 @@ def parse(command: Sequence[str]) -> Command:
           f"{argument} is said by the launcher: leave it out, and say how many"
           " processes there are by launch.py --processes=N before the --"
       )
+    if argument.startswith("-") and flag == "keys":
+      raise ValueError(
+          f"{argument} is said by the launcher: leave it out, and write"
+          " launch.py --keys=3 before the --"
+      )
   values = define_flags(arguments)
   rest = app.parse(["launch.py", *arguments], values)[1:]
   if rest:

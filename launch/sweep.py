@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import itertools
 
+from episodic_dp.config import key_runs
 from launch import command as command_lib
 from launch import job as job_lib
 
@@ -36,14 +37,13 @@ def runs(
   labels = _labels([name for name, _ in fields])
   given = command_lib.without(command.arguments, "workdir")
   found = []
-  for *values, key in itertools.product(
-      *(values for _, values in fields), range(keys or 1)
-  ):
-    name = ",".join(
-        [f"{label}={value}" for label, value in zip(labels, values)]
-        + [f"key={key}"]
-    )
-    workdir = f"{command.workdir.rstrip('/')}/{name}"
+  combinations = itertools.product(*(values for _, values in fields))
+  for values, key in itertools.product(combinations, range(keys or 1)):
+    name = ",".join([
+        *(f"{label}={value}" for label, value in zip(labels, values)),
+        key_runs.name(key),
+    ])
+    workdir = key_runs.folder(command.workdir, name)
     arguments = (
         *given,
         *(f"--{field}={value}" for (field, _), value in zip(fields, values)),

@@ -104,6 +104,7 @@ class Run:
     seconds: of all processes that took the run on, None where they are not
       known; private, see `training.process_times`.
     setting: dotted name -> value of the config, but for what tells keys apart.
+    validations: of the run, that of step 0 among them.
   """
 
   name: str
@@ -113,6 +114,9 @@ class Run:
   stated: Mapping[str, Stated]
   seconds: float | None
   setting: Mapping[str, Any] = dataclasses.field(repr=False)
+  validations: tuple[metrics.Validated, ...] = dataclasses.field(
+      default=(), repr=False
+  )
 
   @property
   def finished(self) -> bool:
@@ -266,6 +270,11 @@ def read(folder: pathlib.Path) -> Run:
           for name, value in _flat(config)
           if name not in _KEYS
       },
+      validations=tuple(
+          found
+          for kind in _KINDS
+          for found in metrics.validated(lines, kind)
+      ),
   )
 
 
@@ -347,15 +356,21 @@ def _mean(runs: Sequence[Run], label: str) -> Mean | None:
 
 def _over_runs(scores: Sequence[Measured]) -> Measured:
   """The mean of some runs' scores with Student's t interval of 95 %."""
-  n = len(scores)
-  mean = sum(s.mean for s in scores) / n
-  variance = sum((s.mean - mean) ** 2 for s in scores) / (n - 1)
-  half = special.stdtrit(n - 1, 0.975) * math.sqrt(variance / n)
+  mean, low, high = over_runs([s.mean for s in scores])
   steps = {s.step for s in scores}
   return Measured(
-      kind=scores[0].kind, mean=mean, low=mean - half, high=mean + half,
+      kind=scores[0].kind, mean=mean, low=low, high=high,
       step=steps.pop() if len(steps) == 1 else None,
   )
+
+
+def over_runs(values: Sequence[float]) -> tuple[float, float, float]:
+  """The mean of two runs or more, and Student's t interval of 95 % of it."""
+  n = len(values)
+  mean = sum(values) / n
+  variance = sum((value - mean) ** 2 for value in values) / (n - 1)
+  half = special.stdtrit(n - 1, 0.975) * math.sqrt(variance / n)
+  return mean, mean - half, mean + half
 
 
 def _labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:

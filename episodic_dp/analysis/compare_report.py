@@ -89,7 +89,7 @@ def as_json(found: compare.Comparison) -> str:
       for run in found.runs
   ]
   for run in runs:
-    del run["setting"]
+    del run["setting"], run["validations"]
   means = [dataclasses.asdict(mean) for mean in found.means]
   value = _plain({"runs": runs, "means": means})
   return json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)

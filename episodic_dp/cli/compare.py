@@ -2,6 +2,7 @@
 
   episodic-dp compare RUN RUN ... [--format=table|csv|json]
   episodic-dp compare SWEEP --format=csv > sweep.csv
+  episodic-dp compare SWEEP --out=DIR
 
 Each RUN is a work directory of episodic-dp train, or a folder that holds some,
 as a sweep makes them. Nothing is computed anew: the last validation comes from
@@ -15,6 +16,9 @@ Finished runs that differ only in their keys (config.seed, private_seed, and the
 devices that they ran on) have a row more: the mean, with the 95 % interval of
 Student's t over the runs, and the largest epsilon.
 
+--out=DIR draws them, too: the score against epsilon and over the steps, with
+error bars: 95 % intervals over tasks, of a mean over its runs.
+
 Time is that of all processes of a run together, and is shown only where
 WORKDIR/private/ is at hand. How long steps take tells how many tasks they drew,
 which is secret, so no file outside that folder holds a time: a copy of a run
@@ -25,6 +29,7 @@ publish.
 from collections.abc import Sequence
 
 from absl import flags
+from absl import logging
 
 from episodic_dp.analysis import compare
 from episodic_dp.analysis import compare_report
@@ -48,8 +53,15 @@ def main(argv: Sequence[str]) -> None:
     )
   found = compare.compare(paths)
   print(_FORMATS[flags.FLAGS.format](found), end="")
+  if flags.FLAGS.out is not None:
+    # Lazy import: a table alone need not wait for matplotlib.
+    from episodic_dp.analysis import compare_plots
+
+    for path in compare_plots.write(found, flags.FLAGS.out):
+      logging.info("wrote %s", path)
 
 
 def define_flags() -> None:
-  """How the result is printed."""
+  """How the result is printed, and where its pictures go."""
   shared_flags.define_format("csv")
+  shared_flags.define_out("Folder for the pictures; none without it.")

@@ -34,6 +34,12 @@ are started with the same command and --coordinator=HOST:PORT --num_processes=N
 --process_id=I, or by srun or mpirun; process 0 alone uses --workdir. Where one
 of them is lost the others end within half a minute, with status 75.
 
+--keys=3 trains three runs one after the other, in DIR/key=0, DIR/key=1 and
+DIR/key=2, each with a secret key and initial parameters of its own; the same
+command resumes them. At the end their mean and its 95 % interval are printed,
+the epsilon of one run, and that of all together, which is what the mean costs.
+launch/launch.py --keys=3 makes the same runs on a cluster.
+
 With --config.target_epsilon=E a run takes no more steps than E allows at
 --config.privacy_unit, a number that is fixed before the first step.
 """
@@ -44,6 +50,8 @@ import sys
 from absl import flags
 
 from episodic_dp import training
+from episodic_dp.analysis import several_keys
+from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
@@ -54,6 +62,7 @@ from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 from episodic_dp.training import processes
 from episodic_dp.training import reporting
+from episodic_dp.training import stores
 from episodic_dp.training import time_limit
 
 
@@ -80,6 +89,9 @@ def define_flags() -> None:
       "Save and leave in time, with status 75: 90s, 55m, 11h, 1h30m from the"
       " start of the process on.",
   )
+  flags.DEFINE_integer(
+      "keys", None, "How many runs, each with a key of its own.", 1
+  )
   shared_flags.define_processes()
 
 
@@ -93,7 +105,8 @@ def main(argv: Sequence[str]) -> None:
     limit = training.TimeLimit(seconds, began=interrupts.BEGAN)
   with peers.leaving_together():
     devices.join(values.coordinator, values.num_processes, values.process_id)
-    result = _train(values, limit)
+    train = _train if values.keys is None else _train_keys
+    result = train(values, limit)
     sys.exit(exit_status.of(result.stopped))
 
 
@@ -114,4 +127,38 @@ def _train(
     interrupts.ignore()
   if processes.first():
     print(reporting.summary(result, spec.steps), flush=True)
+  return result
+
+
+def _train_keys(
+    values: flags.FlagValues, limit: training.TimeLimit | None
+) -> training.Result:
+  """Runs that differ in their keys; prints what they came to together."""
+  if values.key_file is not None:
+    app.fail(
+        f"--key_file={values.key_file} is of one run, and --keys={values.keys}"
+        " are several: leave it out, so that each has its own"
+    )
+  if processes.several():
+    app.fail(
+        f"--keys={values.keys} trains in one process: leave out the flags of"
+        " processes, or use launch/launch.py --keys for runs that share several"
+    )
+  devices.log_devices()
+  places = several_keys.folders(values.workdir, values.keys)
+  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  result = several_keys.train(
+      config,
+      places,
+      data_dir=values.data_dir,
+      download=values.download,
+      resume=values.resume,
+      limit=limit,
+  )
+  interrupts.ignore()
+  if exit_status.of(result.stopped) == exit_status.FINISHED:
+    out = None if stores.is_url(values.workdir) else values.workdir
+    print(several_keys.text(places, out=out), flush=True)
+  else:
+    print(reporting.summary(result, config.planned_steps), flush=True)
   return result

@@ -52,13 +52,8 @@ def build(
       sentence with the remedy.
   """
   # What needs no data comes first: a mistake in it ends the run here.
-  config.check_complete()
-  _check_single_level(config)
+  check(config)
   steps = config.planned_steps
-  networks.check(config.model)
-  networks.make_augmentation(config)
-  if config.survey is not None:
-    _check_evaluation(config, config.survey)
   splits = splits or load_data(config, data_dir=data_dir, download=download)
   splits = dataclasses.replace(splits, train=_training_data(config, splits))
   shape = splits.train.image_shape
@@ -84,6 +79,20 @@ def build(
       config=networks.recorded(config, learner.model),
   )
   return Experiment(spec=spec, splits=splits, config=config)
+
+
+def check(config: RunConfig) -> None:
+  """Refuses what `build` would, as far as that needs no data.
+
+  Raises:
+    PlanError, UnsoundPlanError, RunError, ValueError: one sentence.
+  """
+  config.check_complete()
+  _check_single_level(config)
+  networks.check(config.model)
+  networks.make_augmentation(config)
+  if config.survey is not None:
+    _check_evaluation(config, config.survey)
 
 
 def load_data(

@@ -238,7 +238,7 @@ def _joined(points: Sequence[tuple[float, float]]) -> str:
 
 def _ticks(top: float) -> list[float]:
   values = ticker.MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(0, top)
-  return [v for v in values.tolist() if 0 <= v <= top * (1 + 1e-9)]
+  return [float(v) for v in values if 0 <= v <= top * (1 + 1e-9)]
 
 
 def _x_axis(steps: int) -> str:

@@ -346,16 +346,18 @@ class _Run:
     if validation is not None:
       lines = metrics_lib.read(self._folder / metrics_lib.FILE)
       name = validation.score.name
-      level = self._spending.told_level
+      level, spent = self._spending.told_level, None
+      if level is not None:
+        spent = plots.spent_curve(
+            lines, label=f"ε of one {level} at δ = {delta:g}"
+        )
       plots.learning_curve(
           self._folder / plots.LEARNING_CURVE,
           [plots.validation_curve(lines, label=plots.SCORE, name=name)],
           name=name,
           chance=validation.chance,
           title=plots.title(validation),
-          spent=level and plots.spent_curve(
-              lines, label=f"ε of one {level} at δ = {delta:g}"
-          ),
+          spent=spent,
       )
     plots.epsilon_curve(
         self._folder / plots.EPSILON_CURVE,

@@ -1,0 +1,155 @@
+"""Trains a config under several keys, and says what came of them together.
+
+  folders = several_keys.folders("runs/glyphs", 3)
+  result = several_keys.train(config, folders)
+  print(several_keys.text(folders))
+
+Every run has a secret key of its own and lies in a folder of its own, named as
+`launch --keys` names them. What depends on more than one of them, such as their
+mean or the best of them, costs what all of them cost together.
+"""
+
+from collections.abc import Sequence
+import contextlib
+import os
+import pathlib
+
+from absl import logging
+
+from episodic_dp import training
+from episodic_dp.accounting import report
+from episodic_dp.analysis import compare
+from episodic_dp.analysis import compare_plots
+from episodic_dp.analysis import compare_report
+from episodic_dp.analysis import study as study_lib
+from episodic_dp.config import build
+from episodic_dp.config import key_runs
+from episodic_dp.config import RunConfig
+from episodic_dp.output import phases
+from episodic_dp.training import errors
+from episodic_dp.training import remote
+from episodic_dp.training import reporting
+from episodic_dp.training import stores
+from episodic_dp.training import workdir as workdir_lib
+
+_FINISHED = ("done", "budget")
+
+
+def folders(workdir: str, keys: int) -> list[str]:
+  """The work directories of so many runs.
+
+  Raises:
+    RunError: `workdir` holds a run itself.
+  """
+  if not stores.is_url(workdir):
+    if (pathlib.Path(workdir) / workdir_lib.CONFIG).exists():
+      raise errors.RunError(
+          f"{workdir} holds a run, and --keys={keys} makes folders of runs in"
+          " it: choose another --workdir, or leave --keys out to go on with it"
+      )
+  return [key_runs.folder(workdir, key_runs.name(k)) for k in range(keys)]
+
+
+def train(
+    config: RunConfig,
+    places: Sequence[str],
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    resume: str = "auto",
+    limit: training.TimeLimit | None = None,
+) -> training.Result:
+  """Trains a run in each folder, one after the other; resumes those begun.
+
+  Args:
+    config: of all of them; run `k` has the seed `k`.
+    places: of `folders`.
+    data_dir: as `build.build` has it.
+    download: likewise.
+    resume: "must" or "never" holds of every folder; "auto".
+    limit: when to leave, for all of them together.
+
+  Returns:
+    Of the last run that was trained: all have been, unless it was stopped.
+
+  Raises:
+    PlanError, UnsoundPlanError, RunError, ValueError: one sentence.
+  """
+  build.check(config)
+  # Before anything is waited for; and a folder that was opened once may be gone
+  # on with by --resume=must, whichever run the first attempt came to.
+  for place in places:
+    if not stores.is_url(place):
+      with workdir_lib.opened(place, resume=resume):
+        pass
+  with phases.phase("reading the data", at_once=True):
+    splits = build.load_data(config, data_dir=data_dir, download=download)
+  evaluator = None
+  for key, place in enumerate(places):
+    logging.info("run %d of %d: %s", key + 1, len(places), place)
+    spec = build.build(
+        RunConfig.parse(dict(config.source) | {"seed": key}, data_dir=data_dir),
+        data_dir=data_dir,
+        splits=splits,
+        evaluator=evaluator,
+    ).spec
+    evaluator = spec.evaluator
+    asked = resume if stores.is_url(place) else "auto"
+    with training.opened(place, resume=asked) as workdir:
+      result = training.train(spec, workdir, limit=limit)
+    if result.stopped not in _FINISHED:
+      break
+  return result
+
+
+def text(places: Sequence[str], *, out: str | None = None) -> str:
+  """The finished runs, their mean and spread, and what they cost.
+
+  Args:
+    places: of `folders`; on this machine or on an object store.
+    out: folder that takes their pictures; None for none.
+
+  Raises:
+    RunError: a folder holds no run.
+    WriteError: `out` cannot be written.
+  """
+  found = compare.compare(places)
+  lines = [compare_report.text(found), "", costs(found)]
+  if out is not None:
+    written = compare_plots.write(found, out)
+    lines += ["", *(f"drawn: {path}" for path in written)]
+  return "\n".join(lines)
+
+
+def costs(found: compare.Comparison) -> str:
+  """What one run costs, and all together, level by level."""
+  runs = found.runs
+  lines = [
+      f"Each of the {len(runs)} runs has a secret key of its own. To release"
+      " one that was",
+      "chosen before training costs the ε of one. To release all of them, their"
+      " mean,",
+      "their spread or the best of them costs the ε of all together, by the"
+      " ledger:",
+  ]
+  with contextlib.ExitStack() as fetched:
+    statements = [
+        fetched.enter_context(
+            remote.fetched(run.name, only=(reporting.GUARANTEE,))
+        )
+        for run in runs
+    ]
+    study = study_lib.read([os.fspath(folder) for folder in statements])
+  result = study_lib.account(study, delta=None)
+  for level, guarantee in result["guarantees"].items():
+    one = max(run.stated[level].epsilon for run in runs)
+    together = float(guarantee["epsilon"])
+    lines.append(
+        f"  {level}: ε of one {report.rounded_up(one)}, of all"
+        f" {report.rounded_up(together)}, at δ = {result['delta']:g}"
+    )
+  lines += [f"  {level}: no guarantee" for level in result["no_guarantee"]]
+  lines += dict.fromkeys(
+      f"  {g['caveat']}" for g in result["guarantees"].values() if g["caveat"]
+  )
+  return "\n".join(lines)
