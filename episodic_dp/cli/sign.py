@@ -20,8 +20,8 @@ import pathlib
 from absl import flags
 
 from episodic_dp.accounting import signature
+from episodic_dp.accounting import statement_files
 from episodic_dp.cli import app
-from episodic_dp.cli import verify
 from episodic_dp.output import files
 
 
@@ -88,8 +88,8 @@ def run(
         f"{to} would lie among the weights {weights} and change them: give the"
         " folder of the weights alone, or another --signature"
     )
-  content = verify.read(path)
-  verify.check(path, verify.compute(path, content))
+  content = statement_files.read(path)
+  statement_files.check(path, statement_files.compute(path, content))
   signed = signature.sign(content, key, weights)
   files.write_json(to, signed)
   about = "no weights"

@@ -17,17 +17,13 @@ and with --weights that it is about these weights.
 """
 
 from collections.abc import Sequence
-import pathlib
 import textwrap
 
 from absl import flags
 
-from episodic_dp import accounting
-from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import privacy_statement
 from episodic_dp.accounting import signature as signature_lib
+from episodic_dp.accounting import statement_files
 from episodic_dp.cli import app
-from episodic_dp.output import phases
 from episodic_dp.output import tables
 
 _WIDTH = 80
@@ -99,84 +95,18 @@ def run(
     PlanError: the file is no statement, or does not hold; one sentence.
     SignatureError: it was not signed so; one sentence.
   """
-  content, signed = read(path), None
+  content, signed = statement_files.read(path), None
   if public_key is not None:
-    signed = _signed(path, content, public_key, signature, weights)
-  verification = compute(path, content)
+    signed = statement_files.signed(
+        path, content, public_key, signature, weights
+    )
+  verification = statement_files.compute(path, content)
   print(tables.text(_COLUMNS, verification.rows()))
-  check(path, verification)
+  statement_files.check(path, verification)
   print()
   print(textwrap.fill(LIMITS, _WIDTH))
   if signed is not None:
     print(_promise(signed, weights))
-
-
-def read(path: str) -> bytes:
-  """The content of a statement's file; PlanError if it cannot be read."""
-  try:
-    return pathlib.Path(path).read_bytes()
-  except OSError as e:
-    raise plan_lib.PlanError(
-        f"{path}: it cannot be read ({e.strerror}): give the JSON file of a"
-        " privacy statement"
-    ) from e
-
-
-def compute(path: str, content: bytes) -> privacy_statement.Verification:
-  """The statement beside what its entries give; PlanError if it is none."""
-  try:
-    with phases.phase("computing the guarantees again"):
-      return accounting.verify(privacy_statement.loads(_text(content)))
-  except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
-    raise plan_lib.PlanError(f"{path}: {e}") from e
-
-
-def check(path: str, verification: privacy_statement.Verification) -> None:
-  """PlanError unless the statement holds."""
-  differences = verification.differences
-  if not differences:
-    return
-  more = len(differences) - 1
-  sentence = f"{path} does not hold: {differences[0]}"
-  if more:
-    sentence += f" ({more} more difference{'s' if more > 1 else ''})"
-  written, ours = (
-      s["library"] for s in (verification.stated, verification.recomputed)
-  )
-  if written != ours:
-    sentence += f"; it was written by {written} and computed again by {ours}"
-  raise plan_lib.PlanError(sentence)
-
-
-def _text(content: bytes) -> str:
-  try:
-    return content.decode("utf-8")
-  except UnicodeDecodeError as e:
-    raise plan_lib.PlanError(
-        "it is not text: give the JSON file of a privacy statement"
-    ) from e
-
-
-def _signed(
-    path: str,
-    content: bytes,
-    public_key: str,
-    signature: str | None,
-    weights: str | None,
-) -> signature_lib.Signed:
-  """Who signed what; SignatureError names the file that does not fit."""
-  where = f"{path}{signature_lib.SUFFIX}" if signature is None else signature
-  try:
-    data = privacy_statement.loads(_text(read(where)))
-  except plan_lib.PlanError as e:
-    raise signature_lib.SignatureError(
-        f"{where} cannot be read as a signature: give the file that episodic-dp"
-        " sign wrote as --signature"
-    ) from e
-  try:
-    return signature_lib.verify(content, data, public_key, weights)
-  except signature_lib.SignatureError as e:
-    raise signature_lib.SignatureError(f"{where}: {e}") from e
 
 
 def _promise(signed: signature_lib.Signed, weights: str | None) -> str:

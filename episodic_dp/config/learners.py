@@ -1,8 +1,6 @@
 """The learner and the optimiser that a config names."""
 
-from collections.abc import Callable
 import dataclasses
-import functools
 from typing import Any
 
 import optax
@@ -15,7 +13,6 @@ from episodic_dp.config.run_config import RunConfig
 from episodic_dp.private import averaging
 from episodic_dp.training import errors
 
-_OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
 _Shape = tuple[int, ...]
 
 
@@ -32,8 +29,12 @@ def make_learner(config: RunConfig, image_shape: _Shape) -> learners.Learner:
   with squared error, for the first three and reptile. What goes with what is
   checked by `learner_kinds`, before there are data.
   """
-  make = _MAKERS[config.learner.name]
-  return make(config, networks.make_model(config, image_shape))
+  name = config.learner.name
+  return learners.by_name(
+      model=networks.make_model(config, image_shape),
+      way=None if name == learner_kinds.SUPERVISED else config.way,
+      **dataclasses.asdict(config.learner),
+  )
 
 
 def make_evaluation_learner(
@@ -53,43 +54,17 @@ def make_evaluation_learner(
 
 
 def make_fine_tuning(
-    model: models.Model,
-    *,
-    steps: int = 30,
-    rate: float = 0.1,
-    body: bool = False,
-    optimizer: str = "sgd",
-    fresh_head: bool = True,
+    model: models.Model, **options: Any
 ) -> learners.FineTuning:
-  """Fine-tuning as `config.fine_tuning` describes it.
-
-  Args:
-    model: the network, with as many logits as a task has classes.
-    steps: on the support set.
-    rate: of these steps.
-    body: train the whole network, not the head alone.
-    optimizer: sgd or adam.
-    fresh_head: begin with a head of zeros.
+  """`learners.make_fine_tuning`, of options that a config or flags give.
 
   Raises:
     RunError: one of them is wrong.
   """
-  if optimizer not in _OPTIMIZERS or not rate > 0:
-    raise errors.RunError(
-        f"fine-tuning by optimizer={optimizer!r} with rate={rate}: choose"
-        f" {' or '.join(sorted(_OPTIMIZERS))} and a positive rate"
-    )
-  if not isinstance(steps, int) or steps < 1:
-    raise errors.RunError(
-        f"fine-tuning steps={steps!r} must be a whole number of at least 1"
-    )
-  return learners.FineTuning(
-      model,
-      inner_steps=steps,
-      optimizer=_OPTIMIZERS[optimizer](rate),
-      body=body,
-      fresh_head=fresh_head,
-  )
+  try:
+    return learners.make_fine_tuning(model, **options)
+  except ValueError as e:
+    raise errors.RunError(str(e)) from e
 
 
 def make_schedule(config: RunConfig, steps: int) -> optax.Schedule:
@@ -119,79 +94,10 @@ def make_optimizer(
     moments = {"momentum": options.momentum}
   else:
     moments["b2"] = options.second_momentum
-  optimizer = _OPTIMIZERS[options.name](
+  optimizer = learners.OPTIMIZERS[options.name](
       make_schedule(config, steps),
       **{k: v for k, v in moments.items() if v is not None},
   )
   if not options.average:
     return optimizer
   return averaging.averaged(optimizer, options.average)
-
-
-# The learners by name ---------------------------------------------------------
-
-
-def _inner_loop(config: RunConfig) -> dict[str, Any]:
-  """What the learners that take inner steps have in common."""
-  options = config.learner
-  inner: dict[str, Any] = dict(
-      inner_steps=options.inner_steps, inner_rate=options.inner_rate
-  )
-  if config.way == 1:
-    inner["task_loss"] = learners.squared_error
-  return inner
-
-
-def _maml(
-    cls: type[learners.MAML], config: RunConfig, model: models.Model
-) -> learners.Learner:
-  options = config.learner
-  moving = options.multi_step_loss
-  return cls(
-      model,
-      **_inner_loop(config),
-      order=options.order,
-      learned_rates=bool(options.learned_rates),
-      per_step_norm=bool(options.per_step_norm),
-      loss_weights=(
-          learners.annealed(options.inner_steps, moving) if moving else None
-      ),
-  )
-
-
-def _reptile(config: RunConfig, model: models.Model) -> learners.Learner:
-  return learners.Reptile(model, **_inner_loop(config))
-
-
-def _protonet(config: RunConfig, model: models.Model) -> learners.Learner:
-  return learners.ProtoNet(
-      model,
-      way=config.way,
-      metric=config.learner.metric,
-      scale=config.learner.metric_scale,
-  )
-
-
-def _ridge(config: RunConfig, model: models.Model) -> learners.Learner:
-  return learners.RidgeHead(
-      model,
-      way=config.way,
-      ridge=config.learner.ridge,
-      scale=config.learner.ridge_scale,
-  )
-
-
-def _supervised(config: RunConfig, model: models.Model) -> learners.Learner:
-  del config
-  return learners.Supervised(model)
-
-
-_MAKERS: dict[str, Callable[[RunConfig, models.Model], learners.Learner]] = {
-    "maml": functools.partial(_maml, learners.MAML),
-    "anil": functools.partial(_maml, learners.ANIL),
-    "meta_sgd": functools.partial(_maml, learners.MetaSGD),
-    "reptile": _reptile,
-    "protonet": _protonet,
-    "ridge": _ridge,
-    learner_kinds.SUPERVISED: _supervised,
-}

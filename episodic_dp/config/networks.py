@@ -5,7 +5,6 @@ with, and of own code (`own_code`) one of its file and of the parameters' names
 and shapes.
 """
 
-from collections.abc import Callable
 import dataclasses
 import os
 from typing import Any
@@ -60,7 +59,15 @@ def make_model(
       _check_own(options, model)
   else:
     _check_axes(options.name, input_shape)
-    model = _MAKERS[options.name](options, outputs, input_shape)
+    model = models.by_name(
+        options.name,
+        outputs,
+        input_shape,
+        width=options.width,
+        norm=options.norm,
+        library=options.library,
+        widths=options.widths,
+    )
   if options.start is not None and from_start:
     model = models.start_from(
         model,
@@ -130,39 +137,6 @@ def _outputs(config: RunConfig) -> int | None:
     )
   headless = learner in learner_kinds.HEADLESS and options.name != "mlp"
   return config.way if outputs is None and not headless else outputs
-
-
-# The networks of the library --------------------------------------------------
-
-
-def _conv4(
-    options: sections.Model, outputs: int | None, shape: _Shape
-) -> models.Model:
-  return models.conv4(
-      outputs, options.width, options.norm, shape, options.library
-  )
-
-
-def _mlp(
-    options: sections.Model, outputs: int | None, shape: _Shape
-) -> models.Model:
-  assert outputs is not None
-  return models.mlp(outputs, options.widths, shape)
-
-
-def _convolutional(make: Callable[..., models.Model]) -> Any:
-  return lambda options, outputs, shape: make(
-      outputs, options.width, options.norm, shape
-  )
-
-
-_MAKERS: dict[str, Callable[..., models.Model]] = {
-    "conv4": _conv4,
-    "conv6": _convolutional(models.conv6),
-    "resnet12": _convolutional(models.resnet12),
-    "conv1d": _convolutional(models.conv1d),
-    "mlp": _mlp,
-}
 
 
 # How many axes an example has; an mlp takes any.

@@ -13,6 +13,9 @@ from episodic_dp.learners.losses import squared_error
 from episodic_dp.learners.maml import MAML
 from episodic_dp.learners.meta_sgd import MetaSGD
 from episodic_dp.learners.multi_step import annealed
+from episodic_dp.learners.naming import by_name
+from episodic_dp.learners.naming import make_fine_tuning
+from episodic_dp.learners.naming import OPTIMIZERS
 from episodic_dp.learners.protonet import ProtoNet
 from episodic_dp.learners.reptile import Reptile
 from episodic_dp.learners.ridge import RidgeHead
@@ -27,13 +30,16 @@ __all__ = [
     "Learner",
     "MAML",
     "MetaSGD",
+    "OPTIMIZERS",
     "ProtoNet",
     "Reptile",
     "RidgeHead",
     "Supervised",
     "accuracy",
     "annealed",
+    "by_name",
     "cross_entropy",
     "describe",
+    "make_fine_tuning",
     "squared_error",
 ]

@@ -8,6 +8,7 @@ from episodic_dp.models.libraries import from_flax
 from episodic_dp.models.libraries import from_haiku
 from episodic_dp.models.libraries import from_nnx
 from episodic_dp.models.model import Model
+from episodic_dp.models.networks import by_name
 from episodic_dp.models.networks import conv1d
 from episodic_dp.models.networks import conv4
 from episodic_dp.models.networks import conv6
@@ -25,6 +26,7 @@ __all__ = [
     "Model",
     "augmented",
     "batch_norm",
+    "by_name",
     "conv1d",
     "conv4",
     "conv6",

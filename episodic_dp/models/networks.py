@@ -1,6 +1,7 @@
 """The networks that the library brings, as Models."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from flax import linen as nn
 import haiku as hk
@@ -146,6 +147,49 @@ def conv1d(
   block.check(width, norm, input_shape[:1])
   module = conv1d_lib.Conv1D(way=way, width=width, norm=norm)
   return _known(module, input_shape, mixes_examples=norm == "batch")
+
+
+_CONVOLUTIONS: dict[str, Callable[..., Model]] = {
+    "conv4": conv4,
+    "conv6": conv6,
+    "resnet12": resnet12,
+    "conv1d": conv1d,
+}
+NAMES = (*_CONVOLUTIONS, "mlp")
+
+
+def by_name(
+    name: str,
+    outputs: int | None,
+    input_shape: tuple[int, ...],
+    *,
+    width: int = 64,
+    norm: block.Norm = "batch",
+    library: Literal["flax", "haiku"] = "flax",
+    widths: tuple[int, ...] = (40, 40),
+) -> Model:
+  """A network of the library, as a config or an exported model names it.
+
+  Args:
+    name: one of `NAMES`.
+    outputs: logits; None for features (not of an mlp).
+    input_shape: of one example.
+    width: of a convolutional network's first block; and so is
+    norm: which one it has.
+    library: of conv4.
+    widths: of the hidden layers of an mlp.
+
+  Raises:
+    ValueError: an unknown name, or there is no such network; one sentence.
+  """
+  if name == "mlp":
+    if outputs is None:
+      raise ValueError("an mlp has no features of its own: give its outputs")
+    return mlp(outputs, tuple(widths), input_shape)
+  if name not in _CONVOLUTIONS:
+    raise ValueError(f"network {name!r} must be one of {NAMES}")
+  options: dict[str, Any] = {"library": library} if name == "conv4" else {}
+  return _CONVOLUTIONS[name](outputs, width, norm, input_shape, **options)
 
 
 def _known(

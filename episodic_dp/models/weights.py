@@ -35,7 +35,7 @@ def write_weights(path: str | os.PathLike[str], params: Any) -> None:
   """
   path = _checked_path(path)
   arrays = {
-      name: np.ascontiguousarray(leaf)
+      name: np.asarray(leaf, order="C")  # A scalar stays one.
       for name, leaf in parts.by_name(params).items()
   }
   with files.replacing(path) as place:

@@ -1,0 +1,91 @@
+"""Privacy statements in files: read, computed again, and who signed them."""
+
+import os
+import pathlib
+
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting import signature as signature_lib
+from episodic_dp.output import phases
+
+_Path = str | os.PathLike[str]
+
+
+def read(path: _Path) -> bytes:
+  """The content of a statement's file; PlanError if it cannot be read."""
+  try:
+    return pathlib.Path(path).read_bytes()
+  except OSError as e:
+    raise plan_lib.PlanError(
+        f"{path}: it cannot be read ({e.strerror}): give the JSON file of a"
+        " privacy statement"
+    ) from e
+
+
+def compute(path: _Path, content: bytes) -> privacy_statement.Verification:
+  """The statement beside what its entries give; PlanError if it is none."""
+  try:
+    with phases.phase("computing the guarantees again"):
+      return privacy_statement.verify(privacy_statement.loads(_text(content)))
+  except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
+    raise plan_lib.PlanError(f"{path}: {e}") from e
+
+
+def check(path: _Path, verification: privacy_statement.Verification) -> None:
+  """PlanError unless the statement holds."""
+  differences = verification.differences
+  if not differences:
+    return
+  more = len(differences) - 1
+  sentence = f"{path} does not hold: {differences[0]}"
+  if more:
+    sentence += f" ({more} more difference{'s' if more > 1 else ''})"
+  written, ours = (
+      s["library"] for s in (verification.stated, verification.recomputed)
+  )
+  if written != ours:
+    sentence += f"; it was written by {written} and computed again by {ours}"
+  raise plan_lib.PlanError(sentence)
+
+
+def signed(
+    path: _Path,
+    content: bytes,
+    public_key: _Path,
+    signature: _Path | None,
+    weights: _Path | None,
+) -> signature_lib.Signed:
+  """Who signed a statement, and which weights.
+
+  Args:
+    path: of the statement.
+    content: of that file.
+    public_key: the file of a public key, from a source that is trusted.
+    signature: the file of the signature; None for `path`.sig.
+    weights: the file or folder of weights that should have been signed with it;
+      None does not look at them.
+
+  Raises:
+    SignatureError: names the file that does not fit.
+  """
+  where = f"{path}{signature_lib.SUFFIX}" if signature is None else signature
+  try:
+    data = privacy_statement.loads(_text(read(where)))
+  except plan_lib.PlanError as e:
+    raise signature_lib.SignatureError(
+        f"{where} cannot be read as a signature: give the file that episodic-dp"
+        " sign wrote as --signature"
+    ) from e
+  try:
+    return signature_lib.verify(content, data, public_key, weights)
+  except signature_lib.SignatureError as e:
+    raise signature_lib.SignatureError(f"{where}: {e}") from e
+
+
+def _text(content: bytes) -> str:
+  try:
+    return content.decode("utf-8")
+  except UnicodeDecodeError as e:
+    raise plan_lib.PlanError(
+        "it is not text: give the JSON file of a privacy statement"
+    ) from e
