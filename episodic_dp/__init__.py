@@ -16,6 +16,7 @@ __all__ = [
     "accounting",
     "auditing",
     "data",
+    "export",
     "learners",
     "models",
     "plan",
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
   from episodic_dp import accounting as accounting
   from episodic_dp import auditing as auditing
   from episodic_dp import data as data
+  from episodic_dp import export as export
   from episodic_dp import learners as learners
   from episodic_dp import models as models
   from episodic_dp import plan as plan

@@ -24,6 +24,7 @@ FLOORS = (
     ("pvi",),
     ("config",),
     ("analysis",),
+    ("export",),
     ("cli",),
     ("__main__",),
 )

@@ -37,7 +37,7 @@ def by_name(
     ridge_scale: float = 10.0,
     metric: Literal["euclidean", "cosine"] = "euclidean",
     metric_scale: float = 1.0,
-) -> learner_lib.Learner:
+) -> learner_lib.BaseLearner:
   """The learner of a name, of those settings that it reads.
 
   maml, anil and meta_sgd read `inner_steps`, `inner_rate`, `order` and the
@@ -85,7 +85,7 @@ def by_name(
 
   # The last two tell classes apart, of which there have to be some.
   classes = way or 0
-  makers: dict[str, Callable[[], learner_lib.Learner]] = {
+  makers: dict[str, Callable[[], learner_lib.BaseLearner]] = {
       "maml": functools.partial(descending, maml.MAML),
       "anil": functools.partial(descending, anil.ANIL),
       "meta_sgd": functools.partial(descending, meta_sgd.MetaSGD),

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import pathlib
+import shutil
 import tempfile
 from typing import Any
 
@@ -106,6 +107,54 @@ def check_folder(folder: str | os.PathLike) -> None:
       pass
   except OSError as e:
     raise _write_error(folder, e, "choose another --out") from e
+
+
+@contextlib.contextmanager
+def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
+  """A folder to fill, which becomes `path` if nothing is raised.
+
+  A killed process leaves what it wrote beside it, as `.NAME.tmp`, which the
+  next one removes.
+
+  Args:
+    path: does not exist, or is an empty folder.
+
+  Raises:
+    WriteError: it holds something already, or cannot be written; one sentence.
+  """
+  path = pathlib.Path(os.path.abspath(path))
+  beside = path.with_name(f".{path.name}.tmp")
+  if path.is_symlink() or (
+      path.exists() and not (path.is_dir() and not any(path.iterdir()))
+  ):
+    raise WriteError(
+        f"{path} is there already: choose another --out, or remove it"
+    )
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    yield beside
+    for written in sorted(beside.iterdir()):
+      _to_disk(written)
+    _to_disk(beside)
+    os.rename(beside, path)
+    _to_disk(path.parent)
+  except OSError as e:
+    if isinstance(e, WriteError) and not str(e).startswith(f"{beside}"):
+      raise
+    raise _write_error(path, e, "choose another --out") from e
+  finally:
+    shutil.rmtree(beside, ignore_errors=True)
+
+
+def _to_disk(path: pathlib.Path) -> None:
+  """Waits until a file or a folder is on the disk."""
+  handle = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(handle)
+  finally:
+    os.close(handle)
 
 
 def write_text(

@@ -33,7 +33,7 @@ _COUNTS = "child_counts"
 # Counts of a ragged hierarchy are held in memory, unit by unit, when read.
 _MOST_UNITS = 2**26
 _PARTS = ("hierarchy", "plan", "mechanism")
-_REMEDY = "restore the description, or write it again with plan.to_dict"
+_REMEDY = "restore the description, or write it again"
 
 
 def to_dict(release: release_lib.Release) -> dict[str, Any]:
@@ -48,8 +48,8 @@ def to_dict(release: release_lib.Release) -> dict[str, Any]:
   """
   return {
       "hierarchy": _hierarchy_to_dict(release.hierarchy),
-      "plan": _plain(release.plan),
-      "mechanism": _plain(release.mechanism),
+      "plan": plain(release.plan),
+      "mechanism": plain(release.mechanism),
   }
 
 
@@ -63,8 +63,8 @@ def from_dict(data: Mapping[str, Any]) -> release_lib.Release:
   values = _checked(data, _PARTS, "the description")
   return release_lib.Release(
       _hierarchy_from_dict(values["hierarchy"]),
-      _object(stages_lib.SamplingPlan, values["plan"], "plan"),
-      _object(mechanism_lib.Mechanism, values["mechanism"], "mechanism"),
+      read_object(stages_lib.SamplingPlan, values["plan"], "plan"),
+      read_object(mechanism_lib.Mechanism, values["mechanism"], "mechanism"),
   )
 
 
@@ -80,7 +80,7 @@ def _hierarchy_to_dict(hierarchy: hierarchy_lib.Hierarchy) -> dict[str, Any]:
       if hierarchy.sizes is not None:
         result["sizes"] = list(hierarchy.sizes)
     elif field.name not in _NOT_DESCRIBED:
-      result[field.name] = _plain(getattr(hierarchy, field.name))
+      result[field.name] = plain(getattr(hierarchy, field.name))
   return result
 
 
@@ -156,13 +156,13 @@ def _offsets(data: Any, name: str) -> tuple[np.ndarray, ...]:
   return tuple(offsets)
 
 
-def _plain(value: Any) -> Any:
-  """A value of a plan's field as plain data."""
+def plain(value: Any) -> Any:
+  """A dataclass, or a value of its field, as plain data."""
   if isinstance(value, _STAGES):
     return text.stage_text(value)
   if dataclasses.is_dataclass(value) and not isinstance(value, type):
     return {
-        field.name: _plain(getattr(value, field.name))
+        field.name: plain(getattr(value, field.name))
         for field in dataclasses.fields(value)
     }
   if value is None or isinstance(value, (bool, str)):
@@ -172,12 +172,22 @@ def _plain(value: Any) -> Any:
   if isinstance(value, (float, np.floating)):
     return float(value) if math.isfinite(value) else repr(float(value))
   if isinstance(value, Sequence):
-    return [_plain(v) for v in value]
+    return [plain(v) for v in value]
   raise TypeError(f"{value!r} of a plan cannot be written as plain data")
 
 
-def _object(kind: type, data: Any, name: str) -> Any:
-  """A dataclass from the plain data of its fields."""
+def read_object(kind: type, data: Any, name: str) -> Any:
+  """A dataclass from the plain data of its fields, every one of them.
+
+  Args:
+    kind: the dataclass; its fields are numbers, text, `Literal`, tuples and
+      dataclasses, or None where the type says so.
+    data: what `plain` gave, perhaps through JSON.
+    name: of it, for messages.
+
+  Raises:
+    PlanError: a field is missing, unknown or wrong; one sentence that names it.
+  """
   hints = typing.get_type_hints(kind)
   names = [field.name for field in dataclasses.fields(kind)]
   values = _checked(data, names, name)
@@ -207,7 +217,7 @@ def _read(hint: Any, data: Any, name: str) -> Any:
         _read(arguments[0], v, f"{name}[{i}]") for i, v in enumerate(data)
     )
   if dataclasses.is_dataclass(hint):
-    return _object(typing.cast(type, hint), data, name)
+    return read_object(typing.cast(type, hint), data, name)
   if hint is float:
     return _read_float(data, name)
   if hint is int and _is_whole(data):

@@ -66,11 +66,11 @@ def draw(task_sheet: tasks_lib.TaskSheet, title: str) -> bytes:
   # The fewest rows that fit, filled evenly.
   rows = math.ceil(len(panels) / columns)
   columns = math.ceil(len(panels) / rows)
-  lines = [(title, _font(20, bold=True)), (task_sheet.source, _font(13))]
+  lines = [(title, font_of(20, bold=True)), (task_sheet.source, font_of(13))]
   if task_sheet.private:
     lines.append((
         "PRIVATE training images: for the data holder's eyes, not to be"
-        " published", _font(13, bold=True),
+        " published", font_of(13, bold=True),
     ))
   total = columns * (width + _PAD) + _PAD
   wrapped = [
@@ -78,14 +78,14 @@ def draw(task_sheet: tasks_lib.TaskSheet, title: str) -> bytes:
       for text, font in lines
       for part in _wrap(quoting.printable(text), font, total - 2 * _PAD)
   ]
-  head = _PAD + sum(_line(font) for _, font in wrapped)
+  head = _PAD + sum(line_of(font) for _, font in wrapped)
   canvas = Image.new(
       "RGB", (total, head + rows * (height + _PAD) + _PAD), "white"
   )
   pen, y = ImageDraw.Draw(canvas), _PAD
   for text, font in wrapped:
     pen.text((_PAD, y), text, fill=plotting.INK, font=font)
-    y += _line(font)
+    y += line_of(font)
   for i, panel in enumerate(panels):
     row, column = divmod(i, columns)
     canvas.paste(
@@ -110,7 +110,7 @@ def _panel(number: int, task: tasks_lib.TaskImages) -> Image.Image:
   ]
   support, query = rows[0][0].width, rows[0][1].width
   line = rows[0][0].height + 2 * _FRAME + 8
-  font, small = _font(15, bold=True), _font(13)
+  font, small = font_of(15, bold=True), font_of(13)
   label = math.ceil(small.getlength(f"label {len(rows) - 1}")) + 12
   left = label, label + support + 2 * _FRAME + 18
   # A task of one small class is still as wide as the words above it.
@@ -139,14 +139,15 @@ def _panel(number: int, task: tasks_lib.TaskImages) -> Image.Image:
   return canvas
 
 
-def _font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
+def font_of(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
   """The font that matplotlib brings, so that all machines draw the same."""
   name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
   folder = pathlib.Path(matplotlib.get_data_path()) / "fonts" / "ttf"
   return ImageFont.truetype(folder / name, size)
 
 
-def _line(font: ImageFont.FreeTypeFont) -> int:
+def line_of(font: ImageFont.FreeTypeFont) -> int:
+  """The height of a line of text, in pixels."""
   return math.ceil(1.4 * font.size)
 
 

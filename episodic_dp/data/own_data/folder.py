@@ -27,7 +27,7 @@ _DEFAULT_LEVELS = {1: ("class", "image"), 2: ("group", "class", "image")}
 _JUNK = ("thumbs.db", "desktop.ini", "__macosx")
 
 
-class _Walk:
+class Walk:
   """Collects the files and classes of a tree.
 
   Args:
@@ -146,9 +146,9 @@ def listing(
   )
 
 
-def _walked(root: pathlib.Path, *, tables: bool) -> _Walk:
+def _walked(root: pathlib.Path, *, tables: bool) -> Walk:
   """The whole tree, with its parts where the folders at the top name them."""
-  walk = _Walk(root, tables=tables)
+  walk = Walk(root, tables=tables)
   top, _ = walk.entries("")
   named = [part for part in dataset.PARTS if part in top]
   if named and sorted(top) != sorted(dataset.PARTS):
@@ -164,7 +164,7 @@ def _walked(root: pathlib.Path, *, tables: bool) -> _Walk:
   return walk
 
 
-def _levels_of(walk: _Walk, levels: Sequence[str] | None) -> tuple[str, ...]:
+def _levels_of(walk: Walk, levels: Sequence[str] | None) -> tuple[str, ...]:
   """The names of the levels; ValueError unless all images fit them."""
   if not walk.files.examples:
     raise ValueError(

@@ -1,0 +1,142 @@
+"""Examples as the network sees them: exactly what the run did with its own.
+
+The rows are made by the code that reads one's own data (`data.own_data.rows`),
+from the public settings in model.json and the example alone.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from episodic_dp.data.own_data import rows
+from episodic_dp.data.own_data.readers import arrays
+from episodic_dp.data.own_data.readers import example as example_lib
+from episodic_dp.export import description
+from episodic_dp.export import errors
+
+Example = example_lib.Example
+
+
+def row(
+    how: description.Preprocessing, example: Example, name: str
+) -> np.ndarray:
+  """One example as a row, uint8 or float32 of `how.shape`.
+
+  Args:
+    how: of the model.
+    example: as a reader gives it.
+    name: of it, for messages.
+
+  Raises:
+    ValueError: it is of another kind or shape; one sentence.
+  """
+  values = example.values
+  if how.kind == "image" and example.image:
+    if how.inverted:
+      values = 255 - values if values.dtype == np.uint8 else 1 - values
+    if how.resample == "nearest":
+      values = _nearest(values, how.shape)
+  return _form(how).row(Example(values, example.image), name)
+
+
+def scaled(how: description.Preprocessing, stacked: np.ndarray) -> np.ndarray:
+  """Rows [n, ...] as float32, as a training task has them."""
+  values = stacked.astype(np.float32)
+  return values if how.divide_by == 1 else values / np.float32(how.divide_by)
+
+
+def background(stacked: np.ndarray) -> str:
+  """What most of the pixels of rows [n, ...] are: "light" or "dark"."""
+  half = 127.5 if stacked.dtype == np.uint8 else 0.5
+  return "light" if np.median(stacked) > half else "dark"
+
+
+def of_arrays(
+    how: description.Preprocessing, images: Any, what: str
+) -> np.ndarray:
+  """Arrays in memory as rows [n, ...].
+
+  Args:
+    how: of the model.
+    images: an array [n, ...] or a sequence of arrays: images uint8 [H, W], or
+      [H, W, 1 or 3], or float32 from 0 to 1 of such a shape, of any size; or
+      features of the model's shape.
+    what: they are, for messages.
+
+  Raises:
+    ExportError: there are none, or one cannot be used; one sentence.
+  """
+  if not isinstance(images, (np.ndarray, Sequence)) and not hasattr(
+      images, "__array__"
+  ):
+    raise errors.ExportError(
+        f"{what} are {type(images).__name__}: give an array [n, ...] or a list"
+        " of arrays"
+    )
+  if hasattr(images, "__array__"):
+    images = np.asarray(images)
+  if np.ndim(images) == 0 or not len(images):
+    raise errors.ExportError(f"{what} hold nothing: give at least one")
+  found = []
+  for number, values in enumerate(images):
+    name = f"number {number} of {what}"
+    try:
+      found.append(row(how, _example(how, np.asarray(values), name), name))
+    except ValueError as e:
+      raise errors.ExportError(str(e)) from e
+  return np.stack(found)
+
+
+def _example(
+    how: description.Preprocessing, values: np.ndarray, name: str
+) -> Example:
+  """An array as a reader would give it; ValueError where none would."""
+  if how.kind == "features":
+    return arrays.features(values, name)
+  if values.dtype == np.uint8:
+    return arrays.image(values, name)
+  if values.ndim == 2:
+    values = values[..., None]
+  if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
+    raise errors.ExportError(
+        f"{name} has shape {values.shape}: give an image [height, width] or"
+        " [height, width, 1 or 3]"
+    )
+  floating = np.issubdtype(values.dtype, np.floating)
+  if not floating or not (values.min() >= 0 and values.max() <= 1):
+    raise errors.ExportError(
+        f"{name} is {values.dtype} with values that are not from 0 to 1: give"
+        " images as uint8, 0 to 255, or as float32, 0 to 1"
+    )
+  return Example(values.astype(np.float32), image=True)
+
+
+def _form(how: description.Preprocessing) -> rows.Form:
+  return rows.Form(
+      image=how.kind == "image",
+      shape=how.shape,
+      dtype=np.dtype(how.dtype),
+      options=rows.Options(
+          depth={"uint8": 8, "float32": 16}[how.dtype],
+          offset=how.offset,
+          scale=how.scale,
+          clip=how.clip,
+      ),
+      first="what the model was trained on",
+  )
+
+
+def _nearest(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+  """Pixels of a given height and width, each one that was there."""
+  height, width, _ = shape
+  planes = [
+      np.asarray(
+          Image.fromarray(np.ascontiguousarray(plane)).resize(
+              (width, height), Image.Resampling.NEAREST
+          )
+      )
+      for plane in np.moveaxis(values, 2, 0)
+  ]
+  return np.stack(planes, axis=2)
