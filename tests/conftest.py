@@ -77,8 +77,8 @@ def _share_programs(config):
 # longer; tests of what optimizations do are marked `optimized`, and run once
 # more with the slow ones, compiled as users get them.
 _SMALL = (
-    "analysis", "auditing", "cli", "config", "experiments", "learners",
-    "models", "private", "pvi", "sampling", "training",
+    "analysis", "auditing", "cli", "config", "experiments", "export",
+    "learners", "models", "private", "pvi", "sampling", "training",
 )
 
 

@@ -37,11 +37,11 @@ def read(folder: str | os.PathLike[str]) -> dict[str, bytes]:
       a link; one sentence that names it.
   """
   root = pathlib.Path(folder)
-  present = _present(root)
-  if DIGESTS not in present:
+  if not os.path.lexists(root / DIGESTS):
     raise errors.ExportError(
         f"{root} has no {DIGESTS}: give a folder that episodic-dp export wrote"
     )
+  present = _present(root)
   contents = {DIGESTS: _content(root / DIGESTS)}
   wanted = _wanted(root / DIGESTS, contents[DIGESTS])
   for name in sorted(set(wanted) - present):
@@ -93,10 +93,6 @@ def signer(
 
 def _present(root: pathlib.Path) -> set[str]:
   """The names of all files; ExportError for whatever is none."""
-  if not root.is_dir():
-    raise errors.ExportError(
-        f"{root} is no folder: give one that episodic-dp export wrote"
-    )
   try:
     names = os.listdir(root)
     for name in names:

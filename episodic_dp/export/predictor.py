@@ -51,13 +51,13 @@ class Adapted:
     classes: its labels, sorted.
     how: examples become rows.
     together: whether the examples of one call are judged together.
-    members: for each checkpoint the function from rows to probabilities.
+    members: for each checkpoint the function from scaled rows to probabilities.
   """
 
   classes: tuple[Hashable, ...]
   how: description_lib.Preprocessing
   together: bool
-  members: tuple[Callable[[jax.Array], jax.Array], ...]
+  members: tuple[Callable[[np.ndarray], jax.Array], ...]
 
   def predict(self, images: Any) -> Predictions:
     """Classifies examples.
@@ -86,8 +86,8 @@ class Adapted:
       part = values[first : first + size]
       # One shape, so that it is compiled once.
       filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), 0)])
-      total = sum(np.asarray(member(filled)) for member in self.members)
-      found.append((total / len(self.members))[: len(part)])
+      each = [np.asarray(member(filled)) for member in self.members]
+      found.append(np.mean(each, axis=0)[: len(part)])
     return Predictions(
         classes=self.classes, probabilities=np.concatenate(found)
     )
@@ -240,7 +240,7 @@ class Predictor:
     def probabilities(adapted: Any, images: jax.Array) -> jax.Array:
       return jax.nn.softmax(learner.logits(adapted, images), axis=-1)
 
-    def member(params: Any) -> Callable[[jax.Array], jax.Array]:
+    def member(params: Any) -> Callable[[np.ndarray], jax.Array]:
       adapted = adapt(params, support)
       return lambda images: probabilities(adapted, images)
 

@@ -77,7 +77,8 @@ def of_arrays(
     )
   if hasattr(images, "__array__"):
     images = np.asarray(images)
-  if np.ndim(images) == 0 or not len(images):
+  scalar = isinstance(images, np.ndarray) and not images.ndim
+  if scalar or not len(images):
     raise errors.ExportError(f"{what} hold nothing: give at least one")
   found = []
   for number, values in enumerate(images):

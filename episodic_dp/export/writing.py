@@ -35,6 +35,7 @@ from episodic_dp.export import card as card_lib
 from episodic_dp.export import description as description_lib
 from episodic_dp.export import errors
 from episodic_dp.export import folder as folder_lib
+from episodic_dp.models import networks
 from episodic_dp.models import parts
 from episodic_dp.output import files
 from episodic_dp.output import phases
@@ -176,7 +177,7 @@ def _check_kind(config: RunConfig) -> None:
     raise errors.ExportError(
         f"config.model.name={config.model.name!r} is code of your own, and an"
         " exported folder executes nothing: train a network of the library"
-        f" ({', '.join(models.NAMES)}), or hand out the weights alone with"
+        f" ({', '.join(networks.NAMES)}), or hand out the weights alone with"
         " episodic_dp.analysis.saved_weights.save(workdir, 'weights.npz')"
     )
   if config.way < 2:

@@ -90,3 +90,30 @@ def test_an_error_of_another_file_stays_what_it_is(tmp_path):
     with files.replacing(tmp_path / "file"):
       (tmp_path / "elsewhere").read_text()
   assert not isinstance(caught.value, files.WriteError)
+
+
+def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path):
+  out = tmp_path / "a" / "out"
+  with pytest.raises(RuntimeError), files.new_folder(out) as place:
+    (place / "x").write_text("half")
+    assert not out.exists()
+    raise RuntimeError
+  assert not any((tmp_path / "a").iterdir())
+  left = tmp_path / "a" / ".out.tmp"  # Of a process that was killed.
+  left.mkdir()
+  (left / "old").touch()
+  out.mkdir()  # Empty, as someone might have made it.
+  with files.new_folder(out) as place:
+    (place / "x").write_text("whole")
+  assert [p.name for p in out.iterdir()] == ["x"] and not left.exists()
+  with pytest.raises(files.WriteError, match="there already"):
+    with files.new_folder(out):
+      pytest.fail("nothing is begun")
+  assert (out / "x").read_text() == "whole"
+
+
+def test_a_new_folder_in_a_file_is_told(tmp_path):
+  (tmp_path / "file").touch()
+  with pytest.raises(files.WriteError, match="file/out cannot be written"):
+    with files.new_folder(tmp_path / "file" / "out"):
+      pytest.fail("nothing is begun")

@@ -1,0 +1,172 @@
+"""`export` and `adapt`: the commands, and the walk of docs/export.md."""
+
+import csv
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+from PIL import Image
+import pytest
+
+from episodic_dp.config import RunConfig
+from episodic_dp.export import writing
+from tests.cli import tiny_runs
+from tests.export.conftest import save_run
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+  """A model of prototypes, and glyphs of a writer as support and query."""
+  root = tmp_path_factory.mktemp("adapt")
+  splits = tiny_runs.splits()
+  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+      {"learner.name": "protonet"}
+  )
+  save_run(config, root / "run", splits)
+  writing.write(root / "run", root / "model", splits=splits)
+  images = splits.test.images[:24].reshape(4, 6, 12, 12)
+  for glyph, drawings in enumerate(images):
+    for number, drawing in enumerate(drawings):
+      part = "support" if number < 2 else "query"
+      for place in (f"{part}/glyph {glyph}", f"flat_{part}"):
+        (root / place).mkdir(parents=True, exist_ok=True)
+        name = f"{glyph}_{number}.png"
+        Image.fromarray(drawing).save(root / place / name)
+  return root
+
+
+def adapt(call, root, out, *, query="query", model="model", more=()):
+  return call(
+      "adapt", f"--model={root / model}", f"--support={root / 'support'}",
+      f"--query={root / query}", f"--out={out}", *more,
+  )  # fmt: skip
+
+
+def test_labelled_images_are_classified_and_measured(call, folders, tmp_path):
+  done = adapt(call, folders, tmp_path / "out")
+  assert done.returncode == 0, done.stderr
+  written = {path.name for path in (tmp_path / "out").iterdir()}
+  assert written == {"predictions.csv", "confusion.png", "contact_sheet.png"}
+  with open(tmp_path / "out" / "predictions.csv", newline="") as f:
+    rows = list(csv.DictReader(f))
+  assert len(rows) == 16
+  right = sum(row["label"] == row["prediction"] for row in rows)
+  assert f"accuracy {100 * right / 16:.1f} %" in done.stdout
+  assert f"{right} of 16 images, chance 25 %" in done.stdout
+  for row in rows:
+    shares = {k[2:-1]: float(v) for k, v in row.items() if k[:2] == "p("}
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-5)
+    assert row["prediction"] == max(shares, key=shares.get)
+  assert "participant, of its training data" in done.stdout
+  # The same images without their classes are named the same.
+  done = adapt(call, folders, tmp_path / "flat", query="flat_query")
+  assert done.returncode == 0, done.stderr
+  assert "accuracy" not in done.stdout
+  with open(tmp_path / "flat" / "predictions.csv", newline="") as f:
+    flat = {row["file"]: row["prediction"] for row in csv.DictReader(f)}
+  assert flat == {os.path.basename(r["file"]): r["prediction"] for r in rows}
+  assert not (tmp_path / "flat" / "confusion.png").exists()
+
+
+def test_images_turned_round_are_noticed(call, folders, tmp_path):
+  for path in [*folders.glob("*/glyph*/*.png")]:
+    place = tmp_path / path.relative_to(folders)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(255 - np.asarray(Image.open(path))).save(place)
+  os.symlink(folders / "model", tmp_path / "model")
+  done = adapt(call, tmp_path, tmp_path / "out")
+  assert "try the same with --invert" in done.stdout
+  done = adapt(call, tmp_path, tmp_path / "out", more=["--invert"])
+  assert done.returncode == 0 and "--invert" not in done.stdout
+  turned = (tmp_path / "out" / "predictions.csv").read_text()
+  adapt(call, folders, tmp_path / "plain")
+  assert turned == (tmp_path / "plain" / "predictions.csv").read_text()
+
+
+def test_what_is_wrong_ends_in_one_sentence(call, folders, tmp_path):
+  def refused(done, match):
+    assert done.returncode == 1
+    (line,) = [x for x in done.stderr.splitlines() if "error: " in x]
+    assert re.search(match, line), line
+
+  out = tmp_path / "out"
+  for query, match in (
+      ("nowhere", "nowhere is no folder"),
+      ("model", "holds no file that is read"),
+  ):
+    refused(adapt(call, folders, out, query=query), match)
+  refused(adapt(call, folders, out, model="run"), "no digests.json")
+  refused(
+      adapt(call, folders, out, more=["--public_key=no_key"]), "cannot be read"
+  )
+  taken = tmp_path / "file"
+  taken.touch()
+  refused(adapt(call, folders, taken), "cannot be written")
+  assert not out.exists()
+  refused(call("adapt", "--model=x"), "--support|--query|--out")
+  refused(call("export", "--workdir=x"), "--out")
+  refused(
+      call("export", "--workdir=x", "--out=y", "--checkpoint=first"),
+      "checkpoint",
+  )
+
+
+def test_export_says_what_left(call, folders, tmp_path):
+  done = call(
+      "export", f"--workdir={folders / 'run'}", f"--out={tmp_path / 'model'}"
+  )
+  assert done.returncode == 0, done.stderr
+  assert "mlp by protonet" in done.stdout and "epsilon = 3.7" in done.stdout
+  assert "not measured on test tasks" in done.stdout
+  done = call(
+      "export", f"--workdir={folders / 'run'}", f"--out={tmp_path / 'model'}"
+  )
+  assert done.returncode == 1 and "is there already" in done.stderr
+
+
+@pytest.mark.slow
+def test_the_walk_of_the_page(tmp_path):
+  """Its commands, word by word, of fewer writers and steps."""
+  text = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+  blocks = re.findall(r"^```sh\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+  script = "\n".join(blocks)
+  for old, new in (
+      ("--writers=1001", "--writers=41"),
+      ("writer1000", "writer40"),
+      ("steps=60", "steps=2,rate=0.3"),
+      ("pip install", "true pip install"),
+  ):
+    assert old in script
+    script = script.replace(old, new)
+  bin_ = tmp_path / ".venv" / "bin"
+  bin_.mkdir(parents=True)
+  (bin_ / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+  (bin_ / "episodic-dp").write_text(
+      f'#!/bin/sh\nexec {sys.executable} -m episodic_dp "$@"\n'
+  )
+  for path in bin_.iterdir():
+    path.chmod(0o755)
+  code = re.findall(r"^```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+  for number, part in enumerate(code):
+    (tmp_path / f"part{number}.py").write_text(part)
+    script += f"\n.venv/bin/python part{number}.py\n"
+  for name in ("episodic_dp", "experiments"):
+    os.symlink(ROOT / name, tmp_path / name)
+  done = subprocess.run(
+      ["sh", "-e", "-c", script],
+      cwd=tmp_path,
+      env=os.environ | {"TFDS_DATA_DIR": str(tmp_path / "cache")},
+      capture_output=True,
+      text=True,
+      timeout=600,
+  )
+  assert done.returncode == 0, done.stderr[-3000:]
+  assert "accuracy" in done.stdout and "signed by the key" in done.stdout
+  assert (tmp_path / "runs" / "named" / "contact_sheet.png").exists()
+  shutil.rmtree(tmp_path / "runs")

@@ -1,0 +1,70 @@
+"""Runs with random parameters, as if trained under a secret key."""
+
+import pathlib
+import shutil
+from typing import NamedTuple
+
+import jax
+import pytest
+
+from episodic_dp import accounting
+from episodic_dp import data
+from episodic_dp import training
+from episodic_dp.config import learners
+from episodic_dp.config import RunConfig
+from episodic_dp.export import writing
+from episodic_dp.output import files
+from episodic_dp.training import reporting
+from episodic_dp.training import workdir
+from tests.cli import tiny_runs
+
+
+class Run(NamedTuple):
+  """A work directory, its data, and the folder that was exported."""
+
+  workdir: pathlib.Path
+  splits: data.Splits
+  model: pathlib.Path
+
+
+def save_run(config: RunConfig, folder, splits, steps=2, quality=None):
+  """A work directory as of a run that was trained; nothing in it is."""
+  config = config.with_changes({"private_seed": None})
+  folder.mkdir(parents=True, exist_ok=True)
+  files.write_json(folder / workdir.CONFIG, config.as_json())
+  learner = learners.make_learner(config, splits.test.image_shape)
+  checkpoints = training.Checkpoints(folder)
+  ledger = accounting.Ledger().add(config.release, steps, continued=False)
+  checkpoints.save(
+      steps,
+      learner.init(jax.random.key(steps)),
+      {"step": 0},
+      ledger=ledger.as_dict(),
+      quality=quality,
+  )
+  checkpoints.close()
+  state(config, folder, steps)
+
+
+def state(config, folder, steps):
+  """Writes the privacy statement of so many steps."""
+  ledger = accounting.Ledger().add(config.release, steps, continued=False)
+  files.write_json(
+      folder / reporting.GUARANTEE, accounting.run_statement(ledger, delta=1e-5)
+  )
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory):
+  root = tmp_path_factory.mktemp("export")
+  splits = tiny_runs.splits()
+  config = RunConfig.parse(tiny_runs.maml_config())
+  save_run(config, root / "secret-place", splits)
+  writing.write(root / "secret-place", root / "model", splits=splits)
+  return Run(root / "secret-place", splits, root / "model")
+
+
+@pytest.fixture
+def model(run, tmp_path):
+  """A copy of the exported folder, to be damaged."""
+  return shutil.copytree(run.model, tmp_path / "model")

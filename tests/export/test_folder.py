@@ -1,0 +1,151 @@
+"""Folders that are not as they were exported end in one sentence."""
+
+import json
+import os
+import pickle
+
+import pytest
+
+from episodic_dp import export
+from episodic_dp import plan
+from episodic_dp.accounting import signature
+from episodic_dp.export import folder
+
+
+def reseal(model):
+  """Writes digests of what lies there, as a forger would."""
+  (model / folder.DIGESTS).unlink()
+  contents = {p.name: p.read_bytes() for p in model.iterdir()}
+  (model / folder.DIGESTS).write_bytes(folder.digests(contents))
+
+
+def change(path, edit):
+  data = json.loads(path.read_text())
+  edit(data)
+  path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["weights.safetensors", folder.MODEL, folder.STATEMENT, folder.CARD],
+)
+def test_a_flipped_bit_or_a_missing_file_is_named(model, name):
+  path = model / name
+  content = bytearray(path.read_bytes())
+  content[len(content) // 2] ^= 1
+  path.write_bytes(content)
+  with pytest.raises(export.ExportError, match=f"{name} is not as it was"):
+    export.Predictor.load(model)
+  path.unlink()
+  with pytest.raises(export.ExportError, match=f"lacks {name}"):
+    export.Predictor.load(model)
+
+
+def test_whatever_was_not_exported_is_named(model, tmp_path):
+  (model / "notes.txt").write_text("")
+  with pytest.raises(export.ExportError, match="notes.txt is not named in"):
+    export.Predictor.load(model)
+  (model / "notes.txt").unlink()
+  (model / "more").mkdir()
+  with pytest.raises(export.ExportError, match="more is a link or a folder"):
+    export.Predictor.load(model)
+  (model / "more").rmdir()
+  # The same bytes by a link may be others a moment later.
+  os.rename(model / "README.md", tmp_path / "README.md")
+  (model / "README.md").symlink_to(tmp_path / "README.md")
+  with pytest.raises(export.ExportError, match="README.md is a link"):
+    export.Predictor.load(model)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", '{"files": {}}', '{"algorithm": "MD5", "files": {}}',
+     '{"algorithm": "SHA-256", "files": {"../x": "0"}}'],
+)  # fmt: skip
+def test_digests_that_are_none(model, text):
+  (model / folder.DIGESTS).write_text(text)
+  with pytest.raises(export.ExportError, match="does not list files"):
+    export.Predictor.load(model)
+
+
+def test_a_folder_that_is_none(tmp_path):
+  with pytest.raises(export.ExportError, match="no digests.json"):
+    export.Predictor.load(tmp_path)
+  with pytest.raises(export.ExportError, match="no digests.json"):
+    export.Predictor.load(tmp_path / "nowhere")
+
+
+def test_a_forged_epsilon_does_not_hold(model):
+  change(
+      model / folder.STATEMENT,
+      lambda data: data["guarantees"]["participant"].update(epsilon=0.1),
+  )
+  reseal(model)
+  with pytest.raises(plan.PlanError, match="stated as 0.1"):
+    export.Predictor.load(model)
+
+
+def test_a_pickle_is_not_opened(model):
+  class Bomb:
+    def __reduce__(self):
+      return os.mkdir, (str(model / "executed"),)
+
+  (model / "weights.safetensors").write_bytes(pickle.dumps(Bomb()))
+  reseal(model)
+  with pytest.raises(export.ExportError, match="no safetensors file"):
+    export.Predictor.load(model)
+  assert not (model / "executed").exists()
+
+
+@pytest.mark.parametrize(
+    "edit, match",
+    [
+        (lambda d: d.update(format=2), "is of format 2"),
+        (lambda d: d["network"].update(name="os:system"), "network.name"),
+        (lambda d: d["network"].update(widths=[9]), "head/kernel"),
+        (lambda d: d["network"].update(widths=[10**9]), "no run has"),
+        (lambda d: d["learner"].update(inner_steps=10**9), "no run has"),
+        (lambda d: d["learner"].pop("order"), "no field 'order'"),
+        (lambda d: d.update(extra=1), "'extra' that nothing reads"),
+        (lambda d: d.update(weights=["README.md"]), "names the weights"),
+        (lambda d: d.update(weights=["weights_1.safetensors"]), "lacks"),
+        (lambda d: d.update(start="start.safetensors"), "lacks start"),
+        (lambda d: d["preprocessing"].update(divide_by=1.0), "divides"),
+        (lambda d: d["preprocessing"].update(shape=[0, 1, 1]), "no run has"),
+        (lambda d: d.update(fine_tuning={"steps": 1}), "fine_tuning"),
+    ],
+)
+def test_a_model_that_no_run_has(model, edit, match):
+  change(model / folder.MODEL, edit)
+  reseal(model)
+  with pytest.raises(export.ExportError, match=match) as e:
+    export.Predictor.load(model)
+  assert "\n" not in str(e.value)
+
+
+def test_a_signature_covers_every_file(model, tmp_path):
+  public, fingerprint = signature.new_key(tmp_path / "key")
+  signed = signature.sign(
+      (model / folder.STATEMENT).read_bytes(),
+      tmp_path / "key",
+      model / folder.DIGESTS,
+  )
+  (model / folder.SIGNATURE).write_text(json.dumps(signed))
+  loaded = export.Predictor.load(model, public_key=public)
+  assert loaded.signed_by == fingerprint
+  with open(model / folder.CARD, "a", encoding="utf-8") as card:
+    card.write("Epsilon is zero.")
+  reseal_all_but_signature(model)
+  export.Predictor.load(model)  # Nobody asked who signed.
+  with pytest.raises(signature.SignatureError, match="other files"):
+    export.Predictor.load(model, public_key=public)
+  (model / folder.SIGNATURE).unlink()
+  with pytest.raises(signature.SignatureError, match="cannot be read"):
+    export.Predictor.load(model, public_key=public)
+
+
+def reseal_all_but_signature(model):
+  kept = (model / folder.SIGNATURE).read_bytes()
+  (model / folder.SIGNATURE).unlink()
+  reseal(model)
+  (model / folder.SIGNATURE).write_bytes(kept)

@@ -1,0 +1,226 @@
+"""An exported model predicts what the run's learner does."""
+
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from episodic_dp import data
+from episodic_dp import export
+from episodic_dp import models
+from episodic_dp import sampling
+from episodic_dp import training
+from episodic_dp.config import learners
+from episodic_dp.config import RunConfig
+from episodic_dp.config import saved
+from episodic_dp.export import writing
+from tests.cli import tiny_runs
+from tests.export.conftest import save_run
+
+WAY, SHOT, QUERY = 5, 2, 3
+
+
+def task_of(splits, way=WAY):
+  """Images of `way` glyphs of the first test writer, and their classes."""
+  images = splits.test.images[: way * 6]
+  images = images.reshape(way, 6, *images.shape[1:])
+  names = [f"glyph {k}" for k in range(way)]
+  support = images[:, :SHOT].reshape(-1, *images.shape[2:])
+  query = images[:, SHOT : SHOT + QUERY].reshape(-1, *images.shape[2:])
+  return support, np.repeat(names, SHOT).tolist(), query
+
+
+def in_process(workdir, splits, support, query, way=WAY):
+  """The probabilities of the learner that evaluation takes, by its own code."""
+  config = saved.read(workdir)
+  learner = learners.make_learner(config, splits.test.image_shape)
+  like = learner.init(jax.random.key(0))
+  checkpoints = training.Checkpoints(workdir, read_only=True)
+  params, _ = checkpoints.restore(checkpoints.latest(), like)
+  evaluated = learners.make_evaluation_learner(
+      config, learner, splits.test.image_shape
+  )
+  labels = jnp.repeat(jnp.arange(way), SHOT)
+  logits = jax.jit(evaluated.predict)(
+      jax.tree.map(jnp.asarray, params),
+      sampling.Examples(jnp.asarray(support, jnp.float32) / 255.0, labels),
+      jnp.asarray(query, jnp.float32) / 255.0,
+  )
+  return np.asarray(jax.nn.softmax(logits, -1))
+
+
+def test_predictions_are_those_of_the_run(run):
+  support, labels, query = task_of(run.splits)
+  loaded = export.Predictor.load(run.model)
+  found = loaded.adapt(support, labels).predict(query)
+  wanted = in_process(run.workdir, run.splits, support, query)
+  np.testing.assert_allclose(found.probabilities, wanted, atol=2e-6)
+  assert found.classes == tuple(f"glyph {k}" for k in range(WAY))
+  assert found.labels == [found.classes[i] for i in wanted.argmax(-1)]
+  assert not loaded.transductive
+  assert loaded.guarantees["participant"]["epsilon"] > 0
+
+
+def test_what_it_cannot_take_is_told(run):
+  support, labels, query = task_of(run.splits)
+  loaded = export.Predictor.load(run.model)
+  wrong = [
+      ((support, labels[:-1]), "10 support images and 9 labels"),
+      ((support[:4], labels[:4]), "has 2 classes .* exactly 5 apart"),
+      ((support[:2], labels[:2]), "at least two classes"),
+      ((support, [*range(9), "nine"]), "for all"),
+      ((support, np.linspace(0, 1, 10)), "labels of type float"),
+      ((support[:0], []), "hold nothing"),
+      ((7, labels), "are int"),
+      ((support.astype(np.float32), labels), "not from 0 to 1"),
+      ((support.astype(np.int64), labels), "int64"),
+      ((np.repeat(support, 2, -1), labels), r"number 0 .*\(12, 12, 2\)"),
+      (([*support[:9], support[0, :0]], labels), "number 9"),
+  ]
+  for arguments, match in wrong:
+    with pytest.raises(export.ExportError, match=match):
+      loaded.adapt(*arguments)
+
+
+def test_images_of_other_sizes_depths_and_colours_are_brought_to_its_own(run):
+  support, labels, query = task_of(run.splits)
+  adapted = export.Predictor.load(run.model).adapt(support, labels)
+  plain = adapted.predict(query[:2]).probabilities
+  others = [
+      np.repeat(query[0], 3, -1),  # Grey as RGB.
+      query[1, ..., 0].astype(np.float64) / 255,
+  ]
+  np.testing.assert_allclose(
+      adapted.predict(others).probabilities, plain, atol=1e-6
+  )
+  large = query[:2].repeat(3, 1).repeat(3, 2)
+  assert adapted.predict(large).probabilities.shape == (2, WAY)
+
+
+_KINDS = {
+    "anil": {"learner.name": "anil", "learner.inner_steps": 2},
+    "meta_sgd": {"learner.name": "meta_sgd"},
+    "reptile": {"learner.name": "reptile"},
+    "protonet": {"learner.name": "protonet", "learner.metric": "cosine"},
+    "ridge": {"learner.name": "ridge", "model.outputs": 7},
+    "rates": {"learner.learned_rates": True, "learner.inner_steps": 2},
+    "norms": {
+        "model.name": "conv4", "model.width": 4, "learner.inner_steps": 2,
+        "learner.per_step_norm": True,
+    },
+    "haiku": {
+        "model.name": "conv4", "model.width": 16, "model.norm": "group",
+        "model.library": "haiku", "learner.name": "protonet",
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def larger():
+  """Glyphs of 16 x 16 pixels, which a conv4 takes."""
+  return data.load(
+      "glyphs", participants=4, glyphs=8, drawings=6, size=16,
+      validation_participants=3, test_participants=5,
+  )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", _KINDS)
+def test_every_learner_predicts_the_same(kind, larger, tmp_path):
+  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+      {"data.options.size": 16, **_KINDS[kind]}
+  )
+  check_same(config, tmp_path, larger)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trained", ["low_rank", "head"])
+def test_what_began_with_public_weights_predicts_the_same(
+    trained, tmp_path
+):
+  start = tmp_path / "start.npz"
+  network = models.mlp(5, (8,), (12, 12, 1))
+  models.write_weights(start, network.init(jax.random.key(5)))
+  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+      {"model.start": str(start), "model.trained": trained}
+  )
+  check_same(config, tmp_path, tiny_runs.splits())
+  found = (tmp_path / "model" / "model.json").read_text()
+  assert str(tmp_path) not in found and "start.safetensors" in found
+
+
+@pytest.mark.slow
+def test_supervised_learning_takes_another_number_of_classes(tmp_path):
+  config = RunConfig.parse(tiny_runs.supervised_config())
+  config = config.with_changes({"evaluation.way": 3})
+  check_same(config, tmp_path, tiny_runs.splits(), 3)
+
+
+def check_same(config, folder, splits, way=WAY):
+  """Exports a run, and compares predictions with the run's own learner."""
+  save_run(config, folder / "run", splits)
+  writing.write(folder / "run", folder / "model", splits=splits)
+  support, labels, query = task_of(splits, way)
+  found = export.Predictor.load(folder / "model").adapt(support, labels)
+  np.testing.assert_allclose(
+      found.predict(query).probabilities,
+      in_process(folder / "run", splits, support, query, way),
+      atol=2e-5,
+  )
+
+
+@pytest.mark.slow
+def test_prototypes_tell_any_number_of_classes_apart(tmp_path):
+  splits = tiny_runs.splits()
+  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
+      {"learner.name": "protonet"}
+  )
+  save_run(config, tmp_path / "run", splits)
+  writing.write(tmp_path / "run", tmp_path / "model", splits=splits)
+  loaded = export.Predictor.load(tmp_path / "model")
+  for way in (2, 8):
+    support, labels, query = task_of(splits, way)
+    # Of unequal numbers, in any order.
+    adapted = loaded.adapt(support[1:][::-1], labels[1:][::-1])
+    found = adapted.predict(query)
+    assert found.probabilities.shape == (way * QUERY, way)
+    np.testing.assert_allclose(found.probabilities.sum(-1), 1, atol=1e-5)
+    # Each is judged alone, however many there are.
+    many = adapted.predict(np.tile(query, (20, 1, 1, 1)))
+    np.testing.assert_allclose(
+        many.probabilities, np.tile(found.probabilities, (20, 1)), atol=1e-5
+    )
+
+
+_USE = """
+import sys
+import numpy as np
+from episodic_dp import export
+images = np.arange(10 * 144, dtype=np.uint8).reshape(10, 12, 12, 1)
+labels = [i // 2 for i in range(10)]
+found = export.Predictor.load(sys.argv[1]).adapt(images, labels).predict(images)
+assert found.probabilities.shape == (10, 5)
+print(" ".join(sys.modules))
+"""
+_TRAINING = (
+    "orbax", "tensorflow_datasets", "dp_accounting", "ml_collections",
+    "matplotlib", "tensorboardX", "fsspec", "tensorstore",
+    "episodic_dp.training", "episodic_dp.private", "episodic_dp.config",
+    "episodic_dp.analysis", "episodic_dp.cli", "episodic_dp.auditing",
+    "episodic_dp.pvi",
+)  # fmt: skip
+
+
+@pytest.mark.slow  # A process of its own.
+def test_nothing_that_trains_is_loaded(run):
+  done = subprocess.run(
+      [sys.executable, "-c", _USE, run.model],
+      capture_output=True,
+      text=True,
+      timeout=200,
+  )
+  assert done.returncode == 0, done.stderr
+  assert {*done.stdout.split()} & {*_TRAINING} == set()

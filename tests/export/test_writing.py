@@ -1,0 +1,246 @@
+"""What is exported, what never leaves, and what is refused."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+
+from episodic_dp import accounting
+from episodic_dp import export
+from episodic_dp.accounting import signature
+from episodic_dp.analysis import measure
+from episodic_dp.config import RunConfig
+from episodic_dp.config import saved
+from episodic_dp.export import folder
+from episodic_dp.export import writing
+from episodic_dp.output import files
+from episodic_dp.training import errors
+from episodic_dp.training import reporting
+from episodic_dp.training import workdir
+from tests.cli import tiny_runs
+from tests.export.conftest import save_run
+from tests.export.conftest import state
+
+_REGRESSION = ("Poisson(0.3)", "FixedSize(1)", "FixedSize(3)")
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+  """A copy of the work directory, to be changed."""
+  return shutil.copytree(run.workdir, tmp_path / "run")
+
+
+def front_matter(model):
+  _, text, _ = (model / folder.CARD).read_text().split("---\n", 2)
+  return yaml.safe_load(text)
+
+
+def test_the_folder_is_whole_and_readable_by_all(run):
+  names = {path.name for path in run.model.iterdir()}
+  assert names == {
+      "weights.safetensors", folder.MODEL, folder.STATEMENT, folder.CARD,
+      folder.DIGESTS,
+  }  # fmt: skip
+  assert all(path.stat().st_mode & 0o044 for path in run.model.iterdir())
+  statement = (run.model / folder.STATEMENT).read_bytes()
+  assert statement == (run.workdir / reporting.GUARANTEE).read_bytes()
+  assert not list(run.model.parent.glob(".*.tmp"))
+
+
+def test_the_card_says_what_the_statement_says(run):
+  assert front_matter(run.model)["library_name"] == "episodic_dp"
+  text = (run.model / folder.CARD).read_text()
+  for level, stated in export.Predictor.load(run.model).guarantees.items():
+    (row,) = [x for x in text.splitlines() if x.startswith(f"| {level} |")]
+    shown = float(row.split("|")[2])
+    assert stated["epsilon"] <= shown <= 1.001 * stated["epsilon"]
+    assert stated["neighbours"] in row and "1e-05" in row and "| pld |" in row
+    for assumption in stated["assumptions"]:
+      assert f"- {assumption}" in text
+  assert "was not measured on test tasks" in text
+  assert "4,820 bytes (1,205 numbers)" in text
+
+
+def test_what_evaluate_measured_is_in_the_card(copy, run, tmp_path):
+  score = {"mean": 0.25, "low": 0.2, "high": 0.3, "tasks": 600}
+  files.write_json(
+      copy / measure.RESULTS, {"single": {"accuracy": score, "steps": [2]}}
+  )
+  done = writing.write(
+      copy, tmp_path / "model", splits=run.splits, terms="apache-2.0: no"
+  )
+  assert done.evaluation.tasks == 600
+  found = front_matter(tmp_path / "model")
+  (metric,) = found["model-index"][0]["results"][0]["metrics"]
+  assert metric == {"type": "accuracy", "value": 0.25}
+  assert found["license"] == "apache-2.0: no"
+  text = (tmp_path / "model" / folder.CARD).read_text()
+  assert "25.0 %" in text and "20.0 to 30.0 %, over 600 test tasks" in text
+  # Of another checkpoint it says nothing.
+  files.write_json(
+      copy / measure.RESULTS, {"single": {"accuracy": score, "steps": [1]}}
+  )
+  done = writing.write(copy, tmp_path / "other", splits=run.splits)
+  assert done.evaluation is None
+
+
+def test_nothing_private_leaves(copy, run, tmp_path):
+  secret = "5f3ab1c09d"
+  (copy / "private").mkdir()
+  for name in ("key", "diagnostics.jsonl"):
+    (copy / "private" / name).write_text(secret)
+  config = json.loads((copy / workdir.CONFIG).read_text())
+  config["data"]["options"]["seed"] = 90817263
+  (copy / workdir.CONFIG).write_text(json.dumps(config))
+  writing.write(copy, tmp_path / "model", splits=run.splits)
+  held = b"".join(p.read_bytes() for p in (tmp_path / "model").iterdir())
+  for private in (secret, str(tmp_path), "private_seed", "90817263"):
+    assert private.encode() not in held
+
+
+def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
+  config = RunConfig.parse(tiny_runs.maml_config("private=0"))
+  save_run(config, tmp_path / "run", run.splits)
+  with pytest.raises(export.ExportError, match="--without_guarantee"):
+    writing.write(tmp_path / "run", tmp_path / "model", splits=run.splits)
+  assert not (tmp_path / "model").exists()
+  writing.write(
+      tmp_path / "run", tmp_path / "model", splits=run.splits,
+      without_guarantee=True,
+  )  # fmt: skip
+  text = (tmp_path / "model" / folder.CARD).read_text()
+  assert "**This model has no privacy guarantee.**" in text
+  assert "with differential privacy;" not in text
+
+
+def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
+  path = copy / reporting.GUARANTEE
+  config = saved.read(copy)
+  ledger = accounting.Ledger().add(config.release, 2, continued=False)
+  files.write_json(
+      path, accounting.run_statement(ledger, delta=1e-5, fixed_seed=True)
+  )
+  with pytest.raises(export.ExportError, match="private_seed"):
+    writing.write(copy, tmp_path / "model", splits=run.splits)
+  writing.write(
+      copy, tmp_path / "model", splits=run.splits, without_guarantee=True
+  )
+  text = (tmp_path / "model" / folder.CARD).read_text()
+  assert "**No privacy guarantee against anyone who knows" in text
+
+
+def test_a_statement_that_does_not_cover_the_steps_is_refused(
+    copy, run, tmp_path
+):
+  config = saved.read(copy)
+  state(config, copy, 1)
+  with pytest.raises(export.ExportError, match="not cover the 2 steps"):
+    writing.write(copy, tmp_path / "model", splits=run.splits)
+  # Nor one of a run with more noise.
+  other = config.with_changes({"mechanism.noise_multiplier": 9.0})
+  state(other, copy, 2)
+  with pytest.raises(export.ExportError, match="not cover the 2 steps"):
+    writing.write(copy, tmp_path / "model", splits=run.splits)
+  state(config, copy, 7)  # What the whole run will cost covers its beginning.
+  writing.write(copy, tmp_path / "model", splits=run.splits)
+
+
+@pytest.mark.parametrize(
+    "changes, match",
+    [
+        ({"model.name": "my_module:make"}, "executes nothing"),
+        ({"episode.way": 1, "plan.stages": _REGRESSION}, "way 1"),
+    ],
+)
+def test_what_a_folder_cannot_say_is_refused(
+    copy, run, tmp_path, changes, match
+):
+  config = saved.read(copy).with_changes(changes)
+  files.write_json(copy / workdir.CONFIG, config.as_json())
+  with pytest.raises(ValueError, match=match):
+    writing.write(copy, tmp_path / "model", splits=run.splits)
+
+
+def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
+  with pytest.raises(export.ExportError, match="none is the best"):
+    writing.write(copy, tmp_path / "model", checkpoint="best")
+  with pytest.raises(signature.SignatureError, match="cannot be read"):
+    writing.write(copy, tmp_path / "model", signing_key=tmp_path / "no_key")
+  (tmp_path / "model").mkdir()
+  (tmp_path / "model" / "mine").touch()
+  with pytest.raises(files.WriteError, match="there already"):
+    writing.write(copy, tmp_path / "model")
+  with pytest.raises(files.WriteError, match="there already"):
+    writing.write(copy, copy / workdir.CONFIG)
+  (copy / reporting.GUARANTEE).unlink()
+  with pytest.raises(ValueError, match="guarantee.json: it cannot be read"):
+    writing.write(copy, tmp_path / "other")
+  with pytest.raises(errors.RunError):
+    writing.write(tmp_path, tmp_path / "other")
+  assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.slow
+def test_an_ensemble_is_the_mean_of_its_members(run, tmp_path):
+  config = RunConfig.parse(tiny_runs.maml_config())
+  for step, quality in ((1, 0.3), (2, 0.6), (3, 0.5)):
+    save_run(config, tmp_path / "run", run.splits, step, quality)
+  found = {}
+  images = run.splits.test.images[:10]
+  labels = np.arange(10) % 5
+  for choice in writing.CHOICES:
+    done = writing.write(
+        tmp_path / "run", tmp_path / choice, checkpoint=choice,
+        splits=run.splits,
+    )  # fmt: skip
+    loaded = export.Predictor.load(tmp_path / choice)
+    assert loaded.description.steps == done.description.steps
+    found[choice] = (
+        done.description.steps,
+        loaded.adapt(images, labels).predict(images).probabilities,
+        len(loaded.members),
+    )
+  assert [found[c][0] for c in writing.CHOICES] == [(3,), (2,), (2, 3, 1)]
+  assert found["ensemble"][2] == 3
+  spread = np.abs(found["last"][1] - found["best"][1]).max()
+  assert spread > 1e-3
+  assert np.abs(found["ensemble"][1] - found["best"][1]).max() > 1e-4
+
+
+@pytest.mark.slow  # Two processes each.
+@pytest.mark.parametrize("moment", ["write_weights", "_seal"])
+def test_a_killed_export_leaves_nothing_in_its_place(
+    moment, copy, tmp_path
+):
+  """SIGKILL at each moment; the same command then makes the folder."""
+  out = tmp_path / "model"
+  code = (
+      "import os, signal, sys\n"
+      "from episodic_dp import models\n"
+      "from episodic_dp.export import writing\n"
+      "from tests.cli import tiny_runs\n"
+      "def kill(*_, **__): os.kill(os.getpid(), signal.SIGKILL)\n"
+      "at = {'write_weights': (models, 'write_weights'),"
+      " '_seal': (writing, '_seal')}\n"
+      "if sys.argv[3] in at: setattr(*at[sys.argv[3]], kill)\n"
+      "writing.write(*sys.argv[1:3], splits=tiny_runs.splits())\n"
+  )
+  ended = [
+      subprocess.run(
+          [sys.executable, "-c", code, copy, out, when],
+          cwd=pathlib.Path(__file__).parents[2],
+          capture_output=True,
+          timeout=200,
+      ).returncode
+      for when in (moment, "never")
+      if not out.exists() or os.listdir(out)
+  ]
+  assert ended == [-9, 0]
+  export.Predictor.load(out)
+  assert not list(tmp_path.glob(".model*"))
