@@ -11,6 +11,8 @@
 ## make notebooks   executes experiments/notebooks, pairs them with their scripts;
 ##                  NOTEBOOKS=tables takes one
 ## make site        the documentation as build/site/index.html, strictly
+## make package     wheel and source archive in dist/, checked, and the wheel tried
+##                  in a new environment
 ## make coverage    of plan, accounting and private; writes docs/coverage.md
 ## make accelerator DATA=DIR
 ##                  benchmarks, then Omniglot at the paper's size with and
@@ -24,7 +26,7 @@ BIN := $(VENV)/bin
 WORKDIR ?= runs/glyphs
 
 .PHONY: help env lock train test test-newest test-slow faults notebooks site \
-  coverage lint accelerator clean
+  package coverage lint accelerator clean
 
 help:
 	@sed -n 's/^## //p' Makefile
@@ -51,7 +53,8 @@ LOCK = UV_CUSTOM_COMPILE_COMMAND='make lock' build/lock/bin/uv pip compile -q \
 lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install -q uv
-	$(LOCK) --extra test --extra docs --extra cloud -o requirements.lock
+	$(LOCK) --extra test --extra docs --extra release \
+	  --extra cloud -o requirements.lock
 	for kind in cuda tpu; do \
 	  $(LOCK) --extra $$kind --extra cloud -c requirements.lock \
 	    -o requirements/$$kind.lock || exit 1; \
@@ -117,6 +120,16 @@ notebooks: env
 
 site: env
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# The wheel is tried where nothing else is: environment and folder are new.
+package: env
+	rm -rf dist build/walk
+	$(BIN)/python -m build --no-isolation --outdir=dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m check_wheel_contents dist/*.whl
+	$(PYTHON) -m venv build/walk
+	build/walk/bin/python -m pip install -q dist/*.whl
+	$(PYTHON) tests/walk.py build/walk/bin/episodic-dp
 
 coverage: env
 	$(BIN)/coverage run -m pytest tests/plan tests/accounting tests/private

@@ -11,10 +11,10 @@ _VERSION = re.search(
     (_ROOT / "episodic_dp" / "_version.py").read_text(encoding="utf-8"),
     re.MULTILINE,
 ).group(1)
-# Links into the repository lead nowhere on a package index: their text stays.
+# Links into the repository lead nowhere on a package index: text and path stay.
 _README = re.sub(
-    r"\[([^]]+)\]\((?!https?://|#)[^)]+\)",
-    r"\1",
+    r"\[([^]]+)\]\((?!https?://|#)([^)]+)\)",
+    lambda link: link[1] if link[1] == link[2] else f"{link[1]} (`{link[2]}`)",
     (_ROOT / "README.md").read_text(encoding="utf-8"),
 )
 
@@ -39,6 +39,14 @@ _NOTEBOOKS = [
     "jupytext>=1.19",
     "nbclient>=0.10",
     "nbformat>=5.10",
+]
+
+# To build the package for an index, and to check what was built.
+_RELEASE = [
+    "build>=1.3",
+    "check-wheel-contents>=0.6",
+    "readme_renderer[md]>=44",
+    "twine>=6",
 ]
 
 _TEST = [
@@ -128,6 +136,7 @@ setuptools.setup(
         "dicom": _DICOM,
         "docs": _DOCS,
         "notebooks": _NOTEBOOKS,
+        "release": _RELEASE,
         "sign": _SIGN,
         "test": _TEST,
         "torch": ["torch>=2.4"],  # docs/other_frameworks.md
