@@ -31,12 +31,25 @@ def finish(
   curves = [
       plots.validation_curve(
           metrics.read(folder / name / metrics.FILE),
-          label=name.replace("_", " "),
+          label=f"{name.replace('_', ' ')}, 95 % interval over the tasks",
       )
       for name in outcomes
   ]
-  plots.learning_curve(folder / plots.LEARNING_CURVE, curves, chance=CHANCE)
+  plots.learning_curve(
+      folder / plots.LEARNING_CURVE,
+      curves,
+      chance=CHANCE,
+      title="Accuracy on public validation tasks of the built-in glyphs",
+      spent=_spent(folder),
+  )
   if pairs.PRIVATE in outcomes:
     drawn = folder / pairs.PRIVATE / plots.EPSILON_CURVE
     (folder / plots.EPSILON_CURVE).write_bytes(drawn.read_bytes())
   return {}
+
+
+def _spent(folder: pathlib.Path) -> plots.Curve | None:
+  """Epsilon over the steps of the private run, where it has been made."""
+  lines = metrics.read(folder / pairs.PRIVATE / metrics.FILE)
+  level = glyphs.get_config().hierarchy.levels[0]
+  return plots.spent_curve(lines, label=f"ε of one {level}") if lines else None

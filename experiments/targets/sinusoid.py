@@ -83,8 +83,13 @@ def draw(experiment: build.Experiment, learned: dict[str, Any]) -> Any:
   x = np.linspace(*sinusoid.RANGE, 200, dtype=np.float32)
   held = experiment.splits.test.images.reshape(-1, points, 1, 1, 2)[:, :shot]
   predict = jax.jit(experiment.spec.learner.predict)
-  figure = plotting.figure(5.6, width=plotting.WIDE)
-  for i, axes in enumerate(figure.subplots(2, _SHOWN // 2, sharey=True).flat):
+  figure = plotting.figure(6.4, width=plotting.WIDE)
+  figure.suptitle(
+      f"Sinusoids that no run has seen, learned from {shot} points each"
+  )
+  # Each panel has a scale of its own: amplitudes are from 0.1 to 5.
+  panels = figure.subplots(2, _SHOWN // 2)
+  for i, axes in enumerate(panels.flat):
     axes.plot(
         x, amplitude[i] * np.sin(x - phase[i]), color="grey", linewidth=4,
         linestyle="-", alpha=0.4, label="the participant's curve",
@@ -92,23 +97,32 @@ def draw(experiment: build.Experiment, learned: dict[str, Any]) -> Any:
     support = sampling.Examples(
         jnp.asarray(held[i, ..., :1]), jnp.asarray(held[i, :, 0, 0, 1:])
     )
-    for colour, (name, params) in zip(plotting.COLORS, learned.items()):
+    shown = [1.3 * amplitude[i]]
+    for k, (name, params) in enumerate(learned.items()):
+      look = plotting.series(k) | {"marker": ""}
       guess = predict(params, support, x.reshape(-1, 1, 1, 1))
       words = name.replace("_", " ")
-      axes.plot(
-          x, guess[:, 0], color=colour, linestyle="-", label=f"adapted, {words}"
-      )
+      shown.append(1.05 * np.abs(guess).max())
+      axes.plot(x, guess[:, 0], label=f"adapted, {words}", **look)
       plain = experiment.spec.learner.model.apply(
           params, jnp.asarray(x.reshape(-1, 1, 1, 1))
       )
       axes.plot(
-          x, plain[:, 0], color=colour, linewidth=0.8, linestyle=":",
+          x, plain[:, 0],
           label=f"not adapted, {words}",
+          **look | {"linestyle": (":", (0, (1, 3)))[k % 2], "linewidth": 1.2},
       )
     axes.plot(
         held[i, :, 0, 0, 0], held[i, :, 0, 0, 1], "k.",
-        label=f"the {shot} points that are adapted to",
+        markersize=9, label=f"the {shot} points that are adapted to",
     )
+    axes.set_ylim(-max(shown), max(shown))
+    axes.set_xlim(*sinusoid.RANGE)
+    axes.set_title(f"amplitude {amplitude[i]:.2g}", loc="left")
+  for axes in panels[-1]:
+    axes.set_xlabel("x")
+  for axes in panels[:, 0]:
+    axes.set_ylabel("y")
   handles = axes.get_legend_handles_labels()
   figure.legend(*handles, loc="outside lower center", ncols=3)
   return figure

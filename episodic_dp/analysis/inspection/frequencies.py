@@ -35,12 +35,15 @@ class Frequencies:
     steps: the number of draws.
     times_drawn: int64[units], how many of them held each unit.
     inclusion: eta of the units in one draw.
+    groups: the units of one primary unit are drawn together; so many groups of
+      one size would tell as much as the primary units do.
   """
 
   level: str
   steps: int
   times_drawn: np.ndarray
   inclusion: rates_lib.Spread
+  groups: float
 
   @property
   def expected(self) -> float:
@@ -52,6 +55,15 @@ class Frequencies:
   def observed(self) -> float:
     """The mean over the units of the share of draws that held them."""
     return float(self.times_drawn.mean() / self.steps)
+
+  @property
+  def error(self) -> float:
+    """Half the 95 % interval of `observed`, at most.
+
+    As wide as it is where a primary unit is drawn with all that it holds.
+    """
+    eta = self.expected
+    return 1.96 * math.sqrt(eta * (1 - eta) / (self.steps * self.groups))
 
 
 def why_not_counted(
@@ -100,9 +112,21 @@ def count_draws(
           steps=steps,
           times_drawn=drawn[k],
           inclusion=one.inclusion,
+          groups=_groups(hierarchy, k),
       )
       for k, one in enumerate(levels)
   )
+
+
+def _groups(hierarchy: plan_lib.Hierarchy, level: int) -> float:
+  """(Σ n)² / Σ n² of the numbers n of the level's units by primary unit."""
+  if hierarchy.sizes is not None:
+    return float(hierarchy.num_units(0))
+  held = np.ones(hierarchy.num_units(level))
+  for k in range(level, 0, -1):
+    parents = hierarchy.parents(k)
+    held = np.bincount(parents, held, minlength=hierarchy.num_units(k - 1))
+  return float(held.sum() ** 2 / np.square(held).sum())
 
 
 def _count(
@@ -189,7 +213,7 @@ def _parents(hierarchy, level, units):
 @plotting.styled
 def draw(levels: Sequence[Frequencies]) -> bytes:
   """A PNG: for every level, units by the number of draws that held them."""
-  figure = plotting.figure(2.15 * len(levels) + 0.5)
+  figure = plotting.figure(2.3 * len(levels) + 0.5)
   panels = figure.subplots(len(levels), 1, squeeze=False)[:, 0]
   for k, (axes, one) in enumerate(zip(panels, levels)):
     edges, found, expected = bars(one)
@@ -198,11 +222,18 @@ def draw(levels: Sequence[Frequencies]) -> bytes:
         middle, found, width=0.86 * (edges[1] - edges[0]), color=plotting.SKY,
         label="drawn",
     )
-    axes.plot(
-        middle, expected, color=plotting.VERMILLION, marker="o", linestyle="-",
-        markersize=4, linewidth=1.2, label="expected (binomial)",
+    half = band(one, expected)
+    axes.errorbar(
+        middle, expected, yerr=[np.minimum(half, expected), half],
+        color=plotting.VERMILLION, marker="o", linestyle="-", markersize=4,
+        linewidth=1.2, capsize=2.5, label="expected (binomial), 95 % band",
+    )  # fmt: skip
+    axes.set_title(
+        f"{one.level}: a draw held {100 * one.observed:.4g} % ±"
+        f" {100 * one.error:.1g} of the units, expected"
+        f" {100 * one.expected:.4g} %",
+        loc="left",
     )
-    axes.set_title(f"level '{one.level}'", loc="left")
     axes.set_ylabel("% of the units")
     axes.set_ylim(bottom=0)
     axes.xaxis.get_major_locator().set_params(integer=True)
@@ -210,6 +241,23 @@ def draw(levels: Sequence[Frequencies]) -> bytes:
       axes.legend(loc="upper right")
   panels[-1].set_xlabel(f"times drawn in {levels[0].steps} draws")
   return plotting.png(figure)
+
+
+def band(one: Frequencies, expected: np.ndarray) -> np.ndarray:
+  """Half the widths within which bars lie with probability 95 %, at least.
+
+  Args:
+    one: of a level.
+    expected: per cent of the units in each bar, of `bars`.
+
+  Returns:
+    float64[bars], per cent. Units of one primary unit are drawn together, so
+    that a bar is a mean over as many shares as there are primary units; each
+    lies in [0, 1], which bounds its variance. For FixedSize primary units, of
+    which one takes another's place, it is a good approximation.
+  """
+  share = np.clip(expected / 100, 0, 1)
+  return 196 * np.sqrt(share * (1 - share) / one.groups)
 
 
 def bars(one: Frequencies) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

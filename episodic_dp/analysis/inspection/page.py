@@ -228,7 +228,9 @@ def _rates(content: Content) -> str:
       row.append(str(one.per_step))
     if content.counted:
       found = content.counted[k]
-      row += [f"{found.expected:.4g}", f"{found.observed:.4g}"]
+      row += [
+          f"{found.expected:.4g}", f"{found.observed:.4g} ± {found.error:.1g}"
+      ]
     rows.append(row)
   parts = [
       "<p>The probability that one step draws a given unit: η is what privacy"

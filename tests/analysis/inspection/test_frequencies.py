@@ -42,7 +42,7 @@ def test_bars_hold_every_unit_and_all_probability():
       rng.binomial(STEPS, 0.01, 30), rng.binomial(STEPS, 0.2, 70)
   ])
   one = frequencies.Frequencies(
-      level="a", steps=STEPS, times_drawn=drawn, inclusion=spread
+      level="a", steps=STEPS, times_drawn=drawn, inclusion=spread, groups=100
   )
   edges, found, expected = frequencies.bars(one)
   assert found.sum() == pytest.approx(100)
@@ -62,11 +62,50 @@ def test_bars_hold_every_unit_and_all_probability():
 def test_what_is_always_drawn_is_one_bar():
   spread = rates_lib.Spread(np.ones(1), np.asarray([5]))
   one = frequencies.Frequencies(
-      level="a", steps=STEPS, times_drawn=np.full(5, STEPS), inclusion=spread
+      level="a", steps=STEPS, times_drawn=np.full(5, STEPS), inclusion=spread,
+      groups=5,
   )
   edges, found, expected = frequencies.bars(one)
   assert edges.tolist() == [STEPS, STEPS + 1]
   assert found.tolist() == [100] and expected.tolist() == [100]
+
+
+def test_bars_of_units_that_are_drawn_together_stay_in_their_band():
+  # Five units in each of 200 primary units, which are drawn as a whole.
+  rng, spread = np.random.default_rng(1), rates_lib.Spread(
+      np.asarray([0.02]), np.asarray([1000])
+  )  # fmt: skip
+  outside = {200.0: 0, 1000.0: 0}
+  means = []
+  for _ in range(40):
+    drawn = np.repeat(rng.binomial(STEPS, 0.02, 200), 5)
+    for groups in outside:
+      one = frequencies.Frequencies(
+          level="a", steps=STEPS, times_drawn=drawn, inclusion=spread,
+          groups=groups,
+      )  # fmt: skip
+      _, found, expected = frequencies.bars(one)
+      big = expected > 5  # Where the binomial law is about normal.
+      off = np.abs(found - expected) > frequencies.band(one, expected)
+      outside[groups] += (off & big).sum() / (40 * big.sum())
+    means.append(abs(one.observed - 0.02))
+  assert outside[200.0] < 0.1
+  assert outside[1000.0] > 0.2  # As if all units were on their own.
+  one = frequencies.Frequencies(
+      level="a", steps=STEPS, times_drawn=drawn, inclusion=spread, groups=200.0
+  )
+  assert 0.8 < np.mean(np.asarray(means) < one.error) <= 1
+
+
+def test_groups_are_the_primary_units_weighed_by_what_they_hold():
+  sizes = [[1, 1], [4, 2], [1, 1, 2]]
+  h = plan.Hierarchy.from_sizes(sizes, levels=("a", "b", "c"))
+  p = plan.SamplingPlan((plan.Poisson(0.5), plan.All(), plan.All()))
+  found = frequencies.count_draws(h, p, rates_lib.rates(h, p), seed=0, steps=9)
+  held = ([1, 1, 1], [2, 2, 3], [2, 6, 4])
+  assert [one.groups for one in found] == pytest.approx([
+      sum(n) ** 2 / sum(x * x for x in n) for n in held
+  ])
 
 
 @pytest.mark.parametrize(
