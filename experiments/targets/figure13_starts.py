@@ -356,5 +356,6 @@ def finding(outcomes: panels.Outcomes) -> str:
         f"{title} {100 * score['mean']:.1f} % ± {panels.half(score):.1f}"
         for score, title in scores
     )
-    found.append(f"MAML of {trained}, tested with {shot}: {line}")
+    order = "" if scores[0][1].startswith("MAML") else ", not MAML as in [M]"
+    found.append(f"MAML of {trained}, tested with {shot}: {line}{order}")
   return f"Shots: {'; '.join(found)}." if found else ""
