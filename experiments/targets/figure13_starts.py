@@ -356,6 +356,7 @@ def finding(outcomes: panels.Outcomes) -> str:
         f"{title} {100 * score['mean']:.1f} % ± {panels.half(score):.1f}"
         for score, title in scores
     )
-    order = "" if scores[0][1].startswith("MAML") else ", not MAML as in [M]"
+    best = scores[0][1]
+    order = "" if best == "MAML" else f" ({best} is best here, MAML in [M])"
     found.append(f"MAML of {trained}, tested with {shot}: {line}{order}")
   return f"Shots: {'; '.join(found)}." if found else ""
