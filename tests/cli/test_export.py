@@ -140,7 +140,6 @@ def test_the_walk_of_the_page(tmp_path):
       ("--writers=1001", "--writers=41"),
       ("writer1000", "writer40"),
       ("steps=60", "steps=2,rate=0.3"),
-      ("pip install", "true pip install"),
   ):
     assert old in script
     script = script.replace(old, new)
