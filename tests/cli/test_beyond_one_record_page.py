@@ -1,0 +1,27 @@
+"""docs/beyond_one_record.md: its study and its group cost what it says."""
+
+import pathlib
+import re
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "beyond_one_record.md"
+
+
+def test_its_study_and_its_group_cost_what_it_says(
+    call, tmp_path, monkeypatch, capsys
+):
+  monkeypatch.chdir(tmp_path)
+  text = PAGE.read_text()
+  (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+  run = tmp_path / "runs" / "first"
+  run.mkdir(parents=True)
+  done = call(
+      "account", "--config=glyphs", "--group=5",
+      f"--statement={run / 'guarantee.json'}",
+  )  # fmt: skip
+  (group,) = re.findall(r"ε = ([\d.]+) for up to 5 participants", text)
+  assert f"participant: epsilon {group} at delta 1e-05" in done.stdout
+  assert done.stdout.count(": no guarantee (no guarantee for 5 units") == 2
+  exec(compile(code, "beyond_one_record", "exec"), {})
+  (together,) = re.findall(r"this prints ([\d.]+)\. ", text)
+  assert f"participant: epsilon {together} at" in capsys.readouterr().out
+  assert (tmp_path / "study.json").exists()
