@@ -1,14 +1,14 @@
 """docs/beyond_one_record.md: its study and its group cost what it says."""
 
+import contextlib
+import io
 import pathlib
 import re
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "beyond_one_record.md"
 
 
-def test_its_study_and_its_group_cost_what_it_says(
-    call, tmp_path, monkeypatch, capsys
-):
+def test_its_study_and_its_group_cost_what_it_says(call, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   text = PAGE.read_text()
   (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -21,7 +21,8 @@ def test_its_study_and_its_group_cost_what_it_says(
   (group,) = re.findall(r"ε = ([\d.]+) for up to 5 participants", text)
   assert f"participant: epsilon {group} at delta 1e-05" in done.stdout
   assert done.stdout.count(": no guarantee (no guarantee for 5 units") == 2
-  exec(compile(code, "beyond_one_record", "exec"), {})
+  with contextlib.redirect_stdout(io.StringIO()) as printed:
+    exec(compile(code, "beyond_one_record", "exec"), {})
   (together,) = re.findall(r"this prints ([\d.]+)\. ", text)
-  assert f"participant: epsilon {together} at" in capsys.readouterr().out
+  assert f"participant: epsilon {together} at" in printed.getvalue()
   assert (tmp_path / "study.json").exists()
