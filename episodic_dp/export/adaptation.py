@@ -76,8 +76,9 @@ def adapt(
     invert: turn images from light to dark first.
 
   Raises:
-    ExportError, ValueError, WriteError: something cannot be used; one sentence,
-      and nothing was written.
+    ExportError, ValueError: something cannot be used; one sentence, and nothing
+      was written.
+    WriteError: a file cannot be written; those before it are whole.
   """
   how = predictor.description.preprocessing
   if invert:

@@ -111,26 +111,25 @@ def write(
     signature.sign(content, signing_key)  # A wrong key ends it here.
   checkpoints, steps = _chosen(workdir, checkpoint)
   _check_steps(path, statement, checkpoints, config, steps)
+  files.check_new_folder(out)
+  with saved.saved_config_errors(workdir):
+    if splits is None:
+      with phases.phase("reading the data", at_once=True):
+        splits = build.load_data(config, data_dir=data_dir, download=download)
+    learner = learners.make_learner(config, splits.test.image_shape)
+  how = _preprocessing(config, splits.test, data_dir)
+  like = learner.init(jax.random.key(0))
   with files.new_folder(out) as place:
-    with saved.saved_config_errors(workdir):
-      if splits is None:
-        with phases.phase("reading the data", at_once=True):
-          splits = build.load_data(
-              config, data_dir=data_dir, download=download
-          )
-      learner = learners.make_learner(config, splits.test.image_shape)
-    like = learner.init(jax.random.key(0))
     weights = _names_of(len(steps))
     for name, step in zip(weights, steps):
       params, _ = checkpoints.restore(step, like)
       _check_finite(params, step)
       models.write_weights(place / name, params)
-      (place / name).chmod(0o644)  # safetensors lets its owner alone read it.
     start = _write_start(config, place)
     found = _describe(
         config,
         learner,
-        _preprocessing(config, splits.test, data_dir),
+        how,
         checkpoint=checkpoint,
         steps=steps,
         weights=weights,
@@ -272,11 +271,10 @@ def _write_start(config: RunConfig, place: pathlib.Path) -> str | None:
   if options.start is None or options.trained == "all":
     return None
   weights = models.read_weights(options.start)
-  path = place / description_lib.START
   models.write_weights(
-      path, {name: np.asarray(a, np.float32) for name, a in weights.items()}
+      place / description_lib.START,
+      {name: np.asarray(a, np.float32) for name, a in weights.items()},
   )
-  path.chmod(0o644)
   return description_lib.START
 
 

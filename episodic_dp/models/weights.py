@@ -43,7 +43,8 @@ def write_weights(path: str | os.PathLike[str], params: Any) -> None:
       with open(place, "wb") as out:
         np.savez(out, **arrays)  # type: ignore[arg-type]
     else:
-      safetensors.numpy.save_file(arrays, place)
+      # Not `save_file`, whose errors of a full disk are no OSError.
+      place.write_bytes(safetensors.numpy.save(arrays))
 
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

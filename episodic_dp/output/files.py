@@ -122,14 +122,9 @@ def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
   Raises:
     WriteError: it holds something already, or cannot be written; one sentence.
   """
+  check_new_folder(path)
   path = pathlib.Path(os.path.abspath(path))
   beside = path.with_name(f".{path.name}.tmp")
-  if path.is_symlink() or (
-      path.exists() and not (path.is_dir() and not any(path.iterdir()))
-  ):
-    raise WriteError(
-        f"{path} is there already: choose another --out, or remove it"
-    )
   try:
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(beside, ignore_errors=True)
@@ -141,11 +136,28 @@ def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     os.rename(beside, path)
     _to_disk(path.parent)
   except OSError as e:
-    if isinstance(e, WriteError) and not str(e).startswith(f"{beside}"):
+    if isinstance(e, WriteError):
+      own = str(e).startswith(str(beside))  # Whose name nobody gave.
+    else:
+      own = _concerns(e, path, beside, *beside.glob("*"))
+    # One without a number is a sentence about something else.
+    if not own or e.errno is None:
       raise
-    raise _write_error(path, e, "choose another --out") from e
+    why = OSError(e.errno, os.strerror(e.errno))
+    raise _write_error(path, why, "choose another --out") from e
   finally:
     shutil.rmtree(beside, ignore_errors=True)
+
+
+def check_new_folder(path: str | os.PathLike) -> None:
+  """WriteError where a folder to be made is there, and holds something."""
+  path = pathlib.Path(path)
+  if path.is_symlink() or (
+      path.exists() and not (path.is_dir() and not any(path.iterdir()))
+  ):
+    raise WriteError(
+        f"{path} is there already: choose a folder that does not exist yet"
+    )
 
 
 def _to_disk(path: pathlib.Path) -> None:

@@ -33,7 +33,7 @@ def task_of(splits, way=WAY):
   return support, np.repeat(names, SHOT).tolist(), query
 
 
-def in_process(workdir, splits, support, query, way=WAY):
+def in_process(workdir, splits, support, query, way=WAY, *, divisor=255.0):
   """The probabilities of the learner that evaluation takes, by its own code."""
   config = saved.read(workdir)
   learner = learners.make_learner(config, splits.test.image_shape)
@@ -46,8 +46,8 @@ def in_process(workdir, splits, support, query, way=WAY):
   labels = jnp.repeat(jnp.arange(way), SHOT)
   logits = jax.jit(evaluated.predict)(
       jax.tree.map(jnp.asarray, params),
-      sampling.Examples(jnp.asarray(support, jnp.float32) / 255.0, labels),
-      jnp.asarray(query, jnp.float32) / 255.0,
+      sampling.Examples(jnp.asarray(support, jnp.float32) / divisor, labels),
+      jnp.asarray(query, jnp.float32) / divisor,
   )
   return np.asarray(jax.nn.softmax(logits, -1))
 

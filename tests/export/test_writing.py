@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -184,6 +185,20 @@ def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
   with pytest.raises(errors.RunError):
     writing.write(tmp_path, tmp_path / "other")
   assert not (tmp_path / "other").exists()
+
+
+def test_a_disk_that_takes_no_such_file_leaves_nothing(copy, run, tmp_path):
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  for size in (2000, 6000):  # In the weights, in the statement.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+      with pytest.raises(files.WriteError) as e:
+        writing.write(copy, tmp_path / "model", splits=run.splits)
+    finally:
+      resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(e.value).startswith(f"{tmp_path / 'model'} cannot be written")
+    assert "File too large): allow larger files" in str(e.value)
+    assert not list(tmp_path.glob("*model*"))
 
 
 @pytest.mark.slow

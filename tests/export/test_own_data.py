@@ -1,0 +1,85 @@
+"""A model of own data reads a folder as its run did, and predicts the same."""
+
+import numpy as np
+from PIL import Image
+import pytest
+
+from episodic_dp import export
+from episodic_dp.config import build
+from episodic_dp.config import RunConfig
+from episodic_dp.config.presets import own_data
+from episodic_dp.export import image_folders
+from episodic_dp.export import writing
+from tests.export.conftest import save_run
+from tests.export.test_predictor import in_process
+
+WAY, EACH = 3, 5
+
+
+def write_images(root, rng, kind):
+  """Folders of images of any size; or of arrays of one."""
+  for number in range(15):
+    for i in range(EACH):
+      path = root / f"class {number:02d}" / f"{i}.png"
+      path.parent.mkdir(parents=True, exist_ok=True)
+      shape = tuple(rng.integers(9, 20, 2))
+      if kind == "color":
+        values = rng.integers(0, 256, (*shape, 3), np.uint8)
+        Image.fromarray(values).save(path.with_suffix(".webp"), lossless=True)
+      elif kind == "deep":
+        values = rng.integers(0, 65536, shape, np.uint16)
+        Image.fromarray(values).save(path)
+      else:
+        np.save(path.with_suffix(".npy"), rng.normal(2, 3, (7, 2)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind, options, shape",
+    [
+        ("color", {"size": 11, "color": True}, [11, 11, 3]),
+        ("deep", {"offset": 0.5, "scale": 0.25, "clip": (-1, 2)}, [28, 28, 1]),
+        ("features", {"offset": (2.0, 1.0), "scale": 3.0}, [7, 2]),
+    ],
+)
+def test_files_are_read_as_the_run_did(kind, options, shape, tmp_path):
+  root = tmp_path / "data"
+  write_images(root, np.random.default_rng(0), kind)
+  config = own_data.get_config(f"way={WAY},tasks=1,shot=2,query=3")
+  config.model.name, config.model.widths = "mlp", (8,)
+  config = RunConfig.parse(config, data_dir=root).with_changes(
+      {f"data.options.{name}": value for name, value in options.items()}
+      | {"data.options.cache_dir": str(tmp_path / "cache")}
+  )
+  splits = build.load_data(config, data_dir=str(root))
+  save_run(config, tmp_path / "run", splits)
+  writing.write(tmp_path / "run", tmp_path / "model", data_dir=str(root))
+  held = b"".join(p.read_bytes() for p in (tmp_path / "model").iterdir())
+  assert b"class 0" not in held and str(tmp_path).encode() not in held
+  loaded = export.Predictor.load(tmp_path / "model")
+  how = loaded.description.preprocessing
+  assert list(how.shape) == shape
+  assert how.kind == ("features" if kind == "features" else "image")
+
+  tested = [str(name) for name in splits.test.hierarchy.names[0]][:WAY]
+  folder = tmp_path / "mine"
+  folder.mkdir()
+  for name in tested:
+    (root / name).rename(folder / name)
+  listed = image_folders.support(folder)
+  rows = image_folders.rows(listed, how)
+  wanted = splits.test.images[: WAY * EACH]
+  np.testing.assert_array_equal(rows, wanted)
+  assert rows.dtype == wanted.dtype
+  parts = rows.reshape(WAY, EACH, *rows.shape[1:])
+  support = parts[:, :2].reshape(-1, *rows.shape[1:])
+  query = parts[:, 2:].reshape(-1, *rows.shape[1:])
+  found = loaded.adapt_rows(support, np.repeat(tested, 2).tolist())
+  divisor = 255.0 if rows.dtype == np.uint8 else 1.0
+  np.testing.assert_allclose(
+      found.predict_rows(query).probabilities,
+      in_process(
+          tmp_path / "run", splits, support, query, WAY, divisor=divisor
+      ),
+      atol=2e-6,
+  )
