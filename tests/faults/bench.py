@@ -344,10 +344,11 @@ class Bench:
 def wait_for_lines(
     process: subprocess.Popen, workdir: pathlib.Path, count: int
 ) -> bool:
-  """Whether the run wrote so many lines before it ended."""
+  """Whether the run wrote the lines of so many steps before it ended."""
   path = workdir / metrics.FILE
   while process.poll() is None:
-    if path.exists() and path.read_bytes().count(b"\n") >= count:
+    # The first line is that of step 0.
+    if path.exists() and path.read_bytes().count(b"\n") > count:
       return True
     time.sleep(0.001)
   return False

@@ -187,7 +187,7 @@ def _ended(started):
 def _killed(folder, started, lines=10):
   """Kills them all once there are some lines, beyond a checkpoint."""
   path = folder / metrics.FILE
-  while not path.exists() or path.read_bytes().count(b"\n") < lines:
+  while not path.exists() or path.read_bytes().count(b"\n") <= lines:
     assert all(p.poll() is None for p in started), _ended(started)
   for process in started:
     process.send_signal(signal.SIGKILL)
