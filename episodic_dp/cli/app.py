@@ -11,6 +11,7 @@ import logging as std_logging
 import os
 import pathlib
 import re
+import select
 import sys
 import traceback
 from typing import NoReturn
@@ -72,6 +73,8 @@ def run(
     try:
       main(argv)
     except Exception as e:
+      if isinstance(e, BrokenPipeError) and reader_left():
+        raise  # `__main__` ends it.
       told = sentence(e)
       if told is None:
         raise
@@ -161,6 +164,13 @@ def _explain(error: Exception) -> str:
   lines = [line.strip() for line in text.splitlines() if line.strip()]
   last = lines[-1] if lines else type(error).__name__
   return re.sub(r"^\w*Error: ", "", last)
+
+
+def reader_left() -> bool:
+  """Whether nobody reads what this process prints, as behind `| head`."""
+  poll = select.poll()
+  poll.register(sys.stdout.fileno())
+  return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def sentence(error: BaseException) -> str | None:

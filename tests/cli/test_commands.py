@@ -1,5 +1,6 @@
 """The command line as a whole: what it says of itself, and what it imports."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 import episodic_dp
 from episodic_dp.cli import commands
+from episodic_dp.cli import exit_status
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -98,3 +100,15 @@ call("calibrate", "--config=glyphs", "--epsilon=3")
   assert done.returncode == 0, done.stderr
   for name in ("account", "verify", "calibrate"):
     assert f"{name} False" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_is_no_error(unbuffered):
+  process = subprocess.Popen(
+      [sys.executable, "-m", "episodic_dp", "--help"],
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+      env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+  )  # fmt: skip
+  process.stdout.close()
+  assert process.stderr.read() == b""
+  assert process.wait(60) == exit_status.ERROR
