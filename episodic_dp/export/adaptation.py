@@ -20,6 +20,7 @@ from episodic_dp.export.predictor import Predictions
 from episodic_dp.export.predictor import Predictor
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.output import quoting
 
 PREDICTIONS, CONFUSION, SHEET = (
     "predictions.csv", "confusion.png", "contact_sheet.png",
@@ -150,5 +151,8 @@ def _table(
         *(f"{p:.6f}" for p in values),
     ])  # fmt: skip
   buffer = io.StringIO()
-  csv.writer(buffer, lineterminator="\n").writerows(lines)
+  # A name may hold anything, also what no text file can.
+  csv.writer(buffer, lineterminator="\n").writerows(
+      [quoting.printable(str(cell)) for cell in line] for line in lines
+  )
   return buffer.getvalue()

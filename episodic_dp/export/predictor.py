@@ -49,7 +49,7 @@ class Adapted:
 
   Attributes:
     classes: its labels, sorted.
-    how: examples become rows.
+    how: what is done to examples first.
     together: whether the examples of one call are judged together.
     members: for each checkpoint the function from scaled rows to probabilities.
   """
@@ -70,7 +70,8 @@ class Adapted:
         any size, or float32 from 0 to 1; or features of the model's shape.
 
     Raises:
-      ExportError: there are none, or one cannot be used; one sentence.
+      ExportError: there are none, one cannot be used, or what comes out is not
+        finite; one sentence.
     """
     return self.predict_rows(
         preprocessing.of_arrays(self.how, images, "the images to classify")
@@ -88,9 +89,13 @@ class Adapted:
       filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), 0)])
       each = [np.asarray(member(filled)) for member in self.members]
       found.append(np.mean(each, axis=0)[: len(part)])
-    return Predictions(
-        classes=self.classes, probabilities=np.concatenate(found)
-    )
+    probabilities = np.concatenate(found)
+    if not np.isfinite(probabilities).all():
+      raise errors.ExportError(
+          "the model left the numbers of float32 while it adapted: give more"
+          " support images, or others"
+      )
+    return Predictions(classes=self.classes, probabilities=probabilities)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

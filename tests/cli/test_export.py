@@ -74,6 +74,21 @@ def test_labelled_images_are_classified_and_measured(call, folders, tmp_path):
   assert not (tmp_path / "flat" / "confusion.png").exists()
 
 
+def test_names_may_hold_anything(call, folders, tmp_path):
+  shutil.copytree(folders / "model", tmp_path / "model")
+  odd = ["a\nb", "$x_1$", "f\udcffg", "=1+1,2"]
+  for part in ("support", "query"):
+    (tmp_path / part).mkdir()
+    for name, old in zip(odd, sorted((folders / part).iterdir())):
+      shutil.copytree(old, tmp_path / part / name)
+  done = adapt(call, tmp_path, tmp_path / "out")
+  assert done.returncode == 0, done.stderr
+  with open(tmp_path / "out" / "predictions.csv", newline="") as f:
+    labels = {row["label"] for row in csv.DictReader(f)}
+  assert labels == {"a\\nb", "$x_1$", "f\\udcffg", "=1+1,2"}
+
+
+@pytest.mark.slow
 def test_images_turned_round_are_noticed(call, folders, tmp_path):
   for path in [*folders.glob("*/glyph*/*.png")]:
     place = tmp_path / path.relative_to(folders)

@@ -1,5 +1,6 @@
 """An exported model predicts what the run's learner does."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -98,6 +99,16 @@ def test_images_of_other_sizes_depths_and_colours_are_brought_to_its_own(run):
   )
   large = query[:2].repeat(3, 1).repeat(3, 2)
   assert adapted.predict(large).probabilities.shape == (2, WAY)
+
+
+def test_numbers_that_are_not_finite_are_no_prediction(run):
+  support, labels, query = task_of(run.splits)
+  adapted = export.Predictor.load(run.model).adapt(support, labels)
+  broken = dataclasses.replace(
+      adapted, members=(lambda images: np.full((len(images), WAY), np.nan),)
+  )
+  with pytest.raises(export.ExportError, match="numbers of float32"):
+    broken.predict(query)
 
 
 _KINDS = {

@@ -189,6 +189,11 @@ def file_cases():
   for path in ("a-file", "empty", "nowhere", "run"):
     cases.append(("evaluate", [f"--workdir={path}"]))
     cases.append(("fine-tune", [f"--workdir={path}", "--out=x"]))
+    cases.append(("export", [f"--workdir={path}", "--out=x"]))
+    cases.append((
+        "adapt",
+        [f"--model={path}", "--support=empty", "--query=empty", "--out=x"],
+    ))
   for text in ("__import__('os').mkdir('code-ran')", "Poisson(2)", "All", "()",
                "FixedSize(-1)", "Poisson(__import__('os').mkdir('code-ran'))"):
     cases.append(("account", [
