@@ -250,11 +250,9 @@ class Hierarchy:
 
     Examples:
       >>> from episodic_dp import plan
-      >>> h = plan.Hierarchy.regular(
-      ...     (400_000, 5, 2), levels=("participant", "class", "image")
-      ... )
+      >>> h = plan.Hierarchy.regular((1000, 20), levels=("user", "example"))
       >>> h.num_leaves
-      4000000
+      20000
     """
     levels = tuple(levels)
     for name, size in zip(levels, sizes):
