@@ -84,7 +84,11 @@ def of_run(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
   """
   folder = pathlib.Path(workdir)
   name = f"validation_{score}"
-  lines = [x for x in metrics.read(folder / metrics.FILE) if name in x]
+  # Without step 0, which the first outcomes do not have and costs nothing.
+  lines = [
+      line for line in metrics.read(folder / metrics.FILE)
+      if name in line and line["step"]
+  ]  # fmt: skip
   validated = {"steps": "step", "values": name}
   validated |= {end: f"validation_{end}" for end in ("low", "high")}
   statement = (folder / reporting.GUARANTEE).read_bytes()

@@ -77,14 +77,14 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path):
   _, experiment, _ = trained
 
   class Dying:
-    """Validates at step 2, and takes the process with it at step 4."""
+    """Validates at 0 and 2 steps, and takes the process with it at 4."""
 
     def __init__(self):
       self.calls = 0
 
     def score(self, members, tasks):
       self.calls += 1
-      if self.calls == 2:
+      if self.calls == 3:
         raise _Killed
       return experiment.spec.evaluator.score(members, tasks)
 

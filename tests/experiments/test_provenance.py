@@ -45,6 +45,8 @@ def test_a_run_leaves_its_curve_config_and_the_digest_of_its_statement(
   (tmp_path / "config.json").write_text(json.dumps(config))
   (tmp_path / "guarantee.json").write_text("{}")
   (tmp_path / "metrics.jsonl").write_text(
+      '{"step": 0, "validation_accuracy": 0.2, "validation_low": 0.1,'
+      ' "validation_high": 0.3}\n'
       '{"step": 1, "validation_accuracy": 0.25, "validation_low": 0.2,'
       ' "validation_high": 0.3}\n{"step": 2}\n'
   )
