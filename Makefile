@@ -149,4 +149,4 @@ accelerator: env
 	  --workdir=$(OUT)/table3 --data_dir=$(DATA) --out=$(OUT)
 
 clean:
-	rm -rf $(VENV) .venv-3.12 build *.egg-info .coverage .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) .venv-3.12 build dist *.egg-info .coverage .pytest_cache .ruff_cache .mypy_cache

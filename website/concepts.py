@@ -153,7 +153,7 @@ def samplers() -> plotting.Figure:
   people, tasks, last = 400_000, 1600, 250
   steps = np.unique(np.linspace(1, last, 26).round().astype(int))
   one = (plan_lib.FixedSize(5), plan_lib.FixedSize(2))
-  stages = {
+  stages: dict[str, plan_lib.Stage] = {
       "FixedSize(1600)": plan_lib.FixedSize(tasks),
       "Poisson(0.004)": plan_lib.Poisson(tasks / people),
       "RandomAllocation(250)": plan_lib.RandomAllocation(people // tasks),
