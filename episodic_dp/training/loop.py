@@ -343,6 +343,9 @@ class _Run:
     """Draws the learning curve and epsilon over the steps."""
     validation = self._spec.validation
     delta = self._spec.delta
+    caveat = " ".join(dict.fromkeys(
+        g.caveat for g in self._spending.guarantees.values() if g.caveat
+    ))
     if validation is not None:
       lines = metrics_lib.read(self._folder / metrics_lib.FILE)
       name = validation.score.name
@@ -358,11 +361,13 @@ class _Run:
           chance=validation.chance,
           title=plots.title(validation),
           spent=spent,
+          caveat=caveat if spent is not None else "",
       )
     plots.epsilon_curve(
         self._folder / plots.EPSILON_CURVE,
         self._spending.epsilon_curves(),
         delta=delta,
+        caveat=caveat,
     )
 
 

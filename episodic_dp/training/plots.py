@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 import os
+import textwrap
 from typing import Any
 
 from episodic_dp.accounting import report
@@ -19,6 +20,7 @@ EPSILON_CURVE = "epsilon_curve.png"
 # A squared error that falls by more than this is drawn on a logarithmic axis,
 # so that what comes after the first steps can be told apart.
 _WIDE_RANGE = 8.0
+_WIDTH = 72  # Of a caveat above a picture, in characters.
 _FEW_POINTS = 30  # More of them have no markers.
 
 
@@ -81,6 +83,7 @@ def learning_curve(
     chance: float | None,
     title: str = "",
     spent: Curve | None = None,
+    caveat: str = "",
 ) -> None:
   """Draws a score on public validation tasks over steps, with its intervals.
 
@@ -91,10 +94,11 @@ def learning_curve(
     chance: the accuracy of a blind guess, None for other scores.
     title: above the picture.
     spent: epsilon over the steps, on an axis of its own on the right.
+    caveat: what that epsilon must not be mistaken for, or "".
   """
   figure = plotting.figure(4.6)
   axes = figure.subplots()
-  axes.set_title(title, loc="left")
+  axes.set_title(_with_caveat(title, caveat), loc="left")
   for number, curve in enumerate(curves):
     _with_band(axes, curve, number, 100 if name == "accuracy" else 1)
   if chance is not None:
@@ -115,6 +119,10 @@ def learning_curve(
   if handles:
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
   plotting.save(figure, path)
+
+
+def _with_caveat(title: str, caveat: str) -> str:
+  return "\n".join([title, *textwrap.wrap(caveat, _WIDTH)])
 
 
 def _with_band(
@@ -164,12 +172,24 @@ def _right_axis(axes: plotting.Axes, curve: Curve) -> plotting.Axes:
 
 @plotting.styled
 def epsilon_curve(
-    path: str | os.PathLike, curves: Sequence[Curve], *, delta: float
+    path: str | os.PathLike,
+    curves: Sequence[Curve],
+    *,
+    delta: float,
+    caveat: str = "",
 ) -> None:
-  """Draws epsilon of each level over steps; says so where there is none."""
+  """Draws epsilon of each level over steps; says so where there is none.
+
+  Args:
+    path: the PNG.
+    curves: a level each.
+    delta: of them all.
+    caveat: what epsilon must not be mistaken for, or "".
+  """
   figure = plotting.figure(4.2)
   axes = figure.subplots()
-  axes.set_title("What the steps cost, by privacy unit", loc="left")
+  title = "What the steps cost, by privacy unit"
+  axes.set_title(_with_caveat(title, caveat), loc="left")
   curves = [c for c in curves if all(math.isfinite(v) for v in c.values)]
   for curve in curves:
     label = f"one {curve.label}: ε = {report.rounded_up(curve.values[-1])}"

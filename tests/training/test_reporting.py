@@ -84,6 +84,18 @@ def test_every_curve_is_drawn(tmp_path, curves):
     assert _coloured(tmp_path / name) > 300 * curves
 
 
+def test_a_caveat_stands_above_the_picture(tmp_path):
+  curve = plots.Curve(label="x", steps=[1, 2], values=[1.0, 2.0])
+  heads = []
+  for name, caveat in (("a", ""), ("b", "not a guarantee " * 8)):
+    path = tmp_path / f"{name}.png"
+    plots.epsilon_curve(path, [curve], delta=1e-5, caveat=caveat)
+    pixels = image_lib.imread(path)[..., :3]
+    heads.append((pixels[:90].min(-1) < 0.4).sum())
+    assert pixels[:, -4:].min() > 0.9, "text is cut off at the right"
+  assert heads[1] > 1.5 * heads[0]
+
+
 def test_infinite_epsilon_is_said_and_not_drawn(tmp_path):
   curve = plots.Curve(label="x", steps=[1, 2], values=[1.0, math.inf])
   plots.epsilon_curve(tmp_path / "a.png", [curve], delta=1e-5)

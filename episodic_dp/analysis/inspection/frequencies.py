@@ -122,7 +122,7 @@ def _groups(hierarchy: plan_lib.Hierarchy, level: int) -> float:
   """(Σ n)² / Σ n² of the numbers n of the level's units by primary unit."""
   if hierarchy.sizes is not None:
     return float(hierarchy.num_units(0))
-  held = np.ones(hierarchy.num_units(level))
+  held: np.ndarray = np.ones(hierarchy.num_units(level))
   for k in range(level, 0, -1):
     parents = hierarchy.parents(k)
     held = np.bincount(parents, held, minlength=hierarchy.num_units(k - 1))
