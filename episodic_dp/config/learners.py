@@ -19,15 +19,9 @@ _Shape = tuple[int, ...]
 def make_learner(config: RunConfig, image_shape: _Shape) -> learners.Learner:
   """The learner that `config.learner` names, on `networks.make_model`.
 
-  `config.learner.name` is one of maml, anil, meta_sgd, reptile, protonet, ridge
-  and supervised (for a config without an episode). The first four read
-  `inner_steps` and `inner_rate`, the first three also `order` and the switches
-  of MAML++: `per_step_norm`, `learned_rates` (not meta_sgd) and
-  `multi_step_loss`, the number of outer steps after which the last inner step's
-  loss counts alone (0: from the beginning). ridge reads `ridge` and
-  `ridge_scale`, their initial values. `config.episode.way` of 1 is regression,
-  with squared error, for the first three and reptile. What goes with what is
-  checked by `learner_kinds`, before there are data.
+  `learners.by_name` says which learner reads which field. `config.episode.way`
+  of 1 is regression. What goes with what is checked by `learner_kinds`, before
+  there are data.
   """
   name = config.learner.name
   return learners.by_name(

@@ -74,6 +74,7 @@ def test_labelled_images_are_classified_and_measured(call, folders, tmp_path):
   assert not (tmp_path / "flat" / "confusion.png").exists()
 
 
+@pytest.mark.slow
 def test_names_may_hold_anything(call, folders, tmp_path):
   shutil.copytree(folders / "model", tmp_path / "model")
   odd = ["a\nb", "$x_1$", "f\udcffg", "=1+1,2"]

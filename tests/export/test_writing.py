@@ -68,6 +68,7 @@ def test_the_card_says_what_the_statement_says(run):
   assert "4,820 bytes (1,205 numbers)" in text
 
 
+@pytest.mark.slow
 def test_what_evaluate_measured_is_in_the_card(copy, run, tmp_path):
   score = {"mean": 0.25, "low": 0.2, "high": 0.3, "tasks": 600}
   files.write_json(
@@ -120,6 +121,7 @@ def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
   assert "with differential privacy;" not in text
 
 
+@pytest.mark.slow
 def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
   path = copy / reporting.GUARANTEE
   config = saved.read(copy)
@@ -187,6 +189,7 @@ def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
   assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_no_such_file_leaves_nothing(copy, run, tmp_path):
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   for size in (2000, 6000):  # In the weights, in the statement.
