@@ -24,8 +24,9 @@ from experiments import published
 from experiments import runs as runs_lib
 from experiments.targets import budgets
 from experiments.targets import panels
+from experiments.targets import table3_models
 
-EPSILON, DELTA, KEYS = 0.5, 1e-6, 3
+EPSILON, DELTA = 0.5, 1e-6
 NOTES = """\
 The settings follow some twenty trials of a few minutes each on the same
 training classes, judged by validation accuracy and by how well the gradients of
@@ -40,138 +41,6 @@ mini-ImageNet's images smaller (42 pixels) than in the papers.
 """
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Model:
-  """What is trained once a key, private and not, and tested on some cells.
-
-  Attributes:
-    data: the data set, and its preset.
-    way: classes of a task.
-    shots: images of a class that test tasks have.
-    participants: who train.
-    tasks: expected of a private step.
-    steps: of the private run.
-    arguments: of the preset.
-    overrides: of further fields.
-    plain: arguments of the run without privacy that differ; None for none.
-    keys: how many.
-    kind: of the learner and its clipping, where it is not ours.
-    noiseless: whether the private run is done without its noise.
-  """
-
-  data: str
-  way: int
-  shots: tuple[int, ...]
-  participants: int
-  tasks: int
-  steps: int
-  arguments: dict[str, Any]
-  overrides: dict[str, Any] = dataclasses.field(default_factory=dict)
-  plain: dict[str, Any] | None = dataclasses.field(default_factory=dict)
-  keys: int = KEYS
-  kind: str = ""
-  noiseless: bool = False
-
-
-_AVERAGED = {"optimizer.average": 0.9}
-_MAML = {"learner.name": "maml", "optimizer.rate": 0.02}
-_CLIPPING = {
-    "quantile": {
-        "mechanism.clip_norm": 15.0,
-        "mechanism.clipping": "private_quantile",
-        "mechanism.clip_quantile": 0.5,
-        "mechanism.clip_rate": 0.2,
-        "mechanism.count_noise": 20.0,
-    },
-    # The paper's: the 90th percentile of the last norms.
-    "percentile": {
-        "mechanism.clip_norm": 30.0,  # It only falls.
-        "mechanism.clipping": "percentile_window",
-        "mechanism.clip_percentile": 90.0,
-        "mechanism.clip_window": 1600,
-    },
-}
-_COLOURED = _AVERAGED | {
-    "learner.metric_scale": 0.02,
-    "augmentation.flip": True,
-    "optimizer.final_rate": 0.001,
-}
-_OURS = {
-    "cpu": (
-        Model(
-            data="omniglot", way=5, shots=(1,), participants=400_000,
-            tasks=1600, steps=500, arguments=dict(width=16),
-            overrides=_AVERAGED,
-            plain=dict(participants=16_000, steps=2000),
-        ),
-        Model(
-            data="omniglot", way=20, shots=(1,), participants=400_000,
-            tasks=800, steps=250, arguments=dict(width=16),
-            overrides=_AVERAGED,
-            plain=dict(participants=16_000, steps=1000, rate=0.002),
-        ),
-        Model(
-            data="cifar_fs", way=5, shots=(1, 5), participants=400_000,
-            tasks=1600, steps=250, arguments=dict(width=32, query=2),
-            overrides=_COLOURED,
-            plain=dict(participants=16_000, steps=1500),
-        ),
-        Model(
-            data="mini_imagenet", way=5, shots=(1, 5), participants=100_000,
-            tasks=1600, steps=125, arguments=dict(width=24, query=2, size=42),
-            overrides=_COLOURED,
-            plain=dict(participants=16_000, steps=1000, rate=0.004),
-        ),
-    ),
-    "full": (
-        *(
-            Model(
-                data="omniglot", way=way, shots=(1,), participants=400_000,
-                tasks=1600, steps=1000, arguments=dict(width=64, query=4),
-                overrides=_AVERAGED,
-                plain=dict(participants=400_000, rate=0.004, steps=1000),
-            )
-            for way in (5, 20)
-        ),
-        Model(
-            data="cifar_fs", way=5, shots=(1, 5), participants=400_000,
-            tasks=1600, steps=1000, arguments=dict(width=64, query=15),
-            overrides=_COLOURED,
-            plain=dict(participants=400_000, rate=0.004, steps=1000),
-        ),
-        Model(
-            data="mini_imagenet", way=5, shots=(1, 5), participants=100_000,
-            tasks=1600, steps=250, arguments=dict(width=64, query=15),
-            overrides=_COLOURED,
-            plain=dict(participants=100_000, rate=0.016, steps=250),
-        ),
-    ),
-}  # fmt: skip
-_THEIRS = {
-    "cpu": dict(tasks=800, steps=125, arguments=dict(width=8, inner_steps=1)),
-    "full": dict(
-        tasks=1600, steps=250, arguments=dict(width=64, inner_steps=5)
-    ),
-}
-
-
-def _models(scale: str) -> list[Model]:
-  """Ours, private and not; the paper's learner; ours without noise."""
-  theirs = [
-      Model(
-          data="omniglot", way=5, shots=(1,), participants=400_000,
-          overrides=_MAML | clipping, plain=None,
-          keys=1 if scale == "cpu" else KEYS, kind=name, **_THEIRS[scale],
-      )
-      for name, clipping in _CLIPPING.items()
-  ]  # fmt: skip
-  noiseless = [
-      dataclasses.replace(model, plain=None, keys=1, noiseless=True)
-      for model in _OURS[scale]
-  ]
-  return [*_OURS[scale], *theirs, *noiseless]
-
-
 def runs(scale: str) -> list[runs_lib.Run]:
   """Every key of every model, the first keys first."""
   if scale == "smoke":
@@ -184,14 +53,14 @@ def runs(scale: str) -> list[runs_lib.Run]:
     return [dataclasses.replace(run, shots=(2,), controls=True)]
   return [
       _run(model, key, private)
-      for key in range(KEYS)
-      for model in _models(scale)
+      for key in range(table3_models.KEYS)
+      for model in table3_models.models(scale)
       for private in (True, False)
       if key < model.keys and (private or model.plain is not None)
   ]
 
 
-def _run(model: Model, key: int, private: bool) -> runs_lib.Run:
+def _run(model: table3_models.Model, key: int, private: bool) -> runs_lib.Run:
   arguments = model.arguments | dict(private=int(private))
   overrides = {
       "learner.name": "protonet",
