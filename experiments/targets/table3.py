@@ -106,7 +106,7 @@ def _run(model: table3_models.Model, key: int, private: bool) -> runs_lib.Run:
 
 _LEARNERS = {"protonet": "prototypes", "maml": "MAML"}
 _CLIPPED = {
-    "percentile": ", clipped at a percentile",
+    "percentile": ", clipped at a percentile: no guarantee",
     "quantile": ", clipped at a private quantile",
 }
 
@@ -214,7 +214,7 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
             + _CLIPPED.get(row["clipping"], "")
             + (", clipped, without noise" if row.get("noiseless") else ""),
             f"{row['tasks']:,}",
-            "yes" if labels["private"] else "no",
+            "no" if panels.epsilon(found, budgets.LEVEL) == "none" else "yes",
             "-" if row["published"] is None else f"{row['published']} %",
             panels.accuracy(found),
             *(
@@ -295,7 +295,11 @@ def _cell(row: dict[str, Any]) -> tuple[str, int, int]:
 def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   """A line a cell: ours, private and not, and what is published."""
   names: list[str] = []
-  series: dict[str, dict[str, list[panels.Outcome]]] = {}
+  # In the colours of what is published.
+  series: dict[str, dict[str, list[panels.Outcome]]] = {
+      "private": {},
+      "not private": {},
+  }
   printed: dict[bool, dict[str, float]] = {True: {}, False: {}}
   for labels, found in _cells(outcomes):
     name = f"{_named(labels)}\n{labels['way']}-way {labels['shot']}-shot"
@@ -305,7 +309,7 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
     if labels.get("noiseless"):
       legend = "private, but without its noise"
     if "clipping" in labels:
-      legend = "MAML, private" + _CLIPPED[labels["clipping"]]
+      legend = "MAML" + _CLIPPED[labels["clipping"]]
     series.setdefault(legend, {})[name] = found
     value = _published(labels)
     if value is not None:
@@ -322,4 +326,4 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
         color=plotting.series(number)["color"],
         label=f"published, {'private' if private else 'not private'}",
     )
-  axes.legend(loc="lower right")
+  plotting.legend_below(axes)
