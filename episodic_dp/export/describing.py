@@ -1,0 +1,124 @@
+"""What model.json says of a run."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from episodic_dp import _version
+from episodic_dp import data
+from episodic_dp import learners
+from episodic_dp.config import learner_kinds
+from episodic_dp.config import RunConfig
+from episodic_dp.data.own_data import load as own_data
+from episodic_dp.export import description as description_lib
+from episodic_dp.models import parts
+
+# How the pictures of data sets look, where all of them look alike.
+_BACKGROUNDS = {"glyphs": "light", "omniglot": "light", "mnist_writers": "dark"}
+# Data sets whose loaders take single pixels of larger pictures.
+_NEAREST = ("omniglot",)
+_FIELDS = tuple(
+    field.name for field in dataclasses.fields(description_lib.Learner)
+)
+
+
+def describe(
+    config: RunConfig,
+    learner: learners.Learner,
+    how: description_lib.Preprocessing,
+    *,
+    checkpoint: Any,
+    steps: tuple[int, ...],
+    weights: tuple[str, ...],
+    start: str | None,
+) -> description_lib.Description:
+  """model.json of a run."""
+  options, settings = config.model, dataclasses.asdict(config.learner)
+  supervised = config.learner.name == learner_kinds.SUPERVISED
+  headless = config.learner.name in learner_kinds.HEADLESS
+  outputs = learner.model.way
+  if headless and options.name != "mlp":
+    outputs = None
+  like = jax.eval_shape(learner.init, jax.random.key(0))
+  episode = config.evaluation
+  return description_lib.Description(
+      format=description_lib.FORMAT,
+      library=f"episodic_dp {_version.__version__}",
+      network=description_lib.Network(
+          name=options.name,  # type: ignore[arg-type]
+          outputs=outputs,
+          width=options.width,
+          norm=options.norm,
+          library=options.library,
+          widths=options.widths,
+          trained=options.trained if start else "all",
+          rank=options.rank,
+      ),
+      learner=description_lib.Learner(**{n: settings[n] for n in _FIELDS}),
+      fine_tuning=(
+          description_lib.FineTuning(**dataclasses.asdict(config.fine_tuning))
+          if supervised
+          else None
+      ),
+      preprocessing=how,
+      task=description_lib.Task(
+          way=config.way, shot=episode.shot, query=episode.query
+      ),
+      checkpoint=checkpoint,
+      steps=steps,
+      weights=weights,
+      start=start,
+      arrays=tuple(
+          description_lib.Array(name=name, shape=tuple(leaf.shape))
+          for name, leaf in sorted(parts.by_name(like).items())
+      ),
+  )
+
+
+def preprocessing(
+    config: RunConfig, test: data.ArrayDataset, data_dir: str | None
+) -> description_lib.Preprocessing:
+  """How the run made its rows."""
+  options = config.data.options
+
+  def numbers(name: str) -> tuple[float, ...] | None:
+    value = options.get(name)
+    if value is None:
+      return None
+    several = value if isinstance(value, (tuple, list)) else (value,)
+    return tuple(float(v) for v in several)
+
+  whole = test.images.dtype == np.uint8
+  image = whole or _are_images(config, test, data_dir)
+  return description_lib.Preprocessing(
+      kind="image" if image else "features",
+      shape=tuple(test.image_shape),
+      dtype="uint8" if whole else "float32",
+      divide_by=255.0 if whole else 1.0,
+      resample="nearest" if config.data.name in _NEAREST else "bilinear",
+      inverted=False,
+      background=_BACKGROUNDS.get(config.data.name),  # type: ignore[arg-type]
+      offset=numbers("offset"),
+      scale=numbers("scale"),
+      clip=numbers("clip"),
+  )
+
+
+def _are_images(
+    config: RunConfig, test: data.ArrayDataset, data_dir: str | None
+) -> bool:
+  """Whether own data of float32 are images of more than 8 bits, or features."""
+  options = config.data.options
+  if config.data.name != "own_data" or len(test.image_shape) != 3:
+    return False
+  if any(options.get(name) is not None for name in ("size", "color", "depth")):
+    return True
+  names = ("levels", "shares", "by", "crossing", "seed")
+  listing = own_data.survey(
+      data_dir,
+      **{k: options[k] for k in names if options.get(k) is not None},
+  ).listing
+  first = next(int(c.records[0]) for c in listing.classes if len(c.records))
+  return listing.reader()(first).image
