@@ -46,6 +46,8 @@ def own(tmp_path, monkeypatch):
   """Writes code of one's own, which is imported anew; its name."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.syspath_prepend(tmp_path)
+  # Byte code is kept by size and second, and codes here may share both.
+  monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
   def write(source):
     monkeypatch.delitem(sys.modules, "own_layers", raising=False)

@@ -28,7 +28,8 @@ def stopped(bench: bench_lib.Bench, name: str, status: int) -> Outcome:
   saved = bench_lib.contents(workdir)
   judge.expect(saved.step >= moment, f"step {saved.step} was saved")
   judge.expect(
-      len(saved.lines) == saved.step, "a step was taken that was not saved"
+      saved.lines[-1]["step"] == saved.step,
+      "a step was taken that was not saved",
   )
   judge.end(bench.run(workdir), 0, "done: ")
   return Outcome(
@@ -167,7 +168,9 @@ def time_limit(bench: bench_lib.Bench) -> Outcome:
   judge.end(ended, 75, "stopped by its time limit after step")
   judge.expect(taken < limit + 1, f"it left after {taken:.1f} s")
   saved = bench_lib.contents(workdir)
-  judge.expect(len(saved.lines) == saved.step > 0, f"step {saved.step}")
+  judge.expect(
+      saved.lines[-1]["step"] == saved.step > 0, f"step {saved.step}"
+  )
   return Outcome(
       tried=f"1, --time_limit={limit}s",
       ended=f"75 after {taken:.1f} s",

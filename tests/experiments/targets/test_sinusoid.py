@@ -52,7 +52,7 @@ def test_the_best_checkpoints_are_those_of_the_least_error(done):
   errors = {
       line["step"]: line["validation_squared_error"]
       for line in lines
-      if "validation_squared_error" in line
+      if line["step"] and "validation_squared_error" in line
   }
   assert len(errors) == 10
   best = sorted(errors, key=errors.get)
