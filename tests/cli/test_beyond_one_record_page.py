@@ -5,6 +5,8 @@ import io
 import pathlib
 import re
 
+import pytest
+
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "beyond_one_record.md"
 
 
@@ -24,5 +26,7 @@ def test_its_study_and_its_group_cost_what_it_says(call, tmp_path, monkeypatch):
   with contextlib.redirect_stdout(io.StringIO()) as printed:
     exec(compile(code, "beyond_one_record", "exec"), {})
   (together,) = re.findall(r"this prints ([\d.]+)\. ", text)
-  assert f"participant: epsilon {together} at" in printed.getvalue()
+  (found,) = re.findall(r"participant: epsilon ([\d.]+) at", printed.getvalue())
+  # Bounds that another SciPy's search finds are as valid, and differ a little.
+  assert float(found) == pytest.approx(float(together), rel=0.01)
   assert (tmp_path / "study.json").exists()
