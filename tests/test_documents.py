@@ -23,7 +23,8 @@ _FOLDERS = {
     path.name
     for folder in (ROOT, ROOT / "episodic_dp")
     for path in folder.iterdir()
-    if path.is_dir() and path.name not in ("runs", "build")  # `make` makes them.
+    # `make train` and others make these two.
+    if path.is_dir() and path.name not in ("runs", "build")
 }
 
 
