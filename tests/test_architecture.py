@@ -23,8 +23,7 @@ FLOORS = (
     ("auditing", "training"),
     ("pvi",),
     ("config",),
-    ("analysis",),
-    ("export",),
+    ("analysis", "export"),
     ("cli",),
     ("__main__",),
 )

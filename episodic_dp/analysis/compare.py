@@ -20,13 +20,12 @@ from typing import Any
 from scipy import special
 
 from episodic_dp import training
-from episodic_dp.analysis import measure
-from episodic_dp.analysis import saved_runs
 from episodic_dp.training import errors
 from episodic_dp.training import metrics
 from episodic_dp.training import process_times
 from episodic_dp.training import remote
 from episodic_dp.training import reporting
+from episodic_dp.training import saved_runs
 from episodic_dp.training import stores
 from episodic_dp.training import workdir as workdir_lib
 
@@ -42,7 +41,7 @@ _KINDS: dict[str, type[training.Score]] = {
 _TESTED = ("single", "ensemble")
 # The names of the files that are read here.
 _READ = (
-    workdir_lib.CONFIG, metrics.FILE, reporting.GUARANTEE, measure.RESULTS,
+    workdir_lib.CONFIG, metrics.FILE, reporting.GUARANTEE, reporting.EVALUATION,
     process_times.FILE, remote.LOCK,
 )  # fmt: skip
 # What is raised where a file holds other things than a run writes.
@@ -247,7 +246,7 @@ def read(folder: pathlib.Path) -> Run:
   stated = saved_runs.guarantees(folder, "epsilon", "delta", "steps") or {}
   planned = saved_runs.planned_steps(folder)
   with _sentence(folder):
-    scores = _validated(lines) | _tested(folder / measure.RESULTS)
+    scores = _validated(lines) | _tested(folder / reporting.EVALUATION)
     if planned is None and begun:
       planned = int(config["steps"])
     levels = {

@@ -19,7 +19,6 @@ from episodic_dp import data
 from episodic_dp import plan as plan_lib
 from episodic_dp import training
 from episodic_dp.analysis import fine_tune_report
-from episodic_dp.analysis import saved_runs
 from episodic_dp.analysis import saved_weights
 from episodic_dp.config import build
 from episodic_dp.config import learner_kinds
@@ -30,6 +29,7 @@ from episodic_dp.config import saved
 from episodic_dp.config import sections
 from episodic_dp.output import phases
 from episodic_dp.training import errors
+from episodic_dp.training import saved_runs
 
 RANDOM = "random"
 # Options of data sets that decide which classes are for testing.

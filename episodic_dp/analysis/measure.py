@@ -9,15 +9,14 @@ import jax
 
 from episodic_dp import data
 from episodic_dp import training
-from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import saved
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import reporting
+from episodic_dp.training import saved_runs
 
-RESULTS = "evaluation.json"
 _NAMES = {
     "untrained": "untrained",
     "untrained_ensemble": "untrained ensemble",
@@ -99,7 +98,7 @@ def measure(
   if shot is not None:
     return results
   files.write_json(
-      pathlib.Path(workdir) / RESULTS,
+      pathlib.Path(workdir) / reporting.EVALUATION,
       {
           name: {
               value["score"].name: dataclasses.asdict(value["score"]),

@@ -22,7 +22,6 @@ import numpy as np
 from episodic_dp import data
 from episodic_dp import plan as plan_lib
 from episodic_dp import training
-from episodic_dp.analysis import saved_runs
 from episodic_dp.auditing import membership as inference
 from episodic_dp.auditing import roc as roc_lib
 from episodic_dp.config import build
@@ -30,6 +29,7 @@ from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
 from episodic_dp.output import phases
+from episodic_dp.training import saved_runs
 
 SIDES = ("participants", "examples")  # What is attacked of every run.
 RATES = (1e-3, 1e-2, 1e-1)  # Of false positives.

@@ -19,6 +19,7 @@ from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
 from episodic_dp.output import tables
 from episodic_dp.training import remote
+from episodic_dp.training import reporting
 
 
 def define_flags() -> None:
@@ -32,10 +33,10 @@ def main(argv: Sequence[str]) -> None:
   del argv
   values = flags.FLAGS
   devices.log_devices()
-  with remote.fetched(values.workdir, results=[measure.RESULTS]) as folder:
+  with remote.fetched(values.workdir, results=[reporting.EVALUATION]) as folder:
     results = measure.measure(
         folder, data_dir=values.data_dir, download=values.download
     )
   print(tables.text(measure.header(results), measure.rows(results)))
-  where = f"{values.workdir.rstrip('/')}/{measure.RESULTS}"
+  where = f"{values.workdir.rstrip('/')}/{reporting.EVALUATION}"
   print(f"\n±: 95 % interval over the tasks. The score of each: {where}")

@@ -9,11 +9,11 @@ import numpy as np
 from PIL import Image
 from PIL import ImageDraw
 
-from episodic_dp.analysis.inspection import sheet
 from episodic_dp.export.predictor import Predictions
 from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import quoting
+from episodic_dp.output import strips
 
 _MOST = 60  # Images of a section: more are not looked at.
 _LONGEST = 22  # Characters of a name.
@@ -99,7 +99,7 @@ def contact_sheet(
   sections = _sections(labels, predictions)
   images = _as_bytes(rows)
   scale = max(1, round(_CELL / max(images.shape[1:3])))
-  small = sheet.font_of(11)
+  small = strips.font_of(11)
   texts = [_caption(i, names, labels, predictions) for i in range(len(names))]
   shown = [i for s in sections for i in s.numbers[:_MOST]]
   wide = max(
@@ -109,7 +109,7 @@ def contact_sheet(
       ),
   )
   lines = max(len(texts[i]) for i in shown)
-  cell = (wide, images.shape[1] * scale + 4 + lines * sheet.line_of(small))
+  cell = (wide, images.shape[1] * scale + 4 + lines * strips.line_of(small))
   columns = max(1, (_WIDTH - 2 * _PAD + _GAP) // (cell[0] + _GAP))
   columns = min(
       columns, max(1, *(len(s.numbers[:_MOST]) for s in sections), 4)
@@ -119,13 +119,13 @@ def contact_sheet(
   for section in sections:
     pen.text(
         (_PAD, y), section.title, fill=section.color,
-        font=sheet.font_of(16, bold=True),
+        font=strips.font_of(16, bold=True),
     )
     y += _TITLE
     for place, number in enumerate(section.numbers[:_MOST]):
       row, column = divmod(place, columns)
       x, top = _PAD + column * (cell[0] + _GAP), y + row * (cell[1] + _GAP)
-      picture = sheet.strip(images[number : number + 1], scale)
+      picture = strips.strip(images[number : number + 1], scale)
       pen.rectangle(
           (x - 2, top - 2, x + picture.width + 1, top + picture.height + 1),
           outline=section.color, width=2,
@@ -133,12 +133,12 @@ def contact_sheet(
       canvas.paste(picture, (x, top))
       for line, text in enumerate(texts[number]):
         pen.text(
-            (x, top + picture.height + 4 + line * sheet.line_of(small)),
+            (x, top + picture.height + 4 + line * strips.line_of(small)),
             text, fill=plotting.INK, font=small,
         )
     y += _rows_of(section, columns) * (cell[1] + _GAP)
   with files.replacing(path) as beside:
-    beside.write_bytes(sheet.png(canvas))
+    beside.write_bytes(strips.png(canvas))
 
 
 _TITLE = 36
@@ -149,7 +149,7 @@ def _canvas(
 ) -> Image.Image:
   width = 2 * _PAD + columns * (cell[0] + _GAP) - _GAP
   titles = max(
-      math.ceil(sheet.font_of(16, bold=True).getlength(s.title))
+      math.ceil(strips.font_of(16, bold=True).getlength(s.title))
       for s in sections
   )
   height = 2 * _PAD + sum(

@@ -21,8 +21,6 @@ from episodic_dp import training
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import signature
 from episodic_dp.accounting import statement_files
-from episodic_dp.analysis import measure
-from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
@@ -37,6 +35,7 @@ from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.private import roles
 from episodic_dp.training import reporting
+from episodic_dp.training import saved_runs
 
 CHOICES = ("last", "best", "ensemble")
 
@@ -271,7 +270,7 @@ def _evaluation(
     workdir: Any, checkpoint: str, steps: tuple[int, ...]
 ) -> card_lib.Evaluation | None:
   """What `episodic-dp evaluate` measured of these very checkpoints."""
-  path = pathlib.Path(workdir) / measure.RESULTS
+  path = pathlib.Path(workdir) / reporting.EVALUATION
   name = "ensemble" if checkpoint == "ensemble" else "single"
   if not path.exists():
     return None

@@ -13,6 +13,7 @@ from episodic_dp.output import files
 from episodic_dp.training import spec as spec_lib
 
 GUARANTEE = "guarantee.json"
+EVALUATION = "evaluation.json"  # What episodic-dp evaluate measured.
 
 Guarantees: TypeAlias = Mapping[str, accounting.Guarantee]  # By level.
 

@@ -21,11 +21,11 @@ import optax
 
 from episodic_dp import sampling
 from episodic_dp import training
-from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import plotting
 from episodic_dp.pvi import shared_prior
+from episodic_dp.training import saved_runs
 from experiments import provenance
 from experiments import runs as runs_lib
 from experiments.targets import panels

@@ -14,12 +14,12 @@ import numpy as np
 
 from episodic_dp import sampling
 from episodic_dp import training
-from episodic_dp.analysis import saved_runs
 from episodic_dp.config import build
 from episodic_dp.config import saved
 from episodic_dp.config.presets import sinusoid as config_lib
 from episodic_dp.data import sinusoid
 from episodic_dp.output import plotting
+from episodic_dp.training import saved_runs
 from experiments import runs as runs_lib
 from experiments.targets import pairs
 from experiments.targets import panels

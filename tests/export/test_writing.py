@@ -15,7 +15,6 @@ import yaml
 from episodic_dp import accounting
 from episodic_dp import export
 from episodic_dp.accounting import signature
-from episodic_dp.analysis import measure
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
 from episodic_dp.export import folder
@@ -72,7 +71,7 @@ def test_the_card_says_what_the_statement_says(run):
 def test_what_evaluate_measured_is_in_the_card(copy, run, tmp_path):
   score = {"mean": 0.25, "low": 0.2, "high": 0.3, "tasks": 600}
   files.write_json(
-      copy / measure.RESULTS, {"single": {"accuracy": score, "steps": [2]}}
+      copy / reporting.EVALUATION, {"single": {"accuracy": score, "steps": [2]}}
   )
   done = writing.write(
       copy, tmp_path / "model", splits=run.splits, terms="apache-2.0: no"
@@ -86,7 +85,7 @@ def test_what_evaluate_measured_is_in_the_card(copy, run, tmp_path):
   assert "25.0 %" in text and "20.0 to 30.0 %, over 600 test tasks" in text
   # Of another checkpoint it says nothing.
   files.write_json(
-      copy / measure.RESULTS, {"single": {"accuracy": score, "steps": [1]}}
+      copy / reporting.EVALUATION, {"single": {"accuracy": score, "steps": [1]}}
   )
   done = writing.write(copy, tmp_path / "other", splits=run.splits)
   assert done.evaluation is None

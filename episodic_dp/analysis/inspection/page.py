@@ -11,6 +11,7 @@ from episodic_dp.analysis.inspection import sheet
 from episodic_dp.analysis.inspection import summary as summary_lib
 from episodic_dp.analysis.inspection import tasks as tasks_lib
 from episodic_dp.analysis.inspection import wording
+from episodic_dp.output import strips
 
 _CSS = pathlib.Path(__file__).with_name("page.css")
 _WARNING = (
@@ -200,7 +201,7 @@ def _task(number: int, task: tasks_lib.TaskImages) -> str:
       alt = f"Task {number}, label {label}: {len(images)} {name}"
       alt += " image" if len(images) == 1 else " images"
       cells.append(
-          markup.img(sheet.png(sheet.strip(images)), alt, f' class="{name}"')
+          markup.img(strips.png(strips.strip(images)), alt, f' class="{name}"')
       )
   return (
       f'<figure class="task"><figcaption>Task {number}</figcaption>'

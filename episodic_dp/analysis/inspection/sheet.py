@@ -1,10 +1,7 @@
 """Contact sheets: images at a whole multiple of their size, never smoothed."""
 
-import io
 import math
-import pathlib
 
-import matplotlib
 import numpy as np
 from PIL import Image
 from PIL import ImageDraw
@@ -13,44 +10,18 @@ from PIL import ImageFont
 from episodic_dp.analysis.inspection import tasks as tasks_lib
 from episodic_dp.output import plotting
 from episodic_dp.output import quoting
+from episodic_dp.output import strips
 
 SHOWN = 5  # Images of a class, support and query each.
 _CELL = 56  # Pixels that an image should at least have.
 _WIDTH = 1500
-_GAP, _FRAME, _PAD = 3, 4, 18
+_FRAME, _PAD = 4, 18
 _TITLE = 34
 
 
 def shown(images: np.ndarray) -> np.ndarray:
   """The images of a class that a sheet shows: the first `SHOWN`."""
   return images[:SHOWN]
-
-
-def strip(images: np.ndarray, scale: int = 1) -> Image.Image:
-  """Images side by side, with a gap between them.
-
-  Args:
-    images: uint8[n, H, W, C]; one channel is grey, three are red, green and
-      blue, and of any other number the first is shown.
-    scale: whole number of pixels per pixel.
-  """
-  if images.shape[-1] != 3:
-    images = np.repeat(images[..., :1], 3, axis=-1)
-  images = images.repeat(scale, 1).repeat(scale, 2)
-  n, height, width, _ = images.shape
-  gap = _GAP if scale > 1 else 1
-  canvas = Image.new("RGB", (n * (width + gap) - gap, height), plotting.PALE)
-  for i, image in enumerate(images):
-    image = Image.fromarray(np.ascontiguousarray(image))
-    canvas.paste(image, (i * (width + gap), 0))
-  return canvas
-
-
-def png(image: Image.Image) -> bytes:
-  """The picture as PNG, without a date or any other text."""
-  buffer = io.BytesIO()
-  image.save(buffer, format="png", optimize=True)
-  return buffer.getvalue()
 
 
 def draw(task_sheet: tasks_lib.TaskSheet, title: str) -> bytes:
@@ -66,11 +37,14 @@ def draw(task_sheet: tasks_lib.TaskSheet, title: str) -> bytes:
   # The fewest rows that fit, filled evenly.
   rows = math.ceil(len(panels) / columns)
   columns = math.ceil(len(panels) / rows)
-  lines = [(title, font_of(20, bold=True)), (task_sheet.source, font_of(13))]
+  lines = [
+      (title, strips.font_of(20, bold=True)),
+      (task_sheet.source, strips.font_of(13)),
+  ]
   if task_sheet.private:
     lines.append((
         "PRIVATE training images: for the data holder's eyes, not to be"
-        " published", font_of(13, bold=True),
+        " published", strips.font_of(13, bold=True),
     ))
   total = columns * (width + _PAD) + _PAD
   wrapped = [
@@ -78,14 +52,14 @@ def draw(task_sheet: tasks_lib.TaskSheet, title: str) -> bytes:
       for text, font in lines
       for part in _wrap(quoting.printable(text), font, total - 2 * _PAD)
   ]
-  head = _PAD + sum(line_of(font) for _, font in wrapped)
+  head = _PAD + sum(strips.line_of(font) for _, font in wrapped)
   canvas = Image.new(
       "RGB", (total, head + rows * (height + _PAD) + _PAD), "white"
   )
   pen, y = ImageDraw.Draw(canvas), _PAD
   for text, font in wrapped:
     pen.text((_PAD, y), text, fill=plotting.INK, font=font)
-    y += line_of(font)
+    y += strips.line_of(font)
   for i, panel in enumerate(panels):
     row, column = divmod(i, columns)
     canvas.paste(
@@ -93,7 +67,7 @@ def draw(task_sheet: tasks_lib.TaskSheet, title: str) -> bytes:
         (_PAD + column * (width + _PAD), head + _PAD // 2
          + row * (height + _PAD)),
     )
-  return png(canvas)
+  return strips.png(canvas)
 
 
 def scale_of(images: np.ndarray) -> int:
@@ -105,12 +79,15 @@ def _panel(number: int, task: tasks_lib.TaskImages) -> Image.Image:
   """One task: a row per class, support at the left, query at the right."""
   scale = scale_of(task.support)
   rows = [
-      [strip(shown(part[i]), scale) for part in (task.support, task.query)]
+      [
+          strips.strip(shown(part[i]), scale)
+          for part in (task.support, task.query)
+      ]
       for i in range(len(task.support))
   ]
   support, query = rows[0][0].width, rows[0][1].width
   line = rows[0][0].height + 2 * _FRAME + 8
-  font, small = font_of(15, bold=True), font_of(13)
+  font, small = strips.font_of(15, bold=True), strips.font_of(13)
   label = math.ceil(small.getlength(f"label {len(rows) - 1}")) + 12
   left = label, label + support + 2 * _FRAME + 18
   # A task of one small class is still as wide as the words above it.
@@ -137,18 +114,6 @@ def _panel(number: int, task: tasks_lib.TaskImages) -> Image.Image:
       )
       canvas.paste(image, (x + _FRAME, y + _FRAME))
   return canvas
-
-
-def font_of(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
-  """The font that matplotlib brings, so that all machines draw the same."""
-  name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-  folder = pathlib.Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-  return ImageFont.truetype(folder / name, size)
-
-
-def line_of(font: ImageFont.FreeTypeFont) -> int:
-  """The height of a line of text, in pixels."""
-  return math.ceil(1.4 * font.size)
 
 
 def _wrap(text: str, font: ImageFont.FreeTypeFont, width: int) -> list[str]:

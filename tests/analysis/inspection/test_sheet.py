@@ -34,24 +34,6 @@ def opened(data):
   return Image.open(io.BytesIO(data))
 
 
-def test_strips_hold_every_pixel():
-  images = RNG.integers(0, 256, (4, 6, 5, 3)).astype(np.uint8)
-  found = pixels(sheet.strip(images))
-  assert found.shape == (6, 4 * 5 + 3, 3)
-  for i, image in enumerate(images):
-    assert (found[:, 6 * i : 6 * i + 5] == image).all()
-  large = pixels(sheet.strip(images[:1], scale=3))
-  assert (large[::3, ::3] == images[0]).all() and large.shape == (18, 15, 3)
-  assert (large[2::3, 1::3] == images[0]).all()
-
-
-def test_grey_images_and_those_of_other_channels():
-  grey = RNG.integers(0, 256, (2, 4, 4, 1)).astype(np.uint8)
-  assert (pixels(sheet.strip(grey))[:, :4] == grey[0]).all()
-  many = RNG.integers(0, 256, (1, 4, 4, 5)).astype(np.uint8)
-  assert (pixels(sheet.strip(many)) == many[0][..., :1]).all()
-
-
 def test_images_are_shown_large_enough():
   for side, scale in ((12, 5), (28, 2), (32, 2), (84, 1), (224, 1)):
     assert sheet.scale_of(np.zeros((2, 1, side, side, 3))) == scale

@@ -7,18 +7,18 @@ import os
 import pathlib
 from typing import Any
 
-from episodic_dp import training
+from episodic_dp.training import checkpoint
 from episodic_dp.training import errors
 from episodic_dp.training import reporting
 
 
-def latest(workdir: str | os.PathLike) -> tuple[training.Checkpoints, int]:
+def latest(workdir: str | os.PathLike) -> tuple[checkpoint.Checkpoints, int]:
   """The checkpoints of a run, read-only, and the step of the last one.
 
   Raises:
     RunError: there is no checkpoint.
   """
-  checkpoints = training.Checkpoints(workdir, read_only=True)
+  checkpoints = checkpoint.Checkpoints(workdir, read_only=True)
   step = checkpoints.latest()
   if step is None:
     raise errors.RunError(
