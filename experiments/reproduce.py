@@ -28,8 +28,7 @@ an hour or so on two cores) and full (the papers' size, for an accelerator).
 A finished run is not done again and an interrupted one goes on from its last
 checkpoint. --only=NAME,NAME trains some of the runs, so that several processes
 share the work in one --workdir; the table and the picture show what is finished
-there. It leaves DIR/TARGET.json, .md and .png (in --out where that is given);
-glyphs and sinusoid leave DIR/results.json and pictures of their own.
+there. It leaves DIR/TARGET.json, .md and .png (in --out where that is given).
 
   python -m experiments.reproduce --write
 
@@ -42,7 +41,7 @@ import os
 import pathlib
 import platform
 import sys
-import time
+import textwrap
 from types import ModuleType
 from typing import Any
 
@@ -62,7 +61,6 @@ from episodic_dp.training import stores
 from experiments import results_pages
 from experiments import runs as runs_lib
 from experiments import targets
-from experiments.targets import pairs
 from experiments.targets import panels
 
 
@@ -91,7 +89,6 @@ def main(
     ValueError, RunError: one sentence with the remedy.
     SystemExit: a signal came; the same call goes on.
   """
-  began = time.monotonic()
   if stores.is_url(workdir):
     raise ValueError(
         f"--workdir={workdir} lies on an object store, and many runs share a"
@@ -125,12 +122,7 @@ def main(
   # Another process may have finished some of the others meanwhile.
   outcomes = {run.name: runs_lib.load(run, workdir) for run in runs}
   finished = {name: found for name, found in outcomes.items() if found}
-  if target in targets.PAIRS:
-    pairs.report(
-        made, finished, pathlib.Path(workdir), time.monotonic() - began
-    )
-  else:
-    report(made, target, scale, finished, pathlib.Path(out or workdir))
+  report(made, target, scale, finished, pathlib.Path(out or workdir))
   if len(finished) < len(runs):
     print(f"{len(finished)} of {len(runs)} runs are finished")
 
@@ -163,6 +155,8 @@ def report(
   """Prints the table; writes it, the numbers and the picture."""
   header, rows = made.table(outcomes)
   print(tables.text(header, rows))
+  if found := results_pages.finding(made, outcomes):
+    print(textwrap.fill(found, 80))
   command = (
       f"python -m experiments.reproduce --target={target} --scale={scale}"
       " --workdir=DIR --data_dir=DATA"
@@ -173,10 +167,7 @@ def report(
       "scale": scale,
       "command": command,
       "device": device(),
-      "runs": {
-          name: {k: v for k, v in outcome.items() if k != "printed"}
-          for name, outcome in outcomes.items()
-      },
+      "runs": outcomes,
   }
   files.write_json(folder / f"{target}.json", stored)
   text = results_pages.page(made, stored)

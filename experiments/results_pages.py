@@ -57,7 +57,7 @@ def pages(folder: str | os.PathLike = FOLDER) -> dict[str, str]:
     if "target" in found:
       made_by = targets.load(name)
       made[f"{name}.md"] = page(made_by, found)
-      findings[name] = _finding(made_by, found["runs"]) or _title(made_by)
+      findings[name] = finding(made_by, found["runs"]) or _title(made_by)
     elif name == "audit":
       made["audit.md"] = _audit(found)
       findings[name] = _audited(found)
@@ -98,11 +98,11 @@ def page(made: ModuleType, stored: Mapping[str, Any]) -> str:
   """
   text = inspect.cleandoc(made.__doc__ or "")
   intro = text.partition("\n\n")[2]
-  finding = _finding(made, stored["runs"])
+  found = finding(made, stored["runs"])
   parts = [
       f"# {_title(made)}",
       intro,
-      textwrap.fill(f"**{finding}**", 80) if finding else "",
+      textwrap.fill(f"**{found}**", 80) if found else "",
       tables.markdown(*made.table(stored["runs"])),
       f"![{stored['target']}]({stored['target']}.png)",
       getattr(made, "NOTES", "").strip(),
@@ -116,7 +116,8 @@ def _title(made: ModuleType) -> str:
   return " ".join(first.split()).rstrip(".")
 
 
-def _finding(made: ModuleType, outcomes: Mapping[str, Any]) -> str:
+def finding(made: ModuleType, outcomes: Mapping[str, Any]) -> str:
+  """What a target found, in a sentence; "" where it says none."""
   return made.finding(outcomes) if hasattr(made, "finding") else ""
 
 

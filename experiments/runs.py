@@ -6,7 +6,7 @@ finished is not done again, and what was interrupted goes on from its last
 checkpoint.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
 import importlib
@@ -168,6 +168,8 @@ def finish(
     shared: Shared,
     data_dir: str | None = None,
     download: bool = False,
+    more: Callable[[build.Experiment, pathlib.Path], dict[str, Any]]
+    | None = None,
 ) -> dict[str, Any]:
   """Trains and measures a run, unless that is done already.
 
@@ -177,6 +179,7 @@ def finish(
     shared: what earlier runs have loaded and compiled.
     data_dir: folder of the data sets that are not built in.
     download: fetch what data_dir does not have.
+    more: what else is measured of the finished run, by its work directory.
 
   Returns:
     Its outcome, JSON-able: "labels", "command", "steps", "noise_multiplier",
@@ -185,8 +188,7 @@ def finish(
     "ensemble"}, each with its score on every task (`training.unpack`),
     for further shots the same in "tests": {shot: ...},
     "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
-    "code" of all its processes, what `provenance.of_run` adds, and "printed":
-    the same for a terminal, {"header", "rows", "guarantees"}.
+    "code" of all its processes, and what `provenance.of_run` and `more` add.
 
   Raises:
     Interrupted: a signal came; the same call goes on.
@@ -237,7 +239,7 @@ def finish(
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
       "noise_multiplier": experiment.spec.release.mechanism.noise_multiplier,
-      "printed": _printed(result, measured),
+      **(more(experiment, workdir) if more else {}),
   }
   files.write_json(workdir / OUTCOME, entry)
   return entry
@@ -252,17 +254,6 @@ def _weights(
     finish(run, folder, shared=shared, download=download)
     saved_weights.save(path.with_suffix(""), path, download=download)
   return str(path.resolve())
-
-
-def _printed(
-    result: training.Result, measured: dict[str, Any]
-) -> dict[str, Any]:
-  """Scores and guarantees as a terminal shows them."""
-  return {
-      "header": measure.header(measured),
-      "rows": [[str(c) for c in row] for row in measure.rows(measured)],
-      "guarantees": reporting.guarantee_lines(result.guarantees, result.steps),
-  }
 
 
 def record(

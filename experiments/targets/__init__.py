@@ -2,10 +2,9 @@
 
 A target offers `runs(scale) -> [Run]`, `table(outcomes) -> (header, rows)` and
 `draw(outcomes, figure)`; `outcomes` maps the names of finished runs to what
-`runs.finish` returned. Those of `PAIRS` offer `runs`, `finish` and `CHANCE`, as
-`pairs` says; those of `FINISHED_BY_THEMSELVES` also `finish` for one run that
-is not finished. `more(outcomes)`, fields of the JSON, and `pictures(folder)`
-may be missing.
+`runs.finish` returned. Those of `FINISHED_BY_THEMSELVES` offer also `finish`
+for one run that is not finished. `more(outcomes)`, fields of the JSON, and
+`pictures(folder)` may be missing.
 
 What `results_pages` prints besides: the module docstring as introduction,
 `finding(outcomes)`, one sentence with the numbers that matter ("" where there
@@ -17,16 +16,15 @@ import importlib
 from types import ModuleType
 
 SCALES = ("smoke", "cpu", "full")
-PAIRS = ("glyphs", "sinusoid")
 FINISHED_BY_THEMSELVES = (
     "audited_plans", "pvi_adult", "pvi_prior", "figure12", "figure13_starts",
-    "amplification", "table4",
+    "amplification", "table4", "sinusoid",
 )  # fmt: skip
 NAMES = (
     "table3", "frontier", "learners", "budget", "sample_level",
     "mnist_writers", "stages", "figure4", "figure6a", "figure6b", "figure6c",
     "figure7", "figure9", "figure10", "figure11", "figure13_shots", "guideline",
-    *PAIRS, *FINISHED_BY_THEMSELVES,
+    "glyphs", *FINISHED_BY_THEMSELVES,
 )  # fmt: skip
 
 

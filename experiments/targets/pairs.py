@@ -1,26 +1,23 @@
-"""A preset trained with and without privacy, otherwise alike.
+"""What the targets share that train a preset with and without privacy."""
 
-Leaves DIR/with_privacy, DIR/without_privacy, DIR/results.json and the pictures
-of the target, which offers, beside `runs`, CHANCE (the accuracy of a blind
-guess, or None) and `finish(outcomes, folder)`, which draws them and returns
-what else it has measured: run -> (name, `training.Score`).
-"""
-
-from collections.abc import Mapping
-import dataclasses
-import pathlib
-from types import ModuleType
-from typing import Any
+from collections.abc import Iterator
 
 from episodic_dp import training
-from episodic_dp.output import files
-from episodic_dp.output import phases
-from episodic_dp.output import tables
+from episodic_dp.accounting import report
+from episodic_dp.training import reporting
 from experiments import runs as runs_lib
 from experiments.targets import panels
 
 PRIVATE = "with_privacy"
+NOT_ADAPTED = "not_adapted"  # The field of an outcome with that error.
 _RUNS = {PRIVATE: "private=1", "without_privacy": "private=0"}
+_MODELS = {
+    NOT_ADAPTED: "last checkpoint, not adapted",
+    "untrained": "untrained",
+    "single": "last checkpoint",
+    "ensemble": "ensemble of the best",
+}
+_KINDS = training.Accuracy, training.SquaredError
 
 
 def runs(preset: str, arguments: str = "") -> list[runs_lib.Run]:
@@ -41,39 +38,61 @@ def runs(preset: str, arguments: str = "") -> list[runs_lib.Run]:
   ]
 
 
-def report(
-    made: ModuleType,
-    outcomes: panels.Outcomes,
-    folder: pathlib.Path,
-    seconds: float,
-) -> None:
-  """Prints scores and guarantees; writes results.json and the pictures.
+def words(name: str) -> str:
+  """The name of a run as it is printed."""
+  return name.replace("_", " ")
 
-  Args:
-    made: the target.
-    outcomes: of the runs that are finished.
-    folder: of the results, and of the runs.
-    seconds: that the command has taken.
-  """
-  more: Mapping[str, tuple[str, training.Score]]
-  with phases.phase("drawing the pictures of all runs"):
-    more = made.finish(outcomes, folder)
-  header: list[str] = []
-  rows: list[list[Any]] = []
-  results: dict[str, Any] = {}
+
+def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
+  """A row per run and model, with what that model costs each privacy unit."""
+  first = next(iter(outcomes.values()))
+  header = [
+      "run",
+      "model",
+      f"test {reporting.words(_kind(first).name)}",
+      "tasks",
+      *(f"ε of one {level}" for level in first["epsilon"]),
+  ]
+  rows = []
   for name, outcome in outcomes.items():
-    results[name] = {k: v for k, v in outcome.items() if k != "printed"}
-    if name in more:
-      label, score = more[name]
-      results[name][label.replace(" ", "_")] = dataclasses.asdict(score)
-      rows.append([name, label, score, score.tasks, outcome["steps"]])
-    header = outcome["printed"]["header"]
-    rows += [[name, *row] for row in outcome["printed"]["rows"]]
-  results |= {"chance": made.CHANCE, "seconds": round(seconds, 1)}
-  files.write_json(folder / "results.json", results)
-  print(tables.text(["run", *header], rows))
+    for model, score in _scores(outcome):
+      spent = [panels.epsilon([outcome], level) for level in first["epsilon"]]
+      if model == "untrained":
+        spent = ["0"] * len(spent)
+      rows.append(
+          [words(name), _MODELS[model], str(score), str(score.tasks), *spent]
+      )
+  return header, rows
+
+
+def finding(outcomes: panels.Outcomes) -> str:
+  """The last checkpoints, and what exactly is guaranteed."""
+  found = [
+      f"{dict(_scores(outcome))['single']} {words(name)}"
+      for name, outcome in outcomes.items()
+  ]
+  text = f"On new tasks: {', '.join(found)}"
   if PRIVATE in outcomes:
-    chance = f"chance is {100 * made.CHANCE:.0f} %; " if made.CHANCE else ""
-    print(f"{chance}guarantees of the private run:")
-    print("\n".join(outcomes[PRIVATE]["printed"]["guarantees"]))
-  print(f"{seconds:.0f} s; pictures and checkpoints in {folder}")
+    private = outcomes[PRIVATE]
+    stated = [
+        f"ε = {report.rounded_up(g['epsilon'])} at δ = {g['delta']:g}"
+        f" ({g['neighbours']})"
+        for g in private["epsilon"].values()
+    ]
+    text += f"; guaranteed after {private['steps']} steps: {', '.join(stated)}"
+  return f"{text}."
+
+
+def _kind(outcome: panels.Outcome) -> type[training.Score]:
+  return next(kind for kind in _KINDS if kind.name in outcome)
+
+
+def _scores(
+    outcome: panels.Outcome,
+) -> Iterator[tuple[str, training.Score]]:
+  """Model -> its score, in the order of a table."""
+  kind = _kind(outcome)
+  found = {NOT_ADAPTED: outcome.get(NOT_ADAPTED), **outcome[kind.name]}
+  for model in _MODELS:
+    if found.get(model):
+      yield model, kind(**found[model])

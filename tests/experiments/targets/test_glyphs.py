@@ -31,7 +31,7 @@ def done(tmp_path_factory):
 
 def test_prints_accuracies_with_intervals_and_three_guarantees(done):
   folder, output = done
-  results = json.loads((folder / "results.json").read_text())
+  results = json.loads((folder / "glyphs.json").read_text())["runs"]
   for run in ("with_privacy", "without_privacy"):
     single = results[run]["accuracy"]["single"]
     assert single["tasks"] == 600
@@ -43,16 +43,11 @@ def test_prints_accuracies_with_intervals_and_three_guarantees(done):
     epsilon = results["with_privacy"]["epsilon"][level]["epsilon"]
     stated = json.loads((folder / "with_privacy/guarantee.json").read_text())
     assert 0 < epsilon == stated["guarantees"][level]["epsilon"]
-    assert any(
-        line.split()[:1] == [level] and "epsilon" in line
-        for line in output.splitlines()
-    ), output
+    assert f"add or remove one {level}" in " ".join(output.split())
     assert results["without_privacy"]["epsilon"][level]["epsilon"] == "inf"
-  assert results["chance"] == 0.2
 
 
-@pytest.mark.parametrize("name", ["learning_curve.png", "epsilon_curve.png"])
-def test_pictures_show_something(done, name):
-  pixels = image_lib.imread(done[0] / name)[..., :3]
+def test_the_picture_shows_something(done):
+  pixels = image_lib.imread(done[0] / "glyphs.png")[..., :3]
   coloured = (pixels.max(-1) - pixels.min(-1) > 0.3).sum()
   assert coloured > 200, "no line was drawn"

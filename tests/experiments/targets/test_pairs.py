@@ -1,53 +1,56 @@
 """What is printed and written of a pair of runs."""
 
-import json
-import types
-
-from episodic_dp import training
 from experiments import targets
 from experiments.targets import pairs
 
 
-def _outcome(mean):
+def _outcome(mean, **more):
+  score = dict(mean=mean, low=mean - 0.1, high=mean + 0.1, tasks=600)
+  stated = dict(delta=1e-5, neighbours="add or remove one participant")
   return {
       "steps": 4,
-      "printed": {
-          "header": ["model", "test squared error", "tasks", "steps"],
-          "rows": [["last checkpoint", f"{mean} ± 0.1", "600", "4"]],
-          "guarantees": ["  participant  epsilon = 1.2"],
-      },
+      "squared_error": {"single": score, "untrained": score | {"mean": 4.0}},
+      "epsilon": {"participant": {"epsilon": 1.2, **stated}},
+      **more,
   }
 
 
-def test_both_runs_stand_in_one_table_above_the_guarantees(tmp_path, capsys):
-  more = training.SquaredError(mean=2.0, low=1.9, high=2.1, tasks=600)
-  made = types.SimpleNamespace(
-      CHANCE=None,
-      finish=lambda outcomes, folder: {
-          name: ("not adapted", more) for name in outcomes
-      },
+def _outcomes():
+  before = dict(mean=2.0, low=1.9, high=2.1, tasks=600)
+  private = _outcome(0.5, not_adapted=before)
+  plain = _outcome(0.25)
+  plain["epsilon"]["participant"]["epsilon"] = "inf"
+  return {"with_privacy": private, "without_privacy": plain}
+
+
+def test_both_runs_stand_in_one_table_with_what_each_model_costs():
+  header, rows = pairs.table(_outcomes())
+  assert header == [
+      "run", "model", "test squared error", "tasks", "ε of one participant",
+  ]  # fmt: skip
+  assert rows == [
+      ["with privacy", "last checkpoint, not adapted", "2.000 ± 0.100", "600",
+       "1.2"],
+      ["with privacy", "untrained", "4.000 ± 0.100", "600", "0"],
+      ["with privacy", "last checkpoint", "0.500 ± 0.100", "600", "1.2"],
+      ["without privacy", "untrained", "4.000 ± 0.100", "600", "0"],
+      ["without privacy", "last checkpoint", "0.250 ± 0.100", "600", "none"],
+  ]  # fmt: skip
+
+
+def test_the_sentence_states_the_whole_guarantee():
+  both = _outcomes()
+  assert pairs.finding(both) == (
+      "On new tasks: 0.500 ± 0.100 with privacy, 0.250 ± 0.100 without privacy;"
+      " guaranteed after 4 steps: ε = 1.2 at δ = 1e-05 (add or remove one"
+      " participant)."
   )
-  outcomes = {"with_privacy": _outcome(0.5), "without_privacy": _outcome(0.25)}
-  pairs.report(made, outcomes, tmp_path, 82.4)
-  lines = capsys.readouterr().out.splitlines()
-  assert lines[0].split() == ["run", *"model test squared error".split(),
-                              "tasks", "steps"]  # fmt: skip
-  assert [line.split()[0] for line in lines[2:6]] == (
-      ["with_privacy"] * 2 + ["without_privacy"] * 2
-  )
-  assert "not adapted" in lines[2] and "0.25 ± 0.1" in lines[5]
-  assert lines[6:8] == [
-      "guarantees of the private run:", "  participant  epsilon = 1.2"
-  ]
-  assert lines[8] == f"82 s; pictures and checkpoints in {tmp_path}"
-  results = json.loads((tmp_path / "results.json").read_text())
-  assert results["with_privacy"]["steps"] == 4
-  assert results["without_privacy"]["not_adapted"]["mean"] == 2.0
-  assert results["seconds"] == 82.4 and results["chance"] is None
+  del both["with_privacy"]
+  assert "guaranteed" not in pairs.finding(both)
 
 
 def test_pairs_differ_in_privacy_alone():
-  for name in targets.PAIRS:
+  for name in ("glyphs", "sinusoid"):
     for scale in targets.SCALES:
       private, plain = targets.load(name).runs(scale)
       assert private.load().mechanism.noise_multiplier > 0

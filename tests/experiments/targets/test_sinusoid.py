@@ -9,7 +9,6 @@ from episodic_dp import plan
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import sinusoid as config_lib
 from experiments import reproduce
-from experiments.targets import sinusoid
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +31,7 @@ def test_a_participant_without_classes_is_the_task():
 
 @pytest.mark.slow
 def test_training_lowers_the_error_and_adapting_too(done):
-  results = json.loads((done / "results.json").read_text())
+  results = json.loads((done / "sinusoid.json").read_text())["runs"]
   for name in ("with_privacy", "without_privacy"):
     errors = results[name]["squared_error"]
     assert errors["single"]["tasks"] == 600
@@ -61,7 +60,7 @@ def test_the_best_checkpoints_are_those_of_the_least_error(done):
 
 @pytest.mark.slow
 def test_the_picture_shows_curves_of_both_runs(done):
-  pixels = image_lib.imread(done / sinusoid.CURVES)[..., :3]
+  pixels = image_lib.imread(done / "sinusoid.png")[..., :3]
   blue = (pixels[..., 2] > pixels[..., 0] + 0.4).sum()
   orange = (pixels[..., 0] > pixels[..., 2] + 0.6).sum()
   assert blue > 1000 and orange > 1000
