@@ -78,7 +78,7 @@ _OURS = {
         ),
         Model(
             data="cifar_fs", way=5, shots=(1, 5), participants=400_000,
-            tasks=800, steps=500, arguments=dict(width=32, query=2),
+            tasks=1600, steps=250, arguments=dict(width=32, query=2),
             overrides=_COLOURED,
             plain=dict(participants=16_000, steps=1500),
         ),
