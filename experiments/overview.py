@@ -19,7 +19,7 @@ _LEARNERS = {
 _HEADER = (
     "task", "published, not private", "published, private",
     "its ε: claimed, true", "ours, private", "its true ε",
-    "the same without noise", "ours, not private", "untrained",
+    "ours, not private", "untrained",
 )  # fmt: skip
 _TEXT = """\
 # Results
@@ -42,12 +42,9 @@ sampler that ran: a random subset of fixed size a step in the paper's Algorithm
 1, Poisson sampling in ours. With as many tasks a step by Poisson the published
 settings would spend {poisson}.
 Widths, queries, tasks and steps differ from the published ones; the page of a
-row says how, and how they were chosen. *Without noise* is the private run
-again, clipped alike and on as many tasks: that column less the private one is
-what the noise costs. Where our run without privacy saw fewer tasks than the
-private one, which the page says too, their distance is less than the price of
-privacy.
-*Untrained* is our network before its first step.
+row says how, and how they were chosen. Where our run without privacy saw fewer
+tasks than the private one, which the page says too, their distance is less than
+the price of privacy. *Untrained* is our network before its first step.
 
 {missing}
 
@@ -119,17 +116,17 @@ def _line(
       f"{published.EPSILON:g}, {spent}",
   ]  # fmt: skip
   if row is None:
-    return [*line, "-", "-", "-", "-", "-"]
-  beside: dict[bool, str] = {}
-  for r in ours:
-    if not r["private"] and _cell(r) == cell and _alike(r, row):
-      beside[bool(r.get("noiseless"))] = f"{r['accuracy']:.1f}"
+    return [*line, "-", "-", "-", "-"]
+  beside = [
+      f"{r['accuracy']:.1f}"
+      for r in ours
+      if not r["private"] and _cell(r) == cell and _alike(r, row)
+  ]
   return [
       *line,
       f"{row['accuracy']:.1f} ({_by(row)})",
       report.rounded_up(row["epsilon"]) if _proved(row) else "no guarantee",
-      beside.get(True, "-"),
-      beside.get(False, "-"),
+      beside[0] if beside else "-",
       f"{row['untrained']:.1f}" if row.get("untrained") is not None else "-",
   ]
 

@@ -117,10 +117,11 @@ CHANGES = {
     ),
     "more_tasks": Change(about="four times the tasks", tasks=1600),
     "noiseless": Change(
-        about="without noise: no guarantee",
+        about="without noise (no guarantee)",
         overrides={"mechanism.noise_multiplier": 0.0},
     ),
 }
+_LIMITS = ("more_tasks", "noiseless")  # Of another budget than the others.
 _START = "glyphs_start"
 
 
@@ -232,22 +233,23 @@ def _base(outcomes: panels.Outcomes) -> list[panels.Outcome]:
 
 
 def finding(outcomes: panels.Outcomes) -> str:
-  """What raises it most, and what lowers it most, of what can be told."""
+  """What raises it most and lowers it most, of what can be told; its limits."""
   base = _base(outcomes)
-  told = [
-      (*_apart(o, base), o["labels"]["about"])
-      for o in outcomes.values()
-      if base and o["labels"]["change"] != "base"
-  ]
-  told = sorted(t for t in told if t[1])
-  if not told:
-    return "No change can be told from the spread of keys."
-  (low, _, worst), (high, _, best) = told[0], told[-1]
-  sentences = []
-  if high > 0:
-    sentences.append(f"Most is gained by: {best} ({high:+.1f} points).")
-  if low < 0:
-    sentences.append(f"Most is lost by: {worst} ({low:+.1f} points).")
+  told, limits = [], []
+  for outcome in outcomes.values() if base else ():
+    difference, tells = _apart(outcome, base)
+    about = outcome["labels"]["about"]
+    if outcome["labels"]["change"] in _LIMITS:
+      limits.append(f"{about} {difference:+.1f}")
+    elif tells and outcome["labels"]["change"] != "base":
+      told.append((difference, f"{about} ({difference:+.1f} points)"))
+  sentences = [] if told else ["No change can be told from the spread of keys."]
+  if told and max(told)[0] > 0:
+    sentences.append(f"Most is gained by: {max(told)[1]}.")
+  if told and min(told)[0] < 0:
+    sentences.append(f"Most is lost by: {min(told)[1]}.")
+  if limits:
+    sentences.append(f"At another budget: {', '.join(limits)}.")
   return " ".join(sentences)
 
 

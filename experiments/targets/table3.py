@@ -7,12 +7,10 @@ mini-ImageNet) who own a task of training classes each. The learner is a
 prototypical network on a narrow Conv4, clipped at a fixed norm; each step draws
 participants independently of one another (Poisson), and the noise is what
 spends ε = 0.5 at δ = 1e-6 for a participant. One model a key serves the cells
-of one image and of five. A row without noise is the private run again, clipped
-alike and on as many tasks: what it is above the private one is what the noise
-costs. Where they have been run, rows of the paper's learner, MAML, stand beside
-it on Omniglot 5-way, at a smaller size: with the clip norm at a percentile of
-the raw norms, as the paper has it, for which no guarantee holds, and with one
-at a private quantile.
+of one image and of five. Rows of the paper's learner, MAML, stand beside it on
+Omniglot 5-way, at a smaller size: with the clip norm at a percentile of the raw
+norms, as the paper has it, for which no guarantee holds, and with one at a
+private quantile.
 """
 
 import dataclasses
@@ -32,7 +30,8 @@ The settings follow some twenty trials of a few minutes each on the same
 training classes, judged by validation accuracy and by how well the gradients of
 training tasks agree, and are not charged to ε: of the outer rate, the scale of
 the distances, the clip norm, the size of a step, averages of the iterates and
-queries. `frontier` compares such changes at one budget. Earlier results on the
+queries. `frontier` compares such changes at one budget, and what the noise
+alone costs there. Earlier results on the
 same test classes (`budget`, `learners`) were known by then; none of this page's
 were. The means are over keys; "± " is the 95 % interval over 600 test tasks,
 which all keys share. Networks are narrower, tasks several times fewer without
@@ -75,10 +74,8 @@ def _run(model: table3_models.Model, key: int, private: bool) -> runs_lib.Run:
     arguments |= dict(
         participants=model.participants, rate=rate, steps=model.steps
     )
-    overrides["mechanism.noise_multiplier"] = (
-        0.0
-        if model.noiseless
-        else budgets.noise_multiplier(rate, model.steps, EPSILON, DELTA)
+    overrides["mechanism.noise_multiplier"] = budgets.noise_multiplier(
+        rate, model.steps, EPSILON, DELTA
     )
   else:
     arguments |= model.plain or {}
@@ -90,9 +87,6 @@ def _run(model: table3_models.Model, key: int, private: bool) -> runs_lib.Run:
     name += f"_maml_{model.kind}"
     labels["clipping"] = model.kind
   form = "private" if private else "plain"
-  if model.noiseless:
-    form = "noiseless"
-    labels |= dict(private=False, noiseless=True)
   return runs_lib.Run(
       name=f"{name}_{form}_{key}",
       config=model.data,
@@ -139,15 +133,12 @@ def _cells(
           order.get((c[0]["data"], c[0]["way"], c[0]["shot"]), len(order)),
           not c[0]["private"],
           c[0].get("clipping", ""),
-          c[0].get("noiseless", False),
       ),
   )
 
 
 def _published(labels: dict[str, Any]) -> float | None:
-  """What the paper has for a cell, in percent; nothing without noise alone."""
-  if labels.get("noiseless"):
-    return None
+  """What the paper has for a cell, in percent."""
   cell = labels["data"], labels["way"], labels["shot"]
   return published.TABLE3.get(cell, (None, None))[labels["private"]]
 
@@ -211,8 +202,7 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
             _named(labels),
             f"{labels['way']}-way {labels['shot']}-shot",
             _LEARNERS[row["learner"]]
-            + _CLIPPED.get(row["clipping"], "")
-            + (", clipped, without noise" if row.get("noiseless") else ""),
+            + _CLIPPED.get(row["clipping"], ""),
             f"{row['tasks']:,}",
             "no" if panels.epsilon(found, budgets.LEVEL) == "none" else "yes",
             "-" if row["published"] is None else f"{row['published']} %",
@@ -240,12 +230,7 @@ def finding(outcomes: panels.Outcomes) -> str:
   with other tasks their distance is not that of privacy alone.
   """
   rows = [r for r in more(outcomes)["rows"] if r["clipping"] == "fixed"]
-  free = {_cell(row): row for row in rows if row.get("noiseless")}
-  plain = {
-      _cell(row): row
-      for row in rows
-      if not row["private"] and not row.get("noiseless")
-  }
+  plain = {_cell(row): row for row in rows if not row["private"]}
   said = []
   for row in (r for r in rows if r["private"]):
     task = f"{_named(row)} {row['way']}-way"
@@ -253,9 +238,6 @@ def finding(outcomes: panels.Outcomes) -> str:
         f"{task} {row['shot']}-shot: {row['accuracy']:.1f} % after"
         f" {row['tasks']:,} tasks"
     )
-    if _cell(row) in free:
-      below = free[_cell(row)]["accuracy"] - row["accuracy"]
-      text += f", {_signed(below)} itself without noise"
     other = plain.get(_cell(row))
     if other is not None:
       below = other["accuracy"] - row["accuracy"]
@@ -306,8 +288,6 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
     if name not in names:
       names.append(name)
     legend = "private" if labels["private"] else "not private"
-    if labels.get("noiseless"):
-      legend = "private, but without its noise"
     if "clipping" in labels:
       legend = "MAML" + _CLIPPED[labels["clipping"]]
     series.setdefault(legend, {})[name] = found

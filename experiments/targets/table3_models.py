@@ -22,7 +22,6 @@ class Model:
     plain: arguments of the run without privacy that differ; None for none.
     keys: how many.
     kind: of the learner and its clipping, where it is not ours.
-    noiseless: whether the private run is done without its noise.
   """
 
   data: str
@@ -36,7 +35,6 @@ class Model:
   plain: dict[str, Any] | None = dataclasses.field(default_factory=dict)
   keys: int = KEYS
   kind: str = ""
-  noiseless: bool = False
 
 
 _AVERAGED = {"optimizer.average": 0.9}
@@ -122,7 +120,7 @@ _THEIRS: dict[str, dict[str, Any]] = {
 
 
 def models(scale: str) -> list[Model]:
-  """Ours, private and not; the paper's learner; ours without noise."""
+  """Ours, and the paper's learner."""
   theirs = [
       Model(
           data="omniglot", way=5, shots=(1,), participants=400_000,
@@ -131,8 +129,4 @@ def models(scale: str) -> list[Model]:
       )
       for name, clipping in _CLIPPING.items()
   ]  # fmt: skip
-  noiseless = [
-      dataclasses.replace(model, plain=None, keys=1, noiseless=True)
-      for model in _OURS[scale]
-  ]
-  return [*_OURS[scale], *theirs, *noiseless]
+  return [*_OURS[scale], *theirs]

@@ -63,6 +63,11 @@ def test_a_difference_within_the_noise_of_keys_is_told_as_such():
   sentence = frontier.finding(outcomes)
   assert "outer rate 0.03 (+3.5 points)" in sentence
   assert "more, smaller steps (-11.5 points)" in sentence
+  assert "budget" not in sentence
+  outcomes["noiseless"] = outcome("noiseless", 0, 0.99)
+  sentence = frontier.finding(outcomes)
+  assert "gained by: outer rate 0.03 (+3.5 points)" in sentence
+  assert "another budget: without noise (no guarantee) +" in sentence
   assert "10.0" not in str(rows)  # No test accuracy.
 
 

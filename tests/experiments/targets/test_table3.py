@@ -63,16 +63,8 @@ def test_a_cell_is_the_mean_of_its_keys():
       " same network without privacy after 16,000, itself 8.6 below the"
       " published one."
   )
-  outcomes["d"] = outcome(0, 0.53, noiseless=True)
-  outcomes["d"]["labels"]["private"] = False
-  row = table3.more(outcomes)["rows"][2]
-  assert row["noiseless"] and row["published"] is None
-  assert table3.finding(outcomes).startswith(
-      "CIFAR-FS 5-way 1-shot: 50.5 % after 400,000 tasks, 2.5 below itself"
-      " without noise, 9.5 below the same network"
-  )
   header, cells = table3.table(outcomes)
-  assert len(cells) == 6 and all(len(row) == len(header) for row in cells)
+  assert len(cells) == 4 and all(len(row) == len(header) for row in cells)
 
 
 @pytest.mark.parametrize("scale", ["cpu", "full"])
@@ -98,17 +90,6 @@ def test_every_private_run_spends_at_most_half(scale):
         level="participant",
     )
     assert 0.49 < spent.epsilon <= 0.5 and spent.delta == 1e-6
-
-
-def test_a_run_without_noise_is_the_private_one_else():
-  runs = {run.name: run for run in table3.runs("cpu")}
-  noise = "mechanism.noise_multiplier"
-  for name in ("omniglot_5_way", "cifar_fs_5_way", "mini_imagenet_5_way"):
-    private = runs[f"{name}_private_0"]
-    noiseless = runs[f"{name}_noiseless_0"]
-    assert noiseless.arguments == private.arguments
-    assert dict(noiseless.overrides) == dict(private.overrides) | {noise: 0.0}
-    assert not noiseless.labels["private"]
 
 
 @pytest.mark.slow  # Trains, and compiles the evaluation of two shots.
