@@ -159,8 +159,10 @@ def report(
     print(textwrap.fill(found, 80))
   command = (
       f"python -m experiments.reproduce --target={target} --scale={scale}"
-      " --workdir=DIR --data_dir=DATA"
+      " --workdir=DIR"
   )
+  if not all(run.generated for run in made.runs(scale)):
+    command += " --data_dir=DATA"
   stored = {
       **(made.more(outcomes) if hasattr(made, "more") else {}),
       "target": target,

@@ -1,12 +1,25 @@
-"""The README's example runs as it stands."""
+"""The README's example runs as it stands; its numbers are those of a stored run."""
 
+import json
 import math
 import pathlib
 import re
 
 import pytest
 
+from episodic_dp.output import tables
+from experiments import results_pages
+from experiments.targets import glyphs
+
 README = pathlib.Path(__file__).parent.parent / "README.md"
+
+
+def test_what_the_main_job_prints_is_the_stored_run():
+  text = README.read_text(encoding="utf-8")
+  stored = (results_pages.FOLDER / "glyphs.json").read_text(encoding="utf-8")
+  outcomes = json.loads(stored)["runs"]
+  assert tables.text(*glyphs.table(outcomes)) in text
+  assert glyphs.finding(outcomes) in " ".join(text.split())
 
 
 @pytest.mark.slow

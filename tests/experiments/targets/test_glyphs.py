@@ -31,7 +31,9 @@ def done(tmp_path_factory):
 
 def test_prints_accuracies_with_intervals_and_three_guarantees(done):
   folder, output = done
-  results = json.loads((folder / "glyphs.json").read_text())["runs"]
+  stored = json.loads((folder / "glyphs.json").read_text())
+  assert "--data_dir" not in stored["command"]  # It would be refused.
+  results = stored["runs"]
   for run in ("with_privacy", "without_privacy"):
     single = results[run]["accuracy"]["single"]
     assert single["tasks"] == 600
