@@ -1,4 +1,4 @@
-"""The README's example runs as it stands; its numbers are those of a stored run."""
+"""The README's example runs as it stands; its numbers are a stored run's."""
 
 import json
 import math
