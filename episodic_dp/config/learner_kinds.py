@@ -41,6 +41,14 @@ KINDS = {
 HEADLESS = tuple(name for name, kind in KINDS.items() if kind.headless)
 
 
+def check_name(learner: sections.Learner) -> None:
+  """PlanError for a learner that nothing knows."""
+  if learner.name not in KINDS:
+    raise plan_lib.PlanError(
+        f"learner.name={learner.name!r} must be one of {sorted(KINDS)}"
+    )
+
+
 def check(
     learner: sections.Learner, episode: plan_lib.Episode | None, way: int
 ) -> None:
@@ -54,10 +62,7 @@ def check(
   Raises:
     PlanError: one sentence with the remedy.
   """
-  if learner.name not in KINDS:
-    raise plan_lib.PlanError(
-        f"learner.name={learner.name!r} must be one of {sorted(KINDS)}"
-    )
+  check_name(learner)
   if episode is None and learner.name != SUPERVISED:
     raise plan_lib.PlanError(
         f"config.episode is missing and learner.name={learner.name!r} learns"

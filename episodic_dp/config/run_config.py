@@ -134,6 +134,14 @@ class RunConfig:
         name: sections.parse(section, source)
         for name, section in _SECTIONS.items()
     }
+    # Here, for commands that build nothing of them, such as account.
+    for name, section in parsed.items():
+      values = source.get(name)
+      needed = section.needed(values) if values else ()
+      if values and all(values.get(f) is not None for f in needed):
+        section.check()
+        if name == "learner":
+          learner_kinds.check_name(section)
     return cls(
         source=source, release=release, survey=survey, **scalars, **parsed
     )
@@ -186,7 +194,6 @@ class RunConfig:
       for field in section.needed(values):
         if values.get(field) is None:
           raise plan_lib.PlanError(f"config.{name}.{field} is missing: set it")
-      getattr(self, name).check()
 
   def with_changes(self, changes: Mapping[str, Any]) -> "RunConfig":
     """The config with other values, parsed anew.

@@ -170,9 +170,8 @@ def test_budget_shortens_the_run_and_its_schedule(splits):
     ],
 )
 def test_optimizer_mistakes_are_named(field, value, sentence):
-  config = _config().with_changes({f"optimizer.{field}": value})
   with pytest.raises(plan.PlanError, match=sentence):
-    config.check_complete()
+    _config().with_changes({f"optimizer.{field}": value})
 
 
 def _learner(**options):

@@ -35,6 +35,17 @@ def test_sections_hold_what_the_config_says():
     config.steps = 8  # type: ignore[misc]
 
 
+@pytest.mark.parametrize(
+    "name, value",
+    [("model", "conv5"), ("learner", "mamal"), ("optimizer", "adamm")],
+)
+def test_a_name_that_nothing_has_is_refused_where_nothing_is_built(name, value):
+  config = glyphs.get_config()
+  config[name].name = value
+  with pytest.raises(plan.PlanError, match=f"{name}.name='{value}' must be"):
+    RunConfig.parse(config)
+
+
 def test_the_privacy_unit_is_a_level():
   config = glyphs.get_config()
   config.privacy_unit = "drawing"
