@@ -30,6 +30,8 @@ _ENDS = {
     signal.SIGUSR1: (exit_status.REQUEUE, "SIGUSR1"),
 }
 _leaving = threading.Lock()  # Taken by the first to leave, for good.
+_farewells: list[Callable[[], None]] = []
+_PATIENCE = 2.0  # Seconds for them: a disk that is gone must not hold us.
 
 
 def install() -> None:
@@ -50,6 +52,16 @@ def install() -> None:
   os.register_at_fork(
       before=_hold, after_in_parent=_release, after_in_child=_forget
   )
+
+
+def before_leaving(farewell: Callable[[], None]) -> None:
+  """Has a signal that ends the process call this first, from any thread.
+
+  Args:
+    farewell: ends within two seconds, or is not waited for.
+  """
+  if farewell not in _farewells:
+    _farewells.append(farewell)
 
 
 def ignore() -> None:
@@ -120,7 +132,18 @@ def _handle(number: int, frame: FrameType | None) -> None:
 
 def _end(number: int) -> None:
   status, name = _ENDS[signal.Signals(number)]
-  leave(status, f"stopped by {name}: to go on, run the same command again")
+  leave(
+      status,
+      f"stopped by {name}: to go on, run the same command again",
+      last=_say_farewell,
+  )
+
+
+def _say_farewell() -> None:
+  for farewell in _farewells:
+    speaker = threading.Thread(target=farewell, daemon=True)
+    speaker.start()
+    speaker.join(_PATIENCE)
 
 
 def _watch(pipe: int) -> None:

@@ -7,7 +7,8 @@ take tells how many tasks they drew. How long the rest may take is worked out in
 the browser, from when that saw which step.
 
 It is for looking at, so that a run goes on without it where it cannot be
-written.
+written. A process that is ended at once says so on it if it still can
+(`abandon`); of one that cannot, the browser says how long the page was silent.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,6 +36,17 @@ _WIDTH, _HEIGHT = 720, 340
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 664, 14, 290  # The panel, in pixels.
 _FEW_POINTS = 30  # More validations have no dots.
 _MOST_POINTS = 300  # Of epsilon: a page stays small however long the run is.
+
+_running: list["Page"] = []  # Those that say that their run goes on.
+
+
+def abandon() -> None:
+  """Says on the pages of this process that their runs end at once.
+
+  For whoever ends the process without waiting for its steps; from any thread.
+  """
+  for page in list(_running):
+    page.abandon()
 
 
 class Page:
@@ -67,6 +79,7 @@ class Page:
     self._spent: list[tuple[int, float]] = []
     self._scores: list[metrics.Validated] = []
     self._given_up = False
+    self._shown = 0  # The step that the page tells.
     for line in lines:
       self.add(line)
 
@@ -98,9 +111,24 @@ class Page:
           False,
       )
 
+  def abandon(self) -> None:
+    """The last page of a run that does not wait for its step to end."""
+    if self in _running:
+      self._write(
+          self._shown,
+          f"stopped at once; saved: step {self._shown} of {self._spec.steps},"
+          " from where the same command goes on",
+          False,
+      )
+
   def _write(self, step: int, state: str, running: bool) -> None:
+    if self in _running:
+      _running.remove(self)
     if self._given_up:
       return
+    self._shown = step
+    if running:
+      _running.append(self)
     try:
       files.write_text(self._path, self._page(step, state, running))
     except OSError as e:
@@ -319,6 +347,7 @@ _SCRIPT = """\
 <script>
 (() => {
   const step = %d, steps = %d, out = document.getElementById("left");
+  const head = document.querySelector("h1");
   const minutes = (ms) => ms < 90000
       ? Math.max(1, Math.round(ms / 1000)) + " s"
       : ms < 5400000 ? Math.round(ms / 60000) + " min"
@@ -331,18 +360,24 @@ _SCRIPT = """\
     seen = seen.slice(-50);
     sessionStorage.setItem(name, JSON.stringify(seen));
     const first = seen[0], last = seen[seen.length - 1];
-    if (seen.length < 2) {
-      out.textContent = "time left: known after the next checkpoint";
-      return;
-    }
-    const each = (last[1] - first[1]) / (last[0] - first[0]);
+    /* Of a page that was there before this tab, the time of its file. */
+    const written = Date.parse(document.lastModified);
+    const few = seen.length < 2;
+    const usual = few ? 0 : (last[1] - first[1]) / (seen.length - 1);
     const idle = now - last[1];
-    const usual = (last[1] - first[1]) / (seen.length - 1);
-    out.textContent = idle > Math.max(60000, 5 * usual)
-        ? "nothing new for " + minutes(idle) + ": the process may have ended;"
-          + " the same command goes on from the last checkpoint"
-        : "about " + minutes(Math.max(0, each * (steps - step) - idle))
-          + " to go";
+    const silent = Math.max(idle, few && written < now ? now - written : 0);
+    if (silent > Math.max(few ? 600000 : 60000, 5 * usual)) {
+      head.textContent = "silent for " + minutes(silent) + ": step " + step
+          + " of " + steps;
+      out.textContent = "the process may have ended; the same command goes on"
+          + " from the last checkpoint";
+    } else if (few) {
+      out.textContent = "time left: known after the next checkpoint";
+    } else {
+      const each = (last[1] - first[1]) / (last[0] - first[0]);
+      out.textContent = "about "
+          + minutes(Math.max(0, each * (steps - step) - idle)) + " to go";
+    }
   } catch (e) {
     out.textContent = "";
   }

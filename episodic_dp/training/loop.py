@@ -201,6 +201,9 @@ class _Run:
         result = self._finish(stepping.stopped)
     except processes.OtherFailed:
       raise
+    except KeyboardInterrupt:  # A second Ctrl-C in a program of one's own.
+      self._live.abandon()
+      raise
     except Exception:
       self._live.fail(self._done)
       processes.agreed(processes.Code.FAILED)

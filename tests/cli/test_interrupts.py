@@ -91,6 +91,25 @@ def test_a_second_ctrl_c_does_not_wait_for_it():
   assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("farewell, least", [
+    ("lambda: print('bye', flush=True)", 0), ("lambda: time.sleep(60)", 1),
+])  # fmt: skip
+def test_what_is_to_be_said_before_leaving_is_not_waited_for_long(
+    farewell, least
+):
+  process = _started(
+      f"import time; interrupts.before_leaving({farewell}); print('set',"
+      " flush=True); " + _WORK["threads"]
+  )
+  assert process.stdout.readline() == "set\n"
+  began = time.monotonic()
+  process.send_signal(signal.SIGINT)
+  out, _ = process.communicate(timeout=10)
+  assert process.returncode == exit_status.INTERRUPTED
+  assert least or out == "bye\n"
+  assert least <= time.monotonic() - began < 10
+
+
 def test_signals_of_a_child_are_not_its_parents():
   """As pools of processes end theirs."""
   process = _started("""

@@ -98,6 +98,29 @@ def test_a_run_that_fails_says_so_where_there_was_a_page(tmp_path):
   assert _REFRESH not in _text(tmp_path)
 
 
+def test_a_process_that_ends_at_once_says_so_on_its_running_page(tmp_path):
+  page = _page(tmp_path)
+  live.abandon()
+  assert not (tmp_path / live.FILE).exists()
+  page.write(2)
+  live.abandon()
+  assert "stopped at once; saved: step 2 of 6" in _text(tmp_path)
+  assert _REFRESH not in _text(tmp_path) and "running" not in _text(tmp_path)
+  page.end(STEPS, "done")
+  live.abandon()
+  assert "done: 6 steps" in _text(tmp_path)
+
+
+def test_an_interrupt_that_does_not_wait_leaves_no_page_that_runs(tmp_path):
+  def interrupt(line):
+    if line["step"] == 2:
+      raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    tiny_run.train(tiny_run.spec(4), tmp_path, callbacks=[interrupt])
+  assert "stopped at once; saved: step" in _text(tmp_path)
+
+
 def test_a_run_leaves_its_last_page_with_the_numbers_of_its_lines(tmp_path):
   seen = []
 
