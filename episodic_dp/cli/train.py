@@ -60,10 +60,12 @@ from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
+from episodic_dp.training import live
 from episodic_dp.training import processes
 from episodic_dp.training import reporting
 from episodic_dp.training import stores
 from episodic_dp.training import time_limit
+from episodic_dp.training import workdir as workdir_lib
 
 
 def define_flags() -> None:
@@ -99,6 +101,7 @@ def main(argv: Sequence[str]) -> None:
   """Trains, and prints the guarantees of the steps that were taken."""
   del argv
   values = flags.FLAGS
+  interrupts.before_leaving(live.abandon)
   limit = None
   if values.time_limit is not None:
     seconds = time_limit.parse(values.time_limit)
@@ -119,6 +122,8 @@ def _train(
   with training.opened(
       values.workdir, resume=values.resume, key_file=values.key_file
   ) as workdir:
+    if workdir.place is not None:
+      workdir_lib.check_before_data(workdir.place.folder, config.as_json())
     with phases.phase("reading the data", at_once=True):
       spec = build.build(
           config, data_dir=values.data_dir, download=values.download

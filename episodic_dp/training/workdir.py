@@ -44,6 +44,8 @@ _REMEDIES = {
         "give the network of config.model.name the parameters that it had"
     ),
 }
+# Of the model: what is known once its network is made.
+_RECORDED = ("start_digest", "source_digest", "shapes_digest")
 _LAYOUT = ("compute.devices", "compute.microbatch_size", "compute.resident")
 _FUTURE = ("steps", "target_epsilon", "privacy_unit", "compute", "evaluation",
            "fine_tuning", "private_diagnostics")
@@ -262,13 +264,13 @@ def check_config(
     What differs of how sums are laid out, each as "name before -> now".
 
   Raises:
-    RunError: names the field.
+    RunError: names the field, the data before all others.
   """
   if not (pathlib.Path(folder) / CONFIG).exists():
     return []
   relaid = []
   old, new = _flat(read_config(folder)), _flat(json.loads(json.dumps(config)))
-  for name in sorted({*old, *new}):
+  for name in sorted({*old, *new}, key=_telling):
     before, after = old.get(name, "absent"), new.get(name, "absent")
     if before != after and name == "model.source_digest":
       logging.warning(
@@ -332,6 +334,34 @@ def first_difference(
     if values[0] != values[1]:
       return name, shown(values[0]), shown(values[1])
   return None
+
+
+def check_before_data(
+    folder: str | os.PathLike, config: Mapping[str, Any]
+) -> None:
+  """Refuses what `check_config` will, as far as that needs no data.
+
+  Args:
+    folder: the work directory; one without a configuration passes.
+    config: nested, JSON-able; what a run records of its network may be absent.
+
+  Raises:
+    RunError: names the field.
+  """
+  if not (pathlib.Path(folder) / CONFIG).exists():
+    return
+  model = dict(config.get("model") or {})
+  before = read_config(folder).get("model")
+  if isinstance(before, dict):
+    for name in _RECORDED:
+      if model.get(name) is None and name in before:
+        model[name] = before[name]
+  check_config(folder, dict(config) | {"model": model}, clean=True)
+
+
+def _telling(name: str) -> tuple[bool, bool, str]:
+  """To sort names by: what a run is of, and last what may change in it."""
+  return _under(name, _FUTURE), not _under(name, ("data",)), name
 
 
 def _under(name: str, groups: tuple[str, ...]) -> bool:

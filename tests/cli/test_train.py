@@ -133,6 +133,7 @@ def test_another_sampler_under_the_same_key_is_refused_by_name(trained, call):
   done = call("train", other, *SMALL, f"--workdir={folder}")
   assert done.returncode == 1
   assert "config.plan.stages" in done.stderr
+  assert "reading the data" not in done.stderr
   assert (folder / "config.json").read_bytes() == before
 
 

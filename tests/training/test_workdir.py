@@ -162,6 +162,18 @@ def test_what_may_change_on_resuming(tmp_path, name, value, clean, allowed):
       workdir.check_config(tmp_path, new, clean=clean)
 
 
+def test_another_run_is_told_by_its_data_and_before_they_are_read(tmp_path):
+  began = CONFIG | {"data": {"name": "glyphs"}, "model": {"name": "m:f"}}
+  recorded = {"name": "m:f", "source_digest": "a", "shapes_digest": "b"}
+  files.write_json(tmp_path / workdir.CONFIG, began | {"model": recorded})
+  workdir.check_before_data(tmp_path, began)
+  workdir.check_before_data(tmp_path, began | {"steps": 9})
+  workdir.check_before_data(tmp_path / "new", began)
+  other = began | {"data": {"name": "omniglot"}, "checkpoint_every": 3}
+  with pytest.raises(errors.RunError, match="config.data.name='glyphs'"):
+    workdir.check_before_data(tmp_path, other)
+
+
 def test_what_identifies_a_network_on_resuming(tmp_path, caplog):
   files.write_json(tmp_path / workdir.CONFIG, CONFIG | {"model": {
       "start": "/a.npz", "start_digest": "ab", "source_digest": "cd",
