@@ -11,7 +11,7 @@ empty unit, which is drawn like any other. Symbolic links are refused: a record
 that is reached twice would be in two units, which no guarantee allows for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 import os
 import pathlib
 
@@ -125,14 +125,14 @@ def listing(
   levels = _levels_of(walk, levels)
   if walk.strays:
     logging.warning(
-        "left out %d files of %s that are no examples, such as %s",
-        len(walk.strays), root, min(walk.strays),
+        "left out %d %s of %s without an example, such as %s",
+        len(walk.strays), _plural("file", walk.strays), root, min(walk.strays),
     )
   empty = ["/".join(c.path) for c in walk.classes if not len(c.records)]
   if empty:
     logging.warning(
-        "%d folders of %s hold no example, such as %s: they are empty units",
-        len(empty), root, min(empty),
+        "counted as empty units: %d %s of %s without an example, such as %s",
+        len(empty), _plural("folder", empty), root, min(empty),
     )
   return listing_lib.Listing(
       source=root,
@@ -144,6 +144,10 @@ def listing(
       reader=walk.files.reader,
       name_of=walk.files.name_of,
   )
+
+
+def _plural(noun: str, things: Collection[object]) -> str:
+  return noun if len(things) == 1 else f"{noun}s"
 
 
 def _walked(root: pathlib.Path, *, tables: bool) -> Walk:
@@ -188,8 +192,11 @@ def _levels_of(walk: Walk, levels: Sequence[str] | None) -> tuple[str, ...]:
       )
   names = _DEFAULT_LEVELS.get(depth, ()) if levels is None else tuple(levels)
   if len(names) != depth + 1:
+    such = ""
+    if depth in _DEFAULT_LEVELS:
+      such = f", as in levels={'/'.join(_DEFAULT_LEVELS[depth])}"
     raise ValueError(
         f"{walk.root} has files {depth} folders deep and the levels are"
-        f" {names}: name {depth + 1} levels, the files last"
+        f" {names}: name {depth + 1} levels, the files last{such}"
     )
   return names

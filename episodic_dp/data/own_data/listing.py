@@ -24,6 +24,7 @@ from episodic_dp.data.own_data.readers.example import Example
 from episodic_dp.plan.errors import shown
 
 SHARES = (0.6, 0.2, 0.2)
+_SEEDS = 100  # Tried for one that leaves no part empty.
 
 Reader = Callable[[int], Example]
 
@@ -164,10 +165,21 @@ def _parts(
   for part, classes in parts.items():
     if not _records(classes):
       raise ValueError(
-          f"{listing.source} has units without an image only for {part}: give"
-          " other shares, another seed, or say what is for what"
+          f"{listing.source} has units without an image only for {part}:"
+          f" {_filling(listing, shares, by or listing.levels[0])}"
       )
   return parts
+
+
+def _filling(
+    listing: Listing, shares: Sequence[float] | None, by: str
+) -> str:
+  """What to do where a division leaves a part without a record."""
+  for seed in range(_SEEDS):
+    parts = _divided(listing, shares, seed, by)
+    if all(_records(classes) for classes in parts.values()):
+      return f"divide by another seed, --config.data.options.seed={seed}"
+  return "give more units images, three or more"
 
 
 def _divided(

@@ -106,7 +106,7 @@ def test_a_folder_without_an_image_is_an_empty_unit(root, caplog):
   assert [(c.path, len(c.records)) for c in found.classes] == [
       (("a",), 1), (("b",), 0), (("c",), 3), (("empty",), 0), (("text",), 0)
   ]
-  assert "3 folders of" in caplog.text and "such as b: they" in caplog.text
+  assert "3 folders of" in caplog.text and "example, such as b" in caplog.text
 
 
 def test_a_group_without_a_class_is_an_empty_unit(tmp_path):
@@ -129,7 +129,7 @@ def test_refuses_a_folder_of_one_class_and_an_empty_one(tmp_path):
 
 
 def test_levels_fit_the_depth(root):
-  with pytest.raises(ValueError, match="1 folders deep.*name 2 levels"):
+  with pytest.raises(ValueError, match="1 folders deep.*levels=class/image$"):
     folder.listing(root, ("group", "class", "image"))
   found = folder.listing(root, ("sort", "photo"))
   assert found.levels == ("sort", "photo")
@@ -153,7 +153,7 @@ def test_pages_are_examples_and_tables_only_where_nothing_else_is(
   (root / "labels.csv").write_text("file,label")
   found = folder.listing(root)
   read, records = found.reader(), found.classes[0].records
-  assert "left out 1 files" in caplog.text and "labels.csv" in caplog.text
+  assert "left out 1 file of" in caplog.text and "labels.csv" in caplog.text
   names = [found.name_of(record) for record in records]
   assert names[-3:] == [f"page {k} of {stack}" for k in (1, 2, 3)]
   for k, record in enumerate(records[-3:]):

@@ -353,5 +353,19 @@ def test_a_part_of_empty_units_alone_is_refused(tmp_path):
   root = own_images.tree(tmp_path / "mine", {"a": 1})
   (root / "b").mkdir()
   (root / "c").mkdir()
-  with pytest.raises(ValueError, match="units without an image only for"):
+  with pytest.raises(ValueError, match="only for .*: give more units images"):
     own_data.survey(root)
+
+
+def test_a_seed_that_leaves_no_part_empty_is_found(tmp_path):
+  root = own_images.tree(tmp_path / "mine", {"a": 1, "b": 1, "c": 1, "d": 1})
+  (root / "empty").mkdir()
+  told = []
+  for seed in range(10):
+    try:
+      own_data.survey(root, seed=seed)
+    except ValueError as e:
+      told.append(str(e))
+  found = {int(text.partition("data.options.seed=")[2]) for text in told}
+  assert len(told) in range(1, 10) and len(found) == 1
+  own_data.survey(root, seed=found.pop())
