@@ -96,9 +96,10 @@ def log_compiled(compiled: compilation.Compilations, step: int) -> None:
   """Logs what a step compiled, if anything."""
   if compiled.count:
     logging.info(
-        "step %d: %d programs compiled in %.1f s",
+        "step %d: %d %s compiled in %.1f s",
         step,
         compiled.count,
+        "program" if compiled.count == 1 else "programs",
         compiled.seconds,
     )
 

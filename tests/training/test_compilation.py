@@ -58,4 +58,4 @@ def test_a_run_compiles_before_its_first_step_alone(
   assert len(set(drawn)) > 3
   told = [r.message for r in caplog.records if "compiled in" in r.message]
   assert [text.partition(":")[0] for text in told] == ["step 1", "step 12"]
-  assert "1 programs compiled in" in told[1] and "in 0.0 s" not in told[0]
+  assert "1 program compiled in" in told[1] and "in 0.0 s" not in told[0]
