@@ -14,6 +14,8 @@ from episodic_dp.output import tables
 
 # Of a work directory.
 _STATEMENT = "guarantee.json"
+# The fields of `account`.
+_RESULT = ("delta", "parts", "guarantees", "no_guarantee", "ledger")
 
 
 def read(
@@ -44,7 +46,7 @@ def _read(path: str | os.PathLike) -> Any:
   if file.is_dir():
     file = file / _STATEMENT
   try:
-    return privacy_statement.loads(file.read_text(encoding="utf-8"))
+    found = privacy_statement.loads(file.read_text(encoding="utf-8"))
   except plan_lib.PlanError as e:
     raise plan_lib.PlanError(f"{path}: {e}") from e
   except (OSError, ValueError) as e:
@@ -53,6 +55,9 @@ def _read(path: str | os.PathLike) -> Any:
         f"{file} cannot be read ({reason}): --ledger takes work directories"
         f" with a {_STATEMENT}, privacy statements and ledgers"
     ) from e
+  # What --format=json printed of another study holds its ledger.
+  printed = isinstance(found, dict) and set(found) == set(_RESULT)
+  return found["ledger"] if printed else found
 
 
 def account(
@@ -68,7 +73,7 @@ def account(
   Returns:
     "delta", "parts" (name -> level -> epsilon, None for no guarantee),
     "guarantees" (level -> `Guarantee.as_dict`), "no_guarantee" (level ->
-    reason), and "ledger", which `--ledger` reads again.
+    reason), and "ledger". `read` takes all of it, in a file, for that ledger.
 
   Raises:
     PlanError: the statements' deltas differ and none is given.
