@@ -51,6 +51,15 @@ def levels_of(
   return tuple(dict.fromkeys(named))
 
 
+def counted(foreign: Sequence[Foreign]) -> str:
+  """How many there are of each, such as "2 queries, 1 selection", or ""."""
+  chosen = sum(m.times for m in foreign if isinstance(m, Selection))
+  asked = sum(m.times for m in foreign) - chosen
+  numbers = ((asked, "query", "queries"), (chosen, "selection", "selections"))
+  return ", ".join(f"{n} {one if n == 1 else more}" for n, one, more in numbers
+                   if n)
+
+
 def phases_of(
     mechanism: Foreign, level: str, levels: Sequence[str]
 ) -> Phases | None:

@@ -244,8 +244,8 @@ def _stated(
   rates = [sensitivity.inclusion_rate(r, level) for r in releases]
   return dict(
       level=level,
-      steps=sum(int(e.steps) for e in entries)
-      + sum(mechanism.times for mechanism in foreign),
+      steps=sum(int(e.steps) for e in entries),
+      others=foreign_lib.counted(foreign),
       # All else reads everyone.
       inclusion_rate=1.0 if foreign else max(rates),
       caveat=" ".join(dict.fromkeys(caveats)),

@@ -25,11 +25,13 @@ class Guarantee:
     epsilons: epsilon of each direction, at delta.
     accountant: how steps were composed.
     assumptions: sentences that the guarantee rests on.
-    steps: the number of steps.
+    steps: the number of steps of all runs.
     inclusion_rate: eta, the largest probability that a step draws one unit.
     kinds: the rates and distances of the level's units, of all phases.
     caveat: what the guarantee must not be mistaken for, to be said wherever it
       is printed, or "".
+    others: what was composed beside the steps, such as "1 query, 1 selection",
+      or "".
     question: what `lower` answers; None where nothing is asked.
   """
 
@@ -45,6 +47,7 @@ class Guarantee:
   epsilons: dict[str, float]
   unit_profiles: unit_profile.UnitProfiles = ()
   caveat: str = ""
+  others: str = ""
   question: bound.Question | None = dataclasses.field(
       default=None, compare=False
   )
@@ -78,6 +81,7 @@ class Guarantee:
         "epsilons": {k: number(v) for k, v in self.epsilons.items()},
         "accountant": self.accountant,
         "steps": self.steps,
+        **({"others": self.others} if self.others else {}),
         "inclusion_rate": self.inclusion_rate,
         "units": [kind.as_dict() for kind in self.unit_profiles],
         "caveat": self.caveat,
@@ -93,10 +97,16 @@ class Guarantee:
       return f"{text}. {self.caveat}" if self.caveat else text
     return (
         f"{self.level}: epsilon {rounded_up(self.epsilon)} at delta"
-        f" {self.delta:g} ({self.neighbours}; {self.steps} steps;"
+        f" {self.delta:g} ({self.neighbours}; {self._composed()};"
         f" {self.direction} direction; {self.accountant})"
         + (f". {self.caveat}" if self.caveat else "")
     )
+
+  def _composed(self) -> str:
+    """'60 steps', '1 query, 1 selection', or both."""
+    if not self.others:
+      return f"{self.steps} steps"
+    return f"{self.steps} steps, {self.others}" if self.steps else self.others
 
 
 def rounded_up(epsilon: float) -> str:

@@ -53,6 +53,21 @@ def test_gaussian_queries_are_gaussian_steps():
   assert true <= found <= 1.002 * true
 
 
+def test_a_guarantee_says_what_was_composed():
+  asked = accounting.Ledger().add_foreign(normal(0.1, times=2), laplace(0.1))
+  assert "user; 3 queries; " in str(asked.guarantee("user", delta=DELTA))
+  chosen = accounting.Selection(
+      candidates=(RUN,), runs=accounting.geometric(10.0)
+  )
+  study = RUN.add_foreign(laplace(0.1), chosen)
+  found = study.guarantee("user", delta=DELTA)
+  assert "user; 50 steps, 1 query, 1 selection; " in str(found)
+  assert found.as_dict()["steps"] == 50
+  assert found.as_dict()["others"] == "1 query, 1 selection"
+  alone = RUN.guarantee("user", delta=DELTA)
+  assert "user; 50 steps; " in str(alone) and "others" not in alone.as_dict()
+
+
 def test_one_laplace_query_has_its_epsilon_and_no_delta():
   found = accounting.Ledger().add_foreign(laplace(0.3))
   assert found.epsilon("user", 1e-12) == pytest.approx(0.3, rel=1e-3)
