@@ -167,6 +167,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
   logging.use_absl_handler()
   logging.set_verbosity(logging.INFO)
+  if "train" in own:
+    # Of its flags the first would be called unknown, which is no remedy.
+    return app.fail(
+        "the lone -- before 'train' is missing: what is launched stands behind"
+        " it, such as -- train --config=glyphs --workdir=runs/glyphs"
+    )
   rest = app.parse(own, values)[1:]
   try:
     if rest:

@@ -131,8 +131,9 @@ def render(job: job_lib.Job, chosen: Options) -> str:
   lines += [f"#SBATCH {option}" for option in _directives(job, chosen)]
   lines += [
       "# Written by launch/launch.py; docs/clusters.md says what it does.",
-      "set -u",
+      # What a site's own lines read may be unset, as that of many modules is.
       *chosen.setup,
+      "set -u",
       "",
       f"restarts={chosen.restarts}",
       f"cpus_per_process={chosen.cpus_per_process}",

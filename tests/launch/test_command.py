@@ -72,6 +72,7 @@ def test_a_wrong_command_is_refused_before_it_is_launched(
         ((*_TARGET["slurm"], "--device=gpu"), _TRAIN,
          "it is read by --target=local|kubernetes"),
         ((*_TARGET["local"], "more"), _TRAIN, "behind a lone --"),
+        ((*_TARGET["local"], *_TRAIN), (), "the lone -- before 'train'"),
         ((*_TARGET["local"], "--python=/no/python"), _TRAIN, "/no/python"),
         (_TARGET["local"], (*_TRAIN[:2], "--workdir=/dev/null/a"),
          "--workdir=/dev/null/a cannot be made: /dev/null"),

@@ -11,8 +11,8 @@
 #SBATCH --output=slurm-%j.log
 #SBATCH --partition=long
 # Written by launch/launch.py; docs/clusters.md says what it does.
-set -u
 module load cuda
+set -u
 
 restarts=3
 cpus_per_process=4
