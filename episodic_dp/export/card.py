@@ -73,7 +73,7 @@ def text(
       _limits(found, facts),
       _evaluation(found, facts),
       *([_traffic(facts.traffic)] if facts.traffic else []),
-      _loading(facts),
+      _loading(found.library, facts),
       _files(found, facts),
   ]
   return "\n\n".join(parts) + "\n"
@@ -274,11 +274,13 @@ def _traffic(traffic: roles.Traffic) -> str:
   )
 
 
-def _loading(facts: Facts) -> str:
+def _loading(library: str, facts: Facts) -> str:
   key = ", public_key='KEY.pub'" if facts.signed else ""
   flag = " --public_key=KEY.pub" if facts.signed else ""
   return (
-      "## How to load\n\n```sh\npip install episodic_dp\n"
+      f"## How to load\n\nWith {library} installed (`pip install .` in a"
+      " checkout of it; a package index may have another package of this"
+      " name):\n\n```sh\n"
       "episodic-dp adapt --model=DIR --support=SUPPORT --query=QUERY"
       f" --out=OUT{flag}\n```\n\n"
       "`SUPPORT` holds one folder of images for each class, `QUERY` images, or"

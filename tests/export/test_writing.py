@@ -65,6 +65,9 @@ def test_the_card_says_what_the_statement_says(run):
       assert f"- {assumption}" in text
   assert "was not measured on test tasks" in text
   assert "4,820 bytes (1,205 numbers)" in text
+  # On an index anyone may offer a package of this name.
+  assert "`pip install .` in a checkout" in text
+  assert "pip install episodic_dp" not in text
 
 
 @pytest.mark.slow
