@@ -33,6 +33,7 @@ class Content:
   Attributes:
     title: the config's name.
     summary: plan, rates and guarantees.
+    sent: one sentence on what a participant would send, or "".
     task_sheet: the tasks of the contact sheet, or None.
     no_tasks: one sentence in the place of tasks, or "".
     seed: public.
@@ -44,6 +45,7 @@ class Content:
 
   title: str
   summary: summary_lib.PlanSummary
+  sent: str
   task_sheet: tasks_lib.TaskSheet | None
   no_tasks: str
   seed: int
@@ -129,6 +131,7 @@ def _plan(content: Content) -> str:
           wording.classified_sentence(h, p),
           wording.privacy_sentence(list(summary.guarantees)),
       ),
+      _paragraph(content.sent) if content.sent else "",
       markup.picture(content.pictures["tree"]),
       markup.table(
           "The hierarchy, and the stage that draws each level",

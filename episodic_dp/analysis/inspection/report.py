@@ -1,7 +1,9 @@
 """Puts the page together and writes it with its pictures."""
 
 import dataclasses
+import math
 import pathlib
+from typing import TYPE_CHECKING
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.analysis.inspection import curves
@@ -13,9 +15,13 @@ from episodic_dp.analysis.inspection import sheet
 from episodic_dp.analysis.inspection import summary as summary_lib
 from episodic_dp.analysis.inspection import tasks as tasks_lib
 from episodic_dp.analysis.inspection import tree
+from episodic_dp.analysis.inspection import wording
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
+
+if TYPE_CHECKING:
+  from episodic_dp import data
 
 PAGE = "index.html"
 EPISODES = "episodes.png"
@@ -60,9 +66,12 @@ def make(
   with phases.phase("computing the guarantees"):
     summary = summary_lib.summarize(config)
   task_sheet, no_tasks = None, _no_tasks(config, summary, options)
+  sent = ""
   if not no_tasks:
     with phases.phase("reading the data and drawing tasks"):
-      task_sheet, no_tasks = _tasks(config, summary, options)
+      splits = _load(config, summary, options)
+      task_sheet, no_tasks = _tasks(splits, summary, options)
+      sent = _sent(config, summary, splits)
   counted: tuple[frequencies.Frequencies, ...] = ()
   hierarchy, plan = summary.release.hierarchy, summary.release.plan
   not_counted = frequencies.why_not_counted(hierarchy, plan)
@@ -75,6 +84,7 @@ def make(
     return page.Content(
         title=title,
         summary=summary,
+        sent=sent,
         task_sheet=task_sheet,
         no_tasks=no_tasks,
         seed=options.seed,
@@ -133,21 +143,65 @@ def _no_tasks(
   return ""
 
 
-def _tasks(
+def _load(
     config: RunConfig, summary: summary_lib.PlanSummary, options: Options
-) -> tuple[tasks_lib.TaskSheet | None, str]:
-  """The tasks to show, or one sentence on why there are none."""
+) -> "data.Splits":
+  """The data, whose training split is as the config says."""
   # Lazy import: a page without images needs neither JAX nor the models.
-  from episodic_dp.analysis.inspection import episodes
   from episodic_dp.config import build
 
-  hierarchy, plan = summary.release.hierarchy, summary.release.plan
+  hierarchy = summary.release.hierarchy
   splits = build.load_data(
       config, data_dir=options.data_dir, download=options.download
   )
   build.check_same_tree(
       hierarchy, build.with_copies(splits.train, hierarchy).hierarchy
   )
+  return splits
+
+
+def _sent(
+    config: RunConfig, summary: summary_lib.PlanSummary, splits: "data.Splits"
+) -> str:
+  """What a participant would send, as one sentence.
+
+  "" where a task is not one participant's own, and where the network does not
+  fit the data, which training says.
+  """
+  import jax
+
+  from episodic_dp.config import learners
+  from episodic_dp.private import roles
+
+  try:
+    learner = learners.make_learner(config, splits.train.image_shape)
+    params = jax.eval_shape(learner.init, jax.random.key(0))
+  except (ValueError, TypeError):
+    return ""
+  size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+  found = roles.traffic(summary.release, size, summary.steps)
+  if found is None:
+    return ""
+  down, up, up_in_all = map(
+      wording.count, (found.down, found.up, round(found.up_in_all))
+  )
+  return (
+      f"Were the units of level '{found.participant}' on devices of their own,"
+      f" a step would send each drawn one {down} bytes (the parameters) and"
+      f" take {up} back (one clipped gradient); in"
+      f" {wording.plural(found.steps, 'step')} one of them would send"
+      f" {up_in_all} bytes in the mean."
+  )
+
+
+def _tasks(
+    splits: "data.Splits", summary: summary_lib.PlanSummary, options: Options
+) -> tuple[tasks_lib.TaskSheet | None, str]:
+  """The tasks to show, or one sentence on why there are none."""
+  # Lazy import: a page without images needs neither JAX nor the models.
+  from episodic_dp.analysis.inspection import episodes
+
+  plan = summary.release.plan
   if splits.train.targets:
     return None, "The data are points, so there are no images to show."
   if len(splits.train.image_shape) != 3:

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 
+import jax
 import ml_collections
 import numpy as np
 from PIL import Image
@@ -10,10 +11,13 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp.analysis.inspection import episodes
+from episodic_dp.analysis.inspection import markup
 from episodic_dp.analysis.inspection import page as page_lib
 from episodic_dp.analysis.inspection import report
 from episodic_dp.analysis.inspection import sheet
 from episodic_dp.analysis.inspection import summary
+from episodic_dp.analysis.inspection import wording
+from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import omniglot
 from episodic_dp.config.presets import own_data
@@ -37,6 +41,22 @@ def test_points_are_no_images():
   )
   assert content.task_sheet is None and "points" in content.no_tasks
   assert content.counted and "epsilon" in content.pictures
+
+
+def test_what_a_participant_would_send_is_said(shown, make, config, splits):
+  content, folder = shown
+  parsed = RunConfig.parse(config)
+  learner = learners.make_learner(parsed, splits.train.image_shape)
+  params = learner.init(jax.random.key(1))
+  size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+  sent = wording.count(size)
+  assert f"one {sent} bytes (the parameters)" in content.sent
+  assert f"take {sent} back (one clipped gradient)" in content.sent
+  # 20 steps, each of which draws a participant with probability 1 / 10.
+  assert f"{wording.count(2 * size)} bytes in the mean" in content.sent
+  text = (folder / "index.html").read_text("utf-8")
+  assert markup.escaped(content.sent) in text
+  assert not make(data=False).sent
 
 
 def test_features_are_no_images_either(tmp_path, monkeypatch):
