@@ -134,7 +134,7 @@ def _end(number: int) -> None:
   status, name = _ENDS[signal.Signals(number)]
   leave(
       status,
-      f"stopped by {name}: to go on, run the same command again",
+      f"stopped by {name}: run the same command again to finish it",
       last=_say_farewell,
   )
 

@@ -254,7 +254,8 @@ def _evaluation(found: Description, facts: Facts) -> str:
         f" the 95 % interval {100 * measured.low:.1f} to"
         f" {100 * measured.high:.1f} %, over {measured.tasks} test tasks of"
         f" `{facts.data}`, {found.task.way}-way {found.task.shot}-shot with"
-        f" {found.task.query} queries a class, of classes that no training step"
+        f" {found.task.query} {'query' if found.task.query == 1 else 'queries'}"
+        " a class, of classes that no training step"
         f" saw. A blind guess names {100 / found.task.way:.0f} %."
     )
   return f"## Evaluation\n\n{which} {said}"
