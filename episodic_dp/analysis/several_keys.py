@@ -76,22 +76,23 @@ def train(
     PlanError, UnsoundPlanError, RunError, ValueError: one sentence.
   """
   build.check(config)
+  configs = [
+      RunConfig.parse(dict(config.source) | {"seed": key}, data_dir=data_dir)
+      for key in range(len(places))
+  ]
   # Before anything is waited for; and a folder that was opened once may be gone
   # on with by --resume=must, whichever run the first attempt came to.
-  for place in places:
+  for place, one in zip(places, configs):
     if not stores.is_url(place):
-      with workdir_lib.opened(place, resume=resume):
-        pass
+      with workdir_lib.opened(place, resume=resume) as opened:
+        workdir_lib.check_before_data(opened.folder, one.as_json())
   with phases.phase("reading the data", at_once=True):
     splits = build.load_data(config, data_dir=data_dir, download=download)
   evaluator = None
-  for key, place in enumerate(places):
+  for key, (place, one) in enumerate(zip(places, configs)):
     logging.info("run %d of %d: %s", key + 1, len(places), place)
     spec = build.build(
-        RunConfig.parse(dict(config.source) | {"seed": key}, data_dir=data_dir),
-        data_dir=data_dir,
-        splits=splits,
-        evaluator=evaluator,
+        one, data_dir=data_dir, splits=splits, evaluator=evaluator
     ).spec
     evaluator = spec.evaluator
     asked = resume if stores.is_url(place) else "auto"

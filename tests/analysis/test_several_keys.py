@@ -8,6 +8,7 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import several_keys
+from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import sinusoid
 from episodic_dp.output import files
@@ -109,6 +110,17 @@ def test_a_mistake_is_told_before_a_folder_is_made(tmp_path):
         several_keys.folders(str(tmp_path / "runs"), 2),
     )
   assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_of_another_run_is_told_before_data_are_read(
+    tmp_path, monkeypatch
+):
+  places = several_keys.folders(str(tmp_path), 2)
+  other = RunConfig.parse(dict(_config().source) | {"seed": 7})
+  files.write_json(tmp_path / "key=1" / "config.json", other.as_json())
+  monkeypatch.setattr(build, "load_data", None)
+  with pytest.raises(training.RunError, match="key=1 was started with config"):
+    several_keys.train(_config(), places)
 
 
 @pytest.mark.slow  # Two runs, which compile.
