@@ -121,8 +121,7 @@ def over_steps(found: compare.Comparison) -> plotting.Figure | None:
       label = "_"  # Not once more in the legend.
   runs = [run for kept, _ in groups for run in kept]
   _finish_scores([axes], runs, "validation", "over the steps")
-  axes.set_xlim(left=0)
-  axes.set_xlabel("steps")
+  plotting.over_steps(axes)
   _legend(figure, [axes], len(groups))
   return figure
 

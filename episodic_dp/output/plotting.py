@@ -154,6 +154,13 @@ def ticks(axis: Any, values: Sequence[float]) -> None:
     axis.set_tick_params(rotation=35)
 
 
+def over_steps(axes: Any) -> None:
+  """Steps from 0 on as the horizontal axis: whole numbers, however few."""
+  axes.set_xlim(left=0)
+  axes.set_xlabel("steps")
+  axes.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True))
+
+
 def plain_numbers(axis: Any) -> None:
   """Labels 0.2, 0.5, 1, 2 ... on a logarithmic axis of few powers of ten."""
   low, high = axis.get_view_interval()

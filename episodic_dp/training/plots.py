@@ -104,9 +104,8 @@ def learning_curve(
   if chance is not None:
     axes.axhline(100 * chance, label="chance", **plotting.REFERENCE)
   unit = " (%)" if name == "accuracy" else ""
-  axes.set_xlabel("steps")
+  plotting.over_steps(axes)
   axes.set_ylabel(f"validation {reporting.words(name)}{unit}")
-  axes.set_xlim(left=0)
   if name == "accuracy":
     axes.set_ylim(0, 100)
   else:
@@ -194,9 +193,9 @@ def epsilon_curve(
   for curve in curves:
     label = f"one {curve.label}: ε = {report.rounded_up(curve.values[-1])}"
     axes.plot(curve.steps, curve.values, label=label)
+  plotting.over_steps(axes)
   if curves:
     axes.set_ylim(bottom=0)
-    axes.set_xlim(left=0)
     axes.legend(loc="best")
   else:
     axes.text(
@@ -208,6 +207,5 @@ def epsilon_curve(
     )
     axes.set_xticks([])
     axes.set_yticks([])
-  axes.set_xlabel("steps")
   axes.set_ylabel(f"ε at δ = {delta:g}")
   plotting.save(figure, path)

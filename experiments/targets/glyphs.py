@@ -42,8 +42,7 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   chance = 1 / glyphs.get_config().episode.way
   axes.axhline(100 * chance, label="chance", **plotting.REFERENCE)
   axes.set_ylim(0, 100)
-  axes.set_xlim(left=0)
-  axes.set_xlabel("steps")
+  plotting.over_steps(axes)
   axes.set_ylabel("accuracy (%), validation tasks, 95 % interval")
   axes.set_title("Built-in glyphs, public validation tasks", loc="left")
   plotting.legend_below(axes)

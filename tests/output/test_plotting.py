@@ -50,6 +50,15 @@ def test_labels_that_would_touch_lean(values, leans):
   assert {t.get_rotation() for t in axes.get_xticklabels()} == {leans}
 
 
+def test_a_few_steps_have_no_fractions():
+  axes = plotting.figure(3).subplots()
+  axes.plot([0, 4], [1, 2])
+  plotting.over_steps(axes)
+  shown = [t for t in axes.get_xticks() if 0 <= t <= axes.get_xlim()[1]]
+  assert len(shown) > 2 and all(t == int(t) for t in shown)
+  assert axes.get_xlim()[0] == 0
+
+
 def test_the_style_of_the_process_is_left_alone(tmp_path):
   before = dict(matplotlib.rcParams)
   plotting.save(drawn(), tmp_path / "a.png")
