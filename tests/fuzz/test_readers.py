@@ -36,6 +36,7 @@ from episodic_dp.data.cifar_fs import archives
 from episodic_dp.data.own_data.readers import formats
 from episodic_dp.models import weights
 from episodic_dp.output import files as output_files
+from episodic_dp.training import checkpoint
 from episodic_dp.training import errors
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
@@ -429,7 +430,7 @@ def test_config_of_a_run_that_is_measured(tmp_path, monkeypatch, marker):
   monkeypatch.setattr(build, "load_data", load_data)
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(
-      training, "Checkpoints",
+      checkpoint, "Checkpoints",
       lambda *_, **__: SimpleNamespace(latest=lambda: 2),
   )  # fmt: skip
   rng, answers, count = np.random.default_rng(4), [], 300
