@@ -94,9 +94,7 @@ def _watch(
       _send(children, number)
     failed = [i for i, status in enumerate(statuses) if status]
     if failed and first is None:
-      # An error tells more than what it did to the others.
-      own = [i for i in failed if _is_error(statuses[i])]
-      first = (own or failed)[0]
+      first = min(failed, key=lambda i: _blame(statuses[i]))
       deadline = time.monotonic() + grace
       _send(children, signal.SIGTERM)
     if None not in statuses:
@@ -155,6 +153,16 @@ def _is_error(status: int | None) -> bool:
   """Whether a process ended by itself, other than as it was asked to."""
   asked = (exit_status.REQUEUE, exit_status.INTERRUPTED)
   return status is not None and status > 0 and status not in asked
+
+
+def _blame(status: int | None) -> int:
+  """Which of several that ended between two looks comes first: the lowest.
+
+  An error, and a kill, tell more than what they did to the others.
+  """
+  if _is_error(status):
+    return 0
+  return 1 if status == -signal.SIGKILL else 2
 
 
 def _start(process: Process, *, piped: bool) -> subprocess.Popen:

@@ -179,4 +179,4 @@ def finding(outcomes: panels.Outcomes) -> str:
         f"{shot} image{'s' * (shot > 1)} of a digit: {best:.1f} % without"
         f" privacy, points lost {', '.join(costs)}"
     )
-  return "; ".join(parts)
+  return "; ".join(parts) + "." if parts else ""

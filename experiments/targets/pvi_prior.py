@@ -204,9 +204,10 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
 
 def finding(outcomes: panels.Outcomes) -> str:
   """Error and likelihood of both."""
-  return "; ".join(
+  parts = [
       f"{name.replace('_', ' ')}: squared error {o['squared_error']:.4f}, log"
       f" likelihood {o['log_likelihood']:.2f}, ε"
       f" {o['epsilon']['participant']:.4f}"
       for name, o in outcomes.items()
-  )
+  ]
+  return "; ".join(parts) + "."

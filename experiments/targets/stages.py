@@ -104,8 +104,9 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
 
 def finding(outcomes: panels.Outcomes) -> str:
   """Epsilon of every level beside accuracy, for each private run."""
-  return "; ".join(
+  parts = [
       f"{o['labels']['case']}: ε of {_spent(o)}, {panels.percent([o]):.1f} %"
       f" (untrained {panels.percent([o], 'untrained'):.1f})"
       for o in outcomes.values() if o["labels"]["private"]
-  )  # fmt: skip
+  ]  # fmt: skip
+  return "; ".join(parts) + "."

@@ -31,12 +31,14 @@ training classes, judged by validation accuracy and by how well the gradients of
 training tasks agree, and are not charged to ε: of the outer rate, the scale of
 the distances, the clip norm, the size of a step, averages of the iterates and
 queries. `frontier` compares such changes at one budget, and what the noise
-alone costs there. Earlier results on the
-same test classes (`budget`, `learners`) were known by then; none of this page's
-were. The means are over keys; "± " is the 95 % interval over 600 test tasks,
-which all keys share. Networks are narrower, tasks several times fewer without
-privacy (so that the distance of such two rows is not the price of privacy), and
-mini-ImageNet's images smaller (42 pixels) than in the papers.
+alone costs there. Earlier results on the same test classes (`budget`,
+`learners`) were known by then; none of this page's were. The means are over
+keys; "± " is the 95 % interval over 600 test tasks, which all keys share.
+Networks are narrower, tasks several times fewer without privacy (so that the
+distance of such two rows is not the price of privacy), and mini-ImageNet's
+images smaller (42 pixels) than in the papers. So of the points that a cell is
+below the published network without privacy, the first part is of noise,
+clipping and fewer, larger steps, and the second of network, images and tasks.
 """
 
 
@@ -224,37 +226,29 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
 
 
 def finding(outcomes: panels.Outcomes) -> str:
-  """What each private cell has, and how far the rows without privacy are.
+  """What each private cell has, and what lies between it and the published one.
 
-  Our own one has the same network; the expected tasks of both are told, since
-  with other tasks their distance is not that of privacy alone.
+  In two parts: to our own network without privacy, and from there to theirs.
   """
   rows = [r for r in more(outcomes)["rows"] if r["clipping"] == "fixed"]
   plain = {_cell(row): row for row in rows if not row["private"]}
   said = []
   for row in (r for r in rows if r["private"]):
-    task = f"{_named(row)} {row['way']}-way"
     text = (
-        f"{task} {row['shot']}-shot: {row['accuracy']:.1f} % after"
-        f" {row['tasks']:,} tasks"
+        f"{_named(row)} {row['way']}-way {row['shot']}-shot"
+        f" {row['accuracy']:.1f} %"
     )
     other = plain.get(_cell(row))
-    if other is not None:
-      below = other["accuracy"] - row["accuracy"]
+    if other is not None and other["published"] is not None:
       text += (
-          f", {_signed(below)} the same network without privacy after"
-          f" {other['tasks']:,}"
+          f", {other['accuracy'] - row['accuracy']:.1f} +"
+          f" {other['published'] - other['accuracy']:.1f}"
       )
-      if other["published"] is not None:
-        rest = other["published"] - other["accuracy"]
-        text += f", itself {_signed(rest)} the published one"
     said.append(text)
-  return "; ".join(said) + "."
-
-
-def _signed(below: float) -> str:
-  """Such as "2.1 below" or "0.4 above"."""
-  return f"{abs(below):.1f} {'above' if below < 0 else 'below'}"
+  return (
+      "With privacy, and the points it is below the same network without + that"
+      f" one below the published one without: {'; '.join(said)}."
+  )
 
 
 def _tasks(outcome: panels.Outcome) -> int:

@@ -40,6 +40,13 @@ def test_siblings_of_one_that_is_killed_are_stopped():
   assert ended.reason == "process 1 was killed by SIGKILL"
 
 
+def test_of_two_that_end_between_two_looks_the_killed_one_is_named(monkeypatch):
+  monkeypatch.setattr(supervision, "_POLL", 1.0)
+  ended = _attend("sleep 0.2; exit 75", "sleep 0.2; kill -KILL $$")
+  assert ended.restart
+  assert ended.reason == "process 1 was killed by SIGKILL"
+
+
 def test_a_sibling_that_does_not_stop_is_killed():
   began = time.monotonic()
   ended = _attend("sleep 0.3; exit 75", _STUBBORN, grace=0.3)
