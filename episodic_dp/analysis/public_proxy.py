@@ -10,6 +10,7 @@ import time
 
 import jax
 from jax import flatten_util
+import jax.numpy as jnp
 import optax
 
 from episodic_dp import backends
@@ -137,7 +138,7 @@ def measure(
     began = time.perf_counter()
     sums, norms = gradients(params, tasks + step * _AT_ONCE, _AT_ONCE)
     seconds.append((time.perf_counter() - began) / len(norms))
-    mean = unravel((sums[:, 1].sum(0) / len(norms)).astype(flat.dtype))
+    mean = unravel(jnp.asarray(sums[:, 1].sum(0) / len(norms), flat.dtype))
     updates, state = optimizer.update(mean, state, params)
     params = optax.apply_updates(params, updates)
   return Measured(
