@@ -22,6 +22,29 @@ def test_what_the_main_job_prints_is_the_stored_run():
   assert glyphs.finding(outcomes) in " ".join(text.split())
 
 
+def test_what_it_says_of_table_3_is_what_was_run():
+  said = " ".join(README.read_text(encoding="utf-8").split())
+  stored = (results_pages.FOLDER / "table3.json").read_text(encoding="utf-8")
+  ours = [
+      row
+      for row in json.loads(stored)["rows"]
+      if row["private"] and row["clipping"] == "fixed"
+  ]
+  assert len(ours) == 6 and max(row["epsilon"] for row in ours) < 0.5
+  points = [round(row["accuracy"] - row["published"], 1) for row in ours]
+  above = sorted(p for p in points if p > 0)
+  equal, below = points.count(0), [p for p in points if p < 0]
+  number = ("none", "one", "two", "three", "four", "five", "six")
+  assert (
+      f"{number[len(above)]} of the six private cells of DP-MAML's Table 3 are"
+      f" above the published accuracy, by {above[0]} to {above[-1]} points"
+  ) in said
+  assert equal == ("equal to it" in said)
+  assert [f"{-p} below" in said for p in below] == [True] * len(below)
+  (keys,) = {row["keys"] for row in ours}
+  assert f"(means of {number[keys]} keys)" in said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "network",

@@ -23,8 +23,7 @@ CHANCE = 1 / budgets.WAY
 NOTES = """\
 One key a row, but for the first: a difference below the spread of its keys, or
 within the intervals, says nothing. Times are of one core with other work beside
-it. Changes that `experiments/targets/frontier.py` lists and the table lacks
-have not been run yet.
+it.
 """
 
 
