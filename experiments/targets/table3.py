@@ -241,13 +241,13 @@ def finding(outcomes: panels.Outcomes) -> str:
     other = plain.get(_cell(row))
     if other is not None and other["published"] is not None:
       text += (
-          f", {other['accuracy'] - row['accuracy']:.1f} +"
-          f" {other['published'] - other['accuracy']:.1f}"
+          f" ({other['accuracy'] - row['accuracy']:.1f} +"
+          f" {other['published'] - other['accuracy']:.1f})"
       )
     said.append(text)
   return (
-      "With privacy, and the points it is below the same network without + that"
-      f" one below the published one without: {'; '.join(said)}."
+      "Accuracy with privacy (points below our network without it + points of"
+      f" that one below the published one): {'; '.join(said)}."
   )
 
 

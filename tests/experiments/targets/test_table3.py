@@ -57,9 +57,9 @@ def test_a_cell_is_the_mean_of_its_keys():
   assert found[1, False]["epsilon"] is None
   assert found[1, False]["published"] == 61.0
   assert table3.finding(outcomes) == (
-      "With privacy, and the points it is below the same network without + that"
-      " one below the published one without: CIFAR-FS 5-way 1-shot 50.5 %,"
-      " 9.5 + 1.0; CIFAR-FS 5-way 5-shot 60.5 %, 9.5 + 8.6."
+      "Accuracy with privacy (points below our network without it + points of"
+      " that one below the published one): CIFAR-FS 5-way 1-shot 50.5 %"
+      " (9.5 + 1.0); CIFAR-FS 5-way 5-shot 60.5 % (9.5 + 8.6)."
   )
   header, cells = table3.table(outcomes)
   assert len(cells) == 4 and all(len(row) == len(header) for row in cells)
