@@ -86,6 +86,16 @@ def test_presets_benchmarks_and_targets_exist(name):
   assert not unknown(r"(?:^|`)make ([a-z][a-z-]+)", name, targets)
 
 
+@pytest.mark.parametrize("name", [
+    name for name in DOCUMENTS
+    if name.startswith("docs/") and "-m experiments.benchmarks" in text_of(name)
+])  # fmt: skip
+def test_measured_ratios_and_milliseconds_are_those_of_the_table(name):
+  found = r"(\d[\d.]*(?:×| ms))"
+  table = text_of("experiments/benchmarks/README.md")
+  assert not unknown(found, name, re.findall(found, table))
+
+
 def test_every_decision_is_in_the_index():
   folder = ROOT / "docs/decisions"
   pages = {path.name for path in folder.glob("*.md")} - {"README.md"}
