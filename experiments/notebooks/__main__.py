@@ -45,7 +45,6 @@ def execute(name: str) -> nbformat.NotebookNode:
       notebook,
       timeout=60 * _MINUTES,
       kernel_name="python3",
-      coalesce_streams=True,
       resources={"metadata": {"path": os.fspath(FOLDER.parents[1])}},
   ).execute()
   notebook.metadata.pop("language_info", None)
@@ -53,10 +52,29 @@ def execute(name: str) -> nbformat.NotebookNode:
     cell["id"] = f"{name}-{number}"
     cell.metadata.pop("execution", None)
     if cell.cell_type == "code":
-      cell.outputs = [o for o in cell.outputs if o.get("name") != "stderr"]
+      cell.outputs = _whole(cell.outputs)
       for output in cell.outputs:
         _make_smaller(output.get("data", {}))
   return notebook
+
+
+def _whole(
+    outputs: Sequence[nbformat.NotebookNode],
+) -> list[nbformat.NotebookNode]:
+  """These without the error stream, and pieces of printed text joined.
+
+  Only once all cells have run: a cell may still draw an earlier one's picture
+  anew, and nbclient finds that by its place among the outputs.
+  """
+  joined: list[nbformat.NotebookNode] = []
+  for output in outputs:
+    if output.get("name") == "stderr":
+      continue
+    if joined and "stdout" == output.get("name") == joined[-1].get("name"):
+      joined[-1]["text"] += output["text"]
+    else:
+      joined.append(output)
+  return joined
 
 
 def _make_smaller(data: dict[str, str]) -> None:

@@ -180,3 +180,24 @@ def test_a_fresh_kernel_gives_what_is_stored(monkeypatch):
   kept = nbformat.read(path, as_version=nbformat.NO_CONVERT)
   assert texts_of(fresh) == texts_of(kept)
   assert [c.id for c in fresh.cells] == [c.id for c in kept.cells]
+
+
+def test_a_picture_is_drawn_anew_from_a_later_cell(monkeypatch, tmp_path):
+  folder = tmp_path / "some" / "folder"
+  folder.mkdir(parents=True)
+  (folder / "live.py").write_text("""# %%
+import sys
+for words in ("one", "two"):
+  print(words, flush=True)
+  print("progress", file=sys.stderr, flush=True)
+shown = display("before", display_id=True)
+# %%
+shown.update("after")
+""")
+  monkeypatch.setattr(notebooks, "FOLDER", folder)
+  monkeypatch.setattr(notebooks, "NAMES", ("live",))
+  first, second = notebooks.execute("live").cells
+  printed, drawn = first.outputs
+  assert printed.text == "one\ntwo\n"
+  assert drawn.data == {"text/plain": "'after'"}
+  assert not second.outputs
