@@ -15,10 +15,10 @@
 ##                  in a new environment
 ## make coverage    of plan, accounting and private; writes docs/coverage.md
 ## make accelerator DATA=DIR
-##                  benchmarks, then Omniglot at the paper's size with and
-##                  without privacy, on the devices that JAX sees (for a GPU
-##                  .venv/bin/pip install -e '.[cuda,bench]' first);
-##                  SCALE=smoke tries it
+##                  benchmarks, then every cell of DP-MAML's Table 3 at the
+##                  paper's size with and without privacy, on the devices that
+##                  JAX sees (for a GPU .venv/bin/pip install -e '.[cuda,bench]'
+##                  first); SCALE=smoke tries it
 ## make clean       removes .venv, .venv-3.12 and what tools left
 PYTHON ?= python3
 VENV ?= .venv

@@ -7,6 +7,7 @@ import pytest
 
 from episodic_dp.cli import commands
 from episodic_dp.config import presets
+from experiments import targets
 from experiments.benchmarks.registry import BENCHMARKS
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -82,8 +83,13 @@ def test_presets_benchmarks_and_targets_exist(name):
   lists = re.findall(r"benchmarks --run=([a-z][\w,]*)", text_of(name))
   assert {x for run in lists for x in run.split(",")} <= {*BENCHMARKS, "all"}
   makefile = (ROOT / "Makefile").read_text()
-  targets = re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)
-  assert not unknown(r"(?:^|`)make ([a-z][a-z-]+)", name, targets)
+  made = re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)
+  assert not unknown(r"(?:^|`)make ([a-z][a-z-]+)", name, made)
+
+
+def test_the_workspace_lists_every_target_of_reproduce():
+  (row,) = re.findall(r".*reproduce --target=NAME.*", text_of("WORKSPACE.md"))
+  assert {*re.findall(r"`(\w+)`", row)} == {*targets.NAMES}
 
 
 @pytest.mark.parametrize("name", [

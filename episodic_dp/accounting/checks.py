@@ -1,10 +1,14 @@
-"""What can be asked for: steps, and one of delta and epsilon."""
+"""What can be asked for: steps, one of delta and epsilon, and neighbours."""
 
 import math
+from typing import Literal
 
 import numpy as np
 
 from episodic_dp import plan as plan_lib
+
+Relation = Literal["add-or-remove", "replace-one"]
+RELATIONS: tuple[Relation, Relation] = ("add-or-remove", "replace-one")
 
 
 def check(
@@ -34,3 +38,17 @@ def check(
     raise plan_lib.PlanError(
         f"epsilon {epsilon!r} must be a finite number of at least 0"
     )
+
+
+def replaced(neighbours: Relation) -> bool:
+  """Whether neighbours differ in a unit's data, not in its presence.
+
+  Raises:
+    PlanError: there is no such relation.
+  """
+  if neighbours not in RELATIONS:
+    raise plan_lib.PlanError(
+        f"neighbours {neighbours!r} must be one of"
+        f" {', '.join(map(repr, RELATIONS))}"
+    )
+  return neighbours == "replace-one"

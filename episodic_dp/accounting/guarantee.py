@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +25,6 @@ from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.report import Guarantee
 
 Entry = run_phases.Entry
-Relation = Literal["add-or-remove", "replace-one"]
-RELATIONS: tuple[Relation, Relation] = ("add-or-remove", "replace-one")
 AnyAccountant = str | base.Accountant
 
 
@@ -38,7 +36,7 @@ def guarantee(
     delta: float | None = None,
     epsilon: float | None = None,
     accountant: AnyAccountant = "pld",
-    neighbours: Relation = "add-or-remove",
+    neighbours: checks.Relation = "add-or-remove",
     group: int = 1,
 ) -> Guarantee:
   """Compute the guarantee of one level: both directions, sampler error charged.
@@ -89,7 +87,7 @@ def guarantees(
     delta: float | None = None,
     epsilon: float | None = None,
     accountant: AnyAccountant = "pld",
-    neighbours: Relation = "add-or-remove",
+    neighbours: checks.Relation = "add-or-remove",
     group: int = 1,
 ) -> dict[str, Guarantee]:
   """Compute level -> Guarantee for every level that has one, in tree order.
@@ -145,7 +143,7 @@ def compose_guarantee(
     delta: float | None = None,
     epsilon: float | None = None,
     accountant: AnyAccountant = "pld",
-    neighbours: Relation = "add-or-remove",
+    neighbours: checks.Relation = "add-or-remove",
     group: int = 1,
 ) -> Guarantee:
   """Compute the guarantee of several parts of a run; see `guarantee`.
@@ -164,12 +162,7 @@ def compose_guarantee(
   group_privacy.check(group)
   for steps in [entry.steps for entry in entries] or [1]:
     checks.check(steps, delta, epsilon)
-  if neighbours not in RELATIONS:
-    raise plan_lib.PlanError(
-        f"neighbours {neighbours!r} must be one of"
-        f" {', '.join(map(repr, RELATIONS))}"
-    )
-  replaced = neighbours == "replace-one"
+  replaced = checks.replaced(neighbours)
   stated = _stated(entries, foreign, level, replaced=replaced)
   stated["question"] = bound.Question(
       tuple(entries), level, delta, epsilon, replaced

@@ -24,7 +24,6 @@ from episodic_dp.accounting import statement_differences
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.guarantee import AnyAccountant
-from episodic_dp.accounting.guarantee import Relation
 from episodic_dp.plan.errors import shown
 
 SCHEMA = 2
@@ -53,7 +52,7 @@ def run_statement(
     *,
     delta: float,
     accountant: AnyAccountant = "pld",
-    neighbours: Relation = "add-or-remove",
+    neighbours: checks.Relation = "add-or-remove",
     fixed_seed: bool = False,
     planned_steps: int | None = None,
     lineage: Sequence[str] = (),

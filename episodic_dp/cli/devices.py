@@ -1,6 +1,7 @@
 """Where a program computes: the cores of one machine, or several processes."""
 
 import os
+import re
 
 from absl import logging
 
@@ -10,12 +11,14 @@ def log_devices() -> None:
   # Lazy import: a command that only accounts runs without JAX.
   import jax
 
-  devices = ", ".join(map(str, jax.devices()))
-  logging.info("jax %s on %s", jax.__version__, devices)
-  if jax.process_count() > 1:
-    logging.info(
-        "process %d of %d", jax.process_index(), jax.process_count()
-    )
+  devices, processes = jax.devices(), jax.process_count()
+  there = f"{len(devices)} {devices[0].platform.upper()} device"
+  if len(devices) > 1:
+    there += "s"
+  if processes > 1:
+    here = jax.process_index()
+    there += f" of {processes} processes, of which this is {here}"
+  logging.info("jax %s on %s", jax.__version__, there)
 
 
 def join(
@@ -45,6 +48,13 @@ def join(
       raise ValueError(
           f"--process_id={process_id} must be at least 0 and less than"
           f" --num_processes={num_processes}"
+      )
+    port = re.fullmatch(r".+:([0-9]{1,5})", coordinator)
+    if port is None or not 1 <= int(port[1]) <= 65535:
+      raise ValueError(
+          f"--coordinator={coordinator} is not HOST:PORT with a port from 1 to"
+          " 65535: name the machine of process 0 and a free port of it, such as"
+          " --coordinator=localhost:9999"
       )
   elif any(numbers):
     raise ValueError(

@@ -178,14 +178,14 @@ def compensated_add(
 
 def sensitivity(
     clip_norm: float,
-    neighbours: Literal["add_or_remove", "replace"] = "add_or_remove",
+    neighbours: Literal["add-or-remove", "replace-one"] = "add-or-remove",
 ) -> float:
   """The l2 bound on the sum's change between neighbours: C, or 2 C."""
-  if neighbours not in ("add_or_remove", "replace"):
+  if neighbours not in ("add-or-remove", "replace-one"):
     raise ValueError(
-        f"neighbours {neighbours!r} must be 'add_or_remove' or 'replace'"
+        f"neighbours {neighbours!r} must be 'add-or-remove' or 'replace-one'"
     )
-  return clip_norm * (2.0 if neighbours == "replace" else 1.0)
+  return clip_norm * (2.0 if neighbours == "replace-one" else 1.0)
 
 
 class _Rescaled(NamedTuple):

@@ -13,9 +13,9 @@ from typing import Any
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.checks import Relation
+from episodic_dp.accounting.checks import RELATIONS
 from episodic_dp.accounting.guarantee import guarantee
-from episodic_dp.accounting.guarantee import Relation
-from episodic_dp.accounting.guarantee import RELATIONS
 from episodic_dp.accounting.report import Guarantee
 from experiments.evidence import pages
 

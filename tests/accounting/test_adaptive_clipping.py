@@ -9,7 +9,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import privacy_statement
-from episodic_dp.accounting.guarantee import RELATIONS
+from episodic_dp.accounting.checks import RELATIONS
 
 HIERARCHY = plan.Hierarchy.regular(
     (400, 5, 10), levels=("participant", "class", "image")

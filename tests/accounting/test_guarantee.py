@@ -143,6 +143,7 @@ def test_no_level_with_a_guarantee_says_why():
         (dict(delta=math.nan), "delta nan must lie"),
         (dict(accountant="renyi"), "'renyi': choose one of 'pld'"),
         (dict(level="person"), "unknown level 'person'"),
+        (dict(neighbours="replace"), "'replace' must be one of 'add-or-"),
     ],
 )
 def test_values_out_of_range(options, match):

@@ -60,7 +60,8 @@ def test_one_task_moves_the_sum_by_no_more_than_the_sensitivity(name):
   run, rng = summed(name), np.random.default_rng(0)
   shape = (WAY, SHOT + QUERY, 4)
   one, two = (
-      private.sensitivity(CLIP_NORM, n) for n in ("add_or_remove", "replace")
+      private.sensitivity(CLIP_NORM, n)
+      for n in ("add-or-remove", "replace-one")
   )
   everyone, removed, replaced = np.ones(TASKS, bool), [], []
   for _ in range(20):

@@ -210,8 +210,8 @@ def check_pair(run, bounds, values):
   swapped = base.copy()
   swapped[i] = other
   for neighbours, records, mask in (
-      ("add_or_remove", base, np.arange(SLOTS) != i),
-      ("replace", swapped, full),
+      ("add-or-remove", base, np.arange(SLOTS) != i),
+      ("replace-one", swapped, full),
   ):
     after, changed = total(records, mask)
     limit = private.sensitivity(norm, neighbours)
@@ -457,7 +457,7 @@ def test_a_whole_step_with_records_of_nan_and_infinity(unit):
 
   base = release(pixels)
   assert exact_norm(base) > 0
-  limit = (private.sensitivity(1.0, "replace") + 16 * CHUNK * ROUNDING) / 8
+  limit = (private.sensitivity(1.0, "replace-one") + 16 * CHUNK * ROUNDING) / 8
   for i, code in ((0, FINITE), (3, 11), (4, FINITE + 2), (7, 12)):
     changed = pixels.copy()
     changed[i, :] = code
@@ -521,10 +521,10 @@ def test_one_example_moves_an_inner_and_an_outer_sum_by_its_bound(by):
     before, after = values[:examples].copy(), values[:examples].copy()
     after[i] = values[examples]
     slack = 2 * (examples + 2) * ROUNDING * examples
-    limit = private.sensitivity(0.3, "replace") + 0.3 * slack
+    limit = private.sensitivity(0.3, "replace-one") + 0.3 * slack
     moved = flat(inner(after)) - flat(inner(before))
     assert exact_norm(moved) * examples <= limit
-    limit = private.sensitivity(0.7, "replace") + 0.7 * slack
+    limit = private.sensitivity(0.7, "replace-one") + 0.7 * slack
     start = flat(outer(before, before))
     assert np.isfinite(start).all()
     assert exact_norm(flat(outer(before, after)) - start) <= limit

@@ -146,10 +146,10 @@ def test_sensitivity_holds_for_neighbours(by):
     assert change <= private.sensitivity(norm) + 1e-9
     for other in others:
       change = np.linalg.norm(total([*rest, other]) - base)
-      assert change <= private.sensitivity(norm, "replace") + 1e-9
+      assert change <= private.sensitivity(norm, "replace-one") + 1e-9
   # Opposite gradients reach the bound, so a smaller one would be wrong.
   moved = np.linalg.norm(total(others[:1]) - total(others[1:]))
-  assert moved > private.sensitivity(norm, "replace") * (1 - 1e-4)
+  assert moved > private.sensitivity(norm, "replace-one") * (1 - 1e-4)
 
 
 def test_half_precision_gradients_are_clipped_in_float32():

@@ -159,7 +159,7 @@ def test_one_task_moves_the_sum_by_no_more_than_its_sensitivity(by):
     changed = images.copy()
     changed[6 * i : 6 * i + 6] = -images[6:12]
     replaced = np.linalg.norm(total(changed, full) - base)
-    limit = private.sensitivity(clip_norm, "replace")
+    limit = private.sensitivity(clip_norm, "replace-one")
     assert replaced <= limit * (1 + 1e-5)
     largest = max(largest, removed, replaced / 2)
   assert largest > clip_norm * 0.999  # The bound is reached, not loose.

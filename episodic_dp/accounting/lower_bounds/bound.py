@@ -10,6 +10,7 @@ import numpy as np
 from scipy import special
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import checks
 from episodic_dp.accounting import run_phases
 from episodic_dp.accounting.lower_bounds import candidates
 from episodic_dp.accounting.lower_bounds import composition
@@ -82,7 +83,7 @@ def lower_bound(
     level: str,
     delta: float | None = None,
     epsilon: float | None = None,
-    neighbours: str = "add-or-remove",
+    neighbours: checks.Relation = "add-or-remove",
 ) -> float:
   """Compute what epsilon (or delta) of a level is at least.
 
@@ -100,7 +101,7 @@ def lower_bound(
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
-    PlanError: there is no such level.
+    PlanError: there is no such level, or no such relation.
   """
   plan_lib.check_level(release, level)
   return of_entries(
@@ -108,7 +109,7 @@ def lower_bound(
       level,
       delta=delta,
       epsilon=epsilon,
-      replaced=neighbours == "replace-one",
+      replaced=checks.replaced(neighbours),
   )
 
 

@@ -44,6 +44,13 @@ def paper(first=None):
   )
 
 
+def test_neighbours_that_are_no_relation_are_refused():
+  with pytest.raises(plan.PlanError, match="'add-or-remove', 'replace-one'"):
+    accounting.lower_bound(
+        paper(), steps=1, level="image", delta=DELTA, neighbours="replace"
+    )
+
+
 @pytest.mark.parametrize("level", ["participant", "image"])
 def test_the_papers_setting_is_within_two_thousandths(level):
   lower, upper = both(paper(), level, 250)
