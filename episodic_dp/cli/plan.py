@@ -26,6 +26,7 @@ import shlex
 from absl import flags
 from ml_collections import config_flags
 
+from episodic_dp import data
 from episodic_dp.analysis import plan_report
 from episodic_dp.analysis import public_proxy
 from episodic_dp.cli import shared_flags
@@ -76,6 +77,9 @@ def main(argv: Sequence[str]) -> None:
     result = proposal.as_dict() | {"command": command}
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
+    named = values.data_dir is not None
+    if not named and values.config.data.name not in data.GENERATED:
+      command += " --data_dir=DATA"
     print(f"{proposal.table()}\n\n{command} --workdir=DIR")
 
 

@@ -70,4 +70,5 @@ def test_the_validation_split_and_several_budgets(call):
   assert done.returncode == 0, done.stderr
   assert "256 of validation" in done.stdout and "chosen" in done.stdout
   assert "only validation tasks were computed with" in done.stdout
-  assert "--workdir=DIR" in done.stdout.splitlines()[-1]
+  command = done.stdout.splitlines()[-1]
+  assert "--workdir=DIR" in command and "--data_dir" not in command
