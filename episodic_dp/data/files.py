@@ -137,13 +137,18 @@ class Originals:
           about += f", from {a.url}"
         listed.append(f"{a.file} ({about})")
       texts.append(", ".join(listed))
-    text = (
-        f"put {'; or '.join(texts)} into DIR or DIR/{self.name} and pass"
-        " data_dir=DIR"
+    place = f"put {'; or '.join(texts)} into DIR or DIR/{self.name}"
+    return f"{place} and {given(download=download and self.online is not None)}"
+
+
+def given(*, download: bool) -> str:
+  """How to name the folder of the files; with `download`, or to fetch them."""
+  if download:
+    return (
+        "give --data_dir=DIR, or give --download alone (in Python data_dir=DIR"
+        " or download=True)"
     )
-    if download and self.online:
-      text += ", or pass download=True"
-    return text
+  return "give --data_dir=DIR (in Python data_dir=DIR)"
 
 
 def _check_sha256(path: pathlib.Path, archive: Archive) -> None:

@@ -47,7 +47,7 @@ def load(
         raise FileNotFoundError(originals.missing(data_dir))
       if originals.online is None:
         raise FileNotFoundError(
-            f"download=True cannot fetch {originals.title}, and"
+            f"--download cannot fetch {originals.title}, and"
             f" {originals.missing(data_dir)}"
         )
       originals.check_online()

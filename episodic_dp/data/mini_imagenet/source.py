@@ -40,7 +40,8 @@ class _Jpegs(files.Originals):
     return (
         f"'{self.name}' is not prepared yet and {where}: put a folder images,"
         f" or images.zip, with the 60 000 JPEGs of {SIZE} x {SIZE} pixels (no"
-        f" checksum is known) into DIR or DIR/{self.name} and pass data_dir=DIR"
+        f" checksum is known) into DIR or DIR/{self.name} and"
+        f" {files.given(download=False)}"
     )
 
 

@@ -203,10 +203,10 @@ def test_missing_files_are_named_at_once(folder, tmp_path, monkeypatch):
   assert f"put val.zip (sha256 {_sha256(folder / 'val.zip')})" in text
   assert "train_a" not in text and "test.zip" not in text
   assert str(half) in text and "\n" not in text
-  assert "download" not in text
-  with pytest.raises(FileNotFoundError, match="^download=True cannot.*val.zip"):
+  assert text.endswith(" and give --data_dir=DIR (in Python data_dir=DIR)")
+  with pytest.raises(FileNotFoundError, match="^--download cannot.*val.zip"):
     load(data_dir=half, download=True)
-  with pytest.raises(FileNotFoundError, match="put a folder images.*no check"):
+  with pytest.raises(FileNotFoundError, match="zip.*no check.*give --"):
     load(data_dir=half, copy="jpeg")
   with pytest.raises(FileNotFoundError, match="is not a folder: put train_a"):
     load(data_dir=tmp_path / "nowhere")
