@@ -123,10 +123,13 @@ def beside_params(state: private.State) -> dict[str, Any]:
 
 def _check_steps(spec: spec_lib.TrainingSpec, place: binding.Place) -> None:
   if place.step > spec.steps:
+    remedy = f"resume with --config.steps={place.step} or more"
+    if place.step <= (spec.asked_steps or spec.steps):
+      remedy = "resume without --config.target_epsilon"
     raise errors.RunError(
         f"the run in {place.folder} has done {place.step} steps already and the"
-        f" configuration allows {spec.steps}: raise config.steps (or the"
-        " budget), or evaluate what is there"
+        f" configuration allows {spec.steps}: {remedy}, or evaluate what is"
+        f" there with episodic-dp evaluate --workdir={place.folder}"
     )
 
 

@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import pathlib
+import shlex
 import shutil
 import tempfile
 from typing import Any, IO
@@ -291,13 +292,11 @@ def check_config(
       if clean:
         continue
       remedy = (
-          f"resume once with {name}={before!r}, let it stop at a checkpoint,"
-          " then change it"
+          f"resume once {_as_before(name, before, after)}, let it stop at a"
+          " checkpoint, then change it"
       )
     else:
-      as_before = f"resume with {name}={before!r}"
-      if before in ("absent", None):
-        as_before = f"leave {name} out"
+      as_before = f"resume {_as_before(name, before, after)}"
       remedy = _REMEDIES.get(name, as_before)
       remedy += " or choose another --workdir"
     raise errors.RunError(
@@ -306,6 +305,17 @@ def check_config(
         f" key: {remedy}"
     )
   return relaid
+
+
+def _as_before(name: str, before: Any, after: Any) -> str:
+  """How to resume with the value that a field had, as flags."""
+  if before in ("absent", None):
+    return f"without --config.{name}"
+  if after == "absent" or name == "data.name":  # Of another preset or file.
+    return "with the --config that it was started with"
+  if isinstance(before, list):
+    return f'with --config.{name}="{tuple(before)}"'
+  return f"with --config.{name}={shlex.quote(str(before))}"
 
 
 def warn_without_config(folder: pathlib.Path) -> None:

@@ -169,8 +169,13 @@ def _public_files(folder):
 
 def test_fewer_steps_than_done_are_refused_and_nothing_is_rewritten(whole):
   before = _public_files(whole[0])
-  with pytest.raises(training.RunError, match="has done 30 steps already"):
-    tiny_run.train(tiny_run.spec(STEPS - 1), whole[0])
+  for asked, remedy in (
+      (STEPS - 1, "--config.steps=30 or more"),
+      (STEPS, "without --config.target_epsilon"),
+  ):
+    spec = tiny_run.spec(STEPS - 1, asked_steps=asked)
+    with pytest.raises(training.RunError, match=f"has done 30 .*{remedy}"):
+      tiny_run.train(spec, whole[0])
   assert _public_files(whole[0]) == before
 
 

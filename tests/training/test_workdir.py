@@ -162,6 +162,26 @@ def test_what_may_change_on_resuming(tmp_path, name, value, clean, allowed):
       workdir.check_config(tmp_path, new, clean=clean)
 
 
+@pytest.mark.parametrize(
+    "before, after, remedy",
+    [
+        ({"seed": 0}, {"seed": 5}, "with --config.seed=0 or"),
+        ({"seed": None}, {"seed": 5}, "without --config.seed or"),
+        ({"clip": "inf"}, {"clip": 1.0}, "with --config.clip=inf or"),
+        ({"at": ["All()", 5]}, {"at": []}, "with --config.at=\"('All()', 5)\""),
+        ({"a": 8, "b": 0}, {"b": 0}, "with the --config that it was started"),
+        ({"data": {"name": "a"}}, {"data": {"name": "b"}}, "with the --config"),
+    ],
+)
+def test_the_remedy_of_another_field_can_be_typed(
+    tmp_path, before, after, remedy
+):
+  files.write_json(tmp_path / workdir.CONFIG, before)
+  with pytest.raises(errors.RunError) as e:
+    workdir.check_config(tmp_path, after, clean=True)
+  assert f"the same key: resume {remedy}" in str(e.value)
+
+
 def test_another_run_is_told_by_its_data_and_before_they_are_read(tmp_path):
   began = CONFIG | {"data": {"name": "glyphs"}, "model": {"name": "m:f"}}
   recorded = {"name": "m:f", "source_digest": "a", "shapes_digest": "b"}
@@ -195,7 +215,7 @@ def test_what_identifies_a_network_on_resuming(tmp_path, caplog):
   for changes, remedy in (
       ({"start_digest": "x"}, "give --config.model.start the file of weights"),
       ({"shapes_digest": "x"}, "give the network of config.model.name"),
-      ({"trained": "head"}, "leave model.trained out"),
+      ({"trained": "head"}, "resume without --config.model.trained"),
   ):
     with pytest.raises(errors.RunError, match=f"{remedy}.*another --workdir"):
       resumed(**changes)
