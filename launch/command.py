@@ -18,7 +18,7 @@ from episodic_dp.config import RunConfig
 
 # Which process this is: the launchers say it.
 OF_PROCESSES = ("coordinator", "num_processes", "process_id")
-_EXAMPLE = "-- train --config=glyphs --workdir=runs/glyphs"
+_EXAMPLE = "-- train --config=glyphs --workdir=runs/mine"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Of its flags the first would be called unknown, which is no remedy.
     return app.fail(
         "the lone -- before 'train' is missing: what is launched stands behind"
-        " it, such as -- train --config=glyphs --workdir=runs/glyphs"
+        " it, such as -- train --config=glyphs --workdir=runs/mine"
     )
   rest = app.parse(own, values)[1:]
   try:

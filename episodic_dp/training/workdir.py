@@ -232,11 +232,8 @@ def read_config(folder: str | os.PathLike) -> dict[str, Any]:
   path = pathlib.Path(folder) / CONFIG
   try:
     value = json.loads(path.read_text(encoding="utf-8"))
-  except FileNotFoundError as e:
-    raise errors.RunError(
-        f"{path} does not exist: give the --workdir of a run that was started"
-        " with episodic-dp train"
-    ) from e
+  except (FileNotFoundError, NotADirectoryError) as e:
+    raise _no_run(pathlib.Path(folder)) from e
   except (OSError, ValueError, RecursionError) as e:
     raise errors.RunError(
         f"{path} cannot be read ({e}): restore the file, or start a new run in"
@@ -248,6 +245,20 @@ def read_config(folder: str | os.PathLike) -> dict[str, Any]:
         " new run in another --workdir"
     )
   return value
+
+
+def _no_run(path: pathlib.Path) -> errors.RunError:
+  """The sentence where no run is; names one that lies beside or below."""
+  where = f"{path / CONFIG} does not exist"
+  remedy = "give the --workdir of a run that was started with episodic-dp train"
+  near = sorted(path.glob("*"))
+  if path.is_file():
+    where, near = f"{path} is a file", [path.parent]
+  runs = [str(p) for p in near if os.path.isfile(p / CONFIG)]
+  if runs:
+    remedy = "give the folder of a run, such as --workdir="
+    remedy += shlex.quote(runs[0])
+  return errors.RunError(f"{where}: {remedy}")
 
 
 def check_config(

@@ -221,6 +221,26 @@ def test_what_identifies_a_network_on_resuming(tmp_path, caplog):
       resumed(**changes)
 
 
+def test_a_run_beside_or_below_is_named_where_there_is_none(tmp_path):
+  run = tmp_path / "runs" / "a run"
+  run.mkdir(parents=True)
+  (tmp_path / "runs" / "README").touch()
+  for path, said in (
+      (run / workdir.CONFIG, "does not exist: give the --workdir of a run"),
+      (tmp_path / "runs" / "README", "README is a file: give the --workdir"),
+  ):
+    with pytest.raises(errors.RunError, match=said):
+      workdir.read_config(path)
+  files.write_json(run / workdir.CONFIG, CONFIG)
+  for path, said in (
+      (run / workdir.CONFIG, "config.json is a file"),
+      (tmp_path / "runs", "runs/config.json does not exist"),
+  ):
+    remedy = f"{said}: give the folder of a run, such as --workdir='{run}'"
+    with pytest.raises(errors.RunError, match=remedy):
+      workdir.read_config(path)
+
+
 @pytest.mark.parametrize("content", ["", "{", "[1]", '"text"'])
 def test_damaged_config_is_one_sentence(tmp_path, content):
   (tmp_path / workdir.CONFIG).write_text(content)
