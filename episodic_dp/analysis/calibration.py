@@ -92,7 +92,7 @@ def calibrate(
   epsilon = config.target_epsilon if epsilon is None else epsilon
   if epsilon is None:
     raise plan_lib.PlanError(
-        "no epsilon is asked for: give --epsilon or config.target_epsilon"
+        "no epsilon is asked for: give --epsilon=3 or --config.target_epsilon=3"
     )
   if not (epsilon > 0 and math.isfinite(epsilon)):
     raise plan_lib.PlanError(

@@ -292,7 +292,7 @@ def _check(
   """PlanError or UnsoundPlanError, before anything is measured."""
   if epsilon is None:
     raise plan_lib.PlanError(
-        "no epsilon is asked for: give --epsilon or config.target_epsilon"
+        "no epsilon is asked for: give --epsilon=3 or --config.target_epsilon=3"
     )
   if not (epsilon > 0 and math.isfinite(epsilon)):
     raise plan_lib.PlanError(
@@ -305,8 +305,8 @@ def _check(
   least = planning.LEAST_STEPS
   if tasks is not None and tasks < least:
     raise plan_lib.PlanError(
-        f"--tasks={tasks} are fewer than {least} steps of one task: give at"
-        f" least --tasks={100 * least}"
+        f"--tasks={tasks} are fewer than {least} steps of one task: give more,"
+        f" such as --tasks={100 * least}"
     )
   if minutes is not None and not (minutes > 0 and math.isfinite(minutes)):
     raise plan_lib.PlanError(f"--minutes={minutes} must be positive")

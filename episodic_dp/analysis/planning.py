@@ -164,7 +164,7 @@ class Problem:
     if most < 1:
       raise plan_lib.PlanError(
           f"a budget of {budget} tasks is less than {LEAST_STEPS} steps of one"
-          f" task: give at least --tasks={100 * LEAST_STEPS}"
+          f" task: give more, such as --tasks={100 * LEAST_STEPS}"
       )
     sizes = [size for size in _grid() if size <= most]
     guess = self._guess()

@@ -8,11 +8,12 @@ from episodic_dp.plan import errors
 
 EPISODE = "episode"
 
-# Fields that say how the clip norm adapts, by the clipping that reads them.
-_ADAPTIVE: dict[str, tuple[str, ...]] = {
-    "fixed": (),
-    "private_quantile": ("clip_quantile", "clip_rate", "count_noise"),
-    "percentile_window": ("clip_percentile", "clip_window"),
+# Fields that say how the clip norm adapts, by the clipping that reads them, and
+# a value for each to begin with.
+_ADAPTIVE: dict[str, dict[str, float]] = {
+    "fixed": {},
+    "private_quantile": dict(clip_quantile=0.5, clip_rate=0.2, count_noise=10),
+    "percentile_window": dict(clip_percentile=90, clip_window=100),
 }
 
 
@@ -204,9 +205,14 @@ class Mechanism:
               " leave it out"
           )
         if not given and kind == self.clipping:
+          absent = " ".join(
+              f"--config.mechanism.{name}={value}"
+              for name, value in names.items()
+              if getattr(self, name) is None
+          )
           raise errors.PlanError(
-              f"{name} is missing: clipping={kind!r} needs"
-              f" {', '.join(names)}"
+              f"{name} is missing with clipping={kind!r}: add {absent}, or"
+              " other values"
           )
     if self.clipping == "fixed":
       return

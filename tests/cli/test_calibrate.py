@@ -74,7 +74,7 @@ def test_json_holds_the_numbers(call):
 @pytest.mark.parametrize(
     "arguments, part",
     [
-        ((GLYPHS,), "give --epsilon or config.target_epsilon"),
+        ((GLYPHS,), "--epsilon=3 or --config.target_epsilon=3"),
         ((GLYPHS, "--epsilon=0"), "epsilon 0.0 must be a positive"),
         ((GLYPHS, "--epsilon=1", "--level=hospital"), "'hospital'"),
         ((GLYPHS, "--epsilon=1e-4", "--solve=steps"), "by the first step"),

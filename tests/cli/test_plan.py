@@ -14,11 +14,11 @@ GLYPHS = "--config=glyphs"
 @pytest.mark.parametrize(
     "arguments, part",
     [
-        ((GLYPHS,), "give --epsilon or config.target_epsilon"),
+        ((GLYPHS,), "--epsilon=3 or --config.target_epsilon=3"),
         ((GLYPHS, "--epsilon=-1"), "epsilon -1.0 must be a positive"),
         ((GLYPHS, "--epsilon=1", "--level=hospital"), "'hospital'"),
         ((GLYPHS, "--epsilon=1", "--delta=2"), "delta"),
-        ((GLYPHS, "--epsilon=1", "--tasks=9"), "at least --tasks=1000"),
+        ((GLYPHS, "--epsilon=1", "--tasks=9"), "more, such as --tasks=1000"),
         ((GLYPHS, "--epsilon=1", "--minutes=-2"), "--minutes=-2.0 must be"),
         ((GLYPHS, "--epsilon=1", "--tasks=900", "--minutes=2"), "give one"),
         (("--config=glyphs_supervised", "--epsilon=1"),

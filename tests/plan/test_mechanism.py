@@ -1,6 +1,8 @@
 """Mechanisms: what is accepted and what is refused."""
 
+import ast
 import math
+import re
 
 import pytest
 
@@ -92,6 +94,18 @@ def test_what_reaches_the_release_without_noise():
 def test_adaptive_clipping_out_of_range(options, match):
   with pytest.raises(plan.PlanError, match=match):
     make(**options)
+
+
+@pytest.mark.parametrize("adaptive", [QUANTILE, WINDOW])
+def test_what_adaptive_clipping_lacks_is_said_with_values(adaptive):
+  clipping, (first, *others) = adaptive["clipping"], list(adaptive)[1:]
+  for given in ({}, {first: adaptive[first]}):
+    with pytest.raises(plan.PlanError) as e:
+      make(clipping=clipping, **given)
+    said = re.findall(r"--config\.mechanism\.(\w+)=([\d.]+)", str(e.value))
+    assert [name for name, _ in said] == [first, *others][len(given) :]
+    added = {name: ast.literal_eval(value) for name, value in said}
+    make(clipping=clipping, **given, **added)
 
 
 @pytest.mark.parametrize(
