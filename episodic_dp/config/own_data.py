@@ -7,6 +7,7 @@ reads it, config.json keeps it, and a run is not resumed on data of other sizes.
 """
 
 from collections.abc import Mapping
+import dataclasses
 import os
 from typing import Any
 
@@ -18,9 +19,11 @@ from episodic_dp.config import fitting
 from episodic_dp.config import release
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import load as own_data_lib
+from episodic_dp.data.own_data import rows
 from episodic_dp.output import phases
 from episodic_dp.plan import errors
 
+_OF_ROWS = tuple(f.name for f in dataclasses.fields(rows.Options))
 _SURVEYED = ("levels", "shares", "by", "crossing", "seed")
 
 
@@ -37,16 +40,17 @@ def survey(
     None unless the data are "own_data" and the config has no hierarchy yet.
 
   Raises:
-    FileNotFoundError, ValueError: the data cannot be listed, or the config
-      reads no data_dir; one sentence.
+    FileNotFoundError, ValueError: an option is out of range, the data cannot
+      be listed, or the config reads no data_dir; one sentence.
   """
   named = config.get("data") or {}
   data.check_data_dir(named.get("name") or "", data_dir)
   if named.get("name") != "own_data":
     return None
+  options = named.get("options") or {}
+  rows.options(**{k: options.get(k) for k in _OF_ROWS})
   if config.get("hierarchy") is not None:
     return None
-  options = named.get("options") or {}
   with phases.phase("listing the data"):
     return own_data_lib.survey(
         data_dir,

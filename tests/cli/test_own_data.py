@@ -19,6 +19,7 @@ from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import own_data as config_lib
 from episodic_dp.data.own_data import decoding
 from episodic_dp.data.own_data import load as data_lib
+from episodic_dp.data.own_data import rows
 from tests.data import own_images
 
 QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # To compile.
@@ -295,6 +296,21 @@ def test_flags_for_tasks_that_are_too_large_can_be_typed(
     check()
   mended(config, str(caught.value))
   check()
+
+
+@pytest.mark.parametrize(
+    "option,value",
+    [("size", 0), ("depth", 12), ("scale", (0,)), ("offset", ("x",)),
+     ("clip", (3,))],
+)  # fmt: skip
+def test_wrong_options_are_named_before_anything_is_listed(option, value):
+  config = config_lib.get_config()
+  config.data.options[option] = value
+  with pytest.raises(ValueError, match=f"option {option}=") as caught:
+    RunConfig.parse(config, data_dir="nowhere")
+  (name, text), *_ = FLAG.findall(str(caught.value))
+  assert name == f"data.options.{option}"
+  rows.options(**{option: ast.literal_eval(text)})
 
 
 def test_a_plan_that_contradicts_itself_keeps_its_own_sentence(tmp_path):

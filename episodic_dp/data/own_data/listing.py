@@ -108,7 +108,8 @@ def divide(
     if level is not None and level not in listing.levels[:-1]:
       raise ValueError(
           f"own_data option {option}={level!r} must be one of the levels"
-          f" {listing.levels[:-1]}"
+          f" {listing.levels[:-1]}, such as"
+          f" --config.data.options.{option}={listing.levels[-2]}"
       )
   parts = _parts(listing, shares, seed, by)
   if crossing is not None:
@@ -225,7 +226,8 @@ def _sizes(units: int, shares: Sequence[float] | None) -> list[int]:
   ):
     raise ValueError(
         f"own_data option shares={shares} must be three positive numbers, for"
-        f" training, validation and test, such as {SHARES}"
+        " training, validation and test, such as"
+        f" --config.data.options.shares={','.join(map(str, SHARES))}"
     )
   total = sum(shares)
   others = [max(1, round(units * s / total)) for s in shares[1:]]

@@ -16,6 +16,7 @@ from episodic_dp.data.own_data.readers.example import Example
 
 _SIDE, _CHANNELS = 28, 1
 _DEPTHS = (8, 16)
+_FLAG = "--config.data.options."
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, of red, green and blue.
 
 
@@ -67,10 +68,13 @@ def options(
   ):
     raise ValueError(
         f"own_data option size={size!r} must be a whole number of pixels, 1 to"
-        " 4096"
+        f" 4096, such as {_FLAG}size={_SIDE}"
     )
   if depth not in (None, *_DEPTHS):
-    raise ValueError(f"own_data option depth={depth!r} must be 8 or 16")
+    raise ValueError(
+        f"own_data option depth={depth!r} must be 8 or 16: give {_FLAG}depth=8"
+        f" or {_FLAG}depth=16"
+    )
   numbers = {
       name: _numbers(name, value)
       for name, value in (("offset", offset), ("scale", scale), ("clip", clip))
@@ -78,13 +82,13 @@ def options(
   if 0 in (numbers["scale"] or ()):
     raise ValueError(
         f"own_data option scale={scale!r} divides the values: give numbers"
-        " other than 0"
+        f" other than 0, such as {_FLAG}scale=0.5"
     )
   ends = numbers["clip"]
   if ends is not None and (len(ends) != 2 or not ends[0] < ends[1]):
     raise ValueError(
         f"own_data option clip={clip!r} must be the least and the largest"
-        " value, such as (-3, 3)"
+        f" value, such as {_FLAG}clip=-3,3"
     )
   return Options(
       size=None if size is None else int(size),
@@ -104,8 +108,8 @@ def _numbers(name: str, value: object) -> tuple[float, ...] | None:
       and np.isfinite(v) for v in several
   ):
     raise ValueError(
-        f"own_data option {name}={value!r} must be a finite number, or several"
-        " as in (0.5, 1)"
+        f"own_data option {name}={value!r} must be a finite number, or several,"
+        f" such as {_FLAG}{name}=0.5,1"
     )
   return tuple(float(v) for v in several)
 
@@ -159,8 +163,7 @@ class Form:
       raise ValueError(
           f"{name} has {held[values.dtype == np.uint8]} and {self.first}"
           f" {held[self.dtype == np.uint8]}: keep what there is with"
-          " --config.data.options.depth=16, or round all with"
-          " --config.data.options.depth=8"
+          f" {_FLAG}depth=16, or round all with {_FLAG}depth=8"
       )
     if values.dtype == np.uint8 and self.dtype == np.float32:
       values = values.astype(np.float32) / 255
@@ -197,14 +200,14 @@ def form_of(
       if getattr(options, option) is not None:
         raise ValueError(
             f"own_data option {option}={getattr(options, option)} is of images,"
-            f" and {name} holds numbers: leave it out"
+            f" and {name} holds numbers: leave {_FLAG}{option} out"
         )
   for option, given in (("offset", options.offset), ("scale", options.scale)):
     if given is not None and len(given) not in (1, wanted[-1]):
       raise ValueError(
           f"own_data option {option} has {len(given)} numbers and the shape of"
-          f" {name} is {wanted}: give one number, or {wanted[-1]}, the length"
-          " of its last axis"
+          f" {name} is {wanted}: give {_FLAG}{option} one number, or"
+          f" {wanted[-1]}, the length of its last axis"
       )
   return Form(
       image=example.image,
@@ -234,7 +237,7 @@ def _image_form(
     raise ValueError(
         f"own_data options offset, scale and clip are of numbers, and {name} is"
         " an image of 8 bits, of which 255 is 1: leave them out, or set"
-        " --config.data.options.depth=16"
+        f" {_FLAG}depth=16"
     )
   return (height, width, channels), np.dtype(np.float32 if deep else np.uint8)
 
