@@ -37,6 +37,17 @@ _CROSSING = flags.DEFINE_integer("crossing", 1, "Diagnoses of a patient.", 1)
 _SIZE = flags.DEFINE_integer("size", 28, "Height and width in pixels.", 12)
 
 
+def check_crossing(some: int, diagnoses: int) -> None:
+  """ValueError unless every patient can be in `some` diagnoses."""
+  if diagnoses % some:
+    fits = max(n for n in range(1, some) if diagnoses % n == 0)
+    raise ValueError(
+        f"--crossing={some} does not divide --diagnoses={diagnoses}, and some"
+        f" patients would be in fewer: give --crossing={fits} or"
+        f" --diagnoses={-(-diagnoses // some) * some}"
+    )
+
+
 def writers_folder(row: int, glyphs: int, drawings: int, writers: int) -> str:
   """Where a drawing of the first layout lies."""
   unit, drawing = divmod(row, drawings)
@@ -115,6 +126,7 @@ def main(argv: Sequence[str]) -> None:
   else:
     # One glyph of every writer, drawn as often as there are images of it.
     writers, glyphs = _DIAGNOSES.value, 1
+    check_crossing(_CROSSING.value, writers)
     place = functools.partial(
         diagnosis_folder,
         patients=_PATIENTS.value,

@@ -40,6 +40,20 @@ def patients(tmp_path_factory):
   return out
 
 
+@pytest.mark.parametrize("some,fits", [(12, 6), (4, 3)])
+def test_patients_of_more_diagnoses_than_there_are_or_fit_are_refused(
+    tmp_path, some, fits
+):
+  out = tmp_path / "patients"
+  done = run(
+      "experiments.export_glyphs", f"--out={out}", "--layout=diagnosis", *SIZES,
+      f"--crossing={some}",
+  )  # fmt: skip
+  assert done.returncode == 1 and not out.exists()
+  assert f"give --crossing={fits} or" in done.stderr
+  assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.fixture
 def table(patients, tmp_path):
   """The same as a table."""
