@@ -123,6 +123,8 @@ def verify(
     signature: Any,
     public_key: str | os.PathLike,
     weights: str | os.PathLike | None = None,
+    *,
+    name: str = "the signature",
 ) -> Signed:
   """Check that the holder of a key signed this statement and these weights.
 
@@ -132,6 +134,7 @@ def verify(
     public_key: the file of the public key (PEM, Ed25519), from a source that
       is trusted.
     weights: a file or a folder; None does not look at the weights.
+    name: of the signature, for messages.
 
   Raises:
     SignatureError: says which of them is not what was signed.
@@ -143,10 +146,10 @@ def verify(
       ed25519.Ed25519PublicKey,
       "a public",
   )
-  stated = _checked(signature)
+  stated = _checked(signature, name)
   if stated["statement"] != _statement_digest(statement):
     raise SignatureError(
-        "the signature is of another statement: this one was changed, or the"
+        f"{name} is of another statement: this one was changed, or the"
         " signature belongs to another file"
     )
   try:
@@ -160,7 +163,7 @@ def verify(
     if named != own:
       why = f"it names {errors.shown(named)}, so somebody else signed"
     raise SignatureError(
-        f"the signature is not of the key {own}: {why}"
+        f"{name} is not of the key {own}: {why}"
     ) from e
   if weights is not None:
     if stated["weights"] is None:
@@ -236,21 +239,21 @@ def _message(statement: str, weights: str | None) -> bytes:
   return "\n".join((_CONTEXT, statement, weights or "no weights")).encode()
 
 
-def _checked(signature: Any) -> Mapping[str, Any]:
+def _checked(signature: Any, name: str) -> Mapping[str, Any]:
   """The fields of a signature, each of its kind."""
   if not isinstance(signature, Mapping) or set(signature) != set(_FIELDS):
     raise SignatureError(
-        f"it is no signature: it needs the fields {', '.join(_FIELDS)} and no"
-        " others"
+        f"{name} is no signature: it needs the fields {', '.join(_FIELDS)} and"
+        " no others"
     )
-  for name in _FIELDS:
-    value = signature[name]
-    if not isinstance(value, str) and (name != "weights" or value is not None):
-      raise SignatureError(f"the signature's {name} is no text: it was changed")
+  for field in _FIELDS:
+    value = signature[field]
+    if not isinstance(value, str) and (field != "weights" or value is not None):
+      raise SignatureError(f"{name} has no text as {field}: it was changed")
   if signature["algorithm"] != _ALGORITHM:
     raise SignatureError(
-        f"the signature's algorithm is not {_ALGORITHM}: sign the statement"
-        " with episodic-dp sign"
+        f"{name} is not by the algorithm {_ALGORITHM}: sign the statement with"
+        " episodic-dp sign"
     )
   return signature
 

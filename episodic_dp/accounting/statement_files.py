@@ -69,17 +69,21 @@ def signed(
     SignatureError: names the file that does not fit.
   """
   where = f"{path}{signature_lib.SUFFIX}" if signature is None else signature
+  if signature is None and not os.path.lexists(where):
+    raise signature_lib.SignatureError(
+        f"{path} is not signed (there is no {where}): leave out --public_key,"
+        " or ask whoever published it to sign it"
+    )
   try:
     data = privacy_statement.loads(_text(read(where)))
   except plan_lib.PlanError as e:
     raise signature_lib.SignatureError(
         f"{where} cannot be read as a signature: give the file that episodic-dp"
-        " sign wrote as --signature"
+        " sign wrote"
     ) from e
-  try:
-    return signature_lib.verify(content, data, public_key, weights)
-  except signature_lib.SignatureError as e:
-    raise signature_lib.SignatureError(f"{where}: {e}") from e
+  return signature_lib.verify(
+      content, data, public_key, weights, name=os.fspath(where)
+  )
 
 
 def _text(content: bytes) -> str:

@@ -174,7 +174,8 @@ def test_what_was_tampered_with_ends_in_one_sentence(call, signed, tmp_path):
   (tmp_path / f"{path}.sig").write_bytes(b"{")
   refused("cannot be read as a signature", *both)
   (tmp_path / f"{path}.sig").unlink()
-  refused("give the file that episodic-dp sign wrote", *both)
+  refused(f"{path} is not signed (there is no {path}.sig)", *both)
+  refused("error: no_key cannot be read", "--public_key=no_key")
   refused("give --public_key=FILE", f"--weights={weights}")
   refused("is no public key", f"--public_key={tmp_path / 'key'}")
 

@@ -140,7 +140,7 @@ def test_a_signature_covers_every_file(model, tmp_path):
   with pytest.raises(signature.SignatureError, match="other files"):
     export.Predictor.load(model, public_key=public)
   (model / folder.SIGNATURE).unlink()
-  with pytest.raises(signature.SignatureError, match="cannot be read"):
+  with pytest.raises(signature.SignatureError, match="is not signed"):
     export.Predictor.load(model, public_key=public)
 
 
