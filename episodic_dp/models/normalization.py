@@ -17,19 +17,20 @@ MAX_GROUPS = 8
 
 
 def batch_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-  """Mean 0 and variance 1 per channel over batch and space, then affine.
+  """Mean 0 and variance 1 per channel over all other axes, then affine.
 
   Ioffe and Szegedy, "Batch Normalization" (2015), eq. of Algorithm 1, with the
   current batch's (biased) variance.
 
   Args:
-    x: [n, H, W, C].
+    x: [n, ..., C], such as [n, H, W, C] or [n, features].
     scale: [C].
     bias: [C].
   """
-  mean = x.mean((0, 1, 2))
+  others = tuple(range(x.ndim - 1))
+  mean = x.mean(others)
   centred = x - mean
-  variance = jnp.square(centred).mean((0, 1, 2))
+  variance = jnp.square(centred).mean(others)
   return centred * (scale * lax.rsqrt(variance + EPSILON)) + bias
 
 
@@ -44,17 +45,18 @@ def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
   Wu and He, "Group Normalization" (2018). Examples are not mixed.
 
   Args:
-    x: [n, H, W, C]; `num_groups(C)` groups of consecutive channels.
+    x: [n, ..., C]; `num_groups(C)` groups of consecutive channels.
     scale: [C].
     bias: [C].
   """
-  n, _, _, channels = x.shape
+  n, channels = x.shape[0], x.shape[-1]
+  space = tuple(range(1, x.ndim - 1))
 
   def mean(x):
     # Over space first: what is left is small, and a CPU adds whole rows.
-    members = x.mean((1, 2)).reshape(n, num_groups(channels), -1)
+    members = x.mean(space).reshape(n, num_groups(channels), -1)
     shared = jnp.broadcast_to(members.mean(-1, keepdims=True), members.shape)
-    return shared.reshape(n, 1, 1, channels)
+    return shared.reshape(n, *(1 for _ in space), channels)
 
   centred = x - mean(x)
   variance = mean(jnp.square(centred))

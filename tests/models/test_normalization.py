@@ -9,17 +9,18 @@ import pytest
 from episodic_dp.models import normalization
 
 
-def draw(channels=6):
+def draw(channels=6, space=(4, 5)):
   keys = jax.random.split(jax.random.key(0), 3)
   return (
-      2 + jax.random.normal(keys[0], (3, 4, 5, channels)),
+      2 + jax.random.normal(keys[0], (3, *space, channels)),
       jax.random.normal(keys[1], (channels,)),
       jax.random.normal(keys[2], (channels,)),
   )
 
 
-def test_batch_norm_equals_linen():
-  x, scale, bias = draw()
+@pytest.mark.parametrize("space", [(), (7,), (4, 5)])
+def test_batch_norm_equals_linen(space):
+  x, scale, bias = draw(space=space)
   stock = nn.BatchNorm(use_running_average=False)
   zeros = {"mean": jnp.zeros(6), "var": jnp.ones(6)}
   variables = {
@@ -31,9 +32,11 @@ def test_batch_norm_equals_linen():
   np.testing.assert_allclose(actual, expected, atol=2e-5)
 
 
-@pytest.mark.parametrize("channels", [5, 16])
-def test_group_norm_equals_linen(channels):
-  x, scale, bias = draw(channels)
+@pytest.mark.parametrize(
+    "channels, space", [(5, (4, 5)), (16, (4, 5)), (16, (7,)), (16, ())]
+)
+def test_group_norm_equals_linen(channels, space):
+  x, scale, bias = draw(channels, space)
   groups = normalization.num_groups(channels)
   stock = nn.GroupNorm(num_groups=groups, epsilon=normalization.EPSILON)
   expected = stock.apply({"params": {"scale": scale, "bias": bias}}, x)
