@@ -85,17 +85,26 @@ def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
         f" {len(right)} images, chance {100 / len(result.shots):.0f} %"
     )
   lines += [f"wrote {path}" for path in result.written]
-  lines += _warnings(predictor, result)
+  lines += warnings(predictor, result)
   return [*lines, *_guarantee(predictor)]
 
 
-def _warnings(predictor: Predictor, result: adaptation.Result) -> list[str]:
+def warnings(predictor: Predictor, result: adaptation.Result) -> list[str]:
+  """What may be wrong with the images, or with how they are judged."""
   lines = []
-  if result.unlike:
-    background = predictor.description.preprocessing.background
+  known = predictor.description.preprocessing.background
+  found = result.backgrounds
+  if len(set(found.values())) > 1:
     lines.append(
-        f"the model was trained on a {background} background, and most of these"
-        " images is not: try the same with --invert"
+        f"the images of --support have a {found['support']} background and"
+        f" those of --query a {found['query']} one: invert those of one folder"
+        " first"
+    )
+  elif known and found and known not in found.values():
+    (other,) = set(found.values())
+    lines.append(
+        f"the model is of images on a {known} background, and these have a"
+        f" {other} one: try the same with --invert"
     )
   if predictor.transductive:
     lines.append(

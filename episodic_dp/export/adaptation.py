@@ -13,6 +13,7 @@ import pathlib
 
 import numpy as np
 
+from episodic_dp.export import description
 from episodic_dp.export import image_folders
 from episodic_dp.export import pictures
 from episodic_dp.export import preprocessing
@@ -38,8 +39,8 @@ class Result:
     predictions: of all of them.
     shots: class -> how many support images it had.
     written: the files.
-    unlike: whether most of the images is dark where those of the training were
-      light, or the other way round.
+    backgrounds: "support" and "query" -> "light" or "dark", where the images of
+      that folder look alike.
   """
 
   names: list[str]
@@ -47,7 +48,7 @@ class Result:
   predictions: Predictions
   shots: dict[str, int]
   written: list[pathlib.Path]
-  unlike: bool
+  backgrounds: dict[str, description.Background]
 
   @property
   def right(self) -> np.ndarray | None:
@@ -73,7 +74,8 @@ def adapt(
     support: a folder of images for each class.
     query: images, or a folder of them for each class of the support.
     out: the folder of the results: predictions.csv, of images a contact sheet,
-      and where classes are known the confusion matrix.
+      and where classes are known the confusion matrix. Those of an earlier call
+      are removed first.
     invert: turn images from light to dark first.
 
   Raises:
@@ -95,6 +97,8 @@ def adapt(
     adapted = predictor.adapt_rows(rows, listed.labels)
     predictions = adapted.predict_rows(queries)
   place = pathlib.Path(out)
+  for name in (PREDICTIONS, CONFUSION, SHEET):
+    files.remove(place / name)  # None of another query beside these.
   names = asked.names
   files.write_text(
       place / PREDICTIONS, _table(names, asked.labels, predictions)
@@ -115,7 +119,11 @@ def adapt(
       predictions=predictions,
       shots={name: labels.count(name) for name in listed.classes},
       written=written,
-      unlike=how.background not in (None, preprocessing.background(rows)),
+      backgrounds={
+          folder: found
+          for folder, those in (("support", rows), ("query", queries))
+          if (found := preprocessing.background(how, those)) is not None
+      },
   )
 
 

@@ -133,7 +133,7 @@ def _data(found: Description, facts: Facts) -> str:
     )
     if how.background:
       said += (
-          f" Those of the training had a {how.background} background;"
+          f" The public images of its data have a {how.background} background;"
           " `episodic-dp adapt --invert` turns others round."
       )
   else:
@@ -227,7 +227,7 @@ def _limits(found: Description, facts: Facts) -> str:
     )
   if found.preprocessing.background:
     lines.append(
-        f"It has seen {found.preprocessing.background} backgrounds only."
+        f"It is of images on a {found.preprocessing.background} background."
     )
   return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines)
 

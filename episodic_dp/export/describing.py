@@ -13,12 +13,12 @@ from episodic_dp.config import learner_kinds
 from episodic_dp.config import RunConfig
 from episodic_dp.data.own_data import load as own_data
 from episodic_dp.export import description as description_lib
+from episodic_dp.export import preprocessing as preprocessing_lib
 from episodic_dp.models import parts
 
-# How the pictures of data sets look, where all of them look alike.
-_BACKGROUNDS = {"glyphs": "light", "omniglot": "light", "mnist_writers": "dark"}
 # Data sets whose loaders take single pixels of larger pictures.
 _NEAREST = ("omniglot",)
+_LOOKED_AT = 500  # Public images, for their background.
 _FIELDS = tuple(
     field.name for field in dataclasses.fields(description_lib.Learner)
 )
@@ -80,7 +80,7 @@ def describe(
 def preprocessing(
     config: RunConfig, test: data.ArrayDataset, data_dir: str | None
 ) -> description_lib.Preprocessing:
-  """How the run made its rows."""
+  """How the run made its rows; `test` is public, and the training is not."""
   options = config.data.options
 
   def numbers(name: str) -> tuple[float, ...] | None:
@@ -92,17 +92,21 @@ def preprocessing(
 
   whole = test.images.dtype == np.uint8
   image = whole or _are_images(config, test, data_dir)
-  return description_lib.Preprocessing(
+  how = description_lib.Preprocessing(
       kind="image" if image else "features",
       shape=tuple(test.image_shape),
       dtype="uint8" if whole else "float32",
       divide_by=255.0 if whole else 1.0,
       resample="nearest" if config.data.name in _NEAREST else "bilinear",
       inverted=False,
-      background=_BACKGROUNDS.get(config.data.name),  # type: ignore[arg-type]
+      background=None,
       offset=numbers("offset"),
       scale=numbers("scale"),
       clip=numbers("clip"),
+  )
+  some = test.images[:: -(-len(test.images) // _LOOKED_AT)]
+  return dataclasses.replace(
+      how, background=preprocessing_lib.background(how, some)
   )
 
 

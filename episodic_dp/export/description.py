@@ -13,6 +13,7 @@ from episodic_dp.export import errors
 from episodic_dp.plan import serialization
 
 FORMAT = 1
+Background = Literal["light", "dark"]
 START = "start.safetensors"
 _WEIGHTS = re.compile(r"weights(_\d)?\.safetensors")
 # Sizes above these are no mistake of rounding: nothing was trained with them.
@@ -84,7 +85,7 @@ class Preprocessing:
     divide_by: what a row is divided by: 255 for uint8.
     resample: how images are brought to another size.
     inverted: whether images are turned from light to dark first.
-    background: of the images that it was trained on, where that is known.
+    background: of the data's public images, where all look alike.
     offset: taken away from float32 values; then
     scale: they are divided by it; and then
     clip: the least and the largest value that is kept.
@@ -96,7 +97,7 @@ class Preprocessing:
   divide_by: float
   resample: Literal["bilinear", "nearest"]
   inverted: bool
-  background: Literal["light", "dark"] | None
+  background: Background | None
   offset: tuple[float, ...] | None
   scale: tuple[float, ...] | None
   clip: tuple[float, ...] | None

@@ -17,6 +17,7 @@ from episodic_dp.export import description
 from episodic_dp.export import errors
 
 Example = example_lib.Example
+_ALIKE = 0.9  # Of the images, where they have one background.
 
 
 def row(
@@ -47,10 +48,20 @@ def scaled(how: description.Preprocessing, stacked: np.ndarray) -> np.ndarray:
   return values if how.divide_by == 1 else values / np.float32(how.divide_by)
 
 
-def background(stacked: np.ndarray) -> str:
-  """What most of the pixels of rows [n, ...] are: "light" or "dark"."""
-  half = 127.5 if stacked.dtype == np.uint8 else 0.5
-  return "light" if np.median(stacked) > half else "dark"
+def background(
+    how: description.Preprocessing, stacked: np.ndarray
+) -> description.Background | None:
+  """What rows [n, ...] have behind what they show, where they look alike.
+
+  Nine in ten are "light" ("dark"), of which half the pixels are in the lightest
+  (darkest) quarter. Of photographs, and of numbers that are no pixels, None.
+  """
+  if how.kind != "image" or (how.offset, how.scale) != (None, None):
+    return None
+  middle = np.median(stacked.reshape(len(stacked), -1), axis=1) / how.divide_by
+  if np.mean(middle > 0.75) >= _ALIKE:
+    return "light"
+  return "dark" if np.mean(middle < 0.25) >= _ALIKE else None
 
 
 def of_arrays(

@@ -109,6 +109,14 @@ def check_folder(folder: str | os.PathLike) -> None:
     raise _write_error(folder, e, "choose another --out") from e
 
 
+def remove(path: str | os.PathLike) -> None:
+  """Removes a file, if it is there; WriteError where it cannot be."""
+  try:
+    pathlib.Path(path).unlink(missing_ok=True)
+  except OSError as e:
+    raise _write_error(path, e, "choose another --out") from e
+
+
 @contextlib.contextmanager
 def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
   """A folder to fill, which becomes `path` if nothing is raised.

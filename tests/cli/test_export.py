@@ -12,7 +12,10 @@ import numpy as np
 from PIL import Image
 import pytest
 
+from episodic_dp import export
+from episodic_dp.cli import adapt as cli_adapt
 from episodic_dp.config import RunConfig
+from episodic_dp.export import adaptation
 from episodic_dp.export import writing
 from tests.cli import tiny_runs
 from tests.export.conftest import save_run
@@ -89,12 +92,39 @@ def test_names_may_hold_anything(call, folders, tmp_path):
   assert labels == {"a\\nb", "$x_1$", "f\\udcffg", "=1+1,2"}
 
 
-@pytest.mark.slow
-def test_images_turned_round_are_noticed(call, folders, tmp_path):
+def turn_round(folders, to):
+  """The folders of images with light and dark exchanged."""
   for path in [*folders.glob("*/glyph*/*.png")]:
-    place = tmp_path / path.relative_to(folders)
+    place = to / path.relative_to(folders)
     place.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(255 - np.asarray(Image.open(path))).save(place)
+
+
+def test_nothing_of_another_query_stays_and_a_dark_folder_is_told(
+    folders, tmp_path
+):
+  predictor = export.Predictor.load(folders / "model")
+  assert predictor.description.preprocessing.background == "light"
+  turn_round(folders, tmp_path)
+
+  def adapted(query):
+    return adaptation.adapt(
+        predictor, folders / "support", query, tmp_path / "out"
+    )
+
+  found = adapted(tmp_path / "query")
+  assert found.backgrounds == {"support": "light", "query": "dark"}
+  (warning,) = cli_adapt.warnings(predictor, found)
+  assert "--query a dark one" in warning
+  assert (tmp_path / "out" / "confusion.png").exists()
+  found = adapted(folders / "flat_query")
+  assert cli_adapt.warnings(predictor, found) == []
+  assert set((tmp_path / "out").iterdir()) == set(found.written)
+
+
+@pytest.mark.slow
+def test_images_turned_round_are_noticed(call, folders, tmp_path):
+  turn_round(folders, tmp_path)
   os.symlink(folders / "model", tmp_path / "model")
   done = adapt(call, tmp_path, tmp_path / "out")
   assert "try the same with --invert" in done.stdout
@@ -119,7 +149,7 @@ def test_what_is_wrong_ends_in_one_sentence(call, folders, tmp_path):
     refused(adapt(call, folders, out, query=query), match)
   refused(adapt(call, folders, out, model="run"), "no digests.json")
   refused(
-      adapt(call, folders, out, more=["--public_key=no_key"]), "cannot be read"
+      adapt(call, folders, out, more=["--public_key=no_key"]), "is not signed"
   )
   taken = tmp_path / "file"
   taken.touch()
