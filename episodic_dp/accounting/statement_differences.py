@@ -33,9 +33,13 @@ class Difference:
   false: bool = False
 
   def __str__(self) -> str:
+    stated, recomputed = (
+        "nothing" if value is None else shown(value)
+        for value in (self.stated, self.recomputed)
+    )
     text = (
-        f"{'.'.join(self.where)} is stated as {shown(self.stated)} and"
-        f" recomputed as {shown(self.recomputed)}"
+        f"{'.'.join(self.where)} is stated as {stated} and recomputed as"
+        f" {recomputed}"
     )
     if self.false:
       text += ", so the statement promises more than its entries give"
@@ -69,7 +73,7 @@ def between(
         )
   elif isinstance(stated, list) and isinstance(fresh, list):
     if len(stated) != len(fresh):
-      yield Difference(where=where, stated=stated, recomputed=fresh)
+      yield from _entries(stated, fresh, where)
     else:
       for i, (a, b) in enumerate(zip(stated, fresh)):
         yield from between(a, b, (*where, str(i)))
@@ -83,6 +87,24 @@ def between(
       yield Difference(where=where, stated=stated, recomputed=fresh)
   elif not _equal(stated, fresh):
     yield Difference(where=where, stated=stated, recomputed=fresh)
+
+
+def _entries(
+    stated: list[Any], fresh: list[Any], where: tuple[str, ...]
+) -> Iterator[Difference]:
+  """What only one of two lists holds; both of them where that is nothing."""
+  found = [
+      Difference(where=(*where, str(i)), stated=x, recomputed=None)
+      for i, x in enumerate(stated)
+      if x not in fresh
+  ] + [
+      Difference(where=(*where, str(i)), stated=None, recomputed=x)
+      for i, x in enumerate(fresh)
+      if x not in stated
+  ]
+  yield from found or [
+      Difference(where=where, stated=stated, recomputed=fresh)
+  ]
 
 
 def _epsilon_difference(

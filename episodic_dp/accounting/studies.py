@@ -26,7 +26,7 @@ class Study:
     ledger: of all of them.
     levels: at which units are taken to be the same in all parts.
     fixed_seed: whether one of the runs follows from a seed in its config.
-    delta: that all statements share, or None.
+    deltas: name -> delta of the statements that have one.
     starts: names of the runs that begin with given weights.
   """
 
@@ -34,8 +34,14 @@ class Study:
   ledger: ledger_lib.Ledger
   levels: tuple[str, ...]
   fixed_seed: bool
-  delta: float | None
+  deltas: Mapping[str, float]
   starts: tuple[str, ...] = ()
+
+  @property
+  def delta(self) -> float | None:
+    """That of all statements that have one, or None."""
+    found = set(self.deltas.values())
+    return found.pop() if len(found) == 1 else None
 
   @property
   def assumption(self) -> str:
@@ -90,7 +96,7 @@ def compose(
   """
   if not described:
     raise plan_lib.PlanError("no run is named: give --ledger=DIR,DIR")
-  parts, seeded, deltas = {}, [], set()
+  parts, seeded, deltas = {}, [], {}
   for name, data in described.items():
     try:
       parts[name] = ledger_lib.Ledger.from_dict(data)
@@ -99,7 +105,7 @@ def compose(
     if data.get("fixed_seed"):
       seeded.append(name)
     if isinstance(data.get("delta"), float):
-      deltas.add(data["delta"])
+      deltas[name] = data["delta"]
   if len(seeded) > 1:
     raise plan_lib.PlanError(
         f"{' and '.join(seeded)} fix private_seed: with one seed their noise"
@@ -117,7 +123,7 @@ def compose(
       ledger=ledger,
       levels=levels,
       fixed_seed=bool(seeded),
-      delta=deltas.pop() if len(deltas) == 1 else None,
+      deltas=deltas,
       starts=tuple(n for n, data in described.items() if "start" in data),
   )
 
@@ -161,6 +167,11 @@ def _shared_levels(
   }
   all_levels = [part.levels for part in parts.values() if part.entries]
   order = all_levels[0] if all_levels else next(iter(parts.values())).levels
+  common = [x for x in order if all(x in levels for levels in all_levels)]
+  alone = (
+      "no level has one name in all of them, so account for each alone, as"
+      f" --ledger={next(iter(parts))}"
+  )
   for level in same_levels:
     missing = [
         name
@@ -170,19 +181,20 @@ def _shared_levels(
     if missing or level not in order:
       raise plan_lib.PlanError(
           f"--same_level={level} is not a level of"
-          f" {', '.join(missing) or 'any run'}: name one of {', '.join(order)}"
+          f" {', '.join(missing) or 'any run'}:"
+          f" {'name one of ' + ', '.join(common) if common else alone}"
       )
   if same_levels:
     return tuple(level for level in order if level in same_levels)
   first = next(iter(trees), "")
   for name in trees:
     if trees[name] != trees[first]:
-      shared = [x for x in order if x in parts[name].levels]
+      where = "where they are, name the level, such as --same_level="
       raise plan_lib.PlanError(
           f"{first} and {name} have different hierarchies"
           f" ({_difference(trees[first], trees[name])}), and nothing says that"
-          " they are about the same units: where they are, name the level,"
-          f" such as --same_level={(shared or order)[0]}"
+          " they are about the same units:"
+          f" {where + common[0] if common else alone}"
       )
   return order
 

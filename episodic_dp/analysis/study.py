@@ -15,7 +15,11 @@ from episodic_dp.output import tables
 # Of a work directory.
 _STATEMENT = "guarantee.json"
 # The fields of `account`.
-_RESULT = ("delta", "parts", "guarantees", "no_guarantee", "ledger")
+_RESULT = (
+    "delta", "fixed_seed", "parts", "guarantees", "no_guarantee", "ledger"
+)
+# Of these, what a statement has beside its ledger.
+_STATED = ("delta", "fixed_seed")
 
 
 def read(
@@ -57,7 +61,9 @@ def _read(path: str | os.PathLike) -> Any:
     ) from e
   # What --format=json printed of another study holds its ledger.
   printed = isinstance(found, dict) and set(found) == set(_RESULT)
-  return found["ledger"] if printed else found
+  if printed and isinstance(found["ledger"], dict):
+    return found["ledger"] | {name: found[name] for name in _STATED}
+  return found
 
 
 def account(
@@ -71,18 +77,20 @@ def account(
     group: how many units are added or removed together.
 
   Returns:
-    "delta", "parts" (name -> level -> epsilon, None for no guarantee),
-    "guarantees" (level -> `Guarantee.as_dict`), "no_guarantee" (level ->
-    reason), and "ledger". `read` takes all of it, in a file, for that ledger.
+    "delta", "fixed_seed" (whether a run follows from a seed in its config),
+    "parts" (name -> level -> epsilon, None for no guarantee), "guarantees"
+    (level -> `Guarantee.as_dict`), "no_guarantee" (level -> reason), and
+    "ledger". `read` takes all of it, in a file, as one part of a study.
 
   Raises:
     PlanError: the statements' deltas differ and none is given.
   """
   asked = study.delta if delta is None else delta
   if asked is None:
+    stated = ", ".join(f"{name} has {d:g}" for name, d in study.deltas.items())
     raise plan_lib.PlanError(
-        "the statements have no delta in common: give --delta=1e-5, or as small"
-        " as is wanted"
+        f"the delta is not plain ({stated or 'no file of --ledger has one'}):"
+        " give --delta=1e-5, or as small as is wanted"
     )
   found, refused = {}, {}
   for level in study.levels:
@@ -92,6 +100,7 @@ def account(
       refused[level] = str(e)
   return {
       "delta": asked,
+      "fixed_seed": study.fixed_seed,
       "parts": {
           name: _epsilons(part, study.levels, asked, group)
           for name, part in study.parts.items()

@@ -139,7 +139,7 @@ def G(*path):
         (G("direction"), "add", "direction", False),
         (G("neighbours"), "replace one class", "neighbours", False),
         (G("assumptions", 2), "The keys are published.", "2", False),
-        (G("assumptions"), lambda a: a[1:], "assumptions", False),
+        (G("assumptions"), lambda a: a[1:], "0", False),
         (G("caveat"), "Perfectly safe.", "caveat", False),
         (G("inclusion_rate"), 0.001, "inclusion_rate", False),
         (G("units", 0, "own_rate"), 0.1, "own_rate", False),

@@ -108,10 +108,14 @@ def test_other_trees_are_refused_until_a_level_is_named():
   with pytest.raises(plan.PlanError, match="--same_level=week"):
     studies.compose(parts, same_levels=["week"])
   named = {"a": statement(), "c": statement(levels=("person", "record"))}
-  with pytest.raises(plan.PlanError, match="levels"):
+  with pytest.raises(plan.PlanError, match="--same_level=record"):
     studies.compose(named)
-  with pytest.raises(plan.PlanError, match="not a level of c"):
+  with pytest.raises(plan.PlanError, match="level of c: name one of record$"):
     studies.compose(named, same_levels=["user"])
+  nothing = {"a": statement(), "d": statement(levels=("person", "picture"))}
+  for same_levels in ([], ["user"]):
+    with pytest.raises(plan.PlanError, match="each alone, as --ledger=a$"):
+      studies.compose(nothing, same_levels=same_levels)
 
 
 def test_one_seed_is_said_and_two_are_refused():

@@ -58,10 +58,18 @@ def test_several_runs_have_one_epsilon_a_level(call, runs):
   (runs / "ledger.json").write_text(json.dumps(result["ledger"]))
   # So is all that was printed, as the shell's > writes it.
   (runs / "printed.json").write_text(done.stdout)
-  for name in ("ledger.json", "printed.json"):
-    again = call("account", f"--ledger={runs}/{name}", "--delta=1e-5")
+  for arguments in (("ledger.json", "--delta=1e-5"), ("printed.json",)):
+    again = call("account", f"--ledger={runs}/{arguments[0]}", *arguments[1:])
     assert again.returncode == 0, again.stderr
-  assert f"{found:.3f}"[:4] in again.stdout
+    assert f"{found:.3f}"[:4] in again.stdout
+  # A seed in a config is not forgotten by what is saved.
+  (runs / "printed.json").write_text(
+      json.dumps(result | {"fixed_seed": True, "delta": 1e-6})
+  )
+  again = call("account", f"--ledger={runs}/printed.json")
+  assert "anyone who knows the seed" in again.stdout
+  both = call("account", f"--ledger={runs}/a,{runs}/printed.json")
+  assert f"{runs}/a has 1e-05, {runs}/printed.json has 1e-06" in both.stderr
   table = call("account", named)
   lines = table.stdout.splitlines()
   assert lines[0].split() == ["epsilon", "user", "record"]
@@ -95,7 +103,7 @@ def test_curves_are_written_for_every_level(call, runs, tmp_path):
         (("--ledger={runs}/a", "--config=glyphs"), "--ledger=DIR,DIR"),
         (("--ledger={runs}/a,{runs}/a",), "named twice"),
         (("--ledger={runs}/nowhere",), "cannot be read"),
-        (("--ledger={runs}/queries.json",), "--delta=1e-5"),
+        (("--ledger={runs}/queries.json",), "no file of --ledger has one"),
         (("--ledger={runs}/a", "--delta=2.0"), "delta 2.0"),
         (("--ledger={runs}/a", "--sweep=steps"), "--sweep"),
         (("--ledger={runs}/a", "--same_level=week"), "--same_level=week"),

@@ -57,6 +57,29 @@ def test_a_false_statement_ends_in_one_sentence_and_status_1(call, written):
 
 
 @pytest.mark.parametrize(
+    "change,told",
+    [
+        (
+            lambda said: said.pop(1),
+            "assumptions.1 is stated as nothing and recomputed as",
+        ),
+        (
+            lambda said: said.append("All is well."),
+            "is stated as 'All is well.' and recomputed as nothing",
+        ),
+    ],
+)
+def test_an_assumption_too_few_or_too_many_is_named(
+    call, written, change, told
+):
+  path = written(
+      lambda data: change(data["guarantees"]["class"]["assumptions"])
+  )
+  done = call("verify", path)
+  assert done.returncode == 1 and told in done.stderr
+
+
+@pytest.mark.parametrize(
     "change,match",
     [
         (lambda d: d["entries"][0].update(steps=61), "promises.*more diff"),
