@@ -1,6 +1,6 @@
 """Trains a config under several keys, and says what came of them together.
 
-  folders = several_keys.folders("runs/glyphs", 3)
+  folders = several_keys.folders("runs/glyphs3", 3)
   result = several_keys.train(config, folders)
   print(several_keys.text(folders))
 

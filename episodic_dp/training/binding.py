@@ -165,15 +165,18 @@ def check_seed(key: keys.RunKey, private_seed: int | None) -> None:
   if key.seeded and private_seed is None:
     raise errors.RunError(
         "the key of this run was made from a private_seed, which its guarantee"
-        " must say: resume with that private_seed, or choose another --workdir"
+        " must say: resume with the --config.private_seed that it was started"
+        " with, or choose another --workdir"
     )
   if private_seed is None:
     return
   if not key.seeded or key.secret != keys.seeded_secret(private_seed):
+    remedy = "without --config.private_seed, as it was started"
+    if key.seeded:
+      remedy = "with the --config.private_seed that it was started with"
     raise errors.RunError(
         "the key of this run does not follow from this private_seed: resume"
-        f" with {'the one' if key.seeded else 'private_seed=None, as'} that it"
-        " was started with, or choose another --workdir"
+        f" {remedy}, or choose another --workdir"
     )
 
 

@@ -149,8 +149,12 @@ def test_a_checkpoint_of_another_key(whole, killed, tmp_path):
 
 def test_a_key_that_a_seed_made_is_not_taken_for_a_secret_one(tmp_path):
   tiny_run.train(tiny_run.spec(2, config={}), tmp_path)
-  _refused(_spec(2), tmp_path, "made from a private_seed")
-  _refused(tiny_run.spec(2, seed=8, config={}), tmp_path, "does not follow")
+  remedy = "with the --config.private_seed that it was started with, or"
+  for spec, what in (
+      (_spec(2), "made from a private_seed"),
+      (tiny_run.spec(2, seed=8, config={}), "does not follow"),
+  ):
+    _refused(spec, tmp_path, f"{what}.*resume {remedy}")
 
 
 # What may change --------------------------------------------------------------
