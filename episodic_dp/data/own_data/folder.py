@@ -150,6 +150,10 @@ def _plural(noun: str, things: Collection[object]) -> str:
   return noun if len(things) == 1 else f"{noun}s"
 
 
+def _deep(depth: int) -> str:
+  return f"{depth} {_plural('folder', range(depth))} deep"
+
+
 def _walked(root: pathlib.Path, *, tables: bool) -> Walk:
   """The whole tree, with its parts where the folders at the top name them."""
   walk = Walk(root, tables=tables)
@@ -179,7 +183,7 @@ def _levels_of(walk: Walk, levels: Sequence[str] | None) -> tuple[str, ...]:
   if len(depths) > 1:
     (one, a), (other, b) = sorted(depths.items())[:2]
     raise ValueError(
-        f"{walk.files.name_of(a.records[0])} is {one} folders deep and"
+        f"{walk.files.name_of(a.records[0])} is {_deep(one)} and"
         f" {walk.files.name_of(b.records[0])} {other} in {walk.root}: bring all"
         " files to one depth"
     )
@@ -187,16 +191,18 @@ def _levels_of(walk: Walk, levels: Sequence[str] | None) -> tuple[str, ...]:
   for unit in walk.classes:
     if len(unit.path) > depth:
       raise ValueError(
-          f"the empty folder {'/'.join(unit.path)} is {len(unit.path)} folders"
-          f" deep in {walk.root} and the files are {depth}: remove it"
+          f"the empty folder {'/'.join(unit.path)} is {_deep(len(unit.path))}"
+          f" in {walk.root} and the files are {depth}: remove it"
       )
   names = _DEFAULT_LEVELS.get(depth, ()) if levels is None else tuple(levels)
   if len(names) != depth + 1:
-    such = ""
+    remedy = f"name {depth + 1} levels, the files last"
     if depth in _DEFAULT_LEVELS:
-      such = f", as in levels={'/'.join(_DEFAULT_LEVELS[depth])}"
+      remedy += f", as in levels={'/'.join(_DEFAULT_LEVELS[depth])}"
+    if levels is not None:  # Those of a trained run cannot be named anew.
+      remedy = f"give the --data_dir that has these levels, or {remedy}"
     raise ValueError(
-        f"{walk.root} has files {depth} folders deep and the levels are"
-        f" {names}: name {depth + 1} levels, the files last{such}"
+        f"{walk.root} has files {_deep(depth)} and the levels are {names}:"
+        f" {remedy}"
     )
   return names

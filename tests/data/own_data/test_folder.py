@@ -84,7 +84,7 @@ def _partly(root):
         (_symbolic_folder, "mine/link is a symbolic link"),
         (_empty_and_deeper, "empty folder d/empty is 2 folders deep in"),
         (_beside, "beside.png lies beside folders"),
-        (_deeper, "a/000.png is 1 folders deep and .*d/e/000.png 2 in"),
+        (_deeper, "a/000.png is 1 folder deep and .*d/e/000.png 2 in"),
         (_partly, "has the folders a, b, c, train: give it train, validation"),
     ],
 )
@@ -129,7 +129,8 @@ def test_refuses_a_folder_of_one_class_and_an_empty_one(tmp_path):
 
 
 def test_levels_fit_the_depth(root):
-  with pytest.raises(ValueError, match="1 folders deep.*levels=class/image$"):
+  match = "1 folder deep.*the --data_dir that has.*levels=class/image$"
+  with pytest.raises(ValueError, match=match):
     folder.listing(root, ("group", "class", "image"))
   found = folder.listing(root, ("sort", "photo"))
   assert found.levels == ("sort", "photo")
