@@ -117,6 +117,7 @@ def _account_study(values: flags.FlagValues) -> None:
   for name in ("sweep", "statement"):
     if values[name].value:
       app.fail(f"--{name} is of one config: leave it out with --ledger")
+  _check_folders(values)
   study = study_lib.read(values.ledger, same_levels=values.same_level)
   with phases.phase("composing the runs"):
     result = study_lib.account(study, delta=values.delta, group=values.group)
@@ -131,6 +132,14 @@ def _account_study(values: flags.FlagValues) -> None:
     _write_curves(
         values, study.ledger, study.levels, result["delta"], assumed
     )
+
+
+def _check_folders(values: flags.FlagValues) -> None:
+  """WriteError where the folder of the curves or sweeps takes no file."""
+  if values.curve is not None:
+    files.check_folder(values.curve, "--curve")
+  if values.sweep:
+    files.check_folder(values.out)
 
 
 def _write_curves(
@@ -173,6 +182,7 @@ def _account_config(values: flags.FlagValues) -> None:
     )
   sweeps.check_names(values.sweep)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  _check_folders(values)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)
   sweeps.check(values.sweep, config, result)

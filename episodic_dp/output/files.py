@@ -83,11 +83,16 @@ def _concerns(error: OSError, *paths: pathlib.Path) -> bool:
   return any(name == path or name in path.parents for path in paths)
 
 
-def _write_error(path: object, error: OSError, another: str) -> WriteError:
+def _write_error(
+    path: str | os.PathLike, error: OSError, another: str
+) -> WriteError:
   """The sentence, with what can be done about this very error."""
   remedy = another
   if error.errno in REMEDIES:
     remedy = f"{REMEDIES[error.errno]}, or {another}"
+  for above in pathlib.Path(path).parents:
+    if os.path.isfile(above):
+      remedy = f"move the file {above} away, or {another}"
   told = WriteError(
       f"{path} cannot be written ({error.strerror or error}): {remedy}"
   )
@@ -95,8 +100,12 @@ def _write_error(path: object, error: OSError, another: str) -> WriteError:
   return told
 
 
-def check_folder(folder: str | os.PathLike) -> None:
+def check_folder(folder: str | os.PathLike, flag: str = "--out") -> None:
   """Makes a folder and writes to it, before anything is computed for it.
+
+  Args:
+    folder: of results.
+    flag: that named it.
 
   Raises:
     WriteError: it cannot be made, or takes no file; one sentence.
@@ -106,7 +115,7 @@ def check_folder(folder: str | os.PathLike) -> None:
     with tempfile.TemporaryFile(dir=pathlib.Path(folder)):
       pass
   except OSError as e:
-    raise _write_error(folder, e, "choose another --out") from e
+    raise _write_error(folder, e, f"choose another {flag}") from e
 
 
 def remove(path: str | os.PathLike) -> None:
@@ -158,7 +167,7 @@ def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
 
 
 def check_new_folder(path: str | os.PathLike) -> None:
-  """WriteError where a folder to be made is there, and holds something."""
+  """WriteError where a folder cannot be made, or holds something already."""
   path = pathlib.Path(path)
   if path.is_symlink() or (
       path.exists() and not (path.is_dir() and not any(path.iterdir()))
@@ -166,6 +175,7 @@ def check_new_folder(path: str | os.PathLike) -> None:
     raise WriteError(
         f"{path} is there already: choose a folder that does not exist yet"
     )
+  check_folder(path.parent)
 
 
 def _to_disk(path: pathlib.Path) -> None:

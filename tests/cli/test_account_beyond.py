@@ -109,6 +109,8 @@ def test_curves_are_written_for_every_level(call, runs, tmp_path):
         (("--ledger={runs}/a", "--same_level=week"), "--same_level=week"),
         (("--config=glyphs", "--delta=1e-3"), "--config.delta"),
         (("--config=glyphs", "--group=0"), "group"),
+        (("--config=glyphs", "--curve={runs}/queries.json"), "other --curve"),
+        (("--ledger={runs}/a", "--curve={runs}/queries.json"), "other --curve"),
     ],
 )
 def test_mistakes_end_in_one_sentence(call, runs, arguments, part):

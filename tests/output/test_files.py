@@ -54,7 +54,8 @@ def test_private_files_are_never_readable_by_others(tmp_path):
 
 def test_a_file_in_the_way_is_one_sentence_and_keeps_its_number(tmp_path):
   (tmp_path / "file").write_text("")
-  with pytest.raises(ValueError, match="choose another place") as caught:
+  match = f"move the file {tmp_path / 'file'} away, or choose another place"
+  with pytest.raises(ValueError, match=match) as caught:
     files.write_text(tmp_path / "file" / "a", "text")
   assert isinstance(caught.value, OSError)
   assert caught.value.errno in (errno.EEXIST, errno.ENOTDIR)
@@ -114,6 +115,8 @@ def test_a_new_folder_is_there_whole_or_not_at_all(tmp_path):
 
 def test_a_new_folder_in_a_file_is_told(tmp_path):
   (tmp_path / "file").touch()
-  with pytest.raises(files.WriteError, match="file/out cannot be written"):
-    with files.new_folder(tmp_path / "file" / "out"):
-      pytest.fail("nothing is begun")
+  with pytest.raises(files.WriteError, match="file cannot be written"):
+    files.check_new_folder(tmp_path / "file" / "out")
+  match = f"move the file {tmp_path / 'file'} away"
+  with pytest.raises(files.WriteError, match=match):
+    files.check_new_folder(tmp_path / "file" / "a" / "out")
