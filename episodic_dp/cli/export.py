@@ -34,8 +34,8 @@ def define_flags() -> None:
       "checkpoint",
       "last",
       writing.CHOICES,
-      "Which: the last, the best on public validation tasks, or the best five"
-      " together.",
+      "Which: the last, the best on public validation tasks, or up to five of"
+      " the best together.",
   )
   flags.DEFINE_string(
       "signing_key", None, "Your private key (PEM, Ed25519) to sign with."
@@ -64,10 +64,11 @@ def main(argv: Sequence[str]) -> None:
         download=values.download,
     )
   found = done.description
+  step = "steps" if found.steps[1:] else "step"
   steps = ", ".join(map(str, found.steps))
   print(
       f"{values.out}: {found.network.name} by {found.learner.name},"
-      f" {found.parameters} numbers, of step {steps}"
+      f" {found.parameters} numbers, of {step} {steps}"
   )
   for level, stated in done.guarantees.items():
     epsilon = report.rounded_up(float(stated["epsilon"]))

@@ -133,7 +133,7 @@ class Description:
     preprocessing: of every example.
     task: what it was trained for.
     checkpoint: which of the run's: the last, the best on public validation
-      tasks, or the best five, whose probabilities are averaged.
+      tasks, or up to five of the best, whose probabilities are averaged.
     steps: of training, of each checkpoint.
     weights: the file of each checkpoint.
     start: the file of the public weights that stayed as they were, or None.

@@ -74,8 +74,8 @@ def write(
   Args:
     workdir: folder of a run with a checkpoint.
     out: the folder to make.
-    checkpoint: "last", "best" (on public validation tasks) or "ensemble", the
-      best five.
+    checkpoint: "last", "best" (on public validation tasks) or "ensemble", up
+      to five of the best.
     signing_key: the file of a private key (`episodic-dp sign --new_key`).
     without_guarantee: export a run although no level has a guarantee.
     terms: the licence, as the card names it.
