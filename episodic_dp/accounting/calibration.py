@@ -256,7 +256,7 @@ def max_tasks(
     release: all but the size of its plan's first stage (or, for form
       "independent", its number of tasks) is kept.
     steps: T, at least 1.
-    target_epsilon: > 0.
+    target_epsilon: above 0.
     delta: in (0, 1).
     level: the privacy unit.
     accountant: how steps are composed.

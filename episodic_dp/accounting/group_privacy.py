@@ -87,8 +87,8 @@ def best(
     foreign: what else was released about the same units.
     level: the units'.
     group: k, at least 2.
-    delta: in (0, 1), to be told epsilon; or
-    epsilon: at least 0, to be told delta.
+    delta: in (0, 1), to be told epsilon, or None.
+    epsilon: at least 0, to be told delta, or None.
     error: of the run's sampler, all steps together. It holds with the group and
       without it, so it is charged once, but for what is unmatched, which is
       known for one unit only.

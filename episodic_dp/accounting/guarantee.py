@@ -46,8 +46,8 @@ def guarantee(
       noise, and with clipping="percentile_window".
     steps: T, at least 1.
     level: the privacy unit.
-    delta: in (0, 1), to be told epsilon; or
-    epsilon: at least 0, to be told delta.
+    delta: in (0, 1), to be told epsilon, or None.
+    epsilon: at least 0, to be told delta, or None.
     accountant: "pld" (the tightest), "rdp", "moments" or an `Accountant`.
     neighbours: "add-or-remove" one unit, or "replace-one": the data of one
       unit are others, and all sizes stay.
@@ -152,8 +152,8 @@ def compose_guarantee(
     entries: what was run, in order; all with the level.
     foreign: what else was released about the same units.
     level: the privacy unit.
-    delta: in (0, 1), to be told epsilon; or
-    epsilon: at least 0, to be told delta.
+    delta: in (0, 1), to be told epsilon, or None.
+    epsilon: at least 0, to be told delta, or None.
     accountant: how steps are composed.
     neighbours: the relation.
     group: how many units are added or removed together.

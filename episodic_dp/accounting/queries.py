@@ -45,15 +45,7 @@ class Part(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Query:
-  """What queries share.
-
-  Attributes:
-    level: the level whose units the sensitivity is about.
-    sensitivity: how far adding or removing one unit of the level can move the
-      sum, whatever the data; above 0.
-    noise_scale: of the noise that is added to it; above 0.
-    times: how often, with fresh noise.
-  """
+  """What queries share."""
 
   level: str
   sensitivity: float
@@ -97,12 +89,28 @@ class _Query:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GaussianQuery(_Query):
-  """A sum of l2 sensitivity with Gaussian noise of a standard deviation."""
+  """A sum with Gaussian noise.
+
+  Attributes:
+    level: the level whose units the sensitivity is about.
+    sensitivity: how far adding or removing one unit of the level can move the
+      sum, whatever the data, in the l2 norm; above 0.
+    noise_scale: standard deviation of the noise on each number; above 0.
+    times: how often, with fresh noise.
+  """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LaplaceQuery(_Query):
-  """A sum of l1 sensitivity with Laplace noise of a scale on each number."""
+  """A sum with Laplace noise.
+
+  Attributes:
+    level: the level whose units the sensitivity is about.
+    sensitivity: how far adding or removing one unit of the level can move the
+      sum, whatever the data, in the l1 norm; above 0.
+    noise_scale: scale of the noise on each number; above 0.
+    times: how often, with fresh noise.
+  """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

@@ -73,8 +73,8 @@ def best(
       have the sizes of their hierarchies.
     level: the privacy unit.
     error: of the samplers, all steps together.
-    delta: in (0, 1), to be told epsilon; or
-    epsilon: at least 0, to be told delta.
+    delta: in (0, 1), to be told epsilon, or None.
+    epsilon: at least 0, to be told delta, or None.
 
   Returns:
     (epsilon or delta, the name of the accountant that it is from); infinity or

@@ -17,8 +17,8 @@ class Guarantee:
     epsilon: the larger of the two directions; infinity for no guarantee.
     delta: as asked, errors of the sampler included.
     level: the privacy unit.
-    neighbours: the relation, "add or remove one <level>" or "replace one
-      <level>".
+    neighbours: the relation, "add or remove one LEVEL" or "replace one
+      LEVEL".
     direction: the direction that needs the larger epsilon (or delta, where
       epsilon was given), "remove" for the divergence of the run with the unit
       from the run without it; "both" where they are not told apart.

@@ -6,7 +6,7 @@ way, the record's the other way, each at the full clip norm. The gradients of a
 `LinearLearner` are its images, so that data can say so; nothing of sampling,
 clipping and noise is replaced.
 
-Neighbours are those of the guarantee, "add or remove one <level>": the record's
+Neighbours are those of the guarantee, "add or remove one LEVEL": the record's
 data and its place in the hierarchy are gone. Sizes are public, so each side's
 sum is its mean times its own public count.
 """

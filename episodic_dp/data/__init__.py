@@ -37,6 +37,7 @@ _LOADERS = {
     "sinusoid": "episodic_dp.data.sinusoid",
 }
 NAMES = tuple(_LOADERS)
+"""The data sets that `load` knows."""
 _SOURCES = ("data_dir", "download", "surveyed")
 # Those without files; said here, so that no loader is imported to ask it.
 GENERATED = ("glyphs", "sinusoid")

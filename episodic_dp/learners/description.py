@@ -39,7 +39,6 @@ class Description:
 
 
 _GRADIENT = "the gradient of the query loss"
-# name -> class, paper, what adapts, what is released.
 _Entries = dict[str, tuple[type[learner_lib.Learner], str, str, str]]
 LEARNERS: _Entries = {
     "maml": (
@@ -85,6 +84,7 @@ LEARNERS: _Entries = {
         "",
     ),
 }
+"""name -> class, paper, what adapts, what is released."""
 # What learns from single examples: no meta-learner.
 _WITHOUT_TASKS: _Entries = {
     "supervised": (

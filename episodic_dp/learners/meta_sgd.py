@@ -22,6 +22,8 @@ class MetaSGD(maml.MAML):
   larger by the root of two. All rates begin at `inner_rate` (the paper draws
   them from [0.005, 0.1]) and may become negative, as in the paper. With several
   inner steps the rates are the same in each; the paper has one.
+
+  The attributes are those of `MAML`.
   """
 
   inner_steps: int = 1

@@ -20,6 +20,7 @@ from episodic_dp.learners import supervised
 from episodic_dp.models import model as model_lib
 
 OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
+"""The optimisers of `make_fine_tuning` by name: rate -> optimiser."""
 
 
 def by_name(

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeGuard
 from episodic_dp.plan import errors
 
 EPISODE = "episode"
+"""The `clip_unit` of tasks that the episode forms out of classes."""
 
 # Fields that say how the clip norm adapts, by the clipping that reads them, and
 # a value for each to begin with.

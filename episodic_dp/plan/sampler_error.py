@@ -73,8 +73,8 @@ class SamplerError:
     )
 
 
-# Of a sampler that is exactly the plan's.
 EXACT = SamplerError()
+"""The error of a sampler that draws exactly what the plan says: none."""
 
 
 @functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step

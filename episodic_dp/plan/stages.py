@@ -27,7 +27,11 @@ def _whole(name: str, value: object, low: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class FixedSize:
-  """n children of every chosen unit, uniformly without replacement."""
+  """n children of every chosen unit, uniformly without replacement.
+
+  Attributes:
+    n: how many, at least 1; all of them where a unit has fewer.
+  """
 
   n: int
 
@@ -44,7 +48,11 @@ class FixedSize:
 
 @dataclasses.dataclass(frozen=True)
 class Poisson:
-  """Every child of a chosen unit independently, with probability p."""
+  """Every child of a chosen unit independently, with probability p.
+
+  Attributes:
+    p: above 0 and at most 1.
+  """
 
   p: float
 
@@ -95,6 +103,7 @@ class RandomAllocation:
 
 
 Stage = FixedSize | Poisson | All | RandomAllocation
+"""How the children of a chosen unit are drawn."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,12 @@ class Examples(NamedTuple):
 
 
 class EpisodeBatch(NamedTuple):
-  """A task: the support set to adapt to, and the query set to be judged on."""
+  """A task.
+
+  Attributes:
+    support: way * shot examples, to adapt to.
+    query: way * query examples, to be judged on.
+  """
 
   support: Examples
   query: Examples

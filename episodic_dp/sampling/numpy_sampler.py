@@ -57,7 +57,7 @@ def sample(
     step: whole number >= 0.
 
   Returns:
-    (indices, mask): int64 rows of the data arrays (leaf ids where the hierarchy
+    Indices and mask: int64 rows of the data arrays (leaf ids if the hierarchy
     has no `leaf_rows`), and bool, both [n1, .., nL] with the slots of
     `plan.capacities`, after a leading [tasks] for form "independent". Within
     each unit the drawn children come first, in random order, and padding last;

@@ -213,7 +213,7 @@ def sample(
       of (key, step).
 
   Returns:
-    (indices, mask): int32 rows of the data arrays (leaf ids where the hierarchy
+    Indices and mask: int32 rows of the data arrays (leaf ids if the hierarchy
     has no `leaf_rows`), and bool, both [n1, .., nL] with the slots of
     `plan.capacities`, after a leading [tasks] for form "independent". Within
     each unit the drawn children come first and padding last; masked-out slots

@@ -54,7 +54,10 @@ class Score:
 
 
 class Accuracy(Score):
-  """The share of a task's query images named rightly, as fractions of 1."""
+  """The share of a task's query images named rightly, as fractions of 1.
+
+  The attributes are those of `Score`.
+  """
 
   name = "accuracy"
   sign = 1
@@ -65,7 +68,10 @@ class Accuracy(Score):
 
 
 class SquaredError(Score):
-  """The mean squared error of a task's predicted query targets."""
+  """The mean squared error of a task's predicted query targets.
+
+  The attributes are those of `Score`.
+  """
 
   name = "squared_error"
   sign = -1

@@ -3,6 +3,7 @@
 import functools
 import html.parser
 import http.server
+import importlib
 import json
 import os
 import pathlib
@@ -138,6 +139,13 @@ def test_no_page_asks_another_host_for_anything(site):
     assert [x for x in loads if re.match(r"(https?:)?//", x)] == [], page
   for sheet in site.rglob("*.css"):
     assert not re.search(r"url\([\"']?(https?:)?//", sheet.read_text("utf-8"))
+
+
+def test_the_reference_has_every_public_name(site):
+  for page in sorted((site / "api").glob("*.html")):
+    module = importlib.import_module(f"episodic_dp.{page.stem}")
+    ids = re.findall(r' id="([^"]+)"', page.read_text("utf-8"))
+    assert {f"{module.__name__}.{x}" for x in module.__all__} <= {*ids}
 
 
 def test_markup_is_read_as_code_hosts_read_it(site):

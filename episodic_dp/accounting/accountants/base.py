@@ -40,8 +40,8 @@ class Accountant(abc.ABC):
     Args:
       phases: what is composed.
       direction: "remove" or "add".
-      delta: in (0, 1), or
-      epsilon: at least 0.
+      delta: in (0, 1), or None where epsilon is given.
+      epsilon: at least 0, or None where delta is given.
       enough: what need not be told from less: of epsilon where delta is given,
         of delta where epsilon is. A quick bound that is no more will do.
 

@@ -143,8 +143,8 @@ def exchanged(
   Args:
     accountant: how steps are composed.
     run: what is composed.
-    delta: in (0, 1), or
-    epsilon: at least 0.
+    delta: in (0, 1), or None where epsilon is given.
+    epsilon: at least 0, or None where delta is given.
     enough: a delta at epsilon that need not be told from smaller ones.
   """
   if epsilon is not None:

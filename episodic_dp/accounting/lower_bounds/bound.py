@@ -41,8 +41,8 @@ class Question:
   Attributes:
     entries: the parts of the run.
     level: the privacy unit.
-    delta: to be told epsilon; or
-    epsilon: to be told delta.
+    delta: to be told epsilon, or None.
+    epsilon: to be told delta, or None.
     replaced: neighbours differ in a unit's data, not in its presence.
   """
 
@@ -95,8 +95,8 @@ def lower_bound(
     release: what a step samples and releases.
     steps: T, at least 1.
     level: the privacy unit.
-    delta: in (0, 1), to be told epsilon; or
-    epsilon: at least 0, to be told delta.
+    delta: in (0, 1), to be told epsilon, or None.
+    epsilon: at least 0, to be told delta, or None.
     neighbours: "add-or-remove" one unit, or "replace-one".
 
   Raises:
@@ -259,8 +259,8 @@ class _Refinement:
   Attributes:
     run: the data set.
     direction: of the loss.
-    delta: to be told epsilon; or
-    epsilon: to be told delta.
+    delta: to be told epsilon, or None.
+    epsilon: to be told delta, or None.
     tilt: where losses of interest are likely.
     estimate: about epsilon or ln delta, from above.
     error: the sampler's.
