@@ -165,6 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print((__doc__ or "").strip() + "\n\nflags:")
     print("\n".join(commands.flag_lines(values[n] for n in sorted(values))))
     return 0
+  flags.FLAGS.mark_as_parsed()  # absl logs as it is told by its own flags.
   logging.use_absl_handler()
   logging.set_verbosity(logging.INFO)
   if "train" in own:

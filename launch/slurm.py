@@ -72,12 +72,12 @@ def define_flags(values: flags.FlagValues) -> None:
   )  # fmt: skip
   flags.DEFINE_multi_string(
       "sbatch", [], "slurm: a further option of sbatch, such as"
-      " --sbatch=--partition=long; may be repeated.",
+      " --sbatch=--partition=long.",
       flag_values=values,
   )  # fmt: skip
   flags.DEFINE_multi_string(
       "setup", [], "slurm: a line of shell to run before, such as"
-      " --setup='module load cuda'; may be repeated.",
+      " --setup='module load cuda'.",
       flag_values=values,
   )  # fmt: skip
 

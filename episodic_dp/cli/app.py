@@ -116,7 +116,8 @@ def parse(
         f" one of the presets: {', '.join(presets.NAMES)}"
     )
   except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as e:
-    return fail(f"{_explain(e)} (--help lists the flags)")
+    told = _wrong_value(e, values) or _explain(e)
+    return fail(f"{told} (--help lists the flags)")
 
 
 def _with_config_files(arguments: Sequence[str]) -> list[str]:
@@ -146,6 +147,30 @@ def _config_file(value: str) -> str:
         f" {', '.join(presets.PVI_NAMES)}"
     )
   return value
+
+
+def _wrong_value(error: Exception, values: flags.FlagValues) -> str | None:
+  """The sentence for a flag that takes a number, or true and false."""
+  text = str(error)
+  name = re.match(r"flag --([\w.]+)=", text)
+  if not isinstance(error, flags.IllegalFlagValueError) or not name:
+    return None
+  flag, given = values[name[1]], text.removesuffix(f": {error.__context__}")
+  parser, example = flag.parser, flag.default
+  if isinstance(parser, flags.BooleanParser):
+    kind, example = "true or false", "true"
+  elif isinstance(parser, (flags.IntegerParser, flags.FloatParser)):
+    whole = isinstance(parser, flags.IntegerParser)
+    kind = "a whole number" if whole else "a number"
+    if parser.lower_bound is not None:
+      example = parser.lower_bound
+      kind += f" of at least {parser.lower_bound}"
+    if parser.upper_bound is not None:
+      kind += f" and at most {parser.upper_bound}"
+  else:
+    return None
+  told = f"{given.removeprefix('flag ')} must be {kind}"
+  return told + f", such as --{flag.name}={example}" * (example is not None)
 
 
 def _explain(error: Exception) -> str:

@@ -155,8 +155,9 @@ def _usage(flag: flags.Flag) -> str:
 
 
 def _meaning(flag: flags.Flag) -> str:
-  """The help text; that of an enum begins with its values, shown already."""
-  return re.sub(r"^<.*>: ", "", flag.help)
+  """The help text, but for what absl adds: choices, and that it repeats."""
+  text = re.sub(r"^<.*>: ", "", flag.help)
+  return re.sub(r";\s+repeat this option.*", " May be repeated.", text)
 
 
 def _default(flag: flags.Flag) -> str:

@@ -74,7 +74,20 @@ def test_a_right_command_runs():
         ),
         (
             [f"--config={GLYPHS}", "--workdir=x", "--config.steps=many"],
-            "--config.steps=many",
+            "--config.steps=many must be a whole number, such as --config.ste",
+        ),
+        (
+            [f"--config={GLYPHS}", "--workdir=x", "--config.delta=a: b"],
+            "--config.delta=a: b must be a number, such as --config.delta=1e-",
+        ),
+        (
+            [f"--config={GLYPHS}", "--workdir=x", "--config.private_seed=no"],
+            "--config.private_seed=no must be a whole number (--help lists",
+        ),
+        (
+            [f"--config={GLYPHS}", "--workdir=x",
+             "--config.augmentation.flip=maybe"],
+            "--config.augmentation.flip=maybe must be true or false, such as",
         ),
         ([f"--config={GLYPHS}", "--workdr=x"], "'workdr'"),
         (

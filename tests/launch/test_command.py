@@ -1,6 +1,9 @@
 """The command behind the `--`, and the runs that a sweep makes of it."""
 
+import os
+import pathlib
 import subprocess
+import sys
 
 from absl import flags
 import pytest
@@ -11,6 +14,7 @@ from launch import command as command_lib
 from launch import launch
 from launch import sweep
 
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _TRAIN = ("train", "--config=glyphs", "--workdir=/runs/a")
 _BUCKET = (*_TRAIN[:2], "--workdir=gs://bucket/a")
 _TARGET = {
@@ -72,6 +76,10 @@ def test_a_wrong_command_is_refused_before_it_is_launched(
         ((*_TARGET["slurm"], "--device=gpu"), _TRAIN,
          "it is read by --target=local|kubernetes"),
         ((*_TARGET["local"], "more"), _TRAIN, "behind a lone --"),
+        ((*_TARGET["local"], "--processes=two"), _TRAIN,
+         "must be a whole number of at least 1, such as --processes=1"),
+        ((*_TARGET["local"], "--grace=0"), _TRAIN,
+         "must be a number of at least 0.1, such as --grace=0.1"),
         ((*_TARGET["local"], *_TRAIN), (), "the lone -- before 'train'"),
         ((*_TARGET["local"], "--python=/no/python"), _TRAIN, "/no/python"),
         (_TARGET["local"], (*_TRAIN[:2], "--workdir=/dev/null/a"),
@@ -134,6 +142,23 @@ def test_a_folder_that_is_in_use_is_said_before_anything_starts(
     for target in ("local", "slurm"):
       sentence = _refused(capsys, *_TARGET[target], "--", *command)
       assert "another process is training in" in sentence
+
+
+def test_what_was_submitted_is_its_first_line(tmp_path):
+  sbatch = tmp_path / "sbatch"
+  sbatch.write_text("#!/bin/sh\necho 7")
+  sbatch.chmod(0o700)
+  done = subprocess.run(
+      [sys.executable, "launch/launch.py", *_TARGET["slurm"], "--",
+       *_BUCKET],
+      cwd=_ROOT,
+      env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+      stderr=subprocess.PIPE,
+      text=True,
+      timeout=100,
+  )  # fmt: skip
+  (line,) = done.stderr.splitlines()
+  assert done.returncode == 0 and "submitted as job 7" in line
 
 
 @pytest.mark.parametrize("target", ["tpu", "kubernetes"])
@@ -206,4 +231,5 @@ def test_help_has_an_example_for_each_target(capsys):
   for name in _TARGET:
     assert f"launch.py --target={name} -" in out
   assert "--[no]dry_run" in out and "--restarts=N" in out
+  assert " May be repeated.\n" in out and "repeat this option" not in out
   assert max(map(len, out.splitlines())) <= 80
