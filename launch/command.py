@@ -45,7 +45,9 @@ class Command:
 
 
 def parse(command: Sequence[str]) -> Command:
-  """Reads a command and checks its config, without JAX and without data.
+  """Reads a command and checks what can be checked without data.
+
+  Without JAX too, unless there is a --time_limit or a --key_file.
 
   Args:
     command: what stands behind the `--`.
@@ -85,6 +87,7 @@ def parse(command: Sequence[str]) -> Command:
         " --name=value"
     )
   RunConfig.parse(values.config, data_dir=values.data_dir).check_complete()
+  _check_start(values)
   return Command(
       arguments=tuple(arguments),
       config=_last(arguments, "config") or "",
@@ -94,6 +97,19 @@ def parse(command: Sequence[str]) -> Command:
       time_limit=values.time_limit,
       resume=values.resume,
   )
+
+
+def _check_start(values: flags.FlagValues) -> None:
+  """Refuses what a run would be refused for when it is started."""
+  # Lazy imports: JAX comes with them.
+  if values.time_limit is not None:
+    from episodic_dp.training import time_limit
+
+    time_limit.parse(values.time_limit)
+  if values.key_file is not None:
+    from episodic_dp.training import workdir as workdir_lib
+
+    workdir_lib.check_key_file(values.workdir, values.key_file)
 
 
 def define_flags(arguments: Sequence[str]) -> flags.FlagValues:

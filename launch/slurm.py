@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,10 @@ from launch import shell
 
 _BODY = pathlib.Path(__file__).with_name("slurm.sh")
 _MOST_DEVICES = 8  # As `backends` takes of a CPU.
+# As sbatch takes it: m, m:s, h:m:s, d-h, d-h:m, d-h:m:s, or a word for no end.
+_TIME = re.compile(
+    r"([0-9]+-)?[0-9]+(:[0-9]+){0,2}|infinite|unlimited|-1", re.IGNORECASE
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,7 +88,16 @@ def define_flags(values: flags.FlagValues) -> None:
 
 
 def options(values: flags.FlagValues) -> Options:
-  """As the flags say."""
+  """As the flags say.
+
+  Raises:
+    ValueError: --time is none.
+  """
+  if values.time is not None and not _TIME.fullmatch(values.time):
+    raise ValueError(
+        f"--time={values.time} is no time for sbatch: write hours, minutes and"
+        " seconds as --time=11:00:00, days and hours as --time=2-12"
+    )
   return Options(
       python=values.python or sys.executable,
       nodes=values.nodes,

@@ -25,9 +25,7 @@ def check(
         f"delta {delta!r} and epsilon {epsilon!r}: give one of them, to be told"
         " the other"
     )
-  if delta is not None and not (
-      isinstance(delta, (int, float)) and 0 < delta < 1
-  ):
+  if delta is not None and not is_delta(delta):
     raise plan_lib.PlanError(
         f"delta {delta!r} must lie between 0 and 1, and well below 1 / (number"
         " of units)"
@@ -38,6 +36,11 @@ def check(
     raise plan_lib.PlanError(
         f"epsilon {epsilon!r} must be a finite number of at least 0"
     )
+
+
+def is_delta(delta: float) -> bool:
+  """Whether it is one: a number between 0 and 1."""
+  return isinstance(delta, (int, float)) and 0 < delta < 1
 
 
 def replaced(neighbours: Relation) -> bool:

@@ -14,6 +14,7 @@ import optax
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import pvi
+from episodic_dp.accounting import checks
 from episodic_dp.config import run_config
 from episodic_dp.config import sections
 from episodic_dp.pvi import adult
@@ -346,7 +347,7 @@ def _check(config: Config) -> None:
           f"config.{name}={count!r} must be a whole number of at least 1"
       )
   delta, target = config.delta, config.target_epsilon
-  if delta is not None and not 0 < delta < 1:
+  if delta is not None and not checks.is_delta(delta):
     raise plan_lib.PlanError(
         f"config.delta={delta!r} must lie between 0 and 1, such as 1e-4"
     )

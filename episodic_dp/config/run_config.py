@@ -12,6 +12,7 @@ import ml_collections
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import checks
 from episodic_dp.config import learner_kinds
 from episodic_dp.config import own_data
 from episodic_dp.config import release as release_lib
@@ -71,13 +72,13 @@ class RunConfig:
 
   source: Mapping[str, Any]
   release: plan_lib.Release
-  steps: int
+  steps: sections.Count
   delta: float
   target_epsilon: float | None = None
   privacy_unit: str | None = None
   seed: int = 0
   private_seed: int | None = None
-  checkpoint_every: int = 25
+  checkpoint_every: sections.Count = 25
   private_diagnostics: bool = False
   data: sections.Data
   model: sections.Model
@@ -128,6 +129,11 @@ class RunConfig:
         for name, hint in hints.items()
         if source.get(name) is not None
     }
+    if not checks.is_delta(scalars["delta"]):
+      raise plan_lib.PlanError(
+          f"config.delta is {scalars['delta']}: give a number between 0 and 1,"
+          " well below 1 / (number of units), such as --config.delta=1e-05"
+      )
     if "privacy_unit" in scalars:
       release.hierarchy.level_index(scalars["privacy_unit"])
     parsed: dict[str, Any] = {

@@ -9,19 +9,25 @@ from collections.abc import Mapping
 import dataclasses
 import types
 from typing import (
+  Annotated,
   Any,
   ClassVar,
   get_args,
   get_origin,
   get_type_hints,
   Literal,
+  TypeAlias,
   TypeVar,
+  Union,
 )
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.plan.errors import shown
 
 OPTIMIZERS = ("adam", "sgd")
+
+# A number of things, of which there is at least that one.
+Count: TypeAlias = Annotated[int, 1]
 
 _S = TypeVar("_S", bound="Section")
 
@@ -101,7 +107,7 @@ class Model(Section):
   NAME = "model"
 
   name: str = "conv4"
-  width: int = 64
+  width: Count = 64
   norm: Literal["batch", "group", "none"] = "batch"
   library: Literal["flax", "haiku"] = "flax"
   widths: tuple[int, ...] = (40, 40)
@@ -151,7 +157,7 @@ class Learner(Section):
   NAME = "learner"
 
   name: str = "maml"
-  inner_steps: int = 5
+  inner_steps: Count = 5
   inner_rate: float = 0.1
   order: Literal["first", "second"] = "second"
   learned_rates: bool = False
@@ -255,11 +261,11 @@ class Evaluation(Section):
       "shot", "query", "every", "validation_tasks", "test_tasks", "seed",
   )
 
-  shot: int = 1
-  query: int = 1
-  every: int = 25
-  validation_tasks: int = 100
-  test_tasks: int = 600
+  shot: Count = 1
+  query: Count = 1
+  every: Count = 25
+  validation_tasks: Count = 100
+  test_tasks: Count = 600
   seed: int = 1
   way: int | None = None
 
@@ -277,10 +283,10 @@ class Compute(Section):
 
   NAME = "compute"
 
-  microbatch_size: int | None = None
+  microbatch_size: Count | None = None
   resident: bool = True
-  devices: int | None = None
-  noise_terms: int | None = None
+  devices: Count | None = None
+  noise_terms: Count | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -296,7 +302,7 @@ class FineTuning(Section):
 
   NAME = "fine_tuning"
 
-  steps: int = 30
+  steps: Count = 30
   rate: float = 0.1
   body: bool = False
   optimizer: str = "sgd"
@@ -311,7 +317,7 @@ def parse(cls: type[_S], config: Mapping[str, Any]) -> _S:
   values = config.get(cls.NAME)
   if values is None:
     return cls()
-  fields = get_type_hints(cls)
+  fields = get_type_hints(cls, include_extras=True)
   known = tuple(field.name for field in dataclasses.fields(cls))
   checked(cls.NAME, values, Mapping)
   values = fields_of(config, cls.NAME, (), known)
@@ -361,13 +367,15 @@ def checked(name: str, value: Any, hint: Any) -> Any:
   """The value of a field, if it is of the kind that its annotation says.
 
   Raises:
-    PlanError: it is not; names the field.
+    PlanError: it is not, or fewer than there must be; names the field.
   """
-  kinds = [hint]
-  if get_origin(hint) is types.UnionType:
+  kinds, least = [hint], None
+  if get_origin(hint) in (types.UnionType, Union):
     kinds = [kind for kind in get_args(hint) if kind is not type(None)]
     if value is None:
       return None
+  if get_origin(kinds[0]) is Annotated:
+    *kinds, least = get_args(kinds[0])
   kind = get_origin(kinds[0]) or kinds[0]
   accepted, wanted = _KINDS[kind]
   wrong = not isinstance(value, accepted)
@@ -379,5 +387,10 @@ def checked(name: str, value: Any, hint: Any) -> Any:
   if wrong:
     raise plan_lib.PlanError(
         f"config.{name} is {shown(value)}: give {wanted}"
+    )
+  if least is not None and value < least:
+    raise plan_lib.PlanError(
+        f"config.{name} is {value}: give {wanted} of at least {least}, such as"
+        f" --config.{name}={least}"
     )
   return value

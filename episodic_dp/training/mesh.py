@@ -25,12 +25,12 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
   count = len(there) if devices is None else devices
   if not isinstance(count, int) or not 1 <= count <= len(there):
     raise errors.RunError(
-        f"compute.devices={devices!r} must be between 1 and the {len(there)}"
+        f"devices={devices!r} must be between 1 and the {len(there)}"
         " devices that JAX sees, or None for all of them"
     )
   if jax.process_count() > 1 and count < len(there):
     raise errors.RunError(
-        f"compute.devices={devices} of the {len(there)} devices of"
+        f"devices={devices} of the {len(there)} devices of"
         f" {jax.process_count()} processes would leave some idle: leave it"
         " None, or start fewer processes"
     )

@@ -90,6 +90,7 @@ def opened(
     RunError: it cannot be made or written, its disk is full, another process
       trains in it, or `resume` refuses it.
   """
+  check_key_file(workdir, key_file)
   if stores.is_url(workdir):
     store = stores.Store(os.fspath(workdir))
     there = store.names()
@@ -101,11 +102,6 @@ def opened(
       _check_room(copy.folder, "set TMPDIR to a folder with room")
       yield WorkDirectory(folder=copy.folder, publish=copy.publish)
     return
-  if key_file is not None:
-    raise errors.RunError(
-        f"--key_file={key_file} is for a run on an object store: leave it out;"
-        f" the key of this run lies in {workdir}/private"
-    )
   folder = pathlib.Path(workdir).absolute()
   if resume == "must" and not (folder / remote.LOCK).exists():
     raise _never_opened(str(folder))
@@ -113,6 +109,21 @@ def opened(
     if resume == "never" and any((folder / n).exists() for n in _OF_A_RUN):
       raise _holds_a_run(str(folder))
     yield WorkDirectory(folder=folder)
+
+
+def check_key_file(
+    workdir: str | os.PathLike, key_file: str | os.PathLike | None
+) -> None:
+  """Refuses a key apart from its run, where both would lie on this machine.
+
+  Raises:
+    RunError: one sentence.
+  """
+  if key_file is not None and not stores.is_url(workdir):
+    raise errors.RunError(
+        f"--key_file={key_file} is for a run on an object store: leave it out;"
+        f" the key of this run lies in {workdir}/private"
+    )
 
 
 @contextlib.contextmanager

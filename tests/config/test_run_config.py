@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import pytest
 
@@ -127,6 +128,12 @@ def test_changes_are_parsed_anew():
         ({"stpes": 3}, "config.stpes is not read by anything: use steps,"),
         ({"model.depth": 3}, "config.model.depth is not read by anything: use"),
         ({"compute.chunk": 3}, "config.compute.chunk is not read by anything"),
+        ({"steps": -3}, "whole number of at least 1, such as --config.steps=1"),
+        ({"checkpoint_every": 0}, "config.checkpoint_every is 0: give a whole"),
+        ({"delta": 2.0}, "config.delta is 2.0: give a number between 0 and 1"),
+        ({"delta": math.nan}, "such as --config.delta=1e-05"),
+        ({"model.width": 0}, "at least 1, such as --config.model.width=1"),
+        ({"compute.devices": 0}, "at least 1, such as --config.compute.dev"),
         ({"learner.inner_steps": "x"}, "inner_steps is 'x': give a whole"),
         ({"learner.inner_steps": True}, "inner_steps is True: give a whole"),
         ({"learner.inner_rate": "x"}, "inner_rate is 'x': give a number"),

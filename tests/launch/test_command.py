@@ -56,6 +56,11 @@ def test_flags_are_those_of_train():
         ((*_TRAIN, "--stepps=3"), "stepps"),
         ((*_TRAIN, "--config.stepps=3"), "did you mean 'steps'?"),
         ((*_TRAIN, "--config.mechanism.noise_multiplier=-1"), "-1"),
+        ((*_TRAIN, "--config.steps=0"), "such as --config.steps=1"),
+        ((*_TRAIN, "--config.delta=2"), "such as --config.delta=1e-05"),
+        ((*_TRAIN, "--config.model.width=0"), "--config.model.width=1"),
+        ((*_TRAIN, "--time_limit=abc"), "write it as 90s, 55m"),
+        ((*_TRAIN, "--key_file=/no/key"), "--key_file=/no/key is for a run on"),
         ((*_TRAIN, "more"), "argument 'more' is not a flag of train"),
     ],
 )
@@ -116,6 +121,23 @@ def test_a_wrong_command_is_refused_before_it_is_launched(
 )  # fmt: skip
 def test_wrong_flags_are_refused(own, command, words, capsys):
   assert words in _refused(capsys, *own, "--", *command)
+
+
+@pytest.mark.parametrize(
+    "time",
+    ["90", "90:30", "11:00:00", "2-12", "2-12:30", "2-12:30:00", "UNLIMITED"],
+)
+def test_a_time_of_sbatch_is_taken_as_it_is(time, capsys):
+  assert not launch.main(["launch.py", *_TARGET["slurm"], f"--time={time}",
+                          "--dry_run", "--", *_BUCKET])  # fmt: skip
+  assert f"#SBATCH --time={time}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("time", ["banana", "11h", "", "1:2:3:4", "-5"])
+def test_what_is_no_time_of_sbatch_is_refused(time, capsys):
+  own = *_TARGET["slurm"], f"--time={time}"
+  sentence = _refused(capsys, *own, "--", *_TRAIN)
+  assert f"--time={time} is no time for sbatch" in sentence
 
 
 @pytest.mark.parametrize(

@@ -146,7 +146,7 @@ def test_other_meshes_are_named():
     assert "training.make_mesh()" in str(error.value)
   with pytest.raises(training.RunError) as error:
     training.make_mesh(99)
-  assert "compute.devices=99" in str(error.value)
+  assert "devices=99" in str(error.value)
 
 
 @pytest.mark.slow  # It compiles a step within another program.
