@@ -45,6 +45,10 @@ _REMEDIES = {
         "give the network of config.model.name the parameters that it had"
     ),
 }
+_RESTORE = (
+    "restore the file, or move it away and resume the run, which writes it"
+    " anew"
+)
 # Of the model: what is known once its network is made.
 _RECORDED = ("start_digest", "source_digest", "shapes_digest")
 _LAYOUT = ("compute.devices", "compute.microbatch_size", "compute.resident")
@@ -247,13 +251,11 @@ def read_config(folder: str | os.PathLike) -> dict[str, Any]:
     raise _no_run(pathlib.Path(folder)) from e
   except (OSError, ValueError, RecursionError) as e:
     raise errors.RunError(
-        f"{path} cannot be read ({e}): restore the file, or start a new run in"
-        " another --workdir"
+        f"{path} cannot be read ({e}): {_RESTORE}"
     ) from e
   if not isinstance(value, dict):
     raise errors.RunError(
-        f"{path} does not hold a configuration: restore the file, or start a"
-        " new run in another --workdir"
+        f"{path} does not hold a configuration: {_RESTORE}"
     )
   return value
 
@@ -310,23 +312,38 @@ def check_config(
       if before != "absent":  # Earlier versions wrote fewer of them.
         relaid.append(f"{name.partition('.')[2]} '{before}' -> '{after}'")
       continue
-    if _under(name, _FUTURE):
-      if clean:
-        continue
-      remedy = (
-          f"resume once {_as_before(name, before, after)}, let it stop at a"
-          " checkpoint, then change it"
-      )
-    else:
-      as_before = f"resume {_as_before(name, before, after)}"
-      remedy = _REMEDIES.get(name, as_before)
-      remedy += " or choose another --workdir"
-    raise errors.RunError(
-        f"the run in {folder} was started with config.{name}={before!r} and is"
-        f" resumed with {after!r}, which would draw other steps under the same"
-        f" key: {remedy}"
-    )
+    if _under(name, _FUTURE) and clean:
+      continue
+    raise errors.RunError(_differs(pathlib.Path(folder), name, before, after))
   return relaid
+
+
+def _differs(
+    folder: pathlib.Path, name: str, before: Any, after: Any
+) -> str:
+  """The sentence about a field that a run cannot be resumed with."""
+  as_before = _as_before(name, before, after)
+  if _under(name, _FUTURE):
+    remedy = (
+        f"resume once {as_before}, let it stop at a checkpoint, then change it"
+    )
+  else:
+    remedy = _REMEDIES.get(name, f"resume {as_before}")
+    remedy += " or choose another --workdir"
+  began, resumed = f"with config.{name}={before!r}", f"with {after!r}"
+  if before == "absent":
+    began = f"without config.{name}"
+  if after == "absent":
+    resumed = "without it"
+  if "absent" in (before, after):
+    remedy += (
+        f"; if {folder / CONFIG} is damaged, move it away and run the same"
+        " command again"
+    )
+  return (
+      f"the run in {folder} was started {began} and is resumed {resumed}, which"
+      f" would draw other steps under the same key: {remedy}"
+  )
 
 
 def _as_before(name: str, before: Any, after: Any) -> str:

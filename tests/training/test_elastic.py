@@ -136,7 +136,11 @@ def test_a_config_that_is_gone_is_written_anew_and_that_is_said(
     whole, killed, caplog
 ):
   caplog.set_level("WARNING", logger="absl")
-  (killed / workdir.CONFIG).unlink()
+  path = killed / workdir.CONFIG
+  path.write_text(path.read_text().replace("devices", "devjces"))
+  with pytest.raises(training.RunError, match="damaged, move it away and run"):
+    tiny_run.train(_spec(), killed)
+  path.unlink()
   # What it would have refused is refused without it.
   with pytest.raises(training.RunError, match="noise_multiplier=1.0"):
     tiny_run.train(_spec(noise_multiplier=2.0), killed)

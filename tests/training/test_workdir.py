@@ -158,7 +158,7 @@ def test_what_may_change_on_resuming(tmp_path, name, value, clean, allowed):
     said = ["microbatch_size '4' -> '8'"] if "microbatch" in name else []
     assert relaid == said
   else:
-    with pytest.raises(errors.RunError, match=f"config.{name}="):
+    with pytest.raises(errors.RunError, match=f"config.{name}"):
       workdir.check_config(tmp_path, new, clean=clean)
 
 
@@ -180,6 +180,24 @@ def test_the_remedy_of_another_field_can_be_typed(
   with pytest.raises(errors.RunError) as e:
     workdir.check_config(tmp_path, after, clean=True)
   assert f"the same key: resume {remedy}" in str(e.value)
+
+
+def test_a_field_that_only_one_of_them_has_may_be_damage(tmp_path):
+  path = tmp_path / workdir.CONFIG
+  remedy = f"if {path} is damaged, move it away and run the same command again"
+  renamed = {"mechbnism" if k == "mechanism" else k: v
+             for k, v in CONFIG.items()}  # fmt: skip
+  for before, after, said in (
+      (CONFIG, CONFIG | {"extra": 1}, "without config.extra and is resumed"),
+      (CONFIG | {"extra": 1}, CONFIG, "config.extra=1 and is resumed without"),
+      (renamed, CONFIG, "config.mech"),
+  ):
+    files.write_json(path, before)
+    with pytest.raises(errors.RunError) as error:
+      workdir.check_config(tmp_path, after, clean=True)
+    assert said in str(error.value) and remedy in str(error.value)
+    path.unlink()
+    assert workdir.check_config(tmp_path, after, clean=True) == []
 
 
 def test_another_run_is_told_by_its_data_and_before_they_are_read(tmp_path):
