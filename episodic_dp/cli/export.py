@@ -10,8 +10,9 @@ signature. It is written whole or not at all. The secret key of the run, its
 private diagnostics and the names of its classes stay where they are.
 
 The statement is computed again first. A run without a guarantee is exported
-with --without_guarantee alone, and the card says so. Of the data only the shape
-is read. `episodic-dp adapt --model=DIR` and export.Predictor.load(DIR) use it.
+with --without_guarantee alone, and the card says so. Of the data the shape is
+read, and the background of public test images. `episodic-dp adapt --model=DIR`
+and export.Predictor.load(DIR) use it.
 """
 
 from collections.abc import Sequence

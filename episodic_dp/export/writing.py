@@ -1,8 +1,9 @@
 """Makes the folder of a trained run: whole, or not at all.
 
 What leaves is what the run released (parameters under noise), what is public
-(settings, sizes in the privacy statement, scores on public tasks), and nothing
-else: no key, no seed of it, nothing of private/, no name of a class or a file.
+(settings, sizes in the privacy statement, scores on public tasks, the
+background of public images), and nothing else: no key, no seed of it, nothing
+of private/, no name of a class or a file.
 """
 
 import dataclasses
@@ -79,7 +80,8 @@ def write(
     signing_key: the file of a private key (`episodic-dp sign --new_key`).
     without_guarantee: export a run although no level has a guarantee.
     terms: the licence, as the card names it.
-    data_dir: folder of the run's data, of which the shape is read.
+    data_dir: folder of the run's data, of which the shape is read, and the
+      background of public test images.
     download: fetch what data_dir does not have.
     splits: the run's data, where they are loaded already.
 

@@ -9,6 +9,7 @@ import pytest
 from episodic_dp.data.omniglot import builder
 from episodic_dp.export import adaptation
 from episodic_dp.export import image_folders
+from episodic_dp.export import preprocessing
 from episodic_dp.export.description import Preprocessing
 from tests.data import own_images
 
@@ -31,6 +32,22 @@ def test_support_and_query_are_listed_by_class(tmp_path):
   assert asked.labels is None and asked.names == ["000.png", "001.png"]
   asked = image_folders.query(tmp_path / "s", ["a", "b", "c"])
   assert asked.labels == found.labels
+
+
+def test_a_background_is_of_images_that_look_alike():
+  def background(values, **changes):
+    how = dataclasses.replace(HOW, **changes)
+    return preprocessing.background(how, values)
+
+  light = np.full((10, 6, 6, 1), 250, np.uint8)
+  light[:, :2] = 0  # What they show.
+  assert background(light) == "light" and background(255 - light) == "dark"
+  shares = {"dtype": "float32", "divide_by": 1.0}
+  assert background(light / np.float32(255), **shares) == "light"
+  assert background(light[:3] // 2) is None  # Grey.
+  assert background(np.concatenate([light, 255 - light])) is None
+  assert background(light, kind="features") is None
+  assert background(light, offset=(0.5,), **shares) is None
 
 
 def test_what_cannot_be_support_is_named(tmp_path):
