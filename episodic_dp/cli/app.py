@@ -108,7 +108,7 @@ def parse(
     The program and the arguments that are no flags.
   """
   try:
-    return values([argv[0], *_with_config_files(argv[1:])])
+    return values([argv[0], *_with_config_files(*argv)])
   except SyntaxError as e:
     where = f"line {e.lineno} of {e.filename}" if e.lineno else "it"
     return fail(
@@ -120,26 +120,34 @@ def parse(
     return fail(f"{told} (--help lists the flags)")
 
 
-def _with_config_files(arguments: Sequence[str]) -> list[str]:
+def _with_config_files(program: str, *arguments: str) -> list[str]:
   """The arguments, with the file of a preset where --config names one."""
   result, is_value = [], False
   for argument in arguments:
     flag, equals, value = argument.partition("=")
     if is_value:
-      result.append(_config_file(argument))
+      result.append(_config_file(program, argument))
     elif flag in ("-config", "--config") and equals:
-      result.append(f"{flag}={_config_file(value)}")
+      result.append(f"{flag}={_config_file(program, value)}")
     else:
       result.append(argument)
     is_value = not is_value and argument in ("-config", "--config")
   return result
 
 
-def _config_file(value: str) -> str:
+def _config_file(program: str, value: str) -> str:
   """"glyphs:steps=3" as the path of the preset's file and its arguments."""
   name, colon, arguments = value.partition(":")
-  if name in (*presets.NAMES, *presets.PVI_NAMES):
+  of_pvi = program == "episodic-dp pvi"
+  known = presets.PVI_NAMES if of_pvi else presets.NAMES
+  if name in known:
     return f"{presets.file(name)}{colon}{arguments}"
+  if name in (*presets.NAMES, *presets.PVI_NAMES):
+    fail(
+        f"--config={name} is a preset of episodic-dp"
+        f" {'train' if of_pvi else 'pvi'}: those of {program} are"
+        f" {', '.join(known)}"
+    )
   if not os.path.isfile(name):
     fail(
         f"--config={name} is neither a file nor a preset: the presets are"

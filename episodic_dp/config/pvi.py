@@ -233,7 +233,8 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
               noise_multiplier=visit.noise_multiplier,
           ),
           deltas=tuple(
-              config.delta or pvi.usual_delta(c.size) for c in owners
+              config.delta or default_delta(config.table, c.size)
+              for c in owners
           ),
           local_steps=visit.local_steps,
           target_epsilon=config.target_epsilon,
@@ -252,6 +253,11 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
           {"steps" if k == "rounds" else k: v for k, v in config.source.items()}
       ),
   )  # fmt: skip
+
+
+def default_delta(table: Table, size: int) -> float:
+  """Of a client's rows: as published for Adult, else at most 1 / (10 rows)."""
+  return pvi.usual_delta(size if table.name == "adult" else 10 * size)
 
 
 def optimizer(rate: float, scale_rate: float) -> optax.GradientTransformation:
@@ -289,16 +295,26 @@ def absences(
   found = []
   for part in filter(None, text.split(",")):
     match = re.fullmatch(r"([^:]+?)(?::(\d+)-(\d*))?", part.strip())
-    name = match[1] if match else ""
-    if match is None or not (name in numbers or name.isdigit()):
+    if match is None:
       raise plan_lib.PlanError(
           f"config.server.absent has {part!r}: write a client's name or number,"
           f" and rounds as in {next(iter(numbers))}:5-9, {next(iter(numbers))}"
           ":5- or nothing for all of them"
       )
+    name = match[1]
+    if not (name in numbers or name.isdigit()):
+      raise plan_lib.PlanError(
+          f"config.server.absent has {part!r}, and no client is called"
+          f" {name!r}: name one of {', '.join(numbers)}"
+      )
     number = numbers[name] if name in numbers else int(name)
     first = int(match[2]) if match[2] else 1
     last = int(match[3]) if match[3] else None
+    if last is not None and last < first:
+      raise plan_lib.PlanError(
+          f"config.server.absent has {part!r}, whose last round {last} lies"
+          f" before the first, {first}: write {name}:{last}-{first}"
+      )
     found.append(pvi.Absence(number, first, last))
   return tuple(found)
 

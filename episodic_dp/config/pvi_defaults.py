@@ -11,7 +11,8 @@ def base() -> ml_collections.ConfigDict:
   # An integer makes a run reproducible, and its guarantee void for whoever
   # knows the number.
   c.private_seed = config_dict.placeholder(int)
-  # Of every client; None for 10^floor(log10(1 / rows)) of each.
+  # Of every client; None for 10^floor(log10(1 / rows)) of each of Adult, and a
+  # tenth of that of your own table.
   c.delta = config_dict.placeholder(float)
   c.target_epsilon = config_dict.placeholder(float)  # Of every client.
   c.rounds = 100

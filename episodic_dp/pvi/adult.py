@@ -181,10 +181,15 @@ def _find(data_dir: str | os.PathLike | None, file: str) -> pathlib.Path:
     for folder in (pathlib.Path(data_dir), pathlib.Path(data_dir) / "adult"):
       if (folder / file).is_file():
         return folder / file
+  missing = (
+      "is needed and --data_dir is missing"
+      if data_dir is None
+      else f"is not in --data_dir={data_dir}"
+  )
   raise FileNotFoundError(
-      f"{file} of UCI Adult is not in --data_dir={data_dir}: get adult.data and"
-      " adult.test from https://archive.ics.uci.edu/dataset/2/adult and name"
-      " their folder with --data_dir"
+      f"{file} of UCI Adult {missing}: get adult.data and adult.test from"
+      " https://archive.ics.uci.edu/dataset/2/adult and name their folder with"
+      " --data_dir"
   )
 
 

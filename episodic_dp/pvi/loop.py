@@ -24,6 +24,7 @@ import optax
 from episodic_dp import accounting
 from episodic_dp.accounting import report
 from episodic_dp.output import files
+from episodic_dp.output import phases
 from episodic_dp.pvi import beginning as beginning_lib
 from episodic_dp.pvi import clients as clients_lib
 from episodic_dp.pvi import factors
@@ -36,6 +37,7 @@ from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import errors
 from episodic_dp.training import metrics as metrics_lib
 from episodic_dp.training import processes
+from episodic_dp.training import run_log
 from episodic_dp.training import signals
 from episodic_dp.training import workdir as workdir_lib
 
@@ -182,12 +184,14 @@ class _Run:
     self._spec, self._federation, self._place = spec, federation, place
     self._checkpoints = checkpoint_lib.Checkpoints(place.folder)
     opened.callback(self._checkpoints.close)
-    begun = beginning_lib.begin(
-        spec, place.folder, self._checkpoints, federation
-    )
+    with phases.phase("preparing the run"):
+      begun = beginning_lib.begin(
+          spec, place.folder, self._checkpoints, federation
+      )
     self._begun, self._held = begun, begun.held
     self._done = begun.rounds
     self._ledgers = begun.ledgers
+    self._told = ""  # The last validation, in words.
     files.write_json(place.folder / workdir_lib.CONFIG, dict(spec.config))
     self._lines = metrics_lib.Lines(
         place.folder / metrics_lib.FILE, keep=self._done
@@ -201,15 +205,10 @@ class _Run:
 
   def go(self, stop: signals.StopSignals) -> Result:
     """Takes the rounds."""
-    stopped = "done"
-    while self._done < self._spec.rounds:
-      if stop.code != processes.Code.CONTINUE:
-        stopped = stop.code.stopped
-        break
-      if not any(map(self._ledgers.may_visit, range(len(self._spec.clients)))):
-        stopped = "budget"
-        break
-      self._take_round()
+    with run_log.ProgressBar(
+        done=self._done, steps=self._most_rounds(), unit="round"
+    ) as bar:
+      stopped = self._take_rounds(stop, bar)
     self._save()
     self._write_statements()
     return Result(
@@ -221,7 +220,28 @@ class _Run:
         seconds=time.monotonic() - self._began,
     )
 
-  def _take_round(self) -> None:
+  def _most_rounds(self) -> int:
+    """Those asked for, or fewer that are known to spend every budget."""
+    spec, most = self._spec, self._spec.budgets.most_visits
+    every_round = spec.server != "asynchronous" and not spec.absences
+    found = [visits for visits in most if visits is not None]
+    if every_round and len(found) == len(most):
+      return min(spec.rounds, max(found))
+    return spec.rounds
+
+  def _take_rounds(
+      self, stop: signals.StopSignals, bar: run_log.ProgressBar
+  ) -> str:
+    """Why they ended."""
+    while self._done < self._spec.rounds:
+      if stop.code != processes.Code.CONTINUE:
+        return stop.code.stopped
+      if not any(map(self._ledgers.may_visit, range(len(self._spec.clients)))):
+        return "budget"
+      self._take_round(bar)
+    return "done"
+
+  def _take_round(self, bar: run_log.ProgressBar) -> None:
     """A round, its line, and a checkpoint where one is due."""
     spec, number = self._spec, self._done + 1
     if spec.server == "synchronous":
@@ -244,10 +264,12 @@ class _Run:
       line["validation_accuracy"] = accuracy
       line["validation_log_likelihood"] = log_likelihood
       quality = accuracy if math.isfinite(accuracy) else None
+      self._told = f"accuracy {100 * accuracy:.1f} %"
     # The line is written before the checkpoint, as in `training.loop`.
     self._lines.add(line)
     if number % spec.checkpoint_every == 0:
       self._save(quality)
+    bar.show(number, epsilon=epsilon, score=self._told, validated=due)
 
   def _synchronous(self, number: int) -> None:
     answered = [

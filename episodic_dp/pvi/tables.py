@@ -34,15 +34,19 @@ class Number:
   scale: float = 1.0
   log: bool = False
 
-  def encode(self, words: Sequence[str], name: str) -> np.ndarray:
+  def encode(
+      self, words: Sequence[str], name: str, table: str
+  ) -> np.ndarray:
     """float32[rows, 1]; limited to 10 scales around the centre."""
-    try:
-      values = np.asarray(words, np.float64)
-    except ValueError as e:
-      raise plan_lib.PlanError(
-          f"column '{name}' holds a value that is no number ({e}): repair it,"
-          " or list its values in the schema"
-      ) from e
+    values = np.empty(len(words))
+    for row, word in enumerate(words):
+      try:
+        values[row] = float(word)
+      except ValueError as e:
+        raise plan_lib.PlanError(
+            f"line {row + 2} of {table} has {name} '{word}', which is no"
+            " number: repair it, or list the column's values in the schema"
+        ) from e
     if self.log:
       values = np.log1p(np.maximum(values, 0))
     scaled = np.clip((values - self.centre) / self.scale, -10, 10)
@@ -59,9 +63,11 @@ class Words:
 
   values: tuple[str, ...]
 
-  def encode(self, words: Sequence[str], name: str) -> np.ndarray:
+  def encode(
+      self, words: Sequence[str], name: str, table: str
+  ) -> np.ndarray:
     """float32[rows, values]."""
-    del name
+    del name, table
     column = np.asarray(words)
     return (column[:, None] == np.asarray(self.values)).astype(np.float32)
 
@@ -205,7 +211,8 @@ def encode(
         for i, client in enumerate(schema.clients)
     }
   parts = [
-      column.encode(held[key], key) for key, column in schema.columns.items()
+      column.encode(held[key], key, name)
+      for key, column in schema.columns.items()
   ]
   return Table(
       inputs=np.concatenate(parts, axis=1),

@@ -34,6 +34,7 @@ from episodic_dp.training import opening
 from episodic_dp.training import plots
 from episodic_dp.training import process_times
 from episodic_dp.training import processes
+from episodic_dp.training import reporting
 from episodic_dp.training import resume
 from episodic_dp.training import run_log
 from episodic_dp.training import signals
@@ -294,9 +295,9 @@ class _Run:
     if validate or self._done % spec.checkpoint_every == 0:
       with stepping.saving(), bar.phase("saving a checkpoint"):
         self._save(quality)
-    bar.show(
-        self._done, epsilon=epsilon, score=self._score, validated=validate
-    )
+    last = self._score
+    told = "" if last is None else f"{reporting.words(last.name)} {last}"
+    bar.show(self._done, epsilon=epsilon, score=told, validated=validate)
     return public
 
   def _save(self, quality: float | None = None) -> None:

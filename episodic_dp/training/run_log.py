@@ -13,10 +13,8 @@ import tqdm
 from episodic_dp.output import phases
 from episodic_dp.training import board
 from episodic_dp.training import compilation
-from episodic_dp.training import evaluation
 from episodic_dp.training import keys
 from episodic_dp.training import metrics as metrics_lib
-from episodic_dp.training import reporting
 
 DIAGNOSTICS = "diagnostics.jsonl"
 TENSORBOARD = "tensorboard"
@@ -111,29 +109,27 @@ class ProgressBar:
   steps: how long steps take tells how many tasks they drew.
   """
 
-  def __init__(self, *, done: int, steps: int):
-    self._steps = steps
+  def __init__(self, *, done: int, steps: int, unit: str = "step"):
+    self._steps, self._unit = steps, unit
     self._every = -(-steps // _LINES)
-    self._bar = tqdm.tqdm(
-        total=steps, initial=done, unit="step", disable=None
-    )
+    self._bar = tqdm.tqdm(total=steps, initial=done, unit=unit, disable=None)
 
   def show(
       self,
       step: int,
       *,
       epsilon: float,
-      score: evaluation.Score | None,
+      score: str,
       validated: bool,
   ) -> None:
     """Counts a step and shows where the run stands."""
     text = "no guarantee" if math.isinf(epsilon) else f"epsilon≤{epsilon:.3g}"
-    if score is not None:
-      text += f", {reporting.words(score.name)} {score}"
+    if score:
+      text += f", {score}"
     self._bar.set_postfix_str(text, refresh=False)
     self._bar.update()
     if self._bar.disable and (validated or step % self._every == 0):
-      line = f"step {step} of {self._steps}: {text}"
+      line = f"{self._unit} {step} of {self._steps}: {text}"
       print(line, file=sys.stderr, flush=True)
 
   @contextlib.contextmanager

@@ -8,11 +8,12 @@
   accelerators  docs/accelerators.md: what a step is on a GPU or TPU (a minute)
   scale     docs/scale.md: what 10^8 participants cost (five minutes)
   errata    the tables of episodic_dp/accounting/README.md: what is wrong in
-            print, and by how much (a few seconds)
+            print, and by how much (half a minute)
   choosing  the tables of docs/choosing.md: tasks, noise and clipping (a minute)
 
 Nothing is read but the code and experiments/results/, no data are needed.
-Without --write the pages are printed. They must be written anew whenever the
+Without --write what would be written is printed: whole pages, or the tables of
+pages that have other text besides. They must be written anew whenever the
 accountant or the training step learns or refuses something; tests say when.
 """
 
@@ -24,10 +25,12 @@ from absl import logging
 
 from episodic_dp.cli import app
 from episodic_dp.output import files
+from episodic_dp.output import phases
 from experiments.evidence import accelerators
 from experiments.evidence import choosing
 from experiments.evidence import errata
 from experiments.evidence import learners
+from experiments.evidence import pages
 from experiments.evidence import scale
 from experiments.evidence import support
 
@@ -55,12 +58,13 @@ def main(argv: Sequence[str]) -> None:
       )
   for name in _ONLY.value or _PAGES:
     page = _PAGES[name]
-    text = page.document()
+    with phases.phase(f"computing {name}", at_once=True):
+      text = page.document()
     if _WRITE.value:
       files.write_text(page.FILE, text)
       logging.info("wrote %s", page.FILE.relative_to(_ROOT))
     else:
-      print(text, end="")
+      print(pages.marked(text, name) or text, end="")
 
 
 if __name__ == "__main__":

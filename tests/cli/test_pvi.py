@@ -52,12 +52,13 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["--config=adult"], "adult.data of UCI Adult is not in --data_dir"),
+        (["--config=adult"], "adult.data of UCI Adult is needed and"),
+        (["--config=adult", "--data_dir=none"], "is not in --data_dir=none"),
         (["--config=own_table"], "--data_dir is missing"),
         (["--config=adult:split=uneven"], "config.table.split='uneven'"),
         (["--config=adult", "--config.model.name=svm"], "config.model.name"),
         (["--config=adult", "--config.delta=2.0"], "config.delta=2.0"),
-        (["--config=glyphs"], "is not read by episodic-dp pvi"),
+        (["--config=glyphs"], "glyphs is a preset of episodic-dp train: those"),
         (["--config=adlut"], "neither a file nor a preset"),
         (["--config=adult", "--config.visit.rate=0.0"], "config.visit.rate"),
     ],
@@ -72,6 +73,7 @@ def test_what_is_wrong_is_one_sentence(call, tmp_path, arguments, words):
 def test_presets_of_pvi_are_refused_by_train(call, tmp_path):
   done = call("train", "--config=adult", f"--workdir={tmp_path}")
   assert done.returncode == 1 and "Traceback" not in done.stderr
+  assert "--config=adult is a preset of episodic-dp pvi: those" in done.stderr
 
 
 def test_absences_are_read():
@@ -80,8 +82,27 @@ def test_absences_are_read():
   assert [(a.client, a.first, a.last) for a in found] == [
       (1, 5, None), (0, 2, 3), (0, 1, None)
   ]  # fmt: skip
-  with pytest.raises(plan.PlanError, match="'west:1-2'"):
-    config_lib.absences("west:1-2", numbers)
+  for text, words in (
+      ("west:1-2", "no client is called 'west': name one of north, south"),
+      ("north:1", "write a client's name or number"),
+      ("south:9-5", "before the first, 9: write south:5-9"),
+  ):
+    with pytest.raises(plan.PlanError, match=f"'{text}'.*{words}"):
+      config_lib.absences(text, numbers)
+
+
+@pytest.mark.parametrize(
+    "module, deltas",
+    [(adult, [1e-3, 1e-3]), (own_table_preset, [1e-4, 1e-4])],
+)
+def test_delta_is_as_published_for_adult_and_else_well_below_one_unit(
+    module, deltas
+):
+  config = config_lib.parse(module.get_config())
+  found = [
+      config_lib.default_delta(config.table, size) for size in (955, 1000)
+  ]
+  assert found == deltas
 
 
 @pytest.mark.parametrize("module", [adult, own_table_preset])

@@ -146,6 +146,10 @@ def test_places_and_tables_must_agree(found):
       "rest\n"
   )
   assert pages.filled(filled, "errata", {"t": table}) == filled
+  assert pages.marked(filled, "errata") == (
+      "t\n\n| a |\n| --- |\n| 1 |\n| < 1e-15 |\n| - |\n"
+  )
+  assert not pages.marked(filled, "scale")  # Of a page that is all computed.
   with pytest.raises(ValueError, match="places"):
     pages.filled(text, "errata", {"t": table, "u": table})
 
