@@ -25,8 +25,9 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
   count = len(there) if devices is None else devices
   if not isinstance(count, int) or not 1 <= count <= len(there):
     raise errors.RunError(
-        f"devices={devices!r} must be between 1 and the {len(there)}"
-        " devices that JAX sees, or None for all of them"
+        f"devices={devices!r} must be between 1 and the {len(there)} devices"
+        " that JAX sees, or None for all of them; of a command,"
+        f" --config.compute.devices={len(there)}"
     )
   if jax.process_count() > 1 and count < len(there):
     raise errors.RunError(
