@@ -1,7 +1,8 @@
 """Writes how the last `make test-slow` went: `record_slow.py XML MARKDOWN`.
 
 The XML is what pytest wrote (`--junitxml`). The page holds the date, the
-commit, the machine, the counts, the longest tests and those that failed.
+commit, the machine, the counts, the longest tests, those that failed, and those
+that were skipped with the reason.
 """
 
 import importlib.metadata
@@ -43,7 +44,10 @@ def render(xml: str, *, revision: str, machine: str) -> str:
       c for c in cases
       if c.find("failure") is not None or c.find("error") is not None
   ]  # fmt: skip
-  skipped = [c for c in cases if c.find("skipped") is not None]
+  skipped = [
+      (c, why.get("message")) for c in cases
+      if (why := c.find("skipped")) is not None
+  ]  # fmt: skip
   passed = len(cases) - len(failed) - len(skipped)
   longest = sorted(cases, key=lambda c: -float(c.get("time", 0)))[:_LONGEST]
   lines = [
@@ -65,9 +69,11 @@ def render(xml: str, *, revision: str, machine: str) -> str:
       "| --- | --- |",
       *(f"| `{name(c)}` | {float(c.get('time', 0)):.0f} |" for c in longest),
   ]
-  for title, some in (("Failed", failed), ("Skipped", skipped)):
-    if some:
-      lines += ["", f"{title}:", "", *(f"- `{name(c)}`" for c in some)]
+  if failed:
+    lines += ["", "Failed:", "", *(f"- `{name(c)}`" for c in failed)]
+  if skipped:
+    lines += ["", "Skipped:", ""]
+    lines += [f"- `{name(c)}`: {why}" for c, why in skipped]
   return "\n".join(lines) + "\n"
 
 

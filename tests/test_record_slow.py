@@ -34,4 +34,4 @@ def test_counts_longest_and_failures():
   rows = [x for x in page.splitlines() if x.startswith("| `")]
   assert rows[0] == "| `tests.a::test_long` | 60 |"
   assert "Failed:\n\n- `tests.a::test_long`\n" in page
-  assert "Skipped:\n\n- `tests.b::test_data`\n" in page
+  assert "Skipped:\n\n- `tests.b::test_data`: no data\n" in page

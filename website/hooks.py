@@ -6,6 +6,7 @@ for them. Every page of the site therefore has its path in the repository as
 its name, so that its links are right in both places, and an address of its own.
 """
 
+from collections.abc import Callable
 import pathlib
 import posixpath
 import re
@@ -34,6 +35,13 @@ _ADDRESSES = {
 _SUFFIXES = (".css", ".csv", ".js", ".json", ".md", ".png", ".svg")
 _LINK = re.compile(r"(!?)\[([^]\[]*(?:\[[^]]*\][^]\[]*)*)\]\(([^)\s]+)\)")
 _CODE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+# What a line should not end inside: a hyphen in code with what follows it, and
+# in the cell of a table a number with its sign, exponent, unit and spread.
+_BLOCK = re.compile(r"(<pre.*?</pre>)", re.DOTALL)
+_HYPHEN = r"-+(?:&\w+;|[^\s&<-])"
+_NUMBER = r"\d+(?:[.,]\d+)*(?:e[-+]?\d+)?(?: ?[%×])?"
+_SIGN = r"(?:(?:[≤≥±]|&[lg]t;) ?)?[-−+]?"
+_FIGURE = rf"(?<![\w.]){_SIGN}{_NUMBER}(?: ± {_NUMBER})?"
 
 
 def address(path: str) -> str | None:
@@ -83,7 +91,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(
     markdown: str, page: Page, config: MkDocsConfig, files: Files
 ) -> str:
-  """Links to what is in the repository and not in the site stay as text."""
+  """Links to a folder lead to its README.md, if that is in the site.
+
+  Those to what is in the repository and not in the site stay as text.
+  """
   root = _root(config)
   folder = posixpath.dirname(page.file.src_uri)
 
@@ -93,6 +104,8 @@ def on_page_markdown(
     elsewhere = re.match(r"https?:|#", target) or files.get_file_from_path(path)
     if image or elsewhere or not (root / path).exists():
       return match[0]  # What is nowhere is told by the strict build.
+    if files.get_file_from_path(f"{path}/README.md"):
+      return f"[{text}]({target.rstrip('/')}/README.md)"
     return text if path in text else f"{text} (`{path}`)"
 
   parts = _CODE.split(markdown)
@@ -103,13 +116,33 @@ def on_page_markdown(
 def on_page_content(
     html: str, page: Page, config: MkDocsConfig, files: Files
 ) -> str:
-  """Code in tables writes a bar as code hosts want it, with a backslash."""
-  return re.sub(
-      r"<td.*?</td>",
-      lambda cell: cell[0].replace("\\|", "|"),
-      html,
-      flags=re.DOTALL,
-  )
+  """Mends cells and code.
+
+  Code in tables writes a bar as code hosts want it, with a backslash. What
+  belongs together stays on a line.
+  """
+  parts = _BLOCK.split(html)
+  for i in range(0, len(parts), 2):
+    cells = _inside("td", parts[i], lambda x: x.replace("\\|", "|"))
+    cells = _inside("td", cells, lambda x: _whole(_FIGURE, x))
+    parts[i] = _inside("code", cells, lambda x: _whole(_HYPHEN, x))
+  return "".join(parts)
+
+
+def _inside(tag: str, html: str, change: Callable[[str], str]) -> str:
+  pattern = rf"<{tag}\b.*?</{tag}>"
+  return re.sub(pattern, lambda x: change(x[0]), html, flags=re.DOTALL)
+
+
+def _whole(pattern: str, html: str) -> str:
+  """What fits the pattern outside of tags, of a class that does not break."""
+
+  def span(match: re.Match[str]) -> str:
+    if not re.search("[ -]", match[1] or ""):
+      return match[0]
+    return f'<span class="whole">{match[1]}</span>'
+
+  return re.sub(f"<[^>]*>|({pattern})", span, html)
 
 
 def _root(config: MkDocsConfig) -> pathlib.Path:

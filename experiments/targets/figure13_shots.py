@@ -16,6 +16,7 @@ either. Intervals are over 600 test tasks, for one key.
 from typing import Any
 
 from episodic_dp.config.presets import omniglot_characters
+from episodic_dp.output import plotting
 from experiments import runs as runs_lib
 from experiments.targets import panels
 from experiments.targets import sample_level
@@ -139,7 +140,7 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   sample_level.draw(outcomes, figure)
   (axes,) = figure.axes
   sweeps.published(axes, PUBLISHED)
-  axes.legend(loc="center left")
+  plotting.legend_below(axes)
 
 
 def finding(outcomes: panels.Outcomes) -> str:

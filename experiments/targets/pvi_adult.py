@@ -3,8 +3,8 @@
 Three splits of the rows among clients (`pvi.adult.SPLITS`), three budgets and
 none, three keys each, and without privacy one client that holds all rows, which
 is global variational inference. Settings were chosen on the public validation
-rows, see docs/pvi.md. PUBLISHED are the numbers that were published for private
-PVI with these clients.
+rows, see docs/pvi.md. The column "published" has the numbers that were
+published for private PVI with these clients.
 """
 
 import pathlib

@@ -1,6 +1,7 @@
 """Which pages the site has, and where the links of each lead."""
 
 import pathlib
+import re
 import types
 
 import pytest
@@ -58,8 +59,27 @@ def test_bars_in_cells_lose_their_backslash():
   assert found == r"<p>a\|b</p><td><code>a|b|c</code></td><td>\n</td>"
 
 
+@pytest.mark.parametrize(
+    "text, whole",
+    [
+        ("<td>4.58e-11</td>", ["4.58e-11"]),
+        ("<td>ε of 27.8 % ± 1.6, 39</td>", ["27.8 % ± 1.6"]),
+        ("<td>ε (&lt; 1.1×)</td>", ["&lt; 1.1×"]),
+        ("<td>5-way, 0.25</td> 4.58e-11", []),
+        ("<p><code>--a.b-c -</code> well-known</p>", ["--a", "-c"]),
+        ('<code><i class="a-b">x-&gt;y</i></code>', ["-&gt;"]),
+        ("<pre><code>--a</code></pre>", []),
+    ],
+)
+def test_what_belongs_together_stays_on_a_line(text, whole):
+  found = hooks.on_page_content(text, None, None, None)
+  marked = r'<span class="whole">(.*?)</span>'
+  assert re.findall(marked, found) == whole
+  assert re.sub(marked, r"\1", found) == text
+
+
 def test_links_to_what_is_not_in_the_site_stay_as_text(config):
-  known = {"docs/data.md"}
+  known = {"docs/data.md", "experiments/results/README.md"}
   files = types.SimpleNamespace(
       get_file_from_path=lambda path: path if path in known else None
   )
@@ -71,6 +91,8 @@ def test_links_to_what_is_not_in_the_site_stay_as_text(config):
   kept = "[data](data.md#own) [web](https://a.b) [here](#x) ![p](../setup.py)"
   assert said(kept) == kept
   assert said("[tests](../tests)") == "tests"
+  folder = "../experiments/results"
+  assert said(f"[all]({folder}/)") == f"[all]({folder}/README.md)"
   assert said("[the setup](../setup.py)") == "the setup (`setup.py`)"
   assert said("[gone](nowhere.md)") == "[gone](nowhere.md)"  # Strict tells.
   fenced = "```\n[tests](../tests)\n```"
