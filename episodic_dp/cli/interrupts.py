@@ -134,7 +134,8 @@ def _end(number: int) -> None:
   status, name = _ENDS[signal.Signals(number)]
   leave(
       status,
-      f"stopped by {name}: run the same command again to finish it",
+      f"stopped by {name}: the same command begins again, from its last"
+      " checkpoint where it has saved one",
       last=_say_farewell,
   )
 
