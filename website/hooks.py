@@ -39,7 +39,7 @@ _CODE = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 # in the cell of a table a number with its sign, exponent, unit and spread.
 _BLOCK = re.compile(r"(<pre.*?</pre>)", re.DOTALL)
 _HYPHEN = r"-+(?:&\w+;|[^\s&<-])"
-_NUMBER = r"\d+(?:[.,]\d+)*(?:e[-+]?\d+)?(?: ?[%×])?"
+_NUMBER = r"\d+(?:[.,]\d+)*(?:e[-+]?\d+)?(?: ?(?:[%×]|s\b))?"
 _SIGN = r"(?:(?:[≤≥±]|&[lg]t;) ?)?[-−+]?"
 _FIGURE = rf"(?<![\w.]){_SIGN}{_NUMBER}(?: ± {_NUMBER})?"
 

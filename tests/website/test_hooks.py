@@ -63,6 +63,7 @@ def test_bars_in_cells_lose_their_backslash():
     "text, whole",
     [
         ("<td>4.58e-11</td>", ["4.58e-11"]),
+        ("<td>1308 s</td>", ["1308 s"]),
         ("<td>ε of 27.8 % ± 1.6, 39</td>", ["27.8 % ± 1.6"]),
         ("<td>ε (&lt; 1.1×)</td>", ["&lt; 1.1×"]),
         ("<td>5-way, 0.25</td> 4.58e-11", []),
