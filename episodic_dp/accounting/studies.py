@@ -28,6 +28,7 @@ class Study:
     fixed_seed: whether one of the runs follows from a seed in its config.
     deltas: name -> delta of the statements that have one.
     starts: names of the runs that begin with given weights.
+    lineages: name of a run -> a number of each process that took part in it.
   """
 
   parts: Mapping[str, ledger_lib.Ledger]
@@ -36,6 +37,9 @@ class Study:
   fixed_seed: bool
   deltas: Mapping[str, float]
   starts: tuple[str, ...] = ()
+  lineages: Mapping[str, Sequence[str]] = dataclasses.field(
+      default_factory=dict
+  )
 
   @property
   def delta(self) -> float | None:
@@ -86,7 +90,8 @@ def compose(
   """Put the statements or ledgers of several runs together.
 
   Args:
-    described: name -> a privacy statement, or what `Ledger.as_dict` gave.
+    described: name -> a privacy statement, or what `Ledger.as_dict` gave; of a
+      study with its "delta", "fixed_seed", "lineages", "starts" and "levels".
     same_levels: levels whose units are the same although the trees differ; by
       default all levels of trees that are equal.
 
@@ -112,8 +117,13 @@ def compose(
         " could be the same and cancel, so nothing is stated for them together;"
         " leave private_seed out for secret keys"
     )
-  _check_lineages(described)
-  levels = _shared_levels(parts, same_levels)
+  lineages = _lineages(described)
+  _check_lineages(lineages)
+  levels = _shared_levels(
+      parts,
+      {name: _levels(part, described[name]) for name, part in parts.items()},
+      same_levels,
+  )
   ledger = ledger_lib.Ledger()
   # Runs first: their tree orders the levels.
   for part in sorted(parts.values(), key=lambda p: not p.entries):
@@ -124,22 +134,54 @@ def compose(
       levels=levels,
       fixed_seed=bool(seeded),
       deltas=deltas,
-      starts=tuple(n for n, data in described.items() if "start" in data),
+      starts=tuple(
+          run
+          for name, data in described.items()
+          for run in (
+              [name] * ("start" in data)
+              + [_within(name, run) for run in _list(data.get("starts"))]
+          )
+      ),
+      lineages=lineages,
   )
 
 
-def _check_lineages(described: Mapping[str, Any]) -> None:
+def _levels(
+    part: ledger_lib.Ledger, data: Mapping[str, Any]
+) -> tuple[str, ...]:
+  """Those of a ledger; of a study, at which its own runs are the same."""
+  said = data.get("levels")
+  same = part.levels if said is None else _list(said)
+  return tuple(level for level in part.levels if level in same)
+
+
+def _list(value: object) -> list[str]:
+  return list(map(str, value)) if isinstance(value, list) else []
+
+
+def _within(study: str, run: str) -> str:
+  return f"{run} (in {study})"
+
+
+def _lineages(described: Mapping[str, Any]) -> dict[str, list[str]]:
+  """Those that are stated, also of the runs that a study holds."""
+  stated = {}
+  for name, data in described.items():
+    stated[name] = _list(data.get("lineage"))
+    held = data.get("lineages")
+    for run, lineage in held.items() if isinstance(held, dict) else ():
+      stated[_within(name, run)] = _list(lineage)
+  return {name: lineage for name, lineage in stated.items() if lineage}
+
+
+def _check_lineages(lineages: Mapping[str, list[str]]) -> None:
   """Refuses statements of one run, and of copies of its work directory.
 
   The numbers of the processes that took part begin alike then.
   """
   # The first number of a run -> who names the run, and all its numbers.
   known: dict[str, tuple[str, list[str]]] = {}
-  for name, data in described.items():
-    stated = data.get("lineage")
-    lineage = list(map(str, stated)) if isinstance(stated, list) else []
-    if not lineage:
-      continue
+  for name, lineage in lineages.items():
     other, before = known.setdefault(lineage[0], (name, lineage))
     if other == name:
       continue
@@ -157,7 +199,9 @@ def _check_lineages(described: Mapping[str, Any]) -> None:
 
 
 def _shared_levels(
-    parts: Mapping[str, ledger_lib.Ledger], same_levels: Sequence[str]
+    parts: Mapping[str, ledger_lib.Ledger],
+    levels: Mapping[str, tuple[str, ...]],
+    same_levels: Sequence[str],
 ) -> tuple[str, ...]:
   """The levels at which all parts are about the same units, or an error."""
   trees = {
@@ -165,9 +209,8 @@ def _shared_levels(
       for name, part in parts.items()
       if part.entries
   }
-  all_levels = [part.levels for part in parts.values() if part.entries]
-  order = all_levels[0] if all_levels else next(iter(parts.values())).levels
-  common = [x for x in order if all(x in levels for levels in all_levels)]
+  order = levels[next(iter(trees), next(iter(parts)))]
+  common = [x for x in order if all(x in levels[name] for name in trees)]
   alone = (
       "no level has one name in all of them, so account for each alone, as"
       f" --ledger={next(iter(parts))}"
@@ -176,7 +219,7 @@ def _shared_levels(
     missing = [
         name
         for name, part in parts.items()
-        if part.entries and level not in part.levels
+        if part.entries and level not in levels[name]
     ]
     if missing or level not in order:
       raise plan_lib.PlanError(
@@ -196,7 +239,7 @@ def _shared_levels(
           " they are about the same units:"
           f" {where + common[0] if common else alone}"
       )
-  return order
+  return tuple(common)
 
 
 def _tree(release: plan_lib.Release) -> dict[str, Any]:

@@ -16,10 +16,11 @@ from episodic_dp.output import tables
 _STATEMENT = "guarantee.json"
 # The fields of `account`.
 _RESULT = (
-    "delta", "fixed_seed", "parts", "guarantees", "no_guarantee", "ledger"
-)
-# Of these, what a statement has beside its ledger.
-_STATED = ("delta", "fixed_seed")
+    "delta", "fixed_seed", "lineages", "starts", "parts", "guarantees",
+    "no_guarantee", "ledger",
+)  # fmt: skip
+# Of these, what goes into the next study beside the ledger.
+_STATED = ("delta", "fixed_seed", "lineages", "starts")
 
 
 def read(
@@ -62,7 +63,9 @@ def _read(path: str | os.PathLike) -> Any:
   # What --format=json printed of another study holds its ledger.
   printed = isinstance(found, dict) and set(found) == set(_RESULT)
   if printed and isinstance(found["ledger"], dict):
-    return found["ledger"] | {name: found[name] for name in _STATED}
+    levels = [*found["guarantees"], *found["no_guarantee"]]
+    stated = {name: found[name] for name in _STATED}
+    return found["ledger"] | stated | {"levels": levels}
   return found
 
 
@@ -78,9 +81,11 @@ def account(
 
   Returns:
     "delta", "fixed_seed" (whether a run follows from a seed in its config),
-    "parts" (name -> level -> epsilon, None for no guarantee), "guarantees"
-    (level -> `Guarantee.as_dict`), "no_guarantee" (level -> reason), and
-    "ledger". `read` takes all of it, in a file, as one part of a study.
+    "lineages" (run -> numbers of its processes), "starts" (runs that begin with
+    given weights), "parts" (name -> level -> epsilon, None for no guarantee),
+    "guarantees" (level -> `Guarantee.as_dict`), "no_guarantee" (level ->
+    reason), and "ledger". `read` takes all of it, in a file, as one part of a
+    study.
 
   Raises:
     PlanError: the statements' deltas differ and none is given.
@@ -101,6 +106,8 @@ def account(
   return {
       "delta": asked,
       "fixed_seed": study.fixed_seed,
+      "lineages": {name: [*line] for name, line in study.lineages.items()},
+      "starts": list(study.starts),
       "parts": {
           name: _epsilons(part, study.levels, asked, group)
           for name, part in study.parts.items()

@@ -138,6 +138,18 @@ def test_runs_that_begin_with_given_weights_are_named():
   assert privacy_statement.STARTED not in plain.assumption
 
 
+def test_a_study_of_studies_is_at_the_levels_that_they_were_at():
+  trees = {"a": statement(), "b": statement(sizes=(400, 11))}
+  first = studies.compose(trees, same_levels=["user"])
+  saved = first.ledger.as_dict() | {"levels": list(first.levels)}
+  again = studies.compose({"all": saved})
+  assert again.levels == ("user",)
+  both = studies.compose({"c": statement(), "all": saved})
+  assert both.levels == ("user",)
+  with pytest.raises(plan.PlanError, match="of all: name one of user$"):
+    studies.compose({"c": statement(), "all": saved}, same_levels=["record"])
+
+
 def test_statements_with_several_deltas_have_none():
   study = studies.compose({"a": statement(), "b": statement(delta=1e-6)})
   assert study.delta is None

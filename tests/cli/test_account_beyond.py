@@ -14,8 +14,10 @@ H = plan.Hierarchy.regular((400, 10), levels=("user", "record"))
 
 @pytest.fixture(name="runs")
 def _runs(tmp_path):
-  """Two work directories, and a file of queries."""
-  for name, z in (("a", 2.0), ("b", 4.0)):
+  """Three work directories, one a copy of another, and a file of queries."""
+  for name, z, lineage in (
+      ("a", 2.0, "12"), ("b", 4.0, "56"), ("c", 2.0, "13")
+  ):  # fmt: skip
     ledger = accounting.Ledger().add(
         plan.Release(
             H,
@@ -26,7 +28,8 @@ def _runs(tmp_path):
     )
     files.write_json(
         tmp_path / name / "guarantee.json",
-        accounting.run_statement(ledger, delta=1e-5),
+        accounting.run_statement(ledger, delta=1e-5)
+        | {"lineage": list(lineage)},
     )
   queries = accounting.Ledger().add_foreign(
       accounting.GaussianQuery(level="user", sensitivity=1.0, noise_scale=20.0)
@@ -62,12 +65,19 @@ def test_several_runs_have_one_epsilon_a_level(call, runs):
     again = call("account", f"--ledger={runs}/{arguments[0]}", *arguments[1:])
     assert again.returncode == 0, again.stderr
     assert f"{found:.3f}"[:4] in again.stdout
-  # A seed in a config is not forgotten by what is saved.
+  # What is saved forgets nothing that forbids a guarantee or weakens it.
+  for run, words in (("a", "are of one run"), ("c", "are copies of one run")):
+    done = call("account", f"--ledger={runs}/printed.json,{runs}/{run}")
+    assert words in done.stderr and "(in " in done.stderr
   (runs / "printed.json").write_text(
-      json.dumps(result | {"fixed_seed": True, "delta": 1e-6})
+      json.dumps(
+          result
+          | {"fixed_seed": True, "starts": ["x"], "lineages": {}, "delta": 1e-6}
+      )
   )
   again = call("account", f"--ledger={runs}/printed.json")
   assert "anyone who knows the seed" in again.stdout
+  assert "x (in " in again.stdout and "begins with given" in again.stdout
   both = call("account", f"--ledger={runs}/a,{runs}/printed.json")
   assert f"{runs}/a has 1e-05, {runs}/printed.json has 1e-06" in both.stderr
   table = call("account", named)
