@@ -168,6 +168,22 @@ SETTINGS = dict(
 )
 
 
+@pytest.mark.parametrize("epsilon", [0.0, 100.0])
+def test_a_record_of_a_thousand_units_may_be_beyond_every_grid(epsilon):
+  release = plan.Release(
+      plan.Hierarchy(
+          levels=("a", "b", "c"), sizes=(1000, 1, 1), copies=True,
+          most_copies=(1, 1, 1000),
+      ),
+      plan.SamplingPlan((plan.All(),) * 3, allow_short_units=True),
+      plan.Mechanism(clip_unit="a", noise_multiplier=10**0.5625),
+  )  # fmt: skip
+  # The mean of the sum moves by 548 standard deviations.
+  assert accounting.guarantee(
+      release, level="c", steps=1, epsilon=epsilon
+  ).delta == 1  # fmt: skip
+
+
 @hypothesis.settings(max_examples=30, derandomize=True, **SETTINGS)
 @hypothesis.given(questions())
 def test_a_bound_or_a_sentence(question):

@@ -173,6 +173,20 @@ def one_step(
   )
 
 
+def any_loss(
+    phases: Phases, direction: Direction, grids: tuple[Grid, ...]
+) -> bool:
+  """Whether every phase has losses on its grid.
+
+  Of one that moves the sum by hundreds of standard deviations a bound by chords
+  (`tabulated`) may tell no more than that all may be lost.
+  """
+  return all(
+      one_step(phase.unit_profiles, direction, grid).probs.any()
+      for phase, grid in zip(phases, grids)
+  )
+
+
 class _Tilted(NamedTuple):
   """A one-step distribution times exp(tilt L), normalised.
 

@@ -115,12 +115,18 @@ def _refined(
         _UNKNOWN, phases, direction, delta, epsilon, widest
     )
   coarse = loss_distribution.grids_of(reaches, widest / _FIRST_POINTS)
+  if not loss_distribution.any_loss(phases, direction, coarse):
+    return _with_fallback_bounds(
+        _UNKNOWN, phases, direction, delta, epsilon, widest
+    )
   tilt = loss_distribution.best_tilt(phases, direction, coarse, delta, epsilon)
 
   def at(points: float) -> loss_distribution.Loss | None:
     if widest / points > _LARGEST_STEP:
       return None
     grids = loss_distribution.grids_of(reaches, widest / points)
+    if not loss_distribution.any_loss(phases, direction, grids):
+      return None
     return loss_distribution.compose(phases, direction, grids, tilt, delta)
 
   def figure(found: loss_distribution.Loss) -> float:
