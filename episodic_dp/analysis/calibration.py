@@ -63,6 +63,24 @@ class Calibration:
     return dataclasses.asdict(self) | {"flags": list(self.flags)}
 
 
+def asked_epsilon(config: RunConfig, epsilon: float | None) -> float:
+  """The epsilon, or where it is None that of the config.
+
+  Raises:
+    PlanError: there is none, or it is out of range.
+  """
+  epsilon = config.target_epsilon if epsilon is None else epsilon
+  if epsilon is None:
+    raise plan_lib.PlanError(
+        "no epsilon is asked for: give --epsilon=3 or --config.target_epsilon=3"
+    )
+  if not (epsilon > 0 and math.isfinite(epsilon)):
+    raise plan_lib.PlanError(
+        f"epsilon {epsilon!r} must be a positive finite number: give --epsilon=3"
+    )
+  return epsilon
+
+
 def calibrate(
     config: RunConfig,
     *,
@@ -89,15 +107,7 @@ def calibrate(
     raise plan_lib.PlanError(
         f"solve={solve!r} must be one of {', '.join(SOLVERS)}"
     )
-  epsilon = config.target_epsilon if epsilon is None else epsilon
-  if epsilon is None:
-    raise plan_lib.PlanError(
-        "no epsilon is asked for: give --epsilon=3 or --config.target_epsilon=3"
-    )
-  if not (epsilon > 0 and math.isfinite(epsilon)):
-    raise plan_lib.PlanError(
-        f"epsilon {epsilon!r} must be a positive finite number"
-    )
+  epsilon = asked_epsilon(config, epsilon)
   problem = _Problem(
       release=config.release,
       steps=config.steps,

@@ -11,6 +11,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import assumptions
 from episodic_dp.accounting import report
 from episodic_dp.analysis import alignment
+from episodic_dp.analysis import calibration
 from episodic_dp.analysis import planning
 from episodic_dp.analysis import public_proxy
 from episodic_dp.config import RunConfig
@@ -234,10 +235,9 @@ def propose(
     UnsoundPlanError: the level has no guarantee.
     ValueError, FileNotFoundError: the data of the proxy cannot be read.
   """
-  epsilon = config.target_epsilon if epsilon is None else epsilon
+  epsilon = calibration.asked_epsilon(config, epsilon)
   delta, level = delta or config.delta, level or config.level
-  _check(config, epsilon, delta, level, tasks, minutes)
-  assert epsilon is not None  # Checked.
+  _check(config, delta, level, tasks, minutes)
   public_proxy.check(config, proxy)
   with phases.phase("taking gradients of public tasks"):
     measured = public_proxy.measure(
@@ -283,21 +283,12 @@ def solve(
 
 def _check(
     config: RunConfig,
-    epsilon: float | None,
     delta: float,
     level: str,
     tasks: int | None,
     minutes: float | None,
 ) -> None:
   """PlanError or UnsoundPlanError, before anything is measured."""
-  if epsilon is None:
-    raise plan_lib.PlanError(
-        "no epsilon is asked for: give --epsilon=3 or --config.target_epsilon=3"
-    )
-  if not (epsilon > 0 and math.isfinite(epsilon)):
-    raise plan_lib.PlanError(
-        f"epsilon {epsilon!r} must be a positive finite number"
-    )
   if None not in (tasks, minutes):
     raise plan_lib.PlanError(
         f"--tasks={tasks} and --minutes={minutes} are two budgets: give one"
