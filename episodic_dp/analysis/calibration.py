@@ -76,7 +76,8 @@ def asked_epsilon(config: RunConfig, epsilon: float | None) -> float:
     )
   if not (epsilon > 0 and math.isfinite(epsilon)):
     raise plan_lib.PlanError(
-        f"epsilon {epsilon!r} must be a positive finite number: give --epsilon=3"
+        f"epsilon {epsilon!r} must be a positive finite number, such as"
+        " --epsilon=3"
     )
   return epsilon
 
