@@ -5,9 +5,9 @@
 
 With --kept a table is made in parts: what the file holds is not tried again.
 FAMILY is kills, stops, disks, damage, changes or memory, or the beginning of a
-fault's name. Ends with status 1 where a row is not safe or not clear. Some need
-the right to mount (root in a container with CAP_SYS_ADMIN); without it their
-rows say so.
+fault's name. A page is written only with all faults. Ends with status 1 where a
+row is not safe or not clear. Some need the right to mount (root in a container
+with CAP_SYS_ADMIN); without it their rows say so.
 """
 
 import argparse
@@ -67,12 +67,24 @@ def main(argv: Sequence[str]) -> int:
   for family in _FAMILIES:
     importlib.import_module(f"tests.faults.{family}")
   rows = _Rows(flags.kept)
-  chosen = [
+  named = [
       fault
       for fault in outcomes.FAULTS
-      if (flags.only == fault.family or fault.name.startswith(flags.only))
-      and fault.name not in rows.found
+      if flags.only == fault.family or fault.name.startswith(flags.only)
   ]
+  if not named:
+    parser.error(
+        f"--only={flags.only} is no family, and no fault's name begins so: the"
+        f" families are {', '.join(_FAMILIES)}"
+    )
+  there = {*rows.found, *(fault.name for fault in named)}
+  left_out = sum(fault.name not in there for fault in outcomes.FAULTS)
+  if flags.write and left_out:
+    parser.error(
+        f"--write={flags.write} would be a page without {left_out} faults:"
+        " leave out --only, or leave out --write and keep rows by --kept=FILE"
+    )
+  chosen = [fault for fault in named if fault.name not in rows.found]
   _try(chosen, rows, flags.seed, flags.jobs)
   page = _page(rows.found, flags.seed)
   if flags.write:

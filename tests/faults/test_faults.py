@@ -6,6 +6,7 @@ import time
 import numpy as np
 import pytest
 
+from tests.faults import __main__ as program
 from tests.faults import bench as bench_lib
 from tests.faults import damage
 from tests.faults import disks
@@ -53,6 +54,38 @@ def test_a_damaged_run_goes_on_with_the_same_bits_or_not_at_all(tmp_path):
   bench = bench_lib.Bench(tmp_path)
   found = _holds(damage.damaged, bench, f"checkpoints/{damage.STOPPED}/**/*", 4)
   assert found.tried.startswith("4: ")
+
+
+@pytest.mark.parametrize("only, told", [
+    ("disk", "the families are kills, stops, disks, damage, changes, memory\n"),
+    ("disks", " faults: leave out --only, or "),
+])  # fmt: skip
+def test_a_page_is_not_replaced_by_a_part_of_it(tmp_path, capsys, only, told):
+  page = tmp_path / "faults.md"
+  page.write_text("whole")
+  with pytest.raises(SystemExit) as ended:
+    program.main([f"--only={only}", f"--write={page}"])
+  assert ended.value.code != 0 and page.read_text() == "whole"
+  assert told in capsys.readouterr().err
+
+
+def test_a_page_is_made_in_parts(tmp_path, monkeypatch):
+  tried = []
+
+  def add(chosen, rows, *_):
+    tried.append({fault.family for fault in chosen})
+    for fault in chosen:
+      rows.add(fault.name, outcomes.Outcome(
+          tried="1", ended="0", says="", after=""
+      ))  # fmt: skip
+
+  monkeypatch.setattr(program, "_try", add)
+  kept, page = f"--kept={tmp_path / 'kept.json'}", tmp_path / "faults.md"
+  assert program.main([kept, "--only=disks"]) == 0
+  assert program.main([kept, f"--write={page}"]) == 0
+  first, second = tried
+  assert first == {"disks"} and len(second) == 5 and "disks" not in second
+  assert "## Disks" in page.read_text() and "## Memory" in page.read_text()
 
 
 def test_a_difference_is_found(tmp_path):
