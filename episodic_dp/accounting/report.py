@@ -27,7 +27,7 @@ class Guarantee:
     assumptions: sentences that the guarantee rests on.
     steps: the number of steps of all runs.
     inclusion_rate: eta, the largest probability that a step draws one unit.
-    kinds: the rates and distances of the level's units, of all phases.
+    unit_profiles: the rates and distances of the level's units, of all phases.
     caveat: what the guarantee must not be mistaken for, to be said wherever it
       is printed, or "".
     others: what was composed beside the steps, such as "1 query, 1 selection",

@@ -86,3 +86,30 @@ def test_named_tuples_have_a_signature(package):
   assert [x.name for x in signature][:2] == ["init", "apply"]
   assert str(signature["mixes_examples"].default) == "True"
   assert signature["init"].default is None
+
+
+def classes(obj):
+  for member in obj.members.values():
+    if not member.is_alias and (member.is_module or member.is_class):
+      if member.is_class:
+        yield member
+      yield from classes(member)
+
+
+def test_classes_have_the_attributes_that_their_docstrings_name(package):
+  named = [
+      (found, item.name)
+      for found in classes(package)
+      for section in (found.docstring.parsed if found.docstring else ())
+      if section.kind.value == "attributes"
+      for item in section.value
+  ]
+  assert len(named) > 100
+  missing = [
+      f"{found.path}.{name}"
+      for found, name in named
+      if name not in found.all_members
+      # Griffe does not see `self.a, self.b = 1, 2`.
+      and not re.search(rf"self\.{name}\b[^=\n]*=", found.source)
+  ]
+  assert missing == []

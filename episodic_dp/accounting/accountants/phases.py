@@ -10,7 +10,8 @@ class Phase:
   """Equal steps (or passes) of a run, seen from one level.
 
   Attributes:
-    kinds: the kinds of units of the level; the profile is their maximum.
+    unit_profiles: of each kind of unit of the level; what is composed is
+      their maximum.
     times: how often it is composed, at least 1.
   """
 
