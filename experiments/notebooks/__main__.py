@@ -35,11 +35,8 @@ def execute(name: str) -> nbformat.NotebookNode:
     whoever waits what is being done.
 
   Raises:
-    ValueError: no notebook has that name.
     nbclient.exceptions.CellExecutionError: a cell failed.
   """
-  if name not in NAMES:
-    raise ValueError(f"{name!r} is no notebook: choose of {', '.join(NAMES)}")
   notebook = jupytext.read(FOLDER / f"{name}.py")
   nbclient.NotebookClient(
       notebook,
@@ -90,6 +87,9 @@ def _make_smaller(data: dict[str, str]) -> None:
 
 def main(names: Sequence[str] = ()) -> None:
   """Executes these notebooks, all where none is named, and writes them."""
+  for name in names:
+    if name not in NAMES:
+      sys.exit(f"error: '{name}' is no notebook: choose of {', '.join(NAMES)}")
   for name in names or NAMES:
     notebook = execute(name)
     path = FOLDER / f"{name}.ipynb"
