@@ -7,12 +7,15 @@ import re
 import runpy
 import sys
 
+from IPython import display
 import jupytext
 import nbformat
 import numpy as np
 from PIL import Image
 import pytest
 
+from episodic_dp.output import plotting
+from experiments import results_pages
 from experiments.notebooks import __main__ as notebooks
 
 FOLDER = notebooks.FOLDER
@@ -130,8 +133,11 @@ def test_pictures_are_stored_in_fewer_bytes():
 
 
 def test_an_unknown_notebook_is_named():
-  with pytest.raises(ValueError, match="'nothing' is no notebook: choose of e"):
-    notebooks.execute("nothing")
+  """In a sentence, before any is executed."""
+  with pytest.raises(SystemExit) as ended:
+    notebooks.main(["tables", "nothing"])
+  told = str(ended.value)
+  assert told.startswith("error: 'nothing' is no notebook: choose of epsilon,")
 
 
 def test_epsilon_runs(run):
@@ -140,10 +146,23 @@ def test_epsilon_runs(run):
   assert found["most"] > found["STEPS"]
 
 
-def test_tables_runs(run, capsys):
+def test_tables_says_what_the_results_give(run, monkeypatch, capsys):
+  """All but its pictures, which take a while."""
+  shown = []
+  monkeypatch.setenv("EPISODIC_DP_SCALE", "cpu")
+  monkeypatch.setattr(results_pages, "picture", lambda *_: None)
+  monkeypatch.setattr(plotting, "png", lambda *_, **__: b"")
+  monkeypatch.setattr(display, "display", shown.append)
   found = run("tables")
-  assert "learners" in found["DRAWN"]
-  assert "episodic-dp train" in capsys.readouterr().out
+  printed = capsys.readouterr().out
+  shown.insert(0, found["words"](found["PAGES"]["README.md"]))
+  fresh = [x.data for x in shown if isinstance(x, display.Markdown) and x.data]
+  path = FOLDER / "tables.ipynb"
+  kept = texts_of(nbformat.read(path, as_version=nbformat.NO_CONVERT))
+  size = len(fresh)
+  assert fresh == kept[:size], "run make notebooks NOTEBOOKS=tables"
+  assert printed == "".join(kept[size:])
+  assert "episodic-dp train" in printed
 
 
 @pytest.mark.slow
