@@ -135,7 +135,7 @@ class Proposal:
         f"Epsilon is of one {problem.level} at delta {problem.delta:g}, by the"
         " accountant; effective steps, as",
         "many without noise, compare plans of this one learner"
-        " (docs/choosing.md).",
+        " (in a checkout: docs/choosing.md).",
         "",
         f"Chosen: {self.why()}",
     ]

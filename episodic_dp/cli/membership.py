@@ -3,12 +3,12 @@
   episodic-dp membership --read_private_training_data \\
       --workdir=DIR [--workdir_other=DIR ...] [--out=DIR]
 
-DIR is a folder of episodic-dp train, or of `make train`, whose private
-and plain run are attacked side by side. The attacker adapts the last checkpoint
-to somebody's support examples and calls them a member where the loss on their
-query examples is small (`episodic_dp.auditing.membership`): once for each
-participant, by the mean over several tasks, and once for each single example.
-Members are participants of the training data; the others are held-out
+DIR is a folder of episodic-dp train, or in a checkout of `make train`, whose
+private and plain run are attacked side by side. The attacker adapts the last
+checkpoint to somebody's support examples and calls them a member where the loss
+on their query examples is small (`episodic_dp.auditing.membership`): once for
+each participant, by the mean over several tasks, and once for each single
+example. Members are participants of the training data; the others are held-out
 participants, of the test split (of the built-in data as many as are asked for).
 
 Writes membership.json, membership.md and membership.png: the rates of true
@@ -22,7 +22,8 @@ that no noise protects: hence the flag, and hence the place, the private/ folder
 of the first run, which is for the data holder's eyes. With --out it goes
 elsewhere; that is for runs on data that are public anyway.
 
-The runs of experiments/results/membership.md (data that are built in):
+In a checkout, the runs of experiments/results/membership.md (data that are
+built in):
   make train WORKDIR=RUNS
   episodic-dp train --workdir=few_participants \\
       --config=glyphs:$FEW \\

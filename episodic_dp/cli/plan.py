@@ -10,7 +10,8 @@ The config says what is learned, of whom and with which sampler; the budget is
 the tasks of all steps together, or minutes on this machine. Many small steps or
 few large ones: the accountant finds the noise with which each spends epsilon,
 and public tasks show how much of such a step is signal. The best is marked, and
-its command printed; docs/choosing.md says how they are compared.
+its command printed; how they are compared is said in a checkout, in
+docs/choosing.md.
 
 The public tasks are of the built-in glyphs, drawn like the images of the data
 set, or with --proxy=validation of its validation split, which is public by

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -33,6 +34,10 @@ def test_help_is_the_docstring_and_the_commands_own_flags(call, name, flag):
   assert f"episodic-dp {name} " in text  # An example.
   assert "\nflags:\n" in text and "--alsologtostderr" not in text
   assert max(map(len, text.splitlines())) <= 80
+  # What a wheel does not have.
+  for sentence in re.split(r"\.\s", text):
+    if re.search(r"docs/|experiments/|\bmake [a-z]+ ?`", sentence):
+      assert "in a checkout" in sentence.lower()
   before = set(flags.FLAGS)
   for defined in commands.define_flags(commands.module(name)):
     assert f"{defined}" in text
