@@ -16,6 +16,8 @@ from episodic_dp.output import quoting
 
 _SILENT = 1.0  # Seconds of a phase that are not worth a line.
 _EVERY = 1.9  # Seconds between two lines: nobody waits for two without one.
+_LONGEST = 30.0  # Likewise in a log, where they become rarer.
+_RARER = 1.5  # From line to line.
 
 
 class Progress:
@@ -92,7 +94,10 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
         return
       said = True
       _say(what)
-    while not ended.wait(_EVERY):
+    pause = _EVERY
+    while not ended.wait(pause):
+      if not sys.stderr.isatty():
+        pause = min(_RARER * pause, _LONGEST)
       counted = _running[-1] if _running else None
       if counted is None:
         _say(f"{short}: {time.monotonic() - began:.0f} s so far")

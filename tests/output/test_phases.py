@@ -47,6 +47,21 @@ def test_a_terminal_has_a_bar_in_their_place(monkeypatch):
   assert "so far" not in screen.getvalue() and "| 0/7" in screen.getvalue()
 
 
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_lines_become_rarer_in_a_log(monkeypatch, on_terminal):
+  stream = io.StringIO()
+  stream.isatty = lambda: on_terminal
+  monkeypatch.setattr(sys, "stderr", stream)
+  monkeypatch.setattr(phases, "_EVERY", 0.01)
+  count, most = (20, 20) if on_terminal else (7, 60)  # Not rarer: 0.07 s.
+  began = time.monotonic()
+  with phases.phase("computing", at_once=True):
+    while stream.getvalue().count("so far") < count:
+      assert time.monotonic() - began < most
+      time.sleep(0.005)
+  assert on_terminal or time.monotonic() - began > 0.3
+
+
 def test_a_short_phase_says_nothing(capsys):
   with phases.phase("saving"):
     pass
