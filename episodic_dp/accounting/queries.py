@@ -16,7 +16,6 @@ moves by at most twice the sensitivity. Nothing follows for the levels above.
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
-import math
 from typing import Any, Protocol
 
 from episodic_dp import plan as plan_lib
@@ -60,9 +59,10 @@ class _Query:
     for name in ("sensitivity", "noise_scale"):
       value = getattr(self, name)
       number = isinstance(value, (int, float)) and not isinstance(value, bool)
-      if not number or not 0 < value < math.inf:
+      if not number or not 1e-30 <= value <= 1e30:
         raise plan_lib.PlanError(
-            f"a query's {name} {shown(value)} must be a finite number above 0"
+            f"a query's {name} {shown(value)} must be a number from 1e-30 to"
+            " 1e30 such as 1.0"
         )
     _check_times(self.times)
 

@@ -11,6 +11,7 @@ mean or the best of them, costs what all of them cost together.
 
 from collections.abc import Sequence
 import contextlib
+import itertools
 import os
 import pathlib
 
@@ -48,6 +49,25 @@ def folders(workdir: str, keys: int) -> list[str]:
           " it: choose another --workdir, or leave --keys out to go on with it"
       )
   return [key_runs.folder(workdir, key_runs.name(k)) for k in range(keys)]
+
+
+def check_alone(workdir: str) -> None:
+  """Refuses to begin a run in a folder that holds the runs of `--keys`.
+
+  Raises:
+    RunError: it does.
+  """
+  if stores.is_url(workdir):
+    return
+  for keys in itertools.count():
+    place = key_runs.folder(workdir, key_runs.name(keys))
+    if not (pathlib.Path(place) / workdir_lib.CONFIG).exists():
+      break
+  if keys:
+    raise errors.RunError(
+        f"{workdir} holds folders of runs: add --keys={keys} to go on with"
+        " them, or choose another --workdir"
+    )
 
 
 def train(

@@ -118,6 +118,7 @@ def _train(
 ) -> training.Result:
   """The run; process 0 prints what it came to."""
   devices.log_devices()
+  several_keys.check_alone(values.workdir)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
   with training.opened(
       values.workdir, resume=values.resume, key_file=values.key_file

@@ -18,6 +18,14 @@ _ADAPTIVE: dict[str, dict[str, float]] = {
 }
 
 
+# Of noise: what the accountant squares stays within floating-point numbers.
+_LEAST = 1e-30
+
+
+def _can_be_squared(value: float) -> bool:
+  return _LEAST <= value <= 1 / _LEAST
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Mechanism:
   """The released vector: sum of clipped gradients + N(0, (z C)^2 I).
@@ -25,7 +33,8 @@ class Mechanism:
   Attributes:
     clip_unit: the level whose sampled units give one clipped gradient each, or
       "episode" for tasks that the episode forms out of classes.
-    noise_multiplier: z >= 0; 0 is a run without privacy (epsilon = inf).
+    noise_multiplier: z from 1e-30 to 1e30, or 0 for a run without privacy
+      (epsilon = inf).
     clip_norm: C > 0, the l2 bound of one clip unit's gradient; infinity is
       allowed only without noise. Where it adapts, the bound of the first step.
     clip_by: "global" clips the whole gradient to C; "layer" clips each of m
@@ -106,9 +115,10 @@ class Mechanism:
 
   def __post_init__(self) -> None:
     z, c = self.noise_multiplier, self.clip_norm
-    if not (isinstance(z, (int, float)) and math.isfinite(z) and z >= 0):
+    if not (isinstance(z, (int, float)) and (z == 0 or _can_be_squared(z))):
       raise errors.PlanError(
-          f"noise_multiplier {z!r} must be a finite number of at least 0"
+          f"noise_multiplier {z!r} must be 0 for a run without privacy, or a"
+          f" number from {_LEAST:g} to {1 / _LEAST:g} such as 1.0"
       )
     if not (isinstance(c, (int, float)) and c > 0):  # also refuses NaN
       raise errors.PlanError(f"clip_norm {c!r} must be a positive number")
@@ -178,11 +188,10 @@ class Mechanism:
           f" {values[1]!r}: give both for noisy inner steps, or neither"
       )
     for name, value in zip(names, values):
-      if not (
-          isinstance(value, (int, float)) and math.isfinite(value) and value > 0
-      ):
+      if not (isinstance(value, (int, float)) and _can_be_squared(value)):
         raise errors.PlanError(
-            f"{name} {value!r} must be a finite positive number"
+            f"{name} {value!r} must be a number from {_LEAST:g} to"
+            f" {1 / _LEAST:g} such as 1.0"
         )
     if self.inner_steps is None or self.order is None:
       raise errors.PlanError(

@@ -281,6 +281,13 @@ def _check_future(
   if place.clean:
     return
   names = " and ".join(different)
+  again = "resume it once as it was started, let it stop at a checkpoint, and"
+  again += " change it then"
+  if place.logged < place.step:
+    again = (
+        f"put the lines of {metrics.FILE} after step {place.logged} back, which"
+        " would show that they were not, or resume it as it was started"
+    )
   if comparable:
     reason = f"has another {names}"
   else:
@@ -291,8 +298,7 @@ def _check_future(
   raise errors.RunError(
       f"the run in {place.folder} {reason}, and steps {place.step + 1} to"
       f" {max(place.logged, place.step + 1)} may have been taken already:"
-      " resume it once as it was started, let it stop at a checkpoint, and"
-      f" change it then, {_ANOTHER}"
+      f" {again}, {_ANOTHER}"
   )
 
 

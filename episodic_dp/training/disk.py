@@ -20,15 +20,20 @@ class Disk:
   def __init__(self, folder: pathlib.Path, opened: int):
     self._folder = folder
     self._opened = opened
+    self._kept: tuple[pathlib.Path, ...] = ()
+
+  def keep(self, *files_of_run: pathlib.Path) -> None:
+    """Says what is there from now on, and without which the run is of no use."""
+    self._kept = files_of_run
 
   def check(self) -> None:
-    """Whether the folder is still the one that was opened.
+    """Whether the folder is still the one that was opened, and holds the run.
 
     What is written to a file of a folder that was deleted goes nowhere, without
     an error.
 
     Raises:
-      RunError: it is gone, or another one has its name.
+      RunError: it is gone, or another one has its name; or it was emptied.
     """
     try:
       same = os.path.samestat(os.stat(self._folder), os.fstat(self._opened))
@@ -36,6 +41,12 @@ class Disk:
       raise self._gone() from e
     if not same:
       raise self._gone()
+    for path in self._kept:
+      if not path.exists():
+        raise errors.RunError(
+            f"{path} was deleted while the run went on, which cannot be resumed"
+            " without it: put it back, or begin a run with another --workdir"
+        )
 
   def _gone(self) -> errors.RunError:
     return errors.RunError(

@@ -27,6 +27,7 @@ from episodic_dp.training import compilation
 from episodic_dp.training import disk as disk_lib
 from episodic_dp.training import evaluation
 from episodic_dp.training import followers
+from episodic_dp.training import keys
 from episodic_dp.training import live
 from episodic_dp.training import memory
 from episodic_dp.training import metrics as metrics_lib
@@ -143,6 +144,7 @@ class _Run:
       )
     # Written only now: a refused run leaves what the folder says.
     files.write_json(folder / workdir_lib.CONFIG, dict(spec.config))
+    disk.keep(keys.path(folder), folder / workdir_lib.CONFIG)
     self._spending.write_planned_statement(folder)
     self._evaluator = spec.evaluator
     if spec.validation is not None and self._evaluator is None:

@@ -134,7 +134,9 @@ def summary(result: spec_lib.Result, planned: int) -> str:
   lines = [f"{head} ({result.seconds:.0f} s in this process)"]
   if result.score is not None:
     lines.append(f"  validation {words(result.score.name)} {result.score}")
-  lines += guarantee_lines(result.guarantees, result.steps)
+  if not result.steps:
+    lines.append("  no step was taken and nothing spent; the whole run spends")
+  lines += guarantee_lines(result.guarantees, result.steps or planned)
   return "\n".join(lines)
 
 

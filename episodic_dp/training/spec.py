@@ -103,7 +103,8 @@ class Result:
     steps: steps done in all, earlier processes included.
     stopped: "done", "budget" (all that the target allows), or by what it was
       asked to stop: "SIGTERM", "SIGUSR1", "SIGINT" or "time limit".
-    guarantees: level -> Guarantee for the steps done.
+    guarantees: level -> Guarantee for the steps done; for those of the whole
+      run where none was.
     seconds: wall-clock seconds of this process inside `train`.
     score: the last validation accuracy or squared error, or None.
   """
@@ -119,6 +120,8 @@ class Result:
     if self.score is not None:
       name = self.score.name.replace("_", " ")
       parts.append(f"validation {name} {self.score}")
+    if not self.steps:
+      parts.append("of the whole run")
     for level, g in self.guarantees.items():
       spent = f"epsilon {report.rounded_up(g.epsilon)} at delta {g.delta:g}"
       if math.isinf(g.epsilon):

@@ -78,6 +78,14 @@ def test_a_folder_that_is_a_run_is_refused(tmp_path):
     several_keys.folders(str(tmp_path), 3)
 
 
+def test_a_run_does_not_begin_among_those_of_several_keys(tmp_path):
+  several_keys.check_alone(str(tmp_path))
+  for key in range(2):
+    _finished(tmp_path / f"key={key}", key, 0.5)
+  with pytest.raises(training.RunError, match="add --keys=2 to go on with"):
+    several_keys.check_alone(str(tmp_path))
+
+
 def test_a_run_that_is_stopped_is_the_last_and_every_folder_was_opened(
     tmp_path, monkeypatch
 ):

@@ -104,6 +104,14 @@ def test_another_optimizer_while_steps_may_be_repeated(killed):
   _refused(_spec(optimizer=optax.adam(0.02)), killed, match)
 
 
+def test_lines_that_are_lost_are_asked_for(whole, tmp_path):
+  shutil.copytree(whole, tmp_path / "run")
+  lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines(True)
+  (tmp_path / "run/metrics.jsonl").write_text("".join(lines[:-1]))
+  match = f"put the lines of metrics.jsonl after step {STEPS - 1} back"
+  _refused(_spec(optimizer=optax.adam(0.02)), tmp_path / "run", match)
+
+
 def test_other_first_parameters(killed):
   shutil.rmtree(killed / "checkpoints")
   _refused(

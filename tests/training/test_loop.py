@@ -409,6 +409,23 @@ def test_a_time_limit_ends_a_run_after_a_step(whole, tmp_path):
   assert _lines(tmp_path) == _lines(whole[0])
 
 
+@pytest.mark.parametrize("name", ["private/key", "config.json"])
+def test_a_folder_that_is_emptied_does_not_end_as_done(
+    tmp_path, monkeypatch, name
+):
+  folder = tmp_path / "run"
+  add = metrics.Lines.add
+
+  def vanish(self, values):
+    add(self, values)
+    if values["step"] == 2:
+      (folder / name).unlink()
+
+  monkeypatch.setattr(metrics.Lines, "add", vanish)
+  with pytest.raises(training.RunError, match=f"{name} was deleted while"):
+    tiny_run.train(tiny_run.spec(8), folder)
+
+
 def test_a_folder_that_is_gone_is_one_sentence(tmp_path, monkeypatch):
   folder = tmp_path / "run"
   add = metrics.Lines.add

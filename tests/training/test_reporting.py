@@ -7,6 +7,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp import training
 from episodic_dp.accounting import privacy_statement
 from episodic_dp.training import plots
 from episodic_dp.training import reporting
@@ -103,3 +104,14 @@ def test_infinite_epsilon_is_said_and_not_drawn(tmp_path):
   assert _coloured(tmp_path / "a.png") == 0
   middle = pixels[pixels.shape[0] // 3 : -pixels.shape[0] // 3, 100:-40]
   assert (middle.min(-1) < 0.3).sum() > 100  # The sentence.
+
+
+def test_a_run_that_took_no_step_has_spent_nothing():
+  result = training.Result(
+      steps=0, stopped="time limit", guarantees=_guarantees(), seconds=1,
+      score=None,
+  )  # fmt: skip
+  told = reporting.summary(result, 3)
+  assert "after step 0 of 3" in told and "nothing spent" in told
+  assert "after 0 steps" not in told and "after 3 steps" in told
+  assert "of the whole run; user epsilon" in repr(result)
