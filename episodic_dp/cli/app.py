@@ -108,7 +108,7 @@ def parse(
     The program and the arguments that are no flags.
   """
   try:
-    return values([argv[0], *_with_config_files(*argv)])
+    rest = values([argv[0], *_with_config_files(*argv)])
   except SyntaxError as e:
     where = f"line {e.lineno} of {e.filename}" if e.lineno else "it"
     return fail(
@@ -118,6 +118,30 @@ def parse(
   except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as e:
     told = _wrong_value(e, values) or _explain(e)
     return fail(f"{told} (--help lists the flags)")
+  _check_empty(values)
+  return rest
+
+
+def _check_empty(values: flags.FlagValues) -> None:
+  """Ends the program where a flag was given with nothing after its sign.
+
+  An empty name of a file would be the folder that the command runs in. A field
+  of the config may be empty.
+  """
+  for name in values:
+    flag = values[name]
+    given = flag.value if isinstance(flag.value, list) else [flag.value]
+    if flag.present and "." not in name and (not given or "" in given):
+      out = "" if is_required(flag) else ", or leave the flag out"
+      fail(
+          f"--{name}={','.join(map(str, given))} has an empty value: give one,"
+          f" as in --{name}=NAME{out}"
+      )
+
+
+def is_required(flag: flags.Flag) -> bool:
+  """Whether a command has nothing to do without this flag."""
+  return any(not validator.checker(None) for validator in flag.validators)
 
 
 def _with_config_files(program: str, *arguments: str) -> list[str]:

@@ -161,7 +161,7 @@ def _meaning(flag: flags.Flag) -> str:
 
 
 def _default(flag: flags.Flag) -> str:
-  if any(not validator.checker(None) for validator in flag.validators):
+  if app.is_required(flag):
     return " (required)"
   if flag.default in (None, False, []):
     return ""

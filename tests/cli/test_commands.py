@@ -10,6 +10,7 @@ from absl import flags
 import pytest
 
 import episodic_dp
+from episodic_dp.cli import app
 from episodic_dp.cli import commands
 from episodic_dp.cli import exit_status
 
@@ -56,6 +57,35 @@ def test_defaults_and_choices_are_shown(call):
   assert "(required)" in call("train", "--help").stdout
 
 
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_an_empty_name_is_refused_by_every_flag(name, call, tmp_path):
+  own = commands.define_flags(commands.module(name))
+  kinds = {flag: flags.FLAGS[flag].flag_type() for flag in own}
+  required = {flag for flag in own if app.is_required(flags.FLAGS[flag])}
+  for flag in own:
+    delattr(flags.FLAGS, flag)
+  needed = {flag: f"--{flag}={tmp_path / 'x'}" for flag in required}
+  if "config" in required:
+    needed["config"] = f"--config={'adult' if name == 'pvi' else 'glyphs'}"
+  texts = ("string", "multi string", "comma separated list of strings")
+  named = [flag for flag in own if kinds[flag] in texts]
+  assert named
+  for flag in named:
+    done = call(name, *(needed | {flag: f"--{flag}="}).values())
+    leave = "" if flag in required else ", or leave the flag out"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"error: --{flag}= has an empty value: give one, as in"
+        f" --{flag}=NAME{leave}\n"
+    )
+
+
+def test_an_empty_name_among_others_is_refused(call):
+  done = call("account", "--ledger=a,,b")
+  assert done.returncode == 1
+  assert done.stderr.startswith("error: --ledger=a,,b has an empty value: ")
+
+
 def test_the_version_is_the_packages(call):
   done = call("--version")
   assert done.stdout == f"episodic-dp {episodic_dp.__version__}\n"
@@ -81,6 +111,7 @@ def test_what_only_accounts_imports_no_jax(tmp_path):
   code = f"""
 import sys
 from absl import flags
+from episodic_dp.cli import app
 from episodic_dp.cli import commands
 
 def call(*arguments):
