@@ -1,5 +1,7 @@
 """Privacy statements in files: read, computed again, and who signed them."""
 
+from collections.abc import Mapping
+import contextlib
 import os
 import pathlib
 
@@ -46,6 +48,27 @@ def check(path: _Path, verification: privacy_statement.Verification) -> None:
   if written != ours:
     sentence += f"; it was written by {written} and computed again by {ours}"
   raise plan_lib.PlanError(sentence)
+
+
+def check_replaced(path: _Path, field: str, what: str, flag: str) -> None:
+  """PlanError where something else than JSON of a kind would be replaced.
+
+  Args:
+    path: of a file that is to be written.
+    field: that a file of the kind has.
+    what: the kind.
+    flag: that named the file.
+  """
+  place, found = pathlib.Path(path), None
+  with contextlib.suppress(OSError, plan_lib.PlanError):
+    if place.is_file():  # No pipe, for which reading would wait.
+      found = privacy_statement.loads(_text(place.read_bytes()))
+  known = isinstance(found, Mapping) and field in found
+  if os.path.lexists(place) and not known:
+    raise plan_lib.PlanError(
+        f"{path} is there already and is no {what}: choose another name as"
+        f" {flag}"
+    )
 
 
 def signed(

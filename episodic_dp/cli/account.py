@@ -44,6 +44,7 @@ from absl import logging
 
 from episodic_dp import accounting
 from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting import statement_files
 from episodic_dp.analysis import calibration
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import study as study_lib
@@ -182,6 +183,10 @@ def _account_config(values: flags.FlagValues) -> None:
     )
   sweeps.check_names(values.sweep)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  if values.statement is not None:
+    statement_files.check_replaced(
+        values.statement, "guarantees", "privacy statement", "--statement"
+    )
   _check_folders(values)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)

@@ -77,7 +77,8 @@ def run(
     to: the file of the signature; None for `path`.sig.
 
   Raises:
-    PlanError: the statement does not hold.
+    PlanError: the statement does not hold, or `to` is there and is no
+      signature.
     SignatureError: the key or the weights cannot be used.
   """
   to = f"{path}{signature.SUFFIX}" if to is None else to
@@ -88,6 +89,7 @@ def run(
         f"{to} would lie among the weights {weights} and change them: give the"
         " folder of the weights alone, or another --signature"
     )
+  statement_files.check_replaced(to, "signature", "signature", "--signature")
   content = statement_files.read(path)
   statement_files.check(path, statement_files.compute(path, content))
   signed = signature.sign(content, key, weights)

@@ -214,7 +214,37 @@ def test_only_what_holds_is_signed(call, written, tmp_path):
       ((), "give --key=FILE and --statement=FILE"),
       ((*one, "--new_key=x"), "give it alone"),
       ((*one, f"--weights={tmp_path}"), "would lie among the weights"),
+      ((f"--new_key={tmp_path / 'key'}",), "key exists: choose another name"),
   ):
     done = call("sign", *arguments)
     assert done.returncode == 1 and part in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_nothing_else_is_replaced_by_a_signature_or_a_statement(
+    call, signed, tmp_path
+):
+  path, public, weights = signed
+  (tmp_path / "notes.txt").write_text("notes")
+  kept = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
+  one = (f"--key={tmp_path / 'key'}", f"--statement={path}")
+  beside = tmp_path / "beside"
+  beside.mkdir()
+  for place in (
+      path, public, weights, tmp_path / "key", beside / ".." / path.name
+  ):  # fmt: skip
+    done = call("sign", *one, f"--signature={place}")
+    assert done.returncode == 1 and not done.stdout
+    assert done.stderr == (
+        f"error: {place} is there already and is no signature: choose another"
+        " name as --signature\n"
+    )
+  for place in (tmp_path / "notes.txt", f"{path}.sig", beside):
+    done = call("account", "--config=glyphs", f"--statement={place}")
+    assert done.returncode == 1 and not done.stdout
+    assert "is no privacy statement: choose another name as" in done.stderr
+  assert {p: p.read_bytes() for p in kept} == kept
+  # An earlier one of the same kind makes room.
+  assert call("sign", *one).returncode == 0
+  done = call("account", "--config=glyphs:steps=3", f"--statement={path}")
+  assert done.returncode == 0 and path.read_bytes() != kept[path]
