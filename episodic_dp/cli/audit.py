@@ -94,6 +94,7 @@ def main(argv: Sequence[str]) -> None:
       canaries=values.canaries,
       seed=values.seed,
   )
+  files.check_folder(values.out)
   devices.log_devices()
   result = audit.audit(release, options, values.level)
   folder = pathlib.Path(values.out)

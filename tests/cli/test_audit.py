@@ -175,6 +175,8 @@ def test_every_level_one_run_and_a_natural_canary(attack):
         (dict(config=dict(plan=dict(stages=(
             "RandomAllocation(3)", "FixedSize(1)", "FixedSize(2)")))),
          "use --steps=3"),
+        (dict(out="/proc/x"), "choose another --out"),
+        (dict(out=__file__), "choose another --out"),
     ],
 )
 def test_mistakes_are_one_sentence_before_any_run(
