@@ -24,6 +24,7 @@ from episodic_dp.accounting import report
 from episodic_dp.cli import shared_flags
 from episodic_dp.export import adaptation
 from episodic_dp.export.predictor import Predictor
+from episodic_dp.output import files
 from episodic_dp.output import tables
 
 
@@ -52,6 +53,8 @@ def main(argv: Sequence[str]) -> None:
   """Classifies, and prints what was found."""
   del argv
   values = flags.FLAGS
+  for flag in ("model", "support", "query"):
+    files.check_outside(values.out, str(values[flag].value), f"--{flag}")
   predictor = Predictor.load(values.model, public_key=values.public_key)
   result = adaptation.adapt(
       predictor,
@@ -60,10 +63,12 @@ def main(argv: Sequence[str]) -> None:
       values.out,
       invert=values.invert,
   )
-  print("\n".join(_lines(predictor, result)))
+  print("\n".join(_lines(predictor, result, values.invert)))
 
 
-def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
+def _lines(
+    predictor: Predictor, result: adaptation.Result, invert: bool
+) -> list[str]:
   """What is told of a result."""
   said = result.predictions.labels
   header, rows = ["class", "support", "said"], []
@@ -85,12 +90,20 @@ def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
         f" {len(right)} images, chance {100 / len(result.shots):.0f} %"
     )
   lines += [f"wrote {path}" for path in result.written]
-  lines += warnings(predictor, result)
+  lines += warnings(predictor, result, invert=invert)
   return [*lines, *_guarantee(predictor)]
 
 
-def warnings(predictor: Predictor, result: adaptation.Result) -> list[str]:
-  """What may be wrong with the images, or with how they are judged."""
+def warnings(
+    predictor: Predictor, result: adaptation.Result, *, invert: bool = False
+) -> list[str]:
+  """What may be wrong with the images, or with how they are judged.
+
+  Args:
+    predictor: the model.
+    result: of these images.
+    invert: whether they were turned from light to dark, or back.
+  """
   lines = []
   known = predictor.description.preprocessing.background
   found = result.backgrounds
@@ -104,7 +117,7 @@ def warnings(predictor: Predictor, result: adaptation.Result) -> list[str]:
     (other,) = set(found.values())
     lines.append(
         f"the model is of images on a {known} background, and these have a"
-        f" {other} one: try the same with --invert"
+        f" {other} one: try the same with{'out' * invert} --invert"
     )
   if predictor.transductive:
     lines.append(

@@ -91,6 +91,7 @@ def write(
   """
   config = saved.read(workdir)
   _check_kind(config)
+  files.check_outside(out, workdir, "--workdir")
   path = pathlib.Path(workdir) / reporting.GUARANTEE
   content = statement_files.read(path)
   verification = statement_files.compute(path, content)

@@ -118,6 +118,23 @@ def check_folder(folder: str | os.PathLike, flag: str = "--out") -> None:
     raise _write_error(folder, e, f"choose another {flag}") from e
 
 
+def check_outside(
+    out: str | os.PathLike, folder: str | os.PathLike, flag: str
+) -> None:
+  """WriteError where results would lie in a folder that is only read.
+
+  Args:
+    out: folder of results, of --out.
+    folder: which stays as it is.
+    flag: that named it.
+  """
+  if pathlib.Path(out).resolve().is_relative_to(pathlib.Path(folder).resolve()):
+    raise WriteError(
+        f"results in {out} would change {flag}={folder}, which is only read:"
+        " choose another --out"
+    )
+
+
 def remove(path: str | os.PathLike) -> None:
   """Removes a file, if it is there; WriteError where it cannot be."""
   try:

@@ -1,6 +1,7 @@
 """`export` and `adapt`: the commands, and the walk of docs/export.md."""
 
 import csv
+import dataclasses
 import os
 import pathlib
 import re
@@ -116,6 +117,10 @@ def test_nothing_of_another_query_stays_and_a_dark_folder_is_told(
   assert found.backgrounds == {"support": "light", "query": "dark"}
   (warning,) = cli_adapt.warnings(predictor, found)
   assert "--query a dark one" in warning
+  dark = dataclasses.replace(found, backgrounds={"query": "dark"})
+  for invert, told in ((False, "with --invert"), (True, "without --invert")):
+    (warning,) = cli_adapt.warnings(predictor, dark, invert=invert)
+    assert warning.endswith(f"try the same {told}")
   assert (tmp_path / "out" / "confusion.png").exists()
   found = adapted(folders / "flat_query")
   assert cli_adapt.warnings(predictor, found) == []
@@ -128,6 +133,8 @@ def test_images_turned_round_are_noticed(call, folders, tmp_path):
   os.symlink(folders / "model", tmp_path / "model")
   done = adapt(call, tmp_path, tmp_path / "out")
   assert "try the same with --invert" in done.stdout
+  done = adapt(call, folders, tmp_path / "wrong", more=["--invert"])
+  assert "try the same without --invert" in done.stdout
   done = adapt(call, tmp_path, tmp_path / "out", more=["--invert"])
   assert done.returncode == 0 and "--invert" not in done.stdout
   turned = (tmp_path / "out" / "predictions.csv").read_text()
@@ -155,6 +162,11 @@ def test_what_is_wrong_ends_in_one_sentence(call, folders, tmp_path):
   taken.touch()
   refused(adapt(call, folders, taken), "cannot be written")
   assert not out.exists()
+  before = sorted(folders.rglob("*"))
+  for part in ("model", "support", "query"):
+    for place in (part, f"{part}/new", f"model/../{part}"):
+      refused(adapt(call, folders, folders / place), f"change --{part}=/")
+  assert sorted(folders.rglob("*")) == before
   refused(call("adapt", "--model=x"), "--support|--query|--out")
   refused(call("export", "--workdir=x"), "--out")
   refused(

@@ -182,7 +182,10 @@ def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
   with pytest.raises(files.WriteError, match="there already"):
     writing.write(copy, tmp_path / "model")
   with pytest.raises(files.WriteError, match="there already"):
-    writing.write(copy, copy / workdir.CONFIG)
+    writing.write(copy, tmp_path / "model" / "mine")
+  for place in (copy, copy / workdir.CONFIG, copy / "checkpoints" / "9"):
+    with pytest.raises(files.WriteError, match="would change --workdir="):
+      writing.write(copy, place)
   (copy / reporting.GUARANTEE).unlink()
   with pytest.raises(ValueError, match="guarantee.json: it cannot be read"):
     writing.write(copy, tmp_path / "other")
