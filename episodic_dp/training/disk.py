@@ -23,7 +23,7 @@ class Disk:
     self._kept: tuple[pathlib.Path, ...] = ()
 
   def keep(self, *files_of_run: pathlib.Path) -> None:
-    """Says what is there from now on, and without which the run is of no use."""
+    """Says what is there from now on, and what the run cannot do without."""
     self._kept = files_of_run
 
   def check(self) -> None:
