@@ -60,6 +60,17 @@ def options(values: flags.FlagValues) -> Options:
         "--device=tpu needs the kind of nodes, such as"
         " --tpu_accelerator=tpu-v5-lite-podslice --tpu_topology=4x4"
     )
+  if values["gpus"].present and values.device == "cpu":
+    raise ValueError(
+        f"--gpus={values.gpus} are not asked for with --device=cpu: add"
+        " --device=gpu, or --device=tpu, whose chips they are"
+    )
+  for name in ("tpu_accelerator", "tpu_topology"):
+    if values[name].value and not tpu:
+      raise ValueError(
+          f"--{name}={values[name].value} is of TPUs: add --device=tpu, or"
+          " leave it out"
+      )
   if values.slices > 1 and not tpu:
     raise ValueError(
         f"--slices={values.slices} are of TPUs: add --device=tpu, or say"

@@ -39,6 +39,7 @@ says more.
 
 from collections.abc import Callable, Sequence
 import functools
+import math
 import pathlib
 import sys
 from typing import NamedTuple
@@ -70,6 +71,7 @@ _SHARED = {
     "image": ("tpu", "kubernetes"),
     "python": ("local", "slurm"),
 }
+_DAY = 86400  # Seconds.
 _HELP = ("-h", "-help", "--help", "--helpshort", "--helpfull")
 
 
@@ -110,7 +112,7 @@ def define_flags() -> flags.FlagValues:
       "grace", None,
       "Seconds from being told to stop until being killed (default: 30 on this"
       " machine, 120 elsewhere).",
-      0.1, flag_values=values,
+      0.1, _DAY, flag_values=values,
   )  # fmt: skip
   flags.DEFINE_enum(
       "device", "cpu", ("cpu", "gpu", "tpu"),
@@ -130,11 +132,15 @@ def define_flags() -> flags.FlagValues:
 
 
 def _check_target(values: flags.FlagValues) -> None:
-  """Refuses flags that the target does not read.
+  """Refuses flags that the target does not read, and seconds that are none.
 
   Raises:
     ValueError: names the first.
   """
+  if values.grace is not None and math.isnan(values.grace):
+    raise ValueError(
+        f"--grace=nan must be a number from 0.1 to {_DAY}, such as --grace=30"
+    )
   readers: dict[str, tuple[str, ...]] = dict(_SHARED)
   for target, module in _TARGETS.items():
     own = flags.FlagValues()

@@ -8,6 +8,7 @@ Such as by
 
 from collections.abc import Sequence
 import dataclasses
+import glob
 import os
 import shutil
 import socket
@@ -23,6 +24,8 @@ from launch import job as job_lib
 from launch import shell
 from launch import supervision
 
+# Where drivers show theirs: NVIDIA's, its own under Windows, AMD's.
+_GPUS = ("/dev/nvidia[0-9]*", "/dev/dxg", "/dev/kfd")
 _MOST_DEVICES = 8  # As `backends` takes of a CPU.
 
 
@@ -163,11 +166,17 @@ def launch(job: job_lib.Job, chosen: Options) -> int:
 
   Raises:
     RunError: a work directory cannot be used.
+    ValueError: there is no GPU.
 
   Returns:
     The exit status: that of the run; of a sweep, 75 or 130 as soon as a run
     ends with that, otherwise 1 where any run failed, or 0.
   """
+  if chosen.device == "gpu" and not any(map(glob.glob, _GPUS)):
+    raise ValueError(
+        f"--device=gpu, and this machine shows none ({' or '.join(_GPUS)}):"
+        " leave it out to train on its cores"
+    )
   for run in job.runs:
     command_lib.open_folder(run.workdir, job.resume)
   with supervision.Signals() as signals:

@@ -33,6 +33,12 @@ def runs(
         f"--key_file={command.key_file} is of one run, and a sweep has several:"
         " leave it out, so that each work directory has its own key"
     )
+  for argument in command.arguments:
+    if argument.lstrip("-").partition("=")[0] == "config.seed":
+      raise ValueError(
+          f"{argument} says nothing to a sweep, whose runs take the seeds 0, 1"
+          " and on: leave it out"
+      )
   fields = [_field(text) for text in sweeps]
   labels = _labels([name for name, _ in fields])
   given = command_lib.without(command.arguments, "workdir")

@@ -153,6 +153,12 @@ def _train_keys(
   devices.log_devices()
   places = several_keys.folders(values.workdir, values.keys)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  if config.seed:
+    app.fail(
+        f"--config.seed={config.seed} says nothing to --keys={values.keys},"
+        " whose runs take the seeds 0, 1 and on: leave it out, or say"
+        " --config.seed=0"
+    )
   result = several_keys.train(
       config,
       places,

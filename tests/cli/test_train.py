@@ -195,7 +195,12 @@ def test_killed_convolutions_end_with_the_same_bits(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flag, words", [("--key_file=k", "is of one run"), ("--keys=0", "such as")]
+    "flag, words",
+    [
+        ("--key_file=k", "is of one run"),
+        ("--keys=0", "such as"),
+        ("--config.seed=3", "or say --config.seed=0"),
+    ],
 )
 def test_keys_that_cannot_be_are_told_before_anything(
     call, tmp_path, flag, words

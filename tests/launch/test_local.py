@@ -171,3 +171,15 @@ def test_a_signal_to_the_launcher_saves_and_the_same_command_goes_on(
   _, err = launcher.communicate(timeout=200)
   assert launcher.returncode == 0, err[-3000:]
   tiny.assert_same(tmp_path / "two", expected)
+
+
+def test_a_gpu_that_is_not_there_is_told_before_a_folder_is_made(
+    tmp_path, monkeypatch
+):
+  monkeypatch.setattr(local, "_GPUS", (str(tmp_path / "nvidia*"),))
+  run = job_lib.Run(name="", arguments=(), workdir=str(tmp_path / "run"))
+  job = job_lib.Job(name="a", runs=(run,), workdir=run.workdir, processes=2)
+  chosen = local.Options(python=sys.executable, cores=2, device="gpu")
+  with pytest.raises(ValueError, match="this machine shows none"):
+    local.launch(job, chosen)
+  assert not (tmp_path / "run").exists()
