@@ -129,7 +129,8 @@ def _check_steps(spec: spec_lib.TrainingSpec, place: binding.Place) -> None:
     raise errors.RunError(
         f"the run in {place.folder} has done {place.step} steps already and the"
         f" configuration allows {spec.steps}: {remedy}, or evaluate what is"
-        f" there with episodic-dp evaluate --workdir={place.folder}"
+        f" there with episodic-dp evaluate --workdir={place.folder} (and the"
+        " --data_dir of this call, where it has one)"
     )
 
 

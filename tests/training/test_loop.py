@@ -174,8 +174,9 @@ def test_fewer_steps_than_done_are_refused_and_nothing_is_rewritten(whole):
       (STEPS, "without --config.target_epsilon"),
   ):
     spec = tiny_run.spec(STEPS - 1, asked_steps=asked)
-    with pytest.raises(training.RunError, match=f"has done 30 .*{remedy}"):
+    with pytest.raises(training.RunError, match=f"has done 30 .*{remedy}") as e:
       tiny_run.train(spec, whole[0])
+    assert f"--workdir={whole[0]} (and the --data_dir" in str(e.value)
   assert _public_files(whole[0]) == before
 
 
