@@ -20,6 +20,7 @@ import hashlib
 import itertools
 import math
 import pathlib
+import re
 from typing import Any, NamedTuple
 import zipfile
 
@@ -134,7 +135,7 @@ def _read_head(path: pathlib.Path, levels: Sequence[str] | None) -> _Head:
       names = arrays.files
       if levels is None:
         levels = (*(("group",) if "group" in names else ()), "class", "image")
-      examples = _check_names(path, names, levels)
+      examples = _check_names(path, arrays, levels)
       shape = (_image_shape if examples == _IMAGES else _feature_shape)(path)
       labels = [
           _vector(path, name, arrays, shape[0], kinds="biuUS")
@@ -175,9 +176,10 @@ class _Refused(ValueError):
 
 
 def _check_names(
-    path: pathlib.Path, names: list[str], levels: Sequence[str]
+    path: pathlib.Path, arrays: np.lib.npyio.NpzFile, levels: Sequence[str]
 ) -> str:
   """The name of the array that holds the examples."""
+  names = arrays.files
   if len(levels) < 2:
     raise _Refused(
         f"own_data option levels={tuple(levels)} needs two names or more: the"
@@ -190,9 +192,10 @@ def _check_names(
     )
   for name in (examples, *levels[:-1]):
     if name not in names:
+      remedy = "" if name == examples else _levels_there(path, arrays)
       raise _Refused(
-          f"{path} has the arrays {shown(names)} and no '{name}': add it,"
-          " or name the label arrays with levels=('class', 'image')"
+          f"{path} has the arrays {shown(names)} and no '{name}': add it"
+          f"{remedy}"
       )
   for name in names:
     if name not in (*_READ, *levels[:-1]):
@@ -202,6 +205,27 @@ def _check_names(
           " training"
       )
   return examples
+
+
+def _levels_there(path: pathlib.Path, arrays: np.lib.npyio.NpzFile) -> str:
+  """How to name the label arrays that are there, or ""."""
+  labels = [name for name in arrays.files if name not in _READ]
+  if len(labels) not in (1, 2) or not all(
+      re.fullmatch(r"[\w.-]+", name)
+      and _header(path, name)[1].kind in "biuUS"
+      for name in labels
+  ):
+    return ""
+  labels.sort(key=lambda name: (name != "group", name == "class"))
+  if len(labels) == 2 and labels[0] != "group":
+    first, second = (arrays[name].ravel().tolist() for name in labels)
+    # The first lies in the second, which is then the outer one.
+    if len(set(zip(first, second))) == len(set(first)) > len(set(second)):
+      labels.reverse()
+  return (
+      ", or name the label arrays that are there, the outermost first, and the"
+      f" examples with --config=own_data:levels={'/'.join([*labels, 'image'])}"
+  )
 
 
 def _image_shape(path: pathlib.Path) -> tuple[int, ...]:

@@ -86,6 +86,40 @@ def test_wrong_arrays_are_named(save, changes, text):
     npz.listing(save(**changes))
 
 
+CLASS = np.arange(COUNT) // 4
+COARSE = CLASS // 2
+
+
+@pytest.mark.parametrize(
+    "arrays,levels",
+    [
+        ({"class": CLASS}, "class/image"),
+        ({"class": CLASS, "group": COARSE}, "group/class/image"),
+        ({"class": COARSE, "group": CLASS}, "group/class/image"),
+        ({"fine": CLASS, "coarse": COARSE}, "coarse/fine/image"),
+        ({"coarse": COARSE, "fine": CLASS}, "coarse/fine/image"),
+        ({"class": CLASS, "person": COARSE}, "person/class/image"),
+        ({"class": COARSE, "person": CLASS}, "class/person/image"),
+        # Neither lies in the other.
+        ({"class": np.arange(COUNT) % 4, "who": CLASS}, "who/class/image"),
+    ],
+)
+def test_the_levels_that_are_there_can_be_typed(save, arrays, levels):
+  path = save(**{"class": None} | arrays)
+  with pytest.raises(ValueError, match="and no 'patient': add it, or") as e:
+    npz.listing(path, ("patient", "label", "image"))
+  assert str(e.value).endswith(f" --config=own_data:levels={levels}")
+  npz.listing(path, levels.split("/"))
+
+
+@pytest.mark.parametrize(
+    "arrays", [{}, {"a b": CLASS}, {"x": FLOAT}, dict.fromkeys("abc", CLASS)]
+)
+def test_levels_that_cannot_be_typed_are_not_proposed(save, arrays):
+  with pytest.raises(ValueError, match="'class': add it$"):
+    npz.listing(save(**{"class": None} | arrays))
+
+
 def test_levels_need_two_names(save):
   with pytest.raises(ValueError, match="needs two names or more"):
     npz.listing(save(), ("image",))
