@@ -157,6 +157,12 @@ _Solved = tuple[_Problem, tuple[str, ...]]
 
 
 def _noise_multiplier(problem: _Problem) -> _Solved:
+  if math.isinf(problem.release.mechanism.clip_norm):
+    raise plan_lib.PlanError(
+        "config.mechanism.clip_norm is infinite, and noise is a multiple of"
+        " it: give --config.mechanism.clip_norm=1.0, or leave private=0 out of"
+        " --config"
+    )
   mechanism = accounting.calibrate(
       problem.release, steps=problem.steps, epsilon=problem.epsilon,
       delta=problem.delta, level=problem.level,
