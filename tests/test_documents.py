@@ -87,6 +87,12 @@ def test_presets_benchmarks_and_targets_exist(name):
   assert not unknown(r"(?:^|`)make ([a-z][a-z-]+)", name, made)
 
 
+def test_the_page_of_data_names_every_preset():
+  page = text_of("docs/data.md")
+  for name in (*presets.NAMES, *presets.PVI_NAMES):
+    assert f"`{name}`" in page, name
+
+
 def test_the_workspace_lists_every_target_of_reproduce():
   (row,) = re.findall(r".*reproduce --target=NAME.*", text_of("WORKSPACE.md"))
   assert {*re.findall(r"`(\w+)`", row)} == {*targets.NAMES}
