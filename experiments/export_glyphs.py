@@ -35,6 +35,21 @@ _DIAGNOSES = flags.DEFINE_integer("diagnoses", 36, "How many diagnoses.", 1)
 _PATIENTS = flags.DEFINE_integer("patients", 120, "Patients of each.", 1)
 _CROSSING = flags.DEFINE_integer("crossing", 1, "Diagnoses of a patient.", 1)
 _SIZE = flags.DEFINE_integer("size", 28, "Height and width in pixels.", 12)
+_READ_BY = {  # Layout -> flags that it alone reads.
+    "writer": (_WRITERS, _GLYPHS, _DRAWINGS),
+    "diagnosis": (_DIAGNOSES, _PATIENTS, _CROSSING),
+}
+
+
+def _check_layout() -> None:
+  """ValueError for a flag that the layout does not read."""
+  for layout, read in _READ_BY.items():
+    for flag in read:
+      if flag.present and layout != _LAYOUT.value:
+        raise ValueError(
+            f"--{flag.name}={flag.value} is of --layout={layout}: give that,"
+            " or leave it out"
+        )
 
 
 def check_crossing(some: int, diagnoses: int) -> None:
@@ -115,6 +130,7 @@ def export(
 def main(argv: Sequence[str]) -> None:
   """Writes the PNG files."""
   del argv
+  _check_layout()
   out = pathlib.Path(_OUT.value)
   drawings, size = _DRAWINGS.value, _SIZE.value
   if _LAYOUT.value == "writer":

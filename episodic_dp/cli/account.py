@@ -115,8 +115,8 @@ def main(argv: Sequence[str]) -> None:
 
 def _account_study(values: flags.FlagValues) -> None:
   """Prints what --ledger costs together."""
-  for name in ("sweep", "statement"):
-    if values[name].value:
+  for name in ("sweep", "out", "statement", "data_dir"):
+    if values[name].present:
       app.fail(f"--{name} is of one config: leave it out with --ledger")
   _check_folders(values)
   study = study_lib.read(values.ledger, same_levels=values.same_level)
@@ -180,6 +180,11 @@ def _account_config(values: flags.FlagValues) -> None:
     app.fail(
         "--delta and --same_level are of --ledger: set --config.delta for the"
         " config"
+    )
+  if values["out"].present and not values.sweep:
+    app.fail(
+        f"--out={values.out} is the folder of --sweep: give"
+        " --sweep=steps,noise_multiplier too, or leave it out"
     )
   sweeps.check_names(values.sweep)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)

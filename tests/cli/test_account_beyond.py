@@ -116,6 +116,8 @@ def test_curves_are_written_for_every_level(call, runs, tmp_path):
         (("--ledger={runs}/queries.json",), "no file of --ledger has one"),
         (("--ledger={runs}/a", "--delta=2.0"), "delta 2.0"),
         (("--ledger={runs}/a", "--sweep=steps"), "--sweep"),
+        (("--ledger={runs}/a", "--out={runs}/s"), "--out is of one config"),
+        (("--ledger={runs}/a", "--data_dir={runs}"), "--data_dir is of one"),
         (("--ledger={runs}/a", "--same_level=week"), "--same_level=week"),
         (("--config=glyphs", "--delta=1e-3"), "--config.delta"),
         (("--config=glyphs", "--group=0"), "group"),

@@ -54,6 +54,20 @@ def test_patients_of_more_diagnoses_than_there_are_or_fit_are_refused(
   assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    "flag, layout", [("--patients=3", "diagnosis"), ("--glyphs=3", "writer")]
+)
+def test_a_flag_of_the_other_layout_is_refused(tmp_path, flag, layout):
+  out = tmp_path / "images"
+  other = {"diagnosis": "writer", "writer": "diagnosis"}[layout]
+  done = run(
+      "experiments.export_glyphs", f"--out={out}", f"--layout={other}", flag
+  )
+  assert done.returncode == 1 and not out.exists()
+  assert f"{flag} is of --layout={layout}: give that" in done.stderr
+  assert len(done.stderr.splitlines()) == 1
+
+
 @pytest.fixture
 def table(patients, tmp_path):
   """The same as a table."""
