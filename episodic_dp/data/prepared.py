@@ -38,22 +38,22 @@ def load(
     ConnectionError: a download cannot be reached.
     ValueError: a file has the wrong checksum.
   """
-
-  def prepare() -> T:
-    found = originals.find(data_dir)
-    if found is None and not (records / "dataset_info.json").is_file():
-      # Said before TFDS is asked, which would retry for minutes when offline.
-      if not download:
-        raise FileNotFoundError(originals.missing(data_dir))
-      if originals.online is None:
-        raise FileNotFoundError(
-            f"--download cannot fetch {originals.title}, and"
-            f" {originals.missing(data_dir)}"
-        )
-      originals.check_online()
-    return make(found)
-
-  return cache.read_or_make(records.parent, read, prepare)
+  arrays = read()
+  if arrays is not None:
+    return arrays
+  found = originals.find(data_dir)
+  if found is None and not (records / "dataset_info.json").is_file():
+    # Said before a folder is made in the cache, and before TFDS is asked, which
+    # would retry for minutes when offline.
+    if not download:
+      raise FileNotFoundError(originals.missing(data_dir))
+    if originals.online is None:
+      raise FileNotFoundError(
+          f"--download cannot fetch {originals.title}, and"
+          f" {originals.missing(data_dir)}"
+      )
+    originals.check_online()
+  return cache.read_or_make(records.parent, read, lambda: make(found))
 
 
 def load_arrays(

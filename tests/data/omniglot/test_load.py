@@ -209,6 +209,7 @@ def test_missing_zips_are_named_at_once(folder, tmp_path, monkeypatch):
   assert "give --data_dir=DIR, or give --download alone" in str(e.value)
   with pytest.raises(FileNotFoundError, match="is not a folder"):
     load(data_dir=tmp_path / "nowhere")
+  assert not (tmp_path / "cache").exists()
   half = tmp_path / "half"
   half.mkdir()
   (half / "images_background.zip").write_bytes(b"")
