@@ -134,6 +134,12 @@ class RunConfig:
           f"config.delta is {scalars['delta']}: give a number between 0 and 1,"
           " well below 1 / (number of units), such as --config.delta=1e-05"
       )
+    target = scalars.get("target_epsilon")
+    if target is not None and not target > 0:  # also refuses NaN
+      raise plan_lib.PlanError(
+          f"config.target_epsilon is {target}: give a positive number, such as"
+          " --config.target_epsilon=3"
+      )
     if "privacy_unit" in scalars:
       release.hierarchy.level_index(scalars["privacy_unit"])
     parsed: dict[str, Any] = {

@@ -357,7 +357,7 @@ _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     float: ((float, int), "a number"),
     int: ((int,), "a whole number"),
     str: ((str,), "a name"),
-    Literal: ((str,), "a name"),  # Which one, the library checks.
+    Literal: ((str,), "a name"),
     Mapping: ((Mapping,), "fields by name"),
     tuple: ((tuple, list), "a tuple of whole numbers"),
 }
@@ -367,7 +367,8 @@ def checked(name: str, value: Any, hint: Any) -> Any:
   """The value of a field, if it is of the kind that its annotation says.
 
   Raises:
-    PlanError: it is not, or fewer than there must be; names the field.
+    PlanError: it is not, or none of the names or fewer than there must be;
+      names the field.
   """
   kinds, least = [hint], None
   if get_origin(hint) in (types.UnionType, Union):
@@ -388,6 +389,8 @@ def checked(name: str, value: Any, hint: Any) -> Any:
     raise plan_lib.PlanError(
         f"config.{name} is {shown(value)}: give {wanted}"
     )
+  if kind is Literal:
+    _one_of(f"config.{name}", value, get_args(kinds[0]))
   if least is not None and value < least:
     raise plan_lib.PlanError(
         f"config.{name} is {value}: give {wanted} of at least {least}, such as"

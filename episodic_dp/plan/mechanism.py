@@ -121,7 +121,9 @@ class Mechanism:
           f" number from {_LEAST:g} to {1 / _LEAST:g} such as 1.0"
       )
     if not (isinstance(c, (int, float)) and c > 0):  # also refuses NaN
-      raise errors.PlanError(f"clip_norm {c!r} must be a positive number")
+      raise errors.PlanError(
+          f"clip_norm {c!r} must be a positive number, such as 1.0"
+      )
     if math.isinf(c) and z > 0:
       raise errors.PlanError(
           "clip_norm is infinite with noise_multiplier"

@@ -113,11 +113,11 @@ def test_what_adaptive_clipping_lacks_is_said_with_values(adaptive):
     [
         (dict(noise_multiplier=-1.0), "-1.0"),
         (dict(noise_multiplier=math.nan), "nan"),
-        (dict(noise_multiplier=math.inf), "inf"),
+        (dict(noise_multiplier=math.inf), "inf must be .* such as 1.0"),
         (dict(noise_multiplier=1e-300), "1e-300 .* from 1e-30 to 1e.30"),
         (dict(noise_multiplier=1e300), "1e.300 .* from 1e-30 to 1e.30"),
         (dict(noise_multiplier="1"), "'1'"),
-        (dict(clip_norm=0.0), "0.0"),
+        (dict(clip_norm=0.0), "0.0 must be .* such as 1.0"),
         (dict(clip_norm=math.nan), "nan"),
         (dict(clip_norm=math.inf), "finite clip_norm"),
         (dict(clip_by="value"), "'value'"),
