@@ -15,9 +15,11 @@ def test_a_phase_says_what_begins_goes_on_and_how_long_it_took(
 ):
   monkeypatch.setattr(phases, "_EVERY", 0.05)
   with phases.phase("compiling (a while)", at_once=True):
-    assert capsys.readouterr().err == "compiling (a while)\n"
+    begun = capsys.readouterr().err
     time.sleep(0.12)
-  *going, last = capsys.readouterr().err.splitlines()
+  text = begun + capsys.readouterr().err
+  assert begun.startswith("compiling (a while)\n")  # On a slow machine more.
+  _, *going, last = text.splitlines()
   assert going and set(going) == {"compiling: 0 s so far"}
   assert re.fullmatch(r"compiling: took 0\.\d s", last)
 
