@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import csv
 import dataclasses
 import json
+import math
 import os
 import pathlib
 from typing import Any
@@ -35,7 +36,11 @@ class Number:
   log: bool = False
 
   def encode(
-      self, words: Sequence[str], name: str, table: str
+      self,
+      words: Sequence[str],
+      name: str,
+      table: str,
+      lines: Sequence[int],
   ) -> np.ndarray:
     """float32[rows, 1]; limited to 10 scales around the centre."""
     values = np.empty(len(words))
@@ -44,7 +49,7 @@ class Number:
         values[row] = float(word)
       except ValueError as e:
         raise plan_lib.PlanError(
-            f"line {row + 2} of {table} has {name} '{word}', which is no"
+            f"line {lines[row]} of {table} has {name} '{word}', which is no"
             " number: repair it, or list the column's values in the schema"
         ) from e
     if self.log:
@@ -64,10 +69,14 @@ class Words:
   values: tuple[str, ...]
 
   def encode(
-      self, words: Sequence[str], name: str, table: str
+      self,
+      words: Sequence[str],
+      name: str,
+      table: str,
+      lines: Sequence[int],
   ) -> np.ndarray:
     """float32[rows, values]."""
-    del name, table
+    del name, table, lines
     column = np.asarray(words)
     return (column[:, None] == np.asarray(self.values)).astype(np.float32)
 
@@ -84,7 +93,7 @@ class Schema:
     label: the column of the class.
     classes: its values, from class 0 on.
     client: the column of the client; None where rows are dealt out.
-    clients: its values: all clients, also those without a row.
+    clients: its values; a run needs at least one row of each.
   """
 
   columns: Mapping[str, Column]
@@ -124,29 +133,93 @@ def read_schema(path: str | os.PathLike) -> Schema:
     PlanError: it is none; one sentence.
   """
   try:
-    data = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    text = pathlib.Path(path).read_text(encoding="utf-8-sig")
+    data = json.loads(text, object_pairs_hook=_once)
+    _known(data, _KEYS, "a schema")
     columns: dict[str, Column] = {}
     for name, column in data["columns"].items():
+      where = f"column '{name}'"
       if isinstance(column, list):
-        columns[name] = Words(tuple(map(str, column)))
+        columns[name] = Words(_words(column, where))
       else:
-        columns[name] = Number(**column)
+        columns[name] = _number(column, where)
+    if not columns:
+      raise plan_lib.PlanError("columns is {}: name at least one column")
     return Schema(
         columns=columns,
         label=data["label"],
-        classes=tuple(map(str, data["classes"])),
+        classes=_words(data["classes"], "classes"),
         client=data.get("client"),
-        clients=tuple(map(str, data.get("clients", ()))),
+        clients=(
+            ()
+            if data.get("client") is None
+            else _words(data["clients"], "clients")
+        ),
     )
+  except plan_lib.PlanError as e:
+    raise plan_lib.PlanError(f"the schema {path} cannot be read: {e}") from e
   except FileNotFoundError as e:
     raise plan_lib.PlanError(
         f"the schema {path} does not exist: write one ({_REMEDY})"
     ) from e
-  except (AttributeError, KeyError, OSError, TypeError, ValueError) as e:
+  except (ArithmeticError, AttributeError, LookupError, OSError, TypeError,
+          ValueError) as e:
     raise plan_lib.PlanError(
         f"the schema {path} cannot be read ({type(e).__name__}: {e}): it needs"
         f" columns, label, classes, client and clients ({_REMEDY})"
     ) from e
+
+
+_KEYS = ("columns", "label", "classes", "client", "clients")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  """An object of JSON, in which no key may come twice."""
+  for i, (key, _) in enumerate(pairs):
+    if key in dict(pairs[:i]):
+      raise plan_lib.PlanError(f"{key!r} is there twice: leave one out")
+  return dict(pairs)
+
+
+def _known(data: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
+  for key in data.keys():
+    if key not in keys:
+      raise plan_lib.PlanError(
+          f"{where} has the key '{key}': leave it out or write one of"
+          f" {', '.join(keys)}"
+      )
+
+
+def _words(values: Any, where: str) -> tuple[str, ...]:
+  """A list of words that differ."""
+  if not isinstance(values, list) or not values:
+    raise plan_lib.PlanError(
+        f'{where} is {values!r}: write a list as in ["a", "b"]'
+    )
+  words = tuple(map(str, values))
+  for word in words:
+    if words.count(word) > 1:
+      raise plan_lib.PlanError(f"{where} lists '{word}' twice: write it once")
+  return words
+
+
+def _number(data: Mapping[str, Any], where: str) -> Number:
+  _known(data, [f.name for f in dataclasses.fields(Number)], where)
+  column = Number(**data)
+  for key in ("centre", "scale"):
+    value = getattr(column, key)
+    number = type(value) in (int, float) and math.isfinite(value)
+    if not number or (key == "scale" and value <= 0):
+      above = " above 0" if key == "scale" else ""
+      raise plan_lib.PlanError(
+          f"{where} has {key} {value!r}: write a finite number{above} without"
+          " quotes"
+      )
+  if not isinstance(column.log, bool):
+    raise plan_lib.PlanError(
+        f"{where} has log {column.log!r}: write true or false without quotes"
+    )
+  return column
 
 
 def read(path: str | os.PathLike, schema: Schema) -> Table:
@@ -157,10 +230,14 @@ def read(path: str | os.PathLike, schema: Schema) -> Table:
       the schema says; one sentence.
   """
   try:
-    with open(path, newline="", encoding="utf-8") as file:
+    with open(path, newline="", encoding="utf-8-sig") as file:
       rows = csv.reader(file, skipinitialspace=True)
       header = [name.strip() for name in next(rows, [])]
-      body = [row for row in rows if row]
+      lines, body = [], []
+      for row in rows:
+        if row:
+          lines.append(rows.line_num)
+          body.append(row)
   except FileNotFoundError as e:
     raise plan_lib.PlanError(
         f"the table {path} does not exist: name a CSV file with a header"
@@ -169,20 +246,32 @@ def read(path: str | os.PathLike, schema: Schema) -> Table:
     raise plan_lib.PlanError(
         f"the table {path} cannot be read ({e}): name a CSV file in UTF-8"
     ) from e
-  for number, row in enumerate(body):
+  for name in header:
+    if header.count(name) > 1:
+      raise plan_lib.PlanError(
+          f"{path} has the column '{name}' twice: rename or remove one"
+      )
+  if not body:
+    raise plan_lib.PlanError(
+        f"{path} has no rows below its header: add at least one"
+    )
+  for line, row in zip(lines, body):
     if len(row) != len(header):
       raise plan_lib.PlanError(
-          f"line {number + 2} of {path} has {len(row)} fields and the header"
+          f"line {line} of {path} has {len(row)} fields and the header"
           f" {len(header)}: repair it"
       )
   held: dict[str, list[str]] = {
       name: [row[i].strip() for row in body] for i, name in enumerate(header)
   }
-  return encode(held, schema, str(path))
+  return encode(held, schema, str(path), lines)
 
 
 def encode(
-    held: Mapping[str, Sequence[str]], schema: Schema, name: str
+    held: Mapping[str, Sequence[str]],
+    schema: Schema,
+    name: str,
+    lines: Sequence[int] | None = None,
 ) -> Table:
   """Columns of text, encoded; see `read`.
 
@@ -190,7 +279,10 @@ def encode(
     held: name -> the column.
     schema: of it.
     name: of the table, for messages.
+    lines: of the rows in its file; None if they follow the header.
   """
+  if lines is None:
+    lines = range(2, 2 + max(map(len, held.values()), default=0))
   wanted: Iterable[str] = [*schema.columns, schema.label]
   if schema.client is not None:
     wanted = [*wanted, schema.client]
@@ -200,18 +292,20 @@ def encode(
           f"{name} has no column '{column}', which the schema names: it has"
           f" {', '.join(held)}"
       )
-  labels = _numbers(held[schema.label], schema.classes, name, schema.label)
+  labels = _numbers(
+      held[schema.label], schema.classes, name, schema.label, lines
+  )
   members: dict[str, np.ndarray] = {}
   if schema.client is not None:
     owners = _numbers(
-        held[schema.client], schema.clients, name, schema.client
+        held[schema.client], schema.clients, name, schema.client, lines
     )
     members = {
         client: np.flatnonzero(owners == i)
         for i, client in enumerate(schema.clients)
     }
   parts = [
-      column.encode(held[key], key, name)
+      column.encode(held[key], key, name, lines)
       for key, column in schema.columns.items()
   ]
   return Table(
@@ -222,7 +316,11 @@ def encode(
 
 
 def _numbers(
-    words: Sequence[str], known: Sequence[str], table: str, column: str
+    words: Sequence[str],
+    known: Sequence[str],
+    table: str,
+    column: str,
+    lines: Sequence[int],
 ) -> np.ndarray:
   """The position of each word among the known ones: int32[rows]."""
   places: dict[Any, int] = {word: i for i, word in enumerate(known)}
@@ -230,8 +328,8 @@ def _numbers(
   if (found < 0).any():
     row = int(np.argmax(found < 0))
     raise plan_lib.PlanError(
-        f"line {row + 2} of {table} has {column} '{words[row]}', and the schema"
-        f" knows {', '.join(map(str, known)) or 'none'}: add it there, by a"
-        " public rule, or leave the row out"
+        f"line {lines[row]} of {table} has {column} '{words[row]}', and the"
+        f" schema knows {', '.join(map(str, known)) or 'none'}: add it there,"
+        " by a public rule, or leave the row out"
     )
   return found

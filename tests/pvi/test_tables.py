@@ -48,6 +48,20 @@ def test_rows_are_encoded_by_the_schema_alone(tmp_path):
         (dict(clients=["north", "south"]), "has hospital 'east'"),
         (dict(columns={"sex": {}}), r"line 2 of \S*train.csv has sex '\w+', "),
         (dict(columns={"age": {"middle": 3}}), "cannot be read"),
+        (dict(columns={"age": {"scale": "20"}}), "'age' has scale '20'"),
+        (dict(columns={"age": {"scale": None}}), "'age' has scale None"),
+        (dict(columns={"age": {"scale": 0}}), "'age' has scale 0: write a"),
+        (dict(columns={"age": {"scale": -1}}), "'age' has scale -1"),
+        (dict(columns={"age": {"scale": float("nan")}}), "has scale nan"),
+        (dict(columns={"age": {"scale": float("inf")}}), "has scale inf"),
+        (dict(columns={"age": {"scale": True}}), "has scale True"),
+        (dict(columns={"age": {"centre": "x"}}), "has centre 'x'"),
+        (dict(columns={"age": {"log": "no"}}), "has log 'no'"),
+        (dict(columns={"sex": []}), r"'sex' is \[\]"),
+        (dict(columns={}), "columns is {}: name at least one"),
+        (dict(classes=["ill", "ill"]), "classes lists 'ill' twice"),
+        (dict(clients=["north", "north"]), "clients lists 'north' twice"),
+        (dict(colums={}), "has the key 'colums'"),
         (dict(label=None), "no column 'None'"),
     ],
 )
@@ -72,6 +86,27 @@ def test_missing_and_damaged_files_are_named(tmp_path):
   (tmp_path / "schema.json").write_text("[]")
   with pytest.raises(plan.PlanError, match="cannot be read"):
     tables.read_schema(tmp_path / "schema.json")
+
+
+def test_files_of_a_spreadsheet_are_read_and_lines_counted(tmp_path):
+  own_table.write(tmp_path)
+  for name in ("schema.json", "train.csv"):
+    path = tmp_path / name
+    path.write_text("\ufeff" + path.read_text(), encoding="utf-8")
+  schema = tables.read_schema(tmp_path / "schema.json")
+  table = tables.read(tmp_path / "train.csv", schema)
+  assert len(table.labels) == len(own_table.ROWS)
+  header = "age,cost,sex,hospital,outcome\n"
+  for text, words in (
+      (header, "has no rows below its header"),
+      (header.replace("cost", "age"), "the column 'age' twice"),
+      (header + '\n1,2,"fe\nmale",north,ill\nx,2,male,north,ill\n',
+       "line 5 of .* has age 'x'"),
+      (header + "\n1,2\n", "line 3 of .* has 2 fields"),
+  ):  # fmt: skip
+    (tmp_path / "train.csv").write_text(text)
+    with pytest.raises(plan.PlanError, match=words):
+      tables.read(tmp_path / "train.csv", schema)
 
 
 @pytest.mark.parametrize("split", adult.SPLITS)
