@@ -7,6 +7,7 @@ rows, see docs/pvi.md. The column "published" has the numbers that were
 published for private PVI with these clients.
 """
 
+import math
 import pathlib
 from typing import Any
 
@@ -23,7 +24,10 @@ from experiments.targets import panels
 EPSILONS = (0.5, 0.75, 1.0, None)
 NOTES = """\
 What was chosen how, and what differs from the published setting, is in
-[docs/pvi.md](../../docs/pvi.md).
+[docs/pvi.md](../../docs/pvi.md). ε holds for each client at its own δ, a power
+of ten from 1/(10 N) to 1/N for N rows: where two are given, the larger one is
+that of the clients with less than 1000 rows. "ε reached" is the largest ε of
+all clients, and holds for every row at the larger δ.
 """
 SPLITS = ("homogeneous", "inhomogeneous_1", "inhomogeneous_2")
 _GLOBAL = "one_client"
@@ -130,8 +134,8 @@ def more(outcomes: panels.Outcomes) -> dict[str, Any]:
 def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
   """A row per split and budget."""
   header = [
-      "split", "ε at most", "ε reached", "visits a client", "test accuracy",
-      "published", "test log likelihood", "seconds",
+      "split", "ε at most", "ε reached", "δ of clients", "visits a client",
+      "test accuracy", "published", "test log likelihood", "seconds",
   ]  # fmt: skip
   rows = []
   for found in panels.group(outcomes, "key").values():
@@ -144,6 +148,7 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
         split.replace("_", " "),
         "not private" if epsilon is None else f"{epsilon:g}",
         "-" if epsilon is None else f"{reached:.4f}",
+        "-" if epsilon is None else _deltas(found[0]["deltas"]),
         " / ".join(map(str, visits)),
         _spread([o["accuracy"] for o in found]),
         "-" if published is None else _range(published),
@@ -151,6 +156,12 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
         f"{np.mean([o['seconds'] for o in found]):.0f}",
     ])
   return header, rows
+
+
+def _deltas(values: list[float]) -> str:
+  """The largest, that of clients of few rows, and that of the others."""
+  powers = sorted((round(math.log10(delta)) for delta in values), reverse=True)
+  return " / ".join(f"1e{power}" for power in powers)
 
 
 def _spread(values: list[float]) -> str:

@@ -101,3 +101,9 @@ def test_a_folder_that_cannot_be_read_says_so(tmp_path, text, told):
     results_pages.write(tmp_path)
   assert str(tmp_path) in str(e.value)
   assert not list(tmp_path.glob("*.md"))
+
+
+def test_epsilon_of_adult_stands_with_its_deltas():
+  page = results_pages.pages()["pvi_adult.md"]
+  assert "| homogeneous | 1 | 0.9988 | 1e-4 | 236 |" in page
+  assert "| inhomogeneous 2 | 1 | 0.9999 | 1e-3 / 1e-4 | 238 / 284 |" in page
