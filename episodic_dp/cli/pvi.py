@@ -5,9 +5,9 @@
 
 Partitioned variational inference: each client has a factor of its own in the
 posterior, which it updates by differentially private steps on its own rows.
-Every client has a guarantee of its own, and stops before --config.
-target_epsilon would be passed; what they release together has the largest of
-these, since no row has two clients.
+Every client has a guarantee of its own, and stops before
+--config.target_epsilon would be passed; what they release together has the
+largest of these, since no row has two clients.
 
 The same command again, after a kill, goes on from the last checkpoint and ends
 with the same posterior bit for bit. The folder holds config.json,

@@ -7,7 +7,7 @@ the same posterior bit for bit, and no visit is paid for twice. The folder, the
 key and its binding, and the checkpoints are those of `training`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
 import itertools
@@ -93,7 +93,8 @@ class Spec:
       value = getattr(self, name)
       if not isinstance(value, int) or value < 1:
         raise errors.RunError(
-            f"{name}={value!r} must be a whole number of at least 1"
+            f"{name}={value!r} must be a whole number of at least 1: set"
+            f" --config.{name}=1 or more"
         )
     if not 0 < self.damping <= 1:
       raise errors.RunError(
@@ -413,24 +414,29 @@ def summary(spec: Spec, result: Result) -> str:
       seeded=spec.private_seed is not None
   )
   rows = [
-      (client.size, visits, guarantee)
+      (client.size, visits, guarantee, client.name)
       for client, visits, guarantee in zip(
           spec.clients, result.visits, guarantees
       )
   ]
   key = lambda row: (row[0], row[1])  # noqa: E731
   for (size, visits), alike in itertools.groupby(sorted(rows, key=key), key):
-    found: Sequence[accounting.Guarantee | None] = [row[2] for row in alike]
-    text = "nothing released" if found[0] is None else str(found[0])
+    held = list(alike)
+    found: accounting.Guarantee | None = held[0][2]
+    text = "nothing released" if found is None else str(found)
+    names = ", ".join(row[3] for row in held)
     lines.append(
-        f"  {len(found)} clients of {size} examples, {visits} visits each:"
-        f" {text}"
+        f"  {_count(len(held), 'client')} of {_count(size, 'row')} ({names}),"
+        f" {_count(visits, 'visit')} each: {text}"
     )
   epsilon, delta = result.ledgers.worst()
   if math.isfinite(epsilon):
     lines.append(
-        "  every example, whichever client holds it: epsilon"
+        "  every row, whichever client holds it: epsilon"
         f" {report.rounded_up(epsilon)} at delta {delta:g}"
     )
   return "\n".join(lines)
 
+
+def _count(number: int, noun: str) -> str:
+  return f"{number} {noun}{'s' * (number != 1)}"

@@ -28,10 +28,10 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
   done = call(*run, *where, absent)
   assert done.returncode == 0, done.stderr
   assert "done, after 2 rounds" in done.stdout
-  assert "1 clients of 8 examples, 1 visits each: example: epsilon" in (
+  assert "1 client of 8 rows (south), 1 visit each: example: epsilon" in (
       done.stdout
   )
-  assert "2 clients of 8 examples, 2 visits each" in done.stdout
+  assert "2 clients of 8 rows (north, east), 2 visits each" in done.stdout
   assert "test: accuracy 0." in done.stdout
   summary = json.loads((folder / "guarantees.json").read_text())
   assert [row["client"] for row in summary["clients"]] == (
@@ -112,3 +112,7 @@ def test_presets_are_complete_and_private_by_default(module):
   assert config.target_epsilon == 1.0 and config.visit.noise_multiplier > 0
   plain = config_lib.parse(module.get_config("private=0"))
   assert plain.visit.noise_multiplier == 0 and plain.target_epsilon is None
+
+
+def test_help_names_a_flag_in_one_piece(call):
+  assert "--config.target_epsilon would" in call("pvi", "--help").stdout

@@ -178,7 +178,7 @@ def test_absent_clients_spend_nothing_and_may_return(
         (dict(damping=0.0), "damping=0.0"),
         (dict(server="random"), "server='random'"),
         (dict(absences=(pvi.Absence(7),)), "client 7"),
-        (dict(checkpoint_every=0), "checkpoint_every=0"),
+        (dict(checkpoint_every=0), "set --config.checkpoint_every=1 or more"),
     ],
 )
 def test_bad_values_are_named(change, words):
