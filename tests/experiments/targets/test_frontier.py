@@ -92,6 +92,6 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path):
   weights = models.read_weights(tmp_path / "glyphs_start.safetensors")
   assert begun["start"] == "glyphs_start.safetensors"  # No path of a machine.
   assert begun["start_digest"] == weights_lib.digest(weights)
-  # The same network without a start is another one before training.
-  untrained = [runs[n]["accuracy"]["untrained"] for n in ("base_0", "glyphs")]
-  assert untrained[0] != untrained[1]
+  # Not told by accuracies: on 16 tasks two networks can be equal by chance.
+  before = runs["base_0"]["config"]["model"]
+  assert before["start"] is None and before["start_digest"] is None
