@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import platform
+import signal
 import sys
 import tempfile
 import time
@@ -64,6 +65,8 @@ def main(argv: Sequence[str]) -> int:
   parser.add_argument("--kept", help="rows that were tried, and are not again")
   parser.add_argument("--write", help="the page to write")
   flags = parser.parse_args(argv)
+  # A shell's job in the background ignores Ctrl-C; the runs it starts must not.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
   for family in _FAMILIES:
     importlib.import_module(f"tests.faults.{family}")
   rows = _Rows(flags.kept)

@@ -34,7 +34,7 @@ def stopped(bench: bench_lib.Bench, name: str, status: int) -> Outcome:
   judge.end(bench.run(workdir), 0, "done: ")
   return Outcome(
       tried=f"1, at line {moment}",
-      ended=str(status),
+      ended=str(ended.status),
       says=ended.sentence,
       after=judge.same(bench_lib.contents(workdir), bench.whole),
       problems=tuple(judge.problems),
@@ -76,7 +76,7 @@ def sigint_twice(bench: bench_lib.Bench) -> Outcome:
   judge.end(bench.run(workdir), 0, "done: ")
   return Outcome(
       tried="1",
-      ended=f"130 after {ended.seconds:.1f} s",
+      ended=f"{ended.status} after {ended.seconds:.1f} s",
       says=ended.sentence,
       after=judge.same(bench_lib.contents(workdir), bench.whole),
       problems=tuple(judge.problems),
@@ -112,6 +112,7 @@ def early(
     judge.end(ended, status, "stopped by ")
     judge.expect(ended.seconds < 5, f"it took {ended.seconds:.1f} s")
     says = says or ended.sentence
+  judge.expect(bool(says), "no run was stopped")
   judge.end(bench.run(workdir), 0, "done: ")
   return Outcome(
       tried=f"{count}, from 0.3 s to the first step",
