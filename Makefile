@@ -142,11 +142,17 @@ coverage: env
 DATA ?= data
 OUT ?= runs/accelerator
 SCALE ?= full
+READS = $(if $(filter smoke,$(SCALE)),,--data_dir=$(DATA))
 accelerator: env
+	@case "$(SCALE)" in smoke) ;; \
+	  full) test -d "$(DATA)" || { echo "DATA=$(DATA) is not a folder: give that" \
+	    "of the data sets, as in make accelerator DATA=DIR"; exit 1; } ;; \
+	  *) echo "SCALE=$(SCALE) is neither full nor smoke: give SCALE=smoke"; exit 1; \
+	esac
 	$(BIN)/python -m experiments.benchmarks --run=all --out=$(OUT) \
 	  $(if $(filter smoke,$(SCALE)),--smoke)
 	$(BIN)/python -m experiments.reproduce --target=table3 --scale=$(SCALE) \
-	  --workdir=$(OUT)/table3 --data_dir=$(DATA) --out=$(OUT)
+	  --workdir=$(OUT)/table3 $(READS) --out=$(OUT)
 
 clean:
 	rm -rf $(VENV) .venv-3.12 build dist *.egg-info .coverage .pytest_cache .ruff_cache .mypy_cache

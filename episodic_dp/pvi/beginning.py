@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
+from episodic_dp.accounting import report
 from episodic_dp.private import sections
 from episodic_dp.pvi import clients as clients_lib
 from episodic_dp.pvi import factors
@@ -148,6 +149,7 @@ def begin(
     if place.step:
       held, lineage = _restored(checkpoints, before, identity, place, fresh)
       ledgers = _spent(spec, checkpoints, place.step, held, federation)
+      _check_budgets(spec, place, ledgers)
     workdir.warn_without_config(folder)
     if key is not before:
       keys.write(folder, key)
@@ -253,6 +255,26 @@ def _spent(
         " started with, or choose another --workdir"
     )
   return ledgers
+
+
+def _check_budgets(
+    spec: Spec, place: binding.Place, ledgers: spending.Ledgers
+) -> None:
+  """RunError where a client has released more than it may."""
+  budgets = spec.budgets
+  for number, (client, most) in enumerate(
+      zip(spec.clients, budgets.most_visits)
+  ):
+    visits = ledgers.visits(number)
+    if most is not None and visits > most:
+      least = report.rounded_up(ledgers.worst()[0])
+      raise errors.RunError(
+          f"client {client.name} of the run in {place.folder} was visited"
+          f" {visits} times already, and target_epsilon"
+          f" {budgets.target_epsilon:g} at delta {budgets.deltas[number]:g}"
+          f" allows {most}: choose another --workdir, or resume with"
+          f" --config.target_epsilon={least}"
+      )
 
 
 def _identify(

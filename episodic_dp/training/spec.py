@@ -82,6 +82,11 @@ class TrainingSpec:
         raise errors.RunError(
             f"{name}={value!r} must be a whole number of at least 1"
         )
+    if not isinstance(self.optimizer, optax.GradientTransformation):
+      raise errors.RunError(
+          f"optimizer={self.optimizer!r} must be an optimiser of optax, such as"
+          " optimizer=optax.adam(0.01)"
+      )
     if self.privacy_unit not in (None, *self.release.levels):
       raise errors.RunError(
           f"privacy_unit={self.privacy_unit!r} is none of the levels"

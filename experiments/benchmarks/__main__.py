@@ -137,7 +137,13 @@ def main(argv: Sequence[str]) -> None:
       raise ValueError(
           "the flag --out is missing: give a folder for the results"
       )
-    run(_RUN.value, pathlib.Path(_OUT.value))
+    out = pathlib.Path(_OUT.value)
+    if _SMOKE.value and out.resolve() == table.FOLDER:
+      raise ValueError(
+          f"--smoke would put tiny sizes in the place of the results in {out}:"
+          " give --out=runs/benchmarks"
+      )
+    run(_RUN.value, out)
   if _WRITE.value:
     text = table.README.read_text(encoding="utf-8")
     files.write_text(table.README, table.replaced(text, table.render()))

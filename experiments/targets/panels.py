@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from episodic_dp.accounting import report
 from episodic_dp.output import plotting
 
@@ -20,6 +22,14 @@ def group(
     key = tuple((k, v) for k, v in labels if k not in without)
     found.setdefault(key, []).append(outcome)
   return found
+
+
+def spread(values: Sequence[float], digits: str) -> str:
+  """The mean of several keys, then the least and the most; `digits`: ".4f"."""
+  mean = f"{np.mean(values):{digits}}"
+  if len(values) == 1:
+    return mean
+  return f"{mean} ({min(values):{digits}} to {max(values):{digits}})"
 
 
 def accuracy(outcomes: Sequence[Outcome], model: str = "single") -> str:

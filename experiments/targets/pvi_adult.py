@@ -7,6 +7,7 @@ rows, see docs/pvi.md. The column "published" has the numbers that were
 published for private PVI with these clients.
 """
 
+from collections.abc import Sequence
 import math
 import pathlib
 from typing import Any
@@ -104,11 +105,13 @@ def finish(
   reached = result.ledgers.worst()
   return runs_lib.record(run, folder, {
       "code": code,
-      "visits": sorted(set(result.visits)),
       "rounds": result.rounds,
       "seconds": round(result.seconds, 1),
       "epsilon_reached": None if run.labels["epsilon"] is None else reached[0],
-      "deltas": sorted(set(spec.budgets.deltas)),
+      # Of each kind of client: its delta, and how often it was visited.
+      "clients": sorted(
+          set(zip(spec.budgets.deltas, result.visits)), reverse=True
+      ),
       "accuracy": found["test"][0],
       "log_likelihood": found["test"][1],
       "validation_accuracy": found["validation"][0],
@@ -143,32 +146,23 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
     split, epsilon = labels["split"], labels["epsilon"]
     reached = max(o["epsilon_reached"] or 0 for o in found)
     published = PUBLISHED.get((split, epsilon))
-    visits = found[0]["visits"]
+    deltas, visits = zip(*found[0]["clients"])
     rows.append([
         split.replace("_", " "),
         "not private" if epsilon is None else f"{epsilon:g}",
         "-" if epsilon is None else f"{reached:.4f}",
-        "-" if epsilon is None else _deltas(found[0]["deltas"]),
-        " / ".join(map(str, visits)),
-        _spread([o["accuracy"] for o in found]),
+        "-" if epsilon is None else _powers(deltas),
+        " / ".join(dict.fromkeys(map(str, visits))),
+        panels.spread([o["accuracy"] for o in found], ".4f"),
         "-" if published is None else _range(published),
-        _spread([o["log_likelihood"] for o in found]),
+        panels.spread([o["log_likelihood"] for o in found], ".4f"),
         f"{np.mean([o['seconds'] for o in found]):.0f}",
     ])
   return header, rows
 
 
-def _deltas(values: list[float]) -> str:
-  """The largest, that of clients of few rows, and that of the others."""
-  powers = sorted((round(math.log10(delta)) for delta in values), reverse=True)
-  return " / ".join(f"1e{power}" for power in powers)
-
-
-def _spread(values: list[float]) -> str:
-  mean = f"{np.mean(values):.4f}"
-  if len(values) == 1:
-    return mean
-  return f"{mean} ({min(values):.4f} to {max(values):.4f})"
+def _powers(deltas: Sequence[float]) -> str:
+  return " / ".join(f"1e{round(math.log10(delta))}" for delta in deltas)
 
 
 def _range(published: tuple[float, float]) -> str:

@@ -39,14 +39,16 @@ _SHARES = (0.5, 0.9)
 
 
 def runs(scale: str) -> list[runs_lib.Run]:
-  """The two learners, with privacy."""
+  """The two learners, with privacy, three keys each."""
+  smoke = scale == "smoke"
   return [
       runs_lib.Run(
-          name=name, config="sinusoid",
-          arguments=_SMOKE if scale == "smoke" else "private=1",
-          labels=dict(learner=name),
+          name=f"{learner}_{key}", config="sinusoid",
+          arguments=_SMOKE if smoke else "private=1",
+          labels=dict(learner=learner, key=key),
       )
-      for name in (_PRIOR, _MAML)
+      for learner in (_PRIOR, _MAML)
+      for key in range(1 if smoke else 3)
   ]  # fmt: skip
 
 
@@ -64,7 +66,8 @@ def finish(
   experiment = shared["experiment"]
   workdir = pathlib.Path(folder) / run.name
   spec = experiment.spec
-  if run.name == _PRIOR:
+  learner = run.labels["learner"]
+  if learner == _PRIOR:
     spec = _with_prior(spec)
   code = provenance.begin(workdir)
   result = training.train(spec, workdir)
@@ -72,7 +75,7 @@ def finish(
     raise runs_lib.Interrupted(result.stopped)
   checkpoints, last = saved_runs.latest(workdir)
   params = checkpoints.restore(last, spec.learner.init(jax.random.key(0)))[0]
-  chosen, measured = _measure(run.name, spec, params, experiment)
+  chosen, measured = _measure(learner, spec, params, experiment)
   return runs_lib.record(run, folder, {
       "code": code,
       "trained": (
@@ -168,35 +171,41 @@ def _numbers(
 
 
 def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
-  """A row per learner."""
+  """A row per learner: the mean of its keys, the least and the most."""
   header = [
       "learner", "ε of a participant", "squared error", "log likelihood",
       "in the 50 % interval", "in the 90 % interval", "seconds",
   ]  # fmt: skip
-  rows = [
-      [
-          o["labels"]["learner"].replace("_", " "),
-          f"{o['epsilon']['participant']:.4f}",
-          f"{o['squared_error']:.4f}",
-          f"{o['log_likelihood']:.3f}",
-          *(f"{100 * v:.1f} %" for v in o["coverage"].values()),
-          f"{o['seconds']:.0f}",
-      ]
-      for o in outcomes.values()
-  ]
+  rows = []
+  for found in panels.group(outcomes, "key").values():
+    held = [[100 * o["coverage"][str(s)] for o in found] for s in _SHARES]
+    rows.append([
+        _name(found[0]),
+        f"{max(o['epsilon']['participant'] for o in found):.4f}",
+        panels.spread([o["squared_error"] for o in found], ".4f"),
+        panels.spread([o["log_likelihood"] for o in found], ".3f"),
+        *(f"{panels.spread(values, '.1f')} %" for values in held),
+        f"{np.mean([o['seconds'] for o in found]):.0f}",
+    ])
   return header, rows
+
+
+def _name(outcome: panels.Outcome) -> str:
+  return str(outcome["labels"]["learner"]).replace("_", " ")
 
 
 def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   """Coverage beside what it should be."""
   axes = figure.subplots()
   axes.plot([0, 100], [0, 100], label="calibrated", **plotting.REFERENCE)
-  for number, (name, o) in enumerate(outcomes.items()):
-    shares = [100 * float(s) for s in o["coverage"]]
-    held = [100 * v for v in o["coverage"].values()]
-    axes.plot(
-        shares, held, label=name.replace("_", " "), **plotting.series(number)
-    )
+  for number, found in enumerate(panels.group(outcomes, "key").values()):
+    for key, o in enumerate(found):
+      axes.plot(
+          [100 * float(s) for s in o["coverage"]],
+          [100 * v for v in o["coverage"].values()],
+          label=None if key else f"{_name(o)}, a line a key",
+          **plotting.series(number),
+      )
   axes.set_xlabel("the interval should hold (%)")
   axes.set_ylabel("query points of unseen participants in it (%)")
   axes.legend(loc="lower right")
@@ -205,9 +214,10 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
 def finding(outcomes: panels.Outcomes) -> str:
   """Error and likelihood of both."""
   parts = [
-      f"{name.replace('_', ' ')}: squared error {o['squared_error']:.4f}, log"
-      f" likelihood {o['log_likelihood']:.2f}, ε"
-      f" {o['epsilon']['participant']:.4f}"
-      for name, o in outcomes.items()
+      f"{_name(found[0])}: squared error"
+      f" {np.mean([o['squared_error'] for o in found]):.4f}, log likelihood"
+      f" {np.mean([o['log_likelihood'] for o in found]):.2f}, ε"
+      f" {max(o['epsilon']['participant'] for o in found):.4f}"
+      for found in panels.group(outcomes, "key").values()
   ]
   return "; ".join(parts) + "."

@@ -220,6 +220,14 @@ def test_a_job_of_which_a_process_was_killed_is_queued_again(slurm, tmp_path):
   assert _show(job)["JobState"] == "COMPLETED"
 
 
+@pytest.mark.slow  # A cluster.
+def test_a_job_that_ctrl_c_stopped_is_not_queued_again(slurm, tmp_path):
+  del slurm
+  _submit(tmp_path / "a", "exit 130")
+  (text,) = _ended(tmp_path / "a").values()
+  assert "requeueing" not in text
+
+
 def _start_again(job, explain):
   """Waits until a job is queued again, and lets it start."""
   _wait(lambda: _show(job)["Restarts"] == "1", 60, explain)

@@ -140,6 +140,15 @@ def test_every_client_stops_before_its_budget_would_be_passed(
       tiny_run.spec(50, epsilon=1.2 * epsilon), tmp_path, federation=federation
   )
   assert more.rounds > result.rounds
+  # What is spent cannot be taken back.
+  told = r"visited \d+ times already, and target_epsilon 4 at delta 0\.\d+ allows"
+  with pytest.raises(training.RunError, match=told) as refused:
+    pvi.run(spec, tmp_path, federation=federation)
+  least = float(str(refused.value).rpartition("target_epsilon=")[2])
+  worst = max(more.ledgers.epsilon(m) for m in range(4))
+  assert worst <= least < 1.001 * worst
+  spec = tiny_run.spec(50, epsilon=least)
+  assert pvi.run(spec, tmp_path, federation=federation).rounds == more.rounds
 
 
 def test_a_budget_that_allows_no_visit_is_refused_before_anything(tmp_path):

@@ -46,12 +46,15 @@ srun --kill-on-bad-exit=1 --cpus-per-task="$cpus_per_process" bash -c '
   esac' process "${train[@]}"
 status=$?
 
-# 75: stopped by a signal, or a peer was lost; above 128: killed by a signal.
+# 75: stopped by a signal, or a peer was lost; 130: by Ctrl-C (scancel
+# --signal=INT), which is not to go on; others above 128: killed by a signal.
 again=no
 if [ "$status" -eq 250 ]; then
   status=1
 elif [ "$status" -eq 75 ]; then
   again=yes
+elif [ "$status" -eq 130 ]; then
+  again=no
 elif [ "$status" -gt 128 ] && [ "$requeued" -lt "$restarts" ]; then
   again=yes
 fi
