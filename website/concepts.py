@@ -15,6 +15,7 @@ import numpy as np
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import report
 from episodic_dp.output import plotting
 from episodic_dp.sampling import numpy_sampler
 
@@ -173,7 +174,7 @@ def samplers() -> plotting.Figure:
         for t in steps
     ]
     axes.plot(
-        steps, epsilons, label=f"{name}: {epsilons[-1]:.4g}",
+        steps, epsilons, label=f"{name}: {report.rounded_up(epsilons[-1])}",
         **plotting.series(i) | {"marker": None},
     )
   axes.set_yscale("log")

@@ -72,7 +72,8 @@ def check(
   if episode is not None and learner.name == SUPERVISED:
     raise plan_lib.PlanError(
         "learner.name='supervised' learns single examples and config.episode"
-        " asks for tasks: leave the episode out, or use another learner"
+        " asks for tasks: use another learner, or take a config without tasks,"
+        " such as --config=glyphs_supervised"
     )
   kind = KINDS[learner.name]
   for switch in _SWITCHES:

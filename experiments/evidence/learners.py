@@ -23,7 +23,7 @@ _HEAD = """# What can be trained privately
 For whoever combines a learner, a network and a kind of clipping. Written by
 
 ```sh
-python -m experiments.evidence --write
+python -m experiments.evidence --only=learners --write
 ```
 
 which asks `private.make_meta_step` and `accounting.guarantee` for every cell,

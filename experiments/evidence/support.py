@@ -364,7 +364,7 @@ _HEAD = """# What has a guarantee
 For whoever has a plan in mind and asks for its proof. Written by
 
 ```sh
-python -m experiments.evidence --write
+python -m experiments.evidence --only=support --write
 ```
 
 which asks `accounting.guarantee` for every cell, on small example hierarchies;

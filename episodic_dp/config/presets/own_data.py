@@ -127,9 +127,12 @@ def _tasks(
     )
   classes = arg.classes or levels[-2]
   if classes not in (levels[0], levels[-2]):
+    remedy = " or ".join(f"classes={level}" for level in dict.fromkeys(
+        (levels[0], levels[-2])
+    ))
     raise ValueError(
-        f"config argument classes={arg.classes} must be the level above the"
-        f" examples or the first: use classes={levels[-2]}"
+        f"config argument classes={arg.classes} must be the first level or the"
+        f" one above the examples: use {remedy}"
     )
   episode = dict(way=arg.way, shot=arg.shot, query=arg.query)
   examples = f"FixedSize({arg.shot + arg.query})"
