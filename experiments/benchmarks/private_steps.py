@@ -9,6 +9,7 @@ import functools
 import importlib.util
 from typing import Any
 
+from absl import logging
 import jax
 from jax import lax
 import jax.numpy as jnp
@@ -140,6 +141,11 @@ def peers(options: harness.Options) -> harness.Found:
   }
   if importlib.util.find_spec("jax_privacy"):
     cases["jax_privacy"] = _by_hand(run, *_jax_privacy(run))
+  else:
+    logging.warning(
+        "ours is measured alone: jax_privacy is not installed:"
+        " pip install -e '.[bench]'"
+    )
   turns = harness.interleaved(cases, options)
   rows = [
       harness.row(

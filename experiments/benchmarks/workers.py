@@ -14,13 +14,15 @@ import os
 import time
 from typing import Any
 
+from absl import logging
+
 from experiments.benchmarks import harness
 from experiments.benchmarks import machine
 
 CORES = os.cpu_count() or 1
 # One process with a thread for every core, or one of one thread for each.
 TOGETHER, SIDE_BY_SIDE = "all threads", "side by side"
-SKIPPED = "torch is not installed: pip install -e .[bench]"
+SKIPPED = "torch is not installed: pip install -e '.[bench]'"
 _STOP = None
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # Of mallopt(3).
 
@@ -163,6 +165,7 @@ def _keep_memory() -> ctypes.CDLL | None:
 def started() -> Iterator[Mapping[str, Workers]]:
   """`TOGETHER` and `SIDE_BY_SIDE`; neither where PyTorch is not installed."""
   if not importlib.util.find_spec("torch"):
+    logging.warning("ours is measured alone: %s", SKIPPED)
     yield {}
     return
   with Workers(1, CORES) as one, Workers(CORES, 1) as several:

@@ -12,11 +12,11 @@ and with a picture of adapted curves:
   python -m experiments.reproduce --target=sinusoid --scale=cpu --workdir=DIR
 
 Expected, on two CPU cores: a minute each; mean squared error on 600 unseen
-sinusoids 0.17 to 0.21 with privacy (the noise differs from key to key) at
-epsilon 0.3191 for a participant and 0.4870 for a point (delta = 1e-5), 0.24 to
-0.28 with private=0, where nothing is clipped, and 0.12 where gradients are
-clipped and not noised (--config.mechanism.noise_multiplier=0.0); 2.9 before
-adapting.
+sinusoids about 0.17 with privacy (eight keys: 0.145 to 0.209) at epsilon 0.3191
+for a participant and 0.4870 for a point (delta = 1e-5), 0.23 (0.167 to 1.5: a
+run may jump away) with private=0, where nothing is clipped, and 0.11 (0.089 to
+0.167) where gradients are clipped and not noised
+(--config.mechanism.noise_multiplier=0.0); 2.9 before adapting.
 
 Arguments after the colon: private (1), participants (100000), rate (0.002: the
 share of the participants that a step draws), steps (1000), inner_steps (5),
