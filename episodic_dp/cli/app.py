@@ -14,7 +14,7 @@ import re
 import select
 import sys
 import traceback
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import app
 from absl import flags
@@ -216,11 +216,23 @@ def _explain(error: Exception) -> str:
   text = str(error)
   alone = re.fullmatch(r"\W*(\w+)\W*", text)
   if alone and isinstance(error, (AttributeError, KeyError)):
-    return f"the config has no field '{alone[1]}'"
+    told = f"the config has no field '{alone[1]}'"
+    names = ", ".join(_fields(error))
+    return f"{told}: there are {names}" if names else told
   # The trace of a broken config file comes first, its error last.
   lines = [line.strip() for line in text.splitlines() if line.strip()]
   last = lines[-1] if lines else type(error).__name__
   return re.sub(r"^\w*Error: ", "", last)
+
+
+def _fields(error: Exception) -> list[str]:
+  """Those of the part of the config in which one was looked for."""
+  found: list[str] = []
+  for frame, _ in traceback.walk_tb(error.__traceback__):
+    held: Any = frame.f_locals.get("self")
+    if type(held).__name__ == "ConfigDict":  # Its library may not be loaded.
+      found = sorted(held)
+  return found
 
 
 def reader_left() -> bool:

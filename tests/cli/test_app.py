@@ -70,7 +70,13 @@ def test_a_right_command_runs():
         ),
         (
             [f"--config={GLYPHS}", "--workdir=x", "--config.zzzz.y=3"],
-            "the config has no field 'zzzz'",
+            "the config has no field 'zzzz': there are augmentation, checkp",
+        ),
+        (
+            [f"--config={GLYPHS}", "--workdir=x", "--config.mechanism.noise=1"],
+            "the config has no field 'noise': there are clip_by, clip_norm,"
+            " clip_percentile, clip_quantile, clip_rate, clip_unit,"
+            " clip_window, clipping, count_noise, noise_multiplier (--help",
         ),
         (
             [f"--config={GLYPHS}", "--workdir=x", "--config.steps=many"],
