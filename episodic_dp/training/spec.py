@@ -52,7 +52,8 @@ class TrainingSpec:
 
   Raises:
     RunError: on construction, a number of steps that is not whole and positive,
-      or another hierarchy than that of the data.
+      an optimiser that is none of optax, or another hierarchy than that of the
+      data.
   """
 
   train: dataset_lib.Dataset

@@ -39,6 +39,11 @@ def test_steps_are_said_once_and_validation_may_be_left_out(tmp_path):
   assert tiny_run.final_params(tmp_path)[1] == 3
 
 
+def test_an_optimiser_by_name_is_refused():
+  with pytest.raises(training.RunError, match="'adam' must be an optimiser"):
+    dataclasses.replace(tiny_run.spec(3), optimizer="adam")
+
+
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
   """A run with diagnostics, what its callbacks were told, and its result."""

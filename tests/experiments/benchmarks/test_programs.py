@@ -51,6 +51,12 @@ def test_one_command_runs_all_of_them(found):
     assert not result["rows"] or f"| {name} |" in printed
 
 
+def test_tiny_sizes_do_not_take_the_place_of_results():
+  done = run("--run=sampling", "--smoke", f"--out={table.FOLDER}")
+  assert done.returncode == 1
+  assert "--smoke would put tiny sizes in the place of" in done.stderr
+
+
 @pytest.mark.slow
 def test_targets_are_those_of_the_project(found):
   targets = {
