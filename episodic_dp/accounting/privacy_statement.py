@@ -256,8 +256,9 @@ def _check_fields(data: Any) -> None:
   """PlanError unless the data has the form of a statement."""
   if not isinstance(data, Mapping) or "schema" not in data:
     raise plan_lib.PlanError(
-        f"{shown(data)} is not a privacy statement: give a guarantee.json or"
-        " what episodic-dp account writes"
+        f"{shown(data)} is not a privacy statement: give a guarantee.json, a"
+        " file in guarantees/ of a run of episodic-dp pvi, or what episodic-dp"
+        " account writes"
     )
   if not _is_whole(data["schema"]) or data["schema"] != SCHEMA:
     raise plan_lib.PlanError(

@@ -46,6 +46,12 @@ def save(
     ValueError: another kind of file.
   """
   config = saved.read(workdir)
+  start = config.model.start
+  if start is not None and os.path.realpath(path) == os.path.realpath(start):
+    raise errors.RunError(
+        f"{os.fspath(path)} is the file that the run in {workdir} began with,"
+        " without which its checkpoints are of no use: give another name"
+    )
   if config.learner.per_step_norm:
     raise errors.RunError(
         f"the run in {workdir} has learner.per_step_norm=True, norms of their"

@@ -9,6 +9,7 @@ from typing import Any
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting import report
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,11 +53,16 @@ class Budgets:
     """PlanError where no client may be visited even once."""
     if not any(most is None or most for most in self.most_visits):
       z = self.releases[0].mechanism.noise_multiplier
+      least = min(
+          _epsilon(release, self.local_steps, self.level, delta)
+          for release, delta in zip(self.releases, self.deltas)
+      )
       raise plan_lib.PlanError(
           f"target_epsilon {self.target_epsilon:g} is passed in the first visit"
           f" of {self.local_steps} steps of every client: raise"
-          f" noise_multiplier (now {z}), take fewer local_steps, or raise"
-          " target_epsilon"
+          f" visit.noise_multiplier (now {z}), take fewer visit.local_steps, or"
+          " raise target_epsilon, such as"
+          f" --config.target_epsilon={report.rounded_up(least)}"
       )
 
   def may_visit(self, client: int, visits: int) -> bool:

@@ -23,6 +23,7 @@ import pathlib
 from absl import flags
 from absl import logging
 
+from episodic_dp import backends
 from episodic_dp.cli import app
 from episodic_dp.output import files
 from episodic_dp.output import phases
@@ -56,6 +57,7 @@ def main(argv: Sequence[str]) -> None:
       raise ValueError(
           f"unknown page '{name}': choose among {', '.join(_PAGES)}"
       )
+  backends.use_all_cores()
   for name in _ONLY.value or _PAGES:
     page = _PAGES[name]
     with phases.phase(f"computing {name}", at_once=True):

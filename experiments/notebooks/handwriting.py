@@ -186,8 +186,9 @@ can tell from the model
   sevens, say, was among the data;
 - **the image's**: whether one image was.
 
-With a few hundred people there is little to hide among: each is drawn in half
-of the steps, and a small ε would need more noise than the model can bear. A
+With MNIST's 539 people there is little to hide among: each is drawn in half of
+the steps, and a small ε would need more noise than the model can bear. (The
+built-in glyphs have 4000 people, each drawn in one step of twenty.) A
 character or an image need not be cheaper than its person: another one is drawn
 in its place, which can turn a task's gradient around, where a person's absence
 only takes it away.
@@ -336,8 +337,10 @@ What privacy costs at other ε, with three keys each, is a table in the notebook
 
 ## Where to go from here
 
-- Change `EPSILON`, or the rate, or give `learners.MAML` a try; `shot=5` and
-  `query=1` learn from five images.
+- Change `EPSILON` or the rate. Another learner is
+  `learners.MAML(models.conv4(way=5, width=WIDTH))`. To learn from five images,
+  put `shot=5, query=1` into the episode and into `TASKS`, and `FixedSize(6)` as
+  the last stage of the plan.
 - Keep a run: give `training.train` a folder of your own instead of a temporary
   one. It is resumed where it stopped, and `guarantee.json` in it is the
   statement that others can check. The folder `private/` in it holds the secret

@@ -203,9 +203,9 @@ for epsilon, arguments in ARGUMENTS.items():
 
 # %% [markdown]
 """
-Small clients spend their budget in fewer visits: the same batch is a larger
-share of their rows, so each row is drawn more often. What they said before
-stays in the posterior.
+In this split small clients spend their budget in fewer visits: a batch has at
+least 20 rows, which is 7 % of theirs and not 2 %, so that each row is drawn
+more often. What they said before stays in the posterior.
 """
 
 # %%

@@ -122,7 +122,8 @@ def test_names_that_may_be_one_unit_are_refused_until_it_is_said(patients):
     parsed(patients, crossing="patient")
   with pytest.raises(ValueError, match="must be one of the levels"):
     parsed(patients, crossing="ward")
-  with pytest.raises(ValueError, match="use classes=patient"):
+  told = "use classes=diagnosis or classes=patient"
+  with pytest.raises(ValueError, match=told):
     config_lib.get_config("levels=diagnosis/patient/image,classes=image")
 
 

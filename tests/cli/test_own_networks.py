@@ -129,6 +129,8 @@ def test_a_run_goes_on_from_weights_of_another(splits, tmp_path, trained):
   }[trained]
   found = measure.measure(tmp_path / "run", splits=splits)
   assert found["single"]["score"].tasks == 8
+  with pytest.raises(training.RunError, match="is the file that the run"):
+    saved_weights.save(tmp_path / "run", start)
   saved_weights.save(tmp_path / "run", tmp_path / "after.npz")
   after = models.read_weights(tmp_path / "after.npz")
   np.testing.assert_array_equal(after["head/bias"], whole["head"]["bias"])

@@ -21,7 +21,6 @@ from episodic_dp.config.presets import mnist_writers
 from episodic_dp.config.presets import omniglot
 from episodic_dp.config.presets import omniglot_alphabets
 from episodic_dp.config.presets import omniglot_characters
-from episodic_dp.config.presets import own_data
 from episodic_dp.config.presets import sinusoid
 
 MODULES = (
@@ -126,12 +125,6 @@ def test_three_stages_of_cifar_fs():
     RunConfig.parse(cifar_fs_superclasses.get_config("classes=3"))
   with pytest.raises(plan.PlanError, match="has 20 units"):
     RunConfig.parse(cifar_fs_superclasses.get_config("tasks=5"))
-
-
-def test_classes_of_own_data_are_named_where_one_is_mistyped():
-  told = "classes=ill must be .* use classes=diagnosis or classes=patient$"
-  with pytest.raises(ValueError, match=told):
-    own_data.get_config("levels=diagnosis/patient/image,classes=ill")
 
 
 @pytest.mark.slow  # Prepares and reads archives of up to a gigabyte.
