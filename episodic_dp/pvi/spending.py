@@ -53,7 +53,7 @@ class Budgets:
     """PlanError where no client may be visited even once."""
     if not any(most is None or most for most in self.most_visits):
       z = self.releases[0].mechanism.noise_multiplier
-      least = min(
+      one_visit = max(
           _epsilon(release, self.local_steps, self.level, delta)
           for release, delta in zip(self.releases, self.deltas)
       )
@@ -62,7 +62,7 @@ class Budgets:
           f" of {self.local_steps} steps of every client: raise"
           f" visit.noise_multiplier (now {z}), take fewer visit.local_steps, or"
           " raise target_epsilon, such as"
-          f" --config.target_epsilon={report.rounded_up(least)}"
+          f" --config.target_epsilon={report.rounded_up(one_visit)}"
       )
 
   def may_visit(self, client: int, visits: int) -> bool:
