@@ -158,8 +158,10 @@ def test_markup_is_read_as_code_hosts_read_it(site):
     assert not found, f"{page.relative_to(site)}: {found and found[0]!r}"
 
 
-def test_the_search_finds_a_page(served, browser):
-  browser.get(f"{served}/index.html?q=noise+multiplier")
+@pytest.mark.parametrize("opened", ["served", "as files"])
+def test_the_search_finds_a_page(site, served, browser, opened):
+  address = served if opened == "served" else site.as_uri()
+  browser.get(f"{address}/decisions/index.html?q=noise+multiplier")
   found = "[...document.querySelectorAll('.md-search-result__link')].length"
   until = time.monotonic() + 30
   while not browser.execute_script(f"return {found}"):
