@@ -12,6 +12,7 @@ mean or the best of them, costs what all of them cost together.
 from collections.abc import Sequence
 import contextlib
 import itertools
+import math
 import os
 import pathlib
 
@@ -145,14 +146,6 @@ def text(places: Sequence[str], *, out: str | None = None) -> str:
 def costs(found: compare.Comparison) -> str:
   """What one run costs, and all together, level by level."""
   runs = found.runs
-  lines = [
-      f"Each of the {len(runs)} runs has a secret key of its own. To release"
-      " one that was",
-      "chosen before training costs the ε of one. To release all of them, their"
-      " mean,",
-      "their spread or the best of them costs the ε of all together, by the"
-      " ledger:",
-  ]
   with contextlib.ExitStack() as fetched:
     statements = [
         fetched.enter_context(
@@ -162,6 +155,17 @@ def costs(found: compare.Comparison) -> str:
     ]
     study = study_lib.read([os.fspath(folder) for folder in statements])
   result = study_lib.account(study, delta=None)
+  guarantees = result["guarantees"].values()
+  if all(math.isinf(float(g["epsilon"])) for g in guarantees):
+    return f"None of the {len(runs)} runs has a privacy guarantee."
+  lines = [
+      f"Each of the {len(runs)} runs has a secret key of its own. To release"
+      " one that was",
+      "chosen before training costs the ε of one. To release all of them, their"
+      " mean,",
+      "their spread or the best of them costs the ε of all together, by the"
+      " ledger:",
+  ]
   for level, guarantee in result["guarantees"].items():
     one = max(run.stated[level].epsilon for run in runs)
     together = float(guarantee["epsilon"])
@@ -170,7 +174,5 @@ def costs(found: compare.Comparison) -> str:
         f" {report.rounded_up(together)}, at δ = {result['delta']:g}"
     )
   lines += [f"  {level}: no guarantee" for level in result["no_guarantee"]]
-  lines += dict.fromkeys(
-      f"  {g['caveat']}" for g in result["guarantees"].values() if g["caveat"]
-  )
+  lines += dict.fromkeys(f"  {g['caveat']}" for g in guarantees if g["caveat"])
   return "\n".join(lines)

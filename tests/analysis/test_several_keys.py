@@ -24,7 +24,7 @@ RELEASE = plan.Release(
 STEPS = 20
 
 
-def _finished(folder, seed, accuracy):
+def _finished(folder, seed, accuracy, release=RELEASE):
   """A folder as a run leaves it."""
   files.write_json(folder / "config.json", {"steps": STEPS, "seed": seed})
   line = {
@@ -32,7 +32,7 @@ def _finished(folder, seed, accuracy):
       "validation_low": accuracy - 0.1, "validation_high": accuracy + 0.1,
   }  # fmt: skip
   files.write_text(folder / "metrics.jsonl", json.dumps(line) + "\n")
-  ledger = accounting.Ledger().add(RELEASE, STEPS, continued=False)
+  ledger = accounting.Ledger().add(release, STEPS, continued=False)
   files.write_json(
       folder / "guarantee.json",
       accounting.run_statement(ledger, delta=1e-5, planned_steps=STEPS),
@@ -70,6 +70,15 @@ def test_one_run_and_all_together_have_an_epsilon_of_their_own(tmp_path):
     # Never below what as many steps of one run cost.
     assert second >= three.epsilon(level, 1e-5) * (1 - 1e-9) > first
   assert (tmp_path / "learning_curves.png").exists()
+
+
+def test_runs_without_noise_have_no_guarantee_and_no_epsilon(tmp_path):
+  silent = plan.Mechanism(clip_unit="participant", noise_multiplier=0.0)
+  for seed in range(2):
+    folder = tmp_path / f"key={seed}"
+    _finished(folder, seed, 0.5, RELEASE.replace(mechanism=silent))
+  text = several_keys.text(several_keys.folders(str(tmp_path), 2))
+  assert text.endswith("\n\nNone of the 2 runs has a privacy guarantee.")
 
 
 def test_a_folder_that_is_a_run_is_refused(tmp_path):
