@@ -48,5 +48,5 @@ def task_plan(
           classes=classes,
       ),
   )
-  validation.validate(hierarchy.occupied(), plan)
+  validation.validate(hierarchy.occupied(), plan, public=True)
   return plan

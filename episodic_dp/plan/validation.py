@@ -10,8 +10,15 @@ from episodic_dp.plan import stages
 from episodic_dp.plan.hierarchy import Hierarchy
 
 
-def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
+def validate(
+    hierarchy: Hierarchy, plan: stages.SamplingPlan, *, public: bool = False
+) -> None:
   """Check that every unit can give what the plan draws from it.
+
+  Args:
+    hierarchy: of the data.
+    plan: what is drawn.
+    public: whether it is a `task_plan`, where no unit may be short.
 
   Raises:
     PlanError: names the unit at fault and the remedy.
@@ -32,9 +39,15 @@ def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
       counts = hierarchy.child_counts(k)
       unit = int(np.argmin(counts))
       if counts[unit] < stage.n:
-        raise errors.PlanError(
-            _too_few(hierarchy, plan, k, unit, int(counts[unit]), stage.n)
+        has = int(counts[unit])
+        remedy = (
+            f"or give data that have {stage.n}"
+            if public
+            else "leave out small units by a public rule, or set"
+            " allow_short_units=True"
         )
+        problem = _too_few(hierarchy, plan, k, unit, has, stage.n)
+        raise errors.PlanError(f"{problem}: draw at most {has}, {remedy}")
   if episode is not None:
     _validate_episode(hierarchy, plan, episode)
 
@@ -64,7 +77,7 @@ def _too_few(
     has: int,
     wants: int,
 ) -> str:
-  """One sentence about the unit that has too few children."""
+  """What the unit lacks that has too few children."""
   name = hierarchy.levels[level]
   if level == 0:
     where = f"the hierarchy has {has} units of level '{name}'"
@@ -80,10 +93,7 @@ def _too_few(
     what += f" (shot {episode.shot} + query {episode.query})"
   elif episode is not None and level > 0 and wants == episode.way:
     what += f" (way {episode.way})"
-  return (
-      f"{where}, and {what}: draw at most {has}, leave out small units by a"
-      " public rule, or set allow_short_units=True"
-  )
+  return f"{where}, and {what}"
 
 
 def _drawn(

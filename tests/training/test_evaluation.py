@@ -71,6 +71,14 @@ def test_too_few_classes_are_refused():
     training.draw(_dataset(), way=5, shot=1, query=1, count=2, seed=0)
 
 
+def test_too_few_examples_are_refused_with_what_mends_it():
+  """Without a setting that only a plan of training has."""
+  with pytest.raises(
+      plan.PlanError, match=r": draw at most 5, or give data that have 6$"
+  ):
+    training.draw(_dataset(), way=3, shot=5, query=1, count=2, seed=0)
+
+
 def test_empty_units_of_public_data_are_left_out():
   whole = _dataset()
   labels = np.arange(whole.hierarchy.num_leaves)
