@@ -1,9 +1,5 @@
 """`python -m episodic_dp` is `episodic-dp`."""
 
-import os
-import sys
-
-from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
 
 
@@ -14,16 +10,8 @@ def main() -> None:
   from episodic_dp.cli import app
   from episodic_dp.cli import commands
 
-  try:
+  with app.until_unread():
     commands.main()
-    sys.stdout.flush()
-  except BrokenPipeError:
-    if not app.reader_left():
-      raise
-    # `episodic-dp train --help | head`: whoever reads has seen enough, and
-    # Python would say that it could not write the rest when it ends.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(exit_status.ERROR)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def document(
       lines.append(_line(cell, None, ours))
     lines += [_line(cell, row, ours) for row in private]
   spent = {
-      f"{published.epsilon_by_poisson(data):.3g} ({name})"
+      f"{report.rounded_up(published.epsilon_by_poisson(data))} ({name})"
       for data, name in published.NAMES.items() if data != "cifar_fs"
   }  # fmt: skip
   text = _TEXT.format(

@@ -5,7 +5,8 @@ is missing, a work directory of another run) end the program with that sentence
 and exit status 1. Anything else is a bug and keeps its traceback.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+import contextlib
 import errno
 import logging as std_logging
 import os
@@ -71,10 +72,9 @@ def run(
     sys.unraisablehook = _print_unraisable
     compilation_cache.use()
     try:
-      main(argv)
+      with until_unread():
+        main(argv)
     except Exception as e:
-      if isinstance(e, BrokenPipeError) and reader_left():
-        raise  # `__main__` ends it.
       told = sentence(e)
       if told is None:
         raise
@@ -235,8 +235,21 @@ def _fields(error: Exception) -> list[str]:
   return found
 
 
-def reader_left() -> bool:
-  """Whether nobody reads what this process prints, as behind `| head`."""
+@contextlib.contextmanager
+def until_unread() -> Iterator[None]:
+  """Ends the program where nobody reads what it prints, as behind `| head`."""
+  try:
+    yield
+    sys.stdout.flush()
+  except BrokenPipeError:
+    if not _reader_left():
+      raise
+    # Python would say that it could not write the rest when it ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(exit_status.ERROR)
+
+
+def _reader_left() -> bool:
   poll = select.poll()
   poll.register(sys.stdout.fileno())
   return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -16,12 +16,16 @@ import inspect
 import os
 import pathlib
 import sys
+import textwrap
 import traceback
 from typing import Any
 
 from episodic_dp import models
 from episodic_dp.config import sections
+from episodic_dp.models import model as model_lib
 from episodic_dp.training import errors
+
+_LONGEST = 400  # Characters of what another's error says.
 
 
 def make(
@@ -35,6 +39,8 @@ def make(
   function = check(options)
   try:
     model = function(outputs, input_shape, **options.options)
+    if isinstance(model, models.Model) and model.input_shape is None:
+      model = model_lib.checked(model, input_shape)  # Two plain functions.
   except Exception as e:  # Code of the user's own may raise anything.
     raise errors.RunError(
         f"config.model.name={options.name!r} failed for outputs={outputs} and"
@@ -75,6 +81,11 @@ def _function(name: str) -> Callable[..., Any]:
     RunError: the module cannot be imported or lacks it; one sentence.
   """
   module_name, _, attribute = name.partition(":")
+  if module_name.endswith(".py"):
+    raise errors.RunError(
+        f"config.model.name={name!r} names a file, and a module is wanted:"
+        f" write config.model.name={module_name[:-3]}:{attribute}"
+    )
   here = os.getcwd()
   if here not in sys.path:
     sys.path.append(here)  # Last: a folder named as a library hides none.
@@ -121,7 +132,8 @@ def source_digest(name: str) -> str:
 
 def _short(error: BaseException, name: str) -> str:
   """The error's first line, and where in own code it was raised."""
-  text = (str(error).strip().splitlines() or [""])[0][:100]
+  text = (str(error).strip().splitlines() or [""])[0]
+  text = textwrap.shorten(text, _LONGEST, placeholder=" ...")
   result = f"{type(error).__name__}: {text}" if text else type(error).__name__
   if isinstance(error, SyntaxError):
     return result  # Says where itself.

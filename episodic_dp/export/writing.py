@@ -168,7 +168,8 @@ def _check_kind(config: RunConfig) -> None:
         f"config.model.name={config.model.name!r} is code of your own, and an"
         " exported folder executes nothing: train a network of the library"
         f" ({', '.join(networks.NAMES)}), or hand out the weights alone with"
-        " episodic_dp.analysis.saved_weights.save(workdir, 'weights.npz')"
+        ' python -c "from episodic_dp.analysis import saved_weights;'
+        " saved_weights.save('WORKDIR', 'weights.npz')\""
     )
   if config.way < 2:
     raise errors.ExportError(

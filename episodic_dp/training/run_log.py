@@ -10,6 +10,7 @@ from typing import Any
 from absl import logging
 import tqdm
 
+from episodic_dp.accounting import report
 from episodic_dp.output import phases
 from episodic_dp.training import board
 from episodic_dp.training import compilation
@@ -123,7 +124,9 @@ class ProgressBar:
       validated: bool,
   ) -> None:
     """Counts a step and shows where the run stands."""
-    text = "no guarantee" if math.isinf(epsilon) else f"epsilon≤{epsilon:.3g}"
+    text = f"epsilon≤{report.rounded_up(epsilon)}"
+    if math.isinf(epsilon):
+      text = "no guarantee"
     if score:
       text += f", {score}"
     self._bar.set_postfix_str(text, refresh=False)

@@ -239,11 +239,21 @@ def _holds_a_run(workdir: str) -> errors.RunError:
 
 
 def read_config(folder: str | os.PathLike) -> dict[str, Any]:
-  """The configuration of the run in this folder.
+  """The configuration of the run of `episodic-dp train` in this folder.
 
   Raises:
-    RunError: there is none, or it is damaged.
+    RunError: there is none, it is damaged, or it is of `episodic-dp pvi`.
   """
+  value = _read_config(folder)
+  if "visit" in value:
+    raise errors.RunError(
+        f"{folder} holds a run of episodic-dp pvi, which prints and writes its"
+        " scores itself: give the --workdir of a run of episodic-dp train"
+    )
+  return value
+
+
+def _read_config(folder: str | os.PathLike) -> dict[str, Any]:
   path = pathlib.Path(folder) / CONFIG
   try:
     value = json.loads(path.read_text(encoding="utf-8"))
@@ -294,7 +304,7 @@ def check_config(
   if not (pathlib.Path(folder) / CONFIG).exists():
     return []
   relaid = []
-  old, new = _flat(read_config(folder)), _flat(json.loads(json.dumps(config)))
+  old, new = _flat(_read_config(folder)), _flat(json.loads(json.dumps(config)))
   for name in sorted({*old, *new}, key=_telling):
     before, after = old.get(name, "absent"), new.get(name, "absent")
     if before != after and name == "model.source_digest":
@@ -400,7 +410,7 @@ def check_before_data(
   if not (pathlib.Path(folder) / CONFIG).exists():
     return
   model = dict(config.get("model") or {})
-  before = read_config(folder).get("model")
+  before = _read_config(folder).get("model")
   if isinstance(before, dict):
     for name in _RECORDED:
       if model.get(name) is None and name in before:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from episodic_dp.accounting import report
 from episodic_dp.analysis import pvi_plots
 from episodic_dp.config import pvi as config_lib
 from episodic_dp.output import plotting
@@ -150,7 +151,7 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
     rows.append([
         split.replace("_", " "),
         "not private" if epsilon is None else f"{epsilon:g}",
-        "-" if epsilon is None else f"{reached:.4f}",
+        "-" if epsilon is None else report.rounded_up(reached),
         "-" if epsilon is None else _powers(deltas),
         " / ".join(dict.fromkeys(map(str, visits))),
         panels.spread([o["accuracy"] for o in found], ".4f"),

@@ -9,6 +9,7 @@ have. What the prior is given after training (the noise of a target, and how
 much its variances are shrunk) is chosen on the same validation tasks.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import itertools
 import pathlib
@@ -21,6 +22,7 @@ import optax
 
 from episodic_dp import sampling
 from episodic_dp import training
+from episodic_dp.accounting import report
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import plotting
@@ -181,13 +183,17 @@ def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
     held = [[100 * o["coverage"][str(s)] for o in found] for s in _SHARES]
     rows.append([
         _name(found[0]),
-        f"{max(o['epsilon']['participant'] for o in found):.4f}",
+        _epsilon(found),
         panels.spread([o["squared_error"] for o in found], ".4f"),
         panels.spread([o["log_likelihood"] for o in found], ".3f"),
         *(f"{panels.spread(values, '.1f')} %" for values in held),
         f"{np.mean([o['seconds'] for o in found]):.0f}",
     ])
   return header, rows
+
+
+def _epsilon(found: Sequence[panels.Outcome]) -> str:
+  return report.rounded_up(max(o["epsilon"]["participant"] for o in found))
 
 
 def _name(outcome: panels.Outcome) -> str:
@@ -217,7 +223,7 @@ def finding(outcomes: panels.Outcomes) -> str:
       f"{_name(found[0])}: squared error"
       f" {np.mean([o['squared_error'] for o in found]):.4f}, log likelihood"
       f" {np.mean([o['log_likelihood'] for o in found]):.2f}, ε"
-      f" {max(o['epsilon']['participant'] for o in found):.4f}"
+      f" {_epsilon(found)}"
       for found in panels.group(outcomes, "key").values()
   ]
   return "; ".join(parts) + "."

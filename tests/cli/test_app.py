@@ -3,6 +3,7 @@
 import errno
 import logging
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -44,6 +45,19 @@ def _run(*arguments):
       text=True,
       timeout=120,
   )
+
+
+def test_a_main_ends_quietly_where_nobody_reads():
+  command = [sys.executable, "-c", _MAIN, f"--config={GLYPHS}", "--workdir=x"]
+  done = subprocess.run(
+      f"{shlex.join(command)} | true",
+      shell=True,
+      cwd=ROOT,
+      capture_output=True,
+      text=True,
+      timeout=120,
+  )
+  assert done.stderr == ""
 
 
 def test_a_right_command_runs():

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from episodic_dp import plan
+from episodic_dp.accounting import report
 from episodic_dp.analysis import costs
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import own_data as config_lib
@@ -148,7 +149,8 @@ def test_diagnoses_are_learned_with_a_guarantee_for_patients(table, tmp_path):
     assert f"  {level} " in done.stdout
   statement = json.loads((tmp_path / "run" / "guarantee.json").read_text())
   patient = statement["guarantees"]["patient"]
-  assert f"epsilon≤{patient['epsilon']:.3g}"[:11] in done.stderr
+  rounded = report.rounded_up(patient["epsilon"])
+  assert f"epsilon≤{rounded}" in done.stderr
   assert "at most 2" in patient["caveat"]
   done = run(
       "episodic_dp", "evaluate", f"--data_dir={table}",

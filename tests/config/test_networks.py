@@ -38,6 +38,12 @@ def raises(outputs, input_shape):
 def returns(outputs, input_shape):
   return 3
 
+def misfits(outputs, input_shape):
+  return make_model(outputs, (7,))
+
+def long(outputs, input_shape):
+  raise ValueError("a sentence " * 20 + "and the remedy at the end")
+
 constant = 3
 '''
 
@@ -133,13 +139,18 @@ def test_own_code_is_called_with_what_it_is_for(own):
     [
         ("absent_module:make", "the module 'absent_module', which is neither"),
         ("OWN:make", "has no function 'make'; name one of those it has:"
-                     " make_model, raises, returns"),
+                     " long, make_model, misfits, raises, returns"),
         ("OWN:constant", "has no function 'constant'"),
         ("OWN:", "has no function ''"),
         (":make", "cannot be imported"),
         ("OWN:raises", r"failed for outputs=5 and input_shape=(4, 4, 1)"
                        r" (KeyError: 'no such layer', OWN.py line 16)"),
         ("OWN:returns", "returned int: let it return a models.Model"),
+        ("OWN:misfits", "failed for outputs=5 and input_shape=(4, 4, 1)"
+                        " (TypeError: dot_general requires contracting"),
+        ("OWN:long", "and the remedy at the end, OWN.py line"),
+        ("OWN.py:make", "names a file, and a module is wanted: write"
+                        " config.model.name=OWN:make"),
     ],
 )
 def test_wrong_names_of_own_code_are_one_sentence(own, named, sentence):

@@ -73,7 +73,7 @@ def test_lines_of_a_log_have_no_time(monkeypatch, capsys):
   monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
   with run_log.ProgressBar(done=0, steps=300) as bar:
     for step in range(1, 7):
-      bar.show(step, epsilon=0.5, score="", validated=step == 4)
+      bar.show(step, epsilon=0.50001, score="", validated=step == 4)
   assert capsys.readouterr().err == "".join(
-      f"step {step} of 300: epsilon≤0.5\n" for step in (3, 4, 6)
+      f"step {step} of 300: epsilon≤0.5001\n" for step in (3, 4, 6)
   )

@@ -257,6 +257,9 @@ def test_a_run_beside_or_below_is_named_where_there_is_none(tmp_path):
     remedy = f"{said}: give the folder of a run, such as --workdir='{run}'"
     with pytest.raises(errors.RunError, match=remedy):
       workdir.read_config(path)
+  files.write_json(run / workdir.CONFIG, {"visit": {"local_steps": 25}})
+  with pytest.raises(errors.RunError, match="a run of episodic-dp pvi"):
+    workdir.read_config(run)
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '"text"'])
