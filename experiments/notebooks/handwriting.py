@@ -46,12 +46,15 @@ import subprocess
 import sys
 
 SCALE = os.environ.get("EPISODIC_DP_SCALE", "cpu")  # "smoke": seconds, a try.
+source = pathlib.Path("episodic_dp_source").resolve()
 if importlib.util.find_spec("episodic_dp") is None:  # Such as on Colab.
-  address = input("Address of the repository that has this notebook: ")
-  clone = ["git", "clone", "-q", "--depth=1", address, "episodic_dp_source"]
-  subprocess.run(clone, check=True)
-  os.chdir("episodic_dp_source")
-  subprocess.run([sys.executable, "-m", "pip", "install", "."], check=True)
+  if not source.is_dir():
+    address = input("Address of the repository that has this notebook: ")
+    clone = ["git", "clone", "-q", "--depth=1", address, source]
+    subprocess.run(clone, check=True)
+  subprocess.run([sys.executable, "-m", "pip", "install", source], check=True)
+if source.is_dir():
+  os.chdir(source)
 here = pathlib.Path.cwd()
 parents = (p for p in (here, *here.parents) if (p / "experiments").is_dir())
 ROOT = next(parents, here)  # Of `experiments`, which pip does not install.
@@ -203,8 +206,9 @@ whose example is nearest to it.
 far, the accuracy on validation people. Never the training loss, which is a
 function of the private data that no noise was added to. The run draws **a
 secret key of its own**: with a fixed key the noise could be computed and taken
-off again, and the guarantee would be void. So your numbers will differ a little
-from those here.
+off again, and the guarantee would be void. So your numbers will differ from
+those here, by some points from key to key (six private runs on MNIST gave 88.3
+to 93.4 % on test people). The ± that is printed is over tasks, not over keys.
 """
 
 # %%
@@ -332,6 +336,12 @@ person for independent ones. And of real digits a good part is how digits look
 whoever wrote them, which the untrained network has not seen and every trained
 one has.
 
+The two runs differ in clipping as well as in noise, and clipping can help. On
+the built-in glyphs, with three keys each, the private run had 91.3 to 92.0 %,
+the one without privacy *less*, 89.1 to 90.4 %, and one that was clipped without
+noise 92.9 to 93.3 %: the noise costs less there than clipping brings. On MNIST,
+with fewer people, it costs more.
+
 What privacy costs at other ε, with three keys each, is a table in the notebook
 `tables` (from `experiments/results/mnist_writers.json`).
 
@@ -339,8 +349,9 @@ What privacy costs at other ε, with three keys each, is a table in the notebook
 
 - Change `EPSILON` or the rate. Another learner is
   `learners.MAML(models.conv4(way=5, width=WIDTH))`. To learn from five images,
-  put `shot=5, query=1` into the episode and into `TASKS`, and `FixedSize(6)` as
-  the last stage of the plan.
+  load the people with `per_digit=6` (MNIST) or `drawings=6` (glyphs), put
+  `shot=5, query=1` into the episode and into `TASKS`, and `FixedSize(6)` as the
+  last stage of the plan.
 - Keep a run: give `training.train` a folder of your own instead of a temporary
   one. It is resumed where it stopped, and `guarantee.json` in it is the
   statement that others can check. The folder `private/` in it holds the secret

@@ -43,12 +43,15 @@ import subprocess
 import sys
 
 SCALE = os.environ.get("EPISODIC_DP_SCALE", "cpu")  # "smoke": seconds, a try.
+source = pathlib.Path("episodic_dp_source").resolve()
 if importlib.util.find_spec("episodic_dp") is None:  # Such as on Colab.
-  address = input("Address of the repository that has this notebook: ")
-  clone = ["git", "clone", "-q", "--depth=1", address, "episodic_dp_source"]
-  subprocess.run(clone, check=True)
-  os.chdir("episodic_dp_source")
-  subprocess.run([sys.executable, "-m", "pip", "install", "."], check=True)
+  if not source.is_dir():
+    address = input("Address of the repository that has this notebook: ")
+    clone = ["git", "clone", "-q", "--depth=1", address, source]
+    subprocess.run(clone, check=True)
+  subprocess.run([sys.executable, "-m", "pip", "install", source], check=True)
+if source.is_dir():
+  os.chdir(source)
 here = pathlib.Path.cwd()
 parents = (p for p in (here, *here.parents) if (p / "experiments").is_dir())
 ROOT = next(parents, here)  # Of `experiments`, which pip does not install.

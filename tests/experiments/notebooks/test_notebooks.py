@@ -1,10 +1,13 @@
 """The notebooks: the text of their scripts, run, and stored with outputs."""
 
 import base64
+import builtins
+import importlib.util
 import io
 import pathlib
 import re
 import runpy
+import subprocess
 import sys
 
 from IPython import display
@@ -119,6 +122,39 @@ def test_all_begin_alike(stored):
   assert "[![Open in Colab][badge]][colab]" in text.source
   first = nbformat.read(FOLDER / "epsilon.ipynb", as_version=4)
   assert setup.source == first.cells[1].source
+
+
+def test_the_first_cell_goes_on_in_the_folder_that_it_cloned(
+    monkeypatch, tmp_path
+):
+  """After an installation that failed, and after a restart of the runtime."""
+  clone, told = tmp_path / "episodic_dp_source", []
+
+  def run(command, check):
+    told.append(command[:2])
+    if command[0] == "git":
+      (clone / "experiments").mkdir(parents=True)
+    elif len(told) == 2:  # The first installation.
+      raise subprocess.CalledProcessError(1, command)
+
+  def cell():
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(jupytext.read(FOLDER / "tables.py").cells[1].source, names)
+    assert names["ROOT"] == pathlib.Path.cwd() == clone
+
+  monkeypatch.setattr(sys, "path", list(sys.path))
+  monkeypatch.setattr(subprocess, "run", run)
+  monkeypatch.setattr(builtins, "input", lambda _: "address")
+  monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+  with pytest.raises(subprocess.CalledProcessError):
+    cell()
+  cell()
+  install = [sys.executable, "-m"]
+  assert told == [["git", "clone"], install, install]
+  monkeypatch.setattr(importlib.util, "find_spec", lambda _: "installed")
+  cell()
+  assert len(told) == 3
 
 
 def test_pictures_are_stored_in_fewer_bytes():
