@@ -124,9 +124,8 @@ class ProgressBar:
       validated: bool,
   ) -> None:
     """Counts a step and shows where the run stands."""
-    text = f"epsilon≤{report.rounded_up(epsilon)}"
-    if math.isinf(epsilon):
-      text = "no guarantee"
+    bound = f"epsilon≤{report.rounded_up(epsilon)}"
+    text = "no guarantee" if math.isinf(epsilon) else bound
     if score:
       text += f", {score}"
     self._bar.set_postfix_str(text, refresh=False)
