@@ -1,8 +1,10 @@
 """The network of a run as a file of weights, to start another run from."""
 
+import math
 import os
 from typing import Any
 
+from absl import logging
 import jax
 
 from episodic_dp import models
@@ -33,7 +35,7 @@ def save(
 
   What a private run released may be published, and start another run at no cost
   on other people; on the same people the two runs cost together (`episodic-dp
-  account --ledger`).
+  account --ledger`). Of a run without a guarantee it warns.
 
   Args:
     workdir: folder of a run with a checkpoint.
@@ -59,6 +61,14 @@ def save(
         " without it"
     )
   checkpoints, last = saved_runs.latest(workdir)
+  stated = saved_runs.guarantees(workdir, "epsilon") or {}
+  bounds = [float(level["epsilon"]) for level in stated.values()]
+  if config.private_seed is not None or not any(map(math.isfinite, bounds)):
+    logging.warning(
+        "the run in %s has no privacy guarantee: keep its weights to yourself,"
+        " unless its data are public",
+        os.fspath(workdir),
+    )
   with saved.saved_config_errors(workdir):
     with phases.phase("reading the data"):
       splits = build.load_data(config, data_dir=data_dir, download=download)

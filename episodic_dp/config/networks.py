@@ -192,9 +192,9 @@ def _check_own(options: sections.Model, model: models.Model) -> None:
   found = own_code.source_digest(options.name)
   if options.source_digest not in (None, found):
     logging.warning(
-        "the file of config.model.name=%r is not as it was when the run began:"
-        " if the network computes something else, what is measured is not what"
-        " was trained",
+        "the file of config.model.name=%r is not as it was when the run last"
+        " went on: if the network computes something else, what is measured is"
+        " not what was trained",
         options.name,
     )
 

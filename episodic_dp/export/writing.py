@@ -169,7 +169,8 @@ def _check_kind(config: RunConfig) -> None:
         " exported folder executes nothing: train a network of the library"
         f" ({', '.join(networks.NAMES)}), or hand out the weights alone with"
         ' python -c "from episodic_dp.analysis import saved_weights;'
-        " saved_weights.save('WORKDIR', 'weights.npz')\""
+        " saved_weights.save('WORKDIR', 'weights.npz')\", beside guarantee.json"
+        " (with data_dir='FOLDER' where the run took --data_dir)"
     )
   if config.way < 2:
     raise errors.ExportError(

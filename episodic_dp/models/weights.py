@@ -113,7 +113,7 @@ def fitted(
       raise ValueError(
           f"{source} has {name!r} as {array.dtype}{list(array.shape)} and the"
           f" network as {shape.dtype}{list(shape.shape)}: give weights of this"
-          " network"
+          " network, or the network of these weights (config.model.width, norm)"
       )
     with np.errstate(over="ignore"):  # Infinity is found below.
       result[name] = np.asarray(array, shape.dtype)

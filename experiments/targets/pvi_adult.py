@@ -187,8 +187,10 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
           label="here, a dot a key" if epsilon == 1.0 else None,
       )  # fmt: skip
       if (split, epsilon) in PUBLISHED:
+        low, high = (100 * a for a in PUBLISHED[split, epsilon])
+        seen = 0.03 if low == high else 0.0
         axes.vlines(
-            at + 0.04, *(100 * a for a in PUBLISHED[split, epsilon]),
+            at + 0.04, low - seen, high + seen,
             color=plotting.VERMILLION, linewidth=4,
             label="published range" if epsilon == 1.0 else None,
         )  # fmt: skip

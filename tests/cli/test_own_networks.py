@@ -60,7 +60,7 @@ def own(tmp_path, monkeypatch):
 def config_of(name, steps, **options):
   config = tiny_runs.maml_config()
   config.steps, config.model.name = steps, name
-  config.mechanism.noise_multiplier = 1.0
+  config.mechanism.noise_multiplier, config.private_seed = 1.0, None
   for field, value in options.items():
     config.model[field] = value
   return config
@@ -99,10 +99,15 @@ def test_own_code_trains_resumes_and_is_measured(own, splits, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("trained", ["all", "low_rank"])
-def test_a_run_goes_on_from_weights_of_another(splits, tmp_path, trained):
-  tiny_runs.train(config_of("mlp", 2), tmp_path / "public", splits)
+def test_a_run_goes_on_from_weights_of_another(
+    splits, tmp_path, caplog, trained
+):
+  seeded = config_of("mlp", 2)
+  seeded.private_seed = 1
+  tiny_runs.train(seeded, tmp_path / "public", splits)
   start = tmp_path / "start.safetensors"
   saved_weights.save(tmp_path / "public", start)
+  assert "public has no privacy guarantee: keep" in caplog.text  # Its seed.
   options = dict(start=str(start), trained=trained, rank=2)
   config = config_of("mlp", 2, **options)
   experiment, result = tiny_runs.train(config, tmp_path / "run", splits)
@@ -132,6 +137,7 @@ def test_a_run_goes_on_from_weights_of_another(splits, tmp_path, trained):
   with pytest.raises(training.RunError, match="is the file that the run"):
     saved_weights.save(tmp_path / "run", start)
   saved_weights.save(tmp_path / "run", tmp_path / "after.npz")
+  assert "run has no privacy guarantee" not in caplog.text
   after = models.read_weights(tmp_path / "after.npz")
   np.testing.assert_array_equal(after["head/bias"], whole["head"]["bias"])
   assert set(after) == set(given)

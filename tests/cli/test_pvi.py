@@ -1,7 +1,10 @@
 """`episodic-dp pvi`: runs, resumes, and sentences for what is wrong."""
 
 import json
+import pathlib
+import re
 
+import numpy as np
 import pytest
 
 from episodic_dp import plan
@@ -11,6 +14,7 @@ from episodic_dp.config.presets.pvi import adult
 from episodic_dp.config.presets.pvi import own_table as own_table_preset
 from tests.pvi import own_table
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TINY = (
     "--config.visit.local_steps=2", "--config.checkpoint_every=1",
     "--config.evaluate_every=1", "--config.private_seed=1",
@@ -38,6 +42,17 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
       own_table.SCHEMA["clients"]
   )
   assert [row["visits"] for row in summary["clients"]] == [2, 1, 2]
+  # The page's lines read the posterior.
+  (code,) = re.findall(
+      r"```python\n(from episodic_dp import pvi, training\n.*?)```",
+      (ROOT / "docs" / "pvi.md").read_text(), re.DOTALL,
+  )  # fmt: skip
+  scope: dict = {}
+  exec(code.replace("DIR/", f"{data}/").replace("WORKDIR", str(folder)), scope)
+  logs = scope["model"].predict(scope["posterior"].natural, scope["rows"])
+  labels = np.asarray([row["outcome"] == "ill" for row in own_table.ROWS[:9]])
+  accuracy = np.mean(np.argmax(logs, axis=1) == labels)
+  assert f"test: accuracy {accuracy:.4f}" in done.stdout
   # A statement verifies; the finished run is left as it is.
   done = call("verify", folder / summary["clients"][1]["statement"])
   assert done.returncode == 0 and "FALSE" not in done.stdout

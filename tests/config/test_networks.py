@@ -203,7 +203,7 @@ def test_a_run_records_its_own_code_and_knows_it_again(own, caplog):
   with open(f"{name}.py", "a") as out:
     out.write("# Other layers.\n")
   networks.make_model(again, (3, 2))
-  assert "is not as it was when the run began" in caplog.text
+  assert "is not as it was when the run last went on" in caplog.text
 
 
 @pytest.fixture
