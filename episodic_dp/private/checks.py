@@ -119,8 +119,8 @@ def _check_supervised(
   if logits.shape[0] != 1 or logits.shape[1] < classes or labels.min() < 0:
     raise plan_lib.PlanError(
         f"the model gives logits {logits.shape[1:]} and the labels are"
-        f" {int(labels.min())} to {classes - 1}: build it with way={classes}"
-        f" (--config.model.outputs={classes})"
+        f" {int(labels.min())} to {classes - 1}: build it with {classes}"
+        f" outputs (--config.model.outputs={classes})"
     )
   shape = tuple(dataset.images.shape[1:])
   sample_level_checks.check_network(learner.model, shape, leaf)

@@ -171,7 +171,7 @@ def test_its_guarantee_is_that_of_the_subsampled_gaussian():
     [
         ({"labels": None}, "labels are needed"),
         ({"labels": np.zeros(ROWS)}, "labels are needed"),
-        ({"labels": np.arange(ROWS)}, "labels are 0 to 13: build it with way"),
+        ({"labels": np.arange(ROWS)}, "labels are 0 to 13: build it with 14"),
         ({"labels": np.arange(ROWS) % 2 - 1}, "labels are -1 to 0"),
         ({"rotate": True}, "rotate=True turns the classes of a task"),
     ],
