@@ -146,7 +146,7 @@ def _how(stored: Mapping[str, Any]) -> str:
         for o in runs.values()
     )
     lines.append(
-        f"{len(runs)} runs, {many}"
+        f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {many}"
         + (", some with a fixed private seed" if fixed else "")
     )
   return "## How it was made\n\n" + "\n".join(f"- {line}" for line in lines)

@@ -4,7 +4,7 @@ Every number in it is read from model.json, the privacy statement or what
 `episodic-dp evaluate` measured.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 import dataclasses
 import json
 import math
@@ -36,6 +36,7 @@ class Facts:
     levels: of its units, primary ones first.
     evaluation: None where the checkpoint was not measured.
     terms: the licence, or None where none was named.
+    guaranteed: whether a finite epsilon of a level holds against everybody.
     signed: whether the folder is.
     transductive: whether predictions depend on what is classified with them.
     traffic: None where tasks are not participants.
@@ -45,6 +46,7 @@ class Facts:
   levels: tuple[str, ...]
   evaluation: Evaluation | None
   terms: str | None
+  guaranteed: bool
   signed: bool
   transductive: bool
   traffic: roles.Traffic | None
@@ -66,9 +68,9 @@ def text(
       f"# {title}",
       "A few-shot classifier: it adapts to a few labelled examples of classes"
       " that it has never seen, and tells these classes apart.",
-      _head(statement),
+      _head(statement, facts),
       _data(found, facts),
-      *_privacy(statement),
+      _privacy(statement, facts),
       _use(found),
       _limits(found, facts),
       _evaluation(found, facts),
@@ -86,8 +88,9 @@ def _front_matter(found: Description, facts: Facts, title: str) -> str:
     lines.append(f"license: {json.dumps(facts.terms)}")
   if found.preprocessing.kind == "image":
     lines.append("pipeline_tag: image-classification")
-  tags = ("few-shot-learning", "meta-learning", "differential-privacy", "jax")
-  lines += ["tags:", *(f"- {tag}" for tag in tags)]
+  lines += ["tags:", "- few-shot-learning", "- meta-learning", "- jax"]
+  if facts.guaranteed:
+    lines.append("- differential-privacy")
   if facts.evaluation is not None:
     lines += [
         "model-index:",
@@ -106,13 +109,13 @@ def _front_matter(found: Description, facts: Facts, title: str) -> str:
   return "\n".join([*lines, "---"])
 
 
-def _head(statement: Mapping[str, Any]) -> str:
+def _head(statement: Mapping[str, Any], facts: Facts) -> str:
   if statement["fixed_seed"]:
     return (
         "**No privacy guarantee against anyone who knows or guesses the seed**:"
         " the configuration of the run fixes it."
     )
-  if not any(_finite(s) for s in statement["guarantees"].values()):
+  if not facts.guaranteed:
     return "**This model has no privacy guarantee.**"
   return (
       "It was trained with differential privacy; what that covers stands under"
@@ -152,7 +155,7 @@ def _data(found: Description, facts: Facts) -> str:
   )
 
 
-def _privacy(statement: Mapping[str, Any]) -> Iterator[str]:
+def _privacy(statement: Mapping[str, Any], facts: Facts) -> str:
   rows = [
       (
           level,
@@ -175,6 +178,11 @@ def _privacy(statement: Mapping[str, Any]) -> Iterator[str]:
   stated = statement["guarantees"].values()
   caveats = dict.fromkeys(s["caveat"] for s in stated if s["caveat"])
   lines += [f"> {caveat}" for caveat in caveats]
+  if not facts.guaranteed:
+    return "\n\n".join([
+        *lines,
+        "Nothing bounds what this model tells of its training data.",
+    ])
   lines.append(
       "ε and δ bound what this model tells of one unit of its training data, to"
       " whoever has the model and everything else in this folder. They say"
@@ -191,7 +199,7 @@ def _privacy(statement: Mapping[str, Any]) -> Iterator[str]:
       f" `{folder.STATEMENT}`:"
       f"\n\n```sh\nepisodic-dp verify DIR/{folder.STATEMENT}\n```"
   )
-  yield "\n\n".join(lines)
+  return "\n\n".join(lines)
 
 
 def _use(found: Description) -> str:

@@ -38,8 +38,9 @@ def read(folder: str | os.PathLike[str]) -> dict[str, bytes]:
   """
   root = pathlib.Path(folder)
   if not os.path.lexists(root / DIGESTS):
+    lack = f"has no {DIGESTS}" if os.path.lexists(root) else "does not exist"
     raise errors.ExportError(
-        f"{root} has no {DIGESTS}: give a folder that episodic-dp export wrote"
+        f"{root} {lack}: give a folder that episodic-dp export wrote"
     )
   present = _present(root)
   contents = {DIGESTS: _content(root / DIGESTS)}

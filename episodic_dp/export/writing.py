@@ -134,6 +134,7 @@ def write(
         levels=config.release.levels,
         evaluation=evaluation,
         terms=terms,
+        guaranteed=_has_guarantee(statement),
         signed=signing_key is not None,
         transductive=learner.transductive,
         traffic=roles.traffic(config.release, found.parameters, max(steps)),
@@ -150,7 +151,7 @@ def write(
   )
 
 
-def has_guarantee(statement: Any) -> bool:
+def _has_guarantee(statement: Any) -> bool:
   """Whether a level has a finite epsilon that holds against everybody.
 
   That of a run whose seed is in its config does not: an integer is guessed.
@@ -182,7 +183,7 @@ def _check_kind(config: RunConfig) -> None:
 def _check_guarantee(
     workdir: Any, statement: Any, without_guarantee: bool
 ) -> None:
-  if without_guarantee or has_guarantee(statement):
+  if without_guarantee or _has_guarantee(statement):
     return
   why = "no level has a finite epsilon"
   if statement["fixed_seed"]:

@@ -71,7 +71,7 @@ def test_digests_that_are_none(model, text):
 def test_a_folder_that_is_none(tmp_path):
   with pytest.raises(export.ExportError, match="no digests.json"):
     export.Predictor.load(tmp_path)
-  with pytest.raises(export.ExportError, match="no digests.json"):
+  with pytest.raises(export.ExportError, match="nowhere does not exist"):
     export.Predictor.load(tmp_path / "nowhere")
 
 

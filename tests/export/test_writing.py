@@ -121,6 +121,9 @@ def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
   text = (tmp_path / "model" / folder.CARD).read_text()
   assert "**This model has no privacy guarantee.**" in text
   assert "with differential privacy;" not in text
+  assert "differential-privacy" not in text  # Nor is it found by that tag.
+  assert "Nothing bounds what this model tells" in text
+  assert "It rests on these assumptions" not in text
 
 
 @pytest.mark.slow
@@ -138,6 +141,7 @@ def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
   )
   text = (tmp_path / "model" / folder.CARD).read_text()
   assert "**No privacy guarantee against anyone who knows" in text
+  assert "- differential-privacy\n" not in text
 
 
 def test_a_statement_that_does_not_cover_the_steps_is_refused(
