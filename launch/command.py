@@ -4,7 +4,7 @@ What is wrong with it is said here, before a queue is joined or a machine is
 paid for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 import dataclasses
 import os
 import re
@@ -15,9 +15,11 @@ from ml_collections import config_flags
 from episodic_dp.cli import app
 from episodic_dp.config import presets
 from episodic_dp.config import RunConfig
+from launch import job as job_lib
 
 # Which process this is: the launchers say it.
 OF_PROCESSES = ("coordinator", "num_processes", "process_id")
+HELP = ("-h", "-help", "--help", "--helpshort", "--helpfull")
 _EXAMPLE = "-- train --config=glyphs --workdir=runs/mine"
 
 
@@ -28,6 +30,7 @@ class Command:
   Attributes:
     arguments: those behind "train", as they were given.
     config: the value of --config.
+    parsed: what it says, with all that the arguments set of it.
     workdir: of --workdir.
     data_dir: of --data_dir, or None.
     key_file: of --key_file, or None.
@@ -37,6 +40,7 @@ class Command:
 
   arguments: tuple[str, ...]
   config: str
+  parsed: RunConfig
   workdir: str
   data_dir: str | None
   key_file: str | None
@@ -44,13 +48,16 @@ class Command:
   resume: str
 
 
-def parse(command: Sequence[str]) -> Command:
+def parse(
+    command: Sequence[str], launchers: Collection[str] = ()
+) -> Command:
   """Reads a command and checks what can be checked without data.
 
   Without JAX too, unless there is a --time_limit or a --key_file.
 
   Args:
     command: what stands behind the `--`.
+    launchers: names of the launcher's flags, which stand before it.
 
   Raises:
     ValueError: it is no train command, a flag or the config is wrong, or the
@@ -74,10 +81,15 @@ def parse(command: Sequence[str]) -> Command:
           f"{argument} is said by the launcher: leave it out, and say how many"
           " processes there are by launch.py --processes=N before the --"
       )
-    if argument.startswith("-") and flag == "keys":
+    if argument.startswith("-") and flag in launchers:
       raise ValueError(
-          f"{argument} is said by the launcher: leave it out, and write"
-          " launch.py --keys=3 before the --"
+          f"{argument} is of the launcher: write it before the lone --, behind"
+          " launch.py"
+      )
+    if argument in HELP:
+      raise ValueError(
+          f"{argument} stands behind no command here: launch.py --help lists"
+          " the launcher's flags, episodic-dp train --help those of train"
       )
   values = define_flags(arguments)
   rest = app.parse(["launch.py", *arguments], values)[1:]
@@ -86,11 +98,13 @@ def parse(command: Sequence[str]) -> Command:
         f"argument '{rest[0]}' is not a flag of train: flags look like"
         " --name=value"
     )
-  RunConfig.parse(values.config, data_dir=values.data_dir).check_complete()
+  parsed = RunConfig.parse(values.config, data_dir=values.data_dir)
+  parsed.check_complete()
   _check_start(values)
   return Command(
       arguments=tuple(arguments),
       config=_last(arguments, "config") or "",
+      parsed=parsed,
       workdir=values.workdir,
       data_dir=values.data_dir,
       key_file=values.key_file,
@@ -190,15 +204,16 @@ def check_folder(workdir: str) -> None:
   )
 
 
-def open_folder(workdir: str, resume: str) -> None:
+def open_folder(run: job_lib.Run, resume: str) -> None:
   """Opens a work directory of this machine once, as its run is about to.
 
-  So it is known to take files, and to be free, before a run waits for its turn;
-  and a run that is stopped before it came so far can be started again by
-  `resume_again`. An object store is opened by its run alone.
+  So it is known to take files, to be free, and to hold no run of another config
+  before a run waits for its turn; and a run that is stopped before it came so
+  far can be started again by `resume_again`. An object store is opened by its
+  run alone.
 
   Args:
-    workdir: of a run.
+    run: whose folder it is.
     resume: "auto", "must" or "never", as the run is started.
 
   Raises:
@@ -207,9 +222,10 @@ def open_folder(workdir: str, resume: str) -> None:
   # Lazy import: JAX comes with it, and a dry run opens nothing.
   from episodic_dp.training import workdir as workdir_lib
 
-  if not on_object_store(workdir):
-    with workdir_lib.opened(workdir, resume=resume):
-      pass
+  if not on_object_store(run.workdir):
+    with workdir_lib.opened(run.workdir, resume=resume):
+      if run.config is not None:
+        workdir_lib.check_before_data(run.workdir, run.config.as_json())
 
 
 def resume_again(workdir: str) -> str:

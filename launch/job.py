@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from episodic_dp.config import RunConfig
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
@@ -12,11 +14,13 @@ class Run:
     arguments: of `episodic-dp train`, without those that tell a process which
       one it is.
     workdir: the value of its --workdir.
+    config: of its arguments; None is compared with no run before it.
   """
 
   name: str
   arguments: tuple[str, ...]
   workdir: str
+  config: RunConfig | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

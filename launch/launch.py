@@ -72,7 +72,6 @@ _SHARED = {
     "python": ("local", "slurm"),
 }
 _DAY = 86400  # Seconds.
-_HELP = ("-h", "-help", "--help", "--helpshort", "--helpfull")
 
 
 def define_flags() -> flags.FlagValues:
@@ -167,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   end = argv.index("--") if "--" in argv else len(argv)
   own, command = argv[:end], argv[end + 1 :]
   values = define_flags()
-  if any(argument in _HELP for argument in own) or len(argv) == 1:
+  if any(argument in command_lib.HELP for argument in own) or len(argv) == 1:
     print((__doc__ or "").strip() + "\n\nflags:")
     print("\n".join(commands.flag_lines(values[n] for n in sorted(values))))
     return 0
@@ -180,6 +179,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         "the lone -- before 'train' is missing: what is launched stands behind"
         " it, such as -- train --config=glyphs --workdir=runs/mine"
     )
+  for argument in own:
+    flag = argument.lstrip("-").partition("=")[0].partition(".")[0]
+    if argument.startswith("-") and flag in command_lib.define_flags(()):
+      return app.fail(
+          f"{argument} is of train: write it behind a lone --, such as -- train"
+          " --config=glyphs --workdir=runs/mine"
+      )
   rest = app.parse(own, values)[1:]
   try:
     if rest:
@@ -197,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _launch(values: flags.FlagValues, command: Sequence[str]) -> int:
   """Checks everything, then renders, or launches."""
-  parsed = command_lib.parse(command)
+  parsed = command_lib.parse(command, launchers=set(values))
   target = _target(values, parsed)
   job = job_lib.Job(
       name=values.name or command_lib.job_name(parsed.config),

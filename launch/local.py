@@ -178,7 +178,7 @@ def launch(job: job_lib.Job, chosen: Options) -> int:
         " leave it out to train on its cores"
     )
   for run in job.runs:
-    command_lib.open_folder(run.workdir, job.resume)
+    command_lib.open_folder(run, job.resume)
   with supervision.Signals() as signals:
     return _train_all(job, chosen, signals)
 

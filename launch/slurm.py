@@ -214,7 +214,7 @@ def launch(job: job_lib.Job, chosen: Options) -> int:
         " the cluster, or look at the script with --dry_run"
     )
   for run in job.runs:
-    command_lib.open_folder(run.workdir, job.resume)
+    command_lib.open_folder(run, job.resume)
   submitted = subprocess.run(
       ["sbatch", "--parsable"],
       input=render(job, chosen),

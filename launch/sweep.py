@@ -25,7 +25,10 @@ def runs(
   if not sweeps and keys is None:
     return (
         job_lib.Run(
-            name="", arguments=command.arguments, workdir=command.workdir
+            name="",
+            arguments=command.arguments,
+            workdir=command.workdir,
+            config=command.parsed,
         ),
     )
   if command.key_file is not None:
@@ -56,8 +59,14 @@ def runs(
         f"--config.seed={key}",
         f"--workdir={workdir}",
     )
-    command_lib.parse(["train", *arguments])
-    found.append(job_lib.Run(name=name, arguments=arguments, workdir=workdir))
+    found.append(
+        job_lib.Run(
+            name=name,
+            arguments=arguments,
+            workdir=workdir,
+            config=command_lib.parse(["train", *arguments]).parsed,
+        )
+    )
   return tuple(found)
 
 
@@ -65,7 +74,7 @@ def _field(text: str) -> tuple[str, list[str]]:
   """("config.steps", ["10", "20"]) of "config.steps=10,20"."""
   example = "such as --sweep=config.mechanism.noise_multiplier=1,2,4"
   name, equals, rest = text.removeprefix("--").partition("=")
-  values = rest.split(",")
+  values = [value.strip() for value in rest.split(",")]
   if not equals or not name.startswith("config.") or "" in values:
     raise ValueError(
         f"--sweep={text} is not a field of the config with its values: write it"

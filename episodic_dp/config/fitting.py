@@ -82,13 +82,16 @@ def _candidates(
     except ValueError:  # Too few units, or empty ones alone in a part.
       pass
     else:
-      yield equal, other
       divisions.append((equal, other))
+  short = {"plan.allow_short_units": True}
+  if not _least(found, len(found.listing.levels) - 1)["train"]:
+    # An empty unit fits no task, and is no reason to make more units public.
+    yield found, short
+  yield from divisions[1:]
   for survey, changes in divisions:
     smaller = _smaller(survey, config)
     if smaller is not None:
       yield survey, changes | smaller
-  short = {"plan.allow_short_units": True}
   for survey, changes in divisions:
     yield survey, changes | short
 
@@ -108,8 +111,9 @@ def _smaller(
   if episode.form == "disjoint":  # Several tasks are cut from one draw.
     stage = plan.stages[level]
     assert isinstance(stage, plan_lib.FixedSize)
-    tasks = min(stage.n // episode.way, classes["train"] // max(way, 1))
-    drawn = way * max(1, tasks)
+    # Not all classes: one that every step draws has no guarantee.
+    most = (classes["train"] - 1) // max(way, 1)
+    drawn = way * max(1, min(stage.n // episode.way, most))
   stages = list(config["plan"]["stages"])
   stages[level : level + 2] = [
       f"FixedSize({drawn})", f"FixedSize({shot + query})"

@@ -74,7 +74,7 @@ def text(
       _use(found),
       _limits(found, facts),
       _evaluation(found, facts),
-      *([_traffic(facts.traffic)] if facts.traffic else []),
+      *([_traffic(facts.traffic, facts)] if facts.traffic else []),
       _loading(found.library, facts),
       _files(found, facts),
   ]
@@ -269,17 +269,21 @@ def _evaluation(found: Description, facts: Facts) -> str:
   return f"## Evaluation\n\n{which} {said}"
 
 
-def _traffic(traffic: roles.Traffic) -> str:
-  return (
+def _traffic(traffic: roles.Traffic, facts: Facts) -> str:
+  said = (
       "## What a participant sends\n\nWere the units of level"
       f" '{traffic.participant}' on devices of their own, a step would send"
       f" each drawn one {traffic.down:,} bytes ({traffic.parameters:,} numbers)"
-      f" and take {traffic.up:,} bytes back, one clipped gradient; a step draws"
+      f" and take {traffic.up:,} bytes back, one gradient; a step draws"
       f" {traffic.expected:g} of them in the mean, and in {traffic.steps} steps"
-      f" one of them sends {traffic.up_in_all:,.0f} bytes in the mean. The"
-      " guarantee is against whoever has the model, and not against the server,"
-      " which sees the gradients, or with secure aggregation their sum, before"
-      " the noise."
+      f" one of them sends {traffic.up_in_all:,.0f} bytes in the mean."
+  )
+  if not facts.guaranteed:
+    return said
+  return (
+      f"{said} The gradients are clipped. The guarantee is against whoever has"
+      " the model, and not against the server, which sees the gradients, or"
+      " with secure aggregation their sum, before the noise."
   )
 
 

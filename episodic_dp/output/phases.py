@@ -121,6 +121,9 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-  """Prints a line; a bar that is there moves below it."""
-  tqdm.tqdm.write(quoting.printable(line), file=sys.stderr)
+  """Prints a line; a bar that is there moves below it.
+
+  Line and end are one write: other processes may write to the same stream.
+  """
+  tqdm.tqdm.write(f"{quoting.printable(line)}\n", file=sys.stderr, end="")
   sys.stderr.flush()

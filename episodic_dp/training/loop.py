@@ -337,12 +337,14 @@ class _Run:
       self._draw()
     self._live.end(self._done, stopped)
     self._disk.check()
+    stated = self._spending.guarantees
     return spec_lib.Result(
         steps=self._done,
         stopped=stopped,
-        guarantees=self._spending.guarantees,
+        guarantees=stated,
         seconds=time.monotonic() - self._began,
         score=self._score,
+        unproved=tuple(k for k in spec.release.levels if k not in stated),
     )
 
   def _draw(self) -> None:

@@ -84,10 +84,18 @@ def result_entry(
   }
 
 
-def guarantee_lines(guarantees: Guarantees, steps: int) -> list[str]:
-  """A sentence per level, as printed at the end of a run."""
+def guarantee_lines(
+    guarantees: Guarantees, steps: int, unproved: Sequence[str] = ()
+) -> list[str]:
+  """A sentence per level, as printed at the end of a run.
+
+  Args:
+    guarantees: those that there are.
+    steps: that they cover.
+    unproved: the levels that have none.
+  """
   lines = []
-  width = max((len(level) for level in guarantees), default=0)
+  width = max(map(len, (*guarantees, *unproved)), default=0)
   for level, g in guarantees.items():
     if math.isinf(g.epsilon):
       why = " (no noise)" if assumptions.NO_NOISE in g.assumptions else ""
@@ -97,9 +105,15 @@ def guarantee_lines(guarantees: Guarantees, steps: int) -> list[str]:
           f"  {level:<{width}}  epsilon = {report.rounded_up(g.epsilon)} at"
           f" delta = {g.delta:g} after {steps} steps ({g.neighbours})"
       )
+  lines += [
+      f"  {level:<{width}}  no guarantee (why: no_guarantee in {GUARANTEE})"
+      for level in unproved
+  ]
   # Once each, however many levels share one.
-  caveats = dict.fromkeys(g.caveat for g in guarantees.values() if g.caveat)
-  lines += [f"  {caveat}" for caveat in caveats]
+  for caveat in dict.fromkeys(g.caveat for g in guarantees.values()):
+    levels = [k for k, g in guarantees.items() if g.caveat == caveat]
+    of = "" if len(levels) == len(guarantees) else f"{', '.join(levels)}: "
+    lines += [f"  {of}{caveat}"] if caveat else []
   return lines or ["  no level has a guarantee"]
 
 
@@ -136,7 +150,9 @@ def summary(result: spec_lib.Result, planned: int) -> str:
     lines.append(f"  validation {words(result.score.name)} {result.score}")
   if not result.steps:
     lines.append("  no step was taken and nothing spent; the whole run spends")
-  lines += guarantee_lines(result.guarantees, result.steps or planned)
+  lines += guarantee_lines(
+      result.guarantees, result.steps or planned, result.unproved
+  )
   return "\n".join(lines)
 
 

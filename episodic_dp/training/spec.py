@@ -111,6 +111,7 @@ class Result:
       asked to stop: "SIGTERM", "SIGUSR1", "SIGINT" or "time limit".
     guarantees: level -> Guarantee for the steps done; for those of the whole
       run where none was.
+    unproved: the levels for which no guarantee is proved.
     seconds: wall-clock seconds of this process inside `train`.
     score: the last validation accuracy or squared error, or None.
   """
@@ -120,6 +121,7 @@ class Result:
   guarantees: Mapping[str, accounting.Guarantee]
   seconds: float
   score: evaluation.Score | None
+  unproved: tuple[str, ...] = ()
 
   def __repr__(self) -> str:
     parts = [f"{self.steps} steps", self.stopped]
@@ -133,6 +135,7 @@ class Result:
       if math.isinf(g.epsilon):
         spent = "no formal guarantee"
       parts.append(f"{level} {spent}")
+    parts += [f"{level} no guarantee" for level in self.unproved]
     # What a guarantee must not be mistaken for is said wherever it is shown.
     parts += dict.fromkeys(
         g.caveat for g in self.guarantees.values() if g.caveat

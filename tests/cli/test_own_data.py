@@ -12,6 +12,7 @@ import sys
 import numpy as np
 import pytest
 
+from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.analysis import costs
 from episodic_dp.config import build
@@ -296,6 +297,30 @@ def test_flags_for_tasks_that_are_too_large_can_be_typed(
     check()
   mended(config, str(caught.value))
   check()
+
+
+def test_the_flags_for_smaller_tasks_leave_classes_a_guarantee(tmp_path):
+  root = own_images.tree(tmp_path / "mine", {f"c{k:02d}": 3 for k in range(20)})
+  config = config_lib.get_config()
+  with pytest.raises(plan.PlanError, match="draws 20") as caught:
+    RunConfig.parse(config, data_dir=root)
+  mended(config, str(caught.value))
+  release = RunConfig.parse(config, data_dir=root).release
+  # Twelve train: all of them in every step would leave one no guarantee.
+  assert "class" in accounting.guarantees(release, steps=1, delta=1e-5)
+
+
+def test_an_empty_unit_makes_no_more_units_public(tmp_path):
+  sizes = {f"p{p:02d}/c{k}": 4 for p in range(20) for k in range(6)}
+  root = own_images.tree(tmp_path / "mine", sizes)
+  for p in range(20):
+    (root / f"p{p:02d}" / "empty").mkdir()
+  config = config_lib.get_config(LEVELS)
+  with pytest.raises(plan.PlanError, match="has 0 of level") as caught:
+    RunConfig.parse(config, data_dir=root)
+  assert "shares" not in str(caught.value)
+  mended(config, str(caught.value))
+  RunConfig.parse(config, data_dir=root)
 
 
 @pytest.mark.parametrize(

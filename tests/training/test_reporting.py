@@ -1,5 +1,6 @@
 """Tables, sentences and pictures."""
 
+import dataclasses
 import math
 
 from matplotlib import image as image_lib
@@ -49,6 +50,22 @@ def test_shared_records_are_said_wherever_epsilon_is():
   lines = reporting.guarantee_lines(_guarantees(copies=True), 3)
   assert len(lines) == 2
   assert "says nothing about the records below it" in lines[1]
+
+
+def test_a_level_without_a_guarantee_is_a_line_too():
+  result = training.Result(
+      steps=3, stopped="done", guarantees=_guarantees(copies=True), seconds=1,
+      score=None, unproved=("class", "image"),
+  )  # fmt: skip
+  told = reporting.summary(result, 3)
+  assert "\n  class  no guarantee (why: no_guarantee in guarantee.json)" in told
+  assert "class no guarantee; image no guarantee" in repr(result)
+
+
+def test_a_caveat_of_some_levels_names_them():
+  guarantees = _guarantees()
+  guarantees["class"] = dataclasses.replace(guarantees["class"], caveat="But.")
+  assert reporting.guarantee_lines(guarantees, 3)[-1] == "  class: But."
 
 
 def test_no_noise_is_called_no_guarantee():

@@ -200,9 +200,13 @@ def _divided(
   )
   sizes = _sizes(len(units), shares)
   if min(sizes) < 1:
+    lower = ""
+    if k + 2 < len(listing.levels):
+      below = listing.levels[k + 1]
+      lower = f", or divide by another: --config.data.options.by={below}"
     raise ValueError(
         f"{listing.source} has {len(units)} units of level '{by}', too few for"
-        " training, validation and test: give three or more"
+        f" training, validation and test: give three or more{lower}"
     )
   ends = np.cumsum(sizes)
   part_of = {

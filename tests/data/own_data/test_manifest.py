@@ -46,6 +46,15 @@ def test_rows_become_a_tree_in_the_order_that_the_levels_say(table):
   assert not found.declared and found.levels == LEVELS
 
 
+def test_two_diagnoses_are_divided_by_patients(table):
+  two = [row for row in ROWS if row[2] in sorted({d for *_, d in ROWS})[:2]]
+  write(table, two)
+  with pytest.raises(ValueError, match="--config.data.options.by=patient"):
+    load.survey(table, levels=LEVELS)
+  found = load.survey(table, levels=LEVELS, by="patient", crossing="patient")
+  assert all(tree.num_leaves for tree in found.hierarchies.values())
+
+
 def test_a_patient_of_two_diagnoses_is_counted_and_kept_in_one_part(
     table, tmp_path
 ):
