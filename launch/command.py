@@ -204,13 +204,39 @@ def check_folder(workdir: str) -> None:
   )
 
 
+def check_runs(job: job_lib.Job) -> None:
+  """Refuses folders of this machine that hold other runs than those of a job.
+
+  Nothing is written. Object stores are looked at by their runs alone.
+
+  Raises:
+    RunError: names what the folder holds; one sentence.
+  """
+  if on_object_store(job.workdir) or not os.path.isdir(job.workdir):
+    return
+  # Lazy imports: JAX comes with them, and a new folder needs none.
+  from episodic_dp.analysis import several_keys
+  from episodic_dp.training import workdir as workdir_lib
+
+  if job.runs[0].name:
+    several_keys.check_holds_no_run(
+        job.workdir, "a sweep", "--sweep and --keys"
+    )
+  else:
+    several_keys.check_alone(job.workdir)
+  for run in job.runs:
+    if run.config is not None:
+      workdir_lib.check_before_data(
+          os.path.abspath(run.workdir), run.config.as_json()
+      )
+
+
 def open_folder(run: job_lib.Run, resume: str) -> None:
   """Opens a work directory of this machine once, as its run is about to.
 
-  So it is known to take files, to be free, and to hold no run of another config
-  before a run waits for its turn; and a run that is stopped before it came so
-  far can be started again by `resume_again`. An object store is opened by its
-  run alone.
+  So it is known to take files, and to be free, before a run waits for its turn;
+  and a run that is stopped before it came so far can be started again by
+  `resume_again`. An object store is opened by its run alone.
 
   Args:
     run: whose folder it is.
@@ -224,8 +250,7 @@ def open_folder(run: job_lib.Run, resume: str) -> None:
 
   if not on_object_store(run.workdir):
     with workdir_lib.opened(run.workdir, resume=resume):
-      if run.config is not None:
-        workdir_lib.check_before_data(run.workdir, run.config.as_json())
+      pass
 
 
 def resume_again(workdir: str) -> str:

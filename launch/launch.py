@@ -191,7 +191,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest:
       raise ValueError(
           f"argument '{rest[0]}' is not a flag of the launcher: write the"
-          " command that is launched behind a lone --"
+          " command that is launched behind a lone --, and lists of values"
+          " without blanks"
       )
     _check_target(values)
     return _launch(values, command)
@@ -214,6 +215,8 @@ def _launch(values: flags.FlagValues, command: Sequence[str]) -> int:
   )
   if values.target == "kubernetes":
     kubernetes.check_name(job.name)
+  if values.target in ("local", "slurm"):
+    command_lib.check_runs(job)
   if values.dry_run:
     print(target.render(job), end="")
     return 0

@@ -224,4 +224,8 @@ def launch(job: job_lib.Job, chosen: Options) -> int:
   if submitted.returncode == 0:
     number = submitted.stdout.strip().partition(";")[0]
     logging.info("submitted as job %s: squeue --job=%s", number, number)
-  return submitted.returncode
+    return 0
+  raise ValueError(
+      f"sbatch ended with status {submitted.returncode}, and nothing was"
+      " submitted: mend what it says above, and run the same command again"
+  )

@@ -44,12 +44,26 @@ def folders(workdir: str, keys: int) -> list[str]:
     RunError: `workdir` holds a run itself.
   """
   if not stores.is_url(workdir):
-    if (pathlib.Path(workdir) / workdir_lib.CONFIG).exists():
-      raise errors.RunError(
-          f"{workdir} holds a run, and --keys={keys} makes folders of runs in"
-          " it: choose another --workdir, or leave --keys out to go on with it"
-      )
+    check_holds_no_run(workdir, f"--keys={keys}", "--keys")
   return [key_runs.folder(workdir, key_runs.name(k)) for k in range(keys)]
+
+
+def check_holds_no_run(workdir: str, what: str, flags: str) -> None:
+  """Refuses to make folders of runs in a folder that is a run's.
+
+  Args:
+    workdir: of this machine.
+    what: makes them.
+    flags: that ask for them.
+
+  Raises:
+    RunError: it holds a run itself.
+  """
+  if (pathlib.Path(workdir) / workdir_lib.CONFIG).exists():
+    raise errors.RunError(
+        f"{workdir} holds a run, and {what} makes folders of runs in it: choose"
+        f" another --workdir, or leave {flags} out to go on with it"
+    )
 
 
 def check_alone(workdir: str) -> None:

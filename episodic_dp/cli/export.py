@@ -16,6 +16,8 @@ and export.Predictor.load(DIR) use it.
 """
 
 from collections.abc import Sequence
+import math
+import shlex
 
 from absl import flags
 
@@ -72,16 +74,22 @@ def main(argv: Sequence[str]) -> None:
       f" {found.parameters} numbers, of {step} {steps}"
   )
   for level, stated in done.guarantees.items():
-    epsilon = report.rounded_up(float(stated["epsilon"]))
-    print(f"  {level}: epsilon = {epsilon} at delta = {stated['delta']:g}")
+    said = "no guarantee"
+    if math.isfinite(float(stated["epsilon"])):
+      epsilon = report.rounded_up(float(stated["epsilon"]))
+      said = f"epsilon = {epsilon} at delta = {stated['delta']:g}"
+    print(f"  {level}: {said}")
   for caveat in dict.fromkeys(
       s["caveat"] for s in done.guarantees.values() if s["caveat"]
   ):
     print(f"  {caveat}")
   if done.evaluation is None:
+    again = [f"--workdir={values.workdir}"]
+    if values.data_dir is not None:
+      again.append(f"--data_dir={values.data_dir}")
     print(
-        "  not measured on test tasks: the card has an accuracy after"
-        f" episodic-dp evaluate --workdir={values.workdir}"
+        "  not measured on test tasks: for a card with an accuracy run"
+        f" episodic-dp evaluate {shlex.join(again)}, then export again"
     )
   if done.public_key is not None:
     print(

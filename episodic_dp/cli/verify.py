@@ -104,6 +104,9 @@ def run(
   print(tables.text(_COLUMNS, verification.rows()))
   statement_files.check(path, verification)
   print()
+  stated = verification.stated["guarantees"].values()
+  for caveat in dict.fromkeys(s["caveat"] for s in stated if s["caveat"]):
+    print(textwrap.fill(caveat, _WIDTH))
   print(textwrap.fill(LIMITS, _WIDTH))
   if signed is not None:
     print(_promise(signed, weights))

@@ -35,15 +35,25 @@ def refused(
   """
   if not _lacks(found.hierarchies[part], release.plan_of(config), part):
     return error
-  flags, source = _flags(found, config), found.listing.source
-  text = f"the {part} part of {source} is too small for its tasks: {error}"
+  source = found.listing.source
+  where = f"the {part} part of {source} is too small for its tasks"
+  problem, _, _ = str(error).rpartition(": ")
+  flags = _flags(found, config)
   if flags:
-    problem, _, _ = str(error).rpartition(": ")
-    text = (
-        f"the {part} part of {source} is too small for its tasks ({problem}):"
-        f" add {' '.join(flags)} to the command"
+    return plan_lib.PlanError(
+        f"{where} ({problem}): add {' '.join(flags)} to the command"
     )
-  return plan_lib.PlanError(text)
+  plan = release.plan_of(config)
+  level = _class_level(found.hierarchies["train"], plan)
+  if level is None:
+    return plan_lib.PlanError(f"{where}: {error}")
+  name, below = found.listing.levels[level : level + 2]
+  return plan_lib.PlanError(
+      f"{where} ({problem}), and no smaller ones were found that fit: give each"
+      f" of training, validation and test at least two of level '{name}' for a"
+      f" task with at least two of level '{below}' each, or take those out that"
+      " have fewer"
+  )
 
 
 def _lacks(
@@ -86,6 +96,8 @@ def _candidates(
   short = {"plan.allow_short_units": True}
   if not _least(found, len(found.listing.levels) - 1)["train"]:
     # An empty unit fits no task, and is no reason to make more units public.
+    fewer = _smaller(found, config, short=True)
+    yield found, (fewer or {}) | short
     yield found, short
   yield from divisions[1:]
   for survey, changes in divisions:
@@ -97,15 +109,21 @@ def _candidates(
 
 
 def _smaller(
-    found: own_data_lib.Survey, config: Mapping[str, Any]
+    found: own_data_lib.Survey, config: Mapping[str, Any], short: bool = False
 ) -> dict[str, Any] | None:
-  """Fields of the largest tasks of this kind; None where it is another kind."""
+  """Fields of the largest tasks of this kind; None where it is another kind.
+
+  Args:
+    found: the data.
+    config: nested plain values.
+    short: leave empty units aside, for plans that may draw them.
+  """
   plan, train = release.plan_of(config), found.hierarchies["train"]
   level, episode = _class_level(train, plan), plan.episode
   if level is None or episode is None:
     return None
-  classes = _least(found, level)
-  examples = _least(found, level + 1)
+  classes = _least(found, level, short)
+  examples = _least(found, level + 1, short)
   way = drawn = min(episode.way, *classes.values())
   shot, query = _within(episode.shot, episode.query, examples["train"])
   if episode.form == "disjoint":  # Several tasks are cut from one draw.
@@ -160,11 +178,13 @@ def _class_level(
   return level if alone and both and one_each else None
 
 
-def _least(found: own_data_lib.Survey, level: int) -> dict[str, int]:
+def _least(
+    found: own_data_lib.Survey, level: int, held: bool = False
+) -> dict[str, int]:
   """part -> the fewest units of a level in one family; of public data, held."""
   return {
       part: int(
-          (tree if part == "train" else tree.occupied())
+          (tree.occupied() if held or part != "train" else tree)
           .child_counts(level)
           .min()
       )

@@ -150,8 +150,9 @@ def _data(found: Description, facts: Facts) -> str:
   return (
       f"## Data\n\nTrained on the data set `{facts.data}` with the units"
       f" {levels}, which is not part of this folder. {said} The sizes of the"
-      f" units stand in `{folder.STATEMENT}` and are public by assumption;"
-      " names of units and classes are nowhere in this folder."
+      f" units stand in `{folder.STATEMENT}`"
+      f"{' and are public by assumption' if facts.guaranteed else ''}; names of"
+      " units and classes are nowhere in this folder."
   )
 
 
@@ -171,7 +172,7 @@ def _privacy(statement: Mapping[str, Any], facts: Facts) -> str:
   ]
   header = ("unit", "ε", "δ", "neighbours", "accountant", "steps")
   lines = ["## Privacy"]
-  if rows:
+  if any(_finite(s) for s in statement["guarantees"].values()):
     lines.append(tables.markdown(header, rows))
   for level, why in statement["no_guarantee"].items():
     lines.append(f"No guarantee for a {level}: {why}.")
@@ -179,9 +180,10 @@ def _privacy(statement: Mapping[str, Any], facts: Facts) -> str:
   caveats = dict.fromkeys(s["caveat"] for s in stated if s["caveat"])
   lines += [f"> {caveat}" for caveat in caveats]
   if not facts.guaranteed:
+    whom = " to whoever has the seed" if statement["fixed_seed"] else ""
     return "\n\n".join([
         *lines,
-        "Nothing bounds what this model tells of its training data.",
+        f"Nothing bounds what this model tells{whom} of its training data.",
     ])
   lines.append(
       "ε and δ bound what this model tells of one unit of its training data, to"

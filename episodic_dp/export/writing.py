@@ -92,6 +92,7 @@ def write(
   config = saved.read(workdir)
   _check_kind(config)
   files.check_outside(out, workdir, "--workdir")
+  files.check_new_folder(out)
   path = pathlib.Path(workdir) / reporting.GUARANTEE
   content = statement_files.read(path)
   verification = statement_files.compute(path, content)
@@ -102,7 +103,6 @@ def write(
     signature.sign(content, signing_key)  # A wrong key ends it here.
   checkpoints, steps = _chosen(workdir, checkpoint)
   _check_steps(path, statement, checkpoints, config, steps)
-  files.check_new_folder(out)
   with saved.saved_config_errors(workdir):
     if splits is None:
       with phases.phase("reading the data", at_once=True):

@@ -29,6 +29,8 @@ def capacities(
   """Count the static slots of each stage: n, or a bound on a random count.
 
   The number of units in one step of `RandomAllocation(T)` is binomial too.
+  Below the first stage n does not depend on the data: where tasks are cut out
+  of several levels, one unit less must not move the slots of all others.
   """
   result = []
   for k, stage in enumerate(plan.stages):
@@ -37,7 +39,7 @@ def capacities(
     if isinstance(stage, _RANDOM_COUNT):
       largest = max(table.capacity for table in _tables(stage, counts))
     elif isinstance(stage, stages_lib.FixedSize):
-      largest = min(largest, stage.n)
+      largest = stage.n if k else min(largest, stage.n)
     result.append(max(largest, 1))
   return tuple(result)
 

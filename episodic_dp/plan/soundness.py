@@ -276,6 +276,15 @@ def _check_regrouping(release: Description, k: int) -> None:
   full = not isinstance(stage, stages.FixedSize) or bool(
       (counts[counts > 0] <= stage.n).any()
   )
+  for j in range(k + 1, classes + 1):
+    below = hierarchy.child_counts(j)
+    if isinstance(plan.stages[j], stages.All) and below.min() < below.max():
+      raise errors.UnsoundPlanError(
+          f"no guarantee for level '{hierarchy.levels[k]}': {plan.stages[j]}"
+          f" draws as many of level '{hierarchy.levels[j]}' as the largest unit"
+          " has, so without that one the tasks are regrouped; draw"
+          f" FixedSize({int(below.max())})"
+      )
   drawn = sampler_error.capacities(hierarchy, plan)
   block = math.prod(drawn[k + 1 : classes + 1])
   if full and (k > 0 or block % episode.way):

@@ -231,4 +231,7 @@ def tasks_per_step(
       _drawn(hierarchy, plan, k)
       for k in range(1, stages.class_level(hierarchy, plan) + 1)
   )
-  return primary * inner / episode.way
+  tasks = primary * inner / episode.way
+  # Of a fixed number of classes a task that they do not fill is none.
+  random = isinstance(stage, (stages.Poisson, stages.RandomAllocation))
+  return tasks if random else float(math.floor(tasks))

@@ -91,7 +91,6 @@ def task_indices(
       or short < 0
       or missing < 0
       or ((short or missing) and not may_lack)
-      or (missing and not lead)
   ):
     raise errors.PlanError(
         f"indices of shape {indices.shape} are not a sample of this plan with"

@@ -123,14 +123,11 @@ def beside_params(state: private.State) -> dict[str, Any]:
 
 def _check_steps(spec: spec_lib.TrainingSpec, place: binding.Place) -> None:
   if place.step > spec.steps:
-    remedy = f"resume with --config.steps={place.step} or more"
-    if place.step <= (spec.asked_steps or spec.steps):
-      remedy = "resume without --config.target_epsilon"
-    raise errors.RunError(
-        f"the run in {place.folder} has done {place.step} steps already and the"
-        f" configuration allows {spec.steps}: {remedy}, or evaluate what is"
-        f" there with episodic-dp evaluate --workdir={place.folder} (and the"
-        " --data_dir of this call, where it has one)"
+    raise workdir.too_few_steps(
+        place.folder,
+        place.step,
+        spec.steps,
+        budget=place.step <= (spec.asked_steps or spec.steps),
     )
 
 

@@ -1,6 +1,6 @@
 """The work directory: one run at a time, one configuration, room to write."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
 import dataclasses
 import errno
@@ -22,7 +22,8 @@ from episodic_dp.training import remote
 from episodic_dp.training import stores
 
 CONFIG = "config.json"
-_OF_A_RUN = (CONFIG, remote.KEY, "checkpoints", "metrics.jsonl")
+_CHECKPOINTS = "checkpoints"
+_OF_A_RUN = (CONFIG, remote.KEY, _CHECKPOINTS, "metrics.jsonl")
 # What flock answers on a mount that knows no locks, some NFS and FUSE ones.
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _ROOM = 64 * 2**20  # bytes: seven small checkpoints and the pictures
@@ -51,6 +52,9 @@ _RESTORE = (
 )
 # Of the model: what is known once its network is made.
 _RECORDED = ("start_digest", "source_digest", "shapes_digest")
+_COMPUTED = ("hierarchy",)
+_OF_ANOTHER = "with the --config that it was started with"
+_FEW = 3  # Fields that a sentence names.
 _LAYOUT = ("compute.devices", "compute.microbatch_size", "compute.resident")
 _FUTURE = ("steps", "target_epsilon", "privacy_unit", "compute", "evaluation",
            "fine_tuning", "private_diagnostics")
@@ -303,7 +307,7 @@ def check_config(
   """
   if not (pathlib.Path(folder) / CONFIG).exists():
     return []
-  relaid = []
+  relaid, refused = [], []
   old, new = _flat(_read_config(folder)), _flat(json.loads(json.dumps(config)))
   for name in sorted({*old, *new}, key=_telling):
     before, after = old.get(name, "absent"), new.get(name, "absent")
@@ -324,15 +328,18 @@ def check_config(
       continue
     if _under(name, _FUTURE) and clean:
       continue
-    raise errors.RunError(_differs(pathlib.Path(folder), name, before, after))
+    refused.append((name, before, after))
+  if refused:
+    raise errors.RunError(_differs(pathlib.Path(folder), refused))
   return relaid
 
 
 def _differs(
-    folder: pathlib.Path, name: str, before: Any, after: Any
+    folder: pathlib.Path, refused: Sequence[tuple[str, Any, Any]]
 ) -> str:
-  """The sentence about a field that a run cannot be resumed with."""
-  as_before = _as_before(name, before, after)
+  """The sentence about fields that a run cannot be resumed with: the first."""
+  name, before, after = refused[0]
+  as_before = _all_as_before(refused)
   if _under(name, _FUTURE):
     remedy = (
         f"resume once {as_before}, let it stop at a checkpoint, then change it"
@@ -356,12 +363,23 @@ def _differs(
   )
 
 
+def _all_as_before(refused: Sequence[tuple[str, Any, Any]]) -> str:
+  """How to resume with the values that all fields had."""
+  # What is computed of the others is not typed.
+  computed = (*_REMEDIES, *_COMPUTED)
+  named = [field for field in refused if not _under(field[0], computed)]
+  ways = dict.fromkeys(_as_before(*r) for r in named or refused[:1])
+  if len(ways) > _FEW or _OF_ANOTHER in ways:
+    return _OF_ANOTHER
+  return " and ".join(ways)
+
+
 def _as_before(name: str, before: Any, after: Any) -> str:
   """How to resume with the value that a field had, as flags."""
   if before in ("absent", None):
     return f"without --config.{name}"
   if after == "absent" or name == "data.name":  # Of another preset or file.
-    return "with the --config that it was started with"
+    return _OF_ANOTHER
   if isinstance(before, list):
     return f'with --config.{name}="{tuple(before)}"'
   return f"with --config.{name}={shlex.quote(str(before))}"
@@ -416,6 +434,37 @@ def check_before_data(
       if model.get(name) is None and name in before:
         model[name] = before[name]
   check_config(folder, dict(config) | {"model": model}, clean=True)
+  done, steps = _steps_done(pathlib.Path(folder)), config.get("steps")
+  if isinstance(steps, int) and done > steps:
+    raise too_few_steps(folder, done, steps)
+
+
+def _steps_done(folder: pathlib.Path) -> int:
+  """The step of the last checkpoint, by its name; 0 where there is none."""
+  names = (path.name for path in (folder / _CHECKPOINTS).glob("*"))
+  return max((int(name) for name in names if name.isdigit()), default=0)
+
+
+def too_few_steps(
+    folder: str | os.PathLike, done: int, steps: int, *, budget: bool = False
+) -> errors.RunError:
+  """The sentence about a run that has done more steps than it may.
+
+  Args:
+    folder: its work directory.
+    done: its steps.
+    steps: what the configuration allows.
+    budget: whether it is the target ε that allows no more.
+  """
+  remedy = f"resume with --config.steps={done} or more"
+  if budget:
+    remedy = "resume without --config.target_epsilon"
+  return errors.RunError(
+      f"the run in {folder} has done {done} steps already and the configuration"
+      f" allows {steps}: {remedy}, or evaluate what is there with episodic-dp"
+      f" evaluate --workdir={folder} (and the --data_dir of this call, where it"
+      " has one)"
+  )
 
 
 def _telling(name: str) -> tuple[bool, bool, str]:

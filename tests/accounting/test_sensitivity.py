@@ -83,10 +83,11 @@ def test_dominated_kinds_are_left_out_and_many_are_merged():
     assert any((np.asarray(m) >= np.asarray(row)).all() for m in merged)
 
 
-def disjoint(stages, way, shot=1, query=1):
+def disjoint(stages, way, shot=1, query=1, **options):
   return plan.SamplingPlan(
       stages,
       episode=plan.Episode(way=way, shot=shot, query=query, form="disjoint"),
+      **options,
   )
 
 
@@ -136,6 +137,26 @@ def test_drawing_every_class_regroups_tasks():
     assert accounting.unit_profiles(
       plan.Release(h, p, mechanism("episode")), "image"
     )
+
+
+def test_tasks_across_families_are_not_cut_anew_without_the_largest():
+  levels, rest = ("alphabet", "class", "image"), [[2] * 3] * 5
+  h = plan.Hierarchy.from_sizes([[2] * 4, *rest], levels=levels)
+  without = plan.Hierarchy.from_sizes(rest, levels=levels)
+  m = mechanism("episode")
+
+  def short(stage, way):
+    stages = (plan.FixedSize(2), stage, plan.FixedSize(2))
+    return disjoint(stages, way, allow_short_units=True)
+
+  p = short(plan.FixedSize(5), 5)  # More than any alphabet has.
+  assert plan.capacities(h, p) == plan.capacities(without, p)
+  (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "alphabet")
+  assert kind == accounting.Amplification((), 1 / 3, (), 2.0)
+  p = short(plan.All(), 2)
+  assert plan.capacities(h, p) != plan.capacities(without, p)
+  said = "largest unit.*regrouped.*FixedSize.4"
+  assert unsound(h, p, m, "alphabet", said)
 
 
 def independent(stages, way, tasks=4, shot=1, query=1, **options):

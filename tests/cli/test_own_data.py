@@ -310,6 +310,34 @@ def test_the_flags_for_smaller_tasks_leave_classes_a_guarantee(tmp_path):
   assert "class" in accounting.guarantees(release, steps=1, delta=1e-5)
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {f"c{k}": 10 for k in range(4)},  # Two train, one is for validation.
+        {f"c{k:02d}": 1 if k % 3 == 0 else 10 for k in range(30)},
+    ],
+)
+def test_what_data_lack_for_any_task_is_said(tmp_path, sizes):
+  root = own_images.tree(tmp_path / "mine", sizes)
+  said = "give each of training, validation and test at least two of level 'cl"
+  with pytest.raises(plan.PlanError, match=said):
+    RunConfig.parse(config_lib.get_config(), data_dir=root)
+
+
+def test_an_empty_class_leaves_the_others_a_guarantee(tmp_path):
+  parts = {"train": 19, "validation": 5, "test": 5}
+  sizes = {f"{p}/{p}{k:02d}": 3 for p, n in parts.items() for k in range(n)}
+  root = own_images.tree(tmp_path / "mine", sizes)
+  (root / "train" / "empty").mkdir()
+  config = config_lib.get_config()
+  with pytest.raises(plan.PlanError, match="has 0 of level") as caught:
+    RunConfig.parse(config, data_dir=root)
+  assert "FixedSize(15)" in str(caught.value)
+  mended(config, str(caught.value))
+  release = RunConfig.parse(config, data_dir=root).release
+  assert "class" in accounting.guarantees(release, steps=1, delta=1e-5)
+
+
 def test_an_empty_unit_makes_no_more_units_public(tmp_path):
   sizes = {f"p{p:02d}/c{k}": 4 for p in range(20) for k in range(6)}
   root = own_images.tree(tmp_path / "mine", sizes)

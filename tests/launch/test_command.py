@@ -1,7 +1,9 @@
 """The command behind the `--`, and the runs that a sweep makes of it."""
 
+import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -178,6 +180,41 @@ def test_a_folder_that_is_in_use_is_said_before_anything_starts(
     for target in ("local", "slurm"):
       sentence = _refused(capsys, *_TARGET[target], "--", *command)
       assert "another process is training in" in sentence
+
+
+@pytest.mark.parametrize("target", ["local", "slurm"])
+def test_a_folder_of_other_runs_is_told_by_a_dry_run_too(
+    target, tmp_path, capsys
+):
+  folder = tmp_path / "run"
+  command = (*_TRAIN[:2], f"--workdir={folder}")
+  parsed = command_lib.parse(command).parsed
+  (folder / "checkpoints" / "6").mkdir(parents=True)
+  (folder / "config.json").write_text(json.dumps(parsed.as_json()))
+  own = (*_TARGET[target], "--dry_run")
+  assert not launch.main(["launch.py", *own, "--", *command])
+  capsys.readouterr()
+  for more, said in (
+      ("--config.mechanism.noise_multiplier=2", "noise_multiplier=1.0 and is"),
+      ("--config.steps=3", "has done 6 steps already.*--config.steps=6"),
+  ):
+    assert re.search(said, _refused(capsys, *own, "--", *command, more))
+  sentence = _refused(capsys, *own, "--keys=2", "--", *command)
+  assert f"{folder} holds a run, and a sweep makes folders" in sentence
+  folder.rename(tmp_path / "key=0")
+  sentence = _refused(capsys, *own, "--", *command[:2], f"--workdir={tmp_path}")
+  assert "holds folders of runs: add --keys=1" in sentence
+
+
+def test_a_failed_submission_is_said(tmp_path, monkeypatch, capsys):
+  sbatch = tmp_path / "sbatch"
+  sbatch.write_text("#!/bin/sh\nexit 3")
+  sbatch.chmod(0o700)
+  monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+  sentence = _refused(
+      capsys, *_TARGET["slurm"], "--", *_TRAIN[:2], f"--workdir={tmp_path}/a"
+  )
+  assert "sbatch ended with status 3, and nothing was submitted" in sentence
 
 
 def test_what_was_submitted_is_its_first_line(tmp_path):

@@ -1,6 +1,5 @@
 """Runs on this machine: what is started again, and two processes for real."""
 
-import json
 import os
 import pathlib
 import signal
@@ -9,11 +8,8 @@ import sys
 
 import pytest
 
-from episodic_dp import training
-from launch import command as command_lib
 from launch import job as job_lib
 from launch import local
-from launch import sweep
 from tests.launch import tiny
 
 # Reads its arguments as a run would, and ends as a file of this folder says.
@@ -97,22 +93,6 @@ def test_a_sweep_goes_on_after_an_error_and_stops_when_it_is_stopped(tmp_path):
   assert (ended, [len(lines) for lines in tried]) == (1, [1, 1])
   ended, tried = _launch(tmp_path / "stop", "130", names=("a", "b"))
   assert (ended, [len(lines) for lines in tried]) == (130, [1, 0])
-
-
-def test_a_folder_of_another_run_is_refused_before_anything_starts(tmp_path):
-  def run(noise):
-    command = (
-        "train", "--config=glyphs", f"--workdir={tmp_path}",
-        f"--config.mechanism.noise_multiplier={noise}",
-    )  # fmt: skip
-    (found,) = sweep.runs(command_lib.parse(command), (), None)
-    return found
-
-  saved = run(1).config.as_json()
-  (tmp_path / "config.json").write_text(json.dumps(saved))
-  command_lib.open_folder(run(1), "auto")
-  with pytest.raises(training.RunError, match="noise_multiplier=1.0 and is"):
-    command_lib.open_folder(run(2), "auto")
 
 
 def test_cores_are_shared_out_unless_that_was_done():

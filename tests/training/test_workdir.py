@@ -182,6 +182,22 @@ def test_the_remedy_of_another_field_can_be_typed(
   assert f"the same key: resume {remedy}" in str(e.value)
 
 
+def test_the_remedy_of_several_fields_is_that_of_all(tmp_path):
+  before = CONFIG | {"a": 1, "b": 2, "hierarchy": {"sizes": [3]}}
+  files.write_json(tmp_path / workdir.CONFIG, before)
+  now = {"a": 2, "b": 3, "hierarchy": {"sizes": [4]}}
+  with pytest.raises(errors.RunError) as e:
+    workdir.check_config(tmp_path, CONFIG | now, clean=True)
+  remedy = "resume with --config.a=1 and with --config.b=2 or choose another"
+  assert f"the same key: {remedy}" in str(e.value)
+  more = {"c": 3, "d": 4}
+  files.write_json(tmp_path / workdir.CONFIG, before | more)
+  now |= {"c": 5, "d": 6}
+  with pytest.raises(errors.RunError, match="config.a=1 and is .*: resume with"
+                     " the --config that it was started with or choose"):
+    workdir.check_config(tmp_path, CONFIG | now, clean=True)
+
+
 def test_a_field_that_only_one_of_them_has_may_be_damage(tmp_path):
   path = tmp_path / workdir.CONFIG
   remedy = f"if {path} is damaged, move it away and run the same command again"
