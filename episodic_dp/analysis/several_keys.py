@@ -59,11 +59,16 @@ def check_holds_no_run(workdir: str, what: str, flags: str) -> None:
   Raises:
     RunError: it holds a run itself.
   """
-  if (pathlib.Path(workdir) / workdir_lib.CONFIG).exists():
+  if _holds_a_run(workdir):
     raise errors.RunError(
         f"{workdir} holds a run, and {what} makes folders of runs in it: choose"
         f" another --workdir, or leave {flags} out to go on with it"
     )
+
+
+def _holds_a_run(folder: str) -> bool:
+  """Whether a folder of this machine is that of a run."""
+  return (pathlib.Path(folder) / workdir_lib.CONFIG).exists()
 
 
 def check_alone(workdir: str) -> None:
@@ -72,11 +77,10 @@ def check_alone(workdir: str) -> None:
   Raises:
     RunError: it does.
   """
-  if stores.is_url(workdir):
+  if stores.is_url(workdir) or _holds_a_run(workdir):
     return
   for keys in itertools.count():
-    place = key_runs.folder(workdir, key_runs.name(keys))
-    if not (pathlib.Path(place) / workdir_lib.CONFIG).exists():
+    if not _holds_a_run(key_runs.folder(workdir, key_runs.name(keys))):
       break
   if keys:
     raise errors.RunError(
