@@ -216,7 +216,7 @@ def check_runs(job: job_lib.Job) -> None:
     return
   # Lazy imports: JAX comes with them, and a new folder needs none.
   from episodic_dp.analysis import several_keys
-  from episodic_dp.training import workdir as workdir_lib
+  from episodic_dp.training import same_run
 
   if job.runs[0].name:
     several_keys.check_holds_no_run(
@@ -226,7 +226,7 @@ def check_runs(job: job_lib.Job) -> None:
     several_keys.check_alone(job.workdir)
   for run in job.runs:
     if run.config is not None:
-      workdir_lib.check_before_data(
+      same_run.check_before_data(
           os.path.abspath(run.workdir), run.config.as_json()
       )
 

@@ -31,6 +31,7 @@ from episodic_dp.output import phases
 from episodic_dp.training import errors
 from episodic_dp.training import remote
 from episodic_dp.training import reporting
+from episodic_dp.training import same_run
 from episodic_dp.training import stores
 from episodic_dp.training import workdir as workdir_lib
 
@@ -124,7 +125,7 @@ def train(
   for place, one in zip(places, configs):
     if not stores.is_url(place):
       with workdir_lib.opened(place, resume=resume) as opened:
-        workdir_lib.check_before_data(opened.folder, one.as_json())
+        same_run.check_before_data(opened.folder, one.as_json())
   with phases.phase("reading the data", at_once=True):
     splits = build.load_data(config, data_dir=data_dir, download=download)
   evaluator = None

@@ -63,9 +63,9 @@ from episodic_dp.output import phases
 from episodic_dp.training import live
 from episodic_dp.training import processes
 from episodic_dp.training import reporting
+from episodic_dp.training import same_run
 from episodic_dp.training import stores
 from episodic_dp.training import time_limit
-from episodic_dp.training import workdir as workdir_lib
 
 
 def define_flags() -> None:
@@ -124,7 +124,7 @@ def _train(
       values.workdir, resume=values.resume, key_file=values.key_file
   ) as workdir:
     if workdir.place is not None:
-      workdir_lib.check_before_data(workdir.place.folder, config.as_json())
+      same_run.check_before_data(workdir.place.folder, config.as_json())
     with phases.phase("reading the data", at_once=True):
       spec = build.build(
           config, data_dir=values.data_dir, download=values.download

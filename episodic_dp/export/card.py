@@ -180,11 +180,10 @@ def _privacy(statement: Mapping[str, Any], facts: Facts) -> str:
   caveats = dict.fromkeys(s["caveat"] for s in stated if s["caveat"])
   lines += [f"> {caveat}" for caveat in caveats]
   if not facts.guaranteed:
-    whom = " to whoever has the seed" if statement["fixed_seed"] else ""
-    return "\n\n".join([
-        *lines,
-        f"Nothing bounds what this model tells{whom} of its training data.",
-    ])
+    said = "Nothing bounds what this model tells of its training data."
+    if statement["fixed_seed"]:
+      said = f"To whoever has the seed: n{said[1:]}"
+    return "\n\n".join([*lines, said])
   lines.append(
       "ε and δ bound what this model tells of one unit of its training data, to"
       " whoever has the model and everything else in this folder. They say"

@@ -29,6 +29,7 @@ from episodic_dp.training import environment
 from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import keys
+from episodic_dp.training import same_run
 from episodic_dp.training import workdir
 
 
@@ -127,7 +128,7 @@ def begin(
     RunError: the folder holds another run, or one that cannot be gone on with.
   """
   place = binding.place_of(folder, checkpoints.latest() or 0)
-  workdir.check_config(folder, spec.config, clean=place.logged <= place.step)
+  same_run.check_config(folder, spec.config, clean=place.logged <= place.step)
   key = None
   if place.step or place.logged or keys.path(folder).exists():
     key = keys.load(folder)

@@ -20,6 +20,7 @@ from episodic_dp.training import environment
 from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import keys
+from episodic_dp.training import same_run
 from episodic_dp.training import spec as spec_lib
 from episodic_dp.training import spending
 from episodic_dp.training import workdir
@@ -69,7 +70,7 @@ def begin(
     RunError: the folder holds another run, or one that cannot be gone on with.
   """
   place = binding.place_of(folder, checkpoints.latest() or 0)
-  elsewhere = workdir.check_config(
+  elsewhere = same_run.check_config(
       folder, spec.config, clean=place.logged <= place.step
   )
   key = None
@@ -123,7 +124,7 @@ def beside_params(state: private.State) -> dict[str, Any]:
 
 def _check_steps(spec: spec_lib.TrainingSpec, place: binding.Place) -> None:
   if place.step > spec.steps:
-    raise workdir.too_few_steps(
+    raise same_run.too_few_steps(
         place.folder,
         place.step,
         spec.steps,
@@ -192,7 +193,7 @@ def _check_ledger(
   if ledger.steps != steps:
     raise checkpoints.unreadable(steps, f"its ledger has {ledger.steps} steps")
   expected = spending.ledger_after(spec, steps)
-  field = workdir.first_difference(ledger.as_dict(), expected.as_dict())
+  field = same_run.first_difference(ledger.as_dict(), expected.as_dict())
   if field is not None:
     name, before, now = field
     raise errors.RunError(

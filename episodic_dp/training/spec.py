@@ -148,7 +148,7 @@ def with_mesh(spec: TrainingSpec) -> TrainingSpec:
 
   Its config then names the number of devices, the microbatch size and where the
   images lie: with others the tasks add up in another order, or are rounded
-  otherwise (see `workdir.check_config`).
+  otherwise (see `same_run.check_config`).
 
   Raises:
     RunError: there are not so many devices, or several processes and no mesh.

@@ -123,6 +123,7 @@ def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
   assert "with differential privacy;" not in text
   assert "differential-privacy" not in text  # Nor is it found by that tag.
   assert "Nothing bounds what this model tells" in text
+  assert "| unit | ε |" not in text
   assert "It rests on these assumptions" not in text
   assert "guarantee is against whoever" not in text
 

@@ -40,6 +40,7 @@ from episodic_dp.training import checkpoint
 from episodic_dp.training import errors
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
+from episodic_dp.training import same_run
 from episodic_dp.training import workdir
 from experiments import runs
 from tests.data import own_images
@@ -405,7 +406,7 @@ def test_config(tmp_path, count, marker):
   assert told(answers) > count / 3
   answers = attack(
       path, count,
-      lambda: workdir.check_config(tmp_path, config, clean=False), seed=1,
+      lambda: same_run.check_config(tmp_path, config, clean=False), seed=1,
   )  # fmt: skip
   assert told(answers) > count / 3
 
