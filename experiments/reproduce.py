@@ -225,9 +225,10 @@ if __name__ == "__main__":
       return
     target, workdir = _target.value, _workdir.value
     if target is None or (workdir is None and not _list.value):
+      lacking = "--workdir" if target is not None else "--target"
       raise ValueError(
-          "--target and --workdir are missing: give both, such as"
-          " --target=learners --workdir=runs, or --write alone for the pages"
+          f"{lacking} is missing: give both, such as --target=learners"
+          " --workdir=runs, or --write alone for the pages"
       )
     if _list.value:
       for run in targets.load(target).runs(_scale.value):

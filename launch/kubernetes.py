@@ -73,8 +73,8 @@ def options(values: flags.FlagValues) -> Options:
       )
   if values.slices > 1 and not tpu:
     raise ValueError(
-        f"--slices={values.slices} are of TPUs: add --device=tpu, or say"
-        f" --processes={values.slices}"
+        f"--slices={values.slices} are of TPUs: add --device=tpu, or leave it"
+        " out and say how many pods there are by --processes=N"
     )
   return Options(
       image=values.image,

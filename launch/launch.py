@@ -191,8 +191,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if rest:
       raise ValueError(
           f"argument '{rest[0]}' is not a flag of the launcher: write the"
-          " command that is launched behind a lone --, and lists of values"
-          " without blanks"
+          " command that is launched behind a lone --, and a value that holds"
+          " blanks in quotes"
       )
     _check_target(values)
     return _launch(values, command)

@@ -91,13 +91,19 @@ def options(values: flags.FlagValues) -> Options:
   """As the flags say.
 
   Raises:
-    ValueError: --time is none.
+    ValueError: --time is none, or an option of sbatch.
   """
   if values.time is not None and not _TIME.fullmatch(values.time):
     raise ValueError(
         f"--time={values.time} is no time for sbatch: write hours, minutes and"
         " seconds as --time=11:00:00, days and hours as --time=2-12"
     )
+  for option in values.sbatch:
+    if not option.startswith("-"):
+      raise ValueError(
+          f"--sbatch={option} is no option of sbatch: write it with its dashes,"
+          f" --sbatch=--{option}"
+      )
   return Options(
       python=values.python or sys.executable,
       nodes=values.nodes,

@@ -73,21 +73,30 @@ def _holds_a_run(folder: str) -> bool:
 
 
 def check_alone(workdir: str) -> None:
-  """Refuses to begin a run in a folder that holds the runs of `--keys`.
+  """Refuses to begin a run in a folder that holds those of `--keys` or a sweep.
 
   Raises:
     RunError: it does.
   """
   if stores.is_url(workdir) or _holds_a_run(workdir):
     return
-  for keys in itertools.count():
-    if not _holds_a_run(key_runs.folder(workdir, key_runs.name(keys))):
-      break
-  if keys:
-    raise errors.RunError(
-        f"{workdir} holds folders of runs: add --keys={keys} to go on with"
-        " them, or choose another --workdir"
+  last = key_runs.name(0)
+  found = [
+      path.name
+      for path in sorted(pathlib.Path(workdir).glob(f"*{last}"))
+      if _holds_a_run(str(path))
+  ]
+  if not found:
+    return
+  remedy = "choose another --workdir"
+  if last in found:
+    keys = next(
+        k
+        for k in itertools.count(1)
+        if not _holds_a_run(key_runs.folder(workdir, key_runs.name(k)))
     )
+    remedy = f"add --keys={keys} to go on with them, or {remedy}"
+  raise errors.RunError(f"{workdir} holds folders of runs: {remedy}")
 
 
 def train(

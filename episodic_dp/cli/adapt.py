@@ -134,7 +134,13 @@ def _guarantee(predictor: Predictor) -> list[str]:
       f" {g['delta']:g} ({g['neighbours']}, of its training data)"
       for g in predictor.guarantees.values()
       if g["epsilon"] != "inf"
-  ] or ["model: no privacy guarantee"]
+  ]
+  if lines:
+    lines += [
+        f"model: no guarantee for one {level} of its training data"
+        for level in predictor.statement["no_guarantee"]
+    ]
+  lines = lines or ["model: no privacy guarantee"]
   caveats = dict.fromkeys(
       g["caveat"] for g in predictor.guarantees.values() if g["caveat"]
   )

@@ -79,6 +79,8 @@ def main(argv: Sequence[str]) -> None:
       epsilon = report.rounded_up(float(stated["epsilon"]))
       said = f"epsilon = {epsilon} at delta = {stated['delta']:g}"
     print(f"  {level}: {said}")
+  for level in done.unproved:
+    print(f"  {level}: no guarantee")
   for caveat in dict.fromkeys(
       s["caveat"] for s in done.guarantees.values() if s["caveat"]
   ):
@@ -89,7 +91,8 @@ def main(argv: Sequence[str]) -> None:
       again.append(f"--data_dir={values.data_dir}")
     print(
         "  not measured on test tasks: for a card with an accuracy run"
-        f" episodic-dp evaluate {shlex.join(again)}, then export again"
+        f" episodic-dp evaluate {shlex.join(again)}, and export it again into"
+        " another --out"
     )
   if done.public_key is not None:
     print(

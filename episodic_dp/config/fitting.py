@@ -96,8 +96,7 @@ def _candidates(
   short = {"plan.allow_short_units": True}
   if not _least(found, len(found.listing.levels) - 1)["train"]:
     # An empty unit fits no task, and is no reason to make more units public.
-    fewer = _smaller(found, config, short=True)
-    yield found, (fewer or {}) | short
+    yield found, _fewer_classes(found, config) | short
     yield found, short
   yield from divisions[1:]
   for survey, changes in divisions:
@@ -105,32 +104,52 @@ def _candidates(
     if smaller is not None:
       yield survey, changes | smaller
   for survey, changes in divisions:
+    yield survey, changes | _fewer_classes(survey, config) | short
     yield survey, changes | short
 
 
-def _smaller(
-    found: own_data_lib.Survey, config: Mapping[str, Any], short: bool = False
-) -> dict[str, Any] | None:
-  """Fields of the largest tasks of this kind; None where it is another kind.
+def _fewer_classes(
+    found: own_data_lib.Survey, config: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Fewer classes a step, in the same tasks, where it would draw all of them.
 
-  Args:
-    found: the data.
-    config: nested plain values.
-    short: leave empty units aside, for plans that may draw them.
+  A class that every step draws has no guarantee.
   """
+  plan, train = release.plan_of(config), found.hierarchies["train"]
+  episode, stage = plan.episode, plan.stages[0]
+  if (
+      _class_level(train, plan) != 0
+      or episode is None
+      or episode.form != "disjoint"
+      or not isinstance(stage, plan_lib.FixedSize)
+  ):
+    return {}
+  classes = train.num_units(0)
+  drawn = (classes - 1) // episode.way * episode.way
+  if classes > stage.n or not drawn:
+    return {}
+  stages = tuple(config["plan"]["stages"])
+  return {"plan.stages": (f"FixedSize({drawn})", *stages[1:])}
+
+
+def _smaller(
+    found: own_data_lib.Survey, config: Mapping[str, Any]
+) -> dict[str, Any] | None:
+  """Fields of the largest tasks of this kind; None where it is another kind."""
   plan, train = release.plan_of(config), found.hierarchies["train"]
   level, episode = _class_level(train, plan), plan.episode
   if level is None or episode is None:
     return None
-  classes = _least(found, level, short)
-  examples = _least(found, level + 1, short)
+  classes = _least(found, level)
+  examples = _least(found, level + 1)
+  if episode.form == "disjoint" and classes["train"] > 2:
+    classes["train"] -= 1  # One that every step draws has no guarantee.
   way = drawn = min(episode.way, *classes.values())
   shot, query = _within(episode.shot, episode.query, examples["train"])
   if episode.form == "disjoint":  # Several tasks are cut from one draw.
     stage = plan.stages[level]
     assert isinstance(stage, plan_lib.FixedSize)
-    # Not all classes: one that every step draws has no guarantee.
-    most = (classes["train"] - 1) // max(way, 1)
+    most = classes["train"] // max(way, 1)
     drawn = way * max(1, min(stage.n // episode.way, most))
   stages = list(config["plan"]["stages"])
   stages[level : level + 2] = [
@@ -178,13 +197,11 @@ def _class_level(
   return level if alone and both and one_each else None
 
 
-def _least(
-    found: own_data_lib.Survey, level: int, held: bool = False
-) -> dict[str, int]:
+def _least(found: own_data_lib.Survey, level: int) -> dict[str, int]:
   """part -> the fewest units of a level in one family; of public data, held."""
   return {
       part: int(
-          (tree.occupied() if held or part != "train" else tree)
+          (tree if part == "train" else tree.occupied())
           .child_counts(level)
           .min()
       )

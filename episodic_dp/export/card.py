@@ -110,7 +110,7 @@ def _front_matter(found: Description, facts: Facts, title: str) -> str:
 
 
 def _head(statement: Mapping[str, Any], facts: Facts) -> str:
-  if statement["fixed_seed"]:
+  if statement["fixed_seed"] and has_finite(statement):
     return (
         "**No privacy guarantee against anyone who knows or guesses the seed**:"
         " the configuration of the run fixes it."
@@ -172,16 +172,16 @@ def _privacy(statement: Mapping[str, Any], facts: Facts) -> str:
   ]
   header = ("unit", "ε", "δ", "neighbours", "accountant", "steps")
   lines = ["## Privacy"]
-  if any(_finite(s) for s in statement["guarantees"].values()):
+  if has_finite(statement):
     lines.append(tables.markdown(header, rows))
-  for level, why in statement["no_guarantee"].items():
-    lines.append(f"No guarantee for a {level}: {why}.")
+  for why in statement["no_guarantee"].values():
+    lines.append(f"{why[:1].upper()}{why[1:]}.")
   stated = statement["guarantees"].values()
   caveats = dict.fromkeys(s["caveat"] for s in stated if s["caveat"])
   lines += [f"> {caveat}" for caveat in caveats]
   if not facts.guaranteed:
     said = "Nothing bounds what this model tells of its training data."
-    if statement["fixed_seed"]:
+    if has_finite(statement):
       said = f"To whoever has the seed: n{said[1:]}"
     return "\n\n".join([*lines, said])
   lines.append(
@@ -327,6 +327,11 @@ def _files(found: Description, facts: Facts) -> str:
     ))
   table = tables.markdown(("file", "holds"), rows)
   return f"## Files\n\nWritten by {found.library}.\n\n{table}"
+
+
+def has_finite(statement: Mapping[str, Any]) -> bool:
+  """Whether a level has a finite epsilon, be the seed known or not."""
+  return any(_finite(s) for s in statement["guarantees"].values())
 
 
 def _finite(stated: Mapping[str, Any]) -> bool:

@@ -8,7 +8,6 @@ of private/, no name of a class or a file.
 
 import dataclasses
 import json
-import math
 import os
 import pathlib
 from typing import Any
@@ -48,12 +47,14 @@ class Exported:
   Attributes:
     description: of model.json.
     guarantees: level -> epsilon, delta and caveat of the privacy statement.
+    unproved: the levels for which no guarantee is proved.
     evaluation: on test tasks, or None where the run was not measured.
     public_key: the fingerprint of the key that signed, or None.
   """
 
   description: description_lib.Description
   guarantees: dict[str, Any]
+  unproved: tuple[str, ...]
   evaluation: card_lib.Evaluation | None
   public_key: str | None
 
@@ -146,6 +147,7 @@ def write(
   return Exported(
       description=found,
       guarantees=dict(statement["guarantees"]),
+      unproved=tuple(statement["no_guarantee"]),
       evaluation=evaluation,
       public_key=public_key,
   )
@@ -156,10 +158,7 @@ def _has_guarantee(statement: Any) -> bool:
 
   That of a run whose seed is in its config does not: an integer is guessed.
   """
-  return not statement["fixed_seed"] and any(
-      math.isfinite(float(stated["epsilon"]))
-      for stated in statement["guarantees"].values()
-  )
+  return not statement["fixed_seed"] and card_lib.has_finite(statement)
 
 
 def _check_kind(config: RunConfig) -> None:
@@ -186,7 +185,7 @@ def _check_guarantee(
   if without_guarantee or _has_guarantee(statement):
     return
   why = "no level has a finite epsilon"
-  if statement["fixed_seed"]:
+  if card_lib.has_finite(statement):
     why = "its config fixes private_seed: who guesses it can undo the noise"
   raise errors.ExportError(
       f"the run in {os.fspath(workdir)} has no privacy guarantee ({why}): add"

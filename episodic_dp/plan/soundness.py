@@ -288,9 +288,15 @@ def _check_regrouping(release: Description, k: int) -> None:
   drawn = sampler_error.capacities(hierarchy, plan)
   block = math.prod(drawn[k + 1 : classes + 1])
   if full and (k > 0 or block % episode.way):
+    # The others draw so many times this stage's number: tasks stay whole.
+    others = math.prod(drawn[:k]) * block
+    unit = episode.way // math.gcd(episode.way, others)
+    most = (int(counts.min()) - 1) // unit * unit
+    remedy = f"FixedSize({most}) or fewer"
+    if most < 1:
+      remedy = f"fewer than {int(counts.min())}, in tasks of a smaller way"
     raise errors.UnsoundPlanError(
         f"no guarantee for level '{hierarchy.levels[k]}': {stage} draws every"
         " unit of a family, so without one of them fewer classes are drawn and"
-        " the tasks are regrouped; draw"
-        f" FixedSize({max(int(counts.min()) - 1, 1)}) or fewer"
+        f" the tasks are regrouped; draw {remedy}"
     )

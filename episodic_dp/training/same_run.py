@@ -33,7 +33,8 @@ _REMEDIES = {
 }
 # Of the model: what is known once its network is made.
 _RECORDED = ("start_digest", "source_digest", "shapes_digest")
-_COMPUTED = ("hierarchy",)
+_SIZES = ("hierarchy",)  # Of the data.
+_OF_DATA = "with the data that it was started with"
 _OF_ANOTHER = "with the --config that it was started with"
 _FEW = 3  # Fields that a sentence names.
 _LAYOUT = ("compute.devices", "compute.microbatch_size", "compute.resident")
@@ -102,11 +103,13 @@ def _differs(
     remedy = _REMEDIES.get(name, f"resume {as_before}")
     remedy += " or choose another --workdir"
   began, resumed = f"with config.{name}={before!r}", f"with {after!r}"
-  if before == "absent":
+  if _under(name, _SIZES):
+    began, resumed = "on data of other sizes", "on these"
+  elif before == "absent":
     began = f"without config.{name}"
-  if after == "absent":
+  elif after == "absent":
     resumed = "without it"
-  if "absent" in (before, after):
+  if any("absent" in r[1:] for r in refused if not _under(r[0], _SIZES)):
     remedy += (
         f"; if {folder / workdir.CONFIG} is damaged, move it away and run the"
         " same command again"
@@ -120,11 +123,16 @@ def _differs(
 def _all_as_before(refused: Sequence[tuple[str, Any, Any]]) -> str:
   """How to resume with the values that all fields had."""
   # What is computed of the others is not typed.
-  computed = (*_REMEDIES, *_COMPUTED)
+  computed = (*_REMEDIES, *_SIZES)
   named = [field for field in refused if not _under(field[0], computed)]
-  ways = dict.fromkeys(_as_before(*r) for r in named or refused[:1])
+  ways = [_as_before(*field) for field in named]
   if len(ways) > _FEW or _OF_ANOTHER in ways:
     return _OF_ANOTHER
+  names = [name for name, _, _ in refused]
+  if any(_under(name, _SIZES) for name in names) and not any(
+      _under(name, ("data",)) for name in names
+  ):
+    ways.append(_OF_DATA)
   return " and ".join(ways)
 
 

@@ -139,6 +139,17 @@ def test_drawing_every_class_regroups_tasks():
     )
 
 
+def test_the_remedy_of_regrouping_draws_whole_tasks():
+  levels, m = ("class", "image"), mechanism("episode")
+  for classes, way, remedy in (
+      (20, 5, "draw FixedSize.15. or fewer"),
+      (4, 4, "draw fewer than 4, in tasks of a smaller way"),
+  ):
+    h = plan.Hierarchy.regular((classes, 3), levels=levels)
+    p = disjoint((plan.FixedSize(classes), plan.FixedSize(2)), way=way)
+    assert unsound(h, p, m, "class", remedy)
+
+
 def test_tasks_across_families_are_not_cut_anew_without_the_largest():
   levels, rest = ("alphabet", "class", "image"), [[2] * 3] * 5
   h = plan.Hierarchy.from_sizes([[2] * 4, *rest], levels=levels)

@@ -299,14 +299,21 @@ def test_flags_for_tasks_that_are_too_large_can_be_typed(
   check()
 
 
-def test_the_flags_for_smaller_tasks_leave_classes_a_guarantee(tmp_path):
-  root = own_images.tree(tmp_path / "mine", {f"c{k:02d}": 3 for k in range(20)})
+@pytest.mark.parametrize(
+    "train,short", [(12, False), (5, False), (4, False), (20, True)]
+)
+def test_the_flags_for_smaller_tasks_leave_classes_a_guarantee(
+    tmp_path, train, short
+):
+  sizes = {f"train/c{k:02d}": 3 - 2 * (short and not k) for k in range(train)}
+  sizes |= {f"{p}/{p}{k}": 3 for p in ("validation", "test") for k in range(5)}
+  root = own_images.tree(tmp_path / "mine", sizes)
   config = config_lib.get_config()
-  with pytest.raises(plan.PlanError, match="draws 20") as caught:
+  with pytest.raises(plan.PlanError, match="draws") as caught:
     RunConfig.parse(config, data_dir=root)
   mended(config, str(caught.value))
   release = RunConfig.parse(config, data_dir=root).release
-  # Twelve train: all of them in every step would leave one no guarantee.
+  # All classes in every step would leave one no guarantee.
   assert "class" in accounting.guarantees(release, steps=1, delta=1e-5)
 
 

@@ -206,6 +206,21 @@ def test_a_folder_of_other_runs_is_told_by_a_dry_run_too(
   assert "holds folders of runs: add --keys=1" in sentence
 
 
+def test_a_sweep_in_a_folder_is_told_to_a_single_run(tmp_path, capsys):
+  run = tmp_path / "noise_multiplier=2,key=0"
+  run.mkdir()
+  (run / "config.json").touch()
+  command = (*_TRAIN[:2], f"--workdir={tmp_path}")
+  sentence = _refused(capsys, "--target=local", "--dry_run", "--", *command)
+  assert "holds folders of runs: choose another --workdir" in sentence
+
+
+def test_an_option_of_sbatch_has_dashes(capsys):
+  own = (*_TARGET["slurm"], "--sbatch=partition=gpu")
+  sentence = _refused(capsys, *own, "--", *_TRAIN)
+  assert "write it with its dashes, --sbatch=--partition=gpu" in sentence
+
+
 def test_a_failed_submission_is_said(tmp_path, monkeypatch, capsys):
   sbatch = tmp_path / "sbatch"
   sbatch.write_text("#!/bin/sh\nexit 3")

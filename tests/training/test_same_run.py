@@ -1,6 +1,7 @@
 """What may change of a config when a run is resumed, and what is said."""
 
 import json
+import re
 
 import pytest
 
@@ -79,7 +80,7 @@ def test_the_remedy_of_several_fields_is_that_of_all(tmp_path):
   now = {"a": 2, "b": 3, "hierarchy": {"sizes": [4]}}
   with pytest.raises(errors.RunError) as e:
     same_run.check_config(tmp_path, CONFIG | now, clean=True)
-  remedy = "resume with --config.a=1 and with --config.b=2 or choose another"
+  remedy = "resume with --config.a=1 and with --config.b=2 and with the data"
   assert f"the same key: {remedy}" in str(e.value)
   more = {"c": 3, "d": 4}
   files.write_json(tmp_path / workdir.CONFIG, before | more)
@@ -87,6 +88,16 @@ def test_the_remedy_of_several_fields_is_that_of_all(tmp_path):
   with pytest.raises(errors.RunError, match="config.a=1 and is .*: resume with"
                      " the --config that it was started with or choose"):
     same_run.check_config(tmp_path, CONFIG | now, clean=True)
+
+
+@pytest.mark.parametrize("now", [{"sizes": [4]}, {"nested": [1, 2]}])
+def test_other_sizes_are_told_as_other_data(tmp_path, now):
+  before = CONFIG | {"hierarchy": {"sizes": [3]}}
+  files.write_json(tmp_path / workdir.CONFIG, before)
+  with pytest.raises(errors.RunError) as e:
+    same_run.check_config(tmp_path, CONFIG | {"hierarchy": now}, clean=True)
+  said = "data of other sizes.*: resume with the data that it was started with"
+  assert re.search(said, str(e.value)) and "config.hier" not in str(e.value)
 
 
 def test_a_field_that_only_one_of_them_has_may_be_damage(tmp_path):
