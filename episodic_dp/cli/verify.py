@@ -24,8 +24,8 @@ from absl import flags
 from episodic_dp.accounting import signature as signature_lib
 from episodic_dp.accounting import statement_files
 from episodic_dp.cli import app
+from episodic_dp.output import quoting
 from episodic_dp.output import tables
-from episodic_dp.plan.errors import shown
 
 _WIDTH = 80
 _COLUMNS = ("level", "stated", "recomputed", "verdict")
@@ -105,8 +105,9 @@ def run(
   print(tables.text(_COLUMNS, verification.rows()))
   statement_files.check(path, verification)
   print()
-  for level, why in verification.stated["no_guarantee"].items():
-    print(textwrap.fill(shown(f"{level}: {why}").strip("'"), _WIDTH))
+  for why in verification.stated["no_guarantee"].values():
+    said = f"{why[:1].upper()}{why[1:]}."
+    print(textwrap.fill(quoting.printable(said), _WIDTH))
   stated = verification.stated["guarantees"].values()
   for caveat in dict.fromkeys(s["caveat"] for s in stated if s["caveat"]):
     print(textwrap.fill(caveat, _WIDTH))

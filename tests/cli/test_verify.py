@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import privacy_statement
 from episodic_dp.analysis import costs
@@ -155,6 +156,27 @@ def signed(call, written, tmp_path):
   assert done.returncode == 0, done.stderr
   assert f"{path}.sig: {path} and {weights} (sha256:" in done.stdout
   return path, tmp_path / "key.pub", weights
+
+
+def test_levels_without_a_guarantee_and_the_seed_are_told(tmp_path, capsys):
+  release = plan.Release(
+      plan.Hierarchy.regular((6, 4), levels=("class", "image")),
+      plan.SamplingPlan(
+          (plan.FixedSize(6), plan.FixedSize(2)),
+          episode=plan.Episode(way=3, shot=1, query=1, form="disjoint"),
+      ),
+      plan.Mechanism(clip_unit="episode", clip_norm=1, noise_multiplier=1),
+  )
+  ledger = accounting.Ledger().add(release, steps=3)
+  stated = privacy_statement.run_statement(
+      ledger, delta=1e-5, fixed_seed=True
+  )
+  path = tmp_path / "statement.json"
+  path.write_text(json.dumps(stated))
+  verify.run(str(path))
+  said = " ".join(capsys.readouterr().out.split())
+  assert "No guarantee for level 'class': FixedSize(n=6) draws every" in said
+  assert privacy_statement.SEEDED in said
 
 
 def test_who_signed_is_told(call, signed):
