@@ -212,7 +212,11 @@ def examples_per_step(
 def tasks_per_step(
     hierarchy: Hierarchy, plan: stages.SamplingPlan
 ) -> float:
-  """Compute the expected tasks a step, a public constant of the plan."""
+  """Compute the expected tasks a step, a public constant of the plan.
+
+  A last task of form "disjoint" that too few classes are left for counts by
+  their share, so that the number is never 0: sums are divided by it.
+  """
   episode = plan.episode
   if episode is None:
     raise errors.PlanError("a plan without an episode has no tasks")
@@ -231,7 +235,4 @@ def tasks_per_step(
       _drawn(hierarchy, plan, k)
       for k in range(1, stages.class_level(hierarchy, plan) + 1)
   )
-  tasks = primary * inner / episode.way
-  # Of a fixed number of classes a task that they do not fill is none.
-  random = isinstance(stage, (stages.Poisson, stages.RandomAllocation))
-  return tasks if random else float(math.floor(tasks))
+  return primary * inner / episode.way

@@ -172,6 +172,14 @@ def test_ragged_classes_taken_whole_do_not_make_episodes():
     plan.validate(example(), p)
 
 
+def test_tasks_that_no_step_fills_are_not_divided_by():
+  h = plan.Hierarchy.regular((3, 4), levels=("class", "image"))
+  episode = plan.Episode(way=5, shot=1, query=1, form="disjoint")
+  stages = (plan.FixedSize(20), plan.FixedSize(2))
+  p = plan.SamplingPlan(stages, episode, allow_short_units=True)
+  assert plan.tasks_per_step(h, p) == pytest.approx(3 / 5)
+
+
 def test_tasks_per_step_is_a_public_constant():
   h = plan.Hierarchy.regular((1000, 5, 4), levels=LEVELS)
   unit = plan.Episode(way=5, shot=1, query=1)
