@@ -12,13 +12,31 @@ from episodic_dp.accounting.reference import worst_case
 from tests.accounting import random_plans as plans
 
 
-def class_tasks(sample, episode):
+def in_slots(units, slots):
+  """Lists of the classes below drawn units, in every order.
+
+  Args:
+    units: drawn, of one parent.
+    slots: of each class stage from that of the units on; None fills up what is
+      left of them.
+  """
+  for order in itertools.permutations(units):
+    blocks = [
+        in_slots(unit[2], slots[1:]) if slots[1:] else [[unit]]
+        for unit in order
+    ]
+    for chosen in itertools.product(*blocks):
+      found = [c for block in chosen for c in block]
+      yield found + [None] * (math.prod(slots) - len(found))
+
+
+def class_tasks(sample, slots, way):
   """(weight, tasks) of the orders of drawn classes; a task is a set of them."""
-  orders = list(itertools.permutations(sample[2]))
+  orders = list(in_slots(sample[2], slots))
   for order in orders:
+    cut = (order[i : i + way] for i in range(0, len(order), way))
     yield 1 / len(orders), [
-        frozenset(order[i : i + episode.way])
-        for i in range(0, len(order), episode.way)
+        frozenset(task) for task in cut if None not in task
     ]
 
 
@@ -36,17 +54,13 @@ def summed(weighted):
   return np.asarray(list(weights)), np.asarray(list(weights.values()))
 
 
-def task_gradients(rng, k, unit):
-  """Of a task (a set of drawn classes), by whether t or its class is in it."""
-  holder = unit[0]
-
-  def adversary(near, far, task):
-    if any(exact.holds(c, k, unit[1]) for c in task):
-      return 1.0
-    return near if any(c[1] == holder for c in task) else far
-
-  for far in (-1.0, 1.0):
-    yield lambda task, far=far: adversary(-1.0, far, task)
+def task_gradients(rng, h, k, unit):
+  """Of a task (a set of drawn classes), by what of it is nearest to t."""
+  place = worst_case.by_place(h, k, unit, 2.0, 3.0, 4.0)  # 1 where t is.
+  values = (-1.0, 0.0, 1.0)
+  for near, far in itertools.product(values if k > 1 else (0.0,), values):
+    value = {1.0: 1.0, 2.0: -1.0, 3.0: near, 4.0: far}
+    yield lambda task, value=value: value[min(map(place, task))]
   yield plans.random_gradient(rng)
 
 
@@ -62,8 +76,7 @@ def pool(rng, form, tasks=None):
   episode = plan.Episode(way, shot, query, form=form, tasks=tasks)
   stages = (plan.FixedSize(n), plan.FixedSize(shot + query))
   k = int(rng.integers(2))
-  unit = int(rng.integers(h.num_units(k)))
-  return h, stages, episode, k, (worst_case.ancestor(h, k, unit, 0), unit)
+  return h, stages, episode, k, int(rng.integers(h.num_units(k)))
 
 
 def to_spare(h, stages, k, unit):
@@ -75,7 +88,36 @@ def to_spare(h, stages, k, unit):
   if h.num_units(0) <= stages[0].n or (k and counts.min() <= stages[1].n):
     return False, unit
   fewest = int(np.argmin(counts))
-  return True, (fewest, int(counts[:fewest].sum())) if k else unit
+  return True, int(counts[:fewest].sum()) if k else unit
+
+
+def cut_outputs(release, k, unit, gradients):
+  """Outputs with and without a unit, of tasks that are cut out of classes."""
+  h, stages = release.hierarchy, release.plan.stages
+  episode, classes = release.plan.episode, h.depth - 1
+  root = exact.tree(h)
+
+  def sizes(node):
+    return list(map(sizes, node[2])) if node[0] < classes - 1 else len(node[2])
+
+  drawn = []
+  for node in (root, exact.without(root, k, unit)):
+    if exact.num_samples(node, stages) > plans.MOST:
+      raise plans.TryAgainError
+    own = plans.hierarchy_of(sizes(node), h.levels)
+    slots = plan.capacities(own, release.plan)[:classes]
+    drawn.append([])
+    for probability, sample in exact.samples(node, stages):
+      for weight, tasks in class_tasks(sample, slots, episode.way):
+        filled = [t for t in tasks if can_fill(t, episode)]
+        drawn[-1].append((probability * weight, filled))
+      if len(drawn[-1]) > 30 * plans.MOST:
+        raise plans.TryAgainError
+  for gradient in gradients:
+    yield tuple(
+        summed((sum(map(gradient, tasks)), weight) for weight, tasks in part)
+        for part in drawn
+    )
 
 
 def disjoint(rng) -> plans.Case:
@@ -84,27 +126,44 @@ def disjoint(rng) -> plans.Case:
   release = plans.release_of(h, stages, "episode", rng, episode)
   plans.refuse_unproved(release, h.levels[k])
   tight, unit = to_spare(h, stages, k, unit)
-  root = exact.tree(h)
+  gradients = task_gradients(rng, h, k, unit)
+  return plans.Case(
+      release, h.levels[k], cut_outputs(release, k, unit, gradients),
+      tight=tight,
+  )
 
-  def outputs(node, gradient):
-    return summed(
-        (
-            sum(gradient(t) for t in tasks if can_fill(t, episode)),
-            probability * weight,
-        )
-        for probability, sample in exact.samples(node, stages)
-        for weight, tasks in class_tasks(sample, episode)
+
+def groups(rng) -> plans.Case:
+  """Tasks cut out of the classes of several groups, which may be short."""
+  if rng.integers(2):  # A few, of classes enough for several tasks.
+    sizes = rng.integers(1, 5, int(rng.integers(1, 4)))
+    drawn = int(rng.integers(1, 5))
+  else:  # Many, of fewer classes than are to be drawn, one of them larger.
+    sizes = np.repeat(int(rng.integers(1, 3)), int(rng.integers(4, 13)))
+    drawn = int(sizes[0] + rng.integers(1, 4))
+    sizes[0] += rng.integers(2)
+  short = rng.random(int(sizes.sum())) < rng.choice([0.0, 0.1])
+  images = iter(2 - short + rng.integers(2))
+  h = plans.hierarchy_of([[next(images) for _ in range(n)] for n in sizes])
+  stages = (
+      plan.FixedSize(int(rng.integers(1, 4))),
+      plan.FixedSize(drawn) if rng.integers(4) else plans.ALL,
+      plan.FixedSize(2),
+  )
+  way = int(rng.integers(1, 5))
+  try:
+    release = plans.release_of(
+        h, stages, "episode", rng, plan.Episode(way, 1, 1, form="disjoint")
     )
-
-  def pairs():
-    for gradient in task_gradients(rng, k, unit):
-      yield tuple(
-          outputs(n, gradient) for n in (root, exact.without(root, k, unit[1]))
-      )
-
-  if exact.num_samples(root, stages) > plans.MOST:
-    raise plans.TryAgainError
-  return plans.Case(release, h.levels[k], pairs(), tight=tight)
+  except plan.PlanError as e:  # The classes drawn do not divide into tasks.
+    raise plans.TryAgainError from e
+  k = int(rng.choice([0, 0, 1, 1, 1, 2]))
+  unit = int(rng.choice(plans.check_units(h, k)))
+  plans.refuse_unproved(release, h.levels[k])
+  gradients = task_gradients(rng, h, k, unit)
+  return plans.Case(
+      release, h.levels[k], cut_outputs(release, k, unit, gradients)
+  )
 
 
 def independent(rng) -> plans.Case:
@@ -130,9 +189,9 @@ def independent(rng) -> plans.Case:
     return total
 
   def pairs():
-    for gradient in task_gradients(rng, k, unit):
+    for gradient in task_gradients(rng, h, k, unit):
       pair = tuple(
-          outputs(n, gradient) for n in (root, exact.without(root, k, unit[1]))
+          outputs(n, gradient) for n in (root, exact.without(root, k, unit))
       )
       if max(len(means) for means, _ in pair) <= plans.MOST:
         yield pair
@@ -182,7 +241,7 @@ def sample_level(rng) -> plans.Case:
   root, shot = exact.tree(h), episode.shot
   mine = [
       leaf for leaf in range(h.num_leaves)
-      if worst_case.ancestor(h, 1, leaf, k) == unit[1]
+      if worst_case.ancestor(h, 1, leaf, k) == unit
   ]
   if exact.num_samples(root, stages) > 40 or stages[0].n > 2:
     raise plans.TryAgainError
@@ -202,7 +261,7 @@ def sample_level(rng) -> plans.Case:
   def outputs(node, inner, outer):
     parts = []
     for probability, sample in exact.samples(node, stages):
-      for weight, tasks in class_tasks(sample, episode):
+      for weight, tasks in class_tasks(sample, (stages[0].n,), episode.way):
         total = [(0.0, probability * weight)]
         for task in tasks:
           if can_fill(task, episode):
@@ -222,7 +281,7 @@ def sample_level(rng) -> plans.Case:
     ):
       yield tuple(
           outputs(n, inner, outer)
-          for n in (root, exact.without(root, k, unit[1]))
+          for n in (root, exact.without(root, k, unit))
       )
 
   return plans.Case(release, h.levels[k], pairs())

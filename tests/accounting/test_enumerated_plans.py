@@ -18,6 +18,7 @@ from episodic_dp.accounting import run_phases
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.reference import exact
+from episodic_dp.plan import soundness
 from tests.accounting import random_plans as plans
 from tests.accounting import random_tasks
 from tests.accounting import random_trees
@@ -40,6 +41,7 @@ KINDS: list[Callable[..., plans.Case]] = [
     random_trees.tree,
     random_trees.inside_clip_units,
     random_trees.whole_pass,
+    random_tasks.groups,
 ]
 
 
@@ -93,6 +95,12 @@ def check_plan(number):
 def test_the_truth_lies_under_the_bound(first):
   for number in range(first, first + 15):
     check_plan(number)
+
+
+def test_a_rule_that_is_left_out_shows(monkeypatch):
+  monkeypatch.setattr(soundness, "_check_regrouping", lambda release, k: None)
+  with pytest.raises(AssertionError, match="plan 1359 of seed"):
+    check_plan(1359)
 
 
 @pytest.mark.slow  # About two minutes.
