@@ -6,6 +6,7 @@ writes them to docs/pictures/. Samples are drawn by the sampler, and every ε is
 the accountant's.
 """
 
+from collections.abc import Sequence
 import hashlib
 import pathlib
 
@@ -16,6 +17,7 @@ import numpy as np
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
+from episodic_dp.cli import app
 from episodic_dp.output import plotting
 from episodic_dp.sampling import numpy_sampler
 
@@ -235,12 +237,13 @@ def _frame(axes: plotting.Axes, person: int, color: str) -> None:
   ))  # fmt: skip
 
 
-def main() -> None:
+def main(argv: Sequence[str]) -> None:
   """Draws all of them."""
+  del argv
   FOLDER.mkdir(exist_ok=True)
   for name, draw in PICTURES.items():
     plotting.save(draw(), FOLDER / f"{name}.png")
 
 
 if __name__ == "__main__":
-  main()
+  app.run(main)

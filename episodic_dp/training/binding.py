@@ -145,7 +145,7 @@ def bound(
       " draw samples and noise of their own",
       place.folder,
       place.step,
-      " and ".join(different),
+      _told(different),
   )
   return key.changed(
       keys.Segment(
@@ -280,7 +280,7 @@ def _check_future(
   """Refuses to change steps that have left a trace."""
   if place.clean:
     return
-  names = " and ".join(different)
+  names = _told(different)
   again = "resume it once as it was started, let it stop at a checkpoint, and"
   again += " change it then"
   if place.logged < place.step:
@@ -313,9 +313,15 @@ def _check_pass(
     ends = place.step + first.steps - place.step % first.steps
     raise errors.RunError(
         f"the run in {place.folder} is within a pass of {first.steps} steps and"
-        f" has another {' and '.join(different)}: resume it as it was up to"
+        f" has another {_told(different)}: resume it as it was up to"
         f" step {ends}, where the pass ends, {_ANOTHER}"
     )
+
+
+def _told(different: list[str]) -> str:
+  """The names of parts; another number of steps is another learning rate."""
+  parts = {identity_lib.OPTIMIZER: "optimizer or learning rate"}
+  return " and ".join(parts.get(name, name) for name in different)
 
 
 def _changes(last: keys.Segment, identity: identity_lib.Identity) -> str:

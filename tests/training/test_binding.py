@@ -100,7 +100,7 @@ def test_another_learner_that_has_the_same_name(killed):
 
 
 def test_another_optimizer_while_steps_may_be_repeated(killed):
-  match = "another optimizer, and steps 5 to 6 may have been taken"
+  match = "another optimizer or learning rate, and steps 5 to 6 may have been"
   _refused(_spec(optimizer=optax.adam(0.02)), killed, match)
 
 

@@ -59,8 +59,8 @@ class Walk:
         continue
       if entry.is_symlink():
         raise ValueError(
-            f"{entry.path} is a symbolic link: put the file itself in its"
-            " place, for a record must be in one unit only"
+            f"{entry.path} is a symbolic link: put what it points to in"
+            " its place, for a record must be in one unit only"
         )
       if entry.is_dir():
         folders.append(entry.name)

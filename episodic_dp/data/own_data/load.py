@@ -82,9 +82,9 @@ def survey(
   """
   if data_dir is None:
     raise FileNotFoundError(
-        "own_data needs data_dir: give --data_dir=PATH, a folder class/image"
-        " or group/class/image, an .npz of arrays, or a .csv of files and"
-        " labels"
+        "own_data needs data_dir: give --data_dir=PATH (in Python"
+        " data_dir=PATH), a folder class/image or group/class/image, an .npz of"
+        " arrays, or a .csv of files and labels"
     )
   if levels is not None and (
       isinstance(levels, str) or not all(isinstance(n, str) for n in levels)

@@ -80,7 +80,7 @@ def _partly(root):
 @pytest.mark.parametrize(
     "spoil,text",
     [
-        (_symbolic_file, "a/link.png is a symbolic link: put the file itself"),
+        (_symbolic_file, "a/link.png is a symbolic link: put what it points"),
         (_symbolic_folder, "mine/link is a symbolic link"),
         (_empty_and_deeper, "empty folder d/empty is 2 folders deep in"),
         (_beside, "beside.png lies beside folders"),
