@@ -158,7 +158,9 @@ def over_steps(axes: Any) -> None:
   """Steps from 0 on as the horizontal axis: whole numbers, however few."""
   axes.set_xlim(left=0)
   axes.set_xlabel("steps")
-  axes.xaxis.set_major_locator(ticker.MaxNLocator("auto", integer=True))
+  axes.xaxis.set_major_locator(
+      ticker.MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10])
+  )
 
 
 def plain_numbers(axis: Any) -> None:
