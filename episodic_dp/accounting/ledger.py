@@ -27,7 +27,7 @@ from episodic_dp.accounting import run_phases
 from episodic_dp.accounting.guarantee import AnyAccountant
 from episodic_dp.accounting.guarantee import compose_guarantee
 from episodic_dp.accounting.guarantee import compose_guarantees
-from episodic_dp.plan.errors import shown
+from episodic_dp.errors import shown
 
 Entry = run_phases.Entry
 

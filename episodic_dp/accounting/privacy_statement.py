@@ -24,7 +24,7 @@ from episodic_dp.accounting import statement_differences
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import registry
 from episodic_dp.accounting.guarantee import AnyAccountant
-from episodic_dp.plan.errors import shown
+from episodic_dp.errors import shown
 
 SCHEMA = 2
 SEEDED = (

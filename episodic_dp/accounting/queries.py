@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import run_counts
 from episodic_dp.accounting import run_phases
-from episodic_dp.plan.errors import shown
+from episodic_dp.errors import shown
 
 # More releases than this are not told apart from a mistake.
 MAX_TIMES = 10**12

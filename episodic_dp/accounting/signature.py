@@ -17,8 +17,8 @@ import pathlib
 import stat
 from typing import Any, NamedTuple, TYPE_CHECKING
 
+from episodic_dp import errors
 from episodic_dp.output import files
-from episodic_dp.plan import errors
 
 if TYPE_CHECKING:
   from cryptography.hazmat.primitives.asymmetric import ed25519

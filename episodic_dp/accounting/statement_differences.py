@@ -5,7 +5,7 @@ import dataclasses
 import math
 from typing import Any
 
-from episodic_dp.plan.errors import shown
+from episodic_dp.errors import shown
 
 # A stated epsilon below the recomputed one by more than this is false; one that
 # is above it by more than rounding was not computed from these entries.

@@ -14,7 +14,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import privacy_statement
 from episodic_dp.accounting import report
-from episodic_dp.plan.errors import shown
+from episodic_dp.errors import shown
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

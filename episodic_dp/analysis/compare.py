@@ -19,8 +19,8 @@ from typing import Any
 
 from scipy import special
 
+from episodic_dp import errors
 from episodic_dp import training
-from episodic_dp.training import errors
 from episodic_dp.training import metrics
 from episodic_dp.training import process_times
 from episodic_dp.training import remote

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 
 from episodic_dp import data
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import training
 from episodic_dp.analysis import fine_tune_report
@@ -28,7 +29,6 @@ from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
 from episodic_dp.config import sections
 from episodic_dp.output import phases
-from episodic_dp.training import errors
 from episodic_dp.training import saved_runs
 
 RANDOM = "random"

@@ -7,12 +7,12 @@ from typing import Any
 from absl import logging
 import jax
 
+from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import saved
 from episodic_dp.output import phases
-from episodic_dp.training import errors
 from episodic_dp.training import saved_runs
 
 # What learners learn beside a network.

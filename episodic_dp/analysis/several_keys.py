@@ -18,6 +18,7 @@ import pathlib
 
 from absl import logging
 
+from episodic_dp import errors
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import compare
@@ -28,7 +29,6 @@ from episodic_dp.config import build
 from episodic_dp.config import key_runs
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
-from episodic_dp.training import errors
 from episodic_dp.training import remote
 from episodic_dp.training import reporting
 from episodic_dp.training import same_run

@@ -31,10 +31,10 @@ from collections.abc import Sequence
 from absl import flags
 from absl import logging
 
+from episodic_dp import errors
 from episodic_dp.analysis import compare
 from episodic_dp.analysis import compare_report
 from episodic_dp.cli import shared_flags
-from episodic_dp.training import errors
 
 _FORMATS = {
     "table": lambda found: compare_report.text(found) + "\n",

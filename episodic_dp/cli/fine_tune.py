@@ -23,12 +23,12 @@ import contextlib
 
 from absl import flags
 
+from episodic_dp import errors
 from episodic_dp.analysis import fine_tune
 from episodic_dp.analysis import fine_tune_report
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import RunConfig
-from episodic_dp.training import errors
 from episodic_dp.training import remote
 
 

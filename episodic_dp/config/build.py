@@ -9,6 +9,7 @@ import dataclasses
 import os
 
 from episodic_dp import data
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp import training
@@ -17,7 +18,6 @@ from episodic_dp.config import learners
 from episodic_dp.config import networks
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.data.own_data import load as own_data
-from episodic_dp.training import errors
 from episodic_dp.training import evaluation
 
 

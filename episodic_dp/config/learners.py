@@ -5,13 +5,13 @@ from typing import Any
 
 import optax
 
+from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp.config import learner_kinds
 from episodic_dp.config import networks
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.private import averaging
-from episodic_dp.training import errors
 
 _Shape = tuple[int, ...]
 

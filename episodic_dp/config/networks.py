@@ -12,6 +12,7 @@ from typing import Any
 from absl import logging
 import jax
 
+from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp.config import learner_kinds
 from episodic_dp.config import own_code
@@ -19,7 +20,6 @@ from episodic_dp.config import sections
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.models import weights as weights_lib
 from episodic_dp.models.start import TRAINED
-from episodic_dp.training import errors
 
 _Shape = tuple[int, ...]
 

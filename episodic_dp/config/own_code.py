@@ -20,10 +20,10 @@ import textwrap
 import traceback
 from typing import Any
 
+from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp.config import sections
 from episodic_dp.models import model as model_lib
-from episodic_dp.training import errors
 
 _LONGEST = 400  # Characters of what another's error says.
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from episodic_dp import data
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp.config import fitting
 from episodic_dp.config import release
@@ -21,7 +22,6 @@ from episodic_dp.data import dataset
 from episodic_dp.data.own_data import load as own_data_lib
 from episodic_dp.data.own_data import rows
 from episodic_dp.output import phases
-from episodic_dp.plan import errors
 
 _OF_ROWS = tuple(f.name for f in dataclasses.fields(rows.Options))
 _SURVEYED = ("levels", "shares", "by", "crossing", "seed")

@@ -22,7 +22,7 @@ from typing import (
 )
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.plan.errors import shown
+from episodic_dp.errors import shown
 
 OPTIMIZERS = ("adam", "sgd")
 

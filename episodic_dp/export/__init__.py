@@ -4,9 +4,9 @@
 what its consumers need, without anything that trains.
 """
 
-from episodic_dp.export.errors import ExportError
+from episodic_dp.errors import RunError
 from episodic_dp.export.predictor import Adapted
 from episodic_dp.export.predictor import Predictions
 from episodic_dp.export.predictor import Predictor
 
-__all__ = ["Adapted", "ExportError", "Predictions", "Predictor"]
+__all__ = ["Adapted", "RunError", "Predictions", "Predictor"]

@@ -79,7 +79,7 @@ def adapt(
     invert: turn images from light to dark first.
 
   Raises:
-    ExportError, ValueError: something cannot be used; one sentence, and nothing
+    RunError, ValueError: something cannot be used; one sentence, and nothing
       was written.
     WriteError: a file cannot be written; those before it are whole.
   """

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
 
+from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
-from episodic_dp.export import errors
 from episodic_dp.export.description import Description
 from episodic_dp.models import parts
 
@@ -25,18 +25,18 @@ def read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
   """The arrays of a safetensors file; nothing in it is executed.
 
   Raises:
-    ExportError: it is damaged, or an array is not finite; one sentence.
+    RunError: it is damaged, or an array is not finite; one sentence.
   """
   try:
     found = safetensors.numpy.load(content)
   except Exception as e:  # It raises many types for damaged files.
     reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{name} is no safetensors file ({reason[:80]}): export the run again"
     ) from e
   for key, array in found.items():
     if array.dtype != np.float32 or not np.isfinite(array).all():
-      raise errors.ExportError(
+      raise errors.RunError(
           f"{name} has {key!r} as {array.dtype}, or NaN or infinity in it: give"
           " finite weights of float32"
       )
@@ -65,11 +65,11 @@ def for_way(
     way: classes of the support set.
 
   Raises:
-    ExportError: it has logits for another number of classes.
+    RunError: it has logits for another number of classes.
   """
   name = found.learner.name
   if name in _FIXED_WAY and way != found.network.outputs:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"the support has {way} classes and this model ({name}) tells exactly"
         f" {found.network.outputs} apart: give {found.network.outputs} classes,"
         " or take a model of protonet or ridge, which tell any number"
@@ -94,13 +94,13 @@ def parameters(like: Any, arrays: Weights, name: str) -> Any:
     name: of the file, for messages.
 
   Raises:
-    ExportError: an array is missing, unknown or of another shape.
+    RunError: an array is missing, unknown or of another shape.
   """
   shapes = {k: tuple(v.shape) for k, v in parts.by_name(like).items()}
   held = {k: tuple(v.shape) for k, v in arrays.items()}
   if held != shapes:
     key = min(k for k in {*shapes, *held} if shapes.get(k) != held.get(k))
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{name} has {key!r} as {held.get(key)} and the network of model.json"
         f" as {shapes.get(key)}: export the run again"
     )

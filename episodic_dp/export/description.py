@@ -9,7 +9,7 @@ import json
 import re
 from typing import Any, Literal
 
-from episodic_dp.export import errors
+from episodic_dp import errors
 from episodic_dp.plan import serialization
 
 FORMAT = 1
@@ -183,17 +183,17 @@ def from_json(content: bytes, name: str) -> Description:
     name: of it, for messages.
 
   Raises:
-    ExportError: it is damaged, or of another version; one sentence.
+    RunError: it is damaged, or of another version; one sentence.
   """
   try:
     data = json.loads(content)
   except (ValueError, RecursionError) as e:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{name} is not JSON ({str(e)[:80]}): export the run again"
     ) from e
   found = data.get("format") if isinstance(data, dict) else None
   if found != FORMAT:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{name} is of format {found!r} and this version reads {FORMAT}: load"
         " it with the version that wrote it, or export the run again"
     )
@@ -201,7 +201,7 @@ def from_json(content: bytes, name: str) -> Description:
     result = serialization.read_object(Description, data, "the model")
     _check(result)
   except ValueError as e:
-    raise errors.ExportError(f"{name}: {e}") from e
+    raise errors.RunError(f"{name}: {e}") from e
   return result
 
 

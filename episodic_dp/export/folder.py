@@ -11,9 +11,9 @@ import os
 import pathlib
 import stat
 
+from episodic_dp import errors
 from episodic_dp.accounting import signature as signature_lib
 from episodic_dp.accounting import statement_files
-from episodic_dp.export import errors
 from episodic_dp.output import quoting
 
 MODEL, STATEMENT, CARD = "model.json", "privacy_statement.json", "README.md"
@@ -33,34 +33,34 @@ def read(folder: str | os.PathLike[str]) -> dict[str, bytes]:
   """The content of every file of a folder that is as it was exported.
 
   Raises:
-    ExportError: a file is missing, changed, beside those that were exported, or
+    RunError: a file is missing, changed, beside those that were exported, or
       a link; one sentence that names it.
   """
   root = pathlib.Path(folder)
   if not os.path.lexists(root / DIGESTS):
     lack = f"has no {DIGESTS}" if os.path.lexists(root) else "does not exist"
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{root} {lack}: give a folder that episodic-dp export wrote"
     )
   present = _present(root)
   contents = {DIGESTS: _content(root / DIGESTS)}
   wanted = _wanted(root / DIGESTS, contents[DIGESTS])
   for name in sorted(set(wanted) - present):
-    raise errors.ExportError(f"{root} lacks {name}: {_AGAIN}")
+    raise errors.RunError(f"{root} lacks {name}: {_AGAIN}")
   for name in sorted(present - set(wanted) - {DIGESTS, SIGNATURE}):
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{root / quoting.printable(name)} is not named in {DIGESTS}: remove it"
     )
   for name, digest in wanted.items():
     contents[name] = _content(root / name)
     if _sha256(contents[name]) != digest:
-      raise errors.ExportError(
+      raise errors.RunError(
           f"{root / name} is not as it was exported (its SHA-256 is not that in"
           f" {DIGESTS}): {_AGAIN}"
       )
   for name in (MODEL, STATEMENT):
     if name not in contents:
-      raise errors.ExportError(f"{root} lacks {name}: {_AGAIN}")
+      raise errors.RunError(f"{root} lacks {name}: {_AGAIN}")
   return contents
 
 
@@ -93,18 +93,18 @@ def signer(
 
 
 def _present(root: pathlib.Path) -> set[str]:
-  """The names of all files; ExportError for whatever is none."""
+  """The names of all files; RunError for whatever is none."""
   try:
     names = os.listdir(root)
     for name in names:
       if not stat.S_ISREG(os.lstat(root / name).st_mode):
-        raise errors.ExportError(
+        raise errors.RunError(
             f"{root / quoting.printable(name)} is a link or a folder, and a"
             " model has plain files only: remove it, or put the file itself in"
             " its place"
         )
   except OSError as e:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{root} cannot be read ({e.strerror}): give the right to read it"
     ) from e
   return set(names)
@@ -123,7 +123,7 @@ def _wanted(path: pathlib.Path, content: bytes) -> dict[str, str]:
   except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
     sound = False
   if not sound:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{path} does not list files and digests: {_AGAIN}"
     )
   return found
@@ -133,7 +133,7 @@ def _content(path: pathlib.Path) -> bytes:
   try:
     return path.read_bytes()
   except OSError as e:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{path} cannot be read ({e.strerror}): give the right to read it"
     ) from e
 

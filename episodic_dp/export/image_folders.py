@@ -11,9 +11,9 @@ import pathlib
 from absl import logging
 import numpy as np
 
+from episodic_dp import errors
 from episodic_dp.data.own_data import folder as own_folder
 from episodic_dp.export import description
-from episodic_dp.export import errors
 from episodic_dp.export import preprocessing
 from episodic_dp.output import phases
 from episodic_dp.output import quoting
@@ -51,16 +51,16 @@ def support(path: str | os.PathLike[str]) -> Listing:
   """Lists a folder that holds a folder of examples for each class.
 
   Raises:
-    ExportError, ValueError: it does not; one sentence that names the place.
+    RunError, ValueError: it does not; one sentence that names the place.
   """
   found = _listed(pathlib.Path(path), "--support")
   if found.labels is None:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{found.root / found.names[0]} is in no class: give --support a folder"
         " for each class, with its images in it"
     )
   if len(found.classes) < 2:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{found.root} has the class {found.classes[0]!r} alone: give folders"
         " of at least two classes"
     )
@@ -75,14 +75,14 @@ def query(path: str | os.PathLike[str], classes: Sequence[str]) -> Listing:
     classes: of the support set.
 
   Raises:
-    ExportError, ValueError: there are none, or a folder is of no class of the
+    RunError, ValueError: there are none, or a folder is of no class of the
       support set; one sentence that names the place.
   """
   found = _listed(pathlib.Path(path), "--query")
   for name in found.classes:
     if name not in classes:
       known = ", ".join(map(quoting.printable, classes))
-      raise errors.ExportError(
+      raise errors.RunError(
           f"{found.root / quoting.printable(name)} is no class of the support"
           f" ({known}): add it there, or put its images right into"
           f" {found.root}, with all others, to have them classified unlabelled"
@@ -110,7 +110,7 @@ def rows(listing: Listing, how: description.Preprocessing) -> np.ndarray:
 
 def _listed(root: pathlib.Path, flag: str) -> Listing:
   if not root.is_dir():
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{root} is no folder: give {flag} a folder of images"
     )
   found = _walked(root, tables=False)
@@ -122,7 +122,7 @@ def _listed(root: pathlib.Path, flag: str) -> Listing:
         len(found.walk.strays), root, min(found.walk.strays),
     )
   if not found.numbers:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
         f" give {flag} a folder of images"
     )
@@ -134,7 +134,7 @@ def _walked(root: pathlib.Path, *, tables: bool) -> Listing:
   walk = own_folder.Walk(root, tables=tables)
   folders, flat = walk.entries("")
   if folders and flat:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{flat[0].path} lies beside folders: give a folder for each class, or"
         " images alone"
     )
@@ -143,7 +143,7 @@ def _walked(root: pathlib.Path, *, tables: bool) -> Listing:
   for name in folders or [""]:
     deeper, files = walk.entries(name)
     if name and deeper:
-      raise errors.ExportError(
+      raise errors.RunError(
           f"{root / name / deeper[0]} is a folder in the folder of a class: put"
           f" the images of {name!r} right into {root / name}"
       )
@@ -153,7 +153,7 @@ def _walked(root: pathlib.Path, *, tables: bool) -> Listing:
       labels += [name] * len(added)
     # Of a table's tree the first walk finds nothing at all.
     if name and not files and (tables or not walk.has_tables):
-      raise errors.ExportError(
+      raise errors.RunError(
           f"{root / name} holds no image: add some, or remove the folder"
       )
   return Listing(

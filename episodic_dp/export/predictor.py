@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import errors
 from episodic_dp.accounting import statement_files
 from episodic_dp.export import building
 from episodic_dp.export import description as description_lib
-from episodic_dp.export import errors
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
 from episodic_dp.sampling import episodes
@@ -70,7 +70,7 @@ class Adapted:
         any size, or float32 from 0 to 1; or features of the model's shape.
 
     Raises:
-      ExportError: there are none, one cannot be used, or what comes out is not
+      RunError: there are none, one cannot be used, or what comes out is not
         finite; one sentence.
     """
     return self.predict_rows(
@@ -91,7 +91,7 @@ class Adapted:
       found.append(np.mean(each, axis=0)[: len(part)])
     probabilities = np.concatenate(found)
     if not np.isfinite(probabilities).all():
-      raise errors.ExportError(
+      raise errors.RunError(
           "the model left the numbers of float32 while it adapted: give more"
           " support images, or others"
       )
@@ -134,7 +134,7 @@ class Predictor:
         that is trusted; None does not ask who did.
 
     Raises:
-      ExportError: a file is missing, changed or unknown; one sentence.
+      RunError: a file is missing, changed or unknown; one sentence.
       PlanError: the privacy statement does not hold.
       SignatureError: it was not signed by that key.
     """
@@ -153,7 +153,7 @@ class Predictor:
     )
     for name in found.files:
       if name not in contents:
-        raise errors.ExportError(
+        raise errors.RunError(
             f"{root} lacks {name}, which {folder_lib.MODEL} names: get the"
             " folder again from whoever published it"
         )
@@ -165,7 +165,7 @@ class Predictor:
     try:
       like = building.shapes_of(building.trained(found, start))
     except ValueError as e:
-      raise errors.ExportError(
+      raise errors.RunError(
           f"{root / folder_lib.MODEL} describes no model: {e}"
       ) from e
     members = tuple(
@@ -191,7 +191,7 @@ class Predictor:
     return self.statement["guarantees"]
 
   def check_way(self, way: int) -> None:
-    """ExportError unless the model can tell so many classes apart."""
+    """RunError unless the model can tell so many classes apart."""
     building.for_way(self.description, self.start, way)
 
   def adapt(self, images: Any, labels: Sequence[Hashable]) -> Adapted:
@@ -202,7 +202,7 @@ class Predictor:
       labels: the class of each, names or whole numbers.
 
     Raises:
-      ExportError: an image cannot be used, or the model cannot tell so many
+      RunError: an image cannot be used, or the model cannot tell so many
         classes apart; one sentence.
     """
     if hasattr(labels, "tolist"):
@@ -217,19 +217,19 @@ class Predictor:
   ) -> Adapted:
     """Adapts to rows [n, ...], as `preprocessing.row` makes them."""
     if len(rows) != len(labels):
-      raise errors.ExportError(
+      raise errors.RunError(
           f"there are {len(rows)} support images and {len(labels)} labels: give"
           " one label for each image"
       )
     kinds = {type(label) for label in labels}
     if kinds - {str} and kinds - {int}:
-      raise errors.ExportError(
+      raise errors.RunError(
           f"labels of type {', '.join(sorted(k.__name__ for k in kinds))}: give"
           " names, or whole numbers, for all"
       )
     classes: tuple[Any, ...] = tuple(sorted(set(labels)))  # type: ignore
     if len(classes) < 2:
-      raise errors.ExportError(
+      raise errors.RunError(
           f"all support images are of the class {classes[0]!r}: give images of"
           " at least two classes"
       )

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from episodic_dp import errors
 from episodic_dp.data.own_data import rows
 from episodic_dp.data.own_data.readers import arrays
 from episodic_dp.data.own_data.readers import example as example_lib
 from episodic_dp.export import description
-from episodic_dp.export import errors
 
 Example = example_lib.Example
 _ALIKE = 0.9  # Of the images, where they have one background.
@@ -77,12 +77,12 @@ def of_arrays(
     what: they are, for messages.
 
   Raises:
-    ExportError: there are none, or one cannot be used; one sentence.
+    RunError: there are none, or one cannot be used; one sentence.
   """
   if not isinstance(images, (np.ndarray, Sequence)) and not hasattr(
       images, "__array__"
   ):
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{what} are {type(images).__name__}: give an array [n, ...] or a list"
         " of arrays"
     )
@@ -90,14 +90,14 @@ def of_arrays(
     images = np.asarray(images)
   scalar = isinstance(images, np.ndarray) and not images.ndim
   if scalar or not len(images):
-    raise errors.ExportError(f"{what} hold nothing: give at least one")
+    raise errors.RunError(f"{what} hold nothing: give at least one")
   found = []
   for number, values in enumerate(images):
     name = f"number {number} of {what}"
     try:
       found.append(row(how, _example(how, np.asarray(values), name), name))
     except ValueError as e:
-      raise errors.ExportError(str(e)) from e
+      raise errors.RunError(str(e)) from e
   return np.stack(found)
 
 
@@ -112,13 +112,13 @@ def _example(
   if values.ndim == 2:
     values = values[..., None]
   if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{name} has shape {values.shape}: give an image [height, width] or"
         " [height, width, 1 or 3]"
     )
   floating = np.issubdtype(values.dtype, np.floating)
   if not floating or not (values.min() >= 0 and values.max() <= 1):
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{name} is {values.dtype} with values that are not from 0 to 1: give"
         " images as uint8, 0 to 255, or as float32, 0 to 1"
     )

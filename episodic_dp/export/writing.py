@@ -16,6 +16,7 @@ import jax
 import numpy as np
 
 from episodic_dp import data
+from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp import training
 from episodic_dp.accounting import ledger as ledger_lib
@@ -28,7 +29,6 @@ from episodic_dp.config import saved
 from episodic_dp.export import card as card_lib
 from episodic_dp.export import describing
 from episodic_dp.export import description as description_lib
-from episodic_dp.export import errors
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.models import networks
 from episodic_dp.output import files
@@ -87,7 +87,7 @@ def write(
     splits: the run's data, where they are loaded already.
 
   Raises:
-    ExportError, RunError, PlanError, SignatureError, WriteError: the run
+    RunError, RunError, PlanError, SignatureError, WriteError: the run
       cannot be exported, or the folder not be made; one sentence.
   """
   config = saved.read(workdir)
@@ -162,9 +162,9 @@ def _has_guarantee(statement: Any) -> bool:
 
 
 def _check_kind(config: RunConfig) -> None:
-  """ExportError for runs whose folder could not say all of them."""
+  """RunError for runs whose folder could not say all of them."""
   if config.model.is_own:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"config.model.name={config.model.name!r} is code of your own, and an"
         " exported folder executes nothing: train a network of the library"
         f" ({', '.join(networks.NAMES)}), or hand out the weights alone with"
@@ -173,7 +173,7 @@ def _check_kind(config: RunConfig) -> None:
         " (with data_dir='FOLDER' where the run took --data_dir)"
     )
   if config.way < 2:
-    raise errors.ExportError(
+    raise errors.RunError(
         "the run predicts numbers (way 1), and what is exported tells classes"
         " apart: export a run with config.episode.way of at least 2"
     )
@@ -187,7 +187,7 @@ def _check_guarantee(
   why = "no level has a finite epsilon"
   if card_lib.has_finite(statement):
     why = "its config fixes private_seed: who guesses it can undo the noise"
-  raise errors.ExportError(
+  raise errors.RunError(
       f"the run in {os.fspath(workdir)} has no privacy guarantee ({why}): add"
       " --without_guarantee to export it all the same, and its card says so"
   )
@@ -198,7 +198,7 @@ def _chosen(
 ) -> tuple[training.Checkpoints, tuple[int, ...]]:
   """The checkpoints of a run, and the steps of those that are exported."""
   if checkpoint not in CHOICES:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"checkpoint {checkpoint!r} must be one of {', '.join(CHOICES)}"
     )
   checkpoints, last = saved_runs.latest(workdir)
@@ -206,7 +206,7 @@ def _chosen(
     return checkpoints, (last,)
   best = tuple(step for step, _ in checkpoints.best())
   if not best:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"no checkpoint in {checkpoints.folder} was measured on validation"
         " tasks, so that none is the best: use --checkpoint=last"
     )
@@ -220,7 +220,7 @@ def _check_steps(
     config: RunConfig,
     steps: tuple[int, ...],
 ) -> None:
-  """ExportError unless the statement covers the steps that are exported.
+  """RunError unless the statement covers the steps that are exported.
 
   A statement of another run holds as well as this run's own: what it is about
   has to be what these weights cost.
@@ -237,7 +237,7 @@ def _check_steps(
           and other.steps >= entry.steps
           for other in stated
       ):
-        raise errors.ExportError(
+        raise errors.RunError(
             f"{path} does not cover the {step} steps of the checkpoint"
             f" {checkpoints.folder / str(step)}: resume the run, which writes"
             " it again"
@@ -252,7 +252,7 @@ def _names_of(count: int) -> tuple[str, ...]:
 
 def _check_finite(params: Any, step: int) -> None:
   if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
-    raise errors.ExportError(
+    raise errors.RunError(
         f"the checkpoint of step {step} holds NaN or infinity: export another"
         " one with --checkpoint=best, or train with a smaller rate"
     )
@@ -293,7 +293,7 @@ def _evaluation(
   except KeyError:
     return None
   except (OSError, ValueError, TypeError, RecursionError) as e:
-    raise errors.ExportError(
+    raise errors.RunError(
         f"{path} cannot be read ({type(e).__name__}): remove it, or write it"
         f" again with episodic-dp evaluate --workdir={os.fspath(workdir)}"
     ) from e

@@ -4,10 +4,10 @@ The sampler and the training step read these objects in JAX; the accountant
 reads the same objects in NumPy.
 """
 
+from episodic_dp.errors import PlanError
+from episodic_dp.errors import UnsoundPlanError
 from episodic_dp.plan.binomial import binomial_table
 from episodic_dp.plan.binomial import BinomialTable
-from episodic_dp.plan.errors import PlanError
-from episodic_dp.plan.errors import UnsoundPlanError
 from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism

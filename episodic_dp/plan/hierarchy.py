@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 from episodic_dp.plan import partition
 
 MAX_LEAVES = 2**31 - 1  # Leaf rows are int32 on the device.

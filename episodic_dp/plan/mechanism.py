@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import Any, Literal, TypeGuard
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 
 EPISODE = "episode"
 """The `clip_unit` of tasks that the episode forms out of classes."""

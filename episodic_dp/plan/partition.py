@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 
 
 class Partition(NamedTuple):

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 from episodic_dp.plan import soundness
 from episodic_dp.plan import stages
 from episodic_dp.plan.hierarchy import Hierarchy

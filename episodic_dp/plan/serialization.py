@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import mechanism as mechanism_lib
 from episodic_dp.plan import release as release_lib

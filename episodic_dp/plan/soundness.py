@@ -8,7 +8,7 @@ other levels have one. The proofs are in `accounting/README.md`.
 import math
 from typing import Protocol
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages
 from episodic_dp.plan import validation

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
 
 

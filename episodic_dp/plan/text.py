@@ -6,7 +6,7 @@ import math
 import typing
 from typing import Any
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 from episodic_dp.plan import stages as stages_lib
 
 # Name -> stage; each is a dataclass of at most one number.

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 from episodic_dp.plan import stages
 from episodic_dp.plan.hierarchy import Hierarchy
 

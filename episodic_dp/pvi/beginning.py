@@ -12,6 +12,7 @@ from absl import logging
 import jax
 import jax.numpy as jnp
 
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.accounting import report
@@ -26,7 +27,6 @@ from episodic_dp.training import binding
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import data_digest
 from episodic_dp.training import environment
-from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import keys
 from episodic_dp.training import same_run

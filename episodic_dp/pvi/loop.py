@@ -22,6 +22,7 @@ import numpy as np
 import optax
 
 from episodic_dp import accounting
+from episodic_dp import errors
 from episodic_dp.accounting import report
 from episodic_dp.output import files
 from episodic_dp.output import phases
@@ -34,7 +35,6 @@ from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
 from episodic_dp.pvi import spending
 from episodic_dp.training import checkpoint as checkpoint_lib
-from episodic_dp.training import errors
 from episodic_dp.training import metrics as metrics_lib
 from episodic_dp.training import processes
 from episodic_dp.training import run_log

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.sampling import augment

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from episodic_dp.plan import errors
+from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.sampling import permutation
 from episodic_dp.sampling import uniform

@@ -1,7 +1,7 @@
 """The training loop: checkpoints, evaluation, reports."""
 
+from episodic_dp.errors import RunError
 from episodic_dp.training.checkpoint import Checkpoints
-from episodic_dp.training.errors import RunError
 from episodic_dp.training.evaluation import Accuracy
 from episodic_dp.training.evaluation import draw
 from episodic_dp.training.evaluation import Evaluator

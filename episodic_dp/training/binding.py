@@ -33,9 +33,9 @@ import pathlib
 
 from absl import logging
 
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp.training import environment
-from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import keys
 from episodic_dp.training import metrics

@@ -22,8 +22,8 @@ import jax
 import numpy as np
 from orbax import checkpoint as ocp
 
+from episodic_dp import errors
 from episodic_dp.output import files
-from episodic_dp.training import errors
 
 BEST = 5
 FOLDER = "checkpoints"

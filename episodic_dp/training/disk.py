@@ -5,8 +5,8 @@ import contextlib
 import os
 import pathlib
 
+from episodic_dp import errors
 from episodic_dp.output import files
-from episodic_dp.training import errors
 
 
 class Disk:

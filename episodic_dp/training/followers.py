@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from episodic_dp import errors
 from episodic_dp import private
 from episodic_dp.training import checkpoint as checkpoint_lib
-from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import processes
 from episodic_dp.training import resume

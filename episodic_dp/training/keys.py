@@ -25,10 +25,10 @@ from typing import Any
 
 import jax
 
+from episodic_dp import errors
 from episodic_dp import private
 from episodic_dp.output import files
 from episodic_dp.private import keys as private_keys
-from episodic_dp.training import errors
 
 FOLDER = "private"
 FILE = "key"

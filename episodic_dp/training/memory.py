@@ -5,7 +5,7 @@ import contextlib
 
 import jax
 
-from episodic_dp.training import errors
+from episodic_dp import errors
 from episodic_dp.training import spec as spec_lib
 
 

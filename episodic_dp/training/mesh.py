@@ -3,8 +3,8 @@
 import jax
 
 from episodic_dp import backends
+from episodic_dp import errors
 from episodic_dp.private import sharding
-from episodic_dp.training import errors
 
 
 def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:

@@ -32,9 +32,9 @@ from typing import Any
 
 from absl import logging
 
+from episodic_dp import errors
 from episodic_dp.output import files
 from episodic_dp.output import phases
-from episodic_dp.training import errors
 from episodic_dp.training import remote
 from episodic_dp.training import stores
 

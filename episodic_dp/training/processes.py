@@ -21,7 +21,7 @@ from jax.experimental import multihost_utils
 import numpy as np
 from orbax.checkpoint import multihost
 
-from episodic_dp.training import errors
+from episodic_dp import errors
 
 BEGIN_SECONDS = 1800  # From the first process that is ready to the last.
 _STEP_SECONDS = 24 * 3600  # A process that dies is noticed earlier.

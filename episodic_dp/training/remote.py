@@ -17,8 +17,8 @@ from typing import Any
 
 from absl import logging
 
+from episodic_dp import errors
 from episodic_dp.output import phases
-from episodic_dp.training import errors
 from episodic_dp.training import stores
 
 MANIFEST, LOCK, SESSION = ".mirror.json", ".lock", ".session"

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from episodic_dp import accounting
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.private import averaging
 from episodic_dp.training import binding
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import environment
-from episodic_dp.training import errors
 from episodic_dp.training import identity as identity_lib
 from episodic_dp.training import keys
 from episodic_dp.training import same_run

@@ -9,8 +9,8 @@ from typing import Any
 
 from absl import logging
 
-from episodic_dp.plan.errors import shown
-from episodic_dp.training import errors
+from episodic_dp import errors
+from episodic_dp.errors import shown
 from episodic_dp.training import workdir
 
 # What may differ when a run is resumed. The first group changes neither the

@@ -7,8 +7,8 @@ import os
 import pathlib
 from typing import Any
 
+from episodic_dp import errors
 from episodic_dp.training import checkpoint
-from episodic_dp.training import errors
 from episodic_dp.training import reporting
 
 

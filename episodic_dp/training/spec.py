@@ -9,12 +9,12 @@ import jax
 import optax
 
 from episodic_dp import accounting
+from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.accounting import report
 from episodic_dp.data import dataset as dataset_lib
-from episodic_dp.training import errors
 from episodic_dp.training import evaluation
 from episodic_dp.training import mesh as mesh_lib
 

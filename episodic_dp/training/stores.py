@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import fsspec
 
-from episodic_dp.training import errors
+from episodic_dp import errors
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SQUASHED = re.compile(r"(gcs|gs|memory|s3):/(?!/)")

@@ -3,7 +3,7 @@
 import re
 import time
 
-from episodic_dp.training import errors
+from episodic_dp import errors
 
 _MARGIN = 30.0  # Seconds for the last pictures and the end of the process.
 _PARTS = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")

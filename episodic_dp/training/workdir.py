@@ -15,7 +15,7 @@ from typing import Any, IO
 
 from absl import logging
 
-from episodic_dp.training import errors
+from episodic_dp import errors
 from episodic_dp.training import mirror
 from episodic_dp.training import remote
 from episodic_dp.training import stores

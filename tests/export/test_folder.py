@@ -34,26 +34,26 @@ def test_a_flipped_bit_or_a_missing_file_is_named(model, name):
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 1
   path.write_bytes(content)
-  with pytest.raises(export.ExportError, match=f"{name} is not as it was"):
+  with pytest.raises(export.RunError, match=f"{name} is not as it was"):
     export.Predictor.load(model)
   path.unlink()
-  with pytest.raises(export.ExportError, match=f"lacks {name}"):
+  with pytest.raises(export.RunError, match=f"lacks {name}"):
     export.Predictor.load(model)
 
 
 def test_whatever_was_not_exported_is_named(model, tmp_path):
   (model / "notes.txt").write_text("")
-  with pytest.raises(export.ExportError, match="notes.txt is not named in"):
+  with pytest.raises(export.RunError, match="notes.txt is not named in"):
     export.Predictor.load(model)
   (model / "notes.txt").unlink()
   (model / "more").mkdir()
-  with pytest.raises(export.ExportError, match="more is a link or a folder"):
+  with pytest.raises(export.RunError, match="more is a link or a folder"):
     export.Predictor.load(model)
   (model / "more").rmdir()
   # The same bytes by a link may be others a moment later.
   os.rename(model / "README.md", tmp_path / "README.md")
   (model / "README.md").symlink_to(tmp_path / "README.md")
-  with pytest.raises(export.ExportError, match="README.md is a link"):
+  with pytest.raises(export.RunError, match="README.md is a link"):
     export.Predictor.load(model)
 
 
@@ -64,14 +64,14 @@ def test_whatever_was_not_exported_is_named(model, tmp_path):
 )  # fmt: skip
 def test_digests_that_are_none(model, text):
   (model / folder.DIGESTS).write_text(text)
-  with pytest.raises(export.ExportError, match="does not list files"):
+  with pytest.raises(export.RunError, match="does not list files"):
     export.Predictor.load(model)
 
 
 def test_a_folder_that_is_none(tmp_path):
-  with pytest.raises(export.ExportError, match="no digests.json"):
+  with pytest.raises(export.RunError, match="no digests.json"):
     export.Predictor.load(tmp_path)
-  with pytest.raises(export.ExportError, match="nowhere does not exist"):
+  with pytest.raises(export.RunError, match="nowhere does not exist"):
     export.Predictor.load(tmp_path / "nowhere")
 
 
@@ -92,7 +92,7 @@ def test_a_pickle_is_not_opened(model):
 
   (model / "weights.safetensors").write_bytes(pickle.dumps(Bomb()))
   reseal(model)
-  with pytest.raises(export.ExportError, match="no safetensors file"):
+  with pytest.raises(export.RunError, match="no safetensors file"):
     export.Predictor.load(model)
   assert not (model / "executed").exists()
 
@@ -118,7 +118,7 @@ def test_a_pickle_is_not_opened(model):
 def test_a_model_that_no_run_has(model, edit, match):
   change(model / folder.MODEL, edit)
   reseal(model)
-  with pytest.raises(export.ExportError, match=match) as e:
+  with pytest.raises(export.RunError, match=match) as e:
     export.Predictor.load(model)
   assert "\n" not in str(e.value)
 

@@ -82,7 +82,7 @@ def test_what_it_cannot_take_is_told(run):
       (([*support[:9], support[0, :0]], labels), "number 9"),
   ]
   for arguments, match in wrong:
-    with pytest.raises(export.ExportError, match=match):
+    with pytest.raises(export.RunError, match=match):
       loaded.adapt(*arguments)
 
 
@@ -107,7 +107,7 @@ def test_numbers_that_are_not_finite_are_no_prediction(run):
   broken = dataclasses.replace(
       adapted, members=(lambda images: np.full((len(images), WAY), np.nan),)
   )
-  with pytest.raises(export.ExportError, match="numbers of float32"):
+  with pytest.raises(export.RunError, match="numbers of float32"):
     broken.predict(query)
 
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from episodic_dp import accounting
+from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp.accounting import signature
 from episodic_dp.config import RunConfig
@@ -20,7 +21,6 @@ from episodic_dp.config import saved
 from episodic_dp.export import folder
 from episodic_dp.export import writing
 from episodic_dp.output import files
-from episodic_dp.training import errors
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir
 from tests.cli import tiny_runs
@@ -111,7 +111,7 @@ def test_nothing_private_leaves(copy, run, tmp_path):
 def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
   config = RunConfig.parse(tiny_runs.maml_config("private=0"))
   save_run(config, tmp_path / "run", run.splits)
-  with pytest.raises(export.ExportError, match="--without_guarantee"):
+  with pytest.raises(export.RunError, match="--without_guarantee"):
     writing.write(tmp_path / "run", tmp_path / "model", splits=run.splits)
   assert not (tmp_path / "model").exists()
   writing.write(
@@ -136,7 +136,7 @@ def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
   files.write_json(
       path, accounting.run_statement(ledger, delta=1e-5, fixed_seed=True)
   )
-  with pytest.raises(export.ExportError, match="private_seed"):
+  with pytest.raises(export.RunError, match="private_seed"):
     writing.write(copy, tmp_path / "model", splits=run.splits)
   writing.write(
       copy, tmp_path / "model", splits=run.splits, without_guarantee=True
@@ -151,12 +151,12 @@ def test_a_statement_that_does_not_cover_the_steps_is_refused(
 ):
   config = saved.read(copy)
   state(config, copy, 1)
-  with pytest.raises(export.ExportError, match="not cover the 2 steps"):
+  with pytest.raises(export.RunError, match="not cover the 2 steps"):
     writing.write(copy, tmp_path / "model", splits=run.splits)
   # Nor one of a run with more noise.
   other = config.with_changes({"mechanism.noise_multiplier": 9.0})
   state(other, copy, 2)
-  with pytest.raises(export.ExportError, match="not cover the 2 steps"):
+  with pytest.raises(export.RunError, match="not cover the 2 steps"):
     writing.write(copy, tmp_path / "model", splits=run.splits)
   state(config, copy, 7)  # What the whole run will cost covers its beginning.
   writing.write(copy, tmp_path / "model", splits=run.splits)
@@ -179,7 +179,7 @@ def test_what_a_folder_cannot_say_is_refused(
 
 
 def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
-  with pytest.raises(export.ExportError, match="none is the best"):
+  with pytest.raises(export.RunError, match="none is the best"):
     writing.write(copy, tmp_path / "model", checkpoint="best")
   with pytest.raises(signature.SignatureError, match="cannot be read"):
     writing.write(copy, tmp_path / "model", signing_key=tmp_path / "no_key")

@@ -21,6 +21,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import data
+from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import training
@@ -37,7 +38,6 @@ from episodic_dp.data.own_data.readers import formats
 from episodic_dp.models import weights
 from episodic_dp.output import files as output_files
 from episodic_dp.training import checkpoint
-from episodic_dp.training import errors
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
 from episodic_dp.training import same_run

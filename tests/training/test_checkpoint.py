@@ -8,9 +8,9 @@ import numpy as np
 import optax
 import pytest
 
+from episodic_dp import errors
 from episodic_dp import training
 from episodic_dp.training import checkpoint
-from episodic_dp.training import errors
 
 
 def _arrays(value):

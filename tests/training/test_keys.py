@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from episodic_dp.training import errors
+from episodic_dp import errors
 from episodic_dp.training import keys
 
 _PARTS = {"data": "5a", "release": "7f"}

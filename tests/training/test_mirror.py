@@ -11,7 +11,7 @@ import stat
 
 import pytest
 
-from episodic_dp.training import errors
+from episodic_dp import errors
 from episodic_dp.training import keys
 from episodic_dp.training import mirror
 from episodic_dp.training import remote

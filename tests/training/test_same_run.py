@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from episodic_dp import errors
 from episodic_dp.output import files
-from episodic_dp.training import errors
 from episodic_dp.training import same_run
 from episodic_dp.training import workdir
 

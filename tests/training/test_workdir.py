@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from episodic_dp import errors
 from episodic_dp.output import files
-from episodic_dp.training import errors
 from episodic_dp.training import workdir
 
 CONFIG = {

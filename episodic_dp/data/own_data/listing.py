@@ -21,7 +21,7 @@ from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import options
 from episodic_dp.data.own_data.readers.example import Example
-from episodic_dp.plan.errors import shown
+from episodic_dp.errors import shown
 
 SHARES = (0.6, 0.2, 0.2)
 _SEEDS = 100  # Tried for one that leaves no part empty.

@@ -25,7 +25,7 @@ from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data.readers import collection
 from episodic_dp.data.own_data.readers import formats
-from episodic_dp.plan.errors import shown
+from episodic_dp.errors import shown
 
 _FILE, _SPLIT = "file", "split"
 

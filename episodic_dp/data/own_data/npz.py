@@ -31,7 +31,7 @@ from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
 from episodic_dp.data.own_data.readers import arrays as array_readers
 from episodic_dp.data.own_data.readers import example
-from episodic_dp.plan.errors import shown
+from episodic_dp.errors import shown
 
 _IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
     "images", "features", "split", "units", "units_split"

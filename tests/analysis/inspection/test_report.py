@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 import pytest
 
+from episodic_dp import errors
 from episodic_dp import plan
 from episodic_dp.analysis.inspection import episodes
 from episodic_dp.analysis.inspection import markup
@@ -22,7 +23,6 @@ from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import omniglot
 from episodic_dp.config.presets import own_data
 from episodic_dp.config.presets import sinusoid
-from episodic_dp.training import errors
 from tests.analysis.inspection import page_reader
 
 SIDE = 16

@@ -1,4 +1,4 @@
-"""Errors that a description of a private run can raise."""
+"""Errors that a user can mend: each text says what is wrong and the remedy."""
 
 import reprlib
 from typing import Any
@@ -9,7 +9,7 @@ _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 3, 80, 80
 
 
 class PlanError(ValueError):
-  """The plan does not fit its hierarchy, or contradicts itself."""
+  """The description of a private run contradicts itself or its data."""
 
 
 class UnsoundPlanError(ValueError):
@@ -17,6 +17,10 @@ class UnsoundPlanError(ValueError):
 
   The text names the rule that is broken and the nearest sound setting.
   """
+
+
+class RunError(ValueError):
+  """A work directory, key, checkpoint, model or configuration is unusable."""
 
 
 def shown(value: Any) -> str:
