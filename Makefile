@@ -1,19 +1,17 @@
 ## make help        this list
 ## make env         creates .venv: what requirements.lock pins, the package in place
 ## make train       the same, then the main job on built-in data; WORKDIR=DIR
-## make lint        ruff and mypy
+## make lint        ruff, import-linter and mypy
 ## make test        lint, then the tests: about 6 minutes on two cores, .venv included
 ## make test-newest make test on Python 3.12 with the newest JAX, in .venv-3.12
-## make test-slow   the checks that take minutes; writes docs/slow_tests.md; at its
-##                  end make test-newest
-## make faults      tries every fault on real runs; writes docs/faults.md
+## make test-slow   the checks that take minutes, then make test-newest
 ## make lock        renews requirements.lock and requirements/*.lock from setup.py
 ## make notebooks   executes experiments/notebooks, pairs them with their scripts;
 ##                  NOTEBOOKS=tables takes one
 ## make site        the documentation as build/site/index.html, strictly
 ## make package     wheel and source archive in dist/, checked, and the wheel tried
 ##                  in a new environment
-## make coverage    of plan, accounting and private; writes docs/coverage.md
+## make coverage    of plan, accounting and private: at least 95 %
 ## make accelerator DATA=DIR
 ##                  benchmarks, then every cell of DP-MAML's Table 3 at the
 ##                  paper's size with and without privacy, on the devices that
@@ -25,7 +23,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 WORKDIR ?= runs/glyphs
 
-.PHONY: help env lock train test test-newest test-slow faults notebooks site \
+.PHONY: help env lock train test test-newest test-slow notebooks site \
   package coverage lint accelerator clean
 
 help:
@@ -66,6 +64,7 @@ train: env
 
 lint: env
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	$(BIN)/mypy
 
 # The tests start many processes: byte code that one has made the next one loads.
@@ -75,6 +74,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # types are checked beside them, which keeps both cores busy to the end.
 test: env
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports
 	@$(BIN)/mypy & types=$$!; \
 	  $(BIN)/python -m pytest -n 2 --dist loadfile; tests=$$?; \
 	  wait $$types && exit $$tests
@@ -89,29 +89,9 @@ test-newest:
 	done; \
 	echo "test-newest is skipped: no Python 3.12 among $(PYTHONS_312)"
 
-# PyTorch for the recipe of docs/other_frameworks.md, in a folder of its own: mypy
-# would read its types in the environment. Pip takes a CPU wheel where it is told of
-# one (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL), else what the registry has.
-$(VENV)/torch: $(VENV)/.installed
-	rm -rf $@ $@.new
-	$(BIN)/python -m pip install -q --no-compile --target $@.new 'torch==2.13.*'
-	mv $@.new $@
-
-# Recorded whether they pass or not. The recipe is skipped where PyTorch cannot be had.
 test-slow: env
-	-$(MAKE) $(VENV)/torch
-	EPISODIC_DP_TORCH=$(VENV)/torch $(BIN)/python -m pytest -m 'slow or optimized' -n 2 --dist loadfile \
-	  --junitxml=build/slow_tests.xml; \
-	  status=$$?; \
-	  $(BIN)/python tests/record_slow.py build/slow_tests.xml docs/slow_tests.md; \
-	  $(MAKE) test-newest || status=$$?; \
-	  exit $$status
-
-# About a quarter of an hour, and what was interrupted goes on; disks are mounted
-# where that is allowed (root).
-faults: env
-	PYTHONPATH=. $(BIN)/python -m tests.faults --kept=build/faults.json \
-	  --write=docs/faults.md && rm build/faults.json
+	$(BIN)/python -m pytest -m 'slow or optimized' -n 2 --dist loadfile
+	$(MAKE) test-newest
 
 # A few minutes; EPISODIC_DP_DATA names the folder of real data, without which two
 # of them take made-up ones.
@@ -133,11 +113,7 @@ package: env
 
 coverage: env
 	$(BIN)/coverage run -m pytest tests/plan tests/accounting tests/private
-	@{ printf '%s\n' '# Coverage of the tests' '' \
-	    'Lines and branches of `plan`, `accounting` and `private` that the quick' \
-	    'tests of these folders run, written by `make coverage`.' '' && \
-	  $(BIN)/coverage report --format=markdown --sort=cover; } > docs/coverage.md
-	@cat docs/coverage.md
+	$(BIN)/coverage report --sort=cover --fail-under=95
 
 DATA ?= data
 OUT ?= runs/accelerator

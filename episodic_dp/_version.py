@@ -1,3 +1,3 @@
 """The version, which setup.py reads as text."""
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"

@@ -1,0 +1,99 @@
+"""The size of the tree: no total is above `budget.toml`, which only falls.
+
+A statement is a node of the syntax tree; docstrings are not counted, so that
+neither line breaks nor documentation cost anything.
+"""
+
+import ast
+import collections
+import functools
+import pathlib
+import re
+import tomllib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+FOLDERS = ("episodic_dp", "experiments", "launch", "tests")
+BUDGET = tomllib.loads((ROOT / "tests/budget.toml").read_text())
+SLACK = 0.02  # A total that fell by more is to be lowered in the file too.
+
+
+def statements(tree):
+  """Count the statements of a module, without docstrings."""
+  return sum(
+      isinstance(node, ast.stmt) and not (
+          isinstance(node, ast.Expr)
+          and isinstance(node.value, ast.Constant)
+          and isinstance(node.value.value, str)
+      )
+      for node in ast.walk(tree)
+  )
+
+
+def name_of(path):
+  """Return the dotted name of a module."""
+  dotted = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
+  return dotted.removesuffix(".__init__")
+
+
+def imported(tree, known):
+  """Return the modules that a module imports, among the known ones."""
+  found = set()
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Import):
+      found |= {alias.name for alias in node.names}
+    elif isinstance(node, ast.ImportFrom):
+      found |= {f"{node.module}.{alias.name}" for alias in node.names}
+      found.add(node.module)
+  return found & known
+
+
+def exported(tree):
+  """Count the names in `__all__`."""
+  return sum(
+      len(node.value.elts)
+      for node in tree.body
+      if isinstance(node, ast.Assign)
+      and getattr(node.targets[0], "id", "") == "__all__"
+  )
+
+
+@functools.cache
+def totals():
+  """Measure everything that budget.toml limits."""
+  paths = [p for f in FOLDERS for p in sorted((ROOT / f).rglob("*.py"))]
+  trees = {path: ast.parse(path.read_text("utf-8")) for path in paths}
+  size = collections.Counter()
+  for path, tree in trees.items():
+    size[path.relative_to(ROOT).parts[0]] += statements(tree)
+  package = [p for p in paths if p.is_relative_to(ROOT / "episodic_dp")]
+  known = {name_of(p) for p in package if p.name != "__init__.py"}
+  importers = collections.Counter(
+      module
+      for path, tree in trees.items()
+      if path.name != "__init__.py" and not path.is_relative_to(ROOT / "tests")
+      for module in imported(tree, known) - {name_of(path)}
+  )
+  sources = [p for p in paths if not p.is_relative_to(ROOT / "tests")]
+  text = "\n".join(path.read_text("utf-8") for path in sources)
+  return {f"{folder}_statements": size[folder] for folder in FOLDERS} | {
+      "modules": len(package),
+      "modules_with_one_importer": sum(n == 1 for n in importers.values()),
+      "public_names": sum(
+          exported(trees[p])
+          for p in package
+          if p.name == "__init__.py" and p.parent.parent.name == "episodic_dp"
+      ),
+      "flags": len(re.findall(r"\bDEFINE_\w+\(", text)),
+      "pages": len([
+          p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "api"
+      ]),
+  }
+
+
+@pytest.mark.parametrize("name", BUDGET)
+def test_no_total_rises(name):
+  found, most = totals()[name], BUDGET[name]
+  assert found <= most, f"{name}: {found}, and budget.toml allows {most}"
+  assert found >= most * (1 - SLACK) - 1, f"set {name} = {found} in budget.toml"
