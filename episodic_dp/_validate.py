@@ -8,7 +8,8 @@ from typing import Any
 from episodic_dp import errors
 
 
-def _refuse(name: str, value: Any, expected: str) -> errors.PlanError:
+def refusal(name: str, value: Any, expected: str) -> errors.PlanError:
+  """Return the error of a value that is not as expected."""
   return errors.PlanError(
       f"{name}={errors.shown(value)}: expected {expected}"
   )
@@ -22,7 +23,7 @@ def count(name: str, value: Any, least: int = 0) -> int:
   """Return a whole number of at least `least`, or raise PlanError."""
   whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
   if not whole or value < least:
-    raise _refuse(name, value, f"a whole number of at least {least}")
+    raise refusal(name, value, f"a whole number of at least {least}")
   return int(value)
 
 
@@ -30,7 +31,7 @@ def positive(name: str, value: Any, *, zero: bool = False) -> float:
   """Return a finite number above 0 (or 0, with zero), or raise PlanError."""
   in_range = _is_number(value) and math.isfinite(value)
   if not in_range or value < 0 or (value == 0 and not zero):
-    raise _refuse(name, value, "a number of at least 0" if zero else
+    raise refusal(name, value, "a number of at least 0" if zero else
                   "a number above 0")
   return float(value)
 
@@ -38,14 +39,14 @@ def positive(name: str, value: Any, *, zero: bool = False) -> float:
 def rate(name: str, value: Any) -> float:
   """Return a probability from 0 to 1, or raise PlanError."""
   if not _is_number(value) or not 0 <= value <= 1:
-    raise _refuse(name, value, "a number from 0 to 1")
+    raise refusal(name, value, "a number from 0 to 1")
   return float(value)
 
 
 def fraction(name: str, value: Any) -> float:
   """Return a number strictly between 0 and 1, or raise PlanError."""
   if not _is_number(value) or not 0 < value < 1:
-    raise _refuse(name, value, "a number above 0 and below 1")
+    raise refusal(name, value, "a number above 0 and below 1")
   return float(value)
 
 
@@ -53,5 +54,5 @@ def one_of(name: str, value: Any, allowed: Collection[Any]) -> Any:
   """Return a value that is among the allowed ones, or raise PlanError."""
   if value not in allowed:
     names = ", ".join(map(repr, allowed))
-    raise _refuse(name, value, f"one of {names}")
+    raise refusal(name, value, f"one of {names}")
   return value

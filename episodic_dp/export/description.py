@@ -10,7 +10,7 @@ import re
 from typing import Any, Literal
 
 from episodic_dp import errors
-from episodic_dp.plan import serialization
+from episodic_dp import plain
 
 FORMAT = 1
 Background = Literal["light", "dark"]
@@ -172,7 +172,8 @@ class Description:
 
 def to_json(description: Description) -> dict[str, Any]:
   """Plain data for JSON; `from_json` reads it."""
-  return serialization.plain(description)
+  result: dict[str, Any] = plain.to_plain(description)
+  return result
 
 
 def from_json(content: bytes, name: str) -> Description:
@@ -198,7 +199,7 @@ def from_json(content: bytes, name: str) -> Description:
         " it with the version that wrote it, or export the run again"
     )
   try:
-    result = serialization.read_object(Description, data, "the model")
+    result = plain.from_plain(Description, data, name="model")
     _check(result)
   except ValueError as e:
     raise errors.RunError(f"{name}: {e}") from e

@@ -7,6 +7,7 @@ import typing
 from typing import Any
 
 from episodic_dp import errors
+from episodic_dp import plain
 from episodic_dp.plan import stages as stages_lib
 
 # Name -> stage; each is a dataclass of at most one number.
@@ -80,8 +81,8 @@ def _number(node: ast.AST) -> int | float | None:
   """The value of a number or of a quotient of two; None for all else."""
   if isinstance(node, ast.Constant):
     value: Any = node.value
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if plain else None
+    is_bool = isinstance(value, bool)
+    return value if isinstance(value, (int, float)) and not is_bool else None
   if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
     value = _number(node.operand)
     return None if value is None else -value
@@ -92,3 +93,6 @@ def _number(node: ast.AST) -> int | float | None:
     value = top / bottom
     return value if math.isfinite(value) else None
   return None
+
+
+plain.register_text(stages_lib.Stage, stage_text, parse_stage)

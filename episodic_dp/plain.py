@@ -1,0 +1,223 @@
+"""Dataclasses as plain data for JSON: written in full, read strictly.
+
+`to_plain` writes a dataclass as an object of its fields, and `from_plain` reads
+it back by the types of these fields. The dataclass is the only description of
+the format. A field that is unknown, missing or of another type raises PlanError
+with a text such as `plan.stages=7: expected a list`.
+
+Floats are equal to the last bit; infinity is the text "inf".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+import functools
+import math
+import numbers
+import types
+import typing
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+from episodic_dp import _validate
+from episodic_dp import errors
+
+_T = TypeVar("_T")
+
+# Types of fields whose values have a range.
+Count: TypeAlias = Annotated[int, functools.partial(_validate.count, least=1)]
+Whole: TypeAlias = Annotated[int, _validate.count]
+Positive: TypeAlias = Annotated[float, _validate.positive]
+Fraction: TypeAlias = Annotated[float, _validate.fraction]
+
+_SCALARS: dict[Any, str] = {
+    bool: "true or false",
+    float: 'a finite number or "inf"',
+    int: "a whole number",
+    str: "text",
+}
+# Type -> how its values are written as one text, and read.
+_TEXTS: dict[Any, tuple[Callable[[Any], str], Callable[[Any], Any]]] = {}
+
+
+def register_text(
+    kind: Any, write: Callable[[Any], str], read: Callable[[Any], Any]
+) -> None:
+  """Write the values of a type, or of a union of types, as one text each.
+
+  Args:
+    kind: the type, as fields are annotated with it.
+    write: value -> text.
+    read: text -> value; raises PlanError.
+  """
+  _TEXTS[kind] = (write, read)
+
+
+def to_plain(value: Any) -> Any:
+  """Return dicts, lists, numbers and text that `from_plain` reads.
+
+  Raises:
+    TypeError: a value has no form as plain data.
+  """
+  for kind, (write, _) in _TEXTS.items():
+    if isinstance(value, kind):
+      return write(value)
+  if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    names = [field.name for field in dataclasses.fields(value)]
+    return {name: to_plain(getattr(value, name)) for name in names}
+  if value is None or isinstance(value, (bool, str)):
+    return value
+  if isinstance(value, numbers.Integral):
+    return int(value)
+  if isinstance(value, numbers.Real):
+    return float(value) if math.isfinite(value) else repr(float(value))
+  if isinstance(value, Mapping):
+    return {str(key): to_plain(part) for key, part in value.items()}
+  if isinstance(value, Sequence):
+    return [to_plain(part) for part in value]
+  raise TypeError(f"{value!r} cannot be written as plain data")
+
+
+def from_plain(
+    kind: type[_T], data: Any, *, name: str, partial: bool = False
+) -> _T:
+  """Return a dataclass of plain data.
+
+  Args:
+    kind: the dataclass. Its fields are numbers, text, Literals, tuples,
+      mappings from text, dataclasses, types with `register_text`, and unions
+      of these. Callable metadata of `Annotated` check the value, as
+      `_validate.count` does.
+    data: what `to_plain` gave, perhaps through JSON.
+    name: of the data, for messages.
+    partial: give the defaults to fields that are missing, and to those that are
+      None where their type has no None.
+
+  Raises:
+    PlanError: names the field that is missing, unknown or of another type.
+  """
+  hints = typing.get_type_hints(kind, include_extras=True)
+  fields = {
+      field.name: field
+      for field in dataclasses.fields(typing.cast(Any, kind))
+  }
+  given = check_names(data, list(fields), name=name)
+  values = {}
+  for key, field in fields.items():
+    where = f"{name}.{key}"
+    is_default = partial and _has_default(field) and (
+        key not in given or given[key] is None and not _allows_none(hints[key])
+    )
+    if is_default:
+      continue
+    if key not in given:
+      raise errors.PlanError(f"{where} is missing: set it")
+    values[key] = read(hints[key], given[key], name=where, partial=partial)
+  return kind(**values)
+
+
+def check_names(
+    data: Any, names: Sequence[str], *, name: str
+) -> Mapping[str, Any]:
+  """Return the data if it is an object whose keys are among the names."""
+  if not isinstance(data, Mapping):
+    raise _validate.refusal(
+        name, data, f"an object with {', '.join(names)}"
+    )
+  for key in data:
+    if key not in names:
+      where = f"{name}.{key}" if isinstance(key, str) else f"{name}[{key!r}]"
+      raise _validate.refusal(
+          where[:100], data[key], f"no such field, but {', '.join(names)}"
+      )
+  return data
+
+
+def read(kind: Any, data: Any, *, name: str, partial: bool = False) -> Any:
+  """Return a value of any type that a field may have; see `from_plain`."""
+  if kind in _TEXTS:
+    return _TEXTS[kind][1](data)
+  origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+  again = functools.partial(read, partial=partial)
+  if origin is Annotated:
+    value = again(arguments[0], data, name=name)
+    for check in filter(callable, arguments[1:]):
+      value = check(name, value)
+    return value
+  if origin in (typing.Union, types.UnionType):
+    return _read_union(arguments, data, name, again)
+  if origin is Literal:
+    return _validate.one_of(name, data, arguments)
+  if origin is tuple:
+    return _read_tuple(arguments, data, name, again)
+  if isinstance(origin, type) and issubclass(origin, Mapping):
+    if not isinstance(data, Mapping):
+      raise _validate.refusal(name, data, "an object")
+    values = arguments[1]
+    return {
+        str(key): again(values, part, name=f"{name}.{key}")
+        for key, part in data.items()
+    }
+  if dataclasses.is_dataclass(kind):
+    return from_plain(
+        typing.cast(type, kind), data, name=name, partial=partial
+    )
+  return data if kind is Any else _read_scalar(kind, data, name)
+
+
+def _read_union(
+    kinds: Sequence[Any], data: Any, name: str, again: Callable[..., Any]
+) -> Any:
+  """Return the value by the first of the types that it has."""
+  if data is None and type(None) in kinds:
+    return None
+  rest = [kind for kind in kinds if kind is not type(None)]
+  for kind in rest[:-1]:
+    try:
+      return again(kind, data, name=name)
+    except errors.PlanError:
+      continue
+  return again(rest[-1], data, name=name)
+
+
+def _read_tuple(
+    kinds: Sequence[Any], data: Any, name: str, again: Callable[..., Any]
+) -> tuple[Any, ...]:
+  if not is_list(data):
+    raise _validate.refusal(name, data, "a list")
+  if kinds[-1] is Ellipsis:
+    kinds = [kinds[0]] * len(data)
+  if len(kinds) != len(data):
+    raise _validate.refusal(name, data, f"a list of {len(kinds)}")
+  return tuple(
+      again(kind, part, name=f"{name}[{i}]")
+      for i, (kind, part) in enumerate(zip(kinds, data))
+  )
+
+
+def _read_scalar(kind: Any, data: Any, name: str) -> Any:
+  if kind is float and data == "inf":
+    return math.inf
+  is_bool = isinstance(data, bool)
+  if kind is float and isinstance(data, (int, float)) and not is_bool:
+    try:
+      value = float(data)
+    except OverflowError:
+      value = math.nan
+    if not math.isnan(value):
+      return value
+  elif isinstance(data, kind) and is_bool == (kind is bool):
+    return data
+  raise _validate.refusal(name, data, _SCALARS[kind])
+
+
+def is_list(data: Any) -> bool:
+  """Return whether the data are a list or a tuple, and no text."""
+  return isinstance(data, Sequence) and not isinstance(data, (str, bytes))
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+  made = field.default_factory is not dataclasses.MISSING
+  return made or field.default is not dataclasses.MISSING
+
+
+def _allows_none(kind: Any) -> bool:
+  return kind is Any or type(None) in typing.get_args(kind)

@@ -1,0 +1,81 @@
+"""Dataclasses as plain data: equal after a round trip, strict by field."""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+import math
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from episodic_dp import errors
+from episodic_dp import plain
+
+
+@dataclasses.dataclass(frozen=True)
+class Inner:
+  count: plain.Count
+  share: plain.Fraction | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outer:
+  name: Literal["a", "b"]
+  inner: Inner
+  pairs: tuple[int | tuple[int, int], ...] = ()
+  scale: float = math.inf
+  flag: bool = False
+  options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+FULL = Outer("b", Inner(3, 0.5), (1, (2, 3)), 1 / 3, True, {"x": 1})
+
+
+@pytest.mark.parametrize("value", [FULL, Outer("a", Inner(1))])
+def test_a_round_trip_through_json_gives_an_equal_object(value):
+  text = json.dumps(plain.to_plain(value), allow_nan=False)
+  assert plain.from_plain(Outer, json.loads(text), name="x") == value
+
+
+def test_numpy_numbers_become_pythons():
+  inner = Inner(np.int32(3), np.float32(0.5))
+  assert json.dumps(plain.to_plain(inner)) == '{"count": 3, "share": 0.5}'
+  with pytest.raises(TypeError):
+    plain.to_plain(Inner(object()))
+
+
+@pytest.mark.parametrize(
+    "change,match",
+    [
+        ({"name": "c"}, "x.name='c': expected one of 'a', 'b'"),
+        ({"name": ["a"]}, "x.name"),
+        ({"other": 1}, "x.other=1: expected no such field"),
+        ({3: 1}, r"x\[3\]=1: expected no such field"),
+        ({"inner": 3}, "x.inner=3: expected an object with count, share"),
+        ({"inner": {"share": None}}, "x.inner.count is missing"),
+        ({"inner": {"count": 0, "share": None}}, "x.inner.count=0: .*least 1"),
+        ({"inner": {"count": 1, "share": 1.0}}, "x.inner.share=1.0"),
+        ({"inner": {"count": True, "share": None}}, "x.inner.count=True"),
+        ({"pairs": [[1, 2, 3]]}, r"x.pairs\[0\].*a list of 2"),
+        ({"pairs": "ab"}, "x.pairs='ab': expected a list"),
+        ({"scale": "nan"}, "x.scale='nan'"),
+        ({"scale": math.nan}, "x.scale=nan"),
+        ({"scale": 10**400}, "x.scale"),
+        ({"flag": 1}, "x.flag=1: expected true or false"),
+        ({"options": [1]}, "x.options"),
+    ],
+)
+def test_a_wrong_field_is_named(change, match):
+  data = plain.to_plain(FULL) | change
+  with pytest.raises(errors.PlanError, match=match) as e:
+    plain.from_plain(Outer, data, name="x")
+  assert "\n" not in str(e.value) and len(str(e.value)) < 400
+
+
+def test_defaults_fill_a_partial_object():
+  data = {"name": "a", "inner": {"count": 2}, "flag": None}
+  expected = Outer("a", Inner(2))
+  assert plain.from_plain(Outer, data, name="x", partial=True) == expected
+  with pytest.raises(errors.PlanError, match="x.inner is missing"):
+    plain.from_plain(Outer, {"name": "a"}, name="x", partial=True)
