@@ -6,7 +6,6 @@ from typing import Any
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
-from episodic_dp.analysis.inspection import wording
 from episodic_dp.config import RunConfig
 from episodic_dp.output import tables
 
@@ -52,8 +51,8 @@ def table(result: dict[str, Any]) -> str:
           )
       ),
       "",
-      wording.classified_sentence(hierarchy, release.plan),
-      wording.privacy_sentence(list(result["guarantees"])),
+      _classified(release),
+      _private(list(result["guarantees"])),
       "",
   ]
   rows = []
@@ -101,6 +100,39 @@ def table(result: dict[str, Any]) -> str:
     if own:
       lines += ["", f"For {level}:", *(f"  - {sentence}" for sentence in own)]
   return "\n".join(lines)
+
+
+def _classified(release: plan_lib.Release) -> str:
+  """Name the level that tasks classify, and the examples of a task."""
+  hierarchy, plan = release.hierarchy, release.plan
+  episode, leaf = plan.episode, hierarchy.levels[-1]
+  if episode is None:
+    return f"What is classified: every {leaf} by itself, by its label."
+  if episode.way == 1:
+    return f"What is learned: a function for every task, of its {leaf} units."
+  level = plan_lib.class_level(hierarchy, plan)
+  apart = ""
+  if level < hierarchy.depth - 2:
+    apart = (
+        f", no {hierarchy.levels[level + 1]} being in both the support and the"
+        " query"
+    )
+  return (
+      f"What is classified: the {hierarchy.levels[level]}. A task has"
+      f" {episode.way} classes, each with {episode.shot + episode.query}"
+      f" examples of level '{leaf}'{apart}."
+  )
+
+
+def _private(levels: Sequence[str]) -> str:
+  """Name the levels that have a guarantee."""
+  if not levels:
+    return "Whose privacy: nobody's, no level has a guarantee."
+  units = " or ".join(f"one {level}" for level in levels)
+  return (
+      f"Whose privacy: that of {units} with all that lies in it, each with the"
+      " epsilon of its row."
+  )
 
 
 def _largest(kinds: Sequence[dict[str, Any]], name: str) -> str:

@@ -94,7 +94,7 @@ def test_what_is_classified_and_whose_privacy_it_is_are_said(patients):
   assert config.release.plan.episode.classes == "diagnosis"
   assert config.release.hierarchy.most_copies == (1, 2, 1)
   text = costs.table(costs.account(config))
-  assert "What is classified: the diagnosis. A task tells 3 diagnoses" in text
+  assert "What is classified: the diagnosis. A task has 3 classes" in text
   assert "no patient being in both the support and the query" in text
   assert "that of one diagnosis or one patient or one image" in text
   assert "one patient in all units of level 'diagnosis'" in text

@@ -37,9 +37,9 @@ def _check_commands(run):
   """What needs no training works for every preset by its name."""
   out = run("calibrate", "--config=glyphs", "--epsilon=3")
   assert out.startswith("noise_multiplier ")
-  huge = "--config=glyphs:participants=2000000,steps=5"  # No draws are counted.
+  huge = "--config=glyphs:participants=2000000,steps=5"
   out = run("inspect", huge, "--nodata", "--out=page")
-  assert out == "page/index.html\n"
+  assert out.endswith("wrote page/inspect.png\n")
 
 
 @pytest.fixture(scope="module")

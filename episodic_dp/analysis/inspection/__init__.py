@@ -1,1 +1,0 @@
-"""What a plan samples and guarantees, as pictures and one HTML page."""
