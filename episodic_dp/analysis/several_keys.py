@@ -1,102 +1,83 @@
-"""Trains a config under several keys, and says what came of them together.
+"""Train a config under several keys, and report their mean and joint cost.
 
   folders = several_keys.folders("runs/glyphs3", 3)
   result = several_keys.train(config, folders)
   print(several_keys.text(folders))
 
-Every run has a secret key of its own and lies in a folder of its own, named as
-`launch --keys` names them. What depends on more than one of them, such as their
-mean or the best of them, costs what all of them cost together.
+Every run has its own secret key and folder, named as `launch --keys` names it.
+A result that depends on several runs, such as their mean or the best of them,
+costs the epsilon of all of them together.
 """
 
 from collections.abc import Sequence
-import contextlib
-import itertools
+import json
 import math
 import os
 import pathlib
 
 from absl import logging
 
+from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import compare
-from episodic_dp.analysis import compare_plots
-from episodic_dp.analysis import compare_report
-from episodic_dp.analysis import study as study_lib
 from episodic_dp.config import build
 from episodic_dp.config import key_runs
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
-from episodic_dp.training import remote
 from episodic_dp.training import reporting
 from episodic_dp.training import same_run
-from episodic_dp.training import stores
 from episodic_dp.training import workdir as workdir_lib
 
 _FINISHED = ("done", "budget")
 
 
 def folders(workdir: str, keys: int) -> list[str]:
-  """The work directories of so many runs.
+  """Name the work directories of n runs.
 
   Raises:
     RunError: `workdir` holds a run itself.
   """
-  if not stores.is_url(workdir):
-    check_holds_no_run(workdir, f"--keys={keys}", "--keys")
+  check_holds_no_run(workdir, f"--keys={keys}", "--keys")
   return [key_runs.folder(workdir, key_runs.name(k)) for k in range(keys)]
 
 
 def check_holds_no_run(workdir: str, what: str, flags: str) -> None:
-  """Refuses to make folders of runs in a folder that is a run's.
+  """Refuse to make folders of runs in the folder of a run.
 
   Args:
-    workdir: of this machine.
-    what: makes them.
+    workdir: of the runs.
+    what: makes the folders.
     flags: that ask for them.
 
   Raises:
-    RunError: it holds a run itself.
+    RunError: the folder holds a run itself.
   """
   if _holds_a_run(workdir):
     raise errors.RunError(
         f"{workdir} holds a run, and {what} makes folders of runs in it: choose"
-        f" another --workdir, or leave {flags} out to go on with it"
+        f" another --workdir, or leave {flags} out to resume it"
     )
 
 
-def _holds_a_run(folder: str) -> bool:
-  """Whether a folder of this machine is that of a run."""
-  return (pathlib.Path(folder) / workdir_lib.CONFIG).exists()
-
-
 def check_alone(workdir: str) -> None:
-  """Refuses to begin a run in a folder that holds those of `--keys` or a sweep.
+  """Refuse to begin a run in a folder that holds those of `--keys` or a sweep.
 
   Raises:
     RunError: it does.
   """
-  if stores.is_url(workdir) or _holds_a_run(workdir):
-    return
   last = key_runs.name(0)
-  found = [
-      path.name
-      for path in sorted(pathlib.Path(workdir).glob(f"*{last}"))
-      if _holds_a_run(str(path))
-  ]
-  if not found:
-    return
-  remedy = "choose another --workdir"
-  if last in found:
-    keys = next(
-        k
-        for k in itertools.count(1)
-        if not _holds_a_run(key_runs.folder(workdir, key_runs.name(k)))
+  inside = sorted(pathlib.Path(workdir).glob(f"*{last}"))
+  if not _holds_a_run(workdir) and any(map(_holds_a_run, inside)):
+    raise errors.RunError(
+        f"{workdir} holds folders of runs: resume them with --keys=N, or choose"
+        " another --workdir"
     )
-    remedy = f"add --keys={keys} to go on with them, or {remedy}"
-  raise errors.RunError(f"{workdir} holds folders of runs: {remedy}")
+
+
+def _holds_a_run(folder: str | os.PathLike) -> bool:
+  return (pathlib.Path(folder) / workdir_lib.CONFIG).exists()
 
 
 def train(
@@ -108,18 +89,18 @@ def train(
     resume: str = "auto",
     limit: training.TimeLimit | None = None,
 ) -> training.Result:
-  """Trains a run in each folder, one after the other; resumes those begun.
+  """Train one run after another, or resume them.
 
   Args:
-    config: of all of them; run `k` has the seed `k`.
+    config: of all runs; run k takes the seed k.
     places: of `folders`.
-    data_dir: as `build.build` has it.
-    download: likewise.
-    resume: "must" or "never" holds of every folder; "auto".
+    data_dir: folder of the data sets that are not built in, or own data.
+    download: fetch the files that data_dir does not have.
+    resume: "auto", "must" or "never", of every run.
     limit: when to leave, for all of them together.
 
   Returns:
-    Of the last run that was trained: all have been, unless it was stopped.
+    The result of the last run: the first one that was stopped, if any was.
 
   Raises:
     PlanError, UnsoundPlanError, RunError, ValueError: one sentence.
@@ -129,12 +110,11 @@ def train(
       RunConfig.parse(dict(config.source) | {"seed": key}, data_dir=data_dir)
       for key in range(len(places))
   ]
-  # Before anything is waited for; and a folder that was opened once may be gone
-  # on with by --resume=must, whichever run the first attempt came to.
+  # Every folder is opened before the first run: a stopped job can then resume
+  # with --resume=must, whichever run it had reached.
   for place, one in zip(places, configs):
-    if not stores.is_url(place):
-      with workdir_lib.opened(place, resume=resume) as opened:
-        same_run.check_before_data(opened.folder, one.as_json())
+    with workdir_lib.opened(place, resume=resume) as opened:
+      same_run.check_before_data(opened.folder, one.as_json())
   with phases.phase("reading the data", at_once=True):
     splits = build.load_data(config, data_dir=data_dir, download=download)
   evaluator = None
@@ -144,8 +124,7 @@ def train(
         one, data_dir=data_dir, splits=splits, evaluator=evaluator
     ).spec
     evaluator = spec.evaluator
-    asked = resume if stores.is_url(place) else "auto"
-    with training.opened(place, resume=asked) as workdir:
+    with training.opened(place, resume="auto") as workdir:
       result = training.train(spec, workdir, limit=limit)
     if result.stopped not in _FINISHED:
       break
@@ -153,54 +132,48 @@ def train(
 
 
 def text(places: Sequence[str], *, out: str | None = None) -> str:
-  """The finished runs, their mean and spread, and what they cost.
+  """Write the finished runs, their mean and spread, and their cost.
 
   Args:
-    places: of `folders`; on this machine or on an object store.
-    out: folder that takes their pictures; None for none.
+    places: of `folders`.
+    out: folder for their figure; None for none.
 
   Raises:
     RunError: a folder holds no run.
     WriteError: `out` cannot be written.
   """
   found = compare.compare(places)
-  lines = [compare_report.text(found), "", costs(found)]
+  lines = [compare.text(found), "", costs(places)]
   if out is not None:
-    written = compare_plots.write(found, out)
-    lines += ["", *(f"drawn: {path}" for path in written)]
+    lines += ["", f"wrote {compare.write(found, out)}"]
   return "\n".join(lines)
 
 
-def costs(found: compare.Comparison) -> str:
-  """What one run costs, and all together, level by level."""
-  runs = found.runs
-  with contextlib.ExitStack() as fetched:
-    statements = [
-        fetched.enter_context(
-            remote.fetched(run.name, only=(reporting.GUARANTEE,))
-        )
-        for run in runs
-    ]
-    study = study_lib.read([os.fspath(folder) for folder in statements])
-  result = study_lib.account(study, delta=None)
-  guarantees = result["guarantees"].values()
-  if all(math.isinf(float(g["epsilon"])) for g in guarantees):
-    return f"None of the {len(runs)} runs has a privacy guarantee."
+def costs(places: Sequence[str]) -> str:
+  """Write the epsilon of one run and of all together, level by level."""
+  together = accounting.Ledger()
+  for place in places:
+    file = pathlib.Path(place) / reporting.GUARANTEE
+    stated = json.loads(file.read_text(encoding="utf-8"))
+    together = together.joined(accounting.Ledger.from_dict(stated))
+  guarantees = stated["guarantees"]
   lines = [
-      f"Each of the {len(runs)} runs has a secret key of its own. To release"
-      " one that was",
-      "chosen before training costs the ε of one. To release all of them, their"
-      " mean,",
-      "their spread or the best of them costs the ε of all together, by the"
-      " ledger:",
+      f"Each of the {len(places)} runs has its own secret key. Releasing one"
+      " that was chosen",
+      "before training costs the ε of one. Releasing all of them, their mean,"
+      " their",
+      "spread or the best of them costs the ε of all together:",
   ]
-  for level, guarantee in result["guarantees"].items():
-    one = max(run.stated[level].epsilon for run in runs)
-    together = float(guarantee["epsilon"])
-    lines.append(
-        f"  {level}: ε of one {report.rounded_up(one)}, of all"
-        f" {report.rounded_up(together)}, at δ = {result['delta']:g}"
-    )
-  lines += [f"  {level}: no guarantee" for level in result["no_guarantee"]]
-  lines += dict.fromkeys(f"  {g['caveat']}" for g in guarantees if g["caveat"])
-  return "\n".join(lines)
+  for level, one in guarantees.items():
+    epsilon = float(one["epsilon"])
+    if math.isfinite(epsilon):
+      everything = together.epsilon(level, stated["delta"])
+      lines.append(
+          f"  {level}: ε of one {report.rounded_up(epsilon)}, of all"
+          f" {report.rounded_up(everything)}, at δ = {stated['delta']:g}"
+      )
+  if len(lines) == 3:
+    return f"None of the {len(places)} runs has a privacy guarantee."
+  lines += [f"  {level}: no guarantee" for level in stated["no_guarantee"]]
+  caveats = {g["caveat"]: None for g in guarantees.values() if g["caveat"]}
+  return "\n".join([*lines, *(f"  {caveat}" for caveat in caveats)])

@@ -73,10 +73,10 @@ def define_out(
   )
 
 
-def define_format(*more: str) -> None:
-  """--format: a table for people, JSON, or what else the command knows."""
+def define_format() -> None:
+  """Define --format: a table for people, or JSON."""
   flags.DEFINE_enum(
-      "format", "table", ("table", *more, "json"), "How the result is printed."
+      "format", "table", ("table", "json"), "How the result is printed."
   )
 
 

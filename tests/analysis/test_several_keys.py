@@ -30,7 +30,7 @@ def _finished(folder, seed, accuracy, release=RELEASE):
   line = {
       "step": STEPS, "validation_accuracy": accuracy,
       "validation_low": accuracy - 0.1, "validation_high": accuracy + 0.1,
-  }  # fmt: skip
+  }
   files.write_text(folder / "metrics.jsonl", json.dumps(line) + "\n")
   ledger = accounting.Ledger().add(release, STEPS, continued=False)
   files.write_json(
@@ -69,7 +69,7 @@ def test_one_run_and_all_together_have_an_epsilon_of_their_own(tmp_path):
     assert first == pytest.approx(one.epsilon, rel=1e-3)
     # Never below what as many steps of one run cost.
     assert second >= three.epsilon(level, 1e-5) * (1 - 1e-9) > first
-  assert (tmp_path / "learning_curves.png").exists()
+  assert (tmp_path / "comparison.png").exists()
 
 
 def test_runs_without_noise_have_no_guarantee_and_no_epsilon(tmp_path):
@@ -91,7 +91,7 @@ def test_a_run_does_not_begin_among_those_of_several_keys(tmp_path):
   several_keys.check_alone(str(tmp_path))
   for key in range(2):
     _finished(tmp_path / f"key={key}", key, 0.5)
-  with pytest.raises(training.RunError, match="add --keys=2 to go on with"):
+  with pytest.raises(training.RunError, match="holds folders of runs"):
     several_keys.check_alone(str(tmp_path))
 
 
