@@ -16,7 +16,7 @@ import textwrap
 from types import ModuleType
 from typing import Any
 
-from episodic_dp.analysis import membership_report
+from episodic_dp.analysis import membership_attack
 from episodic_dp.auditing import audit_report
 from episodic_dp.output import files
 from episodic_dp.output import plotting
@@ -61,9 +61,9 @@ def pages(folder: str | os.PathLike = FOLDER) -> dict[str, str]:
     elif name == "audit":
       made["audit.md"] = _audit(found)
       findings[name] = _audited(found)
-    elif name == membership_report.NAME:
+    elif name == membership_attack.NAME:
       made[f"{name}.md"] = (
-          membership_report.page(found, found["command"])
+          membership_attack.page(found, found["command"])
           + f"\n{_how(found)}\n"
       )
       findings[name] = _attacked(found)

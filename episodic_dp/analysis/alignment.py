@@ -1,17 +1,20 @@
-"""How well the gradients of single tasks agree: the signal that noise meets.
+"""Measure on public tasks how well the gradients of single tasks agree.
 
-Every task's gradient g_i is taken at the same parameters, and u_i = g_i / |g_i|
-is its direction. The squared alignment s^2 is the mean of u_i . u_j over pairs
-of different tasks,
+The agreement is the signal that the noise of a private step meets. Every task's
+gradient g_i is taken at the same parameters, and u_i = g_i / |g_i| is its
+direction. The squared alignment s^2 is the mean of u_i . u_j over pairs of
+different tasks,
 
     s^2 = (n |mean u|^2 - 1) / (n - 1),
 
-without bias: |E u|^2. The tasks are public, so that nothing here is private.
+an unbiased estimate of |E u|^2. The tasks are drawings of the built-in glyphs,
+or of the validation split, which a config declares public.
 """
 
-from collections.abc import Callable
 import dataclasses
 import functools
+import math
+import os
 from typing import Any
 
 import jax
@@ -19,41 +22,50 @@ from jax import flatten_util
 from jax import lax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from episodic_dp import backends
+from episodic_dp import data
+from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import sampling
-from episodic_dp.private import programs
-from episodic_dp.private import sharding
+from episodic_dp import training
+from episodic_dp.config import build
+from episodic_dp.config import learners as learners_lib
+from episodic_dp.config import RunConfig
 from episodic_dp.private import task_sum
-from episodic_dp.training import evaluation
 
-_GROUPS = 8  # Of tasks, each left out once for the error of s^2.
+PROXIES = ("glyphs", "validation")
+# Pixels and channels of the data sets that glyphs are drawn like.
+_SHAPES = {
+    "cifar_fs": (32, 3), "glyphs": (28, 1), "mini_imagenet": (84, 3),
+    "mnist_writers": (28, 1), "omniglot": (28, 1),
+}
+_WRITERS = 512  # Of the glyphs.
+_TASKS = 256  # Tasks whose gradients are compared.
+_STEPS = 10  # Of the warm start.
+_AT_ONCE = 64  # Tasks of one call, and of a step of the warm start.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Alignment:
-  """What tasks' gradients at some parameters have in common.
+  """The agreement of tasks' gradients at some parameters.
 
   Attributes:
     squared: s^2, never below 0.
-    error: its standard error, by leaving out an eighth of the tasks at a time.
-    norms: float64[tasks] of the gradients, in rising order; those of tasks
-      without a finite gradient are left out.
+    norms: float64[tasks] of the finite gradients, in rising order.
     parameters: d, entries of a gradient.
   """
 
   squared: float
-  error: float
   norms: np.ndarray
   parameters: int
 
   def clipped(self, clip_norm: float) -> "Clipped":
-    """What is left of the signal where gradients are clipped to a norm.
+    """Return the signal that is left where gradients are clipped to a norm.
 
-    A task whose norm is below C brings less than C, and the noise stays: of a
-    gradient in units of C the length is a = min(1, |g| / C). That a task's norm
-    tells nothing of its direction is assumed.
+    A gradient in units of C has the length a = min(1, |g| / C). The norm and
+    the direction of a task's gradient are assumed to be independent.
     """
     length = np.minimum(1.0, self.norms / clip_norm)
     signal = self.squared * float(length.mean()) ** 2
@@ -64,7 +76,7 @@ class Alignment:
     )
 
   def quantile(self, share: float) -> float:
-    """The norm that this share of the tasks stays within."""
+    """Return the norm that this share of the tasks stays within."""
     return float(np.quantile(self.norms, share))
 
 
@@ -74,7 +86,7 @@ class Clipped:
 
   Attributes:
     signal: squared length of its mean.
-    spread: of what is left: its mean squared distance from there.
+    spread: mean squared distance from the mean.
     parameters: d, entries of a gradient.
   """
 
@@ -83,7 +95,7 @@ class Clipped:
   parameters: int
 
   def share(self, tasks: float, noise_multiplier: float) -> float:
-    """The part of a noised mean gradient's squared length that is signal.
+    """Return the share of a noised mean's squared length that is signal.
 
     Args:
       tasks: L, the expected tasks of a step.
@@ -93,100 +105,104 @@ class Clipped:
     total = self.signal + self.spread / tasks + noise
     return self.signal / total if total else 0.0
 
-  def noise_for(self, share: float, tasks: float) -> float:
-    """The most z with which a step of so many tasks has a `share` (or 0)."""
-    left = self.signal * (1 / share - 1) - self.spread / tasks
-    return tasks * np.sqrt(max(left, 0.0) / self.parameters)
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Measured:
+  """Gradients of public tasks, before and after a short warm start.
+
+  Attributes:
+    proxy: one of `PROXIES`.
+    tasks: number of tasks whose gradients were compared.
+    start: at the initial parameters.
+    warm: after `warm_steps` steps without noise on public tasks.
+    warm_steps: of the warm start.
+  """
+
+  proxy: str
+  tasks: int
+  start: Alignment
+  warm: Alignment
+  warm_steps: int
+
+  def clipped(self, clip_norm: float) -> Clipped:
+    """Return a clipped gradient halfway; see `halfway`."""
+    return halfway(self.start.clipped(clip_norm), self.warm.clipped(clip_norm))
+
+
+def halfway(start: Clipped, warm: Clipped) -> Clipped:
+  """Average two places, since alignment changes while a network learns."""
+  return dataclasses.replace(
+      warm,
+      signal=(start.signal + warm.signal) / 2,
+      spread=(start.spread + warm.spread) / 2,
+  )
 
 
 class Gradients:
   """Sums of tasks' gradients and of their directions, compiled once.
 
-  All devices of this process share the tasks out, as they do in a step.
-
   Args:
-    learner: whose tasks' gradients are taken, as a step takes them.
+    learner: takes the gradients, as in a private step.
     tasks: public ones; a call takes some of them.
   """
 
-  def __init__(self, learner: learners.Learner, tasks: evaluation.Tasks):
+  def __init__(self, learner: learners.Learner, tasks: training.Tasks):
     self._tasks = tasks
-    self._mesh = sharding.make_mesh(jax.local_devices())
-    share, whole = (
-        jax.sharding.PartitionSpec(*axes) for axes in ((sharding.AXIS,), ())
-    )
-    # What a learner anneals is at its beginning.
+    # Annealed numbers of a learner are at their beginning.
     first = learner.at_step(jnp.zeros((), jnp.int32))
-    of_task = functools.partial(_of_task, first, tasks)
-    of_device = _one_by_one
-    if backends.choices().microbatch_size > 1:
-      of_device = _at_once
+    one = functools.partial(_direction_and_gradient, first, tasks)
+    chunk = math.gcd(backends.choices().microbatch_size, _AT_ONCE)
 
-    @programs.jit
+    @jax.jit
     def sums(params, keys, images):
-      return jax.shard_map(
-          functools.partial(of_device, of_task),
-          mesh=self._mesh,
-          in_specs=(whole, share, share),
-          out_specs=share,
-          check_vma=False,
-      )(params, keys, images)
+      def add(total, some):
+        found, norms = jax.vmap(functools.partial(one, params))(*some)
+        return total + found.sum(0), norms
+
+      size = sum(leaf.size for leaf in jax.tree.leaves(params))
+      some = jax.tree.map(
+          lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, images)
+      )
+      total, norms = lax.scan(add, jnp.zeros((2, size)), some)
+      return total, norms.ravel()
 
     self._sums = sums
 
   def __call__(
       self, params: Any, first: int, count: int
   ) -> tuple[np.ndarray, np.ndarray]:
-    """Of the tasks `first`, `first + 1`, ... at some parameters.
-
-    Args:
-      params: the meta-parameters.
-      first: the first task.
-      count: how many; always the same, rounded down to whole devices.
+    """Sum over the tasks `first`, `first + 1`, ... at some parameters.
 
     Returns:
-      float32[devices, 2, d], the sums of directions and of gradients on each
-      device, and the norms float32[tasks], 0 where a gradient is 0 or not
-      finite: such a task adds nothing.
+      float32[2, d], the sums of directions and of gradients, and the norms
+      float32[count], 0 for a gradient that is 0 or not finite: such a task adds
+      nothing.
     """
-    part = slice(first, first + count // self._mesh.size * self._mesh.size)
+    part = slice(first, first + count)
     images = self._tasks.images[self._tasks.rows[part]]
     total, norms = self._sums(
-        sharding.replicate(self._mesh, params),
-        self._tasks.keys[part],
-        jnp.asarray(images),
+        params, self._tasks.keys[part], jnp.asarray(images)
     )
     return np.asarray(total), np.asarray(norms)
 
-  def alignment(self, params: Any, count: int, *, at_once: int) -> Alignment:
-    """What the first tasks have in common.
-
-    Args:
-      params: the meta-parameters.
-      count: how many tasks.
-      at_once: of one call.
-    """
-    size = sum(leaf.size for leaf in jax.tree.leaves(params))
-    sums, counts = np.zeros((_GROUPS, size)), np.zeros(_GROUPS)
-    norms, group = [], 0
-    for first in range(0, count - at_once + 1, at_once):
-      found, lengths = self(params, first, at_once)
-      for part, own in zip(found[:, 0], np.split(lengths, len(found))):
-        sums[group] += part
-        counts[group] += np.count_nonzero(own)
-        group = (group + 1) % _GROUPS
-      norms.append(lengths)
-    return of_sums(sums, counts, np.concatenate(norms))
+  def alignment(self, params: Any, count: int) -> Alignment:
+    """Return the alignment of the first tasks, a multiple of 64."""
+    parts = [
+        self(params, first, _AT_ONCE) for first in range(0, count, _AT_ONCE)
+    ]
+    total = np.sum([sums[0] for sums, _ in parts], axis=0, dtype=np.float64)
+    norms = np.concatenate([norms for _, norms in parts])
+    return of_sum(total, norms)
 
 
-def _of_task(
+def _direction_and_gradient(
     learner: learners.Learner,
-    tasks: evaluation.Tasks,
+    tasks: training.Tasks,
     params: Any,
     key: jax.Array,
     images: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-  """A task's direction and gradient, float32[2, d], and norm; or zeros."""
+  """Return a task's float32[2, d] and its norm; zeros if it is not finite."""
   batch = sampling.make_episode(
       key, images, tasks.episode, targets=tasks.targets
   )
@@ -201,50 +217,100 @@ def _of_task(
   return jnp.stack([flat / jnp.where(real, norm, 1), flat]), norm
 
 
-_OfTask = Callable[..., tuple[jax.Array, jax.Array]]
-
-
-def _one_by_one(
-    of_task: _OfTask, params: Any, keys: jax.Array, images: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-  """The sums [1, 2, d] of some tasks and their norms, in the memory of one."""
-
-  def add(total: jax.Array, task: Any) -> tuple[jax.Array, jax.Array]:
-    found, norm = of_task(params, *task)
-    return total + found, norm
-
-  size = sum(leaf.size for leaf in jax.tree.leaves(params))
-  total, norms = lax.scan(add, jnp.zeros((2, size)), (keys, images))
-  return total[None], norms
-
-
-def _at_once(
-    of_task: _OfTask, params: Any, keys: jax.Array, images: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-  """The same, batched."""
-  found, norms = jax.vmap(functools.partial(of_task, params))(keys, images)
-  return found.sum(0, keepdims=True), norms
-
-
-def of_sums(
-    sums: np.ndarray, counts: np.ndarray, norms: np.ndarray
-) -> Alignment:
-  """The alignment, of sums of directions.
+def of_sum(total: np.ndarray, norms: np.ndarray) -> Alignment:
+  """Return the alignment of a sum of directions.
 
   Args:
-    sums: float64[groups, d], of groups of tasks.
-    counts: [groups], how many directions each is the sum of.
+    total: float64[d].
     norms: of all tasks' gradients, 0 for one without a direction.
   """
-
-  def squared(total: np.ndarray, count: float) -> float:
-    return float((total @ total - count) / max(count * (count - 1), 1))
-
-  whole, number = sums.sum(0), counts.sum()
-  without = [squared(whole - s, number - c) for s, c in zip(sums, counts)]
+  real = norms[norms > 0].astype(np.float64)
+  n = len(real)
+  squared = float((total @ total - n) / max(n * (n - 1), 1))
   return Alignment(
-      squared=max(squared(whole, number), 0.0),
-      error=float(np.sqrt((len(sums) - 1) * np.var(without))),
-      norms=np.sort(norms[norms > 0].astype(np.float64)),
-      parameters=sums.shape[1],
+      squared=max(squared, 0.0), norms=np.sort(real), parameters=len(total)
   )
+
+
+def check(config: RunConfig, proxy: str) -> None:
+  """Raise PlanError where glyphs cannot stand in for the config's data."""
+  if proxy == "glyphs" and (config.data.name not in _SHAPES or config.way < 2):
+    raise errors.PlanError(
+        f"glyphs are drawings in classes, and the tasks of"
+        f" '{config.data.name}' need not be: give --proxy=validation"
+    )
+
+
+def measure(
+    config: RunConfig,
+    proxy: str,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    tasks: int = _TASKS,
+) -> Measured:
+  """Take gradients of public tasks, before and after a short warm start.
+
+  Args:
+    config: whose learner, network, optimiser and size of task are taken.
+    proxy: one of `PROXIES`.
+    data_dir: of "validation", as for `build.load_data`.
+    download: fetch the files that data_dir does not have.
+    tasks: number of tasks whose gradients are compared, a multiple of 64.
+
+  Raises:
+    PlanError: the proxy cannot stand in for the data.
+    ValueError, FileNotFoundError: the data cannot be read.
+  """
+  check(config, proxy)
+  backends.use_all_cores()
+  if proxy == "glyphs":
+    public = _glyphs(config)
+  else:
+    public = build.load_data(
+        config, data_dir=data_dir, download=download
+    ).validation
+  learner = learners_lib.make_learner(config, public.image_shape)
+  episode = config.release.plan.episode
+  assert episode is not None  # `propose.check`.
+  drawn = training.draw(
+      public, way=episode.way, shot=episode.shot, query=episode.query,
+      count=tasks + _STEPS * _AT_ONCE, seed=0,
+  )
+  gradients = Gradients(learner, drawn)
+  params = learner.init(jax.random.key(config.seed))
+  start = gradients.alignment(params, tasks)
+  flat, unravel = flatten_util.ravel_pytree(params)
+  optimizer = learners_lib.make_optimizer(
+      config.with_changes({"optimizer.warm_up": 0}), _STEPS
+  )
+  state = optimizer.init(params)
+  for step in range(_STEPS):
+    sums, norms = gradients(params, tasks + step * _AT_ONCE, _AT_ONCE)
+    mean = unravel(jnp.asarray(sums[1] / len(norms), flat.dtype))
+    updates, state = optimizer.update(mean, state, params)
+    params = optax.apply_updates(params, updates)
+  return Measured(
+      proxy=proxy, tasks=tasks, start=start,
+      warm=gradients.alignment(params, tasks), warm_steps=_STEPS,
+  )
+
+
+def _glyphs(config: RunConfig) -> data.ArrayDataset:
+  """Make writers whose script is one task, drawn like the config's images."""
+  size, channels = _SHAPES[config.data.name]
+  if config.data.name == "glyphs":
+    size = config.data.options.get("size") or size
+  episode = config.release.plan.episode
+  assert episode is not None  # `propose.check`.
+  made = data.load(
+      "glyphs",
+      participants=1,
+      validation_participants=_WRITERS,
+      test_participants=1,
+      glyphs=episode.way,
+      drawings=episode.shot + episode.query,
+      size=size,
+      seed=1,  # Not the seed of anyone's training data.
+  ).validation
+  return dataclasses.replace(made, images=made.images.repeat(channels, -1))

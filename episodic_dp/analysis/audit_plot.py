@@ -4,7 +4,7 @@ import os
 import pathlib
 from typing import Any
 
-from episodic_dp.analysis import sweep_plots
+from episodic_dp.analysis import sweeps
 from episodic_dp.output import plotting
 
 
@@ -24,7 +24,7 @@ def draw(result: dict[str, Any]) -> plotting.Figure:
   """A matplotlib figure with one panel per level."""
   rows = result["levels"]
   figure = plotting.figure(4.4, width=1.2 + 4.2 * len(rows))
-  figure.suptitle(sweep_plots.title(result))
+  figure.suptitle(sweeps.title(result))
   (panels,) = figure.subplots(1, len(rows), squeeze=False)
   for axes, row in zip(panels, rows):
     _panel(axes, row, result["confidence"])

@@ -1,33 +1,68 @@
-"""Curves of epsilon around a config: what it would cost a little otherwise.
+"""Compute and draw curves of epsilon around a config.
 
-Each sweep is plain data for a picture and a JSON file: panels of lines, with
-the config's own point on each line that passes through it.
+Each sweep is plain data for a figure and a JSON file: a line for each level,
+with the config's own point marked.
 
   steps             epsilon after T steps
   noise_multiplier  epsilon over z
   tasks             epsilon over the tasks of a step, at the same z
   stages            epsilon when only the first k stages sample
-  comparison        the printed theorem, what is true, and plain composition
 """
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import math
+import os
+import pathlib
 from typing import Any
 
+import numpy as np
+
 from episodic_dp import accounting
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
-from episodic_dp.analysis import sweep_comparison
-from episodic_dp.analysis import sweep_parts
-from episodic_dp.analysis import sweep_plans
 from episodic_dp.config import RunConfig
+from episodic_dp.output import files
+from episodic_dp.output import phases
+from episodic_dp.output import plotting
 
 _POINTS = 17
+_STEP_POINTS = 25
+
+_Change = Callable[[Any], dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+  """A described config and its epsilons.
+
+  Attributes:
+    release: of every step.
+    steps: number of steps.
+    delta: of all guarantees.
+    own: level -> the config's own epsilon, where that is finite.
+  """
+
+  release: plan_lib.Release
+  steps: int
+  delta: float
+  own: dict[str, float]
+
+  def epsilon(self, level: str, **parts: Any) -> float | None:
+    """Return epsilon with other parts of the release, None for no guarantee."""
+    try:
+      return accounting.guarantee(
+          self.release.replace(**parts), steps=self.steps, delta=self.delta,
+          level=level,
+      ).epsilon
+    except (errors.PlanError, errors.UnsoundPlanError):
+      return None
 
 
 def sweep(
     name: str, config: RunConfig, result: dict[str, Any]
 ) -> dict[str, Any]:
-  """The data of one sweep.
+  """Compute the data of one sweep.
 
   Args:
     name: one of `SWEEPS`.
@@ -35,45 +70,14 @@ def sweep(
     result: of `costs.account` for it.
 
   Returns:
-    "sweep", "delta", "steps", "noise_multiplier", "clip_unit", "stages" and
-    "panels": a list of "title", "x_label", "y_label", "x_scale", "y_scale"
-    ("log" or "linear"), "x_ticks" (value -> text, or None) and "lines": a list
-    of "label", "style", "x", "y" (lists; null: no guarantee) and "own" ([x, y]
-    of the config, or None). An infinite epsilon is the string "inf".
+    "sweep", "delta", "steps", "noise_multiplier", "clip_unit", "stages",
+    "x_label" and "lines": a list of "label", "x", "y" (lists; None: no
+    guarantee) and "own" ([x, y] of the config). An infinite epsilon is the
+    string "inf".
 
   Raises:
     PlanError: the name is unknown, or the config has nothing to sweep.
   """
-  run = _swept(name, config, result)
-  return {
-      "sweep": name,
-      "delta": run.delta,
-      "steps": run.steps,
-      "noise_multiplier": run.mechanism.noise_multiplier,
-      "clip_unit": run.mechanism.clip_unit,
-      "stages": result["entries"][0]["plan"]["stages"],
-      "panels": SWEEPS[name](run),
-  }
-
-
-def check(
-    names: Sequence[str], config: RunConfig, result: dict[str, Any]
-) -> None:
-  """Refuses what `sweep` would, before the first of several is drawn.
-
-  Raises:
-    PlanError: as `sweep`.
-  """
-  for name in names:
-    run = _swept(name, config, result)
-    if name == "comparison":
-      sweep_comparison.compared_levels(run)
-
-
-def _swept(
-    name: str, config: RunConfig, result: dict[str, Any]
-) -> sweep_parts.SweptRun:
-  """What is swept; PlanError where there is nothing."""
   check_names([name])
   own = {
       level: g["epsilon"]
@@ -81,132 +85,222 @@ def _swept(
       if g["epsilon"] != "inf"
   }
   if not own:
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
         f"sweep '{name}' has nothing to draw: no level of this config has a"
         " finite epsilon; raise noise_multiplier, or see the reasons printed"
     )
-  return sweep_parts.SweptRun(
-      config.release, result["steps"], result["delta"], own
-  )
+  run = _Run(config.release, result["steps"], result["delta"], own)
+  with phases.phase(f"sweep {name}"):
+    x_label, lines = SWEEPS[name](run)
+  mechanism = run.release.mechanism
+  return {
+      "sweep": name,
+      "delta": run.delta,
+      "steps": run.steps,
+      "noise_multiplier": mechanism.noise_multiplier,
+      "clip_unit": mechanism.clip_unit,
+      "stages": [plan_lib.stage_text(s) for s in run.release.plan.stages],
+      "x_label": x_label,
+      "lines": lines,
+  }
 
 
 def check_names(names: Sequence[str]) -> None:
-  """PlanError for a sweep that does not exist."""
+  """Raise PlanError for a sweep that does not exist."""
   for name in names:
     if name not in SWEEPS:
-      raise plan_lib.PlanError(
+      raise errors.PlanError(
           f"unknown sweep '{name}': choose among {', '.join(SWEEPS)}"
       )
 
 
-# One function per sweep -------------------------------------------------------
+_Swept = tuple[str, list[dict[str, Any]]]  # Label of the x axis, and lines.
 
 
-def _steps(run: sweep_parts.SweptRun) -> list[dict[str, Any]]:
-  """Epsilon after other numbers of steps."""
-  steps = sweep_parts.steps_around(run.steps)
-  lines = []
-  for level in sweep_parts.with_progress(run.own, "steps"):
-    values = accounting.epsilon_curve(
-        run.release, steps=steps, delta=run.delta, level=level
-    )
-    lines.append(sweep_parts.line(level, steps, values, run.steps))
+def _lines(
+    run: _Run, values: Sequence[Any], change: _Change, own: Any
+) -> list[dict[str, Any]]:
+  """Return a line per level: epsilon where `change(value)` is replaced."""
   return [
-      sweep_parts.panel("ε over the number of steps", "steps T", lines, run)
+      _line(
+          level, values,
+          [
+              run.own[level] if x == own else run.epsilon(level, **change(x))
+              for x in values
+          ],
+          own,
+      )
+      for level in run.own
   ]
 
 
-def _noise_multiplier(run: sweep_parts.SweptRun) -> list[dict[str, Any]]:
-  """Epsilon with other noise."""
-  own = run.mechanism.noise_multiplier
-  # The curve goes on where the noise of a count of norms leaves no room for it.
-  mechanism = run.mechanism.with_fixed_norm
+def _line(
+    level: str, xs: Sequence[Any], ys: Sequence[float | None], own: Any
+) -> dict[str, Any]:
+  values = [y if y is None or math.isfinite(y) else "inf" for y in ys]
+  return {
+      "label": level, "x": list(xs), "y": values,
+      "own": [own, values[list(xs).index(own)]],
+  }
+
+
+def _steps(run: _Run) -> _Swept:
+  """Vary the number of steps."""
+  spread = np.geomspace(1, 10 * run.steps, _STEP_POINTS).round().astype(int)
+  steps = sorted({run.steps, *spread.tolist()})
+  return "steps T", [
+      _line(
+          level, steps,
+          accounting.epsilon_curve(
+              run.release, steps=steps, delta=run.delta, level=level
+          ),
+          run.steps,
+      )
+      for level in run.own
+  ]
+
+
+def _noise_multiplier(run: _Run) -> _Swept:
+  """Vary the noise."""
+  own = run.release.mechanism.noise_multiplier
+  # A fixed norm: with less noise a private quantile would leave no room.
+  mechanism = run.release.mechanism.with_fixed_norm
   noises = [own * 2.0 ** (k / 4) for k in range(-8, _POINTS - 8)]
 
-  def change(z):
-    return dict(
-        mechanism=dataclasses.replace(mechanism, noise_multiplier=z)
-    )
+  def change(z: float) -> dict[str, Any]:
+    return dict(mechanism=dataclasses.replace(mechanism, noise_multiplier=z))
 
-  lines = sweep_parts.level_lines(run, "noise_multiplier", noises, change, own)
-  return [sweep_parts.panel(
-      f"ε over the noise, {run.steps} steps", "noise multiplier z", lines, run
-  )]
+  return "noise multiplier z", _lines(run, noises, change, own)
 
 
-def _tasks(run: sweep_parts.SweptRun) -> list[dict[str, Any]]:
-  """Epsilon with more or fewer tasks a step, at the same noise."""
-  plans = {sweep_plans.expected_tasks(run.hierarchy, run.plan): run.plan}
+def _tasks(run: _Run) -> _Swept:
+  """Vary the tasks of a step, at the same noise."""
+  hierarchy, plan = run.release.hierarchy, run.release.plan
+  own = expected_tasks(hierarchy, plan)
+  plans = {own: plan}
   for k in range(-_POINTS // 2, _POINTS // 2 + 1):
-    other = sweep_plans.with_more_tasks(run.hierarchy, run.plan, 2.0 ** (k / 2))
+    other = with_more_tasks(hierarchy, plan, 2.0 ** (k / 2))
     if other is not None:
-      plans[sweep_plans.expected_tasks(run.hierarchy, other)] = other
+      plans[expected_tasks(hierarchy, other)] = other
   if len(plans) < 2:
-    raise plan_lib.PlanError(
-        f"sweep 'tasks' cannot change how many tasks stage"
-        f" {run.plan.stages[0]} draws: use Poisson(p) or FixedSize(n) there"
+    raise errors.PlanError(
+        f"sweep 'tasks' cannot change how many tasks stage {plan.stages[0]}"
+        " draws: use Poisson(p) or FixedSize(n) there"
     )
-  lines = sweep_parts.level_lines(
-      run, "tasks", sorted(plans), lambda x: dict(plan=plans[x]),
-      sweep_plans.expected_tasks(run.hierarchy, run.plan),
-  )
-  what = (
-      "tasks" if run.plan.episode else f"units of '{run.hierarchy.levels[0]}'"
-  )
-  return [sweep_parts.panel(
-      f"ε over the {what} of a step, {run.steps} steps",
-      f"expected {what} per step", lines, run,
-  )]
+  drawn = "tasks" if plan.episode else f"units of '{hierarchy.levels[0]}'"
+  lines = _lines(run, sorted(plans), lambda x: dict(plan=plans[x]), own)
+  return f"expected {drawn} per step", lines
 
 
-def _stages(run: sweep_parts.SweptRun) -> list[dict[str, Any]]:
-  """Epsilon when only the first k stages sample."""
-  if run.mechanism.clip_unit == plan_lib.EPISODE:
-    raise plan_lib.PlanError(
+def _stages(run: _Run) -> _Swept:
+  """Let only the first k stages sample, and the others take all."""
+  if run.release.mechanism.clip_unit == plan_lib.EPISODE:
+    raise errors.PlanError(
         "sweep 'stages' replaces stages by All(), which tasks cut out of drawn"
         " classes do not allow: use a config whose tasks are units of the"
         " hierarchy (form='unit')"
     )
-  depth = run.hierarchy.depth
+  plan, depth = run.release.plan, run.release.hierarchy.depth
 
-  def change(k):
+  def change(k: int) -> dict[str, Any]:
     # The plan is only accounted: All() would not fit the episode's numbers.
-    stages = (*run.plan.stages[:k], *[plan_lib.All()] * (depth - k))
-    return dict(
-        plan=plan_lib.SamplingPlan(
-            stages, allow_short_units=run.plan.allow_short_units
-        )
-    )
-
-  lines = sweep_parts.level_lines(
-      run, "stages", list(range(1, depth + 1)), change, depth
-  )
-  for line in lines:
-    # Without any sampling: the Gaussian alone, and no sampler's error.
-    distance = sweep_parts.largest_sensitivity(
-        accounting.unit_profiles(
-            run.release.replace(**change(0)), line["label"]
-        )
-    )
-    line["x"].insert(0, 0)
-    line["y"].insert(0, None if distance is None else accounting.epsilon(
-        1.0, 1.0, distance, steps=run.steps, delta=run.delta
+    stages = (*plan.stages[:k], *[plan_lib.All()] * (depth - k))
+    return dict(plan=plan_lib.SamplingPlan(
+        stages, allow_short_units=plan.allow_short_units
     ))
-  ticks = {0: "0\n(all of everything)"} | {
-      k: f"{k}\n{'' if k == 1 else '+ '}{name}"
-      for k, name in enumerate(run.hierarchy.levels, 1)
-  }
-  panel = sweep_parts.panel(
-      f"ε over the stages that sample (the others take all), {run.steps} steps",
-      "stages that sample, from the first level down", lines, run,
-  )
-  return [panel | {"x_scale": "linear", "x_ticks": ticks}]
+
+  label = "stages that sample, from the first level down"
+  return label, _lines(run, range(depth + 1), change, depth)
 
 
-SWEEPS: dict[str, Callable[[sweep_parts.SweptRun], list[dict[str, Any]]]] = {
+SWEEPS: dict[str, Callable[[_Run], _Swept]] = {
     "steps": _steps,
     "noise_multiplier": _noise_multiplier,
     "tasks": _tasks,
     "stages": _stages,
-    "comparison": sweep_comparison.comparison,
 }
+
+
+# Plans with other numbers of tasks ------------------------------------------
+
+
+def expected_tasks(
+    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
+) -> float:
+  """Return the expected tasks (without an episode: primary units) of a step."""
+  if plan.episode is not None:
+    return plan_lib.tasks_per_step(hierarchy, plan)
+  units = hierarchy.num_units(0)
+  return units * float(plan.stages[0].rate(np.asarray([units]))[0])
+
+
+def with_more_tasks(
+    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan, factor: float
+) -> plan_lib.SamplingPlan | None:
+  """Return the plan with about `factor` times the tasks, None if none fits."""
+  stage, episode = plan.stages[0], plan.episode
+  form = episode.form if episode is not None else None
+  try:
+    if episode is not None and form == "independent":
+      tasks = max(1, round((episode.tasks or 1) * factor))
+      return dataclasses.replace(
+          plan, episode=dataclasses.replace(episode, tasks=tasks)
+      )
+    if isinstance(stage, plan_lib.Poisson):
+      other: plan_lib.Stage = plan_lib.Poisson(stage.p * factor)
+    elif isinstance(stage, plan_lib.FixedSize):
+      way = episode.way if episode is not None and form == "disjoint" else 1
+      other = plan_lib.FixedSize(way * max(1, round(stage.n * factor / way)))
+    elif isinstance(stage, plan_lib.RandomAllocation):
+      other = plan_lib.RandomAllocation(max(1, round(stage.steps / factor)))
+    else:
+      return None
+    found = dataclasses.replace(plan, stages=(other, *plan.stages[1:]))
+    plan_lib.validate(hierarchy, found)
+  except (errors.PlanError, errors.UnsoundPlanError):
+    return None
+  return found
+
+
+# Files ----------------------------------------------------------------------
+
+
+def write(data: dict[str, Any], folder: str | os.PathLike) -> pathlib.Path:
+  """Write FOLDER/sweep_NAME.json and .png of one sweep; return the figure.
+
+  Raises:
+    WriteError: the folder cannot be written.
+  """
+  path = pathlib.Path(folder) / f"sweep_{data['sweep']}.png"
+  files.write_json(path.with_suffix(".json"), data)
+  plotting.save(draw(data), path)
+  return path
+
+
+def title(data: dict[str, Any]) -> str:
+  """Write two lines: the stages, and the noise and delta."""
+  return (
+      f"{' > '.join(data['stages'])}\nz = {data['noise_multiplier']:g} per"
+      f" {data['clip_unit']}, δ = {data['delta']:g}"
+  )
+
+
+@plotting.styled
+def draw(data: dict[str, Any]) -> plotting.Figure:
+  """Draw one sweep, with the config's own points."""
+  figure = plotting.figure(4.6)
+  axes = figure.subplots()
+  for number, line in enumerate(data["lines"]):
+    look = plotting.series(number)
+    # A gap where there is no guarantee or no finite one.
+    values = [math.nan if y in (None, "inf") else y for y in line["y"]]
+    axes.plot(line["x"], values, label=line["label"], **look | {"marker": ""})
+    axes.plot(*line["own"], **look | {"markersize": 9})
+  if data["sweep"] != "stages":
+    axes.set_xscale("log")
+  axes.set_yscale("log")
+  axes.set_title(title(data), loc="left")
+  axes.set_xlabel(data["x_label"])
+  axes.set_ylabel(f"ε at δ = {data['delta']:g}")
+  axes.legend()
+  return figure

@@ -11,10 +11,10 @@ steps which training would take, and the last line says the noise with which all
 steps of the config could be taken.
 
 Curves around the config, each as a picture and as JSON, with its own point
-marked; `comparison` sets the printed theorem beside what is true:
+marked:
 
   episodic-dp account --config=glyphs \\
-      --sweep=steps,noise_multiplier,tasks,stages,comparison --out=DIR
+      --sweep=steps,noise_multiplier,tasks,stages --out=DIR
 
 --statement=FILE writes the privacy statement of the config, the JSON that
 `episodic-dp verify FILE` computes again.
@@ -195,7 +195,6 @@ def _account_config(values: flags.FlagValues) -> None:
   _check_folders(values)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)
-  sweeps.check(values.sweep, config, result)
   ledger = accounting.Ledger.from_dict(result)
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
@@ -215,9 +214,6 @@ def _account_config(values: flags.FlagValues) -> None:
     seeded = config.private_seed is not None
     assumed = [privacy_statement.SEEDED] if seeded else []
     _write_curves(values, ledger, ledger.levels, config.delta, assumed)
-  if values.sweep:
-    # Lazy import: a table alone need not wait for matplotlib.
-    from episodic_dp.analysis import sweep_plots
   for name in values.sweep:
     data = sweeps.sweep(name, config, result)
-    logging.info("wrote %s", sweep_plots.write(data, values.out))
+    logging.info("wrote %s", sweeps.write(data, values.out))

@@ -1,22 +1,17 @@
 """Proposes tasks per step, steps, noise and clip norm for an epsilon.
 
   episodic-dp plan --config=glyphs --epsilon=1 --tasks=20000
-  episodic-dp plan --config=omniglot:width=16 --config.learner.name=protonet \\
-      --epsilon=0.5 --level=participant --minutes=20
   episodic-dp plan --config=omniglot --epsilon=0.5 --proxy=validation \\
       --data_dir=DATA --format=json
 
-The config says what is learned, of whom and with which sampler; the budget is
-the tasks of all steps together, or minutes on this machine. Many small steps or
-few large ones: the accountant finds the noise with which each spends epsilon,
-and public tasks show how much of such a step is signal. The best is marked, and
-its command printed; how they are compared is said in a checkout, in
-docs/choosing.md.
+The config names the learner, the data and the sampler; the budget is the tasks
+of all steps together. Many small steps or few large ones: the accountant finds
+the noise with which each spends epsilon, and public tasks show how much of such
+a step is signal. The best is marked, and its command printed.
 
 The public tasks are of the built-in glyphs, drawn like the images of the data
 set, or with --proxy=validation of its validation split, which is public by
-assumption. Private data are not used. Half a minute for small networks; the
-time that is measured is of this machine as it is now.
+assumption. Private data are not used. Half a minute for small networks.
 """
 
 from collections.abc import Sequence
@@ -28,52 +23,47 @@ from absl import flags
 from ml_collections import config_flags
 
 from episodic_dp import data
-from episodic_dp.analysis import plan_report
-from episodic_dp.analysis import public_proxy
+from episodic_dp.analysis import alignment
+from episodic_dp.analysis import propose
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import presets
 from episodic_dp.config import RunConfig
 
 
 def define_flags() -> None:
-  """Of the config, what is asked for, the budget and the public tasks."""
+  """Define the flags of the config, the target, the budget and the proxy."""
   shared_flags.define_config()
   shared_flags.define_data()
   shared_flags.define_format()
   shared_flags.define_target()
-  flags.DEFINE_integer("tasks", None, "The budget: of all steps together.", 1)
-  flags.DEFINE_float(
-      "minutes",
-      None,
-      "The budget as time on this machine; without it and --tasks several"
-      " budgets are compared.",
+  flags.DEFINE_integer(
+      "tasks", propose.BUDGET, "The budget: tasks of all steps together.", 1
   )
   flags.DEFINE_enum(
       "proxy",
       "glyphs",
-      public_proxy.PROXIES,
+      alignment.PROXIES,
       "The public tasks: built-in drawings, or the data's validation split.",
   )
 
 
 def main(argv: Sequence[str]) -> None:
-  """Prints the table with the choice and its command, or JSON."""
+  """Print the table with the choice and its command, or JSON."""
   del argv
   values = flags.FLAGS
-  proposal = plan_report.propose(
+  proposal = propose.propose(
       RunConfig.parse(values.config, data_dir=values.data_dir),
       epsilon=values.epsilon,
       delta=values.delta,
       level=values.level,
       tasks=values.tasks,
-      minutes=values.minutes,
       proxy=values.proxy,
       data_dir=values.data_dir,
       download=values.download,
   )
-  command = " ".join(["episodic-dp train", *_config(values), *(
-      proposal.choice.flags
-  )])  # fmt: skip
+  command = " ".join(
+      ["episodic-dp train", *_config(values), *proposal.choice.flags]
+  )
   if values.format == "json":
     result = proposal.as_dict() | {"command": command}
     print(json.dumps(result, indent=2, allow_nan=False))
@@ -85,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _config(values: flags.FlagValues) -> list[str]:
-  """The flags of the config as they were given, but for what is proposed."""
+  """Return the flags of the config as they were given."""
   flag = flags.FLAGS["config"]
   path, colon, arguments = config_flags.get_config_filename(flag).partition(":")
   name = pathlib.Path(path).stem

@@ -9,8 +9,8 @@ import pathlib
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
-from episodic_dp.analysis import planning
-from episodic_dp.analysis import public_proxy
+from episodic_dp.analysis import alignment
+from episodic_dp.analysis import propose
 from episodic_dp.config import RunConfig
 from experiments.evidence import pages
 from experiments.targets import budget
@@ -27,25 +27,25 @@ _GUIDED = (
 _DELTA, _LEVEL = 1e-6, "participant"
 
 
-def measured() -> tuple[RunConfig, public_proxy.Measured]:
+def measured() -> tuple[RunConfig, alignment.Measured]:
   """A run of the target `budget`, and what glyphs tell of its gradients."""
   run = budget.runs("cpu")[1]
   config = RunConfig.parse(run.load())
-  return config, public_proxy.measure(config, "glyphs")
+  return config, alignment.measure(config, "glyphs")
 
 
 def _problem(
-    config: RunConfig, found: public_proxy.Measured, epsilon: float
-) -> planning.Problem:
-  clip_norm = planning.clip_norm(found.start, found.warm)
-  return planning.Problem(
+    config: RunConfig, found: alignment.Measured, epsilon: float
+) -> propose.Problem:
+  clip_norm = propose.clip_norm(found.start, found.warm)
+  return propose.Problem(
       config=config, epsilon=epsilon, delta=_DELTA, level=_LEVEL,
       clip_norm=clip_norm, gradient=found.clipped(clip_norm),
   )  # fmt: skip
 
 
 def accuracies(
-    config: RunConfig, found: public_proxy.Measured
+    config: RunConfig, found: alignment.Measured
 ) -> pages.Table:
   """The score of the runs of budget.json of one network and one budget."""
   gradient = _problem(config, found, budget.EPSILON).gradient
@@ -68,11 +68,11 @@ def accuracies(
 
 
 def guideline(
-    config: RunConfig, found: public_proxy.Measured
+    config: RunConfig, found: alignment.Measured
 ) -> pages.Table:
   """[M]'s largest L, and what the tool proposes at the same epsilon."""
   # [M] takes the percentile anew as the norms fall.
-  at_percentile = public_proxy.halfway(
+  at_percentile = alignment.halfway(
       *(m.clipped(m.quantile(_PERCENTILE)) for m in (found.start, found.warm))
   )
   rows = []

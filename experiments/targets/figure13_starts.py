@@ -22,7 +22,7 @@ from typing import Any
 
 from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.analysis import fine_tune
+from episodic_dp.analysis import initialisations
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import cifar_fs_supervised
 from episodic_dp.output import files
@@ -36,7 +36,7 @@ EPSILON, DELTA = 1.5, 1e-6
 CHANCE = 1 / budgets.WAY
 _RATE = 0.004  # Of participants.
 _TITLES = {
-    fine_tune.RANDOM: "random",
+    initialisations.RANDOM: "random",
     "pre_training": "pre-training",
     "dp_pre_training": "DP pre-training",
     "maml": "MAML",
@@ -227,7 +227,7 @@ def finish(
         f" {below} does not hold: train with --only={','.join(missing)} first"
     )
   began = time.process_time()
-  entry = fine_tune.fine_tune(
+  entry = initialisations.fine_tune(
       [below / name for name in run.of],
       below / run.name,
       shots=run.shots,

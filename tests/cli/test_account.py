@@ -134,17 +134,6 @@ def test_a_target_says_the_noise_for_all_steps(call):
   assert "of 1 for a participant (delta 1e-05)" in last
 
 
-def test_sweeps_that_cannot_be_drawn_are_refused_before_the_first(
-    call, tmp_path
-):
-  done = call(
-      "account", "--config=omniglot", "--sweep=steps,comparison",
-      f"--out={tmp_path}",
-  )  # fmt: skip
-  assert done.returncode == 1 and "leave it out of --sweep" in done.stderr
-  assert not list(tmp_path.iterdir()) and not done.stdout
-
-
 def test_no_sentence_is_printed_twice(call):
   lines = call("account", "--config=cifar_fs").stdout.splitlines()
   said = [line for line in lines if line.startswith("  - ")]

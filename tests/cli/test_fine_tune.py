@@ -20,7 +20,7 @@ def test_the_command_prints_a_table(tmp_path):
       [
           sys.executable, "-m", "episodic_dp", "fine-tune",
           f"--workdir={','.join(runs)}", f"--out={tmp_path}", "--shots=1",
-          "--tasks=6", "--steps=2",
+          "--steps=2",
       ],
       cwd=ROOT,
       capture_output=True,

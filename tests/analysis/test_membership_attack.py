@@ -9,8 +9,7 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.analysis import membership
-from episodic_dp.analysis import membership_report
+from episodic_dp.analysis import membership_attack as membership
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.training import reporting
@@ -28,8 +27,9 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(runs):
-  targets = membership.find([str(runs)])
-  return membership.attack(targets, participants=4, tasks=3, seed=0)
+  return membership.attack(
+      membership.find([str(runs)]), participants=4, tasks=3, seed=0
+  )
 
 
 def test_runs_of_a_folder_are_attacked_side_by_side(results):
@@ -66,13 +66,12 @@ def test_what_is_allowed_is_the_participants_guarantee(results):
 def test_members_are_those_of_the_training_data(runs, monkeypatch):
   loaded, seen = tiny_runs.splits(), []
 
-  def losses(learner, params, dataset, episode, tasks, progress):
+  def losses(learner, params, dataset, episode, tasks):
     del learner, params, episode
     seen.append(dataset.name)
     known = {image.tobytes() for image in loaded.train.images}
     first = dataset.images[tasks.rows[..., 0, 0]]
     inside = [[image.tobytes() in known for image in unit] for unit in first]
-    progress(tasks.keys.size)
     return np.where(inside, 0.5, 2.0)[..., None] * np.ones(10)
 
   monkeypatch.setattr(membership.inference, "query_losses", losses)
@@ -105,7 +104,7 @@ def test_more_held_out_participants_are_the_same_and_others():
 
 
 def test_the_files_are_for_their_owner_alone(results, tmp_path):
-  path = membership_report.write(results, tmp_path, "the command")
+  path = membership.write(results, tmp_path, "the command")
   made = sorted(p.name for p in tmp_path.iterdir())
   assert made == ["membership.json", "membership.md", "membership.png"]
   assert {p.stat().st_mode & 0o777 for p in tmp_path.iterdir()} == {0o600}
@@ -121,16 +120,19 @@ def test_the_files_are_for_their_owner_alone(results, tmp_path):
   assert picture.shape[0] > 400 and picture[..., :3].std() > 0.05
 
 
-def test_what_cannot_be_attacked_is_named(tmp_path):
-  with pytest.raises(training.RunError) as error:
-    membership.find([str(tmp_path / "nothing")])
-  assert "does not exist" in str(error.value)
+def attacked(folder):
+  membership.attack(
+      membership.find([folder]), participants=2, tasks=1, seed=0
+  )
+
+
+def test_runs_that_cannot_be_attacked_are_refused(tmp_path):
+  with pytest.raises(training.RunError, match="does not exist"):
+    attacked(tmp_path / "nothing")
   tiny_runs.save(tiny_runs.supervised_config(), tmp_path / "single", 2)
-  with pytest.raises(plan.PlanError) as error:
-    membership.find([str(tmp_path / "single")])
-  assert "form='unit'" in str(error.value)
+  with pytest.raises(plan.PlanError, match="form='unit'"):
+    attacked(tmp_path / "single")
   tiny_runs.save(tiny_runs.maml_config(), tmp_path / "damaged", 2)
   (tmp_path / "damaged" / reporting.GUARANTEE).write_text("{")
-  with pytest.raises(training.RunError) as error:
-    membership.find([str(tmp_path / "damaged")])
-  assert "guarantee.json cannot be read" in str(error.value)
+  with pytest.raises(training.RunError, match="cannot be read"):
+    attacked(tmp_path / "damaged")

@@ -1,0 +1,405 @@
+"""Propose tasks per step, steps and noise for an epsilon and a budget.
+
+A budget of B tasks makes T = B / L steps of L tasks. The accountant finds the
+noise multiplier z that spends the epsilon. The signal of a step then follows
+from the alignment of single tasks' gradients, measured on public tasks.
+
+Score. In units of the clip norm a clipped gradient has a mean of squared length
+s^2 and a scatter of 1 - s^2 about it. The noised mean of L gradients in d
+dimensions has the squared length
+
+    s^2                      signal, the same in every step of this kind,
+    (1 - s^2) / L            from the choice of tasks,
+    d z^2 / L^2              noise.
+
+Let c^2 be the share of s^2 in the sum. A step along g, of rate r, on a function
+of smoothness M gains r |E g|^2 - M r^2 E|g|^2 / 2; at the best rate this is
+|E g|^2 c^2 / 2M, which is c^2 times the gain of a step without noise. (With
+batches alone this is the noise scale of McCandlish et al., "An Empirical Model
+of Large-Batch Training", 2018.) Momentum and averages of the iterates change
+the best rate, not the signal that they average. The score is therefore
+
+    T c^2,  "effective steps",
+
+the number of steps without noise that would get about as far. At a fixed number
+of tasks it is largest near L = z sqrt(d) / s, and below that where z itself
+grows with L. It compares plans of one learner and network. It does not predict
+accuracy, nor how the alignment changes while a network learns.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import math
+import os
+from typing import Any
+
+from episodic_dp import accounting
+from episodic_dp import errors
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import assumptions
+from episodic_dp.accounting import report
+from episodic_dp.analysis import alignment
+from episodic_dp.analysis import calibration
+from episodic_dp.analysis import sweeps
+from episodic_dp.config import RunConfig
+from episodic_dp.output import phases
+from episodic_dp.output import tables
+
+BUDGET = 100_000  # Tasks, where none are given.
+# Fewer steps are not proposed, however clear they are: in
+# experiments/results/budget.json fifteen stay seven points behind sixty.
+LEAST_STEPS = 10
+LEAST_SCORE = 5.0  # Effective steps below which a warning says so.
+_SIZES = tuple(n * 10**power for power in range(9) for n in (1, 2, 3, 5))
+_WORTH = 0.6  # Rows whose score is below this share of the best end a search.
+_SHOWN = 0.5  # Rows whose score is below this share of it are left out.
+_AS_GOOD = 0.95  # Half the tasks are taken if they keep this share of it.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Row:
+  """A way to spend the budget.
+
+  Attributes:
+    tasks: L, the expected tasks of a step.
+    steps: T.
+    noise_multiplier: z, which spends the epsilon.
+    epsilon: spent, by the accountant: at most the wanted one.
+    share: of a step's squared length that is signal.
+    config: the one that was asked about, changed to be this one.
+    changes: name -> value, of the config.
+  """
+
+  tasks: float
+  steps: int
+  noise_multiplier: float
+  epsilon: float
+  share: float
+  config: RunConfig
+  changes: dict[str, Any]
+
+  @property
+  def score(self) -> float:
+    """Return the effective steps."""
+    return self.steps * self.share
+
+  @property
+  def flags(self) -> list[str]:
+    """Return the changes, as the command line takes them."""
+    return [
+        f'--config.{name}="{value}"' if isinstance(value, tuple)
+        else f"--config.{name}={value}"
+        for name, value in self.changes.items()
+    ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem:
+  """A config, and the epsilon that its changed plans may spend.
+
+  Attributes:
+    config: whose learner, data and sampler are kept.
+    epsilon: not to be passed.
+    delta: of it.
+    level: whose guarantee it is.
+    clip_norm: to which gradients are clipped.
+    gradient: the agreement of clipped gradients.
+  """
+
+  config: RunConfig
+  epsilon: float
+  delta: float
+  level: str
+  clip_norm: float
+  gradient: alignment.Clipped
+
+  def row(self, tasks: float, steps: int) -> Row | None:
+    """Find the noise of a plan, and check it by the accountant.
+
+    Args:
+      tasks: about L; sizes and rates are rounded.
+      steps: T.
+
+    Returns:
+      None where the data have no steps of that many tasks.
+
+    Raises:
+      PlanError, UnsoundPlanError: the level has no such guarantee.
+    """
+    changes = _stages(self.config.release, tasks)
+    if changes is None:
+      return None
+    changes |= {
+        "steps": steps,
+        "mechanism.noise_multiplier": 1.0,
+        "mechanism.clip_norm": self.clip_norm,
+    }
+    found = calibration.calibrate(
+        self.config.with_changes(changes),
+        epsilon=self.epsilon, delta=self.delta, level=self.level,
+    )
+    changes["mechanism.noise_multiplier"] = found.noise_multiplier
+    config = self.config.with_changes(changes)
+    noise = config.release.mechanism.gradient_noise_multiplier
+    return Row(
+        tasks=found.per_step,
+        steps=steps,
+        noise_multiplier=found.noise_multiplier,
+        epsilon=found.epsilon,
+        share=self.gradient.share(found.per_step, noise),
+        config=config,
+        changes=changes,
+    )
+
+  def rows(self, budget: int) -> list[Row]:
+    """Search the best tasks per step; return rows of rising tasks per step.
+
+    Args:
+      budget: tasks of all steps together.
+
+    Raises:
+      PlanError: the budget is too small, or the first stage is All().
+    """
+    release = self.config.release
+    sizes = [
+        size for size in _SIZES
+        if size <= budget // LEAST_STEPS and _stages(release, size) is not None
+    ]
+    if not sizes:
+      raise errors.PlanError(
+          f"no step of a budget of {budget} tasks fits the first stage"
+          f" {release.plan.stages[0]}: use Poisson(p) or FixedSize(n) and, with"
+          f" at least {LEAST_STEPS} steps, a larger --tasks"
+      )
+    # Noise is as large as signal here, for z = 1.
+    guess = math.sqrt(self.gradient.parameters / self.gradient.signal)
+    middle = min(range(len(sizes)), key=lambda i: abs(sizes[i] - guess))
+    found: dict[int, Row] = {}
+    for side in (1, -1):
+      i = middle
+      while 0 <= i < len(sizes):
+        row = found.get(i) or self.row(sizes[i], budget // sizes[i])
+        assert row is not None  # `_stages` fits.
+        found[i] = row
+        if row.score < _WORTH * max(other.score for other in found.values()):
+          break
+        i += side
+    best = max(row.score for row in found.values())
+    return [found[i] for i in sorted(found) if found[i].score >= _SHOWN * best]
+
+  def choose(self, budget: int) -> tuple[list[Row], Row]:
+    """Return the rows of a budget, and the best of them.
+
+    Half the tasks, or a quarter, are taken where the rest buys nothing: noise
+    that grows with the steps as fast as the signal. Their best row is added.
+    """
+    rows = self.rows(budget)
+    best = max(rows, key=lambda row: row.score)
+    while best.steps >= 2 * LEAST_STEPS and best.share < 1 / (2 * _AS_GOOD):
+      budget //= 2
+      half = self.row(best.tasks, best.steps // 2)
+      if half is None or half.score < _AS_GOOD * best.score:
+        break
+      half = max((*self.rows(budget), half), key=lambda row: row.score)
+      rows, best = [*rows, half], half
+    return rows, best
+
+
+def _stages(
+    release: plan_lib.Release, tasks: float
+) -> dict[str, Any] | None:
+  """Return the changes of a config for about this many tasks a step."""
+  hierarchy, plan = release.hierarchy, release.plan
+  factor = tasks / plan_lib.tasks_per_step(hierarchy, plan)
+  found = sweeps.with_more_tasks(hierarchy, plan, factor)
+  if found is None:
+    return None
+  assert found.episode is not None
+  if found.episode.form == "independent":
+    return {"episode.tasks": found.episode.tasks}
+  first, *others = found.stages
+  if isinstance(first, plan_lib.Poisson):
+    first = plan_lib.Poisson(float(f"{first.p:.4g}"))
+  return {"plan.stages": tuple(map(plan_lib.stage_text, (first, *others)))}
+
+
+def check(config: RunConfig) -> None:
+  """Refuse configs that this score does not describe.
+
+  Raises:
+    PlanError: single examples are learned, or gradients clipped by layer.
+  """
+  release = config.release
+  if release.plan.episode is None or release.mechanism.noisy_inner_steps:
+    raise errors.PlanError(
+        "plan compares steps of whole tasks, and the clip unit of this config"
+        f" is one {release.mechanism.clip_unit}: use episodic-dp calibrate"
+    )
+  if release.mechanism.clip_by != "global":
+    raise errors.PlanError(
+        f"plan measures the norm of whole gradients, and clip_by is"
+        f" '{release.mechanism.clip_by}': give --config.mechanism.clip_by="
+        "global"
+    )
+
+
+def clip_norm(*measured: alignment.Alignment) -> float:
+  """Return a norm below those of nine tasks of ten, rounded to two digits.
+
+  Noise is in units of the clip norm. A norm below the gradients' keeps the
+  whole signal, and a smaller one loses nothing to an optimiser that takes out
+  the scale, as Adam does.
+  """
+  if not all(m.squared > 0 and m.quantile(0.1) > 0 for m in measured):
+    raise errors.PlanError(
+        "the public tasks' gradients have nothing in common: check the learner"
+        " and its rates, or give another --proxy"
+    )
+  least = min(m.quantile(0.1) for m in measured)
+  scale = 10.0 ** (1 - math.floor(math.log10(least)))
+  return float(f"{math.floor(least * scale) / scale:.2g}")
+
+
+# The proposal ---------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Proposal:
+  """Ways to spend a budget, and the best of them.
+
+  Attributes:
+    problem: the question.
+    measured: on public tasks.
+    rows: ways to spend the budget.
+    choice: one of them.
+  """
+
+  problem: Problem
+  measured: alignment.Measured
+  rows: Sequence[Row]
+  choice: Row
+
+  def table(self) -> str:
+    """Write the rows as a table, with the choice and what it rests on."""
+    problem, measured, choice = self.problem, self.measured, self.choice
+    rows = [
+        (
+            f"{row.tasks:.4g}", row.steps, f"{row.noise_multiplier:.4g}",
+            report.rounded_up(row.epsilon), f"{100 * row.share:.0f} %",
+            f"{row.score:.1f}", "chosen" if row is choice else "",
+        )
+        for row in self.rows
+    ]
+    lines = [
+        f"Public tasks: {measured.tasks} of {measured.proxy}; their gradients"
+        f" of {measured.warm.parameters} entries agree by"
+        f" {math.sqrt(measured.start.squared):.3f} at the start and"
+        f" {math.sqrt(measured.warm.squared):.3f} after"
+        f" {measured.warm_steps} steps without noise.",
+        f"Clip norm {problem.clip_norm:g}: nine of ten are longer. Private data"
+        " were not used.",
+        "",
+        tables.text((
+            "tasks a step", "steps", "noise multiplier", "epsilon",
+            "signal of a step", "effective steps", "",
+        ), rows),
+        "",
+        f"Epsilon is of one {problem.level} at delta {problem.delta:g}, by the"
+        " accountant; effective steps, the",
+        "same progress without noise, compare plans of this one learner.",
+    ]
+    if choice.score < LEAST_SCORE:
+      lines.append(
+          f"Fewer than {LEAST_SCORE:g} effective steps teach little: take a"
+          " larger epsilon, or more participants and tasks."
+      )
+    if problem.config.release.hierarchy.copies:
+      lines.append(
+          f"Epsilon is that of one {problem.level}: records recur in several,"
+          " and episodic-dp account says what that costs."
+      )
+    return "\n".join(lines)
+
+  def as_dict(self) -> dict[str, Any]:
+    """Return the same as plain data."""
+    problem, measured = self.problem, self.measured
+    return {
+        "target_epsilon": problem.epsilon,
+        "delta": problem.delta,
+        "level": problem.level,
+        "clip_norm": problem.clip_norm,
+        "proxy": measured.proxy,
+        "proxy_tasks": measured.tasks,
+        "parameters": measured.warm.parameters,
+        "squared_alignment": {
+            "start": measured.start.squared, "warm": measured.warm.squared
+        },
+        "rows": [
+            {
+                "tasks": row.tasks,
+                "steps": row.steps,
+                "noise_multiplier": row.noise_multiplier,
+                "epsilon": row.epsilon,
+                "signal_share": row.share,
+                "effective_steps": row.score,
+                "chosen": row is self.choice,
+                "flags": row.flags,
+            }
+            for row in self.rows
+        ],
+        "flags": self.choice.flags,
+    }
+
+
+def propose(
+    config: RunConfig,
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    level: str | None = None,
+    tasks: int = BUDGET,
+    proxy: str = "glyphs",
+    data_dir: str | os.PathLike[str] | None = None,
+    download: bool = False,
+) -> Proposal:
+  """Propose tasks per step, steps, noise and clip norm for an epsilon.
+
+  Args:
+    config: whose sampler, data and learner are kept.
+    epsilon: not to be passed; None for `config.target_epsilon`.
+    delta: None for `config.delta`.
+    level: whose guarantee it is; None for `config.level`.
+    tasks: of all steps together.
+    proxy: the public tasks, one of `alignment.PROXIES`.
+    data_dir: of proxy "validation".
+    download: fetch the files that data_dir does not have.
+
+  Raises:
+    PlanError: something is missing, out of range or cannot be reached.
+    UnsoundPlanError: the level has no guarantee.
+    ValueError, FileNotFoundError: the data of the proxy cannot be read.
+  """
+  epsilon = calibration.asked_epsilon(config, epsilon)
+  delta, level = delta or config.delta, level or config.level
+  if tasks < LEAST_STEPS:
+    raise errors.PlanError(
+        f"--tasks={tasks} are fewer than {LEAST_STEPS} steps of one task: give"
+        f" more, such as --tasks={BUDGET}"
+    )
+  config.check_complete()
+  check(config)
+  assumptions.refuse_un_noised(config.release.mechanism)
+  accounting.guarantee(config.release, steps=1, delta=delta, level=level)
+  alignment.check(config, proxy)
+  with phases.phase("taking gradients of public tasks"):
+    measured = alignment.measure(
+        config, proxy, data_dir=data_dir, download=download
+    )
+  norm = clip_norm(measured.start, measured.warm)
+  problem = Problem(
+      config=config, epsilon=epsilon, delta=delta, level=level, clip_norm=norm,
+      gradient=measured.clipped(norm),
+  )
+  with phases.phase("calibrating the noise"):
+    rows, choice = problem.choose(tasks)
+  return Proposal(problem=problem, measured=measured, rows=rows, choice=choice)
