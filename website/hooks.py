@@ -24,7 +24,6 @@ _ADDRESSES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "WORKSPACE.md": "workspace.md",
-    "docs/decisions/README.md": "decisions/index.md",
     "docs/": "",
     "episodic_dp/accounting/README.md": "proof.md",
     "experiments/benchmarks/README.md": "benchmarks.md",

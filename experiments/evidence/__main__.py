@@ -5,8 +5,6 @@
 
   support   docs/support.md: which plans have a guarantee (a minute)
   learners  docs/learners.md: what can be trained privately (twenty seconds)
-  accelerators  docs/accelerators.md: what a step is on a GPU or TPU (a minute)
-  scale     docs/scale.md: what 10^8 participants cost (five minutes)
   errata    the tables of episodic_dp/accounting/README.md: what is wrong in
             print, and by how much (half a minute)
   choosing  the tables of docs/choosing.md: tasks, noise and clipping (a minute)
@@ -27,19 +25,15 @@ from episodic_dp import backends
 from episodic_dp.cli import app
 from episodic_dp.output import files
 from episodic_dp.output import phases
-from experiments.evidence import accelerators
 from experiments.evidence import choosing
 from experiments.evidence import errata
 from experiments.evidence import learners
 from experiments.evidence import pages
-from experiments.evidence import scale
 from experiments.evidence import support
 
 _PAGES = {
     "support": support,
     "learners": learners,
-    "accelerators": accelerators,
-    "scale": scale,
     "errata": errata,
     "choosing": choosing,
 }

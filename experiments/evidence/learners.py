@@ -18,28 +18,27 @@ Answers = dict[
     tuple[cases.Variant, cases.Unit, plan_lib.Stage, str], cases.Answer
 ]
 
-_HEAD = """# What can be trained privately
+_HEAD = """# Learners and clipping
 
-For whoever combines a learner, a network and a kind of clipping. Written by
+After this page you know which combinations of learner, network and clipping can
+be trained privately. Written by
 
 ```sh
 python -m experiments.evidence --only=learners --write
 ```
 
-which asks `private.make_meta_step` and `accounting.guarantee` for every cell,
-on small data and a narrow Conv4; a test compares this file with what the code
-answers today. [support.md](support.md) has more plans, every accountant and
-replace-one neighbours; here are the learner, its network and its clipping.
+which asks `private.make_meta_step` and `accounting.guarantee` for every cell, on
+small data and a narrow Conv4; a test compares this file with the code. The
+[support matrix](support.md) has more plans and replace-one neighbours.
 
-- **sound**: the step is made, and the levels that the second table names for
-  the clip unit and the sampler have a finite ε.
+- **sound**: the step is made, and the levels that the second table names have a
+  finite ε.
 - **no**: no proof is known; `UnsoundPlanError` names the rule.
 - **–**: the parts do not fit together; the error says why.
 
-`batch`, `group` and `none` are norms of the network; a cell without them is the
-same for all three. Numbers refer to the sentences below each table, which are
-those of the first combination that met them. Neighbours differ by adding or
-removing one unit.
+`batch`, `group` and `none` are norms of the network; a cell without them holds
+for all three. Numbers refer to the sentences below each table. Neighbours differ
+by adding or removing one unit.
 """
 
 
@@ -89,9 +88,8 @@ def learners_table(answers: Answers) -> pages.Section:
   labels = [variant.label for variant in cases.variants()]
   return _section(
       "Learners and clip units",
-      "What has one clipped gradient, by learner. The forms of an episode stand"
-      " in parentheses; samplers are those of the next table, alike unless a"
-      " cell names them.",
+      "Columns are clip units, with the form of the episode in parentheses. A"
+      " cell holds for every sampler of the next table unless it names some.",
       ["learner", *map(", ".join, columns.values())],
       zip(labels, *columns),
       notes,
@@ -166,9 +164,9 @@ def descriptions_table() -> pages.Section:
         _grouped(fates),
     ])
   return _section(
-      "What the learners are",
-      "What a support set changes, what of a clip unit is clipped and noised,"
-      " and whether one query's prediction depends on the other queries"
+      "The learners",
+      "The parameters that a support set adapts, the vector that is clipped and"
+      " noised, and whether a query's prediction depends on the other queries"
       " (`learners.describe`).",
       ["learner", "from", "adapts", "releases", "transductive"],
       rows,
@@ -196,8 +194,8 @@ def samplers_table(answers: Answers) -> pages.Section:
     rows.append([unit.label, *cells])
   return _section(
       "Clip units and samplers",
-      "How primary units are drawn, and the levels that are protected then, by"
-      " the learners that are sound in the first table. Stages below are"
+      "The levels that are protected, by the sampler of primary units, for"
+      " learners that are sound in the first table. Lower stages are"
       " `FixedSize`.",
       ["clip unit", *map(_name, cases.SAMPLERS)],
       rows,
@@ -237,8 +235,8 @@ def clippings_table(answers: Answers) -> pages.Section:
   labels = [f"{kind}, {by}" for kind, by in kinds]
   return _section(
       "How the clip norm is set",
-      "For the first sound combination of each clip unit, the ε of the level"
-      " that it names, or of the class where tasks are groups of classes,"
+      "For the first sound combination of each clip unit, the ε of its level,"
+      " or of the class where tasks are groups of classes,"
       f" after {pages.STEPS} steps with noise multiplier {pages.NOISE:g} at δ ="
       f" {pages.DELTA:g}. `global` clips the whole gradient, `layer` each"
       " array.",

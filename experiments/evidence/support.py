@@ -1,4 +1,4 @@
-"""What has a guarantee and what is refused, found by asking the accountant.
+"""Tables of supported and refused plans, found by asking the accountant.
 
 Every row of the matrix is a plan on a small example hierarchy, and every cell
 is the answer of `guarantee` for it: an epsilon, or the refusal. Nothing is
@@ -68,7 +68,7 @@ def unit() -> pages.Section:
   some, poisson = plan_lib.FixedSize(4), plan_lib.Poisson(0.1)
   return _section(
       'Tasks are participants (`form="unit"`)',
-      "Each drawn participant is one task: its classes, their examples.",
+      "Each sampled participant is one task: its classes, their examples.",
       _TREE,
       [
           *((first, some, _EXAMPLES) for first in _primary(8)),
@@ -359,39 +359,39 @@ def looseness(found: Sequence[Guarantee]) -> str:
 
 # The page ---------------------------------------------------------------------
 
-_HEAD = """# What has a guarantee
+_HEAD = """# Support matrix
 
-For whoever has a plan in mind and asks for its proof. Written by
+After this page you know which sampling plans have a privacy guarantee, for which
+clip units and privacy units, and how tight it is. Written by
 
 ```sh
 python -m experiments.evidence --only=support --write
 ```
 
-which asks `accounting.guarantee` for every cell, on small example hierarchies;
-a test compares this file with what the code answers today.
-[learners.md](learners.md) says which learners can be trained under them.
+which asks `accounting.guarantee` for every cell, on small example hierarchies; a
+test compares this file with the code. [learners.md](learners.md) lists the
+learners that can be trained under these plans.
 
-- **ε**: there is a guarantee, by each of the accountants ({names}), and
-  some data set that the plan allows costs as much, up to 5 % (section 13 of
+- **ε**: each accountant ({names}) has a guarantee, and some data set that the
+  plan allows costs as much, up to 5 % (section 13 of
   [the proof](../episodic_dp/accounting/README.md)).
-- **ε (< 2.1×)**: there is one, and the worst data set that is known costs 2.1
-  times less: the truth lies between. **ε (> ?)**: no such data set is known.
-- **ε by** some: the other accountants have no bound for it.
+- **ε (< 2.1×)**: the worst data set that is known costs 2.1 times less; the truth
+  lies between. **ε (> ?)**: no lower bound is computed.
+- **ε by** some: the other accountants have no bound.
 - **no**: no proof is known; `UnsoundPlanError` names the rule.
 - **–**: the parts do not fit together; `PlanError` says why.
 
-Numbers refer to the sentences below each table, which are those of the first
-plan that met them. Columns are privacy units. Neighbours differ by adding or
-removing one unit, or, where a column says so, by replacing one; those have
-formulas of their own, whichever accountant is named.
+Numbers refer to the sentences below each table. Columns are privacy units.
+Neighbours differ by adding or removing one unit, or by replacing one where a
+column says so.
 """
 
 
 def head() -> str:
-  """What stands above the sections."""
+  """Return the text above the sections."""
   return _HEAD.format(names=", ".join(f"`{n}`" for n in registry.NAMES))
 
 
 def document() -> str:
-  """The whole page."""
+  """Write the whole page."""
   return "\n".join([head(), *(section().markdown() for section in SECTIONS)])

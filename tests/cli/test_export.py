@@ -6,8 +6,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 from PIL import Image
@@ -186,44 +184,3 @@ def test_export_says_what_left(call, folders, tmp_path):
       "export", f"--workdir={folders / 'run'}", f"--out={tmp_path / 'model'}"
   )
   assert done.returncode == 1 and "is there already" in done.stderr
-
-
-@pytest.mark.slow
-def test_the_walk_of_the_page(tmp_path):
-  """Its commands, word by word, of fewer writers and steps."""
-  text = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
-  blocks = re.findall(r"^```sh\n(.*?)```", text, re.DOTALL | re.MULTILINE)
-  script = "\n".join(blocks)
-  for old, new in (
-      ("--writers=1001", "--writers=41"),
-      ("writer1000", "writer40"),
-      ("steps=60", "steps=2,rate=0.3"),
-  ):
-    assert old in script
-    script = script.replace(old, new)
-  bin_ = tmp_path / ".venv" / "bin"
-  bin_.mkdir(parents=True)
-  (bin_ / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-  (bin_ / "episodic-dp").write_text(
-      f'#!/bin/sh\nexec {sys.executable} -m episodic_dp "$@"\n'
-  )
-  for path in bin_.iterdir():
-    path.chmod(0o755)
-  code = re.findall(r"^```python\n(.*?)```", text, re.DOTALL | re.MULTILINE)
-  for number, part in enumerate(code):
-    (tmp_path / f"part{number}.py").write_text(part)
-    script += f"\n.venv/bin/python part{number}.py\n"
-  for name in ("episodic_dp", "experiments"):
-    os.symlink(ROOT / name, tmp_path / name)
-  done = subprocess.run(
-      ["sh", "-e", "-c", script],
-      cwd=tmp_path,
-      env=os.environ | {"TFDS_DATA_DIR": str(tmp_path / "cache")},
-      capture_output=True,
-      text=True,
-      timeout=600,
-  )
-  assert done.returncode == 0, done.stderr[-3000:]
-  assert "accuracy" in done.stdout and "signed by the key" in done.stdout
-  assert (tmp_path / "runs" / "named" / "contact_sheet.png").exists()
-  shutil.rmtree(tmp_path / "runs")

@@ -2,8 +2,6 @@
 
 import dataclasses
 import json
-import pathlib
-import re
 
 import jax
 import numpy as np
@@ -165,24 +163,3 @@ def test_a_run_that_is_refused_a_change_is_left_whole(told):
   }
   assert after == before
   assert json.loads((folder / "config.json").read_text())["steps"] == 12
-
-
-@pytest.mark.slow  # Compiles a step.
-def test_the_page_trains(tmp_path, monkeypatch, capsys):
-  page = pathlib.Path(__file__).parents[2] / "docs" / "python.md"
-  (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-  small = code.replace(
-      'data.load("glyphs")',
-      'data.load("glyphs", participants=60, validation_participants=5,'
-      " test_participants=5)",
-  ).replace("steps=60", "steps=2")
-  small = small.replace(
-      "models.conv4(way=5, width=8)", "models.mlp(5, (8,), (28, 28, 1))"
-  )
-  assert "mlp" in small and "steps=2" in small and small != code
-  monkeypatch.chdir(tmp_path)
-  exec(compile(small, "python.md", "exec"), {})
-  logged, result, drawing = capsys.readouterr().out.splitlines()
-  assert logged.startswith("2 0.") and result.startswith("Result(2 steps; ")
-  assert drawing.startswith("drawing: epsilon ")
-  assert (tmp_path / "runs" / "from_python" / "guarantee.json").exists()
