@@ -55,7 +55,7 @@ the price of privacy. *Untrained* is our network before its first step.
 What is wrong in print is in the
 [errata](../../episodic_dp/accounting/README.md#10-errata), times and memory are
 in [benchmarks](../benchmarks/README.md), and what `make train` reaches is in
-the [README](../../README.md#five-minutes).
+the [README](../../README.md).
 """
 
 

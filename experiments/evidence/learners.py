@@ -27,8 +27,8 @@ be trained privately. Written by
 python -m experiments.evidence --only=learners --write
 ```
 
-which asks `private.make_meta_step` and `accounting.guarantee` for every cell, on
-small data and a narrow Conv4; a test compares this file with the code. The
+which asks `private.make_meta_step` and `accounting.guarantee` for every cell,
+on small data and a narrow Conv4; a test compares this file with the code. The
 [support matrix](support.md) has more plans and replace-one neighbours.
 
 - **sound**: the step is made, and the levels that the second table names have a
@@ -37,8 +37,8 @@ small data and a narrow Conv4; a test compares this file with the code. The
 - **–**: the parts do not fit together; the error says why.
 
 `batch`, `group` and `none` are norms of the network; a cell without them holds
-for all three. Numbers refer to the sentences below each table. Neighbours differ
-by adding or removing one unit.
+for all three. Numbers refer to the sentences below each table. Neighbours
+differ by adding or removing one unit.
 """
 
 

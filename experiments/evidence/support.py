@@ -361,22 +361,22 @@ def looseness(found: Sequence[Guarantee]) -> str:
 
 _HEAD = """# Support matrix
 
-After this page you know which sampling plans have a privacy guarantee, for which
-clip units and privacy units, and how tight it is. Written by
+After this page you know which sampling plans have a privacy guarantee, for
+which clip units and privacy units, and how tight it is. Written by
 
 ```sh
 python -m experiments.evidence --only=support --write
 ```
 
-which asks `accounting.guarantee` for every cell, on small example hierarchies; a
-test compares this file with the code. [learners.md](learners.md) lists the
+which asks `accounting.guarantee` for every cell, on small example hierarchies;
+a test compares this file with the code. [learners.md](learners.md) lists the
 learners that can be trained under these plans.
 
 - **ε**: each accountant ({names}) has a guarantee, and some data set that the
   plan allows costs as much, up to 5 % (section 13 of
   [the proof](../episodic_dp/accounting/README.md)).
-- **ε (< 2.1×)**: the worst data set that is known costs 2.1 times less; the truth
-  lies between. **ε (> ?)**: no lower bound is computed.
+- **ε (< 2.1×)**: the worst data set that is known costs 2.1 times less; the
+  truth lies between. **ε (> ?)**: no lower bound is computed.
 - **ε by** some: the other accountants have no bound.
 - **no**: no proof is known; `UnsoundPlanError` names the rule.
 - **–**: the parts do not fit together; `PlanError` says why.
