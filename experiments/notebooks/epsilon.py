@@ -347,7 +347,7 @@ print(tables.text(header, accounting.verify(statement).rows()))
 """
 ## Where to go from here
 
-- Your own sampler: change the stages in section 1. `docs/accountant.md` says
+- Your own sampler: change the stages in section 1. `docs/accounting.md` says
   which stage is which loop.
 - Train with it: the notebook `handwriting`.
 - Why the sampler decides, and an attack that shows it: the notebook `sampler`.

@@ -357,5 +357,5 @@ What privacy costs at other ε, with three keys each, is a table in the notebook
   statement that others can check. The folder `private/` in it holds the secret
   key: it stays with you.
 - Your own people: a folder `person/label/image` is a data set by one flag
-  (`docs/data.md`), and `docs/python.md` is this notebook in twenty lines.
+  (`docs/data.md`), and `docs/quick_start.md` has it in twenty lines.
 """

@@ -28,7 +28,7 @@ diagnoses, into training, validation and test:
       --config=own_data:levels=diagnosis/patient/image,classes=diagnosis \\
       --config.data.options.crossing=patient --config.data.options.by=patient
 
-docs/classes.md has an example with its numbers.
+docs/data.md has an example with its numbers.
 
 Expected of the 1000 writers that `python -m experiments.export_glyphs
 --out=PATH` makes, with levels=writer/glyph/drawing, on two CPU cores that were
