@@ -61,7 +61,7 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, kind):
       return write(value)
   if dataclasses.is_dataclass(value) and not isinstance(value, type):
-    names = [field.name for field in dataclasses.fields(value)]
+    names = [field.name for field in fields(value)]
     return {name: to_plain(getattr(value, name)) for name in names}
   if value is None or isinstance(value, (bool, str)):
     return value
@@ -95,13 +95,10 @@ def from_plain(
     PlanError: names the field that is missing, unknown or of another type.
   """
   hints = typing.get_type_hints(kind, include_extras=True)
-  fields = {
-      field.name: field
-      for field in dataclasses.fields(typing.cast(Any, kind))
-  }
-  given = check_names(data, list(fields), name=name)
+  known = {field.name: field for field in fields(kind)}
+  given = check_names(data, list(known), name=name)
   values = {}
-  for key, field in fields.items():
+  for key, field in known.items():
     where = f"{name}.{key}"
     is_default = partial and _has_default(field) and (
         key not in given or given[key] is None and not _allows_none(hints[key])
@@ -112,6 +109,15 @@ def from_plain(
       raise errors.PlanError(f"{where} is missing: set it")
     values[key] = read(hints[key], given[key], name=where, partial=partial)
   return kind(**values)
+
+
+def fields(kind: Any) -> list[dataclasses.Field[Any]]:
+  """Return the fields of a dataclass without those of metadata plain=False."""
+  return [
+      field
+      for field in dataclasses.fields(kind)
+      if field.metadata.get("plain", True)
+  ]
 
 
 def check_names(

@@ -17,16 +17,17 @@ import jax
 
 from episodic_dp import data
 from episodic_dp import errors
+from episodic_dp import learners as learners_lib
+from episodic_dp import options as options_lib
+from episodic_dp import plain
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import saved_weights
 from episodic_dp.config import build
-from episodic_dp.config import learner_kinds
 from episodic_dp.config import learners
 from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
-from episodic_dp.config import sections
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
@@ -81,7 +82,7 @@ def fine_tune(
     download: fetch the files that data_dir does not have.
     splits: the data, where they are loaded already.
     tasks: number of test tasks; None for `config.evaluation.test_tasks`.
-    **options: of `learners.make_fine_tuning`.
+    **options: fields of `options.FineTuning`.
 
   Returns:
     The content of the JSON file: "way", "query", "tasks", "chance", "data",
@@ -97,9 +98,8 @@ def fine_tune(
   configs = {name: saved.read(path) for name, path in paths.items()}
   config = config or next(iter(configs.values()))
   for name, other in configs.items():
-    with saved.saved_config_errors(paths[name]):
-      _check_network(name, other, config)
-      _check_classes(name, other, config)
+    _check_network(name, other, config)
+    _check_classes(name, other, config)
   way = config.way
   if way < 2 or not shots or len(set(shots)) < len(shots) or min(shots) < 1:
     raise errors.RunError(
@@ -112,7 +112,10 @@ def fine_tune(
   shape = splits.test.image_shape
   # The random initialisation takes no weights of another network.
   model = networks.make_model(config, shape, way=way, from_start=False)
-  tuned = learners.make_fine_tuning(model, **options, fresh_head=False)
+  settings = plain.from_plain(
+      options_lib.FineTuning, options, name="fine_tuning", partial=True
+  )
+  tuned = learners_lib.make_fine_tuning(model, settings, fresh_head=False)
   fresh = dataclasses.replace(tuned, fresh_head=True)
   drawn = {
       shot: training.draw(
@@ -191,7 +194,7 @@ def _check_network(
   """Refuse runs without a head, and bodies that differ from the wanted one."""
   learner = config.learner.name
   reason = None
-  if learner in learner_kinds.HEADLESS:
+  if config.learner.headless:
     reason = f"learner.name={learner!r}, whose network has no head to fine-tune"
   elif config.learner.per_step_norm:
     reason = "learner.per_step_norm=True, so that it is not one network"
@@ -199,7 +202,7 @@ def _check_network(
     reason = f"model.trained={config.model.trained!r}, a part of its network"
   if reason:
     raise errors.RunError(f"run '{name}' has {reason}: leave it out")
-  own, other = _network(config), _network(wanted)
+  own, other = config.model.body, wanted.model.body
   for field in sorted({*own, *other}):
     if own.get(field) != other.get(field):
       raise errors.RunError(
@@ -207,13 +210,6 @@ def _check_network(
           f" comparison {other.get(field)!r}: initialisations are compared in"
           " one network, train them with the same config.model"
       )
-
-
-def _network(config: RunConfig) -> dict[str, Any]:
-  """Return the fields of `config.model` that describe the body."""
-  options = dataclasses.asdict(config.model)
-  body = sections.NETWORKS.get(config.model.name, ("options",))
-  return {field: options[field] for field in ("name", *body)}
 
 
 def _check_classes(

@@ -59,21 +59,20 @@ def measure(
   """
   config = saved.read(workdir)
   checkpoints, last = saved_runs.latest(workdir)
-  with saved.saved_config_errors(workdir):
-    if splits is None:
-      with phases.phase("reading the data", at_once=True):
-        splits = build.load_data(config, data_dir=data_dir, download=download)
-    with phases.phase("preparing the network and the test tasks"):
-      shape = splits.test.image_shape
-      learner = learners.make_learner(config, shape)
-      untrained = learner.init(jax.random.key(config.seed))
-      if shot is not None:
-        evaluation = dataclasses.replace(config.evaluation, shot=shot)
-        config = dataclasses.replace(config, evaluation=evaluation)
-      tasks = build.draw_tasks(config, splits.test, test=True)
-      evaluator = evaluator or training.Evaluator(
-          learners.make_evaluation_learner(config, learner, shape)
-      )
+  if splits is None:
+    with phases.phase("reading the data", at_once=True):
+      splits = build.load_data(config, data_dir=data_dir, download=download)
+  with phases.phase("preparing the network and the test tasks"):
+    shape = splits.test.image_shape
+    learner = learners.make_learner(config, shape)
+    untrained = learner.init(jax.random.key(config.seed))
+    if shot is not None:
+      evaluation = dataclasses.replace(config.evaluation, shot=shot)
+      config = dataclasses.replace(config, evaluation=evaluation)
+    tasks = build.draw_tasks(config, splits.test, test=True)
+    evaluator = evaluator or training.Evaluator(
+        learners.make_evaluation_learner(config, learner, shape)
+    )
 
   def network(step, number):
     if step:

@@ -69,10 +69,9 @@ def save(
         " unless its data are public",
         os.fspath(workdir),
     )
-  with saved.saved_config_errors(workdir):
-    with phases.phase("reading the data"):
-      splits = build.load_data(config, data_dir=data_dir, download=download)
-    learner = learners.make_learner(config, splits.test.image_shape)
+  with phases.phase("reading the data"):
+    splits = build.load_data(config, data_dir=data_dir, download=download)
+  learner = learners.make_learner(config, splits.test.image_shape)
   params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
   params = of_network(params)
   whole = learner.model.whole

@@ -107,8 +107,7 @@ def train(
   """
   build.check(config)
   configs = [
-      RunConfig.parse(dict(config.source) | {"seed": key}, data_dir=data_dir)
-      for key in range(len(places))
+      config.with_changes({"seed": key}) for key in range(len(places))
   ]
   # Every folder is opened before the first run: a stopped job can then resume
   # with --resume=must, whichever run it had reached.

@@ -1,8 +1,8 @@
 """From a RunConfig to the objects of the library.
 
-The release was described by the config, which the accountant reads too: what is
-accounted is what is sampled. Here the data are loaded beside it, and a
-hierarchy that differs from the one described is refused.
+The accountant reads the release of the config too: the sampled plan is the
+accounted plan. The data are loaded separately, and a hierarchy that differs
+from the config's is refused.
 """
 
 import dataclasses
@@ -10,20 +10,20 @@ import os
 
 from episodic_dp import data
 from episodic_dp import errors
+from episodic_dp import options
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.config import fitting
 from episodic_dp.config import learners
 from episodic_dp.config import networks
+from episodic_dp.config import run_config
 from episodic_dp.config.run_config import RunConfig
-from episodic_dp.data.own_data import load as own_data
 from episodic_dp.training import evaluation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Experiment:
-  """What a config describes: a run, and the data to test it on."""
+  """The run that a config describes, and the data to test it on."""
 
   spec: training.TrainingSpec
   splits: data.Splits
@@ -38,21 +38,20 @@ def build(
     splits: data.Splits | None = None,
     evaluator: training.Evaluator | None = None,
 ) -> Experiment:
-  """Loads the data and builds everything that a run needs.
+  """Load the data and build everything that a run needs.
 
   Args:
     config: parsed; of own data with the same data_dir.
     data_dir: folder of the data sets that are not built in, or own data.
     download: fetch what data_dir does not have.
     splits: the data, where they are loaded already.
-    evaluator: of an equal learner, so that it is compiled once for both.
+    evaluator: of an equal learner, to compile it once for both.
 
   Raises:
     PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
       sentence with the remedy.
   """
-  # What needs no data comes first: a mistake in it ends the run here.
-  check(config)
+  check(config)  # Needs no data.
   steps = config.planned_steps
   splits = splits or load_data(config, data_dir=data_dir, download=download)
   splits = dataclasses.replace(splits, train=_training_data(config, splits))
@@ -82,17 +81,31 @@ def build(
 
 
 def check(config: RunConfig) -> None:
-  """Refuses what `build` would, as far as that needs no data.
+  """Refuse what `build` would, as far as that needs no data.
 
   Raises:
     PlanError, UnsoundPlanError, RunError, ValueError: one sentence.
   """
   config.check_complete()
-  _check_single_level(config)
   networks.check(config.model)
-  networks.make_augmentation(config)
   if config.survey is not None:
-    _check_evaluation(config, config.survey)
+    for part in ("validation", "test"):
+      tree = config.survey.hierarchies[part]
+      run_config.check_sizes(
+          config.survey, part, lambda tree=tree: _task_plan(config, tree)
+      )
+
+
+def _task_plan(
+    config: RunConfig, hierarchy: plan_lib.Hierarchy
+) -> plan_lib.SamplingPlan:
+  return plan_lib.task_plan(
+      hierarchy,
+      way=config.way,
+      shot=config.evaluation.shot,
+      query=config.evaluation.query,
+      classes=_classes(config, hierarchy),
+  )
 
 
 def load_data(
@@ -101,7 +114,7 @@ def load_data(
     data_dir: str | os.PathLike[str] | None,
     download: bool = False,
 ) -> data.Splits:
-  """The splits that `config.data` names; own data are not listed again."""
+  """Load the data set of `config.data`; own data are not listed again."""
   return data.load(
       config.data.name,
       data_dir=data_dir,
@@ -114,68 +127,39 @@ def load_data(
 def draw_tasks(
     config: RunConfig, dataset: data.Dataset, *, test: bool
 ) -> evaluation.Tasks:
-  """The fixed validation or test tasks of the config."""
-  options = config.evaluation
+  """Draw the fixed validation or test tasks of the config."""
+  chosen = config.evaluation
   return training.draw(
       dataset,
       way=config.way,
-      shot=options.shot,
-      query=options.query,
+      shot=chosen.shot,
+      query=chosen.query,
       classes=_classes(config, dataset.hierarchy),
-      count=options.test_tasks if test else options.validation_tasks,
-      seed=options.seed + int(test),
+      count=chosen.test_tasks if test else chosen.validation_tasks,
+      seed=chosen.seed + int(test),
   )
 
 
 def _classes(
     config: RunConfig, hierarchy: plan_lib.Hierarchy
 ) -> str | None:
-  """The level of a test task's classes: that of training, where it is there."""
-  episode = config.release.plan.episode
-  found = episode.classes if episode is not None else None
+  """Return the level of a task's classes in training, where the tree has it."""
+  found = config.episode.classes if config.episode is not None else None
   return found if found in hierarchy.levels else None
 
 
 def _compute(config: RunConfig) -> private.Compute:
+  chosen: options.Compute = config.compute
   compute = private.Compute(
-      diagnostics=bool(config.private_diagnostics),
-      noise_terms=config.compute.noise_terms or 1,
+      diagnostics=config.private_diagnostics, noise_terms=chosen.noise_terms
   )
-  size = config.compute.microbatch_size
-  if size is None:  # What the device suits.
+  if chosen.microbatch_size is None:
     return compute
-  return dataclasses.replace(compute, microbatch_size=size)
-
-
-def _check_single_level(config: RunConfig) -> None:
-  """RunError for examples that are learned one by one, and lie in a tree."""
-  hierarchy = config.release.hierarchy
-  if config.release.plan.episode is None and hierarchy.depth > 1:
-    raise errors.RunError(
-        f"config.hierarchy has the levels {hierarchy.levels} and there is no"
-        " episode: every example is a unit of its own then, so give one level,"
-        f" levels=({hierarchy.levels[-1]!r},) and sizes="
-        f"({hierarchy.num_leaves},), and one stage"
-    )
-
-
-def _check_evaluation(config: RunConfig, found: own_data.Survey) -> None:
-  """PlanError where own data are too few for validation and test tasks."""
-  for part in ("validation", "test"):
-    try:
-      plan_lib.task_plan(
-          found.hierarchies[part],
-          way=config.way,
-          shot=config.evaluation.shot,
-          query=config.evaluation.query,
-          classes=_classes(config, found.hierarchies[part]),
-      )
-    except plan_lib.PlanError as e:
-      raise fitting.refused(found, config.source, part, e) from e
+  return dataclasses.replace(compute, microbatch_size=chosen.microbatch_size)
 
 
 def _training_data(config: RunConfig, splits: data.Splits) -> data.ArrayDataset:
-  """The training data as the release describes them."""
+  """Return the training data as the release describes them."""
   train, release = splits.train, config.release
   if release.plan.episode is None:
     train = data.as_examples(train)
@@ -187,7 +171,7 @@ def _training_data(config: RunConfig, splits: data.Splits) -> data.ArrayDataset:
 def check_same_tree(
     described: plan_lib.Hierarchy, loaded: plan_lib.Hierarchy
 ) -> None:
-  """Refuses data whose sizes differ from those that are accounted.
+  """Refuse data whose sizes differ from those that are accounted.
 
   Raises:
     RunError: one sentence with both.
@@ -203,10 +187,10 @@ def check_same_tree(
 def with_copies(
     train: data.ArrayDataset, described: plan_lib.Hierarchy
 ) -> data.ArrayDataset:
-  """The data with the counts of copies that the config states, once counted.
+  """Return the data with the config's counts of copies, which are checked.
 
   Raises:
-    PlanError: a record recurs more often than is stated.
+    PlanError: a record recurs more often than the config says.
     RunError: the data cannot be counted.
   """
   if described.most_copies in (None, train.hierarchy.most_copies):

@@ -1,137 +1,158 @@
-"""Fields that every training config has, so that files show what differs."""
+"""Building blocks of config files: every field at its default, and arguments.
 
+A config file starts with `base` and states where its experiment differs:
+
+  arg = defaults.arguments(text, private=True, width=8)
+  c = defaults.base(steps=60, plan=dict(stages=("Poisson(0.02)", ...)), ...)
+  c.model.width = arg.width
+"""
+
+from collections.abc import Mapping
+import dataclasses
 import math
+import typing
 from typing import Any
 
 import ml_collections
 from ml_collections import config_dict
 
-
-def base() -> ml_collections.ConfigDict:
-  """Defaults; a config file overwrites what its experiment sets."""
-  c = ml_collections.ConfigDict()
-  c.seed = 0  # Public: the initial parameters.
-  # An integer makes a run reproducible, and its guarantee void for whoever
-  # knows the number.
-  c.private_seed = config_dict.placeholder(int)
-  c.delta = 1e-5
-  c.target_epsilon = config_dict.placeholder(float)
-  c.privacy_unit = config_dict.placeholder(str)
-  c.checkpoint_every = 25
-  # Training loss and the like, which no guarantee covers; in WORKDIR/private.
-  c.private_diagnostics = False
-  c.model = model(width=64, norm="batch", library="flax")
-  c.learner = ml_collections.ConfigDict(
-      dict(
-          name="maml",  # Which options a learner reads: learners.make_learner.
-          inner_steps=5,
-          inner_rate=0.1,
-          order="second",
-          learned_rates=False,
-          per_step_norm=False,
-          multi_step_loss=0,
-          ridge=1.0,
-          ridge_scale=10.0,
-          metric="euclidean",  # Of protonet; or cosine, with a learned scale.
-          metric_scale=1.0,
-      )
-  )
-  c.optimizer = ml_collections.ConfigDict(
-      dict(
-          name="adam",
-          rate=0.01,
-          final_rate=0.001,
-          warm_up=0,
-          momentum=config_dict.placeholder(float),
-          second_momentum=config_dict.placeholder(float),
-          average=0.0,
-      )
-  )
-  # While training, inside the task that is clipped: models.Augmentation.
-  c.augmentation = ml_collections.ConfigDict(
-      dict(shift=0, flip=False, colour=0.0, draws=1)
-  )
-  c.evaluation = ml_collections.ConfigDict(
-      dict(
-          shot=1,
-          query=1,
-          every=25,
-          validation_tasks=100,
-          test_tasks=600,
-          seed=1,  # Public.
-      )
-  )
-  # resident=False leaves the images on the host, for data larger than the
-  # device; the same up to rounding. devices: how many share the tasks of a step
-  # out, or all of them (None); a CPU counts as one for every core.
-  # microbatch_size: tasks that each computes together; None for 1 on a CPU and
-  # what the memory of another device suits.
-  c.compute = ml_collections.ConfigDict(
-      dict(
-          microbatch_size=config_dict.placeholder(int),
-          resident=True,
-          devices=config_dict.placeholder(int),
-      )
-  )
-  return c
+from episodic_dp import plain
+from episodic_dp import plan as plan_lib
+from episodic_dp.config import run_config
+from episodic_dp.plan import serialization
 
 
-def model(**options: Any) -> ml_collections.ConfigDict:
-  """The section of the network: these fields set, and those that may be.
+def base(**values: Any) -> ml_collections.ConfigDict:
+  """Return a config of every field, so that flags can set each of them.
 
   Args:
-    **options: see `sections.Model`, which says what a network of no name is.
+    **values: field of `RunConfig` -> value; a mapping for a section.
   """
-  unset = dict(
-      name=config_dict.placeholder(str),
-      widths=config_dict.placeholder(tuple),
-      outputs=config_dict.placeholder(int),
-      start=config_dict.placeholder(str),
-      start_digest=config_dict.placeholder(str),
-      trained=config_dict.placeholder(str),
-      rank=config_dict.placeholder(int),
-  )
-  return ml_collections.ConfigDict(unset | options)
+  return section(run_config.RunConfig, **values)
 
 
-def supervised(way: int, classes: int) -> ml_collections.ConfigDict:
-  """`base` for a plan without an episode: one network for all classes.
+def section(kind: Any, **values: Any) -> ml_collections.ConfigDict:
+  """Return the fields of a dataclass, with placeholders for None.
 
   Args:
-    way: classes of a validation or test task, which a head of its own is
-      trained for.
+    kind: the dataclass; the dataclasses of its fields are sections below.
+    **values: field -> value, where it is not the default.
+  """
+  hints = typing.get_type_hints(kind)
+  result = dict(values)
+  for field in plain.fields(kind):
+    hint = _without_none(hints[field.name])
+    value = values.get(field.name, _default(field))
+    if value is dataclasses.MISSING:
+      continue
+    if not dataclasses.is_dataclass(hint):
+      result[field.name] = _reference(hint) if value is None else value
+    elif value is not None:
+      given = value if isinstance(value, Mapping) else {}
+      result[field.name] = section(hint, **given)
+  return ml_collections.ConfigDict(result)
+
+
+def _without_none(hint: Any) -> Any:
+  kinds = [k for k in typing.get_args(hint) if k is not type(None)]
+  optional = type(None) in typing.get_args(hint)
+  return kinds[-1] if optional else hint
+
+
+def _reference(hint: Any) -> config_dict.FieldReference:
+  """Return a placeholder that flags of this type can set."""
+  if typing.get_origin(hint) is typing.Literal:
+    return config_dict.placeholder(type(typing.get_args(hint)[0]))
+  return config_dict.placeholder(typing.get_origin(hint) or hint)
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+  if field.default_factory is not dataclasses.MISSING:
+    return field.default_factory()
+  return field.default
+
+
+def supervised(
+    way: int, classes: int, **values: Any
+) -> ml_collections.ConfigDict:
+  """Return `base` for example-level training of one network for all classes.
+
+  Args:
+    way: classes of a validation or test task, which trains its own head.
     classes: of the training data.
+    **values: as of `base`.
   """
-  c = base()
-  c.learner = ml_collections.ConfigDict(dict(name="supervised"))
+  c = base(**values)
+  c.learner.name = "supervised"
   # Single examples are clipped: batch normalisation would mix them.
   c.model.norm = "group"
   c.model.outputs = classes
   c.evaluation.way = way
-  # What a test task does with its support set: learners.make_fine_tuning.
-  c.fine_tuning = ml_collections.ConfigDict(
-      dict(steps=30, rate=0.1, body=False, optimizer="sgd")
-  )
   c.compute.microbatch_size = 16  # Examples whose gradients are held at once.
   return c
 
 
-def mechanism(
-    private: bool, *, clip_unit: str, **options: Any
-) -> config_dict.ConfigDict:
-  """A mechanism; without privacy neither clipping nor noise is left."""
-  # Fields of clip norms that adapt, to be set from the command line too.
-  adaptive = dict(
-      clipping="fixed",
-      clip_quantile=config_dict.placeholder(float),
-      clip_rate=config_dict.placeholder(float),
-      count_noise=config_dict.placeholder(float),
-      clip_percentile=config_dict.placeholder(float),
-      clip_window=config_dict.placeholder(int),
-  )
-  if not private:
-    options = {k: v for k, v in options.items() if k not in adaptive}
-    options |= dict(clip_norm=math.inf, noise_multiplier=0.0)
-  return ml_collections.ConfigDict(
-      dict(clip_unit=clip_unit, clip_by="global") | adaptive | options
-  )
+def hierarchy(tree: plan_lib.Hierarchy) -> dict[str, Any]:
+  """Return a section `hierarchy` with the levels and sizes of a tree."""
+  described = serialization.Tree.of(tree)
+  return {f.name: getattr(described, f.name) for f in plain.fields(described)}
+
+
+def mechanism(private: bool, **values: Any) -> dict[str, Any]:
+  """Return a section `mechanism`; without privacy, no clipping and no noise.
+
+  Args:
+    private: clip and add noise.
+    **values: field of `plan.Mechanism` -> value.
+  """
+  if private:
+    return values
+  return values | dict(clip_norm=math.inf, noise_multiplier=0.0)
+
+
+def arguments(text: str | None, **known: Any) -> ml_collections.ConfigDict:
+  """Read "name=value,name=value", which follows the colon of --config.
+
+  Args:
+    text: such as "private=0,width=16".
+    **known: name -> default, of the type of the value. Whole numbers are at
+      least 1, or 0 where the default is 0; `rate` is a probability.
+
+  Raises:
+    ValueError: an unknown name, or a value of another type or out of range.
+  """
+  result = dict(known)
+  for part in filter(None, (text or "").split(",")):
+    name, equals, value = part.partition("=")
+    if name not in known or not equals:
+      names = ", ".join(f"{k}={v}" for k, v in known.items())
+      raise ValueError(
+          f"config argument '{part}' is not known: after the colon write some"
+          f" of {names}, separated by commas"
+      )
+    result[name] = _convert(name, value, known[name])
+  return ml_collections.ConfigDict(result)
+
+
+def _convert(name: str, value: str, default: Any) -> Any:
+  words = {"1": True, "true": True, "0": False, "false": False}
+  least, most, kind = -math.inf, math.inf, "a number"
+  if isinstance(default, bool):
+    kind = "0 or 1"
+  elif isinstance(default, int):
+    least = min(default, 1)
+    kind = f"a whole number of at least {least}"
+  elif name == "rate":
+    least, most, kind = math.ulp(0.0), 1, "above 0 and at most 1"
+  try:
+    if isinstance(default, bool):
+      return words[value.lower()]
+    found = type(default)(value)
+    if not isinstance(default, str) and not least <= found <= most:
+      raise ValueError(f"{found} is out of range")
+    return found
+  except (KeyError, ValueError) as e:
+    raise ValueError(
+        f"config argument {name}={value} must be {kind}, such as"
+        f" {name}={default}"
+    ) from e

@@ -1,14 +1,10 @@
-"""The learner and the optimiser that a config names."""
-
-import dataclasses
-from typing import Any
+"""The learner and the optimizer that a config names."""
 
 import optax
 
-from episodic_dp import errors
+from episodic_dp import _validate
 from episodic_dp import learners
-from episodic_dp import models
-from episodic_dp.config import learner_kinds
+from episodic_dp import options
 from episodic_dp.config import networks
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.private import averaging
@@ -17,81 +13,57 @@ _Shape = tuple[int, ...]
 
 
 def make_learner(config: RunConfig, image_shape: _Shape) -> learners.Learner:
-  """The learner that `config.learner` names, on `networks.make_model`.
-
-  `learners.by_name` says which learner reads which field. `config.episode.way`
-  of 1 is regression. What goes with what is checked by `learner_kinds`, before
-  there are data.
-  """
-  name = config.learner.name
+  """Build the learner of `config.learner` on `networks.make_model`."""
+  supervised = config.learner.name == options.SUPERVISED
   return learners.by_name(
-      model=networks.make_model(config, image_shape),
-      way=None if name == learner_kinds.SUPERVISED else config.way,
-      **dataclasses.asdict(config.learner),
+      config.learner,
+      networks.make_model(config, image_shape),
+      way=None if supervised else config.way,
   )
 
 
 def make_evaluation_learner(
     config: RunConfig, learner: learners.Learner, image_shape: _Shape
 ) -> learners.Learner:
-  """What validation and test tasks are given to.
+  """Build the learner of validation and test tasks.
 
-  The learner itself; or, where it adapts to nothing, fine-tuning with a head of
-  its own for every task.
+  It is the learner itself; or, for a learner of examples, fine-tuning with a
+  new head for every task.
   """
-  if config.learner.name != learner_kinds.SUPERVISED:
+  if config.learner.name != options.SUPERVISED:
     return learner
-  return make_fine_tuning(
+  return learners.make_fine_tuning(
       networks.make_model(config, image_shape, way=config.way),
-      **dataclasses.asdict(config.fine_tuning),
-  )
-
-
-def make_fine_tuning(
-    model: models.Model, **options: Any
-) -> learners.FineTuning:
-  """`learners.make_fine_tuning`, of options that a config or flags give.
-
-  Raises:
-    RunError: one of them is wrong.
-  """
-  try:
-    return learners.make_fine_tuning(model, **options)
-  except ValueError as e:
-    raise errors.RunError(str(e)) from e
-
-
-def make_schedule(config: RunConfig, steps: int) -> optax.Schedule:
-  """A cosine from `optimizer.rate` to `final_rate`, after the warm-up."""
-  options = config.optimizer
-  if options.warm_up:
-    return optax.warmup_cosine_decay_schedule(
-        0.0, options.rate, options.warm_up, steps, options.final_rate
-    )
-  return optax.cosine_decay_schedule(
-      options.rate, steps, alpha=options.final_rate / options.rate
+      config.fine_tuning,
   )
 
 
 def make_optimizer(
     config: RunConfig, steps: int
 ) -> optax.GradientTransformation:
-  """Adam or SGD with `make_schedule`, whose iterates may be averaged."""
-  options = config.optimizer
-  if options.warm_up >= steps:
-    raise errors.RunError(
-        f"optimizer.warm_up={options.warm_up} leaves nothing of {steps} steps:"
-        f" take fewer, such as --config.optimizer.warm_up={steps // 10}"
+  """Build Adam or SGD with a cosine schedule, and the average of its iterates.
+
+  Raises:
+    PlanError: the warm-up leaves no step.
+  """
+  chosen = config.optimizer
+  if chosen.warm_up >= steps:
+    raise _validate.refusal(
+        "config.optimizer.warm_up", chosen.warm_up, f"less than {steps} steps"
     )
-  moments: dict[str, Any] = {"b1": options.momentum}
-  if options.name == "sgd":
-    moments = {"momentum": options.momentum}
-  else:
-    moments["b2"] = options.second_momentum
-  optimizer = learners.OPTIMIZERS[options.name](
-      make_schedule(config, steps),
-      **{k: v for k, v in moments.items() if v is not None},
+  schedule = optax.cosine_decay_schedule(
+      chosen.rate, steps, alpha=chosen.final_rate / chosen.rate
   )
-  if not options.average:
+  if chosen.warm_up:
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, chosen.rate, chosen.warm_up, steps, chosen.final_rate
+    )
+  moments = {"b1": chosen.momentum, "b2": chosen.second_momentum}
+  if chosen.name == "sgd":
+    moments = {"momentum": chosen.momentum}
+  optimizer = learners.OPTIMIZERS[chosen.name](
+      schedule, **{k: v for k, v in moments.items() if v is not None}
+  )
+  if not chosen.average:
     return optimizer
-  return averaging.averaged(optimizer, options.average)
+  return averaging.averaged(optimizer, chosen.average)

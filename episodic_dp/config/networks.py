@@ -1,12 +1,25 @@
-"""The network that a config names: one of the library's, or code of one's own.
+"""The network that a config names: one of the library's, or the user's own.
 
-A run writes down what its network was: a digest of the weights that it began
-with, and of own code (`own_code`) one of its file and of the parameters' names
-and shapes.
+`config.model.name=my_module:make_model` imports `my_module` from the current
+folder or from PYTHONPATH and calls
+
+  make_model(outputs, input_shape, **config.model.options) -> models.Model
+
+with the number of logits (None where a metric learner needs features) and the
+shape of one example.
+
+A run records what its network was: a digest of the weights that it started
+from, and for own code one of its file and of the parameters' names and shapes.
 """
 
-import dataclasses
+from collections.abc import Callable
+import hashlib
+import importlib
+import inspect
 import os
+import pathlib
+import sys
+import traceback
 from typing import Any
 
 from absl import logging
@@ -14,14 +27,13 @@ import jax
 
 from episodic_dp import errors
 from episodic_dp import models
-from episodic_dp.config import learner_kinds
-from episodic_dp.config import own_code
-from episodic_dp.config import sections
+from episodic_dp import options
 from episodic_dp.config.run_config import RunConfig
+from episodic_dp.models import model as model_lib
 from episodic_dp.models import weights as weights_lib
-from episodic_dp.models.start import TRAINED
 
 _Shape = tuple[int, ...]
+_LONGEST = 400  # Characters of another program's error.
 
 
 def make_model(
@@ -31,172 +43,177 @@ def make_model(
     way: int | None = None,
     from_start: bool = True,
 ) -> models.Model:
-  """The network of `config.model`.
-
-  While it is trained it sees its images as `config.augmentation` says. It has
-  `way` logits; for None what the config's learner needs: a logit for
-  every class of a task, the features alone for a closed form, or for supervised
-  learning `config.model.outputs`, the number of training classes. An mlp and
-  own code give `config.model.outputs` numbers wherever that is set and `way` is
-  not.
+  """Build the network of `config.model`, augmented while it is trained.
 
   Args:
     config: its sections `model`, `learner` and `augmentation` are read.
     input_shape: of one example.
-    way: see above.
-    from_start: whether it begins with the weights of `config.model.start`.
+    way: number of logits. None for the number that the learner needs: the
+      classes of a task, features for a closed form, or `config.model.outputs`
+      for supervised learning, and wherever it is set for an mlp or own code.
+    from_start: start from the weights of `config.model.start`.
 
   Raises:
-    RunError: no `outputs` where they are needed, own code that fails, or
-      another network than the run's.
+    RunError: own code that fails, or another network than the run's.
     ValueError: a network of such a shape, or with such a start, does not exist.
   """
-  options = config.model
+  network = config.model
   outputs = _outputs(config) if way is None else way
-  if options.is_own:
-    model = own_code.make(options, outputs, input_shape)
+  if network.is_own:
+    model = _make_own(network, outputs, input_shape)
     if way is None:
-      _check_own(options, model)
+      _check_recorded(network, model)
   else:
-    _check_axes(options.name, input_shape)
-    model = models.by_name(
-        options.name,
-        outputs,
-        input_shape,
-        width=options.width,
-        norm=options.norm,
-        library=options.library,
-        widths=options.widths,
-    )
-  if options.start is not None and from_start:
+    model = models.by_name(network, outputs, input_shape)
+  if network.start is not None and from_start:
     model = models.start_from(
         model,
-        _start(options),
-        trained=options.trained,
-        rank=options.rank,
-        source=_source(options),
+        _start(network),
+        trained=network.trained,
+        rank=network.rank,
+        source=_source(network),
     )
-  return models.augmented(model, make_augmentation(config))
+  return models.augmented(model, config.augmentation)
 
 
-def check(options: sections.Model) -> None:
-  """Refuses own code and weights that cannot be read, before there are data.
+def check(network: options.Network) -> None:
+  """Refuse own code and weights that cannot be read, before there are data.
 
   Raises:
     RunError, ValueError: one sentence.
   """
-  if options.is_own:
-    own_code.check(options)
-  if options.trained not in TRAINED or options.rank < 1:
-    raise errors.RunError(
-        f"config.model.trained={options.trained} with rank={options.rank}: give"
-        f" one of {', '.join(TRAINED)}, and a rank of at least 1"
-    )
-  if options.start is not None:
-    _start(options)
-
-
-def make_augmentation(config: RunConfig) -> models.Augmentation:
-  """What happens to training images.
-
-  Raises:
-    ValueError: one sentence.
-  """
-  return models.Augmentation(**dataclasses.asdict(config.augmentation))
+  if network.is_own:
+    own_function(network)
+  if network.start is not None:
+    _start(network)
 
 
 def recorded(config: RunConfig, model: models.Model) -> dict[str, Any]:
-  """`config.as_json()` with what identifies its network.
-
-  Args:
-    config: of the run.
-    model: its network.
-  """
-  result, options = config.as_json(), config.model
+  """Return `config.as_json()` with the digests of its network."""
+  result, network = config.as_json(), config.model
   found: dict[str, Any] = {}
-  if options.start is not None:
-    found["start"] = os.path.abspath(options.start)
-    found["start_digest"] = weights_lib.digest(_start(options))
-  if options.is_own:
-    found["source_digest"] = own_code.source_digest(options.name)
+  if network.start is not None:
+    found["start"] = os.path.abspath(network.start)
+    found["start_digest"] = weights_lib.digest(_start(network))
+  if network.is_own:
+    found["source_digest"] = _source_digest(network.name)
     found["shapes_digest"] = _shapes_digest(model)
-  return result | {"model": dict(result["model"]) | found}
+  return result | {"model": result["model"] | found}
 
 
 def _outputs(config: RunConfig) -> int | None:
-  """The outputs that the config's learner needs."""
-  options, learner = config.model, config.learner.name
-  flexible = options.is_own or options.name == "mlp"
-  outputs = None
-  if flexible or learner == learner_kinds.SUPERVISED:
-    outputs = options.outputs
-  if learner == learner_kinds.SUPERVISED and outputs is None:
-    raise errors.RunError(
-        "config.model.outputs is missing: set it to the number of training"
-        " classes, which learner.name='supervised' tells apart"
-    )
-  headless = learner in learner_kinds.HEADLESS and options.name != "mlp"
-  return config.way if outputs is None and not headless else outputs
+  """Return the outputs that the config's learner needs; None for features."""
+  network, learner = config.model, config.learner
+  flexible = network.is_own or network.name == "mlp"
+  if network.outputs is not None and (
+      flexible or learner.name == options.SUPERVISED
+  ):
+    return network.outputs
+  if learner.headless and network.name != "mlp":
+    return None
+  return config.way
 
 
-# How many axes an example has; an mlp takes any.
-_AXES = {"conv4": 3, "conv6": 3, "resnet12": 3, "conv1d": 2}
-_TAKES = {2: "series (time, channels)", 3: "images (height, width, channels)"}
+def _source(network: options.Network) -> str:
+  return f"config.model.start={network.start}"
 
 
-def _check_axes(name: str, shape: _Shape) -> None:
-  """RunError where examples are not what a network of the library takes."""
-  axes = _AXES.get(name, len(shape))
-  if axes != len(shape):
-    other = {2: "conv1d", 3: "conv4"}.get(len(shape), "mlp")
-    raise errors.RunError(
-        f"config.model.name={name!r} takes {_TAKES[axes]}, and an example of"
-        f" the data has shape {shape}: use another network with"
-        f" --config.model.name={other}"
-    )
-
-
-# Weights to begin with --------------------------------------------------------
-
-
-def _source(options: sections.Model) -> str:
-  return f"config.model.start={options.start}"
-
-
-def _start(options: sections.Model) -> dict[str, Any]:
-  """The weights; RunError where they are not those that are asked for."""
-  assert options.start is not None
-  weights = models.read_weights(options.start)
-  found, wanted = weights_lib.digest(weights), options.start_digest
+def _start(network: options.Network) -> dict[str, Any]:
+  """Return the weights; RunError where their digest is another."""
+  assert network.start is not None
+  weights = models.read_weights(network.start)
+  found, wanted = weights_lib.digest(weights), network.start_digest
   if wanted is not None and found != wanted:
     raise errors.RunError(
-        f"{_source(options)} holds other weights (start_digest {found[:12]})"
+        f"{_source(network)} holds other weights (start_digest {found[:12]})"
         f" than those of the run ({wanted[:12]}): put back the file that it was"
         " started with"
     )
   return weights
 
 
-# What a run recorded of own code ----------------------------------------------
+# Own code ---------------------------------------------------------------------
 
 
-def _check_own(options: sections.Model, model: models.Model) -> None:
-  """Compares own code with what a run recorded of it."""
-  wanted = options.shapes_digest
+def _make_own(
+    network: options.Network, outputs: int | None, input_shape: _Shape
+) -> models.Model:
+  """Call the function; RunError where it raises or returns no Model."""
+  function = own_function(network)
+  try:
+    model = function(outputs, input_shape, **network.options)
+    if isinstance(model, models.Model) and model.input_shape is None:
+      model = model_lib.checked(model, input_shape)  # Two plain functions.
+  except Exception as e:  # Code of the user's own may raise anything.
+    raise errors.RunError(
+        f"config.model.name={network.name!r} failed for outputs={outputs} and"
+        f" input_shape={input_shape} ({_short(e, network.name)}): mend it"
+    ) from e
+  if not isinstance(model, models.Model):
+    raise errors.RunError(
+        f"config.model.name={network.name!r} returned {type(model).__name__}:"
+        " return a models.Model, such as models.from_flax(module, input_shape)"
+    )
+  return model
+
+
+def own_function(network: options.Network) -> Callable[..., Any]:
+  """Import MODULE:FUNCTION and check its arguments.
+
+  Raises:
+    RunError: there is none, or its arguments are others.
+  """
+  name = network.name
+  module_name, _, attribute = name.partition(":")
+  here = os.getcwd()
+  if here not in sys.path:
+    sys.path.append(here)  # Last: a folder named as a library hides none.
+  importlib.invalidate_caches()
+  try:
+    function = getattr(importlib.import_module(module_name), attribute)
+  except Exception as e:  # Its code may raise anything.
+    raise errors.RunError(
+        f"config.model.name={name!r} cannot be imported ({_short(e, name)}):"
+        " give MODULE:FUNCTION of a module in the current folder or on"
+        " PYTHONPATH, such as my_module:make_model"
+    ) from e
+  try:
+    inspect.signature(function).bind(None, (), **network.options)
+  except (TypeError, ValueError) as e:
+    given = "".join(f", {key}" for key in network.options)
+    raise errors.RunError(
+        f"config.model.name={name!r} does not take (outputs,"
+        f" input_shape{given}) ({e}): define it as make_model(outputs,"
+        f" input_shape{given})"
+    ) from e
+  return function
+
+
+def _check_recorded(network: options.Network, model: models.Model) -> None:
+  """Compare own code with the digests that a run recorded."""
+  wanted = network.shapes_digest
   if wanted is not None and _shapes_digest(model) != wanted:
     raise errors.RunError(
-        f"config.model.name={options.name!r} has parameters of other names or"
-        " shapes than the run's: undo what was changed of it, or choose another"
-        " --workdir"
+        f"config.model.name={network.name!r} has parameters of other names or"
+        " shapes than the run's: undo the change, or choose another --workdir"
     )
-  found = own_code.source_digest(options.name)
-  if options.source_digest not in (None, found):
+  if network.source_digest not in (None, _source_digest(network.name)):
     logging.warning(
-        "the file of config.model.name=%r is not as it was when the run last"
-        " went on: if the network computes something else, what is measured is"
-        " not what was trained",
-        options.name,
+        "the file of config.model.name=%r has changed since the run last"
+        " resumed: if the network computes something else, the measured network"
+        " is not the trained one",
+        network.name,
     )
+
+
+def _source_digest(name: str) -> str:
+  """Return the SHA-256 of the module's file; of nothing where it has none."""
+  module = importlib.import_module(name.partition(":")[0])
+  try:
+    content = pathlib.Path(module.__file__ or "").read_bytes()
+  except OSError:
+    content = b""
+  return hashlib.sha256(content).hexdigest()
 
 
 def _shapes_digest(model: models.Model) -> str:
@@ -207,3 +224,14 @@ def _shapes_digest(model: models.Model) -> str:
   return weights_lib.shapes_digest(
       jax.eval_shape(parameters, jax.random.key(0))
   )
+
+
+def _short(error: BaseException, name: str) -> str:
+  """Return the error's first line, and its line in own code."""
+  text = (str(error).strip().splitlines() or [""])[0][:_LONGEST]
+  result = f"{type(error).__name__}: {text}"
+  stem = name.partition(":")[0].rpartition(".")[2]
+  for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    if pathlib.Path(frame.filename).stem == stem:
+      return f"{result}, {stem}.py line {frame.lineno}"
+  return result

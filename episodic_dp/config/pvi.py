@@ -2,64 +2,77 @@
 
 from collections.abc import Mapping
 import dataclasses
-import math
 import os
 import pathlib
 import re
-from typing import Any
+from typing import Literal
 
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from episodic_dp import _validate
+from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp import pvi
-from episodic_dp.accounting import checks
 from episodic_dp.config import run_config
-from episodic_dp.config import sections
 from episodic_dp.pvi import adult
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import tables
 
-TABLES = ("adult", "own_table")
-_MODELS = ("logistic", "network")
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Table(sections.Section):
-  """Which rows, and who holds them.
+class Table:
+  """The rows, and the clients that hold them.
 
   Attributes:
-    name: of `TABLES`.
-    split: how Adult is dealt out: of `adult.SPLITS`, or one_client.
-    clients: to how many.
-    seed: public, of the dealing.
+    name: "own_table" is a folder with train.csv and schema.json.
+    split: how Adult is divided: of `adult.SPLITS`, or one_client.
+    clients: number of clients of Adult.
+    seed: public, of the division.
   """
 
-  NAME = "table"
-
-  name: str = "adult"
+  name: Literal["adult", "own_table"] = "adult"
   split: str = "homogeneous"
-  clients: int = 10
+  clients: plain.Count = 10
   seed: int = 0
 
+  def __post_init__(self) -> None:
+    splits = (*adult.SPLITS, adult.ONE_CLIENT)
+    _validate.one_of("config.table.split", self.split, splits)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Model(sections.Section):
-  """The likelihood and its prior; see `pvi_defaults`."""
+class Model:
+  """The likelihood and its prior.
 
-  NAME = "model"
+  Attributes:
+    name: logistic regression, or a Bayesian network.
+    widths: of the network's hidden layers.
+    prior_variance: of each parameter.
+  """
 
-  name: str = "logistic"
+  name: Literal["logistic", "network"] = "logistic"
   widths: tuple[int, ...] = ()
-  prior_variance: float = 1.0
+  prior_variance: plain.Positive = 1.0
+
+  def __post_init__(self) -> None:
+    if self.name == "logistic" and self.widths:
+      raise _validate.refusal(
+          "config.model.widths", self.widths, "none of a logistic model"
+      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Server(sections.Section):
-  """Who updates when; see `pvi_defaults`."""
+class Server:
+  """The order of updates.
 
-  NAME = "server"
+  Attributes:
+    order: synchronous, sequential or asynchronous.
+    damping: of the factors.
+    absent: clients that do not answer: "3" never, "3:5-" from round 5 on,
+      "3:5-9" in rounds 5 to 9; several separated by commas.
+  """
 
   order: str = "synchronous"
   damping: float = 0.1
@@ -67,41 +80,57 @@ class Server(sections.Section):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Visit(sections.Section):
-  """What a client does when it is visited; see `pvi_defaults`."""
+class Visit:
+  """The steps of a client in one visit.
 
-  NAME = "visit"
+  Attributes:
+    local_steps: number of steps.
+    batch_share: expected share of the client's rows in a batch.
+    least_batch: least expected rows of a batch.
+    clip_norm: of the gradient of a row.
+    noise_multiplier: of the sum of these gradients.
+    rate: of Adagrad for means; its state stays with the client.
+    scale_rate: of Adagrad for standard deviations.
+  """
 
-  local_steps: int = 25
-  batch_share: float = 0.02
-  least_batch: int = 20
+  local_steps: plain.Count = 25
+  batch_share: plain.Positive = 0.02
+  least_batch: plain.Count = 20
   clip_norm: float = 2.0
   noise_multiplier: float = 5.0
-  rate: float = 0.5
-  scale_rate: float = 0.5
-
-
-_SECTIONS: tuple[type[sections.Section], ...] = (Table, Model, Server, Visit)
-_SCALARS: dict[str, Any] = {
-    "seed": int, "private_seed": int, "delta": float, "target_epsilon": float,
-    "rounds": int, "checkpoint_every": int, "evaluate_every": int,
-}  # fmt: skip
+  rate: plain.Positive = 0.5
+  scale_rate: plain.Positive = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-  """Everything that a config says; made by `parse`."""
+  """All fields of a config of `episodic-dp pvi`; `parse` reads them.
 
-  source: Mapping[str, Any]
-  table: Table
-  model: Model
-  server: Server
-  visit: Visit
+  Attributes:
+    table: the rows.
+    model: the likelihood.
+    server: the order of updates.
+    visit: the steps of a client.
+    rounds: of visits.
+    seed: public, of the order of visits and of a network's samples.
+    private_seed: None for a secret key; a fixed seed voids the guarantee for
+      anyone who knows it.
+    delta: of every client; None for 10^floor(log10(1 / rows)) of Adult, and a
+      tenth of that of an own table.
+    target_epsilon: of every client.
+    checkpoint_every: rounds.
+    evaluate_every: rounds.
+  """
+
+  table: Table = Table()
+  model: Model = Model()
+  server: Server = Server()
+  visit: Visit = Visit()
   rounds: int = 100
   seed: int = 0
   private_seed: int | None = None
-  delta: float | None = None
-  target_epsilon: float | None = None
+  delta: plain.Fraction | None = None
+  target_epsilon: plain.Positive | None = None
   checkpoint_every: int = 10
   evaluate_every: int = 10
 
@@ -126,27 +155,14 @@ class Rows:
 
 
 def parse(source: run_config.Source) -> Config:
-  """Reads and checks a config.
+  """Read and check a config.
 
   Raises:
-    PlanError: a field is unknown or wrong; one sentence.
+    PlanError: a field is unknown or wrong.
   """
-  values = run_config.plain(source)
-  known = (*_SCALARS, *(section.NAME for section in _SECTIONS))
-  for name in sorted(set(values) - set(known), key=str):
-    raise plan_lib.PlanError(
-        f"config.{name} is not read by episodic-dp pvi: use"
-        f" {', '.join(known)}, or episodic-dp train for a meta-learner"
-    )
-  found: dict[str, Any] = {
-      name: sections.checked(name, values[name], kind)
-      for name, kind in _SCALARS.items()
-      if values.get(name) is not None
-  }
-  found |= {s.NAME: sections.parse(s, values) for s in _SECTIONS}
-  config = Config(source=values, **found)
-  _check(config)
-  return config
+  return plain.from_plain(
+      Config, run_config.as_mapping(source), name="config", partial=True
+  )
 
 
 def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
@@ -164,11 +180,11 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
       members = adult.deal(
           parts.train.labels, clients=table.clients, size_factor=sizes,
           balance_factor=balance, seed=table.seed,
-      )  # fmt: skip
+      )
     return Rows(
         schema=adult.SCHEMA, train=parts.train, members=members,
         validation=parts.validation, test=parts.test,
-    )  # fmt: skip
+    )
   if data_dir is None:
     raise plan_lib.PlanError(
         "config.table.name is 'own_table' and --data_dir is missing: name the"
@@ -192,7 +208,7 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
   return Rows(
       schema=schema, train=train, members=train.members,
       validation=others[0], test=others[1],
-  )  # fmt: skip
+  )
 
 
 def build(config: Config, rows: Rows) -> pvi.Spec:
@@ -249,10 +265,11 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
       evaluate_every=config.evaluate_every,
       checkpoint_every=config.checkpoint_every,
       # Under the names whose values may change where a run is resumed.
-      config=run_config.clean(
-          {"steps" if k == "rounds" else k: v for k, v in config.source.items()}
-      ),
-  )  # fmt: skip
+      config={
+          "steps" if name == "rounds" else name: value
+          for name, value in plain.to_plain(config).items()
+      },
+  )
 
 
 def default_delta(table: Table, size: int) -> float:
@@ -277,7 +294,7 @@ def examples(table: tables.Table) -> pvi.Examples:
   return pvi.Examples(
       jnp.asarray(table.inputs), jnp.asarray(table.labels),
       jnp.ones(len(table.labels)),
-  )  # fmt: skip
+  )
 
 
 def absences(
@@ -325,49 +342,3 @@ def _no_rows(schema: tables.Schema) -> tables.Table:
       labels=np.zeros(0, np.int32),
       members={},
   )
-
-
-def _check(config: Config) -> None:
-  """PlanError for values that nothing can be built of."""
-  for name, value, known in (
-      ("table.name", config.table.name, TABLES),
-      ("table.split", config.table.split, (*adult.SPLITS, adult.ONE_CLIENT)),
-      ("model.name", config.model.name, _MODELS),
-  ):
-    if value not in known:
-      raise plan_lib.PlanError(
-          f"config.{name}={value!r} must be one of {', '.join(known)}"
-      )
-  if config.model.name == "logistic" and config.model.widths:
-    raise plan_lib.PlanError(
-        f"config.model.widths={config.model.widths} with a logistic model,"
-        " which has no hidden layers: use --config.model.name=network"
-    )
-  visit = config.visit
-  for name, number in (
-      ("model.prior_variance", config.model.prior_variance),
-      ("visit.batch_share", visit.batch_share),
-      ("visit.rate", visit.rate),
-      ("visit.scale_rate", visit.scale_rate),
-  ):
-    if not 0 < number < math.inf:
-      raise plan_lib.PlanError(
-          f"config.{name}={number!r} must be a positive number"
-      )
-  for name, count in (
-      ("visit.local_steps", visit.local_steps),
-      ("visit.least_batch", visit.least_batch),
-  ):
-    if count < 1:
-      raise plan_lib.PlanError(
-          f"config.{name}={count!r} must be a whole number of at least 1"
-      )
-  delta, target = config.delta, config.target_epsilon
-  if delta is not None and not checks.is_delta(delta):
-    raise plan_lib.PlanError(
-        f"config.delta={delta!r} must lie between 0 and 1, such as 1e-4"
-    )
-  if target is not None and not 0 < target < math.inf:
-    raise plan_lib.PlanError(
-        f"config.target_epsilon={target!r} must be a positive number"
-    )

@@ -4,163 +4,170 @@ from collections.abc import Mapping
 import copy
 import dataclasses
 import functools
-import math
 import os
 from typing import Any, TypeAlias
 
 import ml_collections
+import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import accounting
+from episodic_dp import data as data_lib
+from episodic_dp import errors
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import checks
-from episodic_dp.config import learner_kinds
-from episodic_dp.config import own_data
-from episodic_dp.config import release as release_lib
-from episodic_dp.config import sections
-from episodic_dp.data.own_data import load as own_data_lib
+from episodic_dp.data import dataset
+from episodic_dp.data.own_data import load as own_data
+from episodic_dp.output import phases
+from episodic_dp.plan import serialization
 
 Source: TypeAlias = ml_collections.ConfigDict | Mapping[str, Any]
 
-_SECTIONS: dict[str, type[sections.Section]] = {
-    cls.NAME: cls
-    for cls in (
-        sections.Data,
-        sections.Model,
-        sections.Learner,
-        sections.Optimizer,
-        sections.Augmentation,
-        sections.Evaluation,
-        sections.Compute,
-        sections.FineTuning,
-    )
-}
-# What a config that is trained has to say; one that is only accounted may not.
-_TRAINED = (
-    "data", "model", "learner", "optimizer", "evaluation", "compute", "seed",
-    "checkpoint_every",
-)
-_RELEASED = ("hierarchy", "plan", "episode", "mechanism")
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class RunConfig:
-  """Everything that a config says; made by `RunConfig.parse`.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+  """The data set.
 
   Attributes:
-    source: the config as plain values, the hierarchy of own data filled in;
-      `as_json` writes it, and a run is resumed only under an equal one.
-    release: what a step samples and releases.
-    steps: how many are asked for; `planned_steps` says how many are taken.
-    delta: of the guarantees.
-    target_epsilon: the budget, or None for no limit.
-    privacy_unit: the level whose guarantee it limits, and which progress tells,
-      or None for the primary level.
-    seed: public, of the initial parameters.
-    private_seed: None for a secret key.
-    checkpoint_every: steps between checkpoints.
-    private_diagnostics: whether the step leaves what no guarantee covers.
-    data: which data set.
-    model: the network.
-    learner: what is trained.
-    optimizer: the outer optimiser and its schedule.
-    augmentation: of training images.
-    evaluation: validation and test tasks.
-    compute: how a step is computed.
-    fine_tuning: of test tasks, for a learner of examples.
-    survey: own data as they were listed for the hierarchy, or None.
+    name: one of `data.NAMES`.
+    options: keyword arguments of that data set's `load`.
   """
 
-  source: Mapping[str, Any]
-  release: plan_lib.Release
-  steps: sections.Count
+  name: str = ""
+  options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan:
+  """The stages, and whether units may be smaller; see `plan.SamplingPlan`."""
+
+  stages: tuple[plan_lib.Stage, ...]
+  allow_short_units: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig:
+  """All fields of a config; `RunConfig.parse` reads and checks them.
+
+  Attributes:
+    steps: number of steps asked for; `planned_steps` are taken.
+    delta: of the guarantees.
+    plan: how units are sampled.
+    episode: how examples form tasks; None for example-level training.
+    mechanism: what a step releases.
+    hierarchy: the tree of the training data; own data fill it in.
+    target_epsilon: the budget, or None for no limit.
+    privacy_unit: the level that the budget is for, and that progress shows;
+      None for the primary level.
+    seed: public, of the initial parameters.
+    private_seed: None for a secret key. A fixed seed makes a run reproducible
+      and its guarantee void for anyone who knows it.
+    checkpoint_every: steps between checkpoints.
+    private_diagnostics: record the training loss and other metrics, which no
+      guarantee covers, in WORKDIR/private.
+    data: the data set.
+    model: the network.
+    learner: the learner.
+    optimizer: the outer optimizer and its schedule.
+    augmentation: of training images.
+    evaluation: validation and test tasks.
+    compute: placement of a step.
+    fine_tuning: of test tasks, for a learner of examples.
+    survey: own data as listed for the hierarchy, or None.
+  """
+
+  steps: int
   delta: float
-  target_epsilon: float | None = None
+  plan: Plan
+  mechanism: plan_lib.Mechanism
+  episode: plan_lib.Episode | None = None
+  hierarchy: serialization.Tree | None = None
+  target_epsilon: plain.Positive | None = None
   privacy_unit: str | None = None
   seed: int = 0
   private_seed: int | None = None
-  checkpoint_every: sections.Count = 25
+  checkpoint_every: plain.Count = 25
   private_diagnostics: bool = False
-  data: sections.Data
-  model: sections.Model
-  learner: sections.Learner
-  optimizer: sections.Optimizer
-  augmentation: sections.Augmentation
-  evaluation: sections.Evaluation
-  compute: sections.Compute
-  fine_tuning: sections.FineTuning
-  survey: own_data_lib.Survey | None = None
+  data: Data = Data()
+  model: options.Network = options.Network()
+  learner: options.Learner = options.Learner()
+  optimizer: options.Optimizer = options.Optimizer()
+  augmentation: options.Augmentation = options.Augmentation()
+  evaluation: options.Evaluation = options.Evaluation()
+  compute: options.Compute = options.Compute()
+  fine_tuning: options.FineTuning = options.FineTuning()
+  survey: own_data.Survey | None = dataclasses.field(
+      default=None, compare=False, repr=False, metadata={"plain": False}
+  )
+
+  def __post_init__(self) -> None:
+    if self.steps < 1:
+      raise errors.PlanError(
+          f"config.steps is {self.steps}: give a whole number of at least 1,"
+          " such as --config.steps=1"
+      )
+    _validate.fraction("config.delta", self.delta)
 
   @classmethod
   def parse(
       cls, config: Source, *, data_dir: str | os.PathLike[str] | None = None
   ) -> "RunConfig":
-    """Reads and checks a config.
+    """Read and check a config.
 
     Args:
-      config: as the presets return it, or the plain values of a config.json.
+      config: what a preset returns, or the content of a config.json.
       data_dir: of own data, which are listed where the config has no hierarchy:
         no image is decoded, and JAX is not imported.
 
     Raises:
-      PlanError: a field is missing, unknown or wrong; one sentence.
+      PlanError: a field is missing, unknown or wrong.
       UnsoundPlanError: no proof covers what is described.
-      FileNotFoundError, ValueError: own data cannot be listed; one sentence.
+      FileNotFoundError, ValueError: own data cannot be listed.
     """
-    source = plain(config)
-    survey = own_data.survey(source, data_dir)
-    if survey is not None:
-      source["hierarchy"] = own_data.hierarchy_section(survey, source)
-    release = release_lib.plan_from_config(source)
-    for name in ("steps", "delta"):
-      if source.get(name) is None:
-        raise plan_lib.PlanError(f"config.{name} is missing: set it")
-    hints = {
-        field.name: field.type
-        for field in dataclasses.fields(cls)
-        if field.name not in ("source", "release", "survey", *_SECTIONS)
-    }
-    known = (*hints, *_RELEASED, *_SECTIONS)
-    for name in sorted(set(source) - set(known), key=str):
-      raise plan_lib.PlanError(
-          f"config.{name} is not read by anything: use {', '.join(known)}"
+    found = plain.from_plain(
+        cls, as_mapping(config), name="config", partial=True
+    )
+    data_lib.check_data_dir(found.data.name, data_dir)
+    if found.hierarchy is None and found.data.name == "own_data":
+      chosen = own_data.read_options(found.data.options)
+      with phases.phase("listing the data"):
+        survey = own_data.survey(data_dir, chosen)
+      found = dataclasses.replace(
+          found, survey=survey, hierarchy=_tree_of(survey, found)
       )
-    scalars = {
-        name: sections.checked(name, source[name], hint)
-        for name, hint in hints.items()
-        if source.get(name) is not None
-    }
-    if not checks.is_delta(scalars["delta"]):
-      raise plan_lib.PlanError(
-          f"config.delta is {scalars['delta']}: give a number between 0 and 1,"
-          " well below 1 / (number of units), such as --config.delta=1e-05"
+    found.release.hierarchy.level_index(found.level)
+    return found
+
+  @functools.cached_property
+  def sampling_plan(self) -> plan_lib.SamplingPlan:
+    """The stages and the episode."""
+    return plan_lib.SamplingPlan(
+        self.plan.stages,
+        episode=self.episode,
+        allow_short_units=self.plan.allow_short_units,
+    )
+
+  @functools.cached_property
+  def release(self) -> plan_lib.Release:
+    """The sampling plan and the mechanism of a step.
+
+    Raises:
+      PlanError: the config has no hierarchy.
+      UnsoundPlanError: no proof covers it.
+    """
+    if self.hierarchy is None:
+      raise errors.PlanError(
+          "config.hierarchy is missing: give levels and sizes, such as"
+          " levels=('class', 'drawing') and sizes=(1150, 20)"
       )
-    target = scalars.get("target_epsilon")
-    if target is not None and not target > 0:  # also refuses NaN
-      raise plan_lib.PlanError(
-          f"config.target_epsilon is {target}: give a positive number, such as"
-          " --config.target_epsilon=3"
-      )
-    if "privacy_unit" in scalars:
-      release.hierarchy.level_index(scalars["privacy_unit"])
-    parsed: dict[str, Any] = {
-        name: sections.parse(section, source)
-        for name, section in _SECTIONS.items()
-    }
-    # Here, for commands that build nothing of them, such as account.
-    for name, section in parsed.items():
-      values = source.get(name)
-      needed = section.needed(values) if values else ()
-      if values and all(values.get(f) is not None for f in needed):
-        section.check()
-        if name == "learner":
-          learner_kinds.check_name(section)
-    return cls(
-        source=source, release=release, survey=survey, **scalars, **parsed
+    return plan_lib.Release(
+        self.hierarchy.build(), self.sampling_plan, self.mechanism
     )
 
   @property
   def level(self) -> str:
-    """The privacy unit: whose guarantee a target epsilon limits."""
+    """The privacy unit: the level that a target epsilon is for."""
     return self.privacy_unit or self.release.levels[0]
 
   @property
@@ -168,9 +175,16 @@ class RunConfig:
     """The classes of a validation or test task.
 
     Raises:
-      PlanError: the config does not say, or says two things.
+      PlanError: the config does not state it, or states two values.
     """
-    return release_lib.way_of(self.source)
+    trained = self.episode.way if self.episode is not None else None
+    way = self.evaluation.way or trained
+    if way is None or trained not in (way, None):
+      raise _validate.refusal(
+          "config.evaluation.way", self.evaluation.way,
+          f"the classes of a task (config.episode.way={trained})",
+      )
+    return way
 
   @functools.cached_property
   def planned_steps(self) -> int:
@@ -189,57 +203,108 @@ class RunConfig:
     )
 
   def check_complete(self) -> None:
-    """Refuses what cannot be trained, before there are data.
+    """Refuse what cannot be trained, before any data are read.
 
     Raises:
-      PlanError: names what is missing, or what does not go together.
+      PlanError: names the field.
     """
-    for name in _TRAINED:
-      if self.source.get(name) is None:
-        raise plan_lib.PlanError(
-            f"config.{name} is missing: a run needs it, see"
-            " episodic_dp/config/defaults.py"
-        )
-    learner_kinds.check(self.learner, self.release.plan.episode, self.way)
-    for name, section in _SECTIONS.items():
-      values = self.source.get(name) or {}
-      for field in section.needed(values):
-        if values.get(field) is None:
-          raise plan_lib.PlanError(f"config.{name}.{field} is missing: set it")
+    _validate.one_of("config.data.name", self.data.name, data_lib.NAMES)
+    self.learner.check_tasks(
+        has_episode=self.episode is not None, way=self.way
+    )
+    if self.learner.name == options.SUPERVISED and self.model.outputs is None:
+      raise errors.PlanError(
+          "config.model.outputs is missing: set it to the number of training"
+          " classes, which learner.name=supervised separates"
+      )
+    if self.model.start is None and self.model.trained != "all":
+      raise _validate.refusal(
+          "config.model.trained", self.model.trained,
+          "all without public weights (--config.model.start=FILE)",
+      )
+    hierarchy = self.release.hierarchy
+    if self.episode is None and hierarchy.depth > 1:
+      raise _validate.refusal(
+          "config.hierarchy.levels", hierarchy.levels,
+          f"({hierarchy.levels[-1]!r},) without an episode: every example is a"
+          " unit",
+      )
 
   def with_changes(self, changes: Mapping[str, Any]) -> "RunConfig":
-    """The config with other values, parsed anew.
+    """Return the config with other values, checked again.
 
     Args:
       changes: name -> value, such as {"evaluation.test_tasks": 60}.
     """
-    source = copy.deepcopy(dict(self.source))
+    source = self.as_json()
     for name, value in changes.items():
-      *sections_, last = name.split(".")
+      *sections, last = name.split(".")
       where = source
-      for section in sections_:
+      for section in sections:
         where = where.setdefault(section, {})
       where[last] = value
     return RunConfig.parse(source)
 
   def as_json(self) -> dict[str, Any]:
-    """Nested plain values; infinity becomes the string "inf"."""
-    return clean(self.source)
+    """Return every field as plain data for JSON; infinity is "inf"."""
+    result: dict[str, Any] = plain.to_plain(self)
+    return result
 
 
-def plain(config: Source) -> dict[str, Any]:
-  """Dicts in place of ConfigDicts, all the way down."""
+def as_mapping(config: Source) -> dict[str, Any]:
+  """Return a copy with dicts in place of ConfigDicts."""
   if isinstance(config, ml_collections.ConfigDict):
     config = config.to_dict()
   return copy.deepcopy(dict(config))
 
 
-def clean(value: Any) -> Any:
-  """Plain values for JSON; infinity becomes the string "inf"."""
-  if isinstance(value, Mapping):
-    return {str(k): clean(v) for k, v in value.items()}
-  if isinstance(value, (list, tuple)):
-    return [clean(v) for v in value]
-  if isinstance(value, float) and math.isinf(value):
-    return "inf"
-  return value
+def _tree_of(found: own_data.Survey, config: RunConfig) -> serialization.Tree:
+  """Return the tree of own training data, where its units suffice.
+
+  Raises:
+    PlanError: the data are too small for the plan, or names are ambiguous.
+  """
+  training, plan = found.hierarchies["train"], config.sampling_plan
+  if plan.episode is None:  # Single images are learned, by their classes.
+    training = dataset.flattened(training)
+  else:
+    _check_names(training, plan)
+  check_sizes(found, "train", lambda: plan_lib.validate(training, plan))
+  return serialization.Tree.of(training)
+
+
+def check_sizes(
+    found: own_data.Survey, part: str, check: Any
+) -> None:
+  """Raise PlanError with the sizes of a part of own data that is too small."""
+  try:
+    check()
+  except plan_lib.PlanError as e:
+    tree = found.hierarchies[part]
+    least = ", ".join(
+        f"{tree.child_counts(k).min()} to {tree.child_counts(k).max()} of level"
+        f" '{level}'"
+        for k, level in enumerate(tree.levels)
+    )
+    raise plan_lib.PlanError(
+        f"the {part} part of {found.listing.source} does not suit the plan"
+        f" ({e}); its units have {least}"
+    ) from e
+
+
+def _check_names(
+    training: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
+) -> None:
+  """Raise PlanError where a name in several classes may be one unit."""
+  if plan_lib.class_level(training, plan) or training.depth < 3:
+    return
+  assert training.names is not None and training.names[1] is not None
+  names, counts = np.unique(training.names[1], return_counts=True)
+  if counts.max() > 1 and not training.copies:
+    of, level = training.levels[:2]
+    raise plan_lib.PlanError(
+        f"{level} {errors.shown(str(names[counts.argmax()]))} is in"
+        f" {counts.max()} units of level '{of}': where it is one {level}, add"
+        f" --config.data.options.crossing={level}; otherwise give every {level}"
+        " its own name"
+    )

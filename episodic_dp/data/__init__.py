@@ -5,6 +5,7 @@ are imported on first use, so that importing this package stays quick.
 """
 
 from collections.abc import Callable
+import dataclasses
 import importlib
 import inspect
 import os
@@ -14,6 +15,7 @@ from episodic_dp.data.dataset import ArrayDataset
 from episodic_dp.data.dataset import as_examples
 from episodic_dp.data.dataset import Dataset
 from episodic_dp.data.dataset import Splits
+from episodic_dp.data.own_data import rows
 
 __all__ = [
     "NAMES",
@@ -49,6 +51,8 @@ def defaults_of(name: str) -> dict[str, Any]:
   Raises:
     ValueError: an unknown name.
   """
+  if name == "own_data":
+    return dataclasses.asdict(rows.Options())
   parameters = inspect.signature(_loader(name)).parameters
   return {k: p.default for k, p in parameters.items() if k not in _SOURCES}
 

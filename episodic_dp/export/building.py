@@ -1,7 +1,6 @@
 """From a description to the learner, and from files to its parameters."""
 
 from collections.abc import Mapping
-import dataclasses
 from typing import Any
 
 import jax
@@ -48,9 +47,9 @@ def trained(
 ) -> learners.BaseLearner:
   """The learner as it was trained, whose `init` says what it learned."""
   return learners.by_name(
-      model=_network(found, found.network.outputs, start),
+      found.learner,
+      _network(found, found.network.outputs, start),
       way=found.task.way,
-      **dataclasses.asdict(found.learner),
   )
 
 
@@ -76,12 +75,12 @@ def for_way(
     )
   if found.fine_tuning is not None:
     return learners.make_fine_tuning(
-        _network(found, way, start), **dataclasses.asdict(found.fine_tuning)
+        _network(found, way, start), found.fine_tuning
     )
   return learners.by_name(
-      model=_network(found, found.network.outputs, start),
+      found.learner,
+      _network(found, found.network.outputs, start),
       way=way,
-      **dataclasses.asdict(found.learner),
   )
 
 
@@ -116,15 +115,7 @@ def _network(
     found: Description, outputs: int | None, start: Weights | None
 ) -> models.Model:
   network = found.network
-  model = models.by_name(
-      network.name,
-      outputs,
-      found.preprocessing.shape,
-      width=network.width,
-      norm=network.norm,
-      library=network.library,
-      widths=network.widths,
-  )
+  model = models.by_name(network, outputs, found.preprocessing.shape)
   if start is None:
     return model
   return models.start_from(

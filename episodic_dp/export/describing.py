@@ -9,7 +9,7 @@ import numpy as np
 from episodic_dp import _version
 from episodic_dp import data
 from episodic_dp import learners
-from episodic_dp.config import learner_kinds
+from episodic_dp import options as options_lib
 from episodic_dp.config import RunConfig
 from episodic_dp.data.own_data import load as own_data
 from episodic_dp.export import description as description_lib
@@ -19,9 +19,6 @@ from episodic_dp.models import parts
 # Data sets whose loaders take single pixels of larger pictures.
 _NEAREST = ("omniglot",)
 _LOOKED_AT = 500  # Public images, for their background.
-_FIELDS = tuple(
-    field.name for field in dataclasses.fields(description_lib.Learner)
-)
 
 
 def describe(
@@ -35,33 +32,24 @@ def describe(
     start: str | None,
 ) -> description_lib.Description:
   """model.json of a run."""
-  options, settings = config.model, dataclasses.asdict(config.learner)
-  supervised = config.learner.name == learner_kinds.SUPERVISED
-  headless = config.learner.name in learner_kinds.HEADLESS
+  supervised = config.learner.name == options_lib.SUPERVISED
   outputs = learner.model.way
-  if headless and options.name != "mlp":
+  if config.learner.headless and config.model.name != "mlp":
     outputs = None
   like = jax.eval_shape(learner.init, jax.random.key(0))
   episode = config.evaluation
   return description_lib.Description(
       format=description_lib.FORMAT,
       library=f"episodic_dp {_version.__version__}",
-      network=description_lib.Network(
-          name=options.name,  # type: ignore[arg-type]
+      network=dataclasses.replace(
+          config.model,
           outputs=outputs,
-          width=options.width,
-          norm=options.norm,
-          library=options.library,
-          widths=options.widths,
-          trained=options.trained if start else "all",
-          rank=options.rank,
+          start=None,
+          start_digest=None,
+          trained=config.model.trained if start else "all",
       ),
-      learner=description_lib.Learner(**{n: settings[n] for n in _FIELDS}),
-      fine_tuning=(
-          description_lib.FineTuning(**dataclasses.asdict(config.fine_tuning))
-          if supervised
-          else None
-      ),
+      learner=config.learner,
+      fine_tuning=config.fine_tuning if supervised else None,
       preprocessing=how,
       task=description_lib.Task(
           way=config.way, shot=episode.shot, query=episode.query
@@ -114,15 +102,11 @@ def _are_images(
     config: RunConfig, test: data.ArrayDataset, data_dir: str | None
 ) -> bool:
   """Whether own data of float32 are images of more than 8 bits, or features."""
-  options = config.data.options
   if config.data.name != "own_data" or len(test.image_shape) != 3:
     return False
-  if any(options.get(name) is not None for name in ("size", "color", "depth")):
+  options = own_data.read_options(config.data.options)
+  if (options.size, options.color, options.depth) != (None, None, None):
     return True
-  names = ("levels", "shares", "by", "crossing", "seed")
-  listing = own_data.survey(
-      data_dir,
-      **{k: options[k] for k in names if options.get(k) is not None},
-  ).listing
+  listing = own_data.survey(data_dir, options).listing
   first = next(int(c.records[0]) for c in listing.classes if len(c.records))
   return listing.reader()(first).image

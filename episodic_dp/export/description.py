@@ -10,6 +10,7 @@ import re
 from typing import Any, Literal
 
 from episodic_dp import errors
+from episodic_dp import options
 from episodic_dp import plain
 
 FORMAT = 1
@@ -18,60 +19,6 @@ START = "start.safetensors"
 _WEIGHTS = re.compile(r"weights(_\d)?\.safetensors")
 # Sizes above these are no mistake of rounding: nothing was trained with them.
 _LONGEST_SIDE, _MOST_STEPS, _WIDEST = 4096, 1000, 65536
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Network:
-  """A network of the library; see `models.by_name` and `models.start_from`.
-
-  Attributes:
-    name: conv4, conv6, resnet12, conv1d or mlp.
-    outputs: as it was trained; None for features.
-    width: of a convolutional network's first block.
-    norm: of a convolutional network.
-    library: of conv4.
-    widths: of the hidden layers of an mlp.
-    trained: what of it was trained; the rest is in `START`.
-    rank: of "low_rank".
-  """
-
-  name: Literal["conv4", "conv6", "resnet12", "conv1d", "mlp"]
-  outputs: int | None
-  width: int
-  norm: Literal["batch", "group", "none"]
-  library: Literal["flax", "haiku"]
-  widths: tuple[int, ...]
-  trained: Literal["all", "scale_shift", "low_rank", "head"]
-  rank: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Learner:
-  """How the network adapts to a support set; see `learners.by_name`."""
-
-  name: Literal[
-      "maml", "anil", "meta_sgd", "reptile", "protonet", "ridge", "supervised"
-  ]
-  inner_steps: int
-  inner_rate: float
-  order: Literal["first", "second"]
-  learned_rates: bool
-  per_step_norm: bool
-  multi_step_loss: int
-  ridge: float
-  ridge_scale: float
-  metric: Literal["euclidean", "cosine"]
-  metric_scale: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuning:
-  """What a supervised network does; see `learners.make_fine_tuning`."""
-
-  steps: int
-  rate: float
-  body: bool
-  optimizer: Literal["adam", "sgd"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,9 +89,9 @@ class Description:
 
   format: int
   library: str
-  network: Network
-  learner: Learner
-  fine_tuning: FineTuning | None
+  network: options.Network
+  learner: options.Learner
+  fine_tuning: options.FineTuning | None
   preprocessing: Preprocessing
   task: Task
   checkpoint: Literal["last", "best", "ensemble"]

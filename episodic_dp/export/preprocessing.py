@@ -131,7 +131,7 @@ def _form(how: description.Preprocessing) -> rows.Form:
       shape=how.shape,
       dtype=np.dtype(how.dtype),
       options=rows.Options(
-          depth={"uint8": 8, "float32": 16}[how.dtype],
+          depth=8 if how.dtype == "uint8" else 16,
           offset=how.offset,
           scale=how.scale,
           clip=how.clip,

@@ -30,7 +30,7 @@ from episodic_dp.export import card as card_lib
 from episodic_dp.export import describing
 from episodic_dp.export import description as description_lib
 from episodic_dp.export import folder as folder_lib
-from episodic_dp.models import networks
+from episodic_dp.options import NETWORKS
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.private import roles
@@ -104,11 +104,10 @@ def write(
     signature.sign(content, signing_key)  # A wrong key ends it here.
   checkpoints, steps = _chosen(workdir, checkpoint)
   _check_steps(path, statement, checkpoints, config, steps)
-  with saved.saved_config_errors(workdir):
-    if splits is None:
-      with phases.phase("reading the data", at_once=True):
-        splits = build.load_data(config, data_dir=data_dir, download=download)
-    learner = learners.make_learner(config, splits.test.image_shape)
+  if splits is None:
+    with phases.phase("reading the data", at_once=True):
+      splits = build.load_data(config, data_dir=data_dir, download=download)
+  learner = learners.make_learner(config, splits.test.image_shape)
   how = describing.preprocessing(config, splits.test, data_dir)
   like = learner.init(jax.random.key(0))
   with files.new_folder(out) as place:
@@ -167,7 +166,7 @@ def _check_kind(config: RunConfig) -> None:
     raise errors.RunError(
         f"config.model.name={config.model.name!r} is code of your own, and an"
         " exported folder executes nothing: train a network of the library"
-        f" ({', '.join(networks.NAMES)}), or hand out the weights alone with"
+        f" ({', '.join(NETWORKS)}), or hand out the weights alone with"
         ' python -c "from episodic_dp.analysis import saved_weights;'
         " saved_weights.save('WORKDIR', 'weights.npz')\", beside guarantee.json"
         " (with data_dir='FOLDER' where the run took --data_dir)"

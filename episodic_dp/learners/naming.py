@@ -1,11 +1,10 @@
 """Learners by name, as a config or an exported model writes them."""
 
-from collections.abc import Callable
-import functools
-from typing import Any, Literal
+from typing import Any
 
 import optax
 
+from episodic_dp import options
 from episodic_dp.learners import anil
 from episodic_dp.learners import fine_tuning
 from episodic_dp.learners import learner as learner_lib
@@ -21,124 +20,78 @@ from episodic_dp.models import model as model_lib
 
 OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
 """The optimisers of `make_fine_tuning` by name: rate -> optimiser."""
+_DESCENDING: dict[str, type[maml.MAML]] = {
+    "maml": maml.MAML,
+    "anil": anil.ANIL,
+    "meta_sgd": meta_sgd.MetaSGD,
+}
 
 
 def by_name(
-    name: str,
-    model: model_lib.Model,
-    *,
-    way: int | None,
-    inner_steps: int = 5,
-    inner_rate: float = 0.1,
-    order: learner_lib.Order = "second",
-    learned_rates: bool = False,
-    per_step_norm: bool = False,
-    multi_step_loss: int = 0,
-    ridge: float = 1.0,
-    ridge_scale: float = 10.0,
-    metric: Literal["euclidean", "cosine"] = "euclidean",
-    metric_scale: float = 1.0,
+    learner: options.Learner, model: model_lib.Model, *, way: int | None
 ) -> learner_lib.BaseLearner:
-  """The learner of a name, of those settings that it reads.
-
-  maml, anil and meta_sgd read `inner_steps`, `inner_rate`, `order` and the
-  switches of MAML++: `per_step_norm`, `learned_rates` (not meta_sgd) and
-  `multi_step_loss`; reptile reads the first two. ridge reads `ridge` and
-  `ridge_scale`, their initial values, and protonet the `metric`.
+  """Build a learner.
 
   Args:
-    name: maml, anil, meta_sgd, reptile, protonet, ridge or supervised.
+    learner: its settings.
     model: the network.
-    way: the classes of a task; 1 is regression with squared error (the first
-      four). None for supervised.
-    inner_steps: gradient steps on a support set.
-    inner_rate: of these steps.
-    order: of the gradient through them.
-    learned_rates: whether their rates are learned.
-    per_step_norm: whether every inner step has norms of its own.
-    multi_step_loss: the outer steps after which the last inner step's loss
-      counts alone; 0 for from the beginning.
-    ridge: of the closed form.
-    ridge_scale: of its logits.
-    metric: of prototypes.
-    metric_scale: what it is multiplied by.
+    way: classes of a task; 1 is regression with squared error. None for
+      supervised.
 
   Raises:
-    ValueError: an unknown name, or a setting out of range.
+    ValueError: a setting is out of range.
   """
-  inner: dict[str, Any] = dict(inner_steps=inner_steps, inner_rate=inner_rate)
+  # Closed forms separate classes, and refuse a task without any.
+  classes = way or 0
+  if learner.name == options.SUPERVISED:
+    return supervised.Supervised(model)
+  if learner.name == "protonet":
+    return protonet.ProtoNet(
+        model, way=classes, metric=learner.metric, scale=learner.metric_scale
+    )
+  if learner.name == "ridge":
+    return ridge_lib.RidgeHead(
+        model, way=classes, ridge=learner.ridge, scale=learner.ridge_scale
+    )
+  inner: dict[str, Any] = dict(
+      inner_steps=learner.inner_steps, inner_rate=learner.inner_rate
+  )
   if way == 1:
     inner["task_loss"] = losses.squared_error
-
-  def descending(cls: type[maml.MAML]) -> maml.MAML:
-    return cls(
-        model,
-        **inner,
-        order=order,
-        learned_rates=bool(learned_rates),
-        per_step_norm=bool(per_step_norm),
-        loss_weights=(
-            multi_step.annealed(inner_steps, multi_step_loss)
-            if multi_step_loss
-            else None
-        ),
+  if learner.name == "reptile":
+    return reptile.Reptile(model, **inner)
+  weights = None
+  if learner.multi_step_loss:
+    weights = multi_step.annealed(
+        learner.inner_steps, learner.multi_step_loss
     )
-
-  # The last two tell classes apart, of which there have to be some.
-  classes = way or 0
-  makers: dict[str, Callable[[], learner_lib.BaseLearner]] = {
-      "maml": functools.partial(descending, maml.MAML),
-      "anil": functools.partial(descending, anil.ANIL),
-      "meta_sgd": functools.partial(descending, meta_sgd.MetaSGD),
-      "reptile": lambda: reptile.Reptile(model, **inner),
-      "supervised": lambda: supervised.Supervised(model),
-      "protonet": lambda: protonet.ProtoNet(
-          model, way=classes, metric=metric, scale=metric_scale
-      ),
-      "ridge": lambda: ridge_lib.RidgeHead(
-          model, way=classes, ridge=ridge, scale=ridge_scale
-      ),
-  }
-  if name not in makers:
-    raise ValueError(f"learner {name!r} must be one of {sorted(makers)}")
-  return makers[name]()
+  return _DESCENDING[learner.name](
+      model,
+      **inner,
+      order=learner.order,
+      learned_rates=learner.learned_rates,
+      per_step_norm=learner.per_step_norm,
+      loss_weights=weights,
+  )
 
 
 def make_fine_tuning(
     model: model_lib.Model,
+    settings: options.FineTuning,
     *,
-    steps: int = 30,
-    rate: float = 0.1,
-    body: bool = False,
-    optimizer: str = "sgd",
     fresh_head: bool = True,
 ) -> fine_tuning.FineTuning:
-  """Fine-tuning by plain settings.
+  """Build fine-tuning.
 
   Args:
     model: the network, with as many logits as a task has classes.
-    steps: on the support set.
-    rate: of these steps.
-    body: train the whole network, not the head alone.
-    optimizer: one of `OPTIMIZERS`.
+    settings: its optimizer and steps.
     fresh_head: begin with a head of zeros.
-
-  Raises:
-    ValueError: one of them is wrong.
   """
-  if optimizer not in OPTIMIZERS or not rate > 0:
-    raise ValueError(
-        f"fine-tuning by optimizer={optimizer!r} with rate={rate}: choose"
-        f" {' or '.join(sorted(OPTIMIZERS))} and a positive rate"
-    )
-  if not isinstance(steps, int) or steps < 1:
-    raise ValueError(
-        f"fine-tuning steps={steps!r} must be a whole number of at least 1"
-    )
   return fine_tuning.FineTuning(
       model,
-      inner_steps=steps,
-      optimizer=OPTIMIZERS[optimizer](rate),
-      body=body,
+      inner_steps=settings.steps,
+      optimizer=OPTIMIZERS[settings.optimizer](settings.rate),
+      body=settings.body,
       fresh_head=fresh_head,
   )

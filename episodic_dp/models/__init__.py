@@ -1,6 +1,5 @@
 """Networks as pairs of pure functions, with convolutions as matrix products."""
 
-from episodic_dp.models.augmentation import Augmentation
 from episodic_dp.models.augmentation import augmented
 from episodic_dp.models.convolution import conv_general_dilated
 from episodic_dp.models.convolution import convolve
@@ -20,6 +19,7 @@ from episodic_dp.models.pooling import max_pool
 from episodic_dp.models.start import start_from
 from episodic_dp.models.weights import read_weights
 from episodic_dp.models.weights import write_weights
+from episodic_dp.options import Augmentation
 
 __all__ = [
     "Augmentation",

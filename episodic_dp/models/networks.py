@@ -1,11 +1,13 @@
 """The networks that the library brings, as Models."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from flax import linen as nn
 import haiku as hk
 
+from episodic_dp import _validate
+from episodic_dp import options
 from episodic_dp.models import block
 from episodic_dp.models import conv1d as conv1d_lib
 from episodic_dp.models import conv4 as conv4_flax
@@ -155,41 +157,32 @@ _CONVOLUTIONS: dict[str, Callable[..., Model]] = {
     "resnet12": resnet12,
     "conv1d": conv1d,
 }
-NAMES = (*_CONVOLUTIONS, "mlp")
 
 
 def by_name(
-    name: str,
+    network: options.Network,
     outputs: int | None,
     input_shape: tuple[int, ...],
-    *,
-    width: int = 64,
-    norm: block.Norm = "batch",
-    library: Literal["flax", "haiku"] = "flax",
-    widths: tuple[int, ...] = (40, 40),
 ) -> Model:
-  """A network of the library, as a config or an exported model names it.
+  """Build a network of the library.
 
   Args:
-    name: one of `NAMES`.
-    outputs: logits; None for features (not of an mlp).
+    network: its settings.
+    outputs: number of logits; None for features (not of an mlp).
     input_shape: of one example.
-    width: of a convolutional network's first block; and so is
-    norm: which one it has.
-    library: of conv4.
-    widths: of the hidden layers of an mlp.
 
   Raises:
-    ValueError: an unknown name, or there is no such network; one sentence.
+    ValueError: there is no such network.
   """
-  if name == "mlp":
+  _validate.one_of("model.name", network.name, tuple(options.NETWORKS))
+  if network.name == "mlp":
     if outputs is None:
       raise ValueError("an mlp has no features of its own: give its outputs")
-    return mlp(outputs, tuple(widths), input_shape)
-  if name not in _CONVOLUTIONS:
-    raise ValueError(f"network {name!r} must be one of {NAMES}")
-  options: dict[str, Any] = {"library": library} if name == "conv4" else {}
-  return _CONVOLUTIONS[name](outputs, width, norm, input_shape, **options)
+    return mlp(outputs, network.widths, input_shape)
+  library = {"library": network.library} if network.name == "conv4" else {}
+  return _CONVOLUTIONS[network.name](
+      outputs, network.width, network.norm, input_shape, **library
+  )
 
 
 def _known(

@@ -30,20 +30,59 @@ _Run = plain.Whole | tuple[plain.Whole, plain.Whole]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Tree:
-  """A hierarchy, where `child_counts` takes the place of `offsets`."""
+class Tree:
+  """A hierarchy as plain data.
+
+  Attributes:
+    levels: names of the levels, primary units first.
+    sizes: of a regular hierarchy, the children of a unit at each level.
+    child_counts: of a ragged one, for each level the number of children of
+      every unit above; a run of equal numbers may be a pair (number, units).
+    copies: see `Hierarchy`.
+    most_copies: see `Hierarchy`.
+    units_from_records: see `Hierarchy`.
+  """
 
   levels: tuple[str, ...]
-  sizes: tuple[plain.Count, ...] | None
-  child_counts: tuple[tuple[_Run, ...], ...] | None
-  copies: bool
-  most_copies: tuple[int, ...] | None
-  units_from_records: bool
+  sizes: tuple[plain.Count, ...] | None = None
+  child_counts: tuple[tuple[_Run, ...], ...] | None = None
+  copies: bool = False
+  most_copies: tuple[int, ...] | None = None
+  units_from_records: bool = False
+
+  @classmethod
+  def of(cls, tree: hierarchy_lib.Hierarchy) -> "Tree":
+    """Describe a hierarchy."""
+    counts = None
+    if tree.offsets is not None:
+      counts = tuple(_runs(tree.child_counts(k)) for k in range(tree.depth))
+    return cls(
+        levels=tree.levels,
+        sizes=tree.sizes,
+        child_counts=counts,
+        copies=tree.copies,
+        most_copies=tree.most_copies,
+        units_from_records=tree.units_from_records,
+    )
+
+  def build(self) -> hierarchy_lib.Hierarchy:
+    """Return the hierarchy; PlanError where it contradicts itself."""
+    offsets = None
+    if self.child_counts is not None:
+      offsets = _offsets(self.child_counts, "hierarchy.child_counts")
+    return hierarchy_lib.Hierarchy(
+        levels=self.levels,
+        sizes=self.sizes,
+        offsets=offsets,
+        copies=self.copies,
+        most_copies=self.most_copies,
+        units_from_records=self.units_from_records,
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Description:
-  hierarchy: _Tree
+  hierarchy: Tree
   plan: stages_lib.SamplingPlan
   mechanism: mechanism_lib.Mechanism
 
@@ -53,25 +92,12 @@ def to_dict(release: release_lib.Release) -> dict[str, Any]:
 
   Returns:
     {"hierarchy": ..., "plan": ..., "mechanism": ...}, each with the fields of
-    its dataclass: stages as text ('Poisson(0.004)'), infinity as "inf", and a
-    ragged hierarchy's `offsets` as "child_counts", for each level the number of
-    children of every unit above, where a run of equal numbers is one pair
-    [number, units].
+    its dataclass (of `Tree` for the hierarchy): stages as text
+    ('Poisson(0.004)'), infinity as "inf".
   """
-  tree = release.hierarchy
-  counts = None
-  if tree.offsets is not None:
-    counts = tuple(_runs(tree.child_counts(k)) for k in range(tree.depth))
   result: dict[str, Any] = plain.to_plain(
       _Description(
-          hierarchy=_Tree(
-              levels=tree.levels,
-              sizes=tree.sizes,
-              child_counts=counts,
-              copies=tree.copies,
-              most_copies=tree.most_copies,
-              units_from_records=tree.units_from_records,
-          ),
+          hierarchy=Tree.of(release.hierarchy),
           plan=release.plan,
           mechanism=release.mechanism,
       )
@@ -87,19 +113,9 @@ def from_dict(data: Mapping[str, Any]) -> release_lib.Release:
     UnsoundPlanError: no proof covers the release.
   """
   found = plain.from_plain(_Description, data, name="release")
-  tree = found.hierarchy
-  offsets = None
-  if tree.child_counts is not None:
-    offsets = _offsets(tree.child_counts, "release.hierarchy.child_counts")
-  hierarchy = hierarchy_lib.Hierarchy(
-      levels=tree.levels,
-      sizes=tree.sizes,
-      offsets=offsets,
-      copies=tree.copies,
-      most_copies=tree.most_copies,
-      units_from_records=tree.units_from_records,
+  return release_lib.Release(
+      found.hierarchy.build(), found.plan, found.mechanism
   )
-  return release_lib.Release(hierarchy, found.plan, found.mechanism)
 
 
 def _runs(counts: np.ndarray) -> tuple[_Run, ...]:

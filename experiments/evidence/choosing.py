@@ -86,9 +86,14 @@ def guideline(
         ).epsilon
         for name in ("pld", "moments")
     )
+    chosen = config.data.options
     changed = config.with_changes({
-        "data.options.participants": participants, "data.most_copies": None
-    })  # fmt: skip
+        "data.options.participants": participants,
+        "hierarchy.sizes": (
+            participants, chosen["way"], chosen["per_class"]
+        ),
+        "hierarchy.most_copies": None,
+    })
     problem = _problem(changed, found, exact)
     best = problem.choose(participants)[1]
     rows.append((

@@ -10,6 +10,8 @@ import ml_collections
 import numpy as np
 import pytest
 
+from episodic_dp import learners
+from episodic_dp import options
 from episodic_dp import training
 from episodic_dp.analysis import initialisations
 from episodic_dp.config import learners as config_learners
@@ -63,7 +65,8 @@ def test_every_start_is_measured_on_the_same_tasks(runs, splits, results):
   assert names == ["random", "pre_training", "maml"]
   config = RunConfig.parse(tiny_runs.supervised_config())
   model = networks.make_model(config, (12, 12, 1), way=5)
-  tuned = config_learners.make_fine_tuning(model, **OPTIONS, fresh_head=False)
+  settings = options.FineTuning(**OPTIONS)
+  tuned = learners.make_fine_tuning(model, settings, fresh_head=False)
   pre, maml = (_params(folder) for folder in runs)
   assert maml["head"]["kernel"].shape == (8, 5)  # Kept.
   head = {"kernel": np.zeros((8, 5)), "bias": np.zeros(5)}
@@ -105,7 +108,7 @@ def test_it_leaves_a_picture_with_a_line_for_each(results):
 
 def _copy(run, folder, name, change):
   """A folder with the changed config of a run and nothing else."""
-  config = ml_collections.ConfigDict(saved.read(run).source)
+  config = ml_collections.ConfigDict(saved.read(run).as_json())
   with config.unlocked():
     change(config)
   (folder / name).mkdir()

@@ -121,9 +121,9 @@ def test_a_run_that_is_stopped_is_the_last_and_every_folder_was_opened(
 
 def test_a_mistake_is_told_before_a_folder_is_made(tmp_path):
   config = _config()
-  with pytest.raises(plan.PlanError, match="must be one of"):
+  with pytest.raises(plan.PlanError, match="learns from tasks"):
     several_keys.train(
-        RunConfig.parse(config.source | {"model": {"name": "x"}}),
+        config.with_changes({"episode": None, "evaluation.way": 5}),
         several_keys.folders(str(tmp_path / "runs"), 2),
     )
   assert not (tmp_path / "runs").exists()
@@ -133,7 +133,7 @@ def test_a_folder_of_another_run_is_told_before_data_are_read(
     tmp_path, monkeypatch
 ):
   places = several_keys.folders(str(tmp_path), 2)
-  other = RunConfig.parse(dict(_config().source) | {"seed": 7})
+  other = _config().with_changes({"seed": 7})
   files.write_json(tmp_path / "key=1" / "config.json", other.as_json())
   monkeypatch.setattr(build, "load_data", None)
   with pytest.raises(training.RunError, match="key=1 was started with config"):

@@ -153,25 +153,15 @@ def test_budget_shortens_the_run_and_its_schedule(splits):
   bound = build.build(config, splits=splits).spec
   assert bound.asked_steps == free.steps == 5000
   assert 1 <= bound.steps < 5000
-  schedule = [
-      config_learners.make_schedule(config, bound.steps)(t)
-      for t in (0, bound.steps)
-  ]
-  rate, final = config.optimizer.rate, config.optimizer.final_rate
-  assert [float(s) for s in schedule] == pytest.approx([rate, final])
-
-
-@pytest.mark.parametrize(
-    "field, value, sentence",
-    [
-        ("rate", -0.1, "rate=-0.1"),
-        ("final_rate", 1.0, "must not rise"),
-        ("name", "adamm", "'adamm' must be one of"),
-    ],
-)
-def test_optimizer_mistakes_are_named(field, value, sentence):
-  with pytest.raises(plan.PlanError, match=sentence):
-    _config().with_changes({f"optimizer.{field}": value})
+  changed = config.with_changes({"optimizer.name": "sgd"})
+  optimizer = config_learners.make_optimizer(changed, bound.steps)
+  gradient, sizes = np.ones(()), []
+  state = optimizer.init(gradient)
+  for _ in range(bound.steps + 1):
+    update, state = optimizer.update(gradient, state)
+    sizes.append(-float(update))
+  rates = config.optimizer.rate, config.optimizer.final_rate
+  assert (sizes[0], sizes[-1]) == pytest.approx(rates)
 
 
 def _learner(**options):
@@ -206,51 +196,18 @@ def test_options_reach_the_learner():
   assert plain == learners.MAML(plain.model, inner_steps=1, inner_rate=0.1)
 
 
-@pytest.mark.parametrize(
-    "options, sentence",
-    [
-        ({"name": "mamal"}, r"'mamal' must be one of \['anil', 'maml'"),
-        (
-            {"name": "protonet", "multi_step_loss": 9},
-            "multi_step_loss=9 is not read by learner.name='protonet'",
-        ),
-        ({"name": "meta_sgd", "learned_rates": True}, "learned_rates=True"),
-    ],
-)
-def test_learner_mistakes_are_named(options, sentence):
-  with pytest.raises(plan.PlanError, match=sentence):
-    _learner(**options)
-
-
-@pytest.mark.parametrize("module", [glyphs, omniglot])
 @pytest.mark.parametrize("private", [0, 1])
-def test_configs_survive_the_work_directory(module, private, tmp_path):
-  config = RunConfig.parse(module.get_config(f"private={private}"))
+def test_configs_survive_the_work_directory(private, tmp_path):
+  config = RunConfig.parse(omniglot.get_config(f"private={private}"))
   files.write_json(tmp_path / workdir.CONFIG, config.as_json())
   again = saved.read(tmp_path)
-  assert again.as_json() == config.as_json()
+  assert again == config
   assert math.isinf(again.release.mechanism.clip_norm) == (not private)
-  first, second = config.release, again.release
-  assert plan.to_dict(first) == plan.to_dict(second)
-
-
-def test_omniglot_is_the_run_that_was_announced():
-  config = RunConfig.parse(omniglot.get_config())
-  release = config.release
-  hierarchy, stages, mechanism = (
-      release.hierarchy, release.plan, release.mechanism
-  )
-  assert hierarchy.sizes == (400_000, 5, 2) and hierarchy.copies
-  assert hierarchy.most_copies == (1, 1881, 228)
-  other = RunConfig.parse(
-      omniglot.get_config("participants=16000")
-  ).release.hierarchy
-  assert other.most_copies is None
-  assert stages.stages[0] == plan.Poisson(0.004)
-  assert plan.tasks_per_step(hierarchy, stages) == pytest.approx(1600)
-  assert (config.steps, config.delta, mechanism.noise_multiplier) == (
-      250, 1e-6, 1.0
-  )
+  assert plan.to_dict(config.release) == plan.to_dict(again.release)
+  content = config.as_json() | {"model": {"widht": 3}}
+  files.write_json(tmp_path / workdir.CONFIG, content)
+  with pytest.raises(plan.PlanError, match="config.model.widht"):
+    saved.read(tmp_path)
 
 
 @pytest.mark.parametrize("download", [False, True])

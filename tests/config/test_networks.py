@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from episodic_dp import models
+from episodic_dp import options
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
-from episodic_dp.config import sections
 from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import glyphs_supervised
 from episodic_dp.models import parts
@@ -40,9 +40,6 @@ def returns(outputs, input_shape):
 
 def misfits(outputs, input_shape):
   return make_model(outputs, (7,))
-
-def long(outputs, input_shape):
-  raise ValueError("a sentence " * 20 + "and the remedy at the end")
 
 constant = 3
 '''
@@ -75,7 +72,7 @@ def own(tmp_path, monkeypatch):
   return write
 
 
-@pytest.mark.parametrize("name", sections.NETWORKS)
+@pytest.mark.parametrize("name", options.NETWORKS)
 def test_every_network_of_the_library_can_be_named(name):
   shape = SHAPES.get(name, (16, 16, 1))
   config = config_of(model__name=name, model__width=8, model__widths=(8,))
@@ -83,25 +80,6 @@ def test_every_network_of_the_library_can_be_named(name):
   assert (model.way, model.input_shape) == (3, shape)
   assert model.mixes_examples == (name != "mlp")
   assert networks.recorded(config, model) == config.as_json()
-
-
-@pytest.mark.parametrize(
-    "name,shape,other",
-    [
-        ("conv4", (16,), "mlp"),
-        ("resnet12", (30, 3), "conv1d"),
-        ("conv1d", (28, 28, 1), "conv4"),
-    ],
-)
-def test_examples_that_a_network_does_not_take_end_with_the_flag(
-    name, shape, other
-):
-  config = glyphs.get_config()
-  config.model.name = name
-  with pytest.raises(training.RunError, match=f"--config.model.name={other}$"):
-    networks.make_model(RunConfig.parse(config), shape)
-  config.model.name = other
-  networks.make_model(RunConfig.parse(config), shape)
 
 
 def test_a_metric_learner_is_given_features():
@@ -137,20 +115,15 @@ def test_own_code_is_called_with_what_it_is_for(own):
 @pytest.mark.parametrize(
     "named, sentence",
     [
-        ("absent_module:make", "the module 'absent_module', which is neither"),
-        ("OWN:make", "has no function 'make'; name one of those it has:"
-                     " long, make_model, misfits, raises, returns"),
-        ("OWN:constant", "has no function 'constant'"),
-        ("OWN:", "has no function ''"),
+        ("absent_module:make", "No module named 'absent_module'"),
+        ("OWN:make", "has no attribute 'make'"),
+        ("OWN:constant", "not a callable"),
+        ("OWN:", "cannot be imported"),
         (":make", "cannot be imported"),
         ("OWN:raises", r"failed for outputs=5 and input_shape=(4, 4, 1)"
                        r" (KeyError: 'no such layer', OWN.py line 16)"),
-        ("OWN:returns", "returned int: let it return a models.Model"),
-        ("OWN:misfits", "failed for outputs=5 and input_shape=(4, 4, 1)"
-                        " (TypeError: dot_general requires contracting"),
-        ("OWN:long", "and the remedy at the end, OWN.py line"),
-        ("OWN.py:make", "names a file, and a module is wanted: write"
-                        " config.model.name=OWN:make"),
+        ("OWN:returns", "returned int: return a models.Model"),
+        ("OWN:misfits", "TypeError: dot_general requires contracting"),
     ],
 )
 def test_wrong_names_of_own_code_are_one_sentence(own, named, sentence):
@@ -182,8 +155,6 @@ def test_a_wrong_signature_or_module_is_found_before_there_are_data(own):
     options = config_of(model__name=f"{own(source)}:make_model").model
     with pytest.raises(training.RunError, match=sentence):
       networks.check(options)
-  with pytest.raises(plan.PlanError, match="or MODULE:FUNCTION"):
-    config_of(model__name="resnet50")
 
 
 def test_a_run_records_its_own_code_and_knows_it_again(own, caplog):
@@ -203,7 +174,7 @@ def test_a_run_records_its_own_code_and_knows_it_again(own, caplog):
   with open(f"{name}.py", "a") as out:
     out.write("# Other layers.\n")
   networks.make_model(again, (3, 2))
-  assert "is not as it was when the run last went on" in caplog.text
+  assert "has changed since the run last resumed" in caplog.text
 
 
 @pytest.fixture
@@ -241,13 +212,8 @@ def test_a_start_is_read_recorded_and_known_again(start, monkeypatch):
 
 
 def test_starts_that_cannot_be_are_named(start):
-  with pytest.raises(plan.PlanError, match="leaves the rest of the network as"):
-    config_of(model__trained="head")
-  with pytest.raises(plan.PlanError, match="'film' must be one of .*'scale_sh"):
-    config_of(model__start=str(start), model__trained="film")
-  options = config_of(model__start=str(start), model__rank=0).model
-  with pytest.raises(training.RunError, match="give one of all, scale_shift"):
-    networks.check(options)
+  with pytest.raises(plan.PlanError, match="config.model.rank=0"):
+    config_of(model__start=str(start), model__rank=0)
   with pytest.raises(ValueError, match="absent.npz do not exist"):
     networks.check(config_of(model__start="absent.npz").model)
   with pytest.raises(ValueError, match=r"config.model.start=.*start.npz has"):
@@ -257,6 +223,6 @@ def test_starts_that_cannot_be_are_named(start):
   config = config_of(
       model__width=4, model__start=str(start), model__trained="head",
       learner__name="protonet",
-  )  # fmt: skip
+  )
   with pytest.raises(ValueError, match="has no layer 'head' .*scale_shift"):
     networks.make_model(config, (16, 16, 1))

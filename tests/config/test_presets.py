@@ -175,5 +175,7 @@ def test_omniglot_takes_counts_of_copies_and_any_way():
   assert config.episode.way == config.data.options.way == 20
   assert config.data.options.per_class == 3
   # The known ones are of other numbers of images.
-  assert omniglot.get_config("way=20").data.most_copies["class"] is None
-  assert omniglot.get_config().data.most_copies["class"] == 1881
+  assert omniglot.get_config("way=20").hierarchy.most_copies is None
+  release = RunConfig.parse(omniglot.get_config()).release
+  assert release.hierarchy.most_copies == (1, 1881, 228)
+  assert plan.tasks_per_step(release.hierarchy, release.plan) == 1600

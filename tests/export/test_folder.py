@@ -101,7 +101,7 @@ def test_a_pickle_is_not_opened(model):
     "edit, match",
     [
         (lambda d: d.update(format=2), "is of format 2"),
-        (lambda d: d["network"].update(name="os:system"), "network.name"),
+        (lambda d: d["network"].update(name="os:system"), "model.name"),
         (lambda d: d["network"].update(widths=[9]), "head/kernel"),
         (lambda d: d["network"].update(widths=[10**9]), "no run has"),
         (lambda d: d["learner"].update(inner_steps=10**9), "no run has"),

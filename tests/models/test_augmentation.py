@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 
 from episodic_dp import models
+from episodic_dp.models.augmentation import augment
 
 KEYS = jax.random.split(jax.random.key(0), 64)
 
 
 def images_of(image, **options):
   augmentation = models.Augmentation(**options)
-  found = jax.vmap(lambda k: augmentation.image(k, jnp.asarray(image)))(KEYS)
+  found = jax.vmap(lambda k: augment(augmentation, k, jnp.asarray(image)))(KEYS)
   return np.asarray(found)
 
 

@@ -24,60 +24,41 @@ inner_steps (1), steps (250), noise_multiplier (4.0).
 
 import ml_collections
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 from episodic_dp.data.cifar_fs import source
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      tasks=2,
-      superclasses=5,
-      classes=1,
-      shot=1,
-      query=1,
-      width=16,
-      inner_steps=1,
-      steps=250,
-      noise_multiplier=4.0,
-  )
-  c = defaults.base()
-  c.steps = arg.steps
-  c.plan = ml_collections.ConfigDict(
-      dict(
-          stages=(
-              f"FixedSize({arg.tasks * arg.superclasses})",
-              f"FixedSize({arg.classes})",
-              f"FixedSize({arg.shot + arg.query})",
-          )
-      )
-  )
-  c.episode = ml_collections.ConfigDict(
-      dict(
-          way=arg.superclasses * arg.classes,
-          shot=arg.shot,
-          query=arg.query,
-          form="disjoint",
-      )
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, tasks=2, superclasses=5, classes=1, shot=1, query=1,
+      width=16, inner_steps=1, steps=250, noise_multiplier=4.0,
   )
   sizes = source.superclass_sizes("train").values()
-  c.hierarchy = ml_collections.ConfigDict(
-      dict(
+  c = defaults.base(
+      steps=arg.steps,
+      delta=1e-5,
+      plan=dict(stages=(
+          f"FixedSize({arg.tasks * arg.superclasses})",
+          f"FixedSize({arg.classes})",
+          f"FixedSize({arg.shot + arg.query})",
+      )),
+      episode=dict(
+          way=arg.superclasses * arg.classes, shot=arg.shot, query=arg.query,
+          form="disjoint",
+      ),
+      hierarchy=defaults.hierarchy(plan.Hierarchy.from_sizes(
+          [[source.EXAMPLES] * n for n in sizes],
           levels=("superclass", "class", "image"),
-          nested=tuple((source.EXAMPLES,) * n for n in sizes),
-      )
-  )
-  c.mechanism = defaults.mechanism(
-      arg.private,
-      clip_unit="episode",
-      clip_norm=1.0,
-      noise_multiplier=arg.noise_multiplier,
-  )
-  c.data = ml_collections.ConfigDict(
-      dict(name="cifar_fs", options=dict(superclasses=True, seed=0))
+      )),
+      mechanism=defaults.mechanism(
+          arg.private,
+          clip_unit="episode",
+          clip_norm=1.0,
+          noise_multiplier=arg.noise_multiplier,
+      ),
+      data=dict(name="cifar_fs", options=dict(superclasses=True, seed=0)),
   )
   c.model.width = arg.width
   c.learner.inner_steps = arg.inner_steps

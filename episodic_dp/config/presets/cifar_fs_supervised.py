@@ -27,45 +27,38 @@ lot (2000, images of a step on average), epochs (100.0), noise_multiplier (6.0).
 
 import ml_collections
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 
 CLASSES, IMAGES = 64, 64 * 600
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      way=5,
-      shot=1,
-      width=48,
-      lot=2000,
-      epochs=100.0,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, way=5, shot=1, width=48, lot=2000, epochs=100.0,
       noise_multiplier=6.0,
   )
-  c = defaults.supervised(way=arg.way, classes=CLASSES)
-  c.steps = max(1, round(arg.epochs * IMAGES / arg.lot))
-  c.plan = ml_collections.ConfigDict(
-      dict(stages=(f"Poisson({arg.lot / IMAGES!r})",))
-  )
-  c.hierarchy = ml_collections.ConfigDict(
-      dict(sizes=(IMAGES,), levels=("image",))
-  )
-  c.mechanism = defaults.mechanism(
-      arg.private,
-      clip_unit="image",
-      clip_norm=1.0,  # Not tuned.
-      noise_multiplier=arg.noise_multiplier,
-  )
-  c.data = ml_collections.ConfigDict(
-      dict(name="cifar_fs", options=dict(seed=0))
+  c = defaults.supervised(
+      arg.way, CLASSES,
+      steps=max(1, round(arg.epochs * IMAGES / arg.lot)),
+      delta=1e-5,
+      plan=dict(stages=(f"Poisson({arg.lot / IMAGES!r})",)),
+      hierarchy=defaults.hierarchy(
+          plan.Hierarchy.regular((IMAGES,), levels=("image",))
+      ),
+      mechanism=defaults.mechanism(
+          arg.private,
+          clip_unit="image",
+          clip_norm=1.0,  # Not tuned.
+          noise_multiplier=arg.noise_multiplier,
+      ),
+      data=dict(name="cifar_fs", options=dict(seed=0)),
+      checkpoint_every=50,
   )
   c.model.width = arg.width
   c.optimizer.rate = c.optimizer.final_rate = 0.004  # The paper's.
   c.compute.microbatch_size = 64
-  c.checkpoint_every = 50
   c.evaluation.shot, c.evaluation.query = arg.shot, 15
   c.evaluation.every = 50
   return c

@@ -23,60 +23,42 @@ steps (60), size (28: pixels).
 
 import ml_collections
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      participants=8000,
-      rate=0.02,
-      width=8,
-      inner_steps=1,
-      steps=60,
-      size=28,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, participants=8000, rate=0.02, width=8, inner_steps=1,
+      steps=60, size=28,
   )
-  c = defaults.base()
-  c.steps = arg.steps
-  c.plan = ml_collections.ConfigDict(
-      dict(stages=(f"Poisson({arg.rate})", "FixedSize(5)", "FixedSize(3)"))
-  )
-  c.episode = ml_collections.ConfigDict(
-      dict(way=5, shot=1, query=2, form="unit")
-  )
-  c.hierarchy = ml_collections.ConfigDict(
-      dict(
-          sizes=(arg.participants, 8, 5),
-          levels=("participant", "glyph", "drawing"),
-      )
-  )
-  c.mechanism = defaults.mechanism(
-      arg.private,
-      clip_unit="participant",
-      clip_norm=1.0,
-      noise_multiplier=1.0,
-  )
-  c.data = ml_collections.ConfigDict(
-      dict(
-          name="glyphs",
-          options=dict(
-              participants=arg.participants,
-              glyphs=8,
-              drawings=5,
-              validation_participants=200,
-              test_participants=600,
-              size=arg.size,
-              seed=0,
-          ),
-      )
+  c = defaults.base(
+      steps=arg.steps,
+      delta=1e-5,
+      plan=dict(stages=(
+          f"Poisson({arg.rate})", "FixedSize(5)", "FixedSize(3)"
+      )),
+      episode=dict(way=5, shot=1, query=2),
+      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
+          (arg.participants, 8, 5), levels=("participant", "glyph", "drawing")
+      )),
+      mechanism=defaults.mechanism(
+          arg.private,
+          clip_unit="participant",
+          clip_norm=1.0,
+          noise_multiplier=1.0,
+      ),
+      data=dict(name="glyphs", options=dict(
+          participants=arg.participants, glyphs=8, drawings=5,
+          validation_participants=200, test_participants=600, size=arg.size,
+          seed=0,
+      )),
+      checkpoint_every=10,
   )
   c.model.width = arg.width
   c.learner.inner_steps = arg.inner_steps
   c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
-  c.checkpoint_every = 10
-  c.evaluation.every = 10
   c.evaluation.query = 4
+  c.evaluation.every = 10
   return c

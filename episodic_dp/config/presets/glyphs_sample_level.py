@@ -27,79 +27,52 @@ inner_steps (3), shot (8), query (2), steps (60), size (16: pixels).
 
 import ml_collections
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 
 GLYPHS, DRAWINGS = 6, 14
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      sample_level=True,
-      participants=4000,
-      rate=0.04,
-      width=8,
-      inner_steps=3,
-      shot=8,
-      query=2,
-      steps=60,
-      size=16,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, sample_level=True, participants=4000, rate=0.04,
+      width=8, inner_steps=3, shot=8, query=2, steps=60, size=16,
   )
-  c = defaults.base()
-  c.steps = arg.steps
-  drawn = arg.shot + arg.query
-  c.plan = ml_collections.ConfigDict(
-      dict(
-          stages=(f"Poisson({arg.rate})", "FixedSize(5)", f"FixedSize({drawn})")
-      )
-  )
-  c.episode = ml_collections.ConfigDict(
-      dict(way=5, shot=arg.shot, query=arg.query, form="unit")
-  )
-  c.hierarchy = ml_collections.ConfigDict(
-      dict(
-          sizes=(arg.participants, GLYPHS, DRAWINGS),
-          levels=("participant", "glyph", "drawing"),
-      )
-  )
+  mechanism = dict(clip_unit="participant", noise_multiplier=0.873)
   if arg.private and arg.sample_level:
-    c.mechanism = defaults.mechanism(
-        True,
+    mechanism = dict(
         clip_unit="drawing",
-        clip_norm=1.0,
         noise_multiplier=8.0,
         order="first",
         inner_steps=arg.inner_steps,
         inner_clip_norm=1.0,
         inner_noise_multiplier=4.0,
     )
-  else:
-    c.mechanism = defaults.mechanism(
-        arg.private, clip_unit="participant", noise_multiplier=0.873
-    )
-  c.data = ml_collections.ConfigDict(
-      dict(
-          name="glyphs",
-          options=dict(
-              participants=arg.participants,
-              glyphs=GLYPHS,
-              drawings=DRAWINGS,
-              validation_participants=200,
-              test_participants=600,
-              size=arg.size,
-              seed=0,
-          ),
-      )
+  c = defaults.base(
+      steps=arg.steps,
+      delta=1e-5,
+      plan=dict(stages=(
+          f"Poisson({arg.rate})", "FixedSize(5)",
+          f"FixedSize({arg.shot + arg.query})",
+      )),
+      episode=dict(way=5, shot=arg.shot, query=arg.query),
+      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
+          (arg.participants, GLYPHS, DRAWINGS),
+          levels=("participant", "glyph", "drawing"),
+      )),
+      mechanism=defaults.mechanism(arg.private, **mechanism),
+      data=dict(name="glyphs", options=dict(
+          participants=arg.participants, glyphs=GLYPHS, drawings=DRAWINGS,
+          validation_participants=200, test_participants=600, size=arg.size,
+          seed=0,
+      )),
+      checkpoint_every=10,
   )
   c.model.width, c.model.norm = arg.width, "group"
   c.learner.order = "first"
-  c.learner.inner_steps = arg.inner_steps
-  c.learner.inner_rate = 0.4
+  c.learner.inner_steps, c.learner.inner_rate = arg.inner_steps, 0.4
   c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.002
-  c.checkpoint_every = 10
-  c.evaluation.every = 10
   c.evaluation.shot, c.evaluation.query = arg.shot, 4
+  c.evaluation.every = 10
   return c

@@ -23,55 +23,42 @@ draws), width (8), steps (100), noise_multiplier (1.0), size (28: pixels).
 
 import ml_collections
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 
 GLYPHS = 8
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      writers=20,
-      drawings=60,
-      rate=0.05,
-      width=8,
-      steps=100,
-      noise_multiplier=1.0,
-      size=28,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, writers=20, drawings=60, rate=0.05, width=8,
+      steps=100, noise_multiplier=1.0, size=28,
   )
   classes = arg.writers * GLYPHS
-  c = defaults.supervised(way=5, classes=classes)
-  c.steps = arg.steps
-  c.plan = ml_collections.ConfigDict(dict(stages=(f"Poisson({arg.rate})",)))
-  c.hierarchy = ml_collections.ConfigDict(
-      dict(sizes=(classes * arg.drawings,), levels=("drawing",))
-  )
-  c.mechanism = defaults.mechanism(
-      arg.private,
-      clip_unit="drawing",
-      clip_norm=1.0,
-      noise_multiplier=arg.noise_multiplier,
-  )
-  c.data = ml_collections.ConfigDict(
-      dict(
-          name="glyphs",
-          options=dict(
-              participants=arg.writers,
-              glyphs=GLYPHS,
-              drawings=arg.drawings,
-              validation_participants=20,
-              test_participants=100,
-              size=arg.size,
-              seed=0,
-          ),
-      )
+  c = defaults.supervised(
+      5, classes,
+      steps=arg.steps,
+      delta=1e-5,
+      plan=dict(stages=(f"Poisson({arg.rate})",)),
+      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
+          (classes * arg.drawings,), levels=("drawing",)
+      )),
+      mechanism=defaults.mechanism(
+          arg.private,
+          clip_unit="drawing",
+          clip_norm=1.0,
+          noise_multiplier=arg.noise_multiplier,
+      ),
+      data=dict(name="glyphs", options=dict(
+          participants=arg.writers, glyphs=GLYPHS, drawings=arg.drawings,
+          validation_participants=20, test_participants=100, size=arg.size,
+          seed=0,
+      )),
+      checkpoint_every=20,
   )
   c.model.width = arg.width
   c.optimizer.rate, c.optimizer.final_rate = 0.02, 0.002
-  c.checkpoint_every = 20
-  c.evaluation.every = 20
   c.evaluation.query = 4
+  c.evaluation.every = 20
   return c

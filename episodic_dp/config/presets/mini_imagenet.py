@@ -24,65 +24,45 @@ quarter of the time).
 
 import ml_collections
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      way=5,
-      shot=1,
-      query=15,
-      width=48,
-      participants=100_000,
-      inner_steps=5,
-      steps=62,
-      rate=0.016,
-      copy="webp",
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, way=5, shot=1, query=15, width=48,
+      participants=100_000, inner_steps=5, steps=62, rate=0.016, copy="webp",
       size=84,
   )
   per_class = arg.shot + arg.query
-  c = defaults.base()
-  c.steps = arg.steps
-  c.delta = 1e-6
-  c.plan = ml_collections.ConfigDict(
-      dict(
-          stages=(
-              f"Poisson({arg.rate})",
-              f"FixedSize({arg.way})",
-              f"FixedSize({per_class})",
-          )
-      )
-  )
-  c.episode = ml_collections.ConfigDict(
-      dict(way=arg.way, shot=arg.shot, query=arg.query, form="unit")
-  )
-  c.mechanism = defaults.mechanism(
-      arg.private,
-      clip_unit="participant",
-      clip_norm=0.25,  # As for Omniglot; not tuned.
-      noise_multiplier=1.0,
-  )
-  c.data = ml_collections.ConfigDict(
-      dict(
-          name="mini_imagenet",
-          options=dict(
-              copy=arg.copy,
-              size=arg.size,
-              participants=arg.participants,
-              way=arg.way,
-              per_class=per_class,
-              seed=0,
-          ),
-      )
+  c = defaults.base(
+      steps=arg.steps,
+      delta=1e-6,
+      plan=dict(stages=(
+          f"Poisson({arg.rate})", f"FixedSize({arg.way})",
+          f"FixedSize({per_class})",
+      )),
+      episode=dict(way=arg.way, shot=arg.shot, query=arg.query),
+      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
+          (arg.participants, arg.way, per_class),
+          levels=("participant", "class", "image"), copies=True,
+      )),
+      mechanism=defaults.mechanism(
+          arg.private,
+          clip_unit="participant",
+          clip_norm=0.25,  # As for Omniglot; not tuned.
+          noise_multiplier=1.0,
+      ),
+      data=dict(name="mini_imagenet", options=dict(
+          copy=arg.copy, size=arg.size, participants=arg.participants,
+          way=arg.way, per_class=per_class, seed=0,
+      )),
+      checkpoint_every=5,
   )
   c.model.width = arg.width
   c.learner.inner_steps = arg.inner_steps
   c.optimizer.final_rate = c.optimizer.rate
-  c.checkpoint_every = 5
   c.evaluation.shot, c.evaluation.query = arg.shot, 15
   c.evaluation.every = 10
   return c

@@ -36,7 +36,7 @@ digit, contributes nothing.
 
 import ml_collections
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 from episodic_dp.data.mnist_writers import source
 
@@ -44,51 +44,41 @@ _WAY = 5
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      shot=1,
-      query=4,
-      rate=0.5,
-      noise_multiplier=3.6,
-      width=8,
-      steps=40,
-      learner="protonet",
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, shot=1, query=4, rate=0.5, noise_multiplier=3.6,
+      width=8, steps=40, learner="protonet",
   )
   per_digit = arg.shot + 1
   writers = source.divide(way=_WAY, per_digit=per_digit)["train"]
-  c = defaults.base()
-  c.steps = arg.steps
-  c.plan = ml_collections.ConfigDict(
-      dict(
+  c = defaults.base(
+      steps=arg.steps,
+      delta=1e-5,
+      plan=dict(
           stages=(
-              f"Poisson({arg.rate})",
-              f"FixedSize({_WAY})",
+              f"Poisson({arg.rate})", f"FixedSize({_WAY})",
               f"FixedSize({arg.shot + arg.query})",
           ),
           allow_short_units=True,
-      )
-  )
-  c.episode = ml_collections.ConfigDict(
-      dict(way=_WAY, shot=arg.shot, query=arg.query, form="unit")
-  )
-  c.hierarchy = ml_collections.ConfigDict(
-      dict(levels=source.LEVELS, nested=tuple(w.counts for w in writers))
-  )
-  c.mechanism = defaults.mechanism(
-      arg.private,
-      clip_unit=source.LEVELS[0],
-      clip_norm=1.0,
-      noise_multiplier=arg.noise_multiplier,
-  )
-  c.data = ml_collections.ConfigDict(
-      dict(name=source.NAME, options=dict(way=_WAY, per_digit=per_digit))
+      ),
+      episode=dict(way=_WAY, shot=arg.shot, query=arg.query),
+      hierarchy=defaults.hierarchy(plan.Hierarchy.from_sizes(
+          [list(writer.counts) for writer in writers], levels=source.LEVELS
+      )),
+      mechanism=defaults.mechanism(
+          arg.private,
+          clip_unit=source.LEVELS[0],
+          clip_norm=1.0,
+          noise_multiplier=arg.noise_multiplier,
+      ),
+      data=dict(
+          name=source.NAME, options=dict(way=_WAY, per_digit=per_digit)
+      ),
+      checkpoint_every=10,
   )
   c.model.width = arg.width
   c.learner.name = arg.learner
   c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
-  c.checkpoint_every = 10
-  c.evaluation.every = 10
   c.evaluation.shot = arg.shot
+  c.evaluation.every = 10
   return c

@@ -34,9 +34,8 @@ likewise).
 """
 
 import ml_collections
-from ml_collections import config_dict
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 
 # (participants, way, images of a class) -> the most participants that hold one
@@ -45,68 +44,48 @@ _MOST_COPIES = {(400_000, 5, 2): (1881, 228), (400_000, 5, 5): (1881, 521)}
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      width=64,
-      participants=400_000,
-      rate=0.004,
-      inner_steps=5,
-      steps=250,
-      query=1,
-      way=5,
-      shot=1,
-      class_copies=0,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, width=64, participants=400_000, rate=0.004,
+      inner_steps=5, steps=250, query=1, way=5, shot=1, class_copies=0,
       image_copies=0,
   )
   per_class = arg.shot + arg.query
-  c = defaults.base()
-  c.steps = arg.steps
-  c.delta = 1e-6
-  c.plan = ml_collections.ConfigDict(
-      dict(
-          stages=(
-              f"Poisson({arg.rate})",
-              f"FixedSize({arg.way})",
-              f"FixedSize({per_class})",
-          )
-      )
+  sizes = (arg.participants, arg.way, per_class)
+  known = _MOST_COPIES.get(sizes, (0, 0))
+  copies = {
+      "class": arg.class_copies or known[0],
+      "image": arg.image_copies or known[1],
+  }
+  copies = {level: count for level, count in copies.items() if count}
+  c = defaults.base(
+      steps=arg.steps,
+      delta=1e-6,
+      plan=dict(stages=(
+          f"Poisson({arg.rate})", f"FixedSize({arg.way})",
+          f"FixedSize({per_class})",
+      )),
+      episode=dict(way=arg.way, shot=arg.shot, query=arg.query),
+      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
+          sizes, levels=("participant", "class", "image"), copies=True,
+          most_copies=copies or None,
+      )),
+      mechanism=defaults.mechanism(
+          arg.private,
+          clip_unit="participant",
+          # Far below the raw norms at the start (15 to 20), so that tasks are
+          # clipped and the noise shrinks with what is clipped; not tuned.
+          clip_norm=0.25,
+          noise_multiplier=1.0,
+      ),
+      data=dict(name="omniglot", options=dict(
+          participants=arg.participants, way=arg.way, per_class=per_class,
+          rotate=True, seed=0,
+      )),
+      checkpoint_every=5,
   )
-  c.episode = ml_collections.ConfigDict(
-      dict(way=arg.way, shot=arg.shot, query=arg.query, form="unit")
-  )
-  c.mechanism = defaults.mechanism(
-      arg.private,
-      clip_unit="participant",
-      # Far below the raw norms at the start (15 to 20), so that tasks are
-      # clipped and the noise shrinks with what is clipped; not tuned.
-      clip_norm=0.25,
-      noise_multiplier=1.0,
-  )
-  c.data = ml_collections.ConfigDict(
-      dict(
-          name="omniglot",
-          options=dict(
-              participants=arg.participants,
-              way=arg.way,
-              per_class=per_class,
-              rotate=True,
-              seed=0,
-          ),
-      )
-  )
-  unknown = (config_dict.placeholder(int),) * 2
-  drawn = (arg.participants, arg.way, per_class)
-  counts = _MOST_COPIES.get(drawn, unknown)
-  stated = (arg.class_copies, arg.image_copies)
-  counts = tuple(s or known for s, known in zip(stated, counts))
-  c.data.most_copies = ml_collections.ConfigDict(
-      dict(zip(("class", "image"), counts))
-  )
-  c.evaluation.shot = arg.shot
   c.model.width = arg.width
   c.learner.inner_steps = arg.inner_steps
-  c.checkpoint_every = 5
+  c.evaluation.shot = arg.shot
   c.evaluation.every = 10
   return c

@@ -22,7 +22,7 @@ inner_steps (1), steps (250), noise_multiplier (1.0).
 
 import ml_collections
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 
 # Characters of the 30 background alphabets, in the order of their names.
@@ -34,47 +34,30 @@ _DRAWINGS = 20
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      rate=0.27,
-      way=5,
-      shot=1,
-      query=1,
-      width=16,
-      inner_steps=1,
-      steps=250,
-      noise_multiplier=1.0,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, rate=0.27, way=5, shot=1, query=1, width=16,
+      inner_steps=1, steps=250, noise_multiplier=1.0,
   )
-  c = defaults.base()
-  c.steps = arg.steps
-  c.plan = ml_collections.ConfigDict(
-      dict(
-          stages=(
-              f"Poisson({arg.rate})",
-              f"FixedSize({arg.way})",
-              f"FixedSize({arg.shot + arg.query})",
-          )
-      )
-  )
-  c.episode = ml_collections.ConfigDict(
-      dict(way=arg.way, shot=arg.shot, query=arg.query, form="unit")
-  )
-  c.hierarchy = ml_collections.ConfigDict(
-      dict(
+  c = defaults.base(
+      steps=arg.steps,
+      delta=1e-5,
+      plan=dict(stages=(
+          f"Poisson({arg.rate})", f"FixedSize({arg.way})",
+          f"FixedSize({arg.shot + arg.query})",
+      )),
+      episode=dict(way=arg.way, shot=arg.shot, query=arg.query),
+      hierarchy=defaults.hierarchy(plan.Hierarchy.from_sizes(
+          [[_DRAWINGS] * n for n in _CHARACTERS],
           levels=("alphabet", "character", "drawing"),
-          nested=tuple((_DRAWINGS,) * n for n in _CHARACTERS),
-      )
-  )
-  c.mechanism = defaults.mechanism(
-      arg.private,
-      clip_unit="alphabet",
-      clip_norm=1.0,
-      noise_multiplier=arg.noise_multiplier,
-  )
-  c.data = ml_collections.ConfigDict(
-      dict(name="omniglot", options=dict(split="alphabets", seed=0))
+      )),
+      mechanism=defaults.mechanism(
+          arg.private,
+          clip_unit="alphabet",
+          clip_norm=1.0,
+          noise_multiplier=arg.noise_multiplier,
+      ),
+      data=dict(name="omniglot", options=dict(split="alphabets", seed=0)),
   )
   c.model.width = arg.width
   c.learner.inner_steps = arg.inner_steps

@@ -23,7 +23,7 @@ alone).
 
 import ml_collections
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 
 WAY = 5
@@ -32,62 +32,42 @@ LEVELS = ("class", "drawing")
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      sample_level=False,
-      tasks=100,
-      shot=5,
-      query=1,
-      width=8,
-      inner_steps=3,
-      steps=100,
-      noise_multiplier=4.0,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, sample_level=False, tasks=100, shot=5, query=1,
+      width=8, inner_steps=3, steps=100, noise_multiplier=4.0,
       inner_noise_multiplier=2.0,
   )
-  c = defaults.base()
-  c.steps = arg.steps
-  c.plan = ml_collections.ConfigDict(
-      dict(
-          stages=(
-              f"FixedSize({WAY * arg.tasks})",
-              f"FixedSize({arg.shot + arg.query})",
-          )
-      )
-  )
-  c.episode = ml_collections.ConfigDict(
-      dict(way=WAY, shot=arg.shot, query=arg.query, form="disjoint")
-  )
-  c.hierarchy = ml_collections.ConfigDict(dict(sizes=SIZES, levels=LEVELS))
+  mechanism = dict(clip_unit="episode", clip_norm=0.25)
   if arg.private and arg.sample_level:
-    c.mechanism = defaults.mechanism(
-        True,
+    mechanism = dict(
         clip_unit="drawing",
-        clip_norm=1.0,
-        noise_multiplier=arg.noise_multiplier,
         order="first",
         inner_steps=arg.inner_steps,
         inner_clip_norm=1.0,
         inner_noise_multiplier=arg.inner_noise_multiplier,
     )
-  else:
-    c.mechanism = defaults.mechanism(
-        arg.private,
-        clip_unit="episode",
-        clip_norm=0.25,
-        noise_multiplier=arg.noise_multiplier,
-    )
-  c.data = ml_collections.ConfigDict(
-      dict(name="omniglot", options=dict(rotate=True, seed=0))
+  c = defaults.base(
+      steps=arg.steps,
+      delta=1e-5,
+      plan=dict(stages=(
+          f"FixedSize({WAY * arg.tasks})", f"FixedSize({arg.shot + arg.query})"
+      )),
+      episode=dict(way=WAY, shot=arg.shot, query=arg.query, form="disjoint"),
+      hierarchy=defaults.hierarchy(
+          plan.Hierarchy.regular(SIZES, levels=LEVELS)
+      ),
+      mechanism=defaults.mechanism(
+          arg.private, noise_multiplier=arg.noise_multiplier, **mechanism
+      ),
+      data=dict(name="omniglot", options=dict(rotate=True, seed=0)),
+      checkpoint_every=10,
   )
   # Nothing that mixes the drawings of a task is sound at the sample level.
   c.model.width, c.model.norm = arg.width, "group"
   c.learner.order = "first"
   c.learner.inner_steps = arg.inner_steps
-  c.learner.inner_rate = 0.1
   c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.002
-  c.checkpoint_every = 10
-  c.evaluation.every = 10
   c.evaluation.shot, c.evaluation.query = arg.shot, 2
+  c.evaluation.every = 10
   return c

@@ -52,63 +52,38 @@ task that cannot be filled contributes nothing.
 from typing import Any
 
 import ml_collections
-from ml_collections import config_dict
 
-from episodic_dp.config import arguments
 from episodic_dp.config import defaults
+from episodic_dp.data.own_data import rows
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      levels="class/image",
-      classes="",
-      private=True,
-      way=5,
-      shot=1,
-      query=1,
-      tasks=4,
-      rate=0.1,
-      noise_multiplier=1.0,
-      width=8,
-      inner_steps=1,
-      steps=60,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, levels="class/image", classes="", private=True, way=5, shot=1,
+      query=1, tasks=4, rate=0.1, noise_multiplier=1.0, width=8,
+      inner_steps=1, steps=60,
   )
   levels = tuple(arg.levels.split("/"))
-  c = defaults.base()
-  c.steps = arg.steps
   stages, episode = _tasks(arg, levels)
-  c.plan = ml_collections.ConfigDict(
-      dict(stages=stages, allow_short_units=False)
+  c = defaults.base(
+      steps=arg.steps,
+      delta=1e-5,
+      plan=dict(stages=stages),
+      episode=dict(way=arg.way, shot=arg.shot, query=arg.query, **episode),
+      mechanism=defaults.mechanism(
+          arg.private,
+          clip_unit=levels[0] if episode["form"] == "unit" else "episode",
+          clip_norm=1.0,
+          noise_multiplier=arg.noise_multiplier,
+      ),
+      data=dict(
+          name="own_data",
+          options=defaults.section(rows.Options, levels=levels),
+      ),
   )
-  c.episode = ml_collections.ConfigDict(episode)
   if "classes" in episode:
     c.privacy_unit = levels[1]
-  c.mechanism = defaults.mechanism(
-      arg.private,
-      clip_unit=levels[0] if episode["form"] == "unit" else "episode",
-      clip_norm=1.0,
-      noise_multiplier=arg.noise_multiplier,
-  )
-  c.data = ml_collections.ConfigDict(
-      dict(
-          name="own_data",
-          options=dict(
-              levels=levels,
-              size=config_dict.placeholder(int),
-              color=config_dict.placeholder(bool),
-              depth=config_dict.placeholder(int),
-              offset=config_dict.placeholder(tuple),
-              scale=config_dict.placeholder(tuple),
-              clip=config_dict.placeholder(tuple),
-              shares=config_dict.placeholder(tuple),
-              by=config_dict.placeholder(str),
-              crossing=config_dict.placeholder(str),
-              seed=0,
-          ),
-      )
-  )
   c.model.width = arg.width
   c.learner.inner_steps = arg.inner_steps
   c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
@@ -119,7 +94,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
 def _tasks(
     arg: Any, levels: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
-  """The stages of the arguments, and the episode."""
+  """Return the stages, and the fields of the episode that follow from them."""
   if len(levels) not in (2, 3):
     raise ValueError(
         f"config argument levels={arg.levels} must name two or three levels,"
@@ -127,22 +102,18 @@ def _tasks(
     )
   classes = arg.classes or levels[-2]
   if classes not in (levels[0], levels[-2]):
-    remedy = " or ".join(f"classes={level}" for level in dict.fromkeys(
-        (levels[0], levels[-2])
-    ))
     raise ValueError(
         f"config argument classes={arg.classes} must be the first level or the"
-        f" one above the examples: use {remedy}"
+        f" one above the examples: use classes={levels[0]} or"
+        f" classes={levels[-2]}"
     )
-  episode = dict(way=arg.way, shot=arg.shot, query=arg.query)
   examples = f"FixedSize({arg.shot + arg.query})"
   drawn = f"FixedSize({arg.way})"
   if len(levels) == 2:
     drawn = f"FixedSize({arg.tasks * arg.way})"
-    return (drawn, examples), episode | dict(form="disjoint")
+    return (drawn, examples), dict(form="disjoint")
   if classes == levels[0]:  # Few classes: every task draws its own.
-    return (drawn, examples, "FixedSize(1)"), episode | dict(
+    return (drawn, examples, "FixedSize(1)"), dict(
         form="independent", tasks=arg.tasks, classes=classes
     )
-  stages = (f"Poisson({arg.rate})", drawn, examples)
-  return stages, episode | dict(form="unit")
+  return (f"Poisson({arg.rate})", drawn, examples), dict(form="unit")

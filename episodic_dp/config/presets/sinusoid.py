@@ -25,61 +25,42 @@ width (40: of both hidden layers), clip_norm (1.0).
 
 import ml_collections
 
-from episodic_dp.config import arguments
+from episodic_dp import plan
 from episodic_dp.config import defaults
 
 POINTS = 20
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      participants=100_000,
-      rate=0.002,
-      steps=1000,
-      inner_steps=5,
-      width=40,
-      clip_norm=1.0,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, participants=100_000, rate=0.002, steps=1000,
+      inner_steps=5, width=40, clip_norm=1.0,
   )
-  c = defaults.base()
-  c.steps = arg.steps
-  c.plan = ml_collections.ConfigDict(
-      dict(stages=(f"Poisson({arg.rate})", f"FixedSize({POINTS})"))
-  )
-  c.episode = ml_collections.ConfigDict(
-      dict(way=1, shot=10, query=10, form="unit")
-  )
-  c.hierarchy = ml_collections.ConfigDict(
-      dict(sizes=(arg.participants, POINTS), levels=("participant", "point"))
-  )
-  c.mechanism = defaults.mechanism(
-      arg.private,
-      clip_unit="participant",
-      clip_norm=arg.clip_norm,
-      noise_multiplier=1.0,
-  )
-  c.data = ml_collections.ConfigDict(
-      dict(
-          name="sinusoid",
-          options=dict(
-              participants=arg.participants,
-              validation_participants=200,
-              test_participants=600,
-              points=POINTS,
-              seed=0,
-          ),
-      )
-  )
-  c.model = defaults.model(
-      name="mlp", widths=(arg.width, arg.width), outputs=1
+  c = defaults.base(
+      steps=arg.steps,
+      delta=1e-5,
+      plan=dict(stages=(f"Poisson({arg.rate})", f"FixedSize({POINTS})")),
+      episode=dict(way=1, shot=10, query=10),
+      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
+          (arg.participants, POINTS), levels=("participant", "point")
+      )),
+      mechanism=defaults.mechanism(
+          arg.private,
+          clip_unit="participant",
+          clip_norm=arg.clip_norm,
+          noise_multiplier=1.0,
+      ),
+      data=dict(name="sinusoid", options=dict(
+          participants=arg.participants, validation_participants=200,
+          test_participants=600, points=POINTS, seed=0,
+      )),
+      model=dict(name="mlp", widths=(arg.width, arg.width), outputs=1),
+      checkpoint_every=max(1, arg.steps // 10),
   )
   c.learner.inner_steps, c.learner.inner_rate = arg.inner_steps, 0.01
-  c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.001
   c.evaluation.shot, c.evaluation.query = 10, 10
   c.evaluation.validation_tasks = 200
-  c.evaluation.every = c.checkpoint_every = max(1, arg.steps // 10)
-  # Points are small: many tasks at once.
-  c.compute.microbatch_size = 128
+  c.evaluation.every = c.checkpoint_every
+  c.compute.microbatch_size = 128  # Points are small: many tasks at once.
   return c

@@ -24,12 +24,14 @@ another name is a record of its own: a guarantee for one record does not cover
 adding or removing all copies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 import dataclasses
 import pathlib
+from typing import Any
 
 import numpy as np
 
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
@@ -57,24 +59,12 @@ class Survey:
   hierarchies: dict[str, plan.Hierarchy]
 
 
-def survey(
-    data_dir: files.Path | None,
-    *,
-    levels: Sequence[str] | None = None,
-    shares: Sequence[float] | None = None,
-    by: str | None = None,
-    crossing: str | None = None,
-    seed: int = 0,
-) -> Survey:
-  """Lists and divides the data without reading an example or importing JAX.
+def survey(data_dir: files.Path | None, options: rows.Options) -> Survey:
+  """List and divide the data without reading an example or importing JAX.
 
   Args:
-    data_dir: as for `load`, and so are the others.
-    levels: names of the levels.
-    shares: of training, validation and test.
-    by: the level whose units are divided.
-    crossing: the level whose units are one wherever their name occurs.
-    seed: public seed of the division.
+    data_dir: as for `load`.
+    options: its levels, shares, by, crossing and seed are read.
 
   Raises:
     FileNotFoundError: there is no such folder or file.
@@ -86,15 +76,7 @@ def survey(
         " data_dir=PATH), a folder class/image or group/class/image, an .npz of"
         " arrays, or a .csv of files and labels"
     )
-  if levels is not None and (
-      isinstance(levels, str) or not all(isinstance(n, str) for n in levels)
-  ):
-    raise ValueError(
-        f"own_data option levels={levels!r} must be a tuple of names, such as"
-        " ('class', 'image')"
-    )
-  if levels is not None:
-    levels = tuple(levels)  # A config that was read back has a list.
+  levels = options.levels
   path = pathlib.Path(data_dir).expanduser()
   if path.is_dir():
     listing = folder.listing(path, levels)
@@ -111,22 +93,12 @@ def survey(
     raise FileNotFoundError(
         f"{path} does not exist: give a folder tree, an .npz or a .csv"
     )
-  return divided(
-      listing, shares=shares, by=by, crossing=crossing, seed=seed
-  )
-
-
-def divided(
-    listing: listing_lib.Listing,
-    *,
-    shares: Sequence[float] | None = None,
-    by: str | None = None,
-    crossing: str | None = None,
-    seed: int = 0,
-) -> Survey:
-  """Divides listed data, as `survey` does, and raises as it does."""
   parts = listing_lib.divide(
-      listing, shares=shares, seed=seed, by=by, crossing=crossing
+      listing,
+      shares=options.shares,
+      seed=options.seed,
+      by=options.by,
+      crossing=options.crossing,
   )
   return Survey(
       listing=listing,
@@ -136,7 +108,7 @@ def divided(
               listing.levels,
               classes,
               declared=listing.declared,
-              crossing=crossing,
+              crossing=options.crossing,
           )
           for part, classes in parts.items()
       },
@@ -147,20 +119,10 @@ def load(
     *,
     data_dir: files.Path | None = None,
     cache_dir: files.Path | None = None,
-    levels: Sequence[str] | None = None,
-    size: int | None = None,
-    color: bool | None = None,
-    depth: int | None = None,
-    offset: float | Sequence[float] | None = None,
-    scale: float | Sequence[float] | None = None,
-    clip: Sequence[float] | None = None,
-    shares: Sequence[float] | None = None,
-    by: str | None = None,
-    crossing: str | None = None,
-    seed: int = 0,
     surveyed: Survey | None = None,
+    **chosen: Any,
 ) -> dataset.Splits:
-  """The three splits of your own data; their classes are disjoint.
+  """Load the three splits of own data; their classes are disjoint.
 
   Examples are read once, with a progress bar, into a file that later runs map;
   it is made anew when a file of the source, or an option, changes. It holds all
@@ -168,30 +130,12 @@ def load(
 
   Args:
     data_dir: a folder tree (see `folder`), which may be divided into train/,
-      validation/ and test/ at the top, or an .npz (see `npz`), which may say
-      so in an array `split`.
+      validation/ and test/ at the top, an .npz (see `npz`), which may say so in
+      an array `split`, or a .csv (see `manifest`).
     cache_dir: where what was read is kept, in own_data/; None means the
       environment variable TFDS_DATA_DIR, or else ~/tensorflow_datasets.
-    levels: names of the levels, primary units first, examples last; None means
-      class, image or group, class, image.
-    size: height and width of images in pixels; None means 28, or those of an
-      .npz.
-    color: images in RGB (true) or grey; None means grey, or as in an .npz.
-    depth: 8 for images of uint8, 16 for float32; None means the bits that they
-      have, which must then be 8 in all or more than 8 in all.
-    offset: a number to take away from float32 values, or one for each entry of
-      their last axis. It is public, and never computed from the data.
-    scale: likewise, to divide the difference by.
-    clip: the least and the largest value that is kept of the quotient.
-    shares: of the units for training, validation and test, where the source
-      does not say; None means 0.6, 0.2, 0.2.
-    by: the level whose whole units these are, units of one name together; None
-      means the first.
-    crossing: the second level, where units of one name under several primary
-      units are one: a patient with images of several diagnoses. A guarantee for
-      it covers all of them, and no such unit may be in two parts.
-    seed: public seed of that division, 0 to 2^32 - 1.
     surveyed: of `survey` with these options, where it was made already.
+    **chosen: fields of `rows.Options`.
 
   Returns:
     Splits with images uint8 (or, of more than 8 bits, float32 from 0 to 1)
@@ -202,22 +146,8 @@ def load(
     FileNotFoundError: there is no such folder or file.
     ValueError: an option, a file or an array cannot be used; one sentence.
   """
-  options = rows.options(
-      size=size,
-      color=color,
-      depth=depth,
-      offset=offset,
-      scale=scale,
-      clip=clip,
-  )
-  found = surveyed or survey(
-      data_dir,
-      levels=levels,
-      shares=shares,
-      by=by,
-      crossing=crossing,
-      seed=seed,
-  )
+  options = read_options(chosen)
+  found = surveyed or survey(data_dir, options)
   values = decoding.decoded(
       found.listing,
       np.concatenate(
@@ -238,7 +168,16 @@ def load(
         name=f"{found.listing.source.name}/{part}",
         images=values[first:end],
         hierarchy=hierarchy,
-        description=f"own data ({units}) of shape {shape}, public seed {seed}",
+        description=(
+            f"own data ({units}) of shape {shape}, public seed {options.seed}"
+        ),
     )
     first = end
   return dataset.Splits(**parts)
+
+
+def read_options(chosen: Mapping[str, Any]) -> rows.Options:
+  """Return the options of a config; PlanError names what is wrong."""
+  return plain.from_plain(
+      rows.Options, chosen, name="config.data.options", partial=True
+  )

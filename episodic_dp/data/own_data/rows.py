@@ -6,112 +6,82 @@ they have; an example that differs is refused, not changed, so no example's row
 follows from another one.
 """
 
-from collections.abc import Sequence
 import dataclasses
+from typing import Literal
 
 import numpy as np
 from PIL import Image
 
+from episodic_dp import _validate
+from episodic_dp import plain
+from episodic_dp.data import options
 from episodic_dp.data.own_data.readers.example import Example
 
 _SIDE, _CHANNELS = 28, 1
-_DEPTHS = (8, 16)
-_FLAG = "--config.data.options."
+_LARGEST = 4096  # Pixels of a side.
+FLAG = "--config.data.options."
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, of red, green and blue.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-  """What the user says of rows; all public.
+  """Options of own data, all public.
 
   Attributes:
-    size: height and width of images in pixels, or None.
-    color: RGB (true) or grey, or None.
-    depth: 8 for images of uint8, 16 for float32, or None for what they have.
-    offset: numbers to take away from float32 values, one for all or one for
-      each entry of their last axis; then
-    scale: those to divide by; and then
-    clip: the least and the largest value that is kept.
+    levels: names of the levels, primary units first, examples last; None means
+      class, image or group, class, image.
+    size: height and width of images in pixels; None means 28, or those of an
+      .npz.
+    color: images in RGB (true) or grey; None means grey, or as in an .npz.
+    depth: 8 for images of uint8, 16 for float32; None means the bits that they
+      have, which must then be 8 in all or more than 8 in all.
+    offset: one number to subtract from float32 values, or one for each entry
+      of their last axis. They are public, and never computed from the data.
+    scale: public numbers to divide the difference by.
+    clip: the least and the largest value that is kept of the quotient.
+    shares: of the units for training, validation and test, where the source
+      does not say; None means 0.6, 0.2, 0.2.
+    by: the level whose whole units these are, units of one name together; None
+      means the first.
+    crossing: the second level, where units of one name under several primary
+      units are one: a patient with images of several diagnoses. A guarantee for
+      it covers all of them, and no such unit may be in two parts.
+    seed: public seed of that division, 0 to 2^32 - 1.
   """
 
-  size: int | None = None
+  levels: tuple[str, ...] | None = None
+  size: plain.Count | None = None
   color: bool | None = None
-  depth: int | None = None
+  depth: Literal[8, 16] | None = None
   offset: tuple[float, ...] | None = None
   scale: tuple[float, ...] | None = None
   clip: tuple[float, ...] | None = None
+  shares: tuple[float, ...] | None = None
+  by: str | None = None
+  crossing: str | None = None
+  seed: int = 0
+
+  def __post_init__(self) -> None:
+    if self.size is not None and not 1 <= self.size <= _LARGEST:
+      raise _validate.refusal(f"{FLAG}size", self.size, f"1 to {_LARGEST}")
+    for name in ("offset", "scale", "clip"):
+      value = getattr(self, name)
+      if value is not None and not (value and np.isfinite(value).all()):
+        raise _validate.refusal(f"{FLAG}{name}", value, "finite numbers")
+    if 0 in (self.scale or ()):
+      raise _validate.refusal(f"{FLAG}scale", self.scale, "no 0")
+    if self.clip is not None and not (
+        len(self.clip) == 2 and self.clip[0] < self.clip[1]
+    ):
+      raise _validate.refusal(
+          f"{FLAG}clip", self.clip, "the least and the largest value"
+      )
+    options.check_seed("own_data", self.seed)
 
   @property
   def scales(self) -> bool:
-    """Whether values are scaled or clipped."""
+    """Return whether values are scaled or clipped."""
     return any(o is not None for o in (self.offset, self.scale, self.clip))
-
-
-def options(
-    *,
-    size: int | None = None,
-    color: bool | None = None,
-    depth: int | None = None,
-    offset: float | Sequence[float] | None = None,
-    scale: float | Sequence[float] | None = None,
-    clip: Sequence[float] | None = None,
-) -> Options:
-  """Checked `Options`.
-
-  Raises:
-    ValueError: one is out of range; one sentence.
-  """
-  if size is not None and (
-      not isinstance(size, (int, np.integer))
-      or isinstance(size, bool)
-      or not 1 <= size <= 4096
-  ):
-    raise ValueError(
-        f"own_data option size={size!r} must be a whole number of pixels, 1 to"
-        f" 4096, such as {_FLAG}size={_SIDE}"
-    )
-  if depth not in (None, *_DEPTHS):
-    raise ValueError(
-        f"own_data option depth={depth!r} must be 8 or 16: give {_FLAG}depth=8"
-        f" or {_FLAG}depth=16"
-    )
-  numbers = {
-      name: _numbers(name, value)
-      for name, value in (("offset", offset), ("scale", scale), ("clip", clip))
-  }
-  if 0 in (numbers["scale"] or ()):
-    raise ValueError(
-        f"own_data option scale={scale!r} divides the values: give numbers"
-        f" other than 0, such as {_FLAG}scale=0.5"
-    )
-  ends = numbers["clip"]
-  if ends is not None and (len(ends) != 2 or not ends[0] < ends[1]):
-    raise ValueError(
-        f"own_data option clip={clip!r} must be the least and the largest"
-        f" value, such as {_FLAG}clip=-3,3"
-    )
-  return Options(
-      size=None if size is None else int(size),
-      color=None if color is None else bool(color),
-      depth=depth,
-      **numbers,
-  )
-
-
-def _numbers(name: str, value: object) -> tuple[float, ...] | None:
-  """One number or several as a tuple, or None; ValueError for others."""
-  if value is None:
-    return None
-  several = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-  if not several or not all(
-      isinstance(v, (int, float)) and not isinstance(v, bool)
-      and np.isfinite(v) for v in several
-  ):
-    raise ValueError(
-        f"own_data option {name}={value!r} must be a finite number, or several,"
-        f" such as {_FLAG}{name}=0.5,1"
-    )
-  return tuple(float(v) for v in several)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -163,7 +133,7 @@ class Form:
       raise ValueError(
           f"{name} has {held[values.dtype == np.uint8]} and {self.first}"
           f" {held[self.dtype == np.uint8]}: keep what there is with"
-          f" {_FLAG}depth=16, or round all with {_FLAG}depth=8"
+          f" {FLAG}depth=16, or round all with {FLAG}depth=8"
       )
     if values.dtype == np.uint8 and self.dtype == np.float32:
       values = values.astype(np.float32) / 255
@@ -200,13 +170,13 @@ def form_of(
       if getattr(options, option) is not None:
         raise ValueError(
             f"own_data option {option}={getattr(options, option)} is of images,"
-            f" and {name} holds numbers: leave {_FLAG}{option} out"
+            f" and {name} holds numbers: leave {FLAG}{option} out"
         )
   for option, given in (("offset", options.offset), ("scale", options.scale)):
     if given is not None and len(given) not in (1, wanted[-1]):
       raise ValueError(
           f"own_data option {option} has {len(given)} numbers and the shape of"
-          f" {name} is {wanted}: give {_FLAG}{option} one number, or"
+          f" {name} is {wanted}: give {FLAG}{option} one number, or"
           f" {wanted[-1]}, the length of its last axis"
       )
   return Form(
@@ -237,7 +207,7 @@ def _image_form(
     raise ValueError(
         f"own_data options offset, scale and clip are of numbers, and {name} is"
         " an image of 8 bits, of which 255 is 1: leave them out, or set"
-        f" {_FLAG}depth=16"
+        f" {FLAG}depth=16"
     )
   return (height, width, channels), np.dtype(np.float32 if deep else np.uint8)
 

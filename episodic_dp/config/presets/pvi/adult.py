@@ -21,25 +21,21 @@ import math
 
 import ml_collections
 
-from episodic_dp.config import arguments
-from episodic_dp.config import pvi_defaults
+from episodic_dp.config import defaults
+from episodic_dp.config import pvi
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      split="homogeneous",
-      epsilon=1.0,
-      rounds=300,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, split="homogeneous", epsilon=1.0, rounds=300,
       clients=10,
   )
-  c = pvi_defaults.base()
-  c.table = ml_collections.ConfigDict(
-      dict(name="adult", split=arg.split, clients=arg.clients, seed=0)
+  c = defaults.section(
+      pvi.Config,
+      table=dict(name="adult", split=arg.split, clients=arg.clients),
+      rounds=arg.rounds,
   )
-  c.rounds = arg.rounds
   if arg.private:
     c.target_epsilon = arg.epsilon
   else:

@@ -16,26 +16,23 @@ import math
 
 import ml_collections
 
-from episodic_dp.config import arguments
-from episodic_dp.config import pvi_defaults
+from episodic_dp.config import defaults
+from episodic_dp.config import pvi
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
-  """The config; `text` holds the arguments named above."""
-  arg = arguments.parse(
-      text,
-      private=True,
-      epsilon=1.0,
-      rounds=100,
-      noise=5.0,
-      clip_norm=2.0,
+  """Return the config; `text` holds the arguments named above."""
+  arg = defaults.arguments(
+      text, private=True, epsilon=1.0, rounds=100, noise=5.0, clip_norm=2.0
   )
-  c = pvi_defaults.base()
-  c.table = ml_collections.ConfigDict(dict(name="own_table"))
-  c.rounds = arg.rounds
+  c = defaults.section(
+      pvi.Config,
+      table=dict(name="own_table"),
+      visit=dict(clip_norm=arg.clip_norm, noise_multiplier=arg.noise),
+      rounds=arg.rounds,
+  )
   if arg.private:
     c.target_epsilon = arg.epsilon
-    c.visit.clip_norm, c.visit.noise_multiplier = arg.clip_norm, arg.noise
   else:
     c.visit.clip_norm, c.visit.noise_multiplier = math.inf, 0.0
   return c

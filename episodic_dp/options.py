@@ -1,0 +1,301 @@
+"""Settings of networks, learners and training, as frozen dataclasses.
+
+Each class is the only description of its options: configs, presets, flags,
+config.json and exported models read its fields. The builders
+(`models.by_name`, `learners.by_name`, `config.build`) take its objects. This
+module does not import JAX, so that a config is read and accounted without it.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any, Literal
+
+from episodic_dp import _validate
+from episodic_dp import errors
+from episodic_dp.plain import Count
+from episodic_dp.plain import Positive
+from episodic_dp.plain import Whole
+
+Order = Literal["first", "second"]
+
+_CONVOLUTION = ("width", "norm")
+NETWORKS: dict[str, tuple[str, ...]] = {
+    "conv4": (*_CONVOLUTION, "library"),
+    "conv6": _CONVOLUTION,
+    "resnet12": _CONVOLUTION,
+    "conv1d": _CONVOLUTION,
+    "mlp": ("widths",),
+}
+"""The networks of the library, and the fields of `Network` that each reads."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Network:
+  """A network, and the public weights that it starts from.
+
+  Attributes:
+    name: one of `NETWORKS`, or MODULE:FUNCTION, a function of the user's own.
+    width: channels of a convolutional network's first block.
+    norm: normalisation of a convolutional network.
+    library: of conv4.
+    widths: widths of the hidden layers of mlp.
+    outputs: number of logits; None for the number that the learner needs.
+    options: keyword arguments of MODULE:FUNCTION.
+    start: file of public weights, .npz or .safetensors.
+    start_digest: required digest of its arrays; a run records it.
+    trained: trained part of a network with a start (`models.start_from`).
+    rank: of trained="low_rank".
+    source_digest: of the file of MODULE:FUNCTION; a run records it.
+    shapes_digest: of its parameters' names and shapes; a run records it.
+  """
+
+  name: str = "conv4"
+  width: Count = 64
+  norm: Literal["batch", "group", "none"] = "batch"
+  library: Literal["flax", "haiku"] = "flax"
+  widths: tuple[int, ...] = (40, 40)
+  outputs: Count | None = None
+  options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  start: str | None = None
+  start_digest: str | None = None
+  trained: Literal["all", "scale_shift", "low_rank", "head"] = "all"
+  rank: Count = 4
+  source_digest: str | None = None
+  shapes_digest: str | None = None
+
+  def __post_init__(self) -> None:
+    if not self.is_own:
+      _validate.one_of("model.name", self.name, (*NETWORKS, "MODULE:FUNCTION"))
+
+  @property
+  def is_own(self) -> bool:
+    """Return whether the name is that of a function of the user's own."""
+    return ":" in self.name
+
+  @property
+  def body(self) -> dict[str, Any]:
+    """Return the fields that determine the layers, except the outputs."""
+    names = NETWORKS.get(self.name, ("options",))
+    return {name: getattr(self, name) for name in ("name", *names)}
+
+
+SUPERVISED = "supervised"
+_SWITCHES = {
+    "maml": ("learned_rates", "per_step_norm", "multi_step_loss"),
+    "anil": ("learned_rates", "per_step_norm", "multi_step_loss"),
+    "meta_sgd": ("per_step_norm", "multi_step_loss"),
+    "reptile": (),
+    "protonet": (),
+    "ridge": (),
+    SUPERVISED: (),
+}
+_REGRESSION = ("maml", "anil", "meta_sgd", "reptile")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Learner:
+  """A learner; each reads its own fields.
+
+  Attributes:
+    name: maml, anil, meta_sgd, reptile, protonet, ridge or supervised.
+    inner_steps: gradient steps on a support set (of the first four).
+    inner_rate: learning rate of these steps.
+    order: order of the gradient through them (of the first three).
+    learned_rates: learn the rates of maml and anil.
+    per_step_norm: give every inner step its own norms (of the first three).
+    multi_step_loss: outer steps after which the loss of the last inner step
+      counts alone; 0 for always (of the first three).
+    ridge: initial regularisation of ridge.
+    ridge_scale: initial scale of the logits of ridge.
+    metric: of protonet.
+    metric_scale: scale of the metric; initial for "cosine", which learns it.
+  """
+
+  name: str = "maml"
+  inner_steps: Count = 5
+  inner_rate: float = 0.1
+  order: Order = "second"
+  learned_rates: bool = False
+  per_step_norm: bool = False
+  multi_step_loss: Whole = 0
+  ridge: float = 1.0
+  ridge_scale: float = 10.0
+  metric: Literal["euclidean", "cosine"] = "euclidean"
+  metric_scale: float = 1.0
+
+  def __post_init__(self) -> None:
+    _validate.one_of("learner.name", self.name, tuple(_SWITCHES))
+    for switch in _SWITCHES["maml"]:
+      value = getattr(self, switch)
+      if value and switch not in _SWITCHES[self.name]:
+        raise _validate.refusal(
+            f"learner.{switch}", value, f"none with learner.name={self.name!r}"
+        )
+
+  @property
+  def headless(self) -> bool:
+    """Return whether the network ends in features."""
+    return self.name in ("protonet", "ridge")
+
+  def check_tasks(self, *, has_episode: bool, way: int) -> None:
+    """Raise PlanError where the learner does not suit the episode.
+
+    Args:
+      has_episode: the plan forms tasks; otherwise examples are learned.
+      way: classes of a task; 1 is regression.
+    """
+    if not has_episode and self.name != SUPERVISED:
+      raise errors.PlanError(
+          f"config.episode is missing and learner.name={self.name!r} learns"
+          " from tasks: set way, shot and query, or learner.name=supervised"
+      )
+    if has_episode and self.name == SUPERVISED:
+      raise errors.PlanError(
+          "learner.name='supervised' learns single examples and config.episode"
+          " asks for tasks: use another learner, or --config=glyphs_supervised"
+      )
+    if way == 1 and self.name not in _REGRESSION:
+      raise errors.PlanError(
+          f"learner.name={self.name!r} separates classes and episode.way=1 is"
+          " regression: use maml"
+      )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuning:
+  """Training of a new head on the support set of a test task.
+
+  Attributes:
+    steps: on the support set.
+    rate: learning rate.
+    body: train the whole network, not the head alone.
+    optimizer: of these steps.
+  """
+
+  steps: Count = 30
+  rate: Positive = 0.1
+  body: bool = False
+  optimizer: Literal["sgd", "adam"] = "sgd"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Optimizer:
+  """The outer optimizer.
+
+  Its rate rises from 0 over the first `warm_up` steps, and falls from `rate` to
+  `final_rate` over the others, as a cosine.
+
+  Attributes:
+    name: of the optimizer.
+    rate: highest learning rate.
+    final_rate: learning rate of the last step.
+    warm_up: steps.
+    momentum: beta_1 of Adam, or momentum of SGD.
+    second_momentum: beta_2 of Adam.
+    average: decay of the average of the iterates that is the model
+      (`private.averaging`), such as 0.95 for about the last twenty steps; 0 for
+      the last iterate.
+  """
+
+  name: Literal["adam", "sgd"] = "adam"
+  rate: Positive = 0.01
+  final_rate: float = 0.001
+  warm_up: Whole = 0
+  momentum: float | None = None
+  second_momentum: float | None = None
+  average: float = 0.0
+
+  def __post_init__(self) -> None:
+    for name in ("momentum", "second_momentum", "average"):
+      value = getattr(self, name)
+      if value is not None and not 0 <= value < 1:
+        raise _validate.refusal(
+            f"optimizer.{name}", value, "a number of at least 0 and below 1"
+        )
+    if self.name == "sgd" and self.second_momentum is not None:
+      raise _validate.refusal(
+          "optimizer.second_momentum", self.second_momentum, "none with sgd"
+      )
+    if not 0 <= self.final_rate <= self.rate:
+      raise _validate.refusal(
+          "optimizer.final_rate", self.final_rate,
+          f"a number from 0 to optimizer.rate={self.rate}",
+      )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Augmentation:
+  """Random changes of a training image [H, W, C].
+
+  Attributes:
+    shift: largest shift in pixels along each axis, uniformly; the border is
+      repeated.
+    flip: mirror left to right with probability 1/2.
+    colour: brightness and contrast are multiplied by factors between
+      1 - colour and 1 + colour, from 0 to 1.
+    draws: augmented copies of a task, whose gradients are averaged before they
+      are clipped; the time of a step grows with them.
+  """
+
+  shift: Whole = 0
+  flip: bool = False
+  colour: float = 0.0
+  draws: Count = 1
+
+  def __post_init__(self) -> None:
+    if self.shift < 0 or self.draws < 1 or not 0 <= self.colour <= 1:
+      raise errors.PlanError(
+          f"augmentation shift={self.shift}, colour={self.colour} and"
+          f" draws={self.draws}: give a shift of at least 0 pixels, a colour"
+          " between 0 and 1 and at least 1 draw"
+      )
+    if self.draws > 1 and not self.changes:
+      raise _validate.refusal(
+          "augmentation.draws", self.draws, "1 without shift, flip and colour"
+      )
+
+  @property
+  def changes(self) -> bool:
+    """Return whether any image is changed."""
+    return bool(self.shift or self.flip or self.colour)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+  """The public validation and test tasks.
+
+  Attributes:
+    shot: support examples of each class.
+    query: query examples of each class.
+    every: steps between validations.
+    validation_tasks: number of tasks.
+    test_tasks: number of tasks.
+    seed: public; the test tasks use the next one.
+    way: classes of a task, where training has no episode.
+  """
+
+  shot: Count = 1
+  query: Count = 1
+  every: Count = 25
+  validation_tasks: Count = 100
+  test_tasks: Count = 600
+  seed: int = 1
+  way: Count | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compute:
+  """Placement of a step; no setting changes its guarantee.
+
+  Attributes:
+    microbatch_size: tasks that a device computes together; None for a default
+      that suits the device.
+    resident: keep the images on the device.
+    devices: number of devices that share the tasks; None for all.
+    noise_terms: number of independent normals that the noise is the sum of.
+  """
+
+  microbatch_size: Count | None = None
+  resident: bool = True
+  devices: Count | None = None
+  noise_terms: Count = 1
