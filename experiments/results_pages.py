@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from episodic_dp.analysis import membership_attack
-from episodic_dp.auditing import audit_report
+from episodic_dp.auditing import audit as audit_lib
 from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
@@ -176,7 +176,7 @@ roughly as a small ε needs.
 {textwrap.fill(f"**{_audited(result)}**", 80)}
 
 ```
-{audit_report.table(result)}
+{audit_lib.table(result)}
 ```
 
 ![claimed against measured over the steps](audit.png)

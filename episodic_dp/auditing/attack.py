@@ -1,23 +1,28 @@
-"""Runs a canary's two data sets many times, and scores every run."""
+"""Make many small private runs of both neighbours, and score every run.
+
+The runs are real: each is `private.make_meta_step`, step by step, with its own
+key; `vmap` over the keys only makes thousands of them quick.
+"""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+from jax import lax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 from episodic_dp import private
 from episodic_dp.auditing import canaries
-from episodic_dp.auditing import runs as runs_lib
-from episodic_dp.auditing import scores as scores_lib
+from episodic_dp.auditing import scores
 from episodic_dp.data import dataset as dataset_lib
 
 Progress = Callable[[int], None] | None
 
 
 class Scores(NamedTuple):
-  """Cumulative scores: column t is what an attacker knows after t + 1 steps.
+  """Cumulative scores: column t is the score of the first t + 1 steps.
 
   Attributes:
     with_record: float64[runs, steps], of runs with the record.
@@ -37,35 +42,23 @@ def many_runs(
     runs_at_once: int = 1024,
     progress: Progress = None,
 ) -> Scores:
-  """Scores of independent runs with the record, and of as many without it.
+  """Score independent runs with the record, and as many without it.
 
   Args:
     canary: see `canaries.worst_case`.
     runs: of each kind.
     steps: of each run.
     seed: of the runs' secret keys, all of which differ.
-    runs_at_once: how many share the device's memory.
+    runs_at_once: number of runs that share the device's memory.
     progress: called with the number of runs that were finished.
   """
-  assert canary.absent is not None  # Of one run: see `one_run`.
-  keys = runs_lib.keys_of(seed, 2 * runs)
+  keys = keys_of(seed, 2 * runs)
   return Scores(*(
       _scored(canary, dataset, part, steps, runs_at_once, progress)
       for dataset, part in (
           (canary.present, keys[:runs]), (canary.absent, keys[runs:])
       )
   ))
-
-
-def one_run(
-    canary: canaries.Canary, *, steps: int, seed: int = 0
-) -> np.ndarray:
-  """float64[m], the scores of the canaries of `canaries.many_in_one_run`."""
-  released = _released(
-      canary, canary.present, runs_lib.keys_of(seed, 1), steps, 1, None
-  )
-  count = scores_lib.clip_units(canary.release)
-  return canary.score.each(released, count)[0, -1]
 
 
 def _scored(
@@ -76,26 +69,7 @@ def _scored(
     runs_at_once: int,
     progress: Progress,
 ) -> np.ndarray:
-  released = _released(canary, dataset, keys, steps, runs_at_once, progress)
-  count = scores_lib.clip_units(
-      canary.release.replace(hierarchy=dataset.hierarchy)
-  )
-  parts = []
-  for start in range(0, len(released.means), runs_at_once):
-    part = [array[start : start + runs_at_once] for array in released]
-    parts.append(canary.score(runs_lib.Releases(*part), count))
-  return np.concatenate(parts)
-
-
-def _released(
-    canary: canaries.Canary,
-    dataset: dataset_lib.Dataset,
-    keys: jax.Array,
-    steps: int,
-    runs_at_once: int,
-    progress: Progress,
-) -> runs_lib.Releases:
-  optimizer = runs_lib.observed(optax.sgd(canary.rate))
+  optimizer = observed(optax.sgd(0.0))
   release = canary.release.replace(hierarchy=dataset.hierarchy)
   step = private.make_meta_step(
       canary.learner, optimizer, dataset, release,
@@ -103,11 +77,135 @@ def _released(
   )
 
   def initial(key):
-    return private.init(
-        key, canary.learner, optimizer, release.mechanism, params=canary.params
-    )
+    return private.init(key, canary.learner, optimizer, release.mechanism)
 
-  return runs_lib.releases(
+  released = releases(
       step, initial, keys, steps=steps, runs_at_once=runs_at_once,
       progress=progress,
   )
+  count = scores.clip_units(release)
+  parts = []
+  for start in range(0, len(released.means), runs_at_once):
+    part = [array[start : start + runs_at_once] for array in released]
+    parts.append(canary.score(Releases(*part), count))
+  return np.concatenate(parts)
+
+
+class Releases(NamedTuple):
+  """The releases of runs, in order.
+
+  Attributes:
+    means: float32[runs, steps, coordinates], the noised means of the clipped
+      gradients: the arrays of the parameters in the order of `jax.tree.leaves`,
+      flattened and joined.
+    clip_norms: float32[runs, steps + 1, groups], the clip norms before each
+      step and after the last one, where these adapt by a private quantile: they
+      tell the noised counts. Of 0 groups where they are fixed.
+  """
+
+  means: np.ndarray
+  clip_norms: np.ndarray
+
+
+class Observed(NamedTuple):
+  """The state of `observed`.
+
+  Attributes:
+    mean: the noised mean gradient of the last step, like the parameters.
+    inner: the state of the optimizer itself.
+  """
+
+  mean: Any
+  inner: Any
+
+
+def observed(
+    optimizer: optax.GradientTransformation,
+) -> optax.GradientTransformation:
+  """Make the optimizer's state also hold its last input, the released mean.
+
+  An optimizer sees the released mean and nothing else of a step. Nothing is
+  lost to rounding, as it would be in the difference of two vectors of
+  parameters.
+  """
+
+  def init(params):
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    return Observed(nothing, optimizer.init(params))
+
+  def update(mean, state, params=None):
+    updates, inner = optimizer.update(mean, state.inner, params)
+    return updates, Observed(mean, inner)
+
+  return optax.GradientTransformation(init, update)
+
+
+def keys_of(seed: int, runs: int) -> jax.Array:
+  """Return typed keys [runs], one for every run, pure in the seed."""
+  return jax.random.split(jax.random.key(seed), runs)
+
+
+def releases(
+    step: Callable[[private.State], tuple[private.State, Any]],
+    initial: Callable[[jax.Array], private.State],
+    keys: jax.Array,
+    *,
+    steps: int,
+    runs_at_once: int = 1024,
+    progress: Callable[[int], None] | None = None,
+) -> Releases:
+  """Make one run for every key, and return the release of every step.
+
+  Args:
+    step: of `private.make_meta_step` on data of the device, its optimizer
+      `observed`, with `Compute(mesh=None)`: many runs share the device.
+    initial: key -> state, of `private.init` with the same optimizer.
+    keys: typed keys [runs], the secret keys of the runs.
+    steps: of each run, at least 1.
+    runs_at_once: how many share the device's memory; the result depends on it
+      by rounding only.
+    progress: called with the number of runs that a batch finished.
+
+  Raises:
+    ValueError: no runs or steps.
+  """
+  count = keys.shape[0] if keys.ndim == 1 else 0
+  if count < 1 or steps < 1 or runs_at_once < 1:
+    raise ValueError(
+        f"keys of shape {keys.shape}, steps {steps} and runs_at_once"
+        f" {runs_at_once}: give keys [runs] and at least one of each"
+    )
+  def one_run(key):
+    def one_step(state, _):
+      bounds = _clip_norms(state)
+      state, _ = step(state)
+      return state, (_flat(state.opt_state.mean), bounds)
+
+    state, (means, bounds) = lax.scan(
+        one_step, initial(key), None, length=steps
+    )
+    return means, jnp.concatenate([bounds, _clip_norms(state)[None]])
+
+  size = min(runs_at_once, count)
+  batch = jax.jit(jax.vmap(one_run))
+  parts = []
+  for start in range(0, count, size):
+    # The last batch is filled up with runs that are thrown away, so that one
+    # program serves all.
+    chosen = np.minimum(np.arange(start, start + size), count - 1)
+    kept = min(size, count - start)
+    part = jax.device_get(batch(keys[chosen]))
+    parts.append([array[:kept] for array in part])
+    if progress is not None:
+      progress(kept)
+  means, bounds = (np.concatenate(arrays) for arrays in zip(*parts))
+  return Releases(means, bounds)
+
+
+def _clip_norms(state: private.State) -> jax.Array:
+  """Return float32[groups]; none where the clip norm is fixed."""
+  return state.clip.bounds if state.clip else jnp.zeros(0)
+
+
+def _flat(tree: Any) -> jax.Array:
+  return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])

@@ -1,346 +1,306 @@
-"""Audits what a config describes: claimed and measured epsilon by level."""
+"""Audit the claims of a release: claimed and measured epsilon by level."""
 
-from collections.abc import Sequence
-import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 
 from episodic_dp import accounting
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.auditing import attack
 from episodic_dp.auditing import bounds
 from episodic_dp.auditing import canaries
-from episodic_dp.auditing import natural
 from episodic_dp.auditing import populations
 from episodic_dp.output import phases
+from episodic_dp.output import plotting
+from episodic_dp.output import tables
 
-_POINTS = 7  # At most, on the axis of steps.
+_POINTS = 7  # The most points on the axis of steps.
 _SIMULATED = 20_000  # Runs of the law, from which the threshold comes.
-_MOST_RUNS = 10_000_000  # More are not asked for.
+_MOST_RUNS = 10_000_000  # More are not proposed.
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-  """How to audit.
-
-  Attributes:
-    steps: of each run.
-    delta: at which both epsilons are stated.
-    confidence: that all measured bounds of the last step hold together.
-    runs: with the record, and as many without it.
-    canary: "worst" or "natural".
-    method: "many" runs of one canary, or "one" run of many canaries.
-    canaries: m of the one run.
-    seed: of keys, coins and simulated scores.
-
-  Raises:
-    ValueError: a value out of range, on construction.
-  """
-
-  steps: int
-  delta: float
-  confidence: float = 0.95
-  runs: int = 50_000
-  canary: str = "worst"
-  method: str = "many"
-  canaries: int = 1000
-  seed: int = 0
-
-  def __post_init__(self) -> None:
-    for name, low, high in (
-        ("steps", 1, 10**6), ("runs", 2, _MOST_RUNS), ("canaries", 2, 10**5)
-    ):
-      value = getattr(self, name)
-      if not low <= value <= high:
-        raise ValueError(
-            f"--{name}={value} must be a whole number from {low} to {high}"
-        )
-    for name in ("delta", "confidence"):
-      value = getattr(self, name)
-      if not 0 < value < 1:
-        raise ValueError(f"--{name}={value} must lie between 0 and 1")
-    if self.canary == "natural" and self.method == "one":
-      raise ValueError(
-          "--canary=natural with --method=one: one run needs canaries with a"
-          " coordinate each, use --canary=worst or --method=many"
-      )
+Audited = tuple[canaries.Canary, dict[int, accounting.Guarantee]]
+"""A canary of a level, and the claim after some numbers of steps, rising."""
 
 
 def audit(
     release: plan_lib.Release,
-    options: Options,
     level: str | None = None,
+    *,
+    steps: int,
+    runs: int,
+    delta: float = 0.01,
+    confidence: float = 0.95,
+    seed: int = 0,
 ) -> dict[str, Any]:
-  """Everything that the command prints, as plain data.
+  """Attack the claims of a release; return plain data.
 
   Args:
     release: whose claims are attacked.
-    options: how.
     level: the one to audit; None for all that can be.
+    steps: of each run.
+    runs: with the record, and as many without it.
+    delta: at which both epsilons are stated.
+    confidence: with which all measured bounds of the last step hold together.
+    seed: of keys and simulated scores.
+
+  Returns:
+    The arguments, "stages", "clip_unit", "noise_multiplier", "holds",
+    "not_audited" (level -> reason) and "levels": a list of "level",
+    "neighbours", "claimed", "measured", "share", "holds", "direction",
+    "attacked", "curve" and "assumptions".
 
   Raises:
-    PlanError, UnsoundPlanError, ValueError: nothing can be audited so.
+    PlanError, UnsoundPlanError, ValueError: nothing can be audited with these.
   """
   wanted = [level] if level else list(release.levels)
-  specs, skipped = [], {}
+  audited: dict[str, Audited] = {}
+  skipped = {}
   for name in wanted:
     try:
-      specs.append(_prepare(release, options, name))
-    except (plan_lib.PlanError, ValueError) as e:
+      audited[name] = _prepare(release, name, steps, delta)
+    except (errors.PlanError, ValueError) as e:
       if level or name == release.levels[0]:
         raise
       skipped[name] = str(e)
-  # Bounds of all levels hold together.
-  each = 1 - (1 - options.confidence) / len(specs)
-  for spec in specs:
-    _check_runs(spec, options, each)
-  total = sum(spec.runs for spec in specs)
-  levels = []
-  with phases.phase("attacking"), phases.progress(total, "run") as bar:
-    for spec in specs:
-      bar.describe(spec.level)
-      levels.append(_run(spec, options, each, bar))
+  # The bounds of all levels hold together.
+  each = 1 - (1 - confidence) / len(audited)
+  for name, (_, claims) in audited.items():
+    _check_runs(name, claims[steps].epsilon, runs, delta, each)
+  rows = []
+  with (
+      phases.phase("attacking"),
+      phases.progress(2 * runs * len(audited), "run") as bar,
+  ):
+    for name, (canary, claims) in audited.items():
+      measured = _measure(canary, claims, runs, delta, each, seed, bar)
+      rows.append(_row(name, canary, claims, measured))
   return {
-      "stages": _stage_lines(release.hierarchy, release.plan),
+      "stages": _stage_lines(release),
       "clip_unit": release.mechanism.clip_unit,
       "noise_multiplier": release.mechanism.noise_multiplier,
-      **dataclasses.asdict(options),
-      "confidence_of_each_level": each,
-      "levels": levels,
+      "steps": steps,
+      "delta": delta,
+      "confidence": confidence,
+      "runs": runs,
+      "seed": seed,
+      "levels": rows,
       "not_audited": skipped,
-      "holds": all(row["holds"] for row in levels),
+      "holds": all(row["holds"] for row in rows),
   }
 
 
-def _stage_lines(
-    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
-) -> list[str]:
-  """How many units each level has and how they are drawn, level by level."""
+def _stage_lines(release: plan_lib.Release) -> list[str]:
+  """Name the units of each level and their stage."""
+  hierarchy = release.hierarchy
   return [
       f"{hierarchy.num_units(k)} {name} by {plan_lib.stage_text(stage)}"
-      for k, (name, stage) in enumerate(zip(hierarchy.levels, plan.stages))
+      for k, (name, stage) in enumerate(
+          zip(hierarchy.levels, release.plan.stages)
+      )
   ]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AuditSpec:
-  """What is run for one level.
-
-  Attributes:
-    level: the privacy unit.
-    canary: the two data sets; of one run, the one.
-    included: of one run, bool[canaries].
-    grid: numbers of steps, rising; the last is that of the run.
-    claims: the guarantee at each.
-    runs: how many.
-  """
-
-  level: str
-  canary: canaries.Canary
-  included: np.ndarray | None
-  grid: tuple[int, ...]
-  claims: tuple[accounting.Guarantee, ...]
-  runs: int
-
-
 def _prepare(
-    release: plan_lib.Release, options: Options, level: str
-) -> AuditSpec:
-  """Canaries and claims; refuses before anything is run."""
-  grid = _grid(release.plan, options.steps)
-  if options.method == "one":
-    grid = grid[-1:]
-    if level != release.levels[0]:
-      raise plan_lib.PlanError(
-          f"--method=one audits level '{release.levels[0]}', whose units"
-          f" can be absent one by one; for level '{level}' use --method=many"
-      )
-    canary, included = canaries.many_in_one_run(
-        release, canaries=options.canaries, seed=options.seed
+    release: plan_lib.Release, level: str, steps: int, delta: float
+) -> Audited:
+  """Make the canary and the claims of a level, before anything is run."""
+  small = populations.miniature(release, level)
+  claims = {
+      t: accounting.guarantee(release, steps=t, delta=delta, level=level)
+      for t in _grid(release.plan, steps)
+  }
+  last = claims[steps]
+  if not math.isfinite(last.epsilon):
+    raise errors.PlanError(
+        f"level '{level}' has no finite epsilon after {steps} steps, so there"
+        " is no claim to audit: use fewer --steps or more noise"
     )
-    runs, claims = 1, _claims(release, options, level, grid)
-  else:
-    small = populations.miniature(release, level)
-    included, runs = None, 2 * options.runs
-    claims = _claims(release, options, level, grid)
-    if options.canary == "natural":
-      canary = natural.mislabelled(small, level, seed=options.seed)
-    else:
-      add = claims[-1].direction == "add"
-      canary = canaries.worst_case(
-          small, level, direction="add" if add else "remove"
-      )
-  if not math.isfinite(claims[-1].epsilon):
-    raise plan_lib.PlanError(
-        f"level '{level}' has no finite epsilon after {grid[-1]} steps, so"
-        " there is no claim to audit: use fewer --steps or more noise"
-    )
-  return AuditSpec(
-      level=level, canary=canary, included=included, grid=grid, claims=claims,
-      runs=runs,
-  )
+  direction = "add" if last.direction == "add" else "remove"
+  return canaries.worst_case(small, level, direction=direction), claims
 
 
-def _claims(
-    release: plan_lib.Release,
-    options: Options,
-    level: str,
-    grid: Sequence[int],
-) -> tuple[accounting.Guarantee, ...]:
-  return tuple(
-      accounting.guarantee(release, steps=t, delta=options.delta, level=level)
-      for t in grid
-  )
-
-
-def _grid(plan: plan_lib.SamplingPlan, steps: int) -> tuple[int, ...]:
-  """Numbers of steps, about evenly spaced on a log axis.
-
-  Whole passes where there are passes.
-  """
+def _grid(plan: plan_lib.SamplingPlan, steps: int) -> list[int]:
+  """Choose numbers of steps, even on a log axis, in whole passes if any."""
   unit = 1
   first = plan.stages[0]
   if isinstance(first, plan_lib.RandomAllocation):
     unit = first.steps
     if steps % unit:
-      raise plan_lib.PlanError(
+      raise errors.PlanError(
           f"--steps={steps} is not a whole number of passes of {unit} steps:"
           f" use --steps={max(unit, steps - steps % unit)}"
       )
   points = np.geomspace(1, steps // unit, _POINTS)
-  return tuple(sorted({unit * int(round(x)) for x in points}))
+  return sorted({unit * int(round(x)) for x in points})
 
 
-def _check_runs(spec: AuditSpec, options: Options, confidence: float) -> None:
-  """Refuses an audit that could not find the claim to be wrong."""
-  if spec.included is not None:
-    _check_canaries(spec, spec.included, options, confidence)
-    return
-  claim = spec.claims[-1].epsilon
-
-  def reaches(runs):
-    counted = runs if options.canary == "worst" else runs - runs // 2
-    return bounds.most_epsilon(counted, options.delta, confidence) > claim
-
-  if reaches(options.runs):
-    return
-  needed = options.runs
-  while needed < _MOST_RUNS and not reaches(needed):
-    needed *= 2
-  remedy = f"use --runs={needed}" if reaches(needed) else (
-      "use fewer --steps, or more noise"
-  )
-  most = bounds.most_epsilon(options.runs, options.delta, confidence)
-  raise ValueError(
-      f"--runs={options.runs} can show at most epsilon {most:.3g} at"
-      f" --delta={options.delta:g}, and level '{spec.level}' claims"
-      f" {report.rounded_up(claim)}, so that this audit could not fail:"
-      f" {remedy}, or a larger --delta"
-  )
-
-
-def _check_canaries(
-    spec: AuditSpec, included: np.ndarray, options: Options, confidence: float
+def _check_runs(
+    level: str, claim: float, runs: int, delta: float, confidence: float
 ) -> None:
-  """As `_check_runs`, for one run with many canaries."""
-  claim = spec.claims[-1].epsilon
-  right = bounds.one_run_bound(
-      np.where(included, 1.0, -1.0), included, delta=options.delta,
-      confidence=confidence,
+  """Refuse an audit that could not find the claim to be wrong."""
+  most = bounds.most_epsilon(runs, delta, confidence)
+  if most > claim:
+    return
+  needed = runs
+  while needed < _MOST_RUNS and (
+      bounds.most_epsilon(needed, delta, confidence) <= claim
+  ):
+    needed *= 2
+  remedy = "use fewer --steps, or more noise"
+  if needed < _MOST_RUNS:
+    remedy = f"use --runs={needed}"
+  raise ValueError(
+      f"--runs={runs} can show at most epsilon {most:.3g} at delta={delta:g},"
+      f" and level '{level}' claims {report.rounded_up(claim)}, so that this"
+      f" audit could not fail: {remedy}"
   )
-  if right.epsilon <= claim:
-    raise ValueError(
-        f"--canaries={options.canaries} can show at most epsilon"
-        f" {right.epsilon:.3g} at --delta={options.delta:g}, and level"
-        f" '{spec.level}' claims {report.rounded_up(claim)}, so that this"
-        " audit could not fail: use more --canaries and a --delta well below"
-        " 1 / canaries, or fewer --steps"
-    )
 
 
-def _run(
-    spec: AuditSpec, options: Options, confidence: float, bar: phases.Progress
-) -> dict[str, Any]:
-  """The attack on one level, as plain data."""
-  one = options.method == "one"
-  bounds_of = _bound_of_one_run if one else _bounds_of_many_runs
-  found = bounds_of(spec, options, confidence, bar)
-  last, claim = found[-1], spec.claims[-1]
-  hierarchy = spec.canary.present.hierarchy
+def _measure(
+    canary: canaries.Canary,
+    claims: dict[int, accounting.Guarantee],
+    runs: int,
+    delta: float,
+    confidence: float,
+    seed: int,
+    bar: phases.Progress,
+) -> dict[int, bounds.Bound]:
+  """Bound epsilon after each number of steps, at thresholds fixed before."""
+  steps = max(claims)
+  rng = np.random.default_rng(seed)
+  expected = [
+      canary.score.simulated(rng, _SIMULATED, steps, present=present)
+      for present in (True, False)
+  ]
+  made = attack.many_runs(
+      canary, runs=runs, steps=steps, seed=seed, progress=bar.update
+  )
   return {
-      "level": spec.level,
+      t: bounds.lower_bound(
+          *(scores[:, t - 1] for scores in made),
+          delta=delta, confidence=confidence,
+          threshold=bounds.best_threshold(
+              *(scores[:, t - 1] for scores in expected),
+              delta=delta, confidence=confidence, runs=runs,
+          ),
+      )
+      for t in claims
+  }
+
+
+def _row(
+    level: str,
+    canary: canaries.Canary,
+    claims: dict[int, accounting.Guarantee],
+    measured: dict[int, bounds.Bound],
+) -> dict[str, Any]:
+  """Return the result of one level as plain data."""
+  steps = max(claims)
+  claim, last = claims[steps], measured[steps]
+  return {
+      "level": level,
       "neighbours": claim.neighbours,
       "claimed": claim.epsilon,
       "measured": last.epsilon,
       "share": last.epsilon / claim.epsilon if claim.epsilon else None,
       "holds": last.epsilon <= claim.epsilon,
-      "bound": last.as_dict(),
-      "direction_of_claim": claim.direction,
-      "attacked": " > ".join(_stage_lines(hierarchy, spec.canary.release.plan)),
+      "bound": {"direction": last.direction, "confidence": last.confidence},
+      "attacked": " > ".join(_stage_lines(canary.release)),
       "curve": [
-          {"steps": c.steps, "claimed": c.epsilon, "measured": b.epsilon}
-          for c, b in zip(spec.claims, found)
+          {
+              "steps": t,
+              "claimed": claims[t].epsilon,
+              "measured": measured[t].epsilon,
+          }
+          for t in claims
       ],
       "assumptions": list(claim.assumptions),
   }
 
 
-def _bound_of_one_run(
-    spec: AuditSpec, options: Options, confidence: float, bar: phases.Progress
-) -> list[bounds.Bound]:
-  """The bound after the last step, of one run with many canaries."""
-  scores = attack.one_run(spec.canary, steps=options.steps, seed=options.seed)
-  bar.update(1)
-  bound = bounds.one_run_bound(
-      scores, spec.included, delta=options.delta, confidence=confidence
+def table(result: dict[str, Any]) -> str:
+  """Write the result of `audit` as a table, with its assumptions."""
+  header = (
+      "level", "claimed", "measured", "share", "delta", "confidence",
+      "direction", "neighbours",
   )
-  return [bound]
-
-
-def _bounds_of_many_runs(
-    spec: AuditSpec, options: Options, confidence: float, bar: phases.Progress
-) -> list[bounds.Bound]:
-  """The bound at every point of the grid, of many runs of one canary."""
-  made = attack.many_runs(
-      spec.canary, runs=options.runs, steps=options.steps, seed=options.seed,
-      progress=bar.update,
-  )
-  simulated = _simulated(spec, options)
-  return [
-      bounds.lower_bound(
-          made.with_record[:, t - 1], made.without_record[:, t - 1],
-          delta=options.delta, confidence=confidence,
-          threshold=_threshold(options, confidence, simulated, t - 1),
+  rows = [
+      (
+          row["level"],
+          report.rounded_up(row["claimed"]),
+          f"{row['measured']:.4g}",
+          "-" if row["share"] is None else f"{100 * row['share']:.0f} %",
+          f"{result['delta']:g}",
+          f"{100 * result['confidence']:g} %",
+          row["bound"]["direction"],
+          row["neighbours"],
       )
-      for t in spec.grid
+      for row in result["levels"]
   ]
+  shared = dict.fromkeys(s for r in result["levels"] for s in r["assumptions"])
+  lines = [
+      f"{result['steps']} steps, noise multiplier"
+      f" {result['noise_multiplier']:g} per {result['clip_unit']}",
+      " > ".join(result["stages"]),
+      "",
+      tables.text(header, rows),
+      "",
+      "claimed: epsilon by the accountant, at most;",
+      f"measured: epsilon by {result['runs']} runs with a worst-case record, as"
+      " many without, at least;",
+      "all measured ones hold together at the confidence.",
+      "",
+      "Attacked in place of the whole, at the same rates and distances:",
+      *(f"  {row['level']}: {row['attacked']}" for row in result["levels"]),
+  ]
+  for name, sentence in result["not_audited"].items():
+    lines += ["", f"{name}: not audited", f"  {sentence}"]
+  return "\n".join([
+      *lines, "", "The claim assumes:", *(f"  - {s}" for s in shared)
+  ])
 
 
-def _simulated(spec: AuditSpec, options: Options) -> tuple[np.ndarray, ...]:
-  """Scores of runs that follow the law, with and without the record."""
-  rng = np.random.default_rng(options.seed)
-  return tuple(
-      spec.canary.score.simulated(
-          rng, _SIMULATED, options.steps, present=present
-      )
-      for present in (True, False)
+def verdict(result: dict[str, Any]) -> str | None:
+  """Return one sentence where a claim is refuted, else None."""
+  return "; ".join(
+      f"the claim for level '{row['level']}' is refuted: epsilon is at least"
+      f" {row['measured']:.4g} at delta {result['delta']:g} (confidence"
+      f" {100 * result['confidence']:g} %), and {row['claimed']:.4g} is claimed"
+      for row in result["levels"]
+      if not row["holds"]
+  ) or None
+
+
+@plotting.styled
+def draw(result: dict[str, Any]) -> plotting.Figure:
+  """Draw claimed and measured epsilon over the steps, a panel per level."""
+  rows = result["levels"]
+  figure = plotting.figure(4.4, width=1.2 + 4.2 * len(rows))
+  figure.suptitle(
+      f"{' > '.join(result['stages'])}\nz = {result['noise_multiplier']:g} per"
+      f" {result['clip_unit']}, δ = {result['delta']:g}"
   )
-
-
-def _threshold(
-    options: Options,
-    confidence: float,
-    simulated: tuple[np.ndarray, ...],
-    column: int,
-) -> float | None:
-  """Fixed before the runs where their law is known; else a half chooses it."""
-  if options.canary == "natural":
-    return None
-  present, absent = (scores[:, column] for scores in simulated)
-  return bounds.best_threshold(
-      present, absent, delta=options.delta, confidence=confidence,
-      runs=options.runs,
-  )
+  (panels,) = figure.subplots(1, len(rows), squeeze=False)
+  for axes, row in zip(panels, rows):
+    steps, claimed, measured = (
+        [point[name] for point in row["curve"]]
+        for name in ("steps", "claimed", "measured")
+    )
+    axes.fill_between(steps, measured, claimed, color="0.92", linewidth=0)
+    axes.plot(steps, claimed, label="claimed: at most", **plotting.series(0))
+    axes.plot(
+        steps, measured, **plotting.series(1),
+        label=f"measured: at least ({100 * result['confidence']:g} %)",
+    )
+    axes.set_title(row["level"])
+    axes.set_xlabel("steps T")
+    axes.set_ylabel(f"ε ({row['neighbours']})")
+    if len(steps) > 1:
+      axes.set_xscale("log")
+    plotting.ticks(axes.xaxis, steps)
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="upper left")
+  return figure

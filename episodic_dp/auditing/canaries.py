@@ -1,71 +1,172 @@
-"""Neighbours that are as easy to tell apart as a guarantee allows.
+"""Neighbours that are as easy to distinguish as a guarantee allows.
 
 A canary is a record made for an attack. The worst case of the accountant's
 proof is reached by gradients on one line: those of all other records point one
 way, the record's the other way, each at the full clip norm. The gradients of a
-`LinearLearner` are its images, so that data can say so; nothing of sampling,
-clipping and noise is replaced.
+`LinearLearner` are its images, so that data can choose them; sampling, clipping
+and noise are those of real runs.
 
 Neighbours are those of the guarantee, "add or remove one LEVEL": the record's
 data and its place in the hierarchy are gone. Sizes are public, so each side's
 sum is its mean times its own public count.
 """
 
+from collections.abc import Callable
 import dataclasses
 import math
-from typing import Any
+from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import accounting
+from episodic_dp import errors
 from episodic_dp import learners
+from episodic_dp import models
 from episodic_dp import plan as plan_lib
-from episodic_dp.auditing import laws
-from episodic_dp.auditing import linear_learner
 from episodic_dp.auditing import populations
 from episodic_dp.auditing import scores
 from episodic_dp.data import dataset as dataset_lib
 
 
+@dataclasses.dataclass(frozen=True)
+class LinearLearner(learners.BaseLearner):
+  """A learner whose loss is <params, mean of its images>.
+
+  The gradient of a task, or of a query example where examples are clipped
+  inside tasks, is the mean of images, whatever the parameters.
+
+  Attributes:
+    way: classes of a task; 1 where there are none.
+    shape: of an image; there is one parameter for every number of it.
+    adapts: whether there are support sets.
+    inner_steps: noisy steps inside a task, or None.
+    order: of gradients, as the mechanism says.
+  """
+
+  way: int
+  shape: tuple[int, int, int] = (1, 1, 1)
+  adapts: bool = True
+  inner_steps: int | None = None
+  order: Literal["first", "second"] | None = None
+
+  @property  # Follows from the fields.
+  def model(self) -> models.Model:  # type: ignore[override]
+    """Return the linear map, for the check that examples are not mixed."""
+    return models.Model(self.init, self._apply, mixes_examples=False)
+
+  def init(self, key: jax.Array) -> jax.Array:
+    """Return zeros."""
+    del key
+    return jnp.zeros(math.prod(self.shape))
+
+  def predict(self, params: Any, support: Any, images: jax.Array) -> jax.Array:
+    """Return logits [n, way] without a meaning."""
+    del support
+    return self._apply(params, images)
+
+  def loss(self, params: Any, task: Any) -> jax.Array:
+    """Return the mean over support and query."""
+    images = jnp.concatenate([task.support.images, task.query.images])
+    return jnp.vdot(params, images.mean(0).ravel())
+
+  def adapted_loss(self, params: Any, examples: Any) -> jax.Array:
+    """Return the mean over the examples."""
+    return jnp.vdot(params, examples.images.mean(0).ravel())
+
+  def adapt(
+      self,
+      params: Any,
+      support: Any,
+      *,
+      inner_gradient: Callable[..., Any] = jax.grad,
+  ) -> Any:
+    """Return the parameters after noisy steps."""
+    for i in range(self.inner_steps or 0):
+      loss = lambda p, e, step: self.adapted_loss(p, e)  # noqa: E731
+      params = params - inner_gradient(loss)(params, support, i)
+    return params
+
+  def _apply(self, params: Any, images: jax.Array) -> jax.Array:
+    flat = images.reshape(images.shape[0], -1)
+    return jnp.tile((flat @ params)[:, None], (1, self.way))
+
+
+def linear_learner(release: plan_lib.Release, size: int = 1) -> LinearLearner:
+  """Return the learner for a release, of images of `size` numbers."""
+  plan, mechanism = release.plan, release.mechanism
+  return LinearLearner(
+      way=1 if plan.episode is None else plan.episode.way,
+      shape=(1, 1, size),
+      adapts=plan.episode is not None,
+      inner_steps=mechanism.inner_steps,
+      order=mechanism.order,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class CanaryDataset:
+  """A data set of float32 images, with any pixel values.
+
+  Attributes: those of `data.Dataset`; images are float32[rows, H, W, C].
+  """
+
+  images: np.ndarray
+  hierarchy: plan_lib.Hierarchy
+  name: str = "canaries"
+  rows: dataset_lib.Rows = dataset_lib.identity
+  rotate: bool = False
+  targets: int = 0
+  resident: bool = True
+
+  @property
+  def image_shape(self) -> tuple[int, int, int]:
+    """Return (height, width, channels)."""
+    height, width, channels = self.images.shape[1:]
+    return height, width, channels
+
+  @property
+  def labels(self) -> np.ndarray:
+    """Return zeros."""
+    return np.zeros(len(self.images), np.int32)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Canary:
-  """Two neighbouring data sets, and the score that tells runs on them apart.
+  """Two neighbouring data sets, and the score that distinguishes their runs.
 
   Attributes:
     level: of the record.
     direction: in which this pair attains the bound.
     present: the data with the record.
-    absent: the data without it; None where canaries are absent one by one.
-    learner: what learns both.
+    absent: the data without it.
+    learner: of both.
     release: how `present` is sampled; `absent` likewise, by its hierarchy.
-    score: what tells runs on them apart.
-    params: the public start of all runs; None draws it with the learner.
-    rate: of the descent, 0 where the parameters stay.
+    score: high for runs with the record.
   """
 
   level: str
   direction: str
   present: dataset_lib.Dataset
-  absent: dataset_lib.Dataset | None
+  absent: dataset_lib.Dataset
   learner: learners.Learner
   release: plan_lib.Release
   score: scores.Score
-  params: Any = None
-  rate: float = 0.0
 
 
 def worst_case(
     release: plan_lib.Release, level: str, *, direction: str = "remove"
 ) -> Canary:
-  """The worst case of the accountant's proof, for one unit of the level.
+  """Make the worst case of the accountant's proof, for one unit of the level.
 
-  The record is the first unit of its level. Where the guarantee's bound is
-  attained by one pair of data sets, it is this one: one stage of any kind, and
-  records inside clip units. It is not where siblings bring several clip units
-  (clusters), for records that recur across tasks (their number is taken to be
-  known) and for examples that are clipped inside tasks (only their part as
-  query examples is attacked). Composition takes the worst case of each step,
-  which for stages above the record's own no one data set need be.
+  The record is the first unit of its level. The pair attains the guarantee's
+  bound for one stage of any kind, and for records inside clip units. It does
+  not where siblings bring several clip units (clusters), for records that recur
+  across tasks (their number is taken to be known) and for examples that are
+  clipped inside tasks (only their part as query examples is attacked).
+  Composition takes the worst case of each step, which for stages above the
+  record's own no single data set need attain.
 
   Args:
     release: of the data with the record, whose hierarchy is regular; noise is
@@ -90,98 +191,34 @@ def worst_case(
   smaller = populations.without(hierarchy, k)
   try:
     plan_lib.validate(smaller, release.plan)
-  except plan_lib.PlanError as e:
-    raise plan_lib.PlanError(
+  except errors.PlanError as e:
+    raise errors.PlanError(
         f"level '{level}' cannot be audited by removal, since without one the"
         f" plan does not fit: {e}"
     ) from e
-  dataset = linear_learner.CanaryDataset
   return Canary(
       level=level,
       direction=direction,
-      present=dataset(images=images, hierarchy=hierarchy),
-      absent=dataset(images=images[~away], hierarchy=smaller),
-      learner=linear_learner.of_release(release),
+      present=CanaryDataset(images=images, hierarchy=hierarchy),
+      absent=CanaryDataset(images=images[~away], hierarchy=smaller),
+      learner=linear_learner(release),
       release=release,
-      score=laws.worst_case_score(release, k, direction),
+      score=scores.worst_case_score(release, k, direction),
   )
-
-
-def many_in_one_run(
-    release: plan_lib.Release, *, canaries: int, seed: int
-) -> tuple[Canary, np.ndarray]:
-  """Many primary units, each with a coordinate of its own, included by coins.
-
-  What is not included stays in its place with images of zeros, whose gradient
-  is zero. For a primary stage that draws every unit by itself this is the same
-  run as one without it: a zero in a sum is nothing, and no other draw changes.
-  Under a fixed size the place of a unit that is gone is taken by another one,
-  which zeros are not, so such stages are refused.
-
-  Args:
-    release: of a regular hierarchy, whose sizes inside a primary unit are kept;
-      the primary stage is `Poisson`, `All` or `RandomAllocation`.
-    canaries: m, the number of primary units.
-    seed: of the coins.
-
-  Returns:
-    (canary, included): `canary.present` are the data, `canary.absent` is None,
-    `canary.score.each` scores every coordinate; and bool[m].
-
-  Raises:
-    PlanError: a primary stage of fixed size, or too few canaries.
-  """
-  hierarchy, first = release.hierarchy, release.plan.stages[0]
-  level = hierarchy.levels[0]
-  _check(release, level)
-  if isinstance(first, plan_lib.FixedSize):
-    raise plan_lib.PlanError(
-        "one run with many canaries needs canaries that are absent by being"
-        f" nothing, and {first} puts another {level} in the place of"
-        " one that is gone: audit this plan by many runs"
-    )
-  if canaries < 2:
-    raise plan_lib.PlanError(
-        f"{canaries} canaries cannot be told apart: give at least 2, and"
-        " hundreds to see an epsilon of 1"
-    )
-  assert hierarchy.sizes is not None
-  inner = hierarchy.sizes[1:]
-  population = plan_lib.Hierarchy.regular(
-      (canaries, *inner), levels=hierarchy.levels, copies=bool(inner)
-  )
-  release = release.replace(hierarchy=population)
-  included = np.random.default_rng(seed).random(canaries) < 0.5
-  images = np.diag(_dominance(release) * included).astype(np.float32)
-  leaves = math.prod(inner)
-  canary = Canary(
-      level=level,
-      direction="both",
-      present=linear_learner.CanaryDataset(
-          images=images.reshape(canaries, 1, 1, canaries),
-          hierarchy=population,
-          rows=lambda leaf: leaf // leaves,
-      ),
-      absent=None,
-      learner=linear_learner.of_release(release, canaries),
-      release=release,
-      score=laws.single_unit_score(release),
-  )
-  return canary, included
 
 
 def _check(release: plan_lib.Release, level: str) -> None:
-  """Refuses releases for which no worst case is known at the level."""
+  """Refuse releases for which no worst case is known at the level."""
   hierarchy = release.hierarchy
   k = hierarchy.level_index(level)
   if hierarchy.sizes is None:
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
         "worst-case canaries are known for regular hierarchies, and this one"
         " is ragged: use populations.miniature, or give sizes"
     )
   counts = hierarchy.most_copies
   if hierarchy.copies and k > 0 and (counts is None or counts[k] != 1):
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
         f"one {level} recurs in several units of level '{hierarchy.levels[0]}',"
         " for which no worst-case canary is known: audit level"
         f" '{hierarchy.levels[0]}'"
@@ -190,7 +227,7 @@ def _check(release: plan_lib.Release, level: str) -> None:
 
 
 def _dominance(release: plan_lib.Release) -> float:
-  """A factor by which one image outweighs all others of its task."""
+  """Return a factor by which one image outweighs the others of its task."""
   examples, episode = 1, release.plan.episode
   if episode is not None:
     examples = episode.way * (episode.shot + episode.query)
@@ -198,16 +235,16 @@ def _dominance(release: plan_lib.Release) -> float:
 
 
 def _signs(release: plan_lib.Release, k: int, direction: str) -> np.ndarray:
-  """int[leaves]: sign of each image; the size is a power of `_dominance`.
+  """Return the sign of each image, int[leaves]; its size is a power.
 
   The record outweighs its siblings, and these outweigh all others of the task.
   """
   hierarchy = release.hierarchy
-  wanted = laws.worst_case_signs(release, k, direction)
+  wanted = scores.worst_case_signs(release, k, direction)
   record = populations.units_of(hierarchy, k) == 0
   signs = np.full(record.shape, 2 * wanted.siblings)
   for j in reversed(range(k)):
-    # Those whose path leaves the record's at stage j.
+    # Paths that leave the record's at stage j keep `others[j]`.
     stays = populations.units_of(hierarchy, j) == 0
     signs = np.where(stays, signs, wanted.others[j])
   return np.where(record, 3, signs)

@@ -1,26 +1,23 @@
-"""Membership inference on a released meta-model, by a threshold on its loss.
+"""Infer membership from a released meta-model, by a threshold on its loss.
 
 The attacker holds the released parameters and somebody's data, adapts to a few
 of their examples, and says "took part in the training" where the loss on others
 of them is small: the loss threshold of Yeom et al., "Privacy Risk in Machine
 Learning: Analyzing the Connection to Overfitting" (2018), for tasks in place of
-examples. What is reported is what Carlini et al., "Membership Inference Attacks
-From First Principles" (2022), ask for: the share of members that are found at
-small rates of false alarms.
+examples. Carlini et al., "Membership Inference Attacks From First Principles"
+(2022), ask for the share of members that are found at small rates of false
+alarms.
 
-What the numbers mean
----------------------
-They are of one model, and of one simple attack: a curve on the diagonal (`roc`)
-proves nothing, and does not bound epsilon from below as an audit does
+The numbers are of one model and one simple attack. A curve on the diagonal
+(`roc`) proves nothing, and does not bound epsilon from below as an audit does
 (`bounds.lower_bound`). The bound that a guarantee sets,
 `roc.most_true_positives`, holds for the average over runs, members and
-non-members; a curve of one run lies about it by chance.
+non-members; the curve of one run varies about it by chance.
 
-The scores of members are computed from private training data and are not
-noised: nothing protects what is made of them here.
+The scores of members are computed from private training data without noise:
+nothing protects results that are made of them.
 """
 
-from collections.abc import Callable, Iterator
 import dataclasses
 import functools
 from typing import Any, NamedTuple
@@ -29,6 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
@@ -50,7 +48,7 @@ class Tasks(NamedTuple):
 
 
 def check(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan) -> None:
-  """Refuses plans whose tasks do not belong to one participant each.
+  """Refuse plans whose tasks do not belong to one participant each.
 
   Raises:
     PlanError: tasks of this plan belong to no single participant, or
@@ -58,13 +56,13 @@ def check(hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan) -> None:
   """
   episode = plan.episode
   if episode is None or episode.form != "unit":
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
         "membership of a participant needs tasks that each belong to one"
         " participant (an episode with form='unit'), and this plan has"
         f" {episode or 'no episode'}: attack a run whose config has them"
     )
   if hierarchy.copies:
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
         "the participants of this hierarchy share their examples (copies=True),"
         " so that a held-out one was partly trained on: attack a run whose"
         " participants have examples of their own"
@@ -76,8 +74,8 @@ def participants(
 ) -> np.ndarray:
   """Number the primary units that fill a task whatever is drawn in them.
 
-  Of others, such as empty ones, a step may make no task, so that there is no
-  loss to attack them by.
+  A step may make no task of others, such as empty ones, so that they have no
+  loss.
 
   Returns:
     int64[units], rising.
@@ -106,7 +104,7 @@ def draw_tasks(
     tasks: int,
     seed: int,
 ) -> Tasks:
-  """Tasks of some participants, drawn inside each as training draws them.
+  """Draw tasks of some participants, inside each as training draws them.
 
   Args:
     dataset: with `hierarchy` and `rows`; members or non-members.
@@ -114,7 +112,7 @@ def draw_tasks(
       not used.
     units: int[units], different primary units of the hierarchy, each of
       `participants`.
-    tasks: how many of each.
+    tasks: of each participant.
     seed: public.
 
   Raises:
@@ -152,9 +150,8 @@ def query_losses(
     tasks: Tasks,
     *,
     chunk: int = 16,
-    progress: Callable[[int], None] = lambda done: None,
 ) -> np.ndarray:
-  """The loss of every query example, after adapting to the support set.
+  """Return the loss of every query example, after adapting.
 
   Args:
     learner: offers `predict(params, support, query_images) -> logits`;
@@ -164,7 +161,6 @@ def query_losses(
     episode: way, shot and query.
     tasks: of `draw_tasks` on this data set.
     chunk: tasks computed at once.
-    progress: called with the number of tasks of each chunk that is done.
 
   Returns:
     float64[units, tasks, way * query]: cross entropies, in nats; or squared
@@ -175,24 +171,27 @@ def query_losses(
   rows = tasks.rows.reshape(-1, *tasks.rows.shape[2:])
   keys = tasks.keys.reshape(-1)
   losses = []
-  for part, done in _chunks(len(rows), min(chunk, len(rows))):
+  size = min(chunk, len(rows))
+  for start in range(0, len(rows), size):
+    # The last chunk begins earlier in place of being shorter: one compilation.
+    first = min(start, len(rows) - size)
+    part = slice(first, first + size)
     images = jnp.asarray(dataset.images[rows[part]])
     found = _chunk_losses(
         learner, params, keys[part], images, episode, targets
     )
-    losses.append(np.asarray(found)[-done:])
-    progress(done)
+    losses.append(np.asarray(found)[start - first :])
   result = np.concatenate(losses).astype(np.float64).reshape(*lead, -1)
   return result if targets else np.logaddexp(0, -result)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4, 5))
 def _chunk_losses(learner, params, keys, images, episode, targets):
-  """The losses of tasks that are computed together, [tasks, way * query].
+  """Return the losses of one chunk of tasks, [tasks, way * query].
 
-  Squared errors; or the log odds of the right class, in place of its cross
-  entropy log(1 + exp(-odds)), which float32 rounds to 0 where they are large:
-  those are the very examples that are taken for members first.
+  These are squared errors, or the log odds of the right class in place of its
+  cross entropy log(1 + exp(-odds)), which float32 rounds to 0 for large odds:
+  the examples that look most like members.
   """
 
   def one(key, images):
@@ -208,14 +207,14 @@ def _chunk_losses(learner, params, keys, images, episode, targets):
 
 
 def participant_scores(losses: np.ndarray) -> np.ndarray:
-  """float64[units]: minus the mean query loss of each, of `query_losses`."""
+  """Return minus the mean query loss of each unit, float64[units]."""
   return -losses.mean(axis=(1, 2))
 
 
 def example_scores(
     losses: np.ndarray, tasks: Tasks, shot: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Minus the mean loss of each example over the times that it was a query.
+  """Return minus the mean loss of each example as a query.
 
   Args:
     losses: of `query_losses`.
@@ -223,8 +222,8 @@ def example_scores(
     shot: support examples of a class; the others are queries.
 
   Returns:
-    (rows int32[examples], those of the images that were a query at all, each
-    once; scores float64[examples]).
+    (rows int32[examples] of the images that were a query, each once; scores
+    float64[examples]).
   """
   rows, inverse = np.unique(tasks.rows[..., shot:], return_inverse=True)
   total = np.bincount(inverse.reshape(-1), weights=losses.reshape(-1))
@@ -234,7 +233,7 @@ def example_scores(
 def _subtree(
     hierarchy: plan_lib.Hierarchy, units: np.ndarray
 ) -> tuple[plan_lib.Hierarchy, np.ndarray]:
-  """The hierarchy of some primary units alone, and the rows of its leaves."""
+  """Return the hierarchy of some primary units, and its leaves' rows."""
   parents = np.asarray(units, np.int64)
   offsets = [np.asarray([0, parents.size], np.int64)]
   for level in range(1, hierarchy.depth):
@@ -256,19 +255,9 @@ def _subtree(
 
 
 def _leaf_counts(hierarchy: plan_lib.Hierarchy) -> np.ndarray:
-  """int64[primary units]: the leaves of each, in a ragged hierarchy."""
+  """Count the leaves of each primary unit of a ragged hierarchy."""
   assert hierarchy.offsets is not None
   ends = np.arange(hierarchy.num_units(0) + 1)
   for offsets in hierarchy.offsets[1:]:
     ends = offsets[ends]
   return np.diff(ends)
-
-
-def _chunks(count: int, size: int) -> Iterator[tuple[slice, int]]:
-  """Slices of one size that cover 0 .. count, and how many each adds.
-
-  The last begins earlier in place of being shorter: one compilation.
-  """
-  for start in range(0, count, size):
-    first = min(start, count - size)
-    yield slice(first, first + size), first + size - start

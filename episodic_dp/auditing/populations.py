@@ -1,4 +1,4 @@
-"""Smaller populations for an audit: at the same cost, and without a unit."""
+"""Make smaller populations for an audit, with the same guarantee."""
 
 import dataclasses
 import math
@@ -6,18 +6,19 @@ import math
 import numpy as np
 
 from episodic_dp import accounting
+from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 
 
 def miniature(release: plan_lib.Release, level: str) -> plan_lib.Release:
-  """A smaller population with the same guarantee, step for step.
+  """Make a smaller population with the same guarantee, step for step.
 
-  A guarantee depends on rates and distances, not on how many primary units
-  there are: `Poisson(0.02)` of 3 participants costs one of them what it does of
-  8000, and `FixedSize(4)` of 1000 what `FixedSize(1)` of 250 does. The rates
-  and distances of both are compared; where they differ, as given. A ragged
-  hierarchy becomes the regular one with the sizes on the path to a unit that is
-  drawn most often.
+  A guarantee depends on rates and distances, not on the number of primary
+  units: `Poisson(0.02)` costs one of 3 participants as much as one of 8000, and
+  `FixedSize(4)` of 1000 as much as `FixedSize(1)` of 250. The rates and
+  distances of both are compared; where they differ the release is returned
+  unchanged. A ragged hierarchy becomes the regular one with the sizes on the
+  path to a unit that is drawn most often.
 
   Args:
     release: of a hierarchy that may be ragged; noise is needed.
@@ -55,13 +56,13 @@ def miniature(release: plan_lib.Release, level: str) -> plan_lib.Release:
       small = release.replace(hierarchy=population, plan=changed)
       if accounting.unit_profiles(small, level) == wanted:
         return small
-    except (plan_lib.PlanError, plan_lib.UnsoundPlanError):
+    except (errors.PlanError, errors.UnsoundPlanError):
       continue  # Too small for the episode.
   return release
 
 
 def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
-  """The hierarchy less the first unit of a level (position from 0).
+  """Return the hierarchy without the first unit of a level.
 
   The units above it stay, also where it was all that they held.
 
@@ -73,7 +74,7 @@ def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
         (hierarchy.sizes[0] - 1, *hierarchy.sizes[1:]), levels=hierarchy.levels
     )
   if (units_of(hierarchy, level) == 0).all():
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
         f"the hierarchy has one {hierarchy.levels[level]}: give it two or more,"
         " so that something is left without it"
     )
@@ -90,27 +91,27 @@ def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
 
 
 def units_of(hierarchy: plan_lib.Hierarchy, level: int) -> np.ndarray:
-  """int64[leaves], the unit of the level that each leaf lies in."""
+  """Return the unit of the level that each leaf lies in, int64[leaves]."""
   assert hierarchy.sizes is not None
   below = math.prod(hierarchy.sizes[level + 1 :])
   return np.arange(hierarchy.num_leaves) // below
 
 
 def check_noise(mechanism: plan_lib.Mechanism) -> None:
-  """Refuses a mechanism without noise, which claims nothing.
+  """Refuse a mechanism without noise, which claims nothing.
 
   Raises:
     PlanError: the noise multiplier is 0.
   """
   if mechanism.noise_multiplier == 0:
-    raise plan_lib.PlanError(
+    raise errors.PlanError(
         "noise_multiplier is 0: nothing is claimed, so there is nothing to"
         " audit"
     )
 
 
 def _regular(release: plan_lib.Release, level: str) -> plan_lib.Release:
-  """A regular tree, one of whose units costs what one of a ragged tree does."""
+  """Return a regular tree with a unit that costs as much as a ragged one's."""
   hierarchy, stages = release.hierarchy, release.plan.stages
   k = hierarchy.level_index(level)
   known = set(accounting.unit_profiles(release, level))
@@ -126,9 +127,9 @@ def _regular(release: plan_lib.Release, level: str) -> plan_lib.Release:
       regular = release.replace(hierarchy=tree)
       if set(accounting.unit_profiles(regular, level)) <= known:
         return regular
-    except (plan_lib.PlanError, plan_lib.UnsoundPlanError):
+    except (errors.PlanError, errors.UnsoundPlanError):
       continue  # Others of the ragged tree are larger.
-  raise plan_lib.PlanError(
+  raise errors.PlanError(
       f"no regular hierarchy has the rates and distances of a {level} of this"
       " ragged one, which worst-case canaries need: audit another level, or a"
       " config with sizes"

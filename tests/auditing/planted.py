@@ -18,11 +18,12 @@ from episodic_dp import accounting
 from episodic_dp import auditing
 from episodic_dp import plan
 from episodic_dp import private
+from episodic_dp.auditing import attack
 from tests import fake_dataset
 from tests import fake_learner
 
 DELTA = 0.01
-OPTIMIZER = auditing.observed(optax.sgd(0.0))
+OPTIMIZER = attack.observed(optax.sgd(0.0))
 
 
 @contextlib.contextmanager
@@ -127,8 +128,8 @@ class Audit(NamedTuple):
       return private.init(key, self.learner, OPTIMIZER, self.mechanism)
 
     with _quickly_compiled():
-      released = auditing.releases(
-          step, initial, auditing.keys_of(seed, runs), steps=self.steps,
+      released = attack.releases(
+          step, initial, attack.keys_of(seed, runs), steps=self.steps,
           runs_at_once=runs,
       )
     # The sizes, and so the constant, are public and differ between the sides.

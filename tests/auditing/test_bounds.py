@@ -120,69 +120,6 @@ def test_a_threshold_for_more_runs_may_lie_further_out():
   assert again.epsilon > 3
 
 
-def test_one_run_without_delta_is_a_clopper_pearson_interval():
-  rng = np.random.default_rng(5)
-  included = rng.random(500) < 0.5
-  scores = randomised_response(rng, 1.0, 0.0, included)
-  found = bounds.one_run_bound(
-      scores, included, delta=0.0, guesses=(int((scores > 0).sum()),
-                                            int((scores < 0).sum()))
-  )
-  right = int(((scores > 0) == included).sum())
-  assert found.correct == right and found.guesses == 500
-  share = stats.beta.ppf(0.05, right, 500 - right + 1)
-  assert found.epsilon == pytest.approx(special.logit(share), abs=1e-5)
-  assert 0.7 < found.epsilon < 1.0
-
-
-def test_one_run_with_delta_by_hand():
-  # Theorem 5.2 written out: sums of binomial probabilities.
-  m, r, v, epsilon, delta = 20, 10, 9, 0.7, 0.01
-  q = math.exp(epsilon) / (1 + math.exp(epsilon))
-  mass = [math.comb(r, k) * q**k * (1 - q) ** (r - k) for k in range(r + 1)]
-  tail = lambda k: sum(mass[max(k, 0):])  # noqa: E731
-  alpha = max((tail(v - i) - tail(v)) / i for i in range(1, m + 1))
-  assert bounds.one_run_p_value(m, r, v, epsilon, delta) == pytest.approx(
-      tail(v) + 2 * m * delta * alpha
-  )
-
-
-@pytest.mark.parametrize(
-    "delta,guesses", [(0.0, 100), (0.005, 100), (0.005, None), (0.005, (40, 0))]
-)
-def test_one_run_is_wrong_as_seldom_as_it_says(delta, guesses):
-  rng = np.random.default_rng(6)
-  wrong, epsilon = 0, 1.0
-  for _ in range(120):
-    included = rng.random(100) < 0.5
-    scores = randomised_response(rng, epsilon, delta, included)
-    found = bounds.one_run_bound(
-        scores, included, delta=delta, confidence=0.8, guesses=guesses
-    )
-    wrong += found.epsilon > epsilon
-  assert wrong / 120 < 0.28
-
-
-def test_one_run_finds_much_of_randomised_response():
-  rng = np.random.default_rng(7)
-  included = rng.random(20_000) < 0.5
-  scores = randomised_response(rng, 2.0, 1e-6, included)
-  found = bounds.one_run_bound(scores, included, delta=1e-6)
-  assert 1.8 < found.epsilon <= 2.0
-  assert found.as_dict()["threshold"] is None
-
-
-def test_all_right_is_bounded_and_all_wrong_is_nothing():
-  included = np.arange(40) % 2 == 0
-  scores = np.where(included, 1.0, -1.0)
-  most = bounds.one_run_bound(scores, included, delta=0.0, guesses=40)
-  assert most.epsilon == pytest.approx(
-      special.logit(0.05 ** (1 / 40)), abs=1e-5
-  )
-  least = bounds.one_run_bound(-scores, included, delta=0.0, guesses=40)
-  assert least.epsilon == 0 and least.correct == 0
-
-
 @pytest.mark.parametrize(
     "call,part",
     [
@@ -195,11 +132,6 @@ def test_all_right_is_bounded_and_all_wrong_is_nothing():
         (lambda: bounds.lower_bound(
             [1.0], [0.0], delta=0.1, threshold=math.nan), "threshold is NaN"),
         (lambda: bounds.most_epsilon(10, 0.1, 1.0), "confidence 1.0"),
-        (lambda: bounds.one_run_bound(
-            [1.0, 0.0], [1, 0], delta=0.1), "one bool for each of the 2"),
-        (lambda: bounds.one_run_bound(
-            [1.0, 0.0], np.array([True, False]), delta=0.1, guesses=3),
-         "guesses 3 of 2"),
     ],
 )
 def test_mistakes_are_named(call, part):

@@ -25,23 +25,3 @@ def test_many_runs_at_a_threshold(delta):
   epsilon = theirs[0] if isinstance(theirs, tuple) else theirs
   assert ours.epsilon == pytest.approx(float(epsilon), rel=1e-6)
   assert ours.epsilon > 1
-
-
-@pytest.mark.parametrize("delta", [0.0, 1e-4])
-@pytest.mark.parametrize("guesses,correct", [(100, 90), (40, 40), (60, 30)])
-def test_one_run(guesses, correct, delta):
-  m = 300
-  # Scores of which so many guesses are right, half of them on each side.
-  right = correct // 2
-  included = np.zeros(m, bool)
-  included[:right] = True  # The rest of the top is out.
-  included[m - guesses // 2 : m - right] = True
-  scores = -np.arange(m, dtype=float)
-  ours = bounds.one_run_bound(
-      scores, included, delta=delta, guesses=guesses
-  )
-  assert ours.correct == correct
-  theirs = auditing._epsilon_one_run(  # pylint: disable=protected-access
-      0.0, m, guesses, correct, 0.05, delta
-  )
-  assert ours.epsilon == pytest.approx(theirs, abs=1e-4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import learners
-from episodic_dp.auditing import linear_learner
+from episodic_dp.auditing import canaries
 
 
 def every_learner(tiny):
@@ -20,7 +20,7 @@ def every_learner(tiny):
       learners.RidgeHead(model, way=tiny.WAY),
       learners.FineTuning(model),
       learners.Supervised(model),
-      linear_learner.LinearLearner(way=tiny.WAY),
+      canaries.LinearLearner(way=tiny.WAY),
   ]
 
 
@@ -35,7 +35,7 @@ def test_every_learner_follows_the_protocol(tiny):
 def test_what_differentiates_examples_says_so(tiny):
   model = tiny.model()
   yes = [kind(model, order="first") for kind in (learners.MAML, learners.ANIL)]
-  yes.append(linear_learner.LinearLearner(3, order="first", inner_steps=2))
+  yes.append(canaries.LinearLearner(3, order="first", inner_steps=2))
 
   class Own(learners.MAML):
 
