@@ -190,7 +190,7 @@ class Gradients:
     parts = [
         self(params, first, _AT_ONCE) for first in range(0, count, _AT_ONCE)
     ]
-    total = np.sum([sums[0] for sums, _ in parts], axis=0, dtype=np.float64)
+    total = np.stack([sums[0] for sums, _ in parts]).astype(np.float64).sum(0)
     norms = np.concatenate([norms for _, norms in parts])
     return of_sum(total, norms)
 

@@ -191,15 +191,17 @@ def draw(
     tasks: "training.Tasks | None" = None,
 ) -> plotting.Figure:
   """Draw the tree with its stages and rates, and tasks below it."""
-  shown = 0 if tasks is None else len(tasks.rows)
-  rows = math.ceil(shown / 2)
+  sheets = [] if tasks is None else [
+      sheet(tasks, i) for i in range(len(tasks.rows))
+  ]
+  rows = math.ceil(len(sheets) / 2)
   heights = [_ROW * len(found)] + [_PANEL] * rows
   figure = plotting.figure(sum(heights) + 0.4)
   grid = figure.add_gridspec(1 + rows, 2, height_ratios=heights)
   _draw_tree(figure.add_subplot(grid[0, :]), found, plan)
-  for i in range(shown):
+  for i, image in enumerate(sheets):
     axes = figure.add_subplot(grid[1 + i // 2, i % 2])
-    axes.imshow(sheet(tasks, i), interpolation="nearest")
+    axes.imshow(image, interpolation="nearest")
     axes.set_title(f"public task {i + 1}: support | query", loc="left")
     axes.axis("off")
   return figure
