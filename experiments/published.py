@@ -7,9 +7,9 @@ drawn by Poisson; its Algorithm 1 draws a random subset of fixed size.
 import functools
 
 from episodic_dp import plan
-from experiments.evidence import printed_epsilons
+from experiments.evidence import errata
 
-EPSILON, DELTA, LOT = 1.5, 1e-6, 1600
+EPSILON, LOT = 1.5, 1600
 NAMES = {
     "omniglot": "Omniglot",
     "cifar_fs": "CIFAR-FS",
@@ -27,22 +27,22 @@ TABLE3 = {
 _TASKS = {"omniglot": 400_000, "cifar_fs": 400_000, "mini_imagenet": 100_000}
 
 
-@functools.cache
-def epsilon_as_drawn(data: str) -> float:
-  """What the published run spends as its tasks are drawn: without replacement.
+def task(data: str, way: int, shot: int) -> str:
+  """Return the name of a cell, such as "Omniglot 5-way 1-shot"."""
+  return f"{NAMES.get(data, data)} {way}-way {shot}-shot"
 
-  One pass over all training tasks, noise multiplier 1, delta as claimed.
+
+@functools.cache
+def epsilon(data: str, *, poisson: bool) -> float:
+  """Return the true epsilon of a published run at its claimed delta.
+
+  One pass over all training tasks, noise multiplier 1.
+
+  Args:
+    data: name of the data set.
+    poisson: whether tasks are drawn by Poisson, or, as the paper's algorithm
+      draws them, without replacement.
   """
   tasks = _TASKS[data]
-  return printed_epsilons.epsilon(
-      tasks, plan.FixedSize(LOT), tasks // LOT
-  ).epsilon
-
-
-@functools.cache
-def epsilon_by_poisson(data: str) -> float:
-  """What it would spend with as many tasks a step, drawn by Poisson."""
-  tasks = _TASKS[data]
-  return printed_epsilons.epsilon(
-      tasks, plan.Poisson(LOT / tasks), tasks // LOT
-  ).epsilon
+  stage = plan.Poisson(LOT / tasks) if poisson else plan.FixedSize(LOT)
+  return errata.epsilon(tasks, stage, tasks // LOT).epsilon

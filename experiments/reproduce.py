@@ -1,31 +1,33 @@
-"""Makes a table or figure: trains its runs, measures them, compares them.
+"""Make a table or figure: train its runs, measure them, compare them.
 
   python -m experiments.reproduce --target=learners --scale=cpu \\
       --workdir=DIR --data_dir=DATA
 
 Targets: table3 (DP-MAML's Table 3, every cell), frontier (what raises private
 accuracy), learners (every learner, private and not, at one budget), budget (how
-to spend it best), sample_level (examples clipped one by one, and whole tasks
-clipped, at the same guarantee for an example), mnist_writers (the price of
-privacy for 539 people, at several budgets); the training figures of [M],
-DP-MAML: figure4 (gradient norms), figure6a, figure6b, figure6c and figure10
-(accuracy over clipping, noise and tasks a step), figure7, figure9 and figure11
-(epochs, losses and budgets of three trainings), figure13_shots (sample level)
-and figure13_starts (five initialisations), which share the runs of their common
-points in one --workdir; and on data that are built in, each in minutes on two
-cores at --scale=cpu: glyphs (what `make train` runs) and sinusoid (regression,
-the smallest example), each with and without privacy; pvi_adult (private
-partitioned variational inference on UCI Adult, three splits and budgets);
-pvi_prior (a prior that participants learn together, beside private MAML);
-stages (training in two and three stages, every level with its guarantee),
-table4 (the time of a task, private and not), and without training figure12
-(delta over the number of tasks) and amplification (the theorem on sampling in
-stages, as printed and as it is). --help names all.
+to spend it best), guideline (the paper's choice of noise and clipping beside
+ours), sample_level (examples clipped one by one, and whole tasks clipped, at
+the same guarantee for an example), mnist_writers (the price of privacy for 539
+people, at several budgets); the training figures of [M], DP-MAML: figure4
+(gradient norms), figure6a, figure6b, figure6c and figure10 (accuracy over
+clipping, noise and tasks a step), figure7, figure9 and figure11 (epochs, losses
+and budgets of three trainings), figure13_shots (sample level) and
+figure13_starts (five initialisations), which share the runs of their common
+points in one --workdir; on data that are built in, each in minutes on two cores
+at --scale=cpu: glyphs (the run of `make train`) and sinusoid (regression, the
+smallest example), each with and without privacy; pvi_adult (private partitioned
+variational inference on UCI Adult, three splits and budgets); pvi_prior (a
+prior that participants learn together, beside private MAML); stages (training
+in two and three stages, every level with its guarantee); and without training
+table4 (the time of a task, private and not), figure12 (delta over the number of
+tasks), amplification (the theorem on sampling in stages, as printed and as
+corrected) and audited_plans (measured epsilon beside the claimed one). --help
+names all.
 
 Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
 an hour or so on two cores) and full (the papers' size, for an accelerator).
 
-A finished run is not done again and an interrupted one goes on from its last
+A finished run is not done again and an interrupted one resumes from its last
 checkpoint. --only=NAME,NAME trains some of the runs, so that several processes
 share the work in one --workdir; the table and the picture show what is finished
 there. It leaves DIR/TARGET.json, .md and .png (in --out where that is given).
@@ -42,8 +44,6 @@ import pathlib
 import platform
 import sys
 import textwrap
-from types import ModuleType
-from typing import Any
 
 from absl import flags
 from absl import logging
@@ -57,7 +57,6 @@ from episodic_dp.cli import exit_status
 from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
-from episodic_dp.training import stores
 from experiments import results_pages
 from experiments import runs as runs_lib
 from experiments import targets
@@ -74,7 +73,7 @@ def main(
     data_dir: str | None = None,
     download: bool = False,
 ) -> None:
-  """Trains what is not finished, and reports what is.
+  """Train what is not finished, and report what is.
 
   Args:
     target: of `targets.NAMES`.
@@ -86,76 +85,49 @@ def main(
     download: fetch what data_dir does not have.
 
   Raises:
-    ValueError, RunError: one sentence with the remedy.
-    SystemExit: a signal came; the same call goes on.
+    ValueError, RunError: a wrong name, or a folder of other runs.
+    SystemExit: a signal came; the same call resumes.
   """
-  if stores.is_url(workdir):
-    raise ValueError(
-        f"--workdir={workdir} lies on an object store, and many runs share a"
-        " folder of this machine here: name one"
-    )
   made = targets.load(target)
   runs = made.runs(scale)
   if all(run.generated for run in runs):
     data.check_data_dir(runs[0].load().data.name, data_dir)
-  chosen = _chosen(runs, only)
+  names = [run.name for run in runs]
+  if unknown := set(only) - set(names):
+    raise ValueError(
+        f"--only={','.join(sorted(unknown))}: expected of {', '.join(names)}"
+    )
   backends.use_all_cores()
   devices.log_devices()
   # Folders of another scale or version are found before anything is trained.
-  for run in runs:
-    runs_lib.load(run, workdir)
+  done = {run.name: runs_lib.load(run, workdir) for run in runs}
   shared = runs_lib.Shared()
-  own: dict[str, Any] = {}
-  for number, run in enumerate(chosen):
-    logging.info("run %d of %d: %s", number + 1, len(chosen), run.name)
+  for number, run in enumerate(runs):
+    if done[run.name] or (only and run.name not in only):
+      continue
+    logging.info("run %d of %d: %s", number + 1, len(runs), run.name)
     try:
-      if target in targets.FINISHED_BY_THEMSELVES:
-        if runs_lib.load(run, workdir) is None:
-          made.finish(run, workdir, shared=own, data_dir=data_dir)
-        continue
-      runs_lib.finish(
+      made.finish(
           run, workdir, shared=shared, data_dir=data_dir, download=download
       )
     except runs_lib.Interrupted as e:
-      print(f"stopped in run {run.name}; the same command goes on from there")
+      print(f"stopped in run {run.name}; the same command resumes")
       sys.exit(exit_status.of(e.stopped))
   # Another process may have finished some of the others meanwhile.
   outcomes = {run.name: runs_lib.load(run, workdir) for run in runs}
   finished = {name: found for name, found in outcomes.items() if found}
-  report(made, target, scale, finished, pathlib.Path(out or workdir))
+  report(target, scale, finished, pathlib.Path(out or workdir))
   if len(finished) < len(runs):
     print(f"{len(finished)} of {len(runs)} runs are finished")
 
 
-def _chosen(
-    runs: list[runs_lib.Run], only: Sequence[str]
-) -> list[runs_lib.Run]:
-  """The runs of these names; all where there are none.
-
-  Raises:
-    ValueError: a name is not that of a run.
-  """
-  names = [run.name for run in runs]
-  for name in only:
-    if name not in names:
-      raise ValueError(
-          f"--only={name} is no run of this target: choose of"
-          f" {', '.join(names)}"
-      )
-  return [run for run in runs if not only or run.name in only]
-
-
 def report(
-    made: ModuleType,
-    target: str,
-    scale: str,
-    outcomes: panels.Outcomes,
-    folder: pathlib.Path,
+    target: str, scale: str, outcomes: panels.Outcomes, folder: pathlib.Path
 ) -> None:
-  """Prints the table; writes it, the numbers and the picture."""
-  header, rows = made.table(outcomes)
-  print(tables.text(header, rows))
-  if found := results_pages.finding(made, outcomes):
+  """Print the table; write it, the numbers and the picture."""
+  made = targets.load(target)
+  print(tables.text(*made.table(outcomes)))
+  if found := made.finding(outcomes):
     print(textwrap.fill(found, 80))
   command = (
       f"python -m experiments.reproduce --target={target} --scale={scale}"
@@ -164,7 +136,7 @@ def report(
   if not all(run.generated for run in made.runs(scale)):
     command += " --data_dir=DATA"
   stored = {
-      **(made.more(outcomes) if hasattr(made, "more") else {}),
+      **(made.more(outcomes) if made.more else {}),
       "target": target,
       "scale": scale,
       "command": command,
@@ -172,17 +144,16 @@ def report(
       "runs": outcomes,
   }
   files.write_json(folder / f"{target}.json", stored)
-  text = results_pages.page(made, stored)
-  files.write_text(folder / f"{target}.md", text)
+  files.write_text(folder / f"{target}.md", results_pages.page(made, stored))
   drawn = results_pages.picture(made, outcomes)
   plotting.save(drawn, folder / f"{target}.png")
-  if hasattr(made, "pictures"):
+  if made.pictures:
     made.pictures(folder)
   print(f"{target}.json, .md and .png are in {folder}")
 
 
 def device() -> str:
-  """What the runs were computed on."""
+  """Describe the devices of this process."""
   found = jax.devices()
   if found[0].platform == "cpu":
     return f"{os.cpu_count()} CPU cores ({platform.machine()})"
@@ -190,9 +161,7 @@ def device() -> str:
 
 
 if __name__ == "__main__":
-  _target = flags.DEFINE_enum(
-      "target", None, targets.NAMES, "What to make."
-  )
+  _target = flags.DEFINE_enum("target", None, targets.NAMES, "What to make.")
   _scale = flags.DEFINE_enum("scale", "smoke", targets.SCALES, "How large.")
   _workdir = flags.DEFINE_string(
       "workdir", None, "Folder of the runs; they are resumed."
@@ -212,7 +181,6 @@ if __name__ == "__main__":
       "download", False, "Fetch the data files that --data_dir does not have."
   )
   _list = flags.DEFINE_bool("list", False, "Print each run's command only.")
-
   _write = flags.DEFINE_bool(
       "write", False, "Make the pages of --out from its JSON files only."
   )
@@ -222,26 +190,22 @@ if __name__ == "__main__":
     if _write.value:
       folder = _out.value or results_pages.FOLDER
       print(f"wrote {', '.join(results_pages.write(folder))} in {folder}")
-      return
-    target, workdir = _target.value, _workdir.value
-    if target is None or (workdir is None and not _list.value):
-      lacking = "--workdir" if target is not None else "--target"
-      raise ValueError(
-          f"{lacking} is missing: give both, such as --target=learners"
-          " --workdir=runs, or --write alone for the pages"
-      )
-    if _list.value:
-      for run in targets.load(target).runs(_scale.value):
+    elif _target.value is None:
+      raise ValueError("--target: expected a name, or --write")
+    elif _list.value:
+      for run in targets.load(_target.value).runs(_scale.value):
         print(f"{run.name}: {run.command()}")
-      return
-    main(
-        target,
-        _scale.value,
-        workdir or "",
-        only=_only.value,
-        out=_out.value,
-        data_dir=_data_dir.value,
-        download=_download.value,
-    )
+    elif _workdir.value is None:
+      raise ValueError("--workdir: expected a folder")
+    else:
+      main(
+          _target.value,
+          _scale.value,
+          _workdir.value,
+          only=_only.value,
+          out=_out.value,
+          data_dir=_data_dir.value,
+          download=_download.value,
+      )
 
   app.run(_run)

@@ -1,27 +1,26 @@
-"""The pages of experiments/results, made from the JSON files that lie there.
+"""The pages of experiments/results, made from the JSON files there.
 
   python -m experiments.reproduce --write
 
-Every JSON file of a target becomes a page; README.md is the one table to read
-first, and a line for each page. No number is written by hand: what a page says
-is computed from its JSON, or by the accountant.
+Every JSON file of a target becomes a page; README.md has the one table to read
+first, and a line for each page. No number is written by hand: it is computed
+from the JSON, or by the accountant.
 """
 
 from collections.abc import Mapping
-import inspect
 import json
 import os
 import pathlib
 import textwrap
-from types import ModuleType
 from typing import Any
 
+from episodic_dp.accounting import report
 from episodic_dp.analysis import membership_attack
 from episodic_dp.auditing import audit as audit_lib
 from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
-from experiments import overview
+from experiments import published
 from experiments import targets
 
 FOLDER = pathlib.Path(__file__).parent / "results"
@@ -29,19 +28,19 @@ _KEYS = ("key", "seed")
 
 
 def write(folder: str | os.PathLike = FOLDER) -> list[str]:
-  """Writes README.md and TARGET.md, and pictures that are missing.
+  """Write README.md and TARGET.md, and pictures that are missing.
 
   Returns:
-    the names of the files.
+    The names of the files.
 
   Raises:
-    ValueError: the folder has no results, or a file is damaged.
+    ValueError: the folder has no results.
   """
   made = pages(folder)
   for name, text in made.items():
     files.write_text(pathlib.Path(folder) / name, text)
   drawn = []
-  for name, stored in _stored(folder).items():
+  for name, stored in read(folder).items():
     path = pathlib.Path(folder) / f"{name}.png"
     if "target" in stored and not path.exists():
       plotting.save(picture(targets.load(name), stored["runs"]), path)
@@ -49,80 +48,59 @@ def write(folder: str | os.PathLike = FOLDER) -> list[str]:
   return [*made, *drawn]
 
 
-def pages(folder: str | os.PathLike = FOLDER) -> dict[str, str]:
-  """File name -> text of every page, as they should be."""
-  stored = _stored(folder)
-  made, findings = {}, {}
-  for name, found in stored.items():
-    if "target" in found:
-      made_by = targets.load(name)
-      made[f"{name}.md"] = page(made_by, found)
-      findings[name] = finding(made_by, found["runs"]) or _title(made_by)
-    elif name == "audit":
-      made["audit.md"] = _audit(found)
-      findings[name] = _audited(found)
-    elif name == membership_attack.NAME:
-      made[f"{name}.md"] = (
-          membership_attack.page(found, found["command"])
-          + f"\n{_how(found)}\n"
-      )
-      findings[name] = _attacked(found)
-  return {"README.md": overview.document(stored, findings), **made}
-
-
-def _stored(folder: str | os.PathLike) -> dict[str, dict[str, Any]]:
-  """What the JSON files hold, by name."""
-  found = {}
-  for path in sorted(pathlib.Path(folder).glob("*.json")):
-    try:
-      found[path.stem] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as e:
-      raise ValueError(
-          f"{path} cannot be read ({type(e).__name__}): make it again by its"
-          " target, or remove it"
-      ) from e
+def read(folder: str | os.PathLike = FOLDER) -> dict[str, dict[str, Any]]:
+  """Return the JSON files of a folder, by name."""
+  found = {
+      path.stem: json.loads(path.read_text(encoding="utf-8"))
+      for path in sorted(pathlib.Path(folder).glob("*.json"))
+  }
   if not found:
-    raise ValueError(
-        f"--out={os.fspath(folder)} has no results (*.json): name the folder"
-        " that a target wrote to"
-    )
+    raise ValueError(f"--out={os.fspath(folder)}: expected results (*.json)")
   return found
 
 
-def page(made: ModuleType, stored: Mapping[str, Any]) -> str:
-  """The page of a target: what it shows, how it was made, what it found.
+def pages(folder: str | os.PathLike = FOLDER) -> dict[str, str]:
+  """Return file name -> text of every page, as they should be."""
+  stored = read(folder)
+  made, titles = {}, {}
+  for name, found in stored.items():
+    if "target" in found:
+      target = targets.load(name)
+      made[f"{name}.md"] = page(target, found)
+      titles[name] = target.finding(found["runs"]) or f"{target.title}."
+    elif name == "audit":
+      made["audit.md"] = _audit(found)
+      titles[name] = "Measured epsilon beside the claimed one."
+    elif name == membership_attack.NAME:
+      text = membership_attack.page(found, found["command"])
+      made[f"{name}.md"] = f"{text}\n{_how(found)}\n"
+      titles[name] = "Guesses of who took part, from the loss after adaptation."
+  rows = stored.get("table3", {}).get("rows", [])
+  return {"README.md": first_page(rows, titles), **made}
+
+
+def page(target: Any, stored: Mapping[str, Any]) -> str:
+  """Return the page of a target.
 
   Args:
-    made: the target.
+    target: a `panels.Target`.
     stored: what its JSON holds.
   """
-  text = inspect.cleandoc(made.__doc__ or "")
-  intro = text.partition("\n\n")[2]
-  found = finding(made, stored["runs"])
+  found = target.finding(stored["runs"])
   parts = [
-      f"# {_title(made)}",
-      intro,
+      f"# {target.title}",
+      target.about,
       textwrap.fill(f"**{found}**", 80) if found else "",
-      tables.markdown(*made.table(stored["runs"])),
+      tables.markdown(*target.table(stored["runs"])),
       f"![{stored['target']}]({stored['target']}.png)",
-      getattr(made, "NOTES", "").strip(),
+      target.notes,
       _how(stored),
   ]
   return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _title(made: ModuleType) -> str:
-  first = inspect.cleandoc(made.__doc__ or "").partition("\n\n")[0]
-  return " ".join(first.split()).rstrip(".")
-
-
-def finding(made: ModuleType, outcomes: Mapping[str, Any]) -> str:
-  """What a target found, in a sentence; "" where it says none."""
-  return made.finding(outcomes) if hasattr(made, "finding") else ""
-
-
 def _how(stored: Mapping[str, Any]) -> str:
-  """Command, code, device and keys, as a list."""
+  """List command, code, device and keys."""
   runs = stored["runs"] if isinstance(stored.get("runs"), dict) else {}
   lines = [f"`{stored['command']}`"]
   codes = sorted({code for o in runs.values() for code in o.get("code", ())})
@@ -135,45 +113,32 @@ def _how(stored: Mapping[str, Any]) -> str:
     lines.append(f"code: {', '.join(codes)}")
   if "device" in stored:
     lines.append(f"on {stored['device']}")
-  if any({"epsilon", "epsilon_reached"} & set(o) for o in runs.values()):
+  if runs:
     keys = {
         o["labels"][name]
         for o in runs.values() for name in _KEYS if name in o["labels"]
-    }  # fmt: skip
-    many = f"{len(keys)} keys a setting" if len(keys) > 1 else "one key a run"
-    fixed = any(
-        o.get("config", {}).get("private_seed") is not None
-        for o in runs.values()
-    )
-    lines.append(
-        f"{len(runs)} run{'s' if len(runs) > 1 else ''}, {many}"
-        + (", some with a fixed private seed" if fixed else "")
-    )
+    }
+    lines.append(f"{len(runs)} runs, {max(len(keys), 1)} key(s) a setting")
   return "## How it was made\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
 @plotting.styled
-def picture(made: ModuleType, outcomes: Mapping[str, Any]) -> plotting.Figure:
-  """The matplotlib figure of a target."""
+def picture(target: Any, outcomes: Mapping[str, Any]) -> plotting.Figure:
+  """Return the matplotlib figure of a target."""
   figure = plotting.figure(4.8, width=8.0)
-  made.draw(outcomes, figure)
+  target.draw(outcomes, figure)
   return figure
-
-
-# Pages of commands ------------------------------------------------------------
 
 
 def _audit(result: dict[str, Any]) -> str:
   return f"""\
 # Measured epsilon beside the claimed one
 
-An attacker who knows all but one record tells runs with it from runs without
-it; `episodic_dp/auditing/bounds.py` says what the confidence covers, and
-`canaries.py` what the record is. A sound claim is never below what was
-measured; it may be far above, where the runs are too few to know rates as
-roughly as a small ε needs.
-
-{textwrap.fill(f"**{_audited(result)}**", 80)}
+An attacker who knows all but one record distinguishes runs with it from runs
+without it; `episodic_dp/auditing/bounds.py` describes the confidence, and
+`canaries.py` the record. A sound claim is never below the measured value; it
+may be far above, where the runs are too few to know rates as precisely as a
+small ε needs.
 
 ```
 {audit_lib.table(result)}
@@ -188,24 +153,103 @@ More plans, sound ones of every kind: `python -m experiments.reproduce
 """
 
 
-def _audited(result: Mapping[str, Any]) -> str:
-  rows = result["levels"]
-  shares = [100 * row["share"] for row in rows]
-  refuted = sum(not row["holds"] for row in rows)
-  return (
-      f"{result['runs']} runs with a record and as many without reach"
-      f" {min(shares):.0f} to {max(shares):.0f} % of the claimed ε of"
-      f" {len(rows)} levels; {refuted or 'none'} of the claims"
-      f" {'are' if refuted > 1 else 'is'} refuted."
+# The first page ---------------------------------------------------------------
+
+_LEARNERS = {
+    "maml": "MAML", "protonet": "prototypical network", "ridge": "ridge head",
+}
+_HEADER = (
+    "task", "published, not private", "published, private",
+    "its ε: claimed, true", "ours, private", "its true ε",
+    "ours, not private", "untrained",
+)
+_TEXT = """\
+# Results
+
+The accuracies of "Meta-Learning with Differential Privacy" (DP-MAML, Table 3)
+beside those of this library, on new classes, in percent, the comparison least
+in our favour first. Every page here is made from the JSON file of its name by
+
+```sh
+python -m experiments.reproduce --write
+```
+
+{table}
+
+ε is that of a participant, who owns a task, at δ = 1e-6. *Claimed* is the
+paper's own statement for its run. *True* is the ε that is proved here for the
+sampler that ran: a random subset of fixed size a step in the paper's Algorithm
+1, Poisson sampling in ours. With as many tasks a step by Poisson the published
+settings would spend {omniglot} (Omniglot) and {mini_imagenet} (mini-ImageNet).
+Widths, queries, tasks and steps differ from the published ones; the page of a
+row says how, and how they were chosen. Where our run without privacy saw fewer
+tasks than the private one, which the page says too, their distance is less than
+the price of privacy. *Untrained* is our network before its first step.
+
+## All pages
+
+{pages}
+
+The errors in print are in the
+[errata](../../episodic_dp/accounting/README.md#10-errata), times and memory are
+in [benchmarks](../benchmarks/README.md), and the result of `make train` is in
+the [README](../../README.md).
+"""
+
+
+def first_page(
+    rows: list[dict[str, Any]], titles: Mapping[str, str]
+) -> str:
+  """Return README.md.
+
+  Args:
+    rows: cells of Table 3 as table3.json has them.
+    titles: name of a page -> one line.
+  """
+  private = [r for r in rows if r["private"] and _cell(r) in published.TABLE3]
+  private.sort(key=lambda r: r["accuracy"] - published.TABLE3[_cell(r)][1])
+  missing = set(published.TABLE3) - {_cell(r) for r in private}
+  lines = [_line(row, rows) for row in private]
+  lines += [[published.task(*cell), *["-"] * 7] for cell in sorted(missing)]
+  poisson = {
+      data: report.rounded_up(published.epsilon(data, poisson=True))
+      for data in ("omniglot", "mini_imagenet")
+  }
+  return _TEXT.format(
+      table=tables.markdown(_HEADER, lines),
+      pages="\n".join(
+          f"- [{name}]({name}.md): {text}" for name, text in titles.items()
+      ),
+      **poisson,
   )
 
 
-def _attacked(result: Mapping[str, Any]) -> str:
-  areas = [
-      f"{run['participants']['auc']:.3f} ({run['name'].replace('_', ' ')})"
-      for run in result["runs"]
+def _cell(row: Mapping[str, Any]) -> tuple[str, int, int]:
+  return row["data"], row["way"], row["shot"]
+
+
+def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+  """Return a private row beside the published ones and ours without privacy."""
+  cell = _cell(row)
+  plain, private = published.TABLE3[cell]
+  alike = ("data", "way", "shot", "learner", "clipping", "query")
+  others = [
+      f"{r['accuracy']:.1f}"
+      for r in rows
+      if not r["private"] and all(r.get(k) == row.get(k) for k in alike)
   ]
-  return (
-      "Who took part, guessed from the loss after adaptation; area under the"
-      f" curve, 0.5 is a blind guess: {', '.join(areas)}."
-  )
+  by = _LEARNERS.get(row["learner"], row["learner"])
+  if row.get("clipping", "fixed") != "fixed":
+    by += f", {row['clipping']} clipping"
+  proved = isinstance(row["epsilon"], float)
+  return [
+      f"[{published.task(*cell)}](table3.md)",
+      f"{plain:.1f}",
+      f"{private:.1f}",
+      f"{published.EPSILON:g}, "
+      + report.rounded_up(published.epsilon(cell[0], poisson=False)),
+      f"{row['accuracy']:.1f} ({by}, {row['keys']} key(s))",
+      report.rounded_up(row["epsilon"]) if proved else "no guarantee",
+      *(others or ["-"]),
+      f"{row['untrained']:.1f}" if row.get("untrained") is not None else "-",
+  ]

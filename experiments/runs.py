@@ -1,25 +1,28 @@
-"""Runs that are compared: each trained in a folder of its own, then measured.
+"""Runs that are compared: each trained in its folder, then measured.
 
 The engine of `experiments.reproduce`. A run is a preset with arguments and
-overrides, so that it is also a command line of `episodic-dp train`. What was
-finished is not done again, and what was interrupted goes on from its last
-checkpoint.
+overrides, so that it is also a command line of `episodic-dp train`. A finished
+run is not done again, and an interrupted one resumes from its last checkpoint.
+Its outcome says which code, configuration and statement it rests on, so that a
+reader can repeat it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import functools
+import hashlib
 import importlib
 import json
 import os
 import pathlib
 import shlex
+import subprocess
 import time
 from typing import Any
 
-from absl import logging
 import ml_collections
 
+from episodic_dp import _version
 from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.analysis import measure
@@ -28,23 +31,36 @@ from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.training import keys
+from episodic_dp.training import metrics
 from episodic_dp.training import reporting
+from episodic_dp.training import run_log
 from episodic_dp.training import workdir as workdir_lib
-from experiments import provenance
 
-OUTCOME = "outcome.json"
+OUTCOME, CODE = "outcome.json", "code.json"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+_DIAGNOSTICS = (
+    "private/loss", "private/norm", "private/clipped", "private/clip_norm",
+)
+_LONG = 500  # Characters of a hierarchy's sizes that are still written out.
 
 
 class Interrupted(Exception):
   """A signal ended a run before its last step.
 
   Args:
-    stopped: which, as a `training.Result` has it.
+    stopped: the reason, as a `training.Result` has it.
   """
 
   def __init__(self, stopped: str):
     super().__init__(stopped)
     self.stopped = stopped
+
+
+def check_done(stopped: str) -> None:
+  """Raise `Interrupted` unless a training came to its end."""
+  if stopped not in ("done", "budget"):
+    raise Interrupted(stopped)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,10 +70,10 @@ class Run:
   Attributes:
     name: of its folder.
     config: the name of a preset.
-    arguments: what stands after the colon.
+    arguments: text after the colon.
     overrides: "optimizer.rate" -> value, set in the config.
-    labels: what tells it from the other runs, for tables.
-    program: the command of `episodic-dp` that does it.
+    labels: its differences from the other runs, for tables.
+    program: the command of `episodic-dp` that does the same.
     start: a run without privacy on generated data, whose network this one
       begins with.
     shots: images of a class that it is tested with, beside those of its config.
@@ -75,7 +91,7 @@ class Run:
   controls: bool = False
 
   def load(self) -> ml_collections.ConfigDict:
-    """The config, as the command line would read it."""
+    """Return the config, as the command line would read it."""
     config = importlib.import_module(
         f"episodic_dp.config.presets.{self.config}"
     ).get_config(self.arguments)
@@ -85,11 +101,11 @@ class Run:
 
   @property
   def generated(self) -> bool:
-    """Whether its data are generated, and no folder of data is read."""
+    """Say whether its data are generated, not read from a folder."""
     return self.load().get("data", {}).get("name") in data.GENERATED
 
   def command(self) -> str:
-    """The command that does the same, with DATA and DIR for the folders."""
+    """Return the command that does the same, with DATA and DIR for folders."""
     preset = self.config.rpartition(".")[2]
     if self.arguments:
       preset += f":{self.arguments}"
@@ -124,7 +140,7 @@ class Computed(Run):
   generated = False  # Its own code knows what it reads.
 
   def command(self) -> str:
-    """The command that does the same, with DIR for the folder."""
+    """Return the command that does the same, with DIR for the folder."""
     return (
         f"python -m experiments.reproduce --target={self.target}"
         f" --scale={self.scale} --only={self.name} --workdir=DIR"
@@ -132,32 +148,32 @@ class Computed(Run):
 
 
 class Shared:
-  """What several runs have in common: loaded once, compiled once."""
+  """Objects that several runs have in common: loaded and compiled once."""
 
   def __init__(self) -> None:
-    self._splits: dict[str, data.Splits] = {}
-    self._evaluators: dict[str, training.Evaluator] = {}
+    self._made: dict[str, Any] = {}
+
+  def made(self, name: str, make: Callable[[], Any]) -> Any:
+    """Return what an earlier call of this name made, or make it."""
+    if name not in self._made:
+      self._made[name] = make()
+    return self._made[name]
 
   def build(self, config: RunConfig, **where: Any) -> build.Experiment:
-    """`build.build` with data and evaluator of an earlier run like it."""
+    """Call `build.build` with data and evaluator of an earlier run like it."""
     parts = config.as_json()
-    name = json.dumps(parts["data"], sort_keys=True)
-    if name not in self._splits:
-      self._splits[name] = build.load_data(config, **where)
-    # Of what an evaluator is compiled for: the learner and its network.
-    tested = json.dumps(
-        [parts.get(k) for k in ("data", "model", "learner", "episode",
-                                "fine_tuning")],
-        sort_keys=True,
-    )  # fmt: skip
+    splits = self.made(
+        json.dumps(parts["data"], sort_keys=True),
+        lambda: build.load_data(config, **where),
+    )
+    # An evaluator is compiled for the learner and its network.
+    names = ("data", "model", "learner", "episode", "fine_tuning")
+    tested = json.dumps([parts.get(name) for name in names], sort_keys=True)
     experiment = build.build(
-        config,
-        splits=self._splits[name],
-        evaluator=self._evaluators.get(tested),
-        **where,
+        config, splits=splits, evaluator=self._made.get(tested), **where
     )
     if experiment.spec.evaluator is not None:
-      self._evaluators[tested] = experiment.spec.evaluator
+      self._made[tested] = experiment.spec.evaluator
     return experiment
 
 
@@ -171,15 +187,15 @@ def finish(
     more: Callable[[build.Experiment, pathlib.Path], dict[str, Any]]
     | None = None,
 ) -> dict[str, Any]:
-  """Trains and measures a run, unless that is done already.
+  """Train and measure a run.
 
   Args:
-    run: what to do.
+    run: its description.
     folder: of all runs; this one takes FOLDER/NAME.
     shared: what earlier runs have loaded and compiled.
     data_dir: folder of the data sets that are not built in.
     download: fetch what data_dir does not have.
-    more: what else is measured of the finished run, by its work directory.
+    more: (experiment, work directory) -> further fields of the outcome.
 
   Returns:
     Its outcome, JSON-able: "labels", "command", "steps", "noise_multiplier",
@@ -188,35 +204,30 @@ def finish(
     "ensemble"}, each with its score on every task (`training.unpack`),
     for further shots the same in "tests": {shot: ...},
     "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
-    "code" of all its processes, and what `provenance.of_run` and `more` add.
+    "code" of all its processes, and the fields of `provenance` and `more`.
 
   Raises:
-    Interrupted: a signal came; the same call goes on.
+    Interrupted: a signal came; the same call resumes.
     RunError: the folder holds another run.
   """
   workdir = pathlib.Path(folder) / run.name
-  done = load(run, folder)
-  if done is not None:
-    return done
-  logging.info("run %s", run.name)
   source = run.load()
-  if run.generated:  # Runs on other data may stand beside it.
+  if run.generated:  # Runs on other data may be in the same target.
     data_dir = None
   where: dict[str, Any] = dict(data_dir=data_dir, download=download)
   if run.start is not None:
     with source.unlocked():
-      source.model.start = _weights(run.start, folder, shared, download)
+      source.model.start = _weights(run.start, folder, shared)
   config = RunConfig.parse(source, data_dir=data_dir)
   with phases.phase("reading the data", at_once=True):
     experiment = shared.build(config, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
-  code = provenance.begin(workdir)
+  code_of_run = begin(workdir)
   cpu = time.process_time()
   result = training.train(experiment.spec, workdir)
   cpu = time.process_time() - cpu
-  if result.stopped not in ("done", "budget"):
-    raise Interrupted(result.stopped)
-  measure_run = functools.partial(
+  check_done(result.stopped)
+  measured_by = functools.partial(
       measure.measure,
       str(workdir),
       splits=experiment.splits,
@@ -224,71 +235,158 @@ def finish(
       controls=run.controls,
       **where,
   )
-  measured = measure_run()
+  measured = measured_by()
   score = measured["single"]["score"].name
   entry = reporting.result_entry(result, measured)
   if run.shots:
     entry["tests"] = {
-        str(shot): reporting.result_entry(result, measure_run(shot=shot))[score]
+        str(shot): reporting.result_entry(result, measured_by(shot=shot))[score]
         for shot in run.shots
     }
-  entry |= provenance.of_run(workdir, score) | {
-      "code": code,
-      "labels": dict(run.labels),
-      "command": run.command(),
+  entry |= provenance(workdir, score) | {
+      "code": code_of_run,
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
       "noise_multiplier": experiment.spec.release.mechanism.noise_multiplier,
       **(more(experiment, workdir) if more else {}),
   }
-  files.write_json(workdir / OUTCOME, entry)
-  return entry
+  return record(run, folder, entry)
 
 
-def _weights(
-    run: Run, folder: str | os.PathLike, shared: Shared, download: bool
-) -> str:
-  """The file with the network of a run on generated data, which it trains."""
+def _weights(run: Run, folder: str | os.PathLike, shared: Shared) -> str:
+  """Train a run on generated data; return the file with its network."""
   path = pathlib.Path(folder) / f"{run.name}.safetensors"
   if not path.exists():
-    finish(run, folder, shared=shared, download=download)
-    saved_weights.save(path.with_suffix(""), path, download=download)
+    finish(run, folder, shared=shared)
+    saved_weights.save(path.with_suffix(""), path)
   return str(path.resolve())
 
 
 def record(
     run: Run, folder: str | os.PathLike, entry: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """Writes the outcome of a run that its target finished, and returns it."""
+  """Write the outcome of a finished run, and return it."""
   outcome = {
+      "code": [code()],
+      **entry,
       "labels": dict(run.labels),
       "command": run.command(),
-      "code": [provenance.code()],
-      **entry,
   }
   files.write_json(pathlib.Path(folder) / run.name / OUTCOME, outcome)
   return outcome
 
 
 def load(run: Run, folder: str | os.PathLike) -> dict[str, Any] | None:
-  """The outcome of a run that is finished, or None.
+  """Return the outcome of a run, or None if it is not finished.
 
   Raises:
-    RunError: what lies there is the outcome of another command.
+    RunError: the folder has the outcome of another command.
   """
   path = pathlib.Path(folder) / run.name / OUTCOME
   if not path.exists():
     return None
-  try:
-    entry = json.loads(path.read_text(encoding="utf-8"))
-    command = entry["command"]
-  except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+  entry = json.loads(path.read_text(encoding="utf-8"))
+  if entry["command"] != run.command():
     raise training.RunError(
-        f"{path} is damaged: remove it and run the same command again"
-    ) from e
-  if command != run.command():
-    raise training.RunError(
-        f"{path.parent} holds the outcome of another command ({command}):"
-        " choose another --workdir, or remove that folder"
+        f"{path.parent} holds the outcome of another command"
+        f" ({entry['command']}): choose another --workdir, or remove that"
+        " folder"
     )
   return entry
+
+
+# Origin of a result -----------------------------------------------------------
+
+
+@functools.cache
+def code() -> str:
+  """Return the commit of this tree, "-dirty" where tracked files changed.
+
+  Outside a repository it is the version of the library.
+  """
+  # Not tags: a commit is found in any clone.
+  command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty",
+             "--abbrev=10", "--exclude=*"]
+  if (ROOT / ".git").exists():
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+      return done.stdout.strip()
+  return f"version {_version.__version__}"
+
+
+def begin(workdir: str | os.PathLike) -> list[str]:
+  """Note in a work directory the code that trains it from here on.
+
+  Returns:
+    The code of every process so far, each once, in order.
+  """
+  path = pathlib.Path(workdir) / CODE
+  found = []
+  if path.exists():
+    found = json.loads(path.read_text(encoding="utf-8"))
+  elif (path.parent / workdir_lib.CONFIG).exists():
+    found = ["not recorded"]
+  if code() not in found:
+    found.append(code())
+    files.write_json(path, found)
+  return found
+
+
+def provenance(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
+  """Return what a finished run leaves next to its scores.
+
+  Args:
+    workdir: its folder.
+    score: the name of what is validated, "accuracy" say.
+
+  Returns:
+    "config", where long sizes of ragged data are their digest; "validation":
+    {"steps", "values", "low", "high"} of the public validation tasks;
+    "statement", the digest of its guarantee.json; and where the run asked for
+    private diagnostics, which no guarantee covers, "diagnostics": {"loss",
+    "norm", "clipped", "clip_norm"} of every step.
+  """
+  folder = pathlib.Path(workdir)
+  name = f"validation_{score}"
+  # Without step 0, which the first outcomes do not have and costs nothing.
+  lines = [
+      line for line in metrics.read(folder / metrics.FILE)
+      if name in line and line["step"]
+  ]
+  columns = {"steps": "step", "values": name}
+  columns |= {end: f"validation_{end}" for end in ("low", "high")}
+  config = json.loads((folder / workdir_lib.CONFIG).read_text("utf-8"))
+  sizes = json.dumps(config.get("hierarchy", {}).get("sizes", []))
+  if len(sizes) > _LONG:
+    config["hierarchy"]["sizes"] = _digest(sizes.encode())
+  if config.get("model", {}).get("start"):
+    config["model"]["start"] = pathlib.Path(config["model"]["start"]).name
+  found = {
+      "config": config,
+      "validation": {
+          key: _column(lines, field) for key, field in columns.items()
+      },
+      "statement": _digest((folder / reporting.GUARANTEE).read_bytes()),
+  }
+  diagnostics = metrics.read(folder / keys.FOLDER / run_log.DIAGNOSTICS)
+  if diagnostics and config.get("private_diagnostics"):
+    found["diagnostics"] = {
+        field.removeprefix("private/"): _column(diagnostics, field)
+        for field in _DIAGNOSTICS
+        if field in diagnostics[0]
+    }
+  return found
+
+
+def _column(lines: Sequence[Mapping[str, Any]], field: str) -> list[Any]:
+  """Return a field of all lines, rounded to what a picture can show."""
+  return [
+      float(f"{line[field]:.5g}")
+      if isinstance(line[field], float)
+      else line[field]
+      for line in lines
+  ]
+
+
+def _digest(content: bytes) -> str:
+  return f"sha256:{hashlib.sha256(content).hexdigest()}"

@@ -138,14 +138,6 @@ def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:
   return text
 
 
-def marked(text: str, mark: str) -> str:
-  """What `filled` filled in of a page: every table below its name."""
-  found = re.findall(
-      rf"<!-- {mark}: (\w+) -->\n\n((?:\|.*\n)+)", text
-  )
-  return "\n".join(f"{name}\n\n{table}" for name, table in found)
-
-
 def shown(cell: Cell) -> str:
   """A cell as it is printed."""
   if isinstance(cell, float):

@@ -84,7 +84,7 @@ from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.pvi import adult
 from episodic_dp.pvi import loop
-from experiments.targets import pvi_adult
+from experiments import targets
 
 episodic_dp.use_all_cores()
 Image(plotting.png(pvi_plots.convergence()))
@@ -260,14 +260,14 @@ outcomes = json.loads(stored.read_text())["runs"]
 def all_splits():
   """The picture of the stored runs."""
   figure = plotting.figure(3.4, width=plotting.WIDE)
-  pvi_adult.draw(outcomes, figure)
+  targets.load("pvi_adult").draw(outcomes, figure)
   return figure
 
 
 Image(plotting.png(all_splits()))
 
 # %%
-Markdown(tables.markdown(*pvi_adult.table(outcomes)))
+Markdown(tables.markdown(*targets.load("pvi_adult").table(outcomes)))
 
 # %% [markdown]
 """

@@ -79,7 +79,6 @@ from episodic_dp.accounting.reference import worst_case
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from experiments.evidence import errata
-from experiments.evidence import leaks
 
 episodic_dp.use_all_cores()
 
@@ -374,7 +373,7 @@ claimed for that noise:
 """
 
 # %%
-Markdown(leaks.percentile_clipping().markdown())
+Markdown(errata.percentile_clipping().markdown())
 
 # %% [markdown]
 """

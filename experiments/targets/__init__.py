@@ -1,41 +1,40 @@
-"""Tables and figures that `experiments.reproduce` makes, one file each.
+"""Tables and figures that `experiments.reproduce` makes.
 
-A target offers `runs(scale) -> [Run]`, `table(outcomes) -> (header, rows)` and
-`draw(outcomes, figure)`; `outcomes` maps the names of finished runs to what
-`runs.finish` returned. Those of `FINISHED_BY_THEMSELVES` offer also `finish`
-for one run that is not finished. `more(outcomes)`, fields of the JSON, and
-`pictures(folder)` may be missing.
-
-What `results_pages` prints besides: the module docstring as introduction,
-`finding(outcomes)`, one sentence with the numbers that matter ("" where there
-are too few runs), and `NOTES`, Markdown without results: how settings were
-chosen, what the numbers do not say. Both may be missing.
+Each module of the folder has a dictionary `TARGETS`; `panels.Target` says what
+a target consists of.
 """
 
 import importlib
-from types import ModuleType
+from typing import Any
 
 SCALES = ("smoke", "cpu", "full")
-FINISHED_BY_THEMSELVES = (
-    "audited_plans", "pvi_adult", "pvi_prior", "figure12", "figure13_starts",
-    "amplification", "table4", "sinusoid",
-)  # fmt: skip
-NAMES = (
-    "table3", "frontier", "learners", "budget", "sample_level",
-    "mnist_writers", "stages", "figure4", "figure6a", "figure6b", "figure6c",
-    "figure7", "figure9", "figure10", "figure11", "figure13_shots", "guideline",
-    "glyphs", *FINISHED_BY_THEMSELVES,
-)  # fmt: skip
+# Module -> its targets.
+_MODULES = {
+    "table3": ("table3",),
+    "comparisons": ("frontier", "learners", "budget", "guideline"),
+    "sample_level": ("sample_level", "figure13_shots"),
+    "writers": ("mnist_writers",),
+    "dp_maml": (
+        "figure4", "figure6a", "figure6b", "figure6c", "figure7", "figure9",
+        "figure10", "figure11",
+    ),
+    "starts": ("figure13_starts",),
+    "pairs": ("glyphs", "sinusoid", "stages"),
+    "federated": ("pvi_adult", "pvi_prior"),
+    "computed": ("figure12", "amplification", "table4"),
+    "audited_plans": ("audited_plans",),
+}
+NAMES = tuple(name for names in _MODULES.values() for name in names)
 
 
-def load(name: str) -> ModuleType:
-  """The target of that name, imported now: a list of names needs none of them.
+def load(name: str) -> Any:
+  """Return the target of that name, a `panels.Target`; import it only now.
 
   Raises:
     ValueError: there is none.
   """
-  if name not in NAMES:
-    raise ValueError(
-        f"--target={name} does not exist: choose one of {', '.join(NAMES)}"
-    )
-  return importlib.import_module(f"experiments.targets.{name}")
+  for module, names in _MODULES.items():
+    if name in names:
+      found = importlib.import_module(f"experiments.targets.{module}")
+      return found.TARGETS[name]
+  raise ValueError(f"--target={name}: expected one of {', '.join(NAMES)}")

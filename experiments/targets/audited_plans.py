@@ -1,20 +1,5 @@
-"""Measured epsilon beside the claimed one, for eighteen sound plans and levels.
+"""Measured epsilon beside the claimed one, for eighteen sound plans."""
 
-An attacker who knows all but one record tells runs of the real step with the
-record from runs without it; what is measured is a lower bound on ε, true with
-99.99 % confidence for each row, at δ = 0.02 after 10 steps. A claim that holds
-is never below it. Populations and plans are made smaller where rates and
-distances stay the same; all is random data, and nothing was chosen.
-
-Three claims are not reached. *An image under a pass*: the claim takes what lies
-inside a participant either as if the step that uses the participant were known
-or by way of the pass without the participant; the attack knows neither. *A
-drawing in independent tasks*: the claim takes the number of tasks that draw the
-class as known. *An image that is clipped inside tasks*: the claim puts all of
-the image's rate on the worse of its two roles, and lets another participant or
-class be as far as all query gradients of a task; the attack looks at its part
-as a query image alone.
-"""
 
 import dataclasses
 from typing import Any
@@ -185,7 +170,7 @@ _RUNS = {"smoke": 2000, "cpu": 100_000, "full": 1_000_000}
 
 
 def runs(scale: str) -> list[runs_lib.Computed]:
-  """A row each; two of them at the smallest scale."""
+  """Return a row each; two of them at the smallest scale."""
   names = list(CASES)[: 2 if scale == "smoke" else None]
   return [
       runs_lib.Computed(
@@ -193,17 +178,17 @@ def runs(scale: str) -> list[runs_lib.Computed]:
           labels=dict(plan=name, runs=_RUNS[scale]),
       )
       for name in names
-  ]  # fmt: skip
+  ]
 
 
 def finish(
     run: runs_lib.Computed, folder: str, **shared: Any
 ) -> dict[str, Any]:
-  """Attacks one plan."""
+  """Attack one plan."""
   del shared
   case, count = CASES[run.labels["plan"]], run.labels["runs"]
   if case.mechanism.inner_steps is not None:
-    count //= 2  # Every step holds two of its own.
+    count //= 2  # Every step holds two inner ones.
   claimed, bound, _, _ = measured(case, count, seed=1)
   return runs_lib.record(run, folder, {
       "stages": " > ".join(map(str, case.stages)),
@@ -216,51 +201,63 @@ def finish(
   })
 
 
-def table(outcomes: panels.Outcomes) -> tuple[list[str], list[list[str]]]:
-  """A row per plan and level."""
-  header = [
-      "plan", "stages", "tasks", "level", "z", "claimed ε, at most",
-      "measured ε, at least", "share", "runs with it, and without",
-  ]  # fmt: skip
-  rows = [
-      [
-          o["labels"]["plan"], o["stages"], o["form"], o["level"],
-          f"{o['noise_multiplier']:g}", report.rounded_up(o["claimed"]),
-          f"{o['measured']:.4g}", f"{100 * _share(o):.0f} %", str(o["runs"]),
-      ]
-      for o in outcomes.values()
-  ]  # fmt: skip
-  return header, rows
+def _share(same: panels.Same) -> str:
+  return f"{100 * same[0]['measured'] / same[0]['claimed']:.0f} %"
 
 
-def _share(outcome: panels.Outcome) -> float:
-  return outcome["measured"] / outcome["claimed"]
+def table(outcomes: panels.Outcomes) -> panels.Table:
+  """Return a row per plan and level."""
+  columns: dict[str, panels.Cell] = {
+      "plan": panels.label("plan"),
+      "stages": panels.field("stages"),
+      "tasks": panels.field("form"),
+      "level": panels.field("level"),
+      "z": panels.field("noise_multiplier", "{:g}"),
+      "claimed ε, at most": (
+          lambda same: report.rounded_up(same[0]["claimed"])
+      ),
+      "measured ε, at least": panels.field("measured", "{:.4g}"),
+      "share": _share,
+      "runs with it, and without": panels.field("runs"),
+  }
+  return panels.table(columns, panels.group(outcomes))
 
 
 def draw(outcomes: panels.Outcomes, figure: Any) -> None:
-  """Claimed and measured, a line for each plan."""
+  """Plot claimed and measured, a line for each plan."""
   axes = figure.subplots()
-  names = [o["labels"]["plan"] for o in outcomes.values()]
-  for number, what in enumerate(("claimed", "measured")):
+  places = range(len(outcomes))
+  for number, name in enumerate(("claimed", "measured")):
     axes.plot(
-        [o[what] for o in outcomes.values()], range(len(names)),
-        label=f"{what} ε, at {'least' if number else 'most'}",
+        [o[name] for o in outcomes.values()], places, label=f"{name} ε",
         **plotting.series(number) | {"linestyle": ""},
-    )  # fmt: skip
-  axes.set_yticks(range(len(names)), names)
+    )
+  axes.set_yticks(places, [o["labels"]["plan"] for o in outcomes.values()])
   axes.invert_yaxis()
   axes.set_xlim(left=0)
   axes.set_xlabel("ε at δ = 0.02 after 10 steps")
   plotting.legend_below(axes)
 
 
-def finding(outcomes: panels.Outcomes) -> str:
-  """How many claims hold, and how far most are reached."""
-  if not outcomes:
-    return ""
-  shares = sorted(100 * _share(o) for o in outcomes.values())
-  return (
-      f"{sum(s <= 100 for s in shares)} of {len(shares)} claims hold;"
-      f" {sum(s >= 80 for s in shares)} are reached to 80 % or more, the least"
-      f" to {shares[0]:.0f} %."
-  )
+TARGETS = {
+    "audited_plans": panels.Target(
+        title="Measured epsilon beside the claimed one, for eighteen sound"
+        " plans and levels",
+        about="""\
+An attacker who knows all but one record tells runs of the real step with the
+record from runs without it; what is measured is a lower bound on ε, true with
+99.99 % confidence for each row, at δ = 0.02 after 10 steps. A claim that holds
+is never below it. Populations and plans are made smaller where rates and
+distances stay the same; all is random data, and nothing was chosen.
+
+Three claims are not reached. *An image under a pass*: the claim takes what lies
+inside a participant either as if the step that uses the participant were known
+or by way of the pass without the participant; the attack knows neither. *A
+drawing in independent tasks*: the claim takes the number of tasks that draw the
+class as known. *An image that is clipped inside tasks*: the claim puts all of
+the image's rate on the worse of its two roles, and lets another participant or
+class be as far as all query gradients of a task; the attack looks at its part
+as a query image alone.""",
+        runs=runs, table=table, draw=draw, finish=finish,
+    )
+}

@@ -1,4 +1,7 @@
-"""Runs on synthetic participants that spend a given budget, within 1 %."""
+"""Runs on synthetic participants that spend a given budget, within 1 %.
+
+[M] is "Meta-Learning with Differential Privacy".
+"""
 
 from collections.abc import Mapping
 import functools
@@ -7,18 +10,28 @@ from typing import Any
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import report
+from episodic_dp.accounting.accountants import rdp
 from experiments import runs as runs_lib
+from experiments.targets import panels
 
-# Config file -> its participants.
+# Preset -> its participants.
 PARTICIPANTS = {"omniglot": 400_000, "glyphs": 200}
 LEVEL = "participant"
 WAY = 5
+CHANCE = 100 / WAY
+DELTA, BUDGET = 1e-6, 1.5  # Of [M].
+EPSILON = "ε of a participant"
+# Fields of a trial, which learns nothing.
+SMALL = {"evaluation.validation_tasks": 8, "evaluation.test_tasks": 16}
+
+spent = panels.epsilon(LEVEL)
 
 
 def release(rate: float, noise: float = 1.0) -> plan_lib.Release:
-  """A step that draws participants at this rate, each clipped as one unit.
+  """Describe a step that draws participants at this rate and clips each.
 
-  What a participant holds, and how many others there are, do not matter.
+  What a participant holds, and the number of others, do not matter.
   """
   return plan_lib.Release(
       plan_lib.Hierarchy.regular((1000,), levels=(LEVEL,)),
@@ -33,18 +46,81 @@ def release(rate: float, noise: float = 1.0) -> plan_lib.Release:
 def noise_multiplier(
     rate: float, steps: int, epsilon: float, delta: float
 ) -> float:
-  """What spends (epsilon, delta) for a participant drawn at this rate.
-
-  Rounded up to six digits, so that it can be written into a command.
-  """
+  """Return the noise that spends (epsilon, delta), rounded up to six digits."""
   found = accounting.calibrate(
-      release(rate),
-      steps=steps,
-      epsilon=epsilon,
-      delta=delta,
-      level=LEVEL,
+      release(rate), steps=steps, epsilon=epsilon, delta=delta, level=LEVEL
   )
   return math.ceil(found.noise_multiplier * 1e6) / 1e6
+
+
+@functools.lru_cache
+def stated(
+    rate: float,
+    steps: int,
+    noise: float,
+    *,
+    papers: bool,
+    epsilon: float | None = None,
+    delta: float | None = None,
+) -> accounting.Guarantee:
+  """Return a participant's guarantee after some steps.
+
+  Args:
+    rate: probability with which a step draws a participant.
+    steps: how many.
+    noise: the multiplier.
+    papers: by the accountant of [M], moments with λ up to 64, which takes the
+      clip norm as given; or by the tight one.
+    epsilon: given this, it holds delta.
+    delta: given this, it holds epsilon.
+  """
+  return accounting.guarantee(
+      release(rate, noise),
+      steps=steps,
+      level=LEVEL,
+      accountant=rdp.Moments(max_order=64) if papers else "pld",
+      epsilon=epsilon,
+      delta=delta,
+  )
+
+
+def papers_epsilon(same: panels.Same) -> str:
+  """Return the epsilon that [M] would state for a run."""
+  labels = same[0]["labels"]
+  if not labels["noise"]:
+    return ""
+  found = stated(
+      labels["rate"], same[0]["steps"], labels["noise"], papers=True,
+      delta=DELTA,
+  )
+  return report.rounded_up(found.epsilon)
+
+
+def sufficient_noise(same: panels.Same) -> str:
+  """Return the noise multiplier that would spend the budget of [M]."""
+  labels = same[0]["labels"]
+  if not labels["noise"]:
+    return ""
+  noise = noise_multiplier(labels["rate"], same[0]["steps"], BUDGET, DELTA)
+  return f"{noise:.3f}"
+
+
+COSTS: dict[str, panels.Cell] = {
+    "ε of a participant, as it ran": spent,
+    "ε by the accountant of [M]": papers_epsilon,
+    f"z that would spend {BUDGET}": sufficient_noise,
+}
+
+
+def text(arguments: Mapping[str, Any]) -> str:
+  """Return the arguments of a preset as its command line has them."""
+  return ",".join(f"{k}={v}" for k, v in arguments.items())
+
+
+def every(steps: int) -> dict[str, int]:
+  """Validate and keep a checkpoint ten times in a run."""
+  often = max(steps // 10, 1)
+  return {"evaluation.every": often, "checkpoint_every": often}
 
 
 def run(
@@ -56,12 +132,12 @@ def run(
     width: int,
     labels: Mapping[str, Any],
     epsilon: float | None,
-    delta: float = 1e-6,
+    delta: float = DELTA,
     query: int = 1,
     seed: int = 0,
     overrides: Mapping[str, Any] | None = None,
 ) -> runs_lib.Run:
-  """A run of episodic_dp/config/presets/omniglot.py or glyphs.py, 5-way 1-shot.
+  """Describe a 5-way 1-shot run of the preset `omniglot` or `glyphs`.
 
   Args:
     name: of the run.
@@ -70,27 +146,21 @@ def run(
     steps: how many.
     width: of the network.
     labels: of the run.
-    epsilon: what a participant may cost at delta; None without privacy.
+    epsilon: what a participant may spend at delta; None without privacy.
     delta: of the guarantee.
     query: images of a class that a task is judged on.
     seed: of the initial parameters; the run's own key is secret.
     overrides: of further fields.
   """
   rate = tasks / PARTICIPANTS[config]
-  every = max(steps // 10, 1)
   arguments: dict[str, Any] = dict(
       private=int(epsilon is not None), width=width, rate=rate, steps=steps
   )
-  fields: dict[str, Any] = {
-      "delta": delta,
-      "evaluation.every": every,
-      "checkpoint_every": every,
-      "seed": seed,
-  }
+  fields: dict[str, Any] = {"delta": delta, **every(steps), "seed": seed}
   if config == "glyphs":
     # Small and few: nothing is learned, all is run.
     arguments |= dict(participants=PARTICIPANTS[config], size=16)
-    fields |= {"evaluation.validation_tasks": 8, "evaluation.test_tasks": 16}
+    fields |= SMALL
   else:
     arguments["query"] = query
   if epsilon is not None:
@@ -100,7 +170,7 @@ def run(
   return runs_lib.Run(
       name=name,
       config=config,
-      arguments=",".join(f"{k}={v}" for k, v in arguments.items()),
+      arguments=text(arguments),
       overrides=fields | dict(overrides or {}),
       labels=labels,
   )

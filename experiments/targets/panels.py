@@ -1,110 +1,298 @@
-"""Cells of tables and dots of pictures, shared by the targets."""
+"""Cells of tables, lines and dots of pictures, shared by all targets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+import dataclasses
 from typing import Any
-
-import numpy as np
 
 from episodic_dp.accounting import report
 from episodic_dp.output import plotting
+from experiments import runs as runs_lib
 
 Outcome = Mapping[str, Any]
 Outcomes = Mapping[str, Outcome]
+Same = Sequence[Outcome]  # The runs of a setting, one for each key.
+Cell = Callable[[Same], str]
+Table = tuple[list[str], list[list[str]]]
+# A place on an axis; the middle, low and high end of a value in percent.
+Point = tuple[float, float, float, float]
+SINGLE = "test accuracy, last checkpoint"
+# The look of a published value.
+PUBLISHED: dict[str, Any] = dict(
+    color=plotting.INK, linestyle="", marker="*", markersize=11,
+    markerfacecolor="white", zorder=4, label="[M], at its size",
+)
 
 
-def group(
-    outcomes: Outcomes, *without: str
-) -> dict[tuple[Any, ...], list[Outcome]]:
-  """Outcomes whose labels differ in those named alone, in their first order."""
-  found: dict[tuple[Any, ...], list[Outcome]] = {}
+def no_finding(outcomes: Outcomes) -> str:
+  """Return nothing: the table says it all."""
+  del outcomes
+  return ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+  """A table and a figure that `experiments.reproduce` makes.
+
+  Attributes:
+    title: heading of its page.
+    about: Markdown below the heading.
+    runs: scale -> the runs to train.
+    table: outcomes of the finished runs -> (header, rows).
+    draw: (outcomes, figure) -> None.
+    notes: Markdown below the picture: how settings were chosen.
+    finding: outcomes -> one sentence with the numbers that matter, or "".
+    finish: makes a run that is no plain training; see `runs.finish`.
+    more: outcomes -> further fields of the JSON file.
+    pictures: folder -> None; writes further pictures.
+  """
+
+  title: str
+  about: str
+  runs: Callable[[str], Sequence[runs_lib.Run]]
+  table: Callable[[Outcomes], Table]
+  draw: Callable[[Outcomes, Any], None]
+  notes: str = ""
+  finding: Callable[[Outcomes], str] = no_finding
+  finish: Callable[..., dict[str, Any]] = runs_lib.finish
+  more: Callable[[Outcomes], dict[str, Any]] | None = None
+  pictures: Callable[..., None] | None = None
+
+
+def group(outcomes: Outcomes, *without: str) -> list[list[Outcome]]:
+  """Group outcomes whose labels differ only in those named."""
+  found: dict[str, list[Outcome]] = {}
   for outcome in outcomes.values():
     labels = outcome["labels"].items()
-    key = tuple((k, v) for k, v in labels if k not in without)
+    key = str([(k, v) for k, v in labels if k not in without])
     found.setdefault(key, []).append(outcome)
-  return found
+  return list(found.values())
 
 
-def spread(values: Sequence[float], digits: str) -> str:
-  """The mean of several keys, then the least and the most; `digits`: ".4f"."""
-  mean = f"{np.mean(values):{digits}}"
+def by(outcomes: Iterable[Outcome], label: str) -> dict[Any, list[Outcome]]:
+  """Return label value -> the outcomes with it, sorted by value."""
+  found: dict[Any, list[Outcome]] = {}
+  for outcome in outcomes:
+    found.setdefault(outcome["labels"][label], []).append(outcome)
+  return dict(sorted(found.items()))
+
+
+# Cells ------------------------------------------------------------------------
+
+
+def table(columns: Mapping[str, Cell], groups: Iterable[Same]) -> Table:
+  """Return a row for each group of runs.
+
+  Args:
+    columns: header -> the cell of a group.
+    groups: runs of one setting each, as `group` returns them.
+  """
+  rows = [[cell(same) for cell in columns.values()] for same in groups]
+  return list(columns), rows
+
+
+def label(name: str, form: str = "{}") -> Cell:
+  """Return a cell that shows a label."""
+  return lambda same: form.format(same[0]["labels"][name])
+
+
+def field(name: str, form: str = "{}") -> Cell:
+  """Return a cell that shows a field of the outcome."""
+  return lambda same: form.format(same[0][name])
+
+
+def is_private(same: Same) -> str:
+  """Return "yes" for private runs."""
+  return "yes" if same[0]["labels"]["private"] else "no"
+
+
+def spread(values: Sequence[float], form: str = "{:.4f}") -> str:
+  """Return the mean over keys, then the lowest and the highest."""
+  mean = form.format(sum(values) / len(values))
   if len(values) == 1:
     return mean
-  return f"{mean} ({min(values):{digits}} to {max(values):{digits}})"
+  return f"{mean} ({form.format(min(values))} to {form.format(max(values))})"
 
 
-def accuracy(outcomes: Sequence[Outcome], model: str = "single") -> str:
-  """The mean accuracy in percent.
-
-  With one run "± " is the 95 % interval over test tasks; with several, what
-  stands in brackets are the lowest and the highest run.
-  """
-  scores = [o["accuracy"][model] for o in outcomes]
-  means = [100 * s["mean"] for s in scores]
-  if len(scores) == 1:
-    return f"{means[0]:.1f} % ± {half(scores[0]):.1f}"
-  mean = percent(outcomes, model)
-  return f"{mean:.1f} % ({min(means):.1f} to {max(means):.1f})"
-
-
-def percent(outcomes: Sequence[Outcome], model: str = "single") -> float:
-  """The mean accuracy in percent, as a number."""
-  means = [o["accuracy"][model]["mean"] for o in outcomes]
+def percent(same: Same, model: str = "single") -> float:
+  """Return the mean accuracy in percent."""
+  means = [o["accuracy"][model]["mean"] for o in same]
   return 100 * sum(means) / len(means)
 
 
 def half(score: Mapping[str, float]) -> float:
-  """Half the width of a score's interval, in percent."""
+  """Return half the width of a score's interval, in percent."""
   return 50 * (score["high"] - score["low"])
 
 
-def seconds(outcomes: Sequence[Outcome], field: str = "seconds") -> str:
-  """The mean time of training; "-" where a run took several processes."""
-  times = [o[field] for o in outcomes]
-  if None in times:
+def accuracy(same: Same, model: str = "single") -> str:
+  """Return the mean accuracy with its interval.
+
+  For one run it is the 95 % interval over test tasks; for several it reaches
+  from the lowest to the highest run.
+  """
+  scores = [o["accuracy"].get(model) for o in same]
+  if None in scores:
     return "-"
-  return f"{sum(times) / len(times):.0f} s"
+  if len(scores) == 1:
+    return f"{percent(same, model):.1f} % ± {half(scores[0]):.1f}"
+  means = [100 * s["mean"] for s in scores]
+  return (
+      f"{percent(same, model):.1f} % ({min(means):.1f} to {max(means):.1f})"
+  )
 
 
-def epsilon(outcomes: Sequence[Outcome], level: str) -> str:
-  """The largest epsilon of a level, or "none"."""
-  found = {o["epsilon"].get(level, {}).get("epsilon", "inf") for o in outcomes}
-  if "inf" in found:
-    return "none"
-  return report.rounded_up(max(found))
+def ensemble(same: Same) -> str:
+  """Return the accuracy of the ensemble of the best checkpoints."""
+  return accuracy(same, "ensemble")
+
+
+def untrained(same: Same) -> str:
+  """Return the accuracy before the first step."""
+  return accuracy(same, "untrained")
+
+
+def seconds(same: Same) -> str:
+  """Return the mean time; "-" if a run took several processes."""
+  return _time(same, "seconds")
+
+
+def cpu_seconds(same: Same) -> str:
+  """Return the mean processor time; "-" if a run took several processes."""
+  return _time(same, "cpu_seconds")
+
+
+def _time(same: Same, name: str) -> str:
+  times = [o[name] for o in same]
+  return "-" if None in times else f"{sum(times) / len(times):.0f} s"
+
+
+def epsilon(level: str) -> Cell:
+  """Return a cell with the largest epsilon of a level, or "none"."""
+  return lambda same: epsilon_of(same, level)
+
+
+def epsilon_of(same: Same, level: str) -> str:
+  """Return the largest epsilon of a level, or "none"."""
+  found = {o["epsilon"].get(level, {}).get("epsilon", "inf") for o in same}
+  return "none" if "inf" in found else report.rounded_up(max(found))
+
+
+# Pictures ---------------------------------------------------------------------
+
+
+def interval(same: Same) -> tuple[float, float, float]:
+  """Return (mean, low, high) test accuracy in percent, as `accuracy` does."""
+  scores = [o["accuracy"]["single"] for o in same]
+  mean = percent(same)
+  if len(scores) == 1:
+    return mean, 100 * scores[0]["low"], 100 * scores[0]["high"]
+  means = [100 * s["mean"] for s in scores]
+  return mean, min(means), max(means)
+
+
+def lines(
+    groups: Iterable[Same], name: Cell, x: Callable[[Same], float]
+) -> dict[str, list[Point]]:
+  """Return line -> its points, sorted by x.
+
+  Args:
+    groups: runs of one setting each.
+    name: of the line on which a group stands.
+    x: its place.
+  """
+  found: dict[str, list[Point]] = {}
+  for same in groups:
+    found.setdefault(name(same), []).append((x(same), *interval(same)))
+  return {line: sorted(points) for line, points in found.items()}
+
+
+def draw_lines(
+    axes: Any,
+    drawn: Mapping[str, Sequence[Point]],
+    x_label: str,
+    *,
+    chance: float | None = None,
+    logarithmic: bool = False,
+    connect: bool = True,
+) -> None:
+  """Plot accuracies with their intervals over a setting.
+
+  Args:
+    axes: of matplotlib.
+    drawn: legend -> points, as `lines` returns them.
+    x_label: the name of the setting.
+    chance: accuracy of a blind guess, in percent.
+    logarithmic: scale of the horizontal axis.
+    connect: whether points are joined.
+  """
+  for number, (legend, points) in enumerate(drawn.items()):
+    x, middle, low, high = zip(*points)
+    ends = [
+        [m - a for m, a in zip(middle, low)],
+        [b - m for m, b in zip(middle, high)],
+    ]
+    style = plotting.series(number) | ({} if connect else {"linestyle": ""})
+    axes.errorbar(x, middle, yerr=ends, capsize=2, label=legend, **style)
+  if logarithmic:
+    axes.set_xscale("log")
+  places = {point[0] for points in drawn.values() for point in points}
+  if logarithmic or len(places) < 6:
+    plotting.ticks(axes.xaxis, sorted(places))
+  finish_axes(axes, x_label, chance)
+
+
+def finish_axes(axes: Any, x_label: str, chance: float | None) -> None:
+  """Label the axes of a picture of accuracies."""
+  if chance is not None:
+    axes.axhline(chance, label="chance", **plotting.REFERENCE)
+  axes.set_ylim(0, 100)
+  axes.set_xlabel(x_label)
+  axes.set_ylabel("test accuracy (%), 95 % interval")
+  plotting.legend_below(axes)
 
 
 def dots(
     axes: Any,
-    names: Sequence[str],
-    series: Mapping[str, Mapping[str, Sequence[Outcome]]],
+    outcomes: Iterable[Outcome],
+    name: Callable[[Outcome], str],
+    series: Callable[[Outcome], str],
     *,
-    chance: float | None,
-) -> None:
-  """A dot a run, with its interval, from top to bottom.
+    score: Callable[[Outcome], Mapping[str, float]] | None = None,
+    chance: float | None = None,
+) -> list[str]:
+  """Plot a dot a run with its interval, a line of the picture for each name.
 
   Args:
     axes: of matplotlib.
-    names: a line each.
-    series: legend -> name -> runs.
-    chance: accuracy of a blind guess; None where there are several.
+    outcomes: the runs.
+    name: of the line on which a run stands.
+    series: legend of a run.
+    score: of a run; the test accuracy by default.
+    chance: accuracy of a blind guess, in percent.
+
+  Returns:
+    The names, from top to bottom.
   """
-  for k, (legend, found) in enumerate(series.items()):
-    x, y, error = [], [], []
-    for i, name in enumerate(names):
-      for outcome in found.get(name, ()):
-        score = outcome["accuracy"]["single"]
-        x.append(100 * score["mean"])
-        error.append(half(score))
-        y.append(i + 0.18 * (k - (len(series) - 1) / 2))
+  runs = list(outcomes)
+  names = list(dict.fromkeys(map(name, runs)))
+  legends = list(dict.fromkeys(map(series, runs)))
+  score = score or (lambda outcome: outcome["accuracy"]["single"])
+  for k, legend in enumerate(legends):
+    some = [outcome for outcome in runs if series(outcome) == legend]
+    shift = 0.18 * (k - (len(legends) - 1) / 2)
     axes.errorbar(
-        x, y, xerr=error, capsize=2, label=legend,
+        [100 * score(o)["mean"] for o in some],
+        [names.index(name(o)) + shift for o in some],
+        xerr=[half(score(o)) for o in some],
+        capsize=2,
+        label=legend,
         **plotting.series(k) | {"linestyle": ""},
     )
   if chance is not None:
-    axes.axvline(100 * chance, label="chance", **plotting.REFERENCE)
+    axes.axvline(chance, label="chance", **plotting.REFERENCE)
   axes.set_yticks(range(len(names)), names)
   axes.invert_yaxis()
-  axes.set_xlim(0, 100)
   axes.set_xlabel("test accuracy (%), last checkpoint, 95 % interval")
   axes.grid(visible=False, axis="y")
-  axes.legend(loc="lower left")
+  plotting.legend_below(axes)
+  return names

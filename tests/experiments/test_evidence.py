@@ -1,0 +1,154 @@
+"""Pages of evidence hold what the code answers today."""
+
+import pytest
+
+from episodic_dp import plan
+from experiments.evidence import errata
+from experiments.evidence import learners
+from experiments.evidence import pages
+from experiments.evidence import support
+
+
+def sections_of(path):
+  """Return title -> text of each section of a document."""
+  parts = path.read_text(encoding="utf-8").split("\n## ")
+  return {part.splitlines()[0]: f"## {part}".strip() for part in parts[1:]}
+
+
+LONG = (
+    support.any_tree, support.users, support.unit, support.disjoint,
+    support.counted,
+)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(s, marks=pytest.mark.slow if s in LONG else ())
+        for s in support.SECTIONS
+    ],
+)
+def test_the_support_matrix_is_what_the_code_answers(make):
+  section = make()
+  written = sections_of(support.FILE)
+  assert len(written) == len(support.SECTIONS)
+  assert written[section.title] == section.markdown().strip(), (
+      "run python -m experiments.evidence --only=support --write"
+  )
+
+
+def test_the_page_of_learners_is_what_the_code_answers():
+  assert learners.document() == learners.FILE.read_text(encoding="utf-8"), (
+      "run python -m experiments.evidence --only=learners --write"
+  )
+
+
+def test_refusals_of_one_rule_share_a_number():
+  first = pages.Refusal("level 'a' draws 3, use FixedSize(2)", True)
+  second = pages.Refusal("level 'b' draws 5, use FixedSize(4)", True)
+  other = pages.Refusal("no bound for 3 units", False)
+  notes = pages.Notes()
+  assert notes.verdict(first) == notes.verdict(second) == "no (1)"
+  assert notes.verdict(other) == "– (2)"
+  assert notes.lines()[1] == "2. (–) no bound for 3 units"
+
+
+def test_bugs_are_not_taken_for_refusals(monkeypatch):
+  def broken(*_, **__):
+    raise RuntimeError("a bug")
+
+  monkeypatch.setattr(support, "guarantee", broken)
+  with pytest.raises(RuntimeError, match="a bug"):
+    support.one_stage()
+  assert not issubclass(plan.PlanError, plan.UnsoundPlanError)
+
+
+def test_places_and_tables_must_agree():
+  table = pages.Table(("a",), ((1.0,), (1e-20,), (None,)))
+  text = "x\n<!-- errata: t -->\n\n| old |\n| --- |\n\nrest\n"
+  filled = pages.filled(text, "errata", {"t": table})
+  assert filled == (
+      "x\n<!-- errata: t -->\n\n| a |\n| --- |\n| 1 |\n| < 1e-15 |\n| - |\n\n"
+      "rest\n"
+  )
+  assert pages.filled(filled, "errata", {"t": table}) == filled
+  with pytest.raises(ValueError, match="places"):
+    pages.filled(text, "errata", {"t": table, "u": table})
+
+
+# Errata -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def found():
+  return {name: table() for name, table in errata.TABLES.items()}
+
+
+@pytest.mark.slow
+def test_the_proof_holds_the_tables_as_they_are_computed(found):
+  text = errata.FILE.read_text(encoding="utf-8")
+  assert pages.filled(text, "errata", found) == text, (
+      "run python -m experiments.evidence --only=errata --write"
+  )
+
+
+def test_exact_values_lie_under_the_bound_and_above_the_printed():
+  for row in errata.theorem3().rows:
+    epsilon, direction, truth, bound, printed, one_stage = row
+    assert truth == pytest.approx(bound, abs=1e-9)
+    if direction == "remove":
+      assert truth > 3 * printed and truth == pytest.approx(one_stage)
+    elif epsilon < 1:
+      assert truth > one_stage == 0
+  for row in errata.clusters().rows:
+    truth, bound, naive = row[3:]
+    assert truth == pytest.approx(bound, abs=1e-9) and truth > 1.1 * naive
+
+
+@pytest.mark.slow
+def test_reference_values(found):
+  inclusion = {row[0]: row[1:] for row in found["inclusion"].rows}
+  assert inclusion["(1, 1, 1)"] == pytest.approx(
+      (1 / 12, 1 / 12, 1 / 6, 1 / 24)
+  )
+  exact = {row[:2]: row[2] for row in found["theorem3"].rows}
+  assert exact[0.5, "remove"] == pytest.approx(0.02527592, abs=5e-9)
+  assert exact[0.1, "add"] == pytest.approx(0.03964402, abs=5e-9)
+  remove, add = found["recurrence"].rows
+  assert add[1:3] == pytest.approx((0.0211, 0.0290), abs=5e-5) and add[3] == 0
+  assert remove[1] == pytest.approx(remove[3])
+  samplers = {row[0]: row[1] for row in found["samplers"].rows}
+  assert samplers["Poisson(0.004)"] == pytest.approx(0.498, abs=1e-3)
+  assert samplers["FixedSize(1600)"] == pytest.approx(6.11, abs=5e-3)
+  for name, _, _, truth, bound in found["two_steps"].rows:
+    assert 0.8 * bound < truth <= 1.001 * bound, name
+  stays, leaves = found["emptied_unit"].rows
+  assert stays[1] == pytest.approx(stays[2], rel=1e-6)
+  assert leaves[1] == pytest.approx(0.216, abs=5e-4) > 1000 * leaves[2]
+  whole, apart = (row[1] for row in found["passes"].rows)
+  assert whole == pytest.approx(0.9724, abs=5e-5) and apart < 0.74
+
+
+@pytest.mark.slow
+def test_what_is_printed_is_the_moments_accountants(found):
+  one, two, three = found["moments"].rows
+  assert one[2] == pytest.approx(1.517, abs=5e-4)
+  assert two[2] == pytest.approx(0.355, abs=5e-4)
+  assert three[3] == pytest.approx(0.232, abs=5e-4)
+  five, whole = found["mini_imagenet"].rows
+  assert five[2] == pytest.approx(1.93, abs=5e-3) and five[2] > five[1]
+  assert whole[2:5] == pytest.approx((2.22, 1.289, 9.04), abs=5e-3)
+  moments, tight = (row[2] for row in found["sample_level"].rows)
+  assert moments == pytest.approx(1.1775, abs=5e-5)
+  assert tight == pytest.approx(0.271, abs=5e-4)
+  for row in found["training_tasks"].rows:
+    assert row[3] == pytest.approx(float(row[2]), rel=0.01)
+  for lot, steps, moments, tight, *_ in found["lot_size"].rows:
+    assert moments < steps < tight, lot
+
+
+def test_leaks_are_far_above_what_is_claimed():
+  for row in errata.percentile_clipping().rows:
+    assert min(row[3:5]) > 2 * max(row[5:])
+  for row in errata.second_order().rows:
+    assert row[1] > 5 * row[3]
