@@ -19,7 +19,7 @@ TPU, and are added up in float32. None of this has been measured on one yet;
 docs/accelerators.md has what can be read from the programs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 import contextlib
 import contextvars
 import dataclasses
@@ -111,6 +111,22 @@ def assumed(backend: str) -> Iterator[None]:
     yield
   finally:
     _ASSUMED.reset(token)
+
+
+def jit(function: Callable[..., Any], **options: Any) -> Any:
+  """Return `jax.jit(function)`, compiled as `choices` says.
+
+  For a program that is called from outside of others.
+
+  Args:
+    function: of arrays.
+    **options: as `jax.jit` takes them.
+  """
+  chosen = choices().compiler_options
+  if jax.config.values["jax_disable_most_optimizations"]:
+    chosen = None  # Asked for: even less than these.
+  compiler_options = None if chosen is None else dict(chosen)
+  return jax.jit(function, compiler_options=compiler_options, **options)
 
 
 def use_all_cores() -> None:

@@ -193,7 +193,7 @@ class Optimizer:
     momentum: beta_1 of Adam, or momentum of SGD.
     second_momentum: beta_2 of Adam.
     average: decay of the average of the iterates that is the model
-      (`private.averaging`), such as 0.95 for about the last twenty steps; 0 for
+      (`private.state`), such as 0.95 for about the last twenty steps; 0 for
       the last iterate.
   """
 

@@ -1,41 +1,54 @@
 """The sum of the clipped gradients of all tasks, in one call."""
 
+import types
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from episodic_dp import plan
-from episodic_dp.private import task_sum
+from episodic_dp.private import quantile
+from episodic_dp.private import state as state_lib
+from episodic_dp.private import step as step_lib
+
+
+def program_of(
+    learner: Any, mechanism: plan.Mechanism, episode: Any, **options: Any
+) -> step_lib.Program:
+  """Return a program that sums tasks and draws none."""
+  release: Any = types.SimpleNamespace(
+      mechanism=mechanism, plan=types.SimpleNamespace(episode=episode)
+  )
+  return step_lib.Program(
+      learner=learner, optimizer=None, release=release, rows=None, **options
+  )
 
 
 def sum_tasks(
     learner: Any,
     mechanism: plan.Mechanism,
     params: Any,
-    tasks: task_sum.Tasks,
+    tasks: step_lib.Tasks,
     key: jax.Array,
     *,
     episode: plan.Episode | None,
     **options: Any,
-) -> tuple[Any, task_sum.Diagnostics]:
-  """As a step sums them: (tree like params, metrics "private/...").
+) -> tuple[Any, step_lib.Diagnostics]:
+  """Return the sum (flat) and the metrics "private/..." of all tasks.
 
   Args:
-    learner: and the next three as `task_sum.add_tasks` takes them.
+    learner: and the next three as in a step.
     mechanism: of a fixed clip norm.
-    params: what the gradients are taken at.
+    params: where the gradients are taken.
     tasks: all of them.
-    key: of labels and rotations.
+    key: of the run.
     episode: None where every task is one example.
-    **options: other fields of `TaskContext`.
+    **options: other fields of `step.Program`.
   """
-  context = task_sum.TaskContext(
-      learner=learner, mechanism=mechanism, episode=episode, **options
+  program = program_of(learner, mechanism, episode, **options)
+  state = state_lib.State(
+      params, (), jnp.int32(0), key, quantile.init(mechanism, params)
   )
-  totals = task_sum.add_tasks(
-      context,
-      task_sum.StepInputs(params, key),
-      task_sum.zeros(context, params),
-      tasks,
-  )
-  return totals.sum, task_sum.summarise(totals.diagnostics, tasks.mask)
+  totals = step_lib.begin(program, state, tasks.mask.size)
+  totals = step_lib.add(program, state, totals, tasks)
+  return totals.sum, step_lib.summarise(totals.diagnostics, tasks.mask)

@@ -33,7 +33,7 @@ from episodic_dp import training
 from episodic_dp.config import build
 from episodic_dp.config import learners as learners_lib
 from episodic_dp.config import RunConfig
-from episodic_dp.private import task_sum
+from episodic_dp.private import step as step_lib
 
 PROXIES = ("glyphs", "validation")
 # Pixels and channels of the data sets that glyphs are drawn like.
@@ -206,9 +206,9 @@ def _direction_and_gradient(
   batch = sampling.make_episode(
       key, images, tasks.episode, targets=tasks.targets
   )
-  draws = learner.model.random is not None
-  inputs = task_sum.StepInputs(params, key, layer_key=key if draws else None)
-  _, gradient = task_sum.task_gradient(learner, inputs, jnp.int32(0), batch)
+  _, gradient = step_lib.task_gradient(
+      learner, params, batch, jax.random.fold_in(key, 0)
+  )
   flat, _ = flatten_util.ravel_pytree(gradient)
   flat = flat.astype(jnp.float32)
   norm = jnp.linalg.norm(flat)

@@ -7,7 +7,7 @@ from episodic_dp import learners
 from episodic_dp import options
 from episodic_dp.config import networks
 from episodic_dp.config.run_config import RunConfig
-from episodic_dp.private import averaging
+from episodic_dp.private import state as state_lib
 
 _Shape = tuple[int, ...]
 
@@ -66,4 +66,4 @@ def make_optimizer(
   )
   if not chosen.average:
     return optimizer
-  return averaging.averaged(optimizer, chosen.average)
+  return state_lib.averaged(optimizer, chosen.average)

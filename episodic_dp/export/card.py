@@ -14,7 +14,6 @@ from episodic_dp.accounting import report
 from episodic_dp.export import folder
 from episodic_dp.export.description import Description
 from episodic_dp.output import tables
-from episodic_dp.private import roles
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,7 +38,6 @@ class Facts:
     guaranteed: whether a finite epsilon of a level holds against everybody.
     signed: whether the folder is.
     transductive: whether predictions depend on what is classified with them.
-    traffic: None where tasks are not participants.
   """
 
   data: str
@@ -49,7 +47,6 @@ class Facts:
   guaranteed: bool
   signed: bool
   transductive: bool
-  traffic: roles.Traffic | None
 
 
 def text(
@@ -74,7 +71,6 @@ def text(
       _use(found),
       _limits(found, facts),
       _evaluation(found, facts),
-      *([_traffic(facts.traffic, facts)] if facts.traffic else []),
       _loading(found.library, facts),
       _files(found, facts),
   ]
@@ -268,24 +264,6 @@ def _evaluation(found: Description, facts: Facts) -> str:
         f" saw. A blind guess names {100 / found.task.way:.0f} %."
     )
   return f"## Evaluation\n\n{which} {said}"
-
-
-def _traffic(traffic: roles.Traffic, facts: Facts) -> str:
-  said = (
-      "## What a participant sends\n\nWere the units of level"
-      f" '{traffic.participant}' on devices of their own, a step would send"
-      f" each drawn one {traffic.down:,} bytes ({traffic.parameters:,} numbers)"
-      f" and take {traffic.up:,} bytes back, one gradient; a step draws"
-      f" {traffic.expected:g} of them in the mean, and in {traffic.steps} steps"
-      f" one of them sends {traffic.up_in_all:,.0f} bytes in the mean."
-  )
-  if not facts.guaranteed:
-    return said
-  return (
-      f"{said} The gradients are clipped. The guarantee is against whoever has"
-      " the model, and not against the server, which sees the gradients, or"
-      " with secure aggregation their sum, before the noise."
-  )
 
 
 def _loading(library: str, facts: Facts) -> str:

@@ -33,7 +33,6 @@ from episodic_dp.export import folder as folder_lib
 from episodic_dp.options import NETWORKS
 from episodic_dp.output import files
 from episodic_dp.output import phases
-from episodic_dp.private import roles
 from episodic_dp.training import reporting
 from episodic_dp.training import saved_runs
 
@@ -137,7 +136,6 @@ def write(
         guaranteed=_has_guarantee(statement),
         signed=signing_key is not None,
         transductive=learner.transductive,
-        traffic=roles.traffic(config.release, found.parameters, max(steps)),
     )
     files.write_text(
         place / folder_lib.CARD, card_lib.text(found, statement, facts)

@@ -85,6 +85,7 @@ def query_sum(
     params: Any,
     task: Any,
     key: jax.Array,
+    bounds: jax.Array,
 ) -> tuple[jax.Array, clipping.Clipped]:
   """Sum one task's clipped query gradients, after private adaptation.
 
@@ -94,10 +95,11 @@ def query_sum(
 
   Args:
     learner: one with `example_gradients`.
-    mechanism: both clip norms and the inner noise.
+    mechanism: the inner clip norm and noise.
     params: what the task adapts from.
     task: `support` and `query`.
     key: of this task's inner noise.
+    bounds: float32[groups], the outer clip norm, as `clipping.clip` takes it.
 
   Returns:
     (mean query loss; `Clipped` with the sum of the clipped gradients, and its
@@ -115,7 +117,7 @@ def query_sum(
         adapted, _as_batch(example)
     )
     (slope,) = pull_back(slope)
-    return loss, clipping.clip(slope, mechanism.clip_norm, mechanism.clip_by)
+    return loss, clipping.clip(slope, bounds, mechanism.clip_by)
 
   losses, clipped = jax.vmap(of_one)(task.query)
   total = clipping.sum_units(clipped.gradient)

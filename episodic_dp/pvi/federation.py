@@ -2,7 +2,7 @@
 
 Formal guarantees
 -----------------
-A visit of client m is a number of steps of `private.step_program` on its own
+A visit of client m is a number of steps of `private.step` on its own
 examples: Poisson batches, gradients clipped one by one, Gaussian noise, under a
 key and a step number of its own. What leaves the client is a function of the
 noised sums, of the released posteriors that it was sent and of public
@@ -20,11 +20,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from episodic_dp import backends
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.private import checks
-from episodic_dp.private import programs
-from episodic_dp.private import step_program
+from episodic_dp.private import step as step_lib
 from episodic_dp.pvi import clients as clients_lib
 from episodic_dp.pvi import factors
 from episodic_dp.pvi import learner as learner_lib
@@ -47,7 +47,7 @@ class Group:
   """
 
   members: tuple[int, ...]
-  program: step_program.StepProgram
+  program: step_lib.Program
   images: jax.Array
   labels: jax.Array
 
@@ -102,8 +102,8 @@ class Federation:
     )
     self._learner, self._optimizer = learner, optimizer
     self._local_steps, self._damping = local_steps, damping
-    self._round = programs.jit(self._all_visits)
-    self._single = programs.jit(self._one_visit, static_argnums=0)
+    self._round = backends.jit(self._all_visits)
+    self._single = backends.jit(self._one_visit, static_argnums=0)
 
   def begin(self, key: jax.Array) -> tuple[private.State, ...]:
     """The clients before their first visit: a state for each group.
@@ -189,7 +189,11 @@ class Federation:
     state = learner_lib.visiting(state, sent, cavity)
 
     def step(state: private.State, _: None) -> tuple[private.State, None]:
-      return step_program.take(group.program, state, images, labels)[0], None
+      program = group.program
+      taken = step_lib.take(
+          program, state, program.noise_multiplier, images, labels
+      )
+      return taken[0], None
 
     state, _ = jax.lax.scan(step, state, length=self._local_steps)
     return (state, images, labels), learner_lib.to_gaussian(state.params)
@@ -245,7 +249,7 @@ def _group(
   (slots,) = plan_lib.capacities(release.hierarchy, release.plan)
   return Group(
       members=tuple(numbers),
-      program=step_program.make_program(
+      program=step_lib.make_program(
           learner,
           learner_lib.with_divergence(optimizer, first.size),
           first,

@@ -24,7 +24,6 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
-from episodic_dp.private import programs
 from episodic_dp.private import sharding
 
 _CHUNK_BYTES = 2**24  # float32 bytes of images that one call holds
@@ -190,7 +189,7 @@ class Evaluator:
           check_vma=False,
       )(params, keys, images)
 
-    self._chunk: Callable[..., Any] = programs.jit(
+    self._chunk: Callable[..., Any] = backends.jit(
         chunk, static_argnums=(3, 4)
     )
 

@@ -21,7 +21,7 @@ import numpy as np
 from episodic_dp import backends
 from episodic_dp.output import files
 from episodic_dp.output import phases
-from episodic_dp.private import averaging
+from episodic_dp.private import state as state_lib
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import compilation
 from episodic_dp.training import disk as disk_lib
@@ -256,7 +256,7 @@ class _Run:
     tasks = self._spec.validation
     assert tasks is not None and self._evaluator is not None
     with bar.phase(f"validating on {len(tasks.rows)} tasks"):
-      score = self._evaluator.score([averaging.published(self.state)], tasks)
+      score = self._evaluator.score([state_lib.published(self.state)], tasks)
     return score, {
         f"validation_{score.name}": score.mean,
         "validation_low": score.low,
@@ -313,7 +313,7 @@ class _Run:
       return
     self._checkpoints.save(
         self._done,
-        averaging.published(self.state),
+        state_lib.published(self.state),
         resume.beside_params(self.state),
         ledger=self._spending.ledger.as_dict(),
         seal=self.beginning.seal,

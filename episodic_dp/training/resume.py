@@ -14,7 +14,7 @@ from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
-from episodic_dp.private import averaging
+from episodic_dp.private import state as state_lib
 from episodic_dp.training import binding
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import environment
@@ -117,9 +117,9 @@ def begin(
 def beside_params(state: private.State) -> dict[str, Any]:
   """What a checkpoint holds beside the parameters: all but the key."""
   rest = {"opt_state": state.opt_state, "step": state.step}
-  if averaging.published(state) is not state.params:
+  if state_lib.published(state) is not state.params:
     rest["iterate"] = state.params
-  return rest | {"clip": state.clip} if state.clip else rest
+  return rest | {"clip": state.clip}
 
 
 def _check_steps(spec: spec_lib.TrainingSpec, place: binding.Place) -> None:

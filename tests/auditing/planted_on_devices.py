@@ -18,8 +18,7 @@ from episodic_dp import auditing
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.private import sharding
-from episodic_dp.private import task_sum
+from episodic_dp.private import step as step_lib
 from tests.auditing import planted
 
 DEVICES, RELEASES = 4, 300
@@ -31,19 +30,19 @@ def without_the_locks():
 
   Then the gradient of a task is summed over the devices before it is clipped.
   """
-  varying, shard_map = sharding._varying, jax.shard_map
+  varying, shard_map = step_lib.varying, jax.shard_map
 
   def only_totals(tree):
-    return varying(tree) if isinstance(tree, task_sum.Totals) else tree
+    return varying(tree) if isinstance(tree, step_lib.Totals) else tree
 
   def checked(function, **options):
     return shard_map(function, **options | {"check_vma": True})
 
-  sharding._varying, jax.shard_map = only_totals, checked
+  step_lib.varying, jax.shard_map = only_totals, checked
   try:
     yield
   finally:
-    sharding._varying, jax.shard_map = varying, shard_map
+    step_lib.varying, jax.shard_map = varying, shard_map
 
 
 def sums(audit: planted.Audit, side: planted.Side, seed: int) -> np.ndarray:

@@ -43,7 +43,7 @@ def test_every_run_is_what_its_key_gives_alone():
       step, initial, keys, steps=3, runs_at_once=300, progress=done.append
   )
   assert released.means.shape == (1000, 3, 3) and done == [300, 300, 300, 100]
-  assert released.clip_norms.shape == (1000, 4, 0)
+  assert released.clip_norms.shape == (1000, 4, 1)
   for i in (0, 999):
     state = initial(keys[i])
     for t in range(3):
@@ -74,6 +74,6 @@ def test_clip_norms_tell_the_noised_counts():
   assert float(metrics["clip_norm"]) == pytest.approx(
       float(released.clip_norms[2, 1, 0]), rel=1e-5
   )
-  assert float(state.clip.bounds[0]) == pytest.approx(
+  assert float(state.clip[0]) == pytest.approx(
       float(released.clip_norms[2, 2, 0]), rel=1e-5
   )

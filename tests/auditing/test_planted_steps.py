@@ -15,13 +15,13 @@ import pytest
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
-from episodic_dp.private import adaptive
 from episodic_dp.private import checks
 from episodic_dp.private import clipping
 from episodic_dp.private import keys
 from episodic_dp.private import noise
+from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
-from episodic_dp.private import task_sum
+from episodic_dp.private import step as step_lib
 from tests.auditing import planted
 
 PARTICIPANTS, RATE, Z, STEPS = 4, 0.9, 4.0, 4
@@ -62,7 +62,7 @@ def test_the_real_count_in_place_of_the_expected_one(
     audit, sound, monkeypatch
 ):
   """How small the noise is tells that all were drawn."""
-  counts, summarise, add_noise = [], task_sum.summarise, noise.add_noise
+  counts, summarise, add_noise = [], step_lib.summarise, noise.add_noise
 
   def counting(diagnostics, mask):
     counts.append(jnp.maximum(mask.sum(), 1))
@@ -72,7 +72,7 @@ def test_the_real_count_in_place_of_the_expected_one(
     noised = add_noise(key, total, stddev, **options)
     return jax.tree.map(lambda a: a * EXPECTED / counts[-1], noised)
 
-  monkeypatch.setattr(task_sum, "summarise", counting)
+  monkeypatch.setattr(step_lib, "summarise", counting)
   monkeypatch.setattr(noise, "add_noise", add_and_divide)
 
   def smallest(sums):
@@ -84,9 +84,9 @@ def test_the_real_count_in_place_of_the_expected_one(
 @pytest.mark.slow
 def test_noise_of_the_mean_added_to_the_sum(audit, sound, monkeypatch):
   """z C / count where z C belongs."""
-  stddev = adaptive.stddev
+  stddev = quantile.stddev
   monkeypatch.setattr(
-      adaptive, "stddev", lambda *of_step: stddev(*of_step) / EXPECTED
+      quantile, "stddev", lambda *of_step: stddev(*of_step) / EXPECTED
   )
   score = planted.shift_score(1.0, RATE, Z / EXPECTED)
   assert audit.measure(score, RUNS) > sound + MARGIN

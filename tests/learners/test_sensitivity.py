@@ -11,7 +11,7 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
-from episodic_dp.private import task_sum
+from episodic_dp.private import step as step_lib
 from tests import task_sums
 
 WAY, SHOT, QUERY, TASKS, CLIP_NORM = 3, 1, 1, 4, 1e-3
@@ -46,7 +46,7 @@ def summed(name):
 
   @jax.jit
   def run(images, mask):
-    tasks = task_sum.Tasks(images.reshape(-1, 2, 2, 1), rows, mask)
+    tasks = step_lib.Tasks(images.reshape(-1, 2, 2, 1), rows, mask)
     total, _ = task_sums.sum_tasks(
         learner, MECHANISM, params, tasks, jax.random.key(1), episode=EPISODE
     )

@@ -22,8 +22,9 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.data import dataset as dataset_lib
-from episodic_dp.private import sharding
-from episodic_dp.private import task_sum
+from episodic_dp.private import quantile
+from episodic_dp.private import state as state_lib
+from episodic_dp.private import step as step_lib
 from tests import task_sums
 
 WAY, SIDE, PARTICIPANTS = 3, 4, 14
@@ -162,7 +163,7 @@ def take(case, mesh, steps, chunk=2):
   for _ in range(steps):
     state, metrics = step(state)
   facts = {k: float(v) for k, v in metrics.items()}
-  clip = flat(state.clip.bounds).tolist() if state.clip else []
+  clip = flat(jax.tree.leaves(state.clip)[0]).tolist()
   return flat(state.params), clip, facts
 
 
@@ -262,21 +263,18 @@ def one_step_sum(mesh, clip_norm=1.0):
   images = rng.integers(0, 256, (16 * WAY * 2, SIDE, SIDE, 1), np.uint8)
   rows = np.arange(16 * WAY * 2, dtype=np.int32).reshape(16, WAY, 2)
 
-  context = task_sum.TaskContext(
-      learner=learner, mechanism=clipping, **options
-  )
-
-  def begin(params, slots=None):
-    return task_sum.zeros(context, params, slots=slots)
-
-  def add(params, totals, tasks, first, stride):
-    inputs = task_sum.StepInputs(params, key)
-    return task_sum.add_tasks(context, inputs, totals, tasks, first, stride)
+  program = task_sums.program_of(learner, clipping, **options)
 
   def tasks(rows):
-    return task_sum.Tasks(images, jnp.asarray(rows), jnp.arange(16) < 8)
+    return step_lib.Tasks(images, jnp.asarray(rows), jnp.arange(16) < 8)
 
-  total = jax.jit(sharding.sharded_sum(mesh, begin, add))
+  @jax.jit
+  def total(params, tasks):
+    state = state_lib.State(
+        params, (), jnp.int32(0), key, quantile.init(clipping, params)
+    )
+    return step_lib.sum_tasks(program, mesh, state, tasks)
+
   expected, _ = jax.jit(
       lambda params, tasks: task_sums.sum_tasks(
           learner, clipping, params, tasks, key, **options
@@ -292,21 +290,21 @@ def one_step_sum(mesh, clip_norm=1.0):
 
 def without_the_locks():
   """The same sum where the cast of the parameters is left out."""
-  varying, shard_map = sharding._varying, jax.shard_map
+  varying, shard_map = step_lib.varying, jax.shard_map
 
   def only_totals(tree):
-    if isinstance(tree, task_sum.Totals):
+    if isinstance(tree, step_lib.Totals):
       return varying(tree)
     return tree
 
   def checked(function, **options):
     return shard_map(function, **options | {"check_vma": True})
 
-  sharding._varying, jax.shard_map = only_totals, checked
+  step_lib.varying, jax.shard_map = only_totals, checked
   try:
     return one_step_sum(training.make_mesh(8))
   finally:
-    sharding._varying, jax.shard_map = varying, shard_map
+    step_lib.varying, jax.shard_map = varying, shard_map
 
 
 def collectives():
@@ -331,7 +329,7 @@ def collectives():
         compute=private.Compute(mesh=training.make_mesh(8)),
     )
     state = private.init(jax.random.key(7), learner, ADAM, released)
-    step._step(step._given(state))  # Which gives no result here.
+    step(state)  # Which gives no result here.
   finally:
     jax.jit = jit
   names = ("all-reduce", "all-gather", "all-to-all", "collective-permute",

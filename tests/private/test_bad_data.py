@@ -24,11 +24,11 @@ from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.models import block
-from episodic_dp.private import adaptive
 from episodic_dp.private import clipping
+from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
-from episodic_dp.private import sharding
-from episodic_dp.private import task_sum
+from episodic_dp.private import state as state_lib
+from episodic_dp.private import step as step_lib
 from tests import fake_dataset
 from tests import fake_learner
 from tests import task_sums
@@ -133,7 +133,7 @@ def codes():
 
 
 def summed(kind, by, unit="task", mesh=None):
-  """compiled (codes [SLOTS, PIXELS], mask, C) -> `task_sum.Totals`.
+  """compiled (codes [SLOTS, PIXELS], mask, C) -> `step.Totals`.
 
   The real path of a step, at a clip norm that is an argument (a number the
   program computes, as in adaptive clipping) or a constant.
@@ -153,28 +153,20 @@ def summed(kind, by, unit="task", mesh=None):
   rows = jnp.arange(2 * SLOTS, dtype=jnp.int32)
   rows = rows.reshape(-1, 1, 2) if unit == "task" else rows[:SLOTS, None, None]
 
-  context = task_sum.TaskContext(
-      learner=LEARNER, mechanism=mechanism, microbatch_size=CHUNK,
-      episode=EPISODE if unit == "task" else None, diagnostics=True,
-  )  # fmt: skip
-
-  def begin(clip, slots=None):
-    return task_sum.zeros(context, LEARNER.init(), clip, slots=slots)
-
-  def add(clip, totals, tasks, first, stride=1):
-    inputs = task_sum.StepInputs(LEARNER.init(), KEY, clip=clip)
-    return task_sum.add_tasks(context, inputs, totals, tasks, first, stride)
+  program = task_sums.program_of(
+      LEARNER, mechanism, EPISODE if unit == "task" else None,
+      microbatch_size=CHUNK, diagnostics=True,
+  )
 
   def run(values, mask, bounds):
     images = values.astype(jnp.uint8).reshape(SLOTS, SIDE, SIDE, 1)
     if unit == "task":  # A record is a support and a query image.
       images = jnp.repeat(images, 2, 0)
     labels = None if unit == "task" else jnp.zeros(SLOTS, jnp.int32)
-    tasks = task_sum.Tasks(images, rows, mask, labels)
-    clip = adaptive.Quantile(bounds) if adapts else ()
-    if mesh is None:
-      return add(clip, begin(clip), tasks, 0)
-    return sharding.sharded_sum(mesh, begin, add)(clip, tasks)
+    tasks = step_lib.Tasks(images, rows, mask, labels)
+    clip = bounds if adapts else quantile.init(mechanism, LEARNER.init())
+    state = state_lib.State(LEARNER.init(), (), jnp.int32(0), KEY, clip)
+    return step_lib.sum_tasks(program, mesh, state, tasks)
 
   return jax.jit(run)
 
@@ -388,7 +380,7 @@ def test_sums_chosen_to_round_the_wrong_way(chunk, monkeypatch):
     total = jax.jit(
         lambda mask: task_sums.sum_tasks(
             Pixel(), mechanism, jnp.zeros(1),
-            task_sum.Tasks(images, rows, mask, labels),
+            step_lib.Tasks(images, rows, mask, labels),
             KEY, episode=None, microbatch_size=chunk,
         )[0]
     )  # fmt: skip
@@ -507,7 +499,8 @@ def test_one_example_moves_an_inner_and_an_outer_sum_by_its_bound(by):
   def outer(support, query):
     task = sampling.EpisodeBatch(part(support), part(query))
     _, clipped = sample_level.query_sum(
-        learner, mechanism, learner.init(), task, KEY
+        learner, mechanism, learner.init(), task, KEY,
+        quantile.init(mechanism, learner.init()),
     )
     return clipped.gradient
 
@@ -574,7 +567,7 @@ def test_constant_images_give_finite_gradients(norm):
   total, facts = jax.jit(
       lambda images, rows: task_sums.sum_tasks(
           learner, mechanism, params,
-          task_sum.Tasks(images, rows, jnp.ones(4, bool)), KEY,
+          step_lib.Tasks(images, rows, jnp.ones(4, bool)), KEY,
           episode=episode, microbatch_size=2, diagnostics=True,
       )
   )(images, rows)  # fmt: skip

@@ -268,11 +268,12 @@ def _every_task_has_the_same_inner_noise(monkeypatch):
   monkeypatch.setattr(
       sample_level,
       "query_sum",
-      lambda learner, mechanism, params, task, key: real(
+      lambda learner, mechanism, params, task, key, bounds: real(
           learner, mechanism, params, task,
           jax.random.wrap_key_data(shared, impl=jax.random.key_impl(key)),
+          bounds,
       ),
-  )  # fmt: skip
+  )
 
 
 def _inner_steps_share_their_noise(monkeypatch):

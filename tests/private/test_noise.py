@@ -102,7 +102,7 @@ def test_a_sum_of_four_normals_is_as_normal_as_one():
 def test_wrong_numbers_of_terms_are_named():
   with pytest.raises(ValueError) as error:
     private.Compute(noise_terms=0)
-  assert "noise_terms 0 must be at least 1" in str(error.value)
+  assert "noise_terms=0" in str(error.value)
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_a_step_takes_the_terms_and_keeps_its_spread(make_run):
     state, _ = run.step(optimizer, noise_terms=terms)(start)
     moved[terms] = np.append(
         (np.asarray(state.params["kernel"]) - before).ravel(),
-        np.asarray(state.clip.bounds),
+        np.asarray(state.clip),
     )
   assert (moved[1] != moved[4]).all()
   ratio = np.std(moved[4][:-1]) / np.std(moved[1][:-1])

@@ -19,6 +19,7 @@ from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp.private import keys
 from episodic_dp.private import noise
+from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
 from tests import fake_dataset
 
@@ -89,7 +90,7 @@ TASK = random_task()
 def compiled(m, unroll=False):
   return jax.jit(
       lambda task, key: sample_level.query_sum(
-          learner(unroll), m, PARAMS, task, key
+          learner(unroll), m, PARAMS, task, key, quantile.init(m, PARAMS)
       )
   )
 

@@ -10,7 +10,7 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
-from episodic_dp.private import sample_level_checks
+from episodic_dp.private import checks
 from tests import fake_dataset
 
 SHAPE = (2, 2, 1)
@@ -27,9 +27,9 @@ def linear(mix):
 
 
 def test_what_a_network_does_decides():
-  sample_level_checks.check_network(linear(0.0), SHAPE, "image")
+  checks.check_network(linear(0.0), SHAPE, "image")
   with pytest.raises(plan.UnsoundPlanError, match="'image'.*norm='group'"):
-    sample_level_checks.check_network(linear(1e-6), SHAPE, "image")
+    checks.check_network(linear(1e-6), SHAPE, "image")
 
 
 @pytest.mark.parametrize("mix", [0.0, 0.5])

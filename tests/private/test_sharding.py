@@ -8,15 +8,12 @@ import sys
 
 import jax
 from jax import lax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.private import adaptive
-from episodic_dp.private import clipping
 from episodic_dp.private import sharding
 
 _SCRIPT = pathlib.Path(__file__).with_name("on_many_devices.py")
@@ -101,38 +98,6 @@ def test_noise_is_the_same_bits_and_devices_meet_once():
   assert found["queued"]["step"] == 100
 
 
-@pytest.mark.parametrize("devices", [1, 3])
-def test_a_window_is_filled_in_the_order_of_slots(devices):
-  """Whatever device saw a norm; those that are not finite are left out."""
-  slots = 9  # of which the last is empty
-  norms = jnp.arange(1.0, slots + 1)[:, None] * jnp.ones((1, 2))
-  finite = jnp.arange(slots) != 4
-  real = jnp.arange(slots) < slots - 1
-  window = adaptive.Window(
-      jnp.ones(2), jnp.zeros((5, 2)), jnp.asarray(0), jnp.asarray(0)
-  )
-
-  def some(chosen):
-    nothing = jnp.zeros(len(norms[chosen]))
-    return clipping.Clipped(
-        {}, nothing, nothing, finite[chosen], norms[chosen], nothing
-    )
-
-  expected = adaptive.observe(
-      adaptive.begin(window), some(slice(None)), real
-  )
-  total = 0.0
-  for device in range(devices):
-    own = slice(device, None, devices)
-    seen = adaptive.begin_on_device(window, -(-slots // devices))
-    seen = adaptive.observe(seen, some(own), real[own])
-    total = total + adaptive.scatter(seen, device, devices).norms
-  found = adaptive.gather(window, adaptive.SlotNorms(total))
-  for a, b in zip(found, expected):
-    np.testing.assert_array_equal(a, b)
-  np.testing.assert_array_equal(found[0][:, 0], [3, 4, 6, 7, 8])
-
-
 def test_other_meshes_are_named():
   auto = (jax.sharding.AxisType.Auto,)
   wrong = jax.make_mesh((1,), ("data",), axis_types=auto)
@@ -140,10 +105,8 @@ def test_other_meshes_are_named():
       (1,), ("tasks",), axis_types=(jax.sharding.AxisType.Explicit,)
   )
   for mesh, named in ((wrong, "data"), (explicit, "Explicit"), ("two", "two")):
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=f"{named}.*training.make_mesh"):
       private.Compute(mesh=mesh)
-    assert named in str(error.value)
-    assert "training.make_mesh()" in str(error.value)
   with pytest.raises(training.RunError) as error:
     training.make_mesh(99)
   assert "devices=99" in str(error.value)

@@ -12,7 +12,8 @@ from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
-from episodic_dp.private import task_sum
+from episodic_dp.private import keys
+from episodic_dp.private import step as step_lib
 from tests import fake_learner
 from tests import task_sums
 
@@ -39,7 +40,7 @@ def dense_learner():
 def draw_tasks(mask=(True,) * TASKS, shape=(16, 16, 1)):
   images = np.random.default_rng(0).integers(0, 256, (40, *shape), np.uint8)
   rows = np.random.default_rng(1).integers(0, 40, (len(mask), 3, 2))
-  return task_sum.Tasks(
+  return step_lib.Tasks(
       jnp.asarray(images), jnp.asarray(rows, jnp.int32), jnp.asarray(mask)
   )
 
@@ -81,10 +82,12 @@ def test_loop_and_chunks_of_every_size_agree(network, chunks):
   mask = (True, True, True, True, True, False, False)
   tasks = draw_tasks(mask)
 
+  own = keys.step_key(KEY, keys.AUGMENTATION, 0)
+
   @jax.jit
   def one(slot):
     images = tasks.images[tasks.rows[slot]]
-    task = sampling.make_episode(jax.random.fold_in(KEY, slot), images, EPISODE)
+    task = sampling.make_episode(jax.random.fold_in(own, slot), images, EPISODE)
     return jax.value_and_grad(learner.loss)(params, task)
 
   losses, norms, expected = [], [], 0.0
@@ -140,7 +143,7 @@ def test_one_task_moves_the_sum_by_no_more_than_its_sensitivity(by):
           learner,
           mechanism(clip_norm, by),
           learner.init(None),
-          task_sum.Tasks(images, jnp.asarray(rows), mask),
+          step_lib.Tasks(images, jnp.asarray(rows), mask),
           KEY,
           episode=EPISODE,
           microbatch_size=4,
@@ -170,7 +173,7 @@ def test_non_finite_tasks_are_counted_and_left_out():
   images = np.ones((4 * 6, 4, 4, 1), np.float32)
   images[6:12] = np.nan
   rows = np.arange(24).reshape(4, 3, 2).astype(np.int32)
-  tasks = task_sum.Tasks(
+  tasks = step_lib.Tasks(
       jnp.asarray(images), jnp.asarray(rows), jnp.ones(4, bool)
   )
   total, facts = run(learner, learner.init(None), tasks, clip_norm=1.0)
@@ -184,7 +187,7 @@ def test_empty_slots_hold_anything():
   images = np.ones((6, 4, 4, 1), np.float32)
   images[3:] = np.nan
   rows = np.asarray([[[0, 1]] * 3, [[4, 5]] * 3, [[4, 5]] * 3], np.int32)
-  tasks = task_sum.Tasks(
+  tasks = step_lib.Tasks(
       jnp.asarray(images), jnp.asarray(rows), jnp.asarray([True, False, False])
   )
   total, facts = run(learner, learner.init(None), tasks, clip_norm=1.0)

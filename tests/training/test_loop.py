@@ -22,7 +22,7 @@ from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.accounting import privacy_statement
 from episodic_dp.cli import exit_status
-from episodic_dp.private import averaging
+from episodic_dp.private import state as state_lib
 from episodic_dp.training import checkpoint
 from episodic_dp.training import keys
 from episodic_dp.training import metrics
@@ -463,7 +463,7 @@ def test_impossible_numbers_are_refused():
 
 @pytest.mark.slow  # Three runs, each of which compiles.
 def test_a_run_whose_model_is_an_average_goes_on_from_its_iterate(tmp_path):
-  averaged = averaging.averaged(optax.adam(0.01), 0.9)
+  averaged = state_lib.averaged(optax.adam(0.01), 0.9)
 
   def fail(line):
     if line["step"] == 6:

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from episodic_dp import training
-from episodic_dp.private import meta_step
+from episodic_dp.private import step as step_lib
 from episodic_dp.training import keys
 from episodic_dp.training import mirror
 from episodic_dp.training import remote
@@ -78,7 +78,7 @@ def test_the_first_upload_comes_before_the_first_step(url):
 
   with (
       mock.patch.object(mirror.Mirror, "publish", publish),
-      mock.patch.object(meta_step._WithFixed, "__call__") as step,
+      mock.patch.object(step_lib._Resident, "__call__") as step,
       pytest.raises(training.RunError, match="network"),
   ):
     tiny_run.train(_spec(4), url)

