@@ -100,7 +100,7 @@ class Releases(NamedTuple):
       flattened and joined.
     clip_norms: float32[runs, steps + 1, groups], the clip norms before each
       step and after the last one, where these adapt by a private quantile: they
-      tell the noised counts. Of 0 groups where they are fixed.
+      tell the noised counts.
   """
 
   means: np.ndarray
@@ -203,7 +203,7 @@ def releases(
 
 
 def _clip_norms(state: private.State) -> jax.Array:
-  """Return float32[groups]; none where the clip norm is fixed."""
+  """Return the clip norms of the next step, float32[groups]."""
   return jax.tree.leaves(state.clip)[0]  # Also of a window.
 
 
