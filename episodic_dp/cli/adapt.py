@@ -1,19 +1,19 @@
 """Adapts an exported model to a folder of images, and classifies another.
 
   episodic-dp adapt --model=DIR --support=FOLDER --query=FOLDER --out=OUT \\
-      [--public_key=FILE] [--invert]
+      [--invert]
 
-DIR is what episodic-dp export wrote: it is compared with its digests first, and
-its privacy statement is computed again. --support holds a folder of images for
-each class, of any number. --query holds images, or folders of the same names:
-then the share that is named rightly is told, with a 95 % interval. Images of
-any format and size are read as those of a training run with own data are.
+DIR is a folder that episodic-dp export wrote: it is compared with its digests,
+and its privacy statement is computed again. --support holds a folder of images
+for each class, of any number. --query holds images, or folders of the same
+names: then the share of right predictions is printed, with a 95 % interval.
+Images of any format and size are read as those of a training run with own data.
 
 Writes OUT/predictions.csv (a line for each image, with the probability of every
-class), OUT/contact_sheet.png, and where classes are known OUT/confusion.png.
+class) and, where classes are known, OUT/confusion.png.
 
-The guarantee of the model is about the data that it was trained on. Nothing
-protects the images that are given here from whoever sees the results.
+The guarantee of the model covers the data that it was trained on. Nothing
+protects the images that are given here from anyone who sees the results.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from episodic_dp.output import tables
 
 
 def define_flags() -> None:
-  """Of the model and of the two folders."""
+  """Define the flags of the model and of the folders."""
   flags.DEFINE_string(
       "model", None, "Folder of an exported model.", required=True
   )
@@ -41,47 +41,32 @@ def define_flags() -> None:
       "query", None, "Folder of the images to classify.", required=True
   )
   shared_flags.define_out("Folder of the results.", required=True)
-  flags.DEFINE_string(
-      "public_key", None, "The public key (PEM) of who should have signed."
-  )
-  flags.DEFINE_bool(
-      "invert", False, "Turn the images from light to dark, or back, first."
-  )
+  flags.DEFINE_bool("invert", False, "Exchange light and dark first.")
 
 
 def main(argv: Sequence[str]) -> None:
-  """Classifies, and prints what was found."""
+  """Classify, and print the results."""
   del argv
   values = flags.FLAGS
   for flag in ("model", "support", "query"):
     files.check_outside(values.out, str(values[flag].value), f"--{flag}")
-  predictor = Predictor.load(values.model, public_key=values.public_key)
+  predictor = Predictor.load(values.model)
   result = adaptation.adapt(
-      predictor,
-      values.support,
-      values.query,
-      values.out,
-      invert=values.invert,
+      predictor, values.support, values.query, values.out, invert=values.invert
   )
-  print("\n".join(_lines(predictor, result, values.invert)))
+  print("\n".join(_lines(predictor, result)))
 
 
-def _lines(
-    predictor: Predictor, result: adaptation.Result, invert: bool
-) -> list[str]:
-  """What is told of a result."""
-  said = result.predictions.labels
-  header, rows = ["class", "support", "said"], []
-  right = result.right
-  if result.labels is not None:
-    header += ["is", "right"]
-  for name, shot in result.shots.items():
-    row = [name, shot, said.count(name)]
-    if result.labels is not None and right is not None:
-      of_class = [r for r, x in zip(right, result.labels) if x == name]
-      row += [len(of_class), sum(of_class)]
-    rows.append(row)
-  lines = [tables.text(header, rows), ""]
+def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
+  """Write the predictions, the accuracy and the guarantees of the model."""
+  predicted, right = result.predictions.labels, result.right
+  lines = [
+      tables.text(
+          ("class", "support", "predicted"),
+          [(c, n, predicted.count(c)) for c, n in result.shots.items()],
+      ),
+      "",
+  ]
   if right is not None:
     low, high = adaptation.wilson(int(right.sum()), len(right))
     lines.append(
@@ -90,60 +75,16 @@ def _lines(
         f" {len(right)} images, chance {100 / len(result.shots):.0f} %"
     )
   lines += [f"wrote {path}" for path in result.written]
-  lines += warnings(predictor, result, invert=invert)
-  return [*lines, *_guarantee(predictor)]
-
-
-def warnings(
-    predictor: Predictor, result: adaptation.Result, *, invert: bool = False
-) -> list[str]:
-  """What may be wrong with the images, or with how they are judged.
-
-  Args:
-    predictor: the model.
-    result: of these images.
-    invert: whether they were turned from light to dark, or back.
-  """
-  lines = []
-  known = predictor.description.preprocessing.background
-  found = result.backgrounds
-  if len(set(found.values())) > 1:
-    lines.append(
-        f"the images of --support have a {found['support']} background and"
-        f" those of --query a {found['query']} one: invert those of one folder"
-        " first"
-    )
-  elif known and found and known not in found.values():
-    (other,) = set(found.values())
-    lines.append(
-        f"the model is of images on a {known} background, and these have a"
-        f" {other} one: try the same with{'out' * invert} --invert"
-    )
   if predictor.transductive:
     lines.append(
-        "the network normalises by the batch: all images of --query were judged"
-        " together"
+        "the network normalises by the batch: predictions depend on all images"
+        " of --query"
     )
-  return lines
-
-
-def _guarantee(predictor: Predictor) -> list[str]:
-  """A line for each level, of the data that the model was trained on."""
-  lines = [
+  stated = [g for g in predictor.guarantees.values() if g["epsilon"] != "inf"]
+  lines += [
       f"model: epsilon = {report.rounded_up(float(g['epsilon']))} at delta ="
       f" {g['delta']:g} ({g['neighbours']}, of its training data)"
-      for g in predictor.guarantees.values()
-      if g["epsilon"] != "inf"
-  ]
-  if lines:
-    lines += [
-        f"model: no guarantee for one {level} of its training data"
-        for level in predictor.statement["no_guarantee"]
-    ]
-  lines = lines or ["model: no privacy guarantee"]
-  caveats = dict.fromkeys(
-      g["caveat"] for g in predictor.guarantees.values() if g["caveat"]
-  )
-  if predictor.signed_by is not None:
-    lines.append(f"signed by the key {predictor.signed_by}")
+      for g in stated
+  ] or ["model: no privacy guarantee"]
+  caveats = dict.fromkeys(g["caveat"] for g in stated if g["caveat"])
   return [*lines, *(f"  {caveat}" for caveat in caveats)]

@@ -1,7 +1,7 @@
-"""The model that leaves: a folder that says all of itself, and its reader.
+"""Export trained models as folders, and use them elsewhere.
 
-`episodic_dp.export.writing` makes the folder of a run; this package's face is
-what its consumers need, without anything that trains.
+`episodic_dp.export.writing` makes the folder of a run; the public names here
+are those of its users, without anything that trains.
 """
 
 from episodic_dp.errors import RunError
@@ -9,4 +9,4 @@ from episodic_dp.export.predictor import Adapted
 from episodic_dp.export.predictor import Predictions
 from episodic_dp.export.predictor import Predictor
 
-__all__ = ["Adapted", "RunError", "Predictions", "Predictor"]
+__all__ = ["Adapted", "Predictions", "Predictor", "RunError"]

@@ -1,9 +1,11 @@
-"""What `episodic-dp adapt` does: adapts to a folder and classifies another.
+"""Adapt an exported model to a folder of examples, and classify another.
 
-Nothing protects the images that are given here: a guarantee is about the data
+Folders are read by the readers of own data: a folder for each class, or flat.
+Nothing protects the images that are given here: a guarantee covers the data
 that the model was trained on.
 """
 
+from collections.abc import Sequence
 import csv
 import dataclasses
 import io
@@ -11,36 +13,134 @@ import math
 import os
 import pathlib
 
+from absl import logging
 import numpy as np
 
+from episodic_dp import errors
+from episodic_dp.data.own_data import folder as own_folder
 from episodic_dp.export import description
-from episodic_dp.export import image_folders
-from episodic_dp.export import pictures
 from episodic_dp.export import preprocessing
 from episodic_dp.export.predictor import Predictions
 from episodic_dp.export.predictor import Predictor
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.output import plotting
 from episodic_dp.output import quoting
 
-PREDICTIONS, CONFUSION, SHEET = (
-    "predictions.csv", "confusion.png", "contact_sheet.png",
-)  # fmt: skip
+PREDICTIONS, CONFUSION = "predictions.csv", "confusion.png"
 _NORMAL = 1.96  # Of a 95 % interval.
+_LONGEST = 22  # Characters of a name in a figure.
+_NUMBERED = 15  # Classes up to which each cell has its number.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Listing:
+  """The examples of a folder, before any is read.
+
+  Attributes:
+    root: the folder.
+    walk: of its files.
+    numbers: of the examples, in rising order of their files.
+    labels: the class of each, the name of its folder; None for a flat folder.
+  """
+
+  root: pathlib.Path
+  walk: own_folder.Walk
+  numbers: tuple[int, ...]
+  labels: tuple[str, ...] | None
+
+  @property
+  def names(self) -> list[str]:
+    """Return the place of each below the root."""
+    found = (self.walk.files.name_of(number) for number in self.numbers)
+    return [name.replace(f"{self.root}{os.sep}", "") for name in found]
+
+  @property
+  def classes(self) -> tuple[str, ...]:
+    """Return the names of the classes, sorted; none for a flat folder."""
+    return tuple(sorted(set(self.labels or ())))
+
+  def rows(self, how: description.Preprocessing) -> np.ndarray:
+    """Read all examples as rows [n, ...].
+
+    Raises:
+      ValueError: one cannot be read, or is of another kind; names the file.
+    """
+    read, found = self.walk.files.reader(), []
+    with (
+        phases.phase(f"reading {self.root}"),
+        phases.progress(len(self.numbers), "image") as progress,
+    ):
+      for number in self.numbers:
+        name = self.walk.files.name_of(number)
+        found.append(preprocessing.row(how, read(number), name))
+        progress.update()
+    return np.stack(found)
+
+
+def listed(path: str | os.PathLike[str]) -> Listing:
+  """List a folder of examples, or of a folder of examples for each class.
+
+  Raises:
+    RunError, ValueError: it is neither; one sentence that names the place.
+  """
+  root = pathlib.Path(path)
+  if not root.is_dir():
+    raise errors.RunError(f"{root} is no folder: give a folder of images")
+  found = _walked(root, tables=False)
+  if not found.numbers and found.walk.has_tables:
+    found = _walked(root, tables=True)
+  if found.walk.strays:
+    logging.warning(
+        "left out %d files of %s that are no examples, such as %s",
+        len(found.walk.strays), root, min(found.walk.strays),
+    )
+  if not found.numbers:
+    raise errors.RunError(
+        f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
+        " give a folder of images"
+    )
+  return found
+
+
+def _walked(root: pathlib.Path, *, tables: bool) -> Listing:
+  """List a folder, which may hold no example."""
+  walk = own_folder.Walk(root, tables=tables)
+  folders, flat = walk.entries("")
+  if folders and flat:
+    raise errors.RunError(
+        f"{flat[0].path} lies next to folders: give a folder for each class, or"
+        " images alone"
+    )
+  numbers: list[int] = []
+  labels: list[str] = []
+  for name in folders or [""]:
+    deeper, inside = walk.entries(name)
+    if name and deeper:
+      raise errors.RunError(
+          f"{root / name / deeper[0]} is a folder in the folder of a class: put"
+          f" the images of {name!r} right into {root / name}"
+      )
+    for entry in inside:
+      added = walk.files.add(os.path.join(name, entry.name), entry.stat())
+      numbers += added.tolist()
+      labels += [name] * len(added)
+  return Listing(
+      root=root, walk=walk, numbers=tuple(numbers),
+      labels=tuple(labels) if folders else None,
+  )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Result:
-  """What was found of a query folder.
+  """Predictions of a query folder.
 
   Attributes:
     names: of the examples, below the folder.
-    labels: their classes, or None where the folder says none.
+    labels: their classes, or None for a flat folder.
     predictions: of all of them.
-    shots: class -> how many support images it had.
+    shots: class -> number of its support images.
     written: the files.
-    backgrounds: "support" and "query" -> "light" or "dark", where the images of
-      that folder look alike.
   """
 
   names: list[str]
@@ -48,11 +148,10 @@ class Result:
   predictions: Predictions
   shots: dict[str, int]
   written: list[pathlib.Path]
-  backgrounds: dict[str, description.Background]
 
   @property
   def right(self) -> np.ndarray | None:
-    """bool[n], whether each is named rightly; None without labels."""
+    """Tell whether each is named rightly, bool[n]; None without labels."""
     if self.labels is None:
       return None
     pairs = zip(self.predictions.labels, self.labels, strict=True)
@@ -67,16 +166,15 @@ def adapt(
     *,
     invert: bool = False,
 ) -> Result:
-  """Adapts to `support`, classifies `query`, and writes what was found to out.
+  """Adapt to `support`, classify `query`, and write the predictions to out.
 
   Args:
     predictor: the model.
     support: a folder of images for each class.
     query: images, or a folder of them for each class of the support.
-    out: the folder of the results: predictions.csv, of images a contact sheet,
-      and where classes are known the confusion matrix. Those of an earlier call
-      are removed first.
-    invert: turn images from light to dark first.
+    out: the folder of the results: predictions.csv and, where classes are
+      known, the confusion matrix. Those of an earlier call are removed first.
+    invert: exchange light and dark first.
 
   Raises:
     RunError, ValueError: something cannot be used; one sentence, and nothing
@@ -86,52 +184,49 @@ def adapt(
   how = predictor.description.preprocessing
   if invert:
     how = dataclasses.replace(how, inverted=not how.inverted)
-  listed = image_folders.support(support)
-  asked = image_folders.query(query, listed.classes)
-  assert listed.labels is not None
-  predictor.check_way(len(listed.classes))
+  shown = listed(support)
+  if shown.labels is None or len(shown.classes) < 2:
+    raise errors.RunError(
+        f"{shown.root} has {len(shown.classes)} folders of images: give"
+        " --support a folder for each of at least two classes"
+    )
+  asked = listed(query)
+  for name in sorted({*asked.classes} - {*shown.classes}):
+    known = ", ".join(map(quoting.printable, shown.classes))
+    raise errors.RunError(
+        f"{asked.root / quoting.printable(name)} is no class of the support"
+        f" ({known}): add it there, or put all images right into {asked.root},"
+        " to classify them without labels"
+    )
+  predictor.check_way(len(shown.classes))
   files.check_folder(out)
-  rows = image_folders.rows(listed, how)
-  queries = image_folders.rows(asked, how)
+  rows, queries = shown.rows(how), asked.rows(how)
   with phases.phase("adapting and classifying"):
-    adapted = predictor.adapt_rows(rows, listed.labels)
+    adapted = predictor.adapt_rows(rows, shown.labels)
     predictions = adapted.predict_rows(queries)
   place = pathlib.Path(out)
-  for name in (PREDICTIONS, CONFUSION, SHEET):
-    files.remove(place / name)  # None of another query beside these.
-  names = asked.names
+  (place / CONFUSION).unlink(missing_ok=True)  # Of an earlier query.
   files.write_text(
-      place / PREDICTIONS, _table(names, asked.labels, predictions)
+      place / PREDICTIONS, _table(asked.names, asked.labels, predictions)
   )
   written = [place / PREDICTIONS]
   if asked.labels is not None:
-    pictures.confusion(asked.labels, predictions, place / CONFUSION)
+    plotting.save(confusion(asked.labels, predictions), place / CONFUSION)
     written.append(place / CONFUSION)
-  if how.kind == "image":
-    pictures.contact_sheet(
-        queries, names, asked.labels, predictions, place / SHEET
-    )
-    written.append(place / SHEET)
-  labels = list(listed.labels)
   return Result(
-      names=names,
+      names=asked.names,
       labels=asked.labels,
       predictions=predictions,
-      shots={name: labels.count(name) for name in listed.classes},
+      shots={name: shown.labels.count(name) for name in shown.classes},
       written=written,
-      backgrounds={
-          folder: found
-          for folder, those in (("support", rows), ("query", queries))
-          if (found := preprocessing.background(how, those)) is not None
-      },
   )
 
 
 def wilson(right: int, count: int) -> tuple[float, float]:
-  """The 95 % interval of a share, of images that were drawn alone.
+  """Return the 95 % interval of a share.
 
   Wilson, "Probable Inference, the Law of Succession, and Statistical Inference"
-  (1927): it stays within 0 and 1 and holds for few images too.
+  (1927): it stays within 0 and 1 and holds for few images, too.
   """
   share, z = right / count, _NORMAL
   middle = share + z * z / (2 * count)
@@ -143,24 +238,52 @@ def wilson(right: int, count: int) -> tuple[float, float]:
 
 
 def _table(
-    names: list[str],
-    labels: tuple[str, ...] | None,
+    names: Sequence[str],
+    labels: Sequence[str] | None,
     predictions: Predictions,
 ) -> str:
-  """predictions.csv: a line for each example."""
-  lines: list[list[object]] = []
+  """Write predictions.csv: a line for each example."""
   head = ["file", *(["label"] if labels else []), "prediction", "probability"]
-  lines.append([*head, *(f"p({name})" for name in predictions.classes)])
+  lines = [[*head, *(f"p({name})" for name in predictions.classes)]]
   for number, (name, found) in enumerate(zip(names, predictions.labels)):
     values = predictions.probabilities[number]
     given = [labels[number]] if labels else []
-    lines.append([
-        name, *given, found, f"{values.max():.6f}",
-        *(f"{p:.6f}" for p in values),
-    ])  # fmt: skip
+    shown = [f"{p:.6f}" for p in (values.max(), *values)]
+    lines.append([name, *given, str(found), *shown])
   buffer = io.StringIO()
-  # A name may hold anything, also what no text file can.
+  # A name may hold anything, also characters that no text file can.
   csv.writer(buffer, lineterminator="\n").writerows(
-      [quoting.printable(str(cell)) for cell in line] for line in lines
+      map(quoting.printable, line) for line in lines
   )
   return buffer.getvalue()
+
+
+@plotting.styled
+def confusion(
+    labels: Sequence[str], predictions: Predictions
+) -> plotting.Figure:
+  """Draw how often each class was named as each other; a row is a class."""
+  classes = [str(c) for c in predictions.classes]
+  n = len(classes)
+  counts = np.zeros((n, n), int)
+  for label, found in zip(labels, predictions.labels, strict=True):
+    counts[classes.index(label), classes.index(str(found))] += 1
+  shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+  side = min(2.6 + 0.55 * n, 14.0)
+  figure = plotting.figure(side, width=side + 1.2)
+  axes = figure.subplots()
+  shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+  names = [quoting.printable(name)[:_LONGEST] for name in classes]
+  axes.set_xticks(range(n), names, rotation=45, ha="right")
+  axes.set_yticks(range(n), names)
+  axes.grid(False)
+  axes.set_xlabel("predicted")
+  axes.set_ylabel("class")
+  axes.set_title(f"{int(np.trace(counts))} of {int(counts.sum())} right")
+  for i, j in np.argwhere(counts) if n <= _NUMBERED else ():
+    axes.text(
+        j, i, str(counts[i, j]), ha="center", va="center",
+        color="white" if shares[i, j] > 0.5 else plotting.INK,
+    )
+  figure.colorbar(shown, ax=axes, label="share of the row")
+  return figure

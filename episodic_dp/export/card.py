@@ -1,7 +1,7 @@
-"""The model card of an exported folder, README.md in the Hugging Face format.
+"""Write the model card of an exported folder, README.md for Hugging Face.
 
-Every number in it is read from model.json, the privacy statement or what
-`episodic-dp evaluate` measured.
+Every number in it is read from model.json, the privacy statement or the result
+of `episodic-dp evaluate`.
 """
 
 from collections.abc import Mapping
@@ -28,31 +28,50 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-  """What a card says besides model.json and the statement.
+  """Contents of a card that are not in model.json or the statement.
 
   Attributes:
     data: the name of the data set.
     levels: of its units, primary ones first.
     evaluation: None where the checkpoint was not measured.
-    terms: the licence, or None where none was named.
-    guaranteed: whether a finite epsilon of a level holds against everybody.
-    signed: whether the folder is.
-    transductive: whether predictions depend on what is classified with them.
+    transductive: whether predictions depend on the other images of a call.
   """
 
   data: str
   levels: tuple[str, ...]
   evaluation: Evaluation | None
-  terms: str | None
-  guaranteed: bool
-  signed: bool
   transductive: bool
+
+
+_LOADING = f"""\
+## Loading
+
+With `episodic_dp` installed (`pip install .` in a checkout of it):
+
+```sh
+episodic-dp verify DIR/{folder.STATEMENT}
+episodic-dp adapt --model=DIR --support=SUPPORT --query=QUERY --out=OUT
+```
+
+`SUPPORT` holds one folder of images for each class, `QUERY` images, or such
+folders. In Python:
+
+```python
+from episodic_dp import export
+
+model = export.Predictor.load('DIR')
+found = model.adapt(images, labels).predict(others)
+found.labels, found.probabilities
+```
+
+Loading compares every file with its digest, computes the privacy statement
+again, and executes nothing of this folder."""
 
 
 def text(
     found: Description, statement: Mapping[str, Any], facts: Facts
 ) -> str:
-  """The card.
+  """Write the card.
 
   Args:
     found: model.json.
@@ -61,31 +80,31 @@ def text(
   """
   title = f"{found.network.name} by {found.learner.name}, {found.task.way}-way"
   parts = [
-      _front_matter(found, facts, title),
+      _front_matter(found, statement, facts, title),
       f"# {title}",
-      "A few-shot classifier: it adapts to a few labelled examples of classes"
-      " that it has never seen, and tells these classes apart.",
-      _head(statement, facts),
-      _data(found, facts),
-      _privacy(statement, facts),
-      _use(found),
-      _limits(found, facts),
+      "A few-shot classifier: it adapts to a few labelled examples of new"
+      f" classes. {_use(found)}",
+      f"Trained on `{facts.data}` with the units {' / '.join(facts.levels)}."
+      " The data are not part of this folder, nor are names of units or"
+      " classes.",
+      _privacy(statement),
       _evaluation(found, facts),
-      _loading(found.library, facts),
-      _files(found, facts),
+      _limits(facts),
+      _LOADING,
+      f"Written by {found.library}.",
   ]
   return "\n\n".join(parts) + "\n"
 
 
-def _front_matter(found: Description, facts: Facts, title: str) -> str:
-  """YAML, of which JSON's texts and numbers are a part."""
+def _front_matter(
+    found: Description, statement: Mapping[str, Any], facts: Facts, title: str
+) -> str:
+  """Write YAML; texts and numbers of JSON are valid YAML."""
   lines = ["---", "library_name: episodic_dp"]
-  if facts.terms is not None:
-    lines.append(f"license: {json.dumps(facts.terms)}")
   if found.preprocessing.kind == "image":
     lines.append("pipeline_tag: image-classification")
   lines += ["tags:", "- few-shot-learning", "- meta-learning", "- jax"]
-  if facts.guaranteed:
+  if has_guarantee(statement):
     lines.append("- differential-privacy")
   if facts.evaluation is not None:
     lines += [
@@ -105,211 +124,92 @@ def _front_matter(found: Description, facts: Facts, title: str) -> str:
   return "\n".join([*lines, "---"])
 
 
-def _head(statement: Mapping[str, Any], facts: Facts) -> str:
-  if statement["fixed_seed"] and has_finite(statement):
-    return (
-        "**No privacy guarantee against anyone who knows or guesses the seed**:"
-        " the configuration of the run fixes it."
-    )
-  if not facts.guaranteed:
-    return "**This model has no privacy guarantee.**"
-  return (
-      "It was trained with differential privacy; what that covers stands under"
-      " [Privacy](#privacy)."
-  )
+def _use(found: Description) -> str:
+  way = "any number of classes, two or more"
+  if found.fixed_way:
+    way = f"exactly {found.network.outputs} classes"
+  shape = " x ".join(map(str, found.preprocessing.shape))
+  return f"It takes {way}, and examples of any number, brought to {shape}."
 
 
-def _data(found: Description, facts: Facts) -> str:
-  how = found.preprocessing
-  shape = " x ".join(map(str, how.shape))
-  if how.kind == "image":
-    whole = how.divide_by == 255
-    color = "RGB" if how.shape[-1] == 3 else "grey"
-    said = (
-        f"Images of {shape}, {color}: any image is brought to that size"
-        f" ({how.resample}), and"
-        + (" divided by 255." if whole else " taken from 0 to 1.")
-    )
-    if how.background:
-      said += (
-          f" The public images of its data have a {how.background} background;"
-          " `episodic-dp adapt --invert` turns others round."
-      )
-  else:
-    said = f"Numbers of shape {shape}, taken as they are."
-  if (how.offset, how.scale, how.clip) != (None, None, None):
-    said += (
-        f" Values are scaled by the public numbers offset={how.offset},"
-        f" scale={how.scale}, clip={how.clip}."
-    )
-  levels = " / ".join(facts.levels)
-  return (
-      f"## Data\n\nTrained on the data set `{facts.data}` with the units"
-      f" {levels}, which is not part of this folder. {said} The sizes of the"
-      f" units stand in `{folder.STATEMENT}`"
-      f"{' and are public by assumption' if facts.guaranteed else ''}; names of"
-      " units and classes are nowhere in this folder."
-  )
-
-
-def _privacy(statement: Mapping[str, Any], facts: Facts) -> str:
-  rows = [
-      (
-          level,
-          report.rounded_up(float(stated["epsilon"]))
-          if _finite(stated)
-          else "none",
-          f"{stated['delta']:g}",
-          stated["neighbours"],
-          stated["accountant"],
-          stated["steps"],
-      )
-      for level, stated in statement["guarantees"].items()
-  ]
-  header = ("unit", "ε", "δ", "neighbours", "accountant", "steps")
+def _privacy(statement: Mapping[str, Any]) -> str:
+  """Write the guarantees with their assumptions, or that there are none."""
   lines = ["## Privacy"]
-  if has_finite(statement):
-    lines.append(tables.markdown(header, rows))
-  for why in statement["no_guarantee"].values():
-    lines.append(f"{why[:1].upper()}{why[1:]}.")
-  stated = statement["guarantees"].values()
-  caveats = dict.fromkeys(s["caveat"] for s in stated if s["caveat"])
-  lines += [f"> {caveat}" for caveat in caveats]
-  if not facts.guaranteed:
-    said = "Nothing bounds what this model tells of its training data."
-    if has_finite(statement):
-      said = f"To whoever has the seed: n{said[1:]}"
-    return "\n\n".join([*lines, said])
-  lines.append(
-      "ε and δ bound what this model tells of one unit of its training data, to"
-      " whoever has the model and everything else in this folder. They say"
-      " nothing of the examples that you adapt it to, or classify."
+  stated = statement["guarantees"]
+  finite = {k: g for k, g in stated.items() if _finite(g)}
+  if not finite:
+    lines.append("**This model has no privacy guarantee.**")
+  elif statement["fixed_seed"]:
+    lines.append(
+        "**No privacy guarantee against anyone who knows or guesses the"
+        " seed**, which the configuration of the run fixes."
+    )
+  if finite:
+    lines.append(tables.markdown(
+        ("unit", "ε", "δ", "neighbours", "accountant", "steps"),
+        [
+            (
+                level, report.rounded_up(float(g["epsilon"])),
+                f"{g['delta']:g}", g["neighbours"], g["accountant"], g["steps"],
+            )
+            for level, g in finite.items()
+        ],
+    ))
+    lines.append(
+        "ε and δ bound what this model reveals about one unit of its training"
+        " data. They say nothing about the examples that you adapt it to, or"
+        " classify."
+    )
+  lines += statement["no_guarantee"].values()
+  lines += dict.fromkeys(g["caveat"] for g in finite.values() if g["caveat"])
+  assumptions = dict.fromkeys(
+      a for g in finite.values() for a in g["assumptions"]
   )
-  assumptions = dict.fromkeys(a for s in stated for a in s["assumptions"])
   if assumptions:
     lines.append(
-        "It rests on these assumptions:\n\n"
-        + "\n".join(f"- {a}" for a in assumptions)
+        "Assumptions:\n\n" + "\n".join(f"- {a}" for a in assumptions)
     )
-  lines.append(
-      "Everything needed to compute these numbers again is in"
-      f" `{folder.STATEMENT}`:"
-      f"\n\n```sh\nepisodic-dp verify DIR/{folder.STATEMENT}\n```"
-  )
   return "\n\n".join(lines)
 
 
-def _use(found: Description) -> str:
-  name, steps = found.learner.name, found.learner.inner_steps
-  way = "any number of classes, two or more"
-  if name in ("maml", "anil", "meta_sgd", "reptile"):
-    way = f"exactly {found.network.outputs} classes"
-  how = {
-      "protonet": "compares with the mean embedding of each class",
-      "ridge": "solves a ridge regression on the embeddings",
-      "supervised": "trains a new head on the support set",
-  }.get(name, f"takes {steps} gradient step{'s' * (steps > 1)} on it")
+def _evaluation(found: Description, facts: Facts) -> str:
+  steps = ", ".join(map(str, found.steps))
+  said = f"## Evaluation\n\nCheckpoint ({found.checkpoint}) of step {steps}: "
+  measured = facts.evaluation
+  if measured is None:
+    return f"{said}not measured on test tasks."
   return (
-      "## Intended use\n\nTelling new classes apart from a few examples of each"
-      f" (the support set): it {how}. It takes {way}, and any number of"
-      f" examples of each; it was measured with {found.task.shot}."
+      f"{said}{100 * measured.mean:.1f} % of the query images are named"
+      f" rightly (95 % interval {100 * measured.low:.1f} to"
+      f" {100 * measured.high:.1f} %, {measured.tasks} test tasks of"
+      f" `{facts.data}`, {found.task.way}-way {found.task.shot}-shot, of"
+      " classes that no training step saw); chance"
+      f" is {100 / found.task.way:.0f} %."
   )
 
 
-def _limits(found: Description, facts: Facts) -> str:
+def _limits(facts: Facts) -> str:
   lines = [
-      "An image of a class that is not in the support set is put into one that"
+      "An image of a class that is not in the support set is named as one that"
       " is.",
       "Probabilities are the softmax of the logits and were not calibrated.",
-      "Images unlike those of the training data are classified worse than the"
-      " evaluation says.",
   ]
   if facts.transductive:
     lines.append(
-        "The network normalises by the batch: what is classified in one call is"
-        " judged together, so that a prediction changes with the images beside"
-        " it, and classes of very unequal numbers are told apart worse."
-    )
-  if found.preprocessing.background:
-    lines.append(
-        f"It is of images on a {found.preprocessing.background} background."
+        "The network normalises by the batch: a prediction depends on the other"
+        " images of its call."
     )
   return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
-def _evaluation(found: Description, facts: Facts) -> str:
-  which = {
-      "last": f"The checkpoint of step {found.steps[-1]}",
-      "best": (
-          f"The checkpoint of step {found.steps[-1]}, the best on public"
-          " validation tasks,"
-      ),
-      "ensemble": (
-          f"The mean of the probabilities of {len(found.steps)} checkpoints"
-          f" (steps {', '.join(map(str, found.steps))}), the best on public"
-          " validation tasks,"
-      ),
-  }[found.checkpoint]
-  measured = facts.evaluation
-  if measured is None:
-    said = "was not measured on test tasks."
-  else:
-    said = (
-        f"names {100 * measured.mean:.1f} % of the query images rightly, with"
-        f" the 95 % interval {100 * measured.low:.1f} to"
-        f" {100 * measured.high:.1f} %, over {measured.tasks} test tasks of"
-        f" `{facts.data}`, {found.task.way}-way {found.task.shot}-shot with"
-        f" {found.task.query} {'query' if found.task.query == 1 else 'queries'}"
-        " a class, of classes that no training step"
-        f" saw. A blind guess names {100 / found.task.way:.0f} %."
-    )
-  return f"## Evaluation\n\n{which} {said}"
+def has_guarantee(statement: Mapping[str, Any]) -> bool:
+  """Tell whether a level has a finite epsilon, whatever others know.
 
-
-def _loading(library: str, facts: Facts) -> str:
-  key = ", public_key='KEY.pub'" if facts.signed else ""
-  flag = " --public_key=KEY.pub" if facts.signed else ""
-  return (
-      f"## How to load\n\nWith {library} installed (`pip install .` in a"
-      " checkout of it; a package index may have another package of this"
-      " name):\n\n```sh\n"
-      "episodic-dp adapt --model=DIR --support=SUPPORT --query=QUERY"
-      f" --out=OUT{flag}\n```\n\n"
-      "`SUPPORT` holds one folder of images for each class, `QUERY` images, or"
-      " such folders. In Python:\n\n```python\n"
-      "from episodic_dp import export\n\n"
-      f"model = export.Predictor.load('DIR'{key})\n"
-      "found = model.adapt(images, labels).predict(others)\n"
-      "found.labels, found.probabilities\n```\n\n"
-      "Loading compares every file with its digest, computes the privacy"
-      " statement again, and executes nothing of this folder."
+  A run whose seed is in its config has none: an integer is guessed.
+  """
+  return not statement["fixed_seed"] and any(
+      _finite(g) for g in statement["guarantees"].values()
   )
-
-
-def _files(found: Description, facts: Facts) -> str:
-  rows = [
-      (f"`{name}`", "weights of a checkpoint, float32")
-      for name in found.weights
-  ]
-  if found.start:
-    rows.append((f"`{found.start}`", "public weights that were not trained"))
-  rows += [
-      (f"`{folder.MODEL}`", "network, learner, preprocessing, shapes"),
-      (f"`{folder.STATEMENT}`", "the privacy statement"),
-      (f"`{folder.DIGESTS}`", "the SHA-256 of every file"),
-  ]
-  if facts.signed:
-    rows.append((
-        f"`{folder.SIGNATURE}`",
-        f"a signature (Ed25519) of the statement and of `{folder.DIGESTS}`",
-    ))
-  table = tables.markdown(("file", "holds"), rows)
-  return f"## Files\n\nWritten by {found.library}.\n\n{table}"
-
-
-def has_finite(statement: Mapping[str, Any]) -> bool:
-  """Whether a level has a finite epsilon, be the seed known or not."""
-  return any(_finite(s) for s in statement["guarantees"].values())
 
 
 def _finite(stated: Mapping[str, Any]) -> bool:

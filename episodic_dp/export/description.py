@@ -1,11 +1,12 @@
-"""What model.json says: network, learner, preprocessing, and which weights.
+"""Describe an exported model: network, learner, preprocessing, weights.
 
-All of it is plain data. Reading it executes nothing: names are looked up among
-the networks and learners of the library.
+All of it is plain data in model.json. Reading it executes nothing: names are
+looked up among the networks and learners of the library.
 """
 
 import dataclasses
 import json
+import math
 import re
 from typing import Any, Literal
 
@@ -13,29 +14,28 @@ from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp import plain
 
-FORMAT = 1
-Background = Literal["light", "dark"]
+FORMAT = 2
 START = "start.safetensors"
+Choice = Literal["last", "best", "ensemble"]
 _WEIGHTS = re.compile(r"weights(_\d)?\.safetensors")
-# Sizes above these are no mistake of rounding: nothing was trained with them.
+# Nothing was trained with sizes above these.
 _LONGEST_SIDE, _MOST_STEPS, _WIDEST = 4096, 1000, 65536
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Preprocessing:
-  """From an example to what the network sees; see `preprocessing`.
+  """Turn an example into an input of the network; see `preprocessing`.
 
   Attributes:
     kind: images are brought to `shape`; features have it.
     shape: (height, width, channels), (time, channels) or (features,).
     dtype: of a row before it is divided.
-    divide_by: what a row is divided by: 255 for uint8.
+    divide_by: divides a row: 255 for uint8.
     resample: how images are brought to another size.
-    inverted: whether images are turned from light to dark first.
-    background: of the data's public images, where all look alike.
-    offset: taken away from float32 values; then
-    scale: they are divided by it; and then
-    clip: the least and the largest value that is kept.
+    inverted: whether light and dark are exchanged first.
+    offset: subtracted from float32 values.
+    scale: divides them next.
+    clip: the least and the largest value that is kept at last.
   """
 
   kind: Literal["image", "features"]
@@ -44,7 +44,6 @@ class Preprocessing:
   divide_by: float
   resample: Literal["bilinear", "nearest"]
   inverted: bool
-  background: Background | None
   offset: tuple[float, ...] | None
   scale: tuple[float, ...] | None
   clip: tuple[float, ...] | None
@@ -52,7 +51,7 @@ class Preprocessing:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-  """The tasks that it was trained for, and measured on: `shot` of the tests."""
+  """The size of its tasks; `shot` is that of the test tasks."""
 
   way: int
   shot: int
@@ -73,17 +72,17 @@ class Description:
 
   Attributes:
     format: `FORMAT`.
-    library: what wrote it.
+    library: that wrote it.
     network: of the library.
-    learner: likewise.
+    learner: of the library.
     fine_tuning: of a supervised network, else None.
     preprocessing: of every example.
-    task: what it was trained for.
-    checkpoint: which of the run's: the last, the best on public validation
-      tasks, or up to five of the best, whose probabilities are averaged.
+    task: of training.
+    checkpoint: the last of the run, the best on public validation tasks, or up
+      to five of the best, whose probabilities are averaged.
     steps: of training, of each checkpoint.
     weights: the file of each checkpoint.
-    start: the file of the public weights that stayed as they were, or None.
+    start: the file of the public weights that were not trained, or None.
     arrays: of the weights, each file the same.
   """
 
@@ -94,7 +93,7 @@ class Description:
   fine_tuning: options.FineTuning | None
   preprocessing: Preprocessing
   task: Task
-  checkpoint: Literal["last", "best", "ensemble"]
+  checkpoint: Choice
   steps: tuple[int, ...]
   weights: tuple[str, ...]
   start: str | None
@@ -102,29 +101,28 @@ class Description:
 
   @property
   def files(self) -> tuple[str, ...]:
-    """The files of weights that it names."""
+    """Return the files of weights that it names."""
     return (*self.weights, *([self.start] if self.start else []))
 
   @property
   def parameters(self) -> int:
-    """How many numbers were trained."""
-    total = 0
-    for array in self.arrays:
-      size = 1
-      for side in array.shape:
-        size *= side
-      total += size
-    return total
+    """Return the number of trained parameters."""
+    return sum(math.prod(array.shape) for array in self.arrays)
+
+  @property
+  def fixed_way(self) -> bool:
+    """Tell whether it has one logit for each class of a training task."""
+    return self.learner.name in ("maml", "anil", "meta_sgd", "reptile")
 
 
 def to_json(description: Description) -> dict[str, Any]:
-  """Plain data for JSON; `from_json` reads it."""
+  """Return plain data for JSON; `from_json` reads it."""
   result: dict[str, Any] = plain.to_plain(description)
   return result
 
 
 def from_json(content: bytes, name: str) -> Description:
-  """Reads and checks what `to_json` gave.
+  """Read and check the JSON of a description.
 
   Args:
     content: of the file.
@@ -154,42 +152,35 @@ def from_json(content: bytes, name: str) -> Description:
 
 
 def _check(found: Description) -> None:
-  """ValueError for values that no run has."""
+  """Raise ValueError for values that no run has."""
   network, learner, how = found.network, found.learner, found.preprocessing
   names = [*found.weights, *([found.start] if found.start else [])]
-  ranges = (
-      ("shape", how.shape, 1, _LONGEST_SIDE),
-      ("widths", network.widths, 1, _WIDEST),
-      ("width", (network.width,), 1, _WIDEST),
-      ("rank", (network.rank,), 1, _WIDEST),
-      ("outputs", (network.outputs or 1,), 1, _WIDEST),
-      ("inner_steps", (learner.inner_steps,), 1, _MOST_STEPS),
-      ("way", (found.task.way,), 2, _WIDEST),
-      ("shot", (found.task.shot,), 1, _WIDEST),
-  )
-  for name, values, least, most in ranges:
-    if not all(least <= value <= most for value in values):
+  sizes = {
+      "shape": how.shape,
+      "widths": (*network.widths, network.width, network.outputs or 1),
+      "rank": (network.rank,),
+      "inner_steps": (learner.inner_steps,),
+      "way": (found.task.way - 1, found.task.shot),
+  }
+  most = {"shape": _LONGEST_SIDE, "inner_steps": _MOST_STEPS}
+  for name, values in sizes.items():
+    if not all(1 <= value <= most.get(name, _WIDEST) for value in values):
       raise ValueError(
-          f"the model's {name} is {list(values)}, which no run has: export the"
-          " run again"
+          f"the model's {name} is {list(values)}, which no run has"
       )
   wrong = [x for x in names if x != START and not _WEIGHTS.fullmatch(x)]
   if wrong or len(set(names)) < len(names) or not found.weights:
-    raise ValueError(
-        f"the model names the weights {names}: export the run again"
-    )
+    raise ValueError(f"the model names the weights {names}")
   if len(found.steps) != len(found.weights):
     raise ValueError(
         f"the model has {len(found.weights)} files of weights and steps"
-        f" {list(found.steps)}: export the run again"
+        f" {list(found.steps)}"
     )
   if (learner.name == "supervised") != (found.fine_tuning is not None):
     raise ValueError(
-        f"the model's fine_tuning does not go with {learner.name}: export the"
-        " run again"
+        f"the model's fine_tuning does not go with {learner.name}"
     )
   if how.divide_by != (255 if how.dtype == "uint8" else 1):
     raise ValueError(
-        f"the model divides {how.dtype} by {how.divide_by:g}, which no run"
-        " does: export the run again"
+        f"the model divides {how.dtype} by {how.divide_by:g}, which no run does"
     )

@@ -1,4 +1,4 @@
-"""Consumers' side: load a model, adapt it to a few labelled examples, predict.
+"""Load an exported model, adapt it to a few labelled examples, and predict.
 
 Nothing that trains is imported here, and nothing in a folder is executed.
 """
@@ -12,21 +12,26 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import safetensors.numpy
 
 from episodic_dp import errors
+from episodic_dp import learners
+from episodic_dp import models
 from episodic_dp.accounting import statement_files
-from episodic_dp.export import building
 from episodic_dp.export import description as description_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
+from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
 
-_CHUNK = 256  # Examples at once, where each is judged alone.
+Weights = Mapping[str, np.ndarray]
+
+_CHUNK = 256  # Examples at once, where predictions are independent.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Predictions:
-  """What a model says of some examples.
+  """Class probabilities of some examples.
 
   Attributes:
     classes: the labels of the support set, sorted.
@@ -39,18 +44,18 @@ class Predictions:
 
   @property
   def labels(self) -> list[Hashable]:
-    """The most probable class of every example."""
+    """Return the most probable class of every example."""
     return [self.classes[i] for i in self.probabilities.argmax(-1)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Adapted:
-  """A model that has seen a support set.
+  """A model that was adapted to a support set.
 
   Attributes:
     classes: its labels, sorted.
-    how: what is done to examples first.
-    together: whether the examples of one call are judged together.
+    how: the preprocessing of examples.
+    together: whether predictions depend on the other examples of a call.
     members: for each checkpoint the function from scaled rows to probabilities.
   """
 
@@ -60,17 +65,17 @@ class Adapted:
   members: tuple[Callable[[np.ndarray], jax.Array], ...]
 
   def predict(self, images: Any) -> Predictions:
-    """Classifies examples.
+    """Classify examples.
 
-    Where the network normalises by the batch (`Predictor.transductive`) the
-    examples of one call are judged together.
+    Where the network normalises by the batch (`Predictor.transductive`),
+    predictions depend on the other examples of the call.
 
     Args:
       images: uint8 [n, H, W] or [n, H, W, 1 or 3] or a list of such images of
         any size, or float32 from 0 to 1; or features of the model's shape.
 
     Raises:
-      RunError: there are none, one cannot be used, or what comes out is not
+      RunError: there are none, one cannot be used, or a probability is not
         finite; one sentence.
     """
     return self.predict_rows(
@@ -78,7 +83,7 @@ class Adapted:
     )
 
   def predict_rows(self, rows: np.ndarray) -> Predictions:
-    """Classifies rows [n, ...], as `preprocessing.row` makes them."""
+    """Classify rows [n, ...], as `preprocessing.row` makes them."""
     values = preprocessing.scaled(self.how, rows)
     count = len(values)
     size = count if self.together else min(count, _CHUNK)
@@ -92,7 +97,7 @@ class Adapted:
     probabilities = np.concatenate(found)
     if not np.isfinite(probabilities).all():
       raise errors.RunError(
-          "the model left the numbers of float32 while it adapted: give more"
+          "the adapted model has probabilities that are not finite: give more"
           " support images, or others"
       )
     return Predictions(classes=self.classes, probabilities=probabilities)
@@ -103,46 +108,33 @@ class Predictor:
   """An exported model.
 
   Attributes:
-    description: what model.json says.
+    description: of model.json.
     statement: the privacy statement, which was computed again.
-    start: the weights that training left as they were, or None.
+    start: the public weights that were not trained, or None.
     members: the parameters of each checkpoint.
-    signed_by: the fingerprint of the key that signed, where one was asked for.
   """
 
   description: description_lib.Description
   statement: Mapping[str, Any]
-  start: building.Weights | None
+  start: Weights | None
   members: tuple[Any, ...]
-  signed_by: str | None = None
 
   @classmethod
-  def load(
-      cls,
-      path: str | os.PathLike[str],
-      *,
-      public_key: str | os.PathLike[str] | None = None,
-  ) -> "Predictor":
-    """Reads a folder that `episodic-dp export` wrote.
+  def load(cls, path: str | os.PathLike[str]) -> "Predictor":
+    """Read a folder that `episodic-dp export` wrote.
 
     Every file is compared with its digest, and the privacy statement is
     computed again.
 
     Args:
       path: of the folder.
-      public_key: the file of the key that should have signed it, from a source
-        that is trusted; None does not ask who did.
 
     Raises:
       RunError: a file is missing, changed or unknown; one sentence.
       PlanError: the privacy statement does not hold.
-      SignatureError: it was not signed by that key.
     """
     root = pathlib.Path(path)
     contents = folder_lib.read(root)
-    signed_by = None
-    if public_key is not None:
-      signed_by = folder_lib.signer(root, contents, public_key)
     place = root / folder_lib.STATEMENT
     verification = statement_files.compute(
         place, contents[folder_lib.STATEMENT]
@@ -155,21 +147,22 @@ class Predictor:
       if name not in contents:
         raise errors.RunError(
             f"{root} lacks {name}, which {folder_lib.MODEL} names: get the"
-            " folder again from whoever published it"
+            " folder again from its publisher"
         )
     arrays = {
-        name: building.read_arrays(contents[name], str(root / name))
+        name: _read_arrays(contents[name], str(root / name))
         for name in found.files
     }
     start = arrays[found.start] if found.start else None
     try:
-      like = building.shapes_of(building.trained(found, start))
+      learner = _trained(found, start, found.task.way)
+      like = jax.eval_shape(learner.init, jax.random.key(0))
     except ValueError as e:
       raise errors.RunError(
           f"{root / folder_lib.MODEL} describes no model: {e}"
       ) from e
     members = tuple(
-        building.parameters(like, arrays[name], str(root / name))
+        _parameters(like, arrays[name], str(root / name))
         for name in found.weights
     )
     return cls(
@@ -177,33 +170,33 @@ class Predictor:
         statement=verification.stated,
         start=start,
         members=members,
-        signed_by=signed_by,
     )
 
   @property
   def transductive(self) -> bool:
-    """Whether an example's prediction depends on those given with it."""
-    return building.trained(self.description, self.start).transductive
+    """Tell whether predictions depend on the other examples of a call."""
+    way = self.description.task.way
+    return _trained(self.description, self.start, way).transductive
 
   @property
   def guarantees(self) -> Mapping[str, Mapping[str, Any]]:
-    """Level -> what the privacy statement says of it, "epsilon" and so on."""
+    """Return level -> "epsilon" and the rest of its privacy statement."""
     return self.statement["guarantees"]
 
   def check_way(self, way: int) -> None:
-    """RunError unless the model can tell so many classes apart."""
-    building.for_way(self.description, self.start, way)
+    """Raise RunError unless the model takes tasks of n classes."""
+    _learner(self.description, self.start, way)
 
   def adapt(self, images: Any, labels: Sequence[Hashable]) -> Adapted:
-    """Adapts to a support set; the model itself stays as it is.
+    """Adapt to a support set; the model itself does not change.
 
     Args:
       images: as for `Adapted.predict`.
       labels: the class of each, names or whole numbers.
 
     Raises:
-      RunError: an image cannot be used, or the model cannot tell so many
-        classes apart; one sentence.
+      RunError: an image cannot be used, or the model does not take this number
+        of classes; one sentence.
     """
     if hasattr(labels, "tolist"):
       labels = labels.tolist()
@@ -215,7 +208,7 @@ class Predictor:
   def adapt_rows(
       self, rows: np.ndarray, labels: Sequence[Hashable]
   ) -> Adapted:
-    """Adapts to rows [n, ...], as `preprocessing.row` makes them."""
+    """Adapt to rows [n, ...], as `preprocessing.row` makes them."""
     if len(rows) != len(labels):
       raise errors.RunError(
           f"there are {len(rows)} support images and {len(labels)} labels: give"
@@ -233,7 +226,7 @@ class Predictor:
           f"all support images are of the class {classes[0]!r}: give images of"
           " at least two classes"
       )
-    learner = building.for_way(self.description, self.start, len(classes))
+    learner = _learner(self.description, self.start, len(classes))
     numbers = {name: number for number, name in enumerate(classes)}
     support = episodes.Examples(
         jnp.asarray(preprocessing.scaled(self.description.preprocessing, rows)),
@@ -255,3 +248,96 @@ class Predictor:
         together=learner.transductive,
         members=tuple(member(params) for params in self.members),
     )
+
+
+def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
+  """Read the arrays of a safetensors file; nothing in it is executed.
+
+  Raises:
+    RunError: it is damaged, or an array is not finite; one sentence.
+  """
+  try:
+    found = safetensors.numpy.load(content)
+  except Exception as e:  # It raises many types for damaged files.
+    reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
+    raise errors.RunError(
+        f"{name} is no safetensors file ({reason[:80]}): export the run again"
+    ) from e
+  for key, array in found.items():
+    if array.dtype != np.float32 or not np.isfinite(array).all():
+      raise errors.RunError(
+          f"{name} has {key!r} as {array.dtype}, or NaN or infinity in it: give"
+          " finite weights of float32"
+      )
+  return found
+
+
+def _learner(
+    found: description_lib.Description, start: Weights | None, way: int
+) -> learners.BaseLearner:
+  """Make the learner for tasks of n classes.
+
+  Raises:
+    RunError: it has logits for another number of classes.
+  """
+  if found.fixed_way and way != found.network.outputs:
+    raise errors.RunError(
+        f"the support has {way} classes and this model ({found.learner.name})"
+        f" has {found.network.outputs} outputs: give {found.network.outputs}"
+        " classes, or take a model of protonet or ridge, which take any number"
+    )
+  if found.fine_tuning is not None:
+    return learners.make_fine_tuning(
+        _network(found, way, start), found.fine_tuning
+    )
+  return _trained(found, start, way)
+
+
+def _trained(
+    found: description_lib.Description, start: Weights | None, way: int
+) -> learners.BaseLearner:
+  """Make the learner of the run, whose `init` has the trained parameters."""
+  return learners.by_name(
+      found.learner, _network(found, found.network.outputs, start), way=way
+  )
+
+
+def _parameters(like: Any, arrays: Weights, name: str) -> Any:
+  """Return the parameters of a learner from arrays by name.
+
+  Args:
+    like: its parameters, or their shapes.
+    arrays: of a file.
+    name: of the file, for messages.
+
+  Raises:
+    RunError: an array is missing, unknown or of another shape.
+  """
+  shapes = {k: tuple(v.shape) for k, v in parts.by_name(like).items()}
+  held = {k: tuple(v.shape) for k, v in arrays.items()}
+  if held != shapes:
+    key = min(k for k in {*shapes, *held} if shapes.get(k) != held.get(k))
+    raise errors.RunError(
+        f"{name} has {key!r} as {held.get(key)} and the network of model.json"
+        f" as {shapes.get(key)}: export the run again"
+    )
+  return parts.of_names(like, {k: jnp.asarray(v) for k, v in arrays.items()})
+
+
+def _network(
+    found: description_lib.Description,
+    outputs: int | None,
+    start: Weights | None,
+) -> models.Model:
+  """Make the network, around the public start that it was trained from."""
+  network = found.network
+  model = models.by_name(network, outputs, found.preprocessing.shape)
+  if start is None:
+    return model
+  return models.start_from(
+      model,
+      start,
+      trained=network.trained,
+      rank=network.rank,
+      source="the start",
+  )

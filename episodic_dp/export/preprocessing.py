@@ -1,7 +1,7 @@
-"""Examples as the network sees them: exactly what the run did with its own.
+"""Turn examples into inputs of the network, exactly as the run did.
 
-The rows are made by the code that reads one's own data (`data.own_data.rows`),
-from the public settings in model.json and the example alone.
+The rows are made by the code that reads own data (`data.own_data.rows`), from
+the public settings in model.json and the example alone.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,12 @@ from episodic_dp.data.own_data.readers import example as example_lib
 from episodic_dp.export import description
 
 Example = example_lib.Example
-_ALIKE = 0.9  # Of the images, where they have one background.
 
 
 def row(
     how: description.Preprocessing, example: Example, name: str
 ) -> np.ndarray:
-  """One example as a row, uint8 or float32 of `how.shape`.
+  """Turn one example into a row, uint8 or float32 of `how.shape`.
 
   Args:
     how: of the model.
@@ -43,54 +42,36 @@ def row(
 
 
 def scaled(how: description.Preprocessing, stacked: np.ndarray) -> np.ndarray:
-  """Rows [n, ...] as float32, as a training task has them."""
+  """Scale rows [n, ...] to float32, as in a training task."""
   values = stacked.astype(np.float32)
   return values if how.divide_by == 1 else values / np.float32(how.divide_by)
-
-
-def background(
-    how: description.Preprocessing, stacked: np.ndarray
-) -> description.Background | None:
-  """What rows [n, ...] have behind what they show, where they look alike.
-
-  Nine in ten are "light" ("dark"), of which half the pixels are in the lightest
-  (darkest) quarter. Of photographs, and of numbers that are no pixels, None.
-  """
-  if how.kind != "image" or (how.offset, how.scale) != (None, None):
-    return None
-  middle = np.median(stacked.reshape(len(stacked), -1), axis=1) / how.divide_by
-  if np.mean(middle > 0.75) >= _ALIKE:
-    return "light"
-  return "dark" if np.mean(middle < 0.25) >= _ALIKE else None
 
 
 def of_arrays(
     how: description.Preprocessing, images: Any, what: str
 ) -> np.ndarray:
-  """Arrays in memory as rows [n, ...].
+  """Turn arrays in memory into rows [n, ...].
 
   Args:
     how: of the model.
     images: an array [n, ...] or a sequence of arrays: images uint8 [H, W], or
       [H, W, 1 or 3], or float32 from 0 to 1 of such a shape, of any size; or
       features of the model's shape.
-    what: they are, for messages.
+    what: a name for them, for messages.
 
   Raises:
     RunError: there are none, or one cannot be used; one sentence.
   """
-  if not isinstance(images, (np.ndarray, Sequence)) and not hasattr(
-      images, "__array__"
-  ):
-    raise errors.RunError(
-        f"{what} are {type(images).__name__}: give an array [n, ...] or a list"
-        " of arrays"
-    )
   if hasattr(images, "__array__"):
     images = np.asarray(images)
   scalar = isinstance(images, np.ndarray) and not images.ndim
-  if scalar or not len(images):
-    raise errors.RunError(f"{what} hold nothing: give at least one")
+  if scalar or not isinstance(images, (np.ndarray, Sequence)) or not len(
+      images
+  ):
+    raise errors.RunError(
+        f"{what} are {type(images).__name__} or empty: give an array [n, ...]"
+        " or a list of arrays"
+    )
   found = []
   for number, values in enumerate(images):
     name = f"number {number} of {what}"
@@ -104,7 +85,7 @@ def of_arrays(
 def _example(
     how: description.Preprocessing, values: np.ndarray, name: str
 ) -> Example:
-  """An array as a reader would give it; ValueError where none would."""
+  """Turn an array into an example, as a reader would."""
   if how.kind == "features":
     return arrays.features(values, name)
   if values.dtype == np.uint8:
@@ -136,12 +117,12 @@ def _form(how: description.Preprocessing) -> rows.Form:
           scale=how.scale,
           clip=how.clip,
       ),
-      first="what the model was trained on",
+      first="the training data held",
   )
 
 
 def _nearest(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-  """Pixels of a given height and width, each one that was there."""
+  """Resize an image without mixing pixels."""
   height, width, _ = shape
   planes = [
       np.asarray(

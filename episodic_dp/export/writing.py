@@ -1,93 +1,87 @@
-"""Makes the folder of a trained run: whole, or not at all.
+"""Write the folder of a trained run: whole, or not at all.
 
-What leaves is what the run released (parameters under noise), what is public
-(settings, sizes in the privacy statement, scores on public tasks, the
-background of public images), and nothing else: no key, no seed of it, nothing
-of private/, no name of a class or a file.
+It holds the releases of the run (parameters under noise) and public facts
+(settings, sizes in the privacy statement, scores on public tasks), and nothing
+else: no key or seed, nothing of private/, no name of a class or a file.
 """
 
 import dataclasses
 import json
 import os
 import pathlib
-from typing import Any
+from typing import Any, get_args
 
 import jax
 import numpy as np
 
+from episodic_dp import _version
 from episodic_dp import data
 from episodic_dp import errors
+from episodic_dp import learners as learners_lib
 from episodic_dp import models
+from episodic_dp import options as options_lib
 from episodic_dp import training
 from episodic_dp.accounting import ledger as ledger_lib
-from episodic_dp.accounting import signature
 from episodic_dp.accounting import statement_files
 from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
+from episodic_dp.data.own_data import load as own_data
 from episodic_dp.export import card as card_lib
-from episodic_dp.export import describing
 from episodic_dp.export import description as description_lib
 from episodic_dp.export import folder as folder_lib
-from episodic_dp.options import NETWORKS
+from episodic_dp.models import parts
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import reporting
 from episodic_dp.training import saved_runs
 
-CHOICES = ("last", "best", "ensemble")
+CHOICES = get_args(description_lib.Choice)
+# Data sets whose loaders take single pixels of larger pictures.
+_NEAREST = ("omniglot",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Exported:
-  """What was written.
+  """An exported folder.
 
   Attributes:
     description: of model.json.
-    guarantees: level -> epsilon, delta and caveat of the privacy statement.
-    unproved: the levels for which no guarantee is proved.
+    statement: the privacy statement.
     evaluation: on test tasks, or None where the run was not measured.
-    public_key: the fingerprint of the key that signed, or None.
   """
 
   description: description_lib.Description
-  guarantees: dict[str, Any]
-  unproved: tuple[str, ...]
+  statement: Any
   evaluation: card_lib.Evaluation | None
-  public_key: str | None
 
 
 def write(
     workdir: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    checkpoint: str = "last",
-    signing_key: str | os.PathLike[str] | None = None,
+    checkpoint: description_lib.Choice = "last",
     without_guarantee: bool = False,
-    terms: str | None = None,
     data_dir: str | None = None,
     download: bool = False,
     splits: data.Splits | None = None,
 ) -> Exported:
-  """Writes a run as a folder that `Predictor.load` reads.
+  """Write a run as a folder that `Predictor.load` reads.
 
   Args:
     workdir: folder of a run with a checkpoint.
     out: the folder to make.
     checkpoint: "last", "best" (on public validation tasks) or "ensemble", up
       to five of the best.
-    signing_key: the file of a private key (`episodic-dp sign --new_key`).
     without_guarantee: export a run although no level has a guarantee.
-    terms: the licence, as the card names it.
-    data_dir: folder of the run's data, of which the shape is read, and the
-      background of public test images.
-    download: fetch what data_dir does not have.
+    data_dir: folder of the run's data, whose shape is read.
+    download: fetch the files that data_dir does not have.
     splits: the run's data, where they are loaded already.
 
   Raises:
-    RunError, RunError, PlanError, SignatureError, WriteError: the run
-      cannot be exported, or the folder not be made; one sentence.
+    RunError, PlanError, WriteError: the run cannot be exported, or the folder
+      cannot be made; one sentence.
   """
   config = saved.read(workdir)
   _check_kind(config)
@@ -99,15 +93,13 @@ def write(
   statement_files.check(path, verification)
   statement = verification.stated
   _check_guarantee(workdir, statement, without_guarantee)
-  if signing_key is not None:
-    signature.sign(content, signing_key)  # A wrong key ends it here.
   checkpoints, steps = _chosen(workdir, checkpoint)
   _check_steps(path, statement, checkpoints, config, steps)
   if splits is None:
     with phases.phase("reading the data", at_once=True):
       splits = build.load_data(config, data_dir=data_dir, download=download)
   learner = learners.make_learner(config, splits.test.image_shape)
-  how = describing.preprocessing(config, splits.test, data_dir)
+  how = _preprocessing(config, splits.test, data_dir)
   like = learner.init(jax.random.key(0))
   with files.new_folder(out) as place:
     weights = _names_of(len(steps))
@@ -116,14 +108,9 @@ def write(
       _check_finite(params, step)
       models.write_weights(place / name, params)
     start = _write_start(config, place)
-    found = describing.describe(
-        config,
-        learner,
-        how,
-        checkpoint=checkpoint,
-        steps=steps,
-        weights=weights,
-        start=start,
+    found = dataclasses.replace(
+        _described(config, learner, how),
+        checkpoint=checkpoint, steps=steps, weights=weights, start=start,
     )
     evaluation = _evaluation(workdir, checkpoint, steps)
     files.write_json(place / folder_lib.MODEL, description_lib.to_json(found))
@@ -132,68 +119,52 @@ def write(
         data=config.data.name,
         levels=config.release.levels,
         evaluation=evaluation,
-        terms=terms,
-        guaranteed=_has_guarantee(statement),
-        signed=signing_key is not None,
         transductive=learner.transductive,
     )
     files.write_text(
         place / folder_lib.CARD, card_lib.text(found, statement, facts)
     )
-    public_key = _seal(place, content, signing_key)
+    _seal(place)
   return Exported(
-      description=found,
-      guarantees=dict(statement["guarantees"]),
-      unproved=tuple(statement["no_guarantee"]),
-      evaluation=evaluation,
-      public_key=public_key,
+      description=found, statement=statement, evaluation=evaluation
   )
 
 
-def _has_guarantee(statement: Any) -> bool:
-  """Whether a level has a finite epsilon that holds against everybody.
-
-  That of a run whose seed is in its config does not: an integer is guessed.
-  """
-  return not statement["fixed_seed"] and card_lib.has_finite(statement)
-
-
 def _check_kind(config: RunConfig) -> None:
-  """RunError for runs whose folder could not say all of them."""
+  """Raise RunError for runs that a folder cannot describe."""
   if config.model.is_own:
     raise errors.RunError(
         f"config.model.name={config.model.name!r} is code of your own, and an"
         " exported folder executes nothing: train a network of the library"
-        f" ({', '.join(NETWORKS)}), or hand out the weights alone with"
+        f" ({', '.join(options_lib.NETWORKS)}), or publish the weights with"
         ' python -c "from episodic_dp.analysis import saved_weights;'
-        " saved_weights.save('WORKDIR', 'weights.npz')\", beside guarantee.json"
-        " (with data_dir='FOLDER' where the run took --data_dir)"
+        " saved_weights.save('WORKDIR', 'weights.npz')\", with guarantee.json"
     )
   if config.way < 2:
     raise errors.RunError(
-        "the run predicts numbers (way 1), and what is exported tells classes"
-        " apart: export a run with config.episode.way of at least 2"
+        "the run predicts numbers (way 1), and an exported model classifies:"
+        " export a run with config.episode.way of at least 2"
     )
 
 
 def _check_guarantee(
     workdir: Any, statement: Any, without_guarantee: bool
 ) -> None:
-  if without_guarantee or _has_guarantee(statement):
+  if without_guarantee or card_lib.has_guarantee(statement):
     return
   why = "no level has a finite epsilon"
-  if card_lib.has_finite(statement):
-    why = "its config fixes private_seed: who guesses it can undo the noise"
+  if statement["fixed_seed"]:
+    why = "its config fixes private_seed, and a guess of it undoes the noise"
   raise errors.RunError(
       f"the run in {os.fspath(workdir)} has no privacy guarantee ({why}): add"
-      " --without_guarantee to export it all the same, and its card says so"
+      " --without_guarantee to export it, with a card that says so"
   )
 
 
 def _chosen(
     workdir: Any, checkpoint: str
 ) -> tuple[training.Checkpoints, tuple[int, ...]]:
-  """The checkpoints of a run, and the steps of those that are exported."""
+  """Return the checkpoints of a run, and the steps of the exported ones."""
   if checkpoint not in CHOICES:
     raise errors.RunError(
         f"checkpoint {checkpoint!r} must be one of {', '.join(CHOICES)}"
@@ -217,10 +188,10 @@ def _check_steps(
     config: RunConfig,
     steps: tuple[int, ...],
 ) -> None:
-  """RunError unless the statement covers the steps that are exported.
+  """Raise RunError unless the statement covers the exported steps.
 
-  A statement of another run holds as well as this run's own: what it is about
-  has to be what these weights cost.
+  A statement of another run verifies as well: its steps must be those that
+  these weights cost.
   """
   stated = ledger_lib.Ledger.from_dict(statement).entries
   for step in steps:
@@ -256,7 +227,7 @@ def _check_finite(params: Any, step: int) -> None:
 
 
 def _write_start(config: RunConfig, place: pathlib.Path) -> str | None:
-  """Writes the public weights that training left as they were, if any."""
+  """Write the public weights that were not trained, if any."""
   options = config.model
   if options.start is None or options.trained == "all":
     return None
@@ -271,7 +242,7 @@ def _write_start(config: RunConfig, place: pathlib.Path) -> str | None:
 def _evaluation(
     workdir: Any, checkpoint: str, steps: tuple[int, ...]
 ) -> card_lib.Evaluation | None:
-  """What `episodic-dp evaluate` measured of these very checkpoints."""
+  """Return the result of `episodic-dp evaluate` for these checkpoints."""
   path = pathlib.Path(workdir) / reporting.EVALUATION
   name = "ensemble" if checkpoint == "ensemble" else "single"
   if not path.exists():
@@ -296,18 +267,85 @@ def _evaluation(
     ) from e
 
 
-def _seal(
-    place: pathlib.Path,
-    statement: bytes,
-    signing_key: str | os.PathLike[str] | None,
-) -> str | None:
-  """Writes the digests, and the signature of the statement and of them."""
+def _seal(place: pathlib.Path) -> None:
+  """Write the digests of all files."""
   contents = {p.name: p.read_bytes() for p in sorted(place.iterdir())}
   (place / folder_lib.DIGESTS).write_bytes(folder_lib.digests(contents))
-  if signing_key is None:
-    return None
-  signed = signature.sign(
-      statement, signing_key, place / folder_lib.DIGESTS
+
+
+def _described(
+    config: RunConfig,
+    learner: learners_lib.Learner,
+    how: description_lib.Preprocessing,
+) -> description_lib.Description:
+  """Describe a run, before its checkpoints are chosen."""
+  supervised = config.learner.name == options_lib.SUPERVISED
+  outputs = learner.model.way
+  if config.learner.headless and config.model.name != "mlp":
+    outputs = None
+  like = jax.eval_shape(learner.init, jax.random.key(0))
+  model, tests = config.model, config.evaluation
+  return description_lib.Description(
+      format=description_lib.FORMAT,
+      library=f"episodic_dp {_version.__version__}",
+      network=dataclasses.replace(
+          model, outputs=outputs, start=None, start_digest=None,
+          trained=model.trained if model.start else "all",
+      ),
+      learner=config.learner,
+      fine_tuning=config.fine_tuning if supervised else None,
+      preprocessing=how,
+      task=description_lib.Task(
+          way=config.way, shot=tests.shot, query=tests.query
+      ),
+      checkpoint="last",
+      steps=(),
+      weights=(),
+      start=None,
+      arrays=tuple(
+          description_lib.Array(name=name, shape=tuple(leaf.shape))
+          for name, leaf in sorted(parts.by_name(like).items())
+      ),
   )
-  files.write_json(place / folder_lib.SIGNATURE, signed)
-  return signed["public_key"]
+
+
+def _preprocessing(
+    config: RunConfig, test: data.ArrayDataset, data_dir: str | None
+) -> description_lib.Preprocessing:
+  """Describe how the run made its rows, by its public test split."""
+  options = config.data.options
+
+  def numbers(name: str) -> tuple[float, ...] | None:
+    value = options.get(name)
+    if value is None:
+      return None
+    several = value if isinstance(value, (tuple, list)) else (value,)
+    return tuple(float(v) for v in several)
+
+  whole = test.images.dtype == np.uint8
+  image = whole or _are_images(config, test, data_dir)
+  return description_lib.Preprocessing(
+      kind="image" if image else "features",
+      shape=tuple(test.image_shape),
+      dtype="uint8" if whole else "float32",
+      divide_by=255.0 if whole else 1.0,
+      resample="nearest" if config.data.name in _NEAREST else "bilinear",
+      inverted=False,
+      offset=numbers("offset"),
+      scale=numbers("scale"),
+      clip=numbers("clip"),
+  )
+
+
+def _are_images(
+    config: RunConfig, test: data.ArrayDataset, data_dir: str | None
+) -> bool:
+  """Tell whether own data of float32 are images of more than 8 bits."""
+  if config.data.name != "own_data" or len(test.image_shape) != 3:
+    return False
+  options = own_data.read_options(config.data.options)
+  if (options.size, options.color, options.depth) != (None, None, None):
+    return True
+  listing = own_data.survey(data_dir, options).listing
+  first = next(int(c.records[0]) for c in listing.classes if len(c.records))
+  return listing.reader()(first).image

@@ -8,7 +8,7 @@ from episodic_dp import export
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import own_data
-from episodic_dp.export import image_folders
+from episodic_dp.export import adaptation
 from episodic_dp.export import writing
 from tests.export.conftest import save_run
 from tests.export.test_predictor import in_process
@@ -66,8 +66,7 @@ def test_files_are_read_as_the_run_did(kind, options, shape, tmp_path):
   folder.mkdir()
   for name in tested:
     (root / name).rename(folder / name)
-  listed = image_folders.support(folder)
-  rows = image_folders.rows(listed, how)
+  rows = adaptation.listed(folder).rows(how)
   wanted = splits.test.images[: WAY * EACH]
   np.testing.assert_array_equal(rows, wanted)
   assert rows.dtype == wanted.dtype

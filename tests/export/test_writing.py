@@ -15,7 +15,6 @@ import yaml
 from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import export
-from episodic_dp.accounting import signature
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
 from episodic_dp.export import folder
@@ -46,7 +45,7 @@ def test_the_folder_is_whole_and_readable_by_all(run):
   assert names == {
       "weights.safetensors", folder.MODEL, folder.STATEMENT, folder.CARD,
       folder.DIGESTS,
-  }  # fmt: skip
+  }
   assert all(path.stat().st_mode & 0o044 for path in run.model.iterdir())
   statement = (run.model / folder.STATEMENT).read_bytes()
   assert statement == (run.workdir / reporting.GUARANTEE).read_bytes()
@@ -63,11 +62,7 @@ def test_the_card_says_what_the_statement_says(run):
     assert stated["neighbours"] in row and "1e-05" in row and "| pld |" in row
     for assumption in stated["assumptions"]:
       assert f"- {assumption}" in text
-  assert "was not measured on test tasks" in text
-  assert "4,820 bytes (1,205 numbers)" in text
-  # On an index anyone may offer a package of this name.
-  assert "`pip install .` in a checkout" in text
-  assert "pip install episodic_dp" not in text
+  assert "not measured on test tasks" in text
 
 
 @pytest.mark.slow
@@ -76,16 +71,13 @@ def test_what_evaluate_measured_is_in_the_card(copy, run, tmp_path):
   files.write_json(
       copy / reporting.EVALUATION, {"single": {"accuracy": score, "steps": [2]}}
   )
-  done = writing.write(
-      copy, tmp_path / "model", splits=run.splits, terms="apache-2.0: no"
-  )
+  done = writing.write(copy, tmp_path / "model", splits=run.splits)
   assert done.evaluation.tasks == 600
   found = front_matter(tmp_path / "model")
   (metric,) = found["model-index"][0]["results"][0]["metrics"]
   assert metric == {"type": "accuracy", "value": 0.25}
-  assert found["license"] == "apache-2.0: no"
   text = (tmp_path / "model" / folder.CARD).read_text()
-  assert "25.0 %" in text and "20.0 to 30.0 %, over 600 test tasks" in text
+  assert "25.0 %" in text and "20.0 to 30.0 %, 600 test tasks" in text
   # Of another checkpoint it says nothing.
   files.write_json(
       copy / reporting.EVALUATION, {"single": {"accuracy": score, "steps": [1]}}
@@ -117,15 +109,12 @@ def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
   writing.write(
       tmp_path / "run", tmp_path / "model", splits=run.splits,
       without_guarantee=True,
-  )  # fmt: skip
+  )
   text = (tmp_path / "model" / folder.CARD).read_text()
   assert "**This model has no privacy guarantee.**" in text
-  assert "with differential privacy;" not in text
   assert "differential-privacy" not in text  # Nor is it found by that tag.
-  assert "Nothing bounds what this model tells" in text
   assert "| unit | ε |" not in text
-  assert "It rests on these assumptions" not in text
-  assert "guarantee is against whoever" not in text
+  assert "Assumptions" not in text
 
 
 @pytest.mark.slow
@@ -181,8 +170,6 @@ def test_what_a_folder_cannot_say_is_refused(
 def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
   with pytest.raises(export.RunError, match="none is the best"):
     writing.write(copy, tmp_path / "model", checkpoint="best")
-  with pytest.raises(signature.SignatureError, match="cannot be read"):
-    writing.write(copy, tmp_path / "model", signing_key=tmp_path / "no_key")
   (tmp_path / "model").mkdir()
   (tmp_path / "model" / "mine").touch()
   with pytest.raises(files.WriteError, match="there already"):
@@ -227,7 +214,7 @@ def test_an_ensemble_is_the_mean_of_its_members(run, tmp_path):
     done = writing.write(
         tmp_path / "run", tmp_path / choice, checkpoint=choice,
         splits=run.splits,
-    )  # fmt: skip
+    )
     loaded = export.Predictor.load(tmp_path / choice)
     assert loaded.description.steps == done.description.steps
     found[choice] = (
