@@ -384,7 +384,7 @@ def write(groups: Sequence[Group], folder: str | os.PathLike) -> pathlib.Path:
   """Write the figure to a folder; return its path.
 
   Raises:
-    WriteError: the folder cannot be written.
+    OSError: the folder cannot be written.
   """
   path = pathlib.Path(folder) / PICTURE
   plotting.save(draw(groups), path)

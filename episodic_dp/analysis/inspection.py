@@ -177,7 +177,7 @@ def write(
   """Write the figure to a folder; return its path.
 
   Raises:
-    WriteError: the folder cannot be written.
+    OSError: the folder cannot be written.
   """
   path = pathlib.Path(out) / FILE
   plotting.save(draw(found, config.release.plan, tasks), path)

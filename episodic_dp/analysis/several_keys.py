@@ -139,7 +139,7 @@ def text(places: Sequence[str], *, out: str | None = None) -> str:
 
   Raises:
     RunError: a folder holds no run.
-    WriteError: `out` cannot be written.
+    RunError: a folder holds no run.
   """
   found = compare.compare(places)
   lines = [compare.text(found), "", costs(places)]

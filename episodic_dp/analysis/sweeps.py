@@ -269,7 +269,7 @@ def write(data: dict[str, Any], folder: str | os.PathLike) -> pathlib.Path:
   """Write FOLDER/sweep_NAME.json and .png of one sweep; return the figure.
 
   Raises:
-    WriteError: the folder cannot be written.
+    OSError: the folder cannot be written.
   """
   path = pathlib.Path(folder) / f"sweep_{data['sweep']}.png"
   files.write_json(path.with_suffix(".json"), data)

@@ -136,7 +136,7 @@ def _account_study(values: flags.FlagValues) -> None:
 
 
 def _check_folders(values: flags.FlagValues) -> None:
-  """WriteError where the folder of the curves or sweeps takes no file."""
+  """RunError where the folder of the curves or sweeps takes no file."""
   if values.curve is not None:
     files.check_folder(values.curve, "--curve")
   if values.sweep:

@@ -25,7 +25,6 @@ from episodic_dp.cli import compilation_cache
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
 from episodic_dp.config import presets
-from episodic_dp.output import files
 from episodic_dp.output import quoting
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -37,11 +36,8 @@ _EXPECTED = (
     PermissionError,
     ValueError,
 )
-# Not the program's fault, wherever they are raised.
-_DISK = (
-    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO,
-    errno.ESTALE,
-)  # fmt: skip
+# Errors of a write have no file name.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run(
@@ -257,14 +253,11 @@ def _reader_left() -> bool:
 
 def sentence(error: BaseException) -> str | None:
   """What a user is told of an error; None where it is a bug."""
+  if isinstance(error, OSError) and (error.filename or error.errno in _FULL):
+    path = error.filename or "a file"
+    return f"{path} cannot be read or written ({error.strerror})"
   if is_expected(error):
     return str(error)
-  if isinstance(error, OSError) and error.errno in _DISK:
-    return (
-        f"{error.filename or 'a file'} cannot be read or written"
-        f" ({error.strerror}): {files.REMEDIES[error.errno]} and run the same"
-        " command again"
-    )
   # By its name: a command that only accounts never imports JAX.
   of_jax = type(error).__name__ == "JaxRuntimeError"
   if isinstance(error, MemoryError) or (

@@ -179,7 +179,7 @@ def adapt(
   Raises:
     RunError, ValueError: something cannot be used; one sentence, and nothing
       was written.
-    WriteError: a file cannot be written; those before it are whole.
+    OSError: a file cannot be written; those before it are whole.
   """
   how = predictor.description.preprocessing
   if invert:

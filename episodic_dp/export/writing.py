@@ -80,7 +80,7 @@ def write(
     splits: the run's data, where they are loaded already.
 
   Raises:
-    RunError, PlanError, WriteError: the run cannot be exported, or the folder
+    RunError, PlanError, OSError: the run cannot be exported, or the folder
       cannot be made; one sentence.
   """
   config = saved.read(workdir)

@@ -1,7 +1,7 @@
-"""Says what a program is doing, on the error stream, while it does it.
+"""Report on the error stream what a program is doing, while it does it.
 
-Lines have no time of day, and no private step is a phase: how long steps take
-tells how many tasks they drew, which a log is not to keep.
+Lines have no time of day, and no private step is a phase: the duration of steps
+reveals how many tasks they drew, which must not be logged.
 """
 
 from collections.abc import Iterator
@@ -14,42 +14,38 @@ import tqdm
 
 from episodic_dp.output import quoting
 
-_SILENT = 1.0  # Seconds of a phase that are not worth a line.
-_EVERY = 1.9  # Seconds between two lines: nobody waits for two without one.
-_LONGEST = 30.0  # Likewise in a log, where they become rarer.
-_RARER = 1.5  # From line to line.
+_SILENT = 1.0  # Seconds of a phase without a line.
+_EVERY = 1.9  # Seconds between two lines.
+_LONGEST = 30.0  # The most seconds between two lines of a log.
+_RARER = 1.5  # Growth of these pauses, from line to line.
 
 
 class Progress:
-  """How much of a phase is done: a bar on a terminal, else in its lines.
+  """Progress of a phase: a bar on a terminal, else a count in its lines.
 
   Attributes:
-    total: how many there are.
-    unit: what they are.
-    done: how many of them are.
+    total: number of items.
+    unit: name of an item.
+    done: number of items that are done.
   """
 
   def __init__(self, total: int, unit: str):
     self.total, self.unit, self.done = total, unit, 0
-    # None: only where someone watches.
+    # None: no bar where the stream is no terminal.
     self._bar = tqdm.tqdm(total=total, unit=unit, leave=False, disable=None)
 
   @property
   def on_terminal(self) -> bool:
-    """Whether a bar shows it."""
+    """Tell whether a bar shows it."""
     return not self._bar.disable
 
   def update(self, count: int = 1) -> None:
-    """Counts what was done."""
+    """Count done items."""
     self.done += count
     self._bar.update(count)
 
-  def describe(self, what: str) -> None:
-    """Says on the bar what is done now."""
-    self._bar.set_description_str(what, refresh=False)
-
   def close(self) -> None:
-    """Removes the bar."""
+    """Remove the bar."""
     self._bar.close()
 
 
@@ -58,11 +54,11 @@ _running: list[Progress] = []  # The innermost last.
 
 @contextlib.contextmanager
 def progress(total: int, unit: str) -> Iterator[Progress]:
-  """Counts what is done in the phase around it.
+  """Count items in the phase around it.
 
   Args:
-    total: how many there are; a public number.
-    unit: what one is called.
+    total: number of items; a public number.
+    unit: name of an item.
   """
   counted = Progress(total, unit)
   _running.append(counted)
@@ -75,13 +71,13 @@ def progress(total: int, unit: str) -> Iterator[Progress]:
 
 @contextlib.contextmanager
 def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
-  """Says what begins, that it goes on, and how long it took.
+  """Report that a phase begins, that it is running, and its duration.
 
-  A phase of less than a second leaves no line, unless it speaks at once.
+  A phase of less than a second prints no line, unless `at_once`.
 
   Args:
-    what: "reading the data"; what stands in brackets behind is said once.
-    at_once: whether to say so before it begins; else only if it takes a second.
+    what: "reading the data"; a part in brackets behind it is printed once.
+    at_once: whether to print a line before it begins.
   """
   ended = threading.Event()
   began = time.monotonic()
@@ -121,7 +117,7 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-  """Prints a line; a bar that is there moves below it.
+  """Print a line; a bar moves below it.
 
   Line and end are one write: other processes may write to the same stream.
   """

@@ -1,12 +1,11 @@
-"""One style for every picture: sizes, colours, lines, and how it is saved.
+"""Draw and save all figures in one style.
 
-A function that draws is decorated with `styled`, starts with `figure` and
-returns the figure; `save` and `png` make an image of it. Nothing needs a
-display, and pictures of other programs in the same process keep their style.
+A drawing function is decorated with `styled`, starts with `figure` and returns
+the figure; `save` and `png` make an image of it. No display is needed, and
+figures of other programs in the same process keep their style.
 
-Colours are those of Okabe and Ito, which are told apart with any kind of colour
-blindness; lines differ in their dashes and markers too, so that they are told
-apart in grey print.
+Colours are those of Okabe and Ito, which are distinguishable with any kind of
+colour blindness; dashes and markers differ, too, for grey print.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,10 +35,10 @@ MARKERS = "osD^vP"
 LINES = ("-", "--", "-.", ":", "-", "--")
 INK, SOFT, PALE = "#222222", "#6b6b6b", "#d9d9d9"
 
-# How a value is drawn that others are compared with, such as chance.
+# The look of a reference value, such as chance.
 REFERENCE: dict[str, Any] = dict(color=SOFT, linestyle=":", linewidth=1.4)
 
-NARROW, WIDE = 6.4, 10.5  # Inches: one panel, and two beside each other.
+NARROW, WIDE = 6.4, 10.5  # Inches: one panel, and two.
 _DPI = 150
 _STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
@@ -75,12 +74,12 @@ _Drawing = TypeVar("_Drawing", bound=Callable[..., Any])
 
 
 def styled(draw: _Drawing) -> _Drawing:
-  """Decorates a function: what it draws has the style of all pictures."""
+  """Decorate a drawing function: its figure has the common style."""
   return matplotlib.rc_context(_STYLE)(draw)
 
 
 def figure(height: float, *, width: float = NARROW) -> figure_lib.Figure:
-  """An empty figure; call it in a function that is `styled`.
+  """Make an empty figure; call it in a function that is `styled`.
 
   Args:
     height: in inches.
@@ -93,11 +92,11 @@ def figure(height: float, *, width: float = NARROW) -> figure_lib.Figure:
 
 @styled
 def png(drawn: figure_lib.Figure, dpi: int = _DPI) -> bytes:
-  """The figure as PNG; the same figure gives the same bytes.
+  """Return the figure as PNG; the same figure gives the same bytes.
 
   Args:
-    drawn: what to draw.
-    dpi: dots per inch; fewer where many pictures share a file.
+    drawn: the figure.
+    dpi: dots per inch; fewer where many figures share a file.
   """
   _take_names_as_they_are(drawn)
   buffer = io.BytesIO()
@@ -111,7 +110,7 @@ def png(drawn: figure_lib.Figure, dpi: int = _DPI) -> bytes:
 
 
 def _take_names_as_they_are(drawn: figure_lib.Figure) -> None:
-  """A name with dollar signs is no formula; those of the axes' numbers are."""
+  """Show dollar signs of names; the axes' numbers stay formulas."""
   texts = drawn.findobj(text_lib.Text)
   for axes in drawn.axes:
     texts += [*axes.get_xticklabels(), *axes.get_yticklabels()]
@@ -123,14 +122,14 @@ def _take_names_as_they_are(drawn: figure_lib.Figure) -> None:
 def save(
     drawn: figure_lib.Figure, path: str | os.PathLike, *, private: bool = False
 ) -> None:
-  """Writes the figure as PNG, at once; see `files.replacing` for errors."""
+  """Write the figure as PNG, at once; see `files.replacing`."""
   data = png(drawn)
   with files.replacing(path, private=private) as beside:
     beside.write_bytes(data)
 
 
 def series(number: int) -> dict[str, Any]:
-  """Colour, dashes and marker of line `number` of a picture, from 0."""
+  """Return colour, dashes and marker of line `number`, from 0."""
   number %= len(COLORS)
   return dict(
       color=COLORS[number], linestyle=LINES[number], marker=MARKERS[number]
@@ -138,13 +137,13 @@ def series(number: int) -> dict[str, Any]:
 
 
 def ticks(axis: Any, values: Sequence[float]) -> None:
-  """Ticks at these values alone, as plain numbers; for short axes.
+  """Set ticks at these values alone, as plain numbers.
 
-  Those of a horizontal axis lean where two would touch.
+  Labels of a horizontal axis lean where two would touch.
 
   Args:
     axis: `axes.xaxis` or `axes.yaxis`, its scale set.
-    values: where.
+    values: of the ticks.
   """
   axis.set_ticks(values, [f"{value:g}" for value in values])
   axis.set_ticks([], minor=True)
@@ -155,7 +154,7 @@ def ticks(axis: Any, values: Sequence[float]) -> None:
 
 
 def over_steps(axes: Any) -> None:
-  """Steps from 0 on as the horizontal axis: whole numbers, however few."""
+  """Make the horizontal axis one of steps: whole numbers from 0."""
   axes.set_xlim(left=0)
   axes.set_xlabel("steps")
   axes.xaxis.set_major_locator(
@@ -164,7 +163,7 @@ def over_steps(axes: Any) -> None:
 
 
 def plain_numbers(axis: Any) -> None:
-  """Labels 0.2, 0.5, 1, 2 ... on a logarithmic axis of few powers of ten."""
+  """Label a logarithmic axis of few powers of ten 0.2, 0.5, 1, 2 ..."""
   low, high = axis.get_view_interval()
   between = (1, 2, 3, 5) if high < 300 * low else (1,)
   axis.set_major_locator(ticker.LogLocator(subs=between))
@@ -172,16 +171,8 @@ def plain_numbers(axis: Any) -> None:
   axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def legend_above(axes: Any, columns: int = 2) -> None:
-  """The legend between the title, padded for it, and the panel."""
-  axes.legend(
-      loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns,
-      borderaxespad=0.2, handletextpad=0.5, columnspacing=1.2,
-  )
-
-
 def legend_below(axes: Any, columns: int = 2, gap: float = 0.15) -> None:
-  """The legend below the panel's label, `gap` of its height away."""
+  """Put the legend below the panel's label, `gap` of its height away."""
   axes.legend(
       loc="upper center", bbox_to_anchor=(0.5, -gap), ncols=columns
   )

@@ -1,4 +1,4 @@
-"""Names that others chose, such as those of files, made safe to print."""
+"""Make names that others chose, such as those of files, safe to print."""
 
 import unicodedata
 
@@ -9,10 +9,10 @@ _JOINERS = "\u200c\u200d"  # Some scripts, and emoji, are not written without.
 
 
 def printable(text: str) -> str:
-  """The text on one line, with what is not to be printed written as escapes.
+  """Return the text on one line, with unsafe characters as escapes.
 
-  A name may hold a line break, a command to the terminal, or what turns the
-  text behind it round.
+  A name may hold a line break, a command to the terminal, or a mark that turns
+  the direction of the text behind it.
   """
   if text.isprintable():
     return text

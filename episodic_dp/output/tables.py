@@ -1,4 +1,4 @@
-"""Tables for people, as plain text and as Markdown, from the same rows."""
+"""Write tables for people, as plain text and as Markdown."""
 
 from collections.abc import Iterable, Sequence
 import re
@@ -10,9 +10,9 @@ _NUMBER = re.compile(r"[-+±≤≥<>]? ?\d|-?inf\b|-$")
 
 
 def text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-  """Plain text columns below a header and a rule.
+  """Write plain text columns below a header and a rule.
 
-  Columns of numbers (with units or intervals behind them, "-" for none) stand
+  Columns of numbers (with units or intervals behind them, "-" for none) are
   flush right; the first column and columns of words flush left.
 
   Args:
@@ -39,11 +39,11 @@ def text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-  """A table of GitHub-flavoured Markdown; cells are shown by `str`."""
+  """Write a table of GitHub-flavoured Markdown; cells are shown by `str`."""
   lines = [header, ["---"] * len(header), *rows]
   return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
 
 
 def _cell(value: Any) -> str:
-  """A cell of Markdown, of which a bar would be the end."""
+  """Write a cell of Markdown, whose end would be a bar."""
   return re.sub(r"(?<!\\)\|", r"\|", quoting.printable(str(value)))

@@ -6,7 +6,6 @@ import os
 import pathlib
 
 from episodic_dp import errors
-from episodic_dp.output import files
 
 
 class Disk:
@@ -71,13 +70,13 @@ def watched(folder: pathlib.Path) -> Iterator[Disk]:
   try:
     yield disk
   except OSError as e:
-    if e.errno not in files.REMEDIES:
+    if e.errno is None:
       raise
     disk.check()
     raise errors.RunError(
         f"the work directory {folder} can no longer be written"
-        f" ({os.strerror(e.errno)}): {files.REMEDIES[e.errno]} and run the same"
-        " command again; it goes on from the last checkpoint"
+        f" ({os.strerror(e.errno)}): run the same command again, which resumes"
+        " from the last checkpoint"
     ) from e
   except errors.RunError:
     # Of a checkpoint, as it may be: where the folder is gone, say that.

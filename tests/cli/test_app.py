@@ -136,7 +136,7 @@ def test_mistakes_are_one_sentence(arguments, sentence):
 @pytest.mark.parametrize(
     "error, told",
     [
-        (OSError(errno.ENOSPC, "No space left"), "make room on its disk and"),
+        (OSError(errno.ENOSPC, "No space left"), "a file cannot be read or"),
         (OSError(errno.EROFS, "Read-only", "x.npy"), "x.npy cannot be"),
         (MemoryError(), "there is not enough memory"),
         (OSError(errno.EINVAL, "Invalid argument"), None),

@@ -49,21 +49,6 @@ def test_a_terminal_has_a_bar_in_their_place(monkeypatch):
   assert "so far" not in screen.getvalue() and "| 0/7" in screen.getvalue()
 
 
-@pytest.mark.parametrize("on_terminal", [True, False])
-def test_lines_become_rarer_in_a_log(monkeypatch, on_terminal):
-  stream = io.StringIO()
-  stream.isatty = lambda: on_terminal
-  monkeypatch.setattr(sys, "stderr", stream)
-  monkeypatch.setattr(phases, "_EVERY", 0.01)
-  count, most = (20, 20) if on_terminal else (7, 60)  # Not rarer: 0.07 s.
-  began = time.monotonic()
-  with phases.phase("computing", at_once=True):
-    while stream.getvalue().count("so far") < count:
-      assert time.monotonic() - began < most
-      time.sleep(0.005)
-  assert on_terminal or time.monotonic() - began > 0.3
-
-
 def test_a_short_phase_says_nothing(capsys):
   with phases.phase("saving"):
     pass
@@ -76,10 +61,3 @@ def test_a_phase_that_takes_a_second_speaks_up(monkeypatch, capsys):
     time.sleep(0.1)
   first, last = capsys.readouterr().err.splitlines()
   assert first == "saving" and last.startswith("saving: took 0.")
-
-
-def test_a_phase_that_fails_leaves_the_error_the_last_line(capsys):
-  with pytest.raises(ValueError):
-    with phases.phase("reading", at_once=True):
-      raise ValueError("no")
-  assert capsys.readouterr().err == "reading\n"

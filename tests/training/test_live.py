@@ -79,7 +79,7 @@ def test_lines_that_hold_no_numbers_do_not_end_a_run(tmp_path, damaged):
 
 def test_a_disk_that_takes_no_page_does_not_end_a_run(tmp_path, monkeypatch):
   def full(*unused):
-    raise files.WriteError(28, "No space left on device")
+    raise OSError(28, "No space left on device")
 
   monkeypatch.setattr(files, "write_text", full)
   page = _page(tmp_path)
