@@ -5,8 +5,6 @@ import re
 import sys
 import time
 
-import pytest
-
 from episodic_dp.output import phases
 
 
