@@ -20,7 +20,7 @@ Order = Literal["first", "second"]
 
 _CONVOLUTION = ("width", "norm")
 NETWORKS: dict[str, tuple[str, ...]] = {
-    "conv4": (*_CONVOLUTION, "library"),
+    "conv4": _CONVOLUTION,
     "conv6": _CONVOLUTION,
     "resnet12": _CONVOLUTION,
     "conv1d": _CONVOLUTION,
@@ -37,7 +37,6 @@ class Network:
     name: one of `NETWORKS`, or MODULE:FUNCTION, a function of the user's own.
     width: channels of a convolutional network's first block.
     norm: normalisation of a convolutional network.
-    library: of conv4.
     widths: widths of the hidden layers of mlp.
     outputs: number of logits; None for the number that the learner needs.
     options: keyword arguments of MODULE:FUNCTION.
@@ -52,7 +51,6 @@ class Network:
   name: str = "conv4"
   width: Count = 64
   norm: Literal["batch", "group", "none"] = "batch"
-  library: Literal["flax", "haiku"] = "flax"
   widths: tuple[int, ...] = (40, 40)
   outputs: Count | None = None
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)

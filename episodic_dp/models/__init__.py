@@ -1,8 +1,9 @@
 """Networks as pairs of pure functions, with convolutions as matrix products."""
 
-from episodic_dp.models.augmentation import augmented
 from episodic_dp.models.convolution import conv_general_dilated
-from episodic_dp.models.convolution import convolve
+from episodic_dp.models.layers import batch_norm
+from episodic_dp.models.layers import group_norm
+from episodic_dp.models.layers import max_pool
 from episodic_dp.models.libraries import from_flax
 from episodic_dp.models.libraries import from_haiku
 from episodic_dp.models.libraries import from_nnx
@@ -10,28 +11,19 @@ from episodic_dp.models.model import Model
 from episodic_dp.models.networks import by_name
 from episodic_dp.models.networks import conv1d
 from episodic_dp.models.networks import conv4
-from episodic_dp.models.networks import conv6
 from episodic_dp.models.networks import mlp
 from episodic_dp.models.networks import resnet12
-from episodic_dp.models.normalization import batch_norm
-from episodic_dp.models.normalization import group_norm
-from episodic_dp.models.pooling import max_pool
+from episodic_dp.models.start import read_weights
 from episodic_dp.models.start import start_from
-from episodic_dp.models.weights import read_weights
-from episodic_dp.models.weights import write_weights
-from episodic_dp.options import Augmentation
+from episodic_dp.models.start import write_weights
 
 __all__ = [
-    "Augmentation",
     "Model",
-    "augmented",
     "batch_norm",
     "by_name",
     "conv1d",
     "conv4",
-    "conv6",
     "conv_general_dilated",
-    "convolve",
     "from_flax",
     "from_haiku",
     "from_nnx",

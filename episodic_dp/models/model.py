@@ -1,16 +1,30 @@
-"""What the learners see of a network: a pair of pure functions."""
+"""A network as a pair of pure functions, its checks, and its augmentation.
+
+Augmentation is a network's first, random layer. It draws for every example anew
+while a task is trained on, and for nothing else: validation, test and exported
+models see the images as they are. All of it happens inside a task, before its
+gradient is clipped, so that it costs no privacy; gradients of several draws of
+one task can be averaged there too (De et al., "Unlocking High-Accuracy
+Differentially Private Image Classification through Scale", 2022, section 3:
+augmentation multiplicity).
+"""
 
 from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple
 
 import jax
+from jax import lax
 import jax.numpy as jnp
+import numpy as np
 
-from episodic_dp.models import mixing
+from episodic_dp import options
 
 Params = Any
 Apply = Callable[[Params, jax.Array], jax.Array]
 Random = Callable[[Params, jax.Array, jax.Array], jax.Array]
+_EXAMPLES = 3
+_WEIGHTS = 2  # How many random weights are tried.
 
 
 class Model(NamedTuple):
@@ -66,16 +80,56 @@ class Model(NamedTuple):
     return self.drawing(jax.random.fold_in(self.key, i + 1))
 
 
+def mixes_examples(
+    apply: Callable[[Any, jax.Array], jax.Array],
+    params: Any,
+    input_shape: tuple[int, ...],
+) -> bool:
+  """Whether changing one example changes the output of another.
+
+  Each of three random examples in turn is replaced by another one, by one a
+  thousand times as large, and by NaN, which goes through any arithmetic
+  whatever the size of its effect; the outputs of the others must keep their
+  bits. The weights are random, since a head of zeros would hide everything
+  before it. A network that mixes no example in these trials is taken to treat
+  examples alone; one whose outputs are not finite to begin with is not.
+
+  Args:
+    apply: (params, images float32 [n, H, W, C]) -> [n, outputs].
+    params: a tree of arrays or of their shapes.
+    input_shape: (H, W, C).
+  """
+  apply = jax.jit(apply)
+  rng = np.random.default_rng(0)
+  for _ in range(_WEIGHTS):
+    weights = jax.tree.map(
+        lambda p: jnp.asarray(rng.standard_normal(p.shape), p.dtype), params
+    )
+    images = rng.random((_EXAMPLES, *input_shape), np.float32)
+    before = np.asarray(apply(weights, images))
+    for i in range(_EXAMPLES):
+      others = np.arange(_EXAMPLES) != i
+      another = rng.random(input_shape, np.float32)
+      for change in (another, 1e3 * another, np.float32(np.nan)):
+        changed = images.copy()
+        changed[i] = change
+        after = np.asarray(apply(weights, changed))
+        # NaN differs from itself: outputs that were never finite fail here.
+        if not np.array_equal(before[others], after[others]):
+          return True
+  return False
+
+
 def mixes(model: Model, input_shape: tuple[int, ...]) -> bool:
   """Whether one example is found to change the outputs of another.
 
-  The network is tried (`mixing`), as it is trained and as it is evaluated; what
-  it claims is not read.
+  The network is tried (`mixes_examples`), as it is trained and as it is
+  evaluated; its claim is not read.
   """
   params = jax.eval_shape(model.init, jax.random.key(0))
   trained = model.drawing(jax.random.key(0))
   return any(
-      mixing.mixes_examples(apply, params, input_shape)
+      mixes_examples(apply, params, input_shape)
       for apply in dict.fromkeys((model.apply, trained.apply))
   )
 
@@ -118,3 +172,62 @@ def checked(model: Model, input_shape: tuple[int, ...]) -> Model:
         " mixes_examples=True"
     )
   return model._replace(input_shape=tuple(input_shape), way=logits.shape[1])
+
+
+def augment(
+    augmentation: options.Augmentation, key: jax.Array, image: jax.Array
+) -> jax.Array:
+  """Return an image [H, W, C] with random changes, of the same dtype."""
+  shift_key, flip_key, colour_key = jax.random.split(key, 3)
+  if augmentation.shift:
+    margin = ((augmentation.shift, augmentation.shift),) * 2 + ((0, 0),)
+    starts = jax.random.randint(shift_key, (2,), 0, 2 * augmentation.shift + 1)
+    image = lax.dynamic_slice(
+        jnp.pad(image, margin, "edge"), (*starts, 0), image.shape
+    )
+  if augmentation.flip:
+    mirrored = jax.random.bernoulli(flip_key)
+    image = jnp.where(mirrored, image[:, ::-1], image)
+  if augmentation.colour:
+    low, high = 1 - augmentation.colour, 1 + augmentation.colour
+    brightness, contrast = jax.random.uniform(
+        colour_key, (2,), image.dtype, low, high
+    )
+    mean = image.mean()
+    image = brightness * mean + contrast * (image - mean)
+  return image
+
+
+def augmented(
+    model: Model, augmentation: options.Augmentation
+) -> Model:
+  """The network that sees its images so while it is trained.
+
+  Args:
+    model: of images [n, H, W, C].
+    augmentation: what happens to them; the network itself if nothing does.
+
+  Raises:
+    ValueError: its examples are no images.
+  """
+  if not augmentation.changes:
+    return model
+  shape = model.input_shape
+  if shape is not None and len(shape) != 3:
+    raise ValueError(
+        f"augmentation moves and mirrors images, and an example has the shape"
+        f" {shape}: leave it out"
+    )
+
+  def random(
+      params: Params, images: jax.Array, key: jax.Array
+  ) -> jax.Array:
+    own, inner = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
+    keys = jax.random.split(own, images.shape[0])
+    changed = functools.partial(augment, augmentation)
+    images = jax.vmap(changed)(keys, images)
+    if model.random is None:
+      return model.apply(params, images)
+    return model.random(params, images, inner)
+
+  return model._replace(random=random, draws=augmentation.draws)

@@ -1,21 +1,165 @@
-"""The networks that the library brings, as Models."""
+"""The networks that the library brings, in Flax Linen, as Models."""
 
-from collections.abc import Callable
-from typing import Literal
+from typing import Any
 
 from flax import linen as nn
-import haiku as hk
+import jax
 
 from episodic_dp import _validate
 from episodic_dp import options
-from episodic_dp.models import block
-from episodic_dp.models import conv1d as conv1d_lib
-from episodic_dp.models import conv4 as conv4_flax
-from episodic_dp.models import conv4_haiku
+from episodic_dp.models import layers
 from episodic_dp.models import libraries
-from episodic_dp.models import mlp as mlp_lib
-from episodic_dp.models import resnet12 as resnet12_lib
 from episodic_dp.models.model import Model
+
+_RESIDUAL_SLOPE = 0.1
+# Channels of the four blocks over the first one's, times two.
+_HALVES = (2, 5, 10, 20)
+
+
+class MLP(nn.Module):
+  """Hidden layers with ReLU, and a linear layer "head".
+
+  The network of sinusoid regression in Finn, Abbeel and Levine, "Model-Agnostic
+  Meta-Learning" (ICML 2017), section 5.1: two hidden layers of 40.
+
+  Attributes:
+    outputs: numbers of the last layer.
+    widths: those of the hidden layers.
+  """
+
+  outputs: int
+  widths: tuple[int, ...] = (40, 40)
+
+  @nn.compact
+  def __call__(self, examples: jax.Array) -> jax.Array:
+    """Map [n, ...], taken as one row of numbers each, to [n, outputs]."""
+    x = examples.reshape(examples.shape[0], -1)
+    for i, width in enumerate(self.widths):
+      x = nn.relu(nn.Dense(width, name=f"hidden_{i}")(x))
+    return nn.Dense(self.outputs, name="head")(x)
+
+
+class Conv4(nn.Module):
+  """Four blocks and a linear head; Conv6 with two blocks without a pool more.
+
+  Blocks of 3x3 convolution, norm, LeakyReLU 0.01 and 2x2 max-pool: Vinyals et
+  al., "Matching Networks" (2016), with the LeakyReLU of Antoniou et al., "How
+  to train your MAML" (2019). Conv6: Chen et al., "A Closer Look at Few-shot
+  Classification" (ICLR 2019), section 4.3.
+
+  Attributes:
+    way: the number of classes, and of logits; None leaves the head out.
+    width: the channels of every block.
+    norm: "batch": statistics of the current batch over examples and space,
+      with a learnable scale and bias, nothing carried; mixes the examples of a
+      task. "group": the largest number of groups up to 8 that divides the
+      width; "none": a bias only. The last two treat every example alone.
+    after: blocks without a pool after the four: 2 for Conv6.
+  """
+
+  way: int | None
+  width: int = 64
+  norm: layers.Norm = "batch"
+  after: int = 0
+
+  @nn.compact
+  def __call__(self, images: jax.Array) -> jax.Array:
+    """Map images [n, H, W, C] to logits [n, way], or features [n, d]."""
+    x = images
+    for i in range(layers.BLOCKS + self.after):
+      pooled = i < layers.BLOCKS
+      x = layers.Convolution(
+          self.width, self.norm, pooled=pooled, name=f"block_{i}"
+      )(x)
+      x = x if pooled else layers.leaky_relu(x)
+    return layers.head(self.way, x.reshape(x.shape[0], -1))
+
+
+class Conv1D(nn.Module):
+  """Four blocks of convolution over 5 steps, norm, LeakyReLU and max-pool 2.
+
+  Convolutions along time, norms and the mean over time before a linear head:
+  Wang, Yan and Oates, "Time Series Classification from Scratch with Deep Neural
+  Networks" (IJCNN 2017), section 2.2, with the four poolings of Conv4. A series
+  is an image of one row, so that the convolutions are those of images.
+
+  Attributes:
+    way: the number of classes, and of logits; None leaves the head out.
+    width: the channels of every block.
+    norm: see `Conv4`.
+  """
+
+  way: int | None
+  width: int = 64
+  norm: layers.Norm = "batch"
+
+  @nn.compact
+  def __call__(self, series: jax.Array) -> jax.Array:
+    """Map [n, time, C] to logits [n, way], or features [n, width]."""
+    x = series[:, None]
+    for i in range(layers.BLOCKS):
+      convolution = layers.Convolution(
+          self.width, self.norm, (1, 5), name=f"block_{i}"
+      )
+      x = layers.leaky_relu(layers.max_pool_pairs(convolution(x)))
+    return layers.head(self.way, x.mean((1, 2)))
+
+
+class Residual(nn.Module):
+  """Three 3x3 convolutions and a shortcut of 1x1, their sum pooled.
+
+  Attributes:
+    width: its channels.
+    norm: see `Conv4`.
+  """
+
+  width: int
+  norm: layers.Norm
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Map [n, H, W, C] to [n, H // 2, W // 2, width]."""
+    shortcut = layers.Convolution(
+        self.width, self.norm, (1, 1), name="shortcut"
+    )(x)
+    for i in range(3):
+      if i:
+        x = layers.leaky_relu(x, _RESIDUAL_SLOPE)
+      x = layers.Convolution(self.width, self.norm, name=f"conv_{i}")(x)
+    # The LeakyReLU increases: after the pool it has fewer numbers to do.
+    return layers.leaky_relu(layers.max_pool(x + shortcut), _RESIDUAL_SLOPE)
+
+
+class ResNet12(nn.Module):
+  """Four residual blocks, the mean over space, and a linear head.
+
+  Oreshkin, Rodriguez and Lacoste, "TADAM" (NeurIPS 2018), with the channels and
+  the LeakyReLU 0.1 of Lee et al., "Meta-Learning with Differentiable Convex
+  Optimization" (MetaOptNet, CVPR 2019), section 4.1. Their dropout, DropBlock
+  and weight decay are left out: here noise regularises.
+
+  Attributes:
+    way: the number of classes, and of logits; None leaves the head out.
+    width: channels of the first block; those of the others are 2.5, 5 and 10
+      times as many (64, 160, 320 and 640 in the literature).
+    norm: see `Conv4`.
+  """
+
+  way: int | None
+  width: int = 64
+  norm: layers.Norm = "batch"
+
+  @nn.compact
+  def __call__(self, images: jax.Array) -> jax.Array:
+    """Map images [n, H, W, C] to logits [n, way], or features [n, 10 width]."""
+    x = images
+    for i, halves in enumerate(_HALVES):
+      width = self.width * halves // 2
+      x = Residual(width, self.norm, name=f"block_{i}")(x)
+    return layers.head(self.way, x.mean((1, 2)))
+
+
+# Builders ---------------------------------------------------------------------
 
 
 def mlp(
@@ -23,7 +167,7 @@ def mlp(
     widths: tuple[int, ...] = (40, 40),
     input_shape: tuple[int, ...] = (1, 1, 1),
 ) -> Model:
-  """Hidden layers with ReLU, matrix products only; see `mlp.MLP`.
+  """Build an `MLP`, of matrix products only.
 
   Args:
     outputs: the number of classes, or of numbers to predict.
@@ -42,23 +186,22 @@ def mlp(
     >>> jax.eval_shape(network.apply, params, images).shape
     (3, 5)
   """
-  if min((outputs, *widths, *input_shape)) < 1:
-    raise ValueError(
-        f"outputs {outputs}, widths {widths} and input_shape {input_shape}"
-        " must all be at least 1"
-    )
-  module = mlp_lib.MLP(outputs=outputs, widths=tuple(widths))
-  return _known(module, input_shape, mixes_examples=False)
+  for name, sizes in (
+      ("outputs", (outputs,)), ("widths", widths), ("input_shape", input_shape)
+  ):
+    for size in sizes:
+      _validate.count(name, size, 1)
+  module = MLP(outputs=outputs, widths=tuple(widths))
+  return libraries.from_flax(module, input_shape)._replace(mixes_examples=False)
 
 
 def conv4(
     way: int | None,
     width: int = 64,
-    norm: block.Norm = "batch",
+    norm: layers.Norm = "batch",
     input_shape: tuple[int, ...] = (28, 28, 1),
-    library: Literal["flax", "haiku"] = "flax",
 ) -> Model:
-  """Conv4 of any width; see `conv4.Conv4` for the norms.
+  """Build a `Conv4` of any width.
 
   Args:
     way: the number of classes; None for no head, so that the outputs are the
@@ -67,69 +210,41 @@ def conv4(
     width: channels of every block (64 in the literature).
     norm: "batch", "group" or "none".
     input_shape: (H, W, C), at least 16x16 pixels.
-    library: which library holds the layers; the outputs are the same.
 
   Raises:
-    ValueError: an unknown norm or library, or images that are too small.
+    ValueError: an unknown norm, or images that are too small.
   """
-  _check_way(way)
-  block.check(width, norm, _images(input_shape, "conv4"))
-  if library == "flax":
-    module = conv4_flax.Conv4(way=way, width=width, norm=norm)
-    return _known(module, input_shape, mixes_examples=norm == "batch")
-  if library != "haiku":
-    raise ValueError(f"library {library!r} must be 'flax' or 'haiku'")
-  network = hk.transform(
-      lambda images: conv4_haiku.Conv4(way, width, norm)(images)
-  )
-  model = libraries.from_haiku(network, input_shape)
-  return model._replace(mixes_examples=norm == "batch")
+  return _convolutional(Conv4(way, width, norm), input_shape, 3)
 
 
 def conv6(
     way: int | None,
     width: int = 64,
-    norm: block.Norm = "batch",
+    norm: layers.Norm = "batch",
     input_shape: tuple[int, ...] = (28, 28, 1),
 ) -> Model:
-  """Conv4 and two blocks without a pool; arguments and errors as there."""
-  _check_way(way)
-  block.check(width, norm, _images(input_shape, "conv6"), after=2)
-  module = conv4_flax.Conv4(way=way, width=width, norm=norm, after=2)
-  return _known(module, input_shape, mixes_examples=norm == "batch")
+  """Build a `Conv4` with two more blocks; arguments and errors of `conv4`."""
+  module = Conv4(way, width, norm, after=2)
+  return _convolutional(module, input_shape, 3, after=2)
 
 
 def resnet12(
     way: int | None,
     width: int = 64,
-    norm: block.Norm = "batch",
+    norm: layers.Norm = "batch",
     input_shape: tuple[int, ...] = (84, 84, 3),
 ) -> Model:
-  """ResNet-12; see `resnet12.ResNet12`.
-
-  Args:
-    way: the number of classes; None for no head: features [n, 10 width].
-    width: channels of the first of four blocks; those of the others are 2.5, 5
-      and 10 times as many (64, 160, 320 and 640 in the literature).
-    norm: "batch", "group" or "none".
-    input_shape: (H, W, C), at least 16x16 pixels.
-
-  Raises:
-    ValueError: an unknown norm, or images that are too small.
-  """
-  _check_way(way)
-  block.check(width, norm, _images(input_shape, "resnet12"))
-  module = resnet12_lib.ResNet12(way=way, width=width, norm=norm)
-  return _known(module, input_shape, mixes_examples=norm == "batch")
+  """Build a `ResNet12`; arguments and errors of `conv4`."""
+  return _convolutional(ResNet12(way, width, norm), input_shape, 3)
 
 
 def conv1d(
     way: int | None,
     width: int = 64,
-    norm: block.Norm = "batch",
+    norm: layers.Norm = "batch",
     input_shape: tuple[int, ...] = (128, 1),
 ) -> Model:
-  """Convolutions along time; see `conv1d.Conv1D`.
+  """Build a `Conv1D`, convolutions along time.
 
   Args:
     way: the number of classes; None for no head: features [n, width].
@@ -140,18 +255,28 @@ def conv1d(
   Raises:
     ValueError: an unknown norm, or series that are too short.
   """
-  _check_way(way)
-  if len(input_shape) != 2:
-    raise ValueError(
-        f"conv1d takes series (time, channels), and an example is {input_shape}"
-        ": use another network, such as mlp, which flattens any example"
+  return _convolutional(Conv1D(way, width, norm), input_shape, 2)
+
+
+def _convolutional(
+    module: Any, input_shape: tuple[int, ...], axes: int, *, after: int = 0
+) -> Model:
+  """Return the Model of a module, or raise ValueError."""
+  if module.way is not None:
+    _validate.count("way", module.way, 1)
+  if len(input_shape) != axes:
+    expected = "(height, width, channels)" if axes == 3 else "(time, channels)"
+    raise _validate.refusal(
+        "input_shape", input_shape, f"{expected}; mlp takes any example"
     )
-  block.check(width, norm, input_shape[:1])
-  module = conv1d_lib.Conv1D(way=way, width=width, norm=norm)
-  return _known(module, input_shape, mixes_examples=norm == "batch")
+  layers.check(module.width, module.norm, input_shape[:-1], after=after)
+  # Whether it mixes is known: no second of trying it.
+  return libraries.from_flax(module, input_shape)._replace(
+      mixes_examples=module.norm == "batch"
+  )
 
 
-_CONVOLUTIONS: dict[str, Callable[..., Model]] = {
+_CONVOLUTIONS = {
     "conv4": conv4,
     "conv6": conv6,
     "resnet12": resnet12,
@@ -179,30 +304,5 @@ def by_name(
     if outputs is None:
       raise ValueError("an mlp has no features of its own: give its outputs")
     return mlp(outputs, network.widths, input_shape)
-  library = {"library": network.library} if network.name == "conv4" else {}
-  return _CONVOLUTIONS[network.name](
-      outputs, network.width, network.norm, input_shape, **library
-  )
-
-
-def _known(
-    module: nn.Module, input_shape: tuple[int, ...], *, mixes_examples: bool
-) -> Model:
-  """The Model; whether it mixes is known: no second of trying it."""
-  model = libraries.from_flax(module, input_shape)
-  return model._replace(mixes_examples=mixes_examples)
-
-
-def _check_way(way: int | None) -> None:
-  if way is not None and way < 1:
-    raise ValueError(f"way {way} must be at least 1")
-
-
-def _images(input_shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-  """(H, W) of images; ValueError for other examples."""
-  if len(input_shape) != 3:
-    raise ValueError(
-        f"{name} takes images (height, width, channels), and an example is"
-        f" {input_shape}: use mlp, or conv1d for series (time, channels)"
-    )
-  return input_shape[:2]
+  build = _CONVOLUTIONS[network.name]
+  return build(outputs, network.width, network.norm, input_shape)

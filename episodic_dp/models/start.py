@@ -11,18 +11,30 @@ the guarantee of the run that begins with it.
 """
 
 from collections.abc import Callable, Mapping
+import hashlib
 import math
+import os
+import pathlib
 from typing import Any, Literal
 
 from absl import logging
 import jax
 import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
 
+from episodic_dp import _validate
 from episodic_dp.models import model as model_lib
 from episodic_dp.models import parts
-from episodic_dp.models import weights as weights_lib
+from episodic_dp.output import files
 
 Params = Any
+Weights = Mapping[str, np.ndarray]
+SUFFIXES = (".npz", ".safetensors")
+_FLOATS = tuple(
+    np.dtype(kind)
+    for kind in (np.float32, np.float64, np.float16, jnp.bfloat16)
+)
 Trained = Literal["all", "scale_shift", "low_rank", "head"]
 TRAINED = ("all", "scale_shift", "low_rank", "head")
 _NOTHING = {
@@ -41,7 +53,7 @@ _NOTHING = {
 
 def start_from(
     model: model_lib.Model,
-    weights: weights_lib.Weights,
+    weights: Weights,
     *,
     trained: Trained = "all",
     rank: int = 4,
@@ -71,13 +83,13 @@ def start_from(
     ValueError: the weights do not fit, or nothing would be trained; one
       sentence.
   """
-  if trained not in TRAINED:
-    raise ValueError(f"trained={trained!r} must be one of {TRAINED}")
-  if rank < 1:
-    raise ValueError(f"rank {rank} must be at least 1")
+  _validate.one_of("trained", trained, TRAINED)
+  _validate.count("rank", rank, 1)
   shapes = jax.eval_shape(model.init, jax.random.key(0))
-  fitted = weights_lib.fitted(weights, shapes, source=source, head=head)
-  start = {name: jnp.asarray(array) for name, array in fitted.items()}
+  start = {
+      name: jnp.asarray(array)
+      for name, array in _fitted(weights, shapes, source, head).items()
+  }
   draw = model.init
 
   def init(key: jax.Array) -> Params:
@@ -93,8 +105,16 @@ def start_from(
       model = _chosen(model, shapes, start, own_head | norms)
       if not (norms or (trained == "head" and own_head)):
         raise ValueError(_NOTHING[trained].format(head=head))
-  _tell(model, shapes, start, trained=trained, source=source)
-  return model._replace(start=weights_lib.digest(weights))
+  trained_shapes = jax.eval_shape(model.init, jax.random.key(0))
+  logging.info(
+      "%s: %d numbers are trained (%s) of a network of %d; new are %s",
+      source,
+      sum(leaf.size for leaf in jax.tree.leaves(trained_shapes)),
+      trained,
+      sum(leaf.size for leaf in jax.tree.leaves(shapes)),
+      ", ".join(sorted(set(parts.by_name(shapes)) - set(start))) or "nothing",
+  )
+  return model._replace(start=digest(weights))
 
 
 def _norms(shapes: Params) -> frozenset[str]:
@@ -185,26 +205,121 @@ def _around(
   )
 
 
-def _tell(
-    model: model_lib.Model,
-    shapes: Params,
-    start: Mapping[str, jax.Array],
-    *,
-    trained: str,
-    source: str,
-) -> None:
-  """Says how many numbers are trained, and which arrays begin anew."""
-  count = sum(
-      math.prod(leaf.shape)
-      for leaf in jax.tree.leaves(jax.eval_shape(model.init, jax.random.key(0)))
-  )
-  sizes = {k: math.prod(a.shape) for k, a in parts.by_name(shapes).items()}
-  anew = sorted(set(sizes) - set(start))
-  logging.info(
-      "%s: %d numbers are trained (%s) of a network of %d%s",
-      source,
-      count,
-      trained,
-      sum(sizes.values()),
-      f"; drawn anew: {', '.join(anew)}" if anew else "",
-  )
+# Files of weights -------------------------------------------------------------
+
+
+def write_weights(path: str | os.PathLike[str], params: Any) -> None:
+  """Write parameters to a file, whole or not at all.
+
+  Args:
+    path: ends in .npz or .safetensors.
+    params: nested dictionaries of arrays, whose names ("block_0/kernel") the
+      file has; those of a run with frozen weights go through `Model.whole`.
+
+  Raises:
+    ValueError: another ending, or arrays without a name.
+  """
+  path = pathlib.Path(path)
+  _validate.one_of("ending of the weights", path.suffix, SUFFIXES)
+  arrays = {
+      name: np.asarray(leaf, order="C")  # A scalar stays one.
+      for name, leaf in parts.by_name(params).items()
+  }
+  with files.replacing(path) as place:
+    if path.suffix == ".npz":
+      with open(place, "wb") as out:
+        np.savez(out, **arrays)  # type: ignore[arg-type]
+    else:
+      # Not `save_file`, whose errors of a full disk are no OSError.
+      place.write_bytes(safetensors.numpy.save(arrays))
+
+
+def read_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+  """Read the arrays of a file by name; nothing in it is executed.
+
+  Raises:
+    ValueError: there is none, it cannot be read, or holds no arrays; one
+      sentence.
+  """
+  path = pathlib.Path(path)
+  _validate.one_of("ending of the weights", path.suffix, SUFFIXES)
+  try:
+    if path.suffix == ".npz":
+      with np.load(path, allow_pickle=False) as found:
+        return {name: found[name] for name in found.files}
+    return safetensors.numpy.load_file(path)
+  except Exception as e:  # Either library raises many types for damaged files.
+    reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
+    if "allow_pickle" in reason:  # NumPy advises to trust the file.
+      reason = "it holds Python objects"
+    raise ValueError(
+        f"the weights {path} cannot be read ({reason[:100]}): give a file of"
+        " arrays that numpy.savez or safetensors wrote"
+    ) from e
+
+
+def _fitted(
+    weights: Weights, params: Any, source: str, head: str
+) -> dict[str, np.ndarray]:
+  """Return the arrays of a network, as its own dtypes.
+
+  Those of its head are left out unless all of them are there and fit: tasks of
+  other classes have another head.
+
+  Raises:
+    ValueError: one is missing, of another shape, no float or not finite, or of
+      a name that the network does not have; one sentence.
+  """
+  shapes = parts.by_name(params)
+  own_head = parts.head_names(params, head)
+  found = {  # But for the head of a network that had one.
+      name: array
+      for name, array in weights.items()
+      if name in shapes or head not in name.split("/")[:-1]
+  }
+  if not all(
+      name in found and found[name].shape == shapes[name].shape
+      for name in own_head
+  ):
+    found = {k: v for k, v in found.items() if k not in own_head}
+    shapes = {k: v for k, v in shapes.items() if k not in own_head}
+  if others := sorted(found.keys() ^ shapes.keys()):
+    raise ValueError(
+        f"{source} and the network differ in {', '.join(others[:4])}: give"
+        f" weights by the names of the network, {', '.join(sorted(shapes)[:4])}"
+    )
+  result = {}
+  for name, shape in shapes.items():
+    array = found[name]
+    if array.shape != shape.shape or array.dtype not in _FLOATS:
+      raise ValueError(
+          f"{source} has {name!r} as {array.dtype}{list(array.shape)} and the"
+          f" network as {shape.dtype}{list(shape.shape)}: give weights of this"
+          " network, or the network of these weights (config.model.width, norm)"
+      )
+    with np.errstate(over="ignore"):  # Infinity is found below.
+      result[name] = np.asarray(array, shape.dtype)
+    if not np.isfinite(result[name]).all():
+      raise ValueError(
+          f"{source} holds NaN or infinity in {name!r}: give finite weights"
+      )
+  return result
+
+
+def digest(weights: Weights) -> str:
+  """Return SHA-256 over names, dtypes, shapes and bytes, in any file form."""
+  total = hashlib.sha256()
+  for name in sorted(weights):
+    array = np.ascontiguousarray(weights[name])
+    total.update(f"{name} {array.dtype} {array.shape}\n".encode())
+    total.update(array.tobytes())
+  return total.hexdigest()
+
+
+def shapes_digest(params: Any) -> str:
+  """Return SHA-256 over the names, dtypes and shapes of parameters."""
+  lines = [
+      f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}"
+      for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
+  ]
+  return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()

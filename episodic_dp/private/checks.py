@@ -338,7 +338,7 @@ def check_network(
 ) -> None:
   """Refuse a network in which one example changes another's outputs.
 
-  The network is tried on random weights (`models.mixing`), also as its random
+  The network is tried on random weights (`models.model`), also as its random
   layers draw; what it claims is not read.
 
   Args:

@@ -122,10 +122,6 @@ _KINDS = {
         "model.name": "conv4", "model.width": 4, "learner.inner_steps": 2,
         "learner.per_step_norm": True,
     },
-    "haiku": {
-        "model.name": "conv4", "model.width": 16, "model.norm": "group",
-        "model.library": "haiku", "learner.name": "protonet",
-    },
 }
 
 

@@ -35,7 +35,7 @@ from episodic_dp.data import cache
 from episodic_dp.data import files
 from episodic_dp.data.cifar_fs import archives
 from episodic_dp.data.own_data.readers import formats
-from episodic_dp.models import weights
+from episodic_dp.models import start
 from episodic_dp.output import files as output_files
 from episodic_dp.training import checkpoint
 from episodic_dp.training import keys
@@ -356,7 +356,7 @@ def test_pickled_archives_run_no_code_even_if_their_checksum_were_right(marker):
 
 
 @counts
-@pytest.mark.parametrize("suffix", weights.SUFFIXES)
+@pytest.mark.parametrize("suffix", start.SUFFIXES)
 def test_weights(tmp_path, count, suffix, marker):
   path = tmp_path / f"start{suffix}"
   array = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -364,7 +364,7 @@ def test_weights(tmp_path, count, suffix, marker):
   shapes = {"hidden": {"kernel": array}, "head": array}
 
   def read():
-    weights.fitted(
+    start._fitted(
         models.read_weights(path), shapes, source="start", head="head"
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from episodic_dp import learners
 from episodic_dp import models
-from episodic_dp.models import block
+from episodic_dp.models import layers
 
 RATE = 0.3
 
@@ -95,7 +95,7 @@ def two_blocks(shape, width=9, way=3):
     x = images
     for i in range(2):
       p = params[f"block_{i}"]
-      x = block.apply(x, p["kernel"], p["scale"], p["bias"], "batch")
+      x = layers.block(x, p["kernel"], p["scale"], p["bias"], "batch")
     return x.reshape(len(x), -1) @ params["head"]["kernel"] + (
         params["head"]["bias"]
     )

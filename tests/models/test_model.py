@@ -1,6 +1,4 @@
-"""Modules of either library as pairs of pure functions."""
-
-import re
+"""Modules of each library as pure functions: mixing, random layers, images."""
 
 from flax import linen as nn
 from flax import nnx
@@ -11,116 +9,269 @@ import numpy as np
 import pytest
 
 from episodic_dp import models
+from episodic_dp import options
 from episodic_dp import plan
+from episodic_dp.models import model as model_lib
 
 SHAPE = (4, 4, 1)
 
 
-class Linear(nn.Module):
+class Linen(nn.Module):
+  """A dropped layer and a head; `carried` or `mixing` are refused."""
+
   carried: bool = False
   mixing: bool = False
+  always: bool = False
 
   @nn.compact
-  def __call__(self, images):
+  def __call__(self, images, train=False):
     x = images.reshape(images.shape[0], -1)
     if self.carried:
       x = nn.BatchNorm(use_running_average=False)(x)
     if self.mixing:
       x = x - x.mean(0)
+    x = nn.Dense(8, name="hidden")(x)
+    x = nn.Dropout(0.5, deterministic=not (train or self.always))(x)
     # A head of zeros: at initialisation nothing depends on anything.
-    return nn.Dense(3, kernel_init=nn.initializers.zeros)(x)
+    return nn.Dense(3, kernel_init=nn.initializers.zeros, name="head")(x)
 
 
-def haiku_linear(images):
-  return hk.Linear(3)(hk.Flatten()(images))
+class WithoutTrain(nn.Module):
+
+  @nn.compact
+  def __call__(self, x):
+    return nn.Dropout(0.5, deterministic=False)(x.reshape(len(x), -1))
 
 
-def haiku_carried(images):
-  return haiku_linear(hk.BatchNorm(True, True, 0.9)(images, is_training=True))
-
-
-class NNXNetwork(nnx.Module):
-  """A convolution and a linear layer, named as Linen names its own."""
+class NNX(nnx.Module):
+  """The same layers as `Linen`, by the same names."""
 
   def __init__(self, rngs, carried=False):
-    self.Conv_0 = nnx.Conv(1, 2, (3, 3), rngs=rngs)
-    self.Dense_0 = nnx.Linear(32, 3, rngs=rngs)
+    self.hidden = nnx.Linear(16, 8, rngs=rngs)
+    self.first, self.second = (nnx.Dropout(0.5, rngs=rngs) for _ in range(2))
+    self.head = nnx.Linear(8, 3, rngs=rngs)
     self.norm = nnx.BatchNorm(3, rngs=rngs) if carried else None
 
   def __call__(self, images):
-    x = nnx.relu(self.Conv_0(images))
-    x = self.Dense_0(x.reshape(images.shape[0], -1))
+    x = self.hidden(images.reshape(images.shape[0], -1))
+    x = self.head(self.second(self.first(x)))
     return x if self.norm is None else self.norm(x)
 
 
-class LinenNetwork(nn.Module):
-
-  @nn.compact
-  def __call__(self, images):
-    x = nn.relu(nn.Conv(2, (3, 3))(images))
-    return nn.Dense(3)(x.reshape(images.shape[0], -1))
-
-
-def test_nnx_equals_linen_of_equal_weights_and_carries_nothing():
-  model = models.from_nnx(NNXNetwork, SHAPE, mixes_examples=False)
-  linen = models.from_flax(LinenNetwork(), SHAPE)
-  params = model.init(jax.random.key(0))
-  shapes = jax.eval_shape(linen.init, jax.random.key(0))
-  assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, shapes)
-  assert not np.array_equal(
-      params["Conv_0"]["kernel"],
-      model.init(jax.random.key(1))["Conv_0"]["kernel"],
-  )
-  images = jax.random.uniform(jax.random.key(2), (5, *SHAPE))
-
-  def loss(model, params):
-    return jnp.sum(model.apply(params, images) ** 2)
-
-  for a, b in zip(
-      jax.tree.leaves(jax.value_and_grad(lambda p: loss(model, p))(params)),
-      jax.tree.leaves(jax.value_and_grad(lambda p: loss(linen, p))(params)),
-  ):
-    np.testing.assert_allclose(a, b, rtol=1e-5)
-  with pytest.raises(plan.UnsoundPlanError, match="BatchStat.*norm='group'"):
-    models.from_nnx(lambda rngs: NNXNetwork(rngs, carried=True), SHAPE)
+def haiku(images, train=False, always=False):
+  x = hk.Linear(8)(hk.Flatten()(images))
+  if train or always:
+    x = hk.dropout(hk.next_rng_key(), 0.5, x)
+  return hk.Linear(3)(x)
 
 
-@pytest.mark.parametrize("mixes", [True, False])
-def test_models_of_both_libraries(mixes):
-  images = jax.random.uniform(jax.random.key(0), (5, *SHAPE))
-  for model in (
-      models.from_flax(Linear(), SHAPE, mixes_examples=mixes),
-      models.from_haiku(
-          hk.transform(haiku_linear), SHAPE, mixes_examples=mixes
-      ),
-      models.from_haiku(hk.transform_with_state(haiku_linear), SHAPE),
-  ):
-    params = jax.tree.map(jnp.ones_like, model.init(jax.random.key(1)))
-    expected = images.sum((1, 2, 3))[:, None] + 1
+def haiku_without_train(x):
+  return haiku(x, always=True)
+
+
+def haiku_carried(images):
+  return haiku(hk.BatchNorm(True, True, 0.9)(images, is_training=True))
+
+
+def linen(module=None, **options):
+  return models.from_flax(module or Linen(), SHAPE, **options)
+
+
+def from_haiku(function=haiku, transform=hk.transform, **options):
+  return models.from_haiku(transform(function), SHAPE, **options)
+
+
+def from_nnx(build=NNX, **options):
+  return models.from_nnx(build, SHAPE, **options)
+
+
+MAKE = {"linen": linen, "nnx": from_nnx, "haiku": from_haiku}
+
+
+@pytest.mark.parametrize("library", MAKE)
+def test_equal_weights_give_equal_outputs_and_gradients(library):
+  model = MAKE[library](random_layers=True, mixes_examples=False)
+  assert (model.way, model.input_shape) == (3, SHAPE)
+  rng = np.random.default_rng(0)
+  shapes = jax.eval_shape(model.init, jax.random.key(0))
+  params = jax.tree.map(lambda s: rng.standard_normal(s.shape, "f"), shapes)
+  by_shape = {a.shape: a for a in jax.tree.leaves(params)}
+  images = rng.random((5, *SHAPE), np.float32)
+  hidden = images.reshape(5, -1) @ by_shape[16, 8] + by_shape[8,]
+  expected = hidden @ by_shape[8, 3] + by_shape[3,]
+  np.testing.assert_allclose(model.apply(params, images), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("library", MAKE)
+def test_a_task_draws_from_its_key_and_evaluation_does_not(library):
+  model = MAKE[library](random_layers=True)
+  params = jax.tree.map(lambda p: p + 0.5, model.init(jax.random.key(0)))
+  x = jax.random.normal(jax.random.key(1), (4, *SHAPE))
+  a, b = (model.drawing(jax.random.key(i)) for i in (2, 3))
+  drawn = [
+      np.asarray(m.apply(params, x))
+      for m in (a, b, a.in_pass(0), a.in_pass(1), model.in_pass(0))
+  ]
+  for i, one in enumerate(drawn):
+    assert all((one != other).any() for other in drawn[:i])
+  np.testing.assert_array_equal(drawn[-1], model.apply(params, x))
+  np.testing.assert_array_equal(drawn[0], a.apply(params, x))
+
+
+def test_in_the_mean_over_keys_it_is_the_network_itself():
+  model = linen(random_layers=True)
+  params = jax.tree.map(lambda p: p + 0.1, model.init(jax.random.key(0)))
+  x = jax.random.normal(jax.random.key(1), (4, *SHAPE))
+  keys = jax.random.split(jax.random.key(4), 4000)
+  drawn = jax.vmap(lambda key: model.drawing(key).apply(params, x))(keys)
+  # All that comes after the layer is linear.
+  np.testing.assert_allclose(drawn.mean(0), model.apply(params, x), atol=0.25)
+
+
+@pytest.mark.parametrize(
+    "make,text",
+    [
+        (lambda: linen(Linen(carried=True)), "batch_stats"),
+        (lambda: from_nnx(lambda rngs: NNX(rngs, True)), "BatchStat"),
+        (
+            lambda: from_haiku(haiku_carried, hk.transform_with_state),
+            "batch_norm",
+        ),
+    ],
+)
+def test_carried_statistics_are_refused_by_name(make, text):
+  with pytest.raises(plan.UnsoundPlanError, match=f"{text}.*norm='group'"):
+    make()
+
+
+@pytest.mark.parametrize(
+    "make,text",
+    [
+        (lambda: linen(WithoutTrain()), "say random_layers"),
+        (from_nnx, "say random_layers"),
+        (lambda: from_haiku(haiku_without_train), "say random_layers"),
+        (lambda: linen(WithoutTrain(), random_layers=True), "argument train"),
+        (
+            lambda: from_haiku(haiku_without_train, random_layers=True),
+            "argument train",
+        ),
+        (lambda: linen(Linen(always=True), random_layers=True), "train=False"),
+        (
+            lambda: linen(Linen(mixing=True), mixes_examples=False),
+            "mixes_examples=False",
+        ),
+        (lambda: models.from_flax(Linen(), (4,) * 4), r"input_shape \(4, 4"),
+        (lambda: models.from_flax(Linen(), ()), r"input_shape \(\)"),
+        (lambda: from_haiku(lambda x: haiku(x).sum()), r"to \(\)"),
+    ],
+)
+def test_modules_that_cannot_be_trained_are_refused(make, text):
+  with pytest.raises(ValueError, match=text):
+    make()
+
+
+# Mixing -----------------------------------------------------------------------
+
+
+def _norm(layer):
+  ones, zeros = jnp.ones(4), jnp.zeros(4)
+  return lambda x: layer(x, ones, zeros)
+
+
+def _previous(x):
+  """Each example reads the one before it."""
+  return x + jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]])
+
+
+def _attention(x):
+  flat = x.reshape(x.shape[0], -1)
+  return (jax.nn.softmax(flat @ flat.T) @ flat).reshape(x.shape)
+
+
+ALONE = {
+    "nothing": lambda x: x,
+    "group norm": _norm(models.group_norm),
+    "position": lambda x: x + jnp.arange(x.shape[0])[:, None, None, None],
+}
+MIXED = {
+    "batch norm": _norm(models.batch_norm),
+    "previous": _previous,
+    "next": lambda x: _previous(x[::-1])[::-1],
+    "attention": _attention,
+    "mean": lambda x: x - x.mean(0),
+    # Less than a rounding of what it is added to.
+    "faint": lambda x: x + 1e-12 * x.mean(0),
+    # Only where an image is far brighter than any other.
+    "rare": lambda x: x + (x.max() > 10),
+    "loop": lambda x: jax.lax.map(lambda row: row - x.sum(0), x),
+    # Never finite: it proves nothing.
+    "nan": lambda x: x * jnp.nan,
+}
+
+
+@pytest.mark.parametrize("name", [*ALONE, *MIXED])
+def test_mixing_is_found_by_trying(name):
+  layer = (ALONE | MIXED)[name]
+  head = jax.ShapeDtypeStruct((16, 3), jnp.float32)
+  apply = lambda head, x: layer(x).reshape(x.shape[0], -1) @ head  # noqa: E731
+  assert model_lib.mixes_examples(apply, head, (2, 2, 4)) == (name in MIXED)
+
+
+# Augmentation -----------------------------------------------------------------
+
+KEYS = jax.random.split(jax.random.key(0), 64)
+
+
+def images_of(image, **settings):
+  augmentation = options.Augmentation(**settings)
+  return np.asarray(jax.vmap(
+      lambda k: model_lib.augment(augmentation, k, jnp.asarray(image))
+  )(KEYS))
+
+
+def test_a_shift_repeats_the_border_and_a_flip_mirrors_half_of_the_images():
+  image = np.arange(30, dtype=np.float32).reshape(5, 6, 1)
+  padded = np.pad(image, ((2, 2), (2, 2), (0, 0)), "edge")
+  expected = {
+      padded[i : i + 5, j : j + 6].tobytes() for i in range(5) for j in range(5)
+  }
+  found = {a.tobytes() for a in images_of(image, shift=2)}
+  assert found <= expected and len(found) > 15
+  mirrored = [(a == image[:, ::-1]).all() for a in images_of(image, flip=True)]
+  same = [(a == image).all() for a in images_of(image, flip=True)]
+  assert np.logical_xor(mirrored, same).all() and 16 < sum(mirrored) < 48
+
+
+def test_colour_scales_brightness_and_contrast():
+  image = np.random.default_rng(0).random((4, 4, 3), np.float32)
+  for found in images_of(image, colour=0.4):
+    brightness = found.mean() / image.mean()
+    contrast = found.std() / image.std()
+    assert 0.6 - 1e-5 <= min(brightness, contrast)
+    assert max(brightness, contrast) <= 1.4 + 1e-5
     np.testing.assert_allclose(
-        model.apply(params, images), jnp.tile(expected, (1, 3)), rtol=1e-6
+        found - found.mean(), contrast * (image - image.mean()), atol=1e-5
     )
-    assert (model.way, model.input_shape) == (3, SHAPE)
 
 
-def test_carried_statistics_are_refused_by_name():
-  with pytest.raises(plan.UnsoundPlanError, match="batch_stats.*norm='group'"):
-    models.from_flax(Linear(carried=True), SHAPE)
-  network = hk.transform_with_state(haiku_carried)
-  with pytest.raises(plan.UnsoundPlanError, match="batch_norm.*norm='group'"):
-    models.from_haiku(network, SHAPE)
-
-
-def test_a_false_claim_about_mixing_is_refused():
-  models.from_flax(Linear(mixing=True), SHAPE)
-  with pytest.raises(ValueError, match="mixes_examples=False"):
-    models.from_flax(Linear(mixing=True), SHAPE, mixes_examples=False)
-
-
-def test_wrong_shapes_are_named():
-  for shape in ((4, 4, 1, 1), (), (4, 0)):
-    with pytest.raises(ValueError, match=re.escape(f"input_shape {shape}")):
-      models.from_flax(Linear(), shape)
-  scalar = hk.transform(lambda x: haiku_linear(x).sum())
-  with pytest.raises(ValueError, match=r"to \(\)"):
-    models.from_haiku(scalar, SHAPE)
+def test_only_a_network_that_draws_is_augmented():
+  plain = models.Model(
+      init=lambda key: jnp.zeros(()),
+      apply=lambda params, images: images.sum((2, 3)) + params,
+      mixes_examples=False,
+      input_shape=SHAPE,
+  )
+  flip = options.Augmentation(shift=1, flip=True)
+  model = model_lib.augmented(plain, flip)
+  images = jax.random.uniform(jax.random.key(1), (3, *SHAPE))
+  still = plain.apply(0.0, images)
+  np.testing.assert_array_equal(model.apply(0.0, images), still)
+  drawn = [model.drawing(k).apply(0.0, images) for k in KEYS[:8]]
+  assert any((d != still).any() for d in drawn)
+  again = model.drawing(KEYS[0])
+  np.testing.assert_array_equal(drawn[0], again.apply(0.0, images))
+  # Support and query of one task are drawn apart.
+  assert (again.in_pass(0).apply(0.0, images) != drawn[0]).any()
+  assert model_lib.augmented(plain, options.Augmentation()) is plain
+  with pytest.raises(ValueError, match="leave it out"):
+    model_lib.augmented(plain._replace(input_shape=(7,)), flip)

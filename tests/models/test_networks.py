@@ -9,6 +9,7 @@ import pytest
 from episodic_dp import backends
 from episodic_dp import models
 from episodic_dp.models import model as model_lib
+from episodic_dp.models import networks
 
 
 def convolution(x, layer, norm):
@@ -16,19 +17,15 @@ def convolution(x, layer, norm):
   x = lax.conv_general_dilated(
       x, layer["kernel"], (1, 1), "SAME",
       dimension_numbers=("NHWC", "HWIO", "NHWC"),
-  )  # fmt: skip
+  )
   if norm == "none":
     return x + layer["bias"]
-  shape = x.shape
+  shape, axes = x.shape, (0, 1, 2)
   if norm == "group":
-    groups = np.gcd(shape[-1], 8)
-    x = x.reshape(*shape[:3], groups, -1)
+    x = x.reshape(*shape[:3], np.gcd(shape[-1], 8), -1)
     axes = (1, 2, 4)
-  else:
-    axes = (0, 1, 2)
-  x = (x - x.mean(axes, keepdims=True)) / jnp.sqrt(
-      x.var(axes, keepdims=True) + 1e-5
-  )
+  x = x - x.mean(axes, keepdims=True)
+  x = x / jnp.sqrt(jnp.square(x).mean(axes, keepdims=True) + 1e-5)
   return x.reshape(shape) * layer["scale"] + layer["bias"]
 
 
@@ -52,8 +49,8 @@ def resnet12(params, x, norm):
   return x.mean((1, 2))
 
 
-def conv6(params, x, norm):
-  for i in range(6):
+def conv(params, x, norm):
+  for i in range(len(params) - 1):
     x = leaky(convolution(x, params[f"block_{i}"], norm))
     x = pool(x) if i < 4 else x
   return x.reshape(x.shape[0], -1)
@@ -67,19 +64,29 @@ def conv1d(params, x, norm):
 
 
 NETWORKS = {
+    "conv4": (models.conv4, conv, 20, (16, 17, 2)),
+    "conv6": (networks.conv6, conv, 6, (33, 16, 1)),
     "resnet12": (models.resnet12, resnet12, 4, (16, 17, 2)),
-    "conv6": (models.conv6, conv6, 6, (33, 16, 1)),
     "conv1d": (models.conv1d, conv1d, 6, (35, 3)),
 }
-
-
 _SLOW = pytest.mark.slow  # They compile for seconds.
 
 
+def random_params(model):
+  """Weights that are nowhere zero or one, so that every one of them matters."""
+  rng = np.random.default_rng(0)
+  shapes = jax.eval_shape(model.init, jax.random.key(0))
+  return jax.tree.map(
+      lambda s: 0.3 + 0.3 * rng.standard_normal(s.shape, np.float32), shapes
+  )
+
+
 @pytest.mark.parametrize(
-    "name, norm, backend",
+    "name,norm,backend",
     [
+        ("conv4", "batch", "cpu"),
         ("conv1d", "group", "gpu"),
+        pytest.param("conv4", "none", "cpu", marks=_SLOW),
         pytest.param("conv1d", "batch", "cpu", marks=_SLOW),
         pytest.param("conv6", "batch", "cpu", marks=_SLOW),
         pytest.param("resnet12", "none", "cpu", marks=_SLOW),
@@ -90,23 +97,30 @@ def test_equals_the_plain_network(name, norm, backend):
   make, reference, width, shape = NETWORKS[name]
   with backends.assumed(backend):
     model = make(3, width, norm, shape)
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    rng = np.random.default_rng(0)
-    params = jax.tree.map(
-        lambda s: 0.5 * rng.standard_normal(s.shape, np.float32), shapes
-    )
-    x = rng.random((4, *shape), np.float32)
+    params = random_params(model)
+    x = np.random.default_rng(0).random((4, *shape), np.float32)
     found = jax.jit(model.apply)(params, x)
+    body = {k: v for k, v in params.items() if k != "head"}
+    features = jax.jit(make(None, width, norm, shape).apply)(body, x)
+  head, plain = params["head"], jax.jit(reference, static_argnums=2)
+  wanted = plain(params, x, norm)
+  for a, b in (
+      (features, wanted), (found, wanted @ head["kernel"] + head["bias"])
+  ):
+    np.testing.assert_allclose(
+        a, b, rtol=2e-3, atol=1e-3 * np.abs(b).max()
+    )
 
-  @jax.jit
-  def expected(params, x):
-    head = params["head"]
-    return reference(params, x, norm) @ head["kernel"] + head["bias"]
 
-  wanted = expected(params, x)
-  np.testing.assert_allclose(
-      found, wanted, rtol=2e-3, atol=1e-3 * np.abs(wanted).max()
-  )
+@pytest.mark.parametrize("norm", ["batch", "group", "none"])
+@pytest.mark.parametrize(
+    "name", ["conv4", *(pytest.param(n, marks=_SLOW) for n in NETWORKS)]
+)
+def test_they_mix_examples_where_they_say_so(name, norm):
+  make, _, width, shape = NETWORKS[name]
+  model = make(3, 2 * width, norm, shape)
+  assert model_lib.mixes(model, shape) == model.mixes_examples
+  assert model.mixes_examples == (norm == "batch")
 
 
 def test_sizes_are_those_of_the_literature():
@@ -114,54 +128,47 @@ def test_sizes_are_those_of_the_literature():
     shapes = jax.eval_shape(model.init, jax.random.key(0))
     return sum(leaf.size for leaf in jax.tree.leaves(shapes))
 
-  channels, cin, total = (64, 160, 320, 640), 3, 0
-  for c in channels:
-    total += 9 * (cin * c + 2 * c * c) + cin * c + 4 * 2 * c
-    cin = c
   model = models.resnet12(None, input_shape=(16, 16, 3))
-  assert count(model) == total == 12_424_320 and model.way == 640
-  body = 9 * 64 * (1 + 5 * 64) + 6 * 2 * 64
-  assert count(models.conv6(5)) == body + 65 * 5
+  assert count(model) == 12_424_320 and model.way == 640
+  four = 9 * 64 + 3 * 9 * 64 * 64 + 4 * 2 * 64 + 64 * 5 + 5
+  assert count(models.conv4(5)) == four
+  assert count(networks.conv6(5)) == four + 2 * (9 * 64 * 64 + 2 * 64)
   assert models.conv1d(None, 7, "none", (16, 1)).way == 7
-
-
-@pytest.mark.slow  # Compiles each of them.
-@pytest.mark.parametrize("name", ["resnet12", "conv1d"])
-def test_they_mix_examples_where_they_say_so(name):
-  make, _, width, shape = NETWORKS[name]
-  for norm in ("batch", "group"):
-    model = make(3, 2 * width, norm, shape)
-    assert model_lib.mixes(model, shape) == model.mixes_examples
-    assert model.mixes_examples == (norm == "batch")
+  assert count(models.mlp(1)) == 1761
 
 
 @pytest.mark.parametrize(
-    "make, sentence",
+    "make,name",
     [
-        (lambda: models.resnet12(5, input_shape=(8, 8, 3)),
-         "images of 8x8 pixels are too small for 4 poolings by 2: give at least"
-         " 16x16"),
-        (lambda: models.conv6(5, 8, "group", (16, 16, 1)),
-         "normalises single numbers after the last pooling"),
-        (lambda: models.conv1d(5, input_shape=(12, 1)),
-         "series of 12 are too small .* give at least 16"),
-        (lambda: models.conv1d(5, input_shape=(28, 28, 1)),
-         r"conv1d takes series \(time, channels\), and .*use another network"),
-        (lambda: models.conv4(5, input_shape=(16, 2)),
-         r"conv4 takes images .*: use mlp, or conv1d"),
-        (lambda: models.conv6(5, norm="layer"), "norm 'layer' must be one of"),
-        (lambda: models.resnet12(5, width=0), "width 0 must be at least 1"),
-        (lambda: models.conv1d(0), "way 0 must be at least 1"),
+        (lambda: models.resnet12(5, input_shape=(8, 8, 3)), "input_shape"),
+        (lambda: models.conv4(5, input_shape=(28, 12, 1)), "input_shape"),
+        (lambda: networks.conv6(5, 8, "group", (16, 16, 1)), "width"),
+        (lambda: models.conv1d(5, input_shape=(12, 1)), "input_shape"),
+        (lambda: models.conv1d(5, input_shape=(28, 28, 1)), "input_shape"),
+        (lambda: models.conv4(5, input_shape=(16, 2)), "input_shape"),
+        (lambda: networks.conv6(5, norm="layer"), "norm='layer'"),
+        (lambda: models.resnet12(5, width=0), "width=0"),
+        (lambda: models.conv1d(0), "way=0"),
+        (lambda: models.mlp(0), "outputs=0"),
+        (lambda: models.mlp(1, (4, 0)), "widths=0"),
+        (lambda: models.mlp(1, (4,), (1, 1, 0)), "input_shape"),
     ],
-)  # fmt: skip
-def test_settings_that_cannot_be_are_named(make, sentence):
-  with pytest.raises(ValueError, match=sentence):
+)
+def test_settings_that_cannot_be_are_named(make, name):
+  with pytest.raises(ValueError, match=f"{name}.*expected|{name}.*must"):
     make()
 
 
-def test_a_perceptron_takes_any_shape():
-  for shape in ((6,), (3, 2), (1, 2, 3)):
-    model = models.mlp(2, (4,), shape)
-    assert model.input_shape == shape
-    shapes = jax.eval_shape(model.init, jax.random.key(0))
-    assert shapes["hidden_0"]["kernel"].shape == (6, 4)
+@pytest.mark.parametrize("shape", [(4,), (2, 2), (1, 2, 2)])
+def test_a_perceptron_of_any_shape_is_products_and_relus(shape):
+  model = models.mlp(2, (5, 3), shape)
+  assert (model.way, model.input_shape) == (2, shape)
+  assert not model.mixes_examples
+  params = random_params(model)
+  x = np.random.default_rng(0).standard_normal((7, *shape), np.float32)
+  expected = x.reshape(7, 4)
+  for name in ("hidden_0", "hidden_1"):
+    layer = params[name]
+    expected = np.maximum(expected @ layer["kernel"] + layer["bias"], 0)
+  expected = expected @ params["head"]["kernel"] + params["head"]["bias"]
+  np.testing.assert_allclose(model.apply(params, x), expected, atol=1e-5)

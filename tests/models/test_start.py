@@ -1,4 +1,6 @@
-"""Networks that begin with public weights, and what of them is trained."""
+"""Networks that begin with public weights, and their files."""
+
+import re
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,7 @@ import pytest
 
 from episodic_dp import models
 from episodic_dp.models import parts
+from episodic_dp.models import start as start_lib
 
 SHAPE = (4,)
 
@@ -74,17 +77,15 @@ def test_a_network_begins_as_its_start_and_trains_what_is_said(trained):
   changed = {
       name for name, array in parts.by_name(whole).items()
       if (np.asarray(array) != start[name]).any()
-  }  # fmt: skip
-  expected = {n.removesuffix("/down").removesuffix("/up") for n in params_of(
-      trained)}
+  }
+  expected = {
+      name.removesuffix("/down").removesuffix("/up")
+      for name in TRAINED[trained]
+  }
   assert changed == expected
   # Every trained number has a slope: none is noised for nothing.
   slopes = jax.grad(lambda p: (found.apply(p, x) ** 2).sum())(moved)
   assert all((np.asarray(s) != 0).all() for s in jax.tree.leaves(slopes))
-
-
-def params_of(trained):
-  return TRAINED[trained]
 
 
 def test_low_rank_adds_a_product_to_every_kernel_before_the_head():
@@ -107,58 +108,11 @@ def test_low_rank_adds_a_product_to_every_kernel_before_the_head():
   assert large.init(jax.random.key(0))["hidden"]["kernel"]["up"].shape == (4, 6)
 
 
-def test_convolutions_and_norms_of_conv4_are_found():
-  model = models.conv4(3, 4, "group", (16, 16, 1))
-  shapes = parts.by_name(jax.eval_shape(model.init, jax.random.key(0)))
-  start = {name: np.ones(s.shape, np.float32) for name, s in shapes.items()}
-  counts = {}
-  for trained in TRAINED:
-    found = models.start_from(model, start, trained=trained, rank=1)
-    params = jax.eval_shape(found.init, jax.random.key(0))
-    counts[trained] = sum(s.size for s in jax.tree.leaves(params))
-  head = 4 * 3 + 3
-  assert counts == {
-      "all": sum(s.size for s in shapes.values()),
-      "head": head,
-      "scale_shift": head + 4 * 2 * 4,
-      "low_rank": head + (9 + 4) + 3 * (36 + 4),
-  }
-  haiku = models.conv4(3, 4, "group", (16, 16, 1), "haiku")
-  names = parts.by_name(jax.eval_shape(haiku.init, jax.random.key(0)))
-  found = models.start_from(
-      haiku,
-      {name: np.ones(s.shape, np.float32) for name, s in names.items()},
-      trained="scale_shift",
-  )
-  params = jax.eval_shape(found.init, jax.random.key(0))
-  assert sum(s.size for s in jax.tree.leaves(params)) == counts["scale_shift"]
-
-
-def test_a_head_of_other_classes_is_drawn_by_the_seed():
-  start = start_of(network()) | {"head/kernel": np.zeros((6, 9), np.float32)}
-  model = models.start_from(network(), start)
-  a, b = (model.init(jax.random.key(i)) for i in (0, 1))
-  assert (a["head"]["kernel"] != b["head"]["kernel"]).all()
-  np.testing.assert_array_equal(a["hidden"]["kernel"], b["hidden"]["kernel"])
-
-
-def test_random_layers_stay_random():
-  base = network()
-  model = base._replace(
-      random=lambda p, x, key: base.apply(p, x) + jax.random.uniform(key)
-  )
-  found = models.start_from(model, start_of(base), trained="head")
-  params = found.init(jax.random.key(0))
-  x = jnp.ones((2, *SHAPE))
-  drawn = found.drawing(jax.random.key(0)).apply(params, x)
-  assert (drawn != found.apply(params, x)).all()
-
-
 @pytest.mark.parametrize(
     "model, options, sentence",
     [
-        (network(), {"trained": "film"}, "trained='film' must be one of"),
-        (network(), {"rank": 0}, "rank 0 must be at least 1"),
+        (network(), {"trained": "film"}, "trained='film'"),
+        (network(), {"rank": 0}, "rank=0"),
         (network(norm=False), {"trained": "scale_shift"}, "has no norms"),
         (network(head=False), {"trained": "head"}, "has no layer 'head'"),
         (
@@ -180,3 +134,109 @@ def test_what_would_train_nothing_is_refused(model, options, sentence):
     start = {}
   with pytest.raises(ValueError, match=sentence):
     models.start_from(model, start, **options)
+
+
+# Files ------------------------------------------------------------------------
+
+WEIGHTS = {
+    "hidden/kernel": np.arange(24, dtype=np.float32).reshape(4, 6),
+    "norm/scale": np.ones(6, np.float32),
+    "norm/bias": np.zeros(6, np.float32),
+    "head/kernel": np.ones((6, 3), np.float32),
+    "head/bias": np.zeros(3, np.float32),
+}
+
+
+@pytest.mark.parametrize("suffix", start_lib.SUFFIXES)
+def test_written_weights_are_read(tmp_path, suffix):
+  params = network().init(jax.random.key(0))
+  models.write_weights(tmp_path / f"start{suffix}", params)
+  found = models.read_weights(tmp_path / f"start{suffix}")
+  assert found.keys() == WEIGHTS.keys()
+  for name, array in parts.by_name(params).items():
+    np.testing.assert_array_equal(found[name], array)
+  digest = start_lib.digest(found)
+  assert digest == start_lib.digest(start_of(network(), 0))
+  assert digest != start_lib.digest(found | {"head/bias": np.ones(3, "f")})
+
+
+def _garbage(path):
+  path.write_bytes(b"PK\3\4 no archive" * 9)
+
+
+def _pickled(path):
+  with open(path, "wb") as out:
+    np.savez(out, a=np.array([{"an": "object"}], dtype=object))
+
+
+def _cut(path):
+  models.write_weights(path, {"a": np.zeros(99)})
+  path.write_bytes(path.read_bytes()[:-40])
+
+
+def _absent(path):
+  del path
+
+
+@pytest.mark.parametrize("suffix", start_lib.SUFFIXES)
+@pytest.mark.parametrize("damage", [_garbage, _pickled, _cut, _absent])
+def test_unreadable_files_are_one_sentence(tmp_path, suffix, damage):
+  path = tmp_path / f"start{suffix}"
+  damage(path)
+  with pytest.raises(ValueError, match="cannot be read .*: give a file") as e:
+    models.read_weights(path)
+  assert str(path) in str(e.value) and "\n" not in str(e.value)
+  assert "pickle" not in str(e.value)
+
+
+def test_other_endings_and_trees_without_names_are_refused(tmp_path):
+  for call in (models.read_weights, lambda p: models.write_weights(p, {})):
+    with pytest.raises(ValueError, match="'.npz', '.safetensors'"):
+      call(tmp_path / "weights.pt")
+  with pytest.raises(ValueError, match="no dictionaries of dictionaries"):
+    models.write_weights(tmp_path / "a.npz", [np.zeros(2)])
+
+
+def changed(**changes):
+  named = {name.replace("_", "/"): value for name, value in changes.items()}
+  return {k: v for k, v in (WEIGHTS | named).items() if v is not None}
+
+
+@pytest.mark.parametrize(
+    "changes,text",
+    [
+        ({"hidden_kernel": None}, "differ in hidden/kernel"),
+        ({"extra_w": np.zeros(1)}, "differ in extra/w"),
+        (
+            {"hidden_kernel": np.zeros((6, 4), np.float32)},
+            "as float32[6, 4] and the network as float32[4, 6]",
+        ),
+        ({"hidden_kernel": np.zeros((4, 6), np.int32)}, "as int32[4, 6]"),
+        ({"hidden_kernel": np.full((4, 6), np.inf)}, "NaN or infinity"),
+        ({"hidden_kernel": np.full((4, 6), 1e300)}, "NaN or infinity"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(changes, text):
+  with pytest.raises(ValueError, match=re.escape(text)):
+    models.start_from(network(), changed(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"head_kernel": np.zeros((6, 9), np.float32)},
+        {"head_kernel": None, "head_bias": None},
+        {"head_bias": None},
+    ],
+)
+def test_a_head_that_does_not_fit_is_drawn_anew(changes):
+  model = models.start_from(network(), changed(**changes))
+  a, b = (model.init(jax.random.key(i)) for i in (0, 1))
+  assert (a["head"]["kernel"] != b["head"]["kernel"]).all()
+  for params in (a, b):
+    np.testing.assert_array_equal(
+        params["hidden"]["kernel"], WEIGHTS["hidden/kernel"]
+    )
+  # Weights with a head start a network without one.
+  headless = models.start_from(network(head=False), changed(**changes))
+  assert set(headless.init(jax.random.key(0))) == {"hidden", "norm"}

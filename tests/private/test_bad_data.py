@@ -23,7 +23,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
-from episodic_dp.models import block
+from episodic_dp.models import layers
 from episodic_dp.private import clipping
 from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
@@ -546,7 +546,7 @@ def _one_block(norm):
     }
 
   def apply(params, x):
-    x = block.apply(x, params["kernel"], params["scale"], params["bias"], norm)
+    x = layers.block(x, params["kernel"], params["scale"], params["bias"], norm)
     return x.mean((1, 2)) @ params["last"]
 
   return models.Model(init, apply)
