@@ -182,7 +182,8 @@ def block(
     [n, H // 2, W // 2, Cout].
   """
   own = norm == "batch" and backends.choices().own_forms
-  if own and cpu.fits_first_block(x.shape, kernel.shape):
+  own = own and cpu.fits_first_block(x.shape, kernel.shape)
+  if own and scale is not None:
     return leaky_relu(cpu.first_block(x, kernel, scale, bias))
   return leaky_relu(max_pool(convolved(x, kernel, scale, bias, norm)))
 

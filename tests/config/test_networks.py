@@ -214,7 +214,7 @@ def test_a_start_is_read_recorded_and_known_again(start, monkeypatch):
 def test_starts_that_cannot_be_are_named(start):
   with pytest.raises(plan.PlanError, match="config.model.rank=0"):
     config_of(model__start=str(start), model__rank=0)
-  with pytest.raises(ValueError, match="absent.npz do not exist"):
+  with pytest.raises(ValueError, match="absent.npz cannot be read"):
     networks.check(config_of(model__start="absent.npz").model)
   with pytest.raises(ValueError, match=r"config.model.start=.*start.npz has"):
     networks.make_model(

@@ -365,7 +365,7 @@ def test_weights(tmp_path, count, suffix, marker):
 
   def read():
     start._fitted(
-        models.read_weights(path), shapes, source="start", head="head"
+        models.read_weights(path), shapes, "start", "head"
     )
 
   read()
