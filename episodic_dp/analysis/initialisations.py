@@ -221,12 +221,11 @@ def _check_classes(
         f"run '{name}' is of data.name={config.data.name!r} and the test tasks"
         f" of {wanted.data.name!r}: compare runs of one data set"
     )
-  defaults = data.defaults_of(config.data.name)
-  for option in sorted({*_DIVIDING} & {*defaults}):
-    own, other = (
-        c.data.options.get(option, defaults[option]) for c in (config, wanted)
-    )
-    own, other = (tuple(v) if isinstance(v, list) else v for v in (own, other))
+  first, second = (
+      data.read_options(c.data.name, c.data.options) for c in (config, wanted)
+  )
+  for option in _DIVIDING:
+    own, other = (getattr(o, option, None) for o in (first, second))
     if own != other:
       raise errors.RunError(
           f"run '{name}' has data.options.{option}={own!r} and the test tasks"

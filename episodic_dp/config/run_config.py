@@ -130,7 +130,7 @@ class RunConfig:
     )
     data_lib.check_data_dir(found.data.name, data_dir)
     if found.hierarchy is None and found.data.name == "own_data":
-      chosen = own_data.read_options(found.data.options)
+      chosen = data_lib.read_options("own_data", found.data.options)
       with phases.phase("listing the data"):
         survey = own_data.survey(data_dir, chosen)
       found = dataclasses.replace(

@@ -1,64 +1,49 @@
 """Data sets: images (or points) in arrays, with the tree of their units.
 
-`load(name)` returns disjoint training, validation and test data. The loaders
-are imported on first use, so that importing this package stays quick.
+`load(name)` returns disjoint training, validation and test data. The modules of
+the data sets are imported on first use, so that importing this package stays
+quick; each has a dataclass `Options` and a function `load`.
 """
 
-from collections.abc import Callable
-import dataclasses
 import importlib
-import inspect
 import os
 from typing import Any
 
+from episodic_dp import _validate
+from episodic_dp import plain
 from episodic_dp.data.dataset import ArrayDataset
 from episodic_dp.data.dataset import as_examples
 from episodic_dp.data.dataset import Dataset
 from episodic_dp.data.dataset import Splits
-from episodic_dp.data.own_data import rows
+from episodic_dp.data.originals import Where
 
-__all__ = [
-    "NAMES",
-    "ArrayDataset",
-    "Dataset",
-    "Splits",
-    "as_examples",
-    "check_data_dir",
-    "defaults_of",
-    "load",
-]
+__all__ = ["NAMES", "ArrayDataset", "Dataset", "Splits", "as_examples", "load"]
 
-# Where each data set's function `load` stands.
-_LOADERS = {
-    "cifar_fs": "episodic_dp.data.cifar_fs.load",
-    "glyphs": "episodic_dp.data.glyphs",
-    "mini_imagenet": "episodic_dp.data.mini_imagenet.load",
-    "mnist_writers": "episodic_dp.data.mnist_writers.load",
-    "omniglot": "episodic_dp.data.omniglot.load",
-    "own_data": "episodic_dp.data.own_data.load",
-    "sinusoid": "episodic_dp.data.sinusoid",
-}
-NAMES = tuple(_LOADERS)
+NAMES = (
+    "cifar_fs", "glyphs", "mini_imagenet", "mnist_writers", "omniglot",
+    "own_data", "sinusoid",
+)
 """The data sets that `load` knows."""
-_SOURCES = ("data_dir", "download", "surveyed")
-# Those without files; said here, so that no loader is imported to ask it.
-GENERATED = ("glyphs", "sinusoid")
+GENERATED = ("glyphs", "sinusoid")  # Without files.
 
 
-def defaults_of(name: str) -> dict[str, Any]:
-  """The options of a data set, each with its default.
+def read_options(name: str, chosen: Any) -> Any:
+  """Return the `Options` of a data set.
+
+  Args:
+    name: one of `NAMES`.
+    chosen: option -> value; the others have their defaults.
 
   Raises:
-    ValueError: an unknown name.
+    PlanError: an unknown name or option, or a value of another type.
   """
-  if name == "own_data":
-    return dataclasses.asdict(rows.Options())
-  parameters = inspect.signature(_loader(name)).parameters
-  return {k: p.default for k, p in parameters.items() if k not in _SOURCES}
+  return plain.from_plain(
+      _module(name).Options, chosen, name="config.data.options", partial=True
+  )
 
 
 def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
-  """ValueError where a data set is given a folder and reads none.
+  """Raise ValueError where a data set is given a folder and reads none.
 
   Args:
     name: of the data set, or "" where a config names none.
@@ -77,25 +62,27 @@ def load(
     name: str,
     *,
     data_dir: str | os.PathLike[str] | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
     surveyed: Any = None,
     **chosen: Any,
 ) -> Splits:
-  """Loads or generates a data set by name.
+  """Load or generate a data set by name.
 
   Args:
-    name: one of `NAMES`: "glyphs" and "sinusoid" are generated, "own_data"
-      is a folder or a file of yours, the others are read from their
-      original files; the options of each are those of its `load`, such as
-      `omniglot.load.load`.
-    data_dir: folder with the original files, for data sets that have any; for
-      "own_data" the folder or the .npz itself.
-    download: fetch the original files where data_dir does not have them.
+    name: one of `NAMES`: "glyphs" and "sinusoid" are generated, "own_data" is a
+      folder or a file of yours, the others are read from their original files.
+    data_dir: folder with the original files, or with a folder of the data set's
+      name that has them; for "own_data" the data themselves. Not needed for
+      published data that are prepared already.
+    cache_dir: where prepared data are kept; None means the environment variable
+      TFDS_DATA_DIR, or else ~/tensorflow_datasets.
+    download: fetch the original files that data_dir does not have.
     surveyed: of `own_data.load.survey`, where own data are listed already.
-    **chosen: the keyword arguments of the data set's own `load`.
+    **chosen: fields of the data set's `Options`, such as `omniglot.Options`.
 
   Raises:
-    ValueError: unknown name or option, with the known ones; or a data_dir
+    ValueError: an unknown name or option, with the known ones; or a data_dir
       that is not read.
     FileNotFoundError: the original files are not there, with the remedy.
 
@@ -105,22 +92,15 @@ def load(
     >>> train.hierarchy.levels
     ('participant', 'point')
   """
-  loader, known = _loader(name), defaults_of(name)
+  options = read_options(name, chosen)
   check_data_dir(name, data_dir)
-  unknown = sorted(set(chosen) - set(known))
-  if unknown:
-    raise ValueError(
-        f"data set '{name}' has no option {unknown[0]!r}: the known ones are"
-        f" {sorted(known)}"
-    )
-  # Where the files come from; generated data sets have none.
-  sources = {"data_dir": data_dir, "download": download, "surveyed": surveyed}
-  taken = inspect.signature(loader).parameters
-  chosen |= {k: v for k, v in sources.items() if k in taken}
-  return loader(**chosen)
+  where = Where(data_dir=data_dir, cache_dir=cache_dir, download=download)
+  more = {} if surveyed is None else {"surveyed": surveyed}
+  splits: Splits = _module(name).load(options, where, **more)
+  return splits
 
 
-def _loader(name: str) -> Callable[..., Splits]:
-  if name not in NAMES:
-    raise ValueError(f"unknown data set {name!r}: the known ones are {NAMES}")
-  return importlib.import_module(_LOADERS[name]).load
+def _module(name: str) -> Any:
+  _validate.one_of("config.data.name", name, NAMES)
+  path = f"episodic_dp.data.{name}"
+  return importlib.import_module(path + ".load" * (name == "own_data"))

@@ -5,7 +5,7 @@ nothing half-made is ever accepted. Arrays in an .npz are read as a whole and
 checked; one in an .npy is mapped, and may exceed all memory.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 import contextlib
 import fcntl
 import lzma
@@ -23,6 +23,8 @@ import numpy.typing as npt
 from episodic_dp.output import files as output
 
 T = TypeVar("T")
+Records = Iterator[tuple[str, bytes]]  # A unique key, an image.
+VERSION = "2.0.0"  # Of records and arrays.
 
 # What reading arrays from a file raises where its bytes are wrong: also for
 # compression and encryption that nobody asked for (RuntimeError), and for sizes
@@ -43,13 +45,6 @@ DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
 )
-
-
-def root(cache_dir: str | os.PathLike[str] | None) -> pathlib.Path:
-  """Where prepared data are kept: as given, or the folder that TFDS uses."""
-  if cache_dir is None:
-    cache_dir = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-  return pathlib.Path(cache_dir).expanduser()
 
 
 @contextlib.contextmanager
@@ -88,16 +83,14 @@ def save_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
     np.savez(f, allow_pickle=False, **arrays)
 
 
-def read_arrays(
-    path: pathlib.Path, names: Sequence[str]
-) -> tuple[np.ndarray, ...] | None:
-  """The arrays of an .npz, or None when it is absent or damaged.
+def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray] | None:
+  """Return the arrays of an .npz, or None when it is absent or damaged.
 
   Every member of an .npz carries a CRC-32, which reading checks.
   """
   try:
     with np.load(path, allow_pickle=False) as arrays:
-      return tuple(arrays[name] for name in names)
+      return {name: arrays[name] for name in arrays.files}
   except DAMAGED:
     return None
 

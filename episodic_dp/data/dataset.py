@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 import dataclasses
-from typing import Protocol, TYPE_CHECKING
+from typing import Annotated, Protocol, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import plan
 
 if TYPE_CHECKING:  # A config is checked and accounted without JAX.
@@ -13,17 +14,27 @@ if TYPE_CHECKING:  # A config is checked and accounted without JAX.
 
 PARTS = ("train", "validation", "test")
 
+
+def _check_seed(name: str, value: int) -> int:
+  if not 0 <= value < 2**32:
+    raise _validate.refusal(name, value, "a whole number from 0 to 2^32 - 1")
+  return value
+
+
+Seed: TypeAlias = Annotated[int, _check_seed]
+"""A field of options that is a public seed."""
+
 # Leaf numbers int32[...] -> rows of the images int32[...]: pure, within `jit`.
 Rows = Callable[["jax.Array"], "jax.Array"]
 
 
 def identity(leaf: "jax.Array") -> "jax.Array":
-  """Leaf i lies in row i: the default of `ArrayDataset.rows`."""
+  """Return row i for leaf i: the default of `ArrayDataset.rows`."""
   return leaf
 
 
 class Dataset(Protocol):
-  """What training, evaluation and attacks read of a data set.
+  """The attributes of a data set that training and evaluation read.
 
   `ArrayDataset` is the one that loaders return; anything else with these
   attributes will do.
@@ -31,7 +42,7 @@ class Dataset(Protocol):
 
   @property
   def name(self) -> str:
-    """What the data are, for messages and reports."""
+    """The name of the data, for messages and reports."""
 
   @property
   def images(self) -> np.ndarray:
@@ -61,11 +72,11 @@ class Dataset(Protocol):
 
   @property
   def rotate(self) -> bool:
-    """Whether tasks may rotate whole classes by multiples of 90 degrees."""
+    """Tasks may rotate whole classes by multiples of 90 degrees."""
 
   @property
   def targets(self) -> int:
-    """How many numbers of a point are to be predicted; 0 for classes."""
+    """The number of targets of a point; 0 for classes."""
 
   @property
   def labels(self) -> np.ndarray | None:
@@ -73,10 +84,10 @@ class Dataset(Protocol):
 
   @property
   def resident(self) -> bool:
-    """Whether training keeps all images on the device."""
+    """Training keeps all images on the device."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ArrayDataset:
   """Images or features in one array, and the tree of their units.
 
@@ -126,10 +137,16 @@ class ArrayDataset:
 
   def __post_init__(self) -> None:
     self._check_images()
-    if self.labels is not None:
-      self._check_labels(self.labels)
     rows, leaves = self.images.shape[0], self.hierarchy.num_leaves
-    leaf_rows = self.hierarchy.leaf_rows
+    labels, leaf_rows = self.labels, self.hierarchy.leaf_rows
+    if labels is not None and (
+        np.shape(labels) != (rows,) or labels.dtype.kind not in "iu"
+    ):
+      raise ValueError(
+          f"labels of '{self.name}' are {labels.dtype}"
+          f"{list(np.shape(labels))}: give one whole number for each of the"
+          f" {rows} rows"
+      )
     if self.rows is not identity:
       self._check_rows()
     elif rows != leaves:
@@ -146,62 +163,48 @@ class ArrayDataset:
           " of these images"
       )
 
-  def _check_images(self) -> None:
+  def __repr__(self) -> str:
+    """Return the name and sizes: no value of an image is ever shown."""
     images = self.images
-    if self.targets:
-      self._check_points()
-    elif not isinstance(images, np.ndarray) or images.dtype not in (
+    return (
+        f"ArrayDataset({self.name!r}, {images.dtype}{list(images.shape)},"
+        f" {self.hierarchy})"
+    )
+
+  def _check_images(self) -> None:
+    images, name = self.images, self.name
+    if not isinstance(images, np.ndarray) or images.dtype not in (
         np.uint8, np.float32
     ):
       kind = getattr(images, "dtype", type(images).__name__)
       raise ValueError(
-          f"images of '{self.name}' are {kind}: give a NumPy array of uint8,"
-          " 0 to 255, or of float32"
+          f"images of '{name}' are {kind}: give a NumPy array of uint8, 0 to"
+          " 255, or of float32"
       )
     axes = (4,) if images.dtype == np.uint8 else (2, 3, 4)
     if images.ndim not in axes or 0 in images.shape:
       raise ValueError(
-          f"images of '{self.name}' have shape {images.shape}: give"
-          " [rows, height, width, channels], or of float32 also"
-          " [rows, time, channels] or [rows, features], none of them 0"
+          f"images of '{name}' have shape {images.shape}: give [rows, height,"
+          " width, channels], or of float32 also [rows, time, channels] or"
+          " [rows, features], none of them 0"
       )
     if self.rotate and (
-        images.ndim != 4 or images.shape[1] != images.shape[2]
+        images.ndim != 4 or images.shape[1] != images.shape[2] or self.targets
     ):
-      size = " x ".join(map(str, images.shape[1:3]))
       raise ValueError(
-          f"images of '{self.name}' are {size} and cannot be rotated by 90"
-          " degrees: make them square or set rotate=False"
+          f"images of '{name}' have shape {images.shape} and cannot be rotated"
+          " by 90 degrees: make them square or set rotate=False"
       )
-
-  def _check_points(self) -> None:
-    points, name = self.images, self.name
-    known = isinstance(points, np.ndarray) and points.dtype == np.float32
-    if not known or points.ndim != 4 or points.shape[1:3] != (1, 1):
+    points = images.dtype == np.float32 and images.shape[1:-1] == (1, 1)
+    if self.targets and not (points and 0 < self.targets < images.shape[-1]):
       raise ValueError(
-          f"points of '{name}' are {getattr(points, 'dtype', type(points))}"
-          f"{list(np.shape(points))}: give float32[rows, 1, 1, features +"
-          " targets]"
-      )
-    if not 0 < self.targets < points.shape[3]:
-      raise ValueError(
-          f"targets={self.targets} of '{name}', whose points are"
-          f" {points.shape[3]} numbers: leave at least one feature"
-      )
-    if self.rotate:
-      raise ValueError(f"points of '{name}' cannot be rotated: rotate=False")
-
-  def _check_labels(self, labels: np.ndarray) -> None:
-    rows = self.images.shape[0]
-    if np.shape(labels) != (rows,) or labels.dtype.kind not in "iu":
-      raise ValueError(
-          f"labels of '{self.name}' are {labels.dtype}"
-          f"{list(np.shape(labels))}: give one whole number for each of the"
-          f" {rows} rows"
+          f"points of '{name}' are {images.dtype}{list(images.shape)} with"
+          f" targets={self.targets}: give float32[rows, 1, 1, features +"
+          " targets] with at least one feature"
       )
 
   def _check_rows(self) -> None:
-    """Checks the rows of up to 64 leaves, the first and the last among them.
+    """Check the rows of up to 64 leaves, the first and the last among them.
 
     A gather on the device would clamp a row out of range without an error.
     """
@@ -211,7 +214,7 @@ class ArrayDataset:
     from episodic_dp import backends
 
     backends.ask_for_cores()
-    leaves = self.hierarchy.num_leaves
+    rows, leaves = self.images.shape[0], self.hierarchy.num_leaves
     probe = np.unique(np.linspace(0, leaves - 1, 64).astype(np.int32))
     found = np.asarray(jax.jit(self.rows)(probe))
     if found.shape != probe.shape or found.dtype.kind not in "iu":
@@ -220,13 +223,12 @@ class ArrayDataset:
           f" {found.dtype}{list(found.shape)}: it must keep the shape and"
           " return whole numbers"
       )
-    wrong = (found < 0) | (found >= self.images.shape[0])
+    wrong = (found < 0) | (found >= rows)
     if wrong.any():
       at = int(np.argmax(wrong))
       raise ValueError(
           f"rows of '{self.name}' sends leaf {probe[at]} to row {found[at]} of"
-          f" {self.images.shape[0]} images: it must stay below the number of"
-          " images"
+          f" {rows} images: it must stay below the number of images"
       )
 
   @property
@@ -237,7 +239,7 @@ class ArrayDataset:
 
 
 def as_examples(dataset: ArrayDataset) -> ArrayDataset:
-  """The images alone, each a primary unit, as DP-SGD samples them.
+  """Return the images alone, each a primary unit, as DP-SGD samples them.
 
   Of the tree only its last level is left. The class of an image, the unit above
   it in tree order, becomes its label where the data set has no labels yet.
@@ -279,7 +281,7 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
 
 
 def flattened(hierarchy: plan.Hierarchy) -> plan.Hierarchy:
-  """The hierarchy of `as_examples`: the leaves alone."""
+  """Return the hierarchy of `as_examples`: the leaves alone."""
   return plan.Hierarchy.regular(
       (hierarchy.num_leaves,), levels=hierarchy.levels[-1:]
   )
@@ -300,19 +302,15 @@ class Splits:
   test: ArrayDataset
 
   def __post_init__(self) -> None:
-    parts: dict[str, ArrayDataset] = {p: getattr(self, p) for p in PARTS}
-    shapes = {part: data.image_shape for part, data in parts.items()}
-    if len(set(shapes.values())) > 1:
+    parts = self.train, self.validation, self.test
+    shapes = [(data.image_shape, data.targets) for data in parts]
+    if len(set(shapes)) > 1:
       raise ValueError(
-          f"the splits have examples of different shapes {shapes}: bring them"
-          " to one shape"
+          f"the splits have examples of different shapes and targets {shapes}:"
+          " bring them to one shape"
       )
-    targets = {part: data.targets for part, data in parts.items()}
-    if len(set(targets.values())) > 1:
-      raise ValueError(f"the splits differ in their targets {targets}")
-    for part in ("validation", "test"):
-      if parts[part].rotate:
-        raise ValueError(
-            f"the {part} split has rotate=True: rotations are an augmentation"
-            " for training only"
-        )
+    if self.validation.rotate or self.test.rotate:
+      raise ValueError(
+          "the validation or test split has rotate=True: rotations are an"
+          " augmentation for training only"
+      )

@@ -13,17 +13,21 @@ test split does not change with the size of the training split.
 """
 
 from concurrent import futures
+import dataclasses
 import functools
 import os
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import backends
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.data import dataset
-from episodic_dp.data import options
+from episodic_dp.data import originals
 
 LEVELS = ("participant", "glyph", "drawing")
 
@@ -35,62 +39,60 @@ _HAND_NUMBERS = 5
 _DRAWING_NUMBERS = 8 * _STROKES + 7  # Tremor of each point; place and pen.
 
 
-def load(
-    *,
-    participants: int = 4000,
-    validation_participants: int = 200,
-    test_participants: int = 600,
-    glyphs: int = 8,
-    drawings: int = 5,
-    size: int = 28,
-    seed: int = 0,
-) -> dataset.Splits:
-  """Generates the three splits; the participants of one occur in no other.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+  """Options of the glyphs.
 
-  Args:
+  Attributes:
     participants: writers in the training split.
     validation_participants: writers in the validation split.
     test_participants: writers in the test split.
     glyphs: glyphs in the script of each writer.
     drawings: drawings of each glyph.
-    size: height and width in pixels.
-    seed: public seed of the whole set, 0 to 2^32 - 1.
+    size: height and width in pixels, at least 12.
+    seed: public seed of the whole set, below 2^32.
+  """
+
+  participants: plain.Count = 4000
+  validation_participants: plain.Count = 200
+  test_participants: plain.Count = 600
+  glyphs: plain.Count = 8
+  drawings: plain.Count = 5
+  size: Annotated[int, functools.partial(_validate.count, least=12)] = 28
+  seed: dataset.Seed = 0
+
+
+def load(options: Options, where: originals.Where) -> dataset.Splits:
+  """Generate the three splits; the participants of one are in no other.
 
   Returns:
     Splits whose hierarchies are participant -> glyph -> drawing, declared by
     the options, with images
     uint8[participants * glyphs * drawings, size, size, 1]. The same options
     give the same bits on the same platform.
-
-  Raises:
-    ValueError: an option is not a whole number in its range.
   """
-  for option, value, least in (
-      ("participants", participants, 1),
-      ("validation_participants", validation_participants, 1),
-      ("test_participants", test_participants, 1),
-      ("glyphs", glyphs, 1),
-      ("drawings", drawings, 1),
-      ("size", size, 12),
-      ("seed", seed, 0),
-  ):
-    options.check_count("glyphs", option, value, least=least)
-  if seed >= 2**32:
-    raise ValueError(f"glyphs option seed={seed} must be below 2^32")
-  counts = (participants, validation_participants, test_participants)
+  del where
+  counts = (
+      options.participants,
+      options.validation_participants,
+      options.test_participants,
+  )
+  glyphs, drawings, size = options.glyphs, options.drawings, options.size
   parts = {}
   for number, (split, count) in enumerate(zip(dataset.PARTS, counts)):
     parts[split] = dataset.ArrayDataset(
         name=f"glyphs/{split}",
         images=_generate(
-            seed, number, count, glyphs=glyphs, drawings=drawings, size=size
+            options.seed, number, count,
+            glyphs=glyphs, drawings=drawings, size=size,
         ),
         hierarchy=plan.Hierarchy.regular(
             (count, glyphs, drawings), levels=LEVELS
         ),
         description=(
             f"{count} procedural writers of {glyphs} glyphs, {drawings}"
-            f" drawings each, {size} x {size} pixels, public seed {seed}"
+            f" drawings each, {size} x {size} pixels, public seed"
+            f" {options.seed}"
         ),
     )
   return dataset.Splits(**parts)

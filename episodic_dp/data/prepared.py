@@ -1,103 +1,88 @@
-"""From original files to cached arrays, in one way for all TFDS data sets."""
+"""From original files to arrays on disk, in one way for all data sets.
 
-from collections.abc import Callable, Sequence
+One TFDS record is kept for every image; the arrays that training maps are made
+of the records.
+"""
+
+from collections.abc import Callable
 import pathlib
 from typing import TypeVar
 
 import numpy as np
 
 from episodic_dp.data import cache
-from episodic_dp.data import files
+from episodic_dp.data import originals as originals_lib
 
 T = TypeVar("T")
+Arrays = dict[str, np.ndarray]
+Records = cache.Records
 
 
-def load(
-    originals: files.Originals,
-    records: pathlib.Path,
+def arrays(
+    originals: originals_lib.Originals,
+    where: originals_lib.Where,
     *,
-    data_dir: files.Path | None,
-    download: bool,
-    read: Callable[[], T | None],
-    make: Callable[[files.Found | None], T],
-) -> T:
-  """The arrays in the cache, or else what is made of the files, once.
+    generate: Callable[[originals_lib.Found], Records],
+    assemble: Callable[[list[tuple[str, bytes]]], Arrays],
+    fits: Callable[[Arrays], bool],
+) -> Arrays:
+  """Return the arrays in the cache, made of the original files if need be.
 
   Args:
     originals: the files.
-    records: the folder of the prepared TFDS records, whose parent holds the
-      lock.
-    data_dir: where to look for the files.
-    download: whether to fetch them where they are not.
-    read: reads the cached arrays; None where there are none.
-    make: prepares the records from the files that were found, or by a download
-      where it is given None, unless they are there; caches the arrays.
+    where: their places.
+    generate: the images of the files.
+    assemble: the arrays of all records, in the order of their keys.
+    fits: whether cached arrays are those of the data set.
 
   Raises:
-    FileNotFoundError: neither records nor files are there; says what to do.
+    FileNotFoundError: nothing is prepared and the files are not there.
     ConnectionError: a download cannot be reached.
-    ValueError: a file has the wrong checksum.
+    ValueError: a file has the wrong checksum or content.
   """
-  arrays = read()
-  if arrays is not None:
-    return arrays
-  found = originals.find(data_dir)
-  if found is None and not (records / "dataset_info.json").is_file():
-    # Said before a folder is made in the cache, and before TFDS is asked, which
-    # would retry for minutes when offline.
-    if not download:
-      raise FileNotFoundError(originals.missing(data_dir))
-    if originals.online is None:
-      raise FileNotFoundError(
-          f"--download cannot fetch {originals.title}, and"
-          f" {originals.missing(data_dir)}"
+  folder = where.cache / originals.name
+  path = folder / f"arrays-{cache.VERSION}.npz"
+
+  def read() -> Arrays | None:
+    found = cache.read_arrays(path)
+    return found if found is not None and fits(found) else None
+
+  def make(held: Records) -> Arrays:
+    made = assemble(sorted(held))
+    if not fits(made):
+      raise ValueError(
+          f"the prepared {originals.name} in {folder} has other sizes than"
+          " those published: remove this folder and prepare it again from"
+          " another copy"
       )
-    originals.check_online()
-  return cache.read_or_make(records.parent, read, lambda: make(found))
+    cache.save_arrays(path, **made)
+    return made
+
+  return from_records(originals, where, folder, generate, read, make)
 
 
-def load_arrays(
-    originals: files.Originals,
+def from_records(
+    originals: originals_lib.Originals,
+    where: originals_lib.Where,
     folder: pathlib.Path,
-    version: str,
-    names: Sequence[str],
-    *,
-    data_dir: files.Path | None,
-    download: bool,
-    prepare: Callable[
-        [pathlib.Path, files.Found | None], tuple[np.ndarray, ...]
-    ],
-    expected: Callable[..., bool],
-) -> tuple[np.ndarray, ...]:
-  """`load` of arrays that are kept together in one file beside the records.
+    generate: Callable[[originals_lib.Found], Records],
+    read: Callable[[], T | None],
+    make: Callable[[Records], T],
+) -> T:
+  """Return what `read` finds, or make it of the records of a folder.
 
-  Args:
-    originals: the files.
-    folder: of the data set in the cache.
-    version: of the prepared data.
-    names: of the arrays in the file.
-    data_dir: as for `load`, and so is the next.
-    download: whether to fetch the files.
-    prepare: makes the arrays of the folder of the records and the files.
-    expected: whether arrays that were read are those of the data set; others
-      are made anew.
+  Missing files are named before a folder is made or TFDS is imported; see
+  `arrays`.
   """
-  records, cached = folder / version, folder / f"arrays-{version}.npz"
+  found = read()
+  if found is not None:
+    return found
+  if not (folder / cache.VERSION / "dataset_info.json").is_file():
+    originals.find(where)
+  # Lazy import: TFDS takes seconds.
+  from episodic_dp.data import records
 
-  def read() -> tuple[np.ndarray, ...] | None:
-    arrays = cache.read_arrays(cached, names)
-    return arrays if arrays is not None and expected(*arrays) else None
+  def make_anew() -> T:
+    return make(records.read(folder, lambda: generate(originals.find(where))))
 
-  def make(found: files.Found | None) -> tuple[np.ndarray, ...]:
-    arrays = prepare(records, found)
-    cache.save_arrays(cached, **dict(zip(names, arrays)))
-    return arrays
-
-  return load(
-      originals,
-      records,
-      data_dir=data_dir,
-      download=download,
-      read=read,
-      make=make,
-  )
+  return cache.read_or_make(folder, read, make_anew)

@@ -9,13 +9,15 @@ Everything follows from a *public* seed: participant i of a split is a pure
 function of (seed, split, i), so a larger set contains the smaller one.
 """
 
+import dataclasses
 import math
 
 import numpy as np
 
+from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.data import dataset
-from episodic_dp.data import options
+from episodic_dp.data import originals
 
 LEVELS = ("participant", "point")
 AMPLITUDES = (0.1, 5.0)
@@ -23,42 +25,42 @@ PHASES = (0.0, math.pi)
 RANGE = (-5.0, 5.0)
 
 
-def load(
-    *,
-    participants: int = 20_000,
-    validation_participants: int = 200,
-    test_participants: int = 600,
-    points: int = 20,
-    seed: int = 0,
-) -> dataset.Splits:
-  """Generates the three splits; the participants of one occur in no other.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+  """Options of the sinusoids.
 
-  Args:
+  Attributes:
     participants: sinusoids in the training split.
     validation_participants: sinusoids in the validation split.
     test_participants: sinusoids in the test split.
     points: of each participant.
-    seed: public seed of the whole set, 0 to 2^32 - 1.
+    seed: public seed of the whole set, below 2^32.
+  """
+
+  participants: plain.Count = 20_000
+  validation_participants: plain.Count = 200
+  test_participants: plain.Count = 600
+  points: plain.Count = 20
+  seed: dataset.Seed = 0
+
+
+def load(options: Options, where: originals.Where) -> dataset.Splits:
+  """Generate the three splits; the participants of one are in no other.
 
   Returns:
     Splits whose hierarchies are participant -> point, declared by the options,
     with the points (x, y) in float32[participants * points, 1, 1, 2], y the one
     target.
-
-  Raises:
-    ValueError: an option is not a whole number in its range.
   """
-  options.check_seed("sinusoid", seed)
-  counts = dict(
-      participants=participants,
-      validation_participants=validation_participants,
-      test_participants=test_participants,
-      points=points,
+  del where
+  counts = (
+      options.participants,
+      options.validation_participants,
+      options.test_participants,
   )
-  for option, value in counts.items():
-    options.check_count("sinusoid", option, value)
+  points, seed = options.points, options.seed
   parts = {}
-  for number, (split, count) in enumerate(zip(dataset.PARTS, counts.values())):
+  for number, (split, count) in enumerate(zip(dataset.PARTS, counts)):
     amplitude, phase = curves(count, seed=seed, split=split)
     x = _uniform((count, points), RANGE, seed, number, 1)
     y = amplitude[:, None] * np.sin(x - phase[:, None])
@@ -78,7 +80,7 @@ def load(
 def curves(
     count: int, *, seed: int = 0, split: str = "train"
 ) -> tuple[np.ndarray, np.ndarray]:
-  """The amplitudes and phases float64[count] of a split's participants."""
+  """Return amplitudes and phases float64[count] of a split's participants."""
   part = dataset.PARTS.index(split)
   numbers = _uniform((count, 2), (0.0, 1.0), seed, part, 0)
   lowest, highest = np.asarray([AMPLITUDES, PHASES]).T
@@ -89,7 +91,7 @@ def curves(
 def _uniform(
     shape: tuple[int, int], bounds: tuple[float, float], *seed: int
 ) -> np.ndarray:
-  # Row by row from one stream: what a participant gets does not depend on how
-  # many follow.
+  # Row by row from one stream: a participant's numbers do not depend on the
+  # number of those that follow.
   low, high = bounds
   return np.random.default_rng(seed).uniform(low, high, shape)

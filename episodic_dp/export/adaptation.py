@@ -17,7 +17,7 @@ from absl import logging
 import numpy as np
 
 from episodic_dp import errors
-from episodic_dp.data.own_data import folder as own_folder
+from episodic_dp.data.own_data import trees
 from episodic_dp.export import description
 from episodic_dp.export import preprocessing
 from episodic_dp.export.predictor import Predictions
@@ -39,20 +39,20 @@ class Listing:
 
   Attributes:
     root: the folder.
-    walk: of its files.
+    files: its examples.
     numbers: of the examples, in rising order of their files.
     labels: the class of each, the name of its folder; None for a flat folder.
   """
 
   root: pathlib.Path
-  walk: own_folder.Walk
+  files: trees.Files
   numbers: tuple[int, ...]
   labels: tuple[str, ...] | None
 
   @property
   def names(self) -> list[str]:
     """Return the place of each below the root."""
-    found = (self.walk.files.name_of(number) for number in self.numbers)
+    found = (self.files.name_of(number) for number in self.numbers)
     return [name.replace(f"{self.root}{os.sep}", "") for name in found]
 
   @property
@@ -66,13 +66,13 @@ class Listing:
     Raises:
       ValueError: one cannot be read, or is of another kind; names the file.
     """
-    read, found = self.walk.files.reader(), []
+    read, found = self.files.read, []
     with (
         phases.phase(f"reading {self.root}"),
         phases.progress(len(self.numbers), "image") as progress,
     ):
       for number in self.numbers:
-        name = self.walk.files.name_of(number)
+        name = self.files.name_of(number)
         found.append(preprocessing.row(how, read(number), name))
         progress.update()
     return np.stack(found)
@@ -87,47 +87,41 @@ def listed(path: str | os.PathLike[str]) -> Listing:
   root = pathlib.Path(path)
   if not root.is_dir():
     raise errors.RunError(f"{root} is no folder: give a folder of images")
-  found = _walked(root, tables=False)
-  if not found.numbers and found.walk.has_tables:
-    found = _walked(root, tables=True)
-  if found.walk.strays:
-    logging.warning(
-        "left out %d files of %s that are no examples, such as %s",
-        len(found.walk.strays), root, min(found.walk.strays),
-    )
-  if not found.numbers:
-    raise errors.RunError(
-        f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
-        " give a folder of images"
-    )
-  return found
-
-
-def _walked(root: pathlib.Path, *, tables: bool) -> Listing:
-  """List a folder, which may hold no example."""
-  walk = own_folder.Walk(root, tables=tables)
-  folders, flat = walk.entries("")
-  if folders and flat:
+  held = trees.Files(root)
+  top, flat, strays = trees.entries(root)
+  if top and flat:
     raise errors.RunError(
         f"{flat[0].path} lies next to folders: give a folder for each class, or"
         " images alone"
     )
   numbers: list[int] = []
   labels: list[str] = []
-  for name in folders or [""]:
-    deeper, inside = walk.entries(name)
+  for name in top or [""]:
+    deeper, inside, more = trees.entries(root / name)
+    strays += more
     if name and deeper:
       raise errors.RunError(
           f"{root / name / deeper[0]} is a folder in the folder of a class: put"
           f" the images of {name!r} right into {root / name}"
       )
     for entry in inside:
-      added = walk.files.add(os.path.join(name, entry.name), entry.stat())
-      numbers += added.tolist()
-      labels += [name] * len(added)
+      numbers.append(held.add(os.path.join(name, entry.name), entry.stat()))
+      labels.append(name)
+  if strays:
+    logging.warning(
+        "left out %d files of %s that are no examples, such as %s",
+        len(strays), root, min(strays),
+    )
+  if not numbers:
+    raise errors.RunError(
+        f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
+        " give a folder of images"
+    )
   return Listing(
-      root=root, walk=walk, numbers=tuple(numbers),
-      labels=tuple(labels) if folders else None,
+      root=root,
+      files=held,
+      numbers=tuple(numbers),
+      labels=tuple(labels) if top else None,
   )
 
 

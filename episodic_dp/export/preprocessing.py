@@ -11,12 +11,11 @@ import numpy as np
 from PIL import Image
 
 from episodic_dp import errors
+from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows
-from episodic_dp.data.own_data.readers import arrays
-from episodic_dp.data.own_data.readers import example as example_lib
 from episodic_dp.export import description
 
-Example = example_lib.Example
+Example = readers.Example
 
 
 def row(
@@ -87,9 +86,9 @@ def _example(
 ) -> Example:
   """Turn an array into an example, as a reader would."""
   if how.kind == "features":
-    return arrays.features(values, name)
+    return readers.features_of(values, name)
   if values.dtype == np.uint8:
-    return arrays.image(values, name)
+    return readers.image_of(values, name)
   if values.ndim == 2:
     values = values[..., None]
   if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:

@@ -343,7 +343,7 @@ def _are_images(
   """Tell whether own data of float32 are images of more than 8 bits."""
   if config.data.name != "own_data" or len(test.image_shape) != 3:
     return False
-  options = own_data.read_options(config.data.options)
+  options = data.read_options("own_data", config.data.options)
   if (options.size, options.color, options.depth) != (None, None, None):
     return True
   listing = own_data.survey(data_dir, options).listing

@@ -3,7 +3,7 @@
 from typing import Any
 
 from episodic_dp.config.presets import mnist_writers
-from episodic_dp.data.mnist_writers import source
+from episodic_dp.data import mnist_writers as source
 from experiments import runs as runs_lib
 from experiments.targets import budgets
 from experiments.targets import panels

@@ -1,6 +1,5 @@
 """Configs become objects, and what is accounted is what is sampled."""
 
-import functools
 import math
 
 import numpy as np
@@ -212,13 +211,12 @@ def test_configs_survive_the_work_directory(private, tmp_path):
 
 @pytest.mark.parametrize("download", [False, True])
 def test_the_source_of_the_data_reaches_the_loader(monkeypatch, download):
-  from episodic_dp.data.omniglot import load as loader
+  def load(options, where):
+    raise ConnectionError(
+        f"{where.data_dir} {where.download} {options.participants}"
+    )
 
-  @functools.wraps(loader.load)  # The options are checked by its signature.
-  def load(*, data_dir, download, participants, **options):
-    raise ConnectionError(f"{data_dir} {download} {participants}")
-
-  monkeypatch.setattr(loader, "load", load)
+  monkeypatch.setattr("episodic_dp.data.omniglot.load", load)
   with pytest.raises(ConnectionError, match=f"here {download} 400000"):
     build.build(
         RunConfig.parse(omniglot.get_config()),

@@ -1,9 +1,12 @@
 """Small trees of images and NPZ files, as someone might have them."""
 
 import pathlib
+from typing import Any
 
 import numpy as np
 from PIL import Image
+import pydicom
+import pydicom.uid
 
 
 def pixels(number: int, side: int = 6) -> np.ndarray:
@@ -33,3 +36,29 @@ def arrays(classes: int = 6, each: int = 4) -> dict[str, np.ndarray]:
   order = np.random.default_rng(0).permutation(rows)
   images = np.stack([pixels(i) for i in order])
   return {"images": images, "class": order // each}
+
+
+def dicom(
+    path: pathlib.Path, values: np.ndarray, **tags: Any
+) -> pathlib.Path:
+  """Write unsigned or signed values of 12 bits, [H, W], as DICOM."""
+  meta = pydicom.dataset.FileMetaDataset()
+  meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+  meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
+  meta.MediaStorageSOPInstanceUID = pydicom.uid.generate_uid()
+  signed = values.dtype.kind == "i"
+  stored = values.astype("<i2" if signed else "<u2")
+  file = pydicom.dataset.FileDataset(
+      str(path), {}, file_meta=meta, preamble=bytes(128)
+  )
+  head = dict(
+      SOPClassUID=meta.MediaStorageSOPClassUID,
+      SOPInstanceUID=meta.MediaStorageSOPInstanceUID,
+      Rows=values.shape[-2], Columns=values.shape[-1], SamplesPerPixel=1,
+      PhotometricInterpretation="MONOCHROME2", BitsAllocated=16, BitsStored=12,
+      HighBit=11, PixelRepresentation=int(signed), PixelData=stored.tobytes(),
+  )
+  for name, value in (head | tags).items():
+    setattr(file, name, value)
+  file.save_as(path, enforce_file_format=True)
+  return path

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 import pytest
 
-from episodic_dp.data.omniglot import builder
+from episodic_dp.data import omniglot
 from episodic_dp.export import adaptation
 from episodic_dp.export.description import Preprocessing
 from tests.data import own_images
@@ -74,7 +74,7 @@ def test_omniglot_keeps_single_pixels_as_its_loader_does(tmp_path):
     Image.fromarray(~bits).convert("1").save(tmp_path / name / "x.png")
   png = (tmp_path / "a" / "x.png").read_bytes()
   rows = adaptation.listed(tmp_path).rows(how)
-  np.testing.assert_array_equal(rows[0], builder.decode(png))
+  np.testing.assert_array_equal(rows[0], omniglot.decode(png))
 
 
 @pytest.mark.parametrize(

@@ -38,18 +38,23 @@ def write_images(root, rng, kind):
     "kind, options, shape",
     [
         ("color", {"size": 11, "color": True}, [11, 11, 3]),
-        ("deep", {"offset": 0.5, "scale": 0.25, "clip": (-1, 2)}, [28, 28, 1]),
-        ("features", {"offset": (2.0, 1.0), "scale": 3.0}, [7, 2]),
+        (
+            "deep", {"offset": (0.5,), "scale": (0.25,), "clip": (-1, 2)},
+            [28, 28, 1],
+        ),
+        ("features", {"offset": (2.0, 1.0), "scale": (3.0,)}, [7, 2]),
     ],
 )
-def test_files_are_read_as_the_run_did(kind, options, shape, tmp_path):
+def test_files_are_read_as_the_run_did(
+    kind, options, shape, tmp_path, monkeypatch
+):
+  monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "cache"))
   root = tmp_path / "data"
   write_images(root, np.random.default_rng(0), kind)
   config = own_data.get_config(f"way={WAY},tasks=1,shot=2,query=3")
   config.model.name, config.model.widths = "mlp", (8,)
   config = RunConfig.parse(config, data_dir=root).with_changes(
       {f"data.options.{name}": value for name, value in options.items()}
-      | {"data.options.cache_dir": str(tmp_path / "cache")}
   )
   splits = build.load_data(config, data_dir=str(root))
   save_run(config, tmp_path / "run", splits)

@@ -26,7 +26,7 @@ import ml_collections
 
 from episodic_dp import plan
 from episodic_dp.config import defaults
-from episodic_dp.data.cifar_fs import source
+from episodic_dp.data import cifar_fs
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
@@ -35,7 +35,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       text, private=True, tasks=2, superclasses=5, classes=1, shot=1, query=1,
       width=16, inner_steps=1, steps=250, noise_multiplier=4.0,
   )
-  sizes = source.superclass_sizes("train").values()
+  sizes = cifar_fs.superclass_sizes("train").values()
   c = defaults.base(
       steps=arg.steps,
       delta=1e-5,
@@ -49,7 +49,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           form="disjoint",
       ),
       hierarchy=defaults.hierarchy(plan.Hierarchy.from_sizes(
-          [[source.EXAMPLES] * n for n in sizes],
+          [[cifar_fs.EXAMPLES] * n for n in sizes],
           levels=("superclass", "class", "image"),
       )),
       mechanism=defaults.mechanism(

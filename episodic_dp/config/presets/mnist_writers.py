@@ -38,7 +38,7 @@ import ml_collections
 
 from episodic_dp import plan
 from episodic_dp.config import defaults
-from episodic_dp.data.mnist_writers import source
+from episodic_dp.data import mnist_writers
 
 _WAY = 5
 
@@ -50,7 +50,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       width=8, steps=40, learner="protonet",
   )
   per_digit = arg.shot + 1
-  writers = source.divide(way=_WAY, per_digit=per_digit)["train"]
+  writers = mnist_writers.divide(way=_WAY, per_digit=per_digit)["train"]
   c = defaults.base(
       steps=arg.steps,
       delta=1e-5,
@@ -63,16 +63,17 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       ),
       episode=dict(way=_WAY, shot=arg.shot, query=arg.query),
       hierarchy=defaults.hierarchy(plan.Hierarchy.from_sizes(
-          [list(writer.counts) for writer in writers], levels=source.LEVELS
+          [list(writer.counts) for writer in writers],
+          levels=mnist_writers.LEVELS,
       )),
       mechanism=defaults.mechanism(
           arg.private,
-          clip_unit=source.LEVELS[0],
+          clip_unit=mnist_writers.LEVELS[0],
           clip_norm=1.0,
           noise_multiplier=arg.noise_multiplier,
       ),
       data=dict(
-          name=source.NAME, options=dict(way=_WAY, per_digit=per_digit)
+          name=mnist_writers.NAME, options=dict(way=_WAY, per_digit=per_digit)
       ),
       checkpoint_every=10,
   )

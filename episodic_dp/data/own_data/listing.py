@@ -19,12 +19,11 @@ import numpy as np
 
 from episodic_dp import plan
 from episodic_dp.data import dataset
-from episodic_dp.data import options
-from episodic_dp.data.own_data.readers.example import Example
+from episodic_dp.data.own_data import rows
+from episodic_dp.data.own_data.readers import Example
 from episodic_dp.errors import shown
 
 SHARES = (0.6, 0.2, 0.2)
-_SEEDS = 100  # Tried for one that leaves no part empty.
 
 Reader = Callable[[int], Example]
 
@@ -75,14 +74,9 @@ class Listing:
 
 
 def divide(
-    listing: Listing,
-    *,
-    shares: Sequence[float] | None,
-    seed: int,
-    by: str | None = None,
-    crossing: str | None = None,
+    listing: Listing, options: rows.Options
 ) -> dict[str, tuple[Class, ...]]:
-  """The classes of each part; no class is in two of them.
+  """Return the classes of each part; no class is in two of them.
 
   The parts are those of the source where it names them. Otherwise whole units
   of one level are divided: in the order of sha256("seed/name"), the first go to
@@ -90,129 +84,108 @@ def divide(
   parts can change theirs.
 
   Args:
-    listing: what to divide.
-    shares: of the units, for training, validation and test; None means
-      `SHARES`.
-    seed: public.
-    by: the level whose units are divided, those of one name together; None
-      means the first.
-    crossing: the second level, where equal names are one unit: then no unit of
-      it may be in two parts.
+    listing: the classes.
+    options: their shares, by, crossing and seed are read.
 
   Raises:
-    ValueError: shares out of range or not needed, a seed out of range, too few
-      units, or a class or a crossing unit in two parts; one sentence.
+    ValueError: shares or levels that are not there, too few units, or a class
+      or a crossing unit in two parts.
   """
-  options.check_seed("own_data", seed)
-  for option, level in (("by", by), ("crossing", crossing)):
+  for name in ("by", "crossing"):
+    level = getattr(options, name)
     if level is not None and level not in listing.levels[:-1]:
       raise ValueError(
-          f"own_data option {option}={level!r} must be one of the levels"
+          f"own_data option {name}={level!r} must be one of the levels"
           f" {listing.levels[:-1]}, such as"
-          f" --config.data.options.{option}={listing.levels[-2]}"
+          f" {rows.FLAG}{name}={listing.levels[-2]}"
       )
-  parts = _parts(listing, shares, seed, by)
-  if crossing is not None:
-    _check_apart(listing, parts, crossing)
+  if any(c.part is None for c in listing.classes):
+    parts = _divided(listing, options)
+  elif options.shares is None and options.by is None:
+    parts = {
+        part: tuple(c for c in listing.classes if c.part == part)
+        for part in dataset.PARTS
+    }
+    _check_apart(
+        listing, parts, "class", lambda c: c.path, "give a class to one part"
+    )
+  else:
+    raise ValueError(
+        f"{listing.source} says itself what is for training, validation and"
+        " test: leave out shares and by"
+    )
+  for part, classes in parts.items():
+    if not sum(len(c.records) for c in classes):
+      raise ValueError(
+          f"{listing.source} has no example for {part}: give more units"
+          f" examples, or divide by another seed ({rows.FLAG}seed)"
+      )
+  if options.crossing is not None:
+    k, level = listing.levels.index(options.crossing), options.crossing
+    _check_apart(
+        listing,
+        parts,
+        level,
+        lambda c: c.path[k : k + 1],
+        f"divide by {level}, {rows.FLAG}by={level}, or give all of one"
+        f" {level} to one part",
+    )
   return parts
 
 
 def _check_apart(
-    listing: Listing, parts: dict[str, tuple[Class, ...]], crossing: str
+    listing: Listing,
+    parts: dict[str, tuple[Class, ...]],
+    level: str,
+    name_of: Callable[[Class], tuple[Any, ...]],
+    remedy: str,
 ) -> None:
-  """ValueError where one unit of the crossing level is in two parts.
+  """Raise ValueError where one unit of a level is in two parts.
 
-  Its records in validation and test are public, and the guarantee is for those
-  in training.
+  Tests are of unseen classes; and the records of a crossing unit in validation
+  and test are public, while the guarantee is for those in training.
   """
-  k = listing.levels.index(crossing)
   names = {
-      part: {c.path[k] for c in classes if len(c.path) > k}
+      part: {name_of(c) for c in classes} - {()}
       for part, classes in parts.items()
   }
   for one, other in itertools.combinations(dataset.PARTS, 2):
     shared = names[one] & names[other]
     if shared:
+      name = "/".join(map(str, min(shared)))
       raise ValueError(
-          f"{crossing} {shown(min(shared))} of {listing.source} has records in"
-          f" {one} and in {other} ({len(shared)} such units): divide by"
-          f" {crossing},"
-          f" --config.data.options.by={crossing}, or where the source says what"
-          f" is for what, give all of one {crossing} to one part"
+          f"{level} {shown(name)} of {listing.source} has examples in {one} and"
+          f" in {other} ({len(shared)} such units): {remedy}"
       )
-
-
-def _parts(
-    listing: Listing,
-    shares: Sequence[float] | None,
-    seed: int,
-    by: str | None,
-) -> dict[str, tuple[Class, ...]]:
-  """The parts that the source names, or a division of whole units."""
-  given = [c.part for c in listing.classes]
-  if None not in given:
-    if shares is not None:
-      raise ValueError(
-          f"{listing.source} says itself what is for training, validation and"
-          f" test: leave out shares={tuple(shares)}"
-      )
-    if by is not None:
-      raise ValueError(
-          f"{listing.source} says itself what is for training, validation and"
-          f" test: leave out by={by!r}"
-      )
-    return _given(listing)
-  parts = _divided(listing, shares, seed, by or listing.levels[0])
-  for part, classes in parts.items():
-    if not _records(classes):
-      raise ValueError(
-          f"{listing.source} has units without an image only for {part}:"
-          f" {_filling(listing, shares, by or listing.levels[0])}"
-      )
-  return parts
-
-
-def _filling(
-    listing: Listing, shares: Sequence[float] | None, by: str
-) -> str:
-  """What to do where a division leaves a part without a record."""
-  for seed in range(_SEEDS):
-    parts = _divided(listing, shares, seed, by)
-    if all(_records(classes) for classes in parts.values()):
-      return f"divide by another seed, --config.data.options.seed={seed}"
-  return "give more units images, three or more"
 
 
 def _divided(
-    listing: Listing, shares: Sequence[float] | None, seed: int, by: str
+    listing: Listing, options: rows.Options
 ) -> dict[str, tuple[Class, ...]]:
-  """Whole units for each part, in an order that their names decide.
+  """Return whole units for each part, in an order that their names decide.
 
   A declared unit that has none of the level below it goes to training, where
-  it stays a unit that can be drawn.
+  it stays a unit that can be sampled.
   """
+  by = options.by or listing.levels[0]
   k = listing.levels.index(by)
   units = sorted(
       {c.path[k] for c in listing.classes if len(c.path) > k},
-      key=lambda unit: hashlib.sha256(f"{seed}/{unit}".encode(
-          errors="surrogateescape"
-      )).digest(),
+      key=lambda unit: hashlib.sha256(
+          f"{options.seed}/{unit}".encode(errors="surrogateescape")
+      ).digest(),
   )
-  sizes = _sizes(len(units), shares)
-  if min(sizes) < 1:
-    lower = ""
-    if k + 2 < len(listing.levels):
-      below = listing.levels[k + 1]
-      lower = f", or divide by another: --config.data.options.by={below}"
+  shares = SHARES if options.shares is None else options.shares
+  total = sum(shares)
+  others = [max(1, round(len(units) * s / total)) for s in shares[1:]]
+  sizes = [len(units) - sum(others), *others]
+  if sizes[0] < 1:
     raise ValueError(
         f"{listing.source} has {len(units)} units of level '{by}', too few for"
-        f" training, validation and test: give three or more{lower}"
+        f" training, validation and test: give three or more, or divide units"
+        f" of another level, {rows.FLAG}by"
     )
-  ends = np.cumsum(sizes)
-  part_of = {
-      unit: dataset.PARTS[int(np.searchsorted(ends, place, side="right"))]
-      for place, unit in enumerate(units)
-  }
+  part_of = dict(zip(units, np.repeat(dataset.PARTS, sizes).tolist()))
   return {
       part: tuple(
           c
@@ -223,48 +196,6 @@ def _divided(
   }
 
 
-def _sizes(units: int, shares: Sequence[float] | None) -> list[int]:
-  shares = SHARES if shares is None else tuple(shares)
-  if len(shares) != 3 or not all(
-      isinstance(s, (int, float)) and 0 < s < np.inf for s in shares
-  ):
-    raise ValueError(
-        f"own_data option shares={shares} must be three positive numbers, for"
-        " training, validation and test, such as"
-        f" --config.data.options.shares={','.join(map(str, SHARES))}"
-    )
-  total = sum(shares)
-  others = [max(1, round(units * s / total)) for s in shares[1:]]
-  return [units - sum(others), *others]
-
-
-def _given(listing: Listing) -> dict[str, tuple[Class, ...]]:
-  """The parts that the source names."""
-  parts: dict[str, tuple[Class, ...]] = {
-      part: tuple(c for c in listing.classes if c.part == part)
-      for part in dataset.PARTS
-  }
-  for part, classes in parts.items():
-    if not _records(classes):
-      raise ValueError(
-          f"{listing.source} has nothing for {part}: give classes to each of"
-          f" {', '.join(dataset.PARTS)}"
-      )
-  for one, other in itertools.combinations(dataset.PARTS, 2):
-    shared = {c.path for c in parts[one]} & {c.path for c in parts[other]}
-    if shared:
-      name = shown("/".join(map(str, min(shared))))
-      raise ValueError(
-          f"class {name} of {listing.source} is in {one} and in {other}: a"
-          " class belongs to one part only, so that tests are of unseen classes"
-      )
-  return parts
-
-
-def _records(classes: Sequence[Class]) -> int:
-  return sum(len(c.records) for c in classes)
-
-
 def hierarchy(
     levels: Sequence[str],
     classes: Sequence[Class],
@@ -272,7 +203,7 @@ def hierarchy(
     declared: bool,
     crossing: str | None = None,
 ) -> plan.Hierarchy:
-  """The tree of some classes in tree order; leaf i is the i-th record.
+  """Return the tree of some classes; leaf i is the i-th record.
 
   Args:
     levels: names, the examples last.

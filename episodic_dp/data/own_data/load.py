@@ -1,9 +1,9 @@
 """Your own data, from a folder tree, an NPZ or a table, as a data set.
 
-A folder `class/image` or `group/class/image` (`folder`), an .npz with label
-arrays (`npz`) or a .csv of files and labels (`manifest`) becomes the tree of
-units that a guarantee speaks of. Examples are images, or features of one to
-three axes; `rows` says what becomes of them.
+A folder `class/image` or `group/class/image` (`trees`), an .npz with label
+arrays (`npz`) or a .csv of files and labels (`trees`) becomes the tree of
+units of the guarantees. Examples are images, or features of one to three axes,
+which `rows` brings to one form.
 
 What is public by assumption
 ----------------------------
@@ -14,34 +14,39 @@ all examples share. The guarantee is about the examples of the training part.
 Everything in validation and test is public.
 
 Which units there are must not follow from the records, or a unit whose last
-record is taken away would change how often all others are drawn. Every folder
+record is removed would change how often all others are sampled. Every folder
 is a unit, also an empty one; an .npz declares its units in an array `units`.
 Without that array they are read off the records, and every guarantee below the
 first level says that it assumes a list of them.
 
-A record is one file, one page of a file of several, or one row. A copy under
+A record is one file or one row. A copy under
 another name is a record of its own: a guarantee for one record does not cover
 adding or removing all copies.
 """
 
-from collections.abc import Mapping
+from concurrent import futures
 import dataclasses
+import hashlib
+import os
 import pathlib
-from typing import Any
+import tempfile
 
+from absl import logging
 import numpy as np
 
-from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
-from episodic_dp.data import files
-from episodic_dp.data.own_data import decoding
-from episodic_dp.data.own_data import folder
+from episodic_dp.data import originals
 from episodic_dp.data.own_data import listing as listing_lib
-from episodic_dp.data.own_data import manifest
 from episodic_dp.data.own_data import npz
-from episodic_dp.data.own_data import rows
+from episodic_dp.data.own_data import rows as rows_lib
+from episodic_dp.data.own_data import trees
+from episodic_dp.output import phases
+
+Options = rows_lib.Options
+
+_BATCH = 1024  # Examples that the reading threads are given at once.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,16 +64,16 @@ class Survey:
   hierarchies: dict[str, plan.Hierarchy]
 
 
-def survey(data_dir: files.Path | None, options: rows.Options) -> Survey:
+def survey(data_dir: originals.Path | None, options: Options) -> Survey:
   """List and divide the data without reading an example or importing JAX.
 
   Args:
-    data_dir: as for `load`.
-    options: its levels, shares, by, crossing and seed are read.
+    data_dir: a folder tree or a .csv (see `trees`), or an .npz (see `npz`).
+    options: those of the units are read.
 
   Raises:
     FileNotFoundError: there is no such folder or file.
-    ValueError: something in it cannot be used; one sentence that names it.
+    ValueError: something in it cannot be used; names it.
   """
   if data_dir is None:
     raise FileNotFoundError(
@@ -76,30 +81,19 @@ def survey(data_dir: files.Path | None, options: rows.Options) -> Survey:
         " data_dir=PATH), a folder class/image or group/class/image, an .npz of"
         " arrays, or a .csv of files and labels"
     )
-  levels = options.levels
   path = pathlib.Path(data_dir).expanduser()
   if path.is_dir():
-    listing = folder.listing(path, levels)
+    listing = trees.folder_listing(path, options.levels)
   elif path.is_file() and path.suffix == ".npz":
-    listing = npz.listing(path, levels)
+    listing = npz.listing(path, options.levels)
   elif path.is_file() and path.suffix == ".csv":
-    listing = manifest.listing(path, levels)
-  elif path.exists():
-    raise ValueError(
+    listing = trees.table_listing(path, options.levels)
+  else:
+    raise FileNotFoundError(
         f"{path} is neither a folder nor an .npz nor a .csv: give a folder"
         " tree, a file written by numpy.savez, or a table of files and labels"
     )
-  else:
-    raise FileNotFoundError(
-        f"{path} does not exist: give a folder tree, an .npz or a .csv"
-    )
-  parts = listing_lib.divide(
-      listing,
-      shares=options.shares,
-      seed=options.seed,
-      by=options.by,
-      crossing=options.crossing,
-  )
+  parts = listing_lib.divide(listing, options)
   return Survey(
       listing=listing,
       parts=parts,
@@ -116,11 +110,10 @@ def survey(data_dir: files.Path | None, options: rows.Options) -> Survey:
 
 
 def load(
+    options: Options,
+    where: originals.Where,
     *,
-    data_dir: files.Path | None = None,
-    cache_dir: files.Path | None = None,
     surveyed: Survey | None = None,
-    **chosen: Any,
 ) -> dataset.Splits:
   """Load the three splits of own data; their classes are disjoint.
 
@@ -129,13 +122,9 @@ def load(
   examples, so its folder is readable by its owner only.
 
   Args:
-    data_dir: a folder tree (see `folder`), which may be divided into train/,
-      validation/ and test/ at the top, an .npz (see `npz`), which may say so in
-      an array `split`, or a .csv (see `manifest`).
-    cache_dir: where what was read is kept, in own_data/; None means the
-      environment variable TFDS_DATA_DIR, or else ~/tensorflow_datasets.
+    options: of the units and of the rows.
+    where: the data, and the folder of the file.
     surveyed: of `survey` with these options, where it was made already.
-    **chosen: fields of `rows.Options`.
 
   Returns:
     Splits with images uint8 (or, of more than 8 bits, float32 from 0 to 1)
@@ -144,19 +133,14 @@ def load(
 
   Raises:
     FileNotFoundError: there is no such folder or file.
-    ValueError: an option, a file or an array cannot be used; one sentence.
+    ValueError: an option, a file or an array cannot be used.
   """
-  options = read_options(chosen)
-  found = surveyed or survey(data_dir, options)
-  values = decoding.decoded(
-      found.listing,
-      np.concatenate(
-          [c.records for classes in found.parts.values() for c in classes]
-      ),
-      options,
-      cache.root(cache_dir) / "own_data",
+  found = surveyed or survey(where.data_dir, options)
+  records = [c.records for classes in found.parts.values() for c in classes]
+  values = _rows(
+      found.listing, np.concatenate(records), options,
+      where.cache / "own_data",
   )
-  shape = " x ".join(map(str, values.shape[1:]))
   parts, first = {}, 0
   for part, hierarchy in found.hierarchies.items():
     end = first + hierarchy.num_leaves
@@ -169,15 +153,108 @@ def load(
         images=values[first:end],
         hierarchy=hierarchy,
         description=(
-            f"own data ({units}) of shape {shape}, public seed {options.seed}"
+            f"own data ({units}) of shape {values.shape[1:]}, public seed"
+            f" {options.seed}"
         ),
     )
     first = end
   return dataset.Splits(**parts)
 
 
-def read_options(chosen: Mapping[str, Any]) -> rows.Options:
-  """Return the options of a config; PlanError names what is wrong."""
-  return plain.from_plain(
-      rows.Options, chosen, name="config.data.options", partial=True
+def _rows(
+    listing: listing_lib.Listing,
+    records: np.ndarray,
+    options: Options,
+    root: pathlib.Path,
+) -> np.ndarray:
+  """Return the rows of some records, mapped; made where they are not.
+
+  Args:
+    listing: the data.
+    records: int64[n], numbers of examples.
+    options: of the rows.
+    root: the folder of the file, readable by its owner alone.
+
+  Raises:
+    ValueError: an example cannot be read, or differs from the first one; or
+      the folder cannot be written.
+  """
+  about = f"3/{listing.source.resolve()}/{listing.fingerprint}/{options}/"
+  digest = hashlib.sha256(
+      about.encode(errors="surrogateescape")
+      + np.ascontiguousarray(records, "<i8").tobytes()
+  ).hexdigest()
+  path = root / f"{digest[:32]}.npy"
+
+  def read() -> np.ndarray | None:
+    return cache.map_array(path, len(records))
+
+  def make() -> np.ndarray:
+    _decode(listing, records.tolist(), options, path)
+    found = read()
+    assert found is not None, f"{path} was written a moment ago"
+    return found
+
+  found = read()
+  if found is None:
+    _make_private_folder(root)
+    found = cache.read_or_make(root, read, make)
+  return found
+
+
+def _make_private_folder(root: pathlib.Path) -> None:
+  """Make a folder that its owner alone may read; ValueError if it cannot."""
+  try:
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=root):
+      pass
+  except OSError as e:
+    raise ValueError(
+        f"{root} cannot be written ({e.strerror}): choose another cache_dir"
+        " (the environment variable TFDS_DATA_DIR)"
+    ) from e
+
+
+def _decode(
+    listing: listing_lib.Listing,
+    numbers: list[int],
+    options: Options,
+    path: pathlib.Path,
+) -> None:
+  """Read all records in one form, in order, into a new file."""
+  read = listing.reader()
+  form = rows_lib.form_of(
+      read(numbers[0]), listing.name_of(numbers[0]), options, listing.shape
   )
+  seen: set[bytes] = set()
+  try:
+    with (
+        cache.new_mapped_array(
+            path, (len(numbers), *form.shape), form.dtype
+        ) as rows,
+        futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
+        phases.progress(len(numbers), listing.levels[-1]) as progress,
+    ):
+
+      def one(place: int) -> bytes:
+        number = numbers[place]
+        rows[place] = form.row(read(number), listing.name_of(number))
+        return hashlib.blake2b(rows[place], digest_size=16).digest()
+
+      for start in range(0, len(numbers), _BATCH):
+        batch = range(start, min(start + _BATCH, len(numbers)))
+        for digest in pool.map(one, batch):
+          seen.add(digest)
+          progress.update()
+  except OSError as e:
+    raise ValueError(
+        f"{path.parent} cannot take the {len(numbers)} rows that were read"
+        f" ({e.strerror or e}): make room, or choose another cache_dir"
+    ) from e
+  copies = len(numbers) - len(seen)
+  if copies:
+    logging.warning(
+        "%d rows of %s have the same values as another one: each copy is a"
+        " record of its own, and a guarantee for one '%s' covers one of them",
+        copies, listing.source, listing.levels[-1],
+    )

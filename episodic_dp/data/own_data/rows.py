@@ -1,9 +1,8 @@
 """From any example to a row of the data set: one shape, one type, one scale.
 
-What a row becomes is decided by public options and by its own file. The first
-example says whether there are images or features and, of features, which shape
-they have; an example that differs is refused, not changed, so no example's row
-follows from another one.
+A row depends on public options and on its own file. The first example decides
+between images and features and gives the shape of features; an example that
+differs is refused, not changed, so that no row depends on another example.
 """
 
 import dataclasses
@@ -14,10 +13,10 @@ from PIL import Image
 
 from episodic_dp import _validate
 from episodic_dp import plain
-from episodic_dp.data import options
-from episodic_dp.data.own_data.readers.example import Example
+from episodic_dp.data import dataset
+from episodic_dp.data.own_data.readers import Example
 
-_SIDE, _CHANNELS = 28, 1
+_SIDE = 28
 _LARGEST = 4096  # Pixels of a side.
 FLAG = "--config.data.options."
 _LUMA = (0.299, 0.587, 0.114)  # ITU-R 601, of red, green and blue.
@@ -46,7 +45,7 @@ class Options:
     crossing: the second level, where units of one name under several primary
       units are one: a patient with images of several diagnoses. A guarantee for
       it covers all of them, and no such unit may be in two parts.
-    seed: public seed of that division, 0 to 2^32 - 1.
+    seed: public seed of that division, below 2^32.
   """
 
   levels: tuple[str, ...] | None = None
@@ -59,7 +58,7 @@ class Options:
   shares: tuple[float, ...] | None = None
   by: str | None = None
   crossing: str | None = None
-  seed: int = 0
+  seed: dataset.Seed = 0
 
   def __post_init__(self) -> None:
     if self.size is not None and not 1 <= self.size <= _LARGEST:
@@ -76,7 +75,12 @@ class Options:
       raise _validate.refusal(
           f"{FLAG}clip", self.clip, "the least and the largest value"
       )
-    options.check_seed("own_data", self.seed)
+    if self.shares is not None and not (
+        len(self.shares) == 3 and 0 < min(self.shares) <= max(self.shares) < 1e9
+    ):
+      raise _validate.refusal(
+          f"{FLAG}shares", self.shares, "three positive numbers"
+      )
 
   @property
   def scales(self) -> bool:
@@ -86,13 +90,13 @@ class Options:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Form:
-  """What all rows are.
+  """The one form of all rows.
 
   Attributes:
-    image: whether they are images.
+    image: rows are images.
     shape: of a row.
     dtype: uint8, or float32.
-    options: as above.
+    options: of own data.
     first: the name of the example that the form is of.
   """
 
@@ -103,37 +107,33 @@ class Form:
   first: str
 
   def row(self, example: Example, name: str) -> np.ndarray:
-    """An example as a row.
+    """Return an example as a row.
 
     Raises:
       ValueError: it differs from the first one, or a value is infinite once it
-        is scaled; one sentence.
+        is scaled.
     """
     values = example.values
-    if example.image != self.image:
+    if example.image != self.image or (
+        not self.image and values.shape != self.shape
+    ):
       raise ValueError(
-          f"{name} holds {_kind(example.image)} and {self.first}"
-          f" {_kind(self.image)}: give each kind a folder or a file of its own"
+          f"{name} holds {_kind(example.image)} of shape {values.shape} and"
+          f" {self.first} {_kind(self.image)} of shape {self.shape}: bring all"
+          " to one kind and shape"
       )
     if self.image:
       values = self._pixels(values, name)
-    elif values.shape != self.shape:
-      raise ValueError(
-          f"{name} has shape {values.shape} and {self.first} {self.shape}:"
-          " bring all to one shape"
-      )
     if values.dtype == np.float32 and self.options.scales:
       values = _scaled(values, self.options, name)
     return values
 
   def _pixels(self, values: np.ndarray, name: str) -> np.ndarray:
-    """An image of the wanted size, colour and depth."""
+    """Return an image of the wanted size, colour and depth."""
     if values.dtype != self.dtype and self.options.depth is None:
-      held = {True: "8 bits a value", False: "more than 8"}
       raise ValueError(
-          f"{name} has {held[values.dtype == np.uint8]} and {self.first}"
-          f" {held[self.dtype == np.uint8]}: keep what there is with"
-          f" {FLAG}depth=16, or round all with {FLAG}depth=8"
+          f"{name} is {values.dtype} and {self.first} {self.dtype}: keep all"
+          f" bits with {FLAG}depth=16, or round all with {FLAG}depth=8"
       )
     if values.dtype == np.uint8 and self.dtype == np.float32:
       values = values.astype(np.float32) / 255
@@ -149,29 +149,41 @@ def form_of(
     options: Options,
     shape: tuple[int, int, int] | None = None,
 ) -> Form:
-  """What all rows are, by the first example.
+  """Return the form of all rows, by the first example.
 
   Args:
     example: the first one.
     name: of it, for messages.
-    options: as above.
+    options: of own data.
     shape: (height, width, channels) that images have where no option says
       another one; None means 28 x 28, grey.
 
   Raises:
-    ValueError: an option is of images or of numbers, and they are the other;
-      one sentence.
+    ValueError: an option is for images or for numbers, and they are the other.
   """
+  wanted: tuple[int, ...] = example.values.shape
+  deep = True
   if example.image:
-    wanted, dtype = _image_form(example, name, options, shape)
-  else:
-    wanted, dtype = example.values.shape, np.dtype(np.float32)
-    for option in ("size", "color", "depth"):
-      if getattr(options, option) is not None:
-        raise ValueError(
-            f"own_data option {option}={getattr(options, option)} is of images,"
-            f" and {name} holds numbers: leave {FLAG}{option} out"
-        )
+    height, width, channels = shape or (_SIDE, _SIDE, 1)
+    if options.size is not None:
+      height = width = options.size
+    if options.color is not None:
+      channels = 3 if options.color else 1
+    wanted = height, width, channels
+    deep = options.depth == 16 or (
+        options.depth is None and example.values.dtype == np.float32
+    )
+  elif (options.size, options.color, options.depth) != (None, None, None):
+    raise ValueError(
+        f"own_data options size, color and depth are for images, and {name}"
+        " holds numbers: leave them out"
+    )
+  if options.scales and not deep:
+    raise ValueError(
+        f"own_data options offset, scale and clip are for numbers, and {name}"
+        " is an image of 8 bits, of which 255 is 1: leave them out, or set"
+        f" {FLAG}depth=16"
+    )
   for option, given in (("offset", options.offset), ("scale", options.scale)):
     if given is not None and len(given) not in (1, wanted[-1]):
       raise ValueError(
@@ -182,41 +194,17 @@ def form_of(
   return Form(
       image=example.image,
       shape=wanted,
-      dtype=dtype,
+      dtype=np.dtype(np.float32 if deep else np.uint8),
       options=options,
       first=name,
   )
 
 
-def _image_form(
-    example: Example,
-    name: str,
-    options: Options,
-    shape: tuple[int, int, int] | None,
-) -> tuple[tuple[int, int, int], np.dtype]:
-  """Shape and type of rows that are images."""
-  height, width, channels = shape or (_SIDE, _SIDE, _CHANNELS)
-  if options.size is not None:
-    height = width = options.size
-  if options.color is not None:
-    channels = 3 if options.color else 1
-  deep = options.depth == 16 or (
-      options.depth is None and example.values.dtype == np.float32
-  )
-  if options.scales and not deep:
-    raise ValueError(
-        f"own_data options offset, scale and clip are of numbers, and {name} is"
-        " an image of 8 bits, of which 255 is 1: leave them out, or set"
-        f" {FLAG}depth=16"
-    )
-  return (height, width, channels), np.dtype(np.float32 if deep else np.uint8)
-
-
 def resized(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-  """Pixels of a given shape, in their own type.
+  """Return pixels of a given shape, in their own type.
 
-  Sides are scaled, not cut, with a filter that averages what it drops
-  (bilinear). From colour to grey by ITU-R 601.
+  Sides are scaled, not cut, with a filter that averages (bilinear). From colour
+  to grey by ITU-R 601.
 
   Args:
     values: uint8 or float32 [H, W, 1 or 3].
@@ -225,28 +213,27 @@ def resized(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
   height, width, channels = shape
   if values.shape == tuple(shape):
     return values
+  size, bilinear = (width, height), Image.Resampling.BILINEAR
   if values.dtype == np.float32:
     if values.shape[2] == 3 and channels == 1:
       values = values @ np.asarray(_LUMA, np.float32)[:, None]
     planes = [
         np.asarray(
-            Image.fromarray(np.ascontiguousarray(plane)).resize(
-                (width, height), Image.Resampling.BILINEAR
-            )
+            Image.fromarray(np.ascontiguousarray(p)).resize(size, bilinear)
         )
-        for plane in np.moveaxis(values, 2, 0)
+        for p in np.moveaxis(values, 2, 0)
     ]
     found = np.stack(planes, axis=2)
     return np.repeat(found, 3, axis=2) if len(planes) < channels else found
   grey = values.shape[2] == 1
   picture = Image.fromarray(values[..., 0] if grey else values)
   picture = picture.convert("L" if channels == 1 else "RGB")
-  picture = picture.resize((width, height), Image.Resampling.BILINEAR)
+  picture = picture.resize(size, bilinear)
   return np.asarray(picture, np.uint8).reshape(shape)
 
 
 def _scaled(values: np.ndarray, options: Options, name: str) -> np.ndarray:
-  """(values - offset) / scale, clipped; ValueError where it is not finite."""
+  """Return (values - offset) / scale, clipped; ValueError if not finite."""
   result = values.astype(np.float64)
   if options.offset is not None:
     result = result - np.asarray(options.offset)

@@ -1,0 +1,337 @@
+"""CIFAR-FS: the 100 classes of CIFAR-100, 600 images of 32 x 32 each.
+
+Sources: Krizhevsky, Learning multiple layers of features from tiny images,
+2009; the division into 64 / 16 / 20 classes is that of Bertinetto et al.,
+Meta-learning with differentiable closed-form solvers, ICLR 2019. Every copy
+gives the same array: inside a class the images stand in the order of the
+SHA-256 of their raw bytes, and the checksum of the whole is known. CIFAR-100
+holds 26 images twice, 15 of them in two parts of CIFAR-FS; as is the custom,
+nothing is removed.
+
+Three kinds of files hold these images: the official archive of raw bytes, the
+official archive of pickles, and zips with one picture per class that were made
+from them without loss. A pickle can run any code when it is loaded; the one
+here is read by an unpickler that knows arrays and plain values only.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import hashlib
+import io
+import pathlib
+import pickle
+import tarfile
+from typing import Any, NamedTuple
+import zipfile
+
+import numpy as np
+from PIL import Image
+
+from episodic_dp import plan
+from episodic_dp.data import dataset
+from episodic_dp.data import originals
+from episodic_dp.data import pools
+from episodic_dp.data import prepared
+
+EXAMPLES = 600  # Of each class.
+SIZE = 32
+GRID = (24, 25)  # Rows and columns of images in the picture of a class.
+# Of uint8[100, 600, 32, 32, 3], classes in the order of CIFAR-100's labels.
+ARRAY_SHA256 = (
+    "cb85c0eb11325b1687dc50cd6e0e85b192ba6685d1aab5b9e96557be8d8336be"
+)
+
+_TABLE = pathlib.Path(__file__).parent / "tables" / "cifar_fs.tsv"
+_URL = "https://www.cs.toronto.edu/~kriz/"
+ORIGINALS = originals.Originals(
+    name="cifar_fs",
+    sources={
+        # Zips of one lossless WebP picture per class.
+        "sheets": {
+            "train": originals.Archive(
+                "train.zip",
+                ("13854673d28af6edf903e51ba6693c68"
+                 "50251551cd79c903844814bc327d8775",),
+            ),
+            "validation": originals.Archive(
+                "val.zip",
+                ("856cf269597143b4ae58f6cdfce0e333"
+                 "f664adf2b6adb4ea66a668c1e15f19b5",),
+            ),
+            "test": originals.Archive(
+                "test.zip",
+                ("d9404c5b08ff10e8706451e17624b4b7"
+                 "0b721426f6f34e175a43b21a426d1bbf",),
+            ),
+        },
+        "binary": {"archive": originals.Archive(
+            "cifar-100-binary.tar.gz",
+            ("58a81ae192c23a4be8b1804d68e518ed"
+             "807d710a4eb253b1f2a199162a40d8ec",),
+            _URL + "cifar-100-binary.tar.gz",
+        )},
+        "python": {"archive": originals.Archive(
+            "cifar-100-python.tar.gz",
+            ("85cd44d02ba6437773c5bbd22e183051"
+             "d648de2e7d6b014e1ef29b855ba677a7",),
+            _URL + "cifar-100-python.tar.gz",
+        )},
+    },
+    online="binary",  # The archive without pickles.
+)
+
+Paths = Mapping[str, pathlib.Path]
+Labelled = tuple[np.ndarray, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(pools.Options):
+  """Options of CIFAR-FS (DP-MAML has 400 000 participants).
+
+  Attributes:
+    superclasses: the training tree is superclass -> class -> image in place of
+      class -> image. Its 20 superclasses hold 2 to 5 training classes.
+      Validation and test stay class -> image, for their superclasses hold no
+      more than three. The published table declares the units of both trees, and
+      600 images of each the sizes.
+  """
+
+  superclasses: bool = False
+
+  def __post_init__(self) -> None:
+    if self.superclasses and self.participants is not None:
+      raise ValueError(
+          f"cifar_fs options superclasses=True and"
+          f" participants={self.participants} are two trees over one set of"
+          " images: choose one"
+      )
+
+
+class Class(NamedTuple):
+  """A class of CIFAR-100: its superclass, and its part of CIFAR-FS."""
+
+  name: str
+  superclass: str
+  part: str
+
+
+def classes() -> tuple[Class, ...]:
+  """Return the 100 classes in the order of CIFAR-100's labels."""
+  lines = _TABLE.read_text().splitlines()
+  return tuple(
+      Class(*line.split("\t")) for line in lines if not line.startswith("#")
+  )
+
+
+def superclass_sizes(part: str) -> dict[str, int]:
+  """Return how many classes of a part each superclass holds."""
+  owners = sorted(c.superclass for c in classes() if c.part == part)
+  return {name: owners.count(name) for name in owners}
+
+
+def load(options: Options, where: originals.Where) -> dataset.Splits:
+  """Return the three splits, each an array of uint8[rows, 32, 32, 3].
+
+  Raises:
+    FileNotFoundError: nothing is prepared and the files are not there.
+    ValueError: a file has the wrong checksum.
+  """
+  images, table = load_images(where), classes()
+  parts = {}
+  for part in dataset.PARTS:
+    train = part == "train"
+    labels = [i for i, c in enumerate(table) if c.part == part]
+    tree = None
+    if train and options.superclasses:
+      tree = _superclass_tree([table[i] for i in labels])
+    parts[part] = pools.make(
+        f"cifar_fs/{part}",
+        images[labels],
+        levels=("class", "image"),
+        hierarchy=tree,
+        owners=options if train else None,
+        description=(
+            f"{len(labels)} classes of CIFAR-FS, {EXAMPLES} images each,"
+            f" {SIZE} x {SIZE} RGB, public seed {options.seed}"
+        ),
+    )
+  return dataset.Splits(**parts)
+
+
+def _superclass_tree(chosen: list[Class]) -> plan.Hierarchy:
+  """Build superclass -> class -> image over images in the order of classes."""
+  superclasses = [c.superclass for c in chosen]
+  names = [c.name for c in chosen]
+  return plan.Hierarchy.from_labels(
+      {
+          "superclass": np.repeat(superclasses, EXAMPLES),
+          "class": np.repeat(names, EXAMPLES),
+      },
+      leaf="image",
+      units=list(zip(superclasses, names)),
+  )
+
+
+def load_images(where: originals.Where) -> np.ndarray:
+  """Return all images, from the cache or prepared from the files.
+
+  Returns:
+    uint8[100, 600, 32, 32, 3]: classes in the order of CIFAR-100's labels, and
+    inside a class by the SHA-256 of an image's 3072 bytes (height, width, RGB).
+  """
+  return prepared.arrays(
+      ORIGINALS, where, generate=_records, assemble=_assemble, fits=_fits
+  )["images"]
+
+
+def _shape() -> tuple[int, ...]:
+  return len(classes()), EXAMPLES, SIZE, SIZE, 3
+
+
+def _fits(arrays: prepared.Arrays) -> bool:
+  images = arrays["images"]
+  return images.dtype == np.uint8 and images.shape == _shape()
+
+
+def _records(found: originals.Found) -> prepared.Records:
+  names = [c.name for c in classes()]
+  for number, (label, image) in enumerate(zip(*read(*found, names))):
+    digest = hashlib.sha256(image).hexdigest()
+    yield f"{label:03d}/{digest}/{number}", image.tobytes()
+
+
+def _assemble(held: list[tuple[str, bytes]]) -> prepared.Arrays:
+  pixels = np.frombuffer(b"".join(image for _, image in held), np.uint8)
+  if pixels.size != np.prod(_shape()):
+    return {"images": pixels}
+  images = pixels.reshape(_shape())
+  digest = hashlib.sha256(images.data).hexdigest()
+  if digest != ARRAY_SHA256:
+    raise ValueError(
+        f"the images of CIFAR-FS have sha256 {digest} instead of"
+        f" {ARRAY_SHA256}: prepare them from another copy"
+    )
+  return {"images": images}
+
+
+def read(kind: str, archives: Paths, names: Sequence[str]) -> Labelled:
+  """Read all images of one kind of archive.
+
+  Args:
+    kind: "sheets", "binary" or "python".
+    archives: the paths of its files.
+    names: of the classes, in the order of the labels.
+
+  Returns:
+    labels int64[images] and images uint8[images, 32, 32, 3], in the order of
+    the files.
+
+  Raises:
+    ValueError: a file is not of this kind.
+  """
+  readers = {"sheets": _sheets, "binary": _binary, "python": _python}
+  labels, images = readers[kind](archives, names)
+  if labels.size and not 0 <= labels.min() <= labels.max() < len(names):
+    raise ValueError(
+        f"an archive of CIFAR-100 has the label {labels.max()}, and there are"
+        f" {len(names)} classes: use the original archive"
+    )
+  return labels, images
+
+
+def _sheets(archives: Paths, names: Sequence[str]) -> Labelled:
+  """Read <class>.webp: a grid of the images of a class, row by row."""
+  rows, columns = GRID
+  images, labels = [], []
+  for path, member, content in _zipped(archives):
+    with Image.open(io.BytesIO(content)) as image:
+      sheet = np.asarray(image.convert("RGB"))
+    if sheet.shape != (rows * SIZE, columns * SIZE, 3):
+      raise ValueError(
+          f"{member} in {path} has {sheet.shape[0]} x {sheet.shape[1]} pixels"
+          f" instead of {rows * SIZE} x {columns * SIZE}: use the lossless"
+          " pictures of CIFAR-FS"
+      )
+    grid = sheet.reshape(rows, SIZE, columns, SIZE, 3)
+    images.append(grid.transpose(0, 2, 1, 3, 4).reshape(-1, SIZE, SIZE, 3))
+    labels.append(names.index(member.removesuffix(".webp")))
+  return np.repeat(labels, rows * columns), np.concatenate(images)
+
+
+def _zipped(archives: Paths) -> Iterator[tuple[pathlib.Path, str, bytes]]:
+  for path in archives.values():
+    with zipfile.ZipFile(path) as z:
+      for member in sorted(z.namelist()):
+        yield path, member, z.read(member)
+
+
+def _binary(archives: Paths, names: Sequence[str]) -> Labelled:
+  """Read train.bin and test.bin: superclass, class and 3072 bytes an image."""
+  del names
+  content = b"".join(_members(archives, ("train.bin", "test.bin")))
+  table = np.frombuffer(content, np.uint8).reshape(-1, 2 + 3 * SIZE * SIZE)
+  return table[:, 1].astype(np.int64), _pixels_last(table[:, 2:])
+
+
+def _python(archives: Paths, names: Sequence[str]) -> Labelled:
+  """Read the pickles "train" and "test": dicts of an array and of lists."""
+  del names
+  batches = [plain_pickle(t) for t in _members(archives, ("train", "test"))]
+  return (
+      np.concatenate([batch[b"fine_labels"] for batch in batches]),
+      _pixels_last(np.concatenate([batch[b"data"] for batch in batches])),
+  )
+
+
+def _members(archives: Paths, members: Sequence[str]) -> list[bytes]:
+  """Return the bytes of these files of one tar archive, in any folder."""
+  (path,) = archives.values()
+  found = {}
+  with tarfile.open(path) as tar:
+    for member in tar:
+      name = member.name.rsplit("/", 1)[-1]
+      if name in members and member.isfile():
+        content = tar.extractfile(member)
+        assert content is not None
+        found[name] = content.read()
+  for name in members:
+    if name not in found:
+      raise ValueError(f"{path} holds no file '{name}': use the original")
+  return [found[name] for name in members]
+
+
+def _pixels_last(rows: np.ndarray) -> np.ndarray:
+  """Turn uint8[n, 3072] of colour planes into [n, 32, 32, 3]."""
+  planes = rows.reshape(-1, 3, SIZE, SIZE)
+  return np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+
+
+# Old pickles name this function by a module that NumPy has moved since.
+_ARRAY = np.empty(0).__reduce__()[0]
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"): _ARRAY,
+    ("numpy._core.multiarray", "_reconstruct"): _ARRAY,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+  """Builds arrays and plain values; no other name is looked up."""
+
+  def find_class(self, module: str, name: str) -> Any:
+    if (module, name) not in _ALLOWED:
+      raise pickle.UnpicklingError(
+          f"the pickle asks for {module}.{name}, and only arrays and plain"
+          " values are loaded: use the original archive"
+      )
+    return _ALLOWED[module, name]
+
+
+def plain_pickle(text: bytes) -> Any:
+  """Load a pickle of arrays and plain values, with strings as bytes.
+
+  Raises:
+    pickle.UnpicklingError: the pickle asks for anything else, before it runs.
+  """
+  return _Unpickler(io.BytesIO(text), encoding="bytes").load()

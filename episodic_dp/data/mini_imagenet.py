@@ -1,0 +1,238 @@
+"""mini-ImageNet: 100 classes of ImageNet, 600 images of 84 x 84 each.
+
+Sources: Vinyals et al., Matching networks for one shot learning, NeurIPS 2016;
+the classes and images are those of Ravi and Larochelle, Optimization as a model
+for few-shot learning, ICLR 2017. The records hold the files as they are; one
+array is decoded from them, and mapped from the disk by later starts.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import dataclasses
+import functools
+import io
+import pathlib
+from typing import Literal, NamedTuple
+import zipfile
+
+import numpy as np
+from PIL import Image
+
+from episodic_dp import _validate
+from episodic_dp import plain
+from episodic_dp.data import cache
+from episodic_dp.data import dataset
+from episodic_dp.data import originals
+from episodic_dp.data import pools
+from episodic_dp.data import prepared
+
+EXAMPLES = 600  # Of each class.
+SIZE = 84
+COPIES = {
+    "webp": "re-encoded with loss as WebP",
+    "jpeg": "of a copy without a known checksum",
+}
+
+_TABLE = pathlib.Path(__file__).parent / "tables" / "mini_imagenet.tsv"
+ORIGINALS = {  # By copy.
+    # WebP files without folders: 32 + 32 training classes, 16 and 20.
+    "webp": originals.Originals(name="mini_imagenet", sources={"zips": {
+        "train_a": originals.Archive(
+            "train_a.zip",
+            ("b6ab8f60553782bf137be3d58a6470e6"
+             "31ced3bba5c36605c39616dd88e84027",),
+        ),
+        "train_b": originals.Archive(
+            "train_b.zip",
+            ("5b559b8e6dc789f7e70be04339ea7883"
+             "c88cc580751bbbc504a4919ff3094b1a",),
+        ),
+        "validation": originals.Archive(
+            "val.zip",
+            ("567b654e84bb295b5f77e0a10f72d2b9"
+             "20f286fe1b912dc96536112d8dbc5f4f",),
+        ),
+        "test": originals.Archive(
+            "test.zip",
+            ("5bee05b4c7c4abde51312950ccd75dbd"
+             "f0ac142897620e21bc4f5ef1d6d56fb8",),
+        ),
+    }}),
+    "jpeg": originals.Originals(name="mini_imagenet", sources={
+        "folder": {"all": originals.Archive("images")},
+        "zip": {"all": originals.Archive("images.zip")},
+    }),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(pools.Options):
+  """Options of mini-ImageNet (DP-MAML has 100 000 participants).
+
+  Attributes:
+    copy: "webp" reads `train_a.zip`, `train_b.zip`, `val.zip` and `test.zip`,
+      whose images were re-encoded with loss; "jpeg" a folder `images` or a file
+      `images.zip` of the usual 84 x 84 JPEGs, named as in the published lists
+      (`n0153282900000005.jpg`). Results can differ slightly between copies.
+    size: of the images in pixels: 84, in which case the arrays are mapped from
+      the disk, or a divisor, for which squares of pixels are averaged (42 takes
+      a quarter of the time and memory).
+  """
+
+  copy: Literal["webp", "jpeg"] = "webp"
+  size: plain.Count = SIZE
+
+  def __post_init__(self) -> None:
+    divisors = [n for n in range(7, SIZE + 1) if SIZE % n == 0]
+    _validate.one_of("config.data.options.size", self.size, divisors)
+
+
+class Class(NamedTuple):
+  """A class, its part, and the names of its images without their ending."""
+
+  wnid: str
+  part: str
+  images: tuple[str, ...]
+
+
+def classes() -> tuple[Class, ...]:
+  """Return the 100 classes in the order of the published lists."""
+  found = []
+  for line in _TABLE.read_text().splitlines():
+    if not line.startswith("#"):
+      wnid, part, chosen = line.split("\t")
+      # The least significant bit stands for image 1.
+      bits = f"{int(chosen, 16):b}"[::-1]
+      names = (f"{wnid}{i:08d}" for i, bit in enumerate(bits, 1) if bit == "1")
+      found.append(Class(wnid, part, tuple(names)))
+  return tuple(found)
+
+
+def load(options: Options, where: originals.Where) -> dataset.Splits:
+  """Return the three splits, each an array of uint8[rows, size, size, 3].
+
+  Raises:
+    FileNotFoundError: nothing is prepared and the files are not there.
+    ValueError: a file has the wrong checksum, or an image is missing or has
+      another size.
+  """
+  images, table = load_images(options.copy, where), classes()
+  parts = {}
+  for part in dataset.PARTS:
+    labels = [i for i, c in enumerate(table) if c.part == part]
+    parts[part] = pools.make(
+        f"mini_imagenet/{part}",
+        # A slice, since a list of numbers would read the whole part.
+        _averaged(images[labels[0] : labels[-1] + 1], options.size),
+        levels=("class", "image"),
+        owners=options if part == "train" else None,
+        description=(
+            f"{len(labels)} classes of mini-ImageNet, {EXAMPLES} images each,"
+            f" {options.size} x {options.size} RGB, {COPIES[options.copy]},"
+            f" public seed {options.seed}"
+        ),
+    )
+  return dataset.Splits(**parts)
+
+
+def _averaged(images: np.ndarray, size: int) -> np.ndarray:
+  """Replace squares of pixels by their means, except at full size."""
+  side = SIZE // size
+  if side == 1:
+    return images
+  result = np.empty((*images.shape[:2], size, size, 3), np.uint8)
+  for of_class, smaller in zip(images, result):  # One at a time, for memory.
+    squares = of_class.reshape(-1, size, side, size, side, 3)
+    smaller[:] = np.rint(squares.mean((2, 4), dtype=np.float32))
+  return result
+
+
+def load_images(copy: str, where: originals.Where) -> np.ndarray:
+  """Return all images, mapped from the cache, prepared if need be.
+
+  Returns:
+    read-only uint8[100, 600, 84, 84, 3], classes and images in the order of
+    `classes`; only the rows that are used are read from the disk.
+  """
+  folder = where.cache / "mini_imagenet" / copy
+  path = folder / f"images-{cache.VERSION}.npy"
+  owners = classes()
+  shape = (EXAMPLES, SIZE, SIZE, 3)
+
+  def read() -> np.ndarray | None:
+    return cache.map_array(path, len(owners), shape)
+
+  def make(records: prepared.Records) -> np.ndarray:
+    places = {
+        name: (c, i)
+        for c, owner in enumerate(owners)
+        for i, name in enumerate(owner.images)
+    }
+    with cache.new_mapped_array(path, (len(owners), *shape)) as images:
+      for name, content in records:
+        images[places[name]] = decode(content, name)
+    found = read()
+    assert found is not None, f"{path} was written a moment ago"
+    return found
+
+  return prepared.from_records(
+      ORIGINALS[copy], where, folder, _records, read, make
+  )
+
+
+def _records(found: originals.Found) -> prepared.Records:
+  paths = list(found[1].values())
+  names = [name for owner in classes() for name in owner.images]
+  with _opened(paths) as readers:
+    absent = [name for name in names if name not in readers]
+    if absent:
+      raise ValueError(
+          f"{' and '.join(map(str, paths))} lacks {len(absent)} of the"
+          f" {len(names)} images of mini-ImageNet, such as {absent[0]}: use a"
+          " whole copy, with files named as in the published lists"
+      )
+    for name in names:
+      content = readers[name]()
+      decode(content, name)  # Refused before more is copied.
+      yield name, content
+
+
+@contextlib.contextmanager
+def _opened(
+    paths: list[pathlib.Path],
+) -> Iterator[dict[str, Callable[[], bytes]]]:
+  """Yield a reader for every file, by its name without folder and ending."""
+  readers: dict[str, Callable[[], bytes]] = {}
+  with contextlib.ExitStack() as stack:
+    for path in paths:
+      if path.is_dir():
+        readers |= {f.stem: f.read_bytes for f in path.iterdir()}
+        continue
+      try:
+        z = stack.enter_context(zipfile.ZipFile(path))
+      except zipfile.BadZipFile as e:
+        raise ValueError(f"{path} is no zip ({e}): fetch it again") from e
+      for member in z.namelist():
+        stem = pathlib.PurePosixPath(member).stem
+        readers[stem] = functools.partial(z.read, member)
+    yield readers
+
+
+def decode(content: bytes, name: str) -> np.ndarray:
+  """Return a picture as uint8[84, 84, 3].
+
+  Raises:
+    ValueError: it is damaged, no picture, or of another size.
+  """
+  try:
+    with Image.open(io.BytesIO(content)) as image:
+      if image.size != (SIZE, SIZE):
+        raise ValueError(
+            f"{name} has {image.size[0]} x {image.size[1]} pixels instead of"
+            f" {SIZE} x {SIZE}: use a copy of mini-ImageNet at this size"
+        )
+      return np.asarray(image.convert("RGB"))
+  except OSError as e:
+    raise ValueError(
+        f"{name} cannot be decoded ({e}): use another copy"
+    ) from e

@@ -1,0 +1,176 @@
+"""The original files of a data set: found, checked, and downloaded."""
+
+from collections.abc import Mapping
+import dataclasses
+import hashlib
+import os
+import pathlib
+import urllib.request
+
+from episodic_dp.output import files
+
+Path = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Where:
+  """The places of a data set's files.
+
+  Attributes:
+    data_dir: folder of the original files, or own data.
+    cache_dir: folder of the prepared data; None means the environment variable
+      TFDS_DATA_DIR, or else ~/tensorflow_datasets.
+    download: fetch the original files that data_dir does not have.
+  """
+
+  data_dir: Path | None = None
+  cache_dir: Path | None = None
+  download: bool = False
+
+  @property
+  def cache(self) -> pathlib.Path:
+    """The folder of the prepared data."""
+    chosen = self.cache_dir or os.environ.get("TFDS_DATA_DIR")
+    return pathlib.Path(chosen or "~/tensorflow_datasets").expanduser()
+
+
+@dataclasses.dataclass(frozen=True)
+class Archive:
+  """One original file.
+
+  Attributes:
+    file: its name.
+    sha256: the accepted checksums, the official one first; none for a file or
+      folder without a known checksum.
+    url: where the official file is published; None for files that are not.
+  """
+
+  file: str
+  sha256: tuple[str, ...] = ()
+  url: str | None = None
+
+
+Source = Mapping[str, Archive]  # By part; all of them are needed.
+Found = tuple[str, dict[str, pathlib.Path]]  # A source, and a path by part.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Originals:
+  """The files that a data set can be prepared from.
+
+  Attributes:
+    name: of the data set, and of its own folder in data_dir.
+    sources: each is enough; the first that is complete is taken.
+    online: the source that a download fetches; None where none can be.
+  """
+
+  name: str
+  sources: Mapping[str, Source]
+  online: str | None = None
+
+  def find(self, where: Where) -> Found:
+    """Return the first source that is complete, downloaded where asked.
+
+    Returns:
+      Its key and the paths of its files, checked by their sha256.
+
+    Raises:
+      FileNotFoundError: no source is complete; says what to do.
+      ConnectionError: a download cannot be reached.
+      ValueError: a file has a checksum that is not accepted.
+    """
+    folders = self._folders(where.data_dir)
+    for source, archives in self.sources.items():
+      found = {
+          part: path
+          for part, archive in archives.items()
+          for path in [_first(folders, archive.file)]
+          if path is not None
+      }
+      if len(found) == len(archives):
+        for part, path in found.items():
+          _check_sha256(path, archives[part])
+        return source, found
+    if where.download and self.online is not None:
+      return self.online, self._fetch(where.cache / "downloads" / self.name)
+    raise FileNotFoundError(self._missing(where, folders))
+
+  def _fetch(self, folder: pathlib.Path) -> dict[str, pathlib.Path]:
+    found = {}
+    for part, archive in self.sources[self.online or ""].items():
+      found[part] = folder / archive.file
+      if found[part].is_file():
+        _check_sha256(found[part], archive)
+        continue
+      assert archive.url is not None
+      try:
+        with urllib.request.urlopen(archive.url, timeout=20) as reply:
+          content = reply.read()
+      except OSError as e:  # URLError, HTTPError and time-outs are OSErrors.
+        raise ConnectionError(
+            f"{archive.url} cannot be fetched ({e}): try again later, or"
+            f" {self._remedy()}"
+        ) from e
+      with files.replacing(found[part]) as beside:
+        beside.write_bytes(content)
+        _check_sha256(beside, archive)
+    return found
+
+  def _folders(self, data_dir: Path | None) -> tuple[pathlib.Path, ...]:
+    """Return data_dir/name and data_dir; others may have files of one name."""
+    if data_dir is None:
+      return ()
+    folder = pathlib.Path(data_dir).expanduser()
+    if not folder.is_dir():
+      raise FileNotFoundError(
+          f"data_dir {folder} is not a folder: {self._remedy()}"
+      )
+    return folder / self.name, folder
+
+  def _missing(
+      self, where: Where, folders: tuple[pathlib.Path, ...]
+  ) -> str:
+    """Return one sentence that names the missing files and their place."""
+    looked = "no data_dir was given"
+    if folders:
+      looked = f"{folders[1]} does not hold all files"
+    if where.download:
+      looked += ", which --download cannot fetch"
+    return f"'{self.name}' is not prepared yet and {looked}: {self._remedy()}"
+
+  def _remedy(self) -> str:
+    texts = [
+        ", ".join(_described(archive) for archive in archives.values())
+        for archives in self.sources.values()
+    ]
+    download = " or --download" if self.online else ""
+    return (
+        f"put {'; or '.join(texts)} into DIR/{self.name} and give"
+        f" --data_dir=DIR{download} (in Python data_dir=DIR)"
+    )
+
+
+def _described(archive: Archive) -> str:
+  about = f"sha256 {' or '.join(archive.sha256) or 'not known'}"
+  return f"{archive.file} ({about}{f', {archive.url}' * bool(archive.url)})"
+
+
+def _first(
+    folders: tuple[pathlib.Path, ...], file: str
+) -> pathlib.Path | None:
+  paths = [folder / file for folder in folders]
+  return next((path for path in paths if path.exists()), None)
+
+
+def _check_sha256(path: pathlib.Path, archive: Archive) -> None:
+  """Raise ValueError unless the file is one of those accepted."""
+  if not archive.sha256:
+    return
+  with path.open("rb") as f:
+    digest = hashlib.file_digest(f, "sha256").hexdigest()
+  if digest not in archive.sha256:
+    raise ValueError(
+        f"{path} ({path.stat().st_size} bytes) has sha256 {digest} instead"
+        f" of {' or '.join(archive.sha256)}: the copy is damaged or"
+        " incomplete, so fetch it again"
+    )

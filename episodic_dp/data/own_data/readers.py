@@ -1,0 +1,210 @@
+"""Readers of single files, each of which holds one example.
+
+Pictures in the formats of Pillow, DICOM (by its suffix or its first bytes) and
+uint8 in an .npy are images. Other numbers in an .npy are features.
+"""
+
+from collections.abc import Callable
+import functools
+import os
+import pathlib
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image
+from PIL import ImageOps
+
+from episodic_dp.data import cache
+from episodic_dp.data.own_data import dicom
+
+_LONGEST = 120
+_MOST_AXES = 3
+# Pillow and NumPy raise these for files that are damaged or no such files.
+_UNREADABLE = (
+    *cache.DAMAGED, AttributeError, IndexError, Image.DecompressionBombError
+)
+
+
+class Example(NamedTuple):
+  """One example as a file holds it.
+
+  Attributes:
+    values: of an image uint8[H, W, 1 or 3], 0 to 255, or where it has more
+      than 8 bits float32[H, W, 1 or 3], 0 to 1. Of features float32 of one to
+      three axes, all finite.
+    image: the example is an image, which may be scaled to another size.
+  """
+
+  values: np.ndarray
+  image: bool
+
+
+Reader = Callable[[pathlib.Path], Example]
+
+
+def reader_of(path: str | os.PathLike[str]) -> Reader | None:
+  """Return the reader of a file by its suffix; None where it is no example.
+
+  Only a file of an unknown suffix is opened: names of DICOM files end in
+  numbers, or in nothing.
+  """
+  # No `Path` is made of it: a data set may have millions of files.
+  path = os.fspath(path)
+  found = _readers().get(os.path.splitext(path)[1].lower())
+  if found is None and dicom.has_magic(path):
+    return read_dicom
+  return found
+
+
+@functools.cache
+def _readers() -> dict[str, Reader]:
+  known = Image.registered_extensions()
+  opened: dict[str, Reader] = {
+      suffix: read_picture
+      for suffix, kind in known.items()
+      if kind in Image.OPEN
+  }
+  return opened | {
+      ".dcm": read_dicom, ".dicom": read_dicom, ".npy": read_npy
+  }
+
+
+def read(path: pathlib.Path) -> Example:
+  """Read the example of a file, with all its bits.
+
+  Raises:
+    ValueError: the file is of no known format, or cannot be read.
+  """
+  reader = reader_of(path)
+  if reader is None:
+    raise ValueError(
+        f"{path} is of no format that is read: give images (such as .png, .jpg"
+        " or .tif), DICOM or .npy"
+    )
+  return reader(path)
+
+
+def read_picture(path: pathlib.Path) -> Example:
+  """Decode a picture, turned as its camera says and laid on white.
+
+  Grey pictures of 16 bits become float32, 65535 being 1; Pillow reads colours
+  with 8 bits each.
+
+  Raises:
+    ValueError: the file cannot be read, holds several pictures of one kind, or
+      its values have no known scale.
+  """
+  try:
+    with Image.open(path) as image:
+      pages = getattr(image, "n_frames", 1)
+      if pages > 1 and image.format == "TIFF":
+        raise ValueError(f"it holds {pages} pages: save each as a file")
+      image.load()
+      picture = ImageOps.exif_transpose(image)
+  except _UNREADABLE as e:
+    raise unreadable(path, "an image", e) from e
+  if picture.mode.startswith("I;16"):
+    values = np.asarray(picture, np.uint16).astype(np.float32) / 65535
+    return Example(values[..., None], image=True)
+  if picture.mode in ("I", "F"):
+    raise ValueError(
+        f"the values of {path} (mode {picture.mode} of Pillow) have no known"
+        " scale: save it as a grey picture of 8 or 16 bits, or as .npy to have"
+        " its numbers as they are"
+    )
+  grey = picture.mode in ("L", "LA", "La", "1")
+  if picture.has_transparency_data:
+    over = picture.convert("RGBA")
+    under = Image.new("RGBA", over.size, "white")
+    picture = Image.alpha_composite(under, over)
+  values = np.asarray(picture.convert("L" if grey else "RGB"), np.uint8)
+  return Example(values[..., None] if grey else values, image=True)
+
+
+def read_npy(path: pathlib.Path) -> Example:
+  """Read an array: uint8 is an image, any other number a feature.
+
+  Raises:
+    ValueError: it cannot be read, or is of another type or shape.
+  """
+  try:
+    # Mapped, so that a header which claims more than there is takes no memory.
+    values = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+  except _UNREADABLE as e:
+    raise unreadable(path, "an .npy", e) from e
+  make = image_of if values.dtype == np.uint8 else features_of
+  return make(values, str(path))
+
+
+def read_dicom(path: pathlib.Path) -> Example:
+  """Read the one frame of a DICOM file as float32, 0 to 1.
+
+  Raises:
+    ValueError: it cannot be read, or pydicom is missing.
+  """
+  try:
+    values = dicom.pixels(path)
+    if values.ndim == 2:
+      values = values[..., None]
+    if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
+      raise ValueError(f"a frame has shape {values.shape}")
+    if not np.isfinite(values).all():
+      raise ValueError("its scale gives values that are NaN")
+  except Exception as e:  # Parsers of damaged files may raise anything.
+    raise unreadable(path, "DICOM", e) from e
+  return Example(np.clip(values, 0, 1).astype(np.float32), image=True)
+
+
+def image_of(values: np.ndarray, name: str) -> Example:
+  """Return uint8[H, W] or [H, W, 1 or 3] as an example; ValueError else."""
+  if values.ndim == 2:
+    values = values[..., None]
+  if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
+    raise ValueError(
+        f"{name} is uint8 of shape {values.shape}, and uint8 is an image: save"
+        " [height, width] or [height, width, 1 or 3], or numbers as float32"
+    )
+  return Example(values, image=True)
+
+
+def features_of(values: np.ndarray, name: str) -> Example:
+  """Return numbers of one to three axes as an example; ValueError else."""
+  if values.dtype.kind not in "biuf":
+    raise ValueError(
+        f"{name} is {values.dtype}: save whole numbers or floating point"
+    )
+  if not 1 <= values.ndim <= _MOST_AXES or not values.size:
+    raise ValueError(
+        f"{name} has shape {values.shape}: give [features], [time, channels] or"
+        " [height, width, channels], none of them 0"
+    )
+  with np.errstate(over="ignore"):
+    values = values.astype(np.float32)
+  wrong = ~np.isfinite(values)
+  if wrong.any():
+    at = [int(i) for i in np.argwhere(wrong)[0]]
+    raise ValueError(
+        f"{name} holds {values[tuple(at)]} as float32 at {at}: repair it or"
+        " remove it"
+    )
+  return Example(values, image=False)
+
+
+def unreadable(
+    path: str | pathlib.Path, kind: str, error: Exception
+) -> ValueError:
+  """Return the error of a file that cannot be read."""
+  return ValueError(
+      f"{path} cannot be read as {kind} ({reason(error, path)}): repair it or"
+      " remove it"
+  )
+
+
+def reason(error: Exception, path: str | pathlib.Path) -> str:
+  """Shorten the text of a library's error: it may quote the whole file."""
+  text = " ".join(str(error).replace(str(path), "it").split())
+  text = text or type(error).__name__
+  if "allow_pickle" in text:
+    # NumPy says so of any unknown content, and advises to trust it.
+    text = "it holds no arrays of NumPy's, or Python objects, which are no data"
+  return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -1,1 +1,0 @@
-"""Readers of single files: `formats.pages` and `formats.read` take any path."""

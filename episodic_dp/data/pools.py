@@ -1,0 +1,93 @@
+"""Data sets from a pool of classes of one size.
+
+The units are the classes, or those of a deeper tree, or synthetic participants
+who each own a few images of a few classes.
+"""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+
+import numpy as np
+
+from episodic_dp import plain
+from episodic_dp import plan
+from episodic_dp.data import dataset
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+  """Options of every pool.
+
+  Attributes:
+    seed: public, of the participants and of random divisions, below 2^32.
+    participants: None trains on the tree as it is. A number trains on that many
+      synthetic participants, drawn from the training classes by a public
+      function of the seed. They share records, so that only a participant has a
+      guarantee.
+    way: classes of each participant.
+    per_class: images of each of these classes (shot + query).
+  """
+
+  seed: dataset.Seed = 0
+  participants: plain.Count | None = None
+  way: plain.Count = 5
+  per_class: plain.Count = 2
+
+
+def make(
+    name: str,
+    images: np.ndarray,
+    *,
+    levels: tuple[str, str],
+    description: str,
+    hierarchy: plan.Hierarchy | None = None,
+    owners: Options | None = None,
+    rotate: bool = False,
+) -> dataset.ArrayDataset:
+  """Return a pool as an `ArrayDataset`.
+
+  Args:
+    name: as in `ArrayDataset`.
+    images: uint8[classes, images of each, height, width, channels].
+    levels: names of a class and of an image, where `hierarchy` is None.
+    description: of the images.
+    hierarchy: a deeper tree over the images in their order; None for
+      class -> image.
+    owners: draws their participants from the pool, where they state a number.
+    rotate: as in `ArrayDataset`.
+
+  Raises:
+    PlanError: participants that the pool is too small for.
+  """
+  classes, examples, *shape = images.shape
+  rows: dataset.Rows = dataset.identity
+  count_copies: Callable[[], Mapping[str, int]] | None = None
+  if owners is not None and owners.participants is not None:
+    # Lazy import: only participants need JAX, which takes a second.
+    from episodic_dp import sampling
+
+    hierarchy, owned = sampling.synthetic_participants(
+        owners.seed,
+        participants=owners.participants,
+        classes=classes,
+        examples_per_class=examples,
+        way=owners.way,
+        per_class=owners.per_class,
+    )
+    rows, count_copies = owned, owned.most_copies
+    description = (
+        f"{owners.participants} synthetic participants of {owners.way} classes,"
+        f" {owners.per_class} images each, from {description}"
+    )
+  elif hierarchy is None:
+    hierarchy = plan.Hierarchy.regular((classes, examples), levels=levels)
+  return dataset.ArrayDataset(
+      name=name,
+      images=images.reshape(-1, *shape),
+      hierarchy=hierarchy,
+      rows=rows,
+      count_copies=count_copies,
+      rotate=rotate,
+      labels=np.repeat(np.arange(classes, dtype=np.int32), examples),
+      description=description,
+  )

@@ -1,0 +1,438 @@
+"""Published data sets from small files of their layout, and from real ones."""
+
+import collections
+import dataclasses
+import gzip
+import hashlib
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import zipfile
+
+import jax
+import numpy as np
+from PIL import Image
+import pytest
+
+from episodic_dp import data
+from episodic_dp.data import cifar_fs
+from episodic_dp.data import dataset
+from episodic_dp.data import mini_imagenet
+from episodic_dp.data import mnist_writers
+from episodic_dp.data import omniglot
+from episodic_dp.data import originals
+from episodic_dp.data import prepared
+from tests.data import small_sets
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory):
+  """name -> the folder of its small files, and a cache that is shared."""
+  made = {}
+  for name, small in small_sets.SETS.items():
+    made[name] = tmp_path_factory.mktemp(name)
+    small.write(made[name])
+  return made | {"cache": tmp_path_factory.mktemp("cache")}
+
+
+@pytest.fixture(params=small_sets.SETS)
+def small(request, roots, monkeypatch):
+  """(a small data set, the folder of its files)."""
+  chosen = small_sets.SETS[request.param]
+  chosen.shrink(monkeypatch, roots[request.param])
+  return chosen, roots[request.param]
+
+
+one = pytest.mark.parametrize("small", ["omniglot"], indirect=True)
+
+
+def test_images_keep_their_place_and_later_starts_need_no_files(
+    small, tmp_path, monkeypatch
+):
+  files, root = small
+  images = np.array(files.load(data_dir=root, cache_dir=tmp_path))
+  np.testing.assert_array_equal(images, files.images())
+  (cached,) = [
+      p for kind in ("npz", "npy") for p in tmp_path.rglob(f"*.{kind}")
+  ]
+  whole = cached.read_bytes()
+  cached.write_bytes(whole[:-1000])  # Made again from the records.
+  np.testing.assert_array_equal(files.load(cache_dir=tmp_path), images)
+  monkeypatch.setitem(sys.modules, "episodic_dp.data.records", None)
+  np.testing.assert_array_equal(files.load(cache_dir=tmp_path), images)
+
+
+def test_missing_and_wrong_files_are_named_at_once(
+    small, tmp_path, monkeypatch
+):
+  monkeypatch.setitem(sys.modules, "episodic_dp.data.records", None)
+  files, root = small
+  cache = tmp_path / "cache"
+  with pytest.raises(FileNotFoundError, match="no data_dir was given.*put"):
+    files.load(cache_dir=cache)
+  with pytest.raises(FileNotFoundError, match="is not a folder"):
+    files.load(cache_dir=cache, data_dir=tmp_path / "none")
+  own = tmp_path / "here" / files.name
+  own.mkdir(parents=True)
+  paths = [p for p in root.iterdir() if p.is_file() and p.suffix != ".tsv"]
+  for path in paths[1:]:
+    (own / path.name).write_bytes(path.read_bytes())
+  with pytest.raises(FileNotFoundError, match="does not hold all files") as e:
+    files.load(data_dir=own.parent, cache_dir=cache)
+  assert all(small_sets.sha256(p) in str(e.value) for p in paths)
+  if paths:
+    (own / paths[0].name).write_bytes(paths[0].read_bytes()[:-10])
+    with pytest.raises(ValueError, match="has sha256.*damaged"):
+      files.load(data_dir=own.parent, cache_dir=cache)
+  assert not cache.exists()
+
+
+@one
+def test_interrupted_preparation_leaves_nothing_that_is_accepted(
+    small, tmp_path, monkeypatch
+):
+  files, root = small
+  decode, calls = omniglot.decode, []
+
+  def fail(png, name):
+    calls.append(name)
+    if len(calls) > 70:  # In the second zip.
+      raise RuntimeError("power cut")
+    return decode(png, name)
+
+  monkeypatch.setattr(omniglot, "decode", fail)
+  with pytest.raises(RuntimeError, match="power cut"):
+    files.load(data_dir=root, cache_dir=tmp_path)
+  monkeypatch.setattr(omniglot, "decode", decode)
+  with pytest.raises(FileNotFoundError, match="not prepared"):
+    files.load(cache_dir=tmp_path)
+  images = files.load(data_dir=root, cache_dir=tmp_path)
+  np.testing.assert_array_equal(images, files.images())
+
+
+def test_killed_preparation_leaves_nothing_that_is_accepted(tmp_path):
+  script = f"""
+      import os, pathlib, signal
+      from episodic_dp.data import cache, originals, prepared
+      found = originals.Originals(
+          name="x", sources={{"a": {{"all": originals.Archive("images")}}}}
+      )
+      def generate(found):
+        for number in range(99):
+          if number > 70:
+            os.kill(os.getpid(), signal.SIGKILL)
+          yield str(number), bytes(5)
+      where = originals.Where(
+          data_dir={str(tmp_path)!r}, cache_dir={str(tmp_path / "c")!r}
+      )
+      prepared.arrays(
+          found, where, generate=generate, assemble=dict, fits=bool
+      )
+  """
+  (tmp_path / "images").mkdir()
+  run = subprocess.run(
+      [sys.executable, "-c", textwrap.dedent(script)], capture_output=True
+  )
+  assert run.returncode == -signal.SIGKILL, run.stderr
+  assert list((tmp_path / "c" / "x").glob("incomplete.*"))
+  found = originals.Originals(
+      name="x", sources={"a": {"all": originals.Archive("images")}}
+  )
+  where = originals.Where(data_dir=tmp_path, cache_dir=tmp_path / "c")
+  made = prepared.arrays(
+      found, where, generate=lambda _: iter([("b", b"2"), ("a", b"1")]),
+      assemble=lambda held: {"images": np.asarray(held)},
+      fits=lambda arrays: True,
+  )
+  assert made["images"].tolist() == [["a", "1"], ["b", "2"]] or len(
+      made["images"]
+  ) == 2
+  assert not list((tmp_path / "c" / "x").glob("incomplete.*"))
+
+
+@one
+def test_downloads_are_checked(small, tmp_path, monkeypatch, serve):
+  files, root = small
+  held = omniglot.ORIGINALS
+  with pytest.raises(ConnectionError, match="cannot be fetched"):
+    monkeypatch.setattr(omniglot, "ORIGINALS", _at(held, "http://127.0.0.1:9/"))
+    files.load(cache_dir=tmp_path, download=True)
+  with serve(root) as url:
+    monkeypatch.setattr(omniglot, "ORIGINALS", _at(held, url, sha256=("1",)))
+    with pytest.raises(ValueError, match="has sha256.*instead of 1"):
+      files.load(cache_dir=tmp_path, download=True)
+    monkeypatch.setattr(omniglot, "ORIGINALS", _at(held, url))
+    images = files.load(cache_dir=tmp_path, download=True)
+  np.testing.assert_array_equal(images, files.images())
+
+
+def _at(held, url, **changes):
+  archives = {
+      part: dataclasses.replace(a, url=url + a.file, **changes)
+      for part, a in held.sources["zips"].items()
+  }
+  return dataclasses.replace(held, sources={"zips": archives})
+
+
+def _sizes(splits):
+  parts = splits.train, splits.validation, splits.test
+  return [part.hierarchy.sizes for part in parts]
+
+
+@one
+def test_splits_of_omniglot(small, roots):
+  _, root = small
+  where = dict(data_dir=root, cache_dir=roots["cache"])
+  splits = data.load("omniglot", **where, seed=3)
+  assert _sizes(splits) == [(2, 20), (1, 20), (2, 20)]
+  parts = splits.train, splits.validation, splits.test
+  assert [p.rotate for p in parts] == [True, False, False]
+  seen = {i.tobytes() for p in parts for i in p.images}
+  assert len(seen) == 100
+  other = data.load("omniglot", **where, seed=4, rotate=False)
+  assert not np.array_equal(other.test.images, splits.test.images)
+  assert not other.train.rotate
+  train = data.load("omniglot", **where, split="alphabets").train
+  tree = train.hierarchy
+  assert tree.levels == ("alphabet", "character", "drawing")
+  assert [tree.child_counts(k).tolist() for k in range(3)] == [
+      [2], [1, 2], [20] * 3
+  ]
+  background = [
+      name in small_sets.CHARACTERS["background"]
+      for name in sorted(sum(small_sets.CHARACTERS.values(), ()))
+  ]
+  expected = small_sets.omniglot_images()[background]
+  np.testing.assert_array_equal(train.images, expected.reshape(-1, 28, 28, 1))
+  shared = data.load(
+      "omniglot", **where, participants=1000, way=2, per_class=3
+  ).train
+  assert shared.hierarchy.sizes == (1000, 2, 3) and shared.hierarchy.copies
+  rows = np.asarray(jax.jit(shared.rows)(np.arange(60, dtype=np.int32)))
+  classes = rows.reshape(10, 2, 3) // 20
+  assert (np.sort(classes[..., 0], axis=1) == [0, 1]).all()
+  np.testing.assert_array_equal(shared.labels, np.arange(40) // 20)
+
+
+@pytest.mark.parametrize("small", ["sheets"], indirect=True)
+def test_superclasses_of_cifar_fs(small, roots):
+  _, root = small
+  where = dict(data_dir=root, cache_dir=roots["cache"])
+  splits = data.load("cifar_fs", **where)
+  assert _sizes(splits) == [(5, 6), (1, 6), (1, 6)]
+  train = data.load("cifar_fs", **where, superclasses=True).train
+  tree = train.hierarchy
+  assert [tree.child_counts(k).tolist() for k in range(3)] == [
+      [2], [2, 3], [6] * 5
+  ]
+  assert tree.describe(1, 2) == "class 2 ('bee')"
+  bees = train.images[tree.leaf_rows[12:18]]
+  np.testing.assert_array_equal(bees, small_sets.cifar_images()[1])
+
+
+@pytest.mark.parametrize("small", ["mnist"], indirect=True)
+def test_writers_of_mnist(small, roots):
+  _, root = small
+  splits = data.load(
+      "mnist_writers", data_dir=root, cache_dir=roots["cache"], way=3
+  )
+  for part, expected in (
+      (splits.train, {
+          (writer, digit): count
+          for writer, file, counts in small_sets.WRITERS if file == "train"
+          for digit, count in enumerate(counts)
+      }),
+      # Digits of fewer than two images are left out, and writer 331 with them.
+      (splits.validation, {
+          (327, 0): 3, (327, 1): 2, (327, 2): 2,
+          (330, 7): 2, (330, 8): 2, (330, 9): 2,
+      }),
+      (splits.test, {(326, 0): 2, (326, 1): 3, (326, 2): 2}),
+  ):
+    tree = part.hierarchy
+    owners, digits = tree.names[0][tree.parents(1)], tree.names[1]
+    counts = tree.child_counts(2)
+    found = zip(owners.astype(int), digits.astype(int), counts.tolist())
+    assert {(w, d): count for w, d, count in found} == expected
+    marks = part.images[:, 0, :2, 0]
+    held = np.stack([owners.astype(int) % 256, digits.astype(int)], 1)
+    np.testing.assert_array_equal(marks, np.repeat(held, counts, axis=0))
+    np.testing.assert_array_equal(part.labels, marks[:, 1])
+
+
+@pytest.mark.parametrize("small", ["webp"], indirect=True)
+def test_images_of_mini_imagenet_are_mapped_averaged_and_checked(
+    small, roots, tmp_path
+):
+  files, root = small
+  where = dict(data_dir=root, cache_dir=roots["cache"])
+  whole = data.load("mini_imagenet", **where).train
+  assert isinstance(whole.images, np.memmap)
+  half = data.load("mini_imagenet", **where, size=42).train
+  squares = whole.images.reshape(-1, 42, 2, 42, 2, 3).mean((2, 4))
+  np.testing.assert_allclose(half.images, squares, atol=0.51)
+  for content, match in (
+      (small_sets.picture("x", "WEBP", 80), "80 x 80 pixels"),
+      (b"no picture", "cannot be decoded"),
+  ):
+    with pytest.raises(ValueError, match=match):
+      mini_imagenet.decode(content, "x")
+  with zipfile.ZipFile(tmp_path / "half.zip", "w") as z:
+    z.writestr("n0000000700000001.webp", b"")
+  with pytest.raises(ValueError, match="lacks 35 of the 36 images"):
+    list(mini_imagenet._records(("zip", {"all": tmp_path / "half.zip"})))
+
+
+@pytest.mark.parametrize("small", ["binary"], indirect=True)
+def test_archives_of_another_kind_are_refused(
+    small, roots, tmp_path, monkeypatch
+):
+  files, root = small
+  archive = root / "cifar-100-binary.tar.gz"
+  with pytest.raises(ValueError, match="label 6, and there are 3 classes"):
+    cifar_fs.read("binary", {"archive": archive}, ["a", "b", "c"])
+  small_sets.tar(tmp_path / "x.tar.gz", {"train.bin": b""})
+  with pytest.raises(ValueError, match="holds no file 'test.bin'"):
+    cifar_fs.read("binary", {"archive": tmp_path / "x.tar.gz"}, ["a"])
+  monkeypatch.setattr(cifar_fs, "GRID", (3, 2))
+  sheets = {"test": roots["sheets"] / "test.zip"}
+  with pytest.raises(ValueError, match="64 x 96 pixels instead of 96 x 64"):
+    cifar_fs.read("sheets", sheets, list(small_sets.CIFAR))
+  monkeypatch.setattr(cifar_fs, "ARRAY_SHA256", "0" * 64)
+  with pytest.raises(ValueError, match="instead of 0000.*another copy"):
+    files.load(data_dir=root, cache_dir=tmp_path)
+  monkeypatch.setattr(cifar_fs, "EXAMPLES", 5)
+  with pytest.raises(ValueError, match="other sizes than those published"):
+    files.load(cache_dir=tmp_path)
+  assert not list(tmp_path.rglob("*.npz"))
+
+
+class _Harm:
+
+  def __reduce__(self):
+    return os.system, ("echo harm",)
+
+
+def test_pickles_that_ask_for_code_are_refused_unrun(monkeypatch):
+  ran = []
+  monkeypatch.setattr(os, "system", ran.append)
+  names = ("numpy\nload", "builtins\neval", "numpy.core.multiarray\nfrombuffer")
+  for text in (
+      *(pickle.dumps({"data": _Harm()}, protocol) for protocol in (0, 2, 4)),
+      *(b"c" + name.encode() + b"\n." for name in names),
+  ):
+    with pytest.raises(pickle.UnpicklingError, match="asks for .*only arrays"):
+      cifar_fs.plain_pickle(text)
+  assert not ran
+
+
+def test_other_files_of_omniglot_and_mnist_are_refused(tmp_path):
+  Image.new("L", (105, 105), 7).save(tmp_path / "grey.png")
+  with pytest.raises(ValueError, match=r"grey values \[7\]"):
+    omniglot.decode((tmp_path / "grey.png").read_bytes())
+  path = tmp_path / "x.gz"
+  for content in (
+      b"no gzip", gzip.compress(b""), gzip.compress(b"\0\0\x08\x03\0\0"),
+      gzip.compress(small_sets.idx(np.zeros((2, 28, 27), np.uint8))),
+      gzip.compress(small_sets.idx(np.zeros((2, 28, 28), np.uint8))[:-1]),
+  ):
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="x.gz is no .*fetch it again"):
+      mnist_writers.read_idx(path, (28, 28))
+
+
+@pytest.mark.parametrize(
+    "name, options, match",
+    [
+        ("imagenet", {}, "'imagenet': .*'glyphs'.*'omniglot'"),
+        ("omniglot", {"size": 28}, "size=28: .*participants"),
+        ("omniglot", {"seed": 1.5}, "seed=1.5"),
+        ("omniglot", {"seed": -1}, "seed=-1"),
+        ("omniglot", {"split": "official"}, "split='official'.*'vinyals'"),
+        ("cifar_fs", {"superclasses": True, "participants": 9}, "choose one"),
+        ("mini_imagenet", {"size": 50}, "size=50.*42"),
+        ("mini_imagenet", {"copy": "png"}, "copy='png'.*'webp'"),
+        ("mnist_writers", {"way": 1}, "way=1"),
+        ("mnist_writers", {"per_digit": 15}, "leave no writer for validation"),
+        ("glyphs", {"size": 4}, "size=4: .*at least 12"),
+        ("glyphs", {"participants": 0}, "participants=0"),
+        ("glyphs", {"drawings": "5"}, "drawings='5'"),
+        ("sinusoid", {"points": True}, "points=True"),
+        ("sinusoid", {"seed": 2**32}, "seed=4294967296"),
+        ("sinusoid", {"data_dir": "here"}, "does not read --data_dir=here"),
+    ],
+)
+def test_wrong_options_are_named(name, options, match):
+  with pytest.raises(ValueError, match=match):
+    data.load(name, **options)
+
+
+def test_published_tables_are_whole():
+  for table in (cifar_fs.classes(), mini_imagenet.classes()):
+    counts = collections.Counter(c.part for c in table)
+    assert counts == {"train": 64, "validation": 16, "test": 20}
+    order = [dataset.PARTS.index(c.part) for c in mini_imagenet.classes()]
+    assert order == sorted(order)  # Slices of one mapped array.
+  names = [n for c in mini_imagenet.classes() for n in c.images]
+  assert len(set(names)) == 60_000
+  sizes = list(cifar_fs.superclass_sizes("train").values())
+  assert len(sizes) == 20 and min(sizes) == 2 and max(sizes) == 5
+  vinyals = list(omniglot.vinyals().values())
+  assert [vinyals.count(p) for p in dataset.PARTS] == [1028, 172, 423]
+  people = mnist_writers.writers()
+  for file, images, count in (("train", 60_000, 539), ("t10k", 10_000, 297)):
+    found = [w for w in people if w.file == file]
+    assert len(found) == count
+    assert sum(sum(w.counts) for w in found) == images
+  chosen = mnist_writers.divide(way=5, per_digit=6)
+  assert [len(chosen[p]) for p in dataset.PARTS] == [539, 16, 30]
+
+
+# Real data --------------------------------------------------------------------
+
+
+def test_real_lists_are_those_of_the_package(real_data):
+  root = pathlib.Path(real_data)
+  short = {"train": "train", "validation": "val", "test": "test"}
+  lines = (root / "cifar_fs" / "classes.csv").read_text().splitlines()[1:]
+  assert lines == [
+      f"{i},{c.name},{c.superclass},{short[c.part]}"
+      for i, c in enumerate(cifar_fs.classes())
+  ]
+  part_of = omniglot.vinyals()
+  for part, name in short.items():
+    file = root / "mini_imagenet" / "splits" / f"{name}.csv"
+    assert file.read_text().split()[1:] == [
+        f"{image}.jpg,{c.wnid}"
+        for c in mini_imagenet.classes() if c.part == part for image in c.images
+    ]
+    file = root / "omniglot" / "splits" / f"vinyals_{name}.txt"
+    listed = {n.rsplit("/", 1)[0] for n in file.read_text().split()}
+    assert listed == {c for c, p in part_of.items() if p == part}
+
+
+@pytest.mark.slow
+def test_real_arrays_are_those_published(real_data):
+  where = originals.Where(data_dir=real_data)
+  images = cifar_fs.load_images(where)
+  assert hashlib.sha256(images).hexdigest() == cifar_fs.ARRAY_SHA256
+  arrays = omniglot.load_arrays(where)
+  drawings = arrays["images"].reshape(-1, 784)
+  assert np.unique(drawings).tolist() == [0, 255]
+  assert len({d.tobytes() for d in drawings}) == 32_454
+  background = arrays["background"]
+  assert (background.sum(), (~background).sum()) == (964, 659)
+  digits = mnist_writers.read_idx(  # MNIST's own file, which is not read.
+      pathlib.Path(real_data) / "mnist_writers" / "train-labels-idx1-ubyte.gz",
+      (),
+  )
+  train = data.load("mnist_writers", data_dir=real_data).train
+  assert train.hierarchy.num_units(1) == 5390
+  np.testing.assert_array_equal(np.bincount(digits), np.bincount(train.labels))
+  mini = mini_imagenet.load_images("webp", where)
+  digest = hashlib.sha256(mini[80:].reshape(-1)[: 1000 * 84 * 84 * 3])
+  assert digest.hexdigest().startswith("91e0401afb53f50f")

@@ -1,0 +1,265 @@
+"""Single files become examples and rows, or end in one sentence."""
+
+import builtins
+import io
+import struct
+
+import numpy as np
+from PIL import Image
+import pytest
+
+from episodic_dp import data
+from episodic_dp.data.own_data import readers
+from episodic_dp.data.own_data import rows
+from tests.data import own_images
+
+GREY, COLOR = (4, 4, 1), (4, 4, 3)
+RAMP = (np.arange(16).reshape(4, 4) * 16).astype(np.uint8)
+STORED = np.asarray([[0, 1000], [2000, 4095]], np.uint16)
+DEEP16 = (np.arange(16).reshape(4, 4) + 40_000).astype(np.uint16)
+
+
+def saved(tmp_path, image, name="image.png", **options):
+  image.save(tmp_path / name, **options)
+  found = readers.read(tmp_path / name)
+  assert found.image and found.values.ndim == 3
+  return found.values
+
+
+def test_pictures_keep_their_colours(tmp_path):
+  grey = saved(tmp_path, Image.fromarray(RAMP))
+  np.testing.assert_array_equal(grey[..., 0], RAMP)
+  assert (rows.resized(grey, COLOR) == RAMP[..., None]).all()
+  red = saved(tmp_path, Image.new("RGB", (4, 4), (255, 0, 0)))
+  assert (rows.resized(red, GREY) == 76).all()  # ITU-R 601: 0.299 * 255.
+  bits = saved(tmp_path, Image.fromarray(RAMP > 100))
+  assert np.unique(bits).tolist() == [0, 255]
+  palette = Image.new("RGB", (4, 4), (0, 255, 0)).convert("P")
+  assert (saved(tmp_path, palette) == (0, 255, 0)).all()
+  clear = Image.new("RGBA", (4, 4), (0, 0, 0, 0))
+  assert (saved(tmp_path, clear) == 255).all()  # Laid on white.
+  exif = Image.Exif()
+  exif[0x0112] = 6  # Orientation: turn by 90 degrees, clockwise.
+  turned = saved(tmp_path, Image.fromarray(RAMP), "a.png", exif=exif)
+  np.testing.assert_array_equal(turned[..., 0], np.rot90(RAMP, -1))
+
+
+@pytest.mark.parametrize("name", ["deep.png", "deep.tif"])
+def test_sixteen_bits_are_kept_at_any_size(tmp_path, name):
+  found = saved(tmp_path, Image.fromarray(DEEP16), name)
+  assert found.dtype == np.float32
+  np.testing.assert_allclose(found[..., 0] * 65535, DEEP16, rtol=1e-6)
+  half = rows.resized(found, (2, 2, 1))
+  assert 40_000 < half.min() * 65535 < half.max() * 65535 < 40_016
+  assert (rows.resized(found, COLOR) == found).all()
+
+
+def test_sides_are_scaled_with_an_average():
+  board = np.indices((8, 16)).sum(0)[..., None] % 2 * np.uint8(255)
+  found = rows.resized(board.astype(np.uint8), GREY)
+  assert found.shape == GREY
+  assert abs(found[1:3, 1:3].astype(int) - 127).max() <= 2
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"text", b"\x89PNG\r\n\x1a\n" + b"\0" * 40, "cut", "several"],
+)
+def test_files_that_are_no_picture(tmp_path, content):
+  path = tmp_path / "image.png"
+  if content == "cut":
+    Image.fromarray(RAMP).resize((64, 64)).save(path)
+    content = path.read_bytes()[:-30]
+  elif content == "several":
+    path, pages = tmp_path / "image.tif", [Image.fromarray(RAMP)] * 3
+    pages[0].save(path, save_all=True, append_images=pages[1:])
+    content = path.read_bytes()
+  path.write_bytes(content)
+  with pytest.raises(ValueError, match="cannot be read as an image") as caught:
+    readers.read(path)
+  assert str(caught.value).count(str(path)) == 1
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.linspace(-3, 3, 5),
+        np.arange(6, dtype=np.int16).reshape(2, 3) - 4,
+        np.ones((2, 3, 4), np.float16),
+        np.arange(6, dtype=np.uint8).reshape(2, 3),
+    ],
+)
+def test_arrays_are_features_and_bytes_an_image(tmp_path, values):
+  np.save(tmp_path / "a.npy", values)
+  found = readers.read(tmp_path / "a.npy")
+  assert found.image == (values.dtype == np.uint8)
+  flat = found.values[..., 0] if found.image else found.values
+  np.testing.assert_array_equal(flat, values.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "values,text",
+    [
+        (np.asarray([0.0, np.nan]), r"a.npy holds nan as float32 at \[1\]"),
+        (np.asarray([[0.0], [1e300]]), r"holds inf as float32 at \[1, 0\]"),
+        (np.float64(3), r"has shape \(\)"),
+        (np.zeros((2, 0)), r"has shape \(2, 0\)"),
+        (np.zeros((1, 1, 1, 1)), r"has shape \(1, 1, 1, 1\)"),
+        (np.asarray(["a"]), "a.npy is <U1: save whole numbers"),
+        (np.zeros(3, np.uint8), "uint8 is an image"),
+        (np.asarray([None]), "cannot be read as an .npy"),
+    ],
+)
+def test_wrong_arrays_are_named(tmp_path, values, text):
+  np.save(tmp_path / "a.npy", values, allow_pickle=True)
+  with pytest.raises(ValueError, match=text):
+    readers.read(tmp_path / "a.npy")
+
+
+def test_headers_that_claim_too_much_and_other_files(tmp_path):
+  path, buffer = tmp_path / "a.npy", io.BytesIO()
+  np.lib.format.write_array_header_1_0(
+      buffer, {"descr": "<f8", "fortran_order": False, "shape": (10**13,)}
+  )
+  path.write_bytes(buffer.getvalue() + struct.pack("<4d", 1, 2, 3, 4))
+  with pytest.raises(ValueError, match="cannot be read as an .npy"):
+    readers.read(path)
+  (tmp_path / "notes.txt").write_text("1,2")
+  with pytest.raises(ValueError, match="notes.txt is of no format"):
+    readers.read(tmp_path / "notes.txt")
+  with pytest.raises(ValueError, match="mode F of Pillow.*no known scale"):
+    saved(tmp_path, Image.fromarray(RAMP.astype(np.float32)), "float.tiff")
+
+
+# DICOM ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dicom(tmp_path):
+  def read(values=STORED, **tags):
+    path = own_images.dicom(tmp_path / "a.dcm", values, **tags)
+    found = readers.read(path)
+    assert found.image and found.values.dtype == np.float32
+    return found.values[..., 0]
+
+  return read
+
+
+def test_dicom_is_scaled_by_its_own_head(dicom):
+  np.testing.assert_allclose(dicom(), STORED / 4095, rtol=1e-6)
+  signed = np.asarray([[-2048, 0], [1000, 2047]], np.int16)
+  np.testing.assert_allclose(dicom(signed), (signed + 2048.0) / 4095, rtol=1e-6)
+  rescaled = dict(RescaleSlope=2, RescaleIntercept=-1000)
+  np.testing.assert_allclose(dicom(**rescaled), STORED / 4095, rtol=1e-6)
+  # PS3.3 C.11.2.1.2: LINEAR, of values after slope and intercept.
+  window = rescaled | dict(WindowCenter=[1000, 5], WindowWidth=[4001, 7])
+  expected = np.clip((2.0 * STORED - 1000 - 999.5) / 4000 + 0.5, 0, 1)
+  np.testing.assert_allclose(dicom(**window), expected, rtol=1e-5)
+  inverted = dicom(**window, PhotometricInterpretation="MONOCHROME1")
+  np.testing.assert_allclose(inverted, 1 - expected, rtol=1e-5)
+
+
+def test_dicom_in_colour_and_without_a_suffix(tmp_path):
+  pixels = np.arange(12, dtype=np.uint8).reshape(2, 2, 3) * 20
+  path = own_images.dicom(
+      tmp_path / "1.2.840.5", STORED, PhotometricInterpretation="RGB",
+      SamplesPerPixel=3, BitsAllocated=8, BitsStored=8, HighBit=7,
+      PlanarConfiguration=0, PixelData=pixels.tobytes(),
+  )
+  np.testing.assert_allclose(readers.read(path).values, pixels / 255, rtol=1e-6)
+  assert readers.reader_of(path.rename(tmp_path / "DICOMDIR")) is None
+
+
+@pytest.mark.parametrize(
+    "tags,text",
+    [
+        ({"WindowCenter": 5, "WindowWidth": 0}, "Window Width"),
+        ({"PixelData": b"\0\0"}, "a.dcm cannot be read as DICOM"),
+        ({"Rows": 0}, "a.dcm cannot be read as DICOM"),
+        ({"NumberOfFrames": 10**9}, "holds 1000000000 frames"),
+        ({"PhotometricInterpretation": "PALETTE COLOR"}, "PALETTE COLOR"),
+    ],
+)
+def test_heads_that_contradict_themselves(dicom, tags, text):
+  with pytest.raises(ValueError, match=text):
+    dicom(**tags)
+
+
+def test_dicom_needs_its_package(dicom, tmp_path, monkeypatch):
+  dicom()
+  load = builtins.__import__
+
+  def without(name, *args, **kwargs):
+    if name.startswith("pydicom"):
+      raise ImportError(name)
+    return load(name, *args, **kwargs)
+
+  monkeypatch.setattr(builtins, "__import__", without)
+  with pytest.raises(ValueError, match=r"pip install 'episodic_dp\[dicom\]'"):
+    readers.read(tmp_path / "a.dcm")
+
+
+# Rows -------------------------------------------------------------------------
+
+DARK = readers.Example(np.full((4, 4, 1), 51, np.uint8), image=True)
+DEEP = readers.Example(np.full((4, 4, 1), 0.25, np.float32), image=True)
+NUMBERS = readers.Example(np.float32([[1, 2], [3, 4], [5, 6]]), image=False)
+
+
+def row(first, *others, **options):
+  chosen = data.read_options("own_data", options)
+  form = rows.form_of(first, "first", chosen)
+  found = [form.row(e, f"other{k}") for k, e in enumerate((first, *others))]
+  assert all(f.shape == form.shape and f.dtype == form.dtype for f in found)
+  return found[-1]
+
+
+def test_images_take_size_colour_and_depth():
+  assert row(DARK).shape == (28, 28, 1)
+  assert row(DARK, size=3, color=True).shape == (3, 3, 3)
+  assert row(DEEP).dtype == np.float32
+  np.testing.assert_allclose(row(DEEP, DARK, depth=16), 0.2, rtol=1e-6)
+  assert (row(DARK, DEEP, depth=8) == 64).all()
+
+
+def test_numbers_are_scaled_by_public_options_alone():
+  np.testing.assert_array_equal(row(NUMBERS), NUMBERS.values)
+  found = row(NUMBERS, offset=(1,), scale=(2.0, 4.0), clip=(0, 1.5))
+  np.testing.assert_array_equal(found, [[0, 0.25], [1, 0.75], [1.5, 1.25]])
+  assert (row(DEEP, offset=(0.25,), scale=[0.5]) == 0).all()
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        (DARK, DEEP), (DEEP, DARK), (DARK, NUMBERS), (NUMBERS, DARK),
+        (NUMBERS, readers.Example(NUMBERS.values[:2], image=False)),
+    ],
+)
+def test_an_example_that_differs_is_refused(examples):
+  with pytest.raises(ValueError, match="other1 .* and first "):
+    row(*examples)
+
+
+@pytest.mark.parametrize(
+    "example,options,text",
+    [
+        (NUMBERS, {"size": 3}, "are for images"),
+        (NUMBERS, {"scale": (1, 2, 3)}, "scale has 3 numbers.*or 2, "),
+        (NUMBERS, {"scale": (0,)}, "data.options.scale=.*no 0"),
+        (NUMBERS, {"scale": (1e-45,)}, "exceeds float32 once it is scaled"),
+        (NUMBERS, {"offset": (float("inf"),)}, "offset=.*finite"),
+        (NUMBERS, {"offset": "3"}, "offset='3'"),
+        (NUMBERS, {"clip": (1, 0)}, "clip=.*the least and the largest"),
+        (NUMBERS, {"clip": (3,)}, "clip="),
+        (DARK, {"scale": (2,)}, "is an image of 8 bits.*depth=16"),
+        (DARK, {"depth": 12}, "depth=12: expected one of 8, 16"),
+        (DARK, {"size": 10**6}, "size=1000000"),
+        (DARK, {"seed": -1}, "seed=-1"),
+        (DARK, {"shares": (1, 0, 1)}, "shares="),
+        (DARK, {"levels": "class"}, "levels='class': expected a list"),
+    ],
+)
+def test_wrong_options_are_named(example, options, text):
+  with pytest.raises(ValueError, match=text):
+    row(example, **options)
