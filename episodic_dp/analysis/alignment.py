@@ -7,8 +7,8 @@ different tasks,
 
     s^2 = (n |mean u|^2 - 1) / (n - 1),
 
-an unbiased estimate of |E u|^2. The tasks are drawings of the built-in glyphs,
-or of the validation split, which a config declares public.
+an unbiased estimate of |E u|^2. The tasks are of the validation split, which a
+config declares public.
 """
 
 import dataclasses
@@ -25,8 +25,6 @@ import numpy as np
 import optax
 
 from episodic_dp import backends
-from episodic_dp import data
-from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import sampling
 from episodic_dp import training
@@ -35,13 +33,6 @@ from episodic_dp.config import learners as learners_lib
 from episodic_dp.config import RunConfig
 from episodic_dp.private import step as step_lib
 
-PROXIES = ("glyphs", "validation")
-# Pixels and channels of the data sets that glyphs are drawn like.
-_SHAPES = {
-    "cifar_fs": (32, 3), "glyphs": (28, 1), "mini_imagenet": (84, 3),
-    "mnist_writers": (28, 1), "omniglot": (28, 1),
-}
-_WRITERS = 512  # Of the glyphs.
 _TASKS = 256  # Tasks whose gradients are compared.
 _STEPS = 10  # Of the warm start.
 _AT_ONCE = 64  # Tasks of one call, and of a step of the warm start.
@@ -111,14 +102,12 @@ class Measured:
   """Gradients of public tasks, before and after a short warm start.
 
   Attributes:
-    proxy: one of `PROXIES`.
     tasks: number of tasks whose gradients were compared.
     start: at the initial parameters.
     warm: after `warm_steps` steps without noise on public tasks.
     warm_steps: of the warm start.
   """
 
-  proxy: str
   tasks: int
   start: Alignment
   warm: Alignment
@@ -232,18 +221,8 @@ def of_sum(total: np.ndarray, norms: np.ndarray) -> Alignment:
   )
 
 
-def check(config: RunConfig, proxy: str) -> None:
-  """Raise PlanError where glyphs cannot stand in for the config's data."""
-  if proxy == "glyphs" and (config.data.name not in _SHAPES or config.way < 2):
-    raise errors.PlanError(
-        f"glyphs are drawings in classes, and the tasks of"
-        f" '{config.data.name}' need not be: give --proxy=validation"
-    )
-
-
 def measure(
     config: RunConfig,
-    proxy: str,
     *,
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
@@ -253,23 +232,17 @@ def measure(
 
   Args:
     config: whose learner, network, optimiser and size of task are taken.
-    proxy: one of `PROXIES`.
-    data_dir: of "validation", as for `build.load_data`.
+    data_dir: folder of the data sets that are not built in, or own data.
     download: fetch the files that data_dir does not have.
     tasks: number of tasks whose gradients are compared, a multiple of 64.
 
   Raises:
-    PlanError: the proxy cannot stand in for the data.
     ValueError, FileNotFoundError: the data cannot be read.
   """
-  check(config, proxy)
   backends.use_all_cores()
-  if proxy == "glyphs":
-    public = _glyphs(config)
-  else:
-    public = build.load_data(
-        config, data_dir=data_dir, download=download
-    ).validation
+  public = build.load_data(
+      config, data_dir=data_dir, download=download
+  ).validation
   learner = learners_lib.make_learner(config, public.image_shape)
   episode = config.release.plan.episode
   assert episode is not None  # `propose.check`.
@@ -291,26 +264,6 @@ def measure(
     updates, state = optimizer.update(mean, state, params)
     params = optax.apply_updates(params, updates)
   return Measured(
-      proxy=proxy, tasks=tasks, start=start,
+      tasks=tasks, start=start,
       warm=gradients.alignment(params, tasks), warm_steps=_STEPS,
   )
-
-
-def _glyphs(config: RunConfig) -> data.ArrayDataset:
-  """Make writers whose script is one task, drawn like the config's images."""
-  size, channels = _SHAPES[config.data.name]
-  if config.data.name == "glyphs":
-    size = config.data.options.get("size") or size
-  episode = config.release.plan.episode
-  assert episode is not None  # `propose.check`.
-  made = data.load(
-      "glyphs",
-      participants=1,
-      validation_participants=_WRITERS,
-      test_participants=1,
-      glyphs=episode.way,
-      drawings=episode.shot + episode.query,
-      size=size,
-      seed=1,  # Not the seed of anyone's training data.
-  ).validation
-  return dataclasses.replace(made, images=made.images.repeat(channels, -1))

@@ -53,7 +53,6 @@ LEAST_SCORE = 5.0  # Effective steps below which a warning says so.
 _SIZES = tuple(n * 10**power for power in range(9) for n in (1, 2, 3, 5))
 _WORTH = 0.6  # Rows whose score is below this share of the best end a search.
 _SHOWN = 0.5  # Rows whose score is below this share of it are left out.
-_AS_GOOD = 0.95  # Half the tasks are taken if they keep this share of it.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,23 +186,6 @@ class Problem:
     best = max(row.score for row in found.values())
     return [found[i] for i in sorted(found) if found[i].score >= _SHOWN * best]
 
-  def choose(self, budget: int) -> tuple[list[Row], Row]:
-    """Return the rows of a budget, and the best of them.
-
-    Half the tasks, or a quarter, are taken where the rest buys nothing: noise
-    that grows with the steps as fast as the signal. Their best row is added.
-    """
-    rows = self.rows(budget)
-    best = max(rows, key=lambda row: row.score)
-    while best.steps >= 2 * LEAST_STEPS and best.share < 1 / (2 * _AS_GOOD):
-      budget //= 2
-      half = self.row(best.tasks, best.steps // 2)
-      if half is None or half.score < _AS_GOOD * best.score:
-        break
-      half = max((*self.rows(budget), half), key=lambda row: row.score)
-      rows, best = [*rows, half], half
-    return rows, best
-
 
 def _stages(
     release: plan_lib.Release, tasks: float
@@ -253,7 +235,7 @@ def clip_norm(*measured: alignment.Alignment) -> float:
   if not all(m.squared > 0 and m.quantile(0.1) > 0 for m in measured):
     raise errors.PlanError(
         "the public tasks' gradients have nothing in common: check the learner"
-        " and its rates, or give another --proxy"
+        " and its rates"
     )
   least = min(m.quantile(0.1) for m in measured)
   scale = 10.0 ** (1 - math.floor(math.log10(least)))
@@ -271,13 +253,16 @@ class Proposal:
     problem: the question.
     measured: on public tasks.
     rows: ways to spend the budget.
-    choice: one of them.
   """
 
   problem: Problem
   measured: alignment.Measured
   rows: Sequence[Row]
-  choice: Row
+
+  @property
+  def choice(self) -> Row:
+    """Return the row with the most effective steps."""
+    return max(self.rows, key=lambda row: row.score)
 
   def table(self) -> str:
     """Write the rows as a table, with the choice and what it rests on."""
@@ -291,8 +276,8 @@ class Proposal:
         for row in self.rows
     ]
     lines = [
-        f"Public tasks: {measured.tasks} of {measured.proxy}; their gradients"
-        f" of {measured.warm.parameters} entries agree by"
+        f"Public tasks: {measured.tasks} of the validation split; their"
+        f" gradients of {measured.warm.parameters} entries agree by"
         f" {math.sqrt(measured.start.squared):.3f} at the start and"
         f" {math.sqrt(measured.warm.squared):.3f} after"
         f" {measured.warm_steps} steps without noise.",
@@ -328,8 +313,7 @@ class Proposal:
         "delta": problem.delta,
         "level": problem.level,
         "clip_norm": problem.clip_norm,
-        "proxy": measured.proxy,
-        "proxy_tasks": measured.tasks,
+        "public_tasks": measured.tasks,
         "parameters": measured.warm.parameters,
         "squared_alignment": {
             "start": measured.start.squared, "warm": measured.warm.squared
@@ -358,7 +342,6 @@ def propose(
     delta: float | None = None,
     level: str | None = None,
     tasks: int = BUDGET,
-    proxy: str = "glyphs",
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
 ) -> Proposal:
@@ -370,14 +353,13 @@ def propose(
     delta: None for `config.delta`.
     level: whose guarantee it is; None for `config.level`.
     tasks: of all steps together.
-    proxy: the public tasks, one of `alignment.PROXIES`.
-    data_dir: of proxy "validation".
+    data_dir: folder of the data sets that are not built in, or own data.
     download: fetch the files that data_dir does not have.
 
   Raises:
     PlanError: something is missing, out of range or cannot be reached.
     UnsoundPlanError: the level has no guarantee.
-    ValueError, FileNotFoundError: the data of the proxy cannot be read.
+    ValueError, FileNotFoundError: the data cannot be read.
   """
   epsilon = calibration.asked_epsilon(config, epsilon)
   delta, level = delta or config.delta, level or config.level
@@ -390,10 +372,9 @@ def propose(
   check(config)
   assumptions.refuse_un_noised(config.release.mechanism)
   accounting.guarantee(config.release, steps=1, delta=delta, level=level)
-  alignment.check(config, proxy)
   with phases.phase("taking gradients of public tasks"):
     measured = alignment.measure(
-        config, proxy, data_dir=data_dir, download=download
+        config, data_dir=data_dir, download=download
     )
   norm = clip_norm(measured.start, measured.warm)
   problem = Problem(
@@ -401,5 +382,5 @@ def propose(
       gradient=measured.clipped(norm),
   )
   with phases.phase("calibrating the noise"):
-    rows, choice = problem.choose(tasks)
-  return Proposal(problem=problem, measured=measured, rows=rows, choice=choice)
+    rows = problem.rows(tasks)
+  return Proposal(problem=problem, measured=measured, rows=rows)

@@ -1,4 +1,4 @@
-"""Finds the noise, the steps or the tasks per step for a wanted epsilon.
+"""Finds the noise, the steps or the tasks per step for an epsilon.
 
   episodic-dp calibrate --config=glyphs --epsilon=3
   episodic-dp calibrate --config=glyphs --epsilon=1 --level=drawing \\
@@ -17,6 +17,7 @@ Neither data nor JAX are needed; of your own data the sizes are listed.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import json
 
 from absl import flags
@@ -28,7 +29,7 @@ from episodic_dp.output import phases
 
 
 def define_flags() -> None:
-  """Of the config, and of what is asked for."""
+  """Define the flags of the config and of the target."""
   shared_flags.define_config()
   shared_flags.define_data(download=False)
   shared_flags.define_format()
@@ -36,13 +37,13 @@ def define_flags() -> None:
   flags.DEFINE_enum(
       "solve",
       "noise_multiplier",
-      tuple(calibration.SOLVERS),
-      "What is changed to reach it; tasks are those of a step.",
+      calibration.SOLVERS,
+      "The number that is changed; tasks are those of a step.",
   )
 
 
 def main(argv: Sequence[str]) -> None:
-  """Prints one sentence, or JSON."""
+  """Print one sentence, or JSON."""
   del argv
   values = flags.FLAGS
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
@@ -55,6 +56,6 @@ def main(argv: Sequence[str]) -> None:
         level=values.level,
     )
   if values.format == "json":
-    print(json.dumps(found.as_dict(), indent=2, allow_nan=False))
+    print(json.dumps(dataclasses.asdict(found), indent=2, allow_nan=False))
   else:
     print(found.sentence())

@@ -1,17 +1,16 @@
 """Proposes tasks per step, steps, noise and clip norm for an epsilon.
 
   episodic-dp plan --config=glyphs --epsilon=1 --tasks=20000
-  episodic-dp plan --config=omniglot --epsilon=0.5 --proxy=validation \\
-      --data_dir=DATA --format=json
+  episodic-dp plan --config=omniglot --epsilon=0.5 --data_dir=DATA \\
+      --format=json
 
 The config names the learner, the data and the sampler; the budget is the tasks
 of all steps together. Many small steps or few large ones: the accountant finds
 the noise with which each spends epsilon, and public tasks show how much of such
 a step is signal. The best is marked, and its command printed.
 
-The public tasks are of the built-in glyphs, drawn like the images of the data
-set, or with --proxy=validation of its validation split, which is public by
-assumption. Private data are not used. Half a minute for small networks.
+The public tasks are of the validation split, which is public by assumption.
+Training data are not used. Half a minute for small networks.
 """
 
 from collections.abc import Sequence
@@ -23,7 +22,6 @@ from absl import flags
 from ml_collections import config_flags
 
 from episodic_dp import data
-from episodic_dp.analysis import alignment
 from episodic_dp.analysis import propose
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import presets
@@ -31,19 +29,13 @@ from episodic_dp.config import RunConfig
 
 
 def define_flags() -> None:
-  """Define the flags of the config, the target, the budget and the proxy."""
+  """Define the flags of the config, the target and the budget."""
   shared_flags.define_config()
   shared_flags.define_data()
   shared_flags.define_format()
   shared_flags.define_target()
   flags.DEFINE_integer(
       "tasks", propose.BUDGET, "The budget: tasks of all steps together.", 1
-  )
-  flags.DEFINE_enum(
-      "proxy",
-      "glyphs",
-      alignment.PROXIES,
-      "The public tasks: built-in drawings, or the data's validation split.",
   )
 
 
@@ -57,7 +49,6 @@ def main(argv: Sequence[str]) -> None:
       delta=values.delta,
       level=values.level,
       tasks=values.tasks,
-      proxy=values.proxy,
       data_dir=values.data_dir,
       download=values.download,
   )

@@ -87,7 +87,7 @@ def check_folder(folder: str | os.PathLike, flag: str = "--out") -> None:
   """
   try:
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):
+    with tempfile.TemporaryFile(dir=os.fspath(folder)):
       pass
   except OSError as e:
     raise errors.RunError(

@@ -15,7 +15,7 @@ GLYPHS = "--config=glyphs"
     "arguments, part",
     [
         ((GLYPHS,), "--epsilon=3 or --config.target_epsilon=3"),
-        ((GLYPHS, "--epsilon=-1"), "epsilon -1.0 must be a positive"),
+        ((GLYPHS, "--epsilon=-1"), "epsilon=-1.0: expected"),
         ((GLYPHS, "--epsilon=1", "--level=hospital"), "'hospital'"),
         ((GLYPHS, "--epsilon=1", "--delta=2"), "delta"),
         ((GLYPHS, "--epsilon=1", "--tasks=9"), "more, such as --tasks="),
@@ -23,7 +23,6 @@ GLYPHS = "--config=glyphs"
          "episodic-dp calibrate"),
         (("--config=glyphs_sample_level", "--epsilon=1"),
          "episodic-dp calibrate"),
-        (("--config=sinusoid", "--epsilon=1"), "--proxy=validation"),
         ((GLYPHS, "--epsilon=1", "--config.mechanism.clip_by=layer"),
          "--config.mechanism.clip_by=global"),
         ((GLYPHS, "--epsilon=1", "--config.learner.name=mlma"), "'mlma'"),
@@ -63,10 +62,9 @@ def test_the_command_costs_what_is_said(call):
 @pytest.mark.slow  # Compiles a network.
 def test_the_validation_split_as_proxy(call):
   done = call(
-      "plan", "--config=sinusoid", "--epsilon=2", "--proxy=validation",
-      "--tasks=20000",
+      "plan", "--config=sinusoid", "--epsilon=2", "--tasks=20000",
   )
   assert done.returncode == 0, done.stderr
-  assert "256 of validation" in done.stdout and "chosen" in done.stdout
+  assert "256 of the validation" in done.stdout and "chosen" in done.stdout
   command = done.stdout.splitlines()[-1]
   assert "--workdir=DIR" in command and "--data_dir" not in command
