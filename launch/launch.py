@@ -197,9 +197,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     _check_target(values)
     return _launch(values, command)
   except Exception as e:
-    if not app.is_expected(e):
+    told = app.sentence(e)
+    if told is None:
       raise
-    return app.fail(str(e))
+    return app.fail(told)
 
 
 def _launch(values: flags.FlagValues, command: Sequence[str]) -> int:

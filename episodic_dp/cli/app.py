@@ -1,43 +1,36 @@
-"""Runs a main so that its user sees one sentence where they can help.
+"""Run a main so that its user sees one sentence where they can help.
 
 Errors that the library raises on purpose (a plan that is unsound, a file that
-is missing, a work directory of another run) end the program with that sentence
-and exit status 1. Anything else is a bug and keeps its traceback.
+is missing, a work directory of another run), and those of the operating system,
+end the program with one sentence and exit status 1. Anything else is a bug and
+keeps its traceback.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
-import errno
+import hashlib
 import logging as std_logging
 import os
 import pathlib
+import platform
 import re
-import select
 import sys
 import traceback
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from absl import app
 from absl import flags
 from absl import logging
 
-from episodic_dp.cli import compilation_cache
+from episodic_dp import errors
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
 from episodic_dp.config import presets
 from episodic_dp.output import quoting
 
+CACHE = "EPISODIC_DP_CACHE"  # The environment variable of a folder, or "off".
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _OURS = tuple(_ROOT / n for n in ("episodic_dp", "experiments", "launch"))
-# What the library raises on purpose; see `is_expected`.
-_EXPECTED = (
-    ConnectionError,
-    FileNotFoundError,
-    PermissionError,
-    ValueError,
-)
-# Errors of a write have no file name.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def run(
@@ -46,14 +39,13 @@ def run(
     *,
     arguments: int = 0,
 ) -> None:
-  """`absl.app.run` with one-sentence errors.
+  """Run `absl.app.run` with one-sentence errors.
 
   Args:
     main: takes the program's name and the arguments that are no flags.
     argv: the program and its arguments; None for those of the process, whose
       signals are handled from here on.
-    arguments: how many that are no flags `main` takes at most; more are
-      refused.
+    arguments: the most arguments of `main` that are no flags.
   """
 
   def checked(argv: Sequence[str]) -> None:
@@ -63,10 +55,8 @@ def run(
           " --name=value (--help lists them)"
       )
     logging.set_verbosity(logging.INFO)
-    # JAX, Orbax and TensorFlow Datasets tell their own story at this level.
     logging.get_absl_handler().addFilter(_own_lines)
-    sys.unraisablehook = _print_unraisable
-    compilation_cache.use()
+    _keep_compiled_programs()
     try:
       with until_unread():
         main(argv)
@@ -85,7 +75,7 @@ def run(
 
 
 def fail(sentence: str) -> NoReturn:
-  """Prints one sentence to the error stream and exits with status 1."""
+  """Print one sentence to the error stream and exit with status 1."""
   line = quoting.printable(" ".join(sentence.split()))
   print(f"error: {line}", file=sys.stderr)
   sys.exit(exit_status.ERROR)
@@ -94,7 +84,7 @@ def fail(sentence: str) -> NoReturn:
 def parse(
     argv: Sequence[str], values: flags.FlagValues = flags.FLAGS
 ) -> list[str]:
-  """Parses flags; what is wrong with them ends the program in one sentence.
+  """Parse flags; a mistake in them ends the program in one sentence.
 
   Args:
     argv: the program and its arguments.
@@ -105,43 +95,29 @@ def parse(
   """
   try:
     rest = values([argv[0], *_with_config_files(*argv)])
-  except SyntaxError as e:
-    where = f"line {e.lineno} of {e.filename}" if e.lineno else "it"
-    return fail(
-        f"the config file is no Python ({e.msg}, {where}): repair it, or use"
-        f" one of the presets: {', '.join(presets.NAMES)}"
-    )
-  except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as e:
-    told = _wrong_value(e, values) or _explain(e)
-    return fail(f"{told} (--help lists the flags)")
-  _check_empty(values)
-  return rest
-
-
-def _check_empty(values: flags.FlagValues) -> None:
-  """Ends the program where a flag was given with nothing after its sign.
-
-  An empty name of a file would be the folder that the command runs in. A field
-  of the config may be empty.
-  """
+  except (
+      flags.Error, AttributeError, KeyError, SyntaxError, TypeError, ValueError
+  ) as e:
+    return fail(f"{_explain(e)} (--help lists the flags)")
   for name in values:
+    # An empty name of a file would be the folder that the command runs in.
     flag = values[name]
     given = flag.value if isinstance(flag.value, list) else [flag.value]
     if flag.present and "." not in name and (not given or "" in given):
-      out = "" if is_required(flag) else ", or leave the flag out"
       fail(
           f"--{name}={','.join(map(str, given))} has an empty value: give one,"
-          f" as in --{name}=NAME{out}"
+          f" as in --{name}=NAME"
       )
+  return rest
 
 
 def is_required(flag: flags.Flag) -> bool:
-  """Whether a command has nothing to do without this flag."""
+  """Return whether a command has nothing to do without this flag."""
   return any(not validator.checker(None) for validator in flag.validators)
 
 
 def _with_config_files(program: str, *arguments: str) -> list[str]:
-  """The arguments, with the file of a preset where --config names one."""
+  """Return the arguments, with the file of a preset that --config names."""
   result, is_value = [], False
   for argument in arguments:
     flag, equals, value = argument.partition("=")
@@ -156,148 +132,85 @@ def _with_config_files(program: str, *arguments: str) -> list[str]:
 
 
 def _config_file(program: str, value: str) -> str:
-  """"glyphs:steps=3" as the path of the preset's file and its arguments."""
+  """Return "glyphs:steps=3" as the path of the preset and its arguments."""
   name, colon, arguments = value.partition(":")
   of_pvi = program == "episodic-dp pvi"
   known = presets.PVI_NAMES if of_pvi else presets.NAMES
   if name in known:
     return f"{presets.file(name)}{colon}{arguments}"
-  if name in (*presets.NAMES, *presets.PVI_NAMES):
-    fail(
-        f"--config={name} is a preset of episodic-dp"
-        f" {'train' if of_pvi else 'pvi'}: those of {program} are"
-        f" {', '.join(known)}"
-    )
   if not os.path.isfile(name):
     fail(
-        f"--config={name} is neither a file nor a preset: the presets are"
-        f" {', '.join(presets.NAMES)}, and of episodic-dp pvi"
-        f" {', '.join(presets.PVI_NAMES)}"
+        f"--config={name} is neither a file nor a preset of {program}: the"
+        f" presets are {', '.join(known)}"
     )
   return value
 
 
-def _wrong_value(error: Exception, values: flags.FlagValues) -> str | None:
-  """The sentence for a flag that takes a number, or true and false."""
-  text = str(error)
-  name = re.match(r"flag --([\w.]+)=", text)
-  if not isinstance(error, flags.IllegalFlagValueError) or not name:
-    return None
-  flag, given = values[name[1]], text.removesuffix(f": {error.__context__}")
-  parser, example = flag.parser, flag.default
-  if isinstance(parser, flags.BooleanParser):
-    kind, example = "true or false", "true"
-  elif isinstance(parser, (flags.IntegerParser, flags.FloatParser)):
-    whole = isinstance(parser, flags.IntegerParser)
-    kind = "a whole number" if whole else "a number"
-    if parser.lower_bound is not None:
-      example = parser.lower_bound
-      kind += f" of at least {parser.lower_bound}"
-    if parser.upper_bound is not None:
-      kind += f" and at most {parser.upper_bound}"
-  else:
-    return None
-  told = f"{given.removeprefix('flag ')} must be {kind}"
-  return told + f", such as --{flag.name}={example}" * (example is not None)
-
-
 def _explain(error: Exception) -> str:
-  """The sentence in an error of absl or ml_collections."""
-  missing = re.search(r"Flag (--\w+) must have a value", str(error))
+  """Return the sentence in an error of absl, ml_collections or a config."""
+  text = str(error)
+  missing = re.search(r"Flag (--\w+) must have a value", text)
   if missing:
     return f"the flag {missing[1]} is missing"
-  hint = re.search(r'Did you mean "(\S+)" instead of "(\S+)"', str(error))
+  hint = re.search(r'Did you mean "(\S+)" instead of "(\S+)"', text)
   if hint:
     return f"the config has no field '{hint[2]}': did you mean '{hint[1]}'?"
-  text = str(error)
   alone = re.fullmatch(r"\W*(\w+)\W*", text)
   if alone and isinstance(error, (AttributeError, KeyError)):
-    told = f"the config has no field '{alone[1]}'"
-    names = ", ".join(_fields(error))
-    return f"{told}: there are {names}" if names else told
+    return f"the config has no field '{alone[1]}'"
   # The trace of a broken config file comes first, its error last.
   lines = [line.strip() for line in text.splitlines() if line.strip()]
   last = lines[-1] if lines else type(error).__name__
   return re.sub(r"^\w*Error: ", "", last)
 
 
-def _fields(error: Exception) -> list[str]:
-  """Those of the part of the config in which one was looked for."""
-  found: list[str] = []
-  for frame, _ in traceback.walk_tb(error.__traceback__):
-    held: Any = frame.f_locals.get("self")
-    if type(held).__name__ == "ConfigDict":  # Its library may not be loaded.
-      found = sorted(held)
-  return found
-
-
 @contextlib.contextmanager
 def until_unread() -> Iterator[None]:
-  """Ends the program where nobody reads what it prints, as behind `| head`."""
+  """End the program where nobody reads its output, as behind `| head`."""
   try:
     yield
     sys.stdout.flush()
   except BrokenPipeError:
-    if not _reader_left():
-      raise
-    # Python would say that it could not write the rest when it ends.
+    # Python would complain about the rest of the output when it ends.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(exit_status.ERROR)
 
 
-def _reader_left() -> bool:
-  poll = select.poll()
-  poll.register(sys.stdout.fileno())
-  return any(event & select.POLLERR for _, event in poll.poll(0))
-
-
 def sentence(error: BaseException) -> str | None:
-  """What a user is told of an error; None where it is a bug."""
-  if isinstance(error, OSError) and (error.filename or error.errno in _FULL):
-    path = error.filename or "a file"
-    return f"{path} cannot be read or written ({error.strerror})"
-  if is_expected(error):
-    return str(error)
+  """Return the text of an error that a user can mend; None for a bug.
+
+  The library's own errors, those of the operating system, and a ValueError that
+  the library's own code raises are for the user: a ValueError out of NumPy is a
+  bug.
+  """
+  ours = (errors.PlanError, errors.UnsoundPlanError, errors.RunError, OSError)
+  if isinstance(error, ours) or _is_raised_here(error):
+    return str(error) or type(error).__name__
   # By its name: a command that only accounts never imports JAX.
   of_jax = type(error).__name__ == "JaxRuntimeError"
   if isinstance(error, MemoryError) or (
       of_jax and "RESOURCE_EXHAUSTED" in str(error)
   ):
     return (
-        "there is not enough memory, of this machine or of its device: end what"
-        " else uses it, or ask for less at a time"
+        "there is not enough memory, of this machine or of its device: end"
+        " other programs, or set a smaller --config.compute.microbatch_size"
     )
   return None
 
 
-def is_expected(error: BaseException) -> bool:
-  """Whether an error's text is a sentence for the user.
-
-  It is where the type is one that the library raises on purpose, and the
-  innermost frame is the library's own: a ValueError out of NumPy is a bug.
-  """
-  if not isinstance(error, _EXPECTED):
-    return False
+def _is_raised_here(error: BaseException) -> bool:
   frames = traceback.extract_tb(error.__traceback__)
   where = pathlib.Path(frames[-1].filename).resolve() if frames else _ROOT
-  return any(where.is_relative_to(folder) for folder in _OURS)
-
-
-def _print_unraisable(unraisable: "sys.UnraisableHookArgs") -> None:
-  """Prints errors that could not be raised, as Python does.
-
-  But for that of a write of a checkpoint that ends after another one's error
-  has ended them all.
-  """
-  if str(unraisable.exc_value) != "Event loop is closed":
-    sys.__unraisablehook__(unraisable)
+  return isinstance(error, ValueError) and any(
+      where.is_relative_to(folder) for folder in _OURS
+  )
 
 
 def _own_lines(record: std_logging.LogRecord) -> bool:
-  """Whether a log record is ours, which is put on one line, or any error.
+  """Return whether a log record is ours, put on one line, or an error.
 
-  Not of Orbax and of asyncio, on which it runs: they raise what has failed, and
-  print it with its trace besides, for each array of a checkpoint.
+  Orbax and asyncio, on which it runs, raise their errors, and print them with a
+  trace for each array of a checkpoint too.
   """
   where = pathlib.Path(record.pathname)
   if record.name == "asyncio" or "orbax" in where.parts:
@@ -307,3 +220,28 @@ def _own_lines(record: std_logging.LogRecord) -> bool:
     record.msg = quoting.printable(record.getMessage())
     record.args = None
   return ours or record.levelno >= std_logging.ERROR
+
+
+def _keep_compiled_programs() -> None:
+  """Let JAX read programs that earlier commands compiled, from a folder.
+
+  The folder is that of the environment variable EPISODIC_DP_CACHE, by default
+  ~/.cache/episodic_dp; "off" keeps none. A folder that JAX was given already
+  (JAX_COMPILATION_CACHE_DIR) stays.
+  """
+  wanted = os.environ.get(CACHE) or "~/.cache/episodic_dp"
+  name = "jax_compilation_cache_dir"
+  if wanted == "off" or os.environ.get(name.upper()):
+    return
+  # Compiled for this processor: homes are shared between unlike machines.
+  text = platform.machine() + platform.processor()
+  if os.path.exists("/proc/cpuinfo"):
+    with open("/proc/cpuinfo", encoding="utf-8") as f:
+      kinds = ("model", "flags", "Features")
+      text += "".join(sorted({line for line in f if line.startswith(kinds)}))
+  digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+  folder = str(pathlib.Path(wanted).expanduser() / digest)
+  os.environ[name.upper()] = folder
+  jax = sys.modules.get("jax")
+  if jax is not None and not jax.config.jax_compilation_cache_dir:
+    jax.config.update(name, folder)

@@ -47,7 +47,6 @@ def define_flags() -> None:
   flags.DEFINE_integer(
       "steps", None, "Steps of each run; by default those of the config.", 1
   )
-  shared_flags.define_seed("Of the runs; the same seed repeats.")
   shared_flags.define_out("Folder for audit.json and audit.png.", "runs/audit")
   shared_flags.define_format()
 
@@ -67,7 +66,7 @@ def main(argv: Sequence[str]) -> None:
       values.level,
       steps=config.steps if values.steps is None else values.steps,
       runs=values.runs,
-      seed=values.seed,
+      seed=0,
   )
   folder = pathlib.Path(values.out)
   files.write_json(folder / "audit.json", result)

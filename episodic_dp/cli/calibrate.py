@@ -3,8 +3,8 @@
   episodic-dp calibrate --config=glyphs --epsilon=3
   episodic-dp calibrate --config=glyphs --epsilon=1 --level=drawing \\
       --solve=steps
-  episodic-dp calibrate --config=omniglot --epsilon=0.5 --delta=1e-7 \\
-      --solve=tasks --format=json
+  episodic-dp calibrate --config=omniglot --epsilon=0.5 \\
+      --config.delta=1e-7 --solve=tasks --format=json
 
 All but one number of the config is kept. Printed are the least noise, or the
 most steps or tasks per step, with which the guarantee of a level is within
@@ -52,7 +52,6 @@ def main(argv: Sequence[str]) -> None:
         config,
         solve=values.solve,
         epsilon=values.epsilon,
-        delta=values.delta,
         level=values.level,
     )
   if values.format == "json":

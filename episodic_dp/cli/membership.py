@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> None:
       runs,
       participants=values.participants,
       tasks=values.tasks,
-      seed=values.seed,
+      seed=0,
       data_dir=values.data_dir,
       download=values.download,
   )
@@ -69,7 +69,7 @@ def _command() -> str:
   parts += ["--workdir_other=DIR"] * len(values.workdir_other)
   parts += [
       f"--{name}={values[name].value}"
-      for name in ("participants", "tasks", "seed")
+      for name in ("participants", "tasks")
       if values[name].value != values[name].default
   ]
   return " ".join(parts)
@@ -98,7 +98,4 @@ def define_flags() -> None:
   )
   flags.DEFINE_integer(
       "tasks", 8, "Tasks of each, whose losses are averaged.", lower_bound=1
-  )
-  shared_flags.define_seed(
-      "Public seed of who is attacked, with which tasks."
   )

@@ -46,7 +46,6 @@ def main(argv: Sequence[str]) -> None:
   proposal = propose.propose(
       RunConfig.parse(values.config, data_dir=values.data_dir),
       epsilon=values.epsilon,
-      delta=values.delta,
       level=values.level,
       tasks=values.tasks,
       data_dir=values.data_dir,
@@ -76,8 +75,6 @@ def _config(values: flags.FlagValues) -> list[str]:
       f"config.{name}": value
       for name, value in config_flags.get_override_values(flag).items()
   }
-  if values.delta is not None:
-    given["config.delta"] = values.delta
   if values.data_dir is not None:
     given["data_dir"] = values.data_dir
   return [

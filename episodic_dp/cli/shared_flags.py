@@ -1,4 +1,4 @@
-"""The flags that several commands have, each defined in one place.
+"""Flags of several commands, each defined in one place.
 
 A command defines its flags when it is called, not when it is imported: tests
 import all commands into one process.
@@ -18,11 +18,11 @@ def define_config(
     what: str = "",
     names: Sequence[str] = presets.NAMES,
 ) -> None:
-  """--config: a preset by name, or the file of a config.
+  """Define --config: a preset by name, or the file of a config.
 
   Args:
-    required: whether the command has nothing to do without it.
-    what: what the config is of, where that is not plain; a sentence.
+    required: the command has nothing to do without it.
+    what: a sentence about the config, where that is not plain.
     names: the presets that the command takes.
   """
   config_flags.DEFINE_config_file(
@@ -39,7 +39,7 @@ def define_config(
 
 
 def define_workdir(what: str) -> None:
-  """--workdir, which the command needs."""
+  """Define --workdir, which the command needs."""
   flags.DEFINE_string(
       "workdir",
       None,
@@ -49,7 +49,7 @@ def define_workdir(what: str) -> None:
 
 
 def define_data(*, download: bool = True) -> None:
-  """--data_dir and, where images are read, --download."""
+  """Define --data_dir and, where images are read, --download."""
   flags.DEFINE_string(
       "data_dir",
       None,
@@ -64,7 +64,7 @@ def define_data(*, download: bool = True) -> None:
 def define_out(
     what: str, default: str | None = None, *, required: bool = False
 ) -> None:
-  """--out: the folder of what is written."""
+  """Define --out: the folder of the results."""
   flags.DEFINE_string("out", default, what, required=required)
   flags.register_validator(
       "out",
@@ -81,11 +81,10 @@ def define_format() -> None:
 
 
 def define_target() -> None:
-  """--epsilon, --delta and --level: what a solved-for run may cost."""
+  """Define --epsilon and --level: the cost of the run to solve for."""
   flags.DEFINE_float(
       "epsilon", None, "The wanted one; by default config.target_epsilon."
   )
-  flags.DEFINE_float("delta", None, "By default that of the config.")
   flags.DEFINE_string(
       "level",
       None,
@@ -93,15 +92,8 @@ def define_target() -> None:
   )
 
 
-def define_seed(what: str) -> None:
-  """--seed: a public one, 0 by default."""
-  flags.DEFINE_integer(
-      "seed", 0, what, lower_bound=0, upper_bound=2**32 - 1
-  )
-
-
 def define_processes() -> None:
-  """Which of several processes this is, for `devices.join`."""
+  """Define the number of this process among several, for `devices.join`."""
   flags.DEFINE_string(
       "coordinator",
       None,

@@ -54,7 +54,7 @@ def test_an_image_that_cannot_be_read_is_named(tmp_path):
     adaptation.listed(tmp_path).rows(HOW)
   (tmp_path / "b" / "bad.png").unlink()
   np.save(tmp_path / "b" / "x.npy", np.zeros(3, np.float32))
-  with pytest.raises(ValueError, match="x.npy holds numbers and the"):
+  with pytest.raises(ValueError, match="x.npy holds numbers of shape"):
     adaptation.listed(tmp_path).rows(HOW)
 
 
