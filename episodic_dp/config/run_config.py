@@ -281,14 +281,15 @@ def check_sizes(
     check()
   except plan_lib.PlanError as e:
     tree = found.hierarchies[part]
-    least = ", ".join(
-        f"{tree.child_counts(k).min()} to {tree.child_counts(k).max()} of level"
-        f" '{level}'"
-        for k, level in enumerate(tree.levels)
+    held = ", ".join(
+        f"{counts.min()} or more of level '{level}'"
+        for level, counts in zip(
+            tree.levels, map(tree.child_counts, range(tree.depth))
+        )
     )
     raise plan_lib.PlanError(
         f"the {part} part of {found.listing.source} does not suit the plan"
-        f" ({e}); its units have {least}"
+        f" ({e}); its units have {held}"
     ) from e
 
 

@@ -1,158 +1,118 @@
-"""What a user sees of mistakes: one sentence, exit status 1, no traceback."""
+"""The command line as a whole: help, mistakes as one sentence, and imports."""
 
 import errno
 import logging
+import os
 import pathlib
 import shlex
 import subprocess
 import sys
 
+from absl import flags
 import pytest
 
+import episodic_dp
+from episodic_dp import errors
 from episodic_dp.cli import app
+from episodic_dp.cli import commands
+from episodic_dp.cli import exit_status
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-GLYPHS = "episodic_dp/config/presets/glyphs.py"
-
-# The wrapper alone: the mains take seconds to import.
-_MAIN = """
-from absl import flags
-from ml_collections import config_flags
-from episodic_dp import plan
-from episodic_dp.cli import app
-from episodic_dp.config import RunConfig
-
-config = config_flags.DEFINE_config_file("config", None, "", lock_config=True)
-workdir = flags.DEFINE_string("workdir", None, "", required=True)
-
-def main(argv):
-  if workdir.value == "bug":
-    [][1]
-  if workdir.value == "foreign":
-    int("x" * 3)
-  RunConfig.parse(config.value)
-  print("fine")
-
-app.run(main)
-"""
 
 
-def _run(*arguments):
-  return subprocess.run(
-      [sys.executable, "-c", _MAIN, *arguments],
-      cwd=ROOT,
-      capture_output=True,
-      text=True,
-      timeout=120,
-  )
+def test_the_overview_names_every_command(call):
+  for arguments in ((), ("--help",), ("-h",), ("help",)):
+    done = call(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    for name, command in commands.COMMANDS.items():
+      assert f"  {name} " in done.stdout and command.summary in done.stdout
+  assert call("--version").stdout == f"episodic-dp {episodic_dp.__version__}\n"
+  done = call("trian")
+  assert done.returncode == 1 and "'trian' is not a command" in done.stderr
 
 
-def test_a_main_ends_quietly_where_nobody_reads():
-  command = [sys.executable, "-c", _MAIN, f"--config={GLYPHS}", "--workdir=x"]
-  done = subprocess.run(
-      f"{shlex.join(command)} | true",
-      shell=True,
-      cwd=ROOT,
-      capture_output=True,
-      text=True,
-      timeout=120,
-  )
-  assert done.stderr == ""
-
-
-def test_a_right_command_runs():
-  done = _run(f"--config={GLYPHS}:steps=3", "--workdir=x", "--config.steps=4")
-  assert (done.returncode, done.stdout) == (0, "fine\n"), done.stderr
+@pytest.mark.parametrize("name", commands.COMMANDS)
+def test_help_and_flags_of_a_command(name, call, tmp_path):
+  done = call(name, "--help")
+  assert (done.returncode, done.stderr) == (0, "")
+  text = done.stdout
+  assert text.startswith(commands.module(name).__doc__.strip())
+  assert f"episodic-dp {name} " in text  # An example.
+  assert "\nflags:\n" in text and "--alsologtostderr" not in text
+  assert max(map(len, text.splitlines())) <= 80
+  own = commands.define_flags(commands.module(name))
+  kinds = {flag: flags.FLAGS[flag].flag_type() for flag in own}
+  needed = {
+      flag: f"--{flag}={tmp_path / 'x'}"
+      for flag in own if app.is_required(flags.FLAGS[flag])
+  }
+  for flag in own:
+    assert flag in text
+    delattr(flags.FLAGS, flag)
+  if "config" in needed:
+    needed["config"] = f"--config={'adult' if name == 'pvi' else 'glyphs'}"
+  texts = ("string", "multi string", "comma separated list of strings")
+  for flag in own:  # An empty name would be the current folder.
+    if kinds[flag] in texts:
+      done = call(name, *(needed | {flag: f"--{flag}="}).values())
+      assert (done.returncode, done.stdout) == (1, "")
+      assert done.stderr.startswith(f"error: --{flag}= has an empty value")
 
 
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        ([f"--config={GLYPHS}"], "the flag --workdir is missing"),
-        (
-            ["--config=none", "--workdir=x"],
-            "--config=none is neither a file nor a preset: the presets are"
-            " cifar_fs, cifar_fs_superclasses",
-        ),
-        (
-            [f"--config={GLYPHS}:widht=3", "--workdir=x"],
-            "config argument 'widht=3' is not known",
-        ),
-        (
-            [f"--config={GLYPHS}", "--workdir=x", "--config.stpes=3"],
-            "the config has no field 'stpes': did you mean 'steps'?",
-        ),
-        (
-            [f"--config={GLYPHS}", "--workdir=x", "--config.zzzz.y=3"],
-            "the config has no field 'zzzz': there are augmentation, checkp",
-        ),
-        (
-            [f"--config={GLYPHS}", "--workdir=x", "--config.mechanism.noise=1"],
-            "the config has no field 'noise': there are clip_by, clip_norm,"
-            " clip_percentile, clip_quantile, clip_rate, clip_unit,"
-            " clip_window, clipping, count_noise, noise_multiplier (--help",
-        ),
-        (
-            [f"--config={GLYPHS}", "--workdir=x", "--config.steps=many"],
-            "--config.steps=many must be a whole number, such as --config.ste",
-        ),
-        (
-            [f"--config={GLYPHS}", "--workdir=x", "--config.delta=a: b"],
-            "--config.delta=a: b must be a number, such as --config.delta=1e-",
-        ),
-        (
-            [f"--config={GLYPHS}", "--workdir=x", "--config.private_seed=no"],
-            "--config.private_seed=no must be a whole number (--help lists",
-        ),
-        (
-            [f"--config={GLYPHS}", "--workdir=x",
-             "--config.augmentation.flip=maybe"],
-            "--config.augmentation.flip=maybe must be true or false, such as",
-        ),
-        ([f"--config={GLYPHS}", "--workdr=x"], "'workdr'"),
-        (
-            [f"--config={GLYPHS}", "--workdir=x", "more"],
-            "argument 'more' is not a flag",
-        ),
-        (
-            [
-                f"--config={GLYPHS}",
-                "--workdir=x",
-                "--config.mechanism.noise_multiplier=-1",
-            ],
-            "noise_multiplier -1.0 must be",
-        ),
+        (["--config=none"], "--config=none is neither a file nor a preset of"),
+        (["--config=adult"], "neither a file nor a preset of episodic-dp acc"),
+        (["--config=glyphs:widht=3"], "config argument 'widht=3' is not known"),
+        (["--config=glyphs", "--config.stpes=3"], "'stpes': did you mean 'ste"),
+        (["--config=glyphs", "--config.zzzz.y=3"], "has no field 'zzzz'"),
+        (["--config=glyphs", "--config.steps=many"], "--config.steps=many"),
+        (["--config=glyphs", "--config.augmentation.flip=maybe"], "flip=maybe"),
+        (["--config=glyphs", "--workdr=x"], "'workdr'"),
+        (["--config=glyphs", "more"], "argument 'more' is not a flag"),
+        (["--config=glyphs", "--config.mechanism.clip_norm=-1"], "clip_norm"),
+        (["--config=glyphs", "--config.data.name=x"], ""),
+        (["--config=FILE"], "invalid syntax"),
+        ([], "give --config=NAME"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments, sentence):
-  done = _run(*arguments)
-  assert done.returncode == 1, done.stderr
+def test_mistakes_are_one_sentence(call, arguments, sentence, tmp_path):
+  broken = tmp_path / "broken.py"
+  broken.write_text("def get_config(:\n")
+  arguments = [a.replace("FILE", str(broken)) for a in arguments]
+  done = call("account", *arguments)
+  if not sentence:  # What is only accounted needs no data.
+    assert done.returncode == 0
+    return
+  assert done.returncode == 1 and not done.stdout, done.stderr
   lines = done.stderr.strip().splitlines()
   assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
   assert sentence in lines[0]
-  assert "fine" not in done.stdout
+
+
+def _raised(error):
+  try:
+    raise error
+  except type(error) as e:
+    return e
 
 
 @pytest.mark.parametrize(
     "error, told",
     [
-        (OSError(errno.ENOSPC, "No space left"), "a file cannot be read or"),
-        (OSError(errno.EROFS, "Read-only", "x.npy"), "x.npy cannot be"),
-        (MemoryError(), "there is not enough memory"),
-        (OSError(errno.EINVAL, "Invalid argument"), None),
+        (OSError(errno.ENOSPC, "No space left", "x.npy"), "No space left"),
+        (FileNotFoundError(errno.ENOENT, "No such file", "x"), "No such file"),
+        (errors.PlanError("steps=0: expected more"), "steps=0"),
+        (MemoryError(), "not enough memory"),
         (RuntimeError("RESOURCE_EXHAUSTED"), None),
+        (_raised(ValueError("of a test, and no code of the library")), None),
+        (IndexError("a bug"), None),
     ],
 )
-def test_what_the_machine_lacks_is_one_sentence(error, told):
+def test_what_a_user_can_mend_is_one_sentence(error, told):
   found = app.sentence(error)
   assert found is None if told is None else told in found
-
-
-@pytest.mark.parametrize("kind", ["bug", "foreign"])
-def test_bugs_keep_their_traceback(kind):
-  done = _run(f"--config={GLYPHS}", f"--workdir={kind}")
-  assert done.returncode != 0
-  assert "Traceback" in done.stderr
 
 
 def test_lines_of_a_log_stay_one_line(capsys):
@@ -165,3 +125,81 @@ def test_lines_of_a_log_stay_one_line(capsys):
   with pytest.raises(SystemExit):
     app.fail("no file\x1b[2J called\nthis")
   assert capsys.readouterr().err == "error: no file\\x1b[2J called this\n"
+
+
+def test_what_only_accounts_imports_no_jax(tmp_path):
+  """Run, not only imported."""
+  code = f"""
+import sys
+from absl import flags
+from episodic_dp.cli import app
+from episodic_dp.cli import commands
+
+def call(*arguments):
+  before = set(flags.FLAGS)
+  try:
+    commands.main(["episodic-dp", *arguments])
+  except SystemExit as e:
+    assert not e.code, e.code
+  for name in [name for name in flags.FLAGS if name not in before]:
+    delattr(flags.FLAGS, name)
+  flags.FLAGS.unparse_flags()
+  print(arguments[0], "jax" in sys.modules)
+
+call("account", "--config=glyphs", "--statement={tmp_path / 'x.json'}")
+call("verify", "{tmp_path / 'x.json'}")
+call("calibrate", "--config=glyphs", "--epsilon=3")
+"""
+  done = subprocess.run(
+      [sys.executable, "-c", code],
+      cwd=ROOT, capture_output=True, text=True, check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  for name in ("account", "verify", "calibrate"):
+    assert f"{name} False" in done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_is_no_error(unbuffered):
+  process = subprocess.Popen(
+      [sys.executable, "-m", "episodic_dp", "--help"],
+      stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+      env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+  )
+  process.stdout.close()
+  assert process.stderr.read() == b""
+  assert process.wait(60) == exit_status.ERROR
+
+
+@pytest.mark.slow  # Processes that import JAX.
+@pytest.mark.parametrize("imported", [False, True])
+def test_compiled_programs_are_kept_where_they_are_told(tmp_path, imported):
+  code = (
+      "import jax\n" * imported
+      + "from episodic_dp.cli import app\napp._keep_compiled_programs()\n"
+      + "import jax\nprint(jax.config.jax_compilation_cache_dir)\n"
+  )
+  keep = {
+      k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"
+  }
+
+  def folder(**environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=keep | environment,
+        capture_output=True, text=True, check=True,
+    )
+    return done.stdout.strip()
+
+  own = folder(EPISODIC_DP_CACHE=str(tmp_path))
+  assert pathlib.Path(own).parent == tmp_path
+  assert folder(EPISODIC_DP_CACHE="off") == "None"
+  assert folder(JAX_COMPILATION_CACHE_DIR="/jax") == "/jax"
+
+
+def test_bugs_keep_their_traceback():
+  code = "from episodic_dp.cli import app\napp.run(lambda argv: [][1])"
+  done = subprocess.run(
+      f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}",
+      shell=True, cwd=ROOT, capture_output=True, text=True, check=False,
+  )
+  assert done.returncode != 0 and "IndexError" in done.stderr

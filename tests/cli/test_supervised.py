@@ -10,11 +10,13 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import learners
 from episodic_dp import plan
+from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.analysis import measure
 from episodic_dp.config import build
 from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
+from episodic_dp.config.presets import glyphs_sample_level
 from tests.cli import tiny_runs
 
 
@@ -103,73 +105,77 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path):
   assert max(jax.tree.leaves(moved)) > 1e-3
 
 
-def _without_outputs(c):
-  c.model.outputs = None
-
-
-def _one_class_less(c):
-  c.model.outputs = 31
-
-
-def _with_an_episode(c):
-  c.episode = dict(way=5, shot=1, query=2, form="unit")
-  c.plan.stages = ("Poisson(0.3)", "FixedSize(5)", "FixedSize(3)")
-  c.mechanism.clip_unit = "participant"
-  c.hierarchy = dict(
-      sizes=(4, 8, 6), levels=("participant", "glyph", "drawing")
-  )
-
-
-def _maml(c):
-  c.learner.name = "maml"
-
-
-def _without_way(c):
-  c.evaluation.way = None
-
-
-def _misspelt(c):
-  c.fine_tuning.stpes = 3
-
-
-def _negative_rate(c):
-  c.fine_tuning.rate = -1.0
-
-
-def _unknown_optimizer(c):
-  c.fine_tuning.optimizer = "adamm"
-
-
-def _tree(c):
-  c.hierarchy = dict(sizes=(32, 6), levels=("glyph", "drawing"))
-  c.plan.stages = ("All()", "Poisson(0.1)")
-
-
 @pytest.mark.parametrize(
-    "change, sentence",
+    "changes, sentence",
     [
-        (_without_outputs, "model.outputs is missing"),
-        (_with_an_episode, "learns single examples and config.episode"),
-        (_maml, "config.episode is missing and learner.name='maml'"),
-        (_without_way, "set evaluation.way"),
-        (_misspelt, "fine_tuning.stpes is not read"),
-        (_negative_rate, "rate=-1.0"),
-        (_unknown_optimizer, "'adamm'"),
-        (_tree, "give one level, levels=('drawing',) and sizes=(192,)"),
+        ({"model.outputs": None}, "model.outputs is missing"),
+        ({"learner.name": "maml"}, "config.episode is missing"),
+        ({"evaluation.way": None}, "config.evaluation.way"),
+        ({"fine_tuning.stpes": 3}, "fine_tuning.stpes=3"),
+        ({"fine_tuning.rate": -1.0}, "rate=-1.0"),
+        ({"fine_tuning.optimizer": "adamm"}, "'adamm'"),
+        (
+            {
+                "hierarchy.sizes": (32, 6),
+                "hierarchy.levels": ("glyph", "drawing"),
+                "plan.stages": ("All()", "Poisson(0.1)"),
+            },
+            "without an episode: every example is a unit",
+        ),
     ],
 )
-def test_wrong_configs_are_named(splits, change, sentence):
-  config = tiny_runs.supervised_config()
-  change(config)
+def test_wrong_configs_are_named(splits, changes, sentence):
+  config = RunConfig.parse(tiny_runs.supervised_config())
   with pytest.raises((training.RunError, plan.PlanError)) as e:
-    build.build(RunConfig.parse(config), splits=splits)
+    build.build(config.with_changes(changes), splits=splits)
   assert sentence in str(e.value)
 
 
 def test_too_few_outputs_end_the_run_before_a_step(splits, tmp_path):
   config = tiny_runs.supervised_config()
-  _one_class_less(config)
+  config.model.outputs = 31
   with pytest.raises(plan.PlanError) as e:
     tiny_runs.train(config, tmp_path, splits)
   assert "logits (31,) and the labels are 0 to 31" in str(e.value)
   assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_drawing_has_the_same_guarantee_with_samples_or_tasks_clipped():
+  """At the sizes of the config; that of task clipping is the smaller one."""
+  epsilons = []
+  for text in ("", "sample_level=0"):
+    config = RunConfig.parse(glyphs_sample_level.get_config(text))
+    found = accounting.guarantees(
+        config.release, steps=config.steps, delta=config.delta
+    )
+    assert list(found) == ["participant", "glyph", "drawing"]
+    epsilons.append(found["drawing"].epsilon)
+  assert 0.98 * epsilons[0] < epsilons[1] <= epsilons[0]
+
+
+@pytest.mark.slow
+def test_sample_level_training_of_a_convolutional_network():
+  text = "participants=30,rate=0.1,width=2,shot=1,query=1,steps=2"
+  config = glyphs_sample_level.get_config(text)
+  config.data.options.validation_participants = 2
+  config.data.options.test_participants = 2
+  config.evaluation.validation_tasks = 2
+  config = RunConfig.parse(config)
+  splits = build.load_data(config, data_dir=None)
+  spec = build.build(config, splits=splits).spec
+  parts = (spec.learner, spec.optimizer)
+  step = private.make_meta_step(*parts, spec.train, spec.release)
+  state = private.init(jax.random.key(0), *parts, spec.release.mechanism)
+  before = jax.tree.map(np.array, state.params)
+  for _ in range(2):
+    state, metrics = step(state)
+  assert np.isfinite(metrics["update_norm"])
+  moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, state.params)
+  assert np.isfinite(list(jax.tree.leaves(moved))).all()
+  assert min(jax.tree.leaves(moved)) > 0
+  mixing = config.with_changes({"model.norm": "batch"})
+  with pytest.raises(plan.UnsoundPlanError, match="norm='group'"):
+    spec = build.build(mixing, splits=splits).spec
+    private.make_meta_step(
+        spec.learner, spec.optimizer, spec.train, spec.release
+    )
