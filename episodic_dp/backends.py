@@ -1,13 +1,13 @@
 """What is chosen by the kind of device, and why: the one place for all of it.
 
-On a CPU every core is a device of its own (docs/decisions/devices.md). JAX has
+On a CPU every core is a device of its own (docs/decisions/speed.md). JAX has
 to be told before it computes for the first time, so that whatever of the
 library may be the first to compute asks for the cores before (`ask_for_cores`).
 
 A CPU ("cpu") has forms of its own for some convolutions, which only exist
 because it is slow at the plain ones (`models/cpu`); computes one task at a
 time, since batched products are slower there than single ones; and is told to
-compile in haste (docs/decisions/compiling.md).
+compile in haste (docs/decisions/speed.md).
 
 An accelerator ("gpu", "tpu") takes products of patches for all of them and
 XLA's own options. Only wide products keep it busy, so that it computes as many
@@ -16,7 +16,7 @@ step is one program: nothing is launched from Python in between.
 Its products of float32 arrays have operands of fewer bits unless
 JAX_DEFAULT_MATMUL_PRECISION says otherwise, TF32 on a GPU and bfloat16 on a
 TPU, and are added up in float32. None of this has been measured on one yet;
-docs/accelerators.md has what can be read from the programs.
+docs/clusters.md has what can be read from the programs.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -2,7 +2,7 @@
 
 `layers` chooses among them; nothing else calls them. Each is equal to the plain
 form up to rounding, and stays only while it gives 15 % on a benchmark
-(docs/decisions/cpu_tricks.md). Reverse mode of any order only.
+(docs/decisions/speed.md). Reverse mode of any order only.
 
 The convolution of a CPU's own library (`same`) lays out no patches, which fall
 out of the cache where they are many, and a program that calls it compiles
