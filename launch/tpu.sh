@@ -22,7 +22,8 @@ prepare() {
     *) create || return ;;
   esac
   on_workers "sudo gcloud auth configure-docker $registry --quiet &&
-    sudo docker pull --quiet $image"
+    sudo docker pull --quiet $image &&
+    sudo install -d -o 1000 /var/lib/episodic-dp"
 }
 
 create() {
@@ -36,14 +37,14 @@ create() {
 # Trains one run to its end: with the same command again after status 75, after
 # a lost connection or machine, and where a process was killed.
 train() {
-  local again=() attempt=0 arguments status
+  local attempt=0 arguments status
+  # Quoted once more, for the shell of the workers.
+  arguments="$(printf '%q ' "$@" --coordinator=auto)"
   while true; do
-    # Quoted once more, for the shell of the workers.
-    arguments="$(printf '%q ' "$@" --coordinator=auto "${again[@]}")"
     # A container that outlived its connection holds the devices and the run.
-    on_workers "sudo docker stop --time $grace episodic-dp >/dev/null 2>&1
+    on_workers "sudo docker stop --time 120 episodic-dp >/dev/null 2>&1
       sudo docker run --rm --name episodic-dp --privileged --net host \
-        $image train $arguments"
+        --volume /var/lib/episodic-dp:/runs $image $arguments"
     status=$?
     case "$status" in
       0) return 0 ;;
@@ -51,25 +52,13 @@ train() {
         [ "$(state)" = READY ] && return "$status"
         ;;
     esac
-    if [ "$attempt" -ge "$restarts" ]; then
+    if [ "$attempt" -ge 3 ]; then
       echo "error: status $status after $attempt restarts; the same command" \
-        "goes on from the last checkpoint" >&2
+        "resumes from the last checkpoint" >&2
       return "$status"
     fi
     attempt=$((attempt + 1))
-    echo "status $status: starting it again ($attempt of $restarts)" >&2
+    echo "status $status: starting it again ($attempt of 3)" >&2
     prepare || return
-    again=(--resume=auto)
   done
-}
-
-finish() {
-  if [ "$delete" = yes ]; then
-    gcloud compute tpus tpu-vm delete "$tpu" "${where[@]}" --quiet
-  fi
-  exit "$1"
-}
-
-fail() {
-  finish "$?"
 }

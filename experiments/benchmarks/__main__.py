@@ -1,19 +1,19 @@
-r"""Runs benchmarks, and writes what they found beside their targets.
+r"""Run benchmarks, and write their numbers beside their targets.
 
   python -m experiments.benchmarks --list
   python -m experiments.benchmarks --run=all --out=DIR
   python -m experiments.benchmarks --run=overhead,sampling --smoke --out=DIR
-  python -m experiments.benchmarks --run=shared_weights --out=DIR \
-      --only=ridge,width=32,query=1,size=28
   python -m experiments.benchmarks --write
 
-Each writes DIR/NAME.json, in a process of its own where there are several.
---write fills the table of README.md from the JSON files in this folder (--out
-of the runs that count).
+Each writes DIR/NAME.json, in its own process where there are several. --write
+fills the table of README.md from the JSON files in this folder (--out of the
+runs that count).
 """
 
 from collections.abc import Sequence
 import dataclasses
+import importlib
+import os
 import pathlib
 import subprocess
 import sys
@@ -26,42 +26,36 @@ from absl import logging
 from episodic_dp.cli import app
 from episodic_dp.output import files
 from experiments.benchmarks import harness
-from experiments.benchmarks import machine
 from experiments.benchmarks import registry
 from experiments.benchmarks import table
 
 _RUN = flags.DEFINE_list("run", [], "Names of benchmarks, or all.")
-_LIST = flags.DEFINE_bool("list", False, "Say what there is.")
+_LIST = flags.DEFINE_bool("list", False, "Name the benchmarks.")
 _SMOKE = flags.DEFINE_bool("smoke", False, "Tiny sizes: do they work?")
-_REPEATS = flags.DEFINE_integer(
-    "repeats", None, "Turns of every case, other than the benchmark's own.", 1
-)
-_ONLY = flags.DEFINE_list(
-    "only", [], "Cases of shared_weights, by parts: ridge,width=32,size=28."
-)
 _OUT = flags.DEFINE_string("out", "", "Folder of the JSON files.")
 _WRITE = flags.DEFINE_bool("write", False, "Fill the table of README.md.")
 
 
-def measure(
-    name: str, *, smoke: bool, repeats: int | None, only: Sequence[str] = ()
-) -> dict[str, Any]:
-  """Runs a benchmark in this process; JSON-able."""
+def measure(name: str, *, smoke: bool) -> dict[str, Any]:
+  """Run a benchmark in this process; the result is JSON-able."""
   benchmark = registry.BENCHMARKS[name]
-  repeats = repeats or (2 if smoke else benchmark.repeats)
-  options = harness.Options(smoke=smoke, repeats=repeats, only=only)
+  options = harness.Options(
+      smoke=smoke, repeats=1 if smoke else benchmark.repeats
+  )
   if benchmark.cores:
     # Lazy import: other benchmarks run without JAX.
     from episodic_dp import backends
 
     backends.use_all_cores()
-  began, load = time.perf_counter(), machine.load()
-  found = benchmark.load()(options)
-  # Afterwards: devices are taken by whoever looks at them, and some benchmarks
-  # measure in processes of their own.
-  described = machine.describe(with_jax=benchmark.with_jax) | {
-      "load": load,
-      "load_after": machine.load(),
+  module, _, function = benchmark.function.partition(".")
+  loaded = importlib.import_module(f"experiments.benchmarks.{module}")
+  began, load = time.perf_counter(), os.getloadavg()[0]
+  found = getattr(loaded, function)(options)
+  # Afterwards: to describe devices is to take them, and some benchmarks
+  # measure in other processes.
+  described = harness.describe(with_jax=benchmark.with_jax) | {
+      "load": round(load, 2),
+      "load_after": round(os.getloadavg()[0], 2),
       "took_seconds": round(time.perf_counter() - began, 1),
   }
   return {
@@ -71,79 +65,45 @@ def measure(
   }
 
 
-def run_all(
-    names: Sequence[str], out: pathlib.Path, *flags: str
-) -> list[str]:
-  """Runs benchmarks in a process each; the names of those that failed."""
+def run_all(names: Sequence[str], out: pathlib.Path, *, smoke: bool) -> None:
+  """Run benchmarks in a process each, whichever of them fail."""
   failed = []
-  for i, name in enumerate(names):
-    logging.info("%d/%d %s", i + 1, len(names), name)
-    began = time.monotonic()
-    command = [sys.executable, "-m", "experiments.benchmarks"]
-    done = subprocess.run([*command, f"--run={name}", f"--out={out}", *flags])
-    took = time.monotonic() - began
+  command = [sys.executable, "-m", "experiments.benchmarks", f"--out={out}"]
+  for name in names:
+    logging.info("benchmark %s", name)
+    flags_of_run = [f"--run={name}", *(["--smoke"] if smoke else [])]
+    done = subprocess.run([*command, *flags_of_run], check=False)
     if done.returncode:
       failed.append(name)
-    logging.info(
-        "%d/%d %s: %s after %.0f s",
-        i + 1, len(names), name, "failed" if done.returncode else "done", took,
-    )  # fmt: skip
-  return failed
-
-
-def run(names: Sequence[str], out: pathlib.Path) -> None:
-  """What --run asks for.
-
-  Raises:
-    ValueError: a name is unknown.
-  """
-  if list(names) == ["all"]:
-    names = list(registry.BENCHMARKS)
-  for name in names:
-    if name not in registry.BENCHMARKS:
-      raise ValueError(
-          f"unknown benchmark '{name}': choose all, or among"
-          f" {', '.join(registry.BENCHMARKS)}"
-      )
-  if len(names) == 1:
-    found = measure(
-        names[0],
-        smoke=_SMOKE.value,
-        repeats=_REPEATS.value,
-        only=_ONLY.value,
-    )
-    files.write_json(out / f"{names[0]}.json", found)
-    print(table.render(out, names))
-    return
-  given = ["--smoke"] * _SMOKE.value
-  given += [f"--repeats={_REPEATS.value}"] * (_REPEATS.value is not None)
-  given += [f"--only={','.join(_ONLY.value)}"] * bool(_ONLY.value)
-  failed = run_all(names, out, *given)
   print(table.render(out))
   if failed:
     app.fail(f"{', '.join(failed)} failed: see above")
 
 
 def main(argv: Sequence[str]) -> None:
-  """Lists, runs or writes, as the flags say."""
+  """List, run or write, as the flags say."""
   del argv
-  if not (_RUN.value or _LIST.value or _WRITE.value):
-    raise ValueError("nothing to do: give --list, --run=all or --write")
+  names = _RUN.value
+  if names == ["all"]:
+    names = list(registry.BENCHMARKS)
+  if unknown := set(names) - set(registry.BENCHMARKS):
+    raise ValueError(
+        f"--run={','.join(sorted(unknown))}: expected all, or of"
+        f" {', '.join(registry.BENCHMARKS)}"
+    )
   if _LIST.value:
     for name, benchmark in registry.BENCHMARKS.items():
       print(f"{name:16}{benchmark.about}")
-  if _RUN.value:
-    if not _OUT.value:
-      raise ValueError(
-          "the flag --out is missing: give a folder for the results"
-      )
+  if names:
     out = pathlib.Path(_OUT.value)
-    if _SMOKE.value and out.resolve() == table.FOLDER:
-      raise ValueError(
-          f"--smoke would put tiny sizes in the place of the results in {out}:"
-          " give --out=runs/benchmarks"
-      )
-    run(_RUN.value, out)
+    if not _OUT.value or (_SMOKE.value and out.resolve() == table.FOLDER):
+      raise ValueError(f"--out={_OUT.value}: expected a folder for the results")
+    if len(names) == 1:
+      found = measure(names[0], smoke=_SMOKE.value)
+      files.write_json(out / f"{names[0]}.json", found)
+      print(table.render(out, names))
+    else:
+      run_all(names, out, smoke=_SMOKE.value)
   if _WRITE.value:
     text = table.README.read_text(encoding="utf-8")
     files.write_text(table.README, table.replaced(text, table.render()))

@@ -1,4 +1,4 @@
-"""What every benchmark here shares: turns, ratios, rows, and one form of JSON.
+"""Turns, ratios, rows, and one form of JSON for every benchmark.
 
 A benchmark is a function of a module of this folder, named in `registry`:
 
@@ -11,12 +11,12 @@ A benchmark is a function of a module of this folder, named in `registry`:
         rows=[harness.row("ours / theirs", found, at_most=1.1, unit="×")],
     )
 
-The rows become lines of README.md, where the targets stand beside the numbers.
+The rows become lines of README.md, where the targets are next to the numbers.
 
 Cases take turns, another one first in each, so that a busy machine slows all
-of them; a ratio is taken inside each turn. `cpu_share` is processor time over
-wall time (all threads), `machine_free` the share of the whole machine that
-nothing else took meanwhile: far below 1, the time is not worth much.
+of them; a ratio is taken inside each turn. `machine_free` is the share of the
+whole machine that nothing else took meanwhile: far below 1, the time is not
+worth much.
 
 Nothing is imported here that would make the import of a library look cheaper,
 NumPy and JAX among it.
@@ -24,8 +24,10 @@ NumPy and JAX among it.
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import importlib.metadata
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
@@ -34,34 +36,34 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from experiments.benchmarks import machine
+_PACKAGES = (
+    "jax", "jaxlib", "numpy", "scipy", "optax", "flax", "torch",
+    "dp_accounting", "jax_privacy",
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-  """What every benchmark is asked.
+  """Options of every benchmark.
 
   Attributes:
     smoke: sizes at which it takes seconds, to see that it works; the numbers
       mean nothing.
     repeats: turns of every case.
-    only: for benchmarks of many cases, what is asked of those that are
-      measured, such as "width=32"; all of them without.
   """
 
   smoke: bool
   repeats: int
-  only: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Found:
-  """What a benchmark answers; all of it JSON-able.
+  """The answer of a benchmark; all of it JSON-able.
 
   Attributes:
     settings: the sizes that were measured.
-    cases: name -> what `summary` returned, or other numbers of the case.
-    rows: what `row` returned.
+    cases: name -> the result of `summaries`, or other numbers of the case.
+    rows: results of `row`.
     more: further numbers, by name.
   """
 
@@ -79,7 +81,7 @@ class Turn(NamedTuple):
     cpu_seconds: of processor time, over the threads of the process.
     machine_free: the share of the machine that nothing else took, or None
       where the system does not say.
-    value: what the function returned.
+    value: the function's result.
   """
 
   seconds: float
@@ -88,35 +90,29 @@ class Turn(NamedTuple):
   value: Any = None
 
 
-def timed(function: Callable[..., Any], *arguments: Any) -> Turn:
-  """Runs a function until its arrays are there."""
-  before = machine.busy_seconds()
-  wall, cpu = time.perf_counter(), time.process_time()
-  value = wait(function(*arguments))
-  wall = time.perf_counter() - wall
-  cpu = time.process_time() - cpu
-  return Turn(wall, cpu, free_share(before, wall, cpu), value)
-
-
-def free_share(
-    before: float | None, wall: float, cpu: float
-) -> float | None:
-  """The share of the machine that nothing else took, or None if unknown.
+def timed(
+    function: Callable[[], Any], cpu_of: Callable[[Any], float] | None = None
+) -> Turn:
+  """Run a function until its arrays are computed.
 
   Args:
-    before: `machine.busy_seconds` when it began.
-    wall: seconds since.
-    cpu: seconds of processor time that were its own.
+    function: without arguments.
+    cpu_of: result -> seconds of processor time of other processes.
   """
-  after = machine.busy_seconds()
-  if before is None or after is None:
-    return None
-  others = max(0.0, after - before - cpu)
-  return max(0.0, 1 - others / (wall * (os.cpu_count() or 1)))
+  before = busy_seconds()
+  wall, cpu = time.perf_counter(), time.process_time()
+  value = wait(function())
+  wall = time.perf_counter() - wall
+  cpu = time.process_time() - cpu + (cpu_of(value) if cpu_of else 0.0)
+  after, free = busy_seconds(), None
+  if before is not None and after is not None:
+    others = max(0.0, after - before - cpu)
+    free = max(0.0, 1 - others / (wall * (os.cpu_count() or 1)))
+  return Turn(wall, cpu, free, value)
 
 
 def wait(value: Any) -> Any:
-  """The same value, once the arrays of JAX in it are computed."""
+  """Return the same value, once the JAX arrays in it are computed."""
   jax = sys.modules.get("jax")
   return value if jax is None else jax.block_until_ready(value)
 
@@ -124,7 +120,7 @@ def wait(value: Any) -> Any:
 def steps(
     step: Callable[[Any], tuple[Any, Any]], state: Any, count: int = 1
 ) -> Callable[[], Any]:
-  """A function that makes `count` steps from where it ended, as a case."""
+  """Return a case that makes `count` steps from where it ended."""
 
   def advance() -> Any:
     nonlocal state
@@ -138,11 +134,11 @@ def steps(
 def in_a_process(
     function: str, *arguments: Any, env: Mapping[str, str] | None = None
 ) -> Any:
-  """What a function of this folder returns in a process of its own.
+  """Call a function of this folder in a new process.
 
   Args:
     function: its module and name, "memory.of_step".
-    *arguments: JSON-able, as is what it returns.
+    *arguments: JSON-able, as is the result.
     env: variables of its environment besides those of this one.
   """
   module, _, name = function.partition(".")
@@ -167,12 +163,12 @@ def interleaved(
     *,
     warm_up: int = 1,
 ) -> dict[str, list[Turn]]:
-  """Measures cases in turns.
+  """Measure cases in turns.
 
   Args:
     cases: name -> function to time; or one that measures itself and returns a
       `Turn`.
-    options: how many turns count.
+    options: the number of turns that count.
     warm_up: turns before, that compile and do not count.
 
   Returns:
@@ -181,7 +177,7 @@ def interleaved(
   names = list(cases)
   found: dict[str, list[Turn]] = {name: [] for name in names}
   for turn in range(-warm_up, options.repeats):
-    # Another first in every turn: what precedes a case may cost it something.
+    # Another first in every turn: the case before may slow a case.
     for k in range(len(names)):
       name = names[(turn + k) % len(names)]
       one = timed(cases[name])
@@ -191,44 +187,36 @@ def interleaved(
         if found[name]:  # Keep one value: it may be large.
           found[name][-1] = found[name][-1]._replace(value=None)
         found[name].append(one)
-      logging.info(
-          "%s %s: %.4g s",
-          f"turn {turn + 1}/{options.repeats}" if turn >= 0 else "warm-up",
-          name,
-          one.seconds,
-      )
+      logging.info("turn %d, %s: %.4g s", turn + 1, name, one.seconds)
   return found
 
 
 def summaries(
     turns: Mapping[str, Sequence[Turn]], per: float = 1
 ) -> dict[str, dict[str, Any]]:
-  """`summary` of every case."""
-  return {name: summary(found, per) for name, found in turns.items()}
+  """Return median and spread of every case.
 
-
-def summary(turns: Sequence[Turn], per: float = 1) -> dict[str, Any]:
-  """Median and spread of a case; `per` is how many units one turn did."""
-  seconds = [turn.seconds / per for turn in turns]
-  free = [t.machine_free for t in turns if t.machine_free is not None]
+  Args:
+    turns: of the cases.
+    per: units of work of one turn.
+  """
   return {
-      "seconds": statistics.median(seconds),
-      "fastest": min(seconds),
-      "slowest": max(seconds),
-      "quartiles": _quartiles(seconds),
-      "cpu_seconds": statistics.median(t.cpu_seconds / per for t in turns),
-      "cpu_share": statistics.median(
-          t.cpu_seconds / t.seconds for t in turns
-      ),
-      "machine_free": statistics.median(free) if free else None,
-      "repeats": len(seconds),
+      name: {
+          "seconds": statistics.median(t.seconds / per for t in found),
+          "fastest": min(t.seconds / per for t in found),
+          "slowest": max(t.seconds / per for t in found),
+          "cpu_seconds": statistics.median(t.cpu_seconds / per for t in found),
+          "machine_free": found[-1].machine_free,
+          "repeats": len(found),
+      }
+      for name, found in turns.items()
   }
 
 
 def ratio(
     turns: Sequence[Turn], base: Sequence[Turn], scale: float = 1
 ) -> dict[str, Any]:
-  """Of a case and another in the same turn: the median, and its spread.
+  """Return the ratio of two cases in the same turn: median and spread.
 
   "cpu_median" is the ratio of processor times, which other work on the machine
   disturbs less.
@@ -244,7 +232,6 @@ def ratio(
       "median": statistics.median(ratios),
       "least": min(ratios),
       "most": max(ratios),
-      "quartiles": _quartiles(ratios),
       "cpu_median": statistics.median(work),
   }
 
@@ -258,16 +245,16 @@ def row(
     unit: str = "",
     note: str = "",
 ) -> dict[str, Any]:
-  """A line of the table in README.md.
+  """Return a line of the table in README.md.
 
   Args:
-    what: what was measured, a few words.
-    value: the number, or what `ratio` returned (any mapping with "median" and
+    what: the measured quantity, a few words.
+    value: the number, or the result of `ratio` (any mapping with "median" and
       perhaps "least", "most" and "cpu_median").
     at_most: the target, where smaller is better.
     at_least: the target, where larger is better.
     unit: of value and target: "×", "s", "ms", "%", ...
-    note: printed beside the value.
+    note: printed next to the value.
   """
   parts = value if isinstance(value, Mapping) else {"median": value}
   number = parts["median"]
@@ -290,8 +277,39 @@ def row(
   }
 
 
-def _quartiles(values: Sequence[float]) -> list[float]:
-  if len(values) < 2:
-    return [values[0]] * 2
-  low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-  return [low, high]
+# The machine ------------------------------------------------------------------
+
+
+def describe(*, with_jax: bool = True) -> dict[str, Any]:
+  """Return devices, processor, load and versions, without names of machines.
+
+  Args:
+    with_jax: also describe JAX's devices, which imports it.
+  """
+  found: dict[str, Any] = {
+      "device": platform.processor() or platform.machine(),
+      "cpus": os.cpu_count() or 1,
+      "python": platform.python_version(),
+  }
+  if with_jax:
+    import jax  # Lazy import: a benchmark may do without.
+
+    found["device"] = str(jax.devices()[0].device_kind)
+    found["devices"] = jax.device_count()
+  for package in _PACKAGES:
+    try:
+      found[package] = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+      continue
+  return found
+
+
+def busy_seconds() -> float | None:
+  """Return the seconds that all CPUs have worked so far; None if unknown."""
+  try:
+    with open("/proc/stat", encoding="ascii") as f:
+      fields = [int(x) for x in f.readline().split()[1:]]
+  except OSError:  # Not Linux.
+    return None
+  # user, nice, system, idle, iowait, irq, softirq, steal
+  return (sum(fields[:3]) + sum(fields[5:8])) / os.sysconf("SC_CLK_TCK")

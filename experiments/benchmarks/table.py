@@ -1,9 +1,8 @@
 """The table of README.md, from the JSON files beside it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import json
 import pathlib
-import statistics
 from typing import Any
 
 from episodic_dp.output import tables
@@ -13,61 +12,33 @@ README = FOLDER / "README.md"
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
-def results(folder: pathlib.Path = FOLDER) -> Iterator[tuple[str, Any]]:
-  """(name of the benchmark, what it printed), of those with rows."""
+def render(folder: pathlib.Path = FOLDER, names: Sequence[str] = ()) -> str:
+  """Return the tables in Markdown, of these benchmarks or of all."""
+  rows, machines = [], []
   for path in sorted(folder.glob("*.json")):
     result = json.loads(path.read_text(encoding="utf-8"))
-    if result.get("rows"):
-      yield path.stem, result
-
-
-def render(folder: pathlib.Path = FOLDER, names: Sequence[str] = ()) -> str:
-  """The tables in Markdown, of these benchmarks or of all."""
-  rows, machines = [], []
-  for name, result in results(folder):
-    if names and name not in names:
+    if not result.get("rows") or (names and path.stem not in names):
       continue
     rows += [
-        (row["what"], _target(row), _measured(row), _reached(row), name)
+        (row["what"], _target(row), _measured(row), _reached(row), path.stem)
         for row in result["rows"]
     ]
     machine = result["machine"]
-    free = [
-        case["machine_free"]
-        for case in result["cases"].values()
-        if case.get("machine_free") is not None
-    ]
-    machines.append((
-        name,
-        machine["device"],
-        machine["cpus"],
-        f"{machine['load']:.1f}, {machine['load_after']:.1f}",
-        f"{statistics.median(free):.0%}" if free else "-",
-    ))
+    load = f"{machine['load']:.1f}, {machine['load_after']:.1f}"
+    machines.append((path.stem, machine["device"], machine["cpus"], load))
   measured = tables.markdown(
       ("what", "target", "measured", "reached", "benchmark"), rows
   )
   where = tables.markdown(
-      ("benchmark", "device", "CPUs", "load before and after", "machine free"),
-      machines,
+      ("benchmark", "device", "CPUs", "load before and after"), machines
   )
   return f"{measured}\n\n{where}\n"
 
 
 def replaced(text: str, table: str) -> str:
-  """README's text with another table.
-
-  Raises:
-    ValueError: the marks are missing.
-  """
-  if text.count(BEGIN) != 1 or text.count(END) != 1:
-    raise ValueError(
-        f"README.md has no one place for the table: put {BEGIN.strip()} and"
-        f" {END.strip()} around it, each on a line of its own"
-    )
-  before, rest = text.split(BEGIN)
-  after = rest.split(END)[1]
-  return f"{before}{BEGIN}{table}{END}{after}"
+  """Return README's text with another table."""
+  before, _, rest = text.partition(BEGIN)
+  return f"{before}{BEGIN}{table}{END}{rest.partition(END)[2]}"
 
 
 def _number(value: float, unit: str) -> str:

@@ -321,7 +321,7 @@ def folder(tmp_path_factory):
     [
         slow_if(name, *{*targets.NAMES} - _QUICK)
         for name in targets.NAMES
-        if name != "pvi_adult"
+        if name not in ("pvi_adult", "sample_level")  # They read data.
     ],
 )
 def test_every_target_runs_at_the_smallest_scale(name, folder):

@@ -1,152 +1,210 @@
-"""What a dry run prints: as expected, and taken by the tools that read it."""
+"""Properties of what launchers would run: scripts, arrays and manifests."""
 
-import json
+import contextlib
+import io
 import os
-import pathlib
-import re
 import shlex
-import shutil
 import subprocess
-import sys
 
 import pytest
 import yaml
 
-from tests.launch import cases
+from launch import job as job_lib
+from launch import launch
 
-_SCRIPTS = sorted(name for name in cases.CASES if name.endswith(".sh"))
-_MANIFESTS = sorted(name for name in cases.CASES if name.endswith(".yaml"))
-_BIN = pathlib.Path(sys.executable).parent
-
-
-def _expected(name):
-  return (cases.EXPECTED / name).read_text(encoding="utf-8")
-
-
-def _tool(name):
-  """The program, of this environment or the machine; skips without it."""
-  found = shutil.which(name, path=f"{_BIN}{os.pathsep}{os.environ['PATH']}")
-  if found is None:
-    pytest.skip(f"{name} is not installed")
-  return found
+TRAIN = ("train", "--config=glyphs", "--config.x=('a', 'b')")
+FIELDS = ("config.mechanism.noise_multiplier=1,2.5", "config.seed=0,1")
+SWEEP = tuple(f"--sweep={field}" for field in FIELDS)
+POD = ("--target=tpu", "--tpu=pod", "--zone=us-east5-a", "--image=host/a:tpu")
+CLAIM = ("--target=kubernetes", "--image=host/name:cuda", "--claim=runs")
 
 
-@pytest.mark.parametrize("name", sorted(cases.CASES))
-def test_a_dry_run_prints_what_is_expected_and_does_nothing(name, tmp_path):
-  assert cases.render(name, tmp_path) == _expected(name), (
-      "python tests/launch/cases.py writes the files anew"
+def dry_run(*own, workdir="runs/mine"):
+  printed = io.StringIO()
+  with contextlib.redirect_stdout(printed):
+    status = launch.main([
+        "launch.py", "--dry_run", *own, "--", *TRAIN, f"--workdir={workdir}"
+    ])
+  assert status == 0
+  return printed.getvalue()
+
+
+def test_a_sweep_is_every_combination_in_a_folder_each():
+  job = job_lib.of_command([*TRAIN, "--workdir=runs/a"], FIELDS)
+  assert [run.name for run in job.runs] == [
+      "noise_multiplier=1,key=0", "noise_multiplier=1,key=1",
+      "noise_multiplier=2.5,key=0", "noise_multiplier=2.5,key=1",
+  ]
+  assert job.runs[1].command == (
+      *TRAIN, "--workdir=runs/a", "--resume=auto",
+      "--config.mechanism.noise_multiplier=1", "--config.seed=1",
+      "--workdir=runs/a/noise_multiplier=1,key=1",
   )
-  assert not any(tmp_path.iterdir())
 
 
-def test_nothing_else_is_expected():
-  assert {path.name for path in cases.EXPECTED.iterdir()} == set(cases.CASES)
+@pytest.mark.parametrize(
+    "command", [("account", "--x"), ("train", "--resume=f")]
+)
+def test_a_command_is_passed_on_unread(command):
+  (run,) = job_lib.of_command([*command, "--workdir=a"], []).runs
+  assert run.command == (*command, "--workdir=a") and run.name == ""
 
 
-def test_shell_passes_shellcheck():
-  # SC2034: a body need not read all that its head sets. Those of the local
-  # target are lines for a shell, without a first line that says which.
-  done = subprocess.run(
-      [_tool("shellcheck"), "--shell=bash", "--severity=style",
-       *(cases.EXPECTED / name for name in _SCRIPTS)],
-      capture_output=True,
-      text=True,
-  )  # fmt: skip
-  assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.parametrize("processes", [1, 2])
+def test_local_processes_are_numbered_and_share_the_cores(processes):
+  *lines, wait = dry_run("--target=local", f"--processes={processes}").split(
+      "\n"
+  )[:-1]
+  assert wait == "wait" and len(lines) == processes
+  for number, line in enumerate(lines):
+    words = shlex.split(line.removesuffix(" &"))
+    assert "--config.x=('a', 'b')" in words and "--resume=auto" in words
+    told = [f"--process_id={number}", f"--num_processes={processes}"]
+    shared = [word for word in words if word.startswith("JAX_NUM_CPU_DEVICES")]
+    if processes == 1:
+      assert not shared and not set(told) & set(words)
+    else:
+      assert set(told) <= set(words) and len(shared) == 1
+    # No process is told a key.
+    assert not any("key" in word for word in words)
 
 
-def test_manifests_pass_kubernetes_validate(tmp_path):
-  tool = _tool("kubernetes-validate")
-  checked = [name for name in _MANIFESTS if not name.startswith("jobset")]
-  assert len(checked) > 3
-  done = subprocess.run(
-      [tool, "--strict", *(cases.EXPECTED / name for name in checked)],
-      capture_output=True,
-      text=True,
+def directives(script):
+  return dict(
+      shlex.split(line)[1].removeprefix("--").partition("=")[::2]
+      for line in script.splitlines() if line.startswith("#SBATCH")
   )
-  assert done.returncode == 0, done.stdout + done.stderr
-  # That it would notice.
-  wrong = tmp_path / "wrong.yaml"
-  text = _expected(checked[0])
-  wrong.write_text(text.replace("completions:", "completion:"))
-  done = subprocess.run([tool, "--strict", wrong], capture_output=True)
-  assert done.returncode != 0
 
 
-def _gcloud_commands(script):
-  """The gcloud commands of a script, with the values of its variables."""
-  arrays = dict(re.findall(r"^(\w+)=\((.*)\)$", script, re.MULTILINE))
-  plain = dict(re.findall(r"^(\w+)=([^(\n]*)$", script, re.MULTILINE))
-  for name, value in arrays.items():
-    script = script.replace(f'"${{{name}[@]}}"', value)
-  script = script.replace('--command="$1"', "--command=true")
-  for name, value in plain.items():
-    script = script.replace(f'"${name}"', value)
-  script = script.replace("\\\n", " ")
-  ends = r"(?=\s*(?:2>|&&|$))"
-  found = re.findall(rf"^\s*(gcloud .*?){ends}", script, re.MULTILINE)
-  return [shlex.join(shlex.split(text)) for text in found]
-
-
-@pytest.mark.slow  # gcloud takes seconds to begin.
-def test_gcloud_lines_pass_its_linter(tmp_path):
-  tool = _tool("gcloud")
-  commands = _gcloud_commands(_expected("tpu.sh"))
-  assert len(commands) == 5, commands
-  # And one that is wrong, so that it would notice.
-  commands.append("gcloud compute tpus tpu-vm ssh pod --workers=all")
-  path = tmp_path / "commands.json"
-  path.write_text(json.dumps([{"command_string": text} for text in commands]))
-  done = subprocess.run(
-      [tool, "meta", "lint-gcloud-commands", f"--commands-file={path}"],
-      capture_output=True,
-      text=True,
-      env=os.environ | {"CLOUDSDK_CONFIG": str(tmp_path)},
+def test_a_slurm_script_asks_for_nodes_and_requeues_itself(tmp_path):
+  script = dry_run(
+      "--target=slurm", "--nodes=2", "--processes=8", "--gpus=4",
+      "--time=11:00:00", "--sbatch=--partition=long", workdir=tmp_path,
   )
-  if done.returncode != 0:
-    pytest.skip(f"gcloud's linter does not run here: {done.stderr[-300:]}")
-  *good, bad = json.loads(done.stdout)
-  assert all(found["success"] for found in good), done.stdout
-  assert not bad["success"]
+  found = directives(script)
+  assert found["nodes"] == "2" and found["ntasks-per-node"] == "4"
+  assert found["gres"] == "gpu:4" and found["partition"] == "long"
+  assert found["time"] == "11:00:00" and "requeue" in found
+  assert found["output"] == f"{tmp_path}/slurm-%j.log"
+  assert "scontrol requeue" in script and "JAX_NUM_CPU_DEVICES" not in script
+  array = dry_run("--target=slurm", *SWEEP)
+  assert directives(array)["array"] == "0-3"
+  assert array.count(") run=(") == 4
 
 
-def test_pods_of_a_run_know_one_another_and_who_is_an_error():
-  service, job = yaml.safe_load_all(_expected("kubernetes_gpu.yaml"))
+@pytest.mark.parametrize(
+    "own",
+    [
+        ("--target=local", "--processes=2", *SWEEP),
+        ("--target=slurm", "--processes=2"),
+        ("--target=slurm", *SWEEP),
+        (*POD, "--accelerator_type=v5litepod-16", "--spot", *SWEEP),
+    ],
+)
+def test_scripts_are_bash(own):
+  done = subprocess.run(
+      ["bash", "-n"], input=dry_run(*own), capture_output=True, text=True,
+      check=False,
+  )
+  assert done.returncode == 0, done.stderr
+
+
+def test_pods_find_one_another_and_errors_end_the_job():
+  service, job = yaml.safe_load_all(
+      dry_run(*CLAIM, "--processes=2", "--gpus=8", workdir="/runs/glyphs")
+  )
+  name = job["metadata"]["name"]
+  assert service["metadata"]["name"] == name == "run-glyphs"
+  assert service["spec"]["clusterIP"] == "None"
   spec = job["spec"]
   assert spec["completions"] == spec["parallelism"] == 2
+  rules = {
+      rule["onExitCodes"]["values"][0]: rule["action"]
+      for rule in spec["podFailurePolicy"]["rules"] if "onExitCodes" in rule
+  }
+  assert rules == {75: "Ignore", 1: "FailJob"}
   pod = spec["template"]["spec"]
   (container,) = pod["containers"]
-  # The first pod of an Indexed Job is NAME-0, below the Service's name.
-  assert service["spec"]["clusterIP"] == "None"
-  assert pod["subdomain"] == service["metadata"]["name"] == "glyphs-1"
-  assert "--coordinator=glyphs-1-0.glyphs-1:8476" in container["args"]
-  assert "--process_id=$(JOB_COMPLETION_INDEX)" in container["args"]
-  rules = spec["podFailurePolicy"]["rules"]
-  codes = {
-      code: rule["action"]
-      for rule in rules
-      for code in rule.get("onExitCodes", {}).get("values", [])
-  }
-  assert codes == {75: "Ignore", 1: "FailJob"}
-  assert {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]
-          } in rules  # fmt: skip
+  assert container["args"][0] == "train"
+  assert f"--coordinator={name}-0.{name}:8476" in container["args"]
+  assert container["resources"]["limits"]["nvidia.com/gpu"] == 8
+  assert pod["securityContext"]["runAsUser"] == 1000
+  claims = [v for v in pod["volumes"] if "persistentVolumeClaim" in v]
+  assert claims[0]["persistentVolumeClaim"] == {"claimName": "runs"}
 
 
-def test_slices_are_made_again_together():
-  (jobs,) = yaml.safe_load_all(_expected("jobset_tpu.yaml"))
-  (slices,) = jobs["spec"]["replicatedJobs"]
-  assert slices["replicas"] == 2
-  spec = slices["template"]["spec"]
-  # No pod of a slice is made again by itself, while the others wait.
-  assert spec["backoffLimit"] == 0
-  assert [r["action"] for r in spec["podFailurePolicy"]["rules"]] == ["FailJob"]
+def test_runs_of_a_sweep_are_jobs_of_their_own():
+  jobs = list(yaml.safe_load_all(dry_run(*CLAIM, *SWEEP)))
+  assert len({job["metadata"]["name"] for job in jobs}) == len(jobs) == 4
+  first = jobs[0]["spec"]["template"]["spec"]["containers"][0]["args"]
+  assert "--workdir=runs/mine/noise_multiplier=1,key=0" in first
+  assert not any("--coordinator" in argument for argument in first)
 
 
-@pytest.mark.parametrize("name", sorted(cases.CASES))
-def test_no_text_holds_a_key_or_a_variable_for_one(name):
-  text = _expected(name).lower()
-  for word in ("secret", "private_seed", "password", "token="):
-    assert word not in text
-  # 64 bits or more, in hexadecimal digits or in base 64.
-  assert not re.search(r"\b(?=\w*\d)[0-9a-f]{16,}\b", text)
-  assert not re.search(r"[A-Za-z0-9+]{40,}", text)
+@pytest.mark.parametrize(
+    "arguments,told",
+    [
+        (("--target=local", "--", "train"), "--workdir=DIR"),
+        (("--target=tpu", "--", "train", "--workdir=a"), "expected --tpu"),
+        (("--target=kubernetes", "--image=i", "--", "train", "--workdir=a"),
+         "expected --claim"),
+        (("--target=local", "--sweep=steps=1", "--", "train", "--workdir=a"),
+         "--sweep=steps=1"),
+        (("--target=local", "train", "--workdir=a"), "workdir"),
+    ],
+)
+def test_what_is_missing_is_named_before_anything_starts(
+    arguments, told, capsys
+):
+  try:
+    status = launch.main(["launch.py", *arguments])
+  except SystemExit as e:
+    status = e.code
+  assert status == 1
+  assert told in capsys.readouterr().err
+
+
+# Says a state, or ends a run with a status, each the next of a file's lines.
+_GCLOUD = """#!/bin/bash
+cd {folder} || exit 1
+next() {{
+  head -n 1 "$1"
+  [ "$(wc -l < "$1")" -le 1 ] || sed -i 1d "$1"
+}}
+case "$*" in
+  *describe*) next states ;;
+  *"docker run"*) echo run >> calls; exit "$(next statuses)" ;;
+  *"docker pull"*) echo pull >> calls ;;
+  *delete*) echo delete >> calls ;;
+  *create*) echo create >> calls ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    "statuses,states,status,calls",
+    [
+        ("0", "READY", 0, "pull run"),
+        ("75 0", "READY", 0, "pull run pull run"),
+        ("255 137 0", "READY", 0, "pull run pull run pull run"),
+        ("1 0", "READY", 1, "pull run"),  # An error is one again.
+        ("0", " READY", 0, "create pull run"),
+        ("1 0", "READY PREEMPTED", 0, "pull run delete create pull run"),
+    ],
+)
+def test_a_tpu_run_is_started_again_where_that_helps(
+    tmp_path, statuses, states, status, calls
+):
+  gcloud = tmp_path / "gcloud"
+  gcloud.write_text(_GCLOUD.format(folder=tmp_path))
+  gcloud.chmod(0o700)
+  for name, text in (("statuses", statuses), ("states", states)):
+    (tmp_path / name).write_text(text.replace(" ", "\n") + "\n")
+  script = dry_run(*POD, "--accelerator_type=v5litepod-16", "--spot")
+  done = subprocess.run(
+      ["bash", "-c", script],
+      env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+      capture_output=True, text=True, timeout=60, check=False,
+  )
+  assert done.returncode == status, done.stderr
+  assert (tmp_path / "calls").read_text().split() == calls.split()

@@ -1,0 +1,287 @@
+"""The same sums of clipped gradients by other libraries, and by hand.
+
+PyTorch gets what makes it fast on a CPU: images lie channels last, the pool
+goes before the LeakyReLU, freed memory is kept, and a process of one thread for
+every core takes a share of the tasks. These processes block on a queue between
+two runs, so that they take nothing of the machine from the other cases.
+"""
+
+from collections.abc import Callable
+from concurrent import futures
+import ctypes
+import functools
+import importlib.util
+import multiprocessing
+import os
+import time
+from typing import Any
+
+from absl import logging
+import jax
+from jax import lax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from episodic_dp import sampling
+from experiments.benchmarks import harness
+from experiments.benchmarks import settings
+
+RATE, CLIP, EPSILON, SLOPE = 0.01, 1.0, 1e-5, 0.01
+CORES = os.cpu_count() or 1
+# (parameters, drawn tasks, carried state) -> (sum of gradients, the same).
+Total = Callable[[Any, sampling.EpisodeBatch, Any], tuple[Any, Any]]
+
+
+def installed(package: str) -> bool:
+  """Say whether a peer is there; warn if it is not."""
+  if importlib.util.find_spec(package):
+    return True
+  logging.warning(
+      "ours is measured alone: %s is not installed: pip install -e '.[bench]'",
+      package,
+  )
+  return False
+
+
+def difference(a: Any, b: Any) -> float:
+  """Return the norm of the difference of two trees over that of the second."""
+  x, y = (
+      np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+      for tree in (a, b)
+  )
+  return float(np.linalg.norm(x - y) / np.linalg.norm(y))
+
+
+# PyTorch ----------------------------------------------------------------------
+
+
+def torch_sum(
+    params: Any, inner_steps: int, tasks: Any, dtype: str = "float32"
+) -> Callable[[], Any]:
+  """Return a function -> the sum of clipped gradients, a tree like `params`.
+
+  A loop clips each task. Second-order MAML of Conv4 with batch normalisation,
+  or a prototypical network where there are no inner steps.
+
+  Args:
+    params: weights of the JAX network.
+    inner_steps: of MAML; 0 for a prototypical network.
+    tasks: images [tasks, examples, 28, 28, 1] and labels, one shot.
+    dtype: in which to compute.
+  """
+  import torch  # Lazy import: it may not be installed.
+  from torch.nn import functional
+
+  flat, tree = jax.tree.flatten(params)
+
+  def turned(array: Any) -> Any:
+    found = torch.tensor(np.asarray(array, dtype))
+    return found.permute(3, 2, 0, 1) if found.ndim == 4 else found
+
+  start = [turned(array).requires_grad_() for array in flat]
+
+  def network(weights: Any, x: Any) -> Any:
+    """Return logits, or features where there is no head."""
+    parts = jax.tree.unflatten(tree, weights)
+    parts = parts.get("model", parts)
+    for i in range(4):
+      block = parts[f"block_{i}"]
+      x = functional.conv2d(x, block["kernel"], padding=1)
+      x = x.contiguous(memory_format=torch.channels_last)
+      x = functional.batch_norm(
+          x, None, None, block["scale"], block["bias"], True, 0.0, EPSILON
+      )
+      x = functional.leaky_relu(functional.max_pool2d(x, 2), SLOPE)
+    x = x.permute(0, 2, 3, 1).flatten(1)
+    if "head" not in parts:
+      return x
+    return x @ parts["head"]["kernel"] + parts["head"]["bias"]
+
+  def loss(weights: Any, images: Any, labels: Any) -> Any:
+    return functional.cross_entropy(network(weights, images), labels)
+
+  def task_loss(support: Any, query: Any) -> Any:
+    if not inner_steps:
+      prototypes = network(start, support[0])[torch.argsort(support[1])]
+      features = network(start, query[0])
+      apart = features[:, None, :] - prototypes[None, :, :]
+      return functional.cross_entropy(-apart.square().sum(-1), query[1])
+    weights = start
+    for _ in range(inner_steps):
+      slopes = torch.autograd.grad(
+          loss(weights, *support), weights, create_graph=True
+      )
+      weights = [w - RATE * g for w, g in zip(weights, slopes)]
+    return loss(weights, *query)
+
+  def examples(part: Any, i: int) -> tuple[Any, Any]:
+    images = torch.tensor(part.images[i].astype(dtype)).movedim(-1, 1)
+    return images, torch.tensor(part.labels[i].astype(np.int64))
+
+  every = [
+      [examples(part, i) for part in tasks]
+      for i in range(len(tasks.support.labels))
+  ]
+
+  def total() -> Any:
+    sums = [torch.zeros_like(w) for w in start]
+    for support, query in every:
+      gradient = torch.autograd.grad(task_loss(support, query), start)
+      norm = torch.sqrt(sum(g.square().sum() for g in gradient))
+      factor = torch.clamp(CLIP / norm, max=1.0)
+      for s, g in zip(sums, gradient):
+        s.add_(factor * g)
+    arrays = [
+        s.permute(2, 3, 1, 0).numpy() if s.ndim == 4 else s.numpy()
+        for s in sums
+    ]
+    return jax.tree.unflatten(tree, arrays)
+
+  return total
+
+
+class Loops:
+  """PyTorch loops in processes of one thread, each with a share of the tasks.
+
+  Args:
+    params, inner_steps, tasks, dtype: see `torch_sum`.
+  """
+
+  def __init__(
+      self, params: Any, inner_steps: int, tasks: Any, dtype: str = "float32"
+  ) -> None:
+    context = multiprocessing.get_context("spawn")
+    count = min(CORES, len(tasks.support.labels))
+    self._workers = []
+    for i in range(count):
+      share = jax.tree.map(lambda a, i=i: np.asarray(a)[i::count], tasks)
+      self._workers.append(futures.ProcessPoolExecutor(
+          1, context, _begin, (params, inner_steps, share, dtype)
+      ))
+
+  def turn(self) -> harness.Turn:
+    """Run all of them; the value is the sum."""
+    found = harness.timed(self._answers, lambda a: sum(cpu for _, cpu in a))
+    trees = [total for total, _ in found.value]
+    added = jax.tree.map(lambda *arrays: sum(arrays), *trees)
+    return found._replace(value=added)
+
+  def _answers(self) -> list[tuple[Any, float]]:
+    waiting = [worker.submit(_answer) for worker in self._workers]
+    return [one.result() for one in waiting]
+
+  def close(self) -> None:
+    """End the processes."""
+    for worker in self._workers:
+      worker.shutdown()
+
+
+_program: Callable[[], Any]
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # Of mallopt(3).
+
+
+def _begin(*arguments: Any) -> None:
+  """Make the program of a worker."""
+  global _program
+  import torch  # Lazy import: it may not be installed.
+
+  torch.set_num_threads(1)
+  libc = ctypes.CDLL(None)
+  if hasattr(libc, "mallopt"):
+    # New pages for every large array take PyTorch a third of its time.
+    libc.mallopt(_MMAP_MAX, 0)
+    libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+    libc.mallopt(_TOP_PAD, 2**26)
+  _program = torch_sum(*arguments)
+
+
+def _answer() -> tuple[Any, float]:
+  began = time.process_time()
+  return _program(), time.process_time() - began
+
+
+# Steps by hand ----------------------------------------------------------------
+
+
+def by_hand(
+    run: settings.Run, total: Total, carried: Any = ()
+) -> Callable[[], Any]:
+  """Return a case whose steps share only the sampling with ours.
+
+  Args:
+    run: data, plan and optimizer.
+    total: the sum over a step's tasks.
+    carried: its state in the first step.
+  """
+  images = jnp.asarray(run.dataset.images)
+  episode = run.plan.episode
+  assert episode is not None  # All plans of the benchmarks have tasks.
+
+  @functools.partial(jax.jit, donate_argnums=0)
+  def update(both: Any, images: jax.Array) -> Any:
+    state, carried = both
+    key = jax.random.fold_in(state.key, state.step)
+    drawn = sampling.sample(key, run.dataset.hierarchy, run.plan, state.step)
+    rows, _ = sampling.task_indices(*drawn, run.dataset.hierarchy, run.plan)
+    tasks = jax.vmap(
+        functools.partial(sampling.make_episode, episode=episode)
+    )(jax.random.split(key, rows.shape[0]), images[run.dataset.rows(rows)])
+    gradient, carried = total(state.params, tasks, carried)
+    mean = jax.tree.map(lambda g: g / rows.shape[0], gradient)
+    updates, opt_state = run.optimizer.update(
+        mean, state.opt_state, state.params
+    )
+    state = state._replace(
+        params=optax.apply_updates(state.params, updates),
+        opt_state=opt_state,
+        step=state.step + 1,
+    )
+    return (state, carried), {}
+
+  return harness.steps(
+      lambda both: update(both, images), (run.init(), carried)
+  )
+
+
+def plain(run: settings.Run, chunk: int) -> Callable[[], Any]:
+  """Return a case without privacy: gradients of a chunk's summed loss."""
+
+  def total(params: Any, tasks: Any, carried: Any) -> tuple[Any, Any]:
+    def loss(params: Any, some: Any) -> jax.Array:
+      return jax.vmap(run.learner.loss, (None, 0))(params, some).sum()
+
+    def add(found: Any, some: Any) -> tuple[Any, None]:
+      return jax.tree.map(jnp.add, found, jax.grad(loss)(params, some)), None
+
+    chunks = jax.tree.map(
+        lambda a: a.reshape(-1, chunk, *a.shape[1:]), tasks
+    )
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    return lax.scan(add, zeros, chunks)[0], carried
+
+  return by_hand(run, total)
+
+
+def jax_privacy_step(run: settings.Run, chunk: int) -> Callable[[], Any]:
+  """Return a case built on jax_privacy: a task is its example."""
+  # Lazy import: it may not be installed.
+  from jax_privacy import clipping
+  from jax_privacy import noise_addition
+
+  clip_norm = run.mechanism.clip_norm
+  gradient = clipping.clipped_grad(
+      run.learner.loss,
+      l2_clip_norm=clip_norm,
+      keep_batch_dim=False,
+      microbatch_size=chunk,
+  )
+  privatizer = noise_addition.gaussian_privatizer(
+      stddev=clip_norm * run.mechanism.noise_multiplier,
+      prng_key=jax.random.key(1),
+  )
+
+  def total(params: Any, tasks: Any, carried: Any) -> tuple[Any, Any]:
+    return privatizer.update(gradient(params, tasks), carried)
+
+  return by_hand(run, total, privatizer.init(run.init().params))

@@ -1,0 +1,503 @@
+"""Steps beside other steps: clipping and noise, peers, sampling, streaming."""
+
+from collections.abc import Callable
+import dataclasses
+import functools
+import math
+import pathlib
+import tempfile
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp import plan as plan_lib
+from episodic_dp import sampling as sampling_lib
+from episodic_dp import training
+from episodic_dp.training import compilation
+from experiments.benchmarks import harness
+from experiments.benchmarks import peers
+from experiments.benchmarks import settings
+
+TASKS, CHUNK = 16, 4
+APART = 1e-2  # At most, relatively: a pool may take another maximum.
+ROUNDING = 1e-5
+
+# Clipping and noise -----------------------------------------------------------
+
+
+def overhead(options: harness.Options) -> harness.Found:
+  """Compare a private step of Conv4 with steps without clipping and noise.
+
+  "private" clips each task's gradient and adds noise; "none" is the same with
+  clip_norm = infinity and noise_multiplier = 0; "plain" is written by hand
+  (Conv4-16 alone, since compiling it takes long). With 1 inner step and 1 query
+  per class a task is as cheap as it can be, so that additions show most.
+  """
+  widths, tasks = ((4,), CHUNK) if options.smoke else ((64, 16), TASKS)
+  cases: dict[str, Any] = {}
+  rows = []
+  for width in widths:
+    make = functools.partial(
+        settings.omniglot, query=1, width=width, tasks=tasks,
+        smoke=options.smoke,
+    )
+    without = make(clip_norm=math.inf, noise_multiplier=0.0)
+    steps = {
+        "private": make().advance(microbatch_size=CHUNK),
+        "none": without.advance(microbatch_size=CHUNK),
+    }
+    named = [("none", "without clipping and noise", 1.10)]
+    if width == widths[-1]:
+      steps["plain"] = peers.plain(make(), CHUNK)
+      named.append(("plain", "by hand, no task's gradient apart", None))
+    turns = harness.interleaved(steps, options)
+    found = harness.summaries(turns)
+    cases |= {f"{name}, Conv4-{width}": found[name] for name in found}
+    rows += [
+        harness.row(
+            f"private step / {text}, Conv4-{width}",
+            harness.ratio(turns["private"], turns[name]),
+            at_most=target,
+            unit="×",
+        )
+        for name, text, target in named
+    ]
+  return harness.Found(
+      settings={"tasks": tasks, "microbatch_size": CHUNK},
+      cases=cases,
+      rows=rows,
+  )
+
+
+def sample_level(options: harness.Options) -> harness.Found:
+  """Compare clipping every example with clipping every task.
+
+  Conv4 with group norm, first order, 5 inner steps. "task_level" clips a task's
+  gradient and noises the sum; "sample_level" clips every query example's, and
+  every support example's in every inner step, whose sum is noised too.
+  """
+  width, tasks, inner = (4, CHUNK, 2) if options.smoke else (64, TASKS, 5)
+  make = functools.partial(
+      settings.omniglot, inner_steps=inner, query=1, width=width, tasks=tasks,
+      order="first", norm="group", smoke=options.smoke,
+  )
+  runs = {
+      "task_level": make(),
+      "sample_level": make(
+          clip_unit="image", inner_clip_norm=1.0, inner_noise_multiplier=1.0
+      ),
+  }
+  turns = harness.interleaved(
+      {n: run.advance(microbatch_size=CHUNK) for n, run in runs.items()},
+      options,
+  )
+  return harness.Found(
+      settings={"width": width, "tasks": tasks, "inner_steps": inner},
+      cases=harness.summaries(turns),
+      rows=[
+          harness.row(
+              f"sample-level step / task-level first-order step, Conv4-{width}",
+              harness.ratio(turns["sample_level"], turns["task_level"]),
+              at_most=2.0,
+              unit="×",
+          )
+      ],
+  )
+
+
+def jax_privacy(options: harness.Options) -> harness.Found:
+  """Compare the private step with one built on jax_privacy, second order.
+
+  "ours" as training makes it, with tasks on every device; "one device" with
+  the peer's number of tasks at once.
+  """
+  width, tasks = (4, CHUNK) if options.smoke else (16, TASKS)
+  run = settings.omniglot(
+      query=1, width=width, tasks=tasks, smoke=options.smoke
+  )
+  cases = {
+      "ours": run.advance(mesh=training.make_mesh()),
+      "one device": run.advance(microbatch_size=CHUNK),
+  }
+  named = {}
+  if peers.installed("jax_privacy"):
+    cases["jax_privacy"] = peers.jax_privacy_step(run, CHUNK)
+    named = {
+        "ours": "all cores",
+        "one device": f"one device, {CHUNK} tasks at once",
+    }
+  turns = harness.interleaved(cases, options)
+  return harness.Found(
+      settings={"width": width, "tasks": tasks, "microbatch_size": CHUNK},
+      cases=harness.summaries(turns),
+      rows=[
+          harness.row(
+              f"jax_privacy / private step, {text}, Conv4-{width}",
+              harness.ratio(turns["jax_privacy"], turns[case]),
+              unit="×",
+          )
+          for case, text in named.items()
+      ],
+  )
+
+
+# The meta-step ----------------------------------------------------------------
+
+
+class Case(NamedTuple):
+  """Sizes of a case; queries are those of a class, 0 steps a ProtoNet's."""
+
+  width: int
+  inner_steps: int
+  query: int
+  tasks: int
+
+
+CASES = {
+    "a": Case(64, 1, 15, 16),
+    "b": Case(64, 5, 1, 16),
+    "narrow": Case(16, 1, 1, 32),
+    "protonet": Case(32, 0, 15, 32),
+}
+SMOKE = {"narrow": Case(4, 1, 1, 2), "protonet": Case(4, 0, 1, 2)}
+TARGETS = {"a": 2.5, "b": 2.5}  # Times as fast as PyTorch.
+_ON_ONE_H200 = 0.5  # Milliseconds a task of case (b).
+
+
+def make_run(case: Case) -> settings.Run:
+  """Return a run without noise; its update is the mean clipped gradient."""
+  run = settings.omniglot(
+      inner_steps=case.inner_steps,
+      inner_rate=peers.RATE,
+      query=case.query,
+      width=case.width,
+      tasks=case.tasks,
+      clip_norm=peers.CLIP,
+      noise_multiplier=0.0,
+      learner="maml" if case.inner_steps else "protonet",
+  )
+  return dataclasses.replace(run, optimizer=optax.sgd(1.0))
+
+
+def first_sum(run: settings.Run, case: Case, **compute: Any) -> Any:
+  """Return the first step's sum of clipped gradients."""
+  before = run.init()
+  after, _ = run.step(**compute)(run.init())
+  return jax.tree.map(
+      lambda a, b: case.tasks * (np.asarray(a) - np.asarray(b)),
+      before.params, after.params,
+  )
+
+
+def operations(case: Case) -> float:
+  """Count the operations of a task's convolutions, were each a plain one.
+
+  A gradient takes three forward passes, and differentiating it thrice that;
+  the images themselves need no gradient.
+  """
+  total, size, channels = 0.0, 28, 1
+  shots = case.inner_steps or 1
+  for i in range(4):
+    inner, outer = (5, 2) if i == 0 else (9, 3)
+    if not case.inner_steps:
+      inner = outer
+    images = settings.WAY * (shots * inner + case.query * outer)
+    # Multiplications and additions of a 3 x 3 kernel.
+    total += 2.0 * size * size * 9 * channels * case.width * images
+    size, channels = size // 2, case.width
+  return total
+
+
+def meta_step(options: harness.Options) -> harness.Found:
+  """Compare the private meta-step's gradients with PyTorch and with a floor.
+
+  5-way 1-shot tasks of 28 x 28, Conv4 with batch normalisation and max-pool,
+  every task's gradient clipped and summed: second-order MAML, (a) 1 inner step
+  and 15 queries per class, (b) 5 and 1, a narrow network, and a prototypical
+  network. "ours" shares the tasks out over the devices (a CPU counts as one
+  for every core), "one" has one device, "torch" is `peers.Loops`.
+
+  All start from the same weights and tasks, and our sum must agree within 1e-2
+  with torch in float64: rounding to float32 may take another maximum of a pool,
+  the more so the larger the inner steps, hence small ones. The floor of a task
+  is the operations of its plain convolutions over the measured rate of a matrix
+  product. On an accelerator (b) is also measured with several numbers of tasks
+  at once and in both precisions of products.
+  """
+  made = SMOKE if options.smoke else CASES
+  rate = matmul_gflops(options.smoke)
+  cases: dict[str, Any] = {}
+  more: dict[str, Any] = {}
+  rows = []
+  for name, case in made.items():
+    turns, apart = _case_turns(case, options)
+    found = harness.summaries(turns, case.tasks)
+    cases |= {f"{name}, {peer}": times for peer, times in found.items()}
+    floor = operations(case) / (1e9 * rate)
+    seconds = found["ours"]["seconds"]
+    more[name] = {"floor_seconds": floor, "apart": apart, **case._asdict()}
+    rows.append(harness.row(
+        f"meta-step ({name}): all cores / the floor",
+        seconds / floor, unit="×", note=f"{1e3 * seconds:.1f} ms a task",
+    ))
+    words = {"one": "one device", "torch": "PyTorch loops, side by side"}
+    rows += [
+        harness.row(
+            f"meta-step ({name}): {words[peer]} / all cores",
+            harness.ratio(turns[peer], turns["ours"]),
+            at_least=TARGETS.get(name) if peer == "torch" else None,
+            unit="×",
+        )
+        for peer in turns if peer != "ours"
+    ]
+  if jax.default_backend() != "cpu":
+    tuned = _at_once(CASES["b"]._replace(tasks=256), (8, 32, 128), options)
+    cases |= tuned
+    rows += [
+        harness.row(
+            f"a task of case (b), one device, {name}",
+            1e3 * one["seconds"], at_most=_ON_ONE_H200, unit="ms",
+        )
+        for name, one in tuned.items()
+    ]
+  return harness.Found(
+      settings={"matmul_gflops": rate}, cases=cases, rows=rows, more=more
+  )
+
+
+def _case_turns(
+    case: Case, options: harness.Options
+) -> tuple[dict[str, list[harness.Turn]], float | None]:
+  """Return the turns of a case, and how far our sum is from torch's.
+
+  Raises:
+    ValueError: the sums differ by more than rounding explains.
+  """
+  run, mesh = make_run(case), training.make_mesh()
+  functions = {"ours": run.advance(mesh=mesh)}
+  if jax.device_count() > 1:
+    functions["one"] = run.advance()
+  if not peers.installed("torch"):
+    return harness.interleaved(functions, options), None
+  params = jax.device_get(run.init().params)
+  arguments = (params, case.inner_steps, run.drawn_tasks())
+  exact = peers.Loops(*arguments, "float64")
+  ours = first_sum(run, case, mesh=mesh)
+  apart = peers.difference(ours, exact.turn().value)
+  exact.close()
+  if not apart < APART:
+    raise ValueError(f"sums of clipped gradients differ by {apart:.3g}")
+  loops = peers.Loops(*arguments)
+  turns = harness.interleaved(functions | {"torch": loops.turn}, options)
+  loops.close()
+  return turns, apart
+
+
+def _at_once(
+    case: Case, sizes: tuple[int, ...], options: harness.Options
+) -> dict[str, Any]:
+  """Return name -> times, by microbatch size and precision of products."""
+  run, steps = make_run(case), {}
+  for precision in ("default", "float32"):
+    for size in sizes:
+      with jax.default_matmul_precision(precision):
+        advance = run.advance(microbatch_size=size)
+        harness.wait(advance())  # Traced here, with this precision.
+      steps[f"{size} at once, {precision}"] = advance
+  return harness.summaries(harness.interleaved(steps, options), case.tasks)
+
+
+def matmul_gflops(smoke: bool = False) -> float:
+  """Measure the rate of a product of two large square float32 matrices.
+
+  At JAX's default precision, on all cores; the fastest of several.
+  """
+  accelerator = jax.default_backend() != "cpu"
+  side = 256 if smoke else 8192 if accelerator else 2048
+  product = jax.jit(jnp.dot)
+  a = jnp.full((side, side), 0.5, jnp.float32)
+  harness.wait(product(a, a))
+  turns = [harness.timed(lambda: product(a, a)) for _ in range(5)]
+  return 2e-9 * side**3 / min(turn.seconds for turn in turns)
+
+
+# Sampling ---------------------------------------------------------------------
+
+
+def _draw(hierarchy: Any, plan: Any, per_turn: int = 1) -> Callable[[], Any]:
+  """Return a case that draws `per_turn` steps, one after the other."""
+  key = jax.random.key(0)
+
+  @jax.jit
+  def one(step: int) -> Any:
+    drawn = sampling_lib.sample(key, hierarchy, plan, step)
+    return sampling_lib.task_indices(*drawn, hierarchy, plan)
+
+  step = 0
+
+  def several() -> Any:
+    nonlocal step
+    for _ in range(per_turn):
+      step += 1
+      drawn = harness.wait(one(step))
+    return drawn
+
+  return several
+
+
+def sampling(options: harness.Options) -> harness.Found:
+  """Measure draws from few and from many, and the draw of a whole step.
+
+  Draws of 1600 tasks of 10 examples, compiled: "small" and "large", from 10^4
+  and from 10^8 participants; and a whole step (Conv4-64, second order, 1 inner
+  step, 1 query per class, 32 of 400 000 participants expected: the cheapest
+  task, of which the sampler's share is the largest) beside its draw alone. The
+  number of tasks differs from step to step, and nothing is compiled for it.
+  """
+  smoke = options.smoke
+  tasks, per_turn, largest = (8, 1, 10**5) if smoke else (1600, 10, 10**8)
+  smallest = 10_000
+  described = {
+      name: settings.omniglot(
+          query=1, participants=count, tasks=tasks, smoke=True
+      )
+      for name, count in (("small", smallest), ("large", largest))
+  }
+  turns = harness.interleaved(
+      {
+          name: _draw(run.dataset.hierarchy, run.plan, per_turn)
+          for name, run in described.items()
+      },
+      options,
+  )
+  some, participants = (4, 400) if smoke else (32, 400_000)
+  run = settings.omniglot(
+      query=1, participants=participants, smoke=smoke,
+      stage=plan_lib.Poisson(some / participants),
+  )
+  both = {
+      "draw": _draw(run.dataset.hierarchy, run.plan), "step": run.advance()
+  }
+  for case in both.values():
+    harness.wait(case())  # Compiles.
+  with compilation.Compilations() as compiled:
+    in_step = harness.interleaved(both, options, warm_up=0)
+  return harness.Found(
+      settings={"tasks": tasks, "participants": [smallest, largest]},
+      cases=harness.summaries(turns, per_turn) | harness.summaries(in_step),
+      rows=[
+          harness.row(
+              "sampler's share of a step",
+              harness.ratio(in_step["draw"], in_step["step"], scale=100),
+              at_most=2,
+              unit="%",
+          ),
+          harness.row(
+              f"draw of {tasks} tasks from {largest:,} participants / from"
+              f" {smallest:,}",
+              harness.ratio(turns["large"], turns["small"]),
+              at_most=1.5,
+              unit="×",
+          ),
+          harness.row(
+              f"programs compiled in {options.repeats} Poisson steps after the"
+              " first",
+              compiled.count,
+              at_most=0,
+          ),
+      ],
+  )
+
+
+# Data on the host -------------------------------------------------------------
+
+
+def _linear(shape: tuple[int, int, int]) -> learners.Supervised:
+  """Return logits straight from the pixels: hardly any work."""
+  pixels = math.prod(shape)
+  model = models.Model(
+      lambda key: 0.01 * jax.random.normal(key, (pixels, settings.WAY)),
+      lambda params, images: images.reshape(-1, pixels) @ params,
+      mixes_examples=False,
+  )
+  return learners.Supervised(model)
+
+
+def streaming(options: harness.Options) -> harness.Found:
+  """Compare steps of data on the host with steps of data on the device.
+
+  The same steps with all images on the device, in memory with the drawn ones
+  gathered ahead of each step, and in a mapped file (whose pages are in memory),
+  on all devices. "compute" is a network whose steps take long beside the
+  gathering of their images, "data" a linear model on large images. All must
+  make the same first step, up to rounding.
+
+  Raises:
+    RuntimeError: first steps differ by more than rounding explains.
+  """
+  steps, participants, tasks = (1, 4, 2) if options.smoke else (5, 200, 40)
+  make = functools.partial(
+      settings.omniglot, query=1, width=8, participants=participants,
+      stage=plan_lib.Poisson(tasks / participants), per_class=10,
+  )
+  large = (84, 84, 3)
+  runs = {
+      "linear model, 84 × 84 × 3": dataclasses.replace(
+          make(shape=large), learner=_linear(large)
+      )
+  }
+  if not options.smoke:
+    runs["Conv4-8, second order, 28 × 28"] = make()
+  cases: dict[str, Any] = {}
+  rows, mesh, apart = [], training.make_mesh(), {}
+  for text, run in runs.items():
+    with tempfile.TemporaryDirectory() as folder:
+      placed = _in_three_places(run, pathlib.Path(folder))
+      turns = harness.interleaved(
+          {n: one.advance(steps, mesh=mesh) for n, one in placed.items()},
+          options,
+      )
+      first, *others = (
+          one.advance(mesh=mesh)().params for one in placed.values()
+      )
+      apart[text] = max(peers.difference(other, first) for other in others)
+    if not apart[text] < ROUNDING:
+      raise RuntimeError(f"the first steps differ by {apart[text]:.3g}")
+    found = harness.summaries(turns, steps)
+    cases |= {f"{text}, {case}": one for case, one in found.items()}
+    rows += [
+        harness.row(
+            f"step with data {where} / on the device, all cores, {text}",
+            harness.ratio(turns[where], turns["on the device"]),
+            unit="×",
+            note=f"{1e3 * found[where]['seconds']:.3g} ms a step",
+        )
+        for where in ("in memory", "in a mapped file")
+    ]
+  return harness.Found(
+      settings={"steps": steps, "participants": participants, "tasks": tasks},
+      cases=cases,
+      rows=rows,
+      more={"relative_difference_of_a_step": apart},
+  )
+
+
+def _in_three_places(
+    run: settings.Run, folder: pathlib.Path
+) -> dict[str, settings.Run]:
+  """Return the same run with its data on the device, in memory, in a file."""
+  np.save(folder / "images.npy", run.dataset.images)
+  host = dataclasses.replace(run.dataset, resident=False)
+  mapped = dataclasses.replace(
+      host, images=np.load(folder / "images.npy", mmap_mode="r")
+  )
+  return {
+      "on the device": run,
+      "in memory": dataclasses.replace(run, dataset=host),
+      "in a mapped file": dataclasses.replace(run, dataset=mapped),
+  }
