@@ -111,12 +111,12 @@ def attend(children: Sequence[subprocess.Popen]) -> int:
   before = {number: signal.signal(number, forward) for number in _FORWARDED}
   deadline = float("inf")
   try:
-    while any(child.poll() is None for child in children):
-      failed = [i for i, child in enumerate(children) if child.returncode]
+    while None in (statuses := [child.poll() for child in children]):
+      failed = [i for i, status in enumerate(statuses) if status]
       if failed and deadline == float("inf"):
         logging.warning(
             "process %d ended with status %d: the others are stopped",
-            failed[0], children[failed[0]].returncode,
+            failed[0], statuses[failed[0]],
         )
         forward(signal.SIGTERM, None)
         deadline = time.monotonic() + _GRACE

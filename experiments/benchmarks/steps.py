@@ -51,7 +51,9 @@ def overhead(options: harness.Options) -> harness.Found:
         "private": make().advance(microbatch_size=CHUNK),
         "none": without.advance(microbatch_size=CHUNK),
     }
-    named = [("none", "without clipping and noise", 1.10)]
+    named: list[tuple[str, str, float | None]] = [
+        ("none", "without clipping and noise", 1.10)
+    ]
     if width == widths[-1]:
       steps["plain"] = peers.plain(make(), CHUNK)
       named.append(("plain", "by hand, no task's gradient apart", None))

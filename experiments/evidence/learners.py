@@ -86,7 +86,9 @@ def variants() -> list[Variant]:
   found = []
   for kind, _, _, releases in learners.LEARNERS.values():
     fields = _fields(kind)
-    steps = {"inner_steps": 1} if "inner_steps" in fields else {}
+    steps: dict[str, Any] = {}
+    if "inner_steps" in fields:
+      steps["inner_steps"] = 1
     switches = {kind.__name__: steps}
     if kind is learners.MAML:
       switches["MAML++"] = steps | dict(
@@ -127,7 +129,7 @@ class Unit:
       episode = plan_lib.Episode(WAY, 1, 2, self.form, tasks=tasks)
     below = (plan_lib.FixedSize(WAY), plan_lib.FixedSize(3))
     first = plan_lib.FixedSize(WAY if self.form == "independent" else 8)
-    noisy = dict(
+    noisy: dict[str, Any] = dict(
         order=learner.order or "first",
         inner_steps=learner.inner_steps or 1,
         inner_clip_norm=1.0,
@@ -223,7 +225,7 @@ def descriptions() -> pages.Section:
   """Describe each learner's adaptation and release."""
   notes = pages.Notes()
   rows = []
-  kinds = [entry[0] for entry in learners.LEARNERS.values()]
+  kinds: list[Any] = [entry[0] for entry in learners.LEARNERS.values()]
   for kind in (*kinds, learners.Supervised):
     found = {
         norm: learners.describe(Variant("", kind, {}).build(norm))

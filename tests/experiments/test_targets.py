@@ -1,4 +1,4 @@
-"""Tables and figures: budgets that hold, cells, and pictures of every target."""
+"""Tables and figures: budgets that hold, cells, and pictures."""
 
 import json
 

@@ -1,0 +1,150 @@
+"""Benchmarks: turns, ratios and rows; peers find the same sums."""
+
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from experiments.benchmarks import accountant_queries
+from experiments.benchmarks import harness
+from experiments.benchmarks import registry
+from experiments.benchmarks import table
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FORM = ["machine", "options", "settings", "cases", "rows", "more"]
+
+
+def turns(*seconds):
+  return [harness.Turn(s, 2 * s, 0.5) for s in seconds]
+
+
+def run(*arguments):
+  quick = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+  return subprocess.run(
+      [sys.executable, "-m", "experiments.benchmarks", *arguments], cwd=ROOT,
+      env=os.environ | quick, capture_output=True, text=True, timeout=1800,
+      check=False,
+  )
+
+
+def test_cases_take_turns_each_first_in_its_turn():
+  called = []
+
+  def case(name):
+    def measure():
+      called.append(name)
+      return harness.Turn(len(called), 1.0, None, value=len(called))
+
+    return measure
+
+  found = harness.interleaved(
+      {n: case(n) for n in "abc"}, harness.Options(smoke=True, repeats=3)
+  )
+  assert called[3:] == list("abc" "bca" "cab")
+  assert [t.seconds for t in found["a"]] == [4, 9, 11]
+  assert [t.value for t in found["a"]] == [None, None, 11]
+
+
+def test_summary_and_ratio():
+  summary = harness.summaries({"a": turns(4.0, 2.0, 3.0)}, per=2)["a"]
+  assert (summary["fastest"], summary["slowest"]) == (1.0, 2.0)
+  assert summary["seconds"] == 1.5 and summary["cpu_seconds"] == 3.0
+  ratio = harness.ratio(turns(4.0, 2.0, 3.0), turns(2.0, 2.0, 2.0), scale=10)
+  assert (ratio["median"], ratio["least"], ratio["most"]) == (15, 10, 20)
+  turn = harness.timed(lambda: sum(i * i for i in range(10**5)))
+  assert turn.value == sum(i * i for i in range(10**5)) and turn.seconds > 0
+
+
+@pytest.mark.parametrize(
+    "limits,reached,text",
+    [
+        ({"at_most": 1.1}, True, "| ≤ 1.1× | 1× (0.5–2) | yes |"),
+        ({"at_most": 0.9}, False, "| ≤ 0.9× | 1× (0.5–2) | no |"),
+        ({"at_least": 1.1}, False, "| ≥ 1.1× | 1× (0.5–2) | no |"),
+        ({}, None, "| - | 1× (0.5–2) | - |"),
+    ],
+)
+def test_rows_say_whether_the_target_is_reached(
+    tmp_path, limits, reached, text
+):
+  row = harness.row(
+      "it", {"median": 1.0, "least": 0.5, "most": 2}, unit="×", **limits
+  )
+  assert row["reached"] is reached
+  machine = {"device": "cpu", "cpus": 2, "load": 1.0, "load_after": 2.5}
+  (tmp_path / "x.json").write_text(
+      json.dumps({"machine": machine, "rows": [row]})
+  )
+  assert f"| it {text} x |" in table.render(tmp_path)
+
+
+def test_steps_resume_from_where_they_were():
+  advance = harness.steps(lambda state: (state + 1, {}), 0, 3)
+  assert (advance(), advance()) == (3, 6)
+
+
+def test_the_readme_holds_the_table_of_the_measurements():
+  text = table.README.read_text(encoding="utf-8")
+  assert table.replaced(text, table.render()) == text, (
+      "run python -m experiments.benchmarks --write"
+  )
+  names = {path.stem for path in table.FOLDER.glob("*.json")}
+  assert names == set(registry.BENCHMARKS)
+  for name in names:
+    result = json.loads((table.FOLDER / f"{name}.json").read_text())
+    assert list(result) == FORM and not result["options"]["smoke"], name
+    assert all(math.isfinite(c["seconds"]) for c in result["cases"].values())
+
+
+@pytest.mark.parametrize(
+    "arguments,told",
+    [
+        (("--run=overhead,magic", "--out=x"), "magic"),
+        (("--run=sampling", "--smoke", f"--out={table.FOLDER}"), "--out="),
+    ],
+)
+def test_wrong_names_and_folders_are_refused(arguments, told):
+  done = run(*arguments)
+  assert done.returncode == 1 and told in done.stderr
+
+
+@pytest.mark.slow
+def test_epsilons_of_one_setting_agree():
+  ours, fine = (
+      accountant_queries.measure_case(case, 20, 1).value
+      for case in ("first", "library_fine")
+  )
+  assert math.isclose(ours, fine, rel_tol=1e-3)
+
+
+@pytest.mark.slow
+def test_one_command_runs_all_of_them(tmp_path):
+  done = run("--run=all", "--smoke", f"--out={tmp_path}")
+  assert done.returncode == 0, done.stderr
+  assert {path.stem for path in tmp_path.iterdir()} == set(registry.BENCHMARKS)
+  for path in tmp_path.iterdir():
+    result = json.loads(path.read_text())
+    assert list(result) == FORM and result["cases"], path
+    assert all(row["value"] >= 0 for row in result["rows"]), path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["narrow", "protonet"])
+def test_ours_is_the_sum_that_pytorch_finds(name):
+  pytest.importorskip("torch", reason="pip install -e '.[bench]'")
+  import jax
+
+  from experiments.benchmarks import peers
+  from experiments.benchmarks import steps
+
+  case = steps.SMOKE[name]
+  run_ = steps.make_run(case)
+  params = jax.device_get(run_.init().params)
+  theirs = peers.torch_sum(
+      params, case.inner_steps, run_.drawn_tasks(), "float64"
+  )()
+  assert peers.difference(steps.first_sum(run_, case), theirs) < steps.APART
