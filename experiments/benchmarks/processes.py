@@ -207,10 +207,12 @@ def devices(options: harness.Options) -> harness.Found:
       {n: functools.partial(_turn, g, steps) for n, g in groups.items()},
       options,
   )
-  for worker in (worker for group in groups.values() for worker in group):
-    assert worker.stdin is not None
-    worker.stdin.close()
-    worker.wait()
+  for group in groups.values():
+    for worker in group:  # They leave together.
+      assert worker.stdin is not None
+      worker.stdin.close()
+    for worker in group:
+      worker.wait()
   apart = harness.in_a_process("processes.of_host_devices", env=_CPU | _EIGHT)
   return harness.Found(
       settings={"steps": steps, "cores": len(cores)},
