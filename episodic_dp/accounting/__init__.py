@@ -13,42 +13,28 @@ from episodic_dp.accounting.guarantee import epsilon_curve
 from episodic_dp.accounting.guarantee import guarantee
 from episodic_dp.accounting.guarantee import guarantees
 from episodic_dp.accounting.ledger import Ledger
-from episodic_dp.accounting.lower_bounds.bound import lower_bound
-from episodic_dp.accounting.privacy_statement import run_statement
-from episodic_dp.accounting.privacy_statement import verify
+from episodic_dp.accounting.lower_bounds import lower_bound
 from episodic_dp.accounting.profiles import gaussian
 from episodic_dp.accounting.profiles.amplification import Amplification
+from episodic_dp.accounting.profiles.amplification import theorem3_as_printed
 from episodic_dp.accounting.profiles.recurrence import Recurrence
-from episodic_dp.accounting.queries import GaussianQuery
-from episodic_dp.accounting.queries import LaplaceQuery
-from episodic_dp.accounting.queries import Selection
-from episodic_dp.accounting.reference.printed_theorem import theorem3_as_printed
 from episodic_dp.accounting.report import Guarantee
-from episodic_dp.accounting.run_counts import geometric
-from episodic_dp.accounting.run_counts import logarithmic
-from episodic_dp.accounting.run_counts import PoissonRuns
-from episodic_dp.accounting.run_counts import TruncatedNegativeBinomial
 from episodic_dp.accounting.sensitivity import unit_profiles
+from episodic_dp.accounting.statement import run_statement
+from episodic_dp.accounting.statement import verify
 
 __all__ = [
     "Accountant",
     "Amplification",
-    "GaussianQuery",
     "Guarantee",
-    "LaplaceQuery",
     "Ledger",
-    "PoissonRuns",
     "Recurrence",
-    "Selection",
-    "TruncatedNegativeBinomial",
     "calibrate",
     "epsilon",
     "epsilon_curve",
     "gaussian",
-    "geometric",
     "guarantee",
     "guarantees",
-    "logarithmic",
     "lower_bound",
     "max_steps",
     "max_tasks",

@@ -5,7 +5,7 @@ import dataclasses
 import math
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import assumptions
+from episodic_dp.accounting import report
 from episodic_dp.accounting.guarantee import AnyAccountant
 from episodic_dp.accounting.guarantee import guarantee
 
@@ -59,7 +59,7 @@ def calibrate(
         f"epsilon {epsilon!r} must be a positive finite number"
     )
   mechanism = release.mechanism
-  assumptions.refuse_un_noised(mechanism)
+  report.refuse_un_noised(mechanism)
   # Where a count takes a part of the noise, the search may try multipliers that
   # have no room for it.
   fixed = mechanism.with_fixed_norm
@@ -141,7 +141,7 @@ def max_steps(
     raise plan_lib.PlanError(
         f"target_epsilon {target_epsilon!r} must be at least 0"
     )
-  assumptions.refuse_un_noised(release.mechanism)
+  report.refuse_un_noised(release.mechanism)
 
   def reached(t: int) -> float:
     return guarantee(

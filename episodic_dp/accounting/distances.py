@@ -54,15 +54,6 @@ def moved(
   return float(own + (others if exchanges(stage, size) else 0))
 
 
-def moved_if_replaced(
-    stage: plan_lib.Stage, size: int, own: int, others: int, *, inside: bool
-) -> float:
-  """How far the sum moves where the unit holds other data, or is exchanged."""
-  if inside:
-    return 2.0
-  return max(2.0 * own, moved(stage, size, own, others, inside=False))
-
-
 def clip_units_below(
     hierarchy: plan_lib.Hierarchy,
     plan: plan_lib.SamplingPlan,
@@ -249,3 +240,36 @@ def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     code = np.unique(code * values.size + inverse, return_inverse=True)[1]
   _, first, which = np.unique(code, return_index=True, return_inverse=True)
   return first, which
+
+
+# More distinct kinds of units than this are merged into their upper bounds.
+MAX_KINDS = 24
+
+
+def front(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
+  """Rows that between them are above all, `MAX_KINDS` at most."""
+  return merge(_undominated(sorted(set(rows), reverse=True)), MAX_KINDS)
+
+
+def _undominated(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
+  """The rows that no other row equals or exceeds in every column."""
+  kept: list[tuple[float, ...]] = []
+  above = np.zeros((len(rows), len(rows[0]) if rows else 0))
+  for row in rows:  # Sorted downwards: only an earlier row can dominate.
+    if not (above[: len(kept)] >= row).all(axis=1).any():
+      above[len(kept)] = row
+      kept.append(row)
+  return kept
+
+
+def merge(
+    rows: list[tuple[float, ...]], limit: int
+) -> list[tuple[float, ...]]:
+  """At most `limit` rows, every given row under one of them."""
+  if len(rows) <= limit:
+    return rows
+  size = math.ceil(len(rows) / limit)
+  groups = [rows[i : i + size] for i in range(0, len(rows), size)]
+  return _undominated(
+      sorted((tuple(map(max, zip(*group))) for group in groups), reverse=True)
+  )

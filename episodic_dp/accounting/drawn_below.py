@@ -24,8 +24,6 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import distances
-from episodic_dp.accounting import kinds
-from episodic_dp.accounting.profiles import averaged
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
@@ -111,7 +109,7 @@ def _averaged(
       distance=1 / z,
   )
   known = len(row.number.values) == len(row.instead.values) == 1
-  kind: averaged.Part = whole.at_most if known else whole
+  kind: random_count.Part = whole.at_most if known else whole
   if all(rate == 1 for rate in row.rates[:-1]):  # The path never breaks.
     return kind
   own = kind.outer_distances[0] - whole.outer_distances[0]
@@ -123,7 +121,7 @@ def _averaged(
   if len(chances) == 1:
     return kind
   chances.setdefault(row.others, 0.0)
-  return averaged.Averaged(tuple(
+  return random_count.Averaged(tuple(
       (chance, dataclasses.replace(
           kind, outer_distances=tuple(own + count / z for count in counted)
       ))
@@ -176,7 +174,8 @@ def rows(release: plan_lib.Release, k: int) -> list[Row]:
       np.column_stack([rates, others, own, instead]), axis=0
   ).tolist()
   # A row of larger rates, counts and kinds has the larger profile.
-  merged = kinds.merge(kinds.front([tuple(row) for row in table]), _MAX_ROWS)
+  kept = distances.front([tuple(row) for row in table])
+  merged = distances.merge(kept, _MAX_ROWS)
   return [
       Row(
           rates=row[: k + 1],

@@ -7,25 +7,33 @@ from typing import Any
 
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import assumptions
-from episodic_dp.accounting import checks
-from episodic_dp.accounting import foreign as foreign_lib
-from episodic_dp.accounting import group_privacy
-from episodic_dp.accounting import queries
-from episodic_dp.accounting import replace_one
-from episodic_dp.accounting import run_phases
+from episodic_dp.accounting import report
 from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.accountants import base
-from episodic_dp.accounting.accountants import phases as phases_lib
-from episodic_dp.accounting.accountants import registry
-from episodic_dp.accounting.lower_bounds import bound
+from episodic_dp.accounting.accountants import exchange
+from episodic_dp.accounting.accountants import moments
+from episodic_dp.accounting.accountants import pld
+from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.report import Guarantee
 
-Entry = run_phases.Entry
+Entry = sensitivity.Entry
 AnyAccountant = str | base.Accountant
+
+_MAKERS = {"pld": pld.PLD, "rdp": moments.RDP, "moments": moments.Moments}
+ACCOUNTANTS = tuple(_MAKERS)
+
+# A larger group is taken for a mistake.
+_MAX_GROUP = 10**6
+# Relative slack between two guesses of a group's epsilon, and the smallest
+# delta of one unit that is tried.
+_SLACK, _LEAST_SHARE = 1e-3, 1e-290
+# Tolerance of the curve for replacing a unit, which has only one direction.
+_PRECISE = 1e-6
 
 
 def guarantee(
@@ -36,7 +44,7 @@ def guarantee(
     delta: float | None = None,
     epsilon: float | None = None,
     accountant: AnyAccountant = "pld",
-    neighbours: checks.Relation = "add-or-remove",
+    neighbours: report.Relation = "add-or-remove",
     group: int = 1,
 ) -> Guarantee:
   """Compute the guarantee of one level: both directions, sampler error charged.
@@ -51,7 +59,8 @@ def guarantee(
     accountant: "pld" (the tightest), "rdp", "moments" or an `Accountant`.
     neighbours: "add-or-remove" one unit, or "replace-one": the data of one
       unit are others, and all sizes stay.
-    group: how many units are added or removed together; see `group_privacy`.
+    group: k, the units that are added or removed together, by the textbook
+      bound on k links of a chain.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
@@ -87,7 +96,7 @@ def guarantees(
     delta: float | None = None,
     epsilon: float | None = None,
     accountant: AnyAccountant = "pld",
-    neighbours: checks.Relation = "add-or-remove",
+    neighbours: report.Relation = "add-or-remove",
     group: int = 1,
 ) -> dict[str, Guarantee]:
   """Compute level -> Guarantee for every level that has one, in tree order.
@@ -117,17 +126,41 @@ def guarantees(
   )
 
 
+def get_accountant(accountant: AnyAccountant) -> base.Accountant:
+  """Return the accountant of a name, one of `ACCOUNTANTS`; instances pass.
+
+  Raises:
+    PlanError: an unknown name.
+  """
+  if isinstance(accountant, base.Accountant):
+    return accountant
+  return _MAKERS[_validate.one_of("accountant", accountant, ACCOUNTANTS)]()
+
+
+def check(steps: int, delta: float | None, epsilon: float | None) -> None:
+  """Raise PlanError unless steps and one of delta and epsilon are in range."""
+  _validate.count("steps", steps, 1)
+  if (delta is None) == (epsilon is None):
+    raise plan_lib.PlanError(
+        f"delta {delta!r} and epsilon {epsilon!r}: give one of them, to be told"
+        " the other"
+    )
+  if delta is not None:
+    _validate.fraction("delta", delta)
+  if epsilon is not None:
+    _validate.positive("epsilon", epsilon, zero=True)
+
+
 def compose_guarantees(
     entries: Sequence[Entry],
-    foreign: Sequence[queries.Foreign] = (),
     **options: Any,
 ) -> dict[str, Guarantee]:
   """Call `compose_guarantee` for every level that has one, in tree order."""
   found = {}
   first: plan_lib.UnsoundPlanError | None = None
-  for level in foreign_lib.levels_of(entries, foreign):
+  for level in entries[0].release.levels:
     try:
-      found[level] = compose_guarantee(entries, foreign, level=level, **options)
+      found[level] = compose_guarantee(entries, level=level, **options)
     except plan_lib.UnsoundPlanError as e:
       first = first or e
   if not found and first is not None:
@@ -137,20 +170,18 @@ def compose_guarantees(
 
 def compose_guarantee(
     entries: Sequence[Entry],
-    foreign: Sequence[queries.Foreign] = (),
     *,
     level: str,
     delta: float | None = None,
     epsilon: float | None = None,
     accountant: AnyAccountant = "pld",
-    neighbours: checks.Relation = "add-or-remove",
+    neighbours: report.Relation = "add-or-remove",
     group: int = 1,
 ) -> Guarantee:
   """Compute the guarantee of several parts of a run; see `guarantee`.
 
   Args:
     entries: what was run, in order; all with the level.
-    foreign: what else was released about the same units.
     level: the privacy unit.
     delta: in (0, 1), to be told epsilon, or None.
     epsilon: at least 0, to be told delta, or None.
@@ -158,28 +189,22 @@ def compose_guarantee(
     neighbours: the relation.
     group: how many units are added or removed together.
   """
-  chosen = foreign_lib.accountant_for(registry.get(accountant), foreign)
-  group_privacy.check(group)
-  for steps in [entry.steps for entry in entries] or [1]:
-    checks.check(steps, delta, epsilon)
-  replaced = checks.replaced(neighbours)
-  stated = _stated(entries, foreign, level, replaced=replaced)
-  stated["question"] = bound.Question(
-      tuple(entries), level, delta, epsilon, replaced
-  )
-  error = run_phases.sampler_error(entries)
-  error += foreign_lib.sampler_error(foreign)
-  levels = foreign_lib.levels_of(entries, foreign)
-  runs = foreign_lib.routes(entries, foreign, level, levels)
+  chosen = get_accountant(accountant)
+  _check_group(group)
+  for entry in entries:
+    check(entry.steps, delta, epsilon)
+  replaced = report.is_replaced(neighbours)
+  stated = _stated(entries, level, replaced=replaced)
+  error = sensitivity.sampler_error(entries)
+  runs = sensitivity.routes(entries, level)
   if replaced:
     if group > 1:
       raise plan_lib.UnsoundPlanError(
           f"no guarantee for {group} units that are replaced together is"
           " computed: use neighbours='add-or-remove'"
       )
-    value, name = replace_one.best(
-        chosen, runs, () if foreign else entries, level, error,
-        delta=delta, epsilon=epsilon,
+    value, name = _replaced(
+        chosen, entries, runs, level, delta, epsilon, error
     )
     at = value if epsilon is None else float(epsilon)
     return Guarantee(
@@ -194,10 +219,9 @@ def compose_guarantee(
   if group == 1:
     values, units = _best(chosen, runs, delta, epsilon, error)
   else:
-    values = group_privacy.best(
-        chosen, entries, foreign, level, group, delta, epsilon, error
-    )
-    units = _units(runs)
+    growth = _growth(entries, level, group)
+    runs = tuple(_with_rate(run, growth) for run in runs)
+    values, units = _of_group(chosen, runs, group, delta, epsilon, error)
   direction = max(values, key=lambda d: values[d])
   if group == 1 and runs and delta and math.isinf(values[direction]):
     why = _why_none(chosen, runs[0], float(delta), error)
@@ -205,7 +229,11 @@ def compose_guarantee(
   return Guarantee(
       epsilon=values[direction] if epsilon is None else float(epsilon),
       delta=float(delta) if delta is not None else values[direction],
-      neighbours=group_privacy.neighbours(level, group),
+      neighbours=(
+          f"add or remove one {level}"
+          if group == 1
+          else f"add or remove up to {group} units of level '{level}' together"
+      ),
       direction=direction,
       accountant=chosen.name,
       epsilons=(
@@ -220,27 +248,23 @@ def compose_guarantee(
 
 def _stated(
     entries: Sequence[Entry],
-    foreign: Sequence[queries.Foreign],
     level: str,
     *,
     replaced: bool,
 ) -> dict[str, Any]:
   """What a guarantee says beside its numbers: fields of `Guarantee`."""
   releases = [e.release for e in entries]
-  caveats = [c for r in releases for c in assumptions.caveats(r, level)]
+  caveats = [c for r in releases for c in report.caveats(r, level)]
   sentences = [
       sentence
       for r in releases
-      for sentence in assumptions.assumptions(r, level, replaced=replaced)
+      for sentence in report.assumptions(r, level, replaced=replaced)
   ]
-  sentences += foreign_lib.sentences(foreign, level)
   rates = [sensitivity.inclusion_rate(r, level) for r in releases]
   return dict(
       level=level,
       steps=sum(int(e.steps) for e in entries),
-      others=foreign_lib.counted(foreign),
-      # All else reads everyone.
-      inclusion_rate=1.0 if foreign else max(rates),
+      inclusion_rate=max(rates),
       caveat=" ".join(dict.fromkeys(caveats)),
       assumptions=tuple(dict.fromkeys(sentences)),
   )
@@ -248,7 +272,7 @@ def _stated(
 
 def _best(
     accountant: base.Accountant,
-    runs: Sequence[phases_lib.Phases],
+    runs: Sequence[base.Phases],
     delta: float | None,
     epsilon: float | None,
     error: plan_lib.SamplerError,
@@ -262,7 +286,7 @@ def _best(
   nothing = math.inf if epsilon is None else 1.0
   values: dict[str, float] = dict.fromkeys(amplification.DIRECTIONS, nothing)
   units: unit_profile.UnitProfiles = ()
-  tried = [(run, run_phases.matched(error, (run,))) for run in runs]
+  tried = [(run, sensitivity.matched(error, (run,))) for run in runs]
   for run, charged in tried:
     found: dict[str, float] = {
         d: _largest(accountant, run, d, delta, epsilon, charged)
@@ -271,18 +295,18 @@ def _best(
     if not units or max(found.values()) < max(values.values()):
       values = found
       units = _units((run,))
-    simpler = run_phases.at_most(run)
+    simpler = sensitivity.at_most(run)
     if simpler is not None and max(found.values()) >= nothing:
       # What is unmatched is that of one family.
-      unmatched = run_phases.families(run) * error.unmatched
+      unmatched = sensitivity.families(run) * error.unmatched
       several = dataclasses.replace(error, unmatched=unmatched)
-      tried.append((simpler, run_phases.matched(several, (simpler,))))
+      tried.append((simpler, sensitivity.matched(several, (simpler,))))
   return values, units
 
 
 def _largest(
     accountant: base.Accountant,
-    run: phases_lib.Phases,
+    run: base.Phases,
     direction: amplification.Direction,
     delta: float | None,
     epsilon: float | None,
@@ -293,7 +317,7 @@ def _largest(
   Of the others no more has to be known than that they do not need more.
   """
   value = 0.0
-  for part in run_phases.apart(run):
+  for part in sensitivity.apart(run):
     enough = (1 - 1e-6) * value
     if delta is not None:
       found = accountant.epsilon(part, direction, delta, error, enough)
@@ -305,16 +329,157 @@ def _largest(
   return value
 
 
-def _units(runs: Sequence[phases_lib.Phases]) -> unit_profile.UnitProfiles:
+def _check_group(group: int) -> None:
+  if _validate.count("group", group, 1) > _MAX_GROUP:
+    raise _validate.refusal("group", group, f"at most {_MAX_GROUP}")
+
+
+def _of_group(
+    accountant: base.Accountant,
+    runs: Sequence[base.Phases],
+    group: int,
+    delta: float | None,
+    epsilon: float | None,
+    error: plan_lib.SamplerError,
+) -> tuple[dict[str, float], unit_profile.UnitProfiles]:
+  """Bound the cost of a group by that of its units, one after another.
+
+  If (e, d) holds for each of k links of a chain of neighbours, the ends of the
+  chain have (k e, d (1 + e^e + ... + e^((k - 1) e))). Every d that reaches the
+  delta asked for gives a bound; the guess of e rises until one does.
+  """
+  if epsilon is not None:
+    one = float(epsilon) / group
+    values, units = _best(accountant, runs, None, one, error)
+    links = math.exp(min(_log_links(one, group), 700.0))
+    return {d: min(1.0, v * links) for d, v in values.items()}, units
+  assert delta is not None
+  guess = 0.0
+  while True:
+    share = delta * math.exp(-min(_log_links(guess, group), 700.0))
+    if share < _LEAST_SHARE:
+      return dict.fromkeys(amplification.DIRECTIONS, math.inf), _units(runs)
+    values, units = _best(accountant, runs, share, None, error)
+    found = max(values.values())
+    if found <= guess or math.isinf(found):
+      return {d: group * v for d, v in values.items()}, units
+    guess = found * (1 + _SLACK)
+
+
+def _log_links(epsilon: float, group: int) -> float:
+  """Compute ln(1 + e^epsilon + ... + e^((group - 1) epsilon))."""
+  terms = np.arange(group) * epsilon
+  return float(np.logaddexp.reduce(terms)) * (1 + 1e-12)
+
+
+def _growth(entries: Sequence[Entry], level: str, group: int) -> float:
+  """Bound the growth of the units' own rates once k - 1 of them have left.
+
+  Raises:
+    UnsoundPlanError: too few are left for a stage, or for the proof.
+  """
+  growth = 1.0
+  for release in (entry.release for entry in entries):
+    hierarchy, episode = release.hierarchy, release.plan.episode
+    k = hierarchy.level_index(level)
+    stage = release.plan.stages[k]
+    if not isinstance(stage, plan_lib.FixedSize):
+      continue
+    sizes = hierarchy.child_counts(k)
+    sizes = sizes[sizes > 0]
+    if episode is not None and (sizes - group < stage.n).any():
+      raise plan_lib.UnsoundPlanError(
+          f"no guarantee for {group} units of level '{level}' together: {stage}"
+          f" of {sizes.min()} would not be filled without them, and tasks made"
+          " of fewer are not covered by the proof; take a group of"
+          f" {max(int(sizes.min()) - stage.n, 1)} or fewer"
+      )
+    if episode is not None and episode.form == "independent" and (
+        hierarchy.most_copies and hierarchy.most_copies[k] > 1
+    ):
+      raise plan_lib.UnsoundPlanError(
+          f"no guarantee for {group} units of level '{level}' together: one"
+          f" {level} is in several {hierarchy.levels[0]} units, and how often"
+          " they are drawn without the others is not known; use group=1, or"
+          " draw the units by Poisson"
+      )
+    left = np.maximum(sizes - (group - 1), 1)
+    growth = max(growth, float((stage.rate(left) / stage.rate(sizes)).max()))
+  return growth
+
+
+def _with_rate(run: base.Phases, factor: float) -> base.Phases:
+  """Multiply the units' own rates."""
+  if factor == 1:
+    return run
+
+  def faster(unit: unit_profile.UnitProfile) -> unit_profile.UnitProfile:
+    if isinstance(unit, random_count.Averaged):
+      return random_count.Averaged(tuple(
+          (chance, dataclasses.replace(part, rate=min(1.0, part.rate * factor)))
+          for chance, part in unit.parts
+      ))
+    if isinstance(unit, allocation.Allocation):
+      raise plan_lib.UnsoundPlanError(
+          "a group of units that are drawn by FixedSize in some steps and by"
+          " RandomAllocation in others: use group=1, or draw them by Poisson"
+      )
+    rate = min(1.0, unit.rate * factor)  # type: ignore[attr-defined]
+    return dataclasses.replace(unit, rate=rate)  # type: ignore[type-var]
+
+  return tuple(
+      base.Phase(tuple(map(faster, phase.unit_profiles)), phase.times)
+      for phase in run
+  )
+
+
+def _units(runs: Sequence[base.Phases]) -> unit_profile.UnitProfiles:
   """The kinds of units of the first way to compose a run, () for none."""
   return tuple(dict.fromkeys(
       unit for run in runs[:1] for phase in run for unit in phase.unit_profiles
   ))
 
 
+def _replaced(
+    accountant: base.Accountant,
+    entries: Sequence[Entry],
+    runs: Sequence[base.Phases],
+    level: str,
+    delta: float | None,
+    epsilon: float | None,
+    error: plan_lib.SamplerError,
+) -> tuple[float, str]:
+  """Find the least bound for replacing one unit, sampler error charged.
+
+  Returns:
+    Epsilon or delta, and the accountant that it is from: the curve of a tree is
+    composed by loss distributions, whatever is asked.
+  """
+  best = math.inf if epsilon is None else 1.0, accountant.name
+  if not runs:
+    return best
+  tree = sensitivity.replaced_phases(entries, level)
+  if tree is not None:
+    # Replacing is symmetric: one direction is both.
+    precise = pld.PLD(tolerance=_PRECISE)
+    found = _largest(precise, tree, "remove", delta, epsilon, error)
+    best = min(best, (found, pld.PLD.name))
+  for run in runs:
+    if tree is not None and all(
+        isinstance(unit, amplification.Amplification) for unit in _units((run,))
+    ):
+      continue  # An exchange costs no less than the tree's own curve.
+    charged = sensitivity.matched(error, (run,))
+    found = exchange.value(
+        accountant, sensitivity.apart(run), delta, epsilon, charged
+    )
+    best = min(best, (found, accountant.name))
+  return best
+
+
 def _why_none(
     accountant: base.Accountant,
-    run: phases_lib.Phases,
+    run: base.Phases,
     delta: float,
     error: plan_lib.SamplerError,
 ) -> str:
@@ -366,7 +531,7 @@ def epsilon(
     >>> math.ceil(10_000 * found) / 10_000
     0.1094
   """
-  checks.check(steps, delta, None)
+  check(steps, delta, None)
   pair = tuple(np.atleast_1d(np.asarray(distances, float)).tolist())
   if len(pair) not in (1, 2) or not all(d >= 0 for d in pair):
     raise plan_lib.PlanError(
@@ -385,8 +550,8 @@ def epsilon(
     raise plan_lib.PlanError(
         f"direction {direction!r} must be 'remove', 'add' or None"
     )
-  run = (phases_lib.Phase((kind,), int(steps)),)
-  chosen = registry.get(accountant)
+  run = (base.Phase((kind,), int(steps)),)
+  chosen = get_accountant(accountant)
   return max(
       chosen.epsilon(run, d, float(delta))
       for d in ([direction] if direction else amplification.DIRECTIONS)

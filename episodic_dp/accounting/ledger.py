@@ -1,4 +1,4 @@
-"""What has been spent: the steps of a run, or of several, and their guarantee.
+"""Ledgers: the steps that were taken, by one run or by several.
 
 A ledger is a list of entries, each a number of equal steps. Steps of the same
 description (hierarchy, plan and mechanism) are one entry, so that a ledger to
@@ -12,6 +12,12 @@ steps share the order in which the units are used, so that `add` must be told
 whether steps of such a plan go on with the pass of the last entry.
 Every length of a pass is another distribution, up to a second of work: there
 `spent` answers for the end of the next sixteenth of the pass, or sooner.
+
+`compose` puts the ledgers of several runs on the same people together.
+Privacy statements name levels, not people. It checks that the levels have the
+same names and the hierarchies the same tree (or that the caller names the
+levels whose units are the same). The rest is assumed, and is stated with every
+guarantee.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,16 +26,14 @@ import math
 from typing import Any
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import foreign as foreign_lib
-from episodic_dp.accounting import queries
 from episodic_dp.accounting import report
-from episodic_dp.accounting import run_phases
+from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.guarantee import AnyAccountant
 from episodic_dp.accounting.guarantee import compose_guarantee
 from episodic_dp.accounting.guarantee import compose_guarantees
 from episodic_dp.errors import shown
 
-Entry = run_phases.Entry
+Entry = sensitivity.Entry
 
 # More steps than any run takes; larger numbers would leave exact arithmetic.
 MAX_STEPS = 10**12
@@ -48,11 +52,9 @@ class Ledger:
 
   Attributes:
     entries: in the order in which they were first added.
-    foreign: queries and selections among runs, in the order of adding.
   """
 
   entries: tuple[Entry, ...] = ()
-  foreign: tuple[queries.Foreign, ...] = ()
 
   @property
   def steps(self) -> int:
@@ -61,25 +63,8 @@ class Ledger:
 
   @property
   def levels(self) -> tuple[str, ...]:
-    """The levels of the first entry, or those that queries name."""
-    return foreign_lib.levels_of(self.entries, self.foreign)
-
-  @property
-  def sampler_variation(self) -> float:
-    """How far all that is drawn is from the plans, in total variation."""
-    error = run_phases.sampler_error(self.entries)
-    return (error + foreign_lib.sampler_error(self.foreign)).variation
-
-  def add_foreign(self, *mechanisms: queries.Foreign) -> "Ledger":
-    """The ledger after queries, or selections among runs; see `foreign`."""
-    return dataclasses.replace(self, foreign=(*self.foreign, *mechanisms))
-
-  def joined(self, other: "Ledger") -> "Ledger":
-    """The ledger after all that another one holds, in passes of its own."""
-    result = self
-    for entry in other.entries:
-      result = result.add(entry.release, entry.steps, continued=False)
-    return result.add_foreign(*other.foreign)
+    """The levels of the first entry."""
+    return self.entries[0].release.levels if self.entries else ()
 
   def add(
       self,
@@ -145,9 +130,7 @@ class Ledger:
       PlanError: a value is out of range, or the ledger is empty.
     """
     self._not_empty()
-    return compose_guarantee(
-        self.entries, self.foreign, level=level, **options
-    )
+    return compose_guarantee(self.entries, level=level, **options)
 
   def guarantees(self, **options: Any) -> dict[str, report.Guarantee]:
     """Level -> Guarantee, for every level that has one, in tree order.
@@ -157,7 +140,7 @@ class Ledger:
       PlanError: as for `guarantee`.
     """
     self._not_empty()
-    return compose_guarantees(self.entries, self.foreign, **options)
+    return compose_guarantees(self.entries, **options)
 
   def epsilon(
       self,
@@ -166,7 +149,7 @@ class Ledger:
       accountant: AnyAccountant = "pld",
   ) -> float:
     """Epsilon of all entries at a level: 0 for an empty ledger."""
-    if not self.entries and not self.foreign:
+    if not self.entries:
       return 0.0
     return self.guarantee(level, delta=delta, accountant=accountant).epsilon
 
@@ -189,27 +172,21 @@ class Ledger:
     )
 
   def _not_empty(self) -> None:
-    if not self.entries and not self.foreign:
+    if not self.entries:
       raise plan_lib.PlanError("the ledger has no steps: add some first")
 
   def as_dict(self) -> dict[str, Any]:
-    """Plain data for JSON: "entries", each of `plan.to_dict` and "steps".
-
-    Where there is any, "foreign" holds what else was released.
-    """
-    result: dict[str, Any] = {
+    """Return plain data for JSON: entries of `plan.to_dict` and "steps"."""
+    return {
         "entries": [
             {**plan_lib.to_dict(e.release), "steps": e.steps}
             for e in self.entries
         ]
     }
-    if self.foreign:
-      result["foreign"] = [queries.to_dict(m) for m in self.foreign]
-    return result
 
   @classmethod
   def from_dict(cls, data: Any) -> "Ledger":
-    """The ledger that `as_dict` wrote; fields beside its own are not read.
+    """Read what `as_dict` wrote; other fields are ignored.
 
     Raises:
       PlanError: a field is missing, unknown or wrong; one sentence.
@@ -222,16 +199,7 @@ class Ledger:
           f"the ledger is {shown(data)}: it must be an object with a list of"
           " entries, as Ledger.as_dict writes it"
       )
-    more = data.get("foreign", [])
-    if not isinstance(more, list):
-      raise plan_lib.PlanError(
-          f"the ledger's foreign is {shown(more)}: it must be a list of queries"
-          " and selections, as Ledger.as_dict writes it"
-      )
-    return cls(
-        tuple(_read(data["entries"])),
-        tuple(queries.from_dict(m, cls.from_dict) for m in more),
-    )
+    return cls(tuple(_read(data["entries"])))
 
 
 def _read(entries: Sequence[Any]) -> Iterator[Entry]:
@@ -285,3 +253,153 @@ def _in_passes(plan: plan_lib.SamplingPlan) -> bool:
   return any(
       isinstance(stage, plan_lib.RandomAllocation) for stage in plan.stages
   )
+
+
+# Several runs ---------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Combined:
+  """Several runs on the same people.
+
+  Attributes:
+    parts: name -> the ledger of each run.
+    ledger: of all of them.
+    levels: those whose units are taken to be the same in all parts.
+    sentences: what nothing in the statements shows, or voids the guarantee.
+  """
+
+  parts: Mapping[str, Ledger]
+  ledger: Ledger
+  levels: tuple[str, ...]
+  sentences: tuple[str, ...]
+
+  def guarantee(
+      self, level: str, *, delta: float, group: int = 1
+  ) -> report.Guarantee:
+    """Compute the guarantee of all parts together at a shared level.
+
+    Raises:
+      UnsoundPlanError: no guarantee is proved for the level.
+      PlanError: a value is out of range, or the level is not shared.
+    """
+    if level not in self.levels:
+      raise plan_lib.PlanError(
+          f"level '{level}' is not said to be the same units in all runs"
+          f" ({', '.join(self.levels)} are): name it with --same_level"
+      )
+    found = self.ledger.guarantee(level, delta=delta, group=group)
+    if report.SEEDED in self.sentences:
+      found = found.with_caveat(report.SEEDED)
+    sentences = dict.fromkeys((*self.sentences, *found.assumptions))
+    return dataclasses.replace(found, assumptions=tuple(sentences))
+
+
+def compose(
+    statements: Mapping[str, Any], *, same_levels: Sequence[str] = ()
+) -> Combined:
+  """Put the ledgers of several runs together.
+
+  Args:
+    statements: name -> a privacy statement, or what `Ledger.as_dict` gave.
+    same_levels: levels whose units are the same although the trees differ; by
+      default all levels of trees that are equal.
+
+  Raises:
+    PlanError: something is no ledger, the trees differ and nothing says which
+      levels are the same, or two runs may share their noise; one sentence.
+  """
+  parts = {}
+  for name, data in statements.items():
+    try:
+      parts[name] = Ledger.from_dict(data)
+    except plan_lib.PlanError as e:
+      raise type(e)(f"{name}: {e}") from e
+    if not parts[name].entries:
+      raise plan_lib.PlanError(f"{name}: the ledger has no steps")
+  seeded = [name for name, data in statements.items() if data.get("fixed_seed")]
+  if len(seeded) > 1:
+    raise plan_lib.PlanError(
+        f"{' and '.join(seeded)} fix private_seed: with one seed their noise"
+        " could be the same and cancel, so nothing is stated for them together;"
+        " leave private_seed out for secret keys"
+    )
+  _check_lineages(statements)
+  levels = _shared_levels(parts, same_levels)
+  ledger = Ledger()
+  for part in parts.values():
+    for entry in part.entries:
+      ledger = ledger.add(entry.release, entry.steps, continued=False)
+  sentences = [
+      f"In {', '.join(parts)} a level ({', '.join(levels)}) means the same"
+      " units: one unit is in or out of all of them, and every other release"
+      " about these units is among them. Each run has a secret key of its own."
+  ]
+  sentences += [
+      f"{name}: {report.STARTED}"
+      for name, data in statements.items()
+      if "start" in data
+  ]
+  if seeded:
+    sentences.insert(0, report.SEEDED)
+  return Combined(
+      parts=parts, ledger=ledger, levels=levels, sentences=tuple(sentences)
+  )
+
+
+def _check_lineages(statements: Mapping[str, Any]) -> None:
+  """Reject statements of one run, and of copies of its work directory.
+
+  The numbers of the processes that took part begin alike then.
+  """
+  known: dict[str, tuple[str, list[str]]] = {}
+  for name, data in statements.items():
+    lineage = data.get("lineage")
+    if not isinstance(lineage, list) or not lineage:
+      continue
+    other, before = known.setdefault(str(lineage[0]), (name, lineage))
+    if other == name:
+      continue
+    shared = min(len(before), len(lineage))
+    if before[:shared] == lineage[:shared]:
+      raise plan_lib.PlanError(
+          f"{other} and {name} are of one run, which is counted once: name the"
+          " later one of them"
+      )
+    raise plan_lib.PlanError(
+        f"{other} and {name} are copies of one run that were both continued:"
+        " their steps may share noise, which could cancel, so nothing is stated"
+        " for them together; name one of them, and publish no other"
+    )
+
+
+def _shared_levels(
+    parts: Mapping[str, Ledger], same_levels: Sequence[str]
+) -> tuple[str, ...]:
+  """List the levels at which all parts are about the same units."""
+  first, *others = parts
+  order = parts[first].levels
+  common = [x for x in order if all(x in p.levels for p in parts.values())]
+  if not common:
+    raise plan_lib.PlanError(
+        f"no level of {first} has the same name in all of"
+        f" {', '.join(others)}: account for each alone"
+    )
+  for level in same_levels:
+    if level not in common:
+      raise plan_lib.PlanError(
+          f"--same_level={level} is not a level of every run: name one of"
+          f" {', '.join(common)}"
+      )
+  if same_levels:
+    return tuple(level for level in order if level in same_levels)
+  tree = plan_lib.to_dict(parts[first].entries[0].release)["hierarchy"]
+  for name in others:
+    other = plan_lib.to_dict(parts[name].entries[0].release)["hierarchy"]
+    if other != tree:
+      raise plan_lib.PlanError(
+          f"{first} and {name} have different hierarchies, and nothing says"
+          " that they are about the same units: where they are, name the level,"
+          f" such as --same_level={common[0]}"
+      )
+  return tuple(common)

@@ -3,10 +3,25 @@
 import dataclasses
 import decimal
 import math
-from typing import Any
+from typing import Any, get_args, Literal
 
-from episodic_dp.accounting.lower_bounds import bound
+from episodic_dp import _validate
+from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import unit_profile
+
+Relation = Literal["add-or-remove", "replace-one"]
+RELATIONS: tuple[Relation, ...] = get_args(Relation)
+
+SEEDED = (
+    "Reproducible; no guarantee against anyone who knows the seed (the"
+    " configuration fixes private_seed: leave it out for a secret key)."
+)
+# Stated for a run that begins with the weights of another network.
+STARTED = (
+    "The run begins with given weights, which are taken for public: they were"
+    " not made from the private data, or what they cost is added (episodic-dp"
+    " account --ledger)."
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -30,9 +45,6 @@ class Guarantee:
     unit_profiles: the rates and distances of the level's units, of all phases.
     caveat: what the guarantee must not be mistaken for, to be said wherever it
       is printed, or "".
-    others: what was composed beside the steps, such as "1 query, 1 selection",
-      or "".
-    question: what `lower` answers; None where nothing is asked.
   """
 
   epsilon: float
@@ -47,20 +59,14 @@ class Guarantee:
   epsilons: dict[str, float]
   unit_profiles: unit_profile.UnitProfiles = ()
   caveat: str = ""
-  others: str = ""
-  question: bound.Question | None = dataclasses.field(
-      default=None, compare=False
-  )
 
-  @property
-  def lower(self) -> float:
-    """What epsilon (or delta, where epsilon was given) is at least.
-
-    The exact loss of one data set that the plan allows: no analysis can promise
-    less. 0 where none is known. It is computed when first read, which takes
-    about a second.
-    """
-    return self.question.answer if self.question is not None else 0.0
+  def with_caveat(self, sentence: str) -> "Guarantee":
+    """Return the guarantee with one more caveat, which comes first."""
+    return dataclasses.replace(
+        self,
+        caveat=f"{sentence} {self.caveat}".strip(),
+        assumptions=(sentence, *self.assumptions),
+    )
 
   def as_dict(self) -> dict[str, Any]:
     """Plain data for JSON; an infinite epsilon is the string "inf"."""
@@ -68,20 +74,15 @@ class Guarantee:
     def number(value: float) -> float | str:
       return value if math.isfinite(value) else "inf"
 
-    asked = "epsilon"
-    if self.question is not None and self.question.epsilon is not None:
-      asked = "delta"
     return {
         "level": self.level,
         "epsilon": number(self.epsilon),
         "delta": self.delta,
-        f"{asked}_lower": self.lower,
         "neighbours": self.neighbours,
         "direction": self.direction,
         "epsilons": {k: number(v) for k, v in self.epsilons.items()},
         "accountant": self.accountant,
         "steps": self.steps,
-        **({"others": self.others} if self.others else {}),
         "inclusion_rate": self.inclusion_rate,
         "units": [kind.as_dict() for kind in self.unit_profiles],
         "caveat": self.caveat,
@@ -97,16 +98,20 @@ class Guarantee:
       return f"{text}. {self.caveat}" if self.caveat else text
     return (
         f"{self.level}: epsilon {rounded_up(self.epsilon)} at delta"
-        f" {self.delta:g} ({self.neighbours}; {self._composed()};"
+        f" {self.delta:g} ({self.neighbours}; {self.steps} steps;"
         f" {self.direction} direction; {self.accountant})"
         + (f". {self.caveat}" if self.caveat else "")
     )
 
-  def _composed(self) -> str:
-    """'60 steps', '1 query, 1 selection', or both."""
-    if not self.others:
-      return f"{self.steps} steps"
-    return f"{self.steps} steps, {self.others}" if self.steps else self.others
+
+def is_replaced(neighbours: Relation) -> bool:
+  """Return whether neighbours differ in a unit's data, not in its presence.
+
+  Raises:
+    PlanError: there is no such relation.
+  """
+  _validate.one_of("neighbours", neighbours, RELATIONS)
+  return neighbours == "replace-one"
 
 
 def rounded_up(epsilon: float) -> str:
@@ -131,3 +136,191 @@ def _rounded(value: float, rounding: str) -> str:
   context = decimal.Context(prec=4, rounding=rounding)
   digits = context.create_decimal(repr(float(value)))
   return f"{digits:.3e}" if digits >= 1_000_000 else f"{digits:f}"
+
+
+# What every guarantee assumes; `assumptions` adds what a plan brings.
+ASSUMED_THROUGHOUT = (
+    "Every step draws a fresh independent sample (no epochs).",
+    "The noised sum is divided by public constants only.",
+    "The keys of sampling and noise stay secret.",
+    "Samples and noise are drawn by the threefry generator from a key of 64"
+    " bits, which nobody can find by trying 2^64 of them.",
+    "Noise is added exactly once, whatever the number of devices.",
+    "Within every unit the drawn order is uniformly random.",
+    "Checkpoints and hyperparameters are chosen on public data, or the choice"
+    " costs epsilon of its own.",
+    "Sizes of the hierarchy are public, and so are the plan, the mechanism and"
+    " which units are for training.",
+    "Sums and noise are floating-point numbers; their distance from real-valued"
+    " Gaussian noise is not accounted for.",
+    "Nothing else about the private data is released: no training loss or"
+    " accuracy, no norm statistics, and the number of steps does not depend on"
+    " them.",
+)
+EMPTY_UNSEEN = (
+    "A gradient is a function of the examples drawn in its clip unit, not of"
+    " units in it that were drawn without an example."
+)
+NO_NOISE = "No noise is added: nothing is guaranteed (epsilon = inf)."
+UNITS_STAY = (
+    "The set of units is public and stays when a unit is emptied. (No list of"
+    " them was given: they are those that hold a record.)"
+)
+UN_NOISED_CLIPPING = (
+    "No formal guarantee (un-noised percentile clipping): the clip norm is a"
+    " percentile of raw gradient norms, which no noise covers, so no epsilon"
+    " holds however large the noise is; use clipping='private_quantile' or"
+    " clipping='fixed'."
+)
+
+
+def assumptions(
+    release: plan_lib.Release,
+    level: str,
+    *,
+    replaced: bool = False,
+) -> tuple[str, ...]:
+  """List every sentence that the guarantee of a level rests on.
+
+  Args:
+    release: what a step samples and releases.
+    level: the privacy unit.
+    replaced: neighbours differ in a unit's data, not in its presence.
+  """
+  hierarchy, plan = release.hierarchy, release.plan
+  mechanism = release.mechanism
+  result = list(ASSUMED_THROUGHOUT)
+  first = plan.stages[0]
+  if isinstance(first, plan_lib.RandomAllocation):
+    result[0] = (
+        f"Every pass of {first.steps} steps uses each {hierarchy.levels[0]} in"
+        " one of them, drawn uniformly and independently; what is drawn inside"
+        " it is drawn afresh."
+    )
+  if mechanism.noise_multiplier == 0:
+    result.append(NO_NOISE)
+  if mechanism.clipping == "percentile_window":
+    result.append(UN_NOISED_CLIPPING)
+  elif mechanism.clipping == "private_quantile":
+    result.append(
+        "The clip norm of a step is a function of the noised counts of earlier"
+        " steps and of public constants; the counts have noise of their own,"
+        " and with it cost what is left of the noise multiplier"
+        f" {mechanism.noise_multiplier:g} after the gradients' noise of"
+        f" {mechanism.gradient_noise_multiplier:.6g} clip norms."
+    )
+  result.append(_of_gradients(release))
+  result += _of_neighbours(release, level, replaced=replaced)
+  if release.sample_level:
+    result.append(
+        f"Each of the {mechanism.inner_steps} inner steps of a task releases a"
+        " clipped and noised sum over its support examples; outer gradients are"
+        " first-order; no layer mixes examples (batch normalisation does); both"
+        " clip norms are fixed."
+    )
+  result.append(caveat(hierarchy, level))
+  return tuple(filter(None, result))
+
+
+def _of_gradients(release: plan_lib.Release) -> str:
+  """What a clipped gradient depends on."""
+  depends = (
+      ", depends on other examples only through the noisy inner steps of its"
+      " task"
+      if release.sample_level
+      else ", depends on no other clip unit"
+  )
+  return (
+      "Each clipped gradient belongs to one"
+      + (
+          " task (a group of drawn classes)"
+          if release.mechanism.clip_unit == plan_lib.EPISODE
+          else f" {release.mechanism.clip_unit}"
+      )
+      + depends
+      + ", and counts as zero where it is not finite; no statistics are"
+      " carried between clip units."
+  )
+
+
+def _of_neighbours(
+    release: plan_lib.Release, level: str, *, replaced: bool
+) -> list[str]:
+  """What neighbours are, and what happens to the sample without the unit."""
+  hierarchy, plan = release.hierarchy, release.plan
+  k = hierarchy.level_index(level)
+  result = [
+      f"Neighbours differ in the data of one {level}; both have the sizes"
+      " given."
+      if replaced
+      else f"Neighbours differ by one {level}; the larger of the two data sets"
+      " has the sizes given."
+  ]
+  if hierarchy.units_from_records and k > 0:
+    result.append(UNITS_STAY)
+  if any(isinstance(s, plan_lib.FixedSize) for s in plan.stages):
+    result.append(
+        "Where a stage is FixedSize, a removed unit is replaced in the sample:"
+        " the sum moves by up to twice the clip norm for every clip unit that"
+        " it holds."
+    )
+  if k > release.clip_level and any(
+      isinstance(s, plan_lib.Poisson) for s in plan.stages[k + 1 :]
+  ):
+    result.append(EMPTY_UNSEEN)
+  episode = plan.episode
+  if episode is not None and episode.form == "independent":
+    result.append(
+        f"Each of the {episode.tasks} tasks of a step draws anew: that one"
+        f" {level} can be in several of them is counted."
+    )
+  return result
+
+
+def refuse_un_noised(mechanism: plan_lib.Mechanism) -> None:
+  """Raise UnsoundPlanError where raw norms set the clip norm."""
+  if mechanism.clipping == "percentile_window":
+    raise plan_lib.UnsoundPlanError(UN_NOISED_CLIPPING.rstrip("."))
+
+
+def caveats(release: plan_lib.Release, level: str) -> tuple[str, ...]:
+  """List what must be said wherever epsilon is stated, the gravest first."""
+  found = [caveat(release.hierarchy, level)]
+  if release.mechanism.clipping == "percentile_window":
+    found.insert(0, UN_NOISED_CLIPPING)
+  return tuple(filter(None, found))
+
+
+def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
+  """Say what the epsilon of synthetic participants does not cover."""
+  if not hierarchy.copies:
+    return ""
+  k = hierarchy.level_index(level)
+  counts = hierarchy.most_copies
+  if counts is not None and counts[k] == 1:
+    # At one place only; of primary units, what they share may recur.
+    shared = [
+        f"one {name} may be in {most} of them"
+        for name, most in zip(hierarchy.levels[1:], counts[1:])
+        if most > 1
+    ]
+    if k or counts[-1] != 1 or not shared:
+      return "" if k else _recurs_below(level)
+    return (
+        f"The guarantee is for one {level} with its records, and for no"
+        f" {hierarchy.levels[1]} as a whole: {shared[0]}."
+    )
+  if k and counts is not None:
+    return (
+        f"The guarantee is for one {level} in all units of level"
+        f" '{hierarchy.levels[0]}' that hold it, at most"
+        f" {counts[k]}; who holds what is public."
+    )
+  return _recurs_below(level)
+
+
+def _recurs_below(level: str) -> str:
+  return (
+      f"The guarantee is for one {level} and says nothing about the records"
+      f" below it, which recur under other units of level '{level}'."
+  )

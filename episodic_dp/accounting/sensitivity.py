@@ -28,19 +28,22 @@ records with copies): see `recurring_units`; clip units inside a task whose
 inner steps are noisy: see `_sample_level`.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import functools
 import math
 
-import numpy as np
-
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import assumptions
 from episodic_dp.accounting import distances
 from episodic_dp.accounting import drawn_below
-from episodic_dp.accounting import kinds
-from episodic_dp.accounting import recurring_units
+from episodic_dp.accounting import recurring
+from episodic_dp.accounting import report
+from episodic_dp.accounting.accountants.base import Phase
+from episodic_dp.accounting.accountants.base import Phases
+from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import random_count
+from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.plan import soundness
 
@@ -54,8 +57,9 @@ def unit_profiles(
   Args:
     release: with a noise multiplier above 0.
     level: the privacy unit.
-    replaced: neighbours differ in a unit's data, not in its presence: the own
-      distance and rate of a tree's units are those of `replace_one`.
+    replaced: neighbours differ in a unit's data, not in its presence; only a
+      tree's units have a profile for that, and all others theirs for adding
+      or removing.
 
   Returns:
     One `Amplification` per distinct tuple of rates and distances, or one
@@ -63,8 +67,8 @@ def unit_profiles(
     step, or one `RandomCount` or `Averaged` where it or its siblings draw a
     random number of clip units. The profile grows with every rate and distance,
     so a kind that is nowhere above another is left out, and more than
-    `kinds.MAX_KINDS` are merged in groups, each taking its largest rates and
-    distances.
+    `distances.MAX_KINDS` are merged in groups, each taking its largest rates
+    and distances.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
@@ -72,7 +76,7 @@ def unit_profiles(
   """
   hierarchy, mechanism = release.hierarchy, release.mechanism
   plan_lib.check_level(release, level)
-  assumptions.refuse_un_noised(mechanism)
+  report.refuse_un_noised(mechanism)
   if mechanism.noise_multiplier == 0:
     raise plan_lib.PlanError(
         "noise_multiplier is 0: distances are in standard deviations of the"
@@ -81,10 +85,10 @@ def unit_profiles(
   k = hierarchy.level_index(level)
   episode = release.plan.episode
   if episode is not None and episode.form == "independent":
-    return recurring_units.independent(release, k)
+    return recurring.independent(release, k, replaced=replaced)
   copies = hierarchy.most_copies[k] if hierarchy.most_copies and k else 1
   if copies > 1:
-    return recurring_units.copied(release, k)
+    return recurring.copied(release, k)
   if release.sample_level:
     return _sample_level(release, k)
   if not replaced and drawn_below.is_random(release, k):
@@ -95,57 +99,37 @@ def unit_profiles(
 def _tree(
     release: plan_lib.Release, k: int, *, replaced: bool = False
 ) -> tuple[amplification.Amplification, ...]:
-  """Units of a tree of partitions; see `unit_profiles` for `replaced`."""
-  found: dict[tuple[float, ...], amplification.Amplification] = {}
-  for path in zip(*distances.paths(release, k)):
-    kind = _kind(release, k, *path, replaced=replaced)
-    # An outer stage of rate 1 never breaks: no distance there is the larger.
-    far = (
-        math.inf if r == 1 else d
-        for r, d in zip(kind.outer_rates, kind.outer_distances)
-    )
-    found[(*kind.outer_rates, kind.rate, *far, kind.unit_sensitivity)] = kind
-  return tuple(
-      found.get(row) or amplification.Amplification(
-          row[:k],
-          row[k],
-          tuple(d if math.isfinite(d) else row[-1] for d in row[k + 1 : -1]),
-          row[-1],
-      )
-      for row in kinds.front(list(found))
-  )
-
-
-def _kind(
-    release: plan_lib.Release,
-    k: int,
-    sizes: np.ndarray,
-    own: np.ndarray,
-    others: np.ndarray,
-    filled: float,
-    *,
-    replaced: bool,
-) -> amplification.Amplification:
-  """The rates and distances of one of `distances.paths`."""
+  """Find the units of a tree of partitions."""
   stages, clip = release.plan.stages, release.clip_level
   z = float(release.mechanism.noise_multiplier)
-  rates = [float(stages[j].rate(sizes[j])) for j in range(k + 1)]
-  far = [
-      distances.moved(
-          stages[j], sizes[j], own[j], others[j], inside=j > clip
-      ) / z
-      for j in range(k + 1)
-  ]
-  if replaced:
-    far[k] = distances.moved_if_replaced(
-        stages[k], sizes[k], own[k], others[k], inside=k > clip
-    ) / z
-  elif not distances.exchanges(stages[k], sizes[k]):
-    # Drawn without content, it changes nothing. What is drawn below it is off
-    # by less than 2^-88 (`plan.sampling_error`): the share covers it.
-    rates[k] *= min(1.0, float(filled) * (1 + 1e-12))
-  return amplification.Amplification(
-      tuple(rates[:k]), rates[k], tuple(far[:k]), far[k]
+  rows = set()
+  for sizes, own, others, filled in zip(*distances.paths(release, k)):
+    rates = [float(stages[j].rate(sizes[j])) for j in range(k + 1)]
+    far = [
+        distances.moved(
+            stages[j], sizes[j], own[j], others[j], inside=j > clip
+        ) / z
+        for j in range(k + 1)
+    ]
+    other = 0.0
+    if replaced:
+      other = max((2.0 if k > clip else 2.0 * float(own[k])) / z, far[k])
+    if not distances.exchanges(stages[k], sizes[k]):
+      # Drawn without content, it changes nothing. What is drawn below it is off
+      # by less than 2^-88 (`plan.sampling_error`): the share covers it.
+      rates[k] *= min(1.0, float(filled) * (1 + 1e-12))
+    # An outer stage of rate 1 never breaks: no distance there is the larger.
+    outer = [math.inf if r == 1 else d for r, d in zip(rates[:k], far)]
+    rows.add((*rates, *outer, far[k], other))
+  return tuple(
+      amplification.Amplification(
+          row[:k],
+          row[k],
+          tuple(d if math.isfinite(d) else row[-2] for d in row[k + 1 : -2]),
+          row[-2],
+          row[-1],
+      )
+      for row in distances.front(list(rows))
   )
 
 
@@ -158,9 +142,9 @@ def inclusion_rate(release: plan_lib.Release, level: str) -> float:
   hierarchy, plan = release.hierarchy, release.plan
   k = hierarchy.level_index(level)
   if plan.episode is not None and plan.episode.form == "independent":
-    found = recurring_units.in_tasks(release, k)
+    found = recurring.in_tasks(release, k)
   elif k > 0 and hierarchy.most_copies is not None and hierarchy.most_copies[k]:
-    found = recurring_units.in_holders(release, k)
+    found = recurring.in_holders(release, k)
   else:
     return plan_lib.inclusion_rate(hierarchy, plan, level)
   return max(kind.inclusion_rate for kind in found)
@@ -215,3 +199,245 @@ def _sample_level(
       dataclasses.replace(kind, unit_sensitivity=2 / min(inner, z))
       for kind in found
   )
+
+
+# With more kinds of units than this they are composed together: looser, faster.
+_MAX_APART = 8
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Entry:
+  """A part of a run whose steps are all alike.
+
+  Attributes:
+    release: what a step sampled and released.
+    steps: how often, at least 1.
+  """
+
+  release: plan_lib.Release
+  steps: int
+
+
+def phases_of(
+    entry: Entry, level: str, *, condition_on_step: bool = False
+) -> Phases:
+  """Describe what the steps of one entry compose to.
+
+  With `RandomAllocation(T)` a pass of T steps is one "step", and the last pass
+  may have been cut short. Where one step is all that is seen of a pass, it is
+  a step of `Poisson(1 / T)`, which draws each unit with the same coins.
+
+  Args:
+    entry: the steps.
+    level: the privacy unit.
+    condition_on_step: take the step in which a pass uses a primary unit as
+      known, which may suit the units inside it better: a pass then is one step
+      that draws this primary unit for certain.
+
+  Raises:
+    UnsoundPlanError: no guarantee is proved for the level.
+    PlanError: there is no such level, or no noise.
+  """
+  release = entry.release
+  units = unit_profiles(release, level)
+  stage = release.plan.stages[0]
+  if not isinstance(stage, plan_lib.RandomAllocation):
+    return (Phase(units, int(entry.steps)),)
+  tree = [k for k in units if isinstance(k, amplification.Amplification)]
+  assert len(tree) == len(units)  # Soundness: nothing recurs within a pass.
+  passes, rest = divmod(int(entry.steps), stage.steps)
+  if stage.steps == 1:
+    return (Phase(units, passes),)
+  alone: Phases = ()
+  if rest == 1:
+    alone, rest = (Phase(units, 1),), 0
+  inside = release.hierarchy.level_index(level) > 0
+  if inside and condition_on_step:
+    known = tuple(
+        dataclasses.replace(k, outer_rates=(1.0, *k.outer_rates[1:]))
+        for k in tree
+    )
+    times = passes + (rest > 0)
+    return alone + ((Phase(known, times),) if times else ())
+  longest = max(k.tail[1] for k in unit_profiles(release, release.levels[0]))
+
+  def pass_of(observed: int) -> unit_profile.UnitProfiles:
+    whole = allocation.Allocation(stage.steps, observed, longest)
+    if not inside:
+      return (whole,)
+    return tuple(dict.fromkeys(
+        allocation.NestedAllocation(
+            whole=whole,
+            parent_rate=math.prod(k.outer_rates[1:]),
+            rate=k.rate,
+        )
+        for k in tree
+    ))
+
+  parts = ((stage.steps, passes), (rest, int(rest > 0)))
+  return alone + tuple(
+      Phase(pass_of(observed), times) for observed, times in parts if times
+  )
+
+
+def routes(entries: Sequence[Entry], level: str) -> tuple[Phases, ...]:
+  """List the ways to compose what a level costs; the best of them holds.
+
+  Returns:
+    Phases of the whole run, one for every way; () where private data are
+    released without noise.
+
+  Raises:
+    UnsoundPlanError: no guarantee is proved for the level.
+    PlanError: there is no such level.
+  """
+  if not all(e.release.mechanism.guaranteed for e in entries):
+    for e in entries:
+      plan_lib.check_level(e.release, level)
+    return ()
+  result = [_merged(entries, level, condition_on_step=False)]
+  if entries[0].release.hierarchy.level_index(level) > 0 and any(
+      isinstance(e.release.plan.stages[0], plan_lib.RandomAllocation)
+      for e in entries
+  ):
+    result.append(_merged(entries, level, condition_on_step=True))
+  return tuple(result)
+
+
+def replaced_phases(
+    entries: Sequence[Entry], level: str
+) -> Phases | None:
+  """Describe a run for replacing a unit of a tree; None for other units.
+
+  With `RandomAllocation` the step in which a pass uses a primary unit is taken
+  as known.
+  """
+  result = []
+  for release, steps in ((e.release, int(e.steps)) for e in entries):
+    first = release.plan.stages[0]
+    units: list[unit_profile.UnitProfile] = []
+    for unit in unit_profiles(release, level, replaced=True):
+      if not isinstance(unit, amplification.Amplification) or (
+          not unit.replaced_sensitivity
+      ):
+        return None
+      if isinstance(first, plan_lib.RandomAllocation):
+        rates = (1.0, *unit.outer_rates[1:]) if unit.outer_rates else ()
+        own = unit.rate if rates else 1.0
+        unit = dataclasses.replace(unit, outer_rates=rates, rate=own)
+      units.append(unit)
+    if isinstance(first, plan_lib.RandomAllocation):
+      steps = -(-steps // first.steps)
+    result.append(Phase(tuple(units), steps))
+  return tuple(result)
+
+
+def apart(run: Phases) -> tuple[Phases, ...]:
+  """Split a run by the kinds of units of its level; the largest of them holds.
+
+  A unit is of one kind in all steps, so that what is composed for one kind
+  needs to cover no other. Where several phases have several kinds, nothing here
+  says which belong together: such a run is left whole.
+
+  Returns:
+    A run for each kind, the kinds that likely need most first.
+  """
+  several = [i for i, phase in enumerate(run) if len(phase.unit_profiles) > 1]
+  if len(several) != 1:
+    return (run,)
+  (i,) = several
+  if len(run[i].unit_profiles) > _MAX_APART:
+    return (run,)
+  units = sorted(
+      run[i].unit_profiles,
+      key=lambda unit: -math.prod(unit.tail),
+  )
+  return tuple(
+      (*run[:i], Phase((unit,), run[i].times), *run[i + 1 :]) for unit in units
+  )
+
+
+# Profiles that can be replaced by one that asks for less of a step.
+_WITH_MOST = (
+    random_count.RandomCount, random_count.Averaged, recurrence.Recurrence
+)
+
+
+def at_most(run: Phases) -> Phases | None:
+  """The run if units always drew their largest number; None if nothing changes.
+
+  It costs more, but asks for no more of a step than the chance that it draws a
+  unit: see `matched`.
+  """
+  phases = tuple(
+      Phase(
+          tuple(
+              unit.at_most if isinstance(unit, _WITH_MOST) else unit
+              for unit in phase.unit_profiles
+          ),
+          phase.times,
+      )
+      for phase in run
+  )
+  return None if phases == run else phases
+
+
+def families(run: Phases) -> int:
+  """In how many families of a step a unit of the run can lie, at most."""
+  return max((
+      unit.places
+      for phase in run
+      for unit in phase.unit_profiles
+      if isinstance(unit, recurrence.Recurrence)
+  ), default=1)
+
+
+def sampler_error(entries: Sequence[Entry]) -> plan_lib.SamplerError:
+  """How far what a run draws is from its plans, all steps together."""
+  return sum(
+      (
+          plan_lib.sampling_error(e.release.hierarchy, e.release.plan).times(
+              int(e.steps)
+          )
+          for e in entries
+      ),
+      start=plan_lib.EXACT,
+  )
+
+
+# Profiles that ask for no more of a step than the chance that it draws a unit.
+_ON_A_PATH = (
+    amplification.Amplification,
+    allocation.Allocation,
+    allocation.NestedAllocation,
+)
+
+
+def matched(
+    error: plan_lib.SamplerError, runs: Sequence[Phases]
+) -> plan_lib.SamplerError:
+  """The error as it is to what is composed.
+
+  What is unmatched is known for a unit that lies on one path of each step, not
+  where a profile counts what is drawn below it, or in how many places it is.
+  """
+  if all(
+      isinstance(unit, _ON_A_PATH)
+      for run in runs
+      for phase in run
+      for unit in phase.unit_profiles
+  ):
+    return error
+  return dataclasses.replace(error, unmatched=math.inf)
+
+
+def _merged(
+    entries: Sequence[Entry], level: str, *, condition_on_step: bool
+) -> Phases:
+  """The phases of all entries, equal ones added up."""
+  times: dict[unit_profile.UnitProfiles, int] = {}
+  for entry in entries:
+    for phase in phases_of(entry, level, condition_on_step=condition_on_step):
+      units = phase.unit_profiles
+      times[units] = times.get(units, 0) + phase.times
+  return tuple(Phase(units, count) for units, count in times.items())

@@ -70,7 +70,7 @@ def table(result: dict[str, Any]) -> str:
     epsilon = g["epsilon"]
     rows.append((
         level,
-        report.between(g["epsilon_lower"], float(epsilon)),
+        report.rounded_up(float(epsilon)),
         f"{g['delta']:g}",
         g["direction"],
         f"{g['inclusion_rate']:.4g}",

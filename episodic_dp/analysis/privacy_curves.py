@@ -1,19 +1,18 @@
-"""Writes what `accounting.export` computes: CSV, JSON and a picture a level."""
+"""The (epsilon, delta) curve of a level: CSV and a picture."""
 
 from collections.abc import Sequence
 import os
 import pathlib
 import re
-from typing import Any
 
 import numpy as np
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import export
-from episodic_dp.accounting import report
 from episodic_dp.output import files
 from episodic_dp.output import plotting
+
+DELTAS = tuple(float(f"{10.0**-x:.6g}") for x in np.linspace(1, 12, 34))
 
 
 def write(
@@ -21,76 +20,45 @@ def write(
     folder: str | os.PathLike,
     *,
     levels: Sequence[str],
-    delta: float,
     group: int = 1,
-    assumed: Sequence[str] = (),
 ) -> list[str]:
-  """Writes LEVEL.json, LEVEL_epsilon_delta.csv, LEVEL_trade_off.csv, LEVEL.png.
+  """Write LEVEL.csv and LEVEL.png for every level that has a guarantee.
 
   Args:
-    ledger: what was released.
+    ledger: the steps that were released.
     folder: made where it does not exist.
-    levels: those that have a guarantee are written.
-    delta: of the stated epsilon.
+    levels: of the hierarchy.
     group: how many units are added or removed together.
-    assumed: sentences that come before what the guarantee itself assumes.
 
   Returns:
     A sentence for each level.
-
-  Raises:
-    ValueError: the folder cannot be written.
   """
   folder = pathlib.Path(folder)
-  sentences: list[str] = []
-  used: list[str] = []
+  sentences = []
   for level in levels:
     try:
-      data = export.export(ledger, level, delta=delta, group=group)
+      pairs = [
+          (ledger.guarantee(level, delta=delta, group=group).epsilon, delta)
+          for delta in DELTAS
+      ]
     except plan_lib.UnsoundPlanError as e:
       sentences.append(f"{level}: no guarantee ({e})")
       continue
-    data["assumptions"] = [*assumed, *data["assumptions"]]
     stem = re.sub(r"[^\w.-]", "_", level)
-    if stem in used:  # "a b" beside "a_b".
-      stem = f"{stem}_{len(used)}"
-    used.append(stem)
-    files.write_json(folder / f"{stem}.json", data)
-    for name, header in (
-        ("epsilon_delta", ("epsilon", "delta")),
-        ("trade_off", ("alpha", "beta")),
-    ):
-      files.write_text(
-          folder / f"{stem}_{name}.csv", export.csv_text(header, data[name])
-      )
-    plotting.save(draw(data), folder / f"{stem}.png")
-    sentences.append(export.sentence(data))
+    lines = [f"{epsilon!r},{delta!r}" for epsilon, delta in pairs]
+    text = "\n".join(["epsilon,delta", *lines, ""])
+    files.write_text(folder / f"{stem}.csv", text)
+    plotting.save(_draw(level, pairs), folder / f"{stem}.png")
+    sentences.append(f"{level}: {len(pairs)} pairs in {folder / stem}.csv")
   return sentences
 
 
 @plotting.styled
-def draw(data: dict[str, Any]) -> plotting.Figure:
-  """The two curves of one level beside each other."""
-  figure = plotting.figure(4.2, width=plotting.WIDE)
-  figure.suptitle(data["neighbours"])
-  left, right = figure.subplots(1, 2)
-  epsilon, delta = np.asarray(data["epsilon_delta"]).T
-  left.semilogy(epsilon, delta, **plotting.series(0), markevery=[])
-  left.set_xlabel("ε")
-  left.set_ylabel("δ")
-  alpha, beta = np.asarray(data["trade_off"]).T
-  right.plot(
-      alpha, beta, **plotting.series(0), markevery=[],
-      label="no test does better",
-  )
-  mu = data["gaussian"]["mu"]
-  if isinstance(mu, float):
-    right.plot(
-        alpha, export.gaussian_trade_off(mu, alpha), **plotting.series(1),
-        markevery=[], label=f"Gaussian, μ = {report.rounded_up(mu)}",
-    )
-  right.plot(alpha, 1 - alpha, **plotting.REFERENCE, label="guessing")
-  right.set_xlabel("error of the first kind")
-  right.set_ylabel("error of the second kind")
-  right.legend()
+def _draw(
+    level: str, pairs: Sequence[tuple[float, float]]
+) -> plotting.Figure:
+  figure = plotting.figure(3.4)
+  axes = figure.subplots()
+  axes.semilogy(*np.asarray(pairs).T, **plotting.series(0), markevery=[])
+  axes.set(title=level, xlabel="ε", ylabel="δ")
   return figure

@@ -36,7 +36,6 @@ from typing import Any
 from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import assumptions
 from episodic_dp.accounting import report
 from episodic_dp.analysis import alignment
 from episodic_dp.analysis import calibration
@@ -370,7 +369,7 @@ def propose(
     )
   config.check_complete()
   check(config)
-  assumptions.refuse_un_noised(config.release.mechanism)
+  report.refuse_un_noised(config.release.mechanism)
   accounting.guarantee(config.release, steps=1, delta=delta, level=level)
   with phases.phase("taking gradients of public tasks"):
     measured = alignment.measure(

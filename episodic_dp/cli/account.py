@@ -23,17 +23,15 @@ Beyond one record, for k units of each level that are added or removed together:
 
   episodic-dp account --config=glyphs --group=5
 
-and beyond (epsilon, delta): the whole curve, the trade-off function, mu of
-Gaussian and rho of concentrated differential privacy, as CSV, JSON and a
-picture for each level:
+and the whole curve of epsilon and delta, as CSV and a picture for each level:
 
   episodic-dp account --config=glyphs --curve=DIR
 
 Several runs on the same people, by their work directories (or statements, or
-ledgers as JSON, which may hold queries and a selection among runs), have one
-epsilon for every level at which their units are the same:
+ledgers as JSON), have one epsilon for every level at which their units are the
+same:
 
-  episodic-dp account --ledger=WORKDIR,WORKDIR,queries.json
+  episodic-dp account --ledger=WORKDIR,WORKDIR
 """
 
 from collections.abc import Sequence
@@ -43,11 +41,9 @@ from absl import flags
 from absl import logging
 
 from episodic_dp import accounting
-from episodic_dp.accounting import privacy_statement
-from episodic_dp.accounting import statement_files
 from episodic_dp.analysis import calibration
 from episodic_dp.analysis import costs
-from episodic_dp.analysis import study as study_lib
+from episodic_dp.analysis import study
 from episodic_dp.analysis import sweeps
 from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
@@ -93,8 +89,7 @@ def define_flags() -> None:
   flags.DEFINE_string(
       "curve",
       None,
-      "Folder for LEVEL.json, LEVEL_epsilon_delta.csv, LEVEL_trade_off.csv and"
-      " LEVEL.png.",
+      "Folder for LEVEL.csv and LEVEL.png, the curve of epsilon and delta.",
   )
 
 
@@ -108,31 +103,27 @@ def main(argv: Sequence[str]) -> None:
         " what several runs cost together"
     )
   if values.ledger:
-    _account_study(values)
+    _account_ledgers(values)
   else:
     _account_config(values)
 
 
-def _account_study(values: flags.FlagValues) -> None:
-  """Prints what --ledger costs together."""
-  for name in ("sweep", "out", "statement", "data_dir"):
+def _account_ledgers(values: flags.FlagValues) -> None:
+  """Print what --ledger costs together."""
+  for name in ("sweep", "out", "statement", "data_dir", "curve"):
     if values[name].present:
       app.fail(f"--{name} is of one config: leave it out with --ledger")
-  _check_folders(values)
-  study = study_lib.read(values.ledger, same_levels=values.same_level)
   with phases.phase("composing the runs"):
-    result = study_lib.account(study, delta=values.delta, group=values.group)
+    result = study.account(
+        values.ledger,
+        delta=values.delta,
+        group=values.group,
+        same_levels=values.same_level,
+    )
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
-    print(study_lib.table(result))
-  if values.curve is not None:
-    assumed = [study.assumption]
-    if study.fixed_seed:
-      assumed.insert(0, privacy_statement.SEEDED)
-    _write_curves(
-        values, study.ledger, study.levels, result["delta"], assumed
-    )
+    print(study.table(result))
 
 
 def _check_folders(values: flags.FlagValues) -> None:
@@ -141,28 +132,6 @@ def _check_folders(values: flags.FlagValues) -> None:
     files.check_folder(values.curve, "--curve")
   if values.sweep:
     files.check_folder(values.out)
-
-
-def _write_curves(
-    values: flags.FlagValues,
-    ledger: accounting.Ledger,
-    levels: Sequence[str],
-    delta: float,
-    assumed: Sequence[str],
-) -> None:
-  """Writes the files of --curve and says a sentence a level."""
-  # Lazy import: a table alone need not wait for matplotlib.
-  from episodic_dp.analysis import privacy_curves
-
-  sentences = privacy_curves.write(
-      ledger,
-      values.curve,
-      levels=levels,
-      delta=delta,
-      group=values.group,
-      assumed=assumed,
-  )
-  _say("\n".join(sentences), values)
 
 
 def _say(text: str, values: flags.FlagValues) -> None:
@@ -188,10 +157,6 @@ def _account_config(values: flags.FlagValues) -> None:
     )
   sweeps.check_names(values.sweep)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
-  if values.statement is not None:
-    statement_files.check_replaced(
-        values.statement, "guarantees", "privacy statement", "--statement"
-    )
   _check_folders(values)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)
@@ -205,15 +170,19 @@ def _account_config(values: flags.FlagValues) -> None:
   if values.group > 1:
     # JSON is the statement, which is about one unit, and is left whole.
     _say(
-        study_lib.group_table(ledger, delta=config.delta, group=values.group),
+        study.group_table(ledger, delta=config.delta, group=values.group),
         values,
     )
   if values.statement is not None:
     files.write_json(values.statement, result)
   if values.curve is not None:
-    seeded = config.private_seed is not None
-    assumed = [privacy_statement.SEEDED] if seeded else []
-    _write_curves(values, ledger, ledger.levels, config.delta, assumed)
+    # Lazy import: a table alone need not wait for matplotlib.
+    from episodic_dp.analysis import privacy_curves
+
+    sentences = privacy_curves.write(
+        ledger, values.curve, levels=ledger.levels, group=values.group
+    )
+    _say("\n".join(sentences), values)
   for name in values.sweep:
     data = sweeps.sweep(name, config, result)
     logging.info("wrote %s", sweeps.write(data, values.out))

@@ -38,7 +38,6 @@ COMMANDS = {
     "evaluate": Command("measure a run on its test tasks"),
     "account": Command("say what a config costs, and draw curves of epsilon"),
     "verify": Command("compute a privacy statement again", arguments=1),
-    "sign": Command("sign a privacy statement and its weights"),
     "calibrate": Command("find the noise, steps or tasks for an epsilon"),
     "plan": Command("propose tasks, steps and noise for an epsilon"),
     "inspect": Command("draw what a plan samples, before any training"),

@@ -17,7 +17,7 @@ import safetensors.numpy
 from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
-from episodic_dp.accounting import statement_files
+from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.export import description as description_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
@@ -136,10 +136,10 @@ class Predictor:
     root = pathlib.Path(path)
     contents = folder_lib.read(root)
     place = root / folder_lib.STATEMENT
-    verification = statement_files.compute(
+    verification = statement_lib.verify_file(
         place, contents[folder_lib.STATEMENT]
     )
-    statement_files.check(place, verification)
+    verification.check(place)
     found = description_lib.from_json(
         contents[folder_lib.MODEL], str(root / folder_lib.MODEL)
     )

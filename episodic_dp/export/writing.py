@@ -22,7 +22,7 @@ from episodic_dp import models
 from episodic_dp import options as options_lib
 from episodic_dp import training
 from episodic_dp.accounting import ledger as ledger_lib
-from episodic_dp.accounting import statement_files
+from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
@@ -88,9 +88,9 @@ def write(
   files.check_outside(out, workdir, "--workdir")
   files.check_new_folder(out)
   path = pathlib.Path(workdir) / reporting.GUARANTEE
-  content = statement_files.read(path)
-  verification = statement_files.compute(path, content)
-  statement_files.check(path, verification)
+  content = path.read_bytes()
+  verification = statement_lib.verify_file(path, content)
+  verification.check(path)
   statement = verification.stated
   _check_guarantee(workdir, statement, without_guarantee)
   checkpoints, steps = _chosen(workdir, checkpoint)

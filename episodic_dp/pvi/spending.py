@@ -8,7 +8,6 @@ from typing import Any
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting import privacy_statement
 from episodic_dp.accounting import report
 
 
@@ -159,7 +158,7 @@ class Ledgers:
           self.budgets.level, self.budgets.deltas[client],
       )  # fmt: skip
       found.append(
-          privacy_statement.seeded(guarantee) if seeded else guarantee
+          guarantee.with_caveat(report.SEEDED) if seeded else guarantee
       )
     return tuple(found)
 

@@ -7,7 +7,6 @@ import os
 from typing import Any, TypeAlias
 
 from episodic_dp import accounting
-from episodic_dp.accounting import assumptions
 from episodic_dp.accounting import report
 from episodic_dp.output import files
 from episodic_dp.training import spec as spec_lib
@@ -98,7 +97,7 @@ def guarantee_lines(
   width = max(map(len, (*guarantees, *unproved)), default=0)
   for level, g in guarantees.items():
     if math.isinf(g.epsilon):
-      why = " (no noise)" if assumptions.NO_NOISE in g.assumptions else ""
+      why = " (no noise)" if report.NO_NOISE in g.assumptions else ""
       lines.append(f"  {level:<{width}}  no formal guarantee{why}")
     else:
       lines.append(

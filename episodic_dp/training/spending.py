@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 
 from episodic_dp import accounting
-from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting import report
 from episodic_dp.training import plots
 from episodic_dp.training import reporting
 from episodic_dp.training import spec as spec_lib
@@ -108,10 +108,10 @@ class Spending:
   ) -> Mapping[str, accounting.Guarantee]:
     found = ledger.guarantees(delta=self._spec.delta)
     # In the guarantee itself, so that it is said wherever epsilon is.
-    if self._spec.private_seed is not None:
-      found = {k: privacy_statement.seeded(g) for k, g in found.items()}
     if self._spec.learner.model.start is not None:
-      found = {k: privacy_statement.started(g) for k, g in found.items()}
+      found = {k: g.with_caveat(report.STARTED) for k, g in found.items()}
+    if self._spec.private_seed is not None:
+      found = {k: g.with_caveat(report.SEEDED) for k, g in found.items()}
     return found
 
   def _write_statement(

@@ -18,14 +18,14 @@ from scipy import special
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting.accountants import phases as phases_lib
-from episodic_dp.accounting.accountants import rdp
-from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.accountants import moments
+from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
-from episodic_dp.accounting.reference import exact
-from episodic_dp.accounting.reference import worst_case
 from experiments.evidence import pages
+from tests.oracles import exact
+from tests.oracles import worst_case
 
 FILE = (
     pathlib.Path(__file__).resolve().parents[2]
@@ -160,8 +160,8 @@ def two_steps() -> pages.Table:
         truth = max(truth, exact.plane_hockey_stick(
             exact.twice(larger), exact.twice(smaller), math.exp(epsilon), 1.0
         ))
-      run = (phases_lib.Phase((kind,), 2),)
-      bound = registry.get("pld").delta(run, direction, epsilon)
+      run = (base.Phase((kind,), 2),)
+      bound = get_accountant("pld").delta(run, direction, epsilon)
       rows.append((name, direction, epsilon, truth, bound))
   return pages.Table(
       ("plan", "direction", "ε", "exact δ of two steps, worst data",
@@ -342,7 +342,7 @@ def passes() -> pages.Table:
 
 _DELTA = 1e-6
 _LOT = 1600  # Tasks of a step, but where a table says otherwise.
-_MOMENTS = rdp.Moments(max_order=64)
+_MOMENTS = moments.Moments(max_order=64)
 
 
 def _release(
@@ -395,7 +395,7 @@ def moments() -> pages.Table:
       )
 
     rows.append((
-        z, printed, found(rdp.Moments(max_order=256)), found(_MOMENTS),
+        z, printed, found(moments.Moments(max_order=256)), found(_MOMENTS),
         found("rdp"), found("pld"),
     ))
   return pages.Table(
@@ -488,13 +488,13 @@ def deltas_after_a_pass(tasks: int) -> dict[str, float]:
 
   def delta(accountant: Any, stage: plan.Stage) -> float:
     kinds = accounting.unit_profiles(_release(tasks, stage), "participant")
-    run = (phases_lib.Phase(kinds, tasks // _LOT),)
+    run = (base.Phase(kinds, tasks // _LOT),)
     return max(
         accountant.delta(run, direction, 1.5)
         for direction in amplification.DIRECTIONS
     )
 
-  poisson, pld = plan.Poisson(_LOT / tasks), registry.get("pld")
+  poisson, pld = plan.Poisson(_LOT / tasks), get_accountant("pld")
   return {
       "moments": delta(_MOMENTS, poisson),
       "pld": delta(pld, poisson),

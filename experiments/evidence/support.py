@@ -12,20 +12,17 @@ import pathlib
 from typing import Any
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting.accountants import registry
-from episodic_dp.accounting.checks import Relation
-from episodic_dp.accounting.checks import RELATIONS
+from episodic_dp.accounting.guarantee import ACCOUNTANTS
 from episodic_dp.accounting.guarantee import guarantee
 from episodic_dp.accounting.report import Guarantee
+from episodic_dp.accounting.report import Relation
+from episodic_dp.accounting.report import RELATIONS
 from experiments.evidence import pages
 
 FILE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "support.md"
 
 # Accountant -> the guarantee, or why there is none.
 Answers = Mapping[str, Guarantee | pages.Refusal]
-# Where epsilon is larger than it must be at least by more than this, it is
-# said.
-_TIGHT = 1.05
 
 
 def one_stage() -> pages.Section:
@@ -293,7 +290,7 @@ def _section(
               {
                   name: _ask(hierarchy, functools.partial(make, stages),
                              mechanism, level, relation, name)
-                  for name in registry.NAMES
+                  for name in ACCOUNTANTS
               },
               notes,
           )
@@ -340,21 +337,9 @@ def cell(answers: Answers, notes: pages.Notes) -> str:
   }
   if not found:
     return notes.verdict(*refused.values())
-  text = "ε" + looseness(list(found.values()))
   if not refused:
-    return text
-  return f"{text} by {', '.join(found)} {notes.numbers(*refused.values())}"
-
-
-def looseness(found: Sequence[Guarantee]) -> str:
-  """How far the least epsilon may be from the truth, where it is far."""
-  epsilon, lower = min(g.epsilon for g in found), found[0].lower
-  if epsilon <= _TIGHT * lower:
-    return ""
-  if not lower:
-    return " (> ?)"
-  ratio = epsilon / lower
-  return f" (< {ratio:.1f}×)" if ratio < 10 else f" (< {ratio:.0f}×)"
+    return "ε"
+  return f"ε by {', '.join(found)} {notes.numbers(*refused.values())}"
 
 
 # The page ---------------------------------------------------------------------
@@ -362,7 +347,7 @@ def looseness(found: Sequence[Guarantee]) -> str:
 _HEAD = """# Support matrix
 
 After this page you know which sampling plans have a privacy guarantee, for
-which clip units and privacy units, and how tight it is. Written by
+which clip units and privacy units. Written by
 
 ```sh
 python -m experiments.evidence --only=support --write
@@ -372,11 +357,8 @@ which asks `accounting.guarantee` for every cell, on small example hierarchies;
 a test compares this file with the code. [learners.md](learners.md) lists the
 learners that can be trained under these plans.
 
-- **ε**: each accountant ({names}) has a guarantee, and some data set that the
-  plan allows costs as much, up to 5 % (section 13 of
-  [the proof](../episodic_dp/accounting/README.md)).
-- **ε (< 2.1×)**: the worst data set that is known costs 2.1 times less; the
-  truth lies between. **ε (> ?)**: no lower bound is computed.
+- **ε**: each accountant ({names}) has a guarantee. `accounting.lower_bound`
+  tells how far it can be from the truth.
 - **ε by** some: the other accountants have no bound.
 - **no**: no proof is known; `UnsoundPlanError` names the rule.
 - **–**: the parts do not fit together; `PlanError` says why.
@@ -389,7 +371,7 @@ column says so.
 
 def head() -> str:
   """Return the text above the sections."""
-  return _HEAD.format(names=", ".join(f"`{n}`" for n in registry.NAMES))
+  return _HEAD.format(names=", ".join(f"`{n}`" for n in ACCOUNTANTS))
 
 
 def document() -> str:

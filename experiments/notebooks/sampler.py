@@ -74,11 +74,11 @@ from episodic_dp import accounting
 from episodic_dp import auditing
 from episodic_dp import plan
 from episodic_dp.accounting import report
-from episodic_dp.accounting.reference import exact
-from episodic_dp.accounting.reference import worst_case
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from experiments.evidence import errata
+from tests.oracles import exact
+from tests.oracles import worst_case
 
 episodic_dp.use_all_cores()
 

@@ -11,7 +11,7 @@ from typing import Any
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
-from episodic_dp.accounting.accountants import rdp
+from episodic_dp.accounting.accountants import moments
 from experiments import runs as runs_lib
 from experiments.targets import panels
 
@@ -78,7 +78,7 @@ def stated(
       release(rate, noise),
       steps=steps,
       level=LEVEL,
-      accountant=rdp.Moments(max_order=64) if papers else "pld",
+      accountant=moments.Moments(max_order=64) if papers else "pld",
       epsilon=epsilon,
       delta=delta,
   )

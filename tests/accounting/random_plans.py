@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from episodic_dp import plan
-from episodic_dp.accounting.reference import exact
+from tests.oracles import exact
 
 LEVELS = ("hospital", "patient", "record")
 ALL = plan.All()

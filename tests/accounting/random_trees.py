@@ -5,9 +5,9 @@ import dataclasses
 import math
 
 from episodic_dp import plan
-from episodic_dp.accounting.reference import exact
-from episodic_dp.accounting.reference import worst_case
 from tests.accounting import random_plans as plans
+from tests.oracles import exact
+from tests.oracles import worst_case
 
 
 def tree(rng) -> plans.Case:

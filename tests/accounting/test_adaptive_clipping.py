@@ -8,8 +8,8 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import privacy_statement
-from episodic_dp.accounting.checks import RELATIONS
+from episodic_dp.accounting import statement
+from episodic_dp.accounting.report import RELATIONS
 
 HIERARCHY = plan.Hierarchy.regular(
     (400, 5, 10), levels=("participant", "class", "image")
@@ -89,15 +89,15 @@ def test_one_such_step_voids_a_whole_ledger_and_its_statement():
   assert math.isfinite(ledger.epsilon("participant", 1e-5))
   ledger = ledger.add(plan.Release(HIERARCHY, POISSON, WINDOW), 1)
   assert math.isinf(ledger.epsilon("participant", 1e-5))
-  stated = privacy_statement.run_statement(ledger, delta=1e-5)
-  stated = privacy_statement.loads(json.dumps(stated, allow_nan=False))
+  stated = statement.run_statement(ledger, delta=1e-5)
+  stated = statement.loads(json.dumps(stated, allow_nan=False))
   for guarantee in stated["guarantees"].values():
     assert guarantee["epsilon"] == "inf"
     assert guarantee["caveat"].startswith("No formal guarantee")
-  assert not privacy_statement.verify(stated).differences
+  assert not statement.verify(stated).differences
   stated["entries"][1]["mechanism"]["clipping"] = "fixed"
   with pytest.raises(plan.PlanError, match="clip_percentile is 90.0"):
-    privacy_statement.verify(stated)
+    statement.verify(stated)
 
 
 def test_the_noise_is_found_up_to_what_the_count_leaves():

@@ -13,7 +13,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import sensitivity
-from episodic_dp.accounting.reference import exact
+from tests.oracles import exact
 
 LEVELS = ("diagnosis", "patient", "image")
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0)

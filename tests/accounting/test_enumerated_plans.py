@@ -14,14 +14,14 @@ import math
 import numpy as np
 import pytest
 
-from episodic_dp.accounting import run_phases
+from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
-from episodic_dp.accounting.reference import exact
 from episodic_dp.plan import soundness
 from tests.accounting import random_plans as plans
 from tests.accounting import random_tasks
 from tests.accounting import random_trees
+from tests.oracles import exact
 
 SEED, PLANS, QUICK = 14, 2000, 60
 
@@ -62,8 +62,8 @@ def check_plan(number):
   case, rng = drawn_case(number)
   epsilon = float(rng.choice([0.0, 0.03, 0.2, 0.7]))
   alpha, z = math.exp(epsilon), float(case.release.mechanism.noise_multiplier)
-  routes = run_phases.routes(
-      (run_phases.Entry(case.release, case.steps),), case.level
+  routes = sensitivity.routes(
+      (sensitivity.Entry(case.release, case.steps),), case.level
   )
   told = f"plan {number} of seed {SEED}: {case.release}, {case.level}"
   divergence = (

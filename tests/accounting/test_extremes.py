@@ -14,9 +14,9 @@ from scipy import special
 from scipy import stats
 
 from episodic_dp import accounting
+from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import loss_distribution
-from episodic_dp.accounting.accountants import phases as phases_lib
-from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
 
 
@@ -29,7 +29,7 @@ def images(q, p, z):
 
 
 def run_of(unit_profiles, steps):
-  return (phases_lib.Phase(unit_profiles, steps),)
+  return (base.Phase(unit_profiles, steps),)
 
 
 def revealed_by_the_sum(p, z, steps, delta, direction):
@@ -95,8 +95,8 @@ CASES = [
 @pytest.mark.parametrize("p,z,steps", CASES)
 def test_between_an_exact_lower_bound_and_renyi(p, z, steps, delta, direction):
   run = run_of(poisson(p, z), steps)
-  got = registry.get("pld").epsilon(run, direction, delta)
-  above = registry.get("rdp").epsilon(run, direction, delta)
+  got = get_accountant("pld").epsilon(run, direction, delta)
+  above = get_accountant("rdp").epsilon(run, direction, delta)
   below = revealed_by_the_sum(p, z, steps, delta, direction)
   assert math.isfinite(got) and math.isfinite(above)
   assert below * (1 - 1e-6) <= got
@@ -108,7 +108,7 @@ def test_between_an_exact_lower_bound_and_renyi(p, z, steps, delta, direction):
 def test_rises_over_the_whole_range(name, delta):
   def epsilon(p, z, steps):
     return max(
-        registry.get(name).epsilon(run_of(poisson(p, z), steps), d, delta)
+        get_accountant(name).epsilon(run_of(poisson(p, z), steps), d, delta)
         for d in amplification.DIRECTIONS
     )
 
@@ -127,7 +127,7 @@ def test_falls_with_delta_down_to_the_smallest():
   run = run_of(images(0.004, 0.2, 1.0), 250)
   for direction in amplification.DIRECTIONS:
     found = [
-        registry.get("pld").epsilon(run, direction, 10.0**-k)
+        get_accountant("pld").epsilon(run, direction, 10.0**-k)
         for k in range(3, 16, 3)
     ]
     assert found == sorted(found) and math.isfinite(found[-1])
@@ -200,7 +200,7 @@ def test_what_is_reported_is_near_the_finest_grid(name):
     finest = on_a_grid(
         unit_profiles, direction, steps, delta, reach, sum(reach) / 2**16
     )
-    reported = registry.get("pld").epsilon(
+    reported = get_accountant("pld").epsilon(
         run_of(unit_profiles, steps), direction, delta
     )
     assert reported <= finest * 1.003

@@ -10,7 +10,6 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import assumptions
 from episodic_dp.accounting import report
 from episodic_dp.accounting.guarantee import compose_guarantee
 from episodic_dp.accounting.guarantee import Entry
@@ -46,7 +45,7 @@ def test_one_run_gives_every_level_its_guarantee():
     assert g.neighbours == f"add or remove one {level}"
     assert g.epsilon == max(g.epsilons.values()) == g.epsilons[g.direction]
     assert g.accountant == "pld" and g.steps == 250 and g.delta == 1e-6
-    assert set(assumptions.ASSUMED_THROUGHOUT) <= set(g.assumptions)
+    assert set(report.ASSUMED_THROUGHOUT) <= set(g.assumptions)
 
 
 def test_fixed_size_tasks_cost_more():
@@ -135,15 +134,15 @@ def test_no_level_with_a_guarantee_says_why():
 @pytest.mark.parametrize(
     "options,match",
     [
-        (dict(steps=0), "steps 0 must be"),
-        (dict(steps=2.5), "steps 2.5 must be"),
-        (dict(steps=True), "steps True must be"),
-        (dict(delta=0.0), "delta 0.0 must lie"),
-        (dict(delta=1.0), "delta 1.0 must lie"),
-        (dict(delta=math.nan), "delta nan must lie"),
-        (dict(accountant="renyi"), "'renyi': choose one of 'pld'"),
+        (dict(steps=0), "steps=0"),
+        (dict(steps=2.5), "steps=2.5"),
+        (dict(steps=True), "steps=True"),
+        (dict(delta=0.0), "delta=0.0"),
+        (dict(delta=1.0), "delta=1.0"),
+        (dict(delta=math.nan), "delta=nan"),
+        (dict(accountant="renyi"), "accountant='renyi'"),
         (dict(level="person"), "unknown level 'person'"),
-        (dict(neighbours="replace"), "'replace' must be one of 'add-or-"),
+        (dict(neighbours="replace"), "neighbours='replace'"),
     ],
 )
 def test_values_out_of_range(options, match):
@@ -378,7 +377,7 @@ def test_one_of_delta_and_epsilon():
         level="image",
         **given,
       )
-  with pytest.raises(plan.PlanError, match="epsilon inf must be a finite"):
+  with pytest.raises(plan.PlanError, match="epsilon=inf"):
     accounting.guarantee(
       plan.Release(PARTICIPANTS, POISSON, TASKS),
       steps=1,
@@ -455,5 +454,5 @@ def test_replace_one():
     plan.Release(h, p, m), epsilon=g.epsilon, neighbours="replace-one", **common
   )
   assert back.delta == pytest.approx(1e-5, rel=1e-2)
-  with pytest.raises(plan.PlanError, match="neighbours 'swap'"):
+  with pytest.raises(plan.PlanError, match="neighbours='swap'"):
     guarantee(neighbours="swap")

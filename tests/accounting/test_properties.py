@@ -12,8 +12,9 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting.accountants import phases as phases_lib
-from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.guarantee import ACCOUNTANTS
+from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 
@@ -161,7 +162,7 @@ def test_fixed_sizes_cost_more_than_poisson_of_the_same_rates(run, n):
 
 @functools.cache
 def epsilon(name, phases, direction, delta):
-  return registry.get(name).epsilon(phases, direction, delta)
+  return get_accountant(name).epsilon(phases, direction, delta)
 
 
 @settings(max_examples=12, deadline=None)
@@ -171,18 +172,18 @@ def test_accountants_on_random_plans(run, steps, more):
   delta = 1e-6
   for direction in amplification.DIRECTIONS:
     found = {}
-    for name in registry.NAMES:
+    for name in ACCOUNTANTS:
       shorter = epsilon(
-          name, (phases_lib.Phase(unit_profiles, steps),), direction, delta
+          name, (base.Phase(unit_profiles, steps),), direction, delta
       )
       whole = epsilon(
-        name, (phases_lib.Phase(unit_profiles, steps + more),), direction, delta
+        name, (base.Phase(unit_profiles, steps + more),), direction, delta
       )
       parts = epsilon(
         name,
         (
-          phases_lib.Phase(unit_profiles, steps),
-          phases_lib.Phase(unit_profiles, more),
+          base.Phase(unit_profiles, steps),
+          base.Phase(unit_profiles, more),
         ),
         direction,
         delta,

@@ -8,8 +8,8 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting.accountants import phases
-from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 
@@ -45,9 +45,9 @@ def independent(tasks, z=1.0, form="independent"):
 
 
 def epsilon_of(kind, steps, delta):
-  run = (phases.Phase((kind,), steps),)
+  run = (base.Phase((kind,), steps),)
   return max(
-      registry.get("pld").epsilon(run, d, delta)
+      get_accountant("pld").epsilon(run, d, delta)
       for d in amplification.DIRECTIONS
   )
 
@@ -59,7 +59,6 @@ def test_at_most_one_copy_is_a_tree(level, epsilon):
       synthetic(1), steps=300, delta=1e-6, level=level
   )
   assert found.epsilon == pytest.approx(epsilon, rel=1e-3)
-  assert found.epsilon <= 1.01 * found.lower
   assert accounting.unit_profiles(
       synthetic(1), level
   ) == accounting.unit_profiles(synthetic(1, most_copies=False), level)
@@ -151,4 +150,4 @@ def test_many_copies_with_little_noise_are_finite():
   found = accounting.guarantee(
       synthetic(10), steps=300, delta=1e-6, level="class"
   )
-  assert 30 < found.lower < found.epsilon < math.inf
+  assert 30 < found.epsilon < math.inf

@@ -11,7 +11,7 @@ from scipy import special
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.reference import exact
+from tests.oracles import exact
 
 BOTH = amplification.DIRECTIONS
 UNIT = plan.Hierarchy.regular((1000, 10, 20), levels=("task", "class", "image"))

@@ -8,7 +8,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import kinds
+from episodic_dp.accounting import distances
 
 LEVELS = ("hospital", "patient", "record")
 
@@ -77,7 +77,7 @@ def test_dominated_kinds_are_left_out_and_many_are_merged():
   # (1/2, 1/2, 1/4) and (1/2, 1/3, 1/2): neither is above the other.
   assert {k.outer_rates[1] * k.rate for k in got} == {1 / 8, 1 / 6}
   rows = [(i / 100, 1 - i / 100, 1.0, 2.0) for i in range(100)]
-  merged = kinds.merge(rows, 10)
+  merged = distances.merge(rows, 10)
   assert len(merged) <= 10
   for row in rows:
     assert any((np.asarray(m) >= np.asarray(row)).all() for m in merged)

@@ -10,7 +10,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import models
 from episodic_dp import training
-from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting import report
 from episodic_dp.analysis import measure
 from episodic_dp.analysis import saved_weights
 from episodic_dp.models import parts
@@ -112,7 +112,7 @@ def test_a_run_goes_on_from_weights_of_another(
   config = config_of("mlp", 2, **options)
   experiment, result = tiny_runs.train(config, tmp_path / "run", splits)
   caveats = {g.caveat for g in result.guarantees.values()}
-  assert all(privacy_statement.STARTED in caveat for caveat in caveats)
+  assert all(report.STARTED in caveat for caveat in caveats)
   statement = json.loads((tmp_path / "run/guarantee.json").read_text())
   learner = experiment.spec.learner
   assert statement["start"] == learner.model.start

@@ -9,7 +9,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting import statement
 from episodic_dp.training import metrics
 from tests.training import tiny_run
 
@@ -57,7 +57,7 @@ def test_only_noised_norms_are_told(runs):
   lines = metrics.read(whole / metrics.FILE)
   stated = json.loads((whole / training.reporting.GUARANTEE).read_text())
   text = training.reporting.summary(result, STEPS)
-  assert not privacy_statement.verify(stated).differences
+  assert not statement.verify(stated).differences
   if options is QUANTILE:
     norms = [line["clip_norm"] for line in lines[1:]]
     assert norms[0] == 2.0 and len(set(norms)) == STEPS

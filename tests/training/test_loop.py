@@ -20,7 +20,8 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting import report
+from episodic_dp.accounting import statement
 from episodic_dp.cli import exit_status
 from episodic_dp.private import state as state_lib
 from episodic_dp.training import checkpoint
@@ -196,7 +197,7 @@ def test_guarantees_for_every_level_and_the_seed_is_confessed(whole):
   assert list(found["guarantees"]) == list(tiny_run.LEVELS)
   for level, entry in found["guarantees"].items():
     assert entry["epsilon"] == result.guarantees[level].epsilon
-    assert entry["assumptions"][0] == privacy_statement.SEEDED
+    assert entry["assumptions"][0] == report.SEEDED
 
 
 def test_every_line_tells_what_was_spent_so_far(whole):
@@ -210,7 +211,7 @@ def test_every_line_tells_what_was_spent_so_far(whole):
 
 
 def test_the_statement_of_a_run_is_verified(whole):
-  data = privacy_statement.loads((whole[0] / "guarantee.json").read_text())
+  data = statement.loads((whole[0] / "guarantee.json").read_text())
   assert (data["steps"], data["planned_steps"]) == (STEPS, STEPS)
   assert data["fixed_seed"]
   assert accounting.verify(data).differences == ()
@@ -318,7 +319,7 @@ def test_the_key_is_in_its_file_and_in_no_other(tmp_path):
     assert not any(form in content for form in forms), path
   found = json.loads((tmp_path / "guarantee.json").read_text())
   sentences = found["guarantees"]["participant"]["assumptions"]
-  assert privacy_statement.SEEDED not in sentences
+  assert report.SEEDED not in sentences
 
 
 def test_two_secret_keys_give_two_runs(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.accounting import privacy_statement
+from episodic_dp.accounting import report
+from episodic_dp.accounting import statement
 from episodic_dp.training import plots
 from episodic_dp.training import reporting
 
@@ -81,12 +82,12 @@ def test_statements_are_written_as_strict_json(tmp_path):
           path, _ledger(z), delta=1e-5, fixed_seed=fixed_seed, planned_steps=9,
           lineage=["5a"],
       )
-      found = privacy_statement.loads(path.read_text())
+      found = statement.loads(path.read_text())
       assert (found["steps"], found["planned_steps"]) == (3, 9)
       for level, guarantee in _guarantees(z=z).items():
         entry = found["guarantees"][level]
         assert float(entry["epsilon"]) == guarantee.epsilon
-        assert (privacy_statement.SEEDED in entry["caveat"]) == fixed_seed
+        assert (report.SEEDED in entry["caveat"]) == fixed_seed
       assert accounting.verify(found).differences == ()
 
 

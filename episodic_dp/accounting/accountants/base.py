@@ -1,18 +1,240 @@
-"""One interface for every way of composing steps.
+"""Accountants, the phases that they compose, and bounds on a whole run.
 
-An accountant turns phases (what is composed, how often) into an upper bound on
-the privacy profile of the whole run, one direction at a time. What all of them
-share, the charge for the sampler's error, is done here once.
+An accountant turns phases (unit profiles and their number of steps) into an
+upper bound on the privacy profile of the whole run, one direction at a time.
+The charge for the sampler's error, which all of them share, is done here.
 """
 
 import abc
+import dataclasses
 import math
-from typing import Any
+from typing import Any, Protocol
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting.accountants import curves
-from episodic_dp.accounting.accountants.phases import Phases
+from episodic_dp.accounting.profiles import gaussian
 from episodic_dp.accounting.profiles.amplification import Direction
+from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+  """Equal steps (or passes) of a run, seen from one level.
+
+  Attributes:
+    unit_profiles: of each kind of unit of the level; what is composed is
+      their maximum.
+    times: how often it is composed, at least 1.
+  """
+
+  unit_profiles: UnitProfiles
+  times: int
+
+
+Phases = tuple[Phase, ...]
+
+
+# Curves ---------------------------------------------------------------------
+
+
+class Curve(Protocol):
+  """An upper bound on one direction's privacy profile of a run."""
+
+  def epsilon(self, delta: float) -> float:
+    """The smallest epsilon >= 0 known to hold at delta, or infinity."""
+
+  def delta(self, epsilon: float) -> float:
+    """The smallest delta known to hold at epsilon >= 0, at most 1."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Negligible:
+  """The profile of a run that no delta of interest tells from nothing.
+
+  Attributes:
+    bound: an upper bound on the total variation of its two outputs.
+  """
+
+  bound: float
+
+  def epsilon(self, delta: float) -> float:
+    """See `Curve`."""
+    return 0.0 if self.bound <= delta else math.inf
+
+  def delta(self, epsilon: float) -> float:
+    """See `Curve`."""
+    del epsilon  # Delta falls with it.
+    return min(self.bound, 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundedLoss:
+  """A run whose loss is nearly surely bounded.
+
+  Attributes:
+    bound: the largest loss.
+    beyond: an upper bound on the probability of a larger one.
+  """
+
+  bound: float
+  beyond: float
+
+  def epsilon(self, delta: float) -> float:
+    """See `Curve`."""
+    return self.bound if self.beyond <= delta else math.inf
+
+  def delta(self, epsilon: float) -> float:
+    """See `Curve`."""
+    return self.beyond if epsilon >= self.bound else 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Unprotected:
+  """A run that releases private data without noise."""
+
+  def epsilon(self, delta: float) -> float:
+    """See `Curve`."""
+    del delta
+    return math.inf
+
+  def delta(self, epsilon: float) -> float:
+    """See `Curve`."""
+    del epsilon
+    return 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianCurve:
+  """One Gaussian of a distance, in noise standard deviations."""
+
+  distance: float
+
+  def epsilon(self, delta: float) -> float:
+    """See `Curve`."""
+    if delta <= 0:
+      return math.inf
+    return gaussian.analytic_epsilon(1 / self.distance, delta)
+
+  def delta(self, epsilon: float) -> float:
+    """See `Curve`."""
+    return gaussian.analytic_delta(1 / self.distance, epsilon)
+
+
+@dataclasses.dataclass(frozen=True)
+class Least:
+  """The best of several bounds, at every delta and epsilon."""
+
+  curves: tuple[Curve, ...]
+
+  def epsilon(self, delta: float) -> float:
+    """See `Curve`."""
+    return min(curve.epsilon(delta) for curve in self.curves)
+
+  def delta(self, epsilon: float) -> float:
+    """See `Curve`."""
+    return min(curve.delta(epsilon) for curve in self.curves)
+
+
+def charge_sampler_error(
+    curve: Curve, error: plan_lib.SamplerError
+) -> Curve:
+  """Bound a run whose sampler is not quite the plan's.
+
+  With v the variation, s the ratio's logarithm, t the tails and u what is
+  unmatched, all steps together (section 9 of the README of `accounting`),
+
+    delta(epsilon)                  + (1 + e^epsilon) v   at epsilon,
+    e^s (delta(epsilon) + (1 + e^epsilon) t)              at epsilon + 2 s, and
+    e^s (delta(epsilon) + u)                              at epsilon + 2 s
+
+  hold; the best of them is told.
+
+  Args:
+    curve: the bound for the plan's own sampler.
+    error: of all steps together.
+  """
+  return _Charged(curve, error) if error.variation > 0 else curve
+
+
+def left_by_sampler(delta: float, error: plan_lib.SamplerError) -> float:
+  """What the sampler's error leaves of delta; nothing where not above 0."""
+  reduced = math.nextafter(delta * math.exp(-error.log_ratio), 0.0)
+  return max(
+      delta - 2 * error.variation,
+      reduced - min(2 * error.tails, error.unmatched),
+  )
+
+
+def negligible(error: plan_lib.SamplerError, epsilon: float) -> float:
+  """A delta at epsilon that is next to nothing beside the sampler's error."""
+  charges = [_grown(error.variation, epsilon)]
+  below = epsilon - 2 * error.log_ratio
+  if below >= 0:
+    charges.append(min(_grown(error.tails, below), error.unmatched))
+  return _LITTLE * min(charges)
+
+
+# An epsilon at which the sampler's error takes less than this of delta is told.
+_LITTLE = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class _Charged:
+  """See `charge_sampler_error`."""
+
+  curve: Curve
+  error: plan_lib.SamplerError
+
+  def epsilon(self, delta: float) -> float:
+    """See `Curve`."""
+    error = self.error
+    first = self._additive(delta, error.variation)
+    if first + math.log(error.variation) < math.log(_LITTLE * delta):
+      return first
+    reduced = math.nextafter(delta * math.exp(-error.log_ratio), 0.0)
+    least = self._additive(reduced, error.tails)
+    if reduced > error.unmatched:
+      least = min(least, self.curve.epsilon(reduced - error.unmatched))
+    return min(first, math.nextafter(least + 2 * error.log_ratio, math.inf))
+
+  def _additive(self, delta: float, variation: float) -> float:
+    """Epsilon where (1 + e^epsilon) of the variation is charged to delta."""
+    if variation == 0:
+      return self.curve.epsilon(delta)
+    if 2 * variation >= delta:
+      return math.inf
+    value = self.curve.epsilon(delta - 2 * variation)
+    for _ in range(100):
+      if math.isinf(value) or math.log(variation) + value >= math.log(delta):
+        return math.inf
+      raised = value * (1 + 1e-9)
+      charged = self.curve.epsilon(delta - (1 + math.exp(raised)) * variation)
+      if charged <= raised:
+        return raised
+      value = charged
+    return math.inf
+
+  def delta(self, epsilon: float) -> float:
+    """See `Curve`."""
+    error = self.error
+    bounds = [self.curve.delta(epsilon) + _grown(error.variation, epsilon)]
+    below = math.nextafter(epsilon - 2 * error.log_ratio, -math.inf)
+    if below >= 0:
+      charge = min(_grown(error.tails, below), error.unmatched)
+      bounds.append(
+          math.exp(error.log_ratio) * (self.curve.delta(below) + charge)
+      )
+    return min(1.0, *bounds)
+
+
+def _grown(variation: float, epsilon: float) -> float:
+  """(1 + e^epsilon) of a variation, or 1 where that is less."""
+  if variation == 0:
+    return 0.0
+  charge = math.log(variation) + math.log1p(math.exp(-epsilon)) + epsilon
+  return math.exp(min(charge, 0.0))
+
+
+# Accountants ----------------------------------------------------------------
 
 
 class Accountant(abc.ABC):
@@ -34,7 +256,7 @@ class Accountant(abc.ABC):
       delta: float | None = None,
       epsilon: float | None = None,
       enough: float = 0.0,
-  ) -> curves.Curve:
+  ) -> Curve:
     """The bound, precise near the one of delta and epsilon that is given.
 
     Args:
@@ -68,14 +290,14 @@ class Accountant(abc.ABC):
       direction: "remove" or "add".
       delta: in (0, 1).
       error: of the run's sampler, all steps together; see
-        `curves.charge_sampler_error`.
+        `charge_sampler_error`.
       enough: an epsilon that need not be told from smaller ones.
     """
-    left = curves.left_by_sampler(delta, error)
+    left = left_by_sampler(delta, error)
     if left <= 0:
       return math.inf
     curve = self.curve(phases, direction, delta=left, enough=enough)
-    return curves.charge_sampler_error(curve, error).epsilon(delta)
+    return charge_sampler_error(curve, error).epsilon(delta)
 
   def delta(
       self,
@@ -88,8 +310,8 @@ class Accountant(abc.ABC):
     """Delta of a run in one direction at epsilon >= 0; see `epsilon`."""
     curve = self.curve(
         phases, direction, epsilon=epsilon,
-        enough=max(enough, curves.negligible(error, epsilon)),
+        enough=max(enough, negligible(error, epsilon)),
     )
     return min(
-        1.0, curves.charge_sampler_error(curve, error).delta(epsilon)
+        1.0, charge_sampler_error(curve, error).delta(epsilon)
     )

@@ -23,7 +23,7 @@ proposition 11, with p = q = 2): for an order l > 1
 which for Gaussians on a line is an equality.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 import math
 
@@ -31,9 +31,8 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.accountants import base
-from episodic_dp.accounting.accountants import curves
-from episodic_dp.accounting.accountants import rdp
-from episodic_dp.accounting.accountants.phases import Phases
+from episodic_dp.accounting.accountants import moments
+from episodic_dp.accounting.accountants.base import Phases
 from episodic_dp.accounting.profiles import amplification
 
 # Points of the first look along the split, and steps of the search near it.
@@ -41,10 +40,13 @@ _LOOKS, _STEPS = 17, 24
 _GOLDEN = (math.sqrt(5) - 1) / 2
 # ln of the odds between the shares of delta of the two parts, at most.
 _ODDS = 24.0
+# How often curves are made precise where the best split is.
+_ROUNDS = 3
 # Nothing smaller than this is asked of an accountant.
 _LEAST_DELTA = 1e-290
-# e^-a is zero for an a above this, as a double.
-_NO_SHARE = 746.0
+# e^-a is zero for an a above the first, as a double; above the second epsilon
+# Renyi divergences may be less.
+_NO_SHARE, _LARGE = 746.0, 200.0
 # Of the Renyi divergences of an exchange; they are of use at large epsilons.
 _MOST_ORDER = 64
 
@@ -58,15 +60,15 @@ class Exchanged:
     add: for adding one.
   """
 
-  remove: curves.Curve
-  add: curves.Curve
+  remove: base.Curve
+  add: base.Curve
 
   def epsilon(self, delta: float) -> float:
-    """See `curves.Curve`."""
+    """See `base.Curve`."""
     return self.split_of_delta(delta)[0]
 
   def delta(self, epsilon: float) -> float:
-    """See `curves.Curve`."""
+    """See `base.Curve`."""
     return self.split_of_epsilon(epsilon)[0]
 
   def split_of_delta(self, delta: float) -> tuple[float, float, float]:
@@ -147,69 +149,91 @@ def exchanged(
     epsilon: at least 0, or None where delta is given.
     enough: a delta at epsilon that need not be told from smaller ones.
   """
+  removes: list[base.Curve] = []
+  adds: list[base.Curve] = []
   if epsilon is not None:
-    def at(a: float, b: float) -> tuple[curves.Curve, curves.Curve]:
-      return (
-          accountant.curve(run, "remove", epsilon=a, enough=enough / 2),
-          accountant.curve(
-              run, "add", epsilon=b,
-              enough=enough / 2 * math.exp(-min(a, 700.0)),
-          ),
+    a = b = epsilon / 2
+    for _ in range(_ROUNDS):
+      removes.append(
+          accountant.curve(run, "remove", epsilon=a, enough=enough / 2)
       )
-
-    first = Exchanged(*at(epsilon / 2, epsilon / 2))
-    _, a, b = first.split_of_epsilon(epsilon)
-    return _both(first, *at(a, b))
+      less = enough / 2 * math.exp(-min(a, 700.0))
+      adds.append(accountant.curve(run, "add", epsilon=b, enough=less))
+      found = Exchanged(base.Least(tuple(removes)), base.Least(tuple(adds)))
+      _, a, b = found.split_of_epsilon(epsilon)
+    return found
   assert delta is not None
-  remove = accountant.curve(run, "remove", delta=delta / 2)
-  if remove.epsilon(delta) > _NO_SHARE and _unbounded(run):
-    return Exchanged(remove, curves.Unprotected())  # No split leaves A a share.
-  a = min(remove.epsilon(delta / 2), 600.0)
-  first = Exchanged(
-      remove,
-      accountant.curve(
-          run, "add", delta=max(delta / 2 * math.exp(-a), _LEAST_DELTA)
-      ),
-  )
-  total, at_remove, at_add = first.split_of_delta(delta)
-  if math.isinf(total):
-    return first
-  return _both(
-      first,
-      accountant.curve(run, "remove", delta=max(at_remove, _LEAST_DELTA)),
-      accountant.curve(run, "add", delta=max(at_add, _LEAST_DELTA)),
-  )
+  at_remove = delta / 2
+  remove = accountant.curve(run, "remove", delta=at_remove)
+  a = remove.epsilon(at_remove)
+  if remove.epsilon(delta) > _NO_SHARE:
+    return Exchanged(remove, base.Unprotected())  # No split leaves A a share.
+  at_add = at_remove * math.exp(-min(a, 600.0))
+  for _ in range(_ROUNDS):
+    for kept, direction, at in (
+        (removes, "remove", at_remove), (adds, "add", at_add)
+    ):
+      kept.append(
+          accountant.curve(run, direction, delta=max(at, _LEAST_DELTA))
+      )
+    found = Exchanged(base.Least(tuple(removes)), base.Least(tuple(adds)))
+    total, at_remove, at_add = found.split_of_delta(delta)
+    if math.isinf(total):
+      break
+  return found
 
 
-def _unbounded(run: Phases) -> bool:
-  """Whether every loss is a Gaussian's: possible, however large."""
-  return all(
-      unit.tail is not None for phase in run for unit in phase.unit_profiles
-  )
-
-
-def by_moments(run: Phases) -> rdp.RenyiCurve | None:
-  """The bound by Renyi divergences; None where moments are not bounded."""
-  order = np.asarray(rdp.orders(_MOST_ORDER))
+def by_moments(run: Phases) -> moments.RenyiCurve:
+  """Bound the exchange by Renyi divergences."""
+  order = np.asarray(moments.orders(_MOST_ORDER))
   at = tuple(sorted({*(2 * order).tolist(), *(2 * order - 1).tolist()}))
-  try:
-    # (order - 1) times the divergence, at every order.
-    remove, add = (
-        dict(zip(at, rdp.total_log_moments(run, direction, at)))
-        for direction in amplification.DIRECTIONS
-    )
-  except plan_lib.PlanError:
-    return None
+  # (order - 1) times the divergence, at every order.
+  remove, add = (
+      dict(zip(at, moments.total_log_moments(run, direction, at)))
+      for direction in amplification.DIRECTIONS
+  )
   first, second = (
-      np.asarray([moments[x] / (x - 1) for x in orders.tolist()])
-      for moments, orders in ((remove, 2 * order), (add, 2 * order - 1))
+      np.asarray([logs[x] / (x - 1) for x in at.tolist()])
+      for logs, at in ((remove, 2 * order), (add, 2 * order - 1))
   )
-  return rdp.RenyiCurve(order, (order - 0.5) / (order - 1) * first + second)
+  return moments.RenyiCurve(order, (order - 0.5) / (order - 1) * first + second)
 
 
-def _both(
-    first: Exchanged, remove: curves.Curve, add: curves.Curve
-) -> Exchanged:
-  return Exchanged(
-      curves.Least((first.remove, remove)), curves.Least((first.add, add))
-  )
+def value(
+    accountant: base.Accountant,
+    runs: Sequence[Phases],
+    delta: float | None,
+    epsilon: float | None,
+    error: plan_lib.SamplerError,
+) -> float:
+  """Bound epsilon at delta, or delta at epsilon, of replacing a unit.
+
+  Args:
+    accountant: how steps are composed.
+    runs: one for each kind of unit; the largest of them counts.
+    delta: in (0, 1), or None.
+    epsilon: at least 0, or None.
+    error: of the sampler, all steps together.
+  """
+  left, enough = None, 0.0
+  if delta is not None:
+    left = base.left_by_sampler(delta, error)
+    if left <= 0:
+      return math.inf
+  else:
+    enough = base.negligible(error, float(epsilon or 0))
+  largest = 0.0
+  for run in runs:
+    curves: list[base.Curve] = [
+        exchanged(accountant, run, delta=left, epsilon=epsilon, enough=enough)
+    ]
+    if delta is not None and curves[0].epsilon(delta) > _LARGE:
+      curves += [by_moments(run), exchanged(moments.RDP(), run, delta=left)]
+    charged = base.charge_sampler_error(base.Least(tuple(curves)), error)
+    found = (
+        charged.epsilon(delta)
+        if delta is not None
+        else charged.delta(float(epsilon or 0))
+    )
+    largest = max(largest, found)
+  return largest

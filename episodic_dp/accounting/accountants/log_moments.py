@@ -11,8 +11,8 @@ the last for a g that is linear between points. The profile of P and Q is convex
 in alpha, so it lies below the broken line through any of its upper bounds, and
 the sum over that line bounds the moment from above. The atom at alpha = 1 has
 psi = 0 and drops out, every other term is positive, and all of it is done in
-logarithms (`tails` where the profile underflows): nothing cancels, however
-small a rate or large an order.
+logarithms (the tail's bound where the profile underflows): nothing cancels,
+however small a rate or large an order.
 
 Below its first point the line runs to g(0) = 0. Above its last point U
 g is at most w H_alpha(N(d) || N(0)) <= w Phi(d/2 - ln(alpha)/d) by the kinds'
@@ -34,9 +34,10 @@ import math
 import numpy as np
 from scipy import special
 
-from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import tails
+from episodic_dp.accounting.profiles import counts
+from episodic_dp.accounting.profiles import random_count
+from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 
 # Relative error of the log-moment that the points are chosen for.
@@ -52,6 +53,14 @@ _OF_USE = 105.0
 _ROUNDING = 1e-9
 # Losses that are summed at a time, and bounded at a time.
 _CHUNK, _BLOCK = 1 << 10, 1 << 6
+
+# Below this a double may have lost digits; chords end in a constant long
+# before, but well below the second number.
+_SMALL, _SMALL_ON_CHORDS = 1e-280, 1e-30
+# Terms that the weights of a mixture are split into, and numbers of places.
+_MOST_GROUPS, _MOST_PLACES = 128, 24
+# A distance of zero is replaced by this one: larger, so never optimistic.
+_MIN_DISTANCE = 1e-9
 
 _LogExcess = Callable[[np.ndarray], np.ndarray]
 
@@ -76,10 +85,6 @@ def log_moments(
   Raises:
     PlanError: a kind has no tail bound, so its moments may be infinite.
   """
-  if len(unit_profiles) == 1 and isinstance(
-      unit_profiles[0], unit_profile.WithMoments
-  ):
-    return unit_profiles[0].log_moments(direction, orders)
   weight, distance = _tail(unit_profiles)
   order = np.asarray(orders, float)
   if weight == 0:
@@ -87,7 +92,9 @@ def log_moments(
   bound = _convexity_bound(order, weight, distance)
   if math.isfinite(distance):
     def log_excess(u: np.ndarray) -> np.ndarray:
-      return tails.log_excess(unit_profiles, u, direction)
+      return np.max(
+          [_log_excess(kind, u, direction) for kind in unit_profiles], axis=0
+      )
 
     losses, heights, log_least = _points(log_excess, order, distance)
     used = slice(log_least.size)
@@ -102,18 +109,11 @@ def log_moments(
 
 
 def _tail(unit_profiles: unit_profile.UnitProfiles) -> tuple[float, float]:
-  """(w, d) of all kinds: the Gaussian's divergence rises with d."""
-  weights, distances = [0.0], [0.0]
-  for kind in unit_profiles:
-    if kind.tail is None:
-      raise plan_lib.PlanError(
-          f"moments of {type(kind).__name__} are not bounded: accountants 'rdp'"
-          " and 'moments' need a Gaussian tail, so use accountant='pld'"
-      )
-    if kind.tail[0] > 0:
-      weights.append(kind.tail[0])
-      distances.append(max(kind.tail[1], tails.MIN_DISTANCE))
-  return max(weights), max(distances)
+  """Return (w, d) of all kinds: the Gaussian's divergence rises with d."""
+  tails = [kind.tail for kind in unit_profiles if kind.tail[0] > 0]
+  weight = max((w for w, _ in tails), default=0.0)
+  distance = max((d for _, d in tails), default=0.0)
+  return weight, max(distance, _MIN_DISTANCE)
 
 
 def _convexity_bound(
@@ -362,3 +362,164 @@ def _log_chunk(
   largest = np.where(np.isfinite(largest), largest, 0.0)
   with np.errstate(divide="ignore"):
     return largest[:, 0] + np.log(np.exp(log_psi - largest).sum(axis=1))
+
+
+# The excess ------------------------------------------------------------------
+
+
+def _log_excess(
+    kind: unit_profile.UnitProfile,
+    log_alpha: np.ndarray,
+    direction: amplification.Direction,
+) -> np.ndarray:
+  """Bound ln of `unit_profile.excess` of one kind, -inf where it is zero.
+
+  Where it is too small for a double, bounds of its logarithm are taken.
+  """
+  exact = isinstance(kind, amplification.Amplification)
+  small = _SMALL if exact else _SMALL_ON_CHORDS
+  value = unit_profile.bounded_excess((kind,), log_alpha, direction, small)
+  result = np.log(np.maximum(value, _SMALL))
+  other: amplification.Direction = "add" if direction == "remove" else "remove"
+  for sign, which in ((1, direction), (-1, other)):
+    low = np.flatnonzero((value < small) & ((log_alpha >= 0) == (sign > 0)))
+    if low.size:
+      # alpha H_(1/alpha) below alpha = 1
+      bound = _log_divergence(kind, sign * log_alpha[low], which)
+      bound += np.minimum(log_alpha[low], 0.0)
+      result[low] = np.minimum(result[low], bound)
+  return result
+
+
+def _log_divergence(
+    kind: unit_profile.UnitProfile,
+    log_alpha: np.ndarray,
+    direction: amplification.Direction,
+) -> np.ndarray:
+  """Bound ln of a kind's divergence, for alpha >= 1."""
+  weight, distance = kind.tail
+  if weight == 0:
+    return np.full_like(log_alpha, -np.inf)
+  bound = math.log(weight) + log_hockey_stick(
+      log_alpha, max(distance, _MIN_DISTANCE)
+  )
+  found = bound
+  if isinstance(kind, amplification.Amplification):
+    log_weight, terms = kind.terms(log_alpha, direction)
+    # All of the weight against the own term, or all at the largest distance.
+    every = np.logaddexp.reduce([k for k, _ in terms], axis=0)
+    found = np.minimum(
+        _log_weighted(log_weight, *terms[0]),
+        _log_weighted(log_weight, every, max(d for _, d in terms)),
+    )
+  elif isinstance(kind, random_count.Averaged):
+    found = np.logaddexp.reduce([
+        math.log(chance) + _log_divergence(part, log_alpha, direction)
+        for chance, part in kind.parts
+        if chance > 0
+    ])
+  elif isinstance(kind, recurrence.Recurrence):
+    found = _log_recurrence(kind, log_alpha, direction)
+  elif isinstance(kind, random_count.RandomCount):
+    # What takes the unit's place is taken as known, and as large as can be.
+    number = counts.coarser(kind.number.counts, _MOST_GROUPS)
+    found = math.log(math.prod(kind.outer_rates)) + _log_mixture(
+        np.append((number.values + kind.instead.most) * kind.distance, 0.0),
+        np.append(kind.rate * number.probs, 1 - kind.rate),
+        log_alpha,
+        direction,
+    )
+  return np.minimum(bound, found)
+
+
+def _log_recurrence(
+    kind: recurrence.Recurrence,
+    log_alpha: np.ndarray,
+    direction: amplification.Direction,
+) -> np.ndarray:
+  """Bound ln of the average over J, the places that draw the parent."""
+  chance, tree = kind.once
+  total = np.full(log_alpha.shape, -np.inf)
+  if chance * tree.tail[0] > 0:
+    total = math.log(chance) + _log_divergence(tree, log_alpha, direction)
+  for j, weight in recurrence.several(kind, _MOST_PLACES):
+    law = counts.coarser(recurrence.occurrences(kind, j), _MOST_GROUPS)
+    value = math.log(weight) + _log_mixture(
+        law.values * kind.least_distance, law.probs, log_alpha, direction
+    )
+    total = np.logaddexp(total, value)
+  return total
+
+
+def _log_mixture(
+    distances: np.ndarray,
+    probs: np.ndarray,
+    log_alpha: np.ndarray,
+    direction: amplification.Direction,
+) -> np.ndarray:
+  """Bound ln of P = sum over k of w_k N(s_k) against Q = N(0).
+
+  Of the splits of alpha, or of Q's weight, into terms with s_k > 0,
+
+    remove  sum of [w_k N(s_k) - a_k N(0)]_+,  a_k adding up to alpha - w_0,
+    add     sum of [u_k N(0) - alpha w_k N(s_k)]_+,  u_k to 1 - alpha w_0;
+
+  every such split is a bound, and the best one is `amplification.split`.
+  """
+  some = (distances > 0) & (probs > 0)
+  if not some.any():
+    return np.full_like(log_alpha, -np.inf)
+  none = min(float(probs[distances == 0].sum()), 1.0)
+  s = distances[some][:, None]
+  log_w = np.log(probs[some])[:, None] + np.zeros_like(log_alpha)
+  with np.errstate(divide="ignore", over="ignore"):
+    if direction == "remove":
+      weights = log_w
+      total = log_alpha + np.log1p(-none * np.exp(-log_alpha))
+    else:
+      weights = log_w + log_alpha
+      left = 1 - none * np.exp(np.minimum(log_alpha, 700.0))
+      total = np.log(np.maximum(left, 0.0))
+  # Nothing is left to split where the total is zero.
+  parts = np.full_like(weights, -np.inf)
+  rest = np.isfinite(total)
+  if rest.any():
+    parts[:, rest] = amplification.split(total[rest], weights[:, rest], s)
+  if direction == "remove":
+    terms = _log_weighted(weights, parts, s)
+  else:
+    terms = _log_weighted(parts, weights, s)
+  return np.logaddexp.reduce(terms, axis=0)
+
+
+def _log_weighted(
+    log_weight: np.ndarray,
+    log_against: np.ndarray,
+    distance: float | np.ndarray,
+) -> np.ndarray:
+  """Bound ln of w H_(k/w)(N(d) || N(0)), w where k is smaller than that."""
+  with np.errstate(invalid="ignore"):
+    ratio = log_against - log_weight
+    value = log_weight + log_hockey_stick(np.maximum(ratio, 0.0), distance)
+  value = np.where(ratio < 0, log_weight, value)
+  return np.where(np.isneginf(log_weight), -np.inf, value)
+
+
+def log_hockey_stick(
+    log_alpha: np.ndarray, distance: float | np.ndarray
+) -> np.ndarray:
+  """Bound ln H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1."""
+  with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    x = distance / 2 - log_alpha / distance
+    first = special.erfcx(-x / math.sqrt(2))
+    # alpha Phi(x - d) = phi(x) times this; rounding must not make it too large.
+    second = special.erfcx((distance - x) / math.sqrt(2)) * (1 - 1e-14)
+    tail = np.asarray(-x * x / 2 + np.log((first - second) / 2))
+    near = x > 0  # Large enough for a double.
+    tail[near] = np.log(
+        amplification.hockey_stick(
+            np.broadcast_to(log_alpha, x.shape)[near],
+            np.broadcast_to(distance, x.shape)[near],
+        )
+    )
+  return np.where(np.isneginf(x), -np.inf, tail)

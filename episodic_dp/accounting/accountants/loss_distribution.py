@@ -30,8 +30,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import fft
 
-from episodic_dp.accounting.accountants.phases import Phases
-from episodic_dp.accounting.profiles import tabulated
+from episodic_dp.accounting.accountants.base import Phases
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
@@ -142,8 +141,8 @@ def reach(
 ) -> tuple[float, float]:
   """How far down and up the grid has to go."""
   return (
-      tabulated.reach(unit_profiles, direction, -1, tail),
-      tabulated.reach(unit_profiles, direction, 1, tail),
+      unit_profile.reach(unit_profiles, direction, -1, tail),
+      unit_profile.reach(unit_profiles, direction, 1, tail),
   )
 
 
@@ -160,7 +159,9 @@ def one_step(
   losses = grid.losses()
   # Next to nothing is left beyond the ends: nothing smaller matters.
   ends = unit_profile.excess(unit_profiles, losses[[0, -1]], direction)
-  excess = tabulated.excess(unit_profiles, losses, direction, float(ends.max()))
+  excess = unit_profile.bounded_excess(
+      unit_profiles, losses, direction, float(ends.max())
+  )
   change = np.diff(excess)
   probs = np.zeros(excess.size)
   # The slope in alpha changes at a point by probability / alpha.

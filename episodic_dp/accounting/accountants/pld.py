@@ -8,10 +8,9 @@ import math
 import numpy as np
 
 from episodic_dp.accounting.accountants import base
-from episodic_dp.accounting.accountants import curves
 from episodic_dp.accounting.accountants import loss_distribution
-from episodic_dp.accounting.accountants import rdp
-from episodic_dp.accounting.accountants.phases import Phases
+from episodic_dp.accounting.accountants import moments
+from episodic_dp.accounting.accountants.base import Phases
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
@@ -43,6 +42,8 @@ _UNKNOWN = loss_distribution.Loss(1.0, 0, np.ones(1), 1.0)
 class PLD(base.Accountant):
   """Privacy loss distributions: the tightest accountant, and the default."""
 
+  tolerance: float = _TOLERANCE
+
   name = "pld"
 
   def curve(
@@ -53,21 +54,27 @@ class PLD(base.Accountant):
       delta: float | None = None,
       epsilon: float | None = None,
       enough: float = 0.0,
-  ) -> curves.Curve:
+  ) -> base.Curve:
     """See `base.Accountant`."""
     if delta is not None:
-      return _refined(phases, direction, delta, None, enough)
+      return _refined(
+          phases, direction, delta, None, enough, self.tolerance
+      )
     assert epsilon is not None
     # The tails are cut by a share of delta, which is not known yet. A curve for
     # any guess of it holds, if not tightly: the least of them is the bound.
-    found: list[curves.Curve] = []
+    found: list[base.Curve] = []
     least, guess, misses = 1.0, 1e-6, 0
     while misses <= _MISSES:
-      curve = _refined(phases, direction, guess, epsilon, enough)
+      curve = _refined(
+          phases, direction, guess, epsilon, enough, self.tolerance
+      )
       value = curve.delta(epsilon)
       if guess * 1e6 < value < least:
         # Rounding errors are covered by a share of the guess, here too small.
-        curve = _refined(phases, direction, value, epsilon, enough)
+        curve = _refined(
+            phases, direction, value, epsilon, enough, self.tolerance
+        )
         value = curve.delta(epsilon)
       found.append(curve)
       if value <= enough or 0.1 * guess <= value <= 1.01 * least:
@@ -80,7 +87,7 @@ class PLD(base.Accountant):
       # What is a small share of the guess is little else than the tails.
       near = 1e-5 * guess <= value < guess
       guess = max(value if near else guess**2, _LEAST_DELTA)
-    return curves.Least(tuple(found))
+    return base.Least(tuple(found))
 
 
 @functools.lru_cache(maxsize=256)
@@ -90,7 +97,8 @@ def _refined(
     delta: float,
     epsilon: float | None,
     enough: float,
-) -> curves.Curve:
+    tolerance: float,
+) -> base.Curve:
   """The curve on a grid that is fine enough for delta, or for epsilon."""
   simple = _without_grid(phases, direction, delta if epsilon is None else 0.0)
   if simple is not None:
@@ -136,7 +144,7 @@ def _refined(
 
   many = sum(p.times for p in phases) > _MANY_STEPS
   first = _FIRST_POINTS // 4 if many else _FIRST_POINTS
-  best, precise = _searched(at, figure, first, enough)
+  best, precise = _searched(at, figure, first, enough, tolerance)
   if best is None:
     best = _UNKNOWN
   if precise:
@@ -151,6 +159,7 @@ def _searched(
     figure: Callable[[loss_distribution.Loss], float],
     points: float,
     enough: float,
+    tolerance: float,
 ) -> tuple[loss_distribution.Loss | None, bool]:
   """The best of finer and finer grids.
 
@@ -159,6 +168,7 @@ def _searched(
     figure: what is asked of it.
     points: of the first grid.
     enough: of the figure, which need not be told from less.
+    tolerance: relative error of the figure.
 
   Returns:
     The distribution, None where no grid will do, and whether it is precise.
@@ -187,9 +197,9 @@ def _searched(
     if math.isfinite(coarser) and value > 0:
       # The error falls with the square of the step: what is left of it is
       left = abs(coarser - last) / (refined**2 - 1) / value
-      if left <= _TOLERANCE:
+      if left <= tolerance:
         return best, True
-      share = min(math.sqrt(left / _TOLERANCE), 16.0)
+      share = min(math.sqrt(left / tolerance), 16.0)
       refined = 1 << max(1, math.ceil(math.log2(share)))
     while refined > 2 and points * refined > _LAST_POINTS:
       refined //= 2
@@ -198,7 +208,7 @@ def _searched(
 
 def _without_grid(
     phases: Phases, direction: Direction, delta: float
-) -> curves.Curve | None:
+) -> base.Curve | None:
   """What needs no distribution of losses: next to nothing, or one Gaussian."""
   # delta(0) is a total variation, which at most adds up over steps.
   variation = sum(
@@ -207,7 +217,7 @@ def _without_grid(
       for p in phases
   )
   if variation <= delta:
-    return curves.Negligible(variation)
+    return base.Negligible(variation)
   squares = 0.0
   for phase in phases:
     longest = 0.0
@@ -216,10 +226,10 @@ def _without_grid(
         return None
       if unit.parent_rate * unit.rate < 1:
         return None
-      longest = max(longest, unit.unit_sensitivity)
+      longest = max(longest, unit.tail[1])
     squares += phase.times * longest**2
   # Steps that draw their unit for certain are one Gaussian, exactly.
-  return curves.GaussianCurve(max(math.sqrt(squares), 1e-150))
+  return base.GaussianCurve(max(math.sqrt(squares), 1e-150))
 
 
 def _with_fallback_bounds(
@@ -229,7 +239,7 @@ def _with_fallback_bounds(
     delta: float,
     epsilon: float | None,
     widest: float,
-) -> curves.Curve:
+) -> base.Curve:
   """The bound of a grid that could not be made fine enough, or a smaller one.
 
   Losses of 1e-9 beside losses of -20 are too much for one even grid. Moments
@@ -240,9 +250,9 @@ def _with_fallback_bounds(
       loss_distribution.reach(p.unit_profiles, direction, 0.0)[1]
       for p in phases
   ]
-  bounds: list[curves.Curve] = [
+  bounds: list[base.Curve] = [
       found,
-      curves.BoundedLoss(
+      base.BoundedLoss(
           sum(p.times * end for p, end in zip(phases, ends)),
           1e-300 * sum(p.times for p in phases),
       ),
@@ -253,16 +263,14 @@ def _with_fallback_bounds(
   best = math.inf
   if epsilon is None:
     best = min(bound.epsilon(delta) for bound in bounds)
-  if best > rdp.least_epsilon(delta) and all(
-      kind.tail is not None or isinstance(kind, unit_profile.WithMoments)
-      for p in phases
-      for kind in p.unit_profiles
-  ) and (revealed is None or widest < _WIDE):
+  if best > moments.least_epsilon(delta) and (
+      revealed is None or widest < _WIDE
+  ):
     bounds.append(_by_moments(phases, direction, delta, epsilon))
-  return curves.Least(tuple(bounds))
+  return base.Least(tuple(bounds))
 
 
-def _revealed(phases: Phases) -> curves.GaussianCurve | None:
+def _revealed(phases: Phases) -> base.GaussianCurve | None:
   """The run if every step drew the unit: one Gaussian at the whole distance.
 
   It dominates where every profile has a Gaussian tail of weight 1 at most,
@@ -271,18 +279,18 @@ def _revealed(phases: Phases) -> curves.GaussianCurve | None:
   """
   squares = 0.0
   for phase in phases:
-    tails = [unit.tail for unit in phase.unit_profiles]
-    if any(tail is None or tail[0] > 1 for tail in tails):
+    if any(unit.tail[0] > 1 for unit in phase.unit_profiles):
       return None
-    squares += phase.times * max(d for _, d in filter(None, tails)) ** 2
+    longest = max(unit.tail[1] for unit in phase.unit_profiles)
+    squares += phase.times * longest**2
   if not 0 < squares < math.inf:
     return None
-  return curves.GaussianCurve(math.sqrt(squares))
+  return base.GaussianCurve(math.sqrt(squares))
 
 
 def _by_moments(
     phases: Phases, direction: Direction, delta: float, epsilon: float | None
-) -> rdp.RenyiCurve:
+) -> moments.RenyiCurve:
   """The bound of moments, of no larger orders than it needs.
 
   Large orders ask for the profile far out. Divergences do not fall with the
@@ -290,7 +298,7 @@ def _by_moments(
   was tried is more than the epsilon already.
   """
   for most in _MOST_ORDERS:
-    curve = rdp.RDP(most).curve(phases, direction)
+    curve = moments.RDP(most).curve(phases, direction)
     known = curve.epsilon(delta) if epsilon is None else epsilon
     if curve.rdp[-1] >= known:
       break

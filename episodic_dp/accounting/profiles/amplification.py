@@ -31,9 +31,27 @@ lie on one line on the same side: the bound is attained wherever such outputs
 are possible. From this form, and because it is affine in every rate and zero
 where a rate is zero, the profile never decreases with a rate or a distance.
 
+Replace-one. T and T'' have equal sizes, and t has other data in T''. All else
+drawn alike, the outputs are N(b') with t, N(b'') with its other data, and N(b)
+or N(a_j) without, in both. So for alpha >= 1
+
+  H_alpha(M(T) || M(T''))  weight A = q p  against
+          (alpha - 1) w_j    at outer_distances[j],
+          (alpha - 1) q (1 - p)  at unit_sensitivity, and
+          alpha q p          at replaced_sensitivity, between b' and b'',
+
+and the same maximum over x bounds it. It is a maximum of functions affine in
+alpha, hence convex for alpha >= 1, and the divergence of a pair (P, Q) that
+lies on one line. Replacing is symmetric, so below 1 the profile is
+g(alpha) = 1 - alpha + alpha f(1 / alpha). There it is no smaller than the
+profile h of (P, Q), and both are equal from 1 on, so that its slope just below
+1 is at most that of h, which is at most the slope just above: g is convex, is
+the profile of a dominating pair, and composes. The replaced distance is taken
+no smaller than unit_sensitivity, so that the bound never decreases with p.
+
 When all distances are equal this is W(A, alpha) = A H_((alpha-1+A)/A), the
 result that replaces Theorem 3 of Tombs, Kotevska and Young, "Privacy
-Amplification for Episodic Training Methods" (2022); see `comparison`.
+Amplification for Episodic Training Methods" (2022); see `theorem3_as_printed`.
 """
 
 import dataclasses
@@ -42,6 +60,8 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy import special
+
+from episodic_dp import plan as plan_lib
 
 Direction = Literal["remove", "add"]
 DIRECTIONS: tuple[Direction, Direction] = ("remove", "add")
@@ -175,12 +195,17 @@ class Amplification:
     outer_distances: one per outer rate, in noise standard deviations; infinity
       takes the stage as revealed.
     unit_sensitivity: d_b, with the unit against without it, parent chosen.
+    replaced_sensitivity: with the unit against with other data in it, no less
+      than d_b; 0 where the unit is added or removed.
   """
 
   outer_rates: tuple[float, ...]
   rate: float
   outer_distances: tuple[float, ...]
   unit_sensitivity: float
+  replaced_sensitivity: float = 0.0
+
+  slow = False
 
   @property
   def parent_rate(self) -> float:
@@ -202,7 +227,8 @@ class Amplification:
     All of the weight A <= q p may be put against the own term, which is at
     least alpha A in both directions.
     """
-    return self.parent_rate * self.rate, self.unit_sensitivity
+    distance = max(self.unit_sensitivity, self.replaced_sensitivity)
+    return self.parent_rate * self.rate, distance
 
   def as_dict(self) -> dict[str, Any]:
     """Plain data for statements."""
@@ -212,7 +238,7 @@ class Amplification:
         "own_rate": self.rate,
         "outer_rates": list(self.outer_rates),
         "outer_distances": list(self.outer_distances),
-        "own_distance": self.unit_sensitivity,
+        "own_distance": self.tail[1],
     }
 
   def divergence(
@@ -238,7 +264,14 @@ class Amplification:
     """ln A, and (ln k_i, d_i) of the negative weights; rates must not be 0."""
     q, p = self.parent_rate, self.rate
     log_excess = log_expm1(log_alpha)  # ln(alpha - 1)
-    if direction == "remove":
+    outer = list(zip(self.outer_weights, self.outer_distances))
+    distance = self.unit_sensitivity
+    if self.replaced_sensitivity:
+      log_weight = np.full_like(log_alpha, math.log(q * p))
+      own = log_alpha + math.log(q * p)
+      outer.append((q * (1 - p), distance))
+      distance = self.replaced_sensitivity
+    elif direction == "remove":
       log_weight = np.full_like(log_alpha, math.log(q * p))
       own = math.log(q) + np.logaddexp(log_excess, math.log(p))
     else:
@@ -246,8 +279,8 @@ class Amplification:
       with np.errstate(divide="ignore"):
         log_weight = math.log(q) + np.log(np.maximum(left, 0.0))
       own = log_alpha + math.log(q * p)
-    merged = {max(self.unit_sensitivity, _MIN_DISTANCE): own}
-    for w, d in zip(self.outer_weights, self.outer_distances):
+    merged = {max(distance, _MIN_DISTANCE): own}
+    for w, d in outer:
       if w > 0 and math.isfinite(d):  # A term may be left out of the split.
         d = max(d, _MIN_DISTANCE)
         log_k = log_excess + math.log(w)
@@ -261,3 +294,38 @@ def log_expm1(x: np.ndarray) -> np.ndarray:
     return np.where(
         x > 30, x, np.log(np.expm1(np.minimum(x, 30.0)))
     ) + np.where(x > 30, np.log1p(-np.exp(-np.maximum(x, 30.0))), 0.0)
+
+
+def theorem3_as_printed(
+    eta: float, epsilon: float, noise_multiplier: float
+) -> float:
+  """Theorem 3 of "Privacy Amplification for Episodic Training Methods".
+
+  As printed: delta' at epsilon is eta * delta(epsilon_0), with
+  epsilon = ln(1 + eta (e^epsilon_0 - 1)) and delta the add-or-remove profile of
+  the Gaussian mechanism at sensitivity C. **It does not hold** for fixed-size
+  sampling: a removed unit is replaced, which moves the sum by up to 2C, and the
+  rest of the sample is not independent of the unit's parent. On the paper's
+  Example 3.1 the true value exceeds this one twenty times.
+
+  Args:
+    eta: the inclusion probability, in (0, 1].
+    epsilon: at least 0.
+    noise_multiplier: z > 0.
+
+  Returns:
+    The printed delta'. Use `guarantee` for a true one.
+
+  Raises:
+    PlanError: a value is out of range.
+  """
+  if not (0 < eta <= 1 and epsilon >= 0 and noise_multiplier > 0):
+    raise plan_lib.PlanError(
+        f"eta {eta!r} must lie in (0, 1], epsilon {epsilon!r} be at least 0 and"
+        f" noise_multiplier {noise_multiplier!r} be positive"
+    )
+  base = math.log1p(math.expm1(epsilon) / eta)
+  divergence = hockey_stick(
+      np.asarray([base]), 1 / noise_multiplier
+  )
+  return float(eta * divergence[0])

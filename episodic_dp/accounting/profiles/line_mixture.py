@@ -43,6 +43,7 @@ import numpy as np
 from scipy import special
 
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
 
 # The grid over x reaches to where Phi(-37) < 1e-299, for high Renyi moments.
@@ -65,22 +66,18 @@ class Curve(NamedTuple):
   """An upper bound on one convex profile: its chords, and what is far off.
 
   Attributes:
-    log_alpha: float64[n], rising, of which the first is at most 0.
-    value: float64[n], falling. Beyond the last point it stays.
-    far: the weight of what is farther off than the table goes.
-    far_at: how far at most; such a Gaussian's divergence comes on top.
+    chords: of the profile less its far part.
+    far: weight of what moves farther than `_FARTHEST`.
+    far_at: its distance.
   """
 
-  log_alpha: np.ndarray
-  value: np.ndarray
+  chords: unit_profile.Chords
   far: float = 0.0
   far_at: float = 0.0
 
   def __call__(self, log_alpha: np.ndarray) -> np.ndarray:
-    """The bound at ln alpha >= 0, float64[n]."""
-    at, value = self.log_alpha, self.value
-    right = np.clip(np.searchsorted(at, log_alpha), 1, at.size - 1)
-    near = _on_chords(at, value, right, np.minimum(log_alpha, at[-1]))
+    """Evaluate the bound at ln alpha >= 0, float64[n]."""
+    near = self.chords(log_alpha)
     if not self.far:
       return near
     return near + self.far * amplification.hockey_stick(log_alpha, self.far_at)
@@ -95,13 +92,13 @@ class Sum:
   """
 
   def __init__(self, weights: Sequence[float], parts: Sequence[Curve]):
-    self._parts = tuple(part.log_alpha for part in parts)
+    self._parts = tuple(part.chords.log_alpha for part in parts)
     sizes = [0, *(at.size for at in self._parts)]
     self._starts = np.cumsum(sizes)[:-1, None]
     self._last = np.asarray([[at[-1]] for at in self._parts])
     self._log_alpha = np.concatenate(self._parts)
     self._value = np.concatenate(
-        [weight * part.value for weight, part in zip(weights, parts)]
+        [weight * part.chords.value for weight, part in zip(weights, parts)]
     )
     self._far = sum(weight * part.far for weight, part in zip(weights, parts))
     self._far_at = max(part.far_at for part in parts)
@@ -115,7 +112,7 @@ class Sum:
       right = self._starts + [
           np.clip(np.searchsorted(at, x), 1, at.size - 1) for at in self._parts
       ]
-      chords = _on_chords(
+      chords = unit_profile.on_chords(
           self._log_alpha, self._value, right, np.minimum(x, self._last)
       )
       near[start : start + _AT_ONCE] = chords.sum(axis=0)
@@ -124,16 +121,6 @@ class Sum:
     return near + self._far * amplification.hockey_stick(
         log_alpha, self._far_at
     )
-
-
-def _on_chords(
-    at: np.ndarray, value: np.ndarray, right: np.ndarray, x: np.ndarray
-) -> np.ndarray:
-  """Lines in alpha through the points `right - 1` and `right`, at x."""
-  low, high = at[right - 1], at[right]
-  # (alpha - alpha_low) / (alpha_high - alpha_low), without overflow.
-  share = np.exp(x - high) * np.expm1(low - x) / np.expm1(low - high)
-  return value[right - 1] * (1 - share) + value[right] * share
 
 
 _NONE, _ZERO, _SURE = np.zeros(0), np.zeros(1), np.ones(1)
@@ -178,8 +165,8 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
   far_at = line.seen_at.max(initial=0.0) + line.instead_at.max(initial=0.0)
   near, others = line.seen_at <= _FARTHEST, line.instead_at <= _FARTHEST
   if not near.any() or not others.any():
-    flat = np.asarray([0.0, 1.0]), np.zeros(2)
-    return [Curve(*flat, reach, far_at) for _ in line.seen]
+    flat = unit_profile.Chords(np.asarray([0.0, 1.0]), np.zeros(2))
+    return [Curve(flat, reach, far_at) for _ in line.seen]
   beyond = line.seen[:, ~near].sum(axis=1)
   other = line.instead[~others].sum()
   far = beyond + other - beyond * other
@@ -194,8 +181,8 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
   ahead = line.seen_at if remove else line.instead_at
   behind = line.instead_at if remove else line.seen_at
   if not max(ahead.max(initial=0.0), behind.max(initial=0.0)):
-    flat = np.asarray([0.0, 1.0]), np.zeros(2)
-    return [Curve(*flat, reach * weight, far_at) for weight in far]
+    flat = unit_profile.Chords(np.asarray([0.0, 1.0]), np.zeros(2))
+    return [Curve(flat, reach * weight, far_at) for weight in far]
   x = _grid(
       -0.51 * behind.max() if behind.any() else 0.49 * ahead[ahead > 0].min(),
       ahead.max() + _REACH,
@@ -209,7 +196,8 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
   result = []
   for row_alpha, row_value, weight in zip(log_alpha, value, far):
     at, height = _cleaned(row_alpha, row_value)
-    result.append(Curve(at, (1 - weight) * height, reach * weight, far_at))
+    near = unit_profile.Chords(at, (1 - weight) * height)
+    result.append(Curve(near, reach * weight, far_at))
   return result
 
 

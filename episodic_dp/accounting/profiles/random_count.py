@@ -51,6 +51,11 @@ class Number:
     return cls(tuple(values.tolist()), tuple(probs.tolist()))
 
   @property
+  def counts(self) -> counts_lib.Counts:
+    """The same as arrays."""
+    return counts_lib.Counts(np.asarray(self.values), np.asarray(self.probs))
+
+  @property
   def most(self) -> int:
     """The largest value."""
     return self.values[-1]
@@ -88,6 +93,8 @@ class RandomCount:
   number: Number
   instead: Number
   distance: float
+
+  slow = False
 
   @property
   def at_most(self) -> amplification.Amplification:
@@ -161,3 +168,55 @@ def _curve(kind: RandomCount, direction: Direction) -> line_mixture.Curve:
   )
   (curve,) = line_mixture.curves(line, direction)
   return curve
+
+
+Part = amplification.Amplification | RandomCount
+
+
+@dataclasses.dataclass(frozen=True)
+class Averaged:
+  """Kinds of units, one of which a unit is of in each step, by chance.
+
+  Attributes:
+    parts: pairs (chance, kind), from the one that costs least to the one that
+      costs most; the chances add up to 1.
+  """
+
+  parts: tuple[tuple[float, Part], ...]
+
+  slow = True
+
+  @property
+  def at_most(self) -> amplification.Amplification:
+    """The unit if it always were of the kind that costs most."""
+    most = self.parts[-1][1]
+    if isinstance(most, RandomCount):
+      return most.at_most
+    return most
+
+  @property
+  def tail(self) -> tuple[float, float]:
+    """Of the part that costs most: never less than the others'."""
+    return self.parts[-1][1].tail
+
+  def as_dict(self) -> dict[str, Any]:
+    """Plain data for statements."""
+    return {
+        **self.parts[-1][1].as_dict(),
+        "kind": "average",
+        "parts": [
+            {"chance": chance, "outer_distances": list(kind.outer_distances)}
+            for chance, kind in self.parts
+        ],
+    }
+
+  def divergence(
+      self, log_alpha: np.ndarray, direction: Direction
+  ) -> np.ndarray:
+    """H_alpha in the direction, for alpha >= 1, float64[n]."""
+    log_alpha = np.asarray(log_alpha, float)
+    value = np.zeros_like(log_alpha)
+    for chance, kind in self.parts:
+      if chance > 0:
+        value += chance * kind.divergence(log_alpha, direction)
+    return value

@@ -83,6 +83,8 @@ class Recurrence:
   number: random_count.Number = random_count.ONE
   instead: random_count.Number = random_count.NOTHING
 
+  slow = True
+
   @functools.cached_property
   def parents(self) -> counts_lib.Counts:
     """The distribution of J, the number of places that draw the parent."""
@@ -207,11 +209,13 @@ def _parents(
   return counts_lib.thinned(counts, place_rate) if place_rate < 1 else counts
 
 
-def several(kind: Recurrence) -> list[tuple[int, float]]:
-  """(j, P(J = j)) for j of 2 or more, rounded up to few values."""
+def several(
+    kind: Recurrence, limit: int = _MAX_PARENTS
+) -> list[tuple[int, float]]:
+  """List (j, P(J = j)) for j of 2 or more, rounded up to few values."""
   many = kind.parents.values > 1
   counts = counts_lib.coarser(
-      counts_lib.Counts(*(part[many] for part in kind.parents)), _MAX_PARENTS
+      counts_lib.Counts(*(part[many] for part in kind.parents)), limit
   )
   return [(int(j), float(chance)) for j, chance in zip(*counts) if chance > 0]
 

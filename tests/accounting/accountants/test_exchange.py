@@ -5,15 +5,14 @@ import math
 import pytest
 
 from episodic_dp import accounting
-from episodic_dp.accounting.accountants import curves
+from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import exchange
-from episodic_dp.accounting.accountants import phases
-from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.guarantee import get_accountant
 
 
 @pytest.mark.parametrize("distance", [1e-6, 0.1, 1.0, 30.0])
 def test_two_gaussians_in_a_row_are_one_twice_as_far(distance):
-  one, two = curves.GaussianCurve(distance), curves.GaussianCurve(2 * distance)
+  one, two = base.GaussianCurve(distance), base.GaussianCurve(2 * distance)
   both = exchange.Exchanged(one, one)
   for delta in (1e-2, 1e-6, 1e-12):
     found = both.epsilon(delta)
@@ -29,9 +28,9 @@ def test_two_gaussians_in_a_row_are_one_twice_as_far(distance):
 def test_the_best_split_is_found():
   # R alone decides where A is nothing beyond a bounded loss.
   both = exchange.Exchanged(
-      curves.GaussianCurve(1.0), curves.BoundedLoss(0.2, 0.0)
+      base.GaussianCurve(1.0), base.BoundedLoss(0.2, 0.0)
   )
-  wanted = curves.GaussianCurve(1.0).epsilon(1e-6) + 0.2
+  wanted = base.GaussianCurve(1.0).epsilon(1e-6) + 0.2
   assert both.epsilon(1e-6) == pytest.approx(wanted, rel=1e-6)
 
 
@@ -39,8 +38,8 @@ def test_the_best_split_is_found():
 @pytest.mark.parametrize("distance", [0.3, 40.0])
 def test_moments_bound_it_however_large_epsilon_is(distance, steps):
   unit = accounting.Amplification((), 1.0, (), distance)
-  run = (phases.Phase((unit,), steps),)
-  truth = curves.GaussianCurve(2 * distance * math.sqrt(steps))
+  run = (base.Phase((unit,), steps),)
+  truth = base.GaussianCurve(2 * distance * math.sqrt(steps))
   found = exchange.by_moments(run)
   for delta in (1e-5, 1e-100):
     assert truth.epsilon(delta) <= found.epsilon(delta)
@@ -49,18 +48,18 @@ def test_moments_bound_it_however_large_epsilon_is(distance, steps):
 
 def test_where_no_share_of_delta_is_left_the_other_part_is_not_composed():
   unit = accounting.Amplification((), 1.0, (), 1e4)
-  run = (phases.Phase((unit,), 250),)
-  found = exchange.exchanged(registry.get("pld"), run, delta=1e-6)
+  run = (base.Phase((unit,), 250),)
+  found = exchange.exchanged(get_accountant("pld"), run, delta=1e-6)
   assert math.isinf(found.epsilon(1e-6)) and found.delta(1.0) == 1.0
-  truth = curves.GaussianCurve(2e4 * math.sqrt(250))
+  truth = base.GaussianCurve(2e4 * math.sqrt(250))
   assert truth.epsilon(1e-6) <= exchange.by_moments(run).epsilon(1e-6)
 
 
 @pytest.mark.parametrize("name", ["pld", "rdp", "moments"])
 def test_every_accountant_exchanges(name):
   unit = accounting.Amplification((0.1,), 0.5, (1.0,), 2.0)
-  run = (phases.Phase((unit,), 20),)
-  accountant = registry.get(name)
+  run = (base.Phase((unit,), 20),)
+  accountant = get_accountant(name)
   removed = accountant.epsilon(run, "remove", 1e-5)
   found = exchange.exchanged(accountant, run, delta=1e-5).epsilon(1e-5)
   assert removed < found < math.inf

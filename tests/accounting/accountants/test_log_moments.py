@@ -9,11 +9,9 @@ from scipy import integrate
 
 from episodic_dp import accounting
 from episodic_dp.accounting.accountants import log_moments
-from episodic_dp.accounting.accountants import rdp
+from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import recurrence
-from episodic_dp.accounting.profiles import tabulated
-from episodic_dp.accounting.profiles import tails
 from episodic_dp.accounting.profiles import unit_profile
 
 ORDERS = (1.02, 1.3, 2.0, 3.0, 7.5, 16.0, 33.0)
@@ -156,32 +154,6 @@ def test_records_that_recur_are_mixtures():
       assert value <= math.log1p(mean) * (1 + 1e-3)
 
 
-@pytest.mark.parametrize("direction", amplification.DIRECTIONS)
-@pytest.mark.parametrize(
-    "kind",
-    [
-        recurrence.Recurrence(
-            places=8, place_rate=0.05, rate=0.3, distance=0.5
-        ),
-        recurrence.Recurrence(places=3, place_rate=1.0, rate=0.3, distance=2.0),
-        recurrence.Recurrence(places=5, place_rate=0.2, rate=1.0, distance=0.5),
-    ],
-)
-def test_records_that_recur_go_on_below_the_smallest_double(kind, direction):
-  log_alpha = np.linspace(0.0, 400.0, 8001)
-  value = unit_profile.excess((kind,), log_alpha, direction)
-  got = tails.log_excess((kind,), log_alpha, direction)
-  seen = value > 1e-30
-  # By chords: never below, and hardly above.
-  above = got[seen] - np.log(value[seen])
-  assert (above >= -1e-12).all() and (above < 5 * tabulated.TOLERANCE).all()
-  # The logarithms go on where the table is left, and fall from there.
-  tabled = (value > 1e-38) & ~seen
-  np.testing.assert_allclose(got[tabled], np.log(value[tabled]), atol=1e-3)
-  below = got[~seen]
-  assert (below[1:] <= below[:-1] + 1e-9).all() and below[-1] < -200
-
-
 def test_ragged_kinds_are_their_maximum():
   first = accounting.Amplification((0.1,), 0.2, (0.5,), 1.0)
   second = accounting.Amplification((0.3,), 0.05, (0.5,), 1.0)
@@ -214,7 +186,7 @@ def test_logarithms_of_profiles_go_on_below_the_smallest_double(distance):
   # From where doubles end to far below, against high precision.
   for deviations in (20.0, 36.0, 60.0, 500.0):
     log_alpha = distance * (distance / 2 + deviations)
-    got = tails.log_hockey_stick(np.asarray([log_alpha]), distance)[0]
+    got = log_moments.log_hockey_stick(np.asarray([log_alpha]), distance)[0]
     with mpmath.workdps(60):
       d, u = mpmath.mpf(distance), mpmath.mpf(log_alpha)
       value = mpmath.ncdf(d / 2 - u / d) - mpmath.exp(u) * mpmath.ncdf(
@@ -225,7 +197,7 @@ def test_logarithms_of_profiles_go_on_below_the_smallest_double(distance):
   kind = accounting.Amplification((0.1,), 0.2, (distance / 2,), distance)
   log_alpha = np.linspace(0, 80 * distance, 400)
   for direction in amplification.DIRECTIONS:
-    got = tails.log_excess((kind,), log_alpha, direction)
+    got = log_moments._log_excess(kind, log_alpha, direction)
     value = unit_profile.excess((kind,), log_alpha, direction)
     seen = value > 1e-279
     np.testing.assert_allclose(got[seen], np.log(value[seen]), rtol=1e-12)
@@ -235,11 +207,11 @@ def test_logarithms_of_profiles_go_on_below_the_smallest_double(distance):
 
 
 def test_orders_are_dense_and_end_where_they_are_told():
-  found = np.asarray(rdp.orders(512))
+  found = np.asarray(moments.orders(512))
   assert found[0] < 1.011 and found[-1] == 512
   assert set(range(2, 513)) <= set(found.tolist())
   assert (np.diff(np.log(found - 1)) <= math.log(1.1) + 1e-3).all()
-  assert rdp.orders(20)[-1] == 20
+  assert moments.orders(20)[-1] == 20
 
 
 def test_a_number_of_places_that_is_large_at_most_has_moments():

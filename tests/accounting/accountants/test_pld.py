@@ -14,8 +14,8 @@ from scipy import optimize
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import loss_distribution
-from episodic_dp.accounting.accountants import phases as phases_lib
 from episodic_dp.accounting.accountants import pld
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
@@ -37,7 +37,7 @@ def unit_profiles(q, p, outer, own):
 
 
 def epsilon_of(units, direction, steps, delta, error=0.0):
-  run = (phases_lib.Phase(units, steps),)
+  run = (base.Phase(units, steps),)
   total = plan.SamplerError(
       variation=steps * error, tails=steps * error, unmatched=math.inf
   )
@@ -52,7 +52,7 @@ def test_reference_values(q, p, z, delta, outer, expected):
     coarse = loss_distribution.Grid(
       1e-3, -math.ceil(low * 1e3), math.ceil(high * 1e3)
     )
-    repeated = (phases_lib.Phase(units, 250),)
+    repeated = (base.Phase(units, 250),)
     tilt = loss_distribution.best_tilt(
       repeated, direction, (coarse,), delta, None
     )
@@ -134,7 +134,7 @@ def test_composing_k_times_is_k_compositions():
   losses = (lower + np.arange(probs.size)) * grid.step
   infinity = 1 - (1 - single.infinity) ** 4
   for delta in (1e-2, 1e-4, 1e-6):
-    repeated = (phases_lib.Phase(units, 4),)
+    repeated = (base.Phase(units, 4),)
     run = loss_distribution.compose(repeated, "remove", (grid,), 3.0, delta)
     epsilon = run.epsilon(delta)
     above = losses > epsilon
@@ -177,7 +177,7 @@ def test_sampling_error_is_charged_on_both_neighbours():
 
 def test_ratios_of_probabilities_are_charged_to_epsilon():
   units, steps, delta = unit_profiles(1.0, 0.1, 1.0, 1.0), 100, 1e-6
-  run = (phases_lib.Phase(units, steps),)
+  run = (base.Phase(units, steps),)
   plain = pld.PLD().epsilon(run, "remove", delta)
   for variation in (1e-9, 1e-3):
     ratio = plan.SamplerError(variation=variation, log_ratio=variation)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from episodic_dp import accounting
-from episodic_dp.accounting.accountants import phases as phases_lib
-from episodic_dp.accounting.accountants import rdp
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.profiles import amplification
 
 # Whole orders, where the library's sum is exact, and few, as it is slow.
@@ -18,9 +18,9 @@ ORDERS = [*range(2, 65), *range(72, 513, 40), 512]
 
 def ours_and_theirs(p, z, steps=1):
   unit_profiles = (accounting.Amplification((1.0,), p, (1 / z,), 1 / z),)
-  run = (phases_lib.Phase(unit_profiles, steps),)
+  run = (base.Phase(unit_profiles, steps),)
   curves = [
-      rdp.RDP().curve(run, d) for d in amplification.DIRECTIONS
+      moments.RDP().curve(run, d) for d in amplification.DIRECTIONS
   ]
   place = np.searchsorted(curves[0].orders, ORDERS)
   ours = np.max([curve.rdp[place] for curve in curves], axis=0)
@@ -58,8 +58,8 @@ def test_dense_orders_are_worth_a_third():
       dp_event.PoissonSampledDpEvent(p, dp_event.GaussianDpEvent(z)), steps
   )
   unit_profiles = (accounting.Amplification((1.0,), p, (1 / z,), 1 / z),)
-  ours = rdp.RDP().epsilon(
-      (phases_lib.Phase(unit_profiles, steps),), "remove", delta
+  ours = moments.RDP().epsilon(
+      (base.Phase(unit_profiles, steps),), "remove", delta
   )
   assert accountant.get_epsilon(delta) > 1.3 * ours
 
@@ -67,9 +67,9 @@ def test_dense_orders_are_worth_a_third():
 def test_fractional_orders_matter_where_epsilon_is_large():
   z, steps, delta = 0.5, 1000, 1e-6
   unit_profiles = (accounting.Amplification((), 1.0, (), 1 / z),)
-  curve = rdp.RDP().curve((phases_lib.Phase(unit_profiles, steps),), "remove")
+  curve = moments.RDP().curve((base.Phase(unit_profiles, steps),), "remove")
   whole = curve.orders == np.round(curve.orders)
-  coarse = rdp.RenyiCurve(curve.orders[whole], curve.rdp[whole])
+  coarse = moments.RenyiCurve(curve.orders[whole], curve.rdp[whole])
   # With every real order: the least of a l + b / (l - 1).
   rho = steps / (2 * z * z)
   best = rho + 2 * math.sqrt(-rho * math.log(delta))
@@ -81,8 +81,8 @@ def test_two_distances_are_between_the_one_distance_bounds():
   # Given away less often, or further away: never a smaller epsilon.
   def epsilon(outer):
     unit_profiles = (accounting.Amplification((0.004,), 0.2, (outer,), 2.0),)
-    return rdp.RDP().epsilon(
-        (phases_lib.Phase(unit_profiles, 250),), "remove", 1e-6
+    return moments.RDP().epsilon(
+        (base.Phase(unit_profiles, 250),), "remove", 1e-6
     )
 
   one, two, far = epsilon(0.0), epsilon(1.0), epsilon(2.0)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from episodic_dp import plan
-from episodic_dp.accounting.accountants import phases as phases_lib
-from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
@@ -184,10 +184,10 @@ def test_never_falls_with_distance_and_releases(steps, d, data):
 
 
 def epsilon(kind, times, delta):
-  pld = registry.get("pld")
+  pld = get_accountant("pld")
   return {
       direction: pld.epsilon(
-          (phases_lib.Phase((kind,), times),), direction, delta
+          (base.Phase((kind,), times),), direction, delta
       )
       for direction in amplification.DIRECTIONS
   }
@@ -226,9 +226,9 @@ def test_half_of_a_pass_and_two_passes():
 @pytest.mark.parametrize("name", ["rdp", "moments"])
 def test_other_accountants_are_looser_but_of_use(name):
   """Their moments read the profile far beyond what decides a delta."""
-  run = (phases_lib.Phase((Allocation(250, 250, 1.0),), 1),)
+  run = (base.Phase((Allocation(250, 250, 1.0),), 1),)
   for direction, pld, limit in (("remove", 0.4525, 1.6), ("add", 0.3053, 1.0)):
-    value = registry.get(name).epsilon(run, direction, 1e-6)
+    value = get_accountant(name).epsilon(run, direction, 1e-6)
     assert pld <= value < limit
 
 

@@ -9,12 +9,11 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import run_phases
-from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.guarantee import compose_guarantee
+from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import nested_allocation
 
 _AXIS = np.linspace(-8, 8.0, 201)
 _X, _Y = np.meshgrid(_AXIS, _AXIS, indexing="ij")
@@ -30,7 +29,7 @@ def one_pass(position):
 
 
 def kind(d, q, p):
-  return nested_allocation.NestedAllocation(
+  return allocation.NestedAllocation(
       whole=allocation.Allocation(2, 2, d), parent_rate=q, rate=p
   )
 
@@ -85,7 +84,7 @@ def passes(steps, last):
   p = plan.SamplingPlan(
       (plan.RandomAllocation(250), plan.FixedSize(5), plan.FixedSize(last))
   )
-  return run_phases.Entry(plan.Release(HIERARCHY, p, TASKS), steps)
+  return sensitivity.Entry(plan.Release(HIERARCHY, p, TASKS), steps)
 
 
 def test_participants_of_a_pass_beside_poisson_ones():
@@ -117,8 +116,8 @@ def test_passes_that_were_cut_short():
       for t in (1, 100, 250, 251, 500)
   ]
   assert values[:5] == sorted(values[:5]) and values[5:] == sorted(values[5:])
-  (short,) = run_phases.phases_of(passes(100, 2), "participant")
-  whole, rest = run_phases.phases_of(passes(600, 2), "participant")
+  (short,) = sensitivity.phases_of(passes(100, 2), "participant")
+  whole, rest = sensitivity.phases_of(passes(600, 2), "participant")
   assert short.unit_profiles == (allocation.Allocation(250, 100, 1.0),)
   assert (whole.times, rest.times) == (2, 1)
   assert rest.unit_profiles == short.unit_profiles
@@ -130,10 +129,10 @@ def test_a_step_that_is_known_may_be_the_better_bound():
       (plan.RandomAllocation(2), plan.FixedSize(5), plan.FixedSize(10))
   )
   loud = dataclasses.replace(TASKS, noise_multiplier=0.1)
-  entry = run_phases.Entry(plan.Release(HIERARCHY, p, loud), 2)
+  entry = sensitivity.Entry(plan.Release(HIERARCHY, p, loud), 2)
   known, by_way = (
-    registry.get("pld").epsilon(
-      run_phases.phases_of(entry, "image", condition_on_step=r), "remove", 1e-6
+    get_accountant("pld").epsilon(
+      sensitivity.phases_of(entry, "image", condition_on_step=r), "remove", 1e-6
     )
     for r in (True, False)
   )
@@ -148,7 +147,7 @@ def test_one_step_alone_is_a_poisson_step(level, steps):
   def phases(first, steps):
     p = plan.SamplingPlan((first, plan.FixedSize(5), plan.FixedSize(2)))
     release = plan.Release(HIERARCHY, p, TASKS)
-    return run_phases.phases_of(run_phases.Entry(release, steps), level)
+    return sensitivity.phases_of(sensitivity.Entry(release, steps), level)
 
   found = phases(plan.RandomAllocation(20), steps)
   one = phases(plan.Poisson(1 / 20), 1)

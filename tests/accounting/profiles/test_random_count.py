@@ -12,8 +12,6 @@ from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import line_mixture
 from episodic_dp.accounting.profiles import random_count
-from episodic_dp.accounting.profiles import tails
-from episodic_dp.accounting.profiles import unit_profile
 
 BOTH = amplification.DIRECTIONS
 LOSSES = np.asarray([0.0, 0.01, 0.1, 0.7, 2.0, 6.0])
@@ -166,18 +164,6 @@ def test_larger_numbers_rates_and_distances_cost_more(unit, direction):
   for other in larger:
     found = other.divergence(LOSSES, direction)
     assert (found >= value * (1 - 3e-5) - 1e-15).all()
-
-
-@pytest.mark.parametrize("direction", BOTH)
-def test_logarithms_go_on_where_tables_end(direction):
-  for unit in UNITS[::3]:
-    log_alpha = np.linspace(0.0, 300.0, 601)
-    value = unit_profile.excess((unit,), log_alpha, direction)
-    got = tails.log_excess((unit,), log_alpha, direction)
-    seen = value > 1e-29
-    np.testing.assert_array_equal(got[seen], np.log(value[seen]))
-    assert (got[~seen][1:] <= got[~seen][:-1] + 1e-9).all()
-    assert got[-1] < -65
 
 
 def test_what_is_far_off_is_finite():

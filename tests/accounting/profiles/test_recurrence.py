@@ -15,8 +15,8 @@ from episodic_dp import plan
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
-from episodic_dp.accounting.reference import exact
-from episodic_dp.accounting.reference import worst_case
+from tests.oracles import exact
+from tests.oracles import worst_case
 
 BOTH = amplification.DIRECTIONS
 LOSSES = np.asarray([0.0, 0.01, 0.1, 0.7, 2.0, 6.0])

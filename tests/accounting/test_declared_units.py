@@ -13,8 +13,8 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.profiles import unit_profile
-from episodic_dp.accounting.reference import exact
-from episodic_dp.accounting.reference import worst_case
+from tests.oracles import exact
+from tests.oracles import worst_case
 
 BOTH = ("remove", "add")
 

@@ -15,7 +15,6 @@ import numpy as np
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import distances
 from episodic_dp.accounting import drawn_below
-from episodic_dp.accounting import kinds
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import recurrence
@@ -23,7 +22,7 @@ from episodic_dp.accounting.profiles import unit_profile
 
 
 def independent(
-    release: plan_lib.Release, k: int
+    release: plan_lib.Release, k: int, *, replaced: bool = False
 ) -> unit_profile.UnitProfiles:
   """Units of a level where every task of a step is drawn from the whole pool.
 
@@ -46,7 +45,9 @@ def independent(
   found = in_tasks(release, k)
   if found[0].places == 1:
     return tuple(
-        amplification.Amplification((kind.place_rate,), kind.rate, (d,), d)
+        amplification.Amplification(
+            (kind.place_rate,), kind.rate, (d,), d, d if replaced else 0.0
+        )
         for kind in found
     )
   return tuple(
@@ -71,7 +72,7 @@ def in_tasks(
       recurrence.Recurrence(
           places=plan.episode.tasks, place_rate=q, rate=p, distance=1.0
       )
-      for q, p in kinds.front(rows)
+      for q, p in distances.front(rows)
   )
 
 

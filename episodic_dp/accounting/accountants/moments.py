@@ -23,7 +23,6 @@ import numpy as np
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import log_moments
-from episodic_dp.accounting.accountants import phases as phases_lib
 from episodic_dp.accounting.profiles.amplification import Direction
 
 # The conversion reads no order of 1.01 or less, where it loses digits.
@@ -50,7 +49,7 @@ def least_epsilon(delta: float, max_order: int = 512) -> float:
 
 
 def total_log_moments(
-    phases: phases_lib.Phases, direction: Direction, at: tuple[float, ...]
+    phases: base.Phases, direction: Direction, at: tuple[float, ...]
 ) -> np.ndarray:
   """ln of the moments of a run, float64[orders]."""
   return sum(
@@ -177,7 +176,7 @@ class RDP(_MomentAccountant):
 
   def curve(
       self,
-      phases: phases_lib.Phases,
+      phases: base.Phases,
       direction: Direction,
       *,
       delta: float | None = None,
@@ -210,7 +209,7 @@ class Moments(_MomentAccountant):
 
   def curve(
       self,
-      phases: phases_lib.Phases,
+      phases: base.Phases,
       direction: Direction,
       *,
       delta: float | None = None,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting.reference import exact
+from tests.oracles import exact
 
 
 def ancestor(

@@ -18,13 +18,13 @@ from scipy import special
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import run_phases
-from episodic_dp.accounting.accountants import phases as phases_lib
-from episodic_dp.accounting.accountants import registry
+from episodic_dp.accounting import sensitivity
+from episodic_dp.accounting.accountants import base
+from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
-from episodic_dp.accounting.reference import exact
-from episodic_dp.accounting.reference import worst_case
+from tests.oracles import exact
+from tests.oracles import worst_case
 
 LEVELS = ("alphabet", "character", "drawing")
 EXAMPLE = [[4, 2, 3], [4, 5]]  # Example 3.1 of the paper.
@@ -115,8 +115,8 @@ def two_steps(one_step, kind, direction, epsilon, accountant):
   truth = exact.plane_hockey_stick(
       *(pair if direction == "remove" else pair[::-1]), math.exp(epsilon), 1.0
   )
-  run = (phases_lib.Phase((kind,), 2),)
-  return truth, registry.get(accountant).delta(run, direction, epsilon)
+  run = (base.Phase((kind,), 2),)
+  return truth, get_accountant(accountant).delta(run, direction, epsilon)
 
 
 def test_printed_theorem_is_violated():
@@ -358,8 +358,8 @@ def test_bound_holds_for_a_pass_and_for_its_beginning(below, level, steps):
   h, p, drawn = passes((2, 3), below, level)
   z = 1.3
   m = plan.Mechanism(clip_unit="task", noise_multiplier=z)
-  routes = run_phases.routes(
-      (run_phases.Entry(plan.Release(h, p, m), steps),), h.levels[level]
+  routes = sensitivity.routes(
+      (sensitivity.Entry(plan.Release(h, p, m), steps),), h.levels[level]
   )
   rng = np.random.default_rng(level)
   table: dict = {}

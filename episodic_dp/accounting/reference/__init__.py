@@ -1,1 +1,0 @@
-"""What the accountant is compared with: the enumerator, the printed theorem."""

@@ -1,0 +1,387 @@
+"""Privacy statements: everything needed to compute a run's epsilons again.
+
+`run_statement` gives plain data for JSON: the ledger's entries (the releases
+and their steps), delta, the accountant, and for every level what follows from
+them. `verify` computes all of it again from the entries and names what differs.
+It shows that the numbers and sentences belong to the entries, not that the
+entries are what was run.
+
+No key and no seed is ever part of a statement. A fixed seed is only mentioned,
+since it voids the guarantee for those who know it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from typing import Any
+
+from episodic_dp import _validate
+from episodic_dp import _version
+from episodic_dp import plain
+from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import ledger as ledger_lib
+from episodic_dp.accounting import report
+from episodic_dp.accounting.guarantee import AnyAccountant
+from episodic_dp.accounting.guarantee import get_accountant
+from episodic_dp.errors import shown
+
+SCHEMA = 3
+
+# A stated epsilon below the recomputed one by more than the first is false; one
+# that is above it by more than the second was not computed from these entries.
+_BELOW, _ROUNDING = 1e-9, 1e-6
+_REMEDY = "write the statement again with the run or with episodic-dp account"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Accountant:
+  name: str
+  options: Mapping[str, int]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Statement:
+  """The fields of a statement, as they are read."""
+
+  schema: int
+  library: str
+  delta: plain.Fraction
+  neighbours: report.Relation
+  accountant: _Accountant
+  fixed_seed: bool
+  steps: plain.Count
+  planned_steps: plain.Count | None
+  lineage: tuple[str, ...]
+  entries: Any
+  guarantees: Mapping[str, Any]
+  no_guarantee: Mapping[str, str]
+  start: str | None
+
+
+def run_statement(
+    ledger: ledger_lib.Ledger,
+    *,
+    delta: float,
+    accountant: AnyAccountant = "pld",
+    neighbours: report.Relation = "add-or-remove",
+    fixed_seed: bool = False,
+    planned_steps: int | None = None,
+    lineage: Sequence[str] = (),
+    start: str | None = None,
+) -> dict[str, Any]:
+  """Write the statement of a ledger as plain data for JSON.
+
+  Args:
+    ledger: the steps that were run.
+    delta: in (0, 1).
+    accountant: how steps are composed.
+    neighbours: the relation.
+    fixed_seed: sampling and noise follow from a seed that the configuration
+      fixes; every level's caveat says so.
+    planned_steps: the steps of the whole run, where the ledger may hold fewer.
+    lineage: a random number for each process that took steps, in order.
+    start: digest of the weights that the run begins with, where these are no
+      random ones ("" where it is not known); every level's caveat says so.
+
+  Returns:
+    `guarantees`, level -> `Guarantee.as_dict()`, and `no_guarantee`, level ->
+    the reason, cover the levels of the first entry's hierarchy; the other
+    fields are what they were computed from.
+
+  Raises:
+    PlanError: a value is out of range, or the ledger is empty.
+  """
+  chosen = get_accountant(accountant)
+  _validate.fraction("delta", delta)
+  if not ledger.entries:
+    raise plan_lib.PlanError("the ledger has no steps: add some first")
+  found, refused = {}, {}
+  for level in ledger.levels:
+    if any(level not in e.release.levels for e in ledger.entries):
+      refused[level] = f"'{level}' is not a level of every entry's hierarchy"
+      continue
+    try:
+      guarantee = ledger.guarantee(
+          level, delta=delta, accountant=chosen, neighbours=neighbours
+      )
+    except plan_lib.UnsoundPlanError as e:
+      refused[level] = str(e)
+      continue
+    if start is not None:
+      guarantee = guarantee.with_caveat(report.STARTED)
+    if fixed_seed:
+      guarantee = guarantee.with_caveat(report.SEEDED)
+    found[level] = guarantee.as_dict()
+  return {
+      "schema": SCHEMA,
+      "library": f"episodic_dp {_version.__version__}",
+      "delta": float(delta),
+      "neighbours": neighbours,
+      "accountant": {"name": chosen.name, "options": chosen.options()},
+      "fixed_seed": fixed_seed,
+      "steps": ledger.steps,
+      "planned_steps": planned_steps,
+      "lineage": list(lineage),
+      "start": start,
+      **ledger.as_dict(),
+      "guarantees": found,
+      "no_guarantee": refused,
+  }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Difference:
+  """A field on which a statement and its entries disagree.
+
+  Attributes:
+    where: the path to the field, such as ("guarantees", "class", "epsilon").
+    stated: its value in the statement; None where it is missing.
+    recomputed: its value computed again; None where there is none.
+    false: whether the statement promises more than its entries give.
+  """
+
+  where: tuple[str, ...]
+  stated: Any
+  recomputed: Any
+  false: bool = False
+
+  def __str__(self) -> str:
+    stated, recomputed = (
+        "nothing" if value is None else shown(value)
+        for value in (self.stated, self.recomputed)
+    )
+    text = (
+        f"{'.'.join(self.where)} is stated as {stated} and recomputed as"
+        f" {recomputed}"
+    )
+    if self.false:
+      text += ", so the statement promises more than its entries give"
+    return text
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verification:
+  """A statement and what its entries give.
+
+  Attributes:
+    stated: the statement.
+    recomputed: the same fields, computed from its entries.
+    differences: the disagreements, false promises first; empty for a statement
+      that holds.
+  """
+
+  stated: Mapping[str, Any]
+  recomputed: Mapping[str, Any]
+  differences: tuple[Difference, ...]
+
+  def rows(self) -> list[tuple[str, str, str, str]]:
+    """List level, stated epsilon, recomputed epsilon and verdict."""
+    result = []
+    fresh, stated = (s["guarantees"] for s in (self.recomputed, self.stated))
+    for level in {**fresh, **stated}:
+      where = ("guarantees", level)
+      own = [d for d in self.differences if d.where[:2] == where]
+      verdict = "differs" if own else "holds"
+      if any(d.false for d in own):
+        verdict = "FALSE"
+      epsilons = [
+          shown(_field(side.get(level), "epsilon")).strip("'")
+          for side in (stated, fresh)
+      ]
+      result.append((shown(level).strip("'"), *epsilons, verdict))
+    return result
+
+  def check(self, path: str | os.PathLike[str]) -> None:
+    """Raise PlanError, which names the file, unless the statement holds."""
+    if not self.differences:
+      return
+    more = len(self.differences) - 1
+    sentence = f"{path} does not hold: {self.differences[0]}"
+    if more:
+      sentence += f" ({more} more difference{'s' if more > 1 else ''})"
+    written, ours = (s["library"] for s in (self.stated, self.recomputed))
+    if written != ours:
+      sentence += f"; it was written by {written} and computed again by {ours}"
+    raise plan_lib.PlanError(sentence)
+
+
+def _field(data: Any, name: str) -> Any:
+  value = data.get(name) if isinstance(data, Mapping) else None
+  return "-" if value is None else value
+
+
+def verify_file(
+    path: str | os.PathLike[str], content: bytes | None = None
+) -> Verification:
+  """Compute the statement of a file again; `content` is the file's, if read.
+
+  Raises:
+    PlanError: the file holds no statement; one sentence.
+  """
+  if content is None:
+    content = pathlib.Path(path).read_bytes()
+  try:
+    return verify(loads(content))
+  except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
+    raise plan_lib.PlanError(f"{path}: {e}") from e
+
+
+def verify(data: Any) -> Verification:
+  """Compute a statement again from its entries.
+
+  Args:
+    data: what `run_statement` gave, perhaps through JSON (`loads`).
+
+  Raises:
+    PlanError: the statement is not one, is of another schema, or is damaged:
+      nothing can be computed from it; one sentence.
+  """
+  if not isinstance(data, Mapping) or "schema" not in data:
+    raise plan_lib.PlanError(
+        f"{shown(data)} is not a privacy statement: give a guarantee.json, a"
+        " file in guarantees/ of a run of episodic-dp pvi, or what episodic-dp"
+        " account writes"
+    )
+  if data["schema"] != SCHEMA or isinstance(data["schema"], bool):
+    raise plan_lib.PlanError(
+        f"the statement has schema {shown(data['schema'])} and this version"
+        f" reads {SCHEMA}: verify it with the version that wrote it"
+        f" ({shown(data.get('library'))})"
+    )
+  said = plain.from_plain(_Statement, data, name="statement")
+  chosen = get_accountant(said.accountant.name)
+  if dict(said.accountant.options) != chosen.options():
+    plain.check_names(
+        said.accountant.options, list(chosen.options()), name="options"
+    )
+    chosen = dataclasses.replace(  # type: ignore[type-var]
+        chosen, **said.accountant.options
+    )
+  fresh = run_statement(
+      ledger_lib.Ledger.from_dict(data),
+      delta=said.delta,
+      accountant=chosen,
+      neighbours=said.neighbours,
+      fixed_seed=said.fixed_seed,
+      planned_steps=said.planned_steps,
+      lineage=said.lineage,
+      start=said.start,
+  )
+  fresh = loads(json.dumps(fresh, allow_nan=False).encode())
+  found = [
+      difference
+      for name in ("steps", "guarantees", "no_guarantee")
+      for difference in _differences(data[name], fresh[name], (name,))
+  ]
+  found.sort(key=lambda d: not d.false)
+  return Verification(
+      stated=data, recomputed=fresh, differences=tuple(found)
+  )
+
+
+def loads(content: bytes | str) -> Any:
+  """Parse strict JSON: no NaN, no Infinity, and no field twice.
+
+  A reader that takes the first of two equal fields would see another statement
+  than one that takes the last.
+
+  Raises:
+    PlanError: one sentence.
+  """
+  try:
+    return json.loads(
+        content, parse_constant=_no_constant, object_pairs_hook=_once
+    )
+  except plan_lib.PlanError:
+    raise
+  except (ValueError, RecursionError) as e:
+    raise plan_lib.PlanError(
+        f"the statement is not JSON ({str(e)[:100]}), perhaps cut short:"
+        f" {_REMEDY}"
+    ) from e
+
+
+def _no_constant(name: str) -> None:
+  raise plan_lib.PlanError(
+      f"the statement holds the number {name}, which is not JSON: {_REMEDY}"
+  )
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  result = dict(pairs)
+  if len(result) < len(pairs):
+    names = [name for name, _ in pairs]
+    twice = next(name for name in names if names.count(name) > 1)
+    raise plan_lib.PlanError(
+        f"the statement has the field {shown(twice)} twice in one object:"
+        f" {_REMEDY}"
+    )
+  return result
+
+
+# Differences ----------------------------------------------------------------
+
+
+def _differences(
+    stated: Any, fresh: Any, where: tuple[str, ...]
+) -> Iterator[Difference]:
+  """Yield what differs between two values, down to single fields."""
+  if isinstance(stated, Mapping) and isinstance(fresh, Mapping):
+    for name in {**fresh, **stated}:
+      if name == "direction" and _tied(stated, fresh):
+        continue
+      if name in stated and name in fresh:
+        yield from _differences(stated[name], fresh[name], (*where, name))
+        continue
+      yield Difference(
+          where=(*where, name),
+          stated=stated.get(name),
+          recomputed=fresh.get(name),
+          # A guarantee that is proved for no such level.
+          false=name in stated and where == ("guarantees",),
+      )
+  elif (
+      isinstance(stated, list)
+      and isinstance(fresh, list)
+      and len(stated) == len(fresh)
+  ):
+    for i, (a, b) in enumerate(zip(stated, fresh)):
+      yield from _differences(a, b, (*where, str(i)))
+  else:
+    is_epsilon = where[:1] == ("guarantees",) and where[2:3] in (
+        ("epsilon",), ("epsilons",)
+    )
+    first, second = _number(stated), _number(fresh)
+    if first is None or second is None:
+      false = False
+      differs = type(stated) is not type(fresh) or stated != fresh
+    else:
+      false = is_epsilon and first < second * (1 - _BELOW)
+      allowed = _ROUNDING if is_epsilon else _BELOW
+      differs = false or not math.isclose(first, second, rel_tol=allowed)
+    if differs:
+      yield Difference(
+          where=where, stated=stated, recomputed=fresh, false=false
+      )
+
+
+def _tied(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> bool:
+  """Return whether both directions are equally far, up to rounding."""
+  epsilons = {k: _number(v) for k, v in (fresh.get("epsilons") or {}).items()}
+  values = [v for v in epsilons.values() if v is not None]
+  return (
+      stated.get("direction") in list(epsilons)
+      and max(values) <= min(values) * (1 + _ROUNDING)
+  )
+
+
+def _number(value: Any) -> float | None:
+  """Return a number or "inf" as a float, and None for all else."""
+  if value == "inf":
+    return math.inf
+  if isinstance(value, bool) or not isinstance(value, (int, float)):
+    return None
+  return float(value) if abs(value) < 2**1023 else math.inf
