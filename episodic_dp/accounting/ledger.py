@@ -338,7 +338,7 @@ def compose(
   sentences += [
       f"{name}: {report.STARTED}"
       for name, data in statements.items()
-      if "start" in data
+      if data.get("start") is not None
   ]
   if seeded:
     sentences.insert(0, report.SEEDED)

@@ -219,12 +219,17 @@ def verify_file(
   """Compute the statement of a file again; `content` is the file's, if read.
 
   Raises:
-    PlanError: the file holds no statement; one sentence.
+    PlanError: the file cannot be read or holds no statement; one sentence.
   """
-  if content is None:
-    content = pathlib.Path(path).read_bytes()
   try:
+    if content is None:
+      content = pathlib.Path(path).read_bytes()
     return verify(loads(content))
+  except OSError as e:
+    raise plan_lib.PlanError(
+        f"{path}: it cannot be read ({e.strerror}): give the JSON file of a"
+        " privacy statement"
+    ) from e
   except (plan_lib.PlanError, plan_lib.UnsoundPlanError) as e:
     raise plan_lib.PlanError(f"{path}: {e}") from e
 
@@ -343,13 +348,12 @@ def _differences(
           # A guarantee that is proved for no such level.
           false=name in stated and where == ("guarantees",),
       )
-  elif (
-      isinstance(stated, list)
-      and isinstance(fresh, list)
-      and len(stated) == len(fresh)
-  ):
-    for i, (a, b) in enumerate(zip(stated, fresh)):
-      yield from _differences(a, b, (*where, str(i)))
+  elif isinstance(stated, list) and isinstance(fresh, list):
+    if len(stated) == len(fresh):
+      for i, (a, b) in enumerate(zip(stated, fresh)):
+        yield from _differences(a, b, (*where, str(i)))
+    else:
+      yield from _entries(stated, fresh, where)
   else:
     is_epsilon = where[:1] == ("guarantees",) and where[2:3] in (
         ("epsilon",), ("epsilons",)
@@ -366,6 +370,22 @@ def _differences(
       yield Difference(
           where=where, stated=stated, recomputed=fresh, false=false
       )
+
+
+def _entries(
+    stated: list[Any], fresh: list[Any], where: tuple[str, ...]
+) -> Iterator[Difference]:
+  """Yield what only one of two lists holds, or both lists."""
+  found = [
+      Difference(where=(*where, str(i)), stated=x, recomputed=None)
+      for i, x in enumerate(stated)
+      if x not in fresh
+  ] + [
+      Difference(where=(*where, str(i)), stated=None, recomputed=x)
+      for i, x in enumerate(fresh)
+      if x not in stated
+  ]
+  yield from found or [Difference(where=where, stated=stated, recomputed=fresh)]
 
 
 def _tied(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> bool:

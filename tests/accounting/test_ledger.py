@@ -13,6 +13,8 @@ from scipy import optimize
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting import ledger as ledger_lib
+from episodic_dp.accounting import report
 from episodic_dp.accounting.profiles import amplification
 
 LEVELS = ("unit", "class", "record")
@@ -305,3 +307,88 @@ def test_it_is_read_back_as_it_was_written():
 def test_other_data_is_no_ledger(data):
   with pytest.raises(plan.PlanError, match="a list of entries"):
     accounting.Ledger.from_dict(data)
+
+
+# Several runs -----------------------------------------------------------------
+
+
+def run_of(sizes=(400, 10), levels=("user", "record"), stage=None, steps=20):
+  return accounting.Ledger().add(
+      plan.Release(
+          plan.Hierarchy.regular(sizes, levels=levels),
+          plan.SamplingPlan((stage or plan.Poisson(0.02), plan.All())),
+          plan.Mechanism(clip_unit=levels[0], noise_multiplier=2.0),
+      ),
+      steps,
+      continued=False,
+  )
+
+
+def statement_of(*args, fixed_seed=False, start=None, lineage=(), **kwargs):
+  return accounting.run_statement(
+      run_of(*args, **kwargs), delta=1e-5, fixed_seed=fixed_seed, start=start,
+      lineage=lineage,
+  )
+
+
+def test_equal_runs_are_composed_and_not_taken_for_one():
+  both = ledger_lib.compose({"a": statement_of(), "b": statement_of()})
+  assert both.ledger.steps == 40 and both.levels == ("user", "record")
+  for level in both.levels:
+    found = both.guarantee(level, delta=1e-5)
+    assert found.epsilon == run_of(steps=40).epsilon(level, 1e-5)
+    assert "same units" in found.assumptions[0]
+  once = run_of(stage=plan.RandomAllocation(20)).as_dict()
+  passes = ledger_lib.compose({"a": once, "b": once})
+  assert [e.steps for e in passes.ledger.entries] == [20, 20]
+
+
+@pytest.mark.parametrize(
+    "one,other,match",
+    [
+        (["1"], ["1"], "a and b are of one run, which is counted once"),
+        (["1", "2", "3"], ["1", "2"], "are of one run"),
+        (["1", "2"], ["1", "3"], "a and b are copies of one run"),
+        (["1"], ["2"], None),
+    ],
+)
+def test_one_run_and_its_copies_are_not_taken_for_two(one, other, match):
+  described = {
+      "a": statement_of(lineage=one), "b": statement_of(lineage=other)
+  }
+  if match is None:
+    assert ledger_lib.compose(described).ledger.steps == 40
+    return
+  with pytest.raises(plan.PlanError, match=match):
+    ledger_lib.compose(described)
+
+
+def test_other_trees_are_refused_until_a_level_is_named():
+  described = {"a": statement_of(), "b": statement_of(sizes=(400, 12))}
+  with pytest.raises(plan.PlanError, match="--same_level=user"):
+    ledger_lib.compose(described)
+  both = ledger_lib.compose(described, same_levels=["user"])
+  assert both.levels == ("user",)
+  with pytest.raises(plan.PlanError, match="not said to be the same"):
+    both.guarantee("record", delta=1e-5)
+  with pytest.raises(plan.PlanError, match="--same_level=week"):
+    ledger_lib.compose(described, same_levels=["week"])
+  described["b"] = statement_of(levels=("person", "photo"))
+  with pytest.raises(plan.PlanError, match="no level of a has the same name"):
+    ledger_lib.compose(described)
+
+
+def test_one_seed_is_said_and_two_are_refused():
+  seeded, plain = statement_of(fixed_seed=True), statement_of(start="ab")
+  found = ledger_lib.compose({"a": seeded, "b": plain})
+  told = found.guarantee("user", delta=1e-5)
+  assert told.caveat.startswith(report.SEEDED)
+  assert any(report.STARTED in s for s in told.assumptions)
+  with pytest.raises(plan.PlanError, match="a and b fix private_seed"):
+    ledger_lib.compose({"a": seeded, "b": seeded})
+
+
+@pytest.mark.parametrize("data", [{}, 5, {"entries": [5]}, {"entries": []}])
+def test_what_is_no_ledger_is_named(data):
+  with pytest.raises(plan.PlanError, match="^b: "):
+    ledger_lib.compose({"a": statement_of(), "b": data})

@@ -125,7 +125,7 @@ def G(*path):
         (G("epsilons", "add"), lambda e: e / 2, "add", True),
         (G("delta"), 1e-6, "delta", False),
         (G("assumptions", 2), "The keys are published.", "2", False),
-        (G("assumptions"), lambda a: a[1:], "assumptions", False),
+        (G("assumptions"), lambda a: a[1:], "0", False),
         (G("caveat"), "Perfectly safe.", "caveat", False),
         (G("units", 0, "own_rate"), 0.1, "own_rate", False),
         (["guarantees", "class"], KeyError, "class", False),

@@ -112,7 +112,7 @@ def test_table_of_a_shipped_config(call):
     [
         ((), "--config"),
         (("--config=nowhere.py",), "nowhere.py"),
-        (("--config=glyphs", "--config.delta=2.0"), "config.delta is 2.0"),
+        (("--config=glyphs", "--config.delta=2.0"), "config.delta=2.0"),
         (("--config=glyphs", "--format=xml"), "xml"),
         (("--config=glyphs", "--sweep=steps,magic"), "sweep 'magic'"),
         (("--config=glyphs", "--out=runs/s"), "give --sweep=steps,noise_mul"),

@@ -85,7 +85,7 @@ def test_an_assumption_too_few_or_too_many_is_named(
     [
         (lambda d: d["entries"][0].update(steps=61), "promises.*more diff"),
         (lambda d: d["guarantees"]["task"]["assumptions"].pop(), "assumptions"),
-        (lambda d: d.update(comment="x"), "'comment' that nothing reads"),
+        (lambda d: d.update(comment="x"), "statement.comment"),
         (lambda d: d.update(schema=0), "schema 0 and this version"),
         (lambda d: d.update(library="episodic_dp 0", steps=1), "written by"),
     ],
@@ -106,7 +106,7 @@ def test_half_a_file_is_told(written):
   with pytest.raises(plan.PlanError, match="perhaps cut short"):
     verify.run(str(path))
   path.write_bytes(b"\xff\xfe\x00")
-  with pytest.raises(plan.PlanError, match="it is not text"):
+  with pytest.raises(plan.PlanError, match="is not JSON"):
     verify.run(str(path))
 
 
