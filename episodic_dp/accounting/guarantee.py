@@ -24,8 +24,10 @@ from episodic_dp.accounting.report import Guarantee
 Entry = sensitivity.Entry
 AnyAccountant = str | base.Accountant
 
-_MAKERS = {"pld": pld.PLD, "rdp": moments.RDP, "moments": moments.Moments}
-ACCOUNTANTS = tuple(_MAKERS)
+_ACCOUNTANTS: dict[str, base.Accountant] = {
+    "pld": pld.PLD(), "rdp": moments.RDP(), "moments": moments.Moments()
+}
+ACCOUNTANTS = tuple(_ACCOUNTANTS)
 
 # A larger group is taken for a mistake.
 _MAX_GROUP = 10**6
@@ -134,7 +136,7 @@ def get_accountant(accountant: AnyAccountant) -> base.Accountant:
   """
   if isinstance(accountant, base.Accountant):
     return accountant
-  return _MAKERS[_validate.one_of("accountant", accountant, ACCOUNTANTS)]()
+  return _ACCOUNTANTS[_validate.one_of("accountant", accountant, ACCOUNTANTS)]
 
 
 def check(steps: int, delta: float | None, epsilon: float | None) -> None:

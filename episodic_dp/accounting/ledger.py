@@ -66,6 +66,13 @@ class Ledger:
     """The levels of the first entry."""
     return self.entries[0].release.levels if self.entries else ()
 
+  def joined(self, other: "Ledger") -> "Ledger":
+    """Return the ledger after all of another one, in passes of its own."""
+    result = self
+    for entry in other.entries:
+      result = result.add(entry.release, entry.steps, continued=False)
+    return result
+
   def add(
       self,
       release: plan_lib.Release,
@@ -328,8 +335,7 @@ def compose(
   levels = _shared_levels(parts, same_levels)
   ledger = Ledger()
   for part in parts.values():
-    for entry in part.entries:
-      ledger = ledger.add(entry.release, entry.steps, continued=False)
+    ledger = ledger.joined(part)
   sentences = [
       f"In {', '.join(parts)} a level ({', '.join(levels)}) means the same"
       " units: one unit is in or out of all of them, and every other release"

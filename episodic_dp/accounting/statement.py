@@ -187,11 +187,12 @@ class Verification:
       verdict = "differs" if own else "holds"
       if any(d.false for d in own):
         verdict = "FALSE"
-      epsilons = [
-          shown(_field(side.get(level), "epsilon")).strip("'")
-          for side in (stated, fresh)
-      ]
-      result.append((shown(level).strip("'"), *epsilons, verdict))
+      result.append((
+          shown(level).strip("'"),
+          _epsilon_text(stated.get(level)),
+          _epsilon_text(fresh.get(level)),
+          verdict,
+      ))
     return result
 
   def check(self, path: str | os.PathLike[str]) -> None:
@@ -208,9 +209,9 @@ class Verification:
     raise plan_lib.PlanError(sentence)
 
 
-def _field(data: Any, name: str) -> Any:
-  value = data.get(name) if isinstance(data, Mapping) else None
-  return "-" if value is None else value
+def _epsilon_text(data: Any) -> str:
+  value = data.get("epsilon") if isinstance(data, Mapping) else None
+  return "-" if value is None else shown(value).strip("'")
 
 
 def verify_file(

@@ -19,7 +19,7 @@ from scipy import special
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.accountants import base
-from episodic_dp.accounting.accountants import moments
+from episodic_dp.accounting.accountants import moments as moments_lib
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
@@ -342,7 +342,7 @@ def passes() -> pages.Table:
 
 _DELTA = 1e-6
 _LOT = 1600  # Tasks of a step, but where a table says otherwise.
-_MOMENTS = moments.Moments(max_order=64)
+_MOMENTS = moments_lib.Moments(max_order=64)
 
 
 def _release(
@@ -395,7 +395,7 @@ def moments() -> pages.Table:
       )
 
     rows.append((
-        z, printed, found(moments.Moments(max_order=256)), found(_MOMENTS),
+        z, printed, found(moments_lib.Moments(max_order=256)), found(_MOMENTS),
         found("rdp"), found("pld"),
     ))
   return pages.Table(

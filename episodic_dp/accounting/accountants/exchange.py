@@ -170,12 +170,12 @@ def exchanged(
     return Exchanged(remove, base.Unprotected())  # No split leaves A a share.
   at_add = at_remove * math.exp(-min(a, 600.0))
   for _ in range(_ROUNDS):
-    for kept, direction, at in (
-        (removes, "remove", at_remove), (adds, "add", at_add)
-    ):
-      kept.append(
-          accountant.curve(run, direction, delta=max(at, _LEAST_DELTA))
-      )
+    removes.append(
+        accountant.curve(run, "remove", delta=max(at_remove, _LEAST_DELTA))
+    )
+    adds.append(
+        accountant.curve(run, "add", delta=max(at_add, _LEAST_DELTA))
+    )
     found = Exchanged(base.Least(tuple(removes)), base.Least(tuple(adds)))
     total, at_remove, at_add = found.split_of_delta(delta)
     if math.isinf(total):

@@ -196,8 +196,8 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
   result = []
   for row_alpha, row_value, weight in zip(log_alpha, value, far):
     at, height = _cleaned(row_alpha, row_value)
-    near = unit_profile.Chords(at, (1 - weight) * height)
-    result.append(Curve(near, reach * weight, far_at))
+    chords = unit_profile.Chords(at, (1 - weight) * height)
+    result.append(Curve(chords, reach * weight, far_at))
   return result
 
 
