@@ -88,9 +88,9 @@ def write(
   files.check_outside(out, workdir, "--workdir")
   files.check_new_folder(out)
   path = pathlib.Path(workdir) / reporting.GUARANTEE
-  content = path.read_bytes()
-  verification = statement_lib.verify_file(path, content)
+  verification = statement_lib.verify_file(path)
   verification.check(path)
+  content = path.read_bytes()
   statement = verification.stated
   _check_guarantee(workdir, statement, without_guarantee)
   checkpoints, steps = _chosen(workdir, checkpoint)
