@@ -7,6 +7,7 @@ from episodic_dp import learners
 from episodic_dp import options
 from episodic_dp.config import networks
 from episodic_dp.config.run_config import RunConfig
+from episodic_dp.learners import naming
 from episodic_dp.private import state as state_lib
 
 _Shape = tuple[int, ...]
@@ -32,7 +33,7 @@ def make_evaluation_learner(
   """
   if config.learner.name != options.SUPERVISED:
     return learner
-  return learners.make_fine_tuning(
+  return naming.make_fine_tuning(
       networks.make_model(config, image_shape, way=config.way),
       config.fine_tuning,
   )
@@ -61,7 +62,7 @@ def make_optimizer(
   moments = {"b1": chosen.momentum, "b2": chosen.second_momentum}
   if chosen.name == "sgd":
     moments = {"momentum": chosen.momentum}
-  optimizer = learners.OPTIMIZERS[chosen.name](
+  optimizer = naming.OPTIMIZERS[chosen.name](
       schedule, **{k: v for k, v in moments.items() if v is not None}
   )
   if not chosen.average:

@@ -21,6 +21,7 @@ from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.export import description as description_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
+from episodic_dp.learners import naming
 from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
 
@@ -287,7 +288,7 @@ def _learner(
         " classes, or take a model of protonet or ridge, which take any number"
     )
   if found.fine_tuning is not None:
-    return learners.make_fine_tuning(
+    return naming.make_fine_tuning(
         _network(found, way, start), found.fine_tuning
     )
   return _trained(found, start, way)

@@ -12,9 +12,9 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
+from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
-from episodic_dp.learners import losses
 from episodic_dp.models import model as model_lib
 from episodic_dp.models import parts
 
@@ -45,11 +45,10 @@ class FineTuning(learner.BaseLearner):
   body: bool = True
   fresh_head: bool = True
   head: str = "head"
-  task_loss: losses.TaskLoss = losses.cross_entropy
+  task_loss: learner.TaskLoss = learner.cross_entropy
 
   def __post_init__(self) -> None:
-    if self.inner_steps < 1:
-      raise ValueError(f"inner_steps {self.inner_steps} must be at least 1")
+    _validate.count("inner_steps", self.inner_steps, 1)
 
   def adapt(
       self,

@@ -1,18 +1,32 @@
 """What a learner is, and what most of them share."""
 
 import abc
+from collections.abc import Callable
 import copy
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from episodic_dp.learners import descent
-from episodic_dp.learners import losses
 from episodic_dp.models import model as model_lib
 
 Params = Any
 Order = Literal["first", "second"]
+TaskLoss = Callable[[jax.Array, jax.Array], jax.Array]  # (outputs, labels)
+
+
+def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
+  """The mean softmax cross entropy of logits [n, way] at labels int32 [n]."""
+  return optax.softmax_cross_entropy_with_integer_labels(
+      logits, labels
+  ).mean()
+
+
+def squared_error(outputs: jax.Array, targets: jax.Array) -> jax.Array:
+  """The mean of (output - target)^2 over examples and targets, both [n, k]."""
+  return jnp.mean(jnp.square(outputs - targets))
 
 
 @runtime_checkable
@@ -123,7 +137,7 @@ class BaseLearner(abc.ABC):
   order: Order | None = None
   inner_steps: int | None = None
   loss_weights: Any = None
-  task_loss: losses.TaskLoss = staticmethod(losses.cross_entropy)
+  task_loss: TaskLoss = staticmethod(cross_entropy)
 
   @property
   def example_gradients(self) -> bool:

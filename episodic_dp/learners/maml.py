@@ -1,25 +1,75 @@
-"""MAML: adapt by gradient steps, learn the weights to adapt from.
+"""MAML, ANIL and Meta-SGD: learn the weights to adapt from by gradient steps.
 
 Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of
 Deep Networks" (ICML 2017), equation 1 and Algorithm 1; the first-order form is
 that of its section 5.2. The switches of MAML++ are those of Antoniou, Edwards
-and Storkey, "How to train your MAML" (ICLR 2019), sections 4 and 5.
+and Storkey, "How to train your MAML" (ICLR 2019), sections 4 and 5. A schedule
+of its multi-step loss reads the number of the outer step, which is public, and
+nothing else: the weights cost no privacy.
 """
 
+from collections.abc import Callable
 import dataclasses
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
-from episodic_dp.learners import losses
-from episodic_dp.learners import multi_step
 from episodic_dp.models import model as model_lib
 from episodic_dp.models import parts
 
 Params = Any
+_EPOCHS = 10  # Stages in which the weights move, as in the authors' code.
+
+
+def annealed(
+    inner_steps: int, outer_steps: int
+) -> Callable[[jax.Array], jax.Array]:
+  """The authors' schedule: all steps alike at first, then the last alone.
+
+  In stage e = 0 .. 9, each a tenth of `outer_steps`, an earlier step has the
+  weight (1 - e / 10) / S for S inner steps, and the last one the rest up to
+  one. After `outer_steps` only the last step counts.
+
+  Args:
+    inner_steps: S, at least 1.
+    outer_steps: how long the weights move, at least 1.
+
+  Returns:
+    outer step -> float32[inner_steps], with sum 1.
+
+  Raises:
+    ValueError: either is below 1.
+  """
+  _validate.count("inner_steps", inner_steps, 1)
+  _validate.count("outer_steps", outer_steps, 1)
+
+  def weights(step: jax.Array) -> jax.Array:
+    stage = _EPOCHS * jnp.minimum(step, outer_steps) // outer_steps
+    early = (1 - stage / _EPOCHS) / inner_steps
+    last = jnp.arange(inner_steps) == inner_steps - 1
+    return jnp.where(last, 1 - (inner_steps - 1) * early, early)
+
+  return weights
+
+
+def _check_weights(weights: Any, inner_steps: int) -> None:
+  """Raise ValueError unless these are weights of the steps, or a schedule."""
+  if weights is None or callable(weights):
+    return
+  # The values of a schedule's array are not known.
+  known = [] if isinstance(weights, jax.Array) else list(weights)
+  if jnp.shape(weights) != (inner_steps,) or (
+      known and not (all(0 <= w < math.inf for w in known) and sum(known))
+  ):
+    raise ValueError(
+        f"loss_weights={weights}: expected {inner_steps} numbers, one for each"
+        " inner step, none negative and not all zero"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +98,8 @@ class MAML(learner.BaseLearner):
       support pass and by the query pass after it. Statistics are those of the
       batch at hand in any case; none are carried.
     loss_weights: of the query loss after each inner step ("multi-step loss"):
-      `inner_steps` numbers, or outer step -> such an array (`multi_step.
-      annealed`), which `at_step` resolves; None for the last step's loss alone.
+      `inner_steps` numbers, or outer step -> such an array (`annealed`), which
+      `at_step` resolves; None for the last step's loss alone.
   """
 
   model: model_lib.Model
@@ -58,19 +108,16 @@ class MAML(learner.BaseLearner):
   inner_rate: float = 0.1
   order: learner.Order = "second"
   unroll: bool = True
-  task_loss: losses.TaskLoss = losses.cross_entropy
+  task_loss: learner.TaskLoss = learner.cross_entropy
   learned_rates: bool = False
   per_step_norm: bool = False
   loss_weights: Any = None
 
   def __post_init__(self) -> None:
-    if self.inner_steps < 1:
-      raise ValueError(f"inner_steps {self.inner_steps} must be at least 1")
-    if not self.inner_rate > 0:
-      raise ValueError(f"inner_rate {self.inner_rate} must be positive")
-    if self.order not in ("first", "second"):
-      raise ValueError(f"order {self.order!r} must be 'first' or 'second'")
-    multi_step.check(self.loss_weights, self.inner_steps)
+    _validate.count("inner_steps", self.inner_steps, 1)
+    _validate.positive("inner_rate", self.inner_rate)
+    _validate.one_of("order", self.order, ("first", "second"))
+    _check_weights(self.loss_weights, self.inner_steps)
 
   def init(self, key: jax.Array) -> Params:
     """The model's initial parameters, and the rates where they are learned."""
@@ -98,7 +145,11 @@ class MAML(learner.BaseLearner):
     """
     if self.loss_weights is None:
       return super().loss(params, episode)
-    weights = multi_step.resolved(self.loss_weights)
+    if callable(self.loss_weights):
+      raise ValueError(
+          "loss_weights is a schedule: take the loss of learner.at_step(step)"
+      )
+    weights = jnp.asarray(self.loss_weights)
     _, values = self._descend(
         params,
         episode.support,
@@ -185,3 +236,69 @@ class MAML(learner.BaseLearner):
       return weights
     mask = parts.norms(weights)
     return jax.tree.map(lambda norm, p: p[i] if norm else p, mask, weights)
+
+
+@dataclasses.dataclass(frozen=True)
+class ANIL(MAML):
+  """MAML whose inner steps change the head alone.
+
+  Raghu, Raghu, Bengio and Vinyals, "Rapid Learning or Feature Reuse? Towards
+  Understanding the Effectiveness of MAML" (ICLR 2020), section 4, equation 3
+  ("almost no inner loop").
+
+  The body is learned by the outer steps alone. A head that adapts alone needs
+  larger inner steps than MAML, or more of them: every task numbers its classes
+  anew, so that the head starts at chance, and one short step leaves it there.
+
+  The switches of MAML++ apply to the head where they concern what adapts.
+
+  Attributes:
+    head: the name of the network's last layer, at the top of its parameters.
+  """
+
+  head: str = "head"
+
+  def _moves(self, weights: Any) -> parts.Mask:
+    return jax.tree.map(
+        lambda head, moves: head and moves,
+        parts.head(weights, self.head),
+        super()._moves(weights),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class MetaSGD(MAML):
+  """MAML whose inner gradient is multiplied by a learned vector.
+
+  Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot
+  Learning" (2017), equation 2 and Algorithm 1.
+
+  The meta-parameters are {"model": the network's, "rates": arrays like those
+  that adapt}, twice as many as MAML's: noise of a given multiplier has a norm
+  larger by the root of two. All rates begin at `inner_rate` (the paper draws
+  them from [0.005, 0.1]) and may become negative, as in the paper. With several
+  inner steps the rates are the same in each; the paper has one.
+
+  The attributes are those of `MAML`.
+  """
+
+  inner_steps: int = 1
+
+  def __post_init__(self) -> None:
+    super().__post_init__()
+    if self.learned_rates:
+      raise ValueError(
+          "learned_rates=True is a rate per array and step, and Meta-SGD learns"
+          " one per parameter: leave it out, or use MAML"
+      )
+
+  @property
+  def _learns_rates(self) -> bool:
+    return True
+
+  def _initial_rates(self, moving: Any) -> Any:
+    return jax.tree.map(lambda p: jnp.full_like(p, self.inner_rate), moving)
+
+  def _rates_of_step(self, rates: Any, i: jax.Array | int) -> Any:
+    del i
+    return rates

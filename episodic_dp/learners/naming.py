@@ -1,17 +1,14 @@
-"""Learners by name, as a config or an exported model writes them."""
+"""Learners by name, and their descriptions for tables and reports."""
 
+import dataclasses
 from typing import Any
 
 import optax
 
 from episodic_dp import options
-from episodic_dp.learners import anil
 from episodic_dp.learners import fine_tuning
 from episodic_dp.learners import learner as learner_lib
-from episodic_dp.learners import losses
 from episodic_dp.learners import maml
-from episodic_dp.learners import meta_sgd
-from episodic_dp.learners import multi_step
 from episodic_dp.learners import protonet
 from episodic_dp.learners import reptile
 from episodic_dp.learners import ridge as ridge_lib
@@ -22,8 +19,8 @@ OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
 """The optimisers of `make_fine_tuning` by name: rate -> optimiser."""
 _DESCENDING: dict[str, type[maml.MAML]] = {
     "maml": maml.MAML,
-    "anil": anil.ANIL,
-    "meta_sgd": meta_sgd.MetaSGD,
+    "anil": maml.ANIL,
+    "meta_sgd": maml.MetaSGD,
 }
 
 
@@ -57,12 +54,12 @@ def by_name(
       inner_steps=learner.inner_steps, inner_rate=learner.inner_rate
   )
   if way == 1:
-    inner["task_loss"] = losses.squared_error
+    inner["task_loss"] = learner_lib.squared_error
   if learner.name == "reptile":
     return reptile.Reptile(model, **inner)
   weights = None
   if learner.multi_step_loss:
-    weights = multi_step.annealed(
+    weights = maml.annealed(
         learner.inner_steps, learner.multi_step_loss
     )
   return _DESCENDING[learner.name](
@@ -94,4 +91,115 @@ def make_fine_tuning(
       optimizer=OPTIMIZERS[settings.optimizer](settings.rate),
       body=settings.body,
       fresh_head=fresh_head,
+  )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+  """One learner.
+
+  Attributes:
+    name: "maml" and so on.
+    paper: where it is from.
+    adapts: what a support set changes.
+    releases: what of a task is clipped and noised; "" where the learner is not
+      meta-trained.
+    inner_steps: gradient steps on the support set, which can be noised each
+      (`adapt(..., inner_gradient=...)`); None for a closed form.
+    transductive: whether one query's prediction depends on the other queries.
+    because: why it is transductive or not.
+  """
+
+  name: str
+  paper: str
+  adapts: str
+  releases: str
+  inner_steps: int | None
+  transductive: bool
+  because: str
+
+
+_GRADIENT = "the gradient of the query loss"
+_Entries = dict[str, tuple[type[learner_lib.Learner], str, str, str]]
+LEARNERS: _Entries = {
+    "maml": (
+        maml.MAML,
+        "Finn et al., ICML 2017",
+        "all weights, by gradient steps",
+        _GRADIENT,
+    ),
+    "anil": (
+        maml.ANIL,
+        "Raghu et al., ICLR 2020",
+        "the head, by gradient steps",
+        _GRADIENT,
+    ),
+    "meta_sgd": (
+        maml.MetaSGD,
+        "Li et al., 2017",
+        "all weights, by gradient steps with a learned rate each",
+        _GRADIENT,
+    ),
+    "reptile": (
+        reptile.Reptile,
+        "Nichol et al., 2018",
+        "all weights, by gradient steps",
+        "the way back from the weights that the task trains to",
+    ),
+    "protonet": (
+        protonet.ProtoNet,
+        "Snell et al., NIPS 2017",
+        "class means of embeddings, in closed form",
+        _GRADIENT,
+    ),
+    "ridge": (
+        ridge_lib.RidgeHead,
+        "Bertinetto et al., ICLR 2019",
+        "a linear head on embeddings, in closed form",
+        _GRADIENT,
+    ),
+    "fine_tuning": (
+        fine_tuning.FineTuning,
+        "Chen et al., ICLR 2019",
+        "all weights or the head, by an optimiser's steps",
+        "",
+    ),
+}
+"""name -> class, paper, what adapts, what is released."""
+# What learns from single examples: no meta-learner.
+_WITHOUT_TASKS: _Entries = {
+    "supervised": (
+        supervised.Supervised,
+        "Abadi et al., CCS 2016",
+        "nothing",
+        "the gradient of the loss of one example",
+    ),
+}
+
+
+def describe(learner: learner_lib.Learner) -> Description:
+  """The learner's description.
+
+  Raises:
+    ValueError: it is none of `LEARNERS`, nor `Supervised`.
+  """
+  known = LEARNERS | _WITHOUT_TASKS
+  for name, (kind, paper, adapts, releases) in known.items():
+    if type(learner) is kind:
+      return Description(
+          name=name,
+          paper=paper,
+          adapts=adapts,
+          releases=releases,
+          inner_steps=learner.inner_steps,
+          transductive=learner.transductive,
+          because=(
+              "the network normalises by the statistics of the whole query set"
+              if learner.transductive
+              else "every query is judged alone"
+          ),
+      )
+  raise ValueError(
+      f"{type(learner).__name__} has no description: it is none of"
+      f" {', '.join(known)}"
   )

@@ -7,17 +7,17 @@ Few-Shot Visual Learning without Forgetting" (CVPR 2018), equation 3.
 """
 
 import dataclasses
-import math
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import model as model_lib
 
-# Squared length below which a direction is not told.
+# Squared norm below which a vector has no direction.
 _SHORTEST = 1e-12
 
 
@@ -61,14 +61,9 @@ class ProtoNet(learner.BaseLearner):
   scale: float = 1.0
 
   def __post_init__(self) -> None:
-    if self.way < 2:
-      raise ValueError(f"way {self.way} must be at least 2")
-    if self.metric not in ("euclidean", "cosine"):
-      raise ValueError(
-          f"metric {self.metric!r} must be 'euclidean' or 'cosine'"
-      )
-    if not 0 < self.scale < math.inf:
-      raise ValueError(f"scale {self.scale} must be positive and finite")
+    _validate.count("way", self.way, 2)
+    _validate.one_of("metric", self.metric, ("euclidean", "cosine"))
+    _validate.positive("scale", self.scale)
 
   def init(self, key: jax.Array) -> Any:
     """The network's initial parameters, and the scale of "cosine"."""

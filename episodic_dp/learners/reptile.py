@@ -11,9 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
-from episodic_dp.learners import losses
 from episodic_dp.models import model as model_lib
 
 Params = Any
@@ -45,15 +45,13 @@ class Reptile(learner.BaseLearner):
   inner_steps: int = 5
   inner_rate: float = 0.1
   unroll: bool = True
-  task_loss: losses.TaskLoss = losses.cross_entropy
+  task_loss: learner.TaskLoss = learner.cross_entropy
 
   order = "first"  # No gradient goes through the inner steps.
 
   def __post_init__(self) -> None:
-    if self.inner_steps < 1:
-      raise ValueError(f"inner_steps {self.inner_steps} must be at least 1")
-    if not self.inner_rate > 0:
-      raise ValueError(f"inner_rate {self.inner_rate} must be positive")
+    _validate.count("inner_steps", self.inner_steps, 1)
+    _validate.positive("inner_rate", self.inner_rate)
 
   def adapt(
       self,

@@ -5,13 +5,13 @@ closed-form solvers" (ICLR 2019), equations 4 to 6.
 """
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
 
+from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import model as model_lib
@@ -77,11 +77,9 @@ class RidgeHead(learner.BaseLearner):
   scale: float = 10.0
 
   def __post_init__(self) -> None:
-    if self.way < 2:
-      raise ValueError(f"way {self.way} must be at least 2")
-    for name, value in (("ridge", self.ridge), ("scale", self.scale)):
-      if not 0 < value < math.inf:
-        raise ValueError(f"{name} {value} must be positive and finite")
+    _validate.count("way", self.way, 2)
+    _validate.positive("ridge", self.ridge)
+    _validate.positive("scale", self.scale)
 
   def init(self, key: jax.Array) -> Any:
     """The network's initial parameters, the ridge and the scale."""

@@ -89,7 +89,7 @@ def sampling_error(
   capacity of stages that draw a random number, and it holds for both
   neighbours. What it costs: section 9 of `accounting/README.md`.
 
-  Uniform numbers. `sampling.permutation` turns one of them, floor(U n / 2^128)
+  Uniform numbers. `sampling.draws` turns one of them, floor(U n / 2^128)
   of an n below 2^31, into every drawn slot. As many of the 2^128 values of U
   give one number as another, or one more, so that its probability is
   (1 + r) / n for an |r| below n / 2^128: a ratio that is near 1 for every

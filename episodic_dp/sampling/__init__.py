@@ -24,10 +24,10 @@ __all__ = [
 if TYPE_CHECKING:
   from episodic_dp.sampling import numpy_sampler as numpy_sampler
   from episodic_dp.sampling import torch_sampler as torch_sampler
-  from episodic_dp.sampling.augment import rotate_classes as rotate_classes
   from episodic_dp.sampling.episodes import EpisodeBatch as EpisodeBatch
   from episodic_dp.sampling.episodes import Examples as Examples
   from episodic_dp.sampling.episodes import make_episode as make_episode
+  from episodic_dp.sampling.episodes import rotate_classes as rotate_classes
   from episodic_dp.sampling.episodes import single_example as single_example
   from episodic_dp.sampling.episodes import task_indices as task_indices
   from episodic_dp.sampling.sampler import sample as sample
@@ -39,7 +39,7 @@ _MODULES = {
     "EpisodeBatch": "episodes",
     "Examples": "episodes",
     "make_episode": "episodes",
-    "rotate_classes": "augment",
+    "rotate_classes": "episodes",
     "sample": "sampler",
     "single_example": "episodes",
     "synthetic_participants": "synthetic",

@@ -18,10 +18,7 @@ from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.plan import validation
-from episodic_dp.sampling import allocation
-from episodic_dp.sampling import counts
-from episodic_dp.sampling import permutation
-from episodic_dp.sampling import uniform
+from episodic_dp.sampling import draws
 
 # Folded into the key of a pass in place of a step's number, which is smaller.
 _PASSES = np.uint32(1 << 31)
@@ -61,7 +58,7 @@ class _Level(NamedTuple):
   """
 
   offsets: _Array | None
-  tables: counts.CountTables | None
+  tables: draws.CountTables | None
   which: _Array | None
 
 
@@ -130,7 +127,7 @@ def _level(
     distinct, inverse = np.unique(
         hierarchy.child_counts(k), return_inverse=True
     )
-    tables, steps = counts.count_tables(distinct.tolist(), stage.p)
+    tables, steps = draws.count_tables(distinct.tolist(), stage.p)
     which = inverse.astype(np.int32) if ragged is not None else None
   return _Level(offsets, tables, which), steps
 
@@ -147,7 +144,7 @@ def _draw(
   for k, (stage, level) in enumerate(zip(static.stages, arrays.levels)):
     slots = static.slots[k]
     # One number per slot and, last, one for the count.
-    drawn = uniform.random_bits(
+    drawn = draws.random_bits(
         jax.random.fold_in(step_key, k), (*units.shape, slots + 1)
     )
     bits, count_bits = drawn[..., :slots, :], drawn[..., slots, :]
@@ -162,7 +159,7 @@ def _draw(
     take = n_children
     assigned = None
     if isinstance(stage, stages_lib.RandomAllocation):
-      assigned, n_children = allocation.draw_assigned(
+      assigned, n_children = draws.draw_assigned(
           jax.random.fold_in(key, _PASSES),
           step,
           units=static.allocated,
@@ -174,10 +171,10 @@ def _draw(
       take = jnp.minimum(take, stage.n)
     elif level.tables is not None:  # Poisson
       which = 0 if level.which is None else level.which[units]
-      take = counts.draw_counts(
+      take = draws.draw_counts(
           count_bits, level.tables, which, static.searches[k]
       )
-    children = permutation.draw_ordered(bits, n_children, slots)
+    children = draws.draw_ordered(bits, n_children, slots)
     if assigned is not None:
       children = assigned[children]
     position = jnp.arange(slots, dtype=jnp.int32)

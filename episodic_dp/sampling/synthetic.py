@@ -16,8 +16,7 @@ import numpy as np
 
 from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
-from episodic_dp.sampling import permutation
-from episodic_dp.sampling import uniform
+from episodic_dp.sampling import draws
 
 _CHUNK = 1 << 14  # participants at a time
 
@@ -130,8 +129,8 @@ def synthetic_participants(
     # The generator is named: a changed default must not change participants.
     key = jax.random.key(key_seed, impl="threefry2x32")
     key = jax.random.fold_in(jax.random.fold_in(key, participant), tag)
-    bits = uniform.random_bits(key, (slots,))
-    return permutation.draw_ordered(bits, n_children, slots)
+    bits = draws.random_bits(key, (slots,))
+    return draws.draw_ordered(bits, n_children, slots)
 
   def own_classes(participant: jax.Array) -> jax.Array:
     return draw(participant, 0, classes, way)

@@ -10,7 +10,6 @@ import ml_collections
 import numpy as np
 import pytest
 
-from episodic_dp import learners
 from episodic_dp import options
 from episodic_dp import training
 from episodic_dp.analysis import initialisations
@@ -18,6 +17,7 @@ from episodic_dp.config import learners as config_learners
 from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
+from episodic_dp.learners import naming
 from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 from tests.cli import tiny_runs
@@ -66,7 +66,7 @@ def test_every_start_is_measured_on_the_same_tasks(runs, splits, results):
   config = RunConfig.parse(tiny_runs.supervised_config())
   model = networks.make_model(config, (12, 12, 1), way=5)
   settings = options.FineTuning(**OPTIONS)
-  tuned = learners.make_fine_tuning(model, settings, fresh_head=False)
+  tuned = naming.make_fine_tuning(model, settings, fresh_head=False)
   pre, maml = (_params(folder) for folder in runs)
   assert maml["head"]["kernel"].shape == (8, 5)  # Kept.
   head = {"kernel": np.zeros((8, 5)), "bias": np.zeros(5)}

@@ -9,7 +9,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.sampling import permutation
+from episodic_dp.sampling import draws
 from episodic_dp.sampling import sampler
 from tests.auditing import planted
 
@@ -116,13 +116,13 @@ def test_classes_in_sorted_order_regroup_every_task(monkeypatch):
   audit, runs = _pairs_of_classes(), 1000
   claim = audit.claim()
   assert audit.measure(_low, runs) < claim
-  ordered = permutation.draw_ordered
+  ordered = draws.draw_ordered
 
   def draw_sorted(bits, n_children, slots):
     drawn = ordered(bits, n_children, slots)
     return jnp.sort(drawn) if slots == 16 else drawn
 
-  monkeypatch.setattr(permutation, "draw_ordered", draw_sorted)
+  monkeypatch.setattr(draws, "draw_ordered", draw_sorted)
   # What was traced before draws in random order still.
   monkeypatch.setattr(sampler, "_draw", sampler._draw.__wrapped__)
   assert audit.measure(_low, runs) > claim + 0.5

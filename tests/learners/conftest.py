@@ -1,15 +1,10 @@
-"""The fixture `tiny`."""
-
-import importlib.util
-import pathlib
+"""The fixture `tiny`: episodes, networks and references in NumPy."""
 
 import pytest
+
+from tests.learners import tiny as tiny_lib
 
 
 @pytest.fixture(scope="session")
 def tiny():
-  path = pathlib.Path(__file__).with_name("tiny.py")
-  spec = importlib.util.spec_from_file_location("tiny", path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module
+  return tiny_lib

@@ -41,21 +41,3 @@ def test_adaptation_is_the_plain_loop(tiny, body, fresh):
   expected = plain_adapt(tiny, start, support, 4, names)
   for k in expected:
     np.testing.assert_allclose(adapted[k], expected[k], rtol=1e-6, atol=1e-9)
-
-
-def test_adam_learns_the_support_set(tiny):
-  learner = learners.FineTuning(
-      tiny.model(width=8), inner_steps=200, optimizer=optax.adam(0.1)
-  )
-  params = learner.init(jax.random.key(0))
-  support = tiny.episode(dtype=np.float32).support
-  logits = jax.jit(learner.predict)(params, support, support.images)
-  assert learners.accuracy(logits, support.labels) == 1
-
-
-def test_wrong_settings_are_named(tiny):
-  with pytest.raises(ValueError, match="inner_steps 0"):
-    learners.FineTuning(tiny.model(), inner_steps=0)
-  learner = learners.FineTuning(tiny.model(), head="top")
-  with pytest.raises(ValueError, match="head 'top'"):
-    learner.adapt(learner.init(jax.random.key(0)), tiny.episode().support)

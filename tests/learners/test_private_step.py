@@ -128,33 +128,6 @@ def test_a_schedule_of_losses_follows_the_step(tiny):
   assert np.abs(scheduled[1] - fixed[1]).max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["protonet", "ridge"])
-def test_targets_of_a_regression_are_no_classes(tiny, name):
-  learner = make(tiny, name)
-  params = jax.eval_shape(learner.init, jax.random.key(0))
-  support = tiny.Examples(
-      jnp.zeros((3, *tiny.SHAPE)), jnp.zeros((3, 1), jnp.float32)
-  )
-  with pytest.raises(ValueError, match="float32 are no classes"):
-    jax.eval_shape(learner.adapt, params, support)
-
-
-def test_descriptions_say_what_a_learner_is(tiny):
-  for name in NAMES:
-    found = learners.describe(make(tiny, name))
-    assert found.name == name.removesuffix("_plus_plus")
-    assert found.releases and found.paper and found.adapts
-    assert (found.inner_steps is None) == (name in ("protonet", "ridge"))
-    assert not found.transductive and "alone" in found.because
-  tuned = learners.describe(learners.FineTuning(tiny.model(), inner_steps=7))
-  assert (tuned.inner_steps, tuned.releases) == (7, "")
-  plain = learners.describe(learners.Supervised(tiny.model()))
-  assert (plain.name, plain.adapts) == ("supervised", "nothing")
-  assert "one example" in plain.releases and plain.inner_steps is None
-  with pytest.raises(ValueError, match="dict has no description"):
-    learners.describe({})
-
-
 @pytest.mark.parametrize("name", sorted(learners.LEARNERS))
 def test_every_learner_is_described_and_batch_norm_makes_it_transductive(name):
   """Which is what the predictions say, too."""

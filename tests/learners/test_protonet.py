@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 
 from episodic_dp import learners
 
@@ -90,25 +89,3 @@ def test_classes_of_unequal_size_have_their_own_means(tiny):
   # Each query is judged alone: its logits do not see the others.
   alone = learner.predict(params, support, query.images[:1])
   np.testing.assert_allclose(alone, expected[:1], rtol=1e-4)
-
-
-def test_a_class_without_examples_gives_finite_gradients(tiny):
-  learner = learners.ProtoNet(tiny.model(), way=tiny.WAY + 1)
-  params = learner.init(jax.random.key(0))
-  episode = tiny.episode(dtype=np.float32)
-  gradient = jax.jit(jax.grad(learner.loss))(params, episode)
-  assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
-
-
-def test_one_class_is_refused(tiny):
-  with pytest.raises(ValueError, match="way 1 must be at least 2"):
-    learners.ProtoNet(tiny.model(), way=1)
-
-
-@pytest.mark.parametrize(
-    "options, words",
-    [(dict(metric="angle"), "metric 'angle'"), (dict(scale=0.0), "scale 0.0")],
-)
-def test_another_metric_is_refused(tiny, options, words):
-  with pytest.raises(ValueError, match=words):
-    learners.ProtoNet(tiny.model(), way=tiny.WAY, **options)

@@ -39,11 +39,3 @@ def test_the_direction_is_the_way_back_from_the_end_of_the_plain_loop(
   if steps == 1:
     gradient = tiny.slope(params, both(tiny, episode))
     np.testing.assert_allclose(direction["head"], gradient["head"], rtol=1e-9)
-
-
-def test_it_is_first_order_and_names_wrong_settings(tiny):
-  assert learners.Reptile(tiny.model()).order == "first"
-  with pytest.raises(ValueError, match="inner_steps 0"):
-    learners.Reptile(tiny.model(), inner_steps=0)
-  with pytest.raises(ValueError, match="inner_rate -1"):
-    learners.Reptile(tiny.model(), inner_rate=-1)

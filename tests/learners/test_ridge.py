@@ -47,16 +47,3 @@ def test_loss_and_gradient_are_those_of_least_squares(tiny, features):
   np.testing.assert_allclose(np.exp(params["log_ridge"]), 0.5, rtol=1e-6)
   np.testing.assert_allclose(np.exp(params["log_scale"]), 3.0, rtol=1e-6)
   tiny.assert_gradient(lambda p: learner.loss(p, episode), reference, params)
-
-
-@pytest.mark.parametrize(
-    "settings,text",
-    [
-        ({"way": 0}, "way 0"),
-        ({"way": 3, "ridge": 0.0}, "ridge 0.0 must be positive"),
-        ({"way": 3, "scale": float("nan")}, "scale nan"),
-    ],
-)
-def test_wrong_settings_are_named(tiny, settings, text):
-  with pytest.raises(ValueError, match=text):
-    learners.RidgeHead(tiny.model(), **settings)

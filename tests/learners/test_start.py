@@ -9,9 +9,7 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
-from episodic_dp import sampling
 from episodic_dp.models import parts
-from episodic_dp.private import sections
 from tests import fake_dataset
 
 WAY = 3
@@ -122,29 +120,3 @@ def test_what_is_frozen_is_neither_clipped_nor_noised(name, trained):
   assert (np.asarray(whole["norm/scale"]) != start["norm/scale"]).any() == (
       trained == "scale_shift"
   )
-
-
-def test_norms_of_every_step_are_asked_for_where_they_are_frozen():
-  model = network(head=True)
-  model = models.start_from(model, start_of(model), trained="low_rank")
-  with pytest.raises(ValueError, match="per_step_norm=True and the network"):
-    LEARNERS["maml_plus_plus"](model).init(jax.random.key(0))
-
-
-def test_other_frozen_weights_are_another_learner():
-  model, part = network(head=True), sampling.Examples(
-      np.zeros((WAY, 4), np.float32), np.arange(WAY)
-  )  # fmt: skip
-
-  def digest(start):
-    learner = LEARNERS["anil"](
-        models.start_from(model, start, trained="head")
-    )
-    params = jax.eval_shape(learner.init, jax.random.key(0))
-    return sections.function_digest(
-        learner.meta_gradient, params, sampling.EpisodeBatch(part, part)
-    )
-
-  start = start_of(model)
-  other = start | {"norm/bias": np.ones(6, np.float32)}
-  assert digest(start) == digest(dict(start)) != digest(other)

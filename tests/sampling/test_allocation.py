@@ -9,7 +9,7 @@ from scipy import stats
 
 from episodic_dp import plan
 from episodic_dp import sampling
-from episodic_dp.sampling import allocation
+from episodic_dp.sampling import draws
 
 ALPHA = 1e-6
 KEY = jax.random.key(11)
@@ -68,11 +68,11 @@ def test_every_unit_is_in_one_step_of_each_pass(units, steps):
 
 def test_many_chunks_make_one_uniform_pass():
   """Three chunks of units, the last one not full."""
-  units, steps = 2 * allocation._CHUNK + 20_000, 10
+  units, steps = 2 * draws._CHUNK + 20_000, 10
   one, two = (_bins(units, steps, number) for number in range(2))
   assert stats.chisquare(np.bincount(one, minlength=steps)).pvalue > ALPHA
   # Uniform in every chunk, and independent between chunks and passes.
-  size = allocation._CHUNK
+  size = draws._CHUNK
   for first, second in (
       (one[:size], one[size : 2 * size]),
       (one[size - 20_000 : size], one[-20_000:]),
@@ -173,7 +173,7 @@ def test_leaf_rows_are_rows_of_the_data():
 
 
 def test_more_units_than_slots_are_dropped():
-  chosen, count = allocation.draw_assigned(
+  chosen, count = draws.draw_assigned(
       KEY, 0, units=50, steps=1, slots=20
   )
   assert count == 20
@@ -182,7 +182,7 @@ def test_more_units_than_slots_are_dropped():
 
 def test_memory_forgets_the_number_of_participants():
   few, many = (
-      allocation.draw_assigned.lower(
+      draws.draw_assigned.lower(
           KEY, 0, units=units, steps=steps, slots=2000
       ).compile().memory_analysis().temp_size_in_bytes
       for units, steps in ((10**6, 625), (10**8, 62_500))

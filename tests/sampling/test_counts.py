@@ -9,11 +9,11 @@ import pytest
 from scipy import stats
 
 from episodic_dp import plan
-from episodic_dp.sampling import counts
+from episodic_dp.sampling import draws
 
 ALPHA = 1e-6
 
-_draw = jax.jit(counts.draw_counts, static_argnums=3)
+_draw = jax.jit(draws.draw_counts, static_argnums=3)
 
 
 def _number(words):
@@ -31,7 +31,7 @@ def _words(value):
 def test_equals_a_search_in_whole_numbers(p):
   """For several tables behind one another, at and around every threshold."""
   sizes = [0, 1, 2, 5, 20, 300]
-  tables, steps = counts.count_tables(sizes, p)
+  tables, steps = draws.count_tables(sizes, p)
   rng = np.random.default_rng(0)
   words, which, want = [], [], []
   for k, n in enumerate(sizes):
@@ -64,15 +64,15 @@ def test_equals_a_search_in_whole_numbers(p):
     ],
 )
 def test_counts_follow_the_binomial(n, p):
-  draws = 20_000
-  tables, steps = counts.count_tables([n], p)
-  bits = jax.random.bits(jax.random.key(n), (draws, 4), jnp.uint32)
+  number = 20_000
+  tables, steps = draws.count_tables([n], p)
+  bits = jax.random.bits(jax.random.key(n), (number, 4), jnp.uint32)
   got = np.asarray(_draw(bits, tables, 0, steps))
   low, high = stats.binom.ppf([1e-3, 1 - 1e-3], n, p).astype(int)
   # Cells with an expected count of at least about 20, tails lumped.
   edges = np.unique(np.linspace(low, high, 25).astype(int))
   cdf = np.concatenate([[0.0], stats.binom.cdf(edges, n, p), [1.0]])
-  expected = np.diff(cdf) * draws
+  expected = np.diff(cdf) * number
   observed = np.bincount(
       np.searchsorted(edges, got), minlength=expected.size
   )
@@ -85,7 +85,7 @@ def test_counts_follow_the_binomial(n, p):
 def test_rate_one_takes_all_and_no_child_gives_none():
   bits = jnp.asarray([[0] * 4, [2**32 - 1] * 4], jnp.uint32)
   for n in (0, 3):
-    tables, steps = counts.count_tables([n], 1.0)
+    tables, steps = draws.count_tables([n], 1.0)
     assert _draw(bits, tables, 0, steps).tolist() == [n, n]
-  tables, steps = counts.count_tables([0], 0.25)
+  tables, steps = draws.count_tables([0], 0.25)
   assert _draw(bits, tables, 0, steps).tolist() == [0, 0]

@@ -11,11 +11,9 @@ from scipy import stats
 from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp.plan import binomial
-from episodic_dp.sampling import counts
+from episodic_dp.sampling import draws
 from episodic_dp.sampling import numpy_sampler
-from episodic_dp.sampling import permutation
 from episodic_dp.sampling import torch_sampler
-from episodic_dp.sampling import uniform
 from tests.sampling import oracle
 from tests.sampling.oracle import A
 from tests.sampling.oracle import ALPHA
@@ -80,7 +78,7 @@ def test_uniform_numbers_are_those_of_the_jax_sampler():
   n = np.asarray([1, 2, 7, 2**16, 2**31 - 1])[np.arange(400) % 5]
   np.testing.assert_array_equal(
       numpy_sampler._uniform_below(bits, n),
-      uniform.uniform_below(_words(bits), jnp.asarray(n, jnp.int32)),
+      draws.uniform_below(_words(bits), jnp.asarray(n, jnp.int32)),
   )
 
 
@@ -92,10 +90,10 @@ def test_counts_are_those_of_the_jax_sampler(n, p):
   at = table[:, ::2] << np.uint64(32) | table[:, 1::2]
   one = np.asarray([0, 1], np.uint64)
   bits = np.concatenate([bits, at, at - one, at + one])
-  tables, steps = counts.count_tables([n], p)
+  tables, steps = draws.count_tables([n], p)
   np.testing.assert_array_equal(
       numpy_sampler._binomial(bits, n, p),
-      counts.draw_counts(_words(bits), tables, 0, steps),
+      draws.draw_counts(_words(bits), tables, 0, steps),
   )
 
 
@@ -121,7 +119,7 @@ def test_orders_are_those_of_the_jax_sampler(children):
   )
   np.testing.assert_array_equal(
       found.reshape(families, slots),
-      permutation.draw_ordered(
+      draws.draw_ordered(
           _words(bits).reshape(families, slots, 4), children, slots
       ),
   )

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from episodic_dp.sampling import permutation
-from episodic_dp.sampling import uniform
+from episodic_dp.sampling import draws
 
 ALPHA = 1e-6
 
-_draw = jax.jit(permutation.draw_ordered, static_argnums=2)
+_draw = jax.jit(draws.draw_ordered, static_argnums=2)
 
 
 def _shuffle(targets, n):
@@ -29,7 +28,7 @@ def _shuffle(targets, n):
 def _targets(bits, n):
   slots = bits.shape[0]
   left = jnp.maximum(n - jnp.arange(slots), 1)
-  below = jax.jit(uniform.uniform_below)(jnp.asarray(bits), left)
+  below = jax.jit(draws.uniform_below)(jnp.asarray(bits), left)
   return (np.arange(slots) + np.asarray(below)).tolist()
 
 
@@ -37,7 +36,7 @@ def _targets(bits, n):
 @pytest.mark.parametrize("slots", [1, 2, 7, 100])
 def test_equals_a_sequential_shuffle(way, slots, monkeypatch):
   monkeypatch.setattr(
-      permutation, "_MAX_COMPARED", slots if way == "_compare" else slots - 1
+      draws, "_MAX_COMPARED", slots if way == "_compare" else slots - 1
   )
   rng = np.random.default_rng(slots)
   rows, want = [], []
@@ -50,7 +49,7 @@ def test_equals_a_sequential_shuffle(way, slots, monkeypatch):
   for row in (forward, np.full(slots, slots - 1), np.arange(slots)):
     rows.append(row)
     want.append(_shuffle(row.tolist(), slots))
-  resolve = jax.jit(lambda targets: permutation.resolve_swaps(targets))
+  resolve = jax.jit(lambda targets: draws.resolve_swaps(targets))
   got = resolve(jnp.asarray(np.stack(rows), jnp.int32))
   np.testing.assert_array_equal(got, want)
 
@@ -58,7 +57,7 @@ def test_equals_a_sequential_shuffle(way, slots, monkeypatch):
 def test_all_possible_targets_give_all_orders_equally_often():
   n = 5
   rows = list(itertools.product(*(range(i, n) for i in range(n))))
-  got = jax.jit(permutation.resolve_swaps)(jnp.asarray(rows, jnp.int32))
+  got = jax.jit(draws.resolve_swaps)(jnp.asarray(rows, jnp.int32))
   orders = {tuple(r) for r in got.tolist()}
   assert len(rows) == 120 and orders == set(itertools.permutations(range(n)))
 
@@ -79,8 +78,8 @@ def test_draw_equals_a_sequential_shuffle_of_its_own_targets(slots, n):
 
 @pytest.mark.parametrize("slots,n", [(3, 5), (5, 3)])
 def test_orders_are_uniform(slots, n):
-  draws = 20_000
-  bits = jax.random.bits(jax.random.key(n), (draws, slots, 4), jnp.uint32)
+  number = 20_000
+  bits = jax.random.bits(jax.random.key(n), (number, slots, 4), jnp.uint32)
   got = np.asarray(_draw(bits, n, slots))[:, : min(n, slots)]
   orders, counts = np.unique(got, axis=0, return_counts=True)
   assert len(orders) == len(

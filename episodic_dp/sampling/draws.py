@@ -1,0 +1,318 @@
+"""Exact random draws inside `jit`: uniform numbers, counts, orders, passes.
+
+`jax.random.randint`, float32 uniforms and `jax.random.binomial` are not exact
+enough for a privacy proof. Here 128 random bits are scaled to a range in
+whole-number arithmetic, exact up to one part in 2^97, or looked up in the
+whole-number thresholds of `plan.binomial_table`; the accountant charges the
+remaining error to delta (`plan.sampling_error`).
+
+A pass of `RandomAllocation` has T steps, and every unit falls into one of them.
+The assignment is not stored: each step draws it again from the pass's key, in
+chunks of units, which takes little memory and makes a step a pure function of
+its number.
+"""
+
+from collections.abc import Sequence
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from episodic_dp.plan import binomial
+
+_LOW_HALF = 0xFFFF
+
+
+def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+  """Draw 128 random bits for each place of `shape`: uint32[*shape, 4].
+
+  They are drawn as a vector, which XLA compiles several times faster than many
+  dimensions. The barrier keeps XLA from generating them again for each of their
+  readers.
+  """
+  shape = (*shape, binomial.WORDS)
+  bits = jax.random.bits(key, (math.prod(shape),), jnp.uint32)
+  return jax.lax.optimization_barrier(bits).reshape(shape)
+
+
+def _multiply(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """(high, low) words of a * b, uint32, through 16-bit halves."""
+  a_high, a_low = a >> 16, a & _LOW_HALF
+  b_high, b_low = b >> 16, b & _LOW_HALF
+  low_high, high_low = a_low * b_high, a_high * b_low
+  middle = (a_low * b_low) >> 16
+  middle = middle + (low_high & _LOW_HALF) + (high_low & _LOW_HALF)
+  high = (
+      a_high * b_high + (low_high >> 16) + (high_low >> 16) + (middle >> 16)
+  )
+  return high, a * b
+
+
+def uniform_below(bits: jax.Array, n: jax.Array | int) -> jax.Array:
+  """Compute floor(U n / 2^128), U being the 128-bit number of `bits`.
+
+  For uniform bits the result is uniform on 0 .. n - 1 but for a total variation
+  of at most n / 2^128, and each value's probability times n is as near to 1
+  (`plan.sampling_error` adds it up).
+
+  Args:
+    bits: uint32[..., 4], most significant word first.
+    n: int32, broadcast against the leading axes of `bits`, at least 1.
+
+  Returns:
+    int32[...] in 0 .. n - 1.
+  """
+  factor = jnp.asarray(n).astype(jnp.uint32)
+  carry = jnp.zeros((), jnp.uint32)
+  # Schoolbook product from the least significant word up: only what is carried
+  # out of the last word, U n / 2^128 rounded down, is kept.
+  for word in range(bits.shape[-1] - 1, -1, -1):
+    high, low = _multiply(bits[..., word], factor)
+    low = low + carry
+    carry = high + (low < carry).astype(jnp.uint32)
+  return carry.astype(jnp.int32)
+
+
+# Orders -----------------------------------------------------------------------
+
+# Up to this many slots, comparing all pairs is faster than sorting.
+_MAX_COMPARED = 32
+
+
+@functools.partial(jax.jit, static_argnames="slots")
+def draw_ordered(
+    bits: jax.Array, n_children: jax.Array | int, slots: int
+) -> jax.Array:
+  """Draw the first `slots` entries of a random permutation of children.
+
+  The Fisher-Yates shuffle of a = (0, 1, .., N - 1) draws, for i = 0, 1, ..,
+  j_i uniform on i .. N - 1, swaps a[i] with a[j_i], and outputs the new a[i].
+  Here all j_i are drawn at once, and the shuffle is worked out in parallel and
+  without the array a (`resolve_swaps`). With exactly uniform j_i the output is
+  an exactly uniform ordered sample without replacement; the j_i are off by what
+  `uniform_below` says.
+
+  Args:
+    bits: uint32[..., slots, 4] random bits.
+    n_children: int32[...], N >= 0; may be traced, and differ between units.
+    slots: how many entries, at least 1. Where N < slots the first N entries are
+      a permutation of all children, and entry i >= N is i (to be masked).
+
+  Returns:
+    int32[..., slots], distinct along the last axis.
+  """
+  position = jnp.arange(slots, dtype=jnp.int32)
+  left = jnp.asarray(n_children, jnp.int32)[..., None] - position
+  targets = position + uniform_below(bits, jnp.maximum(left, 1))
+  return resolve_swaps(targets)
+
+
+def resolve_swaps(targets: jax.Array) -> jax.Array:
+  """Compute the output of a Fisher-Yates shuffle whose targets are given.
+
+  Let f(k) be the content of a[k] just before step k. Step k' writes to no
+  entries but k' and j_k' >= k', and what it writes to j_k' is the content of
+  a[k'] before it, f(k').
+
+  * Before step k, a[k] was written by exactly the steps k' < k with j_k' = k
+    (an entry k' < k is another entry), the latest of which counts. So f(k) =
+    f(k') for that k', and f(k) = k where there is none. A step with j_k = k is
+    not among them, for it is not before itself. These links lead to smaller
+    indices, so following them ends; the chains are followed by doubling.
+  * Step i outputs the content of a[j_i] before step i. Since j_i >= i, this
+    entry was written by exactly the steps k < i with j_k = j_i (entry k < i is
+    another one). The output is f(k) for the latest of these, and j_i where
+    there is none. For j_i = i this is f(i), as it should.
+
+  So with before(i) = the latest k < i with j_k = j_i, outputs are f(before(i)),
+  and a link of k is the latest k' < k with j_k' = k.
+
+  Args:
+    targets: int32[..., slots], j_i >= i.
+
+  Returns:
+    int32[..., slots].
+  """
+  slots = targets.shape[-1]
+  links = _compare if slots <= _MAX_COMPARED else _sort
+  before, link = jnp.vectorize(links, signature="(s)->(s),(s)")(targets)
+  position = jnp.arange(slots, dtype=jnp.int32)
+  root = jnp.where(link < 0, position, link)
+
+  def double(_: jax.Array, root: jax.Array) -> jax.Array:
+    return jnp.take_along_axis(root, root, axis=-1)
+
+  root = jax.lax.fori_loop(0, (slots - 1).bit_length(), double, root)
+  found = jnp.take_along_axis(root, jnp.maximum(before, 0), axis=-1)
+  return jnp.where(before < 0, targets, found)
+
+
+def _compare(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """before and link (-1 for none) by comparing all pairs: O(slots^2)."""
+  position = jnp.arange(targets.shape[0], dtype=jnp.int32)
+  earlier = position[None, :] < position[:, None]
+
+  def latest(wanted: jax.Array) -> jax.Array:
+    hit = earlier & (targets[None, :] == wanted[:, None])
+    return jnp.max(jnp.where(hit, position[None, :], -1), axis=1)
+
+  return latest(targets), latest(position)
+
+
+def _sort(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+  """before and link (-1 for none) by sorting: O(slots log slots)."""
+  slots = targets.shape[0]
+  position = jnp.arange(slots, dtype=jnp.int32)
+  ordered, owner = jax.lax.sort((targets, position), num_keys=1, is_stable=True)
+  same = ordered[1:] == ordered[:-1]
+  previous = jnp.where(same, owner[:-1], -1)
+  before = jnp.full((slots,), -1, jnp.int32)
+  before = before.at[owner[1:]].set(previous, unique_indices=True)
+  # Targets past the slots, and steps that swap nothing, link to no slot.
+  goal = jnp.where(targets == position, slots, targets)
+  link = jnp.full((slots,), -1, jnp.int32)
+  link = link.at[goal].max(position, mode="drop")
+  return before, link
+
+
+# Counts -----------------------------------------------------------------------
+
+
+class CountTables(NamedTuple):
+  """The tables of several family sizes, one after the other.
+
+  Attributes:
+    thresholds: uint32[entries of all tables (at least 1), 4].
+    start: int32[sizes], the first entry of each size's table.
+    entries: int32[sizes], its number of entries.
+    first: int32[sizes], the smallest count.
+  """
+
+  thresholds: np.ndarray | jax.Array
+  start: np.ndarray | jax.Array
+  entries: np.ndarray | jax.Array
+  first: np.ndarray | jax.Array
+
+
+def count_tables(sizes: Sequence[int], p: float) -> tuple[CountTables, int]:
+  """Make the tables for Binomial(n, p), n in `sizes`.
+
+  Args:
+    sizes: distinct numbers of children, 0 allowed.
+    p: the rate of the Poisson stage.
+
+  Returns:
+    The tables (NumPy), and how many halvings find a count in the longest one.
+  """
+  tables = [binomial.binomial_table(int(n), float(p)) for n in sizes]
+  entries = np.asarray([len(t.thresholds) for t in tables], np.int32)
+  # One unused row, so that there is always something to gather.
+  blank = np.zeros((1, binomial.WORDS), np.uint32)
+  result = CountTables(
+      thresholds=np.concatenate([*(t.thresholds for t in tables), blank]),
+      start=(np.cumsum(entries) - entries).astype(np.int32),
+      entries=entries,
+      first=np.asarray([t.first for t in tables], np.int32),
+  )
+  return result, int(entries.max()).bit_length()
+
+
+def _less_equal(a: jax.Array, b: jax.Array) -> jax.Array:
+  """a <= b for numbers of uint32 words, most significant first."""
+  result = jnp.ones(jnp.broadcast_shapes(a.shape, b.shape)[:-1], bool)
+  for word in range(a.shape[-1] - 1, -1, -1):
+    x, y = a[..., word], b[..., word]
+    result = (x < y) | ((x == y) & result)
+  return result
+
+
+def draw_counts(
+    bits: jax.Array, tables: CountTables, which: jax.Array | int, steps: int
+) -> jax.Array:
+  """Turn uniform bits into binomial counts, by binary search.
+
+  Args:
+    bits: uint32[..., 4] random bits, most significant word first.
+    tables: from `count_tables`.
+    which: int32[...], the position of each unit's number of children in the
+      `sizes` that the tables were made of.
+    steps: from `count_tables`.
+
+  Returns:
+    int32[...]: first + the number of thresholds that are at most `bits`.
+  """
+  start = jnp.asarray(tables.start)[which]
+  thresholds = jnp.asarray(tables.thresholds)
+  low = jnp.broadcast_to(start, bits.shape[:-1])
+  high = low + jnp.asarray(tables.entries)[which]
+
+  def halve(
+      _: jax.Array, bounds: tuple[jax.Array, jax.Array]
+  ) -> tuple[jax.Array, jax.Array]:
+    low, high = bounds
+    middle = (low + high) // 2
+    passed = _less_equal(thresholds[middle], bits)
+    searching = low < high
+    return (
+        jnp.where(searching & passed, middle + 1, low),
+        jnp.where(searching & ~passed, middle, high),
+    )
+
+  # Not unrolled: XLA would compute earlier steps anew in each later one.
+  low, _ = jax.lax.fori_loop(0, steps, halve, (low, high))
+  return jnp.asarray(tables.first)[which] + low - start
+
+
+# Passes -----------------------------------------------------------------------
+
+# Changing it changes every run: each chunk has a key of its own.
+_CHUNK = 1 << 16
+
+
+@functools.partial(jax.jit, static_argnames=("units", "steps", "slots"))
+def draw_assigned(
+    key: jax.Array, step: jax.Array, *, units: int, steps: int, slots: int
+) -> tuple[jax.Array, jax.Array]:
+  """Draw the units that fall into a step of its pass, in rising order.
+
+  Each unit draws one of the `steps` steps of a pass by `uniform_below`,
+  from a key that depends on the pass, step // steps, and not on the step within
+  it: in every pass each unit is drawn by exactly one step. The time is
+  proportional to `units`, the memory is not.
+
+  Args:
+    key: one key for all steps of all passes.
+    step: int32 >= 0, counted over all passes; may be traced.
+    units: N, how many units there are.
+    steps: T, the steps of a pass.
+    slots: the capacity; units beyond it are dropped (`plan.sampling_error`).
+
+  Returns:
+    (chosen, count): int32[slots] of units, 0 beyond the count, and int32.
+  """
+  step = jnp.asarray(step, jnp.int32)
+  pass_key = jax.random.fold_in(key, step // steps)
+  wanted = step % steps
+  size = min(_CHUNK, units)
+
+  def add_chunk(
+      carry: tuple[jax.Array, jax.Array], chunk: jax.Array
+  ) -> tuple[tuple[jax.Array, jax.Array], None]:
+    chosen, count = carry
+    bits = random_bits(jax.random.fold_in(pass_key, chunk), (size,))
+    # No overflow: at most 2^31 - 1 units, and 2^16 divides 2^31.
+    left = units - chunk * size
+    position = jnp.arange(size, dtype=jnp.int32)
+    hit = (uniform_below(bits, steps) == wanted) & (position < left)
+    place = count + jnp.cumsum(hit, dtype=jnp.int32) - 1
+    place = jnp.where(hit, place, slots)
+    chosen = chosen.at[place].set(chunk * size + position, mode="drop")
+    return (chosen, count + hit.sum(dtype=jnp.int32)), None
+
+  start = (jnp.zeros((slots,), jnp.int32), jnp.zeros((), jnp.int32))
+  chunks = jnp.arange(-(-units // size), dtype=jnp.int32)
+  (chosen, count), _ = jax.lax.scan(add_chunk, start, chunks)
+  return chosen, jnp.minimum(count, slots)
