@@ -23,7 +23,6 @@ from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import compare
 from episodic_dp.config import build
-from episodic_dp.config import key_runs
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 from episodic_dp.training import reporting
@@ -40,7 +39,7 @@ def folders(workdir: str, keys: int) -> list[str]:
     RunError: `workdir` holds a run itself.
   """
   check_holds_no_run(workdir, f"--keys={keys}", "--keys")
-  return [key_runs.folder(workdir, key_runs.name(k)) for k in range(keys)]
+  return [f"{workdir.rstrip('/')}/key={k}" for k in range(keys)]
 
 
 def check_holds_no_run(workdir: str, what: str, flags: str) -> None:
@@ -67,7 +66,7 @@ def check_alone(workdir: str) -> None:
   Raises:
     RunError: it does.
   """
-  last = key_runs.name(0)
+  last = "key=0"
   inside = sorted(pathlib.Path(workdir).glob(f"*{last}"))
   if not _holds_a_run(workdir) and any(map(_holds_a_run, inside)):
     raise errors.RunError(

@@ -20,11 +20,11 @@ _WIDTH = 80
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-  """What is known of a command before its module is imported.
+  """A command, before its module is imported.
 
   Attributes:
-    summary: what it does, for the overview.
-    arguments: how many that are no flags it takes at most.
+    summary: its purpose, for the overview.
+    arguments: the most arguments that are no flags.
   """
 
   summary: str
@@ -52,7 +52,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-  """Runs the command that the first argument names.
+  """Run the command that the first argument names.
 
   Args:
     argv: the program and its arguments; None for those of the process, whose
@@ -86,19 +86,19 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def module(name: str) -> ModuleType:
-  """The module of a command: its docstring, `define_flags` and `main`."""
+  """Return the module of a command, with `define_flags` and `main`."""
   return importlib.import_module(f"episodic_dp.cli.{name.replace('-', '_')}")
 
 
 def define_flags(command: ModuleType) -> list[str]:
-  """Defines the flags of a command in `absl.flags.FLAGS`; their names."""
+  """Define the flags of a command in `absl.flags.FLAGS`; return names."""
   before = set(flags.FLAGS)
   command.define_flags()
   return [name for name in flags.FLAGS if name not in before]
 
 
 def overview() -> str:
-  """What `episodic-dp --help` prints."""
+  """Return the text of `episodic-dp --help`."""
   width = max(map(len, COMMANDS))
   return "\n".join([
       "Differentially private meta-learning: train, account, attack.",
@@ -118,7 +118,7 @@ def overview() -> str:
 
 
 def explanation(command: ModuleType, names: Sequence[str]) -> str:
-  """What `episodic-dp COMMAND --help` prints.
+  """Return the text of `episodic-dp COMMAND --help`.
 
   Args:
     command: its module, whose docstring comes first.
@@ -130,7 +130,7 @@ def explanation(command: ModuleType, names: Sequence[str]) -> str:
 
 
 def flag_lines(shown: Iterable[flags.Flag]) -> list[str]:
-  """What a command's help says of these flags."""
+  """Return the lines of a command's help about flags."""
   lines = []
   for flag in shown:
     lines.append(f"  {_usage(flag)}")
@@ -154,7 +154,7 @@ def _usage(flag: flags.Flag) -> str:
 
 
 def _meaning(flag: flags.Flag) -> str:
-  """The help text, but for what absl adds: choices, and that it repeats."""
+  """Return the help text without the choices that absl adds."""
   text = re.sub(r"^<.*>: ", "", flag.help)
   return re.sub(r";\s+repeat this option.*", " May be repeated.", text)
 

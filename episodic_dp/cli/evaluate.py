@@ -1,4 +1,4 @@
-"""Measures the accuracy (in regression the squared error) of a run.
+"""Measure the accuracy (in regression the squared error) of a run.
 
   episodic-dp evaluate --workdir=DIR [--data_dir=DIR]
 
@@ -23,13 +23,13 @@ from episodic_dp.training import reporting
 
 
 def define_flags() -> None:
-  """Of the run and its data."""
+  """Define the flags of the run and its data."""
   shared_flags.define_workdir("Folder of a run of episodic-dp train.")
   shared_flags.define_data()
 
 
 def main(argv: Sequence[str]) -> None:
-  """Measures the run, and prints a table."""
+  """Measure the run and print a table."""
   del argv
   values = flags.FLAGS
   devices.log_devices()

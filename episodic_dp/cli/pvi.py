@@ -1,4 +1,4 @@
-"""Learns one posterior from many clients, privately, or resumes a run.
+"""Learn one posterior from many clients, privately, or resume a run.
 
   episodic-dp pvi --config=adult --data_dir=DATA --workdir=DIR
   episodic-dp pvi --config=own_table --data_dir=DIR --workdir=DIR
@@ -31,7 +31,7 @@ from episodic_dp.pvi import loop
 
 
 def define_flags() -> None:
-  """Of the run and its rows."""
+  """Define the flags of the run and its rows."""
   shared_flags.define_config(names=presets.PVI_NAMES)
   shared_flags.define_workdir(
       "Folder of the run: made, or resumed where it has one."
@@ -40,7 +40,7 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Runs, and prints what each client has spent."""
+  """Run, and print the cost of each client."""
   del argv
   values = flags.FLAGS
   devices.log_devices()

@@ -1,7 +1,7 @@
-"""From a text to a run.
+"""Configs of runs: presets, one checked dataclass, and the builders.
 
 A preset or another file gives a ConfigDict; `RunConfig.parse` reads and checks
-it, without JAX; `build.build` makes of it what is trained.
+it without JAX; `build.build` returns the run and its data.
 """
 
 from episodic_dp.config.run_config import RunConfig

@@ -1,4 +1,4 @@
-"""From a RunConfig to the objects of the library.
+"""Builders of the objects that a RunConfig describes.
 
 The accountant reads the release of the config too: the sampled plan is the
 accounted plan. The data are loaded separately, and a hierarchy that differs

@@ -1,4 +1,4 @@
-"""From a config of `episodic-dp pvi` to a run."""
+"""Configs of `episodic-dp pvi`, and the runs that they describe."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -166,7 +166,7 @@ def parse(source: run_config.Source) -> Config:
 
 
 def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
-  """Reads the rows and deals them out.
+  """Read the rows and divide them among clients.
 
   Raises:
     PlanError, FileNotFoundError: one sentence with the remedy.
@@ -212,7 +212,7 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
 
 
 def build(config: Config, rows: Rows) -> pvi.Spec:
-  """The run.
+  """Build the run.
 
   Raises:
     PlanError, UnsoundPlanError, RunError: one sentence.
@@ -273,12 +273,12 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
 
 
 def default_delta(table: Table, size: int) -> float:
-  """Of a client's rows: as published for Adult, else at most 1 / (10 rows)."""
+  """Return a client's delta: published for Adult, else up to 1 / (10 rows)."""
   return pvi.usual_delta(size if table.name == "adult" else 10 * size)
 
 
 def optimizer(rate: float, scale_rate: float) -> optax.GradientTransformation:
-  """Adagrad, by one rate for means and another for standard deviations."""
+  """Build Adagrad with a rate for means and one for standard deviations."""
 
   def adagrad(rate: float) -> optax.GradientTransformation:
     return optax.adagrad(rate, initial_accumulator_value=0.0, eps=1e-10)
@@ -290,7 +290,7 @@ def optimizer(rate: float, scale_rate: float) -> optax.GradientTransformation:
 
 
 def examples(table: tables.Table) -> pvi.Examples:
-  """A table on the device."""
+  """Return a table on the device."""
   return pvi.Examples(
       jnp.asarray(table.inputs), jnp.asarray(table.labels),
       jnp.ones(len(table.labels)),
@@ -300,7 +300,7 @@ def examples(table: tables.Table) -> pvi.Examples:
 def absences(
     text: str, numbers: Mapping[str, int]
 ) -> tuple[pvi.Absence, ...]:
-  """Reads "a,b:5-,c:5-9".
+  """Read "a,b:5-,c:5-9".
 
   Args:
     text: clients by name or number, and the rounds in which each is absent.

@@ -141,7 +141,7 @@ class RunConfig:
 
   @functools.cached_property
   def sampling_plan(self) -> plan_lib.SamplingPlan:
-    """The stages and the episode."""
+    """Return the stages and the episode."""
     return plan_lib.SamplingPlan(
         self.plan.stages,
         episode=self.episode,
@@ -150,7 +150,7 @@ class RunConfig:
 
   @functools.cached_property
   def release(self) -> plan_lib.Release:
-    """The sampling plan and the mechanism of a step.
+    """Return the sampling plan and the mechanism of a step.
 
     Raises:
       PlanError: the config has no hierarchy.
@@ -167,12 +167,12 @@ class RunConfig:
 
   @property
   def level(self) -> str:
-    """The privacy unit: the level that a target epsilon is for."""
+    """Return the privacy unit: the level that a target epsilon is for."""
     return self.privacy_unit or self.release.levels[0]
 
   @property
   def way(self) -> int:
-    """The classes of a validation or test task.
+    """Return the number of classes of a validation or test task.
 
     Raises:
       PlanError: the config does not state it, or states two values.
@@ -188,7 +188,7 @@ class RunConfig:
 
   @functools.cached_property
   def planned_steps(self) -> int:
-    """The steps asked for, or fewer where the target would be passed.
+    """Return the steps asked for, or fewer to stay within the target.
 
     Raises:
       PlanError: not even one step is within the target.

@@ -26,9 +26,9 @@ T = TypeVar("T")
 Records = Iterator[tuple[str, bytes]]  # A unique key, an image.
 VERSION = "2.0.0"  # Of records and arrays.
 
-# What reading arrays from a file raises where its bytes are wrong: also for
-# compression and encryption that nobody asked for (RuntimeError), and for sizes
-# that no machine has.
+# Reading arrays from a file raises these where its bytes are wrong: also for
+# unwanted compression and encryption (RuntimeError), and for sizes that no
+# machine has.
 DAMAGED = (
     EOFError,
     KeyError,
@@ -49,7 +49,7 @@ DAMAGED = (
 
 @contextlib.contextmanager
 def lock(path: pathlib.Path) -> Iterator[None]:
-  """Holds an exclusive lock; that of a killed process is free again."""
+  """Hold an exclusive lock; that of a killed process is free again."""
   path.parent.mkdir(parents=True, exist_ok=True)
   with path.open("a") as f:
     fcntl.flock(f, fcntl.LOCK_EX)
@@ -59,7 +59,7 @@ def lock(path: pathlib.Path) -> Iterator[None]:
 def read_or_make(
     folder: pathlib.Path, read: Callable[[], T | None], make: Callable[[], T]
 ) -> T:
-  """Reads what is there, or else makes it.
+  """Read a prepared object, or make it.
 
   One process makes; others that start meanwhile wait for it and then read.
 
@@ -78,7 +78,7 @@ def read_or_make(
 
 
 def save_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
-  """Writes an .npz in one step: the file is either complete or not there."""
+  """Write an .npz in one step: the file is either complete or not there."""
   with output.replacing(path) as beside, beside.open("wb") as f:
     np.savez(f, allow_pickle=False, **arrays)
 
@@ -101,7 +101,7 @@ def new_mapped_array(
     shape: tuple[int, ...],
     dtype: npt.DTypeLike = np.uint8,
 ) -> Iterator[np.ndarray]:
-  """A mapped array to fill; it becomes `path` when all went well.
+  """Yield a mapped array to fill; it becomes `path` unless an error occurs.
 
   The caller holds a lock.
 
@@ -122,7 +122,7 @@ def new_mapped_array(
 def map_array(
     path: pathlib.Path, rows: int, shape: tuple[int, ...] | None = None
 ) -> np.ndarray | None:
-  """Maps an array, read-only; None when it is absent, damaged or another one.
+  """Map an array, read-only; None when it is absent, damaged or another one.
 
   Args:
     path: of an .npy of uint8 or float32.

@@ -42,11 +42,11 @@ class Dataset(Protocol):
 
   @property
   def name(self) -> str:
-    """The name of the data, for messages and reports."""
+    """Return the name of the data, for messages and reports."""
 
   @property
   def images(self) -> np.ndarray:
-    """Images or features, [rows, ...] of one to three axes more.
+    """Return images or features, [rows, ...] of one to three axes more.
 
     Images uint8 [rows, height, width, channels], of which 255 is 1.0; anything
     else float32. With targets [rows, 1, 1, features + targets].
@@ -54,37 +54,37 @@ class Dataset(Protocol):
 
   @property
   def image_shape(self) -> tuple[int, ...]:
-    """The shape of an example as a model sees it: without the targets.
+    """Return the shape of an example as a model sees it: without targets.
 
     (height, width, channels) of images; (features,) or (time, channels) too.
     """
 
   @property
   def hierarchy(self) -> plan.Hierarchy:
-    """The units that are sampled; its leaves are the examples.
+    """Return the units that are sampled; its leaves are the examples.
 
     It has every unit of a public list, also one that holds no example.
     """
 
   @property
   def rows(self) -> Rows:
-    """Leaf numbers -> rows of `images`."""
+    """Map leaf numbers to rows of `images`."""
 
   @property
   def rotate(self) -> bool:
-    """Tasks may rotate whole classes by multiples of 90 degrees."""
+    """Return whether tasks may rotate whole classes by 90 degrees."""
 
   @property
   def targets(self) -> int:
-    """The number of targets of a point; 0 for classes."""
+    """Return the number of targets of a point; 0 for classes."""
 
   @property
   def labels(self) -> np.ndarray | None:
-    """int[rows], the class of every row; read by training without tasks."""
+    """Return int[rows], the class of every row, for training without tasks."""
 
   @property
   def resident(self) -> bool:
-    """Training keeps all images on the device."""
+    """Return whether training keeps all images on the device."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -233,7 +233,7 @@ class ArrayDataset:
 
   @property
   def image_shape(self) -> tuple[int, ...]:
-    """The shape of an example as a model sees it: without the targets."""
+    """Return the shape of an example as a model sees it: without targets."""
     *axes, last = self.images.shape[1:]
     return *axes, last - self.targets
 

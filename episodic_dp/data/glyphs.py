@@ -107,7 +107,7 @@ def _generate(
     drawings: int,
     size: int,
 ) -> np.ndarray:
-  """uint8[participants * glyphs * drawings, size, size, 1] of one split."""
+  """Return uint8[participants * glyphs * drawings, size, size, 1]."""
   backends.ask_for_cores()
   per_participant = glyphs * drawings
   images = np.empty((participants, per_participant, size, size, 1), np.uint8)
@@ -148,7 +148,7 @@ def _render_participants(
     drawings: int,
     size: int,
 ) -> jax.Array:
-  """uint8[ids, glyphs * drawings, size, size]."""
+  """Render uint8[ids, glyphs * drawings, size, size]."""
   points, weights, sigma = jax.vmap(
       lambda i: _participant(
           jax.random.fold_in(key, i), glyphs=glyphs, drawings=drawings
@@ -169,7 +169,7 @@ def _render_participants(
 def _participant(
     key: jax.Array, *, glyphs: int, drawings: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """The pen's path for all drawings of one participant.
+  """Return the pen's path for all drawings of one participant.
 
   Returns:
     points float32[glyphs, drawings, strokes * points, 2] in [-1, 1] (x, y),
@@ -194,7 +194,7 @@ def _participant(
 
 
 def _shape(uniform: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """One glyph from float32[_SHAPE_NUMBERS], uniform between -1 and 1.
+  """Return one glyph from float32[_SHAPE_NUMBERS], uniform between -1 and 1.
 
   Returns:
     control points [strokes, 4, 2], the Bernstein basis at the points along
@@ -221,7 +221,7 @@ def _shape(uniform: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def _even_basis(control: jax.Array) -> jax.Array:
-  """The Bernstein basis at points that lie evenly along each stroke.
+  """Return the Bernstein basis at points that lie evenly along each stroke.
 
   Even spacing (of the undisturbed glyph) keeps thin, fast strokes from falling
   apart into dots.
@@ -251,7 +251,7 @@ def _drawing(
     used: jax.Array,
     hand: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """One drawing of a glyph; `normal` and `hand` are standard normal."""
+  """Return one drawing of a glyph; `normal` and `hand` are standard normal."""
   tremor, place = normal[: control.size], normal[control.size :]
   control = control + 0.08 * tremor.reshape(control.shape)
   angle = 0.06 * hand[0] + 0.16 * place[0]
@@ -276,7 +276,7 @@ def _drawing(
 def _ink(
     points: jax.Array, lengths: jax.Array, sigma: jax.Array, *, size: int
 ) -> jax.Array:
-  """Draws uint8[drawings, size, size] from points [drawings, points, 2].
+  """Draw uint8[drawings, size, size] from points [drawings, points, 2].
 
   Each point spreads its ink as a Gaussian, which is separable: one small
   matrix product per drawing. Along a stroke the sum is a ridge of height one,

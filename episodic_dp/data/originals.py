@@ -29,7 +29,7 @@ class Where:
 
   @property
   def cache(self) -> pathlib.Path:
-    """The folder of the prepared data."""
+    """Return the folder of the prepared data."""
     chosen = self.cache_dir or os.environ.get("TFDS_DATA_DIR")
     return pathlib.Path(chosen or "~/tensorflow_datasets").expanduser()
 

@@ -1,4 +1,4 @@
-"""From original files to arrays on disk, in one way for all data sets.
+"""Arrays on disk, prepared from original files in one way for all sets.
 
 One TFDS record is kept for every image; the arrays that training maps are made
 of the records.

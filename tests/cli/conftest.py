@@ -11,7 +11,7 @@ from episodic_dp.cli import commands
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-  """How a command ended, as `subprocess.run` tells it."""
+  """The end of a command, as `subprocess.run` returns it."""
 
   returncode: int
   stdout: str

@@ -29,7 +29,7 @@ def splits() -> data.Splits:
 
 
 def supervised_config(text: str = "") -> ml_collections.ConfigDict:
-  """Learns the 32 training glyphs, 10 of 192 drawings a step on average."""
+  """Return a config that learns the 32 training glyphs from 192 drawings."""
   config = glyphs_supervised.get_config(
       f"writers=4,drawings=6,size=12,steps=4,{text}"
   )
@@ -37,7 +37,7 @@ def supervised_config(text: str = "") -> ml_collections.ConfigDict:
 
 
 def maml_config(text: str = "") -> ml_collections.ConfigDict:
-  """Learns from one of four writers a step on average."""
+  """Return a config that learns from one of four writers a step."""
   config = glyphs.get_config(
       f"participants=4,rate=0.3,size=12,steps=2,{text}"
   )
@@ -61,7 +61,7 @@ def _tiny(config: ml_collections.ConfigDict) -> ml_collections.ConfigDict:
 def save(
     config: ml_collections.ConfigDict, folder: pathlib.Path, steps: int
 ) -> None:
-  """A folder as of a run that was trained; its parameters are random."""
+  """Write the folder of a run with random parameters."""
   parsed = RunConfig.parse(config)
   folder.mkdir(parents=True)
   files.write_json(folder / workdir.CONFIG, parsed.as_json())
@@ -80,6 +80,6 @@ def save(
 
 
 def train(config: ml_collections.ConfigDict, folder, loaded: data.Splits):
-  """The experiment of a config, trained in a folder, and its result."""
+  """Train a config in a folder; return its experiment and result."""
   experiment = build.build(RunConfig.parse(config), splits=loaded)
   return experiment, training.train(experiment.spec, folder)

@@ -1,4 +1,4 @@
-"""Where the tests on real data find them, and a server for downloads."""
+"""The folder of the real data, and a server for downloads."""
 
 import contextlib
 import functools
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def real_data():
-  """The folder of the real data sets; they are prepared once, in TFDS's cache.
+  """Return the folder of the real data; they are prepared once, in the cache.
 
   Set TFDS_DATA_DIR to keep them elsewhere than in ~/tensorflow_datasets.
   """

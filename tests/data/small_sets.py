@@ -268,7 +268,7 @@ class Small:
 
   @property
   def module(self) -> Any:
-    """The module of the data set."""
+    """Return the module of the data set."""
     return importlib.import_module(f"episodic_dp.data.{self.name}")
 
   def load(self, **where: Any) -> np.ndarray:

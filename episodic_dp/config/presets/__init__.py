@@ -17,5 +17,5 @@ PVI_NAMES = _names(_PVI)  # Of `episodic-dp pvi`.
 
 
 def file(name: str) -> pathlib.Path:
-  """The file of a preset, one of `NAMES` or `PVI_NAMES`."""
+  """Return the file of a preset, one of `NAMES` or `PVI_NAMES`."""
   return (_PVI if name in PVI_NAMES else _FOLDER) / f"{name}.py"

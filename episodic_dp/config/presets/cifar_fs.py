@@ -36,7 +36,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       participants=400_000, inner_steps=5, steps=250, rate=0.004,
   )
   per_class = arg.shot + arg.query
-  c = defaults.base(
+  return defaults.base(
       steps=arg.steps,
       delta=1e-6,
       plan=dict(stages=(
@@ -59,10 +59,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           seed=0,
       )),
       checkpoint_every=5,
+      model=dict(width=arg.width),
+      learner=dict(inner_steps=arg.inner_steps),
+      optimizer=dict(final_rate=0.01),
+      evaluation=dict(shot=arg.shot, query=15, every=10),
   )
-  c.model.width = arg.width
-  c.learner.inner_steps = arg.inner_steps
-  c.optimizer.final_rate = c.optimizer.rate
-  c.evaluation.shot, c.evaluation.query = arg.shot, 15
-  c.evaluation.every = 10
-  return c

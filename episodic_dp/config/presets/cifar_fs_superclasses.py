@@ -36,7 +36,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       width=16, inner_steps=1, steps=250, noise_multiplier=4.0,
   )
   sizes = cifar_fs.superclass_sizes("train").values()
-  c = defaults.base(
+  return defaults.base(
       steps=arg.steps,
       delta=1e-5,
       plan=dict(stages=(
@@ -59,8 +59,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           noise_multiplier=arg.noise_multiplier,
       ),
       data=dict(name="cifar_fs", options=dict(superclasses=True, seed=0)),
+      model=dict(width=arg.width),
+      learner=dict(inner_steps=arg.inner_steps),
+      evaluation=dict(shot=arg.shot),
   )
-  c.model.width = arg.width
-  c.learner.inner_steps = arg.inner_steps
-  c.evaluation.shot = arg.shot
-  return c

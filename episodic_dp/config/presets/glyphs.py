@@ -33,7 +33,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       text, private=True, participants=8000, rate=0.02, width=8, inner_steps=1,
       steps=60, size=28,
   )
-  c = defaults.base(
+  return defaults.base(
       steps=arg.steps,
       delta=1e-5,
       plan=dict(stages=(
@@ -55,10 +55,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           seed=0,
       )),
       checkpoint_every=10,
+      model=dict(width=arg.width),
+      learner=dict(inner_steps=arg.inner_steps),
+      optimizer=dict(rate=0.03, final_rate=0.003),
+      evaluation=dict(query=4, every=10),
   )
-  c.model.width = arg.width
-  c.learner.inner_steps = arg.inner_steps
-  c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
-  c.evaluation.query = 4
-  c.evaluation.every = 10
-  return c

@@ -49,7 +49,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         inner_clip_norm=1.0,
         inner_noise_multiplier=4.0,
     )
-  c = defaults.base(
+  return defaults.base(
       steps=arg.steps,
       delta=1e-5,
       plan=dict(stages=(
@@ -68,11 +68,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           seed=0,
       )),
       checkpoint_every=10,
+      model=dict(width=arg.width, norm="group"),
+      learner=dict(order="first", inner_steps=arg.inner_steps, inner_rate=0.4),
+      optimizer=dict(rate=0.01, final_rate=0.002),
+      evaluation=dict(shot=arg.shot, query=4, every=10),
   )
-  c.model.width, c.model.norm = arg.width, "group"
-  c.learner.order = "first"
-  c.learner.inner_steps, c.learner.inner_rate = arg.inner_steps, 0.4
-  c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.002
-  c.evaluation.shot, c.evaluation.query = arg.shot, 4
-  c.evaluation.every = 10
-  return c

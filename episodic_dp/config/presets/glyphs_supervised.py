@@ -36,7 +36,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       steps=100, noise_multiplier=1.0, size=28,
   )
   classes = arg.writers * GLYPHS
-  c = defaults.supervised(
+  return defaults.supervised(
       5, classes,
       steps=arg.steps,
       delta=1e-5,
@@ -56,9 +56,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           seed=0,
       )),
       checkpoint_every=20,
+      model=dict(width=arg.width),
+      optimizer=dict(rate=0.02, final_rate=0.002),
+      evaluation=dict(query=4, every=20),
   )
-  c.model.width = arg.width
-  c.optimizer.rate, c.optimizer.final_rate = 0.02, 0.002
-  c.evaluation.query = 4
-  c.evaluation.every = 20
-  return c

@@ -51,7 +51,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   )
   per_digit = arg.shot + 1
   writers = mnist_writers.divide(way=_WAY, per_digit=per_digit)["train"]
-  c = defaults.base(
+  return defaults.base(
       steps=arg.steps,
       delta=1e-5,
       plan=dict(
@@ -76,10 +76,8 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           name=mnist_writers.NAME, options=dict(way=_WAY, per_digit=per_digit)
       ),
       checkpoint_every=10,
+      model=dict(width=arg.width),
+      learner=dict(name=arg.learner),
+      optimizer=dict(rate=0.03, final_rate=0.003),
+      evaluation=dict(shot=arg.shot, every=10),
   )
-  c.model.width = arg.width
-  c.learner.name = arg.learner
-  c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
-  c.evaluation.shot = arg.shot
-  c.evaluation.every = 10
-  return c

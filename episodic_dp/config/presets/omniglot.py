@@ -58,7 +58,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       "image": arg.image_copies or known[1],
   }
   copies = {level: count for level, count in copies.items() if count}
-  c = defaults.base(
+  return defaults.base(
       steps=arg.steps,
       delta=1e-6,
       plan=dict(stages=(
@@ -83,9 +83,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           rotate=True, seed=0,
       )),
       checkpoint_every=5,
+      model=dict(width=arg.width),
+      learner=dict(inner_steps=arg.inner_steps),
+      evaluation=dict(shot=arg.shot, every=10),
   )
-  c.model.width = arg.width
-  c.learner.inner_steps = arg.inner_steps
-  c.evaluation.shot = arg.shot
-  c.evaluation.every = 10
-  return c

@@ -39,7 +39,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       text, private=True, rate=0.27, way=5, shot=1, query=1, width=16,
       inner_steps=1, steps=250, noise_multiplier=1.0,
   )
-  c = defaults.base(
+  return defaults.base(
       steps=arg.steps,
       delta=1e-5,
       plan=dict(stages=(
@@ -58,8 +58,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           noise_multiplier=arg.noise_multiplier,
       ),
       data=dict(name="omniglot", options=dict(split="alphabets", seed=0)),
+      model=dict(width=arg.width),
+      learner=dict(inner_steps=arg.inner_steps),
+      evaluation=dict(shot=arg.shot),
   )
-  c.model.width = arg.width
-  c.learner.inner_steps = arg.inner_steps
-  c.evaluation.shot = arg.shot
-  return c

@@ -47,7 +47,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
         inner_clip_norm=1.0,
         inner_noise_multiplier=arg.inner_noise_multiplier,
     )
-  c = defaults.base(
+  return defaults.base(
       steps=arg.steps,
       delta=1e-5,
       plan=dict(stages=(
@@ -62,12 +62,9 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       ),
       data=dict(name="omniglot", options=dict(rotate=True, seed=0)),
       checkpoint_every=10,
+      # Nothing that mixes the drawings of a task is sound at the sample level.
+      model=dict(width=arg.width, norm="group"),
+      learner=dict(order="first", inner_steps=arg.inner_steps),
+      optimizer=dict(rate=0.01, final_rate=0.002),
+      evaluation=dict(shot=arg.shot, query=2, every=10),
   )
-  # Nothing that mixes the drawings of a task is sound at the sample level.
-  c.model.width, c.model.norm = arg.width, "group"
-  c.learner.order = "first"
-  c.learner.inner_steps = arg.inner_steps
-  c.optimizer.rate, c.optimizer.final_rate = 0.01, 0.002
-  c.evaluation.shot, c.evaluation.query = arg.shot, 2
-  c.evaluation.every = 10
-  return c

@@ -37,7 +37,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       text, private=True, participants=100_000, rate=0.002, steps=1000,
       inner_steps=5, width=40, clip_norm=1.0,
   )
-  c = defaults.base(
+  return defaults.base(
       steps=arg.steps,
       delta=1e-5,
       plan=dict(stages=(f"Poisson({arg.rate})", f"FixedSize({POINTS})")),
@@ -57,10 +57,11 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       )),
       model=dict(name="mlp", widths=(arg.width, arg.width), outputs=1),
       checkpoint_every=max(1, arg.steps // 10),
+      learner=dict(inner_steps=arg.inner_steps, inner_rate=0.01),
+      evaluation=dict(
+          shot=10, query=10, validation_tasks=200,
+          every=max(1, arg.steps // 10),
+      ),
+      # Points are small: many tasks at once.
+      compute=dict(microbatch_size=128),
   )
-  c.learner.inner_steps, c.learner.inner_rate = arg.inner_steps, 0.01
-  c.evaluation.shot, c.evaluation.query = 10, 10
-  c.evaluation.validation_tasks = 200
-  c.evaluation.every = c.checkpoint_every
-  c.compute.microbatch_size = 128  # Points are small: many tasks at once.
-  return c

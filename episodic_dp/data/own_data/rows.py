@@ -1,4 +1,4 @@
-"""From any example to a row of the data set: one shape, one type, one scale.
+"""Rows of a data set from any examples: one shape, one type, one scale.
 
 A row depends on public options and on its own file. The first example decides
 between images and features and gives the shape of features; an example that

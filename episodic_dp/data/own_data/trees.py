@@ -54,7 +54,7 @@ class Files:
 
   @property
   def fingerprint(self) -> str:
-    """A digest that changes when a file is added, changed or renamed."""
+    """Return a digest that changes with a file that is added or changed."""
     return self._digest.hexdigest()
 
   def add(self, name: str, status: os.stat_result) -> int:
