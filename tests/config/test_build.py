@@ -1,5 +1,6 @@
-"""Configs become objects, and what is accounted is what is sampled."""
+"""Configs become objects, and the accounted plan is the sampled plan."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from episodic_dp import data
 from episodic_dp import learners
 from episodic_dp import plan
+from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.config import build
@@ -17,19 +19,19 @@ from episodic_dp.config import saved
 from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import omniglot
 from episodic_dp.output import files
+from episodic_dp.training import spec as spec_lib
 from episodic_dp.training import workdir
 
 SMALL = "participants=40,size=16,width=4,steps=5"
 
 
-def _config(text=SMALL, **options):
-  config = glyphs.get_config(text)
-  config.data.options.validation_participants = 4
-  config.data.options.test_participants = 4
-  config.evaluation.validation_tasks = 4
-  for name, value in options.items():
-    config[name] = value
-  return RunConfig.parse(config)
+def _config(text=SMALL, **changes):
+  config = RunConfig.parse(glyphs.get_config(text))
+  return config.with_changes({
+      "data.options.validation_participants": 4,
+      "data.options.test_participants": 4,
+      "evaluation.validation_tasks": 4,
+  } | {name.replace("__", "."): value for name, value in changes.items()})
 
 
 @pytest.fixture(scope="module")
@@ -37,171 +39,122 @@ def splits():
   return build.load_data(_config(), data_dir=None)
 
 
-def test_the_job_is_what_the_config_says(splits):
-  spec = build.build(_config(), splits=splits).spec
-  release = _config().release
-  assert spec.release.plan == release.plan
-  assert spec.release.mechanism == release.mechanism
-  assert spec.train.hierarchy.sizes == (40, 8, 5)
+def test_the_run_is_that_of_the_config(splits):
+  config = _config()
+  spec = build.build(config, splits=splits).spec
+  assert spec.release.plan == config.release.plan
+  assert spec.release.mechanism == config.release.mechanism
   assert spec.release.hierarchy.same_tree(spec.train.hierarchy)
   assert (spec.steps, spec.asked_steps) == (5, 5)
   assert spec.learner.model.input_shape == (16, 16, 1)
   assert spec.validation.rows.shape[:2] == (4, 5)
-
-
-def test_data_of_other_sizes_than_described_are_refused(splits):
-  config = _config("participants=41,size=16")
   with pytest.raises(training.RunError, match="41 participant.*40 participant"):
-    build.build(config, splits=splits)
+    build.build(_config("participants=41,size=16"), splits=splits)
 
 
 @pytest.mark.parametrize(
-    "other",
+    "sizes",
     [
-        plan.Hierarchy.regular((2, 3), levels=("a", "c")),
-        plan.Hierarchy.regular((3, 2), levels=("a", "b")),
-        plan.Hierarchy.regular((2, 3), levels=("a", "b"), copies=True),
-        plan.Hierarchy.from_sizes([3, 4], levels=("a", "b")),
+        [3, 4],
         # The same number of units on each level, in other families.
-        plan.Hierarchy.from_sizes([2, 4], levels=("a", "b")),
+        [2, 4],
+        # Families of the same sizes, but not as often.
+        [1, 2, 2, 2, 3],
     ],
 )
-def test_any_difference_of_hierarchies_is_seen(other):
-  described = plan.Hierarchy.regular((2, 3), levels=("a", "b"))
-  same = plan.Hierarchy.from_sizes([3, 3], levels=("a", "b"))
-  build.check_same_tree(described, same)
-  with pytest.raises(training.RunError, match="another sampler"):
-    build.check_same_tree(described, other)
+def test_any_difference_of_hierarchies_is_seen(sizes):
+  levels = ("a", "b")
+  described = plan.Hierarchy.from_sizes(
+      [1, 1, 2, 3, 3] if len(sizes) == 5 else [3, 3], levels=levels
+  )
+  other = plan.Hierarchy.from_sizes(sizes, levels=levels)
+  build.check_same_tree(described, described)
+  for loaded in (other, dataclasses.replace(described, levels=("a", "c"))):
+    with pytest.raises(training.RunError, match="another sampler"):
+      build.check_same_tree(described, loaded)
 
 
-def test_families_of_other_frequency_are_seen():
-  # As many units, in families of the same sizes, but not as often.
-  described = plan.Hierarchy.from_sizes([1, 1, 2, 3, 3], levels=("a", "b"))
-  other = plan.Hierarchy.from_sizes([1, 2, 2, 2, 3], levels=("a", "b"))
-  with pytest.raises(training.RunError, match="another sampler"):
-    build.check_same_tree(described, other)
-
-
-@pytest.fixture(scope="module")
-def shared():
-  """Participants who share images, and the true counts."""
+def test_stated_counts_of_copies_are_checked(splits):
   hierarchy, rows = sampling.synthetic_participants(
       0, participants=50, classes=4, examples_per_class=5, way=2, per_class=2
   )
-  images = np.zeros((20, 4, 4, 1), np.uint8)
   train = data.ArrayDataset(
-      name="shared",
-      images=images,
-      hierarchy=hierarchy,
-      rows=rows,
-      count_copies=rows.most_copies,
+      name="shared", images=np.zeros((20, 4, 4, 1), np.uint8),
+      hierarchy=hierarchy, rows=rows, count_copies=rows.most_copies,
   )
-  return train, rows.most_copies()
+  true = rows.most_copies()
 
+  def stating(more=0, **counts):
+    first, *others = hierarchy.sizes
+    return plan.Hierarchy.regular(
+        (first + more, *others), levels=hierarchy.levels, copies=True,
+        most_copies=counts or None,
+    )
 
-def _stating(train, **counts):
-  return plan.Hierarchy.regular(
-      train.hierarchy.sizes,
-      levels=train.hierarchy.levels,
-      copies=True,
-      most_copies={level.rstrip("_"): n for level, n in counts.items()} or None,
-  )
-
-
-def test_stated_counts_of_copies_reach_the_guarantee(shared):
-  train, true = shared
-  assert build.with_copies(train, _stating(train)) is train
-  described = _stating(train, class_=true["class"], image=true["image"] + 1)
-  found = build.with_copies(train, described)
-  build.check_same_tree(described, found.hierarchy)
-  assert found.hierarchy.most_copies == (1, true["class"], true["image"] + 1)
-  assert found.hierarchy.same_tree(described)
-  only = build.with_copies(train, _stating(train, image=true["image"]))
-  assert only.hierarchy.most_copies == (1, 0, true["image"])
-
-
-def test_stated_counts_of_copies_do_not_hide_other_sizes(shared):
-  train, true = shared
-  first, *others = train.hierarchy.sizes
-  other = plan.Hierarchy.regular(
-      (first + 1, *others),
-      levels=train.hierarchy.levels,
-      copies=True,
-      most_copies=true,
-  )
+  assert build.with_copies(train, stating()) is train
+  described = stating(**true | {"image": true["image"] + 1})
+  found = build.with_copies(train, described).hierarchy
+  assert found.same_tree(described)
+  assert found.most_copies == (1, true["class"], true["image"] + 1)
+  only = build.with_copies(train, stating(image=true["image"])).hierarchy
+  assert only.most_copies == (1, 0, true["image"])
+  other = stating(more=1, **true)  # The counts do not hide other sizes.
   with pytest.raises(training.RunError, match="of another sampler"):
     build.check_same_tree(other, build.with_copies(train, other).hierarchy)
-
-
-def test_counts_of_copies_that_are_too_small_are_refused(shared, splits):
-  train, true = shared
-  for level in true:
-    wrong = {level + "_": true[level] - 1}
-    with pytest.raises(
-        plan.PlanError,
-        match=f"{true[level] - 1} of level '{level}'.*state {true[level]}",
-    ):
-      build.with_copies(train, _stating(train, **wrong))
+  for level, count in true.items():
+    with pytest.raises(plan.PlanError, match=f"'{level}'.*state {count}"):
+      build.with_copies(train, stating(**{level: count - 1}))
   with pytest.raises(training.RunError, match="cannot be checked"):
-    build.with_copies(splits.train, _stating(train, image=9))
+    build.with_copies(splits.train, stating(image=9))
 
 
-def test_budget_shortens_the_run_and_its_schedule(splits):
-  free = build.build(_config(SMALL + "000"), splits=splits).spec
+def test_the_budget_shortens_the_run_and_its_schedule(splits):
   config = _config(SMALL + "000", target_epsilon=3.0)
-  bound = build.build(config, splits=splits).spec
-  assert bound.asked_steps == free.steps == 5000
-  assert 1 <= bound.steps < 5000
+  spec = build.build(config, splits=splits).spec
+  assert spec.asked_steps == 5000 and 1 <= spec.steps < 5000
   changed = config.with_changes({"optimizer.name": "sgd"})
-  optimizer = config_learners.make_optimizer(changed, bound.steps)
-  gradient, sizes = np.ones(()), []
+  optimizer = config_learners.make_optimizer(changed, spec.steps)
+  gradient, sizes = np.ones((), np.float32), []
   state = optimizer.init(gradient)
-  for _ in range(bound.steps + 1):
+  for _ in range(spec.steps + 1):
     update, state = optimizer.update(gradient, state)
     sizes.append(-float(update))
   rates = config.optimizer.rate, config.optimizer.final_rate
   assert (sizes[0], sizes[-1]) == pytest.approx(rates)
-
-
-def _learner(**options):
-  config = _config().with_changes(
-      {f"learner.{name}": value for name, value in options.items()}
-  )
-  config.check_complete()
-  return config_learners.make_learner(config, (16, 16, 1))
+  with pytest.raises(plan.PlanError, match="warm_up=9: expected less than 5"):
+    config_learners.make_optimizer(_config(optimizer__warm_up=9), 5)
 
 
 TRAINED = [name for name in learners.LEARNERS if name != "fine_tuning"]
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_every_learner_that_is_trained_can_be_named(name):
-  found = learners.describe(_learner(name=name, order="first"))
-  assert found.name == name
-  assert found.inner_steps in (1, None)  # The config's number, where read.
-  assert found.transductive  # Its norm is "batch".
-
-
-def test_options_reach_the_learner():
-  ridge = _learner(name="ridge", ridge=3.0, ridge_scale=2.0)
-  assert (ridge.ridge, ridge.scale, ridge.way) == (3.0, 2.0, 5)
-  assert ridge.model.way == 4  # Features, not classes.
-  anil = _learner(
-      name="anil", inner_steps=2, learned_rates=True, multi_step_loss=10
+def test_options_reach_every_learner(name):
+  chosen = dict(
+      name=name, order="first", inner_steps=2, ridge=3.0, ridge_scale=2.0
   )
-  assert anil.learned_rates and not anil.per_step_norm
-  assert anil.at_step(0).loss_weights.tolist() == [0.5, 0.5]
-  plain = _learner()
-  assert plain == learners.MAML(plain.model, inner_steps=1, inner_rate=0.1)
+  if name in ("maml", "anil"):
+    chosen |= dict(learned_rates=True, multi_step_loss=10)
+  config = _config(learner=chosen)
+  config.check_complete()
+  found = config_learners.make_learner(config, (16, 16, 1))
+  described = learners.describe(found)
+  assert described.name == name and described.inner_steps in (2, None)
+  if name == "ridge":
+    assert (found.ridge, found.scale, found.way) == (3.0, 2.0, 5)
+    assert found.model.way == 4  # Features, not classes.
+  if name == "anil":
+    assert found.learned_rates and not found.per_step_norm
+    assert found.at_step(0).loss_weights.tolist() == [0.5, 0.5]
 
 
-@pytest.mark.parametrize("private", [0, 1])
-def test_configs_survive_the_work_directory(private, tmp_path):
-  config = RunConfig.parse(omniglot.get_config(f"private={private}"))
+@pytest.mark.parametrize("private_", [0, 1])
+def test_configs_survive_the_work_directory(private_, tmp_path):
+  config = RunConfig.parse(omniglot.get_config(f"private={private_}"))
   files.write_json(tmp_path / workdir.CONFIG, config.as_json())
   again = saved.read(tmp_path)
   assert again == config
-  assert math.isinf(again.release.mechanism.clip_norm) == (not private)
+  assert math.isinf(again.release.mechanism.clip_norm) == (not private_)
   assert plan.to_dict(config.release) == plan.to_dict(again.release)
   content = config.as_json() | {"model": {"widht": 3}}
   files.write_json(tmp_path / workdir.CONFIG, content)
@@ -219,7 +172,26 @@ def test_the_source_of_the_data_reaches_the_loader(monkeypatch, download):
   monkeypatch.setattr("episodic_dp.data.omniglot.load", load)
   with pytest.raises(ConnectionError, match=f"here {download} 400000"):
     build.build(
-        RunConfig.parse(omniglot.get_config()),
-        data_dir="here",
+        RunConfig.parse(omniglot.get_config()), data_dir="here",
         download=download,
     )
+
+
+@pytest.mark.slow  # Each compiles a step and an evaluation.
+@pytest.mark.parametrize("name", ["conv6", "resnet12", "mlp"])
+def test_networks_learn_glyphs_privately(name):
+  config = _config(
+      "participants=60,rate=0.3,size=16,width=4,steps=12",
+      data__options__validation_participants=20,
+      evaluation__validation_tasks=40, mechanism__noise_multiplier=0.05,
+      learner__name="protonet", model__name=name, model__widths=(32,),
+      model__outputs=16 if name == "mlp" else None,
+  )
+  spec = build.build(config).spec
+  step = spec_lib.make_step(spec)
+  state = spec_lib.initial_state(spec, private.secret_key(bytes(8)))
+  before = spec.evaluator.score([state.params], spec.validation).mean
+  for _ in range(12):
+    state, _ = step(state)
+  after = spec.evaluator.score([state.params], spec.validation).mean
+  assert after > before + 0.1, (before, after)
