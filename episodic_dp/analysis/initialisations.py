@@ -30,12 +30,11 @@ from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
 from episodic_dp.output import files
 from episodic_dp.output import phases
-from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.training import saved_runs
 
 RANDOM = "random"
-NAME = "fine_tuning"
+FILE = "fine_tuning.json"
 # Options of data sets that decide which classes are for testing.
 _DIVIDING = ("split", "seed", "shares", "levels")
 
@@ -71,7 +70,7 @@ def fine_tune(
     tasks: int | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-  """Measure all initialisations and write OUT/fine_tuning.json and .png.
+  """Measure all initialisations and write OUT/fine_tuning.json.
 
   Args:
     workdirs: folders of runs, each with a checkpoint.
@@ -142,9 +141,7 @@ def fine_tune(
       "fine_tuning": dict(options),
       "initialisations": _measure(tuned, starts, drawn),
   }
-  path = pathlib.Path(out) / f"{NAME}.json"
-  files.write_json(path, results)
-  plotting.save(draw(results), path.with_suffix(".png"))
+  files.write_json(pathlib.Path(out) / FILE, results)
   return results
 
 
@@ -260,7 +257,7 @@ def _start(
   )
 
 
-# Table and figure -----------------------------------------------------------
+# Table ----------------------------------------------------------------------
 
 
 def table(results: Mapping[str, Any]) -> str:
@@ -301,49 +298,3 @@ def _guarantees(start: Mapping[str, Any]) -> list[str]:
   ]
   caveats = dict.fromkeys(g["caveat"] for g in stated if g["caveat"])
   return [*lines, *caveats] or ["no formal guarantee"]
-
-
-@plotting.styled
-def draw(results: Mapping[str, Any]) -> plotting.Figure:
-  """Draw accuracy against shots, a line for each initialisation."""
-  figure = plotting.figure(4.8, width=7.2)
-  axes = figure.subplots()
-  for number, start in enumerate(results["initialisations"]):
-    points = {int(shot): score for shot, score in start["accuracy"].items()}
-    shots = sorted(points)
-    means = [100 * points[s]["mean"] for s in shots]
-    halves = [100 * (points[s]["high"] - points[s]["mean"]) for s in shots]
-    look = plotting.series(number - 1)
-    if start["learner"] is None:
-      look |= {"color": plotting.SOFT, "linestyle": "--", "marker": "x"}
-    axes.errorbar(
-        shots, means, yerr=halves, capsize=3, label=_label(start), **look
-    )
-  axes.axhline(100 * results["chance"], label="chance", **plotting.REFERENCE)
-  options = results["fine_tuning"]
-  tuned = "whole network" if options["body"] else "head"
-  axes.set(
-      title=(
-          f"{results['way']}-way test tasks of {results['data']}, {tuned}"
-          f" fine-tuned by {options['steps']} steps of {options['optimizer']}"
-      ),
-      xlabel="support images of each class",
-      ylabel="accuracy (%), with 95 % intervals",
-      ylim=(0, 100),
-  )
-  plotting.ticks(axes.xaxis, shots)
-  plotting.legend_below(axes)
-  return figure
-
-
-def _label(start: Mapping[str, Any]) -> str:
-  """Write the name, the learner, and the first level's guarantee."""
-  if start["learner"] is None:
-    return "random initialisation"
-  text = f"{start['name']} ({start['learner']})"
-  for level, g in (start["guarantee"] or {}).items():
-    if isinstance(g["epsilon"], float):
-      caveat = ", with a caveat" if g["caveat"] else ""
-      epsilon = report.rounded_up(g["epsilon"])
-      return f"{text}: ε = {epsilon} per {level}{caveat}"
-  return f"{text}: no guarantee"

@@ -9,8 +9,9 @@ for each class, of any number. --query holds images, or folders of the same
 names: then the share of right predictions is printed, with a 95 % interval.
 Images of any format and size are read as those of a training run with own data.
 
-Writes OUT/predictions.csv (a line for each image, with the probability of every
-class) and, where classes are known, OUT/confusion.png.
+Writes OUT/predictions.csv: a line for each image, with the probability of every
+class. Where classes are known, the table has a column for each class that was
+predicted.
 
 The guarantee of the model covers the data that it was trained on. Nothing
 protects the images that are given here from anyone who sees the results.
@@ -60,10 +61,16 @@ def main(argv: Sequence[str]) -> None:
 def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
   """Write the predictions, the accuracy and the guarantees of the model."""
   predicted, right = result.predictions.labels, result.right
+  pairs = list(zip(result.labels or [""] * len(predicted), predicted))
+  classes = [*result.shots]
   lines = [
+      "images by class (rows) and prediction (columns)",
       tables.text(
-          ("class", "support", "predicted"),
-          [(c, n, predicted.count(c)) for c, n in result.shots.items()],
+          ("class", *classes),
+          [
+              (row or "unknown", *(pairs.count((row, c)) for c in classes))
+              for row in (classes if result.labels else [""])
+          ],
       ),
       "",
   ]
@@ -74,7 +81,7 @@ def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
         f" {100 * low:.1f} to {100 * high:.1f} %): {int(right.sum())} of"
         f" {len(right)} images, chance {100 / len(result.shots):.0f} %"
     )
-  lines += [f"wrote {path}" for path in result.written]
+  lines.append(f"wrote {result.path}")
   if predictor.transductive:
     lines.append(
         "the network normalises by the batch: predictions depend on all images"

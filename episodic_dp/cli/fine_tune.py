@@ -13,9 +13,9 @@ other is replaced by zeros, and that of the random initialisation is random.
 
 The test tasks are those of --config, or of the first run: its data, way, query,
 number and public seed. Prints a table with 95 % intervals and the guarantee
-that each run states, and writes OUT/fine_tuning.json and .png. The guarantee
-holds after fine-tuning, too, for the data of the training run; nothing protects
-the support sets.
+that each run states, and writes OUT/fine_tuning.json. The guarantee holds after
+fine-tuning, too, for the data of the training run; nothing protects the support
+sets.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ from episodic_dp.config import RunConfig
 
 
 def main(argv: Sequence[str]) -> None:
-  """Fine-tune, print the table and write it with its figure."""
+  """Fine-tune, print the table and write the numbers."""
   del argv
   values = flags.FLAGS
   try:

@@ -24,13 +24,10 @@ from episodic_dp.export.predictor import Predictions
 from episodic_dp.export.predictor import Predictor
 from episodic_dp.output import files
 from episodic_dp.output import phases
-from episodic_dp.output import plotting
 from episodic_dp.output import quoting
 
-PREDICTIONS, CONFUSION = "predictions.csv", "confusion.png"
+PREDICTIONS = "predictions.csv"
 _NORMAL = 1.96  # Of a 95 % interval.
-_LONGEST = 22  # Characters of a name in a figure.
-_NUMBERED = 15  # Classes up to which each cell has its number.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,14 +131,14 @@ class Result:
     labels: their classes, or None for a flat folder.
     predictions: of all of them.
     shots: class -> number of its support images.
-    written: the files.
+    path: of predictions.csv.
   """
 
   names: list[str]
   labels: tuple[str, ...] | None
   predictions: Predictions
   shots: dict[str, int]
-  written: list[pathlib.Path]
+  path: pathlib.Path
 
   @property
   def right(self) -> np.ndarray | None:
@@ -160,20 +157,19 @@ def adapt(
     *,
     invert: bool = False,
 ) -> Result:
-  """Adapt to `support`, classify `query`, and write the predictions to out.
+  """Adapt to `support`, classify `query`, and write the predictions.
 
   Args:
     predictor: the model.
     support: a folder of images for each class.
     query: images, or a folder of them for each class of the support.
-    out: the folder of the results: predictions.csv and, where classes are
-      known, the confusion matrix. Those of an earlier call are removed first.
+    out: the folder of predictions.csv.
     invert: exchange light and dark first.
 
   Raises:
     RunError, ValueError: something cannot be used; one sentence, and nothing
       was written.
-    OSError: a file cannot be written; those before it are whole.
+    OSError: the file cannot be written.
   """
   how = predictor.description.preprocessing
   if invert:
@@ -198,21 +194,14 @@ def adapt(
   with phases.phase("adapting and classifying"):
     adapted = predictor.adapt_rows(rows, shown.labels)
     predictions = adapted.predict_rows(queries)
-  place = pathlib.Path(out)
-  (place / CONFUSION).unlink(missing_ok=True)  # Of an earlier query.
-  files.write_text(
-      place / PREDICTIONS, _table(asked.names, asked.labels, predictions)
-  )
-  written = [place / PREDICTIONS]
-  if asked.labels is not None:
-    plotting.save(confusion(asked.labels, predictions), place / CONFUSION)
-    written.append(place / CONFUSION)
+  path = pathlib.Path(out) / PREDICTIONS
+  files.write_text(path, _table(asked.names, asked.labels, predictions))
   return Result(
       names=asked.names,
       labels=asked.labels,
       predictions=predictions,
       shots={name: shown.labels.count(name) for name in shown.classes},
-      written=written,
+      path=path,
   )
 
 
@@ -250,34 +239,3 @@ def _table(
       map(quoting.printable, line) for line in lines
   )
   return buffer.getvalue()
-
-
-@plotting.styled
-def confusion(
-    labels: Sequence[str], predictions: Predictions
-) -> plotting.Figure:
-  """Draw how often each class was named as each other; a row is a class."""
-  classes = [str(c) for c in predictions.classes]
-  n = len(classes)
-  counts = np.zeros((n, n), int)
-  for label, found in zip(labels, predictions.labels, strict=True):
-    counts[classes.index(label), classes.index(str(found))] += 1
-  shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-  side = min(2.6 + 0.55 * n, 14.0)
-  figure = plotting.figure(side, width=side + 1.2)
-  axes = figure.subplots()
-  shown = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-  names = [quoting.printable(name)[:_LONGEST] for name in classes]
-  axes.set_xticks(range(n), names, rotation=45, ha="right")
-  axes.set_yticks(range(n), names)
-  axes.grid(False)
-  axes.set_xlabel("predicted")
-  axes.set_ylabel("class")
-  axes.set_title(f"{int(np.trace(counts))} of {int(counts.sum())} right")
-  for i, j in np.argwhere(counts) if n <= _NUMBERED else ():
-    axes.text(
-        j, i, str(counts[i, j]), ha="center", va="center",
-        color="white" if shares[i, j] > 0.5 else plotting.INK,
-    )
-  figure.colorbar(shown, ax=axes, label="share of the row")
-  return figure

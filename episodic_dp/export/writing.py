@@ -27,7 +27,6 @@ from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
-from episodic_dp.data.own_data import load as own_data
 from episodic_dp.export import card as card_lib
 from episodic_dp.export import description as description_lib
 from episodic_dp.export import folder as folder_lib
@@ -99,7 +98,7 @@ def write(
     with phases.phase("reading the data", at_once=True):
       splits = build.load_data(config, data_dir=data_dir, download=download)
   learner = learners.make_learner(config, splits.test.image_shape)
-  how = _preprocessing(config, splits.test, data_dir)
+  how = _preprocessing(config, splits.test)
   like = learner.init(jax.random.key(0))
   with files.new_folder(out) as place:
     weights = _names_of(len(steps))
@@ -310,7 +309,7 @@ def _described(
 
 
 def _preprocessing(
-    config: RunConfig, test: data.ArrayDataset, data_dir: str | None
+    config: RunConfig, test: data.ArrayDataset
 ) -> description_lib.Preprocessing:
   """Describe how the run made its rows, by its public test split."""
   options = config.data.options
@@ -323,7 +322,8 @@ def _preprocessing(
     return tuple(float(v) for v in several)
 
   whole = test.images.dtype == np.uint8
-  image = whole or _are_images(config, test, data_dir)
+  # Own data of more than 8 bits are images, too.
+  image = whole or len(test.image_shape) == 3
   return description_lib.Preprocessing(
       kind="image" if image else "features",
       shape=tuple(test.image_shape),
@@ -335,17 +335,3 @@ def _preprocessing(
       scale=numbers("scale"),
       clip=numbers("clip"),
   )
-
-
-def _are_images(
-    config: RunConfig, test: data.ArrayDataset, data_dir: str | None
-) -> bool:
-  """Tell whether own data of float32 are images of more than 8 bits."""
-  if config.data.name != "own_data" or len(test.image_shape) != 3:
-    return False
-  options = data.read_options("own_data", config.data.options)
-  if (options.size, options.color, options.depth) != (None, None, None):
-    return True
-  listing = own_data.survey(data_dir, options).listing
-  first = next(int(c.records[0]) for c in listing.classes if len(c.records))
-  return listing.reader()(first).image

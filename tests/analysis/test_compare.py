@@ -127,16 +127,6 @@ def test_only_runs_that_differ_in_their_keys_are_averaged(save, tmp_path):
   assert mean.validations[0].high == pytest.approx(score.high)
 
 
-def test_the_epsilon_of_a_mean_is_the_largest(save):
-  folders = [save(str(seed), seed=seed) for seed in range(2)]
-  path = folders[1] / "guarantee.json"
-  changed = json.loads(path.read_text())
-  changed["guarantees"]["writer"]["epsilon"] = 99.0
-  files.write_json(path, changed)
-  ((_, mean),) = compare.compare(folders)
-  assert mean.stated["writer"]["epsilon"] == 99.0
-
-
 def test_no_guarantee_and_missing_files_are_shown(save, tmp_path):
   folder = save("plain", kind="squared_error", tested=3.25)
   path = folder / "guarantee.json"

@@ -2,10 +2,8 @@
 
 import json
 import pathlib
-import shutil
 
 import jax
-from matplotlib import image as image_lib
 import ml_collections
 import numpy as np
 import pytest
@@ -95,17 +93,6 @@ def test_guarantees_are_those_that_the_runs_state(runs, results):
   assert "Reproducible; no guarantee against" in text  # The seed is fixed.
 
 
-@pytest.mark.slow  # It reads runs that are trained for it.
-def test_it_leaves_a_picture_with_a_line_for_each(results):
-  out, found = results
-  assert json.loads((out / "fine_tuning.json").read_text()) == json.loads(
-      json.dumps(found)
-  )
-  pixels = image_lib.imread(out / "fine_tuning.png")[..., :3]
-  coloured = (pixels.max(-1) - pixels.min(-1) > 0.3).sum()
-  assert coloured > 200, "no line was drawn"
-
-
 def _copy(run, folder, name, change):
   """A folder with the changed config of a run and nothing else."""
   config = ml_collections.ConfigDict(saved.read(run).as_json())
@@ -159,23 +146,3 @@ def test_tasks_that_cannot_be_drawn_are_named(
   with pytest.raises(ValueError) as e:
     initialisations.fine_tune(runs, tmp_path, splits=splits, **wanted)
   assert sentence in str(e.value)
-
-
-def test_a_damaged_statement_is_named(runs, splits, tmp_path):
-  copy = tmp_path / "copy"
-  shutil.copytree(runs[0], copy)
-  (copy / "guarantee.json").write_text("{")
-  with pytest.raises(training.RunError) as e:
-    initialisations.fine_tune(
-        [str(copy)], tmp_path, shots=(1,), splits=splits, **OPTIONS
-    )
-  assert "guarantee.json cannot be read" in str(e.value)
-
-
-def test_a_missing_run_is_named(runs, splits, tmp_path):
-  missing = str(tmp_path / "none")
-  with pytest.raises(training.RunError) as e:
-    initialisations.fine_tune(
-        [runs[0], missing], tmp_path, shots=(1,), splits=splits, **OPTIONS
-    )
-  assert str(e.value).startswith(f"{missing}/config.json does not exist")

@@ -8,7 +8,6 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import several_keys
-from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import sinusoid
 from episodic_dp.output import files
@@ -81,12 +80,6 @@ def test_runs_without_noise_have_no_guarantee_and_no_epsilon(tmp_path):
   assert text.endswith("\n\nNone of the 2 runs has a privacy guarantee.")
 
 
-def test_a_folder_that_is_a_run_is_refused(tmp_path):
-  _finished(tmp_path, 0, 0.5)
-  with pytest.raises(training.RunError, match="holds a run.*leave --keys out"):
-    several_keys.folders(str(tmp_path), 3)
-
-
 def test_a_run_does_not_begin_among_those_of_several_keys(tmp_path):
   several_keys.check_alone(str(tmp_path))
   for key in range(2):
@@ -117,27 +110,6 @@ def test_a_run_that_is_stopped_is_the_last_and_every_folder_was_opened(
     several_keys.train(
         _config(), several_keys.folders(str(tmp_path / "x"), 2), resume="must"
     )
-
-
-def test_a_mistake_is_told_before_a_folder_is_made(tmp_path):
-  config = _config()
-  with pytest.raises(plan.PlanError, match="learns from tasks"):
-    several_keys.train(
-        config.with_changes({"episode": None, "evaluation.way": 5}),
-        several_keys.folders(str(tmp_path / "runs"), 2),
-    )
-  assert not (tmp_path / "runs").exists()
-
-
-def test_a_folder_of_another_run_is_told_before_data_are_read(
-    tmp_path, monkeypatch
-):
-  places = several_keys.folders(str(tmp_path), 2)
-  other = _config().with_changes({"seed": 7})
-  files.write_json(tmp_path / "key=1" / "config.json", other.as_json())
-  monkeypatch.setattr(build, "load_data", None)
-  with pytest.raises(training.RunError, match="key=1 was started with config"):
-    several_keys.train(_config(), places)
 
 
 @pytest.mark.slow  # Two runs, which compile.

@@ -104,22 +104,6 @@ def test_what_so_many_runs_can_show_at_most():
   assert bounds.most_epsilon(10, 0.8) == 0
 
 
-def test_a_threshold_for_more_runs_may_lie_further_out():
-  rng = np.random.default_rng(8)
-  present, absent = 2 + rng.standard_normal(20_000), rng.standard_normal(20_000)
-  few, many = (
-      bounds.best_threshold(present, absent, delta=0.0, runs=runs)
-      for runs in (100, 1_000_000)
-  )
-  assert few < many
-  # At the best of these thresholds new runs give what these promise.
-  again = bounds.lower_bound(
-      2 + rng.standard_normal(20_000), rng.standard_normal(20_000), delta=0.01,
-      threshold=bounds.best_threshold(present, absent, delta=0.01),
-  )
-  assert again.epsilon > 3
-
-
 @pytest.mark.parametrize(
     "call,part",
     [

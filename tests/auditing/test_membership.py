@@ -14,7 +14,6 @@ from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp.auditing import membership
 from episodic_dp.data import dataset as dataset_lib
-from tests import fake_learner
 
 WAY, SIDE = 2, 3
 LEVELS = ("participant", "class", "image")
@@ -101,20 +100,6 @@ def test_participants_who_cannot_fill_a_task_are_no_targets():
   ]
 
 
-def test_tasks_of_nobody_are_refused():
-  data, _, _ = make_data("regular")
-  units = np.arange(2)
-  flat = plan.SamplingPlan(PLAN.stages)
-  with pytest.raises(plan.PlanError) as error:
-    membership.draw_tasks(data, flat, units, tasks=1, seed=0)
-  assert "form='unit'" in str(error.value)
-  shared = plan.Hierarchy.regular((4, 3, 3), levels=LEVELS, copies=True)
-  data = dataclasses.replace(data, hierarchy=shared)
-  with pytest.raises(plan.PlanError) as error:
-    membership.draw_tasks(data, PLAN, units, tasks=1, seed=0)
-  assert "copies=True" in str(error.value)
-
-
 @pytest.fixture(scope="module")
 def measured():
   data, _, _ = make_data("ragged")
@@ -143,27 +128,6 @@ def test_losses_are_those_of_the_adapted_model(measured):
         learner.model.apply(adapted, task.query.images), task.query.labels
     )
     np.testing.assert_allclose(losses[unit, i], expected, rtol=1e-5)
-
-
-class Sure(fake_learner.FakeLearner):
-  """Says class 0, with odds that an image decides."""
-
-  def predict(self, params, support, query_images):
-    del params, support
-    odds = 30 + query_images.mean((1, 2, 3))
-    return jnp.stack([odds, jnp.zeros_like(odds)], axis=1)
-
-
-def test_losses_of_a_sure_model_are_told_apart(measured):
-  """In float32 a cross entropy below 6e-8 is 0."""
-  data, _, _, tasks, _ = measured
-  losses = membership.query_losses(Sure(), {}, data, PLAN.episode, tasks)
-  right = losses < 1
-  assert 0.2 < right.mean() < 0.8
-  images = data.images[tasks.rows[..., 1:]].reshape(*losses.shape, -1)
-  odds = 30 + images.mean(-1) / 255
-  np.testing.assert_allclose(losses[right], np.exp(-odds[right]), rtol=1e-4)
-  np.testing.assert_allclose(losses[~right], odds[~right], rtol=1e-4)
 
 
 def test_scores_are_means_over_tasks_and_over_occurrences(measured):

@@ -32,12 +32,6 @@ def test_a_point_of_the_curve_has_exact_intervals():
   assert (everyone.fpr, everyone.tpr) == (1, 1)
 
 
-def test_equal_scores_are_never_split():
-  curve = roc.roc([1.0] * 4, [1.0] * 10)
-  assert curve.at(0.5).fpr == curve.at(0.5).tpr == 0
-  assert curve.auc == 0.5
-
-
 def test_intervals_cover_as_often_as_they_say():
   """Members N(1, 1) against N(0, 1): rates and area are known."""
   rng, covered = np.random.default_rng(0), np.zeros(3)

@@ -1,16 +1,13 @@
 """The audit's command line: numbers, files, the verdict, errors."""
 
 import dataclasses
-import functools
 import json
 from types import SimpleNamespace
 
 import pytest
 
 from episodic_dp import accounting
-from episodic_dp import plan
 from episodic_dp.auditing import audit as audit_lib
-from episodic_dp.auditing import bounds
 from episodic_dp.cli import audit
 from episodic_dp.config import RunConfig
 
@@ -24,20 +21,6 @@ SMALL = dict(
     episode=dict(way=1, shot=1, query=1),
     mechanism=dict(clip_unit="task", noise_multiplier=0.4),
 )
-
-
-@pytest.fixture(scope="module")
-def audited(make_config):
-  """The result of a small audit; computed once."""
-
-  @functools.cache
-  def run():
-    return audit_lib.audit(
-        RunConfig.parse(make_config(**SMALL)).release, "task",
-        steps=4, delta=0.02, runs=3000, confidence=0.999,
-    )
-
-  return run
 
 
 @pytest.fixture
@@ -56,8 +39,11 @@ def attack(make_config, monkeypatch, tmp_path):
   return run
 
 
-def test_claimed_and_measured_stand_side_by_side(audited):
-  result = audited()
+def test_measured_is_below_claimed_for_a_small_audit(make_config):
+  result = audit_lib.audit(
+      RunConfig.parse(make_config(**SMALL)).release, "task",
+      steps=4, delta=0.02, runs=3000, confidence=0.999,
+  )
   (row,) = result["levels"]
   assert result["holds"] and audit_lib.verdict(result) is None
   assert 0.3 * row["claimed"] < row["measured"] <= row["claimed"]
@@ -65,40 +51,12 @@ def test_claimed_and_measured_stand_side_by_side(audited):
   assert row["curve"][-1]["measured"] == row["measured"]
   assert row["bound"]["confidence"] == pytest.approx(0.999)
   # The claim is the accountant's for the whole population.
-  hierarchy, sampled, mechanism = (
-      plan.Hierarchy.regular((4000, 8, 5), levels=("task", "class", "image")),
-      plan.SamplingPlan(
-          (plan.Poisson(0.05), plan.FixedSize(1), plan.FixedSize(2)),
-          episode=plan.Episode(way=1, shot=1, query=1),
-      ),
-      plan.Mechanism(clip_unit="task", noise_multiplier=0.4),
-  )
   claim = accounting.guarantee(
-    plan.Release(hierarchy, sampled, mechanism),
-    steps=4,
-    delta=0.02,
-    level="task",
+      RunConfig.parse(make_config(**SMALL)).release, steps=4, delta=0.02,
+      level="task",
   )
   assert row["claimed"] == pytest.approx(claim.epsilon, rel=1e-3)
   assert row["attacked"].startswith("3 task by Poisson(0.05)")
-
-
-def test_the_table_says_all_that_the_numbers_rest_on(audited):
-  text = audit_lib.table(audited())
-  for part in (
-      "claimed", "measured", "0.02", "99.9 %", "add or remove one task",
-      "3000 runs with a worst-case record", "The claim assumes:",
-      "The keys of sampling and noise stay secret.", "4000 task by Poisson",
-  ):
-    assert part in text
-
-
-def test_the_picture_has_a_panel_per_level_and_labelled_axes(audited):
-  figure = audit_lib.draw(audited())
-  (axes,) = figure.axes
-  assert axes.get_xlabel() == "steps T" and "ε" in axes.get_ylabel()
-  labels = [text.get_text() for text in axes.get_legend().get_texts()]
-  assert labels[0] == "claimed: at most" and "measured" in labels[1]
 
 
 def test_a_claim_that_is_too_small_ends_with_status_1(
@@ -119,16 +77,6 @@ def test_a_claim_that_is_too_small_ends_with_status_1(
   # What was found is written all the same.
   assert not json.loads((tmp_path / "audit.json").read_text())["holds"]
   assert (tmp_path / "audit.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.slow
-def test_every_level(attack):
-  result = attack(level=None, runs=20_000, format="json")
-  assert [row["level"] for row in result["levels"]] == [
-      "task", "class", "image"
-  ]
-  assert result["holds"]
-  assert result["levels"][0]["measured"] > 1
 
 
 @pytest.mark.parametrize(
@@ -159,21 +107,3 @@ def test_mistakes_are_one_sentence_before_any_run(
   with pytest.raises(ValueError) as caught:
     attack(**changes)
   assert part in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_how_many_runs_are_needed_is_told_rightly(attack):
-  with pytest.raises(ValueError, match="use --runs=") as caught:
-    attack(runs=20)
-  needed = int(str(caught.value).split("use --runs=")[1].split(",")[0])
-  assert bounds.most_epsilon(needed, 0.01, 0.95) > bounds.most_epsilon(
-      needed // 2, 0.01, 0.95
-  )
-  assert 20 < needed <= 3000
-
-
-def test_the_command_explains_itself_and_its_mistakes(call):
-  done = call("audit")
-  assert done.returncode == 1 and "the flag --config is missing" in done.stderr
-  assert len(done.stderr.strip().splitlines()) == 1
-  text = call("audit", "--help").stdout
-  assert "exit status" in text

@@ -71,12 +71,3 @@ def test_mistakes_end_in_one_sentence(call, arguments, part):
   done = call("calibrate", *arguments)
   assert done.returncode == 1 and not done.stdout
   assert part in done.stderr and len(done.stderr.splitlines()) == 1
-
-
-def test_the_remedy_of_a_config_without_clipping_can_be_typed(call):
-  config = (f"{GLYPHS}:private=0", "--epsilon=3")
-  done = call("calibrate", *config)
-  assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-  assert "or leave private=0 out of --config" in done.stderr
-  remedy = re.search(r"give (--config\S+),", done.stderr)[1]
-  assert call("calibrate", *config, remedy).returncode == 0

@@ -33,4 +33,4 @@ def test_the_command_prints_a_table(tmp_path):
   assert [line.split()[0] for line in lines[2:5]] == [
       "random", "pre_training", "maml"
   ]
-  assert (tmp_path / "fine_tuning.png").exists()
+  assert (tmp_path / "fine_tuning.json").exists()

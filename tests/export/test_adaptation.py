@@ -58,14 +58,6 @@ def test_an_image_that_cannot_be_read_is_named(tmp_path):
     adaptation.listed(tmp_path).rows(HOW)
 
 
-def test_images_are_turned_round_once_asked(tmp_path):
-  own_images.tree(tmp_path, {"a": 1, "b": 1})
-  listed = adaptation.listed(tmp_path)
-  plain = listed.rows(HOW)
-  turned = listed.rows(dataclasses.replace(HOW, inverted=True))
-  np.testing.assert_array_equal(turned, 255 - plain)
-
-
 def test_omniglot_keeps_single_pixels_as_its_loader_does(tmp_path):
   how = dataclasses.replace(HOW, shape=(28, 28, 1), resample="nearest")
   bits = np.random.default_rng(0).random((105, 105)) < 0.1

@@ -1,6 +1,5 @@
 """An exported model predicts what the run's learner does."""
 
-import dataclasses
 import subprocess
 import sys
 
@@ -101,16 +100,6 @@ def test_images_of_other_sizes_depths_and_colours_are_brought_to_its_own(run):
   assert adapted.predict(large).probabilities.shape == (2, WAY)
 
 
-def test_numbers_that_are_not_finite_are_no_prediction(run):
-  support, labels, query = task_of(run.splits)
-  adapted = export.Predictor.load(run.model).adapt(support, labels)
-  broken = dataclasses.replace(
-      adapted, members=(lambda images: np.full((len(images), WAY), np.nan),)
-  )
-  with pytest.raises(export.RunError, match="not finite"):
-    broken.predict(query)
-
-
 _KINDS = {
     "anil": {"learner.name": "anil", "learner.inner_steps": 2},
     "meta_sgd": {"learner.name": "meta_sgd"},
@@ -177,29 +166,6 @@ def check_same(config, folder, splits, way=WAY):
       in_process(folder / "run", splits, support, query, way),
       atol=2e-5,
   )
-
-
-@pytest.mark.slow
-def test_prototypes_tell_any_number_of_classes_apart(tmp_path):
-  splits = tiny_runs.splits()
-  config = RunConfig.parse(tiny_runs.maml_config()).with_changes(
-      {"learner.name": "protonet"}
-  )
-  save_run(config, tmp_path / "run", splits)
-  writing.write(tmp_path / "run", tmp_path / "model", splits=splits)
-  loaded = export.Predictor.load(tmp_path / "model")
-  for way in (2, 8):
-    support, labels, query = task_of(splits, way)
-    # Of unequal numbers, in any order.
-    adapted = loaded.adapt(support[1:][::-1], labels[1:][::-1])
-    found = adapted.predict(query)
-    assert found.probabilities.shape == (way * QUERY, way)
-    np.testing.assert_allclose(found.probabilities.sum(-1), 1, atol=1e-5)
-    # Each is judged alone, however many there are.
-    many = adapted.predict(np.tile(query, (20, 1, 1, 1)))
-    np.testing.assert_allclose(
-        many.probabilities, np.tile(found.probabilities, (20, 1)), atol=1e-5
-    )
 
 
 _USE = """

@@ -39,18 +39,6 @@ def front_matter(model):
   return yaml.safe_load(text)
 
 
-def test_the_folder_is_whole_and_readable_by_all(run):
-  names = {path.name for path in run.model.iterdir()}
-  assert names == {
-      "weights.safetensors", folder.MODEL, folder.STATEMENT, folder.CARD,
-      folder.DIGESTS,
-  }
-  assert all(path.stat().st_mode & 0o044 for path in run.model.iterdir())
-  statement = (run.model / folder.STATEMENT).read_bytes()
-  assert statement == (run.workdir / reporting.GUARANTEE).read_bytes()
-  assert not list(run.model.parent.glob(".*.tmp"))
-
-
 def test_the_card_says_what_the_statement_says(run):
   assert front_matter(run.model)["library_name"] == "episodic_dp"
   text = (run.model / folder.CARD).read_text()
