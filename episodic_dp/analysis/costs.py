@@ -1,4 +1,4 @@
-"""What a config costs: the guarantees of every level, as data or a table."""
+"""Compute the guarantees of a config, as data or a table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _COLUMNS = (
 
 
 def account(config: RunConfig) -> dict[str, Any]:
-  """Everything that the command prints, as plain data.
+  """Compute the guarantees of every level, as plain data.
 
   Returns:
     The privacy statement of a run of `config.planned_steps`
@@ -37,7 +37,7 @@ def account(config: RunConfig) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-  """The result of `account`, for people."""
+  """Write the result of `account` as a table, with its assumptions."""
   (entry,) = accounting.Ledger.from_dict(result).entries
   release = entry.release
   hierarchy, mechanism = release.hierarchy, release.mechanism
@@ -136,13 +136,13 @@ def _private(levels: Sequence[str]) -> str:
 
 
 def _largest(kinds: Sequence[dict[str, Any]], name: str) -> str:
-  """The largest of a number that not every kind of unit has; "-" for none."""
+  """Write the largest value of a field that some kinds have, "-" for none."""
   values = [kind[name] for kind in kinds if name in kind]
   return f"{max(values):.4g}" if values else "-"
 
 
 def _shared(lists: Sequence[Sequence[str]]) -> list[str]:
-  """The sentences that all lists have, in the order of the first."""
+  """Return the sentences that all lists have, in the order of the first."""
   if not lists:
     return []
   return [s for s in lists[0] if all(s in other for other in lists)]

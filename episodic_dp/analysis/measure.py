@@ -1,4 +1,4 @@
-"""Test score of a run: untrained, last checkpoint and ensemble."""
+"""Measure a run on test tasks: untrained, last checkpoint and ensemble."""
 
 import dataclasses
 import os
@@ -35,24 +35,23 @@ def measure(
     shot: int | None = None,
     controls: bool = False,
 ) -> dict[str, Any]:
-  """Measures a run on its test tasks and writes WORKDIR/evaluation.json.
+  """Measure a run on its test tasks and write WORKDIR/evaluation.json.
 
   Args:
     workdir: folder of a run with a checkpoint.
     data_dir: folder of the data sets that are not built in.
-    download: fetch what data_dir does not have.
+    download: fetch the files that data_dir does not have.
     splits: the run's data, where they are loaded already.
     evaluator: of `learners.make_evaluation_learner`, where one is compiled.
-    shot: support examples of a class, where others than the config's are asked
-      for: nothing is written then.
+    shot: support examples of a class, in place of the config's: nothing is
+      written then.
     controls: measure an ensemble of untrained networks too.
 
   Returns:
-    "untrained" (the initial parameters, to see what training adds), "single"
-    and "ensemble" -> {"score": training.Score, "steps": the checkpoints used};
-    no ensemble where no checkpoint was validated. With `controls` also
-    "untrained_ensemble", of as many networks as the ensemble has, each
-    with initial parameters of its own.
+    "untrained" (the initial parameters), "single" and "ensemble" -> {"score":
+    training.Score, "steps": the checkpoints used}; no ensemble where no
+    checkpoint was validated. With `controls` also "untrained_ensemble", of as
+    many networks with different initial parameters.
 
   Raises:
     RunError: the folder has no run, or no checkpoint.
@@ -110,13 +109,13 @@ def measure(
 
 
 def header(results: dict[str, Any]) -> tuple[str, ...]:
-  """The head of the table of what `measure` returned."""
+  """Return the header of the table of a result of `measure`."""
   name = reporting.words(results["single"]["score"].name)
   return "model", f"test {name}", "tasks", "steps"
 
 
 def rows(results: dict[str, Any]) -> list[list[Any]]:
-  """Rows below `header` for `tables.text`."""
+  """Return the rows below `header` for `tables.text`."""
   return [
       [
           _NAMES[name],

@@ -1,4 +1,4 @@
-"""The network of a run as a file of weights, to start another run from."""
+"""Save the network of a run as weights, to start another run from."""
 
 import math
 import os
@@ -15,13 +15,13 @@ from episodic_dp.config import saved
 from episodic_dp.output import phases
 from episodic_dp.training import saved_runs
 
-# What learners learn beside a network.
-_BESIDE = {"rates", "log_ridge", "log_scale"}
+# Parameters that learners learn next to a network.
+_OTHERS = {"rates", "log_ridge", "log_scale"}
 
 
 def of_network(params: dict[str, Any]) -> dict[str, Any]:
-  """The network's of a learner's parameters."""
-  return params["model"] if _BESIDE & set(params) else params
+  """Return the parameters of the network among those of a learner."""
+  return params["model"] if _OTHERS & set(params) else params
 
 
 def save(
@@ -31,17 +31,17 @@ def save(
     data_dir: str | None = None,
     download: bool = False,
 ) -> None:
-  """Writes the network of a run's last checkpoint, frozen weights and all.
+  """Write the network of a run's last checkpoint, with its frozen weights.
 
-  What a private run released may be published, and start another run at no cost
-  on other people; on the same people the two runs cost together (`episodic-dp
-  account --ledger`). Of a run without a guarantee it warns.
+  Weights of a private run may be published, and start another run at no cost on
+  other people; on the same people the costs of both runs add up (`episodic-dp
+  account --ledger`). A run without a guarantee gets a warning.
 
   Args:
     workdir: folder of a run with a checkpoint.
     path: of the file, .npz or .safetensors; `config.model.start` reads it.
-    data_dir: folder of the run's data, of which the shape is read.
-    download: fetch what data_dir does not have.
+    data_dir: folder of the run's data, whose shape is read.
+    download: fetch the files that data_dir does not have.
 
   Raises:
     RunError: there is no run or no checkpoint, or it is not one network.

@@ -48,7 +48,7 @@ def many_runs(
     canary: see `canaries.worst_case`.
     runs: of each kind.
     steps: of each run.
-    seed: of the runs' secret keys, all of which differ.
+    seed: of the runs' secret keys, which all differ.
     runs_at_once: number of runs that share the device's memory.
     progress: called with the number of runs that were finished.
   """

@@ -181,7 +181,7 @@ class WorstCaseSigns(NamedTuple):
 
   Attributes:
     clip: the level (from 0) whose units lie in one clip unit or are it.
-    others: for each stage above the record's own, the sign of what is drawn
+    others: for each stage above the record's own, the sign of the units drawn
       where the record's path is left at that stage: 0 where nothing takes the
       place of a unit that is not drawn.
     siblings: the sign of the other units in the record's parent.

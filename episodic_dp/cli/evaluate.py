@@ -1,4 +1,4 @@
-"""Measure the accuracy (in regression the squared error) of a run.
+"""Measures the accuracy (in regression the squared error) of a run.
 
   episodic-dp evaluate --workdir=DIR [--data_dir=DIR]
 
@@ -6,8 +6,7 @@ Tests the last checkpoint, and the ensemble of the five checkpoints that did
 best on public validation tasks (each adapts on its own; their softmax outputs
 or predictions are averaged), with 95 % intervals. The test tasks come from a
 public seed: every run of a config is measured on the same ones. Prints a table
-and writes DIR/evaluation.json. DIR may lie on an object store (s3://, gs://),
-of which nothing else is changed.
+and writes DIR/evaluation.json.
 """
 
 from collections.abc import Sequence
@@ -18,7 +17,6 @@ from episodic_dp.analysis import measure
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
 from episodic_dp.output import tables
-from episodic_dp.training import remote
 from episodic_dp.training import reporting
 
 
@@ -33,10 +31,9 @@ def main(argv: Sequence[str]) -> None:
   del argv
   values = flags.FLAGS
   devices.log_devices()
-  with remote.fetched(values.workdir, results=[reporting.EVALUATION]) as folder:
-    results = measure.measure(
-        folder, data_dir=values.data_dir, download=values.download
-    )
+  results = measure.measure(
+      values.workdir, data_dir=values.data_dir, download=values.download
+  )
   print(tables.text(measure.header(results), measure.rows(results)))
   where = f"{values.workdir.rstrip('/')}/{reporting.EVALUATION}"
   print(f"\n±: 95 % interval over the tasks. The score of each: {where}")

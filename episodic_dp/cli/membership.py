@@ -84,7 +84,7 @@ def define_flags() -> None:
   flags.DEFINE_bool(
       "read_private_training_data",
       False,
-      "Yes, read the private training data: what is written is not protected.",
+      "Yes, read the private training data: nothing protects the results.",
   )
   shared_flags.define_out(
       "Folder of the results; by default WORKDIR/private."
