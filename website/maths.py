@@ -3,9 +3,7 @@ r"""Formulas as MathML, made at build time: no script and no font to fetch.
 `$...$` in a line and fences of `math` are LaTeX, as code hosts read them.
 """
 
-import html
 from typing import Any
-from xml.etree import ElementTree
 
 from latex2mathml import converter
 import markdown
@@ -13,48 +11,29 @@ from markdown import inlinepatterns
 
 # As code hosts have it: no blank inside the signs, no digit behind them.
 _INLINE = r"(?<![\\$\w])\$(?![\s$])((?:\\.|[^\\$])+?)(?<!\s)\$(?![\d$])"
-_SHORT = 30  # Signs of LaTeX that fit on a line of a telephone.
-_BEFORE_ESCAPES = 185  # Below code (190), above backslashes (180).
 
 
-def inline(latex: str) -> ElementTree.Element:
-  """A formula in a line, as an element."""
-  found = ElementTree.Element("span", {"class": "formula"})
-  if len(latex) > _SHORT:
-    found.set("class", "formula long")
-  found.append(converter.convert_to_element(latex, display="inline"))
-  return found
-
-
-def fence(
-    source: str,
-    language: str,
-    css_class: str,
-    options: Any,
-    md: markdown.Markdown,
-    **others: Any,
-) -> str:
-  """A formula of its own, for a fence of pymdownx.superfences."""
+def fence(source: str, *options: Any, **others: Any) -> str:
+  """Return a formula of its own, for a fence of pymdownx.superfences."""
   numbered = source.strip().replace(r"\tag", r"\qquad \tag")
-  mathml = converter.convert(numbered, display="block")
-  return f'<div class="{html.escape(css_class)}">{mathml}</div>'
+  return f'<div class="maths">{converter.convert(numbered, "block")}</div>'
 
 
 class _Inline(inlinepatterns.InlineProcessor):
 
   def handleMatch(self, m: Any, data: str) -> Any:
-    return inline(m[1]), m.start(0), m.end(0)
+    found = converter.convert_to_element(m[1], display="inline")
+    return found, m.start(0), m.end(0)
 
 
 class Maths(markdown.Extension):
-  """Reads formulas in lines."""
+  """Read formulas in lines."""
 
   def extendMarkdown(self, md: markdown.Markdown) -> None:
-    """Registers the pattern."""
-    pattern = _Inline(_INLINE, md)
-    md.inlinePatterns.register(pattern, "maths", _BEFORE_ESCAPES)
+    """Register the pattern: below code (190), above backslashes (180)."""
+    md.inlinePatterns.register(_Inline(_INLINE, md), "maths", 185)
 
 
 def makeExtension(**kwargs: Any) -> Maths:
-  """What Markdown calls for `website.maths`."""
+  """Return the extension that Markdown loads as `website.maths`."""
   return Maths(**kwargs)
