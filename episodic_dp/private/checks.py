@@ -40,6 +40,8 @@ def check(
         " Release(dataset.hierarchy, plan, mechanism)"
     )
   _check_range(mechanism)
+  _check_images(dataset.images)
+  _check_rows(dataset)
   if plan.episode is None:
     _check_supervised(learner, dataset, mechanism)
     return
@@ -52,24 +54,22 @@ def check(
           f"mechanism.{name} is {stated!r} and learner.{name} is {actual!r}:"
           " make them equal, since the guarantee is for the mechanism's"
       )
-  _check_images(dataset.images)
-  _check_rows(dataset)
   _check_model(learner, dataset, plan.episode)
   if mechanism.noisy_inner_steps:
     check_sample_level(learner, dataset, plan, mechanism)
 
 
 def _check_range(mechanism: plan_lib.Mechanism) -> None:
-  """Noise that float32 flushes to zero would be no noise."""
-  norms = {"clip_norm": (mechanism.clip_norm, mechanism.noise_multiplier)}
-  if mechanism.noisy_inner_steps:
-    assert mechanism.inner_clip_norm and mechanism.inner_noise_multiplier
-    norms["inner_clip_norm"] = (
-        mechanism.inner_clip_norm,
-        mechanism.inner_noise_multiplier,
-    )
-  for name, (norm, multiplier) in norms.items():
-    for value in (norm, norm * multiplier if multiplier else norm):
+  """Refuse noise that float32 would flush to zero, or make infinite."""
+  for name, norm, multiplier in (
+      ("clip_norm", mechanism.clip_norm, mechanism.noise_multiplier),
+      (
+          "inner_clip_norm",
+          mechanism.inner_clip_norm or 1.0,
+          mechanism.inner_noise_multiplier,
+      ),
+  ):
+    for value in (norm, norm * (multiplier or 1.0)):
       if not (np.isinf(norm) or _MIN <= value <= _MAX):
         raise plan_lib.PlanError(
             f"{name} {norm} with noise of {multiplier} times as much is out of"
@@ -83,7 +83,7 @@ def _check_supervised(
     dataset: dataset_lib.Dataset,
     mechanism: plan_lib.Mechanism,
 ) -> None:
-  """A plan without an episode: examples, their labels, and who learns them."""
+  """Check a plan without an episode: examples, labels, and the learner."""
   leaf = dataset.hierarchy.levels[-1]
   if mechanism.clip_unit != leaf or mechanism.noisy_inner_steps:
     raise plan_lib.PlanError(
@@ -103,8 +103,6 @@ def _check_supervised(
         " turned character is not of: use rotate=False"
         " (config.data.options.rotate=False)"
     )
-  _check_images(dataset.images)
-  _check_rows(dataset)
   labels, rows = dataset.labels, dataset.images.shape[0]
   if (
       labels is None
@@ -289,31 +287,34 @@ def check_sample_level(
       support set through `inner_steps` injected gradients alone, the same in
       every step; or its network mixes examples.
   """
-  name = type(learner).__name__
-  if not learner.example_gradients:
-    raise plan_lib.UnsoundPlanError(
-        f"{name} cannot be trained with clip_unit '{mechanism.clip_unit}': its"
-        " update does not split into gradients of single examples at noisily"
-        " adapted parameters; use MAML with order='first'"
-    )
-  if learner.loss_weights is not None:
-    raise plan_lib.UnsoundPlanError(
-        f"loss_weights with clip_unit '{mechanism.clip_unit}': the gradient of"
-        " a query example is taken after the last inner step alone; leave"
-        " loss_weights out"
-    )
-  if _changes_with_step(learner):
-    raise plan_lib.UnsoundPlanError(
-        f"{name}.at_step gives another learner with clip_unit"
-        f" '{mechanism.clip_unit}', of which nothing was checked: leave at_step"
-        " out, or let it return the learner itself"
-    )
-  if learner.model.random is not None:
-    raise plan_lib.UnsoundPlanError(
-        f"random layers (dropout) with clip_unit '{mechanism.clip_unit}': what"
-        " they draw is shared by the examples of a task, of which nothing is"
-        " proved; use a network without them (random_layers=False)"
-    )
+  name, unit = type(learner).__name__, mechanism.clip_unit
+  for broken, reason in (
+      (
+          not learner.example_gradients,
+          f"{name} cannot be trained with clip_unit '{unit}': its update does"
+          " not split into gradients of single examples at noisily adapted"
+          " parameters; use MAML with order='first'",
+      ),
+      (
+          learner.loss_weights is not None,
+          f"loss_weights with clip_unit '{unit}': the gradient of a query"
+          " example is taken after the last inner step alone; leave"
+          " loss_weights out",
+      ),
+      (
+          _changes_with_step(learner),
+          f"{name}.at_step gives another, unchecked learner with clip_unit"
+          f" '{unit}': leave at_step out, or return the learner itself",
+      ),
+      (
+          learner.model.random is not None,
+          f"random layers (dropout) with clip_unit '{unit}': the examples of a"
+          " task share their draws, for which nothing is proved; use a network"
+          " without them (random_layers=False)",
+      ),
+  ):
+    if broken:
+      raise plan_lib.UnsoundPlanError(reason)
   params, support = _params_and_support(learner, dataset, plan)
   steps = _requested_steps(learner, params, support)
   stated = mechanism.inner_steps or 0

@@ -20,7 +20,7 @@ one who times its steps.
 from concurrent import futures
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jax.extend import core
@@ -35,19 +35,9 @@ from episodic_dp.private import sharding
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
 
-
-class _Draw(NamedTuple):
-  """The draw of a step, on the host.
-
-  Attributes:
-    rows: int32[slots, way, shot + query].
-    mask: bool[slots].
-    filled: slots up to the last task.
-  """
-
-  rows: np.ndarray
-  mask: np.ndarray
-  filled: int
+# A step's draw on the host: rows int32[slots, way, shot + query], mask
+# bool[slots] and the number of slots up to the last task; and its next block.
+_Fetched = tuple[np.ndarray, np.ndarray, int, Any]
 
 
 class Feed:
@@ -90,24 +80,22 @@ class Feed:
     size = program.microbatch_size
     most = -(-slots // (size * self._mesh.size))
     self._size = size * min(max(1, block_bytes // (one * size)), most)
-    self._define(program, draw, slots)
+    self._slots = slots
+    self._draw, self._add, self._finish = self._programs(program)
     # One thread: gathers follow one another in the order they are used in.
     self._thread = futures.ThreadPoolExecutor(1, "gather")
-    self._next: tuple[Any, Any, futures.Future[Any]] | None = None
+    self._next: tuple[Any, Any, futures.Future[_Fetched]] | None = None
 
-  def _define(self, program: step_lib.Program, draw: Any, slots: int) -> None:
-    """Make the programs of a step; the devices' totals have a first axis."""
-    mesh, axis = self._mesh, sharding.AXIS
+  def _programs(self, program: step_lib.Program) -> tuple[Any, Any, Any]:
+    """Return the programs of a step; the devices' totals have a first axis."""
+    mesh = self._mesh
     whole, parts = sharding.replicated(mesh), sharding.in_parts(mesh)
     replicated, in_parts = sharding.REPLICATED, sharding.PARTS
-
-    def begin(state: Any) -> Any:
-      totals = step_lib.begin(program, state, slots)
-      return jax.tree.map(lambda a: a[None], totals)
+    on_devices = functools.partial(step_lib.on_devices, mesh)
 
     def add(state: Any, totals: Any, tasks: Any, first: Any) -> Any:
       totals = jax.tree.map(lambda a: a[0], totals)
-      slot = jax.lax.axis_index(axis) + mesh.size * first
+      slot = jax.lax.axis_index(sharding.AXIS) + mesh.size * first
       totals = step_lib.add(
           program, step_lib.varying(state), totals, tasks, slot, mesh.size
       )
@@ -116,30 +104,40 @@ class Feed:
     def total(totals: Any) -> Any:
       return step_lib.summed(jax.tree.map(lambda a: a[0], totals))
 
-    on_devices = functools.partial(step_lib.on_devices, mesh)
-    summed = on_devices(total, in_parts, out=replicated)
-
     def finish(state: Any, multiplier: Any, totals: Any, mask: Any) -> Any:
-      return step_lib.finish(program, state, multiplier, summed(totals), mask)
+      totals = on_devices(total, in_parts, out=replicated)(totals)
+      return step_lib.finish(program, state, multiplier, totals, mask)
 
-    self._draw = backends.jit(draw, in_shardings=whole, out_shardings=whole)
-    self._begin = backends.jit(
-        on_devices(begin, replicated, out=in_parts), out_shardings=parts
-    )
-    self._add = backends.jit(
-        on_devices(
-            add, replicated, in_parts, in_parts, replicated, out=in_parts
+    return (
+        backends.jit(
+            functools.partial(step_lib.draw, program),
+            in_shardings=whole,
+            out_shardings=whole,
         ),
-        in_shardings=(whole, parts, parts, whole),
-        out_shardings=parts,
-        donate_argnums=1,
+        backends.jit(
+            on_devices(
+                add, replicated, in_parts, in_parts, replicated, out=in_parts
+            ),
+            in_shardings=(whole, parts, parts, whole),
+            out_shardings=parts,
+            donate_argnums=1,
+        ),
+        backends.jit(
+            finish,
+            in_shardings=(whole, whole, parts, whole),
+            out_shardings=whole,
+            donate_argnums=0,
+        ),
     )
-    self._finish = backends.jit(
-        finish,
-        in_shardings=(whole, whole, parts, whole),
-        out_shardings=whole,
-        donate_argnums=0,
+
+  def _zeros(self, state: state_lib.State) -> Any:
+    """Return the totals of each device, without any task."""
+    begin = functools.partial(
+        step_lib.begin, self._program, slots=self._slots
     )
+    like = jax.eval_shape(begin, state)
+    zeros = jax.tree.map(lambda a: np.zeros((1, *a.shape), a.dtype), like)
+    return sharding.parts(self._mesh, lambda device: zeros)
 
   def __call__(
       self, state: state_lib.State
@@ -156,13 +154,15 @@ class Feed:
       waiting = prepared[2]
     else:
       waiting = self._ahead(key, number)
-    totals, first, more = self._begin(state), 0, True
+    totals, first, more = self._zeros(state), 0, True
     while more:
-      drawn, tasks = _result(waiting)
+      rows, mask, filled, tasks = _result(waiting)
       # Of the device that has most of them.
-      more = first + self._size < -(-drawn.filled // self._mesh.size)
+      more = first + self._size < -(-filled // self._mesh.size)
       if more:
-        waiting = self._thread.submit(self._gather, drawn, first + self._size)
+        waiting = self._thread.submit(
+            self._gather, rows, mask, filled, first + self._size
+        )
         # At most one block waits on the device behind the one it computes.
         jax.block_until_ready(totals)
       else:
@@ -170,9 +170,7 @@ class Feed:
         waiting = self._ahead(key, number + 1)
       totals = self._add(state, totals, tasks, np.int32(first))
       first += self._size
-    state, metrics = self._finish(
-        state, self._multiplier, totals, drawn.mask
-    )
+    state, metrics = self._finish(state, self._multiplier, totals, mask)
     self._next = (state.key, state.step, waiting)
     return state, metrics
 
@@ -192,56 +190,56 @@ class Feed:
         like((size,), jnp.bool_),
         None if self._labels is None else like((total,), jnp.int32),
     )
+    totals = self._zeros(state)
     draw = self._draw.lower(state.key, state.step)
-    begin = self._begin.lower(state)
-    add = self._add.lower(state, begin.out_info, tasks, np.int32(0))
+    add = self._add.lower(state, totals, tasks, np.int32(0))
     finish = self._finish.lower(
-        state, self._multiplier, add.out_info, draw.out_info[1]
+        state, self._multiplier, totals, draw.out_info[1]
     )
-    self._draw, self._begin = draw.compile(), begin.compile()
-    self._add, self._finish = add.compile(), finish.compile()
+    self._draw, self._add = draw.compile(), add.compile()
+    self._finish = finish.compile()
 
   def _ahead(
       self, key: jax.Array, number: jax.Array
-  ) -> futures.Future[tuple[_Draw, Any]]:
+  ) -> futures.Future[_Fetched]:
     """Begin a draw on the device; the thread waits for it and gathers."""
-    rows, mask = self._draw(key, number)
+    drawn = self._draw(key, number)
 
-    def fetch() -> tuple[_Draw, Any]:
-      held = np.flatnonzero(mask)
-      filled = int(held[-1]) + 1 if held.size else 0
-      return self._gather(_Draw(np.asarray(rows), np.asarray(mask), filled), 0)
+    def fetch() -> _Fetched:
+      rows, mask = (np.asarray(a) for a in drawn)
+      filled = int(np.max(np.flatnonzero(mask) + 1, initial=0))
+      return self._gather(rows, mask, filled, 0)
 
     return self._thread.submit(fetch)
 
-  def _gather(self, drawn: _Draw, first: int) -> tuple[_Draw, Any]:
+  def _gather(
+      self, rows: np.ndarray, mask: np.ndarray, filled: int, first: int
+  ) -> _Fetched:
     """Return the draw and its block from task `first` of every device on."""
-    return drawn, sharding.parts(
-        self._mesh, lambda device: self._gather_for(device, drawn, first)
-    )
-
-  def _gather_for(self, device: int, drawn: _Draw, first: int) -> Any:
-    """Return the part of one device: `Tasks` of NumPy arrays."""
     size, devices = self._size, self._mesh.size
-    begin, end = (device + devices * n for n in (first, first + size))
-    rows = drawn.rows[begin : min(end, drawn.filled) : devices].reshape(-1)
     total = size * math.prod(self._task)
-    images = np.zeros((total, *self._images.shape[1:]), self._images.dtype)
-    # Clipped like the gather on a device; also, this fills without a copy.
-    np.take(self._images, rows, axis=0, out=images[: rows.size], mode="clip")
-    mask = np.zeros(size, bool)
-    part = drawn.mask[begin:end:devices]
-    mask[: part.size] = part
-    places = np.arange(total, dtype=np.int32).reshape(size, *self._task)
-    labels = None
-    if self._labels is not None:
-      labels = np.zeros(total, np.int32)
-      labels[: rows.size] = self._labels[rows]
-    tasks: Any = step_lib.Tasks
-    return tasks(images, places, mask, labels)
+
+    def of_device(device: int) -> Any:
+      begin, end = (device + devices * n for n in (first, first + size))
+      own = rows[begin : min(end, filled) : devices].reshape(-1)
+      images = np.zeros((total, *self._images.shape[1:]), self._images.dtype)
+      # Clipped like the gather on a device; also, this fills without a copy.
+      np.take(self._images, own, axis=0, out=images[: own.size], mode="clip")
+      real = np.zeros(size, bool)
+      part = mask[begin:end:devices]
+      real[: part.size] = part
+      places = np.arange(total, dtype=np.int32).reshape(size, *self._task)
+      labels = None
+      if self._labels is not None:
+        labels = np.zeros(total, np.int32)
+        labels[: own.size] = self._labels[own]
+      tasks: Any = step_lib.Tasks
+      return tasks(images, places, real, labels)
+
+    return rows, mask, filled, sharding.parts(self._mesh, of_device)
 
 
-def _result(future: futures.Future[tuple[_Draw, Any]]) -> tuple[_Draw, Any]:
+def _result(future: futures.Future[_Fetched]) -> _Fetched:
   """Return a future's result; RunError, which names no row, where it fails."""
   try:
     return future.result()

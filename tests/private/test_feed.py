@@ -8,12 +8,8 @@ import optax
 import pytest
 
 from episodic_dp import errors
-from episodic_dp import learners
-from episodic_dp import models
 from episodic_dp import plan
-from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.private import feed
 from episodic_dp.private import step as step_lib
 
 ADAM = optax.adam(0.05)
@@ -44,18 +40,6 @@ def same_bits(left, right):
     np.testing.assert_array_equal(a, b, strict=True)
 
 
-@pytest.mark.slow  # Two programs of second order; the quick tests have others.
-def test_second_order_learner_gives_the_same_bits(make_run):
-  """Poisson tasks in blocks of two chunks, with every metric."""
-  run = make_run(stage=plan.Poisson(0.6), rotate=True)
-  compute = {"microbatch_size": 1, "diagnostics": True}
-  _, expected = go(run.step(ADAM, **compute), run.init(ADAM), 5)
-  host = on_host(run).step(ADAM, **compute, block_bytes=2 * TASK_BYTES)
-  _, found = go(host, run.init(ADAM), 5)
-  same_bits(found, expected)
-  assert max(m["private/tasks"] for _, m in found) > 2  # Several blocks.
-
-
 def test_steps_of_one_chunk_give_the_same_bits(quick_run, tmp_path):
   """A fixed number of tasks, from a mapped file."""
   run = quick_run(stage=plan.FixedSize(5))
@@ -78,53 +62,6 @@ def test_a_mesh_of_one_device_gives_the_bits_of_resident_data(quick_run):
   state = jax.tree.map(np.asarray, state._replace(key=()))._replace(key=key)
   found += go(step, state, 2)[1]
   same_bits(found, expected)
-
-
-@pytest.mark.slow
-def test_noisy_inner_steps_give_the_same_bits(make_run):
-  """Sample-level training: inner noise follows the slot, not the block."""
-  run = make_run(
-      stage=plan.FixedSize(5), clip_unit="image", order="first", inner_steps=1,
-      inner_clip_norm=0.3, inner_noise_multiplier=0.5,
-  )
-  run.dataset.hierarchy = plan.Hierarchy.regular(
-      (8, 3, 3), levels=run.dataset.hierarchy.levels
-  )
-  model = models.Model(
-      lambda key: jax.random.uniform(key, (16, 3)),
-      lambda params, images: images.reshape(images.shape[0], -1) @ params,
-  )
-  run = run._replace(
-      learner=learners.MAML(model, inner_steps=1, order="first")
-  )
-  _, expected = go(run.step(SGD, microbatch_size=1), run.init(SGD), 2)
-  host = on_host(run)  # Its five tasks are three blocks.
-  step = host.step(SGD, microbatch_size=1, block_bytes=2 * TASK_BYTES)
-  _, found = go(step, host.init(SGD), 2)
-  same_bits(found, expected)
-
-
-@pytest.mark.slow
-def test_any_state_may_come_next(quick_run):
-  """Resumed, repeated or of another key: what was prepared is not taken.
-
-  Some steps draw nothing, some several blocks.
-  """
-  run = quick_run(stage=plan.Poisson(0.15))
-  compute = {"microbatch_size": 1, "diagnostics": True}
-  expected = run.step(ADAM, **compute)
-  step = on_host(run).step(ADAM, **compute, block_bytes=1)
-
-  def start(seed, at):
-    state = run.init(ADAM, seed=seed)
-    return state._replace(step=state.step + at)
-
-  counts = set()
-  for seed, at in ((7, 0), (7, 0), (8, 1), (7, 3), (7, 1)):
-    _, found = go(step, start(seed, at), 2)
-    same_bits(found, go(expected, start(seed, at), 2)[1])
-    counts |= {int(metrics["private/tasks"]) for _, metrics in found}
-  assert 0 in counts and max(counts) > 1
 
 
 def test_data_may_be_larger_than_all_memory(quick_run, tmp_path):
@@ -208,16 +145,12 @@ def test_errors_of_the_thread_are_one_sentence_without_rows(watched):
 def test_a_block_is_some_chunks_and_within_its_bytes(watched, block, tasks):
   run, _ = watched
   step = run.step(ADAM, microbatch_size=2, block_bytes=block)
-  drawn = feed._Draw(np.zeros((7, 3, 2), int), np.ones(7, bool), 7)
   assert step._task == [3, 2] and step._size == tasks
-  _, last = step._gather(drawn, 7 - 7 % tasks)
+  *_, last = step._gather(
+      np.zeros((7, 3, 2), int), np.ones(7, bool), 7, 7 - 7 % tasks
+  )
   assert last.images.shape == (tasks * 6, 4, 4, 1)
   assert last.mask.tolist() == [i < 7 % tasks for i in range(tasks)]
-
-
-def test_blocks_hold_something():
-  with pytest.raises(ValueError, match="block_bytes=0"):
-    private.Compute(block_bytes=0)
 
 
 def test_images_that_do_not_fit_point_to_the_host():

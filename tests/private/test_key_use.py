@@ -167,22 +167,6 @@ def test_no_key_is_used_twice_in_a_step_or_in_two(make_run):
     assert 1 <= tasks <= 8 and tasks == int(tasks)
 
 
-@pytest.mark.slow
-def test_the_recorded_step_is_that_of_a_run_to_the_last_bit(make_run):
-  run = make_run(8, plan.Poisson(0.7), rotate=True, **_LAYERS)
-  _, params = noted(run)
-  plain = run.init(_SGD, params=run.learner.init(jax.random.key(0)))
-  data = jnp.asarray([3, 5], jnp.uint32)
-  plain = plain._replace(
-      key=jax.random.wrap_key_data(data, impl="threefry2x32")
-  )
-  step = run.step(_SGD, microbatch_size=1)
-  for _ in range(3):
-    plain, _ = step(plain)
-  for name, array in plain.params.items():
-    np.testing.assert_array_equal(array, params[name])
-
-
 def test_nor_with_noisy_inner_steps(make_run):
   run = by_example(make_run(6, plan.FixedSize(3), **_SAMPLE_LEVEL))
   found, _ = noted(run, steps=2)

@@ -3,11 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from scipy import stats
 
-from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.private import noise
 
@@ -97,44 +95,6 @@ def test_a_sum_of_four_normals_is_as_normal_as_one():
   assert np.abs(np.corrcoef(drawn) - np.eye(4)).max() < 5 / np.sqrt(SIZE)
   one = private.add_noise(jax.random.key(4), total, 3.0)["a"]
   assert abs(np.corrcoef(a, one)[0, 1]) < 5 / np.sqrt(SIZE)
-
-
-def test_wrong_numbers_of_terms_are_named():
-  with pytest.raises(ValueError) as error:
-    private.Compute(noise_terms=0)
-  assert "noise_terms=0" in str(error.value)
-
-
-@pytest.mark.slow
-def test_a_step_takes_the_terms_and_keeps_its_spread(make_run):
-  """On the sum, which is little beside this much noise, and on the count."""
-  run = make_run(
-      8, plan.FixedSize(5), clipping="private_quantile", clip_quantile=0.5,
-      clip_rate=0.02, count_noise=500.0, noise_multiplier=100.0,
-  )  # fmt: skip
-  optimizer = optax.sgd(1.0)
-  moved = {}
-  for terms in (1, 4):
-    start = run.init(optimizer)
-    before = np.asarray(start.params["kernel"])
-    state, _ = run.step(optimizer, noise_terms=terms)(start)
-    moved[terms] = np.append(
-        (np.asarray(state.params["kernel"]) - before).ravel(),
-        np.asarray(state.clip),
-    )
-  assert (moved[1] != moved[4]).all()
-  ratio = np.std(moved[4][:-1]) / np.std(moved[1][:-1])
-  assert 0.6 < ratio < 1.6  # Of 48 numbers each.
-  np.testing.assert_allclose(np.std(moved[4][:-1]), 100 / 5, rtol=0.4)
-
-
-def test_odd_and_empty_shapes():
-  for shape in ((), (1,), (3,), (0, 2), (2, 3, 5)):
-    drawn = jax.eval_shape(
-        lambda key, shape=shape: noise.standard_normal(key, shape),
-        jax.random.key(0),
-    )
-    assert drawn.shape == shape
 
 
 def test_every_array_can_have_a_spread_of_its_own():

@@ -10,7 +10,6 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
-from episodic_dp import sampling
 from episodic_dp.private import keys
 from tests import fake_dataset
 
@@ -106,87 +105,6 @@ def test_draws_follow_from_the_key_the_step_the_task_and_the_pass():
     )
 
 
-LEARNERS = {
-    "maml": lambda m: learners.MAML(m, inner_steps=1, inner_rate=0.5),
-    "reptile": lambda m: learners.Reptile(m, inner_steps=2, inner_rate=0.5),
-    "protonet": lambda m: learners.ProtoNet(m, way=WAY),
-    "ridge": lambda m: learners.RidgeHead(m, way=WAY),
-}
-
-
-def _each(name):
-  """Those beside ProtoNet compile for a second each, for one more line."""
-  slow = name != "protonet"
-  return pytest.param(name, marks=pytest.mark.slow if slow else ())
-
-
-@pytest.mark.parametrize("name", [_each(name) for name in LEARNERS])
-def test_learners_draw_in_training_and_not_in_evaluation(name):
-  learner, still = (LEARNERS[name](network(r)) for r in (dropped, None))
-  task = learner.at_task(jax.random.key(3))
-  assert still.at_task(jax.random.key(3)) is still
-  support, query = (
-      sampling.Examples(jnp.asarray(images), jnp.arange(WAY))
-      for images in DATA.images[: 2 * WAY].reshape(2, WAY, 1, 1, 4)
-  )
-  episode = sampling.EpisodeBatch(support, query)
-  params = learner.init(jax.random.key(0))
-
-  def gradient(of):
-    return np.concatenate([
-        np.ravel(leaf)
-        for leaf in jax.tree.leaves(of.meta_gradient(params, episode)[1])
-    ])
-
-  drawn = gradient(task)
-  assert (drawn != gradient(learner)).any()
-  np.testing.assert_array_equal(drawn, gradient(task))
-  np.testing.assert_array_equal(
-      learner.predict(params, support, query.images),
-      still.predict(params, support, query.images),
-  )
-
-
-def test_a_multi_step_loss_draws_anew_in_every_pass():
-  keys_seen = []
-
-  def random(params, images, key):
-    keys_seen.append(tuple(jax.random.key_data(key).tolist()))
-    return dropped(params, images, key)
-
-  learner = learners.MAML(
-      network(random), inner_steps=2, loss_weights=(0.5, 0.5), order="first"
-  ).at_task(jax.random.key(0))
-  images = jnp.asarray(DATA.images[:WAY])
-  part = sampling.Examples(images, jnp.arange(WAY))
-  learner.loss(
-      learner.init(jax.random.key(0)), sampling.EpisodeBatch(part, part)
-  )
-  assert len(keys_seen) == len(set(keys_seen)) == 4
-
-
-@pytest.mark.slow  # Compiles four steps.
-def test_examples_without_tasks_draw_too():
-  examples = fake_dataset.FakeDataset(
-      images=DATA.images[:TASKS],
-      hierarchy=plan.Hierarchy.regular((TASKS,), levels=("image",)),
-      labels=np.arange(TASKS) % WAY,
-  )
-  described = plan.SamplingPlan((plan.FixedSize(TASKS),))
-  one, again, other, still = (
-      taken(
-          learners.Supervised(network(random)),
-          data=examples,
-          described=described,
-          clip_unit="image",
-          key=key,
-      )[0]["head"]
-      for random, key in ((dropped, 1), (dropped, 1), (dropped, 2), (None, 1))
-  )
-  np.testing.assert_array_equal(one, again)
-  assert (one != other).any() and (one != still).any()
-
-
 def test_what_mixes_only_while_it_is_trained_is_refused_for_examples():
   def mixing(params, images, key):
     return dropped(params, images, key) + images.mean()
@@ -217,23 +135,6 @@ def test_noisy_inner_steps_refuse_random_layers():
         clip_norm=1.0,
         noise_multiplier=1.0,
     )
-
-
-def test_a_task_drawn_several_times_gives_the_mean_of_its_gradients():
-  def random(params, images, key):
-    del params
-    return jnp.tile(jax.random.uniform(key), (len(images), WAY))
-
-  several = network(random)._replace(draws=3)
-  (found,) = taken(Telling(several))
-  step = keys.step_key(private.secret_key(bytes([1] * 8)), keys.LAYERS, 0)
-  fold = jax.random.fold_in
-  drawn = [
-      jax.random.uniform(fold(own, 0))
-      for slot in range(TASKS)
-      for own in jax.random.split(fold(step, slot), 3)
-  ]
-  np.testing.assert_allclose(found["head"][0, 0], np.mean(drawn), rtol=1e-5)
 
 
 def test_a_task_drawn_several_times_is_clipped_once():

@@ -7,9 +7,7 @@ import subprocess
 import sys
 
 import jax
-from jax import lax
 import numpy as np
-import optax
 import pytest
 
 from episodic_dp import private
@@ -110,31 +108,6 @@ def test_other_meshes_are_named():
   with pytest.raises(training.RunError) as error:
     training.make_mesh(99)
   assert "devices=99" in str(error.value)
-
-
-@pytest.mark.slow  # It compiles a step within another program.
-def test_a_step_on_a_mesh_may_be_taken_within_another_program(quick_run):
-  run, optimizer = quick_run(), optax.sgd(0.1)
-  step = run.step(optimizer, mesh=training.make_mesh())
-
-  @jax.jit
-  def three(key):
-    state = run.init(optimizer)._replace(key=key)
-    return lax.scan(lambda s, _: step(s), state, None, length=3)[0].params
-
-  state = run.init(optimizer)
-  found = three(state.key)
-  for _ in range(3):
-    state, _ = step(state)
-  for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(state.params)):
-    np.testing.assert_allclose(a, b, rtol=1e-5)
-
-
-def test_all_devices_are_the_default_and_one_needs_no_mesh():
-  assert private.Compute().mesh == "all"
-  assert private.Compute().device_mesh() is None  # Of the tests: one device.
-  mesh = training.make_mesh()
-  assert private.Compute(mesh=mesh).device_mesh() is mesh
 
 
 def test_arrays_are_placed_once():

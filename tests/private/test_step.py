@@ -10,10 +10,7 @@ import optax
 import pytest
 from scipy import stats
 
-from episodic_dp import learners
-from episodic_dp import models
 from episodic_dp import plan
-from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp.private import keys
 from tests import fake_learner
@@ -99,81 +96,6 @@ def test_without_clipping_and_noise_it_is_plain_training(make_run, stage):
   for _ in range(2):
     state, _ = step(state)
   np.testing.assert_allclose(flat(state.params), flat(expected), atol=2e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "form,stages",
-    [
-        ("disjoint", (plan.FixedSize(6), plan.FixedSize(2))),
-        pytest.param(
-            "disjoint",
-            (plan.FixedSize(2), plan.FixedSize(3), plan.FixedSize(2)),
-            marks=_SLOW,
-        ),
-        ("independent", (plan.FixedSize(3), plan.FixedSize(2))),
-    ],
-)
-def test_tasks_made_of_classes_train(make_run, form, stages):
-  run = make_run(8)
-  levels = ("alphabet", "class", "image")[-len(stages) :]
-  hierarchy = plan.Hierarchy.regular((8, 3, 3)[-len(stages) :], levels=levels)
-  if len(stages) == 2:
-    hierarchy = plan.Hierarchy.regular((24, 3), levels=levels)
-  run.dataset.hierarchy = hierarchy
-  run = run._replace(
-      plan=plan.SamplingPlan(
-          stages,
-          episode=plan.Episode(
-              way=3,
-              shot=1,
-              query=1,
-              form=form,
-              tasks=2 if form == "independent" else None,
-          ),
-      ),
-      mechanism=plan.Mechanism(
-          clip_unit="episode", noise_multiplier=0.0, clip_norm=math.inf
-      ),
-  )
-  optimizer = optax.sgd(0.1)
-  expected = plain_training(run, optimizer, run.init(optimizer), 1)
-  state, metrics = run.step(optimizer, diagnostics=True)(run.init(optimizer))
-  np.testing.assert_allclose(flat(state.params), flat(expected), atol=2e-6)
-  assert metrics["private/tasks"] == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "model",
-    [
-        models.mlp(3, (16,), (16, 16, 1)),
-        pytest.param(models.conv4(3, 4, "batch", (16, 16, 1)), marks=_SLOW),
-    ],
-    ids=["mlp", "conv4"],
-)
-def test_training_learns(model, make_run):
-  """With clipping and a little noise."""
-  run = make_run(4, plan.FixedSize(4), noise_multiplier=0.01, clip_norm=1.0)
-  stripes = np.zeros((36, 16, 16, 1), np.uint8)
-  stripes[0::3, ::2] = 255  # A class shares nothing with another one.
-  stripes[1::3, :, ::2] = 255
-  stripes[2::3, 4:12, 4:12] = 255
-  run.dataset.images = stripes.reshape(4, 3, 3, 16, 16, 1).swapaxes(
-      1, 2
-  ).reshape(36, 16, 16, 1)
-  learner = learners.MAML(model, inner_steps=1, inner_rate=0.4)
-  run = run._replace(learner=learner)
-  optimizer = optax.adam(0.02)
-  state, losses, right = run.init(optimizer), [], []
-  step = run.step(optimizer, diagnostics=True, microbatch_size=4)
-  for _ in range(25):
-    state, metrics = step(state)
-    losses.append(float(metrics["private/loss"]))
-    right.append(float(metrics["private/accuracy"]))
-  # A third is right by chance; a step's few tasks differ from the next one's.
-  assert np.mean(losses[-5:]) < 0.7 * losses[0]
-  assert np.mean(right[-5:]) > 0.6
 
 
 def test_noise_has_the_announced_spread(make_run):
@@ -289,17 +211,6 @@ def test_clip_norm_and_noise_are_arguments_of_one_program(make_run, by):
   assert 0 < moved[2] <= 1e-3 < min(moved[:2])
 
 
-def test_the_state_is_donated_and_the_callers_arrays_are_not(quick_run):
-  run = quick_run()
-  key = jax.random.key(0)
-  params = run.learner.init(key)
-  state = private.init(key, run.learner, SGD, run.mechanism, params=params)
-  after, _ = run.step(SGD)(state)
-  assert all(leaf.is_deleted() for leaf in jax.tree.leaves(state.params))
-  leaves = [*jax.tree.leaves(params), *jax.tree.leaves(after), key]
-  assert not any(leaf.is_deleted() for leaf in leaves)
-
-
 def test_only_asked_for_metrics_leave_the_step(quick_run):
   run = quick_run()
   quiet, metrics = run.step(SGD)(run.init(SGD))
@@ -317,17 +228,3 @@ def test_only_asked_for_metrics_leave_the_step(quick_run):
   moved = np.linalg.norm(after - before)
   np.testing.assert_allclose(metrics["update_norm"], moved, rtol=1e-4)
   assert metrics["step"] == state.step == 1
-
-
-def test_keys_are_used_once(quick_run):
-  run = quick_run(8, plan.Poisson(0.5), rotate=True)
-  with jax.debug_key_reuse(True):
-    state, step = run.init(SGD), run.step(SGD)
-    for _ in range(2):
-      state, _ = step(state)
-  assert state.step == 2
-
-
-def test_wrong_compute_settings_are_named():
-  with pytest.raises(ValueError, match="microbatch_size=0"):
-    private.Compute(microbatch_size=0)

@@ -2,22 +2,17 @@
 
 import math
 
-import dp_accounting
-from dp_accounting import pld
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
-from episodic_dp import accounting
-from episodic_dp import data
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
-from episodic_dp import training
 from episodic_dp.private import keys
 from episodic_dp.private import noise
 from tests import fake_dataset
@@ -145,27 +140,6 @@ def test_it_is_dp_sgd_and_without_clipping_sgd(hierarchy, stages, clip_norm, z):
   assert 0 < metrics["private/tasks"] < ROWS
 
 
-def test_its_guarantee_is_that_of_the_subsampled_gaussian():
-  hierarchy = plan.Hierarchy.regular((50_000,), levels=("image",))
-  described = plan.SamplingPlan((plan.Poisson(0.01),))
-  mechanism = plan.Mechanism(clip_unit="image", noise_multiplier=1.1)
-  found = accounting.guarantee(
-    plan.Release(hierarchy, described, mechanism),
-    steps=500,
-    delta=1e-5,
-    level="image",
-  )
-  accountant = pld.PLDAccountant()
-  accountant.compose(
-      dp_accounting.PoissonSampledDpEvent(
-          0.01, dp_accounting.GaussianDpEvent(1.1)
-      ),
-      500,
-  )
-  assert found.epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
-  assert found.neighbours == "add or remove one image"
-
-
 @pytest.mark.parametrize(
     "changes,text",
     [
@@ -179,36 +153,6 @@ def test_its_guarantee_is_that_of_the_subsampled_gaussian():
 def test_data_that_cannot_be_learned_so_are_refused(changes, text):
   with pytest.raises(plan.PlanError, match=text):
     _step(_dataset(**changes), (plan.Poisson(0.5),), noise_multiplier=1.0)
-
-
-@pytest.mark.slow
-def test_images_on_the_host_give_the_same_bits():
-  """In blocks of one chunk, each with the labels of its own images."""
-  found = []
-  for resident in (True, False):
-    mechanism = plan.Mechanism(
-        clip_unit="image", clip_norm=0.3, noise_multiplier=0.5
-    )
-    state = private.init(jax.random.key(3), LEARNER, SGD, mechanism)
-    step = private.make_meta_step(
-      LEARNER,
-      SGD,
-      _dataset(resident=resident),
-      plan.Release(
-        _dataset(resident=resident).hierarchy,
-        plan.SamplingPlan((plan.Poisson(0.5),)),
-        mechanism,
-      ),
-      compute=private.Compute(
-        diagnostics=True, microbatch_size=2, block_bytes=1
-      ),
-    )
-    for _ in range(4):
-      state, metrics = step(state)
-      found.append(jax.device_get((state.params, metrics)))
-  for expected, streamed in zip(found[:4], found[4:]):
-    jax.tree.map(np.testing.assert_array_equal, streamed, expected)
-  assert max(metrics["private/tasks"] for _, metrics in found) > 2
 
 
 def test_who_adapts_or_clips_otherwise_is_refused():
@@ -230,54 +174,3 @@ def test_who_adapts_or_clips_otherwise_is_refused():
     make(learners.MAML(LEARNER.model), "image")
   with pytest.raises(plan.PlanError, match="no episode.*clip_unit='image'"):
     make(LEARNER, "class")
-
-
-@pytest.mark.slow  # It trains; `tests/cli` has such a run among its quick ones.
-def test_a_network_of_many_classes_is_fine_tuned_on_tasks_of_few():
-  """The body that was trained, and a head of its own for every task."""
-  rng = np.random.default_rng(1)
-  centres = rng.random((10, 4)).astype(np.float32)
-  images = np.clip(
-      255 * (centres[:, None] + 0.08 * rng.standard_normal((10, 12, 4))), 0, 255
-  ).astype(np.uint8).reshape(-1, SIDE, SIDE, 1)
-
-  def part(classes, name):
-    rows = np.concatenate([np.arange(12 * c, 12 * c + 12) for c in classes])
-    return data.ArrayDataset(
-        name=name,
-        images=images[rows],
-        labels=np.arange(len(rows)) // 12,
-        hierarchy=plan.Hierarchy.regular(
-            (len(classes), 12), levels=("class", "image")
-        ),
-    )
-
-  train, test = part(range(6), "train"), part(range(6, 10), "test")
-  supervised = learners.Supervised(models.mlp(6, (16,), (SIDE, SIDE, 1)))
-  optimizer = optax.adam(0.02)
-  mechanism = plan.Mechanism(
-      clip_unit="image", noise_multiplier=0.5, clip_norm=1.0
-  )
-  state = private.init(jax.random.key(0), supervised, optimizer, mechanism)
-  start = jax.tree.map(np.array, state.params)  # The step donates its state.
-  step = private.make_meta_step(
-    supervised,
-    optimizer,
-    train,
-    plan.Release(
-      train.hierarchy,
-      plan.SamplingPlan((plan.All(), plan.Poisson(0.5))),
-      mechanism,
-    ),
-  )
-  for _ in range(40):
-    state, _ = step(state)
-  tuned = learners.FineTuning(
-      models.mlp(3, (16,), (SIDE, SIDE, 1)), inner_steps=10,
-      optimizer=optax.sgd(0.5), body=False,
-  )
-  evaluator = training.Evaluator(tuned)
-  tasks = training.draw(test, way=3, shot=2, query=4, count=40, seed=0)
-  found = [evaluator.score([p], tasks).mean for p in (start, state.params)]
-  assert found[1] > 0.6 > tasks.chance
-  assert found[1] > found[0]

@@ -122,23 +122,6 @@ def test_order_within_a_step_is_uniform():
   assert len(orders) == 24 and stats.chisquare(counts).pvalue > ALPHA
 
 
-def test_pure_in_key_and_step():
-  hierarchy = plan.Hierarchy.regular((60, 3), levels=LEVELS[:2])
-  p = _plan(5, plan.FixedSize(2))
-  traced = jax.jit(lambda step: sampling.sample(KEY, hierarchy, p, step))
-  seen = []
-  for step in (3, 4, 8, 2**31 - 1):
-    want = sampling.sample(KEY, hierarchy, p, step)
-    again = plan.Hierarchy.regular((60, 3), levels=LEVELS[:2])
-    for other in (traced(step), sampling.sample(KEY, again, p, step)):
-      for a, b in zip(want, other):
-        np.testing.assert_array_equal(a, b)
-    seen.append(np.asarray(want[0]).tobytes())
-  assert len(set(seen)) == 4
-  with jax.debug_key_reuse(True):
-    jax.jit(lambda key: sampling.sample(key, hierarchy, p, 0))(KEY)
-
-
 def test_units_that_hold_unequal_families():
   tree = [[4, 2, 3], [4, 5], [2], [3, 3, 3, 3]]
   hierarchy = plan.Hierarchy.from_sizes(tree, levels=LEVELS)
@@ -157,19 +140,6 @@ def test_units_that_hold_unequal_families():
         assert np.unique(unit[present]).size == present.sum()
         drawn += owner
   assert sorted(drawn) == [0, 1, 2, 3]
-
-
-def test_leaf_rows_are_rows_of_the_data():
-  label = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6))
-  hierarchy = plan.Hierarchy.from_labels({"class": label})
-  p = _plan(4, plan.FixedSize(3))
-  classes = []
-  for step in range(4):
-    indices, mask = sampling.sample(KEY, hierarchy, p, step)
-    rows = label[np.asarray(indices)][np.asarray(mask)[:, 0]]
-    assert (rows == rows[:, :1]).all()
-    classes += rows[:, 0].tolist()
-  assert sorted(classes) == list(range(10))
 
 
 def test_more_units_than_slots_are_dropped():

@@ -44,16 +44,6 @@ def test_unit_tasks_of_poisson_participants():
   assert len(set(groups[:, 0, 0] // 54)) == len(groups)
 
 
-def test_unit_tasks_with_two_class_stages():
-  """A fourth level: way is the product of the two."""
-  grouped, drawn = _tasks(
-      (20, 3, 5, 4), (F(6), F(2), F(3), A()), plan.Episode(6, 3, 1)
-  )
-  assert drawn.all() and grouped.shape == (6, 6, 4)
-  assert (grouped // 60 == grouped[:, :1, :1] // 60).all()
-  assert all(len(set(t[:, 0] // 20)) == 2 for t in grouped)
-
-
 @pytest.mark.parametrize(
     "sizes,stages,way,units",
     [
@@ -194,16 +184,6 @@ def test_labels_are_uniformly_permuted():
   assert stats.chisquare(counts).pvalue > ALPHA
 
 
-def test_floating_images_are_kept_and_others_refused():
-  images = _images(np.float32)
-  task = sampling.make_episode(KEY, jnp.asarray(images), EPISODE)
-  np.testing.assert_array_equal(task.support.images, images[:, 0])
-  with pytest.raises(ValueError, match="dtype int32"):
-    sampling.make_episode(KEY, jnp.asarray(images, jnp.int32), EPISODE)
-  with pytest.raises(ValueError, match=r"\(3, 3, 3, 3, 1\) do not fit way 4"):
-    sampling.make_episode(KEY, jnp.asarray(images[:3]), EPISODE)
-
-
 def test_rotation_turns_whole_classes_by_quarter_turns():
   images = _images()
   keys = jax.random.split(KEY, 400)
@@ -219,35 +199,6 @@ def test_rotation_turns_whole_classes_by_quarter_turns():
   assert stats.chisquare(np.bincount(drawn.ravel(), minlength=4)).pvalue > ALPHA
   pairs = np.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=16)
   assert stats.chisquare(pairs).pvalue > ALPHA
-
-
-def test_rotated_episode_turns_support_and_query_alike():
-  def make(key, rotate):
-    task = sampling.make_episode(key, _images(), EPISODE, rotate=rotate)
-    query = task.query.images.reshape(4, 2, 3, 3, 1)
-    return task.support.labels, jnp.concatenate(
-        [task.support.images[:, None], query], axis=1
-    )
-
-  make = jax.jit(make, static_argnums=1)
-  for key in jax.random.split(KEY, 5):
-    labels, plain = make(key, False)
-    same_labels, turned = make(key, True)
-    np.testing.assert_array_equal(labels, same_labels)
-    for before, after in zip(np.asarray(plain), np.asarray(turned)):
-      turns = [np.rot90(before, k, axes=(1, 2)) for k in range(4)]
-      assert sum(np.allclose(turn, after) for turn in turns) == 1
-
-
-def test_images_that_cannot_be_rotated_are_refused():
-  images = jnp.zeros((4, 3, 5, 6, 1), jnp.uint8)
-  with pytest.raises(ValueError, match="5 by 6 pixels"):
-    sampling.make_episode(KEY, images, EPISODE, rotate=True)
-  with pytest.raises(ValueError, match=r"\(3, 5, 6, 1\)"):
-    sampling.rotate_classes(KEY, images[0])
-  assert sampling.make_episode(KEY, images, EPISODE).query.images.shape == (
-      8, 5, 6, 1
-  )
 
 
 POINTS = plan.Episode(way=1, shot=2, query=3)

@@ -86,12 +86,3 @@ def test_orders_are_uniform(slots, n):
       list(itertools.permutations(range(n), min(n, slots)))
   )
   assert stats.chisquare(counts).pvalue > ALPHA
-
-
-def test_batches_of_different_sizes_equal_one_by_one():
-  n = jnp.asarray([0, 1, 2, 60, 2**31 - 1], jnp.int32)
-  bits = jax.random.bits(jax.random.key(0), (5, 50, 4), jnp.uint32)
-  want = [_draw(b, k, 50) for b, k in zip(bits, n)]
-  np.testing.assert_array_equal(_draw(bits, n, 50), want)
-  mapped = jax.vmap(lambda b, k: _draw(b, k, 50))
-  np.testing.assert_array_equal(mapped(bits, n), want)

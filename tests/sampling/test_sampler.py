@@ -1,6 +1,5 @@
 """Shapes, masks, purity and cost of `sample`."""
 
-import time
 
 import jax
 import jax.numpy as jnp
@@ -145,24 +144,6 @@ def test_nothing_is_compiled_again():
   assert sampler._draw._cache_size() == compiled
 
 
-def test_tables_are_freed_with_the_hierarchy():
-  hierarchy, p = _example(), plan.SamplingPlan((F(1), F(1), F(1)))
-  sampling.sample(KEY, hierarchy, p, 0)
-  kept = len(sampler._PREPARED)
-  del hierarchy
-  assert len(sampler._PREPARED) == kept - 1
-
-
-def test_no_key_is_used_twice():
-  hierarchy = _example()
-  p = plan.SamplingPlan((P(0.5), F(2), F(2)))
-  with jax.debug_key_reuse(True):
-    # The check sees a key that two draws read.
-    with pytest.raises(jax.errors.KeyReuseError):
-      jax.jit(lambda key: (jax.random.bits(key), jax.random.bits(key)))(KEY)
-    jax.jit(lambda key: sampling.sample(key, hierarchy, p, 0))(KEY)
-
-
 def test_largest_leaf_numbers():
   """Leaves up to 2^31 - 1, where int32 arithmetic is about to overflow."""
   size = (2**31 - 1) // 10
@@ -194,17 +175,3 @@ def test_cost_forgets_the_number_of_participants():
   )
   for measure in ("flops", "bytes accessed"):
     assert 0 < many[measure] <= 1.1 * few[measure]
-
-
-@pytest.mark.slow
-def test_time_forgets_the_number_of_participants():
-  draws = [_draw_1600(n) for n in (10**4, 10**8)]
-  times = [[], []]
-  for step in range(200):
-    for draw, record in zip(draws, times):
-      start = time.perf_counter()
-      jax.block_until_ready(draw(step))
-      record.append(time.perf_counter() - start)
-  # Other work on the machine only ever adds time.
-  few, many = (np.quantile(record[20:], 0.1) for record in times)
-  assert many <= 1.5 * few
