@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 import dataclasses
 import importlib
-import re
 import sys
 import textwrap
 from types import ModuleType
@@ -133,37 +132,17 @@ def flag_lines(shown: Iterable[flags.Flag]) -> list[str]:
   """Return the lines of a command's help about flags."""
   lines = []
   for flag in shown:
-    lines.append(f"  {_usage(flag)}")
-    lines += textwrap.wrap(
-        f"{_meaning(flag)}{_default(flag)}",
-        _WIDTH,
-        initial_indent=" " * 6,
-        subsequent_indent=" " * 6,
-        break_on_hyphens=False,
-    )
+    default = flag.default
+    if app.is_required(flag):
+      stated = " (required)"
+    elif default in (None, False, []):
+      stated = ""
+    else:
+      several = isinstance(default, list)
+      stated = f" (default: {','.join(default) if several else default})"
+    usage = f"[no]{flag.name}" if flag.boolean else f"{flag.name}=..."
+    lines += [f"  --{usage}", *textwrap.wrap(
+        f"{flag.help}{stated}", _WIDTH, initial_indent=" " * 6,
+        subsequent_indent=" " * 6, break_on_hyphens=False,
+    )]
   return lines
-
-
-def _usage(flag: flags.Flag) -> str:
-  if flag.boolean:
-    return f"--[no]{flag.name}"
-  if isinstance(flag, flags.EnumFlag):
-    return f"--{flag.name}={'|'.join(flag.parser.enum_values)}"
-  kind = {"int": "N", "float": "X"}.get(flag.flag_type(), "TEXT")
-  return f"--{flag.name}={'NAME' if flag.name == 'config' else kind}"
-
-
-def _meaning(flag: flags.Flag) -> str:
-  """Return the help text without the choices that absl adds."""
-  text = re.sub(r"^<.*>: ", "", flag.help)
-  return re.sub(r";\s+repeat this option.*", " May be repeated.", text)
-
-
-def _default(flag: flags.Flag) -> str:
-  if app.is_required(flag):
-    return " (required)"
-  if flag.default in (None, False, []):
-    return ""
-  default = flag.default
-  shown = ",".join(default) if isinstance(default, list) else default
-  return f" (default: {shown})"

@@ -5,8 +5,8 @@
 
 Prints one table (levels, units, rates, epsilon) and writes DIR/inspect.png: the
 tree with its stages, and some tasks of the public validation split where the
-data are at hand; the rest needs the config alone (of your own data, the sizes
-that are listed in --data_dir).
+data are at hand. --nodata leaves the tasks out: the rest needs the config alone
+(of your own data, the sizes that are listed in --data_dir).
 """
 
 from collections.abc import Sequence
@@ -26,6 +26,7 @@ def define_flags() -> None:
   shared_flags.define_config()
   shared_flags.define_out("Folder for inspect.png.", required=True)
   shared_flags.define_data()
+  flags.DEFINE_bool("data", True, "Read the data, to show public tasks.")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -38,9 +39,12 @@ def main(argv: Sequence[str]) -> None:
     found = inspection.levels(config)
   print(inspection.table(found, config))
   tasks = None
-  try:
-    with phases.phase("drawing public tasks"):
-      tasks = inspection.public_tasks(config, values.data_dir, values.download)
-  except FileNotFoundError as e:
-    logging.info("no tasks are shown: %s", e)
+  if values.data:
+    try:
+      with phases.phase("drawing public tasks"):
+        tasks = inspection.public_tasks(
+            config, values.data_dir, values.download
+        )
+    except FileNotFoundError as e:
+      logging.info("no tasks are shown: %s", e)
   print(f"\nwrote {inspection.write(found, config, tasks, values.out)}")

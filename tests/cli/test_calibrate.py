@@ -64,7 +64,7 @@ def test_json_holds_the_numbers(call):
         ((GLYPHS, "--epsilon=0"), "epsilon=0.0: expected a number above 0"),
         ((GLYPHS, "--epsilon=1", "--level=hospital"), "'hospital'"),
         ((GLYPHS, "--epsilon=1e-4", "--solve=steps"), "by the first step"),
-        ((GLYPHS, "--epsilon=1", "--delta=2"), "delta 2.0"),
+        ((GLYPHS, "--epsilon=1", "--config.delta=2"), "config.delta=2.0"),
     ],
 )
 def test_mistakes_end_in_one_sentence(call, arguments, part):

@@ -17,7 +17,7 @@ GLYPHS = "--config=glyphs"
         ((GLYPHS,), "--epsilon=3 or --config.target_epsilon=3"),
         ((GLYPHS, "--epsilon=-1"), "epsilon=-1.0: expected"),
         ((GLYPHS, "--epsilon=1", "--level=hospital"), "'hospital'"),
-        ((GLYPHS, "--epsilon=1", "--delta=2"), "delta"),
+        ((GLYPHS, "--epsilon=1", "--config.delta=2"), "delta"),
         ((GLYPHS, "--epsilon=1", "--tasks=9"), "more, such as --tasks="),
         (("--config=glyphs_supervised", "--epsilon=1"),
          "episodic-dp calibrate"),
@@ -40,7 +40,7 @@ def test_the_command_costs_what_is_said(call):
   done = call(
       "plan", "--config=glyphs:width=4,size=16,participants=4000",
       "--config.learner.name=protonet", "--config.checkpoint_every=5",
-      "--epsilon=1", "--delta=1e-6", "--level=participant", "--tasks=5000",
+      "--epsilon=1", "--config.delta=1e-6", "--level=participant", "--tasks=5000",
       "--format=json",
   )
   assert done.returncode == 0, done.stderr
