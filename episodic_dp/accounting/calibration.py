@@ -1,15 +1,19 @@
-"""From a wanted epsilon to the noise, the steps or the tasks per step."""
+"""Calibration: from a wanted epsilon to the noise, the steps or the tasks."""
 
 from collections.abc import Callable
 import dataclasses
 import math
 
+from episodic_dp import _validate
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting.guarantee import AnyAccountant
 from episodic_dp.accounting.guarantee import guarantee
 
-_LARGEST = 2.0**40
+_LARGEST_NOISE, _SMALLEST_RATE, _MOST_TASKS = 2.0**40, 1e-12, 2**20
+# Epsilon of what is found is at least this share of the wanted one; the search
+# aims a little below it.
+_SHARE, _AIM = 0.992, 0.997
 
 
 def calibrate(
@@ -54,64 +58,30 @@ def calibrate(
     >>> math.ceil(100 * m.noise_multiplier) / 100
     1.35
   """
-  if not (epsilon > 0 and math.isfinite(epsilon)):
-    raise plan_lib.PlanError(
-        f"epsilon {epsilon!r} must be a positive finite number"
-    )
+  _validate.positive("epsilon", epsilon)
   mechanism = release.mechanism
   report.refuse_un_noised(mechanism)
   # Where a count takes a part of the noise, the search may try multipliers that
   # have no room for it.
   fixed = mechanism.with_fixed_norm
 
-  def reached(z: float) -> float:
+  def reached(inverse: float) -> float:
+    tried = dataclasses.replace(fixed, noise_multiplier=1 / inverse)
     return guarantee(
-        release.replace(
-            mechanism=dataclasses.replace(fixed, noise_multiplier=z)
-        ),
+        release.replace(mechanism=tried),
         steps=steps, delta=delta, level=level, accountant=accountant,
     ).epsilon
 
-  # low reaches more than asked, high at most.
-  high = mechanism.noise_multiplier or 1.0
-  value = reached(high)
-  if value > epsilon:
-    while value > epsilon:
-      low, value_low = high, value
-      high *= 2
-      if high > _LARGEST:
-        raise plan_lib.PlanError(
-            f"no noise reaches epsilon {epsilon:g} at delta {delta:g}: delta is"
-            " too small for the number of steps; use a larger delta"
-        )
-      value = reached(high)
-  else:
-    low, value_low = high, value
-    while value_low <= epsilon:
-      high, value = low, value_low
-      low /= 2
-      if low < 1 / _LARGEST:
-        return dataclasses.replace(mechanism, noise_multiplier=high)
-      value_low = reached(low)
-  while value < 0.992 * epsilon and high > low * (1 + 1e-9):
-    # Epsilon is close to a power of z: aim a little below the asked value.
-    middle = math.sqrt(low * high)
-    if 0 < value and value_low < math.inf:
-      slope = math.log(value_low / value) / math.log(low / high)
-      guess = high * (0.997 * epsilon / value) ** (1 / slope)
-      margin = 0.05 * (high - low)
-      if low + margin < guess < high - margin:
-        middle = guess
-      elif guess >= high - margin:
-        middle = high - margin
-      else:
-        middle = low + margin
-    value_middle = reached(middle)
-    if value_middle > epsilon:
-      low, value_low = middle, value_middle
-    else:
-      high, value = middle, value_middle
-  return dataclasses.replace(mechanism, noise_multiplier=high)
+  found = _largest(
+      reached, epsilon, 1 / (mechanism.noise_multiplier or 1.0),
+      1 / _LARGEST_NOISE, _LARGEST_NOISE,
+  )
+  if found is None:
+    raise plan_lib.PlanError(
+        f"no noise reaches epsilon {epsilon:g} at delta {delta:g}: delta is"
+        " too small for the number of steps; use a larger delta"
+    )
+  return dataclasses.replace(mechanism, noise_multiplier=1 / found)
 
 
 def max_steps(
@@ -137,57 +107,18 @@ def max_steps(
     UnsoundPlanError: no guarantee is proved for the combination.
     PlanError: a value is out of range.
   """
-  if not target_epsilon >= 0:
-    raise plan_lib.PlanError(
-        f"target_epsilon {target_epsilon!r} must be at least 0"
-    )
-  report.refuse_un_noised(release.mechanism)
-
-  def reached(t: int) -> float:
-    return guarantee(
-        release, steps=t, delta=delta, level=level, accountant=accountant
-    ).epsilon
-
   if math.isinf(target_epsilon):
     return limit
-  low, at_low = 1, reached(1)
-  if at_low > target_epsilon:
-    return 0
-  high, at_high = low, at_low
-  while at_high <= target_epsilon:
-    low, at_low = high, at_high
-    if high >= limit:
-      return limit
-    # Epsilon grows about as the square root of the steps, or faster.
-    ratio = target_epsilon / at_low if at_low > 0 else 4.0
-    high = min(limit, math.ceil(high * min(max(1.1 * ratio**2, 2.0), 64.0)))
-    at_high = reached(high)
-  turn = 0
-  while high - low > 1:
-    middle = _between(low, at_low, high, at_high, target_epsilon, turn)
-    turn += 1
-    value = reached(middle)
-    if value <= target_epsilon:
-      low, at_low = middle, value
-    else:
-      high, at_high = middle, value
-  return low
+  _validate.positive("target_epsilon", target_epsilon, zero=True)
+  report.refuse_un_noised(release.mechanism)
 
+  def reached(t: float) -> float:
+    return guarantee(
+        release, steps=int(t), delta=delta, level=level, accountant=accountant
+    ).epsilon
 
-def _between(
-    low: int, at_low: float, high: int, at_high: float, target: float, turn: int
-) -> int:
-  """Guess the steps at which epsilon reaches the target.
-
-  Between low and high epsilon is taken for a power of the steps.
-  """
-  middle = math.sqrt(low * high) if high > 4 * low else (low + high) / 2
-  if 0 < at_low < target < at_high < math.inf and turn % 4 < 3:
-    share = math.log(target / at_low) / math.log(at_high / at_low)
-    middle = low * (high / low) ** share
-    # Overstep by turns, so that the bracket closes from both sides.
-    middle += (high - low) * 0.02 * (1 if turn % 2 else -1)
-  return min(max(round(middle), low + 1), high - 1)
+  found = _largest(reached, target_epsilon, 1, 1, limit, whole=True)
+  return 0 if found is None else int(found)
 
 
 def planned_steps(
@@ -271,87 +202,115 @@ def max_tasks(
       stage has no size to choose.
     UnsoundPlanError: no guarantee is proved for the combination.
   """
-  if not target_epsilon > 0:
-    raise plan_lib.PlanError(
-        f"target_epsilon {target_epsilon!r} must be positive"
-    )
-
-  def reached(candidate: plan_lib.SamplingPlan) -> float:
-    return guarantee(
-        release.replace(plan=candidate),
-        steps=steps, delta=delta, level=level, accountant=accountant,
-    ).epsilon
-
+  _validate.positive("target_epsilon", target_epsilon)
   hierarchy, plan = release.hierarchy, release.plan
   stage, episode = plan.stages[0], plan.episode
-  if isinstance(stage, plan_lib.Poisson):
-    return _largest_rate(plan, reached, target_epsilon)
-  if not isinstance(stage, plan_lib.FixedSize):
+  whole = isinstance(stage, plan_lib.FixedSize)
+  if not whole and not isinstance(stage, plan_lib.Poisson):
     raise plan_lib.PlanError(
         f"the first stage {stage} has no number of tasks to choose: use"
         " Poisson(p) or FixedSize(n)"
     )
-  independent = episode is not None and episode.form == "independent"
-  unit, limit = 1, hierarchy.num_units(0)
-  if independent:
-    limit = 2**20
-  elif episode is not None and episode.form == "disjoint":
-    # Drawn classes are cut into tasks of `way`.
-    inner = plan_lib.tasks_per_step(hierarchy, plan) * episode.way / stage.n
-    unit = episode.way // math.gcd(episode.way, round(inner))
+  unit, most, least = 1, 1.0, _SMALLEST_RATE
+  if isinstance(stage, plan_lib.FixedSize):
+    if episode is not None and episode.form == "disjoint":
+      # Drawn classes are cut into tasks of `way`.
+      inner = plan_lib.tasks_per_step(hierarchy, plan) * episode.way / stage.n
+      unit = episode.way // math.gcd(episode.way, round(inner))
+    most, least = hierarchy.num_units(0) // unit, 1
 
-  def sized(count: int) -> plan_lib.SamplingPlan:
-    if independent:
-      assert episode is not None
-      return dataclasses.replace(
-          plan, episode=dataclasses.replace(episode, tasks=count)
-      )
-    first = plan_lib.FixedSize(count * unit)
+  def sized(count: float) -> plan_lib.SamplingPlan:
+    if episode is not None and episode.form == "independent":
+      tasks = dataclasses.replace(episode, tasks=int(count))
+      return dataclasses.replace(plan, episode=tasks)
+    first = (
+        plan_lib.FixedSize(int(count) * unit) if whole
+        else plan_lib.Poisson(count)
+    )
     return dataclasses.replace(plan, stages=(first, *plan.stages[1:]))
 
-  low, high = 0, limit // unit
-  step = 1
-  while low < high:  # Gallop up, then halve.
-    middle = min(low + step, high)
-    if reached(sized(middle)) <= target_epsilon:
-      low, step = middle, 2 * step
-    else:
-      high, step = middle - 1, max((middle - 1 - low + 1) // 2, 1)
-  if low == 0:
+  def reached(count: float) -> float:
+    return guarantee(
+        release.replace(plan=sized(count)),
+        steps=steps, delta=delta, level=level, accountant=accountant,
+    ).epsilon
+
+  if episode is not None and episode.form == "independent":
+    most = _MOST_TASKS
+  found = _largest(reached, target_epsilon, least, least, most, whole=whole)
+  if found is None:
     raise plan_lib.PlanError(
-        f"target_epsilon {target_epsilon:g} is passed with one task per step:"
+        f"target_epsilon {target_epsilon:g} is passed with the fewest tasks:"
         " raise noise_multiplier or take fewer steps"
     )
-  return sized(low)
+  return sized(found)
 
 
-def _largest_rate(
-    plan: plan_lib.SamplingPlan,
-    reached: Callable[[plan_lib.SamplingPlan], float],
+def _largest(
+    reached: Callable[[float], float],
     target: float,
-) -> plan_lib.SamplingPlan:
-  """Find the largest Poisson rate of the first stage within the target."""
+    start: float,
+    lowest: float,
+    highest: float,
+    *,
+    whole: bool = False,
+) -> float | None:
+  """Find about the largest argument whose value is at most a target.
 
-  def at(rate: float) -> tuple[plan_lib.SamplingPlan, float]:
-    first = plan_lib.Poisson(rate)
-    found = dataclasses.replace(plan, stages=(first, *plan.stages[1:]))
-    return found, reached(found)
+  Args:
+    reached: rises with its argument.
+    target: above 0.
+    start: the first argument that is tried.
+    lowest: of the arguments.
+    highest: of the arguments.
+    whole: arguments are whole numbers, and the very largest is found.
 
-  best, value = at(1.0)
-  if value <= target:
-    return best
-  low, high = 1e-12, 1.0
-  best, value = at(low)
-  if value > target:
-    raise plan_lib.PlanError(
-        f"target_epsilon {target:g} is passed at every rate: raise"
-        " noise_multiplier or take fewer steps"
-    )
-  while value < 0.99 * target and high > low * (1 + 1e-9):
-    middle = math.sqrt(low * high)
-    found, at_middle = at(middle)
-    if at_middle <= target:
-      low, best, value = middle, found, at_middle
+  Returns:
+    None where the lowest argument passes the target.
+  """
+  low = high = start
+  at_low = at_high = reached(start)
+  while at_high <= target:
+    low, at_low = high, at_high
+    if high >= highest:
+      return high
+    # Epsilon grows about as the square root of steps, or faster.
+    ratio = target / at_low if at_low > 0 else 8.0
+    high = min(highest, math.ceil(high * min(max(ratio**2, 2.0), 64.0))
+               if whole else 2 * high)
+    at_high = reached(high)
+  while at_low > target:
+    high, at_high = low, at_low
+    if low <= lowest:
+      return None
+    low /= 2
+    at_low = reached(low)
+  turn = 0
+  while high - low > 1 if whole else (
+      at_low < _SHARE * target and high > low * (1 + 1e-9)
+  ):
+    middle = _between(low, at_low, high, at_high, target, turn, whole)
+    turn += 1
+    value = reached(middle)
+    if value <= target:
+      low, at_low = middle, value
     else:
-      high = middle
-  return best
+      high, at_high = middle, value
+  return low
+
+
+def _between(
+    low: float, at_low: float, high: float, at_high: float, target: float,
+    turn: int, whole: bool,
+) -> float:
+  """Guess where the target is reached: values are near powers."""
+  middle = math.sqrt(low * high) if high > 4 * low else (low + high) / 2
+  if 0 < at_low < target < at_high < math.inf and turn % 4 < 3:
+    aim = target if whole else _AIM * target
+    share = math.log(max(aim / at_low, 1.0)) / math.log(at_high / at_low)
+    middle = low * (high / low) ** share
+    # Overstep by turns, so that the bracket closes from both sides.
+    middle += (high - low) * 0.02 * (1 if turn % 2 else -1)
+  if whole:
+    return min(max(round(middle), low + 1), high - 1)
+  return min(max(middle, low + 0.01 * (high - low)), high - 0.01 * (high - low))
