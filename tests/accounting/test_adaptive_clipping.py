@@ -70,18 +70,6 @@ def test_no_epsilon_holds_for_a_percentile_of_raw_norms():
   assert found.delta == 1.0
 
 
-def test_no_noise_and_no_steps_buy_an_epsilon_for_it():
-  release = plan.Release(HIERARCHY, POISSON, WINDOW)
-  common = dict(delta=1e-5, level="participant")
-  match = "No formal guarantee .un-noised percentile clipping"
-  with pytest.raises(plan.UnsoundPlanError, match=match):
-    accounting.calibrate(release, steps=5, epsilon=1.0, **common)
-  with pytest.raises(plan.UnsoundPlanError, match=match):
-    accounting.max_steps(release, target_epsilon=1.0, **common)
-  with pytest.raises(plan.UnsoundPlanError, match=match):
-    accounting.unit_profiles(release, "participant")
-
-
 def test_one_such_step_voids_a_whole_ledger_and_its_statement():
   ledger = accounting.Ledger().add(
     plan.Release(HIERARCHY, POISSON, QUANTILE), 20
@@ -98,22 +86,3 @@ def test_one_such_step_voids_a_whole_ledger_and_its_statement():
   stated["entries"][1]["mechanism"]["clipping"] = "fixed"
   with pytest.raises(plan.PlanError, match="clip_percentile is 90.0"):
     statement.verify(stated)
-
-
-def test_the_noise_is_found_up_to_what_the_count_leaves():
-  """The search tries multipliers that the count's noise has no room for."""
-  assert QUANTILE.with_fixed_norm == WINDOW.with_fixed_norm == PLAIN
-  common = dict(steps=50, delta=1e-5, level="participant")
-  tight = dataclasses.replace(QUANTILE, noise_multiplier=0.5, count_noise=0.8)
-  fixed, found = (
-      accounting.calibrate(
-          plan.Release(HIERARCHY, POISSON, m), epsilon=3.0, **common
-      )
-      for m in (dataclasses.replace(PLAIN, noise_multiplier=0.5), tight)
-  )
-  assert 0.8 < found.noise_multiplier == fixed.noise_multiplier < 1.6
-  assert found.clipping == "private_quantile" and found.count_noise == 0.8
-  with pytest.raises(plan.PlanError, match="count_noise 0.8 spends all"):
-    accounting.calibrate(
-        plan.Release(HIERARCHY, POISSON, tight), epsilon=0.5, **common
-    )

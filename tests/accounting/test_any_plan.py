@@ -168,32 +168,9 @@ SETTINGS = dict(
 )
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 100.0])
-def test_a_record_of_a_thousand_units_may_be_beyond_every_grid(epsilon):
-  release = plan.Release(
-      plan.Hierarchy(
-          levels=("a", "b", "c"), sizes=(1000, 1, 1), copies=True,
-          most_copies=(1, 1, 1000),
-      ),
-      plan.SamplingPlan((plan.All(),) * 3, allow_short_units=True),
-      plan.Mechanism(clip_unit="a", noise_multiplier=10**0.5625),
-  )  # fmt: skip
-  # The mean of the sum moves by 548 standard deviations.
-  assert accounting.guarantee(
-      release, level="c", steps=1, epsilon=epsilon
-  ).delta == 1  # fmt: skip
-
-
 @hypothesis.settings(max_examples=30, derandomize=True, **SETTINGS)
 @hypothesis.given(questions())
 def test_a_bound_or_a_sentence(question):
-  ask(question)
-
-
-@pytest.mark.slow  # Minutes: as many plans as may find something new.
-@hypothesis.settings(max_examples=2000, **SETTINGS)
-@hypothesis.given(questions())
-def test_a_bound_or_a_sentence_for_many_plans(question):
   ask(question)
 
 
@@ -221,49 +198,6 @@ FOUND = [
     ((1, 1, 1), (plan.All(), plan.Poisson(1e-8), plan.Poisson(1e-12)), "c",
      1.0, dict(steps=1, epsilon=0.0, accountant="rdp")),
 ]
-
-
-def test_records_that_are_drawn_in_one_place_have_moments():
-  h = plan.Hierarchy.regular(
-      (1000, 2, 1), levels=LEVELS, copies=True, most_copies={"b": 2, "c": 3}
-  )
-  stages = (plan.FixedSize(1), plan.Poisson(0.1), plan.Poisson(0.9))
-  release = plan.Release(
-      h,
-      plan.SamplingPlan(stages),
-      plan.Mechanism(clip_unit="a", noise_multiplier=4887.8),
-  )
-  asked = dict(level="c", steps=10**7, delta=1e-9, accountant="rdp")
-  ask((release, asked))
-  assert math.isfinite(accounting.guarantee(release, **asked).epsilon)
-
-
-def test_moments_far_beyond_doubles_digits_are_a_bound():
-  """All orders have one divergence, 3.7e18: what is added shows in no digit."""
-  h = plan.Hierarchy.regular(
-      (1000, 1, 1), levels=LEVELS, copies=True, most_copies={"b": 30}
-  )
-  release = plan.Release(
-      h,
-      plan.SamplingPlan((plan.All(),) * 3),
-      plan.Mechanism(clip_unit="a", noise_multiplier=1e-6),
-  )
-  asked = dict(level="b", steps=1, epsilon=0.0, accountant="rdp")
-  ask((release, asked))
-  assert accounting.guarantee(release, **asked).delta == 1
-
-
-def test_many_copies_of_many_clip_units_are_told_in_time():
-  h = plan.Hierarchy.regular(
-      (1000, 5, 50), levels=LEVELS, copies=True, most_copies={"b": 30, "c": 2}
-  )
-  stages = (plan.Poisson(1.0), plan.Poisson(1.0), plan.Poisson(0.5))
-  release = plan.Release(
-      h,
-      plan.SamplingPlan(stages),
-      plan.Mechanism(clip_unit="c", noise_multiplier=0.5217),
-  )
-  ask((release, dict(level="b", steps=1, epsilon=0.0)))
 
 
 @pytest.mark.parametrize("sizes,stages,clip,z,options", FOUND)

@@ -182,29 +182,6 @@ def test_no_enumerated_step_is_above_the_bound(case):
     assert tightest < (1.001 if exactly else 1.5)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("k", [0, 1])
-def test_classes_above_patients_are_enumerated_too(case, k):
-  """A diagnosis, and a patient of one diagnosis: none recurs."""
-  pool, diagnoses, patients, way, form, tasks = case
-  tree = hierarchy(pool)
-  r = release(tree, diagnoses, patients, way=way, form=form, tasks=tasks)
-  name = (0, 7)[k]  # Patient 7 is in no pool twice.
-  # Of patients alone, told as of a tree without a crossing.
-  r = r.replace(
-      hierarchy=plan.Hierarchy.from_sizes(
-          [[1] * len(p) for p in pool], levels=LEVELS
-      )
-  )
-  units = sensitivity.unit_profiles(r, LEVELS[k])
-  for direction, epsilon, delta in worst(
-      r, tree, k, name, way, tasks or 1, 11
-  ):
-    at = np.asarray([epsilon])
-    bound = max(u.divergence(at, direction)[0] for u in units)
-    assert delta <= bound * (1 + 1e-7) + 1e-12, (direction, epsilon)
-
-
 def test_what_a_crossing_patient_costs_between_one_part_and_the_sum_of_parts():
   """More than one of its parts alone, and less than all parts in one place."""
   pool = [tuple(range(20)), (0, *range(20, 39)), tuple(range(40, 60))]
@@ -221,11 +198,6 @@ def test_what_a_crossing_patient_costs_between_one_part_and_the_sum_of_parts():
         crossing, level=level, **asked
     ).epsilon == accounting.guarantee(tree, level=level, **asked).epsilon
   assert "at most 2" in " ".join(patient.assumptions)
-
-
-def test_names_that_do_not_cross_change_nothing():
-  tree = hierarchy([(0, 1, 2), (3, 4, 5)])
-  assert not tree.copies and tree.most_copies is None
 
 
 @pytest.mark.parametrize(
@@ -260,19 +232,3 @@ def test_what_no_proof_covers_is_refused_with_the_nearest_plan(
   with pytest.raises(plan.UnsoundPlanError, match=message):
     plan.check_level(r, "patient")
   plan.check_level(r, "image")
-
-
-def test_only_the_second_level_may_cross():
-  labels = {"diagnosis": [0, 1], "patient": [0, 0]}
-  for wrong in ("diagnosis", "image", "ward"):
-    with pytest.raises(plan.PlanError, match="second of three levels"):
-      plan.Hierarchy.from_labels(labels, leaf="image", crossing=wrong)
-
-
-def test_a_crossing_hierarchy_is_written_and_read_back():
-  r = release(
-      hierarchy([(0, 1, 2), (0, 3)]), 2, 2, way=2, form="independent", tasks=3
-  )
-  back = plan.from_dict(plan.to_dict(r))
-  assert back.plan == r.plan and back.hierarchy.same_tree(r.hierarchy)
-  assert back.hierarchy.most_copies == (1, 2, 1)

@@ -52,34 +52,6 @@ def test_users_of_example_level_training(rates, z, user):
   assert found["user"].epsilon <= 1.01 * least
 
 
-@pytest.mark.parametrize(
-    "accountant", ["rdp", pytest.param("moments", marks=pytest.mark.slow)]
-)
-def test_every_accountant_has_the_users(accountant):
-  r = release(users(1000, 100), plan.Poisson(0.01), plan.Poisson(0.05), z=10.0)
-  found = accounting.guarantee(
-      r, steps=500, delta=1e-6, level="user", accountant=accountant
-  )
-  assert 0.5348 < found.epsilon < 3
-
-
-def test_fixed_users_exchange_random_numbers():
-  """A user's place is taken by another, who draws a random number too."""
-  hierarchy = users(1000, 100)
-  r = release(hierarchy, plan.FixedSize(10), plan.Poisson(0.05), z=10.0)
-  fixed = accounting.guarantee(r, steps=500, delta=1e-6, level="user")
-  r = release(hierarchy, plan.Poisson(0.01), plan.Poisson(0.05), z=10.0)
-  poisson = accounting.guarantee(r, steps=500, delta=1e-6, level="user")
-  assert poisson.epsilon < fixed.epsilon < 4 * poisson.epsilon
-
-
-def test_as_little_noise_as_you_like_is_finite():
-  r = release(users(50, 30), plan.Poisson(0.3), plan.Poisson(0.5), z=1e-3)
-  for level in r.levels:
-    found = accounting.guarantee(r, steps=10, delta=1e-6, level=level)
-    assert 1e3 < found.epsilon < math.inf
-
-
 # Laws -------------------------------------------------------------------------
 
 
@@ -105,72 +77,6 @@ def test_numbers_are_compounds_of_binomials():
   )
   # Where the user is not drawn, two other groups are not either.
   assert (group.rates, group.others) == ((0.5, 0.2), (8.0,))
-
-
-def test_all_and_fixed_stages_inside():
-  h = plan.Hierarchy.regular((20, 3, 4), levels=DEEP)
-  r = release(h, plan.All(), plan.All(), plan.Poisson(0.7))
-  np.testing.assert_allclose(
-      row_of(r, "user").number.probs, stats.binom.pmf(range(13), 12, 0.7)
-  )
-  r = release(h, plan.FixedSize(5), plan.FixedSize(2), plan.Poisson(0.7))
-  user = row_of(r, "user")
-  np.testing.assert_allclose(
-      user.number.probs, stats.binom.pmf(range(9), 8, 0.7)
-  )
-  assert user.instead == user.number
-  # Another user's two groups, and the one drawn beside this group.
-  assert row_of(r, "group").others == (4.0 + 8.0,)
-  r = release(h, plan.FixedSize(20), plan.Poisson(0.5), plan.FixedSize(3))
-  user = row_of(r, "user")  # Nothing takes the place of one of 20.
-  assert user.instead == random_count.NOTHING and user.rates == (1.0,)
-  assert user.number.values == (0, 3, 6, 9)
-
-
-def test_ragged_users_count_as_the_largest():
-  h = plan.Hierarchy.from_sizes([3, 9, 5, 0], levels=("user", "example"))
-  r = release(h, plan.Poisson(0.2), plan.Poisson(0.5))
-  np.testing.assert_allclose(
-      row_of(r, "user").number.probs, stats.binom.pmf(range(10), 9, 0.5)
-  )
-  # In place of the largest only a smaller one can come.
-  r = release(h, plan.FixedSize(2), plan.Poisson(0.5))
-  rows = drawn_below.rows(r, 0)
-  assert [(w.number.most, w.instead.most) for w in rows] == [(9, 5), (5, 9)]
-
-
-def test_many_kinds_of_users_are_merged():
-  rng = np.random.default_rng(0)
-  sizes = [
-      rng.integers(0, 30, rng.integers(1, 8)).tolist() for _ in range(500)
-  ]
-  h = plan.Hierarchy.from_sizes(sizes, levels=DEEP)
-  stages = plan.Poisson(0.1), plan.FixedSize(2), plan.Poisson(0.3)
-  r = release(h, *stages, allow_short_units=True)
-  for level in (0, 1):
-    rows = drawn_below.rows(r, level)
-    assert 1 <= len(rows) <= 6
-    assert max(row.number.most for row in rows) <= 58
-  largest = max(sum(sorted(s)[-2:]) for s in sizes)
-  (row,) = drawn_below.rows(r, 0)
-  assert row.number.most == largest
-
-
-def test_other_proofs_keep_their_units():
-  """Known numbers are trees; a pass and tasks have profiles of their own."""
-  h = plan.Hierarchy.regular((20, 3, 4), levels=DEEP)
-  poisson = plan.Poisson(0.5)
-  for r in (
-      release(h, poisson, plan.FixedSize(2), plan.FixedSize(2)),
-      release(h, poisson, poisson, poisson, clip="user"),
-      release(h, plan.RandomAllocation(4), poisson, poisson),
-  ):
-    assert not drawn_below.is_random(r, 0)
-  r = release(h, poisson, poisson, poisson, clip="group")
-  assert drawn_below.is_random(r, 0) and drawn_below.is_random(r, 1)
-  assert drawn_below.is_random(r, 0, own=True)
-  assert not drawn_below.is_random(r, 1, own=True)  # But the others' is.
-  assert not drawn_below.is_random(r, 2)
 
 
 # Enumeration ------------------------------------------------------------------
@@ -245,24 +151,6 @@ def test_many_random_plans_are_never_above_the_bound():
       found += 1
 
 
-@pytest.mark.parametrize(
-    "stages",
-    [
-        (plan.Poisson(0.3), plan.Poisson(0.6)),
-        (plan.All(), plan.Poisson(0.2)),
-        (plan.FixedSize(1), plan.Poisson(0.4)),
-        (plan.FixedSize(3), plan.Poisson(0.4)),
-        (plan.Poisson(0.5), plan.Poisson(0.5), plan.Poisson(0.5)),
-        (plan.FixedSize(1), plan.Poisson(0.5), plan.FixedSize(1)),
-    ],
-)
-def test_primary_units_reach_the_bound(stages):
-  sizes = (3, 3) if len(stages) == 2 else (2, 2, 2)
-  h = plan.Hierarchy.regular(sizes, levels=DEEP[-len(stages):])
-  reached = check_release(release(h, *stages, z=1.5), 0)
-  assert reached > 1 - 1e-4
-
-
 @pytest.mark.parametrize("first", [plan.Poisson(0.4), plan.FixedSize(1)])
 def test_copies_whose_clip_units_are_drawn_below(first):
   """One class under two participants, its images clip units."""
@@ -314,35 +202,6 @@ def test_examples_are_averaged_over_what_siblings_draw():
   assert 0.1 + 0.495 <= mean < 0.1 + 0.55
   found = accounting.guarantee(r, steps=500, delta=1e-6, level="example")
   assert found.epsilon < 0.00745  # 0.048 with all of them
-
-
-def test_siblings_of_every_stage_are_counted():
-  h = plan.Hierarchy.regular((10, 4, 6), levels=DEEP)
-  r = release(h, plan.FixedSize(3), plan.Poisson(0.5), plan.Poisson(0.5), z=1.0)
-  (group,) = accounting.unit_profiles(r, "group")
-  (example,) = accounting.unit_profiles(r, "example")
-  for chance, kind in group.parts:
-    # Three groups of six, and another user's 24.
-    assert kind.outer_distances[0] <= 42 and chance >= 0
-  assert group.parts[-1][1].outer_distances == (42.0,)
-  # Of which five, and then three more groups, are known apart.
-  assert example.parts[-1][1].outer_distances == (24.0 + 24.0, 6.0)
-  assert all(
-      kind.outer_distances[0] >= kind.outer_distances[1]
-      for _, kind in example.parts
-  )
-  mean = sum(chance * u.outer_distances[1] for chance, u in example.parts)
-  assert 1 + 2.5 <= mean < 1 + 5
-
-
-def test_siblings_of_ragged_families_are_capped_by_their_own():
-  h = plan.Hierarchy.from_sizes([3, 30], levels=("user", "example"))
-  r = release(h, plan.Poisson(0.2), plan.Poisson(0.5))
-  found = accounting.unit_profiles(r, "example")
-  assert [kind.at_most.outer_distances for kind in found] == [(30.0,)]
-  r = release(h, plan.FixedSize(1), plan.Poisson(0.5))
-  (kind,) = accounting.unit_profiles(r, "example")
-  assert kind.at_most.outer_distances == (33.0,)
 
 
 def test_levels_below_the_clip_units_stay_trees():

@@ -11,8 +11,6 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import report
-from episodic_dp.accounting.guarantee import compose_guarantee
-from episodic_dp.accounting.guarantee import Entry
 
 PARTICIPANTS = plan.Hierarchy.regular(
     (400_000, 5, 10), levels=("participant", "class", "image")
@@ -46,35 +44,6 @@ def test_one_run_gives_every_level_its_guarantee():
     assert g.epsilon == max(g.epsilons.values()) == g.epsilons[g.direction]
     assert g.accountant == "pld" and g.steps == 250 and g.delta == 1e-6
     assert set(report.ASSUMED_THROUGHOUT) <= set(g.assumptions)
-
-
-def test_fixed_size_tasks_cost_more():
-  fixed = plan.SamplingPlan(
-      (plan.FixedSize(1600), *POISSON.stages[1:]), episode=POISSON.episode
-  )
-  g = accounting.guarantee(
-    plan.Release(PARTICIPANTS, fixed, TASKS),
-    steps=250,
-    delta=1e-6,
-    level="participant",
-  )
-  assert g.epsilon == pytest.approx(6.11, rel=3e-3)
-  assert any("replaced" in s for s in g.assumptions)
-
-
-def test_copies_are_said_wherever_the_guarantee_is():
-  h = plan.Hierarchy.regular(
-      PARTICIPANTS.sizes, levels=PARTICIPANTS.levels, copies=True
-  )
-  found = accounting.guarantees(
-    plan.Release(h, POISSON, TASKS), steps=250, delta=1e-6
-  )
-  assert list(found) == ["participant"]
-  g = found["participant"]
-  assert g.caveat in g.assumptions and g.caveat in str(g)
-  assert g.as_dict()["caveat"] == g.caveat and not guarantee().caveat
-  text = " ".join(g.assumptions)
-  assert "says nothing about the records" in text and "recur" in text
 
 
 def test_no_noise_is_infinite():
@@ -167,44 +136,6 @@ def test_error_of_the_sampler_is_charged(monkeypatch):
   assert "e^0.4984 times that is more than delta" in guarantee().caveat
 
 
-@pytest.mark.parametrize(
-    "stage,sure",
-    [
-        (plan.FixedSize(50), False),
-        (plan.Poisson(0.05), False),
-        (plan.RandomAllocation(20), True),
-    ],
-)
-@pytest.mark.parametrize("z", [0.1, 1e-3])
-def test_no_epsilon_is_too_large_to_be_told(stage, sure, z):
-  # (1 + e^epsilon) times the sampler's error made all above 30 to 55 infinite.
-  h = plan.Hierarchy.regular((1000,), levels=("unit",))
-  release = plan.Release(
-      h,
-      plan.SamplingPlan((stage,)),
-      plan.Mechanism(clip_unit="unit", noise_multiplier=z),
-  )
-  found = accounting.guarantee(release, steps=20, level="unit", delta=1e-6)
-  assert 55 < found.epsilon < math.inf and not found.caveat
-  # So many of 20 steps have the unit with a probability above delta.
-  least = 1 if sure else 7
-  moved = (1 if not isinstance(stage, plan.FixedSize) else 2) / z
-  assert found.epsilon > least * moved**2 / 2 - 10 * math.sqrt(least) * moved
-  back = accounting.guarantee(
-      release, steps=20, level="unit", epsilon=found.epsilon * (1 + 1e-6)
-  )
-  assert back.delta <= 1e-6 * (1 + 1e-2)
-
-
-def test_fewer_steps_may_have_a_guarantee_where_all_have_none(monkeypatch):
-  monkeypatch.setattr(plan, "sampling_error", tails(1e-9))
-  curve = accounting.epsilon_curve(
-      plan.Release(PARTICIPANTS, POISSON, TASKS), steps=[10, 1000], delta=1e-6,
-      level="participant",
-  )
-  assert math.isfinite(curve[0]) and math.isinf(curve[1])
-
-
 def test_bare_formula():
   common = dict(steps=250, delta=1e-6)
   both = accounting.epsilon(0.004, 0.2, (1.0, 2.0), **common)
@@ -228,36 +159,6 @@ def test_bare_formula():
       accounting.epsilon(q, p, d, **common)
   with pytest.raises(plan.PlanError, match="direction 'up'"):
     accounting.epsilon(0.5, 0.1, 1.0, direction="up", **common)
-
-
-def test_curve_rises_and_ends_at_the_guarantee():
-  steps = [1, 10, 60, 250, 250, 100]
-  curve = accounting.epsilon_curve(
-    plan.Release(PARTICIPANTS, POISSON, TASKS),
-    steps=steps,
-    delta=1e-6,
-    level="image",
-  )
-  by_steps = [e for _, e in sorted(zip(steps, curve))]
-  assert by_steps == sorted(by_steps)
-  assert curve[3] == curve[4] == guarantee("image").epsilon
-  assert not accounting.epsilon_curve(
-    plan.Release(PARTICIPANTS, POISSON, TASKS),
-    steps=[],
-    delta=1e-6,
-    level="image",
-  )
-
-
-@pytest.mark.parametrize("target", [0.2, 0.498, 1.0])
-def test_max_steps_is_the_last_within_the_target(target):
-  options = dict(delta=1e-6, level="participant")
-  most = accounting.max_steps(
-    plan.Release(PARTICIPANTS, POISSON, TASKS), target_epsilon=target, **options
-  )
-  assert most >= 1
-  assert guarantee(steps=most).epsilon <= target
-  assert guarantee(steps=most + 1).epsilon > target
 
 
 def test_max_steps_at_its_ends():
@@ -300,14 +201,6 @@ def test_calibration_is_within_one_percent(epsilon, start):
   assert got.clip_norm == 0.5 and got.clip_unit == "participant"
   reached = guarantee(m=got, **options).epsilon
   assert 0.99 * epsilon <= reached <= epsilon
-
-
-def test_calibration_of_the_published_setting():
-  got = accounting.calibrate(
-      plan.Release(PARTICIPANTS, POISSON, TASKS),
-      epsilon=1.5, delta=1e-6, steps=250, level="participant",
-  )
-  assert got.noise_multiplier == pytest.approx(0.762, abs=0.002)
 
 
 @pytest.mark.parametrize("target", [0.1, 0.6])
@@ -354,20 +247,6 @@ def test_no_number_of_tasks_is_within_reach():
     )
 
 
-@pytest.mark.parametrize("level", ["participant", "image"])
-@pytest.mark.parametrize("epsilon", [0.0, 0.05, 0.3, 0.8])
-def test_delta_of_an_epsilon(level, epsilon):
-  g = accounting.guarantee(
-    plan.Release(PARTICIPANTS, POISSON, TASKS),
-    steps=250,
-    epsilon=epsilon,
-    level=level,
-  )
-  assert g.epsilon == epsilon and 0 < g.delta < 1
-  back = guarantee(level, delta=g.delta).epsilon
-  assert back == pytest.approx(epsilon, rel=2e-3, abs=1e-5)
-
-
 def test_one_of_delta_and_epsilon():
   for given in (dict(), dict(delta=1e-6, epsilon=1.0)):
     with pytest.raises(plan.PlanError, match="give one of them"):
@@ -384,21 +263,6 @@ def test_one_of_delta_and_epsilon():
       level="image",
       epsilon=math.inf,
     )
-
-
-def test_entries_compose_in_any_order():
-  quiet = dataclasses.replace(TASKS, noise_multiplier=2.0)
-  entries = [
-      Entry(plan.Release(PARTICIPANTS, POISSON, m), t)
-      for m, t in ((TASKS, 100), (quiet, 60), (TASKS, 50))
-  ]
-  common = dict(level="image", delta=1e-6)
-  both = compose_guarantee(entries, **common)
-  assert both.steps == 210
-  again = compose_guarantee(entries[::-1], **common)
-  assert both.epsilon == pytest.approx(again.epsilon, rel=1e-3)
-  alone = guarantee("image", steps=150).epsilon
-  assert alone < both.epsilon < guarantee("image", steps=210).epsilon
 
 
 def test_calibration_refuses_what_cannot_be():
@@ -423,36 +287,3 @@ def test_import_needs_neither_jax_nor_the_library():
       [sys.executable, "-c", code], capture_output=True, text=True, check=True
   )
   assert done.stdout.strip() == "[]"
-
-
-def test_guarantees_need_no_jax():
-  code = (
-      "import sys; from episodic_dp import accounting;"
-      "print(accounting.epsilon(0.1, 0.1, 1.0, steps=5, delta=1e-5));"
-      "print('jax' in sys.modules)"
-  )
-  done = subprocess.run(
-      [sys.executable, "-c", code], capture_output=True, text=True, check=True
-  )
-  epsilon, jax_loaded = done.stdout.split()
-  assert float(epsilon) > 0 and jax_loaded == "False"
-
-
-def test_replace_one():
-  h = plan.Hierarchy.regular((1000,), levels=("record",))
-  p = plan.SamplingPlan((plan.FixedSize(50),))
-  m = plan.Mechanism(clip_unit="record", noise_multiplier=4.0)
-  common = dict(steps=100, level="record")
-  g = accounting.guarantee(
-      plan.Release(h, p, m), delta=1e-5, neighbours="replace-one", **common
-  )
-  assert g.neighbours == "replace one record" and g.accountant == "pld"
-  assert 0 < g.epsilon < 10
-  assert any("in the data of one record" in s for s in g.assumptions)
-  assert not any("differ by one" in s for s in g.assumptions)
-  back = accounting.guarantee(
-    plan.Release(h, p, m), epsilon=g.epsilon, neighbours="replace-one", **common
-  )
-  assert back.delta == pytest.approx(1e-5, rel=1e-2)
-  with pytest.raises(plan.PlanError, match="neighbours='swap'"):
-    guarantee(neighbours="swap")

@@ -56,19 +56,9 @@ def test_a_budget_may_end_inside_a_pass():
   assert per_pass[0] < third < per_pass[1]
 
 
-def test_a_loose_target_changes_nothing():
-  assert _planned(3, target_epsilon=50.0) == 3
-  assert _planned(3) == 3
-
-
 def test_a_target_below_one_step_is_an_error():
   with pytest.raises(plan.PlanError, match="passed by the first step"):
     _planned(10, target_epsilon=0.01)
-
-
-def test_no_noise_meets_no_target():
-  with pytest.raises(plan.PlanError, match="without noise"):
-    _planned(10, z=0.0, target_epsilon=1.0)
 
 
 @pytest.mark.parametrize("steps", [0, -1, 1.5])

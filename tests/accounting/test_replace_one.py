@@ -82,31 +82,6 @@ def test_exact_divergence_stays_below(n, children, z):
       assert back <= epsilon * (1 + 1e-2)
 
 
-def test_twice_composed_divergence_stays_below():
-  # Two steps, both drawn with the same pair of data sets, integrated exactly
-  # over the first step's output and by the half-line of the second's.
-  h, p = one_level(1, 3)
-  z, epsilon = 2.0, 0.3
-  first = outputs(h, p, 0, np.asarray([1.0, -1.0, -1.0]))
-  second = outputs(h, p, 0, np.asarray([-1.0, -1.0, -1.0]))
-  x = np.linspace(-1 / z - 9, 1 / z + 9, 2001)
-
-  def density(mixture):
-    means, weights = mixture
-    shape = np.exp(-((x[:, None] - means / z) ** 2) / 2)
-    return shape @ weights / math.sqrt(2 * math.pi)
-
-  upper, lower = density(first), density(second)
-  for a, b in ((upper, lower), (lower, upper)):
-    excess = np.outer(a, a) - math.exp(epsilon) * np.outer(b, b)
-    truth = np.maximum(excess, 0).sum() * (x[1] - x[0]) ** 2
-    bound = delta_of(
-      plan.Release(h, p, mechanism("image", z)), "image", 2,
-      epsilon,
-    )
-    assert 1e-4 < truth <= bound
-
-
 @pytest.mark.parametrize(
     "stage,z,steps,delta,expected",
     [
@@ -157,32 +132,6 @@ def test_without_sampling_it_is_one_gaussian():
     )
 
 
-def test_clusters_of_clip_units_count_every_one():
-  h = plan.Hierarchy.regular((3, 2), levels=("hospital", "patient"))
-  p = plan.SamplingPlan((plan.FixedSize(1), plan.All()))
-  m, rng = mechanism("patient", 5.0), np.random.default_rng(0)
-  for epsilon in (0.1, 0.5, 1.0):
-    truth = worst(h, p, 1, epsilon, 5.0, rng)
-    bound = delta_of(
-      plan.Release(h, p, m), "hospital", 1, epsilon
-    )
-    assert 0 < truth <= bound
-
-
-def test_more_sampling_is_no_worse_than_none():
-  for z in (0.3, 1.0, 30.0):
-    values = []
-    for n in (1, 10, 99, 100):
-      h, p = one_level(n, 100)
-      values.append(
-        epsilon_of(
-          plan.Release(h, p, mechanism("image", z)), "image", 100,
-          1e-5,
-        )
-      )
-    assert values == sorted(values)
-
-
 STAGES = (
     (plan.Poisson(0.5), plan.All()),
     (plan.All(), plan.Poisson(0.5)),
@@ -230,44 +179,6 @@ def test_every_plan_has_a_bound_above_what_can_be_enumerated(stages, clip):
           assert truth <= bound * (1 + 1e-7) + 1e-12
 
 
-def test_runs_of_several_parts_and_passes_have_a_bound():
-  h = plan.Hierarchy.regular((40, 3), levels=("participant", "image"))
-  ledger = accounting.Ledger()
-  alone = []
-  for stage, z in (
-      (plan.Poisson(0.1), 2.0), (plan.FixedSize(4), 5.0),
-      (plan.RandomAllocation(5), 3.0),
-  ):
-    release = plan.Release(
-        h,
-        plan.SamplingPlan((stage, plan.FixedSize(2))),
-        mechanism("participant", z),
-    )
-    ledger = ledger.add(release, 5, continued=False)
-    alone.append(release)
-  for level in h.levels:
-    found = ledger.guarantee(level, delta=1e-5, neighbours="replace-one")
-    parts = [epsilon_of(r, level, 5, d) for r in alone for d in (1e-5, 3e-6)]
-    assert max(parts[::2]) <= found.epsilon * (1 + 1e-3)
-    assert found.epsilon <= sum(parts[1::2])
-    assert found.neighbours == f"replace one {level}"
-
-
-def test_records_that_recur_have_a_bound():
-  h = plan.Hierarchy.regular((10, 4), levels=("class", "image"))
-  p = plan.SamplingPlan(
-      (plan.FixedSize(2), plan.FixedSize(2)),
-      episode=plan.Episode(
-          way=2, shot=1, query=1, form="independent", tasks=3
-      ),
-  )
-  release = plan.Release(h, p, mechanism("episode", 4.0))
-  removed = accounting.guarantee(
-      release, steps=10, level="class", delta=1e-5
-  ).epsilon
-  assert removed < epsilon_of(release, "class", 10, 1e-5) < math.inf
-
-
 @pytest.mark.parametrize("z", [1e-6, 1e-2])
 @pytest.mark.parametrize("stages", STAGES)
 def test_however_little_noise_it_is_finite(stages, z):
@@ -282,19 +193,3 @@ def _holds(node, unit):
   if not node[2]:
     return node[1] == unit
   return any(_holds(child, unit) for child in node[2])
-
-
-def test_no_noise_is_no_guarantee():
-  h, p = one_level(1, 4)
-  m = mechanism("image", 0.0)
-  assert math.isinf(
-    epsilon_of(
-      plan.Release(h, p, m), "image", 1, 1e-5
-    )
-  )
-  assert (
-    delta_of(
-      plan.Release(h, p, m), "image", 1, 5.0
-    )
-    == 1
-  )

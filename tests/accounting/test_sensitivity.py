@@ -3,84 +3,14 @@
 import dataclasses
 import re
 
-import numpy as np
 import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import distances
-
-LEVELS = ("hospital", "patient", "record")
 
 
 def mechanism(clip_unit, z=1.0):
   return plan.Mechanism(clip_unit=clip_unit, noise_multiplier=z)
-
-
-def test_two_guarantees_of_one_run():
-  h = plan.Hierarchy.regular((1000, 5, 10), levels=("task", "class", "image"))
-  stages = (plan.Poisson(0.01), plan.FixedSize(5), plan.FixedSize(2))
-  p = plan.SamplingPlan(
-      stages, episode=plan.Episode(way=5, shot=1, query=1, form="unit")
-  )
-  m = mechanism("task", 2.0)
-  assert accounting.unit_profiles(plan.Release(h, p, m), "task") == (
-      accounting.Amplification((), 0.01, (), 0.5),
-  )
-  assert accounting.unit_profiles(plan.Release(h, p, m), "image") == (
-      accounting.Amplification((0.01, 1.0), 0.2, (0.5, 1.0), 1.0),
-  )
-
-
-def test_clusters_move_all_their_clip_units():
-  h = plan.Hierarchy.regular((10, 20, 4), levels=LEVELS)
-  p = plan.SamplingPlan(
-      (plan.FixedSize(1), plan.FixedSize(10), plan.FixedSize(2))
-  )
-  m = mechanism("patient")
-  assert accounting.unit_profiles(plan.Release(h, p, m), "record") == (
-      accounting.Amplification((0.1, 0.5), 0.5, (20.0, 2.0), 2.0),
-  )
-  assert accounting.unit_profiles(plan.Release(h, p, m), "hospital") == (
-      accounting.Amplification((), 0.1, (), 20.0),
-  )
-  poisson = plan.SamplingPlan(
-      (plan.Poisson(0.1), plan.Poisson(0.5), plan.FixedSize(2))
-  )
-  # A Poisson stage below may draw all twenty patients.
-  assert accounting.unit_profiles(plan.Release(h, poisson, m), "record") == (
-      accounting.Amplification((0.1, 0.5), 0.5, (20.0, 1.0), 2.0),
-  )
-
-
-def test_regular_and_ragged_hierarchies_agree():
-  regular = plan.Hierarchy.regular((6, 3, 4), levels=LEVELS)
-  ragged = plan.Hierarchy.from_sizes([[4] * 3] * 6, levels=LEVELS)
-  p = plan.SamplingPlan(
-      (plan.FixedSize(2), plan.Poisson(0.3), plan.FixedSize(2))
-  )
-  for clip in LEVELS:
-    for level in LEVELS:
-      assert accounting.unit_profiles(
-        plan.Release(regular, p, mechanism(clip)), level
-      ) == accounting.unit_profiles(
-        plan.Release(ragged, p, mechanism(clip)), level
-      )
-
-
-def test_dominated_kinds_are_left_out_and_many_are_merged():
-  h = plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
-  p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
-  got = accounting.unit_profiles(
-    plan.Release(h, p, mechanism("record")), "record"
-  )
-  # (1/2, 1/2, 1/4) and (1/2, 1/3, 1/2): neither is above the other.
-  assert {k.outer_rates[1] * k.rate for k in got} == {1 / 8, 1 / 6}
-  rows = [(i / 100, 1 - i / 100, 1.0, 2.0) for i in range(100)]
-  merged = distances.merge(rows, 10)
-  assert len(merged) <= 10
-  for row in rows:
-    assert any((np.asarray(m) >= np.asarray(row)).all() for m in merged)
 
 
 def disjoint(stages, way, shot=1, query=1, **options):
@@ -88,18 +18,6 @@ def disjoint(stages, way, shot=1, query=1, **options):
       stages,
       episode=plan.Episode(way=way, shot=shot, query=query, form="disjoint"),
       **options,
-  )
-
-
-def test_disjoint_tasks_of_classes():
-  h = plan.Hierarchy.regular((100, 20), levels=("class", "image"))
-  p = disjoint((plan.FixedSize(20), plan.FixedSize(2)), way=5)
-  m = mechanism(plan.EPISODE)
-  assert accounting.unit_profiles(plan.Release(h, p, m), "class") == (
-      accounting.Amplification((), 0.2, (), 2.0),
-  )
-  assert accounting.unit_profiles(plan.Release(h, p, m), "image") == (
-      accounting.Amplification((0.2,), 0.1, (2.0,), 2.0),
   )
 
 
@@ -204,34 +122,6 @@ def test_independent_tasks_draw_a_record_several_times():
   )
 
 
-def test_independent_tasks_of_a_deep_and_ragged_tree():
-  h = plan.Hierarchy.from_sizes(
-      [[4, 8], [8, 8, 8, 8]], levels=("alphabet", "class", "image")
-  )
-  p = independent(
-      (plan.FixedSize(1), plan.FixedSize(2), plan.FixedSize(2)), way=2
-  )
-  m = mechanism("episode")
-  assert accounting.unit_profiles(plan.Release(h, p, m), "alphabet") == (
-      recurrence(4, 1.0, 0.5, 2.0),
-  )
-  # Both classes of the first alphabet are drawn: a full stage has rate 1.
-  assert accounting.unit_profiles(plan.Release(h, p, m), "class") == (
-    recurrence(4, 0.5, 1.0, 2.0),
-  )
-  assert accounting.unit_profiles(plan.Release(h, p, m), "image") == (
-    recurrence(4, 0.5, 0.5, 2.0),
-  )
-  everything = independent((plan.All(), plan.FixedSize(2), plan.All()), way=4)
-  h = plan.Hierarchy.regular((2, 4, 2), levels=h.levels)
-  assert accounting.unit_profiles(
-    plan.Release(h, everything, m), "alphabet"
-  ) == (recurrence(4, 1.0, 1.0, 2.0),)
-  assert accounting.unit_profiles(plan.Release(h, everything, m), "image") == (
-      recurrence(4, 0.5, 1.0, 2.0),
-  )
-
-
 def test_clip_units_inside_a_task_are_refused():
   h = plan.Hierarchy.regular((10, 5, 20), levels=("task", "class", "image"))
   p = plan.SamplingPlan(
@@ -328,30 +218,6 @@ def test_copies_with_counts(stage, image, klass):
   )
   (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "participant")
   assert isinstance(kind, accounting.Amplification)
-
-
-def test_copies_whose_clip_units_lie_below():
-  h = copies(class_=70, image=30)
-  p = plan.SamplingPlan(
-      (plan.Poisson(0.1), plan.Poisson(0.5), plan.FixedSize(2))
-  )
-  assert accounting.unit_profiles(
-    plan.Release(h, p, mechanism("class")), "class"
-  ) == (recurrence(70, 0.1, 0.5, 1.0, outer=((1.0, 5.0),)),)
-  assert accounting.unit_profiles(
-    plan.Release(h, p, mechanism("image")), "class"
-  ) == (recurrence(70, 0.1, 0.5, 2.0, outer=((1.0, 10.0),)),)
-  (kind,) = accounting.unit_profiles(
-      plan.Release(h, p, mechanism("image")), "image"
-  )
-  (away, far), (drawn, near) = kind.outer
-  assert (far, near) == (10.0, 2.0)
-  # Of the 0.95 in which a holder does not draw the class, 0.05 are drawn.
-  assert away == pytest.approx(0.9 / 0.95)
-  assert drawn == pytest.approx(0.05 / 0.95)
-  assert dataclasses.replace(kind, outer=()) == recurrence(
-      30, 0.05, 0.5, 2.0, outer=()
-  )
 
 
 def test_copies_in_tasks_of_classes_are_refused():

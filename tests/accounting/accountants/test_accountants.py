@@ -7,7 +7,6 @@ import math
 from dp_accounting import dp_event
 from dp_accounting.pld import pld_privacy_accountant
 from dp_accounting.rdp import rdp_privacy_accountant
-import numpy as np
 import pytest
 from scipy import integrate
 
@@ -44,23 +43,8 @@ RAGGED = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Endless:
-  """Randomised response: a kind that no Gaussian bounds."""
-
-  tail = None
-
-  def divergence(self, log_alpha, direction):
-    del direction
-    alpha = np.exp(np.minimum(log_alpha, 1.0))
-    return np.maximum(0.0, (math.exp(0.1) - alpha) / 3)
-
-  def as_dict(self):
-    return {}
-
-
 def tails(variation):
-  """An error that no ratio of probabilities bounds."""
+  """Return an error that no ratio of probabilities bounds."""
   return plan.SamplerError(
       variation=variation, tails=variation, unmatched=math.inf
   )
@@ -110,56 +94,6 @@ class AccountantTest:
     theirs = self.poisson_reference(p, z, 60, 1e-6)
     assert got == pytest.approx(theirs, rel=5e-3)
 
-  def test_reference_values(self):
-    for run, direction, delta, value in self.reference:
-      got = self.epsilon(run, delta, direction)
-      # As many digits as are printed, and never far above them.
-      assert 0.97 * value <= got <= value * 1.002, (run, direction)
-
-  @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
-  def test_rises_with_steps_rates_and_distances(self, direction):
-    base = (0.05, 0.3, 1.0, 2.0)
-    least = self.epsilon(
-      (Phase(unit_profiles(*base), 20),), direction=direction
-    )
-    assert least > 0
-    for which, larger in itertools.product(range(4), (1.02, 1.5)):
-      values = list(base)
-      values[which] *= larger
-      got = self.epsilon(
-        (Phase(unit_profiles(*values), 20),), direction=direction
-      )
-      assert got >= least * (1 - self.tolerance), which
-    for steps in (21, 40, 1000):
-      got = self.epsilon(
-        (Phase(unit_profiles(*base), steps),), direction=direction
-      )
-      assert got >= least * (1 - self.tolerance)
-      least = got
-
-  def test_falls_with_delta(self):
-    run = (Phase(IMAGES, 100),)
-    found = [self.epsilon(run, delta) for delta in (1e-12, 1e-9, 1e-6, 1e-3)]
-    assert found == sorted(found, reverse=True) and found[-1] >= 0
-    found = [
-        self.accountant.delta(run, "remove", e) for e in (0.0, 0.5, 2.0, 8.0)
-    ]
-    assert found == sorted(found, reverse=True) and found[0] <= 1
-
-  @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
-  def test_k_fold_is_k_compositions(self, direction):
-    at_once = self.epsilon((Phase(IMAGES, 6),), direction=direction)
-    one_by_one = self.epsilon((Phase(IMAGES, 1),) * 6, direction=direction)
-    assert one_by_one == pytest.approx(at_once, rel=self.tolerance)
-
-  @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
-  def test_splitting_a_phase_changes_nothing(self, direction):
-    whole = self.epsilon((Phase(RAGGED, 500),), direction=direction)
-    parts = (Phase(RAGGED, 123), Phase(RAGGED, 377))
-    assert self.epsilon(parts, direction=direction) == pytest.approx(
-        whole, rel=self.tolerance
-    )
-
   def test_phases_compose_in_any_order(self):
     phases = (Phase(IMAGES, 30), Phase(TASKS, 400), Phase(release(40.0), 9))
     found = [self.epsilon(order) for order in itertools.permutations(phases)]
@@ -198,12 +132,6 @@ class AccountantTest:
     plain = self.accountant.delta(run, "remove", 1.0)
     more = self.accountant.delta(run, "remove", 1.0, tails(error))
     assert more - plain == pytest.approx(error * (1 + math.e), rel=1e-6)
-
-  def test_never_drawn_costs_nothing(self):
-    run = (Phase(unit_profiles(0.0, 0.5, 1.0, 1.0), 100),)
-    assert self.epsilon(run) <= self.floor(1e-6)
-    assert self.accountant.delta(run, "add", self.floor(1e-6)) < 1.1e-6
-
 
 class TestPLD(AccountantTest):
   accountant = pld.PLD()
@@ -265,18 +193,6 @@ class TestRDP(AccountantTest):
       with pytest.raises(plan.PlanError, match=f"max_order {wrong}"):
         dataclasses.replace(self.accountant, max_order=wrong)
 
-  def test_more_orders_are_never_worse(self):
-    for run in ((Phase(TASKS, 100),), (Phase(poisson(0.004, 3.0), 250),)):
-      found = [
-          dataclasses.replace(self.accountant, max_order=m).epsilon(
-              run, "remove", 1e-6
-          )
-          for m in (8, 32, 64, 128, 256)
-      ]
-      assert all(b <= a * (1 + 1e-3) for a, b in zip(found, found[1:]))
-      assert found[0] > found[-1]
-
-
 class TestMoments(TestRDP):
   accountant = moments.Moments()
   tolerance = 1e-3
@@ -312,24 +228,6 @@ class TestMoments(TestRDP):
       alpha = steps * math.log(max(first, second))
       best = min(best, (alpha - math.log(delta)) / power)
     return best
-
-  @pytest.mark.parametrize(
-      "z,max_order,epsilon,power",
-      [
-          (1.0, 256, 1.517, 10),
-          (2.0, 256, 0.355, 42),
-          (3.0, 256, 0.167, 97),
-          (3.0, 64, 0.232, 64),
-      ],
-  )
-  def test_published_setting(self, z, max_order, epsilon, power):
-    run = (Phase(poisson(0.004, z), 250),)
-    accountant = moments.Moments(max_order=max_order)
-    found = [accountant.curve(run, d) for d in amplification.DIRECTIONS]
-    worse = max(found, key=lambda curve: curve.epsilon(1e-6))
-    assert worse.epsilon(1e-6) == pytest.approx(epsilon, abs=5e-4)
-    assert worse.best_lambda(1e-6) == power
-
 
 RUNS = {
     "images": (Phase(IMAGES, 50),),

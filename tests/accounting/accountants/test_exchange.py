@@ -7,7 +7,6 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import exchange
-from episodic_dp.accounting.guarantee import get_accountant
 
 
 @pytest.mark.parametrize("distance", [1e-6, 0.1, 1.0, 30.0])
@@ -44,24 +43,3 @@ def test_moments_bound_it_however_large_epsilon_is(distance, steps):
   for delta in (1e-5, 1e-100):
     assert truth.epsilon(delta) <= found.epsilon(delta)
     assert found.epsilon(delta) <= 6 * truth.epsilon(delta)
-
-
-def test_where_no_share_of_delta_is_left_the_other_part_is_not_composed():
-  unit = accounting.Amplification((), 1.0, (), 1e4)
-  run = (base.Phase((unit,), 250),)
-  found = exchange.exchanged(get_accountant("pld"), run, delta=1e-6)
-  assert math.isinf(found.epsilon(1e-6)) and found.delta(1.0) == 1.0
-  truth = base.GaussianCurve(2e4 * math.sqrt(250))
-  assert truth.epsilon(1e-6) <= exchange.by_moments(run).epsilon(1e-6)
-
-
-@pytest.mark.parametrize("name", ["pld", "rdp", "moments"])
-def test_every_accountant_exchanges(name):
-  unit = accounting.Amplification((0.1,), 0.5, (1.0,), 2.0)
-  run = (base.Phase((unit,), 20),)
-  accountant = get_accountant(name)
-  removed = accountant.epsilon(run, "remove", 1e-5)
-  found = exchange.exchanged(accountant, run, delta=1e-5).epsilon(1e-5)
-  assert removed < found < math.inf
-  back = exchange.exchanged(accountant, run, epsilon=found).delta(found)
-  assert back <= 1e-5 * (1 + 1e-2)

@@ -47,31 +47,6 @@ def test_analytic_answers_invert_each_other(epsilon, delta):
   assert gaussian.analytic_delta(z, epsilon) >= exact_delta(z, epsilon)
 
 
-@pytest.mark.parametrize("z", [0.3, 1.0, 1000.0])
-@pytest.mark.parametrize("steps", [1, 100, 10**7])
-def test_many_releases_are_one_with_less_noise(z, steps):
-  whole = z / math.sqrt(steps)
-  for delta in (1e-5, 1e-15):
-    assert gaussian.analytic_epsilon(z, delta, steps) == pytest.approx(
-        gaussian.analytic_epsilon(whole, delta), rel=1e-9
-    )
-  epsilon = gaussian.analytic_epsilon(z, 1e-6, steps)
-  if epsilon > 0:
-    assert gaussian.analytic_noise_multiplier(
-        epsilon, 1e-6, steps
-    ) == pytest.approx(z, rel=1e-6)
-
-
-def test_no_epsilon_is_needed_where_delta_covers_everything():
-  assert gaussian.analytic_epsilon(1e6, 1e-3) == 0
-  assert gaussian.analytic_delta(1.0, 0.0) == pytest.approx(
-      2 * float(mpmath.ncdf(0.5)) - 1, rel=1e-8
-  )
-  assert gaussian.analytic_noise_multiplier(0.0, 1e-3) == pytest.approx(
-      1 / (1e-3 * math.sqrt(2 * math.pi)), rel=1e-6
-  )
-
-
 def test_nonsense_is_refused():
   for wrong in (0.0, -1.0, math.inf, math.nan):
     with pytest.raises(plan.PlanError, match="noise_multiplier"):

@@ -7,11 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import sensitivity
-from episodic_dp.accounting.guarantee import compose_guarantee
-from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
 
@@ -66,79 +63,10 @@ def test_profile_falls_and_is_convex():
     assert not kind(1.0, 0.5, 0.0).divergence(log_alpha, direction).any()
 
 
-def test_more_is_lost_with_every_rate_and_distance():
-  log_alpha = np.linspace(0, 2, 21)
-  for direction in amplification.DIRECTIONS:
-    base = kind(1.0, 0.5, 0.3).divergence(log_alpha, direction)
-    for more in (kind(1.1, 0.5, 0.3), kind(1, 0.6, 0.3), kind(1, 0.5, 0.4)):
-      assert (base <= more.divergence(log_alpha, direction) + 1e-12).all()
-
-
 HIERARCHY = plan.Hierarchy.regular(
     (400_000, 5, 10), levels=("participant", "class", "image")
 )
 TASKS = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
-
-
-def passes(steps, last):
-  p = plan.SamplingPlan(
-      (plan.RandomAllocation(250), plan.FixedSize(5), plan.FixedSize(last))
-  )
-  return sensitivity.Entry(plan.Release(HIERARCHY, p, TASKS), steps)
-
-
-def test_participants_of_a_pass_beside_poisson_ones():
-  one = compose_guarantee([passes(250, 2)], level="participant", delta=1e-6)
-  assert one.epsilon == pytest.approx(0.4525, rel=3e-3)
-  assert one.assumptions[0].startswith("Every pass of 250 steps uses each")
-  poisson = accounting.epsilon(1.0, 1 / 250, 1.0, steps=250, delta=1e-6)
-  assert one.epsilon < poisson
-
-
-def test_images_of_a_pass_are_amplified_by_their_own_rate():
-  values = [
-      compose_guarantee([passes(250, n)], level="image", delta=1e-6).epsilon
-      for n in (1, 2, 10)
-  ]
-  assert values == sorted(values) and values[0] < 0.2 * values[2]
-  # Every image of the participant: as if the participant were exchanged, which
-  # is at most twice what the participant costs, at a smaller delta.
-  twice = 2 * compose_guarantee(
-      [passes(250, 10)], level="participant", delta=2.5e-7
-  ).epsilon
-  assert values[2] < twice
-
-
-def test_passes_that_were_cut_short():
-  values = [
-      compose_guarantee([passes(t, 2)], level=level, delta=1e-6).epsilon
-      for level in ("participant", "image")
-      for t in (1, 100, 250, 251, 500)
-  ]
-  assert values[:5] == sorted(values[:5]) and values[5:] == sorted(values[5:])
-  (short,) = sensitivity.phases_of(passes(100, 2), "participant")
-  whole, rest = sensitivity.phases_of(passes(600, 2), "participant")
-  assert short.unit_profiles == (allocation.Allocation(250, 100, 1.0),)
-  assert (whole.times, rest.times) == (2, 1)
-  assert rest.unit_profiles == short.unit_profiles
-
-
-def test_a_step_that_is_known_may_be_the_better_bound():
-  # Little noise hides too little to make the way round pay.
-  p = plan.SamplingPlan(
-      (plan.RandomAllocation(2), plan.FixedSize(5), plan.FixedSize(10))
-  )
-  loud = dataclasses.replace(TASKS, noise_multiplier=0.1)
-  entry = sensitivity.Entry(plan.Release(HIERARCHY, p, loud), 2)
-  known, by_way = (
-    get_accountant("pld").epsilon(
-      sensitivity.phases_of(entry, "image", condition_on_step=r), "remove", 1e-6
-    )
-    for r in (True, False)
-  )
-  got = compose_guarantee([entry], level="image", delta=1e-6).epsilon
-  assert known < by_way
-  assert got == pytest.approx(known, rel=1e-6)
 
 
 @pytest.mark.parametrize("steps", [1, 21, 40])

@@ -7,7 +7,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from episodic_dp import accounting
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import line_mixture
@@ -123,85 +122,6 @@ def test_a_known_number_is_a_tree(direction):
         tree.divergence(LOSSES, direction),
         rtol=3e-5, atol=1e-15,
     )
-
-
-@pytest.mark.parametrize("direction", BOTH)
-@pytest.mark.parametrize("unit", UNITS)
-def test_convex_falling_and_below_the_largest_number(unit, direction):
-  log_alpha = np.concatenate([np.linspace(0, 3, 400), np.geomspace(3.1, 60)])
-  value = unit.divergence(log_alpha, direction)
-  slopes = np.diff(value) / np.diff(np.exp(log_alpha))
-  assert (slopes <= 1e-15).all()
-  assert (np.diff(slopes) >= -1e-12 * np.abs(slopes[1:]) - 1e-15).all()
-  whole = unit.at_most.divergence(log_alpha, direction)
-  assert (value <= whole * (1 + 3e-4) + 1e-35).all()
-  weight, distance = unit.tail
-  above = weight * amplification.hockey_stick(log_alpha, distance)
-  assert (value <= above * (1 + 3e-4) + 1e-35).all()
-
-
-@pytest.mark.slow  # Fifty tables.
-@pytest.mark.parametrize("direction", BOTH)
-@pytest.mark.parametrize("unit", UNITS)
-def test_larger_numbers_rates_and_distances_cost_more(unit, direction):
-  value = unit.divergence(LOSSES, direction)
-  larger = [
-      dataclasses.replace(unit, rate=min(1.0, 1.1 * unit.rate)),
-      dataclasses.replace(unit, distance=1.1 * unit.distance),
-      dataclasses.replace(
-          unit,
-          number=Number(
-              tuple(v + 1 for v in unit.number.values), unit.number.probs
-          ),
-      ),
-      dataclasses.replace(
-          unit, instead=Number((unit.instead.most + 1,), (1.0,))
-      ),
-      dataclasses.replace(
-          unit, outer_distances=tuple(2 * m for m in unit.outer_distances)
-      ),
-  ]
-  for other in larger:
-    found = other.divergence(LOSSES, direction)
-    assert (found >= value * (1 - 3e-5) - 1e-15).all()
-
-
-def test_what_is_far_off_is_finite():
-  """Tables end; what lies beyond counts as moved as far as anything."""
-  for distance in (1e-9, 1.0, 50.0, 1e6):
-    unit = kind(number=(50, 0.01), distance=distance)
-    for direction in BOTH:
-      d = unit.tail[1]
-      value = unit.divergence(
-          np.asarray([0.0, d * d / 2, d * d + 100 * d]), direction
-      )
-      assert (np.diff(value) <= 0).all() and value[-1] < 1e-30
-      assert value[0] <= unit.tail[0]
-
-
-def test_plain_data_is_complete():
-  found = kind(rates=(0.5,), outer=(1.0,), number=(2, 0.5)).as_dict()
-  assert found == {
-      "kind": "random count", "parent_rate": 0.5, "own_rate": 0.3,
-      "outer_rates": [0.5], "outer_distances": [2.0], "own_distance": 1.0,
-      "clip_unit_distance": 0.5,
-      "number": {"values": [0, 1, 2], "probs": [0.25, 0.5, 0.25]},
-      "instead": {"values": [0], "probs": [1.0]},
-  }
-  assert hash(kind()) == hash(kind()) and kind() == kind()
-  assert isinstance(kind().at_most, accounting.Amplification)
-
-
-def test_curves_of_several_rows_are_those_of_each():
-  seen = np.asarray([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
-  at = np.asarray([0.0, 0.8, 1.6])
-  for direction in BOTH:
-    both = line_mixture.curves(line_mixture.Line(seen, at), direction)
-    for row, curve in zip(seen, both):
-      (alone,) = line_mixture.curves(
-          line_mixture.Line(row[None], at), direction
-      )
-      np.testing.assert_allclose(curve(LOSSES), alone(LOSSES), rtol=1e-6)
 
 
 def test_a_sum_of_curves_is_what_they_add_up_to():

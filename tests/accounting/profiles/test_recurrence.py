@@ -1,9 +1,7 @@
 """Records that recur across the tasks of a step."""
 
-import dataclasses
 import functools
 import math
-import time
 
 import mpmath
 import numpy as np
@@ -36,18 +34,6 @@ def at(unit, epsilon, direction):
   return float(unit.divergence(np.asarray([epsilon]), direction)[0])
 
 
-def by_mixtures(distribution, rate, distance, epsilon, direction):
-  """The average over J of hockey sticks of mixtures, from their roots."""
-  total = 0.0
-  for j, weight in enumerate(distribution):
-    k = np.arange(j + 1)
-    mixture = (k * distance, stats.binom.pmf(k, j, rate))
-    none = (np.zeros(1), np.ones(1))
-    pair = (mixture, none) if direction == "remove" else (none, mixture)
-    total += weight * exact.hockey_stick(*pair, math.exp(epsilon), 1.0)
-  return total
-
-
 # Values -----------------------------------------------------------------------
 
 
@@ -63,36 +49,6 @@ def test_revealed_average_and_not_the_marginal():
   assert truth == pytest.approx(0.0211, abs=5e-5)
   assert at(revealed, 0.1, "add") == pytest.approx(0.0290, abs=5e-5)
   assert at(marginal, 0.1, "add") < 1e-30 < truth
-
-
-@pytest.mark.parametrize("direction", BOTH)
-@pytest.mark.parametrize(
-    "unit,distribution",
-    [
-        (kind(), stats.binom.pmf(range(4), 3, 0.4)),
-        (kind(places=5, rate=0.9, distance=0.3),
-         stats.binom.pmf(range(6), 5, 0.4)),
-        (kind(places=1, place_rate=1.0, rate=0.01, distance=6.7), [0.0, 1.0]),
-        (kind(places=6, place_rate=1e-4, rate=0.5),
-         stats.binom.pmf(range(7), 6, 1e-4)),
-        (kind(rate=1.0, distance=0.5), stats.binom.pmf(range(4), 3, 0.4)),
-        (kind(places=4, place_rate=1.0, rate=0.6, drawn_of=(3, 7)),
-         stats.hypergeom.pmf(range(5), 7, 4, 3)),
-        (kind(places=9, place_rate=1.0, rate=0.2, drawn_of=(10, 10)),
-         stats.binom.pmf(range(10), 9, 1.0)),
-        (kind(places=4, place_rate=0.25, rate=0.6, drawn_of=(3, 7)),
-         sum(w * stats.binom.pmf(range(5), h, 0.25)
-             for h, w in enumerate(stats.hypergeom.pmf(range(5), 7, 4, 3)))),
-    ],
-)
-def test_average_of_mixtures(unit, distribution, direction):
-  for epsilon in LOSSES:
-    truth = by_mixtures(
-        distribution, unit.rate, unit.distance, epsilon, direction
-    )
-    bound = at(unit, epsilon, direction)
-    assert truth * (1 - 1e-9) - 1e-13 <= bound
-    assert bound <= truth * (1 + 2e-5) + 1e-12
 
 
 @pytest.mark.parametrize("direction", BOTH)
@@ -132,48 +88,6 @@ def test_far_tail_in_high_precision(epsilon, direction):
   assert bound <= float(truth) * (1 + 2e-4) + 1e-37
 
 
-def by_splitting(j, rate, distance, log_alpha, direction):
-  """The best split of a weight, term by term; the root is looked for."""
-  k = np.arange(j + 1)
-  log_w, s = stats.binom.logpmf(k, j, rate), k * distance
-  if direction == "add":
-    log_weight = np.asarray([np.log1p(-math.exp(log_alpha + log_w[0]))])
-    terms = [(log_alpha + log_w[i : i + 1], float(s[i])) for i in k[1:]]
-    return float(amplification.best_split(log_weight, terms)[0])
-  low, high = 0.0, s[-1] + 40
-  for _ in range(200):
-    x = (low + high) / 2
-    above = np.logaddexp.reduce(log_w + s * x - s * s / 2) > log_alpha
-    low, high = (low, x) if above else (x, high)
-  return float(sum(
-      amplification.weighted(w, w + d * low - d * d / 2, float(d))
-      for w, d in zip(log_w[1:], s[1:])
-  ))
-
-
-@pytest.mark.parametrize("direction", BOTH)
-@pytest.mark.parametrize(
-    "j,rate,distance", [(40, 0.1, 2.0), (90, 0.5, 2.0), (90, 0.9, 6.7),
-                        (120, 0.02, 0.01), (120, 0.4, 0.5)]
-)
-def test_many_occurrences_against_the_best_split(j, rate, distance, direction):
-  unit = kind(places=j, place_rate=1.0, rate=rate, distance=distance)
-  for log_alpha in (0.01, 0.3, 2.0, 30.0, 300.0):
-    if direction == "add" and log_alpha >= -stats.binom.logpmf(0, j, rate):
-      continue
-    truth = by_splitting(j, rate, distance, log_alpha, direction)
-    bound = at(unit, log_alpha, direction)
-    assert truth * (1 - 1e-9) - 1e-13 <= bound
-    assert bound <= truth * (1 + 2e-3) + 1e-35
-
-
-@pytest.mark.parametrize("direction", BOTH)
-def test_hopeless_numbers_are_near_one(direction):
-  unit = kind(places=400, place_rate=0.5, rate=0.3, distance=2.0)
-  value = unit.divergence(np.asarray([0.0, 1.0, 10.0]), direction)
-  np.testing.assert_allclose(value, 1.0, atol=1e-4)
-
-
 @pytest.mark.parametrize("direction", BOTH)
 def test_dp_accounting_agrees_for_one_number_of_places(direction):
   from dp_accounting.pld import privacy_loss_mechanism
@@ -197,110 +111,6 @@ def test_dp_accounting_agrees_for_one_number_of_places(direction):
 
 
 # Properties -------------------------------------------------------------------
-
-UNITS = [
-    kind(),
-    kind(places=20, place_rate=0.02, rate=0.1, distance=2.0),
-    kind(places=100, place_rate=0.03, rate=0.5, distance=2.0),
-    kind(places=100, place_rate=0.5, rate=0.3, distance=2 / 300),
-    kind(places=1900, place_rate=0.004, rate=1.0, distance=2.0),
-    kind(places=90, place_rate=0.9, rate=0.5, distance=0.5,
-         drawn_of=(50, 1000)),
-    kind(places=2, place_rate=1e-9, rate=0.5, distance=6.0),
-]
-
-
-@pytest.mark.parametrize("direction", BOTH)
-@pytest.mark.parametrize("unit", UNITS)
-def test_convex_and_falling_in_alpha(unit, direction):
-  log_alpha = np.concatenate([np.linspace(0, 3, 400), np.geomspace(3.1, 60)])
-  value = unit.divergence(log_alpha, direction)
-  slopes = np.diff(value) / np.diff(np.exp(log_alpha))
-  assert (slopes <= 1e-15).all()
-  assert (np.diff(slopes) >= -1e-12 * np.abs(slopes[1:]) - 1e-15).all()
-  at_ends = unit.divergence(np.asarray([0.0, 750.0, 2.0**40]), direction)
-  assert (np.diff(at_ends) <= 0).all() and (at_ends >= 0).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("direction", BOTH)
-@pytest.mark.parametrize("unit", UNITS)
-def test_monotone_in_everything(unit, direction):
-  value = unit.divergence(LOSSES, direction)
-  for name, factor in (("rate", 1.1), ("place_rate", 1.05), ("distance", 1.2)):
-    larger = getattr(unit, name) * factor
-    if name != "distance":
-      larger = min(larger, 1.0)
-    other = dataclasses.replace(unit, **{name: larger})
-    assert (
-        other.divergence(LOSSES, direction) >= value * (1 - 3e-5) - 1e-15
-    ).all(), name
-  other = dataclasses.replace(unit, places=unit.places + 1)
-  assert (
-      other.divergence(LOSSES, direction) >= value * (1 - 3e-5) - 1e-15
-  ).all()
-  if unit.drawn_of is not None:
-    drawn, population = unit.drawn_of
-    other = dataclasses.replace(unit, drawn_of=(drawn + 1, population))
-    assert (
-        other.divergence(LOSSES, direction) >= value * (1 - 3e-5) - 1e-15
-    ).all()
-
-
-@pytest.mark.parametrize("unit", UNITS)
-def test_tail_is_above_the_profile(unit):
-  log_alpha = np.linspace(0, 30, 61)
-  weight, distance = unit.tail
-  above = weight * amplification.hockey_stick(log_alpha, distance)
-  for direction in BOTH:
-    value = unit.divergence(log_alpha, direction)
-    assert (value <= above * (1 + 3e-4) + 1e-35).all()
-
-
-def test_one_place_is_the_revealed_bound_of_a_tree():
-  unit = kind(places=1, place_rate=0.2, rate=0.4, distance=1.3)
-  tree = amplification.Amplification((0.2,), 0.4, (math.inf,), 1.3)
-  for direction in BOTH:
-    np.testing.assert_allclose(
-        unit.divergence(LOSSES, direction),
-        tree.divergence(LOSSES, direction),
-        rtol=3e-5, atol=1e-15,
-    )
-
-
-def test_small_rates_keep_their_digits():
-  """H is of the order of the rate, relative to which nothing may be lost."""
-  small = kind(places=1, place_rate=1e-9, rate=1e-3, distance=2.0)
-  large = kind(places=1, place_rate=1e-3, rate=1e-3, distance=2.0)
-  for direction in BOTH:
-    ratio = small.divergence(LOSSES, direction) / np.maximum(
-        large.divergence(LOSSES, direction), 1e-300
-    )
-    some = large.divergence(LOSSES, direction) > 1e-30
-    np.testing.assert_allclose(ratio[some], 1e-6, rtol=1e-9)
-
-
-def test_nothing_happens_at_rate_zero_and_plain_data_is_complete():
-  unit = kind(rate=0.0)
-  assert not unit.divergence(LOSSES, "remove").any()
-  data = kind(drawn_of=(3, 9)).as_dict()
-  assert data == {
-      "kind": "recurrence", "places": 3, "place_rate": 0.4,
-      "drawn_of": [3, 9], "own_rate": 0.3, "own_distance": 1.5, "outer": [],
-  }
-  assert hash(kind()) == hash(kind()) and kind() == kind()
-
-
-def test_fast_enough():
-  unit = kind(places=1900, place_rate=0.004, rate=0.5, distance=2.0)
-  assert unit.most == 1900  # K is 4 or so.
-  log_alpha = np.linspace(0, 20, 1 << 13)
-  recurrence._given_several.cache_clear()
-  start = time.process_time()
-  for direction in BOTH:
-    unit.divergence(log_alpha, direction)
-  assert time.process_time() - start < 8  # 0.6 s on idle cores
-
 
 # Enumeration ------------------------------------------------------------------
 
@@ -471,32 +281,3 @@ def test_copies(name, stage):
   ):
     larger, smaller = (exact.mixture(d, 0, gradient) for d in drawn)
     check(larger, smaller, h, p, m, levels[level])
-
-
-def test_inner_rates_belong_to_what_is_revealed():
-  """A rate above the record's own, taken as part of it, is too little."""
-  h = plan.Hierarchy.regular(
-      (2, 4, 2), levels=("participant", "class", "image"), copies=True,
-      most_copies={"image": 2},
-  )
-  p = plan.SamplingPlan((plan.All(), plan.FixedSize(1), plan.FixedSize(1)))
-  m = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
-  places = (0, 8)
-  drawn = [
-      exact.samples(root, p.stages) for root in without_copies(h, 2, places)
-  ]
-
-  def worst(node):
-    if any(exact.holds(node, 2, unit) for unit in places):
-      return 1.0
-    return -1.0 if any(exact.holds(node, 1, unit) for unit in (0, 4)) else 1.0
-
-  larger, smaller = (exact.mixture(d, 0, worst) for d in drawn)
-  truth = exact.hockey_stick(smaller, larger, math.exp(0.2), 1.0)
-  (right,) = accounting.unit_profiles(plan.Release(h, p, m), "image")
-  wrong = dataclasses.replace(
-      right, place_rate=1.0, rate=right.place_rate * right.rate
-  )
-  assert (right.place_rate, right.rate) == (0.25, 0.5)
-  assert at(wrong, 0.2, "add") < truth / 2
-  assert truth <= at(right, 0.2, "add")
