@@ -31,10 +31,8 @@ from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
-from episodic_dp.training import keys
 from episodic_dp.training import metrics
 from episodic_dp.training import reporting
-from episodic_dp.training import run_log
 from episodic_dp.training import workdir as workdir_lib
 
 OUTCOME, CODE = "outcome.json", "code.json"
@@ -201,7 +199,7 @@ def finish(
     Its outcome, JSON-able: "labels", "command", "steps", "noise_multiplier",
     "seconds" and "cpu_seconds" of training (null where it took more than one
     process), "accuracy" (or "squared_error"): {"untrained", "single",
-    "ensemble"}, each with its score on every task (`training.unpack`),
+    "ensemble"}, each with its score on every task (`evaluation.unpack`),
     for further shots the same in "tests": {shot: ...},
     "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
     "code" of all its processes, and the fields of `provenance` and `more`.
@@ -368,7 +366,9 @@ def provenance(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
       },
       "statement": _digest((folder / reporting.GUARANTEE).read_bytes()),
   }
-  diagnostics = metrics.read(folder / keys.FOLDER / run_log.DIAGNOSTICS)
+  diagnostics = metrics.read(
+      folder / workdir_lib.PRIVATE / workdir_lib.DIAGNOSTICS
+  )
   if diagnostics and config.get("private_diagnostics"):
     found["diagnostics"] = {
         field.removeprefix("private/"): _column(diagnostics, field)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import pathlib
 from typing import Any
 
 import jax
@@ -16,6 +15,7 @@ from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import reporting
 from episodic_dp.training import saved_runs
+from episodic_dp.training import workdir as workdir_lib
 
 _NAMES = {
     "untrained": "untrained",
@@ -96,7 +96,7 @@ def measure(
   if shot is not None:
     return results
   files.write_json(
-      pathlib.Path(workdir) / reporting.EVALUATION,
+      workdir_lib.folder_of(workdir) / reporting.EVALUATION,
       {
           name: {
               value["score"].name: dataclasses.asdict(value["score"]),

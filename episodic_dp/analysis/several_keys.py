@@ -26,7 +26,7 @@ from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 from episodic_dp.training import reporting
-from episodic_dp.training import same_run
+from episodic_dp.training import resume as resume_lib
 from episodic_dp.training import workdir as workdir_lib
 
 _FINISHED = ("done", "budget")
@@ -85,8 +85,8 @@ def train(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
-    resume: str = "auto",
-    limit: training.TimeLimit | None = None,
+    resume: str = "same",
+    deadline: float | None = None,
 ) -> training.Result:
   """Train one run after another, or resume them.
 
@@ -95,8 +95,8 @@ def train(
     places: of `folders`.
     data_dir: folder of the data sets that are not built in, or own data.
     download: fetch the files that data_dir does not have.
-    resume: "auto", "must" or "never", of every run.
-    limit: when to leave, for all of them together.
+    resume: of every run, see `training.run`.
+    deadline: time by which the last step of all is saved.
 
   Returns:
     The result of the last run: the first one that was stopped, if any was.
@@ -108,11 +108,10 @@ def train(
   configs = [
       config.with_changes({"seed": key}) for key in range(len(places))
   ]
-  # Every folder is opened before the first run: a stopped job can then resume
-  # with --resume=must, whichever run it had reached.
-  for place, one in zip(places, configs):
-    with workdir_lib.opened(place, resume=resume) as opened:
-      same_run.check_before_data(opened.folder, one.as_json())
+  # A folder that cannot be used is reported before the data are read.
+  for place in places:
+    with workdir_lib.opened(place) as opened:
+      resume_lib.check_mode(opened, resume)
   with phases.phase("reading the data", at_once=True):
     splits = build.load_data(config, data_dir=data_dir, download=download)
   evaluator = None
@@ -122,8 +121,7 @@ def train(
         one, data_dir=data_dir, splits=splits, evaluator=evaluator
     ).spec
     evaluator = spec.evaluator
-    with training.opened(place, resume="auto") as workdir:
-      result = training.train(spec, workdir, limit=limit)
+    result = training.train(spec, place, resume=resume, deadline=deadline)
     if result.stopped not in _FINISHED:
       break
   return result

@@ -1,13 +1,22 @@
-"""Where a program computes: the cores of one machine, or several processes."""
+"""Devices of a program: the cores of one machine, or several processes."""
 
+from collections.abc import Iterator
+import contextlib
 import os
 import re
+import traceback
 
 from absl import logging
 
+from episodic_dp.cli import app
+from episodic_dp.cli import exit_status
+from episodic_dp.cli import interrupts
+
+HEARTBEAT_SECONDS = 30  # Of silence, after which a process counts as lost.
+
 
 def log_devices() -> None:
-  """One line about where the program computes."""
+  """Log where the program computes."""
   # Lazy import: a command that only accounts runs without JAX.
   import jax
 
@@ -24,7 +33,7 @@ def log_devices() -> None:
 def join(
     coordinator: str | None, num_processes: int | None, process_id: int | None
 ) -> None:
-  """Makes this program one of several that train together, where it is one.
+  """Make this program one of several that train together, where it is one.
 
   A program that is alone takes every core of its CPU for a device.
 
@@ -72,10 +81,44 @@ def join(
     backends.use_all_cores()
     return
   # Lazy import: as above.
-  from episodic_dp.cli import peers
+  import jax
 
-  peers.connect(
+  # The handler of JAX's preemption service would take the place of ours.
+  jax.config.update("jax_enable_preemption_service", False)
+  jax.distributed.initialize(
       None if coordinator == "auto" else coordinator,
       num_processes,
       process_id,
+      heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
   )
+
+
+@contextlib.contextmanager
+def leaving() -> Iterator[None]:
+  """End one of several processes at once if it fails or loses another.
+
+  The usual end of JAX would wait for the others, which may wait for this one;
+  they notice its end within `HEARTBEAT_SECONDS`.
+  """
+  try:
+    yield
+  except Exception as e:
+    # Lazy import: as above.
+    import jax
+
+    if not jax.distributed.is_initialized():
+      raise
+    told = app.sentence(e)
+    # XLA's errors begin with their kind, of whatever type they are.
+    of_xla = isinstance(e, jax.errors.JaxRuntimeError) or re.match(
+        "[A-Z_]+: ", str(e)
+    )
+    if told is None and of_xla:
+      interrupts.leave(
+          exit_status.REQUEUE,
+          "another process of this run was lost, or its machine: run the same"
+          " commands again; the run resumes from its last checkpoint",
+      )
+    if told is None:
+      traceback.print_exc()
+    interrupts.leave(exit_status.ERROR, f"error: {told}" if told else "")

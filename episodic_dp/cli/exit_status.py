@@ -1,4 +1,4 @@
-"""The status with which a command ends; launchers act on it.
+"""Exit status of a command, on which launchers act.
 
 0 is finished: all steps, or all that the budget allows. 75 is stopped by
 SIGTERM, SIGUSR1, --time_limit or the loss of another process: the same command
@@ -15,5 +15,5 @@ _OF = {"done": FINISHED, "budget": FINISHED, "SIGINT": INTERRUPTED}
 
 
 def of(stopped: str) -> int:
-  """The status of a run that ended so (`training.Result.stopped`)."""
+  """Return the status of a run that ended so (`training.Result.stopped`)."""
   return _OF.get(stopped, REQUEUE)

@@ -2,16 +2,14 @@
 
 Imports, reading of data and compiling have nothing to save, so that a signal
 ends them at once: files are replaced whole, and are whole after any kill. While
-a run takes steps it handles signals itself (`training.signals`) and saves. What
-is native code does not come back to Python for minutes, and what is Python may
-turn a KeyboardInterrupt into anything: so nothing is raised. Python writes each
-signal to a pipe as it arrives, and a thread that reads the pipe ends the
-process.
+a run takes steps it handles signals itself (`training.stopping`) and saves.
+Native code does not return to Python for minutes, and Python code may turn a
+KeyboardInterrupt into anything, so nothing is raised. Python writes each signal
+to a pipe as it arrives, and a thread that reads the pipe ends the process.
 
 Only the standard library is imported here, since it comes before all else.
 """
 
-from collections.abc import Callable
 import contextlib
 import os
 import signal
@@ -30,12 +28,10 @@ _ENDS = {
     signal.SIGUSR1: (exit_status.REQUEUE, "SIGUSR1"),
 }
 _leaving = threading.Lock()  # Taken by the first to leave, for good.
-_farewells: list[Callable[[], None]] = []
-_PATIENCE = 2.0  # Seconds for them: a disk that is gone must not hold us.
 
 
 def install() -> None:
-  """Handles signals from here on; the second call, and other threads' none."""
+  """Handle signals from here on; does nothing in other threads."""
   if threading.current_thread() is not threading.main_thread():
     return
   ours = [number for number in _ENDS if _is_open(number)]
@@ -54,34 +50,21 @@ def install() -> None:
   )
 
 
-def before_leaving(farewell: Callable[[], None]) -> None:
-  """Has a signal that ends the process call this first, from any thread.
-
-  Args:
-    farewell: ends within two seconds, or is not waited for.
-  """
-  if farewell not in _farewells:
-    _farewells.append(farewell)
-
-
 def ignore() -> None:
-  """From here on: what was to be done is done, and says how it ended."""
+  """Ignore signals from here on: everything is done."""
   for number in _ENDS:
     if signal.getsignal(number) is _handle:
       signal.signal(number, signal.SIG_IGN)
 
 
-def leave(
-    status: int, line: str, *, last: Callable[[], None] | None = None
-) -> None:
-  """Ends the process at once, whatever its other threads do.
+def leave(status: int, line: str) -> None:
+  """End the process at once, whatever its other threads do.
 
   It returns where another call is about to end it.
 
   Args:
     status: with which it ends.
     line: for the error stream; nothing where it is empty.
-    last: called behind the line; what it raises is passed over.
   """
   if not _leaving.acquire(blocking=False):
     return
@@ -90,21 +73,18 @@ def leave(
     start = "\n" if sys.stderr is not None and sys.stderr.isatty() else ""
     with contextlib.suppress(OSError):
       os.write(2, f"{start}{' '.join(line.split())}\n".encode())
-  if last is not None:
-    with contextlib.suppress(Exception):
-      last()
   os._exit(status)
 
 
 def _is_open(number: int) -> bool:
-  """Whether nobody handles the signal, and it was not ignored on purpose."""
+  """Return whether nobody handles the signal or ignores it on purpose."""
   return signal.getsignal(number) in (
       signal.SIG_DFL, signal.default_int_handler
   )
 
 
 def _hold() -> None:
-  """While a process forks, until the child no longer writes to its pipe."""
+  """Block signals while a process forks, until the child has its own."""
   signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
 
 
@@ -113,7 +93,7 @@ def _release() -> None:
 
 
 def _forget() -> None:
-  """In a child, whose signals are not its parent's."""
+  """Restore the usual handlers in a child."""
   signal.set_wakeup_fd(-1)
   for number in _ENDS:
     if signal.getsignal(number) is _handle:
@@ -125,7 +105,7 @@ def _forget() -> None:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-  """Python's handler: for a signal that the thread has yet to read."""
+  """Handle a signal that the thread has yet to read."""
   del frame
   _end(number)
 
@@ -136,19 +116,11 @@ def _end(number: int) -> None:
       status,
       f"stopped by {name}: the same command begins again, from its last"
       " checkpoint where it has saved one",
-      last=_say_farewell,
   )
 
 
-def _say_farewell() -> None:
-  for farewell in _farewells:
-    speaker = threading.Thread(target=farewell, daemon=True)
-    speaker.start()
-    speaker.join(_PATIENCE)
-
-
 def _watch(pipe: int) -> None:
-  """Ends the process on a signal that no run handles, or on a second Ctrl-C."""
+  """End the process on a signal that no run handles, or a second Ctrl-C."""
   before = 0
   while True:
     for number in os.read(pipe, 64):

@@ -31,7 +31,7 @@ from episodic_dp.analysis import membership_attack
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
 from episodic_dp.output import files
-from episodic_dp.training import keys
+from episodic_dp.training import workdir as workdir_lib
 
 
 def main(argv: Sequence[str]) -> None:
@@ -57,7 +57,9 @@ def main(argv: Sequence[str]) -> None:
       download=values.download,
   )
   print(membership_attack.table(results))
-  out = values.out or keys.private_folder(values.workdir)
+  out = values.out or workdir_lib.make_private(
+      workdir_lib.key_path(values.workdir).parent
+  )
   path = membership_attack.write(results, out, _command())
   print(f"{path} is made of private training data, and nothing protects it")
 

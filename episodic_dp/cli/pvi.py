@@ -9,11 +9,13 @@ Every client has a guarantee of its own, and stops before
 --config.target_epsilon would be passed; what they release together has the
 largest of these, since no row has two clients.
 
-The same command again, after a kill, goes on from the last checkpoint and ends
-with the same posterior bit for bit. The folder holds config.json,
-metrics.jsonl, guarantees.json, guarantees/ (a privacy statement for each
-client, for episodic-dp verify), checkpoints/ and private/ (the secret key: keep
-it from readers).
+The same command again, after a kill, resumes from the last checkpoint and ends
+with the same posterior bit for bit. If anything has changed that the visits are
+computed from, it is refused; --resume=fork resumes under a fresh key then, and
+pays again for rounds that may have been released since the checkpoint. The
+folder holds config.json, metrics.jsonl, guarantees.json, guarantees/ (a privacy
+statement for each client, for episodic-dp verify), checkpoints/ and private/
+(the secret key: keep it from readers).
 """
 
 from collections.abc import Sequence
@@ -27,7 +29,7 @@ from episodic_dp.cli import shared_flags
 from episodic_dp.config import presets
 from episodic_dp.config import pvi as config_lib
 from episodic_dp.output import phases
-from episodic_dp.pvi import loop
+from episodic_dp.pvi import program
 
 
 def define_flags() -> None:
@@ -39,6 +41,7 @@ def define_flags() -> None:
       "Folder of the run: made, or resumed where it has one."
   )
   shared_flags.define_data(download=False)
+  shared_flags.define_resume()
 
 
 def main(argv: Sequence[str]) -> None:
@@ -50,11 +53,13 @@ def main(argv: Sequence[str]) -> None:
   with phases.phase("reading the data", at_once=True):
     rows = config_lib.load(config, values.data_dir)
     spec = config_lib.build(config, rows)
-  result = loop.run(spec, values.workdir)
-  print(loop.summary(spec, result))
+  result = program.run(
+      spec, values.workdir, resume=values.resume, key_file=values.key_file
+  )
+  print(program.summary(spec, result))
   status = exit_status.of(result.stopped)
   if len(rows.test.labels) and status == exit_status.FINISHED:
-    accuracy, log_likelihood = loop.score(
+    accuracy, log_likelihood = program.score(
         spec.learner, result.posterior, config_lib.examples(rows.test)
     )
     print(

@@ -67,6 +67,25 @@ def define_data(*, download: bool = True) -> None:
     )
 
 
+def define_resume() -> None:
+  """--resume and --key_file, of commands that train."""
+  flags.DEFINE_enum(
+      "resume",
+      "same",
+      ("same", "fork", "auto", "must", "never"),
+      "A run that was begun: resume it as it was; or, if anything has changed,"
+      " under a fresh key, paying again for steps that may have been released"
+      " since its last checkpoint (fork; auto is for launchers); or say that"
+      " one must be there, or must not.",
+  )
+  flags.DEFINE_string(
+      "key_file",
+      None,
+      "Where the secret key of a run on an object store lies, on this machine;"
+      " by default in ~/.episodic_dp/keys.",
+  )
+
+
 def define_out(
     what: str, default: str | None = None, *, required: bool = False
 ) -> None:

@@ -1,4 +1,4 @@
-"""Trains a meta-learner with differential privacy, or resumes a run.
+"""Train a meta-learner with differential privacy, or resume a run.
 
   episodic-dp train --config=glyphs \\
       --workdir=DIR
@@ -7,10 +7,16 @@ The config file says what is sampled, what is released and for how many steps;
 every field can be set from the command line (--config.steps=10), and most files
 take arguments after a colon (--config=glyphs:private=0).
 
-A run whose --workdir has a checkpoint goes on from there: the same command
-again, after a kill or a SIGTERM, ends with the same parameters bit for bit.
---resume=must refuses a folder that no run was ever begun in, as an empty disk
-that was mounted by mistake; --resume=never one that holds a run.
+A run whose --workdir has a checkpoint is resumed: the same command again, after
+a kill or a SIGTERM, ends with the same parameters bit for bit. If anything has
+changed that the steps are computed from (a field of the config, a version, the
+number of devices), the run is refused and the sentence says what has changed.
+--resume=fork then resumes from the last checkpoint under a fresh key; the
+ledger pays again for steps that may have been released since. --resume=auto
+does so without a question, as launchers need it. Other data, another release or
+another learner need a new folder. --resume=must refuses a folder in which no
+run was begun, such as an empty disk that was mounted by mistake;
+--resume=never one that holds a run.
 
 SIGTERM and SIGUSR1, as schedulers send them, and --time_limit=55m save a
 checkpoint after the step that is running and end with status 75: queue the same
@@ -19,8 +25,9 @@ Status 0 means that all steps are done, or all that the budget allows; status 1
 is an error.
 
 The folder holds config.json, metrics.jsonl, guarantee.json, checkpoints/, two
-pictures, tensorboard/ and private/ (the secret key: keep it from readers), and
-live.html, a page that shows in a browser where the run stands.
+pictures, tensorboard/ and private/ (the secret key: keep it from readers). It
+may lie on an object store (gs://, s3://); the key then stays on this machine,
+in ~/.episodic_dp/keys or where --key_file says.
 
 The clip norm is fixed, or follows a quantile of the gradients' norms at no
 further cost (--config.mechanism.clipping=private_quantile with .clip_quantile,
@@ -31,8 +38,8 @@ a run has no formal guarantee, and its checkpoints hold norms of single tasks.
 The tasks of a step are shared out over all devices, or over
 --config.compute.devices=N of them. Several processes train together when all
 are started with the same command and --coordinator=HOST:PORT --num_processes=N
---process_id=I, or by srun or mpirun; process 0 alone uses --workdir. Where one
-of them is lost the others end within half a minute, with status 75.
+--process_id=I, or by srun or mpirun; process 0 alone uses --workdir. If one of
+them is lost, the others end within half a minute, with a status other than 0.
 
 --keys=3 trains three runs one after the other, in DIR/key=0, DIR/key=1 and
 DIR/key=2, each with a secret key and initial parameters of its own; the same
@@ -45,7 +52,9 @@ With --config.target_epsilon=E a run takes no more steps than E allows at
 """
 
 from collections.abc import Sequence
+import contextlib
 import sys
+from typing import Any
 
 from absl import flags
 
@@ -55,36 +64,25 @@ from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
-from episodic_dp.cli import peers
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
-from episodic_dp.training import live
 from episodic_dp.training import processes
 from episodic_dp.training import reporting
-from episodic_dp.training import same_run
-from episodic_dp.training import stores
-from episodic_dp.training import time_limit
+from episodic_dp.training import resume as resume_lib
+from episodic_dp.training import stopping
+from episodic_dp.training import workdir as workdir_lib
 
 
 def define_flags() -> None:
-  """Of the run, its data, when it ends, and the processes that share it."""
+  """Define the flags of the run, its data, its end and its processes."""
   shared_flags.define_config()
   shared_flags.define_workdir(
       "Folder of the run: made, or resumed where it has one."
   )
   shared_flags.define_data()
-  flags.DEFINE_enum(
-      "resume", "auto", ("auto", "must", "never"),
-      "Whether the work directory must hold a run, or must not.",
-  )  # fmt: skip
-  flags.DEFINE_string(
-      "key_file",
-      None,
-      "Where the secret key of a run on an object store lies, on this machine;"
-      " without it the store has it.",
-  )
+  shared_flags.define_resume()
   flags.DEFINE_string(
       "time_limit",
       None,
@@ -98,38 +96,41 @@ def define_flags() -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  """Trains, and prints the guarantees of the steps that were taken."""
+  """Train, and print the guarantees of the steps that were taken."""
   del argv
   values = flags.FLAGS
-  interrupts.before_leaving(live.abandon)
-  limit = None
+  deadline = None
   if values.time_limit is not None:
-    seconds = time_limit.parse(values.time_limit)
-    limit = training.TimeLimit(seconds, began=interrupts.BEGAN)
-  with peers.leaving_together():
+    seconds = stopping.time_limit(values.time_limit)
+    deadline = stopping.deadline(interrupts.BEGAN, seconds)
+  with devices.leaving():
     devices.join(values.coordinator, values.num_processes, values.process_id)
     train = _train if values.keys is None else _train_keys
-    result = train(values, limit)
-    sys.exit(exit_status.of(result.stopped))
+    result = train(values, deadline)
+  sys.exit(exit_status.of(result.stopped))
 
 
 def _train(
-    values: flags.FlagValues, limit: training.TimeLimit | None
+    values: flags.FlagValues, deadline: float | None
 ) -> training.Result:
-  """The run; process 0 prints what it came to."""
+  """Train one run; process 0 prints its summary."""
   devices.log_devices()
   several_keys.check_alone(values.workdir)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
-  with training.opened(
-      values.workdir, resume=values.resume, key_file=values.key_file
-  ) as workdir:
-    if workdir.place is not None:
-      same_run.check_before_data(workdir.place.folder, config.as_json())
+  with contextlib.ExitStack() as opened:
+    workdir: Any = values.workdir
+    if processes.first():  # Before the data are read, which may take long.
+      workdir = opened.enter_context(
+          workdir_lib.opened(workdir, key_file=values.key_file)
+      )
+      resume_lib.check_mode(workdir, values.resume)
     with phases.phase("reading the data", at_once=True):
       spec = build.build(
           config, data_dir=values.data_dir, download=values.download
       ).spec
-    result = training.train(spec, workdir, limit=limit)
+    result = training.train(
+        spec, workdir, resume=values.resume, deadline=deadline
+    )
     interrupts.ignore()
   if processes.first():
     print(reporting.summary(result, spec.steps), flush=True)
@@ -137,9 +138,9 @@ def _train(
 
 
 def _train_keys(
-    values: flags.FlagValues, limit: training.TimeLimit | None
+    values: flags.FlagValues, deadline: float | None
 ) -> training.Result:
-  """Runs that differ in their keys; prints what they came to together."""
+  """Train runs that differ in their keys; print their mean and cost."""
   if values.key_file is not None:
     app.fail(
         f"--key_file={values.key_file} is of one run, and --keys={values.keys}"
@@ -165,12 +166,11 @@ def _train_keys(
       data_dir=values.data_dir,
       download=values.download,
       resume=values.resume,
-      limit=limit,
+      deadline=deadline,
   )
   interrupts.ignore()
   if exit_status.of(result.stopped) == exit_status.FINISHED:
-    out = None if stores.is_url(values.workdir) else values.workdir
-    print(several_keys.text(places, out=out), flush=True)
+    print(several_keys.text(places, out=values.workdir), flush=True)
   else:
     print(reporting.summary(result, config.planned_steps), flush=True)
   return result

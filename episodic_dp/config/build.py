@@ -66,6 +66,7 @@ def build(
       optimizer=learners.make_optimizer(config, steps),
       steps=steps,
       asked_steps=config.steps,
+      target_epsilon=config.target_epsilon,
       privacy_unit=config.privacy_unit,
       delta=config.delta,
       seed=config.seed,

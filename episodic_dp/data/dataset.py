@@ -125,13 +125,13 @@ class ArrayDataset:
   """
 
   name: str
-  images: np.ndarray
+  images: np.ndarray = dataclasses.field(repr=False)
   hierarchy: plan.Hierarchy
   rows: Rows = identity
   count_copies: Callable[[], Mapping[str, int]] | None = None
   rotate: bool = False
   targets: int = 0
-  labels: np.ndarray | None = None
+  labels: np.ndarray | None = dataclasses.field(default=None, repr=False)
   description: str = ""
   resident: bool = True
 

@@ -35,6 +35,7 @@ from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import reporting
 from episodic_dp.training import saved_runs
+from episodic_dp.training import workdir as workdir_lib
 
 CHOICES = get_args(description_lib.Choice)
 # Data sets whose loaders take single pixels of larger pictures.
@@ -86,7 +87,7 @@ def write(
   _check_kind(config)
   files.check_outside(out, workdir, "--workdir")
   files.check_new_folder(out)
-  path = pathlib.Path(workdir) / reporting.GUARANTEE
+  path = workdir_lib.folder_of(workdir) / reporting.GUARANTEE
   verification = statement_lib.verify_file(path)
   verification.check(path)
   content = path.read_bytes()
@@ -242,7 +243,7 @@ def _evaluation(
     workdir: Any, checkpoint: str, steps: tuple[int, ...]
 ) -> card_lib.Evaluation | None:
   """Return the result of `episodic-dp evaluate` for these checkpoints."""
-  path = pathlib.Path(workdir) / reporting.EVALUATION
+  path = workdir_lib.folder_of(workdir) / reporting.EVALUATION
   name = "ensemble" if checkpoint == "ensemble" else "single"
   if not path.exists():
     return None

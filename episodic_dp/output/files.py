@@ -22,9 +22,14 @@ def replacing(
   stops leaves the old file or the new one.
 
   Args:
-    path: of the file; its folder is made where it does not exist.
+    path: of the file; its folder is made where it does not exist. Or an
+      address on an object store, which replaces objects at once itself.
     private: whether only the owner may read it, from the first byte on.
   """
+  if "://" in os.fspath(path):
+    with _uploading(os.fspath(path)) as beside:
+      yield beside
+    return
   path = pathlib.Path(path)
   beside = path.with_name(f".{path.name}.tmp")
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,6 +42,18 @@ def replacing(
   finally:
     with contextlib.suppress(OSError):  # Of the same disk, most likely.
       beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _uploading(url: str) -> Iterator[pathlib.Path]:
+  """Yield a file of this machine, and upload it if nothing is raised."""
+  # Lazy import: files of this machine need no client of object stores.
+  from etils import epath
+
+  with tempfile.TemporaryDirectory() as folder:
+    beside = pathlib.Path(folder) / "file"
+    yield beside
+    epath.Path(url).write_bytes(beside.read_bytes())
 
 
 @contextlib.contextmanager
@@ -129,6 +146,12 @@ def write_text(
   """Replace a text file (UTF-8); see `replacing`."""
   with replacing(path, private=private) as beside:
     beside.write_text(text, encoding="utf-8")
+
+
+def write_bytes(path: str | os.PathLike, content: bytes) -> None:
+  """Replace a file; see `replacing`."""
+  with replacing(path) as beside:
+    beside.write_bytes(content)
 
 
 def write_json(

@@ -23,7 +23,6 @@ import math
 from typing import Any
 
 import jax
-from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
 
@@ -173,10 +172,6 @@ class Feed:
     state, metrics = self._finish(state, self._multiplier, totals, mask)
     self._next = (state.key, state.step, waiting)
     return state, metrics
-
-  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
-    """See `step.Step`."""
-    return step_lib.traced(self._program, self._images, state)
 
   def compile(self, state: state_lib.State) -> None:
     """See `step.Step`."""

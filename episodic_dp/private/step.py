@@ -43,7 +43,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 import jax
 from jax import flatten_util
 from jax import lax
-from jax.extend import core
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -60,7 +59,6 @@ from episodic_dp.private import keys
 from episodic_dp.private import noise
 from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
-from episodic_dp.private import sections
 from episodic_dp.private import sharding
 from episodic_dp.private import state as state_lib
 
@@ -127,9 +125,6 @@ class Step(Protocol):
       self, state: state_lib.State
   ) -> tuple[state_lib.State, state_lib.Metrics]:
     """Take one step; the state is donated."""
-
-  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
-    """Return the parts of a step for `sections`, of one task at a time."""
 
   def compile(self, state: state_lib.State) -> None:
     """Compile the step for states like this one, without taking it.
@@ -700,44 +695,6 @@ def take(
   return finish(program, state, multiplier, totals, mask)
 
 
-def traced(
-    program: Program, images: Any, state: state_lib.State
-) -> tuple[core.ClosedJaxpr, ...]:
-  """Return the parts of a step by themselves, of one task at a time."""
-  program = dataclasses.replace(
-      program, microbatch_size=1, diagnostics=False
-  )
-  like: Any = jax.ShapeDtypeStruct
-  sample = functools.partial(draw, program)
-  rows, mask = jax.eval_shape(sample, state.key, state.step)
-  one: Any = Tasks
-  tasks = one(
-      like(images.shape, images.dtype),
-      like((1, *rows.shape[1:]), rows.dtype),
-      like((1,), mask.dtype),
-      None if program.episode else like((len(images),), jnp.int32),
-  )
-
-  def learn(state: state_lib.State, tasks: Tasks) -> Totals:
-    return add(program, state, begin(program, state, 1), tasks)
-
-  def noised(key: jax.Array, total: Any, stddev: jax.Array) -> Any:
-    return noise.add_noise(key, total, stddev, terms=program.noise_terms)
-
-  def part(name: str, function: Any, *arguments: Any) -> core.ClosedJaxpr:
-    return jax.make_jaxpr(sections.section(name, function))(*arguments)
-
-  return (
-      part(sections.SAMPLER, sample, state.key, state.step),
-      part(sections.LEARNER, learn, state, tasks),
-      part(sections.NOISE, noised, state.key, state.params, state.clip),
-      part(
-          sections.OPTIMIZER, program.optimizer.update, state.params,
-          state.opt_state, state.params,
-      ),
-  )
-
-
 # The devices ------------------------------------------------------------------
 
 
@@ -838,10 +795,6 @@ class _Resident:
       state = sharding.placed_state(self._mesh, state)
     return (self._compiled or self._update)(state, *self._data)
 
-  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
-    """See `Step`."""
-    return traced(self._program, self._data[1], state)
-
   def compile(self, state: state_lib.State) -> None:
     """See `Step`."""
     if self._mesh is not None:
@@ -868,11 +821,6 @@ class _Windowed:
         state._replace(clip=quantile.push(self._mechanism, window, norms)),
         metrics,
     )
-
-  def traced(self, state: state_lib.State) -> tuple[core.ClosedJaxpr, ...]:
-    """See `Step`."""
-    window: Any = state.clip
-    return self._step.traced(state._replace(clip=window.bounds))
 
   def compile(self, state: state_lib.State) -> None:
     """See `Step`."""

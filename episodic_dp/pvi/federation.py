@@ -166,16 +166,16 @@ class Federation:
     )
     return posterior, (*states[:at], state, *states[at + 1 :])
 
-  def traced(
+  def lowered(
       self,
       posterior: factors.Posterior,
       states: tuple[private.State, ...],
-  ) -> Any:
-    """What a round consists of, for `private.sections`."""
+  ) -> str:
+    """Return the program of a round as XLA is given it."""
     everyone = jnp.ones(self.clients, bool)
-    return self._round.trace(
+    return self._round.lower(
         posterior, states, everyone, self._data()
-    ).jaxpr  # fmt: skip
+    ).as_text()
 
   def _data(self) -> tuple[tuple[jax.Array, jax.Array], ...]:
     """Arguments of the programs, not constants that are compiled in."""

@@ -1,385 +1,439 @@
 """The training loop: steps, validations, checkpoints.
 
-A step is one jitted call (`private.make_meta_step`); the loop only counts, and
-writes down what is public: the parameters after each step are the release, and
-accuracy (in regression the squared error) is measured on public validation
-tasks. All randomness of a step follows from the run's secret key and the step's
+All randomness of a step follows from the run's secret key and the step's
 number, so a run that is killed at any time and resumed gives the same
-parameters bit for bit, and no step is paid for twice.
+parameters bit for bit, and no step is paid for twice (see `resume`). The loop
+counts steps and writes what is public; a `Program` says what a step is and what
+it costs.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
+import hashlib
+import json
 import math
 import os
+import secrets
+import sys
 import time
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from absl import logging
+import jax
+import jax.numpy as jnp
 import numpy as np
+import tqdm
 
 from episodic_dp import backends
+from episodic_dp import errors
+from episodic_dp import private
+from episodic_dp.accounting import report
 from episodic_dp.output import files
 from episodic_dp.output import phases
-from episodic_dp.private import state as state_lib
 from episodic_dp.training import checkpoint as checkpoint_lib
-from episodic_dp.training import compilation
-from episodic_dp.training import disk as disk_lib
-from episodic_dp.training import evaluation
-from episodic_dp.training import followers
-from episodic_dp.training import keys
-from episodic_dp.training import live
-from episodic_dp.training import memory
-from episodic_dp.training import metrics as metrics_lib
-from episodic_dp.training import opening
-from episodic_dp.training import plots
-from episodic_dp.training import process_times
+from episodic_dp.training import metrics
 from episodic_dp.training import processes
-from episodic_dp.training import reporting
-from episodic_dp.training import resume
-from episodic_dp.training import run_log
-from episodic_dp.training import signals
-from episodic_dp.training import spec as spec_lib
-from episodic_dp.training import spending as spending_lib
-from episodic_dp.training import stepping as stepping_lib
-from episodic_dp.training import time_limit
+from episodic_dp.training import resume as resume_lib
+from episodic_dp.training import stopping
 from episodic_dp.training import workdir as workdir_lib
 
-# Takes the line of a step that metrics.jsonl has.
+# Takes the public line of a step.
 Callback: TypeAlias = Callable[[Mapping[str, Any]], None]
+_LINES = 100  # Of steps, in a log.
 
 
-def train(
-    spec: spec_lib.TrainingSpec,
-    workdir: str | os.PathLike | opening.Opened,
+class Program(Protocol):
+  """A run as the loop sees it: steps of a state, and what they cost.
+
+  Attributes:
+    unit: "step" or "round".
+    steps: of the whole run.
+    evaluate_every: steps between validations, each with a checkpoint.
+    checkpoint_every: steps between checkpoints.
+    private_seed: None for a secret key.
+    diagnostics: whether a step returns numbers "private/...".
+    config: JSON-able description.
+  """
+
+  unit: str
+  steps: int
+  evaluate_every: int
+  checkpoint_every: int
+  private_seed: int | None
+  diagnostics: bool
+  config: Mapping[str, Any]
+
+  def init(self) -> Any:
+    """Return the state before the first step, with any key."""
+
+  def parts(self, state: Any) -> dict[str, str]:
+    """Return what determines the steps, see `resume.fingerprint`."""
+
+  def saved(self, state: Any) -> tuple[Any, Any]:
+    """Return (released model, all else but keys): trees of arrays."""
+
+  def restored(self, state: Any, params: Any, rest: Any, key: Any) -> Any:
+    """Return the state of what `saved` returned, with a key."""
+
+  def charge(self, ranges: Sequence[range]) -> None:
+    """Account for steps of earlier keys, and last for those of this key."""
+
+  def compile(self, state: Any) -> None:
+    """Compile the step, without taking it."""
+
+  def affordable(self) -> bool:
+    """Return whether another step is within the budget."""
+
+  def step(self, state: Any) -> tuple[Any, dict[str, Any]]:
+    """Take a step and pay for it; return the state and numbers to write."""
+
+  def spent(self) -> dict[str, float]:
+    """Return "epsilon" so far, and what else a line says of the cost."""
+
+  def ledger(self) -> dict[str, Any]:
+    """Return plain data of everything that was paid for."""
+
+  def validate(self, state: Any) -> tuple[dict[str, Any], float, str] | None:
+    """Return numbers to write, their quality and words; None without tasks."""
+
+  def write(self, folder: Any, lineage: Sequence[str], *, ended: bool) -> None:
+    """Write statements: of the whole run, or of the steps done at its end."""
+
+  def result(
+      self, state: Any, done: int, stopped: str, seconds: float
+  ) -> Any:
+    """Return what the run came to."""
+
+
+def run(
+    program: Program,
+    workdir: str | os.PathLike | workdir_lib.WorkDirectory,
     *,
-    limit: time_limit.TimeLimit | None = None,
+    resume: str = "same",
+    key_file: str | os.PathLike | None = None,
+    deadline: float | None = None,
     callbacks: Sequence[Callback] = (),
-) -> spec_lib.Result:
-  """Trains in a work directory, from its last checkpoint where it has one.
+) -> Any:
+  """Run a program in a work directory, from its last checkpoint if it has one.
 
   Over several processes (`jax.distributed.initialize`) all call it with the
-  same spec; the first alone uses the folder, and its result has the guarantees.
-  A signal to one of them ends them all after the same step.
-
-  A plan that is refused, or data that cannot be read, leave nothing behind that
-  was not there.
+  same program; the first alone uses the folder. A signal to one of them ends
+  them all after the same step.
 
   Args:
-    spec: what to run.
-    workdir: takes config.json, metrics.jsonl, guarantee.json, checkpoints/, the
-      pictures, live.html, tensorboard/ and, readable by the owner only,
-      private/. Or one that was opened before the data were read.
-    limit: when to leave, with what was done saved; None for never.
+    program: what to run.
+    workdir: takes config.json, metrics.jsonl, statements, checkpoints/,
+      pictures, tensorboard/ and private/, or an opened one.
+    resume: one of `resume.MODES`, see `resume.begin`.
+    key_file: where the key of a run on an object store lies.
+    deadline: time (`time.monotonic`) by which the last step is saved.
     callbacks: called after every step, and after its checkpoint where it has
-      one, with what the guarantee covers, and no private diagnostics: "step",
-      "epsilon" so far, "update_norm", "clip_norm" where it adapts under noise,
-      and what was validated. Of several processes in the first alone. An error
-      in one of them ends the run, which goes on from its last checkpoint; steps
-      that are taken again are told again. When they are called follows from how
-      many tasks a step drew: publish no times.
+      one, with its public line; of several processes in the first alone. Steps
+      that are taken again are reported again. When they are called tells how
+      many tasks a step sampled: publish no times.
+
+  Returns:
+    The result of the program.
 
   Raises:
     PlanError, UnsoundPlanError: the parts of the run do not fit together, or no
       proof covers them.
-    RunError: the folder cannot be used, or holds another run; there are not so
-      many devices, or they have no memory for a step.
+    RunError: the folder cannot be used, or holds another run.
   """
-  spec = spec_lib.with_mesh(spec)
-  if not isinstance(workdir, opening.Opened):
-    with opening.opened(workdir) as opened:
-      return train(spec, opened, limit=limit, callbacks=callbacks)
-  if workdir.place is None:
-    with memory.told(spec):
-      return followers.follow(spec, workdir.broadcast, limit)
-  with (
-      disk_lib.watched(workdir.place.folder) as disk,
-      memory.told(spec),
-      contextlib.ExitStack() as to_close,
-  ):
-    run = _Run(spec, workdir.place, disk, to_close)
-    workdir.broadcast.send(followers.to_arrays(run.beginning), spec.config)
-    return run.go(limit, callbacks)
+  began = time.monotonic()
+  with contextlib.ExitStack() as opened:
+    writers: list[_Writer] = []
+
+    def begin() -> list[Any]:
+      place = workdir
+      if not isinstance(place, workdir_lib.WorkDirectory):
+        place = opened.enter_context(
+            workdir_lib.opened(place, key_file=key_file)
+        )
+      with phases.phase("preparing the run"):
+        writer, sent = _begin(program, place, resume)
+      opened.callback(writer.close)
+      writers.append(writer)
+      return sent
+
+    first_parts, words, done, *leaves = processes.from_first(begin)
+    state = program.init()
+    if not writers and _digest(program, state) != first_parts.tobytes():
+      raise errors.RunError(
+          "the configuration, data or code of this process are not those of the"
+          " first: start all processes of a run with the same command, data and"
+          " versions"
+      )
+    state = _received(program, state, words, leaves)
+    loop = _Loop(program, int(done), writers[0] if writers else None)
+    state = loop.go(state, deadline, callbacks)
+    seconds = time.monotonic() - began
+    return program.result(state, loop.done, loop.stopped, seconds)
 
 
-class _Run:
-  """The part of the process that writes.
+def _begin(
+    program: Program, place: workdir_lib.WorkDirectory, mode: str
+) -> tuple["_Writer", list[Any]]:
+  """Return the writer of a run, and what all processes begin with."""
+  resume_lib.check_mode(place, mode)
+  checkpoints = checkpoint_lib.Checkpoints(place.folder)
+  done = checkpoints.latest() or 0
+  if done > program.steps:
+    raise errors.RunError(
+        f"the run in {place.folder} has done {done} {program.unit}s already and"
+        f" the configuration allows {program.steps}: evaluate it, or resume"
+        " with more --config.steps or a larger --config.target_epsilon"
+    )
+  state = program.init()
+  parts = program.parts(state)
+  key, done = resume_lib.begin(
+      place,
+      checkpoints,
+      resume_lib.fingerprint(parts, program.config),
+      mode=mode,
+      private_seed=program.private_seed,
+  )
+  saved = program.saved(state)
+  lineage: list[str] = []
+  if done:
+    saved = checkpoints.restore(done, *saved)
+    lineage = list(checkpoints.about(done)["lineage"])
+    logging.info("resumed from %s %d in %s", program.unit, done, place.folder)
+  program.charge(key.ranges(done))
+  lineage.append(secrets.token_hex(8))
+  # Written only now: a refused run leaves the folder as it was.
+  files.write_json(place.folder / workdir_lib.CONFIG, dict(program.config))
+  program.write(place.folder, lineage, ended=False)
+  writer = _Writer(program, place, checkpoints, key, done, lineage)
+  words = np.asarray(jax.random.key_data(key.jax_key()))
+  digest = np.frombuffer(_digest(program, state, parts), np.uint8)
+  return writer, [digest, words, done, *jax.tree.leaves(saved)]
 
-  Args:
-    spec: what to run.
-    place: the work directory, which this process alone uses.
-    disk: that it lies on.
-    opened: closes what is opened here.
+
+def _digest(
+    program: Program, state: Any, parts: dict[str, str] | None = None
+) -> bytes:
+  """Return a digest of a run that is equal in all of its processes."""
+  found = program.parts(state) if parts is None else parts
+  text = json.dumps([found, program.config], sort_keys=True)
+  return hashlib.sha256(text.encode()).digest()
+
+
+def _received(
+    program: Program, state: Any, words: np.ndarray, leaves: Sequence[Any]
+) -> Any:
+  """Return the state of the arrays that the first process sent."""
+  like, tree = jax.tree.flatten(program.saved(state))
+  # NumPy's format has only the bytes of types such as bfloat16.
+  arrays = [jnp.array(a.view(b.dtype)) for a, b in zip(leaves, like)]
+  params, rest = jax.tree.unflatten(tree, arrays)
+  key = private.secret_key(words.astype(">u4").tobytes())
+  return program.restored(state, params, rest, key)
+
+
+class _Loop:
+  """Steps of one process.
+
+  Attributes:
+    done: steps done.
+    stopped: "done", "budget", or the reason of a stop.
   """
+
+  def __init__(self, program: Program, done: int, writer: "_Writer | None"):
+    self._program, self._writer = program, writer
+    self.done, self.stopped = done, "done"
+
+  def go(
+      self, state: Any, deadline: float | None, callbacks: Sequence[Callback]
+  ) -> Any:
+    """Take the steps that are left, or those until a stop."""
+    program, writer = self._program, self._writer
+    if self.done < program.steps and program.affordable():
+      with phases.phase(_compiling(), at_once=True):
+        program.compile(state)
+    with stopping.StopSignals() as signals:
+      if writer is not None:
+        writer.start(state)
+      longest = 0.0
+      while self.done < program.steps:
+        began = time.monotonic()
+        own = signals.stop
+        if not own and deadline is not None and began + longest > deadline:
+          own = stopping.Stop.TIME_LIMIT
+        stop = processes.agreed(own)
+        if stop:
+          self.stopped = stop.reason
+          break
+        if not program.affordable():
+          self.stopped = "budget"
+          break
+        if writer is not None:
+          writer.allow(self.done)
+        state, values = program.step(state)
+        self.done += 1
+        if writer is not None:
+          seconds = round(time.monotonic() - began, 4)
+          line = writer.record(self.done, state, values, seconds)
+          for callback in callbacks:
+            callback(dict(line))
+        longest = max(longest, time.monotonic() - began)
+      if writer is not None:
+        writer.finish(self.done, state)
+      # The first process saves, which the others wait for.
+      processes.agreed(stopping.Stop.NONE)
+    return state
+
+
+class _Writer:
+  """Files of a run, and the line that a terminal shows."""
 
   def __init__(
       self,
-      spec: spec_lib.TrainingSpec,
+      program: Program,
       place: workdir_lib.WorkDirectory,
-      disk: disk_lib.Disk,
-      opened: contextlib.ExitStack,
+      checkpoints: checkpoint_lib.Checkpoints,
+      key: resume_lib.RunKey,
+      done: int,
+      lineage: Sequence[str],
   ):
-    self._place, self._disk, folder = place, disk, place.folder
-    self._began = time.monotonic()
-    self._spec = spec
-    self._folder = folder
-    self._checkpoints = checkpoint_lib.Checkpoints(folder)
-    opened.callback(self._checkpoints.close)
-    if spec.release.mechanism.clipping == "percentile_window":
-      logging.warning(
-          "percentile_window: no formal guarantee, and the checkpoints in %s"
-          " hold raw gradient norms of single tasks: keep them private",
-          self._checkpoints.folder,
-      )
-    with phases.phase("preparing the run"):
-      self._step_fn = spec_lib.make_step(spec)
-      self.beginning = resume.begin(
-          spec, folder, self._checkpoints, self._step_fn
-      )
-      self.state = self.beginning.state
-      self._done = int(self.state.step)
-      self._times = process_times.ProcessTimes(folder, self._done)
-      self._spending = spending_lib.Spending(
-          spec, self._done, self.beginning.lineage
-      )
-    # Written only now: a refused run leaves what the folder says.
-    files.write_json(folder / workdir_lib.CONFIG, dict(spec.config))
-    disk.keep(keys.path(folder), folder / workdir_lib.CONFIG)
-    self._spending.write_planned_statement(folder)
-    self._evaluator = spec.evaluator
-    if spec.validation is not None and self._evaluator is None:
-      self._evaluator = evaluation.Evaluator(spec.learner)
-    self._log = run_log.RunLog(
-        folder, steps=self._done, diagnostics=spec.compute.diagnostics
-    )
-    opened.callback(self._log.close)
-    # What earlier processes validated, so that a finished run has its score.
-    lines = metrics_lib.read(folder / metrics_lib.FILE)
-    self._started = any(line["step"] == 0 for line in lines)
-    self._score = self._last_score(lines)
-    self._live = self._live_page(lines)
-    # The key is safe before anything that follows from it can be seen.
-    place.publish()
+    self._program, self._place, self._key = program, place, key
+    self._checkpoints, self._lineage = checkpoints, list(lineage)
+    path = place.folder / metrics.FILE
+    lines = metrics.read(path)
+    self._measured = any(line["step"] == 0 for line in lines)
+    self._logs: list[metrics.Lines | metrics.Board] = [
+        metrics.Lines(path, keep=done),
+        metrics.Board(place.folder / metrics.TENSORBOARD, done=done),
+    ]
+    self._diagnostics: metrics.Lines | None = None
+    if program.diagnostics:
+      self._diagnostics = metrics.Lines(place.diagnostics, keep=done)
+    self._score = ""
+    self._bar = _ProgressBar(program, done)
 
-  def _last_score(
-      self, lines: Sequence[Mapping[str, Any]]
-  ) -> evaluation.Score | None:
-    """That of the last step that was validated, in any process."""
-    tasks = self._spec.validation
-    if tasks is None:
-      return None
-    found = metrics_lib.validated(lines, tasks.score.name)
-    if not found or not found[-1].step:
-      return None
-    last = found[-1]
-    return tasks.score(
-        mean=last.mean, low=last.low, high=last.high, tasks=len(tasks.rows)
-    )
-
-  def _live_page(self, lines: Sequence[Mapping[str, Any]]) -> live.Page:
-    level = self._spending.told_level
-    whole = self._spending.guarantees.get(level or "")
-    return live.Page(
-        self._folder,
-        lines,
-        self._spec,
-        level=level,
-        epsilon=whole.epsilon if whole is not None else math.inf,
-        caveat=whole.caveat if whole is not None else "",
-    )
-
-  def go(
-      self,
-      limit: time_limit.TimeLimit | None,
-      callbacks: Sequence[Callback],
-  ) -> spec_lib.Result:
-    """Takes the steps; other processes are told how they end."""
-    try:
-      self._compile()
-      with signals.StopSignals() as stop:
-        stepping = stepping_lib.Stepping(
-            self._done, self._spec.steps, stop, limit
-        )
-        self._take_steps(stepping, callbacks)
-        result = self._finish(stepping.stopped)
-    except processes.OtherFailed:
-      raise
-    except KeyboardInterrupt:  # A second Ctrl-C in a program of one's own.
-      self._live.abandon()
-      raise
-    except Exception:
-      self._live.fail(self._done)
-      processes.agreed(processes.Code.FAILED)
-      raise
-    processes.agreed(processes.Code.CONTINUE)
-    return result
-
-  def _compile(self) -> None:
-    """By itself: a phase tells how long it took, and steps are not to."""
-    if self._done == self._spec.steps:
+  def start(self, state: Any) -> None:
+    """Write the line of step 0: the score of the first parameters."""
+    if self._bar.done or self._measured:
       return
-    with (
-        compilation.Compilations() as compiled,
-        phases.phase(_compiling(), at_once=True),
-    ):
-      self._step_fn.compile(self.state)
-    run_log.log_compiled(compiled, self._done + 1)
+    with self._bar.phase("validating"):
+      found = self._program.validate(state)
+    if found is not None:
+      self._write({"step": 0} | self._program.spent() | found[0])
 
-  def _take_steps(
-      self, stepping: stepping_lib.Stepping, callbacks: Sequence[Callback]
-  ) -> None:
-    spec = self._spec
-    with run_log.ProgressBar(done=self._done, steps=spec.steps) as bar:
-      if self._done == 0 and not self._started:
-        self._measure_start(bar)
-      self._live.write(self._done)
-      for _ in stepping:
-        line = self._take_step(bar, stepping)
-        for callback in callbacks:
-          callback(dict(line))
-    if stepping.code:
-      logging.info("stopping on %s at step %d", stepping.stopped, self._done)
+  def allow(self, done: int) -> None:
+    """Raise the number of steps that may be begun, before one is."""
+    if done == self._key.segments[-1].last:
+      every = self._program.checkpoint_every
+      ahead = min(done - done % every + every, self._program.steps)
+      self._key = self._key.raised(ahead)
 
-  def _measure_start(self, bar: run_log.ProgressBar) -> None:
-    """Writes the line of step 0: the score of the initial parameters."""
-    if self._spec.validation is None:
-      return
-    line = {"step": 0, "epsilon": self._spending.epsilon()}
-    line |= self._validate(bar)[1]
-    self._log.add_start(line)
-    self._live.add(line)
-
-  def _validate(
-      self, bar: run_log.ProgressBar
-  ) -> tuple[evaluation.Score, dict[str, Any]]:
-    """The score of the model as it is, and its part of a step's line."""
-    tasks = self._spec.validation
-    assert tasks is not None and self._evaluator is not None
-    with bar.phase(f"validating on {len(tasks.rows)} tasks"):
-      score = self._evaluator.score([state_lib.published(self.state)], tasks)
-    return score, {
-        f"validation_{score.name}": score.mean,
-        "validation_low": score.low,
-        "validation_high": score.high,
-    }
-
-  def _take_step(
-      self, bar: run_log.ProgressBar, stepping: stepping_lib.Stepping
+  def record(
+      self, done: int, state: Any, values: Mapping[str, Any], seconds: float
   ) -> dict[str, Any]:
-    """A step, its public line, a validation and a checkpoint where due."""
-    spec = self._spec
-    began = time.monotonic()
-    with compilation.Compilations() as compiled:
-      self.state, measured = self._step_fn(self.state)
-    run_log.log_compiled(compiled, self._done + 1)
-    values = {k: np.asarray(v).item() for k, v in measured.items()}
-    seconds = round(time.monotonic() - began, 4)
-    self._done += 1
-    self._spending.add_step()
-    epsilon = self._spending.epsilon()
-    public, private = run_log.split_private(values)
-    public |= {"step": self._done, "epsilon": epsilon}
-    validate = spec.validation is not None and (
-        self._done == spec.steps or self._done % spec.evaluate_every == 0
-    )
+    """Write the lines of a step, its validation and its checkpoint."""
+    program = self._program
+    public = {
+        k: v for k, v in values.items() if not k.startswith(metrics.PRIVATE)
+    }
+    public |= {"step": done} | program.spent()
+    found = None
+    if done == program.steps or done % program.evaluate_every == 0:
+      with self._bar.phase("validating"):
+        found = program.validate(state)
     quality = None
-    if validate:
-      with stepping.saving():
-        self._score, measured_now = self._validate(bar)
-      score = self._score
-      public |= measured_now
-      if math.isfinite(score.mean):
-        quality = score.sign * score.mean
-    # The line is written before the checkpoint: a resumed run drops lines after
-    # its checkpoint and so never lacks one.
-    self._log.add(public, private, seconds=seconds)
-    self._live.add(public)
-    if validate or self._done % spec.checkpoint_every == 0:
-      with stepping.saving(), bar.phase("saving a checkpoint"):
-        self._save(quality)
-    last = self._score
-    told = "" if last is None else f"{reporting.words(last.name)} {last}"
-    bar.show(self._done, epsilon=epsilon, score=told, validated=validate)
+    if found is not None:
+      numbers, sign, self._score = found
+      public |= numbers
+      quality = sign if math.isfinite(sign) else None
+    # Before the checkpoint: a resumed run drops lines after its checkpoint, and
+    # so never lacks one.
+    self._write(public)
+    if self._diagnostics is not None:
+      hidden = {k: v for k, v in values.items() if k not in public}
+      hidden |= {"step": done, metrics.PRIVATE + "seconds": seconds}
+      self._diagnostics.add(hidden)
+    if found is not None or done % program.checkpoint_every == 0:
+      with self._bar.phase("saving a checkpoint"):
+        self._save(done, state, quality)
+    self._bar.show(done, public["epsilon"], self._score, found is not None)
     return public
 
-  def _save(self, quality: float | None = None) -> None:
-    """Writes a checkpoint, unless the step has one or there was none.
-
-    Args:
-      quality: of these very parameters, where they were validated.
-    """
-    self._disk.check()
-    if self._done == 0:
-      return
-    self._checkpoints.save(
-        self._done,
-        state_lib.published(self.state),
-        resume.beside_params(self.state),
-        ledger=self._spending.ledger.as_dict(),
-        seal=self.beginning.seal,
-        quality=quality,
-    )
-    self._disk.check()
-    self._times.write(self._done)
-    self._live.write(self._done)
-    self._place.publish()
-
-  def _finish(self, stopped: str) -> spec_lib.Result:
-    """The last checkpoint, the statement of the steps done, the pictures."""
-    spec = self._spec
-    with phases.phase("saving a checkpoint"):
-      self._save()
-    if stopped == "done" and spec.steps < (spec.asked_steps or spec.steps):
-      stopped = "budget"
+  def finish(self, done: int, state: Any) -> None:
+    """Write the last checkpoint, the statements and the pictures."""
+    self._bar.close()
+    if done:
+      with phases.phase("saving a checkpoint"):
+        self._save(done, state, None)
+    if self._key.segments[-1].last > done:
+      self._key = self._key.raised(done)  # No later step was begun.
     with phases.phase("writing the privacy statement"):
-      self._spending.finish(self._folder)
-    with phases.phase("drawing the curves"):
-      self._draw()
-    self._live.end(self._done, stopped)
-    self._disk.check()
-    stated = self._spending.guarantees
-    return spec_lib.Result(
-        steps=self._done,
-        stopped=stopped,
-        guarantees=stated,
-        seconds=time.monotonic() - self._began,
-        score=self._score,
-        unproved=tuple(k for k in spec.release.levels if k not in stated),
+      self._program.write(self._place.folder, self._lineage, ended=True)
+
+  def close(self) -> None:
+    """Close all files."""
+    self._bar.close()
+    for log in (*self._logs, self._diagnostics):
+      if log is not None:
+        log.close()
+
+  def _write(self, line: Mapping[str, Any]) -> None:
+    for log in self._logs:
+      log.add(line)
+
+  def _save(self, done: int, state: Any, quality: float | None) -> None:
+    for log in self._logs:
+      log.flush()
+    self._checkpoints.save(
+        done,
+        *self._program.saved(state),
+        seal=self._key.seal,
+        quality=quality,
+        lineage=self._lineage,
+        ledger=self._program.ledger(),
     )
 
-  def _draw(self) -> None:
-    """Draws the learning curve and epsilon over the steps."""
-    validation = self._spec.validation
-    delta = self._spec.delta
-    caveat = " ".join(dict.fromkeys(
-        g.caveat for g in self._spending.guarantees.values() if g.caveat
-    ))
-    if validation is not None:
-      lines = metrics_lib.read(self._folder / metrics_lib.FILE)
-      name = validation.score.name
-      level, spent = self._spending.told_level, None
-      if level is not None:
-        spent = plots.spent_curve(
-            lines, label=f"ε of one {level} at δ = {delta:g}"
-        )
-      plots.learning_curve(
-          self._folder / plots.LEARNING_CURVE,
-          [plots.validation_curve(lines, label=plots.SCORE, name=name)],
-          name=name,
-          chance=validation.chance,
-          title=plots.title(validation),
-          spent=spent,
-          caveat=caveat if spent is not None else "",
-      )
-    plots.epsilon_curve(
-        self._folder / plots.EPSILON_CURVE,
-        self._spending.epsilon_curves(),
-        delta=delta,
-        caveat=caveat,
+
+class _ProgressBar:
+  """The line that a terminal shows; without one, up to 100 lines of steps.
+
+  These have no time: how long steps take tells how many tasks they sampled.
+  """
+
+  def __init__(self, program: Program, done: int):
+    self.done, self._program = done, program
+    self._every = -(-program.steps // _LINES)
+    self._bar = tqdm.tqdm(
+        total=program.steps, initial=done, unit=program.unit, disable=None
     )
+    self.close = self._bar.close
+
+  def show(
+      self, step: int, epsilon: float, score: str, validated: bool
+  ) -> None:
+    """Count a step and show where the run stands."""
+    text = f"epsilon≤{report.rounded_up(epsilon)}"
+    if math.isinf(epsilon):
+      text = "no guarantee"
+    if score:
+      text += f", {score}"
+    self._bar.set_postfix_str(text, refresh=False)
+    self._bar.update()
+    if self._bar.disable and (validated or step % self._every == 0):
+      line = f"{self._program.unit} {step} of {self._program.steps}: {text}"
+      print(line, file=sys.stderr, flush=True)
+
+  @contextlib.contextmanager
+  def phase(self, what: str) -> Iterator[None]:
+    """Say what is done between two steps, where that takes long."""
+    if self._bar.disable:
+      with phases.phase(what):
+        yield
+      return
+    self._bar.set_description_str(what)
+    yield
+    self._bar.set_description_str("", refresh=False)
 
 
 def _compiling() -> str:
-  """What the user waits for before the first step."""
   often = "5 to 30 s on a CPU" if backends.name() == "cpu" else "a minute or so"
   return f"compiling the step ({often}, the next time from the cache)"

@@ -1,19 +1,28 @@
-"""metrics.jsonl: one line per step, appended, never a step twice.
+"""Numbers of a run: metrics.jsonl, and TensorBoard's events, without times.
 
-The line of step 0 holds the score of the initial parameters.
+metrics.jsonl has one line per step, never a step twice; the line of step 0
+holds the score of the initial parameters. How long a step took tells how many
+tasks it sampled, which is secret: an event's `wall_time` is its step, and the
+name of an event file is its number.
 """
 
 from collections.abc import Iterable, Mapping
 import contextlib
 import json
 import math
-import os
-import pathlib
+import struct
 from typing import Any, NamedTuple
 
+from tensorboardX import record_writer
+from tensorboardX.proto import event_pb2
+from tensorboardX.proto import summary_pb2
+
 from episodic_dp.output import files
+from episodic_dp.training import workdir as workdir_lib
 
 FILE = "metrics.jsonl"
+TENSORBOARD = "tensorboard"
+PRIVATE = "private/"  # Names of numbers that no guarantee covers.
 
 
 class Validated(NamedTuple):
@@ -25,35 +34,106 @@ class Validated(NamedTuple):
   high: float
 
 
+class Appended:
+  """A file to append to; written whole by `flush` on an object store.
+
+  Args:
+    path: of the file.
+    content: to begin with, in the place of what is there.
+  """
+
+  def __init__(self, path: Any, content: bytes = b""):
+    files.write_bytes(path, content)
+    self._path, self._content = path, content
+    # Unbuffered: what cannot be written is reported at once.
+    self._file = None
+    if not workdir_lib.is_remote(path):
+      self._file = open(path, "ab", buffering=0)
+
+  def add(self, data: bytes) -> None:
+    """Append bytes."""
+    if self._file is None:
+      self._content += data
+      return
+    while data:
+      data = data[self._file.write(data) :]
+
+  def flush(self) -> None:
+    """Make the object on a store equal to what was appended."""
+    if self._file is None:
+      files.write_bytes(self._path, self._content)
+
+  def close(self) -> None:
+    """Write what is left and close the file."""
+    self.flush()
+    if self._file is not None:
+      self._file.close()
+
+
 class Lines:
-  """Appends one JSON object per step and keeps the file whole.
+  """Append one JSON object per step and keep the file whole.
 
   A killed process may leave steps after its last checkpoint, and half a line:
   `Lines(path, keep=step)` drops both before the resumed run appends.
   """
 
-  def __init__(self, path: str | os.PathLike, *, keep: int):
-    path = pathlib.Path(path)
+  def __init__(self, path: Any, *, keep: int):
     kept = [line for line in read(path) if line["step"] <= keep]
-    files.write_text(path, "".join(_dump(line) for line in kept))
-    # Unbuffered: what could not be written is told at once, and not again when
-    # the file is closed.
-    self._file = open(path, "ab", buffering=0)
+    text = "".join(_dump(line) for line in kept)
+    self._file = Appended(path, text.encode())
+    self.flush, self.close = self._file.flush, self._file.close
 
   def add(self, values: Mapping[str, Any]) -> None:
-    """Appends; `values` has the key "step"."""
-    rest = _dump(values).encode()
-    while rest:
-      rest = rest[self._file.write(rest) :]
-
-  def close(self) -> None:
-    """Closes the file."""
-    self._file.close()
+    """Append a line; `values` has the key "step"."""
+    self._file.add(_dump(values).encode())
 
 
-def read(path: str | os.PathLike) -> list[dict[str, Any]]:
-  """The lines in order; one that was cut short or damaged is left out."""
-  path = pathlib.Path(path)
+class Board:
+  """A file of TensorBoard's events.
+
+  Args:
+    folder: takes the file; made where it does not exist.
+    done: the steps done; later ones of earlier files are not shown.
+  """
+
+  def __init__(self, folder: Any, *, done: int):
+    folder.mkdir(parents=True, exist_ok=True)
+    number = sum("tfevents" in path.name for path in folder.iterdir())
+    name = f"events.out.tfevents.{number:010d}.episodic_dp"
+    self._file = Appended(folder / name)
+    self.flush, self.close = self._file.flush, self._file.close
+    self._write(event_pb2.Event(wall_time=done, file_version="brain.Event:2"))
+    start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    self._write(
+        event_pb2.Event(wall_time=done, step=done + 1, session_log=start)
+    )
+
+  def add(self, values: Mapping[str, Any]) -> None:
+    """Write those values of a step that are finite floats."""
+    found = [
+        summary_pb2.Summary.Value(tag=name, simple_value=value)
+        for name, value in values.items()
+        if isinstance(value, float) and math.isfinite(value)
+    ]
+    summary = summary_pb2.Summary(value=found)
+    step = values["step"]
+    self._write(event_pb2.Event(wall_time=step, step=step, summary=summary))
+
+  def _write(self, event: event_pb2.Event) -> None:
+    """Append a record: its length and bytes, each with a check value."""
+    data = event.SerializeToString()
+    length = struct.pack("<Q", len(data))
+    self._file.add(
+        length
+        + struct.pack("<I", record_writer.masked_crc32c(length))
+        + data
+        + struct.pack("<I", record_writer.masked_crc32c(data))
+    )
+
+
+def read(path: Any) -> list[dict[str, Any]]:
+  """Return the lines in order, without any that is cut short or damaged."""
+  path = workdir_lib.folder_of(path)
   if not path.exists():
     return []
   lines = []
@@ -70,7 +150,7 @@ def read(path: str | os.PathLike) -> list[dict[str, Any]]:
 def validated(
     lines: Iterable[Mapping[str, Any]], name: str
 ) -> list[Validated]:
-  """The validations of a score ("accuracy") among lines; not damaged ones."""
+  """Return the validations of a score ("accuracy"), but for damaged ones."""
   found = []
   for line in lines:
     with contextlib.suppress(KeyError, TypeError, ValueError):
@@ -82,7 +162,7 @@ def validated(
 
 
 def spent(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
-  """(step, epsilon so far) of lines, where it is finite."""
+  """Return (step, epsilon so far) of lines, where it is finite."""
   found = []
   for line in lines:
     with contextlib.suppress(KeyError, TypeError, ValueError):

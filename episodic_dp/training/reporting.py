@@ -1,14 +1,12 @@
-"""What a run tells its user: the privacy statement and sentences."""
+"""Report of a run: its privacy statement, and sentences about it."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
 import math
-import os
 from typing import Any, TypeAlias
 
 from episodic_dp import accounting
 from episodic_dp.accounting import report
-from episodic_dp.output import files
 from episodic_dp.training import spec as spec_lib
 
 GUARANTEE = "guarantee.json"
@@ -20,38 +18,6 @@ Guarantees: TypeAlias = Mapping[str, accounting.Guarantee]  # By level.
 def number(value: float) -> float | str:
   """A float for strict JSON: infinity becomes the string "inf"."""
   return value if math.isfinite(value) else str(value)
-
-
-def write_statement(
-    path: str | os.PathLike,
-    ledger: accounting.Ledger,
-    *,
-    delta: float,
-    fixed_seed: bool,
-    planned_steps: int,
-    lineage: Sequence[str],
-    start: str | None = None,
-) -> None:
-  """Writes the privacy statement of the steps that were done.
-
-  Args:
-    path: the JSON file, replaced at once.
-    ledger: the steps that the guarantees cover.
-    delta: of the guarantees.
-    fixed_seed: whether sampling and noise follow from a seed in the config.
-    planned_steps: the steps of the whole run.
-    lineage: of the processes that took them (`resume.Beginning`).
-    start: digest of the weights that the run began with, or None.
-  """
-  statement = accounting.run_statement(
-      ledger,
-      delta=delta,
-      fixed_seed=fixed_seed,
-      planned_steps=planned_steps,
-      lineage=lineage,
-      start=start,
-  )
-  files.write_json(path, statement)
 
 
 def result_entry(

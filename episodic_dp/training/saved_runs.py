@@ -1,24 +1,25 @@
-"""What the folder of a trained run holds: its checkpoint and its guarantees."""
+"""Content of the folder of a trained run: its checkpoint, its guarantees."""
 
-from collections.abc import Iterator, Mapping
-import contextlib
+from collections.abc import Callable, Mapping
 import json
 import os
-import pathlib
 from typing import Any
 
 from episodic_dp import errors
-from episodic_dp.training import checkpoint
+from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import reporting
+from episodic_dp.training import workdir as workdir_lib
 
 
-def latest(workdir: str | os.PathLike) -> tuple[checkpoint.Checkpoints, int]:
-  """The checkpoints of a run, read-only, and the step of the last one.
+def latest(
+    workdir: str | os.PathLike,
+) -> tuple[checkpoint_lib.Checkpoints, int]:
+  """Return the checkpoints of a run, read-only, and the last one's step.
 
   Raises:
     RunError: there is no checkpoint.
   """
-  checkpoints = checkpoint.Checkpoints(workdir, read_only=True)
+  checkpoints = checkpoint_lib.Checkpoints(workdir, read_only=True)
   step = checkpoints.latest()
   if step is None:
     raise errors.RunError(
@@ -31,11 +32,11 @@ def latest(workdir: str | os.PathLike) -> tuple[checkpoint.Checkpoints, int]:
 def guarantees(
     workdir: str | os.PathLike, *fields: str
 ) -> dict[str, Mapping[str, Any]] | None:
-  """What the guarantee.json of a run states, None where it has no such file.
+  """Return what the guarantee.json of a run states, None if it has none.
 
   Args:
     workdir: the folder of the run.
-    *fields: of `accounting.Guarantee.as_dict`; what is wanted of each level.
+    *fields: of `accounting.Guarantee.as_dict`; those wanted of each level.
 
   Returns:
     level -> {field: value}; an infinite epsilon is the string "inf".
@@ -43,10 +44,9 @@ def guarantees(
   Raises:
     RunError: the file is damaged.
   """
-  with _readable(workdir) as file:
-    if not file.exists():
-      return None
-    levels = _statement(file)["guarantees"]
+
+  def read(statement: Any) -> dict[str, Mapping[str, Any]]:
+    levels = statement["guarantees"]
     for stated in levels.values():
       float(stated["epsilon"]), float(stated["delta"])
     return {
@@ -54,9 +54,11 @@ def guarantees(
         for level, stated in levels.items()
     }
 
+  return _stated(workdir, read)
+
 
 def planned_steps(workdir: str | os.PathLike) -> int | None:
-  """The steps of the whole run, as its guarantee.json states them.
+  """Return the steps of the whole run, as its guarantee.json states them.
 
   They may be fewer than its config asks for, where it has a budget.
 
@@ -64,25 +66,21 @@ def planned_steps(workdir: str | os.PathLike) -> int | None:
     workdir: the folder of the run.
 
   Returns:
-    None where it has no such file.
+    None if it has no such file.
 
   Raises:
     RunError: the file is damaged.
   """
-  with _readable(workdir) as file:
-    return int(_statement(file)["planned_steps"]) if file.exists() else None
+  return _stated(workdir, lambda statement: int(statement["planned_steps"]))
 
 
-def _statement(file: pathlib.Path) -> Mapping[str, Any]:
-  return json.loads(file.read_text(encoding="utf-8"))
-
-
-@contextlib.contextmanager
-def _readable(workdir: str | os.PathLike) -> Iterator[pathlib.Path]:
-  """The guarantee.json of a run; RunError where what is read is not one."""
-  file = pathlib.Path(workdir) / reporting.GUARANTEE
+def _stated(workdir: str | os.PathLike, read: Callable[[Any], Any]) -> Any:
+  """Return what `read` finds in the guarantee.json of a run, or None."""
+  file = workdir_lib.folder_of(workdir) / reporting.GUARANTEE
+  if not file.exists():
+    return None
   try:
-    yield file
+    return read(json.loads(file.read_text(encoding="utf-8")))
   except (
       OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
   ) as e:

@@ -3,22 +3,22 @@
 from collections.abc import Mapping
 import dataclasses
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 import jax
 import optax
 
+from episodic_dp import _validate
 from episodic_dp import accounting
+from episodic_dp import backends
 from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.accounting import report
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.private import sharding
 from episodic_dp.training import evaluation
-from episodic_dp.training import mesh as mesh_lib
-
-StepFunction: TypeAlias = private.Step
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -39,6 +39,8 @@ class TrainingSpec:
       the first that has a guarantee. The result has all levels.
     asked_steps: how many were asked for before a budget was looked at, so that
       the result can say that it ended the run; None for `steps`.
+    target_epsilon: the budget, of the privacy unit; a run that is forked takes
+      fewer steps to stay within it. None for no budget.
     seed: public seed of the initial parameters.
     private_seed: None for a secret key; an integer makes the run reproducible
       and its guarantee void for whoever knows the number.
@@ -65,6 +67,7 @@ class TrainingSpec:
   validation: evaluation.Tasks | None = None
   privacy_unit: str | None = None
   asked_steps: int | None = None
+  target_epsilon: float | None = None
   seed: int = 0
   private_seed: int | None = None
   compute: private.Compute = dataclasses.field(
@@ -78,11 +81,7 @@ class TrainingSpec:
 
   def __post_init__(self) -> None:
     for name in ("steps", "evaluate_every", "checkpoint_every"):
-      value = getattr(self, name)
-      if not isinstance(value, int) or value < 1:
-        raise errors.RunError(
-            f"{name}={value!r} must be a whole number of at least 1"
-        )
+      _validate.count(name, getattr(self, name), 1)
     if not isinstance(self.optimizer, optax.GradientTransformation):
       raise errors.RunError(
           f"optimizer={self.optimizer!r} must be an optimiser of optax, such as"
@@ -143,6 +142,37 @@ class Result:
     return f"Result({'; '.join(parts)}; {self.seconds:.0f} s)"
 
 
+def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
+  """A mesh of one axis, `tasks`, for `private.Compute(mesh=...)`.
+
+  Args:
+    devices: how many of the devices of all processes, of which every core of a
+      CPU is one; None for all.
+
+  Raises:
+    RunError: there are not so many, or some process would have none.
+  """
+  if devices is None:
+    backends.warn_of_idle_cores()
+  else:
+    backends.ask_for_cores()
+  there = jax.devices()
+  count = len(there) if devices is None else devices
+  if not isinstance(count, int) or not 1 <= count <= len(there):
+    raise errors.RunError(
+        f"devices={devices!r} must be between 1 and the {len(there)} devices"
+        " that JAX sees, or None for all of them; of a command,"
+        f" --config.compute.devices={len(there)}"
+    )
+  if jax.process_count() > 1 and count < len(there):
+    raise errors.RunError(
+        f"devices={devices} of the {len(there)} devices of"
+        f" {jax.process_count()} processes would leave some idle: leave it"
+        " None, or start fewer processes"
+    )
+  return sharding.make_mesh(there[:count])
+
+
 def with_mesh(spec: TrainingSpec) -> TrainingSpec:
   """Returns the spec with the mesh of its devices, None for a single device.
 
@@ -155,7 +185,7 @@ def with_mesh(spec: TrainingSpec) -> TrainingSpec:
   """
   mesh = spec.compute.mesh
   if isinstance(mesh, str):
-    made = mesh_lib.make_mesh(spec.devices)
+    made = make_mesh(spec.devices)
     mesh = made if made.size > 1 else None
   elif mesh is None and jax.process_count() > 1:
     raise errors.RunError(
@@ -171,26 +201,4 @@ def with_mesh(spec: TrainingSpec) -> TrainingSpec:
       spec,
       compute=dataclasses.replace(spec.compute, mesh=mesh),
       config=dict(spec.config) | {"compute": compute},
-  )
-
-
-def initial_state(spec: TrainingSpec, key: jax.Array) -> private.State:
-  """The state before the first step, with the run's secret key."""
-  return private.init(
-      key,
-      spec.learner,
-      spec.optimizer,
-      spec.release.mechanism,
-      params=spec.learner.init(jax.random.key(spec.seed)),
-  )
-
-
-def make_step(spec: TrainingSpec) -> StepFunction:
-  """The jitted step of the run, see `private.make_meta_step`."""
-  return private.make_meta_step(
-      spec.learner,
-      spec.optimizer,
-      spec.train,
-      spec.release,
-      compute=spec.compute,
   )

@@ -1,6 +1,11 @@
-"""The work directory: one run at a time, its configuration, room to write."""
+"""Work directory of a run: its lock, its key's place, its configuration.
 
-from collections.abc import Callable, Iterator
+Every file goes through `etils.epath`, so that a work directory may lie on an
+object store (gs://, s3://). The key file never does: the key of a run on an
+object store lies in the home folder of the user, or where `--key_file` says.
+"""
+
+from collections.abc import Iterator
 import contextlib
 import dataclasses
 import errno
@@ -10,27 +15,24 @@ import os
 import pathlib
 import shlex
 import shutil
-import tempfile
 from typing import Any, IO
+import urllib.parse
 
 from absl import logging
+from etils import epath
 
 from episodic_dp import errors
-from episodic_dp.training import mirror
-from episodic_dp.training import remote
-from episodic_dp.training import stores
 
 CONFIG = "config.json"
 CHECKPOINTS = "checkpoints"
-_OF_A_RUN = (CONFIG, remote.KEY, CHECKPOINTS, "metrics.jsonl")
-# What flock answers on a mount that knows no locks, some NFS and FUSE ones.
+PRIVATE = "private"
+KEY = "key"
+DIAGNOSTICS = "diagnostics.jsonl"
+_LOCK = ".lock"
+_HOME_KEYS = pathlib.Path(".episodic_dp") / "keys"  # In the home folder.
+# Answers of flock on a mount without locks, such as some NFS and FUSE ones.
 _WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _ROOM = 64 * 2**20  # bytes: seven small checkpoints and the pictures
-
-_RESTORE = (
-    "restore the file, or move it away and resume the run, which writes it"
-    " anew"
-)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,85 +40,103 @@ class WorkDirectory:
   """A work directory that one process alone uses.
 
   Attributes:
-    folder: where its files lie while they are used.
-    publish: called when files of the run should outlast this machine: before
-      the first step, and after every checkpoint. Does nothing for a folder of
-      this machine; see `mirror` for those on an object store.
+    folder: of this machine or on an object store.
+    key: file of the secret key, on this machine.
+    known: whether it was opened before, by a launcher or a run.
   """
 
-  folder: pathlib.Path
-  publish: Callable[[], None] = lambda: None
+  folder: epath.Path
+  key: pathlib.Path
+  known: bool = False
+
+  @property
+  def diagnostics(self) -> pathlib.Path:
+    """File of private diagnostics, beside the key."""
+    if self.key.parent.name == PRIVATE:
+      return self.key.parent / DIAGNOSTICS
+    return self.key.with_name(f"{self.key.name}.{DIAGNOSTICS}")
+
+  @property
+  def begun(self) -> bool:
+    """Whether a run was begun here."""
+    names = (CONFIG, CHECKPOINTS, "metrics.jsonl")
+    return self.key.exists() or any((self.folder / n).exists() for n in names)
+
+
+def is_remote(workdir: str | os.PathLike) -> bool:
+  """Return whether a work directory is an address on an object store."""
+  return "://" in os.fspath(workdir)
+
+
+def folder_of(workdir: str | os.PathLike) -> epath.Path:
+  """Return the work directory as an absolute path."""
+  if is_remote(workdir):
+    return epath.Path(os.fspath(workdir))
+  return epath.Path(os.path.abspath(workdir))
+
+
+def key_path(
+    workdir: str | os.PathLike, key_file: str | os.PathLike | None = None
+) -> pathlib.Path:
+  """Return the file of the secret key of a run.
+
+  Args:
+    workdir: of the run.
+    key_file: for a run on an object store; None for the home folder.
+
+  Raises:
+    RunError: `key_file` is given for a folder of this machine.
+  """
+  if not is_remote(workdir):
+    if key_file is not None:
+      raise errors.RunError(
+          f"--key_file={key_file} is for a run on an object store: leave it"
+          f" out; the key of this run lies in {workdir}/{PRIVATE}"
+      )
+    return pathlib.Path(folder_of(workdir)) / PRIVATE / KEY
+  if key_file is not None:
+    return pathlib.Path(key_file).absolute()
+  name = urllib.parse.quote(os.fspath(workdir).rstrip("/"), safe="")
+  return pathlib.Path.home() / _HOME_KEYS / name
+
+
+def make_private(folder: pathlib.Path) -> pathlib.Path:
+  """Make a folder that its owner alone may read, and return it."""
+  folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+  if folder.name == PRIVATE:
+    folder.chmod(0o700)  # mkdir leaves an existing folder as it is.
+  return folder
 
 
 @contextlib.contextmanager
 def opened(
-    workdir: str | os.PathLike,
-    *,
-    resume: str = "auto",
-    key_file: str | os.PathLike | None = None,
+    workdir: str | os.PathLike, *, key_file: str | os.PathLike | None = None
 ) -> Iterator[WorkDirectory]:
-  """Makes the work directory, checks that it takes files, and locks it.
+  """Make a work directory, check that it takes files, and lock it.
 
-  What fails before a run began in it leaves it as it was.
+  An error before a run began in it leaves the folder as it was.
 
   Args:
-    workdir: a folder, or an address on an object store (gs://, s3://), whose
-      run then works in a temporary folder (`mirror`).
-    resume: "auto"; "must" refuses what was never opened as a work directory,
-      "never" what holds a run.
-    key_file: where the secret key of a run on an object store lies, on this
-      machine; None for `private/` on the store.
+    workdir: a folder, or an address on an object store (gs://, s3://).
+    key_file: see `key_path`.
 
   Raises:
-    RunError: it cannot be made or written, its disk is full, another process
-      trains in it, or `resume` refuses it.
+    RunError: it cannot be made or written, its disk is full, or another
+      process trains in it.
   """
-  check_key_file(workdir, key_file)
-  if stores.is_url(workdir):
-    store = stores.Store(os.fspath(workdir))
-    there = store.names()
-    if resume == "must" and not there:
-      raise _never_opened(store.url)
-    if resume == "never" and any(_of_a_run(name) for name in there):
-      raise _holds_a_run(store.url)
-    with mirror.opened(store, key_file=key_file) as copy:
-      _check_room(copy.folder, "set TMPDIR to a folder with room")
-      yield WorkDirectory(folder=copy.folder, publish=copy.publish)
-    return
-  folder = pathlib.Path(workdir).absolute()
-  if resume == "must" and not (folder / remote.LOCK).exists():
-    raise _never_opened(str(folder))
-  with _locked(folder):
-    if resume == "never" and any((folder / n).exists() for n in _OF_A_RUN):
-      raise _holds_a_run(str(folder))
-    yield WorkDirectory(folder=folder)
-
-
-def check_key_file(
-    workdir: str | os.PathLike, key_file: str | os.PathLike | None
-) -> None:
-  """Refuses a key apart from its run, where both would lie on this machine.
-
-  Raises:
-    RunError: one sentence.
-  """
-  if key_file is not None and not stores.is_url(workdir):
-    raise errors.RunError(
-        f"--key_file={key_file} is for a run on an object store: leave it out;"
-        f" the key of this run lies in {workdir}/private"
-    )
-
-
-@contextlib.contextmanager
-def _locked(folder: pathlib.Path) -> Iterator[None]:
-  """Makes the folder, and keeps other processes out of it."""
+  folder = folder_of(workdir)
+  key = key_path(workdir, key_file)
+  # The lock of a run on an object store is beside its key.
+  locked = key.parent if is_remote(workdir) else pathlib.Path(folder)
+  made = [path for path in (locked, *locked.parents) if not path.exists()]
+  lock_path = locked / (f".{key.name}.lock" if is_remote(workdir) else _LOCK)
   try:
-    before, made = _there(folder), _to_be_made(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder) as probe:
-      probe.write(b"\0" * 4096)
-      probe.flush()
-    lock = open(folder / remote.LOCK, "w")
+    locked.mkdir(parents=True, exist_ok=True)
+    before = set(locked.iterdir())
+    known = lock_path in before
+    lock = open(lock_path, "w")
+    if shutil.disk_usage(locked).free < _ROOM:
+      raise OSError(errno.ENOSPC, f"less than {_ROOM >> 20} MiB are free")
   except OSError as e:
     raise errors.RunError(
         f"the work directory {folder} cannot be written"
@@ -124,61 +144,33 @@ def _locked(folder: pathlib.Path) -> Iterator[None]:
     ) from e
   with lock:
     _take(lock, folder)
+    place = WorkDirectory(folder=folder, key=key, known=known)
     try:
-      _check_room(folder, "make room or choose another --workdir")
-      yield
+      yield place
     except Exception:
-      # Without a configuration no step was taken, and the key has no use.
+      # Without a configuration no step was taken, and a new key has no use.
       if not (folder / CONFIG).exists():
-        _remove(folder, _there(folder) - before, made)
+        _remove(set(locked.iterdir()) - before, made)
       raise
 
 
-def _there(folder: pathlib.Path) -> set[str]:
-  """The names in a folder; none where there is no folder."""
-  return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-
-
-def _to_be_made(folder: pathlib.Path) -> list[pathlib.Path]:
-  """The folder and those above it that do not exist, the innermost first."""
-  return [path for path in (folder, *folder.parents) if not path.exists()]
-
-
-def _remove(
-    folder: pathlib.Path, names: set[str], made: list[pathlib.Path]
-) -> None:
-  """Removes what was made, as far as that can be done."""
+def _remove(new: set[pathlib.Path], made: list[pathlib.Path]) -> None:
+  """Remove what was made, as far as possible."""
   with contextlib.suppress(OSError):
-    for name in names:
-      path = folder / name
-      if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-      else:
-        path.unlink()
+    for path in new:
+      shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in made:
-      path.rmdir()  # Fails where another run was put into it.
+      path.rmdir()  # Fails if another run was put into it.
 
 
-def _check_room(folder: pathlib.Path, remedy: str) -> None:
-  room = shutil.disk_usage(folder).free
-  if room < _ROOM:
-    raise errors.RunError(
-        f"the disk of the work directory {folder} has {room >> 20} MiB left and"
-        f" a run needs {_ROOM >> 20}: {remedy}"
-    )
-
-
-def _take(lock: IO[str], folder: pathlib.Path) -> None:
-  """Locks the file, where its file system can."""
+def _take(lock: IO[str], folder: epath.Path) -> None:
+  """Lock a file if its file system can."""
   taken = errors.RunError(
       f"another process is training in {folder}: wait for it, stop it, or"
       " choose another --workdir"
   )
   try:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    # A process whose run was refused removes its lock.
-    if os.fstat(lock.fileno()).st_nlink == 0:
-      raise taken
   except BlockingIOError as e:
     raise taken from e
   except OSError as e:
@@ -193,85 +185,52 @@ def _take(lock: IO[str], folder: pathlib.Path) -> None:
         folder,
         e.strerror or e,
     )
+  if os.fstat(lock.fileno()).st_nlink == 0:  # Removed after a refused run.
+    raise taken
 
 
-def _never_opened(workdir: str) -> errors.RunError:
-  """The sentence for --resume=must where there is nothing."""
-  return errors.RunError(
-      f"--resume=must, and no run was ever begun in {workdir}: mount or name"
-      " the work directory of the run, or start one with --resume=auto"
-  )
-
-
-def _of_a_run(name: str) -> bool:
-  return any(name == n or name.startswith(n + "/") for n in _OF_A_RUN)
-
-
-def _holds_a_run(workdir: str) -> errors.RunError:
-  """The sentence for --resume=never where there is a run."""
-  return errors.RunError(
-      f"--resume=never, and {workdir} holds a run: choose another --workdir, or"
-      " go on with it by --resume=auto"
-  )
-
-
-def read_config(folder: str | os.PathLike) -> dict[str, Any]:
-  """The configuration of the run of `episodic-dp train` in this folder.
+def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
+  """Return the configuration of a run of `episodic-dp train`.
 
   Raises:
     RunError: there is none, it is damaged, or it is of `episodic-dp pvi`.
   """
-  value = saved_config(folder)
+  value = saved_config(workdir)
   if "visit" in value:
     raise errors.RunError(
-        f"{folder} holds a run of episodic-dp pvi, which prints and writes its"
+        f"{workdir} holds a run of episodic-dp pvi, which prints and writes its"
         " scores itself: give the --workdir of a run of episodic-dp train"
     )
   return value
 
 
-def saved_config(folder: str | os.PathLike) -> dict[str, Any]:
-  """The configuration of a run of any kind.
+def saved_config(workdir: str | os.PathLike) -> dict[str, Any]:
+  """Return the configuration of a run of any kind.
 
   Raises:
     RunError: there is none, or it is damaged.
   """
-  path = pathlib.Path(folder) / CONFIG
+  path = epath.Path(workdir) / CONFIG
   try:
     value = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(value, dict):
+      raise ValueError("it does not hold a configuration")
   except (FileNotFoundError, NotADirectoryError) as e:
-    raise _no_run(pathlib.Path(folder)) from e
+    raise _no_run(epath.Path(workdir)) from e
   except (OSError, ValueError, RecursionError) as e:
     raise errors.RunError(
-        f"{path} cannot be read ({e}): {_RESTORE}"
+        f"{path} cannot be read ({e}): restore the file, or move it away and"
+        " resume the run, which writes it anew"
     ) from e
-  if not isinstance(value, dict):
-    raise errors.RunError(
-        f"{path} does not hold a configuration: {_RESTORE}"
-    )
   return value
 
 
-def _no_run(path: pathlib.Path) -> errors.RunError:
-  """The sentence where no run is; names one that lies beside or below."""
-  where = f"{path / CONFIG} does not exist"
+def _no_run(folder: epath.Path) -> errors.RunError:
+  """Explain that there is no run; name one that lies below."""
   remedy = "give the --workdir of a run that was started with episodic-dp train"
-  near = sorted(path.glob("*"))
-  if path.is_file():
-    where, near = f"{path} is a file", [path.parent]
-  runs = [str(p) for p in near if os.path.isfile(p / CONFIG)]
+  near = sorted(folder.iterdir()) if folder.is_dir() else []
+  runs = [str(path) for path in near if (path / CONFIG).exists()]
   if runs:
     remedy = "give the folder of a run, such as --workdir="
     remedy += shlex.quote(runs[0])
-  return errors.RunError(f"{where}: {remedy}")
-
-
-def warn_without_config(folder: pathlib.Path) -> None:
-  """Says that a run goes on whose configuration is gone."""
-  path = folder / CONFIG
-  if not path.exists():
-    logging.warning(
-        "%s was missing: what determines the run's steps was compared with its"
-        " key, and the file is written anew",
-        path,
-    )
+  return errors.RunError(f"{folder / CONFIG} does not exist: {remedy}")

@@ -18,7 +18,7 @@ from episodic_dp import models
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling as sampling_lib
 from episodic_dp import training
-from episodic_dp.training import compilation
+from experiments.benchmarks import compilation
 from experiments.benchmarks import harness
 from experiments.benchmarks import peers
 from experiments.benchmarks import settings

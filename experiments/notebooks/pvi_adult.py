@@ -83,7 +83,7 @@ from episodic_dp.config.presets.pvi import adult as preset
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.pvi import adult
-from episodic_dp.pvi import loop
+from episodic_dp.pvi import program as loop
 from experiments import targets
 
 episodic_dp.use_all_cores()

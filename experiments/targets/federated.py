@@ -19,7 +19,7 @@ from episodic_dp.config import build
 from episodic_dp.config import pvi as config_lib
 from episodic_dp.config import RunConfig
 from episodic_dp.output import plotting
-from episodic_dp.pvi import loop
+from episodic_dp.pvi import program
 from episodic_dp.pvi import shared_prior
 from episodic_dp.training import saved_runs
 from experiments import runs as runs_lib
@@ -91,14 +91,14 @@ def _finish_adult(
   # Equal clients and visits are compiled once.
   federation = shared.made(
       f"{config.table} {config.visit} {config.server} {config.model}",
-      lambda: loop.make_federation(spec),
+      lambda: program.make_federation(spec),
   )
   workdir = pathlib.Path(folder) / run.name
   code = runs_lib.begin(workdir)
-  result = loop.run(spec, workdir, federation=federation)
+  result = program.run(spec, workdir, federation=federation)
   runs_lib.check_done(result.stopped)
   found = {
-      name: loop.score(
+      name: program.score(
           spec.learner, result.posterior, config_lib.examples(part)
       )
       for name, part in (("validation", rows.validation), ("test", rows.test))

@@ -17,6 +17,7 @@ from episodic_dp.config import build
 from episodic_dp.config.presets import sinusoid as preset
 from episodic_dp.data import sinusoid
 from episodic_dp.output import plotting
+from episodic_dp.training import evaluation
 from episodic_dp.training import reporting
 from episodic_dp.training import saved_runs
 from experiments import runs as runs_lib
@@ -155,7 +156,7 @@ def unadapted(
   query = points[:, tasks.episode.shot :].reshape(-1, 1, 1, 2)
   outputs = experiment.spec.learner.model.apply(params, query[..., :1])
   errors = np.square(np.asarray(outputs)[:, 0] - query[:, 0, 0, 1])
-  return training.interval(
+  return evaluation.interval(
       errors.reshape(len(tasks.rows), -1).mean(axis=1), training.SquaredError
   )
 

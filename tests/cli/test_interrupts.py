@@ -59,13 +59,13 @@ def test_a_signal_ends_it_with_one_line(work, name, status):
 
 
 _RUN = """
-from episodic_dp.training import signals
-with signals.StopSignals() as stop:
+from episodic_dp.training import stopping
+with stopping.StopSignals() as signals:
   print("running", flush=True)
   import time
-  while not stop.code:
+  while not signals.stop:
     time.sleep(0.01)
-  print(stop.code.stopped, flush=True)
+  print(signals.stop.reason, flush=True)
   {then}
 """
 
@@ -90,25 +90,6 @@ def test_a_second_ctrl_c_does_not_wait_for_it():
   _, err = process.communicate(timeout=2)
   assert process.returncode == exit_status.INTERRUPTED
   assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("farewell, least", [
-    ("lambda: print('bye', flush=True)", 0), ("lambda: time.sleep(60)", 1),
-])  # fmt: skip
-def test_what_is_to_be_said_before_leaving_is_not_waited_for_long(
-    farewell, least
-):
-  process = _started(
-      f"import time; interrupts.before_leaving({farewell}); print('set',"
-      " flush=True); " + _WORK["threads"]
-  )
-  assert process.stdout.readline() == "set\n"
-  began = time.monotonic()
-  process.send_signal(signal.SIGINT)
-  out, _ = process.communicate(timeout=10)
-  assert process.returncode == exit_status.INTERRUPTED
-  assert least or out == "bye\n"
-  assert least <= time.monotonic() - began < 10
 
 
 def test_signals_of_a_child_are_not_its_parents():

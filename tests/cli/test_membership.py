@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from episodic_dp.training import keys
+from episodic_dp.training import workdir
 from tests.cli import tiny_runs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -36,14 +36,14 @@ def test_private_data_are_not_read_unasked(run_folder):
   assert done.returncode == 1
   assert "say --read_private_training_data" in done.stderr
   assert done.stderr.count("\n") == 1  # One sentence, and nothing before it.
-  assert not (run_folder / keys.FOLDER).exists()
+  assert not (run_folder / workdir.PRIVATE).exists()
 
 
 @pytest.mark.slow
 def test_the_command_writes_into_the_private_folder(run_folder):
   done = _run(f"--workdir={run_folder}", READ, "--participants=4", "--tasks=1")
   assert done.returncode == 0, done.stderr
-  made = run_folder / keys.FOLDER / "membership.json"
+  made = run_folder / workdir.PRIVATE / "membership.json"
   assert "nothing protects it" in done.stdout
   assert json.loads(made.read_text())["command"].endswith(
       "--workdir=DIR --participants=4 --tasks=1"

@@ -68,7 +68,6 @@ def save(
   learner = learners.make_learner(parsed, (12, 12, 1))
   checkpoints = training.Checkpoints(folder)
   checkpoints.save(steps, learner.init(jax.random.key(steps)), {"step": 0})
-  checkpoints.close()
   files.write_json(
       folder / reporting.GUARANTEE,
       accounting.run_statement(

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from episodic_dp import training
+from episodic_dp.training import evaluation
 from experiments import published
 from experiments import reproduce
 from experiments import results_pages
@@ -33,7 +34,7 @@ def test_a_finished_run_is_reported_and_not_done_again(finished, monkeypatch):
   assert found["epsilon"]["participant"]["epsilon"] == epsilon <= 1.5
   assert found["config"]["steps"] == 2 and len(found["code"]) == 1
   stored = found["accuracy"]["single"]
-  scores = training.unpack(stored["per_task"])
+  scores = evaluation.unpack(stored["per_task"])
   assert scores.mean() == pytest.approx(stored["mean"])
   assert result["command"] in (finished / "learners.md").read_text()
   monkeypatch.setattr(training, "train", None)

@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from episodic_dp import pvi
+from episodic_dp.pvi import clients as clients_lib
 from tests.pvi import problems
 
 OPTIMIZER = optax.adagrad(0.3)
@@ -38,14 +39,14 @@ def learner():
 @functools.cache
 def releases(owners):
   """Batches of half of the examples, z = 2."""
-  return pvi.releases(
+  return clients_lib.releases(
       owners, batch_share=0.5, least_batch=1, clip_norm=1.0,
       noise_multiplier=2.0,
   )  # fmt: skip
 
 
 def spec(rounds, *, epsilon=None, **changes):
-  """A run of so many rounds."""
+  """Describe a run of n rounds."""
   inputs, labels = problems.classification(40, seed=0)
   owners = members()
   fields = dict(
@@ -54,7 +55,7 @@ def spec(rounds, *, epsilon=None, **changes):
       clients=owners,
       budgets=pvi.Budgets(
           releases=releases(owners),
-          deltas=tuple(pvi.usual_delta(c.size) for c in owners),
+          deltas=tuple(clients_lib.usual_delta(c.size) for c in owners),
           local_steps=LOCAL_STEPS,
           target_epsilon=epsilon,
       ),

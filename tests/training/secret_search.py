@@ -1,17 +1,15 @@
-"""Finds keys in what a run wrote and printed, in every encoding."""
+"""Search for keys in what a run wrote and printed, in every encoding."""
 
 import base64
 
 import jax
 import numpy as np
-from orbax import checkpoint as ocp
 
 from episodic_dp.private import keys as private_keys
-from episodic_dp.training import keys
 
 
 def encodings(words) -> dict[str, bytes]:
-  """What two uint32 words may look like.
+  """Return the forms that two uint32 words may take.
 
   Text of one word is enough to be found; of raw bytes both words are needed,
   since four bytes occur by chance.
@@ -45,7 +43,7 @@ def encodings(words) -> dict[str, bytes]:
 
 
 def secrets_of(key, steps):
-  """The key of the run and those derived from it, by name."""
+  """Return the key of the run and those derived from it, by name."""
   found = {"the key": key}
   for purpose in range(6):
     found[f"the key of purpose {purpose}"] = jax.random.fold_in(key, purpose)
@@ -56,7 +54,7 @@ def secrets_of(key, steps):
 
 
 def searched(texts, secrets) -> list[str]:
-  """Which secret is where, and how it is written.
+  """Say which secret is where, in which form.
 
   Args:
     texts: where -> bytes.
@@ -72,30 +70,21 @@ def searched(texts, secrets) -> list[str]:
 
 
 def secrets_of_run(run_key, steps):
-  """Those of a run, and what it was made from, by name."""
+  """Return the secrets of a run, and the words of its own secret."""
   words = np.frombuffer(run_key.secret, ">u4").reshape(-1, 2)
   parts = {f"part {i} of the secret": pair for i, pair in enumerate(words)}
   return parts | secrets_of(run_key.jax_key(), steps)
 
 
 def public_bytes(folder) -> dict[str, bytes]:
-  """Every file outside private/; checkpoints also as arrays.
-
-  Orbax compresses, so that the bytes of its files say nothing.
-  """
+  """Return every file outside private/; checkpoints are not compressed."""
   texts = {
       str(path.relative_to(folder)): path.read_bytes()
       for path in sorted(folder.rglob("*"))
-      if path.is_file() and path.relative_to(folder).parts[0] != keys.FOLDER
+      if path.is_file() and path.relative_to(folder).parts[0] != "private"
   }
   # Names are readable too.
   texts["the names of files"] = "\n".join(
       str(path.relative_to(folder)) for path in folder.rglob("*")
   ).encode()
-  checkpointer = ocp.StandardCheckpointer()
-  for item in sorted((folder / "checkpoints").glob("*/*")):
-    if (item / "_METADATA").exists():
-      arrays = jax.tree.leaves(checkpointer.restore(item.absolute()))
-      where = f"the arrays of {item.relative_to(folder)}"
-      texts[where] = b"|".join(np.asarray(a).tobytes() for a in arrays)
   return texts

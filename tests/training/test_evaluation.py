@@ -12,6 +12,7 @@ import pytest
 from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp import training
+from episodic_dp.training import evaluation
 from tests import fake_learner
 
 WAY, SHOT, QUERY = 3, 2, 2
@@ -154,11 +155,14 @@ def test_an_interval_can_be_computed_again_from_what_is_stored():
   errors = np.linspace(0.0, 3.0, 50)
   for score, kind in (
       (measured, training.Accuracy),
-      (training.interval(counts, of=75), training.Accuracy),
-      (training.interval(errors, training.SquaredError), training.SquaredError),
+      (evaluation.interval(counts, of=75), training.Accuracy),
+      (
+          evaluation.interval(errors, training.SquaredError),
+          training.SquaredError,
+      ),
   ):
     stored = json.loads(json.dumps(dataclasses.asdict(score)))
-    again = training.interval(training.unpack(stored["per_task"]), kind)
+    again = evaluation.interval(evaluation.unpack(stored["per_task"]), kind)
     assert again.tasks == score.tasks
     assert (again.mean, again.low, again.high) == pytest.approx(
         (score.mean, score.low, score.high), abs=1e-7
@@ -169,13 +173,13 @@ def test_an_interval_can_be_computed_again_from_what_is_stored():
 @pytest.mark.parametrize("largest", [1, 255, 256, 10**6])
 def test_whole_numbers_are_packed_exactly(largest):
   values = np.asarray([0, 1, largest])
-  packed = training.interval(values, training.SquaredError, of=4).per_task
-  assert (4 * training.unpack(packed) == values).all()
+  packed = evaluation.interval(values, training.SquaredError, of=4).per_task
+  assert (4 * evaluation.unpack(packed) == values).all()
 
 
 def test_interval_is_that_of_the_mean():
   values = np.asarray([0.2, 0.4, 0.9, 1.0])
-  found = training.interval(values)
+  found = evaluation.interval(values)
   half = 1.96 * np.sqrt(((values - 0.625) ** 2).sum() / 3) / 2
   assert found.mean == pytest.approx(0.625)
   assert (found.low, found.high) == pytest.approx((0.625 - half, 0.625 + half))
@@ -184,12 +188,12 @@ def test_interval_is_that_of_the_mean():
 def test_interval_covers_the_truth_as_often_as_it_says():
   rng = np.random.default_rng(0)
   draws = rng.binomial(5, 0.7, (2000, 600)) / 5
-  inside = [i.low <= 0.7 <= i.high for i in map(training.interval, draws)]
+  inside = [i.low <= 0.7 <= i.high for i in map(evaluation.interval, draws)]
   assert 0.935 < np.mean(inside) < 0.965
 
 
 def test_one_task_says_nothing():
-  found = training.interval(np.asarray([0.5]))
+  found = evaluation.interval(np.asarray([0.5]))
   assert found.low < 0 and found.high > 1
 
 
@@ -229,5 +233,5 @@ def test_regression_is_measured_by_the_squared_error():
 
 
 def test_an_interval_of_squared_errors_is_not_cut_at_one():
-  found = training.interval(np.asarray([0.0, 40.0]), training.SquaredError)
+  found = evaluation.interval(np.asarray([0.0, 40.0]), training.SquaredError)
   assert found.mean == 20 and found.high - found.mean == pytest.approx(39.2)

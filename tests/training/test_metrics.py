@@ -1,34 +1,49 @@
-"""metrics.jsonl after kills."""
+"""Lines and events of a run: kept whole, read back, without times."""
 
 import json
+import struct
+
+import pytest
+from tensorboardX.proto import event_pb2
 
 from episodic_dp.training import metrics
 
 
-def test_drops_steps_after_the_checkpoint_and_half_a_line(tmp_path):
-  path = tmp_path / "metrics.jsonl"
-  whole = [{"step": s, "x": s / 2} for s in range(1, 6)]
-  text = "".join(json.dumps(line) + "\n" for line in whole)
-  path.write_text(text + '{"step": 6, "x"')
-  assert metrics.read(path) == whole
-  lines = metrics.Lines(path, keep=3)
-  lines.add({"step": 4, "x": 9.0})
-  # Flushed: readable before the file is closed.
-  assert metrics.read(path) == whole[:3] + [{"step": 4, "x": 9.0}]
-  lines.close()
+@pytest.mark.parametrize("rest", ["", '{"step": 4, "epsi', "\0\0\n", "[]\n"])
+def test_lines_after_a_checkpoint_and_half_lines_are_dropped(tmp_path, rest):
+  path = tmp_path / metrics.FILE
+  lines = [{"step": step, "epsilon": float("inf")} for step in range(4)]
+  path.write_text("".join(json.dumps(x | {"epsilon": "inf"}) + "\n"
+                          for x in lines) + rest)
+  appended = metrics.Lines(path, keep=2)
+  appended.add({"step": 3, "epsilon": float("nan")})
+  appended.close()
+  found = metrics.read(path)
+  assert [line["step"] for line in found] == [0, 1, 2, 3]
+  assert [line["epsilon"] for line in found] == ["inf"] * 3 + ["nan"]
+  assert metrics.spent(found) == []
 
 
-def test_infinity_is_strict_json(tmp_path):
-  lines = metrics.Lines(tmp_path / "m", keep=0)
-  lines.add({"step": 1, "epsilon": float("inf"), "x": float("nan")})
-
-  def refuse(name):
-    raise AssertionError(name)
-
-  text = (tmp_path / "m").read_text()
-  found = json.loads(text, parse_constant=refuse)
-  assert found == {"step": 1, "epsilon": "inf", "x": "nan"}
+def _events(path):
+  data, found = path.read_bytes(), []
+  while data:
+    (length,) = struct.unpack("<Q", data[:8])
+    found.append(event_pb2.Event.FromString(data[12 : 12 + length]))
+    data = data[16 + length :]
+  return found
 
 
-def test_no_file_has_no_lines(tmp_path):
-  assert metrics.read(tmp_path / "absent") == []
+def test_events_have_steps_for_times(tmp_path):
+  for done in (0, 3):
+    board = metrics.Board(tmp_path, done=done)
+    board.add({"step": done + 1, "epsilon": 0.5, "worst": float("inf")})
+    board.close()
+  first, second = map(_events, sorted(tmp_path.iterdir()))
+  for events, done in ((first, 0), (second, 3)):
+    version, start, event = events
+    assert version.file_version == "brain.Event:2"
+    # TensorBoard hides what earlier files have from this step on.
+    assert (start.step, start.session_log.status) == (done + 1, 1)
+    assert event.wall_time == event.step == done + 1
+    ((tag, value),) = [(v.tag, v.simple_value) for v in event.summary.value]
+    assert (tag, value) == ("epsilon", 0.5)

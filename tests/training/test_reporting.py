@@ -9,8 +9,6 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.accounting import report
-from episodic_dp.accounting import statement
 from episodic_dp.training import plots
 from episodic_dp.training import reporting
 
@@ -72,23 +70,6 @@ def test_a_caveat_of_some_levels_names_them():
 def test_no_noise_is_called_no_guarantee():
   lines = reporting.guarantee_lines(_guarantees(z=0.0), 3)
   assert all("no formal guarantee (no noise)" in line for line in lines[:3])
-
-
-def test_statements_are_written_as_strict_json(tmp_path):
-  path = tmp_path / "guarantee.json"
-  for z in (0.0, 1.0):
-    for fixed_seed in (False, True):
-      reporting.write_statement(
-          path, _ledger(z), delta=1e-5, fixed_seed=fixed_seed, planned_steps=9,
-          lineage=["5a"],
-      )
-      found = statement.loads(path.read_text())
-      assert (found["steps"], found["planned_steps"]) == (3, 9)
-      for level, guarantee in _guarantees(z=z).items():
-        entry = found["guarantees"][level]
-        assert float(entry["epsilon"]) == guarantee.epsilon
-        assert (report.SEEDED in entry["caveat"]) == fixed_seed
-      assert accounting.verify(found).differences == ()
 
 
 @pytest.mark.parametrize("curves", [1, 2])

@@ -1,7 +1,9 @@
-"""The secret key, searched for in all that a run writes and prints."""
+"""Secrets of a run, searched for in all that it writes and prints."""
 
 import logging as python_logging
+import re
 import stat
+import time
 
 from absl import logging
 import jax
@@ -10,9 +12,9 @@ import pytest
 
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.training import keys
 from episodic_dp.training import metrics
-from episodic_dp.training import process_times
+from episodic_dp.training import resume
+from episodic_dp.training import workdir
 from tests.training import secret_search as search
 from tests.training import tiny_run
 
@@ -21,7 +23,7 @@ STEPS = 4
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-  """A run with a key of the system: its folder, and what it printed."""
+  """Train with a key of the system: the folder, its key, what was printed."""
   folder, printed = tmp_path_factory.mktemp("run"), []
 
   class Keeping(python_logging.Handler):
@@ -37,48 +39,69 @@ def finished(tmp_path_factory):
   try:
     spec = tiny_run.spec(STEPS, diagnostics=True, seed=None)
     result = training.train(spec, folder)
-    printed.append(training.reporting.summary(result, STEPS))
-    printed.append(repr(result))
+    printed += [training.reporting.summary(result, STEPS), repr(result)]
   finally:
     root.removeHandler(handler)
     logger.setLevel(level)
-  return folder, "\n".join(printed)
+  with workdir.opened(folder) as place:
+    return folder, resume.load(place), "\n".join(printed)
 
 
 def test_no_secret_is_in_any_file_or_line_of_a_run(finished):
-  folder, printed = finished
-  secrets = search.secrets_of_run(keys.load(folder), STEPS)
+  folder, key, printed = finished
+  secrets = search.secrets_of_run(key, STEPS)
   texts = search.public_bytes(folder) | {"the log": printed.encode()}
   # All of it was looked at.
   names = " ".join(texts)
   for part in ("metrics.jsonl", "config.json", "guarantee.json", "tensorboard",
-               ".png", "arrays of checkpoints/4/params",
-               "arrays of checkpoints/4/rest"):  # fmt: skip
+               ".png", "checkpoints/4.npz"):
     assert part in names
   assert sum(map(len, texts.values())) > 10_000 and "step" in printed
   assert search.searched(texts, secrets) == []
+  # Anyone who has the digest of the data can test a guess of them.
+  for digest in key.segments[0].fingerprint.values():
+    if len(digest) == 64:
+      assert not any(digest.encode() in text for text in texts.values())
   # The search sees the key where it is.
-  kept = {"its file": keys.path(folder).read_bytes()}
-  assert search.searched(kept, secrets)
+  assert search.searched({"its file": key.path.read_bytes()}, secrets)
 
 
 def test_only_the_owner_reads_what_is_private(finished):
-  folder, _ = finished
-  mode = lambda path: stat.S_IMODE(path.stat().st_mode)  # noqa: E731
-  assert mode(folder / keys.FOLDER) == 0o700
-  assert mode(keys.path(folder)) == 0o600
-  inside = {path.name for path in (folder / keys.FOLDER).iterdir()}
-  assert inside == {keys.FILE, process_times.FILE, "diagnostics.jsonl"}
+  folder, key, _ = finished
+  modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in folder.iterdir()}
+  assert modes[workdir.PRIVATE] == 0o700
+  assert stat.S_IMODE(key.path.stat().st_mode) == 0o600
+  inside = {path.name for path in (folder / workdir.PRIVATE).iterdir()}
+  assert inside == {workdir.KEY, workdir.DIAGNOSTICS}
 
 
 def test_diagnostics_are_nowhere_else(finished):
-  folder, _ = finished
-  lines = metrics.read(folder / keys.FOLDER / "diagnostics.jsonl")
+  folder = finished[0]
+  path = folder / workdir.PRIVATE / workdir.DIAGNOSTICS
+  lines = metrics.read(path)
   assert len(lines) == STEPS and "private/norm" in lines[0]
   texts = search.public_bytes(folder)
-  found = [where for where, content in texts.items() if b"private/" in content
-           and where not in ("the names of files", "config.json")]  # fmt: skip
-  assert found == []
+  found = [where for where, text in texts.items() if b"private/" in text]
+  assert set(found) <= {"the names of files", "config.json"}
+
+
+def _near_now(digits):
+  """Return whether a number is a time of today, in s, ms, us or ns."""
+  seconds = int(digits) / 10 ** (len(digits) - 10)
+  return abs(seconds - time.time()) < 86400
+
+
+def test_nothing_that_is_published_holds_a_time(finished):
+  """When steps were taken tells how many tasks they sampled."""
+  texts = search.public_bytes(finished[0])
+  del texts["the names of files"]
+  assert len(texts) > 6
+  for name, content in texts.items():
+    text = content.decode("latin-1")
+    numbers = re.findall(r"(?<!\d)\d{10}(?:\d{3}){0,3}(?!\d)", text)
+    assert not [n for n in numbers if _near_now(n)], name
+    assert not re.search(r"\d\d:\d\d:\d\d", text), name
+    assert "seconds" not in text, name
 
 
 _WORDS = np.asarray([0xFEDCBA98, 0x76543210], np.uint32)
@@ -93,19 +116,10 @@ def test_a_planted_key_is_found_however_it_is_written(how, tmp_path):
   assert f"the key is in metrics.jsonl, {how}" in found
 
 
-def test_a_key_in_a_checkpoint_is_found_though_it_is_compressed(tmp_path):
+def test_a_key_in_a_checkpoint_is_found(tmp_path):
   key = private.secret_key(b"\xfe\xdc\xba\x98vT2\x10")
-  checkpoints = training.Checkpoints(tmp_path)
   rest = {"step": np.int32(1), "key": jax.random.key_data(key)}
+  checkpoints = training.Checkpoints(tmp_path)
   checkpoints.save(1, {"w": np.zeros(3, np.float32)}, rest)
-  checkpoints.close()
   found = search.searched(search.public_bytes(tmp_path), _PLANTED)
-  where = "the arrays of checkpoints/1/rest"
-  assert f"the key is in {where}, little-endian" in found
-
-
-def test_text_forms_of_a_key_are_found():
-  key = private.secret_key(b"\xfe\xdc\xba\x98vT2\x10")
-  words = jax.random.key_data(key)
-  for text in (repr(key), str(words), repr(np.asarray(words).tolist())):
-    assert search.searched({"a log": text.encode()}, _PLANTED)
+  assert "the key is in checkpoints/1.npz, little-endian" in found

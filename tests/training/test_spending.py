@@ -2,70 +2,81 @@
 
 import types
 
+import pytest
+
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.training import spending as spending_lib
+from episodic_dp.training import meta_training
 
 DELTA = 1e-5
 PASS = 32
 
 
-def run_of(release, steps, privacy_unit=None):
-  """What is read of a run, which needs no data for it."""
-  network = types.SimpleNamespace(model=types.SimpleNamespace(start=None))
-  return types.SimpleNamespace(
-      release=release,
-      steps=steps,
-      delta=DELTA,
-      private_seed=None,
-      privacy_unit=privacy_unit,
-      learner=network,
-  )
-
-
-def test_the_epsilon_that_is_told_is_that_of_the_privacy_unit():
-  h = plan.Hierarchy.regular((500, 4), levels=("user", "image"))
+def _spending(first, steps, *ranges, noise=1.0, unit=None):
+  """Return release and spending of a run, which needs no data for it."""
+  hierarchy = plan.Hierarchy.regular((500, 4), levels=("user", "image"))
   release = plan.Release(
-      h,
-      plan.SamplingPlan((plan.Poisson(0.1), plan.FixedSize(1))),
-      plan.Mechanism(clip_unit="user", noise_multiplier=2.0),
+      hierarchy,
+      plan.SamplingPlan((first, plan.FixedSize(1))),
+      plan.Mechanism(clip_unit="user", noise_multiplier=noise),
   )
+  spec = types.SimpleNamespace(
+      release=release, steps=steps, delta=DELTA, private_seed=None,
+      privacy_unit=unit, target_epsilon=None,
+      learner=types.SimpleNamespace(model=types.SimpleNamespace(start=None)),
+  )
+  return release, meta_training.Spending(spec, ranges)
+
+
+def test_the_epsilon_that_is_reported_is_that_of_the_privacy_unit():
   told = {}
   for unit in (None, "user", "image"):
-    spent = spending_lib.Spending(run_of(release, 9, unit), 4, lineage=())
-    told[unit] = spent.epsilon()
-    level = unit or "user"
-    assert told[unit] == spent.ledger.spent(level, DELTA)
+    _, spent = _spending(plan.Poisson(0.1), 9, range(4), noise=2.0, unit=unit)
+    told[unit] = spent.epsilon(spent.level, spent.done)
+    assert told[unit] == spent.ledger(4).spent(unit or "user", DELTA)
   assert told[None] == told["user"] > told["image"]
 
 
 def test_no_step_of_a_budget_that_ends_in_a_pass_is_shown_above_it():
-  h = plan.Hierarchy.regular((500, 4), levels=("user", "image"))
-  release = plan.Release(
-      h,
-      plan.SamplingPlan((plan.RandomAllocation(PASS), plan.FixedSize(2))),
-      plan.Mechanism(clip_unit="user", noise_multiplier=1.0),
-  )
+  first = plan.RandomAllocation(PASS)
+  release, spent = _spending(first, PASS + 3, range(PASS - 1))
   budget = accounting.guarantee(
       release, steps=PASS + 3, delta=DELTA, level="user"
   ).epsilon
-  steps = accounting.planned_steps(
-      release, steps=9 * PASS, delta=DELTA, target_epsilon=budget
-  )
-  assert steps == PASS + 3
-  whole = accounting.Ledger().add(release, steps, continued=False)
   # Quick bounds in a pass are of the end of its current sixteenth.
-  assert whole.spent("user", DELTA) > budget
-  run = run_of(release, steps)
-  spent = spending_lib.Spending(run, PASS - 1, lineage=())
-  shown = []
-  for _ in range(PASS - 1, steps):
-    spent.add_step()
-    shown.append(spent.epsilon())
+  assert spent.ledger(PASS + 3).spent("user", DELTA) > budget
+  shown = [spent.epsilon("user", t) for t in range(PASS, PASS + 4)]
   assert shown == sorted(shown) and shown[-1] == budget
-  for curve in spent.epsilon_curves():
-    most = accounting.guarantee(
-        release, steps=steps, delta=DELTA, level=curve.label
-    ).epsilon
-    assert list(curve.values) == sorted(curve.values)
-    assert curve.values[-1] <= most
+
+
+def test_no_budget_holds_for_a_window():
+  release, _ = _spending(plan.Poisson(0.1), 9, range(4))
+  mechanism = plan.Mechanism(
+      clip_unit="user", noise_multiplier=1.0, clipping="percentile_window",
+      clip_percentile=50, clip_window=4,
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="un-noised percentile"):
+    accounting.planned_steps(
+        release.replace(mechanism=mechanism),
+        steps=9, delta=DELTA, target_epsilon=5.0,
+    )
+
+
+@pytest.mark.parametrize(
+    "ranges, paid",
+    [
+        ([range(0, 12)], [12]),
+        # A begun pass of 10 is paid for as a whole, and begins again.
+        ([range(0, 12), range(8, 13)], [20, 13]),
+        ([range(0, 20), range(20, 20)], [20]),
+        ([range(0, 20), range(20, 23)], [20, 3]),
+        ([range(0, 12), range(8, 9), range(8, 25)], [20, 10, 25]),
+        ([range(0, 0), range(0, 4)], [4]),
+    ],
+)
+def test_a_forked_pass_counts_as_begun_again(ranges, paid):
+  _, spent = _spending(plan.RandomAllocation(10), 30, *ranges)
+  entries = spent.ledger(spent.done).entries
+  assert [entry.steps for entry in entries] == paid
+  _, plain = _spending(plan.Poisson(0.1), 30, *ranges)
+  assert plain.ledger(plain.done).steps == sum(map(len, ranges))

@@ -1,4 +1,4 @@
-"""Counts what JAX compiles, and how long that takes."""
+"""Count of the programs that JAX compiles, and of the time it takes."""
 
 import jax
 
@@ -12,7 +12,7 @@ _ALL = (
 
 
 class Compilations:
-  """Counts programs while it is entered, in every thread of the process.
+  """Count programs while it is entered, in every thread of the process.
 
   Attributes:
     count: programs compiled, or read from the persistent cache.

@@ -1,0 +1,413 @@
+"""Meta-training, or training on single examples, as a program of the loop."""
+
+import bisect
+from collections.abc import Mapping, Sequence
+import functools
+import math
+import os
+from typing import Any
+
+from absl import logging
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from episodic_dp import accounting
+from episodic_dp import plan as plan_lib
+from episodic_dp import private
+from episodic_dp.accounting import report
+from episodic_dp.output import files
+from episodic_dp.output import phases
+from episodic_dp.private import state as state_lib
+from episodic_dp.private import step as step_lib
+from episodic_dp.training import evaluation
+from episodic_dp.training import loop
+from episodic_dp.training import metrics
+from episodic_dp.training import plots
+from episodic_dp.training import reporting
+from episodic_dp.training import resume
+from episodic_dp.training import spec as spec_lib
+from episodic_dp.training import workdir as workdir_lib
+
+_CURVE_POINTS = 20
+
+
+def train(
+    spec: spec_lib.TrainingSpec,
+    workdir: str | os.PathLike | workdir_lib.WorkDirectory,
+    **options: Any,
+) -> spec_lib.Result:
+  """Train in a work directory, from its last checkpoint where it has one.
+
+  Args:
+    spec: what to run.
+    workdir: takes all files, see `loop.run`.
+    **options: "resume", "key_file", "deadline" and "callbacks" of `loop.run`.
+
+  Raises:
+    PlanError, UnsoundPlanError: the parts of the run do not fit together, or no
+      proof covers them.
+    RunError: the folder cannot be used, or holds another run.
+  """
+  return loop.run(MetaTraining(spec), workdir, **options)
+
+
+class Spending:
+  """Privacy cost of a run, step by step.
+
+  Args:
+    spec: the run.
+    ranges: steps that were taken, or may have been, under each key; the last
+      are those of the present key.
+
+  Attributes:
+    began: the first step of this key.
+    done: steps done.
+    steps: of the whole run.
+    whole: level -> guarantee of the whole run.
+  """
+
+  def __init__(self, spec: spec_lib.TrainingSpec, ranges: Sequence[range]):
+    self._spec = spec
+    self._earlier = accounting.Ledger()
+    for taken in ranges[:-1]:
+      if taken:
+        # A pass that was begun is paid for as a whole.
+        first, last = self._pass_start(taken.start), -self._pass_start(
+            -taken.stop
+        )
+        self._earlier = self._earlier.add(
+            spec.release, last - first, continued=False
+        )
+    # Steps of the pass that this key begins in the middle of are counted as if
+    # they were taken: what is released is a part of that.
+    self._first = self._pass_start(ranges[-1].start)
+    self.began, self.done = ranges[-1].start, ranges[-1].stop
+    self.steps = self._affordable()
+    self.whole = self._guarantees(self.ledger(self.steps))
+
+  def ledger(self, done: int) -> accounting.Ledger:
+    """Return the ledger of all steps that may have been released by then."""
+    if done == self._first:
+      return self._earlier
+    return self._earlier.add(
+        self._spec.release, done - self._first, continued=False
+    )
+
+  @property
+  def level(self) -> str | None:
+    """The level whose epsilon is reported while the run lasts.
+
+    The privacy unit; the first with a guarantee, where none is named or it has
+    none; None where no level has.
+    """
+    unit = self._spec.privacy_unit
+    for level in sorted(self.whole, key=lambda level: level != unit):
+      if math.isfinite(self.whole[level].epsilon):
+        return level
+    return None
+
+  def epsilon(self, level: str | None, done: int) -> float:
+    """Return epsilon of the first steps, at most that of the whole run.
+
+    What the first steps released is a part of what the whole run does: quick
+    bounds for the middle of a pass may be above it.
+    """
+    if level is None:
+      return math.inf
+    ledger = self.ledger(done)
+    if not ledger.steps:
+      return 0.0
+    spent = ledger.spent(level, self._spec.delta)
+    return min(spent, self.whole[level].epsilon)
+
+  def stated(self) -> Mapping[str, accounting.Guarantee]:
+    """Return level -> guarantee of the steps done; of all, if none was."""
+    ledger = self.ledger(self.done)
+    return self._guarantees(ledger) if ledger.steps else self.whole
+
+  def _pass_start(self, step: int) -> int:
+    """Return the first step of the pass that a step belongs to."""
+    stages = self._spec.release.plan.stages
+    length = math.lcm(*(
+        stage.steps
+        for stage in stages
+        if isinstance(stage, plan_lib.RandomAllocation)
+    ))
+    return step // length * length
+
+  def _affordable(self) -> int:
+    """Return the steps of the run; fewer, if a fork has spent of its budget."""
+    spec, earlier = self._spec, self._earlier
+    target, level = spec.target_epsilon, spec.privacy_unit
+    if target is None or level is None or not earlier.steps:
+      return spec.steps
+    steps = range(self.began, spec.steps + 1)
+    number = bisect.bisect_right(
+        steps,
+        target,
+        key=lambda t: self.ledger(t).epsilon(level, spec.delta),
+    )
+    return steps[max(number, 1) - 1]
+
+  def _guarantees(
+      self, ledger: accounting.Ledger
+  ) -> Mapping[str, accounting.Guarantee]:
+    found = ledger.guarantees(delta=self._spec.delta)
+    # In the guarantee itself, so that it is said wherever epsilon is.
+    if self._spec.learner.model.start is not None:
+      found = {k: g.with_caveat(report.STARTED) for k, g in found.items()}
+    if self._spec.private_seed is not None:
+      found = {k: g.with_caveat(report.SEEDED) for k, g in found.items()}
+    return found
+
+
+class MetaTraining:
+  """A `loop.Program` of private meta-steps."""
+
+  unit = "step"
+
+  def __init__(self, spec: spec_lib.TrainingSpec):
+    self.spec = spec = spec_lib.with_mesh(spec)
+    self.evaluate_every = spec.evaluate_every
+    self.checkpoint_every = spec.checkpoint_every
+    self.private_seed = spec.private_seed
+    self.diagnostics = spec.compute.diagnostics
+    self.config = spec.config
+    self.steps = spec.steps
+    self._step = private.make_meta_step(
+        spec.learner,
+        spec.optimizer,
+        spec.train,
+        spec.release,
+        compute=spec.compute,
+    )
+    if spec.release.mechanism.clipping == "percentile_window":
+      logging.warning(
+          "percentile_window: no formal guarantee, and the checkpoints hold raw"
+          " gradient norms of single tasks: keep them private"
+      )
+    self._evaluator = spec.evaluator
+    if spec.validation is not None and self._evaluator is None:
+      self._evaluator = evaluation.Evaluator(spec.learner)
+    self._score: evaluation.Score | None = None
+    self._spending: Spending | None = None
+
+  @functools.cached_property
+  def _first_state(self) -> private.State:
+    spec = self.spec
+    return private.init(
+        private.secret_key(bytes(8)),  # Replaced by that of the run.
+        spec.learner,
+        spec.optimizer,
+        spec.release.mechanism,
+        params=spec.learner.init(jax.random.key(spec.seed)),
+    )
+
+  def init(self) -> private.State:
+    """See `loop.Program`."""
+    return self._first_state
+
+  def parts(self, state: private.State) -> dict[str, str]:
+    """See `loop.Program`; the program is that of one task at a time."""
+    spec, like = self.spec, jax.ShapeDtypeStruct
+    program = step_lib.make_program(
+        spec.learner,
+        spec.optimizer,
+        spec.train,
+        spec.release,
+        private.Compute(mesh=None, microbatch_size=1),
+    )
+    images, labels = spec.train.images, None
+    if spec.release.plan.episode is None:
+      labels = like((len(images),), np.int32)
+    described = plan_lib.to_dict(spec.release)
+    return {
+        "release": resume.json_digest(described),
+        "data": resume.data_digest(spec.train),
+        "learner": resume.json_digest([
+            spec.config.get("model"),
+            spec.config.get("learner"),
+            resume.shapes(state.params),
+        ]),
+        "start": resume.digest(self.saved(state)),
+        "program": resume.program_digest(
+            functools.partial(step_lib.take, program),
+            # Of a window, its bounds alone go through the step.
+            state._replace(clip=getattr(state.clip, "bounds", state.clip)),
+            program.noise_multiplier,
+            like(images.shape, images.dtype),
+            labels,
+        ),
+    }
+
+  def saved(self, state: private.State) -> tuple[Any, Any]:
+    """See `loop.Program`; all but the key."""
+    rest = {
+        "opt_state": state.opt_state,
+        "step": state.step,
+        "clip": state.clip,
+    }
+    params = state_lib.published(state)
+    if params is not state.params:
+      rest["iterate"] = state.params
+    return params, rest
+
+  def restored(
+      self, state: private.State, params: Any, rest: Any, key: jax.Array
+  ) -> private.State:
+    """See `loop.Program`."""
+    rest = dict(rest)
+    params = rest.pop("iterate", params)  # Where the model is an average.
+    arrays = jax.tree.map(jnp.asarray, {"params": params, **rest})
+    return state._replace(key=key, **arrays)
+
+  def charge(self, ranges: Sequence[range]) -> None:
+    """See `loop.Program`."""
+    self._spending = Spending(self.spec, ranges)
+    self.steps = self._spending.steps
+
+  def compile(self, state: private.State) -> None:
+    """See `loop.Program`."""
+    self._step.compile(state)
+
+  def affordable(self) -> bool:
+    """See `loop.Program`: the number of steps was fixed by the budget."""
+    return True
+
+  def step(self, state: private.State) -> tuple[private.State, dict[str, Any]]:
+    """See `loop.Program`."""
+    state, measured = self._step(state)
+    if self._spending is not None:
+      self._spending.done += 1
+    return state, {k: np.asarray(v).item() for k, v in measured.items()}
+
+  def spent(self) -> dict[str, float]:
+    """See `loop.Program`."""
+    spending = self._paid
+    return {"epsilon": spending.epsilon(spending.level, spending.done)}
+
+  def ledger(self) -> dict[str, Any]:
+    """See `loop.Program`."""
+    return self._paid.ledger(self._paid.done).as_dict()
+
+  def validate(
+      self, state: private.State
+  ) -> tuple[dict[str, Any], float, str] | None:
+    """See `loop.Program`."""
+    tasks = self.spec.validation
+    if tasks is None or self._evaluator is None:
+      return None
+    score = self._evaluator.score([state_lib.published(state)], tasks)
+    self._score = score
+    numbers = {
+        f"validation_{score.name}": score.mean,
+        "validation_low": score.low,
+        "validation_high": score.high,
+    }
+    words = f"{reporting.words(score.name)} {score}"
+    return numbers, score.sign * score.mean, words
+
+  def write(self, folder: Any, lineage: Sequence[str], *, ended: bool) -> None:
+    """See `loop.Program`; pictures too, at the end."""
+    spec, spending = self.spec, self._paid
+    ledger = spending.ledger(spending.done if ended else spending.steps)
+    if ledger.steps:
+      statement = accounting.run_statement(
+          ledger,
+          delta=spec.delta,
+          fixed_seed=spec.private_seed is not None,
+          planned_steps=spending.steps,
+          lineage=lineage,
+          start=spec.learner.model.start,
+      )
+      files.write_json(folder / reporting.GUARANTEE, statement)
+    if ended:
+      with phases.phase("drawing the curves"):
+        self._draw(folder)
+
+  def result(
+      self,
+      state: private.State | None,
+      done: int,
+      stopped: str,
+      seconds: float,
+  ) -> spec_lib.Result:
+    """See `loop.Program`."""
+    spec = self.spec
+    del state
+    if stopped == "done" and self.steps < (spec.asked_steps or spec.steps):
+      stopped = "budget"
+    stated = {} if self._spending is None else self._spending.stated()
+    missing = () if self._spending is None else spec.release.levels
+    return spec_lib.Result(
+        steps=done,
+        stopped=stopped,
+        guarantees=stated,
+        seconds=seconds,
+        score=self._score,
+        unproved=tuple(k for k in missing if k not in stated),
+    )
+
+  @property
+  def _paid(self) -> Spending:
+    assert self._spending is not None  # Of the process that writes.
+    return self._spending
+
+  def _draw(self, folder: Any) -> None:
+    """Draw the learning curve and epsilon over the steps."""
+    spec, spending = self.spec, self._paid
+    guarantees = spending.stated()
+    caveat = " ".join(dict.fromkeys(
+        g.caveat for g in guarantees.values() if g.caveat
+    ))
+    tasks, level = spec.validation, spending.level
+    if tasks is not None:
+      lines = metrics.read(folder / metrics.FILE)
+      spent = None
+      if level is not None:
+        label = f"ε of one {level} at δ = {spec.delta:g}"
+        spent = plots.spent_curve(lines, label=label)
+      name = tasks.score.name
+      plots.learning_curve(
+          folder / plots.LEARNING_CURVE,
+          [plots.validation_curve(lines, label=plots.SCORE, name=name)],
+          name=name,
+          chance=tasks.chance,
+          title=plots.title(tasks),
+          spent=spent,
+          caveat=caveat if spent is not None else "",
+      )
+      if self._score is None:  # Of a run that was finished before.
+        self._score = _last_score(tasks, lines)
+    # Denser where the curve bends: epsilon grows about as the square root.
+    most = spending.steps
+    roots = np.linspace(1, most**0.5, min(most, _CURVE_POINTS))
+    points = sorted({max(int(round(r**2)), spending.began + 1) for r in roots})
+    plots.epsilon_curve(
+        folder / plots.EPSILON_CURVE,
+        [
+            plots.Curve(
+                label=level,
+                steps=points,
+                values=[spending.epsilon(level, t) for t in points],
+            )
+            for level, guarantee in spending.whole.items()
+            if math.isfinite(guarantee.epsilon)
+        ],
+        delta=spec.delta,
+        caveat=caveat,
+    )
+
+
+def _last_score(
+    tasks: evaluation.Tasks, lines: Sequence[Mapping[str, Any]]
+) -> evaluation.Score | None:
+  """Return the score of the last validation of any process."""
+  found = metrics.validated(lines, tasks.score.name)
+  if not found or not found[-1].step:
+    return None
+  last = found[-1]
+  return tasks.score(
+      mean=last.mean, low=last.low, high=last.high, tasks=len(tasks.rows)
+  )
