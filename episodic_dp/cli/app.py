@@ -96,7 +96,8 @@ def parse(
   try:
     rest = values([argv[0], *_with_config_files(*argv)])
   except (
-      flags.Error, AttributeError, KeyError, SyntaxError, TypeError, ValueError
+      flags.Error, AttributeError, KeyError, OSError, SyntaxError, TypeError,
+      ValueError,
   ) as e:
     return fail(f"{_explain(e)} (--help lists the flags)")
   for name in values:

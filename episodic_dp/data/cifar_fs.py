@@ -41,7 +41,7 @@ ARRAY_SHA256 = (
     "cb85c0eb11325b1687dc50cd6e0e85b192ba6685d1aab5b9e96557be8d8336be"
 )
 
-_TABLE = pathlib.Path(__file__).parent / "tables" / "cifar_fs.tsv"
+_TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 _URL = "https://www.cs.toronto.edu/~kriz/"
 ORIGINALS = originals.Originals(
     name="cifar_fs",

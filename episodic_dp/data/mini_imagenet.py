@@ -33,7 +33,7 @@ COPIES = {
     "jpeg": "of a copy without a known checksum",
 }
 
-_TABLE = pathlib.Path(__file__).parent / "tables" / "mini_imagenet.tsv"
+_TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 ORIGINALS = {  # By copy.
     # WebP files without folders: 32 + 32 training classes, 16 and 20.
     "webp": originals.Originals(name="mini_imagenet", sources={"zips": {

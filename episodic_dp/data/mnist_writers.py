@@ -34,7 +34,7 @@ LEVELS = ("writer", "digit", "image")
 # Images in the official files, which are MNIST's.
 IMAGES = {"train": 60_000, "t10k": 10_000}
 
-_TABLE = pathlib.Path(__file__).parent / "tables" / "mnist_writers.tsv"
+_TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 _QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
 # The official files, whose MD5 torchvision lists: f68b3c2d... and 9fb629c4...

@@ -55,7 +55,7 @@ _MEMBER = re.compile(
     r"images_(?:background|evaluation)/(?P<character>[^/]+/character\d+)/"
     r"\d+_(?P<drawer>\d+)\.png"
 )
-_VINYALS = pathlib.Path(__file__).parent / "tables" / "omniglot_vinyals.tsv"
+_VINYALS = pathlib.Path(__file__).with_suffix(".tsv")
 _TRAIN, _VALIDATION = 1150, 50  # Characters of the random split.
 _VALIDATION_ALPHABETS = 5
 

@@ -57,11 +57,12 @@ def writers(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def patients(tmp_path_factory):
-  """Six diagnoses of ten patients with two images; each patient has two."""
-  return own_images.tree(
-      tmp_path_factory.mktemp("classes") / "patients",
-      {f"d{d}/p{(5 * d + p) % 30:02d}": 2 for d in range(6) for p in range(10)},
-  )
+  """Six diagnoses of 20 patients with two images; each patient has two."""
+  sizes = {
+      f"d{d}/p{(10 * d + p) % 60:02d}": 2 for d in range(6) for p in range(20)
+  }
+  root = tmp_path_factory.mktemp("classes") / "patients"
+  return own_images.tree(root, sizes)
 
 
 @pytest.mark.slow

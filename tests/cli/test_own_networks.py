@@ -94,7 +94,7 @@ def test_own_code_trains_resumes_and_is_measured(own, splits, tmp_path, caplog):
   own(OWN.replace("Dense(8", "Dense(9"))
   with pytest.raises(training.RunError, match="the parameters that it had or"):
     tiny_runs.train(config_of(name, 6), tmp_path / "run", splits)
-  with pytest.raises(training.RunError, match="undo what was changed"):
+  with pytest.raises(training.RunError, match="undo the change"):
     measure.measure(tmp_path / "run", splits=splits)
 
 

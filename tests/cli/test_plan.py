@@ -40,8 +40,8 @@ def test_the_command_costs_what_is_said(call):
   done = call(
       "plan", "--config=glyphs:width=4,size=16,participants=4000",
       "--config.learner.name=protonet", "--config.checkpoint_every=5",
-      "--epsilon=1", "--config.delta=1e-6", "--level=participant", "--tasks=5000",
-      "--format=json",
+      "--epsilon=1", "--config.delta=1e-6", "--level=participant",
+      "--tasks=5000", "--format=json",
   )
   assert done.returncode == 0, done.stderr
   found = json.loads(done.stdout)
