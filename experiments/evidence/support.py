@@ -357,8 +357,8 @@ which asks `accounting.guarantee` for every cell, on small example hierarchies;
 a test compares this file with the code. [learners.md](learners.md) lists the
 learners that can be trained under these plans.
 
-- **ε**: each accountant ({names}) has a guarantee. `accounting.lower_bound`
-  tells how far it can be from the truth.
+- **ε**: each accountant ({names}) has a guarantee. Compare it with
+  `accounting.lower_bound`, the exact loss of a data set that the plan allows.
 - **ε by** some: the other accountants have no bound.
 - **no**: no proof is known; `UnsoundPlanError` names the rule.
 - **–**: the parts do not fit together; `PlanError` says why.
