@@ -1,4 +1,4 @@
-"""What is chosen by the kind of device, and why: the one place for all of it.
+"""Choices by the kind of device, and their reasons, in one place.
 
 On a CPU every core is a device of its own (docs/decisions/speed.md). JAX has
 to be told before it computes for the first time, so that whatever of the
@@ -39,7 +39,7 @@ _ASSUMED: contextvars.ContextVar[str | None] = contextvars.ContextVar(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choices:
-  """How programs are made for one kind of device.
+  """Settings of programs for one kind of device.
 
   Attributes:
     own_forms: whether a convolution takes the form of `models.cpu` that fits.
@@ -72,7 +72,7 @@ _BYTES_OF_A_TASK, _MOST_TASKS = 2**30, 64
 
 
 def name() -> str:
-  """JAX's default backend ("cpu", "gpu", "tpu"), or the one assumed."""
+  """Return the default backend ("cpu", "gpu", "tpu"), or the assumed one."""
   assumed = _ASSUMED.get()
   if assumed is None:
     ask_for_cores()
@@ -80,7 +80,7 @@ def name() -> str:
 
 
 def choices() -> Choices:
-  """Those of the backend."""
+  """Return the choices for the backend."""
   if name() == "cpu":
     return _CPU
   if _ASSUMED.get() is not None:
@@ -91,7 +91,7 @@ def choices() -> Choices:
 
 
 def _tasks_at_once(device: jax.Device) -> int:
-  """A power of two; of a device that does not say what it holds, 32."""
+  """Return a power of two; 32 for a device of unknown memory."""
   memory = (device.memory_stats() or {}).get("bytes_limit")
   if memory is None:
     return _ACCELERATOR.microbatch_size
@@ -101,7 +101,7 @@ def _tasks_at_once(device: jax.Device) -> int:
 
 @contextlib.contextmanager
 def assumed(backend: str) -> Iterator[None]:
-  """Programs made meanwhile are those of a backend that need not be here.
+  """Make programs of a backend that need not be here.
 
   Args:
     backend: "cpu", "gpu" or "tpu".
@@ -130,7 +130,7 @@ def jit(function: Callable[..., Any], **options: Any) -> Any:
 
 
 def use_all_cores() -> None:
-  """Lets JAX see every core of a CPU as a device, at most 8.
+  """Let JAX see every core of a CPU as a device, at most 8.
 
   The library does this itself before it computes. A program that computes with
   JAX earlier calls this first, once: `episodic_dp.use_all_cores()`. Counts that
@@ -143,7 +143,7 @@ def use_all_cores() -> None:
 
 
 def ask_for_cores() -> bool:
-  """Asks for a CPU device for every core, unless a count was given.
+  """Ask for a CPU device for every core, unless a count was given.
 
   One of several processes (`jax.distributed`) keeps the devices that it has.
 
@@ -160,7 +160,7 @@ def ask_for_cores() -> bool:
 
 
 def warn_of_idle_cores() -> None:
-  """Warns once where JAX began with one CPU device and there are more cores."""
+  """Warn once where JAX began with one CPU device and there are more cores."""
   if (
       _WARNED
       or _cores() == 1
@@ -181,7 +181,7 @@ def warn_of_idle_cores() -> None:
 
 
 def _count_is_given() -> bool:
-  """Whether someone said how many devices a CPU is."""
+  """Return whether the number of CPU devices was given."""
   flag = "xla_force_host_platform_device_count"
   # The variable JAX_NUM_CPU_DEVICES is the first value of the setting.
   return (
@@ -191,7 +191,7 @@ def _count_is_given() -> bool:
 
 
 def _cores() -> int:
-  """Those of this process, as devices."""
+  """Return the number of cores of this process, as devices."""
   try:
     cores = len(os.sched_getaffinity(0))
   except AttributeError:  # Not Linux.
@@ -200,7 +200,7 @@ def _cores() -> int:
 
 
 def _frames_of_library() -> int:
-  """Calls from here up to the first function that is not the library's."""
+  """Count the calls from here up to the first foreign function."""
   frame, count = sys._getframe(1), 0
   while frame.f_back and frame.f_globals["__name__"].startswith("episodic_dp."):
     frame, count = frame.f_back, count + 1

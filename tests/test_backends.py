@@ -101,14 +101,6 @@ def test_who_computed_before_is_told_once_what_to_call():
   assert told[0].startswith("<string>:")  # The user's line, not the library's.
 
 
-@pytest.mark.slow  # Three processes more.
-def test_a_call_before_all_else_is_in_time_and_later_ones_are_told():
-  assert run() == (_CORES, [])
-  assert run("ask", "compute") == (_CORES, [])
-  devices, told = run("compute", "ask", "ask")
-  assert devices == 1 and len(told) == 1
-
-
 class Config:
   """The settings of JAX before it has begun, or after."""
 
@@ -154,13 +146,6 @@ def test_every_core_is_a_device_unless_told_otherwise(
   config = pretend(cores, Config(given), flags)
   assert backends.ask_for_cores()
   assert config.asked == [("jax_num_cpu_devices", count) for count in asked]
-
-
-def test_one_of_several_processes_keeps_its_devices(pretend, monkeypatch):
-  pretend(4, Config(-1, begun=True))
-  assert not backends.ask_for_cores()
-  monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
-  assert backends.ask_for_cores()
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ class FineTuning(learner.BaseLearner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
-    """The parameters after `inner_steps` steps; see `Learner`.
+    """Return the parameters after `inner_steps` steps; see `Learner`.
 
     Args:
       params: where to start; of the model, except for the head's shape.
@@ -94,7 +94,7 @@ class FineTuning(learner.BaseLearner):
     return parts.merge(moving, still)
 
   def with_fresh_head(self, params: Params) -> Params:
-    """The parameters with a head of zeros, of this network's shape.
+    """Return the parameters with a head of zeros, of this network's shape.
 
     Raises:
       ValueError: no parameters have the head's name.

@@ -1,4 +1,4 @@
-"""What a learner is, and what most of them share."""
+"""The protocol of learners, and the base class of most."""
 
 import abc
 from collections.abc import Callable
@@ -18,20 +18,20 @@ TaskLoss = Callable[[jax.Array, jax.Array], jax.Array]  # (outputs, labels)
 
 
 def cross_entropy(logits: jax.Array, labels: jax.Array) -> jax.Array:
-  """The mean softmax cross entropy of logits [n, way] at labels int32 [n]."""
+  """Compute the mean cross entropy of logits [n, way], labels int32 [n]."""
   return optax.softmax_cross_entropy_with_integer_labels(
       logits, labels
   ).mean()
 
 
 def squared_error(outputs: jax.Array, targets: jax.Array) -> jax.Array:
-  """The mean of (output - target)^2 over examples and targets, both [n, k]."""
+  """Compute the mean of (output - target)^2, both [n, k]."""
   return jnp.mean(jnp.square(outputs - targets))
 
 
 @runtime_checkable
 class Learner(Protocol):
-  """What training, evaluation and attacks read of a learner.
+  """The interface that training, evaluation and attacks use.
 
   `BaseLearner` has a default for most of it; anything else with these
   attributes will do. Examples have `images` float32[n, H, W, C] and `labels`
@@ -40,27 +40,27 @@ class Learner(Protocol):
 
   @property
   def model(self) -> model_lib.Model:
-    """The network."""
+    """Return the network."""
 
   @property
   def adapts(self) -> bool:
-    """Whether it looks at a support set; false where there are no tasks."""
+    """Return whether it reads a support set; false without tasks."""
 
   @property
   def order(self) -> Order | None:
-    """Of the gradient through the inner steps; None without such steps."""
+    """Return the order of the gradient through the inner steps, or None."""
 
   @property
   def inner_steps(self) -> int | None:
-    """Gradient steps on a support set; None for a closed form."""
+    """Return the gradient steps on a support set; None for a closed form."""
 
   @property
   def loss_weights(self) -> Any:
-    """Of the query losses after each inner step; None for the last alone."""
+    """Return weights of the query losses after each inner step, or None."""
 
   @property
   def example_gradients(self) -> bool:
-    """Whether a task's update is a mean of gradients of single query examples.
+    """Return whether an update is a mean of single examples' gradients.
 
     Those of `adapted_loss` at the adapted parameters, for which the support set
     was read through `inner_gradient` alone. Sample-level training needs this.
@@ -68,10 +68,10 @@ class Learner(Protocol):
 
   @property
   def transductive(self) -> bool:
-    """Whether one query's prediction depends on the other queries."""
+    """Return whether one query's prediction depends on the others."""
 
   def init(self, key: jax.Array) -> Params:
-    """The initial meta-parameters."""
+    """Return the initial meta-parameters."""
 
   def adapt(
       self,
@@ -80,7 +80,7 @@ class Learner(Protocol):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Any:
-    """What is known after the support set was seen.
+    """Adapt to the support set.
 
     Args:
       params: the meta-parameters.
@@ -93,26 +93,26 @@ class Learner(Protocol):
     """
 
   def adapted_loss(self, adapted: Any, examples: Any) -> jax.Array:
-    """The mean loss of examples at what `adapt` gave, a scalar."""
+    """Compute the mean loss of examples after adaptation, a scalar."""
 
   def predict(
       self, params: Params, support: Any, query_images: jax.Array
   ) -> jax.Array:
-    """Logits [n, way] of the query images, after adapting to the support."""
+    """Compute logits [n, way] of query images, adapted to the support."""
 
   def loss(self, params: Params, episode: Any) -> jax.Array:
-    """The query loss after adapting to the support set, a scalar."""
+    """Compute the query loss after adapting to the support set."""
 
   def meta_gradient(
       self, params: Params, episode: Any
   ) -> tuple[jax.Array, Params]:
-    """(`loss`, what is clipped of a task: a direction like params)."""
+    """Return (`loss`, the direction that is clipped, like params)."""
 
   def at_step(self, step: jax.Array) -> "Learner":
-    """The learner of one outer step, whose number is public."""
+    """Return the learner of one outer step, whose number is public."""
 
   def at_task(self, key: jax.Array) -> "Learner":
-    """The learner that trains on one task, drawing from its key if it draws.
+    """Return the learner that trains on one task, and draws from its key.
 
     It differs from itself where `model.random` is not None, and is used for
     training alone: `predict` and whatever is evaluated draw nothing.
@@ -120,7 +120,7 @@ class Learner(Protocol):
 
 
 class BaseLearner(abc.ABC):
-  """A learner that judges its adapted self on the query set.
+  """A learner that is judged on the query set after adaptation.
 
   A subclass is a frozen dataclass with the field `model`, or sets it. No
   learner here compares queries with one another; a network that mixes examples
@@ -141,7 +141,7 @@ class BaseLearner(abc.ABC):
 
   @property
   def example_gradients(self) -> bool:
-    """False for a closed form, second order and another `meta_gradient`."""
+    """Return False for a closed form, second order, own `meta_gradient`."""
     return (
         self.order == "first"
         and self.inner_steps is not None
@@ -150,11 +150,11 @@ class BaseLearner(abc.ABC):
 
   @property
   def transductive(self) -> bool:
-    """Whether the network mixes examples: `models.Model` says which do."""
+    """Return whether the network mixes examples (`models.Model`)."""
     return self.model.mixes_examples
 
   def init(self, key: jax.Array) -> Params:
-    """The model's initial parameters."""
+    """Return the initial parameters of the model."""
     return self.model.init(key)
 
   @abc.abstractmethod
@@ -165,14 +165,14 @@ class BaseLearner(abc.ABC):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Any:
-    """What `logits` needs, once the support set was seen; see `Learner`."""
+    """Adapt to the support set, for `logits`; see `Learner`."""
 
   def logits(self, adapted: Any, images: jax.Array) -> jax.Array:
-    """Logits [n, way] of the images [n, H, W, C], after adaptation."""
+    """Compute logits [n, way] of images [n, H, W, C], after adaptation."""
     return self.model.apply(adapted, images)
 
   def adapted_loss(self, adapted: Any, examples: Any) -> jax.Array:
-    """The mean loss of examples at what `adapt` gave, a scalar."""
+    """Compute the mean loss of examples after adaptation, a scalar."""
     return self.task_loss(
         self.logits(adapted, examples.images), examples.labels
     )
@@ -180,11 +180,11 @@ class BaseLearner(abc.ABC):
   def predict(
       self, params: Params, support: Any, query_images: jax.Array
   ) -> jax.Array:
-    """Logits [n, way] of the query images, after adapting to the support."""
+    """Compute logits [n, way] of query images, adapted to the support."""
     return self.logits(self.adapt(params, support), query_images)
 
   def loss(self, params: Params, episode: Any) -> jax.Array:
-    """The query loss after adapting to the support set, a scalar."""
+    """Compute the query loss after adapting to the support set."""
     return self.adapted_loss(
         self.adapt(params, episode.support), episode.query
     )
@@ -192,7 +192,7 @@ class BaseLearner(abc.ABC):
   def meta_gradient(
       self, params: Params, episode: Any
   ) -> tuple[jax.Array, Params]:
-    """(`loss`, its gradient).
+    """Return (`loss`, its gradient).
 
     A learner may give another direction to descend, as Reptile does: any
     function of one task and the parameters is sound, since it is clipped; a
@@ -201,16 +201,16 @@ class BaseLearner(abc.ABC):
     return jax.value_and_grad(self.loss)(params, episode)
 
   def at_step(self, step: jax.Array) -> Learner:
-    """Itself: most learners are the same in all outer steps."""
+    """Return itself: most learners are the same in all outer steps."""
     del step
     return self
 
   def at_task(self, key: jax.Array) -> "BaseLearner":
-    """The same whose network's random layers, if any, draw from the key."""
+    """Return the learner whose random layers, if any, draw from the key."""
     return self._of_model(self.model.drawing(key))
 
   def in_pass(self, i: jax.Array | int) -> "BaseLearner":
-    """The same in pass i over a support set, which draws anew where it draws.
+    """Return the learner of pass i over a support set, which draws anew.
 
     The query set's pass is none of these.
     """
@@ -225,7 +225,7 @@ class BaseLearner(abc.ABC):
 
 
 def one_hot(labels: jax.Array, way: int, dtype: Any) -> jax.Array:
-  """Which class each example is of, as zeros and ones [n, way].
+  """Return the classes of examples as zeros and ones [n, way].
 
   Args:
     labels: int32 [n].

@@ -29,7 +29,7 @@ _EPOCHS = 10  # Stages in which the weights move, as in the authors' code.
 def annealed(
     inner_steps: int, outer_steps: int
 ) -> Callable[[jax.Array], jax.Array]:
-  """The authors' schedule: all steps alike at first, then the last alone.
+  """Return the authors' schedule: all steps alike, then the last alone.
 
   In stage e = 0 .. 9, each a tenth of `outer_steps`, an earlier step has the
   weight (1 - e / 10) / S for S inner steps, and the last one the rest up to
@@ -120,7 +120,7 @@ class MAML(learner.BaseLearner):
     _check_weights(self.loss_weights, self.inner_steps)
 
   def init(self, key: jax.Array) -> Params:
-    """The model's initial parameters, and the rates where they are learned."""
+    """Return the initial parameters, and the rates where learned."""
     weights = self.model.init(key)
     if self.per_step_norm:
       weights = self._stack_norms(weights)
@@ -135,11 +135,11 @@ class MAML(learner.BaseLearner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
-    """The network's parameters after `inner_steps` steps; see `Learner`."""
+    """Return the parameters after `inner_steps` steps; see `Learner`."""
     return self._descend(params, support, inner_gradient)[0]
 
   def loss(self, params: Params, episode: Any) -> jax.Array:
-    """The query loss after adapting to the support set of one episode.
+    """Compute the query loss after adapting to the support set.
 
     With `loss_weights` the weighted sum of the query losses after each step.
     """
@@ -161,13 +161,13 @@ class MAML(learner.BaseLearner):
     return jnp.vdot(weights, values)
 
   def at_step(self, step: jax.Array) -> "MAML":
-    """The learner of one outer step, whose number is public."""
+    """Return the learner of one outer step, whose number is public."""
     if not callable(self.loss_weights):
       return self
     return dataclasses.replace(self, loss_weights=self.loss_weights(step))
 
   def _descend(self, params, support, inner_gradient, visit=None):
-    """The adapted network, and `visit(network, i)` after each step."""
+    """Return the adapted network, and `visit(network, i)` of each step."""
     weights, rates = params, None
     if self._learns_rates:
       weights, rates = params["model"], params["rates"]
@@ -198,7 +198,7 @@ class MAML(learner.BaseLearner):
   # What ANIL and Meta-SGD override.
 
   def _moves(self, weights: Params) -> parts.Mask:
-    """Which parameters the inner steps change."""
+    """Return the mask of the parameters that inner steps change."""
     if not self.per_step_norm:
       return parts.everything(weights)
     return jax.tree.map(lambda norm: not norm, parts.norms(weights))
@@ -208,7 +208,7 @@ class MAML(learner.BaseLearner):
     return self.learned_rates
 
   def _initial_rates(self, moving: Params) -> Params | None:
-    """The rates to learn, for the parameters that adapt."""
+    """Return the rates to learn, for the parameters that adapt."""
     if not self.learned_rates:
       return None
     return jax.tree.map(

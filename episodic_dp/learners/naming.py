@@ -178,7 +178,7 @@ _WITHOUT_TASKS: _Entries = {
 
 
 def describe(learner: learner_lib.Learner) -> Description:
-  """The learner's description.
+  """Return the learner's description.
 
   Raises:
     ValueError: it is none of `LEARNERS`, nor `Supervised`.

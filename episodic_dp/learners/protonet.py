@@ -66,7 +66,7 @@ class ProtoNet(learner.BaseLearner):
     _validate.positive("scale", self.scale)
 
   def init(self, key: jax.Array) -> Any:
-    """The network's initial parameters, and the scale of "cosine"."""
+    """Return the initial parameters, and the scale of "cosine"."""
     params = self.model.init(key)
     if self.metric == "euclidean":
       return params
@@ -79,7 +79,7 @@ class ProtoNet(learner.BaseLearner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Prototypes:
-    """The prototypes (eq. 1); that of a class without an example is zero."""
+    """Compute the prototypes (eq. 1); zero for a class without examples."""
     del inner_gradient
     embedded = self._embedded(params, support.images, adapting=True)
     members = learner.one_hot(support.labels, self.way, embedded.dtype)
@@ -87,7 +87,7 @@ class ProtoNet(learner.BaseLearner):
     return Prototypes(params, members.T @ embedded / counts[:, None])
 
   def logits(self, adapted: Prototypes, images: jax.Array) -> jax.Array:
-    """How near every prototype is (eq. 2), [n, way]."""
+    """Compute the nearness of every prototype (eq. 2), [n, way]."""
     embedded = self._embedded(adapted.params, images, adapting=False)
     if self.metric == "euclidean":
       distances = jnp.square(embedded[:, None] - adapted.prototypes).sum(-1)
@@ -98,7 +98,7 @@ class ProtoNet(learner.BaseLearner):
   def _embedded(
       self, params: Any, images: jax.Array, *, adapting: bool
   ) -> jax.Array:
-    """The embeddings [n, d]; directions for "cosine"."""
+    """Compute the embeddings [n, d]; directions for "cosine"."""
     model = self.model.in_pass(0) if adapting else self.model
     if self.metric == "euclidean":
       return model.apply(params, images)
@@ -106,6 +106,6 @@ class ProtoNet(learner.BaseLearner):
 
 
 def _directions(vectors: jax.Array) -> jax.Array:
-  """Vectors [n, d] of length one; a zero one stays, with a finite gradient."""
+  """Scale vectors [n, d] to length one; a zero vector stays zero."""
   squares = jnp.square(vectors).sum(-1, keepdims=True)
   return vectors * jax.lax.rsqrt(jnp.maximum(squares, _SHORTEST))

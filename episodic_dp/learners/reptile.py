@@ -21,7 +21,7 @@ Params = Any
 
 @dataclasses.dataclass(frozen=True)
 class Reptile(learner.BaseLearner):
-  """What is clipped of a task is its update, not the gradient of a loss.
+  """Clip the task's update instead of a loss gradient.
 
   A task trains from the meta-parameters p for `inner_steps` steps on all of its
   examples, support and query together (the update needs no split), and ends at
@@ -60,7 +60,7 @@ class Reptile(learner.BaseLearner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
-    """The parameters after `inner_steps` steps; see `Learner`."""
+    """Return the parameters after `inner_steps` steps; see `Learner`."""
 
     def inner_loss(params, examples, i):
       return self.in_pass(i).adapted_loss(params, examples)
@@ -79,7 +79,7 @@ class Reptile(learner.BaseLearner):
   def meta_gradient(
       self, params: Params, episode: Any
   ) -> tuple[jax.Array, Params]:
-    """(`loss`, the task's direction (p - p') / inner_rate, like params)."""
+    """Return (`loss`, the direction (p - p') / inner_rate, like params)."""
     examples = jax.tree.map(
         lambda *both: jnp.concatenate(both), episode.support, episode.query
     )

@@ -30,7 +30,7 @@ class Head(NamedTuple):
 
 
 def solve(x: jax.Array, y: jax.Array, ridge: jax.Array) -> jax.Array:
-  """The weights that minimise |x w - y|^2 + ridge |w|^2.
+  """Return the weights that minimise |x w - y|^2 + ridge |w|^2.
 
   The system that is solved has the smaller of n and d unknowns per column: for
   n < d the form x' (x x' + ridge I)^-1 y of equation 5, which follows from the
@@ -82,7 +82,7 @@ class RidgeHead(learner.BaseLearner):
     _validate.positive("scale", self.scale)
 
   def init(self, key: jax.Array) -> Any:
-    """The network's initial parameters, the ridge and the scale."""
+    """Return the initial parameters, the ridge and the scale."""
     return {
         "model": self.model.init(key),
         "log_ridge": jnp.log(jnp.float32(self.ridge)),
@@ -96,7 +96,7 @@ class RidgeHead(learner.BaseLearner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Head:
-    """The regression's weights for the support set."""
+    """Solve the regression on the support set."""
     del inner_gradient
     model = self.model.in_pass(0)
     embedded = model.apply(params["model"], support.images)
@@ -104,6 +104,6 @@ class RidgeHead(learner.BaseLearner):
     return Head(params, solve(embedded, targets, jnp.exp(params["log_ridge"])))
 
   def logits(self, adapted: Head, images: jax.Array) -> jax.Array:
-    """The scaled outputs of the regression, [n, way]."""
+    """Compute the scaled outputs of the regression, [n, way]."""
     embedded = self.model.apply(adapted.params["model"], images)
     return jnp.exp(adapted.params["log_scale"]) * (embedded @ adapted.weights)

@@ -37,6 +37,6 @@ class Supervised(learner.BaseLearner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
-    """The parameters as they are."""
+    """Return the parameters unchanged."""
     del support, inner_gradient
     return params

@@ -109,7 +109,7 @@ def _convolved(images, kernel):
 
 
 def _together(images, kernel):
-  """How many outputs of a row are computed together.
+  """Return the number of outputs of a row that are computed together.
 
   Args:
     images: [n, H, W, Cin], a shape.
@@ -404,7 +404,7 @@ def _spread(slopes, which):
 
 
 def _outputs(x, features):
-  """Of the convolution of one image, where the last axis holds features."""
+  """Count the outputs of the convolution of one image."""
   return math.prod(x.shape[1:3]) * features.shape[-1]
 
 
@@ -417,7 +417,7 @@ def _images_at_once(images, outputs):
 
 
 def _blocks(outputs, *arrays):
-  """How many blocks, and arrays [n, ...] as [blocks, images, ...]."""
+  """Return the number of blocks, and arrays [blocks, images, ...]."""
   images = _images_at_once(arrays[0].shape[0], outputs)
   parts = [a.reshape(-1, images, *a.shape[1:]) for a in arrays]
   return parts[0].shape[0], parts

@@ -64,7 +64,7 @@ class Model(NamedTuple):
   start: str | None = None
 
   def drawing(self, key: jax.Array) -> "Model":
-    """The network whose random layers draw from a key; itself without such."""
+    """Return the network whose random layers draw from a key."""
     random = self.random
     if random is None:
       return self
@@ -74,7 +74,7 @@ class Model(NamedTuple):
     )
 
   def in_pass(self, i: jax.Array | int) -> "Model":
-    """The network in pass i = 0, 1, .. over a task, which draws anew."""
+    """Return the network of pass i = 0, 1, .. over a task."""
     if self.key is None:
       return self
     return self.drawing(jax.random.fold_in(self.key, i + 1))
@@ -85,7 +85,7 @@ def mixes_examples(
     params: Any,
     input_shape: tuple[int, ...],
 ) -> bool:
-  """Whether changing one example changes the output of another.
+  """Return whether changing one example changes the output of another.
 
   Each of three random examples in turn is replaced by another one, by one a
   thousand times as large, and by NaN, which goes through any arithmetic
@@ -121,7 +121,7 @@ def mixes_examples(
 
 
 def mixes(model: Model, input_shape: tuple[int, ...]) -> bool:
-  """Whether one example is found to change the outputs of another.
+  """Return whether one example is found to change the outputs of another.
 
   The network is tried (`mixes_examples`), as it is trained and as it is
   evaluated; its claim is not read.
@@ -135,7 +135,7 @@ def mixes(model: Model, input_shape: tuple[int, ...]) -> bool:
 
 
 def checked(model: Model, input_shape: tuple[int, ...]) -> Model:
-  """The Model with its shapes, after one look at them and at its claim.
+  """Return the Model with its shapes; check them and its claim.
 
   Args:
     model: its `init` and `apply` as a library gives them.
@@ -201,7 +201,7 @@ def augment(
 def augmented(
     model: Model, augmentation: options.Augmentation
 ) -> Model:
-  """The network that sees its images so while it is trained.
+  """Return the network that sees augmented images while it is trained.
 
   Args:
     model: of images [n, H, W, C].

@@ -12,14 +12,14 @@ _NORM = ("scale", "bias", "offset")
 
 
 def split(params: Params, mask: Mask) -> tuple[Params, Params]:
-  """(where the mask holds, the rest); what is absent is None in either."""
+  """Split into (where the mask holds, the rest), None elsewhere."""
   chosen = jax.tree.map(lambda m, p: p if m else None, mask, params)
   rest = jax.tree.map(lambda m, p: None if m else p, mask, params)
   return chosen, rest
 
 
 def merge(chosen: Params, rest: Params) -> Params:
-  """Undoes `split`."""
+  """Undo `split`."""
   return jax.tree.map(
       lambda a, b: b if a is None else a,
       chosen,
@@ -29,12 +29,12 @@ def merge(chosen: Params, rest: Params) -> Params:
 
 
 def everything(params: Params) -> Mask:
-  """All parameters."""
+  """Return the mask of all parameters."""
   return jax.tree.map(lambda _: True, params)
 
 
 def norms(params: Params) -> Mask:
-  """The affine parameters of normalisation layers.
+  """Return the mask of the affine parameters of normalisation layers.
 
   A layer with an array "scale" normalises: its "scale" and its "bias" (in
   Haiku's own layers "offset") are what it multiplies by and adds.
@@ -49,12 +49,12 @@ def norms(params: Params) -> Mask:
 
 
 def is_head(entry: str, name: str) -> bool:
-  """Whether a top-level entry is the layer "head" ("net/head" in Haiku)."""
+  """Return whether an entry is the layer "head" ("net/head" in Haiku)."""
   return f"/{entry}".endswith(f"/{name}")
 
 
 def head(params: Params, name: str) -> Mask:
-  """The top-level entry of this name ("head", or "network/head" in Haiku).
+  """Return the mask of the top-level entry ("head", or "net/head" in Haiku).
 
   Raises:
     ValueError: there is none.
@@ -76,7 +76,7 @@ def head(params: Params, name: str) -> Mask:
 
 
 def by_name(params: Params) -> dict[str, Any]:
-  """Name -> leaf of nested mappings: "block_0/kernel" is in "block_0".
+  """Return name -> leaf of nested mappings, such as "block_0/kernel".
 
   Raises:
     ValueError: the parameters are no nested mappings, or two have one name.
@@ -98,7 +98,7 @@ def by_name(params: Params) -> dict[str, Any]:
 
 
 def of_names(params: Params, values: Mapping[str, Any]) -> Params:
-  """Nested dictionaries like the parameters, of some of their names.
+  """Return nested dictionaries like the parameters, of some names.
 
   Args:
     params: as for `by_name`.
@@ -121,7 +121,7 @@ def of_names(params: Params, values: Mapping[str, Any]) -> Params:
 
 
 def head_names(params: Params, name: str) -> frozenset[str]:
-  """The names (`by_name`) of the arrays in "head"; none without one."""
+  """Return the names (`by_name`) of the arrays in "head", if any."""
   return frozenset(
       found
       for entry, part in params.items()

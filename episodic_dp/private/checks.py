@@ -217,7 +217,7 @@ def _check_rows(dataset: dataset_lib.Dataset) -> None:
 
 
 def _are_in_range(dataset: dataset_lib.Dataset) -> bool:
-  """Whether all rows are so by how they are made, and may recur."""
+  """Return whether the construction of rows keeps them in range."""
   owned, hierarchy = dataset.rows, dataset.hierarchy
   return (
       isinstance(owned, synthetic.ParticipantRows)
@@ -361,7 +361,7 @@ def check_network(
 
 
 def _changes_with_step(learner: learners.Learner) -> bool:
-  """Whether `at_step` gives another learner in some step."""
+  """Return whether `at_step` gives another learner in some step."""
   found: list[Any] = []
   jax.eval_shape(
       lambda step: found.append(learner.at_step(step)),
@@ -434,7 +434,7 @@ def _requested_steps(
 def _reads_support(
     learner: learners.Learner, params: Any, support: Any
 ) -> bool:
-  """Whether anything but the injected gradients depends on the support set.
+  """Return whether anything else reads the support set.
 
   Here the injected gradients are those of a constant example, so that nothing
   in the program that leads to the adapted parameters may read the support set.

@@ -22,7 +22,7 @@ Metrics = dict[str, jax.Array]
 
 
 class State(NamedTuple):
-  """What a run carries from one step to the next.
+  """The state that a run carries from one step to the next.
 
   Attributes:
     params: the meta-parameters.

@@ -67,7 +67,7 @@ Diagnostics = dict[str, jax.Array]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compute:
-  """How a step is computed; no setting changes what it guarantees.
+  """Settings of the computation; none changes the guarantee.
 
   Attributes:
     microbatch_size: tasks that a device computes together, whose gradients are

@@ -1,4 +1,4 @@
-"""From drawn examples to few-shot tasks."""
+"""Few-shot tasks made of drawn examples."""
 
 import math
 from typing import NamedTuple

@@ -235,7 +235,7 @@ def _counts(
     stage: stages_lib.Stage,
     children: np.ndarray,
 ) -> np.ndarray:
-  """How many children each family gives, int64 like `children`."""
+  """Draw the number of children of each family, int64."""
   if isinstance(stage, stages_lib.FixedSize):
     return np.minimum(children, stage.n)
   if not isinstance(stage, stages_lib.Poisson):

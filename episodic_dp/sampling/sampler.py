@@ -29,7 +29,7 @@ _Array = np.ndarray | jax.Array
 
 @dataclasses.dataclass(frozen=True)
 class _StaticPlan:
-  """What `jit` takes as constants of a draw; equal plans share a trace.
+  """Constants of a draw inside `jit`; equal plans share a trace.
 
   Attributes:
     stages: the stages of the plan.

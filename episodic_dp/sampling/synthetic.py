@@ -23,7 +23,7 @@ _CHUNK = 1 << 14  # participants at a time
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class ParticipantRows:
-  """Which row of the data each leaf of the participants is; call it.
+  """A callable from the leaves of the participants to data rows.
 
   Attributes:
     hierarchy: participant -> class -> image.
