@@ -126,7 +126,7 @@ def test_a_run_goes_on_from_weights_of_another(
   moved = {
       name for name, array in parts.by_name(whole).items()
       if (np.asarray(array) != given[name]).any()
-  }  # fmt: skip
+  }
   head = {"head/bias", "head/kernel"}
   assert moved == {
       "all": {"hidden_0/bias", "hidden_0/kernel", *head},

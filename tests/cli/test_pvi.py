@@ -14,7 +14,7 @@ from tests.pvi import own_table
 TINY = (
     "--config.visit.local_steps=2", "--config.checkpoint_every=1",
     "--config.evaluate_every=1", "--config.private_seed=1",
-)  # fmt: skip
+)
 
 
 @pytest.mark.slow  # Three commands, each of which compiles.
@@ -75,7 +75,7 @@ def test_absences_are_read():
   found = config_lib.absences("south:5-,0:2-3, north", numbers)
   assert [(a.client, a.first, a.last) for a in found] == [
       (1, 5, None), (0, 2, 3), (0, 1, None)
-  ]  # fmt: skip
+  ]
   for text, words in (
       ("west:1-2", "no client is called 'west': name one of north, south"),
       ("north:1", "write a client's name or number"),

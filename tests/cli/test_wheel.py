@@ -42,7 +42,7 @@ def wheel(tmp_path_factory):
   shutil.copytree(
       ROOT / "episodic_dp", tree / "episodic_dp",
       ignore=shutil.ignore_patterns("__pycache__"),
-  )  # fmt: skip
+  )
   for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
     shutil.copy(ROOT / name, tree)
   for other in ("experiments", "tests"):  # These stay out.
@@ -54,7 +54,7 @@ def wheel(tmp_path_factory):
           "--no-build-isolation", "--no-index", f"--wheel-dir={out}", str(tree),
       ],
       cwd=out, check=True, timeout=200,
-  )  # fmt: skip
+  )
   (path,) = out.glob("*.whl")
   return path
 
@@ -77,13 +77,13 @@ def test_a_wheel_trains_evaluates_and_accounts(wheel, tmp_path):
           "--no-index", f"--target={target}", str(wheel),
       ],
       check=True, capture_output=True, timeout=200,
-  )  # fmt: skip
+  )
   run = _commands(target, folder)
   where = subprocess.run(
       [sys.executable, "-c", "import episodic_dp; print(episodic_dp.__file__)"],
       cwd=folder, env=os.environ | {"PYTHONPATH": str(target)},
       capture_output=True, text=True, check=True,
-  ).stdout  # fmt: skip
+  ).stdout
   assert where.startswith(str(target))
   for name in {*presets.NAMES} - {"own_data"}:
     run("account", f"--config={name}", "--config.steps=1")

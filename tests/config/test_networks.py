@@ -113,48 +113,33 @@ def test_own_code_is_called_with_what_it_is_for(own):
 
 
 @pytest.mark.parametrize(
-    "named, sentence",
+    "named, source, sentence",
     [
-        ("absent_module:make", "No module named 'absent_module'"),
-        ("OWN:make", "has no attribute 'make'"),
-        ("OWN:constant", "not a callable"),
-        ("OWN:", "cannot be imported"),
-        (":make", "cannot be imported"),
-        ("OWN:raises", r"failed for outputs=5 and input_shape=(4, 4, 1)"
-                       r" (KeyError: 'no such layer', OWN.py line 16)"),
-        ("OWN:returns", "returned int: return a models.Model"),
-        ("OWN:misfits", "TypeError: dot_general requires contracting"),
+        ("absent_module:make", OWN, "No module named 'absent_module'"),
+        ("OWN:make", OWN, "has no attribute 'make'"),
+        ("OWN:constant", OWN, "not a callable"),
+        ("OWN:", OWN, "cannot be imported"),
+        (":make", OWN, "cannot be imported"),
+        ("OWN:raises", OWN, "failed for outputs=5 and input_shape=(4, 4, 1)"
+                            " (KeyError: 'no such layer', OWN.py line 16)"),
+        ("OWN:returns", OWN, "returned int: return a models.Model"),
+        ("OWN:misfits", OWN, "TypeError: dot_general requires contracting"),
+        ("OWN:make_model", "def make_model(outputs): pass",
+         "does not take (outputs, input_shape)"),
+        ("OWN:make_model", "def make_model(:", "SyntaxError"),
+        ("OWN:make_model", "import absent_library", "'absent_library'"),
+        ("OWN:make_model", "1 / 0", "division by zero, OWN.py line 1"),
     ],
 )
-def test_wrong_names_of_own_code_are_one_sentence(own, named, sentence):
-  name = own()
+def test_wrong_own_code_is_one_sentence(own, named, source, sentence):
+  name = own(source)
   config = config_of(model__name=named.replace("OWN", name))
   with pytest.raises(
       training.RunError, match=re.escape(sentence.replace("OWN", name))
   ) as e:
+    networks.check(config.model)  # Before there are data, where it can.
     networks.make_model(config, (4, 4, 1))
   assert "\n" not in str(e.value)
-
-
-def test_a_wrong_signature_or_module_is_found_before_there_are_data(own):
-  name = own("def make_model(outputs): pass")
-  options = config_of(model__name=f"{name}:make_model").model
-  with pytest.raises(training.RunError, match=r"take \(outputs, input_shape\)"):
-    networks.check(options)
-  name = own()
-  options = config_of(
-      model__name=f"{name}:make_model", model__options={"depth": 2}
-  ).model
-  with pytest.raises(training.RunError, match="define it as .*depth"):
-    networks.check(options)
-  for source, sentence in (
-      ("def make_model(:", "SyntaxError"),
-      ("import absent_library", "No module named 'absent_library'"),
-      ("1 / 0", "ZeroDivisionError: division by zero, own_"),
-  ):
-    options = config_of(model__name=f"{own(source)}:make_model").model
-    with pytest.raises(training.RunError, match=sentence):
-      networks.check(options)
 
 
 def test_a_run_records_its_own_code_and_knows_it_again(own, caplog):
@@ -198,7 +183,7 @@ def test_a_start_is_read_recorded_and_known_again(start, monkeypatch):
   assert set(parts.by_name(shapes_of(model))) == {
       *(f"block_{i}/{part}" for i in range(4) for part in ("scale", "bias")),
       "head/kernel", "head/bias",
-  }  # fmt: skip
+  }
   said = networks.recorded(config, model)["model"]
   assert said["start"] == str(start) and said["start_digest"] == model.start
   assert said["trained"] == "scale_shift"

@@ -8,6 +8,8 @@ from episodic_dp import data
 from episodic_dp import plan
 
 LEVELS = ("class", "drawing")
+PEOPLE = ("participant", "class", "image")
+POINTS = np.zeros((6, 1, 1, 2), np.float32)
 
 
 def _images(rows, size=4):
@@ -23,70 +25,46 @@ def _dataset(**changes):
   return data.ArrayDataset(**(fields | changes))
 
 
-def test_accepts_matching_parts():
+def test_accepts_matching_parts_and_shows_no_value():
   dataset = _dataset(rotate=True)
   assert dataset.image_shape == (4, 4, 1)
   np.testing.assert_array_equal(dataset.rows(np.arange(6)), np.arange(6))
-  shown = repr(dataset)  # No value of an image.
+  shown = repr(dataset)
   assert shown == "ArrayDataset('tiny', uint8[6, 4, 4, 1], 3 class > 6 drawing)"
-
-
-@pytest.mark.parametrize(
-    "images, text",
-    [
-        (_images(6).astype(np.float64), "float64"),
-        ([[0]], "list"),
-        (_images(6)[..., 0], r"\(6, 4, 4\)"),
-        (_images(0), r"\(0, 4, 4, 1\)"),
-        (_images(7), "7 images and its hierarchy 6 leaves"),
-    ],
-)
-def test_refuses_wrong_images(images, text):
-  with pytest.raises(ValueError, match=text):
-    _dataset(images=images)
-
-
-@pytest.mark.parametrize("shape", [(5,), (7, 2), (4, 4, 1)])
-def test_accepts_features_of_one_to_three_axes(shape):
-  dataset = _dataset(images=np.zeros((6, *shape), np.float32))
-  assert dataset.image_shape == shape
-  if len(shape) < 3:
-    with pytest.raises(ValueError, match="cannot be rotated"):
-      _dataset(images=dataset.images, rotate=True)
-
-
-def test_refuses_rotating_oblong_images():
-  images = np.zeros((6, 4, 5, 1), np.uint8)
-  assert _dataset(images=images).image_shape == (4, 5, 1)
-  with pytest.raises(ValueError, match=r"\(6, 4, 5, 1\)"):
-    _dataset(images=images, rotate=True)
-
-
-POINTS = np.zeros((6, 1, 1, 2), np.float32)
-
-
-def test_points_bring_their_targets():
-  dataset = _dataset(images=POINTS, targets=1)
-  assert dataset.image_shape == (1, 1, 1)
-  with pytest.raises(ValueError, match="different shapes and targets"):
-    plain = _dataset(images=np.zeros((6, 1, 1, 1), np.uint8))
-    data.Splits(train=dataset, validation=dataset, test=plain)
+  for shape in ((5,), (7, 2), (4, 4, 1)):
+    features = _dataset(images=np.zeros((6, *shape), np.float32))
+    assert features.image_shape == shape
+  assert _dataset(images=POINTS, targets=1).image_shape == (1, 1, 1)
 
 
 @pytest.mark.parametrize(
     "changes, text",
     [
-        ({"images": POINTS.astype(np.uint8)}, r"uint8\[6, 1, 1, 2\]"),
-        ({"images": np.zeros((6, 2, 2, 2), np.float32)}, r"\[6, 2, 2, 2\]"),
-        ({"targets": 2}, "targets=2: give"),
-        ({"targets": -1}, "targets=-1"),
-        ({"rotate": True}, "cannot be rotated"),
-        ({"images": POINTS[:5]}, "5 images and its hierarchy 6 leaves"),
+        ({"images": _images(6).astype(np.float64)}, "float64"),
+        ({"images": [[0]]}, "list"),
+        ({"images": _images(6)[..., 0]}, r"\(6, 4, 4\)"),
+        ({"images": _images(0)}, r"\(0, 4, 4, 1\)"),
+        ({"images": _images(7)}, "7 images and its hierarchy 6 leaves"),
+        ({"images": np.zeros((6, 4, 5, 1), np.uint8), "rotate": True}, "4, 5"),
+        ({"images": np.zeros((6, 7), np.float32), "rotate": True}, "rotated"),
+        ({"images": POINTS, "targets": 1, "rotate": True}, "cannot be rotated"),
+        ({"images": POINTS.astype(np.uint8), "targets": 1}, r"uint8\[6, 1, 1"),
+        ({"images": _images(6, 2), "targets": 1}, r"\[6, 2, 2, 1\]"),
+        ({"images": POINTS, "targets": 2}, "targets=2: give"),
+        ({"images": POINTS, "targets": -1}, "targets=-1"),
+        ({"labels": np.zeros(5, int)}, "one whole number for each of the 6"),
+        ({"labels": np.zeros(6)}, r"are float64\[6\]"),
+        ({"rows": lambda leaf: leaf / 1000}, "float32"),
+        ({"rows": lambda leaf: leaf[:1]}, "keep the shape"),
+        (
+            {"rows": lambda leaf: jnp.where(leaf == 5, 6, leaf)},
+            "leaf 5 to row 6 of 6 images",
+        ),
     ],
 )
-def test_refuses_wrong_points(changes, text):
+def test_refuses_what_does_not_fit(changes, text):
   with pytest.raises(ValueError, match=text):
-    _dataset(**({"images": POINTS, "targets": 1} | changes))
+    _dataset(**changes)
 
 
 def test_refuses_leaf_rows_outside_the_array():
@@ -94,33 +72,19 @@ def test_refuses_leaf_rows_outside_the_array():
   object.__setattr__(hierarchy, "leaf_rows", np.asarray([1, 3, 0, 4], np.int32))
   with pytest.raises(ValueError, match="row 4 of 4 images"):
     _dataset(images=_images(4), hierarchy=hierarchy)
-
-
-def test_rows_may_share_images_but_not_leave_the_array():
-  hierarchy = plan.Hierarchy.regular(
-      (1000, 3, 2), levels=("participant", "class", "image"), copies=True
-  )
+  hierarchy = plan.Hierarchy.regular((1000, 3, 2), levels=PEOPLE, copies=True)
   shared = _dataset(hierarchy=hierarchy, rows=lambda leaf: leaf % 6)
   assert int(shared.rows(jnp.int32(11))) == 5
-  with pytest.raises(ValueError, match="leaf 5999 to row 6"):
-    _dataset(
-        hierarchy=hierarchy,
-        rows=lambda leaf: jnp.where(leaf == 5999, 6, leaf % 6),
-    )
-  with pytest.raises(ValueError, match="float32"):
-    _dataset(hierarchy=hierarchy, rows=lambda leaf: leaf / 1000)
-  with pytest.raises(ValueError, match="keep the shape"):
-    _dataset(hierarchy=hierarchy, rows=lambda leaf: leaf[:1])
 
 
 def test_splits_have_one_shape_and_rotate_only_training():
-  good = _dataset()
+  good, points = _dataset(), _dataset(images=POINTS, targets=1)
   data.Splits(train=_dataset(rotate=True), validation=good, test=good)
   with pytest.raises(ValueError, match="split has rotate=True"):
     data.Splits(train=good, validation=_dataset(rotate=True), test=good)
-  with pytest.raises(ValueError, match="different shapes"):
-    larger = _dataset(images=_images(6, 5))
-    data.Splits(train=good, validation=good, test=larger)
+  for other in (_dataset(images=_images(6, 5)), points):
+    with pytest.raises(ValueError, match="different shapes and targets"):
+      data.Splits(train=good, validation=good, test=other)
 
 
 def test_examples_are_their_own_units_and_keep_their_classes():
@@ -132,19 +96,11 @@ def test_examples_are_their_own_units_and_keep_their_classes():
   assert found.hierarchy.sizes == (6,)
   assert found.labels.tolist() == [1, 0, 1, 0, 2, 1]  # By row, not by leaf.
   assert (found.images == images).all()
-  again = data.as_examples(found)
-  assert again.labels is found.labels and again.hierarchy.sizes == (6,)
-
-
-def test_classes_are_the_units_above_the_images_in_a_deeper_tree():
-  hierarchy = plan.Hierarchy.from_sizes(
-      [[1, 2], [3]], levels=("writer", *LEVELS)
-  )
-  found = data.as_examples(_dataset(hierarchy=hierarchy))
+  assert data.as_examples(found).labels is found.labels
+  # Classes are the units above the images, in a deeper tree too.
+  deeper = plan.Hierarchy.from_sizes([[1, 2], [3]], levels=("writer", *LEVELS))
+  found = data.as_examples(_dataset(hierarchy=deeper))
   assert found.labels.tolist() == [0, 1, 1, 2, 2, 2]
-  given = np.array([5, 4, 3, 2, 1, 0])
-  kept = data.as_examples(_dataset(hierarchy=hierarchy, labels=given))
-  assert kept.labels is given
 
 
 @pytest.mark.parametrize(
@@ -153,11 +109,9 @@ def test_classes_are_the_units_above_the_images_in_a_deeper_tree():
         (dict(images=POINTS, targets=1), "whose targets are numbers"),
         (dict(rows=lambda leaf: leaf // 2), "share images"),
         (
-            dict(
-                hierarchy=plan.Hierarchy.regular(
-                    (3, 2), levels=LEVELS, copies=True
-                )
-            ),
+            dict(hierarchy=plan.Hierarchy.regular(
+                (3, 2), levels=LEVELS, copies=True
+            )),
             "share images",
         ),
         (
@@ -166,7 +120,6 @@ def test_classes_are_the_units_above_the_images_in_a_deeper_tree():
         ),
     ],
 )
-def test_what_are_no_single_examples_is_refused(changes, text):
-  with pytest.raises(ValueError) as e:
+def test_other_data_have_no_single_examples(changes, text):
+  with pytest.raises(ValueError, match=text):
     data.as_examples(_dataset(**changes))
-  assert text in str(e.value)
