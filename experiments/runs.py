@@ -182,8 +182,6 @@ def finish(
     shared: Shared,
     data_dir: str | None = None,
     download: bool = False,
-    more: Callable[[build.Experiment, pathlib.Path], dict[str, Any]]
-    | None = None,
 ) -> dict[str, Any]:
   """Train and measure a run.
 
@@ -193,7 +191,6 @@ def finish(
     shared: what earlier runs have loaded and compiled.
     data_dir: folder of the data sets that are not built in.
     download: fetch what data_dir does not have.
-    more: (experiment, work directory) -> further fields of the outcome.
 
   Returns:
     Its outcome, JSON-able: "labels", "command", "steps", "noise_multiplier",
@@ -202,7 +199,7 @@ def finish(
     "ensemble"}, each with its score on every task (`evaluation.unpack`),
     for further shots the same in "tests": {shot: ...},
     "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
-    "code" of all its processes, and the fields of `provenance` and `more`.
+    "code" of all its processes, and the fields of `provenance`.
 
   Raises:
     Interrupted: a signal came; the same call resumes.
@@ -246,7 +243,6 @@ def finish(
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
       "noise_multiplier": experiment.spec.release.mechanism.noise_multiplier,
-      **(more(experiment, workdir) if more else {}),
   }
   return record(run, folder, entry)
 

@@ -18,7 +18,6 @@ from typing import Any
 
 from absl import logging
 import jax
-from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -242,25 +241,6 @@ def by_hand(
   return harness.steps(
       lambda both: update(both, images), (run.init(), carried)
   )
-
-
-def plain(run: settings.Run, chunk: int) -> Callable[[], Any]:
-  """Return a case without privacy: gradients of a chunk's summed loss."""
-
-  def total(params: Any, tasks: Any, carried: Any) -> tuple[Any, Any]:
-    def loss(params: Any, some: Any) -> jax.Array:
-      return jax.vmap(run.learner.loss, (None, 0))(params, some).sum()
-
-    def add(found: Any, some: Any) -> tuple[Any, None]:
-      return jax.tree.map(jnp.add, found, jax.grad(loss)(params, some)), None
-
-    chunks = jax.tree.map(
-        lambda a: a.reshape(-1, chunk, *a.shape[1:]), tasks
-    )
-    zeros = jax.tree.map(jnp.zeros_like, params)
-    return lax.scan(add, zeros, chunks)[0], carried
-
-  return by_hand(run, total)
 
 
 def jax_privacy_step(run: settings.Run, chunk: int) -> Callable[[], Any]:

@@ -39,25 +39,19 @@ you opened this notebook from.)
 """
 
 # %%
-import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
 
 SCALE = os.environ.get("EPISODIC_DP_SCALE", "cpu")  # "smoke": seconds, a try.
-source = pathlib.Path("episodic_dp_source").resolve()
-if importlib.util.find_spec("episodic_dp") is None:  # Such as on Colab.
-  if not source.is_dir():
-    address = input("Address of the repository that has this notebook: ")
-    clone = ["git", "clone", "-q", "--depth=1", address, source]
-    subprocess.run(clone, check=True)
-  subprocess.run([sys.executable, "-m", "pip", "install", source], check=True)
-if source.is_dir():
-  os.chdir(source)
 here = pathlib.Path.cwd()
-parents = (p for p in (here, *here.parents) if (p / "experiments").is_dir())
-ROOT = next(parents, here)  # Of `experiments`, which pip does not install.
+found = (p for p in (here, *here.parents) if (p / "experiments").is_dir())
+ROOT = next(found, here / "episodic_dp_source")
+if not ROOT.is_dir():  # Such as on Colab.
+  address = input("Address of the repository that has this notebook: ")
+  clone = f"git clone -q --depth=1 {address} {ROOT} && pip install {ROOT}"
+  subprocess.run(clone, shell=True, check=True)
 sys.path.insert(0, os.fspath(ROOT))
 
 # %% [markdown]
@@ -72,7 +66,6 @@ once.
 # %%
 import tempfile
 
-from IPython.display import display
 from IPython.display import Image
 import jax
 import optax
@@ -126,22 +119,16 @@ test = training.draw(people.test, **TASKS, count=COUNT, seed=2)
 
 @plotting.styled
 def some_tasks(tasks, count=4):
-  """Rows of support and query images, a task of one person beside another."""
+  """Draw support images above query images, a person beside another."""
   figure = plotting.figure(1.5, width=plotting.WIDE)
-  groups = figure.subfigures(1, count)
-  for number, group in enumerate(groups):
-    panels = group.subplots(2, 5)
+  panels = figure.subplots(2, 5 * count)
+  for number in range(count):
     for i in range(5):
-      for j in range(2):
-        axes = panels[j, i]
+      for j, axes in enumerate(panels[:, 5 * number + i]):
         image = tasks.images[tasks.rows[number, i, j], ..., 0]
         axes.imshow(image, cmap="gray")
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.grid(visible=False)
-    panels[0, 0].set_ylabel("support")
-    panels[1, 0].set_ylabel("query")
-    group.suptitle(f"task {number + 1}")
+        axes.set_axis_off()
+    panels[0, 5 * number].set_title(f"task {number + 1}")
   return figure
 
 
@@ -196,7 +183,7 @@ character or an image need not be cheaper than its person: another one is drawn
 in its place, which can turn a task's gradient around, where a person's absence
 only takes it away.
 
-## 3. Training, with a curve that grows
+## 3. Training
 
 The network is small on purpose: noise grows with the number of weights. The
 learner is a prototypical network, which takes a new image for the character
@@ -220,53 +207,17 @@ untrained = learner.init(jax.random.key(0))
 before = evaluator.score([untrained], validation)
 
 
-class LiveCurve:
-  """Validation accuracy over the steps of some runs, drawn while they last."""
-
-  def __init__(self):
-    self.curves = {}
-    self._shown = None
-
-  def of(self, name):
-    """A callback for the run of that name."""
-    points = self.curves[name] = [(0, before.mean)]
-
-    def heard(line):
-      if "validation_accuracy" in line:
-        points.append((line["step"], line["validation_accuracy"]))
-        self.show()
-
-    return heard
-
-  def show(self):
-    """Draws the picture in the place where it stands already."""
-    image = Image(plotting.png(self.draw()))
-    if self._shown is None:
-      self._shown = display(image, display_id=True)
-    else:
-      self._shown.update(image)
-
-  @plotting.styled
-  def draw(self):
-    """A line for each run, and chance."""
-    figure = plotting.figure(3.2)
-    axes = figure.subplots()
-    for number, (name, points) in enumerate(self.curves.items()):
-      steps, accuracies = zip(*points)
-      axes.plot(
-          steps, [100 * a for a in accuracies], label=name,
-          **plotting.series(number),
-      )
-    axes.axhline(20, label="chance", **plotting.REFERENCE)
-    axes.set_xlabel("steps")
-    axes.set_ylabel("accuracy on validation people (%)")
-    axes.set_ylim(0, 100)
-    axes.legend(loc="lower right")
-    return figure
+CURVES = {}  # Name of a run -> (step, validation accuracy).
 
 
-def train(of, callback):
-  """Trains a release in a folder that is thrown away; returns parameters."""
+def train(of, name):
+  """Train a release in a temporary folder; return parameters and result."""
+  points = CURVES[name] = [(0, before.mean)]
+
+  def callback(line):
+    if "validation_accuracy" in line:
+      points.append((line["step"], line["validation_accuracy"]))
+
   spec = training.TrainingSpec(
       train=people.train,
       release=of,
@@ -287,8 +238,7 @@ def train(of, callback):
   return params, result
 
 
-live = LiveCurve()
-with_privacy, result = train(release, live.of(f"private, ε = {EPSILON:g}"))
+with_privacy, result = train(release, f"private, ε = {EPSILON:g}")
 
 # %% [markdown]
 """
@@ -301,9 +251,26 @@ protection such a run is one to keep to yourself.
 bare = plan.Mechanism(
     clip_unit=PERSON, clip_norm=float("inf"), noise_multiplier=0.0
 )
-without_privacy, _ = train(
-    release.replace(mechanism=bare), live.of("not private")
-)
+without_privacy, _ = train(release.replace(mechanism=bare), "not private")
+
+
+@plotting.styled
+def curves():
+  """Draw a line for each run, and chance."""
+  figure = plotting.figure(3.2)
+  axes = figure.subplots()
+  for number, (name, points) in enumerate(CURVES.items()):
+    steps, accuracies = zip(*points)
+    percent = [100 * a for a in accuracies]
+    axes.plot(steps, percent, label=name, **plotting.series(number))
+  axes.axhline(20, label="chance", **plotting.REFERENCE)
+  axes.set_xlabel("steps")
+  axes.set_ylabel("accuracy on validation people (%)")
+  axes.legend(loc="lower right")
+  return figure
+
+
+Image(plotting.png(curves()))
 
 # %% [markdown]
 """

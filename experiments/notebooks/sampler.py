@@ -30,25 +30,19 @@ you opened this notebook from.)
 """
 
 # %%
-import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
 
 SCALE = os.environ.get("EPISODIC_DP_SCALE", "cpu")  # "smoke": seconds, a try.
-source = pathlib.Path("episodic_dp_source").resolve()
-if importlib.util.find_spec("episodic_dp") is None:  # Such as on Colab.
-  if not source.is_dir():
-    address = input("Address of the repository that has this notebook: ")
-    clone = ["git", "clone", "-q", "--depth=1", address, source]
-    subprocess.run(clone, check=True)
-  subprocess.run([sys.executable, "-m", "pip", "install", source], check=True)
-if source.is_dir():
-  os.chdir(source)
 here = pathlib.Path.cwd()
-parents = (p for p in (here, *here.parents) if (p / "experiments").is_dir())
-ROOT = next(parents, here)  # Of `experiments`, which pip does not install.
+found = (p for p in (here, *here.parents) if (p / "experiments").is_dir())
+ROOT = next(found, here / "episodic_dp_source")
+if not ROOT.is_dir():  # Such as on Colab.
+  address = input("Address of the repository that has this notebook: ")
+  clone = f"git clone -q --depth=1 {address} {ROOT} && pip install {ROOT}"
+  subprocess.run(clone, shell=True, check=True)
 sys.path.insert(0, os.fspath(ROOT))
 
 # %% [markdown]
@@ -67,7 +61,6 @@ sys.path.insert(0, os.fspath(ROOT))
 from IPython.display import Image
 from IPython.display import Markdown
 import numpy as np
-from scipy import stats
 
 import episodic_dp
 from episodic_dp import accounting
@@ -155,35 +148,17 @@ def a_and_b(unit):
   return 1.0 if unit[1] == 0 else -1.0
 
 
-@plotting.styled
-def released():
-  """Densities of a step's noised sum, with A and without."""
-  figure = plotting.figure(2.8, width=plotting.WIDE)
-  at = np.linspace(-5, 5, 400)
-  panels = figure.subplots(1, 2, sharey=True)
-  for axes, (name, stage) in zip(panels, PAIR.items()):
-    release = of_people(2, stage, Z)
-    both = exact.pair(release.hierarchy, release.plan, 0, 0)
-    for number, (label, drawn) in enumerate(
-        zip(("with A", "without A"), both)
-    ):
-      sums, weights = exact.mixture(drawn, 0, a_and_b)
-      density = weights @ stats.norm.pdf(at, sums[:, None], Z)
-      style = plotting.series(number) | {"marker": ""}
-      axes.plot(at, density, label=label, **style)
-    axes.set_title(name)
-    axes.set_xlabel("noised sum of a step, in clip norms")
-  panels[0].set_ylabel("density")
-  panels[0].legend()
-  return figure
-
-
-Image(plotting.png(released()))
+for name, stage in PAIR.items():
+  release = of_people(2, stage, Z)
+  both = exact.pair(release.hierarchy, release.plan, 0, 0)
+  for label, drawn in zip(("with A", "without A"), both):
+    sums, weights = exact.mixture(drawn, 0, a_and_b)
+    print(f"{name}, {label}: sums {sums} with probabilities {weights}")
 
 # %% [markdown]
 """
-On the left, without A every draw of A becomes one of B: +1 turns into −1. On
-the right +1 turns into 0 only: the two curves lie closer together, and A hides
+With a fixed size, without A every draw of A becomes one of B: +1 turns into −1.
+With Poisson +1 turns into 0 only: the two lie closer together, and A hides
 better.
 
 How well *can* they be told apart? For every ε there is a least δ, and "(ε, δ)"
@@ -314,39 +289,17 @@ there. Where the two hills hardly overlap, hardly anything is hidden.
 # %%
 @plotting.styled
 def attack():
-  """Scores with and without the record, and what they show."""
+  """Draw scores with and without the record."""
   figure = plotting.figure(3.0, width=plotting.WIDE)
-  panels = figure.subplots(1, 3, width_ratios=(1, 1, 1.2))
-  for axes, name in zip(panels, ("fixed size", "Poisson")):
+  for axes, name in zip(figure.subplots(1, 2), ("fixed size", "Poisson")):
     ends = np.percentile(np.concatenate(scores[name]), (0.1, 99.9))
-    bins = np.linspace(*ends)
-    for label, color, found in zip(
-        ("with A", "without A"), plotting.COLORS, scores[name]
-    ):
-      axes.hist(
-          found, bins, density=True, color=color, alpha=0.55, label=label
-      )
+    axes.hist(
+        scores[name], np.linspace(*ends), histtype="step", density=True,
+        color=plotting.COLORS[:2], label=("with A", "without A"),
+    )
     axes.set_title(name)
     axes.set_xlabel("the attacker's score of a run")
-    axes.set_yticks([])
-  panels[0].legend()
-  axes = panels[2]
-  lines = range(len(ATTACKED))
-  axes.hlines(
-      lines, list(measured.values()), list(claimed.values()),
-      color=plotting.SKY, linewidth=6, label="the true ε lies here",
-  )
-  axes.plot(list(measured.values()), lines, "|", color=plotting.INK,
-            markersize=16, label="measured")
-  axes.plot(list(claimed.values()), lines, "o", color=plotting.BLUE,
-            label="claimed")
-  axes.axvline(printed, color=plotting.VERMILLION, linestyle="--",
-               label="as printed")
-  axes.set_yticks(lines, list(ATTACKED))
-  axes.set_ylim(len(ATTACKED) + 0.9, -0.5)
-  axes.set_xlim(0, None)
-  axes.set_xlabel(f"ε after {STEPS} steps")
-  axes.legend(loc="lower right", ncols=2)
+    axes.legend()
   return figure
 
 

@@ -30,25 +30,19 @@ address of the repository: the one that you opened this notebook from.)
 """
 
 # %%
-import importlib.util
 import os
 import pathlib
 import subprocess
 import sys
 
 SCALE = os.environ.get("EPISODIC_DP_SCALE", "cpu")  # "smoke": seconds, a try.
-source = pathlib.Path("episodic_dp_source").resolve()
-if importlib.util.find_spec("episodic_dp") is None:  # Such as on Colab.
-  if not source.is_dir():
-    address = input("Address of the repository that has this notebook: ")
-    clone = ["git", "clone", "-q", "--depth=1", address, source]
-    subprocess.run(clone, check=True)
-  subprocess.run([sys.executable, "-m", "pip", "install", source], check=True)
-if source.is_dir():
-  os.chdir(source)
 here = pathlib.Path.cwd()
-parents = (p for p in (here, *here.parents) if (p / "experiments").is_dir())
-ROOT = next(parents, here)  # Of `experiments`, which pip does not install.
+found = (p for p in (here, *here.parents) if (p / "experiments").is_dir())
+ROOT = next(found, here / "episodic_dp_source")
+if not ROOT.is_dir():  # Such as on Colab.
+  address = input("Address of the repository that has this notebook: ")
+  clone = f"git clone -q --depth=1 {address} {ROOT} && pip install {ROOT}"
+  subprocess.run(clone, shell=True, check=True)
 sys.path.insert(0, os.fspath(ROOT))
 
 # %% [markdown]
@@ -60,7 +54,6 @@ and a sentence for each page that follows.
 """
 
 # %%
-import json
 import re
 
 from IPython.display import display
@@ -74,10 +67,7 @@ from experiments import targets
 
 RESULTS = ROOT / "experiments" / "results"
 PAGES = results_pages.pages(RESULTS)  # File name -> Markdown, from the JSON.
-STORED = {
-    path.stem: json.loads(path.read_text(encoding="utf-8"))
-    for path in sorted(RESULTS.glob("*.json"))
-}
+STORED = results_pages.read(RESULTS)
 
 
 def words(text):

@@ -1,25 +1,13 @@
 """Presets trained with and without privacy: glyphs, sinusoids, stages."""
 
 from collections.abc import Iterator
-import dataclasses
 import functools
-import pathlib
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-
-from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.config import build
-from episodic_dp.config.presets import sinusoid as preset
-from episodic_dp.data import sinusoid
 from episodic_dp.output import plotting
-from episodic_dp.training import evaluation
 from episodic_dp.training import reporting
-from episodic_dp.training import saved_runs
 from experiments import runs as runs_lib
 from experiments.targets import budgets
 from experiments.targets import dp_maml
@@ -42,13 +30,13 @@ _SMOKE = {
 }
 
 
-def runs(preset_name: str, scale: str) -> list[runs_lib.Run]:
+def runs(preset: str, scale: str) -> list[runs_lib.Run]:
   """Return the private run of a preset, and the other."""
-  smoke = [_SMOKE[preset_name]] if scale == "smoke" else []
+  smoke = [_SMOKE[preset]] if scale == "smoke" else []
   return [
       runs_lib.Run(
           name=name,
-          config=preset_name,
+          config=preset,
           arguments=",".join([*smoke, kind]),
           labels={"private": name == PRIVATE},
       )
@@ -120,107 +108,24 @@ def _draw_glyphs(outcomes: panels.Outcomes, figure: Any) -> None:
   axes.set_ylabel("accuracy (%), validation tasks, 95 % interval")
 
 
-# Sinusoids --------------------------------------------------------------------
-
-_SHOWN = 6
-_X = np.linspace(*sinusoid.RANGE, 100, dtype=np.float32)
-
-
-def last_params(experiment: build.Experiment, folder: pathlib.Path) -> Any:
-  """Return the parameters of the last checkpoint of a run."""
-  checkpoints, last = saved_runs.latest(folder)
-  like = experiment.spec.learner.init(jax.random.key(0))
-  return checkpoints.restore(last, like)[0]
-
-
-def _more(
-    experiment: build.Experiment, workdir: pathlib.Path
-) -> dict[str, Any]:
-  """Return the error before adapting, and the curves of the picture."""
-  params = last_params(experiment, workdir)
-  error = unadapted(experiment, params)
-  return {
-      NOT_ADAPTED: dataclasses.asdict(error),
-      "curves": _curves(experiment, params),
-  }
-
-
-def unadapted(
-    experiment: build.Experiment, params: Any
-) -> training.Score:
-  """Return the error of the parameters as they are on the test queries."""
-  tasks = build.draw_tasks(
-      experiment.config, experiment.splits.test, test=True
-  )
-  points = experiment.splits.test.images[tasks.rows[:, 0]]
-  query = points[:, tasks.episode.shot :].reshape(-1, 1, 1, 2)
-  outputs = experiment.spec.learner.model.apply(params, query[..., :1])
-  errors = np.square(np.asarray(outputs)[:, 0] - query[:, 0, 0, 1])
-  return evaluation.interval(
-      errors.reshape(len(tasks.rows), -1).mean(axis=1), training.SquaredError
-  )
-
-
-def _curves(experiment: build.Experiment, params: Any) -> list[dict[str, Any]]:
-  """Return curves of a few test participants.
-
-  Returns:
-    For each {"amplitude", "phase", "support": [shot][x, y], "adapted" and
-    "not_adapted": the outputs at `_X`}, rounded to what a picture can show.
-  """
-  episode = experiment.spec.release.plan.episode
-  assert episode is not None  # The preset has one.
-  options = experiment.config.data.options
-  amplitude, phase = sinusoid.curves(
-      options["test_participants"], seed=options["seed"], split="test"
-  )
-  points = experiment.splits.test.images.reshape(-1, preset.POINTS, 2)
-  learner = experiment.spec.learner
-  inputs = jnp.asarray(_X.reshape(-1, 1, 1, 1))
-  found = []
-  for i, held in enumerate(points[:_SHOWN, : episode.shot]):
-    support = sampling.Examples(
-        jnp.asarray(held[:, :1].reshape(-1, 1, 1, 1)), jnp.asarray(held[:, 1:])
-    )
-    outputs = {
-        "adapted": learner.predict(params, support, inputs),
-        NOT_ADAPTED: learner.model.apply(params, inputs),
-    }
-    found.append({
-        "amplitude": float(amplitude[i]),
-        "phase": float(phase[i]),
-        "support": np.round(held.astype(float), 4).tolist(),
-        **{
-            name: np.round(np.asarray(y, float)[:, 0], 3).tolist()
-            for name, y in outputs.items()
-        },
-    })
-  return found
-
-
 def _draw_sinusoids(outcomes: panels.Outcomes, figure: Any) -> None:
-  """Plot a few test participants: curve, support points, both runs."""
-  grid = figure.subplots(2, _SHOWN // 2)
-  shown = zip(*(outcome["curves"] for outcome in outcomes.values()))
-  for axes, of_runs in zip(grid.flat, shown):
-    one = of_runs[0]
-    axes.plot(
-        _X, one["amplitude"] * np.sin(_X - one["phase"]), color="grey",
-        linewidth=4, linestyle="-", alpha=0.4, label="the participant's curve",
+  """Plot the error of every model of both runs."""
+  axes = figure.subplots()
+  for number, (name, outcome) in enumerate(outcomes.items()):
+    found = dict(_scores(outcome))
+    places = [list(_MODELS).index(model) for model in found]
+    axes.errorbar(
+        [score.mean for score in found.values()],
+        [place + 0.1 * number for place in places],
+        xerr=[score.high - score.mean for score in found.values()],
+        capsize=2,
+        label=name.replace("_", " "),
+        **plotting.series(number) | {"linestyle": ""},
     )
-    for number, (name, found) in enumerate(zip(outcomes, of_runs)):
-      style = plotting.series(number) | {"marker": ""}
-      axes.plot(
-          _X, found["adapted"], label=f"adapted, {name.replace('_', ' ')}",
-          **style,
-      )
-    axes.plot(
-        *np.transpose(one["support"]), "k.", markersize=9,
-        label="points that are adapted to",
-    )
-    axes.set_title(f"amplitude {one['amplitude']:.2g}", loc="left")
-  handles = grid[0, 0].get_legend_handles_labels()
-  figure.legend(*handles, loc="outside lower center", ncols=2)
+  axes.set_yticks(range(len(_MODELS)), _MODELS.values())
+  axes.set_xscale("log")
+  axes.set_xlabel("squared error on new sinusoids, 95 % interval")
+  plotting.legend_below(axes)
 
 
 # Training in stages -----------------------------------------------------------
@@ -318,16 +223,14 @@ tasks (`episodic-dp train --config=glyphs --keys=6`).""",
         about="""\
 MAML's own first task. Every participant holds points of one sinusoid; a
 perceptron learns to draw an unseen participant's curve through ten of them.
-Both runs are measured on 600 sinusoids that neither has seen, before and after
-adapting to ten points of each. The picture shows a few of these sinusoids and
-their predictions.""",
+Both runs are measured on 600 sinusoids that neither has seen, after adapting to
+ten points of each.""",
         notes="""\
 The preset's settings were chosen on its validation participants. "± " is the
 95 % interval over the test sinusoids. The run without privacy does not clip
 either.""",
         runs=functools.partial(runs, "sinusoid"), table=table, finding=finding,
         draw=_draw_sinusoids,
-        finish=functools.partial(runs_lib.finish, more=_more),
     ),
     "stages": panels.Target(
         title="Training in two and three stages, with a guarantee for every"

@@ -115,7 +115,7 @@ def test_wrong_names_and_folders_are_refused(arguments, told):
 @pytest.mark.slow
 def test_epsilons_of_one_setting_agree():
   ours, fine = (
-      accountant_queries.measure_case(case, 20, 1).value
+      accountant_queries.measure_case(case, 20).value
       for case in ("first", "library_fine")
   )
   assert math.isclose(ours, fine, rel_tol=1e-3)

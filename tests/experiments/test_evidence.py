@@ -100,9 +100,6 @@ def test_exact_values_lie_under_the_bound_and_above_the_printed():
       assert truth > 3 * printed and truth == pytest.approx(one_stage)
     elif epsilon < 1:
       assert truth > one_stage == 0
-  for row in errata.clusters().rows:
-    truth, bound, naive = row[3:]
-    assert truth == pytest.approx(bound, abs=1e-9) and truth > 1.1 * naive
 
 
 @pytest.mark.slow
@@ -114,19 +111,9 @@ def test_reference_values(found):
   exact = {row[:2]: row[2] for row in found["theorem3"].rows}
   assert exact[0.5, "remove"] == pytest.approx(0.02527592, abs=5e-9)
   assert exact[0.1, "add"] == pytest.approx(0.03964402, abs=5e-9)
-  remove, add = found["recurrence"].rows
-  assert add[1:3] == pytest.approx((0.0211, 0.0290), abs=5e-5) and add[3] == 0
-  assert remove[1] == pytest.approx(remove[3])
   samplers = {row[0]: row[1] for row in found["samplers"].rows}
   assert samplers["Poisson(0.004)"] == pytest.approx(0.498, abs=1e-3)
   assert samplers["FixedSize(1600)"] == pytest.approx(6.11, abs=5e-3)
-  for name, _, _, truth, bound in found["two_steps"].rows:
-    assert 0.8 * bound < truth <= 1.001 * bound, name
-  stays, leaves = found["emptied_unit"].rows
-  assert stays[1] == pytest.approx(stays[2], rel=1e-6)
-  assert leaves[1] == pytest.approx(0.216, abs=5e-4) > 1000 * leaves[2]
-  whole, apart = (row[1] for row in found["passes"].rows)
-  assert whole == pytest.approx(0.9724, abs=5e-5) and apart < 0.74
 
 
 @pytest.mark.slow
