@@ -17,7 +17,6 @@ import jax
 
 from episodic_dp import data
 from episodic_dp import errors
-from episodic_dp import learners as learners_lib
 from episodic_dp import options as options_lib
 from episodic_dp import plain
 from episodic_dp import training
@@ -28,6 +27,7 @@ from episodic_dp.config import learners
 from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
+from episodic_dp.learners import naming
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import tables
@@ -114,7 +114,7 @@ def fine_tune(
   settings = plain.from_plain(
       options_lib.FineTuning, options, name="fine_tuning", partial=True
   )
-  tuned = learners_lib.make_fine_tuning(model, settings, fresh_head=False)
+  tuned = naming.make_fine_tuning(model, settings, fresh_head=False)
   fresh = dataclasses.replace(tuned, fresh_head=True)
   drawn = {
       shot: training.draw(
