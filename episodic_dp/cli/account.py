@@ -53,7 +53,7 @@ from episodic_dp.output import phases
 
 
 def define_flags() -> None:
-  """Of the config, and of what is written about it."""
+  """Define the flags of the config and of the results."""
   shared_flags.define_config(required=False)
   shared_flags.define_data(download=False)
   shared_flags.define_format()

@@ -1,4 +1,4 @@
-"""What a private run is: hierarchy, stages and mechanism, as plain NumPy data.
+"""Descriptions of private runs as plain NumPy data.
 
 The sampler and the training step read these objects in JAX; the accountant
 reads the same objects in NumPy.

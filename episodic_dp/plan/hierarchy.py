@@ -282,7 +282,7 @@ class Hierarchy:
 
   @property
   def leaves_recur(self) -> bool:
-    """Whether several leaves may be one record."""
+    """Return whether several leaves may be one record."""
     counts = self.most_copies
     return self.copies and (counts is None or counts[-1] != 1)
 

@@ -1,4 +1,4 @@
-"""What a private step releases: the clip unit, the clip norm and the noise."""
+"""The release of a private step: clip unit, clip norm and noise."""
 
 import dataclasses
 import math
@@ -159,7 +159,7 @@ class Mechanism:
 
   @property
   def guaranteed(self) -> bool:
-    """Whether private data reach what a step releases through noise only."""
+    """Return whether private data reach a release through noise only."""
     return self.noise_multiplier > 0 and self.clipping != "percentile_window"
 
   @property
@@ -176,7 +176,7 @@ class Mechanism:
 
   @property
   def noisy_inner_steps(self) -> bool:
-    """Whether the steps inside a task are clipped and noised too."""
+    """Return whether steps inside a task are clipped and noised too."""
     return self.inner_noise_multiplier is not None
 
   def _check_inner_noise(self) -> None:

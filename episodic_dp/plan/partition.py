@@ -1,4 +1,4 @@
-"""From label arrays to a tree of units, and the units that have no record.
+"""Trees of units from label arrays, and the units that have no record.
 
 Which units there are must not follow from the records: a unit whose last record
 leaves would leave with it, and change how often all others are drawn. So the

@@ -1,4 +1,4 @@
-"""How one task of public data, for validation or a test, is drawn."""
+"""Sampling of one task of public data, for validation or a test."""
 
 from episodic_dp.plan import stages
 from episodic_dp.plan import validation

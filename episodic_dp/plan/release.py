@@ -17,7 +17,7 @@ _PARTS = {
 
 @dataclasses.dataclass(frozen=True)
 class Release:
-  """What one step of a run samples and releases; checked when it is made.
+  """The samples and the release of one step; checked when it is made.
 
   The sampler and the training step read it in JAX, the accountant in NumPy:
   what is accounted is what is sampled.
@@ -68,7 +68,7 @@ class Release:
 
   @property
   def sample_level(self) -> bool:
-    """Whether examples inside adapted tasks are the clip units."""
+    """Return whether examples inside adapted tasks are the clip units."""
     return soundness.is_sample_level(self)
 
   @property

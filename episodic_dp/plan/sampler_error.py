@@ -1,4 +1,4 @@
-"""How far the drawn sample can be from the ideal one."""
+"""Bounds of the distance between the drawn sample and the ideal one."""
 
 import dataclasses
 import functools
@@ -46,7 +46,7 @@ def capacities(
 
 @dataclasses.dataclass(frozen=True)
 class SamplerError:
-  """How far the drawn sample is from the plan's, in some steps.
+  """The distance between the drawn sample and the plan's, in some steps.
 
   Attributes:
     variation: the total variation, all causes together.
@@ -64,7 +64,7 @@ class SamplerError:
   unmatched: float = 0.0
 
   def times(self, steps: int) -> "SamplerError":
-    """That of so many steps."""
+    """Return the error of n steps."""
     return SamplerError(
         *(steps * value for value in dataclasses.astuple(self))
     )
@@ -140,7 +140,7 @@ def sampling_error(
 def _unmatched(
     stage: stages_lib.Stage, children: int, table: binomial.BinomialTable
 ) -> float:
-  """What one family of a random count adds to `SamplerError.unmatched`.
+  """Compute the share of one random count in `SamplerError.unmatched`.
 
   Of N children one lies on the path to the unit in question (or is the unit);
   let c be how many of the others an ideal draw takes. With the table first ..

@@ -18,7 +18,7 @@ from episodic_dp.plan.mechanism import Mechanism
 
 
 class Description(Protocol):
-  """What the rules read: a `Release`, or one that is being made."""
+  """The attributes that the rules read: of a `Release`, or of a new one."""
 
   @property
   def hierarchy(self) -> Hierarchy:
@@ -26,11 +26,11 @@ class Description(Protocol):
 
   @property
   def plan(self) -> stages.SamplingPlan:
-    """How it is sampled."""
+    """Return the sampling plan."""
 
   @property
   def mechanism(self) -> Mechanism:
-    """What is clipped and noised."""
+    """Return the mechanism."""
 
 
 def check(release: Description) -> None:
@@ -67,7 +67,7 @@ def check_level(release: Description, level: str) -> None:
 
 
 def is_sample_level(release: Description) -> bool:
-  """Whether examples inside adapted tasks are the clip units."""
+  """Return whether examples inside adapted tasks are the clip units."""
   return (
       release.plan.episode is not None
       and release.mechanism.clip_unit == release.hierarchy.levels[-1]
@@ -146,7 +146,7 @@ def _check_clip_unit(release: Description) -> None:
 
 
 def _check_no_inner_noise(release: Description) -> None:
-  """Where whole tasks are clipped, noise inside them protects nothing."""
+  """Refuse noise inside tasks that are clipped as a whole."""
   mechanism, examples = release.mechanism, release.hierarchy.levels[-1]
   if mechanism.noisy_inner_steps:
     raise errors.PlanError(
@@ -206,7 +206,7 @@ def _check_slots(release: Description) -> None:
 
 
 def _check_copies(release: Description, k: int) -> None:
-  """What a level below primary units that share records needs."""
+  """Refuse a level below primary units that share uncounted records."""
   hierarchy, plan = release.hierarchy, release.plan
   level, primary = hierarchy.levels[k], hierarchy.levels[0]
   stage, episode = plan.stages[0], plan.episode

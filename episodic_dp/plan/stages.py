@@ -1,4 +1,4 @@
-"""How every level of a hierarchy is sampled, and how often a unit is included.
+"""Sampling of every level of a hierarchy, and inclusion rates of units.
 
 Algorithm 1 of Tombs, Kotevska and Young, "Privacy Amplification for Episodic
 Training Methods" (2022) is the plan whose stages are all `FixedSize`.
@@ -108,7 +108,7 @@ Stage = FixedSize | Poisson | All | RandomAllocation
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-  """How drawn examples form tasks.
+  """The rule by which drawn examples form tasks.
 
   Attributes:
     way: classes per task; 1 for regression, whose tasks have no classes.

@@ -1,4 +1,4 @@
-"""Whether a hierarchy can give what a plan draws, and how much that is."""
+"""Checks that a hierarchy can give the draws of a plan, and their number."""
 
 from collections.abc import Iterable
 import math
@@ -77,7 +77,7 @@ def _too_few(
     has: int,
     wants: int,
 ) -> str:
-  """What the unit lacks that has too few children."""
+  """Return the sentence for a unit that has too few children."""
   name = hierarchy.levels[level]
   if level == 0:
     where = f"the hierarchy has {has} units of level '{name}'"
@@ -99,7 +99,7 @@ def _too_few(
 def _drawn(
     hierarchy: Hierarchy, plan: stages.SamplingPlan, level: int
 ) -> int:
-  """How many children the stage is to draw of every unit.
+  """Return the number of children that the stage draws of every unit.
 
   Raises:
     PlanError: units have different numbers and none may be short.
@@ -179,7 +179,7 @@ def _validate_episode(
 def _differs(
     drawn: int, wanted: int, plan: stages.SamplingPlan, levels: Iterable[int]
 ) -> bool:
-  """Whether stages draw another number than a task holds.
+  """Return whether stages draw another number than a task holds.
 
   Data that lack one unit may lack it where `All` drew just enough: with short
   units allowed fewer will do, and no task is filled.

@@ -1,4 +1,4 @@
-"""Which level holds the classes of an episode, and what it has to give."""
+"""The level of the classes of an episode, and the draws that it allows."""
 
 import pytest
 
