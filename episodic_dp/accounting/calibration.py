@@ -309,8 +309,9 @@ def _between(
     aim = target if whole else _AIM * target
     share = math.log(max(aim / at_low, 1.0)) / math.log(at_high / at_low)
     middle = low * (high / low) ** share
-    # Overstep by turns, so that the bracket closes from both sides.
-    middle += (high - low) * 0.02 * (1 if turn % 2 else -1)
-  if whole:
-    return min(max(round(middle), low + 1), high - 1)
-  return min(max(middle, low + 0.01 * (high - low)), high - 0.01 * (high - low))
+  if not whole:
+    margin = 0.05 * (high - low)
+    return min(max(middle, low + margin), high - margin)
+  # Overstep by turns, so that the bracket closes from both sides.
+  middle += (high - low) * 0.02 * (1 if turn % 2 else -1)
+  return min(max(round(middle), low + 1), high - 1)

@@ -11,7 +11,6 @@ from episodic_dp.plan.binomial import BinomialTable
 from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
-from episodic_dp.plan.public_task import task_plan
 from episodic_dp.plan.release import Release
 from episodic_dp.plan.sampler_error import capacities
 from episodic_dp.plan.sampler_error import EXACT
@@ -33,6 +32,7 @@ from episodic_dp.plan.stages import Stage
 from episodic_dp.plan.text import parse_stage
 from episodic_dp.plan.text import stage_text
 from episodic_dp.plan.validation import examples_per_step
+from episodic_dp.plan.validation import task_plan
 from episodic_dp.plan.validation import tasks_per_step
 from episodic_dp.plan.validation import validate
 

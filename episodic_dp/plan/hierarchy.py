@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import errors
 from episodic_dp.plan import partition
 
@@ -80,6 +81,9 @@ class Hierarchy:
       raise errors.PlanError("the hierarchy has no leaf: give it examples")
     if self.most_copies is not None:
       self._check_copies(self.most_copies)
+    # Guarantees are cached by hierarchy: its sizes may not change.
+    for array in self.offsets or ():
+      array.flags.writeable = False
 
   def _check_copies(self, counts: tuple[int, ...]) -> None:
     """Raise PlanError unless the counts are possible."""
@@ -93,12 +97,11 @@ class Hierarchy:
           f"most_copies {counts} needs one number for each of the levels"
           f" {self.levels}, the first of them 1"
       )
-    for level, count in zip(self.levels, counts):
-      if not _is_count(count) or count > self.num_units(0):
-        raise errors.PlanError(
-            f"most_copies {count!r} of level '{level}' must be a whole number,"
-            f" at least 1 and at most {self.num_units(0)}, the units of level"
-            f" '{self.levels[0]}'"
+    for count in counts:
+      if _validate.count("most_copies", count) > self.num_units(0):
+        raise _validate.refusal(
+            "most_copies", count, f"at most {self.num_units(0)}, the number of"
+            f" {self.levels[0]} units"
         )
 
   # Constructors ---------------------------------------------------------------
@@ -256,11 +259,7 @@ class Hierarchy:
     """
     levels = tuple(levels)
     for name, size in zip(levels, sizes):
-      if not isinstance(size, (int, np.integer)) or size < 1:
-        raise errors.PlanError(
-            f"size {size!r} of level '{name}' must be a whole number of at"
-            " least 1"
-        )
+      _validate.count(f"size of level '{name}'", size, 1)
     return cls(
         levels=levels,
         sizes=tuple(int(s) for s in sizes),
@@ -413,17 +412,9 @@ def _counts_of(
   if most_copies is None:
     return None
   for name, count in most_copies.items():
-    if name not in levels[1:] or not _is_count(count) or not count:
-      raise errors.PlanError(
-          f"most_copies {name!r}: {count!r} must give one of the levels"
-          f" {levels[1:]} a whole number of at least 1"
-      )
+    _validate.one_of("most_copies", name, levels[1:])
+    _validate.count(f"most_copies of '{name}'", count, 1)
   return (1, *(int(most_copies.get(name, 0)) for name in levels[1:]))
-
-
-def _is_count(value: object) -> bool:
-  whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-  return whole and int(value) >= 0  # type: ignore[call-overload]
 
 
 def _offsets(counts: np.ndarray) -> np.ndarray:

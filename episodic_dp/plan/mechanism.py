@@ -2,8 +2,9 @@
 
 import dataclasses
 import math
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
+from episodic_dp import _validate
 from episodic_dp import errors
 
 EPISODE = "episode"
@@ -18,12 +19,13 @@ _ADAPTIVE: dict[str, dict[str, float]] = {
 }
 
 
-# Of noise: what the accountant squares stays within floating-point numbers.
+# The accountant squares noise: it must stay within floating-point numbers.
 _LEAST = 1e-30
 
 
-def _can_be_squared(value: float) -> bool:
-  return _LEAST <= value <= 1 / _LEAST
+def _check_squared(name: str, value: Any) -> None:
+  if not _LEAST <= _validate.positive(name, value) <= 1 / _LEAST:
+    raise _validate.refusal(name, value, "a number from 1e-30 to 1e+30")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,32 +117,21 @@ class Mechanism:
 
   def __post_init__(self) -> None:
     z, c = self.noise_multiplier, self.clip_norm
-    if not (isinstance(z, (int, float)) and (z == 0 or _can_be_squared(z))):
+    if z != 0 or isinstance(z, bool):
+      _check_squared("noise_multiplier", z)
+    if c != math.inf:
+      _validate.positive("clip_norm", c)
+    if math.isinf(c) and (z > 0 or self.clipping == "private_quantile"):
       raise errors.PlanError(
-          f"noise_multiplier {z!r} must be 0 for a run without privacy, or a"
-          f" number from {_LEAST:g} to {1 / _LEAST:g} such as 1.0"
+          f"clip_norm is infinite with noise_multiplier {z} and"
+          f" clipping='{self.clipping}': give a finite clip_norm, or"
+          " noise_multiplier=0"
       )
-    if not (isinstance(c, (int, float)) and c > 0):  # also refuses NaN
-      raise errors.PlanError(
-          f"clip_norm {c!r} must be a positive number, such as 1.0"
-      )
-    if math.isinf(c) and z > 0:
-      raise errors.PlanError(
-          "clip_norm is infinite with noise_multiplier"
-          f" {z}: give a finite clip_norm, or noise_multiplier=0"
-      )
-    if self.clip_by not in ("global", "layer"):
-      raise errors.PlanError(
-          f"clip_by {self.clip_by!r} must be 'global' or 'layer'"
-      )
-    if self.order not in (None, "first", "second"):
-      raise errors.PlanError(
-          f"order {self.order!r} must be 'first', 'second' or None"
-      )
-    if self.inner_steps is not None and self.inner_steps < 1:
-      raise errors.PlanError(
-          f"inner_steps {self.inner_steps} must be at least 1"
-      )
+    _validate.one_of("clip_by", self.clip_by, ("global", "layer"))
+    _validate.one_of("order", self.order, (None, "first", "second"))
+    _validate.one_of("clipping", self.clipping, _ADAPTIVE)
+    if self.inner_steps is not None:
+      _validate.count("inner_steps", self.inner_steps, 1)
     self._check_inner_noise()
     self._check_clipping()
 
@@ -190,11 +181,7 @@ class Mechanism:
           f" {values[1]!r}: give both for noisy inner steps, or neither"
       )
     for name, value in zip(names, values):
-      if not (isinstance(value, (int, float)) and _can_be_squared(value)):
-        raise errors.PlanError(
-            f"{name} {value!r} must be a number from {_LEAST:g} to"
-            f" {1 / _LEAST:g} such as 1.0"
-        )
+      _check_squared(name, value)
     if self.inner_steps is None or self.order is None:
       raise errors.PlanError(
           f"inner_steps is {self.inner_steps!r} and order {self.order!r}: the"
@@ -202,11 +189,6 @@ class Mechanism:
       )
 
   def _check_clipping(self) -> None:
-    if self.clipping not in _ADAPTIVE:
-      raise errors.PlanError(
-          f"clipping {self.clipping!r} must be one of"
-          f" {', '.join(map(repr, _ADAPTIVE))}"
-      )
     for kind, names in _ADAPTIVE.items():
       for name in names:
         given = getattr(self, name) is not None
@@ -226,57 +208,25 @@ class Mechanism:
               f"{name} is missing with clipping={kind!r}: add {absent}, or"
               " other values"
           )
-    if self.clipping == "fixed":
-      return
     if self.clipping == "private_quantile":
       self._check_quantile()
-    else:
-      self._check_window()
+    elif self.clipping == "percentile_window":
+      percentile = _validate.positive("clip_percentile", self.clip_percentile)
+      window = _validate.count("clip_window", self.clip_window, 2)
+      if percentile > 100:
+        raise _validate.refusal("clip_percentile", percentile, "at most 100")
+      if window % 2:
+        raise _validate.refusal(
+            "clip_window", window, "an even number, twice the tasks of a step"
+        )
 
   def _check_quantile(self) -> None:
-    gamma, rate, sigma = self.clip_quantile, self.clip_rate, self.count_noise
-    if not (_is_number(gamma) and 0 < gamma < 1):
-      raise errors.PlanError(
-          f"clip_quantile {gamma!r} must lie between 0 and 1, such as 0.5 for"
-          " the median norm"
-      )
-    if not (_is_number(rate) and 0 < rate < math.inf):
-      raise errors.PlanError(
-          f"clip_rate {rate!r} must be a finite positive number, such as 0.2"
-      )
-    if not (_is_number(sigma) and 0 < sigma < math.inf):
-      raise errors.PlanError(
-          f"count_noise {sigma!r} must be a finite positive number"
-      )
+    _validate.fraction("clip_quantile", self.clip_quantile)
+    _validate.positive("clip_rate", self.clip_rate)
+    sigma = _validate.positive("count_noise", self.count_noise)
     z = self.noise_multiplier
     if sigma <= z / 2:
       raise errors.PlanError(
           f"count_noise {sigma} spends all of noise_multiplier {z} on the count"
           f" of norms: give more than {z / 2}, such as {10 * z}"
       )
-    if math.isinf(self.clip_norm):
-      raise errors.PlanError(
-          "clip_norm is infinite with clipping='private_quantile', which"
-          " multiplies it: give a finite clip_norm to begin with"
-      )
-
-  def _check_window(self) -> None:
-    k, window = self.clip_percentile, self.clip_window
-    if not (_is_number(k) and 0 < k <= 100):
-      raise errors.PlanError(
-          f"clip_percentile {k!r} must lie between 0 (excluded) and 100"
-      )
-    if (
-        not isinstance(window, int)
-        or isinstance(window, bool)
-        or window < 2
-        or window % 2
-    ):
-      raise errors.PlanError(
-          f"clip_window {window!r} must be an even whole number of at least 2,"
-          " twice the tasks of a step"
-      )
-
-
-def _is_number(value: Any) -> TypeGuard[float]:
-  return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -10,19 +10,9 @@ from typing import Literal
 
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
-
-
-def _whole(name: str, value: object, low: int) -> None:
-  if (
-      not isinstance(value, (int, np.integer))
-      or isinstance(value, bool)
-      or value < low
-  ):
-    raise errors.PlanError(
-        f"{name} is {value!r}: it must be a whole number of at least {low}"
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +26,7 @@ class FixedSize:
   n: int
 
   def __post_init__(self) -> None:
-    _whole("FixedSize(n)", self.n, 1)
+    _validate.count("FixedSize(n)", self.n, 1)
 
   def rate(self, children: np.ndarray) -> np.ndarray:
     """Give the float64 probability min(1, n / N) of each of N children.
@@ -95,7 +85,7 @@ class RandomAllocation:
   steps: int
 
   def __post_init__(self) -> None:
-    _whole("RandomAllocation(steps)", self.steps, 1)
+    _validate.count("RandomAllocation(steps)", self.steps, 1)
 
   def rate(self, children: np.ndarray) -> np.ndarray:
     """Give the float64 probability 1 / T that one step draws a given child."""
@@ -135,13 +125,10 @@ class Episode:
 
   def __post_init__(self) -> None:
     for name in ("way", "shot", "query"):
-      _whole(name, getattr(self, name), 1)
-    if self.form not in ("unit", "disjoint", "independent"):
-      raise errors.PlanError(
-          f"form {self.form!r} must be 'unit', 'disjoint' or 'independent'"
-      )
+      _validate.count(name, getattr(self, name), 1)
+    _validate.one_of("form", self.form, ("unit", "disjoint", "independent"))
     if self.form == "independent":
-      _whole("tasks", self.tasks, 1)
+      _validate.count("tasks", self.tasks, 1)
     elif self.tasks is not None:
       raise errors.PlanError(
           f"tasks={self.tasks} is only for form='independent'; the stages of"

@@ -124,12 +124,12 @@ def test_counts_of_copies():
 @pytest.mark.parametrize(
     "make,match",
     [
-        (lambda: copies({"a": 1}), "'a': 1 must give one of the levels"),
-        (lambda: copies({"d": 1}), "'d': 1 must"),
-        (lambda: copies({"c": 0}), "'c': 0 must"),
-        (lambda: copies({"c": 2.0}), "'c': 2.0 must"),
-        (lambda: copies({"c": True}), "'c': True must"),
-        (lambda: copies({"c": 8}), "8 of level 'c'.*at most 7"),
+        (lambda: copies({"a": 1}), "most_copies='a'"),
+        (lambda: copies({"d": 1}), "most_copies='d'"),
+        (lambda: copies({"c": 0}), "of 'c'=0"),
+        (lambda: copies({"c": 2.0}), "of 'c'=2.0"),
+        (lambda: copies({"c": True}), "of 'c'=True"),
+        (lambda: copies({"c": 8}), "most_copies=8: expected at most 7"),
         (lambda: copies({"c": 2}, copies=False), "copies=True"),
         (lambda: plan.Hierarchy(
             levels=("a", "b"), sizes=(4, 2), copies=True, most_copies=(1,)
@@ -143,8 +143,8 @@ def test_counts_of_copies():
          "more than 2\\^31 - 1"),
         (lambda: plan.Hierarchy.from_sizes([2**31 - 1, 1], levels="ab"),
          "2147483648 leaves, more than 2\\^31 - 1"),
-        (lambda: plan.Hierarchy.regular((3, 0), levels="ab"), "size 0 of"),
-        (lambda: plan.Hierarchy.regular((3, 2.5), levels="ab"), "size 2.5"),
+        (lambda: plan.Hierarchy.regular((3, 0), levels="ab"), "size of level 'b'=0"),
+        (lambda: plan.Hierarchy.regular((3, 2.5), levels="ab"), "size of level 'b'=2.5"),
         (lambda: plan.Hierarchy.regular((3,), levels="ab"), "2 level names"),
         (lambda: plan.Hierarchy.regular((3, 3), levels="aa"), "distinct"),
         (lambda: plan.Hierarchy.regular((3,), levels=("episode",)),

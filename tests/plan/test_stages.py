@@ -79,7 +79,7 @@ def test_messages_name_the_unit_at_fault():
 @pytest.mark.parametrize(
     "make,match",
     [
-        (lambda: plan.FixedSize(0), "FixedSize\\(n\\) is 0"),
+        (lambda: plan.FixedSize(0), "FixedSize\\(n\\)=0"),
         (lambda: plan.FixedSize(1.5), "1.5"),
         (lambda: plan.FixedSize(True), "True"),
         (lambda: plan.Poisson(0), "0: p must"),
@@ -89,13 +89,13 @@ def test_messages_name_the_unit_at_fault():
         (lambda: plan.RandomAllocation(2.0), "2.0"),
         (lambda: plan.SamplingPlan(()), "at least one stage"),
         (lambda: plan.SamplingPlan(("All()",)), "'All\\(\\)' is not a stage"),
-        (lambda: plan.Episode(way=0, shot=1, query=1), "way is 0"),
-        (lambda: plan.Episode(way=5, shot=1, query=0), "query is 0"),
+        (lambda: plan.Episode(way=0, shot=1, query=1), "way=0"),
+        (lambda: plan.Episode(way=5, shot=1, query=0), "query=0"),
         (lambda: plan.Episode(way=5, shot=1, query=1, form="joint"), "'joint'"),
         (lambda: plan.Episode(way=5, shot=1, query=1, tasks=3), "tasks=3"),
         (
             lambda: plan.Episode(way=5, shot=1, query=1, form="independent"),
-            "tasks is None",
+            "tasks=None",
         ),
     ],
 )

@@ -41,7 +41,7 @@ def test_stages_that_are_not_understood(text):
 
 
 def test_ranges_are_those_of_the_stages():
-  with pytest.raises(plan.PlanError, match="FixedSize\\(n\\) is -3"):
+  with pytest.raises(plan.PlanError, match="FixedSize\\(n\\)=-3"):
     plan.parse_stage("FixedSize(-3)")
   with pytest.raises(plan.PlanError, match="p must lie"):
     plan.parse_stage("Poisson(1.5)")
