@@ -1,4 +1,4 @@
-"""What a private run costs: from a release to epsilon, in NumPy and SciPy.
+"""Privacy accounting: from a release to epsilon, in NumPy and SciPy.
 
 Nothing here imports JAX.
 """

@@ -1,4 +1,4 @@
-"""How far a unit moves the sum: clip units counted along the paths of a tree.
+"""Distances: clip units counted along the paths of a tree.
 
 A unit's path is itself and what it lies in, primary unit first. All counts and
 distances are in clip norms; `sensitivity` divides by the noise multiplier.
@@ -33,14 +33,14 @@ class Paths(NamedTuple):
 
 
 def exchanges(stage: plan_lib.Stage, size: int) -> bool:
-  """Whether another unit takes a unit's place where it is not drawn."""
+  """Return whether another unit replaces one that is not drawn."""
   return isinstance(stage, plan_lib.FixedSize) and size > stage.n
 
 
 def moved(
     stage: plan_lib.Stage, size: int, own: int, others: int, *, inside: bool
 ) -> float:
-  """How far the sum moves, in clip norms, without the stage's unit.
+  """Bound how far the sum moves, in clip norms, without the stage's unit.
 
   Args:
     stage: that draws the unit.
@@ -233,7 +233,7 @@ def _ragged_paths(
 
 
 def _distinct(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-  """Where each distinct row first is, and the distinct row of every row."""
+  """Find the first place of each distinct row, and the number of every row."""
   code = np.zeros(columns[0].size, np.int64)
   for column in columns:
     values, inverse = np.unique(column, return_inverse=True)

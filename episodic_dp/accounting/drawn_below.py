@@ -33,7 +33,7 @@ _MAX_KINDS, _MAX_ROWS = 24, 6
 
 
 def is_random(release: plan_lib.Release, k: int, *, own: bool = False) -> bool:
-  """Whether units of level k, or others on their path, draw a random number.
+  """Return whether units on the path to level k draw a random number.
 
   Of clip units. False too where the proof is another one: one pass over the
   units, tasks, and units inside one clip unit.
@@ -72,7 +72,7 @@ class Row:
 
 
 class _Families(NamedTuple):
-  """What is drawn under the units of a level.
+  """The clip units that are drawn under the units of a level.
 
   Attributes:
     kind: int64[units], or int64[1] for a regular hierarchy.
@@ -218,7 +218,7 @@ def _families(release: plan_lib.Release, level: int) -> _Families:
 def _children(
     hierarchy: plan_lib.Hierarchy, level: int, families: _Families
 ) -> np.ndarray:
-  """How many units of each kind every family has: int64[families, kinds]."""
+  """Count the units of each kind in every family: int64[families, kinds]."""
   if hierarchy.sizes is not None:
     return np.asarray([[hierarchy.sizes[level]]], np.int64)
   width, many = len(families.numbers), hierarchy.child_counts(level).size
@@ -258,7 +258,7 @@ def _drawn(
 def _columns(
     release: plan_lib.Release, k: int, kind: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-  """Of every unit of level k (one, if all are alike).
+  """Compute the columns of every unit of level k (one, if all are alike).
 
   Returns:
     float64[units, k + 1] sizes of the families on the path; float64[units, k]
@@ -298,7 +298,7 @@ def _siblings(
     level: int,
     values: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-  """What the siblings of every unit of a level have, given it is drawn.
+  """Sum the values of every unit's drawn siblings, and find their largest.
 
   Args:
     hierarchy: the tree.

@@ -1,4 +1,4 @@
-"""From a release and its steps to guarantees."""
+"""Guarantees of a release and its steps."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -254,7 +254,7 @@ def _stated(
     *,
     replaced: bool,
 ) -> dict[str, Any]:
-  """What a guarantee says beside its numbers: fields of `Guarantee`."""
+  """Collect the fields of a `Guarantee` other than its numbers."""
   releases = [e.release for e in entries]
   caveats = [c for r in releases for c in report.caveats(r, level)]
   sentences = [

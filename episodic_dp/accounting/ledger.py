@@ -222,7 +222,7 @@ def _read(entries: Sequence[Any]) -> Iterator[Entry]:
 
 
 def same_description(a: Entry, b: Entry) -> bool:
-  """Whether two entries sample and release alike; their steps may differ."""
+  """Return whether two entries sample and release alike."""
   if a.release == b.release:  # The very same hierarchy.
     return True
   first, second = (plan_lib.to_dict(e.release) for e in (a, b))
@@ -256,7 +256,7 @@ def _rounded_up(entry: Entry) -> int:
 
 
 def _in_passes(plan: plan_lib.SamplingPlan) -> bool:
-  """Whether steps of the plan share the order in which they use the units."""
+  """Return whether steps of the plan share passes over the units."""
   return any(
       isinstance(stage, plan_lib.RandomAllocation) for stage in plan.stages
   )

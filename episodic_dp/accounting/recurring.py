@@ -174,7 +174,7 @@ def copied(
 def _breaks(
     release: plan_lib.Release, k: int, kind: recurrence.Recurrence
 ) -> list[float]:
-  """Where a holder's path breaks, given that every holder's does."""
+  """Compute where a holder's path breaks, given that every holder's does."""
   rates = _largest_rates(release, k)
   inner = math.prod(rates[1:k])
   if inner == 1:  # Then no holder is drawn.

@@ -1,4 +1,4 @@
-"""What is known of a run's privacy at one level, to be printed and stored."""
+"""The guarantee of one level, and the sentences that it rests on."""
 
 import dataclasses
 import decimal
@@ -223,7 +223,7 @@ def assumptions(
 
 
 def _of_gradients(release: plan_lib.Release) -> str:
-  """What a clipped gradient depends on."""
+  """State what a clipped gradient depends on."""
   depends = (
       ", depends on other examples only through the noisy inner steps of its"
       " task"
@@ -246,7 +246,7 @@ def _of_gradients(release: plan_lib.Release) -> str:
 def _of_neighbours(
     release: plan_lib.Release, level: str, *, replaced: bool
 ) -> list[str]:
-  """What neighbours are, and what happens to the sample without the unit."""
+  """State what neighbours are, and how the sample changes without the unit."""
   hierarchy, plan = release.hierarchy, release.plan
   k = hierarchy.level_index(level)
   result = [

@@ -1,4 +1,4 @@
-"""From a release to the rates and distances of its units.
+"""Sensitivity: the rates and distances of a release's units.
 
 Distances are in standard deviations of the noise. With z the noise multiplier,
 M_j the largest number of clip units that are drawn under the path's unit of
@@ -393,7 +393,7 @@ def families(run: Phases) -> int:
 
 
 def sampler_error(entries: Sequence[Entry]) -> plan_lib.SamplerError:
-  """How far what a run draws is from its plans, all steps together."""
+  """Add up the sampler's error over all steps."""
   return sum(
       (
           plan_lib.sampling_error(e.release.hierarchy, e.release.plan).times(

@@ -55,7 +55,7 @@ def summed(weighted):
 
 
 def task_gradients(rng, h, k, unit):
-  """Of a task (a set of drawn classes), by what of it is nearest to t."""
+  """Make gradients of a task, by its part that is nearest to t."""
   place = worst_case.by_place(h, k, unit, 2.0, 3.0, 4.0)  # 1 where t is.
   values = (-1.0, 0.0, 1.0)
   for near, far in itertools.product(values if k > 1 else (0.0,), values):
@@ -80,7 +80,7 @@ def pool(rng, form, tasks=None):
 
 
 def to_spare(h, stages, k, unit):
-  """Whether every task is filled without a unit, and the unit that costs most.
+  """Return whether tasks are filled without a unit, and the costliest unit.
 
   That is an image of the class that has the fewest.
   """

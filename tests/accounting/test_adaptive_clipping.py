@@ -1,4 +1,4 @@
-"""What clip norms that adapt cost: z to the last bit, or everything."""
+"""Adaptive clip norms cost z to the last bit, or everything."""
 
 import dataclasses
 import json

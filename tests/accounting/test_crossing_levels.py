@@ -103,7 +103,7 @@ def outputs(drawn, names, way, tasks, gradient):
 
 
 def gradients(k, name, rng):
-  """What the task says of the unit, and of all else: the worst and any."""
+  """Yield the worst gradients and random ones."""
   def holds(task):
     return any(drawn[k] == name for drawn in task)
 

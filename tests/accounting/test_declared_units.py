@@ -107,7 +107,7 @@ STAGES = (plan.FixedSize(1), plan.FixedSize(2), plan.Poisson(0.4), plan.All())
 
 @pytest.mark.parametrize("seed", range(80))
 def test_random_trees_with_empty_units(seed):
-  """Of any level one unit is removed: from the data, and from the list."""
+  """Remove one unit of any level from the data and from the list."""
   rng = np.random.default_rng(seed)
   rows, depth = int(rng.integers(2, 6)), int(rng.integers(1, 3))
   table = rng.integers(0, 3, (rows, depth))

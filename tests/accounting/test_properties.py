@@ -75,7 +75,7 @@ def slack(*all_unit_profiles):
 
 
 def never_above(low, high):
-  """Whether a run's profiles lie below another's everywhere."""
+  """Return whether a run's profiles lie below another's everywhere."""
   low, high = profiles_of(low), profiles_of(high)
   factor = 1 + slack(low, high)
   return all(

@@ -189,7 +189,7 @@ def test_however_little_noise_it_is_finite(stages, z):
 
 
 def _holds(node, unit):
-  """Whether a drawn unit holds a unit of the last level."""
+  """Return whether a drawn unit holds a unit of the last level."""
   if not node[2]:
     return node[1] == unit
   return any(_holds(child, unit) for child in node[2])

@@ -41,7 +41,7 @@ def test_disjoint_tasks_below_a_primary_unit():
 
 
 def unsound(h, p, m, level, match):
-  """Whether the combination is refused by a sentence that matches."""
+  """Expect the combination to be refused by a matching sentence."""
   with pytest.raises(plan.UnsoundPlanError) as e:
     accounting.unit_profiles(plan.Release(h, p, m), level)
   return re.search(match, str(e.value)) is not None

@@ -98,7 +98,7 @@ def choices(
 
 
 def num_samples(node: Node, stages: Sequence[plan_lib.Stage]) -> int:
-  """How many different draws the stages have, without drawing them."""
+  """Count the different draws of the stages without drawing them."""
   level, _, children = node
   if level == len(stages) - 1:
     return 1
@@ -199,7 +199,7 @@ def clip_units(node: Node, level: int) -> list[Node]:
 
 
 def holds(node: Node, level: int, unit: int) -> bool:
-  """Whether a drawn subtree is, or contains, the unit."""
+  """Return whether a drawn subtree is, or contains, the unit."""
   if node[0] >= level:
     return node[:2] == (level, unit)
   return any(holds(child, level, unit) for child in node[2])

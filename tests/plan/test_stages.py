@@ -85,7 +85,7 @@ def test_messages_name_the_unit_at_fault():
         (lambda: plan.Poisson(0), "0: p must"),
         (lambda: plan.Poisson(1.1), "1.1: p must"),
         (lambda: plan.Poisson(float("nan")), "nan"),
-        (lambda: plan.RandomAllocation(0), r"RandomAllocation\(steps\) is 0"),
+        (lambda: plan.RandomAllocation(0), r"RandomAllocation\(steps\)=0"),
         (lambda: plan.RandomAllocation(2.0), "2.0"),
         (lambda: plan.SamplingPlan(()), "at least one stage"),
         (lambda: plan.SamplingPlan(("All()",)), "'All\\(\\)' is not a stage"),

@@ -1,1 +1,1 @@
-"""How steps are composed: privacy loss distributions, or Renyi moments."""
+"""Composition of steps: privacy loss distributions and Renyi moments."""

@@ -156,7 +156,7 @@ def charge_sampler_error(
 
 
 def left_by_sampler(delta: float, error: plan_lib.SamplerError) -> float:
-  """What the sampler's error leaves of delta; nothing where not above 0."""
+  """Subtract the sampler's error from delta; 0 or less leaves nothing."""
   reduced = math.nextafter(delta * math.exp(-error.log_ratio), 0.0)
   return max(
       delta - 2 * error.variation,

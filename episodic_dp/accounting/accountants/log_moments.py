@@ -145,7 +145,7 @@ def _log_tail(
 def _points(
     log_excess: _LogExcess, order: np.ndarray, distance: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Where the line bends.
+  """Choose the points between which the profile is taken as linear.
 
   Returns:
     Losses, rising and with 0 among them; ln of the excess there; and for the
@@ -191,7 +191,7 @@ def _points(
 
 
 def _upper(order: float, distance: float) -> float:
-  """Where a Gaussian's share of the moment of an order is negligible.
+  """Find the loss beyond which a Gaussian's moment is negligible.
 
   x standard deviations above the mean of the integrand it is
   exp(l^2 d^2 / 2 - x^2 / 2) and some, to be small against moments near 1.

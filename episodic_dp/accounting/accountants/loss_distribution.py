@@ -139,7 +139,7 @@ class Loss:
 def reach(
     unit_profiles: UnitProfiles, direction: Direction, tail: float
 ) -> tuple[float, float]:
-  """How far down and up the grid has to go."""
+  """Find how far down and up the grid has to reach."""
   return (
       unit_profile.reach(unit_profiles, direction, -1, tail),
       unit_profile.reach(unit_profiles, direction, 1, tail),
@@ -177,7 +177,7 @@ def one_step(
 def any_loss(
     phases: Phases, direction: Direction, grids: tuple[Grid, ...]
 ) -> bool:
-  """Whether every phase has losses on its grid.
+  """Return whether every phase has losses on its grid.
 
   Of one that moves the sum by hundreds of standard deviations a bound by chords
   (`tabulated`) may tell no more than that all may be lost.

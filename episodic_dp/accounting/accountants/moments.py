@@ -43,7 +43,7 @@ def orders(max_order: int) -> tuple[float, ...]:
 
 
 def least_epsilon(delta: float, max_order: int = 512) -> float:
-  """What orders up to the largest could tell of a run that told nothing."""
+  """Return the epsilon that orders give a run without any loss."""
   zeros = np.zeros(len(orders(max_order)))
   return RenyiCurve(np.asarray(orders(max_order)), zeros).converted(delta)
 
@@ -144,7 +144,7 @@ class MomentsCurve:
 
 @dataclasses.dataclass(frozen=True)
 class _MomentAccountant(base.Accountant):
-  """What accountants of moments share: a largest order, and its check."""
+  """The largest order of an accountant of moments, and its check."""
 
   max_order: int
 

@@ -209,7 +209,7 @@ def _searched(
 def _without_grid(
     phases: Phases, direction: Direction, delta: float
 ) -> base.Curve | None:
-  """What needs no distribution of losses: next to nothing, or one Gaussian."""
+  """Return the curve of a run that is next to nothing or one Gaussian."""
   # delta(0) is a total variation, which at most adds up over steps.
   variation = sum(
       p.times

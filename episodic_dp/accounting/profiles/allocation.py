@@ -252,7 +252,7 @@ def _revealed(log_alpha: float, distance: float) -> float:
 
 
 def _touching(log_alpha: float, value: float, distance: float) -> float:
-  """Where the line from a point touches the curve of H_alpha(N(d) || N(0)).
+  """Find where the line from a point touches H_alpha(N(d) || N(0)).
 
   The tangent at beta meets the given alpha < beta at the height
   Phi(d/2 - ln(beta)/d) - alpha Phi(-d/2 - ln(beta)/d), which falls with beta.

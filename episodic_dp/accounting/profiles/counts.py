@@ -49,7 +49,7 @@ def constant(value: int) -> Counts:
 
 
 def _made(values: np.ndarray, probs: np.ndarray) -> Counts:
-  """Of rising values; those too unlikely for a double are moved to the last."""
+  """Build counts; values too unlikely for a double are moved to the last."""
   lost = (probs < _TINY) & (np.arange(probs.size) > int(np.argmax(probs)))
   if lost.any():
     probs = np.where(lost, 0.0, probs)
@@ -74,7 +74,7 @@ def _window(low: int, high: int, mean: float) -> tuple[int, int]:
 
 
 def _from_ratios(first: int, log_ratios: np.ndarray) -> Counts:
-  """From ln P(i + 1) / P(i). What lies outside is spread over the values.
+  """Build counts of ln P(i + 1) / P(i), normalised over the values.
 
   That changes each probability by less than its rounding error.
   """
@@ -119,7 +119,7 @@ def binomial(n: int, rate: float) -> Counts:
 
 
 def hypergeometric(population: int, marked: int, drawn: int) -> Counts:
-  """How many of `marked` units are among `drawn` of the population."""
+  """Distribute the number of `marked` units among `drawn` of the population."""
   least, most = max(0, marked + drawn - population), min(marked, drawn)
   low, high = _window(least, most, marked * drawn / population)
   i = np.arange(low, high, dtype=float)

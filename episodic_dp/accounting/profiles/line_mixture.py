@@ -127,7 +127,7 @@ _NONE, _ZERO, _SURE = np.zeros(0), np.zeros(1), np.ones(1)
 
 
 class Line(NamedTuple):
-  """Where the parts of the outputs lie; distances in noise deviations.
+  """The positions of the outputs' parts, in noise standard deviations.
 
   Attributes:
     seen: float64[rows, k], for each curve the probabilities that, given the
@@ -203,7 +203,7 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Inner:
-  """What `_points` needs of a line but for `outer`, the rates and alpha."""
+  """Values of `_points` that depend on neither `outer`, rates nor alpha."""
 
   line: Line
   remove: bool
@@ -211,7 +211,7 @@ class _Inner:
 
   @functools.cached_property
   def densities_less_1(self) -> tuple[np.ndarray, np.ndarray]:
-    """Of what is seen and of what is instead, over that of N(0), less 1."""
+    """Both parts' densities over that of N(0), less 1."""
     return self._over_normal(np.expm1)
 
   @functools.cached_property
@@ -221,13 +221,13 @@ class _Inner:
 
   @functools.cached_property
   def seen(self) -> np.ndarray:
-    """What lies beyond x of what is seen."""
+    """The seen part's mass beyond x."""
     beyond = _ahead if self.remove else _behind
     return self.line.seen @ beyond(self.line.seen_at, self.x)
 
   @functools.cached_property
   def instead(self) -> np.ndarray:
-    """What lies beyond x of what is instead."""
+    """The replacing part's mass beyond x."""
     beyond = _behind if self.remove else _ahead
     return self.line.instead @ beyond(self.line.instead_at, self.x)
 

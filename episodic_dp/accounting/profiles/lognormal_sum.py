@@ -61,7 +61,7 @@ _DENSE = 0.03
 
 @dataclasses.dataclass(frozen=True)
 class Resolution:
-  """Where the points lie, in normal quantiles counted from that of 0.
+  """The spacing of points, in normal quantiles counted from that of 0.
 
   That of 0 is d / 2 for one copy, and -d / 2 in the distribution weighted by X,
   which the expectations are about as well: where both have to be covered, d or

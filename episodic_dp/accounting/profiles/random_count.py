@@ -196,7 +196,7 @@ class Averaged:
 
   @property
   def tail(self) -> tuple[float, float]:
-    """Of the part that costs most: never less than the others'."""
+    """The tail of the part that costs most: never less than the others'."""
     return self.parts[-1][1].tail
 
   def as_dict(self) -> dict[str, Any]:

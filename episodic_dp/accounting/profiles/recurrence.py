@@ -55,7 +55,7 @@ Once = amplification.Amplification | random_count.RandomCount
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Recurrence:
-  """How often a record can recur in one step, and how far it moves the sum.
+  """The number of times a record recurs in one step, and its distance.
 
   Attributes:
     places: the tasks of a step, or the primary units that hold the record.
@@ -97,7 +97,7 @@ class Recurrence:
 
   @property
   def inclusion_rate(self) -> float:
-    """That a step draws the record at all."""
+    """The probability that a step draws the record at all."""
     j, probs = self.parents
     some = -np.expm1(j * np.log1p(-self.rate)) if self.rate < 1 else j > 0
     return float(min(probs @ some, 1.0))

@@ -54,7 +54,7 @@ class UnitProfile(Protocol):
 
   @property
   def slow(self) -> bool:
-    """Whether chords are worth computing."""
+    """True where chords are worth computing."""
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction

@@ -1,4 +1,4 @@
-"""What every accountant must do, and what each of them is compared with."""
+"""Properties of every accountant, and a reference for each."""
 
 import dataclasses
 import itertools

@@ -70,7 +70,7 @@ def test_two_steps_by_exact_integration(d):
 
 
 def violation_of_convexity(log_alpha, value):
-  """How far inner values lie above the chord of their neighbours."""
+  """Measure how far inner values lie above their neighbours' chord."""
   step = log_alpha[1] - log_alpha[0]
   share = -np.expm1(-step) / (np.expm1(step) - np.expm1(-step))
   return value[1:-1] - (1 - share) * value[:-2] - share * value[2:]
@@ -84,7 +84,7 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_convex_in_alpha_and_below_its_tail(kind):
-  """What composition and the moments rely on, also beyond the grid."""
+  """Composition and moments rely on this, also beyond the grid."""
   reach = 2 * kind.distance * 11.5 + kind.distance**2
   log_alpha = np.linspace(0, reach, 40_001)
   weight, distance = kind.tail

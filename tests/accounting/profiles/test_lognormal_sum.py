@@ -63,7 +63,7 @@ def test_agrees_with_quadrature(number, d):
 
 @pytest.mark.parametrize("d,number", [(0.2, 5), (1.0, 3), (2.0, 10)])
 def test_chernoffs_bound_is_above(d, number):
-  """Where the grid still reaches; and no more than polynomially above."""
+  """The bound holds within the grid, and is at most polynomially above."""
   share = -np.array([0.5, 1.0, 2.0]) * d * number**-0.5 * 3
   truth = np.log(lognormal_sum.copies(d, number).at(number * np.expm1(share)))
   bound = lognormal_sum.log_below(d, number, share) + np.log(number)
