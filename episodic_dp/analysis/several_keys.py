@@ -10,22 +10,20 @@ costs the epsilon of all of them together.
 """
 
 from collections.abc import Sequence
-import json
 import math
 import os
 import pathlib
 
 from absl import logging
 
-from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import compare
+from episodic_dp.analysis import study
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
-from episodic_dp.training import reporting
 from episodic_dp.training import resume as resume_lib
 from episodic_dp.training import workdir as workdir_lib
 
@@ -135,8 +133,7 @@ def text(places: Sequence[str], *, out: str | None = None) -> str:
     out: folder for their figure; None for none.
 
   Raises:
-    RunError: a folder holds no run.
-    RunError: a folder holds no run.
+    RunError: a folder holds no run, or `out` cannot be written.
   """
   found = compare.compare(places)
   lines = [compare.text(found), "", costs(places)]
@@ -147,12 +144,7 @@ def text(places: Sequence[str], *, out: str | None = None) -> str:
 
 def costs(places: Sequence[str]) -> str:
   """Write the epsilon of one run and of all together, level by level."""
-  together = accounting.Ledger()
-  for place in places:
-    file = pathlib.Path(place) / reporting.GUARANTEE
-    stated = json.loads(file.read_text(encoding="utf-8"))
-    together = together.joined(accounting.Ledger.from_dict(stated))
-  guarantees = stated["guarantees"]
+  result = study.account(places, delta=None)
   lines = [
       f"Each of the {len(places)} runs has its own secret key. Releasing one"
       " that was chosen",
@@ -160,16 +152,17 @@ def costs(places: Sequence[str]) -> str:
       " their",
       "spread or the best of them costs the ε of all together:",
   ]
-  for level, one in guarantees.items():
-    epsilon = float(one["epsilon"])
+  caveats: dict[str, None] = {}
+  for level, together in result["guarantees"].items():
+    epsilon = float(together["epsilon"])
     if math.isfinite(epsilon):
-      everything = together.epsilon(level, stated["delta"])
+      one = max(float(part[level]) for part in result["parts"].values())
       lines.append(
-          f"  {level}: ε of one {report.rounded_up(epsilon)}, of all"
-          f" {report.rounded_up(everything)}, at δ = {stated['delta']:g}"
+          f"  {level}: ε of one {report.rounded_up(one)}, of all"
+          f" {report.rounded_up(epsilon)}, at δ = {result['delta']:g}"
       )
+      caveats[together["caveat"]] = None
   if len(lines) == 3:
     return f"None of the {len(places)} runs has a privacy guarantee."
-  lines += [f"  {level}: no guarantee" for level in stated["no_guarantee"]]
-  caveats = {g["caveat"]: None for g in guarantees.values() if g["caveat"]}
-  return "\n".join([*lines, *(f"  {caveat}" for caveat in caveats)])
+  lines += [f"  {level}: no guarantee" for level in result["no_guarantee"]]
+  return "\n".join([*lines, *(f"  {caveat}" for caveat in caveats if caveat)])

@@ -7,6 +7,7 @@ with the config's own point marked.
   noise_multiplier  epsilon over z
   tasks             epsilon over the tasks of a step, at the same z
   stages            epsilon when only the first k stages sample
+  delta             epsilon at other deltas
 """
 
 from collections.abc import Callable, Sequence
@@ -48,12 +49,14 @@ class _Run:
   delta: float
   own: dict[str, float]
 
-  def epsilon(self, level: str, **parts: Any) -> float | None:
+  def epsilon(
+      self, level: str, delta: float | None = None, **parts: Any
+  ) -> float | None:
     """Return epsilon with other parts of the release, None for no guarantee."""
     try:
       return accounting.guarantee(
-          self.release.replace(**parts), steps=self.steps, delta=self.delta,
-          level=level,
+          self.release.replace(**parts), steps=self.steps,
+          delta=delta or self.delta, level=level,
       ).epsilon
     except (errors.PlanError, errors.UnsoundPlanError):
       return None
@@ -213,11 +216,18 @@ def _stages(run: _Run) -> _Swept:
   return label, _lines(run, range(depth + 1), change, depth)
 
 
+def _delta(run: _Run) -> _Swept:
+  """Vary delta: the whole (epsilon, delta) curve."""
+  deltas = sorted({run.delta, *(10.0 ** (-k / 2) for k in range(2, 25))})
+  return "δ", _lines(run, deltas, lambda delta: dict(delta=delta), run.delta)
+
+
 SWEEPS: dict[str, Callable[[_Run], _Swept]] = {
     "steps": _steps,
     "noise_multiplier": _noise_multiplier,
     "tasks": _tasks,
     "stages": _stages,
+    "delta": _delta,
 }
 
 
@@ -301,6 +311,6 @@ def draw(data: dict[str, Any]) -> plotting.Figure:
   axes.set_yscale("log")
   axes.set_title(title(data), loc="left")
   axes.set_xlabel(data["x_label"])
-  axes.set_ylabel(f"ε at δ = {data['delta']:g}")
+  axes.set_ylabel("ε")
   axes.legend()
   return figure

@@ -23,10 +23,6 @@ Beyond one record, for k units of each level that are added or removed together:
 
   episodic-dp account --config=glyphs --group=5
 
-and the whole curve of epsilon and delta, as CSV and a picture for each level:
-
-  episodic-dp account --config=glyphs --curve=DIR
-
 Several runs on the same people, by their work directories (or statements, or
 ledgers as JSON), have one epsilon for every level at which their units are the
 same:
@@ -86,15 +82,10 @@ def define_flags() -> None:
   flags.DEFINE_integer(
       "group", 1, "How many units are added or removed together.", 1
   )
-  flags.DEFINE_string(
-      "curve",
-      None,
-      "Folder for LEVEL.csv and LEVEL.png, the curve of epsilon and delta.",
-  )
 
 
 def main(argv: Sequence[str]) -> None:
-  """Prints the guarantees; writes the statement and the curves asked for."""
+  """Print the guarantees; write the statement and the curves."""
   del argv
   values = flags.FLAGS
   if bool(values.ledger) == (values.config is not None):
@@ -109,8 +100,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _account_ledgers(values: flags.FlagValues) -> None:
-  """Print what --ledger costs together."""
-  for name in ("sweep", "out", "statement", "data_dir", "curve"):
+  """Print the guarantees of --ledger together."""
+  for name in ("sweep", "out", "statement", "data_dir"):
     if values[name].present:
       app.fail(f"--{name} is of one config: leave it out with --ledger")
   with phases.phase("composing the runs"):
@@ -126,25 +117,8 @@ def _account_ledgers(values: flags.FlagValues) -> None:
     print(study.table(result))
 
 
-def _check_folders(values: flags.FlagValues) -> None:
-  """RunError where the folder of the curves or sweeps takes no file."""
-  if values.curve is not None:
-    files.check_folder(values.curve, "--curve")
-  if values.sweep:
-    files.check_folder(values.out)
-
-
-def _say(text: str, values: flags.FlagValues) -> None:
-  """Prints lines after the table; JSON stays the only thing that is printed."""
-  if values.format == "json":
-    for line in text.splitlines():
-      logging.info("%s", line)
-  else:
-    print(f"\n{text}")
-
-
 def _account_config(values: flags.FlagValues) -> None:
-  """Prints what --config costs."""
+  """Print the guarantees of --config."""
   if values.delta is not None or values.same_level:
     app.fail(
         "--delta and --same_level are of --ledger: set --config.delta for the"
@@ -157,32 +131,23 @@ def _account_config(values: flags.FlagValues) -> None:
     )
   sweeps.check_names(values.sweep)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
-  _check_folders(values)
+  if values.sweep:
+    files.check_folder(values.out)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)
-  ledger = accounting.Ledger.from_dict(result)
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
     print(costs.table(result))
     if config.target_epsilon is not None:
       print(f"\n{calibration.calibrate(config).sentence()}")
-  if values.group > 1:
-    # JSON is the statement, which is about one unit, and is left whole.
-    _say(
-        study.group_table(ledger, delta=config.delta, group=values.group),
-        values,
-    )
+    if values.group > 1:
+      print("\n" + study.group_table(
+          accounting.Ledger.from_dict(result), delta=config.delta,
+          group=values.group,
+      ))
   if values.statement is not None:
     files.write_json(values.statement, result)
-  if values.curve is not None:
-    # Lazy import: a table alone need not wait for matplotlib.
-    from episodic_dp.analysis import privacy_curves
-
-    sentences = privacy_curves.write(
-        ledger, values.curve, levels=ledger.levels, group=values.group
-    )
-    _say("\n".join(sentences), values)
   for name in values.sweep:
     data = sweeps.sweep(name, config, result)
     logging.info("wrote %s", sweeps.write(data, values.out))

@@ -1,6 +1,5 @@
-"""--group, --curve and --ledger of the accountant's command line."""
+"""--group and --ledger of the accountant's command line."""
 
-import csv
 import json
 
 import pytest
@@ -55,21 +54,6 @@ def test_several_runs_have_one_epsilon_a_level(call, runs):
   assert "together" in table and "means the same units" in table
 
 
-def test_curves_are_written_for_every_level(call, tmp_path):
-  out = tmp_path / "curves"
-  done = call(
-      "account", "--config=glyphs:steps=3", "--format=json", f"--curve={out}"
-  )
-  assert done.returncode == 0, done.stderr
-  levels = json.loads(done.stdout)["guarantees"]
-  rows = list(csv.reader((out / "participant.csv").open()))
-  assert rows[0] == ["epsilon", "delta"]
-  epsilons = [float(epsilon) for epsilon, _ in rows[1:]]
-  assert epsilons == sorted(epsilons)
-  for level in levels:
-    assert (out / f"{level}.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize(
     "arguments,part",
     [
@@ -82,10 +66,6 @@ def test_curves_are_written_for_every_level(call, tmp_path):
         (("--ledger={runs}/a", "--same_level=week"), "--same_level=week"),
         (("--config=glyphs", "--delta=1e-3"), "--config.delta"),
         (("--config=glyphs", "--group=0"), "group"),
-        (
-            ("--config=glyphs", "--curve={runs}/a/guarantee.json"),
-            "other --curve",
-        ),
     ],
 )
 def test_mistakes_end_in_one_sentence(call, runs, arguments, part):
