@@ -35,7 +35,7 @@ from episodic_dp.training import metrics
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
 
-OUTCOME, CODE = "outcome.json", "code.json"
+OUTCOME = "outcome.json"
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 _DIAGNOSTICS = (
     "private/loss", "private/norm", "private/clipped", "private/clip_norm",
@@ -199,7 +199,7 @@ def finish(
     "ensemble"}, each with its score on every task (`evaluation.unpack`),
     for further shots the same in "tests": {shot: ...},
     "epsilon": level -> {"epsilon", "delta", "neighbours", "accountant"},
-    "code" of all its processes, and the fields of `provenance`.
+    "code", and the fields of `provenance`.
 
   Raises:
     Interrupted: a signal came; the same call resumes.
@@ -217,7 +217,6 @@ def finish(
   with phases.phase("reading the data", at_once=True):
     experiment = shared.build(config, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
-  code_of_run = begin(workdir)
   cpu = time.process_time()
   result = training.train(experiment.spec, workdir)
   cpu = time.process_time() - cpu
@@ -239,7 +238,6 @@ def finish(
         for shot in run.shots
     }
   entry |= provenance(workdir, score) | {
-      "code": code_of_run,
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
       "noise_multiplier": experiment.spec.release.mechanism.noise_multiplier,
@@ -306,24 +304,6 @@ def code() -> str:
     if done.returncode == 0:
       return done.stdout.strip()
   return f"version {_version.__version__}"
-
-
-def begin(workdir: str | os.PathLike) -> list[str]:
-  """Note in a work directory the code that trains it from here on.
-
-  Returns:
-    The code of every process so far, each once, in order.
-  """
-  path = pathlib.Path(workdir) / CODE
-  found = []
-  if path.exists():
-    found = json.loads(path.read_text(encoding="utf-8"))
-  elif (path.parent / workdir_lib.CONFIG).exists():
-    found = ["not recorded"]
-  if code() not in found:
-    found.append(code())
-    files.write_json(path, found)
-  return found
 
 
 def provenance(workdir: str | os.PathLike, score: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The numbers of accounting/README.md: what is wrong in print, and by how much.
+"""The numbers of accounting/README.md: errors in print, and their size.
 
 "Exact" numbers are integrals over every sample of a small hierarchy
 (`accounting.reference.exact`); the others say what they are.
@@ -35,14 +35,14 @@ FILE = (
 
 @functools.cache
 def example() -> plan.Hierarchy:
-  """The tree of Example 3.1."""
+  """Return the tree of Example 3.1."""
   return plan.Hierarchy.from_sizes(
       [[4, 2, 3], [4, 5]], levels=("i1", "i2", "example")
   )
 
 
 def inclusion() -> pages.Table:
-  """eta of Example 3.1: true, as drawn, and as [P] prints it."""
+  """Compute eta of Example 3.1: true, as drawn, and as [P] prints it."""
   rows = []
   h = example()
   for n in ((1, 1, 1), (2, 2, 1)):
@@ -70,7 +70,7 @@ def inclusion() -> pages.Table:
 
 
 def theorem3(epsilons: Sequence[float] = (0.1, 0.5, 1.0)) -> pages.Table:
-  """One step on Example 3.1: the truth, the bound, and two wrong bounds."""
+  """Compare bounds of one step on Example 3.1 with the truth."""
   h = example()
   p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
   unit, eta, z = 4, 1 / 12, 1.0  # The first of the two examples of U_12.
@@ -104,7 +104,7 @@ def theorem3(epsilons: Sequence[float] = (0.1, 0.5, 1.0)) -> pages.Table:
 
 
 def composition() -> pages.Table:
-  """Epsilon of both directions after T steps, right and as one stage."""
+  """Compute epsilon of both directions, right and as one stage."""
   rows = []
   for q, p, z, delta in (
       (0.004, 0.2, 1.0, 1e-6), (0.004, 1.0, 1.0, 1e-6), (0.1, 0.1, 4.0, 1e-5)
@@ -142,7 +142,7 @@ _MOMENTS = moments_lib.Moments(max_order=64)
 def _release(
     participants: int, stage: plan.Stage, z: float = 1.0
 ) -> plan.Release:
-  """Tasks of five classes of two images, each task a clip unit."""
+  """Describe tasks of five classes of two images, each a clip unit."""
   return plan.Release(
       plan.Hierarchy.regular(
           (participants, 5, 2), levels=("participant", "class", "image")
@@ -155,7 +155,7 @@ def _release(
 def epsilon(
     participants: int, stage: plan.Stage, steps: int
 ) -> accounting.Guarantee:
-  """The guarantee of a participant: z = 1, at the delta of [M]."""
+  """Return the guarantee of a participant: z = 1, at the delta of [M]."""
   return accounting.guarantee(
       _release(participants, stage),
       steps=steps,
@@ -165,7 +165,7 @@ def epsilon(
 
 
 def samplers() -> pages.Table:
-  """The participant of [M]'s setting, by how its tasks are drawn."""
+  """Compare samplers for a participant of [M]'s setting."""
   stages: list[tuple[str, plan.Stage]] = [
       ("Poisson(0.004)", plan.Poisson(0.004)),
       ("FixedSize(1600)", plan.FixedSize(_LOT)),
@@ -179,7 +179,7 @@ def samplers() -> pages.Table:
 
 
 def moments() -> pages.Table:
-  """Section 6.3.3, Figure 7: the accountants beside what is printed."""
+  """Compare accountants with section 6.3.3 and Figure 7."""
   rows = []
   for z, printed in ((1.0, 1.5), (2.0, 0.34), (3.0, 0.23)):
 
@@ -199,7 +199,7 @@ def moments() -> pages.Table:
 
 
 def mini_imagenet() -> pages.Table:
-  """Table 3: 100 000 tasks of mini-ImageNet, 1600 a step, z = 1."""
+  """Compute Table 3: 100 000 tasks of mini-ImageNet, 1600 a step, z = 1."""
   tasks = 100_000
   rate = _LOT / tasks
   rows: list[tuple[pages.Cell, ...]] = []
@@ -224,7 +224,7 @@ def mini_imagenet() -> pages.Table:
 
 
 def sample_level() -> pages.Table:
-  """Section 6.4: 4000 tasks, 10 a step, z = 1, one pass of 400 steps."""
+  """Compute section 6.4: 4000 tasks, 10 a step, z = 1, one pass."""
   rows: list[tuple[pages.Cell, ...]] = [
       (
           name,
@@ -242,7 +242,7 @@ def sample_level() -> pages.Table:
 
 
 def lot_size() -> pages.Table:
-  """Figure 10, z = 1: the steps that a budget allows, by the accountant."""
+  """Compute Figure 10, z = 1: the steps that a budget allows."""
   tasks = 400_000
   rows = []
   for lot in (_LOT, 3200, 4800, 5600):
@@ -273,7 +273,7 @@ FIGURE12 = {380_000: "2.0e-6", 560_000: "4.2e-7"}  # Tasks -> printed delta.
 
 
 def deltas_after_a_pass(tasks: int) -> dict[str, float]:
-  """A participant's delta at ε = 1.5 after one pass, 1600 tasks a step, z = 1.
+  """Return delta at ε = 1.5 after one pass, 1600 tasks a step, z = 1.
 
   Returns:
     "moments", by the accountant of [M], and "pld", both for tasks drawn by
@@ -297,7 +297,7 @@ def deltas_after_a_pass(tasks: int) -> dict[str, float]:
 
 
 def training_tasks() -> pages.Table:
-  """Figure 12: delta at ε = 1.5 after one pass over ever more tasks."""
+  """Compute Figure 12: delta at ε = 1.5 after one pass over ever more tasks."""
   rows: list[tuple[pages.Cell, ...]] = []
   for tasks, printed in FIGURE12.items():
     found = deltas_after_a_pass(tasks)
@@ -313,7 +313,7 @@ def training_tasks() -> pages.Table:
 
 
 def percentile_clipping() -> pages.Table:
-  """C from raw norms: one small task more, and the noise itself shrinks.
+  """Compute C from raw norms: with one small task more the noise shrinks.
 
   20 scalar tasks a step, all of them used, 18 of gradient 0.001 and two of
   gradient 1, and the 90th percentile of their norms clips the next step, which
@@ -346,7 +346,7 @@ def percentile_clipping() -> pages.Table:
 
 
 def second_order() -> pages.Table:
-  """The outer gradient of second order reads the support set un-noised.
+  """Show that second-order outer gradients read the support set un-noised.
 
   One parameter at φ = 0. The support loss is s θ² / 2 with s = 2 / (inner
   rate) when t is in the support set and 0 otherwise: its gradient at 0 is 0, so
@@ -370,7 +370,7 @@ def second_order() -> pages.Table:
 
 
 def _gaussian(distance: float, epsilon: float) -> float:
-  """H_alpha(N(distance) || N(0)) of standard deviation 1."""
+  """Return H_alpha(N(distance) || N(0)) of standard deviation 1."""
   at = np.asarray([epsilon])
   value = float(amplification.hockey_stick(at, distance)[0])
   return max(value, 5e-324)  # Positive, however small.
@@ -379,7 +379,7 @@ def _gaussian(distance: float, epsilon: float) -> float:
 def _normals(
     p: tuple[float, float], q: tuple[float, float], epsilon: float
 ) -> float:
-  """H_alpha between normal distributions (mean, deviation), p the narrower."""
+  """Return H_alpha of normals (mean, deviation), p the narrower."""
   (a, s), (b, r) = p, q
   # ln p - ln q - epsilon is a parabola that opens downwards.
   roots = np.sort(np.roots([

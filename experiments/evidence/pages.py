@@ -1,4 +1,4 @@
-"""What the pages of this folder are made of: verdicts, notes and tables."""
+"""Verdicts, notes and tables of the pages of this folder."""
 
 from collections.abc import Iterable, Mapping
 import dataclasses
@@ -33,12 +33,12 @@ class Refusal:
 
   @classmethod
   def of(cls, error: ValueError) -> Self:
-    """The refusal that an error states."""
+    """Return the refusal that an error states."""
     return cls(str(error), isinstance(error, plan_lib.UnsoundPlanError))
 
   @property
   def rule(self) -> str:
-    """The sentence without the names and numbers of the example."""
+    """Return the sentence without names and numbers of the example."""
     return re.sub(r"'[^']*'|\"[^\"]*\"|\w+\([^)]*\)|\d+", "…", self.sentence)
 
 
@@ -54,18 +54,18 @@ class Notes:
     self._found: dict[tuple[str, bool], tuple[int, str]] = {}
 
   def number(self, sentence: str, rule: str = "", unsound: bool = True) -> str:
-    """Such as (3); the sentence is the first of its rule."""
+    """Return a number such as (3); the first sentence of a rule is kept."""
     key = (rule or sentence, unsound)
     number, _ = self._found.setdefault(key, (len(self._found) + 1, sentence))
     return f"({number})"
 
   def verdict(self, *refusals: Refusal) -> str:
-    """Such as no (3) or – (3), with the number of every rule."""
+    """Return no (3) or – (3), with the number of every rule."""
     verdict = "no" if any(r.unsound for r in refusals) else "–"
     return f"{verdict} {self.numbers(*refusals)}"
 
   def numbers(self, *refusals: Refusal) -> str:
-    """Such as (3) (5)."""
+    """Return numbers such as (3) (5)."""
     found = (
         self.number(r.sentence, self._names.sub("…", r.rule), r.unsound)
         for r in refusals
@@ -73,7 +73,7 @@ class Notes:
     return " ".join(dict.fromkeys(found))
 
   def lines(self) -> list[str]:
-    """The numbered sentences, as Markdown."""
+    """Return the numbered sentences, as Markdown."""
     return [
         f"{number}. {'' if unsound else '(–) '}{sentence}"
         for (_, unsound), (number, sentence) in self._found.items()
@@ -88,7 +88,7 @@ class Table:
   rows: tuple[tuple[Cell, ...], ...]
 
   def markdown(self) -> str:
-    """A table of GitHub-flavoured Markdown."""
+    """Return a table of GitHub-flavoured Markdown."""
     rows = [[shown(cell) for cell in row] for row in self.rows]
     return tables.markdown(self.columns, rows)
 
@@ -103,7 +103,7 @@ class Section:
   notes: Notes
 
   def markdown(self) -> str:
-    """The section of a page."""
+    """Return the section of a page."""
     parts = [
         f"## {self.title}",
         textwrap.fill(self.text, 80),
@@ -114,7 +114,7 @@ class Section:
 
 
 def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:
-  """A page with these tables in place of its own.
+  """Return a page with these tables in place of its own.
 
   Above every one stands "<!-- MARK: NAME -->" and an empty line.
 
@@ -139,7 +139,7 @@ def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:
 
 
 def shown(cell: Cell) -> str:
-  """A cell as it is printed."""
+  """Return a cell as it is printed."""
   if isinstance(cell, float):
     return "< 1e-15" if 0 < cell < 1e-15 else f"{cell:.4g}"
   return "-" if cell is None else str(cell)

@@ -26,7 +26,7 @@ Answers = Mapping[str, Guarantee | pages.Refusal]
 
 
 def one_stage() -> pages.Section:
-  """Records drawn from a list."""
+  """Draw records from a list."""
   return _section(
       "One stage",
       "Records drawn from one list, each its own clip unit.",
@@ -38,7 +38,7 @@ def one_stage() -> pages.Section:
 
 
 def any_tree() -> pages.Section:
-  """Plans without an episode."""
+  """Ask for plans without an episode."""
   return _section(
       "Sampled and accounted only",
       "No episode: any tree of partitions, any level as clip unit.",
@@ -48,7 +48,7 @@ def any_tree() -> pages.Section:
 
 
 def users() -> pages.Section:
-  """Example-level training, and what it means to a user."""
+  """Ask for users of example-level training."""
   drawn = plan_lib.Poisson(0.1)
   return _section(
       "Users whose examples are drawn and clipped one by one",
@@ -61,7 +61,7 @@ def users() -> pages.Section:
 
 
 def unit() -> pages.Section:
-  """Episodes that are primary units."""
+  """Ask for episodes that are primary units."""
   some, poisson = plan_lib.FixedSize(4), plan_lib.Poisson(0.1)
   return _section(
       'Tasks are participants (`form="unit"`)',
@@ -85,7 +85,7 @@ def unit() -> pages.Section:
 
 
 def disjoint() -> pages.Section:
-  """Episodes cut out of drawn classes."""
+  """Ask for episodes cut out of drawn classes."""
   plans = [(first, _EXAMPLES) for first in _primary(16)]
   return _section(
       'Tasks cut out of drawn classes (`form="disjoint"`)',
@@ -101,7 +101,7 @@ def disjoint() -> pages.Section:
 
 
 def independent() -> pages.Section:
-  """Episodes that draw from the whole pool each."""
+  """Ask for episodes that draw from the whole pool each."""
   return _section(
       'Every task draws from the pool anew (`form="independent"`)',
       "Images and classes recur across the four tasks of a step.",
@@ -117,7 +117,7 @@ def independent() -> pages.Section:
 
 
 def shared() -> pages.Section:
-  """Synthetic participants, nothing counted."""
+  """Ask for synthetic participants, nothing counted."""
   return _shared(
       "Synthetic participants that share images",
       "`copies=True`: nothing says how often an image recurs.", None,
@@ -125,7 +125,7 @@ def shared() -> pages.Section:
 
 
 def counted() -> pages.Section:
-  """Synthetic participants, holders counted."""
+  """Ask for synthetic participants, holders counted."""
   return _shared(
       "Synthetic participants that share images, holders counted",
       "`most_copies` says that no class and no image is in more than three.",
@@ -134,7 +134,7 @@ def counted() -> pages.Section:
 
 
 def classes_on_top() -> pages.Section:
-  """Classes above the units whose privacy is kept, which may cross them."""
+  """Ask for classes above the units whose privacy is kept."""
   notes = pages.Notes()
   header: tuple[str, ...] = ()
   rows: list[tuple[pages.Cell, ...]] = []
@@ -241,7 +241,7 @@ def _shared(
 
 
 def _primary(n: int) -> list[plan_lib.Stage]:
-  """Every way to draw primary units."""
+  """Return every way to draw primary units."""
   return [
       plan_lib.FixedSize(n), plan_lib.Poisson(0.1), plan_lib.All(),
       plan_lib.RandomAllocation(pages.STEPS),
@@ -249,7 +249,7 @@ def _primary(n: int) -> list[plan_lib.Stage]:
 
 
 def _any_stages() -> list[tuple[plan_lib.Stage, ...]]:
-  """Three stages: every first one over like ones, and mixtures."""
+  """Return three stages: every first one over like ones, and mixtures."""
   fixed, poisson = plan_lib.FixedSize(3), plan_lib.Poisson(0.5)
   every = plan_lib.All()
   plans: list[tuple[plan_lib.Stage, ...]] = [
@@ -310,7 +310,7 @@ def _ask(
     relation: Relation,
     accountant: str,
 ) -> Guarantee | pages.Refusal:
-  """A finite epsilon, or the refusal."""
+  """Return a finite epsilon, or the refusal."""
   try:
     found = guarantee(
       plan_lib.Release(hierarchy, make(), mechanism),
@@ -328,7 +328,7 @@ def _ask(
 
 
 def cell(answers: Answers, notes: pages.Notes) -> str:
-  """What the accountants say of one plan, unit and relation."""
+  """Return the answers of the accountants for one plan and unit."""
   refused = {
       name: r for name, r in answers.items() if isinstance(r, pages.Refusal)
   }

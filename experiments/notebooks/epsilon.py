@@ -68,12 +68,9 @@ noise multiplier is the noise's standard deviation over the clip norm.
 # %%
 import math
 
-from IPython.display import Image
-
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import report
-from episodic_dp.output import plotting
 from episodic_dp.output import tables
 
 hierarchy = plan.Hierarchy.regular(
@@ -150,19 +147,6 @@ line each.
 """
 
 # %%
-POINTS = slice(None, None, 4 if SCALE == "smoke" else 1)
-
-
-def epsilons(change, values, steps=None):
-  """Level -> epsilon at each value of one knob, the others as above."""
-  found = {level: [] for level in hierarchy.levels}
-  for value in values:
-    r, t = change(value), steps(value) if steps else STEPS
-    for level, g in accounting.guarantees(r, steps=t, delta=DELTA).items():
-      found[level].append(g.epsilon)
-  return found
-
-
 def with_rate(rate):
   stages = (plan.Poisson(rate), *sampling.stages[1:])
   p = plan.SamplingPlan(stages, episode=sampling.episode)
@@ -174,37 +158,24 @@ def with_noise(z):
   return release.replace(mechanism=m)
 
 
-@plotting.styled
-def what_changes_it():
-  """Epsilon of every level over steps, rate and noise."""
-  figure = plotting.figure(3.3, width=plotting.WIDE)
-  steps = [10, 30, 100, 300, 1000, 3000][POINTS]
-  rates = [0.002, 0.005, 0.01, 0.02, 0.05, 0.1][POINTS]
-  noises = [0.5, 0.7, 1.0, 1.4, 2.0, 3.0][POINTS]
-  knobs = (
-      ("steps", steps, epsilons(lambda _: release, steps, lambda t: t)),
-      ("share of people drawn in a step", rates, epsilons(with_rate, rates)),
-      ("noise multiplier", noises, epsilons(with_noise, noises)),
-  )
-  panels = figure.subplots(1, 3, sharey=True)
-  for axes, (name, values, found) in zip(panels, knobs):
-    for number, (level, curve) in enumerate(found.items()):
-      axes.plot(values, curve, label=level, **plotting.series(number))
-    axes.set_xscale("log")
-    plotting.ticks(axes.xaxis, values)
-    axes.set_xlabel(name)
-  panels[0].set_yscale("log")
-  plotting.ticks(panels[0].yaxis, [0.01, 0.03, 0.1, 0.3, 1, 3, 10])
-  panels[0].set_ylabel(f"ε at δ = {DELTA:g}")
-  panels[0].legend()
-  return figure
-
-
-Image(plotting.png(what_changes_it()))
+knobs = {
+    "as above": (release, STEPS),
+    "ten times the steps": (release, 10 * STEPS),
+    "a tenth of the steps": (release, STEPS // 10),
+    "a rate of 0.1": (with_rate(0.1), STEPS),
+    "a rate of 0.005": (with_rate(0.005), STEPS),
+    "half the noise": (with_noise(0.5), STEPS),
+    "twice the noise": (with_noise(2.0), STEPS),
+}
+rows = []
+for name, (r, t) in knobs.items():
+  found = accounting.guarantees(r, steps=t, delta=DELTA)
+  rows.append((name, *(report.rounded_up(g.epsilon) for g in found.values())))
+print(tables.text(("change", *hierarchy.levels), rows))
 
 # %% [markdown]
 """
-Each panel changes one knob and leaves the others as they are in section 1.
+Each row changes one knob and leaves the others as they are in section 1.
 Twice the steps cost less than twice the ε here. Drawing fewer people in a step
 makes each of them harder to see, and leaves less signal beside the same noise.
 More people in the data at the same number in a step lower the rate, and that is

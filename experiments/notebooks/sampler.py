@@ -93,32 +93,12 @@ SAMPLERS = {
 PASSES = (1, 2, 4, 8)[: 1 if SCALE == "smoke" else None]
 
 
-@plotting.styled
-def over_steps():
-  """Epsilon over the steps, a line for each sampler."""
-  figure = plotting.figure(3.3)
-  axes = figure.subplots()
-  for number, (name, stage) in enumerate(SAMPLERS.items()):
-    release = of_people(400_000, stage, z=1.0)
-    steps = [250 * n for n in PASSES]
-    found = [
-        accounting.guarantee(release, steps=t, delta=1e-6, level="person")
-        for t in steps
-    ]
-    print(f"{name}: {found[0]}")
-    curve = [g.epsilon for g in found]
-    axes.plot(steps, curve, label=name, **plotting.series(number))
-  axes.set_xscale("log")
-  axes.set_yscale("log")
-  plotting.ticks(axes.xaxis, steps)
-  plotting.ticks(axes.yaxis, [0.3, 1, 3, 10])
-  axes.set_xlabel("steps, about 1600 of 400 000 people in each")
-  axes.set_ylabel("ε of a person, δ = 1e-06")
-  axes.legend()
-  return figure
-
-
-Image(plotting.png(over_steps()))
+for name, stage in SAMPLERS.items():
+  release = of_people(400_000, stage, z=1.0)
+  for t in (250 * n for n in PASSES):
+    print(name, accounting.guarantee(
+        release, steps=t, delta=1e-6, level="person"
+    ))
 
 # %% [markdown]
 """

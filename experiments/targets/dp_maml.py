@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from episodic_dp.accounting import report
 from episodic_dp.output import plotting
 from experiments import published as published_lib
 from experiments import runs as runs_lib
@@ -61,7 +60,7 @@ class Point:
 
   @property
   def diagnosed(self) -> bool:
-    """Whether figures 4, 6a or 9 show its norms and losses."""
+    """Say if figures 4, 6a or 9 show its norms and losses."""
     return self.lot == LOT and self.noise <= 3
 
 
@@ -451,6 +450,8 @@ def _epochs_table(outcomes: panels.Outcomes) -> panels.Table:
       "δ at the end, tight": (
           lambda same: f"{_deltas(same, papers=False)[-1]:.2g}"
       ),
+      "loss converges at epoch": _epoch,
+      "by [M]": lambda same: f"about {CONVERGED[round(_noise(same))]}",
       **budgets.COSTS,
       "of CPU time": panels.cpu_seconds,
   }
@@ -486,18 +487,6 @@ def _epoch(same: panels.Same) -> str:
   return f"{_epochs(same, [converged(_losses(same))])[0]:.0f}"
 
 
-def _losses_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns: dict[str, panels.Cell] = {
-      "z": panels.label("noise", "{:g}"),
-      "converges at epoch": _epoch,
-      "[M]": lambda same: f"about {CONVERGED[round(_noise(same))]}",
-      "loss at the first step": lambda same: f"{_losses(same)[0]:.3f}",
-      "loss, last ten steps": lambda same: f"{_losses(same)[-1]:.3f}",
-      "ε of a participant, which the loss is outside of": budgets.spent,
-  }
-  return panels.table(columns, _by_noise(outcomes).values())
-
-
 def _draw_losses(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   for number, (z, same) in enumerate(_by_noise(outcomes).items()):
@@ -508,37 +497,16 @@ def _draw_losses(outcomes: panels.Outcomes, figure: Any) -> None:
   _finish(axes, outcomes, "training loss on queries, mean of ten steps")
 
 
-def _spent(same: panels.Same, *, papers: bool) -> list[float]:
+def _spent(same: panels.Same) -> list[float]:
   """Return epsilon at every validated step."""
-  found = _guarantees(same, papers=papers, delta=budgets.DELTA)
+  found = _guarantees(same, papers=False, delta=budgets.DELTA)
   return [guarantee.epsilon for guarantee in found]
-
-
-def _budget_table(outcomes: panels.Outcomes) -> panels.Table:
-  """Return a row for every second validated step, and for the last one."""
-  header = [
-      "z", "steps", budgets.EPSILON, "ε by the accountant of [M]",
-      "validation accuracy",
-  ]
-  rows = []
-  for z, same in _by_noise(outcomes).items():
-    columns = zip(
-        same[0]["validation"]["steps"], _spent(same, papers=False),
-        _spent(same, papers=True), *validation(same),
-    )
-    for step, tight, moments, middle, low, high in [*columns][1::2]:
-      rows.append([
-          str(z), str(step), report.rounded_up(tight),
-          report.rounded_up(moments),
-          f"{middle:.1f} % ({low:.1f} to {high:.1f})",
-      ])
-  return header, rows
 
 
 def _draw_budget(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   for number, (z, same) in enumerate(_by_noise(outcomes).items()):
-    x = _spent(same, papers=False)
+    x = _spent(same)
     draw_validation(axes, x, same, number, f"z = {z}")
   axes.set_xscale("log")
   plotting.plain_numbers(axes.xaxis)
@@ -704,7 +672,7 @@ The text of [M] states that the loss on the query sets converges at about the
 participants' own data and no guarantee covers it. "Converges" is read here as:
 from there on the mean loss of ten steps stays within a twentieth of its whole
 fall above the last.""",
-        _losses_table, _draw_losses,
+        _epochs_table, _draw_losses,
     ),
     "figure10": (
         "Accuracy over tasks a step, L, and noise, z: Figure 10 of [M]",
@@ -721,11 +689,11 @@ where intervals separate, and nowhere else.""",
         """\
 Every step of a private run spends some of its budget, so a run that is stopped
 at a budget is a point of its curve: these are the runs of figure 7, with the ε
-of a participant spent so far, at δ = 1e-6, by the tight accountant (and in the
-table by that of [M]). A smaller budget needs a larger z: a curve ends where its
-tasks are used up. The text of [M] states no number for this figure. Accuracies
-are of 600 public validation tasks.""",
-        _budget_table, _draw_budget,
+of a participant spent so far, at δ = 1e-6, by the tight accountant. A smaller
+budget needs a larger z: a curve ends where its tasks are used up. The text of
+[M] states no number for this figure. Accuracies are of 600 public validation
+tasks.""",
+        _epochs_table, _draw_budget,
     ),
 }
 

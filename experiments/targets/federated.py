@@ -94,7 +94,6 @@ def _finish_adult(
       lambda: program.make_federation(spec),
   )
   workdir = pathlib.Path(folder) / run.name
-  code = runs_lib.begin(workdir)
   result = program.run(spec, workdir, federation=federation)
   runs_lib.check_done(result.stopped)
   found = {
@@ -105,7 +104,6 @@ def _finish_adult(
   }
   reached = result.ledgers.worst()
   return runs_lib.record(run, folder, {
-      "code": code,
       "rounds": result.rounds,
       "seconds": round(result.seconds, 1),
       "epsilon_reached": None if run.labels["epsilon"] is None else reached[0],
@@ -239,14 +237,12 @@ def _finish_prior(
   learner = run.labels["learner"]
   if learner == _PRIOR:
     spec = _with_prior(spec)
-  code = runs_lib.begin(workdir)
   result = training.train(spec, workdir)
   runs_lib.check_done(result.stopped)
   checkpoints, last = saved_runs.latest(workdir)
   params = checkpoints.restore(last, spec.learner.init(jax.random.key(0)))[0]
   chosen, measured = _measure(spec, params, experiment.splits)
   return runs_lib.record(run, folder, {
-      "code": code,
       "trained": (
           f"{type(spec.learner).__name__}, clip norm"
           f" {spec.release.mechanism.clip_norm:g}"

@@ -68,16 +68,6 @@ def test_wrong_names_are_refused_before_training(
   assert not (tmp_path / "a").exists()
 
 
-def test_every_code_that_trains_a_run_is_noted_once(tmp_path, monkeypatch):
-  for name, expected in (
-      ("a", ["a"]), ("a", ["a"]), ("b", ["a", "b"]), ("a", ["a", "b"])
-  ):
-    monkeypatch.setattr(runs_lib, "code", lambda name=name: name)
-    assert runs_lib.begin(tmp_path / "run") == expected
-  (tmp_path / "config.json").write_text("{}")
-  assert runs_lib.begin(tmp_path) == ["not recorded", "a"]
-
-
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_run_leaves_its_curve_and_diagnostics_if_it_asked(tmp_path, asked):
   sizes = [[number] * 100 for number in range(9)]
