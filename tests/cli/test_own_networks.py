@@ -72,13 +72,21 @@ def params_of(folder, learner):
   return checkpoints.restore(checkpoints.latest(), like)[0]
 
 
-def test_own_code_trains_resumes_and_is_measured(own, splits, tmp_path, caplog):
+def test_own_code_trains_resumes_and_is_measured(own, splits, tmp_path):
   name = own(OWN)
   first, _ = tiny_runs.train(config_of(name, 2), tmp_path / "run", splits)
-  own(OWN + "# A remark.\n")
-  tiny_runs.train(config_of(name, 4), tmp_path / "run", splits)
-  assert "has changed since the run" in caplog.text
+  for changed in (
+      OWN + "# A remark.\n",
+      OWN.replace("nn.relu", "nn.tanh"),
+      OWN.replace("Dense(8", "Dense(9"),
+  ):
+    own(changed)
+    with pytest.raises(training.RunError, match="with another "):
+      tiny_runs.train(config_of(name, 4), tmp_path / "run", splits)
+  with pytest.raises(training.RunError, match="undo the change"):
+    measure.measure(tmp_path / "run", splits=splits)
   own(OWN)
+  tiny_runs.train(config_of(name, 4), tmp_path / "run", splits)
   whole, _ = tiny_runs.train(config_of(name, 4), tmp_path / "whole", splits)
   for a, b in zip(
       jax.tree.leaves(params_of(tmp_path / "run", first.spec.learner)),
@@ -88,14 +96,6 @@ def test_own_code_trains_resumes_and_is_measured(own, splits, tmp_path, caplog):
   found = measure.measure(tmp_path / "run", splits=splits)
   again = measure.measure(tmp_path / "run", splits=splits)
   assert found["single"] == again["single"]
-  own(OWN.replace("nn.relu", "nn.tanh"))
-  with pytest.raises(training.RunError, match="another learner .*started with"):
-    tiny_runs.train(config_of(name, 6), tmp_path / "run", splits)
-  own(OWN.replace("Dense(8", "Dense(9"))
-  with pytest.raises(training.RunError, match="the parameters that it had or"):
-    tiny_runs.train(config_of(name, 6), tmp_path / "run", splits)
-  with pytest.raises(training.RunError, match="undo the change"):
-    measure.measure(tmp_path / "run", splits=splits)
 
 
 @pytest.mark.parametrize("trained", ["all", "low_rank"])
@@ -117,7 +117,7 @@ def test_a_run_goes_on_from_weights_of_another(
   learner = experiment.spec.learner
   assert statement["start"] == learner.model.start
   assert not accounting.verify(statement).differences
-  del statement["start"]
+  statement["start"] = None
   assert accounting.verify(statement).differences
   # What is frozen is the start's, and what is trained moved.
   given = models.read_weights(start)

@@ -31,7 +31,8 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
   assert "1 client of 8 rows (south), 1 visit each: example: epsilon" in (
       done.stdout
   )
-  assert "2 clients of 8 rows (north, east), 2 visits each" in done.stdout
+  assert "2 clients of 8 rows" in done.stdout
+  assert "2 visits each" in done.stdout
   assert "test: accuracy 0." in done.stdout
   summary = json.loads((folder / "guarantees.json").read_text())
   assert [row["client"] for row in summary["clients"]] == (

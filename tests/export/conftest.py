@@ -42,7 +42,6 @@ def save_run(config: RunConfig, folder, splits, steps=2, quality=None):
       ledger=ledger.as_dict(),
       quality=quality,
   )
-  checkpoints.close()
   state(config, folder, steps)
 
 

@@ -50,7 +50,6 @@ def _params(folder):
   checkpoints = training.Checkpoints(folder, read_only=True)
   like = learner.init(jax.random.key(0))
   found, _ = checkpoints.restore(STEPS, like)
-  checkpoints.close()
   return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)])
 
 
