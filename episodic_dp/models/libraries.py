@@ -10,7 +10,6 @@ from collections.abc import Callable
 import inspect
 from typing import Any
 
-from flax import errors as flax_errors
 from flax import linen as nn
 from flax import nnx
 import haiku as hk
@@ -28,7 +27,7 @@ def from_flax(
     mixes_examples: bool = True,
     random_layers: bool = False,
 ) -> model_lib.Model:
-  """A Flax Linen module as a Model.
+  """Return a Flax Linen module as a Model.
 
   Args:
     module: examples [n, ...] -> logits [n, way]; its only collection of
@@ -42,12 +41,16 @@ def from_flax(
     plan.UnsoundPlanError: the module carries statistics or other state from
       call to call (for example "batch_stats").
     ValueError: the claim fails, the logits are not [n, way], or the module
-      draws random numbers unasked.
+      takes no `train`. A module that draws unasked fails as Flax says.
   """
   name = type(module).__name__
   takes_train = "train" in inspect.signature(type(module).__call__).parameters
   if random_layers and not takes_train:
-    raise _without_train(f"the __call__ of {name}")
+    raise ValueError(
+        f"random_layers=True, and the __call__ of {name} takes no argument"
+        " train: give it one, (examples, train), and let its random layers draw"
+        " where train is True"
+    )
   still: dict[str, Any] = {"train": False} if random_layers else {}
 
   def init(key):
@@ -67,16 +70,13 @@ def from_flax(
   )
   if collections:
     raise _carried(name, f"collections {collections}")
-  try:
-    return _checked(
-        lambda key: init(key).get("params", {}),
-        apply,
-        random if random_layers else None,
-        mixes_examples,
-        input_shape,
-    )
-  except flax_errors.InvalidRngError as e:
-    raise _draws(name, random_layers) from e
+  return _checked(
+      lambda key: init(key).get("params", {}),
+      apply,
+      random if random_layers else None,
+      mixes_examples,
+      input_shape,
+  )
 
 
 def from_nnx(
@@ -86,7 +86,7 @@ def from_nnx(
     mixes_examples: bool = True,
     random_layers: bool = False,
 ) -> model_lib.Model:
-  """A Flax NNX module as a Model.
+  """Return a Flax NNX module as a Model.
 
   Args:
     build: rngs -> the module; its variables must be `nnx.Param`, and with
@@ -106,7 +106,11 @@ def from_nnx(
   if others := sorted({type(v).__name__ for _, v in nnx.to_flat_state(rest)}):
     raise _carried(name, f"variables {others}")
   if nnx.to_flat_state(streams) and not random_layers:
-    raise _draws(name, random_layers)
+    raise ValueError(
+        f"{name} has layers that draw random numbers (dropout): say"
+        " random_layers=True, with which they draw from a key of the task while"
+        " it is trained, and not at all where it is evaluated"
+    )
 
   def init(key):
     return nnx.to_pure_dict(nnx.state(build(nnx.Rngs(key)), nnx.Param))
@@ -133,7 +137,7 @@ def from_nnx(
 
 
 def _seeded(streams: Any, key: jax.Array) -> Any:
-  """The random state of a module of NNX, each stream with a key of its own."""
+  """Return the random state of an NNX module, each stream with own key."""
   keys = iter(range(len(jax.tree.leaves(streams))))
 
   def seeded(shape):
@@ -152,7 +156,7 @@ def from_haiku(
     mixes_examples: bool = True,
     random_layers: bool = False,
 ) -> model_lib.Model:
-  """A transformed Haiku function as a Model.
+  """Return a transformed Haiku function as a Model.
 
   Args:
     transformed: from `hk.transform`, or from `hk.transform_with_state` when the
@@ -165,7 +169,6 @@ def from_haiku(
     plan.UnsoundPlanError: the function has state.
     ValueError: as in `from_flax`.
   """
-  name = "the Haiku function"
   example = jnp.zeros((1, *input_shape))
   still: dict[str, Any] = {"train": False} if random_layers else {}
   stateless = (
@@ -183,28 +186,19 @@ def from_haiku(
   def random(params, examples, key):
     return stateless.apply(params, key, examples, train=True)
 
-  try:
-    if isinstance(transformed, hk.TransformedWithState):
-      _, state = jax.eval_shape(
-          lambda key: transformed.init(key, example, **still), jax.random.key(0)
-      )
-      if state:
-        raise _carried(name, f"state {sorted(state)}")
-    return _checked(
-        init,
-        apply,
-        random if random_layers else None,
-        mixes_examples,
-        input_shape,
+  if isinstance(transformed, hk.TransformedWithState):
+    _, state = jax.eval_shape(
+        lambda key: transformed.init(key, example, **still), jax.random.key(0)
     )
-  except TypeError as e:
-    if random_layers and "'train'" in str(e):
-      raise _without_train(name) from e
-    raise
-  except ValueError as e:
-    if "PRNGKey" in str(e) or "RNG" in str(e):
-      raise _draws(name, random_layers) from e
-    raise
+    if state:
+      raise _carried("the Haiku function", f"state {sorted(state)}")
+  return _checked(
+      init,
+      apply,
+      random if random_layers else None,
+      mixes_examples,
+      input_shape,
+  )
 
 
 def _checked(
@@ -226,24 +220,4 @@ def _carried(who: str, what: str) -> plan.UnsoundPlanError:
       f"{who} has {what}: statistics carried from task to task release what no"
       " clipping bounds; use the current batch's statistics"
       " (models.batch_norm, norm='batch'), or models.group_norm, norm='group'"
-  )
-
-
-def _draws(who: str, random_layers: bool) -> ValueError:
-  if random_layers:
-    return ValueError(
-        f"{who} draws random numbers with train=False: let its random layers"
-        " draw with train=True alone, so that it is evaluated without chance"
-    )
-  return ValueError(
-      f"{who} has layers that draw random numbers (dropout): say"
-      " random_layers=True, with which they draw from a key of the task while"
-      " it is trained, and not at all where it is evaluated"
-  )
-
-
-def _without_train(who: str) -> ValueError:
-  return ValueError(
-      f"random_layers=True, and {who} takes no argument train: give it one,"
-      " (examples, train), and let its random layers draw where train is True"
   )

@@ -1,6 +1,5 @@
 """Every learner trains in the private step, and says what it is."""
 
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,6 @@ import optax
 import pytest
 
 from episodic_dp import learners
-from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from tests import fake_dataset
@@ -108,52 +106,3 @@ def test_every_learner_learns_under_clipping_and_noise(tiny, name):
     return jax.vmap(of_one)(images).mean()
 
   assert loss(after) < 0.7 * loss(before), (loss(after), loss(before))
-
-
-def test_a_schedule_of_losses_follows_the_step(tiny):
-  early, last = (0.9, 0.1), (0.0, 1.0)
-
-  def moves(weights):
-    learner = learners.MAML(
-        tiny.model(), inner_steps=2, inner_rate=0.5, loss_weights=weights
-    )
-    _, *after = train(learner, 2, optax.sgd(1.0), noise=0.0)
-    return [params["body"] for params in after]
-
-  def schedule(step):
-    return jnp.asarray([early, last])[step]
-
-  scheduled, fixed = moves(schedule), moves(early)
-  np.testing.assert_allclose(scheduled[0], fixed[0], rtol=1e-5)
-  assert np.abs(scheduled[1] - fixed[1]).max() > 1e-3
-
-
-@pytest.mark.parametrize("name", sorted(learners.LEARNERS))
-def test_every_learner_is_described_and_batch_norm_makes_it_transductive(name):
-  """Which is what the predictions say, too."""
-  kind = learners.LEARNERS[name][0]
-  options = {"way": WAY} if name in ("protonet", "ridge") else {}
-
-  def predictions(mixes):
-    def apply(params, images):
-      x = images.reshape(len(images), -1) @ params["head"]
-      return x - x.mean(0) if mixes else x
-
-    model = models.Model(
-        lambda key: {"head": jax.random.normal(key, (4, WAY))}, apply, mixes
-    )
-    learner = kind(model, **options)
-    assert learners.describe(learner).transductive == mixes
-    params = learner.init(jax.random.key(0))
-    if "model" in params:
-      params = params | {"model": {"head": jnp.eye(4)[:, :WAY]}}
-    rng = np.random.default_rng(0)
-    draw = lambda: rng.random((WAY, 2, 2, 1), np.float32)  # noqa: E731
-    support = (draw(), jnp.arange(WAY))
-    support = SimpleNamespace(images=support[0], labels=support[1])
-    queries = draw()
-    others = np.concatenate([queries[:1], draw()[1:]])
-    return [learner.predict(params, support, q)[0] for q in (queries, others)]
-
-  np.testing.assert_allclose(*predictions(False), rtol=1e-5)
-  assert np.abs(np.subtract(*predictions(True))).max() > 1e-4

@@ -228,24 +228,6 @@ def streamed(case, devices):
   return [bits(case, steps) == expected for steps in runs]
 
 
-class Still(OwnHead):
-  """Zero gradients: a step releases its noise alone."""
-
-  def loss(self, params, episode):
-    del episode
-    return 0.0 * params["w"].sum()
-
-
-def noise():
-  """Distinct parameters after a step of noise alone, over meshes."""
-  case = (Still(), dataset(), tasks_plan(), mechanism())
-  bits = {
-      take(case, mesh, 2)[0].tobytes()
-      for mesh in (None, *map(training.make_mesh, DEVICES))
-  }
-  return len(bits)
-
-
 def one_step_sum(mesh, clip_norm=1.0):
   """What a sum over devices gives, and how far one task moves it.
 
@@ -307,36 +289,6 @@ def without_the_locks():
     step_lib.varying, jax.shard_map = varying, shard_map
 
 
-def collectives():
-  """How often the compiled step holds one, by name."""
-  learner, data, drawn, released = cases()["own_head"]
-  texts, jit = [], jax.jit
-
-  def keeping(function, **options):
-    jitted = jit(function, **options)
-
-    def run(*args):
-      if any(isinstance(a, jax.core.Tracer) for a in jax.tree.leaves(args)):
-        return jitted(*args)  # A part of the step that is being lowered.
-      return texts.append(jitted.lower(*args).compile().as_text())
-
-    return run
-
-  jax.jit = keeping
-  try:
-    step = private.make_meta_step(
-        learner, ADAM, data, plan.Release(data.hierarchy, drawn, released),
-        compute=private.Compute(mesh=training.make_mesh(8)),
-    )
-    state = private.init(jax.random.key(7), learner, ADAM, released)
-    step(state)  # Which gives no result here.
-  finally:
-    jax.jit = jit
-  names = ("all-reduce", "all-gather", "all-to-all", "collective-permute",
-           "reduce-scatter", "collective-broadcast")
-  return {name: texts[0].count(f" {name}(") for name in names}
-
-
 def main():
   assert jax.device_count() == 8
   what, *rest = sys.argv[1:]
@@ -352,15 +304,8 @@ def main():
         }
         for name, case in cases().items()
     }
-  elif what == "steps":
-    found = agreement(rest or list(cases()))
   else:
-    found = {
-        "noise": noise(),
-        "collectives": collectives(),
-        # None of them waited for.
-        "queued": take(cases()["own_head"], training.make_mesh(8), 100)[2],
-    }
+    found = agreement(rest or list(cases()))
   json.dump(found, sys.stdout)
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.private import sharding
 
 _SCRIPT = pathlib.Path(__file__).with_name("on_many_devices.py")
 
@@ -85,17 +84,6 @@ def test_data_on_the_host_give_the_same_bits_on_many_devices():
     assert set(map(all, meshes.values())) == {True}, name
 
 
-@pytest.mark.slow
-def test_noise_is_the_same_bits_and_devices_meet_once():
-  found = run_script("rest")
-  assert found["noise"] == 1  # Over no mesh and four of them.
-  others = found["collectives"]
-  assert others.pop("all-reduce") == 1
-  assert set(others.values()) == {0}
-  # A queue of steps does not take the threads that one needs to meet.
-  assert found["queued"]["step"] == 100
-
-
 def test_other_meshes_are_named():
   auto = (jax.sharding.AxisType.Auto,)
   wrong = jax.make_mesh((1,), ("data",), axis_types=auto)
@@ -108,15 +96,3 @@ def test_other_meshes_are_named():
   with pytest.raises(training.RunError) as error:
     training.make_mesh(99)
   assert "devices=99" in str(error.value)
-
-
-def test_arrays_are_placed_once():
-  mesh = training.make_mesh()
-  tree = {"a": np.arange(3), "key": jax.random.key(5)}
-  placed = sharding.replicate(mesh, tree)
-  assert placed["a"].sharding == sharding.replicated(mesh)
-  np.testing.assert_array_equal(placed["a"], tree["a"])
-  same = jax.random.key_data(placed["key"]) == jax.random.key_data(tree["key"])
-  assert same.all()
-  again = sharding.replicate(mesh, placed)
-  assert again["a"] is placed["a"]

@@ -174,3 +174,25 @@ def test_who_adapts_or_clips_otherwise_is_refused():
     make(learners.MAML(LEARNER.model), "image")
   with pytest.raises(plan.PlanError, match="no episode.*clip_unit='image'"):
     make(LEARNER, "class")
+
+
+def test_networks_that_mix_examples_are_refused():
+  """The gradient of one example would be another's too."""
+
+  def apply(params, images):
+    x = images.reshape(images.shape[0], -1)
+    return (x - 1e-6 * x.mean(0)) @ params
+
+  init = jax.jit(lambda key: jax.random.normal(key, (SIDE * SIDE, CLASSES)))
+  # Its claim is not read.
+  mixing = models.Model(init, apply, mixes_examples=False)
+  dataset = _dataset()
+  release = plan.Release(
+      dataset.hierarchy,
+      plan.SamplingPlan((plan.Poisson(0.5),)),
+      plan.Mechanism(clip_unit="image", noise_multiplier=1.0),
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="mixes examples.*'group'"):
+    private.make_meta_step(
+        learners.Supervised(mixing), SGD, dataset, release
+    )

@@ -163,15 +163,6 @@ def test_every_order_is_equally_likely():
   assert len(orders) == 24 and stats.chisquare(times).pvalue > ALPHA
 
 
-def test_rows_are_those_of_the_data():
-  labels = np.asarray([1, 0, 1, 0, 0])
-  hierarchy = plan.Hierarchy.from_labels({"class": labels}, units=[0, 1])
-  indices, mask = _draw(_release(hierarchy, (F(2), F(2))), draws=50)
-  assert mask.all()
-  found = np.sort(labels[indices], axis=1)
-  assert (found == [[0, 0], [1, 1]]).all()
-
-
 def test_a_pass_draws_every_unit_once_and_steps_are_uniform():
   steps, units = 4, 3
   release = _release([2] * units, (R(steps), F(1)), levels=("p", "image"))
@@ -187,15 +178,6 @@ def test_a_pass_draws_every_unit_once_and_steps_are_uniform():
     pairs = np.bincount((when[:, i] - 1) * steps + when[:, j] - 1, minlength=16)
     assert stats.chisquare(pairs).pvalue > ALPHA
   assert (when[:-1] == when[1:]).mean() < 0.4  # Passes are independent.
-
-
-def test_long_passes_are_drawn_in_chunks(monkeypatch):
-  found = [numpy_sampler._assigned(KEY, 5, 1000, 3)]
-  monkeypatch.setattr(numpy_sampler, "_CHUNK", 64)
-  found.append(numpy_sampler._assigned(KEY, 5, 1000, 3))
-  np.testing.assert_array_equal(*found)
-  together = [numpy_sampler._assigned(KEY, step, 1000, 3) for step in (3, 4, 5)]
-  assert sorted(np.concatenate(together)) == list(range(1000))
 
 
 def test_a_sample_is_a_pure_function_of_key_and_step():
@@ -272,18 +254,6 @@ def test_tasks_are_those_of_the_jax_sampler(tree, stages, episode, short):
   assert seen
 
 
-def test_independent_tasks_are_independent():
-  episode = plan.Episode(1, 1, 1, form="independent", tasks=2)
-  release = _release(
-      [2] * 4, (F(1), F(2)), levels=("c", "image"), episode=episode
-  )
-  pairs = np.zeros(16, int)
-  for step in range(800):
-    (one,), (two,) = numpy_sampler.task_rows(KEY, release, step)[..., 0] // 2
-    pairs[one * 4 + two] += 1
-  assert stats.chisquare(pairs).pvalue > ALPHA
-
-
 def test_noise_is_normal_and_of_key_step_and_name():
   first = numpy_sampler.noise(KEY, 3, "w", (200, 100))
   assert first.dtype == np.float32 and first.shape == (200, 100)
@@ -314,13 +284,6 @@ def test_noise_is_normal_and_of_key_step_and_name():
 def test_wrong_keys_and_steps_are_named(key, step, match):
   with pytest.raises(ValueError, match=match):
     numpy_sampler.sample(key, _release(4, (F(1),), levels=("image",)), step)
-
-
-def test_a_plan_that_does_not_fit_is_refused():
-  release = _release([[4], [5]], (F(1), F(2), F(1)), short=True)
-  strict = plan.SamplingPlan(release.plan.stages)
-  with pytest.raises(plan.PlanError, match="draw at most 1"):
-    numpy_sampler.sample(KEY, release.replace(plan=strict), 0)
 
 
 def test_batches_are_the_rows_of_the_steps():

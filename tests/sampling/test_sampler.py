@@ -63,11 +63,6 @@ def test_short_units_are_taken_whole():
     assert not indices[~mask].any()
 
 
-def test_plan_that_does_not_fit_is_refused():
-  with pytest.raises(plan.PlanError, match="1 stages"):
-    sampling.sample(KEY, _example(), plan.SamplingPlan((F(1),)), 0)
-
-
 def test_leaf_rows_are_rows_of_the_data():
   """Labels in scrambled order: what is drawn from a unit carries its label."""
   rng = np.random.default_rng(0)
