@@ -234,7 +234,6 @@ def train(of, name):
     result = training.train(spec, folder, callbacks=[callback])
     checkpoints = training.Checkpoints(folder, read_only=True)
     params, _ = checkpoints.restore(checkpoints.latest(), untrained)
-    checkpoints.close()
   return params, result
 
 
