@@ -92,13 +92,14 @@ class Board:
   """A file of TensorBoard's events.
 
   Args:
-    folder: takes the file; made where it does not exist.
+    folder: takes the file, see `workdir.folder_of`.
     done: the steps done; later ones of earlier files are not shown.
   """
 
   def __init__(self, folder: Any, *, done: int):
-    folder.mkdir(parents=True, exist_ok=True)
-    number = sum("tfevents" in path.name for path in folder.iterdir())
+    # An object store has no empty folders.
+    there = folder.iterdir() if folder.exists() else ()
+    number = sum("tfevents" in path.name for path in there)
     name = f"events.out.tfevents.{number:010d}.episodic_dp"
     self._file = Appended(folder / name)
     self.flush, self.close = self._file.flush, self._file.close

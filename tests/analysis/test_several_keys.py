@@ -93,7 +93,7 @@ def test_a_run_that_is_stopped_is_the_last_and_every_folder_was_opened(
 ):
   seeds = []
 
-  def stopped(spec, workdir, limit):
+  def stopped(spec, workdir, resume, deadline):
     seeds.append(spec.seed)
     return training.Result(
         steps=1, stopped="done" if len(seeds) < 2 else "SIGTERM",
