@@ -98,7 +98,7 @@ class Parts:
 
 
 def load(data_dir: str | os.PathLike | None) -> Parts:
-  """Reads the two files.
+  """Read the two files.
 
   Args:
     data_dir: the folder that holds them, or a folder `adult` that does.
@@ -125,7 +125,7 @@ def deal(
     balance_factor: float,
     seed: int,
 ) -> dict[str, np.ndarray]:
-  """Client -> its rows; rows that would make sizes uneven are left out.
+  """Deal out rows: client -> its rows, without those left over.
 
   Args:
     labels: int[rows], 0 or 1.
@@ -194,7 +194,7 @@ def _find(data_dir: str | os.PathLike | None, file: str) -> pathlib.Path:
 
 
 def _read(path: pathlib.Path) -> tables.Table:
-  """The rows of one of the two files, with a header or without."""
+  """Return the rows of one of the two files, with a header or without."""
   lines = [
       [field.strip() for field in line.split(",")]
       for line in path.read_text(encoding="utf-8").splitlines()

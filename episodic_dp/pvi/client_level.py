@@ -34,7 +34,7 @@ LEVEL = "client"
 
 
 class State(NamedTuple):
-  """What a run carries from round to round.
+  """State that a run carries from round to round.
 
   Attributes:
     prior: p.
@@ -53,7 +53,7 @@ class State(NamedTuple):
 
   @property
   def noise_factor(self) -> Any:
-    """What noise and projection have added: q / (p prod_m t_m); private."""
+    """Factor of noise and projection: q / (p prod_m t_m); private."""
     return jax.tree.map(
         lambda q, p, t: q - p - t.sum(0),
         self.posterior, self.prior, self.factors,
@@ -61,7 +61,7 @@ class State(NamedTuple):
 
 
 def begin(prior: gaussian.Natural, clients: Any, count: int) -> State:
-  """All factors 1.
+  """Return the state in which all factors are 1.
 
   Args:
     prior: p.
@@ -76,7 +76,7 @@ def begin(prior: gaussian.Natural, clients: Any, count: int) -> State:
 
 
 def check_release(release: plan_lib.Release) -> None:
-  """Refuses what the proof of `docs/pvi.md` does not cover.
+  """Refuse what the proof of `docs/pvi.md` does not cover.
 
   Raises:
     UnsoundPlanError: names the rule and the nearest sound setting.
@@ -110,7 +110,7 @@ def make_round(
     *,
     damping: float = 1.0,
 ) -> Any:
-  """The function of one round.
+  """Return the function of one round.
 
   Args:
     visit: as `servers` has it, not private by itself.
@@ -176,7 +176,7 @@ def make_round(
 
 
 def _symmetric(natural: Any) -> Any:
-  """A full precision is symmetric, whatever the noise."""
+  """Make a full precision symmetric, whatever the noise."""
   if isinstance(natural, gaussian.Full):
     precision = (natural.precision + natural.precision.T) / 2
     return natural._replace(precision=precision)
@@ -184,5 +184,5 @@ def _symmetric(natural: Any) -> Any:
 
 
 def _like(tree: Any, other: Any) -> Any:
-  """The tree in the other's dtypes: clipping computes in float32."""
+  """Cast a tree to another's dtypes: clipping computes in float32."""
   return jax.tree.map(lambda a, b: a.astype(b.dtype), tree, other)

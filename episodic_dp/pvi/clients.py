@@ -52,7 +52,7 @@ class Client:
 def make_clients(
     inputs: np.ndarray, labels: np.ndarray, members: dict[str, np.ndarray]
 ) -> tuple[Client, ...]:
-  """Clients of some rows each.
+  """Make clients of some rows each.
 
   Args:
     inputs: [rows, features].
@@ -100,7 +100,7 @@ def releases(
     clip_norm: float,
     noise_multiplier: float,
 ) -> tuple[plan_lib.Release, ...]:
-  """What a local step of each client samples and releases.
+  """Describe what a local step of each client samples and releases.
 
   Args:
     members: the clients.
@@ -127,7 +127,7 @@ def releases(
 
 
 def check_release(release: plan_lib.Release) -> None:
-  """Refuses local steps for which the proof of `docs/pvi.md` does not hold.
+  """Refuse local steps for which the proof of `docs/pvi.md` does not hold.
 
   Raises:
     UnsoundPlanError: names the rule and the nearest sound setting.
@@ -173,7 +173,7 @@ class Absence:
   last: int | None = None
 
   def covers(self, client: int, round_: int) -> bool:
-    """Whether the client is absent in a round."""
+    """Return whether the client is absent in a round."""
     return (
         client == self.client
         and self.first <= round_

@@ -35,7 +35,7 @@ class Factor(NamedTuple):
 
 
 class Posterior(NamedTuple):
-  """What a server holds.
+  """State of a server.
 
   Attributes:
     prior: p, a proper Gaussian.
@@ -54,16 +54,16 @@ class Posterior(NamedTuple):
 
   @property
   def clients(self) -> int:
-    """M."""
+    """Number of clients, M."""
     return self.factors.log_scale.shape[0]
 
   def factor(self, client: jax.Array | int) -> Factor:
-    """One client's factor."""
+    """Return one client's factor."""
     return jax.tree.map(lambda a: a[client], self.factors)
 
 
 def begin(prior: gaussian.Natural, clients: int) -> Posterior:
-  """All factors 1 and the posterior the prior: eqs 2.18 and 2.19.
+  """Begin with all factors 1, the posterior the prior: eqs 2.18, 2.19.
 
   Args:
     prior: p.
@@ -87,7 +87,7 @@ def cavity(posterior: gaussian.Natural, factor: Factor) -> Any:
 def new_factor(
     local: Any, cavity_: Any, old: Any, damping: float | jax.Array
 ) -> Any:
-  """A client's factor after it has found its local posterior.
+  """Return a client's factor after it has found its local posterior.
 
   Args:
     local: the local posterior, the maximum of eq. 2.20 or near it.
@@ -114,7 +114,7 @@ def new_factor(
 def replace(
     posterior: Posterior, naturals: Any, answered: jax.Array
 ) -> Posterior:
-  """The posterior with new factors for some clients.
+  """Return the posterior with new factors for some clients.
 
   Args:
     posterior: before.
@@ -143,7 +143,7 @@ def replace(
 def replace_one(
     posterior: Posterior, client: jax.Array | int, natural: Any
 ) -> Posterior:
-  """The posterior with another factor of one client: eq. 2.21."""
+  """Return the posterior with another factor of one client: eq. 2.21."""
   naturals = jax.tree.map(
       lambda all_, new: all_.at[client].set(new),
       posterior.factors.natural,
@@ -154,7 +154,7 @@ def replace_one(
 
 
 def without(posterior: Posterior, client: int) -> Posterior:
-  """The posterior after a client has withdrawn: its factor is 1 again."""
+  """Return the posterior after a client withdraws: its factor is 1."""
   nothing = gaussian.one(posterior.factor(client).natural)
   return replace_one(posterior, client, nothing)
 
@@ -172,7 +172,7 @@ def log_density(posterior: Posterior, theta: Any) -> jax.Array:
 def local_free_energy(
     evidence: Evidence, q: Any, before: Any, factor: Factor
 ) -> jax.Array:
-  """F_m(q), eq. 2.22.
+  """Compute F_m(q), eq. 2.22.
 
   Args:
     evidence: of the client's data.
@@ -187,6 +187,6 @@ def local_free_energy(
 def global_free_energy(
     evidences: list[Evidence], q: Any, prior: Any
 ) -> jax.Array:
-  """F(q), eq. 2.26, of the data of all clients."""
+  """Compute F(q), eq. 2.26, of the data of all clients."""
   total = jnp.sum(jnp.stack([evidence(q) for evidence in evidences]))
   return total - gaussian.divergence(q, prior)

@@ -70,7 +70,7 @@ class Federation:
       local_steps: int,
       damping: float,
   ):
-    """Checks the clients and describes their programs; compiles nothing.
+    """Check the clients and describes their programs; compiles nothing.
 
     Args:
       learner: whose loss is minus the expected log likelihood.
@@ -106,7 +106,7 @@ class Federation:
     self._single = backends.jit(self._one_visit, static_argnums=0)
 
   def begin(self, key: jax.Array) -> tuple[private.State, ...]:
-    """The clients before their first visit: a state for each group.
+    """Return the clients before their first visit: a state for each group.
 
     Args:
       key: the run's secret key, from `private.secret_key`.
@@ -135,7 +135,7 @@ class Federation:
       states: tuple[private.State, ...],
       answered: jax.Array,
   ) -> tuple[factors.Posterior, tuple[private.State, ...]]:
-    """One round of the synchronous server.
+    """Take one round of the synchronous server.
 
     Args:
       posterior: before.
@@ -151,7 +151,7 @@ class Federation:
       number: int,
       sent: Any,
   ) -> tuple[factors.Posterior, tuple[private.State, ...]]:
-    """One visit of the sequential and the asynchronous server.
+    """Take one visit of the sequential or asynchronous server.
 
     Args:
       posterior: as it is when the client answers.
@@ -178,13 +178,13 @@ class Federation:
     ).as_text()
 
   def _data(self) -> tuple[tuple[jax.Array, jax.Array], ...]:
-    """Arguments of the programs, not constants that are compiled in."""
+    """Return the arguments of the programs, so that none is compiled in."""
     return tuple((group.images, group.labels) for group in self.groups)
 
   def _local(
       self, group: Group, client: Any, sent: Any, cavity: Any
   ) -> tuple[Any, Any]:
-    """A visit as `servers` has it; the client is (state, images, labels)."""
+    """Make a visit as in `servers`; the client is (state, images, labels)."""
     state, images, labels = client
     state = learner_lib.visiting(state, sent, cavity)
 
@@ -265,7 +265,7 @@ def _group(
 def _kept(
     new: private.State, old: private.State, answered: jax.Array
 ) -> private.State:
-  """The states of those who answered; of the others as they were."""
+  """Keep the new states of clients that answered, old ones of others."""
 
   def choose(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(answered.reshape(-1, *[1] * (a.ndim - 1)), a, b)
@@ -275,5 +275,5 @@ def _kept(
 
 
 def without_key(state: private.State) -> private.State:
-  """The state with nothing in the place of its key."""
+  """Return the state with nothing in the place of its key."""
   return private.State(**(state._asdict() | {"key": ()}))

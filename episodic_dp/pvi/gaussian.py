@@ -39,7 +39,7 @@ class MeanField(NamedTuple):
     return jax.tree.map(jnp.reciprocal, self.precision)
 
   def log_partition(self) -> jax.Array:
-    """The logarithm of the integral of exp(natural . statistics)."""
+    """Return the logarithm of the integral of exp(natural . statistics)."""
 
     def each(b: jax.Array, p: jax.Array) -> jax.Array:
       return jnp.sum(b**2 / p - jnp.log(p / (2 * math.pi))) / 2
@@ -54,14 +54,14 @@ class MeanField(NamedTuple):
     )
 
   def expected_exponent(self, under: "MeanField") -> jax.Array:
-    """The mean of `exponent` under a Gaussian."""
+    """Return the mean of `exponent` under a Gaussian."""
     return _total(
         lambda b, p, m, v: jnp.sum(b * m - p * (m**2 + v) / 2),
         self.linear, self.precision, under.mean, under.variance,
     )
 
   def above(self, floor: "MeanField") -> "MeanField":
-    """The Gaussian of the same mean whose precisions are at least those."""
+    """Return the Gaussian of the same mean with at least these precisions."""
     precision = jax.tree.map(jnp.maximum, self.precision, floor.precision)
     return MeanField(jax.tree.map(jnp.multiply, precision, self.mean),
                      precision)  # fmt: skip
@@ -96,7 +96,7 @@ class Full(NamedTuple):
     return jnp.linalg.inv(self.precision)
 
   def log_partition(self) -> jax.Array:
-    """The logarithm of the integral of exp(natural . statistics)."""
+    """Return the logarithm of the integral of exp(natural . statistics)."""
     _, log_det = jnp.linalg.slogdet(self.precision)
     quadratic = self.linear @ self.mean
     return (
@@ -108,12 +108,12 @@ class Full(NamedTuple):
     return self.linear @ theta - theta @ self.precision @ theta / 2
 
   def expected_exponent(self, under: "Full") -> jax.Array:
-    """The mean of `exponent` under a Gaussian."""
+    """Return the mean of `exponent` under a Gaussian."""
     spread = jnp.sum(self.precision * under.covariance)
     return self.exponent(under.mean) - spread / 2
 
   def above(self, floor: "Full") -> "Full":
-    """The Gaussian of the same mean whose precision is at least that."""
+    """Return the Gaussian of the same mean whose precision is at least that."""
     values, vectors = jnp.linalg.eigh(self.precision - floor.precision)
     kept = (vectors * jnp.maximum(values, 0)) @ vectors.T
     precision = floor.precision + kept
@@ -129,29 +129,29 @@ _N = TypeVar("_N", MeanField, Full)
 
 
 def mean_field(mean: Tree, variance: Tree) -> MeanField:
-  """The Gaussian of these moments; trees of one structure."""
+  """Return the Gaussian of these moments; trees of one structure."""
   precision = jax.tree.map(jnp.reciprocal, variance)
   return MeanField(jax.tree.map(jnp.multiply, precision, mean), precision)
 
 
 def full(mean: jax.Array, covariance: jax.Array) -> Full:
-  """The Gaussian of a mean [d] and a covariance [d, d]."""
+  """Return the Gaussian of a mean [d] and a covariance [d, d]."""
   precision = jnp.linalg.inv(covariance)
   return Full(precision @ mean, precision)
 
 
 def one(like: _N) -> _N:
-  """The factor that is 1 everywhere."""
+  """Return the factor that is 1 everywhere."""
   return jax.tree.map(jnp.zeros_like, like)
 
 
 def product(a: _N, b: _N) -> _N:
-  """The product of two densities or factors."""
+  """Return the product of two densities or factors."""
   return jax.tree.map(jnp.add, a, b)
 
 
 def quotient(a: _N, b: _N) -> _N:
-  """The first divided by the second."""
+  """Return the first divided by the second."""
   return jax.tree.map(jnp.subtract, a, b)
 
 
@@ -161,11 +161,11 @@ def between(a: _N, b: _N, share: float | jax.Array) -> _N:
 
 
 def divergence(a: _N, b: _N) -> jax.Array:
-  """The Kullback-Leibler divergence of b from a: E_a[ln a - ln b]."""
+  """Return the Kullback-Leibler divergence of b from a: E_a[ln a - ln b]."""
   gap = quotient(a, b).expected_exponent(a)
   return gap - a.log_partition() + b.log_partition()
 
 
 def _total(function: Any, *trees: Tree) -> jax.Array:
-  """The sum of a function of the trees' arrays."""
+  """Return the sum of a function of the trees' arrays."""
   return jax.tree.reduce(jnp.add, jax.tree.map(function, *trees))

@@ -25,7 +25,7 @@ Params = Any  # {"log_scale": tree, "mean": tree}
 
 
 def to_params(q: gaussian.MeanField) -> Params:
-  """What is optimised: means, and logarithms of standard deviations."""
+  """Return the parameters: means, and logarithms of standard deviations."""
   return {
       "log_scale": jax.tree.map(lambda p: -jnp.log(p) / 2, q.precision),
       "mean": q.mean,
@@ -33,14 +33,14 @@ def to_params(q: gaussian.MeanField) -> Params:
 
 
 def to_gaussian(params: Params) -> gaussian.MeanField:
-  """The Gaussian of what is optimised."""
+  """Return the Gaussian of what is optimised."""
   variance = jax.tree.map(lambda s: jnp.exp(2 * s), params["log_scale"])
   return gaussian.mean_field(params["mean"], variance)
 
 
 @dataclasses.dataclass(frozen=True)
 class VariationalLearner(learners.BaseLearner):
-  """Learns a mean-field posterior from single examples.
+  """Learner of a mean-field posterior from single examples.
 
   Attributes:
     likelihood: of an example.
@@ -73,7 +73,7 @@ class VariationalLearner(learners.BaseLearner):
     )  # fmt: skip
 
   def init(self, key: jax.Array) -> Params:
-    """The prior."""
+    """Return the prior."""
     del key
     return to_params(self.prior)
 
@@ -84,12 +84,12 @@ class VariationalLearner(learners.BaseLearner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Params:
-    """The parameters as they are."""
+    """Return the parameters as they are."""
     del support, inner_gradient
     return params
 
   def adapted_loss(self, adapted: Params, examples: Any) -> jax.Array:
-    """Minus the mean expected log likelihood of the examples."""
+    """Return minus the mean expected log likelihood of the examples."""
     images, labels = examples
     key = jax.random.fold_in(jax.random.key(self.seed), self.step)
     each = self.likelihood.expected(
@@ -98,12 +98,12 @@ class VariationalLearner(learners.BaseLearner):
     return -each.mean()
 
   def at_step(self, step: jax.Array) -> "VariationalLearner":
-    """The same, drawing what this step draws."""
+    """Return the same, drawing what this step draws."""
     return dataclasses.replace(self, step=step)
 
 
 class DivergenceState(NamedTuple):
-  """What the optimiser of a client carries.
+  """State of the optimiser of a client.
 
   Attributes:
     cavity: public, set anew at each visit; see `visiting`.
@@ -117,7 +117,7 @@ class DivergenceState(NamedTuple):
 def with_divergence(
     optimizer: optax.GradientTransformation, examples: float
 ) -> optax.GradientTransformation:
-  """Descends minus the local free energy, given its private part.
+  """Descend minus the local free energy, given its private part.
 
   Args:
     optimizer: of the parameters.
@@ -148,7 +148,7 @@ def with_divergence(
 def visiting(
     state: Any, start: gaussian.MeanField, cavity: gaussian.MeanField
 ) -> Any:
-  """A client's `private.State` at the beginning of a visit.
+  """Return a client's `private.State` at the beginning of a visit.
 
   Args:
     state: as its last visit left it: step number, key and optimiser stay.

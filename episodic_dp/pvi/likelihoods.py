@@ -1,4 +1,4 @@
-"""What examples say about the parameters: expected log likelihoods.
+"""Expected log likelihoods of examples.
 
 Each model gives the expectation under a Gaussian posterior, not a sample of it
 where that can be had: a linear output of independent weights is itself Gaussian
@@ -39,12 +39,12 @@ class Likelihood(Protocol):
   """A model of labels given inputs and parameters."""
 
   def prior(self, variance: float) -> gaussian.Natural:
-    """Independent centred parameters of one variance."""
+    """Return independent centred parameters of one variance."""
 
   def expected(
       self, q: Any, inputs: jax.Array, labels: jax.Array, key: jax.Array
   ) -> jax.Array:
-    """E_q[ln p(label | input, theta)] of each example, [n].
+    """Compute E_q[ln p(label | input, theta)] of each example, [n].
 
     Args:
       q: the posterior.
@@ -54,7 +54,7 @@ class Likelihood(Protocol):
     """
 
   def predict(self, q: Any, inputs: jax.Array) -> jax.Array:
-    """The logarithm of the predicted probability of each class, [n, k]."""
+    """Return the log of the predicted probability of each class, [n, k]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,14 +72,14 @@ class LinearRegression:
   full: bool = True
 
   def prior(self, variance: float) -> Any:
-    """Independent centred parameters of one variance, full or mean-field."""
+    """Return independent centred parameters, full or mean-field."""
     zero, ones = jnp.zeros(self.features), jnp.ones(self.features)
     if self.full:
       return gaussian.Full(zero, jnp.diag(ones) / variance)
     return gaussian.MeanField(zero, ones / variance)
 
   def exact(self, examples: Examples) -> gaussian.Full:
-    """The likelihood of some examples, itself a Gaussian factor."""
+    """Return the likelihood of some examples, itself a Gaussian factor."""
     weighted = examples.inputs * examples.weight[:, None] / self.noise**2
     return gaussian.Full(
         weighted.T @ examples.labels, weighted.T @ examples.inputs
@@ -88,7 +88,7 @@ class LinearRegression:
   def expected(
       self, q: Any, inputs: jax.Array, labels: jax.Array, key: Any
   ) -> jax.Array:
-    """E_q[ln p(label | input, theta)] of each example, [n]."""
+    """Compute E_q[ln p(label | input, theta)] of each example, [n]."""
     del key
     mean, variance = self._outputs(q, inputs)
     squares = (labels - mean) ** 2 + variance
@@ -98,12 +98,12 @@ class LinearRegression:
   def predictive(
       self, q: Any, inputs: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
-    """Mean and standard deviation of the label at each input, [n]."""
+    """Return mean and standard deviation of each label, [n]."""
     mean, variance = self._outputs(q, inputs)
     return mean, jnp.sqrt(variance + self.noise**2)
 
   def visit(self, examples: Examples, start: Any, cavity: Any) -> Any:
-    """A client's visit (see `servers`): the maximum of eq. 2.20, exactly."""
+    """Visit a client (see `servers`): the exact maximum of eq. 2.20."""
     del start
     exact = self.exact(examples)
     if self.full:
@@ -136,7 +136,7 @@ class LogisticRegression:
   features: int
 
   def prior(self, variance: float) -> gaussian.MeanField:
-    """Independent centred parameters of one variance."""
+    """Return independent centred parameters of one variance."""
     zero = {"offset": jnp.zeros(()), "weights": jnp.zeros(self.features)}
     precision = jax.tree.map(lambda a: a + 1 / variance, zero)
     return gaussian.MeanField(zero, precision)
@@ -144,14 +144,14 @@ class LogisticRegression:
   def expected(
       self, q: Any, inputs: jax.Array, labels: jax.Array, key: Any
   ) -> jax.Array:
-    """E_q[ln p(label | input, theta)] of each example, [n]."""
+    """Compute E_q[ln p(label | input, theta)] of each example, [n]."""
     del key
     sign = 2 * labels.astype(inputs.dtype) - 1
     logits, shares = self._logits(q, inputs)
     return jax.nn.log_sigmoid(sign[:, None] * logits) @ shares
 
   def predict(self, q: Any, inputs: jax.Array) -> jax.Array:
-    """The logarithm of the predicted probability of each class, [n, 2]."""
+    """Return the log of the predicted probability of each class, [n, 2]."""
     logits, shares = self._logits(q, inputs)
     logits = jnp.stack([-logits, logits], 1)
     return jax.nn.logsumexp(
@@ -161,7 +161,7 @@ class LogisticRegression:
   def _logits(
       self, q: Any, inputs: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
-    """Logits [n, nodes] and the nodes' probabilities [nodes]."""
+    """Return logits [n, nodes] and probabilities of nodes [nodes]."""
     mean, variance = q.mean, q.variance
     centre = inputs @ mean["weights"] + mean["offset"]
     # Kept above 0, where the root has no slope.
@@ -184,7 +184,7 @@ class BayesianNetwork:
   samples: int = 8
 
   def prior(self, variance: float) -> gaussian.MeanField:
-    """Independent centred parameters; weights of `variance` over the fan-in."""
+    """Return independent parameters, of `variance` over the fan-in."""
     zeros, precision = {}, {}
     for i, (inward, outward) in enumerate(zip(self.widths, self.widths[1:])):
       zeros[f"layer_{i}"] = {
@@ -200,19 +200,19 @@ class BayesianNetwork:
   def expected(
       self, q: Any, inputs: jax.Array, labels: jax.Array, key: jax.Array
   ) -> jax.Array:
-    """E_q[ln p(label | input, theta)] of each example, [n]."""
+    """Compute E_q[ln p(label | input, theta)] of each example, [n]."""
     logits = self._logits(q, inputs, key)
     chosen = jax.nn.log_softmax(logits)[:, jnp.arange(len(labels)), labels]
     return chosen.mean(0)
 
   def predict(self, q: Any, inputs: jax.Array) -> jax.Array:
-    """The logarithm of the predicted probability of each class, [n, k]."""
+    """Return the log of the predicted probability of each class, [n, k]."""
     logits = self._logits(q, inputs, jax.random.key(0))
     each = jax.nn.log_softmax(logits)
     return jax.nn.logsumexp(each, axis=0) - math.log(self.samples)
 
   def _logits(self, q: Any, inputs: jax.Array, key: jax.Array) -> jax.Array:
-    """Draws of the logits, [samples, n, k]."""
+    """Sample the logits, [samples, n, k]."""
     mean, variance = q.mean, q.variance
     out = jnp.broadcast_to(inputs, (self.samples, *inputs.shape))
     for i in range(len(self.widths) - 1):
@@ -234,7 +234,7 @@ class BayesianNetwork:
 def evidence(
     likelihood: Likelihood, examples: Examples, q: Any, key: Any = None
 ) -> jax.Array:
-  """The expected log likelihood of all the examples."""
+  """Return the expected log likelihood of all the examples."""
   key = jax.random.key(0) if key is None else key
   each = likelihood.expected(q, examples.inputs, examples.labels, key)
   return each @ examples.weight
@@ -242,6 +242,6 @@ def evidence(
 
 @functools.cache
 def _quadrature() -> tuple[np.ndarray, np.ndarray]:
-  """Nodes and probabilities for a standard normal number."""
+  """Return nodes and probabilities for a standard normal number."""
   nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
   return nodes, weights / weights.sum()

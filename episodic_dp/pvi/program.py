@@ -43,7 +43,7 @@ SUMMARY = "guarantees.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budgets:
-  """What clients may spend.
+  """Budgets of clients.
 
   Attributes:
     releases: what a local step of each client samples and releases.
@@ -61,7 +61,7 @@ class Budgets:
 
   @functools.cached_property
   def most_visits(self) -> tuple[float, ...]:
-    """How often each client may be visited; infinity for no limit."""
+    """Most visits of each client; infinity for no limit."""
     if self.target_epsilon is None:
       return (math.inf,) * len(self.releases)
     return tuple(

@@ -1,4 +1,4 @@
-"""In which order clients update their factors: three servers.
+"""Three servers, by the order in which clients update their factors.
 
 A client's visit is any pure function
 
@@ -34,7 +34,7 @@ def synchronous(
     damping: float = 1.0,
     answered: jax.Array | None = None,
 ) -> tuple[factors.Posterior, Any]:
-  """One round: every client starts from the same posterior.
+  """Take a round in which every client starts from one posterior.
 
   Args:
     visit: see above.
@@ -101,7 +101,7 @@ def sequential(
     *,
     damping: float = 1.0,
 ) -> tuple[factors.Posterior, Any]:
-  """One visit after another: Algorithm 2 of [S] as it is printed.
+  """Take one visit after another: Algorithm 2 of [S] as it is printed.
 
   Args:
     visit: see above.
@@ -134,7 +134,7 @@ def asynchronous(
     damping: float = 1.0,
     sent: Any = None,
 ) -> tuple[factors.Posterior, Any, Any]:
-  """Clients answer when they are ready, to what they were last sent.
+  """Take visits of clients that answer what they were last sent.
 
   Whoever answers gets the posterior as it is then, and works on it until it
   answers again; meanwhile others change it.
@@ -174,7 +174,7 @@ def visited(
     sent: Any,
     damping: float,
 ) -> tuple[Any, factors.Posterior]:
-  """One visit: the client, and the posterior with its new factor.
+  """Return the client after a visit, and the posterior with its factor.
 
   Args:
     visit: see above.
@@ -193,12 +193,12 @@ def visited(
 
 
 def drawn_order(key: jax.Array, clients: int, visits: int) -> jax.Array:
-  """Who answers: int32[visits], independent and uniform; the key is public."""
+  """Sample who answers: int32[visits], uniform; the key is public."""
   return jax.random.randint(key, (visits,), 0, clients, jnp.int32)
 
 
 def everyone(natural: Any, clients: int) -> Any:
-  """The same natural parameters for each client, along a first axis."""
+  """Return the same natural parameters for each client, along a first axis."""
   return jax.tree.map(
       lambda a: jnp.broadcast_to(a, (clients, *a.shape)), natural
   )

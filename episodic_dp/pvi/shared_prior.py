@@ -77,7 +77,7 @@ class SharedPrior(learners.BaseLearner):
 
   @property
   def model(self) -> models.Model:  # type: ignore[override]
-    """Of the prior alone: what it predicts before any point is seen."""
+    """Model of the prior alone, before any point is seen."""
     return models.Model(
         self.init, self.logits, mixes_examples=False, input_shape=(1, 1, 1),
         way=1,
@@ -85,17 +85,17 @@ class SharedPrior(learners.BaseLearner):
 
   @property
   def likelihood(self) -> likelihoods.LinearRegression:
-    """Of a participant's points."""
+    """Likelihood of a participant's points."""
     return likelihoods.LinearRegression(self.features.count, self.noise)
 
   def init(self, key: jax.Array) -> Params:
-    """The first prior: independent weights around 0."""
+    """Return the first prior: independent weights around 0."""
     del key
     d = self.features.count
     return self._statistics(jnp.zeros(d), self.variance * jnp.eye(d))
 
   def prior(self, params: Params) -> gaussian.Full:
-    """The Gaussian of expected statistics, whatever noise has made of them."""
+    """Return the Gaussian of expected statistics, after any noise."""
     mean, d = params["first"], self.features.count
     upper = jnp.zeros((d, d), mean.dtype).at[np.triu_indices(d)].set(
         params["second"] / _weights(d)
@@ -113,19 +113,19 @@ class SharedPrior(learners.BaseLearner):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> gaussian.Full:
-    """A participant's posterior: the prior times its factor."""
+    """Return a participant's posterior: the prior times its factor."""
     del inner_gradient
     return self._posterior(params, support)
 
   def logits(self, adapted: Any, images: jax.Array) -> jax.Array:
-    """The mean target at each point, [n, 1]."""
+    """Return the mean target at each point, [n, 1]."""
     q = adapted if isinstance(adapted, gaussian.Full) else self.prior(adapted)
     return (self.features(_inputs(images)) @ q.mean)[:, None]
 
   def predictive(
       self, params: Params, support: Any, images: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
-    """Mean and standard deviation of the targets, [n], after the support."""
+    """Return mean and deviation of the targets, [n], after the support."""
     q = self.adapt(params, support)
     return self.likelihood.predictive(q, self.features(_inputs(images)))
 
@@ -145,7 +145,7 @@ class SharedPrior(learners.BaseLearner):
     return loss, jax.tree.map(lambda p, s: p - s, params, found)
 
   def adapted_loss(self, adapted: gaussian.Full, examples: Any) -> jax.Array:
-    """Minus the mean log density of the targets."""
+    """Return minus the mean log density of the targets."""
     mean, spread = self.likelihood.predictive(
         adapted, self.features(_inputs(examples.images))
     )
@@ -161,7 +161,7 @@ class SharedPrior(learners.BaseLearner):
     return gaussian.product(self.prior(params), factor)
 
   def _statistics(self, mean: jax.Array, covariance: jax.Array) -> Params:
-    """Expected statistics; entries off the diagonal stand for two each.
+    """Return expected statistics; entries off the diagonal count twice.
 
     Their weight, the root of two, makes the norm of what is kept that of the
     whole matrix.
@@ -185,7 +185,7 @@ def log_density(
 def coverage(
     mean: np.ndarray, spread: np.ndarray, target: np.ndarray, share: float
 ) -> float:
-  """How many targets lie in the central interval that should hold `share`."""
+  """Return the share of targets inside the central interval of `share`."""
   half = float(jax.scipy.stats.norm.ppf((1 + share) / 2))
   return float(np.mean(np.abs(target - mean) <= half * spread))
 

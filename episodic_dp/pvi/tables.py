@@ -86,7 +86,7 @@ Column = Number | Words
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schema:
-  """What is known of a table before it is read; all of it public.
+  """Public description of a table, known before it is read.
 
   Attributes:
     columns: name -> how it is encoded; others are not read.
@@ -104,7 +104,7 @@ class Schema:
 
   @property
   def features(self) -> int:
-    """Numbers of an input."""
+    """Number of features of an input."""
     return sum(
         len(c.values) if isinstance(c, Words) else 1
         for c in self.columns.values()
@@ -127,7 +127,7 @@ class Table:
 
 
 def read_schema(path: str | os.PathLike) -> Schema:
-  """The schema in a JSON file.
+  """Return the schema in a JSON file.
 
   Raises:
     PlanError: it is none; one sentence.
@@ -174,7 +174,7 @@ _KEYS = ("columns", "label", "classes", "client", "clients")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-  """An object of JSON, in which no key may come twice."""
+  """Return an object of JSON, in which no key may come twice."""
   for i, (key, _) in enumerate(pairs):
     if key in dict(pairs[:i]):
       raise plan_lib.PlanError(f"{key!r} is there twice: leave one out")
@@ -191,7 +191,7 @@ def _known(data: Mapping[str, Any], keys: Sequence[str], where: str) -> None:
 
 
 def _words(values: Any, where: str) -> tuple[str, ...]:
-  """A list of words that differ."""
+  """Return a list of words that differ."""
   if not isinstance(values, list) or not values:
     raise plan_lib.PlanError(
         f'{where} is {values!r}: write a list as in ["a", "b"]'
@@ -223,7 +223,7 @@ def _number(data: Mapping[str, Any], where: str) -> Number:
 
 
 def read(path: str | os.PathLike, schema: Schema) -> Table:
-  """A CSV file with a header, encoded.
+  """Return a CSV file with a header, encoded.
 
   Raises:
     PlanError: a column is missing, or a row has another class or client than
@@ -273,7 +273,7 @@ def encode(
     name: str,
     lines: Sequence[int] | None = None,
 ) -> Table:
-  """Columns of text, encoded; see `read`.
+  """Encode columns of text; see `read`.
 
   Args:
     held: name -> the column.
@@ -322,7 +322,7 @@ def _numbers(
     column: str,
     lines: Sequence[int],
 ) -> np.ndarray:
-  """The position of each word among the known ones: int32[rows]."""
+  """Return the position of each word among the known ones: int32[rows]."""
   places: dict[Any, int] = {word: i for i, word in enumerate(known)}
   found = np.asarray([places.get(word, -1) for word in words], np.int32)
   if (found < 0).any():

@@ -104,7 +104,7 @@ class Tasks:
 
   @property
   def score(self) -> type[Score]:
-    """What is measured on these tasks."""
+    """Kind of score that is measured on these tasks."""
     return SquaredError if self.targets else Accuracy
 
 
@@ -118,7 +118,7 @@ def draw(
     seed: int,
     classes: str | None = None,
 ) -> Tasks:
-  """Draws `count` tasks from a public seed; `plan.task_plan` says of what.
+  """Draw `count` tasks of `plan.task_plan` from a public seed.
 
   Raises:
     PlanError: the data set has too few classes or examples for such a task.
@@ -196,7 +196,7 @@ class Evaluator:
   def outputs(
       self, params: Any, tasks: Tasks
   ) -> tuple[np.ndarray, np.ndarray]:
-    """The model's outputs for the queries, and the right answers.
+    """Return the model's outputs for the queries, and the right answers.
 
     Returns:
       softmax outputs float32[tasks, way * query, way] and labels int32[tasks,
@@ -225,7 +225,7 @@ class Evaluator:
     return np.concatenate(outputs), np.concatenate(labels)
 
   def score(self, members: Sequence[Any], tasks: Tasks) -> Score:
-    """Scores the mean of the members' outputs on the tasks.
+    """Score the mean of the members' outputs on the tasks.
 
     Args:
       members: parameters, one set for a single model.
@@ -246,7 +246,7 @@ class Evaluator:
 def interval(
     per_task: np.ndarray, kind: type[Score] = Accuracy, *, of: int = 1
 ) -> Score:
-  """Mean and 95 % interval of a score.
+  """Return the mean and 95 % interval of a score.
 
   Args:
     per_task: the scores, [tasks], times `of`.
@@ -269,7 +269,7 @@ def interval(
 
 
 def pack(values: np.ndarray, of: int = 1) -> str:
-  """Numbers [tasks] and their divisor, as "TYPE/OF:" and base64 of zlib.
+  """Pack numbers [tasks] and their divisor, as "TYPE/OF:" and base64 of zlib.
 
   TYPE is one of NumPy's, little-endian: the smallest for whole numbers that are
   not negative, else float32.
@@ -283,7 +283,7 @@ def pack(values: np.ndarray, of: int = 1) -> str:
 
 
 def unpack(text: str) -> np.ndarray:
-  """The scores float64[tasks] of a `Score.per_task`."""
+  """Return the scores float64[tasks] of a `Score.per_task`."""
   kind, _, rest = text.partition("/")
   of, _, data = rest.partition(":")
   values = np.frombuffer(zlib.decompress(base64.b64decode(data)), kind)

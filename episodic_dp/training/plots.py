@@ -46,7 +46,7 @@ class Curve:
 def validation_curve(
     lines: Sequence[Mapping[str, Any]], *, label: str, name: str = "accuracy"
 ) -> Curve:
-  """The validation scores of a name among lines of metrics.jsonl."""
+  """Return the validation scores of a name among lines of metrics.jsonl."""
   found = metrics.validated(lines, name)
   return Curve(
       label=label,
@@ -58,7 +58,7 @@ def validation_curve(
 
 
 def spent_curve(lines: Sequence[Mapping[str, Any]], *, label: str) -> Curve:
-  """Epsilon so far among lines of metrics.jsonl, where it is finite."""
+  """Return epsilon so far among lines of metrics.jsonl, if finite."""
   found = metrics.spent(lines)
   return Curve(
       label=label, steps=[s for s, _ in found], values=[e for _, e in found]
@@ -66,7 +66,7 @@ def spent_curve(lines: Sequence[Mapping[str, Any]], *, label: str) -> Curve:
 
 
 def title(tasks: evaluation.Tasks) -> str:
-  """What is measured on the tasks: the title of a run's learning curve."""
+  """Return the title of a run's learning curve."""
   episode = tasks.episode
   what = f"{episode.way}-way {episode.shot}-shot accuracy"
   if tasks.targets:
@@ -85,7 +85,7 @@ def learning_curve(
     spent: Curve | None = None,
     caveat: str = "",
 ) -> None:
-  """Draws a score on public validation tasks over steps, with its intervals.
+  """Draw a score on public validation tasks over steps, with its intervals.
 
   Args:
     path: the PNG.
@@ -127,7 +127,7 @@ def _with_caveat(title: str, caveat: str) -> str:
 def _with_band(
     axes: plotting.Axes, curve: Curve, number: int, factor: float
 ) -> None:
-  """A line and its 95 % interval, in numbers that are `factor` times these."""
+  """Draw a line and its 95 % interval, in numbers `factor` times these."""
   look = plotting.series(number)
   if len(curve.steps) > _FEW_POINTS:
     look["marker"] = ""
@@ -146,7 +146,7 @@ def _with_band(
 
 
 def _scale_errors(axes: plotting.Axes, curves: Sequence[Curve]) -> None:
-  """Squared errors from 0 on, or over powers of ten where they fall far."""
+  """Scale squared errors from 0 on, or by powers of ten if they fall far."""
   values = [v for curve in curves for v in curve.values if math.isfinite(v)]
   if values and 0 < _WIDE_RANGE * min(values) < max(values):
     axes.set_yscale("log")
@@ -156,7 +156,7 @@ def _scale_errors(axes: plotting.Axes, curves: Sequence[Curve]) -> None:
 
 
 def _right_axis(axes: plotting.Axes, curve: Curve) -> plotting.Axes:
-  """Epsilon on an axis of its own, which has no grid."""
+  """Draw epsilon on a separate axis, which has no grid."""
   right = axes.twinx()
   right.plot(
       curve.steps, curve.values, label=f"{curve.label} (right axis)",
@@ -177,7 +177,7 @@ def epsilon_curve(
     delta: float,
     caveat: str = "",
 ) -> None:
-  """Draws epsilon of each level over steps; says so where there is none.
+  """Draw epsilon of each level over steps; says so where there is none.
 
   Args:
     path: the PNG.

@@ -16,14 +16,14 @@ Guarantees: TypeAlias = Mapping[str, accounting.Guarantee]  # By level.
 
 
 def number(value: float) -> float | str:
-  """A float for strict JSON: infinity becomes the string "inf"."""
+  """Return a float for strict JSON: infinity becomes the string "inf"."""
   return value if math.isfinite(value) else str(value)
 
 
 def result_entry(
     result: spec_lib.Result, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
-  """A run's steps, accuracies and epsilons, JSON-able.
+  """Return a run's steps, accuracies and epsilons, JSON-able.
 
   Args:
     result: of `loop.train`.
@@ -52,7 +52,7 @@ def result_entry(
 def guarantee_lines(
     guarantees: Guarantees, steps: int, unproved: Sequence[str] = ()
 ) -> list[str]:
-  """A sentence per level, as printed at the end of a run.
+  """Return a sentence per level, as printed at the end of a run.
 
   Args:
     guarantees: those that there are.
@@ -83,7 +83,7 @@ def guarantee_lines(
 
 
 def ending(steps: int, planned: int, stopped: str) -> str:
-  """How a run ended, in words.
+  """Say how a run ended.
 
   Args:
     steps: done in all.
@@ -103,7 +103,7 @@ def ending(steps: int, planned: int, stopped: str) -> str:
 
 
 def summary(result: spec_lib.Result, planned: int) -> str:
-  """What `loop.train` did, in words.
+  """Describe what `training.train` did.
 
   Args:
     result: of `loop.train`.
@@ -122,5 +122,5 @@ def summary(result: spec_lib.Result, planned: int) -> str:
 
 
 def words(name: str) -> str:
-  """The name of a score as it is written: "squared error"."""
+  """Return the name of a score in words: "squared error"."""
   return name.replace("_", " ")

@@ -1,4 +1,4 @@
-"""What a training run is, and what it came to."""
+"""Description of a training run, and its result."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -102,7 +102,7 @@ class TrainingSpec:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-  """What `train` did, in one line; `guarantees` has all that is known.
+  """Outcome of `train`, shown in one line.
 
   Attributes:
     steps: steps done in all, earlier processes included.
@@ -143,7 +143,7 @@ class Result:
 
 
 def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
-  """A mesh of one axis, `tasks`, for `private.Compute(mesh=...)`.
+  """Return a mesh of one axis, `tasks`, for `private.Compute(mesh=...)`.
 
   Args:
     devices: how many of the devices of all processes, of which every core of a
@@ -174,7 +174,7 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
 
 
 def with_mesh(spec: TrainingSpec) -> TrainingSpec:
-  """Returns the spec with the mesh of its devices, None for a single device.
+  """Return the spec with the mesh of its devices, None for a single device.
 
   Its config then names the number of devices, the microbatch size and where the
   images lie: with others the tasks add up in another order, or are rounded

@@ -58,7 +58,7 @@ class WorkDirectory:
 
   @property
   def begun(self) -> bool:
-    """Whether a run was begun here."""
+    """True if a run was begun here."""
     names = (CONFIG, CHECKPOINTS, "metrics.jsonl")
     return self.key.exists() or any((self.folder / n).exists() for n in names)
 
