@@ -16,7 +16,7 @@ from typing import Any
 
 from episodic_dp.accounting import report
 from episodic_dp.analysis import membership_attack
-from episodic_dp.auditing import audit as audit_lib
+from episodic_dp.auditing import claims
 from episodic_dp.output import files
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
@@ -141,7 +141,7 @@ may be far above, where the runs are too few to know rates as precisely as a
 small ε needs.
 
 ```
-{audit_lib.table(result)}
+{claims.table(result)}
 ```
 
 ![claimed against measured over the steps](audit.png)

@@ -2,7 +2,7 @@
 
 The attacker adapts the last checkpoint to somebody's support examples and calls
 them a member where the loss on their query examples is small
-(`episodic_dp.auditing.membership`): once for each participant, by the mean over
+(`episodic_dp.auditing.inference`): once for each participant, by the mean over
 several tasks, and once for each single example. Members are participants of the
 training data; the others are held-out participants, of the test split (of the
 built-in data as many as are asked for).
@@ -19,8 +19,7 @@ import numpy as np
 
 from episodic_dp import data
 from episodic_dp.accounting import report
-from episodic_dp.auditing import membership as inference
-from episodic_dp.auditing import roc as roc_lib
+from episodic_dp.auditing import inference
 from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
@@ -172,7 +171,7 @@ def _summarize(
     scores: Sequence[np.ndarray], guarantee: Mapping[str, float] | None
 ) -> dict[str, Any]:
   """Return area, points and curve of the scores of members and others."""
-  curve = roc_lib.roc(*scores)
+  curve = inference.roc(*scores)
   points = []
   for rate in RATES:
     point = curve.at(rate)
@@ -183,7 +182,7 @@ def _summarize(
         "tpr": point.tpr,
         "tpr_interval": list(point.tpr_interval),
         "allowed": guarantee and float(
-            roc_lib.most_true_positives(np.asarray(rate), **guarantee)
+            inference.most_true_positives(np.asarray(rate), **guarantee)
         ),
     })
   others = curve.non_members.size
@@ -322,7 +321,7 @@ def _curve(
   if run["guarantee"] is not None:
     rates = np.geomspace(1e-6, 1, 400)
     axes.plot(
-        rates, roc_lib.most_true_positives(rates, **run["guarantee"]),
+        rates, inference.most_true_positives(rates, **run["guarantee"]),
         color=color, linestyle="--",
         label=f"at most, by ε = {_epsilon_cell(run['guarantee'])}",
     )

@@ -38,7 +38,7 @@ from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.analysis import alignment
-from episodic_dp.analysis import calibration
+from episodic_dp.analysis import solving
 from episodic_dp.analysis import sweeps
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
@@ -132,7 +132,7 @@ class Problem:
         "mechanism.noise_multiplier": 1.0,
         "mechanism.clip_norm": self.clip_norm,
     }
-    found = calibration.calibrate(
+    found = solving.calibrate(
         self.config.with_changes(changes),
         epsilon=self.epsilon, delta=self.delta, level=self.level,
     )
@@ -360,7 +360,7 @@ def propose(
     UnsoundPlanError: the level has no guarantee.
     ValueError, FileNotFoundError: the data cannot be read.
   """
-  epsilon = calibration.asked_epsilon(config, epsilon)
+  epsilon = solving.asked_epsilon(config, epsilon)
   delta, level = delta or config.delta, level or config.level
   if tasks < LEAST_STEPS:
     raise errors.PlanError(

@@ -19,7 +19,7 @@ from absl import logging
 from episodic_dp import errors
 from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.analysis import compare
+from episodic_dp.analysis import comparison
 from episodic_dp.analysis import study
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
@@ -135,10 +135,10 @@ def text(places: Sequence[str], *, out: str | None = None) -> str:
   Raises:
     RunError: a folder holds no run, or `out` cannot be written.
   """
-  found = compare.compare(places)
-  lines = [compare.text(found), "", costs(places)]
+  found = comparison.compare(places)
+  lines = [comparison.text(found), "", costs(places)]
   if out is not None:
-    lines += ["", f"wrote {compare.write(found, out)}"]
+    lines += ["", f"wrote {comparison.write(found, out)}"]
   return "\n".join(lines)
 
 

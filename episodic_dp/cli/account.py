@@ -37,8 +37,8 @@ from absl import flags
 from absl import logging
 
 from episodic_dp import accounting
-from episodic_dp.analysis import calibration
 from episodic_dp.analysis import costs
+from episodic_dp.analysis import solving
 from episodic_dp.analysis import study
 from episodic_dp.analysis import sweeps
 from episodic_dp.cli import app
@@ -140,7 +140,7 @@ def _account_config(values: flags.FlagValues) -> None:
   else:
     print(costs.table(result))
     if config.target_epsilon is not None:
-      print(f"\n{calibration.calibrate(config).sentence()}")
+      print(f"\n{solving.calibrate(config).sentence()}")
     if values.group > 1:
       print("\n" + study.group_table(
           accounting.Ledger.from_dict(result), delta=config.delta,

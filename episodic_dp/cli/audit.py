@@ -24,7 +24,7 @@ import pathlib
 from absl import flags
 from absl import logging
 
-from episodic_dp.auditing import audit
+from episodic_dp.auditing import claims
 from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
@@ -61,7 +61,7 @@ def main(argv: Sequence[str]) -> None:
     release.hierarchy.level_index(values.level)  # PlanError names the levels.
   files.check_folder(values.out)
   devices.log_devices()
-  result = audit.audit(
+  result = claims.audit(
       release,
       values.level,
       steps=config.steps if values.steps is None else values.steps,
@@ -70,12 +70,12 @@ def main(argv: Sequence[str]) -> None:
   )
   folder = pathlib.Path(values.out)
   files.write_json(folder / "audit.json", result)
-  plotting.save(audit.draw(result), folder / "audit.png")
+  plotting.save(claims.draw(result), folder / "audit.png")
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
-    print(audit.table(result))
+    print(claims.table(result))
   logging.info("wrote %s and audit.json", folder / "audit.png")
-  refuted = audit.verdict(result)
+  refuted = claims.verdict(result)
   if refuted:
     app.fail(refuted)

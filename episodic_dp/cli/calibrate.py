@@ -22,7 +22,7 @@ import json
 
 from absl import flags
 
-from episodic_dp.analysis import calibration
+from episodic_dp.analysis import solving
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
@@ -37,7 +37,7 @@ def define_flags() -> None:
   flags.DEFINE_enum(
       "solve",
       "noise_multiplier",
-      calibration.SOLVERS,
+      solving.SOLVERS,
       "The number that is changed; tasks are those of a step.",
   )
 
@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> None:
   values = flags.FLAGS
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
   with phases.phase(f"solving for {values.solve}"):
-    found = calibration.calibrate(
+    found = solving.calibrate(
         config,
         solve=values.solve,
         epsilon=values.epsilon,

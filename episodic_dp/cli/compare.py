@@ -25,7 +25,7 @@ from absl import flags
 from absl import logging
 
 from episodic_dp import errors
-from episodic_dp.analysis import compare
+from episodic_dp.analysis import comparison
 from episodic_dp.cli import shared_flags
 
 
@@ -37,11 +37,11 @@ def main(argv: Sequence[str]) -> None:
         "no run is given: name work directories, as in episodic-dp compare"
         " runs/a runs/b"
     )
-  found = compare.compare(paths)
+  found = comparison.compare(paths)
   as_json = flags.FLAGS.format == "json"
-  print(compare.as_json(found) if as_json else compare.text(found))
+  print(comparison.as_json(found) if as_json else comparison.text(found))
   if flags.FLAGS.out is not None:
-    logging.info("wrote %s", compare.write(found, flags.FLAGS.out))
+    logging.info("wrote %s", comparison.write(found, flags.FLAGS.out))
 
 
 def define_flags() -> None:

@@ -6,7 +6,7 @@
 DIR is a folder of episodic-dp train, or in a checkout of `make train`, whose
 private and plain run are attacked side by side. The attacker adapts the last
 checkpoint to somebody's support examples and calls them a member where the loss
-on their query examples is small (`episodic_dp.auditing.membership`): once for
+on their query examples is small (`episodic_dp.auditing.inference`): once for
 each participant, by the mean over several tasks, and once for each single
 example. Members are participants of the training data; the others are held-out
 participants, of the test split (of the built-in data as many as are asked for).

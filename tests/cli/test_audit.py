@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from episodic_dp import accounting
-from episodic_dp.auditing import audit as audit_lib
+from episodic_dp.auditing import claims
 from episodic_dp.cli import audit
 from episodic_dp.config import RunConfig
 
@@ -40,12 +40,12 @@ def attack(make_config, monkeypatch, tmp_path):
 
 
 def test_measured_is_below_claimed_for_a_small_audit(make_config):
-  result = audit_lib.audit(
+  result = claims.audit(
       RunConfig.parse(make_config(**SMALL)).release, "task",
       steps=4, delta=0.02, runs=3000, confidence=0.999,
   )
   (row,) = result["levels"]
-  assert result["holds"] and audit_lib.verdict(result) is None
+  assert result["holds"] and claims.verdict(result) is None
   assert 0.3 * row["claimed"] < row["measured"] <= row["claimed"]
   assert [p["steps"] for p in row["curve"]] == [1, 2, 3, 4]
   assert row["curve"][-1]["measured"] == row["measured"]
@@ -68,7 +68,7 @@ def test_a_claim_that_is_too_small_ends_with_status_1(
     claim = honest(*args, **kwargs)
     return dataclasses.replace(claim, epsilon=claim.epsilon / 10)
 
-  monkeypatch.setattr(audit_lib.accounting, "guarantee", tenth)
+  monkeypatch.setattr(claims.accounting, "guarantee", tenth)
   with pytest.raises(SystemExit) as caught:
     attack()
   captured = capsys.readouterr()
@@ -103,7 +103,7 @@ def test_mistakes_are_one_sentence_before_any_run(
   def no_run(*args, **kwargs):
     raise AssertionError("a run was begun")
 
-  monkeypatch.setattr(audit_lib.attack, "many_runs", no_run)
+  monkeypatch.setattr(claims.attack, "many_runs", no_run)
   with pytest.raises(ValueError) as caught:
     attack(**changes)
   assert part in str(caught.value) and "\n" not in str(caught.value)

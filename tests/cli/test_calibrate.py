@@ -6,12 +6,12 @@ import shlex
 
 import pytest
 
-from episodic_dp.analysis import calibration
+from episodic_dp.analysis import solving
 
 GLYPHS = "--config=glyphs"
 
 
-@pytest.mark.parametrize("solve", calibration.SOLVERS)
+@pytest.mark.parametrize("solve", solving.SOLVERS)
 @pytest.mark.parametrize("level", ["participant", "drawing"])
 def test_the_flags_that_are_printed_spend_what_is_said(call, solve, level):
   done = call(
@@ -31,7 +31,7 @@ def test_the_flags_that_are_printed_spend_what_is_said(call, solve, level):
 
 def test_the_config_says_what_is_not_asked(make_run):
   config = make_run(target_epsilon=2.0, privacy_unit="image")
-  found = calibration.calibrate(config, delta=1e-6)
+  found = solving.calibrate(config, delta=1e-6)
   assert (found.target_epsilon, found.level) == (2.0, "image")
   assert found.delta == 1e-6 and 1.98 <= found.epsilon <= 2.0
 

@@ -12,7 +12,7 @@ from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import sampling
-from episodic_dp.auditing import membership
+from episodic_dp.auditing import inference
 from episodic_dp.data import dataset as dataset_lib
 
 WAY, SIDE = 2, 3
@@ -67,7 +67,7 @@ def make_data(kind, shuffled=False):
 def test_tasks_belong_to_their_participant(kind, shuffled):
   data, participant, class_ = make_data(kind, shuffled)
   units = np.asarray([3, 0, 1])
-  found = membership.draw_tasks(data, PLAN, units, tasks=5, seed=1)
+  found = inference.draw_tasks(data, PLAN, units, tasks=5, seed=1)
   assert found.rows.shape == (3, 5, WAY, 3) and found.keys.shape == (3, 5)
   for unit, rows in zip(units, found.rows):
     assert (participant[rows] == unit).all()
@@ -77,9 +77,9 @@ def test_tasks_belong_to_their_participant(kind, shuffled):
       assert len(set.union(*classes)) == WAY  # and another than the next.
       assert len(set(task.ravel())) == task.size
   assert len({rows.tobytes() for rows in found.rows[0]}) > 1
-  again = membership.draw_tasks(data, PLAN, units, tasks=5, seed=1)
+  again = inference.draw_tasks(data, PLAN, units, tasks=5, seed=1)
   np.testing.assert_array_equal(found.rows, again.rows)
-  other = membership.draw_tasks(data, PLAN, units, tasks=5, seed=2)
+  other = inference.draw_tasks(data, PLAN, units, tasks=5, seed=2)
   assert (found.rows != other.rows).any()
 
 
@@ -87,15 +87,15 @@ def test_participants_who_cannot_fill_a_task_are_no_targets():
   sizes = [[3, 4], [], [5, 2, 3], [0, 0], [3, 3, 3], [6]]
   hierarchy = plan.Hierarchy.from_sizes(sizes, levels=LEVELS)
   short = dataclasses.replace(PLAN, allow_short_units=True)
-  found = membership.participants(hierarchy, short)
+  found = inference.participants(hierarchy, short)
   assert found.tolist() == [0, 4]
   images = np.zeros((hierarchy.num_leaves, SIDE, SIDE, 1), np.uint8)
   data = dataset_lib.ArrayDataset(name="x", images=images, hierarchy=hierarchy)
-  rows = membership.draw_tasks(data, short, found[::-1], tasks=2, seed=0).rows
+  rows = inference.draw_tasks(data, short, found[::-1], tasks=2, seed=0).rows
   participant, _ = owners(sizes)
   assert (participant[rows[0]] == 4).all() and (participant[rows[1]] == 0).all()
   regular, _, _ = make_data("regular")
-  assert membership.participants(regular.hierarchy, PLAN).tolist() == [
+  assert inference.participants(regular.hierarchy, PLAN).tolist() == [
       0, 1, 2, 3
   ]
 
@@ -107,8 +107,8 @@ def measured():
       models.mlp(WAY, (4,), (SIDE, SIDE, 1)), inner_steps=1, inner_rate=0.5
   )
   params = learner.init(jax.random.key(0))
-  tasks = membership.draw_tasks(data, PLAN, np.arange(4), tasks=3, seed=0)
-  losses = membership.query_losses(
+  tasks = inference.draw_tasks(data, PLAN, np.arange(4), tasks=3, seed=0)
+  losses = inference.query_losses(
       learner, params, data, PLAN.episode, tasks, chunk=5
   )
   return data, learner, params, tasks, losses
@@ -133,10 +133,10 @@ def test_losses_are_those_of_the_adapted_model(measured):
 def test_scores_are_means_over_tasks_and_over_occurrences(measured):
   _, _, _, tasks, losses = measured
   np.testing.assert_allclose(
-      membership.participant_scores(losses),
+      inference.participant_scores(losses),
       [-losses[unit].mean() for unit in range(4)],
   )
-  rows, scores = membership.example_scores(losses, tasks, shot=1)
+  rows, scores = inference.example_scores(losses, tasks, shot=1)
   queries = tasks.rows[..., 1:].reshape(losses.shape)
   assert set(rows) == set(queries.ravel())
   for row, score in zip(rows, scores):

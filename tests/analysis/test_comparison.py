@@ -10,7 +10,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.analysis import compare
+from episodic_dp.analysis import comparison
 from episodic_dp.output import files
 
 RELEASE = plan.Release(
@@ -78,7 +78,7 @@ def runs_of(groups):
 
 def test_a_run_is_what_its_files_say(save, statements):
   folder = save("a", tested=0.75)
-  (run,) = runs_of(compare.compare([folder, folder.parent, f"{folder}/"]))
+  (run,) = runs_of(comparison.compare([folder, folder.parent, f"{folder}/"]))
   assert (run.name, run.steps, run.planned_steps) == (str(folder), 20, 20)
   assert run.finished and [*run.scores] == ["validation", "single", "ensemble"]
   score = run.scores["validation"]
@@ -93,14 +93,14 @@ def test_a_run_is_what_its_files_say(save, statements):
 def test_unfinished_runs_show_the_steps_of_score_and_epsilon(save):
   folder = save("killed", steps=13)
   save("stopped", steps=10, stated=10, noise=2.0)
-  found = compare.compare([folder.parent])
+  found = comparison.compare([folder.parent])
   killed, stopped = runs_of(found)
   assert not killed.finished and not stopped.finished
   all_steps, some_steps = (
       run.stated["writer"]["epsilon"] for run in (killed, stopped)
   )
   assert all_steps > some_steps
-  _, _, first, second, *_ = compare.text(found).splitlines()
+  _, _, first, second, *_ = comparison.text(found).splitlines()
   assert "13 of 20" in first and "(of 20 steps)" in first
   assert "(step 10)" in first
   assert "10 of 20" in second and "(of" not in second
@@ -112,7 +112,7 @@ def test_only_runs_that_differ_in_their_keys_are_averaged(save, tmp_path):
     save(f"z=1,key={seed}", seed=seed, accuracy=value)
   save("z=2,key=0", noise=2.0)
   save("z=1,key=10", seed=10, steps=13)  # Not finished: listed, not averaged.
-  found = compare.compare([tmp_path])
+  found = comparison.compare([tmp_path])
   assert [run.name.rpartition("/")[2] for run in runs_of(found)] == [
       "z=1,key=0", "z=1,key=1", "z=1,key=2", "z=1,key=10", "z=2,key=0"
   ]
@@ -137,11 +137,11 @@ def test_no_guarantee_and_missing_files_are_shown(save, tmp_path):
   (tmp_path / "begun").mkdir()
   (tmp_path / "begun" / ".lock").touch()
   (tmp_path / "logs").mkdir()
-  found = compare.compare([tmp_path])
-  text = compare.text(found)
+  found = comparison.compare([tmp_path])
+  text = comparison.text(found)
   assert "0 of ?" in text and "test squared error" in text
   assert text.splitlines()[3].split()[-1] == "none"
-  _, run = json.loads(compare.as_json(found))["runs"]
+  _, run = json.loads(comparison.as_json(found))["runs"]
   assert run["stated"]["writer"]["epsilon"] == "inf"
   assert run["scores"]["single"]["mean"] == 3.25
 
@@ -163,7 +163,7 @@ def test_a_damaged_run_is_one_sentence_with_its_folder(save, file, content):
   folder = save("a", tested=0.5, stated=None if file == "config.json" else 20)
   (folder / file).write_text(content)
   with pytest.raises(training.RunError) as error:
-    compare.compare([folder])
+    comparison.compare([folder])
   assert str(folder) in str(error.value)
 
 
@@ -173,18 +173,18 @@ def test_a_path_without_a_run_is_named(tmp_path, make):
   if make:
     folder.mkdir()
   with pytest.raises(training.RunError, match="empty"):
-    compare.compare([folder])
+    comparison.compare([folder])
 
 
 def test_the_figure_draws_means_with_students_interval(save, tmp_path):
   for seed, value in enumerate((0.4, 0.6)):
     save(f"key={seed}", seed=seed, accuracy=value)
-  found = compare.compare([tmp_path])
-  against, over = compare.draw(found).axes
+  found = comparison.compare([tmp_path])
+  against, over = comparison.draw(found).axes
   half = 12.706205 * np.std([0.4, 0.6], ddof=1) / np.sqrt(2)
   ((bar,),) = (c[2] for c in against.containers)
   ((x, low), (_, high)) = bar.get_segments()[0]
   assert x == found[0][0][0].stated["writer"]["epsilon"]
   assert (low, high) == pytest.approx((0.5 - half, 0.5 + half), rel=1e-5)
   np.testing.assert_allclose(over.lines[0].get_ydata(), [0.5, 0.5])
-  assert compare.write(found, tmp_path / "out").exists()
+  assert comparison.write(found, tmp_path / "out").exists()
