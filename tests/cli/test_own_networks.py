@@ -86,7 +86,7 @@ def test_own_code_trains_resumes_and_is_measured(own, splits, tmp_path):
   with pytest.raises(training.RunError, match="undo the change"):
     measure.measure(tmp_path / "run", splits=splits)
   own(OWN)
-  tiny_runs.train(config_of(name, 4), tmp_path / "run", splits)
+  tiny_runs.train(config_of(name, 4), tmp_path / "run", splits, resume="fork")
   whole, _ = tiny_runs.train(config_of(name, 4), tmp_path / "whole", splits)
   for a, b in zip(
       jax.tree.leaves(params_of(tmp_path / "run", first.spec.learner)),
@@ -141,12 +141,11 @@ def test_a_run_goes_on_from_weights_of_another(
   after = models.read_weights(tmp_path / "after.npz")
   np.testing.assert_array_equal(after["head/bias"], whole["head"]["bias"])
   assert set(after) == set(given)
-  # Other weights are another run, and a file that moved is the same.
-  start.rename(tmp_path / "moved.safetensors")
-  options["start"] = str(tmp_path / "moved.safetensors")
-  tiny_runs.train(config_of("mlp", 4, **options), tmp_path / "run", splits)
+  # Other weights are another run, with or without more steps.
   models.write_weights(
-      options["start"], jax.tree.map(lambda p: np.asarray(p) + 1, whole)
+      start, jax.tree.map(lambda p: np.asarray(p) + 1, whole)
   )
-  with pytest.raises(training.RunError, match="start the file of weights that"):
-    tiny_runs.train(config_of("mlp", 6, **options), tmp_path / "run", splits)
+  for steps in (2, 4):
+    changed = config_of("mlp", steps, **options)
+    with pytest.raises(training.RunError, match="holds a run with another "):
+      tiny_runs.train(changed, tmp_path / "run", splits)

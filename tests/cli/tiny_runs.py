@@ -78,7 +78,9 @@ def save(
   )
 
 
-def train(config: ml_collections.ConfigDict, folder, loaded: data.Splits):
+def train(
+    config: ml_collections.ConfigDict, folder, loaded: data.Splits, **options
+):
   """Train a config in a folder; return its experiment and result."""
   experiment = build.build(RunConfig.parse(config), splits=loaded)
-  return experiment, training.train(experiment.spec, folder)
+  return experiment, training.train(experiment.spec, folder, **options)
