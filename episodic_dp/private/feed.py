@@ -174,7 +174,7 @@ class Feed:
     return state, metrics
 
   def compile(self, state: state_lib.State) -> None:
-    """See `step.Step`."""
+    """See `meta_step.Step`."""
     state = sharding.placed_state(self._mesh, state)
     like: Any = jax.ShapeDtypeStruct
     size = self._size * self._mesh.size
