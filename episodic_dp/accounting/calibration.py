@@ -142,10 +142,7 @@ def planned_steps(
     PlanError: steps below 1, or not even one step is within the target.
     UnsoundPlanError: the level has no guarantee.
   """
-  if not isinstance(steps, int) or steps < 1:
-    raise plan_lib.PlanError(
-        f"steps={steps!r} must be a whole number of at least 1"
-    )
+  _validate.count("steps", steps, 1)
   if target_epsilon is None:
     return steps
   level, noise = level or release.levels[0], release.mechanism.noise_multiplier

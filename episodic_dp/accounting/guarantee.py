@@ -540,18 +540,14 @@ def epsilon(
         f"distances {distances!r} must be one number or (d_a, d_b), not"
         " negative"
     )
-  for name, rate in (("q", q), ("p", p)):
-    if not 0 <= rate <= 1:
-      raise plan_lib.PlanError(f"{name}={rate!r} must lie between 0 and 1")
+  _validate.rate("q", q)
+  _validate.rate("p", p)
   if not all(map(math.isfinite, pair)):
     return math.inf if q * p > 0 else 0.0
   kind = amplification.Amplification(
       (float(q),), float(p), (pair[0],), pair[-1]
   )
-  if direction not in (None, *amplification.DIRECTIONS):
-    raise plan_lib.PlanError(
-        f"direction {direction!r} must be 'remove', 'add' or None"
-    )
+  _validate.one_of("direction", direction, (None, *amplification.DIRECTIONS))
   run = (base.Phase((kind,), int(steps)),)
   chosen = get_accountant(accountant)
   return max(

@@ -25,6 +25,7 @@ import dataclasses
 import math
 from typing import Any
 
+from episodic_dp import _validate
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting import sensitivity
@@ -230,13 +231,9 @@ def same_description(a: Entry, b: Entry) -> bool:
 
 
 def _entry(release: plan_lib.Release, steps: Any) -> Entry:
-  whole = isinstance(steps, int) and not isinstance(steps, bool)
-  if not whole or not 1 <= steps <= MAX_STEPS:
-    raise plan_lib.PlanError(
-        f"steps {shown(steps)} must be a whole number from 1 to"
-        f" {MAX_STEPS}"
-    )
-  return Entry(release, steps)
+  if _validate.count("steps", steps, 1) > MAX_STEPS:
+    raise _validate.refusal("steps", steps, f"a number from 1 to {MAX_STEPS}")
+  return Entry(release, int(steps))
 
 
 def _rounded_up(entry: Entry) -> int:

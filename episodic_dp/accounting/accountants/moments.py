@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from episodic_dp import plan as plan_lib
+from episodic_dp import _validate
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import log_moments
 from episodic_dp.accounting.profiles.amplification import Direction
@@ -149,13 +149,8 @@ class _MomentAccountant(base.Accountant):
   max_order: int
 
   def __post_init__(self) -> None:
-    whole = isinstance(self.max_order, int) and not isinstance(
-        self.max_order, bool
-    )
-    if not whole or not 2 <= self.max_order <= 4096:
-      raise plan_lib.PlanError(
-          f"max_order {self.max_order!r} must be a whole number from 2 to 4096"
-      )
+    if not 2 <= _validate.count("max_order", self.max_order) <= 4096:
+      raise _validate.refusal("max_order", self.max_order, "2 to 4096")
 
   def options(self) -> dict[str, Any]:
     """See `accountants.Accountant`."""

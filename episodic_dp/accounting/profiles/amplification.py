@@ -61,7 +61,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy import special
 
-from episodic_dp import plan as plan_lib
+from episodic_dp import _validate
 
 Direction = Literal["remove", "add"]
 DIRECTIONS: tuple[Direction, Direction] = ("remove", "add")
@@ -319,11 +319,10 @@ def theorem3_as_printed(
   Raises:
     PlanError: a value is out of range.
   """
-  if not (0 < eta <= 1 and epsilon >= 0 and noise_multiplier > 0):
-    raise plan_lib.PlanError(
-        f"eta {eta!r} must lie in (0, 1], epsilon {epsilon!r} be at least 0 and"
-        f" noise_multiplier {noise_multiplier!r} be positive"
-    )
+  if not _validate.rate("eta", eta):
+    raise _validate.refusal("eta", eta, "a number above 0")
+  _validate.positive("epsilon", epsilon, zero=True)
+  _validate.positive("noise_multiplier", noise_multiplier)
   base = math.log1p(math.expm1(epsilon) / eta)
   divergence = hockey_stick(
       np.asarray([base]), 1 / noise_multiplier

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from episodic_dp import plan as plan_lib
+from episodic_dp import _validate
 from episodic_dp.accounting.profiles import amplification
 
 # The hockey-stick divergence is computed to about ten digits or better.
@@ -26,9 +26,8 @@ def analytic_delta(
   Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy"
   (ICML 2018), theorem 8.
   """
-  _check_noise(noise_multiplier)
-  if not epsilon >= 0:
-    raise plan_lib.PlanError(f"epsilon {epsilon!r} must be at least 0")
+  _validate.positive("noise_multiplier", noise_multiplier)
+  _validate.positive("epsilon", epsilon, zero=True)
   distance = math.sqrt(steps) / noise_multiplier
   return min(1.0, _divergence(epsilon, distance) * (1 + _ROUNDING))
 
@@ -37,8 +36,8 @@ def analytic_epsilon(
     noise_multiplier: float, delta: float, steps: int = 1
 ) -> float:
   """The exact epsilon >= 0 at delta, rounded up; see `analytic_delta`."""
-  _check_delta(delta)
-  _check_noise(noise_multiplier)
+  _validate.fraction("delta", delta)
+  _validate.positive("noise_multiplier", noise_multiplier)
   distance = math.sqrt(steps) / noise_multiplier
   target = delta * (1 - _ROUNDING)
 
@@ -63,9 +62,8 @@ def analytic_noise_multiplier(
     delta: in (0, 1).
     steps: how many releases with this multiplier, at least 1.
   """
-  _check_delta(delta)
-  if not epsilon >= 0:
-    raise plan_lib.PlanError(f"epsilon {epsilon!r} must be at least 0")
+  _validate.fraction("delta", delta)
+  _validate.positive("epsilon", epsilon, zero=True)
   target = delta * (1 - _ROUNDING)
 
   def gap(log_noise: float) -> float:
@@ -99,15 +97,3 @@ def _divergence(epsilon: float, distance: float) -> float:
   return float(
       amplification.hockey_stick(np.asarray([epsilon]), distance)[0]
   )
-
-
-def _check_noise(noise_multiplier: float) -> None:
-  if not (noise_multiplier > 0 and math.isfinite(noise_multiplier)):
-    raise plan_lib.PlanError(
-        f"noise_multiplier {noise_multiplier!r} must be a finite number above 0"
-    )
-
-
-def _check_delta(delta: float) -> None:
-  if not 0 < delta < 1:
-    raise plan_lib.PlanError(f"delta {delta!r} must lie between 0 and 1")

@@ -34,8 +34,6 @@ chord, which lies above it.
 """
 
 from collections.abc import Callable, Sequence
-import dataclasses
-import functools
 import math
 from typing import NamedTuple
 
@@ -201,74 +199,6 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
   return result
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Inner:
-  """Values of `_points` that depend on neither `outer`, rates nor alpha."""
-
-  line: Line
-  remove: bool
-  x: np.ndarray
-
-  @functools.cached_property
-  def densities_less_1(self) -> tuple[np.ndarray, np.ndarray]:
-    """Both parts' densities over that of N(0), less 1."""
-    return self._over_normal(np.expm1)
-
-  @functools.cached_property
-  def densities(self) -> tuple[np.ndarray, np.ndarray]:
-    """The same, not less 1."""
-    return self._over_normal(np.exp)
-
-  @functools.cached_property
-  def seen(self) -> np.ndarray:
-    """The seen part's mass beyond x."""
-    beyond = _ahead if self.remove else _behind
-    return self.line.seen @ beyond(self.line.seen_at, self.x)
-
-  @functools.cached_property
-  def instead(self) -> np.ndarray:
-    """The replacing part's mass beyond x."""
-    beyond = _behind if self.remove else _ahead
-    return self.line.instead @ beyond(self.line.instead_at, self.x)
-
-  def _over_normal(
-      self, exponential: Callable[[np.ndarray], np.ndarray]
-  ) -> tuple[np.ndarray, np.ndarray]:
-    line, sign = self.line, 1 if self.remove else -1
-    return (
-        _over_normal(line.seen, sign * line.seen_at, self.x, exponential),
-        _over_normal(
-            line.instead, -sign * line.instead_at, self.x, exponential
-        ),
-    )
-
-
-def _inner(line: Line, remove: bool, x: np.ndarray) -> _Inner:
-  """`_Inner`, kept for the next line that differs in nothing but `outer`."""
-  if len(line.seen) > 1:
-    return _Inner(line, remove, x)
-  return _kept_inner(*(part.tobytes() for part in (*line[:4], x)), remove)
-
-
-@functools.lru_cache(maxsize=192)  # All blocks of a line, in each direction.
-def _kept_inner(
-    seen: bytes,
-    seen_at: bytes,
-    instead: bytes,
-    instead_at: bytes,
-    x: bytes,
-    remove: bool,
-) -> _Inner:
-  """`_Inner` of a line of one row, of arrays as bytes."""
-  line = Line(
-      seen=np.frombuffer(seen)[None],
-      seen_at=np.frombuffer(seen_at),
-      instead=np.frombuffer(instead),
-      instead_at=np.frombuffer(instead_at),
-  )
-  return _Inner(line, remove, np.frombuffer(x))
-
-
 def _points(
     line: Line, remove: bool, x: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -278,17 +208,28 @@ def _points(
   """
   q, p = line.parent_rate, line.rate
   sign = 1 if remove else -1
-  inner = _inner(line, remove, x)
+
+  def densities(
+      exponential: Callable[[np.ndarray], np.ndarray]
+  ) -> list[np.ndarray]:
+    """The seen, replacing and outer densities over that of N(0)."""
+    return [
+        _over_normal(weights, at, x, exponential)
+        for weights, at in (
+            (line.seen, sign * line.seen_at),
+            (line.instead, -sign * line.instead_at),
+            (line.outer, -line.outer_at),
+        )
+    ]
+
   with np.errstate(all="ignore"):
     # Densities over that of N(0), less 1.
-    s, r = inner.densities_less_1
-    u = _over_normal(line.outer, -line.outer_at, x, np.expm1)
+    s, r, u = densities(np.expm1)
     # alpha = 1 + excess / base
     excess = sign * q * p * (s - r)
     base = 1 + u + q * (r if remove else (1 - p) * r + p * s)
     if (base < 0.5).any():  # There 1 is cancelled.
-      s, r = inner.densities
-      u = _over_normal(line.outer, -line.outer_at, x, np.exp)
+      s, r, u = densities(np.exp)
       small = u + q * (r if remove else (1 - p) * r + p * s)
       base = np.where(base < 0.5, small, base)
       s, r, u = s - 1, r - 1, u - line.outer.sum()
@@ -305,10 +246,11 @@ def _points(
     valid = log_alpha < _LARGEST_POWER
     more = np.expm1(np.where(valid, log_alpha, 0.0))
     value = q * p * (1 if remove else 1 + more) * (
-        inner.seen
+        line.seen @ (_ahead if remove else _behind)(line.seen_at, x)
     ) + more * (line.outer @ _behind(line.outer_at, x))
     kept = p + more if remove else np.maximum(p - more * (1 - p), 0.0)
-    value += q * kept * inner.instead
+    beyond = (_behind if remove else _ahead)(line.instead_at, x)
+    value += q * kept * (line.instead @ beyond)
   valid &= np.isfinite(value)
   return (
       np.where(valid, log_alpha, np.nan),

@@ -47,7 +47,7 @@ from episodic_dp.accounting.profiles import amplification
 
 # Points closer to -m than this share of m are not told apart from it.
 _LEAST = 1e-9
-# Smaller expectations are left to the ends of the grid: see `Resolution.high`.
+# Smaller expectations are left to the ends of the grid: see `_HIGH`.
 _SMALLEST = 1e-140
 # The quantiles of a sum are found from points that are so far apart.
 _PROBES = 0.06
@@ -59,41 +59,22 @@ _MANY = 8
 _DENSE = 0.03
 
 
-@dataclasses.dataclass(frozen=True)
-class Resolution:
-  """The spacing of points, in normal quantiles counted from that of 0.
-
-  That of 0 is d / 2 for one copy, and -d / 2 in the distribution weighted by X,
-  which the expectations are about as well: where both have to be covered, d or
-  its half is added.
-
-  Attributes:
-    near: their distance up to `switch`.
-    far: their distance beyond.
-    switch: where one ends and the other begins.
-    low: how far they go at least; what lies further out is left to the
-      pessimistic ends of the grid.
-    high: how far they go up. Upwards a sum has a heavy tail, for which there is
-      no other bound, and its high moments depend on it. Products of two
-      probabilities that far out do not underflow yet.
-  """
-
-  near: float = 0.008
-  far: float = 0.06
-  switch: float = 8.0
-  low: float = 11.5
-  high: float = 25.0
-
-  def offsets(self, distance: float) -> np.ndarray:
-    """float64[n], rising, with 0 among them."""
-    switch = self.switch + distance / 2
-    near = np.arange(1, round(switch / self.near)) * self.near
-    down = np.arange(switch, self.low + distance + self.far, self.far)
-    up = np.arange(down[-1], self.high - distance / 2, 2 * self.far)[1:]
-    return np.concatenate([-down[::-1], -near[::-1], [0.0], near, down, up])
+# Spacing of points near 0 and beyond, in normal quantiles counted from that of
+# 0, and where the first spacing and the points end. Upwards a sum has a heavy
+# tail, for which there is no other bound; products of two probabilities that
+# far out do not underflow yet.
+_NEAR, _FAR, _SWITCH, _LOW, _HIGH = 0.008, 0.06, 8.0, 11.5, 25.0
 
 
-STANDARD = Resolution()
+def _offsets(distance: float) -> np.ndarray:
+  """Compute the quantiles of points: float64[n], rising, with 0 among them."""
+  switch = _SWITCH + distance / 2
+  near = np.arange(1, round(switch / _NEAR)) * _NEAR
+  down = np.arange(switch, _LOW + distance + _FAR, _FAR)
+  up = np.arange(down[-1], _HIGH - distance / 2, 2 * _FAR)[1:]
+  return np.concatenate([-down[::-1], -near[::-1], [0.0], near, down, up])
+
+
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,18 +101,16 @@ class Sum:
 
 
 @functools.lru_cache(maxsize=128)
-def copies(
-    distance: float, number: int, resolution: Resolution = STANDARD
-) -> Sum:
+def copies(distance: float, number: int) -> Sum:
   """The sum of `number` >= 1 copies of Y at distance d > 0."""
   if number == 1:
-    return _one(distance, resolution)
+    return _one(distance)
   # Doubling, so that sums of different length share their parts.
   high = 1 << (number.bit_length() - 1)
   half = high // 2
   parts = (half, half) if high == number else (number - high, high)
-  first, second = (copies(distance, m, resolution) for m in parts)
-  return _add(first, second, resolution.offsets(distance))
+  first, second = (copies(distance, m) for m in parts)
+  return _add(first, second, _offsets(distance))
 
 
 def log_below(
@@ -159,8 +138,8 @@ def log_below(
   return bounds.min(axis=0)
 
 
-def _one(distance: float, resolution: Resolution) -> Sum:
-  offsets = resolution.offsets(distance)
+def _one(distance: float) -> Sum:
+  offsets = _offsets(distance)
   log_x = distance * offsets  # X = 1, the mean, is the quantile d / 2.
   excess = np.exp(np.minimum(log_x, 0.0)) * amplification.hockey_stick(
       np.abs(log_x), distance
