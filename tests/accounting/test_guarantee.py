@@ -157,7 +157,7 @@ def test_bare_formula():
   ):
     with pytest.raises(plan.PlanError, match=match):
       accounting.epsilon(q, p, d, **common)
-  with pytest.raises(plan.PlanError, match="direction 'up'"):
+  with pytest.raises(plan.PlanError, match="direction='up'"):
     accounting.epsilon(0.5, 0.1, 1.0, direction="up", **common)
 
 

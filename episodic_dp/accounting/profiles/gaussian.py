@@ -27,7 +27,8 @@ def analytic_delta(
   (ICML 2018), theorem 8.
   """
   _validate.positive("noise_multiplier", noise_multiplier)
-  _validate.positive("epsilon", epsilon, zero=True)
+  if not epsilon >= 0:
+    raise _validate.refusal("epsilon", epsilon, "a number of at least 0")
   distance = math.sqrt(steps) / noise_multiplier
   return min(1.0, _divergence(epsilon, distance) * (1 + _ROUNDING))
 

@@ -190,7 +190,7 @@ class TestRDP(AccountantTest):
 
   def test_refuses_orders_that_make_no_sense(self):
     for wrong in (1, 0, -5, 2.5, True, 10**6):
-      with pytest.raises(plan.PlanError, match=f"max_order {wrong}"):
+      with pytest.raises(plan.PlanError, match=f"max_order={wrong}"):
         dataclasses.replace(self.accountant, max_order=wrong)
 
 class TestMoments(TestRDP):

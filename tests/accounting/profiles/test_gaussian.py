@@ -54,5 +54,5 @@ def test_nonsense_is_refused():
   for wrong in (0.0, 1.0, -1e-6, math.nan):
     with pytest.raises(plan.PlanError, match="delta"):
       gaussian.analytic_noise_multiplier(1.0, wrong)
-  with pytest.raises(plan.PlanError, match="epsilon -1"):
+  with pytest.raises(plan.PlanError, match="epsilon=-1"):
     gaussian.analytic_delta(1.0, -1)
