@@ -9,7 +9,6 @@ import pytest
 from episodic_dp import data
 from episodic_dp import learners
 from episodic_dp import plan
-from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.config import build
@@ -19,7 +18,7 @@ from episodic_dp.config import saved
 from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import omniglot
 from episodic_dp.output import files
-from episodic_dp.training import spec as spec_lib
+from episodic_dp.training import meta_training
 from episodic_dp.training import workdir
 
 SMALL = "participants=40,size=16,width=4,steps=5"
@@ -188,10 +187,10 @@ def test_networks_learn_glyphs_privately(name):
       model__outputs=16 if name == "mlp" else None,
   )
   spec = build.build(config).spec
-  step = spec_lib.make_step(spec)
-  state = spec_lib.initial_state(spec, private.secret_key(bytes(8)))
+  program = meta_training.MetaTraining(spec)
+  state = program.init()
   before = spec.evaluator.score([state.params], spec.validation).mean
   for _ in range(12):
-    state, _ = step(state)
+    state, _ = program.step(state)
   after = spec.evaluator.score([state.params], spec.validation).mean
   assert after > before + 0.1, (before, after)
