@@ -11,24 +11,28 @@ _VERSION = re.search(
     (_ROOT / "episodic_dp" / "_version.py").read_text(encoding="utf-8"),
     re.MULTILINE,
 ).group(1)
-# Links into the repository lead nowhere on a package index: text and path stay.
+# Links into the repository lead nowhere on a package index: text and path stay,
+# and pictures go.
 _README = re.sub(
     r"\[([^]]+)\]\((?!https?://|#)([^)]+)\)",
     lambda link: link[1] if link[1] == link[2] else f"{link[1]} (`{link[2]}`)",
-    (_ROOT / "README.md").read_text(encoding="utf-8"),
+    re.sub(
+        r"!\[[^]]*\]\((?!https?://)[^)]+\)\n*",
+        "",
+        (_ROOT / "README.md").read_text(encoding="utf-8"),
+    ),
 )
 
 _CLOUD = ["gcsfs>=2026.2", "s3fs>=2026.2"]  # Work directories on gs://, s3://.
 
 _DICOM = ["pydicom>=3.0"]  # Medical images of one's own.
 
-# To build the site, and to look at it in a browser.
+# To build the site.
 _DOCS = [
     "latex2mathml>=3.81",
     "mkdocs>=1.6",
     "mkdocs-material>=9.8",
     "mkdocstrings[python]>=1.0",
-    "selenium>=4.40",
 ]
 
 # To execute and pair what lies in experiments/notebooks.

@@ -36,7 +36,7 @@ def pins(text, python):
       "platform_system": "Linux", "platform_machine": "x86_64",
       "implementation_name": "cpython", "os_name": "posix",
       "platform_python_implementation": "CPython",
-  }  # fmt: skip
+  }
   found = {}
   for line in re.findall(r"^[\w.-]+==[^\\\n]*", text, re.MULTILINE):
     pin = requirements.Requirement(line.strip())

@@ -58,7 +58,7 @@ def test_wheel_and_source_archive_are_in_order(tmp_path):
     subprocess.run(
         [sys.executable, "-m", *arguments], cwd=tree, check=True, timeout=200,
         capture_output=True,
-    )  # fmt: skip
+    )
 
   call("build", "--no-isolation", f"--outdir={tmp_path}", ".")
   (wheel,) = tmp_path.glob("*.whl")

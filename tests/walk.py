@@ -52,7 +52,7 @@ def main(program: str) -> None:
       return subprocess.run(
           [program, *arguments], cwd=name, check=True, text=True,
           stdout=subprocess.PIPE,
-      ).stdout  # fmt: skip
+      ).stdout
 
     walk(run, pathlib.Path(name))
   print("the walk is done")

@@ -27,7 +27,7 @@ _NAMES = (
     "marital-status", "occupation", "relationship", "race", "sex",
     "capital-gain", "capital-loss", "hours-per-week", "native-country",
     "target",
-)  # fmt: skip
+)
 # Of each column all values but a usual one, which is a row of zeros: shorter
 # inputs have shorter gradients. "education" says what "education-num" does.
 _WORDS = {
@@ -203,7 +203,7 @@ def _read(path: pathlib.Path) -> tables.Table:
   body = [
       fields for fields in lines
       if len(fields) == len(_NAMES) and fields[0] != "age"
-  ]  # fmt: skip
+  ]
   held: Mapping[str, list[str]] = {
       name: [fields[i] for fields in body] for i, name in enumerate(_NAMES)
   }

@@ -72,7 +72,7 @@ def begin(prior: gaussian.Natural, clients: Any, count: int) -> State:
   return State(
       prior, prior, posterior.factors.natural, clients,
       jnp.zeros((), jnp.int32),
-  )  # fmt: skip
+  )
 
 
 def check_release(release: plan_lib.Release) -> None:
@@ -144,7 +144,7 @@ def make_round(
     drawn, mask = sampling.sample(
         jax.random.fold_in(key, keys.SAMPLING),
         release.hierarchy, release.plan, state.step,
-    )  # fmt: skip
+    )
     takes_part = answers & jnp.zeros(count, bool).at[drawn].max(mask)
 
     def chosen(new: jax.Array, old: jax.Array) -> jax.Array:

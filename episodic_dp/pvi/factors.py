@@ -166,7 +166,7 @@ def log_density(posterior: Posterior, theta: Any) -> jax.Array:
   return (
       prior.exponent(theta) - prior.log_partition()
       + jnp.sum(parts + factors.log_scale)
-  )  # fmt: skip
+  )
 
 
 def local_free_energy(

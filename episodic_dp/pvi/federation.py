@@ -120,7 +120,7 @@ class Federation:
           self._learner, group.program.optimizer,
           group.program.release.mechanism,
           params=self._learner.init(key),
-      )._replace(key=jax.random.fold_in(base, number))  # fmt: skip
+      )._replace(key=jax.random.fold_in(base, number))
 
     return tuple(
         jax.vmap(functools.partial(one, group=group))(
@@ -225,12 +225,12 @@ class Federation:
   def _one_visit(
       self, at: int, posterior: Any, states: Any, place: Any, number: Any,
       sent: Any, data: Any,
-  ) -> Any:  # fmt: skip
+  ) -> Any:
     client = jax.tree.map(lambda a: a[place], (states, *data))
     (state, *_), posterior = servers.visited(
         functools.partial(self._local, self.groups[at]),
         posterior, number, client, sent, self._damping,
-    )  # fmt: skip
+    )
     one = jnp.arange(len(self.groups[at].members)) == place
     spread = jax.tree.map(
         lambda new, old: jnp.broadcast_to(new, old.shape), state, states

@@ -64,7 +64,7 @@ class MeanField(NamedTuple):
     """Return the Gaussian of the same mean with at least these precisions."""
     precision = jax.tree.map(jnp.maximum, self.precision, floor.precision)
     return MeanField(jax.tree.map(jnp.multiply, precision, self.mean),
-                     precision)  # fmt: skip
+                     precision)
 
   def proper(self) -> jax.Array:
     """bool scalar: whether it can be normalised."""

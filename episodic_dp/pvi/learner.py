@@ -70,7 +70,7 @@ class VariationalLearner(learners.BaseLearner):
     return models.Model(
         self.init, apply, mixes_examples=False,
         input_shape=(1, 1, self.features),
-    )  # fmt: skip
+    )
 
   def init(self, key: jax.Array) -> Params:
     """Return the prior."""

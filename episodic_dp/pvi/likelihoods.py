@@ -226,7 +226,7 @@ class BayesianNetwork:
       drawn = jax.random.normal(
           jax.random.fold_in(key, i),
           (self.samples, 1, self.widths[i + 1]), inputs.dtype,
-      )  # fmt: skip
+      )
       out = centre + spread * drawn
     return out
 

@@ -159,7 +159,7 @@ def asynchronous(
     client, moved = visited(
         visit, posterior, number, _client(clients, number),
         _client(sent, number), damping,
-    )  # fmt: skip
+    )
     sent = _with_client(sent, number, moved.natural)
     return (moved, _with_client(clients, number, client), sent), None
 

@@ -81,7 +81,7 @@ class SharedPrior(learners.BaseLearner):
     return models.Model(
         self.init, self.logits, mixes_examples=False, input_shape=(1, 1, 1),
         way=1,
-    )  # fmt: skip
+    )
 
   @property
   def likelihood(self) -> likelihoods.LinearRegression:

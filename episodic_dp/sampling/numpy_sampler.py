@@ -213,7 +213,7 @@ def _uniform_below(bits: np.ndarray, n: np.ndarray | int) -> np.ndarray:
   # word is kept. (2^32 - 1) (2^31 - 1) + 2^32 fits 64 bits.
   for word in (
       bits[:, 1] & low, bits[:, 1] >> half, bits[:, 0] & low, bits[:, 0] >> half
-  ):  # fmt: skip
+  ):
     carry = (word * factor + carry) >> half
   return carry.astype(np.int64)
 

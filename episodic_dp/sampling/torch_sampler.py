@@ -51,7 +51,7 @@ class BatchSampler:
     """
     for name, value, least in (
         ("steps", steps, 1), ("first_step", first_step, 0)
-    ):  # fmt: skip
+    ):
       whole = isinstance(value, (int, np.integer))
       if not whole or isinstance(value, bool) or value < least:
         raise ValueError(

@@ -118,7 +118,7 @@ def test_a_signal_that_was_ignored_stays_so():
       cwd=ROOT,
       capture_output=True,
       text=True,
-  )  # fmt: skip
+  )
   assert (done.returncode, done.stdout) == (0, "ready\non\n"), done.stderr
 
 
@@ -134,7 +134,7 @@ def test_no_moment_of_a_command_shows_a_traceback(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
     time.sleep(tenth / 10)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)

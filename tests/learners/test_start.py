@@ -80,7 +80,7 @@ def test_what_is_frozen_is_neither_clipped_nor_noised(name, trained):
   data, described, clip_unit = DATA, plan.SamplingPlan(
       (plan.FixedSize(2), plan.FixedSize(WAY), plan.FixedSize(2)),
       episode=plan.Episode(way=WAY, shot=1, query=1),
-  ), "participant"  # fmt: skip
+  ), "participant"
   if name == "supervised":
     data = fake_dataset.FakeDataset(
         images=DATA.images,

@@ -228,7 +228,7 @@ _QUICK = hypothesis.settings(
     "unit,by",
     [("task", "global"), ("image", "layer"),
      also("task", "layer"), also("image", "global")],
-)  # fmt: skip
+)
 def test_one_record_moves_the_sum_by_its_sensitivity(unit, by):
   run = summed("adaptive", by, unit)
   groups = 1 if by == "global" else 2
@@ -249,7 +249,7 @@ def test_one_record_moves_the_sum_by_its_sensitivity(unit, by):
     "norm,by,meshed",
     [(0.1, "layer", True), also(1.0, "global", False),
      also(1e-20, "global", True)],
-)  # fmt: skip
+)
 def test_so_it_does_at_a_constant_clip_norm(norm, by, meshed):
   mesh = training.make_mesh(1) if meshed else None
   run, tried = summed(norm, by, mesh=mesh), []
@@ -383,7 +383,7 @@ def test_sums_chosen_to_round_the_wrong_way(chunk, monkeypatch):
             step_lib.Tasks(images, rows, mask, labels),
             KEY, episode=None, microbatch_size=chunk,
         )[0]
-    )  # fmt: skip
+    )
     with_it = np.ones(len(values), bool)
     without = np.arange(len(values)) > 0
     return float(total(with_it)[0]) - float(total(without)[0])
@@ -484,7 +484,7 @@ def test_one_example_moves_an_inner_and_an_outer_sum_by_its_bound(by):
       clip_unit="image", noise_multiplier=1.0, clip_norm=0.7, clip_by=by,
       order="first", inner_steps=1, inner_clip_norm=0.3,
       inner_noise_multiplier=1e-30,
-  )  # fmt: skip
+  )
 
   def part(values):
     images = values.reshape(-1, SIDE, SIDE, 1).astype(jnp.float32) / 255.0
@@ -570,7 +570,7 @@ def test_constant_images_give_finite_gradients(norm):
           step_lib.Tasks(images, rows, jnp.ones(4, bool)), KEY,
           episode=episode, microbatch_size=2, diagnostics=True,
       )
-  )(images, rows)  # fmt: skip
+  )(images, rows)
   assert facts["private/non_finite"] == 0
   assert np.isfinite(flat(total)).all()
 

@@ -10,7 +10,7 @@ import pytest
 from episodic_dp import errors
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.private import step as step_lib
+from episodic_dp.private import meta_step
 
 ADAM = optax.adam(0.05)
 SGD = optax.sgd(0.05)
@@ -159,5 +159,5 @@ def test_images_that_do_not_fit_point_to_the_host():
     raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
   with pytest.raises(plan.PlanError) as e:
-    step_lib._on_device(np.zeros((2, 4, 4, 1), np.uint8), full)
+    meta_step._on_device(np.zeros((2, 4, 4, 1), np.uint8), full)
   assert "do not fit" in str(e.value) and "resident=False" in str(e.value)

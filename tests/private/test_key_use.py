@@ -114,7 +114,7 @@ def noted(run, steps=3, **compute):
   state = private.init(
       private.secret_key(bytes(8)),
       run.learner, _SGD, run.mechanism, params=params,
-  )._replace(key=jax.random.wrap_key_data(data, impl=_IMPL))  # fmt: skip
+  )._replace(key=jax.random.wrap_key_data(data, impl=_IMPL))
   step, found = run.step(_SGD, **compute), []
   for _ in range(steps):
     _NOTED.append(Uses())
@@ -303,7 +303,7 @@ def test_keys_of_many_steps_and_purposes_differ():
   key = private.secret_key(b"12345678")
   assert len({keys.SAMPLING, keys.AUGMENTATION, keys.NOISE,
               keys.PARAMETERS, keys.INNER_NOISE,
-              keys.COUNT}) == 6  # fmt: skip
+              keys.COUNT}) == 6
   steps = jnp.asarray([*range(2000), 2**30, 2**31 - 2, 2**31 - 1], jnp.int32)
   made = jax.jit(
       jax.vmap(

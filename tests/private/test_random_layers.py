@@ -78,7 +78,7 @@ class Telling(learners.Supervised):
     ]
     return jnp.zeros(()), {"head": jnp.zeros((4, WAY)).at[:3, 0].set(
         jnp.stack(found)
-    )}  # fmt: skip
+    )}
 
 
 def test_draws_follow_from_the_key_the_step_the_task_and_the_pass():

@@ -28,7 +28,7 @@ def _release(stage=None, clip_norm=float("inf"), noise=0.0, **changes):
           clip_unit="client", clip_norm=clip_norm, noise_multiplier=noise,
           **changes,
       ),
-  )  # fmt: skip
+  )
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,7 @@ def test_the_ledger_has_a_guarantee_for_a_client():
             "use local privacy",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_proof_is_refused(release, words):
   with pytest.raises(plan.UnsoundPlanError, match=words):
     client_level.make_round(MODEL.visit, release)

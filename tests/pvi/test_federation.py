@@ -32,7 +32,7 @@ def federation():
   return federation_lib.Federation(
       tiny_run.learner(), tiny_run.OPTIMIZER, members,
       tiny_run.releases(members), local_steps=STEPS, damping=DAMPING,
-  )  # fmt: skip
+  )
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_a_visit_takes_the_steps_of_the_private_step(federation, begun, after):
     step = private.make_meta_step(
         tiny_run.learner(), optimizer, members[client], release,
         compute=private.Compute(mesh=None, microbatch_size=16),
-    )  # fmt: skip
+    )
     group, place = _place(federation, client)
     state = jax.tree.map(lambda a, p=place: a[p], begun[1][group])
     prior = tiny_run.learner().prior
@@ -78,7 +78,7 @@ def test_a_visit_takes_the_steps_of_the_private_step(federation, begun, after):
     expected = factors.new_factor(
         learner_lib.to_gaussian(state.params), prior,
         gaussian.one(prior), DAMPING,
-    )  # fmt: skip
+    )
     _close(after[0].factor(client).natural, expected, rtol=2e-4, atol=1e-5)
     assert np.abs(expected.linear["weights"]).max() > 1e-3
 
@@ -110,7 +110,7 @@ def test_one_visit_is_that_of_a_round(federation, begun, after):
   _close(
       posterior.factor(2).natural, after[0].factor(2).natural,
       rtol=1e-4, atol=1e-5,
-  )  # fmt: skip
+  )
   group, place = _place(federation, 2)
   assert int(states[group].step[place]) == STEPS
   assert int(states[group].step.sum()) == STEPS
@@ -160,12 +160,12 @@ def test_what_has_no_proof_is_refused(change, words):
           plan.Mechanism(**(fields | change)),
       )
       for m in members
-  ]  # fmt: skip
+  ]
   with pytest.raises(plan.UnsoundPlanError, match=words):
     federation_lib.Federation(
         tiny_run.learner(), tiny_run.OPTIMIZER, members, made,
         local_steps=1, damping=1.0,
-    )  # fmt: skip
+    )
 
 
 def test_a_row_of_two_clients_is_refused():
@@ -192,7 +192,7 @@ def test_a_network_has_a_posterior_too():
   made = clients_lib.releases(
       members, batch_share=0.5, least_batch=1, clip_norm=1.0,
       noise_multiplier=0.5,
-  )  # fmt: skip
+  )
   federation = federation_lib.Federation(
       learner, optax.sgd(0.1), members, made, local_steps=2, damping=1.0
   )
@@ -204,7 +204,7 @@ def test_a_network_has_a_posterior_too():
   key = jax.random.key(1)
   together = model.expected(prior, x, labels, key)
   alone = [model.expected(prior, x[i : i + 1], labels[i : i + 1], key)
-           for i in range(6)]  # fmt: skip
+           for i in range(6)]
   np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-5)
   assert not np.allclose(
       together, model.expected(prior, x, labels, jax.random.key(2))

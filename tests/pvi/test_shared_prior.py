@@ -77,7 +77,7 @@ def test_it_is_learned_by_the_private_step():
   splits = data.load(
       "sinusoid", participants=300, validation_participants=20,
       test_participants=20, points=12,
-  )  # fmt: skip
+  )
   episode = plan.Episode(way=1, shot=6, query=6, form="unit")
   release = plan.Release(
       splits.train.hierarchy,
@@ -90,11 +90,11 @@ def test_it_is_learned_by_the_private_step():
   step = private.make_meta_step(
       LEARNER, optimizer, splits.train, release,
       compute=private.Compute(mesh=None, microbatch_size=64),
-  )  # fmt: skip
+  )
   state = private.init(
       private.secret_key(bytes(8)), LEARNER, optimizer, release.mechanism,
       params=LEARNER.init(jax.random.key(0)),
-  )  # fmt: skip
+  )
   points = splits.test.images.reshape(20, 12, 1, 1, 2)
 
   def loss(params):
@@ -119,9 +119,9 @@ def test_coverage_counts_what_an_interval_holds():
     found = shared_prior.coverage(np.zeros(4000), np.ones(4000), target, share)
     assert found == pytest.approx(share, abs=0.03)
     wide = shared_prior.coverage(np.zeros(4000), 3.0 * np.ones(4000), target,
-                                 share)  # fmt: skip
+                                 share)
     assert wide > found
   np.testing.assert_allclose(
       shared_prior.log_density(jnp.zeros(3), jnp.ones(3), jnp.zeros(3)),
       -np.log(2 * np.pi) / 2, rtol=1e-6,
-  )  # fmt: skip
+  )

@@ -26,7 +26,7 @@ def test_rows_are_encoded_by_the_schema_alone(tmp_path):
           float(first["sex"] == "female"), float(first["sex"] == "male"),
       ],
       rtol=1e-6,
-  )  # fmt: skip
+  )
   assert list(table.members) == ["north", "south", "east"]
   held = np.concatenate(list(table.members.values()))
   assert sorted(held) == list(range(len(own_table.ROWS)))
@@ -35,7 +35,7 @@ def test_rows_are_encoded_by_the_schema_alone(tmp_path):
       {k: [*(r[k] for r in own_table.ROWS), "1"] for k in ("age", "cost")}
       | {"sex": ["x"] * 25, "hospital": ["east"] * 25, "outcome": ["ill"] * 25},
       schema, "more",
-  )  # fmt: skip
+  )
   np.testing.assert_array_equal(changed.inputs[:24, :2], table.inputs[:, :2])
   assert (changed.inputs[24, 2:] == 0).all()  # A value that is not listed.
 
@@ -103,7 +103,7 @@ def test_files_of_a_spreadsheet_are_read_and_lines_counted(tmp_path):
       (header + '\n1,2,"fe\nmale",north,ill\nx,2,male,north,ill\n',
        "line 5 of .* has age 'x'"),
       (header + "\n1,2\n", "line 3 of .* has 2 fields"),
-  ):  # fmt: skip
+  ):
     (tmp_path / "train.csv").write_text(text)
     with pytest.raises(plan.PlanError, match=words):
       tables.read(tmp_path / "train.csv", schema)
@@ -116,7 +116,7 @@ def test_the_splits_are_those_that_were_published(split):
   members = adult.deal(
       labels, clients=10, size_factor=size_factor,
       balance_factor=balance_factor, seed=0,
-  )  # fmt: skip
+  )
   held = np.concatenate(list(members.values()))
   assert len(set(held)) == len(held) > len(labels) - 10
   share = np.mean(labels == 0)
@@ -128,7 +128,7 @@ def test_the_splits_are_those_that_were_published(split):
   np.testing.assert_allclose(
       [len(small[0]), len(large[0])],
       [(1 - size_factor) * 2000, (1 + size_factor) * 2000], atol=1,
-  )  # fmt: skip
+  )
   wanted = share + (1 - share) * balance_factor
   for rows in small:
     np.testing.assert_allclose(np.mean(labels[rows] == 0), wanted, atol=0.003)

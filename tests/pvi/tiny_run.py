@@ -42,7 +42,7 @@ def releases(owners):
   return clients_lib.releases(
       owners, batch_share=0.5, least_batch=1, clip_norm=1.0,
       noise_multiplier=2.0,
-  )  # fmt: skip
+  )
 
 
 def spec(rounds, *, epsilon=None, **changes):

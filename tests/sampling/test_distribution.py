@@ -55,7 +55,7 @@ PLANS = [
 SOME = [PLANS[1], PLANS[3], *(
     pytest.param(p, marks=pytest.mark.slow)
     for p in PLANS if p not in (PLANS[1], PLANS[3])
-)]  # fmt: skip
+)]
 
 
 @pytest.mark.parametrize("stages", SOME, ids=str)

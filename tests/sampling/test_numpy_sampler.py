@@ -57,7 +57,7 @@ def _bits(count, seed=0):
   """Random numbers of 128 bits, the extremes among them."""
   bits = np.random.Philox(seed).random_raw(2 * count).reshape(count, 2)
   bits[:4] = np.asarray([[0, 0], [0, 2**64 - 1], [2**64 - 1, 0],
-                         [2**64 - 1, 2**64 - 1]], np.uint64)  # fmt: skip
+                         [2**64 - 1, 2**64 - 1]], np.uint64)
   return bits
 
 
@@ -263,7 +263,7 @@ def test_noise_is_normal_and_of_key_step_and_name():
   )
   for key, step, name in (
       (KEY, 4, "w"), (KEY, 3, "b"), (bytes(16), 3, "w")
-  ):  # fmt: skip
+  ):
     other = numpy_sampler.noise(key, step, name, (200, 100))
     correlation = np.corrcoef(first.ravel(), other.ravel())[0, 1]
     assert abs(correlation) < 5 / 20_000**0.5

@@ -55,7 +55,7 @@ def test_a_level_without_a_guarantee_is_a_line_too():
   result = training.Result(
       steps=3, stopped="done", guarantees=_guarantees(copies=True), seconds=1,
       score=None, unproved=("class", "image"),
-  )  # fmt: skip
+  )
   told = reporting.summary(result, 3)
   assert "\n  class  no guarantee (why: no_guarantee in guarantee.json)" in told
   assert "class no guarantee; image no guarantee" in repr(result)
@@ -109,7 +109,7 @@ def test_a_run_that_took_no_step_has_spent_nothing():
   result = training.Result(
       steps=0, stopped="time limit", guarantees=_guarantees(), seconds=1,
       score=None,
-  )  # fmt: skip
+  )
   told = reporting.summary(result, 3)
   assert "after step 0 of 3" in told and "nothing spent" in told
   assert "after 0 steps" not in told and "after 3 steps" in told
