@@ -6,14 +6,12 @@ reads the same objects in NumPy.
 
 from episodic_dp.errors import PlanError
 from episodic_dp.errors import UnsoundPlanError
-from episodic_dp.plan.binomial import binomial_table
-from episodic_dp.plan.binomial import BinomialTable
 from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
 from episodic_dp.plan.release import Release
 from episodic_dp.plan.sampler_error import capacities
-from episodic_dp.plan.sampler_error import EXACT
+from episodic_dp.plan.sampler_error import EXACT as EXACT
 from episodic_dp.plan.sampler_error import SamplerError
 from episodic_dp.plan.sampler_error import sampling_error
 from episodic_dp.plan.serialization import from_dict
@@ -38,9 +36,7 @@ from episodic_dp.plan.validation import validate
 
 __all__ = [
     "EPISODE",
-    "EXACT",
     "All",
-    "BinomialTable",
     "Episode",
     "FixedSize",
     "Hierarchy",
@@ -53,7 +49,6 @@ __all__ = [
     "SamplingPlan",
     "Stage",
     "UnsoundPlanError",
-    "binomial_table",
     "capacities",
     "check_level",
     "class_level",

@@ -7,7 +7,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from episodic_dp import plan
 from episodic_dp.plan import binomial
 
 
@@ -31,7 +30,7 @@ def probabilities(table):
 @pytest.mark.parametrize("n", [1, 2, 7, 40, 150])
 @pytest.mark.parametrize("p", [1e-9, 0.004, 0.3, 0.5, 0.97, 1 - 1e-9])
 def test_total_variation_is_within_the_stated_error(n, p):
-  table = plan.binomial_table(n, p)
+  table = binomial.binomial_table(n, p)
   drawn, exact_p = probabilities(table), fractions.Fraction(p)
   assert sum(drawn.values()) == 1
   variation = sum(
@@ -47,7 +46,7 @@ def test_total_variation_is_within_the_stated_error(n, p):
 
 @pytest.mark.parametrize("n,p", [(400_000, 0.004), (100_000_000, 1e-5)])
 def test_large_tables_against_high_precision(n, p):
-  table = plan.binomial_table(n, p)
+  table = binomial.binomial_table(n, p)
   drawn = probabilities(table)
   with mpmath.workdps(60):
     exact = mpmath.mpf(p)
@@ -71,19 +70,19 @@ def test_large_tables_against_high_precision(n, p):
 
 @pytest.mark.parametrize("n,p,count", [(0, 0.5, 0), (9, 1.0, 9)])
 def test_counts_that_are_certain(n, p, count):
-  table = plan.binomial_table(n, p)
+  table = binomial.binomial_table(n, p)
   assert (table.first, table.capacity, table.error) == (count, count, 0.0)
   assert table.thresholds.shape == (0, binomial.WORDS)
 
 
 def test_thresholds_rise_and_are_cached():
-  table = plan.binomial_table(1000, 0.1)
+  table = binomial.binomial_table(1000, 0.1)
   assert numbers(table) == sorted(set(numbers(table)))
   assert table.thresholds.dtype == np.uint32
-  assert plan.binomial_table(1000, 0.1) is table
+  assert binomial.binomial_table(1000, 0.1) is table
 
 
 def test_tiny_rates():
-  table = plan.binomial_table(5, 1e-300)
+  table = binomial.binomial_table(5, 1e-300)
   assert probabilities(table)[0] == 1
   assert table.error >= 5e-300

@@ -25,7 +25,7 @@ def poisson(sizes, p):
 def test_slots_of_each_stage():
   h, p = poisson((100_000, 5, 4), 0.004)
   slots = plan.capacities(h, p)
-  assert slots == (plan.binomial_table(100_000, 0.004).capacity, 2, 4)
+  assert slots == (binomial.binomial_table(100_000, 0.004).capacity, 2, 4)
   ragged = plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
   whole = plan.SamplingPlan((plan.All(), plan.All(), plan.FixedSize(3)))
   assert plan.capacities(ragged, whole) == (2, 3, 3)
@@ -43,7 +43,7 @@ def test_slots_hold_every_family_of_a_ragged_level():
   p = plan.SamplingPlan((plan.All(), plan.All(), plan.Poisson(0.01)))
   slots = plan.capacities(h, p)
   for n in (900, 1000, 10):
-    assert plan.binomial_table(n, 0.01).capacity <= slots[2]
+    assert binomial.binomial_table(n, 0.01).capacity <= slots[2]
 
 
 def test_every_draw_is_counted():
@@ -51,10 +51,10 @@ def test_every_draw_is_counted():
   first, second, third = plan.capacities(h, p)
   uniform = binomial.UNIFORM_ERROR
   expected = (
-      first * uniform + plan.binomial_table(100_000, 0.004).error
+      first * uniform + binomial.binomial_table(100_000, 0.004).error
       + first * second * uniform
       + first * second * third * uniform
-      + first * second * plan.binomial_table(4, 0.5).error
+      + first * second * binomial.binomial_table(4, 0.5).error
   )
   error = plan.sampling_error(h, p)
   assert error.variation == pytest.approx(expected, rel=1e-12)
@@ -103,7 +103,7 @@ def test_a_pass_is_charged_for_its_bins_and_its_overflow():
   assert plan.capacities(h, p) == plan.capacities(h, poisson)
   error = plan.sampling_error(h, p)
   extra = error.variation - plan.sampling_error(h, poisson).variation
-  table = plan.binomial_table(n, 1 / steps)
+  table = binomial.binomial_table(n, 1 / steps)
   assert extra == pytest.approx(table.error + n * 2.0**-128, rel=1e-6)
   assert error.log_ratio >= n * steps * 2.0**-128
   assert 0 < 10_000 * plan.sampling_error(h, p).variation < 1e-12

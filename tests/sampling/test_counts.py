@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from episodic_dp import plan
+from episodic_dp.plan import binomial
 from episodic_dp.sampling import draws
 
 ALPHA = 1e-6
@@ -35,7 +35,7 @@ def test_equals_a_search_in_whole_numbers(p):
   rng = np.random.default_rng(0)
   words, which, want = [], [], []
   for k, n in enumerate(sizes):
-    table = plan.binomial_table(n, p)
+    table = binomial.binomial_table(n, p)
     thresholds = [_number(t) for t in table.thresholds]
     values = {0, 2**128 - 1}
     values |= {int.from_bytes(rng.bytes(16), "big") for _ in range(20)}
