@@ -24,7 +24,7 @@ b / way tasks if way divides b, one if b divides way, and never more than the
 largest count over its possible places. M_j is that count.
 
 Units that a step can draw at several places (tasks of form "independent",
-records with copies): see `recurring_units`; clip units inside a task whose
+records with copies): see `recurring`; clip units inside a task whose
 inner steps are noisy: see `_sample_level`.
 """
 

@@ -1,7 +1,7 @@
 """The numbers of accounting/README.md: errors in print, and their size.
 
 "Exact" numbers are integrals over every sample of a small hierarchy
-(`accounting.reference.exact`); the others say what they are.
+(`tests.oracles.exact`); the others say what they are.
 [P] is Tombs, Kotevska and Young, "Privacy Amplification for Episodic Training
 Methods" (2022); [M] is "Meta-Learning with Differential Privacy" (DP-MAML).
 """

@@ -1,6 +1,6 @@
 """Ground truth: every sample of small hierarchies, against the bounds.
 
-`accounting.reference.exact` turns a plan into the exact distributions of what
+`tests.oracles.exact` turns a plan into the exact distributions of what
 is released with and without a unit. Their divergences must stay under what the
 accountant bounds, and reach it at the worst case.
 """

@@ -274,8 +274,7 @@ def _revealed(phases: Phases) -> base.GaussianCurve | None:
   """The run if every step drew the unit: one Gaussian at the whole distance.
 
   It dominates where every profile has a Gaussian tail of weight 1 at most,
-  H_alpha <= H_alpha(N(d) || N(0)) in both directions (section 11, "A guarantee
-  in other languages").
+  H_alpha <= H_alpha(N(d) || N(0)) in both directions (section 9 of the proof).
   """
   squares = 0.0
   for phase in phases:
