@@ -69,7 +69,7 @@ _NUMBERS = {
 }
 SCHEMA = tables.Schema(
     columns=_NUMBERS
-    | {k: tables.Words(tuple(v.split())) for k, v in _WORDS.items()},
+    | {name: tuple(words.split()) for name, words in _WORDS.items()},
     label="target",
     classes=("<=50K", ">50K"),
 )
