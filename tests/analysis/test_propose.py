@@ -14,7 +14,6 @@ from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp import training
-from episodic_dp.analysis import alignment
 from episodic_dp.analysis import propose
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import glyphs
@@ -24,10 +23,10 @@ EPSILON, BUDGET = 1.0, 20_000
 
 def measured_of(squared, parameters=2000):
   """Public tasks whose gradients agree this well, with norms of 1 to 2."""
-  found = alignment.Alignment(
+  found = propose.Alignment(
       squared=squared, norms=np.linspace(1, 2, 101), parameters=parameters
   )
-  return alignment.Measured(
+  return propose.Measured(
       tasks=256, start=found, warm=found, warm_steps=10
   )
 
@@ -123,7 +122,7 @@ def test_the_share_of_signal_against_simulated_noised_means():
   units = signal + rng.normal(size=(4000, d)) * 0.3
   units /= np.linalg.norm(units, axis=1, keepdims=True)
   norms = rng.uniform(0.5, 4.0, size=4000)
-  found = alignment.of_sum(units.sum(0), norms)
+  found = propose.of_sum(units.sum(0), norms)
   clipped = units * np.minimum(norms, clip_norm)[:, None] / clip_norm
   drawn = rng.integers(0, 4000, size=(6000, tasks))
   means = clipped[drawn].mean(1) + z / tasks * rng.normal(size=(6000, d))
@@ -150,7 +149,7 @@ def test_the_alignment_of_a_learner_that_is_known(s):
       meta_gradient=meta_gradient, model=types.SimpleNamespace(random=None)
   )
   learner.at_step = lambda step: learner
-  gradients = alignment.Gradients(
+  gradients = propose.Gradients(
       learner,
       training.Tasks(
           images=images,

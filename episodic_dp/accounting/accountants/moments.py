@@ -1,6 +1,6 @@
 """Accountants that add up moments: Renyi divergences, and [S]'s moments.
 
-Moments of a step's profile (`log_moments`) add over adaptive steps, each
+Moments of a step's profile add over adaptive steps, each
 direction on its own, so composition is a weighted sum; what differs is how an
 epsilon is read off. Both are looser than `pld`, need no grid of losses for the
 whole run, and are what papers report:
@@ -10,20 +10,538 @@ whole run, and are what papers report:
   Moments  Abadi et al., "Deep Learning with Differential Privacy" (CCS 2016),
            as in [S], Sharma, "Differential Privacy & Approximate Bayesian
            Inference" (2019), equations 2.6-2.16.
+
+Renyi moments of a one-step privacy profile are computed as upper bounds.
+
+With g(alpha) = f(alpha) - (1 - alpha)_+ the excess of a direction's profile
+(`profile.excess`), P and Q the outputs that the direction compares, and
+psi(alpha) = alpha^l - 1 - l (alpha - 1),
+
+  E_Q[(P/Q)^l] - 1  =  l (l - 1) * integral over alpha > 0 of alpha^(l-2) g
+                    =  sum over points of  (change of slope of g) psi(alpha),
+
+the last for a g that is linear between points. The profile of P and Q is convex
+in alpha, so it lies below the broken line through any of its upper bounds, and
+the sum over that line bounds the moment from above. The atom at alpha = 1 has
+psi = 0 and drops out, every other term is positive, and all of it is done in
+logarithms (the tail's bound where the profile underflows): nothing cancels,
+however small a rate or large an order.
+
+Below its first point the line runs to g(0) = 0. Above its last point U
+g is at most w H_alpha(N(d) || N(0)) <= w Phi(d/2 - ln(alpha)/d) by the kinds'
+`tail` (w, d), and by parts
+
+  l (l-1) * integral from U of alpha^(l-2) w Phi(d/2 - ln(alpha)/d)
+    <= l w exp(l (l-1) d^2 / 2) Phi((l - 1/2) d - ln(U)/d).
+
+The points are chosen so that the error is a small share of the log-moment at
+every order of use: segments are halved until the line is relatively that near
+to the profile, wherever they matter. A line over fewer points is a larger
+bound, never a smaller one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import math
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from episodic_dp import _validate
 from episodic_dp.accounting.accountants import base
-from episodic_dp.accounting.accountants import log_moments
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import counts
+from episodic_dp.accounting.profiles import random_count
+from episodic_dp.accounting.profiles import recurrence
+from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.profiles.amplification import Direction
+
+# Relative error of the log-moment that the points are chosen for.
+_TOLERANCE = 1e-3
+_MOST_POINTS = 1 << 16
+_ROUNDS = 40
+# The points start as U 2^(-j/4) for j / 4 up to this.
+_OCTAVES = 72
+# An order whose divergence is this far above that of order 2 is of use only to
+# a delta below e^-100, however often the step is repeated.
+_OF_USE = 105.0
+# Rounding errors, which are far less, are covered by this share.
+_ROUNDING = 1e-9
+# Losses that are summed at a time, and bounded at a time.
+_CHUNK, _BLOCK = 1 << 10, 1 << 6
+
+# Below this a double may have lost digits; chords end in a constant long
+# before, but well below the second number.
+_SMALL, _SMALL_ON_CHORDS = 1e-280, 1e-30
+# Terms that the weights of a mixture are split into, and numbers of places.
+_MOST_GROUPS, _MOST_PLACES = 128, 24
+# A distance of zero is replaced by this one: larger, so never optimistic.
+_MIN_DISTANCE = 1e-9
+
+_LogExcess = Callable[[np.ndarray], np.ndarray]
+
+
+@functools.lru_cache(maxsize=64)
+def log_moments(
+    unit_profiles: unit_profile.UnitProfiles,
+    direction: amplification.Direction,
+    orders: tuple[float, ...],
+) -> np.ndarray:
+  """ln E_Q[(P/Q)^order] = (order - 1) D_order(P || Q) of one step, or more.
+
+  Args:
+    unit_profiles: the kinds of units of the level; all need a `tail`, but for
+      a single one that knows its moments.
+    direction: "remove" for P = M(T), Q = M(T - t); "add" for the reverse.
+    orders: rising, all above 1.
+
+  Returns:
+    float64[orders], an upper bound; not to be written to.
+
+  Raises:
+    PlanError: a kind has no tail bound, so its moments may be infinite.
+  """
+  weight, distance = _tail(unit_profiles)
+  order = np.asarray(orders, float)
+  if weight == 0:
+    return np.zeros_like(order)
+  bound = _convexity_bound(order, weight, distance)
+  if math.isfinite(distance):
+    def log_excess(u: np.ndarray) -> np.ndarray:
+      return np.max(
+          [_log_excess(kind, u, direction) for kind in unit_profiles], axis=0
+      )
+
+    losses, heights, log_least = _points(log_excess, order, distance)
+    used = slice(log_least.size)
+    log_sum = np.logaddexp(
+        _log_sum(losses, heights, order[used], log_least),
+        _log_tail(losses[-1], order[used], weight, distance),
+    )
+    bound[used] = np.minimum(bound[used], np.logaddexp(0.0, log_sum))
+  bound = bound * (1 + _ROUNDING)
+  bound.flags.writeable = False
+  return bound
+
+
+def _tail(unit_profiles: unit_profile.UnitProfiles) -> tuple[float, float]:
+  """Return (w, d) of all kinds: the Gaussian's divergence rises with d."""
+  tails = [kind.tail for kind in unit_profiles if kind.tail[0] > 0]
+  weight = max((w for w, _ in tails), default=0.0)
+  distance = max((d for _, d in tails), default=0.0)
+  return weight, max(distance, _MIN_DISTANCE)
+
+
+def _convexity_bound(
+    order: np.ndarray, weight: float, distance: float
+) -> np.ndarray:
+  """ln(1 - w + w exp(l (l-1) d^2 / 2)): the tail's bound taken everywhere."""
+  with np.errstate(over="ignore", divide="ignore"):
+    log_gaussian = order * (order - 1) * np.square(distance) / 2
+    return np.where(
+        log_gaussian < 30,
+        np.log1p(weight * np.expm1(np.minimum(log_gaussian, 30.0))),
+        np.logaddexp(
+            np.log1p(-min(weight, 1.0)), math.log(weight) + log_gaussian
+        ),
+    )
+
+
+def _log_tail(
+    end: float, order: np.ndarray, weight: float, distance: float
+) -> np.ndarray:
+  """The logarithm of what lies above the last point (module's docstring)."""
+  return (
+      np.log(order * weight)
+      + order * (order - 1) * distance**2 / 2
+      + special.log_ndtr((order - 0.5) * distance - end / distance)
+  )
+
+
+def _points(
+    log_excess: _LogExcess, order: np.ndarray, distance: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Choose the points between which the profile is taken as linear.
+
+  Returns:
+    Losses, rising and with 0 among them; ln of the excess there; and for the
+    first orders, those that are of use, ln of about the moment less 1.
+  """
+  losses = _first_losses(order[-1], distance)
+  heights = log_excess(losses)
+  log_least = _least(losses, heights, order)
+  divergence = np.logaddexp(0.0, log_least) / (order - 1)
+  enough = divergence[min(np.searchsorted(order, 2.0), order.size - 1)]
+  # Divergences of 10^18 are all equal: then all are of use, and one at least.
+  last = max(1, int(np.searchsorted(divergence, enough + _OF_USE, "right")))
+  order, log_least = order[:last], log_least[:last]
+  near = losses <= _upper(order[-1], distance)
+  losses, heights = losses[near], heights[near]
+  allowed = _allowed(losses, heights, order, log_least, distance)
+  # ln of how many times the line may be above the profile, in each segment.
+  gaps = np.full(allowed.size, np.inf)
+  for _ in range(_ROUNDS):
+    coarse = gaps > allowed
+    if not coarse.any() or losses.size + coarse.sum() > _MOST_POINTS:
+      break
+    low, high = losses[:-1][coarse], losses[1:][coarse]
+    middle = (low + high) / 2
+    share = (
+        np.exp(middle - high) * np.expm1(low - middle) / np.expm1(low - high)
+    )
+    found = log_excess(middle)
+    with np.errstate(divide="ignore", invalid="ignore"):
+      line = np.logaddexp(
+          heights[:-1][coarse] + np.log1p(-share),
+          heights[1:][coarse] + np.log(share),
+      )
+      gap = np.where(np.isneginf(line), 0.0, np.maximum(line - found, 0.0))
+    # It falls with the square of the length once it is small.
+    gaps[coarse] = np.where(gap < 1, gap / 4, gap / 2)
+    at = np.flatnonzero(coarse) + 1
+    losses = np.insert(losses, at, middle)
+    heights = np.insert(heights, at, found)
+    gaps = np.insert(gaps, at, gaps[coarse])
+    allowed = np.insert(allowed, at, allowed[coarse])
+  return losses, heights, log_least
+
+
+def _upper(order: float, distance: float) -> float:
+  """Find the loss beyond which a Gaussian's moment is negligible.
+
+  x standard deviations above the mean of the integrand it is
+  exp(l^2 d^2 / 2 - x^2 / 2) and some, to be small against moments near 1.
+  """
+  reach = order * distance
+  return distance * (reach + math.sqrt(reach**2 + 210.0))
+
+
+def _first_losses(order: float, distance: float) -> np.ndarray:
+  """Losses on both sides of 0, evenly spaced in logarithm."""
+  scales = np.exp2(-np.arange(4.0 * _OCTAVES, -1.0, -1.0) / 4)
+  lower = -distance * (distance / 2 + 15.0)
+  return np.concatenate(
+      [lower * scales[::-1], [0.0], _upper(order, distance) * scales]
+  )
+
+
+def _least(
+    losses: np.ndarray, heights: np.ndarray, order: np.ndarray
+) -> np.ndarray:
+  """ln of about the moment, less 1: the excess falls up to each point."""
+  above = losses > 0
+  step = (order - 1)[:, None]
+  with np.errstate(divide="ignore"):
+    terms = (
+        heights[above]
+        + step * losses[above]
+        + np.log(-np.expm1(-step * losses[above]))
+    )
+  return np.log(order) + terms.max(axis=1)
+
+
+def _allowed(
+    losses: np.ndarray,
+    heights: np.ndarray,
+    order: np.ndarray,
+    log_least: np.ndarray,
+    distance: float,
+) -> np.ndarray:
+  """float64[segments]: how far, relatively, the line may be from the profile.
+
+  An error of e in M - 1 is e (M - 1) / M in ln M, so all segments may be off by
+  tolerance * M ln M / (M - 1), and by more where they add little to M - 1.
+  """
+  # Orders whose integrands overlap the next one's.
+  tested = [0]
+  while tested[-1] < order.size - 1:
+    step = order[tested[-1]] - 1
+    wanted = order[tested[-1]] + min(0.1 * step, 1 / distance)
+    found = int(np.searchsorted(order, wanted))
+    tested.append(min(max(found, tested[-1] + 1), order.size - 1))
+  log_least = log_least[tested][:, None]
+  step = order[tested][:, None] - 1
+  with np.errstate(divide="ignore"):
+    log_size = (
+        np.log(step + 1)
+        + np.maximum(heights[:-1], heights[1:])
+        + step * losses[1:]
+        + np.log(-np.expm1(-step * np.diff(losses)))
+    )
+  log_size = np.maximum(log_size, -1e300)  # Not inf - inf.
+  log_moment = np.maximum(np.logaddexp(0.0, log_least), 1e-300)  # Not 0 / 0.
+  share = np.exp(np.clip(log_least - math.log(64) - log_size, 0.0, 500.0))
+  # M ln M / (M - 1)
+  return (
+      _TOLERANCE * log_moment / -np.expm1(-log_moment) * share
+  ).min(axis=0)
+
+
+def _log_sum(
+    losses: np.ndarray,
+    heights: np.ndarray,
+    order: np.ndarray,
+    log_least: np.ndarray,
+) -> np.ndarray:
+  """ln of the sum of changes of slope times psi, at every order."""
+  # Each point, and its neighbours, over the largest of the three; the line from
+  # alpha = 0 reaches the first point, and is level after the last.
+  before = np.concatenate([[-np.inf], heights[:-1]])
+  after = np.concatenate([heights[1:], [-np.inf]])
+  scale = np.maximum(np.maximum(before, heights), after)
+  scale = np.where(np.isneginf(scale), 0.0, scale)
+  g = np.exp(heights - scale)
+  step = np.diff(losses)
+  # (change of slope) * alpha
+  mass = np.zeros(losses.size)
+  with np.errstate(over="ignore"):
+    mass[:-1] += (np.exp(after - scale) - g)[:-1] / np.expm1(step)
+  mass[1:] += (g - np.exp(before - scale))[1:] / np.expm1(-step)
+  mass[0] -= g[0]
+  kept = (mass > 0) & (losses != 0)
+  with np.errstate(divide="ignore"):
+    # At alpha = 0 psi is l - 1, and the level line has slope 0 and height g.
+    total = np.logaddexp(
+        heights[0] - losses[0] + np.log(order - 1),
+        heights[-1] + np.log(order) + (order - 1) * losses[-1],
+    )
+  u, log_mass = losses[kept], np.log(mass[kept]) + scale[kept]
+  small = np.abs(u) * order[-1] < 0.1
+  total = np.logaddexp(total, _log_series(u[small], log_mass[small], order))
+  u, log_mass = u[~small], log_mass[~small]
+  for start in range(0, u.size, _CHUNK):
+    part = slice(start, start + _CHUNK)
+    matters = np.ones(order.size, bool)
+    if u[start] > 0:
+      # Where psi <= alpha^l is too small to matter, that will do.
+      block = np.arange(0, u[part].size, _BLOCK)
+      most = (
+          np.maximum.reduceat(log_mass[part] - u[part], block)
+          + order[:, None] * np.maximum.reduceat(u[part], block)
+          + math.log(_BLOCK)
+      )
+      most = np.logaddexp.reduce(most, axis=1)
+      matters = most > log_least - 30
+      total = np.where(matters, total, np.logaddexp(total, most))
+    if matters.any():
+      found = _log_chunk(u[part], log_mass[part], order[matters])
+      total[matters] = np.logaddexp(total[matters], found)
+  return total
+
+
+def _log_series(
+    u: np.ndarray, log_mass: np.ndarray, order: np.ndarray
+) -> np.ndarray:
+  """For order * |u| < 0.1: psi = sum of (order^n - order) u^n / n!, n >= 2."""
+  if not u.size:
+    return np.full(order.size, -np.inf)
+  # Scaled, as u^2 may be too small for a floating-point number.
+  log_terms = log_mass - u + 2 * np.log(np.abs(u))
+  largest = log_terms.max()
+  weights = np.exp(log_terms - largest)
+  series = np.zeros(order.size)
+  for n in range(2, 12):
+    series += (
+        (order**n - order) / math.factorial(n) * (weights @ u ** (n - 2))
+    )
+  return largest + np.log(series)
+
+
+def _log_chunk(
+    u: np.ndarray, log_mass: np.ndarray, order: np.ndarray
+) -> np.ndarray:
+  """ln sum of mass * psi / alpha, for rising u that are not tiny."""
+  x = order[:, None] * u
+  log_psi = np.empty_like(x)
+  # Where alpha^l is far above l alpha, as it is for most orders if u is large,
+  # psi is at most alpha^l and as good as equal to it.
+  plain = 0
+  if u[0] > 0:
+    plain = order.size - int(np.searchsorted((order - 1) * u[0], 45.0))
+  careful = order.size - plain
+  log_psi[careful:] = x[careful:]
+  x = x[:careful]
+  if careful:
+    some = order[:careful, None]
+    near = np.minimum(x, 1.0)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+      log_psi[:careful] = np.where(
+          x <= 1,
+          np.log(np.expm1(near) - some * np.expm1(np.minimum(u, 1.0))),
+          x + np.log1p(
+              some * np.exp(u - x) * np.expm1(-np.maximum(u, 0.0))
+              - np.exp(-np.maximum(x, 0.0))
+          ),
+      )
+  log_psi += log_mass - u
+  largest = log_psi.max(axis=1, keepdims=True)
+  largest = np.where(np.isfinite(largest), largest, 0.0)
+  with np.errstate(divide="ignore"):
+    return largest[:, 0] + np.log(np.exp(log_psi - largest).sum(axis=1))
+
+
+# The excess ------------------------------------------------------------------
+
+
+def _log_excess(
+    kind: unit_profile.UnitProfile,
+    log_alpha: np.ndarray,
+    direction: amplification.Direction,
+) -> np.ndarray:
+  """Bound ln of `unit_profile.excess` of one kind, -inf where it is zero.
+
+  Where it is too small for a double, bounds of its logarithm are taken.
+  """
+  exact = isinstance(kind, amplification.Amplification)
+  small = _SMALL if exact else _SMALL_ON_CHORDS
+  value = unit_profile.bounded_excess((kind,), log_alpha, direction, small)
+  result = np.log(np.maximum(value, _SMALL))
+  other: amplification.Direction = "add" if direction == "remove" else "remove"
+  for sign, which in ((1, direction), (-1, other)):
+    low = np.flatnonzero((value < small) & ((log_alpha >= 0) == (sign > 0)))
+    if low.size:
+      # alpha H_(1/alpha) below alpha = 1
+      bound = _log_divergence(kind, sign * log_alpha[low], which)
+      bound += np.minimum(log_alpha[low], 0.0)
+      result[low] = np.minimum(result[low], bound)
+  return result
+
+
+def _log_divergence(
+    kind: unit_profile.UnitProfile,
+    log_alpha: np.ndarray,
+    direction: amplification.Direction,
+) -> np.ndarray:
+  """Bound ln of a kind's divergence, for alpha >= 1."""
+  weight, distance = kind.tail
+  if weight == 0:
+    return np.full_like(log_alpha, -np.inf)
+  bound = math.log(weight) + log_hockey_stick(
+      log_alpha, max(distance, _MIN_DISTANCE)
+  )
+  found = bound
+  if isinstance(kind, amplification.Amplification):
+    log_weight, terms = kind.terms(log_alpha, direction)
+    # All of the weight against the own term, or all at the largest distance.
+    every = np.logaddexp.reduce([k for k, _ in terms], axis=0)
+    found = np.minimum(
+        _log_weighted(log_weight, *terms[0]),
+        _log_weighted(log_weight, every, max(d for _, d in terms)),
+    )
+  elif isinstance(kind, random_count.Averaged):
+    found = np.logaddexp.reduce([
+        math.log(chance) + _log_divergence(part, log_alpha, direction)
+        for chance, part in kind.parts
+        if chance > 0
+    ])
+  elif isinstance(kind, recurrence.Recurrence):
+    found = _log_recurrence(kind, log_alpha, direction)
+  elif isinstance(kind, random_count.RandomCount):
+    # What takes the unit's place is taken as known, and as large as can be.
+    number = counts.coarser(kind.number.counts, _MOST_GROUPS)
+    found = math.log(math.prod(kind.outer_rates)) + _log_mixture(
+        np.append((number.values + kind.instead.most) * kind.distance, 0.0),
+        np.append(kind.rate * number.probs, 1 - kind.rate),
+        log_alpha,
+        direction,
+    )
+  return np.minimum(bound, found)
+
+
+def _log_recurrence(
+    kind: recurrence.Recurrence,
+    log_alpha: np.ndarray,
+    direction: amplification.Direction,
+) -> np.ndarray:
+  """Bound ln of the average over J, the places that draw the parent."""
+  chance, tree = kind.once
+  total = np.full(log_alpha.shape, -np.inf)
+  if chance * tree.tail[0] > 0:
+    total = math.log(chance) + _log_divergence(tree, log_alpha, direction)
+  for j, weight in recurrence.several(kind, _MOST_PLACES):
+    law = counts.coarser(recurrence.occurrences(kind, j), _MOST_GROUPS)
+    value = math.log(weight) + _log_mixture(
+        law.values * kind.least_distance, law.probs, log_alpha, direction
+    )
+    total = np.logaddexp(total, value)
+  return total
+
+
+def _log_mixture(
+    distances: np.ndarray,
+    probs: np.ndarray,
+    log_alpha: np.ndarray,
+    direction: amplification.Direction,
+) -> np.ndarray:
+  """Bound ln of P = sum over k of w_k N(s_k) against Q = N(0).
+
+  Of the splits of alpha, or of Q's weight, into terms with s_k > 0,
+
+    remove  sum of [w_k N(s_k) - a_k N(0)]_+,  a_k adding up to alpha - w_0,
+    add     sum of [u_k N(0) - alpha w_k N(s_k)]_+,  u_k to 1 - alpha w_0;
+
+  every such split is a bound, and the best one is `amplification.split`.
+  """
+  some = (distances > 0) & (probs > 0)
+  if not some.any():
+    return np.full_like(log_alpha, -np.inf)
+  none = min(float(probs[distances == 0].sum()), 1.0)
+  s = distances[some][:, None]
+  log_w = np.log(probs[some])[:, None] + np.zeros_like(log_alpha)
+  with np.errstate(divide="ignore", over="ignore"):
+    if direction == "remove":
+      weights = log_w
+      total = log_alpha + np.log1p(-none * np.exp(-log_alpha))
+    else:
+      weights = log_w + log_alpha
+      left = 1 - none * np.exp(np.minimum(log_alpha, 700.0))
+      total = np.log(np.maximum(left, 0.0))
+  # Nothing is left to split where the total is zero.
+  parts = np.full_like(weights, -np.inf)
+  rest = np.isfinite(total)
+  if rest.any():
+    parts[:, rest] = amplification.split(total[rest], weights[:, rest], s)
+  if direction == "remove":
+    terms = _log_weighted(weights, parts, s)
+  else:
+    terms = _log_weighted(parts, weights, s)
+  return np.logaddexp.reduce(terms, axis=0)
+
+
+def _log_weighted(
+    log_weight: np.ndarray,
+    log_against: np.ndarray,
+    distance: float | np.ndarray,
+) -> np.ndarray:
+  """Bound ln of w H_(k/w)(N(d) || N(0)), w where k is smaller than that."""
+  with np.errstate(invalid="ignore"):
+    ratio = log_against - log_weight
+    value = log_weight + log_hockey_stick(np.maximum(ratio, 0.0), distance)
+  value = np.where(ratio < 0, log_weight, value)
+  return np.where(np.isneginf(log_weight), -np.inf, value)
+
+
+def log_hockey_stick(
+    log_alpha: np.ndarray, distance: float | np.ndarray
+) -> np.ndarray:
+  """Bound ln H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1."""
+  with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    x = distance / 2 - log_alpha / distance
+    first = special.erfcx(-x / math.sqrt(2))
+    # alpha Phi(x - d) = phi(x) times this; rounding must not make it too large.
+    second = special.erfcx((distance - x) / math.sqrt(2)) * (1 - 1e-14)
+    tail = np.asarray(-x * x / 2 + np.log((first - second) / 2))
+    near = x > 0  # Large enough for a double.
+    tail[near] = np.log(
+        amplification.hockey_stick(
+            np.broadcast_to(log_alpha, x.shape)[near],
+            np.broadcast_to(distance, x.shape)[near],
+        )
+    )
+  return np.where(np.isneginf(x), -np.inf, tail)
+
 
 # The conversion reads no order of 1.01 or less, where it loses digits.
 _LEAST_CONVERTED, _LEAST_STEP = 1.01, 0.0105
@@ -55,7 +573,7 @@ def total_log_moments(
   return sum(
       (
           phase.times
-          * log_moments.log_moments(phase.unit_profiles, direction, at)
+          * log_moments(phase.unit_profiles, direction, at)
           for phase in phases
       ),
       start=np.zeros(len(at)),

@@ -8,7 +8,7 @@ tries: computed at a few thousand points, once, it is bounded everywhere.
 The points of `chords` are chosen so that no chord is more than about
 `TOLERANCE` of the divergence above it, down to a floor (64 times that for the
 lowest floor). Log-moments are linear in the excess of the profile
-(`accountants.log_moments`), so that they grow by no more than this share,
+(`accountants.moments`), so that they grow by no more than this share,
 however many steps are composed.
 """
 

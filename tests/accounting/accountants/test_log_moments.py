@@ -8,7 +8,7 @@ import pytest
 from scipy import integrate
 
 from episodic_dp import accounting
-from episodic_dp.accounting.accountants import log_moments
+from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 
@@ -59,7 +59,7 @@ def test_the_oracle_against_high_precision():
 def test_high_orders_near_where_they_are_of_use():
   orders = tuple(map(float, range(2, 513)))
   for p, z, order in ((0.004, 3.0, 512), (1e-9, 3.0, 360), (1e-4, 1.0, 120)):
-    got = log_moments.log_moments(poisson(p, z), "remove", orders)
+    got = moments.log_moments(poisson(p, z), "remove", orders)
     # E r^l = sum over k of binomial(l, k) p^k (1-p)^(l-k) e^(k (k-1) / 2 z^2)
     with mpmath.workdps(40):
       truth = float(mpmath.log(sum(
@@ -85,7 +85,7 @@ def test_high_orders_near_where_they_are_of_use():
 )
 def test_several_distances_against_quadrature(kind, direction):
   orders = (1.02, 2.0, 7.5)
-  got = log_moments.log_moments((kind,), direction, orders)
+  got = moments.log_moments((kind,), direction, orders)
   for order, value in zip(orders, got):
 
     def integrand(u, order=order):
@@ -107,7 +107,7 @@ def test_logarithms_of_profiles_go_on_below_the_smallest_double(distance):
   # From where doubles end to far below, against high precision.
   for deviations in (20.0, 36.0, 60.0, 500.0):
     log_alpha = distance * (distance / 2 + deviations)
-    got = log_moments.log_hockey_stick(np.asarray([log_alpha]), distance)[0]
+    got = moments.log_hockey_stick(np.asarray([log_alpha]), distance)[0]
     with mpmath.workdps(60):
       d, u = mpmath.mpf(distance), mpmath.mpf(log_alpha)
       value = mpmath.ncdf(d / 2 - u / d) - mpmath.exp(u) * mpmath.ncdf(
@@ -118,7 +118,7 @@ def test_logarithms_of_profiles_go_on_below_the_smallest_double(distance):
   kind = accounting.Amplification((0.1,), 0.2, (distance / 2,), distance)
   log_alpha = np.linspace(0, 80 * distance, 400)
   for direction in amplification.DIRECTIONS:
-    got = log_moments._log_excess(kind, log_alpha, direction)
+    got = moments._log_excess(kind, log_alpha, direction)
     value = unit_profile.excess((kind,), log_alpha, direction)
     seen = value > 1e-279
     np.testing.assert_allclose(got[seen], np.log(value[seen]), rtol=1e-12)

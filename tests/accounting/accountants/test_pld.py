@@ -11,7 +11,6 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.accountants import base
-from episodic_dp.accounting.accountants import loss_distribution
 from episodic_dp.accounting.accountants import pld
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
@@ -51,14 +50,14 @@ def test_poisson_agrees_with_the_ordinary_accountant(p, z):
 @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
 def test_one_step_agrees_with_connect_the_dots(direction):
   units = unit_profiles(0.1, 0.3, 1.0, 2.0)
-  grid = loss_distribution.make_grid(4.0, 4.0, 0.02)
+  grid = pld.make_grid(4.0, 4.0, 0.02)
   losses = grid.losses()
   theirs = pld_pmf.create_pmf_pessimistic_connect_dots(
       grid.step,
       np.arange(grid.lower, grid.upper + 1),
       np.minimum.accumulate(unit_profile.profile(units, losses, direction)),
   ).to_dense_pmf()
-  ours = loss_distribution.one_step(units, direction, grid)
+  ours = pld.one_step(units, direction, grid)
   np.testing.assert_allclose(ours.probs, theirs._probs, atol=1e-11)
   for epsilon in (0.0, 0.1, 1.0, 2.5):
     assert ours.delta(epsilon) == pytest.approx(

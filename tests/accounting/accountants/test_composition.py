@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from episodic_dp.accounting.accountants import loss_distribution
+from episodic_dp.accounting.accountants import pld
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ def test_sums_that_are_kept_are_the_plain_sums(step, points):
   probs = rng.random(points) * np.exp(
       -rng.random(points) * np.linspace(0, 500, points)
   )
-  found = loss_distribution.Loss(step, -points // 10, probs / probs.sum(), 1e-9)
+  found = pld.Loss(step, -points // 10, probs / probs.sum(), 1e-9)
   last = float(found.losses[-1])
   for epsilon in (0.0, *rng.uniform(0, last, 20), last, 2 * last):
     above = found.losses > epsilon
