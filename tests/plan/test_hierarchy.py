@@ -1,4 +1,4 @@
-"""Hierarchies: three constructors, one tree."""
+"""Hierarchies: three constructors, declared units, one tree."""
 
 import numpy as np
 import pytest
@@ -7,16 +7,6 @@ from episodic_dp import plan
 
 LEVELS = ("alphabet", "character", "drawing")
 EXAMPLE = [[4, 2, 3], [4, 5]]
-
-
-def labelled(sizes):
-  """The label arrays of nested sizes, in tree order."""
-  alphabets, characters = [], []
-  for a, inner in enumerate(sizes):
-    for c, count in enumerate(inner):
-      alphabets += [a] * count
-      characters += [c] * count
-  return np.asarray(alphabets), np.asarray(characters)
 
 
 def assert_same_tree(one, other):
@@ -41,38 +31,6 @@ def test_example_of_the_paper():
   ]
 
 
-def test_labels_in_order_give_the_tree_of_their_sizes():
-  a, c = labelled(EXAMPLE)
-  h = plan.Hierarchy.from_labels(
-      {"alphabet": a, "character": c}, leaf="drawing"
-  )
-  sizes = plan.Hierarchy.from_sizes(EXAMPLE, levels=LEVELS)
-  for mine, theirs in zip(h.offsets, sizes.offsets):
-    np.testing.assert_array_equal(mine, theirs)
-  assert h.leaf_rows is None
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_leaf_rows_lead_back_to_the_labels(seed):
-  rng = np.random.default_rng(seed)
-  rows = 40
-  a = np.asarray(["Greek", "Latin", "Thai"])[rng.integers(0, 3, rows)]
-  c = rng.integers(0, 4, rows)
-  h = plan.Hierarchy.from_labels(
-      {"alphabet": a, "character": c}, leaf="drawing"
-  )
-  leaf_rows = np.arange(rows) if h.leaf_rows is None else h.leaf_rows
-  assert sorted(leaf_rows) == list(range(rows))
-  characters = h.parents(2)
-  alphabets = h.parents(1)[characters]
-  for leaf, row in enumerate(leaf_rows):
-    assert h.names[0][alphabets[leaf]] == a[row]
-    assert h.names[1][characters[leaf]] == c[row]
-  # The same character of two alphabets is two units.
-  assert h.num_units(1) == len(set(zip(a.tolist(), c.tolist())))
-  assert h.num_units(0) == len(set(a.tolist()))
-
-
 def test_labels_that_are_not_in_order_keep_rows_in_order_inside_units():
   h = plan.Hierarchy.from_labels({"class": ["b", "a", "b", "a"]})
   assert h.levels == ("class", "example")
@@ -89,24 +47,11 @@ def test_regular_equals_its_nested_sizes():
   assert regular.describe(1, 4) == "character 4"
 
 
-def test_regular_stores_nothing_for_many_units():
-  h = plan.Hierarchy.regular((10**8, 5, 4), levels=LEVELS)
-  assert h.num_leaves == 2 * 10**9 and h.num_units(1) == 5 * 10**8
-  assert h.size_paths(2).tolist() == [[10**8, 5, 4]]
-
-
 def test_one_level_and_empty_units():
   assert plan.Hierarchy.from_sizes(7, levels=("example",)).num_leaves == 7
   h = plan.Hierarchy.from_sizes([[0, 2], []], levels=LEVELS)
   assert h.num_leaves == 2 and h.child_counts(1).tolist() == [2, 0]
   assert h.size_paths(2).tolist() == [[2, 2, 2]]  # of the leaves that exist
-
-
-def test_level_index_names_the_levels():
-  h = plan.Hierarchy.from_sizes(EXAMPLE, levels=LEVELS)
-  assert h.level_index("character") == 1
-  with pytest.raises(plan.PlanError, match="'glyph'.*alphabet"):
-    h.level_index("glyph")
 
 
 def copies(most_copies=None, **options):
@@ -173,3 +118,74 @@ def test_counts_of_copies():
 def test_errors_are_sentences(make, match):
   with pytest.raises(plan.PlanError, match=match):
     make()
+
+
+WRITTEN = {"writer": ["x", "y", "x"], "letter": [2, 1, 2]}
+UNITS = [("x", 2), ("x", 3), ("y", 1), ("z",), ("w", 9)]
+
+
+def written(labels=WRITTEN, units=UNITS):
+  return plan.Hierarchy.from_labels(labels, units=units, leaf="drawing")
+
+
+def test_declared_units_stay_without_a_record():
+  h = written()
+  assert str(h) == "4 writer > 4 letter > 3 drawing"
+  assert h.child_counts(1).tolist() == [1, 2, 1, 0]
+  assert h.child_counts(2).tolist() == [0, 2, 0, 1]
+  assert h.names[0].tolist() == ["w", "x", "y", "z"]
+  assert h.names[1].tolist() == [9, 2, 3, 1]
+  assert h.leaf_rows.tolist() == [0, 2, 1]
+  assert not h.units_from_records
+  assert written(units=None).units_from_records
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_trees_against_a_plain_loop(seed):
+  rng = np.random.default_rng(seed)
+  rows, depth = int(rng.integers(1, 12)), int(rng.integers(1, 4))
+  table = rng.integers(0, 3, (rows, depth))
+  paths = {tuple(row[: k + 1]) for row in table.tolist() for k in range(depth)}
+  for _ in range(5):  # Of any depth, with all that is above them.
+    path = rng.integers(0, 4, int(rng.integers(1, depth + 1))).tolist()
+    paths |= {tuple(path[: k + 1]) for k in range(len(path))}
+  labels = {f"level{k}": table[:, k] for k in range(depth)}
+  h = written(labels, sorted(paths, key=lambda _: rng.random()))
+  order = np.arange(rows) if h.leaf_rows is None else h.leaf_rows
+  units = [()]
+  for k in range(depth):
+    below = sorted(p for p in paths if len(p) == k + 1)
+    assert h.child_counts(k).tolist() == [
+        sum(p[:k] == unit for p in below) for unit in units
+    ]
+    assert h.names[k].tolist() == [p[-1] for p in below]
+    units = below
+  leaves = [
+      [row for row in range(rows) if tuple(table[row]) == unit]
+      for unit in units
+  ]
+  assert h.child_counts(depth).tolist() == [len(unit) for unit in leaves]
+  assert order.tolist() == [row for unit in leaves for row in unit]
+  # Of public data the units that hold nothing may be left out.
+  assert h.occupied().same_tree(written(labels, None))
+
+
+@pytest.mark.parametrize(
+    "units,match",
+    [
+        ([("x", 2)], "row 1 .* writer 'y', which is not among the declared"),
+        ([("x", 3), ("y", 1)], "row 0 .* writer 'x', letter 2, which is"),
+        ([], "not among the declared"),
+        ([("x", "2"), ("y", "1")], "'letter' '2' and the labels have 2: use"),
+        ([(1, 2)], "'writer' 1 and the labels have 'x': use text"),
+        ([("x", 2, 3)], r"units hold \('x', 2, 3\): give each unit"),
+        ([()], "of up to 2 levels"),
+        ([None], "units hold None"),
+        (5, "units are 5: give a list"),
+        ("x", "units are 'x': give a list"),
+        ({"x": [2]}, "units are {'x': .*: give a list"),
+    ],
+)
+def test_units_that_cannot_be_declared(units, match):
+  with pytest.raises(plan.PlanError, match=match):
+    written(units=units)

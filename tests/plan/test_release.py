@@ -1,6 +1,7 @@
-"""A release is checked when it is made, by the rules of `plan.soundness`."""
+"""Mechanisms, and releases that are checked when they are made."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -43,12 +44,6 @@ def test_equal_parts_make_equal_releases():
   assert make().replace(mechanism=louder) == make(mechanism=louder) != make()
 
 
-@pytest.mark.parametrize("name", ["hierarchy", "sampling", "mechanism"])
-def test_parts_of_another_kind_are_named(name):
-  with pytest.raises(plan.PlanError, match="is no plan.*Release.hierarchy"):
-    make(**{name: 0.3})
-
-
 def test_the_clip_level_is_that_of_one_task():
   assert make().clip_level == 0 and not make().sample_level
   drawn = grouped("disjoint", (plan.FixedSize(10), plan.FixedSize(2)))
@@ -85,14 +80,6 @@ def test_adaptive_norms_with_noisy_inner_steps(adaptive):
     make(mechanism=plan.Mechanism(noise_multiplier=1.0, **INNER, **adaptive))
 
 
-def test_noise_inside_tasks_that_are_clipped_whole():
-  noisy = plan.Mechanism(
-      noise_multiplier=1.0, **(INNER | dict(clip_unit="participant"))
-  )
-  with pytest.raises(plan.PlanError, match="use clip_unit='image', or leave"):
-    make(mechanism=noisy)
-
-
 def test_examples_in_tasks_need_noise_and_first_order():
   plain = plan.Mechanism(clip_unit="image", noise_multiplier=1.0)
   with pytest.raises(plan.UnsoundPlanError, match="noisy inner steps only"):
@@ -119,3 +106,106 @@ def test_a_level_may_lack_a_proof_that_the_release_has():
     plan.check_level(release, "image")
   with pytest.raises(plan.PlanError, match="participant"):
     plan.check_level(release, "writer")
+
+
+def mechanism(**options):
+  return plan.Mechanism(
+      **(dict(clip_unit="task", noise_multiplier=1.0) | options)
+  )
+
+
+NOISY = dict(
+    inner_clip_norm=0.5, inner_noise_multiplier=2.0, inner_steps=3,
+    order="first",
+)
+
+
+QUANTILE = dict(
+    clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
+    count_noise=0.75,
+)
+WINDOW = dict(
+    clipping="percentile_window", clip_percentile=90, clip_window=3200
+)
+
+
+def test_noise_of_the_gradients():
+  assert mechanism().gradient_noise_multiplier == 1.0
+  assert mechanism(**WINDOW).gradient_noise_multiplier == 1.0
+  m = mechanism(**QUANTILE)
+  assert m.gradient_noise_multiplier == pytest.approx(
+      (1 - (2 * 0.75) ** -2) ** -0.5, rel=1e-12
+  )
+  assert mechanism(
+      **(QUANTILE | dict(noise_multiplier=0.0))
+  ).gradient_noise_multiplier == 0
+
+
+def test_what_reaches_the_release_without_noise():
+  assert mechanism().guaranteed and mechanism(**QUANTILE).guaranteed
+  assert not mechanism(**WINDOW).guaranteed
+  assert not mechanism(noise_multiplier=0.0).guaranteed
+
+
+@pytest.mark.parametrize(
+    "options,match",
+    [
+        (dict(clipping="adaptive"), "clipping='adaptive'"),
+        (dict(clip_rate=0.2), "clip_rate is 0.2 with clipping='fixed'"),
+        (dict(WINDOW, count_noise=1.0), "goes with clipping='private_quant"),
+        (dict(QUANTILE, clip_window=2), "goes with clipping='percentile_win"),
+        (dict(QUANTILE, clip_rate=None), "clip_rate is missing"),
+        (dict(WINDOW, clip_window=None), "clip_window is missing"),
+        (dict(QUANTILE, clip_quantile=0.0), "clip_quantile=0.0"),
+        (dict(QUANTILE, clip_quantile=1), "clip_quantile=1"),
+        (dict(QUANTILE, clip_quantile="half"), "clip_quantile='half'"),
+        (dict(QUANTILE, clip_rate=0.0), "clip_rate=0.0"),
+        (dict(QUANTILE, clip_rate=math.nan), "clip_rate=nan"),
+        (dict(QUANTILE, count_noise=0.0), "count_noise=0.0"),
+        (dict(QUANTILE, count_noise=math.inf), "count_noise=inf"),
+        (dict(QUANTILE, count_noise=0.5), "0.5 spends all.*more than 0.5"),
+        (
+            dict(QUANTILE, noise_multiplier=0.0, clip_norm=math.inf),
+            "finite clip_norm",
+        ),
+        (dict(WINDOW, clip_percentile=0), "clip_percentile=0"),
+        (dict(WINDOW, clip_percentile=101.0), "clip_percentile=101.0"),
+        (dict(WINDOW, clip_window=0), "clip_window=0"),
+        (dict(WINDOW, clip_window=7), "clip_window=7"),
+        (dict(WINDOW, clip_window=8.0), "clip_window=8.0"),
+    ],
+)
+def test_adaptive_clipping_out_of_range(options, match):
+  with pytest.raises(plan.PlanError, match=match):
+    mechanism(**options)
+
+
+@pytest.mark.parametrize(
+    "options,match",
+    [
+        (dict(noise_multiplier=-1.0), "-1.0"),
+        (dict(noise_multiplier=math.nan), "nan"),
+        (dict(noise_multiplier=math.inf), "noise_multiplier=inf"),
+        (dict(noise_multiplier=1e-300), "noise_multiplier=1e-300"),
+        (dict(noise_multiplier=1e300), "noise_multiplier=1e.300"),
+        (dict(noise_multiplier="1"), "'1'"),
+        (dict(clip_norm=0.0), "clip_norm=0.0"),
+        (dict(clip_norm=math.nan), "nan"),
+        (dict(clip_norm=math.inf), "finite clip_norm"),
+        (dict(clip_by="value"), "'value'"),
+        (dict(order="third"), "'third'"),
+        (dict(inner_steps=0), "inner_steps=0"),
+        (dict(inner_clip_norm=1.0), "inner_noise_multiplier None.*both"),
+        (dict(inner_noise_multiplier=1.0), "inner_clip_norm is None.*both"),
+        (dict(NOISY, inner_clip_norm=0.0), "inner_clip_norm=0.0"),
+        (dict(NOISY, inner_clip_norm=math.inf), "inner_clip_norm=inf"),
+        (dict(NOISY, inner_noise_multiplier=0.0), "inner_noise_multiplier=0.0"),
+        (dict(NOISY, inner_noise_multiplier=1e-300), "multiplier=1e-300"),
+        (dict(NOISY, inner_noise_multiplier="1"), "multiplier='1'"),
+        (dict(NOISY, inner_steps=None), "inner_steps is None.*give them"),
+        (dict(NOISY, order=None), "order None.*give them"),
+    ],
+)
+def test_values_out_of_range(options, match):
+  with pytest.raises(plan.PlanError, match=match):
+    mechanism(**options)

@@ -1,8 +1,10 @@
-"""The error of the sampler, and the slots it needs."""
+"""The count tables, the error of the sampler, and the slots it needs."""
 
 import dataclasses
+import fractions
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,6 +13,72 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.plan import binomial
 from episodic_dp.plan import sampler_error
+
+
+def numbers(table):
+  """The thresholds as whole numbers."""
+  return [
+      sum(int(w) << (32 * (3 - i)) for i, w in enumerate(row))
+      for row in table.thresholds
+  ]
+
+
+def probabilities(table):
+  """count -> exact probability of being drawn."""
+  edges = [0, *numbers(table), 1 << binomial.BITS]
+  return {
+      table.first + i: fractions.Fraction(high - low, 1 << binomial.BITS)
+      for i, (low, high) in enumerate(zip(edges, edges[1:]))
+  }
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 40, 150])
+@pytest.mark.parametrize("p", [1e-9, 0.004, 0.3, 0.5, 0.97, 1 - 1e-9])
+def test_total_variation_is_within_the_stated_error(n, p):
+  table = binomial.binomial_table(n, p)
+  drawn, exact_p = probabilities(table), fractions.Fraction(p)
+  assert sum(drawn.values()) == 1
+  variation = sum(
+      abs(
+          drawn.get(k, fractions.Fraction(0))
+          - math.comb(n, k) * exact_p**k * (1 - exact_p) ** (n - k)
+      )
+      for k in range(n + 1)
+  ) / 2
+  assert variation <= table.error < 2.0**-88
+  assert max(drawn) == table.capacity <= n
+
+
+@pytest.mark.parametrize("n,p", [(400_000, 0.004), (100_000_000, 1e-5)])
+def test_large_tables_against_high_precision(n, p):
+  table = binomial.binomial_table(n, p)
+  drawn = probabilities(table)
+  with mpmath.workdps(60):
+    exact = mpmath.mpf(p)
+    for k in (
+        table.first + 1, int(n * p) - 30, int(n * p), int(n * p) + 80,
+        table.capacity - 1,
+    ):
+      log_mass = (
+          mpmath.loggamma(n + 1) - mpmath.loggamma(k + 1)
+          - mpmath.loggamma(n - k + 1)
+          + k * mpmath.log(exact) + (n - k) * mpmath.log1p(-exact)
+      )
+      truth = mpmath.exp(log_mass)
+      got = mpmath.mpf(drawn[k].numerator) / drawn[k].denominator
+      assert abs(got - truth) < mpmath.mpf(2) ** -126
+  # What is cut off, by a Chernoff bound at the ends, is within the error.
+  spread = math.sqrt(n * p * (1 - p))
+  assert 8 * spread < table.capacity - n * p < 16 * spread
+  assert table.error < 2.0**-88
+
+
+@pytest.mark.parametrize("n,p,count", [(0, 0.5, 0), (9, 1.0, 9)])
+def test_counts_that_are_certain(n, p, count):
+  table = binomial.binomial_table(n, p)
+  assert (table.first, table.capacity, table.error) == (count, count, 0.0)
+  assert table.thresholds.shape == (0, binomial.WORDS)
+
 
 LEVELS = ("participant", "class", "image")
 
@@ -66,11 +134,6 @@ def test_every_draw_is_counted():
   )
 
 
-def test_whole_runs_stay_far_below_any_delta():
-  h, p = poisson((400_000, 5, 20), 0.004)
-  assert 0 < 10_000 * plan.sampling_error(h, p).variation < 1e-12
-
-
 def test_error_grows_with_slots_stages_and_tasks():
   h = plan.Hierarchy.regular((50, 20), levels=("class", "image"))
   episode = plan.Episode(
@@ -114,32 +177,10 @@ def test_a_pass_is_charged_for_its_bins_and_its_overflow():
   assert plan.capacities(h, whole) == (n, 5, 4)
 
 
-def test_bins_of_a_pass_add_up_over_its_steps():
-  """In small: 3 bins out of 8 bits, for the first k of them and "none"."""
-  steps, bits = 3, 8
-  probability = [0.0] * steps
-  for u in range(2**bits):
-    probability[u * steps >> bits] += 2.0**-bits
-  for k in range(1, steps + 1):
-    parts = [q - 1 / steps for q in probability[:k]]
-    variation = (sum(map(abs, parts)) + abs(sum(parts))) / 2
-    assert 0 <= variation <= k * 2.0**-bits
-
-
-def test_uniform_error_covers_the_largest_family():
-  # floor(U n / 2^128) is off from uniform by at most n / 2^128.
-  assert binomial.UNIFORM_ERROR >= (2**31 - 1) / 2**binomial.BITS
-  n, bits = 3, 8  # in small: 256 = 85 * 3 + 1
-  counts = [0] * n
-  for u in range(2**bits):
-    counts[u * n >> bits] += 1
-  variation = sum(abs(c / 2**bits - 1 / n) for c in counts) / 2
-  assert variation <= n / 2**bits
-  assert math.isclose(sum(counts), 2**bits)
-
-
 def test_ratios_of_uniform_numbers_are_near_one():
   """In small: every value of floor(U n / 2^8), as its share of 1 / n."""
+  # floor(U n / 2^128) is off from uniform by at most n / 2^128.
+  assert binomial.UNIFORM_ERROR >= (2**31 - 1) / 2**binomial.BITS
   bits = 8
   for n in range(1, 2**bits // 2):
     counts = [0] * n
@@ -207,14 +248,3 @@ def test_counts_that_are_cut_cost_what_is_unmatched(own, n, p, monkeypatch):
       seen = max(seen, truth - bound)
   if own and n == 9:  # Without it the bound would be wrong.
     assert seen > 1e-5
-
-
-def test_it_is_charged_at_any_epsilon():
-  h, p = poisson((1000, 5, 4), 0.004)
-  fixed = plan.SamplingPlan(
-      (plan.FixedSize(4), plan.FixedSize(2), plan.FixedSize(2))
-  )
-  for stages in (p, fixed):
-    error = plan.sampling_error(h, stages).times(1000)
-    assert error.unmatched < 1e-20 and error.log_ratio < 1e-20
-  assert plan.sampling_error(h, fixed).unmatched == 0

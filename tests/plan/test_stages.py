@@ -51,31 +51,6 @@ def test_short_units_are_taken_whole_with_rate_one():
   assert plan.rate_paths(h, p, 2).max(axis=0).tolist() == [0.5, 0.5, 1.0]
 
 
-def test_messages_name_the_unit_at_fault():
-  h = plan.Hierarchy.from_labels(
-      {
-          "alphabet": ["Greek"] * 6 + ["Thai"] * 3,
-          "character": [0, 0, 1, 1, 2, 2, 0, 0, 1],
-      },
-      leaf="drawing",
-  )
-  episode = plan.Episode(way=3, shot=1, query=1)
-  with pytest.raises(plan.PlanError) as e:
-    plan.validate(h, fixed(1, 3, 2, episode=episode))
-  assert "alphabet 1 ('Thai') has 2 of level 'character'" in str(e.value)
-  assert "way 3" in str(e.value)
-  two = plan.Episode(way=2, shot=1, query=1)
-  with pytest.raises(plan.PlanError) as e:
-    plan.validate(h, fixed(1, 2, 2, episode=two))
-  assert "character 4 ('1') has 1 of level 'drawing'" in str(e.value)
-  assert "shot 1 + query 1" in str(e.value)
-  with pytest.raises(plan.PlanError, match="has 2 units of level 'alphabet'"):
-    plan.validate(h, fixed(3, 2, 1))
-  regular = plan.Hierarchy.regular((5, 4, 3), levels=LEVELS)
-  with pytest.raises(plan.PlanError, match="every character has 3 of level"):
-    plan.validate(regular, fixed(1, 1, 4))
-
-
 @pytest.mark.parametrize(
     "make,match",
     [
@@ -163,23 +138,6 @@ def test_episodes_that_do_not_fit(sizes, stages, episode, match):
     plan.validate(h, p)
 
 
-def test_ragged_classes_taken_whole_do_not_make_episodes():
-  p = plan.SamplingPlan(
-      (plan.FixedSize(1), plan.All(), plan.FixedSize(2)),
-      episode=plan.Episode(way=3, shot=1, query=1),
-  )
-  with pytest.raises(plan.PlanError, match="between 2 and 3.*FixedSize\\(2\\)"):
-    plan.validate(example(), p)
-
-
-def test_tasks_that_no_step_fills_are_not_divided_by():
-  h = plan.Hierarchy.regular((3, 4), levels=("class", "image"))
-  episode = plan.Episode(way=5, shot=1, query=1, form="disjoint")
-  stages = (plan.FixedSize(20), plan.FixedSize(2))
-  p = plan.SamplingPlan(stages, episode, allow_short_units=True)
-  assert plan.tasks_per_step(h, p) == pytest.approx(3 / 5)
-
-
 def test_tasks_per_step_is_a_public_constant():
   h = plan.Hierarchy.regular((1000, 5, 4), levels=LEVELS)
   unit = plan.Episode(way=5, shot=1, query=1)
@@ -202,13 +160,6 @@ def test_tasks_per_step_is_a_public_constant():
   assert tasks(plan.FixedSize(4), independent, inner=5) == 3.0
   with pytest.raises(plan.PlanError, match="without an episode"):
     plan.tasks_per_step(h, fixed(1, 1, 1))
-
-
-@pytest.mark.parametrize("n,units", [(1, 49), (3, 49), (1600, 400_000)])
-def test_fixed_number_of_tasks_is_exact(n, units):
-  h = plan.Hierarchy.regular((units, 1, 2), levels=LEVELS)
-  p = fixed(n, 1, 2, episode=plan.Episode(way=1, shot=1, query=1))
-  assert plan.tasks_per_step(h, p) == n
 
 
 @pytest.mark.parametrize(
@@ -237,14 +188,6 @@ def test_examples_per_step_is_the_sum_of_their_rates(sizes, stages):
   assert plan.examples_per_step(hierarchy, described) == pytest.approx(
       total(sizes, 0, 1.0)
   )
-
-
-def test_examples_per_step_of_a_regular_tree_of_any_size():
-  hierarchy = plan.Hierarchy.regular((10**6, 5, 20), levels=("a", "b", "c"))
-  stages = (plan.RandomAllocation(100), plan.All(), plan.FixedSize(4))
-  assert plan.examples_per_step(
-      hierarchy, plan.SamplingPlan(stages)
-  ) == pytest.approx(10**4 * 5 * 4)
 
 
 TASKS = {
@@ -288,3 +231,62 @@ def test_tasks_that_just_fill_are_defined_without_one_unit(name, last):
           plan.Hierarchy.regular(sizes, levels=LEVELS),
           dataclasses.replace(p, episode=wrong),
       )
+
+
+CLINIC = ("diagnosis", "patient", "image")
+
+
+def checked(stages, sizes=(6, 8, 3), levels=CLINIC, **episode):
+  hierarchy = plan.Hierarchy.regular(sizes, levels=levels)
+  values = dict(way=2, shot=1, query=1, form="disjoint") | episode
+  p = fixed(*stages, episode=plan.Episode(**values))
+  plan.validate(hierarchy, p)
+  return plan.class_level(hierarchy, p), plan.tasks_per_step(hierarchy, p)
+
+
+def test_the_class_is_the_level_above_the_examples_unless_it_is_named():
+  assert checked((1, 4, 2)) == (1, 2)
+  assert checked((4, 2, 1), classes="diagnosis") == (0, 2)
+  assert checked((4, 2, 1), shot=1, classes="diagnosis") == (0, 2)
+  assert checked(
+      (3, 2, 2, 1),
+      sizes=(5, 6, 4, 3),
+      levels=("ward", *CLINIC),
+      form="unit",
+      classes="diagnosis",
+  ) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "stages, episode, message",
+    [
+        (
+            (2, 2, 1), dict(classes="ward"),
+            "unknown level 'ward': the hierarchy has",
+        ),
+        (
+            (2, 2, 1), dict(classes="image"),
+            "classes='image' are the examples themselves: name one of",
+        ),
+        (
+            (2, 2, 1), dict(classes="diagnosis", form="unit"),
+            "use form='independent' .* or classes='patient'",
+        ),
+        (
+            (2, 3, 1), dict(classes="diagnosis"),
+            r"the stages below 'diagnosis' draw 3 x 1 of level 'image'",
+        ),
+        (
+            (2, 2, 2), dict(classes="diagnosis", shot=1, query=3),
+            "make shot and query multiples of 2, or draw FixedSize",
+        ),
+        (
+            (2, 9, 1), dict(classes="diagnosis", shot=4, query=5),
+            r"every diagnosis has 8 of level 'patient', and stage"
+            r" FixedSize\(9\) draws 9 \(shot 4 \+ query 5\)",
+        ),
+    ],
+)
+def test_class_errors_name_the_level_and_the_remedy(stages, episode, message):
+  with pytest.raises(plan.PlanError, match=message):
+    checked(stages, **episode)
