@@ -64,25 +64,6 @@ def test_disjoint_tasks(sizes, stages, way, units):
     assert all(len(set(t[:, 0] // 8)) == units for t in classes)
 
 
-@pytest.mark.parametrize(
-    "sizes,stages",
-    [((10, 9), (F(4), F(3))), ((6, 5, 9), (F(2), F(2), F(3)))],
-)
-def test_independent_tasks(sizes, stages):
-  hierarchy = plan.Hierarchy.regular(
-      sizes, levels=("a", "b", "c")[: len(sizes)]
-  )
-  episode = plan.Episode(4, 1, 2, form="independent", tasks=7)
-  p = plan.SamplingPlan(stages, episode)
-  indices, mask = sampling.sample(KEY, hierarchy, p, 0)
-  assert indices.shape == (7, *(s.n for s in stages)) and mask.all()
-  grouped, drawn = sampling.task_indices(indices, mask, hierarchy, p)
-  assert grouped.shape == (7, 4, 3) and drawn.shape == (7,) and drawn.all()
-  classes = np.asarray(grouped) // 9
-  assert all(len(set(t[:, 0])) == 4 for t in classes)
-  assert len({tuple(t) for t in classes[:, :, 0]}) > 3
-
-
 @pytest.mark.parametrize("form", ["disjoint", "independent", "unit"])
 def test_classes_take_their_examples_from_several_units_below(form):
   """Two images of each of three patients, in the support or in the query."""
@@ -112,22 +93,6 @@ def test_classes_take_their_examples_from_several_units_below(form):
       assert len(support) == 1 and len(query) == 2 and not support & query
 
 
-def test_samples_that_are_not_of_the_plan_are_refused():
-  p = plan.SamplingPlan((F(2), F(4), F(3)), plan.Episode(4, 1, 2))
-  hierarchy = plan.Hierarchy.regular((2, 4, 3), levels=("a", "b", "c"))
-  ones = jnp.ones
-  for shape in ((8, 3), (2, 4, 4), (2, 3, 3)):
-    with pytest.raises(plan.PlanError, match="not a sample of this plan"):
-      sampling.task_indices(
-          ones(shape, jnp.int32), ones(shape, bool), hierarchy, p
-      )
-  with pytest.raises(plan.PlanError, match="no episode"):
-    sampling.task_indices(
-        ones((2, 4, 3), jnp.int32), ones((2, 4, 3), bool), hierarchy,
-        plan.SamplingPlan((F(2), F(4), F(3))),
-    )
-
-
 # Episodes ---------------------------------------------------------------------
 
 EPISODE = plan.Episode(way=4, shot=1, query=2)
@@ -153,22 +118,6 @@ def test_support_and_query_share_nothing_and_labels_agree():
   )
   assert sorted(support.labels.tolist()) == [0, 1, 2, 3]
   np.testing.assert_array_equal(query.labels, np.repeat(support.labels, 2))
-
-
-@pytest.mark.parametrize("shape", [(5,), (7, 2), (3, 3, 1)])
-def test_features_of_one_to_three_axes_are_taken_as_they_are(shape):
-  values = np.random.default_rng(0).normal(size=(4, 3, *shape))
-  values = values.astype(np.float32)
-  support, query = sampling.make_episode(KEY, values, EPISODE)
-  np.testing.assert_array_equal(support.images, values[:, 0])
-  np.testing.assert_array_equal(
-      query.images, values[:, 1:].reshape(8, *shape)
-  )
-  if len(shape) < 3:
-    with pytest.raises(ValueError, match="cannot be rotated"):
-      sampling.make_episode(KEY, values, EPISODE, rotate=True)
-    with pytest.raises(ValueError, match="do not fit way 4"):
-      sampling.make_episode(KEY, values.astype(np.uint8), EPISODE)
 
 
 def test_labels_are_uniformly_permuted():
@@ -311,13 +260,3 @@ def test_tasks_that_cannot_be_filled_are_left_out(name):
         touched = [set(t.ravel()) & rest for t in grouped[~drawn]]
         assert rest <= set().union(*touched, lacking)
   assert filled[0] > filled[1]
-  # Without leave, a sample of other sizes than the plan's is none of its.
-  strict = plan.SamplingPlan(stages, episode)
-  indices, mask = sampling.sample(KEY, whole, strict, 0)
-  same = sampling.task_indices(indices, mask, whole, strict)
-  allowed = sampling.task_indices(
-      *sampling.sample(KEY, whole, p, 0), whole, p
-  )
-  assert all((a == b).all() for a, b in zip(same, allowed))
-  with pytest.raises(plan.PlanError):
-    sampling.task_indices(indices[..., :1], mask[..., :1], whole, strict)

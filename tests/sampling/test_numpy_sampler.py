@@ -156,13 +156,6 @@ def test_empty_and_short_units():
   oracle.check_frequencies((drawn.T @ drawn).astype(int), DRAWS, exact)
 
 
-def test_every_order_is_equally_likely():
-  indices, mask = _draw(_release(4, (A(),), levels=("image",)))
-  assert mask.all()
-  orders, times = np.unique(indices, axis=0, return_counts=True)
-  assert len(orders) == 24 and stats.chisquare(times).pvalue > ALPHA
-
-
 def test_a_pass_draws_every_unit_once_and_steps_are_uniform():
   steps, units = 4, 3
   release = _release([2] * units, (R(steps), F(1)), levels=("p", "image"))
@@ -191,16 +184,6 @@ def test_a_sample_is_a_pure_function_of_key_and_step():
         first[0], numpy_sampler.sample(key, release, step)[0]
     )
   assert len(other) == 16 and other != numpy_sampler.secret_key()
-
-
-def test_steps_are_independent():
-  release = _release(4, (F(1),), levels=("image",))
-  found = np.asarray([
-      int(numpy_sampler.sample(KEY, release, step)[0][0])
-      for step in range(3000)
-  ])
-  table = np.bincount(found[:-1] * 4 + found[1:], minlength=16)
-  assert stats.chisquare(table).pvalue > ALPHA
 
 
 _EPISODE = dict(way=2, shot=1, query=2)
@@ -304,17 +287,5 @@ def test_batches_are_the_rows_of_the_steps():
   examples = _release(100, (P(0.1),), levels=("image",))
   (rows,) = torch_sampler.BatchSampler(examples, key=KEY, steps=1)
   assert len(set(rows)) == len(rows)
-
-
-@pytest.mark.parametrize(
-    "wrong, match",
-    [
-        (dict(steps=0), "steps=0"),
-        (dict(first_step=-1), "first_step=-1"),
-        (dict(key=b""), "key is 0 bytes"),
-    ],
-)
-def test_wrong_batches_are_named(wrong, match):
-  release = _release(4, (F(1),), levels=("image",))
-  with pytest.raises(ValueError, match=match):
-    torch_sampler.BatchSampler(release, **(dict(key=KEY, steps=1) | wrong))
+  with pytest.raises(ValueError, match="steps=0"):
+    torch_sampler.BatchSampler(release, key=KEY, steps=0)

@@ -2,13 +2,11 @@
 
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from episodic_dp import plan
 from episodic_dp import sampling
-from episodic_dp.sampling import sampler
 
 F, P, A = plan.FixedSize, plan.Poisson, plan.All
 LEVELS = ("alphabet", "character", "drawing")
@@ -95,48 +93,6 @@ def test_pure_in_key_and_step():
       )
   ]
   assert first.tolist() not in others and others[0] != others[1]
-
-
-@pytest.mark.parametrize("form", [None, "independent"])
-def test_jit_and_vmap_equal_eager(form):
-  hierarchy = plan.Hierarchy.from_sizes([4, 2, 3, 4], levels=("c", "image"))
-  episode = form and plan.Episode(2, 1, 1, form=form, tasks=3)
-  p = plan.SamplingPlan((F(2), F(2)), episode)
-  keys = jax.random.split(KEY, 5)
-  # Traced before it is called: the cached tables must not be traced values.
-  mapped = jax.jit(
-      jax.vmap(lambda key, step: sampling.sample(key, hierarchy, p, step))
-  )
-  steps = jnp.arange(5)
-  got = mapped(keys, steps)
-  for i in range(5):
-    want = sampling.sample(keys[i], hierarchy, p, i)
-    for g, w in zip(got, want):
-      np.testing.assert_array_equal(g[i], w)
-
-
-def test_nothing_is_compiled_again():
-  hierarchy = plan.Hierarchy.regular((1000, 5, 2), levels=LEVELS)
-  p = plan.SamplingPlan((P(0.01), F(5), F(2)))
-  traces = []
-
-  @jax.jit
-  def draw(key, step):
-    traces.append(step)
-    return sampling.sample(key, hierarchy, p, step)
-
-  counts = set()
-  for step in range(20):
-    _, mask = draw(jax.random.fold_in(KEY, step), step)
-    counts.add(int(mask[:, 0, 0].sum()))
-  assert len(traces) == 1 and len(counts) > 3
-  # Eagerly too, and for an equal description that is built anew.
-  sampling.sample(KEY, hierarchy, p, 0)
-  compiled = sampler._draw._cache_size()
-  for step in range(3):
-    again = plan.Hierarchy.regular((1000, 5, 2), levels=LEVELS)
-    sampling.sample(KEY, again, p, step)
-  assert sampler._draw._cache_size() == compiled
 
 
 def test_largest_leaf_numbers():
