@@ -37,6 +37,7 @@ def test_the_support_matrix_is_what_the_code_answers(make):
   )
 
 
+@pytest.mark.slow  # Compiles a step of every learner.
 def test_the_page_of_learners_is_what_the_code_answers():
   assert learners.document() == learners.FILE.read_text(encoding="utf-8"), (
       "run python -m experiments.evidence --only=learners --write"

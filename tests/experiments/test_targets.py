@@ -307,7 +307,7 @@ def test_starts_are_measured_when_all_are_trained(tmp_path):
 
 # Every target, trained --------------------------------------------------------
 
-_QUICK = {"figure12", "amplification"}
+_QUICK = {"amplification"}
 
 
 @pytest.fixture(scope="module")
