@@ -1,6 +1,7 @@
 """A learner of no network, for tests of what trains and measures learners."""
 
 import jax
+import jax.numpy as jnp
 
 from episodic_dp import learners
 from episodic_dp import models
@@ -20,3 +21,25 @@ class FakeLearner(learners.BaseLearner):
     """The parameters as they are."""
     del support, inner_gradient
     return params
+
+
+class Still(FakeLearner):
+  """A learner whose gradients are zero: a step releases its noise alone."""
+
+  def __init__(self, size=500):
+    self.size = size
+
+  def init(self, key):
+    """Return arrays of `size` and twice `size` zeros."""
+    del key
+    return {"a": jnp.zeros(self.size), "b": jnp.zeros((self.size, 2))}
+
+  def loss(self, params, episode):
+    """Return zero."""
+    del episode
+    return 0.0 * (params["a"].sum() + params["b"].sum())
+
+  def predict(self, params, support, query_images):
+    """Return three zeros for each image."""
+    del params, support
+    return jnp.zeros((query_images.shape[0], 3))

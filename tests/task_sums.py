@@ -1,10 +1,11 @@
-"""The sum of the clipped gradients of all tasks, in one call."""
+"""The sum of the clipped gradients of all tasks, in one call; flat trees."""
 
 import types
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from episodic_dp import plan
 from episodic_dp.private import quantile
@@ -52,3 +53,9 @@ def sum_tasks(
   totals = step_lib.begin(program, state, tasks.mask.size)
   totals = step_lib.add(program, state, totals, tasks)
   return totals.sum, step_lib.summarise(totals.diagnostics, tasks.mask)
+
+
+def flat(tree: Any) -> np.ndarray:
+  """Return float64[coordinates] of all arrays."""
+  leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
+  return np.concatenate([np.zeros(0), *(leaf.ravel() for leaf in leaves)])

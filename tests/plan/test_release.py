@@ -209,3 +209,13 @@ def test_adaptive_clipping_out_of_range(options, match):
 def test_values_out_of_range(options, match):
   with pytest.raises(plan.PlanError, match=match):
     mechanism(**options)
+
+
+def test_the_clip_unit_is_one_task():
+  episode = dataclasses.replace(TASKS, clip_unit="episode")
+  with pytest.raises(plan.PlanError, match="use clip_unit='participant'"):
+    make(mechanism=episode)
+  drawn = grouped("disjoint", (plan.FixedSize(10), plan.FixedSize(2)))
+  classes = dataclasses.replace(TASKS, clip_unit="class")
+  with pytest.raises(plan.UnsoundPlanError, match="clip_unit='episode'"):
+    make(CLASSES, drawn, classes)

@@ -26,6 +26,7 @@ from episodic_dp.private import quantile
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
 from tests import task_sums
+from tests.task_sums import flat
 
 WAY, SIDE, PARTICIPANTS = 3, 4, 14
 LEVELS = ("participant", "class", "image")
@@ -100,6 +101,9 @@ def cases():
   data, drawn = dataset(), tasks_plan()
   return {
       "fixed": (maml, data, drawn, mechanism()),
+      "streamed": (
+          maml, dataclasses.replace(data, resident=False), drawn, mechanism()
+      ),
       "own_head": (OwnHead(), data, drawn, mechanism()),
       "private_quantile": (
           first, data, drawn,
@@ -139,11 +143,6 @@ def cases():
           mechanism(clip_unit="image"),
       ),
   }
-
-
-def flat(tree):
-  leaves = [np.asarray(a, np.float64).ravel() for a in jax.tree.leaves(tree)]
-  return np.concatenate(leaves)
 
 
 def distance(found, expected):
@@ -187,45 +186,6 @@ def agreement(names):
           ),
       }
   return found
-
-
-def bits(case, steps):
-  """What some steps give, one after the other; state and metrics after each."""
-  learner, _, _, released = case
-  state, passed = private.init(jax.random.key(7), learner, ADAM, released), []
-  for step in steps:
-    state, metrics = step(state)
-    passed.append(jax.device_get((state.params, state.clip, metrics)))
-    # As after a restart: new arrays, not yet on the devices of the mesh.
-    key = np.asarray(jax.random.key_data(state.key))
-    state = jax.tree.map(np.asarray, state._replace(key=()))
-    state = jax.tree.map(jnp.asarray, state)
-    state = state._replace(key=jax.random.wrap_key_data(key))
-  return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(passed)]
-
-
-def streamed(case, devices):
-  """Whether data on the host give the bits of data on the same devices.
-
-  With a block for every task of a device, with one block for all of them, and
-  where one step takes over from another.
-  """
-  learner, data, drawn, released = case
-
-  def step(resident, block_bytes=1):
-    return private.make_meta_step(
-        learner, ADAM, dataclasses.replace(data, resident=resident),
-        plan.Release(data.hierarchy, drawn, released),
-        compute=private.Compute(
-            microbatch_size=1, mesh=training.make_mesh(devices),
-            diagnostics=True, block_bytes=block_bytes,
-        ),
-    )
-
-  expected = bits(case, [step(True)] * 3)
-  small, large = step(False), step(False, 2**26)
-  runs = [small] * 3, [large] * 3, [small, large, small]
-  return [bits(case, steps) == expected for steps in runs]
 
 
 def one_step_sum(mesh, clip_norm=1.0):
@@ -296,14 +256,6 @@ def main():
     meshes = {n: training.make_mesh(int(n)) for n in rest}
     found = {n: one_step_sum(mesh) for n, mesh in meshes.items()}
     found["planted"] = without_the_locks()
-  elif what == "streamed":
-    found = {
-        name: {
-            devices: streamed(case, devices)
-            for devices in ((1, 2, 4) if name in rest else (4,))
-        }
-        for name, case in cases().items()
-    }
   else:
     found = agreement(rest or list(cases()))
   json.dump(found, sys.stdout)

@@ -10,7 +10,6 @@ import pytest
 from episodic_dp import errors
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.private import meta_step
 
 ADAM = optax.adam(0.05)
 SGD = optax.sgd(0.05)
@@ -62,25 +61,6 @@ def test_a_mesh_of_one_device_gives_the_bits_of_resident_data(quick_run):
   state = jax.tree.map(np.asarray, state._replace(key=()))._replace(key=key)
   found += go(step, state, 2)[1]
   same_bits(found, expected)
-
-
-def test_data_may_be_larger_than_all_memory(quick_run, tmp_path):
-  """29 GB of holes, which would take minutes to read and not fit."""
-  hierarchy = plan.Hierarchy.regular(
-      (200_000_000, 3, 3), levels=("participant", "class", "image")
-  )
-  path = tmp_path / "images.npy"
-  np.lib.format.open_memmap(
-      path, "w+", np.uint8, (hierarchy.num_leaves, 4, 4, 1)
-  )
-  assert path.stat().st_size > 28e9
-  mapped = np.load(path, mmap_mode="r")
-  run = on_host(quick_run(stage=plan.FixedSize(5)), mapped)
-  run.dataset.hierarchy = hierarchy
-  state, _ = go(run.step(ADAM), run.init(ADAM), 2)
-  assert int(state.step) == 2
-  assert path.stat().st_blocks * 512 < 1e6  # Nothing was written either.
-  path.unlink()
 
 
 class Watched(np.ndarray):
@@ -137,27 +117,3 @@ def test_errors_of_the_thread_are_one_sentence_without_rows(watched):
   # The state was not consumed: the step can be taken again.
   images.fail = None
   assert int(step(state)[0].step) == 5
-
-
-@pytest.mark.parametrize(
-    "block,tasks", [(1, 2), (5 * TASK_BYTES, 4), (2**30, 8)]
-)
-def test_a_block_is_some_chunks_and_within_its_bytes(watched, block, tasks):
-  run, _ = watched
-  step = run.step(ADAM, microbatch_size=2, block_bytes=block)
-  assert step._task == [3, 2] and step._size == tasks
-  *_, last = step._gather(
-      np.zeros((7, 3, 2), int), np.ones(7, bool), 7, 7 - 7 % tasks
-  )
-  assert last.images.shape == (tasks * 6, 4, 4, 1)
-  assert last.mask.tolist() == [i < 7 % tasks for i in range(tasks)]
-
-
-def test_images_that_do_not_fit_point_to_the_host():
-  def full(array):
-    del array
-    raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
-
-  with pytest.raises(plan.PlanError) as e:
-    meta_step._on_device(np.zeros((2, 4, 4, 1), np.uint8), full)
-  assert "do not fit" in str(e.value) and "resident=False" in str(e.value)

@@ -125,25 +125,11 @@ def test_the_quantile_is_found_and_followed(gamma):
     np.testing.assert_allclose(shares, gamma, atol=0.03)
 
 
-class Still(fake_learner.FakeLearner):
-  """A learner whose gradients are zero."""
-
-  def init(self, key):
-    del key
-    return {"a": jnp.zeros(900), "b": jnp.zeros((300, 2))}
-
-  def loss(self, params, episode):
-    del episode
-    return 0.0 * (params["a"].sum() + params["b"].sum())
-
-  def predict(self, params, support, query_images):
-    del params, support
-    return jnp.zeros((query_images.shape[0], 3))
-
-
 def test_the_noise_of_a_step_is_that_of_the_pair(make_run):
   """Measured: on the gradients z' C, on the count sigma_b, independent."""
-  run = make_run(8, plan.FixedSize(5), **OPTIONS)._replace(learner=Still())
+  run = make_run(8, plan.FixedSize(5), **OPTIONS)._replace(
+      learner=fake_learner.Still()
+  )
   step, state = run.step(SGD, microbatch_size=5), run.init(SGD)
   norms, ratios, logs = [float(state.clip[0])], [], []
   before = np.zeros(1500)
@@ -225,14 +211,3 @@ def test_a_window_in_a_step_holds_the_norms_of_its_tasks(make_run):
   np.testing.assert_allclose(held.reshape(2, 4).mean(1), norms[-2:], rtol=1e-5)
   assert used[:2] == [3.0, 3.0]  # The window is full after two lots.
   assert used == sorted(used, reverse=True)
-
-
-@pytest.mark.parametrize("by,groups", [("global", 1), ("layer", 3)])
-@pytest.mark.parametrize("options", [OPTIONS, WINDOW | {"clip_window": 4}, {}])
-def test_the_first_norms_are_those_of_fixed_clipping(by, groups, options):
-  options = options | dict(noise_multiplier=1.5, clip_norm=0.3)
-  m = plan.Mechanism(clip_unit="task", clip_by=by, **options)
-  bounds = jax.tree.leaves(quantile.init(m, tree(1.0)))[0]
-  assert bounds.shape == (groups,)
-  np.testing.assert_allclose(np.linalg.norm(bounds), 0.3, rtol=1e-6)
-  np.testing.assert_allclose(quantile.stddev(2.0, bounds), 0.6, rtol=1e-6)

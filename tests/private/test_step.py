@@ -11,37 +11,16 @@ import pytest
 from scipy import stats
 
 from episodic_dp import plan
+from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp.private import keys
+from episodic_dp.private import state as state_lib
+from tests import fake_dataset
 from tests import fake_learner
+from tests.task_sums import flat
 
 SGD = optax.sgd(1.0)
 _SLOW = pytest.mark.slow  # Another case is among the quick tests.
-
-
-class Still(fake_learner.FakeLearner):
-  """A learner whose gradients are zero: a step releases its noise alone."""
-
-  def __init__(self, size=1500):
-    self.size = size
-
-  def init(self, key):
-    del key
-    return {"a": jnp.zeros(self.size), "b": jnp.zeros((self.size, 2))}
-
-  def loss(self, params, episode):
-    del episode
-    return 0.0 * (params["a"].sum() + params["b"].sum())
-
-  def predict(self, params, support, query_images):
-    del params, support
-    return jnp.zeros((query_images.shape[0], 3))
-
-
-def flat(tree):
-  return np.concatenate(
-      [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(tree)]
-  )
 
 
 def plain_training(run, optimizer, state, steps):
@@ -106,7 +85,7 @@ def test_noise_has_the_announced_spread(make_run):
       plan.Poisson(rate),
       noise_multiplier=z,
       clip_norm=clip_norm,
-  )._replace(learner=Still())
+  )._replace(learner=fake_learner.Still(1500))
   state, step = run.init(SGD), run.step(SGD, microbatch_size=3)
   before, draws = flat(state.params), []
   for _ in range(steps):
@@ -121,16 +100,6 @@ def test_noise_has_the_announced_spread(make_run):
   # Fresh at every step.
   correlation = np.corrcoef(draws[0], draws[1])[0, 1]
   assert abs(correlation) < 5 / math.sqrt(draws[0].size)
-
-
-def test_noise_does_not_depend_on_the_chunks(make_run):
-  run = make_run(8, plan.Poisson(0.5))._replace(learner=Still(20))
-  results = []
-  for chunk in (1, 3):
-    state, _ = run.step(SGD, microbatch_size=chunk)(run.init(SGD))
-    results.append(flat(state.params))
-  np.testing.assert_array_equal(results[0], results[1])
-  assert np.all(results[0] != 0)
 
 
 def test_same_key_and_step_give_the_same_bits(quick_run):
@@ -191,8 +160,7 @@ def test_poisson_counts_do_not_recompile(quick_run):
     jax.monitoring.unregister_event_duration_listener(record)
 
 
-@pytest.mark.parametrize("by", ["global", "layer"])
-def test_clip_norm_and_noise_are_arguments_of_one_program(make_run, by):
+def test_clip_norm_and_noise_are_arguments_of_one_program(make_run):
   texts, moved = set(), []
   for norm, multiplier in ((1e9, 1e-12), (0.25, 1.0), (1e-3, 1e-9)):
     run = make_run(
@@ -200,7 +168,7 @@ def test_clip_norm_and_noise_are_arguments_of_one_program(make_run, by):
         plan.FixedSize(3),
         clip_norm=norm,
         noise_multiplier=multiplier,
-        clip_by=by,
+        clip_by="layer",
     )
     step, state = run.step(SGD, mesh=None), run.init(SGD)
     before = flat(state.params)
@@ -228,3 +196,85 @@ def test_only_asked_for_metrics_leave_the_step(quick_run):
   moved = np.linalg.norm(after - before)
   np.testing.assert_allclose(metrics["update_norm"], moved, rtol=1e-4)
   assert metrics["step"] == state.step == 1
+
+
+def test_a_state_shows_no_key_and_no_norm_of_a_task(quick_run):
+  run = quick_run(
+      clipping="percentile_window", clip_percentile=50.0, clip_window=4
+  )
+  state = run.init(optax.sgd(0.1), seed=123456789)
+  words = np.asarray(jax.random.key_data(state.key)).tolist()
+  for text in (repr(state), str(state), f"{state}"):
+    assert "step=0" in text and "float32[16, 3]" in text
+    assert not any(str(word) in text for word in words if word)
+    assert "Window" not in text and "norms" not in text
+
+
+def test_keys_take_all_bits_of_their_bytes_and_differ_when_drawn():
+  key = private.secret_key(bytes(range(8)))
+  assert jax.random.key_data(key).tolist() == [0x00010203, 0x04050607]
+  assert jax.random.key_impl(key) == "threefry2x32"
+  drawn = [jax.random.key_data(private.secret_key()) for _ in range(20)]
+  assert len(np.unique(drawn, axis=0)) == 20
+  with pytest.raises(ValueError, match="8 bytes, and data has 3"):
+    private.secret_key(b"abc")
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5, 0.8, 0.99])
+def test_the_average_is_the_plain_mean_first_and_exponential_later(decay):
+  optimizer = state_lib.averaged(optax.sgd(0.1, momentum=0.5), decay)
+  alone = optax.sgd(0.1, momentum=0.5)
+  params = other = jnp.ones(3)
+  state, inner = optimizer.init(params), alone.init(params)
+  rng, expected = np.random.default_rng(0), 0.0
+  for t in range(12):
+    gradient = jnp.asarray(rng.normal(size=3), jnp.float32)
+    updates, state = optimizer.update(gradient, state, params)
+    same, inner = alone.update(gradient, inner, other)
+    params, other = params + updates, other + same
+    np.testing.assert_array_equal(params, other)
+    kept = min(decay, t / (t + 1))
+    expected = kept * expected + (1 - kept) * params
+    np.testing.assert_allclose(state.average, expected, rtol=1e-5, atol=1e-6)
+  for wrong in (-0.1, 1.0):
+    with pytest.raises(ValueError, match=f"decay={wrong}"):
+      state_lib.averaged(alone, wrong)
+
+
+@pytest.mark.parametrize(
+    "sizes,tasks",
+    [
+        # One class less, beside another participant: the step is that one's.
+        ([[3, 3], [3, 3, 3]], 1),
+        # One image too few in the only participant. (Slow: it compiles again.)
+        pytest.param([[3, 1, 3]], 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_task_that_cannot_be_filled_contributes_zero(quick_run, sizes, tasks):
+  run = quick_run(participants=1, stage=plan.All(), noise_multiplier=0.0)
+  found, moved = _tasks_and_update(_without(run, sizes))
+  assert found == [tasks] * 2 and moved == [tasks > 0] * 2
+
+
+def _without(run, sizes):
+  hierarchy = plan.Hierarchy.from_sizes(
+      sizes, levels=run.dataset.hierarchy.levels
+  )
+  shape = (hierarchy.num_leaves, *run.dataset.images.shape[1:])
+  images = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
+  return run._replace(
+      dataset=fake_dataset.FakeDataset(images=images, hierarchy=hierarchy),
+      plan=dataclasses.replace(run.plan, allow_short_units=True),
+  )
+
+
+def _tasks_and_update(run):
+  """The tasks of two steps, and whether they moved the parameters."""
+  optimizer = optax.sgd(0.1)
+  step, state = run.step(optimizer, diagnostics=True), run.init(optimizer)
+  tasks, moved = [], []
+  for _ in range(2):
+    state, metrics = step(state)
+    tasks.append(int(metrics["private/tasks"]))
+    moved.append(float(metrics["update_norm"]) > 0)
+  return tasks, moved

@@ -1,4 +1,4 @@
-"""DP-SGD: a plan without an episode, every example a clip unit."""
+"""DP-SGD, where every example is a clip unit, and layers that draw."""
 
 import math
 
@@ -16,9 +16,10 @@ from episodic_dp import sampling
 from episodic_dp.private import keys
 from episodic_dp.private import noise
 from tests import fake_dataset
+from tests.task_sums import flat
 
 ROWS, CLASSES, SIDE = 14, 3, 2
-SGD = optax.sgd(0.5)
+HALF = optax.sgd(0.5)
 LEARNER = learners.Supervised(models.mlp(CLASSES, (4,), (SIDE, SIDE, 1)))
 
 
@@ -61,16 +62,12 @@ def _plain_step(state, dataset, stages, clip_norm):
   )
 
 
-def _flat(tree):
-  return np.concatenate([np.ravel(a) for a in jax.tree.leaves(tree)])
-
-
 def _step(dataset, stages, **mechanism):
   mechanism = plan.Mechanism(clip_unit="image", **mechanism)
-  state = private.init(jax.random.key(3), LEARNER, SGD, mechanism)
+  state = private.init(jax.random.key(3), LEARNER, HALF, mechanism)
   step = private.make_meta_step(
     LEARNER,
-    SGD,
+    HALF,
     dataset,
     plan.Release(dataset.hierarchy, plan.SamplingPlan(stages), mechanism),
     compute=private.Compute(diagnostics=True, microbatch_size=4),
@@ -91,7 +88,7 @@ def test_a_unit_without_an_example_gives_nothing_but_noise():
   state, step = _step(dataset, stages, clip_norm=0.3, noise_multiplier=1.5)
   empty = 0
   for number in range(9):
-    before, key = _flat(state.params), keys.step_key(
+    before, key = flat(state.params), keys.step_key(
         state.key, keys.NOISE, number
     )
     drawn = noise.add_noise(
@@ -99,8 +96,8 @@ def test_a_unit_without_an_example_gives_nothing_but_noise():
     )
     state, metrics = step(state)
     # The expected examples, 14 / 3, divide the sum whatever was drawn.
-    only_noise = before - 0.5 * _flat(drawn) / (ROWS / 3)
-    moved = np.abs(_flat(state.params) - only_noise).max()
+    only_noise = before - 0.5 * flat(drawn) / (ROWS / 3)
+    moved = np.abs(flat(state.params) - only_noise).max()
     count = int(metrics["private/tasks"])
     assert count in (0, 7) and (moved < 1e-6) == (count == 0)
     empty += not count
@@ -131,10 +128,10 @@ def test_it_is_dp_sgd_and_without_clipping_sgd(hierarchy, stages, clip_norm, z):
     expected = jax.tree.map(
         lambda p, n: p - 0.5 * n / (ROWS * 0.5), expected, drawn
     )
-  start = _flat(state.params)
+  start = flat(state.params)
   state, metrics = step(state)
-  np.testing.assert_allclose(_flat(state.params), _flat(expected), atol=2e-6)
-  assert np.abs(_flat(state.params) - start).max() > 1e-2
+  np.testing.assert_allclose(flat(state.params), flat(expected), atol=2e-6)
+  assert np.abs(flat(state.params) - start).max() > 1e-2
   assert (float(metrics["private/clipped"]) > 0) == (clip_norm < 1)
   assert 0 <= metrics["private/accuracy"] <= 1
   assert 0 < metrics["private/tasks"] < ROWS
@@ -161,7 +158,7 @@ def test_who_adapts_or_clips_otherwise_is_refused():
   def make(learner, unit):
     private.make_meta_step(
       learner,
-      SGD,
+      HALF,
       _dataset(RAGGED),
       plan.Release(
         _dataset(RAGGED).hierarchy,
@@ -176,23 +173,164 @@ def test_who_adapts_or_clips_otherwise_is_refused():
     make(LEARNER, "class")
 
 
-def test_networks_that_mix_examples_are_refused():
-  """The gradient of one example would be another's too."""
+TASKS, WAY = 6, 2
+SGD = optax.sgd(1.0)
+DATA = fake_dataset.FakeDataset(
+    images=np.random.default_rng(0)
+    .standard_normal((TASKS * WAY * 2, 1, 1, 4))
+    .astype(np.float32),
+    hierarchy=plan.Hierarchy.regular(
+        (TASKS, WAY, 2), levels=("participant", "class", "image")
+    ),
+)
+PLAN = plan.SamplingPlan(
+    (plan.FixedSize(TASKS), plan.FixedSize(WAY), plan.FixedSize(2)),
+    episode=plan.Episode(way=WAY, shot=1, query=1),
+)
 
-  def apply(params, images):
-    x = images.reshape(images.shape[0], -1)
-    return (x - 1e-6 * x.mean(0)) @ params
 
-  init = jax.jit(lambda key: jax.random.normal(key, (SIDE * SIDE, CLASSES)))
-  # Its claim is not read.
-  mixing = models.Model(init, apply, mixes_examples=False)
-  dataset = _dataset()
-  release = plan.Release(
-      dataset.hierarchy,
-      plan.SamplingPlan((plan.Poisson(0.5),)),
-      plan.Mechanism(clip_unit="image", noise_multiplier=1.0),
+def dropped(params, images, key):
+  x = images.reshape(images.shape[0], -1)
+  return (x * jax.random.bernoulli(key, 0.5, (4,))) @ params["head"]
+
+
+def network(random=dropped):
+  """A linear network, which drops inputs while it is trained."""
+  return models.Model(
+      lambda key: {"head": jax.random.normal(key, (4, WAY))},
+      lambda params, images: images.reshape(-1, 4) @ params["head"],
+      mixes_examples=False,
+      random=random,
   )
-  with pytest.raises(plan.UnsoundPlanError, match="mixes examples.*'group'"):
-    private.make_meta_step(
-        learners.Supervised(mixing), SGD, dataset, release
+
+
+def taken(learner, *, data=DATA, described=PLAN, steps=1, key=1, **mechanism):
+  """The releases of some steps, without noise or clipping."""
+  chosen = dict(clip_unit="participant", clip_norm=1e6, noise_multiplier=0.0)
+  release = plan.Release(
+      data.hierarchy, described, plan.Mechanism(**(chosen | mechanism))
+  )
+  state = private.init(
+      private.secret_key(bytes([key] * 8)), learner, SGD, release.mechanism
+  )
+  step = private.make_meta_step(learner, SGD, data, release)
+  params = [jax.tree.map(np.array, state.params)]
+  for _ in range(steps):
+    state, _ = step(state)
+    params.append(jax.tree.map(np.array, state.params))
+  return [
+      jax.tree.map(lambda a, b: a - b, *pair)
+      for pair in zip(params, params[1:])
+  ]
+
+
+class Telling(learners.Supervised):
+  """Its update is what its network draws, whatever the data."""
+
+  adapts = True
+
+  def meta_gradient(self, params, episode):
+    """What is drawn for the query set, and for two passes over the support."""
+    del episode
+    found = [
+        learner.model.apply(params, jnp.ones((1, 4)))[0, 0]
+        for learner in (self, self.in_pass(0), self.in_pass(1))
+    ]
+    return jnp.zeros(()), {"head": jnp.zeros((4, WAY)).at[:3, 0].set(
+        jnp.stack(found)
+    )}
+
+
+def test_draws_follow_from_the_key_the_step_the_task_and_the_pass():
+  def random(params, images, key):
+    del params
+    return jnp.tile(jax.random.uniform(key), (len(images), WAY))
+
+  found = taken(Telling(network(random)), steps=2)
+  fold = jax.random.fold_in
+  for step, update in enumerate(found):
+    drawn = []
+    for slot in range(TASKS):
+      own = fold(
+          keys.step_key(
+              private.secret_key(bytes([1] * 8)), keys.LAYERS, step
+          ),
+          slot,
+      )
+      passes = [own, fold(own, 1), fold(own, 2)]
+      drawn.append([jax.random.uniform(fold(key, 0)) for key in passes])
+    assert len(np.unique(drawn)) == 3 * TASKS
+    np.testing.assert_allclose(
+        update["head"][:3, 0], np.mean(drawn, axis=0), rtol=1e-5
     )
+
+
+def apply_mixed(params, images):
+  x = images.reshape(-1, 4)
+  return (x - 1e-6 * x.mean(0)) @ params["head"]
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [
+        # Its claim is not read, and it mixes only while it is trained.
+        network(lambda params, images, key:
+                dropped(params, images, key) + images.mean()),
+        network(None)._replace(apply=apply_mixed),
+    ],
+)
+def test_what_mixes_is_refused_for_examples(mixing):
+  examples = fake_dataset.FakeDataset(
+      images=DATA.images[:TASKS],
+      hierarchy=plan.Hierarchy.regular((TASKS,), levels=("image",)),
+      labels=np.arange(TASKS) % WAY,
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="mixes examples"):
+    taken(
+        learners.Supervised(mixing),
+        data=examples,
+        described=plan.SamplingPlan((plan.FixedSize(TASKS),)),
+        clip_unit="image",
+    )
+
+
+def test_noisy_inner_steps_refuse_random_layers():
+  with pytest.raises(plan.UnsoundPlanError, match="random layers .*dropout"):
+    taken(
+        learners.MAML(network(), inner_steps=1, order="first"),
+        clip_unit="image",
+        order="first",
+        inner_steps=1,
+        inner_clip_norm=1.0,
+        inner_noise_multiplier=1.0,
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+    )
+
+
+def test_a_task_drawn_several_times_is_clipped_once():
+  # Each draw's gradient is longer than the clip norm, and two cancel out.
+  def random(params, images, key):
+    del params
+    sign = jnp.sign(jax.random.uniform(key) - 0.5)
+    return jnp.tile(100 * sign, (len(images), WAY))
+
+  several = network(random)._replace(draws=4)
+  (found,) = taken(Telling(several), clip_norm=1.0)
+  step = keys.step_key(private.secret_key(bytes([1] * 8)), keys.LAYERS, 0)
+  fold = jax.random.fold_in
+
+  def drawn(key):
+    return 100 * np.sign(jax.random.uniform(fold(key, 0)) - 0.5)
+
+  updates = []
+  for slot in range(TASKS):
+    own = [
+        [drawn(k), drawn(fold(k, 1)), drawn(fold(k, 2))]
+        for k in jax.random.split(fold(step, slot), 4)
+    ]
+    mean = np.mean(own, axis=0)
+    updates.append(mean * min(1, 1 / max(np.linalg.norm(mean), 1e-9)))
+  np.testing.assert_allclose(
+      found["head"][:3, 0], np.mean(updates, axis=0), rtol=1e-4, atol=1e-6
+  )

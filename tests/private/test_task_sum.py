@@ -9,12 +9,11 @@ import pytest
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
-from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp.private import keys
 from episodic_dp.private import step as step_lib
-from tests import fake_learner
 from tests import task_sums
+from tests.task_sums import flat
 
 pytestmark = pytest.mark.optimized
 
@@ -60,12 +59,6 @@ def run(learner, params, tasks, chunk=2, clip_norm=0.5, by="global"):
   )(params, tasks)
 
 
-def flat(tree):
-  return np.concatenate(
-      [np.asarray(leaf, np.float64).ravel() for leaf in jax.tree.leaves(tree)]
-  )
-
-
 @pytest.mark.parametrize(
     "chunk", [8, pytest.param(2, marks=pytest.mark.slow)]
 )
@@ -100,75 +93,3 @@ def test_loop_and_chunks_of_every_size_agree(chunk):
   np.testing.assert_allclose(
       facts["private/clipped"], np.mean(np.asarray(norms) > 0.5), rtol=1e-6
   )
-
-
-class Gradients(fake_learner.FakeLearner):
-  """A learner whose gradient of a task is the first image's pixels."""
-
-  def init(self, key):
-    del key
-    return {"a": jnp.zeros((2, 4)), "b": jnp.zeros((8,))}
-
-  def loss(self, params, episode):
-    pixels = episode.support.images.reshape(3, -1).sum(0)
-    return jnp.vdot(params["a"], pixels[:8]) + jnp.vdot(
-        params["b"], pixels[8:]
-    )
-
-  def predict(self, params, support, query_images):
-    return jnp.zeros((query_images.shape[0], 3))
-
-
-HARD = [0.0, 1.0, -1.0, 1e-20, 1e20, -3e38, np.nan, np.inf, -np.inf]
-
-
-@pytest.mark.parametrize("by", ["global", "layer"])
-def test_one_task_moves_the_sum_by_no_more_than_its_sensitivity(by):
-  learner, clip_norm = Gradients(), 2.0
-  rng = np.random.default_rng(0)
-  rows = np.arange(2 * 3 * len(HARD)).reshape(-1, 3, 2).astype(np.int32)
-  images = rng.standard_normal((rows.size, 4, 4, 1)).astype(np.float32)
-  with np.errstate(over="ignore"):
-    images *= np.repeat(np.asarray(HARD, np.float32), 6)[:, None, None, None]
-  compiled = jax.jit(
-      lambda images, mask: task_sums.sum_tasks(
-          learner,
-          mechanism(clip_norm, by),
-          learner.init(None),
-          step_lib.Tasks(images, jnp.asarray(rows), mask),
-          KEY,
-          episode=EPISODE,
-          microbatch_size=4,
-      )[0]
-  )
-  total = lambda images, mask: flat(compiled(images, mask))  # noqa: E731
-  full = np.ones(len(HARD), bool)
-  base = total(images, full)
-  assert np.isfinite(base).all()
-  largest = 0.0
-  for i in range(len(HARD)):
-    mask = full.copy()
-    mask[i] = False
-    removed = np.linalg.norm(total(images, mask) - base)
-    assert removed <= private.sensitivity(clip_norm) * (1 + 1e-5)
-    changed = images.copy()
-    changed[6 * i : 6 * i + 6] = -images[6:12]
-    replaced = np.linalg.norm(total(changed, full) - base)
-    limit = private.sensitivity(clip_norm, "replace-one")
-    assert replaced <= limit * (1 + 1e-5)
-    largest = max(largest, removed, replaced / 2)
-  assert largest > clip_norm * 0.999  # The bound is reached, not loose.
-
-
-def test_empty_slots_hold_anything():
-  """Slots beyond the mask may point at images that give NaN."""
-  learner = Gradients()
-  images = np.ones((6, 4, 4, 1), np.float32)
-  images[3:] = np.nan
-  rows = np.asarray([[[0, 1]] * 3, [[4, 5]] * 3, [[4, 5]] * 3], np.int32)
-  tasks = step_lib.Tasks(
-      jnp.asarray(images), jnp.asarray(rows), jnp.asarray([True, False, False])
-  )
-  total, facts = run(learner, learner.init(None), tasks, clip_norm=1.0)
-  np.testing.assert_allclose(np.linalg.norm(flat(total)), 1.0, rtol=1e-4)
-  assert facts["private/non_finite"] == 0 and facts["private/tasks"] == 1
