@@ -82,6 +82,14 @@ def check_frequencies(hits, draws, rates):
   )
 
 
+def check_pairs(tree, stages, drawn, draws):
+  """How often each leaf and pair of leaves was drawn; `drawn` of `included`."""
+  paths, drawn = leaves(tree), drawn.astype(int)
+  exact = [[pair(stages, one, two) for two in paths] for one in paths]
+  check_frequencies(drawn.T @ drawn, draws, exact)
+  return exact
+
+
 def choices(stage, n):
   """(children, probability) of every way in which a stage can choose."""
   if isinstance(stage, P):

@@ -61,10 +61,8 @@ def test_inclusion_of_leaves_and_of_pairs(stages):
   hierarchy, p = _hierarchy(), plan.SamplingPlan(stages)
   indices, mask = _draw_tree(stages)
   assert indices.shape[1:] == plan.capacities(hierarchy, p)
-  included = oracle.included(indices, mask, 18).astype(float)
-  paths = oracle.leaves(TREE)
-  exact = [[oracle.pair(stages, one, two) for two in paths] for one in paths]
-  oracle.check_frequencies((included.T @ included).astype(int), DRAWS, exact)
+  included = oracle.included(indices, mask, 18)
+  exact = oracle.check_pairs(TREE, stages, included, DRAWS)
   rate = plan.inclusion_rate(hierarchy, p, "drawing")
   assert rate == pytest.approx(max(np.diag(exact)))
 
@@ -135,7 +133,4 @@ def test_empty_and_short_units():
   hierarchy = _hierarchy(tree)
   p = plan.SamplingPlan(stages, allow_short_units=True)
   indices, mask = _draw(hierarchy, p)
-  included = oracle.included(indices, mask, 9).astype(float)
-  paths = oracle.leaves(tree)
-  exact = [[oracle.pair(stages, one, two) for two in paths] for one in paths]
-  oracle.check_frequencies((included.T @ included).astype(int), DRAWS, exact)
+  oracle.check_pairs(tree, stages, oracle.included(indices, mask, 9), DRAWS)
