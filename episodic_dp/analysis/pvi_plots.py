@@ -41,7 +41,7 @@ def convergence() -> plotting.Figure:
       )
     done = rounds
     for m in range(_CLIENTS):
-      one = gaussian.product(posterior.prior, posterior.factor(m).natural)
+      one = gaussian.product(posterior.prior, posterior.factor(m))
       axes.plot(
           *_ellipse(one), color=plotting.COLORS[m + 1], linestyle="-",
           label=f"prior and the factor of client {m + 1}",

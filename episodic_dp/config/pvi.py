@@ -17,7 +17,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import pvi
 from episodic_dp.config import run_config
 from episodic_dp.pvi import adult
-from episodic_dp.pvi import clients as clients_lib
+from episodic_dp.pvi import federation
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import tables
 
@@ -244,7 +244,7 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
       optimizer=optimizer(visit.rate, visit.scale_rate),
       clients=owners,
       budgets=pvi.Budgets(
-          releases=clients_lib.releases(
+          releases=federation.releases(
               owners, batch_share=visit.batch_share,
               least_batch=visit.least_batch, clip_norm=visit.clip_norm,
               noise_multiplier=visit.noise_multiplier,
@@ -275,7 +275,7 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
 
 def default_delta(table: Table, size: int) -> float:
   """Return a client's delta: published for Adult, else up to 1 / (10 rows)."""
-  return clients_lib.usual_delta(size if table.name == "adult" else 10 * size)
+  return federation.usual_delta(size if table.name == "adult" else 10 * size)
 
 
 def optimizer(rate: float, scale_rate: float) -> optax.GradientTransformation:

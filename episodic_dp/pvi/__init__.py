@@ -1,13 +1,13 @@
 """Partitioned variational inference, and its private forms."""
 
-from episodic_dp.pvi.clients import Absence
-from episodic_dp.pvi.clients import Client
-from episodic_dp.pvi.clients import make_clients
-from episodic_dp.pvi.learner import VariationalLearner
+from episodic_dp.pvi.federation import Absence
+from episodic_dp.pvi.federation import Client
+from episodic_dp.pvi.federation import make_clients
 from episodic_dp.pvi.likelihoods import BayesianNetwork
 from episodic_dp.pvi.likelihoods import Examples
 from episodic_dp.pvi.likelihoods import LinearRegression
 from episodic_dp.pvi.likelihoods import LogisticRegression
+from episodic_dp.pvi.likelihoods import VariationalLearner
 from episodic_dp.pvi.program import Budgets
 from episodic_dp.pvi.program import Result
 from episodic_dp.pvi.program import run

@@ -1,16 +1,15 @@
-"""Partitioned variational inference: cavities, updates and free energies.
+"""Partitioned variational inference: cavities and updates of factors.
 
 Algorithm 2 of Sharma, "Differential Privacy & Approximate Bayesian Inference"
 [S], after Bui et al., "Partitioned Variational Inference" (2018). The
-approximate posterior is the prior times one factor for each client,
+approximate posterior is proportional to the prior times one factor for each
+client,
 
   q(theta) = p(theta) prod_m t_m(theta)                                 (2.17)
 
-and stays that after every update here, its constant included: what is kept is
-p and the factors, and q is always made of them.
+A server keeps p and the factors; q is always made of them.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -18,24 +17,9 @@ import jax.numpy as jnp
 
 from episodic_dp.pvi import gaussian
 
-# A Gaussian -> the expected log likelihood of one client's data, a scalar.
-Evidence = Callable[[Any], jax.Array]
-
-
-class Factor(NamedTuple):
-  """One client's approximate likelihood, or many along a first axis.
-
-  Attributes:
-    natural: its natural parameters.
-    log_scale: the logarithm of its constant.
-  """
-
-  natural: Any
-  log_scale: jax.Array
-
 
 class Posterior(NamedTuple):
-  """State of a server.
+  """State of a server, in natural parameters.
 
   Attributes:
     prior: p, a proper Gaussian.
@@ -43,21 +27,19 @@ class Posterior(NamedTuple):
   """
 
   prior: Any
-  factors: Factor
+  factors: Any
 
   @property
   def natural(self) -> Any:
     """q: the prior times all factors."""
-    return jax.tree.map(
-        lambda p, t: p + t.sum(0), self.prior, self.factors.natural
-    )
+    return jax.tree.map(lambda p, t: p + t.sum(0), self.prior, self.factors)
 
   @property
   def clients(self) -> int:
     """Number of clients, M."""
-    return self.factors.log_scale.shape[0]
+    return len(jax.tree.leaves(self.factors)[0])
 
-  def factor(self, client: jax.Array | int) -> Factor:
+  def factor(self, client: jax.Array | int) -> Any:
     """Return one client's factor."""
     return jax.tree.map(lambda a: a[client], self.factors)
 
@@ -69,19 +51,8 @@ def begin(prior: gaussian.Natural, clients: int) -> Posterior:
     prior: p.
     clients: M, at least 1.
   """
-
-  def ones(a: jax.Array) -> jax.Array:
-    return jnp.zeros((clients, *a.shape), a.dtype)
-
-  first = jax.tree.leaves(prior)[0]
-  return Posterior(
-      prior, Factor(jax.tree.map(ones, prior), ones(first.ravel()[0]))
-  )
-
-
-def cavity(posterior: gaussian.Natural, factor: Factor) -> Any:
-  """q / t_m: the posterior without one client."""
-  return gaussian.quotient(posterior, factor.natural)
+  ones = jax.tree.map(lambda a: jnp.zeros((clients, *a.shape), a.dtype), prior)
+  return Posterior(prior, ones)
 
 
 def new_factor(
@@ -111,82 +82,32 @@ def new_factor(
   return jax.tree.map(lambda a, b: jnp.where(finite, a, b), moved, old)
 
 
-def replace(
-    posterior: Posterior, naturals: Any, answered: jax.Array
-) -> Posterior:
-  """Return the posterior with new factors for some clients.
+def where(answered: jax.Array, new: Any, old: Any) -> Any:
+  """Return new arrays for clients that answered, and old ones for others.
 
   Args:
-    posterior: before.
-    naturals: of all M clients along a first axis.
-    answered: bool[M], whose are taken; the others stay.
-
-  Returns:
-    It. The factors' constants share out evenly what keeps eq. 2.17 exact.
+    answered: bool[M].
+    new: a tree of arrays whose first axis has length M.
+    old: a tree like it.
   """
-  before = posterior.natural
 
-  def choose(new: jax.Array, old: jax.Array) -> jax.Array:
-    shape = (-1, *[1] * (new.ndim - 1))
-    return jnp.where(answered.reshape(shape), new, old)
+  def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.where(answered.reshape(-1, *[1] * (jnp.ndim(a) - 1)), a, b)
 
-  old = posterior.factors
-  chosen = jax.tree.map(choose, naturals, old.natural)
-  moved = Posterior(posterior.prior, Factor(chosen, old.log_scale))
-  change = before.log_partition() - moved.natural.log_partition()
-  share = answered / jnp.maximum(answered.sum(), 1)
-  return moved._replace(
-      factors=Factor(chosen, old.log_scale + share * change)
-  )
+  return jax.tree.map(choose, new, old)
 
 
 def replace_one(
-    posterior: Posterior, client: jax.Array | int, natural: Any
+    posterior: Posterior, client: jax.Array | int, factor: Any
 ) -> Posterior:
   """Return the posterior with another factor of one client: eq. 2.21."""
-  naturals = jax.tree.map(
-      lambda all_, new: all_.at[client].set(new),
-      posterior.factors.natural,
-      natural,
+  factors = jax.tree.map(
+      lambda all_, new: all_.at[client].set(new), posterior.factors, factor
   )
-  answered = jnp.arange(posterior.clients) == client
-  return replace(posterior, naturals, answered)
+  return posterior._replace(factors=factors)
 
 
 def without(posterior: Posterior, client: int) -> Posterior:
   """Return the posterior after a client withdraws: its factor is 1."""
-  nothing = gaussian.one(posterior.factor(client).natural)
+  nothing = jax.tree.map(jnp.zeros_like, posterior.prior)
   return replace_one(posterior, client, nothing)
-
-
-def log_density(posterior: Posterior, theta: Any) -> jax.Array:
-  """ln p(theta) + the sum of ln t_m(theta), constants included."""
-  prior, factors = posterior.prior, posterior.factors
-  parts = jax.vmap(lambda t: t.exponent(theta))(factors.natural)
-  return (
-      prior.exponent(theta) - prior.log_partition()
-      + jnp.sum(parts + factors.log_scale)
-  )
-
-
-def local_free_energy(
-    evidence: Evidence, q: Any, before: Any, factor: Factor
-) -> jax.Array:
-  """Compute F_m(q), eq. 2.22.
-
-  Args:
-    evidence: of the client's data.
-    q: where it is evaluated.
-    before: the normalised posterior before the update.
-    factor: the client's, before the update.
-  """
-  tilted = evidence(q) - factor.natural.expected_exponent(q) - factor.log_scale
-  return tilted - gaussian.divergence(q, before)
-
-
-def global_free_energy(
-    evidences: list[Evidence], q: Any, prior: Any
-) -> jax.Array:
-  """Compute F(q), eq. 2.26, of the data of all clients."""
-  total = jnp.sum(jnp.stack([evidence(q) for evidence in evidences]))
-  return total - gaussian.divergence(q, prior)

@@ -14,25 +14,170 @@ clients do. docs/pvi.md has the argument.
 from collections.abc import Sequence
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from episodic_dp import backends
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
+from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import checks
 from episodic_dp.private import step as step_lib
-from episodic_dp.pvi import clients as clients_lib
 from episodic_dp.pvi import factors
-from episodic_dp.pvi import learner as learner_lib
+from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
 
 # What the run's secret key is folded with before a client's number; the steps
 # of a client fold in purposes of their own (`private.keys`).
 _CLIENTS = 64
+LEVEL = "example"  # The unit that local privacy protects.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Client:
+  """One client's examples, as the private step reads them (`data.Dataset`).
+
+  Attributes:
+    name: of the client, for messages and reports.
+    inputs: float32[n, features].
+    labels: int32[n], classes from 0.
+    hierarchy: the examples, of which there are n; clients of one size share it.
+  """
+
+  name: str
+  inputs: np.ndarray
+  labels: np.ndarray
+  hierarchy: plan_lib.Hierarchy
+
+  rows = staticmethod(dataset_lib.identity)
+  rotate = False
+  targets = 0
+  resident = True
+
+  @property
+  def images(self) -> np.ndarray:
+    """The inputs as float32[n, 1, 1, features]."""
+    return self.inputs[:, None, None, :]
+
+  @property
+  def image_shape(self) -> tuple[int, int, int]:
+    """(1, 1, features)."""
+    return 1, 1, self.inputs.shape[1]
+
+  @property
+  def size(self) -> int:
+    """n, which is public."""
+    return len(self.labels)
+
+
+def make_clients(
+    inputs: np.ndarray, labels: np.ndarray, members: dict[str, np.ndarray]
+) -> tuple[Client, ...]:
+  """Make clients of some rows each.
+
+  Args:
+    inputs: [rows, features].
+    labels: [rows], classes from 0.
+    members: name -> rows of the client.
+
+  Raises:
+    PlanError: a row has two clients: their guarantees would not hold for it;
+      or a client has none.
+  """
+  held = np.concatenate([np.asarray(rows) for rows in members.values()])
+  values, counts = np.unique(held, return_counts=True)
+  if counts.max() > 1:
+    raise plan_lib.PlanError(
+        f"row {values[counts.argmax()]} belongs to {counts.max()} clients: the"
+        " guarantee of one client holds for rows that no other has; give every"
+        " row one client"
+    )
+  trees: dict[int, plan_lib.Hierarchy] = {}
+  made = []
+  for name, rows in members.items():
+    size = len(rows)
+    if not size:
+      raise plan_lib.PlanError(
+          f"client {name!r} has no examples: leave it out, or give it some"
+      )
+    if size not in trees:
+      trees[size] = plan_lib.Hierarchy.regular((size,), levels=(LEVEL,))
+    made.append(
+        Client(
+            name=name,
+            inputs=np.ascontiguousarray(inputs[rows], np.float32),
+            labels=np.ascontiguousarray(labels[rows], np.int32),
+            hierarchy=trees[size],
+        )
+    )
+  return tuple(made)
+
+
+def releases(
+    members: Sequence[Client],
+    *,
+    batch_share: float,
+    least_batch: int,
+    clip_norm: float,
+    noise_multiplier: float,
+) -> tuple[plan_lib.Release, ...]:
+  """Describe what a local step of each client samples and releases.
+
+  Args:
+    members: the clients.
+    batch_share: of a client's examples that a step draws (Poisson), rounded up
+      to whole examples.
+    least_batch: and at least so many.
+    clip_norm: of the gradient of one example's expected log likelihood.
+    noise_multiplier: z; 0 for no privacy.
+  """
+  mechanism = plan_lib.Mechanism(
+      clip_unit=LEVEL, clip_norm=clip_norm, noise_multiplier=noise_multiplier
+  )
+  made: dict[int, plan_lib.Release] = {}
+  for client in members:
+    if client.size not in made:
+      batch = max(least_batch, math.ceil(batch_share * client.size))
+      rate = min(1.0, batch / client.size)
+      made[client.size] = plan_lib.Release(
+          client.hierarchy,
+          plan_lib.SamplingPlan((plan_lib.Poisson(rate),)),
+          mechanism,
+      )
+  return tuple(made[client.size] for client in members)
+
+
+def usual_delta(size: int) -> float:
+  """10^floor(log10(1 / size)): the published choice, at most 1 / size."""
+  return 10.0 ** math.floor(-math.log10(size))
+
+
+@dataclasses.dataclass(frozen=True)
+class Absence:
+  """Rounds in which a client does not answer, by a public rule.
+
+  Attributes:
+    client: its number.
+    first: the first such round, from 1.
+    last: the last one; None for a client that never answers again.
+  """
+
+  client: int
+  first: int = 1
+  last: int | None = None
+
+  def covers(self, client: int, round_: int) -> bool:
+    """Return whether the client is absent in a round."""
+    return (
+        client == self.client
+        and self.first <= round_
+        and (self.last is None or round_ <= self.last)
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,9 +207,9 @@ class Federation:
 
   def __init__(
       self,
-      learner: learner_lib.VariationalLearner,
+      learner: likelihoods.VariationalLearner,
       optimizer: optax.GradientTransformation,
-      members: Sequence[clients_lib.Client],
+      members: Sequence[Client],
       releases: Sequence[plan_lib.Release],
       *,
       local_steps: int,
@@ -85,7 +230,7 @@ class Federation:
     """
     sizes: dict[int, list[int]] = {}
     for number, (client, release) in enumerate(zip(members, releases)):
-      clients_lib.check_release(release)
+      servers.check_release(release)
       first = sizes.setdefault(client.size, [])
       if first and release != releases[first[0]]:
         raise plan_lib.PlanError(
@@ -186,7 +331,7 @@ class Federation:
   ) -> tuple[Any, Any]:
     """Make a visit as in `servers`; the client is (state, images, labels)."""
     state, images, labels = client
-    state = learner_lib.visiting(state, sent, cavity)
+    state = likelihoods.visiting(state, sent, cavity)
 
     def step(state: private.State, _: None) -> tuple[private.State, None]:
       program = group.program
@@ -196,7 +341,7 @@ class Federation:
       return taken[0], None
 
     state, _ = jax.lax.scan(step, state, length=self._local_steps)
-    return (state, images, labels), learner_lib.to_gaussian(state.params)
+    return (state, images, labels), likelihoods.to_gaussian(state.params)
 
   def _all_visits(
       self, posterior: Any, states: Any, answered: jax.Array, data: Any
@@ -239,9 +384,9 @@ class Federation:
 
 
 def _group(
-    learner: learner_lib.VariationalLearner,
+    learner: likelihoods.VariationalLearner,
     optimizer: optax.GradientTransformation,
-    members: Sequence[clients_lib.Client],
+    members: Sequence[Client],
     releases: Sequence[plan_lib.Release],
     numbers: Sequence[int],
 ) -> Group:
@@ -251,7 +396,7 @@ def _group(
       members=tuple(numbers),
       program=step_lib.make_program(
           learner,
-          learner_lib.with_divergence(optimizer, first.size),
+          likelihoods.with_divergence(optimizer, first.size),
           first,
           release,
           # All that a step draws at once: rows of tables are small.
@@ -266,11 +411,7 @@ def _kept(
     new: private.State, old: private.State, answered: jax.Array
 ) -> private.State:
   """Keep the new states of clients that answered, old ones of others."""
-
-  def choose(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.where(answered.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-
-  chosen = jax.tree.map(choose, without_key(new), without_key(old))
+  chosen = factors.where(answered, without_key(new), without_key(old))
   return chosen._replace(key=old.key)  # The same in all steps.
 
 

@@ -46,13 +46,6 @@ class MeanField(NamedTuple):
 
     return _total(each, self.linear, self.precision)
 
-  def exponent(self, theta: Tree) -> jax.Array:
-    """natural . statistics(theta): the logarithm of the density, or factor."""
-    return _total(
-        lambda b, p, t: jnp.sum(b * t - p * t**2 / 2),
-        self.linear, self.precision, theta,
-    )
-
   def expected_exponent(self, under: "MeanField") -> jax.Array:
     """Return the mean of `exponent` under a Gaussian."""
     return _total(
@@ -65,13 +58,6 @@ class MeanField(NamedTuple):
     precision = jax.tree.map(jnp.maximum, self.precision, floor.precision)
     return MeanField(jax.tree.map(jnp.multiply, precision, self.mean),
                      precision)
-
-  def proper(self) -> jax.Array:
-    """bool scalar: whether it can be normalised."""
-    return jax.tree.reduce(
-        jnp.logical_and,
-        jax.tree.map(lambda p: jnp.all(p > 0), self.precision),
-    )
 
 
 class Full(NamedTuple):
@@ -95,33 +81,12 @@ class Full(NamedTuple):
     """The covariance [d, d]."""
     return jnp.linalg.inv(self.precision)
 
-  def log_partition(self) -> jax.Array:
-    """Return the logarithm of the integral of exp(natural . statistics)."""
-    _, log_det = jnp.linalg.slogdet(self.precision)
-    quadratic = self.linear @ self.mean
-    return (
-        quadratic - log_det + self.linear.size * math.log(2 * math.pi)
-    ) / 2
-
-  def exponent(self, theta: jax.Array) -> jax.Array:
-    """natural . statistics(theta): the logarithm of the density, or factor."""
-    return self.linear @ theta - theta @ self.precision @ theta / 2
-
-  def expected_exponent(self, under: "Full") -> jax.Array:
-    """Return the mean of `exponent` under a Gaussian."""
-    spread = jnp.sum(self.precision * under.covariance)
-    return self.exponent(under.mean) - spread / 2
-
   def above(self, floor: "Full") -> "Full":
     """Return the Gaussian of the same mean whose precision is at least that."""
     values, vectors = jnp.linalg.eigh(self.precision - floor.precision)
     kept = (vectors * jnp.maximum(values, 0)) @ vectors.T
     precision = floor.precision + kept
     return Full(precision @ self.mean, precision)
-
-  def proper(self) -> jax.Array:
-    """bool scalar: whether it can be normalised."""
-    return jnp.all(jnp.linalg.eigvalsh(self.precision) > 0)
 
 
 Natural = MeanField | Full
@@ -140,11 +105,6 @@ def full(mean: jax.Array, covariance: jax.Array) -> Full:
   return Full(precision @ mean, precision)
 
 
-def one(like: _N) -> _N:
-  """Return the factor that is 1 everywhere."""
-  return jax.tree.map(jnp.zeros_like, like)
-
-
 def product(a: _N, b: _N) -> _N:
   """Return the product of two densities or factors."""
   return jax.tree.map(jnp.add, a, b)
@@ -160,7 +120,7 @@ def between(a: _N, b: _N, share: float | jax.Array) -> _N:
   return jax.tree.map(lambda x, y: (1 - share) * x + share * y, a, b)
 
 
-def divergence(a: _N, b: _N) -> jax.Array:
+def divergence(a: MeanField, b: MeanField) -> jax.Array:
   """Return the Kullback-Leibler divergence of b from a: E_a[ln a - ln b]."""
   gap = quotient(a, b).expected_exponent(a)
   return gap - a.log_partition() + b.log_partition()

@@ -5,6 +5,13 @@ where that can be had: a linear output of independent weights is itself Gaussian
 (the local reparameterisation of Kingma, Salimans and Welling, 2015), so that of
 a logistic model one integral over one number is left, done by Gauss-Hermite
 quadrature.
+
+The local free energy of a client (Sharma, eq. 2.22) has two parts: the expected
+log likelihood of the client's examples, a sum over them, and the divergence
+from the cavity, which depends on no example. The first is the loss of
+`VariationalLearner`, whose gradients the private step clips one by one and sums
+with noise. `with_divergence` adds the second after the noise, in an Optax
+transformation: nothing of it is clipped, and it costs nothing.
 """
 
 import dataclasses
@@ -15,9 +22,15 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
+from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp.learners import descent
 from episodic_dp.pvi import gaussian
 
+# Of a posterior, to be optimised: {"log_scale": tree, "mean": tree}.
+Params = Any
 _NODES = 20  # Of the quadrature: more change no digit that is reported.
 
 
@@ -64,19 +77,16 @@ class LinearRegression:
   Attributes:
     features: of an input; add a constant one for an offset.
     noise: standard deviation of a label around its mean.
-    full: whether the posterior keeps how parameters depend on one another.
   """
 
   features: int
   noise: float = 1.0
-  full: bool = True
 
-  def prior(self, variance: float) -> Any:
-    """Return independent centred parameters, full or mean-field."""
-    zero, ones = jnp.zeros(self.features), jnp.ones(self.features)
-    if self.full:
-      return gaussian.Full(zero, jnp.diag(ones) / variance)
-    return gaussian.MeanField(zero, ones / variance)
+  def prior(self, variance: float) -> gaussian.Full:
+    """Return independent centred parameters of one variance."""
+    return gaussian.Full(
+        jnp.zeros(self.features), jnp.eye(self.features) / variance
+    )
 
   def exact(self, examples: Examples) -> gaussian.Full:
     """Return the likelihood of some examples, itself a Gaussian factor."""
@@ -85,44 +95,19 @@ class LinearRegression:
         weighted.T @ examples.labels, weighted.T @ examples.inputs
     )
 
-  def expected(
-      self, q: Any, inputs: jax.Array, labels: jax.Array, key: Any
-  ) -> jax.Array:
-    """Compute E_q[ln p(label | input, theta)] of each example, [n]."""
-    del key
-    mean, variance = self._outputs(q, inputs)
-    squares = (labels - mean) ** 2 + variance
-    constant = math.log(2 * math.pi * self.noise**2)
-    return -(squares / self.noise**2 + constant) / 2
-
   def predictive(
-      self, q: Any, inputs: jax.Array
+      self, q: gaussian.Full, inputs: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
     """Return mean and standard deviation of each label, [n]."""
-    mean, variance = self._outputs(q, inputs)
-    return mean, jnp.sqrt(variance + self.noise**2)
+    variance = jnp.einsum("ni,ij,nj->n", inputs, q.covariance, inputs)
+    return inputs @ q.mean, jnp.sqrt(variance + self.noise**2)
 
-  def visit(self, examples: Examples, start: Any, cavity: Any) -> Any:
+  def visit(
+      self, examples: Examples, start: Any, cavity: gaussian.Full
+  ) -> tuple[Examples, gaussian.Full]:
     """Visit a client (see `servers`): the exact maximum of eq. 2.20."""
     del start
-    exact = self.exact(examples)
-    if self.full:
-      return examples, gaussian.product(cavity, exact)
-    # Of independent coordinates the best has the tilted mean, and the tilted
-    # precision of each coordinate given all others.
-    precision = jnp.diag(cavity.precision) + exact.precision
-    mean = jnp.linalg.solve(precision, cavity.linear + exact.linear)
-    each = jnp.diag(precision)
-    return examples, gaussian.MeanField(each * mean, each)
-
-  def _outputs(
-      self, q: Any, inputs: jax.Array
-  ) -> tuple[jax.Array, jax.Array]:
-    if self.full:
-      spread = jnp.einsum("ni,ij,nj->n", inputs, q.covariance, inputs)
-    else:
-      spread = inputs**2 @ q.variance
-    return inputs @ q.mean, spread
+    return examples, gaussian.product(cavity, self.exact(examples))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,17 +216,145 @@ class BayesianNetwork:
     return out
 
 
-def evidence(
-    likelihood: Likelihood, examples: Examples, q: Any, key: Any = None
-) -> jax.Array:
-  """Return the expected log likelihood of all the examples."""
-  key = jax.random.key(0) if key is None else key
-  each = likelihood.expected(q, examples.inputs, examples.labels, key)
-  return each @ examples.weight
-
-
 @functools.cache
 def _quadrature() -> tuple[np.ndarray, np.ndarray]:
   """Return nodes and probabilities for a standard normal number."""
   nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
   return nodes, weights / weights.sum()
+
+
+def to_params(q: gaussian.MeanField) -> Params:
+  """Return the parameters: means, and logarithms of standard deviations."""
+  return {
+      "log_scale": jax.tree.map(lambda p: -jnp.log(p) / 2, q.precision),
+      "mean": q.mean,
+  }
+
+
+def to_gaussian(params: Params) -> gaussian.MeanField:
+  """Return the Gaussian of what is optimised."""
+  variance = jax.tree.map(lambda s: jnp.exp(2 * s), params["log_scale"])
+  return gaussian.mean_field(params["mean"], variance)
+
+
+@dataclasses.dataclass(frozen=True)
+class VariationalLearner(learners.BaseLearner):
+  """Learner of a mean-field posterior from single examples.
+
+  Attributes:
+    likelihood: of an example.
+    prior: where the parameters begin.
+    features: of an input.
+    seed: public; what a likelihood draws in a step follows from it and from the
+      step's number.
+    step: of the outer steps, see `at_step`.
+  """
+
+  likelihood: Likelihood
+  prior: gaussian.MeanField
+  features: int
+  seed: int = 0
+  step: Any = 0
+
+  adapts = False
+
+  @property
+  def model(self) -> models.Model:  # type: ignore[override]
+    """Parameters of the posterior -> its predictions."""
+
+    def apply(params: Params, images: jax.Array) -> jax.Array:
+      inputs = images.reshape(images.shape[0], -1)
+      return self.likelihood.predict(to_gaussian(params), inputs)
+
+    return models.Model(
+        self.init, apply, mixes_examples=False,
+        input_shape=(1, 1, self.features),
+    )
+
+  def init(self, key: jax.Array) -> Params:
+    """Return the prior."""
+    del key
+    return to_params(self.prior)
+
+  def adapt(
+      self,
+      params: Params,
+      support: Any,
+      *,
+      inner_gradient: descent.InnerGradient = jax.grad,
+  ) -> Params:
+    """Return the parameters as they are."""
+    del support, inner_gradient
+    return params
+
+  def adapted_loss(self, adapted: Params, examples: Any) -> jax.Array:
+    """Return minus the mean expected log likelihood of the examples."""
+    images, labels = examples
+    key = jax.random.fold_in(jax.random.key(self.seed), self.step)
+    each = self.likelihood.expected(
+        to_gaussian(adapted), images.reshape(len(labels), -1), labels, key
+    )
+    return -each.mean()
+
+  def at_step(self, step: jax.Array) -> "VariationalLearner":
+    """Return the same, drawing what this step draws."""
+    return dataclasses.replace(self, step=step)
+
+
+class DivergenceState(NamedTuple):
+  """State of the optimiser of a client.
+
+  Attributes:
+    cavity: public, set anew at each visit; see `visiting`.
+    inner: the state of the optimiser itself, which stays from visit to visit.
+  """
+
+  cavity: gaussian.MeanField
+  inner: optax.OptState
+
+
+def with_divergence(
+    optimizer: optax.GradientTransformation, examples: float
+) -> optax.GradientTransformation:
+  """Descend minus the local free energy, given its private part.
+
+  Args:
+    optimizer: of the parameters.
+    examples: how many the client has, a public number: the updates it is given
+      are the mean gradient of one example's loss.
+
+  Returns:
+    A transformation whose gradient is that mean plus the slope of the
+    divergence from the cavity over `examples`.
+  """
+
+  def init(params: Params) -> DivergenceState:
+    return DivergenceState(to_gaussian(params), optimizer.init(params))
+
+  def update(
+      gradient: Params, state: DivergenceState, params: Params | None = None
+  ) -> tuple[Params, DivergenceState]:
+    slope = jax.grad(
+        lambda p: gaussian.divergence(to_gaussian(p), state.cavity)
+    )(params)
+    total = jax.tree.map(lambda g, s: g + s / examples, gradient, slope)
+    updates, inner = optimizer.update(total, state.inner, params)
+    return updates, DivergenceState(state.cavity, inner)
+
+  return optax.GradientTransformation(init, update)
+
+
+def visiting(
+    state: Any, start: gaussian.MeanField, cavity: gaussian.MeanField
+) -> Any:
+  """Return a client's `private.State` at the beginning of a visit.
+
+  Args:
+    state: as its last visit left it: step number, key and optimiser stay.
+    start: the posterior that the client was sent.
+    cavity: the same without the client's own factor.
+  """
+  return state._replace(
+      params=to_params(start),
+      opt_state=state.opt_state._replace(cavity=cavity),
+  )

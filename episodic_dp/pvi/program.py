@@ -26,10 +26,8 @@ from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.accounting import report
 from episodic_dp.output import files
-from episodic_dp.pvi import clients as clients_lib
 from episodic_dp.pvi import factors
 from episodic_dp.pvi import federation as federation_lib
-from episodic_dp.pvi import learner as learner_lib
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
 from episodic_dp.training import loop
@@ -188,14 +186,14 @@ class Spec:
     PlanError, RunError: on construction, a value out of range.
   """
 
-  learner: learner_lib.VariationalLearner
+  learner: likelihoods.VariationalLearner
   optimizer: optax.GradientTransformation
-  clients: tuple[clients_lib.Client, ...]
+  clients: tuple[federation_lib.Client, ...]
   budgets: Budgets
   damping: float
   rounds: int
   server: Server = "synchronous"
-  absences: tuple[clients_lib.Absence, ...] = ()
+  absences: tuple[federation_lib.Absence, ...] = ()
   validation: likelihoods.Examples
   seed: int = 0
   private_seed: int | None = None
@@ -513,7 +511,7 @@ class Inference:
 
 
 def score(
-    learner: learner_lib.VariationalLearner,
+    learner: likelihoods.VariationalLearner,
     posterior: factors.Posterior,
     examples: likelihoods.Examples,
 ) -> tuple[float, float]:

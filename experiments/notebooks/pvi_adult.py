@@ -272,7 +272,7 @@ Markdown(tables.markdown(*targets.load("pvi_adult").table(outcomes)))
   costs both.
 - It is not for a client as a whole. Where the unit is a hospital with all of
   its patients, use *client-level* privacy: the change of a client's factor is
-  clipped and noised (`pvi/client_level.py`).
+  clipped and noised (`pvi/servers.py`).
 - How many rows a client has is public, and so is who is away when: a client
   that stays away *because* of its rows tells something that no noise covers.
 

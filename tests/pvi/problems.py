@@ -1,5 +1,6 @@
 """Small regressions and classifications, dealt out to clients."""
 
+import jax
 import numpy as np
 
 from episodic_dp.pvi import likelihoods
@@ -38,3 +39,21 @@ def classification(rows=60, features=2, seed=0):
   logits = inputs @ (2 * rng.normal(size=features)) + 0.5
   labels = rng.random(rows) < 1 / (1 + np.exp(-logits))
   return inputs, labels.astype(np.int32)
+
+
+def flat(tree):
+  """All numbers of a tree in one array."""
+  return np.concatenate([np.ravel(a) for a in jax.tree.leaves(tree)])
+
+
+def close(a, b, **options):
+  """Assert that two trees of one structure hold about the same numbers."""
+  assert jax.tree.structure(a) == jax.tree.structure(b)
+  np.testing.assert_allclose(flat(a), flat(b), **options)
+
+
+def least(precision):
+  """The least precision in any direction: above 0 where q is proper."""
+  if getattr(precision, "ndim", 1) == 2:
+    return np.linalg.eigvalsh((precision + precision.T) / 2).min()
+  return flat(precision).min()

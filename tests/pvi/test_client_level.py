@@ -8,7 +8,6 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import private
-from episodic_dp.pvi import client_level
 from episodic_dp.pvi import factors
 from episodic_dp.pvi import gaussian
 from episodic_dp.pvi import likelihoods
@@ -43,78 +42,63 @@ def examples():
 
 @pytest.fixture(scope="module")
 def begun(examples):
-  return client_level.begin(MODEL.prior(2.0), examples, CLIENTS)
-
-
-def _flat(tree):
-  return np.concatenate([np.ravel(a) for a in jax.tree.leaves(tree)])
+  return servers.begin_client_level(MODEL.prior(2.0), examples, CLIENTS)
 
 
 EVERYONE = jnp.ones(CLIENTS, bool)
 
 
 def test_without_clip_and_noise_it_is_the_synchronous_server(begun, examples):
-  found = client_level.make_round(MODEL.visit, _release(), damping=0.5)(
+  found = servers.make_client_level_round(MODEL.visit, _release(), damping=0.5)(
       KEY, begun, EVERYONE
   )
   expected, _ = servers.synchronous(
       MODEL.visit, factors.begin(begun.prior, CLIENTS), examples, damping=0.5
   )
-  np.testing.assert_allclose(
-      _flat(found.posterior), _flat(expected.natural), rtol=1e-5, atol=1e-5
-  )
+  problems.close(found.posterior, expected.natural, rtol=1e-5, atol=1e-5)
 
 
 def test_the_sum_moves_by_no_more_than_the_clip_norm(begun):
   """A client more or less, whatever it holds, from any state."""
-  step = client_level.make_round(MODEL.visit, _release(clip_norm=0.7))
+  step = servers.make_client_level_round(MODEL.visit, _release(clip_norm=0.7))
   state = begun
   for _ in range(3):
     state = step(KEY, state, EVERYONE)
-  after = _flat(step(KEY, state, EVERYONE).posterior)
+  after = problems.flat(step(KEY, state, EVERYONE).posterior)
   moves = []
   for client in range(CLIENTS):
-    without = _flat(step(KEY, state, EVERYONE.at[client].set(False)).posterior)
+    others = EVERYONE.at[client].set(False)
+    without = problems.flat(step(KEY, state, others).posterior)
     moves.append(np.linalg.norm(after - without))
     poisoned = state._replace(
         clients=jax.tree.map(
             lambda a, c=client: a.at[c].multiply(jnp.nan), state.clients
         )
     )
-    dropped = _flat(step(KEY, poisoned, EVERYONE).posterior)
-    np.testing.assert_allclose(dropped, without, atol=1e-4)
+    found = step(KEY, poisoned, EVERYONE)
+    np.testing.assert_allclose(
+        problems.flat(found.posterior), without, atol=1e-4
+    )
+    problems.close(*(
+        jax.tree.map(lambda a, c=client: a[c], tree)
+        for tree in (found.factors, state.factors)
+    ))
   assert max(moves) <= 0.7 * (1 + 1e-4)
   assert max(moves) > 0.5  # It is not always nothing.
 
 
-def test_a_client_that_sends_nothing_finite_keeps_its_factor(begun):
-  step = client_level.make_round(MODEL.visit, _release(clip_norm=0.7))
-  poisoned = begun._replace(
-      clients=jax.tree.map(lambda a: a.at[2].multiply(jnp.nan), begun.clients)
-  )
-  found = step(KEY, poisoned, EVERYONE)
-  assert (_flat(jax.tree.map(lambda a: a[2], found.factors)) == 0).all()
-  assert np.isfinite(_flat(found.factors)).all()
-
-
-def test_the_posterior_is_prior_factors_and_noise(begun):
-  step = client_level.make_round(
+def test_noise_takes_no_certainty_of_the_prior(begun):
+  step = servers.make_client_level_round(
       MODEL.visit, _release(plan.Poisson(0.6), 1.0, 0.3)
   )
   state = begun
   for _ in range(4):
     state = step(KEY, state, EVERYONE)
-    assert state.posterior.proper()
-    total = gaussian.product(
-        gaussian.product(state.prior, state.noise_factor),
-        jax.tree.map(lambda t: t.sum(0), state.factors),
-    )
-    np.testing.assert_allclose(
-        _flat(total), _flat(state.posterior), rtol=1e-5, atol=1e-5
-    )
     gap = state.posterior.precision - state.prior.precision
     assert np.linalg.eigvalsh(gap).min() > -1e-4
-  assert np.abs(_flat(state.noise_factor)).max() > 0.1
+  made = factors.Posterior(state.prior, state.factors).natural
+  noise = gaussian.quotient(state.posterior, made)
+  assert np.abs(problems.flat(noise)).max() > 0.1
 
 
 def test_the_noise_has_the_spread_that_is_accounted_for(begun):
@@ -123,8 +107,10 @@ def test_the_noise_has_the_spread_that_is_accounted_for(begun):
   nobody = jnp.zeros(CLIENTS, bool)
   # A prior so certain that noise is never projected away.
   prior = gaussian.Full(jnp.zeros(3), 1e4 * jnp.eye(3))
-  state = client_level.begin(prior, begun.clients, CLIENTS)
-  step = client_level.make_round(MODEL.visit, _release(None, clip_norm, z))
+  state = servers.begin_client_level(prior, begun.clients, CLIENTS)
+  step = servers.make_client_level_round(
+      MODEL.visit, _release(None, clip_norm, z)
+  )
   drawn = jax.vmap(
       lambda n: step(jax.random.fold_in(KEY, n), state, nobody).posterior.mean
   )(jnp.arange(2000))
@@ -134,7 +120,7 @@ def test_the_noise_has_the_spread_that_is_accounted_for(begun):
 
 
 def test_rounds_draw_clients_at_their_rate(begun):
-  step = client_level.make_round(
+  step = servers.make_client_level_round(
       MODEL.visit, _release(plan.Poisson(0.3), 1.0, 0.0)
   )
 
@@ -180,10 +166,10 @@ def test_the_ledger_has_a_guarantee_for_a_client():
                     clip_unit="client", clip_norm=1.0, noise_multiplier=1.0
                 ),
             ),
-            "use local privacy",
+            "clients alone",
         ),
     ],
 )
 def test_what_has_no_proof_is_refused(release, words):
   with pytest.raises(plan.UnsoundPlanError, match=words):
-    client_level.make_round(MODEL.visit, release)
+    servers.make_client_level_round(MODEL.visit, release)

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from episodic_dp import pvi
-from episodic_dp.pvi import clients as clients_lib
+from episodic_dp.pvi import federation
 from tests.pvi import problems
 
 OPTIMIZER = optax.adagrad(0.3)
@@ -39,7 +39,7 @@ def learner():
 @functools.cache
 def releases(owners):
   """Batches of half of the examples, z = 2."""
-  return clients_lib.releases(
+  return federation.releases(
       owners, batch_share=0.5, least_batch=1, clip_norm=1.0,
       noise_multiplier=2.0,
   )
@@ -55,7 +55,7 @@ def spec(rounds, *, epsilon=None, **changes):
       clients=owners,
       budgets=pvi.Budgets(
           releases=releases(owners),
-          deltas=tuple(clients_lib.usual_delta(c.size) for c in owners),
+          deltas=tuple(federation.usual_delta(c.size) for c in owners),
           local_steps=LOCAL_STEPS,
           target_epsilon=epsilon,
       ),
