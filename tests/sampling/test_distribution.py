@@ -1,6 +1,7 @@
 """What `sample` draws against Algorithm 1 worked out by hand."""
 
 import functools
+import math
 
 import jax
 import numpy as np
@@ -51,8 +52,9 @@ PLANS = [
 
 
 # Each plan is a program that is compiled; some of them are in `make test-slow`.
-SOME = [PLANS[3], *(
-    pytest.param(p, marks=pytest.mark.slow) for p in PLANS if p != PLANS[3]
+SOME = [PLANS[1], PLANS[3], *(
+    pytest.param(p, marks=pytest.mark.slow)
+    for p in PLANS if p not in (PLANS[1], PLANS[3])
 )]
 
 
@@ -134,3 +136,35 @@ def test_empty_and_short_units():
   p = plan.SamplingPlan(stages, allow_short_units=True)
   indices, mask = _draw(hierarchy, p)
   oracle.check_pairs(tree, stages, oracle.included(indices, mask, 9), DRAWS)
+
+
+@pytest.mark.parametrize("stages", PLANS[:2], ids=str)
+def test_inclusion_of_characters_and_alphabets(stages):
+  """Units above the leaves; one leaf at least shows that they were chosen."""
+  hierarchy, p = _hierarchy(), plan.SamplingPlan(stages)
+  indices, mask = _draw_tree(stages)
+  included = oracle.included(indices, mask, 18)
+  for level, name in enumerate(LEVELS[:2]):
+    unit = hierarchy.parents(2)
+    for k in range(1, level, -1):
+      unit = hierarchy.parents(k)[unit]
+    chosen = [included[:, unit == u].any(axis=1).sum() for u in np.unique(unit)]
+    rates = {}
+    for u, (_, sizes) in zip(unit, oracle.leaves(TREE)):
+      rates[u] = math.prod(
+          oracle.rate(stages[k], sizes[k]) for k in range(level + 1)
+      )
+    oracle.check_frequencies(chosen, DRAWS, list(rates.values()))
+    assert plan.inclusion_rate(hierarchy, p, name) == pytest.approx(
+        max(rates.values())
+    )
+
+
+def test_poisson_counts_of_participants():
+  hierarchy = plan.Hierarchy.regular((400_000,), levels=("participant",))
+  _, mask = _draw(hierarchy, plan.SamplingPlan((P(0.004),)), draws=2000)
+  counts = mask.sum(axis=1)
+  edges = stats.binom.ppf(np.linspace(0.05, 0.95, 19), 400_000, 0.004)
+  cdf = np.concatenate([[0], stats.binom.cdf(edges, 400_000, 0.004), [1]])
+  observed = np.bincount(np.searchsorted(edges, counts), minlength=20)
+  assert stats.chisquare(observed, np.diff(cdf) * 2000).pvalue > ALPHA

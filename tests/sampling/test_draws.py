@@ -183,3 +183,12 @@ def test_counts_follow_the_binomial(n, p):
   assert not observed[~keep].any()
   pvalue = stats.chisquare(observed[keep], expected[keep]).pvalue
   assert pvalue > ALPHA, (observed, expected)
+
+
+def test_stated_bias_covers_the_worst_range():
+  """The share of 2^128 numbers that hit one value is off by at most 1/2^128."""
+  n, total = 2**31 - 1, 1 << 128
+  short, extra = divmod(total, n)
+  # `extra` values have one number more than `short`, the others `short`.
+  distance = extra * ((short + 1) * n - total) / (n * total)
+  assert distance <= binomial.UNIFORM_ERROR

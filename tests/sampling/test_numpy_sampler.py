@@ -286,3 +286,22 @@ def test_batches_are_the_rows_of_the_steps():
   assert len(set(rows)) == len(rows)
   with pytest.raises(ValueError, match="steps=0"):
     torch_sampler.BatchSampler(release, key=KEY, steps=0)
+
+
+def test_every_order_is_equally_likely():
+  indices, mask = _draw(_release(4, (A(),), levels=("image",)))
+  assert mask.all()
+  orders, times = np.unique(indices, axis=0, return_counts=True)
+  assert len(orders) == 24 and stats.chisquare(times).pvalue > ALPHA
+
+
+def test_independent_tasks_are_independent():
+  episode = plan.Episode(1, 1, 1, form="independent", tasks=2)
+  release = _release(
+      [2] * 4, (F(1), F(2)), levels=("c", "image"), episode=episode
+  )
+  pairs = np.zeros(16, int)
+  for step in range(800):
+    (one,), (two,) = numpy_sampler.task_rows(KEY, release, step)[..., 0] // 2
+    pairs[one * 4 + two] += 1
+  assert stats.chisquare(pairs).pvalue > ALPHA
