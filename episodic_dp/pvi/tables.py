@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import csv
 import dataclasses
 import json
+import math
 import os
 import pathlib
 
@@ -32,6 +33,10 @@ class Number:
   centre: float = 0.0
   scale: plain.Positive = 1.0
   log: bool = False
+
+  def __post_init__(self) -> None:
+    if not math.isfinite(self.centre):
+      raise _validate.refusal("centre", self.centre, "a finite number")
 
 
 # Words become an indicator for each of the values, and 0 for others.
