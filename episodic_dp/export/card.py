@@ -91,7 +91,7 @@ def text(
       _evaluation(found, facts),
       _limits(facts),
       _LOADING,
-      f"Written by {found.library}.",
+      f"Written by {found.written_by}.",
   ]
   return "\n\n".join(parts) + "\n"
 

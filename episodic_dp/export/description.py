@@ -72,7 +72,7 @@ class Description:
 
   Attributes:
     format: `FORMAT`.
-    library: that wrote it.
+    written_by: name and version of the package that wrote the file.
     network: of the library.
     learner: of the library.
     fine_tuning: of a supervised network, else None.
@@ -87,7 +87,7 @@ class Description:
   """
 
   format: int
-  library: str
+  written_by: str
   network: options.Network
   learner: options.Learner
   fine_tuning: options.FineTuning | None

@@ -287,7 +287,7 @@ def _described(
   model, tests = config.model, config.evaluation
   return description_lib.Description(
       format=description_lib.FORMAT,
-      library=f"episodic_dp {_version.__version__}",
+      written_by=f"episodic_dp {_version.__version__}",
       network=dataclasses.replace(
           model, outputs=outputs, start=None, start_digest=None,
           trained=model.trained if model.start else "all",
