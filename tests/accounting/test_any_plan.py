@@ -143,7 +143,7 @@ def questions(draw):
   )
 
 
-def ask(question):
+def check_answer(question):
   if isinstance(question, str):
     assert "\n" not in question
     return
@@ -171,7 +171,7 @@ SETTINGS = dict(
 @hypothesis.settings(max_examples=30, derandomize=True, **SETTINGS)
 @hypothesis.given(questions())
 def test_a_bound_or_a_sentence(question):
-  ask(question)
+  check_answer(question)
 
 
 # Each of them ended in a traceback, was infinite, or took minutes.
@@ -209,6 +209,6 @@ def test_what_was_found_is_a_bound_now(sizes, stages, clip, z, options):
       plan.Mechanism(clip_unit=clip, noise_multiplier=z),
   )
   for level in levels:
-    ask((release, dict(level=level, **options)))
+    check_answer((release, dict(level=level, **options)))
     found = accounting.guarantee(release, level=level, **options)
     assert math.isfinite(found.epsilon)

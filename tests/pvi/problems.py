@@ -46,7 +46,7 @@ def flat(tree):
   return np.concatenate([np.ravel(a) for a in jax.tree.leaves(tree)])
 
 
-def close(a, b, **options):
+def check_close(a, b, **options):
   """Assert that two trees of one structure hold about the same numbers."""
   assert jax.tree.structure(a) == jax.tree.structure(b)
   np.testing.assert_allclose(flat(a), flat(b), **options)

@@ -55,7 +55,7 @@ def test_without_clip_and_noise_it_is_the_synchronous_server(begun, examples):
   expected, _ = servers.synchronous(
       MODEL.visit, factors.begin(begun.prior, CLIENTS), examples, damping=0.5
   )
-  problems.close(found.posterior, expected.natural, rtol=1e-5, atol=1e-5)
+  problems.check_close(found.posterior, expected.natural, rtol=1e-5, atol=1e-5)
 
 
 def test_the_sum_moves_by_no_more_than_the_clip_norm(begun):
@@ -79,7 +79,7 @@ def test_the_sum_moves_by_no_more_than_the_clip_norm(begun):
     np.testing.assert_allclose(
         problems.flat(found.posterior), without, atol=1e-4
     )
-    problems.close(*(
+    problems.check_close(*(
         jax.tree.map(lambda a, c=client: a[c], tree)
         for tree in (found.factors, state.factors)
     ))

@@ -64,7 +64,7 @@ def test_one_undamped_pass_is_exact_for_any_partition_and_order(clients, seed):
   begun = factors.begin(prior, clients)
   order = np.random.default_rng(seed).permutation(clients)
   for found in _passes()(begun, examples, order):
-    problems.close(found, exact, rtol=1e-9)
+    problems.check_close(found, exact, rtol=1e-9)
 
 
 @LIMITS
@@ -165,18 +165,18 @@ def test_who_does_not_answer_changes_nothing_and_a_client_can_withdraw():
   absent, _ = servers.synchronous(
       LINEAR.visit, begun, examples, answered=jnp.asarray([True, True, False])
   )
-  problems.close(absent.factor(2), begun.factor(2))
+  problems.check_close(absent.factor(2), begun.factor(2))
   back, _ = servers.synchronous(LINEAR.visit, absent, examples)
-  problems.close(back.natural, exact, rtol=1e-9)
+  problems.check_close(back.natural, exact, rtol=1e-9)
   left = factors.without(back, 2)
-  problems.close(left.natural, absent.natural, rtol=1e-9)
+  problems.check_close(left.natural, absent.natural, rtol=1e-9)
 
 
 def test_a_visit_that_ends_in_nan_changes_nothing():
   prior = LOGISTIC.prior(1.0)
   broken = jax.tree.map(lambda a: a * np.nan, prior)
   old = jax.tree.map(lambda a: a + 0.5, prior)
-  problems.close(factors.new_factor(broken, prior, old, 0.5), old)
+  problems.check_close(factors.new_factor(broken, prior, old, 0.5), old)
   moved = factors.new_factor(gaussian.product(prior, prior), prior, old, 0.5)
   assert not np.allclose(moved.precision["weights"], old.precision["weights"])
 
@@ -190,10 +190,10 @@ def test_asynchronous_clients_work_on_what_they_were_sent():
   late, _, sent = servers.asynchronous(_visit(3), begun, examples, order)
   # Client 1 has not seen what client 0 answered.
   alone, _ = servers.sequential(_visit(3), begun, examples, order[1:])
-  problems.close(late.factor(1), alone.factor(1))
+  problems.check_close(late.factor(1), alone.factor(1))
   turn, _ = servers.sequential(_visit(3), begun, examples, order)
   assert not np.allclose(
       problems.flat(late.factor(1)), problems.flat(turn.factor(1))
   )
-  problems.close(jax.tree.map(lambda a: a[1], sent), late.natural)
-  problems.close(jax.tree.map(lambda a: a[2], sent), begun.natural)
+  problems.check_close(jax.tree.map(lambda a: a[1], sent), late.natural)
+  problems.check_close(jax.tree.map(lambda a: a[2], sent), begun.natural)

@@ -72,7 +72,9 @@ def test_a_visit_takes_the_steps_of_the_private_step(federation, begun, after):
         likelihoods.to_gaussian(state.params), prior,
         begun[0].factor(client), DAMPING,
     )
-    problems.close(after[0].factor(client), expected, rtol=2e-4, atol=1e-5)
+    problems.check_close(
+        after[0].factor(client), expected, rtol=2e-4, atol=1e-5
+    )
     assert np.abs(expected.linear["weights"]).max() > 1e-3
 
 
@@ -86,11 +88,11 @@ def test_who_does_not_answer_keeps_its_state(federation, begun, after):
   group, place = _place(federation, 1)
   before, now = begun[1][group], after[1][group]
   assert int(now.step[place]) == 0
-  problems.close(
+  problems.check_close(
       jax.tree.map(lambda a: a[place], (now.params, now.opt_state)),
       jax.tree.map(lambda a: a[place], (before.params, before.opt_state)),
   )
-  problems.close(after[0].factor(1), begun[0].factor(1))
+  problems.check_close(after[0].factor(1), begun[0].factor(1))
   other, place = _place(federation, 0)
   assert int(after[1][other].step[place]) == STEPS
 
@@ -99,14 +101,14 @@ def test_who_does_not_answer_keeps_its_state(federation, begun, after):
 def test_one_visit_is_that_of_a_round(federation, begun, after):
   """From the same start a client answers the same, alone or with others."""
   posterior, states = federation.visit(*begun, 2, begun[0].natural)
-  problems.close(
+  problems.check_close(
       posterior.factor(2), after[0].factor(2),
       rtol=1e-4, atol=1e-5,
   )
   group, place = _place(federation, 2)
   assert int(states[group].step[place]) == STEPS
   assert int(states[group].step.sum()) == STEPS
-  problems.close(posterior.factor(0), begun[0].factor(0))
+  problems.check_close(posterior.factor(0), begun[0].factor(0))
 
 
 def test_the_divergence_is_outside_the_clip():
@@ -123,9 +125,9 @@ def test_the_divergence_is_outside_the_clip():
   slope = jax.grad(
       lambda p: gaussian.divergence(likelihoods.to_gaussian(p), cavity)
   )(params)
-  problems.close(updates, jax.tree.map(lambda s: -s / 10, slope))
+  problems.check_close(updates, jax.tree.map(lambda s: -s / 10, slope))
   assert np.abs(slope["mean"]["weights"]).min() > 1
-  problems.close(kept.cavity, cavity)
+  problems.check_close(kept.cavity, cavity)
 
 
 @pytest.mark.parametrize(

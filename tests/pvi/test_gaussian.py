@@ -26,10 +26,10 @@ def _mean_field(seed):
 def test_moments_come_back():
   mean, covariance = _full(0)
   q = gaussian.full(mean, covariance)
-  problems.close((q.mean, q.covariance), (mean, covariance))
+  problems.check_close((q.mean, q.covariance), (mean, covariance))
   mean, variance = _mean_field(0)
   q = gaussian.mean_field(mean, variance)
-  problems.close((q.mean, q.variance), (mean, variance))
+  problems.check_close((q.mean, q.variance), (mean, variance))
 
 
 def test_the_divergence_is_the_known_one():
@@ -49,7 +49,7 @@ def test_an_invalid_precision_is_raised_and_the_mean_kept(make, moments):
   raised = q.above(floor)
   gap = gaussian.quotient(raised, floor).precision
   assert problems.least(gap) > -1e-9 and problems.flat(gap).max() > 0
-  problems.close(raised.mean, q.mean)
+  problems.check_close(raised.mean, q.mean)
   # What is valid stays as it is.
   more = gaussian.product(q, floor)
-  problems.close(more.above(floor), more)
+  problems.check_close(more.above(floor), more)

@@ -81,7 +81,7 @@ def _files(folder):
   return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def _refused(spec, folder, match, **options):
+def _check_refused(spec, folder, match, **options):
   before = _files(folder)
   with pytest.raises(training.RunError, match=match) as caught:
     tiny_run.train(spec, folder, **options)
@@ -126,13 +126,15 @@ _OTHERS = {
 def test_another_run_is_refused_whatever_is_asked(run, name, mode):
   match = "learner, optimizer or first parameters"
   match = name if name in ("another data", "another release") else match
-  _refused(_OTHERS[name](), run, f"{match}.*choose a new folder", resume=mode)
+  _check_refused(
+      _OTHERS[name](), run, f"{match}.*choose a new folder", resume=mode
+  )
   # Also where the key is all that is left.
   for path in ("checkpoints", "tensorboard"):
     shutil.rmtree(run / path)
   for path in run.glob("*.*"):
     path.unlink()
-  _refused(_OTHERS[name](), run, "choose a new folder", resume=mode)
+  _check_refused(_OTHERS[name](), run, "choose a new folder", resume=mode)
 
 
 def test_runs_that_differ_draw_other_noise_from_one_secret(tmp_path):
@@ -152,15 +154,15 @@ def test_a_checkpoint_of_another_key_is_refused(run, tmp_path):
   shutil.rmtree(run / "checkpoints")
   shutil.copytree(tmp_path / "other" / "checkpoints", run / "checkpoints")
   match = "not written under the secret key of this folder"
-  _refused(_spec(), run, match)
-  _refused(_spec(), run, match, resume="auto")
+  _check_refused(_spec(), run, match)
+  _check_refused(_spec(), run, match, resume="auto")
 
 
 def test_a_checkpoint_ahead_of_the_counter_is_refused(whole, run):
   """Another key file of the same run knows less than what was released."""
   shutil.rmtree(run / "private")
   shutil.copytree(whole / "private", run / "private")
-  _refused(_spec(), run, "not written under the secret key")
+  _check_refused(_spec(), run, "not written under the secret key")
   key = _key(whole)
   checkpoints = checkpoint.Checkpoints(whole)
   last = dataclasses.replace(key.segments[-1], last=STEPS - 1)
@@ -175,15 +177,19 @@ def test_a_key_that_is_gone_or_damaged_is_not_made_anew(run):
   text = path.read_text()
   for content in (text[:-9], text.replace('"last": 6', '"last": 4'), "", "[]"):
     path.write_text(content)
-    _refused(_spec(), run, "is damaged or of another version: put the file")
+    _check_refused(
+        _spec(), run, "is damaged or of another version: put the file"
+    )
   path.unlink()
-  _refused(_spec(), run, "is missing: put the file back", resume="auto")
+  _check_refused(_spec(), run, "is missing: put the file back", resume="auto")
 
 
 def test_a_seeded_key_is_not_taken_for_a_secret_one(run):
-  _refused(_spec(), run, "choose", resume="never")
+  _check_refused(_spec(), run, "choose", resume="never")
   seeded = dataclasses.replace(_spec(), private_seed=7)
-  _refused(seeded, run, "does not follow from private_seed=7", resume="auto")
+  _check_refused(
+      seeded, run, "does not follow from private_seed=7", resume="auto"
+  )
 
 
 # The same run -----------------------------------------------------------------
@@ -235,7 +241,7 @@ def _changed(steps=STEPS):
 def test_another_fingerprint_is_one_sentence_then_a_fork(run):
   before = _noise(run)
   match = "config.version=2 .it was absent.*--resume=fork.*from step 4.*pays"
-  _refused(_changed(), run, match)
+  _check_refused(_changed(), run, match)
   result = tiny_run.train(_changed(), run, resume="fork")
   # Up to 6 steps were allowed under the first key, and the last two again.
   assert result.guarantees["participant"].epsilon == _epsilon(STEPS + 2)
@@ -245,14 +251,14 @@ def test_another_fingerprint_is_one_sentence_then_a_fork(run):
   # It goes on as what it has become, and not as what it was.
   again = tiny_run.train(_changed(), run)
   assert again.guarantees["participant"].epsilon == _epsilon(STEPS + 2)
-  _refused(_spec(), run, "config.version=absent")
+  _check_refused(_spec(), run, "config.version=absent")
   # A run that is forked back has a third key.
   tiny_run.train(_spec(), run, resume="auto")
   assert len(_key(run).segments) == 3
   assert _noise(run) not in (before, key.seal)
   # The fork's own steps cannot be taken anew under the key before it.
   shutil.rmtree(run / "checkpoints")
-  _refused(_spec(), run, "its checkpoint of that step is gone")
+  _check_refused(_spec(), run, "its checkpoint of that step is gone")
 
 
 def test_a_fork_that_is_killed_pays_for_both(run):
