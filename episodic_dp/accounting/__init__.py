@@ -14,7 +14,6 @@ from episodic_dp.accounting.guarantee import guarantee
 from episodic_dp.accounting.guarantee import guarantees
 from episodic_dp.accounting.ledger import Ledger
 from episodic_dp.accounting.lower_bounds import lower_bound
-from episodic_dp.accounting.profiles import gaussian
 from episodic_dp.accounting.profiles.amplification import Amplification
 from episodic_dp.accounting.profiles.amplification import theorem3_as_printed
 from episodic_dp.accounting.profiles.recurrence import Recurrence
@@ -32,7 +31,6 @@ __all__ = [
     "calibrate",
     "epsilon",
     "epsilon_curve",
-    "gaussian",
     "guarantee",
     "guarantees",
     "lower_bound",

@@ -38,9 +38,9 @@ from scipy import special
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
+from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.guarantee import check
 from episodic_dp.accounting.profiles import counts
-from episodic_dp.accounting.profiles import gaussian
 
 # Cells of one step: to choose a data set, and for its bound.
 _COARSE, _FINE = 1 << 9, 1 << 14
@@ -323,11 +323,11 @@ def _value(
 def _of_gaussian(
     pair: _Pair, steps: int, delta: float | None, epsilon: float | None
 ) -> float:
-  distance = float(np.ptp(pair.means))
+  curve = base.GaussianCurve(float(np.ptp(pair.means)) * math.sqrt(steps))
   if epsilon is not None:
-    found = gaussian.analytic_delta(1 / distance, float(epsilon), steps)
+    found = curve.delta(float(epsilon))
   else:
-    found = gaussian.analytic_epsilon(1 / distance, float(delta or 0), steps)
+    found = curve.epsilon(float(delta or 0))
   return found * (1 - 1e-8)
 
 

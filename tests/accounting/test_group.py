@@ -6,7 +6,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting.profiles import gaussian
+from episodic_dp.accounting.accountants import base
 from tests.oracles import exact
 
 
@@ -25,11 +25,12 @@ def test_gaussians_of_a_group_cost_no_less_than_one_that_far(group, steps):
   release = release_of((100,), (plan.All(),), z=20.0)
   asked = dict(steps=steps, level="user", group=group)
   found = accounting.guarantee(release, delta=1e-5, **asked)
-  truth = gaussian.analytic_epsilon(20.0 / group, 1e-5, steps)
+  whole = base.GaussianCurve(group / 20.0 * steps**0.5)
+  truth = whole.epsilon(1e-5)
   assert truth <= found.epsilon <= 4 * truth + 0.1
   at = accounting.guarantee(release, epsilon=found.epsilon, **asked).delta
   assert at <= 1e-5 * (1 + 1e-6)
-  assert at >= gaussian.analytic_delta(20.0 / group, found.epsilon, steps)
+  assert at >= whole.delta(found.epsilon)
   assert f"up to {group} units" in found.neighbours
 
 

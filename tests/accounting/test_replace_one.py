@@ -7,7 +7,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting.profiles import gaussian
+from episodic_dp.accounting.accountants import base
 from tests.oracles import exact
 
 
@@ -122,13 +122,13 @@ def test_without_sampling_it_is_one_gaussian():
       plan.Release(h, p, m), "participant", 9, 1e-5
     )
     assert got == pytest.approx(
-        gaussian.analytic_epsilon(4.0 / 6, 1e-5, 9), rel=1e-6
+        base.GaussianCurve(4.5).epsilon(1e-5), rel=1e-6
     )
     got = epsilon_of(
       plan.Release(h, p, m), "image", 9, 1e-5
     )
     assert got == pytest.approx(
-        gaussian.analytic_epsilon(4.0 / 2, 1e-5, 9), rel=1e-6
+        base.GaussianCurve(1.5).epsilon(1e-5), rel=1e-6
     )
 
 

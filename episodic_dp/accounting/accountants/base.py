@@ -10,8 +10,10 @@ import dataclasses
 import math
 from typing import Any, Protocol
 
+import numpy as np
+
 from episodic_dp import plan as plan_lib
-from episodic_dp.accounting.profiles import gaussian
+from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles.amplification import Direction
 from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
 
@@ -31,6 +33,8 @@ class Phase:
 
 
 Phases = tuple[Phase, ...]
+# The hockey-stick divergence is computed to about ten digits or better.
+_ROUNDING = 1e-9
 
 
 # Curves ---------------------------------------------------------------------
@@ -47,31 +51,11 @@ class Curve(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Negligible:
-  """The profile of a run that no delta of interest tells from nothing.
-
-  Attributes:
-    bound: an upper bound on the total variation of its two outputs.
-  """
-
-  bound: float
-
-  def epsilon(self, delta: float) -> float:
-    """See `Curve`."""
-    return 0.0 if self.bound <= delta else math.inf
-
-  def delta(self, epsilon: float) -> float:
-    """See `Curve`."""
-    del epsilon  # Delta falls with it.
-    return min(self.bound, 1.0)
-
-
-@dataclasses.dataclass(frozen=True)
 class BoundedLoss:
   """A run whose loss is nearly surely bounded.
 
   Attributes:
-    bound: the largest loss.
+    bound: the largest loss; infinity where nothing is known.
     beyond: an upper bound on the probability of a larger one.
   """
 
@@ -84,27 +68,22 @@ class BoundedLoss:
 
   def delta(self, epsilon: float) -> float:
     """See `Curve`."""
-    return self.beyond if epsilon >= self.bound else 1.0
+    return min(self.beyond, 1.0) if epsilon >= self.bound else 1.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Unprotected:
-  """A run that releases private data without noise."""
-
-  def epsilon(self, delta: float) -> float:
-    """See `Curve`."""
-    del delta
-    return math.inf
-
-  def delta(self, epsilon: float) -> float:
-    """See `Curve`."""
-    del epsilon
-    return 1.0
+# The curve of a run that releases private data without noise.
+UNPROTECTED = BoundedLoss(math.inf, 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
 class GaussianCurve:
-  """One Gaussian of a distance, in noise standard deviations."""
+  """One Gaussian of a distance, in noise standard deviations.
+
+  T releases of distance d are one of sqrt(T) d, exactly. Every answer is
+  rounded up: at the epsilon and delta returned, the exact privacy profile
+  (Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy",
+  ICML 2018, theorem 8) is at most the delta asked for or returned.
+  """
 
   distance: float
 
@@ -112,11 +91,24 @@ class GaussianCurve:
     """See `Curve`."""
     if delta <= 0:
       return math.inf
-    return gaussian.analytic_epsilon(1 / self.distance, delta)
+    if self.delta(0.0) <= delta:
+      return 0.0
+    low, high = 0.0, self.distance * (self.distance / 2 + 1)
+    while self.delta(high) > delta:
+      high *= 2
+    # Plain halving: importing scipy's root finders costs more than all of it.
+    while high - low > 1e-14 * high:
+      middle = (low + high) / 2
+      if self.delta(middle) > delta:
+        low = middle
+      else:
+        high = middle
+    return high
 
   def delta(self, epsilon: float) -> float:
     """See `Curve`."""
-    return gaussian.analytic_delta(1 / self.distance, epsilon)
+    found = amplification.hockey_stick(np.asarray(epsilon), self.distance)
+    return min(1.0, float(found) * (1 + _ROUNDING))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -167,7 +167,7 @@ def exchanged(
   remove = accountant.curve(run, "remove", delta=at_remove)
   a = remove.epsilon(at_remove)
   if remove.epsilon(delta) > _NO_SHARE:
-    return Exchanged(remove, base.Unprotected())  # No split leaves A a share.
+    return Exchanged(remove, base.UNPROTECTED)  # No split leaves A a share.
   at_add = at_remove * math.exp(-min(a, 600.0))
   for _ in range(_ROUNDS):
     removes.append(

@@ -26,7 +26,6 @@ from collections.abc import Callable
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
 
 import numpy as np
 from scipy import fft
@@ -49,19 +48,6 @@ _FIRST_POINTS = 1 << 10
 _LARGEST_WINDOW = 1 << 20
 
 
-@dataclasses.dataclass(frozen=True)
-class Grid:
-  """Losses lower * step, ..., upper * step, with lower < 0 < upper."""
-
-  step: float
-  lower: int
-  upper: int
-
-  def losses(self) -> np.ndarray:
-    """float64[points]."""
-    return np.arange(self.lower, self.upper + 1) * self.step
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Loss:
   """A distribution of the privacy loss, of one step or of a run.
@@ -79,10 +65,15 @@ class Loss:
   probs: np.ndarray
   infinity: float
 
+  @property
+  def upper(self) -> int:
+    """The last loss is upper * step."""
+    return self.lower + self.probs.size - 1
+
   @functools.cached_property
   def losses(self) -> np.ndarray:
     """float64[n]."""
-    return (self.lower + np.arange(self.probs.size)) * self.step
+    return np.arange(self.lower, self.upper + 1) * self.step
 
   @functools.cached_property
   def _sums(self) -> np.ndarray:
@@ -108,7 +99,7 @@ class Loss:
     return self.infinity - math.expm1(-self.step) * tails
 
   def delta(self, epsilon: float) -> float:
-    """The smallest delta at an epsilon >= 0; 1 below the first loss."""
+    """Return the smallest delta at an epsilon >= 0; 1 below the first loss."""
     if epsilon < self.losses[0]:  # What lies there is not kept.
       return 1.0
     first = int(np.searchsorted(self.losses, epsilon, side="right"))
@@ -120,7 +111,7 @@ class Loss:
     )
 
   def epsilon(self, delta: float) -> float:
-    """The smallest epsilon >= 0 (and >= the first loss) at delta, or inf."""
+    """Return the smallest epsilon >= 0 (and the first loss), or infinity."""
     if delta <= self.infinity:
       return math.inf
     floor = max(0.0, float(self.losses[0]))
@@ -150,17 +141,23 @@ def reach(
   )
 
 
-def make_grid(low: float, high: float, step: float) -> Grid:
-  """The grid of a step that covers -low to high."""
-  return Grid(step, -math.ceil(low / step), math.ceil(high / step))
-
-
 @functools.lru_cache(maxsize=32)
 def one_step(
-    unit_profiles: UnitProfiles, direction: Direction, grid: Grid
+    unit_profiles: UnitProfiles,
+    direction: Direction,
+    reaches: tuple[float, float],
+    step: float,
 ) -> Loss:
-  """The discretised privacy loss of one step (see the module's docstring)."""
-  losses = grid.losses()
+  """Discretise the privacy loss of one step (see the module's docstring).
+
+  Args:
+    unit_profiles: the kinds of units.
+    direction: "remove" or "add".
+    reaches: how far the grid goes at least, below 0 and above.
+    step: of the grid.
+  """
+  lower, upper = (math.ceil(end / step) for end in reaches)
+  losses = np.arange(-lower, upper + 1) * step
   # Next to nothing is left beyond the ends: nothing smaller matters.
   ends = unit_profile.excess(unit_profiles, losses[[0, -1]], direction)
   excess = unit_profile.bounded_excess(
@@ -169,67 +166,46 @@ def one_step(
   change = np.diff(excess)
   probs = np.zeros(excess.size)
   # The slope in alpha changes at a point by probability / alpha.
-  probs[:-1] += change / math.expm1(grid.step)
-  probs[1:] += change / math.expm1(-grid.step)
+  probs[:-1] += change / math.expm1(step)
+  probs[1:] += change / math.expm1(-step)
   probs[0] -= excess[0]  # the line from (alpha = 0, excess = 0)
-  probs[-grid.lower] += 1.0
-  return Loss(
-      grid.step, grid.lower, np.maximum(probs, 0.0), float(excess[-1])
-  )
+  probs[lower] += 1.0
+  return Loss(step, -lower, np.maximum(probs, 0.0), float(excess[-1]))
 
 
-def any_loss(
-    phases: Phases, direction: Direction, grids: tuple[Grid, ...]
-) -> bool:
-  """Return whether every phase has losses on its grid.
-
-  Of one that moves the sum by hundreds of standard deviations a bound by chords
-  (`tabulated`) may tell no more than that all may be lost.
-  """
-  return all(
-      one_step(phase.unit_profiles, direction, grid).probs.any()
-      for phase, grid in zip(phases, grids)
-  )
+# Distributions are hashed by identity: one step's come from a cache.
 
 
-class _Tilted(NamedTuple):
-  """A one-step distribution times exp(tilt L), normalised.
-
-  Attributes:
-    probs: float64[n], which add up to 1.
-    log_moment: ln E exp(tilt L), what they were divided by.
-  """
-
-  probs: np.ndarray
-  log_moment: float
+@functools.lru_cache(maxsize=1024)
+def _log_moment(single: Loss, tilt: float) -> float:
+  """Compute ln E exp(tilt L) of the bounded losses."""
+  with np.errstate(divide="ignore"):
+    terms = np.log(single.probs) + tilt * single.losses
+  largest = float(terms.max())
+  return largest + math.log(float(np.exp(terms - largest).sum()))
 
 
 @functools.lru_cache(maxsize=32)
-def _tilted(
-    unit_profiles: UnitProfiles, direction: Direction, grid: Grid, tilt: float
-) -> _Tilted:
-  single = one_step(unit_profiles, direction, grid)
+def _tilted(single: Loss, tilt: float) -> tuple[np.ndarray, float, float]:
+  """Tilt one step's losses by exp(tilt L).
+
+  Returns:
+    Probabilities, float64[n], which add up to 1; mean and variance.
+  """
   with np.errstate(divide="ignore"):
     log_probs = np.log(single.probs) + tilt * single.losses
-  largest = float(log_probs.max())
-  weights = np.exp(log_probs - largest)
-  total = float(weights.sum())
-  return _Tilted(weights / total, largest + math.log(total))
+  weights = np.exp(log_probs - log_probs.max())
+  probs = weights / weights.sum()
+  mean = float(probs @ single.losses)
+  return probs, mean, float(probs @ (single.losses - mean) ** 2)
 
 
 @functools.lru_cache(maxsize=32)
-def _spectrum(
-    unit_profiles: UnitProfiles,
-    direction: Direction,
-    grid: Grid,
-    tilt: float,
-    size: int,
-) -> np.ndarray:
-  """The logarithm of the transform of `_tilted`, folded into `size` places."""
-  probs = _tilted(unit_profiles, direction, grid, tilt).probs
-  places = (grid.lower + np.arange(probs.size)) % size
-  folded = np.bincount(places, weights=probs, minlength=size)
-  transform = fft.rfft(folded)
+def _spectrum(single: Loss, tilt: float, size: int) -> np.ndarray:
+  """Compute the log of the transform of `_tilted`, folded into `size`."""
+  probs, _, _ = _tilted(single, tilt)
+  places = (single.lower + np.arange(probs.size)) % size
+  transform = fft.rfft(np.bincount(places, weights=probs, minlength=size))
   result = np.empty_like(transform)
   # NumPy's logarithm of complex numbers takes twice as long.
   with np.errstate(divide="ignore"):
@@ -238,104 +214,58 @@ def _spectrum(
   return result
 
 
-@functools.lru_cache(maxsize=64)
-def _spread(
-    unit_profiles: UnitProfiles, direction: Direction, grid: Grid, tilt: float
-) -> tuple[float, float]:
-  """Mean and variance of the tilted loss."""
-  probs = _tilted(unit_profiles, direction, grid, tilt).probs
-  losses = grid.losses()
-  mean = float(probs @ losses)
-  return mean, float(probs @ (losses - mean) ** 2)
-
-
-@functools.lru_cache(maxsize=1024)
-def _cumulant(
-    unit_profiles: UnitProfiles,
-    direction: Direction,
-    grid: Grid,
-    tilt: float,
-    shift: float,
-) -> float:
-  """ln E exp(shift (L - mean)) of the tilted loss."""
-  probs = _tilted(unit_profiles, direction, grid, tilt).probs
-  mean, _ = _spread(unit_profiles, direction, grid, tilt)
-  some = probs > 0
-  terms = np.log(probs[some]) + shift * (grid.losses()[some] - mean)
-  largest = float(terms.max())
-  return largest + math.log(float(np.exp(terms - largest).sum()))
-
-
-def grids_of(
-    reaches: tuple[tuple[float, float], ...], step: float
-) -> tuple[Grid, ...]:
-  """One grid for each reach (below 0, above 0), all of the same step."""
-  return tuple(make_grid(low, high, step) for low, high in reaches)
-
-
 def compose(
-    phases: Phases,
-    direction: Direction,
-    grids: tuple[Grid, ...],
-    tilt: float,
-    delta: float,
+    singles: list[Loss], times: list[int], tilt: float, delta: float
 ) -> Loss | None:
-  """The privacy loss of a run, precise where `tilt` makes losses likely.
+  """Compute the privacy loss of a run, precise where `tilt` makes it likely.
 
   Args:
-    phases: what is composed.
-    direction: "remove" or "add".
-    grids: one per phase, all of one step.
+    singles: one step's losses of each phase, all on grids of one step.
+    times: how often each is composed.
     tilt: lambda > 0.
     delta: what the bounds on tails and rounding are measured by.
 
   Returns:
     The distribution, or None where it needs too large a transform.
   """
-  parts = [(p.unit_profiles, direction, g) for p, g in zip(phases, grids)]
-  times = [p.times for p in phases]
-  step = grids[0].step
-  unbounded = -math.expm1(sum(
-      t * math.log1p(-min(one_step(*part).infinity, 1 - 1e-9))
-      for t, part in zip(times, parts)
-  ))
-  if times == [1]:
-    single = one_step(*parts[0])
-    return dataclasses.replace(
-        single, infinity=single.infinity + _ROUNDING * delta
-    )
-  log_factor = sum(
-      t * _tilted(*part, tilt).log_moment for t, part in zip(times, parts)
+
+  def total(values: list[float]) -> float:
+    return sum(t * value for t, value in zip(times, values))
+
+  step = singles[0].step
+  unbounded = -math.expm1(
+      total([math.log1p(-min(s.infinity, 1 - 1e-9)) for s in singles])
   )
-  spreads = [_spread(*part, tilt) for part in parts]
-  mean = sum(t * m for t, (m, _) in zip(times, spreads))
-  deviation = math.sqrt(sum(t * v for t, (_, v) in zip(times, spreads)))
+  if times == [1]:
+    infinity = singles[0].infinity + _ROUNDING * delta
+    return dataclasses.replace(singles[0], infinity=infinity)
+  log_factor = total([_log_moment(s, tilt) for s in singles])
+  mean = total([_tilted(s, tilt)[1] for s in singles])
+  deviation = math.sqrt(total([_tilted(s, tilt)[2] for s in singles]))
   # Chernoff's bound, at the best of a few exponents, a ladder that queries of
   # nearby numbers of steps share.
-  ends = []
-  for sign in (-1, 1):
-    reach = math.inf
-    for k in range(-3, 3):
-      shift = 2.0 ** (k + round(math.log2(8 / max(deviation, 1e-300))))
-      cumulant = sum(
-          t * _cumulant(*part, tilt, sign * shift)
-          for t, part in zip(times, parts)
+  rung = round(math.log2(8 / max(deviation, 1e-300)))
+  shifts = [2.0 ** (k + rung) for k in range(-3, 3)]
+  down, up = (
+      min(
+          (
+              total([_cumulant(s, tilt, sign * shift) for s in singles])
+              - math.log(_WINDOW_TAIL)
+          ) / shift
+          for shift in shifts
       )
-      reach = min(reach, (cumulant - math.log(_WINDOW_TAIL)) / shift)
-    ends.append(mean + sign * reach)
-  lowest = max(
-      math.floor(ends[0] / step),
-      sum(t * g.lower for t, g in zip(times, grids)),
+      for sign in (-1, 1)
   )
-  most = sum(t * g.upper for t, g in zip(times, grids))
-  highest = min(math.ceil(ends[1] / step), most)
+  lowest = max(
+      math.floor((mean - down) / step), int(total([s.lower for s in singles]))
+  )
+  most = int(total([s.upper for s in singles]))
+  highest = min(math.ceil((mean + up) / step), most)
   if highest - lowest >= _LARGEST_WINDOW:
     return None
   size = 1 << max(highest - lowest, 1).bit_length()
   with np.errstate(invalid="ignore"):
-    power = sum(
-        t * _spectrum(*part, tilt, size) for t, part in zip(times, parts)
-    )
+    power = sum(t * _spectrum(s, tilt, size) for t, s in zip(times, singles))
     spectrum = np.where(np.isneginf(power.real), 0.0, np.exp(power))
   circle = fft.irfft(spectrum, size)
   # Losses below 0 are read by no epsilon.
@@ -352,57 +282,43 @@ def compose(
     lost = _WINDOW_TAIL * math.exp(
         min(log_factor - tilt * step * highest, 100.0)
     )
-  run = Loss(
-      step, first, probs, min(1.0, unbounded + lost + _ROUNDING * delta)
-  )
-  return _trimmed(run, _TAIL_SHARE * delta)
+  # A tail that adds a small share of delta becomes unbounded too.
+  beyond = np.cumsum(probs[::-1])[::-1]
+  last = max(int(np.searchsorted(-beyond, -_TAIL_SHARE * delta)), 1)
+  lost += float(beyond[last:].max(initial=0.0))
+  infinity = min(1.0, unbounded + lost + _ROUNDING * delta)
+  return Loss(step, first, probs[:last], infinity)
 
 
-def _trimmed(run: Loss, tail: float) -> Loss:
-  """Without a tail of its losses, which becomes unbounded."""
-  beyond = np.cumsum(run.probs[::-1])[::-1]
-  last = max(int(np.searchsorted(-beyond, -tail)), 1)
-  cut = float(beyond[last]) if last < beyond.size else 0.0
-  return Loss(run.step, run.lower, run.probs[:last], run.infinity + cut)
+def _cumulant(single: Loss, tilt: float, shift: float) -> float:
+  """Compute ln E exp(shift (L - mean)) of the tilted loss."""
+  _, mean, _ = _tilted(single, tilt)
+  moved = _log_moment(single, tilt + shift) - _log_moment(single, tilt)
+  return moved - shift * mean
 
 
 def best_tilt(
-    phases: Phases,
-    direction: Direction,
-    grids: tuple[Grid, ...],
-    delta: float | None,
+    singles: list[Loss],
+    times: list[int],
+    delta: float,
     epsilon: float | None,
 ) -> float:
-  """lambda where a moment bound on epsilon (or on delta) is least.
+  """Find lambda where a moment bound on epsilon (or on delta) is least.
 
   E exp(lambda L)^T c(lambda) e^(-lambda epsilon) >= delta(epsilon), with c the
   largest value of e^(-lambda x) (1 - e^(-x)). It is one of a ladder of values,
   so that queries that differ little share their transforms.
   """
-  singles = []
-  for phase, grid in zip(phases, grids):
-    single = one_step(phase.unit_profiles, direction, grid)
-    some = single.probs > 0
-    singles.append(
-        (phase.times, single.losses[some], np.log(single.probs[some]))
-    )
 
-  @functools.cache
   def bound(rung: int) -> float:
     tilt = math.exp(rung / 8)
     total = tilt * math.log(tilt) - (1 + tilt) * math.log1p(tilt)
-    for times, losses, log_probs in singles:
-      value = log_probs + tilt * losses
-      largest = float(value.max())
-      total += times * (
-          largest + math.log(float(np.exp(value - largest).sum()))
-      )
+    total += sum(t * _log_moment(s, tilt) for t, s in zip(times, singles))
     if epsilon is not None:
       return total - tilt * epsilon
-    assert delta is not None
     return (total - math.log(delta)) / tilt
 
-  widest = max(float(np.abs(losses[[0, -1]]).max()) for _, losses, _ in singles)
+  widest = max(float(np.abs(s.losses[s.probs > 0]).max()) for s in singles)
   # No steeper than what leaves a few points of the coarse grid to compare.
   last = int(8 * math.log(16 * _FIRST_POINTS / widest))
   best = min(range(-96, max(last, -88), 4), key=bound)
@@ -420,9 +336,9 @@ _LARGEST_STEP = 500.0
 _TOLERANCE = 3e-4
 # Where no finer grid will do and its error is above this, others are asked too.
 _NEARLY = 2e-3
-# A delta is looked for down to here, and after so many guesses that failed.
+# A delta is searched down to here, and after this many guesses that failed.
 _LEAST_DELTA, _MISSES = 1e-300, 2
-# Where one step may lose more than this, moments tell of an epsilon in the
+# Where one step may lose more than this, moments give an epsilon in the
 # thousands at best, and one Gaussian will do.
 _WIDE = 1e4
 # The largest orders of moments that are tried, one after the other.
@@ -449,25 +365,25 @@ class PLD(base.Accountant):
       enough: float = 0.0,
   ) -> base.Curve:
     """See `base.Accountant`."""
-    if delta is not None:
+
+    def refined(guess: float) -> base.Curve:
       return _refined(
-          phases, direction, delta, None, enough, self.tolerance
+          phases, direction, guess, epsilon, enough, self.tolerance
       )
+
+    if delta is not None:
+      return refined(delta)
     assert epsilon is not None
     # The tails are cut by a share of delta, which is not known yet. A curve for
     # any guess of it holds, if not tightly: the least of them is the bound.
     found: list[base.Curve] = []
     least, guess, misses = 1.0, 1e-6, 0
     while misses <= _MISSES:
-      curve = _refined(
-          phases, direction, guess, epsilon, enough, self.tolerance
-      )
+      curve = refined(guess)
       value = curve.delta(epsilon)
       if guess * 1e6 < value < least:
         # Rounding errors are covered by a share of the guess, here too small.
-        curve = _refined(
-            phases, direction, value, epsilon, enough, self.tolerance
-        )
+        curve = refined(value)
         value = curve.delta(epsilon)
       found.append(curve)
       if value <= enough or 0.1 * guess <= value <= 1.01 * least:
@@ -492,7 +408,7 @@ def _refined(
     enough: float,
     tolerance: float,
 ) -> base.Curve:
-  """The curve on a grid that is fine enough for delta, or for epsilon."""
+  """Compute the curve on a grid that is fine enough for delta, or epsilon."""
   simple = _without_grid(phases, direction, delta if epsilon is None else 0.0)
   if simple is not None:
     return simple
@@ -502,6 +418,8 @@ def _refined(
       else revealed.delta(epsilon) <= enough
   ):
     return revealed
+  times = [p.times for p in phases]
+  # Numbers of steps are rounded up, so that runs of a plan share a grid.
   reaches = tuple(
       reach(
           p.unit_profiles,
@@ -511,40 +429,55 @@ def _refined(
       for p in phases
   )
   widest = max(low + high for low, high in reaches)
-  if widest > _FIRST_POINTS * _LARGEST_STEP:
-    return _with_fallback_bounds(
-        _UNKNOWN, phases, direction, delta, epsilon, widest
-    )
-  coarse = grids_of(reaches, widest / _FIRST_POINTS)
-  if not any_loss(phases, direction, coarse):
-    return _with_fallback_bounds(
-        _UNKNOWN, phases, direction, delta, epsilon, widest
-    )
-  tilt = best_tilt(phases, direction, coarse, delta, epsilon)
 
-  def at(points: float) -> Loss | None:
-    if widest / points > _LARGEST_STEP:
+  def singles_at(points: float) -> list[Loss] | None:
+    step = widest / points
+    if step > _LARGEST_STEP:
       return None
-    grids = grids_of(reaches, widest / points)
-    if not any_loss(phases, direction, grids):
-      return None
-    return compose(phases, direction, grids, tilt, delta)
+    singles = [
+        one_step(p.unit_profiles, direction, ends, step)
+        for p, ends in zip(phases, reaches)
+    ]
+    # Far apart, chords may say no more than that all may be lost.
+    return singles if all(s.probs.any() for s in singles) else None
 
-  def figure(found: Loss) -> float:
-    if epsilon is not None:
-      return found.delta(epsilon)
-    return found.epsilon(delta)
+  best, precise = _UNKNOWN, False
+  coarse = singles_at(_FIRST_POINTS)
+  if coarse is not None:
+    tilt = best_tilt(coarse, times, delta, epsilon)
 
-  many = sum(p.times for p in phases) > _MANY_STEPS
-  first = _FIRST_POINTS // 4 if many else _FIRST_POINTS
-  best, precise = _searched(at, figure, first, enough, tolerance)
-  if best is None:
-    best = _UNKNOWN
+    def at(points: float) -> Loss | None:
+      singles = singles_at(points)
+      return None if singles is None else compose(singles, times, tilt, delta)
+
+    def figure(found: Loss) -> float:
+      if epsilon is not None:
+        return found.delta(epsilon)
+      return found.epsilon(delta)
+
+    many = sum(times) > _MANY_STEPS
+    first = _FIRST_POINTS // 4 if many else _FIRST_POINTS
+    best, precise = _searched(at, figure, first, enough, tolerance)
   if precise:
     return best
-  return _with_fallback_bounds(
-      best, phases, direction, delta, epsilon, widest
-  )
+  # Losses of 1e-9 next to losses of -20 are too much for one even grid. Moments
+  # choose their points where they need them; and where a step's largest loss is
+  # bounded (up to what doubles can hold), the run's is their sum.
+  ends = [reach(p.unit_profiles, direction, 0.0)[1] for p in phases]
+  longest = sum(t * end for t, end in zip(times, ends))
+  bounds: list[base.Curve] = [
+      best, base.BoundedLoss(longest, 1e-300 * sum(times))
+  ]
+  if revealed is not None:
+    bounds.append(revealed)
+  known = math.inf
+  if epsilon is None:
+    known = min(bound.epsilon(delta) for bound in bounds)
+  if known > moments.least_epsilon(delta) and (
+      revealed is None or widest < _WIDE
+  ):
+    bounds.append(_by_moments(phases, direction, delta, epsilon))
+  return base.Least(tuple(bounds))
 
 
 def _searched(
@@ -553,24 +486,25 @@ def _searched(
     points: float,
     enough: float,
     tolerance: float,
-) -> tuple[Loss | None, bool]:
-  """The best of finer and finer grids.
+) -> tuple[Loss, bool]:
+  """Refine the grid until the figure is precise.
 
   Args:
-    at: the distribution on a grid of so many points, or None.
-    figure: what is asked of it.
+    at: the distribution on a grid of this many points, or None.
+    figure: the number that is asked for.
     points: of the first grid.
-    enough: of the figure, which need not be told from less.
+    enough: of the figure, below which it need not be distinguished.
     tolerance: relative error of the figure.
 
   Returns:
-    The distribution, None where no grid will do, and whether it is precise.
+    The distribution, `_UNKNOWN` where no grid will do, and whether it is
+    precise.
   """
   best = at(points)
   while best is None:  # Many steps of a large loss each.
     points /= 2
     if points < 16:
-      return None, False
+      return _UNKNOWN, False
     best = at(points)
   value = last = figure(best)
   refined, left = 2, math.inf
@@ -610,80 +544,41 @@ def _without_grid(
       for p in phases
   )
   if variation <= delta:
-    return base.Negligible(variation)
-  squares = 0.0
-  for phase in phases:
-    longest = 0.0
-    for unit in phase.unit_profiles:
-      if not isinstance(unit, amplification.Amplification):
-        return None
-      if unit.parent_rate * unit.rate < 1:
-        return None
-      longest = max(longest, unit.tail[1])
-    squares += phase.times * longest**2
+    return base.BoundedLoss(0.0, variation)
   # Steps that draw their unit for certain are one Gaussian, exactly.
-  return base.GaussianCurve(max(math.sqrt(squares), 1e-150))
-
-
-def _with_fallback_bounds(
-    found: Loss,
-    phases: Phases,
-    direction: Direction,
-    delta: float,
-    epsilon: float | None,
-    widest: float,
-) -> base.Curve:
-  """The bound of a grid that could not be made fine enough, or a smaller one.
-
-  Losses of 1e-9 beside losses of -20 are too much for one even grid. Moments
-  choose their points where they need them; and where a step's largest loss is
-  bounded (up to what doubles can hold), the run's is their sum.
-  """
-  ends = [
-      reach(p.unit_profiles, direction, 0.0)[1]
-      for p in phases
-  ]
-  bounds: list[base.Curve] = [
-      found,
-      base.BoundedLoss(
-          sum(p.times * end for p, end in zip(phases, ends)),
-          1e-300 * sum(p.times for p in phases),
-      ),
-  ]
-  revealed = _revealed(phases)
-  if revealed is not None:
-    bounds.append(revealed)
-  best = math.inf
-  if epsilon is None:
-    best = min(bound.epsilon(delta) for bound in bounds)
-  if best > moments.least_epsilon(delta) and (
-      revealed is None or widest < _WIDE
-  ):
-    bounds.append(_by_moments(phases, direction, delta, epsilon))
-  return base.Least(tuple(bounds))
+  certain = all(
+      isinstance(unit, amplification.Amplification)
+      and unit.parent_rate * unit.rate >= 1
+      for phase in phases for unit in phase.unit_profiles
+  )
+  return base.GaussianCurve(_distance(phases)) if certain else None
 
 
 def _revealed(phases: Phases) -> base.GaussianCurve | None:
-  """The run if every step drew the unit: one Gaussian at the whole distance.
+  """Bound the run by one Gaussian, as if every step drew the unit.
 
   It dominates where every profile has a Gaussian tail of weight 1 at most,
   H_alpha <= H_alpha(N(d) || N(0)) in both directions (section 9 of the proof).
   """
-  squares = 0.0
-  for phase in phases:
-    if any(unit.tail[0] > 1 for unit in phase.unit_profiles):
-      return None
-    longest = max(unit.tail[1] for unit in phase.unit_profiles)
-    squares += phase.times * longest**2
-  if not 0 < squares < math.inf:
+  if any(u.tail[0] > 1 for phase in phases for u in phase.unit_profiles):
     return None
-  return base.GaussianCurve(math.sqrt(squares))
+  distance = _distance(phases)
+  return base.GaussianCurve(distance) if distance < math.inf else None
+
+
+def _distance(phases: Phases) -> float:
+  """Add up the squares of each step's largest distance; above 0."""
+  squares = sum(
+      phase.times * max(unit.tail[1] for unit in phase.unit_profiles) ** 2
+      for phase in phases
+  )
+  return max(math.sqrt(squares), 1e-150)
 
 
 def _by_moments(
     phases: Phases, direction: Direction, delta: float, epsilon: float | None
 ) -> moments.RenyiCurve:
-  """The bound of moments, of no larger orders than it needs.
+  """Bound the run by moments, of no larger orders than it needs.
 
   Large orders ask for the profile far out. Divergences do not fall with the
   order, so that larger ones are of no use where that of the largest order that
@@ -698,8 +593,5 @@ def _by_moments(
 
 
 def _rounded_up(steps: int) -> int:
-  """A power of 16 of at least `steps`, so that runs of a plan share a grid."""
-  power = 16
-  while power < steps:
-    power *= 16
-  return power
+  """Round up to a power of 16, at least 16."""
+  return int(16 ** max(1, -(-(steps - 1).bit_length() // 4)))

@@ -18,7 +18,6 @@ from episodic_dp.accounting.accountants import pld
 from episodic_dp.accounting.guarantee import ACCOUNTANTS
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import gaussian
 
 Phase = base.Phase
 
@@ -76,7 +75,7 @@ class AccountantTest:
   @pytest.mark.parametrize("delta", [1e-5, 1e-15])
   def test_never_below_exact_gaussians(self, z, steps, delta):
     run = (Phase(release(z), steps),)
-    exact = gaussian.analytic_epsilon(z, delta, steps)
+    exact = base.GaussianCurve(steps**0.5 / z).epsilon(delta)
     for direction in amplification.DIRECTIONS:
       got = self.epsilon(run, delta, direction)
       most = exact * self.loosest + 2 * self.floor(delta)
@@ -104,7 +103,7 @@ class AccountantTest:
   def test_different_gaussians_compose_exactly(self):
     # Multipliers 6 and 8 / sqrt(4): squares of distances add up.
     run = (Phase(release(6.0), 1), Phase(release(8.0), 4))
-    exact = gaussian.analytic_epsilon((1 / 36 + 4 / 64) ** -0.5, 1e-6)
+    exact = base.GaussianCurve((1 / 36 + 4 / 64) ** 0.5).epsilon(1e-6)
     got = self.epsilon(run)
     assert exact <= got <= exact * self.loosest
 

@@ -50,14 +50,14 @@ def test_poisson_agrees_with_the_ordinary_accountant(p, z):
 @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
 def test_one_step_agrees_with_connect_the_dots(direction):
   units = unit_profiles(0.1, 0.3, 1.0, 2.0)
-  grid = pld.make_grid(4.0, 4.0, 0.02)
-  losses = grid.losses()
+  ours = pld.one_step(units, direction, (4.0, 4.0), 0.02)
   theirs = pld_pmf.create_pmf_pessimistic_connect_dots(
-      grid.step,
-      np.arange(grid.lower, grid.upper + 1),
-      np.minimum.accumulate(unit_profile.profile(units, losses, direction)),
+      ours.step,
+      np.arange(ours.lower, ours.upper + 1),
+      np.minimum.accumulate(
+          unit_profile.profile(units, ours.losses, direction)
+      ),
   ).to_dense_pmf()
-  ours = pld.one_step(units, direction, grid)
   np.testing.assert_allclose(ours.probs, theirs._probs, atol=1e-11)
   for epsilon in (0.0, 0.1, 1.0, 2.5):
     assert ours.delta(epsilon) == pytest.approx(
