@@ -46,7 +46,6 @@ COMMANDS = {
     "compare": Command("set trained runs side by side", arguments=sys.maxsize),
     "export": Command("write a run as a folder that others can load"),
     "adapt": Command("classify your own folder with an exported model"),
-    "fine-tune": Command("compare runs as initialisations on the same tasks"),
 }
 
 

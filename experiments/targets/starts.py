@@ -6,18 +6,28 @@ import pathlib
 import time
 from typing import Any
 
+import jax
+
+from episodic_dp import options
 from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.analysis import initialisations
+from episodic_dp.analysis import saved_weights
+from episodic_dp.config import build
+from episodic_dp.config import learners
+from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
+from episodic_dp.config import saved
 from episodic_dp.config.presets import cifar_fs_supervised
+from episodic_dp.learners import naming
+from episodic_dp.training import saved_runs
 from experiments import runs as runs_lib
 from experiments.targets import budgets
 from experiments.targets import panels
 
+_RANDOM = "random"
 _RATE = 0.004  # Of participants.
 _TITLES = {
-    initialisations.RANDOM: "random",
+    _RANDOM: "random",
     "pre_training": "pre-training",
     "dp_pre_training": "DP pre-training",
     "maml": "MAML",
@@ -26,28 +36,19 @@ _TITLES = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuning(runs_lib.Run):
-  """The measurement of runs that are finished.
+class FineTuning(runs_lib.Computed):
+  """Fine-tuning of finished runs, and of a random start, on the test tasks.
 
   Attributes:
-    of: their names.
-    shots: of the test tasks.
-    tasks: how many.
+    of: names of the runs.
+    shots: support images of each class.
+    tasks: number of test tasks.
   """
 
   of: tuple[str, ...] = ()
   shots: tuple[int, ...] = ()
   tasks: int = 600
-  program: str = "fine-tune"
-
-  def command(self) -> str:
-    """See `Run`."""
-    folders = ",".join(f"DIR/{name}" for name in self.of)
-    return super().command().replace(
-        "--workdir=DIR",
-        f"--shots={','.join(map(str, self.shots))} --tasks={self.tasks}"
-        f" --workdir={folders} --out=DIR",
-    )
+  target: str = "figure13_starts"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +85,7 @@ def runs(scale: str) -> list[runs_lib.Run]:
         "dp_maml_1_shot", "glyphs", "participants=200,width=2,steps=2,size=16",
         rate=_RATE, steps=2, private=True, **budgets.SMALL,
     )
-    return [start, _fine_tuning([start], 1, (1,), 4)]
+    return [start, _fine_tuning([start], 1, (1,), 4, scale)]
   size = _SIZES[scale]
   rate = size.lot / cifar_fs_supervised.IMAGES
   epochs = size.lots * rate
@@ -107,7 +108,7 @@ def runs(scale: str) -> list[runs_lib.Run]:
         for name, private in (("maml", False), ("dp_maml", True))
     ]
     both = supervised + mamls
-    found += [*mamls, _fine_tuning(both, shot, size.shots, size.tasks)]
+    found += [*mamls, _fine_tuning(both, shot, size.shots, size.tasks, scale)]
   return found
 
 
@@ -135,7 +136,11 @@ def _run(
 
 
 def _fine_tuning(
-    of: list[runs_lib.Run], trained: int, shots: tuple[int, ...], tasks: int
+    of: list[runs_lib.Run],
+    trained: int,
+    shots: tuple[int, ...],
+    tasks: int,
+    scale: str,
 ) -> FineTuning:
   """Describe the fine-tuning of runs whose last defines the test tasks."""
   return FineTuning(
@@ -147,6 +152,7 @@ def _fine_tuning(
       of=tuple(run.name for run in of),
       shots=shots,
       tasks=tasks,
+      scale=scale,
   )
 
 
@@ -169,21 +175,59 @@ def finish(
         f"--only={run.name}: expected the runs {','.join(missing)} in {below}"
     )
   began = time.process_time()
-  data_dir = where["data_dir"]
-  found = initialisations.fine_tune(
-      [below / name for name in run.of],
-      below / run.name,
-      shots=run.shots,
-      config=RunConfig.parse(run.load(), data_dir=data_dir),
-      data_dir=data_dir,
-      tasks=run.tasks,
-      steps=30,
-      rate=0.1,
-      body=True,
-      optimizer="sgd",
-  )
+  found = _fine_tune(run, below, where["data_dir"])
   seconds = round(time.process_time() - began, 1)
-  return runs_lib.record(run, folder, {**found, "cpu_seconds": seconds})
+  return runs_lib.record(run, folder, found | {"cpu_seconds": seconds})
+
+
+def _fine_tune(
+    run: FineTuning, below: pathlib.Path, data_dir: str | None
+) -> dict[str, Any]:
+  """Fine-tune every start for 30 steps on each test task's support set.
+
+  A head that was trained for tasks of as many classes is kept; any other is
+  replaced by zeros.
+  """
+  config = RunConfig.parse(run.load(), data_dir=data_dir)
+  splits = build.load_data(config, data_dir=data_dir)
+  shape = splits.test.image_shape
+  model = networks.make_model(config, shape, way=config.way)
+  tuned = naming.make_fine_tuning(
+      model, options.FineTuning(body=True), fresh_head=False
+  )
+  params = {_RANDOM: tuned.init(jax.random.key(config.seed))}
+  entries = [dict(name=_RANDOM, learner=None, steps=0, guarantee=None)]
+  for name in run.of:
+    of, learned = _network(below / name, shape)
+    if of["learner"] == options.SUPERVISED:
+      learned = tuned.with_fresh_head(learned)
+    params[name] = learned
+    entries.append(dict(name=name, **of))
+  evaluator = training.Evaluator(tuned)
+  for entry in entries:
+    entry["accuracy"] = {}
+  for shot in run.shots:
+    tasks = training.draw(
+        splits.test, way=config.way, shot=shot, query=config.evaluation.query,
+        count=run.tasks, seed=config.evaluation.seed + 1,
+    )
+    for entry in entries:
+      score = evaluator.score([params[entry["name"]]], tasks)
+      entry["accuracy"][str(shot)] = dataclasses.asdict(score)
+  return {"tasks": run.tasks, "initialisations": entries}
+
+
+def _network(
+    folder: pathlib.Path, shape: tuple[int, ...]
+) -> tuple[dict[str, Any], Any]:
+  """Return the facts of a finished run, and the weights of its network."""
+  checkpoints, steps = saved_runs.latest(folder)
+  config = saved.read(folder)
+  learner = learners.make_learner(config, shape)
+  params, _ = checkpoints.restore(steps, learner.init(jax.random.key(0)))
+  guarantee = saved_runs.guarantees(folder, "epsilon")
+  facts = dict(learner=config.learner.name, steps=steps, guarantee=guarantee)
+  return facts, saved_weights.of_network(params)
 
 
 def _measured(

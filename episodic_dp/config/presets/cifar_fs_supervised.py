@@ -14,8 +14,9 @@ one by one; compare with runs of the same norm (--config.model.norm=group).
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
       --config=cifar_fs_supervised
-Afterwards, beside other initialisations:
-  episodic-dp fine-tune --data_dir=DATA --workdir=DIR,DIR --out=OUT
+The comparison with other initialisations:
+  python -m experiments.reproduce --target=figure13_starts --scale=cpu \\
+      --workdir=DIR --data_dir=DATA
 
 The defaults are for an accelerator. A trial on a laptop, without useful
 accuracy:

@@ -13,8 +13,7 @@ Command:
 Expected, on two CPU cores: 100 steps in 49 s of processor time, compilation
 included; with privacy 63.8 % ± 1.2 of test accuracy at epsilon = 3.503 for a
 drawing (delta = 1e-5; the noise differs from key to key), untrained features
-39.6 %, chance 20 %. Fine-tuning the whole network (episodic-dp fine-tune) gives
-more: 68.6 % ± 2.8 on 100 of the tasks.
+39.6 %, chance 20 %.
 
 Arguments after the colon: private (1), writers (20, of 8 glyphs each),
 drawings (60, of each glyph), rate (0.05: the share of the drawings that a step
