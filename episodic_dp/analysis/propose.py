@@ -61,7 +61,6 @@ from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import solving
-from episodic_dp.analysis import sweeps
 from episodic_dp.config import build
 from episodic_dp.config import learners as learners_lib
 from episodic_dp.config import RunConfig
@@ -453,7 +452,7 @@ def _stages(
   """Return the changes of a config for about this many tasks a step."""
   hierarchy, plan = release.hierarchy, release.plan
   factor = tasks / plan_lib.tasks_per_step(hierarchy, plan)
-  found = sweeps.with_more_tasks(hierarchy, plan, factor)
+  found = _with_more_tasks(hierarchy, plan, factor)
   if found is None:
     return None
   assert found.episode is not None
@@ -463,6 +462,34 @@ def _stages(
   if isinstance(first, plan_lib.Poisson):
     first = plan_lib.Poisson(float(f"{first.p:.4g}"))
   return {"plan.stages": tuple(map(plan_lib.stage_text, (first, *others)))}
+
+
+def _with_more_tasks(
+    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan, factor: float
+) -> plan_lib.SamplingPlan | None:
+  """Return the plan with about `factor` times the tasks, None if none fits."""
+  stage, episode = plan.stages[0], plan.episode
+  assert episode is not None  # `check`.
+  if episode.form == "independent":
+    tasks = max(1, round((episode.tasks or 1) * factor))
+    return dataclasses.replace(
+        plan, episode=dataclasses.replace(episode, tasks=tasks)
+    )
+  try:
+    if isinstance(stage, plan_lib.Poisson):
+      other: plan_lib.Stage = plan_lib.Poisson(stage.p * factor)
+    elif isinstance(stage, plan_lib.FixedSize):
+      way = episode.way if episode.form == "disjoint" else 1
+      other = plan_lib.FixedSize(way * max(1, round(stage.n * factor / way)))
+    elif isinstance(stage, plan_lib.RandomAllocation):
+      other = plan_lib.RandomAllocation(max(1, round(stage.steps / factor)))
+    else:
+      return None
+    found = dataclasses.replace(plan, stages=(other, *plan.stages[1:]))
+    plan_lib.validate(hierarchy, found)
+  except (errors.PlanError, errors.UnsoundPlanError):
+    return None
+  return found
 
 
 def check(config: RunConfig) -> None:

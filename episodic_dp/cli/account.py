@@ -14,7 +14,7 @@ Curves around the config, each as a picture and as JSON, with its own point
 marked:
 
   episodic-dp account --config=glyphs \\
-      --sweep=steps,noise_multiplier,tasks,stages --out=DIR
+      --sweep=steps,noise_multiplier,delta --out=DIR
 
 --statement=FILE writes the privacy statement of the config, the JSON that
 `episodic-dp verify FILE` computes again.
@@ -36,6 +36,7 @@ import json
 from absl import flags
 from absl import logging
 
+from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import solving
@@ -129,7 +130,8 @@ def _account_config(values: flags.FlagValues) -> None:
         f"--out={values.out} is the folder of --sweep: give"
         " --sweep=steps,noise_multiplier too, or leave it out"
     )
-  sweeps.check_names(values.sweep)
+  for name in values.sweep:
+    _validate.one_of("--sweep", name, tuple(sweeps.SWEEPS))
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
   if values.sweep:
     files.check_folder(values.out)

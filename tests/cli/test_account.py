@@ -89,11 +89,11 @@ def test_sweeps_are_written_where_asked(call, tmp_path):
   out = tmp_path / "new" / "folder"
   done = call(
       "account", "--config=glyphs", "--config.steps=10",
-      "--sweep=steps,stages", f"--out={out}",
+      "--sweep=steps,delta", f"--out={out}",
   )
   assert done.returncode == 0, done.stderr
   assert sorted(p.name for p in out.iterdir()) == [
-      "sweep_stages.json", "sweep_stages.png",
+      "sweep_delta.json", "sweep_delta.png",
       "sweep_steps.json", "sweep_steps.png",
   ]
   assert (out / "sweep_steps.png").read_bytes().startswith(b"\x89PNG")
@@ -114,7 +114,7 @@ def test_table_of_a_shipped_config(call):
         (("--config=nowhere.py",), "nowhere.py"),
         (("--config=glyphs", "--config.delta=2.0"), "config.delta=2.0"),
         (("--config=glyphs", "--format=xml"), "xml"),
-        (("--config=glyphs", "--sweep=steps,magic"), "sweep 'magic'"),
+        (("--config=glyphs", "--sweep=steps,magic"), "--sweep='magic'"),
         (("--config=glyphs", "--out=runs/s"), "give --sweep=steps,noise_mul"),
         (("--config=glyphs", "--config.plan.stages=('Foo(1)',)"), "Foo(1)"),
     ],
