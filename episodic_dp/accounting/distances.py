@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from episodic_dp import plan as plan_lib
+from episodic_dp.plan import sampler_error
 
 
 class Paths(NamedTuple):
@@ -177,7 +178,7 @@ def paths(release: plan_lib.Release, level: int) -> Paths:
   episode = plan.episode
   if episode is not None and episode.form != "unit":
     sizes = hierarchy.size_paths(level)
-    drawn = plan_lib.capacities(hierarchy, plan)
+    drawn = sampler_error.capacities(hierarchy, plan)
     counts = [
         tasks_touched(math.prod(drawn[j + 1 : clip + 1]), episode.way)
         for j in range(level + 1)

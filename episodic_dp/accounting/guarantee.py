@@ -20,6 +20,7 @@ from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.report import Guarantee
+from episodic_dp.plan import sampler_error
 
 Entry = sensitivity.Entry
 AnyAccountant = str | base.Accountant
@@ -277,7 +278,7 @@ def _best(
     runs: Sequence[base.Phases],
     delta: float | None,
     epsilon: float | None,
-    error: plan_lib.SamplerError,
+    error: sampler_error.SamplerError,
 ) -> tuple[dict[str, float], unit_profile.UnitProfiles]:
   """The least bound among the ways to compose a run.
 
@@ -312,7 +313,7 @@ def _largest(
     direction: amplification.Direction,
     delta: float | None,
     epsilon: float | None,
-    error: plan_lib.SamplerError,
+    error: sampler_error.SamplerError,
 ) -> float:
   """Epsilon at delta, or delta at epsilon, of the kind of units with most.
 
@@ -342,7 +343,7 @@ def _of_group(
     group: int,
     delta: float | None,
     epsilon: float | None,
-    error: plan_lib.SamplerError,
+    error: sampler_error.SamplerError,
 ) -> tuple[dict[str, float], unit_profile.UnitProfiles]:
   """Bound the cost of a group by that of its units, one after another.
 
@@ -449,7 +450,7 @@ def _replaced(
     level: str,
     delta: float | None,
     epsilon: float | None,
-    error: plan_lib.SamplerError,
+    error: sampler_error.SamplerError,
 ) -> tuple[float, str]:
   """Find the least bound for replacing one unit, sampler error charged.
 
@@ -483,7 +484,7 @@ def _why_none(
     accountant: base.Accountant,
     run: base.Phases,
     delta: float,
-    error: plan_lib.SamplerError,
+    error: sampler_error.SamplerError,
 ) -> str:
   """Why a run with noise has no finite epsilon, in a sentence, or ""."""
   without = max(

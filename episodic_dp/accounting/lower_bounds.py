@@ -41,6 +41,7 @@ from episodic_dp.accounting import report
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.guarantee import check
 from episodic_dp.accounting.profiles import counts
+from episodic_dp.plan import sampler_error
 
 # Cells of one step: to choose a data set, and for its bound.
 _COARSE, _FINE = 1 << 9, 1 << 14
@@ -101,7 +102,7 @@ def lower_bound(
     PlanError: a value is out of range, or there is no such level.
   """
   check(steps, delta, epsilon)
-  plan_lib.check_level(release, level)
+  release.check_level(level)
   k = release.hierarchy.level_index(level)
   first = release.plan.stages[0]
   passes = first if isinstance(first, plan_lib.RandomAllocation) else None
@@ -110,7 +111,8 @@ def lower_bound(
   replaced = report.is_replaced(neighbours)
   if passes is not None and (replaced or steps < passes.steps):
     return 0.0
-  error = plan_lib.sampling_error(release.hierarchy, release.plan).times(steps)
+  a_step = sampler_error.sampling_error(release.hierarchy, release.plan)
+  error = a_step.times(steps)
   ranked = []
   for pair in _pairs(release, k, replaced):
     for p, q in ((pair.larger, pair.smaller), (pair.smaller, pair.larger)):
@@ -283,7 +285,7 @@ def _value(
     passes: plan_lib.RandomAllocation | None,
     delta: float | None,
     epsilon: float | None,
-    error: plan_lib.SamplerError,
+    error: sampler_error.SamplerError,
     cells: int,
 ) -> float:
   """Bound epsilon (or delta) of one data set in one direction."""

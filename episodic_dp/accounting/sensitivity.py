@@ -53,7 +53,8 @@ from episodic_dp.accounting.profiles import counts
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
-from episodic_dp.plan import soundness
+from episodic_dp.plan import sampler_error as sampler_error_lib
+from episodic_dp.plan import stages as stages_lib
 
 
 def independent(
@@ -101,7 +102,7 @@ def in_tasks(
     return (_crossing(release, hierarchy.most_copies[k], plan.episode.tasks),)
   rows: list[tuple[float, ...]] = [
       (float(np.prod(rates[:-1])), float(rates[-1]))
-      for rates in plan_lib.rate_paths(hierarchy, plan, k)
+      for rates in stages_lib.rate_paths(hierarchy, plan, k)
   ]
   return tuple(
       recurrence.Recurrence(
@@ -146,7 +147,7 @@ def _crossing(
 
 def _largest_rates(release: plan_lib.Release, k: int) -> list[float]:
   """The largest rate of each stage on the paths to a level's units."""
-  found = plan_lib.rate_paths(release.hierarchy, release.plan, k)
+  found = stages_lib.rate_paths(release.hierarchy, release.plan, k)
   return found.max(axis=0).tolist()
 
 
@@ -281,7 +282,7 @@ def unit_profiles(
     PlanError: there is no such level, or no noise.
   """
   hierarchy, mechanism = release.hierarchy, release.mechanism
-  plan_lib.check_level(release, level)
+  release.check_level(level)
   report.refuse_un_noised(mechanism)
   if mechanism.noise_multiplier == 0:
     raise plan_lib.PlanError(
@@ -322,7 +323,7 @@ def _tree(
       other = max((2.0 if k > clip else 2.0 * float(own[k])) / z, far[k])
     if not distances.exchanges(stages[k], sizes[k]):
       # Drawn without content, it changes nothing. What is drawn below it is off
-      # by less than 2^-88 (`plan.sampling_error`): the share covers it.
+      # by less than 2^-88 (`plan.sampler_error`): the share covers it.
       rates[k] *= min(1.0, float(filled) * (1 + 1e-12))
     # An outer stage of rate 1 never breaks: no distance there is the larger.
     outer = [math.inf if r == 1 else d for r, d in zip(rates[:k], far)]
@@ -392,7 +393,7 @@ def _sample_level(
   z = float(mechanism.noise_multiplier)
   tasks = dataclasses.replace(
       mechanism,
-      clip_unit=soundness.task_unit(release),
+      clip_unit=release.task_unit,
       noise_multiplier=z / (episode.way * episode.query),
       inner_clip_norm=None,
       inner_noise_multiplier=None,
@@ -499,7 +500,7 @@ def routes(entries: Sequence[Entry], level: str) -> tuple[Phases, ...]:
   """
   if not all(e.release.mechanism.guaranteed for e in entries):
     for e in entries:
-      plan_lib.check_level(e.release, level)
+      e.release.check_level(level)
     return ()
   result = [_merged(entries, level, condition_on_step=False)]
   if entries[0].release.hierarchy.level_index(level) > 0 and any(
@@ -598,16 +599,16 @@ def families(run: Phases) -> int:
   ), default=1)
 
 
-def sampler_error(entries: Sequence[Entry]) -> plan_lib.SamplerError:
+def sampler_error(entries: Sequence[Entry]) -> sampler_error_lib.SamplerError:
   """Add up the sampler's error over all steps."""
   return sum(
       (
-          plan_lib.sampling_error(e.release.hierarchy, e.release.plan).times(
-              int(e.steps)
-          )
+          sampler_error_lib.sampling_error(
+              e.release.hierarchy, e.release.plan
+          ).times(int(e.steps))
           for e in entries
       ),
-      start=plan_lib.EXACT,
+      start=sampler_error_lib.EXACT,
   )
 
 
@@ -620,8 +621,8 @@ _ON_A_PATH = (
 
 
 def matched(
-    error: plan_lib.SamplerError, runs: Sequence[Phases]
-) -> plan_lib.SamplerError:
+    error: sampler_error_lib.SamplerError, runs: Sequence[Phases]
+) -> sampler_error_lib.SamplerError:
   """The error as it is to what is composed.
 
   What is unmatched is known for a unit that lies on one path of each step, not

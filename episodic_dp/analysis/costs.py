@@ -8,6 +8,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.config import RunConfig
 from episodic_dp.output import tables
+from episodic_dp.plan import stages
 
 _COLUMNS = (
     "level", "epsilon", "delta", "direction", "eta", "q", "p", "distances",
@@ -45,7 +46,7 @@ def table(result: dict[str, Any]) -> str:
       f"{entry.steps} steps, noise multiplier"
       f" {mechanism.noise_multiplier:g} per {mechanism.clip_unit}",
       " > ".join(
-          f"{hierarchy.num_units(k)} {level} by {plan_lib.stage_text(stage)}"
+          f"{hierarchy.num_units(k)} {level} by {stages.stage_text(stage)}"
           for k, (level, stage) in enumerate(
               zip(hierarchy.levels, release.plan.stages)
           )
@@ -110,7 +111,7 @@ def _classified(release: plan_lib.Release) -> str:
     return f"What is classified: every {leaf} by itself, by its label."
   if episode.way == 1:
     return f"What is learned: a function for every task, of its {leaf} units."
-  level = plan_lib.class_level(hierarchy, plan)
+  level = stages.class_level(hierarchy, plan)
   apart = ""
   if level < hierarchy.depth - 2:
     apart = (

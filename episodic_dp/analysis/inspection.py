@@ -20,6 +20,7 @@ from episodic_dp.accounting import report
 from episodic_dp.config import RunConfig
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
+from episodic_dp.plan import stages as stages_lib
 
 if TYPE_CHECKING:
   from episodic_dp import training
@@ -121,7 +122,7 @@ def table(found: Sequence[Level], config: RunConfig) -> str:
   for one in found:
     epsilon = "-" if one.epsilon is None else report.rounded_up(one.epsilon)
     rows.append([
-        one.name, one.units, plan_lib.stage_text(one.stage),
+        one.name, one.units, stages_lib.stage_text(one.stage),
         _shown(one.parent), _shown(one.own), _shown(one.inclusion), epsilon,
     ])
   header = ["level", "units", "stage", "q", "p", "eta", "epsilon"]
@@ -274,7 +275,7 @@ def _title(one: Level) -> str:
   size = str(high) if low == high else f"{low} to {high}"
   return (
       f"{one.name}: {one.units} units in families of {size},"
-      f" {plan_lib.stage_text(one.stage)}"
+      f" {stages_lib.stage_text(one.stage)}"
   )
 
 

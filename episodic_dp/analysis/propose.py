@@ -66,6 +66,7 @@ from episodic_dp.config import learners as learners_lib
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 from episodic_dp.output import tables
+from episodic_dp.plan import stages
 from episodic_dp.private import step as step_lib
 
 _TASKS = 256  # Tasks whose gradients are compared.
@@ -461,7 +462,7 @@ def _stages(
   first, *others = found.stages
   if isinstance(first, plan_lib.Poisson):
     first = plan_lib.Poisson(float(f"{first.p:.4g}"))
-  return {"plan.stages": tuple(map(plan_lib.stage_text, (first, *others)))}
+  return {"plan.stages": tuple(map(stages.stage_text, (first, *others)))}
 
 
 def _with_more_tasks(

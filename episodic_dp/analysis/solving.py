@@ -11,6 +11,8 @@ from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import report
 from episodic_dp.config import RunConfig
+from episodic_dp.plan import stages as stages_lib
+from episodic_dp.plan import validation
 
 SOLVERS = ("noise_multiplier", "steps", "tasks")
 _DIGITS = 5
@@ -122,7 +124,7 @@ def calibrate(
         release, steps=steps, target_epsilon=epsilon, **wanted
     )
   tasks = release.plan.episode is not None
-  count = plan_lib.tasks_per_step if tasks else plan_lib.examples_per_step
+  count = plan_lib.tasks_per_step if tasks else validation.examples_per_step
   return Calibration(
       solve=solve,
       target_epsilon=epsilon,
@@ -163,7 +165,7 @@ def _with_most_tasks(
   if plan.episode is not None and plan.episode.form == "independent":
     flag = f"--config.episode.tasks={plan.episode.tasks}"
   else:
-    stages = tuple(plan_lib.stage_text(stage) for stage in plan.stages)
+    stages = tuple(stages_lib.stage_text(stage) for stage in plan.stages)
     flag = f'--config.plan.stages="{stages}"'
   return release.replace(plan=plan), flag
 

@@ -16,6 +16,7 @@ from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
+from episodic_dp.plan import stages as stages_lib
 
 _POINTS = 17
 SWEEPS = {
@@ -75,7 +76,7 @@ def sweep(
   return fixed | {
       "sweep": name,
       "clip_unit": mechanism.clip_unit,
-      "stages": [plan_lib.stage_text(s) for s in release.plan.stages],
+      "stages": [stages_lib.stage_text(s) for s in release.plan.stages],
       "lines": lines,
   }
 

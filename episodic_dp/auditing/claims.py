@@ -16,6 +16,7 @@ from episodic_dp.auditing import populations
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
+from episodic_dp.plan import stages
 
 _POINTS = 7  # The most points on the axis of steps.
 _SIMULATED = 20_000  # Runs of the law, from which the threshold comes.
@@ -96,7 +97,7 @@ def _stage_lines(release: plan_lib.Release) -> list[str]:
   """Name the units of each level and their stage."""
   hierarchy = release.hierarchy
   return [
-      f"{hierarchy.num_units(k)} {name} by {plan_lib.stage_text(stage)}"
+      f"{hierarchy.num_units(k)} {name} by {stages.stage_text(stage)}"
       for k, (name, stage) in enumerate(
           zip(hierarchy.levels, release.plan.stages)
       )

@@ -33,6 +33,9 @@ from scipy import stats
 from episodic_dp import errors
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import distances
+from episodic_dp.plan import sampler_error
+from episodic_dp.plan import stages as stages_lib
+from episodic_dp.plan import validation
 
 
 class Law(NamedTuple):
@@ -131,7 +134,7 @@ def clip_units(release: plan_lib.Release) -> float:
   """Return the public number by which a step divides its sum."""
   plan = release.plan
   if plan.episode is None:
-    return plan_lib.examples_per_step(release.hierarchy, plan)
+    return validation.examples_per_step(release.hierarchy, plan)
   tasks = plan_lib.tasks_per_step(release.hierarchy, plan)
   if release.mechanism.noisy_inner_steps:
     return tasks * plan.episode.way * plan.episode.query
@@ -239,7 +242,7 @@ def worst_case_score(
   hierarchy, plan = release.hierarchy, release.plan
   mechanism = release.mechanism
   signs = worst_case_signs(release, k, direction)
-  (rates,) = plan_lib.rate_paths(hierarchy, plan, k).tolist()
+  (rates,) = stages_lib.rate_paths(hierarchy, plan, k).tolist()
   episode, pass_steps = plan.episode, _pass_steps(plan)
   if pass_steps:
     rates[0] = 1.0  # Given that the step draws the primary unit.
@@ -327,7 +330,7 @@ def _disjoint(
   """Return the law of tasks that are groups of drawn classes."""
   plan = release.plan
   assert plan.episode is not None  # Classes are drawn for tasks.
-  drawn = plan_lib.capacities(release.hierarchy, plan)
+  drawn = sampler_error.capacities(release.hierarchy, plan)
   clip, way = signs.clip, plan.episode.way
   tasks = math.prod(drawn[: clip + 1]) // way
 

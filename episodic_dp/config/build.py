@@ -18,6 +18,7 @@ from episodic_dp.config import learners
 from episodic_dp.config import networks
 from episodic_dp.config import run_config
 from episodic_dp.config.run_config import RunConfig
+from episodic_dp.plan import validation as validation_lib
 from episodic_dp.training import evaluation
 
 
@@ -100,7 +101,7 @@ def check(config: RunConfig) -> None:
 def _task_plan(
     config: RunConfig, hierarchy: plan_lib.Hierarchy
 ) -> plan_lib.SamplingPlan:
-  return plan_lib.task_plan(
+  return validation_lib.task_plan(
       hierarchy,
       way=config.way,
       shot=config.evaluation.shot,

@@ -21,6 +21,7 @@ from episodic_dp.data import dataset
 from episodic_dp.data.own_data import load as own_data
 from episodic_dp.output import phases
 from episodic_dp.plan import serialization
+from episodic_dp.plan import stages as stages_lib
 
 Source: TypeAlias = ml_collections.ConfigDict | Mapping[str, Any]
 
@@ -297,7 +298,7 @@ def _check_names(
     training: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
 ) -> None:
   """Raise PlanError where a name in several classes may be one unit."""
-  if plan_lib.class_level(training, plan) or training.depth < 3:
+  if stages_lib.class_level(training, plan) or training.depth < 3:
     return
   assert training.names is not None and training.names[1] is not None
   names, counts = np.unique(training.names[1], return_counts=True)

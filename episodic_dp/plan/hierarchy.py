@@ -10,12 +10,14 @@ consecutive, and come before the children of unit u + 1.
 
 from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
 
 from episodic_dp import _validate
 from episodic_dp import errors
+from episodic_dp import plain
 from episodic_dp.plan import partition
 
 MAX_LEAVES = 2**31 - 1  # Leaf rows are int32 on the device.
@@ -140,32 +142,19 @@ class Hierarchy:
     levels = tuple(levels)
     layer: list[Any] = [sizes]
     offsets = []
-    for k in range(len(levels)):
-      last = k == len(levels) - 1
-      counts = []
-      for unit in layer:
-        whole = isinstance(unit, (int, np.integer)) and not isinstance(
-            unit, bool
+    for name in levels[:-1]:
+      if not all(plain.is_list(unit) for unit in layer):
+        raise errors.PlanError(
+            f"sizes at level '{name}' are no lists: nest lists"
+            f" {len(levels) - 1} deep for the levels {levels}, with whole"
+            " numbers innermost"
         )
-        if whole != last or (not whole and isinstance(unit, (str, bool))):
-          raise errors.PlanError(
-              f"sizes {unit!r} at level '{levels[k]}' do not fit"
-              f" {len(levels)} levels {levels}: nest lists"
-              f" {len(levels) - 1} deep, with whole numbers innermost"
-          )
-        if whole and unit < 0:
-          raise errors.PlanError(f"size {unit} is negative: use 0 or more")
-        if whole and unit > MAX_LEAVES:
-          raise errors.PlanError(_too_many(unit))
-        try:
-          counts.append(int(unit) if last else len(unit))
-        except TypeError as e:
-          raise errors.PlanError(
-              f"size {unit!r} is neither a whole number nor a list"
-          ) from e
-      offsets.append(_offsets(np.asarray(counts, np.int64)))
-      if not last:
-        layer = [child for unit in layer for child in unit]
+      offsets.append(_offsets([len(unit) for unit in layer]))
+      layer = [child for unit in layer for child in unit]
+    leaves = [_validate.count("size", unit) for unit in layer]
+    if sum(leaves) > MAX_LEAVES:
+      raise errors.PlanError(_too_many(sum(leaves)))
+    offsets.append(_offsets(leaves))
     return cls(
         levels=levels,
         offsets=tuple(offsets),
@@ -296,10 +285,7 @@ class Hierarchy:
   def num_units(self, level: int) -> int:
     """Count the units of a level (position from 0)."""
     if self.sizes is not None:
-      total = 1
-      for size in self.sizes[: level + 1]:
-        total *= size
-      return total
+      return math.prod(self.sizes[: level + 1])
     assert self.offsets is not None
     return int(self.offsets[level][-1])
 
@@ -417,8 +403,8 @@ def _counts_of(
   return (1, *(int(most_copies.get(name, 0)) for name in levels[1:]))
 
 
-def _offsets(counts: np.ndarray) -> np.ndarray:
-  return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+def _offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
+  return np.append(np.int64(0), np.cumsum(counts, dtype=np.int64))
 
 
 def _check_levels(levels: tuple[str, ...]) -> None:
@@ -427,14 +413,14 @@ def _check_levels(levels: tuple[str, ...]) -> None:
   if len(set(levels)) != len(levels):
     raise errors.PlanError(f"level names {levels} are not distinct")
   for name in levels:
-    if not isinstance(name, str) or not name or name == "episode":
-      raise errors.PlanError(
-          f"{errors.shown(name)} is not allowed as a level's name: use a"
-          " non-empty string other than 'episode'"
-      )
     # Names of levels are in tables, pictures and the names of files.
-    if not name.isprintable() or len(name) > _LONGEST_LEVEL:
+    if (
+        not isinstance(name, str)
+        or name in ("", "episode")
+        or not name.isprintable()
+        or len(name) > _LONGEST_LEVEL
+    ):
       raise errors.PlanError(
-          f"{errors.shown(name)} is not allowed as a level's name: use at most"
-          f" {_LONGEST_LEVEL} printable characters"
+          f"{errors.shown(name)} is not allowed as a level's name: use 1 to"
+          f" {_LONGEST_LEVEL} printable characters, other than 'episode'"
       )

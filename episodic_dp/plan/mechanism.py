@@ -175,38 +175,25 @@ class Mechanism:
     values = (self.inner_clip_norm, self.inner_noise_multiplier)
     if values == (None, None):
       return
-    if None in values:
+    if None in (*values, self.inner_steps, self.order):
       raise errors.PlanError(
-          f"inner_clip_norm is {values[0]!r} and inner_noise_multiplier"
-          f" {values[1]!r}: give both for noisy inner steps, or neither"
+          f"inner_clip_norm is {values[0]!r}, inner_noise_multiplier"
+          f" {values[1]!r}, inner_steps {self.inner_steps!r} and order"
+          f" {self.order!r}: noisy inner steps need all four; leave the first"
+          " two out for others"
       )
     for name, value in zip(names, values):
       _check_squared(name, value)
-    if self.inner_steps is None or self.order is None:
-      raise errors.PlanError(
-          f"inner_steps is {self.inner_steps!r} and order {self.order!r}: the"
-          " guarantee of noisy inner steps depends on both, so give them"
-      )
 
   def _check_clipping(self) -> None:
     for kind, names in _ADAPTIVE.items():
-      for name in names:
-        given = getattr(self, name) is not None
-        if given and kind != self.clipping:
+      for name, example in names.items():
+        value = getattr(self, name)
+        if (value is not None) != (kind == self.clipping):
           raise errors.PlanError(
-              f"{name} is {getattr(self, name)!r} with"
-              f" clipping={self.clipping!r}: it goes with clipping={kind!r},"
-              " leave it out"
-          )
-        if not given and kind == self.clipping:
-          absent = " ".join(
-              f"--config.mechanism.{name}={value}"
-              for name, value in names.items()
-              if getattr(self, name) is None
-          )
-          raise errors.PlanError(
-              f"{name} is missing with clipping={kind!r}: add {absent}, or"
-              " other values"
+              f"{name} is {value!r} with clipping={self.clipping!r}: set it for"
+              f" clipping={kind!r} and for no other, such as"
+              f" --config.mechanism.{name}={example}"
           )
     if self.clipping == "private_quantile":
       self._check_quantile()

@@ -1,17 +1,22 @@
 """Sampling of every level of a hierarchy, and inclusion rates of units.
 
+A stage is also written as text, such as 'Poisson(0.004)': parsed, never run.
+
 Algorithm 1 of Tombs, Kotevska and Young, "Privacy Amplification for Episodic
 Training Methods" (2022) is the plan whose stages are all `FixedSize`.
 """
 
 import dataclasses
 import functools
-from typing import Literal
+import re
+import typing
+from typing import Any, Literal
 
 import numpy as np
 
 from episodic_dp import _validate
 from episodic_dp import errors
+from episodic_dp import plain
 from episodic_dp.plan import hierarchy as hierarchy_lib
 
 
@@ -47,10 +52,8 @@ class Poisson:
   p: float
 
   def __post_init__(self) -> None:
-    if not (isinstance(self.p, (int, float)) and 0 < self.p <= 1):
-      raise errors.PlanError(
-          f"Poisson(p) is {self.p!r}: p must lie above 0 and be at most 1"
-      )
+    if not _validate.rate("Poisson(p)", self.p):
+      raise _validate.refusal("Poisson(p)", self.p, "a number above 0")
 
   def rate(self, children: np.ndarray) -> np.ndarray:
     """Give the float64 probability p of each child."""
@@ -93,7 +96,57 @@ class RandomAllocation:
 
 
 Stage = FixedSize | Poisson | All | RandomAllocation
-"""How the children of a chosen unit are drawn."""
+"""A rule that draws the children of a chosen unit."""
+
+# Name -> stage; each is a dataclass of at most one number.
+_STAGES: dict[str, Any] = {
+    stage.__name__: stage for stage in typing.get_args(Stage)
+}
+# A name and at most one number or quotient, which may have its field's name.
+_TEXT = re.compile(
+    r"\s*(\w+)\((?:\s*(\w+)\s*=)?([^/()=]*)(?:/([^/()=]+))?\)\s*"
+)
+
+
+def stage_text(stage: Stage) -> str:
+  """Write 'FixedSize(5)', 'Poisson(0.004)' or 'All()'.
+
+  Numbers are written in full: `parse_stage` reads an equal stage.
+  """
+  values = [
+      repr(field.type(getattr(stage, field.name)))  # type: ignore[operator]
+      for field in dataclasses.fields(stage)
+  ]
+  return f"{type(stage).__name__}({', '.join(values)})"
+
+
+def parse_stage(text: str) -> Stage:
+  """Read 'FixedSize(5)', 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'.
+
+  Raises:
+    PlanError: names the text and the forms.
+  """
+  found = _TEXT.fullmatch(text) if isinstance(text, str) else None
+  name, keyword, number, divisor = found.groups() if found else ("",) * 4
+  try:
+    stage = _STAGES[name]
+    if stage is All and not (keyword or number or divisor):
+      return All()
+    (field,) = dataclasses.fields(stage)  # All has none.
+    kind: Any = field.type
+    value = float(number) / float(divisor) if divisor else kind(number)
+    if keyword not in (None, field.name):
+      raise ValueError(keyword)
+  except (KeyError, ValueError, ZeroDivisionError):
+    raise errors.PlanError(
+        f"stage {errors.shown(text)} is not understood: write FixedSize(n),"
+        " Poisson(p), All() or RandomAllocation(steps) with a number, such as"
+        " 'FixedSize(5)', 'Poisson(0.004)' or 'Poisson(8/30)'"
+    ) from None
+  return stage(value)
+
+
+plain.register_text(Stage, stage_text, parse_stage)
 
 
 @dataclasses.dataclass(frozen=True)

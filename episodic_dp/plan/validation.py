@@ -10,90 +10,43 @@ from episodic_dp.plan import stages
 from episodic_dp.plan.hierarchy import Hierarchy
 
 
-def validate(
-    hierarchy: Hierarchy, plan: stages.SamplingPlan, *, public: bool = False
-) -> None:
-  """Check that every unit can give what the plan draws from it.
-
-  Args:
-    hierarchy: of the data.
-    plan: what is drawn.
-    public: whether it is a `task_plan`, where no unit may be short.
+def validate(hierarchy: Hierarchy, plan: stages.SamplingPlan) -> None:
+  """Check that every unit can give the draws of the plan.
 
   Raises:
     PlanError: names the unit at fault and the remedy.
   """
   stages.check_depth(hierarchy, plan)
-  episode, last = plan.episode, hierarchy.depth - 1
+  episode, levels = plan.episode, hierarchy.levels
   if episode is not None:
-    if last == 0:
+    if len(levels) == 1:
       raise errors.PlanError(
           "an episode needs a class level above the examples, and the"
-          f" hierarchy has only the level '{hierarchy.levels[0]}'"
+          f" hierarchy has only the level '{levels[0]}'"
       )
     classes = stages.class_level(hierarchy, plan)
     if episode.form == "unit" and classes < 1 and episode.way > 1:
-      raise errors.PlanError(_no_classes(hierarchy, episode))
+      raise errors.PlanError(
+          f"form='unit' makes a task of way {episode.way} of every drawn"
+          f" {levels[0]} and needs the classes at a level between it and the"
+          f" examples, and the hierarchy has {levels}: name another level as"
+          " classes, use form='disjoint' or 'independent', or way=1 for"
+          " regression"
+      )
   for k, stage in enumerate(plan.stages):
     if isinstance(stage, stages.FixedSize) and not plan.allow_short_units:
       counts = hierarchy.child_counts(k)
       unit = int(np.argmin(counts))
       if counts[unit] < stage.n:
-        has = int(counts[unit])
-        remedy = (
-            f"or give data that have {stage.n}"
-            if public
-            else "leave out small units by a public rule, or set"
+        place = hierarchy.describe(k - 1, unit) if k else "the hierarchy"
+        raise errors.PlanError(
+            f"{place} has {counts[unit]} of level '{levels[k]}', and stage"
+            f" FixedSize({stage.n}) draws {stage.n}: draw at most"
+            f" {counts[unit]}, leave out small units by a public rule, or set"
             " allow_short_units=True"
         )
-        problem = _too_few(hierarchy, plan, k, unit, has, stage.n)
-        raise errors.PlanError(f"{problem}: draw at most {has}, {remedy}")
   if episode is not None:
     _validate_episode(hierarchy, plan, episode)
-
-
-def _no_classes(hierarchy: Hierarchy, episode: stages.Episode) -> str:
-  """One sentence: the task unit of form "unit" cannot be the class."""
-  levels = hierarchy.levels
-  if len(levels) < 3:
-    return (
-        f"form='unit' with way {episode.way} needs three levels or more (a"
-        " task unit, its classes, their examples), and the hierarchy has"
-        f" {levels}; use form='disjoint' or 'independent', or way=1 for"
-        " regression"
-    )
-  return (
-      f"form='unit' makes one task of every drawn {levels[0]}, whose classes"
-      f" lie below it, and classes='{levels[0]}': use form='independent' (tasks"
-      f" across the {levels[0]} units), or classes='{levels[1]}'"
-  )
-
-
-def _too_few(
-    hierarchy: Hierarchy,
-    plan: stages.SamplingPlan,
-    level: int,
-    unit: int,
-    has: int,
-    wants: int,
-) -> str:
-  """Return the sentence for a unit that has too few children."""
-  name = hierarchy.levels[level]
-  if level == 0:
-    where = f"the hierarchy has {has} units of level '{name}'"
-  elif hierarchy.sizes is not None:
-    where = f"every {hierarchy.levels[level - 1]} has {has} of level '{name}'"
-  else:
-    where = f"{hierarchy.describe(level - 1, unit)} has {has} of level '{name}'"
-  what = f"stage FixedSize({wants}) draws {wants}"
-  episode = plan.episode
-  if episode is not None and wants == episode.shot + episode.query and (
-      level > stages.class_level(hierarchy, plan)
-  ):
-    what += f" (shot {episode.shot} + query {episode.query})"
-  elif episode is not None and level > 0 and wants == episode.way:
-    what += f" (way {episode.way})"
-  return f"{where}, and {what}"
 
 
 def _drawn(
@@ -133,17 +86,11 @@ def _validate_episode(
   drawn = [_drawn(hierarchy, plan, k) for k in below]
   examples = math.prod(drawn)
   if _differs(examples, episode.shot + episode.query, plan, below):
-    name = hierarchy.levels[last]
     raise errors.PlanError(
         f"shot {episode.shot} + query {episode.query} ="
-        f" {episode.shot + episode.query}, and "
-        + (
-            f"the last stage draws {examples} of level '{name}' per class"
-            if len(drawn) == 1
-            else f"the stages below '{hierarchy.levels[level]}' draw"
-            f" {' x '.join(map(str, drawn))} of level '{name}' per class"
-        )
-        + ": make them equal"
+        f" {episode.shot + episode.query}, and the stages below"
+        f" '{hierarchy.levels[level]}' draw {' x '.join(map(str, drawn))} of"
+        f" level '{hierarchy.levels[last]}' per class: make them equal"
     )
   together = math.prod(drawn[1:])
   if episode.shot % together:
@@ -224,11 +171,9 @@ def tasks_per_step(
     assert episode.tasks is not None
     return float(episode.tasks)
   stage, units = plan.stages[0], hierarchy.num_units(0)
-  primary = float(units)
+  primary = units * float(stage.rate(np.asarray(units)))
   if isinstance(stage, stages.FixedSize):
     primary = float(min(stage.n, units))
-  elif isinstance(stage, (stages.Poisson, stages.RandomAllocation)):
-    primary *= float(stage.rate(np.asarray(units)))
   if episode.form == "unit":
     return primary
   inner = math.prod(
@@ -283,5 +228,5 @@ def task_plan(
           classes=classes,
       ),
   )
-  validate(hierarchy.occupied(), plan, public=True)
+  validate(hierarchy.occupied(), plan)
   return plan

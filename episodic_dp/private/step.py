@@ -53,6 +53,7 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.plan import validation
 from episodic_dp.private import clipping
 from episodic_dp.private import keys
 from episodic_dp.private import noise
@@ -168,7 +169,7 @@ class Program:
     """Tasks of a step, or examples without an episode: a public constant."""
     hierarchy, plan = self.release.hierarchy, self.release.plan
     if plan.episode is None:
-      return plan_lib.examples_per_step(hierarchy, plan)
+      return validation.examples_per_step(hierarchy, plan)
     return plan_lib.tasks_per_step(hierarchy, plan)
 
   @property

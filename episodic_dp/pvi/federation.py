@@ -26,6 +26,7 @@ from episodic_dp import backends
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.plan import sampler_error
 from episodic_dp.private import checks
 from episodic_dp.private import step as step_lib
 from episodic_dp.pvi import factors
@@ -391,7 +392,7 @@ def _group(
     numbers: Sequence[int],
 ) -> Group:
   first, release = members[numbers[0]], releases[numbers[0]]
-  (slots,) = plan_lib.capacities(release.hierarchy, release.plan)
+  (slots,) = sampler_error.capacities(release.hierarchy, release.plan)
   return Group(
       members=tuple(numbers),
       program=step_lib.make_program(

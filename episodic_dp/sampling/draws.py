@@ -4,7 +4,7 @@
 enough for a privacy proof. Here 128 random bits are scaled to a range in
 whole-number arithmetic, exact up to one part in 2^97, or looked up in the
 whole-number thresholds of `plan.binomial_table`; the accountant charges the
-remaining error to delta (`plan.sampling_error`).
+remaining error to delta (`plan.sampler_error`).
 
 A pass of `RandomAllocation` has T steps, and every unit falls into one of them.
 The assignment is not stored: each step draws it again from the pass's key, in
@@ -56,7 +56,7 @@ def uniform_below(bits: jax.Array, n: jax.Array | int) -> jax.Array:
 
   For uniform bits the result is uniform on 0 .. n - 1 but for a total variation
   of at most n / 2^128, and each value's probability times n is as near to 1
-  (`plan.sampling_error` adds it up).
+  (`plan.sampler_error` adds it up).
 
   Args:
     bits: uint32[..., 4], most significant word first.
@@ -288,7 +288,7 @@ def draw_assigned(
     step: int32 >= 0, counted over all passes; may be traced.
     units: N, how many units there are.
     steps: T, the steps of a pass.
-    slots: the capacity; units beyond it are dropped (`plan.sampling_error`).
+    slots: the capacity; units beyond it are dropped (`plan.sampler_error`).
 
   Returns:
     (chosen, count): int32[slots] of units, 0 beyond the count, and int32.

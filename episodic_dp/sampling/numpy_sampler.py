@@ -3,7 +3,7 @@
 It reads the same `plan.Release` as the JAX sampler and as the accountant, and
 draws from the same distribution, in the same whole-number arithmetic: 128
 random bits for each drawn number, exact binomial counts. So what
-`accounting.guarantees` charges for the sampler's error (`plan.sampling_error`)
+`accounting.guarantees` charges for the sampler's error (`plan.sampler_error`)
 holds for it too, and an epsilon of the release is that of a loop which draws
 here, clips and adds noise as the release says. The samples of one key are other
 ones than those of JAX. Importing this module does not import JAX.
@@ -47,7 +47,7 @@ def sample(
 ) -> tuple[np.ndarray, np.ndarray]:
   """Draw the examples of one step: Algorithm 1 for any number of stages.
 
-  The distribution is that of `sampling.sample`, up to `plan.sampling_error`.
+  The distribution is that of `sampling.sample`, up to `plan.sampler_error`.
   The time grows with what is drawn, and for passes (`RandomAllocation`) with
   the number of primary units.
 
@@ -59,9 +59,9 @@ def sample(
   Returns:
     Indices and mask: int64 rows of the data arrays (leaf ids if the hierarchy
     has no `leaf_rows`), and bool, both [n1, .., nL] with the slots of
-    `plan.capacities`, after a leading [tasks] for form "independent". Within
-    each unit the drawn children come first, in random order, and padding last;
-    masked-out slots hold 0.
+    `sampler_error.capacities`, after a leading [tasks] for form
+    "independent". Within each unit the drawn children come first, in random
+    order, and padding last; masked-out slots hold 0.
 
   Raises:
     ValueError: the key or the step is none.
@@ -187,7 +187,7 @@ def _check(key: bytes, step: int) -> None:
 
 @functools.lru_cache(maxsize=16)
 def _slots(release: release_lib.Release) -> tuple[int, ...]:
-  """`plan.capacities` of a release whose plan fits its hierarchy."""
+  """Count the slots of a release whose plan fits its hierarchy."""
   validation.validate(release.hierarchy, release.plan)
   return sampler_error.capacities(release.hierarchy, release.plan)
 

@@ -200,7 +200,7 @@ def sample(
   which share the assignment of units to steps. The cost depends on the number
   of slots, not on the number of children; only a pass costs time (not memory)
   in proportion to the number of primary units. The distance from the ideal draw
-  is at most `plan.sampling_error`.
+  is at most `plan.sampler_error`.
 
   Args:
     key: the run's key for sampling; keep it secret, the guarantee rests on it.
@@ -212,9 +212,9 @@ def sample(
   Returns:
     Indices and mask: int32 rows of the data arrays (leaf ids if the hierarchy
     has no `leaf_rows`), and bool, both [n1, .., nL] with the slots of
-    `plan.capacities`, after a leading [tasks] for form "independent". Within
-    each unit the drawn children come first and padding last; masked-out slots
-    hold 0.
+    `sampler_error.capacities`, after a leading [tasks] for form
+    "independent". Within each unit the drawn children come first and padding
+    last; masked-out slots hold 0.
 
   Raises:
     PlanError: the plan does not fit the hierarchy.

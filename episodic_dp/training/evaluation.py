@@ -24,6 +24,7 @@ from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import sampling
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.plan import validation
 from episodic_dp.private import sharding
 
 _CHUNK_BYTES = 2**24  # float32 bytes of images that one call holds
@@ -118,12 +119,12 @@ def draw(
     seed: int,
     classes: str | None = None,
 ) -> Tasks:
-  """Draw `count` tasks of `plan.task_plan` from a public seed.
+  """Draw `count` tasks of `plan.validation.task_plan` from a public seed.
 
   Raises:
     PlanError: the data set has too few classes or examples for such a task.
   """
-  plan = plan_lib.task_plan(
+  plan = validation.task_plan(
       dataset.hierarchy, way=way, shot=shot, query=query, classes=classes
   )
   episode, hierarchy = plan.episode, dataset.hierarchy.occupied()

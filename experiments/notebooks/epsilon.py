@@ -72,6 +72,7 @@ from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import report
 from episodic_dp.output import tables
+from episodic_dp.plan import stages as stages_lib
 
 hierarchy = plan.Hierarchy.regular(
     (2000, 20, 15), levels=("person", "gesture", "recording")
@@ -198,7 +199,7 @@ for name, stage in samplers.items():
   r = release.replace(plan=p)
   found = accounting.guarantees(r, steps=STEPS, delta=DELTA)
   epsilons_ = [report.rounded_up(g.epsilon) for g in found.values()]
-  rows.append((name, plan.stage_text(stage), *epsilons_))
+  rows.append((name, stages_lib.stage_text(stage), *epsilons_))
 header = ("how 40 people come into a step", "stage", *hierarchy.levels)
 print(tables.text(header, rows))
 
@@ -278,7 +279,7 @@ that the training loop reads, so that it cannot drift from what was run.
 
 # %%
 g = guarantees["person"]
-first, *inner = (plan.stage_text(s) for s in sampling.stages)
+first, *inner = (stages_lib.stage_text(s) for s in sampling.stages)
 print(
     f"The model is ({report.rounded_up(g.epsilon)}, {g.delta:g})-differentially"
     f" private for a {g.level} ({g.neighbours}), after {g.steps} steps that"

@@ -98,6 +98,6 @@ def check_units(h, k):
 
 def refuse_unproved(release, level):
   try:
-    plan.check_level(release, level)
+    release.check_level(level)
   except plan.UnsoundPlanError as e:
     raise TryAgainError from e

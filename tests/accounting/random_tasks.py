@@ -7,6 +7,7 @@ import numpy as np
 from scipy import special
 
 from episodic_dp import plan
+from episodic_dp.plan import sampler_error
 from tests.accounting import random_plans as plans
 from tests.oracles import exact
 from tests.oracles import worst_case
@@ -105,7 +106,7 @@ def cut_outputs(release, k, unit, gradients):
     if exact.num_samples(node, stages) > plans.MOST:
       raise plans.TryAgainError
     own = plans.hierarchy_of(sizes(node), h.levels)
-    slots = plan.capacities(own, release.plan)[:classes]
+    slots = sampler_error.capacities(own, release.plan)[:classes]
     drawn.append([])
     for probability, sample in exact.samples(node, stages):
       for weight, tasks in class_tasks(sample, slots, episode.way):

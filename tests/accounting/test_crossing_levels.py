@@ -230,5 +230,5 @@ def test_what_no_proof_covers_is_refused_with_the_nearest_plan(
     m = plan.Mechanism(clip_unit="episode", noise_multiplier=1.0)
   r = plan.Release(tree, p, m)
   with pytest.raises(plan.UnsoundPlanError, match=message):
-    plan.check_level(r, "patient")
-  plan.check_level(r, "image")
+    r.check_level("patient")
+  r.check_level("image")

@@ -11,6 +11,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import report
+from episodic_dp.plan import sampler_error
 
 PARTICIPANTS = plan.Hierarchy.regular(
     (400_000, 5, 10), levels=("participant", "class", "image")
@@ -121,7 +122,7 @@ def test_values_out_of_range(options, match):
 
 def tails(variation):
   """An error that no ratio of probabilities bounds."""
-  error = plan.SamplerError(
+  error = sampler_error.SamplerError(
       variation=variation, tails=variation, unmatched=math.inf
   )
   return lambda hierarchy, stages: error

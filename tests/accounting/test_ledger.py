@@ -12,6 +12,7 @@ from episodic_dp import plan
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.plan import sampler_error
 
 LEVELS = ("unit", "class", "record")
 H = plan.Hierarchy.regular((500, 8, 5), levels=LEVELS)
@@ -74,8 +75,10 @@ def test_different_phases_compose_as_their_gaussians_do(delta):
 
 
 def test_errors_of_all_samplers_add_up(monkeypatch):
-  error = plan.SamplerError(variation=1e-7, tails=1e-7, unmatched=math.inf)
-  monkeypatch.setattr(plan, "sampling_error", lambda h, p: error)
+  error = sampler_error.SamplerError(
+      variation=1e-7, tails=1e-7, unmatched=math.inf
+  )
+  monkeypatch.setattr(sampler_error, "sampling_error", lambda h, p: error)
   found = ledger((100.0, 10), (50.0, 20))
   one = accounting.Ledger(found.entries[1:])
   # (1 + e^epsilon) x error is charged: at least 2e-7 a step.

@@ -7,6 +7,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.plan import sampler_error
 
 
 def mechanism(clip_unit, z=1.0):
@@ -79,11 +80,11 @@ def test_tasks_across_families_are_not_cut_anew_without_the_largest():
     return disjoint(stages, way, allow_short_units=True)
 
   p = short(plan.FixedSize(5), 5)  # More than any alphabet has.
-  assert plan.capacities(h, p) == plan.capacities(without, p)
+  assert sampler_error.capacities(h, p) == sampler_error.capacities(without, p)
   (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "alphabet")
   assert kind == accounting.Amplification((), 1 / 3, (), 2.0)
   p = short(plan.All(), 2)
-  assert plan.capacities(h, p) != plan.capacities(without, p)
+  assert sampler_error.capacities(h, p) != sampler_error.capacities(without, p)
   said = "largest unit.*regrouped.*FixedSize.4"
   assert unsound(h, p, m, "alphabet", said)
 

@@ -12,6 +12,7 @@ from episodic_dp import plan
 from episodic_dp.config import build
 from episodic_dp.config import presets
 from episodic_dp.config import RunConfig
+from episodic_dp.plan import validation
 
 NAMES = sorted({*presets.NAMES} - {"own_data"})
 # Presets without an argument `shot`.
@@ -68,7 +69,8 @@ def test_plans_of_the_papers(name, text, sizes, tasks, epsilon):
     assert plan.tasks_per_step(hierarchy, described) == pytest.approx(tasks)
     assert config.mechanism.noise_multiplier == 1
   else:
-    assert plan.examples_per_step(hierarchy, described) == pytest.approx(2000)
+    found = validation.examples_per_step(hierarchy, described)
+    assert found == pytest.approx(2000)
     assert (config.steps, config.mechanism.noise_multiplier) == (1920, 6)
   if epsilon is not None:
     spent = config.with_changes({"target_epsilon": epsilon + 1e-3})
@@ -133,7 +135,7 @@ def test_real_data_have_the_hierarchy_that_is_described(name, text):
     assert len(np.unique(train.labels)) == config.model.outputs
   build.check_same_tree(config.release.hierarchy, train.hierarchy)
   for part in (splits.validation, splits.test):
-    plan.task_plan(  # Raises where such tasks cannot be drawn.
+    validation.task_plan(  # Raises where such tasks cannot be drawn.
         part.hierarchy, way=config.way, shot=config.evaluation.shot,
         query=config.evaluation.query,
     )

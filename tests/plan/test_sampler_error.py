@@ -92,31 +92,31 @@ def poisson(sizes, p):
 
 def test_slots_of_each_stage():
   h, p = poisson((100_000, 5, 4), 0.004)
-  slots = plan.capacities(h, p)
+  slots = sampler_error.capacities(h, p)
   assert slots == (binomial.binomial_table(100_000, 0.004).capacity, 2, 4)
   ragged = plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
   whole = plan.SamplingPlan((plan.All(), plan.All(), plan.FixedSize(3)))
-  assert plan.capacities(ragged, whole) == (2, 3, 3)
+  assert sampler_error.capacities(ragged, whole) == (2, 3, 3)
   short = plan.SamplingPlan(
       (plan.FixedSize(1), plan.FixedSize(9), plan.FixedSize(9)),
       allow_short_units=True,
   )
   # Below the first stage they are the plan's alone.
-  assert plan.capacities(ragged, short) == (1, 9, 9)
+  assert sampler_error.capacities(ragged, short) == (1, 9, 9)
 
 
 def test_slots_hold_every_family_of_a_ragged_level():
   sizes = [[900], [1000], [10]]
   h = plan.Hierarchy.from_sizes(sizes, levels=LEVELS)
   p = plan.SamplingPlan((plan.All(), plan.All(), plan.Poisson(0.01)))
-  slots = plan.capacities(h, p)
+  slots = sampler_error.capacities(h, p)
   for n in (900, 1000, 10):
     assert binomial.binomial_table(n, 0.01).capacity <= slots[2]
 
 
 def test_every_draw_is_counted():
   h, p = poisson((100_000, 5, 4), 0.004)
-  first, second, third = plan.capacities(h, p)
+  first, second, third = sampler_error.capacities(h, p)
   uniform = binomial.UNIFORM_ERROR
   expected = (
       first * uniform + binomial.binomial_table(100_000, 0.004).error
@@ -124,7 +124,7 @@ def test_every_draw_is_counted():
       + first * second * third * uniform
       + first * second * binomial.binomial_table(4, 0.5).error
   )
-  error = plan.sampling_error(h, p)
+  error = sampler_error.sampling_error(h, p)
   assert error.variation == pytest.approx(expected, rel=1e-12)
   assert error.log_ratio == pytest.approx(
       (first + first * second + first * second * third) * uniform, rel=1e-5
@@ -145,8 +145,8 @@ def test_error_grows_with_slots_stages_and_tasks():
   twice = dataclasses.replace(
       p, episode=dataclasses.replace(episode, tasks=4)
   )
-  error = plan.sampling_error(h, p)
-  doubled = plan.sampling_error(h, twice)
+  error = sampler_error.sampling_error(h, p)
+  doubled = sampler_error.sampling_error(h, twice)
   assert doubled.variation == pytest.approx(2 * error.variation)
   assert error.variation == pytest.approx(
       2 * (5 + 10) * binomial.UNIFORM_ERROR
@@ -163,18 +163,18 @@ def test_a_pass_is_charged_for_its_bins_and_its_overflow():
       plan.SamplingPlan((stage, plan.FixedSize(2), plan.FixedSize(3)))
       for stage in (plan.RandomAllocation(steps), plan.Poisson(1 / steps))
   )
-  assert plan.capacities(h, p) == plan.capacities(h, poisson)
-  error = plan.sampling_error(h, p)
-  extra = error.variation - plan.sampling_error(h, poisson).variation
+  assert sampler_error.capacities(h, p) == sampler_error.capacities(h, poisson)
+  error = sampler_error.sampling_error(h, p)
+  extra = error.variation - sampler_error.sampling_error(h, poisson).variation
   table = binomial.binomial_table(n, 1 / steps)
   assert extra == pytest.approx(table.error + n * 2.0**-128, rel=1e-6)
   assert error.log_ratio >= n * steps * 2.0**-128
-  assert 0 < 10_000 * plan.sampling_error(h, p).variation < 1e-12
+  assert 0 < 10_000 * sampler_error.sampling_error(h, p).variation < 1e-12
   # One step a pass: every unit is in it, for certain.
   whole = plan.SamplingPlan(
       (plan.RandomAllocation(1), plan.All(), plan.All())
   )
-  assert plan.capacities(h, whole) == (n, 5, 4)
+  assert sampler_error.capacities(h, whole) == (n, 5, 4)
 
 
 def test_ratios_of_uniform_numbers_are_near_one():

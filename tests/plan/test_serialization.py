@@ -12,6 +12,7 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.plan import stages
 
 _RATES = st.floats(min_value=0, max_value=1, exclude_min=True)
 _STAGES = st.one_of(
@@ -168,7 +169,7 @@ def _set(data, path, value):
         (["mechanism", "order"], "third", "order='third': .*'first'"),
         (["mechanism", "clip_unit"], None, "clip_unit=None: .*text"),
         (["plan", "stages"], "All()", "plan.stages='All.*a list"),
-        (["plan", "stages", 0], "Poisson(2)", "p must lie"),
+        (["plan", "stages", 0], "Poisson(2)", "from 0 to 1"),
         (["plan", "stages", 1], 7, "stage 7 is not understood"),
         (["plan", "allow_short_units"], 0, "true or false"),
         (["plan", "episode"], [], "episode=.*object with way"),
@@ -243,5 +244,5 @@ def test_stages_that_are_not_understood(text):
     ],
 )
 def test_stage_text_is_read_back(stage, text):
-  assert plan.stage_text(stage) == text
+  assert stages.stage_text(stage) == text
   assert plan.parse_stage(text) == stage

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from episodic_dp import plan
+from episodic_dp.plan import stages as stages_lib
+from episodic_dp.plan import validation
 
 LEVELS = ("alphabet", "character", "drawing")
 
@@ -36,7 +38,7 @@ def test_inclusion_rate_is_the_largest_over_units():
   assert plan.inclusion_rate(h, p, "alphabet") == pytest.approx(0.3)
   assert plan.inclusion_rate(h, p, "character") == pytest.approx(0.3)
   assert plan.inclusion_rate(h, p, "drawing") == pytest.approx(0.3)
-  rates = plan.rate_paths(h, p, 1)
+  rates = stages_lib.rate_paths(h, p, 1)
   np.testing.assert_allclose(rates, [[0.3, 2 / 3], [0.3, 1.0]])
 
 
@@ -48,7 +50,7 @@ def test_short_units_are_taken_whole_with_rate_one():
     assert part in str(e.value)
   p = fixed(1, 1, 3, allow_short_units=True)
   plan.validate(h, p)
-  assert plan.rate_paths(h, p, 2).max(axis=0).tolist() == [0.5, 0.5, 1.0]
+  assert stages_lib.rate_paths(h, p, 2).max(axis=0).tolist() == [0.5, 0.5, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -57,9 +59,10 @@ def test_short_units_are_taken_whole_with_rate_one():
         (lambda: plan.FixedSize(0), "FixedSize\\(n\\)=0"),
         (lambda: plan.FixedSize(1.5), "1.5"),
         (lambda: plan.FixedSize(True), "True"),
-        (lambda: plan.Poisson(0), "0: p must"),
-        (lambda: plan.Poisson(1.1), "1.1: p must"),
+        (lambda: plan.Poisson(0), "=0: expected"),
+        (lambda: plan.Poisson(1.1), "=1.1: expected"),
         (lambda: plan.Poisson(float("nan")), "nan"),
+        (lambda: plan.Poisson(True), "True"),
         (lambda: plan.RandomAllocation(0), r"RandomAllocation\(steps\)=0"),
         (lambda: plan.RandomAllocation(2.0), "2.0"),
         (lambda: plan.SamplingPlan(()), "at least one stage"),
@@ -105,10 +108,10 @@ def test_passes_go_over_the_primary_units():
     [
         ((9, 5, 4), (2, 5, 2), dict(way=4), "way 4 differs from the 5"),
         ((9, 5, 4), (2, 5, 3), dict(way=5), "shot 1 \\+ query 1 = 2"),
-        ((9, 5, 4), (2, 5, None), dict(way=5), "last stage draws 4"),
+        ((9, 5, 4), (2, 5, None), dict(way=5), "'character' draw 4"),
         ((9, 5, 4), (2, 5, 0.5), dict(way=5), "random number"),
         ((9, 5, 4), (2, 0.5, 2), dict(way=5), "random number"),
-        ((9, 4), (5, 2), dict(way=5), "three levels"),
+        ((9, 4), (5, 2), dict(way=5), "level between"),
         ((9, 4), (5, 2), dict(way=4, form="disjoint"), "multiple of 4"),
         (
             (9, 5, 4),
@@ -185,7 +188,7 @@ def test_examples_per_step_is_the_sum_of_their_rates(sizes, stages):
       return node * rate
     return sum(total(child, depth + 1, rate) for child in node)
 
-  assert plan.examples_per_step(hierarchy, described) == pytest.approx(
+  assert validation.examples_per_step(hierarchy, described) == pytest.approx(
       total(sizes, 0, 1.0)
   )
 
@@ -241,7 +244,7 @@ def checked(stages, sizes=(6, 8, 3), levels=CLINIC, **episode):
   values = dict(way=2, shot=1, query=1, form="disjoint") | episode
   p = fixed(*stages, episode=plan.Episode(**values))
   plan.validate(hierarchy, p)
-  return plan.class_level(hierarchy, p), plan.tasks_per_step(hierarchy, p)
+  return stages_lib.class_level(hierarchy, p), plan.tasks_per_step(hierarchy, p)
 
 
 def test_the_class_is_the_level_above_the_examples_unless_it_is_named():
@@ -270,7 +273,7 @@ def test_the_class_is_the_level_above_the_examples_unless_it_is_named():
         ),
         (
             (2, 2, 1), dict(classes="diagnosis", form="unit"),
-            "use form='independent' .* or classes='patient'",
+            "use form='disjoint' or 'independent'",
         ),
         (
             (2, 3, 1), dict(classes="diagnosis"),
@@ -282,8 +285,7 @@ def test_the_class_is_the_level_above_the_examples_unless_it_is_named():
         ),
         (
             (2, 9, 1), dict(classes="diagnosis", shot=4, query=5),
-            r"every diagnosis has 8 of level 'patient', and stage"
-            r" FixedSize\(9\) draws 9 \(shot 4 \+ query 5\)",
+            r"diagnosis 0 has 8 of level 'patient', and stage FixedSize\(9\)",
         ),
     ],
 )

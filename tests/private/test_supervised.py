@@ -13,6 +13,7 @@ from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
+from episodic_dp.plan import validation
 from episodic_dp.private import keys
 from episodic_dp.private import noise
 from tests import fake_dataset
@@ -56,7 +57,7 @@ def _plain_step(state, dataset, stages, clip_norm):
     norm = math.sqrt(sum(float((a**2).sum()) for a in jax.tree.leaves(g)))
     factor = min(1.0, clip_norm / norm)
     total = jax.tree.map(lambda t, a, f=factor: t + f * np.asarray(a), total, g)
-  expected = plan.examples_per_step(dataset.hierarchy, described)
+  expected = validation.examples_per_step(dataset.hierarchy, described)
   return jax.tree.map(
       lambda p, g: np.asarray(p) - 0.5 * g / expected, state.params, total
   )

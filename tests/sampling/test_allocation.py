@@ -9,6 +9,7 @@ from scipy import stats
 
 from episodic_dp import plan
 from episodic_dp import sampling
+from episodic_dp.plan import sampler_error
 from episodic_dp.sampling import draws
 
 ALPHA = 1e-6
@@ -130,7 +131,7 @@ def test_units_that_hold_unequal_families():
   drawn = []
   for step in range(3):
     indices, mask = sampling.sample(KEY, hierarchy, p, step)
-    assert indices.shape == mask.shape == plan.capacities(hierarchy, p)
+    assert indices.shape == mask.shape == sampler_error.capacities(hierarchy, p)
     for unit, present in zip(np.asarray(indices), np.asarray(mask)):
       if present.any():
         owner = set(alphabet[unit[present]].tolist())

@@ -10,6 +10,7 @@ from scipy import stats
 
 from episodic_dp import plan
 from episodic_dp import sampling
+from episodic_dp.plan import sampler_error
 from tests.sampling import oracle
 from tests.sampling.oracle import A
 from tests.sampling.oracle import ALPHA
@@ -62,7 +63,7 @@ SOME = [PLANS[1], PLANS[3], *(
 def test_inclusion_of_leaves_and_of_pairs(stages):
   hierarchy, p = _hierarchy(), plan.SamplingPlan(stages)
   indices, mask = _draw_tree(stages)
-  assert indices.shape[1:] == plan.capacities(hierarchy, p)
+  assert indices.shape[1:] == sampler_error.capacities(hierarchy, p)
   included = oracle.included(indices, mask, 18)
   exact = oracle.check_pairs(TREE, stages, included, DRAWS)
   rate = plan.inclusion_rate(hierarchy, p, "drawing")

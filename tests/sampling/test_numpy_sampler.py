@@ -11,6 +11,7 @@ from scipy import stats
 from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp.plan import binomial
+from episodic_dp.plan import sampler_error
 from episodic_dp.sampling import draws
 from episodic_dp.sampling import numpy_sampler
 from episodic_dp.sampling import torch_sampler
@@ -139,7 +140,8 @@ def test_orders_are_those_of_the_jax_sampler(children):
 def test_subsets_are_as_likely_as_in_algorithm_1(stages):
   release = _release(TREE, stages)
   indices, mask = _draw(release)
-  assert indices.shape[1:] == plan.capacities(release.hierarchy, release.plan)
+  slots = sampler_error.capacities(release.hierarchy, release.plan)
+  assert indices.shape[1:] == slots
   assert not indices[~mask].any()
   # Within each unit what was drawn comes first.
   assert (np.diff(mask.astype(int), axis=-1) <= 0).all()

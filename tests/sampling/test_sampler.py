@@ -7,6 +7,7 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp import sampling
+from episodic_dp.plan import sampler_error
 
 F, P, A = plan.FixedSize, plan.Poisson, plan.All
 LEVELS = ("alphabet", "character", "drawing")
@@ -41,7 +42,7 @@ def test_structure(stages):
   p = plan.SamplingPlan((*stages, F(2)))
   for step in range(8):
     indices, mask = sampling.sample(KEY, hierarchy, p, step)
-    assert indices.shape == plan.capacities(hierarchy, p)
+    assert indices.shape == sampler_error.capacities(hierarchy, p)
     _check_structure(indices, mask, 18)
     if not any(isinstance(s, P) for s in stages):
       assert mask.sum() == 2 * (3 + 2)

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles.amplification import Direction
 from episodic_dp.accounting.profiles.unit_profile import UnitProfiles
+from episodic_dp.plan import sampler_error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Least:
 
 
 def charge_sampler_error(
-    curve: Curve, error: plan_lib.SamplerError
+    curve: Curve, error: sampler_error.SamplerError
 ) -> Curve:
   """Bound a run whose sampler is not quite the plan's.
 
@@ -147,7 +147,7 @@ def charge_sampler_error(
   return _Charged(curve, error) if error.variation > 0 else curve
 
 
-def left_by_sampler(delta: float, error: plan_lib.SamplerError) -> float:
+def left_by_sampler(delta: float, error: sampler_error.SamplerError) -> float:
   """Subtract the sampler's error from delta; 0 or less leaves nothing."""
   reduced = math.nextafter(delta * math.exp(-error.log_ratio), 0.0)
   return max(
@@ -156,7 +156,7 @@ def left_by_sampler(delta: float, error: plan_lib.SamplerError) -> float:
   )
 
 
-def negligible(error: plan_lib.SamplerError, epsilon: float) -> float:
+def negligible(error: sampler_error.SamplerError, epsilon: float) -> float:
   """A delta at epsilon that is next to nothing beside the sampler's error."""
   charges = [_grown(error.variation, epsilon)]
   below = epsilon - 2 * error.log_ratio
@@ -174,7 +174,7 @@ class _Charged:
   """See `charge_sampler_error`."""
 
   curve: Curve
-  error: plan_lib.SamplerError
+  error: sampler_error.SamplerError
 
   def epsilon(self, delta: float) -> float:
     """See `Curve`."""
@@ -272,7 +272,7 @@ class Accountant(abc.ABC):
       phases: Phases,
       direction: Direction,
       delta: float,
-      error: plan_lib.SamplerError = plan_lib.EXACT,
+      error: sampler_error.SamplerError = sampler_error.EXACT,
       enough: float = 0.0,
   ) -> float:
     """Epsilon of a run in one direction, or infinity.
@@ -296,7 +296,7 @@ class Accountant(abc.ABC):
       phases: Phases,
       direction: Direction,
       epsilon: float,
-      error: plan_lib.SamplerError = plan_lib.EXACT,
+      error: sampler_error.SamplerError = sampler_error.EXACT,
       enough: float = 0.0,
   ) -> float:
     """Delta of a run in one direction at epsilon >= 0; see `epsilon`."""

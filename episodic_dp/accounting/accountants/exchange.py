@@ -29,11 +29,11 @@ import math
 
 import numpy as np
 
-from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.accountants.base import Phases
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.plan import sampler_error
 
 # Points of the first look along the split, and steps of the search near it.
 _LOOKS, _STEPS = 17, 24
@@ -204,7 +204,7 @@ def value(
     runs: Sequence[Phases],
     delta: float | None,
     epsilon: float | None,
-    error: plan_lib.SamplerError,
+    error: sampler_error.SamplerError,
 ) -> float:
   """Bound epsilon at delta, or delta at epsilon, of replacing a unit.
 

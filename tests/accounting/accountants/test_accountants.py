@@ -18,6 +18,7 @@ from episodic_dp.accounting.accountants import pld
 from episodic_dp.accounting.guarantee import ACCOUNTANTS
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
+from episodic_dp.plan import sampler_error
 
 Phase = base.Phase
 
@@ -44,7 +45,7 @@ RAGGED = (
 
 def tails(variation):
   """Return an error that no ratio of probabilities bounds."""
-  return plan.SamplerError(
+  return sampler_error.SamplerError(
       variation=variation, tails=variation, unmatched=math.inf
   )
 

@@ -14,6 +14,7 @@ from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import pld
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
+from episodic_dp.plan import sampler_error
 
 
 # Rates, noise and, for either sampler, the epsilons (remove, add) at a grid
@@ -24,7 +25,7 @@ def unit_profiles(q, p, outer, own):
 
 def epsilon_of(units, direction, steps, delta, error=0.0):
   run = (base.Phase(units, steps),)
-  total = plan.SamplerError(
+  total = sampler_error.SamplerError(
       variation=steps * error, tails=steps * error, unmatched=math.inf
   )
   return pld.PLD().epsilon(run, direction, delta, total)
@@ -70,11 +71,13 @@ def test_ratios_of_probabilities_are_charged_to_epsilon():
   run = (base.Phase(units, steps),)
   plain = pld.PLD().epsilon(run, "remove", delta)
   for variation in (1e-9, 1e-3):
-    ratio = plan.SamplerError(variation=variation, log_ratio=variation)
+    ratio = sampler_error.SamplerError(variation=variation, log_ratio=variation)
     charged = pld.PLD().epsilon(run, "remove", delta, ratio)
     assert plain < charged <= plain + 4 * variation
     assert pld.PLD().delta(run, "remove", charged, ratio) <= delta * 1.001
-  unmatched = plan.SamplerError(variation=1e-3, tails=1e-3, unmatched=1e-8)
+  unmatched = sampler_error.SamplerError(
+      variation=1e-3, tails=1e-3, unmatched=1e-8
+  )
   charged = pld.PLD().epsilon(run, "remove", delta, unmatched)
   expected = pld.PLD().epsilon(run, "remove", delta - 1e-8)
   assert charged == pytest.approx(expected, rel=1e-3)
