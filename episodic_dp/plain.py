@@ -9,10 +9,12 @@ Floats are equal to the last bit; infinity is the text "inf".
 """
 
 from collections.abc import Callable, Mapping, Sequence
+import contextlib
 import dataclasses
 import functools
 import math
 import numbers
+import sys
 import types
 import typing
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -65,9 +67,9 @@ def to_plain(value: Any) -> Any:
     return {name: to_plain(getattr(value, name)) for name in names}
   if value is None or isinstance(value, (bool, str)):
     return value
-  if isinstance(value, numbers.Integral):
-    return int(value)
   if isinstance(value, numbers.Real):
+    if isinstance(value, numbers.Integral):
+      return int(value)
     return float(value) if math.isfinite(value) else repr(float(value))
   if isinstance(value, Mapping):
     return {str(key): to_plain(part) for key, part in value.items()}
@@ -95,19 +97,24 @@ def from_plain(
     PlanError: names the field that is missing, unknown or of another type.
   """
   hints = typing.get_type_hints(kind, include_extras=True)
-  known = {field.name: field for field in fields(kind)}
-  given = check_names(data, list(known), name=name)
-  values = {}
-  for key, field in known.items():
-    where = f"{name}.{key}"
-    is_default = partial and _has_default(field) and (
-        key not in given or given[key] is None and not _allows_none(hints[key])
-    )
-    if is_default:
-      continue
+  known = [field.name for field in fields(kind)]
+  given = dict(check_names(data, known, name=name))
+  if partial:
+    given = {
+        key: part
+        for key, part in given.items()
+        if part is not None or _allows_none(hints[key])
+    }
+  required = known if not partial else [
+      field.name for field in fields(kind) if not _has_default(field)
+  ]
+  for key in required:
     if key not in given:
-      raise errors.PlanError(f"{where} is missing: set it")
-    values[key] = read(hints[key], given[key], name=where, partial=partial)
+      raise errors.PlanError(f"{name}.{key} is missing: set it")
+  values = {
+      key: read(hints[key], part, name=f"{name}.{key}", partial=partial)
+      for key, part in given.items()
+  }
   return kind(**values)
 
 
@@ -157,9 +164,8 @@ def read(kind: Any, data: Any, *, name: str, partial: bool = False) -> Any:
   if isinstance(origin, type) and issubclass(origin, Mapping):
     if not isinstance(data, Mapping):
       raise _validate.refusal(name, data, "an object")
-    values = arguments[1]
     return {
-        str(key): again(values, part, name=f"{name}.{key}")
+        str(key): again(arguments[1], part, name=f"{name}.{key}")
         for key, part in data.items()
     }
   if dataclasses.is_dataclass(kind):
@@ -172,16 +178,14 @@ def read(kind: Any, data: Any, *, name: str, partial: bool = False) -> Any:
 def _read_union(
     kinds: Sequence[Any], data: Any, name: str, again: Callable[..., Any]
 ) -> Any:
-  """Return the value by the first of the types that it has."""
+  """Return the value by the first of the types that reads it."""
   if data is None and type(None) in kinds:
     return None
-  rest = [kind for kind in kinds if kind is not type(None)]
-  for kind in rest[:-1]:
-    try:
+  *others, last = (kind for kind in kinds if kind is not type(None))
+  for kind in others:
+    with contextlib.suppress(errors.PlanError):
       return again(kind, data, name=name)
-    except errors.PlanError:
-      continue
-  return again(rest[-1], data, name=name)
+  return again(last, data, name=name)
 
 
 def _read_tuple(
@@ -202,17 +206,14 @@ def _read_tuple(
 def _read_scalar(kind: Any, data: Any, name: str) -> Any:
   if kind is float and data == "inf":
     return math.inf
-  is_bool = isinstance(data, bool)
-  if kind is float and isinstance(data, (int, float)) and not is_bool:
-    try:
-      value = float(data)
-    except OverflowError:
-      value = math.nan
-    if not math.isnan(value):
-      return value
-  elif isinstance(data, kind) and is_bool == (kind is bool):
+  allowed = (int, float) if kind is float else kind
+  if not isinstance(data, allowed) or isinstance(data, bool) != (kind is bool):
+    raise _validate.refusal(name, data, _SCALARS[kind])
+  if kind is not float:
     return data
-  raise _validate.refusal(name, data, _SCALARS[kind])
+  if data != data or abs(data) > sys.float_info.max:  # NaN, or a huge integer.
+    raise _validate.refusal(name, data, _SCALARS[kind])
+  return float(data)
 
 
 def is_list(data: Any) -> bool:
@@ -221,8 +222,8 @@ def is_list(data: Any) -> bool:
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:
-  made = field.default_factory is not dataclasses.MISSING
-  return made or field.default is not dataclasses.MISSING
+  defaults = (field.default, field.default_factory)
+  return defaults != (dataclasses.MISSING, dataclasses.MISSING)
 
 
 def _allows_none(kind: Any) -> bool:

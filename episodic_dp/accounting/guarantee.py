@@ -15,9 +15,7 @@ from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import exchange
 from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.accountants import pld
-from episodic_dp.accounting.profiles import allocation
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.accounting.report import Guarantee
 from episodic_dp.plan import sampler_error
@@ -35,6 +33,8 @@ _MAX_GROUP = 10**6
 # Relative slack between two guesses of a group's epsilon, and the smallest
 # delta of one unit that is tried.
 _SLACK, _LEAST_SHARE = 1e-3, 1e-290
+# With more kinds of units than this they are composed together: looser, faster.
+_MAX_APART = 8
 # Tolerance of the curve for replacing a unit, which has only one direction.
 _PRECISE = 1e-6
 
@@ -193,83 +193,65 @@ def compose_guarantee(
     group: how many units are added or removed together.
   """
   chosen = get_accountant(accountant)
-  _check_group(group)
+  if _validate.count("group", group, 1) > _MAX_GROUP:
+    raise _validate.refusal("group", group, f"at most {_MAX_GROUP}")
   for entry in entries:
     check(entry.steps, delta, epsilon)
   replaced = report.is_replaced(neighbours)
-  stated = _stated(entries, level, replaced=replaced)
-  error = sensitivity.sampler_error(entries)
   runs = sensitivity.routes(entries, level)
+  error = sensitivity.sampler_error(entries)
+  units: unit_profile.UnitProfiles = ()
+  values: dict[str, float]
+  name = chosen.name
   if replaced:
     if group > 1:
       raise plan_lib.UnsoundPlanError(
           f"no guarantee for {group} units that are replaced together is"
           " computed: use neighbours='add-or-remove'"
       )
-    value, name = _replaced(
-        chosen, entries, runs, level, delta, epsilon, error
-    )
-    at = value if epsilon is None else float(epsilon)
-    return Guarantee(
-        epsilon=at,
-        delta=float(delta) if delta is not None else value,
-        neighbours=f"replace one {level}",
-        direction="both",
-        accountant=name,
-        epsilons=dict.fromkeys(amplification.DIRECTIONS, at),
-        **stated,
-    )
-  if group == 1:
+    tree = sensitivity.routes(entries, level, replaced=True)
+    value, name = _replaced(chosen, runs, tree, delta, epsilon, error)
+    values = dict.fromkeys(map(str, amplification.DIRECTIONS), value)
+    relation, direction = f"replace one {level}", "both"
+  elif group == 1:
     values, units = _best(chosen, runs, delta, epsilon, error)
+    relation = f"add or remove one {level}"
   else:
-    growth = _growth(entries, level, group)
-    runs = tuple(_with_rate(run, growth) for run in runs)
+    _check_group(entries, level, group)
     values, units = _of_group(chosen, runs, group, delta, epsilon, error)
-  direction = max(values, key=lambda d: values[d])
-  if group == 1 and runs and delta and math.isinf(values[direction]):
-    why = _why_none(chosen, runs[0], float(delta), error)
-    stated["caveat"] = (stated["caveat"] + why).strip()
-  return Guarantee(
-      epsilon=values[direction] if epsilon is None else float(epsilon),
-      delta=float(delta) if delta is not None else values[direction],
-      neighbours=(
-          f"add or remove one {level}"
-          if group == 1
-          else f"add or remove up to {group} units of level '{level}' together"
-      ),
-      direction=direction,
-      accountant=chosen.name,
-      epsilons=(
-          values
-          if epsilon is None
-          else dict.fromkeys(values, float(epsilon))
-      ),
-      unit_profiles=units,
-      **stated,
-  )
-
-
-def _stated(
-    entries: Sequence[Entry],
-    level: str,
-    *,
-    replaced: bool,
-) -> dict[str, Any]:
-  """Collect the fields of a `Guarantee` other than its numbers."""
+    relation = f"add or remove up to {group} units of level '{level}' together"
+  if not replaced:
+    direction = max(values, key=lambda d: values[d])
+  largest = max(values.values())
   releases = [e.release for e in entries]
   caveats = [c for r in releases for c in report.caveats(r, level)]
-  sentences = [
+  if runs and group == 1 and delta and math.isinf(largest):
+    caveats.append(
+        f"The drawn sample is within {error.variation:.1g} of the plan's, in"
+        " total variation, which takes all of delta at any epsilon."
+    )
+  assumed = [
       sentence
       for r in releases
       for sentence in report.assumptions(r, level, replaced=replaced)
   ]
-  rates = [sensitivity.inclusion_rate(r, level) for r in releases]
-  return dict(
+  return Guarantee(
+      epsilon=largest if epsilon is None else float(epsilon),
+      delta=largest if delta is None else float(delta),
       level=level,
+      neighbours=relation,
+      direction=direction,
+      accountant=name,
+      epsilons=(
+          values if epsilon is None else dict.fromkeys(values, float(epsilon))
+      ),
       steps=sum(int(e.steps) for e in entries),
-      inclusion_rate=max(rates),
+      inclusion_rate=max(
+          sensitivity.inclusion_rate(r, level) for r in releases
+      ),
+      unit_profiles=units,
       caveat=" ".join(dict.fromkeys(caveats)),
-      assumptions=tuple(dict.fromkeys(sentences)),
+      assumptions=tuple(dict.fromkeys(assumed)),
   )
 
 
@@ -280,7 +262,7 @@ def _best(
     epsilon: float | None,
     error: sampler_error.SamplerError,
 ) -> tuple[dict[str, float], unit_profile.UnitProfiles]:
-  """The least bound among the ways to compose a run.
+  """Find the least bound among the ways to compose a run.
 
   Returns:
     Direction -> epsilon at delta (or delta at epsilon), and the profiles that
@@ -289,21 +271,21 @@ def _best(
   nothing = math.inf if epsilon is None else 1.0
   values: dict[str, float] = dict.fromkeys(amplification.DIRECTIONS, nothing)
   units: unit_profile.UnitProfiles = ()
-  tried = [(run, sensitivity.matched(error, (run,))) for run in runs]
+  tried = [(run, _charged(error, run)) for run in runs]
   for run, charged in tried:
     found: dict[str, float] = {
         d: _largest(accountant, run, d, delta, epsilon, charged)
         for d in amplification.DIRECTIONS
     }
     if not units or max(found.values()) < max(values.values()):
-      values = found
-      units = _units((run,))
-    simpler = sensitivity.at_most(run)
-    if simpler is not None and max(found.values()) >= nothing:
-      # What is unmatched is that of one family.
-      unmatched = sensitivity.families(run) * error.unmatched
-      several = dataclasses.replace(error, unmatched=unmatched)
-      tried.append((simpler, sensitivity.matched(several, (simpler,))))
+      values, units = found, _units(run)
+    simpler = _at_most(run)
+    if simpler != run and max(found.values()) >= nothing:
+      # `unmatched` is that of one family: a unit may lie in several.
+      families = max(getattr(unit, "places", 1) for unit in _units(run))
+      tried.append((simpler, dataclasses.replace(
+          error, unmatched=families * error.unmatched
+      )))
   return values, units
 
 
@@ -315,12 +297,12 @@ def _largest(
     epsilon: float | None,
     error: sampler_error.SamplerError,
 ) -> float:
-  """Epsilon at delta, or delta at epsilon, of the kind of units with most.
+  """Find epsilon at delta, or delta at epsilon, of the unit that needs most.
 
-  Of the others no more has to be known than that they do not need more.
+  Nothing is distinguished below the largest value that was found before.
   """
   value = 0.0
-  for part in sensitivity.apart(run):
+  for part in _apart(run):
     enough = (1 - 1e-6) * value
     if delta is not None:
       found = accountant.epsilon(part, direction, delta, error, enough)
@@ -332,9 +314,72 @@ def _largest(
   return value
 
 
-def _check_group(group: int) -> None:
-  if _validate.count("group", group, 1) > _MAX_GROUP:
-    raise _validate.refusal("group", group, f"at most {_MAX_GROUP}")
+def _apart(run: base.Phases) -> tuple[base.Phases, ...]:
+  """Split a run by the kinds of units of its level; the largest of them holds.
+
+  A unit is of one kind in all steps, so that a bound for one kind needs to
+  cover no other. Where several phases have several kinds, nothing here says
+  which belong together: such a run is left whole.
+
+  Returns:
+    A run for each kind, the kinds that likely need most first.
+  """
+  several = [i for i, phase in enumerate(run) if len(phase.unit_profiles) > 1]
+  if len(several) != 1 or len(run[several[0]].unit_profiles) > _MAX_APART:
+    return (run,)
+  (i,) = several
+  units = sorted(run[i].unit_profiles, key=lambda unit: -math.prod(unit.tail))
+  return tuple(
+      (*run[:i], base.Phase((unit,), run[i].times), *run[i + 1 :])
+      for unit in units
+  )
+
+
+def _at_most(run: base.Phases) -> base.Phases:
+  """Describe the run as if units always drew their largest number.
+
+  It costs more, but asks for no more of a step than the chance that it draws a
+  unit: see `_charged`.
+  """
+  return tuple(
+      base.Phase(
+          tuple(getattr(u, "at_most", u) for u in phase.unit_profiles),
+          phase.times,
+      )
+      for phase in run
+  )
+
+
+def _charged(
+    error: sampler_error.SamplerError, run: base.Phases
+) -> sampler_error.SamplerError:
+  """Return the sampler's error as it is charged to a run.
+
+  `unmatched` is known for a unit that lies on one path of each step. It is not
+  where a profile counts clip units below it, or the places that hold it.
+  """
+  if _at_most(run) == run:
+    return error
+  return dataclasses.replace(error, unmatched=math.inf)
+
+
+def _units(run: base.Phases) -> unit_profile.UnitProfiles:
+  """List the distinct kinds of units of a run."""
+  return tuple(
+      dict.fromkeys(unit for phase in run for unit in phase.unit_profiles)
+  )
+
+
+def _check_group(entries: Sequence[Entry], level: str, group: int) -> None:
+  """Refuse a group of units that are drawn more often once others have left."""
+  for release in (entry.release for entry in entries):
+    stage = release.plan.stages[release.hierarchy.level_index(level)]
+    if isinstance(stage, plan_lib.FixedSize):
+      raise plan_lib.UnsoundPlanError(
+          f"no guarantee for {group} units of level '{level}' together: {stage}"
+          " draws the others more often once one of them has left; use group=1,"
+          " or draw the units by Poisson"
+      )
 
 
 def _of_group(
@@ -361,7 +406,7 @@ def _of_group(
   while True:
     share = delta * math.exp(-min(_log_links(guess, group), 700.0))
     if share < _LEAST_SHARE:
-      return dict.fromkeys(amplification.DIRECTIONS, math.inf), _units(runs)
+      return dict.fromkeys(amplification.DIRECTIONS, math.inf), ()
     values, units = _best(accountant, runs, share, None, error)
     found = max(values.values())
     if found <= guess or math.isinf(found):
@@ -375,128 +420,43 @@ def _log_links(epsilon: float, group: int) -> float:
   return float(np.logaddexp.reduce(terms)) * (1 + 1e-12)
 
 
-def _growth(entries: Sequence[Entry], level: str, group: int) -> float:
-  """Bound the growth of the units' own rates once k - 1 of them have left.
-
-  Raises:
-    UnsoundPlanError: too few are left for a stage, or for the proof.
-  """
-  growth = 1.0
-  for release in (entry.release for entry in entries):
-    hierarchy, episode = release.hierarchy, release.plan.episode
-    k = hierarchy.level_index(level)
-    stage = release.plan.stages[k]
-    if not isinstance(stage, plan_lib.FixedSize):
-      continue
-    sizes = hierarchy.child_counts(k)
-    sizes = sizes[sizes > 0]
-    if episode is not None and (sizes - group < stage.n).any():
-      raise plan_lib.UnsoundPlanError(
-          f"no guarantee for {group} units of level '{level}' together: {stage}"
-          f" of {sizes.min()} would not be filled without them, and tasks made"
-          " of fewer are not covered by the proof; take a group of"
-          f" {max(int(sizes.min()) - stage.n, 1)} or fewer"
-      )
-    if episode is not None and episode.form == "independent" and (
-        hierarchy.most_copies and hierarchy.most_copies[k] > 1
-    ):
-      raise plan_lib.UnsoundPlanError(
-          f"no guarantee for {group} units of level '{level}' together: one"
-          f" {level} is in several {hierarchy.levels[0]} units, and how often"
-          " they are drawn without the others is not known; use group=1, or"
-          " draw the units by Poisson"
-      )
-    left = np.maximum(sizes - (group - 1), 1)
-    growth = max(growth, float((stage.rate(left) / stage.rate(sizes)).max()))
-  return growth
-
-
-def _with_rate(run: base.Phases, factor: float) -> base.Phases:
-  """Multiply the units' own rates."""
-  if factor == 1:
-    return run
-
-  def faster(unit: unit_profile.UnitProfile) -> unit_profile.UnitProfile:
-    if isinstance(unit, random_count.Averaged):
-      return random_count.Averaged(tuple(
-          (chance, dataclasses.replace(part, rate=min(1.0, part.rate * factor)))
-          for chance, part in unit.parts
-      ))
-    if isinstance(unit, allocation.Allocation):
-      raise plan_lib.UnsoundPlanError(
-          "a group of units that are drawn by FixedSize in some steps and by"
-          " RandomAllocation in others: use group=1, or draw them by Poisson"
-      )
-    rate = min(1.0, unit.rate * factor)  # type: ignore[attr-defined]
-    return dataclasses.replace(unit, rate=rate)  # type: ignore[type-var]
-
-  return tuple(
-      base.Phase(tuple(map(faster, phase.unit_profiles)), phase.times)
-      for phase in run
-  )
-
-
-def _units(runs: Sequence[base.Phases]) -> unit_profile.UnitProfiles:
-  """The kinds of units of the first way to compose a run, () for none."""
-  return tuple(dict.fromkeys(
-      unit for run in runs[:1] for phase in run for unit in phase.unit_profiles
-  ))
-
-
 def _replaced(
     accountant: base.Accountant,
-    entries: Sequence[Entry],
     runs: Sequence[base.Phases],
-    level: str,
+    tree: Sequence[base.Phases],
     delta: float | None,
     epsilon: float | None,
     error: sampler_error.SamplerError,
 ) -> tuple[float, str]:
   """Find the least bound for replacing one unit, sampler error charged.
 
+  Args:
+    accountant: how steps are composed.
+    runs: the ways to compose removing and adding the unit.
+    tree: the run for replacing a unit of a tree, or ().
+    delta: in (0, 1), or None.
+    epsilon: at least 0, or None.
+    error: of the sampler, all steps together.
+
   Returns:
     Epsilon or delta, and the accountant that it is from: the curve of a tree is
     composed by loss distributions, whatever is asked.
   """
   best = math.inf if epsilon is None else 1.0, accountant.name
-  if not runs:
-    return best
-  tree = sensitivity.replaced_phases(entries, level)
-  if tree is not None:
-    # Replacing is symmetric: one direction is both.
-    precise = pld.PLD(tolerance=_PRECISE)
-    found = _largest(precise, tree, "remove", delta, epsilon, error)
+  precise = pld.PLD(tolerance=_PRECISE)
+  for run in tree:  # Replacing is symmetric: one direction is both.
+    found = _largest(precise, run, "remove", delta, epsilon, error)
     best = min(best, (found, pld.PLD.name))
   for run in runs:
-    if tree is not None and all(
-        isinstance(unit, amplification.Amplification) for unit in _units((run,))
+    if tree and all(
+        isinstance(unit, amplification.Amplification) for unit in _units(run)
     ):
       continue  # An exchange costs no less than the tree's own curve.
-    charged = sensitivity.matched(error, (run,))
     found = exchange.value(
-        accountant, sensitivity.apart(run), delta, epsilon, charged
+        accountant, _apart(run), delta, epsilon, _charged(error, run)
     )
     best = min(best, (found, accountant.name))
   return best
-
-
-def _why_none(
-    accountant: base.Accountant,
-    run: base.Phases,
-    delta: float,
-    error: sampler_error.SamplerError,
-) -> str:
-  """Why a run with noise has no finite epsilon, in a sentence, or ""."""
-  without = max(
-      accountant.epsilon(run, d, delta) for d in amplification.DIRECTIONS
-  )
-  if math.isinf(without):
-    return ""
-  return (
-      f" The drawn sample is within {error.variation:.1g} of the plan's, in"
-      f" total variation, and e^{without:.4g} times that is more than delta: so"
-      " large an epsilon is not stated."
-  )
 
 
 def epsilon(

@@ -100,7 +100,8 @@ class Ledger:
         plan with passes and no word on whether they go on.
     """
     new = _entry(release, steps)
-    if _in_passes(release.plan) and continued is None:
+    in_passes = isinstance(release.plan.stages[0], plan_lib.RandomAllocation)
+    if in_passes and continued is None:
       raise plan_lib.PlanError(
           f"{release.plan.stages[0]} uses every unit once in a pass, and"
           " nothing says whether these steps go on with the pass of the last"
@@ -108,7 +109,7 @@ class Ledger:
           " continued=False if they start a new one"
       )
     at = None
-    if not _in_passes(release.plan):
+    if not in_passes:
       same = (i for i, e in enumerate(self.entries) if same_description(e, new))
       at = next(same, None)
     elif continued and self.entries:
@@ -224,10 +225,9 @@ def _read(entries: Sequence[Any]) -> Iterator[Entry]:
 
 def same_description(a: Entry, b: Entry) -> bool:
   """Return whether two entries sample and release alike."""
-  if a.release == b.release:  # The very same hierarchy.
-    return True
-  first, second = (plan_lib.to_dict(e.release) for e in (a, b))
-  return first == second
+  return a.release == b.release or (  # The very same hierarchy.
+      plan_lib.to_dict(a.release) == plan_lib.to_dict(b.release)
+  )
 
 
 def _entry(release: plan_lib.Release, steps: Any) -> Entry:
@@ -238,25 +238,14 @@ def _entry(release: plan_lib.Release, steps: Any) -> Entry:
 
 def _rounded_up(entry: Entry) -> int:
   """The entry's steps, or the end of the sixteenth of a pass they lie in."""
-  if not _in_passes(entry.release.plan):
+  first = entry.release.plan.stages[0]
+  if not isinstance(first, plan_lib.RandomAllocation):
     return entry.steps
-  pass_of = max(
-      stage.steps
-      for stage in entry.release.plan.stages
-      if isinstance(stage, plan_lib.RandomAllocation)
-  )
-  whole, rest = divmod(entry.steps, pass_of)
+  whole, rest = divmod(entry.steps, first.steps)
   # A power of two: the sum over one rung more is that of two others, which a
   # pass has asked for before (`lognormal_sum.copies`).
-  rung = 1 << max(pass_of // _RUNGS, 1).bit_length() - 1
-  return whole * pass_of + min(math.ceil(rest / rung) * rung, pass_of)
-
-
-def _in_passes(plan: plan_lib.SamplingPlan) -> bool:
-  """Return whether steps of the plan share passes over the units."""
-  return any(
-      isinstance(stage, plan_lib.RandomAllocation) for stage in plan.stages
-  )
+  rung = 1 << max(first.steps // _RUNGS, 1).bit_length() - 1
+  return whole * first.steps + min(math.ceil(rest / rung) * rung, first.steps)
 
 
 # Several runs ---------------------------------------------------------------
@@ -355,25 +344,18 @@ def _check_lineages(statements: Mapping[str, Any]) -> None:
 
   The numbers of the processes that took part begin alike then.
   """
-  known: dict[str, tuple[str, list[str]]] = {}
+  known: dict[str, str] = {}
   for name, data in statements.items():
     lineage = data.get("lineage")
-    if not isinstance(lineage, list) or not lineage:
-      continue
-    other, before = known.setdefault(str(lineage[0]), (name, lineage))
-    if other == name:
-      continue
-    shared = min(len(before), len(lineage))
-    if before[:shared] == lineage[:shared]:
-      raise plan_lib.PlanError(
-          f"{other} and {name} are of one run, which is counted once: name the"
-          " later one of them"
-      )
-    raise plan_lib.PlanError(
-        f"{other} and {name} are copies of one run that were both continued:"
-        " their steps may share noise, which could cancel, so nothing is stated"
-        " for them together; name one of them, and publish no other"
-    )
+    if isinstance(lineage, list) and lineage:
+      other = known.setdefault(str(lineage[0]), name)
+      if other != name:
+        raise plan_lib.PlanError(
+            f"{other} and {name} are of one run, or of copies of it: the steps"
+            " of one run are counted once, and those of copies may share noise,"
+            " which could cancel; name the later one of them, and publish no"
+            " other copy"
+        )
 
 
 def _shared_levels(
@@ -396,10 +378,9 @@ def _shared_levels(
       )
   if same_levels:
     return tuple(level for level in order if level in same_levels)
-  tree = plan_lib.to_dict(parts[first].entries[0].release)["hierarchy"]
+  tree = parts[first].entries[0].release.hierarchy
   for name in others:
-    other = plan_lib.to_dict(parts[name].entries[0].release)["hierarchy"]
-    if other != tree:
+    if not tree.same_tree(parts[name].entries[0].release.hierarchy):
       raise plan_lib.PlanError(
           f"{first} and {name} have different hierarchies, and nothing says"
           " that they are about the same units: where they are, name the level,"

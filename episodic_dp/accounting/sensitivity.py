@@ -43,7 +43,6 @@ import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import distances
-from episodic_dp.accounting import drawn_below
 from episodic_dp.accounting import report
 from episodic_dp.accounting.accountants.base import Phase
 from episodic_dp.accounting.accountants.base import Phases
@@ -183,8 +182,8 @@ def copied(
   plan, z = release.plan, float(release.mechanism.noise_multiplier)
   (kind,) = in_holders(release, k)
   shares = _breaks(release, k, kind)
-  if drawn_below.is_random(release, k, own=True):
-    (row,) = drawn_below.rows(release, k)
+  if distances.draws_random_number(release, k, own=True):
+    (row,) = distances.random_paths(release, k)
     return (
         dataclasses.replace(
             kind,
@@ -298,9 +297,51 @@ def unit_profiles(
     return copied(release, k)
   if release.sample_level:
     return _sample_level(release, k)
-  if not replaced and drawn_below.is_random(release, k):
-    return drawn_below.unit_profiles(release, k)
+  if not replaced and distances.draws_random_number(release, k):
+    return tuple(
+        _averaged(release, k, path)
+        for path in distances.random_paths(release, k)
+    )
   return _tree(release, k, replaced=replaced)
+
+
+def _averaged(
+    release: plan_lib.Release, k: int, path: distances.RandomPath
+) -> unit_profile.UnitProfile:
+  """Average one kind of unit over the numbers that other units draw.
+
+  The numbers of the siblings on the path, and of the units that are drawn where
+  the path breaks, do not depend on the unit, so they may be taken as known.
+  """
+  z = float(release.mechanism.noise_multiplier)
+  whole = random_count.RandomCount(
+      outer_rates=path.rates[:-1],
+      rate=path.rates[-1],
+      outer_distances=tuple(count / z for count in path.others),
+      number=path.number,
+      instead=path.instead,
+      distance=1 / z,
+  )
+  known = len(path.number.values) == len(path.instead.values) == 1
+  kind: random_count.Part = whole.at_most if known else whole
+  if all(rate == 1 for rate in path.rates[:-1]):  # The path never breaks.
+    return kind
+  own = kind.outer_distances[0] - whole.outer_distances[0]
+  chances: dict[tuple[float, ...], float] = {}
+  limit = 40 if known else 10
+  for chance, counted in distances.other_numbers(release, k, limit):
+    # No more than all there are on this path.
+    found = tuple(min(a, b) for a, b in zip(counted, path.others))
+    chances[found] = chances.get(found, 0.0) + chance
+  if len(chances) == 1:
+    return kind
+  chances.setdefault(path.others, 0.0)
+  return random_count.Averaged(tuple(
+      (chance, dataclasses.replace(
+          kind, outer_distances=tuple(own + count / z for count in counted)
+      ))
+      for counted, chance in sorted(chances.items())
+  ))
 
 
 def _tree(
@@ -408,10 +449,6 @@ def _sample_level(
   )
 
 
-# With more kinds of units than this they are composed together: looser, faster.
-_MAX_APART = 8
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Entry:
   """A part of a run whose steps are all alike.
@@ -426,9 +463,13 @@ class Entry:
 
 
 def phases_of(
-    entry: Entry, level: str, *, condition_on_step: bool = False
+    entry: Entry,
+    level: str,
+    *,
+    condition_on_step: bool = False,
+    replaced: bool = False,
 ) -> Phases:
-  """Describe what the steps of one entry compose to.
+  """Describe the steps of one entry as phases.
 
   With `RandomAllocation(T)` a pass of T steps is one "step", and the last pass
   may have been cut short. Where one step is all that is seen of a pass, it is
@@ -440,59 +481,73 @@ def phases_of(
     condition_on_step: take the step in which a pass uses a primary unit as
       known, which may suit the units inside it better: a pass then is one step
       that draws this primary unit for certain.
+    replaced: as for `unit_profiles`, and with `condition_on_step` only.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
     PlanError: there is no such level, or no noise.
   """
-  release = entry.release
-  units = unit_profiles(release, level)
+  release, steps = entry.release, int(entry.steps)
+  units = unit_profiles(release, level, replaced=replaced)
   stage = release.plan.stages[0]
-  if not isinstance(stage, plan_lib.RandomAllocation):
-    return (Phase(units, int(entry.steps)),)
-  tree = [k for k in units if isinstance(k, amplification.Amplification)]
-  assert len(tree) == len(units)  # Soundness: nothing recurs within a pass.
-  passes, rest = divmod(int(entry.steps), stage.steps)
-  if stage.steps == 1:
-    return (Phase(units, passes),)
-  alone: Phases = ()
+  if not isinstance(stage, plan_lib.RandomAllocation) or stage.steps == 1:
+    return (Phase(units, steps),)
+  passes, rest = divmod(steps, stage.steps)
+  parts = [(stage.steps, passes)]
+  found = []
   if rest == 1:
-    alone, rest = (Phase(units, 1),), 0
-  inside = release.hierarchy.level_index(level) > 0
-  if inside and condition_on_step:
-    known = tuple(
-        dataclasses.replace(k, outer_rates=(1.0, *k.outer_rates[1:]))
-        for k in tree
-    )
-    times = passes + (rest > 0)
-    return alone + ((Phase(known, times),) if times else ())
-  longest = max(k.tail[1] for k in unit_profiles(release, release.levels[0]))
+    found.append(Phase(units, 1))
+  elif rest:
+    parts.append((rest, 1))
+  if condition_on_step:
+    passes = sum(times for _, times in parts)
+    found.append(Phase(tuple(map(_in_known_step, units)), passes))
+  else:
+    primary = unit_profiles(release, release.levels[0])
+    farthest = max(unit.tail[1] for unit in primary)
+    for observed, times in parts:
+      whole = allocation.Allocation(stage.steps, observed, farthest)
+      inner = tuple(_in_pass(whole, unit) for unit in units)
+      found.append(Phase(tuple(dict.fromkeys(inner)), times))
+  return tuple(phase for phase in found if phase.times)
 
-  def pass_of(observed: int) -> unit_profile.UnitProfiles:
-    whole = allocation.Allocation(stage.steps, observed, longest)
-    if not inside:
-      return (whole,)
-    return tuple(dict.fromkeys(
-        allocation.NestedAllocation(
-            whole=whole,
-            parent_rate=math.prod(k.outer_rates[1:]),
-            rate=k.rate,
-        )
-        for k in tree
-    ))
 
-  parts = ((stage.steps, passes), (rest, int(rest > 0)))
-  return alone + tuple(
-      Phase(pass_of(observed), times) for observed, times in parts if times
+def _in_known_step(
+    unit: unit_profile.UnitProfile,
+) -> amplification.Amplification:
+  """Describe a unit in the step of a pass that uses its primary unit."""
+  assert isinstance(unit, amplification.Amplification)  # Nothing recurs.
+  if not unit.outer_rates:
+    return dataclasses.replace(unit, rate=1.0)
+  return dataclasses.replace(unit, outer_rates=(1.0, *unit.outer_rates[1:]))
+
+
+def _in_pass(
+    whole: allocation.Allocation, unit: unit_profile.UnitProfile
+) -> unit_profile.UnitProfile:
+  """Describe a unit in a pass that is taken as one step."""
+  assert isinstance(unit, amplification.Amplification)  # Nothing recurs.
+  if not unit.outer_rates:
+    return whole
+  return allocation.NestedAllocation(
+      whole=whole, parent_rate=math.prod(unit.outer_rates[1:]), rate=unit.rate
   )
 
 
-def routes(entries: Sequence[Entry], level: str) -> tuple[Phases, ...]:
+def routes(
+    entries: Sequence[Entry], level: str, *, replaced: bool = False
+) -> tuple[Phases, ...]:
   """List the ways to compose what a level costs; the best of them holds.
+
+  Args:
+    entries: the parts of a run.
+    level: the privacy unit.
+    replaced: neighbours differ in a unit's data, not in its presence; known for
+      units of a tree.
 
   Returns:
     Phases of the whole run, one for every way; () where private data are
-    released without noise.
+    released without noise, or nothing is known about replacing.
 
   Raises:
     UnsoundPlanError: no guarantee is proved for the level.
@@ -502,104 +557,34 @@ def routes(entries: Sequence[Entry], level: str) -> tuple[Phases, ...]:
     for e in entries:
       e.release.check_level(level)
     return ()
-  result = [_merged(entries, level, condition_on_step=False)]
-  if entries[0].release.hierarchy.level_index(level) > 0 and any(
+  first = entries[0].release
+  conditions = [replaced]
+  if not replaced and first.hierarchy.level_index(level) > 0 and any(
       isinstance(e.release.plan.stages[0], plan_lib.RandomAllocation)
       for e in entries
   ):
-    result.append(_merged(entries, level, condition_on_step=True))
-  return tuple(result)
-
-
-def replaced_phases(
-    entries: Sequence[Entry], level: str
-) -> Phases | None:
-  """Describe a run for replacing a unit of a tree; None for other units.
-
-  With `RandomAllocation` the step in which a pass uses a primary unit is taken
-  as known.
-  """
+    conditions.append(True)
   result = []
-  for release, steps in ((e.release, int(e.steps)) for e in entries):
-    first = release.plan.stages[0]
-    units: list[unit_profile.UnitProfile] = []
-    for unit in unit_profiles(release, level, replaced=True):
-      if not isinstance(unit, amplification.Amplification) or (
-          not unit.replaced_sensitivity
+  for condition in conditions:
+    times: dict[unit_profile.UnitProfiles, int] = {}  # Equal phases add up.
+    for entry in entries:
+      for phase in phases_of(
+          entry, level, condition_on_step=condition, replaced=replaced
       ):
-        return None
-      if isinstance(first, plan_lib.RandomAllocation):
-        rates = (1.0, *unit.outer_rates[1:]) if unit.outer_rates else ()
-        own = unit.rate if rates else 1.0
-        unit = dataclasses.replace(unit, outer_rates=rates, rate=own)
-      units.append(unit)
-    if isinstance(first, plan_lib.RandomAllocation):
-      steps = -(-steps // first.steps)
-    result.append(Phase(tuple(units), steps))
+        count = times.get(phase.unit_profiles, 0) + phase.times
+        times[phase.unit_profiles] = count
+    result.append(tuple(Phase(units, count) for units, count in times.items()))
+  units = [unit for phase in result[0] for unit in phase.unit_profiles]
+  if replaced and not all(
+      getattr(unit, "replaced_sensitivity", 0.0) for unit in units
+  ):
+    return ()
   return tuple(result)
 
 
-def apart(run: Phases) -> tuple[Phases, ...]:
-  """Split a run by the kinds of units of its level; the largest of them holds.
-
-  A unit is of one kind in all steps, so that what is composed for one kind
-  needs to cover no other. Where several phases have several kinds, nothing here
-  says which belong together: such a run is left whole.
-
-  Returns:
-    A run for each kind, the kinds that likely need most first.
-  """
-  several = [i for i, phase in enumerate(run) if len(phase.unit_profiles) > 1]
-  if len(several) != 1:
-    return (run,)
-  (i,) = several
-  if len(run[i].unit_profiles) > _MAX_APART:
-    return (run,)
-  units = sorted(
-      run[i].unit_profiles,
-      key=lambda unit: -math.prod(unit.tail),
-  )
-  return tuple(
-      (*run[:i], Phase((unit,), run[i].times), *run[i + 1 :]) for unit in units
-  )
-
-
-# Profiles that can be replaced by one that asks for less of a step.
-_WITH_MOST = (
-    random_count.RandomCount, random_count.Averaged, recurrence.Recurrence
-)
-
-
-def at_most(run: Phases) -> Phases | None:
-  """The run if units always drew their largest number; None if nothing changes.
-
-  It costs more, but asks for no more of a step than the chance that it draws a
-  unit: see `matched`.
-  """
-  phases = tuple(
-      Phase(
-          tuple(
-              unit.at_most if isinstance(unit, _WITH_MOST) else unit
-              for unit in phase.unit_profiles
-          ),
-          phase.times,
-      )
-      for phase in run
-  )
-  return None if phases == run else phases
-
-
-def families(run: Phases) -> int:
-  """In how many families of a step a unit of the run can lie, at most."""
-  return max((
-      unit.places
-      for phase in run
-      for unit in phase.unit_profiles
-      if isinstance(unit, recurrence.Recurrence)
-  ), default=1)
-
-
-def sampler_error(entries: Sequence[Entry]) -> sampler_error_lib.SamplerError:
+def sampler_error(
+    entries: Sequence[Entry],
+) -> sampler_error_lib.SamplerError:
   """Add up the sampler's error over all steps."""
   return sum(
       (
@@ -610,41 +595,3 @@ def sampler_error(entries: Sequence[Entry]) -> sampler_error_lib.SamplerError:
       ),
       start=sampler_error_lib.EXACT,
   )
-
-
-# Profiles that ask for no more of a step than the chance that it draws a unit.
-_ON_A_PATH = (
-    amplification.Amplification,
-    allocation.Allocation,
-    allocation.NestedAllocation,
-)
-
-
-def matched(
-    error: sampler_error_lib.SamplerError, runs: Sequence[Phases]
-) -> sampler_error_lib.SamplerError:
-  """The error as it is to what is composed.
-
-  What is unmatched is known for a unit that lies on one path of each step, not
-  where a profile counts what is drawn below it, or in how many places it is.
-  """
-  if all(
-      isinstance(unit, _ON_A_PATH)
-      for run in runs
-      for phase in run
-      for unit in phase.unit_profiles
-  ):
-    return error
-  return dataclasses.replace(error, unmatched=math.inf)
-
-
-def _merged(
-    entries: Sequence[Entry], level: str, *, condition_on_step: bool
-) -> Phases:
-  """The phases of all entries, equal ones added up."""
-  times: dict[unit_profile.UnitProfiles, int] = {}
-  for entry in entries:
-    for phase in phases_of(entry, level, condition_on_step=condition_on_step):
-      units = phase.unit_profiles
-      times[units] = times.get(units, 0) + phase.times
-  return tuple(Phase(units, count) for units, count in times.items())

@@ -149,13 +149,9 @@ class Difference:
   false: bool = False
 
   def __str__(self) -> str:
-    stated, recomputed = (
-        "nothing" if value is None else shown(value)
-        for value in (self.stated, self.recomputed)
-    )
     text = (
-        f"{'.'.join(self.where)} is stated as {stated} and recomputed as"
-        f" {recomputed}"
+        f"{'.'.join(self.where)} is stated as {shown(self.stated)} and"
+        f" recomputed as {shown(self.recomputed)}"
     )
     if self.false:
       text += ", so the statement promises more than its entries give"
@@ -182,11 +178,12 @@ class Verification:
     result = []
     fresh, stated = (s["guarantees"] for s in (self.recomputed, self.stated))
     for level in {**fresh, **stated}:
-      where = ("guarantees", level)
-      own = [d for d in self.differences if d.where[:2] == where]
-      verdict = "differs" if own else "holds"
-      if any(d.false for d in own):
-        verdict = "FALSE"
+      own = [
+          d.false
+          for d in self.differences
+          if d.where[:2] == ("guarantees", level)
+      ]
+      verdict = "FALSE" if any(own) else "differs" if own else "holds"
       result.append((
           shown(level).strip("'"),
           _epsilon_text(stated.get(level)),
@@ -199,14 +196,11 @@ class Verification:
     """Raise PlanError, which names the file, unless the statement holds."""
     if not self.differences:
       return
-    more = len(self.differences) - 1
-    sentence = f"{path} does not hold: {self.differences[0]}"
-    if more:
-      sentence += f" ({more} more difference{'s' if more > 1 else ''})"
-    written, ours = (s["library"] for s in (self.stated, self.recomputed))
-    if written != ours:
-      sentence += f"; it was written by {written} and computed again by {ours}"
-    raise plan_lib.PlanError(sentence)
+    raise plan_lib.PlanError(
+        f"{path} does not hold: {self.differences[0]} (differences:"
+        f" {len(self.differences)}); it was written by {self.stated['library']}"
+        f" and computed again by {self.recomputed['library']}"
+    )
 
 
 def _epsilon_text(data: Any) -> str:
@@ -277,15 +271,8 @@ def verify(data: Any) -> Verification:
       start=said.start,
   )
   fresh = loads(json.dumps(fresh, allow_nan=False).encode())
-  found = [
-      difference
-      for name in ("steps", "guarantees", "no_guarantee")
-      for difference in _differences(data[name], fresh[name], (name,))
-  ]
-  found.sort(key=lambda d: not d.false)
-  return Verification(
-      stated=data, recomputed=fresh, differences=tuple(found)
-  )
+  found = sorted(_differences(data, fresh), key=lambda d: not d.false)
+  return Verification(stated=data, recomputed=fresh, differences=tuple(found))
 
 
 def loads(content: bytes | str) -> Any:
@@ -319,11 +306,9 @@ def _no_constant(name: str) -> None:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
   result = dict(pairs)
   if len(result) < len(pairs):
-    names = [name for name, _ in pairs]
-    twice = next(name for name in names if names.count(name) > 1)
     raise plan_lib.PlanError(
-        f"the statement has the field {shown(twice)} twice in one object:"
-        f" {_REMEDY}"
+        f"the statement has a field twice in one object, among"
+        f" {shown(list(result))}: {_REMEDY}"
     )
   return result
 
@@ -331,72 +316,51 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # Differences ----------------------------------------------------------------
 
 
+def _leaves(value: Any, where: tuple[str, ...]) -> dict[tuple[str, ...], Any]:
+  """List the single values of plain data by their paths."""
+  parts: list[tuple[str, Any]] = []
+  if isinstance(value, Mapping):
+    parts = list(value.items())
+  elif isinstance(value, list):
+    parts = [(str(i), part) for i, part in enumerate(value)]
+  found = {} if parts else {where: value}
+  for name, part in parts:
+    found |= _leaves(part, (*where, name))
+  return found
+
+
 def _differences(
-    stated: Any, fresh: Any, where: tuple[str, ...]
+    stated: Mapping[str, Any], fresh: Mapping[str, Any]
 ) -> Iterator[Difference]:
-  """Yield what differs between two values, down to single fields."""
-  if isinstance(stated, Mapping) and isinstance(fresh, Mapping):
-    for name in {**fresh, **stated}:
-      if name == "direction" and _tied(stated, fresh):
-        continue
-      if name in stated and name in fresh:
-        yield from _differences(stated[name], fresh[name], (*where, name))
-        continue
-      yield Difference(
-          where=(*where, name),
-          stated=stated.get(name),
-          recomputed=fresh.get(name),
-          # A guarantee that is proved for no such level.
-          false=name in stated and where == ("guarantees",),
-      )
-  elif isinstance(stated, list) and isinstance(fresh, list):
-    if len(stated) == len(fresh):
-      for i, (a, b) in enumerate(zip(stated, fresh)):
-        yield from _differences(a, b, (*where, str(i)))
-    else:
-      yield from _entries(stated, fresh, where)
-  else:
-    is_epsilon = where[:1] == ("guarantees",) and where[2:3] in (
+  """Yield the single values on which two statements differ."""
+  parts = ("steps", "guarantees", "no_guarantee")
+  first, second = (
+      _leaves({name: data[name] for name in parts}, ())
+      for data in (stated, fresh)
+  )
+  for where in {**second, **first}:
+    a, b = first.get(where), second.get(where)
+    is_epsilon = where[0] == "guarantees" and where[2:3] in (
         ("epsilon",), ("epsilons",)
     )
-    first, second = _number(stated), _number(fresh)
-    if first is None or second is None:
-      false = False
-      differs = type(stated) is not type(fresh) or stated != fresh
-    else:
-      false = is_epsilon and first < second * (1 - _BELOW)
+    x, y = _number(a), _number(b)
+    # No finite epsilon is proved where there is none.
+    least = math.inf if y is None else y
+    false = is_epsilon and x is not None and x < least * (1 - _BELOW)
+    same = type(a) is type(b) and a == b
+    if x is not None and y is not None:
       allowed = _ROUNDING if is_epsilon else _BELOW
-      differs = false or not math.isclose(first, second, rel_tol=allowed)
-    if differs:
-      yield Difference(
-          where=where, stated=stated, recomputed=fresh, false=false
-      )
+      same = math.isclose(x, y, rel_tol=allowed)
+    tied = where[2:] == ("direction",) and _tied(fresh, where[1], a)
+    if false or not (same or tied):
+      yield Difference(where=where, stated=a, recomputed=b, false=false)
 
 
-def _entries(
-    stated: list[Any], fresh: list[Any], where: tuple[str, ...]
-) -> Iterator[Difference]:
-  """Yield what only one of two lists holds, or both lists."""
-  found = [
-      Difference(where=(*where, str(i)), stated=x, recomputed=None)
-      for i, x in enumerate(stated)
-      if x not in fresh
-  ] + [
-      Difference(where=(*where, str(i)), stated=None, recomputed=x)
-      for i, x in enumerate(fresh)
-      if x not in stated
-  ]
-  yield from found or [Difference(where=where, stated=stated, recomputed=fresh)]
-
-
-def _tied(stated: Mapping[str, Any], fresh: Mapping[str, Any]) -> bool:
+def _tied(fresh: Mapping[str, Any], level: str, direction: Any) -> bool:
   """Return whether both directions are equally far, up to rounding."""
-  epsilons = {k: _number(v) for k, v in (fresh.get("epsilons") or {}).items()}
-  values = [v for v in epsilons.values() if v is not None]
-  return (
-      stated.get("direction") in list(epsilons)
-      and max(values) <= min(values) * (1 + _ROUNDING)
-  )
+  found = fresh["guarantees"].get(level, {}).get("epsilons", {})
+  values = [v for v in map(_number, found.values()) if v is not None]
+  return direction in found and max(values) <= min(values) * (1 + _ROUNDING)
 
 
 def _number(value: Any) -> float | None:

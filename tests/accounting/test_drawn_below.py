@@ -8,7 +8,7 @@ from scipy import stats
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import drawn_below
+from episodic_dp.accounting import distances
 from episodic_dp.accounting.profiles import random_count
 from episodic_dp.accounting.profiles import unit_profile
 from tests.oracles import exact
@@ -56,7 +56,7 @@ def test_users_of_example_level_training(rates, z, user):
 
 
 def row_of(r, level):
-  (row,) = drawn_below.rows(r, r.hierarchy.level_index(level))
+  (row,) = distances.random_paths(r, r.hierarchy.level_index(level))
   return row
 
 
@@ -104,7 +104,7 @@ def random_release(rng):
       h, *(stage() for _ in range(depth)), clip=h.levels[clip],
       z=float(rng.uniform(0.5, 4)), allow_short_units=True,
   )
-  return (r, level) if drawn_below.is_random(r, level) else None
+  return (r, level) if distances.draws_random_number(r, level) else None
 
 
 def check_release(r, level):

@@ -59,7 +59,7 @@ def test_several_runs_have_one_epsilon_a_level(call, runs):
     [
         (("--ledger={runs}/a", "--config=glyphs"), "--ledger=DIR,DIR"),
         (("--ledger={runs}/a,{runs}/a",), "named twice"),
-        (("--ledger={runs}/a,{runs}/c",), "are copies of one run"),
+        (("--ledger={runs}/a,{runs}/c",), "or of copies of it"),
         (("--ledger={runs}/nowhere",), "cannot be read"),
         (("--ledger={runs}/a", "--delta=2.0"), "delta=2.0"),
         (("--ledger={runs}/a", "--out={runs}/s"), "--out is of one config"),
