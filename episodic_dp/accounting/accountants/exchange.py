@@ -35,9 +35,8 @@ from episodic_dp.accounting.accountants.base import Phases
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.plan import sampler_error
 
-# Points of the first look along the split, and steps of the search near it.
-_LOOKS, _STEPS = 17, 24
-_GOLDEN = (math.sqrt(5) - 1) / 2
+# Points along the split, and how often the search narrows to the best one.
+_LOOKS, _NARROWINGS = 17, 7
 # ln of the odds between the shares of delta of the two parts, at most.
 _ODDS = 24.0
 # How often curves are made precise where the best split is.
@@ -108,28 +107,16 @@ _Tried = tuple[float, float, float]
 def _least(
     tried: Callable[[float], _Tried], low: float, high: float
 ) -> _Tried:
-  """The least of a function that falls and then rises; by its first value."""
-  step = (high - low) / (_LOOKS - 1)
-  points = [low + step * i for i in range(_LOOKS)]
-  found = [tried(x) for x in points]
-  at = min(range(_LOOKS), key=lambda i: found[i][0])
-  best = found[at]
-  low, high = max(points[at] - step, low), min(points[at] + step, high)
-  left, right = (
-      high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-  )
-  at_left, at_right = tried(left), tried(right)
-  for _ in range(_STEPS):
-    best = min(best, at_left, at_right)
-    if at_left[0] <= at_right[0]:
-      high, right, at_right = right, left, at_left
-      left = high - _GOLDEN * (high - low)
-      at_left = tried(left)
-    else:
-      low, left, at_left = left, right, at_right
-      right = low + _GOLDEN * (high - low)
-      at_right = tried(right)
-  return min(best, at_left, at_right)
+  """Minimise the first value of a function that falls and then rises."""
+  found: list[_Tried] = []
+  for _ in range(_NARROWINGS):
+    step = (high - low) / (_LOOKS - 1)
+    points = [low + step * i for i in range(_LOOKS)]
+    looks = [tried(x) for x in points]
+    at = min(range(_LOOKS), key=lambda i: looks[i][0])
+    found.append(looks[at])
+    low, high = max(points[at] - step, low), min(points[at] + step, high)
+  return min(found)
 
 
 def exchanged(

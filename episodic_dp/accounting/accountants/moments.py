@@ -60,8 +60,6 @@ from episodic_dp.accounting.profiles.amplification import Direction
 
 # Relative error of the log-moment that the points are chosen for.
 _TOLERANCE = 1e-3
-_MOST_POINTS = 1 << 16
-_ROUNDS = 40
 # The points start as U 2^(-j/4) for j / 4 up to this.
 _OCTAVES = 72
 # An order whose divergence is this far above that of order 2 is of use only to
@@ -69,8 +67,8 @@ _OCTAVES = 72
 _OF_USE = 105.0
 # Rounding errors, which are far less, are covered by this share.
 _ROUNDING = 1e-9
-# Losses that are summed at a time, and bounded at a time.
-_CHUNK, _BLOCK = 1 << 10, 1 << 6
+# Losses that are summed at a time.
+_CHUNK = 1 << 7
 
 # Below this a double may have lost digits; chords end in a constant long
 # before, but well below the second number.
@@ -180,31 +178,7 @@ def _points(
   near = losses <= _upper(order[-1], distance)
   losses, heights = losses[near], heights[near]
   allowed = _allowed(losses, heights, order, log_least, distance)
-  # ln of how many times the line may be above the profile, in each segment.
-  gaps = np.full(allowed.size, np.inf)
-  for _ in range(_ROUNDS):
-    coarse = gaps > allowed
-    if not coarse.any() or losses.size + coarse.sum() > _MOST_POINTS:
-      break
-    low, high = losses[:-1][coarse], losses[1:][coarse]
-    middle = (low + high) / 2
-    share = (
-        np.exp(middle - high) * np.expm1(low - middle) / np.expm1(low - high)
-    )
-    found = log_excess(middle)
-    with np.errstate(divide="ignore", invalid="ignore"):
-      line = np.logaddexp(
-          heights[:-1][coarse] + np.log1p(-share),
-          heights[1:][coarse] + np.log(share),
-      )
-      gap = np.where(np.isneginf(line), 0.0, np.maximum(line - found, 0.0))
-    # It falls with the square of the length once it is small.
-    gaps[coarse] = np.where(gap < 1, gap / 4, gap / 2)
-    at = np.flatnonzero(coarse) + 1
-    losses = np.insert(losses, at, middle)
-    heights = np.insert(heights, at, found)
-    gaps = np.insert(gaps, at, gaps[coarse])
-    allowed = np.insert(allowed, at, allowed[coarse])
+  losses, heights = unit_profile.refined(log_excess, losses, heights, allowed)
   return losses, heights, log_least
 
 
@@ -311,23 +285,17 @@ def _log_sum(
   small = np.abs(u) * order[-1] < 0.1
   total = np.logaddexp(total, _log_series(u[small], log_mass[small], order))
   u, log_mass = u[~small], log_mass[~small]
+  log_mass = log_mass - u
   for start in range(0, u.size, _CHUNK):
     part = slice(start, start + _CHUNK)
-    matters = np.ones(order.size, bool)
-    if u[start] > 0:
-      # Where psi <= alpha^l is too small to matter, that will do.
-      block = np.arange(0, u[part].size, _BLOCK)
-      most = (
-          np.maximum.reduceat(log_mass[part] - u[part], block)
-          + order[:, None] * np.maximum.reduceat(u[part], block)
-          + math.log(_BLOCK)
-      )
-      most = np.logaddexp.reduce(most, axis=1)
-      matters = most > log_least - 30
-      total = np.where(matters, total, np.logaddexp(total, most))
+    # psi is at most l or alpha^l: where that is too small, it is the bound.
+    most = math.log(_CHUNK) + log_mass[part].max() + np.maximum(
+        np.log(order), order * u[part][-1]
+    )
+    matters = most > log_least - 30
     if matters.any():
-      found = _log_chunk(u[part], log_mass[part], order[matters])
-      total[matters] = np.logaddexp(total[matters], found)
+      most[matters] = _log_chunk(u[part], log_mass[part], order[matters])
+    total = np.logaddexp(total, most)
   return total
 
 
@@ -353,29 +321,19 @@ def _log_chunk(
     u: np.ndarray, log_mass: np.ndarray, order: np.ndarray
 ) -> np.ndarray:
   """ln sum of mass * psi / alpha, for rising u that are not tiny."""
-  x = order[:, None] * u
-  log_psi = np.empty_like(x)
-  # Where alpha^l is far above l alpha, as it is for most orders if u is large,
-  # psi is at most alpha^l and as good as equal to it.
-  plain = 0
-  if u[0] > 0:
-    plain = order.size - int(np.searchsorted((order - 1) * u[0], 45.0))
-  careful = order.size - plain
-  log_psi[careful:] = x[careful:]
-  x = x[:careful]
-  if careful:
-    some = order[:careful, None]
-    near = np.minimum(x, 1.0)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-      log_psi[:careful] = np.where(
-          x <= 1,
-          np.log(np.expm1(near) - some * np.expm1(np.minimum(u, 1.0))),
-          x + np.log1p(
-              some * np.exp(u - x) * np.expm1(-np.maximum(u, 0.0))
-              - np.exp(-np.maximum(x, 0.0))
-          ),
-      )
-  log_psi += log_mass - u
+  some = order[:, None]
+  x = some * u
+  near = np.minimum(x, 1.0)
+  with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    log_psi = np.where(
+        x <= 1,
+        np.log(np.expm1(near) - some * np.expm1(np.minimum(u, 1.0))),
+        x + np.log1p(
+            some * np.exp(u - x) * np.expm1(-np.maximum(u, 0.0))
+            - np.exp(-np.maximum(x, 0.0))
+        ),
+    )
+  log_psi += log_mass
   largest = log_psi.max(axis=1, keepdims=True)
   largest = np.where(np.isfinite(largest), largest, 0.0)
   with np.errstate(divide="ignore"):

@@ -33,7 +33,7 @@ between neighbouring points the profile, convex in alpha, is replaced by its
 chord, which lies above it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import math
 from typing import NamedTuple
 
@@ -56,8 +56,6 @@ _LARGEST_POWER = 690.0
 _FARTHEST = 200.0
 # Numbers in an array of positions by points, at a time.
 _BLOCK = 1 << 19
-# Points at which a sum of curves is computed at a time.
-_AT_ONCE = 1 << 10
 
 
 class Curve(NamedTuple):
@@ -79,46 +77,6 @@ class Curve(NamedTuple):
     if not self.far:
       return near
     return near + self.far * amplification.hockey_stick(log_alpha, self.far_at)
-
-
-class Sum:
-  """A weighted sum of curves with equal `far_at`, all at once.
-
-  Args:
-    weights: of the curves.
-    parts: the curves of one line.
-  """
-
-  def __init__(self, weights: Sequence[float], parts: Sequence[Curve]):
-    self._parts = tuple(part.chords.log_alpha for part in parts)
-    sizes = [0, *(at.size for at in self._parts)]
-    self._starts = np.cumsum(sizes)[:-1, None]
-    self._last = np.asarray([[at[-1]] for at in self._parts])
-    self._log_alpha = np.concatenate(self._parts)
-    self._value = np.concatenate(
-        [weight * part.chords.value for weight, part in zip(weights, parts)]
-    )
-    self._far = sum(weight * part.far for weight, part in zip(weights, parts))
-    self._far_at = max(part.far_at for part in parts)
-
-  def __call__(self, log_alpha: np.ndarray) -> np.ndarray:
-    """The sum at ln alpha >= 0, float64[n]."""
-    log_alpha = np.asarray(log_alpha, float)
-    near = np.empty_like(log_alpha)
-    for start in range(0, log_alpha.size, _AT_ONCE):
-      x = log_alpha[start : start + _AT_ONCE]
-      right = self._starts + [
-          np.clip(np.searchsorted(at, x), 1, at.size - 1) for at in self._parts
-      ]
-      chords = unit_profile.on_chords(
-          self._log_alpha, self._value, right, np.minimum(x, self._last)
-      )
-      near[start : start + _AT_ONCE] = chords.sum(axis=0)
-    if not self._far:
-      return near
-    return near + self._far * amplification.hockey_stick(
-        log_alpha, self._far_at
-    )
 
 
 _NONE, _ZERO, _SURE = np.zeros(0), np.zeros(1), np.ones(1)

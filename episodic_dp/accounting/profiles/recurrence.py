@@ -190,9 +190,8 @@ class Recurrence:
             log_alpha, j * self.least_distance
         )
     else:
-      average = _given_several(self, direction)
-      if average is not None:
-        value += average(log_alpha)
+      for chance, curve in _given_several(self, direction):
+        value += chance * curve(log_alpha)
     return np.minimum(value, bound)
 
 
@@ -237,11 +236,11 @@ def occurrences(kind: Recurrence, j: int) -> counts_lib.Counts:
 @functools.lru_cache(maxsize=8)
 def _given_several(
     kind: Recurrence, direction: Direction
-) -> line_mixture.Sum | None:
-  """P(J > 1) times the profile given that, averaged over J; None where 0."""
+) -> list[tuple[float, line_mixture.Curve]]:
+  """List P(J = j) and the profile given that, for j of 2 or more."""
   groups = several(kind)
   if not groups:
-    return None
+    return []
   numbers = [occurrences(kind, j) for j, _ in groups]
   chances = [chance for _, chance in groups]
   # The values that K is rounded up to are those that suit all of J.
@@ -254,4 +253,4 @@ def _given_several(
     places = np.searchsorted(values, counts.values)
     row += np.bincount(places, weights=counts.probs, minlength=values.size)
   line = line_mixture.Line(seen, values * kind.least_distance)
-  return line_mixture.Sum(chances, line_mixture.curves(line, direction))
+  return list(zip(chances, line_mixture.curves(line, direction)))

@@ -31,7 +31,9 @@ _FLOORS = {1e-40: 1.0, 1e-80: 4.0, 1e-160: 16.0, 0.0: 64.0}
 # The end of a profile is searched between these powers of two. They are the
 # first points of its chords too, with a number of points between two of them.
 _LOWEST, _HIGHEST, _BETWEEN = -40, 41, 4
-_MOST_POINTS = 1 << 16
+# A table of more than half of this is no quicker than the profile itself.
+MOST_POINTS = 1 << 16
+_ROUNDS = 40
 
 
 class UnitProfile(Protocol):
@@ -118,19 +120,10 @@ class Chords(NamedTuple):
 
   def __call__(self, log_alpha: np.ndarray) -> np.ndarray:
     """Evaluate the chords, level beyond the last point, at float64[n]."""
-    at = self.log_alpha
+    at, value = self.log_alpha, self.value
     right = np.clip(np.searchsorted(at, log_alpha), 1, at.size - 1)
-    return on_chords(at, self.value, right, np.minimum(log_alpha, at[-1]))
-
-
-def on_chords(
-    at: np.ndarray, value: np.ndarray, right: np.ndarray, x: np.ndarray
-) -> np.ndarray:
-  """Evaluate the line in alpha through points `right - 1` and `right` at x."""
-  low, high = at[right - 1], at[right]
-  # (alpha - alpha_low) / (alpha_high - alpha_low), without overflow.
-  share = np.exp(x - high) * np.expm1(low - x) / np.expm1(low - high)
-  return value[right - 1] * (1 - share) + value[right] * share
+    share = _share(at[right - 1], at[right], np.minimum(log_alpha, at[-1]))
+    return value[right - 1] * (1 - share) + value[right] * share
 
 
 def bounded_excess(
@@ -202,51 +195,67 @@ def chords(
   octaves = np.arange(_LOWEST * _BETWEEN, _HIGHEST * _BETWEEN) / _BETWEEN
   start = np.append(0.0, np.exp2(octaves))
 
-  def divergence(points: np.ndarray) -> np.ndarray:
-    return excess(unit_profiles, points, direction)
+  def log_divergence(points: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+      return np.log(excess(unit_profiles, points, direction))
 
-  # A quarter of the tolerance is left for segments that are not cut again.
-  found = refined(divergence, start, TOLERANCE * _FLOORS[floor], floor)
-  if found is None:
+  allowed = np.full(start.size - 1, TOLERANCE * _FLOORS[floor])
+  least = math.log(floor) if floor else -math.inf
+  points, heights = refined(
+      log_divergence, start, log_divergence(start), allowed, least
+  )
+  if points.size > MOST_POINTS // 2:
     return None
   # It falls with alpha: where rounding says otherwise, the larger value holds.
-  value = np.maximum.accumulate(found.value[::-1])[::-1]
-  return Chords(found.log_alpha, value)
+  value = np.maximum.accumulate(np.exp(heights)[::-1])[::-1]
+  return Chords(points, value)
 
 
 def refined(
-    function: Callable[[np.ndarray], np.ndarray],
+    log_function: Callable[[np.ndarray], np.ndarray],
     points: np.ndarray,
-    allowed: float,
-    floor: float,
-) -> Chords | None:
+    heights: np.ndarray,
+    allowed: np.ndarray,
+    floor: float = -math.inf,
+) -> tuple[np.ndarray, np.ndarray]:
   """Halve segments until chords are near a convex function of alpha.
 
   Args:
-    function: ln alpha -> value, float64[n] each.
-    points: the first ones, rising.
-    allowed: how far a chord may be above the function, relatively.
-    floor: segments that start at this or below are left as they are.
+    log_function: ln alpha -> ln of the function, float64[n] each.
+    points: the first ones, rising, float64[n].
+    heights: ln of the function there.
+    allowed: float64[n - 1], how far the chord of a segment, or of a part of
+      it, may be above the function, relatively.
+    floor: segments that lie at this height or below are left as they are.
 
   Returns:
-    The chords, or None where there would be too many.
+    The points and their heights; `MOST_POINTS` of them at most.
   """
-  values = function(points)
-  coarse = np.ones(points.size - 1, bool)
-  while True:
-    length = np.diff(points)
-    coarse &= (values[:-1] > floor) & (length > 1e-12 * points[1:])
-    if not coarse.any():
-      return Chords(points, values)
-    if points.size + coarse.sum() > _MOST_POINTS:
-      return None
+  gaps = np.full(allowed.size, np.inf)
+  for _ in range(_ROUNDS):
+    above = np.maximum(heights[:-1], heights[1:]) > floor
+    coarse = (gaps > allowed) & above
+    if not coarse.any() or points.size + coarse.sum() > MOST_POINTS:
+      break
     at = np.flatnonzero(coarse) + 1
-    middle = (points[at - 1] + points[at]) / 2
-    found = function(middle)
-    gap = on_chords(points, values, at, middle) - found
-    # The gap falls with the square of the length.
-    again = gap / 4 > allowed * np.maximum(found, max(floor, 1e-300))
-    coarse[at - 1] = again
+    low, high = points[at - 1], points[at]
+    middle = (low + high) / 2
+    found = log_function(middle)
+    share = _share(low, high, middle)
+    with np.errstate(divide="ignore", invalid="ignore"):
+      chord = np.logaddexp(
+          heights[at - 1] + np.log1p(-share), heights[at] + np.log(share)
+      )
+      gap = np.where(np.isneginf(chord), 0.0, np.maximum(chord - found, 0.0))
+    # It falls with the square of the length once it is small.
+    gaps[at - 1] = np.where(gap < 1, gap / 4, gap / 2)
     points = np.insert(points, at, middle)
-    values = np.insert(values, at, found)
-    coarse = np.insert(coarse, at, again)
+    heights = np.insert(heights, at, found)
+    gaps = np.insert(gaps, at, gaps[at - 1])
+    allowed = np.insert(allowed, at, allowed[at - 1])
+  return points, heights
+
+
+def _share(low: np.ndarray, high: np.ndarray, x: np.ndarray) -> np.ndarray:
+  """Compute (alpha - alpha_low) / (alpha_high - alpha_low), no overflow."""
+  return np.exp(x - high) * np.expm1(low - x) / np.expm1(low - high)

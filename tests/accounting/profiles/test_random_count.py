@@ -9,7 +9,6 @@ import pytest
 
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import counts
-from episodic_dp.accounting.profiles import line_mixture
 from episodic_dp.accounting.profiles import random_count
 
 BOTH = amplification.DIRECTIONS
@@ -122,16 +121,3 @@ def test_a_known_number_is_a_tree(direction):
         tree.divergence(LOSSES, direction),
         rtol=3e-5, atol=1e-15,
     )
-
-
-def test_a_sum_of_curves_is_what_they_add_up_to():
-  seen = np.asarray([[0.5, 0.5, 0.0], [0.1, 0.2, 0.7]])
-  # With a row that goes farther than a table does.
-  at, weights = np.asarray([0.0, 0.8, 5e3]), [0.3, 0.05]
-  losses = np.concatenate([LOSSES, np.linspace(0, 3e7, 5000)])
-  for direction in BOTH:
-    parts = line_mixture.curves(line_mixture.Line(seen, at), direction)
-    assert parts[1].far
-    expected = sum(w * part(losses) for w, part in zip(weights, parts))
-    found = line_mixture.Sum(weights, parts)(losses)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
