@@ -1,25 +1,39 @@
-"""Attack trained runs: find out who took part in their training.
+"""Membership inference on trained runs, by a threshold on the loss.
 
-The attacker adapts the last checkpoint to somebody's support examples and calls
-them a member where the loss on their query examples is small
-(`episodic_dp.auditing.inference`): once for each participant, by the mean over
-several tasks, and once for each single example. Members are participants of the
-training data; the others are held-out participants, of the test split (of the
-built-in data as many as are asked for).
+The attacker holds the released parameters and somebody's data, adapts to a few
+of their examples, and says "took part in the training" where the loss on others
+of them is small: the loss threshold of Yeom et al., "Privacy Risk in Machine
+Learning: Analyzing the Connection to Overfitting" (2018), for tasks in place of
+examples. Participants are attacked by the mean loss of their tasks, examples by
+their mean loss as a query. Carlini et al., "Membership Inference Attacks From
+First Principles" (2022), ask for the share of members that are found at small
+rates of false alarms.
+
+The numbers are of one model and one simple attack. A curve on the diagonal
+proves nothing, and does not bound epsilon from below as an audit does
+(`auditing.lower_bound`). `most_true_positives` bounds the average over runs,
+members and others; the curve of one run varies about it by chance.
+
+Scores of members are computed from private training data without noise, and
+nothing protects results that are made of them.
 """
 
 from collections.abc import Mapping, Sequence
-import json
+import dataclasses
+import math
 import os
 import pathlib
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from scipy import stats
 
 from episodic_dp import data
+from episodic_dp import errors
+from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.auditing import inference
 from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
@@ -62,16 +76,17 @@ def attack(
 
   Args:
     runs: name -> work directory.
-    participants: number of members, and of others, at most.
-    tasks: of each participant.
-    seed: public; chooses the participants and draws their tasks.
+    participants: number of members, and of others, at most: the first ones of
+      the training data and of the test split.
+    tasks: of each participant, on average.
+    seed: public; draws the tasks.
     data_dir: folder of the data sets that are not built in.
     download: fetch the files that data_dir does not have.
 
   Returns:
     Plain data: "runs", a list of {"name", "steps", "noise_multiplier", "level",
     "training_participants", "guarantee", "loss", "participants", "examples"},
-    the last two as of `_summarize`, and the arguments.
+    the last two as of `summarize`, and the arguments.
 
   Raises:
     PlanError, RunError, ValueError: one sentence.
@@ -79,25 +94,67 @@ def attack(
   configs = {
       name: saved.read(path, data_dir=data_dir) for name, path in runs.items()
   }
-  for name, config in configs.items():
-    inference.check(config.release.hierarchy, config.release.plan)
-    saved_runs.latest(runs[name])
-    _guarantee(runs[name], config)
+  for config in configs.values():
+    check(config)
   results = []
-  loaded: dict[str, data.Splits] = {}
   for name, path in runs.items():
     config = with_held_out(configs[name], participants)
-    key = json.dumps(config.as_json()["data"], sort_keys=True)
-    if key not in loaded:
-      loaded = {key: build.load_data(
-          config, data_dir=data_dir, download=download
-      )}
+    checkpoints, step = saved_runs.latest(path)
+    guarantee = _guarantee(path, config)
     with phases.phase(f"attacking {name}"):
-      found = _attack(path, config, loaded[key], participants, tasks, seed)
-    results.append({"name": name} | found)
+      splits = build.load_data(config, data_dir=data_dir, download=download)
+      learner = learners.make_learner(config, splits.train.image_shape)
+      like = learner.init(jax.random.key(config.seed))
+      params, _ = checkpoints.restore(step, like)
+      evaluator = training.Evaluator(learner)
+      scores = []
+      for part, dataset in enumerate((splits.train, splits.test)):
+        drawn, owners = draw_tasks(
+            dataset, config, participants, tasks=tasks, seed=seed + part
+        )
+        losses = query_losses(*evaluator.outputs(params, drawn))
+        scores.append(_scores(losses, drawn, owners))
+    release = config.release
+    results.append({
+        "name": name,
+        "steps": step,
+        "noise_multiplier": release.mechanism.noise_multiplier,
+        "level": release.levels[0],
+        "training_participants": release.hierarchy.num_units(0),
+        "guarantee": guarantee,
+        "loss": {
+            side: -float(found["examples"].mean())
+            for side, found in zip(("members", "others"), scores)
+        },
+    } | {
+        what: summarize(scores[0][what], scores[1][what], guarantee)
+        for what in SIDES
+    })
   return {
       "runs": results, "tasks": tasks, "at_most": participants, "seed": seed
   }
+
+
+def check(config: RunConfig) -> None:
+  """Refuse configs whose tasks do not belong to one participant each.
+
+  Raises:
+    PlanError: tasks of this plan belong to no single participant, or
+      participants share their examples.
+  """
+  episode = config.release.plan.episode
+  if episode is None or episode.form != "unit":
+    raise errors.PlanError(
+        "membership of a participant needs tasks that each belong to one"
+        " participant (an episode with form='unit'), and this plan has"
+        f" {episode or 'no episode'}: attack a run whose config has them"
+    )
+  if config.release.hierarchy.copies:
+    raise errors.PlanError(
+        "the participants of this hierarchy share their examples (copies=True),"
+        " so that a held-out one was partly trained on: attack a run whose"
+        " participants have examples of their own"
+    )
 
 
 def with_held_out(config: RunConfig, participants: int) -> RunConfig:
@@ -125,82 +182,195 @@ def _guarantee(
   return {name: float(value) for name, value in stated[level].items()}
 
 
-def _attack(
-    path: pathlib.Path,
+# Tasks and scores -----------------------------------------------------------
+
+
+def draw_tasks(
+    dataset: data.Dataset,
     config: RunConfig,
-    splits: data.Splits,
     participants: int,
+    *,
     tasks: int,
     seed: int,
-) -> dict[str, Any]:
-  """Return one entry of `attack`."""
-  release = config.release
-  checkpoints, step = saved_runs.latest(path)
-  learner = learners.make_learner(config, splits.train.image_shape)
-  like = learner.init(jax.random.key(config.seed))
-  params, _ = checkpoints.restore(step, like)
-  episode = release.plan.episode
-  assert episode is not None  # Checked.
-  of_participants, of_examples, losses = [], [], []
-  for part, dataset in enumerate((splits.train, splits.test)):
-    there = inference.participants(dataset.hierarchy, release.plan)
-    units = np.random.default_rng((seed, part)).choice(
-        there, min(participants, there.size), replace=False
-    )
-    drawn = inference.draw_tasks(
-        dataset, release.plan, units, tasks=tasks, seed=seed + part
-    )
-    found = inference.query_losses(learner, params, dataset, episode, drawn)
-    losses.append(float(found.mean()))
-    of_participants.append(inference.participant_scores(found))
-    of_examples.append(inference.example_scores(found, drawn, episode.shot)[1])
-  guarantee = _guarantee(path, config)
+) -> tuple[training.Tasks, np.ndarray]:
+  """Draw tasks of the first participants, as evaluation draws them.
+
+  Returns:
+    The tasks, and the participant of each, int[tasks].
+
+  Raises:
+    PlanError: the participants have too few examples for such tasks.
+  """
+  hierarchy, episode = dataset.hierarchy, config.release.plan.episode
+  assert episode is not None  # `check`.
+  drawn = training.draw(
+      dataset, way=episode.way, shot=episode.shot, query=episode.query,
+      classes=episode.classes, count=tasks * hierarchy.num_units(0), seed=seed,
+  )
+  owners = np.arange(hierarchy.num_units(0))
+  for k in range(1, hierarchy.depth):
+    counts = np.broadcast_to(hierarchy.child_counts(k), owners.shape)
+    owners = np.repeat(owners, counts)
+  leaves = hierarchy.leaf_rows
+  if leaves is None:
+    leaves = np.arange(owners.size)
+  owner_of_row = np.zeros(len(dataset.images), int)
+  owner_of_row[np.asarray(dataset.rows(jnp.asarray(leaves)))] = owners
+  found = owner_of_row[drawn.rows[:, 0, 0]]
+  kept = found < participants
+  drawn = dataclasses.replace(
+      drawn, rows=drawn.rows[kept], keys=drawn.keys[kept]
+  )
+  return drawn, found[kept]
+
+
+def query_losses(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+  """Return the loss of every query example, float64[tasks, queries].
+
+  Args:
+    outputs: of `training.Evaluator.outputs`.
+    labels: the same.
+  """
+  outputs = outputs.astype(np.float64)
+  if outputs.shape == labels.shape:
+    return np.square(outputs - labels).mean(-1)
+  right = np.take_along_axis(outputs, labels[..., None], axis=-1)[..., 0]
+  # -log(right) by way of the others: float32 rounds `right` to 1 for the
+  # examples that look most like members.
+  others = np.where(
+      np.arange(outputs.shape[-1]) == labels[..., None], 0, outputs
+  ).sum(-1)
+  return np.log1p(others / np.maximum(right, np.finfo(np.float32).tiny))
+
+
+def _scores(
+    losses: np.ndarray, tasks: training.Tasks, owners: np.ndarray
+) -> dict[str, np.ndarray]:
+  """Return minus the mean loss of each participant and of each example."""
+  queries = tasks.rows[..., tasks.episode.shot :]
   return {
-      "steps": step,
-      "noise_multiplier": release.mechanism.noise_multiplier,
-      "level": release.levels[0],
-      "training_participants": release.hierarchy.num_units(0),
-      "guarantee": guarantee,
-      "loss": {"members": losses[0], "others": losses[1]},
-      "participants": _summarize(of_participants, guarantee),
-      "examples": _summarize(of_examples, guarantee),
+      "participants": -_means(owners, losses.mean(1)),
+      "examples": -_means(queries, losses),
   }
 
 
-def _summarize(
-    scores: Sequence[np.ndarray], guarantee: Mapping[str, float] | None
+def _means(groups: np.ndarray, values: np.ndarray) -> np.ndarray:
+  """Return the mean value of each group that occurs."""
+  _, group = np.unique(groups.reshape(-1), return_inverse=True)
+  return np.bincount(group, values.reshape(-1)) / np.bincount(group)
+
+
+# Curves ---------------------------------------------------------------------
+
+
+def summarize(
+    members: np.ndarray,
+    others: np.ndarray,
+    guarantee: Mapping[str, float] | None,
 ) -> dict[str, Any]:
-  """Return area, points and curve of the scores of members and others."""
-  curve = inference.roc(*scores)
-  points = []
-  for rate in RATES:
-    point = curve.at(rate)
-    points.append({
-        "at": rate,
-        "fpr": point.fpr,
-        "fpr_interval": list(point.fpr_interval),
-        "tpr": point.tpr,
-        "tpr_interval": list(point.tpr_interval),
-        "allowed": guarantee and float(
-            inference.most_true_positives(np.asarray(rate), **guarantee)
-        ),
-    })
-  others = curve.non_members.size
-  counts = np.unique(np.geomspace(1, others, _CURVE_POINTS).astype(int))
-  shown = [curve.at(float(count / others)) for count in counts]
+  """Return area, points and curve of the scores of members and others.
+
+  Raises:
+    ValueError: a score is NaN.
+  """
+  if np.isnan(members).any() or np.isnan(others).any():
+    raise ValueError("scores are NaN: attack a model whose losses are finite")
+  members, others = np.sort(members), np.sort(others)
+  points = [
+      {
+          "at": rate,
+          **at_rate(members, others, rate),
+          "allowed": guarantee and float(
+              most_true_positives(np.asarray(rate), **guarantee)
+          ),
+      }
+      for rate in RATES
+  ]
+  counts = np.geomspace(1, others.size, _CURVE_POINTS).astype(int)
+  curve = [
+      at_rate(members, others, count / others.size)
+      for count in np.unique(counts).tolist()
+  ]
+  auc, interval = area(members, others)
   return {
-      "members": int(curve.members.size),
-      "others": int(others),
-      "auc": curve.auc,
-      "auc_interval": list(curve.auc_interval),
+      "members": members.size,
+      "others": others.size,
+      "auc": auc,
+      "auc_interval": interval,
       "points": points,
       "curve": {
-          "fpr": [p.fpr for p in shown],
-          "tpr": [p.tpr for p in shown],
-          "low": [p.tpr_interval.low for p in shown],
-          "high": [p.tpr_interval.high for p in shown],
+          "fpr": [point["fpr"] for point in curve],
+          "tpr": [point["tpr"] for point in curve],
+          "low": [point["tpr_interval"][0] for point in curve],
+          "high": [point["tpr_interval"][1] for point in curve],
       },
   }
+
+
+def at_rate(
+    members: np.ndarray, others: np.ndarray, rate: float
+) -> dict[str, Any]:
+  """Return the rates at the threshold with a share of false positives.
+
+  Args:
+    members: float64[members], ascending scores.
+    others: float64[others], ascending scores.
+    rate: the most false positives, as a share of the others.
+
+  Returns:
+    "fpr", "tpr" and "tpr_interval", Clopper and Pearson's of 95 %, which is
+    exact at this threshold.
+  """
+  # A hair above, since 0.29 * 100 is less than 29 in floating point.
+  allowed = math.floor(rate * others.size * (1 + 1e-9))
+  threshold = others[-1 - allowed] if allowed < others.size else -math.inf
+  hits = int(np.sum(members > threshold))
+  interval = stats.binomtest(hits, members.size).proportion_ci()
+  return {
+      "fpr": float(np.mean(others > threshold)),
+      "tpr": hits / members.size,
+      "tpr_interval": [float(interval.low), float(interval.high)],
+  }
+
+
+def area(
+    members: np.ndarray, others: np.ndarray
+) -> tuple[float, list[float]]:
+  """Return the area under the curve of ascending scores, and its interval.
+
+  The area is the probability that a member scores above another (ties half).
+  Its 95 % interval is of DeLong, DeLong and Clarke-Pearson, "Comparing the
+  Areas under Two or More Correlated ROC Curves" (1988).
+  """
+  variance, beaten = 0.0, np.zeros(0)
+  for ours, theirs in ((others, members), (members, others)):
+    # The share of theirs that each of ours beats.
+    below = np.searchsorted(theirs, ours, "left")
+    beaten = (below + np.searchsorted(theirs, ours, "right")) / 2 / theirs.size
+    # One score has no spread: its interval is everything.
+    spread = beaten.var(ddof=1) if ours.size > 1 else math.inf
+    variance += spread / ours.size
+  auc, half = float(beaten.mean()), 1.96 * math.sqrt(variance)
+  return auc, [max(auc - half, 0.0), min(auc + half, 1.0)]
+
+
+def most_true_positives(
+    fpr: np.ndarray, epsilon: float, delta: float
+) -> np.ndarray:
+  """Return the largest rate of true positives that (epsilon, delta) allows.
+
+  For every test of "with t" against "without t", TPR <= e^epsilon FPR + delta
+  and 1 - FPR <= e^epsilon (1 - TPR) + delta: Kairouz, Oh and Viswanath, "The
+  Composition Theorem for Differential Privacy" (2015), Theorem 2.1.
+
+  Args:
+    fpr: rates of false positives, any shape.
+    epsilon: at least 0, finite.
+    delta: in [0, 1].
+  """
+  rare = math.exp(epsilon) * fpr + delta
+  usual = 1 - math.exp(-epsilon) * (1 - delta - fpr)
+  return np.minimum(np.minimum(rare, usual), 1.0)
 
 
 # Table, page and figure -----------------------------------------------------
@@ -263,13 +433,13 @@ def page(results: Mapping[str, Any], command: str) -> str:
 A member is a participant of the training data, another one is held out. The
 attacker adapts the released model to one support set of somebody and takes them
 for a member where the loss on their queries is small: a participant's mean over
-{results["tasks"]} tasks, or an example's over the times that it was a query. In
-brackets are 95 % intervals, Clopper and Pearson's for the rates (at this
-threshold) and DeLong's for the area, which is 0.5 for a blind guess; those of
-examples are too narrow, since examples of one participant are alike. "Allowed"
-is the most that the participant's (ε, δ) lets any attack find on average over
-runs, for examples too: one that was not trained on comes with a participant who
-was not either.
+about {results["tasks"]} tasks, or an example's over the times that it was a
+query. In brackets are 95 % intervals, Clopper and Pearson's for the rates (at
+this threshold) and DeLong's for the area, which is 0.5 for a blind guess; those
+of examples are too narrow, since examples of one participant are alike.
+"Allowed" is the most that the participant's (ε, δ) lets any attack find on
+average over runs, for examples too: one that was not trained on comes with a
+participant who was not either.
 
 It is one model of each run and one simple attack: an attack that fails proves
 nothing, and the guarantee does not rest on it.
@@ -321,7 +491,7 @@ def _curve(
   if run["guarantee"] is not None:
     rates = np.geomspace(1e-6, 1, 400)
     axes.plot(
-        rates, inference.most_true_positives(rates, **run["guarantee"]),
+        rates, most_true_positives(rates, **run["guarantee"]),
         color=color, linestyle="--",
         label=f"at most, by ε = {_epsilon_cell(run['guarantee'])}",
     )

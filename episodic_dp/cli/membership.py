@@ -6,10 +6,11 @@
 DIR is a folder of episodic-dp train, or in a checkout of `make train`, whose
 private and plain run are attacked side by side. The attacker adapts the last
 checkpoint to somebody's support examples and calls them a member where the loss
-on their query examples is small (`episodic_dp.auditing.inference`): once for
-each participant, by the mean over several tasks, and once for each single
-example. Members are participants of the training data; the others are held-out
-participants, of the test split (of the built-in data as many as are asked for).
+on their query examples is small (`episodic_dp.analysis.membership_attack`):
+once for each participant, by the mean over several tasks, and once for each
+single example. Members are the first participants of the training data; the
+others are held-out participants, of the test split (of the built-in data as
+many as are asked for).
 
 Writes membership.json, membership.md and membership.png: the rates of true
 positives at small rates of false ones with 95 % intervals, the area under the
@@ -99,5 +100,5 @@ def define_flags() -> None:
       lower_bound=2,
   )
   flags.DEFINE_integer(
-      "tasks", 8, "Tasks of each, whose losses are averaged.", lower_bound=1
+      "tasks", 8, "Tasks of each, on average, whose losses are averaged.", 1
   )

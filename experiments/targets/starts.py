@@ -196,7 +196,9 @@ def _fine_tune(
       model, options.FineTuning(body=True), fresh_head=False
   )
   params = {_RANDOM: tuned.init(jax.random.key(config.seed))}
-  entries = [dict(name=_RANDOM, learner=None, steps=0, guarantee=None)]
+  entries: list[dict[str, Any]] = [
+      dict(name=_RANDOM, learner=None, steps=0, guarantee=None)
+  ]
   for name in run.of:
     of, learned = _network(below / name, shape)
     if of["learner"] == options.SUPERVISED:

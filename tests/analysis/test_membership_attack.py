@@ -1,11 +1,17 @@
 """The attack on trained runs: who is a member, and what is written."""
 
 import json
+import math
+import types
 
 from matplotlib import image as image_lib
 import numpy as np
+import optax
 import pytest
+from scipy import special
+from scipy import stats
 
+from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.analysis import membership_attack as membership
@@ -27,7 +33,7 @@ def runs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def results(runs):
   return membership.attack(
-      membership.find([str(runs)]), participants=4, tasks=3, seed=0
+      membership.find([str(runs)]), participants=4, tasks=4, seed=0
   )
 
 
@@ -37,10 +43,10 @@ def test_runs_of_a_folder_are_attacked_side_by_side(results):
   assert plain["guarantee"] is None
   assert private["guarantee"]["epsilon"] > 0
   for run in results["runs"]:
-    counts = [run["participants"][side] for side in ("members", "others")]
-    assert counts == [4, 4]
-    # Two of three drawn are queries: some of the 48 drawings of a writer.
-    assert 60 < run["examples"]["members"] <= 3 * 4 * 10
+    for side in ("members", "others"):
+      assert 2 <= run["participants"][side] <= 4
+      # Two of three drawn are queries: some of the 48 drawings of a writer.
+      assert 50 < run["examples"][side] <= 4 * 48
     assert [p["at"] for p in run["participants"]["points"]] == [
         0.001, 0.01, 0.1
     ]
@@ -50,27 +56,127 @@ def test_runs_of_a_folder_are_attacked_side_by_side(results):
 
 
 def test_members_are_those_of_the_training_data(runs, monkeypatch):
-  loaded, seen = tiny_runs.splits(), []
+  loaded = tiny_runs.splits()
+  known = {image.tobytes() for image in loaded.train.images}
 
-  def losses(learner, params, dataset, episode, tasks):
-    del learner, params, episode
-    seen.append(dataset.name)
-    known = {image.tobytes() for image in loaded.train.images}
-    first = dataset.images[tasks.rows[..., 0, 0]]
-    inside = [[image.tobytes() in known for image in unit] for unit in first]
-    return np.where(inside, 0.5, 2.0)[..., None] * np.ones(10)
+  def outputs(self, params, tasks):
+    """Be right with probability 0.6 on training data, else with 0.1."""
+    del self, params
+    first = tasks.images[tasks.rows[:, 0, 0]]
+    right = [0.6 if image.tobytes() in known else 0.1 for image in first]
+    found = np.full((len(first), 10, 5), 0.1)
+    found[..., 0] = np.asarray(right)[:, None]
+    return found, np.zeros(found.shape[:2], int)
 
-  monkeypatch.setattr(membership.inference, "query_losses", losses)
+  monkeypatch.setattr(training.Evaluator, "outputs", outputs)
   (run,) = membership.attack(
-      membership.find([str(runs / "plain")]), participants=6, tasks=2, seed=1
+      membership.find([str(runs / "plain")]), participants=6, tasks=4, seed=1
   )["runs"]
-  assert seen == ["glyphs/train", "glyphs/test"]
-  assert run["loss"] == {"members": 0.5, "others": 2.0}
+  expected = np.log1p(0.4 / 0.6), np.log1p(0.4 / 0.1)
+  assert [*run["loss"].values()] == pytest.approx(expected)
   # One more than the config's test split has.
   assert run["participants"]["others"] == 6
   for what in ("participants", "examples"):
     assert run[what]["auc"] == 1
     assert run[what]["points"][0]["tpr"] == 1
+
+
+SIZES = [[3, 4], [5, 3, 3], [4, 4], [3, 3, 3, 6]]
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_tasks_belong_to_their_participant(shuffled):
+  participant = [i for i, p in enumerate(SIZES) for c in p for _ in range(c)]
+  glyph = [j for p in SIZES for j, c in enumerate(p) for _ in range(c)]
+  order = np.arange(len(glyph))
+  if shuffled:
+    order = np.random.default_rng(2).permutation(order)
+  labels = {
+      "participant": np.asarray(participant)[order],
+      "glyph": np.asarray(glyph)[order],
+  }
+  images = np.zeros((len(glyph), 3, 3, 1), np.uint8)
+  dataset = data.ArrayDataset(
+      name="x", images=images,
+      hierarchy=plan.Hierarchy.from_labels(labels, leaf="image"),
+  )
+  config = types.SimpleNamespace(release=types.SimpleNamespace(
+      plan=types.SimpleNamespace(episode=plan.Episode(way=2, shot=1, query=2))
+  ))
+  tasks, owners = membership.draw_tasks(dataset, config, 3, tasks=10, seed=1)
+  assert set(owners) == {0, 1, 2} and len(owners) == len(tasks.rows)
+  for owner, rows in zip(owners, tasks.rows):
+    assert (labels["participant"][rows] == owner).all()
+
+
+def test_losses_and_scores_are_means_of_cross_entropies():
+  rng = np.random.default_rng(0)
+  logits, labels = rng.normal(size=(6, 4, 2)), rng.integers(0, 2, (6, 4))
+  losses = membership.query_losses(special.softmax(logits, -1), labels)
+  expected = optax.softmax_cross_entropy_with_integer_labels(logits, labels)
+  np.testing.assert_allclose(losses, expected, rtol=1e-5)
+  # Of sure answers float32 still tells which is the surer one.
+  sure = np.asarray([[[1, 1e-12], [1, 1e-20], [0, 1]]], np.float32)
+  found = membership.query_losses(sure, np.zeros((1, 3), int))
+  np.testing.assert_allclose(found[0, :2], [1e-12, 1e-20], rtol=1e-6)
+  assert np.isfinite(found).all()
+  points = rng.normal(size=(2, 3, 4, 1))
+  np.testing.assert_allclose(
+      membership.query_losses(*points), np.square(points[0] - points[1])[..., 0]
+  )
+
+
+def test_the_area_is_the_share_of_won_comparisons():
+  members, others = [1.0, 2.0, 2.0, 3.0], [-1.0, -1.0, 0.0, 1.5, 2.0]
+  wins = [(a > b) + (a == b) / 2 for a in members for b in others]
+  found, _ = membership.area(np.asarray(members), np.asarray(others))
+  assert found == pytest.approx(np.mean(wins))
+
+
+def test_a_point_of_the_curve_has_an_exact_interval():
+  members, others = np.arange(50.0) + 70.5, np.arange(100.0)
+  point = membership.at_rate(members, others, 0.03)
+  hits = int((members > 96).sum())
+  assert point["fpr"] == 0.03 and point["tpr"] == pytest.approx(hits / 50)
+  low, high = point["tpr_interval"]
+  # At each end what was seen, or more, has probability 2.5 %.
+  assert stats.binom.sf(hits - 1, 50, low) == pytest.approx(0.025)
+  assert stats.binom.cdf(hits, 50, high) == pytest.approx(0.025)
+  assert membership.at_rate(members, others, 1e-3)["fpr"] == 0
+  everyone = membership.at_rate(members, others, 1.0)
+  assert (everyone["fpr"], everyone["tpr"]) == (1, 1)
+  with pytest.raises(ValueError, match="NaN"):
+    membership.summarize(members, others * np.nan, None)
+
+
+def test_intervals_cover_as_often_as_they_say():
+  """Members N(1, 1) against N(0, 1): rates and area are known."""
+  rng, covered = np.random.default_rng(0), np.zeros(2)
+  truth = stats.norm.sf(0), stats.norm.cdf(1 / math.sqrt(2))
+  for _ in range(400):
+    members = np.sort(rng.normal(1, 1, 60))
+    others = np.sort(rng.normal(size=90))
+    # The threshold is 1, which does not depend on members.
+    point = membership.at_rate(members, np.asarray([1.0]), 0.0)
+    _, interval = membership.area(members, others)
+    found = (point["tpr_interval"], interval)
+    covered += [low <= t <= high for (low, high), t in zip(found, truth)]
+  # 400 trials at 95 %: five standard deviations below are 0.896.
+  assert (covered / 400 > 0.896).all() and (covered[1] / 400 < 0.99)
+
+
+def test_no_test_exceeds_what_the_guarantee_allows():
+  """The best test between randomized responses reaches it, none is above."""
+  epsilon, delta, fpr = 0.7, 0.01, np.linspace(0, 1, 101)
+  most = membership.most_true_positives(fpr, epsilon, delta)
+  # The pair of outputs that dominates every (epsilon, delta) mechanism.
+  share = math.exp(epsilon) / (1 + math.exp(epsilon))
+  p = np.asarray([delta, (1 - delta) * share, (1 - delta) * (1 - share), 0])
+  q = p[::-1]
+  at = np.interp(fpr, np.cumsum([0, *q]), np.cumsum([0, *p]))
+  at[0] = delta  # The first outcome never occurs without it.
+  np.testing.assert_allclose(most, at, atol=1e-12)
+  np.testing.assert_allclose(membership.most_true_positives(fpr, 0, 0), fpr)
 
 
 def test_more_held_out_participants_are_the_same_and_others():
