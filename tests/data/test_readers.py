@@ -248,7 +248,7 @@ def test_an_example_that_differs_is_refused(examples):
         (NUMBERS, {"scale": (1, 2, 3)}, "scale has 3 numbers.*or 2, "),
         (NUMBERS, {"scale": (0,)}, "data.options.scale=.*no 0"),
         (NUMBERS, {"scale": (1e-45,)}, "exceeds float32 once it is scaled"),
-        (NUMBERS, {"offset": (float("inf"),)}, "offset=.*finite"),
+        (NUMBERS, {"offset": (float("inf"),)}, "offset.*finite"),
         (NUMBERS, {"offset": "3"}, "offset='3'"),
         (NUMBERS, {"clip": (1, 0)}, "clip=.*the least and the largest"),
         (NUMBERS, {"clip": (3,)}, "clip="),
@@ -258,6 +258,7 @@ def test_an_example_that_differs_is_refused(examples):
         (DARK, {"seed": -1}, "seed=-1"),
         (DARK, {"shares": (1, 0, 1)}, "shares="),
         (DARK, {"levels": "class"}, "levels='class': expected a list"),
+        (DARK, {"levels": ("image",)}, "levels=.*two names or more"),
     ],
 )
 def test_wrong_options_are_named(example, options, text):

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import rows
@@ -28,7 +29,7 @@ SHARES = (0.6, 0.2, 0.2)
 Reader = Callable[[int], Example]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Class:
   """A class, the lowest unit above the examples, and its records.
 
@@ -71,6 +72,35 @@ class Listing:
   shape: tuple[int, int, int] | None
   reader: Callable[[], Reader]
   name_of: Callable[[int], str]
+
+
+def group(
+    labels: Sequence[np.ndarray], split: np.ndarray | None = None
+) -> tuple[Class, ...]:
+  """Group records by their labels; a class in two parts occurs in both.
+
+  Args:
+    labels: text[n] of each level above the examples, primary level first.
+    split: text[n], the part of each record.
+
+  Returns:
+    The classes, sorted by path.
+
+  Raises:
+    ValueError: a part is none of `dataset.PARTS`.
+  """
+  keys = [*labels, *([] if split is None else [split])]
+  found: dict[tuple[str, ...], list[int]] = {}
+  for record, key in enumerate(zip(*(column.tolist() for column in keys))):
+    found.setdefault(key, []).append(record)
+  result = []
+  for key in sorted(found):
+    path, part = key[: len(labels)], None
+    if split is not None:
+      part = _validate.one_of("split", key[-1], dataset.PARTS)
+    records = np.asarray(found[key], np.int64)
+    result.append(Class(path=path, records=records, part=part))
+  return tuple(result)
 
 
 def divide(

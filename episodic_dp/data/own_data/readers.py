@@ -2,22 +2,26 @@
 
 Pictures in the formats of Pillow, DICOM (by its suffix or its first bytes) and
 uint8 in an .npy are images. Other numbers in an .npy are features.
+
+DICOM files are scaled by their own heads: by rescale slope and intercept, then
+by the file's first window; MONOCHROME1 is inverted. A file without a window is
+scaled by the range of its stored bits. No pixel decides how a file is scaled.
 """
 
 from collections.abc import Callable
 import functools
 import os
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
 from PIL import ImageOps
 
 from episodic_dp.data import cache
-from episodic_dp.data.own_data import dicom
 
 _LONGEST = 120
+_GREY = ("MONOCHROME1", "MONOCHROME2")
 _MOST_AXES = 3
 # Pillow and NumPy raise these for files that are damaged or no such files.
 _UNREADABLE = (
@@ -51,7 +55,7 @@ def reader_of(path: str | os.PathLike[str]) -> Reader | None:
   # No `Path` is made of it: a data set may have millions of files.
   path = os.fspath(path)
   found = _readers().get(os.path.splitext(path)[1].lower())
-  if found is None and dicom.has_magic(path):
+  if found is None and _is_dicom(path):
     return read_dicom
   return found
 
@@ -143,7 +147,7 @@ def read_dicom(path: pathlib.Path) -> Example:
     ValueError: it cannot be read, or pydicom is missing.
   """
   try:
-    values = dicom.pixels(path)
+    values = _pixels(path)
     if values.ndim == 2:
       values = values[..., None]
     if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
@@ -153,6 +157,67 @@ def read_dicom(path: pathlib.Path) -> Example:
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "DICOM", e) from e
   return Example(np.clip(values, 0, 1).astype(np.float32), image=True)
+
+
+def _is_dicom(path: str) -> bool:
+  """Return whether a file begins as DICOM does; an index does not count."""
+  if os.path.basename(path).upper() == "DICOMDIR":
+    return False
+  try:
+    with open(path, "rb") as f:
+      return f.read(132)[128:] == b"DICM"
+  except (OSError, ValueError):
+    return False
+
+
+def _pixels(path: pathlib.Path) -> np.ndarray:
+  """Return the one frame of a file as float64[H, W] or [H, W, 3], 0 to 1.
+
+  Raises:
+    Exception: of any type, where the file is damaged.
+    ValueError: pydicom is missing, or the file holds several frames.
+  """
+  try:
+    # Lazy import: an extra that only DICOM needs.
+    import pydicom
+    import pydicom.pixels
+  except ImportError as e:
+    raise ValueError(
+        "DICOM files need the package pydicom: pip install"
+        " 'episodic_dp[dicom]'"
+    ) from e
+  head = pydicom.dcmread(path)
+  frames = int(head.get("NumberOfFrames") or 1)
+  if frames > 1:
+    raise ValueError(f"it holds {frames} frames: save each as a file")
+  values = pydicom.pixels.pixel_array(head)
+  kind = head.PhotometricInterpretation
+  if kind not in (*_GREY, "RGB") and not kind.startswith("YBR"):
+    raise ValueError(f"its colours are {kind}: save it as grey or RGB")
+  if kind not in _GREY:
+    return values / (2.0 ** int(head.BitsStored) - 1)
+  values = pydicom.pixels.apply_modality_lut(values, head)
+  low, high = _range(head)
+  if "WindowCenter" in head and "WindowWidth" in head:
+    values = pydicom.pixels.apply_windowing(values, head)
+  else:
+    low, high = min(low, high), max(low, high)
+  values = (values - low) / (high - low)
+  return 1 - values if kind == "MONOCHROME1" else values
+
+
+def _range(head: Any) -> tuple[float, float]:
+  """Return the rescaled least and largest stored value, by the head alone."""
+  if head.get("ModalityLUTSequence"):
+    bits = int(head.ModalityLUTSequence[0].LUTDescriptor[2])
+    return 0.0, 2.0**bits - 1
+  bits, signed = int(head.BitsStored), int(head.PixelRepresentation)
+  low = -(2.0 ** (bits - 1)) if signed else 0.0
+  high = low + 2.0**bits - 1
+  if "RescaleSlope" not in head or "RescaleIntercept" not in head:
+    return low, high
+  slope, intercept = float(head.RescaleSlope), float(head.RescaleIntercept)
+  return low * slope + intercept, high * slope + intercept
 
 
 def image_of(values: np.ndarray, name: str) -> Example:

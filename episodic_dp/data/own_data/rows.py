@@ -61,6 +61,10 @@ class Options:
   seed: dataset.Seed = 0
 
   def __post_init__(self) -> None:
+    if self.levels is not None and len(self.levels) < 2:
+      raise _validate.refusal(
+          f"{FLAG}levels", self.levels, "two names or more, examples last"
+      )
     if self.size is not None and not 1 <= self.size <= _LARGEST:
       raise _validate.refusal(f"{FLAG}size", self.size, f"1 to {_LARGEST}")
     for name in ("offset", "scale", "clip"):

@@ -22,7 +22,7 @@ names are left out, with one warning. The units are those of the rows: see
 `Hierarchy.units_from_records`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import csv
 import hashlib
 import os
@@ -41,59 +41,35 @@ _DEFAULT_LEVELS = {1: ("class", "image"), 2: ("group", "class", "image")}
 _JUNK = ("thumbs.db", "desktop.ini", "__macosx")
 _FILE, _SPLIT = "file", "split"
 
-Row = dict[str, str]
+File = tuple[str, os.stat_result]  # The name below the root, and its status.
 
 
-class Files:
-  """Files of examples, numbered in the order in which they are added."""
-
-  def __init__(self, root: pathlib.Path):
-    self.root = root
-    self.names: list[str] = []
-    self._digest = hashlib.sha256()
-
-  @property
-  def fingerprint(self) -> str:
-    """Return a digest that changes with a file that is added or changed."""
-    return self._digest.hexdigest()
-
-  def add(self, name: str, status: os.stat_result) -> int:
-    """Add a file below the root and return its number."""
+def _listing(
+    source: pathlib.Path,
+    files: Sequence[File],
+    levels: tuple[str, ...],
+    classes: Sequence[listing_lib.Class],
+    *,
+    declared: bool,
+) -> listing_lib.Listing:
+  """Return the listing of files, whose records are their numbers."""
+  root = source if source.is_dir() else source.parent
+  digest = hashlib.sha256()
+  for name, status in files:
     # No file name holds a zero byte: names and numbers cannot run together.
-    self._digest.update(os.fsencode(name))
-    self._digest.update(f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
-    self.names.append(name)
-    return len(self.names) - 1
-
-  def read(self, number: int) -> readers.Example:
-    """Read the example of a number; ValueError where it cannot be read."""
-    return readers.read(self.root / self.names[number])
-
-  def name_of(self, number: int) -> str:
-    """Return the path of the example of a number."""
-    return str(self.root / self.names[number])
-
-  def listing(
-      self,
-      source: pathlib.Path,
-      levels: tuple[str, ...],
-      classes: list[listing_lib.Class],
-      *,
-      declared: bool,
-  ) -> listing_lib.Listing:
-    """Return the listing of these files."""
-    return listing_lib.Listing(
-        source=source,
-        levels=levels,
-        classes=tuple(
-            sorted(classes, key=lambda one: (one.path, str(one.part)))
-        ),
-        declared=declared,
-        fingerprint=self.fingerprint,
-        shape=None,
-        reader=lambda: self.read,
-        name_of=self.name_of,
-    )
+    digest.update(os.fsencode(name))
+    digest.update(f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+  names = [name for name, _ in files]
+  return listing_lib.Listing(
+      source=source,
+      levels=levels,
+      classes=tuple(sorted(classes, key=lambda c: (c.path, str(c.part)))),
+      declared=declared,
+      fingerprint=digest.hexdigest(),
+      shape=None,
+      reader=lambda: lambda number: readers.read(root / names[number]),
+      name_of=lambda number: str(root / names[number]),
+  )
 
 
 class Entries(NamedTuple):
@@ -139,35 +115,22 @@ def entries(folder: pathlib.Path) -> Entries:
   return found
 
 
-class _Walk:
-  """The files and classes of a tree."""
-
-  def __init__(self, root: pathlib.Path):
-    self.root = root
-    self.files = Files(root)
-    self.strays: list[str] = []
-    self.classes: list[listing_lib.Class] = []
-
-  def add(self, relative: str, path: tuple[str, ...], part: str | None) -> None:
-    """Add the classes below a folder."""
-    folders, examples, strays = entries(self.root / relative)
-    self.strays += [os.path.join(relative, name) for name in strays]
-    if examples and (folders or not path):
-      raise ValueError(
-          f"{examples[0].path} is in no folder of a class: make one folder per"
-          " class and put the files there"
-      )
-    for name in folders:
-      self.add(os.path.join(relative, name), (*path, name), part)
-    if path and not folders:
-      numbers = [
-          self.files.add(os.path.join(relative, entry.name), entry.stat())
-          for entry in examples
-      ]
-      records = np.asarray(numbers, np.int64)
-      self.classes.append(
-          listing_lib.Class(path=path, records=records, part=part)
-      )
+def _walk(
+    root: pathlib.Path, below: str = "", path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], list[File], list[str]]]:
+  """Yield path, files and strays of each folder; files only of classes."""
+  folders, examples, strays = entries(root / below)
+  if examples and (folders or not path):
+    raise ValueError(
+        f"{examples[0].path} is in no folder of a class: make one folder per"
+        " class and put the files there"
+    )
+  for name in folders:
+    yield from _walk(root, os.path.join(below, name), (*path, name))
+  files = [(os.path.join(below, e.name), e.stat()) for e in examples]
+  yield (
+      () if folders else path, files, [os.path.join(below, s) for s in strays]
+  )
 
 
 def folder_listing(
@@ -184,59 +147,62 @@ def folder_listing(
     ValueError: the tree is not of one depth, or a file is in no class; names
       the file.
   """
-  walk = _Walk(root)
   top = entries(root).folders
-  named = [part for part in dataset.PARTS if part in top]
-  if named and sorted(top) != sorted(dataset.PARTS):
+  parts = [part for part in dataset.PARTS if part in top]
+  if parts and sorted(top) != sorted(dataset.PARTS):
     raise ValueError(
         f"{root} has the folders {', '.join(top[:9])}: give it train,"
         " validation and test and nothing beside them, or only folders with"
         " other names"
     )
-  for part in named:
-    walk.add(part, (), part)
-  if not named:
-    walk.add("", (), None)
-  names = _folder_levels(walk, levels)
-  if walk.strays:
-    logging.warning(
-        "left out %d files of %s that are no examples, such as %s",
-        len(walk.strays), root, min(walk.strays),
-    )
-  empty = ["/".join(c.path) for c in walk.classes if not len(c.records)]
-  if empty:
-    logging.warning(
-        "counted %d folders of %s as empty units, such as %s",
-        len(empty), root, min(empty),
-    )
-  return walk.files.listing(root, names, walk.classes, declared=True)
+  files: list[File] = []
+  left_out: list[str] = []
+  classes = []
+  for part in parts or [None]:
+    for path, found, strays in _walk(root, part or ""):
+      left_out += strays
+      if path:
+        records = np.arange(len(files), len(files) + len(found))
+        classes.append(listing_lib.Class(path, records, part))
+        files += found
+  names = _folder_levels(root, classes, levels)
+  empty = ["/".join(c.path) for c in classes if not len(c.records)]
+  for what, some in (
+      ("left out %d files of %s that are no examples, such as %s", left_out),
+      ("counted %d folders of %s as empty units, such as %s", empty),
+  ):
+    if some:
+      logging.warning(what, len(some), root, min(some))
+  return _listing(root, files, names, classes, declared=True)
 
 
 def _folder_levels(
-    walk: _Walk, levels: Sequence[str] | None
+    root: pathlib.Path,
+    classes: Sequence[listing_lib.Class],
+    levels: Sequence[str] | None,
 ) -> tuple[str, ...]:
   """Return the names of the levels; ValueError unless all files fit them."""
-  if not walk.files.names:
+  depths = [len(c.path) for c in classes if len(c.records)]
+  if not depths:
     raise ValueError(
-        f"{walk.root} holds no file that is read (such as .png, .jpg, .dcm or"
-        " .npy): add some"
+        f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
+        " add some"
     )
-  depth = max(len(c.path) for c in walk.classes if len(c.records))
-  for unit in walk.classes:
-    held, deep = len(unit.records), len(unit.path)
-    if deep > depth or (held and deep < depth):
+  depth = max(depths)
+  for unit in classes:
+    deep = len(unit.path)
+    if deep > depth or (len(unit.records) and deep < depth):
       raise ValueError(
-          f"{walk.root / '/'.join(unit.path)} is {deep} folders deep and other"
-          f" files are {depth}: bring all files to one depth, and remove deeper"
-          " empty folders"
+          f"{root / '/'.join(unit.path)} is {deep} folders deep and other files"
+          f" are {depth}: bring all files to one depth, and remove deeper empty"
+          " folders"
       )
   names = _DEFAULT_LEVELS.get(depth, ()) if levels is None else tuple(levels)
   if len(names) != depth + 1:
     example = "/".join(_DEFAULT_LEVELS.get(depth, ("...", "image")))
     raise ValueError(
-        f"{walk.root} has files {depth} folders deep and the levels are"
-        f" {names}: name {depth + 1} levels, the files last, as in"
-        f" levels={example}"
+        f"{root} has files {depth} folders deep and the levels are {names}:"
+        f" name {depth + 1} levels, the files last, as in levels={example}"
     )
   return names
 
@@ -255,15 +221,12 @@ def table_listing(
     ValueError: a column, a label or a file is missing, or a file is named
       twice; names the line.
   """
-  rows, columns = _rows(path)
-  names = _table_levels(path, columns, levels)
-  files = Files(path.parent)
-  held: dict[tuple[tuple[str, ...], str | None], list[int]] = {}
+  columns = _columns(path)
+  names = _table_levels(path, list(columns), levels)
+  files: list[File] = []
   seen: dict[pathlib.Path, int] = {}
-  for line, row in enumerate(rows, 2):  # The header is line 1.
-    where = f"line {line} of {path}"
-    name = row[_FILE]
-    target, status = _found(path.parent / name, where, name)
+  for line, name in enumerate(columns[_FILE], 2):  # The header is line 1.
+    target, status = _found(path.parent / name, f"line {line} of {path}", name)
     # Two names of one file, by a link, are one record.
     first = seen.setdefault(target, line)
     if first != line:
@@ -271,49 +234,41 @@ def table_listing(
           f"{path} names the file {shown(name)} in lines {first} and {line}: a"
           " record must be in one unit only, so leave one of them out"
       )
-    part = None
-    if _SPLIT in columns:
-      part = row[_SPLIT].strip()
-      if part not in dataset.PARTS:
-        raise ValueError(
-            f"{where} has the split {shown(part)}: write"
-            f" {', '.join(dataset.PARTS)}"
-        )
-    unit = tuple(_label(row, level, where) for level in names[:-1])
-    held.setdefault((unit, part), []).append(files.add(name, status))
-  classes = [
-      listing_lib.Class(path=unit, records=np.asarray(found), part=part)
-      for (unit, part), found in held.items()
-  ]
-  return files.listing(path, names, classes, declared=False)
+    files.append((name, status))
+  labels = [np.asarray(columns[level]) for level in names[:-1]]
+  split = np.asarray(columns[_SPLIT]) if _SPLIT in columns else None
+  return _listing(
+      path, files, names, listing_lib.group(labels, split), declared=False
+  )
 
 
-def _rows(path: pathlib.Path) -> tuple[list[Row], list[str]]:
-  """Return the rows of a table, and its columns."""
+def _columns(path: pathlib.Path) -> dict[str, list[str]]:
+  """Return the values of each column of a table, none of them empty."""
   try:
     with path.open(newline="", encoding="utf-8-sig") as file:
-      reader = csv.DictReader(file, strict=True, skipinitialspace=True)
-      columns = list(reader.fieldnames or ())
-      rows = list(reader)
+      reader = csv.reader(file, strict=True, skipinitialspace=True)
+      header, *rows = [row for row in reader if row] or [[]]
   except (OSError, UnicodeDecodeError, csv.Error) as e:
     raise ValueError(
         f"{path} cannot be read as a table ({e}): save it as CSV in UTF-8, with"
         " a header line"
     ) from e
-  if _FILE not in columns or len(set(columns)) < len(columns) or not rows:
+  if _FILE not in header or len(set(header)) < len(header) or not rows:
     raise ValueError(
-        f"{path} has the columns {shown(columns)} and {len(rows)} rows: give it"
+        f"{path} has the columns {shown(header)} and {len(rows)} rows: give it"
         f" one header line with the column '{_FILE}' and one column for each"
         " label, such as file,patient,diagnosis, and rows below"
     )
   for line, row in enumerate(rows, 2):
-    if None in row or None in row.values():
+    if len(row) != len(header) or not all(map(str.strip, row)):
       raise ValueError(
-          f"line {line} of {path} has another number of fields than the header"
-          f" ({len(columns)}): correct it, with quotes around a field that"
-          " holds a comma"
+          f"line {line} of {path} has {shown(row)} for {shown(header)}: give it"
+          " a value in each column, with quotes around one that holds a comma"
       )
-  return rows, columns
+  return {
+      name: [value if name == _FILE else value.strip() for value in column]
+      for name, column in zip(header, zip(*rows))
+  }
 
 
 def _table_levels(
@@ -335,13 +290,6 @@ def _table_levels(
   if unread:
     logging.warning("left out the columns %s of %s", unread, path)
   return chosen
-
-
-def _label(row: Row, level: str, where: str) -> str:
-  value = row[level].strip()
-  if not value:
-    raise ValueError(f"{where} has no {level}: give it one, or leave it out")
-  return value
 
 
 def _found(
