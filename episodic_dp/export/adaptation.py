@@ -17,6 +17,7 @@ from absl import logging
 import numpy as np
 
 from episodic_dp import errors
+from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import trees
 from episodic_dp.export import description
 from episodic_dp.export import preprocessing
@@ -36,21 +37,13 @@ class Listing:
 
   Attributes:
     root: the folder.
-    files: its examples.
-    numbers: of the examples, in rising order of their files.
+    names: the examples, in rising order.
     labels: the class of each, the name of its folder; None for a flat folder.
   """
 
   root: pathlib.Path
-  files: trees.Files
-  numbers: tuple[int, ...]
+  names: list[str]
   labels: tuple[str, ...] | None
-
-  @property
-  def names(self) -> list[str]:
-    """Return the place of each below the root."""
-    found = (self.files.name_of(number) for number in self.numbers)
-    return [name.replace(f"{self.root}{os.sep}", "") for name in found]
 
   @property
   def classes(self) -> tuple[str, ...]:
@@ -63,14 +56,14 @@ class Listing:
     Raises:
       ValueError: one cannot be read, or is of another kind; names the file.
     """
-    read, found = self.files.read, []
+    found = []
     with (
         phases.phase(f"reading {self.root}"),
-        phases.progress(len(self.numbers), "image") as progress,
+        phases.progress(len(self.names), "image") as progress,
     ):
-      for number in self.numbers:
-        name = self.files.name_of(number)
-        found.append(preprocessing.row(how, read(number), name))
+      for path in (self.root / name for name in self.names):
+        example = readers.read(path)
+        found.append(preprocessing.row(how, example, str(path)))
         progress.update()
     return np.stack(found)
 
@@ -84,14 +77,13 @@ def listed(path: str | os.PathLike[str]) -> Listing:
   root = pathlib.Path(path)
   if not root.is_dir():
     raise errors.RunError(f"{root} is no folder: give a folder of images")
-  held = trees.Files(root)
   top, flat, strays = trees.entries(root)
   if top and flat:
     raise errors.RunError(
         f"{flat[0].path} lies next to folders: give a folder for each class, or"
         " images alone"
     )
-  numbers: list[int] = []
+  names: list[str] = []
   labels: list[str] = []
   for name in top or [""]:
     deeper, inside, more = trees.entries(root / name)
@@ -102,22 +94,21 @@ def listed(path: str | os.PathLike[str]) -> Listing:
           f" the images of {name!r} right into {root / name}"
       )
     for entry in inside:
-      numbers.append(held.add(os.path.join(name, entry.name), entry.stat()))
+      names.append(os.path.join(name, entry.name))
       labels.append(name)
   if strays:
     logging.warning(
         "left out %d files of %s that are no examples, such as %s",
         len(strays), root, min(strays),
     )
-  if not numbers:
+  if not names:
     raise errors.RunError(
         f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
         " give a folder of images"
     )
   return Listing(
       root=root,
-      files=held,
-      numbers=tuple(numbers),
+      names=names,
       labels=tuple(labels) if top else None,
   )
 

@@ -49,7 +49,7 @@ def branch() -> Any:
       axes.plot(x, y, shape, color=color, markersize=13, zorder=3)
       if parent is not None:
         axes.plot((parent[0], x), (parent[1], y), "-", color=color)
-    small: dict[str, Any] = dict(color=plotting.SOFT, verticalalignment="center")
+    small: dict[str, Any] = dict(color=plotting.SOFT, va="center")
     axes.text(0, y + 0.05, title, weight="bold", fontsize=11)
     axes.text(0, y - 0.05, sampling, **small)
     epsilon = report.rounded_up(guarantee.epsilon)
