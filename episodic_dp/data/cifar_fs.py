@@ -8,10 +8,9 @@ SHA-256 of their raw bytes, and the checksum of the whole is known. CIFAR-100
 holds 26 images twice, 15 of them in two parts of CIFAR-FS; as is the custom,
 nothing is removed.
 
-Three kinds of files hold these images: the official archive of raw bytes, the
-official archive of pickles, and zips with one picture per class that were made
-from them without loss. A pickle can run any code when it is loaded; the one
-here is read by an unpickler that knows arrays and plain values only.
+Two kinds of files hold these images: the official archive of raw bytes, and
+zips with one picture per class that were made from it without loss. The
+official archive of pickles is not read: a pickle can run any code.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +18,8 @@ import dataclasses
 import hashlib
 import io
 import pathlib
-import pickle
 import tarfile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 import zipfile
 
 import numpy as np
@@ -70,14 +68,8 @@ ORIGINALS = originals.Originals(
              "807d710a4eb253b1f2a199162a40d8ec",),
             _URL + "cifar-100-binary.tar.gz",
         )},
-        "python": {"archive": originals.Archive(
-            "cifar-100-python.tar.gz",
-            ("85cd44d02ba6437773c5bbd22e183051"
-             "d648de2e7d6b014e1ef29b855ba677a7",),
-            _URL + "cifar-100-python.tar.gz",
-        )},
     },
-    online="binary",  # The archive without pickles.
+    online="binary",
 )
 
 Paths = Mapping[str, pathlib.Path]
@@ -218,7 +210,7 @@ def read(kind: str, archives: Paths, names: Sequence[str]) -> Labelled:
   """Read all images of one kind of archive.
 
   Args:
-    kind: "sheets", "binary" or "python".
+    kind: "sheets" or "binary".
     archives: the paths of its files.
     names: of the classes, in the order of the labels.
 
@@ -229,8 +221,8 @@ def read(kind: str, archives: Paths, names: Sequence[str]) -> Labelled:
   Raises:
     ValueError: a file is not of this kind.
   """
-  readers = {"sheets": _sheets, "binary": _binary, "python": _python}
-  labels, images = readers[kind](archives, names)
+  found = _sheets(archives, names) if kind == "sheets" else _binary(archives)
+  labels, images = found
   if labels.size and not 0 <= labels.min() <= labels.max() < len(names):
     raise ValueError(
         f"an archive of CIFAR-100 has the label {labels.max()}, and there are"
@@ -239,13 +231,22 @@ def read(kind: str, archives: Paths, names: Sequence[str]) -> Labelled:
   return labels, images
 
 
+def _pictures(
+    archives: Paths,
+) -> Iterator[tuple[pathlib.Path, str, np.ndarray]]:
+  """Yield path, name and pixels of every picture in some zips."""
+  for path in archives.values():
+    with zipfile.ZipFile(path) as z:
+      for member in sorted(z.namelist()):
+        with Image.open(io.BytesIO(z.read(member))) as image:
+          yield path, member, np.asarray(image.convert("RGB"))
+
+
 def _sheets(archives: Paths, names: Sequence[str]) -> Labelled:
   """Read <class>.webp: a grid of the images of a class, row by row."""
   rows, columns = GRID
   images, labels = [], []
-  for path, member, content in _zipped(archives):
-    with Image.open(io.BytesIO(content)) as image:
-      sheet = np.asarray(image.convert("RGB"))
+  for path, member, sheet in _pictures(archives):
     if sheet.shape != (rows * SIZE, columns * SIZE, 3):
       raise ValueError(
           f"{member} in {path} has {sheet.shape[0]} x {sheet.shape[1]} pixels"
@@ -258,29 +259,13 @@ def _sheets(archives: Paths, names: Sequence[str]) -> Labelled:
   return np.repeat(labels, rows * columns), np.concatenate(images)
 
 
-def _zipped(archives: Paths) -> Iterator[tuple[pathlib.Path, str, bytes]]:
-  for path in archives.values():
-    with zipfile.ZipFile(path) as z:
-      for member in sorted(z.namelist()):
-        yield path, member, z.read(member)
-
-
-def _binary(archives: Paths, names: Sequence[str]) -> Labelled:
+def _binary(archives: Paths) -> Labelled:
   """Read train.bin and test.bin: superclass, class and 3072 bytes an image."""
-  del names
   content = b"".join(_members(archives, ("train.bin", "test.bin")))
   table = np.frombuffer(content, np.uint8).reshape(-1, 2 + 3 * SIZE * SIZE)
-  return table[:, 1].astype(np.int64), _pixels_last(table[:, 2:])
-
-
-def _python(archives: Paths, names: Sequence[str]) -> Labelled:
-  """Read the pickles "train" and "test": dicts of an array and of lists."""
-  del names
-  batches = [plain_pickle(t) for t in _members(archives, ("train", "test"))]
-  return (
-      np.concatenate([batch[b"fine_labels"] for batch in batches]),
-      _pixels_last(np.concatenate([batch[b"data"] for batch in batches])),
-  )
+  planes = table[:, 2:].reshape(-1, 3, SIZE, SIZE)
+  images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
+  return table[:, 1].astype(np.int64), images
 
 
 def _members(archives: Paths, members: Sequence[str]) -> list[bytes]:
@@ -298,40 +283,3 @@ def _members(archives: Paths, members: Sequence[str]) -> list[bytes]:
     if name not in found:
       raise ValueError(f"{path} holds no file '{name}': use the original")
   return [found[name] for name in members]
-
-
-def _pixels_last(rows: np.ndarray) -> np.ndarray:
-  """Turn uint8[n, 3072] of colour planes into [n, 32, 32, 3]."""
-  planes = rows.reshape(-1, 3, SIZE, SIZE)
-  return np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
-
-
-# Old pickles name this function by a module that NumPy has moved since.
-_ARRAY = np.empty(0).__reduce__()[0]
-_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): _ARRAY,
-    ("numpy._core.multiarray", "_reconstruct"): _ARRAY,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-}
-
-
-class _Unpickler(pickle.Unpickler):
-  """Builds arrays and plain values; no other name is looked up."""
-
-  def find_class(self, module: str, name: str) -> Any:
-    if (module, name) not in _ALLOWED:
-      raise pickle.UnpicklingError(
-          f"the pickle asks for {module}.{name}, and only arrays and plain"
-          " values are loaded: use the original archive"
-      )
-    return _ALLOWED[module, name]
-
-
-def plain_pickle(text: bytes) -> Any:
-  """Load a pickle of arrays and plain values, with strings as bytes.
-
-  Raises:
-    pickle.UnpicklingError: the pickle asks for anything else, before it runs.
-  """
-  return _Unpickler(io.BytesIO(text), encoding="bytes").load()

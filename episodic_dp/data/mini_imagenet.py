@@ -6,10 +6,7 @@ for few-shot learning, ICLR 2017. The records hold the files as they are; one
 array is decoded from them, and mapped from the disk by later starts.
 """
 
-from collections.abc import Callable, Iterator
-import contextlib
 import dataclasses
-import functools
 import io
 import pathlib
 from typing import Literal, NamedTuple
@@ -182,40 +179,31 @@ def load_images(copy: str, where: originals.Where) -> np.ndarray:
 
 def _records(found: originals.Found) -> prepared.Records:
   paths = list(found[1].values())
+  contents: dict[str, bytes] = {}  # About 200 MB.
+  for path in paths:
+    contents |= _contents(path)
   names = [name for owner in classes() for name in owner.images]
-  with _opened(paths) as readers:
-    absent = [name for name in names if name not in readers]
-    if absent:
-      raise ValueError(
-          f"{' and '.join(map(str, paths))} lacks {len(absent)} of the"
-          f" {len(names)} images of mini-ImageNet, such as {absent[0]}: use a"
-          " whole copy, with files named as in the published lists"
-      )
-    for name in names:
-      content = readers[name]()
-      decode(content, name)  # Refused before more is copied.
-      yield name, content
+  absent = [name for name in names if name not in contents]
+  if absent:
+    raise ValueError(
+        f"{' and '.join(map(str, paths))} lacks {len(absent)} of the"
+        f" {len(names)} images of mini-ImageNet, such as {absent[0]}: use a"
+        " whole copy, with files named as in the published lists"
+    )
+  for name in names:
+    decode(contents[name], name)  # Refused before more is copied.
+    yield name, contents[name]
 
 
-@contextlib.contextmanager
-def _opened(
-    paths: list[pathlib.Path],
-) -> Iterator[dict[str, Callable[[], bytes]]]:
-  """Yield a reader for every file, by its name without folder and ending."""
-  readers: dict[str, Callable[[], bytes]] = {}
-  with contextlib.ExitStack() as stack:
-    for path in paths:
-      if path.is_dir():
-        readers |= {f.stem: f.read_bytes for f in path.iterdir()}
-        continue
-      try:
-        z = stack.enter_context(zipfile.ZipFile(path))
-      except zipfile.BadZipFile as e:
-        raise ValueError(f"{path} is no zip ({e}): fetch it again") from e
-      for member in z.namelist():
-        stem = pathlib.PurePosixPath(member).stem
-        readers[stem] = functools.partial(z.read, member)
-    yield readers
+def _contents(path: pathlib.Path) -> dict[str, bytes]:
+  """Read every file of a folder or zip, by its name without the ending."""
+  if path.is_dir():
+    return {file.stem: file.read_bytes() for file in path.iterdir()}
+  try:
+    with zipfile.ZipFile(path) as z:
+      return {pathlib.PurePath(n).stem: z.read(n) for n in z.namelist()}
+  except zipfile.BadZipFile as e:
+    raise ValueError(f"{path} is no zip ({e}): fetch it again") from e
 
 
 def decode(content: bytes, name: str) -> np.ndarray:

@@ -70,7 +70,7 @@ ORIGINALS = originals.Originals(
     online="files",
 )
 # Of the header of an IDX file: the type of its numbers.
-_TYPES = {8: ">u1", 12: ">i4"}
+_TYPES = {b"\x08": ">u1", b"\x0c": ">i4"}
 # Columns of QMNIST's labels: the others say where in NIST an image is from.
 _DIGIT, _WRITER = 0, 2
 _Two: TypeAlias = Annotated[int, functools.partial(_validate.count, least=2)]
@@ -253,15 +253,13 @@ def read_idx(path: originals.Path, shape: tuple[int, ...]) -> np.ndarray:
       data = f.read()
   except (OSError, EOFError, zlib.error) as e:
     raise ValueError(f"{path} is no whole gzip file: fetch it again") from e
-  kind = _TYPES.get(data[2]) if data[:2] == b"\0\0" and len(data) > 4 else None
-  axes = data[3] if kind else 0
-  start = 4 + 4 * axes
-  if kind and len(data) >= start:
-    found = tuple(int(n) for n in np.frombuffer(data, ">i4", axes, 4))
-    whole = math.prod(found) * np.dtype(kind).itemsize == len(data) - start
-    if whole and found[1:] == shape:
-      return np.frombuffer(data, kind, offset=start).reshape(found)
-  raise ValueError(
-      f"{path} is no IDX file of an array [rows, {', '.join(map(str, shape))}]:"
-      " fetch it again"
-  )
+  kind = _TYPES.get(data[2:3])
+  start = 4 + 4 * (1 + len(shape))
+  head = np.frombuffer(data[4:start].ljust(start - 4, b"\0"), ">i4")
+  whole = math.prod(map(int, head)) * np.dtype(kind).itemsize
+  if kind is None or tuple(head[1:]) != shape or whole != len(data) - start:
+    raise ValueError(
+        f"{path} is no IDX file of an array [rows,"
+        f" {', '.join(map(str, shape))}]: fetch it again"
+    )
+  return np.frombuffer(data, kind, offset=start).reshape(head)

@@ -7,7 +7,6 @@ import hashlib
 import importlib
 import io
 import pathlib
-import struct
 import tarfile
 from typing import Any
 import zipfile
@@ -136,40 +135,6 @@ def cifar_binary(root: pathlib.Path) -> None:
   )
   tar(root / "cifar-100-binary.tar.gz",
       {"names.txt": b"", "train.bin": train, "test.bin": test})
-
-
-def cifar_python(root: pathlib.Path) -> None:
-  """Write the archive of pickles."""
-  train, test = (_old_pickle(*batch) for batch in _batches())
-  tar(root / "cifar-100-python.tar.gz",
-      {"meta": b"not read", "test": test, "train": train})
-
-
-def _old_pickle(planes: np.ndarray, labels: np.ndarray) -> bytes:
-  """Return a batch as Python 2 and the NumPy of its time wrote it."""
-
-  def text(value: bytes) -> bytes:
-    return b"T" + struct.pack("<i", len(value)) + value  # A byte string.
-
-  def number(value: int) -> bytes:
-    return b"J" + struct.pack("<i", value)
-
-  dtype = (
-      b"cnumpy\ndtype\n(" + text(b"u1") + number(0) + number(1) + b"tR("
-      + number(3) + text(b"|") + b"NNN" + number(-1) + number(-1) + number(0)
-      + b"tb"
-  )
-  array = (
-      b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n("
-      + number(0) + b"t" + text(b"b") + b"tR("
-      + number(1) + b"(" + number(planes.shape[0]) + number(3072) + b"t"
-      + dtype + b"\x89" + text(planes.tobytes()) + b"tb"
-  )
-  numbers = b"](" + b"".join(number(n) for n in labels) + b"e"
-  return (
-      b"\x80\x02}(" + text(b"data") + array + text(b"fine_labels") + numbers
-      + b"u."
-  )
 
 
 def picture(name: str, kind: str, size: int = 84) -> bytes:
@@ -326,7 +291,6 @@ SETS = {
     "omniglot": Small("omniglot", "zips", omniglot_files, omniglot_images),
     "sheets": Small("cifar_fs", "sheets", cifar_sheets, cifar_images),
     "binary": Small("cifar_fs", "binary", cifar_binary, cifar_images),
-    "python": Small("cifar_fs", "python", cifar_python, cifar_images),
     "webp": Small(
         "mini_imagenet", "zips", mini_zips, lambda: mini_images("WEBP"),
         ("webp",),
