@@ -82,7 +82,7 @@ def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
         f" {len(right)} images, chance {100 / len(result.shots):.0f} %"
     )
   lines.append(f"wrote {result.path}")
-  if predictor.transductive:
+  if predictor.description.transductive:
     lines.append(
         "the network normalises by the batch: predictions depend on all images"
         " of --query"

@@ -1,6 +1,6 @@
 """Exports a trained run as a folder that others can load.
 
-  episodic-dp export --workdir=DIR --out=MODEL [--data_dir=DIR] \\
+  episodic-dp export --workdir=DIR --out=MODEL \\
       [--checkpoint=last|best|ensemble] [--without_guarantee]
 
 MODEL holds the weights, model.json (network, learner, preprocessing), the
@@ -22,10 +22,9 @@ from episodic_dp.export import writing
 
 
 def define_flags() -> None:
-  """Define the flags of the run, its data and the folder."""
+  """Define the flags of the run and of the folder."""
   shared_flags.define_workdir("Folder of a run of episodic-dp train.")
   shared_flags.define_out("The folder to make.", required=True)
-  shared_flags.define_data()
   flags.DEFINE_enum(
       "checkpoint",
       "last",
@@ -47,14 +46,11 @@ def main(argv: Sequence[str]) -> None:
       values.out,
       checkpoint=values.checkpoint,
       without_guarantee=values.without_guarantee,
-      data_dir=values.data_dir,
-      download=values.download,
   )
   found = done.description
   print(
       f"{values.out}: {found.network.name} by {found.learner.name},"
-      f" {found.parameters} numbers, of steps"
-      f" {', '.join(map(str, found.steps))}"
+      f" steps {', '.join(map(str, found.steps))}"
   )
   guarantees = done.statement["guarantees"]
   for level, stated in guarantees.items():
@@ -67,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
     print(f"  {level}: no guarantee")
   for caveat in dict.fromkeys(g["caveat"] for g in guarantees.values()):
     print(f"  {caveat}" if caveat else "", end="\n" if caveat else "")
-  if done.evaluation is None:
+  if done.scores is None:
     print(
         "  not measured on test tasks: for a card with an accuracy run"
         f" episodic-dp evaluate --workdir={values.workdir}, and export again"

@@ -8,6 +8,8 @@ from the config's is refused.
 import dataclasses
 import os
 
+import numpy as np
+
 from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import options
@@ -59,6 +61,11 @@ def build(
   shape = splits.train.image_shape
   learner = learners.make_learner(config, shape)
   evaluated = learners.make_evaluation_learner(config, learner, shape)
+  whole = splits.train.images.dtype == np.uint8
+  example = dataclasses.replace(
+      config.data, shape=shape, dtype="uint8" if whole else "float32"
+  )
+  with_example = dataclasses.replace(config, data=example)
   spec = training.TrainingSpec(
       train=splits.train,
       validation=draw_tasks(config, splits.validation, test=False),
@@ -77,7 +84,7 @@ def build(
       evaluate_every=config.evaluation.every,
       checkpoint_every=config.checkpoint_every,
       evaluator=evaluator or training.Evaluator(evaluated),
-      config=networks.recorded(config, learner.model),
+      config=networks.recorded(with_example, learner.model),
   )
   return Experiment(spec=spec, splits=splits, config=config)
 

@@ -58,7 +58,7 @@ def make_model(
     ValueError: a network of such a shape, or with such a start, does not exist.
   """
   network = config.model
-  outputs = _outputs(config) if way is None else way
+  outputs = config.outputs if way is None else way
   if network.is_own:
     model = _make_own(network, outputs, input_shape)
     if way is None:
@@ -99,19 +99,6 @@ def recorded(config: RunConfig, model: models.Model) -> dict[str, Any]:
     found["source_digest"] = _source_digest(network.name)
     found["shapes_digest"] = _shapes_digest(model)
   return result | {"model": result["model"] | found}
-
-
-def _outputs(config: RunConfig) -> int | None:
-  """Return the outputs that the config's learner needs; None for features."""
-  network, learner = config.model, config.learner
-  flexible = network.is_own or network.name == "mlp"
-  if network.outputs is not None and (
-      flexible or learner.name == options.SUPERVISED
-  ):
-    return network.outputs
-  if learner.headless and network.name != "mlp":
-    return None
-  return config.way
 
 
 def _source(network: options.Network) -> str:

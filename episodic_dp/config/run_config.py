@@ -5,7 +5,7 @@ import copy
 import dataclasses
 import functools
 import os
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import ml_collections
 import numpy as np
@@ -33,10 +33,14 @@ class Data:
   Attributes:
     name: one of `data.NAMES`.
     options: keyword arguments of that data set's `load`.
+    shape: of an example; a run records it.
+    dtype: of the stored examples; a run records it.
   """
 
   name: str = ""
   options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  shape: tuple[int, ...] | None = None
+  dtype: Literal["uint8", "float32"] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,6 +190,19 @@ class RunConfig:
           f"the classes of a task (config.episode.way={trained})",
       )
     return way
+
+  @property
+  def outputs(self) -> int | None:
+    """Return the outputs of the network; None for features without a head."""
+    network, learner = self.model, self.learner
+    flexible = network.is_own or network.name == "mlp"
+    if network.outputs is not None and (
+        flexible or learner.name == options.SUPERVISED
+    ):
+      return network.outputs
+    if learner.headless and network.name != "mlp":
+      return None
+    return self.way
 
   @functools.cached_property
   def planned_steps(self) -> int:

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 import csv
 import dataclasses
 import io
-import math
 import os
 import pathlib
 
 from absl import logging
 import numpy as np
+from scipy import stats
 
 from episodic_dp import errors
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import trees
-from episodic_dp.export import description
+from episodic_dp.export import folder
 from episodic_dp.export import preprocessing
 from episodic_dp.export.predictor import Predictions
 from episodic_dp.export.predictor import Predictor
@@ -28,7 +28,6 @@ from episodic_dp.output import phases
 from episodic_dp.output import quoting
 
 PREDICTIONS = "predictions.csv"
-_NORMAL = 1.96  # Of a 95 % interval.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,7 +49,7 @@ class Listing:
     """Return the names of the classes, sorted; none for a flat folder."""
     return tuple(sorted(set(self.labels or ())))
 
-  def rows(self, how: description.Preprocessing) -> np.ndarray:
+  def rows(self, how: folder.Preprocessing) -> np.ndarray:
     """Read all examples as rows [n, ...].
 
     Raises:
@@ -179,7 +178,6 @@ def adapt(
         f" ({known}): add it there, or put all images right into {asked.root},"
         " to classify them without labels"
     )
-  predictor.check_way(len(shown.classes))
   files.check_folder(out)
   rows, queries = shown.rows(how), asked.rows(how)
   with phases.phase("adapting and classifying"):
@@ -202,13 +200,8 @@ def wilson(right: int, count: int) -> tuple[float, float]:
   Wilson, "Probable Inference, the Law of Succession, and Statistical Inference"
   (1927): it stays within 0 and 1 and holds for few images, too.
   """
-  share, z = right / count, _NORMAL
-  middle = share + z * z / (2 * count)
-  half = z * math.sqrt(
-      share * (1 - share) / count + z * z / (4 * count * count)
-  )
-  scale = 1 + z * z / count
-  return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+  found = stats.binomtest(right, count).proportion_ci(method="wilson")
+  return found.low, found.high
 
 
 def _table(

@@ -5,43 +5,17 @@ of `episodic-dp evaluate`.
 """
 
 from collections.abc import Mapping
-import dataclasses
 import json
 import math
 from typing import Any
 
 from episodic_dp.accounting import report
 from episodic_dp.export import folder
-from episodic_dp.export.description import Description
+from episodic_dp.export.folder import Description
 from episodic_dp.output import tables
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evaluation:
-  """Accuracy over the run's public test tasks, with its 95 % interval."""
-
-  mean: float
-  low: float
-  high: float
-  tasks: int
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Facts:
-  """Contents of a card that are not in model.json or the statement.
-
-  Attributes:
-    data: the name of the data set.
-    levels: of its units, primary ones first.
-    evaluation: None where the checkpoint was not measured.
-    transductive: whether predictions depend on the other images of a call.
-  """
-
-  data: str
-  levels: tuple[str, ...]
-  evaluation: Evaluation | None
-  transductive: bool
-
+Scores = Mapping[str, Any]
+"""The accuracy in evaluation.json: mean, low, high and the number of tasks."""
 
 _LOADING = f"""\
 ## Loading
@@ -69,27 +43,28 @@ again, and executes nothing of this folder."""
 
 
 def text(
-    found: Description, statement: Mapping[str, Any], facts: Facts
+    found: Description, statement: Mapping[str, Any], scores: Scores | None
 ) -> str:
   """Write the card.
 
   Args:
     found: model.json.
     statement: the privacy statement, which holds.
-    facts: the rest.
+    scores: of the exported checkpoints; None where they were not measured.
   """
+  units = [*statement["guarantees"], *statement["no_guarantee"]]
   title = f"{found.network.name} by {found.learner.name}, {found.task.way}-way"
   parts = [
-      _front_matter(found, statement, facts, title),
+      _front_matter(found, statement, scores, title),
       f"# {title}",
       "A few-shot classifier: it adapts to a few labelled examples of new"
       f" classes. {_use(found)}",
-      f"Trained on `{facts.data}` with the units {' / '.join(facts.levels)}."
+      f"Trained on `{found.data}` with the units {' / '.join(units)}."
       " The data are not part of this folder, nor are names of units or"
       " classes.",
       _privacy(statement),
-      _evaluation(found, facts),
-      _limits(facts),
+      _evaluation(found, scores),
+      _limits(found),
       _LOADING,
       f"Written by {found.written_by}.",
   ]
@@ -97,7 +72,10 @@ def text(
 
 
 def _front_matter(
-    found: Description, statement: Mapping[str, Any], facts: Facts, title: str
+    found: Description,
+    statement: Mapping[str, Any],
+    scores: Scores | None,
+    title: str,
 ) -> str:
   """Write YAML; texts and numbers of JSON are valid YAML."""
   lines = ["---", "library_name: episodic_dp"]
@@ -106,7 +84,7 @@ def _front_matter(
   lines += ["tags:", "- few-shot-learning", "- meta-learning", "- jax"]
   if has_guarantee(statement):
     lines.append("- differential-privacy")
-  if facts.evaluation is not None:
+  if scores is not None:
     lines += [
         "model-index:",
         f"- name: {json.dumps(title)}",
@@ -115,11 +93,11 @@ def _front_matter(
         "      type: image-classification",
         f"      name: {found.task.way}-way {found.task.shot}-shot",
         "    dataset:",
-        f"      type: {json.dumps(facts.data)}",
-        f"      name: {json.dumps(facts.data)}",
+        f"      type: {json.dumps(found.data)}",
+        f"      name: {json.dumps(found.data)}",
         "    metrics:",
         "    - type: accuracy",
-        f"      value: {facts.evaluation.mean:.4f}",
+        f"      value: {scores['mean']:.4f}",
     ]
   return "\n".join([*lines, "---"])
 
@@ -172,29 +150,28 @@ def _privacy(statement: Mapping[str, Any]) -> str:
   return "\n\n".join(lines)
 
 
-def _evaluation(found: Description, facts: Facts) -> str:
+def _evaluation(found: Description, scores: Scores | None) -> str:
   steps = ", ".join(map(str, found.steps))
   said = f"## Evaluation\n\nCheckpoint ({found.checkpoint}) of step {steps}: "
-  measured = facts.evaluation
-  if measured is None:
+  if scores is None:
     return f"{said}not measured on test tasks."
   return (
-      f"{said}{100 * measured.mean:.1f} % of the query images are named"
-      f" rightly (95 % interval {100 * measured.low:.1f} to"
-      f" {100 * measured.high:.1f} %, {measured.tasks} test tasks of"
-      f" `{facts.data}`, {found.task.way}-way {found.task.shot}-shot, of"
+      f"{said}{100 * scores['mean']:.1f} % of the query images are named"
+      f" rightly (95 % interval {100 * scores['low']:.1f} to"
+      f" {100 * scores['high']:.1f} %, {scores['tasks']} test tasks of"
+      f" `{found.data}`, {found.task.way}-way {found.task.shot}-shot, of"
       " classes that no training step saw); chance"
       f" is {100 / found.task.way:.0f} %."
   )
 
 
-def _limits(facts: Facts) -> str:
+def _limits(found: Description) -> str:
   lines = [
       "An image of a class that is not in the support set is named as one that"
       " is.",
       "Probabilities are the softmax of the logits and were not calibrated.",
   ]
-  if facts.transductive:
+  if found.transductive:
     lines.append(
         "The network normalises by the batch: a prediction depends on the other"
         " images of its call."

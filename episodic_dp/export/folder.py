@@ -1,84 +1,225 @@
-"""Name and read the files of an exported model, each with its digest.
+"""The files of an exported model, and the description in model.json.
 
-A digest shows that a file is as it was exported, if digests.json is trusted.
+Reading them executes nothing: model.json is plain data, and its names are
+looked up among the networks and learners of the library. digests.json shows
+that each file is as it was exported, if digests.json itself is trusted.
 """
 
-from collections.abc import Mapping
+import contextlib
+import dataclasses
 import hashlib
 import json
 import os
 import pathlib
+import re
 import stat
+from typing import Literal
 
 from episodic_dp import errors
+from episodic_dp import options
+from episodic_dp import plain
 from episodic_dp.output import quoting
 
 MODEL, STATEMENT, CARD = "model.json", "privacy_statement.json", "README.md"
-DIGESTS = "digests.json"
+START, DIGESTS = "start.safetensors", "digests.json"
+FORMAT = 2
+Choice = Literal["last", "best", "ensemble"]
+_WEIGHTS = re.compile(r"weights(_\d)?\.safetensors")
+# No run trains with sizes above these.
+_LONGEST_SIDE, _MOST_STEPS, _WIDEST = 4096, 1000, 65536
 _MOST_BYTES = 2**32  # Of one file: no model of this library is as large.
 _AGAIN = "get the folder again from its publisher"
 
 
-def digests(contents: Mapping[str, bytes]) -> bytes:
-  """Return digests.json: the SHA-256 of every other file."""
-  found = {name: _sha256(content) for name, content in contents.items()}
-  value = {"algorithm": "SHA-256", "files": dict(sorted(found.items()))}
-  return (json.dumps(value, indent=2) + "\n").encode()
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+  """Turn an example into an input of the network; see `preprocessing`.
+
+  Attributes:
+    kind: images are resized to `shape`; features have it.
+    shape: (height, width, channels), (time, channels) or (features,).
+    dtype: of a row; uint8 is divided by 255.
+    resample: how images are brought to another size.
+    inverted: whether light and dark are exchanged first.
+    offset: subtracted from float32 values.
+    scale: divides them next.
+    clip: the least and the largest value that is kept at last.
+  """
+
+  kind: Literal["image", "features"]
+  shape: tuple[int, ...]
+  dtype: Literal["uint8", "float32"]
+  resample: Literal["bilinear", "nearest"]
+  inverted: bool
+  offset: tuple[float, ...] | None
+  scale: tuple[float, ...] | None
+  clip: tuple[float, ...] | None
 
 
-def read(folder: str | os.PathLike[str]) -> dict[str, bytes]:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Task:
+  """The size of its tasks; `shot` is that of the test tasks."""
+
+  way: int
+  shot: int
+  query: int
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Description:
+  """model.json.
+
+  Attributes:
+    format: `FORMAT`.
+    written_by: name and version of the package that wrote the file.
+    data: name of the data set of training.
+    network: of the library.
+    learner: of the library.
+    fine_tuning: of a supervised network, else None.
+    preprocessing: of every example.
+    task: of training.
+    checkpoint: the last of the run, the best on public validation tasks, or up
+      to five of the best, whose probabilities are averaged.
+    steps: of training, of each checkpoint.
+    weights: the file of each checkpoint.
+    start: the file of the public weights that were not trained, or None.
+  """
+
+  format: int
+  written_by: str
+  data: str
+  network: options.Network
+  learner: options.Learner
+  fine_tuning: options.FineTuning | None
+  preprocessing: Preprocessing
+  task: Task
+  checkpoint: Choice
+  steps: tuple[int, ...]
+  weights: tuple[str, ...]
+  start: str | None
+
+  @property
+  def files(self) -> tuple[str, ...]:
+    """Return the files of weights that it names."""
+    return (*self.weights, *([self.start] if self.start else []))
+
+  @property
+  def fixed_way(self) -> bool:
+    """Return whether it has one logit for each class of a training task."""
+    return self.learner.name in ("maml", "anil", "meta_sgd", "reptile")
+
+  @property
+  def transductive(self) -> bool:
+    """Return whether a prediction depends on the other examples of a call."""
+    return self.network.norm == "batch" and self.network.name != "mlp"
+
+
+def describe(content: bytes, name: str) -> Description:
+  """Read and check the JSON of a description.
+
+  Args:
+    content: of the file.
+    name: of it, for messages.
+
+  Raises:
+    RunError: it is damaged, or of another version; one sentence.
+  """
+  try:
+    data = json.loads(content)
+    if data["format"] != FORMAT:
+      raise ValueError(
+          f"it is of format {data['format']!r} and this version reads {FORMAT}:"
+          " load it with the version that wrote it, or export the run again"
+      )
+    result = plain.from_plain(Description, data, name="model")
+    _check(result)
+  except (ValueError, KeyError, TypeError, RecursionError) as e:
+    raise errors.RunError(f"{name}: {e}") from e
+  return result
+
+
+def _check(found: Description) -> None:
+  """Raise ValueError for values that no run has."""
+  network, learner, how = found.network, found.learner, found.preprocessing
+  names = found.files
+  sizes = {
+      "shape": how.shape,
+      "widths": (*network.widths, network.width, network.outputs or 1),
+      "rank": (network.rank,),
+      "inner_steps": (learner.inner_steps,),
+      "way": (found.task.way - 1, found.task.shot),
+  }
+  most = {"shape": _LONGEST_SIDE, "inner_steps": _MOST_STEPS}
+  for name, values in sizes.items():
+    if not all(1 <= value <= most.get(name, _WIDEST) for value in values):
+      raise ValueError(
+          f"the model's {name} is {list(values)}, which no run has"
+      )
+  wrong = [x for x in names if x != START and not _WEIGHTS.fullmatch(x)]
+  if wrong or len(set(names)) < len(names) or not found.weights:
+    raise ValueError(f"the model names the weights {[*names]}")
+  if len(found.steps) != len(found.weights):
+    raise ValueError(
+        f"the model has {len(found.weights)} files of weights and steps"
+        f" {list(found.steps)}"
+    )
+  if (learner.name == "supervised") != (found.fine_tuning is not None):
+    raise ValueError(
+        f"the model's fine_tuning does not go with {learner.name}"
+    )
+
+
+def seal(root: pathlib.Path) -> None:
+  """Write digests.json: the SHA-256 of every other file of a folder."""
+  found = {
+      path.name: _sha256(path.read_bytes()) for path in sorted(root.iterdir())
+  }
+  value = {"algorithm": "SHA-256", "files": found}
+  (root / DIGESTS).write_text(json.dumps(value, indent=2) + "\n", "utf-8")
+
+
+def read(root: pathlib.Path) -> dict[str, bytes]:
   """Return the content of every file of a folder that is as it was exported.
 
   Raises:
     RunError: a file is missing, changed, added, too large or a link; one
       sentence that names it.
   """
-  root = pathlib.Path(folder)
-  if not os.path.lexists(root / DIGESTS):
-    lack = f"has no {DIGESTS}" if os.path.lexists(root) else "does not exist"
+  if not (root / DIGESTS).is_file():
     raise errors.RunError(
-        f"{root} {lack}: give a folder that episodic-dp export wrote"
+        f"{root} has no {DIGESTS}: give a folder that episodic-dp export wrote"
     )
-  present = set(os.listdir(root))
-  for name in sorted(present):
-    found = os.lstat(root / name)
+  wanted = _wanted(root / DIGESTS)
+  contents = {}
+  present = {*os.listdir(root)} - {DIGESTS}
+  for name in sorted({*present, *wanted, MODEL, STATEMENT}):
+    path, shown = root / name, root / quoting.printable(name)
+    if name not in present:
+      raise errors.RunError(f"{root} lacks {name}: {_AGAIN}")
+    found = os.lstat(path)
     if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
       raise errors.RunError(
-          f"{root / quoting.printable(name)} is a link, a folder or too large,"
-          " and a model has plain files only: remove it"
+          f"{shown} is a link, a folder or too large, and a model has plain"
+          " files only: remove it"
       )
-  contents = {DIGESTS: (root / DIGESTS).read_bytes()}
-  wanted = _wanted(root / DIGESTS, contents[DIGESTS])
-  for name in sorted({*wanted, MODEL, STATEMENT} - present):
-    raise errors.RunError(f"{root} lacks {name}: {_AGAIN}")
-  for name in sorted({*present, MODEL, STATEMENT} - {*wanted, DIGESTS}):
-    raise errors.RunError(
-        f"{root / quoting.printable(name)} is not named in {DIGESTS}: remove it"
-    )
-  for name, digest in wanted.items():
-    contents[name] = (root / name).read_bytes()
-    if _sha256(contents[name]) != digest:
+    if name not in wanted:
+      raise errors.RunError(f"{shown} is not named in {DIGESTS}: remove it")
+    contents[name] = path.read_bytes()
+    if _sha256(contents[name]) != wanted[name]:
       raise errors.RunError(
-          f"{root / name} is not as it was exported (its SHA-256 is not that in"
+          f"{path} is not as it was exported (its SHA-256 is not that in"
           f" {DIGESTS}): {_AGAIN}"
       )
   return contents
 
 
-def _wanted(path: pathlib.Path, content: bytes) -> dict[str, str]:
+def _wanted(path: pathlib.Path) -> dict[str, str]:
   """Return name -> digest of a digests.json."""
-  try:
-    data = json.loads(content)
-    found: dict[str, str] = data["files"]
-    sound = data["algorithm"] == "SHA-256" and all(
-        os.path.basename(name) == name and name not in ("", ".", "..", DIGESTS)
-        for name in found
-    )
-  except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-    sound = False
-  if not sound:
-    raise errors.RunError(f"{path} does not list files and digests: {_AGAIN}")
-  return found
+  with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+    data = json.loads(path.read_bytes())
+    if data["algorithm"] == "SHA-256":
+      return dict(data["files"])
+  raise errors.RunError(f"{path} does not list files and digests: {_AGAIN}")
 
 
 def _sha256(content: bytes) -> str:

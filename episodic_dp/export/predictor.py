@@ -18,7 +18,6 @@ from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp.accounting import statement as statement_lib
-from episodic_dp.export import description as description_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
 from episodic_dp.learners import naming
@@ -61,14 +60,14 @@ class Adapted:
   """
 
   classes: tuple[Hashable, ...]
-  how: description_lib.Preprocessing
+  how: folder_lib.Preprocessing
   together: bool
   members: tuple[Callable[[np.ndarray], jax.Array], ...]
 
   def predict(self, images: Any) -> Predictions:
     """Classify examples.
 
-    Where the network normalises by the batch (`Predictor.transductive`),
+    Where the network normalises by the batch (`description.transductive`),
     predictions depend on the other examples of the call.
 
     Args:
@@ -115,7 +114,7 @@ class Predictor:
     members: the parameters of each checkpoint.
   """
 
-  description: description_lib.Description
+  description: folder_lib.Description
   statement: Mapping[str, Any]
   start: Weights | None
   members: tuple[Any, ...]
@@ -141,7 +140,7 @@ class Predictor:
         place, contents[folder_lib.STATEMENT]
     )
     verification.check(place)
-    found = description_lib.from_json(
+    found = folder_lib.describe(
         contents[folder_lib.MODEL], str(root / folder_lib.MODEL)
     )
     for name in found.files:
@@ -174,19 +173,9 @@ class Predictor:
     )
 
   @property
-  def transductive(self) -> bool:
-    """Tell whether predictions depend on the other examples of a call."""
-    way = self.description.task.way
-    return _trained(self.description, self.start, way).transductive
-
-  @property
   def guarantees(self) -> Mapping[str, Mapping[str, Any]]:
     """Return level -> "epsilon" and the rest of its privacy statement."""
     return self.statement["guarantees"]
-
-  def check_way(self, way: int) -> None:
-    """Raise RunError unless the model takes tasks of n classes."""
-    _learner(self.description, self.start, way)
 
   def adapt(self, images: Any, labels: Sequence[Hashable]) -> Adapted:
     """Adapt to a support set; the model itself does not change.
@@ -199,12 +188,10 @@ class Predictor:
       RunError: an image cannot be used, or the model does not take this number
         of classes; one sentence.
     """
-    if hasattr(labels, "tolist"):
-      labels = labels.tolist()
     rows = preprocessing.of_arrays(
         self.description.preprocessing, images, "the support images"
     )
-    return self.adapt_rows(rows, labels)
+    return self.adapt_rows(rows, np.asarray(labels, object).tolist())
 
   def adapt_rows(
       self, rows: np.ndarray, labels: Sequence[Hashable]
@@ -215,11 +202,9 @@ class Predictor:
           f"there are {len(rows)} support images and {len(labels)} labels: give"
           " one label for each image"
       )
-    kinds = {type(label) for label in labels}
-    if kinds - {str} and kinds - {int}:
+    if {type(label) for label in labels} not in ({str}, {int}):
       raise errors.RunError(
-          f"labels of type {', '.join(sorted(k.__name__ for k in kinds))}: give"
-          " names, or whole numbers, for all"
+          "labels of other types: give names, or whole numbers, for all"
       )
     classes: tuple[Any, ...] = tuple(sorted(set(labels)))  # type: ignore
     if len(classes) < 2:
@@ -274,7 +259,7 @@ def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
 
 
 def _learner(
-    found: description_lib.Description, start: Weights | None, way: int
+    found: folder_lib.Description, start: Weights | None, way: int
 ) -> learners.BaseLearner:
   """Make the learner for tasks of n classes.
 
@@ -295,7 +280,7 @@ def _learner(
 
 
 def _trained(
-    found: description_lib.Description, start: Weights | None, way: int
+    found: folder_lib.Description, start: Weights | None, way: int
 ) -> learners.BaseLearner:
   """Make the learner of the run, whose `init` has the trained parameters."""
   return learners.by_name(
@@ -326,7 +311,7 @@ def _parameters(like: Any, arrays: Weights, name: str) -> Any:
 
 
 def _network(
-    found: description_lib.Description,
+    found: folder_lib.Description,
     outputs: int | None,
     start: Weights | None,
 ) -> models.Model:

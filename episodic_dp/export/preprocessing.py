@@ -4,7 +4,7 @@ The rows are made by the code that reads own data (`data.own_data.rows`), from
 the public settings in model.json and the example alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,13 @@ from PIL import Image
 from episodic_dp import errors
 from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows
-from episodic_dp.export import description
+from episodic_dp.export import folder
 
 Example = readers.Example
 
 
 def row(
-    how: description.Preprocessing, example: Example, name: str
+    how: folder.Preprocessing, example: Example, name: str
 ) -> np.ndarray:
   """Turn one example into a row, uint8 or float32 of `how.shape`.
 
@@ -40,14 +40,14 @@ def row(
   return _form(how).row(Example(values, example.image), name)
 
 
-def scaled(how: description.Preprocessing, stacked: np.ndarray) -> np.ndarray:
+def scaled(how: folder.Preprocessing, stacked: np.ndarray) -> np.ndarray:
   """Scale rows [n, ...] to float32, as in a training task."""
   values = stacked.astype(np.float32)
-  return values if how.divide_by == 1 else values / np.float32(how.divide_by)
+  return values / np.float32(255) if how.dtype == "uint8" else values
 
 
 def of_arrays(
-    how: description.Preprocessing, images: Any, what: str
+    how: folder.Preprocessing, images: Iterable[Any], what: str
 ) -> np.ndarray:
   """Turn arrays in memory into rows [n, ...].
 
@@ -61,16 +61,6 @@ def of_arrays(
   Raises:
     RunError: there are none, or one cannot be used; one sentence.
   """
-  if hasattr(images, "__array__"):
-    images = np.asarray(images)
-  scalar = isinstance(images, np.ndarray) and not images.ndim
-  if scalar or not isinstance(images, (np.ndarray, Sequence)) or not len(
-      images
-  ):
-    raise errors.RunError(
-        f"{what} are {type(images).__name__} or empty: give an array [n, ...]"
-        " or a list of arrays"
-    )
   found = []
   for number, values in enumerate(images):
     name = f"number {number} of {what}"
@@ -78,11 +68,15 @@ def of_arrays(
       found.append(row(how, _example(how, np.asarray(values), name), name))
     except ValueError as e:
       raise errors.RunError(str(e)) from e
+  if not found:
+    raise errors.RunError(
+        f"{what} are empty: give an array [n, ...] or a list of arrays"
+    )
   return np.stack(found)
 
 
 def _example(
-    how: description.Preprocessing, values: np.ndarray, name: str
+    how: folder.Preprocessing, values: np.ndarray, name: str
 ) -> Example:
   """Turn an array into an example, as a reader would."""
   if how.kind == "features":
@@ -92,20 +86,20 @@ def _example(
   if values.ndim == 2:
     values = values[..., None]
   if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
-    raise errors.RunError(
+    raise ValueError(
         f"{name} has shape {values.shape}: give an image [height, width] or"
         " [height, width, 1 or 3]"
     )
   floating = np.issubdtype(values.dtype, np.floating)
   if not floating or not (values.min() >= 0 and values.max() <= 1):
-    raise errors.RunError(
+    raise ValueError(
         f"{name} is {values.dtype} with values that are not from 0 to 1: give"
         " images as uint8, 0 to 255, or as float32, 0 to 1"
     )
   return Example(values.astype(np.float32), image=True)
 
 
-def _form(how: description.Preprocessing) -> rows.Form:
+def _form(how: folder.Preprocessing) -> rows.Form:
   return rows.Form(
       image=how.kind == "image",
       shape=how.shape,

@@ -11,33 +11,25 @@ import os
 import pathlib
 from typing import Any, get_args
 
-import jax
 import numpy as np
 
 from episodic_dp import _version
-from episodic_dp import data
 from episodic_dp import errors
-from episodic_dp import learners as learners_lib
 from episodic_dp import models
 from episodic_dp import options as options_lib
+from episodic_dp import plain
 from episodic_dp import training
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import statement as statement_lib
-from episodic_dp.config import build
-from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
-from episodic_dp.config import saved
 from episodic_dp.export import card as card_lib
-from episodic_dp.export import description as description_lib
 from episodic_dp.export import folder as folder_lib
-from episodic_dp.models import parts
 from episodic_dp.output import files
-from episodic_dp.output import phases
 from episodic_dp.training import reporting
 from episodic_dp.training import saved_runs
 from episodic_dp.training import workdir as workdir_lib
 
-CHOICES = get_args(description_lib.Choice)
+CHOICES = get_args(folder_lib.Choice)
 # Data sets whose loaders take single pixels of larger pictures.
 _NEAREST = ("omniglot",)
 
@@ -49,23 +41,20 @@ class Exported:
   Attributes:
     description: of model.json.
     statement: the privacy statement.
-    evaluation: on test tasks, or None where the run was not measured.
+    scores: on test tasks, or None where the run was not measured.
   """
 
-  description: description_lib.Description
+  description: folder_lib.Description
   statement: Any
-  evaluation: card_lib.Evaluation | None
+  scores: card_lib.Scores | None
 
 
 def write(
     workdir: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
-    checkpoint: description_lib.Choice = "last",
+    checkpoint: folder_lib.Choice = "last",
     without_guarantee: bool = False,
-    data_dir: str | None = None,
-    download: bool = False,
-    splits: data.Splits | None = None,
 ) -> Exported:
   """Write a run as a folder that `Predictor.load` reads.
 
@@ -75,59 +64,42 @@ def write(
     checkpoint: "last", "best" (on public validation tasks) or "ensemble", up
       to five of the best.
     without_guarantee: export a run although no level has a guarantee.
-    data_dir: folder of the run's data, whose shape is read.
-    download: fetch the files that data_dir does not have.
-    splits: the run's data, where they are loaded already.
 
   Raises:
     RunError, PlanError, OSError: the run cannot be exported, or the folder
       cannot be made; one sentence.
   """
-  config = saved.read(workdir)
+  config = RunConfig.parse(workdir_lib.read_config(workdir))
   _check_kind(config)
   files.check_outside(out, workdir, "--workdir")
   files.check_new_folder(out)
   path = workdir_lib.folder_of(workdir) / reporting.GUARANTEE
   verification = statement_lib.verify_file(path)
   verification.check(path)
-  content = path.read_bytes()
   statement = verification.stated
   _check_guarantee(workdir, statement, without_guarantee)
   checkpoints, steps = _chosen(workdir, checkpoint)
   _check_steps(path, statement, checkpoints, config, steps)
-  if splits is None:
-    with phases.phase("reading the data", at_once=True):
-      splits = build.load_data(config, data_dir=data_dir, download=download)
-  learner = learners.make_learner(config, splits.test.image_shape)
-  how = _preprocessing(config, splits.test)
-  like = learner.init(jax.random.key(0))
+  found = _described(config, checkpoint, steps)
+  scores = _scores(workdir, checkpoint, steps)
   with files.new_folder(out) as place:
-    weights = _names_of(len(steps))
-    for name, step in zip(weights, steps):
-      params, _ = checkpoints.restore(step, like)
-      _check_finite(params, step)
-      models.write_weights(place / name, params)
-    start = _write_start(config, place)
-    found = dataclasses.replace(
-        _described(config, learner, how),
-        checkpoint=checkpoint, steps=steps, weights=weights, start=start,
-    )
-    evaluation = _evaluation(workdir, checkpoint, steps)
-    files.write_json(place / folder_lib.MODEL, description_lib.to_json(found))
-    (place / folder_lib.STATEMENT).write_bytes(content)
-    facts = card_lib.Facts(
-        data=config.data.name,
-        levels=config.release.levels,
-        evaluation=evaluation,
-        transductive=learner.transductive,
-    )
+    for name, step in zip(found.weights, steps):
+      arrays = checkpoints.parameters(step)
+      _check_finite(arrays, step)
+      models.write_weights(place / name, arrays)
+    if found.start is not None and config.model.start is not None:
+      start = models.read_weights(config.model.start)
+      models.write_weights(
+          place / found.start,
+          {name: np.asarray(a, np.float32) for name, a in start.items()},
+      )
+    files.write_json(place / folder_lib.MODEL, plain.to_plain(found))
+    (place / folder_lib.STATEMENT).write_bytes(path.read_bytes())
     files.write_text(
-        place / folder_lib.CARD, card_lib.text(found, statement, facts)
+        place / folder_lib.CARD, card_lib.text(found, statement, scores)
     )
-    _seal(place)
-  return Exported(
-      description=found, statement=statement, evaluation=evaluation
-  )
+    folder_lib.seal(place)
+  return Exported(description=found, statement=statement, scores=scores)
 
 
 def _check_kind(config: RunConfig) -> None:
@@ -144,6 +116,11 @@ def _check_kind(config: RunConfig) -> None:
     raise errors.RunError(
         "the run predicts numbers (way 1), and an exported model classifies:"
         " export a run with config.episode.way of at least 2"
+    )
+  if config.data.shape is None:
+    raise errors.RunError(
+        "the run's config.json does not say the shape of its images: resume the"
+        " run, which writes it again"
     )
 
 
@@ -212,125 +189,78 @@ def _check_steps(
         )
 
 
-def _names_of(count: int) -> tuple[str, ...]:
-  if count == 1:
-    return ("weights.safetensors",)
-  return tuple(f"weights_{i}.safetensors" for i in range(count))
-
-
-def _check_finite(params: Any, step: int) -> None:
-  if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(params)):
+def _check_finite(arrays: dict[str, np.ndarray], step: int) -> None:
+  if not all(np.isfinite(array).all() for array in arrays.values()):
     raise errors.RunError(
         f"the checkpoint of step {step} holds NaN or infinity: export another"
         " one with --checkpoint=best, or train with a smaller rate"
     )
 
 
-def _write_start(config: RunConfig, place: pathlib.Path) -> str | None:
-  """Write the public weights that were not trained, if any."""
-  options = config.model
-  if options.start is None or options.trained == "all":
-    return None
-  weights = models.read_weights(options.start)
-  models.write_weights(
-      place / description_lib.START,
-      {name: np.asarray(a, np.float32) for name, a in weights.items()},
-  )
-  return description_lib.START
-
-
-def _evaluation(
+def _scores(
     workdir: Any, checkpoint: str, steps: tuple[int, ...]
-) -> card_lib.Evaluation | None:
+) -> card_lib.Scores | None:
   """Return the result of `episodic-dp evaluate` for these checkpoints."""
   path = workdir_lib.folder_of(workdir) / reporting.EVALUATION
-  name = "ensemble" if checkpoint == "ensemble" else "single"
   if not path.exists():
     return None
-  try:
-    found = json.loads(path.read_text(encoding="utf-8"))[name]
-    if tuple(found["steps"]) != steps:
-      return None
-    score = found["accuracy"]
-    return card_lib.Evaluation(
-        mean=float(score["mean"]),
-        low=float(score["low"]),
-        high=float(score["high"]),
-        tasks=int(score["tasks"]),
-    )
-  except KeyError:
+  name = "ensemble" if checkpoint == "ensemble" else "single"
+  found = json.loads(path.read_text(encoding="utf-8")).get(name, {})
+  if found.get("steps") != [*steps]:
     return None
-  except (OSError, ValueError, TypeError, RecursionError) as e:
-    raise errors.RunError(
-        f"{path} cannot be read ({type(e).__name__}): remove it, or write it"
-        f" again with episodic-dp evaluate --workdir={os.fspath(workdir)}"
-    ) from e
-
-
-def _seal(place: pathlib.Path) -> None:
-  """Write the digests of all files."""
-  contents = {p.name: p.read_bytes() for p in sorted(place.iterdir())}
-  (place / folder_lib.DIGESTS).write_bytes(folder_lib.digests(contents))
+  scores: card_lib.Scores = found["accuracy"]
+  return scores
 
 
 def _described(
-    config: RunConfig,
-    learner: learners_lib.Learner,
-    how: description_lib.Preprocessing,
-) -> description_lib.Description:
-  """Describe a run, before its checkpoints are chosen."""
-  supervised = config.learner.name == options_lib.SUPERVISED
-  outputs = learner.model.way
-  if config.learner.headless and config.model.name != "mlp":
-    outputs = None
-  like = jax.eval_shape(learner.init, jax.random.key(0))
+    config: RunConfig, checkpoint: folder_lib.Choice, steps: tuple[int, ...]
+) -> folder_lib.Description:
+  """Describe a run with the chosen checkpoints."""
   model, tests = config.model, config.evaluation
-  return description_lib.Description(
-      format=description_lib.FORMAT,
+  supervised = config.learner.name == options_lib.SUPERVISED
+  weights = tuple(f"weights_{i}.safetensors" for i in range(len(steps)))
+  # Training may change only a part of the start, and adds the rest.
+  partly = model.start is not None and model.trained != "all"
+  return folder_lib.Description(
+      format=folder_lib.FORMAT,
       written_by=f"episodic_dp {_version.__version__}",
+      data=config.data.name,
       network=dataclasses.replace(
-          model, outputs=outputs, start=None, start_digest=None,
+          model, outputs=config.outputs, start=None, start_digest=None,
           trained=model.trained if model.start else "all",
       ),
       learner=config.learner,
       fine_tuning=config.fine_tuning if supervised else None,
-      preprocessing=how,
-      task=description_lib.Task(
+      preprocessing=_preprocessing(config),
+      task=folder_lib.Task(
           way=config.way, shot=tests.shot, query=tests.query
       ),
-      checkpoint="last",
-      steps=(),
-      weights=(),
-      start=None,
-      arrays=tuple(
-          description_lib.Array(name=name, shape=tuple(leaf.shape))
-          for name, leaf in sorted(parts.by_name(like).items())
-      ),
+      checkpoint=checkpoint,
+      steps=steps,
+      weights=weights if len(steps) > 1 else ("weights.safetensors",),
+      start=folder_lib.START if partly else None,
   )
 
 
-def _preprocessing(
-    config: RunConfig, test: data.ArrayDataset
-) -> description_lib.Preprocessing:
-  """Describe how the run made its rows, by its public test split."""
-  options = config.data.options
+def _preprocessing(config: RunConfig) -> folder_lib.Preprocessing:
+  """Describe how the run made its rows."""
+  data = config.data
 
   def numbers(name: str) -> tuple[float, ...] | None:
-    value = options.get(name)
+    value = data.options.get(name)
     if value is None:
       return None
     several = value if isinstance(value, (tuple, list)) else (value,)
     return tuple(float(v) for v in several)
 
-  whole = test.images.dtype == np.uint8
+  assert data.shape is not None and data.dtype is not None
   # Own data of more than 8 bits are images, too.
-  image = whole or len(test.image_shape) == 3
-  return description_lib.Preprocessing(
+  image = data.dtype == "uint8" or len(data.shape) == 3
+  return folder_lib.Preprocessing(
       kind="image" if image else "features",
-      shape=tuple(test.image_shape),
-      dtype="uint8" if whole else "float32",
-      divide_by=255.0 if whole else 1.0,
-      resample="nearest" if config.data.name in _NEAREST else "bilinear",
+      shape=data.shape,
+      dtype=data.dtype,
+      resample="nearest" if data.name in _NEAREST else "bilinear",
       inverted=False,
       offset=numbers("offset"),
       scale=numbers("scale"),

@@ -164,6 +164,22 @@ class Checkpoints:
     tree = jax.tree.unflatten(jax.tree.structure(like), list(found.values()))
     return tree["params"], tree.get("rest")
 
+  def parameters(self, step: int) -> dict[str, np.ndarray]:
+    """Return the model's parameters of a step, such as "block_0/kernel".
+
+    Raises:
+      RunError: the checkpoint is damaged.
+    """
+    try:
+      with np.load(io.BytesIO(self._path(step).read_bytes())) as found:
+        return {
+            name.removeprefix("params/"): found[name]
+            for name in found.files
+            if name.startswith("params/")
+        }
+    except _DAMAGED as e:
+      raise self.unreadable(step, e) from e
+
   def unreadable(self, step: int, reason: Exception) -> errors.RunError:
     """Explain why a checkpoint cannot be read, and what to do."""
     earlier = [s for s in self.steps() if s < step]

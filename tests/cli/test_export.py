@@ -25,7 +25,7 @@ def folders(tmp_path_factory):
       {"learner.name": "protonet"}
   )
   save_run(config, root / "run", splits)
-  writing.write(root / "run", root / "model", splits=splits)
+  writing.write(root / "run", root / "model")
   images = splits.test.images[:24].reshape(4, 6, 12, 12)
   for glyph, drawings in enumerate(images):
     for number, drawing in enumerate(drawings):

@@ -31,7 +31,13 @@ def save_run(config: RunConfig, folder, splits, steps=2, quality=None):
   """A work directory as of a run that was trained; nothing in it is."""
   config = config.with_changes({"private_seed": None})
   folder.mkdir(parents=True, exist_ok=True)
-  files.write_json(folder / workdir.CONFIG, config.as_json())
+  example = {
+      "data.shape": [*splits.test.image_shape],
+      "data.dtype": str(splits.test.images.dtype),
+  }
+  files.write_json(
+      folder / workdir.CONFIG, config.with_changes(example).as_json()
+  )
   learner = learners.make_learner(config, splits.test.image_shape)
   checkpoints = training.Checkpoints(folder)
   ledger = accounting.Ledger().add(config.release, steps, continued=False)
@@ -59,7 +65,7 @@ def run(tmp_path_factory):
   splits = tiny_runs.splits()
   config = RunConfig.parse(tiny_runs.maml_config())
   save_run(config, root / "secret-place", splits)
-  writing.write(root / "secret-place", root / "model", splits=splits)
+  writing.write(root / "secret-place", root / "model")
   return Run(root / "secret-place", splits, root / "model")
 
 

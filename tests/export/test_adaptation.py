@@ -8,12 +8,12 @@ import pytest
 
 from episodic_dp.data import omniglot
 from episodic_dp.export import adaptation
-from episodic_dp.export.description import Preprocessing
+from episodic_dp.export.folder import Preprocessing
 from tests.data import own_images
 
 HOW = Preprocessing(
-    kind="image", shape=(6, 6, 1), dtype="uint8", divide_by=255.0,
-    resample="bilinear", inverted=False, offset=None, scale=None, clip=None,
+    kind="image", shape=(6, 6, 1), dtype="uint8", resample="bilinear",
+    inverted=False, offset=None, scale=None, clip=None,
 )
 
 

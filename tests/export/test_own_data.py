@@ -58,7 +58,7 @@ def test_files_are_read_as_the_run_did(
   )
   splits = build.load_data(config, data_dir=str(root))
   save_run(config, tmp_path / "run", splits)
-  writing.write(tmp_path / "run", tmp_path / "model", data_dir=str(root))
+  writing.write(tmp_path / "run", tmp_path / "model")
   held = b"".join(p.read_bytes() for p in (tmp_path / "model").iterdir())
   assert b"class 0" not in held and str(tmp_path).encode() not in held
   loaded = export.Predictor.load(tmp_path / "model")

@@ -60,7 +60,7 @@ def test_predictions_are_those_of_the_run(run):
   np.testing.assert_allclose(found.probabilities, wanted, atol=2e-6)
   assert found.classes == tuple(f"glyph {k}" for k in range(WAY))
   assert found.labels == [found.classes[i] for i in wanted.argmax(-1)]
-  assert not loaded.transductive
+  assert not loaded.description.transductive
   assert loaded.guarantees["participant"]["epsilon"] > 0
 
 
@@ -72,9 +72,8 @@ def test_what_it_cannot_take_is_told(run):
       ((support[:4], labels[:4]), "has 2 classes .* has 5 outputs"),
       ((support[:2], labels[:2]), "at least two classes"),
       ((support, [*range(9), "nine"]), "for all"),
-      ((support, np.linspace(0, 1, 10)), "labels of type float"),
-      ((support[:0], []), "or empty"),
-      ((7, labels), "are int"),
+      ((support, np.linspace(0, 1, 10)), "for all"),
+      ((support[:0], []), "are empty"),
       ((support.astype(np.float32), labels), "not from 0 to 1"),
       ((support.astype(np.int64), labels), "int64"),
       ((np.repeat(support, 2, -1), labels), r"number 0 .*\(12, 12, 2\)"),
@@ -158,7 +157,7 @@ def test_supervised_learning_takes_another_number_of_classes(tmp_path):
 def check_same(config, folder, splits, way=WAY):
   """Exports a run, and compares predictions with the run's own learner."""
   save_run(config, folder / "run", splits)
-  writing.write(folder / "run", folder / "model", splits=splits)
+  writing.write(folder / "run", folder / "model")
   support, labels, query = task_of(splits, way)
   found = export.Predictor.load(folder / "model").adapt(support, labels)
   np.testing.assert_allclose(

@@ -58,8 +58,8 @@ def test_what_evaluate_measured_is_in_the_card(copy, run, tmp_path):
   files.write_json(
       copy / reporting.EVALUATION, {"single": {"accuracy": score, "steps": [2]}}
   )
-  done = writing.write(copy, tmp_path / "model", splits=run.splits)
-  assert done.evaluation.tasks == 600
+  done = writing.write(copy, tmp_path / "model")
+  assert done.scores["tasks"] == 600
   found = front_matter(tmp_path / "model")
   (metric,) = found["model-index"][0]["results"][0]["metrics"]
   assert metric == {"type": "accuracy", "value": 0.25}
@@ -69,8 +69,8 @@ def test_what_evaluate_measured_is_in_the_card(copy, run, tmp_path):
   files.write_json(
       copy / reporting.EVALUATION, {"single": {"accuracy": score, "steps": [1]}}
   )
-  done = writing.write(copy, tmp_path / "other", splits=run.splits)
-  assert done.evaluation is None
+  done = writing.write(copy, tmp_path / "other")
+  assert done.scores is None
 
 
 def test_nothing_private_leaves(copy, run, tmp_path):
@@ -81,7 +81,7 @@ def test_nothing_private_leaves(copy, run, tmp_path):
   config = json.loads((copy / workdir.CONFIG).read_text())
   config["data"]["options"]["seed"] = 90817263
   (copy / workdir.CONFIG).write_text(json.dumps(config))
-  writing.write(copy, tmp_path / "model", splits=run.splits)
+  writing.write(copy, tmp_path / "model")
   held = b"".join(p.read_bytes() for p in (tmp_path / "model").iterdir())
   for private in (secret, str(tmp_path), "private_seed", "90817263"):
     assert private.encode() not in held
@@ -91,10 +91,10 @@ def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
   config = RunConfig.parse(tiny_runs.maml_config("private=0"))
   save_run(config, tmp_path / "run", run.splits)
   with pytest.raises(export.RunError, match="--without_guarantee"):
-    writing.write(tmp_path / "run", tmp_path / "model", splits=run.splits)
+    writing.write(tmp_path / "run", tmp_path / "model")
   assert not (tmp_path / "model").exists()
   writing.write(
-      tmp_path / "run", tmp_path / "model", splits=run.splits,
+      tmp_path / "run", tmp_path / "model",
       without_guarantee=True,
   )
   text = (tmp_path / "model" / folder.CARD).read_text()
@@ -113,9 +113,9 @@ def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
       path, accounting.run_statement(ledger, delta=1e-5, fixed_seed=True)
   )
   with pytest.raises(export.RunError, match="private_seed"):
-    writing.write(copy, tmp_path / "model", splits=run.splits)
+    writing.write(copy, tmp_path / "model")
   writing.write(
-      copy, tmp_path / "model", splits=run.splits, without_guarantee=True
+      copy, tmp_path / "model", without_guarantee=True
   )
   text = (tmp_path / "model" / folder.CARD).read_text()
   assert "**No privacy guarantee against anyone who knows" in text
@@ -128,14 +128,14 @@ def test_a_statement_that_does_not_cover_the_steps_is_refused(
   config = saved.read(copy)
   state(config, copy, 1)
   with pytest.raises(export.RunError, match="not cover the 2 steps"):
-    writing.write(copy, tmp_path / "model", splits=run.splits)
+    writing.write(copy, tmp_path / "model")
   # Nor one of a run with more noise.
   other = config.with_changes({"mechanism.noise_multiplier": 9.0})
   state(other, copy, 2)
   with pytest.raises(export.RunError, match="not cover the 2 steps"):
-    writing.write(copy, tmp_path / "model", splits=run.splits)
+    writing.write(copy, tmp_path / "model")
   state(config, copy, 7)  # What the whole run will cost covers its beginning.
-  writing.write(copy, tmp_path / "model", splits=run.splits)
+  writing.write(copy, tmp_path / "model")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_what_a_folder_cannot_say_is_refused(
   config = saved.read(copy).with_changes(changes)
   files.write_json(copy / workdir.CONFIG, config.as_json())
   with pytest.raises(ValueError, match=match):
-    writing.write(copy, tmp_path / "model", splits=run.splits)
+    writing.write(copy, tmp_path / "model")
 
 
 def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
@@ -184,8 +184,7 @@ def test_an_ensemble_is_the_mean_of_its_members(run, tmp_path):
   labels = np.arange(10) % 5
   for choice in writing.CHOICES:
     done = writing.write(
-        tmp_path / "run", tmp_path / choice, checkpoint=choice,
-        splits=run.splits,
+        tmp_path / "run", tmp_path / choice, checkpoint=choice
     )
     loaded = export.Predictor.load(tmp_path / choice)
     assert loaded.description.steps == done.description.steps
@@ -202,7 +201,7 @@ def test_an_ensemble_is_the_mean_of_its_members(run, tmp_path):
 
 
 @pytest.mark.slow  # Two processes each.
-@pytest.mark.parametrize("moment", ["write_weights", "_seal"])
+@pytest.mark.parametrize("moment", ["write_weights", "seal"])
 def test_a_killed_export_leaves_nothing_in_its_place(
     moment, copy, tmp_path
 ):
@@ -211,13 +210,12 @@ def test_a_killed_export_leaves_nothing_in_its_place(
   code = (
       "import os, signal, sys\n"
       "from episodic_dp import models\n"
-      "from episodic_dp.export import writing\n"
-      "from tests.cli import tiny_runs\n"
+      "from episodic_dp.export import folder, writing\n"
       "def kill(*_, **__): os.kill(os.getpid(), signal.SIGKILL)\n"
       "at = {'write_weights': (models, 'write_weights'),"
-      " '_seal': (writing, '_seal')}\n"
+      " 'seal': (folder, 'seal')}\n"
       "if sys.argv[3] in at: setattr(*at[sys.argv[3]], kill)\n"
-      "writing.write(*sys.argv[1:3], splits=tiny_runs.splits())\n"
+      "writing.write(*sys.argv[1:3])\n"
   )
   ended = [
       subprocess.run(
