@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import math
 import numbers
-import sys
 import types
 import typing
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
@@ -211,9 +210,10 @@ def _read_scalar(kind: Any, data: Any, name: str) -> Any:
     raise _validate.refusal(name, data, _SCALARS[kind])
   if kind is not float:
     return data
-  if data != data or abs(data) > sys.float_info.max:  # NaN, or a huge integer.
-    raise _validate.refusal(name, data, _SCALARS[kind])
-  return float(data)
+  with contextlib.suppress(OverflowError):  # Of a huge integer.
+    if not math.isnan(data):
+      return float(data)
+  raise _validate.refusal(name, data, _SCALARS[kind])
 
 
 def is_list(data: Any) -> bool:

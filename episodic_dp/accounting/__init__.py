@@ -3,34 +3,26 @@
 Nothing here imports JAX.
 """
 
-from episodic_dp.accounting.accountants.base import Accountant
 from episodic_dp.accounting.calibration import calibrate
 from episodic_dp.accounting.calibration import max_steps
 from episodic_dp.accounting.calibration import max_tasks
 from episodic_dp.accounting.calibration import planned_steps
 from episodic_dp.accounting.guarantee import epsilon
-from episodic_dp.accounting.guarantee import epsilon_curve
 from episodic_dp.accounting.guarantee import guarantee
 from episodic_dp.accounting.guarantee import guarantees
 from episodic_dp.accounting.ledger import Ledger
 from episodic_dp.accounting.lower_bounds import lower_bound
-from episodic_dp.accounting.profiles.amplification import Amplification
 from episodic_dp.accounting.profiles.amplification import theorem3_as_printed
-from episodic_dp.accounting.profiles.recurrence import Recurrence
 from episodic_dp.accounting.report import Guarantee
 from episodic_dp.accounting.sensitivity import unit_profiles
 from episodic_dp.accounting.statement import run_statement
 from episodic_dp.accounting.statement import verify
 
 __all__ = [
-    "Accountant",
-    "Amplification",
     "Guarantee",
     "Ledger",
-    "Recurrence",
     "calibrate",
     "epsilon",
-    "epsilon_curve",
     "guarantee",
     "guarantees",
     "lower_bound",
@@ -42,3 +34,8 @@ __all__ = [
     "unit_profiles",
     "verify",
 ]
+
+
+def __dir__() -> list[str]:
+  """List the public names."""
+  return sorted(__all__)

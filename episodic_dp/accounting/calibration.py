@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import dataclasses
+import functools
 import math
 
 from episodic_dp import _validate
@@ -129,7 +130,7 @@ def planned_steps(
     target_epsilon: float | None = None,
     level: str | None = None,
 ) -> int:
-  """The steps asked for, or fewer where the target would be passed.
+  """Return the steps asked for, or fewer where the target would be passed.
 
   Args:
     release: what a step samples and releases.
@@ -145,15 +146,7 @@ def planned_steps(
   _validate.count("steps", steps, 1)
   if target_epsilon is None:
     return steps
-  level, noise = level or release.levels[0], release.mechanism.noise_multiplier
-  remedy = (
-      f"raise noise_multiplier (now {noise}), sample less"
-      " per step, or raise target_epsilon"
-  )
-  if not noise:
-    raise plan_lib.PlanError(
-        f"target_epsilon={target_epsilon} cannot be met without noise: {remedy}"
-    )
+  level = level or release.levels[0]
   limit = max_steps(
       release,
       target_epsilon=target_epsilon,
@@ -164,7 +157,9 @@ def planned_steps(
   if limit < 1:
     raise plan_lib.PlanError(
         f"target_epsilon={target_epsilon} at level '{level}' and delta={delta}"
-        f" is passed by the first step: {remedy}"
+        " is passed by the first step: raise noise_multiplier (now"
+        f" {release.mechanism.noise_multiplier}), sample less per step, or"
+        " raise target_epsilon"
     )
   return limit
 
@@ -200,26 +195,30 @@ def max_tasks(
     UnsoundPlanError: no guarantee is proved for the combination.
   """
   _validate.positive("target_epsilon", target_epsilon)
-  hierarchy, plan = release.hierarchy, release.plan
-  stage, episode = plan.stages[0], plan.episode
+  plan, episode = release.plan, release.plan.episode
+  stage = plan.stages[0]
+  independent = episode is not None and episode.form == "independent"
   whole = isinstance(stage, plan_lib.FixedSize)
   if not whole and not isinstance(stage, plan_lib.Poisson):
     raise plan_lib.PlanError(
         f"the first stage {stage} has no number of tasks to choose: use"
         " Poisson(p) or FixedSize(n)"
     )
-  unit, most, least = 1, 1.0, _SMALLEST_RATE
+  unit, least, most = 1, _SMALLEST_RATE, 1.0
   if isinstance(stage, plan_lib.FixedSize):
     if episode is not None and episode.form == "disjoint":
       # Drawn classes are cut into tasks of `way`.
-      inner = plan_lib.tasks_per_step(hierarchy, plan) * episode.way / stage.n
+      tasks = plan_lib.tasks_per_step(release.hierarchy, plan)
+      inner = tasks * episode.way / stage.n
       unit = episode.way // math.gcd(episode.way, round(inner))
-    most, least = hierarchy.num_units(0) // unit, 1
+    least, most = 1, release.hierarchy.num_units(0) // unit
+  if independent:
+    most = _MOST_TASKS
 
   def sized(count: float) -> plan_lib.SamplingPlan:
-    if episode is not None and episode.form == "independent":
-      tasks = dataclasses.replace(episode, tasks=int(count))
-      return dataclasses.replace(plan, episode=tasks)
+    if episode is not None and independent:
+      more = dataclasses.replace(episode, tasks=int(count))
+      return dataclasses.replace(plan, episode=more)
     first = (
         plan_lib.FixedSize(int(count) * unit) if whole
         else plan_lib.Poisson(count)
@@ -232,8 +231,6 @@ def max_tasks(
         steps=steps, delta=delta, level=level, accountant=accountant,
     ).epsilon
 
-  if episode is not None and episode.form == "independent":
-    most = _MOST_TASKS
   found = _largest(reached, target_epsilon, least, least, most, whole=whole)
   if found is None:
     raise plan_lib.PlanError(
@@ -265,34 +262,32 @@ def _largest(
   Returns:
     None where the lowest argument passes the target.
   """
+  value = functools.cache(reached)
   low = high = start
-  at_low = at_high = reached(start)
-  while at_high <= target:
-    low, at_low = high, at_high
+  while value(high) <= target:
     if high >= highest:
       return high
-    # Epsilon grows about as the square root of steps, or faster.
-    ratio = target / at_low if at_low > 0 else 8.0
-    high = min(highest, math.ceil(high * min(max(ratio**2, 2.0), 64.0))
-               if whole else 2 * high)
-    at_high = reached(high)
-  while at_low > target:
-    high, at_high = low, at_low
+    low, grown = high, 2 * high
+    if whole:  # Epsilon grows about as the square root of steps, or faster.
+      ratio = target / value(low) if value(low) > 0 else 8.0
+      grown = math.ceil(low * min(max(ratio**2, 2.0), 64.0))
+    high = min(highest, grown)
+  while value(low) > target:
     if low <= lowest:
       return None
-    low /= 2
-    at_low = reached(low)
+    low, high = low / 2, low
   turn = 0
   while high - low > 1 if whole else (
-      at_low < _SHARE * target and high > low * (1 + 1e-9)
+      value(low) < _SHARE * target and high > low * (1 + 1e-9)
   ):
-    middle = _between(low, at_low, high, at_high, target, turn, whole)
+    middle = _between(
+        low, value(low), high, value(high), target, turn, whole
+    )
     turn += 1
-    value = reached(middle)
-    if value <= target:
-      low, at_low = middle, value
+    if value(middle) <= target:
+      low = middle
     else:
-      high, at_high = middle, value
+      high = middle
   return low
 
 
@@ -306,9 +301,8 @@ def _between(
     aim = target if whole else _AIM * target
     share = math.log(max(aim / at_low, 1.0)) / math.log(at_high / at_low)
     middle = low * (high / low) ** share
-  if not whole:
-    margin = 0.05 * (high - low)
-    return min(max(middle, low + margin), high - margin)
-  # Overstep by turns, so that the bracket closes from both sides.
-  middle += (high - low) * 0.02 * (1 if turn % 2 else -1)
-  return min(max(round(middle), low + 1), high - 1)
+  if whole:  # Overstep by turns, so that the bracket closes from both sides.
+    middle += (high - low) * 0.02 * (1 if turn % 2 else -1)
+    return min(max(round(middle), low + 1), high - 1)
+  margin = 0.05 * (high - low)
+  return min(max(middle, low + margin), high - margin)

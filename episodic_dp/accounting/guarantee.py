@@ -515,25 +515,3 @@ def epsilon(
       chosen.epsilon(run, d, float(delta))
       for d in ([direction] if direction else amplification.DIRECTIONS)
   )
-
-
-def epsilon_curve(
-    release: plan_lib.Release,
-    *,
-    steps: Sequence[int],
-    delta: float,
-    level: str,
-    accountant: AnyAccountant = "pld",
-) -> list[float]:
-  """Compute epsilon after each number of steps; it never falls with them."""
-  rising = sorted(set(map(int, steps)))
-  values = [
-      guarantee(
-          release, steps=t, delta=delta, level=level, accountant=accountant
-      ).epsilon
-      for t in rising
-  ]
-  # More steps never cost less, so a smaller value later on is valid before.
-  values = np.minimum.accumulate(values[::-1])[::-1].tolist()
-  by_steps = dict(zip(rising, values))
-  return [by_steps[int(t)] for t in steps]

@@ -353,13 +353,8 @@ def _masses(
   total = np.zeros(edges.size - 1)
   for mean, weight in zip(means, weights):
     x = edges - mean
-    outside = special.ndtr(-np.abs(x))
-    same = (x[1:] <= 0) | (x[:-1] >= 0)
-    total += weight * np.where(
-        same,
-        np.abs(outside[1:] - outside[:-1]),
-        1 - outside[1:] - outside[:-1],
-    )
+    below, above = np.diff(special.ndtr(x)), -np.diff(special.ndtr(-x))
+    total += weight * np.where(x[1:] <= 0, below, above)  # The precise one.
   return total
 
 
@@ -451,7 +446,7 @@ def _convolved(
     ends.append(times * mean + sign * min(bounds))
   lowest = max(math.floor(ends[0] / h), times * first)
   highest = min(math.ceil(ends[1] / h), times * (first + probs.size - 1))
-  if highest - lowest > 8 * _WINDOW:
+  if not 0 <= highest - lowest <= 8 * _WINDOW:  # Or beyond exact numbers.
     return None
   size = 1 << max(highest - lowest + 1, 2).bit_length()
   folded = np.bincount((first + np.arange(probs.size)) % size, probs, size)

@@ -6,6 +6,7 @@ import math
 from typing import Any, get_args, Literal
 
 from episodic_dp import _validate
+from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting.profiles import unit_profile
 
@@ -69,18 +70,14 @@ class Guarantee:
     )
 
   def as_dict(self) -> dict[str, Any]:
-    """Plain data for JSON; an infinite epsilon is the string "inf"."""
-
-    def number(value: float) -> float | str:
-      return value if math.isfinite(value) else "inf"
-
+    """Return plain data for JSON; an infinite epsilon is the text "inf"."""
     return {
         "level": self.level,
-        "epsilon": number(self.epsilon),
+        "epsilon": plain.to_plain(self.epsilon),
         "delta": self.delta,
         "neighbours": self.neighbours,
         "direction": self.direction,
-        "epsilons": {k: number(v) for k, v in self.epsilons.items()},
+        "epsilons": plain.to_plain(self.epsilons),
         "accountant": self.accountant,
         "steps": self.steps,
         "inclusion_rate": self.inclusion_rate,
@@ -161,6 +158,10 @@ EMPTY_UNSEEN = (
     "A gradient is a function of the examples drawn in its clip unit, not of"
     " units in it that were drawn without an example."
 )
+REPLACED_IN_SAMPLE = (
+    "Where a stage is FixedSize, a removed unit is replaced in the sample: the"
+    " sum moves by up to twice the clip norm for every clip unit that it holds."
+)
 NO_NOISE = "No noise is added: nothing is guaranteed (epsilon = inf)."
 UNITS_STAY = (
     "The set of units is public and stays when a unit is emptied. (No list of"
@@ -188,15 +189,51 @@ def assumptions(
     replaced: neighbours differ in a unit's data, not in its presence.
   """
   hierarchy, plan = release.hierarchy, release.plan
-  mechanism = release.mechanism
-  result = list(ASSUMED_THROUGHOUT)
-  first = plan.stages[0]
-  if isinstance(first, plan_lib.RandomAllocation):
-    result[0] = (
-        f"Every pass of {first.steps} steps uses each {hierarchy.levels[0]} in"
-        " one of them, drawn uniformly and independently; what is drawn inside"
-        " it is drawn afresh."
+  mechanism, episode = release.mechanism, plan.episode
+  k, stages = hierarchy.level_index(level), plan.stages
+  draws, *others = ASSUMED_THROUGHOUT
+  if isinstance(stages[0], plan_lib.RandomAllocation):
+    draws = (
+        f"Every pass of {stages[0].steps} steps uses each"
+        f" {hierarchy.levels[0]} in one of them, drawn uniformly and"
+        " independently; what is drawn inside it is drawn afresh."
     )
+  result = [draws, *others, *_of_mechanism(release)]
+  result.append(
+      f"Neighbours differ in the data of one {level}; both have the sizes"
+      " given."
+      if replaced
+      else f"Neighbours differ by one {level}; the larger of the two data sets"
+      " has the sizes given."
+  )
+  if hierarchy.units_from_records and k > 0:
+    result.append(UNITS_STAY)
+  if any(isinstance(s, plan_lib.FixedSize) for s in stages):
+    result.append(REPLACED_IN_SAMPLE)
+  if k > release.clip_level and any(
+      isinstance(s, plan_lib.Poisson) for s in stages[k + 1 :]
+  ):
+    result.append(EMPTY_UNSEEN)
+  if episode is not None and episode.form == "independent":
+    result.append(
+        f"Each of the {episode.tasks} tasks of a step draws anew: that one"
+        f" {level} can be in several of them is counted."
+    )
+  if release.sample_level:
+    result.append(
+        f"Each of the {mechanism.inner_steps} inner steps of a task releases a"
+        " clipped and noised sum over its support examples; outer gradients are"
+        " first-order; no layer mixes examples (batch normalisation does); both"
+        " clip norms are fixed."
+    )
+  result.append(caveat(hierarchy, level))
+  return tuple(filter(None, result))
+
+
+def _of_mechanism(release: plan_lib.Release) -> list[str]:
+  """State the noise, the clip norm, and what a clipped gradient depends on."""
+  mechanism = release.mechanism
+  result = []
   if mechanism.noise_multiplier == 0:
     result.append(NO_NOISE)
   if mechanism.clipping == "percentile_window":
@@ -209,71 +246,20 @@ def assumptions(
         f" {mechanism.noise_multiplier:g} after the gradients' noise of"
         f" {mechanism.gradient_noise_multiplier:.6g} clip norms."
     )
-  result.append(_of_gradients(release))
-  result += _of_neighbours(release, level, replaced=replaced)
+  unit = mechanism.clip_unit
+  if unit == plan_lib.EPISODE:
+    unit = "task (a group of drawn classes)"
+  depends = "depends on no other clip unit"
   if release.sample_level:
-    result.append(
-        f"Each of the {mechanism.inner_steps} inner steps of a task releases a"
-        " clipped and noised sum over its support examples; outer gradients are"
-        " first-order; no layer mixes examples (batch normalisation does); both"
-        " clip norms are fixed."
+    depends = (
+        "depends on other examples only through the noisy inner steps of its"
+        " task"
     )
-  result.append(caveat(hierarchy, level))
-  return tuple(filter(None, result))
-
-
-def _of_gradients(release: plan_lib.Release) -> str:
-  """State what a clipped gradient depends on."""
-  depends = (
-      ", depends on other examples only through the noisy inner steps of its"
-      " task"
-      if release.sample_level
-      else ", depends on no other clip unit"
+  result.append(
+      f"Each clipped gradient belongs to one {unit}, {depends}, and counts as"
+      " zero where it is not finite; no statistics are carried between clip"
+      " units."
   )
-  return (
-      "Each clipped gradient belongs to one"
-      + (
-          " task (a group of drawn classes)"
-          if release.mechanism.clip_unit == plan_lib.EPISODE
-          else f" {release.mechanism.clip_unit}"
-      )
-      + depends
-      + ", and counts as zero where it is not finite; no statistics are"
-      " carried between clip units."
-  )
-
-
-def _of_neighbours(
-    release: plan_lib.Release, level: str, *, replaced: bool
-) -> list[str]:
-  """State what neighbours are, and how the sample changes without the unit."""
-  hierarchy, plan = release.hierarchy, release.plan
-  k = hierarchy.level_index(level)
-  result = [
-      f"Neighbours differ in the data of one {level}; both have the sizes"
-      " given."
-      if replaced
-      else f"Neighbours differ by one {level}; the larger of the two data sets"
-      " has the sizes given."
-  ]
-  if hierarchy.units_from_records and k > 0:
-    result.append(UNITS_STAY)
-  if any(isinstance(s, plan_lib.FixedSize) for s in plan.stages):
-    result.append(
-        "Where a stage is FixedSize, a removed unit is replaced in the sample:"
-        " the sum moves by up to twice the clip norm for every clip unit that"
-        " it holds."
-    )
-  if k > release.clip_level and any(
-      isinstance(s, plan_lib.Poisson) for s in plan.stages[k + 1 :]
-  ):
-    result.append(EMPTY_UNSEEN)
-  episode = plan.episode
-  if episode is not None and episode.form == "independent":
-    result.append(
-        f"Each of the {episode.tasks} tasks of a step draws anew: that one"
-        f" {level} can be in several of them is counted."
-    )
   return result
 
 
@@ -295,31 +281,25 @@ def caveat(hierarchy: plan_lib.Hierarchy, level: str) -> str:
   """Say what the epsilon of synthetic participants does not cover."""
   if not hierarchy.copies:
     return ""
-  k = hierarchy.level_index(level)
-  counts = hierarchy.most_copies
-  if counts is not None and counts[k] == 1:
-    # At one place only; of primary units, what they share may recur.
-    shared = [
-        f"one {name} may be in {most} of them"
-        for name, most in zip(hierarchy.levels[1:], counts[1:])
-        if most > 1
-    ]
-    if k or counts[-1] != 1 or not shared:
-      return "" if k else _recurs_below(level)
+  k, (primary, *below) = hierarchy.level_index(level), hierarchy.levels
+  most = hierarchy.most_copies or (1, *(0 for _ in below))
+  if k and most[k] > 1:
     return (
-        f"The guarantee is for one {level} with its records, and for no"
-        f" {hierarchy.levels[1]} as a whole: {shared[0]}."
+        f"The guarantee is for one {level} in all units of level '{primary}'"
+        f" that hold it, at most {most[k]}; who holds what is public."
     )
-  if k and counts is not None:
+  if k:  # At one place only.
+    return ""
+  shared = [
+      f"no {name} as a whole: one {name} may be in {count} of them"
+      for name, count in zip(below, most[1:])
+      if count > 1
+  ]
+  if most[-1] == 1 and shared:
     return (
-        f"The guarantee is for one {level} in all units of level"
-        f" '{hierarchy.levels[0]}' that hold it, at most"
-        f" {counts[k]}; who holds what is public."
+        f"The guarantee is for one {level} with its records, and for"
+        f" {shared[0]}."
     )
-  return _recurs_below(level)
-
-
-def _recurs_below(level: str) -> str:
   return (
       f"The guarantee is for one {level} and says nothing about the records"
       f" below it, which recur under other units of level '{level}'."

@@ -83,9 +83,12 @@ class Hierarchy:
       raise errors.PlanError("the hierarchy has no leaf: give it examples")
     if self.most_copies is not None:
       self._check_copies(self.most_copies)
-    # Guarantees are cached by hierarchy: its sizes may not change.
-    for array in self.offsets or ():
-      array.flags.writeable = False
+    if self.offsets is not None:
+      # Guarantees are cached by hierarchy: its sizes may not change.
+      offsets = tuple(np.array(part, np.int64) for part in self.offsets)
+      for array in offsets:
+        array.flags.writeable = False
+      object.__setattr__(self, "offsets", offsets)
 
   def _check_copies(self, counts: tuple[int, ...]) -> None:
     """Raise PlanError unless the counts are possible."""

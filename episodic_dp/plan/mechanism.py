@@ -20,11 +20,11 @@ _ADAPTIVE: dict[str, dict[str, float]] = {
 
 
 # The accountant squares noise: it must stay within floating-point numbers.
-_LEAST = 1e-30
+_LEAST, _MOST = 1e-30, 1e30
 
 
 def _check_squared(name: str, value: Any) -> None:
-  if not _LEAST <= _validate.positive(name, value) <= 1 / _LEAST:
+  if not _LEAST <= _validate.positive(name, value) <= _MOST:
     raise _validate.refusal(name, value, "a number from 1e-30 to 1e+30")
 
 

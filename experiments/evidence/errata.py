@@ -75,8 +75,8 @@ def theorem3(epsilons: Sequence[float] = (0.1, 0.5, 1.0)) -> pages.Table:
   p = plan.SamplingPlan((plan.FixedSize(1),) * 3)
   unit, eta, z = 4, 1 / 12, 1.0  # The first of the two examples of U_12.
   drawn = exact.pair(h, p, 2, unit)
-  kind = accounting.Amplification((1 / 2, 1 / 3), 1 / 2, (2.0, 2.0), 2.0)
-  one_stage = accounting.Amplification((), eta, (), 2.0)
+  kind = amplification.Amplification((1 / 2, 1 / 3), 1 / 2, (2.0, 2.0), 2.0)
+  one_stage = amplification.Amplification((), eta, (), 2.0)
   rows = []
   for epsilon in epsilons:
     truth = [

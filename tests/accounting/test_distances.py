@@ -126,5 +126,5 @@ def test_an_exchanged_unit_shows_also_where_it_is_empty():
   at = np.asarray([0.1])
   assert kind.rate == 0.5 and truth <= kind.divergence(at, "add")[0]
   filled = 1 - 0.7**2
-  rarer = accounting.Amplification((1.0,), 0.5 * filled, (2.0,), 2.0)
+  rarer = amplification.Amplification((1.0,), 0.5 * filled, (2.0,), 2.0)
   assert truth > 1.3 * rarer.divergence(at, "add")[0]

@@ -9,7 +9,9 @@ from scipy import stats
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import distances
+from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import random_count
+from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.accounting.profiles import unit_profile
 from tests.oracles import exact
 from tests.oracles import worst_case
@@ -160,7 +162,7 @@ def test_copies_whose_clip_units_are_drawn_below(first):
   )
   r = release(h, first, plan.FixedSize(1), plan.Poisson(0.5), z=1.5)
   (unit,) = accounting.unit_profiles(r, "class")
-  assert isinstance(unit, accounting.Recurrence)
+  assert isinstance(unit, recurrence.Recurrence)
   assert unit.number.values == (0, 1, 2) == unit.instead.values
   places = (0, 2)
   root = smaller = exact.tree(h)
@@ -197,7 +199,8 @@ def test_examples_are_averaged_over_what_siblings_draw():
   assert isinstance(kind, random_count.Averaged) and len(kind.parts) <= 41
   assert sum(chance for chance, _ in kind.parts) == pytest.approx(1)
   # 99 others at most, rounded up from 99 * 0.05.
-  assert kind.at_most == accounting.Amplification((0.01,), 0.05, (10.0,), 0.1)
+  tree = amplification.Amplification((0.01,), 0.05, (10.0,), 0.1)
+  assert kind.at_most == tree
   mean = sum(chance * u.outer_distances[0] for chance, u in kind.parts)
   assert 0.1 + 0.495 <= mean < 0.1 + 0.55
   found = accounting.guarantee(r, steps=500, delta=1e-6, level="example")
@@ -209,7 +212,7 @@ def test_levels_below_the_clip_units_stay_trees():
   stages = (plan.Poisson(0.5),) * 3
   r = release(h, *stages, clip="group")
   (kind,) = accounting.unit_profiles(r, "example")
-  assert isinstance(kind, accounting.Amplification)
+  assert isinstance(kind, amplification.Amplification)
   r = release(h, plan.All(), plan.Poisson(0.5), plan.Poisson(0.5))
   (kind,) = accounting.unit_profiles(r, "group")  # The path never breaks.
   assert isinstance(kind, random_count.RandomCount)

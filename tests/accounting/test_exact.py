@@ -73,7 +73,7 @@ def test_worst_case_of_the_example_is_attained(direction, epsilon, value):
 
   truth = exact.divergences(drawn, 2, gradient, epsilon, 1.0)[direction]
   # Another drawing may have the larger bound; this one has q = 1/6, p = 1/2.
-  kind = accounting.Amplification((0.5, 1 / 3), 0.5, (2.0, 2.0), 2.0)
+  kind = amplification.Amplification((0.5, 1 / 3), 0.5, (2.0, 2.0), 2.0)
   own = float(kind.divergence(np.asarray([epsilon]), direction)[0])
   assert truth == pytest.approx(value, abs=5e-9)
   assert own == pytest.approx(truth, abs=1e-9)
@@ -83,7 +83,7 @@ def test_worst_case_of_the_example_is_attained(direction, epsilon, value):
 @pytest.mark.parametrize("name", ["pld", "rdp", "moments"])
 def test_two_steps_lie_under_what_is_composed(name):
   h, _, drawn = example()
-  kind = accounting.Amplification((0.5, 1 / 3), 0.5, (2.0, 2.0), 2.0)
+  kind = amplification.Amplification((0.5, 1 / 3), 0.5, (2.0, 2.0), 2.0)
   reached = 0.0
   for gradient in worst_case.gradients(h, 2, 4):
     one_step = [exact.mixture(d, 2, gradient) for d in drawn]

@@ -13,14 +13,13 @@ import pytest
 from scipy import special
 from scipy import stats
 
-from episodic_dp import accounting
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
 
 
 def poisson(p, z):
-  return (accounting.Amplification((1.0,), p, (1 / z,), 1 / z),)
+  return (amplification.Amplification((1.0,), p, (1 / z,), 1 / z),)
 
 
 def run_of(unit_profiles, steps):

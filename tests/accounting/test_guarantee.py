@@ -56,9 +56,6 @@ def test_no_noise_is_infinite():
   data = json.loads(json.dumps(g.as_dict(), allow_nan=False))
   assert data["epsilon"] == "inf"
   options = dict(delta=1e-6, level="participant")
-  assert accounting.epsilon_curve(
-      plan.Release(PARTICIPANTS, POISSON, none), steps=[1, 2], **options
-  ) == [math.inf, math.inf]
   assert not accounting.max_steps(
       plan.Release(PARTICIPANTS, POISSON, none), target_epsilon=8.0, **options
   )
@@ -150,43 +147,34 @@ def test_bare_formula():
   )
   assert accounting.epsilon(0.5, 0.0, 1.0, **common) == 0
   assert math.isinf(accounting.epsilon(0.5, 0.1, math.inf, **common))
-  for q, p, d, match in (
-      (1.5, 0.1, 1.0, "q=1.5"),
-      (0.5, -0.1, 1.0, "p=-0.1"),
-      (0.5, 0.1, (1.0, 2.0, 3.0), "distances"),
-      (0.5, 0.1, -1.0, "distances"),
-  ):
-    with pytest.raises(plan.PlanError, match=match):
-      accounting.epsilon(q, p, d, **common)
-  with pytest.raises(plan.PlanError, match="direction='up'"):
-    accounting.epsilon(0.5, 0.1, 1.0, direction="up", **common)
 
 
-def test_max_steps_at_its_ends():
-  options = dict(delta=1e-6, level="participant")
-  h, p = PARTICIPANTS, POISSON
-  assert (
-    accounting.max_steps(
-      plan.Release(h, p, TASKS), target_epsilon=0.01, **options
-    )
-    == 0
-  )
-  assert (
-    accounting.max_steps(
-      plan.Release(h, p, TASKS), target_epsilon=5, limit=7, **options
-    )
-    == 7
-  )
-  assert (
-      accounting.max_steps(
-          plan.Release(h, p, TASKS), target_epsilon=math.inf, limit=9, **options
-      )
-      == 9
-  )
-  with pytest.raises(plan.PlanError, match="target_epsilon=-1"):
-    accounting.max_steps(
-      plan.Release(h, p, TASKS), target_epsilon=-1, **options
-    )
+@pytest.mark.parametrize(
+    "q,p,distances,direction,match",
+    [
+        (1.5, 0.1, 1.0, None, "q=1.5"),
+        (0.5, -0.1, 1.0, None, "p=-0.1"),
+        (0.5, 0.1, (1.0, 2.0, 3.0), None, "distances"),
+        (0.5, 0.1, -1.0, None, "distances"),
+        (0.5, 0.1, 1.0, "up", "direction='up'"),
+    ],
+)
+def test_wrong_values_of_the_bare_formula(q, p, distances, direction, match):
+  with pytest.raises(plan.PlanError, match=match):
+    accounting.epsilon(q, p, distances, 250, 1e-6, direction=direction)
+
+
+RELEASE = plan.Release(PARTICIPANTS, POISSON, TASKS)
+
+
+@pytest.mark.parametrize(
+    "target,options,most",
+    [(0.01, {}, 0), (5, dict(limit=7), 7), (math.inf, dict(limit=9), 9)],
+)
+def test_max_steps_at_its_ends(target, options, most):
+  assert accounting.max_steps(
+      RELEASE, target_epsilon=target, delta=1e-6, level="participant", **options
+  ) == most
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 1.5, 20.0])
@@ -233,49 +221,49 @@ def test_most_tasks_per_step_of_a_number():
   assert accounting.guarantee(plan.Release(h, more, m), **options).epsilon > 1.0
 
 
-def test_no_number_of_tasks_is_within_reach():
-  options = dict(steps=10**6, delta=1e-9, level="participant")
-  h = plan.Hierarchy.regular((2, 3), levels=("participant", "image"))
-  fixed = plan.SamplingPlan((plan.FixedSize(1), plan.FixedSize(2)))
-  with pytest.raises(plan.PlanError, match="with the fewest tasks"):
-    accounting.max_tasks(
-      plan.Release(h, fixed, TASKS), target_epsilon=0.01, **options
-    )
-  every = plan.SamplingPlan((plan.All(), plan.FixedSize(2)))
-  with pytest.raises(plan.PlanError, match="no number of tasks to choose"):
-    accounting.max_tasks(
-      plan.Release(h, every, TASKS), target_epsilon=0.01, **options
-    )
+FEW = plan.Hierarchy.regular((2, 3), levels=("participant", "image"))
+ASKED = dict(steps=250, delta=1e-6, level="image")
 
 
-def test_one_of_delta_and_epsilon():
-  for given in (dict(), dict(delta=1e-6, epsilon=1.0)):
-    with pytest.raises(plan.PlanError, match="give one of them"):
-      accounting.guarantee(
-        plan.Release(PARTICIPANTS, POISSON, TASKS),
-        steps=1,
-        level="image",
-        **given,
-      )
-  with pytest.raises(plan.PlanError, match="epsilon=inf"):
-    accounting.guarantee(
-      plan.Release(PARTICIPANTS, POISSON, TASKS),
-      steps=1,
-      level="image",
-      epsilon=math.inf,
-    )
+@pytest.mark.parametrize(
+    "function,release,options,match",
+    [
+        (accounting.guarantee, RELEASE, dict(delta=None), "give one of them"),
+        (accounting.guarantee, RELEASE, dict(epsilon=1.0), "give one of them"),
+        (accounting.guarantee, RELEASE, dict(delta=None, epsilon=math.inf),
+         "epsilon=inf"),
+        *(
+            (accounting.calibrate, RELEASE, dict(epsilon=value), "epsilon=")
+            for value in (0.0, -1.0, math.nan, math.inf)
+        ),
+        (accounting.calibrate, RELEASE, dict(epsilon=1.0, delta=1e-25),
+         "larger delta"),
+        (
+            accounting.max_tasks,
+            RELEASE.replace(hierarchy=FEW, plan=plan.SamplingPlan(
+                (plan.FixedSize(1), plan.FixedSize(2))
+            )),
+            dict(target_epsilon=0.01, steps=10**6),
+            "with the fewest tasks",
+        ),
+        (
+            accounting.max_tasks,
+            RELEASE.replace(hierarchy=FEW, plan=plan.SamplingPlan(
+                (plan.All(), plan.FixedSize(2))
+            )),
+            dict(target_epsilon=0.01),
+            "no number of tasks to choose",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(function, release, options, match):
+  with pytest.raises(plan.PlanError, match=match):
+    function(release, **(ASKED | options))
 
 
-def test_calibration_refuses_what_cannot_be():
-  options = dict(steps=250, delta=1e-6, level="image")
-  release = plan.Release(PARTICIPANTS, POISSON, TASKS)
-  for epsilon in (0.0, -1.0, math.nan, math.inf):
-    with pytest.raises(plan.PlanError, match="epsilon="):
-      accounting.calibrate(release, epsilon=epsilon, **options)
-  with pytest.raises(plan.PlanError, match="larger delta"):
-    accounting.calibrate(
-        release, epsilon=1.0, **(options | dict(delta=1e-25))
-    )
+def test_a_negative_target_is_refused():
+  with pytest.raises(plan.PlanError, match="target_epsilon=-1"):
+    accounting.max_steps(RELEASE, target_epsilon=-1, delta=1e-6, level="image")
 
 
 def test_import_needs_neither_jax_nor_the_library():

@@ -75,6 +75,18 @@ def test_one_step_is_the_loss_of_an_enumerated_data_set(name):
       assert least == pytest.approx(truth, rel=2e-3, abs=1e-6)
 
 
+@pytest.mark.parametrize("z", [1e-30, 1e-20, 1e30])
+@pytest.mark.parametrize(
+    "stage", [plan.Poisson(0.1), plan.FixedSize(5), plan.All()]
+)
+def test_it_is_finite_for_any_noise(stage, z):
+  release = release_of((50,), (stage,), "hospital", z)
+  for steps in (1, 1000):
+    asked = dict(steps=steps, level="hospital", delta=1e-5)
+    told = accounting.guarantee(release, **asked).epsilon
+    assert 0 <= accounting.lower_bound(release, **asked) <= told
+
+
 def test_a_pass_has_one_too():
   release = release_of((40,), (plan.RandomAllocation(8),), "hospital")
   for steps in (8, 24):

@@ -12,7 +12,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from episodic_dp import accounting
 from episodic_dp.accounting.profiles import amplification
 
 DIGITS = 50
@@ -92,7 +91,7 @@ EXTREMES = [
 @pytest.mark.parametrize("z", [0.3, 1.0, 30.0, 1000.0])
 @pytest.mark.parametrize("outer_rates,rate,outer,own", EXTREMES)
 def test_extreme_parameters(outer_rates, rate, outer, own, z, direction):
-  kind = accounting.Amplification(
+  kind = amplification.Amplification(
       outer_rates, rate, tuple(d / z for d in outer), own / z
   )
   # The loss has the scale of eta d; the profile ends about 37 d further out.
@@ -114,7 +113,7 @@ def test_random_parameters(direction):
     stages = rng.integers(0, 3)
     rates = 10.0 ** -rng.uniform(0, 4, stages + 1)
     distances = 10.0 ** rng.uniform(-3, 1, stages + 1)
-    kind = accounting.Amplification(
+    kind = amplification.Amplification(
         tuple(rates[1:].tolist()), float(rates[0]),
         tuple(distances[1:].tolist()), float(distances[0]),
     )
@@ -126,7 +125,7 @@ def test_random_parameters(direction):
 def test_the_smallest_values():
   # Down to 1e-300, in both directions.
   for own in (1e-3, 0.1, 3.0):
-    kind = accounting.Amplification((0.3,), 1.0, (own / 2,), own)
+    kind = amplification.Amplification((0.3,), 1.0, (own / 2,), own)
     for direction in amplification.DIRECTIONS:
       reached = 1.0
       for u in np.geomspace(1e-3, 1, 40) * own * (own / 2 + 38):

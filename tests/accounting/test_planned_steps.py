@@ -11,22 +11,31 @@ PLAN = plan.SamplingPlan(
 )
 
 
-def _planned(steps, z=1.0, **options):
-  mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=z)
-  return accounting.planned_steps(
-    plan.Release(HIERARCHY, PLAN, mechanism), steps=steps, delta=1e-5, **options
+def release_of(first=PLAN.stages[0]):
+  return plan.Release(
+      HIERARCHY,
+      plan.SamplingPlan((first, *PLAN.stages[1:])),
+      plan.Mechanism(clip_unit="user", noise_multiplier=1.0),
   )
+
+
+def _planned(steps, release=None, **options):
+  return accounting.planned_steps(
+      release or release_of(), steps=steps, delta=1e-5, **options
+  )
+
+
+def epsilon_of(steps, level="user", release=None):
+  return accounting.guarantee(
+      release or release_of(), steps=steps, level=level, delta=1e-5
+  ).epsilon
 
 
 @pytest.mark.parametrize("level", [None, "class"])
 def test_stops_at_the_last_step_within_the_target(level):
   steps = _planned(1000, target_epsilon=2.0, level=level)
-  mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=1.0)
-  reached, passed = accounting.epsilon_curve(
-      plan.Release(HIERARCHY, PLAN, mechanism),
-      steps=[steps, steps + 1],
-      delta=1e-5,
-      level=level or "user",
+  reached, passed = (
+      epsilon_of(n, level or "user") for n in (steps, steps + 1)
   )
   assert 1 <= steps < 1000
   assert reached <= 2.0 < passed
@@ -34,26 +43,10 @@ def test_stops_at_the_last_step_within_the_target(level):
 
 def test_a_budget_may_end_inside_a_pass():
   """Each user once in 20 steps: two passes, and a part of the third."""
-  passes = plan.SamplingPlan((plan.RandomAllocation(20), *PLAN.stages[1:]))
-  mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=1.0)
-  run = dict(delta=1e-5)
-  third = accounting.guarantee(
-      plan.Release(HIERARCHY, passes, mechanism), steps=50, level="user", **run
-  ).epsilon
-  steps = accounting.planned_steps(
-    plan.Release(HIERARCHY, passes, mechanism),
-    steps=200,
-    target_epsilon=third,
-    **run,
-  )
-  assert steps == 50
-  per_pass = [
-    accounting.guarantee(
-      plan.Release(HIERARCHY, passes, mechanism), steps=n, level="user", **run
-    ).epsilon
-    for n in (40, 60)
-  ]
-  assert per_pass[0] < third < per_pass[1]
+  passes = release_of(plan.RandomAllocation(20))
+  two, part, three = (epsilon_of(n, release=passes) for n in (40, 50, 60))
+  assert _planned(200, passes, target_epsilon=part) == 50
+  assert two < part < three
 
 
 def test_a_target_below_one_step_is_an_error():

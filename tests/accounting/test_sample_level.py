@@ -69,87 +69,76 @@ def test_example(z, inner, steps, own):
     ).all()
 
 
-def test_levels_above_are_protected_by_the_outer_sum_alone():
-  m = mechanism()
-  (kind,) = accounting.unit_profiles(plan.Release(UNIT, unit_plan(), m), "task")
-  assert kind == accounting.Amplification((), 0.01, (), 15 / 2)
-  (kind,) = accounting.unit_profiles(
-    plan.Release(UNIT, unit_plan(), m), "class"
-  )
-  assert kind == accounting.Amplification((0.01,), 0.5, (15 / 2,), 30 / 2)
-  fixed = unit_plan(plan.FixedSize(10))
-  (kind,) = accounting.unit_profiles(plan.Release(UNIT, fixed, m), "task")
-  assert kind == accounting.Amplification((), 0.01, (), 30 / 2)
+CLASSES = plan.Hierarchy.regular((100, 20), levels=("class", "image"))
 
 
-def test_disjoint_tasks():
-  h = plan.Hierarchy.regular((100, 20), levels=("class", "image"))
-  p = plan.SamplingPlan(
+def grouped(**form):
+  return plan.SamplingPlan(
       (plan.FixedSize(20), plan.FixedSize(4)),
-      episode=plan.Episode(way=5, shot=1, query=3, form="disjoint"),
+      episode=plan.Episode(**(dict(way=5, shot=1, query=3) | form)),
   )
-  (kind,) = accounting.unit_profiles(plan.Release(h, p, mechanism()), "image")
+
+
+@pytest.mark.parametrize(
+    "h,p,level,expected",
+    [
+        (UNIT, unit_plan(), "task", ((), 0.01, (), 15 / 2)),
+        (UNIT, unit_plan(), "class", ((0.01,), 0.5, (15 / 2,), 30 / 2)),
+        (UNIT, unit_plan(plan.FixedSize(10)), "task", ((), 0.01, (), 30 / 2)),
+        (CLASSES, grouped(form="disjoint"), "class", ((), 0.2, (), 30 / 2)),
+    ],
+)
+def test_levels_above_are_protected_by_the_outer_sum_alone(
+    h, p, level, expected
+):
+  release = plan.Release(h, p, mechanism())
+  (kind,) = accounting.unit_profiles(release, level)
+  assert kind == amplification.Amplification(*expected)
+
+
+def test_examples_of_disjoint_tasks():
+  release = plan.Release(CLASSES, grouped(form="disjoint"), mechanism())
+  (kind,) = accounting.unit_profiles(release, "image")
   assert kind.outer_distances == (30 / 2,)
   assert kind.unit_sensitivity == pytest.approx(2 / 1.5)
-  (kind,) = accounting.unit_profiles(plan.Release(h, p, mechanism()), "class")
-  assert kind == accounting.Amplification((), 0.2, (), 30 / 2)
 
 
 # Refusals ---------------------------------------------------------------------
 
-
-def refusal(h=UNIT, p=None, m=None, level="image"):
-  with pytest.raises(plan.UnsoundPlanError) as e:
-    accounting.unit_profiles(
-      plan.Release(h, p or unit_plan(), m or mechanism()), level
-    )
-  return str(e.value)
-
-
-def test_second_order_leaks_the_support_set():
-  for level in UNIT.levels:
-    text = refusal(m=mechanism(order="second"), level=level)
-    assert "second-order leak" in text
+FULL = plan.Hierarchy.regular((1000, 10, 4), levels=UNIT.levels)
+SHORT = plan.Hierarchy.regular((1000, 10, 3), levels=UNIT.levels)
+COPIES = plan.Hierarchy.regular(
+    UNIT.sizes, levels=UNIT.levels, copies=True, most_copies={"image": 7}
+)
+QUIET = plan.Mechanism(clip_unit="image", noise_multiplier=1.0)
 
 
-def test_inner_noise_is_needed():
-  for level in UNIT.levels:
-    m = plan.Mechanism(clip_unit="image", noise_multiplier=1.0)
-    fields = "inner_clip_norm, inner_noise_multiplier, inner_steps and order"
-    assert fields in refusal(m=m, level=level)
-
-
-def test_independent_tasks_and_copies_have_no_proof():
-  h = plan.Hierarchy.regular((100, 20), levels=("class", "image"))
-  p = plan.SamplingPlan(
-      (plan.FixedSize(5), plan.FixedSize(4)),
-      episode=plan.Episode(
-          way=5, shot=1, query=3, form="independent", tasks=2
-      ),
-  )
-  text = refusal(h, p)
-  assert "form='independent'" in text and "no proof" in text
-  copies = plan.Hierarchy.regular(
-      UNIT.sizes, levels=UNIT.levels, copies=True, most_copies={"image": 7}
-  )
-  text = refusal(copies)
-  assert "copies" in text and "no proof" in text and "clip_unit='task'" in text
+@pytest.mark.parametrize(
+    "h,p,m,match",
+    [
+        (UNIT, unit_plan(), mechanism(order="second"), "second-order leak"),
+        (UNIT, unit_plan(), QUIET,
+         "inner_clip_norm, inner_noise_multiplier, inner_steps and order"),
+        (CLASSES, grouped(form="independent", way=20, tasks=2), mechanism(),
+         "form='independent'.*no proof"),
+        (COPIES, unit_plan(), mechanism(),
+         "copies.*no proof.*clip_unit='task'"),
+        (FULL, unit_plan(), mechanism(), "another moves.*FixedSize.3"),
+        (FULL, unit_plan(last=plan.All()), mechanism(),
+         "another moves.*FixedSize.3"),
+        (SHORT, unit_plan(allow_short_units=True), mechanism(),
+         "all 3 examples"),
+    ],
+)
+def test_what_has_no_proof_is_refused(h, p, m, match):
+  with pytest.raises(plan.UnsoundPlanError, match=match):
+    accounting.unit_profiles(plan.Release(h, p, m), "image")
 
 
 @pytest.mark.parametrize("last", [plan.FixedSize(4), plan.All()])
-def test_a_full_last_stage_moves_the_slots(last):
-  h = plan.Hierarchy.regular((1000, 10, 4), levels=UNIT.levels)
-  p = unit_plan(last=last)
-  text = refusal(h, p)
-  assert "another moves" in text and "FixedSize(3)" in text
-  assert accounting.unit_profiles(plan.Release(h, p, mechanism()), "class")
-  short = plan.SamplingPlan(
-      (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(4)),
-      episode=p.episode,
-      allow_short_units=True,
-  )
-  few = plan.Hierarchy.regular((1000, 10, 3), levels=UNIT.levels)
-  assert "all 3 examples" in refusal(few, short)
+def test_a_full_last_stage_leaves_the_levels_above(last):
+  release = plan.Release(FULL, unit_plan(last=last), mechanism())
+  assert accounting.unit_profiles(release, "class")
 
 
 # Exact, on a tiny mechanism ---------------------------------------------------

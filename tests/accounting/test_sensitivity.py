@@ -1,107 +1,149 @@
 """Rates and distances of plans, and the combinations that are refused."""
 
 import dataclasses
-import re
 
 import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import recurrence
 from episodic_dp.plan import sampler_error
 
-
-def mechanism(clip_unit, z=1.0):
-  return plan.Mechanism(clip_unit=clip_unit, noise_multiplier=z)
-
-
-def disjoint(stages, way, shot=1, query=1, **options):
-  return plan.SamplingPlan(
-      stages,
-      episode=plan.Episode(way=way, shot=shot, query=query, form="disjoint"),
-      **options,
-  )
+TREE = amplification.Amplification
+LEVELS = ("class", "image")
+POOL = plan.Hierarchy.regular((10, 20), levels=LEVELS)
+ALPHABETS = ("alphabet", "class", "image")
+FIXED, ALL = plan.FixedSize, plan.All()
 
 
-def test_disjoint_tasks_below_a_primary_unit():
-  levels = ("alphabet", "class", "image")
-  h = plan.Hierarchy.regular((10, 20, 20), levels=levels)
-  p = disjoint((plan.FixedSize(2), plan.FixedSize(10), plan.FixedSize(2)), 5)
-  (kind,) = accounting.unit_profiles(
-    plan.Release(h, p, mechanism(plan.EPISODE)), "alphabet"
-  )
-  assert kind == accounting.Amplification((), 0.2, (), 4.0)
-  (kind,) = accounting.unit_profiles(
-    plan.Release(h, p, mechanism(plan.EPISODE)), "class"
-  )
-  assert kind == accounting.Amplification((0.2,), 0.5, (4.0,), 2.0)
-  everything = disjoint((plan.All(), plan.FixedSize(10), plan.FixedSize(2)), 5)
-  (kind,) = accounting.unit_profiles(
-    plan.Release(h, everything, mechanism("episode")), "alphabet"
-  )
-  assert kind == accounting.Amplification((), 1.0, (), 2.0)
+def profiles(h, p, unit, level, z=1.0):
+  m = plan.Mechanism(clip_unit=unit, noise_multiplier=z)
+  return accounting.unit_profiles(plan.Release(h, p, m), level)
 
 
-def unsound(h, p, m, level, match):
-  """Expect the combination to be refused by a matching sentence."""
-  with pytest.raises(plan.UnsoundPlanError) as e:
-    accounting.unit_profiles(plan.Release(h, p, m), level)
-  return re.search(match, str(e.value)) is not None
-
-
-def test_drawing_every_class_regroups_tasks():
-  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
-  for stage in (plan.All(), plan.FixedSize(10)):
-    p = disjoint((stage, plan.FixedSize(2)), way=5)
-    assert unsound(h, p, mechanism("episode"), "class", "regrouped.*FixedSize")
-    assert accounting.unit_profiles(
-      plan.Release(h, p, mechanism("episode")), "image"
-    )
-
-
-def test_the_remedy_of_regrouping_draws_whole_tasks():
-  levels, m = ("class", "image"), mechanism("episode")
-  for classes, way, remedy in (
-      (20, 5, "draw FixedSize.15. or fewer"),
-      (4, 4, "draw fewer than 4, in tasks of a smaller way"),
-  ):
-    h = plan.Hierarchy.regular((classes, 3), levels=levels)
-    p = disjoint((plan.FixedSize(classes), plan.FixedSize(2)), way=way)
-    assert unsound(h, p, m, "class", remedy)
-
-
-def test_tasks_across_families_are_not_cut_anew_without_the_largest():
-  levels, rest = ("alphabet", "class", "image"), [[2] * 3] * 5
-  h = plan.Hierarchy.from_sizes([[2] * 4, *rest], levels=levels)
-  without = plan.Hierarchy.from_sizes(rest, levels=levels)
-  m = mechanism("episode")
-
-  def short(stage, way):
-    stages = (plan.FixedSize(2), stage, plan.FixedSize(2))
-    return disjoint(stages, way, allow_short_units=True)
-
-  p = short(plan.FixedSize(5), 5)  # More than any alphabet has.
-  assert sampler_error.capacities(h, p) == sampler_error.capacities(without, p)
-  (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "alphabet")
-  assert kind == accounting.Amplification((), 1 / 3, (), 2.0)
-  p = short(plan.All(), 2)
-  assert sampler_error.capacities(h, p) != sampler_error.capacities(without, p)
-  said = "largest unit.*regrouped.*FixedSize.4"
-  assert unsound(h, p, m, "alphabet", said)
-
-
-def independent(stages, way, tasks=4, shot=1, query=1, **options):
+def tasks(*stages, way=5, form="disjoint", **options):
   return plan.SamplingPlan(
       stages,
       episode=plan.Episode(
-          way=way, shot=shot, query=query, form="independent", tasks=tasks
+          way=way, shot=1, query=1, form=form,
+          tasks=4 if form == "independent" else None,
       ),
       **options,
   )
 
 
-def recurrence(places, place_rate, rate, distance, drawn_of=None, outer=None):
+def copies(sizes=(1000, 5, 4), **counts):
+  counts = {level.rstrip("_"): count for level, count in counts.items()}
+  return plan.Hierarchy.regular(
+      sizes, levels=("participant", "class", "image"), copies=True,
+      most_copies=counts or None,
+  )
+
+
+@pytest.mark.parametrize(
+    "first,level,expected",
+    [
+        (FIXED(2), "alphabet", TREE((), 0.2, (), 4.0)),
+        (FIXED(2), "class", TREE((0.2,), 0.5, (4.0,), 2.0)),
+        (ALL, "alphabet", TREE((), 1.0, (), 2.0)),
+    ],
+)
+def test_disjoint_tasks_below_a_primary_unit(first, level, expected):
+  h = plan.Hierarchy.regular((10, 20, 20), levels=ALPHABETS)
+  p = tasks(first, FIXED(10), FIXED(2))
+  assert profiles(h, p, "episode", level) == (expected,)
+
+
+NESTED = plan.Hierarchy.regular((10, 5, 20), levels=("task", "class", "image"))
+UNIT = tasks(plan.Poisson(0.1), FIXED(5), FIXED(2), form="unit")
+COPIES = plan.SamplingPlan((plan.Poisson(0.1), FIXED(5), FIXED(2)))
+
+
+@pytest.mark.parametrize(
+    "h,p,unit,level,match",
+    [
+        (POOL, tasks(ALL, FIXED(2)), "episode", "class",
+         "regrouped.*FixedSize"),
+        (POOL, tasks(FIXED(10), FIXED(2)), "episode", "class",
+         "regrouped.*draw FixedSize.5. or fewer"),
+        (plan.Hierarchy.regular((4, 3), levels=LEVELS),
+         tasks(FIXED(4), FIXED(2), way=4), "episode", "class",
+         "draw fewer than 4, in tasks of a smaller way"),
+        (NESTED, UNIT, "class", "image", "several examples.*'task'"),
+        (NESTED, UNIT, "image", "image",
+         "sample-level training.*inner_noise_multiplier.*clip_unit='task'"),
+        (POOL, tasks(FIXED(5), FIXED(2)), "class", "class",
+         "clip_unit='episode'"),
+        (POOL, tasks(FIXED(5), FIXED(2)), "image", "class", "sample-level"),
+        (POOL, tasks(FIXED(5), FIXED(2), form="independent"), "class", "class",
+         "clip_unit='episode'"),
+        (POOL, tasks(FIXED(5), FIXED(2), form="independent"), "image", "class",
+         "sample-level"),
+        (copies(), COPIES, "participant", "class",
+         "same record.*level 'participant'"),
+        (copies(), COPIES, "participant", "image",
+         "same record.*level 'participant'"),
+        (copies(class_=70), COPIES, "participant", "image", "most_copies"),
+        (copies((10, 5, 4), image=3), tasks(FIXED(2), FIXED(5), FIXED(2)),
+         "episode", "image", "form='unit'"),
+        (copies((10, 5, 4), image=3),
+         tasks(FIXED(2), FIXED(5), FIXED(2), way=10, form="independent"),
+         "episode", "image", "form='unit'"),
+    ],
+)
+def test_what_no_proof_covers_is_refused(h, p, unit, level, match):
+  with pytest.raises(plan.UnsoundPlanError, match=match):
+    profiles(h, p, unit, level)
+
+
+@pytest.mark.parametrize(
+    "h,p,unit,level",
+    [
+        (POOL, tasks(FIXED(10), FIXED(2)), "episode", "image"),
+        *((NESTED, COPIES, unit, "image") for unit in NESTED.levels),
+        (copies(), COPIES, "participant", "participant"),
+        (copies(class_=70), COPIES, "participant", "class"),
+        (copies((10, 5, 4), image=3), tasks(FIXED(2), FIXED(5), FIXED(2)),
+         "episode", "participant"),
+    ],
+)
+def test_the_levels_beside_a_refused_one_have_a_guarantee(h, p, unit, level):
+  assert profiles(h, p, unit, level)
+
+
+@pytest.mark.parametrize(
+    "p,unit,z,match",
+    [
+        (UNIT, "episode", 1.0, "clip_unit='task'"),
+        (UNIT, "person", 1.0, "unknown level 'person'"),
+        (COPIES, "episode", 1.0, "no episode"),
+        (COPIES, "class", 0.0, "noise_multiplier is 0"),
+    ],
+)
+def test_parts_that_contradict_one_another(p, unit, z, match):
+  with pytest.raises(plan.PlanError, match=match):
+    profiles(NESTED, p, unit, "image", z)
+
+
+def test_tasks_across_families_are_not_cut_anew_without_the_largest():
+  rest = [[2] * 3] * 5
+  h = plan.Hierarchy.from_sizes([[2] * 4, *rest], levels=ALPHABETS)
+  without = plan.Hierarchy.from_sizes(rest, levels=ALPHABETS)
+  # More than any alphabet has.
+  p = tasks(FIXED(2), FIXED(5), FIXED(2), allow_short_units=True)
+  assert sampler_error.capacities(h, p) == sampler_error.capacities(without, p)
+  assert profiles(h, p, "episode", "alphabet") == (TREE((), 1 / 3, (), 2.0),)
+  p = tasks(FIXED(2), ALL, FIXED(2), way=2, allow_short_units=True)
+  assert sampler_error.capacities(h, p) != sampler_error.capacities(without, p)
+  said = "largest unit.*regrouped.*FixedSize.4"
+  with pytest.raises(plan.UnsoundPlanError, match=said):
+    profiles(h, p, "episode", "alphabet")
+
+
+def recurring(places, place_rate, rate, distance, drawn_of=None, outer=None):
   """Tasks, if the way that a path breaks is not given."""
-  return accounting.Recurrence(
+  return recurrence.Recurrence(
       places=places,
       place_rate=place_rate,
       rate=rate,
@@ -112,132 +154,41 @@ def recurrence(places, place_rate, rate, distance, drawn_of=None, outer=None):
 
 
 def test_independent_tasks_draw_a_record_several_times():
-  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
-  p = independent((plan.FixedSize(5), plan.FixedSize(2)), way=5)
-  m = mechanism("episode", 2.0)
-  assert accounting.unit_profiles(plan.Release(h, p, m), "class") == (
-    recurrence(4, 1.0, 0.5, 1.0),
-  )
-  assert accounting.unit_profiles(plan.Release(h, p, m), "image") == (
-    recurrence(4, 0.5, 0.1, 1.0),
-  )
-
-
-def test_clip_units_inside_a_task_are_refused():
-  h = plan.Hierarchy.regular((10, 5, 20), levels=("task", "class", "image"))
-  p = plan.SamplingPlan(
-      (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(2)),
-      episode=plan.Episode(way=5, shot=1, query=1),
-  )
-  assert unsound(h, p, mechanism("class"), "image", "several examples.*'task'")
-  assert unsound(
-      h, p, mechanism("image"), "image",
-      "sample-level training.*inner_noise_multiplier.*clip_unit='task'",
-  )
-  with pytest.raises(plan.PlanError, match="clip_unit='task'"):
-    accounting.unit_profiles(plan.Release(h, p, mechanism("episode")), "image")
-  with pytest.raises(plan.PlanError, match="unknown level 'person'"):
-    accounting.unit_profiles(plan.Release(h, p, mechanism("person")), "image")
-  alone = plan.SamplingPlan(p.stages)
-  for unit in h.levels:
-    assert accounting.unit_profiles(
-      plan.Release(h, alone, mechanism(unit)), "image"
-    )
-  with pytest.raises(plan.PlanError, match="no episode"):
-    accounting.unit_profiles(
-      plan.Release(h, alone, mechanism("episode")), "image"
-    )
-
-
-@pytest.mark.parametrize("make", [disjoint, independent])
-def test_class_clipping_of_tasks_of_classes_is_refused(make):
-  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
-  p = make((plan.FixedSize(5), plan.FixedSize(2)), way=5)
-  assert unsound(h, p, mechanism("class"), "class", "clip_unit='episode'")
-  assert unsound(h, p, mechanism("image"), "class", "sample-level")
-
-
-PARTICIPANTS = ("participant", "class", "image")
-
-
-def copies(sizes=(1000, 5, 4), **counts):
-  counts = {level.rstrip("_"): count for level, count in counts.items()}
-  return plan.Hierarchy.regular(
-      sizes, levels=PARTICIPANTS, copies=True, most_copies=counts or None
-  )
-
-
-def test_copies_without_a_count_leave_only_the_primary_level():
-  p = plan.SamplingPlan(
-      (plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(2))
-  )
-  m = mechanism("participant")
-  assert accounting.unit_profiles(plan.Release(copies(), p, m), "participant")
-  for level in ("class", "image"):
-    assert unsound(copies(), p, m, level, "same record.*level 'participant'")
-  assert accounting.unit_profiles(
-    plan.Release(copies(class_=70), p, m), "class"
-  )
-  assert unsound(copies(class_=70), p, m, "image", "most_copies")
+  p = tasks(FIXED(5), FIXED(2), form="independent")
+  for level, expected in (
+      ("class", recurring(4, 1.0, 0.5, 1.0)),
+      ("image", recurring(4, 0.5, 0.1, 1.0)),
+  ):
+    assert profiles(POOL, p, "episode", level, 2.0) == (expected,)
 
 
 @pytest.mark.parametrize(
     "stage,image,klass",
     [
         (plan.Poisson(0.1), (30, 0.06, 0.5, 0.5), (70, 0.1, 0.6, 0.5)),
-        (plan.All(), (30, 0.6, 0.5, 0.5), (70, 1.0, 0.6, 0.5)),
+        (ALL, (30, 0.6, 0.5, 0.5), (70, 1.0, 0.6, 0.5)),
         (
-            plan.FixedSize(40),
+            FIXED(40),
             (30, 0.6, 0.5, 0.5, (40, 1000)),
             (70, 1.0, 0.6, 0.5, (40, 1000)),
         ),
-        (
-            plan.FixedSize(1000),
-            (30, 0.6, 0.5, 0.5),
-            (70, 1.0, 0.6, 0.5),
-        ),
+        (FIXED(1000), (30, 0.6, 0.5, 0.5), (70, 1.0, 0.6, 0.5)),
     ],
 )
 def test_copies_with_counts(stage, image, klass):
   h = copies(class_=70, image=30)
-  p = plan.SamplingPlan(
-      (stage, plan.FixedSize(3), plan.FixedSize(2)),
-      episode=plan.Episode(way=3, shot=1, query=1),
-  )
-  m = mechanism("participant", 4.0)
-  (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "image")
-  expected = recurrence(*image)
+  p = tasks(stage, FIXED(3), FIXED(2), way=3, form="unit")
+  (kind,) = profiles(h, p, "participant", "image", 4.0)
+  expected = recurring(*image)
   assert sum(share for share, _ in kind.outer) == pytest.approx(1)
   # A participant that is not drawn, and one that draws other classes.
-  away = 0.5 if stage == plan.FixedSize(40) else 0.25
+  away = 0.5 if stage == FIXED(40) else 0.25
   assert [d for _, d in kind.outer] == [away, 0.5]
   assert dataclasses.replace(
       kind, place_rate=round(kind.place_rate, 12), outer=expected.outer
   ) == expected
-  assert accounting.unit_profiles(plan.Release(h, p, m), "class") == (
-    recurrence(*klass, outer=((1.0, away),)),
+  assert profiles(h, p, "participant", "class", 4.0) == (
+      recurring(*klass, outer=((1.0, away),)),
   )
-  (kind,) = accounting.unit_profiles(plan.Release(h, p, m), "participant")
-  assert isinstance(kind, accounting.Amplification)
-
-
-def test_copies_in_tasks_of_classes_are_refused():
-  h = copies((10, 5, 4), image=3)
-  for make in (disjoint, independent):
-    p = make(
-        (plan.FixedSize(2), plan.FixedSize(5), plan.FixedSize(2)),
-        way=5 if make is disjoint else 10,
-    )
-    assert unsound(h, p, mechanism("episode"), "image", "form='unit'")
-    assert accounting.unit_profiles(
-      plan.Release(h, p, mechanism("episode")), "participant"
-    )
-
-
-def test_no_noise_has_no_distances():
-  h = plan.Hierarchy.regular((10, 20), levels=("class", "image"))
-  p = plan.SamplingPlan((plan.FixedSize(5), plan.FixedSize(2)))
-  with pytest.raises(plan.PlanError, match="noise_multiplier is 0"):
-    accounting.unit_profiles(
-      plan.Release(h, p, mechanism("class", 0.0)), "image"
-    )
+  (kind,) = profiles(h, p, "participant", "participant", 4.0)
+  assert isinstance(kind, TREE)

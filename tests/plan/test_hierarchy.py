@@ -66,6 +66,16 @@ def test_counts_of_copies():
   assert copies({"c": 1}).most_copies == (1, 0, 1)
 
 
+def test_sizes_cannot_be_changed():
+  """Guarantees are cached by hierarchy."""
+  given = np.asarray([0, 2]), np.asarray([0, 3, 5])
+  h = plan.Hierarchy(levels=("a", "b"), offsets=given)
+  with pytest.raises(ValueError, match="read-only"):
+    h.offsets[1][1] = 2
+  given[1][1] = 2
+  assert h.child_counts(1).tolist() == [3, 2]
+
+
 @pytest.mark.parametrize(
     "make,match",
     [

@@ -36,6 +36,8 @@ FULL = Outer("b", Inner(3, 0.5), (1, (2, 3)), 1 / 3, True, {"x": 1})
 def test_a_round_trip_through_json_gives_an_equal_object(value):
   text = json.dumps(plain.to_plain(value), allow_nan=False)
   assert plain.from_plain(Outer, json.loads(text), name="x") == value
+  infinite = json.loads(text) | {"scale": math.inf}
+  assert plain.from_plain(Outer, infinite, name="x").scale == math.inf
 
 
 def test_numpy_numbers_become_pythons():

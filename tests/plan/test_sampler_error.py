@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.accounting.profiles import amplification
 from episodic_dp.plan import binomial
 from episodic_dp.plan import sampler_error
 
@@ -232,7 +232,7 @@ def test_counts_that_are_cut_cost_what_is_unmatched(own, n, p, monkeypatch):
     else:
       with_unit.append([(out, 3.0), (0.6 * in_it, 0.0), (0.4 * in_it, 1.5)])
       without.append([(out, 3.0), (in_it, 0.0)])
-  ideal = accounting.Amplification(
+  ideal = amplification.Amplification(
       () if own else (p,), p if own else 0.4, () if own else (3.0,), 1.5
   )
   unmatched = sampler_error._unmatched(plan.Poisson(p), n, table(n, p))

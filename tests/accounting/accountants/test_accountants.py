@@ -10,7 +10,6 @@ from dp_accounting.rdp import rdp_privacy_accountant
 import pytest
 from scipy import integrate
 
-from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import moments
@@ -24,7 +23,7 @@ Phase = base.Phase
 
 
 def unit_profiles(q, p, outer, own):
-  return (accounting.Amplification((q,), p, (outer,), own),)
+  return (amplification.Amplification((q,), p, (outer,), own),)
 
 
 def poisson(p, z):

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from episodic_dp import accounting
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import exchange
+from episodic_dp.accounting.profiles import amplification
 
 
 @pytest.mark.parametrize("distance", [1e-6, 0.1, 1.0, 30.0])
@@ -36,7 +36,7 @@ def test_the_best_split_is_found():
 @pytest.mark.parametrize("steps", [1, 1000])
 @pytest.mark.parametrize("distance", [0.3, 40.0])
 def test_moments_bound_it_however_large_epsilon_is(distance, steps):
-  unit = accounting.Amplification((), 1.0, (), distance)
+  unit = amplification.Amplification((), 1.0, (), distance)
   run = (base.Phase((unit,), steps),)
   truth = base.GaussianCurve(2 * distance * math.sqrt(steps))
   found = exchange.by_moments(run)

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from episodic_dp import accounting
 from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 
 
 def poisson(p, z):
-  return (accounting.Amplification((1.0,), p, (1 / z,), 1 / z),)
+  return (amplification.Amplification((1.0,), p, (1 / z,), 1 / z),)
 
 
 def exact_log_moment(weights, sensitivities, order, direction):
@@ -78,9 +77,9 @@ def test_high_orders_near_where_they_are_of_use():
 @pytest.mark.parametrize(
     "kind",
     [
-        accounting.Amplification((0.1,), 0.3, (1.0,), 2.0),
-        accounting.Amplification((0.1, 0.5), 0.5, (3.0, 0.5), 1.0),
-        accounting.Amplification((1e-3,), 1.0, (0.1,), 0.2),
+        amplification.Amplification((0.1,), 0.3, (1.0,), 2.0),
+        amplification.Amplification((0.1, 0.5), 0.5, (3.0, 0.5), 1.0),
+        amplification.Amplification((1e-3,), 1.0, (0.1,), 0.2),
     ],
 )
 def test_several_distances_against_quadrature(kind, direction):
@@ -115,7 +114,7 @@ def test_logarithms_of_profiles_go_on_below_the_smallest_double(distance):
       )
       truth = float(mpmath.log(value))
     assert got == pytest.approx(truth, rel=1e-12, abs=1e-9)
-  kind = accounting.Amplification((0.1,), 0.2, (distance / 2,), distance)
+  kind = amplification.Amplification((0.1,), 0.2, (distance / 2,), distance)
   log_alpha = np.linspace(0, 80 * distance, 400)
   for direction in amplification.DIRECTIONS:
     got = moments._log_excess(kind, log_alpha, direction)

@@ -20,7 +20,7 @@ from episodic_dp.plan import sampler_error
 # Rates, noise and, for either sampler, the epsilons (remove, add) at a grid
 # step of 1e-3 after 250 steps.
 def unit_profiles(q, p, outer, own):
-  return (accounting.Amplification((q,), p, (outer,), own),)
+  return (amplification.Amplification((q,), p, (outer,), own),)
 
 
 def epsilon_of(units, direction, steps, delta, error=0.0):

@@ -7,7 +7,6 @@ from dp_accounting.rdp import rdp_privacy_accountant
 import numpy as np
 import pytest
 
-from episodic_dp import accounting
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.accountants import moments
 from episodic_dp.accounting.profiles import amplification
@@ -17,7 +16,7 @@ ORDERS = [*range(2, 65), *range(72, 513, 40), 512]
 
 
 def ours_and_theirs(p, z, steps=1):
-  unit_profiles = (accounting.Amplification((1.0,), p, (1 / z,), 1 / z),)
+  unit_profiles = (amplification.Amplification((1.0,), p, (1 / z,), 1 / z),)
   run = (base.Phase(unit_profiles, steps),)
   curves = [
       moments.RDP().curve(run, d) for d in amplification.DIRECTIONS
@@ -52,7 +51,7 @@ def test_agrees_with_the_library_on_the_same_orders(p, z):
 
 def test_fractional_orders_matter_where_epsilon_is_large():
   z, steps, delta = 0.5, 1000, 1e-6
-  unit_profiles = (accounting.Amplification((), 1.0, (), 1 / z),)
+  unit_profiles = (amplification.Amplification((), 1.0, (), 1 / z),)
   curve = moments.RDP().curve((base.Phase(unit_profiles, steps),), "remove")
   whole = curve.orders == np.round(curve.orders)
   coarse = moments.RenyiCurve(curve.orders[whole], curve.rdp[whole])

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from episodic_dp import accounting
 from episodic_dp.accounting.profiles import amplification
 from episodic_dp.accounting.profiles import unit_profile
 
@@ -27,7 +26,7 @@ def oracle_w(w, alpha, distance):
 @pytest.mark.parametrize("epsilon", [0.0, 1e-4, 0.3, 2.0, 40.0])
 @pytest.mark.parametrize("q,p", [(1.0, 1.0), (0.004, 0.2), (0.3, 1e-5)])
 def test_one_distance_agrees_with_high_precision(q, p, epsilon, distance):
-  kind = accounting.Amplification((q,), p, (distance,), distance)
+  kind = amplification.Amplification((q,), p, (distance,), distance)
   with mpmath.workdps(60):
     alpha = mpmath.exp(mpmath.mpf(epsilon))
     weights = {
@@ -65,8 +64,8 @@ def test_best_split_is_the_least_of_a_search():
 
 def test_ragged_profile_is_the_pointwise_maximum():
   unit_profiles = (
-      accounting.Amplification((0.1,), 0.5, (1.0,), 2.0),
-      accounting.Amplification((0.5,), 0.1, (1.0,), 2.0),
+      amplification.Amplification((0.1,), 0.5, (1.0,), 2.0),
+      amplification.Amplification((0.5,), 0.1, (1.0,), 2.0),
   )
   log_alpha = np.linspace(-2, 2, 41)
   for direction in amplification.DIRECTIONS:
