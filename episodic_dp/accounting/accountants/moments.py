@@ -40,7 +40,7 @@ to the profile, wherever they matter. A line over fewer points is a larger
 bound, never a smaller one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import dataclasses
 import functools
 import math
@@ -520,14 +520,14 @@ def orders(max_order: int) -> tuple[float, ...]:
 
 def least_epsilon(delta: float, max_order: int = 512) -> float:
   """Return the epsilon that orders give a run without any loss."""
-  zeros = np.zeros(len(orders(max_order)))
-  return RenyiCurve(np.asarray(orders(max_order)), zeros).converted(delta)
+  at = np.asarray(orders(max_order))
+  return RenyiCurve(at, np.zeros(at.size)).converted(delta)
 
 
 def total_log_moments(
     phases: base.Phases, direction: Direction, at: tuple[float, ...]
 ) -> np.ndarray:
-  """ln of the moments of a run, float64[orders]."""
+  """Compute ln of the moments of a run, float64[orders]."""
   return sum(
       (
           phase.times
@@ -540,101 +540,58 @@ def total_log_moments(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RenyiCurve:
-  """The privacy profile that Renyi divergences allow.
+  """The privacy profile that moments, or Renyi divergences, allow.
 
   Attributes:
     orders: float64[n], each above 1.
-    rdp: float64[n], the Renyi divergences of the run.
+    rdp: float64[n], the Renyi divergences of the run in one direction.
+    plain: read by the tail bound of [S] (2.9, 2.10) alone, which has
+      lambda = order - 1 and alpha = lambda * rdp. [S] (2.14) takes the larger
+      direction at every lambda; taking it of epsilon, after the least lambda of
+      each direction, is never more.
   """
 
   orders: np.ndarray
   rdp: np.ndarray
+  plain: bool = False
 
   def epsilon(self, delta: float) -> float:
-    """See `accountants.Curve`."""
+    """See `base.Curve`."""
     if delta <= 0:
       return math.inf
-    if (self._variations() < delta).any():
+    if self._variation() < delta:
       return 0.0
     return self.converted(delta)
 
   def converted(self, delta: float) -> float:
-    """Epsilon by proposition 12 alone."""
-    order, rdp = self._converted()
-    with np.errstate(invalid="ignore"):
-      found = (
-          rdp + np.log1p(-1 / order)
-          - (math.log(delta) + np.log(order)) / (order - 1)
-      )
+    """Find the least epsilon over orders at delta."""
+    powers, divergences = self._converted()
+    found = divergences - math.log(delta) / powers
     return max(0.0, float(np.min(found, initial=math.inf)))
 
   def delta(self, epsilon: float) -> float:
-    """See `accountants.Curve`."""
-    order, rdp = self._converted()
-    logs = (order - 1) * (rdp - epsilon + np.log1p(-1 / order)) - np.log(order)
-    found = math.exp(min(float(np.min(logs, initial=0.0)), 0.0))
-    return min(found, float(np.min(self._variations(), initial=1.0)))
+    """See `base.Curve`."""
+    powers, divergences = self._converted()
+    least = np.min(powers * (divergences - epsilon), initial=0.0)
+    return min(math.exp(float(least)), self._variation())
 
-  def _variations(self) -> np.ndarray:
-    """sqrt(1 - e^-D), at most which is told apart (Bretagnolle and Huber)."""
-    return np.sqrt(-np.expm1(-self.rdp)) * (1 + 1e-12)
+  def _variation(self) -> float:
+    """Bound the total variation: sqrt(1 - e^-D) (Bretagnolle and Huber)."""
+    if self.plain:
+      return 1.0
+    return float(np.sqrt(-np.expm1(-self.rdp)).min()) * (1 + 1e-12)
 
   def _converted(self) -> tuple[np.ndarray, np.ndarray]:
-    """The orders that proposition 12 is read at."""
+    """Return order - 1, and the divergence less the gain of proposition 12."""
     some = self.orders > _LEAST_CONVERTED
-    return self.orders[some], self.rdp[some]
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class MomentsCurve:
-  """The privacy profile that the tail bound of [S] (2.8) allows.
-
-  Attributes:
-    lambdas: float64[n], whole numbers from 1.
-    alpha: float64[n], ln E exp(lambda * loss) of the run in one direction. [S]
-      (2.14) takes the larger direction at every lambda; taking it of epsilon,
-      after the least lambda of each direction, is never more.
-  """
-
-  lambdas: np.ndarray
-  alpha: np.ndarray
-
-  def epsilon(self, delta: float) -> float:
-    """min over lambda of (alpha - ln delta) / lambda, [S] (2.10)."""
-    if delta <= 0:
-      return math.inf
-    return max(0.0, float(self._epsilons(delta).min()))
-
-  def best_lambda(self, delta: float) -> int:
-    """The lambda at which `epsilon` is found."""
-    return int(self.lambdas[np.argmin(self._epsilons(delta))])
-
-  def delta(self, epsilon: float) -> float:
-    """min over lambda of exp(alpha - lambda epsilon), [S] (2.9)."""
-    least = float((self.alpha - self.lambdas * epsilon).min())
-    return math.exp(min(least, 0.0))
-
-  def _epsilons(self, delta: float) -> np.ndarray:
-    return (self.alpha - math.log(delta)) / self.lambdas
+    order, rdp = self.orders[some], self.rdp[some]
+    if self.plain:
+      return order - 1, rdp
+    return order - 1, rdp + np.log1p(-1 / order) - np.log(order) / (order - 1)
 
 
 @dataclasses.dataclass(frozen=True)
-class _MomentAccountant(base.Accountant):
-  """The largest order of an accountant of moments, and its check."""
-
-  max_order: int
-
-  def __post_init__(self) -> None:
-    if not 2 <= _validate.count("max_order", self.max_order) <= 4096:
-      raise _validate.refusal("max_order", self.max_order, "2 to 4096")
-
-  def options(self) -> dict[str, Any]:
-    """See `accountants.Accountant`."""
-    return {"max_order": self.max_order}
-
-
-@dataclasses.dataclass(frozen=True)
-class RDP(_MomentAccountant):
+class RDP(base.Accountant):
   """Renyi differential privacy with a dense list of orders.
 
   Attributes:
@@ -644,6 +601,15 @@ class RDP(_MomentAccountant):
   max_order: int = 512
 
   name = "rdp"
+  plain = False
+
+  def __post_init__(self) -> None:
+    if not 2 <= _validate.count("max_order", self.max_order) <= 4096:
+      raise _validate.refusal("max_order", self.max_order, "2 to 4096")
+
+  def options(self) -> dict[str, Any]:
+    """See `base.Accountant`."""
+    return {"max_order": self.max_order}
 
   def curve(
       self,
@@ -654,20 +620,22 @@ class RDP(_MomentAccountant):
       epsilon: float | None = None,
       enough: float = 0.0,
   ) -> RenyiCurve:
-    """See `accountants.Accountant`; as precise at every delta and epsilon.
+    """See `base.Accountant`; as precise at every delta and epsilon.
 
     Raises:
       PlanError: a kind of unit has moments that are not known to be finite.
     """
     del delta, epsilon, enough
     at = orders(self.max_order)
-    array = np.asarray(at)
-    log_moments_at = total_log_moments(phases, direction, at)
-    return RenyiCurve(array, log_moments_at / (array - 1))
+    if self.plain:  # E_P exp(lambda * loss) is Q's moment of order lambda + 1.
+      at = tuple(float(power + 1) for power in range(1, self.max_order + 1))
+    order = np.asarray(at)
+    total = total_log_moments(phases, direction, at)
+    return RenyiCurve(order, total / (order - 1), self.plain)
 
 
 @dataclasses.dataclass(frozen=True)
-class Moments(_MomentAccountant):
+class Moments(RDP):
   """The moments accountant of [S], by the moments of the tight profiles.
 
   Attributes:
@@ -677,25 +645,4 @@ class Moments(_MomentAccountant):
   max_order: int = 256
 
   name = "moments"
-
-  def curve(
-      self,
-      phases: base.Phases,
-      direction: Direction,
-      *,
-      delta: float | None = None,
-      epsilon: float | None = None,
-      enough: float = 0.0,
-  ) -> MomentsCurve:
-    """See `accountants.Accountant`; as precise at every delta and epsilon.
-
-    Raises:
-      PlanError: a kind of unit has moments that are not known to be finite.
-    """
-    del delta, epsilon, enough
-    at: Sequence[int] = range(1, self.max_order + 1)
-    # E_P exp(lambda * loss) is the moment of order lambda + 1 under Q.
-    alpha = total_log_moments(
-        phases, direction, tuple(power + 1.0 for power in at)
-    )
-    return MomentsCurve(np.asarray(at, float), alpha)
+  plain = True

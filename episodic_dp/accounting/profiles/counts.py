@@ -210,6 +210,14 @@ def larger(first: Counts, second: Counts) -> Counts:
   return _made(values, np.maximum(above - np.append(above[1:], 0.0), 0.0))
 
 
+def _rounded_up(counts: Counts, kept: np.ndarray) -> Counts:
+  """Move every value up to the next one with kept, bool[n]; the last has it."""
+  places = np.searchsorted(np.flatnonzero(kept), np.arange(kept.size))
+  return Counts(
+      counts.values[kept], np.bincount(places, weights=counts.probs)
+  )
+
+
 def coarser(counts: Counts, limit: int) -> Counts:
   """On about `limit` values at most, some of them rounded up.
 
@@ -226,8 +234,7 @@ def coarser(counts: Counts, limit: int) -> Counts:
   for start, stop, share in zip(ends, ends[1:], (0.1, 0.7, 0.2)):
     width = -(-(stop - start) // max(int(limit * share), 1))
     kept[start:stop][::-1][:: max(width, 1)] = True
-  places = np.searchsorted(np.flatnonzero(kept), np.arange(values.size))
-  return Counts(values[kept], np.bincount(places, weights=probs))
+  return _rounded_up(counts, kept)
 
 
 def by_chance(counts: Counts, limit: int) -> Counts:
@@ -235,29 +242,27 @@ def by_chance(counts: Counts, limit: int) -> Counts:
 
   Values in between are rounded up.
   """
-  values, probs = counts
-  if values.size <= limit:
+  size = counts.values.size
+  if size <= limit:
     return counts
-  above = np.cumsum(probs[::-1])[::-1]
+  above = np.cumsum(counts.probs[::-1])[::-1]
   tails = max(limit // 3, 1)
   even = np.arange(1, limit - tails) / (limit - tails)
   left = np.concatenate([1 - even, 10.0 ** -np.arange(2, 2 * tails, 2), [0.0]])
   # The largest value with at least this chance at it or above.
   at = np.unique([max(int((above > chance).sum()) - 1, 0) for chance in left])
-  kept = np.zeros(values.size, bool)
+  kept = np.zeros(size, bool)
   kept[at] = kept[-1] = True
-  places = np.searchsorted(np.flatnonzero(kept), np.arange(values.size))
-  return Counts(values[kept], np.bincount(places, weights=probs))
+  return _rounded_up(counts, kept)
 
 
 def without_tail(counts: Counts, chance: float = _NEGLIGIBLE) -> Counts:
   """With what is above values of less than a chance on values that double."""
-  values, probs = counts
-  above = np.cumsum(probs[::-1])[::-1]
+  values = counts.values
+  above = np.cumsum(counts.probs[::-1])[::-1]
   first = max(int((above >= chance).sum()), 1)
   ladder = values[first - 1] * 2 ** np.arange(1, 64, dtype=float)
   at = np.unique(np.minimum(np.searchsorted(values, ladder), values.size - 1))
   kept = np.zeros(values.size, bool)
   kept[:first] = kept[at] = kept[-1] = True
-  places = np.searchsorted(np.flatnonzero(kept), np.arange(values.size))
-  return Counts(values[kept], np.bincount(places, weights=probs))
+  return _rounded_up(counts, kept)

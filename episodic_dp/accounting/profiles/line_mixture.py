@@ -204,10 +204,10 @@ def _points(
     valid = log_alpha < _LARGEST_POWER
     more = np.expm1(np.where(valid, log_alpha, 0.0))
     value = q * p * (1 if remove else 1 + more) * (
-        line.seen @ (_ahead if remove else _behind)(line.seen_at, x)
-    ) + more * (line.outer @ _behind(line.outer_at, x))
+        line.seen @ _half_lines(sign * line.seen_at, x)
+    ) + more * (line.outer @ _half_lines(-line.outer_at, x))
     kept = p + more if remove else np.maximum(p - more * (1 - p), 0.0)
-    beyond = (_behind if remove else _ahead)(line.instead_at, x)
+    beyond = _half_lines(-sign * line.instead_at, x)
     value += q * kept * (line.instead @ beyond)
   valid &= np.isfinite(value)
   return (
@@ -226,26 +226,19 @@ def _over_normal(
   return weights @ exponential(at[:, None] * x - (at * at)[:, None] / 2)
 
 
-def _ahead(s: np.ndarray, x: np.ndarray) -> np.ndarray:
-  """phi(x - s) (R(x - s) - R(x)): Phi(s - x) - e^(s x - s^2 / 2) Phi(-x)."""
-  s = s[:, None]
+def _half_lines(shift: np.ndarray, x: np.ndarray) -> np.ndarray:
+  """Compute |Phi(s - x) - e^(s x - s^2 / 2) Phi(-x)| for shifts s.
+
+  That is phi(x - s) |R(x - s) - R(x)|.
+  """
+  s = shift[:, None]
   if x[0] < -30:  # Where R(x) is too large for a double.
     value = special.ndtr(s - x) - np.exp(s * x - s * s / 2) * special.ndtr(-x)
   else:
     y = np.maximum(x - s, -_REACH)  # Phi(37) is 1.
-    value = _normal(y) * (_mills(y) - _mills(x))
-  return np.maximum(value, 0.0)
-
-
-def _behind(s: np.ndarray, x: np.ndarray) -> np.ndarray:
-  """phi(x + s) (R(x) - R(x + s)): e^(-s x - s^2 / 2) Phi(-x) - Phi(-x - s)."""
-  s = s[:, None]
-  y = x + s
-  if x[0] < -30:
-    value = np.exp(-s * x - s * s / 2) * special.ndtr(-x) - special.ndtr(-y)
-  else:
-    value = _normal(y) * (_mills(x) - _mills(y))
-  return np.maximum(value, 0.0)
+    phi = np.exp(-y * y / 2) / math.sqrt(2 * math.pi)
+    value = phi * (_mills(y) - _mills(x))
+  return np.abs(value)
 
 
 def _mills(y: np.ndarray) -> np.ndarray:
@@ -253,25 +246,20 @@ def _mills(y: np.ndarray) -> np.ndarray:
   return math.sqrt(math.pi / 2) * special.erfcx(y / math.sqrt(2))
 
 
-def _normal(y: np.ndarray) -> np.ndarray:
-  return np.exp(-y * y / 2) / math.sqrt(2 * math.pi)
-
-
 def _grid(start: float, stop: float) -> np.ndarray:
-  """x from start to stop, evenly spaced near 0."""
+  """Space x from start to stop evenly near 0, then by a share of x."""
+
+  def growing(first: float, last: float) -> np.ndarray:
+    count = math.ceil(first / _STEP * math.log(last / first))
+    return np.geomspace(first, last, count + 1)[1:]
+
   low, high = max(start, -_EVEN), min(stop, max(_EVEN, start + _EVEN))
   parts = [np.linspace(low, high, math.ceil((high - low) / _STEP) + 1)]
   if start < low:
-    parts.insert(0, -_growing(-low, -start)[::-1])
+    parts.insert(0, -growing(-low, -start)[::-1])
   if stop > high:
-    parts.append(_growing(high, stop))
+    parts.append(growing(high, stop))
   return np.concatenate(parts)
-
-
-def _growing(start: float, stop: float) -> np.ndarray:
-  """x above start up to stop, with a step that is a share of x."""
-  count = math.ceil(start / _STEP * math.log(stop / start))
-  return np.geomspace(start, stop, count + 1)[1:]
 
 
 def _cleaned(
