@@ -243,7 +243,7 @@ def _rounded_up(entry: Entry) -> int:
     return entry.steps
   whole, rest = divmod(entry.steps, first.steps)
   # A power of two: the sum over one rung more is that of two others, which a
-  # pass has asked for before (`lognormal_sum.copies`).
+  # pass has asked for before (`allocation.copies`).
   rung = 1 << max(first.steps // _RUNGS, 1).bit_length() - 1
   return whole * first.steps + min(math.ceil(rest / rung) * rung, first.steps)
 

@@ -1,10 +1,15 @@
-"""One pass over the units: exact integration, sampling, and its properties."""
+"""One pass over the units: integration, quadrature, and its properties."""
 
+import dataclasses
+import itertools
+import math
 
 import numpy as np
 import pytest
+from scipy import special
 
 from episodic_dp import plan
+from episodic_dp.accounting import sensitivity
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import allocation
@@ -133,3 +138,146 @@ def test_other_accountants_are_looser_but_of_use(name):
 def test_impossible_passes_are_refused(steps, observed):
   with pytest.raises(plan.PlanError, match=f"observed={observed}.*steps=5"):
     Allocation(steps, observed, 1.0)
+
+
+# Sums of lognormal variables --------------------------------------------------
+
+
+def call(c, d):
+  """E (X - c)_+ for X = exp(d g - d^2 / 2), textbook formula."""
+  c = np.asarray(c, float)
+  log_c = np.log(np.maximum(c, 1e-300))
+  value = special.ndtr(d / 2 - log_c / d) - c * special.ndtr(
+      -d / 2 - log_c / d
+  )
+  return np.where(c > 0, value, 1 - c)
+
+
+def put(c, d):
+  """E (c - X)_+, textbook formula."""
+  c = np.asarray(c, float)
+  log_c = np.log(np.maximum(c, 1e-300))
+  value = c * special.ndtr(d / 2 + log_c / d) - special.ndtr(
+      -d / 2 + log_c / d
+  )
+  return np.where(c > 0, value, 0.0)
+
+
+def integral(function, c, number, d):
+  """E function(c + number - X_2 - .. , d): all but one copy by quadrature.
+
+  The trapezoidal rule in g converges faster than any power of its step.
+  """
+  step = 0.04 if d <= 1 else 0.002
+  g = np.arange(-10, 10 + 2 * d, step)
+  weight = step * np.exp(-g * g / 2) / np.sqrt(2 * np.pi)
+  x = np.exp(d * g - d * d / 2)
+  rest, weights = np.zeros(1), np.ones(1)
+  for _ in range(number - 1):
+    rest = (rest[:, None] + x).ravel()
+    weights = (weights[:, None] * weight).ravel()
+  return np.array([weights @ function(v + number - rest, d) for v in c])
+
+
+@pytest.mark.parametrize(
+    "number,d",
+    [(1, 0.05), (1, 2.0), (2, 0.05), (2, 1.0), (2, 2.0), (3, 0.5), (3, 1.0)],
+)
+def test_agrees_with_quadrature(number, d):
+  total = allocation.copies(d, number)
+  spread = d * number**0.5
+  above = np.array([0.0, 0.2, 1.0, 3.0]) * spread
+  below = -number * -np.expm1(-np.array([0.1, 0.5, 1.5]) * d)
+  for c, function in ((above, call), (below, put)):
+    truth = integral(function, c, number, d)
+    got = total.at(c)
+    kept = truth > 1e-9  # The textbook formulas cancel.
+    assert kept.sum() >= 2
+    assert (got[kept] >= truth[kept] * (1 - 1e-6)).all()
+    assert (got[kept] <= truth[kept] * (1 + 1e-3)).all()
+
+
+@pytest.mark.parametrize("d,number", [(0.2, 5), (1.0, 3), (2.0, 10)])
+def test_chernoffs_bound_is_above(d, number):
+  """The bound holds within the grid, and is at most polynomially above."""
+  share = -np.array([0.5, 1.0, 2.0]) * d * number**-0.5 * 3
+  truth = np.log(allocation.copies(d, number).at(number * np.expm1(share)))
+  bound = allocation.log_below(d, number, share) + np.log(number)
+  assert (bound >= truth - 1e-3).all() and (bound <= truth + 6).all()
+
+
+# Units inside the primary units of a pass -------------------------------------
+
+_AXIS = np.linspace(-8, 8.0, 201)
+_X, _Y = np.meshgrid(_AXIS, _AXIS, indexing="ij")
+_CELL = (_AXIS[1] - _AXIS[0]) ** 2 / (2 * math.pi)
+
+
+def one_pass(position):
+  """The density of a pass of two steps that moves one of them so far."""
+  return 0.5 * _CELL * (
+      np.exp(-((_X - position) ** 2 + _Y**2) / 2)
+      + np.exp(-(_X**2 + (_Y - position) ** 2) / 2)
+  )
+
+
+def nested(d, q, p):
+  return allocation.NestedAllocation(
+      whole=allocation.Allocation(2, 2, d), parent_rate=q, rate=p
+  )
+
+
+@pytest.mark.parametrize("d", [0.7, 1.5])
+@pytest.mark.parametrize("q,p", [(1.0, 1.0), (1.0, 0.3), (0.4, 0.5)])
+def test_bound_holds_for_every_position(d, q, p):
+  log_alpha = np.asarray([0.0, 0.1, 0.5, 1.0])
+  bound = {
+      direction: nested(d, q, p).divergence(log_alpha, direction)
+      for direction in amplification.DIRECTIONS
+  }
+  reached = 0.0
+  for places in itertools.product((-d, 0.0, d), repeat=3):
+    not_drawn, without, with_it = map(one_pass, places)
+    larger = (1 - q) * not_drawn + q * (1 - p) * without + q * p * with_it
+    smaller = (1 - q) * not_drawn + q * without
+    for i, alpha in enumerate(np.exp(log_alpha)):
+      remove = np.maximum(larger - alpha * smaller, 0).sum()
+      add = np.maximum(smaller - alpha * larger, 0).sum()
+      assert remove <= bound["remove"][i] + 1e-5
+      assert add <= bound["add"][i] + 1e-5
+      reached = max(reached, remove / bound["remove"][i])
+  assert reached > 0.5  # It is no empty bound.
+
+
+def test_profile_falls_and_is_convex():
+  log_alpha = np.linspace(0, 6, 601)
+  alpha = np.exp(log_alpha)
+  for direction in amplification.DIRECTIONS:
+    value = nested(1.0, 0.5, 0.3).divergence(log_alpha, direction)
+    slope = np.diff(value) / np.diff(alpha)
+    assert (slope <= 1e-12).all() and (np.diff(slope) >= -1e-9).all()
+    assert not nested(1.0, 0.5, 0.0).divergence(log_alpha, direction).any()
+
+
+HIERARCHY = plan.Hierarchy.regular(
+    (400_000, 5, 10), levels=("participant", "class", "image")
+)
+TASKS = plan.Mechanism(clip_unit="participant", noise_multiplier=1.0)
+
+
+@pytest.mark.parametrize("steps", [1, 21, 40])
+@pytest.mark.parametrize("level", ["participant", "image"])
+def test_one_step_alone_is_a_poisson_step(level, steps):
+  def phases(first, steps):
+    p = plan.SamplingPlan((first, plan.FixedSize(5), plan.FixedSize(2)))
+    release = plan.Release(HIERARCHY, p, TASKS)
+    return sensitivity.phases_of(sensitivity.Entry(release, steps), level)
+
+  found = phases(plan.RandomAllocation(20), steps)
+  one = phases(plan.Poisson(1 / 20), 1)
+  assert found[:1] == one if steps % 20 else one[0] not in found
+  assert sum(phase.times for phase in found) == -(-steps // 20)
+  whole = phases(plan.RandomAllocation(1), steps)
+  assert whole == (
+      dataclasses.replace(phases(plan.All(), 1)[0], times=steps),
+  )
