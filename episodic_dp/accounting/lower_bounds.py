@@ -224,6 +224,8 @@ def _pair(
     rows.append((seen, reached * chance, 0.0))
     if replaced:
       rows.append((turned, 0.0, reached * chance))
+  # What has no chance would count as a mean.
+  rows = [row for row in rows if row[1] or row[2]]
   means, where = np.unique([row[0] for row in rows], return_inverse=True)
   weights = [
       np.bincount(where.ravel(), [row[i] for row in rows], means.size)

@@ -75,9 +75,10 @@ def test_one_step_is_the_loss_of_an_enumerated_data_set(name):
       assert least == pytest.approx(truth, rel=2e-3, abs=1e-6)
 
 
-@pytest.mark.parametrize("z", [1e-30, 1e-20, 1e30])
+@pytest.mark.parametrize("z", [1e-30, 1e-20, 1.0, 1e30])
 @pytest.mark.parametrize(
-    "stage", [plan.Poisson(0.1), plan.FixedSize(5), plan.All()]
+    "stage",
+    [plan.Poisson(0.1), plan.FixedSize(5), plan.FixedSize(50), plan.All()],
 )
 def test_it_is_finite_for_any_noise(stage, z):
   release = release_of((50,), (stage,), "hospital", z)
