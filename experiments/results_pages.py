@@ -191,8 +191,8 @@ the price of privacy. *Untrained* is our network before its first step.
 {pages}
 
 The errors in print are in the
-[errata](../../episodic_dp/accounting/README.md#10-errata), times and memory are
-in [benchmarks](../benchmarks/README.md), and the result of `make train` is in
+[errata](../../episodic_dp/accounting/README.md#10-errata), times are in
+[benchmarks](../benchmarks/README.md), and the result of `make train` is in
 the [README](../../README.md).
 """
 

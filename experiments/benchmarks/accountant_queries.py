@@ -21,7 +21,6 @@ CASES: dict[str, tuple[str, float | None]] = {
     "other_delta": ("another delta", 150),
     "calibrate": ("the noise for epsilon = 1 within 1 %", 3000),
     "rdp": ("one guarantee by the Renyi accountant", None),
-    "allocation": ("one pass of 250 steps by random allocation", None),
     "library": (
         "dp_accounting, PLD, SelfComposedDpEvent, its default grid", None
     ),
@@ -33,13 +32,13 @@ SMOKE = ("import", "other_steps", "library_rdp")
 # Queries of one plan ----------------------------------------------------------
 
 
-def _release(first: Any = None) -> Any:
+def _release() -> Any:
   from episodic_dp import plan
 
   hierarchy = plan.Hierarchy.regular(
       (400_000, 5, 2), levels=("participant", "class", "image")
   )
-  stages = (first or plan.Poisson(_Q), plan.FixedSize(5), plan.FixedSize(2))
+  stages = (plan.Poisson(_Q), plan.FixedSize(5), plan.FixedSize(2))
   mechanism = plan.Mechanism(clip_unit="participant", noise_multiplier=_Z)
   return plan.Release(hierarchy, plan.SamplingPlan(stages), mechanism)
 
@@ -67,12 +66,6 @@ def _calibrated(steps: int) -> float:
       release, steps=steps, epsilon=1.0, delta=_DELTA, level="participant"
   )
   return _ours(steps, release=release.replace(mechanism=found))
-
-
-def _allocated() -> float:
-  from episodic_dp import plan
-
-  return _ours(250, release=_release(plan.RandomAllocation(250)))
 
 
 def _library(steps: int, accountant: Any) -> float:
@@ -106,7 +99,6 @@ def measure_case(case: str, steps: int) -> harness.Turn:
       "other_delta": lambda: _ours(steps, _DELTA / 10),
       "calibrate": lambda: _calibrated(steps),
       "rdp": lambda: _ours(steps, _DELTA, "rdp"),
-      "allocation": _allocated,
       "library": lambda: _library(steps, pld.PLDAccountant()),
       "library_fine": lambda: _library(
           steps, pld.PLDAccountant(value_discretization_interval=2e-5)

@@ -14,9 +14,7 @@ A benchmark is a function of a module of this folder, named in `registry`:
 The rows become lines of README.md, where the targets are next to the numbers.
 
 Cases take turns, another one first in each, so that a busy machine slows all
-of them; a ratio is taken inside each turn. `machine_free` is the share of the
-whole machine that nothing else took meanwhile: far below 1, the time is not
-worth much.
+of them; a ratio is taken inside each turn, of wall and of processor times.
 
 Nothing is imported here that would make the import of a library look cheaper,
 NumPy and JAX among it.
@@ -79,14 +77,11 @@ class Turn(NamedTuple):
   Attributes:
     seconds: of wall-clock time.
     cpu_seconds: of processor time, over the threads of the process.
-    machine_free: the share of the machine that nothing else took, or None
-      where the system does not say.
     value: the function's result.
   """
 
   seconds: float
   cpu_seconds: float
-  machine_free: float | None
   value: Any = None
 
 
@@ -99,16 +94,11 @@ def timed(
     function: without arguments.
     cpu_of: result -> seconds of processor time of other processes.
   """
-  before = busy_seconds()
   wall, cpu = time.perf_counter(), time.process_time()
   value = wait(function())
   wall = time.perf_counter() - wall
   cpu = time.process_time() - cpu + (cpu_of(value) if cpu_of else 0.0)
-  after, free = busy_seconds(), None
-  if before is not None and after is not None:
-    others = max(0.0, after - before - cpu)
-    free = max(0.0, 1 - others / (wall * (os.cpu_count() or 1)))
-  return Turn(wall, cpu, free, value)
+  return Turn(wall, cpu, value)
 
 
 def wait(value: Any) -> Any:
@@ -131,15 +121,12 @@ def steps(
   return advance
 
 
-def in_a_process(
-    function: str, *arguments: Any, env: Mapping[str, str] | None = None
-) -> Any:
+def in_a_process(function: str, *arguments: Any) -> Any:
   """Call a function of this folder in a new process.
 
   Args:
-    function: its module and name, "memory.of_step".
+    function: its module and name, "accountant_queries.measure_case".
     *arguments: JSON-able, as is the result.
-    env: variables of its environment besides those of this one.
   """
   module, _, name = function.partition(".")
   code = (
@@ -149,7 +136,6 @@ def in_a_process(
   )
   done = subprocess.run(
       [sys.executable, "-c", code, json.dumps(arguments)],
-      env=os.environ | dict(env or {}),
       stdout=subprocess.PIPE,
       text=True,
       check=True,
@@ -206,7 +192,6 @@ def summaries(
           "fastest": min(t.seconds / per for t in found),
           "slowest": max(t.seconds / per for t in found),
           "cpu_seconds": statistics.median(t.cpu_seconds / per for t in found),
-          "machine_free": found[-1].machine_free,
           "repeats": len(found),
       }
       for name, found in turns.items()
@@ -302,14 +287,3 @@ def describe(*, with_jax: bool = True) -> dict[str, Any]:
     except importlib.metadata.PackageNotFoundError:
       continue
   return found
-
-
-def busy_seconds() -> float | None:
-  """Return the seconds that all CPUs have worked so far; None if unknown."""
-  try:
-    with open("/proc/stat", encoding="ascii") as f:
-      fields = [int(x) for x in f.readline().split()[1:]]
-  except OSError:  # Not Linux.
-    return None
-  # user, nice, system, idle, iowait, irq, softirq, steal
-  return (sum(fields[:3]) + sum(fields[5:8])) / os.sysconf("SC_CLK_TCK")

@@ -29,23 +29,6 @@ BENCHMARKS = {
         repeats=5,
         with_jax=False,
     ),
-    "compiling": Benchmark(
-        "processes.compiling",
-        "the time to compile a step on one core, nothing cached",
-        repeats=3,
-        with_jax=False,
-    ),
-    "devices": Benchmark(
-        "processes.devices",
-        "two processes of a core each beside one: time and parameters",
-        repeats=5,
-    ),
-    "memory": Benchmark(
-        "processes.memory",
-        "a step's memory against its number of tasks",
-        repeats=1,
-        with_jax=False,
-    ),
     "meta_step": Benchmark(
         "steps.meta_step",
         "the meta-step beside PyTorch loops and the floor; on an accelerator"

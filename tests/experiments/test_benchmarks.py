@@ -19,7 +19,7 @@ FORM = ["machine", "options", "settings", "cases", "rows", "more"]
 
 
 def turns(*seconds):
-  return [harness.Turn(s, 2 * s, 0.5) for s in seconds]
+  return [harness.Turn(s, 2 * s) for s in seconds]
 
 
 def run(*arguments):
@@ -37,7 +37,7 @@ def test_cases_take_turns_each_first_in_its_turn():
   def case(name):
     def measure():
       called.append(name)
-      return harness.Turn(len(called), 1.0, None, value=len(called))
+      return harness.Turn(len(called), 1.0, value=len(called))
 
     return measure
 
