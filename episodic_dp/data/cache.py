@@ -1,5 +1,8 @@
 """Prepared arrays on disk: made once, by one process, and read by all.
 
+One TFDS record is kept for every published image; the arrays that training maps
+are made of the records.
+
 A file is written beside its place and moved there when it is complete, so that
 nothing half-made is ever accepted. Arrays in an .npz are read as a whole and
 checked; one in an .npy is mapped, and may exceed all memory.
@@ -20,9 +23,11 @@ import zlib
 import numpy as np
 import numpy.typing as npt
 
+from episodic_dp.data import originals as originals_lib
 from episodic_dp.output import files as output
 
 T = TypeVar("T")
+Arrays = dict[str, np.ndarray]
 Records = Iterator[tuple[str, bytes]]  # A unique key, an image.
 VERSION = "2.0.0"  # Of records and arrays.
 
@@ -47,15 +52,6 @@ DAMAGED = (
 )
 
 
-@contextlib.contextmanager
-def lock(path: pathlib.Path) -> Iterator[None]:
-  """Hold an exclusive lock; that of a killed process is free again."""
-  path.parent.mkdir(parents=True, exist_ok=True)
-  with path.open("a") as f:
-    fcntl.flock(f, fcntl.LOCK_EX)
-    yield
-
-
 def read_or_make(
     folder: pathlib.Path, read: Callable[[], T | None], make: Callable[[], T]
 ) -> T:
@@ -70,27 +66,93 @@ def read_or_make(
   """
   found = read()
   if found is None:
-    with lock(folder / "preparing.lock"):
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "preparing.lock").open("a") as f:
+      # That of a killed process is free again.
+      fcntl.flock(f, fcntl.LOCK_EX)
       found = read()
       if found is None:
         found = make()
   return found
 
 
-def save_arrays(path: pathlib.Path, **arrays: np.ndarray) -> None:
+def arrays(
+    originals: originals_lib.Originals,
+    where: originals_lib.Where,
+    *,
+    generate: Callable[[originals_lib.Found], Records],
+    assemble: Callable[[list[tuple[str, bytes]]], Arrays],
+) -> Arrays:
+  """Return the arrays in the cache, made of the original files if need be.
+
+  Args:
+    originals: the files.
+    where: their places.
+    generate: the images of the files.
+    assemble: the arrays of all records, in the order of their keys.
+
+  Raises:
+    FileNotFoundError: nothing is prepared and the files are not there.
+    ConnectionError: a download cannot be reached.
+    ValueError: a file has the wrong checksum or content.
+  """
+  folder = where.cache / originals.name
+  path = folder / f"arrays-{VERSION}.npz"
+
+  def make(records: Records) -> Arrays:
+    made = assemble(sorted(records))
+    save_arrays(path, **made)
+    return made
+
+  return from_records(
+      originals, where, folder, generate, lambda: read_arrays(path), make
+  )
+
+
+def from_records(
+    originals: originals_lib.Originals,
+    where: originals_lib.Where,
+    folder: pathlib.Path,
+    generate: Callable[[originals_lib.Found], Records],
+    read: Callable[[], T | None],
+    make: Callable[[Records], T],
+) -> T:
+  """Return what `read` finds, or make it of the records of a folder.
+
+  Missing files are named before a folder is made or TFDS is imported; see
+  `arrays`.
+  """
+  found = read()
+  if found is not None:
+    return found
+  if not (folder / VERSION / "dataset_info.json").is_file():
+    originals.find(where)
+  # Lazy import: TFDS takes seconds.
+  from episodic_dp.data import records
+
+  return read_or_make(
+      folder,
+      read,
+      lambda: make(
+          records.read(folder, lambda: generate(originals.find(where)))
+      ),
+  )
+
+
+def save_arrays(path: pathlib.Path, **found: np.ndarray) -> None:
   """Write an .npz in one step: the file is either complete or not there."""
   with output.replacing(path) as beside, beside.open("wb") as f:
-    np.savez(f, allow_pickle=False, **arrays)
+    np.savez(f, allow_pickle=False, **found)
 
 
-def read_arrays(path: pathlib.Path) -> dict[str, np.ndarray] | None:
+def read_arrays(path: pathlib.Path) -> Arrays | None:
   """Return the arrays of an .npz, or None when it is absent or damaged.
 
   Every member of an .npz carries a CRC-32, which reading checks.
   """
   try:
-    with np.load(path, allow_pickle=False) as arrays:
-      return {name: arrays[name] for name in arrays.files}
+    with np.load(path, allow_pickle=False) as found:
+      return {name: found[name] for name in found.files}
   except DAMAGED:
     return None
 

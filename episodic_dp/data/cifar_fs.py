@@ -13,10 +13,9 @@ zips with one picture per class that were made from it without loss. The
 official archive of pickles is not read: a pickle can run any code.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import hashlib
-import io
 import pathlib
 import tarfile
 from typing import NamedTuple
@@ -26,10 +25,10 @@ import numpy as np
 from PIL import Image
 
 from episodic_dp import plan
+from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
-from episodic_dp.data import prepared
 
 EXAMPLES = 600  # Of each class.
 SIZE = 32
@@ -171,39 +170,28 @@ def load_images(where: originals.Where) -> np.ndarray:
     uint8[100, 600, 32, 32, 3]: classes in the order of CIFAR-100's labels, and
     inside a class by the SHA-256 of an image's 3072 bytes (height, width, RGB).
   """
-  return prepared.arrays(
-      ORIGINALS, where, generate=_records, assemble=_assemble, fits=_fits
+  return cache.arrays(
+      ORIGINALS, where, generate=_records, assemble=_assemble
   )["images"]
 
 
-def _shape() -> tuple[int, ...]:
-  return len(classes()), EXAMPLES, SIZE, SIZE, 3
-
-
-def _fits(arrays: prepared.Arrays) -> bool:
-  images = arrays["images"]
-  return images.dtype == np.uint8 and images.shape == _shape()
-
-
-def _records(found: originals.Found) -> prepared.Records:
+def _records(found: originals.Found) -> cache.Records:
   names = [c.name for c in classes()]
   for number, (label, image) in enumerate(zip(*read(*found, names))):
     digest = hashlib.sha256(image).hexdigest()
     yield f"{label:03d}/{digest}/{number}", image.tobytes()
 
 
-def _assemble(held: list[tuple[str, bytes]]) -> prepared.Arrays:
-  pixels = np.frombuffer(b"".join(image for _, image in held), np.uint8)
-  if pixels.size != np.prod(_shape()):
-    return {"images": pixels}
-  images = pixels.reshape(_shape())
-  digest = hashlib.sha256(images.data).hexdigest()
+def _assemble(held: list[tuple[str, bytes]]) -> cache.Arrays:
+  content = b"".join(image for _, image in held)
+  digest = hashlib.sha256(content).hexdigest()
   if digest != ARRAY_SHA256:
     raise ValueError(
         f"the images of CIFAR-FS have sha256 {digest} instead of"
         f" {ARRAY_SHA256}: prepare them from another copy"
     )
-  return {"images": images}
+  shape = (len(classes()), EXAMPLES, SIZE, SIZE, 3)
+  return {"images": np.frombuffer(content, np.uint8).reshape(shape)}
 
 
 def read(kind: str, archives: Paths, names: Sequence[str]) -> Labelled:
@@ -221,8 +209,10 @@ def read(kind: str, archives: Paths, names: Sequence[str]) -> Labelled:
   Raises:
     ValueError: a file is not of this kind.
   """
-  found = _sheets(archives, names) if kind == "sheets" else _binary(archives)
-  labels, images = found
+  if kind == "sheets":
+    labels, images = _sheets(archives, names)
+  else:
+    labels, images = _binary(archives)
   if labels.size and not 0 <= labels.min() <= labels.max() < len(names):
     raise ValueError(
         f"an archive of CIFAR-100 has the label {labels.max()}, and there are"
@@ -231,55 +221,42 @@ def read(kind: str, archives: Paths, names: Sequence[str]) -> Labelled:
   return labels, images
 
 
-def _pictures(
-    archives: Paths,
-) -> Iterator[tuple[pathlib.Path, str, np.ndarray]]:
-  """Yield path, name and pixels of every picture in some zips."""
-  for path in archives.values():
-    with zipfile.ZipFile(path) as z:
-      for member in sorted(z.namelist()):
-        with Image.open(io.BytesIO(z.read(member))) as image:
-          yield path, member, np.asarray(image.convert("RGB"))
-
-
 def _sheets(archives: Paths, names: Sequence[str]) -> Labelled:
   """Read <class>.webp: a grid of the images of a class, row by row."""
   rows, columns = GRID
   images, labels = [], []
-  for path, member, sheet in _pictures(archives):
-    if sheet.shape != (rows * SIZE, columns * SIZE, 3):
-      raise ValueError(
-          f"{member} in {path} has {sheet.shape[0]} x {sheet.shape[1]} pixels"
-          f" instead of {rows * SIZE} x {columns * SIZE}: use the lossless"
-          " pictures of CIFAR-FS"
-      )
-    grid = sheet.reshape(rows, SIZE, columns, SIZE, 3)
-    images.append(grid.transpose(0, 2, 1, 3, 4).reshape(-1, SIZE, SIZE, 3))
-    labels.append(names.index(member.removesuffix(".webp")))
+  for path in archives.values():
+    with zipfile.ZipFile(path) as z:
+      for member in sorted(z.namelist()):
+        with z.open(member) as content, Image.open(content) as image:
+          sheet = np.asarray(image.convert("RGB"))
+        if sheet.shape != (rows * SIZE, columns * SIZE, 3):
+          raise ValueError(
+              f"{member} in {path} has shape {sheet.shape}: use the lossless"
+              " pictures of CIFAR-FS"
+          )
+        grid = sheet.reshape(rows, SIZE, columns, SIZE, 3).swapaxes(1, 2)
+        images.append(grid.reshape(-1, SIZE, SIZE, 3))
+        labels.append(names.index(member.removesuffix(".webp")))
   return np.repeat(labels, rows * columns), np.concatenate(images)
 
 
 def _binary(archives: Paths) -> Labelled:
   """Read train.bin and test.bin: superclass, class and 3072 bytes an image."""
-  content = b"".join(_members(archives, ("train.bin", "test.bin")))
-  table = np.frombuffer(content, np.uint8).reshape(-1, 2 + 3 * SIZE * SIZE)
-  planes = table[:, 2:].reshape(-1, 3, SIZE, SIZE)
-  images = np.ascontiguousarray(planes.transpose(0, 2, 3, 1))
-  return table[:, 1].astype(np.int64), images
-
-
-def _members(archives: Paths, members: Sequence[str]) -> list[bytes]:
-  """Return the bytes of these files of one tar archive, in any folder."""
   (path,) = archives.values()
-  found = {}
+  members = {}
   with tarfile.open(path) as tar:
     for member in tar:
-      name = member.name.rsplit("/", 1)[-1]
-      if name in members and member.isfile():
-        content = tar.extractfile(member)
-        assert content is not None
-        found[name] = content.read()
-  for name in members:
-    if name not in found:
-      raise ValueError(f"{path} holds no file '{name}': use the original")
-  return [found[name] for name in members]
+      file = tar.extractfile(member)
+      if file is not None:
+        members[pathlib.PurePath(member.name).name] = file.read()
+  try:
+    content = members["train.bin"] + members["test.bin"]
+  except KeyError as e:
+    raise ValueError(f"{path} holds no file {e}: use the original") from e
+  table = np.frombuffer(content, np.uint8).reshape(-1, 2 + 3 * SIZE * SIZE)
+  planes = table[:, 2:].reshape(-1, 3, SIZE, SIZE)
+  return (
+      table[:, 1].astype(np.int64),
+      np.ascontiguousarray(planes.transpose(0, 2, 3, 1)),
+  )

@@ -21,7 +21,6 @@ from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
-from episodic_dp.data import prepared
 
 EXAMPLES = 600  # Of each class.
 SIZE = 84
@@ -159,7 +158,7 @@ def load_images(copy: str, where: originals.Where) -> np.ndarray:
   def read() -> np.ndarray | None:
     return cache.map_array(path, len(owners), shape)
 
-  def make(records: prepared.Records) -> np.ndarray:
+  def make(records: cache.Records) -> np.ndarray:
     places = {
         name: (c, i)
         for c, owner in enumerate(owners)
@@ -172,12 +171,12 @@ def load_images(copy: str, where: originals.Where) -> np.ndarray:
     assert found is not None, f"{path} was written a moment ago"
     return found
 
-  return prepared.from_records(
+  return cache.from_records(
       ORIGINALS[copy], where, folder, _records, read, make
   )
 
 
-def _records(found: originals.Found) -> prepared.Records:
+def _records(found: originals.Found) -> cache.Records:
   paths = list(found[1].values())
   contents: dict[str, bytes] = {}  # About 200 MB.
   for path in paths:

@@ -23,9 +23,9 @@ import numpy as np
 
 from episodic_dp import _validate
 from episodic_dp import plan
+from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
-from episodic_dp.data import prepared
 
 NAME = "mnist_writers"
 SIZE = 28
@@ -188,19 +188,19 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
   return dataset.Splits(**parts)
 
 
-def load_arrays(where: originals.Where) -> prepared.Arrays:
+def load_arrays(where: originals.Where) -> cache.Arrays:
   """Return all images, from the cache or prepared from the files.
 
   Returns:
     "images" uint8[70000, 28, 28, 1], and their "writers" and "digits",
     int32[70000]; by writer, then digit, then place in the file.
   """
-  return prepared.arrays(
-      ORIGINALS, where, generate=_records, assemble=_assemble, fits=_fits
+  return cache.arrays(
+      ORIGINALS, where, generate=_records, assemble=_assemble
   )
 
 
-def _records(found: originals.Found) -> prepared.Records:
+def _records(found: originals.Found) -> cache.Records:
   paths = found[1]
   for file, count in IMAGES.items():
     images, labels = paths[f"{file}_images"], paths[f"{file}_labels"]
@@ -217,29 +217,23 @@ def _records(found: originals.Found) -> prepared.Records:
       yield key, image.tobytes()
 
 
-def _assemble(held: list[tuple[str, bytes]]) -> prepared.Arrays:
-  keys = [key.split("/") for key, _ in held]
+def _assemble(held: list[tuple[str, bytes]]) -> cache.Arrays:
+  keys = np.asarray([key.split("/")[:2] for key, _ in held]).astype(np.int32)
   pixels = np.frombuffer(b"".join(image for _, image in held), np.uint8)
+  table = sorted(writers())
+  counts = np.asarray([w.counts for w in table])
+  numbers = np.repeat([w.number for w in table], counts.sum(1))
+  digits = np.repeat(np.tile(np.arange(DIGITS), len(table)), counts.ravel())
+  if not np.array_equal(keys, np.stack([numbers, digits], 1)):
+    raise ValueError(
+        "the files of MNIST hold other counts of a writer's digits than those"
+        " published: use another copy"
+    )
   return {
       "images": pixels.reshape(-1, SIZE, SIZE, 1),
-      "writers": np.asarray([int(key[0]) for key in keys], np.int32),
-      "digits": np.asarray([int(key[1]) for key in keys], np.int32),
+      "writers": keys[:, 0],
+      "digits": keys[:, 1],
   }
-
-
-def _fits(arrays: prepared.Arrays) -> bool:
-  """Return whether every writer has the published images of each digit."""
-  table = sorted(writers())
-  counts = np.asarray([w.counts for w in table]).ravel()
-  units = np.repeat(np.arange(counts.size), counts)
-  numbers = np.asarray([w.number for w in table])
-  images = arrays["images"]
-  return (
-      images.dtype == np.uint8
-      and images.shape == (units.size, SIZE, SIZE, 1)
-      and np.array_equal(arrays["writers"], numbers[units // DIGITS])
-      and np.array_equal(arrays["digits"], units % DIGITS)
-  )
 
 
 def read_idx(path: originals.Path, shape: tuple[int, ...]) -> np.ndarray:

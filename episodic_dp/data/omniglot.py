@@ -17,10 +17,10 @@ import numpy as np
 from PIL import Image
 
 from episodic_dp import plan
+from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
-from episodic_dp.data import prepared
 
 CHARACTERS = 1623
 DRAWINGS = 20  # Of each character.
@@ -168,7 +168,7 @@ def vinyals() -> dict[str, str]:
   return dict(line.split("\t") for line in lines if not line.startswith("#"))
 
 
-def load_arrays(where: originals.Where) -> prepared.Arrays:
+def load_arrays(where: originals.Where) -> cache.Arrays:
   """Return all drawings, from the cache or prepared from the zips.
 
   Returns:
@@ -176,12 +176,12 @@ def load_arrays(where: originals.Where) -> prepared.Arrays:
     and drawer; "characters", the 1623 names "Alphabet/characterNN" in rising
     order; "background" bool[1623], the official background set.
   """
-  return prepared.arrays(
-      ORIGINALS, where, generate=_records, assemble=_assemble, fits=_fits
+  return cache.arrays(
+      ORIGINALS, where, generate=_records, assemble=_assemble
   )
 
 
-def _records(found: originals.Found) -> prepared.Records:
+def _records(found: originals.Found) -> cache.Records:
   for part, archive in found[1].items():
     with zipfile.ZipFile(archive) as z:
       for name in z.namelist():
@@ -191,29 +191,20 @@ def _records(found: originals.Found) -> prepared.Records:
           yield key, decode(z.read(name), name).tobytes()
 
 
-def _assemble(held: list[tuple[str, bytes]]) -> prepared.Arrays:
+def _assemble(held: list[tuple[str, bytes]]) -> cache.Arrays:
   keys = np.asarray([key.rsplit("/", 2) for key, _ in held])
   pixels = np.frombuffer(b"".join(image for _, image in held), np.uint8)
-  images = pixels.reshape(-1, SIZE, SIZE, 1)
-  if len(images) == CHARACTERS * DRAWINGS:
-    images = images.reshape(CHARACTERS, DRAWINGS, SIZE, SIZE, 1)
+  names = np.unique(keys[:, 0])
+  if (len(keys), len(names)) != (CHARACTERS * DRAWINGS, CHARACTERS):
+    raise ValueError(
+        f"the zips hold {len(keys)} drawings of {len(names)} characters, and"
+        f" Omniglot {DRAWINGS} of {CHARACTERS}: use another copy"
+    )
   return {
-      "images": images,
-      "characters": np.unique(keys[:, 0]),
+      "images": pixels.reshape(CHARACTERS, DRAWINGS, SIZE, SIZE, 1),
+      "characters": names,
       "background": keys[::DRAWINGS, 2] == "background",
   }
-
-
-def _fits(arrays: prepared.Arrays) -> bool:
-  images, characters = arrays["images"], arrays["characters"]
-  return (
-      images.dtype == np.uint8
-      and images.shape == (CHARACTERS, DRAWINGS, SIZE, SIZE, 1)
-      and characters.dtype.kind == "U"
-      and characters.shape == (CHARACTERS,)
-      and arrays["background"].dtype == bool
-      and arrays["background"].shape == (CHARACTERS,)
-  )
 
 
 def decode(png: bytes, name: str = "image") -> np.ndarray:
