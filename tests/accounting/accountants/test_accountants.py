@@ -132,6 +132,12 @@ class AccountantTest:
     more = self.accountant.delta(run, "remove", 1.0, tails(error))
     assert more - plain == pytest.approx(error * (1 + math.e), rel=1e-6)
 
+  def test_reference_values(self):
+    for run, direction, delta, value in self.reference:
+      found = self.epsilon(run, delta, direction)
+      assert value * 0.97 <= found <= value * 1.003
+
+
 class TestPLD(AccountantTest):
   accountant = pld.PLD()
   tolerance = 1e-3
@@ -164,6 +170,7 @@ class TestPLD(AccountantTest):
     )
     return accountant.get_epsilon(delta)
 
+
 class TestRDP(AccountantTest):
   accountant = moments.RDP()
   tolerance = 1e-3
@@ -191,6 +198,7 @@ class TestRDP(AccountantTest):
     for wrong in (1, 0, -5, 2.5, True, 10**6):
       with pytest.raises(plan.PlanError, match=f"max_order={wrong}"):
         dataclasses.replace(self.accountant, max_order=wrong)
+
 
 class TestMoments(TestRDP):
   accountant = moments.Moments()
@@ -227,6 +235,7 @@ class TestMoments(TestRDP):
       alpha = steps * math.log(max(first, second))
       best = min(best, (alpha - math.log(delta)) / power)
     return best
+
 
 RUNS = {
     "images": (Phase(IMAGES, 50),),

@@ -2,9 +2,7 @@
 
 import math
 
-from dp_accounting import dp_event
 from dp_accounting.pld import pld_pmf
-from dp_accounting.pld import pld_privacy_accountant
 import numpy as np
 import pytest
 
@@ -17,35 +15,8 @@ from episodic_dp.accounting.profiles import unit_profile
 from episodic_dp.plan import sampler_error
 
 
-# Rates, noise and, for either sampler, the epsilons (remove, add) at a grid
-# step of 1e-3 after 250 steps.
 def unit_profiles(q, p, outer, own):
   return (amplification.Amplification((q,), p, (outer,), own),)
-
-
-def epsilon_of(units, direction, steps, delta, error=0.0):
-  run = (base.Phase(units, steps),)
-  total = sampler_error.SamplerError(
-      variation=steps * error, tails=steps * error, unmatched=math.inf
-  )
-  return pld.PLD().epsilon(run, direction, delta, total)
-
-
-@pytest.mark.parametrize("p,z", [(0.01, 1.0), (0.3, 2.0), (0.004, 0.6)])
-def test_poisson_agrees_with_the_ordinary_accountant(p, z):
-  steps, delta = 60, 1e-6
-  accountant = pld_privacy_accountant.PLDAccountant(
-      value_discretization_interval=1e-3
-  )
-  accountant.compose(
-      dp_event.PoissonSampledDpEvent(p, dp_event.GaussianDpEvent(z)), steps
-  )
-  theirs = accountant.get_epsilon(delta)
-  ours = max(
-      epsilon_of(unit_profiles(1.0, p, 1 / z, 1 / z), d, steps, delta)
-      for d in amplification.DIRECTIONS
-  )
-  assert ours == pytest.approx(theirs, rel=5e-3)
 
 
 @pytest.mark.parametrize("direction", amplification.DIRECTIONS)
@@ -101,3 +72,27 @@ def test_every_guess_of_a_delta_is_a_bound_and_the_least_is_told():
   ]
   assert found[:2] == sorted(found[:2], reverse=True)
   assert max(found[2:]) < 1e-22
+
+
+@pytest.mark.parametrize(
+    "step,points", [(1e-6, 500), (1e-3, 3000), (0.3, 4000), (35.0, 300)]
+)
+def test_sums_that_are_kept_are_the_plain_sums(step, points):
+  rng = np.random.default_rng(points)
+  probs = rng.random(points) * np.exp(
+      -rng.random(points) * np.linspace(0, 500, points)
+  )
+  found = pld.Loss(step, -points // 10, probs / probs.sum(), 1e-9)
+  last = float(found.losses[-1])
+  for epsilon in (0.0, *rng.uniform(0, last, 20), last, 2 * last):
+    above = found.losses > epsilon
+    plain = found.infinity - (
+        found.probs[above] * np.expm1(epsilon - found.losses[above])
+    ).sum()
+    assert found.delta(epsilon) == pytest.approx(plain, rel=1e-11)
+  for delta in np.exp(rng.uniform(-20, 0, 20)):
+    epsilon = found.epsilon(delta)
+    assert found.delta(epsilon) <= delta * (1 + 1e-7)
+    if epsilon > 0:
+      assert found.delta(epsilon - 1e-3 * step) > delta
+  assert math.isinf(found.epsilon(1e-10))
