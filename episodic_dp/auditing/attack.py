@@ -18,8 +18,6 @@ from episodic_dp.auditing import canaries
 from episodic_dp.auditing import scores
 from episodic_dp.data import dataset as dataset_lib
 
-Progress = Callable[[int], None] | None
-
 
 class Scores(NamedTuple):
   """Cumulative scores: column t is the score of the first t + 1 steps.
@@ -40,7 +38,7 @@ def many_runs(
     steps: int,
     seed: int = 0,
     runs_at_once: int = 1024,
-    progress: Progress = None,
+    progress: Callable[[int], None] | None = None,
 ) -> Scores:
   """Score independent runs with the record, and as many without it.
 
@@ -52,7 +50,7 @@ def many_runs(
     runs_at_once: number of runs that share the device's memory.
     progress: called with the number of runs that were finished.
   """
-  keys = keys_of(seed, 2 * runs)
+  keys = jax.random.split(jax.random.key(seed), 2 * runs)
   return Scores(*(
       _scored(canary, dataset, part, steps, runs_at_once, progress)
       for dataset, part in (
@@ -67,9 +65,9 @@ def _scored(
     keys: jax.Array,
     steps: int,
     runs_at_once: int,
-    progress: Progress,
+    progress: Callable[[int], None] | None,
 ) -> np.ndarray:
-  optimizer = observed(optax.sgd(0.0))
+  optimizer = with_mean(optax.sgd(0.0))
   release = canary.release.replace(hierarchy=dataset.hierarchy)
   step = private.make_meta_step(
       canary.learner, optimizer, dataset, release,
@@ -84,11 +82,13 @@ def _scored(
       progress=progress,
   )
   count = scores.clip_units(release)
-  parts = []
-  for start in range(0, len(released.means), runs_at_once):
-    part = [array[start : start + runs_at_once] for array in released]
-    parts.append(canary.score(Releases(*part), count))
-  return np.concatenate(parts)
+  # In parts, since a score holds more numbers than a release.
+  return np.concatenate([
+      canary.score(
+          Releases(*(a[start : start + runs_at_once] for a in released)), count
+      )
+      for start in range(0, len(keys), runs_at_once)
+  ])
 
 
 class Releases(NamedTuple):
@@ -99,16 +99,16 @@ class Releases(NamedTuple):
       gradients: the arrays of the parameters in the order of `jax.tree.leaves`,
       flattened and joined.
     clip_norms: float32[runs, steps + 1, groups], the clip norms before each
-      step and after the last one, where these adapt by a private quantile: they
-      tell the noised counts.
+      step and after the last one. Where they adapt by a private quantile they
+      reveal the noised counts.
   """
 
   means: np.ndarray
   clip_norms: np.ndarray
 
 
-class Observed(NamedTuple):
-  """The state of `observed`.
+class WithMean(NamedTuple):
+  """The state of `with_mean`.
 
   Attributes:
     mean: the noised mean gradient of the last step, like the parameters.
@@ -119,7 +119,7 @@ class Observed(NamedTuple):
   inner: Any
 
 
-def observed(
+def with_mean(
     optimizer: optax.GradientTransformation,
 ) -> optax.GradientTransformation:
   """Make the optimizer's state also hold its last input, the released mean.
@@ -131,18 +131,13 @@ def observed(
 
   def init(params):
     nothing = jax.tree.map(jnp.zeros_like, params)
-    return Observed(nothing, optimizer.init(params))
+    return WithMean(nothing, optimizer.init(params))
 
   def update(mean, state, params=None):
     updates, inner = optimizer.update(mean, state.inner, params)
-    return updates, Observed(mean, inner)
+    return updates, WithMean(mean, inner)
 
   return optax.GradientTransformation(init, update)
-
-
-def keys_of(seed: int, runs: int) -> jax.Array:
-  """Return typed keys [runs], one for every run, pure in the seed."""
-  return jax.random.split(jax.random.key(seed), runs)
 
 
 def releases(
@@ -158,23 +153,14 @@ def releases(
 
   Args:
     step: of `private.make_meta_step` on data of the device, its optimizer
-      `observed`, with `Compute(mesh=None)`: many runs share the device.
+      `with_mean`, with `Compute(mesh=None)`: many runs share the device.
     initial: key -> state, of `private.init` with the same optimizer.
     keys: typed keys [runs], the secret keys of the runs.
     steps: of each run, at least 1.
     runs_at_once: how many share the device's memory; the result depends on it
       by rounding only.
     progress: called with the number of runs that a batch finished.
-
-  Raises:
-    ValueError: no runs or steps.
   """
-  count = keys.shape[0] if keys.ndim == 1 else 0
-  if count < 1 or steps < 1 or runs_at_once < 1:
-    raise ValueError(
-        f"keys of shape {keys.shape}, steps {steps} and runs_at_once"
-        f" {runs_at_once}: give keys [runs] and at least one of each"
-    )
   def one_run(key):
     def one_step(state, _):
       bounds = _clip_norms(state)
@@ -186,6 +172,7 @@ def releases(
     )
     return means, jnp.concatenate([bounds, _clip_norms(state)[None]])
 
+  count = len(keys)
   size = min(runs_at_once, count)
   batch = jax.jit(jax.vmap(one_run))
   parts = []

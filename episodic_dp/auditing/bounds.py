@@ -26,11 +26,12 @@ the confidence.
 """
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
 from scipy import stats
+
+from episodic_dp import _validate
 
 _CANDIDATES = 4096  # Thresholds that are compared.
 
@@ -100,20 +101,16 @@ def lower_bound(
   present = _scores("with_record", with_record)
   absent = _scores("without_record", without_record)
   if threshold is None:
-    for name, scores in (("with_record", present), ("without_record", absent)):
-      if scores.size < 2:
-        raise ValueError(
-            f"{name} has {scores.size} score, which cannot be split into a half"
-            " that chooses the threshold and one that is counted: give at least"
-            " 2, or threshold="
-        )
+    if min(present.size, absent.size) < 2:
+      raise ValueError(
+          "one score cannot be split into a half that chooses the threshold and"
+          " one that is counted: give at least 2 of each kind, or threshold="
+      )
     here, there = present.size // 2, absent.size // 2
     threshold = best_threshold(
         present[:here], absent[:there], delta=delta, confidence=confidence
     )
     present, absent = present[here:], absent[there:]
-  elif math.isnan(threshold):
-    raise ValueError("threshold is NaN: give a number")
   hits = np.count_nonzero(present >= threshold)
   alarms = np.count_nonzero(absent >= threshold)
   remove, add = _epsilons(
@@ -221,20 +218,15 @@ def _upper(count: np.ndarray, trials: int, wrong: float) -> np.ndarray:
 
 def _scores(name: str, values: Any) -> np.ndarray:
   values = np.asarray(values, np.float64)
-  if values.ndim != 1 or not values.size:
+  if values.ndim != 1 or not values.size or np.isnan(values).any():
     raise ValueError(
-        f"{name} has shape {list(values.shape)}: give one score per run"
-    )
-  if np.isnan(values).any():
-    raise ValueError(
-        f"{name} holds {np.isnan(values).sum()} scores that are NaN: give a"
-        " number for every run"
+        f"{name} of shape {list(values.shape)}: expected one score for each"
+        " run, none of them NaN"
     )
   return values
 
 
 def _check(delta: float, confidence: float) -> None:
-  if not 0 <= delta < 1:
-    raise ValueError(f"delta {delta!r} must be at least 0 and less than 1")
-  if not 0 < confidence < 1:
-    raise ValueError(f"confidence {confidence!r} must lie between 0 and 1")
+  if delta:
+    _validate.fraction("delta", delta)
+  _validate.fraction("confidence", confidence)

@@ -23,7 +23,7 @@ from tests import fake_dataset
 from tests import fake_learner
 
 DELTA = 0.01
-OPTIMIZER = attack.observed(optax.sgd(0.0))
+OPTIMIZER = attack.with_mean(optax.sgd(0.0))
 
 
 @contextlib.contextmanager
@@ -129,8 +129,8 @@ class Audit(NamedTuple):
 
     with _quickly_compiled():
       released = attack.releases(
-          step, initial, attack.keys_of(seed, runs), steps=self.steps,
-          runs_at_once=runs,
+          step, initial, jax.random.split(jax.random.key(seed), runs),
+          steps=self.steps, runs_at_once=runs,
       )
     # The sizes, and so the constant, are public and differ between the sides.
     scale = self.units(side) / self.mechanism.clip_norm

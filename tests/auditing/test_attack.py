@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -26,7 +27,7 @@ def parts(**mechanism):
   )
   release = plan.Release(hierarchy, sampled, m)
   learner = canaries.linear_learner(release, 3)
-  optimizer = attack.observed(optax.sgd(1.0))
+  optimizer = attack.with_mean(optax.sgd(1.0))
   step = private.make_meta_step(learner, optimizer, dataset, release)
 
   def initial(key):
@@ -37,7 +38,7 @@ def parts(**mechanism):
 
 def test_every_run_is_what_its_key_gives_alone():
   step, initial = parts()
-  keys = attack.keys_of(3, 1000)
+  keys = jax.random.split(jax.random.key(3), 1000)
   done = []
   released = attack.releases(
       step, initial, keys, steps=3, runs_at_once=300, progress=done.append
@@ -66,7 +67,7 @@ def test_clip_norms_tell_the_noised_counts():
       clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
       count_noise=5.0,
   )
-  keys = attack.keys_of(1, 4)
+  keys = jax.random.split(jax.random.key(1), 4)
   released = attack.releases(step, initial, keys, steps=2)
   assert released.clip_norms.shape == (4, 3, 1)
   assert (released.clip_norms[:, 0] == 1).all()

@@ -2,8 +2,6 @@
 
 import math
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -110,26 +108,13 @@ def test_what_so_many_runs_can_show_at_most():
         (lambda: bounds.lower_bound([1.0], [0.0], delta=0.1), "at least 2"),
         (lambda: bounds.lower_bound([1.0] * 4, [0.0] * 4, delta=1.0), "delta"),
         (lambda: bounds.lower_bound(
-            [1.0, math.nan], [0.0] * 2, delta=0.1), "1 scores that are NaN"),
+            [1.0, math.nan], [0.0] * 2, delta=0.1), "with_record"),
         (lambda: bounds.lower_bound(
             np.zeros((2, 2)), [0.0] * 2, delta=0.1), "[2, 2]"),
-        (lambda: bounds.lower_bound(
-            [1.0], [0.0], delta=0.1, threshold=math.nan), "threshold is NaN"),
-        (lambda: bounds.most_epsilon(10, 0.1, 1.0), "confidence 1.0"),
+        (lambda: bounds.most_epsilon(10, 0.1, 1.0), "confidence=1.0"),
     ],
 )
 def test_mistakes_are_named(call, part):
   with pytest.raises(ValueError, match=re.escape(part)) as caught:
     call()
   assert "\n" not in str(caught.value)
-
-
-def test_bounds_need_no_jax():
-  code = (
-      "import sys; from episodic_dp import auditing; auditing.lower_bound;"
-      " print('jax' in sys.modules)"
-  )
-  done = subprocess.run(
-      [sys.executable, "-c", code], capture_output=True, text=True, check=True
-  )
-  assert done.stdout.strip() == "False"
