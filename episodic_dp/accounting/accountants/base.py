@@ -44,10 +44,10 @@ class Curve(Protocol):
   """An upper bound on one direction's privacy profile of a run."""
 
   def epsilon(self, delta: float) -> float:
-    """The smallest epsilon >= 0 known to hold at delta, or infinity."""
+    """Return the smallest epsilon >= 0 known to hold at delta, or infinity."""
 
   def delta(self, epsilon: float) -> float:
-    """The smallest delta known to hold at epsilon >= 0, at most 1."""
+    """Return the smallest delta known to hold at epsilon >= 0, at most 1."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,7 @@ def left_by_sampler(delta: float, error: sampler_error.SamplerError) -> float:
 
 
 def negligible(error: sampler_error.SamplerError, epsilon: float) -> float:
-  """A delta at epsilon that is next to nothing beside the sampler's error."""
+  """Find a delta that is negligible next to the sampler's error at epsilon."""
   charges = [_grown(error.variation, epsilon)]
   below = epsilon - 2 * error.log_ratio
   if below >= 0:
@@ -189,7 +189,7 @@ class _Charged:
     return min(first, math.nextafter(least + 2 * error.log_ratio, math.inf))
 
   def _additive(self, delta: float, variation: float) -> float:
-    """Epsilon where (1 + e^epsilon) of the variation is charged to delta."""
+    """Find epsilon where delta pays (1 + e^epsilon) times the variation."""
     if variation == 0:
       return self.curve.epsilon(delta)
     if 2 * variation >= delta:
@@ -219,7 +219,7 @@ class _Charged:
 
 
 def _grown(variation: float, epsilon: float) -> float:
-  """(1 + e^epsilon) of a variation, or 1 where that is less."""
+  """Compute (1 + e^epsilon) times a variation, at most 1."""
   if variation == 0:
     return 0.0
   charge = math.log(variation) + math.log1p(math.exp(-epsilon)) + epsilon
@@ -249,7 +249,7 @@ class Accountant(abc.ABC):
       epsilon: float | None = None,
       enough: float = 0.0,
   ) -> Curve:
-    """The bound, precise near the one of delta and epsilon that is given.
+    """Bound a run, precisely near the given delta or epsilon.
 
     Args:
       phases: what is composed.
@@ -264,7 +264,7 @@ class Accountant(abc.ABC):
     """
 
   def options(self) -> dict[str, Any]:
-    """Settings that change the answer, as plain data for statements."""
+    """Return settings that change the answer, as plain data."""
     return {}
 
   def epsilon(
@@ -275,7 +275,7 @@ class Accountant(abc.ABC):
       error: sampler_error.SamplerError = sampler_error.EXACT,
       enough: float = 0.0,
   ) -> float:
-    """Epsilon of a run in one direction, or infinity.
+    """Compute epsilon of a run in one direction, or infinity.
 
     Args:
       phases: what is composed.
@@ -299,7 +299,7 @@ class Accountant(abc.ABC):
       error: sampler_error.SamplerError = sampler_error.EXACT,
       enough: float = 0.0,
   ) -> float:
-    """Delta of a run in one direction at epsilon >= 0; see `epsilon`."""
+    """Compute delta of a run in one direction at epsilon; see `epsilon`."""
     curve = self.curve(
         phases, direction, epsilon=epsilon,
         enough=max(enough, negligible(error, epsilon)),

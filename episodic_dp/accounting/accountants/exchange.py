@@ -71,7 +71,7 @@ class Exchanged:
     return self.split_of_epsilon(epsilon)[0]
 
   def split_of_delta(self, delta: float) -> tuple[float, float, float]:
-    """The least a + b, and what R and A may be for it.
+    """Find the least a + b, and the shares of delta for R and A.
 
     Returns:
       (a + b, R(a), A(b)), of which the latter two use up delta.
@@ -89,7 +89,7 @@ class Exchanged:
     return _least(tried, -_ODDS, _ODDS)
 
   def split_of_epsilon(self, epsilon: float) -> tuple[float, float, float]:
-    """The least R(a) + e^a A(b), and the a and b of it."""
+    """Find the least R(a) + e^a A(b), and its a and b."""
 
     def tried(a: float) -> tuple[float, float, float]:
       b = max(epsilon - a, 0.0)
@@ -127,7 +127,7 @@ def exchanged(
     epsilon: float | None = None,
     enough: float = 0.0,
 ) -> Exchanged:
-  """The bound that an accountant gives, precise near delta or epsilon.
+  """Bound the exchange by an accountant, precisely near delta or epsilon.
 
   Args:
     accountant: how steps are composed.

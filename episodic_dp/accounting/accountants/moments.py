@@ -87,7 +87,7 @@ def log_moments(
     direction: amplification.Direction,
     orders: tuple[float, ...],
 ) -> np.ndarray:
-  """ln E_Q[(P/Q)^order] = (order - 1) D_order(P || Q) of one step, or more.
+  """Bound ln E_Q[(P/Q)^order] = (order - 1) D_order(P || Q) of one step.
 
   Args:
     unit_profiles: the kinds of units of the level; all need a `tail`, but for
@@ -135,7 +135,7 @@ def _tail(unit_profiles: unit_profile.UnitProfiles) -> tuple[float, float]:
 def _convexity_bound(
     order: np.ndarray, weight: float, distance: float
 ) -> np.ndarray:
-  """ln(1 - w + w exp(l (l-1) d^2 / 2)): the tail's bound taken everywhere."""
+  """Compute ln(1 - w + w exp(l (l-1) d^2 / 2)), the tail's bound everywhere."""
   with np.errstate(over="ignore", divide="ignore"):
     log_gaussian = order * (order - 1) * np.square(distance) / 2
     return np.where(
@@ -150,7 +150,7 @@ def _convexity_bound(
 def _log_tail(
     end: float, order: np.ndarray, weight: float, distance: float
 ) -> np.ndarray:
-  """The logarithm of what lies above the last point (module's docstring)."""
+  """Bound ln of the moment above the last point (module's docstring)."""
   return (
       np.log(order * weight)
       + order * (order - 1) * distance**2 / 2
@@ -193,7 +193,7 @@ def _upper(order: float, distance: float) -> float:
 
 
 def _first_losses(order: float, distance: float) -> np.ndarray:
-  """Losses on both sides of 0, evenly spaced in logarithm."""
+  """List losses on both sides of 0, evenly spaced in logarithm."""
   scales = np.exp2(-np.arange(4.0 * _OCTAVES, -1.0, -1.0) / 4)
   lower = -distance * (distance / 2 + 15.0)
   return np.concatenate(
@@ -204,7 +204,7 @@ def _first_losses(order: float, distance: float) -> np.ndarray:
 def _least(
     losses: np.ndarray, heights: np.ndarray, order: np.ndarray
 ) -> np.ndarray:
-  """ln of about the moment, less 1: the excess falls up to each point."""
+  """Estimate ln of the moment less 1: the excess falls up to each point."""
   above = losses > 0
   step = (order - 1)[:, None]
   with np.errstate(divide="ignore"):
@@ -223,7 +223,7 @@ def _allowed(
     log_least: np.ndarray,
     distance: float,
 ) -> np.ndarray:
-  """float64[segments]: how far, relatively, the line may be from the profile.
+  """Choose how far a chord may be above the profile, float64[segments].
 
   An error of e in M - 1 is e (M - 1) / M in ln M, so all segments may be off by
   tolerance * M ln M / (M - 1), and by more where they add little to M - 1.
@@ -259,7 +259,7 @@ def _log_sum(
     order: np.ndarray,
     log_least: np.ndarray,
 ) -> np.ndarray:
-  """ln of the sum of changes of slope times psi, at every order."""
+  """Compute ln of the sum of changes of slope times psi, float64[orders]."""
   # Each point, and its neighbours, over the largest of the three; the line from
   # alpha = 0 reaches the first point, and is level after the last.
   before = np.concatenate([[-np.inf], heights[:-1]])
@@ -302,7 +302,7 @@ def _log_sum(
 def _log_series(
     u: np.ndarray, log_mass: np.ndarray, order: np.ndarray
 ) -> np.ndarray:
-  """For order * |u| < 0.1: psi = sum of (order^n - order) u^n / n!, n >= 2."""
+  """Sum psi = sum of (order^n - order) u^n / n!, where order * |u| < 0.1."""
   if not u.size:
     return np.full(order.size, -np.inf)
   # Scaled, as u^2 may be too small for a floating-point number.
@@ -320,7 +320,7 @@ def _log_series(
 def _log_chunk(
     u: np.ndarray, log_mass: np.ndarray, order: np.ndarray
 ) -> np.ndarray:
-  """ln sum of mass * psi / alpha, for rising u that are not tiny."""
+  """Compute ln of the sum of mass * psi / alpha, for rising u, none tiny."""
   some = order[:, None]
   x = some * u
   near = np.minimum(x, 1.0)
@@ -507,7 +507,7 @@ _LEAST_CONVERTED, _LEAST_STEP = 1.01, 0.0105
 
 @functools.lru_cache(maxsize=8)
 def orders(max_order: int) -> tuple[float, ...]:
-  """Every whole order from 2, and between 1 and 11 a tenth apart in order - 1.
+  """List whole orders from 2, and orders from 1 to 11 spaced in logarithm.
 
   epsilon is near a (l - 1) + b / (l - 1) in the order l, so that l - 1 being
   off by half of a ratio r from the best costs (ln r)^2 / 8 of it: 0.1 % here,

@@ -67,17 +67,17 @@ class Loss:
 
   @property
   def upper(self) -> int:
-    """The last loss is upper * step."""
+    """Return the number of the last loss, upper * step."""
     return self.lower + self.probs.size - 1
 
   @functools.cached_property
   def losses(self) -> np.ndarray:
-    """float64[n]."""
+    """Return the losses, float64[n]."""
     return np.arange(self.lower, self.upper + 1) * self.step
 
   @functools.cached_property
   def _sums(self) -> np.ndarray:
-    """S_i = sum over j >= i of p_j e^(L_i - L_j), float64[n + 1].
+    """Compute S_i = sum over j >= i of p_j e^(L_i - L_j), float64[n + 1].
 
     Sums of 1, 2, 4, ... neighbouring losses, while a factor counts: positive
     terms, nothing underflows that matters.
@@ -91,7 +91,7 @@ class Loss:
 
   @functools.cached_property
   def _deltas(self) -> np.ndarray:
-    """delta at every loss, falling; sums of positive terms, nothing cancels.
+    """Compute delta at every loss, falling, by sums of positive terms.
 
     delta(L_i) - delta(L_(i+1)) = (1 - e^(-step)) S_(i+1).
     """
@@ -128,17 +128,6 @@ class Loss:
       return top
     found = math.nextafter(top + math.log1p(-left / scaled), math.inf)
     return max(min(found, top), floor)
-
-
-@functools.lru_cache(maxsize=256)
-def reach(
-    unit_profiles: UnitProfiles, direction: Direction, tail: float
-) -> tuple[float, float]:
-  """Find how far down and up the grid has to reach."""
-  return (
-      unit_profile.reach(unit_profiles, direction, -1, tail),
-      unit_profile.reach(unit_profiles, direction, 1, tail),
-  )
 
 
 @functools.lru_cache(maxsize=32)
@@ -420,14 +409,16 @@ def _refined(
     return revealed
   times = [p.times for p in phases]
   # Numbers of steps are rounded up, so that runs of a plan share a grid.
-  reaches = tuple(
-      reach(
-          p.unit_profiles,
-          direction,
-          _TAIL_SHARE * delta / (_rounded_up(p.times) * len(phases)),
+  tails = [
+      _TAIL_SHARE * delta / (_rounded_up(t) * len(phases)) for t in times
+  ]
+  reaches = [
+      (
+          unit_profile.reach(p.unit_profiles, direction, -1, tail),
+          unit_profile.reach(p.unit_profiles, direction, 1, tail),
       )
-      for p in phases
-  )
+      for p, tail in zip(phases, tails)
+  ]
   widest = max(low + high for low, high in reaches)
 
   def singles_at(points: float) -> list[Loss] | None:
@@ -463,8 +454,10 @@ def _refined(
   # Losses of 1e-9 next to losses of -20 are too much for one even grid. Moments
   # choose their points where they need them; and where a step's largest loss is
   # bounded (up to what doubles can hold), the run's is their sum.
-  ends = [reach(p.unit_profiles, direction, 0.0)[1] for p in phases]
-  longest = sum(t * end for t, end in zip(times, ends))
+  longest = sum(
+      p.times * unit_profile.reach(p.unit_profiles, direction, 1, 0.0)
+      for p in phases
+  )
   bounds: list[base.Curve] = [
       best, base.BoundedLoss(longest, 1e-300 * sum(times))
   ]

@@ -176,13 +176,13 @@ class Sum:
   probs: np.ndarray
 
   def at(self, c: np.ndarray) -> np.ndarray:
-    """e(c), an upper bound for every c."""
+    """Bound e(c), for every c."""
     return np.interp(c, self.points, self.excess)
 
 
 @functools.lru_cache(maxsize=128)
 def copies(distance: float, number: int) -> Sum:
-  """The sum of `number` >= 1 copies of Y at distance d > 0."""
+  """Compute the sum of `number` >= 1 copies of Y at distance d > 0."""
   if number == 1:
     return _one(distance)
   # Doubling, so that sums of different length share their parts.
@@ -196,7 +196,7 @@ def copies(distance: float, number: int) -> Sum:
 def log_below(
     distance: float, number: int, log_share: np.ndarray
 ) -> np.ndarray:
-  """The logarithm of an upper bound on E (c - Z)_+ / m far below the mean.
+  """Compute ln of an upper bound on E (c - Z)_+ / m far below the mean.
 
   Chernoff's bound: (x)_+ <= e^(t x - 1) / t for every t > 0, so that
   E (c - Z)_+ <= e^(t c - 1) E[e^(-t Y)]^m / t, whose middle is not smaller for
@@ -230,7 +230,7 @@ def _one(distance: float) -> Sum:
 
 
 def _add(a: Sum, b: Sum, offsets: np.ndarray) -> Sum:
-  """The sum of two independent sums."""
+  """Compute the sum of two independent sums."""
   number = -round(a.points[0] + b.points[0])
   if number >= _MANY:
     a = _thinned(a)
@@ -241,7 +241,7 @@ def _add(a: Sum, b: Sum, offsets: np.ndarray) -> Sum:
 
 
 def _thinned(a: Sum) -> Sum:
-  """On every second point where they are dense; on all far out.
+  """Keep every second point where they are dense, and all far out.
 
   Its chords are farther above, and never below.
   """
@@ -254,7 +254,7 @@ def _thinned(a: Sum) -> Sum:
 
 
 def _excess(a: Sum, b: Sum, c: np.ndarray) -> np.ndarray:
-  """e of the sum at c, float64[n]."""
+  """Compute e of the sum at c, float64[n]."""
   result = a.at(c)
   for i in range(0, a.points.size, _ROWS):
     rest = c - a.points[i : i + _ROWS, None]
@@ -265,7 +265,7 @@ def _excess(a: Sum, b: Sum, c: np.ndarray) -> np.ndarray:
 def _quantiles(
     a: Sum, b: Sum, number: int, offsets: np.ndarray
 ) -> np.ndarray:
-  """About the points of the sum that lie at the given normal quantiles.
+  """Estimate the points of the sum at the given normal quantiles.
 
   They decide how tight the bound is, never whether it is one.
   """
@@ -290,7 +290,7 @@ def _quantiles(
 
 
 def _kept(offsets: np.ndarray, points: np.ndarray, number: int) -> np.ndarray:
-  """bool[n]: rising, told apart from -m, and on the offset's side of 0."""
+  """Find points that rise, differ from -m and lie on their side of 0."""
   right_side = np.sign(points) == np.sign(offsets)
   inside = points > number * (_LEAST - 1)
   kept = right_side & inside
@@ -302,7 +302,7 @@ def _kept(offsets: np.ndarray, points: np.ndarray, number: int) -> np.ndarray:
 def _sum(
     number: int, offsets: np.ndarray, points: np.ndarray, excess: np.ndarray
 ) -> Sum:
-  """With the end -m, convex on either side of 0, and with probabilities."""
+  """Build a sum with the end -m and probabilities, convex around 0."""
   offsets = np.concatenate([[2 * offsets[0] - 1], offsets])
   points = np.concatenate([[-float(number)], points])
   excess = np.concatenate([[0.0], excess])
@@ -362,14 +362,14 @@ class Allocation:
 
   @property
   def tail(self) -> tuple[float, float]:
-    """(weight, d): the divergence is at most weight H_alpha(N(d) || N(0)).
+    """Return (weight, d): divergences are at most weight H_alpha(N(d) || N(0)).
 
     With weight 1 this is the revealed bound; the grid may add a little to it.
     """
     return 2.0, max(self.distance, _MIN_DISTANCE)
 
   def as_dict(self) -> dict[str, Any]:
-    """Plain data for statements."""
+    """Return plain data for statements."""
     return {
         "kind": "allocation",
         "steps": self.steps,
@@ -380,7 +380,7 @@ class Allocation:
   def divergence(
       self, log_alpha: np.ndarray, direction: amplification.Direction
   ) -> np.ndarray:
-    """H_alpha of the released steps in the direction, for alpha >= 1.
+    """Compute H_alpha of the released steps in the direction, for alpha >= 1.
 
     Args:
       log_alpha: float64[n] of ln alpha >= 0.
@@ -436,7 +436,7 @@ def _curve(
     distance: float,
     direction: amplification.Direction,
 ) -> _Curve:
-  """The divergence of a direction, for 0 < d <= 12 and k >= 2."""
+  """Compute the divergence of a direction, for 0 < d <= 12 and k >= 2."""
   total = copies(distance, observed)
   if direction == "remove":
     log_alpha = np.log1p(total.points[total.zero :] / steps)
@@ -466,7 +466,7 @@ _Point = tuple[float, float]
 
 
 def _extend(hull: list[_Point], steps: int, distance: float) -> None:
-  """Adds Chernoff's bounds for a whole pass to points (ln alpha, value)."""
+  """Add Chernoff's bounds for a whole pass to points (ln alpha, value)."""
   start = hull[-1][0]
   end = _touching(*hull[-1], distance)
   far = np.linspace(start, end, _BEYOND + 2)[1:-1]
@@ -481,7 +481,7 @@ def _extend(hull: list[_Point], steps: int, distance: float) -> None:
 
 
 def _slope(one: _Point, other: _Point) -> float:
-  """In alpha, from a point to one further right."""
+  """Compute the slope in alpha, from a point to one further right."""
   return (other[1] - one[1]) / (math.exp(other[0]) - math.exp(one[0]))
 
 
@@ -538,11 +538,11 @@ class NestedAllocation:
 
   @property
   def tail(self) -> tuple[float, float]:
-    """(weight, d): if the step were known, the sum would move by 2 d."""
+    """Return (weight, d): if the step were known, the sum would move by 2 d."""
     return self.parent_rate * self.rate, 2 * self.whole.distance
 
   def as_dict(self) -> dict[str, Any]:
-    """Plain data for statements."""
+    """Return plain data for statements."""
     return {
         **self.whole.as_dict(),
         "kind": "exchange",
@@ -553,7 +553,7 @@ class NestedAllocation:
   def divergence(
       self, log_alpha: np.ndarray, direction: amplification.Direction
   ) -> np.ndarray:
-    """H_alpha of the pass in the direction, for alpha >= 1.
+    """Compute H_alpha of the pass in the direction, for alpha >= 1.
 
     Args:
       log_alpha: float64[n] of ln alpha >= 0.
@@ -581,7 +581,7 @@ class NestedAllocation:
 
 @functools.lru_cache(maxsize=32)
 def _table(whole: Allocation) -> unit_profile.Chords:
-  """D at `_POINTS`, the least over b by halving: any b is an upper bound."""
+  """Compute D at `_POINTS`, the least over b: any b is an upper bound."""
 
   def bound(log_b: np.ndarray) -> np.ndarray:
     rest = np.maximum(_POINTS - log_b, 0.0)

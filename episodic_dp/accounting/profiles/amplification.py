@@ -74,7 +74,7 @@ _NEWTON_STEPS = 60
 def hockey_stick(
     log_alpha: np.ndarray, distance: float | np.ndarray
 ) -> np.ndarray:
-  """H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1, without loss in the tail.
+  """Compute H_alpha(N(d, 1) || N(0, 1)) for alpha >= 1, exact in the tail.
 
   Phi(d/2 - ln(alpha)/d) - alpha Phi(-d/2 - ln(alpha)/d), by scaled Mills
   ratios where the two terms nearly cancel.
@@ -104,7 +104,7 @@ def hockey_stick(
 def weighted(
     log_weight: np.ndarray, log_against: np.ndarray, distance: float
 ) -> np.ndarray:
-  """V(w, k, d) = w H_(k/w)(N(d) || N(0)); w where k = 0, and 0 where w = 0.
+  """Compute V(w, k, d) = w H_(k/w)(N(d) || N(0)); w at k = 0, 0 at w = 0.
 
   Computed as (w - k)_+ + min(w, k) H_exp(|ln k/w|), which loses no digits.
   """
@@ -124,7 +124,7 @@ def weighted(
 def split(
     log_total: np.ndarray, log_k: np.ndarray, distances: np.ndarray
 ) -> np.ndarray:
-  """ln of k_i exp(d_i x - d_i^2 / 2), with the x for which they sum to a total.
+  """Compute ln of k_i exp(d_i x - d_i^2 / 2), with x such that they sum up.
 
   Args:
     log_total: float64[n], finite.
@@ -156,7 +156,7 @@ def split(
 def best_split(
     log_weight: np.ndarray, terms: list[tuple[np.ndarray, float]]
 ) -> np.ndarray:
-  """The smallest sum of V(u_i, k_i, d_i) over the splits of one weight.
+  """Minimise the sum of V(u_i, k_i, d_i) over the splits of one weight.
 
   Any split is an upper bound, so an inexact minimum is still one.
 
@@ -209,12 +209,12 @@ class Amplification:
 
   @property
   def parent_rate(self) -> float:
-    """q, the probability that the unit's parent is chosen."""
+    """Return q, the probability that the unit's parent is chosen."""
     return math.prod(self.outer_rates)
 
   @property
   def outer_weights(self) -> tuple[float, ...]:
-    """w_j, the probability that the path first breaks at stage j."""
+    """Return w_j, the probability that the path first breaks at stage j."""
     return tuple(
         math.prod(self.outer_rates[:j]) * (1 - r)
         for j, r in enumerate(self.outer_rates)
@@ -222,7 +222,7 @@ class Amplification:
 
   @property
   def tail(self) -> tuple[float, float]:
-    """(weight, d): the divergence is at most weight H_alpha(N(d) || N(0)).
+    """Return (weight, d): divergences are at most weight H_alpha(N(d) || N(0)).
 
     All of the weight A <= q p may be put against the own term, which is at
     least alpha A in both directions.
@@ -231,7 +231,7 @@ class Amplification:
     return self.parent_rate * self.rate, distance
 
   def as_dict(self) -> dict[str, Any]:
-    """Plain data for statements."""
+    """Return plain data for statements."""
     return {
         "kind": "tree",
         "parent_rate": self.parent_rate,
@@ -244,7 +244,7 @@ class Amplification:
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
   ) -> np.ndarray:
-    """H_alpha in the direction, for alpha >= 1.
+    """Compute H_alpha in the direction, for alpha >= 1.
 
     Args:
       log_alpha: float64[n] of ln alpha >= 0.
@@ -261,7 +261,7 @@ class Amplification:
   def terms(
       self, log_alpha: np.ndarray, direction: Direction
   ) -> tuple[np.ndarray, list[tuple[np.ndarray, float]]]:
-    """ln A, and (ln k_i, d_i) of the negative weights; rates must not be 0."""
+    """Return ln A, and (ln k_i, d_i) of the negative weights; no rate is 0."""
     q, p = self.parent_rate, self.rate
     log_excess = log_expm1(log_alpha)  # ln(alpha - 1)
     outer = list(zip(self.outer_weights, self.outer_distances))
@@ -289,7 +289,7 @@ class Amplification:
 
 
 def log_expm1(x: np.ndarray) -> np.ndarray:
-  """ln(e^x - 1) for x >= 0."""
+  """Compute ln(e^x - 1) for x >= 0."""
   with np.errstate(divide="ignore"):
     return np.where(
         x > 30, x, np.log(np.expm1(np.minimum(x, 30.0)))
@@ -299,7 +299,7 @@ def log_expm1(x: np.ndarray) -> np.ndarray:
 def theorem3_as_printed(
     eta: float, epsilon: float, noise_multiplier: float
 ) -> float:
-  """Theorem 3 of "Privacy Amplification for Episodic Training Methods".
+  """Compute theorem 3 of "Privacy Amplification for Episodic Training Methods".
 
   As printed: delta' at epsilon is eta * delta(epsilon_0), with
   epsilon = ln(1 + eta (e^epsilon_0 - 1)) and delta the add-or-remove profile of

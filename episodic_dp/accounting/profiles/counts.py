@@ -39,12 +39,12 @@ class Counts(NamedTuple):
 
   @property
   def most(self) -> int:
-    """The largest value."""
+    """Return the largest value."""
     return int(self.values[-1])
 
 
 def constant(value: int) -> Counts:
-  """The distribution of a number that is known."""
+  """Return the distribution of a number that is known."""
   return Counts(np.asarray([value], np.int64), np.ones(1))
 
 
@@ -59,7 +59,7 @@ def _made(values: np.ndarray, probs: np.ndarray) -> Counts:
 
 
 def _window(low: int, high: int, mean: float) -> tuple[int, int]:
-  """The part of a support outside of which less than e^-92 lies, at each end.
+  """Find the part of a support with less than e^-92 beyond each end.
 
   Bernstein's inequality: a sum of independent coins deviates from its mean m by
   t with probability at most exp(-t^2 / (2 (m + t / 3))), at either end; so does
@@ -85,7 +85,7 @@ def _from_ratios(first: int, log_ratios: np.ndarray) -> Counts:
 
 
 def _with_tail(counts: Counts, high: int, trials: int, rate: float) -> Counts:
-  """With what lies above the window, on values that double up to `high`.
+  """Add the probability above the window, on values that double.
 
   With v < v' two of them, v' gets a bound on all that lies above v: Chernoff's
   exp(-n KL(a || p)) for more than n a successes in n trials, which holds for a
@@ -106,7 +106,7 @@ def _with_tail(counts: Counts, high: int, trials: int, rate: float) -> Counts:
 
 @functools.lru_cache(maxsize=4096)
 def binomial(n: int, rate: float) -> Counts:
-  """Binomial(n, rate)."""
+  """Compute Binomial(n, rate)."""
   if rate >= 1 or n == 0:
     return constant(n)
   if rate <= 0:
@@ -133,7 +133,7 @@ def hypergeometric(population: int, marked: int, drawn: int) -> Counts:
 
 
 def thinned(counts: Counts, rate: float) -> Counts:
-  """The number kept, each with probability `rate`, of a random number."""
+  """Thin a random number: each one is kept with probability `rate`."""
   return mixed([
       (float(weight), binomial(int(value), rate))
       for value, weight in zip(*counts)
@@ -141,7 +141,7 @@ def thinned(counts: Counts, rate: float) -> Counts:
 
 
 def mixed(parts: list[tuple[float, Counts]]) -> Counts:
-  """The mixture of distributions, with these probabilities."""
+  """Return the mixture of distributions, with these probabilities."""
   values = np.unique(np.concatenate([part.values for _, part in parts]))
   probs = np.zeros(values.size)
   for weight, part in parts:
@@ -150,7 +150,7 @@ def mixed(parts: list[tuple[float, Counts]]) -> Counts:
 
 
 def added(first: Counts, second: Counts) -> Counts:
-  """The sum of two independent numbers."""
+  """Compute the sum of two independent numbers."""
   first, second = (coarser(c, _LONGEST_SUM) for c in (first, second))
   if second.values.size > first.values.size:
     first, second = second, first
@@ -169,14 +169,14 @@ def added(first: Counts, second: Counts) -> Counts:
 
 
 def _dense(counts: Counts) -> np.ndarray:
-  """The probabilities of every value from the first to the last."""
+  """Compute the probabilities of every value from the first to the last."""
   result = np.zeros(counts.most - int(counts.values[0]) + 1)
   result[counts.values - counts.values[0]] = counts.probs
   return result
 
 
 def times(counts: Counts, n: int) -> Counts:
-  """The sum of n independent copies, by repeated squares."""
+  """Compute the sum of n independent copies, by repeated squares."""
   result, square = constant(0), counts
   while n:
     if n % 2:
@@ -188,7 +188,7 @@ def times(counts: Counts, n: int) -> Counts:
 
 
 def chosen(counts: Counts, n: int, rate: float) -> Counts:
-  """The sum of those that are drawn of n copies, each with this rate."""
+  """Add up the copies that are drawn out of n, each with this rate."""
   if counts.most == 0:  # Else every number drawn would be a value of its own.
     return constant(0)
   if counts.values.size == 1:
@@ -200,7 +200,7 @@ def chosen(counts: Counts, n: int, rate: float) -> Counts:
 
 
 def larger(first: Counts, second: Counts) -> Counts:
-  """The smallest number that is stochastically larger than both."""
+  """Compute the smallest number that is stochastically larger than both."""
   values = np.union1d(first.values, second.values)
   above = np.zeros(values.size)  # P(number >= value)
   for part in (first, second):
@@ -219,7 +219,7 @@ def _rounded_up(counts: Counts, kept: np.ndarray) -> Counts:
 
 
 def coarser(counts: Counts, limit: int) -> Counts:
-  """On about `limit` values at most, some of them rounded up.
+  """Round up to about `limit` values at most.
 
   Most of the limit goes to what is likely: unlikely values on either side are
   rounded up more.
@@ -238,7 +238,7 @@ def coarser(counts: Counts, limit: int) -> Counts:
 
 
 def by_chance(counts: Counts, limit: int) -> Counts:
-  """On at most `limit` values, of about equal chances but for the largest.
+  """Round up to at most `limit` values of about equal chances.
 
   Values in between are rounded up.
   """
@@ -257,7 +257,7 @@ def by_chance(counts: Counts, limit: int) -> Counts:
 
 
 def without_tail(counts: Counts, chance: float = _NEGLIGIBLE) -> Counts:
-  """With what is above values of less than a chance on values that double."""
+  """Round unlikely large values up to values that double."""
   values = counts.values
   above = np.cumsum(counts.probs[::-1])[::-1]
   first = max(int((above >= chance).sum()), 1)

@@ -109,7 +109,7 @@ class Line(NamedTuple):
 
 
 def curves(line: Line, direction: Direction) -> list[Curve]:
-  """The profile of every row of `line.seen`, for alpha >= 1.
+  """Compute the profile of every row of `line.seen`, for alpha >= 1.
 
   Let F say that what is drawn under the unit, or instead of it, moves farther
   than `_FARTHEST`. Both can be drawn before it is known whether the unit is, so
@@ -160,7 +160,7 @@ def curves(line: Line, direction: Direction) -> list[Curve]:
 def _points(
     line: Line, remove: bool, x: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """ln alpha and the divergence, float64[rows, n], at thresholds float64[n].
+  """Compute ln alpha and the divergence, float64[rows, n], at thresholds.
 
   NaN where a double does not hold them.
   """
@@ -170,7 +170,7 @@ def _points(
   def densities(
       exponential: Callable[[np.ndarray], np.ndarray]
   ) -> list[np.ndarray]:
-    """The seen, replacing and outer densities over that of N(0)."""
+    """Compute the seen, replacing and outer densities over that of N(0)."""
     return [
         _over_normal(weights, at, x, exponential)
         for weights, at in (
@@ -222,7 +222,7 @@ def _over_normal(
     x: np.ndarray,
     exponential: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-  """Sums of w phi(x - at) / phi(x), or of w (phi(x - at) / phi(x) - 1)."""
+  """Sum w phi(x - at) / phi(x), or w (phi(x - at) / phi(x) - 1)."""
   return weights @ exponential(at[:, None] * x - (at * at)[:, None] / 2)
 
 
@@ -242,7 +242,7 @@ def _half_lines(shift: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 
 def _mills(y: np.ndarray) -> np.ndarray:
-  """Phi(-y) / phi(y)."""
+  """Compute Phi(-y) / phi(y)."""
   return math.sqrt(math.pi / 2) * special.erfcx(y / math.sqrt(2))
 
 
@@ -265,7 +265,7 @@ def _grid(start: float, stop: float) -> np.ndarray:
 def _cleaned(
     log_alpha: np.ndarray, value: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Points in rising order, from the last at or below alpha = 1.
+  """Keep points in rising order, from the last at or below alpha = 1.
 
   Points that rounding puts in the wrong order are left out, and a value is
   raised to those that come later.

@@ -46,27 +46,27 @@ class Number:
 
   @classmethod
   def of(cls, counts: counts_lib.Counts) -> "Number":
-    """On a few hundred values at most."""
+    """Round up to a few hundred values at most."""
     values, probs = counts_lib.coarser(counts, _MAX_NUMBERS)
     return cls(tuple(values.tolist()), tuple(probs.tolist()))
 
   @property
   def counts(self) -> counts_lib.Counts:
-    """The same as arrays."""
+    """Return the same as arrays."""
     return counts_lib.Counts(np.asarray(self.values), np.asarray(self.probs))
 
   @property
   def most(self) -> int:
-    """The largest value."""
+    """Return the largest value."""
     return self.values[-1]
 
   @property
   def none(self) -> float:
-    """P(K = 0)."""
+    """Return P(K = 0)."""
     return self.probs[0] if self.values[0] == 0 else 0.0
 
   def as_dict(self) -> dict[str, list]:
-    """Plain data for statements."""
+    """Return plain data for statements."""
     return {"values": list(self.values), "probs": list(self.probs)}
 
 
@@ -98,7 +98,7 @@ class RandomCount:
 
   @property
   def at_most(self) -> amplification.Amplification:
-    """The unit with as many clip units as it can ever draw: never less."""
+    """Return the unit with as many clip units as it can ever draw."""
     most = self.number.most, self.instead.most
     # To what is positive in a direction: the unit, or what takes its place.
     return amplification.Amplification(
@@ -110,13 +110,13 @@ class RandomCount:
 
   @property
   def tail(self) -> tuple[float, float]:
-    """(P(K + K' > 0), the largest distance), by joint convexity."""
+    """Return (P(K + K' > 0), the largest distance), by joint convexity."""
     reached = math.prod(self.outer_rates) * self.rate
     none = self.number.none * self.instead.none
     return reached * (1 - none), self.at_most.unit_sensitivity
 
   def as_dict(self) -> dict[str, Any]:
-    """Plain data for statements."""
+    """Return plain data for statements."""
     return {
         **self.at_most.as_dict(),
         "kind": "random count",
@@ -128,7 +128,7 @@ class RandomCount:
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
   ) -> np.ndarray:
-    """H_alpha in the direction, for alpha >= 1.
+    """Compute H_alpha in the direction, for alpha >= 1.
 
     Args:
       log_alpha: float64[n] of ln alpha >= 0.
@@ -188,7 +188,7 @@ class Averaged:
 
   @property
   def at_most(self) -> amplification.Amplification:
-    """The unit if it always were of the kind that costs most."""
+    """Return the unit as if it always were of the kind that costs most."""
     most = self.parts[-1][1]
     if isinstance(most, RandomCount):
       return most.at_most
@@ -196,11 +196,11 @@ class Averaged:
 
   @property
   def tail(self) -> tuple[float, float]:
-    """The tail of the part that costs most: never less than the others'."""
+    """Return the tail of the part that costs most, never less than others'."""
     return self.parts[-1][1].tail
 
   def as_dict(self) -> dict[str, Any]:
-    """Plain data for statements."""
+    """Return plain data for statements."""
     return {
         **self.parts[-1][1].as_dict(),
         "kind": "average",
@@ -213,7 +213,7 @@ class Averaged:
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
   ) -> np.ndarray:
-    """H_alpha in the direction, for alpha >= 1, float64[n]."""
+    """Compute H_alpha in the direction, for alpha >= 1, float64[n]."""
     log_alpha = np.asarray(log_alpha, float)
     value = np.zeros_like(log_alpha)
     for chance, kind in self.parts:

@@ -87,29 +87,29 @@ class Recurrence:
 
   @functools.cached_property
   def parents(self) -> counts_lib.Counts:
-    """The distribution of J, the number of places that draw the parent."""
+    """Return the distribution of J, how many places draw the parent."""
     return _parents(self.places, self.place_rate, self.drawn_of)
 
   @property
   def most(self) -> int:
-    """The largest number of clip units, an upper bound on K."""
+    """Return the largest number of clip units, an upper bound on K."""
     return self.parents.most * (self.number.most + self.instead.most)
 
   @property
   def inclusion_rate(self) -> float:
-    """The probability that a step draws the record at all."""
+    """Return the probability that a step draws the record at all."""
     j, probs = self.parents
     some = -np.expm1(j * np.log1p(-self.rate)) if self.rate < 1 else j > 0
     return float(min(probs @ some, 1.0))
 
   @property
   def tail(self) -> tuple[float, float]:
-    """(P(the record is drawn), the largest distance), by joint convexity."""
+    """Return (P(it is drawn), the largest distance), by joint convexity."""
     return self.inclusion_rate, self.most * self.least_distance
 
   @property
   def at_most(self) -> amplification.Amplification:
-    """The record if all of its places drew it in every step: never less."""
+    """Return the record as if all of its places drew it in every step."""
     distance = self.places * (self.number.most + self.instead.most)
     return amplification.Amplification(
         (), 1.0, (), distance * self.least_distance
@@ -117,12 +117,12 @@ class Recurrence:
 
   @property
   def least_distance(self) -> float:
-    """The distance, or a little one where it is 0."""
+    """Return the distance, or a little one where it is 0."""
     return max(self.distance, _MIN_DISTANCE)
 
   @functools.cached_property
   def once(self) -> tuple[float, Once]:
-    """P(J <= 1), and the tree that the places are like in that case."""
+    """Return P(J <= 1), and the tree that the places are like in that case."""
     few = self.parents.values <= 1
     values, probs = self.parents.values[few], self.parents.probs[few]
     chance = float(probs.sum())
@@ -150,7 +150,7 @@ class Recurrence:
     )
 
   def as_dict(self) -> dict[str, Any]:
-    """Plain data for statements."""
+    """Return plain data for statements."""
     found = {
         "kind": "recurrence",
         "places": self.places,
@@ -168,7 +168,7 @@ class Recurrence:
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
   ) -> np.ndarray:
-    """H_alpha in the direction, for alpha >= 1.
+    """Compute H_alpha in the direction, for alpha >= 1.
 
     Args:
       log_alpha: float64[n] of ln alpha >= 0.
@@ -220,7 +220,7 @@ def several(
 
 
 def occurrences(kind: Recurrence, j: int) -> counts_lib.Counts:
-  """The number of clip units that differ, given J = j."""
+  """Compute the number of clip units that differ, given J = j."""
   if kind.number == random_count.ONE:
     return counts_lib.binomial(j, kind.rate)
   # What takes a place is taken as known, and as large as it can be.

@@ -48,7 +48,7 @@ class UnitProfile(Protocol):
 
   @property
   def tail(self) -> tuple[float, float]:
-    """A bound (weight, d) on the tails.
+    """Return a bound (weight, d) on the tails.
 
     For alpha >= 1 and both directions the divergence is at most
     weight H_alpha(N(d) || N(0)).
@@ -56,7 +56,7 @@ class UnitProfile(Protocol):
 
   @property
   def slow(self) -> bool:
-    """True where chords are worth computing."""
+    """Return whether chords are worth computing."""
 
   def divergence(
       self, log_alpha: np.ndarray, direction: Direction
@@ -160,6 +160,7 @@ def bounded_excess(
   )
 
 
+@functools.lru_cache(maxsize=512)
 def reach(
     unit_profiles: UnitProfiles,
     direction: Direction,
