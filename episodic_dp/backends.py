@@ -4,10 +4,10 @@ On a CPU every core is a device of its own (docs/decisions/speed.md). JAX has
 to be told before it computes for the first time, so that whatever of the
 library may be the first to compute asks for the cores before (`ask_for_cores`).
 
-A CPU ("cpu") has forms of its own for some convolutions, which only exist
-because it is slow at the plain ones (`models/cpu`); computes one task at a
-time, since batched products are slower there than single ones; and is told to
-compile in haste (docs/decisions/speed.md).
+A CPU ("cpu") takes other forms of some convolutions, which only exist because
+it is slow at the plain ones (`models.convolution`). It computes one task at a
+time, since batched products are slower there than single ones, and compiles
+with few optimisations (docs/decisions/speed.md).
 
 An accelerator ("gpu", "tpu") takes products of patches for all of them and
 XLA's own options. Only wide products keep it busy, so that it computes as many
@@ -42,7 +42,7 @@ class Choices:
   """Settings of programs for one kind of device.
 
   Attributes:
-    own_forms: whether a convolution takes the form of `models.cpu` that fits.
+    own_forms: whether a convolution may take a form for a CPU.
     microbatch_size: tasks that a device computes together.
     compiler_options: of XLA, for programs that a user waits for; None for its
       own.

@@ -2,8 +2,9 @@
 
 Each class is the only description of its options: configs, presets, flags,
 config.json and exported models read its fields. The builders
-(`models.by_name`, `learners.by_name`, `config.build`) take its objects. This
-module does not import JAX, so that a config is read and accounted without it.
+(`models.networks.by_name`, `learners.by_name`, `config.build`) take its
+objects. This module does not import JAX, so that a config is read and accounted
+without it.
 """
 
 from collections.abc import Mapping

@@ -6,7 +6,6 @@ import numpy as np
 
 from episodic_dp import pvi
 from episodic_dp.output import plotting
-from episodic_dp.pvi import factors
 from episodic_dp.pvi import gaussian
 from episodic_dp.pvi import servers
 
@@ -33,12 +32,12 @@ def convergence() -> plotting.Figure:
   exact = gaussian.product(prior, model.exact(everything))
   figure = plotting.figure(3.8, width=plotting.WIDE)
   panels = figure.subplots(1, len(_SHOWN), sharey=True)
-  posterior, done = factors.begin(prior, _CLIENTS), 0
+  posterior, done = servers.begin(prior, _CLIENTS), 0
   for axes, rounds in zip(panels, _SHOWN):
-    for _ in range(done, rounds):
-      posterior, _ = servers.synchronous(
-          model.visit, posterior, examples, damping=_DAMPING
-      )
+    posterior, *_ = servers.serve(
+        model.visit, posterior, examples,
+        jnp.tile(jnp.arange(_CLIENTS), (rounds - done, 1)), damping=_DAMPING,
+    )
     done = rounds
     for m in range(_CLIENTS):
       one = gaussian.product(posterior.prior, posterior.factor(m))

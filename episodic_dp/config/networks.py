@@ -30,7 +30,8 @@ from episodic_dp import models
 from episodic_dp import options
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.models import model as model_lib
-from episodic_dp.models import start as start_lib
+from episodic_dp.models import networks
+from episodic_dp.models import parts
 
 _Shape = tuple[int, ...]
 _LONGEST = 400  # Characters of another program's error.
@@ -64,7 +65,7 @@ def make_model(
     if way is None:
       _check_recorded(network, model)
   else:
-    model = models.by_name(network, outputs, input_shape)
+    model = networks.by_name(network, outputs, input_shape)
   if network.start is not None and from_start:
     model = models.start_from(
         model,
@@ -94,7 +95,7 @@ def recorded(config: RunConfig, model: models.Model) -> dict[str, Any]:
   found: dict[str, Any] = {}
   if network.start is not None:
     found["start"] = os.path.abspath(network.start)
-    found["start_digest"] = start_lib.digest(_start(network))
+    found["start_digest"] = parts.digest(_start(network))
   if network.is_own:
     found["source_digest"] = _source_digest(network.name)
     found["shapes_digest"] = _shapes_digest(model)
@@ -109,7 +110,7 @@ def _start(network: options.Network) -> dict[str, Any]:
   """Return the weights; RunError where their digest is another."""
   assert network.start is not None
   weights = models.read_weights(network.start)
-  found, wanted = start_lib.digest(weights), network.start_digest
+  found, wanted = parts.digest(weights), network.start_digest
   if wanted is not None and found != wanted:
     raise errors.RunError(
         f"{_source(network)} holds other weights (start_digest {found[:12]})"
@@ -208,7 +209,7 @@ def _shapes_digest(model: models.Model) -> str:
     params = model.init(key)
     return params if model.whole is None else model.whole(params)
 
-  return start_lib.shapes_digest(
+  return parts.shapes_digest(
       jax.eval_shape(parameters, jax.random.key(0))
   )
 

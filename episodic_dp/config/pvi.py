@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 import dataclasses
+import math
 import os
 import pathlib
-import re
 from typing import Literal
 
 import jax.numpy as jnp
@@ -18,7 +18,6 @@ from episodic_dp import pvi
 from episodic_dp.config import run_config
 from episodic_dp.pvi import adult
 from episodic_dp.pvi import federation
-from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import tables
 
 
@@ -45,23 +44,13 @@ class Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Model:
-  """The likelihood and its prior.
+  """Logistic regression and its prior.
 
   Attributes:
-    name: logistic regression, or a Bayesian network.
-    widths: of the network's hidden layers.
     prior_variance: of each parameter.
   """
 
-  name: Literal["logistic", "network"] = "logistic"
-  widths: tuple[int, ...] = ()
   prior_variance: plain.Positive = 1.0
-
-  def __post_init__(self) -> None:
-    if self.name == "logistic" and self.widths:
-      raise _validate.refusal(
-          "config.model.widths", self.widths, "none of a logistic model"
-      )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,13 +60,10 @@ class Server:
   Attributes:
     order: synchronous, sequential or asynchronous.
     damping: of the factors.
-    absent: clients that do not answer: "3" never, "3:5-" from round 5 on,
-      "3:5-9" in rounds 5 to 9; several separated by commas.
   """
 
   order: str = "synchronous"
   damping: float = 0.1
-  absent: str = ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,7 +99,7 @@ class Config:
     server: the order of updates.
     visit: the steps of a client.
     rounds: of visits.
-    seed: public, of the order of visits and of a network's samples.
+    seed: public, of the order of visits.
     private_seed: None for a secret key; a fixed seed voids the guarantee for
       anyone who knows it.
     delta: of every client; None for 10^floor(log10(1 / rows)) of Adult, and a
@@ -219,47 +205,34 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
     PlanError, UnsoundPlanError, RunError: one sentence.
   """
   visit, features = config.visit, rows.schema.features
-  classes = len(rows.schema.classes)
-  likelihood: likelihoods.Likelihood
-  if config.model.name == "network":
-    likelihood = pvi.BayesianNetwork(
-        (features, *config.model.widths, classes)
+  if len(rows.schema.classes) != 2:
+    raise _validate.refusal(
+        "schema.classes", rows.schema.classes, "two, for logistic regression"
     )
-  elif classes != 2:
-    raise plan_lib.PlanError(
-        f"config.model.name is 'logistic' and the schema has {classes} classes:"
-        " it tells two apart; use --config.model.name=network"
-    )
-  else:
-    likelihood = pvi.LogisticRegression(features)
+  likelihood = pvi.LogisticRegression(features)
   owners = pvi.make_clients(
-      rows.train.inputs, rows.train.labels, dict(rows.members)
+      rows.train.inputs, rows.train.labels, rows.members
   )
-  numbers = {name: i for i, name in enumerate(rows.members)}
   return pvi.Spec(
       learner=pvi.VariationalLearner(
-          likelihood, likelihood.prior(config.model.prior_variance), features,
-          seed=config.seed,
+          likelihood, likelihood.prior(config.model.prior_variance), features
       ),
       optimizer=optimizer(visit.rate, visit.scale_rate),
       clients=owners,
-      budgets=pvi.Budgets(
-          releases=federation.releases(
-              owners, batch_share=visit.batch_share,
-              least_batch=visit.least_batch, clip_norm=visit.clip_norm,
-              noise_multiplier=visit.noise_multiplier,
-          ),
-          deltas=tuple(
-              config.delta or default_delta(config.table, c.size)
-              for c in owners
-          ),
-          local_steps=visit.local_steps,
-          target_epsilon=config.target_epsilon,
+      releases=federation.releases(
+          owners, batch_share=visit.batch_share,
+          least_batch=visit.least_batch, clip_norm=visit.clip_norm,
+          noise_multiplier=visit.noise_multiplier,
       ),
+      deltas=tuple(
+          config.delta or default_delta(config.table, len(owner.labels))
+          for owner in owners
+      ),
+      local_steps=visit.local_steps,
+      target_epsilon=config.target_epsilon,
       damping=config.server.damping,
       rounds=config.rounds,
       server=config.server.order,  # type: ignore[arg-type]  # Spec checks it.
-      absences=absences(config.server.absent, numbers),
       validation=examples(rows.validation),
       seed=config.seed,
       private_seed=config.private_seed,
@@ -275,7 +248,8 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
 
 def default_delta(table: Table, size: int) -> float:
   """Return a client's delta: published for Adult, else up to 1 / (10 rows)."""
-  return federation.usual_delta(size if table.name == "adult" else 10 * size)
+  rows = size if table.name == "adult" else 10 * size
+  return 10.0 ** math.floor(-math.log10(rows))
 
 
 def optimizer(rate: float, scale_rate: float) -> optax.GradientTransformation:
@@ -296,45 +270,6 @@ def examples(table: tables.Table) -> pvi.Examples:
       jnp.asarray(table.inputs), jnp.asarray(table.labels),
       jnp.ones(len(table.labels)),
   )
-
-
-def absences(
-    text: str, numbers: Mapping[str, int]
-) -> tuple[pvi.Absence, ...]:
-  """Read "a,b:5-,c:5-9".
-
-  Args:
-    text: clients by name or number, and the rounds in which each is absent.
-    numbers: name -> number of a client.
-
-  Raises:
-    PlanError: a part that is none.
-  """
-  found = []
-  for part in filter(None, text.split(",")):
-    match = re.fullmatch(r"([^:]+?)(?::(\d+)-(\d*))?", part.strip())
-    if match is None:
-      raise plan_lib.PlanError(
-          f"config.server.absent has {part!r}: write a client's name or number,"
-          f" and rounds as in {next(iter(numbers))}:5-9, {next(iter(numbers))}"
-          ":5- or nothing for all of them"
-      )
-    name = match[1]
-    if not (name in numbers or name.isdigit()):
-      raise plan_lib.PlanError(
-          f"config.server.absent has {part!r}, and no client is called"
-          f" {name!r}: name one of {', '.join(numbers)}"
-      )
-    number = numbers[name] if name in numbers else int(name)
-    first = int(match[2]) if match[2] else 1
-    last = int(match[3]) if match[3] else None
-    if last is not None and last < first:
-      raise plan_lib.PlanError(
-          f"config.server.absent has {part!r}, whose last round {last} lies"
-          f" before the first, {first}: write {name}:{last}-{first}"
-      )
-    found.append(pvi.Absence(number, first, last))
-  return tuple(found)
 
 
 def _no_rows(schema: tables.Schema) -> tables.Table:

@@ -21,6 +21,7 @@ from episodic_dp.accounting import statement as statement_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.export import preprocessing
 from episodic_dp.learners import naming
+from episodic_dp.models import networks
 from episodic_dp.models import parts
 from episodic_dp.sampling import episodes
 
@@ -317,7 +318,7 @@ def _network(
 ) -> models.Model:
   """Make the network, around the public start that it was trained from."""
   network = found.network
-  model = models.by_name(network, outputs, found.preprocessing.shape)
+  model = networks.by_name(network, outputs, found.preprocessing.shape)
   if start is None:
     return model
   return models.start_from(

@@ -1,12 +1,12 @@
-"""Convolution as one matrix product: patches times kernel.
+"""Convolution as one matrix product, and the library's own on a CPU.
 
-After one inner step every task has weights of its own, and `vmap` turns a
+After one inner step every task has separate weights, and `vmap` turns a
 convolution with per-task kernels into a grouped convolution, which is slow on
 every backend (and its second-order gradients slower still). Written as a
 product of patches `[n H W, kh kw Cin]` and a kernel `[kh kw Cin, Cout]`, the
-same `vmap` gives a batched matrix product. Every operation here is a slice, a
-concatenation, a pad or a product, so it can be differentiated any number of
-times, in either mode.
+same `vmap` gives a batched matrix product. `convolve` is made of slices,
+concatenations, pads and products, so it can be differentiated any number of
+times, in either mode. `same` chooses the form for the backend.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,15 @@ import jax
 from jax import lax
 import jax.numpy as jnp
 
+from episodic_dp import backends
+
 
 def patches(
     images: jax.Array,
     window: tuple[int, int] = (3, 3),
     padding: Sequence[tuple[int, int]] | None = None,
 ) -> jax.Array:
-  """Every window of the zero-padded images, laid out along the channels.
+  """Lay out every window of the zero-padded images along the channels.
 
   Args:
     images: [n, H, W, C].
@@ -55,7 +57,7 @@ def convolve(
     padding: Sequence[tuple[int, int]] | None = None,
     precision: Any = None,
 ) -> jax.Array:
-  """The stride-1 convolution of images with a kernel.
+  """Convolve images with a kernel, with stride 1.
 
   Args:
     images: [n, H, W, Cin].
@@ -86,12 +88,10 @@ def convolve(
 
 @jax.custom_vjp
 def same(images: jax.Array, kernel: jax.Array) -> jax.Array:
-  """`convolve` for odd windows and the same size, with quicker gradients.
+  """Convolve to the same size, by the quickest form of the backend.
 
-  The gradient of the images is again such a convolution, of the flipped
-  kernel, and that of the kernel one product of patches that are there already:
-  every pass ends in a matrix product, of any order of differentiation. Reverse
-  mode only.
+  The gradients of every order are made of this function and `correlate`, since
+  both are linear in their two arguments. Reverse mode only.
 
   Args:
     images: [n, H, W, Cin].
@@ -100,19 +100,15 @@ def same(images: jax.Array, kernel: jax.Array) -> jax.Array:
   Returns:
     [n, H, W, Cout].
   """
-  return convolve(images, kernel)
-
-
-def flipped(kernel: jax.Array) -> jax.Array:
-  """The kernel whose convolution is the gradient of the images."""
-  return jnp.swapaxes(kernel[::-1, ::-1], 2, 3)
+  form = _library if _takes_library(kernel.shape[3]) else convolve
+  return form(images, kernel)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def correlate(
     images: jax.Array, slope: jax.Array, window: tuple[int, int]
 ) -> jax.Array:
-  """The gradient of `same`'s kernel.
+  """Compute the gradient of the kernel of `same`.
 
   Args:
     images: [n, H, W, Cin].
@@ -122,43 +118,44 @@ def correlate(
   Returns:
     [kh, kw, Cin, Cout].
   """
+  takes_library = _takes_library(slope.shape[3])
+  form = _library_correlate if takes_library else _patch_correlate
+  return form(images, slope, window)
+
+
+def _flipped(kernel: jax.Array) -> jax.Array:
+  """Return the kernel whose convolution is the gradient of the images."""
+  return jnp.swapaxes(kernel[::-1, ::-1], 2, 3)
+
+
+same.defvjp(
+    lambda images, kernel: (same(images, kernel), (images, kernel)),
+    lambda saved, slope: (
+        same(slope, _flipped(saved[1])),
+        correlate(saved[0], slope, saved[1].shape[:2]),
+    ),
+)
+correlate.defvjp(
+    lambda images, slope, window: (
+        correlate(images, slope, window),
+        (images, slope),
+    ),
+    lambda window, saved, kernel: (
+        same(saved[1], _flipped(kernel)),
+        same(saved[0], kernel),
+    ),
+)
+
+
+def _patch_correlate(
+    images: jax.Array, slope: jax.Array, window: tuple[int, int]
+) -> jax.Array:
+  """Compute `correlate` as one product of patches."""
   channels, features = images.shape[-1], slope.shape[-1]
   rows = patches(images, window).reshape(-1, math.prod(window) * channels)
-  # [Cout, entries]: the other way round the product is slow on a CPU.
+  # [Cout, entries]: its transpose is a slow product on a CPU.
   product = slope.reshape(-1, features).T @ rows
   return jnp.moveaxis(product.reshape(features, *window, channels), 0, -1)
-
-
-def tie(same: Any, correlate: Any) -> None:
-  """Make each of a pair such as `same` and `correlate` the other's gradient.
-
-  Both are linear in two arguments, so that the gradients of every order are
-  made of the two.
-
-  Args:
-    same: a `jax.custom_vjp` of (images, kernel).
-    correlate: one of (images, slope, window), the last not differentiated.
-  """
-  same.defvjp(
-      lambda images, kernel: (same(images, kernel), (images, kernel)),
-      lambda saved, slope: (
-          same(slope, flipped(saved[1])),
-          correlate(saved[0], slope, saved[1].shape[:2]),
-      ),
-  )
-  correlate.defvjp(
-      lambda images, slope, window: (
-          correlate(images, slope, window),
-          (images, slope),
-      ),
-      lambda window, saved, kernel: (
-          same(saved[1], flipped(kernel)),
-          same(saved[0], kernel),
-      ),
-  )
-
-
-tie(same, correlate)
 
 
 def conv_general_dilated(
@@ -174,7 +171,7 @@ def conv_general_dilated(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> jax.Array:
-  """A stand-in for `jax.lax.conv_general_dilated`.
+  """Replace `jax.lax.conv_general_dilated`.
 
   Pass it to the stock layer: `nn.Conv(..., conv_general_dilated=this)`. A
   two-dimensional NHWC convolution of stride 1 without dilation or groups
@@ -210,3 +207,79 @@ def conv_general_dilated(
         lhs.shape[1:3], rhs.shape[:2], (1, 1), padding
     )
   return convolve(lhs, rhs, padding, precision)
+
+
+# The library's convolution on a CPU -------------------------------------------
+#
+# It lays out no patches, which leave the cache when there are many, and it
+# compiles faster. It is slow (jaxlib 0.10.2) with separate kernels for the
+# entries of a batch, with few output channels, and for a kernel's gradient of
+# an odd number of images, of many images, or in any but the usual order of
+# axes. docs/decisions/speed.md has the measurements.
+
+_AXES = ("NHWC", "HWIO", "NHWC")
+_MANY = 17  # Output channels from which on it is faster than patches.
+_POSITIONS = 1600  # At most, of images whose kernel's gradient is one call.
+
+
+def _takes_library(features: int) -> bool:
+  return features >= _MANY and backends.choices().own_forms
+
+
+@jax.custom_batching.custom_vmap
+def _library(images, kernel):
+  return _library_padded(images, kernel, kernel.shape[:2])
+
+
+@_library.def_vmap
+def _library_batch(size, batched, images, kernel):
+  """Convolve more images where all have one kernel; else use patches."""
+  if batched[1]:
+    in_axes = [0 if one else None for one in batched]
+    return jax.vmap(convolve, in_axes)(images, kernel), True
+  found = _library(images.reshape(-1, *images.shape[2:]), kernel)
+  return found.reshape(size, -1, *found.shape[1:]), True
+
+
+def _library_padded(images, kernel, window):
+  """Convolve with rows and columns of zeros around the images."""
+  # Kept apart, or the compiler would fuse them and change the order of axes.
+  images, kernel = lax.optimization_barrier((images, kernel))
+  padding = [(k // 2, k // 2) for k in window]
+  return lax.conv_general_dilated(
+      images, kernel, (1, 1), padding, dimension_numbers=_AXES
+  )
+
+
+def _library_correlate(images, slope, window):
+  """Compute `correlate` of a few images at a time."""
+
+  @jax.custom_batching.custom_vmap
+  def correlated(images, slope):
+    n, height, width, _ = images.shape
+    at_once = min(max(1, _POSITIONS // (height * width)), n)
+    if at_once > 1:
+      at_once += at_once % 2
+    missing = ((0, -n % at_once), (0, 0), (0, 0), (0, 0))
+    parts = [
+        jnp.pad(a, missing).reshape(-1, at_once, *a.shape[1:])
+        for a in (images, slope)
+    ]
+    return lax.map(block, parts).sum(0)
+
+  def block(part):
+    images, slope = part
+    # The images' channels are the batch, the images the sum's index.
+    found = _library_padded(
+        images.transpose(3, 1, 2, 0), slope.transpose(1, 2, 0, 3), window
+    )
+    return lax.optimization_barrier(found).transpose(1, 2, 0, 3)
+
+  @correlated.def_vmap
+  def batch(size, batched, images, slope):
+    del size
+    in_axes = [0 if one else None for one in batched]
+    patched = functools.partial(_patch_correlate, window=window)
+    return jax.vmap(patched, in_axes)(images, slope), True
+
+  return correlated(images, slope)

@@ -1,19 +1,230 @@
-"""The networks that the library brings, in Flax Linen, as Models."""
+"""The networks that the library brings, in Flax Linen, as Models.
 
-from typing import Any
+Normalisation uses the statistics at hand and carries nothing. Batch
+normalisation uses the current batch (one task's support or query set): it mixes
+the examples of a task, which is sound where the task is the clip unit.
+Statistics carried from task to task are not sound and have no place here.
+"""
+
+import math
+import typing
+from typing import Any, Literal
 
 from flax import linen as nn
 import jax
+from jax import lax
+import jax.numpy as jnp
 
 from episodic_dp import _validate
+from episodic_dp import backends
 from episodic_dp import options
-from episodic_dp.models import layers
-from episodic_dp.models import libraries
-from episodic_dp.models.model import Model
+from episodic_dp.models import convolution
+from episodic_dp.models import model as model_lib
 
+Norm = Literal["batch", "group", "none"]
+BLOCKS = 4
+GLOROT = nn.initializers.glorot_uniform()
+_MAX_GROUPS = 8
+EPSILON = 1e-5  # Of a normalised variance.
+# The first block on a CPU: channels of an image, and outputs that are cached.
+_FEW_CHANNELS, _CACHED = 3, 2**17
 _RESIDUAL_SLOPE = 0.1
 # Channels of the four blocks over the first one's, times two.
 _HALVES = (2, 5, 10, 20)
+
+
+# Layers -----------------------------------------------------------------------
+
+
+def batch_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+  """Normalise each channel over all other axes, then scale and shift.
+
+  Ioffe and Szegedy, "Batch Normalization" (2015), eq. of Algorithm 1, with the
+  current batch's (biased) variance.
+
+  Args:
+    x: [n, ..., C], such as [n, H, W, C] or [n, features].
+    scale: [C].
+    bias: [C].
+  """
+  others = tuple(range(x.ndim - 1))
+  centred = x - x.mean(others)
+  variance = jnp.square(centred).mean(others)
+  return centred * (scale * lax.rsqrt(variance + EPSILON)) + bias
+
+
+def group_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+  """Normalise each example and group of channels, then scale and shift.
+
+  Wu and He, "Group Normalization" (2018). Examples are not mixed.
+
+  Args:
+    x: [n, ..., C]; the groups are consecutive channels, as many as the largest
+      number up to 8 that divides C.
+    scale: [C].
+    bias: [C].
+  """
+  n, channels = x.shape[0], x.shape[-1]
+  space = tuple(range(1, x.ndim - 1))
+
+  def mean(x):
+    # Over space first: what is left is small, and a CPU adds whole rows.
+    members = x.mean(space).reshape(n, math.gcd(channels, _MAX_GROUPS), -1)
+    shared = jnp.broadcast_to(members.mean(-1, keepdims=True), members.shape)
+    return shared.reshape(n, *(1 for _ in space), channels)
+
+  centred = x - mean(x)
+  variance = mean(jnp.square(centred))
+  return centred * (scale * lax.rsqrt(variance + EPSILON)) + bias
+
+
+def max_pool(x: jax.Array) -> jax.Array:
+  """Pool 2x2 with stride 2 by the maximum, odd edges dropped ("VALID").
+
+  Pairs of rows, then of columns, are compared and the larger chosen: the
+  gradient goes to the first largest entry and is a selection of any order.
+  `lax.reduce_window`, the usual pool, has a slow second derivative.
+
+  Args:
+    x: [n, H, W, C].
+
+  Returns:
+    [n, H // 2, W // 2, C].
+  """
+  return max_pool_pairs(max_pool_pairs(x, 1), 2)
+
+
+def max_pool_pairs(x: jax.Array, axis: int = 2) -> jax.Array:
+  """Pool pairs along one axis alone: [n, H, W // 2, C] for axis 2."""
+  half = x.shape[axis] // 2
+  x = lax.slice_in_dim(x, 0, 2 * half, axis=axis)
+  x = x.reshape(*x.shape[:axis], half, 2, *x.shape[axis + 1 :])
+  first, second = (lax.index_in_dim(x, i, axis + 1, False) for i in range(2))
+  return jnp.where(first >= second, first, second)
+
+
+def convolved(
+    x: jax.Array,
+    kernel: jax.Array,
+    scale: jax.Array | None,
+    bias: jax.Array,
+    norm: Norm,
+) -> jax.Array:
+  """Convolve to the same size, then normalise.
+
+  Args:
+    x: [n, H, W, Cin].
+    kernel: [kh, kw, Cin, Cout], kh and kw odd.
+    scale: [Cout], or None without a norm.
+    bias: [Cout].
+    norm: see `Conv4`.
+
+  Returns:
+    [n, H, W, Cout].
+  """
+  x = convolution.same(x, kernel)
+  if scale is None:
+    return x + bias
+  return (batch_norm if norm == "batch" else group_norm)(x, scale, bias)
+
+
+def block(
+    x: jax.Array,
+    kernel: jax.Array,
+    scale: jax.Array | None,
+    bias: jax.Array,
+    norm: Norm,
+) -> jax.Array:
+  """Convolve 3x3, normalise, pool 2x2 and apply the LeakyReLU 0.01.
+
+  The pooling goes first and the LeakyReLU, which is increasing, after it: the
+  values are the same and there are four times fewer of them. On a CPU a first
+  block has its own form, equal up to rounding. Reverse mode of any order only.
+
+  Args:
+    x: [n, H, W, Cin].
+    kernel: [3, 3, Cin, Cout].
+    scale: [Cout], or None without a norm.
+    bias: [Cout].
+    norm: see `Conv4`.
+
+  Returns:
+    [n, H // 2, W // 2, Cout].
+  """
+  own = backends.choices().own_forms and x.shape[-1] <= _FEW_CHANNELS
+  if own and norm == "batch" and scale is not None:
+    return nn.leaky_relu(_first_block(x, kernel, scale, bias))
+  return nn.leaky_relu(max_pool(convolved(x, kernel, scale, bias, norm)))
+
+
+def _first_block(x, kernel, scale, bias):
+  """Normalise the kernel in place of the output, and pool a few images.
+
+  The patches of images of few channels are short. The statistics of the output
+  follow from their covariance, which depends on the images alone and is the
+  same in all inner steps; the output has no gradient but through the pool. A
+  few images at a time, the outputs stay in the cache of a core.
+  """
+  window, features = kernel.shape[:2], kernel.shape[3]
+  rows = convolution.patches(x, window)
+  rows = rows.reshape(-1, rows.shape[-1])
+  mean, flat = rows.mean(0), kernel.reshape(-1, features)
+  centred = rows - mean
+  covariance = centred.T @ centred / len(rows)
+  # Rounding may take a variance of nearly zero below it.
+  variance = jnp.maximum(jnp.sum(flat * (covariance @ flat), axis=0), 0)
+  factor = scale * lax.rsqrt(variance + EPSILON)
+
+  def pooled(x):
+    return max_pool(convolution.same(x, kernel * factor))
+
+  outputs = x.shape[1] * x.shape[2] * features
+  at_once = max(1, min(len(x), _CACHED // outputs))
+  while len(x) % at_once:
+    at_once -= 1
+  found = lax.map(pooled, x.reshape(-1, at_once, *x.shape[1:]))
+  return found.reshape(-1, *found.shape[2:]) + bias - (mean @ flat) * factor
+
+
+class Convolution(nn.Module):
+  """Convolution of the same size and norm, or a whole pooled block.
+
+  Attributes:
+    width: its channels.
+    norm: see `Conv4`.
+    window: its height and width, odd.
+    pooled: whether it is a `block`.
+  """
+
+  width: int
+  norm: Norm
+  window: tuple[int, int] = (3, 3)
+  pooled: bool = False
+
+  @nn.compact
+  def __call__(self, x: jax.Array) -> jax.Array:
+    """Map [n, H, W, C] to [n, H, W, width], or half of H and W if pooled."""
+    shape = (*self.window, x.shape[-1], self.width)
+    kernel = self.param("kernel", GLOROT, shape)
+    scale = None
+    if self.norm != "none":
+      scale = self.param("scale", nn.initializers.ones, (self.width,))
+    bias = self.param("bias", nn.initializers.zeros, (self.width,))
+    apply = block if self.pooled else convolved
+    return apply(x, kernel, scale, bias, self.norm)
+
+
+def head(way: int | None, features: jax.Array) -> jax.Array:
+  """Apply a linear layer "head" to features [n, d]; none for way None.
+
+  Called within the `__call__` of a module.
+  """
+  if way is None:
+    return features
+  return nn.Dense(way, kernel_init=GLOROT, name="head")(features)
+
+
+# Networks ---------------------------------------------------------------------
 
 
 class MLP(nn.Module):
@@ -24,7 +235,7 @@ class MLP(nn.Module):
 
   Attributes:
     outputs: numbers of the last layer.
-    widths: those of the hidden layers.
+    widths: those of the hidden
   """
 
   outputs: int
@@ -59,20 +270,20 @@ class Conv4(nn.Module):
 
   way: int | None
   width: int = 64
-  norm: layers.Norm = "batch"
+  norm: Norm = "batch"
   after: int = 0
 
   @nn.compact
   def __call__(self, images: jax.Array) -> jax.Array:
     """Map images [n, H, W, C] to logits [n, way], or features [n, d]."""
     x = images
-    for i in range(layers.BLOCKS + self.after):
-      pooled = i < layers.BLOCKS
-      x = layers.Convolution(
+    for i in range(BLOCKS + self.after):
+      pooled = i < BLOCKS
+      x = Convolution(
           self.width, self.norm, pooled=pooled, name=f"block_{i}"
       )(x)
-      x = x if pooled else layers.leaky_relu(x)
-    return layers.head(self.way, x.reshape(x.shape[0], -1))
+      x = x if pooled else nn.leaky_relu(x)
+    return head(self.way, x.reshape(x.shape[0], -1))
 
 
 class Conv1D(nn.Module):
@@ -91,18 +302,16 @@ class Conv1D(nn.Module):
 
   way: int | None
   width: int = 64
-  norm: layers.Norm = "batch"
+  norm: Norm = "batch"
 
   @nn.compact
   def __call__(self, series: jax.Array) -> jax.Array:
     """Map [n, time, C] to logits [n, way], or features [n, width]."""
     x = series[:, None]
-    for i in range(layers.BLOCKS):
-      convolution = layers.Convolution(
-          self.width, self.norm, (1, 5), name=f"block_{i}"
-      )
-      x = layers.leaky_relu(layers.max_pool_pairs(convolution(x)))
-    return layers.head(self.way, x.mean((1, 2)))
+    for i in range(BLOCKS):
+      layer = Convolution(self.width, self.norm, (1, 5), name=f"block_{i}")
+      x = nn.leaky_relu(max_pool_pairs(layer(x)))
+    return head(self.way, x.mean((1, 2)))
 
 
 class Residual(nn.Module):
@@ -114,20 +323,20 @@ class Residual(nn.Module):
   """
 
   width: int
-  norm: layers.Norm
+  norm: Norm
 
   @nn.compact
   def __call__(self, x: jax.Array) -> jax.Array:
     """Map [n, H, W, C] to [n, H // 2, W // 2, width]."""
-    shortcut = layers.Convolution(
+    shortcut = Convolution(
         self.width, self.norm, (1, 1), name="shortcut"
     )(x)
     for i in range(3):
       if i:
-        x = layers.leaky_relu(x, _RESIDUAL_SLOPE)
-      x = layers.Convolution(self.width, self.norm, name=f"conv_{i}")(x)
+        x = nn.leaky_relu(x, _RESIDUAL_SLOPE)
+      x = Convolution(self.width, self.norm, name=f"conv_{i}")(x)
     # The LeakyReLU increases: after the pool it has fewer numbers to do.
-    return layers.leaky_relu(layers.max_pool(x + shortcut), _RESIDUAL_SLOPE)
+    return nn.leaky_relu(max_pool(x + shortcut), _RESIDUAL_SLOPE)
 
 
 class ResNet12(nn.Module):
@@ -147,7 +356,7 @@ class ResNet12(nn.Module):
 
   way: int | None
   width: int = 64
-  norm: layers.Norm = "batch"
+  norm: Norm = "batch"
 
   @nn.compact
   def __call__(self, images: jax.Array) -> jax.Array:
@@ -156,7 +365,7 @@ class ResNet12(nn.Module):
     for i, halves in enumerate(_HALVES):
       width = self.width * halves // 2
       x = Residual(width, self.norm, name=f"block_{i}")(x)
-    return layers.head(self.way, x.mean((1, 2)))
+    return head(self.way, x.mean((1, 2)))
 
 
 # Builders ---------------------------------------------------------------------
@@ -166,12 +375,12 @@ def mlp(
     outputs: int,
     widths: tuple[int, ...] = (40, 40),
     input_shape: tuple[int, ...] = (1, 1, 1),
-) -> Model:
+) -> model_lib.Model:
   """Build an `MLP`, of matrix products only.
 
   Args:
     outputs: the number of classes, or of numbers to predict.
-    widths: those of the hidden layers.
+    widths: those of the hidden
     input_shape: of an example, of any one to three axes: it is flattened.
 
   Raises:
@@ -192,15 +401,15 @@ def mlp(
     for size in sizes:
       _validate.count(name, size, 1)
   module = MLP(outputs=outputs, widths=tuple(widths))
-  return libraries.from_flax(module, input_shape)._replace(mixes_examples=False)
+  return model_lib.from_flax(module, input_shape)._replace(mixes_examples=False)
 
 
 def conv4(
     way: int | None,
     width: int = 64,
-    norm: layers.Norm = "batch",
+    norm: Norm = "batch",
     input_shape: tuple[int, ...] = (28, 28, 1),
-) -> Model:
+) -> model_lib.Model:
   """Build a `Conv4` of any width.
 
   Args:
@@ -214,36 +423,35 @@ def conv4(
   Raises:
     ValueError: an unknown norm, or images that are too small.
   """
-  return _convolutional(Conv4(way, width, norm), input_shape, 3)
+  return _convolutional(Conv4(way, width, norm), input_shape)
 
 
 def conv6(
     way: int | None,
     width: int = 64,
-    norm: layers.Norm = "batch",
+    norm: Norm = "batch",
     input_shape: tuple[int, ...] = (28, 28, 1),
-) -> Model:
+) -> model_lib.Model:
   """Build a `Conv4` with two more blocks; arguments and errors of `conv4`."""
-  module = Conv4(way, width, norm, after=2)
-  return _convolutional(module, input_shape, 3, after=2)
+  return _convolutional(Conv4(way, width, norm, after=2), input_shape)
 
 
 def resnet12(
     way: int | None,
     width: int = 64,
-    norm: layers.Norm = "batch",
+    norm: Norm = "batch",
     input_shape: tuple[int, ...] = (84, 84, 3),
-) -> Model:
+) -> model_lib.Model:
   """Build a `ResNet12`; arguments and errors of `conv4`."""
-  return _convolutional(ResNet12(way, width, norm), input_shape, 3)
+  return _convolutional(ResNet12(way, width, norm), input_shape)
 
 
 def conv1d(
     way: int | None,
     width: int = 64,
-    norm: layers.Norm = "batch",
+    norm: Norm = "batch",
     input_shape: tuple[int, ...] = (128, 1),
-) -> Model:
+) -> model_lib.Model:
   """Build a `Conv1D`, convolutions along time.
 
   Args:
@@ -255,23 +463,27 @@ def conv1d(
   Raises:
     ValueError: an unknown norm, or series that are too short.
   """
-  return _convolutional(Conv1D(way, width, norm), input_shape, 2)
+  return _convolutional(Conv1D(way, width, norm), input_shape, axes=2)
 
 
 def _convolutional(
-    module: Any, input_shape: tuple[int, ...], axes: int, *, after: int = 0
-) -> Model:
+    module: Any, input_shape: tuple[int, ...], axes: int = 3
+) -> model_lib.Model:
   """Return the Model of a module, or raise ValueError."""
   if module.way is not None:
     _validate.count("way", module.way, 1)
-  if len(input_shape) != axes:
+  _validate.one_of("norm", module.norm, typing.get_args(Norm))
+  _validate.count("width", module.width, 1)
+  least = 2**BLOCKS
+  if len(input_shape) != axes or min(input_shape[:-1]) < least:
     expected = "(height, width, channels)" if axes == 3 else "(time, channels)"
     raise _validate.refusal(
-        "input_shape", input_shape, f"{expected}; mlp takes any example"
+        "input_shape", input_shape,
+        f"{expected}, at least {least} along each axis but the last, for"
+        f" {BLOCKS} poolings by 2; mlp takes any example",
     )
-  layers.check(module.width, module.norm, input_shape[:-1], after=after)
   # Whether it mixes is known: no second of trying it.
-  return libraries.from_flax(module, input_shape)._replace(
+  return model_lib.from_flax(module, input_shape)._replace(
       mixes_examples=module.norm == "batch"
   )
 
@@ -288,7 +500,7 @@ def by_name(
     network: options.Network,
     outputs: int | None,
     input_shape: tuple[int, ...],
-) -> Model:
+) -> model_lib.Model:
   """Build a network of the library.
 
   Args:

@@ -11,17 +11,17 @@ public as the benchmark does.
 B. Becker and R. Kohavi, "Adult", UCI Machine Learning Repository (1996).
 """
 
-from collections.abc import Mapping
 import dataclasses
 import os
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 
 from episodic_dp import plan as plan_lib
 from episodic_dp.pvi import tables
 
-FILES = {"train": "adult.data", "test": "adult.test"}
+FILES = ("adult.data", "adult.test")
 _NAMES = (
     "age", "workclass", "fnlwgt", "education", "education-num",
     "marital-status", "occupation", "relationship", "race", "sex",
@@ -82,8 +82,7 @@ ONE_CLIENT = "one_client"  # Who holds all rows: global inference.
 VALIDATION_SHARE = 0.1
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Parts:
+class Parts(NamedTuple):
   """Adult's rows.
 
   Attributes:
@@ -107,14 +106,13 @@ def load(data_dir: str | os.PathLike | None) -> Parts:
     FileNotFoundError: they are not there; one sentence with the remedy.
     PlanError: they hold something else.
   """
-  train, test = (_read(_find(data_dir, file)) for file in FILES.values())
-  first = round(len(train.labels) * (1 - VALIDATION_SHARE))
-  rows = np.arange(len(train.labels))
-  return Parts(
-      train=_rows(train, rows[:first]),
-      validation=_rows(train, rows[first:]),
-      test=test,
+  rows, test = (_read(data_dir, file) for file in FILES)
+  first = round(len(rows.labels) * (1 - VALIDATION_SHARE))
+  train, validation = (
+      dataclasses.replace(rows, inputs=rows.inputs[p], labels=rows.labels[p])
+      for p in (slice(first), slice(first, None))
   )
+  return Parts(train, validation, test)
 
 
 def deal(
@@ -159,59 +157,44 @@ def deal(
         f" small clients, which {len(zeros)} and {len(ones)} rows do not give:"
         " take both nearer to 0"
     )
-  members = {}
-  for i in range(half):
-    members[f"small_{i}"] = np.concatenate([
-        zeros[i * of_zeros : (i + 1) * of_zeros],
-        ones[i * of_ones : (i + 1) * of_ones],
-    ])
+  dealt_zeros, dealt_ones = half * of_zeros, half * of_ones
+  small_rows = np.concatenate([
+      zeros[:dealt_zeros].reshape(half, -1), ones[:dealt_ones].reshape(half, -1)
+  ], axis=1)
   rest = rng.permutation(
-      np.concatenate([zeros[half * of_zeros :], ones[half * of_ones :]])
+      np.concatenate([zeros[dealt_zeros:], ones[dealt_ones:]])
   )
   large = len(rest) // half
   if not size_factor and not balance_factor:
     large = small  # All alike.
-  for i in range(half):
-    members[f"large_{i}"] = rest[i * large : (i + 1) * large]
-  return {name: np.sort(rows) for name, rows in members.items()}
+  large_rows = rest[: half * large].reshape(half, -1)
+  return {
+      f"{kind}_{i}": np.sort(rows)
+      for kind, of_kind in (("small", small_rows), ("large", large_rows))
+      for i, rows in enumerate(of_kind)
+  }
 
 
-def _find(data_dir: str | os.PathLike | None, file: str) -> pathlib.Path:
-  if data_dir is not None:
-    for folder in (pathlib.Path(data_dir), pathlib.Path(data_dir) / "adult"):
-      if (folder / file).is_file():
-        return folder / file
-  missing = (
-      "is needed and --data_dir is missing"
-      if data_dir is None
-      else f"is not in --data_dir={data_dir}"
-  )
-  raise FileNotFoundError(
-      f"{file} of UCI Adult {missing}: get adult.data and adult.test from"
-      " https://archive.ics.uci.edu/dataset/2/adult and name their folder with"
-      " --data_dir"
-  )
-
-
-def _read(path: pathlib.Path) -> tables.Table:
+def _read(data_dir: str | os.PathLike | None, file: str) -> tables.Table:
   """Return the rows of one of the two files, with a header or without."""
+  folder = pathlib.Path(data_dir or "no folder")
+  found = [p for p in (folder / file, folder / "adult" / file) if p.is_file()]
+  if not found:
+    raise FileNotFoundError(
+        f"{file} of UCI Adult is needed and is not in --data_dir={data_dir}:"
+        " get adult.data and adult.test from"
+        " https://archive.ics.uci.edu/dataset/2/adult and name their folder"
+        " with --data_dir"
+    )
   lines = [
       [field.strip() for field in line.split(",")]
-      for line in path.read_text(encoding="utf-8").splitlines()
+      for line in found[0].read_text(encoding="utf-8").splitlines()
   ]
   # The original test file begins with a remark; some copies have a header.
   body = [
       fields for fields in lines
       if len(fields) == len(_NAMES) and fields[0] != "age"
   ]
-  held: Mapping[str, list[str]] = {
-      name: [fields[i] for fields in body] for i, name in enumerate(_NAMES)
-  }
-  held["target"][:] = [word.rstrip(".") for word in held["target"]]
-  return tables.encode(held, SCHEMA, str(path))
-
-
-def _rows(table: tables.Table, rows: np.ndarray) -> tables.Table:
-  return tables.Table(
-      inputs=table.inputs[rows], labels=table.labels[rows], members={}
-  )
+  held = {name: [row[i] for row in body] for i, name in enumerate(_NAMES)}
+  held["target"] = [word.rstrip(".") for word in held["target"]]
+  return tables.encode(held, SCHEMA, str(found[0]))

@@ -1,85 +1,62 @@
-"""Private visits: local differentially private optimisation of each client.
+"""Private visits: clients, their budgets, and their local private steps.
 
 Formal guarantees
 -----------------
 A visit of client m is a number of steps of `private.step` on its own
-examples: Poisson batches, gradients clipped one by one, Gaussian noise, under a
-key and a step number of its own. What leaves the client is a function of the
-noised sums, of the released posteriors that it was sent and of public
-constants; so what `accounting` says of that many steps of the client's
+examples: Poisson batches, gradients clipped one by one, Gaussian noise, under
+its own key and step number. What leaves the client is a function of the noised
+sums, of the released posteriors that it was sent and of public constants. So
+the guarantee that `accounting` gives for that many steps of the client's
 `Release` holds for each of its examples, whatever the server and all other
 clients do. docs/pvi.md has the argument.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import math
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from episodic_dp import _validate
+from episodic_dp import accounting
 from episodic_dp import backends
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
+from episodic_dp.accounting import report
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.plan import sampler_error
 from episodic_dp.private import checks
 from episodic_dp.private import step as step_lib
-from episodic_dp.pvi import factors
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
 
-# What the run's secret key is folded with before a client's number; the steps
-# of a client fold in purposes of their own (`private.keys`).
+# Folded into the run's secret key before a client's number; the steps of a
+# client fold in other numbers (`private.keys`).
 _CLIENTS = 64
 LEVEL = "example"  # The unit that local privacy protects.
+Client: TypeAlias = dataset_lib.ArrayDataset
+Server = Literal["synchronous", "sequential", "asynchronous"]
+SERVERS: tuple[Server, ...] = ("synchronous", "sequential", "asynchronous")
+
+# Clients of one size cost the same.
+_guarantee = functools.lru_cache(maxsize=256)(accounting.guarantee)
+_most_steps = functools.lru_cache(maxsize=256)(accounting.max_steps)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Client:
-  """One client's examples, as the private step reads them (`data.Dataset`).
-
-  Attributes:
-    name: of the client, for messages and reports.
-    inputs: float32[n, features].
-    labels: int32[n], classes from 0.
-    hierarchy: the examples, of which there are n; clients of one size share it.
-  """
-
-  name: str
-  inputs: np.ndarray
-  labels: np.ndarray
-  hierarchy: plan_lib.Hierarchy
-
-  rows = staticmethod(dataset_lib.identity)
-  rotate = False
-  targets = 0
-  resident = True
-
-  @property
-  def images(self) -> np.ndarray:
-    """The inputs as float32[n, 1, 1, features]."""
-    return self.inputs[:, None, None, :]
-
-  @property
-  def image_shape(self) -> tuple[int, int, int]:
-    """(1, 1, features)."""
-    return 1, 1, self.inputs.shape[1]
-
-  @property
-  def size(self) -> int:
-    """n, which is public."""
-    return len(self.labels)
+@functools.cache
+def _examples(size: int) -> plan_lib.Hierarchy:
+  return plan_lib.Hierarchy.regular((size,), levels=(LEVEL,))
 
 
 def make_clients(
-    inputs: np.ndarray, labels: np.ndarray, members: dict[str, np.ndarray]
+    inputs: np.ndarray, labels: np.ndarray, members: Mapping[str, np.ndarray]
 ) -> tuple[Client, ...]:
-  """Make clients of some rows each.
+  """Make clients of some rows each, float32[n, 1, 1, features].
 
   Args:
     inputs: [rows, features].
@@ -90,33 +67,29 @@ def make_clients(
     PlanError: a row has two clients: their guarantees would not hold for it;
       or a client has none.
   """
-  held = np.concatenate([np.asarray(rows) for rows in members.values()])
-  values, counts = np.unique(held, return_counts=True)
+  values, counts = np.unique(
+      np.concatenate([*members.values()]), return_counts=True
+  )
   if counts.max() > 1:
     raise plan_lib.PlanError(
         f"row {values[counts.argmax()]} belongs to {counts.max()} clients: the"
         " guarantee of one client holds for rows that no other has; give every"
         " row one client"
     )
-  trees: dict[int, plan_lib.Hierarchy] = {}
-  made = []
   for name, rows in members.items():
-    size = len(rows)
-    if not size:
+    if not len(rows):
       raise plan_lib.PlanError(
           f"client {name!r} has no examples: leave it out, or give it some"
       )
-    if size not in trees:
-      trees[size] = plan_lib.Hierarchy.regular((size,), levels=(LEVEL,))
-    made.append(
-        Client(
-            name=name,
-            inputs=np.ascontiguousarray(inputs[rows], np.float32),
-            labels=np.ascontiguousarray(labels[rows], np.int32),
-            hierarchy=trees[size],
-        )
-    )
-  return tuple(made)
+  return tuple(
+      dataset_lib.ArrayDataset(
+          name=name,
+          images=np.asarray(inputs[rows], np.float32)[:, None, None, :],
+          labels=np.asarray(labels[rows], np.int32),
+          hierarchy=_examples(len(rows)),
+      )
+      for name, rows in members.items()
+  )
 
 
 def releases(
@@ -127,75 +100,134 @@ def releases(
     clip_norm: float,
     noise_multiplier: float,
 ) -> tuple[plan_lib.Release, ...]:
-  """Describe what a local step of each client samples and releases.
+  """Describe the sampling and release of a local step of each client.
 
   Args:
     members: the clients.
-    batch_share: of a client's examples that a step draws (Poisson), rounded up
-      to whole examples.
-    least_batch: and at least so many.
+    batch_share: expected share of a client's examples in a batch (Poisson),
+      rounded up to whole examples.
+    least_batch: least expected examples of a batch.
     clip_norm: of the gradient of one example's expected log likelihood.
     noise_multiplier: z; 0 for no privacy.
   """
   mechanism = plan_lib.Mechanism(
       clip_unit=LEVEL, clip_norm=clip_norm, noise_multiplier=noise_multiplier
   )
-  made: dict[int, plan_lib.Release] = {}
-  for client in members:
-    if client.size not in made:
-      batch = max(least_batch, math.ceil(batch_share * client.size))
-      rate = min(1.0, batch / client.size)
-      made[client.size] = plan_lib.Release(
-          client.hierarchy,
-          plan_lib.SamplingPlan((plan_lib.Poisson(rate),)),
-          mechanism,
-      )
-  return tuple(made[client.size] for client in members)
 
-
-def usual_delta(size: int) -> float:
-  """10^floor(log10(1 / size)): the published choice, at most 1 / size."""
-  return 10.0 ** math.floor(-math.log10(size))
-
-
-@dataclasses.dataclass(frozen=True)
-class Absence:
-  """Rounds in which a client does not answer, by a public rule.
-
-  Attributes:
-    client: its number.
-    first: the first such round, from 1.
-    last: the last one; None for a client that never answers again.
-  """
-
-  client: int
-  first: int = 1
-  last: int | None = None
-
-  def covers(self, client: int, round_: int) -> bool:
-    """Return whether the client is absent in a round."""
-    return (
-        client == self.client
-        and self.first <= round_
-        and (self.last is None or round_ <= self.last)
+  def release(client: Client) -> plan_lib.Release:
+    size = len(client.labels)
+    batch = max(least_batch, math.ceil(batch_share * size))
+    stage = plan_lib.Poisson(min(1.0, batch / size))
+    return plan_lib.Release(
+        client.hierarchy, plan_lib.SamplingPlan((stage,)), mechanism
     )
+
+  return tuple(map(release, members))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Group:
-  """Clients of one size, whose visits are one program.
+class Spec:
+  """Everything that determines a run.
+
+  Attributes:
+    learner: likelihood and prior.
+    optimizer: of a visit; its state stays with the client.
+    clients: the examples of each.
+    releases: sampling and mechanism of a local step of each client.
+    deltas: of each client's guarantee.
+    local_steps: of a visit.
+    target_epsilon: the most that a client may spend; None for no limit.
+    damping: of every factor's change.
+    rounds: at most this many.
+    server: the order in which clients update.
+    validation: public examples, to watch the run by.
+    seed: public; of the order of the asynchronous server.
+    private_seed: None for a secret key; an integer makes the run reproducible
+      and its guarantee void for anyone who knows the number.
+    evaluate_every: rounds between validations.
+    checkpoint_every: rounds between checkpoints.
+    config: JSON-able description, compared when the run is resumed.
+
+  Raises:
+    PlanError: on construction, a value out of range, or no client may be
+      visited within the budget.
+  """
+
+  learner: likelihoods.VariationalLearner
+  optimizer: optax.GradientTransformation
+  clients: tuple[Client, ...]
+  releases: tuple[plan_lib.Release, ...]
+  deltas: tuple[float, ...]
+  local_steps: int
+  target_epsilon: float | None = None
+  damping: float
+  rounds: int
+  server: Server = "synchronous"
+  validation: likelihoods.Examples
+  seed: int = 0
+  private_seed: int | None = None
+  evaluate_every: int = 10
+  checkpoint_every: int = 10
+  config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def __post_init__(self) -> None:
+    for name in ("local_steps", "rounds", "evaluate_every", "checkpoint_every"):
+      _validate.count(name, getattr(self, name), 1)
+    _validate.one_of("server", self.server, SERVERS)
+    if not 0 < self.damping <= 1:
+      raise _validate.refusal(
+          "damping", self.damping,
+          "a number above 0 and at most 1, such as"
+          f" {1 / len(self.clients):.2g} for {len(self.clients)} clients",
+      )
+    if not any(self.most_visits):
+      one_visit = max(
+          self.guarantee(m, 1).epsilon for m in range(len(self.clients))
+      )
+      raise plan_lib.PlanError(
+          f"target_epsilon {self.target_epsilon:g} is passed in the first visit"
+          f" of {self.local_steps} steps of every client: raise"
+          " visit.noise_multiplier, take fewer visit.local_steps, or set"
+          f" --config.target_epsilon={report.rounded_up(one_visit)}"
+      )
+
+  @functools.cached_property
+  def most_visits(self) -> tuple[float, ...]:
+    """Most visits of each client; infinity for no limit."""
+    if self.target_epsilon is None:
+      return (math.inf,) * len(self.clients)
+    return tuple(
+        _most_steps(
+            release, target_epsilon=self.target_epsilon, delta=delta,
+            level=LEVEL,
+        )
+        // self.local_steps
+        for release, delta in zip(self.releases, self.deltas)
+    )
+
+  def guarantee(self, client: int, visits: int) -> accounting.Guarantee:
+    """Return a client's guarantee after at least one visit."""
+    found = _guarantee(
+        self.releases[client], steps=visits * self.local_steps,
+        delta=self.deltas[client], level=LEVEL,
+    )
+    if self.private_seed is None:
+      return found
+    return found.with_caveat(report.SEEDED)
+
+
+class Group(NamedTuple):
+  """Clients of one release, whose visits are one program.
 
   Attributes:
     members: their numbers.
     program: of a local step.
-    images: float32[members, n, 1, 1, features].
-    labels: int32[members, n].
+    data: images float32[members, n, 1, 1, features], labels int32[members, n].
   """
 
   members: tuple[int, ...]
   program: step_lib.Program
-  images: jax.Array
-  labels: jax.Array
+  data: tuple[jax.Array, jax.Array]
 
 
 class Federation:
@@ -206,50 +238,20 @@ class Federation:
     clients: M.
   """
 
-  def __init__(
-      self,
-      learner: likelihoods.VariationalLearner,
-      optimizer: optax.GradientTransformation,
-      members: Sequence[Client],
-      releases: Sequence[plan_lib.Release],
-      *,
-      local_steps: int,
-      damping: float,
-  ):
-    """Check the clients and describes their programs; compiles nothing.
-
-    Args:
-      learner: whose loss is minus the expected log likelihood.
-      optimizer: of a visit; its state stays with the client.
-      members: the clients.
-      releases: of each; clients of one size have the same.
-      local_steps: of a visit.
-      damping: of every factor's change.
+  def __init__(self, spec: Spec):
+    """Check the clients and describe their programs; compile nothing.
 
     Raises:
-      PlanError, UnsoundPlanError: what the private step refuses.
+      PlanError, UnsoundPlanError: the private step refuses them.
     """
-    sizes: dict[int, list[int]] = {}
-    for number, (client, release) in enumerate(zip(members, releases)):
-      servers.check_release(release)
-      first = sizes.setdefault(client.size, [])
-      if first and release != releases[first[0]]:
-        raise plan_lib.PlanError(
-            f"clients {first[0]} and {number} have {client.size} examples each"
-            " and not the same release: give them one and the same"
-        )
-      if not first:
-        checks.check(learner, client, release)
-      first.append(number)
-    self.clients = len(members)
+    alike: dict[plan_lib.Release, list[int]] = {}
+    for number, release in enumerate(spec.releases):
+      alike.setdefault(release, []).append(number)
+    self._spec, self.clients = spec, len(spec.clients)
     self.groups = tuple(
-        _group(learner, optimizer, members, releases, numbers)
-        for numbers in sizes.values()
+        _group(spec, release, numbers) for release, numbers in alike.items()
     )
-    self._learner, self._optimizer = learner, optimizer
-    self._local_steps, self._damping = local_steps, damping
-    self._round = backends.jit(self._all_visits)
-    self._single = backends.jit(self._one_visit, static_argnums=0)
+    self._jitted = backends.jit(self._visits, static_argnums=0)
 
   def begin(self, key: jax.Array) -> tuple[private.State, ...]:
     """Return the clients before their first visit: a state for each group.
@@ -259,163 +261,105 @@ class Federation:
     """
     base = jax.random.fold_in(key, _CLIENTS)
 
-    def one(number: jax.Array, group: Group) -> private.State:
+    def one(group: Group, number: jax.Array) -> private.State:
       # The release's mechanism has a fixed clip norm: no state of it.
       return private.init(
           jax.random.key(0, impl=jax.random.key_impl(key)),
-          self._learner, group.program.optimizer,
+          self._spec.learner, group.program.optimizer,
           group.program.release.mechanism,
-          params=self._learner.init(key),
+          params=self._spec.learner.init(key),
       )._replace(key=jax.random.fold_in(base, number))
 
     return tuple(
-        jax.vmap(functools.partial(one, group=group))(
+        jax.vmap(functools.partial(one, group))(
             jnp.asarray(group.members, jnp.uint32)
         )
         for group in self.groups
     )
 
-  def round(
-      self,
-      posterior: factors.Posterior,
-      states: tuple[private.State, ...],
-      answered: jax.Array,
-  ) -> tuple[factors.Posterior, tuple[private.State, ...]]:
-    """Take one round of the synchronous server.
-
-    Args:
-      posterior: before.
-      states: of the clients, by group.
-      answered: bool[M], who answers; the others neither compute nor spend.
-    """
-    return self._round(posterior, states, answered, self._data())
-
   def visit(
       self,
-      posterior: factors.Posterior,
-      states: tuple[private.State, ...],
-      number: int,
+      posterior: servers.Posterior,
+      states: Sequence[private.State],
+      clients: Sequence[int],
       sent: Any,
-  ) -> tuple[factors.Posterior, tuple[private.State, ...]]:
-    """Take one visit of the sequential or asynchronous server.
+  ) -> tuple[servers.Posterior, tuple[private.State, ...]]:
+    """Visit some clients at once; the others neither compute nor spend.
 
     Args:
-      posterior: as it is when the client answers.
-      states: of the clients, by group.
-      number: of the client.
-      sent: the posterior that it was sent, as natural parameters.
+      posterior: as it is when they answer.
+      states: of all clients, by group.
+      clients: their numbers.
+      sent: natural parameters of the posterior that each of all clients was
+        sent, along a first axis of length M.
     """
-    at = next(i for i, g in enumerate(self.groups) if number in g.members)
-    place = self.groups[at].members.index(number)
-    posterior, state = self._single(
-        at, posterior, states[at], place, number, sent, self._data()[at]
-    )
-    return posterior, (*states[:at], state, *states[at + 1 :])
+    moved = list(states)
+    for at, group in enumerate(self.groups):
+      places = [i for i, m in enumerate(group.members) if m in clients]
+      if places:
+        posterior, moved[at] = self._jitted(
+            at, posterior, moved[at], jnp.asarray(places), sent, group.data
+        )
+    return posterior, tuple(moved)
 
   def lowered(
-      self,
-      posterior: factors.Posterior,
-      states: tuple[private.State, ...],
-  ) -> str:
-    """Return the program of a round as XLA is given it."""
-    everyone = jnp.ones(self.clients, bool)
-    return self._round.lower(
-        posterior, states, everyone, self._data()
-    ).as_text()
+      self, posterior: servers.Posterior, states: Sequence[private.State]
+  ) -> list[str]:
+    """Return the programs of visits of all clients, as XLA is given them."""
+    sent = servers.everyone(posterior.natural, self.clients)
+    return [
+        self._jitted.lower(
+            at, posterior, states[at], jnp.arange(len(group.members)), sent,
+            group.data,
+        ).as_text()
+        for at, group in enumerate(self.groups)
+    ]
 
-  def _data(self) -> tuple[tuple[jax.Array, jax.Array], ...]:
-    """Return the arguments of the programs, so that none is compiled in."""
-    return tuple((group.images, group.labels) for group in self.groups)
-
-  def _local(
-      self, group: Group, client: Any, sent: Any, cavity: Any
-  ) -> tuple[Any, Any]:
-    """Make a visit as in `servers`; the client is (state, images, labels)."""
-    state, images, labels = client
-    state = likelihoods.visiting(state, sent, cavity)
-
-    def step(state: private.State, _: None) -> tuple[private.State, None]:
-      program = group.program
-      taken = step_lib.take(
-          program, state, program.noise_multiplier, images, labels
-      )
-      return taken[0], None
-
-    state, _ = jax.lax.scan(step, state, length=self._local_steps)
-    return (state, images, labels), likelihoods.to_gaussian(state.params)
-
-  def _all_visits(
-      self, posterior: Any, states: Any, answered: jax.Array, data: Any
+  def _visits(
+      self, at: int, posterior: Any, states: Any, places: Any, sent: Any,
+      data: Any,
   ) -> Any:
-    def visits(states: Any, sent: Any, cavities: Any) -> tuple[Any, Any]:
-      moved, found = [], []
-      for group, state, arrays in zip(self.groups, states, data):
-        at = jnp.asarray(group.members)
-        own = jax.tree.map(lambda a, at=at: a[at], cavities)
-        visit = functools.partial(self._local, group)
-        (new, *_), local = jax.vmap(visit, in_axes=(0, None, 0))(
-            (state, *arrays), sent, own
+    """Visit the clients in these places of a group."""
+    group = self.groups[at]
+
+    def visit(client: Any, start: Any, cavity: Any) -> tuple[Any, Any]:
+      state, images, labels = client
+
+      def step(state: private.State, _: None) -> tuple[private.State, None]:
+        program = group.program
+        taken = step_lib.take(
+            program, state, program.noise_multiplier, images, labels
         )
-        moved.append(_kept(new, state, answered[at]))
-        found.append(local)
-      order = jnp.argsort(
-          jnp.asarray([m for group in self.groups for m in group.members])
+        return taken[0], None
+
+      state, _ = jax.lax.scan(
+          step, likelihoods.visiting(state, start, cavity),
+          length=self._spec.local_steps,
       )
-      together = jax.tree.map(lambda *a: jnp.concatenate(a)[order], *found)
-      return tuple(moved), together
+      return state, likelihoods.to_gaussian(state.params)
 
-    return servers.together(
-        visits, posterior, states, answered=answered, damping=self._damping
+    posterior, moved = servers.answer(
+        visit, posterior, servers.rows((states, *data), places),
+        jnp.asarray(group.members)[places], sent, self._spec.damping,
     )
-
-  def _one_visit(
-      self, at: int, posterior: Any, states: Any, place: Any, number: Any,
-      sent: Any, data: Any,
-  ) -> Any:
-    client = jax.tree.map(lambda a: a[place], (states, *data))
-    (state, *_), posterior = servers.visited(
-        functools.partial(self._local, self.groups[at]),
-        posterior, number, client, sent, self._damping,
-    )
-    one = jnp.arange(len(self.groups[at].members)) == place
-    spread = jax.tree.map(
-        lambda new, old: jnp.broadcast_to(new, old.shape), state, states
-    )
-    return posterior, _kept(spread, states, one)
+    return posterior, servers.put(states, places, moved)
 
 
 def _group(
-    learner: likelihoods.VariationalLearner,
-    optimizer: optax.GradientTransformation,
-    members: Sequence[Client],
-    releases: Sequence[plan_lib.Release],
-    numbers: Sequence[int],
+    spec: Spec, release: plan_lib.Release, numbers: Sequence[int]
 ) -> Group:
-  first, release = members[numbers[0]], releases[numbers[0]]
+  clients = [spec.clients[m] for m in numbers]
+  servers.check_release(release)
+  checks.check(spec.learner, clients[0], release)
   (slots,) = sampler_error.capacities(release.hierarchy, release.plan)
-  return Group(
-      members=tuple(numbers),
-      program=step_lib.make_program(
-          learner,
-          likelihoods.with_divergence(optimizer, first.size),
-          first,
-          release,
-          # All that a step draws at once: rows of tables are small.
-          private.Compute(mesh=None, microbatch_size=slots),
-      ),
-      images=jnp.stack([members[m].images for m in numbers]),
-      labels=jnp.stack([members[m].labels for m in numbers]),
+  program = step_lib.make_program(
+      spec.learner,
+      likelihoods.with_divergence(spec.optimizer, len(clients[0].labels)),
+      clients[0],
+      release,
+      # All that a step samples at once: rows of tables are small.
+      private.Compute(mesh=None, microbatch_size=slots),
   )
-
-
-def _kept(
-    new: private.State, old: private.State, answered: jax.Array
-) -> private.State:
-  """Keep the new states of clients that answered, old ones of others."""
-  chosen = factors.where(answered, without_key(new), without_key(old))
-  return chosen._replace(key=old.key)  # The same in all steps.
-
-
-def without_key(state: private.State) -> private.State:
-  """Return the state with nothing in the place of its key."""
-  return private.State(**(state._asdict() | {"key": ()}))
+  images = jnp.stack([client.images for client in clients])
+  labels = jnp.stack([client.labels for client in clients])
+  return Group(tuple(numbers), program, (images, labels))

@@ -2,13 +2,12 @@
 
 A Gaussian, normalised or not, is exp(linear . theta - theta' precision theta /
 2), times a constant that is kept elsewhere. In these coordinates a product of
-densities is a sum of trees, a quotient a difference and a power a multiple:
-that is all that partitioned variational inference does with its factors
+densities is a sum of trees, a quotient a difference and a power a multiple.
+Partitioned variational inference does nothing else with its factors
 (Sharma, "Differential Privacy & Approximate Bayesian Inference", eqs 2.17 and
 2.21). A factor need not be a density: its precision may be 0, or negative.
 """
 
-import math
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -37,21 +36,6 @@ class MeanField(NamedTuple):
   def variance(self) -> Tree:
     """The variance of each coordinate."""
     return jax.tree.map(jnp.reciprocal, self.precision)
-
-  def log_partition(self) -> jax.Array:
-    """Return the logarithm of the integral of exp(natural . statistics)."""
-
-    def each(b: jax.Array, p: jax.Array) -> jax.Array:
-      return jnp.sum(b**2 / p - jnp.log(p / (2 * math.pi))) / 2
-
-    return _total(each, self.linear, self.precision)
-
-  def expected_exponent(self, under: "MeanField") -> jax.Array:
-    """Return the mean of `exponent` under a Gaussian."""
-    return _total(
-        lambda b, p, m, v: jnp.sum(b * m - p * (m**2 + v) / 2),
-        self.linear, self.precision, under.mean, under.variance,
-    )
 
   def above(self, floor: "MeanField") -> "MeanField":
     """Return the Gaussian of the same mean with at least these precisions."""
@@ -82,11 +66,15 @@ class Full(NamedTuple):
     return jnp.linalg.inv(self.precision)
 
   def above(self, floor: "Full") -> "Full":
-    """Return the Gaussian of the same mean whose precision is at least that."""
-    values, vectors = jnp.linalg.eigh(self.precision - floor.precision)
+    """Return the Gaussian of the same mean with at least this precision.
+
+    Noise may leave the precision asymmetric: its symmetric part is taken.
+    """
+    own = (self.precision + self.precision.T) / 2
+    values, vectors = jnp.linalg.eigh(own - floor.precision)
     kept = (vectors * jnp.maximum(values, 0)) @ vectors.T
     precision = floor.precision + kept
-    return Full(precision @ self.mean, precision)
+    return Full(precision @ jnp.linalg.solve(own, self.linear), precision)
 
 
 Natural = MeanField | Full
@@ -115,17 +103,15 @@ def quotient(a: _N, b: _N) -> _N:
   return jax.tree.map(jnp.subtract, a, b)
 
 
-def between(a: _N, b: _N, share: float | jax.Array) -> _N:
-  """a^(1 - share) b^share."""
-  return jax.tree.map(lambda x, y: (1 - share) * x + share * y, a, b)
-
-
 def divergence(a: MeanField, b: MeanField) -> jax.Array:
   """Return the Kullback-Leibler divergence of b from a: E_a[ln a - ln b]."""
-  gap = quotient(a, b).expected_exponent(a)
-  return gap - a.log_partition() + b.log_partition()
 
+  def each(
+      mean: jax.Array, variance: jax.Array, other: jax.Array, p: jax.Array
+  ) -> jax.Array:
+    squares = (mean - other) ** 2 + variance
+    return jnp.sum(squares * p - 1 - jnp.log(variance * p)) / 2
 
-def _total(function: Any, *trees: Tree) -> jax.Array:
-  """Return the sum of a function of the trees' arrays."""
-  return jax.tree.reduce(jnp.add, jax.tree.map(function, *trees))
+  return jax.tree.reduce(
+      jnp.add, jax.tree.map(each, a.mean, a.variance, b.mean, b.precision)
+  )

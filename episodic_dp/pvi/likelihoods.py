@@ -15,9 +15,7 @@ transformation: nothing of it is clipped, and it costs nothing.
 """
 
 import dataclasses
-import functools
-import math
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +29,10 @@ from episodic_dp.pvi import gaussian
 
 # Of a posterior, to be optimised: {"log_scale": tree, "mean": tree}.
 Params = Any
-_NODES = 20  # Of the quadrature: more change no digit that is reported.
+# Nodes and probabilities of a standard normal number: more of them change no
+# digit that is reported.
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
+_SHARES = _WEIGHTS / _WEIGHTS.sum()
 
 
 class Examples(NamedTuple):
@@ -46,28 +47,6 @@ class Examples(NamedTuple):
   inputs: jax.Array
   labels: jax.Array
   weight: jax.Array
-
-
-class Likelihood(Protocol):
-  """A model of labels given inputs and parameters."""
-
-  def prior(self, variance: float) -> gaussian.Natural:
-    """Return independent centred parameters of one variance."""
-
-  def expected(
-      self, q: Any, inputs: jax.Array, labels: jax.Array, key: jax.Array
-  ) -> jax.Array:
-    """Compute E_q[ln p(label | input, theta)] of each example, [n].
-
-    Args:
-      q: the posterior.
-      inputs: [n, features].
-      labels: [n].
-      key: a public one; models without sampling do not read it.
-    """
-
-  def predict(self, q: Any, inputs: jax.Array) -> jax.Array:
-    """Return the log of the predicted probability of each class, [n, k]."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,13 +74,6 @@ class LinearRegression:
         weighted.T @ examples.labels, weighted.T @ examples.inputs
     )
 
-  def predictive(
-      self, q: gaussian.Full, inputs: jax.Array
-  ) -> tuple[jax.Array, jax.Array]:
-    """Return mean and standard deviation of each label, [n]."""
-    variance = jnp.einsum("ni,ij,nj->n", inputs, q.covariance, inputs)
-    return inputs @ q.mean, jnp.sqrt(variance + self.noise**2)
-
   def visit(
       self, examples: Examples, start: Any, cavity: gaussian.Full
   ) -> tuple[Examples, gaussian.Full]:
@@ -127,10 +99,9 @@ class LogisticRegression:
     return gaussian.MeanField(zero, precision)
 
   def expected(
-      self, q: Any, inputs: jax.Array, labels: jax.Array, key: Any
+      self, q: Any, inputs: jax.Array, labels: jax.Array
   ) -> jax.Array:
     """Compute E_q[ln p(label | input, theta)] of each example, [n]."""
-    del key
     sign = 2 * labels.astype(inputs.dtype) - 1
     logits, shares = self._logits(q, inputs)
     return jax.nn.log_sigmoid(sign[:, None] * logits) @ shares
@@ -152,75 +123,8 @@ class LogisticRegression:
     # Kept above 0, where the root has no slope.
     spread = inputs**2 @ variance["weights"] + variance["offset"]
     spread = jnp.sqrt(jnp.maximum(spread, 1e-12))
-    nodes, shares = (jnp.asarray(a, inputs.dtype) for a in _quadrature())
+    nodes, shares = (jnp.asarray(a, inputs.dtype) for a in (_NODES, _SHARES))
     return centre[:, None] + spread[:, None] * nodes, shares
-
-
-@dataclasses.dataclass(frozen=True)
-class BayesianNetwork:
-  """A perceptron with a posterior over all its weights, for k classes.
-
-  Attributes:
-    widths: features of an input, of the hidden layers, and classes.
-    samples: how many draws of the outputs an expectation is the mean of.
-  """
-
-  widths: tuple[int, ...]
-  samples: int = 8
-
-  def prior(self, variance: float) -> gaussian.MeanField:
-    """Return independent parameters, of `variance` over the fan-in."""
-    zeros, precision = {}, {}
-    for i, (inward, outward) in enumerate(zip(self.widths, self.widths[1:])):
-      zeros[f"layer_{i}"] = {
-          "offset": jnp.zeros(outward),
-          "weights": jnp.zeros((inward, outward)),
-      }
-      precision[f"layer_{i}"] = {
-          "offset": jnp.full(outward, 1 / variance),
-          "weights": jnp.full((inward, outward), inward / variance),
-      }
-    return gaussian.MeanField(zeros, precision)
-
-  def expected(
-      self, q: Any, inputs: jax.Array, labels: jax.Array, key: jax.Array
-  ) -> jax.Array:
-    """Compute E_q[ln p(label | input, theta)] of each example, [n]."""
-    logits = self._logits(q, inputs, key)
-    chosen = jax.nn.log_softmax(logits)[:, jnp.arange(len(labels)), labels]
-    return chosen.mean(0)
-
-  def predict(self, q: Any, inputs: jax.Array) -> jax.Array:
-    """Return the log of the predicted probability of each class, [n, k]."""
-    logits = self._logits(q, inputs, jax.random.key(0))
-    each = jax.nn.log_softmax(logits)
-    return jax.nn.logsumexp(each, axis=0) - math.log(self.samples)
-
-  def _logits(self, q: Any, inputs: jax.Array, key: jax.Array) -> jax.Array:
-    """Sample the logits, [samples, n, k]."""
-    mean, variance = q.mean, q.variance
-    out = jnp.broadcast_to(inputs, (self.samples, *inputs.shape))
-    for i in range(len(self.widths) - 1):
-      if i:
-        out = jax.nn.relu(out)
-      m, v = mean[f"layer_{i}"], variance[f"layer_{i}"]
-      centre = out @ m["weights"] + m["offset"]
-      spread = jnp.sqrt(out**2 @ v["weights"] + v["offset"])
-      # The same draws for every example: one alone gives what it gives among
-      # others.
-      drawn = jax.random.normal(
-          jax.random.fold_in(key, i),
-          (self.samples, 1, self.widths[i + 1]), inputs.dtype,
-      )
-      out = centre + spread * drawn
-    return out
-
-
-@functools.cache
-def _quadrature() -> tuple[np.ndarray, np.ndarray]:
-  """Return nodes and probabilities for a standard normal number."""
-  nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
-  return nodes, weights / weights.sum()
 
 
 def to_params(q: gaussian.MeanField) -> Params:
@@ -245,16 +149,11 @@ class VariationalLearner(learners.BaseLearner):
     likelihood: of an example.
     prior: where the parameters begin.
     features: of an input.
-    seed: public; what a likelihood draws in a step follows from it and from the
-      step's number.
-    step: of the outer steps, see `at_step`.
   """
 
-  likelihood: Likelihood
+  likelihood: LogisticRegression
   prior: gaussian.MeanField
   features: int
-  seed: int = 0
-  step: Any = 0
 
   adapts = False
 
@@ -290,15 +189,10 @@ class VariationalLearner(learners.BaseLearner):
   def adapted_loss(self, adapted: Params, examples: Any) -> jax.Array:
     """Return minus the mean expected log likelihood of the examples."""
     images, labels = examples
-    key = jax.random.fold_in(jax.random.key(self.seed), self.step)
     each = self.likelihood.expected(
-        to_gaussian(adapted), images.reshape(len(labels), -1), labels, key
+        to_gaussian(adapted), images.reshape(len(labels), -1), labels
     )
     return -each.mean()
-
-  def at_step(self, step: jax.Array) -> "VariationalLearner":
-    """Return the same, drawing what this step draws."""
-    return dataclasses.replace(self, step=step)
 
 
 class DivergenceState(NamedTuple):

@@ -1,37 +1,44 @@
-"""Three servers, by the order in which clients update their factors.
+"""Servers: the posterior, its factors, and the order in which clients answer.
+
+Algorithm 2 of Sharma, "Differential Privacy & Approximate Bayesian Inference"
+[S], after Bui et al., "Partitioned Variational Inference" (2018). The
+approximate posterior is proportional to the prior times one factor for each
+client,
+
+  q(theta) = p(theta) prod_m t_m(theta)                                 (2.17)
 
 A client's visit is any pure function
 
   visit(client, start, cavity) -> (client, local posterior)
 
 of what the client keeps (data and optimiser, a pytree), the posterior it was
-sent and that posterior without its own factor. The servers are pure functions
-of pytrees, to be jitted by whoever calls them.
+sent and that posterior without its own factor. Servers differ in who answers
+in a turn, and in what these clients were sent (`serve`).
 
-| server | what a client is sent | order |
+| server | a turn | what a client was sent |
 | --- | --- | --- |
-| `synchronous` | the posterior after the last round | all at once (`vmap`) |
-| `sequential` | the posterior after the last visit | as given (`scan`) |
-| `asynchronous` | the posterior when it last answered | as given (`scan`) |
+| synchronous | all clients | the posterior after the last turn |
+| sequential | one client | the posterior after the last turn |
+| asynchronous | one client | the posterior when it last answered |
 
 Formal guarantees
 -----------------
-In a round of `make_client_level_round` clients are drawn (Poisson, or all of
-them). Each drawn client sends the change of its factor's natural parameters,
-clipped to C. The server sees the sum of these changes plus N(0, (z C)^2 I) and
-nothing else. `accounting` accounts for this at the level of the clients, given
-the same `Release`. A client keeps its own factor, which depends on its data and
-on the rounds in which it was drawn; docs/pvi.md shows that this costs nothing
-more.
+A round of `make_client_level_round` samples clients (Poisson, or all of them).
+Each sampled client sends the change of its factor's natural parameters, clipped
+to C. The server sees the sum of these changes plus N(0, (z C)^2 I) and nothing
+else. `accounting` accounts for this at the level of the clients, given the same
+`Release`. A client keeps its own factor, which depends on its data and on the
+rounds in which it was sampled; docs/pvi.md proves that this costs nothing more.
 
 | edge case | contribution of a client |
 | --- | --- |
-| drawn, and does not answer | 0 |
+| sampled, and does not answer | 0 |
 | a change that is not finite | 0, and its factor stays |
 | a change beyond C | scaled down; its factor moves by what was sent |
 """
 
 from collections.abc import Callable
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -42,177 +49,150 @@ from episodic_dp import sampling
 from episodic_dp.private import clipping
 from episodic_dp.private import keys
 from episodic_dp.private import noise
-from episodic_dp.pvi import factors
 from episodic_dp.pvi import gaussian
 
 Visit = Callable[[Any, Any, Any], tuple[Any, Any]]
 
 
-def synchronous(
-    visit: Visit,
-    posterior: factors.Posterior,
-    clients: Any,
-    *,
-    damping: float = 1.0,
-    answered: jax.Array | None = None,
-) -> tuple[factors.Posterior, Any]:
-  """Take a round in which every client starts from one posterior.
+class Posterior(NamedTuple):
+  """State of a server, in natural parameters.
+
+  Attributes:
+    prior: p, a proper Gaussian.
+    factors: t_m of all clients, along a first axis of length M.
+  """
+
+  prior: Any
+  factors: Any
+
+  @property
+  def natural(self) -> Any:
+    """q: the prior times all factors."""
+    return jax.tree.map(lambda p, t: p + t.sum(0), self.prior, self.factors)
+
+  @property
+  def clients(self) -> int:
+    """Number of clients, M."""
+    return len(jax.tree.leaves(self.factors)[0])
+
+  def factor(self, client: jax.Array | int) -> Any:
+    """Return one client's factor."""
+    return rows(self.factors, client)
+
+
+def begin(prior: gaussian.Natural, clients: int) -> Posterior:
+  """Begin with all factors 1, the posterior the prior: eqs 2.18, 2.19.
 
   Args:
-    visit: see above.
-    posterior: before the round.
-    clients: what clients keep, along a first axis of length M.
-    damping: of every factor's change; about 1 / M is always safe.
-    answered: bool[M], who answers; None for all. What the others have done is
-      dropped: it is as if they had not been asked.
+    prior: p.
+    clients: M, at least 1.
+  """
+  nothing = jax.tree.map(jnp.zeros_like, prior)
+  return Posterior(prior, everyone(nothing, clients))
+
+
+def new_factor(
+    local: Any, cavity: Any, old: Any, damping: float | jax.Array
+) -> Any:
+  """Return a client's factor after it has found its local posterior.
+
+  Args:
+    local: the local posterior, the maximum of eq. 2.20 or near it.
+    cavity: the cavity that it was found with.
+    old: the factor before, as natural parameters.
+    damping: the share of the way that is taken; 1 for eq. 2.21.
 
   Returns:
-    The posterior and the clients after the round.
+    t_old^(1 - damping) t_new^damping. Noise and unfinished optimisation can
+    leave the local posterior less certain than the cavity. Then t_new would
+    have a negative precision: it is projected to precision 0, the local mean
+    kept. So factors stay valid, and every cavity and posterior proper. A local
+    posterior that is not finite changes nothing.
   """
-  if answered is None:
-    answered = jnp.ones(posterior.clients, bool)
-
-  def visits(clients: Any, sent: Any, cavities: Any) -> tuple[Any, Any]:
-    moved, locals_ = jax.vmap(visit, in_axes=(0, None, 0))(
-        clients, sent, cavities
-    )
-    return factors.where(answered, moved, clients), locals_
-
-  return together(
-      visits, posterior, clients, damping=damping, answered=answered
+  new = gaussian.quotient(local.above(cavity), cavity)
+  moved = jax.tree.map(lambda a, b: (1 - damping) * a + damping * b, old, new)
+  finite = jax.tree.reduce(
+      jnp.logical_and, jax.tree.map(lambda a: jnp.isfinite(a).all(), moved)
   )
+  return jax.tree.map(functools.partial(jnp.where, finite), moved, old)
 
 
-def together(
-    visits: Visit,
-    posterior: factors.Posterior,
-    clients: Any,
-    *,
-    damping: float,
-    answered: jax.Array,
-) -> tuple[factors.Posterior, Any]:
-  """`synchronous`, of clients that compute their visits in a way of their own.
-
-  Args:
-    visits: (clients, sent, cavities of all M) -> (clients, local posteriors of
-      all M), along first axes.
-    posterior: before the round.
-    clients: what `visits` takes.
-    damping: of every factor's change.
-    answered: bool[M], whose local posteriors are taken.
-  """
-  sent = posterior.natural
-  cavities = gaussian.quotient(sent, posterior.factors)
-  clients, locals_ = visits(clients, sent, cavities)
-  new = jax.vmap(factors.new_factor, (0, 0, 0, None))(
-      locals_, cavities, posterior.factors, damping
-  )
-  kept = factors.where(answered, new, posterior.factors)
-  return posterior._replace(factors=kept), clients
+def without(posterior: Posterior, client: int) -> Posterior:
+  """Return the posterior after a client withdraws: its factor is 1."""
+  nothing = jax.tree.map(jnp.zeros_like, posterior.prior)
+  return posterior._replace(factors=put(posterior.factors, client, nothing))
 
 
-def sequential(
+def answer(
     visit: Visit,
-    posterior: factors.Posterior,
+    posterior: Posterior,
     clients: Any,
-    order: jax.Array,
-    *,
-    damping: float = 1.0,
-) -> tuple[factors.Posterior, Any]:
-  """Take one visit after another: Algorithm 2 of [S] as it is printed.
+    numbers: jax.Array,
+    sent: Any,
+    damping: float,
+) -> tuple[Posterior, Any]:
+  """Let some clients answer at once: eqs 2.20 and 2.21 of each.
 
   Args:
     visit: see above.
     posterior: before.
-    clients: what clients keep, along a first axis of length M.
-    order: int32[visits], whose turn it is.
+    clients: what these k clients keep, along a first axis of length k.
+    numbers: int32[k], who they are.
+    sent: the posterior that each of all clients was last sent, along a first
+      axis of length M; a client's own factor has not changed since.
     damping: of every factor's change.
 
   Returns:
-    The posterior and the clients after all visits.
+    The posterior with their new factors, and what they keep after the visit.
   """
-
-  def one(carry: Any, number: jax.Array) -> tuple[Any, None]:
-    posterior, clients = carry
-    client = _client(clients, number)
-    client, moved = visited(
-        visit, posterior, number, client, posterior.natural, damping
-    )
-    return (moved, _with_client(clients, number, client)), None
-
-  return jax.lax.scan(one, (posterior, clients), order)[0]
+  received, old = rows((sent, posterior.factors), numbers)
+  cavities = gaussian.quotient(received, old)
+  clients, locals_ = jax.vmap(visit)(clients, received, cavities)
+  new = jax.vmap(new_factor, (0, 0, 0, None))(locals_, cavities, old, damping)
+  factors = put(posterior.factors, numbers, new)
+  return posterior._replace(factors=factors), clients
 
 
-def asynchronous(
+def serve(
     visit: Visit,
-    posterior: factors.Posterior,
+    posterior: Posterior,
     clients: Any,
     order: jax.Array,
     *,
     damping: float = 1.0,
     sent: Any = None,
-) -> tuple[factors.Posterior, Any, Any]:
-  """Take visits of clients that answer what they were last sent.
-
-  Whoever answers gets the posterior as it is then, and works on it until it
-  answers again; meanwhile others change it.
+) -> tuple[Posterior, Any, Any]:
+  """Take one turn after another.
 
   Args:
     visit: see above.
     posterior: before.
-    clients: what clients keep, along a first axis of length M.
-    order: int32[visits], who answers, such as drawn by `drawn_order`.
-    damping: of every factor's change.
-    sent: the posterior that each client was last sent, along a first axis; None
-      for the present one.
+    clients: what all clients keep, along a first axis of length M.
+    order: int32[turns, k], the different clients that answer in each turn:
+      `arange(M)[None]` for a synchronous round, `arange(M)[:, None]` for a
+      sequential one.
+    damping: of every factor's change; about 1 / M is always safe.
+    sent: the posterior that each client was last sent, along a first axis, for
+      an asynchronous server; None to send the present one to all.
 
   Returns:
-    The posterior, the clients and what each was sent last.
+    The posterior, the clients and what each was last sent.
   """
-  if sent is None:
-    sent = everyone(posterior.natural, posterior.clients)
 
-  def one(carry: Any, number: jax.Array) -> tuple[Any, None]:
+  def turn(carry: Any, numbers: jax.Array) -> tuple[Any, None]:
     posterior, clients, sent = carry
-    client, moved = visited(
-        visit, posterior, number, _client(clients, number),
-        _client(sent, number), damping,
+    received = sent
+    if sent is None:
+      received = everyone(posterior.natural, posterior.clients)
+    posterior, moved = answer(
+        visit, posterior, rows(clients, numbers), numbers, received, damping
     )
-    sent = _with_client(sent, number, moved.natural)
-    return (moved, _with_client(clients, number, client), sent), None
+    if sent is not None:
+      now = everyone(posterior.natural, len(numbers))
+      sent = put(sent, numbers, now)
+    return (posterior, put(clients, numbers, moved), sent), None
 
-  return jax.lax.scan(one, (posterior, clients, sent), order)[0]
-
-
-def visited(
-    visit: Visit,
-    posterior: factors.Posterior,
-    number: jax.Array | int,
-    client: Any,
-    sent: Any,
-    damping: float,
-) -> tuple[Any, factors.Posterior]:
-  """Return the client after a visit, and the posterior with its factor.
-
-  Args:
-    visit: see above.
-    posterior: as it is when the client answers.
-    number: of the client.
-    client: what it keeps.
-    sent: what it was sent, perhaps some time ago; its own factor has not
-      changed since.
-    damping: of the factor's change.
-  """
-  factor = posterior.factor(number)
-  cavity = gaussian.quotient(sent, factor)
-  client, local = visit(client, sent, cavity)
-  new = factors.new_factor(local, cavity, factor, damping)
-  return client, factors.replace_one(posterior, number, new)
-
-
-def drawn_order(key: jax.Array, clients: int, visits: int) -> jax.Array:
-  """Sample who answers: int32[visits], uniform; the key is public."""
-  return jax.random.randint(key, (visits,), 0, clients, jnp.int32)
+  return jax.lax.scan(turn, (posterior, clients, sent), jnp.asarray(order))[0]
 
 
 def everyone(natural: Any, clients: int) -> Any:
@@ -220,6 +200,21 @@ def everyone(natural: Any, clients: int) -> Any:
   return jax.tree.map(
       lambda a: jnp.broadcast_to(a, (clients, *a.shape)), natural
   )
+
+
+def rows(tree: Any, numbers: jax.Array | int) -> Any:
+  """Return some clients' rows of arrays whose first axis is clients."""
+  return jax.tree.map(lambda a: jnp.asarray(a)[numbers], tree)
+
+
+def put(tree: Any, numbers: Any, new: Any) -> Any:
+  """Return the arrays with other rows for some clients."""
+  return jax.tree.map(
+      lambda a, b: jnp.asarray(a).at[numbers].set(b), tree, new
+  )
+
+
+# Client-level privacy ---------------------------------------------------------
 
 
 class ClientLevelState(NamedTuple):
@@ -251,10 +246,9 @@ def begin_client_level(
     clients: what each keeps, along a first axis of length `count`.
     count: M.
   """
-  posterior = factors.begin(prior, count)
+  factors = begin(prior, count).factors
   return ClientLevelState(
-      prior, prior, posterior.factors, clients,
-      jnp.zeros((), jnp.int32),
+      prior, prior, factors, clients, jnp.zeros((), jnp.int32)
   )
 
 
@@ -308,8 +302,8 @@ def make_client_level_round(
 
   Args:
     visit: see above, not private by itself.
-    release: which clients a round draws, and how their changes are clipped and
-      noised.
+    release: which clients a round samples, and how their changes are clipped
+      and noised.
     damping: of every factor's change, before it is clipped.
 
   Returns:
@@ -321,69 +315,48 @@ def make_client_level_round(
   """
   check_release(release, remembers=True)
   mechanism = release.mechanism
-  count = release.hierarchy.num_units(0)
+  noise_scale = 0.0
+  if mechanism.noise_multiplier:  # The clip norm may be infinite without.
+    noise_scale = mechanism.noise_multiplier * mechanism.clip_norm
 
   def one(
-      posterior: Any, prior: Any, client: Any, factor: Any
+      state: ClientLevelState, takes_part: Any, client: Any, factor: Any
   ) -> tuple[Any, Any]:
-    cavity = gaussian.quotient(posterior, factor).above(prior)
-    client, local = visit(client, posterior, cavity)
-    new = factors.new_factor(local, cavity, factor, damping)
+    cavity = gaussian.quotient(state.posterior, factor).above(state.prior)
+    moved, local = visit(client, state.posterior, cavity)
+    new = new_factor(local, cavity, factor, damping)
     change = gaussian.quotient(new, factor)
     clipped = clipping.clip(change, mechanism.clip_norm).gradient
-    return client, clipped
+    keep = functools.partial(jnp.where, takes_part)
+    return (
+        jax.tree.map(keep, moved, client),
+        jax.tree.map(lambda a: keep(a, 0), clipped),
+    )
 
   @jax.jit
   def round_(
       key: jax.Array, state: ClientLevelState, answers: jax.Array
   ) -> ClientLevelState:
-    drawn, mask = sampling.sample(
+    sampled, mask = sampling.sample(
         jax.random.fold_in(key, keys.SAMPLING),
         release.hierarchy, release.plan, state.step,
     )
-    takes_part = answers & jnp.zeros(count, bool).at[drawn].max(mask)
-
-    moved, changes = jax.vmap(one, (None, None, 0, 0))(
-        state.posterior, state.prior, state.clients, state.factors
+    takes_part = answers & jnp.zeros_like(answers).at[sampled].max(mask)
+    clients, changes = jax.vmap(functools.partial(one, state))(
+        takes_part, state.clients, state.factors
     )
-    nothing = jax.tree.map(jnp.zeros_like, changes)
-    changes = factors.where(takes_part, changes, nothing)
     noised = noise.add_noise(
         keys.step_key(key, keys.NOISE, state.step),
-        clipping.sum_units(changes),
-        mechanism.noise_multiplier * mechanism.clip_norm
-        if mechanism.noise_multiplier
-        else 0.0,
+        clipping.sum_units(changes), noise_scale,
     )
-    posterior = gaussian.product(state.posterior, _symmetric(noised))
+    posterior = gaussian.product(state.posterior, noised)
     return ClientLevelState(
         state.prior,
         # Noise may take certainty away, but not that of the prior.
-        _like(posterior.above(state.prior), state.posterior),
-        _like(gaussian.product(state.factors, changes), state.factors),
-        factors.where(takes_part, moved, state.clients),
+        posterior.above(state.prior),
+        gaussian.product(state.factors, changes),
+        clients,
         state.step + 1,
     )
 
   return round_
-
-
-def _symmetric(natural: Any) -> Any:
-  """Make a full precision symmetric, whatever the noise."""
-  if isinstance(natural, gaussian.Full):
-    precision = (natural.precision + natural.precision.T) / 2
-    return natural._replace(precision=precision)
-  return natural
-
-
-def _like(tree: Any, other: Any) -> Any:
-  """Cast a tree to another's dtypes: clipping computes in float32."""
-  return jax.tree.map(lambda a, b: a.astype(b.dtype), tree, other)
-
-
-def _client(clients: Any, number: jax.Array) -> Any:
-  return jax.tree.map(lambda a: a[number], clients)
-
-
-def _with_client(clients: Any, number: jax.Array, client: Any) -> Any:
-  return jax.tree.map(lambda all_, a: all_.at[number].set(a), clients, client)

@@ -32,36 +32,16 @@ from episodic_dp.learners import descent
 from episodic_dp.pvi import gaussian
 from episodic_dp.pvi import likelihoods
 
+_RANGE = (-6.0, 6.0)  # The centres of the first bump and the last.
 Params = Any  # {"first": [d], "second": [d (d + 1) / 2]}, expected statistics.
 
 
 @dataclasses.dataclass(frozen=True)
-class Bumps:
-  """Features of a number x: Gaussian bumps evenly spaced over a range.
-
-  Attributes:
-    low: the centre of the first.
-    high: of the last.
-    count: how many.
-  """
-
-  low: float = -6.0
-  high: float = 6.0
-  count: int = 16
-
-  def __call__(self, x: jax.Array) -> jax.Array:
-    """[n] -> [n, count]."""
-    centres = jnp.linspace(self.low, self.high, self.count, dtype=x.dtype)
-    width = (self.high - self.low) / (self.count - 1)
-    return jnp.exp(-(((x[:, None] - centres) / width) ** 2) / 2)
-
-
-@dataclasses.dataclass(frozen=True)
 class SharedPrior(learners.BaseLearner):
-  """Bayesian linear regression on features, its prior shared and learned.
+  """Bayesian linear regression on Gaussian bumps, its prior shared and learned.
 
   Attributes:
-    features: of a point's one input.
+    bumps: number of features of a point's one input.
     noise: standard deviation of a target, public.
     variance: of the prior to begin with.
     shrink: taken off the variance of the prior in every direction, about what
@@ -69,7 +49,7 @@ class SharedPrior(learners.BaseLearner):
     least: no direction of the prior has a smaller variance than this.
   """
 
-  features: Bumps = Bumps()
+  bumps: int = 16
   noise: float = 0.1
   variance: float = 4.0
   shrink: float = 0.0
@@ -83,20 +63,22 @@ class SharedPrior(learners.BaseLearner):
         way=1,
     )
 
-  @property
-  def likelihood(self) -> likelihoods.LinearRegression:
-    """Likelihood of a participant's points."""
-    return likelihoods.LinearRegression(self.features.count, self.noise)
+  def features(self, images: jax.Array) -> jax.Array:
+    """Return bumps evenly spaced over a range: [n, 1, 1, 1] -> [n, bumps]."""
+    low, high = _RANGE
+    centres = jnp.linspace(low, high, self.bumps)
+    width = (high - low) / (self.bumps - 1)
+    return jnp.exp(-(((images.reshape(-1, 1) - centres) / width) ** 2) / 2)
 
   def init(self, key: jax.Array) -> Params:
     """Return the first prior: independent weights around 0."""
     del key
-    d = self.features.count
-    return self._statistics(jnp.zeros(d), self.variance * jnp.eye(d))
+    d = self.bumps
+    return statistics(jnp.zeros(d), self.variance * jnp.eye(d))
 
   def prior(self, params: Params) -> gaussian.Full:
     """Return the Gaussian of expected statistics, after any noise."""
-    mean, d = params["first"], self.features.count
+    mean, d = params["first"], self.bumps
     upper = jnp.zeros((d, d), mean.dtype).at[np.triu_indices(d)].set(
         params["second"] / _weights(d)
     )
@@ -115,19 +97,26 @@ class SharedPrior(learners.BaseLearner):
   ) -> gaussian.Full:
     """Return a participant's posterior: the prior times its factor."""
     del inner_gradient
-    return self._posterior(params, support)
+    factor = likelihoods.LinearRegression(self.bumps, self.noise).exact(
+        likelihoods.Examples(
+            self.features(support.images), support.labels[:, 0],
+            jnp.ones(len(support.labels)),
+        )
+    )
+    return gaussian.product(self.prior(params), factor)
 
   def logits(self, adapted: Any, images: jax.Array) -> jax.Array:
     """Return the mean target at each point, [n, 1]."""
     q = adapted if isinstance(adapted, gaussian.Full) else self.prior(adapted)
-    return (self.features(_inputs(images)) @ q.mean)[:, None]
+    return (self.features(images) @ q.mean)[:, None]
 
   def predictive(
-      self, params: Params, support: Any, images: jax.Array
+      self, q: gaussian.Full, images: jax.Array
   ) -> tuple[jax.Array, jax.Array]:
-    """Return mean and deviation of the targets, [n], after the support."""
-    q = self.adapt(params, support)
-    return self.likelihood.predictive(q, self.features(_inputs(images)))
+    """Return mean and deviation of the targets of a posterior, [n]."""
+    inputs = self.features(images)
+    variance = jnp.einsum("ni,ij,nj->n", inputs, q.covariance, inputs)
+    return inputs @ q.mean, jnp.sqrt(variance + self.noise**2)
 
   def meta_gradient(
       self, params: Params, episode: Any
@@ -139,62 +128,30 @@ class SharedPrior(learners.BaseLearner):
     points = jax.tree.map(
         lambda a, b: jnp.concatenate([a, b]), episode.support, episode.query
     )
-    q = self._posterior(params, points)
-    found = self._statistics(q.mean, q.covariance)
-    loss = self.adapted_loss(self.adapt(params, episode.support), episode.query)
-    return loss, jax.tree.map(lambda p, s: p - s, params, found)
+    q = self.adapt(params, points)
+    found = statistics(q.mean, q.covariance)
+    direction = jax.tree.map(jnp.subtract, params, found)
+    return self.loss(params, episode), direction
 
   def adapted_loss(self, adapted: gaussian.Full, examples: Any) -> jax.Array:
     """Return minus the mean log density of the targets."""
-    mean, spread = self.likelihood.predictive(
-        adapted, self.features(_inputs(examples.images))
-    )
-    return -log_density(mean, spread, examples.labels[:, 0]).mean()
-
-  def _posterior(self, params: Params, points: Any) -> gaussian.Full:
-    inputs = self.features(_inputs(points.images))
-    factor = self.likelihood.exact(
-        likelihoods.Examples(
-            inputs, points.labels[:, 0], jnp.ones_like(inputs[:, 0])
-        )
-    )
-    return gaussian.product(self.prior(params), factor)
-
-  def _statistics(self, mean: jax.Array, covariance: jax.Array) -> Params:
-    """Return expected statistics; entries off the diagonal count twice.
-
-    Their weight, the root of two, makes the norm of what is kept that of the
-    whole matrix.
-    """
-    second = covariance + jnp.outer(mean, mean)
-    d = self.features.count
-    return {
-        "first": mean,
-        "second": second[np.triu_indices(d)] * _weights(d),
-    }
+    mean, spread = self.predictive(adapted, examples.images)
+    targets = examples.labels[:, 0]
+    return -jax.scipy.stats.norm.logpdf(targets, mean, spread).mean()
 
 
-def log_density(
-    mean: jax.Array, spread: jax.Array, target: jax.Array
-) -> jax.Array:
-  """ln N(target; mean, spread^2)."""
-  scaled = (target - mean) / spread
-  return -(scaled**2) / 2 - jnp.log(spread) - math.log(2 * math.pi) / 2
+def statistics(mean: jax.Array, covariance: jax.Array) -> Params:
+  """Return expected statistics; entries off the diagonal count twice.
 
-
-def coverage(
-    mean: np.ndarray, spread: np.ndarray, target: np.ndarray, share: float
-) -> float:
-  """Return the share of targets inside the central interval of `share`."""
-  half = float(jax.scipy.stats.norm.ppf((1 + share) / 2))
-  return float(np.mean(np.abs(target - mean) <= half * spread))
+  Their weight, the root of two, makes the norm of what is kept that of the
+  whole matrix.
+  """
+  second = covariance + jnp.outer(mean, mean)
+  d = len(mean)
+  upper = second[np.triu_indices(d)] * _weights(d)
+  return {"first": mean, "second": upper}
 
 
 def _weights(d: int) -> np.ndarray:
   rows, columns = np.triu_indices(d)
   return np.where(rows == columns, 1.0, math.sqrt(2)).astype(np.float32)
-
-
-def _inputs(images: jax.Array) -> jax.Array:
-  """[n, 1, 1, 1] -> [n]."""
-  return images.reshape(images.shape[0])

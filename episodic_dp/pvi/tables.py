@@ -1,23 +1,34 @@
 """Tabular data as inputs and classes, by a public schema.
 
-What is computed from the rows (their means, their largest value, which values
-of a column occur) would be one more release. So a schema says it before: the
-values of every column of words, centre and scale of every column of numbers.
+Anything computed from the rows (their means, their largest value, the values of
+a column) would be one more release. So a schema says it before: the values of
+every column of words, centre and scale of every column of numbers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import csv
 import dataclasses
 import json
-import math
 import os
 import pathlib
+from typing import Annotated, Any
 
 import numpy as np
 
 from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
+
+_MOST_SCALES = 10  # Numbers are limited to so many scales around the centre.
+
+
+def _check_different(name: str, value: Any) -> Any:
+  if not value or len(set(value)) < len(value):
+    raise _validate.refusal(name, value, "one or more words that differ")
+  return value
+
+
+_Words = Annotated[tuple[str, ...], _check_different]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,45 +45,25 @@ class Number:
   scale: plain.Positive = 1.0
   log: bool = False
 
-  def __post_init__(self) -> None:
-    if not math.isfinite(self.centre):
-      raise _validate.refusal("centre", self.centre, "a finite number")
-
-
-# Words become an indicator for each of the values, and 0 for others.
-Column = tuple[str, ...] | Number
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Schema:
   """Public description of a table, known before it is read.
 
   Attributes:
-    columns: name -> how it is encoded; others are not read.
+    columns: name -> how it is encoded; others are not read. Words become an
+      indicator for each of the listed values, and 0 for others.
     label: the column of the class.
     classes: its values, from class 0 on.
     client: the column of the client; None where rows are dealt out.
     clients: its values; a run needs at least one row of each.
   """
 
-  columns: Mapping[str, Column]
+  columns: Annotated[Mapping[str, _Words | Number], _check_different]
   label: str
-  classes: tuple[str, ...]
+  classes: _Words
   client: str | None = None
-  clients: tuple[str, ...] = ()
-
-  def __post_init__(self) -> None:
-    lists = {"classes": self.classes}
-    if self.client is not None:
-      lists["clients"] = self.clients
-    for name, column in self.columns.items():
-      if not isinstance(column, Number):
-        lists[f"columns.{name}"] = column
-    for name, words in lists.items():
-      if not words or len(set(words)) < len(words):
-        raise _validate.refusal(f"schema.{name}", words, "words that differ")
-    if not self.columns:
-      raise _validate.refusal("schema.columns", {}, "at least one column")
+  clients: _Words = ()
 
   @property
   def features(self) -> int:
@@ -118,119 +109,82 @@ def read(path: str | os.PathLike, schema: Schema) -> Table:
 
   Raises:
     OSError: the file cannot be read.
-    PlanError: a column is missing, or a row has another class or client than
-      the schema says.
+    PlanError: the file is no table, a column is missing, or a row has another
+      class or client than the schema says.
   """
   with open(path, newline="", encoding="utf-8-sig") as file:
-    rows = csv.reader(file, skipinitialspace=True)
-    header = [name.strip() for name in next(rows, [])]
-    numbered = [(rows.line_num, row) for row in rows if row]
-  lines, body = [n for n, _ in numbered], [row for _, row in numbered]
-  if len(set(header)) < len(header):
-    raise plan_lib.PlanError(f"{path} has a column twice: {', '.join(header)}")
-  if not body:
+    rows = list(filter(None, csv.reader(file, skipinitialspace=True))) or [[]]
+  names, body = [name.strip() for name in rows[0]], rows[1:]
+  ragged = [i for i, row in enumerate(body, 2) if len(row) != len(names)]
+  if ragged or not body or len(set(names)) < len(names):
     raise plan_lib.PlanError(
-        f"{path} has no rows below its header: add at least one"
+        f"{path} has {len(names)} columns and {len(body)} rows, of which"
+        f" {len(ragged)} have another number of fields (rows {ragged[:4]}):"
+        " give it one header line of different names, and rows below"
     )
-  for line, row in zip(lines, body):
-    if len(row) != len(header):
-      raise plan_lib.PlanError(
-          f"line {line} of {path} has {len(row)} fields and the header"
-          f" {len(header)}: repair it"
-      )
-  held: dict[str, list[str]] = {
-      name: [row[i].strip() for row in body] for i, name in enumerate(header)
+  columns = {
+      name: [row[i].strip() for row in body] for i, name in enumerate(names)
   }
-  return encode(held, schema, str(path), lines)
+  return encode(columns, schema, str(path))
 
 
 def encode(
-    held: Mapping[str, Sequence[str]],
-    schema: Schema,
-    name: str,
-    lines: Sequence[int] | None = None,
+    held: Mapping[str, Sequence[str]], schema: Schema, table: str
 ) -> Table:
   """Encode columns of text; see `read`.
 
   Args:
     held: name -> the column.
     schema: of it.
-    name: of the table, for messages.
-    lines: of the rows in its file; None if they follow the header.
+    table: its name, for messages, which count rows as a spreadsheet does.
   """
-  if lines is None:
-    lines = range(2, 2 + max(map(len, held.values()), default=0))
-  owner = () if schema.client is None else (schema.client,)
-  for column in (*schema.columns, schema.label, *owner):
+
+  def converted(
+      column: str, convert: Callable[[str], Any], expected: str
+  ) -> np.ndarray:
     if column not in held:
       raise plan_lib.PlanError(
-          f"{name} has no column '{column}', which the schema names: it has"
+          f"{table} has no column '{column}', which the schema names: it has"
           f" {', '.join(held)}"
       )
-  labels = _numbers(
-      held[schema.label], schema.classes, name, schema.label, lines
-  )
+    found = []
+    for row, word in enumerate(held[column], 2):
+      try:
+        found.append(convert(word))
+      except (KeyError, ValueError) as e:
+        raise plan_lib.PlanError(
+            f"row {row} of {table} has {column} '{word}': expected {expected},"
+            " as the schema says; change the schema, by a public rule, or the"
+            " row"
+        ) from e
+    return np.asarray(found)
+
+  def positions(column: str, known: Sequence[str]) -> np.ndarray:
+    numbers = {word: i for i, word in enumerate(known)}
+    expected = f"one of {', '.join(known)}"
+    return converted(column, numbers.__getitem__, expected).astype(np.int32)
+
+  parts = []
+  for name, column in schema.columns.items():
+    if isinstance(column, Number):
+      values = converted(name, float, "a number")
+      if column.log:
+        values = np.log1p(np.maximum(values, 0))
+      scaled = (values - column.centre) / column.scale
+      limited = np.clip(scaled, -_MOST_SCALES, _MOST_SCALES)
+      parts.append(np.nan_to_num(limited)[:, None])
+    else:
+      words = converted(name, str, "a word")
+      parts.append(words[:, None] == np.asarray(column))
   members: dict[str, np.ndarray] = {}
   if schema.client is not None:
-    owners = _numbers(
-        held[schema.client], schema.clients, name, schema.client, lines
-    )
+    owners = positions(schema.client, schema.clients)
     members = {
         client: np.flatnonzero(owners == i)
         for i, client in enumerate(schema.clients)
     }
-  parts = []
-  for key, column in schema.columns.items():
-    if isinstance(column, Number):
-      parts.append(_scaled(held[key], column, name, key, lines))
-    else:
-      words = np.asarray(held[key])[:, None]
-      parts.append((words == np.asarray(column)).astype(np.float32))
   return Table(
-      inputs=np.concatenate(parts, axis=1),
-      labels=labels,
+      inputs=np.concatenate(parts, axis=1).astype(np.float32),
+      labels=positions(schema.label, schema.classes),
       members=members,
   )
-
-
-def _scaled(
-    words: Sequence[str],
-    column: Number,
-    table: str,
-    name: str,
-    lines: Sequence[int],
-) -> np.ndarray:
-  """Return float32[rows, 1], limited to 10 scales around the centre."""
-  values = np.empty(len(words))
-  for row, word in enumerate(words):
-    try:
-      values[row] = float(word)
-    except ValueError as e:
-      raise plan_lib.PlanError(
-          f"line {lines[row]} of {table} has {name} '{word}', which is no"
-          " number: repair it, or list the column's values in the schema"
-      ) from e
-  if column.log:
-    values = np.log1p(np.maximum(values, 0))
-  scaled = np.clip((values - column.centre) / column.scale, -10, 10)
-  return np.nan_to_num(scaled)[:, None].astype(np.float32)
-
-
-def _numbers(
-    words: Sequence[str],
-    known: Sequence[str],
-    table: str,
-    column: str,
-    lines: Sequence[int],
-) -> np.ndarray:
-  """Return the position of each word among the known ones: int32[rows]."""
-  places = {word: i for i, word in enumerate(known)}
-  found = np.asarray([places.get(word, -1) for word in words], np.int32)
-  if (found < 0).any():
-    row = int(np.argmax(found < 0))
-    raise plan_lib.PlanError(
-        f"line {lines[row]} of {table} has {column} '{words[row]}', and the"
-        f" schema knows {', '.join(map(str, known)) or 'none'}: add it there,"
-        " by a public rule, or leave the row out"
-    )
-  return found

@@ -77,7 +77,8 @@ from episodic_dp.config.presets.pvi import adult as preset
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.pvi import adult
-from episodic_dp.pvi import program as loop
+from episodic_dp.pvi import federation
+from episodic_dp.pvi import program
 from experiments import targets
 
 episodic_dp.use_all_cores()
@@ -100,7 +101,7 @@ REAL = SCALE != "smoke" and DATA is not None
 def made_up(folder, counts, seed=0):
   """Writes files like Adult's, whose labels follow a few of their columns."""
   rng = np.random.default_rng(seed)
-  for name, count in zip(adult.FILES.values(), counts):
+  for name, count in zip(adult.FILES, counts):
     lines = []
     for _ in range(count):
       age, years = rng.integers(18, 75), rng.integers(5, 17)
@@ -167,15 +168,15 @@ else:
       1.0: "epsilon=1.0",
       None: "private=0,rounds=100",
   }
-results, curves, federations = [], {}, {}
+results, curves, compiled = [], {}, {}
 for epsilon, arguments in ARGUMENTS.items():
   chosen = preset.get_config(f"split={SPLIT},{arguments}")
   spec = pvi_config.build(pvi_config.parse(chosen), rows)
   private = epsilon is not None
-  if private not in federations:  # Two budgets share what is compiled.
-    federations[private] = loop.make_federation(spec)
+  if private not in compiled:  # Two budgets share what is compiled.
+    compiled[private] = federation.Federation(spec)
   with tempfile.TemporaryDirectory() as folder:
-    found = loop.run(spec, folder, federation=federations[private])
+    found = program.run(spec, folder, federation=compiled[private])
     lines = (pathlib.Path(folder) / "metrics.jsonl").read_text().splitlines()
   name = "not private" if epsilon is None else f"ε ≤ {epsilon:g}"
   curves[name] = [
@@ -183,10 +184,10 @@ for epsilon, arguments in ARGUMENTS.items():
       for line in map(json.loads, lines)
       if "validation_accuracy" in line
   ]
-  accuracy, log_likelihood = loop.score(
+  accuracy, log_likelihood = program.score(
       spec.learner, found.posterior, pvi_config.examples(rows.test)
   )
-  spent, delta = found.ledgers.worst()
+  spent, delta = program.worst(found.guarantees)
   results.append((
       name,
       "none" if epsilon is None else report.rounded_up(spent),
@@ -196,7 +197,7 @@ for epsilon, arguments in ARGUMENTS.items():
       f"{log_likelihood:.4f}",
   ))
   if epsilon is not None:
-    print(f"{name}:", *loop.summary(spec, found).splitlines()[1:], sep="\n")
+    print(f"{name}:", *program.summary(spec, found).splitlines()[1:], sep="\n")
 
 # %% [markdown]
 """
@@ -273,8 +274,8 @@ Markdown(tables.markdown(*targets.load("pvi_adult").table(outcomes)))
 - It is not for a client as a whole. Where the unit is a hospital with all of
   its patients, use *client-level* privacy: the change of a client's factor is
   clipped and noised (`pvi/servers.py`).
-- How many rows a client has is public, and so is who is away when: a client
-  that stays away *because* of its rows tells something that no noise covers.
+- How many rows a client has is public. A client that stays away *because* of
+  its rows reveals something that no noise covers.
 
 Your own table: `episodic-dp pvi --config=own_table` reads a CSV with a column
 of clients (`docs/pvi.md`). Its runs are resumed where they stopped, and leave a

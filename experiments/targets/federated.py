@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from scipy import stats
 
 from episodic_dp import sampling
 from episodic_dp import training
@@ -19,6 +20,7 @@ from episodic_dp.config import build
 from episodic_dp.config import pvi as config_lib
 from episodic_dp.config import RunConfig
 from episodic_dp.output import plotting
+from episodic_dp.pvi import federation
 from episodic_dp.pvi import program
 from episodic_dp.pvi import shared_prior
 from episodic_dp.training import saved_runs
@@ -89,12 +91,12 @@ def _finish_adult(
   )
   spec = config_lib.build(config, rows)
   # Equal clients and visits are compiled once.
-  federation = shared.made(
+  compiled = shared.made(
       f"{config.table} {config.visit} {config.server} {config.model}",
-      lambda: program.make_federation(spec),
+      lambda: federation.Federation(spec),
   )
   workdir = pathlib.Path(folder) / run.name
-  result = program.run(spec, workdir, federation=federation)
+  result = program.run(spec, workdir, federation=compiled)
   runs_lib.check_done(result.stopped)
   found = {
       name: program.score(
@@ -102,14 +104,14 @@ def _finish_adult(
       )
       for name, part in (("validation", rows.validation), ("test", rows.test))
   }
-  reached = result.ledgers.worst()
+  reached = program.worst(result.guarantees)
   return runs_lib.record(run, folder, {
       "rounds": result.rounds,
       "seconds": round(result.seconds, 1),
       "epsilon_reached": None if run.labels["epsilon"] is None else reached[0],
       # The delta and the visits of each kind of client.
       "clients": sorted(
-          set(zip(spec.budgets.deltas, result.visits)), reverse=True
+          set(zip(spec.deltas, result.visits)), reverse=True
       ),
       "accuracy": found["test"][0],
       "log_likelihood": found["test"][1],
@@ -309,8 +311,8 @@ def _predicted(
     )
     target = task.query.labels[:, 0]
     if isinstance(learner, shared_prior.SharedPrior):
-      found = learner.predictive(params, task.support, task.query.images)
-      return *found, target
+      q = learner.adapt(params, task.support)
+      return *learner.predictive(q, task.query.images), target
     mean = learner.predict(params, task.support, task.query.images)[:, 0]
     return mean, jnp.ones_like(mean), target
 
@@ -321,15 +323,16 @@ def _numbers(
     mean: np.ndarray, spread: np.ndarray, target: np.ndarray
 ) -> dict[str, Any]:
   """Return squared error, log likelihood and coverage of query points."""
-  logs = shared_prior.log_density(
-      *map(jnp.asarray, (mean, spread, target))
-  )
+  logs = stats.norm.logpdf(target, mean, spread)
+  intervals = {
+      share: stats.norm.ppf((1 + share) / 2) * spread for share in _SHARES
+  }
   return {
       "squared_error": float(np.mean((mean - target) ** 2)),
       "log_likelihood": float(np.mean(logs)),
       "coverage": {
-          str(share): shared_prior.coverage(mean, spread, target, share)
-          for share in _SHARES
+          str(share): float(np.mean(np.abs(target - mean) <= half))
+          for share, half in intervals.items()
       },
   }
 

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from episodic_dp import plan
 from episodic_dp.config import presets
 from episodic_dp.config import pvi as config_lib
 from episodic_dp.config.presets.pvi import adult
@@ -24,29 +23,24 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
   own_table.write(data)
   where = (f"--data_dir={data}", f"--workdir={folder}")
   run = ("pvi", "--config=own_table:epsilon=20,noise=2.0,rounds=2", *TINY)
-  absent = "--config.server.absent=south:2-"
-  done = call(*run, *where, absent)
+  done = call(*run, *where)
   assert done.returncode == 0, done.stderr
   assert "done, after 2 rounds" in done.stdout
-  assert "1 client of 8 rows (south), 1 visit each: example: epsilon" in (
-      done.stdout
-  )
-  assert "2 clients of 8 rows" in done.stdout
-  assert "2 visits each" in done.stdout
+  assert "north, south, east: rows 8, visits 2: example: epsilon" in done.stdout
   assert "test: accuracy 0." in done.stdout
   summary = json.loads((folder / "guarantees.json").read_text())
   assert [row["client"] for row in summary["clients"]] == (
       own_table.SCHEMA["clients"]
   )
-  assert [row["visits"] for row in summary["clients"]] == [2, 1, 2]
+  assert [row["visits"] for row in summary["clients"]] == [2, 2, 2]
   # A statement verifies; the finished run is left as it is.
   done = call("verify", folder / summary["clients"][1]["statement"])
   assert done.returncode == 0 and "FALSE" not in done.stdout
-  done = call(*run, *where, absent)
-  assert "done, after 2 rounds" in done.stdout
-  # Another rule of who answers is another run.
   done = call(*run, *where)
-  assert done.returncode == 1 and "config.server.absent" in done.stderr
+  assert "done, after 2 rounds" in done.stdout
+  # Another order of visits is another run.
+  done = call(*run, *where, "--config.server.order=sequential")
+  assert done.returncode == 1 and "config.server.order" in done.stderr
   assert len(done.stderr.strip().splitlines()[-1]) < 500
 
 
@@ -57,7 +51,6 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
         (["--config=adult", "--data_dir=none"], "is not in --data_dir=none"),
         (["--config=own_table"], "--data_dir is missing"),
         (["--config=adult:split=uneven"], "config.table.split='uneven'"),
-        (["--config=adult", "--config.model.name=svm"], "config.model.name"),
         (["--config=adult", "--config.delta=2.0"], "config.delta=2.0"),
         (["--config=glyphs"], "is neither a file nor a preset of episodic"),
         (["--config=adlut"], "neither a file nor a preset"),
@@ -69,21 +62,6 @@ def test_what_is_wrong_is_one_sentence(call, tmp_path, arguments, words):
   assert done.returncode == 1 and words in done.stderr
   assert "Traceback" not in done.stderr
   assert not (tmp_path / "run").exists()
-
-
-def test_absences_are_read():
-  numbers = {"north": 0, "south": 1}
-  found = config_lib.absences("south:5-,0:2-3, north", numbers)
-  assert [(a.client, a.first, a.last) for a in found] == [
-      (1, 5, None), (0, 2, 3), (0, 1, None)
-  ]
-  for text, words in (
-      ("west:1-2", "no client is called 'west': name one of north, south"),
-      ("north:1", "write a client's name or number"),
-      ("south:9-5", "before the first, 9: write south:5-9"),
-  ):
-    with pytest.raises(plan.PlanError, match=f"'{text}'.*{words}"):
-      config_lib.absences(text, numbers)
 
 
 @pytest.mark.parametrize(

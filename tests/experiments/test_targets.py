@@ -11,7 +11,7 @@ from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import presets
 from episodic_dp.config import RunConfig
-from episodic_dp.models import start as start_lib
+from episodic_dp.models import parts
 from experiments import published
 from experiments import reproduce
 from experiments import results_pages
@@ -340,7 +340,7 @@ def test_a_run_begins_with_the_weights_of_another(tmp_path):
   begun = runs["glyphs"]["config"]["model"]
   weights = models.read_weights(tmp_path / "glyphs_start.safetensors")
   assert begun["start"] == "glyphs_start.safetensors"  # No path of a machine.
-  assert begun["start_digest"] == start_lib.digest(weights)
+  assert begun["start_digest"] == parts.digest(weights)
 
 
 @pytest.mark.slow

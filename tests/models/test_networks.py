@@ -67,7 +67,7 @@ NETWORKS = {
     "conv4": (models.conv4, conv, 20, (16, 17, 2)),
     "conv6": (networks.conv6, conv, 6, (33, 16, 1)),
     "resnet12": (models.resnet12, resnet12, 4, (16, 17, 2)),
-    "conv1d": (models.conv1d, conv1d, 6, (35, 3)),
+    "conv1d": (networks.conv1d, conv1d, 6, (35, 3)),
 }
 _SLOW = pytest.mark.slow  # They compile for seconds.
 
@@ -133,7 +133,7 @@ def test_sizes_are_those_of_the_literature():
   four = 9 * 64 + 3 * 9 * 64 * 64 + 4 * 2 * 64 + 64 * 5 + 5
   assert count(models.conv4(5)) == four
   assert count(networks.conv6(5)) == four + 2 * (9 * 64 * 64 + 2 * 64)
-  assert models.conv1d(None, 7, "none", (16, 1)).way == 7
+  assert networks.conv1d(None, 7, "none", (16, 1)).way == 7
   assert count(models.mlp(1)) == 1761
 
 
@@ -142,13 +142,12 @@ def test_sizes_are_those_of_the_literature():
     [
         (lambda: models.resnet12(5, input_shape=(8, 8, 3)), "input_shape"),
         (lambda: models.conv4(5, input_shape=(28, 12, 1)), "input_shape"),
-        (lambda: networks.conv6(5, 8, "group", (16, 16, 1)), "width"),
-        (lambda: models.conv1d(5, input_shape=(12, 1)), "input_shape"),
-        (lambda: models.conv1d(5, input_shape=(28, 28, 1)), "input_shape"),
+        (lambda: networks.conv1d(5, input_shape=(12, 1)), "input_shape"),
+        (lambda: networks.conv1d(5, input_shape=(28, 28, 1)), "input_shape"),
         (lambda: models.conv4(5, input_shape=(16, 2)), "input_shape"),
         (lambda: networks.conv6(5, norm="layer"), "norm='layer'"),
         (lambda: models.resnet12(5, width=0), "width=0"),
-        (lambda: models.conv1d(0), "way=0"),
+        (lambda: networks.conv1d(0), "way=0"),
         (lambda: models.mlp(0), "outputs=0"),
         (lambda: models.mlp(1, (4, 0)), "widths=0"),
         (lambda: models.mlp(1, (4,), (1, 1, 0)), "input_shape"),

@@ -9,7 +9,6 @@ import pytest
 
 from episodic_dp import models
 from episodic_dp.models import parts
-from episodic_dp.models import start as start_lib
 
 SHAPE = (4,)
 
@@ -147,7 +146,7 @@ WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("suffix", start_lib.SUFFIXES)
+@pytest.mark.parametrize("suffix", parts.SUFFIXES)
 def test_written_weights_are_read(tmp_path, suffix):
   params = network().init(jax.random.key(0))
   models.write_weights(tmp_path / f"start{suffix}", params)
@@ -155,9 +154,9 @@ def test_written_weights_are_read(tmp_path, suffix):
   assert found.keys() == WEIGHTS.keys()
   for name, array in parts.by_name(params).items():
     np.testing.assert_array_equal(found[name], array)
-  digest = start_lib.digest(found)
-  assert digest == start_lib.digest(start_of(network(), 0))
-  assert digest != start_lib.digest(found | {"head/bias": np.ones(3, "f")})
+  digest = parts.digest(found)
+  assert digest == parts.digest(start_of(network(), 0))
+  assert digest != parts.digest(found | {"head/bias": np.ones(3, "f")})
 
 
 def _garbage(path):
@@ -178,7 +177,7 @@ def _absent(path):
   del path
 
 
-@pytest.mark.parametrize("suffix", start_lib.SUFFIXES)
+@pytest.mark.parametrize("suffix", parts.SUFFIXES)
 @pytest.mark.parametrize("damage", [_garbage, _pickled, _cut, _absent])
 def test_unreadable_files_are_one_sentence(tmp_path, suffix, damage):
   path = tmp_path / f"start{suffix}"

@@ -23,7 +23,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp import training
-from episodic_dp.models import layers
+from episodic_dp.models import networks
 from episodic_dp.private import clipping
 from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
@@ -538,7 +538,8 @@ def _one_block(norm):
     }
 
   def apply(params, x):
-    x = layers.block(x, params["kernel"], params["scale"], params["bias"], norm)
+    affine = params["scale"], params["bias"]
+    x = networks.block(x, params["kernel"], *affine, norm)
     return x.mean((1, 2)) @ params["last"]
 
   return models.Model(init, apply)

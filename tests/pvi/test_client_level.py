@@ -5,10 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import private
-from episodic_dp.pvi import factors
 from episodic_dp.pvi import gaussian
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
@@ -52,8 +50,9 @@ def test_without_clip_and_noise_it_is_the_synchronous_server(begun, examples):
   found = servers.make_client_level_round(MODEL.visit, _release(), damping=0.5)(
       KEY, begun, EVERYONE
   )
-  expected, _ = servers.synchronous(
-      MODEL.visit, factors.begin(begun.prior, CLIENTS), examples, damping=0.5
+  expected, *_ = servers.serve(
+      MODEL.visit, servers.begin(begun.prior, CLIENTS), examples,
+      jnp.arange(CLIENTS)[None], damping=0.5,
   )
   problems.check_close(found.posterior, expected.natural, rtol=1e-5, atol=1e-5)
 
@@ -96,7 +95,7 @@ def test_noise_takes_no_certainty_of_the_prior(begun):
     state = step(KEY, state, EVERYONE)
     gap = state.posterior.precision - state.prior.precision
     assert np.linalg.eigvalsh(gap).min() > -1e-4
-  made = factors.Posterior(state.prior, state.factors).natural
+  made = servers.Posterior(state.prior, state.factors).natural
   noise = gaussian.quotient(state.posterior, made)
   assert np.abs(problems.flat(noise)).max() > 0.1
 
@@ -133,16 +132,6 @@ def test_rounds_draw_clients_at_their_rate(begun):
   np.testing.assert_allclose(took.mean(0), 0.3, atol=0.07)
   # Independently of one another: the count is binomial.
   assert abs(took.sum(1).var() - CLIENTS * 0.3 * 0.7) < 0.25
-
-
-def test_the_ledger_has_a_guarantee_for_a_client():
-  release = _release(plan.Poisson(0.1), 1.0, 2.0)
-  ledger = accounting.Ledger().add(release, 50)
-  found = ledger.guarantee("client", delta=1e-3)
-  assert found.neighbours == "add or remove one client"
-  expected = accounting.epsilon(0.1, 1.0, 0.5, 50, 1e-3)
-  bare = accounting.epsilon(1.0, 0.1, 0.5, 50, 1e-3)
-  assert found.epsilon == pytest.approx(min(expected, bare), rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from episodic_dp.pvi import factors
 from episodic_dp.pvi import gaussian
 from episodic_dp.pvi import likelihoods
 from episodic_dp.pvi import servers
@@ -47,61 +46,62 @@ def _linear(clients, seed):
 def _passes():
   """Each server's pass over all clients, undamped and compiled."""
 
-  def serve(begun, examples, order):
-    return (
-        servers.sequential(LINEAR.visit, begun, examples, order)[0].natural,
-        servers.synchronous(LINEAR.visit, begun, examples)[0].natural,
-        servers.asynchronous(LINEAR.visit, begun, examples, order)[0].natural,
-    )
+  def each(begun, examples, order):
+    sent = servers.everyone(begun.natural, begun.clients)
+    runs = ((order[:, None], None), (order[None], None), (order[:, None], sent))
+    return [
+        servers.serve(LINEAR.visit, begun, examples, turns, sent=sent)[0]
+        for turns, sent in runs
+    ]
 
-  return jax.jit(serve)
+  return jax.jit(each)
 
 
 @LIMITS
 @hypothesis.given(st.sampled_from([1, 2, 5]), st.integers(0, 1000))
 def test_one_undamped_pass_is_exact_for_any_partition_and_order(clients, seed):
   examples, prior, exact = _linear(clients, seed)
-  begun = factors.begin(prior, clients)
+  begun = servers.begin(prior, clients)
   order = np.random.default_rng(seed).permutation(clients)
   for found in _passes()(begun, examples, order):
-    problems.check_close(found, exact, rtol=1e-9)
+    problems.check_close(found.natural, exact, rtol=1e-9)
 
 
 @LIMITS
 @hypothesis.given(
-    st.sampled_from(["synchronous", "sequential", "asynchronous"]),
+    st.booleans(),
+    st.booleans(),
     st.floats(0.05, 1.0),
     st.integers(0, 1000),
 )
-def test_factors_stay_valid_always(server, damping, seed):
+def test_factors_stay_valid_always(together, stale, damping, seed):
   clients = 4
   inputs, labels = problems.classification(seed=seed)
   rng = np.random.default_rng(seed)
   parts = problems.partition(len(labels), clients, rng)
   examples = problems.padded(inputs, labels, parts, len(labels))
-  posterior = factors.begin(LOGISTIC.prior(1.0), clients)
-  order = rng.integers(0, clients, 5)
-  found = _some_visits(server)(posterior, examples, order, damping)
+  posterior = servers.begin(LOGISTIC.prior(1.0), clients)
+  order = rng.permutation(clients)[:3]
+  order = order[None] if together else order[:, None]
+  found = _some_visits(stale)(posterior, examples, order, damping)
   assert problems.least(found.natural.precision) > 0
   assert problems.least(found.factors.precision) >= -1e-12
   assert np.abs(problems.flat(found.factors)).max() > 0
 
 
 @functools.cache
-def _some_visits(server):
+def _some_visits(stale):
   """Visits that end far from a maximum, by some steps of descent."""
-  visit = _visit(3)
 
-  def serve(posterior, examples, order, damping):
-    if server == "synchronous":
-      answered = jnp.asarray([True, False, True, True])
-      return servers.synchronous(
-          visit, posterior, examples, damping=damping, answered=answered
-      )[0]
-    chosen = getattr(servers, server)
-    return chosen(visit, posterior, examples, order, damping=damping)[0]
+  def some(posterior, examples, order, damping):
+    sent = None
+    if stale:
+      sent = servers.everyone(posterior.natural, posterior.clients)
+    return servers.serve(
+        _visit(3), posterior, examples, order, damping=damping, sent=sent
+    )[0]
 
-  return jax.jit(serve)
+  return jax.jit(some)
 
 
 @functools.cache
@@ -126,7 +126,7 @@ def _visit(steps, rate=0.02):
 
 def _evidence(examples, q):
   """The expected log likelihood of all examples."""
-  each = LOGISTIC.expected(q, examples.inputs, examples.labels, None)
+  each = LOGISTIC.expected(q, examples.inputs, examples.labels)
   return each @ examples.weight
 
 
@@ -137,9 +137,9 @@ def test_optimising_the_locals_optimises_the_global():
   examples = problems.padded(
       inputs, labels, problems.partition(len(labels), 3, rng)
   )
-  begun = factors.begin(LOGISTIC.prior(1.0), 3)
-  order = jnp.tile(jnp.arange(3), 30)
-  passes = jax.jit(functools.partial(servers.sequential, _visit(400)))
+  begun = servers.begin(LOGISTIC.prior(1.0), 3)
+  order = jnp.tile(jnp.arange(3), 30)[:, None]
+  passes = jax.jit(functools.partial(servers.serve, _visit(400)))
   q = passes(begun, examples, order)[0].natural
 
   def energy(at):  # 2.26
@@ -161,14 +161,16 @@ def test_optimising_the_locals_optimises_the_global():
 
 def test_who_does_not_answer_changes_nothing_and_a_client_can_withdraw():
   examples, prior, exact = _linear(3, 7)
-  begun = factors.begin(prior, 3)
-  absent, _ = servers.synchronous(
-      LINEAR.visit, begun, examples, answered=jnp.asarray([True, True, False])
+  begun = servers.begin(prior, 3)
+  absent, *_ = servers.serve(
+      LINEAR.visit, begun, examples, jnp.asarray([[0, 1]])
   )
   problems.check_close(absent.factor(2), begun.factor(2))
-  back, _ = servers.synchronous(LINEAR.visit, absent, examples)
+  back, *_ = servers.serve(
+      LINEAR.visit, absent, examples, jnp.asarray([[0, 1, 2]])
+  )
   problems.check_close(back.natural, exact, rtol=1e-9)
-  left = factors.without(back, 2)
+  left = servers.without(back, 2)
   problems.check_close(left.natural, absent.natural, rtol=1e-9)
 
 
@@ -176,8 +178,8 @@ def test_a_visit_that_ends_in_nan_changes_nothing():
   prior = LOGISTIC.prior(1.0)
   broken = jax.tree.map(lambda a: a * np.nan, prior)
   old = jax.tree.map(lambda a: a + 0.5, prior)
-  problems.check_close(factors.new_factor(broken, prior, old, 0.5), old)
-  moved = factors.new_factor(gaussian.product(prior, prior), prior, old, 0.5)
+  problems.check_close(servers.new_factor(broken, prior, old, 0.5), old)
+  moved = servers.new_factor(gaussian.product(prior, prior), prior, old, 0.5)
   assert not np.allclose(moved.precision["weights"], old.precision["weights"])
 
 
@@ -185,13 +187,14 @@ def test_asynchronous_clients_work_on_what_they_were_sent():
   inputs, labels = problems.classification()
   parts = problems.partition(len(labels), 3, np.random.default_rng(0))
   examples = problems.padded(inputs, labels, parts)
-  begun = factors.begin(LOGISTIC.prior(1.0), 3)
-  order = jnp.asarray([0, 1])
-  late, _, sent = servers.asynchronous(_visit(3), begun, examples, order)
+  begun = servers.begin(LOGISTIC.prior(1.0), 3)
+  order = jnp.asarray([[0], [1]])
+  serve = functools.partial(servers.serve, _visit(3), begun, examples)
+  late, _, sent = serve(order, sent=servers.everyone(begun.natural, 3))
   # Client 1 has not seen what client 0 answered.
-  alone, _ = servers.sequential(_visit(3), begun, examples, order[1:])
+  alone, *_ = serve(order[1:])
   problems.check_close(late.factor(1), alone.factor(1))
-  turn, _ = servers.sequential(_visit(3), begun, examples, order)
+  turn, *_ = serve(order)
   assert not np.allclose(
       problems.flat(late.factor(1)), problems.flat(turn.factor(1))
   )

@@ -8,10 +8,10 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp import private
-from episodic_dp.pvi import factors
 from episodic_dp.pvi import federation as federation_lib
 from episodic_dp.pvi import gaussian
 from episodic_dp.pvi import likelihoods
+from episodic_dp.pvi import servers
 from tests.pvi import problems
 from tests.pvi import tiny_run
 
@@ -21,24 +21,25 @@ KEY = private.secret_key(b"12345678")
 
 @pytest.fixture(scope="module")
 def federation():
-  members = tiny_run.members()
   return federation_lib.Federation(
-      tiny_run.learner(), tiny_run.OPTIMIZER, members,
-      tiny_run.releases(members), local_steps=STEPS, damping=DAMPING,
+      tiny_run.spec(1, local_steps=STEPS, damping=DAMPING)
   )
 
 
 @pytest.fixture(scope="module")
 def begun(federation):
-  posterior = factors.begin(tiny_run.learner().prior, federation.clients)
+  posterior = servers.begin(tiny_run.learner().prior, federation.clients)
   return posterior, federation.begin(KEY)
 
 
 @pytest.fixture(scope="module")
 def after(federation, begun):
   """One round in which all but client 1 answer."""
-  answered = jnp.asarray([True, False, True, True])
-  return federation.round(*begun, answered)
+  return federation.visit(*begun, [0, 2, 3], _sent(begun))
+
+
+def _sent(begun):
+  return servers.everyone(begun[0].natural, begun[0].clients)
 
 
 def _place(federation, client):
@@ -55,7 +56,7 @@ def test_a_visit_takes_the_steps_of_the_private_step(federation, begun, after):
   for client in (0, 3):
     release = tiny_run.releases(members)[client]
     optimizer = likelihoods.with_divergence(
-        tiny_run.OPTIMIZER, members[client].size
+        tiny_run.OPTIMIZER, len(members[client].labels)
     )
     step = private.make_meta_step(
         tiny_run.learner(), optimizer, members[client], release,
@@ -68,7 +69,7 @@ def test_a_visit_takes_the_steps_of_the_private_step(federation, begun, after):
     state = jax.tree.map(jnp.copy, state)  # A step donates what it is given.
     for _ in range(STEPS):
       state, _ = step(state)
-    expected = factors.new_factor(
+    expected = servers.new_factor(
         likelihoods.to_gaussian(state.params), prior,
         begun[0].factor(client), DAMPING,
     )
@@ -100,7 +101,7 @@ def test_who_does_not_answer_keeps_its_state(federation, begun, after):
 @pytest.mark.slow  # Compiles a visit besides.
 def test_one_visit_is_that_of_a_round(federation, begun, after):
   """From the same start a client answers the same, alone or with others."""
-  posterior, states = federation.visit(*begun, 2, begun[0].natural)
+  posterior, states = federation.visit(*begun, [2], _sent(begun))
   problems.check_close(
       posterior.factor(2), after[0].factor(2),
       rtol=1e-4, atol=1e-5,
@@ -156,10 +157,7 @@ def test_what_has_no_proof_is_refused(change, words):
       for m in members
   ]
   with pytest.raises(plan.UnsoundPlanError, match=words):
-    federation_lib.Federation(
-        tiny_run.learner(), tiny_run.OPTIMIZER, members, made,
-        local_steps=1, damping=1.0,
-    )
+    federation_lib.Federation(tiny_run.spec(1, releases=tuple(made)))
 
 
 def test_a_row_of_two_clients_is_refused():
@@ -174,39 +172,6 @@ def test_a_row_of_two_clients_is_refused():
     )
 
 
-@pytest.mark.slow  # Compiles for a quarter of a minute.
-def test_a_network_has_a_posterior_too():
-  """The sampled model: at every step other draws, the same for all examples."""
-  model = likelihoods.BayesianNetwork((2, 4, 3), samples=4)
-  prior = model.prior(1.0)
-  learner = likelihoods.VariationalLearner(model, prior, 2)
-  inputs, _ = problems.classification(6)
-  labels = np.asarray([0, 1, 2, 0, 1, 2], np.int32)
-  members = federation_lib.make_clients(inputs, labels, {"a": np.arange(6)})
-  made = federation_lib.releases(
-      members, batch_share=0.5, least_batch=1, clip_norm=1.0,
-      noise_multiplier=0.5,
-  )
-  federation = federation_lib.Federation(
-      learner, optax.sgd(0.1), members, made, local_steps=2, damping=1.0
-  )
-  found, _ = federation.round(
-      factors.begin(prior, 1), federation.begin(KEY), jnp.asarray([True])
-  )
-  assert problems.least(found.natural.precision) > 0
-  x = jnp.asarray(inputs, jnp.float32)
-  key = jax.random.key(1)
-  together = model.expected(prior, x, labels, key)
-  alone = [model.expected(prior, x[i : i + 1], labels[i : i + 1], key)
-           for i in range(6)]
-  np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-5)
-  assert not np.allclose(
-      together, model.expected(prior, x, labels, jax.random.key(2))
-  )
-  logs = model.predict(prior, x)
-  np.testing.assert_allclose(np.exp(logs).sum(1), 1, rtol=1e-5)
-
-
 def test_the_expected_log_likelihood_is_that_of_samples():
   """The quadrature against a hundred thousand draws of the weights."""
   model = likelihoods.LogisticRegression(2)
@@ -215,7 +180,7 @@ def test_the_expected_log_likelihood_is_that_of_samples():
   variance = {"offset": 0.5, "weights": np.asarray([1.5, 0.3])}
   q = gaussian.mean_field(*jax.tree.map(jnp.asarray, (mean, variance)))
   inputs, labels = problems.classification(4)
-  found = model.expected(q, jnp.asarray(inputs, jnp.float32), labels, None)
+  found = model.expected(q, jnp.asarray(inputs, jnp.float32), labels)
   drawn = 0.2 + 0.5**0.5 * rng.normal(size=(100_000, 1))
   weights = mean["weights"] + variance["weights"] ** 0.5 * rng.normal(
       size=(100_000, 2)

@@ -13,8 +13,7 @@ from episodic_dp import sampling
 from episodic_dp.pvi import shared_prior
 from tests.pvi import problems
 
-BUMPS = shared_prior.Bumps(count=8)
-LEARNER = shared_prior.SharedPrior(BUMPS, noise=0.2)
+LEARNER = shared_prior.SharedPrior(8, noise=0.2)
 
 
 def _episode(seed=0, points=6):
@@ -39,7 +38,7 @@ def test_the_prior_comes_back_from_its_statistics():
   rng = np.random.default_rng(1)
   root = rng.normal(size=(8, 8)).astype(np.float32)
   mean, covariance = rng.normal(size=8).astype(np.float32), root @ root.T + 1
-  found = LEARNER.prior(LEARNER._statistics(mean, covariance))
+  found = LEARNER.prior(shared_prior.statistics(mean, covariance))
   np.testing.assert_allclose(found.mean, mean, rtol=1e-3, atol=1e-3)
   np.testing.assert_allclose(found.covariance, covariance, rtol=0.02, atol=0.05)
   # Whatever noise makes of them, a prior is proper.
@@ -56,7 +55,7 @@ def test_what_is_sent_is_the_change_of_the_participants_statistics():
   points = jax.tree.map(
       lambda a, b: jnp.concatenate([a, b]), episode.support, episode.query
   )
-  features = np.asarray(BUMPS(points.images.reshape(-1)), np.float64)
+  features = np.asarray(LEARNER.features(points.images), np.float64)
   precision = np.eye(8) / 4 + features.T @ features / 0.04
   mean = np.linalg.solve(
       precision, features.T @ np.asarray(points.labels[:, 0]) / 0.04
@@ -111,18 +110,3 @@ def test_it_is_learned_by_the_private_step():
   for _ in range(6):
     state, _ = step(state)
   assert loss(state.params) < before - 0.3
-
-
-def test_coverage_counts_what_an_interval_holds():
-  rng = np.random.default_rng(0)
-  target = rng.normal(size=4000)
-  for share in (0.5, 0.9):
-    found = shared_prior.coverage(np.zeros(4000), np.ones(4000), target, share)
-    assert found == pytest.approx(share, abs=0.03)
-    wide = shared_prior.coverage(np.zeros(4000), 3.0 * np.ones(4000), target,
-                                 share)
-    assert wide > found
-  np.testing.assert_allclose(
-      shared_prior.log_density(jnp.zeros(3), jnp.ones(3), jnp.zeros(3)),
-      -np.log(2 * np.pi) / 2, rtol=1e-6,
-  )

@@ -46,7 +46,7 @@ def test_rows_are_encoded_by_the_schema_alone(tmp_path):
         (dict(columns={"weight": {}}), "has no column 'weight'"),
         (dict(classes=["well"]), "has outcome 'ill'"),
         (dict(clients=["north", "south"]), "has hospital 'east'"),
-        (dict(columns={"sex": {}}), r"line 2 of \S*train.csv has sex '\w+', "),
+        (dict(columns={"sex": {}}), r"row 2 of \S*train.csv has sex '\w+'"),
         (dict(columns={"age": {"middle": 3}}), "columns.age.middle=3"),
         (dict(columns={"age": {"scale": "20"}}), "columns.age.scale='20'"),
         (dict(columns={"age": {"scale": -1}}), "columns.age.scale=-1"),
@@ -57,7 +57,7 @@ def test_rows_are_encoded_by_the_schema_alone(tmp_path):
         (dict(classes=["ill", "ill"]), "schema.classes="),
         (dict(clients=["north", "north"]), "schema.clients="),
         (dict(colums={}), "schema.colums={}"),
-        (dict(label=None), "schema.label=None"),
+        (dict(label=None), "schema.label is missing"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path, change, words):
@@ -78,11 +78,11 @@ def test_files_of_a_spreadsheet_are_read_and_lines_counted(tmp_path):
   assert len(table.labels) == len(own_table.ROWS)
   header = "age,cost,sex,hospital,outcome\n"
   for text, words in (
-      (header, "has no rows below its header"),
-      (header.replace("cost", "age"), "has a column twice"),
-      (header + '\n1,2,"fe\nmale",north,ill\nx,2,male,north,ill\n',
-       "line 5 of .* has age 'x'"),
-      (header + "\n1,2\n", "line 3 of .* has 2 fields"),
+      (header, "and 0 rows"),
+      (header.replace("cost", "age") + "1,2,x,north,ill\n", "different names"),
+      (header + '1,2,"fe\nmale",north,ill\nx,2,male,north,ill\n',
+       "row 3 of .* has age 'x'"),
+      (header + "1,2\n", r"\(rows \[2\]\)"),
   ):
     (tmp_path / "train.csv").write_text(text)
     with pytest.raises(plan.PlanError, match=words):

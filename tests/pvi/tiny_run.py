@@ -53,12 +53,10 @@ def spec(rounds, *, epsilon=None, **changes):
       learner=learner(),
       optimizer=OPTIMIZER,
       clients=owners,
-      budgets=pvi.Budgets(
-          releases=releases(owners),
-          deltas=tuple(federation.usual_delta(c.size) for c in owners),
-          local_steps=LOCAL_STEPS,
-          target_epsilon=epsilon,
-      ),
+      releases=releases(owners),
+      deltas=(0.01,) * len(owners),
+      local_steps=LOCAL_STEPS,
+      target_epsilon=epsilon,
       damping=0.25,
       rounds=rounds,
       validation=pvi.Examples(
