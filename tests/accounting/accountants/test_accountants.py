@@ -7,6 +7,7 @@ import math
 from dp_accounting import dp_event
 from dp_accounting.pld import pld_privacy_accountant
 from dp_accounting.rdp import rdp_privacy_accountant
+import mpmath
 import pytest
 from scipy import integrate
 
@@ -257,6 +258,28 @@ def test_a_tighter_accountant_never_exceeds_a_looser_one(name, delta):
     )
     assert 0 < tight <= middle * (1 + 1e-3)
     assert middle <= loose * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("distance", [0.02, 0.3, 1.0, 7.0])
+@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.1, 0.9, 3.0, 30.0])
+def test_one_gaussian_in_fifty_digits(distance, epsilon):
+  """Delta and epsilon are the exact ones, rounded up."""
+
+  def exact(x):
+    with mpmath.workdps(50):
+      d, e = mpmath.mpf(distance), mpmath.mpf(x)
+      return mpmath.ncdf(d / 2 - e / d) - mpmath.exp(e) * mpmath.ncdf(
+          -d / 2 - e / d
+      )
+
+  curve = base.GaussianCurve(distance)
+  delta = curve.delta(epsilon)
+  # Doubles end at about 1e-308.
+  assert exact(epsilon) - 1e-300 <= delta <= exact(epsilon) * (1 + 1e-6)
+  for wanted in (1e-2, 1e-6, 1e-15):
+    found = curve.epsilon(wanted)
+    assert exact(found) <= wanted
+    assert found == 0 or exact(found * (1 - 1e-6)) > wanted
 
 
 def test_accountants_are_found_by_name():
