@@ -232,36 +232,29 @@ def paths(release: plan_lib.Release, level: int) -> Paths:
       -np.asarray(_log_empty(hierarchy, plan, target, level), float)
   )
   filled = np.where(filled > 0, filled, 1.0)
-  if hierarchy.sizes is not None:
-    counts = [
-        int(clip_units_below(hierarchy, plan, clip, j)[0])
-        for j in range(level + 1)
-    ]
-    sizes = hierarchy.size_paths(level)
-    own = np.asarray([counts], np.int64)
-    return Paths(sizes, own, own * (sizes > 1), filled.reshape(1))
-  return _ragged_paths(release, level, filled)
+  return _counted_paths(release, level, filled)
 
 
-def _ragged_paths(
+def _counted_paths(
     release: plan_lib.Release, level: int, filled: np.ndarray
 ) -> Paths:
-  """The paths of a ragged hierarchy; filled: float64[units] or a number."""
+  """Count clip units on the paths; filled: float64[units] or a number."""
   hierarchy, plan, clip = release.hierarchy, release.plan, release.clip_level
+  regular = hierarchy.sizes is not None
   sizes, own, others = (np.zeros((1, 0), np.int64) for _ in range(3))
   ids = np.zeros(1, np.int64)  # The row of each unit of the level above.
   for j in range(level + 1):
     counts = hierarchy.child_counts(j)
     by_unit = j < clip or (j == level and filled.ndim > 0)
-    if by_unit:
+    below = clip_units_below(hierarchy, plan, clip, j)
+    if by_unit and not regular:
       parents = hierarchy.parents(j)
-      below = clip_units_below(hierarchy, plan, clip, j)
       _, other = siblings(hierarchy, plan.stages[j], j, below)
       other = np.maximum(other, 0).astype(np.int64)
     else:  # The units of a family are alike: one row for all of them.
       parents = np.flatnonzero(counts)
-      below = np.ones(parents.size, np.int64)
-      other = (counts[parents] > 1).astype(np.int64)
+      below = below[: parents.size]
+      other = below * (counts[parents] > 1)
     columns = [ids[parents], counts[parents], below, other]
     if j == level and filled.ndim > 0:
       columns.append(filled)
@@ -270,7 +263,9 @@ def _ragged_paths(
     sizes = np.column_stack([sizes[above], size])
     own = np.column_stack([own[above], below])
     others = np.column_stack([others[above], other])
-    ids = which if by_unit else np.repeat(which, counts[parents])
+    ids = which
+    if not (by_unit or regular):
+      ids = np.repeat(which, counts[parents])
   last = columns[4][first] if filled.ndim > 0 else np.full(len(sizes), filled)
   return Paths(sizes, own, others, last)
 
@@ -364,6 +359,11 @@ class RandomPath:
   number: random_count.Number
   instead: random_count.Number
 
+  @property
+  def is_constant(self) -> bool:
+    """Return whether the unit always draws the same number."""
+    return len(self.number.values) == len(self.instead.values) == 1
+
 
 class _Families(NamedTuple):
   """The clip units that are drawn under the units of a level.
@@ -377,7 +377,27 @@ class _Families(NamedTuple):
   numbers: list[counts_lib.Counts]
 
 
-def other_numbers(
+def paths_and_others(
+    release: plan_lib.Release, k: int
+) -> Iterator[tuple[RandomPath, dict[tuple[float, ...], float]]]:
+  """Yield the random paths of a level, and what differs where they break.
+
+  Yields:
+    A path; and for the counts of other clip units that differ, stage by stage,
+    the chance, or {} where the path never breaks.
+  """
+  for path in random_paths(release, k):
+    chances: dict[tuple[float, ...], float] = {}
+    if any(rate < 1 for rate in path.rates[:-1]):
+      limit = 40 if path.is_constant else 10
+      for chance, counted in _other_numbers(release, k, limit):
+        # No more than all there are on this path.
+        found = tuple(map(min, counted, path.others))
+        chances[found] = chances.get(found, 0.0) + chance
+    yield path, chances
+
+
+def _other_numbers(
     release: plan_lib.Release, k: int, limit: int
 ) -> Iterator[tuple[float, tuple[float, ...]]]:
   """Yield (chance, counts of other clip units that differ, stage by stage).

@@ -198,7 +198,9 @@ def compose_guarantee(
   for entry in entries:
     check(entry.steps, delta, epsilon)
   replaced = report.is_replaced(neighbours)
+  releases = [e.release for e in entries]
   runs = sensitivity.routes(entries, level)
+  inclusion = max(sensitivity.inclusion_rate(r, level) for r in releases)
   error = sensitivity.sampler_error(entries)
   units: unit_profile.UnitProfiles = ()
   values: dict[str, float]
@@ -223,7 +225,6 @@ def compose_guarantee(
   if not replaced:
     direction = max(values, key=lambda d: values[d])
   largest = max(values.values())
-  releases = [e.release for e in entries]
   caveats = [c for r in releases for c in report.caveats(r, level)]
   if runs and group == 1 and delta and math.isinf(largest):
     caveats.append(
@@ -246,9 +247,7 @@ def compose_guarantee(
           values if epsilon is None else dict.fromkeys(values, float(epsilon))
       ),
       steps=sum(int(e.steps) for e in entries),
-      inclusion_rate=max(
-          sensitivity.inclusion_rate(r, level) for r in releases
-      ),
+      inclusion_rate=inclusion,
       unit_profiles=units,
       caveat=" ".join(dict.fromkeys(caveats)),
       assumptions=tuple(dict.fromkeys(assumed)),
@@ -443,18 +442,20 @@ def _replaced(
     composed by loss distributions, whatever is asked.
   """
   best = math.inf if epsilon is None else 1.0, accountant.name
+  exchanges = [
+      (_apart(run), _charged(error, run))
+      for run in runs
+      # An exchange costs no less than the tree's own curve.
+      if not tree or not all(
+          isinstance(unit, amplification.Amplification) for unit in _units(run)
+      )
+  ]
   precise = pld.PLD(tolerance=_PRECISE)
   for run in tree:  # Replacing is symmetric: one direction is both.
     found = _largest(precise, run, "remove", delta, epsilon, error)
     best = min(best, (found, pld.PLD.name))
-  for run in runs:
-    if tree and all(
-        isinstance(unit, amplification.Amplification) for unit in _units(run)
-    ):
-      continue  # An exchange costs no less than the tree's own curve.
-    found = exchange.value(
-        accountant, _apart(run), delta, epsilon, _charged(error, run)
-    )
+  for parts, charged in exchanges:
+    found = exchange.value(accountant, parts, delta, epsilon, charged)
     best = min(best, (found, accountant.name))
   return best
 

@@ -34,7 +34,7 @@ parent) at one place at most, the step is like one of a tree: `profiles.
 recurrence` takes the probabilities that the path to that place breaks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import math
@@ -299,14 +299,16 @@ def unit_profiles(
     return _sample_level(release, k)
   if not replaced and distances.draws_random_number(release, k):
     return tuple(
-        _averaged(release, k, path)
-        for path in distances.random_paths(release, k)
+        _averaged(release, path, chances)
+        for path, chances in distances.paths_and_others(release, k)
     )
   return _tree(release, k, replaced=replaced)
 
 
 def _averaged(
-    release: plan_lib.Release, k: int, path: distances.RandomPath
+    release: plan_lib.Release,
+    path: distances.RandomPath,
+    chances: Mapping[tuple[float, ...], float],
 ) -> unit_profile.UnitProfile:
   """Average one kind of unit over the numbers that other units draw.
 
@@ -322,25 +324,15 @@ def _averaged(
       instead=path.instead,
       distance=1 / z,
   )
-  known = len(path.number.values) == len(path.instead.values) == 1
-  kind: random_count.Part = whole.at_most if known else whole
-  if all(rate == 1 for rate in path.rates[:-1]):  # The path never breaks.
+  kind: random_count.Part = whole.at_most if path.is_constant else whole
+  if len(chances) < 2:
     return kind
   own = kind.outer_distances[0] - whole.outer_distances[0]
-  chances: dict[tuple[float, ...], float] = {}
-  limit = 40 if known else 10
-  for chance, counted in distances.other_numbers(release, k, limit):
-    # No more than all there are on this path.
-    found = tuple(min(a, b) for a, b in zip(counted, path.others))
-    chances[found] = chances.get(found, 0.0) + chance
-  if len(chances) == 1:
-    return kind
-  chances.setdefault(path.others, 0.0)
   return random_count.Averaged(tuple(
       (chance, dataclasses.replace(
           kind, outer_distances=tuple(own + count / z for count in counted)
       ))
-      for counted, chance in sorted(chances.items())
+      for counted, chance in sorted({path.others: 0.0, **chances}.items())
   ))
 
 

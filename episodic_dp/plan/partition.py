@@ -57,28 +57,28 @@ def partition(
       none, or a row in a unit that is not declared.
   """
   arrays = _arrays(labels)
-  declared = None if units is None else _columns(units, arrays)
   rows = arrays[0][1].size
-  above, held = np.zeros(rows, np.int64), 1  # Of each row; of that level.
-  # Of each declared unit, the same.
-  paths = np.zeros(0 if declared is None else declared[0][0].size, np.int64)
+  # Without a list the units are those of the rows.
+  declared = (
+      [(np.arange(rows), array) for _, array in arrays]
+      if units is None
+      else _columns(units, arrays)
+  )
+  # The unit of each row at the level above; how many units that level has.
+  above, held = np.zeros(rows, np.int64), 1
+  paths = np.zeros(declared[0][0].size, np.int64)  # Of each declared unit.
   offsets, names = [], []
   for k, (_, array) in enumerate(arrays):
-    if declared is None:
-      values, code = np.unique(array, return_inverse=True)
-      number = above * values.size + code
-      known = np.unique(number)
-    else:
-      at, column = declared[k]
-      values, code = np.unique(
-          np.concatenate([array, column]), return_inverse=True
-      )
-      number = above * values.size + code[:rows]
-      # Of the declared units, those that reach down to this level.
-      paths = paths[at] * values.size + code[rows:]
-      known = np.unique(paths)
-      _check_known(arrays[: k + 1], ~np.isin(number, known))
-      paths = np.searchsorted(known, paths)
+    at, column = declared[k]
+    values, code = np.unique(
+        np.concatenate([array, column]), return_inverse=True
+    )
+    number = above * values.size + code[:rows]
+    # Of the declared units, those that reach down to this level.
+    paths = paths[at] * values.size + code[rows:]
+    known = np.unique(paths)
+    _check_known(arrays[: k + 1], ~np.isin(number, known))
+    paths = np.searchsorted(known, paths)
     offsets.append(
         np.searchsorted(known, np.arange(held + 1) * values.size)
     )

@@ -18,10 +18,6 @@ from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
 
-_PARTS = {
-    "hierarchy": Hierarchy, "plan": stages.SamplingPlan, "mechanism": Mechanism
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Release:
@@ -55,14 +51,6 @@ class Release:
   mechanism: Mechanism
 
   def __post_init__(self) -> None:
-    for field in dataclasses.fields(self):
-      part = getattr(self, field.name)
-      if not isinstance(part, _PARTS[field.name]):
-        raise errors.PlanError(
-            f"{field.name}={errors.shown(part)} is no plan."
-            f"{_PARTS[field.name].__name__}: give Release(hierarchy, plan,"
-            " mechanism)"
-        )
     _check_clip_norms(self.mechanism)
     _check_grouped_tasks(self.plan)
     validation.validate(self.hierarchy, self.plan)
