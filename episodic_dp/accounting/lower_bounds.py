@@ -64,14 +64,6 @@ class _Pair(NamedTuple):
   smaller: np.ndarray
 
 
-class _Lattice(NamedTuple):
-  """Probabilities of the points (first + i) h."""
-
-  first: int
-  probs: np.ndarray
-  h: float
-
-
 def lower_bound(
     release: plan_lib.Release,
     *,
@@ -375,14 +367,13 @@ def _power(
   cell = np.floor(losses / h).astype(np.int64)
   # Never negative: rounding may put a loss next to its cell.
   above = np.clip(losses - cell * h, 0.0, h)
-  lattice = _gathered(
+  first, probs = _gathered(
       cell, probs, 1 - above / h,
       # Differences of nearby numbers: their rounding is about 1e-16 / h.
       -probs * np.expm1(-above) * (1 - 1e-9),
       probs * np.expm1(h - above) * (1 + 1e-9),
-      h,
   )
-  found = _convolved(lattice, steps)
+  found = _convolved(first, probs, h, steps)
   if found is None:
     return None
   places, values, lost = found
@@ -395,8 +386,7 @@ def _gathered(
     share: np.ndarray,
     surplus: np.ndarray,
     wanted: np.ndarray,
-    h: float,
-) -> _Lattice:
+) -> tuple[int, np.ndarray]:
   """Merge outcomes at points that have no less than they stand for.
 
   Args:
@@ -405,7 +395,9 @@ def _gathered(
     share: float64[n], how much of it goes to that point; the rest to the next.
     surplus: float64[n], by how much all of it is more than that point needs.
     wanted: float64[n], by how much all of it is less than the next one needs.
-    h: the distance of points.
+
+  Returns:
+    The first point, and the probabilities of it and the points that follow.
   """
   first = int(cell.min())
   cell = cell - first
@@ -419,14 +411,18 @@ def _gathered(
   result = np.bincount(cell, share * probs, size)
   result[:-1] += back
   result[1:] += given[:-1] - back
-  return _Lattice(first, result, h)
+  return first, result
 
 
 def _convolved(
-    lattice: _Lattice, times: int
+    first: int, probs: np.ndarray, h: float, times: int
 ) -> tuple[np.ndarray, np.ndarray, float] | None:
-  """Convolve a lattice with itself: places, values, and a bound on errors."""
-  first, probs, h = lattice
+  """Convolve probabilities of the points (first + i) h with themselves.
+
+  Returns:
+    Points, their probabilities, and a bound on errors; None where the points
+    are too many.
+  """
   some = np.flatnonzero(probs)
   at = (first + some) * h
   total = float(probs.sum())
@@ -483,16 +479,15 @@ def _of_pass(
   above = np.clip(ratio - (lowest + cell * h), 0.0, h)
   surplus, wanted = q * above, q * (h - above)
   if not turned:
-    lattice = _gathered(
-        cell, q, 1 - above / h, surplus * (1 - 1e-6), wanted * (1 + 1e-6), h
+    first, probs = _gathered(
+        cell, q, 1 - above / h, surplus * (1 - 1e-6), wanted * (1 + 1e-6)
     )
   else:  # From the other side: the point above is the one below.
-    lattice = _gathered(
-        -cell - 1, q, above / h, wanted * (1 - 1e-6), surplus * (1 + 1e-6), h
+    last, probs = _gathered(
+        -cell - 1, q, above / h, wanted * (1 - 1e-6), surplus * (1 + 1e-6)
     )
-    weights = lattice.probs[::-1]
-    lattice = _Lattice(-lattice.first - weights.size + 1, weights, h)
-  found = _convolved(lattice, steps)
+    first, probs = 1 - last - probs.size, probs[::-1]
+  found = _convolved(first, probs, h, steps)
   if found is None:
     return nothing
   places, values, lost = found

@@ -141,26 +141,24 @@ def test_episodes_that_do_not_fit(sizes, stages, episode, match):
     plan.validate(h, p)
 
 
-def test_tasks_per_step_is_a_public_constant():
+@pytest.mark.parametrize(
+    "first,inner,episode,tasks",
+    [
+        (plan.Poisson(0.004), 5, dict(way=5), 4.0),
+        (plan.FixedSize(7), 5, dict(way=5), 7.0),
+        (plan.All(), 5, dict(way=5), 1000.0),
+        (plan.FixedSize(6), 4, dict(way=2, form="disjoint"), 12.0),
+        (plan.FixedSize(4), 5, dict(way=20, form="independent", tasks=3), 3.0),
+    ],
+)
+def test_tasks_per_step_is_a_public_constant(first, inner, episode, tasks):
   h = plan.Hierarchy.regular((1000, 5, 4), levels=LEVELS)
-  unit = plan.Episode(way=5, shot=1, query=1)
-
-  def tasks(first, episode=unit, inner=5):
-    p = plan.SamplingPlan(
-        (first, plan.FixedSize(inner), plan.FixedSize(2)), episode=episode
-    )
-    plan.validate(h, p)
-    return plan.tasks_per_step(h, p)
-
-  assert tasks(plan.Poisson(0.004)) == 4.0
-  assert tasks(plan.FixedSize(7)) == 7.0
-  assert tasks(plan.All()) == 1000.0
-  disjoint = plan.Episode(way=2, shot=1, query=1, form="disjoint")
-  assert tasks(plan.FixedSize(6), disjoint, inner=4) == 12.0
-  independent = plan.Episode(
-      way=20, shot=1, query=1, form="independent", tasks=3
+  p = plan.SamplingPlan(
+      (first, plan.FixedSize(inner), plan.FixedSize(2)),
+      episode=plan.Episode(**(dict(shot=1, query=1) | episode)),
   )
-  assert tasks(plan.FixedSize(4), independent, inner=5) == 3.0
+  plan.validate(h, p)
+  assert plan.tasks_per_step(h, p) == tasks
   with pytest.raises(plan.PlanError, match="without an episode"):
     plan.tasks_per_step(h, fixed(1, 1, 1))
 
@@ -247,17 +245,25 @@ def checked(stages, sizes=(6, 8, 3), levels=CLINIC, **episode):
   return stages_lib.class_level(hierarchy, p), plan.tasks_per_step(hierarchy, p)
 
 
-def test_the_class_is_the_level_above_the_examples_unless_it_is_named():
-  assert checked((1, 4, 2)) == (1, 2)
-  assert checked((4, 2, 1), classes="diagnosis") == (0, 2)
-  assert checked((4, 2, 1), shot=1, classes="diagnosis") == (0, 2)
-  assert checked(
-      (3, 2, 2, 1),
-      sizes=(5, 6, 4, 3),
-      levels=("ward", *CLINIC),
-      form="unit",
-      classes="diagnosis",
-  ) == (1, 3)
+@pytest.mark.parametrize(
+    "stages,options,found",
+    [
+        ((1, 4, 2), {}, (1, 2)),
+        ((4, 2, 1), dict(classes="diagnosis"), (0, 2)),
+        (
+            (3, 2, 2, 1),
+            dict(
+                sizes=(5, 6, 4, 3), levels=("ward", *CLINIC), form="unit",
+                classes="diagnosis",
+            ),
+            (1, 3),
+        ),
+    ],
+)
+def test_the_class_is_the_level_above_the_examples_unless_it_is_named(
+    stages, options, found
+):
+  assert checked(stages, **options) == found
 
 
 @pytest.mark.parametrize(
