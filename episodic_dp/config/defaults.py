@@ -16,6 +16,7 @@ from typing import Any
 import ml_collections
 from ml_collections import config_dict
 
+from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp.config import run_config
@@ -94,8 +95,7 @@ def supervised(
 
 def hierarchy(tree: plan_lib.Hierarchy) -> dict[str, Any]:
   """Return a section `hierarchy` with the levels and sizes of a tree."""
-  described = serialization.Tree.of(tree)
-  return {f.name: getattr(described, f.name) for f in plain.fields(described)}
+  return dataclasses.asdict(serialization.Tree.of(tree))
 
 
 def mechanism(private: bool, **values: Any) -> dict[str, Any]:
@@ -135,24 +135,18 @@ def arguments(text: str | None, **known: Any) -> ml_collections.ConfigDict:
 
 
 def _convert(name: str, value: str, default: Any) -> Any:
-  words = {"1": True, "true": True, "0": False, "false": False}
-  least, most, kind = -math.inf, math.inf, "a number"
+  name = f"config argument {name}"
   if isinstance(default, bool):
-    kind = "0 or 1"
-  elif isinstance(default, int):
-    least = min(default, 1)
-    kind = f"a whole number of at least {least}"
-  elif name == "rate":
-    least, most, kind = math.ulp(0.0), 1, "above 0 and at most 1"
+    words = ("0", "false", "1", "true")
+    return words.index(_validate.one_of(name, value.lower(), words)) > 1
   try:
-    if isinstance(default, bool):
-      return words[value.lower()]
     found = type(default)(value)
-    if not isinstance(default, str) and not least <= found <= most:
-      raise ValueError(f"{found} is out of range")
-    return found
-  except (KeyError, ValueError) as e:
-    raise ValueError(
-        f"config argument {name}={value} must be {kind}, such as"
-        f" {name}={default}"
-    ) from e
+  except ValueError as e:
+    raise _validate.refusal(name, value, f"a value such as {default}") from e
+  if isinstance(default, int):
+    return _validate.count(name, found, least=min(default, 1))
+  if isinstance(default, float):
+    rate = name.endswith(" rate")
+    found = _validate.positive(name, found, zero=not rate)
+    return _validate.rate(name, found) if rate else found
+  return found

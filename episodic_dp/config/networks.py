@@ -135,7 +135,7 @@ def _make_own(
   except Exception as e:  # Code of the user's own may raise anything.
     raise errors.RunError(
         f"config.model.name={network.name!r} failed for outputs={outputs} and"
-        f" input_shape={input_shape} ({_short(e, network.name)}): mend it"
+        f" input_shape={input_shape} ({_short(e)}): mend it"
     ) from e
   if not isinstance(model, models.Model):
     raise errors.RunError(
@@ -157,22 +157,15 @@ def own_function(network: options.Network) -> Callable[..., Any]:
   if here not in sys.path:
     sys.path.append(here)  # Last: a folder named as a library hides none.
   importlib.invalidate_caches()
+  given = "".join(f", {key}" for key in network.options)
   try:
     function = getattr(importlib.import_module(module_name), attribute)
+    inspect.signature(function).bind(None, (), **network.options)
   except Exception as e:  # Its code may raise anything.
     raise errors.RunError(
-        f"config.model.name={name!r} cannot be imported ({_short(e, name)}):"
-        " give MODULE:FUNCTION of a module in the current folder or on"
-        " PYTHONPATH, such as my_module:make_model"
-    ) from e
-  try:
-    inspect.signature(function).bind(None, (), **network.options)
-  except (TypeError, ValueError) as e:
-    given = "".join(f", {key}" for key in network.options)
-    raise errors.RunError(
-        f"config.model.name={name!r} does not take (outputs,"
-        f" input_shape{given}) ({e}): define it as make_model(outputs,"
-        f" input_shape{given})"
+        f"config.model.name={name!r} cannot be used ({_short(e)}): give"
+        " MODULE:FUNCTION of a module in the current folder or on PYTHONPATH,"
+        f" defined as make_model(outputs, input_shape{given})"
     ) from e
   return function
 
@@ -214,12 +207,9 @@ def _shapes_digest(model: models.Model) -> str:
   )
 
 
-def _short(error: BaseException, name: str) -> str:
-  """Return the error's first line, and its line in own code."""
+def _short(error: BaseException) -> str:
+  """Return the error's first line, and the line of code that raised it."""
   text = (str(error).strip().splitlines() or [""])[0][:_LONGEST]
-  result = f"{type(error).__name__}: {text}"
-  stem = name.partition(":")[0].rpartition(".")[2]
-  for frame in reversed(traceback.extract_tb(error.__traceback__)):
-    if pathlib.Path(frame.filename).stem == stem:
-      return f"{result}, {stem}.py line {frame.lineno}"
-  return result
+  frame = traceback.extract_tb(error.__traceback__)[-1]
+  file = pathlib.Path(frame.filename).name
+  return f"{type(error).__name__}: {text}, {file} line {frame.lineno}"

@@ -189,7 +189,11 @@ def load(config: Config, data_dir: str | os.PathLike | None) -> Rows:
   others = [
       tables.read(path, public)
       if (path := folder / f"{part}.csv").exists()
-      else _no_rows(schema)
+      else tables.Table(
+          inputs=np.zeros((0, schema.features), np.float32),
+          labels=np.zeros(0, np.int32),
+          members={},
+      )
       for part in ("validation", "test")
   ]
   return Rows(
@@ -269,12 +273,4 @@ def examples(table: tables.Table) -> pvi.Examples:
   return pvi.Examples(
       jnp.asarray(table.inputs), jnp.asarray(table.labels),
       jnp.ones(len(table.labels)),
-  )
-
-
-def _no_rows(schema: tables.Schema) -> tables.Table:
-  return tables.Table(
-      inputs=np.zeros((0, schema.features), np.float32),
-      labels=np.zeros(0, np.int32),
-      members={},
   )

@@ -82,8 +82,8 @@ class RunConfig:
     survey: own data as listed for the hierarchy, or None.
   """
 
-  steps: int
-  delta: float
+  steps: plain.Count
+  delta: plain.Fraction
   plan: Plan
   mechanism: plan_lib.Mechanism
   episode: plan_lib.Episode | None = None
@@ -105,14 +105,6 @@ class RunConfig:
   survey: own_data.Survey | None = dataclasses.field(
       default=None, compare=False, repr=False, metadata={"plain": False}
   )
-
-  def __post_init__(self) -> None:
-    if self.steps < 1:
-      raise errors.PlanError(
-          f"config.steps is {self.steps}: give a whole number of at least 1,"
-          " such as --config.steps=1"
-      )
-    _validate.fraction("config.delta", self.delta)
 
   @classmethod
   def parse(
@@ -298,16 +290,9 @@ def check_sizes(
   try:
     check()
   except plan_lib.PlanError as e:
-    tree = found.hierarchies[part]
-    held = ", ".join(
-        f"{counts.min()} or more of level '{level}'"
-        for level, counts in zip(
-            tree.levels, map(tree.child_counts, range(tree.depth))
-        )
-    )
     raise plan_lib.PlanError(
         f"the {part} part of {found.listing.source} does not suit the plan"
-        f" ({e}); its units have {held}"
+        f" ({e}); it holds {found.hierarchies[part]}"
     ) from e
 
 

@@ -151,7 +151,7 @@ def test_units_that_nothing_declares_are_assumed_to_be_all(tmp_path):
     "text, sizes, match",
     [
         ("tasks=1,query=2", {f"c{k}": 3 - (k == 4) for k in range(12)},
-         r"the train part of .*mine does not suit .*has 2 .*units have"),
+         r"the train part of .*mine does not suit .*has 2 .*it holds"),
         ("tasks=1", {f"c{k}": 3 for k in range(12)},
          "the validation part of .*mine does not suit"),
         ("way=50", {f"c{k:02d}": 3 for k in range(18)}, "the train part"),

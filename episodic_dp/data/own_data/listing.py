@@ -69,7 +69,7 @@ class Listing:
   classes: tuple[Class, ...]
   declared: bool
   fingerprint: str
-  shape: tuple[int, int, int] | None
+  shape: tuple[int, ...] | None
   reader: Callable[[], Reader]
   name_of: Callable[[int], str]
 

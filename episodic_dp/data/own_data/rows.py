@@ -151,7 +151,7 @@ def form_of(
     example: Example,
     name: str,
     options: Options,
-    shape: tuple[int, int, int] | None = None,
+    shape: tuple[int, ...] | None = None,
 ) -> Form:
   """Return the form of all rows, by the first example.
 

@@ -148,7 +148,7 @@ def folder_listing(
       the file.
   """
   top = entries(root).folders
-  parts = [part for part in dataset.PARTS if part in top]
+  parts: list[str | None] = [part for part in dataset.PARTS if part in top]
   if parts and sorted(top) != sorted(dataset.PARTS):
     raise ValueError(
         f"{root} has the folders {', '.join(top[:9])}: give it train,"
