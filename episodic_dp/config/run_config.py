@@ -82,7 +82,7 @@ class RunConfig:
     survey: own data as listed for the hierarchy, or None.
   """
 
-  steps: plain.Count
+  steps: int
   delta: plain.Fraction
   plan: Plan
   mechanism: plan_lib.Mechanism
@@ -105,6 +105,13 @@ class RunConfig:
   survey: own_data.Survey | None = dataclasses.field(
       default=None, compare=False, repr=False, metadata={"plain": False}
   )
+
+  def __post_init__(self) -> None:
+    if self.steps < 1:
+      raise errors.PlanError(
+          f"config.steps is {self.steps}: give a whole number of at least 1,"
+          " such as --config.steps=1"
+      )
 
   @classmethod
   def parse(
