@@ -26,7 +26,6 @@ from episodic_dp import _version
 from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.analysis import measure
-from episodic_dp.analysis import saved_weights
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
@@ -72,8 +71,6 @@ class Run:
     overrides: "optimizer.rate" -> value, set in the config.
     labels: its differences from the other runs, for tables.
     program: the command of `episodic-dp` that does the same.
-    start: a run without privacy on generated data, whose network this one
-      begins with.
     shots: images of a class that it is tested with, beside those of its config.
     controls: whether an ensemble of untrained networks is tested too.
   """
@@ -84,7 +81,6 @@ class Run:
   overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   labels: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   program: str = "train"
-  start: "Run | None" = None
   shots: Sequence[int] = ()
   controls: bool = False
 
@@ -116,7 +112,6 @@ class Run:
             f"episodic-dp {self.program}",
             f"--config={preset}",
             *flags,
-            *(["--config.model.start=START"] if self.start else []),
             *([] if self.generated else ["--data_dir=DATA"]),
             "--workdir=DIR",
         ]
@@ -206,14 +201,10 @@ def finish(
     RunError: the folder holds another run.
   """
   workdir = pathlib.Path(folder) / run.name
-  source = run.load()
   if run.generated:  # Runs on other data may be in the same target.
     data_dir = None
   where: dict[str, Any] = dict(data_dir=data_dir, download=download)
-  if run.start is not None:
-    with source.unlocked():
-      source.model.start = _weights(run.start, folder, shared)
-  config = RunConfig.parse(source, data_dir=data_dir)
+  config = RunConfig.parse(run.load(), data_dir=data_dir)
   with phases.phase("reading the data", at_once=True):
     experiment = shared.build(config, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
@@ -243,15 +234,6 @@ def finish(
       "noise_multiplier": experiment.spec.release.mechanism.noise_multiplier,
   }
   return record(run, folder, entry)
-
-
-def _weights(run: Run, folder: str | os.PathLike, shared: Shared) -> str:
-  """Train a run on generated data; return the file with its network."""
-  path = pathlib.Path(folder) / f"{run.name}.safetensors"
-  if not path.exists():
-    finish(run, folder, shared=shared)
-    saved_weights.save(path.with_suffix(""), path)
-  return str(path.resolve())
 
 
 def record(

@@ -257,7 +257,6 @@ def dots(
     name: Callable[[Outcome], str],
     series: Callable[[Outcome], str],
     *,
-    score: Callable[[Outcome], Mapping[str, float]] | None = None,
     chance: float | None = None,
 ) -> list[str]:
   """Plot a dot a run with its interval, a line of the picture for each name.
@@ -267,7 +266,6 @@ def dots(
     outcomes: the runs.
     name: of the line on which a run stands.
     series: legend of a run.
-    score: of a run; the test accuracy by default.
     chance: accuracy of a blind guess, in percent.
 
   Returns:
@@ -276,14 +274,14 @@ def dots(
   runs = list(outcomes)
   names = list(dict.fromkeys(map(name, runs)))
   legends = list(dict.fromkeys(map(series, runs)))
-  score = score or (lambda outcome: outcome["accuracy"]["single"])
   for k, legend in enumerate(legends):
-    some = [outcome for outcome in runs if series(outcome) == legend]
+    some = [run for run in runs if series(run) == legend]
+    scores = [run["accuracy"]["single"] for run in some]
     shift = 0.18 * (k - (len(legends) - 1) / 2)
     axes.errorbar(
-        [100 * score(o)["mean"] for o in some],
+        [100 * score["mean"] for score in scores],
         [names.index(name(o)) + shift for o in some],
-        xerr=[half(score(o)) for o in some],
+        xerr=[half(score) for score in scores],
         capsize=2,
         label=legend,
         **plotting.series(k) | {"linestyle": ""},

@@ -368,8 +368,7 @@ The settings follow some twenty trials of a few minutes each on the same
 training classes, judged by validation accuracy and by how well the gradients of
 training tasks agree, and are not charged to ε: of the outer rate, the scale of
 the distances, the clip norm, the size of a step, averages of the iterates and
-queries. `frontier` compares such changes at one budget, and what the noise
-alone costs there. Earlier results on the same test classes (`budget`,
+queries. Earlier results on the same test classes (`budget`,
 `learners`) were known by then; none of this page's were. The means are over
 keys; "± " is the 95 % interval over 600 test tasks, which all keys share.
 Networks are narrower, tasks several times fewer without privacy (so that the

@@ -6,19 +6,16 @@ from matplotlib import image as image_lib
 import pytest
 
 from episodic_dp import accounting
-from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import training
 from episodic_dp.config import presets
 from episodic_dp.config import RunConfig
-from episodic_dp.models import parts
 from experiments import published
 from experiments import reproduce
 from experiments import results_pages
 from experiments import runs as runs_lib
 from experiments import targets
 from experiments.targets import budgets
-from experiments.targets import comparisons
 from experiments.targets import computed
 from experiments.targets import dp_maml
 from experiments.targets import panels
@@ -234,25 +231,6 @@ def test_every_learner_that_meta_learns_is_compared():
   assert used == meta - {"supervised"}
 
 
-def test_a_difference_within_the_noise_of_keys_says_nothing():
-  values = [
-      ("base", 0, 0.90), ("base", 1, 0.93), ("width", 0, 0.93),
-      ("rate", 0, 0.95),
-  ]
-  run = runs_of("frontier")[0]
-  outcomes = {}
-  for change, key, value in values:
-    about = comparisons.CHANGES[change].about
-    found = outcome(run, value)
-    found["labels"] = dict(change=change, about=about, key=key)
-    found["validation"] = {
-        "values": [value], "low": [value - 0.01], "high": [value + 0.01]
-    }
-    outcomes[f"{change}_{key}"] = found
-  rows = [r["against the first row"] for r in rows_of("frontier", outcomes)]
-  assert rows == ["key 0", "key 1", "+1.5 (says nothing)", "+3.5"]
-
-
 def test_cells_of_table_3_are_those_of_the_paper_with_means_of_keys():
   runs = runs_of("table3")
   cells = {
@@ -331,16 +309,6 @@ def test_every_target_runs_at_the_smallest_scale(name, folder):
   assert "| --- |" in (folder / name[:7] / f"{name}.md").read_text()
   pixels = image_lib.imread(folder / name[:7] / f"{name}.png")[..., :3]
   assert (pixels.max(-1) - pixels.min(-1) > 0.3).sum() > 50  # A dot.
-
-
-@pytest.mark.slow
-def test_a_run_begins_with_the_weights_of_another(tmp_path):
-  reproduce.main("frontier", "smoke", str(tmp_path), only=["glyphs"])
-  runs = json.loads((tmp_path / "frontier.json").read_text())["runs"]
-  begun = runs["glyphs"]["config"]["model"]
-  weights = models.read_weights(tmp_path / "glyphs_start.safetensors")
-  assert begun["start"] == "glyphs_start.safetensors"  # No path of a machine.
-  assert begun["start_digest"] == parts.digest(weights)
 
 
 @pytest.mark.slow
