@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import tqdm
 
 from episodic_dp import accounting
 from episodic_dp import errors
@@ -157,7 +158,7 @@ def _measure(
     delta: float,
     confidence: float,
     seed: int,
-    bar: phases.Progress,
+    bar: tqdm.tqdm,
 ) -> dict[int, bounds.Bound]:
   """Bound epsilon after each number of steps, at thresholds fixed before."""
   steps = max(claims)

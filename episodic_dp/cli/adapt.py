@@ -20,6 +20,7 @@ protects the images that are given here from anyone who sees the results.
 from collections.abc import Sequence
 
 from absl import flags
+from scipy import stats
 
 from episodic_dp.accounting import report
 from episodic_dp.cli import shared_flags
@@ -75,7 +76,9 @@ def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
       "",
   ]
   if right is not None:
-    low, high = adaptation.wilson(int(right.sum()), len(right))
+    low, high = stats.binomtest(
+        int(right.sum()), len(right)
+    ).proportion_ci(method="wilson")
     lines.append(
         f"accuracy {100 * right.mean():.1f} % (95 % interval"
         f" {100 * low:.1f} to {100 * high:.1f} %): {int(right.sum())} of"

@@ -12,9 +12,7 @@ import io
 import os
 import pathlib
 
-from absl import logging
 import numpy as np
-from scipy import stats
 
 from episodic_dp import errors
 from episodic_dp.data.own_data import readers
@@ -76,7 +74,7 @@ def listed(path: str | os.PathLike[str]) -> Listing:
   root = pathlib.Path(path)
   if not root.is_dir():
     raise errors.RunError(f"{root} is no folder: give a folder of images")
-  top, flat, strays = trees.entries(root)
+  top, flat, _ = trees.entries(root)
   if top and flat:
     raise errors.RunError(
         f"{flat[0].path} lies next to folders: give a folder for each class, or"
@@ -85,21 +83,14 @@ def listed(path: str | os.PathLike[str]) -> Listing:
   names: list[str] = []
   labels: list[str] = []
   for name in top or [""]:
-    deeper, inside, more = trees.entries(root / name)
-    strays += more
+    deeper, inside, _ = trees.entries(root / name)
     if name and deeper:
       raise errors.RunError(
           f"{root / name / deeper[0]} is a folder in the folder of a class: put"
           f" the images of {name!r} right into {root / name}"
       )
-    for entry in inside:
-      names.append(os.path.join(name, entry.name))
-      labels.append(name)
-  if strays:
-    logging.warning(
-        "left out %d files of %s that are no examples, such as %s",
-        len(strays), root, min(strays),
-    )
+    names += [os.path.join(name, entry.name) for entry in inside]
+    labels += [name] * len(inside)
   if not names:
     raise errors.RunError(
         f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
@@ -132,7 +123,7 @@ class Result:
 
   @property
   def right(self) -> np.ndarray | None:
-    """Tell whether each is named rightly, bool[n]; None without labels."""
+    """Return whether each is named correctly, bool[n]; None without labels."""
     if self.labels is None:
       return None
     pairs = zip(self.predictions.labels, self.labels, strict=True)
@@ -192,16 +183,6 @@ def adapt(
       shots={name: shown.labels.count(name) for name in shown.classes},
       path=path,
   )
-
-
-def wilson(right: int, count: int) -> tuple[float, float]:
-  """Return the 95 % interval of a share.
-
-  Wilson, "Probable Inference, the Law of Succession, and Statistical Inference"
-  (1927): it stays within 0 and 1 and holds for few images, too.
-  """
-  found = stats.binomtest(right, count).proportion_ci(method="wilson")
-  return found.low, found.high
 
 
 def _table(

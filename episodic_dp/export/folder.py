@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import pathlib
-import re
 import stat
 from typing import Literal
 
@@ -24,9 +23,6 @@ MODEL, STATEMENT, CARD = "model.json", "privacy_statement.json", "README.md"
 START, DIGESTS = "start.safetensors", "digests.json"
 FORMAT = 2
 Choice = Literal["last", "best", "ensemble"]
-_WEIGHTS = re.compile(r"weights(_\d)?\.safetensors")
-# No run trains with sizes above these.
-_LONGEST_SIDE, _MOST_STEPS, _WIDEST = 4096, 1000, 65536
 _MOST_BYTES = 2**32  # Of one file: no model of this library is as large.
 _AGAIN = "get the folder again from its publisher"
 
@@ -139,34 +135,20 @@ def describe(content: bytes, name: str) -> Description:
 
 
 def _check(found: Description) -> None:
-  """Raise ValueError for values that no run has."""
-  network, learner, how = found.network, found.learner, found.preprocessing
-  names = found.files
-  sizes = {
-      "shape": how.shape,
-      "widths": (*network.widths, network.width, network.outputs or 1),
-      "rank": (network.rank,),
-      "inner_steps": (learner.inner_steps,),
-      "way": (found.task.way - 1, found.task.shot),
-  }
-  most = {"shape": _LONGEST_SIDE, "inner_steps": _MOST_STEPS}
-  for name, values in sizes.items():
-    if not all(1 <= value <= most.get(name, _WIDEST) for value in values):
+  """Raise ValueError for sizes that no run has, before arrays are made."""
+  network, how = found.network, found.preprocessing
+  sizes = (
+      ("shape", how.shape, 4096),
+      ("widths", (*network.widths, network.width, network.outputs or 1), 65536),
+      ("rank", (network.rank,), 65536),
+      ("inner_steps", (found.learner.inner_steps,), 1000),
+      ("way", (found.task.way - 1, found.task.shot), 65536),
+  )
+  for name, values, most in sizes:
+    if not all(1 <= value <= most for value in values):
       raise ValueError(
           f"the model's {name} is {list(values)}, which no run has"
       )
-  wrong = [x for x in names if x != START and not _WEIGHTS.fullmatch(x)]
-  if wrong or len(set(names)) < len(names) or not found.weights:
-    raise ValueError(f"the model names the weights {[*names]}")
-  if len(found.steps) != len(found.weights):
-    raise ValueError(
-        f"the model has {len(found.weights)} files of weights and steps"
-        f" {list(found.steps)}"
-    )
-  if (learner.name == "supervised") != (found.fine_tuning is not None):
-    raise ValueError(
-        f"the model's fine_tuning does not go with {learner.name}"
-    )
 
 
 def seal(root: pathlib.Path) -> None:

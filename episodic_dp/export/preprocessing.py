@@ -15,11 +15,9 @@ from episodic_dp.data.own_data import readers
 from episodic_dp.data.own_data import rows
 from episodic_dp.export import folder
 
-Example = readers.Example
-
 
 def row(
-    how: folder.Preprocessing, example: Example, name: str
+    how: folder.Preprocessing, example: readers.Example, name: str
 ) -> np.ndarray:
   """Turn one example into a row, uint8 or float32 of `how.shape`.
 
@@ -37,7 +35,7 @@ def row(
       values = 255 - values if values.dtype == np.uint8 else 1 - values
     if how.resample == "nearest":
       values = _nearest(values, how.shape)
-  return _form(how).row(Example(values, example.image), name)
+  return _form(how).row(readers.Example(values, example.image), name)
 
 
 def scaled(how: folder.Preprocessing, stacked: np.ndarray) -> np.ndarray:
@@ -77,7 +75,7 @@ def of_arrays(
 
 def _example(
     how: folder.Preprocessing, values: np.ndarray, name: str
-) -> Example:
+) -> readers.Example:
   """Turn an array into an example, as a reader would."""
   if how.kind == "features":
     return readers.features_of(values, name)
@@ -96,7 +94,7 @@ def _example(
         f"{name} is {values.dtype} with values that are not from 0 to 1: give"
         " images as uint8, 0 to 255, or as float32, 0 to 1"
     )
-  return Example(values.astype(np.float32), image=True)
+  return readers.Example(values.astype(np.float32), image=True)
 
 
 def _form(how: folder.Preprocessing) -> rows.Form:

@@ -142,10 +142,6 @@ def _chosen(
     workdir: Any, checkpoint: str
 ) -> tuple[training.Checkpoints, tuple[int, ...]]:
   """Return the checkpoints of a run, and the steps of the exported ones."""
-  if checkpoint not in CHOICES:
-    raise errors.RunError(
-        f"checkpoint {checkpoint!r} must be one of {', '.join(CHOICES)}"
-    )
   checkpoints, last = saved_runs.latest(workdir)
   if checkpoint == "last":
     return checkpoints, (last,)

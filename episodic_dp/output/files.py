@@ -144,13 +144,14 @@ def write_text(
     path: str | os.PathLike, text: str, *, private: bool = False
 ) -> None:
   """Replace a text file (UTF-8); see `replacing`."""
-  with replacing(path, private=private) as beside:
-    beside.write_text(text, encoding="utf-8")
+  write_bytes(path, text.encode("utf-8"), private=private)
 
 
-def write_bytes(path: str | os.PathLike, content: bytes) -> None:
+def write_bytes(
+    path: str | os.PathLike, content: bytes, *, private: bool = False
+) -> None:
   """Replace a file; see `replacing`."""
-  with replacing(path) as beside:
+  with replacing(path, private=private) as beside:
     beside.write_bytes(content)
 
 

@@ -15,58 +15,19 @@ import tqdm
 from episodic_dp.output import quoting
 
 _SILENT = 1.0  # Seconds of a phase without a line.
-_EVERY = 1.9  # Seconds between two lines.
-_LONGEST = 30.0  # The most seconds between two lines of a log.
+_EVERY = 1.9  # Seconds between the first two lines.
+_LONGEST = 30.0  # The most seconds between two lines.
 _RARER = 1.5  # Growth of these pauses, from line to line.
 
 
-class Progress:
-  """Progress of a phase: a bar on a terminal, else a count in its lines.
-
-  Attributes:
-    total: number of items.
-    unit: name of an item.
-    done: number of items that are done.
-  """
-
-  def __init__(self, total: int, unit: str):
-    self.total, self.unit, self.done = total, unit, 0
-    # None: no bar where the stream is no terminal.
-    self._bar = tqdm.tqdm(total=total, unit=unit, leave=False, disable=None)
-
-  @property
-  def on_terminal(self) -> bool:
-    """Tell whether a bar shows it."""
-    return not self._bar.disable
-
-  def update(self, count: int = 1) -> None:
-    """Count done items."""
-    self.done += count
-    self._bar.update(count)
-
-  def close(self) -> None:
-    """Remove the bar."""
-    self._bar.close()
-
-
-_running: list[Progress] = []  # The innermost last.
-
-
-@contextlib.contextmanager
-def progress(total: int, unit: str) -> Iterator[Progress]:
-  """Count items in the phase around it.
+def progress(total: int, unit: str) -> tqdm.tqdm:
+  """Return a bar of the done items on a terminal; a log does not show it.
 
   Args:
     total: number of items; a public number.
     unit: name of an item.
   """
-  counted = Progress(total, unit)
-  _running.append(counted)
-  try:
-    yield counted
-  finally:
-    _running.remove(counted)
-    counted.close()
+  return tqdm.tqdm(total=total, unit=unit, leave=False, disable=None)
 
 
 @contextlib.contextmanager
@@ -92,16 +53,8 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
       _say(what)
     pause = _EVERY
     while not ended.wait(pause):
-      if not sys.stderr.isatty():
-        pause = min(_RARER * pause, _LONGEST)
-      counted = _running[-1] if _running else None
-      if counted is None:
-        _say(f"{short}: {time.monotonic() - began:.0f} s so far")
-      elif not counted.on_terminal:
-        _say(
-            f"{short}: {time.monotonic() - began:.0f} s so far,"
-            f" {counted.unit} {counted.done} of {counted.total}"
-        )
+      pause = min(_RARER * pause, _LONGEST)
+      _say(f"{short}: {time.monotonic() - began:.0f} s so far")
 
   if at_once:
     _say(what)

@@ -123,9 +123,7 @@ def save(
     drawn: figure_lib.Figure, path: str | os.PathLike, *, private: bool = False
 ) -> None:
   """Write the figure as PNG, at once; see `files.replacing`."""
-  data = png(drawn)
-  with files.replacing(path, private=private) as beside:
-    beside.write_bytes(data)
+  files.write_bytes(path, png(drawn), private=private)
 
 
 def series(number: int) -> dict[str, Any]:

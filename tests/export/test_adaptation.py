@@ -67,12 +67,3 @@ def test_omniglot_keeps_single_pixels_as_its_loader_does(tmp_path):
   png = (tmp_path / "a" / "x.png").read_bytes()
   rows = adaptation.listed(tmp_path).rows(how)
   np.testing.assert_array_equal(rows[0], omniglot.decode(png))
-
-
-@pytest.mark.parametrize(
-    "right, count, low, high",
-    [(0, 10, 0, 0.2775), (5, 10, 0.2366, 0.7634), (10, 10, 0.7225, 1)],
-)
-def test_the_interval_is_that_of_wilson(right, count, low, high):
-  found = adaptation.wilson(right, count)
-  np.testing.assert_allclose(found, (low, high), atol=1e-4)

@@ -105,7 +105,7 @@ def test_a_pickle_is_not_opened(model):
         (lambda d: d["learner"].update(inner_steps=10**9), "no run has"),
         (lambda d: d["learner"].pop("order"), "order is missing"),
         (lambda d: d.update(extra=1), "model.extra=1"),
-        (lambda d: d.update(weights=["README.md"]), "names the weights"),
+        (lambda d: d.update(weights=["README.md"]), "no safetensors"),
         (lambda d: d.update(weights=["weights_1.safetensors"]), "lacks"),
         (lambda d: d.update(start="start.safetensors"), "lacks start"),
         (lambda d: d["preprocessing"].update(dtype="int8"), "dtype"),
