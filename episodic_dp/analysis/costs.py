@@ -1,15 +1,19 @@
-"""Compute the guarantees of a config, as data or a table."""
+"""Compute the guarantees of a config, or of several runs on the same people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+import pathlib
 from typing import Any
 
 from episodic_dp import accounting
 from episodic_dp import plan as plan_lib
+from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
+from episodic_dp.accounting import statement
 from episodic_dp.config import RunConfig
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
 
+_STATEMENT = "guarantee.json"  # Of a work directory.
 _COLUMNS = (
     "level", "epsilon", "delta", "direction", "eta", "q", "p", "distances",
     "neighbours",
@@ -53,7 +57,6 @@ def table(result: dict[str, Any]) -> str:
       ),
       "",
       _classified(release),
-      _private(list(result["guarantees"])),
       "",
   ]
   rows = []
@@ -125,17 +128,6 @@ def _classified(release: plan_lib.Release) -> str:
   )
 
 
-def _private(levels: Sequence[str]) -> str:
-  """Name the levels that have a guarantee."""
-  if not levels:
-    return "Whose privacy: nobody's, no level has a guarantee."
-  units = " or ".join(f"one {level}" for level in levels)
-  return (
-      f"Whose privacy: that of {units} with all that lies in it, each with the"
-      " epsilon of its row."
-  )
-
-
 def _largest(kinds: Sequence[dict[str, Any]], name: str) -> str:
   """Write the largest value of a field that some kinds have, "-" for none."""
   values = [kind[name] for kind in kinds if name in kind]
@@ -147,3 +139,143 @@ def _shared(lists: Sequence[Sequence[str]]) -> list[str]:
   if not lists:
     return []
   return [s for s in lists[0] if all(s in other for other in lists)]
+
+
+# Several runs -----------------------------------------------------------------
+
+
+def account_runs(
+    paths: Sequence[str],
+    *,
+    delta: float | None,
+    group: int = 1,
+    same_levels: Sequence[str] = (),
+) -> dict[str, Any]:
+  """Compute what several runs cost together.
+
+  Args:
+    paths: work directories, privacy statements, or ledgers as JSON.
+    delta: in (0, 1); None for that of the statements.
+    group: how many units are added or removed together.
+    same_levels: levels whose units are the same although the trees differ.
+
+  Returns:
+    "delta", "parts" (name -> level -> epsilon), "guarantees" (level ->
+    `Guarantee.as_dict`), "no_guarantee" (level -> reason), and "ledger".
+
+  Raises:
+    PlanError: a file cannot be read or is no ledger, nothing says that the
+      runs are about the same units, or no delta is given; one sentence.
+  """
+  statements: dict[str, Any] = {}
+  for path in paths:
+    if path in statements:
+      raise plan_lib.PlanError(
+          f"{path} is named twice in --ledger: a run is counted once"
+      )
+    statements[path] = _read(path)
+  combined = ledger_lib.compose(statements, same_levels=same_levels)
+  asked = _delta(statements) if delta is None else delta
+  levels = combined.levels
+  options: dict[str, Any] = dict(delta=asked, group=group)
+  found, refused = _by_level(combined, levels, **options)
+  return {
+      "delta": asked,
+      "parts": {
+          name: {
+              level: g["epsilon"]
+              for level, g in _by_level(part, levels, **options)[0].items()
+          }
+          for name, part in combined.parts.items()
+      },
+      "guarantees": found,
+      "no_guarantee": refused,
+      "ledger": combined.ledger.as_dict(),
+  }
+
+
+def _read(path: str) -> Any:
+  file = pathlib.Path(path)
+  if file.is_dir():
+    file = file / _STATEMENT
+  try:
+    return statement.loads(file.read_text(encoding="utf-8"))
+  except (OSError, ValueError) as e:
+    raise plan_lib.PlanError(
+        f"{path} cannot be read ({e}): --ledger takes work directories with a"
+        f" {_STATEMENT}, privacy statements and ledgers"
+    ) from e
+
+
+def _delta(statements: Mapping[str, Any]) -> float:
+  found = {d["delta"] for d in statements.values() if "delta" in d}
+  if len(found) != 1:
+    raise plan_lib.PlanError(
+        f"--ledger has statements of the deltas {sorted(found)}: give"
+        " --delta=1e-5, or as small as is wanted"
+    )
+  return found.pop()
+
+
+def _by_level(
+    ledger: accounting.Ledger | ledger_lib.Combined,
+    levels: Sequence[str],
+    **options: Any,
+) -> tuple[dict[str, Any], dict[str, str]]:
+  """Return the guarantees as plain data, and why other levels have none."""
+  found, refused = {}, {}
+  for level in levels:
+    try:
+      found[level] = ledger.guarantee(level, **options).as_dict()
+    except plan_lib.UnsoundPlanError as e:
+      refused[level] = str(e)
+  return found, refused
+
+
+def runs_table(result: Mapping[str, Any]) -> str:
+  """Format the result of `account_runs`."""
+  found, refused = result["guarantees"], result["no_guarantee"]
+  rows = [
+      (name, *(_text(epsilons.get(level)) for level in found))
+      for name, epsilons in result["parts"].items()
+  ]
+  rows.append(("together", *(_text(g["epsilon"]) for g in found.values())))
+  sentences = dict.fromkeys(
+      sentence
+      for g in found.values()
+      for sentence in (*filter(None, [g["caveat"]]), *g["assumptions"])
+  )
+  return "\n".join([
+      tables.text(("epsilon", *found), rows),
+      "",
+      _level_lines(found, refused),
+      "",
+      "Assumed:",
+      *(f"  - {sentence}" for sentence in sentences),
+  ])
+
+
+def group_table(
+    ledger: accounting.Ledger, *, delta: float, group: int
+) -> str:
+  """Format the guarantee of a group, a line a level."""
+  return _level_lines(
+      *_by_level(ledger, ledger.levels, delta=delta, group=group)
+  )
+
+
+def _level_lines(
+    found: Mapping[str, Any], refused: Mapping[str, str]
+) -> str:
+  return "\n".join([
+      *(
+          f"{level}: epsilon {_text(g['epsilon'])} at delta {g['delta']:g}"
+          f" ({g['neighbours']})"
+          for level, g in found.items()
+      ),
+      *(f"{level}: no guarantee ({why})" for level, why in refused.items()),
+  ])
+
+
+def _text(epsilon: float | str | None) -> str:
+  return "-" if epsilon is None else report.rounded_up(float(epsilon))

@@ -10,7 +10,6 @@ costs the epsilon of all of them together.
 """
 
 from collections.abc import Sequence
-import math
 import os
 import pathlib
 
@@ -18,9 +17,8 @@ from absl import logging
 
 from episodic_dp import errors
 from episodic_dp import training
-from episodic_dp.accounting import report
 from episodic_dp.analysis import comparison
-from episodic_dp.analysis import study
+from episodic_dp.analysis import costs
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
@@ -36,37 +34,22 @@ def folders(workdir: str, keys: int) -> list[str]:
   Raises:
     RunError: `workdir` holds a run itself.
   """
-  check_holds_no_run(workdir, f"--keys={keys}", "--keys")
+  if _holds_a_run(workdir):
+    raise errors.RunError(
+        f"{workdir} holds a run, and --keys={keys} makes folders of runs in it:"
+        " choose another --workdir, or leave --keys out to resume it"
+    )
   return [f"{workdir.rstrip('/')}/key={k}" for k in range(keys)]
 
 
-def check_holds_no_run(workdir: str, what: str, flags: str) -> None:
-  """Refuse to make folders of runs in the folder of a run.
-
-  Args:
-    workdir: of the runs.
-    what: makes the folders.
-    flags: that ask for them.
-
-  Raises:
-    RunError: the folder holds a run itself.
-  """
-  if _holds_a_run(workdir):
-    raise errors.RunError(
-        f"{workdir} holds a run, and {what} makes folders of runs in it: choose"
-        f" another --workdir, or leave {flags} out to resume it"
-    )
-
-
 def check_alone(workdir: str) -> None:
-  """Refuse to begin a run in a folder that holds those of `--keys` or a sweep.
+  """Refuse to begin a run in a folder that holds those of `--keys`.
 
   Raises:
     RunError: it does.
   """
-  last = "key=0"
-  inside = sorted(pathlib.Path(workdir).glob(f"*{last}"))
-  if not _holds_a_run(workdir) and any(map(_holds_a_run, inside)):
+  first = pathlib.Path(workdir, "key=0")
+  if not _holds_a_run(workdir) and _holds_a_run(first):
     raise errors.RunError(
         f"{workdir} holds folders of runs: resume them with --keys=N, or choose"
         " another --workdir"
@@ -125,44 +108,20 @@ def train(
   return result
 
 
-def text(places: Sequence[str], *, out: str | None = None) -> str:
+def text(places: Sequence[str]) -> str:
   """Write the finished runs, their mean and spread, and their cost.
 
   Args:
     places: of `folders`.
-    out: folder for their figure; None for none.
 
   Raises:
-    RunError: a folder holds no run, or `out` cannot be written.
+    RunError: a folder holds no run.
   """
-  found = comparison.compare(places)
-  lines = [comparison.text(found), "", costs(places)]
-  if out is not None:
-    lines += ["", f"wrote {comparison.write(found, out)}"]
-  return "\n".join(lines)
-
-
-def costs(places: Sequence[str]) -> str:
-  """Write the epsilon of one run and of all together, level by level."""
-  result = study.account(places, delta=None)
-  lines = [
+  return "\n\n".join([
+      comparison.text(comparison.compare(places)),
       f"Each of the {len(places)} runs has its own secret key. Releasing one"
-      " that was chosen",
-      "before training costs the ε of one. Releasing all of them, their mean,"
-      " their",
-      "spread or the best of them costs the ε of all together:",
-  ]
-  caveats: dict[str, None] = {}
-  for level, together in result["guarantees"].items():
-    epsilon = float(together["epsilon"])
-    if math.isfinite(epsilon):
-      one = max(float(part[level]) for part in result["parts"].values())
-      lines.append(
-          f"  {level}: ε of one {report.rounded_up(one)}, of all"
-          f" {report.rounded_up(epsilon)}, at δ = {result['delta']:g}"
-      )
-      caveats[together["caveat"]] = None
-  if len(lines) == 3:
-    return f"None of the {len(places)} runs has a privacy guarantee."
-  lines += [f"  {level}: no guarantee" for level in result["no_guarantee"]]
-  return "\n".join([*lines, *(f"  {caveat}" for caveat in caveats if caveat)])
+      " that was chosen before\ntraining costs its own epsilon. Releasing all"
+      " of them, their mean, their spread\nor the best costs the epsilon of all"
+      " together:",
+      costs.runs_table(costs.account_runs(places, delta=None)),
+  ])

@@ -40,7 +40,6 @@ from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import solving
-from episodic_dp.analysis import study
 from episodic_dp.analysis import sweeps
 from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
@@ -106,7 +105,7 @@ def _account_ledgers(values: flags.FlagValues) -> None:
     if values[name].present:
       app.fail(f"--{name} is of one config: leave it out with --ledger")
   with phases.phase("composing the runs"):
-    result = study.account(
+    result = costs.account_runs(
         values.ledger,
         delta=values.delta,
         group=values.group,
@@ -115,7 +114,7 @@ def _account_ledgers(values: flags.FlagValues) -> None:
   if values.format == "json":
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
-    print(study.table(result))
+    print(costs.runs_table(result))
 
 
 def _account_config(values: flags.FlagValues) -> None:
@@ -144,7 +143,7 @@ def _account_config(values: flags.FlagValues) -> None:
     if config.target_epsilon is not None:
       print(f"\n{solving.calibrate(config).sentence()}")
     if values.group > 1:
-      print("\n" + study.group_table(
+      print("\n" + costs.group_table(
           accounting.Ledger.from_dict(result), delta=config.delta,
           group=values.group,
       ))

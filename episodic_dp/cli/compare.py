@@ -1,7 +1,7 @@
 """Sets trained runs side by side: scores, epsilon and steps.
 
   episodic-dp compare RUN RUN ... [--format=table|json]
-  episodic-dp compare SWEEP --out=DIR
+  episodic-dp compare SWEEP
 
 Each RUN is a work directory of episodic-dp train, or a folder that holds some,
 as a sweep makes them. Nothing is computed anew: the last validation comes from
@@ -13,16 +13,13 @@ ends.
 
 Finished runs that differ only in their keys (config.seed, private_seed, and the
 devices that they ran on) have one more row: the mean, with the 95 % interval of
-Student's t over the runs, and the largest epsilon.
-
---out=DIR draws them, too, in DIR/comparison.png: the score against epsilon and
-over the steps, with 95 % intervals over tasks, of a mean over its runs.
+Student's t over the runs, and the largest epsilon. Runs on data of different
+trees are never averaged.
 """
 
 from collections.abc import Sequence
 
 from absl import flags
-from absl import logging
 
 from episodic_dp import errors
 from episodic_dp.analysis import comparison
@@ -40,11 +37,8 @@ def main(argv: Sequence[str]) -> None:
   found = comparison.compare(paths)
   as_json = flags.FLAGS.format == "json"
   print(comparison.as_json(found) if as_json else comparison.text(found))
-  if flags.FLAGS.out is not None:
-    logging.info("wrote %s", comparison.write(found, flags.FLAGS.out))
 
 
 def define_flags() -> None:
-  """Define how the result is printed, and where its figure goes."""
+  """Define how the result is printed."""
   shared_flags.define_format()
-  shared_flags.define_out("Folder for comparison.png; none without it.")

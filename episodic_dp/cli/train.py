@@ -170,7 +170,7 @@ def _train_keys(
   )
   interrupts.ignore()
   if exit_status.of(result.stopped) == exit_status.FINISHED:
-    print(several_keys.text(places, out=values.workdir), flush=True)
+    print(several_keys.text(places), flush=True)
   else:
     print(reporting.summary(result, config.planned_steps), flush=True)
   return result
