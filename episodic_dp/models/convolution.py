@@ -128,8 +128,13 @@ def _flipped(kernel: jax.Array) -> jax.Array:
   return jnp.swapaxes(kernel[::-1, ::-1], 2, 3)
 
 
+# The barriers keep JAX 0.10 from taking saved arguments for inputs of a loop: it
+# mixed them up in the second derivative through `lax.map`.
 same.defvjp(
-    lambda images, kernel: (same(images, kernel), (images, kernel)),
+    lambda images, kernel: (
+        same(images, kernel),
+        lax.optimization_barrier((images, kernel)),
+    ),
     lambda saved, slope: (
         same(slope, _flipped(saved[1])),
         correlate(saved[0], slope, saved[1].shape[:2]),
@@ -138,7 +143,7 @@ same.defvjp(
 correlate.defvjp(
     lambda images, slope, window: (
         correlate(images, slope, window),
-        (images, slope),
+        lax.optimization_barrier((images, slope)),
     ),
     lambda window, saved, kernel: (
         same(saved[1], _flipped(kernel)),

@@ -121,6 +121,26 @@ def test_a_few_images_at_a_time_equal_the_parts():
     np.testing.assert_allclose(one, other, atol=1e-3 * np.abs(other).max())
 
 
+@pytest.mark.parametrize("features", [16, 64])
+def test_an_inner_step_through_blocks_of_images_equals_the_parts(features):
+  """Images of support and query go through loops of different lengths."""
+  x, *rest = draw_block((12, 28, 28, 1), features)
+  assert x[0].size * features * 12 > networks._CACHED
+
+  def outer(form):
+    def loss(kernel, x):
+      return jnp.sum(jnp.sin(form(x, kernel, *rest[1:])))
+
+    def after(kernel):
+      return loss(kernel - 1e-3 * jax.grad(loss)(kernel, x[:2]), x)
+
+    return jax.jit(jax.grad(after))(rest[0])
+
+  found, expected = outer(form), outer(parts)
+  scale = np.abs(expected).max()
+  np.testing.assert_allclose(found / scale, expected / scale, atol=1e-3)
+
+
 @pytest.mark.parametrize("x,features", [((2, 4, 6, 1), 9), ((2, 4, 4, 64), 64)])
 def test_only_a_cpu_has_its_own_forms_and_blocks_are_equal(x, features):
   arguments, outputs, texts = draw_block(x, features), [], []
