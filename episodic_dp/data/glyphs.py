@@ -132,6 +132,29 @@ def _generate(
   return images.reshape(-1, size, size, 1)
 
 
+def characters(key: jax.Array, classes: int, count: int) -> jax.Array:
+  """Draw random glyphs, each drawing by a hand of its own.
+
+  Args:
+    key: public.
+    classes: number of glyphs.
+    count: drawings of each.
+
+  Returns:
+    uint8[classes, count, 28, 28, 1].
+  """
+  of_shape, of_hand, of_drawing = jax.random.split(key, 3)
+  uniform = jax.random.uniform(
+      of_shape, (classes, _SHAPE_NUMBERS), minval=-1.0, maxval=1.0
+  )
+  hands = jax.random.normal(of_hand, (classes, count, _HAND_NUMBERS))
+  normal = jax.random.normal(of_drawing, (classes, count, _DRAWING_NUMBERS))
+  draw = jax.vmap(_drawing, in_axes=(0, None, None, None, 0))
+  paths = jax.vmap(draw)(normal, *jax.vmap(_shape)(uniform), hands)
+  images = jax.lax.map(lambda path: _ink(*path, size=28), paths)
+  return images[..., None]
+
+
 def _host() -> jax.Device:
   try:
     return jax.local_devices(backend="cpu")[0]

@@ -31,6 +31,8 @@ Params = Any
 Mask = Any  # A tree like the parameters, of bool.
 Weights = Mapping[str, np.ndarray]
 SUFFIXES = (".npz", ".safetensors")
+SHIPPED = ("glyphs", "scenes")
+"""Starts that the library ships."""
 _FLOATS = tuple(
     np.dtype(kind)
     for kind in (np.float32, np.float64, np.float16, jnp.bfloat16)
@@ -354,14 +356,24 @@ def write_weights(path: str | os.PathLike[str], params: Any) -> None:
       place.write_bytes(safetensors.numpy.save(arrays))
 
 
+def shipped(name: str) -> pathlib.Path:
+  """Return the file of a start that the library ships, one of `SHIPPED`."""
+  return pathlib.Path(__file__).parent / "starts" / f"{name}.npz"
+
+
 def read_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
   """Read the arrays of a file by name; nothing in it is executed.
+
+  Args:
+    path: an .npz or .safetensors file; or one of `SHIPPED`, the public starts
+      of the library for `conv4` of width 32: "glyphs" for grey images,
+      "scenes" for colour (`experiments.starts` makes them).
 
   Raises:
     ValueError: there is none, it cannot be read, or holds no arrays; one
       sentence.
   """
-  path = pathlib.Path(path)
+  path = shipped(path) if path in SHIPPED else pathlib.Path(path)
   _validate.one_of("ending of the weights", path.suffix, SUFFIXES)
   try:
     if path.suffix == ".npz":
