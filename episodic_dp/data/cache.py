@@ -28,8 +28,6 @@ from episodic_dp.output import files as output
 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray]
-Records = Iterator[tuple[str, bytes]]  # A unique key, an image.
-VERSION = "2.0.0"  # Of records and arrays.
 
 # Reading arrays from a file raises these where its bytes are wrong: also for
 # unwanted compression and encryption (RuntimeError), and for sizes that no
@@ -80,7 +78,7 @@ def arrays(
     originals: originals_lib.Originals,
     where: originals_lib.Where,
     *,
-    generate: Callable[[originals_lib.Found], Records],
+    generate: Callable[[originals_lib.Found], originals_lib.Records],
     assemble: Callable[[list[tuple[str, bytes]]], Arrays],
 ) -> Arrays:
   """Return the arrays in the cache, made of the original files if need be.
@@ -97,9 +95,9 @@ def arrays(
     ValueError: a file has the wrong checksum or content.
   """
   folder = where.cache / originals.name
-  path = folder / f"arrays-{VERSION}.npz"
+  path = folder / f"arrays-{originals_lib.VERSION}.npz"
 
-  def make(records: Records) -> Arrays:
+  def make(records: originals_lib.Records) -> Arrays:
     made = assemble(sorted(records))
     save_arrays(path, **made)
     return made
@@ -113,9 +111,9 @@ def from_records(
     originals: originals_lib.Originals,
     where: originals_lib.Where,
     folder: pathlib.Path,
-    generate: Callable[[originals_lib.Found], Records],
+    generate: Callable[[originals_lib.Found], originals_lib.Records],
     read: Callable[[], T | None],
-    make: Callable[[Records], T],
+    make: Callable[[originals_lib.Records], T],
 ) -> T:
   """Return what `read` finds, or make it of the records of a folder.
 
@@ -125,7 +123,7 @@ def from_records(
   found = read()
   if found is not None:
     return found
-  if not (folder / VERSION / "dataset_info.json").is_file():
+  if not (folder / originals_lib.VERSION / "dataset_info.json").is_file():
     originals.find(where)
   # Lazy import: TFDS takes seconds.
   from episodic_dp.data import records

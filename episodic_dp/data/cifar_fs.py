@@ -175,7 +175,7 @@ def load_images(where: originals.Where) -> np.ndarray:
   )["images"]
 
 
-def _records(found: originals.Found) -> cache.Records:
+def _records(found: originals.Found) -> originals.Records:
   names = [c.name for c in classes()]
   for number, (label, image) in enumerate(zip(*read(*found, names))):
     digest = hashlib.sha256(image).hexdigest()

@@ -151,14 +151,14 @@ def load_images(copy: str, where: originals.Where) -> np.ndarray:
     `classes`; only the rows that are used are read from the disk.
   """
   folder = where.cache / "mini_imagenet" / copy
-  path = folder / f"images-{cache.VERSION}.npy"
+  path = folder / f"images-{originals.VERSION}.npy"
   owners = classes()
   shape = (EXAMPLES, SIZE, SIZE, 3)
 
   def read() -> np.ndarray | None:
     return cache.map_array(path, len(owners), shape)
 
-  def make(records: cache.Records) -> np.ndarray:
+  def make(records: originals.Records) -> np.ndarray:
     places = {
         name: (c, i)
         for c, owner in enumerate(owners)
@@ -176,7 +176,7 @@ def load_images(copy: str, where: originals.Where) -> np.ndarray:
   )
 
 
-def _records(found: originals.Found) -> cache.Records:
+def _records(found: originals.Found) -> originals.Records:
   paths = list(found[1].values())
   contents: dict[str, bytes] = {}  # About 200 MB.
   for path in paths:

@@ -200,7 +200,7 @@ def load_arrays(where: originals.Where) -> cache.Arrays:
   )
 
 
-def _records(found: originals.Found) -> cache.Records:
+def _records(found: originals.Found) -> originals.Records:
   paths = found[1]
   for file, count in IMAGES.items():
     images, labels = paths[f"{file}_images"], paths[f"{file}_labels"]

@@ -181,7 +181,7 @@ def load_arrays(where: originals.Where) -> cache.Arrays:
   )
 
 
-def _records(found: originals.Found) -> cache.Records:
+def _records(found: originals.Found) -> originals.Records:
   for part, archive in found[1].items():
     with zipfile.ZipFile(archive) as z:
       for name in z.namelist():

@@ -1,6 +1,6 @@
 """The original files of a data set: found, checked, and downloaded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 import hashlib
 import os
@@ -10,6 +10,8 @@ import urllib.request
 from episodic_dp.output import files
 
 Path = str | os.PathLike[str]
+Records = Iterator[tuple[str, bytes]]  # A unique key, an image.
+VERSION = "2.0.0"  # Of records and arrays.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 
-from episodic_dp.data import cache
+from episodic_dp.data import originals
 from episodic_dp.output import phases
 
 
 class Images(tfds.core.GeneratorBasedBuilder):
   """Images of a data set, each with a key."""
 
-  VERSION = tfds.core.Version(cache.VERSION)
+  VERSION = tfds.core.Version(originals.VERSION)
 
   def __init__(
       self,
       *,
       name: str,
-      generate: Callable[[], cache.Records],
+      generate: Callable[[], originals.Records],
       **kwargs: Any,
   ):
     self.name = name
@@ -52,8 +52,8 @@ class Images(tfds.core.GeneratorBasedBuilder):
 
 
 def read(
-    folder: pathlib.Path, generate: Callable[[], cache.Records]
-) -> cache.Records:
+    folder: pathlib.Path, generate: Callable[[], originals.Records]
+) -> originals.Records:
   """Yield every record in no order, prepared before unless they are there.
 
   TFDS writes into a temporary folder and renames it at the end, so that a
