@@ -105,7 +105,7 @@ def _most(
     level: int,
     each: np.ndarray | float,
 ) -> np.ndarray:
-  """The largest sum over the children that one draw of the stage can hold.
+  """Compute the largest sum over the children in one draw of the stage.
 
   Args:
     hierarchy: the tree.
@@ -139,7 +139,7 @@ def _log_empty(
     target: int,
     level: int,
 ) -> np.ndarray | float:
-  """-ln of a lower bound on P(no unit of the target level is drawn below).
+  """Compute -ln of a lower bound on P(no target unit is drawn below).
 
   Of a drawn unit of the level. Its children are drawn independently but for
   `FixedSize`, whose n are empty together at least as often as the n fullest.
@@ -214,7 +214,7 @@ def tasks_touched(classes: int, way: int) -> int:
 
 
 def paths(release: plan_lib.Release, level: int) -> Paths:
-  """The distinct paths to a level's units, by what they count for."""
+  """List the distinct paths to the units of a level."""
   hierarchy, plan, clip = release.hierarchy, release.plan, release.clip_level
   episode = plan.episode
   if episode is not None and episode.form != "unit":
@@ -285,12 +285,12 @@ MAX_KINDS = 24
 
 
 def front(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
-  """Rows that between them are above all, `MAX_KINDS` at most."""
+  """Find up to `MAX_KINDS` rows such that every row is below one of them."""
   return merge(_undominated(sorted(set(rows), reverse=True)), MAX_KINDS)
 
 
 def _undominated(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
-  """The rows that no other row equals or exceeds in every column."""
+  """List the rows that no other row equals or exceeds in every column."""
   kept: list[tuple[float, ...]] = []
   above = np.zeros((len(rows), len(rows[0]) if rows else 0))
   for row in rows:  # Sorted downwards: only an earlier row can dominate.
@@ -303,7 +303,7 @@ def _undominated(rows: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
 def merge(
     rows: list[tuple[float, ...]], limit: int
 ) -> list[tuple[float, ...]]:
-  """At most `limit` rows, every given row under one of them."""
+  """Merge rows to at most `limit`, every given row below one of them."""
   if len(rows) <= limit:
     return rows
   size = math.ceil(len(rows) / limit)
@@ -348,8 +348,8 @@ class RandomPath:
 
   Attributes:
     rates: of the stages down to the unit's own.
-    others: for each stage above, how many clip units at most differ, beside
-      those of the unit and of what takes its place, where the path breaks.
+    others: for each stage above, the most clip units that differ where the path
+      breaks, other than those of the unit and of the unit in its place.
     number: of the clip units drawn under the unit.
     instead: the same for what takes its place.
   """
@@ -416,7 +416,7 @@ def _other_numbers(
       continue
     table = _children(release.hierarchy, j, families).max(axis=0)
     table[np.flatnonzero(table)[0]] -= 1  # The path's own unit, if the least.
-    siblings.append(_drawn(stage, table, families.numbers, beside=1))
+    siblings.append(_drawn(stage, table, families.numbers, certain=1))
   parts = siblings + instead[:k]
   random = max(sum(part.values.size > 1 for part in parts), 1)
   each = max(int(limit ** (1 / random)), 2)
@@ -432,7 +432,7 @@ def _other_numbers(
 
 
 def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
-  """The kinds of units of a level, none below another, a few at most."""
+  """List a few random paths such that every unit is below one of them."""
   families = _families(release, k)
   numbers = [random_count.Number.of(number) for number in families.numbers]
   sizes, others, own, instead = _columns(release, k, families.kind)
@@ -460,7 +460,7 @@ def random_paths(release: plan_lib.Release, k: int) -> list[RandomPath]:
 
 @functools.lru_cache(maxsize=16)  # Each level asks for those below it.
 def _families(release: plan_lib.Release, level: int) -> _Families:
-  """The number of clip units drawn under each unit of a level."""
+  """Compute the law of the clip units drawn under each unit of a level."""
   hierarchy = release.hierarchy
   units = 1 if hierarchy.sizes is not None else hierarchy.num_units(level)
   if level == release.clip_level:
@@ -501,20 +501,20 @@ def _drawn(
     stage: plan_lib.Stage,
     children: np.ndarray,
     numbers: list[counts_lib.Counts],
-    beside: int = 0,
+    certain: int = 0,
 ) -> counts_lib.Counts:
-  """The number drawn of so many units of each kind of a family.
+  """Compute the law of the number drawn from a family.
 
   Args:
     stage: that draws them.
     children: int64[kinds].
     numbers: of the kinds.
-    beside: how many others are drawn for certain.
+    certain: the number of others that are always drawn.
   """
   total = counts_lib.constant(0)
   left = math.inf
   if isinstance(stage, plan_lib.FixedSize):
-    left = stage.n - beside
+    left = stage.n - certain
   for many, number in zip(children[::-1].tolist(), numbers[::-1]):
     many = int(min(many, left))
     left -= many

@@ -57,8 +57,8 @@ def guarantee(
       noise, and with clipping="percentile_window".
     steps: T, at least 1.
     level: the privacy unit.
-    delta: in (0, 1), to be told epsilon, or None.
-    epsilon: at least 0, to be told delta, or None.
+    delta: in (0, 1), to compute epsilon, or None.
+    epsilon: at least 0, to compute delta, or None.
     accountant: "pld" (the tightest), "rdp", "moments" or an `Accountant`.
     neighbours: "add-or-remove" one unit, or "replace-one": the data of one
       unit are others, and all sizes stay.
@@ -145,7 +145,7 @@ def check(steps: int, delta: float | None, epsilon: float | None) -> None:
   _validate.count("steps", steps, 1)
   if (delta is None) == (epsilon is None):
     raise plan_lib.PlanError(
-        f"delta {delta!r} and epsilon {epsilon!r}: give one of them, to be told"
+        f"delta {delta!r} and epsilon {epsilon!r}: give one of them, to compute"
         " the other"
     )
   if delta is not None:
@@ -186,8 +186,8 @@ def compose_guarantee(
   Args:
     entries: what was run, in order; all with the level.
     level: the privacy unit.
-    delta: in (0, 1), to be told epsilon, or None.
-    epsilon: at least 0, to be told delta, or None.
+    delta: in (0, 1), to compute epsilon, or None.
+    epsilon: at least 0, to compute delta, or None.
     accountant: how steps are composed.
     neighbours: the relation.
     group: how many units are added or removed together.

@@ -8,8 +8,8 @@ phases of one run, adaptively: what a later entry samples and releases may
 depend on what earlier ones released.
 
 Entries draw independent randomness. A pass of `RandomAllocation` does not: its
-steps share the order in which the units are used, so that `add` must be told
-whether steps of such a plan go on with the pass of the last entry.
+steps share the order in which the units are used, so `add` has an argument for
+whether steps of such a plan continue the pass of the last entry.
 Every length of a pass is another distribution, up to a second of work: there
 `spent` answers for the end of the next sixteenth of the pass, or sooner.
 
@@ -38,7 +38,7 @@ Entry = sensitivity.Entry
 
 # More steps than any run takes; larger numbers would leave exact arithmetic.
 MAX_STEPS = 10**12
-# `spent` computes a pass at so many of its steps, at least.
+# `spent` computes a pass at this many of its steps, at least.
 _RUNGS = 16
 
 
@@ -59,12 +59,12 @@ class Ledger:
 
   @property
   def steps(self) -> int:
-    """The steps of all entries."""
+    """Count the steps of all entries."""
     return sum(entry.steps for entry in self.entries)
 
   @property
   def levels(self) -> tuple[str, ...]:
-    """The levels of the first entry."""
+    """Return the levels of the first entry."""
     return self.entries[0].release.levels if self.entries else ()
 
   def joined(self, other: "Ledger") -> "Ledger":
@@ -81,7 +81,7 @@ class Ledger:
       *,
       continued: bool | None = None,
   ) -> "Ledger":
-    """The ledger after some more steps.
+    """Return the ledger after some more steps.
 
     Args:
       release: what each of them sampled and released.
@@ -127,7 +127,7 @@ class Ledger:
     return dataclasses.replace(self, entries=entries)
 
   def guarantee(self, level: str, **options: Any) -> report.Guarantee:
-    """The guarantee of one level for all entries together.
+    """Compute the guarantee of one level for all entries together.
 
     Args:
       level: the privacy unit, a level of every entry's hierarchy.
@@ -142,7 +142,7 @@ class Ledger:
     return compose_guarantee(self.entries, level=level, **options)
 
   def guarantees(self, **options: Any) -> dict[str, report.Guarantee]:
-    """Level -> Guarantee, for every level that has one, in tree order.
+    """Compute level -> Guarantee for every level that has one, in tree order.
 
     Raises:
       UnsoundPlanError: no level has one; the text is the first level's.
@@ -157,7 +157,7 @@ class Ledger:
       delta: float,
       accountant: AnyAccountant = "pld",
   ) -> float:
-    """Epsilon of all entries at a level: 0 for an empty ledger."""
+    """Compute epsilon of all entries at a level: 0 for an empty ledger."""
     if not self.entries:
       return 0.0
     return self.guarantee(level, delta=delta, accountant=accountant).epsilon
@@ -168,10 +168,10 @@ class Ledger:
       delta: float,
       accountant: AnyAccountant = "pld",
   ) -> float:
-    """`epsilon`, to be asked after every step: quick, and never below it.
+    """Compute `epsilon` or a little more, quickly, after every step.
 
-    The two are equal but within a pass of `RandomAllocation`, which counts as
-    if it had come to the end of its current sixteenth, or less.
+    The two are equal except within a pass of `RandomAllocation`, which counts
+    as if it had reached the end of its current sixteenth, or less.
     """
     rounded = tuple(
         dataclasses.replace(e, steps=_rounded_up(e)) for e in self.entries
@@ -212,7 +212,7 @@ class Ledger:
 
 
 def _read(entries: Sequence[Any]) -> Iterator[Entry]:
-  """The entries of a ledger from plain data."""
+  """Read the entries of a ledger from plain data."""
   for i, described in enumerate(entries):
     if not isinstance(described, Mapping) or "steps" not in described:
       raise plan_lib.PlanError(
@@ -237,7 +237,7 @@ def _entry(release: plan_lib.Release, steps: Any) -> Entry:
 
 
 def _rounded_up(entry: Entry) -> int:
-  """The entry's steps, or the end of the sixteenth of a pass they lie in."""
+  """Round the entry's steps up to the next sixteenth of a pass."""
   first = entry.release.plan.stages[0]
   if not isinstance(first, plan_lib.RandomAllocation):
     return entry.steps

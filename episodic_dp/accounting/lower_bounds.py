@@ -82,8 +82,8 @@ def lower_bound(
     release: what a step samples and releases.
     steps: T, at least 1.
     level: the privacy unit.
-    delta: in (0, 1), to be told epsilon, or None.
-    epsilon: at least 0, to be told delta, or None.
+    delta: in (0, 1), to compute epsilon, or None.
+    epsilon: at least 0, to compute delta, or None.
     neighbours: "add-or-remove" or "replace-one".
 
   Returns:
@@ -158,14 +158,14 @@ def _pairs(
     for value, parent in itertools.product((-1, 0, 1), repeat=2):
       if k > clip and (numbers[clip] is None or sizes[row, k] < 2):
         parent = 0  # The clip unit may be drawn without an example.
-      beside = [
+      sibling = [
           (value if j < k else parent) * (numbers[j] or 0)
           if j <= clip and _is_fixed(plan.stages[j])
           else 0
           for j in range(k + 1)
       ]
       pair = _pair(
-          release, sizes[row].tolist(), rates[row].tolist(), beside, own,
+          release, sizes[row].tolist(), rates[row].tolist(), sibling, own,
           parent if k > clip else 0, replaced,
       )
       key = pair.means.tobytes() + pair.larger.tobytes()
@@ -178,7 +178,7 @@ def _pair(
     release: plan_lib.Release,
     sizes: list[int],
     rates: list[float],
-    beside: list[int],
+    sibling: list[int],
     own: counts.Counts,
     empty: int,
     replaced: bool,
@@ -189,7 +189,7 @@ def _pair(
     release: the plan.
     sizes: of the families on the path.
     rates: of its stages.
-    beside: the sum that one sibling adds, of every stage.
+    sibling: the sum that one sibling adds, of every stage.
     own: the number of clip units in t, or whether it is seen in one.
     empty: what t's clip unit adds without t, where t lies inside.
     replaced: whether Q has t with gradients -1.
@@ -200,16 +200,16 @@ def _pair(
   for j in range(k + 1):
     stage = release.plan.stages[j]
     drawn = min(getattr(stage, "n", sizes[j]), sizes[j])
-    broken = total + (empty if j > clip else drawn * beside[j])
+    broken = total + (empty if j > clip else drawn * sibling[j])
     last = j == k
     without = drawn - int(last and drawn == sizes[j])
     if last and not replaced:
-      absent = total + (empty if j > clip else without * beside[j])
+      absent = total + (empty if j > clip else without * sibling[j])
       rows.append((absent, 0.0, reached))
     here = reached * (1 - rates[j])
     rows.append((broken, here, 0.0 if last and not replaced else here))
     reached *= rates[j]
-    total += (drawn - 1) * beside[j]
+    total += (drawn - 1) * sibling[j]
   for number, chance in zip(own.values.tolist(), own.probs.tolist()):
     seen = total + (number if number or k <= clip else empty)
     turned = total + (-number if number or k <= clip else empty)

@@ -37,7 +37,7 @@ class Guarantee:
       LEVEL".
     direction: the direction that needs the larger epsilon (or delta, where
       epsilon was given), "remove" for the divergence of the run with the unit
-      from the run without it; "both" where they are not told apart.
+      from the run without it; "both" where they are equal.
     epsilons: epsilon of each direction, at delta.
     accountant: how steps were composed.
     assumptions: sentences that the guarantee rests on.

@@ -59,7 +59,7 @@ from episodic_dp.plan import stages as stages_lib
 def independent(
     release: plan_lib.Release, k: int, *, replaced: bool = False
 ) -> unit_profile.UnitProfiles:
-  """Units of a level where every task of a step is drawn from the whole pool.
+  """Describe units where every task of a step draws from the whole pool.
 
   Each of the L tasks draws the unit's parent with probability q = r_1 ..
   r_(k-1), whether or not the unit t exists, and independently of the others: J
@@ -94,7 +94,7 @@ def independent(
 def in_tasks(
     release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
-  """The units of `independent`, at distance 1."""
+  """Describe the units of `independent`, at distance 1."""
   hierarchy, plan = release.hierarchy, release.plan
   assert plan.episode is not None and plan.episode.tasks is not None
   if hierarchy.most_copies and hierarchy.most_copies[k] > 1:
@@ -114,7 +114,7 @@ def in_tasks(
 def _crossing(
     release: plan_lib.Release, most: int, tasks: int
 ) -> recurrence.Recurrence:
-  """A unit of the second level that up to `most` primary units hold in parts.
+  """Describe a unit of which up to `most` primary units hold a part.
 
   A patient with images of several diagnoses, say. A task draws a number h of
   the diagnoses that hold some of it, whether or not the patient exists, and
@@ -145,7 +145,7 @@ def _crossing(
 
 
 def _largest_rates(release: plan_lib.Release, k: int) -> list[float]:
-  """The largest rate of each stage on the paths to a level's units."""
+  """List the largest rate of each stage on the paths to a level's units."""
   found = stages_lib.rate_paths(release.hierarchy, release.plan, k)
   return found.max(axis=0).tolist()
 
@@ -153,7 +153,7 @@ def _largest_rates(release: plan_lib.Release, k: int) -> list[float]:
 def copied(
     release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
-  """Records (or classes) that several primary units hold, M of them at most.
+  """Describe records (or classes) that up to M primary units hold.
 
   (With M = 1 no record is held twice, and the hierarchy is a tree of records.)
 
@@ -234,7 +234,7 @@ def _breaks(
 def in_holders(
     release: plan_lib.Release, k: int
 ) -> tuple[recurrence.Recurrence, ...]:
-  """The units of `copied`, at distance 1."""
+  """Describe the units of `copied`, at distance 1."""
   hierarchy, plan = release.hierarchy, release.plan
   assert hierarchy.most_copies is not None
   rates = _largest_rates(release, k)
@@ -393,7 +393,7 @@ def inclusion_rate(release: plan_lib.Release, level: str) -> float:
 def _sample_level(
     release: plan_lib.Release, k: int
 ) -> tuple[amplification.Amplification, ...]:
-  """Sample-level DP-MAML: noisy inner steps, one clip unit per query example.
+  """Describe units of sample-level DP-MAML, which clips query examples.
 
   Algorithm 2 of "Meta-Learning with Differential Privacy" (DP-MAML), with
   first-order outer gradients and averages over public constants.

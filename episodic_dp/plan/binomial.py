@@ -109,5 +109,5 @@ def binomial_table(n: int, p: float) -> BinomialTable:
 
 
 def _share(weight: int, total: int) -> float:
-  """weight / total, rounded up."""
+  """Divide a weight by the total, rounded up."""
   return math.nextafter(float(fractions.Fraction(weight, total)), math.inf)

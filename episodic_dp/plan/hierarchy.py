@@ -48,7 +48,7 @@ class Hierarchy:
       differ by the record in every primary unit that holds it; who holds what
       is public, and no primary unit holds a record twice. Levels cross where a
       patient, say, has images of several diagnoses: below the diagnoses one
-      patient is several units, and `most_copies` is (1, at most so many, 1).
+      patient is several units, and `most_copies` is (1, their number, 1).
     names: names of the units of each level, for messages, or None.
     units_from_records: the units above the leaves are those that hold one, and
       nothing else says which there are: guarantees then assume that a unit
@@ -263,12 +263,12 @@ class Hierarchy:
 
   @property
   def depth(self) -> int:
-    """The number of levels."""
+    """Return the number of levels."""
     return len(self.levels)
 
   @property
   def num_leaves(self) -> int:
-    """The number of examples."""
+    """Return the number of examples."""
     return self.num_units(self.depth - 1)
 
   @property
@@ -350,12 +350,12 @@ class Hierarchy:
     )
 
   def _families(self, level: int) -> np.ndarray:
-    """int64[units above]: the number of children of each, also if all equal."""
+    """List the number of children of every unit above: int64[units]."""
     parents = self.num_units(level - 1) if level else 1
     return np.broadcast_to(self.child_counts(level), (parents,))
 
   def __str__(self) -> str:
-    """Like "8000 participant > 64000 glyph > 320000 drawing"."""
+    """Write "8000 participant > 64000 glyph > 320000 drawing"."""
     return " > ".join(
         f"{self.num_units(k)} {level}" for k, level in enumerate(self.levels)
     )
@@ -397,7 +397,7 @@ def _too_many(leaves: int) -> str:
 def _counts_of(
     levels: tuple[str, ...], most_copies: Mapping[str, int] | None
 ) -> tuple[int, ...] | None:
-  """One count per level, 0 for those that are not named."""
+  """List one count per level, 0 for those that are not named."""
   if most_copies is None:
     return None
   for name, count in most_copies.items():

@@ -137,7 +137,7 @@ class Mechanism:
 
   @property
   def gradient_noise_multiplier(self) -> float:
-    """z' of the noise z' C on the gradients.
+    """Compute z' of the noise z' C on the gradients.
 
     The noise multiplier itself, unless a noised count takes its part of it:
     then (z^-2 - (2 sigma_b)^-2)^(-1/2), which is larger.
@@ -155,7 +155,7 @@ class Mechanism:
 
   @property
   def with_fixed_norm(self) -> "Mechanism":
-    """The same, but for a clip norm that stays.
+    """Return the mechanism with a fixed clip norm.
 
     It costs what "private_quantile" does, at any noise multiplier, even one
     that leaves the count no part.

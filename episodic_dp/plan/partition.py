@@ -94,7 +94,7 @@ def partition(
 
 
 def _arrays(labels: Mapping[str, Any]) -> list[tuple[str, np.ndarray]]:
-  """The label arrays with their levels; PlanError unless they are vectors."""
+  """Check that the labels are vectors of one length, and name their levels."""
   arrays = [(name, np.asarray(a)) for name, a in labels.items()]
   if not arrays:
     raise errors.PlanError("from_labels needs at least one label array")
@@ -116,7 +116,7 @@ def _arrays(labels: Mapping[str, Any]) -> list[tuple[str, np.ndarray]]:
 def _columns(
     units: Iterable[Any], arrays: Sequence[tuple[str, np.ndarray]]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-  """The declared labels of each level.
+  """List the declared labels of each level.
 
   Returns:
     for each level, which of those of the level above reach down to it (int64,
@@ -148,7 +148,7 @@ def _columns(
 
 
 def _path(unit: Any, depth: int) -> tuple[Any, ...]:
-  """The labels that lead to a declared unit."""
+  """List the labels that lead to a declared unit."""
   single = isinstance(unit, (str, bytes, int, float, np.generic))
   try:
     path = (unit,) if single else tuple(unit)
@@ -165,7 +165,7 @@ def _path(unit: Any, depth: int) -> tuple[Any, ...]:
 def _check_known(
     arrays: Sequence[tuple[str, np.ndarray]], unknown: np.ndarray
 ) -> None:
-  """PlanError names the unit of the first row whose unit is not declared."""
+  """Reject a row whose unit is not declared."""
   if unknown.any():
     row = int(np.argmax(unknown))
     path = ", ".join(f"{name} {a[row].item()!r}" for name, a in arrays)

@@ -57,12 +57,12 @@ class Release:
     _check_clip_unit(self)
 
   def replace(self, **changes: Any) -> "Release":
-    """The release with other parts, checked like any other."""
+    """Return the release with other parts, checked like any other."""
     return dataclasses.replace(self, **changes)
 
   @property
   def levels(self) -> tuple[str, ...]:
-    """The levels of the hierarchy, primary units first, examples last."""
+    """List the levels of the hierarchy, primary units first, examples last."""
     return self.hierarchy.levels
 
   @property
@@ -75,13 +75,13 @@ class Release:
 
   @property
   def task_unit(self) -> str:
-    """The clip unit that is one whole task; the release has an episode."""
+    """Return the clip unit that is one whole task of the episode."""
     assert self.plan.episode is not None
     return self.levels[0] if self.plan.episode.form == "unit" else EPISODE
 
   @property
   def clip_level(self) -> int:
-    """The level (from 0) whose units lie inside one clip unit or are it.
+    """Return the level (from 0) whose units are clip units or lie inside one.
 
     For tasks made of classes this is the class level: several of its units
     share one clip unit.
@@ -106,7 +106,7 @@ class Release:
 
 
 def _check_clip_norms(mechanism: Mechanism) -> None:
-  """Sample-level training is proved for clip norms that stay."""
+  """Check that sample-level training has fixed clip norms."""
   if mechanism.noisy_inner_steps and mechanism.clipping != "fixed":
     raise errors.UnsoundPlanError(
         f"clipping={mechanism.clipping!r} with noisy inner steps: the proof of"
@@ -115,7 +115,7 @@ def _check_clip_norms(mechanism: Mechanism) -> None:
 
 
 def _check_grouped_tasks(plan: stages.SamplingPlan) -> None:
-  """Tasks that are cut out of drawn classes need a fixed number of them."""
+  """Check that tasks are cut out of a fixed number of classes."""
   episode = plan.episode
   if episode is None or episode.form == "unit":
     return
@@ -134,7 +134,7 @@ def _check_grouped_tasks(plan: stages.SamplingPlan) -> None:
 
 
 def _check_clip_unit(release: Release) -> None:
-  """The clip unit must be what the episode makes a task of."""
+  """Check that the clip unit is a task, or an example with inner noise."""
   hierarchy, episode = release.hierarchy, release.plan.episode
   unit = release.mechanism.clip_unit
   primary = hierarchy.levels[0]
@@ -183,7 +183,7 @@ def _check_no_inner_noise(release: Release) -> None:
 
 
 def _check_sample_level(release: Release, task: str) -> None:
-  """The rules of clipping per example inside adapted tasks."""
+  """Check the rules of clipping per example inside adapted tasks."""
   mechanism, episode = release.mechanism, release.plan.episode
   assert episode is not None
   unit = mechanism.clip_unit
@@ -215,7 +215,7 @@ def _check_sample_level(release: Release, task: str) -> None:
 
 
 def _check_slots(release: Release) -> None:
-  """Without one of its examples every class must still fill all its slots."""
+  """Check that every class fills all its slots without one example."""
   hierarchy, stage = release.hierarchy, release.plan.stages[-1]
   last = hierarchy.depth - 1
   counts = hierarchy.child_counts(last)
@@ -266,7 +266,7 @@ def _check_copies(release: Release, k: int) -> None:
 def _check_crossing(
     release: Release, k: int, episode: stages.Episode
 ) -> None:
-  """Tasks of several primary units, which may all hold the unit."""
+  """Check a unit that several primary units of one task may hold."""
   hierarchy = release.hierarchy
   level, primary = hierarchy.levels[k], hierarchy.levels[0]
   if k > 1:
@@ -287,9 +287,10 @@ def _check_crossing(
 
 
 def _check_regrouping(release: Release, k: int) -> None:
-  """Without one unit a stage must draw as many, or later tasks are regrouped.
+  """Check that a stage draws as many units without one of them.
 
-  Tasks of form "disjoint" are cut out of the drawn classes by position.
+  Otherwise later tasks would be regrouped: tasks of form "disjoint" are cut out
+  of the drawn classes by position.
   """
   hierarchy, plan = release.hierarchy, release.plan
   episode, classes = plan.episode, stages.class_level(hierarchy, plan)
@@ -312,7 +313,7 @@ def _check_regrouping(release: Release, k: int) -> None:
   drawn = sampler_error.capacities(hierarchy, plan)
   block = math.prod(drawn[k + 1 : classes + 1])
   if full and (k > 0 or block % episode.way):
-    # The others draw so many times this stage's number: tasks stay whole.
+    # The others draw a multiple of this stage's number: tasks stay whole.
     others = math.prod(drawn[:k]) * block
     unit = episode.way // math.gcd(episode.way, others)
     most = (int(counts.min()) - 1) // unit * unit

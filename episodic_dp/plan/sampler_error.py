@@ -16,7 +16,7 @@ _RANDOM_COUNT = (stages_lib.Poisson, stages_lib.RandomAllocation)
 def _tables(
     stage: stages_lib.Stage, counts: np.ndarray
 ) -> list[binomial.BinomialTable]:
-  """One table for each distinct number of children."""
+  """Build one table for each distinct number of children."""
   return [
       binomial.binomial_table(int(n), float(stage.rate(n)))
       for n in np.unique(counts)
