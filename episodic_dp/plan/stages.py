@@ -6,8 +6,10 @@ Algorithm 1 of Tombs, Kotevska and Young, "Privacy Amplification for Episodic
 Training Methods" (2022) is the plan whose stages are all `FixedSize`.
 """
 
+import ast
 import dataclasses
 import functools
+import numbers
 import re
 import typing
 from typing import Any, Literal
@@ -52,8 +54,11 @@ class Poisson:
   p: float
 
   def __post_init__(self) -> None:
-    if not _validate.rate("Poisson(p)", self.p):
-      raise _validate.refusal("Poisson(p)", self.p, "a number above 0")
+    is_number = isinstance(self.p, numbers.Real)
+    if not is_number or isinstance(self.p, bool) or not 0 < self.p <= 1:
+      raise errors.PlanError(
+          f"Poisson(p) is {self.p!r}: p must lie above 0 and be at most 1"
+      )
 
   def rate(self, children: np.ndarray) -> np.ndarray:
     """Give the float64 probability p of each child."""
@@ -104,7 +109,7 @@ _STAGES: dict[str, Any] = {
 }
 # A name and at most one number or quotient, which may have its field's name.
 _TEXT = re.compile(
-    r"\s*(\w+)\((?:\s*(\w+)\s*=)?([^/()=]*)(?:/([^/()=]+))?\)\s*"
+    r"\s*(\w+)\((?:\s*(\w+)\s*=)?([^][/(){}=]*)(?:/([^][/(){}=]+))?\)\s*"
 )
 
 
@@ -130,14 +135,15 @@ def parse_stage(text: str) -> Stage:
   name, keyword, number, divisor = found.groups() if found else ("",) * 4
   try:
     stage = _STAGES[name]
-    if stage is All and not (keyword or number or divisor):
+    if stage is All and not (keyword or number.strip() or divisor):
       return All()
     (field,) = dataclasses.fields(stage)  # All has none.
-    kind: Any = field.type
-    value = float(number) / float(divisor) if divisor else kind(number)
+    value = ast.literal_eval(number.strip())
+    if divisor:
+      value = float(number) / float(divisor)
     if keyword not in (None, field.name):
       raise ValueError(keyword)
-  except (KeyError, ValueError, ZeroDivisionError):
+  except (KeyError, ValueError, SyntaxError, ZeroDivisionError):
     raise errors.PlanError(
         f"stage {errors.shown(text)} is not understood: write FixedSize(n),"
         " Poisson(p), All() or RandomAllocation(steps) with a number, such as"
