@@ -128,8 +128,8 @@ def _flipped(kernel: jax.Array) -> jax.Array:
   return jnp.swapaxes(kernel[::-1, ::-1], 2, 3)
 
 
-# The barriers keep JAX 0.10 from taking saved arguments for inputs of a loop: it
-# mixed them up in the second derivative through `lax.map`.
+# The barriers keep JAX 0.10 from taking saved arguments for inputs of a loop:
+# it mixed them up in the second derivative through `lax.map`.
 same.defvjp(
     lambda images, kernel: (
         same(images, kernel),
