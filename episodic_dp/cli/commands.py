@@ -12,6 +12,7 @@ from absl import flags
 import episodic_dp
 from episodic_dp.cli import app
 from episodic_dp.cli import interrupts
+from episodic_dp.config import reference
 
 _HELP = ("-h", "-help", "--help", "--helpshort", "-helpshort")
 _WIDTH = 80
@@ -119,11 +120,16 @@ def explanation(command: ModuleType, names: Sequence[str]) -> str:
   """Return the text of `episodic-dp COMMAND --help`.
 
   Args:
-    command: its module, whose docstring comes first.
+    command: its module, whose docstring comes first; the fields of its CONFIG,
+      where it has one, come last.
     names: its flags.
   """
   lines = [(command.__doc__ or "").strip(), "", "flags:"]
   lines += flag_lines(flags.FLAGS[name] for name in sorted(names))
+  kind = getattr(command, "CONFIG", None)
+  if kind is not None:
+    lines += ["", "fields of a config, for --config.FIELD=VALUE:"]
+    lines += reference.lines(kind, _WIDTH)
   return "\n".join([*lines, "", "--helpfull lists those of libraries, too."])
 
 

@@ -31,12 +31,12 @@ from episodic_dp.config import pvi as config_lib
 from episodic_dp.output import phases
 from episodic_dp.pvi import program
 
+CONFIG = config_lib.Config
+
 
 def define_flags() -> None:
   """Define the flags of the run and its rows."""
-  shared_flags.define_config(
-      names=presets.PVI_NAMES, kind=config_lib.Config
-  )
+  shared_flags.define_config(names=presets.PVI_NAMES)
   shared_flags.define_workdir(
       "Folder of the run: made, or resumed where it has one."
   )

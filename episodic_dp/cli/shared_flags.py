@@ -5,14 +5,11 @@ import all commands into one process.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
 
-from episodic_dp import plain
 from episodic_dp.config import presets
-from episodic_dp.config import RunConfig
 
 
 def define_config(
@@ -20,7 +17,6 @@ def define_config(
     required: bool = True,
     what: str = "",
     names: Sequence[str] = presets.NAMES,
-    kind: Any = RunConfig,
 ) -> None:
   """Define --config: a preset by name, or the file of a config.
 
@@ -28,7 +24,6 @@ def define_config(
     required: the command has nothing to do without it.
     what: a sentence about the config, where that is not plain.
     names: the presets that the command takes.
-    kind: the dataclass of the config.
   """
   config_flags.DEFINE_config_file(
       "config",
@@ -36,8 +31,7 @@ def define_config(
       f"{what} " * bool(what)
       + f"A preset ({', '.join(names)}) or a file like these, with"
       f" arguments after a colon: --config={names[0]}:private=0. Any field"
-      " can be set, as in --config.seed=1; the fields and sections are"
-      f" {', '.join(field.name for field in plain.fields(kind))}.",
+      " can be set, as in --config.seed=1: see episodic-dp train --help.",
       lock_config=True,
   )
   if required:

@@ -74,6 +74,8 @@ from episodic_dp.training import resume as resume_lib
 from episodic_dp.training import stopping
 from episodic_dp.training import workdir as workdir_lib
 
+CONFIG = RunConfig
+
 
 def define_flags() -> None:
   """Define the flags of the run, its data, its end and its processes."""

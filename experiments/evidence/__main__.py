@@ -7,6 +7,7 @@
   learners  docs/learners.md: learners that can be trained (twenty seconds)
   errata    the tables of episodic_dp/accounting/README.md: errors in print,
             and their size (half a minute)
+  configuration  docs/configuration.md: every field of a config
 
 They read the code alone and no data. Without --write the pages are printed.
 They must be written again whenever the accountant or the training step learns
@@ -21,11 +22,17 @@ from absl import logging
 from episodic_dp import backends
 from episodic_dp.cli import app
 from episodic_dp.output import files
+from experiments.evidence import configuration
 from experiments.evidence import errata
 from experiments.evidence import learners
 from experiments.evidence import support
 
-_PAGES = {"support": support, "learners": learners, "errata": errata}
+_PAGES = {
+    "support": support,
+    "learners": learners,
+    "errata": errata,
+    "configuration": configuration,
+}
 
 _WRITE = flags.DEFINE_bool("write", False, "Write the files.")
 _ONLY = flags.DEFINE_list(

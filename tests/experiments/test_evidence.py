@@ -3,6 +3,7 @@
 import pytest
 
 from episodic_dp import plan
+from experiments.evidence import configuration
 from experiments.evidence import errata
 from experiments.evidence import learners
 from experiments.evidence import pages
@@ -35,6 +36,14 @@ def test_the_support_matrix_is_what_the_code_answers(make):
   assert written[section.title] == section.markdown().strip(), (
       "run python -m experiments.evidence --only=support --write"
   )
+
+
+def test_every_field_of_a_config_has_a_meaning():
+  page = configuration.document()
+  assert page == configuration.FILE.read_text(encoding="utf-8"), (
+      "run python -m experiments.evidence --only=configuration --write"
+  )
+  assert "|  |" not in page and "`optimizer.rate`" in page
 
 
 @pytest.mark.slow  # Compiles a step of every learner.

@@ -1,0 +1,115 @@
+"""Reference of all fields of a config, read from its dataclasses."""
+
+from collections.abc import Iterator
+import dataclasses
+import inspect
+import re
+import textwrap
+import types
+import typing
+from typing import Annotated, Any, Literal, NamedTuple
+
+from episodic_dp import plain
+from episodic_dp import plan
+
+_ALIASES = {
+    plan.Stage: "stage, such as 'Poisson(0.02)'",
+    plain.Count: "whole number, at least 1",
+    plain.Whole: "whole number, at least 0",
+    plain.Positive: "number above 0",
+    plain.Fraction: "number between 0 and 1",
+    bool: "true or false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    type(None): "none",
+    Any: "any",
+}
+_MEANING = re.compile(r"^  (\w+): (.*(?:\n    .*)*)", re.MULTILINE)
+
+
+class Field(NamedTuple):
+  """One field of a config.
+
+  Attributes:
+    path: such as "optimizer.rate".
+    type: in words.
+    default: as it is written; "" for a required field.
+    meaning: with its unit.
+  """
+
+  path: str
+  type: str
+  default: str
+  meaning: str
+
+
+def fields(kind: Any, path: str = "") -> Iterator[Field]:
+  """Yield the fields of a config's dataclass, and of those inside it.
+
+  Args:
+    kind: the dataclass, whose docstring has a section "Attributes".
+    path: of the dataclass in the config.
+  """
+  hints = typing.get_type_hints(kind, include_extras=True)
+  described = inspect.getdoc(kind) or ""
+  meanings = dict(_MEANING.findall(described.partition("Attributes:")[2]))
+  for field in plain.fields(kind):
+    name = f"{path}.{field.name}" if path else field.name
+    inside = _dataclass_in(hints[field.name])
+    if inside is not None:
+      yield from fields(inside, name)
+      continue
+    meaning = " ".join(meanings.get(field.name, "").split())
+    yield Field(name, _type(hints[field.name]), _default(field), meaning)
+
+
+def lines(kind: Any, width: int = 80) -> list[str]:
+  """Return the lines about all fields for a command's help.
+
+  Args:
+    kind: the dataclass of the config.
+    width: of a line.
+  """
+  result = []
+  for field in fields(kind):
+    stated = f"default {field.default}" if field.default else "required"
+    result.append(f"  {field.path} ({field.type}; {stated})")
+    result += textwrap.wrap(
+        field.meaning, width, initial_indent=" " * 6,
+        subsequent_indent=" " * 6, break_on_hyphens=False,
+    )
+  return result
+
+
+def _dataclass_in(hint: Any) -> Any:
+  """Return the dataclass that a field holds, or None."""
+  for kind in (hint, *typing.get_args(hint)):
+    if dataclasses.is_dataclass(kind) and typing.get_origin(hint) is not tuple:
+      return kind
+  return None
+
+
+def _type(hint: Any) -> str:
+  """Return a type of a field in words."""
+  for known, words in _ALIASES.items():
+    if hint == known:
+      return words
+  origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+  if origin is Literal:
+    return ", ".join(map(str, arguments))
+  if origin is Annotated:
+    return _type(arguments[0])
+  if origin in (typing.Union, types.UnionType):
+    return " or ".join(map(_type, arguments))
+  if origin is tuple:
+    return f"list of: {_type(arguments[0])}"
+  return "mapping"
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+  if field.default_factory is not dataclasses.MISSING:
+    return repr(field.default_factory())
+  if field.default is dataclasses.MISSING:
+    return ""
+  return repr(field.default)
