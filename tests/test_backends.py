@@ -14,8 +14,8 @@ from episodic_dp import training
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 _CORES = 3  # That the processes below are told they have.
-# Arguments: what comes before the library computes ("ask", "compute"), and
-# "host" to leave the images there as well.
+# Arguments: "compute" before the library does, "host" to leave the images there
+# as well.
 _SCRIPT = f"""
 import os
 os.sched_getaffinity = lambda _: range({_CORES})
@@ -23,12 +23,8 @@ import dataclasses, sys
 import jax
 import numpy as np
 import optax
-import episodic_dp
-for word in sys.argv[1:]:
-  if word == "ask":
-    episodic_dp.use_all_cores()
-  elif word == "compute":
-    jax.random.key(0)
+if "compute" in sys.argv:
+  jax.random.key(0)
 from episodic_dp import data, learners, models, plan, private
 
 classes = np.arange(30) % 3

@@ -47,35 +47,13 @@ def pins(text, python):
   return found
 
 
-def missing(lock, wanted, python):
-  """What is asked for and not pinned, or to a version that does not serve."""
-  found = pins(lock, python)
-
-  def serves(one):
-    version = found.get(utils.canonicalize_name(one.name))
-    return version and one.specifier.contains(version, prereleases=True)
-
-  return [str(one) for one in wanted if not serves(one)]
-
-
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("name", LOCKS)
 def test_all_that_is_asked_for_is_pinned(name, python):
-  lock = (ROOT / name).read_text()
-  assert missing(lock, asked(LOCKS[name]), python) == [], "run make lock"
-
-
-def test_what_is_not_pinned_is_seen():
-  lock = (
-      "jax==0.10.2 \\\n    --hash=sha256:0\n"
-      "numpy==2.2 ; python_version < '3.12' \\\n    --hash=sha256:0\n"
-  )
-  wanted = [
-      requirements.Requirement(text)
-      for text in ("jax[cuda13]>=0.10.2", "numpy>=2.1", "scipy", "jax>=0.11")
-  ]
-  assert missing(lock, wanted, "3.11.9") == ["scipy", "jax>=0.11"]
-  assert "numpy>=2.1" in missing(lock, wanted, "3.12.1")
+  found = pins((ROOT / name).read_text(), python)
+  for one in asked(LOCKS[name]):
+    version = found[utils.canonicalize_name(one.name)]
+    assert one.specifier.contains(version, prereleases=True), "run make lock"
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -99,9 +77,3 @@ def test_accelerators_have_what_was_tested(name, python):
   both = {*tested} & {*there}
   assert {"jax", "jaxlib", "flax", "numpy"} <= both
   assert {n: there[n] for n in both} == {n: tested[n] for n in both}
-
-
-def test_jax_is_the_newest_of_each_python():
-  lock = (ROOT / "requirements.lock").read_text()
-  old, new = (pins(lock, python)["jax"] for python in PYTHONS[:2])
-  assert old.startswith("0.10.") and int(new.split(".")[1]) >= 12

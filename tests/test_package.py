@@ -1,47 +1,13 @@
-"""What a package index would show and hold."""
+"""Wheel and source archive are what a package index takes."""
 
 import pathlib
-import re
-import runpy
 import subprocess
 import sys
 import tarfile
-from unittest import mock
 
 import pytest
-import setuptools
 
 ROOT = pathlib.Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def description():
-  with mock.patch.object(setuptools, "setup") as setup:
-    runpy.run_path(str(ROOT / "setup.py"))
-  return setup.call_args.kwargs["long_description"]
-
-
-def test_the_readme_is_short():
-  assert len((ROOT / "README.md").read_text().splitlines()) <= 200
-
-
-def test_no_link_of_the_description_leads_into_the_repository(description):
-  text = re.sub(r"```.*?```", "", description, flags=re.DOTALL)
-  links = re.findall(r"\]\(([^)]*)\)", text)
-  assert [x for x in links if not x.startswith(("https://", "#"))] == []
-  # What was a link is still said.
-  assert "`docs/data.md`" in text and "CONTRIBUTING.md" in text
-
-
-def test_the_description_renders(description):
-  renderer = pytest.importorskip(
-      "readme_renderer.markdown", reason="pip install '.[release]'"
-  )
-  found = renderer.render(description)
-  assert found is not None
-  assert found.count("<h2") == description.count("\n## ")
-  assert "<table" in found and "<pre" in found
-  assert "](" not in re.sub(r"<pre.*?</pre>", "", found, flags=re.DOTALL)
 
 
 @pytest.mark.slow  # Builds both, without the network.

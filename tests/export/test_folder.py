@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import plan
 from episodic_dp.export import folder
@@ -32,26 +33,26 @@ def test_a_flipped_bit_or_a_missing_file_is_named(model, name):
   content = bytearray(path.read_bytes())
   content[len(content) // 2] ^= 1
   path.write_bytes(content)
-  with pytest.raises(export.RunError, match=f"{name} is not as it was"):
+  with pytest.raises(errors.RunError, match=f"{name} is not as it was"):
     export.Predictor.load(model)
   path.unlink()
-  with pytest.raises(export.RunError, match=f"lacks {name}"):
+  with pytest.raises(errors.RunError, match=f"lacks {name}"):
     export.Predictor.load(model)
 
 
 def test_whatever_was_not_exported_is_named(model, tmp_path):
   (model / "notes.txt").write_text("")
-  with pytest.raises(export.RunError, match="notes.txt is not named in"):
+  with pytest.raises(errors.RunError, match="notes.txt is not named in"):
     export.Predictor.load(model)
   (model / "notes.txt").unlink()
   (model / "more").mkdir()
-  with pytest.raises(export.RunError, match="more is a link, a folder"):
+  with pytest.raises(errors.RunError, match="more is a link, a folder"):
     export.Predictor.load(model)
   (model / "more").rmdir()
   # The same bytes by a link may be others a moment later.
   os.rename(model / "README.md", tmp_path / "README.md")
   (model / "README.md").symlink_to(tmp_path / "README.md")
-  with pytest.raises(export.RunError, match="README.md is a link"):
+  with pytest.raises(errors.RunError, match="README.md is a link"):
     export.Predictor.load(model)
 
 
@@ -62,15 +63,14 @@ def test_whatever_was_not_exported_is_named(model, tmp_path):
 )
 def test_digests_that_are_none(model, text):
   (model / folder.DIGESTS).write_text(text)
-  with pytest.raises(export.RunError, match="does not list files|lacks ../x"):
+  with pytest.raises(errors.RunError, match="does not list files|lacks ../x"):
     export.Predictor.load(model)
 
 
-def test_a_folder_that_is_none(tmp_path):
-  with pytest.raises(export.RunError, match="no digests.json"):
-    export.Predictor.load(tmp_path)
-  with pytest.raises(export.RunError, match="nowhere has no digests.json"):
-    export.Predictor.load(tmp_path / "nowhere")
+def test_a_folder_without_digests_is_none(tmp_path):
+  for folder_ in (tmp_path, tmp_path / "nowhere"):
+    with pytest.raises(errors.RunError, match="no digests.json"):
+      export.Predictor.load(folder_)
 
 
 def test_a_forged_epsilon_does_not_hold(model):
@@ -90,7 +90,7 @@ def test_a_pickle_is_not_opened(model):
 
   (model / "weights.safetensors").write_bytes(pickle.dumps(Bomb()))
   reseal(model)
-  with pytest.raises(export.RunError, match="no safetensors file"):
+  with pytest.raises(errors.RunError, match="no safetensors file"):
     export.Predictor.load(model)
   assert not (model / "executed").exists()
 
@@ -116,6 +116,6 @@ def test_a_pickle_is_not_opened(model):
 def test_a_model_that_no_run_has(model, edit, match):
   change(model / folder.MODEL, edit)
   reseal(model)
-  with pytest.raises(export.RunError, match=match) as e:
+  with pytest.raises(errors.RunError, match=match) as e:
     export.Predictor.load(model)
   assert "\n" not in str(e.value)

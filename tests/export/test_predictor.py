@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from episodic_dp import data
+from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
 from episodic_dp import sampling
@@ -80,7 +81,7 @@ def test_what_it_cannot_take_is_told(run):
       (([*support[:9], support[0, :0]], labels), "number 9"),
   ]
   for arguments, match in wrong:
-    with pytest.raises(export.RunError, match=match):
+    with pytest.raises(errors.RunError, match=match):
       loaded.adapt(*arguments)
 
 

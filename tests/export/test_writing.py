@@ -90,7 +90,7 @@ def test_nothing_private_leaves(copy, run, tmp_path):
 def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
   config = RunConfig.parse(tiny_runs.maml_config("private=0"))
   save_run(config, tmp_path / "run", run.splits)
-  with pytest.raises(export.RunError, match="--without_guarantee"):
+  with pytest.raises(errors.RunError, match="--without_guarantee"):
     writing.write(tmp_path / "run", tmp_path / "model")
   assert not (tmp_path / "model").exists()
   writing.write(
@@ -112,7 +112,7 @@ def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
   files.write_json(
       path, accounting.run_statement(ledger, delta=1e-5, fixed_seed=True)
   )
-  with pytest.raises(export.RunError, match="private_seed"):
+  with pytest.raises(errors.RunError, match="private_seed"):
     writing.write(copy, tmp_path / "model")
   writing.write(
       copy, tmp_path / "model", without_guarantee=True
@@ -127,12 +127,12 @@ def test_a_statement_that_does_not_cover_the_steps_is_refused(
 ):
   config = saved.read(copy)
   state(config, copy, 1)
-  with pytest.raises(export.RunError, match="not cover the 2 steps"):
+  with pytest.raises(errors.RunError, match="not cover the 2 steps"):
     writing.write(copy, tmp_path / "model")
   # Nor one of a run with more noise.
   other = config.with_changes({"mechanism.noise_multiplier": 9.0})
   state(other, copy, 2)
-  with pytest.raises(export.RunError, match="not cover the 2 steps"):
+  with pytest.raises(errors.RunError, match="not cover the 2 steps"):
     writing.write(copy, tmp_path / "model")
   state(config, copy, 7)  # What the whole run will cost covers its beginning.
   writing.write(copy, tmp_path / "model")
@@ -155,7 +155,7 @@ def test_what_a_folder_cannot_say_is_refused(
 
 
 def test_what_is_wrong_is_told_before_anything_is_read(copy, tmp_path):
-  with pytest.raises(export.RunError, match="none is the best"):
+  with pytest.raises(errors.RunError, match="none is the best"):
     writing.write(copy, tmp_path / "model", checkpoint="best")
   (tmp_path / "model").mkdir()
   (tmp_path / "model" / "mine").touch()
