@@ -38,7 +38,7 @@ an unbiased estimate of |E u|^2. The tasks are of the validation split, which a
 config declares public.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import functools
 import math
@@ -47,11 +47,11 @@ from typing import Any
 
 import jax
 from jax import flatten_util
-from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
+from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import backends
 from episodic_dp import errors
@@ -69,9 +69,19 @@ from episodic_dp.output import tables
 from episodic_dp.plan import stages
 from episodic_dp.private import step as step_lib
 
+BUDGET = 100_000  # Tasks, where none are given.
+# Fewer steps are not proposed, however clear they are: in
+# experiments/results/budget.json fifteen stay seven points behind sixty.
+LEAST_STEPS = 10
+LEAST_SCORE = 5.0  # Effective steps below which a warning says so.
 _TASKS = 256  # Tasks whose gradients are compared.
-_STEPS = 10  # Of the warm start.
-_AT_ONCE = 64  # Tasks of one call, and of a step of the warm start.
+_WARM_STEPS = 10
+_AT_ONCE = 64  # Tasks of a step of the warm start.
+_CANDIDATES = 9  # Tasks a step that are tried.
+_SHOWN = 0.5  # Rows whose score is below this share of the best are left out.
+
+
+# Signal -----------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -80,7 +90,7 @@ class Alignment:
 
   Attributes:
     squared: s^2, never below 0.
-    norms: float64[tasks] of the finite gradients, in rising order.
+    norms: float64[tasks] of the gradients that are finite and not 0.
     parameters: d, entries of a gradient.
   """
 
@@ -88,173 +98,114 @@ class Alignment:
   norms: np.ndarray
   parameters: int
 
-  def clipped(self, clip_norm: float) -> "Clipped":
-    """Return the signal that is left where gradients are clipped to a norm.
 
-    A gradient in units of C has the length a = min(1, |g| / C). The norm and
-    the direction of a task's gradient are assumed to be independent.
-    """
-    length = np.minimum(1.0, self.norms / clip_norm)
-    signal = self.squared * float(length.mean()) ** 2
-    return Clipped(
-        signal=signal,
-        spread=max(float(np.square(length).mean()) - signal, 0.0),
-        parameters=self.parameters,
-    )
-
-  def quantile(self, share: float) -> float:
-    """Return the norm that this share of the tasks stays within."""
-    return float(np.quantile(self.norms, share))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Clipped:
-  """A task's clipped gradient, in units of the clip norm.
-
-  Attributes:
-    signal: squared length of its mean.
-    spread: mean squared distance from the mean.
-    parameters: d, entries of a gradient.
-  """
-
-  signal: float
-  spread: float
-  parameters: int
-
-  def share(self, tasks: float, noise_multiplier: float) -> float:
-    """Return the share of a noised mean's squared length that is signal.
-
-    Args:
-      tasks: L, the expected tasks of a step.
-      noise_multiplier: z, of the gradients.
-    """
-    noise = self.parameters * (noise_multiplier / tasks) ** 2
-    total = self.signal + self.spread / tasks + noise
-    return self.signal / total if total else 0.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Measured:
-  """Gradients of public tasks, before and after a short warm start.
-
-  Attributes:
-    tasks: number of tasks whose gradients were compared.
-    start: at the initial parameters.
-    warm: after `warm_steps` steps without noise on public tasks.
-    warm_steps: of the warm start.
-  """
-
-  tasks: int
-  start: Alignment
-  warm: Alignment
-  warm_steps: int
-
-  def clipped(self, clip_norm: float) -> Clipped:
-    """Return a clipped gradient halfway; see `halfway`."""
-    return halfway(self.start.clipped(clip_norm), self.warm.clipped(clip_norm))
-
-
-def halfway(start: Clipped, warm: Clipped) -> Clipped:
-  """Average two places, since alignment changes while a network learns."""
-  return dataclasses.replace(
-      warm,
-      signal=(start.signal + warm.signal) / 2,
-      spread=(start.spread + warm.spread) / 2,
-  )
-
-
-class Gradients:
-  """Sums of tasks' gradients and of their directions, compiled once.
-
-  Args:
-    learner: takes the gradients, as in a private step.
-    tasks: public ones; a call takes some of them.
-  """
-
-  def __init__(self, learner: learners.Learner, tasks: training.Tasks):
-    self._tasks = tasks
-    # Annealed numbers of a learner are at their beginning.
-    first = learner.at_step(jnp.zeros((), jnp.int32))
-    one = functools.partial(_direction_and_gradient, first, tasks)
-    chunk = math.gcd(backends.choices().microbatch_size, _AT_ONCE)
-
-    @jax.jit
-    def sums(params, keys, images):
-      def add(total, some):
-        found, norms = jax.vmap(functools.partial(one, params))(*some)
-        return total + found.sum(0), norms
-
-      size = sum(leaf.size for leaf in jax.tree.leaves(params))
-      some = jax.tree.map(
-          lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, images)
-      )
-      total, norms = lax.scan(add, jnp.zeros((2, size)), some)
-      return total, norms.ravel()
-
-    self._sums = sums
-
-  def __call__(
-      self, params: Any, first: int, count: int
-  ) -> tuple[np.ndarray, np.ndarray]:
-    """Sum over the tasks `first`, `first + 1`, ... at some parameters.
-
-    Returns:
-      float32[2, d], the sums of directions and of gradients, and the norms
-      float32[count], 0 for a gradient that is 0 or not finite: such a task adds
-      nothing.
-    """
-    part = slice(first, first + count)
-    images = self._tasks.images[self._tasks.rows[part]]
-    total, norms = self._sums(
-        params, self._tasks.keys[part], jnp.asarray(images)
-    )
-    return np.asarray(total), np.asarray(norms)
-
-  def alignment(self, params: Any, count: int) -> Alignment:
-    """Return the alignment of the first tasks, a multiple of 64."""
-    parts = [
-        self(params, first, _AT_ONCE) for first in range(0, count, _AT_ONCE)
-    ]
-    total = np.stack([sums[0] for sums, _ in parts]).astype(np.float64).sum(0)
-    norms = np.concatenate([norms for _, norms in parts])
-    return of_sum(total, norms)
-
-
-def _direction_and_gradient(
-    learner: learners.Learner,
-    tasks: training.Tasks,
-    params: Any,
-    key: jax.Array,
-    images: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
-  """Return a task's float32[2, d] and its norm; zeros if it is not finite."""
-  batch = sampling.make_episode(
-      key, images, tasks.episode, targets=tasks.targets
-  )
-  _, gradient = step_lib.task_gradient(
-      learner, params, batch, jax.random.fold_in(key, 0)
-  )
-  flat, _ = flatten_util.ravel_pytree(gradient)
-  flat = flat.astype(jnp.float32)
-  norm = jnp.linalg.norm(flat)
-  real = jnp.isfinite(norm) & (norm > 0)
-  flat, norm = jnp.where(real, flat, 0), jnp.where(real, norm, 0)
-  return jnp.stack([flat / jnp.where(real, norm, 1), flat]), norm
-
-
-def of_sum(total: np.ndarray, norms: np.ndarray) -> Alignment:
+def align(total: np.ndarray, norms: np.ndarray) -> Alignment:
   """Return the alignment of a sum of directions.
 
   Args:
-    total: float64[d].
-    norms: of all tasks' gradients, 0 for one without a direction.
+    total: float[d].
+    norms: float[tasks] of all gradients, 0 for one without a direction.
   """
-  real = norms[norms > 0].astype(np.float64)
+  real, total = norms[norms > 0].astype(float), total.astype(float)
   n = len(real)
   squared = float((total @ total - n) / max(n * (n - 1), 1))
   return Alignment(
-      squared=max(squared, 0.0), norms=np.sort(real), parameters=len(total)
+      squared=max(squared, 0.0), norms=real, parameters=len(total)
   )
+
+
+def signal_share(
+    measured: Sequence[Alignment],
+    *,
+    clip_norm: float,
+    tasks: float,
+    noise_multiplier: float,
+) -> float:
+  """Return the share of a noised mean's squared length that is signal.
+
+  A gradient in units of C has the length a = min(1, |g| / C). The norm and the
+  direction of a task's gradient are assumed to be independent.
+
+  Args:
+    measured: alignments whose average is taken, since they change while a
+      network learns.
+    clip_norm: C.
+    tasks: L, the expected tasks of a step.
+    noise_multiplier: z, of the gradients.
+  """
+  lengths = [np.minimum(1.0, one.norms / clip_norm) for one in measured]
+  signals = [
+      one.squared * length.mean() ** 2 for one, length in zip(measured, lengths)
+  ]
+  signal = np.mean(signals)
+  spread = np.mean([np.square(length).mean() for length in lengths]) - signal
+  noise = measured[0].parameters * (noise_multiplier / tasks) ** 2
+  total = signal + max(spread, 0.0) / tasks + noise
+  return float(signal / total) if total else 0.0
+
+
+def clip_norm(*measured: Alignment) -> float:
+  """Return a norm below those of nine tasks of ten, rounded to two digits.
+
+  Noise is in units of the clip norm. A norm below the gradients' keeps the
+  whole signal, and a smaller one loses nothing to an optimiser that takes out
+  the scale, as Adam does.
+
+  Raises:
+    PlanError: the gradients have nothing in common.
+  """
+  if not all(m.squared > 0 and m.norms.size for m in measured):
+    raise errors.PlanError(
+        "the public tasks' gradients have nothing in common: check the learner"
+        " and its rates"
+    )
+  least = min(np.quantile(m.norms, 0.1) for m in measured)
+  scale = 10.0 ** (1 - math.floor(math.log10(least)))
+  return float(f"{math.floor(least * scale) / scale:.2g}")
+
+
+def task_gradients(
+    learner: learners.Learner,
+) -> Callable[[training.Tasks, Any], tuple[np.ndarray, np.ndarray]]:
+  """Make a function that sums the gradients of tasks, compiled once.
+
+  Returns:
+    (tasks, params) -> float32[2, d], the sums of directions and of gradients,
+    and the norms float32[tasks], 0 for a gradient that is 0 or not finite: such
+    a task adds nothing.
+  """
+
+  def one(params, key, images, episode, targets):
+    batch = sampling.make_episode(key, images, episode, targets=targets)
+    _, gradient = step_lib.task_gradient(
+        learner, params, batch, jax.random.fold_in(key, 0)
+    )
+    flat = flatten_util.ravel_pytree(gradient)[0].astype(jnp.float32)
+    norm = jnp.linalg.norm(flat)
+    real = jnp.isfinite(norm) & (norm > 0)
+    flat, norm = jnp.where(real, flat, 0), jnp.where(real, norm, 0)
+    return jnp.stack([flat / jnp.where(real, norm, 1), flat]), norm
+
+  @functools.partial(jax.jit, static_argnums=(3, 4))
+  def sums(params, keys, images, episode, targets):
+    totals, norms = jax.vmap(
+        lambda key, images: one(params, key, images, episode, targets)
+    )(keys, images)
+    return totals.sum(0), norms
+
+  def of_tasks(tasks, params):
+    size = math.gcd(backends.choices().microbatch_size, len(tasks.rows))
+    parts = []
+    for start in range(0, len(tasks.rows), size):
+      part = slice(start, start + size)
+      images = jnp.asarray(tasks.images[tasks.rows[part]])
+      parts.append(jax.device_get(sums(
+          params, tasks.keys[part], images, tasks.episode, tasks.targets
+      )))
+    totals, norms = zip(*parts)
+    return np.sum(totals, axis=0), np.concatenate(norms)
+
+  return of_tasks
 
 
 def measure(
@@ -262,15 +213,16 @@ def measure(
     *,
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
-    tasks: int = _TASKS,
-) -> Measured:
+) -> tuple[Alignment, Alignment]:
   """Take gradients of public tasks, before and after a short warm start.
 
   Args:
     config: whose learner, network, optimiser and size of task are taken.
     data_dir: folder of the data sets that are not built in, or own data.
     download: fetch the files that data_dir does not have.
-    tasks: number of tasks whose gradients are compared, a multiple of 64.
+
+  Returns:
+    The alignment at the initial parameters, and after steps without noise.
 
   Raises:
     ValueError, FileNotFoundError: the data cannot be read.
@@ -280,39 +232,34 @@ def measure(
       config, data_dir=data_dir, download=download
   ).validation
   learner = learners_lib.make_learner(config, public.image_shape)
+  # Annealed numbers of a learner are at their beginning.
+  sums_of = task_gradients(learner.at_step(jnp.zeros((), jnp.int32)))
   episode = config.release.plan.episode
-  assert episode is not None  # `propose.check`.
-  drawn = training.draw(
-      public, way=episode.way, shot=episode.shot, query=episode.query,
-      count=tasks + _STEPS * _AT_ONCE, seed=0,
+  assert episode is not None  # `check`.
+  draw = functools.partial(
+      training.draw, public, way=episode.way, shot=episode.shot,
+      query=episode.query,
   )
-  gradients = Gradients(learner, drawn)
+  tasks = draw(count=_TASKS, seed=0)
   params = learner.init(jax.random.key(config.seed))
-  start = gradients.alignment(params, tasks)
-  flat, unravel = flatten_util.ravel_pytree(params)
+  sums, norms = sums_of(tasks, params)
+  start = align(sums[0], norms)
   optimizer = learners_lib.make_optimizer(
-      config.with_changes({"optimizer.warm_up": 0}), _STEPS
+      config.with_changes({"optimizer.warm_up": 0}), _WARM_STEPS
   )
   state = optimizer.init(params)
-  for step in range(_STEPS):
-    sums, norms = gradients(params, tasks + step * _AT_ONCE, _AT_ONCE)
-    mean = unravel(jnp.asarray(sums[1] / len(norms), flat.dtype))
+  flat, unravel = flatten_util.ravel_pytree(params)
+  for step in range(_WARM_STEPS):
+    others = draw(count=_AT_ONCE, seed=1 + step)
+    sums, _ = sums_of(others, params)
+    mean = unravel(jnp.asarray(sums[1] / _AT_ONCE, flat.dtype))
     updates, state = optimizer.update(mean, state, params)
     params = optax.apply_updates(params, updates)
-  return Measured(
-      tasks=tasks, start=start,
-      warm=gradients.alignment(params, tasks), warm_steps=_STEPS,
-  )
+  sums, norms = sums_of(tasks, params)
+  return start, align(sums[0], norms)
 
 
-BUDGET = 100_000  # Tasks, where none are given.
-# Fewer steps are not proposed, however clear they are: in
-# experiments/results/budget.json fifteen stay seven points behind sixty.
-LEAST_STEPS = 10
-LEAST_SCORE = 5.0  # Effective steps below which a warning says so.
-_SIZES = tuple(n * 10**power for power in range(9) for n in (1, 2, 3, 5))
-_WORTH = 0.6  # Rows whose score is below this share of the best end a search.
-_SHOWN = 0.5  # Rows whose score is below this share of it are left out.
+# The grid ---------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -325,7 +272,6 @@ class Row:
     noise_multiplier: z, which spends the epsilon.
     epsilon: spent, by the accountant: at most the wanted one.
     share: of a step's squared length that is signal.
-    config: the one that was asked about, changed to be this one.
     changes: name -> value, of the config.
   """
 
@@ -334,7 +280,6 @@ class Row:
   noise_multiplier: float
   epsilon: float
   share: float
-  config: RunConfig
   changes: dict[str, Any]
 
   @property
@@ -352,154 +297,15 @@ class Row:
     ]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Problem:
-  """A config, and the epsilon that its changed plans may spend.
-
-  Attributes:
-    config: whose learner, data and sampler are kept.
-    epsilon: not to be passed.
-    delta: of it.
-    level: whose guarantee it is.
-    clip_norm: to which gradients are clipped.
-    gradient: the agreement of clipped gradients.
-  """
-
-  config: RunConfig
-  epsilon: float
-  delta: float
-  level: str
-  clip_norm: float
-  gradient: Clipped
-
-  def row(self, tasks: float, steps: int) -> Row | None:
-    """Find the noise of a plan, and check it by the accountant.
-
-    Args:
-      tasks: about L; sizes and rates are rounded.
-      steps: T.
-
-    Returns:
-      None where the data have no steps of that many tasks.
-
-    Raises:
-      PlanError, UnsoundPlanError: the level has no such guarantee.
-    """
-    changes = _stages(self.config.release, tasks)
-    if changes is None:
-      return None
-    changes |= {
-        "steps": steps,
-        "mechanism.noise_multiplier": 1.0,
-        "mechanism.clip_norm": self.clip_norm,
-    }
-    found = solving.calibrate(
-        self.config.with_changes(changes),
-        epsilon=self.epsilon, delta=self.delta, level=self.level,
-    )
-    changes["mechanism.noise_multiplier"] = found.noise_multiplier
-    config = self.config.with_changes(changes)
-    noise = config.release.mechanism.gradient_noise_multiplier
-    return Row(
-        tasks=found.per_step,
-        steps=steps,
-        noise_multiplier=found.noise_multiplier,
-        epsilon=found.epsilon,
-        share=self.gradient.share(found.per_step, noise),
-        config=config,
-        changes=changes,
-    )
-
-  def rows(self, budget: int) -> list[Row]:
-    """Search the best tasks per step; return rows of rising tasks per step.
-
-    Args:
-      budget: tasks of all steps together.
-
-    Raises:
-      PlanError: the budget is too small, or the first stage is All().
-    """
-    release = self.config.release
-    sizes = [
-        size for size in _SIZES
-        if size <= budget // LEAST_STEPS and _stages(release, size) is not None
-    ]
-    if not sizes:
-      raise errors.PlanError(
-          f"no step of a budget of {budget} tasks fits the first stage"
-          f" {release.plan.stages[0]}: use Poisson(p) or FixedSize(n) and, with"
-          f" at least {LEAST_STEPS} steps, a larger --tasks"
-      )
-    # Noise is as large as signal here, for z = 1.
-    guess = math.sqrt(self.gradient.parameters / self.gradient.signal)
-    middle = min(range(len(sizes)), key=lambda i: abs(sizes[i] - guess))
-    found: dict[int, Row] = {}
-    for side in (1, -1):
-      i = middle
-      while 0 <= i < len(sizes):
-        row = found.get(i) or self.row(sizes[i], budget // sizes[i])
-        assert row is not None  # `_stages` fits.
-        found[i] = row
-        if row.score < _WORTH * max(other.score for other in found.values()):
-          break
-        i += side
-    best = max(row.score for row in found.values())
-    return [found[i] for i in sorted(found) if found[i].score >= _SHOWN * best]
-
-
-def _stages(
-    release: plan_lib.Release, tasks: float
-) -> dict[str, Any] | None:
-  """Return the changes of a config for about this many tasks a step."""
-  hierarchy, plan = release.hierarchy, release.plan
-  factor = tasks / plan_lib.tasks_per_step(hierarchy, plan)
-  found = _with_more_tasks(hierarchy, plan, factor)
-  if found is None:
-    return None
-  assert found.episode is not None
-  if found.episode.form == "independent":
-    return {"episode.tasks": found.episode.tasks}
-  first, *others = found.stages
-  if isinstance(first, plan_lib.Poisson):
-    first = plan_lib.Poisson(float(f"{first.p:.4g}"))
-  return {"plan.stages": tuple(map(stages.stage_text, (first, *others)))}
-
-
-def _with_more_tasks(
-    hierarchy: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan, factor: float
-) -> plan_lib.SamplingPlan | None:
-  """Return the plan with about `factor` times the tasks, None if none fits."""
-  stage, episode = plan.stages[0], plan.episode
-  assert episode is not None  # `check`.
-  if episode.form == "independent":
-    tasks = max(1, round((episode.tasks or 1) * factor))
-    return dataclasses.replace(
-        plan, episode=dataclasses.replace(episode, tasks=tasks)
-    )
-  try:
-    if isinstance(stage, plan_lib.Poisson):
-      other: plan_lib.Stage = plan_lib.Poisson(stage.p * factor)
-    elif isinstance(stage, plan_lib.FixedSize):
-      way = episode.way if episode.form == "disjoint" else 1
-      other = plan_lib.FixedSize(way * max(1, round(stage.n * factor / way)))
-    elif isinstance(stage, plan_lib.RandomAllocation):
-      other = plan_lib.RandomAllocation(max(1, round(stage.steps / factor)))
-    else:
-      return None
-    found = dataclasses.replace(plan, stages=(other, *plan.stages[1:]))
-    plan_lib.validate(hierarchy, found)
-  except (errors.PlanError, errors.UnsoundPlanError):
-    return None
-  return found
-
-
 def check(config: RunConfig) -> None:
   """Refuse configs that this score does not describe.
 
   Raises:
     PlanError: single examples are learned, or gradients clipped by layer.
+    UnsoundPlanError: the clip norm reads private gradients without noise.
   """
   release = config.release
+  report.refuse_un_noised(release.mechanism)
   if release.plan.episode is None or release.mechanism.noisy_inner_steps:
     raise errors.PlanError(
         "plan compares steps of whole tasks, and the clip unit of this config"
@@ -513,24 +319,95 @@ def check(config: RunConfig) -> None:
     )
 
 
-def clip_norm(*measured: Alignment) -> float:
-  """Return a norm below those of nine tasks of ten, rounded to two digits.
+def with_tasks(config: RunConfig, tasks: float) -> dict[str, Any]:
+  """Return the changes of a config for about this many tasks a step.
 
-  Noise is in units of the clip norm. A norm below the gradients' keeps the
-  whole signal, and a smaller one loses nothing to an optimiser that takes out
-  the scale, as Adam does.
+  Raises:
+    PlanError: the first stage is All().
   """
-  if not all(m.squared > 0 and m.quantile(0.1) > 0 for m in measured):
-    raise errors.PlanError(
-        "the public tasks' gradients have nothing in common: check the learner"
-        " and its rates"
+  plan = config.release.plan
+  first, *others = plan.stages
+  assert plan.episode is not None  # `check`.
+  per_step = plan_lib.tasks_per_step(config.release.hierarchy, plan)
+  factor = tasks / per_step
+  if plan.episode.form == "independent":
+    return {"episode.tasks": max(1, round(per_step * factor))}
+  if isinstance(first, plan_lib.Poisson):
+    first = plan_lib.Poisson(float(f"{first.p * factor:.4g}"))
+  elif isinstance(first, plan_lib.FixedSize):
+    way = plan.episode.way if plan.episode.form == "disjoint" else 1
+    first = plan_lib.FixedSize(way * max(1, round(first.n * factor / way)))
+  elif isinstance(first, plan_lib.RandomAllocation):
+    first = plan_lib.RandomAllocation(max(1, round(first.steps / factor)))
+  else:
+    raise errors.PlanError(f"{first} takes every task in each step")
+  return {"plan.stages": tuple(map(stages.stage_text, (first, *others)))}
+
+
+def make_rows(
+    config: RunConfig,
+    measured: Sequence[Alignment],
+    *,
+    budget: int,
+    clip_norm: float,
+    **wanted: Any,
+) -> list[Row]:
+  """Return ways to spend a budget, by rising tasks per step.
+
+  Args:
+    config: whose learner, data and sampler are kept.
+    measured: on public tasks.
+    budget: tasks of all steps together.
+    clip_norm: to which gradients are clipped.
+    **wanted: "epsilon" and "level", as for `solving.calibrate`.
+
+  Raises:
+    PlanError: no step of the budget fits the data.
+    UnsoundPlanError: the level has no guarantee.
+  """
+  sizes = [n * 10**power for power in range(9) for n in (1, 2, 5)]
+  # Noise is as large as signal here, for z = 1.
+  signal = np.mean([one.squared for one in measured])
+  guess = math.sqrt(measured[0].parameters / signal)
+  sizes = [size for size in sizes if size <= budget // LEAST_STEPS]
+  sizes.sort(key=lambda size: abs(math.log(size / guess)))
+  rows: list[Row] = []
+  for size in sizes:
+    try:
+      changes = with_tasks(config, size) | {
+          "steps": budget // size,
+          "mechanism.noise_multiplier": 1.0,
+          "mechanism.clip_norm": clip_norm,
+      }
+      changed = config.with_changes(changes)
+      plan_lib.validate(changed.release.hierarchy, changed.release.plan)
+    except errors.PlanError:
+      continue  # The data have no steps of that many tasks.
+    found = solving.calibrate(changed, **wanted)
+    changes["mechanism.noise_multiplier"] = found.noise_multiplier
+    mechanism = config.with_changes(changes).release.mechanism
+    share = signal_share(
+        measured, clip_norm=clip_norm, tasks=found.per_step,
+        noise_multiplier=mechanism.gradient_noise_multiplier,
     )
-  least = min(m.quantile(0.1) for m in measured)
-  scale = 10.0 ** (1 - math.floor(math.log10(least)))
-  return float(f"{math.floor(least * scale) / scale:.2g}")
+    rows.append(Row(
+        tasks=found.per_step, steps=found.steps, epsilon=found.epsilon,
+        noise_multiplier=found.noise_multiplier, share=share, changes=changes,
+    ))
+    if len(rows) == _CANDIDATES:
+      break
+  if not rows:
+    raise errors.PlanError(
+        f"no step of a budget of {budget} tasks fits the first stage"
+        f" {config.release.plan.stages[0]}: use Poisson(p) or FixedSize(n) and,"
+        f" with at least {LEAST_STEPS} steps, a larger --tasks"
+    )
+  best = max(row.score for row in rows)
+  rows = [row for row in rows if row.score >= _SHOWN * best]
+  return sorted(rows, key=lambda row: row.tasks)
 
 
-# The proposal ---------------------------------------------------------------
+# The proposal -----------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -538,13 +415,19 @@ class Proposal:
   """Ways to spend a budget, and the best of them.
 
   Attributes:
-    problem: the question.
-    measured: on public tasks.
+    config: the one that was asked about.
+    epsilon: not passed by any row.
+    level: whose guarantee it is.
+    clip_norm: to which gradients are clipped.
+    measured: on public tasks, at the start and after a warm start.
     rows: ways to spend the budget.
   """
 
-  problem: Problem
-  measured: Measured
+  config: RunConfig
+  epsilon: float
+  level: str
+  clip_norm: float
+  measured: tuple[Alignment, Alignment]
   rows: Sequence[Row]
 
   @property
@@ -554,22 +437,21 @@ class Proposal:
 
   def table(self) -> str:
     """Write the rows as a table, with the choice and what it rests on."""
-    problem, measured, choice = self.problem, self.measured, self.choice
+    start, warm = self.measured
     rows = [
         (
             f"{row.tasks:.4g}", row.steps, f"{row.noise_multiplier:.4g}",
             report.rounded_up(row.epsilon), f"{100 * row.share:.0f} %",
-            f"{row.score:.1f}", "chosen" if row is choice else "",
+            f"{row.score:.1f}", "chosen" if row is self.choice else "",
         )
         for row in self.rows
     ]
     lines = [
-        f"Public tasks: {measured.tasks} of the validation split; their"
-        f" gradients of {measured.warm.parameters} entries agree by"
-        f" {math.sqrt(measured.start.squared):.3f} at the start and"
-        f" {math.sqrt(measured.warm.squared):.3f} after"
-        f" {measured.warm_steps} steps without noise.",
-        f"Clip norm {problem.clip_norm:g}: nine of ten are longer. Private data"
+        f"Public tasks: {_TASKS} of the validation split; their gradients of"
+        f" {warm.parameters} entries agree by {math.sqrt(start.squared):.3f} at"
+        f" the start and {math.sqrt(warm.squared):.3f} after {_WARM_STEPS}"
+        " steps without noise.",
+        f"Clip norm {self.clip_norm:g}: nine of ten are longer. Private data"
         " were not used.",
         "",
         tables.text((
@@ -577,35 +459,33 @@ class Proposal:
             "signal of a step", "effective steps", "",
         ), rows),
         "",
-        f"Epsilon is of one {problem.level} at delta {problem.delta:g}, by the"
+        f"Epsilon is of one {self.level} at delta {self.config.delta:g}, by the"
         " accountant; effective steps, the",
         "same progress without noise, compare plans of this one learner.",
     ]
-    if choice.score < LEAST_SCORE:
+    if self.choice.score < LEAST_SCORE:
       lines.append(
           f"Fewer than {LEAST_SCORE:g} effective steps teach little: take a"
           " larger epsilon, or more participants and tasks."
       )
-    if problem.config.release.hierarchy.copies:
+    if self.config.release.hierarchy.copies:
       lines.append(
-          f"Epsilon is that of one {problem.level}: records recur in several,"
+          f"Epsilon is that of one {self.level}: records recur in several,"
           " and episodic-dp account says what that costs."
       )
     return "\n".join(lines)
 
   def as_dict(self) -> dict[str, Any]:
     """Return the same as plain data."""
-    problem, measured = self.problem, self.measured
+    start, warm = self.measured
     return {
-        "target_epsilon": problem.epsilon,
-        "delta": problem.delta,
-        "level": problem.level,
-        "clip_norm": problem.clip_norm,
-        "public_tasks": measured.tasks,
-        "parameters": measured.warm.parameters,
-        "squared_alignment": {
-            "start": measured.start.squared, "warm": measured.warm.squared
-        },
+        "target_epsilon": self.epsilon,
+        "delta": self.config.delta,
+        "level": self.level,
+        "clip_norm": self.clip_norm,
+        "public_tasks": _TASKS,
+        "parameters": warm.parameters,
+        "squared_alignment": {"start": start.squared, "warm": warm.squared},
         "rows": [
             {
                 "tasks": row.tasks,
@@ -627,7 +507,6 @@ def propose(
     config: RunConfig,
     *,
     epsilon: float | None = None,
-    delta: float | None = None,
     level: str | None = None,
     tasks: int = BUDGET,
     data_dir: str | os.PathLike[str] | None = None,
@@ -638,7 +517,6 @@ def propose(
   Args:
     config: whose sampler, data and learner are kept.
     epsilon: not to be passed; None for `config.target_epsilon`.
-    delta: None for `config.delta`.
     level: whose guarantee it is; None for `config.level`.
     tasks: of all steps together.
     data_dir: folder of the data sets that are not built in, or own data.
@@ -649,26 +527,20 @@ def propose(
     UnsoundPlanError: the level has no guarantee.
     ValueError, FileNotFoundError: the data cannot be read.
   """
-  epsilon = solving.asked_epsilon(config, epsilon)
-  delta, level = delta or config.delta, level or config.level
-  if tasks < LEAST_STEPS:
-    raise errors.PlanError(
-        f"--tasks={tasks} are fewer than {LEAST_STEPS} steps of one task: give"
-        f" more, such as --tasks={BUDGET}"
-    )
+  epsilon, level = solving.asked_epsilon(config, epsilon), level or config.level
+  _validate.count("--tasks", tasks, LEAST_STEPS)
   config.check_complete()
   check(config)
-  report.refuse_un_noised(config.release.mechanism)
-  accounting.guarantee(config.release, steps=1, delta=delta, level=level)
+  accounting.guarantee(config.release, steps=1, delta=config.delta, level=level)
   with phases.phase("taking gradients of public tasks"):
-    measured = measure(
-        config, data_dir=data_dir, download=download
-    )
-  norm = clip_norm(measured.start, measured.warm)
-  problem = Problem(
-      config=config, epsilon=epsilon, delta=delta, level=level, clip_norm=norm,
-      gradient=measured.clipped(norm),
-  )
+    measured = measure(config, data_dir=data_dir, download=download)
+  norm = clip_norm(*measured)
   with phases.phase("calibrating the noise"):
-    rows = problem.rows(tasks)
-  return Proposal(problem=problem, measured=measured, rows=rows)
+    rows = make_rows(
+        config, measured, budget=tasks, clip_norm=norm, epsilon=epsilon,
+        level=level,
+    )
+  return Proposal(
+      config=config, epsilon=epsilon, level=level, clip_norm=norm,
+      measured=measured, rows=rows,
+  )

@@ -83,7 +83,6 @@ def calibrate(
     *,
     solve: str = "noise_multiplier",
     epsilon: float | None = None,
-    delta: float | None = None,
     level: str | None = None,
 ) -> Calibration:
   """Change one number of a config so that it spends an epsilon.
@@ -93,7 +92,6 @@ def calibrate(
     solve: the number: "noise_multiplier" (the least), "steps" or "tasks" (of a
       step; the most).
     epsilon: the asked one; None for `config.target_epsilon`.
-    delta: None for `config.delta`.
     level: None for `config.level`.
 
   Raises:
@@ -104,8 +102,7 @@ def calibrate(
   epsilon = asked_epsilon(config, epsilon)
   release, steps = config.release, config.steps
   wanted: dict[str, Any] = dict(
-      delta=config.delta if delta is None else delta,
-      level=level or config.level,
+      delta=config.delta, level=level or config.level
   )
   if solve == "noise_multiplier":
     release, flag = _with_least_noise(

@@ -30,8 +30,8 @@ def test_the_flags_that_are_printed_spend_what_is_said(call, solve, level):
 
 
 def test_the_config_says_what_is_not_asked(make_run):
-  config = make_run(target_epsilon=2.0, privacy_unit="image")
-  found = solving.calibrate(config, delta=1e-6)
+  config = make_run(target_epsilon=2.0, privacy_unit="image", delta=1e-6)
+  found = solving.calibrate(config)
   assert (found.target_epsilon, found.level) == (2.0, "image")
   assert found.delta == 1e-6 and 1.98 <= found.epsilon <= 2.0
 

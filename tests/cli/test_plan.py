@@ -18,7 +18,7 @@ GLYPHS = "--config=glyphs"
         ((GLYPHS, "--epsilon=-1"), "epsilon=-1.0: expected"),
         ((GLYPHS, "--epsilon=1", "--level=hospital"), "'hospital'"),
         ((GLYPHS, "--epsilon=1", "--config.delta=2"), "delta"),
-        ((GLYPHS, "--epsilon=1", "--tasks=9"), "more, such as --tasks="),
+        ((GLYPHS, "--epsilon=1", "--tasks=9"), "--tasks=9: expected"),
         (("--config=glyphs_supervised", "--epsilon=1"),
          "episodic-dp calibrate"),
         (("--config=glyphs_sample_level", "--epsilon=1"),
