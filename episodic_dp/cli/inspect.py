@@ -3,22 +3,25 @@
   episodic-dp inspect --config=glyphs --out=runs/inspect
   episodic-dp inspect --config=omniglot --data_dir=DATA --out=DIR
 
-Prints one table (levels, units, rates, epsilon) and writes DIR/inspect.png: the
-tree with its stages, and some tasks of the public validation split where the
-data are at hand. --nodata leaves the tasks out: the rest needs the config alone
+Prints the table of episodic-dp account and writes DIR/inspect.png: the tree
+with its stages, and some tasks of the public validation split where the data
+are at hand. --nodata leaves the tasks out: the rest needs the config alone
 (of your own data, the sizes that are listed in --data_dir).
 """
 
 from collections.abc import Sequence
+import pathlib
 
 from absl import flags
 from absl import logging
 
+from episodic_dp.analysis import costs
 from episodic_dp.analysis import inspection
 from episodic_dp.cli import shared_flags
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.output import plotting
 
 
 def define_flags() -> None:
@@ -36,8 +39,8 @@ def main(argv: Sequence[str]) -> None:
   files.check_folder(values.out)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
   with phases.phase("computing the guarantees"):
-    found = inspection.levels(config)
-  print(inspection.table(found, config))
+    result = costs.account(config)
+  print(costs.table(result))
   tasks = None
   if values.data:
     try:
@@ -47,4 +50,7 @@ def main(argv: Sequence[str]) -> None:
         )
     except FileNotFoundError as e:
       logging.info("no tasks are shown: %s", e)
-  print(f"\nwrote {inspection.write(found, config, tasks, values.out)}")
+  figure = inspection.draw(config.release, result["guarantees"], tasks)
+  path = pathlib.Path(values.out) / inspection.FILE
+  plotting.save(figure, path)
+  print(f"\nwrote {path}")
