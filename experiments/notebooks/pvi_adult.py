@@ -71,7 +71,6 @@ import numpy as np
 
 import episodic_dp
 from episodic_dp.accounting import report
-from episodic_dp.analysis import pvi_plots
 from episodic_dp.config import pvi as pvi_config
 from episodic_dp.config.presets.pvi import adult as preset
 from episodic_dp.output import plotting
@@ -79,10 +78,11 @@ from episodic_dp.output import tables
 from episodic_dp.pvi import adult
 from episodic_dp.pvi import federation
 from episodic_dp.pvi import program
+from experiments import pvi_picture
 from experiments import targets
 
 episodic_dp.use_all_cores()
-Image(plotting.png(pvi_plots.convergence()))
+Image(plotting.png(pvi_picture.convergence()))
 
 # %% [markdown]
 """

@@ -15,7 +15,6 @@ from scipy import stats
 from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.analysis import pvi_plots
 from episodic_dp.config import build
 from episodic_dp.config import pvi as config_lib
 from episodic_dp.config import RunConfig
@@ -24,6 +23,7 @@ from episodic_dp.pvi import federation
 from episodic_dp.pvi import program
 from episodic_dp.pvi import shared_prior
 from episodic_dp.training import saved_runs
+from experiments import pvi_picture
 from experiments import runs as runs_lib
 from experiments.targets import panels
 
@@ -198,7 +198,7 @@ def _draw_adult(outcomes: panels.Outcomes, figure: Any) -> None:
 
 def _pictures(folder: pathlib.Path) -> None:
   """Draw how factors and posterior converge on a regression."""
-  plotting.save(pvi_plots.convergence(), folder / "pvi_regression.png")
+  plotting.save(pvi_picture.convergence(), folder / "pvi_regression.png")
 
 
 # A prior learned from tasks ---------------------------------------------------
