@@ -161,7 +161,7 @@ def best_threshold(
 
   Args:
     with_record: float[scores], of runs with the record, or simulated ones.
-    without_record: float[scores], likewise without it.
+    without_record: float[scores], the same without it.
     delta: as for `lower_bound`.
     confidence: as for `lower_bound`.
     runs: of each kind that will be counted; by default as many as here.

@@ -142,7 +142,7 @@ class Canary:
     present: the data with the record.
     absent: the data without it.
     learner: of both.
-    release: how `present` is sampled; `absent` likewise, by its hierarchy.
+    release: how `present` is sampled; `absent` has its own hierarchy.
     score: high for runs with the record.
   """
 

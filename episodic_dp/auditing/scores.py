@@ -287,19 +287,19 @@ def _tree(
     drawn[clip] = plan.episode.query  # The clip units of a class.
   below = [math.prod(drawn[j + 1 :]) for j in range(clip + 1)]
   # Units drawn next to the path, stage by stage, in sum and number.
-  beside = [
+  adjacent = [
       (drawn[j] - 1) * below[j] if j <= clip else 0
       for j in range(k + 1)
   ]
   sums, units = [0.0], [0.0]
   for j in range(k):
-    sums.append(sums[-1] + beside[j] * signs.others[j])
-    units.append(units[-1] + beside[j] * abs(signs.others[j]))
+    sums.append(sums[-1] + adjacent[j] * signs.others[j])
+    units.append(units[-1] + adjacent[j] * abs(signs.others[j]))
   outcomes = []
   reached = 1.0
   for j in range(k):
     # The path is left at stage j: one more unit of that stage.
-    size = (beside[j] + below[j]) if j <= clip else 1
+    size = (adjacent[j] + below[j]) if j <= clip else 1
     sign = signs.others[j]
     outcomes.append((
         reached * (1 - rates[j]), reached * (1 - rates[j]),
@@ -308,7 +308,7 @@ def _tree(
     reached *= rates[j]
   own = below[k] if k <= clip else 1
   s = signs.siblings
-  other = (beside[k] + own) if k <= clip else 1
+  other = (adjacent[k] + own) if k <= clip else 1
   outcomes.append((
       reached * (1 - rates[k]), reached,
       sums[k] + other * s, units[k] + other * abs(s),

@@ -95,7 +95,7 @@ class Audit(NamedTuple):
   steps: int
 
   def claim(self, mechanism: plan.Mechanism | None = None) -> float:
-    """What the accountant states for the record, at DELTA."""
+    """Return the stated epsilon of the record, at DELTA."""
     return accounting.guarantee(
         plan.Release(
             self.with_record.hierarchy, self.plan, mechanism or self.mechanism
@@ -121,7 +121,7 @@ class Audit(NamedTuple):
     return auditing.lower_bound(*scores, delta=DELTA).epsilon
 
   def sums(self, side: Side, runs: int, seed: int) -> np.ndarray:
-    """What the steps release, before the division by a public constant."""
+    """Return the released sums, before the division by a public constant."""
     step = self.step(side)
 
     def initial(key):
@@ -137,7 +137,7 @@ class Audit(NamedTuple):
     return released.means.astype(np.float64) * scale
 
   def units(self, side: Side) -> float:
-    """What a step divides its sum by."""
+    """Return the number by which a step divides its sum."""
     tasks, episode = plan.tasks_per_step(side.hierarchy, self.plan), (
         self.plan.episode
     )

@@ -46,7 +46,7 @@ def _two(stage):
 
 
 def test_the_printed_theorem_claims_too_little_for_fixed_sizes():
-  """Where one of two is removed, the other comes in its place."""
+  """If one of two is removed, the other takes its place."""
   audit, score = _two(plan.FixedSize(1)), planted.shift_score(2.0, 0.5, Z)
   measured = audit.measure(lambda sums: score(sums + 1), RUNS)
   assert measured > printed(audit) + 0.5

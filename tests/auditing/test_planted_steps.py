@@ -61,7 +61,7 @@ def sound(audit):
 def test_the_real_count_in_place_of_the_expected_one(
     audit, sound, monkeypatch
 ):
-  """How small the noise is tells that all were drawn."""
+  """The size of the noise reveals that all were sampled."""
   counts, summarise, add_noise = [], step_lib.summarise, noise.add_noise
 
   def counting(diagnostics, mask):
@@ -158,7 +158,7 @@ SHOT, QUERY, INNER_RATE = 2, 8, 0.5
 
 
 def bent(params, images):
-  """Of an image (a, c) at a weight w: a w^2 / 2 + c w."""
+  """Return a w^2 / 2 + c w of each image (a, c) at a weight w."""
   w = params["w"]
   curve, slope = images[:, 0, 0, 0], images[:, 0, 0, 1]
   return (curve * w**2 / 2 + slope * w)[:, None]
