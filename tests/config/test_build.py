@@ -43,6 +43,9 @@ def test_the_run_is_that_of_the_config(splits):
   spec = build.build(config, splits=splits).spec
   assert spec.release.plan == config.release.plan
   assert spec.release.mechanism == config.release.mechanism
+  recorded = RunConfig.parse(spec.config).data  # What an export reads.
+  assert recorded.shape == splits.train.image_shape
+  assert recorded.dtype == splits.train.images.dtype
   assert spec.release.hierarchy.same_tree(spec.train.hierarchy)
   assert (spec.steps, spec.asked_steps) == (5, 5)
   assert spec.learner.model.input_shape == (16, 16, 1)
