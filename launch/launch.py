@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(__doc__, values.get_help(), sep="\n")
     return 0
   try:
-    rest = app.parse(argv[:end], values)[1:]
+    rest = app.parse_flags(argv[:end], values)[1:]
     for name in _NEEDED.get(values.target, ()):
       if not values[name].value:
         raise ValueError(f"--target={values.target}: expected --{name}")

@@ -16,9 +16,9 @@ from scipy import stats
 
 from episodic_dp import errors
 from episodic_dp import plain
-from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.output import tables
+from episodic_dp.training import evaluation
 from episodic_dp.training import metrics
 from episodic_dp.training import reporting
 from episodic_dp.training import saved_runs
@@ -60,7 +60,7 @@ class Run:
   runs: int = 1
   steps: int
   planned_steps: int | None
-  scores: Mapping[str, training.Score]
+  scores: Mapping[str, evaluation.Score]
   scored_at: Mapping[str, int]
   stated: Mapping[str, Mapping[str, float]]
   setting: Mapping[str, Any] = dataclasses.field(repr=False)
@@ -131,8 +131,8 @@ def read(folder: pathlib.Path) -> Run:
   lines = metrics.read(folder / metrics.FILE)
   begun = (folder / workdir_lib.CONFIG).exists()
   config = workdir_lib.read_config(folder) if begun else {}
-  stated = saved_runs.guarantees(folder, "epsilon", "delta", "steps") or {}
-  planned = saved_runs.planned_steps(folder)
+  stated = saved_runs.guarantees(folder, "epsilon", "delta", "steps")
+  planned = (saved_runs.statement(folder) or {}).get("planned_steps")
   try:
     tested = _json(folder / reporting.EVALUATION)
     scores = _scores(lines, tested)
@@ -167,10 +167,10 @@ def _json(path: pathlib.Path) -> Any:
 
 def _scores(
     lines: Sequence[Mapping[str, Any]], tested: Mapping[str, Any]
-) -> dict[str, tuple[training.Score, int]]:
+) -> dict[str, tuple[evaluation.Score, int]]:
   """Return the last validation, the scores on test tasks, and their steps."""
-  found: dict[str, tuple[training.Score, int]] = {}
-  for kind in (training.Accuracy, training.SquaredError):
+  found: dict[str, tuple[evaluation.Score, int]] = {}
+  for kind in (evaluation.Accuracy, evaluation.SquaredError):
     for step, mean, low, high in metrics.validated(lines, kind.name)[-1:]:
       found["validation"] = kind(mean=mean, low=low, high=high, tasks=0), step
     for model in ("single", "ensemble"):
@@ -213,7 +213,7 @@ def _mean(runs: Sequence[Run], label: str) -> Run:
   )
 
 
-def _over_runs(scores: Sequence[training.Score]) -> training.Score:
+def _over_runs(scores: Sequence[evaluation.Score]) -> evaluation.Score:
   """Return the mean of two or more runs, with Student's t 95 % interval."""
   means = [score.mean for score in scores]
   mean = sum(means) / len(means)

@@ -31,7 +31,7 @@ _PANEL = 2.6  # Inches of a row of tasks.
 
 def public_tasks(
     config: RunConfig, data_dir: str | os.PathLike | None, download: bool
-) -> "training.Tasks | None":
+) -> "training.evaluation.Tasks | None":
   """Draw tasks of the plan's way, shot and query from the validation split.
 
   Returns:
@@ -65,7 +65,7 @@ def public_tasks(
 def draw(
     release: plan_lib.Release,
     guarantees: Mapping[str, Mapping[str, Any]],
-    tasks: "training.Tasks | None" = None,
+    tasks: "training.evaluation.Tasks | None" = None,
 ) -> plotting.Figure:
   """Draw the tree with its stages and epsilon, and tasks below it.
 
@@ -111,7 +111,7 @@ def draw(
   return figure
 
 
-def sheet(tasks: "training.Tasks", index: int) -> np.ndarray:
+def sheet(tasks: "training.evaluation.Tasks", index: int) -> np.ndarray:
   """Lay out one task: a row for each class, support left of the query.
 
   Returns:

@@ -49,8 +49,8 @@ def measure(
 
   Returns:
     "untrained" (the initial parameters), "single" and "ensemble" -> {"score":
-    training.Score, "steps": the checkpoints used}; no ensemble where no
-    checkpoint was validated. With `controls` also "untrained_ensemble", of as
+    Score, "steps": the checkpoints used}; no ensemble where no checkpoint was
+    validated. With `controls` also "untrained_ensemble", of as
     many networks with different initial parameters.
 
   Raises:

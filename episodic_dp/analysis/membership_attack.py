@@ -175,7 +175,7 @@ def _guarantee(
     path: pathlib.Path, config: RunConfig
 ) -> dict[str, float] | None:
   """Return a participant's {"epsilon", "delta"}; None for no guarantee."""
-  stated = saved_runs.guarantees(path, "epsilon", "delta") or {}
+  stated = saved_runs.guarantees(path, "epsilon", "delta")
   level = config.release.levels[0]
   if level not in stated or stated[level]["epsilon"] == "inf":
     return None
@@ -192,7 +192,7 @@ def draw_tasks(
     *,
     tasks: int,
     seed: int,
-) -> tuple[training.Tasks, np.ndarray]:
+) -> tuple[training.evaluation.Tasks, np.ndarray]:
   """Draw tasks of the first participants, as evaluation draws them.
 
   Returns:
@@ -244,7 +244,7 @@ def query_losses(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _scores(
-    losses: np.ndarray, tasks: training.Tasks, owners: np.ndarray
+    losses: np.ndarray, tasks: training.evaluation.Tasks, owners: np.ndarray
 ) -> dict[str, np.ndarray]:
   """Return minus the mean loss of each participant and of each example."""
   queries = tasks.rows[..., tasks.episode.shot :]

@@ -166,7 +166,7 @@ def clip_norm(*measured: Alignment) -> float:
 
 def task_gradients(
     learner: learners.Learner,
-) -> Callable[[training.Tasks, Any], tuple[np.ndarray, np.ndarray]]:
+) -> Callable[[training.evaluation.Tasks, Any], tuple[np.ndarray, np.ndarray]]:
   """Make a function that sums the gradients of tasks, compiled once.
 
   Returns:

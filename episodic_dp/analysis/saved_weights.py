@@ -61,7 +61,7 @@ def save(
         " without it"
     )
   checkpoints, last = saved_runs.latest(workdir)
-  stated = saved_runs.guarantees(workdir, "epsilon") or {}
+  stated = saved_runs.guarantees(workdir, "epsilon")
   bounds = [float(level["epsilon"]) for level in stated.values()]
   if config.private_seed is not None or not any(map(math.isfinite, bounds)):
     logging.warning(

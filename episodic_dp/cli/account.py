@@ -30,7 +30,6 @@ same:
   episodic-dp account --ledger=WORKDIR,WORKDIR
 """
 
-from collections.abc import Sequence
 import json
 
 from absl import flags
@@ -84,15 +83,22 @@ def define_flags() -> None:
   )
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Print the guarantees; write the statement and the curves."""
-  del argv
-  values = flags.FLAGS
   if bool(values.ledger) == (values.config is not None):
     app.fail(
         "give --config=NAME for what a config costs, or --ledger=DIR,DIR for"
         " what several runs cost together"
     )
+  other: tuple[str, ...] = ("delta", "same_level")
+  if values.ledger:
+    other = ("sweep", "out", "statement", "data_dir")
+  for name in other:
+    if values[name].present:
+      app.fail(
+          f"--{name} goes {'with' if values.config else 'without'} --ledger:"
+          " leave it out"
+      )
   if values.ledger:
     _account_ledgers(values)
   else:
@@ -101,9 +107,6 @@ def main(argv: Sequence[str]) -> None:
 
 def _account_ledgers(values: flags.FlagValues) -> None:
   """Print the guarantees of --ledger together."""
-  for name in ("sweep", "out", "statement", "data_dir"):
-    if values[name].present:
-      app.fail(f"--{name} is of one config: leave it out with --ledger")
   with phases.phase("composing the runs"):
     result = costs.account_runs(
         values.ledger,
@@ -111,24 +114,11 @@ def _account_ledgers(values: flags.FlagValues) -> None:
         group=values.group,
         same_levels=values.same_level,
     )
-  if values.format == "json":
-    print(json.dumps(result, indent=2, allow_nan=False))
-  else:
-    print(costs.runs_table(result))
+  shared_flags.show(result, costs.runs_table(result))
 
 
 def _account_config(values: flags.FlagValues) -> None:
   """Print the guarantees of --config."""
-  if values.delta is not None or values.same_level:
-    app.fail(
-        "--delta and --same_level are of --ledger: set --config.delta for the"
-        " config"
-    )
-  if values["out"].present and not values.sweep:
-    app.fail(
-        f"--out={values.out} is the folder of --sweep: give"
-        " --sweep=steps,noise_multiplier too, or leave it out"
-    )
   for name in values.sweep:
     _validate.one_of("--sweep", name, tuple(sweeps.SWEEPS))
   config = RunConfig.parse(values.config, data_dir=values.data_dir)

@@ -17,7 +17,6 @@ The guarantee of the model covers the data that it was trained on. Nothing
 protects the images that are given here from anyone who sees the results.
 """
 
-from collections.abc import Sequence
 
 from absl import flags
 from scipy import stats
@@ -46,10 +45,8 @@ def define_flags() -> None:
   flags.DEFINE_bool("invert", False, "Exchange light and dark first.")
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Classify, and print the results."""
-  del argv
-  values = flags.FLAGS
   for flag in ("model", "support", "query"):
     files.check_outside(values.out, str(values[flag].value), f"--{flag}")
   predictor = Predictor.load(values.model)

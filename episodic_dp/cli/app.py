@@ -56,6 +56,7 @@ def run(
       )
     logging.set_verbosity(logging.INFO)
     logging.get_absl_handler().addFilter(_own_lines)
+    logging.get_absl_handler().setFormatter(std_logging.Formatter())
     _keep_compiled_programs()
     try:
       with until_unread():
@@ -71,7 +72,7 @@ def run(
   else:
     # ml_collections looks for --config.FIELD in sys.argv, whatever is parsed.
     sys.argv = list(argv)
-  app.run(checked, flags_parser=parse)
+  app.run(checked, flags_parser=parse_flags)
 
 
 def fail(sentence: str) -> NoReturn:
@@ -81,7 +82,7 @@ def fail(sentence: str) -> NoReturn:
   sys.exit(exit_status.ERROR)
 
 
-def parse(
+def parse_flags(
     argv: Sequence[str], values: flags.FlagValues = flags.FLAGS
 ) -> list[str]:
   """Parse flags; a mistake in them ends the program in one sentence.
@@ -119,16 +120,14 @@ def is_required(flag: flags.Flag) -> bool:
 
 def _with_config_files(program: str, *arguments: str) -> list[str]:
   """Return the arguments, with the file of a preset that --config names."""
-  result, is_value = [], False
+  result: list[str] = []
   for argument in arguments:
     flag, equals, value = argument.partition("=")
-    if is_value:
-      result.append(_config_file(program, argument))
-    elif flag in ("-config", "--config") and equals:
-      result.append(f"{flag}={_config_file(program, value)}")
-    else:
-      result.append(argument)
-    is_value = not is_value and argument in ("-config", "--config")
+    if flag in ("-config", "--config") and equals:
+      argument = f"{flag}={_config_file(program, value)}"
+    elif result and result[-1] in ("-config", "--config"):
+      argument = _config_file(program, argument)
+    result.append(argument)
   return result
 
 

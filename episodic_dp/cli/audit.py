@@ -17,8 +17,6 @@ at a delta far below 1 / N, so the claim is computed again for it. Written are
 DIR/audit.json and DIR/audit.png, both curves over the steps.
 """
 
-from collections.abc import Sequence
-import json
 import pathlib
 
 from absl import flags
@@ -51,10 +49,8 @@ def define_flags() -> None:
   shared_flags.define_format()
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Attack, write the results, and fail where a claim is refuted."""
-  del argv
-  values = flags.FLAGS
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
   release = config.release
   if values.level is not None:
@@ -71,10 +67,7 @@ def main(argv: Sequence[str]) -> None:
   folder = pathlib.Path(values.out)
   files.write_json(folder / "audit.json", result)
   plotting.save(claims.draw(result), folder / "audit.png")
-  if values.format == "json":
-    print(json.dumps(result, indent=2, allow_nan=False))
-  else:
-    print(claims.table(result))
+  shared_flags.show(result, claims.table(result))
   logging.info("wrote %s and audit.json", folder / "audit.png")
   refuted = claims.verdict(result)
   if refuted:

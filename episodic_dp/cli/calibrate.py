@@ -16,9 +16,7 @@ epsilon, and the flag that gives it to episodic-dp train:
 Neither data nor JAX are needed; of your own data the sizes are listed.
 """
 
-from collections.abc import Sequence
 import dataclasses
-import json
 
 from absl import flags
 
@@ -42,10 +40,8 @@ def define_flags() -> None:
   )
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Print one sentence, or JSON."""
-  del argv
-  values = flags.FLAGS
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
   with phases.phase(f"solving for {values.solve}"):
     found = solving.calibrate(
@@ -54,7 +50,4 @@ def main(argv: Sequence[str]) -> None:
         epsilon=values.epsilon,
         level=values.level,
     )
-  if values.format == "json":
-    print(json.dumps(dataclasses.asdict(found), indent=2, allow_nan=False))
-  else:
-    print(found.sentence())
+  shared_flags.show(dataclasses.asdict(found), found.sentence())

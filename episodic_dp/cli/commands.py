@@ -1,7 +1,6 @@
 """The commands of `episodic-dp`, and the choice of one by its name."""
 
 from collections.abc import Iterable, Sequence
-import dataclasses
 import importlib
 import sys
 import textwrap
@@ -18,36 +17,25 @@ _HELP = ("-h", "-help", "--help", "--helpshort", "-helpshort")
 _WIDTH = 80
 
 
-@dataclasses.dataclass(frozen=True)
-class Command:
-  """A command, before its module is imported.
-
-  Attributes:
-    summary: its purpose, for the overview.
-    arguments: the most arguments that are no flags.
-  """
-
-  summary: str
-  arguments: int = 0
-
-
-# The module of a command is imported when it is called, so that a command that
-# only accounts never imports JAX.
+# Summary of each command. Its module is imported when it is called, so that a
+# command that only accounts never imports JAX.
 COMMANDS = {
-    "train": Command("train with differential privacy, or resume a run"),
-    "evaluate": Command("measure a run on its test tasks"),
-    "account": Command("say what a config costs, and draw curves of epsilon"),
-    "verify": Command("compute a privacy statement again", arguments=1),
-    "calibrate": Command("find the noise, steps or tasks for an epsilon"),
-    "plan": Command("propose tasks, steps and noise for an epsilon"),
-    "inspect": Command("draw what a plan samples, before any training"),
-    "pvi": Command("learn one posterior from many clients, privately"),
-    "audit": Command("attack a config's guarantees"),
-    "membership": Command("attack trained runs: who took part in them"),
-    "compare": Command("set trained runs side by side", arguments=sys.maxsize),
-    "export": Command("write a run as a folder that others can load"),
-    "adapt": Command("classify your own folder with an exported model"),
+    "train": "train with differential privacy, or resume a run",
+    "evaluate": "measure a run on its test tasks",
+    "account": "say what a config costs, and draw curves of epsilon",
+    "verify": "compute a privacy statement again",
+    "calibrate": "find the noise, steps or tasks for an epsilon",
+    "plan": "propose tasks, steps and noise for an epsilon",
+    "inspect": "draw what a plan samples, before any training",
+    "pvi": "learn one posterior from many clients, privately",
+    "audit": "attack a config's guarantees",
+    "membership": "attack trained runs: who took part in them",
+    "compare": "set trained runs side by side",
+    "export": "write a run as a folder that others can load",
+    "adapt": "classify your own folder with an exported model",
 }
+# Most arguments that are no flags.
+_ARGUMENTS = {"verify": 1, "compare": sys.maxsize}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -78,9 +66,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(explanation(command, own))
     return
   app.run(
-      command.main,
+      lambda argv: command.main(flags.FLAGS, *argv[1:]),
       [f"episodic-dp {name}", *rest],
-      arguments=COMMANDS[name].arguments,
+      arguments=_ARGUMENTS.get(name, 0),
   )
 
 
@@ -104,7 +92,7 @@ def overview() -> str:
       "",
       "usage: episodic-dp COMMAND [--flag=value ...]",
       "",
-      *(f"  {name:<{width}}  {c.summary}" for name, c in COMMANDS.items()),
+      *(f"  {name:<{width}}  {purpose}" for name, purpose in COMMANDS.items()),
       "",
       "To begin with, two minutes on data that are built in:",
       "  episodic-dp account --config=glyphs",

@@ -17,7 +17,6 @@ Student's t over the runs, and the largest epsilon. Runs on data of different
 trees are never averaged.
 """
 
-from collections.abc import Sequence
 
 from absl import flags
 
@@ -26,16 +25,15 @@ from episodic_dp.analysis import comparison
 from episodic_dp.cli import shared_flags
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues, *paths: str) -> None:
   """Print the runs that the arguments name."""
-  _, *paths = argv
   if not paths:
     raise errors.RunError(
         "no run is given: name work directories, as in episodic-dp compare"
         " runs/a runs/b"
     )
   found = comparison.compare(paths)
-  as_json = flags.FLAGS.format == "json"
+  as_json = values.format == "json"
   print(comparison.as_json(found) if as_json else comparison.text(found))
 
 

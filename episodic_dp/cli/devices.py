@@ -47,28 +47,16 @@ def join(
   Raises:
     ValueError: flags that do not go together, or processes that do not meet.
   """
-  numbers = num_processes is not None, process_id is not None
-  if coordinator not in (None, "auto"):
-    if not all(numbers):
-      raise ValueError(
-          f"--coordinator={coordinator} needs --num_processes and --process_id"
-      )
-    if not 0 <= process_id < num_processes:  # type: ignore[operator]
-      raise ValueError(
-          f"--process_id={process_id} must be at least 0 and less than"
-          f" --num_processes={num_processes}"
-      )
-    port = re.fullmatch(r".+:([0-9]{1,5})", coordinator)
-    if port is None or not 1 <= int(port[1]) <= 65535:
-      raise ValueError(
-          f"--coordinator={coordinator} is not HOST:PORT with a port from 1 to"
-          " 65535: name the machine of process 0 and a free port of it, such as"
-          " --coordinator=localhost:9999"
-      )
-  elif any(numbers):
+  named = coordinator not in (None, "auto")
+  given = [n for n in (process_id, num_processes) if n is not None]
+  if len(given) != 2 * named or given != sorted(set(given)) or (
+      named and not re.fullmatch(r".+:[1-9][0-9]*", str(coordinator))
+  ):
     raise ValueError(
-        f"--num_processes={num_processes} --process_id={process_id} need"
-        " --coordinator=HOST:PORT"
+        f"--coordinator={coordinator} --num_processes={num_processes}"
+        f" --process_id={process_id}: expected all three, such as"
+        " --coordinator=localhost:9999 --num_processes=2 --process_id=1, with"
+        " a number below that of the processes"
     )
   # Of a step of srun, not of the allocation: its batch script is one process.
   counts = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")

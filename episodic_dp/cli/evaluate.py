@@ -9,7 +9,6 @@ public seed: every run of a config is measured on the same ones. Prints a table
 and writes DIR/evaluation.json.
 """
 
-from collections.abc import Sequence
 
 from absl import flags
 
@@ -26,10 +25,8 @@ def define_flags() -> None:
   shared_flags.define_data()
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Measure the run and print a table."""
-  del argv
-  values = flags.FLAGS
   devices.log_devices()
   results = measure.measure(
       values.workdir, data_dir=values.data_dir, download=values.download

@@ -11,7 +11,6 @@ execute nothing that is in it. A run without a guarantee is exported with
 --without_guarantee only, and its card says so.
 """
 
-from collections.abc import Sequence
 import math
 
 from absl import flags
@@ -37,10 +36,8 @@ def define_flags() -> None:
   )
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Write the folder, and print its guarantees."""
-  del argv
-  values = flags.FLAGS
   done = writing.write(
       values.workdir,
       values.out,

@@ -9,7 +9,6 @@ are at hand. --nodata leaves the tasks out: the rest needs the config alone
 (of your own data, the sizes that are listed in --data_dir).
 """
 
-from collections.abc import Sequence
 import pathlib
 
 from absl import flags
@@ -32,10 +31,8 @@ def define_flags() -> None:
   flags.DEFINE_bool("data", True, "Read the data, to show public tasks.")
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Print the table, write the figure and print its path."""
-  del argv
-  values = flags.FLAGS
   files.check_folder(values.out)
   config = RunConfig.parse(values.config, data_dir=values.data_dir)
   with phases.phase("computing the guarantees"):

@@ -34,20 +34,16 @@ def install() -> None:
   """Handle signals from here on; does nothing in other threads."""
   if threading.current_thread() is not threading.main_thread():
     return
-  ours = [number for number in _ENDS if _is_open(number)]
-  if not ours:
-    return
+  usual = (signal.SIG_DFL, signal.default_int_handler)  # Not ignored.
   reading, writing = os.pipe()
   os.set_blocking(writing, False)
   threading.Thread(
       target=_watch, args=(reading,), name="signals", daemon=True
   ).start()
   signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-  for number in ours:
-    signal.signal(number, _handle)
-  os.register_at_fork(
-      before=_hold, after_in_parent=_release, after_in_child=_forget
-  )
+  for number in _ENDS:
+    if signal.getsignal(number) in usual:
+      signal.signal(number, _handle)
 
 
 def ignore() -> None:
@@ -74,34 +70,6 @@ def leave(status: int, line: str) -> None:
     with contextlib.suppress(OSError):
       os.write(2, f"{start}{' '.join(line.split())}\n".encode())
   os._exit(status)
-
-
-def _is_open(number: int) -> bool:
-  """Return whether nobody handles the signal or ignores it on purpose."""
-  return signal.getsignal(number) in (
-      signal.SIG_DFL, signal.default_int_handler
-  )
-
-
-def _hold() -> None:
-  """Block signals while a process forks, until the child has its own."""
-  signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
-
-
-def _release() -> None:
-  signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDS)
-
-
-def _forget() -> None:
-  """Restore the usual handlers in a child."""
-  signal.set_wakeup_fd(-1)
-  for number in _ENDS:
-    if signal.getsignal(number) is _handle:
-      usual = number == signal.SIGINT
-      signal.signal(
-          number, signal.default_int_handler if usual else signal.SIG_DFL
-      )
-  _release()
 
 
 def _handle(number: int, frame: FrameType | None) -> None:

@@ -24,7 +24,6 @@ is for the data holder's eyes. With --out it goes elsewhere; that is for runs on
 data that are public anyway.
 """
 
-from collections.abc import Sequence
 
 from absl import flags
 
@@ -35,10 +34,8 @@ from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Attack the runs, print the table and write it with its figure."""
-  del argv
-  values = flags.FLAGS
   if not values.read_private_training_data:
     raise ValueError(
         "this attack reads the private training data, and no noise protects"
@@ -61,13 +58,12 @@ def main(argv: Sequence[str]) -> None:
   out = values.out or workdir_lib.make_private(
       workdir_lib.key_path(values.workdir).parent
   )
-  path = membership_attack.write(results, out, _command())
+  path = membership_attack.write(results, out, _command(values))
   print(f"{path} is made of private training data, and nothing protects it")
 
 
-def _command() -> str:
+def _command(values: flags.FlagValues) -> str:
   """Write the command, with DIR for the folders."""
-  values = flags.FLAGS
   parts = ["episodic-dp membership --read_private_training_data --workdir=DIR"]
   parts += ["--workdir_other=DIR"] * len(values.workdir_other)
   parts += [

@@ -13,8 +13,6 @@ The public tasks are of the validation split, which is public by assumption.
 Training data are not used. Half a minute for small networks.
 """
 
-from collections.abc import Sequence
-import json
 import pathlib
 import shlex
 
@@ -39,10 +37,8 @@ def define_flags() -> None:
   )
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Print the table with the choice and its command, or JSON."""
-  del argv
-  values = flags.FLAGS
   proposal = propose.propose(
       RunConfig.parse(values.config, data_dir=values.data_dir),
       epsilon=values.epsilon,
@@ -54,14 +50,12 @@ def main(argv: Sequence[str]) -> None:
   command = " ".join(
       ["episodic-dp train", *_config(values), *proposal.choice.flags]
   )
-  if values.format == "json":
-    result = proposal.as_dict() | {"command": command}
-    print(json.dumps(result, indent=2, allow_nan=False))
-  else:
-    named = values.data_dir is not None
-    if not named and values.config.data.name not in data.GENERATED:
-      command += " --data_dir=DATA"
-    print(f"{proposal.table()}\n\n{command} --workdir=DIR")
+  result = proposal.as_dict() | {"command": command}
+  if values.data_dir is None and values.config.data.name not in data.GENERATED:
+    command += " --data_dir=DATA"
+  shared_flags.show(
+      result, f"{proposal.table()}\n\n{command} --workdir=DIR"
+  )
 
 
 def _config(values: flags.FlagValues) -> list[str]:

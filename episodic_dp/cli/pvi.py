@@ -18,7 +18,6 @@ statement for each client, for episodic-dp verify), checkpoints/ and private/
 (the secret key: keep it from readers).
 """
 
-from collections.abc import Sequence
 import sys
 
 from absl import flags
@@ -44,10 +43,8 @@ def define_flags() -> None:
   shared_flags.define_resume()
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Run, and print the cost of each client."""
-  del argv
-  values = flags.FLAGS
   devices.log_devices()
   config = config_lib.parse(values.config)
   with phases.phase("reading the data", at_once=True):

@@ -5,6 +5,8 @@ import all commands into one process.
 """
 
 from collections.abc import Sequence
+import json
+from typing import Any
 
 from absl import flags
 from ml_collections import config_flags
@@ -97,6 +99,13 @@ def define_format() -> None:
   flags.DEFINE_enum(
       "format", "table", ("table", "json"), "How the result is printed."
   )
+
+
+def show(data: Any, text: str) -> None:
+  """Print a result as --format asks for: its text, or JSON."""
+  if flags.FLAGS.format == "json":
+    text = json.dumps(data, indent=2, allow_nan=False)
+  print(text)
 
 
 def define_target() -> None:

@@ -51,7 +51,6 @@ With --config.target_epsilon=E a run takes no more steps than E allows at
 --config.privacy_unit, a number that is fixed before the first step.
 """
 
-from collections.abc import Sequence
 import contextlib
 import sys
 from typing import Any
@@ -97,10 +96,8 @@ def define_flags() -> None:
   shared_flags.define_processes()
 
 
-def main(argv: Sequence[str]) -> None:
+def main(values: flags.FlagValues) -> None:
   """Train, and print the guarantees of the steps that were taken."""
-  del argv
-  values = flags.FLAGS
   deadline = None
   if values.time_limit is not None:
     seconds = stopping.time_limit(values.time_limit)
@@ -135,7 +132,8 @@ def _train(
     )
     interrupts.ignore()
   if processes.first():
-    print(reporting.summary(result, spec.steps), flush=True)
+    print(reporting.summary(result, spec.steps))
+    print(f"  results: {values.workdir}", flush=True)
   return result
 
 

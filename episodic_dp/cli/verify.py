@@ -13,7 +13,6 @@ had those sizes and that weights belong to it, nobody can see in the statement.
 To know who published it, sign the file with minisign, gpg or sigstore.
 """
 
-from collections.abc import Sequence
 import textwrap
 
 from absl import flags
@@ -37,37 +36,26 @@ LIMITS = (
 
 
 def define_flags() -> None:
-  """Define the flag that names the statement."""
-  flags.DEFINE_string(
-      "statement", None, "The privacy statement (.json); or name it alone."
-  )
+  """Define no flag: the statement is an argument."""
 
 
-def main(argv: Sequence[str]) -> None:
-  """Verify the statement named by an argument or by --statement."""
-  named = [
-      path
-      for path in (*argv[1:], flags.FLAGS.statement)
-      if path is not None
-  ]
-  if len(named) != 1:
-    app.fail(
-        "give one privacy statement, such as episodic-dp verify"
-        " WORKDIR/guarantee.json"
-    )
-  run(named[0])
-
-
-def run(path: str) -> None:
-  """Print the levels of a statement beside what its entries give.
+def main(values: flags.FlagValues, path: str = "") -> None:
+  """Print the levels of a statement next to what its entries give.
 
   Args:
+    values: the flags.
     path: a guarantee.json, or what episodic-dp account wrote.
 
   Raises:
     PlanError: the file is no statement, or does not hold; one sentence.
     OSError: the file cannot be read.
   """
+  del values
+  if not path:
+    app.fail(
+        "give one privacy statement, such as episodic-dp verify"
+        " WORKDIR/guarantee.json"
+    )
   with phases.phase("computing the guarantees again"):
     verification = statement.verify_file(path)
   print(tables.text(_COLUMNS, verification.rows()))

@@ -140,7 +140,7 @@ def _check_guarantee(
 
 def _chosen(
     workdir: Any, checkpoint: str
-) -> tuple[training.Checkpoints, tuple[int, ...]]:
+) -> tuple[training.checkpoint.Checkpoints, tuple[int, ...]]:
   """Return the checkpoints of a run, and the steps of the exported ones."""
   checkpoints, last = saved_runs.latest(workdir)
   if checkpoint == "last":
@@ -157,7 +157,7 @@ def _chosen(
 def _check_steps(
     path: pathlib.Path,
     statement: Any,
-    checkpoints: training.Checkpoints,
+    checkpoints: training.checkpoint.Checkpoints,
     config: RunConfig,
     steps: tuple[int, ...],
 ) -> None:
@@ -168,7 +168,7 @@ def _check_steps(
   """
   stated = ledger_lib.Ledger.from_dict(statement).entries
   for step in steps:
-    saved_ledger = checkpoints.ledger(step)
+    saved_ledger = checkpoints.about(step).get("ledger")
     spent = ledger_lib.Ledger().add(config.release, step, continued=False)
     if saved_ledger is not None:
       spent = ledger_lib.Ledger.from_dict(saved_ledger)

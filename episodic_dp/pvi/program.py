@@ -110,6 +110,7 @@ class Inference:
   """A `training.Program` of rounds."""
 
   unit = "round"
+  privacy_unit = "row"
   diagnostics = False
 
   def __init__(

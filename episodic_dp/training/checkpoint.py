@@ -7,7 +7,8 @@ tasks (the ensemble). "params/..." may be published. "rest/..." too, with one
 exception: the clip norms of a run with clipping="percentile_window".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+import contextlib
 import hashlib
 import io
 import json
@@ -23,7 +24,7 @@ from episodic_dp.output import files
 from episodic_dp.training import workdir as workdir_lib
 
 BEST = 5
-_ABOUT = "about"  # The entry that holds JSON.
+_ABOUT = "about"  # The entry that holds JSON as text.
 
 Arrays = Any  # a pytree of arrays
 
@@ -35,9 +36,8 @@ class Checkpoints:
     folder: `WORKDIR/checkpoints`.
   """
 
-  def __init__(self, workdir: str | os.PathLike, *, read_only: bool = False):
+  def __init__(self, workdir: str | os.PathLike):
     self.folder = workdir_lib.folder_of(workdir) / workdir_lib.CHECKPOINTS
-    self._read_only = read_only
     self._qualities: dict[int, float | None] = {}
 
   def steps(self) -> tuple[int, ...]:
@@ -93,7 +93,7 @@ class Checkpoints:
     Raises:
       OSError: the folder cannot be written.
     """
-    if self._read_only or step in self.steps():
+    if step in self.steps():
       return
     entries = _named({"params": params, "rest": rest})
     found = digest(entries)
@@ -101,13 +101,9 @@ class Checkpoints:
     if seal is not None:
       about["seal"] = seal(step, found)
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-      # `ZipInfo` has no time: when a step ended tells what it sampled.
-      archive.writestr(zipfile.ZipInfo(f"{_ABOUT}.json"), json.dumps(about))
-      for name, value in entries.items():
-        array = io.BytesIO()
-        np.lib.format.write_array(array, value, allow_pickle=False)
-        archive.writestr(zipfile.ZipInfo(f"{name}.npy"), array.getvalue())
+    # Its entries have no time: when a step ended reveals what it sampled.
+    stored: dict[str, Any] = {_ABOUT: json.dumps(about), **entries}
+    np.savez(stream, **stored)
     files.write_bytes(self._path(step), stream.getvalue())
     self._qualities[step] = quality
     kept = {step, *(best for best, _ in self.best())}
@@ -121,19 +117,11 @@ class Checkpoints:
     Raises:
       RunError: the checkpoint is damaged.
     """
-    try:
-      with self._path(step).open("rb") as file:
-        with zipfile.ZipFile(file) as archive:
-          found = json.loads(archive.read(f"{_ABOUT}.json"))
-      if not isinstance(found, dict) or found["step"] != step:
+    with self._opened(step) as saved:
+      found = json.loads(str(saved[_ABOUT]))
+      if found["step"] != step:
         raise ValueError("it is of another step")
-    except _DAMAGED as e:
-      raise self.unreadable(step, e) from e
     return found
-
-  def ledger(self, step: int) -> dict[str, Any] | None:
-    """Return the ledger of a step, or None if it was saved without one."""
-    return self.about(step).get("ledger")
 
   def restore(
       self, step: int, params: Arrays, rest: Arrays = None
@@ -150,17 +138,10 @@ class Checkpoints:
     """
     like = {"params": params} | ({} if rest is None else {"rest": rest})
     named = _named(like)
-    try:
-      with self._path(step).open("rb") as file:
-        with zipfile.ZipFile(file) as archive:
-          found = {
-              name: _read(archive, name, value)
-              for name, value in named.items()
-          }
+    with self._opened(step) as saved:
+      found = {name: _like(saved[name], x) for name, x in named.items()}
       if rest is not None and digest(found) != self.about(step)["digest"]:
         raise ValueError("its contents differ from what was saved")
-    except _DAMAGED as e:
-      raise self.unreadable(step, e) from e
     tree = jax.tree.unflatten(jax.tree.structure(like), list(found.values()))
     return tree["params"], tree.get("rest")
 
@@ -170,26 +151,26 @@ class Checkpoints:
     Raises:
       RunError: the checkpoint is damaged.
     """
-    try:
-      with np.load(io.BytesIO(self._path(step).read_bytes())) as found:
-        return {
-            name.removeprefix("params/"): found[name]
-            for name in found.files
-            if name.startswith("params/")
-        }
-    except _DAMAGED as e:
-      raise self.unreadable(step, e) from e
+    with self._opened(step) as saved:
+      return {
+          name.removeprefix("params/"): saved[name]
+          for name in saved.files
+          if name.startswith("params/")
+      }
 
-  def unreadable(self, step: int, reason: Exception) -> errors.RunError:
-    """Explain why a checkpoint cannot be read, and what to do."""
-    earlier = [s for s in self.steps() if s < step]
-    where = f"from step {earlier[-1]}" if earlier else "again"
-    return errors.RunError(
-        f"the checkpoint {self._path(step)} cannot be read"
-        f" ({str(reason)[:120] or type(reason).__name__}): move it away and run"
-        f" the same command again; the run then starts {where} and repeats the"
-        " same steps bit for bit"
-    )
+  @contextlib.contextmanager
+  def _opened(self, step: int) -> Iterator[Any]:
+    """Open a checkpoint; whatever goes wrong with it is one sentence."""
+    try:
+      with self._path(step).open("rb") as file, np.load(file) as saved:
+        yield saved
+    except _DAMAGED as e:
+      raise errors.RunError(
+          f"the checkpoint {self._path(step)} cannot be read"
+          f" ({str(e)[:120] or type(e).__name__}): move it away and run the"
+          " same command again, which repeats the same steps bit for bit from"
+          " the checkpoint before it"
+      ) from e
 
   def _path(self, step: int) -> Any:
     return self.folder / f"{step}.npz"
@@ -221,20 +202,13 @@ def _named(tree: Arrays) -> dict[str, np.ndarray]:
   }
 
 
-def _read(
-    archive: zipfile.ZipFile, name: str, like: np.ndarray
-) -> np.ndarray:
-  """Return an array of the archive, which must be like another one."""
-  info = archive.getinfo(f"{name}.npy")
-  if info.file_size > like.nbytes + 1024:  # More than its header.
-    raise ValueError(f"{name} is larger than that of the model")
-  with archive.open(info) as file:
-    found = np.lib.format.read_array(file, allow_pickle=False)
+def _like(found: np.ndarray, like: np.ndarray) -> np.ndarray:
+  """Return a stored array, which must have the shape and type of another."""
   if found.dtype.kind == "V" and found.itemsize == like.itemsize:
     found = found.view(like.dtype)  # NumPy's format has no bfloat16.
   if found.shape != like.shape or found.dtype != like.dtype:
     raise ValueError(
-        f"it holds {name} as {found.dtype}{list(found.shape)} and the model"
-        f" has {like.dtype}{list(like.shape)}"
+        f"it holds {found.dtype}{list(found.shape)} and the model has"
+        f" {like.dtype}{list(like.shape)}"
     )
   return found

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from episodic_dp import backends
 from episodic_dp import errors
 from episodic_dp import private
 from episodic_dp.accounting import report
@@ -62,6 +61,10 @@ class Program(Protocol):
   private_seed: int | None
   diagnostics: bool
   config: Mapping[str, Any]
+
+  @property
+  def privacy_unit(self) -> str | None:
+    """Return whose epsilon is shown; None where nobody has a guarantee."""
 
   def init(self) -> Any:
     """Return the state before the first step, with any key."""
@@ -165,10 +168,11 @@ def run(
           " versions"
       )
     state = _received(program, state, words, leaves)
-    loop = _Loop(program, int(done), writers[0] if writers else None)
-    state = loop.go(state, deadline, callbacks)
-    seconds = time.monotonic() - began
-    return program.result(state, loop.done, loop.stopped, seconds)
+    writer = writers[0] if writers else None
+    state, steps, stopped = _take_steps(
+        program, state, int(done), writer, deadline, callbacks
+    )
+    return program.result(state, steps, stopped, time.monotonic() - began)
 
 
 def _begin(
@@ -231,57 +235,50 @@ def _received(
   return program.restored(state, params, rest, key)
 
 
-class _Loop:
-  """Steps of one process.
+def _take_steps(
+    program: Program,
+    state: Any,
+    done: int,
+    writer: "_Writer | None",
+    deadline: float | None,
+    callbacks: Sequence[Callback],
+) -> tuple[Any, int, str]:
+  """Take the steps that are left, or those until a stop.
 
-  Attributes:
-    done: steps done.
-    stopped: "done", "budget", or the reason of a stop.
+  Returns:
+    the state, the steps done, and "done", "budget" or the reason of a stop.
   """
-
-  def __init__(self, program: Program, done: int, writer: "_Writer | None"):
-    self._program, self._writer = program, writer
-    self.done, self.stopped = done, "done"
-
-  def go(
-      self, state: Any, deadline: float | None, callbacks: Sequence[Callback]
-  ) -> Any:
-    """Take the steps that are left, or those until a stop."""
-    program, writer = self._program, self._writer
-    if self.done < program.steps and program.affordable():
-      with phases.phase(_compiling(), at_once=True):
-        program.compile(state)
-    with stopping.StopSignals() as signals:
+  if done < program.steps and program.affordable():
+    with phases.phase("compiling the step", at_once=True):
+      program.compile(state)
+  stopped, longest = "done", 0.0
+  with stopping.StopSignals() as signals:
+    if writer is not None:
+      writer.start(state)
+    while done < program.steps:
+      began = time.monotonic()
+      own = signals.stop
+      if not own and deadline is not None and began + longest > deadline:
+        own = stopping.Stop.TIME_LIMIT
+      stop = processes.agreed(own)
+      if stop or not program.affordable():
+        stopped = stop.reason if stop else "budget"
+        break
       if writer is not None:
-        writer.start(state)
-      longest = 0.0
-      while self.done < program.steps:
-        began = time.monotonic()
-        own = signals.stop
-        if not own and deadline is not None and began + longest > deadline:
-          own = stopping.Stop.TIME_LIMIT
-        stop = processes.agreed(own)
-        if stop:
-          self.stopped = stop.reason
-          break
-        if not program.affordable():
-          self.stopped = "budget"
-          break
-        if writer is not None:
-          writer.allow(self.done)
-        state, values = program.step(state)
-        self.done += 1
-        if writer is not None:
-          seconds = round(time.monotonic() - began, 4)
-          line = writer.record(self.done, state, values, seconds)
-          for callback in callbacks:
-            callback(dict(line))
-        longest = max(longest, time.monotonic() - began)
+        writer.allow(done)
+      state, values = program.step(state)
+      done += 1
       if writer is not None:
-        writer.finish(self.done, state)
-      # The first process saves, which the others wait for.
-      processes.agreed(stopping.Stop.NONE)
-    return state
+        seconds = round(time.monotonic() - began, 4)
+        line = writer.record(done, state, values, seconds)
+        for callback in callbacks:
+          callback(dict(line))
+      longest = max(longest, time.monotonic() - began)
+    if writer is not None:
+      writer.finish(done, state)
+    # The first process saves, which the others wait for.
+    processes.agreed(stopping.Stop.NONE)
+  return state, done, stopped
 
 
 class _Writer:
@@ -308,7 +305,6 @@ class _Writer:
     self._diagnostics: metrics.Lines | None = None
     if program.diagnostics:
       self._diagnostics = metrics.Lines(place.diagnostics, keep=done)
-    self._score = ""
     self._bar = _ProgressBar(program, done)
 
   def start(self, state: Any) -> None:
@@ -340,9 +336,9 @@ class _Writer:
     if done == program.steps or done % program.evaluate_every == 0:
       with self._bar.phase("validating"):
         found = program.validate(state)
-    quality = None
+    quality, score = None, ""
     if found is not None:
-      numbers, sign, self._score = found
+      numbers, sign, score = found
       public |= numbers
       quality = sign if math.isfinite(sign) else None
     # Before the checkpoint: a resumed run drops lines after its checkpoint, and
@@ -355,7 +351,7 @@ class _Writer:
     if found is not None or done % program.checkpoint_every == 0:
       with self._bar.phase("saving a checkpoint"):
         self._save(done, state, quality)
-    self._bar.show(done, public["epsilon"], self._score, found is not None)
+    self._bar.show(done, public["epsilon"], score)
     return public
 
   def finish(self, done: int, state: Any) -> None:
@@ -407,18 +403,17 @@ class _ProgressBar:
     )
     self.close = self._bar.close
 
-  def show(
-      self, step: int, epsilon: float, score: str, validated: bool
-  ) -> None:
-    """Count a step and show where the run stands."""
-    text = f"epsilon≤{report.rounded_up(epsilon)}"
+  def show(self, step: int, epsilon: float, score: str) -> None:
+    """Count a step and show where the run stands, and a score if it is new."""
+    unit = self._program.privacy_unit
+    text = f"epsilon≤{report.rounded_up(epsilon)} of one {unit}"
     if math.isinf(epsilon):
       text = "no guarantee"
     if score:
       text += f", {score}"
     self._bar.set_postfix_str(text, refresh=False)
     self._bar.update()
-    if self._bar.disable and (validated or step % self._every == 0):
+    if self._bar.disable and (score or step % self._every == 0):
       line = f"{self._program.unit} {step} of {self._program.steps}: {text}"
       print(line, file=sys.stderr, flush=True)
 
@@ -432,8 +427,3 @@ class _ProgressBar:
     self._bar.set_description_str(what)
     yield
     self._bar.set_description_str("", refresh=False)
-
-
-def _compiling() -> str:
-  often = "5 to 30 s on a CPU" if backends.name() == "cpu" else "a minute or so"
-  return f"compiling the step ({often}, the next time from the cache)"

@@ -190,7 +190,7 @@ class MetaTraining:
     self._evaluator = spec.evaluator
     if spec.validation is not None and self._evaluator is None:
       self._evaluator = evaluation.Evaluator(spec.learner)
-    self._score: evaluation.Score | None = None
+    self._scores: list[evaluation.Score] = []
     self._spending: Spending | None = None
 
   @functools.cached_property
@@ -299,7 +299,6 @@ class MetaTraining:
     if tasks is None or self._evaluator is None:
       return None
     score = self._evaluator.score([state_lib.published(state)], tasks)
-    self._score = score
     numbers = {
         f"validation_{score.name}": score.mean,
         "validation_low": score.low,
@@ -323,8 +322,11 @@ class MetaTraining:
       )
       files.write_json(folder / reporting.GUARANTEE, statement)
     if ended:
+      lines = metrics.read(folder / metrics.FILE)
+      if spec.validation is not None:
+        self._scores = _scores(spec.validation, lines)
       with phases.phase("drawing the curves"):
-        self._draw(folder)
+        self._draw(folder, lines)
 
   def result(
       self,
@@ -345,29 +347,30 @@ class MetaTraining:
         stopped=stopped,
         guarantees=stated,
         seconds=seconds,
-        score=self._score,
+        score=self._scores[-1] if self._scores else None,
+        untrained=self._scores[0] if self._scores else None,
         unproved=tuple(k for k in missing if k not in stated),
     )
+
+  @property
+  def privacy_unit(self) -> str | None:
+    """See `loop.Program`."""
+    return self._paid.level
 
   @property
   def _paid(self) -> Spending:
     assert self._spending is not None  # Of the process that writes.
     return self._spending
 
-  def _draw(self, folder: Any) -> None:
+  def _draw(self, folder: Any, lines: Sequence[Mapping[str, Any]]) -> None:
     """Draw the learning curve and epsilon over the steps."""
     spec, spending = self.spec, self._paid
     guarantees = spending.stated()
     caveat = " ".join(dict.fromkeys(
         g.caveat for g in guarantees.values() if g.caveat
     ))
-    tasks, level = spec.validation, spending.level
+    tasks = spec.validation
     if tasks is not None:
-      lines = metrics.read(folder / metrics.FILE)
-      spent = None
-      if level is not None:
-        label = f"ε of one {level} at δ = {spec.delta:g}"
-        spent = plots.spent_curve(lines, label=label)
       name = tasks.score.name
       plots.learning_curve(
           folder / plots.LEARNING_CURVE,
@@ -375,11 +378,7 @@ class MetaTraining:
           name=name,
           chance=tasks.chance,
           title=plots.title(tasks),
-          spent=spent,
-          caveat=caveat if spent is not None else "",
       )
-      if self._score is None:  # Of a run that was finished before.
-        self._score = _last_score(tasks, lines)
     # Denser where the curve bends: epsilon grows about as the square root.
     most = spending.steps
     roots = np.linspace(1, most**0.5, min(most, _CURVE_POINTS))
@@ -400,14 +399,14 @@ class MetaTraining:
     )
 
 
-def _last_score(
+def _scores(
     tasks: evaluation.Tasks, lines: Sequence[Mapping[str, Any]]
-) -> evaluation.Score | None:
-  """Return the score of the last validation of any process."""
-  found = metrics.validated(lines, tasks.score.name)
-  if not found or not found[-1].step:
-    return None
-  last = found[-1]
-  return tasks.score(
-      mean=last.mean, low=last.low, high=last.high, tasks=len(tasks.rows)
-  )
+) -> list[evaluation.Score]:
+  """Return the scores of all validations of a run, by any process."""
+  return [
+      tasks.score(
+          mean=found.mean, low=found.low, high=found.high,
+          tasks=len(tasks.rows),
+      )
+      for found in metrics.validated(lines, tasks.score.name)
+  ]

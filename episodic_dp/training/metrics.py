@@ -162,17 +162,6 @@ def validated(
   return found
 
 
-def spent(lines: Iterable[Mapping[str, Any]]) -> list[tuple[int, float]]:
-  """Return (step, epsilon so far) of lines, where it is finite."""
-  found = []
-  for line in lines:
-    with contextlib.suppress(KeyError, TypeError, ValueError):
-      epsilon = float(line["epsilon"])
-      if math.isfinite(epsilon):
-        found.append((line["step"], epsilon))
-  return found
-
-
 def _dump(values: Mapping[str, Any]) -> str:
   # JSON has no infinity and no NaN: they are written as strings.
   clean = {

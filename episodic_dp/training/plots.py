@@ -17,9 +17,6 @@ SCORE = "this run, 95 % interval over the tasks"
 LEARNING_CURVE = "learning_curve.png"
 EPSILON_CURVE = "epsilon_curve.png"
 
-# A squared error that falls by more than this is drawn on a logarithmic axis,
-# so that what comes after the first steps can be told apart.
-_WIDE_RANGE = 8.0
 _WIDTH = 72  # Of a caveat above a picture, in characters.
 _FEW_POINTS = 30  # More of them have no markers.
 
@@ -57,14 +54,6 @@ def validation_curve(
   )
 
 
-def spent_curve(lines: Sequence[Mapping[str, Any]], *, label: str) -> Curve:
-  """Return epsilon so far among lines of metrics.jsonl, if finite."""
-  found = metrics.spent(lines)
-  return Curve(
-      label=label, steps=[s for s, _ in found], values=[e for _, e in found]
-  )
-
-
 def title(tasks: evaluation.Tasks) -> str:
   """Return the title of a run's learning curve."""
   episode = tasks.episode
@@ -82,8 +71,6 @@ def learning_curve(
     name: str = "accuracy",
     chance: float | None,
     title: str = "",
-    spent: Curve | None = None,
-    caveat: str = "",
 ) -> None:
   """Draw a score on public validation tasks over steps, with its intervals.
 
@@ -93,12 +80,10 @@ def learning_curve(
     name: of the score.
     chance: the accuracy of a blind guess, None for other scores.
     title: above the picture.
-    spent: epsilon over the steps, on an axis of its own on the right.
-    caveat: what that epsilon must not be mistaken for, or "".
   """
   figure = plotting.figure(4.6)
   axes = figure.subplots()
-  axes.set_title(_with_caveat(title, caveat), loc="left")
+  axes.set_title(title, loc="left")
   for number, curve in enumerate(curves):
     _with_band(axes, curve, number, 100 if name == "accuracy" else 1)
   if chance is not None:
@@ -109,19 +94,9 @@ def learning_curve(
   if name == "accuracy":
     axes.set_ylim(0, 100)
   else:
-    _scale_errors(axes, curves)
-  handles, labels = axes.get_legend_handles_labels()
-  if spent is not None and spent.steps:
-    right = _right_axis(axes, spent)
-    more = right.get_legend_handles_labels()
-    handles, labels = handles + more[0], labels + more[1]
-  if handles:
-    figure.legend(handles, labels, loc="outside lower center", ncols=2)
+    axes.set_ylim(bottom=0)
+  figure.legend(loc="outside lower center", ncols=2)
   plotting.save(figure, path)
-
-
-def _with_caveat(title: str, caveat: str) -> str:
-  return "\n".join([title, *textwrap.wrap(caveat, _WIDTH)])
 
 
 def _with_band(
@@ -145,30 +120,6 @@ def _with_band(
     )
 
 
-def _scale_errors(axes: plotting.Axes, curves: Sequence[Curve]) -> None:
-  """Scale squared errors from 0 on, or by powers of ten if they fall far."""
-  values = [v for curve in curves for v in curve.values if math.isfinite(v)]
-  if values and 0 < _WIDE_RANGE * min(values) < max(values):
-    axes.set_yscale("log")
-    plotting.plain_numbers(axes.yaxis)
-  else:
-    axes.set_ylim(bottom=0)
-
-
-def _right_axis(axes: plotting.Axes, curve: Curve) -> plotting.Axes:
-  """Draw epsilon on a separate axis, which has no grid."""
-  right = axes.twinx()
-  right.plot(
-      curve.steps, curve.values, label=f"{curve.label} (right axis)",
-      color=plotting.GREEN, linestyle="-.",
-  )
-  right.set_ylim(0, 1.25 * max(curve.values) or 1)
-  right.set_ylabel(curve.label)
-  right.spines["right"].set_visible(True)
-  right.grid(visible=False)
-  return right
-
-
 @plotting.styled
 def epsilon_curve(
     path: str | os.PathLike,
@@ -187,8 +138,9 @@ def epsilon_curve(
   """
   figure = plotting.figure(4.2)
   axes = figure.subplots()
-  title = "What the steps cost, by privacy unit"
-  axes.set_title(_with_caveat(title, caveat), loc="left")
+  title = ["What the steps cost, by privacy unit"]
+  title += textwrap.wrap(caveat, _WIDTH)
+  axes.set_title("\n".join(title), loc="left")
   curves = [c for c in curves if all(math.isfinite(v) for v in c.values)]
   for curve in curves:
     label = f"one {curve.label}: ε = {report.rounded_up(curve.values[-1])}"

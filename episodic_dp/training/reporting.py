@@ -111,8 +111,11 @@ def summary(result: spec_lib.Result, planned: int) -> str:
   """
   head = ending(result.steps, planned, result.stopped)
   lines = [f"{head} ({result.seconds:.0f} s in this process)"]
-  if result.score is not None:
-    lines.append(f"  validation {words(result.score.name)} {result.score}")
+  if result.score is not None and result.untrained is not None:
+    lines.append(
+        f"  validation {words(result.score.name)} {result.score}; of the"
+        f" untrained model {result.untrained}"
+    )
   if not result.steps:
     lines.append("  no step was taken and nothing spent; the whole run spends")
   lines += guarantee_lines(

@@ -16,7 +16,7 @@ knows the secret can subtract the noise, so its owner alone may read it. The key
 that JAX draws from is derived from the secret and all fingerprints up to now.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import hashlib
 import hmac
@@ -71,7 +71,7 @@ class Segment:
 
   first: int
   last: int
-  fingerprint: Mapping[str, str] = dataclasses.field(repr=False)
+  fingerprint: dict[str, str] = dataclasses.field(repr=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class RunKey:
     segments = (*earlier, dataclasses.replace(last, last=step))
     return dataclasses.replace(self, segments=segments).written()
 
-  def forked(self, step: int, fingerprint: Mapping[str, str]) -> "RunKey":
+  def forked(self, step: int, fingerprint: dict[str, str]) -> "RunKey":
     """Write that the steps to come have a fresh key."""
     new = Segment(first=step, last=step, fingerprint=fingerprint)
     return dataclasses.replace(
@@ -205,7 +205,7 @@ def fingerprint(
 def begin(
     place: workdir_lib.WorkDirectory,
     checkpoints: checkpoint_lib.Checkpoints,
-    found: Mapping[str, str],
+    found: dict[str, str],
     *,
     mode: str,
     private_seed: int | None,
@@ -227,7 +227,6 @@ def begin(
   Raises:
     RunError: the folder holds another run, or one that cannot be resumed.
   """
-  check_mode(place, mode)
   step = checkpoints.latest() or 0
   if not place.key.exists():
     if place.begun:
@@ -255,10 +254,12 @@ def begin(
     )
   if step:
     _check_checkpoint(key, checkpoints, step)
-  if dict(last.fingerprint) == dict(found):
+  before = last.fingerprint
+  names = [k for k in found | before if before.get(k) != found.get(k)]
+  if not names:
     return key, step
-  _check_same_run(place.folder, last.fingerprint, found)
-  differ = _differences(last.fingerprint, found)
+  _check_same_run(place.folder, names, before, found)
+  differ = _differences(names, before, found)
   if mode not in ("fork", "auto", "must"):
     ahead = last.last - step
     raise errors.RunError(
@@ -310,8 +311,6 @@ def load(place: workdir_lib.WorkDirectory) -> RunKey:
     whole = hmac.compare_digest(key.text(), text)
   except FileNotFoundError as e:
     raise _lost(place, "is missing") from e
-  except (OSError, UnicodeDecodeError) as e:
-    raise _lost(place, "cannot be read") from e
   except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as e:
     raise _lost(place, "is damaged or of another version") from e
   if not whole or not key.segments:
@@ -359,16 +358,18 @@ def _check_checkpoint(
 
 
 def _check_same_run(
-    folder: Any, before: Mapping[str, str], now: Mapping[str, str]
+    folder: Any,
+    differ: Sequence[str],
+    before: Mapping[str, str],
+    now: Mapping[str, str],
 ) -> None:
   """Refuse another run, which no fresh key makes the same."""
-  differ = [name for name in before if before[name] != now.get(name)]
-  differ += [name for name in now if name not in before]
   other = [name for name in _OF_THE_RUN if name in differ]
   if not other and set(differ) <= set(_COMPUTED):
     other = ["learner, optimizer or first parameters, as they compute"]
   if other:
-    told = _differences(before, now, "config.")
+    fields = [name for name in differ if name.startswith("config.")]
+    told = _differences(fields, before, now)
     raise errors.RunError(
         f"{folder} holds a run with another {' and another '.join(other)}"
         f"{f' ({told})' if told else ''}: choose a new folder, or resume it as"
@@ -377,17 +378,11 @@ def _check_same_run(
 
 
 def _differences(
-    before: Mapping[str, str], now: Mapping[str, str], start: str = ""
+    differ: Sequence[str], before: Mapping[str, str], now: Mapping[str, str]
 ) -> str:
-  """Name the first values that differ, of names that begin so."""
+  """Name the first values that differ."""
   # Digests of what is computed say less than what they follow from.
-  shown = [
-      name
-      for name in dict.fromkeys((*now, *before))
-      if before.get(name) != now.get(name)
-      and name.startswith(start)
-      and name not in _COMPUTED
-  ]
+  shown = [name for name in differ if name not in _COMPUTED]
   told = [
       f"{name}={now.get(name, 'absent')} (it was"
       f" {before.get(name, 'absent')})"

@@ -1,6 +1,6 @@
 """Content of the folder of a trained run: its checkpoint, its guarantees."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import json
 import os
 from typing import Any
@@ -19,7 +19,7 @@ def latest(
   Raises:
     RunError: there is no checkpoint.
   """
-  checkpoints = checkpoint_lib.Checkpoints(workdir, read_only=True)
+  checkpoints = checkpoint_lib.Checkpoints(workdir)
   step = checkpoints.latest()
   if step is None:
     raise errors.RunError(
@@ -29,58 +29,20 @@ def latest(
   return checkpoints, step
 
 
-def guarantees(
-    workdir: str | os.PathLike, *fields: str
-) -> dict[str, Mapping[str, Any]] | None:
-  """Return what the guarantee.json of a run states, None if it has none.
-
-  Args:
-    workdir: the folder of the run.
-    *fields: of `accounting.Guarantee.as_dict`; those wanted of each level.
-
-  Returns:
-    level -> {field: value}; an infinite epsilon is the string "inf".
+def statement(workdir: str | os.PathLike) -> Any:
+  """Return the privacy statement of a run, None if it has none.
 
   Raises:
     RunError: the file is damaged.
   """
-
-  def read(statement: Any) -> dict[str, Mapping[str, Any]]:
-    levels = statement["guarantees"]
-    for stated in levels.values():
-      float(stated["epsilon"]), float(stated["delta"])
-    return {
-        level: {field: stated[field] for field in fields}
-        for level, stated in levels.items()
-    }
-
-  return _stated(workdir, read)
-
-
-def planned_steps(workdir: str | os.PathLike) -> int | None:
-  """Return the steps of the whole run, as its guarantee.json states them.
-
-  They may be fewer than its config asks for, where it has a budget.
-
-  Args:
-    workdir: the folder of the run.
-
-  Returns:
-    None if it has no such file.
-
-  Raises:
-    RunError: the file is damaged.
-  """
-  return _stated(workdir, lambda statement: int(statement["planned_steps"]))
-
-
-def _stated(workdir: str | os.PathLike, read: Callable[[Any], Any]) -> Any:
-  """Return what `read` finds in the guarantee.json of a run, or None."""
   file = workdir_lib.folder_of(workdir) / reporting.GUARANTEE
   if not file.exists():
     return None
   try:
-    return read(json.loads(file.read_text(encoding="utf-8")))
+    found = json.loads(file.read_text(encoding="utf-8"))
+    int(found["planned_steps"])
+    for stated in found["guarantees"].values():
+      float(stated["epsilon"]), float(stated["delta"])
   except (
       OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
   ) as e:
@@ -88,3 +50,22 @@ def _stated(workdir: str | os.PathLike, read: Callable[[Any], Any]) -> Any:
         f"{file} cannot be read ({type(e).__name__}): resume the run, which"
         " writes it again"
     ) from e
+  return found
+
+
+def guarantees(
+    workdir: str | os.PathLike, *fields: str
+) -> dict[str, Mapping[str, Any]]:
+  """Return level -> fields of its stated guarantee; {} without a statement.
+
+  An infinite epsilon is the string "inf".
+
+  Args:
+    workdir: the folder of the run.
+    *fields: of `accounting.Guarantee.as_dict`.
+  """
+  levels = (statement(workdir) or {"guarantees": {}})["guarantees"]
+  return {
+      level: {field: stated[field] for field in fields}
+      for level, stated in levels.items()
+  }

@@ -53,9 +53,9 @@ class TrainingSpec:
     config: JSON-able description, compared when the run is resumed.
 
   Raises:
-    RunError: on construction, a number of steps that is not whole and positive,
-      an optimiser that is none of optax, or another hierarchy than that of the
-      data.
+    ValueError: on construction, a number of steps that is not positive.
+    PlanError: the release has no such privacy unit.
+    RunError: the hierarchy is another than that of the data.
   """
 
   train: dataset_lib.Dataset
@@ -82,16 +82,8 @@ class TrainingSpec:
   def __post_init__(self) -> None:
     for name in ("steps", "evaluate_every", "checkpoint_every"):
       _validate.count(name, getattr(self, name), 1)
-    if not isinstance(self.optimizer, optax.GradientTransformation):
-      raise errors.RunError(
-          f"optimizer={self.optimizer!r} must be an optimiser of optax, such as"
-          " optimizer=optax.adam(0.01)"
-      )
-    if self.privacy_unit not in (None, *self.release.levels):
-      raise errors.RunError(
-          f"privacy_unit={self.privacy_unit!r} is none of the levels"
-          f" {self.release.levels}: name one of them"
-      )
+    if self.privacy_unit is not None:
+      self.release.hierarchy.level_index(self.privacy_unit)
     if not self.release.hierarchy.same_tree(self.train.hierarchy):
       raise errors.RunError(
           f"the release describes {self.release.hierarchy} and the data are"
@@ -113,6 +105,7 @@ class Result:
     unproved: the levels for which no guarantee is proved.
     seconds: wall-clock seconds of this process inside `train`.
     score: the last validation accuracy or squared error, or None.
+    untrained: that of the initial parameters, or None.
   """
 
   steps: int
@@ -120,6 +113,7 @@ class Result:
   guarantees: Mapping[str, accounting.Guarantee]
   seconds: float
   score: evaluation.Score | None
+  untrained: evaluation.Score | None = None
   unproved: tuple[str, ...] = ()
 
   def __repr__(self) -> str:

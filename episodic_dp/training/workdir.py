@@ -8,12 +8,10 @@ object store lies in the home folder of the user, or where `--key_file` says.
 from collections.abc import Iterator
 import contextlib
 import dataclasses
-import errno
 import fcntl
 import json
 import os
 import pathlib
-import shlex
 import shutil
 from typing import Any, IO
 import urllib.parse
@@ -30,9 +28,6 @@ KEY = "key"
 DIAGNOSTICS = "diagnostics.jsonl"
 _LOCK = ".lock"
 _HOME_KEYS = pathlib.Path(".episodic_dp") / "keys"  # In the home folder.
-# Answers of flock on a mount without locks, such as some NFS and FUSE ones.
-_WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-_ROOM = 64 * 2**20  # bytes: seven small checkpoints and the pictures
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,8 +116,7 @@ def opened(
     key_file: see `key_path`.
 
   Raises:
-    RunError: it cannot be made or written, its disk is full, or another
-      process trains in it.
+    RunError: it cannot be made or written, or another process trains in it.
   """
   folder = folder_of(workdir)
   key = key_path(workdir, key_file)
@@ -135,8 +129,6 @@ def opened(
     before = set(locked.iterdir())
     known = lock_path in before
     lock = open(lock_path, "w")
-    if shutil.disk_usage(locked).free < _ROOM:
-      raise OSError(errno.ENOSPC, f"less than {_ROOM >> 20} MiB are free")
   except OSError as e:
     raise errors.RunError(
         f"the work directory {folder} cannot be written"
@@ -173,12 +165,7 @@ def _take(lock: IO[str], folder: epath.Path) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
   except BlockingIOError as e:
     raise taken from e
-  except OSError as e:
-    if e.errno not in _WITHOUT_LOCKS:
-      raise errors.RunError(
-          f"the work directory {folder} cannot be locked ({e.strerror or e}):"
-          " choose another --workdir or mend this one"
-      ) from e
+  except OSError as e:  # A mount without locks, such as some of NFS and FUSE.
     logging.warning(
         "the file system of %s knows no locks (%s): see to it that no second"
         " process trains in it",
@@ -195,42 +182,24 @@ def read_config(workdir: str | os.PathLike) -> dict[str, Any]:
   Raises:
     RunError: there is none, it is damaged, or it is of `episodic-dp pvi`.
   """
-  value = saved_config(workdir)
-  if "visit" in value:
-    raise errors.RunError(
-        f"{workdir} holds a run of episodic-dp pvi, which prints and writes its"
-        " scores itself: give the --workdir of a run of episodic-dp train"
-    )
-  return value
-
-
-def saved_config(workdir: str | os.PathLike) -> dict[str, Any]:
-  """Return the configuration of a run of any kind.
-
-  Raises:
-    RunError: there is none, or it is damaged.
-  """
   path = epath.Path(workdir) / CONFIG
   try:
     value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
       raise ValueError("it does not hold a configuration")
   except (FileNotFoundError, NotADirectoryError) as e:
-    raise _no_run(epath.Path(workdir)) from e
+    raise errors.RunError(
+        f"{path} does not exist: give the --workdir of a run that was started"
+        " with episodic-dp train"
+    ) from e
   except (OSError, ValueError, RecursionError) as e:
     raise errors.RunError(
         f"{path} cannot be read ({e}): restore the file, or move it away and"
         " resume the run, which writes it anew"
     ) from e
+  if "visit" in value:
+    raise errors.RunError(
+        f"{workdir} holds a run of episodic-dp pvi, which prints and writes its"
+        " scores itself: give the --workdir of a run of episodic-dp train"
+    )
   return value
-
-
-def _no_run(folder: epath.Path) -> errors.RunError:
-  """Explain that there is no run; name one that lies below."""
-  remedy = "give the --workdir of a run that was started with episodic-dp train"
-  near = sorted(folder.iterdir()) if folder.is_dir() else []
-  runs = [str(path) for path in near if (path / CONFIG).exists()]
-  if runs:
-    remedy = "give the folder of a run, such as --workdir="
-    remedy += shlex.quote(runs[0])
-  return errors.RunError(f"{folder / CONFIG} does not exist: {remedy}")

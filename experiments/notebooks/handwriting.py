@@ -232,7 +232,7 @@ def train(of, name):
   )
   with tempfile.TemporaryDirectory() as folder:
     result = training.train(spec, folder, callbacks=[callback])
-    checkpoints = training.Checkpoints(folder, read_only=True)
+    checkpoints = training.checkpoint.Checkpoints(folder)
     params, _ = checkpoints.restore(checkpoints.latest(), untrained)
   return params, result
 

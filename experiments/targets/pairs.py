@@ -22,7 +22,7 @@ _MODELS = {
     "single": "last checkpoint",
     "ensemble": "ensemble of the best",
 }
-_KINDS = training.Accuracy, training.SquaredError
+_KINDS = training.evaluation.Accuracy, training.evaluation.SquaredError
 # Two participants a step, or few steps: too little to learn, enough to run.
 _SMOKE = {
     "glyphs": "participants=64,rate=0.03,size=16,width=2,steps=4",
@@ -68,7 +68,7 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
 
 def _scores(
     outcome: panels.Outcome,
-) -> Iterator[tuple[str, training.Score]]:
+) -> Iterator[tuple[str, training.evaluation.Score]]:
   """Yield each model and its score, in the order of a table."""
   kind = next(kind for kind in _KINDS if kind.name in outcome)
   found = {NOT_ADAPTED: outcome.get(NOT_ADAPTED), **outcome[kind.name]}

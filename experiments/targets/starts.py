@@ -227,7 +227,7 @@ def _network(
   config = saved.read(folder)
   learner = learners.make_learner(config, shape)
   params, _ = checkpoints.restore(steps, learner.init(jax.random.key(0)))
-  guarantee = saved_runs.guarantees(folder, "epsilon")
+  guarantee = saved_runs.guarantees(folder, "epsilon") or None
   facts = dict(learner=config.learner.name, steps=steps, guarantee=guarantee)
   return facts, saved_weights.of_network(params)
 

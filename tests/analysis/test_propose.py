@@ -143,7 +143,7 @@ def test_the_alignment_of_a_learner_that_is_known(s):
   learner = types.SimpleNamespace(
       meta_gradient=meta_gradient, model=types.SimpleNamespace(random=None)
   )
-  tasks = training.Tasks(
+  tasks = training.evaluation.Tasks(
       images=images,
       rows=np.arange(2 * n).reshape(n, 1, 2),
       keys=jax.random.split(jax.random.key(0), n),

@@ -115,7 +115,6 @@ def test_table_of_a_shipped_config(call):
         (("--config=glyphs", "--config.delta=2.0"), "config.delta=2.0"),
         (("--config=glyphs", "--format=xml"), "xml"),
         (("--config=glyphs", "--sweep=steps,magic"), "--sweep='magic'"),
-        (("--config=glyphs", "--out=runs/s"), "give --sweep=steps,noise_mul"),
         (("--config=glyphs", "--config.plan.stages=('Foo(1)',)"), "Foo(1)"),
     ],
 )

@@ -62,9 +62,9 @@ def test_several_runs_have_one_epsilon_a_level(call, runs):
         (("--ledger={runs}/a,{runs}/c",), "or of copies of it"),
         (("--ledger={runs}/nowhere",), "cannot be read"),
         (("--ledger={runs}/a", "--delta=2.0"), "delta=2.0"),
-        (("--ledger={runs}/a", "--out={runs}/s"), "--out is of one config"),
+        (("--ledger={runs}/a", "--out={runs}/s"), "--out goes without"),
         (("--ledger={runs}/a", "--same_level=week"), "--same_level=week"),
-        (("--config=glyphs", "--delta=1e-3"), "--config.delta"),
+        (("--config=glyphs", "--delta=1e-3"), "--delta goes with --ledger"),
         (("--config=glyphs", "--group=0"), "group"),
     ],
 )

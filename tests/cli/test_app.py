@@ -24,8 +24,8 @@ def test_the_overview_names_every_command(call):
   for arguments in ((), ("--help",), ("-h",), ("help",)):
     done = call(*arguments)
     assert (done.returncode, done.stderr) == (0, "")
-    for name, command in commands.COMMANDS.items():
-      assert f"  {name} " in done.stdout and command.summary in done.stdout
+    for name, purpose in commands.COMMANDS.items():
+      assert f"  {name} " in done.stdout and purpose in done.stdout
   assert call("--version").stdout == f"episodic-dp {episodic_dp.__version__}\n"
   done = call("trian")
   assert done.returncode == 1 and "'trian' is not a command" in done.stderr

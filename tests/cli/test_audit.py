@@ -9,6 +9,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp.auditing import claims
 from episodic_dp.cli import audit
+from episodic_dp.cli import shared_flags
 from episodic_dp.config import RunConfig
 
 FLAGS = dict(
@@ -30,10 +31,9 @@ def attack(make_config, monkeypatch, tmp_path):
   def run(**changes):
     fields = SMALL | changes.pop("config", {})
     values = FLAGS | dict(config=make_config(**fields), out=str(tmp_path))
-    monkeypatch.setattr(
-        audit.flags, "FLAGS", SimpleNamespace(**(values | changes))
-    )
-    audit.main([])
+    values = SimpleNamespace(**(values | changes))
+    monkeypatch.setattr(shared_flags.flags, "FLAGS", values)
+    audit.main(values)
     return json.loads((tmp_path / "audit.json").read_text())
 
   return run

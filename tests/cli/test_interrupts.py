@@ -92,23 +92,6 @@ def test_a_second_ctrl_c_does_not_wait_for_it():
   assert err.count("\n") == 1
 
 
-def test_signals_of_a_child_are_not_its_parents():
-  """As pools of processes end theirs."""
-  process = _started("""
-import os, signal, time, warnings
-warnings.simplefilter("ignore")  # Python 3.12 warns of a fork beside a thread.
-child = os.fork()
-if not child:
-  time.sleep(60)
-os.kill(child, signal.SIGTERM)
-_, status = os.waitpid(child, 0)
-time.sleep(0.2)
-print(os.WTERMSIG(status))
-""")
-  out, err = process.communicate(timeout=5)
-  assert (process.returncode, out, err) == (0, "15\n", "")
-
-
 def test_a_signal_that_was_ignored_stays_so():
   """As of a job in the background of a script."""
   code = "import os, signal; os.kill(os.getpid(), 2); print('on')"

@@ -67,7 +67,7 @@ def config_of(name, steps, **options):
 
 
 def params_of(folder, learner):
-  checkpoints = training.Checkpoints(folder, read_only=True)
+  checkpoints = training.checkpoint.Checkpoints(folder)
   like = learner.init(jax.random.key(0))
   return checkpoints.restore(checkpoints.latest(), like)[0]
 

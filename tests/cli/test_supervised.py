@@ -55,7 +55,7 @@ def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
   evaluator = experiment.spec.evaluator
   found = measure.measure(str(folder), splits=splits, evaluator=evaluator)
   assert json.loads((folder / "evaluation.json").read_text())["single"]
-  params, _ = training.Checkpoints(folder, read_only=True).restore(
+  params, _ = training.checkpoint.Checkpoints(folder).restore(
       4, experiment.spec.learner.init(jax.random.key(0))
   )
   tuned = learners.FineTuning(
@@ -93,11 +93,11 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path):
   with pytest.raises(_Killed):
     spec = dataclasses.replace(experiment.spec, evaluator=Dying())
     training.train(spec, tmp_path)
-  assert training.Checkpoints(tmp_path, read_only=True).latest() == 2
+  assert training.checkpoint.Checkpoints(tmp_path).latest() == 2
   assert training.train(experiment.spec, tmp_path).steps == 4
   like = experiment.spec.learner.init(jax.random.key(0))
   expected, found = (
-      training.Checkpoints(f, read_only=True).restore(4, like)[0]
+      training.checkpoint.Checkpoints(f).restore(4, like)[0]
       for f in (trained[0], tmp_path)
   )
   jax.tree.map(np.testing.assert_array_equal, found, expected)

@@ -101,7 +101,7 @@ def _final(folder):
   """The parameters and the step of the last checkpoint."""
   config = saved.read(folder)
   learner = learners.make_learner(config, (16, 16, 1))
-  checkpoints = training.Checkpoints(folder, read_only=True)
+  checkpoints = training.checkpoint.Checkpoints(folder)
   step = checkpoints.latest()
   like = learner.init(jax.random.key(0))
   return checkpoints.restore(step, like)[0], step

@@ -25,14 +25,13 @@ def written(make_run, tmp_path):
   return write
 
 
-@pytest.mark.parametrize("flag", ["", "--statement="])
-def test_a_statement_is_written_and_holds(call, tmp_path, flag):
+def test_a_statement_is_written_and_holds(call, tmp_path):
   path = tmp_path / "a" / "statement.json"
   arguments = ("--config=glyphs", "--config.steps=10", "--format=json")
   first = call("account", *arguments, f"--statement={path}")
   assert first.returncode == 0, first.stderr
   assert json.loads(first.stdout) == json.loads(path.read_text())
-  done = call("verify", f"{flag}{path}")
+  done = call("verify", path)
   assert done.returncode == 0, done.stderr
   table, _, limits = done.stdout.partition("\n\n")
   assert " ".join(limits.split()) == verify.LIMITS
@@ -95,7 +94,7 @@ def test_what_does_not_hold_is_told_with_the_file(
 ):
   path = written(change)
   with pytest.raises(plan.PlanError, match=f"^{path}.*{match}") as e:
-    verify.run(str(path))
+    verify.main(None, str(path))
   assert "\n" not in str(e.value)
   del capsys
 
@@ -104,17 +103,16 @@ def test_half_a_file_is_told(written):
   path = written()
   path.write_text(path.read_text()[:500])
   with pytest.raises(plan.PlanError, match="perhaps cut short"):
-    verify.run(str(path))
+    verify.main(None, str(path))
   path.write_bytes(b"\xff\xfe\x00")
   with pytest.raises(plan.PlanError, match="is not JSON"):
-    verify.run(str(path))
+    verify.main(None, str(path))
 
 
 @pytest.mark.parametrize(
     "arguments,part",
     [
         ((), "give one privacy statement"),
-        (("x.json", "--statement=x.json"), "give one privacy statement"),
         (("x.json", "y.json"), "argument 'y.json' is not a flag"),
         (("nowhere.json",), "nowhere.json: it cannot be read"),
     ],
@@ -131,7 +129,7 @@ def test_strange_names_are_refused_in_one_line_that_can_be_printed(written):
   path = written()
   path.write_text(text.replace('"class"', json.dumps(strange)))
   with pytest.raises(plan.PlanError, match="printable characters") as e:
-    verify.run(str(path))
+    verify.main(None, str(path))
   assert str(e.value).isprintable() and len(str(e.value)) < 400
 
 
@@ -157,7 +155,7 @@ def test_levels_without_a_guarantee_and_the_seed_are_told(tmp_path, capsys):
   )
   path = tmp_path / "statement.json"
   path.write_text(json.dumps(stated))
-  verify.run(str(path))
+  verify.main(None, str(path))
   said = " ".join(capsys.readouterr().out.split())
   assert "No guarantee for level 'class': FixedSize(n=6) draws every" in said
   assert report.SEEDED in said

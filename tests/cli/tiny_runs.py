@@ -66,7 +66,7 @@ def save(
   folder.mkdir(parents=True)
   files.write_json(folder / workdir.CONFIG, parsed.as_json())
   learner = learners.make_learner(parsed, (12, 12, 1))
-  checkpoints = training.Checkpoints(folder)
+  checkpoints = training.checkpoint.Checkpoints(folder)
   checkpoints.save(steps, learner.init(jax.random.key(steps)), {"step": 0})
   files.write_json(
       folder / reporting.GUARANTEE,

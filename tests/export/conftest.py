@@ -39,7 +39,7 @@ def save_run(config: RunConfig, folder, splits, steps=2, quality=None):
       folder / workdir.CONFIG, config.with_changes(example).as_json()
   )
   learner = learners.make_learner(config, splits.test.image_shape)
-  checkpoints = training.Checkpoints(folder)
+  checkpoints = training.checkpoint.Checkpoints(folder)
   ledger = accounting.Ledger().add(config.release, steps, continued=False)
   checkpoints.save(
       steps,

@@ -39,7 +39,7 @@ def in_process(workdir, splits, support, query, way=WAY, *, divisor=255.0):
   config = saved.read(workdir)
   learner = learners.make_learner(config, splits.test.image_shape)
   like = learner.init(jax.random.key(0))
-  checkpoints = training.Checkpoints(workdir, read_only=True)
+  checkpoints = training.checkpoint.Checkpoints(workdir)
   params, _ = checkpoints.restore(checkpoints.latest(), like)
   evaluated = learners.make_evaluation_learner(
       config, learner, splits.test.image_shape

@@ -47,7 +47,7 @@ def _params(folder):
   """All parameters after the last step, in one array."""
   config = RunConfig.parse(workdir_lib.read_config(folder))
   learner = learners.make_learner(config, (1, 1, 1))
-  checkpoints = training.Checkpoints(folder, read_only=True)
+  checkpoints = training.checkpoint.Checkpoints(folder)
   like = learner.init(jax.random.key(0))
   found, _ = checkpoints.restore(STEPS, like)
   return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)])

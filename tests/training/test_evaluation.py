@@ -154,11 +154,11 @@ def test_an_interval_can_be_computed_again_from_what_is_stored():
   counts = np.random.default_rng(0).integers(0, 76, 600)
   errors = np.linspace(0.0, 3.0, 50)
   for score, kind in (
-      (measured, training.Accuracy),
-      (evaluation.interval(counts, of=75), training.Accuracy),
+      (measured, evaluation.Accuracy),
+      (evaluation.interval(counts, of=75), evaluation.Accuracy),
       (
-          evaluation.interval(errors, training.SquaredError),
-          training.SquaredError,
+          evaluation.interval(errors, evaluation.SquaredError),
+          evaluation.SquaredError,
       ),
   ):
     stored = json.loads(json.dumps(dataclasses.asdict(score)))
@@ -173,7 +173,7 @@ def test_an_interval_can_be_computed_again_from_what_is_stored():
 @pytest.mark.parametrize("largest", [1, 255, 256, 10**6])
 def test_whole_numbers_are_packed_exactly(largest):
   values = np.asarray([0, 1, largest])
-  packed = evaluation.interval(values, training.SquaredError, of=4).per_task
+  packed = evaluation.interval(values, evaluation.SquaredError, of=4).per_task
   assert (4 * evaluation.unpack(packed) == values).all()
 
 
@@ -233,5 +233,5 @@ def test_regression_is_measured_by_the_squared_error():
 
 
 def test_an_interval_of_squared_errors_is_not_cut_at_one():
-  found = evaluation.interval(np.asarray([0.0, 40.0]), training.SquaredError)
+  found = evaluation.interval(np.asarray([0.0, 40.0]), evaluation.SquaredError)
   assert found.mean == 20 and found.high - found.mean == pytest.approx(39.2)

@@ -16,6 +16,7 @@ from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.private import state as state_lib
+from episodic_dp.training import checkpoint
 from episodic_dp.training import metrics
 from tests.training import tiny_run
 
@@ -62,7 +63,7 @@ def test_the_run_learns_and_counts(whole):
   assert lines[0]["epsilon"] == 0
   assert lines[0]["validation_accuracy"] == score.mean
   assert (folder / "checkpoints").is_dir()
-  assert training.Checkpoints(folder).steps() == (12, 13)
+  assert checkpoint.Checkpoints(folder).steps() == (12, 13)
 
 
 def test_every_line_tells_what_was_spent_so_far(whole):
@@ -84,7 +85,7 @@ def test_the_statement_covers_every_level_and_is_verified(whole):
     assert entry["assumptions"][0] == report.SEEDED
   assert accounting.verify(found).differences == ()
   expected = accounting.Ledger().add(tiny_run.spec(1).release, STEPS)
-  ledger = training.Checkpoints(folder).ledger(STEPS)
+  ledger = checkpoint.Checkpoints(folder).about(STEPS)["ledger"]
   assert ledger == expected.as_dict()
 
 
@@ -184,7 +185,7 @@ def test_validation_and_configuration_may_be_left_out(tmp_path):
 _BAD = {
     "evaluate_every=0": lambda: tiny_run.spec(2, evaluate_every=0),
     "steps=0": lambda: tiny_run.spec(0),
-    "'adam' must be an opt": lambda: tiny_run.spec(3, optimizer="adam"),
+    "no level 'city'|'city'": lambda: tiny_run.spec(3, privacy_unit="city"),
     "be of another sampler": lambda: dataclasses.replace(
         tiny_run.spec(3), train=tiny_run.dataset(participants=21)
     ),
@@ -280,7 +281,7 @@ def test_what_adapts_is_resumed_to_the_bit(name, tmp_path):
   folders = (tmp_path / "whole", tmp_path / "parts")
   program = training.meta_training.MetaTraining(spec)
   whole, parts = (
-      training.Checkpoints(folder).restore(6, *program.saved(program.init()))
+      checkpoint.Checkpoints(folder).restore(6, *program.saved(program.init()))
       for folder in folders
   )
   assert _same(whole, parts)

@@ -119,7 +119,7 @@ def test_a_planted_key_is_found_however_it_is_written(how, tmp_path):
 def test_a_key_in_a_checkpoint_is_found(tmp_path):
   key = private.secret_key(b"\xfe\xdc\xba\x98vT2\x10")
   rest = {"step": np.int32(1), "key": jax.random.key_data(key)}
-  checkpoints = training.Checkpoints(tmp_path)
+  checkpoints = training.checkpoint.Checkpoints(tmp_path)
   checkpoints.save(1, {"w": np.zeros(3, np.float32)}, rest)
   found = search.searched(search.public_bytes(tmp_path), _PLANTED)
   assert "the key is in checkpoints/1.npz, little-endian" in found

@@ -1,8 +1,6 @@
 """The work directory: lock, room, configuration."""
 
-import collections
 import errno
-import os
 
 import pytest
 
@@ -28,31 +26,17 @@ def test_second_process_is_refused_and_the_lock_ends(tmp_path):
     pass
 
 
-@pytest.mark.parametrize(
-    "number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS]
-)
 def test_a_mount_without_locks_is_not_another_process(
-    tmp_path, monkeypatch, caplog, number
+    tmp_path, monkeypatch, caplog
 ):
-  _lock_fails(monkeypatch, number)
-  with workdir.opened(tmp_path):
-    pass
-  (told,) = [r.getMessage() for r in caplog.records]
-  assert f"the file system of {tmp_path} knows no locks" in told
-
-
-def test_a_lock_that_fails_otherwise_is_one_sentence(tmp_path, monkeypatch):
-  _lock_fails(monkeypatch, errno.EIO)
-  with pytest.raises(errors.RunError, match="cannot be locked.*mend"):
-    with workdir.opened(tmp_path):
-      pass
-
-
-def _lock_fails(monkeypatch, number):
   def flock(*unused):
-    raise OSError(number, os.strerror(number))
+    raise OSError(errno.ENOLCK, "No locks available")
 
   monkeypatch.setattr(workdir.fcntl, "flock", flock)
+  with workdir.opened(tmp_path):
+    pass
+  (warned,) = [r.getMessage() for r in caplog.records]
+  assert f"the file system of {tmp_path} knows no locks" in warned
 
 
 def test_a_run_may_be_insisted_on_or_refused(tmp_path):
@@ -128,27 +112,12 @@ def test_a_file_in_the_way_is_one_sentence(tmp_path):
       pass
 
 
-def test_full_disk_is_one_sentence(tmp_path, monkeypatch):
-  usage = collections.namedtuple("usage", "total used free")
-  monkeypatch.setattr(
-      workdir.shutil, "disk_usage", lambda path: usage(2**30, 2**30, 2**20)
-  )
-  with pytest.raises(errors.RunError, match="64 MiB are free|No space"):
-    with workdir.opened(tmp_path):
-      pass
-
-
-def test_a_run_below_is_named_where_there_is_none(tmp_path):
-  run = tmp_path / "runs" / "a run"
-  run.mkdir(parents=True)
+def test_another_folder_is_no_run_of_train(tmp_path):
   with pytest.raises(errors.RunError, match="does not exist: give the --work"):
-    workdir.read_config(run)
-  files.write_json(run / workdir.CONFIG, CONFIG)
-  with pytest.raises(errors.RunError, match=f"such as --workdir='{run}'"):
-    workdir.read_config(tmp_path / "runs")
-  files.write_json(run / workdir.CONFIG, {"visit": {"local_steps": 25}})
+    workdir.read_config(tmp_path)
+  files.write_json(tmp_path / workdir.CONFIG, {"visit": {"local_steps": 25}})
   with pytest.raises(errors.RunError, match="a run of episodic-dp pvi"):
-    workdir.read_config(run)
+    workdir.read_config(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "\0", "[" * 10**5])

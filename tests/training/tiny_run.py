@@ -124,7 +124,7 @@ def train(a_spec, workdir, **options):
 
 def final_params(workdir):
   """The last checkpoint's parameters and its step."""
-  checkpoints = training.Checkpoints(workdir, read_only=True)
+  checkpoints = training.checkpoint.Checkpoints(workdir)
   like = learner().init(jax.random.key(0))
   step = checkpoints.latest()
   return checkpoints.restore(step, like)[0], step
