@@ -21,7 +21,6 @@ from episodic_dp.output import tables
 from episodic_dp.training import evaluation
 from episodic_dp.training import metrics
 from episodic_dp.training import reporting
-from episodic_dp.training import saved_runs
 from episodic_dp.training import workdir as workdir_lib
 
 # Fields of a config in which runs of one setting under several keys differ.
@@ -131,8 +130,8 @@ def read(folder: pathlib.Path) -> Run:
   lines = metrics.read(folder / metrics.FILE)
   begun = (folder / workdir_lib.CONFIG).exists()
   config = workdir_lib.read_config(folder) if begun else {}
-  stated = saved_runs.guarantees(folder, "epsilon", "delta", "steps")
-  planned = (saved_runs.statement(folder) or {}).get("planned_steps")
+  stated = reporting.guarantees(folder, "epsilon", "delta", "steps")
+  planned = (reporting.statement(folder) or {}).get("planned_steps")
   try:
     tested = _json(folder / reporting.EVALUATION)
     scores = _scores(lines, tested)

@@ -13,8 +13,8 @@ from episodic_dp.config import learners
 from episodic_dp.config import saved
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.training import checkpoint
 from episodic_dp.training import reporting
-from episodic_dp.training import saved_runs
 from episodic_dp.training import workdir as workdir_lib
 
 _NAMES = {
@@ -57,7 +57,7 @@ def measure(
     RunError: the folder has no run, or no checkpoint.
   """
   config = saved.read(workdir)
-  checkpoints, last = saved_runs.latest(workdir)
+  checkpoints, last = checkpoint.latest(workdir)
   if splits is None:
     with phases.phase("reading the data", at_once=True):
       splits = build.load_data(config, data_dir=data_dir, download=download)

@@ -42,7 +42,8 @@ from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
 from episodic_dp.output import tables
-from episodic_dp.training import saved_runs
+from episodic_dp.training import checkpoint
+from episodic_dp.training import reporting
 
 NAME = "membership"
 SIDES = ("participants", "examples")  # Attacked in every run.
@@ -99,7 +100,7 @@ def attack(
   results = []
   for name, path in runs.items():
     config = with_held_out(configs[name], participants)
-    checkpoints, step = saved_runs.latest(path)
+    checkpoints, step = checkpoint.latest(path)
     guarantee = _guarantee(path, config)
     with phases.phase(f"attacking {name}"):
       splits = build.load_data(config, data_dir=data_dir, download=download)
@@ -175,7 +176,7 @@ def _guarantee(
     path: pathlib.Path, config: RunConfig
 ) -> dict[str, float] | None:
   """Return a participant's {"epsilon", "delta"}; None for no guarantee."""
-  stated = saved_runs.guarantees(path, "epsilon", "delta")
+  stated = reporting.guarantees(path, "epsilon", "delta")
   level = config.release.levels[0]
   if level not in stated or stated[level]["epsilon"] == "inf":
     return None

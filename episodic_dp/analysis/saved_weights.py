@@ -13,7 +13,8 @@ from episodic_dp.config import build
 from episodic_dp.config import learners
 from episodic_dp.config import saved
 from episodic_dp.output import phases
-from episodic_dp.training import saved_runs
+from episodic_dp.training import checkpoint
+from episodic_dp.training import reporting
 
 # Parameters that learners learn next to a network.
 _OTHERS = {"rates", "log_ridge", "log_scale"}
@@ -60,8 +61,8 @@ def save(
         " own for every inner step, so that it is not one network: train"
         " without it"
     )
-  checkpoints, last = saved_runs.latest(workdir)
-  stated = saved_runs.guarantees(workdir, "epsilon")
+  checkpoints, last = checkpoint.latest(workdir)
+  stated = reporting.guarantees(workdir, "epsilon")
   bounds = [float(level["epsilon"]) for level in stated.values()]
   if config.private_seed is not None or not any(map(math.isfinite, bounds)):
     logging.warning(

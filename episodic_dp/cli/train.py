@@ -68,7 +68,6 @@ from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 from episodic_dp.training import processes
-from episodic_dp.training import reporting
 from episodic_dp.training import resume as resume_lib
 from episodic_dp.training import stopping
 from episodic_dp.training import workdir as workdir_lib
@@ -132,7 +131,7 @@ def _train(
     )
     interrupts.ignore()
   if processes.first():
-    print(reporting.summary(result, spec.steps))
+    print(result)
     print(f"  results: {values.workdir}", flush=True)
   return result
 
@@ -172,5 +171,5 @@ def _train_keys(
   if exit_status.of(result.stopped) == exit_status.FINISHED:
     print(several_keys.text(places), flush=True)
   else:
-    print(reporting.summary(result, config.planned_steps), flush=True)
+    print(result, flush=True)
   return result

@@ -26,7 +26,6 @@ from episodic_dp.export import card as card_lib
 from episodic_dp.export import folder as folder_lib
 from episodic_dp.output import files
 from episodic_dp.training import reporting
-from episodic_dp.training import saved_runs
 from episodic_dp.training import workdir as workdir_lib
 
 CHOICES = get_args(folder_lib.Choice)
@@ -142,7 +141,7 @@ def _chosen(
     workdir: Any, checkpoint: str
 ) -> tuple[training.checkpoint.Checkpoints, tuple[int, ...]]:
   """Return the checkpoints of a run, and the steps of the exported ones."""
-  checkpoints, last = saved_runs.latest(workdir)
+  checkpoints, last = training.checkpoint.latest(workdir)
   if checkpoint == "last":
     return checkpoints, (last,)
   best = tuple(step for step, _ in checkpoints.best())

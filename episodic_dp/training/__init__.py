@@ -6,8 +6,8 @@ from episodic_dp.training.evaluation import Evaluator
 from episodic_dp.training.loop import Program
 from episodic_dp.training.loop import run
 from episodic_dp.training.meta_training import train
+from episodic_dp.training.reporting import Result
 from episodic_dp.training.spec import make_mesh
-from episodic_dp.training.spec import Result
 from episodic_dp.training.spec import TrainingSpec
 
 __all__ = [

@@ -183,6 +183,24 @@ _DAMAGED = (
 )
 
 
+def latest(
+    workdir: str | os.PathLike,
+) -> tuple[Checkpoints, int]:
+  """Return the checkpoints of a run, read-only, and the last one's step.
+
+  Raises:
+    RunError: there is no checkpoint.
+  """
+  checkpoints = Checkpoints(workdir)
+  step = checkpoints.latest()
+  if step is None:
+    raise errors.RunError(
+        f"{checkpoints.folder} has no checkpoint yet: let episodic-dp train go"
+        " on until it has saved one"
+    )
+  return checkpoints, step
+
+
 def digest(arrays: Arrays) -> str:
   """Return SHA-256 over bytes, dtypes and shapes of the leaves in order."""
   total = hashlib.sha256()

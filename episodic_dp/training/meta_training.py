@@ -36,7 +36,7 @@ def train(
     spec: spec_lib.TrainingSpec,
     workdir: str | os.PathLike | workdir_lib.WorkDirectory,
     **options: Any,
-) -> spec_lib.Result:
+) -> reporting.Result:
   """Train in a work directory, from its last checkpoint where it has one.
 
   Args:
@@ -334,7 +334,7 @@ class MetaTraining:
       done: int,
       stopped: str,
       seconds: float,
-  ) -> spec_lib.Result:
+  ) -> reporting.Result:
     """See `loop.Program`."""
     spec = self.spec
     del state
@@ -342,8 +342,9 @@ class MetaTraining:
       stopped = "budget"
     stated = {} if self._spending is None else self._spending.stated()
     missing = () if self._spending is None else spec.release.levels
-    return spec_lib.Result(
+    return reporting.Result(
         steps=done,
+        planned=spec.steps,
         stopped=stopped,
         guarantees=stated,
         seconds=seconds,

@@ -2,17 +2,65 @@
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+import json
 import math
+import os
 from typing import Any, TypeAlias
 
 from episodic_dp import accounting
+from episodic_dp import errors
 from episodic_dp.accounting import report
-from episodic_dp.training import spec as spec_lib
+from episodic_dp.training import evaluation
+from episodic_dp.training import workdir as workdir_lib
 
 GUARANTEE = "guarantee.json"
 EVALUATION = "evaluation.json"  # What episodic-dp evaluate measured.
 
 Guarantees: TypeAlias = Mapping[str, accounting.Guarantee]  # By level.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class Result:
+  """Outcome of `train`; printed, it is the summary of the run.
+
+  Attributes:
+    steps: steps done in all, earlier processes included.
+    planned: steps of the whole run.
+    stopped: "done", "budget" (all that the target allows), or by what it was
+      asked to stop: "SIGTERM", "SIGUSR1", "SIGINT" or "time limit".
+    guarantees: level -> Guarantee for the steps done; for those of the whole
+      run where none was.
+    unproved: the levels for which no guarantee is proved.
+    seconds: wall-clock seconds of this process inside `train`.
+    score: the last validation accuracy or squared error, or None.
+    untrained: that of the initial parameters, or None.
+  """
+
+  steps: int
+  planned: int
+  stopped: str
+  guarantees: Guarantees
+  seconds: float
+  score: evaluation.Score | None = None
+  untrained: evaluation.Score | None = None
+  unproved: tuple[str, ...] = ()
+
+  def __repr__(self) -> str:
+    how = ending(self.steps, self.planned, self.stopped)
+    lines = [f"{how} ({self.seconds:.0f} s in this process)"]
+    if self.score is not None:
+      line = f"  validation {words(self.score.name)} {self.score}"
+      if self.untrained is not None:
+        line += f"; untrained {self.untrained}"
+      lines.append(line)
+    if not self.steps:
+      lines.append(
+          "  no step was taken and nothing spent; the whole run spends"
+      )
+    lines += guarantee_lines(
+        self.guarantees, self.steps or self.planned, self.unproved
+    )
+    return "\n".join(lines)
 
 
 def number(value: float) -> float | str:
@@ -21,7 +69,7 @@ def number(value: float) -> float | str:
 
 
 def result_entry(
-    result: spec_lib.Result, measured: Mapping[str, Any]
+    result: Result, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
   """Return a run's steps, accuracies and epsilons, JSON-able.
 
@@ -102,28 +150,48 @@ def ending(steps: int, planned: int, stopped: str) -> str:
   )
 
 
-def summary(result: spec_lib.Result, planned: int) -> str:
-  """Describe what `training.train` did.
-
-  Args:
-    result: of `loop.train`.
-    planned: the steps of the whole run.
-  """
-  head = ending(result.steps, planned, result.stopped)
-  lines = [f"{head} ({result.seconds:.0f} s in this process)"]
-  if result.score is not None and result.untrained is not None:
-    lines.append(
-        f"  validation {words(result.score.name)} {result.score}; of the"
-        f" untrained model {result.untrained}"
-    )
-  if not result.steps:
-    lines.append("  no step was taken and nothing spent; the whole run spends")
-  lines += guarantee_lines(
-      result.guarantees, result.steps or planned, result.unproved
-  )
-  return "\n".join(lines)
-
-
 def words(name: str) -> str:
   """Return the name of a score in words: "squared error"."""
   return name.replace("_", " ")
+
+
+def statement(workdir: str | os.PathLike) -> Any:
+  """Return the privacy statement of a run, None if it has none.
+
+  Raises:
+    RunError: the file is damaged.
+  """
+  file = workdir_lib.folder_of(workdir) / GUARANTEE
+  if not file.exists():
+    return None
+  try:
+    found = json.loads(file.read_text(encoding="utf-8"))
+    int(found["planned_steps"])
+    for stated in found["guarantees"].values():
+      float(stated["epsilon"]), float(stated["delta"])
+  except (
+      OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
+  ) as e:
+    raise errors.RunError(
+        f"{file} cannot be read ({type(e).__name__}): resume the run, which"
+        " writes it again"
+    ) from e
+  return found
+
+
+def guarantees(
+    workdir: str | os.PathLike, *fields: str
+) -> dict[str, Mapping[str, Any]]:
+  """Return level -> fields of its stated guarantee; {} without a statement.
+
+  An infinite epsilon is the string "inf".
+
+  Args:
+    workdir: the folder of the run.
+    *fields: of `accounting.Guarantee.as_dict`.
+  """
+  levels = (statement(workdir) or {"guarantees": {}})["guarantees"]
+  return {
+      level: {field: stated[field] for field in fields}
+      for level, stated in levels.items()
+  }

@@ -1,21 +1,18 @@
-"""Description of a training run, and its result."""
+"""Description of a training run."""
 
 from collections.abc import Mapping
 import dataclasses
-import math
 from typing import Any
 
 import jax
 import optax
 
 from episodic_dp import _validate
-from episodic_dp import accounting
 from episodic_dp import backends
 from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
-from episodic_dp.accounting import report
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import sharding
 from episodic_dp.training import evaluation
@@ -90,50 +87,6 @@ class TrainingSpec:
           f" {self.train.hierarchy}: the guarantee would be of another sampler;"
           " make Release(train.hierarchy, plan, mechanism)"
       )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
-class Result:
-  """Outcome of `train`, shown in one line.
-
-  Attributes:
-    steps: steps done in all, earlier processes included.
-    stopped: "done", "budget" (all that the target allows), or by what it was
-      asked to stop: "SIGTERM", "SIGUSR1", "SIGINT" or "time limit".
-    guarantees: level -> Guarantee for the steps done; for those of the whole
-      run where none was.
-    unproved: the levels for which no guarantee is proved.
-    seconds: wall-clock seconds of this process inside `train`.
-    score: the last validation accuracy or squared error, or None.
-    untrained: that of the initial parameters, or None.
-  """
-
-  steps: int
-  stopped: str
-  guarantees: Mapping[str, accounting.Guarantee]
-  seconds: float
-  score: evaluation.Score | None
-  untrained: evaluation.Score | None = None
-  unproved: tuple[str, ...] = ()
-
-  def __repr__(self) -> str:
-    parts = [f"{self.steps} steps", self.stopped]
-    if self.score is not None:
-      name = self.score.name.replace("_", " ")
-      parts.append(f"validation {name} {self.score}")
-    if not self.steps:
-      parts.append("of the whole run")
-    for level, g in self.guarantees.items():
-      spent = f"epsilon {report.rounded_up(g.epsilon)} at delta {g.delta:g}"
-      if math.isinf(g.epsilon):
-        spent = "no formal guarantee"
-      parts.append(f"{level} {spent}")
-    parts += [f"{level} no guarantee" for level in self.unproved]
-    # What a guarantee must not be mistaken for is said wherever it is shown.
-    parts += dict.fromkeys(
-        g.caveat for g in self.guarantees.values() if g.caveat
-    )
-    return f"Result({'; '.join(parts)}; {self.seconds:.0f} s)"
 
 
 def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:

@@ -22,7 +22,7 @@ from episodic_dp.output import plotting
 from episodic_dp.pvi import federation
 from episodic_dp.pvi import program
 from episodic_dp.pvi import shared_prior
-from episodic_dp.training import saved_runs
+from episodic_dp.training import checkpoint
 from experiments import pvi_picture
 from experiments import runs as runs_lib
 from experiments.targets import panels
@@ -241,7 +241,7 @@ def _finish_prior(
     spec = _with_prior(spec)
   result = training.train(spec, workdir)
   runs_lib.check_done(result.stopped)
-  checkpoints, last = saved_runs.latest(workdir)
+  checkpoints, last = checkpoint.latest(workdir)
   params = checkpoints.restore(last, spec.learner.init(jax.random.key(0)))[0]
   chosen, measured = _measure(spec, params, experiment.splits)
   return runs_lib.record(run, folder, {

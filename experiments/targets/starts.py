@@ -19,7 +19,8 @@ from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
 from episodic_dp.config.presets import cifar_fs_supervised
 from episodic_dp.learners import naming
-from episodic_dp.training import saved_runs
+from episodic_dp.training import checkpoint
+from episodic_dp.training import reporting
 from experiments import runs as runs_lib
 from experiments.targets import budgets
 from experiments.targets import panels
@@ -223,11 +224,11 @@ def _network(
     folder: pathlib.Path, shape: tuple[int, ...]
 ) -> tuple[dict[str, Any], Any]:
   """Return the facts of a finished run, and the weights of its network."""
-  checkpoints, steps = saved_runs.latest(folder)
+  checkpoints, steps = checkpoint.latest(folder)
   config = saved.read(folder)
   learner = learners.make_learner(config, shape)
   params, _ = checkpoints.restore(steps, learner.init(jax.random.key(0)))
-  guarantee = saved_runs.guarantees(folder, "epsilon") or None
+  guarantee = reporting.guarantees(folder, "epsilon") or None
   facts = dict(learner=config.learner.name, steps=steps, guarantee=guarantee)
   return facts, saved_weights.of_network(params)
 

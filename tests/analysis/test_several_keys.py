@@ -87,7 +87,7 @@ def test_a_run_that_is_stopped_is_the_last_and_every_folder_was_opened(
   def stopped(spec, workdir, resume, deadline):
     seeds.append(spec.seed)
     return training.Result(
-        steps=1, stopped="done" if len(seeds) < 2 else "SIGTERM",
+        steps=1, planned=1, stopped="done" if len(seeds) < 2 else "SIGTERM",
         guarantees={}, seconds=1.0, score=None,
     )
 

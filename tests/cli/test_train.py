@@ -56,14 +56,17 @@ def trained(tmp_path_factory):
 def test_training_prints_guarantees_and_leaves_its_files(trained):
   folder, done = trained
   assert "done: 2 steps" in done.stdout
+  assert "; untrained " in done.stdout
+  assert done.stdout.endswith(f"  results: {folder}\n")
   for level in ("participant", "point"):
     assert any(
         line.split()[:1] == [level] and "epsilon" in line
         for line in done.stdout.splitlines()
     ), done.stdout
   # What takes long says so before it begins, and every step when it ends.
-  for line in ("reading the data", "compiling the step (", "step 1 of 2: "):
+  for line in ("reading the data", "compiling the step", "step 1 of 2: "):
     assert line in done.stderr
+  assert ": epsilon≤" in done.stderr and " of one participant" in done.stderr
   assert (folder / "checkpoints" / "2.npz").exists()
   assert (folder / "learning_curve.png").exists()
   assert (folder / "epsilon_curve.png").exists()

@@ -111,12 +111,12 @@ def test_a_finished_run_is_left_as_it_is_and_keeps_its_score(whole):
   assert (folder / metrics.FILE).read_bytes() == before
 
 
-def test_a_result_is_shown_in_one_line_with_every_level(whole):
+def test_a_result_is_shown_with_every_level(whole):
   result = whole[2]
   text = repr(result)
-  assert text.startswith(f"Result({STEPS} steps; done; validation accuracy ")
-  assert "\n" not in text and len(text) < 800
-  assert all(f"{level} epsilon " in text for level in result.guarantees)
+  assert text.startswith(f"done: {STEPS} steps ")
+  assert f"validation accuracy {result.score}; untrained" in text
+  assert all(f"  {level} " in text for level in result.guarantees)
   # The seed of this run is known: that is said wherever epsilon is.
   (caveat,) = {g.caveat for g in result.guarantees.values()}
   assert caveat and caveat in text
@@ -151,7 +151,7 @@ def test_a_deadline_ends_a_run_and_budgets_are_named(tmp_path):
   spec = tiny_run.spec(2, asked_steps=5)
   result = tiny_run.train(spec, tmp_path, deadline=time.monotonic())
   assert (result.steps, result.stopped) == (0, "time limit")
-  assert "of the whole run; participant epsilon" in repr(result)
+  assert "nothing spent; the whole run spends\n  participant" in repr(result)
   result = tiny_run.train(spec, tmp_path, deadline=time.monotonic() + 999)
   assert (result.steps, result.stopped) == (2, "budget")
 

@@ -53,12 +53,12 @@ def test_shared_records_are_said_wherever_epsilon_is():
 
 def test_a_level_without_a_guarantee_is_a_line_too():
   result = training.Result(
-      steps=3, stopped="done", guarantees=_guarantees(copies=True), seconds=1,
-      score=None, unproved=("class", "image"),
+      steps=3, planned=3, stopped="done", guarantees=_guarantees(copies=True),
+      seconds=1, unproved=("class", "image"),
   )
-  told = reporting.summary(result, 3)
-  assert "\n  class  no guarantee (why: no_guarantee in guarantee.json)" in told
-  assert "class no guarantee; image no guarantee" in repr(result)
+  for level in ("class", "image"):
+    line = f"\n  {level}  no guarantee (why: no_guarantee in guarantee.json)"
+    assert line in repr(result)
 
 
 def test_a_caveat_of_some_levels_names_them():
@@ -107,10 +107,9 @@ def test_infinite_epsilon_is_said_and_not_drawn(tmp_path):
 
 def test_a_run_that_took_no_step_has_spent_nothing():
   result = training.Result(
-      steps=0, stopped="time limit", guarantees=_guarantees(), seconds=1,
-      score=None,
+      steps=0, planned=3, stopped="time limit", guarantees=_guarantees(),
+      seconds=1,
   )
-  told = reporting.summary(result, 3)
+  told = repr(result)
   assert "after step 0 of 3" in told and "nothing spent" in told
   assert "after 0 steps" not in told and "after 3 steps" in told
-  assert "of the whole run; user epsilon" in repr(result)

@@ -22,7 +22,6 @@ from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.cli import exit_status
 from episodic_dp.training import plots
-from episodic_dp.training import reporting
 
 WAY, SHOT, QUERY, SIDE = 3, 1, 2, 4
 CHECKPOINT_EVERY, EVALUATE_EVERY = 4, 12
@@ -133,5 +132,5 @@ def final_params(workdir):
 if __name__ == "__main__":
   this_spec = spec(int(sys.argv[2]))
   outcome = training.train(this_spec, sys.argv[1])
-  print(reporting.summary(outcome, this_spec.steps))
+  print(outcome)
   sys.exit(exit_status.of(outcome.stopped))

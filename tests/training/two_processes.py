@@ -14,7 +14,6 @@ from episodic_dp import training
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
 from episodic_dp.training import processes
-from episodic_dp.training import reporting
 
 
 def main():
@@ -34,7 +33,7 @@ def main():
     )
     result = training.train(spec, workdir, resume="auto")
   if processes.first():
-    print(reporting.summary(result, steps))
+    print(result)
   print("took", result.steps, result.stopped, flush=True)
   sys.exit(exit_status.of(result.stopped))
 
