@@ -322,11 +322,19 @@ class MetaTraining:
       )
       files.write_json(folder / reporting.GUARANTEE, statement)
     if ended:
-      lines = metrics.read(folder / metrics.FILE)
-      if spec.validation is not None:
-        self._scores = _scores(spec.validation, lines)
+      tasks, found = spec.validation, []
+      if tasks is not None:
+        lines = metrics.read(folder / metrics.FILE)
+        found = metrics.validated(lines, tasks.score.name)
+        self._scores = [
+            tasks.score(
+                mean=one.mean, low=one.low, high=one.high,
+                tasks=len(tasks.rows),
+            )
+            for one in found
+        ]
       with phases.phase("drawing the curves"):
-        self._draw(folder, lines)
+        self._draw(folder, found)
 
   def result(
       self,
@@ -363,51 +371,25 @@ class MetaTraining:
     assert self._spending is not None  # Of the process that writes.
     return self._spending
 
-  def _draw(self, folder: Any, lines: Sequence[Mapping[str, Any]]) -> None:
+  def _draw(self, folder: Any, found: Sequence[metrics.Validated]) -> None:
     """Draw the learning curve and epsilon over the steps."""
     spec, spending = self.spec, self._paid
-    guarantees = spending.stated()
-    caveat = " ".join(dict.fromkeys(
-        g.caveat for g in guarantees.values() if g.caveat
-    ))
-    tasks = spec.validation
-    if tasks is not None:
-      name = tasks.score.name
-      plots.learning_curve(
-          folder / plots.LEARNING_CURVE,
-          [plots.validation_curve(lines, label=plots.SCORE, name=name)],
-          name=name,
-          chance=tasks.chance,
-          title=plots.title(tasks),
-      )
+    if spec.validation is not None:
+      path = folder / plots.LEARNING_CURVE
+      plots.learning_curve(path, found, spec.validation)
     # Denser where the curve bends: epsilon grows about as the square root.
     most = spending.steps
     roots = np.linspace(1, most**0.5, min(most, _CURVE_POINTS))
     points = sorted({max(int(round(r**2)), spending.began + 1) for r in roots})
+    caveats = dict.fromkeys(g.caveat for g in spending.stated().values())
     plots.epsilon_curve(
         folder / plots.EPSILON_CURVE,
-        [
-            plots.Curve(
-                label=level,
-                steps=points,
-                values=[spending.epsilon(level, t) for t in points],
-            )
+        points,
+        {
+            level: [spending.epsilon(level, t) for t in points]
             for level, guarantee in spending.whole.items()
             if math.isfinite(guarantee.epsilon)
-        ],
+        },
         delta=spec.delta,
-        caveat=caveat,
+        caveat=" ".join(filter(None, caveats)),
     )
-
-
-def _scores(
-    tasks: evaluation.Tasks, lines: Sequence[Mapping[str, Any]]
-) -> list[evaluation.Score]:
-  """Return the scores of all validations of a run, by any process."""
-  return [
-      tasks.score(
-          mean=found.mean, low=found.low, high=found.high,
-          tasks=len(tasks.rows),
-      )
-      for found in metrics.validated(lines, tasks.score.name)
-  ]

@@ -50,13 +50,6 @@ def test_copies_say_why_levels_have_none(make_run):
   assert "image: no guarantee" in text and "same record" in text
 
 
-def test_no_noise_is_inf_in_the_table(make_run):
-  c = make_run(mechanism=dict(clip_unit="task", noise_multiplier=0.0))
-  result = costs.account(c)
-  assert result["guarantees"]["task"]["epsilon"] == "inf"
-  assert "inf" in costs.table(result)
-
-
 def test_target_epsilon_limits_the_steps(make_run):
   result = costs.account(make_run(target_epsilon=2.5))
   assert 1 <= result["steps"] < 60
@@ -99,30 +92,6 @@ def test_sweeps_are_written_where_asked(call, tmp_path):
   assert (out / "sweep_steps.png").read_bytes().startswith(b"\x89PNG")
   data = json.loads((out / "sweep_steps.json").read_text())
   assert data["sweep"] == "steps" and data["steps"] == 10
-
-
-def test_table_of_a_shipped_config(call):
-  done = call("account", "--config=glyphs", "--config.steps=10")
-  assert done.returncode == 0, done.stderr
-  assert "participant" in done.stdout and "Assumed throughout" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "arguments,part",
-    [
-        ((), "--config"),
-        (("--config=nowhere.py",), "nowhere.py"),
-        (("--config=glyphs", "--config.delta=2.0"), "config.delta=2.0"),
-        (("--config=glyphs", "--format=xml"), "xml"),
-        (("--config=glyphs", "--sweep=steps,magic"), "--sweep='magic'"),
-        (("--config=glyphs", "--config.plan.stages=('Foo(1)',)"), "Foo(1)"),
-    ],
-)
-def test_mistakes_end_in_one_sentence(call, arguments, part):
-  done = call("account", *arguments)
-  assert done.returncode != 0 and not done.stdout
-  assert part in done.stderr and "Traceback" not in done.stderr
-  assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_a_target_says_the_noise_for_all_steps(call):

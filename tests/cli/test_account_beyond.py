@@ -57,15 +57,12 @@ def test_several_runs_have_one_epsilon_a_level(call, runs):
 @pytest.mark.parametrize(
     "arguments,part",
     [
-        (("--ledger={runs}/a", "--config=glyphs"), "--ledger=DIR,DIR"),
         (("--ledger={runs}/a,{runs}/a",), "named twice"),
         (("--ledger={runs}/a,{runs}/c",), "or of copies of it"),
         (("--ledger={runs}/nowhere",), "cannot be read"),
         (("--ledger={runs}/a", "--delta=2.0"), "delta=2.0"),
         (("--ledger={runs}/a", "--out={runs}/s"), "--out goes without"),
         (("--ledger={runs}/a", "--same_level=week"), "--same_level=week"),
-        (("--config=glyphs", "--delta=1e-3"), "--delta goes with --ledger"),
-        (("--config=glyphs", "--group=0"), "group"),
     ],
 )
 def test_mistakes_end_in_one_sentence(call, runs, arguments, part):

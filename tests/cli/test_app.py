@@ -59,38 +59,6 @@ def test_help_and_flags_of_a_command(name, call, tmp_path):
       assert done.stderr.startswith(f"error: --{flag}= has an empty value")
 
 
-@pytest.mark.parametrize(
-    "arguments, sentence",
-    [
-        (["--config=none"], "--config=none is neither a file nor a preset of"),
-        (["--config=adult"], "neither a file nor a preset of episodic-dp acc"),
-        (["--config=glyphs:widht=3"], "config argument 'widht=3' is not known"),
-        (["--config=glyphs", "--config.stpes=3"], "'stpes': did you mean 'ste"),
-        (["--config=glyphs", "--config.zzzz.y=3"], "has no field 'zzzz'"),
-        (["--config=glyphs", "--config.steps=many"], "--config.steps=many"),
-        (["--config=glyphs", "--config.augmentation.flip=maybe"], "flip=maybe"),
-        (["--config=glyphs", "--workdr=x"], "'workdr'"),
-        (["--config=glyphs", "more"], "argument 'more' is not a flag"),
-        (["--config=glyphs", "--config.mechanism.clip_norm=-1"], "clip_norm"),
-        (["--config=glyphs", "--config.data.name=x"], ""),
-        (["--config=FILE"], "invalid syntax"),
-        ([], "give --config=NAME"),
-    ],
-)
-def test_mistakes_are_one_sentence(call, arguments, sentence, tmp_path):
-  broken = tmp_path / "broken.py"
-  broken.write_text("def get_config(:\n")
-  arguments = [a.replace("FILE", str(broken)) for a in arguments]
-  done = call("account", *arguments)
-  if not sentence:  # What is only accounted needs no data.
-    assert done.returncode == 0
-    return
-  assert done.returncode == 1 and not done.stdout, done.stderr
-  lines = done.stderr.strip().splitlines()
-  assert len(lines) == 1 and lines[0].startswith("error: "), done.stderr
-  assert sentence in lines[0]
-
-
 def _raised(error):
   try:
     raise error

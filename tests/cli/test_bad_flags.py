@@ -1,9 +1,15 @@
-"""Flags of the commands that train, given wrongly: one sentence, status 1."""
+"""Flags given wrongly: one sentence, status 1, and nothing is written."""
 
 import pytest
 
 _TRAIN = ("train", "--config=glyphs", "--workdir=DIR/run")
+_ACCOUNT = ("account", "--config=glyphs")
+_SOLVE = ("calibrate", "--config=glyphs")
+_PLAN = ("plan", "--config=glyphs", "--epsilon=1")
+_PVI = ("pvi", "--workdir=DIR/run")
+_ADULT = (*_PVI, "--config=adult")
 _BAD = {
+    ("trian",): "'trian' is not a command",
     ("train", "--workdir=DIR/run"): "--config is missing",
     ("train", "--config=glyphs"): "--workdir is missing",
     ("train", "--config=glyph", "--workdir=DIR/run"): "neither a file nor a",
@@ -12,21 +18,64 @@ _BAD = {
     (*_TRAIN, "--time_limit=5"): "write it as 90s, 55m",
     (*_TRAIN, "--key_file=DIR/key"): "is for a run on an object store",
     (*_TRAIN, "--keys=0"): "--keys=0",
+    (*_TRAIN, "--keys=2", "--key_file=k"): "is of one run",
+    (*_TRAIN, "--keys=2", "--config.seed=3"): "or say --config.seed=0",
     (*_TRAIN, "--num_processes=2", "--process_id=0"): "expected all three",
     (*_TRAIN, "--coordinator=localhost"): "expected all three",
     (*_TRAIN, "--config.steps=none"): "steps",
     (*_TRAIN, "--config.stepz=3"): "did you mean",
     (*_TRAIN, "--workdir="): "empty value",
-    ("pvi", "--config=glyphs", "--workdir=DIR/run"): "nor a preset",
-    ("pvi", "--config=adult", "--workdir=DIR/run"): "adult.data of UCI Adult",
+    _PVI: "--config is missing",
+    _ADULT: "adult.data of UCI Adult is needed and",
+    (*_PVI, "--config=glyphs"): "is neither a file nor a preset of episodic",
+    (*_ADULT, "--data_dir=none"): "is not in --data_dir=none",
+    (*_PVI, "--config=own_table"): "--data_dir is missing",
+    (*_PVI, "--config=adult:split=uneven"): "config.table.split='uneven'",
+    (*_ADULT, "--config.delta=2.0"): "config.delta=2.0",
+    (*_ADULT, "--config.visit.rate=0.0"): "config.visit.rate",
     ("evaluate", "--workdir=DIR/run"): "config.json does not exist",
+    ("account",): "give --config=NAME",
+    ("account", "--config=none"): "--config=none is neither a file nor",
+    ("account", "--config=glyphs:widht=3"): "argument 'widht=3' is not known",
+    ("account", "--config=DIR/broken.py"): "invalid syntax",
+    (*_ACCOUNT, "--config.stpes=3"): "'stpes': did you mean 'ste",
+    (*_ACCOUNT, "--config.zzzz.y=3"): "has no field 'zzzz'",
+    (*_ACCOUNT, "--config.steps=many"): "--config.steps=many",
+    (*_ACCOUNT, "--config.augmentation.flip=maybe"): "flip=maybe",
+    (*_ACCOUNT, "--workdr=x"): "'workdr'",
+    (*_ACCOUNT, "more"): "argument 'more' is not a flag",
+    (*_ACCOUNT, "--config.mechanism.clip_norm=-1"): "clip_norm",
+    (*_ACCOUNT, "--config.delta=2.0"): "config.delta=2.0",
+    (*_ACCOUNT, "--format=xml"): "xml",
+    (*_ACCOUNT, "--sweep=steps,magic"): "--sweep='magic'",
+    (*_ACCOUNT, "--config.plan.stages=('Foo(1)',)"): "Foo(1)",
+    (*_ACCOUNT, "--delta=1e-3"): "--delta goes with --ledger",
+    (*_ACCOUNT, "--group=0"): "group",
+    (*_ACCOUNT, "--ledger=DIR/a"): "--ledger=DIR,DIR",
+    ("verify",): "give one privacy statement",
+    ("verify", "x.json", "y.json"): "argument 'y.json' is not a flag",
+    ("verify", "nowhere.json"): "nowhere.json: it cannot be read",
+    _SOLVE: "--epsilon=3 or --config.target_epsilon=3",
+    (*_SOLVE, "--epsilon=0"): "epsilon=0.0: expected a number above 0",
+    (*_SOLVE, "--epsilon=1", "--level=hospital"): "'hospital'",
+    (*_SOLVE, "--epsilon=1e-4", "--solve=steps"): "by the first step",
+    ("plan", "--config=glyphs"): "--epsilon=3 or --config.target_epsilon=3",
+    ("plan", "--config=glyphs", "--epsilon=-1"): "epsilon=-1.0: expected",
+    (*_PLAN, "--level=hospital"): "'hospital'",
+    (*_PLAN, "--config.delta=2"): "delta",
+    (*_PLAN, "--tasks=9"): "--tasks=9: expected",
+    ("plan", "--config=glyphs_supervised", "--epsilon=1"): "dp calibrate",
+    ("plan", "--config=glyphs_sample_level", "--epsilon=1"): "dp calibrate",
+    (*_PLAN, "--config.mechanism.clip_by=layer"): "mechanism.clip_by=global",
+    (*_PLAN, "--config.learner.name=mlma"): "'mlma'",
 }
 
 
 @pytest.mark.parametrize("arguments", _BAD, ids=" ".join)
 def test_a_bad_flag_is_one_sentence(call, tmp_path, arguments):
+  (tmp_path / "broken.py").write_text("def get_config(:\n")
   done = call(*(a.replace("DIR", str(tmp_path)) for a in arguments))
   last = done.stderr.strip().splitlines()[-1]
   assert done.returncode == 1 and "Traceback" not in done.stderr
   assert last.startswith("error: ") and _BAD[arguments] in last
-  assert not (tmp_path / "run").exists()
+  assert not done.stdout and not (tmp_path / "run").exists()

@@ -55,19 +55,3 @@ def test_json_holds_the_numbers(call):
   found = json.loads(done.stdout)
   assert found["flag"] == f"--config.steps={found['steps']}"
   assert 2.99 < found["epsilon"] <= 3.0 == found["target_epsilon"]
-
-
-@pytest.mark.parametrize(
-    "arguments, part",
-    [
-        ((GLYPHS,), "--epsilon=3 or --config.target_epsilon=3"),
-        ((GLYPHS, "--epsilon=0"), "epsilon=0.0: expected a number above 0"),
-        ((GLYPHS, "--epsilon=1", "--level=hospital"), "'hospital'"),
-        ((GLYPHS, "--epsilon=1e-4", "--solve=steps"), "by the first step"),
-        ((GLYPHS, "--epsilon=1", "--config.delta=2"), "config.delta=2.0"),
-    ],
-)
-def test_mistakes_end_in_one_sentence(call, arguments, part):
-  done = call("calibrate", *arguments)
-  assert done.returncode == 1 and not done.stdout
-  assert part in done.stderr and len(done.stderr.splitlines()) == 1

@@ -5,7 +5,6 @@ import pathlib
 import subprocess
 import sys
 
-import jax
 import pytest
 
 from episodic_dp.cli import devices
@@ -38,25 +37,6 @@ def test_one_process_stays_alone(monkeypatch):
   devices.join(None, None, None)
   devices.join("host:1", 2, 0)
   assert asked == [(None, None, None), ("host:1", 2, 0)]
-
-
-@pytest.mark.parametrize(
-    "count,processes,said",
-    [
-        (1, 1, "on 1 CPU device"),
-        (2, 1, "on 2 CPU devices"),
-        (2, 2, "on 2 CPU devices of 2 processes, of which this is 1"),
-    ],
-)
-def test_devices_are_counted_in_words(
-    count, processes, said, monkeypatch, caplog
-):
-  monkeypatch.setattr("jax.devices", lambda: [jax.local_devices()[0]] * count)
-  monkeypatch.setattr("jax.process_count", lambda: processes)
-  monkeypatch.setattr("jax.process_index", lambda: processes - 1)
-  with caplog.at_level("INFO", "absl"):
-    devices.log_devices()
-  assert caplog.messages == [f"jax {jax.__version__} {said}"]
 
 
 def test_imports_leave_the_devices_open():

@@ -11,30 +11,6 @@ import pytest
 GLYPHS = "--config=glyphs"
 
 
-@pytest.mark.parametrize(
-    "arguments, part",
-    [
-        ((GLYPHS,), "--epsilon=3 or --config.target_epsilon=3"),
-        ((GLYPHS, "--epsilon=-1"), "epsilon=-1.0: expected"),
-        ((GLYPHS, "--epsilon=1", "--level=hospital"), "'hospital'"),
-        ((GLYPHS, "--epsilon=1", "--config.delta=2"), "delta"),
-        ((GLYPHS, "--epsilon=1", "--tasks=9"), "--tasks=9: expected"),
-        (("--config=glyphs_supervised", "--epsilon=1"),
-         "episodic-dp calibrate"),
-        (("--config=glyphs_sample_level", "--epsilon=1"),
-         "episodic-dp calibrate"),
-        ((GLYPHS, "--epsilon=1", "--config.mechanism.clip_by=layer"),
-         "--config.mechanism.clip_by=global"),
-        ((GLYPHS, "--epsilon=1", "--config.learner.name=mlma"), "'mlma'"),
-    ],
-)
-def test_what_is_wrong_is_one_sentence(call, arguments, part):
-  done = call("plan", *arguments)
-  assert done.returncode == 1 and not done.stdout
-  assert part in done.stderr and "taking gradients" not in done.stderr
-  assert len(done.stderr.strip().splitlines()) == 1
-
-
 @pytest.mark.slow  # Compiles a network.
 def test_the_command_costs_what_is_said(call):
   done = call(

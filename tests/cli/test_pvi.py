@@ -45,26 +45,6 @@ def test_a_table_of_ones_own_is_learned_and_resumed(call, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
-    [
-        (["--config=adult"], "adult.data of UCI Adult is needed and"),
-        (["--config=adult", "--data_dir=none"], "is not in --data_dir=none"),
-        (["--config=own_table"], "--data_dir is missing"),
-        (["--config=adult:split=uneven"], "config.table.split='uneven'"),
-        (["--config=adult", "--config.delta=2.0"], "config.delta=2.0"),
-        (["--config=glyphs"], "is neither a file nor a preset of episodic"),
-        (["--config=adlut"], "neither a file nor a preset"),
-        (["--config=adult", "--config.visit.rate=0.0"], "config.visit.rate"),
-    ],
-)
-def test_what_is_wrong_is_one_sentence(call, tmp_path, arguments, words):
-  done = call("pvi", *arguments, f"--workdir={tmp_path / 'run'}")
-  assert done.returncode == 1 and words in done.stderr
-  assert "Traceback" not in done.stderr
-  assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
     "module, deltas",
     [(adult, [1e-3, 1e-3]), (own_table_preset, [1e-4, 1e-4])],
 )

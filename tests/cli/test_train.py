@@ -140,20 +140,3 @@ def test_killed_convolutions_end_with_the_same_bits(tmp_path):
   assert step == last == 300
   same = jax.tree.map(np.array_equal, found, expected)
   assert jax.tree.all(same), f"killed after line {moment}"
-
-
-@pytest.mark.parametrize(
-    "flag, words",
-    [
-        ("--key_file=k", "is of one run"),
-        ("--keys=0", "--keys=0"),
-        ("--config.seed=3", "or say --config.seed=0"),
-    ],
-)
-def test_keys_that_cannot_be_are_told_before_anything(
-    call, tmp_path, flag, words
-):
-  folder = tmp_path / "runs"
-  done = call("train", CONFIG, "--keys=2", flag, f"--workdir={folder}")
-  assert done.returncode == 1 and words in done.stderr
-  assert not folder.exists()

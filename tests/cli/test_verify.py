@@ -57,33 +57,14 @@ def test_a_false_statement_ends_in_one_sentence_and_status_1(call, written):
 
 
 @pytest.mark.parametrize(
-    "change,told",
-    [
-        (
-            lambda said: said.pop(1),
-            "assumptions.1 is stated as '",
-        ),
-        (
-            lambda said: said.append("All is well."),
-            "is stated as 'All is well.' and recomputed as None",
-        ),
-    ],
-)
-def test_an_assumption_too_few_or_too_many_is_named(
-    call, written, change, told
-):
-  path = written(
-      lambda data: change(data["guarantees"]["class"]["assumptions"])
-  )
-  done = call("verify", path)
-  assert done.returncode == 1 and told in done.stderr
-
-
-@pytest.mark.parametrize(
     "change,match",
     [
         (lambda d: d["entries"][0].update(steps=61), "promises.*differences: "),
         (lambda d: d["guarantees"]["task"]["assumptions"].pop(), "assumptions"),
+        (
+            lambda d: d["guarantees"]["class"]["assumptions"].append("Fine."),
+            "stated as 'Fine.' and recomputed as None",
+        ),
         (lambda d: d.update(comment="x"), "statement.comment"),
         (lambda d: d.update(schema=0), "schema 0 and this version"),
         (lambda d: d.update(library="episodic_dp 0", steps=1), "written by"),
@@ -107,20 +88,6 @@ def test_half_a_file_is_told(written):
   path.write_bytes(b"\xff\xfe\x00")
   with pytest.raises(plan.PlanError, match="is not JSON"):
     verify.main(None, str(path))
-
-
-@pytest.mark.parametrize(
-    "arguments,part",
-    [
-        ((), "give one privacy statement"),
-        (("x.json", "y.json"), "argument 'y.json' is not a flag"),
-        (("nowhere.json",), "nowhere.json: it cannot be read"),
-    ],
-)
-def test_mistakes_end_in_one_sentence(call, arguments, part):
-  done = call("verify", *arguments)
-  assert done.returncode == 1 and not done.stdout
-  assert part in done.stderr and len(done.stderr.splitlines()) == 1
 
 
 def test_strange_names_are_refused_in_one_line_that_can_be_printed(written):

@@ -85,8 +85,6 @@ def test_a_wheel_trains_evaluates_and_accounts(wheel, tmp_path):
       capture_output=True, text=True, check=True,
   ).stdout
   assert where.startswith(str(target))
-  for name in {*presets.NAMES} - {"own_data"}:
-    run("account", f"--config={name}", "--config.steps=1")
   walk.walk(run, folder)
 
 
