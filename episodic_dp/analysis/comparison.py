@@ -107,9 +107,11 @@ def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
     below = sorted(path.glob("*/"), key=lambda c: (len(c.name), c.name))
     inside = [folder for folder in (path, *below) if _is_run(folder)]
     if not inside:
+      why = "holds no run"
+      if not path.exists():
+        why = "cannot be read (No such file or directory)"
       raise errors.RunError(
-          f"{path} holds no run, and no folder in it does: give the --workdir"
-          " of episodic-dp train, or the folder of a sweep"
+          f"{path} {why}: give the --workdir of a run, or a folder of such"
       )
     for folder in inside:
       found.setdefault(folder.resolve(), folder)

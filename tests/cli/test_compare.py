@@ -37,7 +37,7 @@ def test_a_table_is_printed(call, run):
     "arguments, sentence",
     [
         ((), "name work directories"),
-        (("no-such-run",), "no-such-run holds no run"),
+        (("no-such-run",), "no-such-run cannot be read"),
     ],
 )
 def test_mistakes_are_one_sentence(call, arguments, sentence):
