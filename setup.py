@@ -139,7 +139,7 @@ setuptools.setup(
         "notebooks": _NOTEBOOKS,
         "release": _RELEASE,
         "test": _TEST,
-        "torch": ["torch>=2.4"],  # sampling.torch_sampler
+        "torch": ["torch>=2.4"],  # for BatchSampler
         "tpu": ["jax[tpu]>=0.10.2"],
     },
 )

@@ -19,26 +19,19 @@ TPU, and are added up in float32. None of this has been measured on one yet;
 docs/clusters.md has what can be read from the programs.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-import contextlib
-import contextvars
-import dataclasses
+from collections.abc import Callable, Mapping
+import functools
 import os
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 import warnings
 
 import jax
 
 _MOST_CORES = 8  # As devices: what is tested, and what steps have tasks for.
-_WARNED: list[bool] = []  # Not empty once `warn_of_idle_cores` has warned.
-_ASSUMED: contextvars.ContextVar[str | None] = contextvars.ContextVar(
-    "assumed backend", default=None
-)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Choices:
+class Choices(NamedTuple):
   """Settings of programs for one kind of device.
 
   Attributes:
@@ -60,33 +53,24 @@ SHORT_LOOPS = (
     if jax.__version_info__ < (0, 11)
     else {}
 )
-_CPU = Choices(
-    own_forms=True,
-    microbatch_size=1,
-    compiler_options=SHORT_LOOPS | {"xla_backend_optimization_level": 1},
-)
-_ACCELERATOR = Choices(
-    own_forms=False, microbatch_size=32, compiler_options=None
-)
-_BYTES_OF_A_TASK, _MOST_TASKS = 2**30, 64
+_MOST_TASKS = 64  # Computed together, of a GiB each.
 
 
 def name() -> str:
-  """Return the default backend ("cpu", "gpu", "tpu"), or the assumed one."""
-  assumed = _ASSUMED.get()
-  if assumed is None:
-    ask_for_cores()
-  return assumed or jax.default_backend()
+  """Return the default backend: "cpu", "gpu" or "tpu"."""
+  ask_for_cores()
+  return jax.default_backend()
 
 
 def choices() -> Choices:
   """Return the choices for the backend."""
   if name() == "cpu":
-    return _CPU
-  if _ASSUMED.get() is not None:
-    return _ACCELERATOR
-  return dataclasses.replace(
-      _ACCELERATOR, microbatch_size=_tasks_at_once(jax.local_devices()[0])
+    options = SHORT_LOOPS | {"xla_backend_optimization_level": 1}
+    return Choices(own_forms=True, microbatch_size=1, compiler_options=options)
+  return Choices(
+      own_forms=False,
+      microbatch_size=_tasks_at_once(jax.local_devices()[0]),
+      compiler_options=None,
   )
 
 
@@ -94,23 +78,9 @@ def _tasks_at_once(device: jax.Device) -> int:
   """Return a power of two; 32 for a device of unknown memory."""
   memory = (device.memory_stats() or {}).get("bytes_limit")
   if memory is None:
-    return _ACCELERATOR.microbatch_size
-  fitting = min(max(1, memory // 2 // _BYTES_OF_A_TASK), _MOST_TASKS)
+    return 32
+  fitting = min(max(1, memory // 2 // 2**30), _MOST_TASKS)
   return 1 << (fitting.bit_length() - 1)
-
-
-@contextlib.contextmanager
-def assumed(backend: str) -> Iterator[None]:
-  """Make programs of a backend that need not be here.
-
-  Args:
-    backend: "cpu", "gpu" or "tpu".
-  """
-  token = _ASSUMED.set(backend)
-  try:
-    yield
-  finally:
-    _ASSUMED.reset(token)
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Any:
@@ -150,7 +120,14 @@ def ask_for_cores() -> bool:
   Returns:
     Whether that was in time: JAX had not begun, or was given a count.
   """
-  if _count_is_given() or jax.distributed.is_initialized():
+  if (
+      # The variable JAX_NUM_CPU_DEVICES is the first value of the setting.
+      jax.config.values["jax_num_cpu_devices"] >= 0
+      or "xla_force_host_platform_device_count" in os.environ.get(
+          "XLA_FLAGS", ""
+      )
+      or jax.distributed.is_initialized()
+  ):
     return True
   try:
     jax.config.update("jax_num_cpu_devices", _cores())
@@ -159,17 +136,16 @@ def ask_for_cores() -> bool:
   return True
 
 
+@functools.cache  # Once in a process.
 def warn_of_idle_cores() -> None:
   """Warn once where JAX began with one CPU device and there are more cores."""
   if (
-      _WARNED
-      or _cores() == 1
+      _cores() == 1
       or ask_for_cores()
       or jax.default_backend() != "cpu"
       or jax.local_device_count() > 1
   ):
     return
-  _WARNED.append(True)
   warnings.warn(
       f"JAX began with one CPU device, and {_cores()} cores could be devices:"
       " call episodic_dp.use_all_cores() before anything else computes with JAX"
@@ -180,23 +156,11 @@ def warn_of_idle_cores() -> None:
   )
 
 
-def _count_is_given() -> bool:
-  """Return whether the number of CPU devices was given."""
-  flag = "xla_force_host_platform_device_count"
-  # The variable JAX_NUM_CPU_DEVICES is the first value of the setting.
-  return (
-      jax.config.values["jax_num_cpu_devices"] >= 0
-      or flag in os.environ.get("XLA_FLAGS", "")
-  )
-
-
 def _cores() -> int:
   """Return the number of cores of this process, as devices."""
-  try:
-    cores = len(os.sched_getaffinity(0))
-  except AttributeError:  # Not Linux.
-    cores = os.cpu_count() or 1
-  return min(cores, _MOST_CORES)
+  if hasattr(os, "sched_getaffinity"):  # Linux.
+    return min(len(os.sched_getaffinity(0)), _MOST_CORES)
+  return min(os.cpu_count() or 1, _MOST_CORES)
 
 
 def _frames_of_library() -> int:

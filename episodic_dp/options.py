@@ -2,7 +2,7 @@
 
 Each class is the only description of its options: configs, presets, flags,
 config.json and exported models read its fields. The builders
-(`models.networks.by_name`, `learners.by_name`, `config.build`) take its
+(`models.networks.by_name`, `learners.naming.by_name`, `config.build`) take its
 objects. This module does not import JAX, so that a config is read and accounted
 without it.
 """

@@ -78,7 +78,7 @@ def _share_programs(config):
 # more with the slow ones, compiled as users get them.
 _SMALL = (
     "analysis", "auditing", "cli", "config", "experiments", "export",
-    "learners", "models", "private", "pvi", "sampling", "training",
+    "golden", "learners", "models", "private", "pvi", "sampling", "training",
 )
 
 

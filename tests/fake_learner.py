@@ -7,7 +7,7 @@ from episodic_dp import learners
 from episodic_dp import models
 
 
-class FakeLearner(learners.BaseLearner):
+class FakeLearner(learners.Learner):
   """Adapts to nothing; a test gives `init`, and `loss` or `predict`.
 
   Its model has no shapes to compare and does not mix examples.

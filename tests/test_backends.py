@@ -117,7 +117,7 @@ def pretend(monkeypatch):
 
   def start(cores, config, flags=""):
     monkeypatch.setattr(jax, "config", config)
-    monkeypatch.setattr(backends, "_WARNED", [])
+    backends.warn_of_idle_cores.cache_clear()
     monkeypatch.setenv("XLA_FLAGS", flags)
     monkeypatch.setattr(
         os, "sched_getaffinity", lambda _: range(cores), raising=False

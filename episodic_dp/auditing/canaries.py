@@ -31,7 +31,7 @@ from episodic_dp.data import dataset as dataset_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearLearner(learners.BaseLearner):
+class LinearLearner(learners.Learner):
   """A learner whose loss is <params, mean of its images>.
 
   The gradient of a task, or of a query example where examples are clipped

@@ -193,7 +193,8 @@ def sentence(error: BaseException) -> str | None:
   ):
     return (
         "there is not enough memory, of this machine or of its device: end"
-        " other programs, or set a smaller --config.compute.microbatch_size"
+        " other programs, set a smaller --config.compute.microbatch_size, or"
+        " leave the images on the host with --config.compute.resident=False"
     )
   return None
 

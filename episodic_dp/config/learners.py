@@ -16,7 +16,7 @@ _Shape = tuple[int, ...]
 def make_learner(config: RunConfig, image_shape: _Shape) -> learners.Learner:
   """Build the learner of `config.learner` on `networks.make_model`."""
   supervised = config.learner.name == options.SUPERVISED
-  return learners.by_name(
+  return naming.by_name(
       config.learner,
       networks.make_model(config, image_shape),
       way=None if supervised else config.way,

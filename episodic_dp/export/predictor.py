@@ -261,7 +261,7 @@ def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
 
 def _learner(
     found: folder_lib.Description, start: Weights | None, way: int
-) -> learners.BaseLearner:
+) -> learners.Learner:
   """Make the learner for tasks of n classes.
 
   Raises:
@@ -282,9 +282,9 @@ def _learner(
 
 def _trained(
     found: folder_lib.Description, start: Weights | None, way: int
-) -> learners.BaseLearner:
+) -> learners.Learner:
   """Make the learner of the run, whose `init` has the trained parameters."""
-  return learners.by_name(
+  return naming.by_name(
       found.learner, _network(found, found.network.outputs, start), way=way
   )
 

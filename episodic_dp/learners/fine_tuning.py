@@ -22,7 +22,7 @@ Params = Any
 
 
 @dataclasses.dataclass(frozen=True)
-class FineTuning(learner.BaseLearner):
+class FineTuning(learner.Learner):
   """Trains on a test task's support set; for evaluation, not meta-trained.
 
   Attributes:
@@ -35,7 +35,7 @@ class FineTuning(learner.BaseLearner):
       head the parameters bring (a network that was trained for other classes
       has one of another size).
     head: the name of the network's last layer, at the top of its parameters.
-    task_loss: see `BaseLearner`.
+    task_loss: see `Learner`.
   """
 
   model: model_lib.Model

@@ -1,9 +1,10 @@
-"""The protocol of learners, and the base class of most."""
+"""The base class of learners, supervised learning, and task losses."""
 
 import abc
 from collections.abc import Callable
 import copy
-from typing import Any, Literal, Protocol, runtime_checkable
+import dataclasses
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -29,105 +30,21 @@ def squared_error(outputs: jax.Array, targets: jax.Array) -> jax.Array:
   return jnp.mean(jnp.square(outputs - targets))
 
 
-@runtime_checkable
-class Learner(Protocol):
-  """The interface that training, evaluation and attacks use.
+class Learner(abc.ABC):
+  """The base class of learners, judged on the query set after adaptation.
 
-  `BaseLearner` has a default for most of it; anything else with these
-  attributes will do. Examples have `images` float32[n, H, W, C] and `labels`
-  int32[n], an episode has examples `support` and `query`.
-  """
-
-  @property
-  def model(self) -> model_lib.Model:
-    """Return the network."""
-
-  @property
-  def adapts(self) -> bool:
-    """Return whether it reads a support set; false without tasks."""
-
-  @property
-  def order(self) -> Order | None:
-    """Return the order of the gradient through the inner steps, or None."""
-
-  @property
-  def inner_steps(self) -> int | None:
-    """Return the gradient steps on a support set; None for a closed form."""
-
-  @property
-  def loss_weights(self) -> Any:
-    """Return weights of the query losses after each inner step, or None."""
-
-  @property
-  def example_gradients(self) -> bool:
-    """Return whether an update is a mean of single examples' gradients.
-
-    Those of `adapted_loss` at the adapted parameters, for which the support set
-    was read through `inner_gradient` alone. Sample-level training needs this.
-    """
-
-  @property
-  def transductive(self) -> bool:
-    """Return whether one query's prediction depends on the others."""
-
-  def init(self, key: jax.Array) -> Params:
-    """Return the initial meta-parameters."""
-
-  def adapt(
-      self,
-      params: Params,
-      support: Any,
-      *,
-      inner_gradient: descent.InnerGradient = jax.grad,
-  ) -> Any:
-    """Adapt to the support set.
-
-    Args:
-      params: the meta-parameters.
-      support: examples.
-      inner_gradient: turns a loss (params, examples, step) -> scalar into its
-        gradient (params, examples, step) -> like params, for the parameters
-        that adapt. It is called once in each inner step, with that step's
-        number from 0 for `step`: noise is drawn by it. A closed form does not
-        call it.
-    """
-
-  def adapted_loss(self, adapted: Any, examples: Any) -> jax.Array:
-    """Compute the mean loss of examples after adaptation, a scalar."""
-
-  def predict(
-      self, params: Params, support: Any, query_images: jax.Array
-  ) -> jax.Array:
-    """Compute logits [n, way] of query images, adapted to the support."""
-
-  def loss(self, params: Params, episode: Any) -> jax.Array:
-    """Compute the query loss after adapting to the support set."""
-
-  def meta_gradient(
-      self, params: Params, episode: Any
-  ) -> tuple[jax.Array, Params]:
-    """Return (`loss`, the direction that is clipped, like params)."""
-
-  def at_step(self, step: jax.Array) -> "Learner":
-    """Return the learner of one outer step, whose number is public."""
-
-  def at_task(self, key: jax.Array) -> "Learner":
-    """Return the learner that trains on one task, and draws from its key.
-
-    It differs from itself where `model.random` is not None, and is used for
-    training alone: `predict` and whatever is evaluated draw nothing.
-    """
-
-
-class BaseLearner(abc.ABC):
-  """A learner that is judged on the query set after adaptation.
-
-  A subclass is a frozen dataclass with the field `model`, or sets it. No
-  learner here compares queries with one another; a network that mixes examples
-  (batch normalisation by the statistics of the query set) does, and makes any
-  learner transductive. See `Learner` for what is not documented below.
+  A subclass is a frozen dataclass with the field `model`, or sets it. Examples
+  have `images` float32[n, H, W, C] and `labels` int32[n]; an episode has
+  examples `support` and `query`. No learner here compares queries with one
+  another; a network that mixes examples (batch normalisation by the statistics
+  of the query set) does, and makes any learner transductive.
 
   Attributes:
+    model: the network.
+    adapts: whether it reads a support set; false without tasks.
+    order: of the gradient through the inner steps, or None.
+    inner_steps: gradient steps on a support set; None for a closed form.
+    loss_weights: of the query losses after each inner step, or None.
     task_loss: (outputs, labels) -> scalar, the mean over the examples:
       `cross_entropy` where a task has classes, `squared_error` for regression.
   """
@@ -141,16 +58,21 @@ class BaseLearner(abc.ABC):
 
   @property
   def example_gradients(self) -> bool:
-    """Return False for a closed form, second order, own `meta_gradient`."""
+    """Return whether an update is a mean of single examples' gradients.
+
+    Those of `adapted_loss` at the adapted parameters, for which the support set
+    was read through `inner_gradient` alone. Sample-level training needs this.
+    False for a closed form, second order and an own `meta_gradient`.
+    """
     return (
         self.order == "first"
         and self.inner_steps is not None
-        and type(self).meta_gradient is BaseLearner.meta_gradient
+        and type(self).meta_gradient is Learner.meta_gradient
     )
 
   @property
   def transductive(self) -> bool:
-    """Return whether the network mixes examples (`models.Model`)."""
+    """Return whether one query's prediction depends on the others."""
     return self.model.mixes_examples
 
   def init(self, key: jax.Array) -> Params:
@@ -165,7 +87,17 @@ class BaseLearner(abc.ABC):
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
   ) -> Any:
-    """Adapt to the support set, for `logits`; see `Learner`."""
+    """Adapt to the support set, for `logits`.
+
+    Args:
+      params: the meta-parameters.
+      support: examples.
+      inner_gradient: turns a loss (params, examples, step) -> scalar into its
+        gradient (params, examples, step) -> like params, for the parameters
+        that adapt. It is called once in each inner step, with that step's
+        number from 0 for `step`: noise is drawn by it. A closed form does not
+        call it.
+    """
 
   def logits(self, adapted: Any, images: jax.Array) -> jax.Array:
     """Compute logits [n, way] of images [n, H, W, C], after adaptation."""
@@ -200,28 +132,64 @@ class BaseLearner(abc.ABC):
     """
     return jax.value_and_grad(self.loss)(params, episode)
 
-  def at_step(self, step: jax.Array) -> Learner:
-    """Return itself: most learners are the same in all outer steps."""
+  def at_step(self, step: jax.Array) -> "Learner":
+    """Return the learner of one outer step, whose number is public.
+
+    Most learners are the same in all of them.
+    """
     del step
     return self
 
-  def at_task(self, key: jax.Array) -> "BaseLearner":
-    """Return the learner whose random layers, if any, draw from the key."""
+  def at_task(self, key: jax.Array) -> "Learner":
+    """Return the learner that trains on one task, and draws from its key.
+
+    It differs from itself where `model.random` is not None, and is used for
+    training alone: `predict` and evaluation draw nothing.
+    """
     return self._of_model(self.model.drawing(key))
 
-  def in_pass(self, i: jax.Array | int) -> "BaseLearner":
+  def in_pass(self, i: jax.Array | int) -> "Learner":
     """Return the learner of pass i over a support set, which draws anew.
 
     The query set's pass is none of these.
     """
     return self._of_model(self.model.in_pass(i))
 
-  def _of_model(self, model: model_lib.Model) -> "BaseLearner":
+  def _of_model(self, model: model_lib.Model) -> "Learner":
     if model.key is None:
       return self
     result = copy.copy(self)
     object.__setattr__(result, "model", model)  # It is frozen.
     return result
+
+
+@dataclasses.dataclass(frozen=True)
+class Supervised(Learner):
+  """A network that is trained as it is, by the cross entropy of its logits.
+
+  With a plan that has no episode every example is a clip unit, and the private
+  step is DP-SGD: Abadi et al., "Deep Learning with Differential Privacy"
+  (2016), Algorithm 1, and Algorithm 1 of Sharma, "Differential Privacy &
+  Approximate Bayesian Inference". The result is a start for `FineTuning`.
+
+  Attributes:
+    model: the network, with a logit for every training class.
+  """
+
+  model: model_lib.Model
+
+  adapts = False
+
+  def adapt(
+      self,
+      params: Params,
+      support: Any,
+      *,
+      inner_gradient: descent.InnerGradient = jax.grad,
+  ) -> Params:
+    """Return the parameters unchanged."""
+    del support, inner_gradient
+    return params
 
 
 def one_hot(labels: jax.Array, way: int, dtype: Any) -> jax.Array:

@@ -73,7 +73,7 @@ def _check_weights(weights: Any, inner_steps: int) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class MAML(learner.BaseLearner):
+class MAML(learner.Learner):
   """Model-agnostic meta-learning, with the pieces of MAML++ as switches.
 
   The meta-parameters are the network's. With `per_step_norm` its norm
@@ -90,7 +90,7 @@ class MAML(learner.BaseLearner):
     unroll: write the inner steps out one after the other. Otherwise they are a
       scan: a smaller program, faster to compile for many steps and 10 to 40 %
       slower to run (five steps on two CPU cores).
-    task_loss: see `BaseLearner`.
+    task_loss: see `Learner`.
     learned_rates: learn one inner rate for every array of parameters and inner
       step ("per-layer per-step learning rates").
     per_step_norm: learn scale and bias of the norm layers anew for every inner

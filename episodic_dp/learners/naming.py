@@ -1,18 +1,15 @@
-"""Learners by name, and their descriptions for tables and reports."""
+"""Learners by name, with their papers and what they release."""
 
-import dataclasses
 from typing import Any
 
 import optax
 
 from episodic_dp import options
 from episodic_dp.learners import fine_tuning
+from episodic_dp.learners import heads
 from episodic_dp.learners import learner as learner_lib
 from episodic_dp.learners import maml
-from episodic_dp.learners import protonet
 from episodic_dp.learners import reptile
-from episodic_dp.learners import ridge as ridge_lib
-from episodic_dp.learners import supervised
 from episodic_dp.models import model as model_lib
 
 OPTIMIZERS = {"adam": optax.adam, "sgd": optax.sgd}
@@ -26,7 +23,7 @@ _DESCENDING: dict[str, type[maml.MAML]] = {
 
 def by_name(
     learner: options.Learner, model: model_lib.Model, *, way: int | None
-) -> learner_lib.BaseLearner:
+) -> learner_lib.Learner:
   """Build a learner.
 
   Args:
@@ -41,13 +38,13 @@ def by_name(
   # Closed forms separate classes, and refuse a task without any.
   classes = way or 0
   if learner.name == options.SUPERVISED:
-    return supervised.Supervised(model)
+    return learner_lib.Supervised(model)
   if learner.name == "protonet":
-    return protonet.ProtoNet(
+    return heads.ProtoNet(
         model, way=classes, metric=learner.metric, scale=learner.metric_scale
     )
   if learner.name == "ridge":
-    return ridge_lib.RidgeHead(
+    return heads.RidgeHead(
         model, way=classes, ridge=learner.ridge, scale=learner.ridge_scale
     )
   inner: dict[str, Any] = dict(
@@ -94,31 +91,6 @@ def make_fine_tuning(
   )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Description:
-  """One learner.
-
-  Attributes:
-    name: "maml" and so on.
-    paper: where it is from.
-    adapts: what a support set changes.
-    releases: what of a task is clipped and noised; "" where the learner is not
-      meta-trained.
-    inner_steps: gradient steps on the support set, which can be noised each
-      (`adapt(..., inner_gradient=...)`); None for a closed form.
-    transductive: whether one query's prediction depends on the other queries.
-    because: why it is transductive or not.
-  """
-
-  name: str
-  paper: str
-  adapts: str
-  releases: str
-  inner_steps: int | None
-  transductive: bool
-  because: str
-
-
 _GRADIENT = "the gradient of the query loss"
 _Entries = dict[str, tuple[type[learner_lib.Learner], str, str, str]]
 LEARNERS: _Entries = {
@@ -147,13 +119,13 @@ LEARNERS: _Entries = {
         "the way back from the weights that the task trains to",
     ),
     "protonet": (
-        protonet.ProtoNet,
+        heads.ProtoNet,
         "Snell et al., NIPS 2017",
         "class means of embeddings, in closed form",
         _GRADIENT,
     ),
     "ridge": (
-        ridge_lib.RidgeHead,
+        heads.RidgeHead,
         "Bertinetto et al., ICLR 2019",
         "a linear head on embeddings, in closed form",
         _GRADIENT,
@@ -166,40 +138,3 @@ LEARNERS: _Entries = {
     ),
 }
 """name -> class, paper, what adapts, what is released."""
-# What learns from single examples: no meta-learner.
-_WITHOUT_TASKS: _Entries = {
-    "supervised": (
-        supervised.Supervised,
-        "Abadi et al., CCS 2016",
-        "nothing",
-        "the gradient of the loss of one example",
-    ),
-}
-
-
-def describe(learner: learner_lib.Learner) -> Description:
-  """Return the learner's description.
-
-  Raises:
-    ValueError: it is none of `LEARNERS`, nor `Supervised`.
-  """
-  known = LEARNERS | _WITHOUT_TASKS
-  for name, (kind, paper, adapts, releases) in known.items():
-    if type(learner) is kind:
-      return Description(
-          name=name,
-          paper=paper,
-          adapts=adapts,
-          releases=releases,
-          inner_steps=learner.inner_steps,
-          transductive=learner.transductive,
-          because=(
-              "the network normalises by the statistics of the whole query set"
-              if learner.transductive
-              else "every query is judged alone"
-          ),
-      )
-  raise ValueError(
-      f"{type(learner).__name__} has no description: it is none of"
-      f" {', '.join(known)}"
-  )

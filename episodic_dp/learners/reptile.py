@@ -20,7 +20,7 @@ Params = Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Reptile(learner.BaseLearner):
+class Reptile(learner.Learner):
   """Clip the task's update instead of a loss gradient.
 
   A task trains from the meta-parameters p for `inner_steps` steps on all of its
@@ -37,7 +37,7 @@ class Reptile(learner.BaseLearner):
       training.
     inner_rate: their learning rate, positive.
     unroll: as in MAML.
-    task_loss: see `BaseLearner`.
+    task_loss: see `Learner`.
   """
 
   model: model_lib.Model

@@ -1,7 +1,6 @@
 """The private step: clip each task's gradient, sum, add noise, update."""
 
 from episodic_dp.private.clipping import clip
-from episodic_dp.private.clipping import Clipped
 from episodic_dp.private.clipping import sensitivity
 from episodic_dp.private.keys import secret_key
 from episodic_dp.private.meta_step import make_meta_step
@@ -12,7 +11,6 @@ from episodic_dp.private.state import State
 from episodic_dp.private.step import Compute
 
 __all__ = [
-    "Clipped",
     "Compute",
     "State",
     "Step",
@@ -23,3 +21,7 @@ __all__ = [
     "secret_key",
     "sensitivity",
 ]
+
+
+def __dir__() -> list[str]:
+  return sorted(__all__)

@@ -40,21 +40,20 @@ def secret_key(data: bytes | None = None) -> jax.Array:
 
 
 def check_key(key: Any) -> None:
-  """ValueError unless the key is one typed key of threefry."""
+  """Raise ValueError unless the key is one typed key of threefry.
+
+  Draws of other generators may differ between machines, and are not known to be
+  unpredictable.
+  """
   if not (
       isinstance(key, jax.Array)
       and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
       and key.ndim == 0
+      and str(jax.random.key_impl(key)) == IMPLEMENTATION
   ):
     raise ValueError(
-        f"key {type(key).__name__} of shape {np.shape(key)} is not one typed"
-        " key: use private.secret_key()"
-    )
-  if str(jax.random.key_impl(key)) != IMPLEMENTATION:
-    raise ValueError(
-        f"the key is of {jax.random.key_impl(key)}, whose draws may differ"
-        " between machines and are not known to be unpredictable: use"
-        f" private.secret_key(), which is of {IMPLEMENTATION}"
+        f"key {type(key).__name__} of shape {np.shape(key)}: expected one typed"
+        f" key of {IMPLEMENTATION}; use private.secret_key()"
     )
 
 

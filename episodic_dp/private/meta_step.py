@@ -79,8 +79,7 @@ def make_meta_step(
     "private/clip_norm".
 
   Raises:
-    plan.PlanError: plan, data, learner or mechanism contradict one another, or
-      the images do not fit on the device.
+    plan.PlanError: plan, data, learner or mechanism contradict one another.
     plan.UnsoundPlanError: a record recurs that the release does not count, or
       no proof covers the learner or its network.
 
@@ -125,7 +124,9 @@ def make_meta_step(
 class _Resident:
   """A step of data that lie on one device, or on every device of a mesh.
 
-  A state that still lies on one device, as the first one, is replicated.
+  A state that still lies on one device, as the first one, is replicated. Where
+  the images do not fit, XLA says so: leave them on the host with
+  `ArrayDataset(resident=False)`.
   """
 
   def __init__(
@@ -143,22 +144,19 @@ class _Resident:
     self._mesh, self._program = mesh, program
     self._update = backends.jit(update, donate_argnums=0, **options)
     self._compiled: Any = None
-    self._inside = jax.jit(update)
     labels = None
     if program.episode is None:
       labels = place(np.asarray(dataset.labels, np.int32))
     # Arguments of the step, not constants that are compiled in.
     self._data = (
         place(program.noise_multiplier),
-        _on_device(dataset.images, place),
+        place(dataset.images),
         labels,
     )
 
   def __call__(
       self, state: state_lib.State
   ) -> tuple[state_lib.State, state_lib.Metrics]:
-    if isinstance(state.step, jax.core.Tracer):  # Within another program.
-      return self._inside(state, *self._data)
     if self._mesh is not None:
       state = sharding.placed_state(self._mesh, state)
     return (self._compiled or self._update)(state, *self._data)
@@ -194,17 +192,3 @@ class _Windowed:
     """See `Step`."""
     window: Any = state.clip
     self._step.compile(state._replace(clip=window.bounds))
-
-
-def _on_device(images: Any, place: Callable[[Any], Any]) -> jax.Array:
-  """Return `place(images)`, or raise PlanError where they do not fit."""
-  try:
-    return place(images)
-  except jax.errors.JaxRuntimeError as e:
-    if "RESOURCE_EXHAUSTED" not in str(e):
-      raise
-    raise plan_lib.PlanError(
-        f"the images ({images.nbytes / 2**30:.1f} GiB) do not fit on the"
-        " device: leave them on the host with ArrayDataset(resident=False)"
-        " (config.compute.resident=False)"
-    ) from e

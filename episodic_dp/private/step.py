@@ -61,6 +61,7 @@ from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
 from episodic_dp.private import sharding
 from episodic_dp.private import state as state_lib
+from episodic_dp.sampling import episodes
 
 Diagnostics = dict[str, jax.Array]
 
@@ -371,7 +372,7 @@ def _make_task(
   """Return the task of images [way, shot + query, H, W, C]."""
   if program.episode is None:
     assert label is not None  # `Tasks.labels` are given without episodes.
-    return sampling.single_example(images[0, 0], label)
+    return episodes.single_example(images[0, 0], label)
   return sampling.make_episode(
       key,
       images,

@@ -142,7 +142,7 @@ def to_gaussian(params: Params) -> gaussian.MeanField:
 
 
 @dataclasses.dataclass(frozen=True)
-class VariationalLearner(learners.BaseLearner):
+class VariationalLearner(learners.Learner):
   """Learner of a mean-field posterior from single examples.
 
   Attributes:

@@ -37,7 +37,7 @@ Params = Any  # {"first": [d], "second": [d (d + 1) / 2]}, expected statistics.
 
 
 @dataclasses.dataclass(frozen=True)
-class SharedPrior(learners.BaseLearner):
+class SharedPrior(learners.Learner):
   """Bayesian linear regression on Gaussian bumps, its prior shared and learned.
 
   Attributes:

@@ -10,25 +10,17 @@ from typing import Any, TYPE_CHECKING
 
 __all__ = [
     "EpisodeBatch",
-    "Examples",
     "make_episode",
     "numpy_sampler",
-    "rotate_classes",
     "sample",
-    "single_example",
     "synthetic_participants",
     "task_indices",
-    "torch_sampler",
 ]
 
 if TYPE_CHECKING:
   from episodic_dp.sampling import numpy_sampler as numpy_sampler
-  from episodic_dp.sampling import torch_sampler as torch_sampler
   from episodic_dp.sampling.episodes import EpisodeBatch as EpisodeBatch
-  from episodic_dp.sampling.episodes import Examples as Examples
   from episodic_dp.sampling.episodes import make_episode as make_episode
-  from episodic_dp.sampling.episodes import rotate_classes as rotate_classes
-  from episodic_dp.sampling.episodes import single_example as single_example
   from episodic_dp.sampling.episodes import task_indices as task_indices
   from episodic_dp.sampling.sampler import sample as sample
   from episodic_dp.sampling.synthetic import (
@@ -37,24 +29,21 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "EpisodeBatch": "episodes",
-    "Examples": "episodes",
     "make_episode": "episodes",
-    "rotate_classes": "episodes",
     "sample": "sampler",
-    "single_example": "episodes",
     "synthetic_participants": "synthetic",
     "task_indices": "episodes",
 }
 
 
 def __getattr__(name: str) -> Any:
-  if name in ("numpy_sampler", "torch_sampler"):
-    return importlib.import_module(f"episodic_dp.sampling.{name}")
-  if name in _MODULES:
-    module = importlib.import_module(f"episodic_dp.sampling.{_MODULES[name]}")
-    return getattr(module, name)
-  raise AttributeError(f"module 'episodic_dp.sampling' has no '{name}'")
+  if name not in __all__:
+    raise AttributeError(f"module 'episodic_dp.sampling' has no '{name}'")
+  module = importlib.import_module(
+      f"episodic_dp.sampling.{_MODULES.get(name, name)}"
+  )
+  return getattr(module, name) if name in _MODULES else module
 
 
 def __dir__() -> list[str]:
-  return sorted({*globals(), *__all__})
+  return sorted(__all__)

@@ -1,6 +1,5 @@
 """Few-shot tasks made of drawn examples."""
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -10,6 +9,7 @@ from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.sampling import draws
+from episodic_dp.sampling import numpy_sampler
 
 
 class Examples(NamedTuple):
@@ -35,15 +35,6 @@ class EpisodeBatch(NamedTuple):
 
   support: Examples
   query: Examples
-
-
-def _require_episode(plan: stages_lib.SamplingPlan) -> stages_lib.Episode:
-  if plan.episode is None:
-    raise errors.PlanError(
-        "the plan has no episode, so its sample cannot be cut into tasks: give"
-        " SamplingPlan(..., episode=Episode(way, shot, query))"
-    )
-  return plan.episode
 
 
 def task_indices(
@@ -73,22 +64,20 @@ def task_indices(
   Raises:
     PlanError: the plan has no episode, or the sample is not of this plan.
   """
-  episode = _require_episode(plan)
-  way, examples = episode.way, episode.shot + episode.query
+  episode = plan.episode
+  if episode is None:
+    raise errors.PlanError(
+        "the plan has no episode, so its sample cannot be cut into tasks: give"
+        " SamplingPlan(..., episode=Episode(way, shot, query))"
+    )
+  shape, padding = numpy_sampler.grouping(indices.shape, hierarchy, plan)
+  lacking = [number for _, number in padding]
   independent = episode.form == "independent"
-  # Classes of one draw: of a primary unit, of all of them, or of a task.
-  lead = 0 if episode.form == "disjoint" else 1
-  end = stages_lib.class_level(hierarchy, plan) + 1 + independent
-  classes = math.prod(indices.shape[lead:end])
-  missing = way - classes if lead else -classes % way
-  short = examples - math.prod(indices.shape[end:])
-  may_lack = plan.allow_short_units
   if (
       indices.ndim != len(plan.stages) + independent
       or (independent and indices.shape[0] != episode.tasks)
-      or short < 0
-      or missing < 0
-      or ((short or missing) and not may_lack)
+      or min(lacking) < 0
+      or (any(lacking) and not plan.allow_short_units)
   ):
     raise errors.PlanError(
         f"indices of shape {indices.shape} are not a sample of this plan with"
@@ -97,12 +86,11 @@ def task_indices(
     )
 
   def grouped(slots: jax.Array) -> jax.Array:
-    slots = slots.reshape(*indices.shape[:lead], classes, -1)
-    padding = [(0, 0)] * lead + [(0, missing), (0, short)]
+    slots = slots.reshape(shape)
     # Without padding the program is that of data that lack nothing.
-    if short or missing:
+    if any(lacking):
       slots = jnp.pad(slots, padding)
-    return slots.reshape(-1, way, examples)
+    return slots.reshape(-1, episode.way, episode.shot + episode.query)
 
   return grouped(indices), grouped(mask).all(axis=(1, 2))
 
@@ -228,15 +216,10 @@ def rotate_classes(key: jax.Array, images: jax.Array) -> jax.Array:
   Raises:
     ValueError: images are not square or not of five dimensions.
   """
-  if images.ndim != 5:
+  if images.ndim != 5 or images.shape[2] != images.shape[3]:
     raise ValueError(
-        f"images of shape {images.shape} cannot be rotated by class: give"
-        " [way, n, height, width, channels]"
-    )
-  if images.shape[2] != images.shape[3]:
-    raise ValueError(
-        f"images of {images.shape[2]} by {images.shape[3]} pixels cannot be"
-        " turned by 90 degrees: use square images or rotate=False"
+        f"images of shape {images.shape} cannot be turned by 90 degrees: give"
+        " square images [way, n, height, width, channels], or rotate=False"
     )
   bits = jax.random.bits(key, (images.shape[0],), jnp.uint32)
   bits = bits.reshape(-1, 1, 1, 1, 1)

@@ -18,7 +18,7 @@ the same key in the same way. PyTorch's own generator on a CPU is seeded by 32
 bits, few enough to try them all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import functools
 import hmac
 import math
@@ -26,6 +26,7 @@ import secrets
 
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp.plan import binomial
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import release as release_lib
@@ -124,7 +125,12 @@ def task_rows(
   plan = release.plan
   if plan.episode is None:
     return indices[mask]
-  rows, filled = _grouped(indices, release), _grouped(mask, release)
+  shape, padding = grouping(mask.shape, release.hierarchy, plan)
+  tasks = (-1, plan.episode.way, plan.episode.shot + plan.episode.query)
+  rows, filled = (
+      np.pad(slots.reshape(shape), padding).reshape(tasks)
+      for slots in (indices, mask)
+  )
   return rows[filled.all(axis=(1, 2))]
 
 
@@ -155,34 +161,95 @@ def noise(
   return np.asarray(drawn, np.float32)
 
 
-def _grouped(slots: np.ndarray, release: release_lib.Release) -> np.ndarray:
-  """[n1, .., nL] slots as [tasks, way, shot + query], padded by zeros.
+class BatchSampler:
+  """The rows that each step of a run draws, step after step, for PyTorch.
 
-  Groups are formed by position alone, as by `sampling.task_indices`.
+  Give it to `torch.utils.data.DataLoader(batch_sampler=...)`, or iterate over
+  it. A batch has the rows of all tasks of a step, way by way, shot + query of
+  each: reshape what they select to [tasks, way, shot + query, ...]. Without an
+  episode it has the rows of the examples. A batch may be empty, and is a step
+  all the same: its noise is released too. A loader needs a `collate_fn` that
+  takes an empty list for that.
+
+  Attributes:
+    release: what is sampled, and how.
+    steps: of the whole run.
+    first_step: the steps that were taken before; a run that is resumed
+      continues with the same samples.
   """
-  episode = release.plan.episode
+
+  def __init__(
+      self,
+      release: release_lib.Release,
+      *,
+      key: bytes,
+      steps: int,
+      first_step: int = 0,
+  ):
+    """Check the settings by drawing the first step.
+
+    Args:
+      release: what is sampled, and how.
+      key: of `secret_key`; of this run alone.
+      steps: of the whole run.
+      first_step: the steps that were taken before.
+
+    Raises:
+      ValueError: a key that is none, or numbers of steps out of range.
+      PlanError: the plan does not fit the hierarchy.
+    """
+    self.release = release
+    self.steps = _validate.count("steps", steps, 1)
+    self.first_step = _validate.count("first_step", first_step)
+    self._key = key
+    self._rows(self.first_step)
+
+  def __len__(self) -> int:
+    return max(self.steps - self.first_step, 0)
+
+  def __iter__(self) -> Iterator[list[int]]:
+    return map(self._rows, range(self.first_step, self.steps))
+
+  def _rows(self, step: int) -> list[int]:
+    return task_rows(self._key, self.release, step).ravel().tolist()
+
+
+def grouping(
+    shape: tuple[int, ...],
+    hierarchy: hierarchy_lib.Hierarchy,
+    plan: stages_lib.SamplingPlan,
+) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
+  """Return how slots [n1, .., nL] are cut into tasks, by position alone.
+
+  Args:
+    shape: of the slots, after a leading [tasks] for form "independent".
+    hierarchy: of the sample; it says which level holds the classes.
+    plan: of the sample, with an episode.
+
+  Returns:
+    The shape [..., classes, examples] of the slots of one draw of classes (a
+    primary unit, all of them, or a task), and the padding that fills it up to
+    tasks, to be reshaped to [tasks, way, shot + query].
+  """
+  episode = plan.episode
   assert episode is not None
-  way, examples = episode.way, episode.shot + episode.query
   lead = 0 if episode.form == "disjoint" else 1
-  end = stages_lib.class_level(release.hierarchy, release.plan) + 1
+  end = stages_lib.class_level(hierarchy, plan) + 1
   end += episode.form == "independent"
-  classes, held = math.prod(slots.shape[lead:end]), math.prod(slots.shape[end:])
-  missing = way - classes if lead else -classes % way
-  slots = slots.reshape(*slots.shape[:lead], classes, held)
-  padding = [(0, 0)] * lead + [(0, missing), (0, examples - held)]
-  return np.pad(slots, padding).reshape(-1, way, examples)
+  classes, held = math.prod(shape[lead:end]), math.prod(shape[end:])
+  missing = episode.way - classes if lead else -classes % episode.way
+  padding = [(0, 0)] * lead
+  padding += [(0, missing), (0, episode.shot + episode.query - held)]
+  return (*shape[:lead], classes, held), padding
 
 
 def _check(key: bytes, step: int) -> None:
   if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-    what = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
     raise ValueError(
-        f"the key is {what} and must be {KEY_BYTES} secret bytes: use"
+        f"the key must be {KEY_BYTES} secret bytes: use"
         " numpy_sampler.secret_key()"
     )
-  whole = isinstance(step, (int, np.integer)) and not isinstance(step, bool)
-  if not whole or step < 0:
-    raise ValueError(f"step {step!r} must be a whole number of at least 0")
+  _validate.count("step", step)
 
 
 @functools.lru_cache(maxsize=16)

@@ -89,12 +89,10 @@ def _prepare(
   plans = _PREPARED.setdefault(hierarchy, {})
   if plan not in plans:
     validation.validate(hierarchy, plan)
-    levels, searches = [], []
-    for k, stage in enumerate(plan.stages):
-      level, steps = _level(hierarchy, k, stage)
-      levels.append(level)
-      searches.append(steps)
-    arrays = _Arrays(tuple(levels), hierarchy.leaf_rows)
+    levels, searches = zip(
+        *(_level(hierarchy, k, stage) for k, stage in enumerate(plan.stages))
+    )
+    arrays = _Arrays(levels, hierarchy.leaf_rows)
     # Concrete arrays even when the caller is being traced: they are kept.
     with jax.ensure_compile_time_eval():
       arrays = jax.tree.map(jnp.array, arrays)
@@ -102,7 +100,7 @@ def _prepare(
         stages=plan.stages,
         slots=sampler_error.capacities(hierarchy, plan),
         sizes=hierarchy.sizes,
-        searches=tuple(searches),
+        searches=searches,
         tasks=plan.episode.tasks if plan.episode is not None else None,
         allocated=(
             hierarchy.num_units(0)

@@ -221,31 +221,36 @@ def _grouped(verdicts: Mapping[str, str]) -> str:
   )
 
 
+# Not in `LEARNERS`: it learns from single examples.
+_SUPERVISED = (
+    learners.Supervised, "Abadi et al., CCS 2016", "nothing",
+    "the gradient of the loss of one example",
+)
+
+
 def descriptions() -> pages.Section:
   """Describe each learner's adaptation and release."""
   notes = pages.Notes()
   rows = []
-  kinds: list[Any] = [entry[0] for entry in learners.LEARNERS.values()]
-  for kind in (*kinds, learners.Supervised):
-    found = {
-        norm: learners.describe(Variant("", kind, {}).build(norm))
-        for norm in NORMS
-    }
-    first = found["batch"]
-    transductive = {
-        norm: f"{'yes' if d.transductive else 'no'} {notes.number(d.because)}"
-        for norm, d in found.items()
-    }
+  for kind, paper, adapts, releases in (
+      *learners.LEARNERS.values(), _SUPERVISED
+  ):
+    transductive = {}
+    for norm in NORMS:
+      verdict, because = "no", "every query is judged alone"
+      if Variant("", kind, {}).build(norm).transductive:
+        verdict, because = "yes", (
+            "the network normalises by the statistics of the whole query set"
+        )
+      transductive[norm] = f"{verdict} {notes.number(because)}"
     rows.append((
-        kind.__name__, first.paper, first.adapts,
-        first.releases or "nothing: it is not meta-trained",
-        _grouped(transductive),
+        kind.__name__, paper, adapts,
+        releases or "nothing: it is not meta-trained", _grouped(transductive),
     ))
   return pages.Section(
       "The learners",
       "The parameters that a support set adapts, the vector that is clipped and"
-      " noised, and whether a query's prediction depends on the other queries"
-      " (`learners.describe`).",
+      " noised, and whether a query's prediction depends on the other queries.",
       pages.Table(
           ("learner", "from", "adapts", "releases", "transductive"),
           tuple(rows),

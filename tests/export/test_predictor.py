@@ -12,12 +12,12 @@ from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
-from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
 from episodic_dp.config import saved
 from episodic_dp.export import writing
+from episodic_dp.sampling import episodes
 from tests.cli import tiny_runs
 from tests.export.conftest import save_run
 
@@ -47,7 +47,7 @@ def in_process(workdir, splits, support, query, way=WAY, *, divisor=255.0):
   labels = jnp.repeat(jnp.arange(way), SHOT)
   logits = jax.jit(evaluated.predict)(
       jax.tree.map(jnp.asarray, params),
-      sampling.Examples(jnp.asarray(support, jnp.float32) / divisor, labels),
+      episodes.Examples(jnp.asarray(support, jnp.float32) / divisor, labels),
       jnp.asarray(query, jnp.float32) / divisor,
   )
   return np.asarray(jax.nn.softmax(logits, -1))

@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from episodic_dp import learners
-from episodic_dp.learners import ridge
+from episodic_dp.learners import heads
 
 
 def plain_logits(tiny, params, support, images, *, cosine=None):
@@ -92,7 +92,7 @@ def test_both_forms_solve_the_ridge_regression(n, d):
   rng = np.random.default_rng(0)
   x, y = rng.standard_normal((n, d)), rng.standard_normal((n, 3))
   with jax.enable_x64(True):
-    solution = np.asarray(ridge.solve(x, y, 0.3))
+    solution = np.asarray(heads.solve(x, y, 0.3))
   np.testing.assert_allclose(solution, plain_solve(x, y, 0.3), rtol=1e-9)
 
 

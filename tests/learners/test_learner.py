@@ -8,6 +8,7 @@ import pytest
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp.auditing import canaries
+from episodic_dp.learners import maml
 from tests.learners import tiny
 
 MODEL, WAY = tiny.model(), tiny.WAY
@@ -29,13 +30,7 @@ def test_every_learner_follows_the_protocol():
     assert isinstance(learner, learners.Learner), learner
     assert learner.at_step(jnp.int32(3)) is learner
     assert learner.adapts == (type(learner) is not learners.Supervised)
-    if type(learner) is not canaries.LinearLearner:
-      found = learners.describe(learner)
-      assert found.adapts and found.inner_steps == learner.inner_steps
-      assert bool(found.releases) == (found.name != "fine_tuning")
   assert not isinstance(MODEL, learners.Learner)
-  with pytest.raises(ValueError, match="dict has no description"):
-    learners.describe({})
 
 
 def test_learners_of_example_gradients_say_so():
@@ -83,11 +78,11 @@ FROZEN = {"body": np.zeros((4, 3), "f"), "head": np.zeros((3, 3), "f")}
         (_of(learners.MAML, inner_steps=2, loss_weights=(0, 0)), "expected 2"),
         (
             lambda: learners.MAML(
-                MODEL, inner_steps=2, loss_weights=learners.annealed(3, 10)
+                MODEL, inner_steps=2, loss_weights=maml.annealed(3, 10)
             ).at_step(jnp.int32(0)),
             "expected 2",
         ),
-        (lambda: learners.annealed(5, 0), "outer_steps=0"),
+        (lambda: maml.annealed(5, 0), "outer_steps=0"),
         (
             lambda: jax.eval_shape(
                 learners.MAML(BARE, per_step_norm=True).init, jax.random.key(0)

@@ -7,6 +7,7 @@ import pytest
 
 from episodic_dp import learners
 from episodic_dp import models
+from episodic_dp.learners import maml
 
 STEPS, RATE = 3, 0.4
 
@@ -146,7 +147,7 @@ def test_all_switches_begin_as_plain_maml_with_norms_that_stay(tiny):
 
 def test_annealed_weights_are_those_of_the_authors():
   """Their code's rule, for five inner steps and ten epochs of 50 steps."""
-  schedule = learners.annealed(5, 500)
+  schedule = maml.annealed(5, 500)
   for epoch in range(12):
     early = max(0.2 - 0.02 * epoch, 0.006) if epoch < 10 else 0.0
     last = min(0.2 + 0.08 * epoch, 0.976) if epoch < 10 else 1.0
@@ -154,13 +155,13 @@ def test_annealed_weights_are_those_of_the_authors():
       weights = schedule(jnp.int32(step))
       np.testing.assert_allclose(weights, [early] * 4 + [last], atol=1e-6)
   with pytest.raises(ValueError, match="outer_steps=0"):
-    learners.annealed(5, 0)
+    maml.annealed(5, 0)
 
 
 def test_a_schedule_is_resolved_by_the_outer_step(tiny):
   episode = tiny.episode(dtype=np.float32)
   learner = learners.MAML(
-      tiny.model(), inner_steps=2, loss_weights=learners.annealed(2, 10)
+      tiny.model(), inner_steps=2, loss_weights=maml.annealed(2, 10)
   )
   params = learner.init(jax.random.key(0))
   with pytest.raises(ValueError, match="learner.at_step"):

@@ -52,7 +52,7 @@ def model():
   return models.mlp(WAY, (4,), (SIDE, SIDE, 1))
 
 
-class OwnHead(learners.BaseLearner):
+class OwnHead(learners.Learner):
   """Differentiates by a head that begins at zero, which no cast reaches."""
 
   model = models.Model(lambda key: {}, lambda params, images: images)

@@ -29,6 +29,7 @@ from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
+from episodic_dp.sampling import episodes
 from tests import fake_dataset
 from tests import fake_learner
 from tests import task_sums
@@ -480,7 +481,7 @@ def test_one_example_moves_an_inner_and_an_outer_sum_by_its_bound(by):
 
   def part(values):
     images = values.reshape(-1, SIDE, SIDE, 1).astype(jnp.float32) / 255.0
-    return sampling.Examples(images, jnp.zeros(examples, jnp.int32))
+    return episodes.Examples(images, jnp.zeros(examples, jnp.int32))
 
   @jax.jit
   def inner(values):  # The mean, whose number of examples is public.

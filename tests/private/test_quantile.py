@@ -12,6 +12,7 @@ from scipy import stats
 
 from episodic_dp import plan
 from episodic_dp import private
+from episodic_dp.private import clipping
 from episodic_dp.private import quantile
 from tests import fake_learner
 
@@ -95,7 +96,7 @@ def test_units_that_are_not_finite_count_as_nothing():
 def units_of(norms, bounds):
   """Clip units of which all but the norms [units, groups] is left out."""
   finite = jnp.ones(len(norms), bool)
-  return private.Clipped(None, None, None, finite, norms, norms <= bounds)
+  return clipping.Clipped(None, None, None, finite, norms, norms <= bounds)
 
 
 @pytest.mark.parametrize("gamma", [0.2, 0.5, 0.9])

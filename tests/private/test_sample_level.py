@@ -19,6 +19,7 @@ from episodic_dp.private import keys
 from episodic_dp.private import noise
 from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
+from episodic_dp.sampling import episodes
 from tests import fake_dataset
 
 WAY, SIDE, SHOT, QUERY, STEPS, RATE = 3, 4, 2, 2, 3, 0.5
@@ -73,7 +74,7 @@ def random_task(seed=0):
 
   def part(shot):
     shape = (WAY * shot, SIDE, SIDE, 1)
-    return sampling.Examples(
+    return episodes.Examples(
         jnp.asarray(rng.standard_normal(shape), jnp.float32),
         jnp.repeat(jnp.arange(WAY), shot),
     )

@@ -11,6 +11,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp.pvi import shared_prior
+from episodic_dp.sampling import episodes
 from tests.pvi import problems
 
 LEARNER = shared_prior.SharedPrior(8, noise=0.2)
@@ -20,7 +21,7 @@ def _episode(seed=0, points=6):
   rng = np.random.default_rng(seed)
   x = rng.uniform(-5, 5, points).astype(np.float32)
   y = np.sin(x + rng.uniform(0, 3)).astype(np.float32)
-  examples = sampling.Examples(
+  examples = episodes.Examples(
       jnp.asarray(x.reshape(-1, 1, 1, 1)), jnp.asarray(y[:, None])
   )
   half = points // 2

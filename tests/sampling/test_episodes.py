@@ -10,6 +10,7 @@ from scipy import stats
 
 from episodic_dp import plan
 from episodic_dp import sampling
+from episodic_dp.sampling import episodes
 
 ALPHA = 1e-6
 F, P, A = plan.FixedSize, plan.Poisson, plan.All
@@ -137,7 +138,7 @@ def test_rotation_turns_whole_classes_by_quarter_turns():
   images = _images()
   keys = jax.random.split(KEY, 400)
   turned = np.asarray(
-      jax.jit(jax.vmap(sampling.rotate_classes, (0, None)))(keys, images)
+      jax.jit(jax.vmap(episodes.rotate_classes, (0, None)))(keys, images)
   )
   assert turned.dtype == np.uint8
   turns = np.stack([np.rot90(images, k, axes=(2, 3)) for k in range(4)])

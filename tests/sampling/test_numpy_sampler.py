@@ -14,7 +14,6 @@ from episodic_dp.plan import binomial
 from episodic_dp.plan import sampler_error
 from episodic_dp.sampling import draws
 from episodic_dp.sampling import numpy_sampler
-from episodic_dp.sampling import torch_sampler
 from tests.sampling import oracle
 from tests.sampling.oracle import A
 from tests.sampling.oracle import ALPHA
@@ -65,7 +64,7 @@ def _bits(count, seed=0):
 def test_importing_it_does_not_import_jax():
   code = (
       "import sys; from episodic_dp.sampling import numpy_sampler;"
-      " from episodic_dp.sampling import torch_sampler;"
+      ""
       " print('jax' in sys.modules, 'torch' in sys.modules)"
   )
   found = subprocess.run(
@@ -272,22 +271,22 @@ def test_batches_are_the_rows_of_the_steps():
   release = _release(
       [[4] * 3] * 5, (P(0.3), F(2), F(3)), episode=plan.Episode(**_EPISODE)
   )
-  batches = torch_sampler.BatchSampler(release, key=KEY, steps=30)
+  batches = numpy_sampler.BatchSampler(release, key=KEY, steps=30)
   found = list(batches)
   assert len(found) == len(batches) == 30
   for step, rows in enumerate(found):
     tasks = numpy_sampler.task_rows(KEY, release, step)
     assert rows == tasks.ravel().tolist() and len(rows) == len(tasks) * 6
   assert [] in found  # A step all the same.
-  later = torch_sampler.BatchSampler(
+  later = numpy_sampler.BatchSampler(
       release, key=KEY, steps=30, first_step=20
   )
   assert list(later) == found[20:] and len(later) == 10
   examples = _release(100, (P(0.1),), levels=("image",))
-  (rows,) = torch_sampler.BatchSampler(examples, key=KEY, steps=1)
+  (rows,) = numpy_sampler.BatchSampler(examples, key=KEY, steps=1)
   assert len(set(rows)) == len(rows)
   with pytest.raises(ValueError, match="steps=0"):
-    torch_sampler.BatchSampler(release, key=KEY, steps=0)
+    numpy_sampler.BatchSampler(release, key=KEY, steps=0)
 
 
 def test_every_order_is_equally_likely():
