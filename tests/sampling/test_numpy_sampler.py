@@ -248,18 +248,18 @@ def test_noise_is_normal_and_of_key_step_and_name():
     other = numpy_sampler.noise(key, step, name, (200, 100))
     correlation = np.corrcoef(first.ravel(), other.ravel())[0, 1]
     assert abs(correlation) < 5 / 20_000**0.5
-  with pytest.raises(ValueError, match="the key is 0 bytes"):
+  with pytest.raises(ValueError, match="16 secret bytes"):
     numpy_sampler.noise(b"", 0, "w", ())
 
 
 @pytest.mark.parametrize(
     "key, step, match",
     [
-        (bytes(8), 0, "the key is 8 bytes .*secret_key"),
-        (7, 0, "the key is int"),
-        (KEY, -1, "step -1"),
-        (KEY, 1.5, "step 1.5"),
-        (KEY, True, "step True"),
+        (bytes(8), 0, "16 secret bytes.*secret_key"),
+        (7, 0, "16 secret bytes"),
+        (KEY, -1, "step=-1"),
+        (KEY, 1.5, "step=1.5"),
+        (KEY, True, "step=True"),
     ],
 )
 def test_wrong_keys_and_steps_are_named(key, step, match):
