@@ -52,8 +52,12 @@ def fields(kind: Any, path: str = "") -> Iterator[Field]:
     path: of the dataclass in the config.
   """
   hints = typing.get_type_hints(kind, include_extras=True)
-  described = inspect.getdoc(kind) or ""
-  meanings = dict(_MEANING.findall(described.partition("Attributes:")[2]))
+  # A subclass describes only its own fields.
+  described = "\n".join(
+      (inspect.getdoc(base) or "").partition("Attributes:")[2]
+      for base in reversed(kind.__mro__)
+  )
+  meanings = dict(_MEANING.findall(described))
   for field in plain.fields(kind):
     name = f"{path}.{field.name}" if path else field.name
     inside = _dataclass_in(hints[field.name])

@@ -45,7 +45,12 @@ class Data:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Plan:
-  """The stages, and whether units may be smaller; see `plan.SamplingPlan`."""
+  """The sampling of units; see `plan.SamplingPlan`.
+
+  Attributes:
+    stages: of sampling, the outermost units first.
+    allow_short_units: whether a unit may hold fewer than a stage samples.
+  """
 
   stages: tuple[plan_lib.Stage, ...]
   allow_short_units: bool = False
