@@ -1,9 +1,9 @@
 """One rule for resuming: the same fingerprint, or a new key that is paid for.
 
-A run's fingerprint tells everything that its steps are computed from. A process
+A run's fingerprint covers everything that its steps are computed from. A process
 that resumes a run under an equal fingerprint uses its key again, and repeats
 lost steps bit for bit: they cost nothing twice. Under any other fingerprint the
-run may only go on under a fresh key (`--resume=fork`), and steps that may have
+run may only resume under a fresh key (`--resume=fork`), and steps that may have
 been released since the last checkpoint are paid for again.
 
 So no step is ever released under one noise with two contents. This holds
@@ -11,7 +11,7 @@ because the key file says, before a step begins, that it may have been taken:
 `Segment.last` is raised ahead of the steps, by at most `checkpoint_every`.
 Another release, other data or another learner is another run, and is refused.
 
-The key file holds the secret, the fingerprints and these counters. Whoever
+The key file holds the secret, the fingerprints and these counters. Anyone who
 knows the secret can subtract the noise, so its owner alone may read it. The key
 that JAX draws from is derived from the secret and all fingerprints up to now.
 """
@@ -51,7 +51,7 @@ _OF_THE_RUN = ("release", "data", "learner")
 # Computed by code: comparable only where nothing else differs.
 _COMPUTED = ("program", "start")
 # Settings of JAX that change no number: diagnostics, caches and addresses; the
-# devices are told by themselves.
+# devices have their own entries.
 _SILENT = re.compile(
     "log|debug|cache|dump|trace|profil|check|pprint|transfer|error|guard"
     "|platform|hlo_source|source_url|num_cpu_devices|distributed|visible"
@@ -419,7 +419,7 @@ def shapes(tree: Any) -> list[list[str]]:
 def data_digest(dataset: dataset_lib.Dataset) -> str:
   """Return SHA-256 of all that a step may read: images, labels, leaf rows.
 
-  It is as secret as the data: whoever has it can test a guess of all of them.
+  It is as secret as the data: anyone who has it can test a guess of all data.
   It lies in the key file alone.
 
   Args:

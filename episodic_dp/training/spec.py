@@ -32,16 +32,16 @@ class TrainingSpec:
     optimizer: the outer optimiser, its schedule included.
     steps: how many steps to take (`accounting.planned_steps`).
     delta: of the guarantees.
-    privacy_unit: the level whose epsilon is told while the run lasts; None for
-      the first that has a guarantee. The result has all levels.
+    privacy_unit: the level whose epsilon is reported while the run lasts; None
+      for the first that has a guarantee. The result has all levels.
     asked_steps: how many were asked for before a budget was looked at, so that
       the result can say that it ended the run; None for `steps`.
     target_epsilon: the budget, of the privacy unit; a run that is forked takes
       fewer steps to stay within it. None for no budget.
     seed: public seed of the initial parameters.
     private_seed: None for a secret key; an integer makes the run reproducible
-      and its guarantee void for whoever knows the number.
-    compute: how a step is computed; its mesh, unless "all", goes before
+      and its guarantee void for anyone who knows the number.
+    compute: how a step is computed; its mesh, unless "all", overrides
       `devices`.
     devices: how many devices share the tasks; None for all there are.
     evaluate_every: steps between validations, each with a checkpoint.
@@ -97,7 +97,7 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
       CPU is one; None for all.
 
   Raises:
-    RunError: there are not so many, or some process would have none.
+    RunError: there are fewer, or some process would have none.
   """
   if devices is None:
     backends.warn_of_idle_cores()
@@ -124,11 +124,11 @@ def with_mesh(spec: TrainingSpec) -> TrainingSpec:
   """Return the spec with the mesh of its devices, None for a single device.
 
   Its config then names the number of devices, the microbatch size and where the
-  images lie: with others the tasks add up in another order, or are rounded
-  otherwise (see `same_run.check_config`).
+  images lie: with others the tasks are summed in another order or rounded
+  differently, so that they belong to the fingerprint (see `resume`).
 
   Raises:
-    RunError: there are not so many devices, or several processes and no mesh.
+    RunError: there are fewer devices, or several processes and no mesh.
   """
   mesh = spec.compute.mesh
   if isinstance(mesh, str):
