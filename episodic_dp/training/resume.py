@@ -1,10 +1,10 @@
 """One rule for resuming: the same fingerprint, or a new key that is paid for.
 
-A run's fingerprint covers everything that its steps are computed from. A process
-that resumes a run under an equal fingerprint uses its key again, and repeats
-lost steps bit for bit: they cost nothing twice. Under any other fingerprint the
-run may only resume under a fresh key (`--resume=fork`), and steps that may have
-been released since the last checkpoint are paid for again.
+A run's fingerprint covers everything that its steps are computed from. A
+process that resumes a run under an equal fingerprint uses its key again, and
+repeats lost steps bit for bit: they cost nothing twice. Under any other
+fingerprint the run may only resume under a fresh key (`--resume=fork`), and
+steps that may have been released since the last checkpoint are paid for again.
 
 So no step is ever released under one noise with two contents. This holds
 because the key file says, before a step begins, that it may have been taken:
