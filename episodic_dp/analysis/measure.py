@@ -9,8 +9,7 @@ import jax
 from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.config import build
-from episodic_dp.config import learners
-from episodic_dp.config import saved
+from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.training import checkpoint
@@ -42,7 +41,7 @@ def measure(
     data_dir: folder of the data sets that are not built in.
     download: fetch the files that data_dir does not have.
     splits: the run's data, where they are loaded already.
-    evaluator: of `learners.make_evaluation_learner`, where one is compiled.
+    evaluator: of `build.make_evaluation_learner`, where one is compiled.
     shot: support examples of a class, in place of the config's: nothing is
       written then.
     controls: measure an ensemble of untrained networks too.
@@ -56,21 +55,21 @@ def measure(
   Raises:
     RunError: the folder has no run, or no checkpoint.
   """
-  config = saved.read(workdir)
+  config = RunConfig.read(workdir)
   checkpoints, last = checkpoint.latest(workdir)
   if splits is None:
     with phases.phase("reading the data", at_once=True):
       splits = build.load_data(config, data_dir=data_dir, download=download)
   with phases.phase("preparing the network and the test tasks"):
     shape = splits.test.image_shape
-    learner = learners.make_learner(config, shape)
+    learner = build.make_learner(config, shape)
     untrained = learner.init(jax.random.key(config.seed))
     if shot is not None:
       evaluation = dataclasses.replace(config.evaluation, shot=shot)
       config = dataclasses.replace(config, evaluation=evaluation)
     tasks = build.draw_tasks(config, splits.test, test=True)
     evaluator = evaluator or training.Evaluator(
-        learners.make_evaluation_learner(config, learner, shape)
+        build.make_evaluation_learner(config, learner, shape)
     )
 
   def network(step, number):

@@ -35,9 +35,7 @@ from episodic_dp import errors
 from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.config import build
-from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
-from episodic_dp.config import saved
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
@@ -93,7 +91,8 @@ def attack(
     PlanError, RunError, ValueError: one sentence.
   """
   configs = {
-      name: saved.read(path, data_dir=data_dir) for name, path in runs.items()
+      name: RunConfig.read(path, data_dir=data_dir)
+      for name, path in runs.items()
   }
   for config in configs.values():
     check(config)
@@ -104,7 +103,7 @@ def attack(
     guarantee = _guarantee(path, config)
     with phases.phase(f"attacking {name}"):
       splits = build.load_data(config, data_dir=data_dir, download=download)
-      learner = learners.make_learner(config, splits.train.image_shape)
+      learner = build.make_learner(config, splits.train.image_shape)
       like = learner.init(jax.random.key(config.seed))
       params, _ = checkpoints.restore(step, like)
       evaluator = training.Evaluator(learner)

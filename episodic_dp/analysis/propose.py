@@ -62,7 +62,6 @@ from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import solving
 from episodic_dp.config import build
-from episodic_dp.config import learners as learners_lib
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 from episodic_dp.output import tables
@@ -231,7 +230,7 @@ def measure(
   public = build.load_data(
       config, data_dir=data_dir, download=download
   ).validation
-  learner = learners_lib.make_learner(config, public.image_shape)
+  learner = build.make_learner(config, public.image_shape)
   # Annealed numbers of a learner are at their beginning.
   sums_of = task_gradients(learner.at_step(jnp.zeros((), jnp.int32)))
   episode = config.release.plan.episode
@@ -244,7 +243,7 @@ def measure(
   params = learner.init(jax.random.key(config.seed))
   sums, norms = sums_of(tasks, params)
   start = align(sums[0], norms)
-  optimizer = learners_lib.make_optimizer(
+  optimizer = build.make_optimizer(
       config.with_changes({"optimizer.warm_up": 0}), _WARM_STEPS
   )
   state = optimizer.init(params)

@@ -10,8 +10,7 @@ import jax
 from episodic_dp import errors
 from episodic_dp import models
 from episodic_dp.config import build
-from episodic_dp.config import learners
-from episodic_dp.config import saved
+from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 from episodic_dp.training import checkpoint
 from episodic_dp.training import reporting
@@ -48,7 +47,7 @@ def save(
     RunError: there is no run or no checkpoint, or it is not one network.
     ValueError: another kind of file.
   """
-  config = saved.read(workdir)
+  config = RunConfig.read(workdir)
   start = config.model.start
   if start is not None and os.path.realpath(path) == os.path.realpath(start):
     raise errors.RunError(
@@ -72,7 +71,7 @@ def save(
     )
   with phases.phase("reading the data"):
     splits = build.load_data(config, data_dir=data_dir, download=download)
-  learner = learners.make_learner(config, splits.test.image_shape)
+  learner = build.make_learner(config, splits.test.image_shape)
   params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
   params = of_network(params)
   whole = learner.model.whole

@@ -7,20 +7,25 @@ from the config's is refused.
 
 import dataclasses
 import os
+from typing import Any
 
 import numpy as np
+import optax
 
+from episodic_dp import _validate
 from episodic_dp import data
 from episodic_dp import errors
+from episodic_dp import learners
 from episodic_dp import options
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.config import learners
 from episodic_dp.config import networks
 from episodic_dp.config import run_config
 from episodic_dp.config.run_config import RunConfig
+from episodic_dp.learners import naming
 from episodic_dp.plan import validation as validation_lib
+from episodic_dp.private import state as state_lib
 from episodic_dp.training import evaluation
 
 
@@ -59,8 +64,8 @@ def build(
   splits = splits or load_data(config, data_dir=data_dir, download=download)
   splits = dataclasses.replace(splits, train=_training_data(config, splits))
   shape = splits.train.image_shape
-  learner = learners.make_learner(config, shape)
-  evaluated = learners.make_evaluation_learner(config, learner, shape)
+  learner = make_learner(config, shape)
+  evaluated = make_evaluation_learner(config, learner, shape)
   whole = splits.train.images.dtype == np.uint8
   example = dataclasses.replace(
       config.data, shape=shape, dtype="uint8" if whole else "float32"
@@ -71,7 +76,7 @@ def build(
       validation=draw_tasks(config, splits.validation, test=False),
       release=config.release,
       learner=learner,
-      optimizer=learners.make_optimizer(config, steps),
+      optimizer=make_optimizer(config, steps),
       steps=steps,
       asked_steps=config.steps,
       target_epsilon=config.target_epsilon,
@@ -117,6 +122,65 @@ def _task_plan(
   )
 
 
+def make_learner(
+    config: RunConfig, image_shape: tuple[int, ...]
+) -> learners.Learner:
+  """Build the learner of `config.learner` on `networks.make_model`."""
+  supervised = config.learner.name == options.SUPERVISED
+  return naming.by_name(
+      config.learner,
+      networks.make_model(config, image_shape),
+      way=None if supervised else config.way,
+  )
+
+
+def make_evaluation_learner(
+    config: RunConfig, learner: learners.Learner, image_shape: tuple[int, ...]
+) -> learners.Learner:
+  """Build the learner of validation and test tasks.
+
+  It is the learner itself; or, for a learner of examples, fine-tuning with a
+  new head for every task.
+  """
+  if config.learner.name != options.SUPERVISED:
+    return learner
+  return naming.make_fine_tuning(
+      networks.make_model(config, image_shape, way=config.way),
+      config.fine_tuning,
+  )
+
+
+def make_optimizer(
+    config: RunConfig, steps: int
+) -> optax.GradientTransformation:
+  """Build Adam or SGD with a cosine schedule, and the average of its iterates.
+
+  Raises:
+    PlanError: the warm-up leaves no step.
+  """
+  chosen = config.optimizer
+  if chosen.warm_up >= steps:
+    raise _validate.refusal(
+        "config.optimizer.warm_up", chosen.warm_up, f"less than {steps} steps"
+    )
+  schedule = optax.cosine_decay_schedule(
+      chosen.rate, steps, alpha=chosen.final_rate / chosen.rate
+  )
+  if chosen.warm_up:
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, chosen.rate, chosen.warm_up, steps, chosen.final_rate
+    )
+  moments = {"b1": chosen.momentum, "b2": chosen.second_momentum}
+  if chosen.name == "sgd":
+    moments = {"momentum": chosen.momentum}
+  optimizer = naming.OPTIMIZERS[chosen.name](
+      schedule, **{k: v for k, v in moments.items() if v is not None}
+  )
+  if not chosen.average:
+    return optimizer
+  return state_lib.averaged(optimizer, chosen.average)
+
+
 def load_data(
     config: RunConfig,
     *,
@@ -158,13 +222,10 @@ def _classes(
 
 
 def _compute(config: RunConfig) -> private.Compute:
-  chosen: options.Compute = config.compute
-  compute = private.Compute(
-      diagnostics=config.private_diagnostics, noise_terms=chosen.noise_terms
-  )
-  if chosen.microbatch_size is None:
-    return compute
-  return dataclasses.replace(compute, microbatch_size=chosen.microbatch_size)
+  chosen: dict[str, Any] = {"noise_terms": config.compute.noise_terms}
+  if config.compute.microbatch_size is not None:
+    chosen["microbatch_size"] = config.compute.microbatch_size
+  return private.Compute(diagnostics=config.private_diagnostics, **chosen)
 
 
 def _training_data(config: RunConfig, splits: data.Splits) -> data.ArrayDataset:

@@ -229,7 +229,7 @@ def build(config: Config, rows: Rows) -> pvi.Spec:
           noise_multiplier=visit.noise_multiplier,
       ),
       deltas=tuple(
-          config.delta or default_delta(config.table, len(owner.labels))
+          config.delta or default_delta(config.table, len(owner.images))
           for owner in owners
       ),
       local_steps=visit.local_steps,

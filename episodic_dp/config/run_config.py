@@ -148,6 +148,30 @@ class RunConfig:
     found.release.hierarchy.level_index(found.level)
     return found
 
+  @classmethod
+  def read(
+      cls,
+      workdir: str | os.PathLike[str],
+      *,
+      data_dir: str | os.PathLike[str] | None = None,
+  ) -> "RunConfig":
+    """Read the config of the run in a work directory, checked and complete.
+
+    Args:
+      workdir: folder of a run.
+      data_dir: own data, which are listed for a config without a hierarchy.
+
+    Raises:
+      RunError: there is no run, or its config.json is damaged.
+      PlanError, UnsoundPlanError: its config.json was changed.
+    """
+    # Lazy import: the package of the work directory needs JAX.
+    from episodic_dp.training import workdir as workdir_lib
+
+    config = cls.parse(workdir_lib.read_config(workdir), data_dir=data_dir)
+    config.check_complete()
+    return config
+
   @functools.cached_property
   def sampling_plan(self) -> plan_lib.SamplingPlan:
     """Return the stages and the episode."""

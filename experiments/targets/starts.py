@@ -13,10 +13,8 @@ from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import saved_weights
 from episodic_dp.config import build
-from episodic_dp.config import learners
 from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
-from episodic_dp.config import saved
 from episodic_dp.config.presets import cifar_fs_supervised
 from episodic_dp.learners import naming
 from episodic_dp.training import checkpoint
@@ -225,8 +223,8 @@ def _network(
 ) -> tuple[dict[str, Any], Any]:
   """Return the facts of a finished run, and the weights of its network."""
   checkpoints, steps = checkpoint.latest(folder)
-  config = saved.read(folder)
-  learner = learners.make_learner(config, shape)
+  config = RunConfig.read(folder)
+  learner = build.make_learner(config, shape)
   params, _ = checkpoints.restore(steps, learner.init(jax.random.key(0)))
   guarantee = reporting.guarantees(folder, "epsilon") or None
   facts = dict(learner=config.learner.name, steps=steps, guarantee=guarantee)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from episodic_dp import training
-from episodic_dp.config import learners
-from episodic_dp.config import saved
+from episodic_dp.config import build
+from episodic_dp.config import RunConfig
 
 QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # To compile.
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -102,8 +102,8 @@ def test_another_sampler_under_the_same_key_is_refused_by_name(trained, call):
 
 def _final(folder):
   """The parameters and the step of the last checkpoint."""
-  config = saved.read(folder)
-  learner = learners.make_learner(config, (16, 16, 1))
+  config = RunConfig.read(folder)
+  learner = build.make_learner(config, (16, 16, 1))
   checkpoints = training.checkpoint.Checkpoints(folder)
   step = checkpoints.latest()
   like = learner.init(jax.random.key(0))

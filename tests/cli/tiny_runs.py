@@ -9,7 +9,6 @@ from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import training
 from episodic_dp.config import build
-from episodic_dp.config import learners
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import glyphs_supervised
@@ -65,7 +64,7 @@ def save(
   parsed = RunConfig.parse(config)
   folder.mkdir(parents=True)
   files.write_json(folder / workdir.CONFIG, parsed.as_json())
-  learner = learners.make_learner(parsed, (12, 12, 1))
+  learner = build.make_learner(parsed, (12, 12, 1))
   checkpoints = training.checkpoint.Checkpoints(folder)
   checkpoints.save(steps, learner.init(jax.random.key(steps)), {"step": 0})
   files.write_json(

@@ -12,9 +12,7 @@ from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp import training
 from episodic_dp.config import build
-from episodic_dp.config import learners as config_learners
 from episodic_dp.config import RunConfig
-from episodic_dp.config import saved
 from episodic_dp.config.presets import glyphs
 from episodic_dp.config.presets import omniglot
 from episodic_dp.output import files
@@ -115,7 +113,7 @@ def test_the_budget_shortens_the_run_and_its_schedule(splits):
   spec = build.build(config, splits=splits).spec
   assert spec.asked_steps == 5000 and 1 <= spec.steps < 5000
   changed = config.with_changes({"optimizer.name": "sgd"})
-  optimizer = config_learners.make_optimizer(changed, spec.steps)
+  optimizer = build.make_optimizer(changed, spec.steps)
   gradient, sizes = np.ones((), np.float32), []
   state = optimizer.init(gradient)
   for _ in range(spec.steps + 1):
@@ -124,7 +122,7 @@ def test_the_budget_shortens_the_run_and_its_schedule(splits):
   rates = config.optimizer.rate, config.optimizer.final_rate
   assert (sizes[0], sizes[-1]) == pytest.approx(rates)
   with pytest.raises(plan.PlanError, match="warm_up=9: expected less than 5"):
-    config_learners.make_optimizer(_config(optimizer__warm_up=9), 5)
+    build.make_optimizer(_config(optimizer__warm_up=9), 5)
 
 
 TRAINED = [name for name in learners.LEARNERS if name != "fine_tuning"]
@@ -139,7 +137,7 @@ def test_options_reach_every_learner(name):
     chosen |= dict(learned_rates=True, multi_step_loss=10)
   config = _config(learner=chosen)
   config.check_complete()
-  found = config_learners.make_learner(config, (16, 16, 1))
+  found = build.make_learner(config, (16, 16, 1))
   assert type(found) is learners.LEARNERS[name][0]
   assert found.inner_steps in (2, None)
   if name == "ridge":
@@ -154,14 +152,14 @@ def test_options_reach_every_learner(name):
 def test_configs_survive_the_work_directory(private_, tmp_path):
   config = RunConfig.parse(omniglot.get_config(f"private={private_}"))
   files.write_json(tmp_path / workdir.CONFIG, config.as_json())
-  again = saved.read(tmp_path)
+  again = RunConfig.read(tmp_path)
   assert again == config
   assert math.isinf(again.release.mechanism.clip_norm) == (not private_)
   assert plan.to_dict(config.release) == plan.to_dict(again.release)
   content = config.as_json() | {"model": {"widht": 3}}
   files.write_json(tmp_path / workdir.CONFIG, content)
   with pytest.raises(plan.PlanError, match="config.model.widht"):
-    saved.read(tmp_path)
+    RunConfig.read(tmp_path)
 
 
 @pytest.mark.parametrize("download", [False, True])

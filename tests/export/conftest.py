@@ -10,7 +10,7 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import training
-from episodic_dp.config import learners
+from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.export import writing
 from episodic_dp.output import files
@@ -38,7 +38,7 @@ def save_run(config: RunConfig, folder, splits, steps=2, quality=None):
   files.write_json(
       folder / workdir.CONFIG, config.with_changes(example).as_json()
   )
-  learner = learners.make_learner(config, splits.test.image_shape)
+  learner = build.make_learner(config, splits.test.image_shape)
   checkpoints = training.checkpoint.Checkpoints(folder)
   ledger = accounting.Ledger().add(config.release, steps, continued=False)
   checkpoints.save(

@@ -13,9 +13,8 @@ from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
 from episodic_dp import training
-from episodic_dp.config import learners
+from episodic_dp.config import build
 from episodic_dp.config import RunConfig
-from episodic_dp.config import saved
 from episodic_dp.export import writing
 from episodic_dp.sampling import episodes
 from tests.cli import tiny_runs
@@ -36,12 +35,12 @@ def task_of(splits, way=WAY):
 
 def in_process(workdir, splits, support, query, way=WAY, *, divisor=255.0):
   """The probabilities of the learner that evaluation takes, by its own code."""
-  config = saved.read(workdir)
-  learner = learners.make_learner(config, splits.test.image_shape)
+  config = RunConfig.read(workdir)
+  learner = build.make_learner(config, splits.test.image_shape)
   like = learner.init(jax.random.key(0))
   checkpoints = training.checkpoint.Checkpoints(workdir)
   params, _ = checkpoints.restore(checkpoints.latest(), like)
-  evaluated = learners.make_evaluation_learner(
+  evaluated = build.make_evaluation_learner(
       config, learner, splits.test.image_shape
   )
   labels = jnp.repeat(jnp.arange(way), SHOT)

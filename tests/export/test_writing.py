@@ -15,7 +15,6 @@ from episodic_dp import accounting
 from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp.config import RunConfig
-from episodic_dp.config import saved
 from episodic_dp.export import folder
 from episodic_dp.export import writing
 from episodic_dp.output import files
@@ -107,7 +106,7 @@ def test_a_run_without_a_guarantee_needs_a_flag(run, tmp_path):
 @pytest.mark.slow
 def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
   path = copy / reporting.GUARANTEE
-  config = saved.read(copy)
+  config = RunConfig.read(copy)
   ledger = accounting.Ledger().add(config.release, 2, continued=False)
   files.write_json(
       path, accounting.run_statement(ledger, delta=1e-5, fixed_seed=True)
@@ -125,7 +124,7 @@ def test_a_fixed_seed_is_no_guarantee(copy, run, tmp_path):
 def test_a_statement_that_does_not_cover_the_steps_is_refused(
     copy, run, tmp_path
 ):
-  config = saved.read(copy)
+  config = RunConfig.read(copy)
   state(config, copy, 1)
   with pytest.raises(errors.RunError, match="not cover the 2 steps"):
     writing.write(copy, tmp_path / "model")
@@ -148,7 +147,7 @@ def test_a_statement_that_does_not_cover_the_steps_is_refused(
 def test_what_a_folder_cannot_say_is_refused(
     copy, run, tmp_path, changes, match
 ):
-  config = saved.read(copy).with_changes(changes)
+  config = RunConfig.read(copy).with_changes(changes)
   files.write_json(copy / workdir.CONFIG, config.as_json())
   with pytest.raises(ValueError, match=match):
     writing.write(copy, tmp_path / "model")

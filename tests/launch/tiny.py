@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from episodic_dp import training
-from episodic_dp.config import learners
+from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.training import metrics
 from episodic_dp.training import workdir as workdir_lib
@@ -46,7 +46,7 @@ def uninterrupted(folder):
 def _params(folder):
   """All parameters after the last step, in one array."""
   config = RunConfig.parse(workdir_lib.read_config(folder))
-  learner = learners.make_learner(config, (1, 1, 1))
+  learner = build.make_learner(config, (1, 1, 1))
   checkpoints = training.checkpoint.Checkpoints(folder)
   like = learner.init(jax.random.key(0))
   found, _ = checkpoints.restore(STEPS, like)
