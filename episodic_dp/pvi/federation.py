@@ -115,7 +115,7 @@ def releases(
   )
 
   def release(client: Client) -> plan_lib.Release:
-    size = len(client.labels)
+    size = len(client.images)
     batch = max(least_batch, math.ceil(batch_share * size))
     stage = plan_lib.Poisson(min(1.0, batch / size))
     return plan_lib.Release(
@@ -354,12 +354,12 @@ def _group(
   (slots,) = sampler_error.capacities(release.hierarchy, release.plan)
   program = step_lib.make_program(
       spec.learner,
-      likelihoods.with_divergence(spec.optimizer, len(clients[0].labels)),
+      likelihoods.with_divergence(spec.optimizer, len(clients[0].images)),
       clients[0],
       release,
       # All that a step samples at once: rows of tables are small.
       private.Compute(mesh=None, microbatch_size=slots),
   )
   images = jnp.stack([client.images for client in clients])
-  labels = jnp.stack([client.labels for client in clients])
+  labels = jnp.stack([np.asarray(client.labels) for client in clients])
   return Group(tuple(numbers), program, (images, labels))

@@ -239,7 +239,7 @@ class Inference:
     for m, client in enumerate(spec.clients):
       row = {
           "client": client.name,
-          "examples": len(client.labels),
+          "examples": len(client.images),
           "visits": self._visits[m],
       }
       guarantee = guarantees[m]
@@ -346,7 +346,7 @@ def summary(spec: federation_lib.Spec, result: Result) -> str:
   for client, visits, guarantee in zip(
       spec.clients, result.visits, result.guarantees
   ):
-    text = f"rows {len(client.labels)}, visits {visits}: "
+    text = f"rows {len(client.images)}, visits {visits}: "
     text += str(guarantee or "nothing released")
     alike.setdefault(text, []).append(client.name)
   lines += [f"  {', '.join(names)}: {text}" for text, names in alike.items()]
