@@ -149,14 +149,12 @@ def test_fixed_sizes_cost_more_than_poisson_of_the_same_rates(run, n):
   level = h.levels[0]
   fixed = dataclasses.replace(p, stages=(plan.FixedSize(n), *p.stages[1:]))
   counts = h.child_counts(0)
-  rate = min(1.0, n / int(counts[counts > 0].min()))
   if (counts <= n).any():
     return
   least = n / int(counts.max())
   poisson = dataclasses.replace(
       p, stages=(plan.Poisson(least), *p.stages[1:])
   )
-  assert least <= rate
   assert never_above((h, poisson, m, level), (h, fixed, m, level))
 
 
@@ -195,20 +193,3 @@ def test_accountants_on_random_plans(run, steps, more):
       found[name] = whole
     assert found["pld"] <= found["rdp"] * (1 + GRID) + 1e-9
     assert found["rdp"] <= found["moments"] * (1 + 1e-9)
-
-
-@settings(max_examples=10, deadline=None)
-@given(runs(), st.integers(2, 40), st.floats(1.05, 3.0))
-def test_guarantees_rise_with_steps_and_fall_with_noise(run, steps, by):
-  h, p, m, level = run
-
-  def spent(steps, mechanism):
-    return accounting.guarantee(
-        plan.Release(h, p, mechanism), steps=steps, delta=1e-5, level=level
-    ).epsilon
-
-  base = spent(steps, m)
-  quieter = dataclasses.replace(m, noise_multiplier=m.noise_multiplier / by)
-  assert base <= spent(math.ceil(steps * by), m) * (1 + GRID)
-  assert base <= spent(steps, quieter) * (1 + GRID)
-  assert spent(1, m) <= base * (1 + GRID)

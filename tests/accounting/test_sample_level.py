@@ -150,7 +150,7 @@ def test_a_full_last_stage_leaves_the_levels_above(last):
 # So the output is a finite mixture of Gaussians.
 
 
-def output(examples, rule, z_inner, steps, *, queries=1, leak=None):
+def output(examples, rule, z_inner, steps, queries=1):
   """The mixture of outputs, over the draws and the inner noise.
 
   Args:
@@ -160,8 +160,6 @@ def output(examples, rule, z_inner, steps, *, queries=1, leak=None):
     z_inner: noise of an inner step.
     steps: S.
     queries: query examples drawn.
-    leak: (support example) -> a factor of the outer gradients that is not
-      noised: what a second-order term may do.
   """
   inner, outer = rule
   draws = list(itertools.permutations(examples, 1 + queries))
@@ -169,8 +167,7 @@ def output(examples, rule, z_inner, steps, *, queries=1, leak=None):
   for support, *query in draws:
     right = special.ndtr(math.sqrt(steps) * inner(support) / z_inner)
     for side, chance in ((1, right), (-1, 1 - right)):
-      factor = 1.0 if leak is None else leak(support)
-      mean = round(sum(factor * outer(q, side) for q in query), 9)
+      mean = round(sum(outer(q, side) for q in query), 9)
       weights[mean] = weights.get(mean, 0.0) + chance / len(draws)
   return np.asarray(list(weights)), np.asarray(list(weights.values()))
 
