@@ -94,7 +94,8 @@ def recorded(config: RunConfig, model: models.Model) -> dict[str, Any]:
   result, network = config.as_json(), config.model
   found: dict[str, Any] = {}
   if network.start is not None:
-    found["start"] = os.path.abspath(network.start)
+    if network.start not in parts.SHIPPED:
+      found["start"] = os.path.abspath(network.start)
     found["start_digest"] = parts.digest(_start(network))
   if network.is_own:
     found["source_digest"] = _source_digest(network.name)

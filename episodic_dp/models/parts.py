@@ -31,7 +31,7 @@ Params = Any
 Mask = Any  # A tree like the parameters, of bool.
 Weights = Mapping[str, np.ndarray]
 SUFFIXES = (".npz", ".safetensors")
-SHIPPED = ("glyphs", "scenes")
+SHIPPED = ("glyphs",)
 """Starts that the library ships."""
 _FLOATS = tuple(
     np.dtype(kind)
@@ -365,9 +365,9 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
   """Read the arrays of a file by name; nothing in it is executed.
 
   Args:
-    path: an .npz or .safetensors file; or one of `SHIPPED`, the public starts
-      of the library for `conv4` of width 32: "glyphs" for grey images,
-      "scenes" for colour (`experiments.starts` makes them).
+    path: an .npz or .safetensors file; or "glyphs", the public start that the
+      library ships for grey images and `conv4` of width 32 without a head
+      (`python -m experiments.starts` makes it from generated data alone).
 
   Raises:
     ValueError: there is none, it cannot be read, or holds no arrays; one

@@ -7,8 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from episodic_dp import learners
 from episodic_dp import models
+from episodic_dp.data import glyphs
 from episodic_dp.models import parts
+from episodic_dp.sampling import episodes
 
 SHAPE = (4,)
 
@@ -52,6 +55,27 @@ TRAINED = {
     "scale_shift": {*HEAD, *NORM},
     "low_rank": {*HEAD, "hidden/kernel/down", "hidden/kernel/up"},
 }
+
+
+def test_the_shipped_start_tells_unseen_characters_apart():
+  """It has seen generated characters of other keys, by other hands."""
+  network = models.conv4(way=None, width=32)
+  start = models.start_from(network, models.read_weights("glyphs"))
+  images = glyphs.characters(jax.random.key(7), 20 * 5, 2) / 255.0
+  tasks = images.reshape(20, 5, 2, 28, 28, 1)
+
+  def accuracy(model):
+    learner = learners.ProtoNet(model, way=5, scale=1 / 32)
+    params = learner.init(jax.random.key(0))
+
+    def right(task):
+      support = episodes.Examples(task[:, 0], jnp.arange(5))
+      adapted = learner.adapt(params, support)
+      return learner.logits(adapted, task[:, 1]).argmax(1) == jnp.arange(5)
+
+    return float(jax.jit(jax.vmap(right))(tasks).mean())
+
+  assert accuracy(start) > 0.9 > 0.8 > accuracy(network)
 
 
 @pytest.mark.parametrize("trained", TRAINED)
