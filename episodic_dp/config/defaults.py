@@ -93,6 +93,56 @@ def supervised(
   return c
 
 
+def participants(
+    arg: ml_collections.ConfigDict,
+    *,
+    data: str,
+    options: Mapping[str, Any] | None = None,
+    most_copies: Mapping[str, int] | None = None,
+    **values: Any,
+) -> ml_collections.ConfigDict:
+  """Return `base` for synthetic participants as in DP-MAML.
+
+  A step samples participants by Poisson sampling, and each is one task.
+
+  Args:
+    arg: private, way, shot, query, width, participants, inner_steps, steps and
+      rate, by `arguments`.
+    data: name of the data set.
+    options: further options of the data set.
+    most_copies: level -> the most participants that hold one of its units.
+    **values: as of `base`.
+  """
+  per_class = arg.shot + arg.query
+  sizes = dict(participants=arg.participants, way=arg.way, per_class=per_class)
+  return base(
+      steps=arg.steps,
+      delta=1e-6,
+      plan=dict(stages=(
+          f"Poisson({arg.rate})", f"FixedSize({arg.way})",
+          f"FixedSize({per_class})",
+      )),
+      episode=dict(way=arg.way, shot=arg.shot, query=arg.query),
+      hierarchy=hierarchy(plan_lib.Hierarchy.regular(
+          tuple(sizes.values()), levels=("participant", "class", "image"),
+          copies=True, most_copies=most_copies or None,
+      )),
+      mechanism=mechanism(
+          arg.private,
+          clip_unit="participant",
+          # Far below the norms at the start (15 to 20 for Omniglot), so that
+          # tasks are clipped and the noise shrinks with the norm; not tuned.
+          clip_norm=0.25,
+          noise_multiplier=1.0,
+      ),
+      data=dict(name=data, options=dict(options or {}, **sizes, seed=0)),
+      checkpoint_every=5,
+      model=dict(width=arg.width),
+      learner=dict(inner_steps=arg.inner_steps),
+      **values,
+  )
+
+
 def hierarchy(tree: plan_lib.Hierarchy) -> dict[str, Any]:
   """Return a section `hierarchy` with the levels and sizes of a tree."""
   return dataclasses.asdict(serialization.Tree.of(tree))

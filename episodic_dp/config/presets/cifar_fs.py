@@ -25,7 +25,6 @@ step draws).
 
 import ml_collections
 
-from episodic_dp import plan
 from episodic_dp.config import defaults
 
 
@@ -35,32 +34,9 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       text, private=True, way=5, shot=1, query=15, width=48,
       participants=400_000, inner_steps=5, steps=250, rate=0.004,
   )
-  per_class = arg.shot + arg.query
-  return defaults.base(
-      steps=arg.steps,
-      delta=1e-6,
-      plan=dict(stages=(
-          f"Poisson({arg.rate})", f"FixedSize({arg.way})",
-          f"FixedSize({per_class})",
-      )),
-      episode=dict(way=arg.way, shot=arg.shot, query=arg.query),
-      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
-          (arg.participants, arg.way, per_class),
-          levels=("participant", "class", "image"), copies=True,
-      )),
-      mechanism=defaults.mechanism(
-          arg.private,
-          clip_unit="participant",
-          clip_norm=0.25,  # As for Omniglot; not tuned.
-          noise_multiplier=1.0,
-      ),
-      data=dict(name="cifar_fs", options=dict(
-          participants=arg.participants, way=arg.way, per_class=per_class,
-          seed=0,
-      )),
-      checkpoint_every=5,
-      model=dict(width=arg.width),
-      learner=dict(inner_steps=arg.inner_steps),
+  return defaults.participants(
+      arg,
+      data="cifar_fs",
       optimizer=dict(final_rate=0.01),
       evaluation=dict(shot=arg.shot, query=15, every=10),
   )

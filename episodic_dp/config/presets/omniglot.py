@@ -35,7 +35,6 @@ likewise).
 
 import ml_collections
 
-from episodic_dp import plan
 from episodic_dp.config import defaults
 
 # (participants, way, images of a class) -> the most participants that hold one
@@ -50,40 +49,16 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       inner_steps=5, steps=250, query=1, way=5, shot=1, class_copies=0,
       image_copies=0,
   )
-  per_class = arg.shot + arg.query
-  sizes = (arg.participants, arg.way, per_class)
-  known = _MOST_COPIES.get(sizes, (0, 0))
+  sizes = (arg.participants, arg.way, arg.shot + arg.query)
+  of_class, of_image = _MOST_COPIES.get(sizes, (0, 0))
   copies = {
-      "class": arg.class_copies or known[0],
-      "image": arg.image_copies or known[1],
+      "class": arg.class_copies or of_class,
+      "image": arg.image_copies or of_image,
   }
-  copies = {level: count for level, count in copies.items() if count}
-  return defaults.base(
-      steps=arg.steps,
-      delta=1e-6,
-      plan=dict(stages=(
-          f"Poisson({arg.rate})", f"FixedSize({arg.way})",
-          f"FixedSize({per_class})",
-      )),
-      episode=dict(way=arg.way, shot=arg.shot, query=arg.query),
-      hierarchy=defaults.hierarchy(plan.Hierarchy.regular(
-          sizes, levels=("participant", "class", "image"), copies=True,
-          most_copies=copies or None,
-      )),
-      mechanism=defaults.mechanism(
-          arg.private,
-          clip_unit="participant",
-          # Far below the raw norms at the start (15 to 20), so that tasks are
-          # clipped and the noise shrinks with what is clipped; not tuned.
-          clip_norm=0.25,
-          noise_multiplier=1.0,
-      ),
-      data=dict(name="omniglot", options=dict(
-          participants=arg.participants, way=arg.way, per_class=per_class,
-          rotate=True, seed=0,
-      )),
-      checkpoint_every=5,
-      model=dict(width=arg.width),
-      learner=dict(inner_steps=arg.inner_steps),
+  return defaults.participants(
+      arg,
+      data="omniglot",
+      options=dict(rotate=True),
+      most_copies={level: count for level, count in copies.items() if count},
       evaluation=dict(shot=arg.shot, every=10),
   )
