@@ -35,18 +35,22 @@ class Network:
   """A network, and the public weights that it starts from.
 
   Attributes:
-    name: one of `NETWORKS`, or MODULE:FUNCTION, a function of the user's own.
-    width: channels of a convolutional network's first block.
+    name: network of the library (conv4, conv6, resnet12, conv1d or mlp), or
+      MODULE:FUNCTION for a function of one's own.
+    width: number of channels of a convolutional network's first block.
     norm: normalisation of a convolutional network.
-    widths: widths of the hidden layers of mlp.
+    widths: number of units of each hidden layer of mlp.
     outputs: number of logits; None for the number that the learner needs.
     options: keyword arguments of MODULE:FUNCTION.
-    start: file of public weights, .npz or .safetensors.
-    start_digest: required digest of its arrays; a run records it.
-    trained: trained part of a network with a start (`models.start_from`).
-    rank: of trained="low_rank".
-    source_digest: of the file of MODULE:FUNCTION; a run records it.
-    shapes_digest: of its parameters' names and shapes; a run records it.
+    start: file of public weights to start from, .npz or .safetensors; None for
+      random weights.
+    start_digest: required digest of the arrays in start; a run records it.
+    trained: part of the network that is trained; anything but "all" needs a
+      start.
+    rank: rank of the trained matrices with trained="low_rank".
+    source_digest: SHA-256 of the file of MODULE:FUNCTION; a run records it.
+    shapes_digest: digest of the names and shapes of the parameters of
+      MODULE:FUNCTION; a run records it.
   """
 
   name: str = "conv4"
@@ -68,7 +72,7 @@ class Network:
 
   @property
   def is_own(self) -> bool:
-    """Return whether the name is that of a function of the user's own."""
+    """Return whether the name is MODULE:FUNCTION."""
     return ":" in self.name
 
   @property
@@ -93,21 +97,27 @@ _REGRESSION = ("maml", "anil", "meta_sgd", "reptile")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Learner:
-  """A learner; each reads its own fields.
+  """A learner, which reads the fields that its name has use for.
 
   Attributes:
     name: maml, anil, meta_sgd, reptile, protonet, ridge or supervised.
-    inner_steps: gradient steps on a support set (of the first four).
-    inner_rate: learning rate of these steps.
-    order: order of the gradient through them (of the first three).
-    learned_rates: learn the rates of maml and anil.
-    per_step_norm: give every inner step its own norms (of the first three).
-    multi_step_loss: outer steps after which the loss of the last inner step
-      counts alone; 0 for always (of the first three).
-    ridge: initial regularisation of ridge.
+    inner_steps: number of gradient steps on a support set, for maml, anil,
+      meta_sgd and reptile.
+    inner_rate: learning rate of the inner steps; the initial one where it is
+      learned.
+    order: order of the outer gradient through the inner steps, for maml, anil
+      and meta_sgd.
+    learned_rates: whether maml and anil learn the rates of their inner steps.
+    per_step_norm: whether every inner step has its own norm parameters, for
+      maml, anil and meta_sgd.
+    multi_step_loss: number of outer steps over which the losses of the earlier
+      inner steps fade out, for maml, anil and meta_sgd; 0 uses the loss of the
+      last inner step from the start.
+    ridge: initial regularisation strength of ridge.
     ridge_scale: initial scale of the logits of ridge.
-    metric: of protonet.
-    metric_scale: scale of the metric; initial for "cosine", which learns it.
+    metric: distance of protonet.
+    metric_scale: scale of the metric of protonet; the initial one for "cosine",
+      which learns it.
   """
 
   name: str = "maml"
@@ -165,10 +175,10 @@ class FineTuning:
   """Training of a new head on the support set of a test task.
 
   Attributes:
-    steps: on the support set.
-    rate: learning rate.
-    body: train the whole network, not the head alone.
-    optimizer: of these steps.
+    steps: number of gradient steps on a support set.
+    rate: learning rate of these steps.
+    body: whether the whole network is trained, not the head alone.
+    optimizer: optimizer of these steps.
   """
 
   steps: Count = 30
@@ -185,15 +195,15 @@ class Optimizer:
   `final_rate` over the others, as a cosine.
 
   Attributes:
-    name: of the optimizer.
+    name: optimizer of the outer steps.
     rate: highest learning rate.
-    final_rate: learning rate of the last step.
-    warm_up: steps.
-    momentum: beta_1 of Adam, or momentum of SGD.
-    second_momentum: beta_2 of Adam.
-    average: decay of the average of the iterates that is the model
-      (`private.state`), such as 0.95 for about the last twenty steps; 0 for
-      the last iterate.
+    final_rate: learning rate of the last step, at most rate.
+    warm_up: number of steps over which the rate rises from 0.
+    momentum: beta_1 of Adam, or the momentum of SGD; None for optax's default.
+    second_momentum: beta_2 of Adam; None for optax's default.
+    average: decay of an exponential average of the iterates, which becomes the
+      model, such as 0.95 for about the last twenty steps; 0 keeps the last
+      iterate.
   """
 
   name: Literal["adam", "sgd"] = "adam"
@@ -227,13 +237,12 @@ class Augmentation:
   """Random changes of a training image [H, W, C].
 
   Attributes:
-    shift: largest shift in pixels along each axis, uniformly; the border is
-      repeated.
-    flip: mirror left to right with probability 1/2.
-    colour: brightness and contrast are multiplied by factors between
-      1 - colour and 1 + colour, from 0 to 1.
-    draws: augmented copies of a task, whose gradients are averaged before they
-      are clipped; the time of a step grows with them.
+    shift: largest shift along each axis in pixels; shifts are uniform and the
+      border is repeated.
+    flip: whether an image is mirrored left to right with probability 1/2.
+    colour: largest relative change of brightness and of contrast, from 0 to 1.
+    draws: number of augmented copies of a task, whose gradients are averaged
+      before clipping; the time of a step is proportional to it.
   """
 
   shift: Whole = 0
@@ -264,13 +273,13 @@ class Evaluation:
   """The public validation and test tasks.
 
   Attributes:
-    shot: support examples of each class.
-    query: query examples of each class.
-    every: steps between validations.
-    validation_tasks: number of tasks.
-    test_tasks: number of tasks.
-    seed: public; the test tasks use the next one.
-    way: classes of a task, where training has no episode.
+    shot: number of support examples of each class.
+    query: number of query examples of each class.
+    every: number of steps between validations.
+    validation_tasks: number of validation tasks.
+    test_tasks: number of test tasks.
+    seed: public seed of the validation tasks; the test tasks use seed + 1.
+    way: number of classes of a task; None for the way of config.episode.
   """
 
   shot: Count = 1
@@ -287,11 +296,11 @@ class Compute:
   """Placement of a step; no setting changes its guarantee.
 
   Attributes:
-    microbatch_size: tasks that a device computes together; None for a default
-      that suits the device.
-    resident: keep the images on the device.
+    microbatch_size: number of tasks that a device computes together; None for a
+      default of the kind of device.
+    resident: whether all images stay on the device.
     devices: number of devices that share the tasks; None for all.
-    noise_terms: number of independent normals that the noise is the sum of.
+    noise_terms: number of independent normal samples whose sum is the noise.
   """
 
   microbatch_size: Count | None = None

@@ -26,10 +26,11 @@ class Table:
   """The rows, and the clients that hold them.
 
   Attributes:
-    name: "own_table" is a folder with train.csv and schema.json.
-    split: how Adult is divided: of `adult.SPLITS`, or one_client.
+    name: data set; "own_table" is a folder with train.csv and schema.json.
+    split: division of Adult: homogeneous, inhomogeneous_1, inhomogeneous_2 or
+      one_client.
     clients: number of clients of Adult.
-    seed: public, of the division.
+    seed: public seed of the division.
   """
 
   name: Literal["adult", "own_table"] = "adult"
@@ -47,7 +48,7 @@ class Model:
   """Logistic regression and its prior.
 
   Attributes:
-    prior_variance: of each parameter.
+    prior_variance: prior variance of each parameter.
   """
 
   prior_variance: plain.Positive = 1.0
@@ -58,8 +59,8 @@ class Server:
   """The order of updates.
 
   Attributes:
-    order: synchronous, sequential or asynchronous.
-    damping: of the factors.
+    order: order of the visits: synchronous, sequential or asynchronous.
+    damping: share of a factor's change that is applied, above 0, at most 1.
   """
 
   order: str = "synchronous"
@@ -71,13 +72,13 @@ class Visit:
   """The steps of a client in one visit.
 
   Attributes:
-    local_steps: number of steps.
+    local_steps: number of steps in a visit.
     batch_share: expected share of the client's rows in a batch.
-    least_batch: least expected rows of a batch.
-    clip_norm: of the gradient of a row.
-    noise_multiplier: of the sum of these gradients.
-    rate: of Adagrad for means; its state stays with the client.
-    scale_rate: of Adagrad for standard deviations.
+    least_batch: smallest expected number of rows in a batch.
+    clip_norm: largest norm of the gradient of a row.
+    noise_multiplier: standard deviation of the noise, divided by clip_norm.
+    rate: learning rate of Adagrad for means; its state stays with the client.
+    scale_rate: learning rate of Adagrad for standard deviations.
   """
 
   local_steps: plain.Count = 25
@@ -94,19 +95,20 @@ class Config:
   """All fields of a config of `episodic-dp pvi`; `parse` reads them.
 
   Attributes:
-    table: the rows.
-    model: the likelihood.
-    server: the order of updates.
-    visit: the steps of a client.
-    rounds: of visits.
-    seed: public, of the order of visits.
-    private_seed: None for a secret key; a fixed seed voids the guarantee for
-      anyone who knows it.
-    delta: of every client; None for 10^floor(log10(1 / rows)) of Adult, and a
-      tenth of that of an own table.
-    target_epsilon: of every client.
-    checkpoint_every: rounds.
-    evaluate_every: rounds.
+    table: rows and clients.
+    model: likelihood and prior.
+    server: order of the updates.
+    visit: steps of a client.
+    rounds: number of rounds of visits.
+    seed: public seed of the order of visits.
+    private_seed: seed of the sampling and the noise; None for a secret key. A
+      fixed seed voids the guarantee for anyone who knows it.
+    delta: δ of every client, above 0 and below 1; None for
+      10^floor(log10(1 / rows)) with Adult, and at most a tenth of that with an
+      own table.
+    target_epsilon: largest ε of every client; None for no limit.
+    checkpoint_every: number of rounds between checkpoints.
+    evaluate_every: number of rounds between evaluations.
   """
 
   table: Table = Table()
@@ -127,11 +129,11 @@ class Rows:
   """Encoded rows.
 
   Attributes:
-    schema: how.
-    train: private.
+    schema: public encoding of the columns.
+    train: private training rows.
     members: client -> its rows of `train`.
-    validation: public; perhaps none.
-    test: public; perhaps none.
+    validation: public validation rows, perhaps none.
+    test: public test rows, perhaps none.
   """
 
   schema: tables.Schema

@@ -1,4 +1,4 @@
-"""A run as its config describes it: read and checked once, then passed on."""
+"""Config of a run, read and checked once."""
 
 from collections.abc import Mapping
 import copy
@@ -31,10 +31,11 @@ class Data:
   """The data set.
 
   Attributes:
-    name: one of `data.NAMES`.
-    options: keyword arguments of that data set's `load`.
-    shape: of an example; a run records it.
-    dtype: of the stored examples; a run records it.
+    name: cifar_fs, glyphs, mini_imagenet, mnist_writers, omniglot, own_data or
+      sinusoid.
+    options: options of the data set, such as its seed.
+    shape: shape of an example; a run records it.
+    dtype: type of the stored examples; a run records it.
   """
 
   name: str = ""
@@ -48,7 +49,7 @@ class Plan:
   """The sampling of units; see `plan.SamplingPlan`.
 
   Attributes:
-    stages: of sampling, the outermost units first.
+    stages: stages of sampling, the primary units first.
     allow_short_units: whether a unit may hold fewer than a stage samples.
   """
 
@@ -61,30 +62,34 @@ class RunConfig:
   """All fields of a config; `RunConfig.parse` reads and checks them.
 
   Attributes:
-    steps: number of steps asked for; `planned_steps` are taken.
-    delta: of the guarantees.
-    plan: how units are sampled.
-    episode: how examples form tasks; None for example-level training.
-    mechanism: what a step releases.
-    hierarchy: the tree of the training data; own data fill it in.
-    target_epsilon: the budget, or None for no limit.
-    privacy_unit: the level that the budget is for, and that progress shows;
-      None for the primary level.
-    seed: public, of the initial parameters.
-    private_seed: None for a secret key. A fixed seed makes a run reproducible
-      and its guarantee void for anyone who knows it.
-    checkpoint_every: steps between checkpoints.
-    private_diagnostics: record the training loss and other metrics, which no
-      guarantee covers, in WORKDIR/private.
-    data: the data set.
-    model: the network.
-    learner: the learner.
-    optimizer: the outer optimizer and its schedule.
-    augmentation: of training images.
+    steps: number of training steps; fewer are taken to stay within
+      target_epsilon.
+    delta: δ of the guarantees, above 0 and below 1.
+    plan: sampling of the units.
+    episode: tasks that the sampled examples form; None for example-level
+      training.
+    mechanism: clipping and noise of a step.
+    hierarchy: tree of the training data; own data fill it in.
+    target_epsilon: largest ε at privacy_unit; None for no limit.
+    privacy_unit: level of target_epsilon and of the displayed ε; None for the
+      primary level.
+    seed: public seed of the initial parameters.
+    private_seed: seed of the sampling and the noise; None for a secret key. A
+      fixed seed makes a run reproducible and its guarantee void for anyone who
+      knows it.
+    checkpoint_every: number of steps between checkpoints.
+    private_diagnostics: whether the training loss and other metrics, which no
+      guarantee covers, are recorded in WORKDIR/private.
+    data: data set.
+    model: network.
+    learner: learner.
+    optimizer: outer optimizer and its schedule.
+    augmentation: random changes of training images.
     evaluation: validation and test tasks.
-    compute: placement of a step.
-    fine_tuning: of test tasks, for a learner of examples.
-    survey: own data as listed for the hierarchy, or None.
+    compute: placement of a step on devices.
+    fine_tuning: training of a new head for test tasks, with
+      learner.name=supervised.
+    survey: listed own data, or None.
   """
 
   steps: int
@@ -125,9 +130,9 @@ class RunConfig:
     """Read and check a config.
 
     Args:
-      config: what a preset returns, or the content of a config.json.
-      data_dir: of own data, which are listed where the config has no hierarchy:
-        no image is decoded, and JAX is not imported.
+      config: the ConfigDict of a preset, or the content of a config.json.
+      data_dir: own data, which are listed if the config has no hierarchy; no
+        image is decoded, and JAX is not imported.
 
     Raises:
       PlanError: a field is missing, unknown or wrong.
@@ -249,7 +254,7 @@ class RunConfig:
     )
 
   def check_complete(self) -> None:
-    """Refuse what cannot be trained, before any data are read.
+    """Refuse a config that cannot be trained, before any data are read.
 
     Raises:
       PlanError: names the field.

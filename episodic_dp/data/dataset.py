@@ -138,7 +138,7 @@ class ArrayDataset:
   def __post_init__(self) -> None:
     self._check_images()
     rows, leaves = self.images.shape[0], self.hierarchy.num_leaves
-    labels, leaf_rows = self.labels, self.hierarchy.leaf_rows
+    labels = self.labels
     if labels is not None and (
         np.shape(labels) != (rows,) or labels.dtype.kind not in "iu"
     ):
@@ -153,14 +153,6 @@ class ArrayDataset:
       raise ValueError(
           f"'{self.name}' has {rows} images and its hierarchy {leaves} leaves:"
           " give one image per leaf, or a function `rows` from leaves to rows"
-      )
-    elif leaf_rows is not None and (
-        leaf_rows.min() < 0 or leaf_rows.max() >= rows
-    ):
-      raise ValueError(
-          f"the hierarchy of '{self.name}' points at row"
-          f" {int(leaf_rows.max())} of {rows} images: build it from the labels"
-          " of these images"
       )
 
   def __repr__(self) -> str:
@@ -251,16 +243,13 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
     ValueError: points of regression; participants that share images; or a flat
       data set without labels.
   """
-  hierarchy, count = dataset.hierarchy, dataset.images.shape[0]
-  flat = flattened(hierarchy)
+  hierarchy = dataset.hierarchy
   if dataset.targets:
     raise ValueError(
         f"'{dataset.name}' has points whose targets are numbers, and single"
         " examples are learned by their class: use tasks of way 1"
     )
-  leaves = hierarchy.leaf_rows
-  once = leaves is None or np.unique(leaves).size == count
-  if dataset.rows is not identity or hierarchy.leaves_recur or not once:
+  if dataset.rows is not identity or hierarchy.leaves_recur:
     raise ValueError(
         f"the units of '{dataset.name}' share images, so that one image is not"
         " one example: load the data without synthetic participants"
@@ -276,8 +265,11 @@ def as_examples(dataset: ArrayDataset) -> ArrayDataset:
     held = np.broadcast_to(hierarchy.child_counts(hierarchy.depth - 1), classes)
     ordered = np.repeat(np.arange(classes, dtype=np.int32), held)
     labels = np.empty_like(ordered)
+    leaves = hierarchy.leaf_rows
     labels[slice(None) if leaves is None else leaves] = ordered
-  return dataclasses.replace(dataset, hierarchy=flat, labels=labels)
+  return dataclasses.replace(
+      dataset, hierarchy=flattened(hierarchy), labels=labels
+  )
 
 
 def flattened(hierarchy: plan.Hierarchy) -> plan.Hierarchy:

@@ -28,6 +28,7 @@ from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
+from episodic_dp.data import pools
 
 LEVELS = ("participant", "glyph", "drawing")
 
@@ -40,26 +41,19 @@ _DRAWING_NUMBERS = 8 * _STROKES + 7  # Tremor of each point; place and pen.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(pools.Generated):
   """Options of the glyphs.
 
   Attributes:
-    participants: writers in the training split.
-    validation_participants: writers in the validation split.
-    test_participants: writers in the test split.
-    glyphs: glyphs in the script of each writer.
-    drawings: drawings of each glyph.
-    size: height and width in pixels, at least 12.
-    seed: public seed of the whole set, below 2^32.
+    glyphs: number of glyphs in the script of each writer.
+    drawings: number of drawings of each glyph.
+    size: height and width of a drawing in pixels, at least 12.
   """
 
   participants: plain.Count = 4000
-  validation_participants: plain.Count = 200
-  test_participants: plain.Count = 600
   glyphs: plain.Count = 8
   drawings: plain.Count = 5
   size: Annotated[int, functools.partial(_validate.count, least=12)] = 28
-  seed: dataset.Seed = 0
 
 
 def load(options: Options, where: originals.Where) -> dataset.Splits:
@@ -72,20 +66,12 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
     give the same bits on the same platform.
   """
   del where
-  counts = (
-      options.participants,
-      options.validation_participants,
-      options.test_participants,
-  )
   glyphs, drawings, size = options.glyphs, options.drawings, options.size
-  parts = {}
-  for number, (split, count) in enumerate(zip(dataset.PARTS, counts)):
-    parts[split] = dataset.ArrayDataset(
-        name=f"glyphs/{split}",
-        images=_generate(
-            options.seed, number, count,
-            glyphs=glyphs, drawings=drawings, size=size,
-        ),
+
+  def make_part(number: int, count: int) -> dataset.ArrayDataset:
+    return dataset.ArrayDataset(
+        name=f"glyphs/{dataset.PARTS[number]}",
+        images=_generate(options, number, count),
         hierarchy=plan.Hierarchy.regular(
             (count, glyphs, drawings), levels=LEVELS
         ),
@@ -95,24 +81,17 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
             f" {options.seed}"
         ),
     )
-  return dataset.Splits(**parts)
+
+  return pools.generate(options, make_part)
 
 
-def _generate(
-    seed: int,
-    split: int,
-    participants: int,
-    *,
-    glyphs: int,
-    drawings: int,
-    size: int,
-) -> np.ndarray:
+def _generate(options: Options, part: int, participants: int) -> np.ndarray:
   """Return uint8[participants * glyphs * drawings, size, size, 1]."""
   backends.ask_for_cores()
-  per_participant = glyphs * drawings
-  images = np.empty((participants, per_participant, size, size, 1), np.uint8)
+  glyphs, drawings, size = options.glyphs, options.drawings, options.size
+  images = np.empty((participants, glyphs * drawings, size, size), np.uint8)
   key = jax.random.wrap_key_data(
-      jnp.asarray(np.asarray([seed, split], np.uint32)), impl="threefry2x32"
+      jnp.asarray([options.seed, part], jnp.uint32), impl="threefry2x32"
   )
   # The host's processor, so that the bits do not depend on the accelerator; a
   # committed key takes the computation with it, in every thread.
@@ -120,11 +99,11 @@ def _generate(
 
   def render(first: int) -> None:
     ids = np.arange(first, first + _CHUNK, dtype=np.uint32)
-    part = _render_participants(
+    chunk = _render_participants(
         key, ids, glyphs=glyphs, drawings=drawings, size=size
     )
-    last = min(first + _CHUNK, participants)
-    images[first:last, ..., 0] = np.asarray(part)[: last - first]
+    wanted = images[first : first + _CHUNK]
+    wanted[:] = np.asarray(chunk)[: len(wanted)]
 
   # One chunk keeps one core busy; a few threads use the others.
   with futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
@@ -178,15 +157,12 @@ def _render_participants(
       )
   )(ids)
   lead = (ids.shape[0], glyphs * drawings)
-  images = jax.lax.map(
-      lambda a: _ink(*a, size=size),
-      (
-          points.reshape(*lead, -1, 2),
-          weights.reshape(*lead, -1),
-          sigma.reshape(lead),
-      ),
+  paths = (
+      points.reshape(*lead, -1, 2),
+      weights.reshape(*lead, -1),
+      sigma.reshape(lead),
   )
-  return images
+  return jax.lax.map(lambda path: _ink(*path, size=size), paths)
 
 
 def _participant(
@@ -262,7 +238,7 @@ def _even_basis(control: jax.Array) -> jax.Array:
 
 
 def _bernstein(t: jax.Array | np.ndarray) -> jax.Array:
-  """Cubic Bernstein polynomials [..., 4] at t [...]."""
+  """Return the cubic Bernstein polynomials [..., 4] at t [...]."""
   u = 1 - t
   return jnp.stack([u**3, 3 * t * u**2, 3 * t**2 * u, t**3], axis=-1)
 

@@ -1,4 +1,4 @@
-"""The original files of a data set: found, checked, and downloaded."""
+"""Original files of a data set, which are found, checked and downloaded."""
 
 from collections.abc import Iterator, Mapping
 import dataclasses
@@ -41,10 +41,10 @@ class Archive:
   """One original file.
 
   Attributes:
-    file: its name.
-    sha256: the accepted checksums, the official one first; none for a file or
+    file: name of the file.
+    sha256: accepted checksums, the official one first; empty for a file or
       folder without a known checksum.
-    url: where the official file is published; None for files that are not.
+    url: address of the official file; None for an unpublished file.
   """
 
   file: str
@@ -61,9 +61,9 @@ class Originals:
   """The files that a data set can be prepared from.
 
   Attributes:
-    name: of the data set, and of its own folder in data_dir.
-    sources: each is enough; the first that is complete is taken.
-    online: the source that a download fetches; None where none can be.
+    name: name of the data set, and of its own folder in data_dir.
+    sources: alternative sets of files; the first complete one is used.
+    online: key of the source that a download fetches; None if there is none.
   """
 
   name: str
@@ -81,13 +81,17 @@ class Originals:
       ConnectionError: a download cannot be reached.
       ValueError: a file has a checksum that is not accepted.
     """
-    folders = self._folders(where.data_dir)
+    folders = []
+    if where.data_dir is not None:
+      folder = pathlib.Path(where.data_dir).expanduser()
+      # The own folder first: other data sets may have files of the same name.
+      folders = [folder / self.name, folder]
     for source, archives in self.sources.items():
       found = {
-          part: path
+          part: folder / archive.file
           for part, archive in archives.items()
-          for path in [_first(folders, archive.file)]
-          if path is not None
+          for folder in reversed(folders)
+          if (folder / archive.file).exists()
       }
       if len(found) == len(archives):
         for part, path in found.items():
@@ -95,7 +99,10 @@ class Originals:
         return source, found
     if where.download and self.online is not None:
       return self.online, self._fetch(where.cache / "downloads" / self.name)
-    raise FileNotFoundError(self._missing(where, folders))
+    raise FileNotFoundError(
+        f"'{self.name}' is not prepared yet and --data_dir={where.data_dir}"
+        f" does not hold all of its files: {self._remedy()}"
+    )
 
   def _fetch(self, folder: pathlib.Path) -> dict[str, pathlib.Path]:
     found = {}
@@ -118,50 +125,21 @@ class Originals:
         _check_sha256(beside, archive)
     return found
 
-  def _folders(self, data_dir: Path | None) -> tuple[pathlib.Path, ...]:
-    """Return data_dir/name and data_dir; others may have files of one name."""
-    if data_dir is None:
-      return ()
-    folder = pathlib.Path(data_dir).expanduser()
-    if not folder.is_dir():
-      raise FileNotFoundError(
-          f"data_dir {folder} is not a folder: {self._remedy()}"
-      )
-    return folder / self.name, folder
-
-  def _missing(
-      self, where: Where, folders: tuple[pathlib.Path, ...]
-  ) -> str:
-    """Return one sentence that names the missing files and their place."""
-    looked = "no data_dir was given"
-    if folders:
-      looked = f"{folders[1]} does not hold all files"
-    if where.download:
-      looked += ", which --download cannot fetch"
-    return f"'{self.name}' is not prepared yet and {looked}: {self._remedy()}"
-
   def _remedy(self) -> str:
-    texts = [
-        ", ".join(_described(archive) for archive in archives.values())
+    """Return the files of each source, and where they belong."""
+    sources = [
+        ", ".join(
+            f"{archive.file} (sha256 {' or '.join(archive.sha256) or 'unknown'}"
+            f", {archive.url or 'not published'})"
+            for archive in archives.values()
+        )
         for archives in self.sources.values()
     ]
     download = " or --download" if self.online else ""
     return (
-        f"put {'; or '.join(texts)} into DIR/{self.name} and give"
+        f"put {'; or '.join(sources)} into DIR/{self.name} and give"
         f" --data_dir=DIR{download} (in Python data_dir=DIR)"
     )
-
-
-def _described(archive: Archive) -> str:
-  about = f"sha256 {' or '.join(archive.sha256) or 'not known'}"
-  return f"{archive.file} ({about}{f', {archive.url}' * bool(archive.url)})"
-
-
-def _first(
-    folders: tuple[pathlib.Path, ...], file: str
-) -> pathlib.Path | None:
-  paths = [folder / file for folder in folders]
-  return next((path for path in paths if path.exists()), None)
 
 
 def _check_sha256(path: pathlib.Path, archive: Archive) -> None:

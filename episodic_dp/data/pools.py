@@ -1,7 +1,7 @@
-"""Data sets from a pool of classes of one size.
+"""Data sets from a pool of classes, or generated for one participant at a time.
 
-The units are the classes, or those of a deeper tree, or synthetic participants
-who each own a few images of a few classes.
+The units of a pool are the classes, or those of a deeper tree, or synthetic
+participants who each own a few images of a few classes.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,6 +32,44 @@ class Options:
   participants: plain.Count | None = None
   way: plain.Count = 5
   per_class: plain.Count = 2
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generated:
+  """Options of every generated data set.
+
+  Attributes:
+    participants: number of participants in the training split.
+    validation_participants: number of participants in the validation split.
+    test_participants: number of participants in the test split.
+    seed: public seed of the whole set, below 2^32.
+  """
+
+  participants: plain.Count
+  validation_participants: plain.Count = 200
+  test_participants: plain.Count = 600
+  seed: dataset.Seed = 0
+
+
+def generate(
+    options: Generated, make_part: Callable[[int, int], dataset.ArrayDataset]
+) -> dataset.Splits:
+  """Generate the three splits.
+
+  Args:
+    options: of the data set.
+    make_part: (number of the part in `dataset.PARTS`, participants) -> data.
+  """
+  counts = (
+      options.participants,
+      options.validation_participants,
+      options.test_participants,
+  )
+  parts = {
+      part: make_part(number, count)
+      for number, (part, count) in enumerate(zip(dataset.PARTS, counts))
+  }
+  return dataset.Splits(**parts)
 
 
 def make(

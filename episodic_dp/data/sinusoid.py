@@ -18,6 +18,7 @@ from episodic_dp import plain
 from episodic_dp import plan
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
+from episodic_dp.data import pools
 
 LEVELS = ("participant", "point")
 AMPLITUDES = (0.1, 5.0)
@@ -26,22 +27,15 @@ RANGE = (-5.0, 5.0)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(pools.Generated):
   """Options of the sinusoids.
 
   Attributes:
-    participants: sinusoids in the training split.
-    validation_participants: sinusoids in the validation split.
-    test_participants: sinusoids in the test split.
-    points: of each participant.
-    seed: public seed of the whole set, below 2^32.
+    points: number of points of each participant.
   """
 
   participants: plain.Count = 20_000
-  validation_participants: plain.Count = 200
-  test_participants: plain.Count = 600
   points: plain.Count = 20
-  seed: dataset.Seed = 0
 
 
 def load(options: Options, where: originals.Where) -> dataset.Splits:
@@ -53,19 +47,15 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
     target.
   """
   del where
-  counts = (
-      options.participants,
-      options.validation_participants,
-      options.test_participants,
-  )
   points, seed = options.points, options.seed
-  parts = {}
-  for number, (split, count) in enumerate(zip(dataset.PARTS, counts)):
-    amplitude, phase = curves(count, seed=seed, split=split)
+
+  def make_part(number: int, count: int) -> dataset.ArrayDataset:
+    part = dataset.PARTS[number]
+    amplitude, phase = curves(count, seed=seed, split=part)
     x = _uniform((count, points), RANGE, seed, number, 1)
     y = amplitude[:, None] * np.sin(x - phase[:, None])
-    parts[split] = dataset.ArrayDataset(
-        name=f"sinusoid/{split}",
+    return dataset.ArrayDataset(
+        name=f"sinusoid/{part}",
         images=np.stack([x, y], -1).astype(np.float32).reshape(-1, 1, 1, 2),
         hierarchy=plan.Hierarchy.regular((count, points), levels=LEVELS),
         targets=1,
@@ -74,7 +64,8 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
             f" each, public seed {seed}"
         ),
     )
-  return dataset.Splits(**parts)
+
+  return pools.generate(options, make_part)
 
 
 def curves(
@@ -91,7 +82,6 @@ def curves(
 def _uniform(
     shape: tuple[int, int], bounds: tuple[float, float], *seed: int
 ) -> np.ndarray:
-  # Row by row from one stream: a participant's numbers do not depend on the
-  # number of those that follow.
+  # One stream, row by row: a larger set begins with the same numbers.
   low, high = bounds
   return np.random.default_rng(seed).uniform(low, high, shape)

@@ -67,11 +67,7 @@ def test_refuses_what_does_not_fit(changes, text):
     _dataset(**changes)
 
 
-def test_refuses_leaf_rows_outside_the_array():
-  hierarchy = plan.Hierarchy.from_labels({"class": [1, 0, 1, 0]})
-  object.__setattr__(hierarchy, "leaf_rows", np.asarray([1, 3, 0, 4], np.int32))
-  with pytest.raises(ValueError, match="row 4 of 4 images"):
-    _dataset(images=_images(4), hierarchy=hierarchy)
+def test_many_leaves_may_share_a_row():
   hierarchy = plan.Hierarchy.regular((1000, 3, 2), levels=PEOPLE, copies=True)
   shared = _dataset(hierarchy=hierarchy, rows=lambda leaf: leaf % 6)
   assert int(shared.rows(jnp.int32(11))) == 5

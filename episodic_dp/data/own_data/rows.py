@@ -1,4 +1,4 @@
-"""Rows of a data set from any examples: one shape, one type, one scale.
+"""Rows of one shape, type and scale from examples of any format.
 
 A row depends on public options and on its own file. The first example decides
 between images and features and gives the shape of features; an example that
@@ -6,6 +6,7 @@ differs is refused, not changed, so that no row depends on another example.
 """
 
 import dataclasses
+import math
 from typing import Literal
 
 import numpy as np
@@ -29,23 +30,22 @@ class Options:
   Attributes:
     levels: names of the levels, primary units first, examples last; None means
       class, image or group, class, image.
-    size: height and width of images in pixels; None means 28, or those of an
+    size: height and width of images in pixels; None means 28, or the size in an
       .npz.
-    color: images in RGB (true) or grey; None means grey, or as in an .npz.
-    depth: 8 for images of uint8, 16 for float32; None means the bits that they
-      have, which must then be 8 in all or more than 8 in all.
-    offset: one number to subtract from float32 values, or one for each entry
-      of their last axis. They are public, and never computed from the data.
-    scale: public numbers to divide the difference by.
-    clip: the least and the largest value that is kept of the quotient.
-    shares: of the units for training, validation and test, where the source
-      does not say; None means 0.6, 0.2, 0.2.
-    by: the level whose whole units these are, units of one name together; None
-      means the first.
-    crossing: the second level, where units of one name under several primary
-      units are one: a patient with images of several diagnoses. A guarantee for
-      it covers all of them, and no such unit may be in two parts.
-    seed: public seed of that division, below 2^32.
+    color: whether images are RGB; None means grey, or the colours of an .npz.
+    depth: bits of an image, 8 for uint8 or 16 for float32; None keeps the bits
+      of the files, which must then be 8 in all or more than 8 in all.
+    offset: public number that is subtracted from float32 values, or one for
+      each entry of their last axis. It is never computed from the data.
+    scale: public numbers that divide the difference.
+    clip: smallest and largest value of the quotient; others are clipped.
+    shares: shares of the units for training, validation and test, if the source
+      does not name them; None means 0.6, 0.2, 0.2.
+    by: level that is divided, units of one name together; None means the first.
+    crossing: second level, if units of one name under several primary units are
+      one unit, such as a patient with images of several diagnoses. Its
+      guarantee covers all of them, and it may be in one part only.
+    seed: public seed of the division into parts, below 2^32.
   """
 
   levels: tuple[str, ...] | None = None
@@ -61,30 +61,32 @@ class Options:
   seed: dataset.Seed = 0
 
   def __post_init__(self) -> None:
-    if self.levels is not None and len(self.levels) < 2:
-      raise _validate.refusal(
-          f"{FLAG}levels", self.levels, "two names or more, examples last"
-      )
-    if self.size is not None and not 1 <= self.size <= _LARGEST:
-      raise _validate.refusal(f"{FLAG}size", self.size, f"1 to {_LARGEST}")
-    for name in ("offset", "scale", "clip"):
-      value = getattr(self, name)
-      if value is not None and not (value and np.isfinite(value).all()):
-        raise _validate.refusal(f"{FLAG}{name}", value, "finite numbers")
-    if 0 in (self.scale or ()):
-      raise _validate.refusal(f"{FLAG}scale", self.scale, "no 0")
-    if self.clip is not None and not (
-        len(self.clip) == 2 and self.clip[0] < self.clip[1]
-    ):
-      raise _validate.refusal(
-          f"{FLAG}clip", self.clip, "the least and the largest value"
-      )
-    if self.shares is not None and not (
-        len(self.shares) == 3 and 0 < min(self.shares) <= max(self.shares) < 1e9
-    ):
-      raise _validate.refusal(
-          f"{FLAG}shares", self.shares, "three positive numbers"
-      )
+    clip, shares = self.clip, self.shares
+    checks = {
+        "levels": (
+            self.levels is None or len(self.levels) >= 2,
+            "two names or more, examples last",
+        ),
+        "size": ((self.size or 1) <= _LARGEST, f"1 to {_LARGEST}"),
+        "offset": (_are_finite(self.offset), "finite numbers"),
+        "scale": (
+            _are_finite(self.scale) and 0 not in (self.scale or ()),
+            "finite numbers, no 0",
+        ),
+        "clip": (
+            clip is None
+            or (len(clip) == 2 and _are_finite(clip) and clip[0] < clip[1]),
+            "the least and the largest value",
+        ),
+        "shares": (
+            shares is None
+            or (len(shares) == 3 and _are_finite(shares) and min(shares) > 0),
+            "three positive numbers",
+        ),
+    }
+    for name, (fits, expected) in checks.items():
+      if not fits:
+        raise _validate.refusal(f"{FLAG}{name}", getattr(self, name), expected)
 
   @property
   def scales(self) -> bool:
@@ -92,16 +94,21 @@ class Options:
     return any(o is not None for o in (self.offset, self.scale, self.clip))
 
 
+def _are_finite(values: tuple[float, ...] | None) -> bool:
+  """Return whether there are no values, or some and all are finite."""
+  return values is None or (bool(values) and all(map(math.isfinite, values)))
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Form:
   """The one form of all rows.
 
   Attributes:
-    image: rows are images.
-    shape: of a row.
-    dtype: uint8, or float32.
-    options: of own data.
-    first: the name of the example that the form is of.
+    image: whether rows are images.
+    shape: shape of a row.
+    dtype: uint8 or float32.
+    options: options of own data.
+    first: name of the example that determined the form.
   """
 
   image: bool
@@ -117,10 +124,8 @@ class Form:
       ValueError: it differs from the first one, or a value is infinite once it
         is scaled.
     """
-    values = example.values
-    if example.image != self.image or (
-        not self.image and values.shape != self.shape
-    ):
+    values, same = example.values, example.image == self.image
+    if not same or not (self.image or values.shape == self.shape):
       raise ValueError(
           f"{name} holds {_kind(example.image)} of shape {values.shape} and"
           f" {self.first} {_kind(self.image)} of shape {self.shape}: bring all"
@@ -169,11 +174,9 @@ def form_of(
   deep = True
   if example.image:
     height, width, channels = shape or (_SIDE, _SIDE, 1)
-    if options.size is not None:
-      height = width = options.size
     if options.color is not None:
       channels = 3 if options.color else 1
-    wanted = height, width, channels
+    wanted = options.size or height, options.size or width, channels
     deep = options.depth == 16 or (
         options.depth is None and example.values.dtype == np.float32
     )
@@ -238,14 +241,10 @@ def resized(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def _scaled(values: np.ndarray, options: Options, name: str) -> np.ndarray:
   """Return (values - offset) / scale, clipped; ValueError if not finite."""
-  result = values.astype(np.float64)
-  if options.offset is not None:
-    result = result - np.asarray(options.offset)
-  if options.scale is not None:
-    result = result / np.asarray(options.scale)
+  offset, scale = np.asarray(options.offset or 0), options.scale or 1
+  result = (values.astype(np.float64) - offset) / np.asarray(scale)
   if options.clip is not None:
-    least, largest = options.clip
-    result = np.clip(result, least, largest)
+    result = np.clip(result, *options.clip)
   with np.errstate(over="ignore"):
     result = result.astype(np.float32)
   if not np.isfinite(result).all():
