@@ -244,7 +244,8 @@ def _scaled(values: np.ndarray, options: Options, name: str) -> np.ndarray:
   offset, scale = np.asarray(options.offset or 0), options.scale or 1
   result = (values.astype(np.float64) - offset) / np.asarray(scale)
   if options.clip is not None:
-    result = np.clip(result, *options.clip)
+    low, high = options.clip
+    result = np.clip(result, low, high)
   with np.errstate(over="ignore"):
     result = result.astype(np.float32)
   if not np.isfinite(result).all():
