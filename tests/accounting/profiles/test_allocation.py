@@ -1,8 +1,6 @@
 """One pass over the units: integration, quadrature, and its properties."""
 
 import dataclasses
-import itertools
-import math
 
 import numpy as np
 import pytest
@@ -208,45 +206,12 @@ def test_chernoffs_bound_is_above(d, number):
 
 # Units inside the primary units of a pass -------------------------------------
 
-_AXIS = np.linspace(-8, 8.0, 201)
-_X, _Y = np.meshgrid(_AXIS, _AXIS, indexing="ij")
-_CELL = (_AXIS[1] - _AXIS[0]) ** 2 / (2 * math.pi)
-
-
-def one_pass(position):
-  """The density of a pass of two steps that moves one of them so far."""
-  return 0.5 * _CELL * (
-      np.exp(-((_X - position) ** 2 + _Y**2) / 2)
-      + np.exp(-(_X**2 + (_Y - position) ** 2) / 2)
-  )
 
 
 def nested(d, q, p):
   return allocation.NestedAllocation(
       whole=allocation.Allocation(2, 2, d), parent_rate=q, rate=p
   )
-
-
-@pytest.mark.parametrize("d", [0.7, 1.5])
-@pytest.mark.parametrize("q,p", [(1.0, 1.0), (1.0, 0.3), (0.4, 0.5)])
-def test_bound_holds_for_every_position(d, q, p):
-  log_alpha = np.asarray([0.0, 0.1, 0.5, 1.0])
-  bound = {
-      direction: nested(d, q, p).divergence(log_alpha, direction)
-      for direction in amplification.DIRECTIONS
-  }
-  reached = 0.0
-  for places in itertools.product((-d, 0.0, d), repeat=3):
-    not_drawn, without, with_it = map(one_pass, places)
-    larger = (1 - q) * not_drawn + q * (1 - p) * without + q * p * with_it
-    smaller = (1 - q) * not_drawn + q * without
-    for i, alpha in enumerate(np.exp(log_alpha)):
-      remove = np.maximum(larger - alpha * smaller, 0).sum()
-      add = np.maximum(smaller - alpha * larger, 0).sum()
-      assert remove <= bound["remove"][i] + 1e-5
-      assert add <= bound["add"][i] + 1e-5
-      reached = max(reached, remove / bound["remove"][i])
-  assert reached > 0.5  # It is no empty bound.
 
 
 def test_profile_falls_and_is_convex():
