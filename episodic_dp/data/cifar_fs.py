@@ -108,10 +108,7 @@ class Class(NamedTuple):
 
 def classes() -> tuple[Class, ...]:
   """Return the 100 classes in the order of CIFAR-100's labels."""
-  lines = _TABLE.read_text().splitlines()
-  return tuple(
-      Class(*line.split("\t")) for line in lines if not line.startswith("#")
-  )
+  return tuple(Class(*columns) for columns in pools.read_table(_TABLE))
 
 
 def superclass_sizes(part: str) -> dict[str, int]:
@@ -128,25 +125,20 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
     ValueError: a file has the wrong checksum.
   """
   images, table = load_images(where), classes()
-  parts = {}
-  for part in dataset.PARTS:
-    train = part == "train"
-    labels = [i for i, c in enumerate(table) if c.part == part]
-    tree = None
-    if train and options.superclasses:
-      tree = _superclass_tree([table[i] for i in labels])
-    parts[part] = pools.make(
-        f"cifar_fs/{part}",
-        images[labels],
-        levels=("class", "image"),
-        hierarchy=tree,
-        owners=options if train else None,
-        description=(
-            f"{len(labels)} classes of CIFAR-FS, {EXAMPLES} images each,"
-            f" {SIZE} x {SIZE} RGB, public seed {options.seed}"
-        ),
-    )
-  return dataset.Splits(**parts)
+  part_of = np.asarray([c.part for c in table])
+  trees = {}
+  if options.superclasses:
+    trees["train"] = _superclass_tree([c for c in table if c.part == "train"])
+  return pools.make_splits(
+      "cifar_fs",
+      {part: images[part_of == part] for part in dataset.PARTS},
+      options,
+      levels=("class", "image"),
+      description=(
+          f"classes of CIFAR-FS, {EXAMPLES} images each, {SIZE} x {SIZE} RGB"
+      ),
+      hierarchies=trees,
+  )
 
 
 def _superclass_tree(chosen: list[Class]) -> plan.Hierarchy:

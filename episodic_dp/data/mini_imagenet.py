@@ -94,13 +94,11 @@ class Class(NamedTuple):
 def classes() -> tuple[Class, ...]:
   """Return the 100 classes in the order of the published lists."""
   found = []
-  for line in _TABLE.read_text().splitlines():
-    if not line.startswith("#"):
-      wnid, part, chosen = line.split("\t")
-      # The least significant bit stands for image 1.
-      bits = f"{int(chosen, 16):b}"[::-1]
-      names = (f"{wnid}{i:08d}" for i, bit in enumerate(bits, 1) if bit == "1")
-      found.append(Class(wnid, part, tuple(names)))
+  for wnid, part, chosen in pools.read_table(_TABLE):
+    # The least significant bit stands for image 1.
+    bits = f"{int(chosen, 16):b}"[::-1]
+    names = (f"{wnid}{i:08d}" for i, bit in enumerate(bits, 1) if bit == "1")
+    found.append(Class(wnid, part, tuple(names)))
   return tuple(found)
 
 
@@ -116,19 +114,18 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
   parts = {}
   for part in dataset.PARTS:
     labels = [i for i, c in enumerate(table) if c.part == part]
-    parts[part] = pools.make(
-        f"mini_imagenet/{part}",
-        # A slice, since a list of numbers would read the whole part.
-        _averaged(images[labels[0] : labels[-1] + 1], options.size),
-        levels=("class", "image"),
-        owners=options if part == "train" else None,
-        description=(
-            f"{len(labels)} classes of mini-ImageNet, {EXAMPLES} images each,"
-            f" {options.size} x {options.size} RGB, {COPIES[options.copy]},"
-            f" public seed {options.seed}"
-        ),
-    )
-  return dataset.Splits(**parts)
+    # A slice, since a list of numbers would read the whole part.
+    parts[part] = _averaged(images[labels[0] : labels[-1] + 1], options.size)
+  return pools.make_splits(
+      "mini_imagenet",
+      parts,
+      options,
+      levels=("class", "image"),
+      description=(
+          f"classes of mini-ImageNet, {EXAMPLES} images each, {options.size} x"
+          f" {options.size} RGB, {COPIES[options.copy]}"
+      ),
+  )
 
 
 def _averaged(images: np.ndarray, size: int) -> np.ndarray:

@@ -26,6 +26,7 @@ from episodic_dp import plan
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
+from episodic_dp.data import pools
 
 NAME = "mnist_writers"
 SIZE = 28
@@ -101,14 +102,10 @@ class Writer(NamedTuple):
 
 def writers() -> tuple[Writer, ...]:
   """Return the 836 writers, those of the training file first."""
-  found = []
-  for line in _TABLE.read_text().splitlines():
-    if not line.startswith("#"):
-      number, file, counts = line.split("\t")
-      found.append(
-          Writer(int(number), file, tuple(int(c) for c in counts.split()))
-      )
-  return tuple(found)
+  return tuple(
+      Writer(int(number), file, tuple(map(int, counts.split())))
+      for number, file, counts in pools.read_table(_TABLE)
+  )
 
 
 def divide(*, way: int, per_digit: int) -> dict[str, tuple[Writer, ...]]:

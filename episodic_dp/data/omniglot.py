@@ -89,28 +89,24 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
   """
   arrays = load_arrays(where)
   images, characters = arrays["images"], arrays["characters"]
-  parts = {}
-  for part, numbers in divide(
+  parts = divide(
       options.split, characters, arrays["background"], options.seed
-  ).items():
-    train = part == "train"
-    tree = None
-    if options.split == "alphabets":
-      tree = _alphabet_tree(characters[numbers])
-    parts[part] = pools.make(
-        f"omniglot/{part}",
-        images[numbers],
-        levels=("class", "drawing"),
-        hierarchy=tree,
-        owners=options if train else None,
-        rotate=options.rotate and train,
-        description=(
-            f"{len(numbers)} characters of Omniglot, {DRAWINGS} drawings each,"
-            f" {SIZE} x {SIZE} by nearest neighbour, split '{options.split}',"
-            f" public seed {options.seed}"
-        ),
-    )
-  return dataset.Splits(**parts)
+  )
+  trees = {}
+  if options.split == "alphabets":
+    trees = {p: _alphabet_tree(characters[n]) for p, n in parts.items()}
+  return pools.make_splits(
+      "omniglot",
+      {part: images[numbers] for part, numbers in parts.items()},
+      options,
+      levels=("class", "drawing"),
+      description=(
+          f"characters of Omniglot, {DRAWINGS} drawings each, {SIZE} x {SIZE}"
+          f" by nearest neighbour, split '{options.split}'"
+      ),
+      hierarchies=trees,
+      rotate=options.rotate,
+  )
 
 
 def _alphabet_tree(characters: np.ndarray) -> plan.Hierarchy:
@@ -164,8 +160,7 @@ def alphabet_of(characters: np.ndarray) -> np.ndarray:
 
 def vinyals() -> dict[str, str]:
   """Return the part of each character in the split of Matching Networks."""
-  lines = _VINYALS.read_text().splitlines()
-  return dict(line.split("\t") for line in lines if not line.startswith("#"))
+  return {character: part for character, part in pools.read_table(_VINYALS)}
 
 
 def load_arrays(where: originals.Where) -> cache.Arrays:

@@ -6,6 +6,7 @@ participants who each own a few images of a few classes.
 
 from collections.abc import Callable, Mapping
 import dataclasses
+import pathlib
 
 import numpy as np
 
@@ -19,13 +20,13 @@ class Options:
   """Options of every pool.
 
   Attributes:
-    seed: public, of the participants and of random divisions, below 2^32.
-    participants: None trains on the tree as it is. A number trains on that many
-      synthetic participants, drawn from the training classes by a public
-      function of the seed. They share records, so that only a participant has a
+    seed: public seed of the participants and of random divisions, below 2^32.
+    participants: number of synthetic participants, sampled from the training
+      classes by a public function of the seed; None trains on the tree as it
+      is. Participants share records, so that only a participant has a
       guarantee.
-    way: classes of each participant.
-    per_class: images of each of these classes (shot + query).
+    way: number of classes of each participant.
+    per_class: number of images of each of these classes (shot + query).
   """
 
   seed: dataset.Seed = 0
@@ -72,31 +73,62 @@ def generate(
   return dataset.Splits(**parts)
 
 
-def make(
+def read_table(path: pathlib.Path) -> list[list[str]]:
+  """Return the columns of every line of a .tsv, without its comments."""
+  lines = path.read_text().splitlines()
+  return [line.split("\t") for line in lines if not line.startswith("#")]
+
+
+def make_splits(
     name: str,
-    images: np.ndarray,
+    images: Mapping[str, np.ndarray],
+    options: Options,
     *,
     levels: tuple[str, str],
     description: str,
-    hierarchy: plan.Hierarchy | None = None,
-    owners: Options | None = None,
+    hierarchies: Mapping[str, plan.Hierarchy] | None = None,
     rotate: bool = False,
-) -> dataset.ArrayDataset:
-  """Return a pool as an `ArrayDataset`.
+) -> dataset.Splits:
+  """Return the three splits of a pool.
 
   Args:
-    name: as in `ArrayDataset`.
-    images: uint8[classes, images of each, height, width, channels].
-    levels: names of a class and of an image, where `hierarchy` is None.
-    description: of the images.
-    hierarchy: a deeper tree over the images in their order; None for
-      class -> image.
-    owners: draws their participants from the pool, where they state a number.
-    rotate: as in `ArrayDataset`.
+    name: name of the data set.
+    images: part -> uint8[classes, images of each, height, width, channels].
+    options: options of the data set.
+    levels: names of a class and of an image.
+    description: description of the classes.
+    hierarchies: part -> a deeper tree over its images in their order, in place
+      of class -> image.
+    rotate: whether training tasks rotate classes.
 
   Raises:
-    PlanError: participants that the pool is too small for.
+    PlanError: the pool is too small for the participants.
   """
+  trees = hierarchies or {}
+  parts = {}
+  for part, held in images.items():
+    train = part == "train"
+    about = f"{len(held)} {description}, public seed {options.seed}"
+    parts[part] = _make_part(
+        f"{name}/{part}", held, levels, about,
+        hierarchy=trees.get(part),
+        owners=options if train else None,
+        rotate=rotate and train,
+    )
+  return dataset.Splits(**parts)
+
+
+def _make_part(
+    name: str,
+    images: np.ndarray,
+    levels: tuple[str, str],
+    description: str,
+    *,
+    hierarchy: plan.Hierarchy | None,
+    owners: Options | None,
+    rotate: bool,
+) -> dataset.ArrayDataset:
+  """Return one part, with participants where `owners` states a number."""
   classes, examples, *shape = images.shape
   rows: dataset.Rows = dataset.identity
   count_copies: Callable[[], Mapping[str, int]] | None = None
