@@ -1,11 +1,11 @@
-"""Prepared arrays on disk: made once, by one process, and read by all.
+"""Prepared arrays on disk, made once by one process and read by all.
 
 One TFDS record is kept for every published image; the arrays that training maps
 are made of the records.
 
-A file is written beside its place and moved there when it is complete, so that
-nothing half-made is ever accepted. Arrays in an .npz are read as a whole and
-checked; one in an .npy is mapped, and may exceed all memory.
+A file is written next to its place and moved there when it is complete, so that
+no incomplete file is accepted. Arrays in an .npz are read as a whole and
+checked; an array in an .npy is mapped and may exceed the memory.
 """
 
 from collections.abc import Callable, Iterator
@@ -84,10 +84,10 @@ def arrays(
   """Return the arrays in the cache, made of the original files if need be.
 
   Args:
-    originals: the files.
-    where: their places.
-    generate: the images of the files.
-    assemble: the arrays of all records, in the order of their keys.
+    originals: original files.
+    where: places of the files and of the cache.
+    generate: found files -> their images.
+    assemble: all records in the order of their keys -> arrays.
 
   Raises:
     FileNotFoundError: nothing is prepared and the files are not there.
@@ -185,9 +185,9 @@ def map_array(
   """Map an array, read-only; None when it is absent, damaged or another one.
 
   Args:
-    path: of an .npy of uint8 or float32.
-    rows: how many there are.
-    shape: of a row; None for any of one to three axes.
+    path: file .npy of uint8 or float32.
+    rows: number of rows.
+    shape: shape of a row; None for any shape of one to three axes.
   """
   try:
     array = np.load(path, mmap_mode="r", allow_pickle=False)

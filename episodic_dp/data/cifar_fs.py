@@ -80,11 +80,10 @@ class Options(pools.Options):
   """Options of CIFAR-FS (DP-MAML has 400 000 participants).
 
   Attributes:
-    superclasses: the training tree is superclass -> class -> image in place of
-      class -> image. Its 20 superclasses hold 2 to 5 training classes.
-      Validation and test stay class -> image, for their superclasses hold no
-      more than three. The published table declares the units of both trees, and
-      600 images of each the sizes.
+    superclasses: whether the training tree is superclass -> class -> image in
+      place of class -> image. Its 20 superclasses hold 2 to 5 training classes.
+      Validation and test stay class -> image, since their superclasses hold at
+      most three. The published table declares the units of both trees.
   """
 
   superclasses: bool = False

@@ -1,4 +1,4 @@
-"""Arrays, their hierarchy, and the disjoint splits that loaders return."""
+"""Data sets: arrays with the hierarchy of their units, in disjoint splits."""
 
 from collections.abc import Callable, Mapping
 import dataclasses
@@ -92,36 +92,33 @@ class ArrayDataset:
   """Images or features in one array, and the tree of their units.
 
   Attributes:
-    name: what the data are, for messages and reports.
-    images: uint8[rows, height, width, channels]; the value 255 is 1.0. Or
+    name: name of the data, for messages and reports.
+    images: uint8[rows, height, width, channels], 255 being 1.0; or
       float32[rows, features], [rows, time, channels] or [rows, height, width,
-      channels], which are taken as they are. May be a mapped file
-      (`numpy.load(..., mmap_mode="r")`). With targets float32[rows, 1, 1,
-      features + targets], points with their targets last.
-    hierarchy: the units that are sampled; its leaves are the examples. Which
-      units there are should be declared (`Hierarchy.from_labels(units=...)`),
-      and not follow from the examples.
-    rows: maps leaves (int32, any shape, as a JAX array) to rows of `images`;
-      the identity, or a pure function for synthetic participants, many of
-      whose leaves share one row.
-    count_copies: for such a function, counts over all primary units: level ->
-      the most of them that hold one same unit of that level. None where this
-      cannot be counted.
+      channels], which are not scaled. With targets float32[rows, 1, 1,
+      features + targets]. May be a mapped file
+      (`numpy.load(..., mmap_mode="r")`).
+    hierarchy: tree of the sampled units, whose leaves are the examples. Declare
+      its units (`Hierarchy.from_labels(units=...)`) if they should not follow
+      from the examples.
+    rows: maps leaves (int32 of any shape, a JAX array) to rows of `images`; the
+      identity, or a pure function for synthetic participants, who share rows.
+    count_copies: returns, for such a function, level -> the most primary units
+      that hold one same unit of the level. None if this cannot be counted.
     rotate: whether tasks may rotate whole classes by multiples of 90 degrees,
       an augmentation for training only.
-    targets: 0 for classes to be told apart; for regression, how many numbers
-      of a point are to be predicted from its features.
-    labels: int[rows] where the data are learned without tasks
-      (`learners.Supervised`): the class of every row, from 0. Tasks draw their
-      own labels and do not read these; `as_examples` derives them from the tree
-      where there are none.
-    description: where the images come from and what was done to them.
-    resident: whether training keeps all images on the device. False, for data
-      larger than it, gathers the drawn ones on the host ahead of each step and
-      gives the same up to rounding.
+    targets: number of values of a point that regression predicts; 0 for
+      classes.
+    labels: int[rows], the class of every row from 0, for training without tasks
+      (`learners.Supervised`). `as_examples` derives it from the tree if it is
+      None.
+    description: source and preparation of the images.
+    resident: whether training keeps all images on the device. False gathers the
+      sampled images on the host before each step, for data larger than the
+      device; the result is the same up to rounding.
 
   Raises:
-    ValueError: on construction, when the parts do not fit together.
+    ValueError: the parts do not fit together.
   """
 
   name: str
@@ -233,11 +230,11 @@ class ArrayDataset:
 def as_examples(dataset: ArrayDataset) -> ArrayDataset:
   """Return the images alone, each a primary unit, as DP-SGD samples them.
 
-  Of the tree only its last level is left. The class of an image, the unit above
-  it in tree order, becomes its label where the data set has no labels yet.
+  The tree keeps only its last level. The class of an image, the unit above it,
+  becomes its label if the data set has no labels.
 
   Args:
-    dataset: has each image as a leaf, once.
+    dataset: data whose leaves are different images.
 
   Raises:
     ValueError: points of regression; participants that share images; or a flat
@@ -284,8 +281,8 @@ class Splits:
   """Training, validation and test data with disjoint classes.
 
   Attributes:
-    train: what is sampled privately; only this part can need protection.
-    validation: public data for choosing settings and watching a run.
+    train: private data, the only part that is sampled with a guarantee.
+    validation: public data to choose settings and to watch a run.
     test: public data for the final accuracy.
   """
 

@@ -66,11 +66,12 @@ class Options(pools.Options):
   """Options of mini-ImageNet (DP-MAML has 100 000 participants).
 
   Attributes:
-    copy: "webp" reads `train_a.zip`, `train_b.zip`, `val.zip` and `test.zip`,
-      whose images were re-encoded with loss; "jpeg" a folder `images` or a file
-      `images.zip` of the usual 84 x 84 JPEGs, named as in the published lists
-      (`n0153282900000005.jpg`). Results can differ slightly between copies.
-    size: of the images in pixels: 84, in which case the arrays are mapped from
+    copy: files to read. "webp" reads `train_a.zip`, `train_b.zip`, `val.zip`
+      and `test.zip`, whose images were re-encoded with loss; "jpeg" a folder
+      `images` or a file `images.zip` of the usual 84 x 84 JPEGs, named as in
+      the published lists (`n0153282900000005.jpg`). Results can differ slightly
+      between copies.
+    size: height and width of the images in pixels: 84, which are mapped from
       the disk, or a divisor, for which squares of pixels are averaged (42 takes
       a quarter of the time and memory).
   """

@@ -1,4 +1,4 @@
-"""MNIST with the writers of its digits, by QMNIST's labels.
+"""MNIST with the writers of its digits, from QMNIST's labels.
 
 Sources: LeCun, Bottou, Bengio and Haffner, Gradient-based learning applied to
 document recognition, Proc. IEEE 86, 1998; Yadav and Bottou, Cold Case: The Lost
@@ -82,10 +82,10 @@ class Options:
   """Options of MNIST's writers; training data do not depend on them.
 
   Attributes:
-    way: digits of a validation or test task: writers of the test file with
-      fewer digits are left out.
-    per_digit: images of each digit in such a task, support and query: digits
-      with fewer are left out of validation and test.
+    way: number of digits of a validation or test task; writers of the test file
+      with fewer digits are left out.
+    per_digit: number of images of each digit in such a task, support and query;
+      digits with fewer images are left out of validation and test.
   """
 
   way: _Two = 5

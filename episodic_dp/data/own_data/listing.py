@@ -1,11 +1,11 @@
-"""The records of someone's own data, listed before any image is decoded.
+"""Records of own data, listed before any image is decoded.
 
-A listing is cheap: names, labels and file sizes. It is all that a hierarchy
-needs, so a plan can be checked and accounted before the images are read.
+A listing holds names, labels and file sizes. A hierarchy needs no more, so that
+a plan is checked and accounted before the images are read.
 
-What a listing holds is public by assumption: the names of the units, how many
-records each has, and which part a unit belongs to. A source can declare units
-that have no record: they stay in the tree, and in the division into parts.
+The names of the units, their numbers of records and their parts are public by
+assumption. A source can declare units without a record: they stay in the tree,
+and in the division into parts.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,11 +34,10 @@ class Class:
   """A class, the lowest unit above the examples, and its records.
 
   Attributes:
-    path: its labels, primary unit first; a shorter one is of a declared unit
-      that has no class.
-    records: int64[n], numbers for `Listing.reader`; none of a declared unit
-      that is empty.
-    part: one of `dataset.PARTS`, or None where no part is given.
+    path: labels of the class, primary unit first; shorter for a declared unit
+      without a class.
+    records: int64[n], numbers for `Listing.reader`; empty for an empty unit.
+    part: one of `dataset.PARTS`, or None if the source names no parts.
   """
 
   path: tuple[Any, ...]
@@ -51,17 +50,16 @@ class Listing:
   """Classes in tree order, and how to read their records.
 
   Attributes:
-    source: the folder or file.
+    source: folder or file.
     levels: names of the levels, the examples last.
-    classes: sorted by path.
-    declared: the source says which units there are, also those without a
-      record.
-    fingerprint: changes when a record is changed, added or removed.
-    shape: (height, width, channels) of images in an array, or None for files,
-      which are brought to one size, and for features, which have their own.
-    reader: opens the source; what it returns maps a record's number to its
-      example.
-    name_of: where the record of a number lies, for messages.
+    classes: classes, sorted by path.
+    declared: whether the source lists all units, also those without a record.
+    fingerprint: digest that changes when a record is changed, added or removed.
+    shape: (height, width, channels) of images in an array; None for files and
+      for features.
+    reader: opens the source and returns a function from a record's number to
+      its example.
+    name_of: returns the place of a record, for messages.
   """
 
   source: pathlib.Path
@@ -80,8 +78,8 @@ def group(
   """Group records by their labels; a class in two parts occurs in both.
 
   Args:
-    labels: text[n] of each level above the examples, primary level first.
-    split: text[n], the part of each record.
+    labels: text[n] for each level above the examples, primary level first.
+    split: text[n], the part of each record; None if the source names no parts.
 
   Returns:
     The classes, sorted by path.
@@ -108,18 +106,17 @@ def divide(
 ) -> dict[str, tuple[Class, ...]]:
   """Return the classes of each part; no class is in two of them.
 
-  The parts are those of the source where it names them. Otherwise whole units
-  of one level are divided: in the order of sha256("seed/name"), the first go to
-  training. Where a unit is added or removed, only units at the borders between
-  parts can change theirs.
+  The source may name the parts. Otherwise whole units of one level are divided
+  in the order of sha256("seed/name"), the first of them to training. Adding or
+  removing a unit changes the part of units at the borders alone.
 
   Args:
     listing: the classes.
-    options: their shares, by, crossing and seed are read.
+    options: options whose shares, by, crossing and seed are read.
 
   Raises:
-    ValueError: shares or levels that are not there, too few units, or a class
-      or a crossing unit in two parts.
+    ValueError: an unknown level, shares for a source that names the parts, too
+      few units, or a class or a crossing unit in two parts.
   """
   for name in ("by", "crossing"):
     level = getattr(options, name)
@@ -172,8 +169,8 @@ def _check_apart(
 ) -> None:
   """Raise ValueError where one unit of a level is in two parts.
 
-  Tests are of unseen classes; and the records of a crossing unit in validation
-  and test are public, while the guarantee is for those in training.
+  Test classes must be unseen. And the records of a crossing unit in validation
+  and test are public, but its guarantee covers only those in training.
   """
   names = {
       part: {name_of(c) for c in classes} - {()}
@@ -192,10 +189,10 @@ def _check_apart(
 def _divided(
     listing: Listing, options: rows.Options
 ) -> dict[str, tuple[Class, ...]]:
-  """Return whole units for each part, in an order that their names decide.
+  """Return whole units for each part, in the order of their names' digests.
 
-  A declared unit that has none of the level below it goes to training, where
-  it stays a unit that can be sampled.
+  A declared unit without a unit of the divided level goes to training, where it
+  can be sampled.
   """
   by = options.by or listing.levels[0]
   k = listing.levels.index(by)

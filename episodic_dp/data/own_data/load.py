@@ -1,27 +1,26 @@
-"""Your own data, from a folder tree, an NPZ or a table, as a data set.
+"""Own data from a folder tree, an NPZ or a table, as a data set.
 
 A folder `class/image` or `group/class/image` (`trees`), an .npz with label
 arrays (`npz`) or a .csv of files and labels (`trees`) becomes the tree of
 units of the guarantees. Examples are images, or features of one to three axes,
 which `rows` brings to one form.
 
-What is public by assumption
-----------------------------
-The names of the units, how many records each holds, and which units are for
-training, validation and test: they shape the plan, occur in messages and in
-config.json, and no guarantee covers them. So are the shape and the type that
-all examples share. The guarantee is about the examples of the training part.
-Everything in validation and test is public.
+Public by assumption
+--------------------
+The names of the units, their numbers of records and their parts are public:
+they shape the plan, occur in messages and in config.json, and no guarantee
+covers them. The shape and the type of the examples are public too. The
+guarantee is about the examples of the training part. All validation and test
+data are public.
 
-Which units there are must not follow from the records, or a unit whose last
-record is removed would change how often all others are sampled. Every folder
-is a unit, also an empty one; an .npz declares its units in an array `units`.
-Without that array they are read off the records, and every guarantee below the
-first level says that it assumes a list of them.
+The list of units must not follow from the records: otherwise removing the last
+record of a unit would change how often all others are sampled. Every folder is
+a unit, also an empty one; an .npz declares its units in an array `units`.
+Without that array the units are those of the records, and every guarantee below
+the first level says that it assumes a public list.
 
-A record is one file or one row. A copy under
-another name is a record of its own: a guarantee for one record does not cover
-adding or removing all copies.
+A record is one file or one row. A copy under another name is another record: a
+guarantee for one record does not cover adding or removing all copies.
 """
 
 from concurrent import futures
@@ -54,7 +53,7 @@ class Survey:
   """The records and their units, known before an example is read.
 
   Attributes:
-    listing: the records.
+    listing: records of all parts.
     parts: part -> its classes in tree order.
     hierarchies: part -> the tree of its units.
   """
@@ -69,7 +68,7 @@ def survey(data_dir: originals.Path | None, options: Options) -> Survey:
 
   Args:
     data_dir: a folder tree or a .csv (see `trees`), or an .npz (see `npz`).
-    options: those of the units are read.
+    options: options of own data, of which those about units are read.
 
   Raises:
     FileNotFoundError: there is no such folder or file.
@@ -117,14 +116,14 @@ def load(
 ) -> dataset.Splits:
   """Load the three splits of own data; their classes are disjoint.
 
-  Examples are read once, with a progress bar, into a file that later runs map;
-  it is made anew when a file of the source, or an option, changes. It holds all
+  Examples are read once, with a progress bar, into a file that later runs map.
+  A change of a source file or of an option makes a new file. It holds all
   examples, so its folder is readable by its owner only.
 
   Args:
-    options: of the units and of the rows.
-    where: the data, and the folder of the file.
-    surveyed: of `survey` with these options, where it was made already.
+    options: options of the units and of the rows.
+    where: places of the data and of the file.
+    surveyed: result of `survey` with these options, if there is one.
 
   Returns:
     Splits with images uint8 (or, of more than 8 bits, float32 from 0 to 1)
@@ -167,7 +166,7 @@ def _rows(
     options: Options,
     root: pathlib.Path,
 ) -> np.ndarray:
-  """Return the rows of some records, mapped; made where they are not.
+  """Return the rows of some records, mapped from a file that is made once.
 
   Args:
     listing: the data.

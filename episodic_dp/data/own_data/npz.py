@@ -1,4 +1,4 @@
-"""An NPZ of arrays: examples, one label array per level and, perhaps, `split`.
+"""Own data in an NPZ: examples, a label array per level and, perhaps, `split`.
 
   numpy.savez("own.npz", images=uint8[n, H, W, C], **{"class": labels})
   numpy.savez("own.npz", features=float32[n, ...], **{"class": labels})

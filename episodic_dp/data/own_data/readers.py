@@ -33,10 +33,10 @@ class Example(NamedTuple):
   """One example as a file holds it.
 
   Attributes:
-    values: of an image uint8[H, W, 1 or 3], 0 to 255, or where it has more
-      than 8 bits float32[H, W, 1 or 3], 0 to 1. Of features float32 of one to
-      three axes, all finite.
-    image: the example is an image, which may be scaled to another size.
+    values: an image as uint8[H, W, 1 or 3], 0 to 255, or with more than 8 bits
+      as float32[H, W, 1 or 3], 0 to 1; or features as float32 of one to three
+      axes, all finite.
+    image: whether the example is an image, which may be resized.
   """
 
   values: np.ndarray
@@ -89,7 +89,7 @@ def read(path: pathlib.Path) -> Example:
 
 
 def read_picture(path: pathlib.Path) -> Example:
-  """Decode a picture, turned as its camera says and laid on white.
+  """Decode a picture, turned by its EXIF orientation and laid on white.
 
   Grey pictures of 16 bits become float32, 65535 being 1; Pillow reads colours
   with 8 bits each.
@@ -132,7 +132,7 @@ def read_npy(path: pathlib.Path) -> Example:
     ValueError: it cannot be read, or is of another type or shape.
   """
   try:
-    # Mapped, so that a header which claims more than there is takes no memory.
+    # Mapped, so that a header that claims too much takes no memory.
     values = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
   except _UNREADABLE as e:
     raise unreadable(path, "an .npy", e) from e

@@ -1,4 +1,4 @@
-"""Own examples in files: a folder tree, or a table of files and labels.
+"""Own data in files: a folder tree, or a table of files and labels.
 
 A folder tree is `class/image`, `group/class/image` or deeper. The folders at
 the top may also be `train`, `validation` and `test`, each a tree of its own.
@@ -76,9 +76,9 @@ class Entries(NamedTuple):
   """The entries of a folder, each in rising order.
 
   Attributes:
-    folders: their names.
-    examples: the files that are examples.
-    strays: the names of other files.
+    folders: names of the folders.
+    examples: files that are examples.
+    strays: names of other files.
   """
 
   folders: list[str]
