@@ -199,8 +199,9 @@ class Optimizer:
     rate: highest learning rate.
     final_rate: learning rate of the last step, at most rate.
     warm_up: number of steps over which the rate rises from 0.
-    momentum: beta_1 of Adam, or the momentum of SGD; None for optax's default.
-    second_momentum: beta_2 of Adam; None for optax's default.
+    momentum: beta_1 of Adam, or the momentum of SGD; None for 0.9 with Adam and
+      0 with SGD.
+    second_momentum: beta_2 of Adam; None for 0.999.
     average: decay of an exponential average of the iterates, which becomes the
       model, such as 0.95 for about the last twenty steps; 0 keeps the last
       iterate.

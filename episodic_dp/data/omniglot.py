@@ -65,15 +65,15 @@ class Options(pools.Options):
   """Options of Omniglot (DP-MAML has 400 000 participants).
 
   Attributes:
-    split: "random" shuffles the characters into 1150 / 50 / 423, as DP-MAML
-      does; "vinyals" is the fixed split of Matching Networks, 1028 / 172 / 423;
-      "alphabets" keeps alphabets whole: the 30 official background alphabets
-      train, five of the 20 evaluation alphabets, chosen at random, validate and
-      the others test. It gives the tree alphabet -> character -> drawing, the
-      others class -> drawing. The published list of characters declares the
-      units, and 20 drawings of each the sizes.
-    rotate: training tasks rotate whole characters at random by multiples of 90
-      degrees.
+    split: division of the characters. "random" shuffles them into 1150 / 50 /
+      423, as DP-MAML does; "vinyals" is the fixed split of Matching Networks,
+      1028 / 172 / 423; "alphabets" trains on the 30 official background
+      alphabets, validates on five of the 20 evaluation alphabets, chosen at
+      random, and tests on the others. "alphabets" has the tree alphabet ->
+      character -> drawing, the others class -> drawing. The published list of
+      characters declares the units, each with 20 drawings.
+    rotate: whether training tasks rotate whole characters at random by
+      multiples of 90 degrees.
   """
 
   split: Literal["random", "vinyals", "alphabets"] = "random"

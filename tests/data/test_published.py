@@ -88,29 +88,6 @@ def test_missing_and_wrong_files_are_named_at_once(
   assert not made.exists()
 
 
-@one
-def test_interrupted_preparation_leaves_nothing_that_is_accepted(
-    small, tmp_path, monkeypatch
-):
-  files, root = small
-  decode, calls = omniglot.decode, []
-
-  def fail(png, name):
-    calls.append(name)
-    if len(calls) > 70:  # In the second zip.
-      raise RuntimeError("power cut")
-    return decode(png, name)
-
-  monkeypatch.setattr(omniglot, "decode", fail)
-  with pytest.raises(RuntimeError, match="power cut"):
-    files.load(data_dir=root, cache_dir=tmp_path)
-  monkeypatch.setattr(omniglot, "decode", decode)
-  with pytest.raises(FileNotFoundError, match="not prepared"):
-    files.load(cache_dir=tmp_path)
-  images = files.load(data_dir=root, cache_dir=tmp_path)
-  np.testing.assert_array_equal(images, files.images())
-
-
 def test_killed_preparation_leaves_nothing_that_is_accepted(tmp_path):
   script = f"""
       import os, pathlib, signal

@@ -126,21 +126,21 @@ def divide(
           f" {listing.levels[:-1]}, such as"
           f" {rows.FLAG}{name}={listing.levels[-2]}"
       )
-  if any(c.part is None for c in listing.classes):
-    parts = _divided(listing, options)
-  elif options.shares is None and options.by is None:
-    parts = {
-        part: tuple(c for c in listing.classes if c.part == part)
-        for part in dataset.PARTS
-    }
-    _check_apart(
-        listing, parts, "class", lambda c: c.path, "give a class to one part"
-    )
-  else:
+  owners: Sequence[str | None] = [c.part for c in listing.classes]
+  if None in owners:
+    owners = _divided(listing, options)
+  elif (options.shares, options.by) != (None, None):
     raise ValueError(
-        f"{listing.source} says itself what is for training, validation and"
-        " test: leave out shares and by"
+        f"{listing.source} names the units for training, validation and test:"
+        " leave out shares and by"
     )
+  parts = {
+      part: tuple(c for c, o in zip(listing.classes, owners) if o == part)
+      for part in dataset.PARTS
+  }
+  _check_apart(
+      listing, parts, "class", slice(None), "give a class to one part"
+  )
   for part, classes in parts.items():
     if not sum(len(c.records) for c in classes):
       raise ValueError(
@@ -153,7 +153,7 @@ def divide(
         listing,
         parts,
         level,
-        lambda c: c.path[k : k + 1],
+        slice(k, k + 1),
         f"divide by {level}, {rows.FLAG}by={level}, or give all of one"
         f" {level} to one part",
     )
@@ -164,16 +164,16 @@ def _check_apart(
     listing: Listing,
     parts: dict[str, tuple[Class, ...]],
     level: str,
-    name_of: Callable[[Class], tuple[Any, ...]],
+    labels: slice,
     remedy: str,
 ) -> None:
-  """Raise ValueError where one unit of a level is in two parts.
+  """Raise ValueError if one unit of a level, by some labels, is in two parts.
 
   Test classes must be unseen. And the records of a crossing unit in validation
   and test are public, but its guarantee covers only those in training.
   """
   names = {
-      part: {name_of(c) for c in classes} - {()}
+      part: {c.path[labels] for c in classes} - {()}
       for part, classes in parts.items()
   }
   for one, other in itertools.combinations(dataset.PARTS, 2):
@@ -186,10 +186,8 @@ def _check_apart(
       )
 
 
-def _divided(
-    listing: Listing, options: rows.Options
-) -> dict[str, tuple[Class, ...]]:
-  """Return whole units for each part, in the order of their names' digests.
+def _divided(listing: Listing, options: rows.Options) -> list[str]:
+  """Return the part of each class, by the order of its unit's digest.
 
   A declared unit without a unit of the divided level goes to training, where it
   can be sampled.
@@ -213,14 +211,10 @@ def _divided(
         f" of another level, {rows.FLAG}by"
     )
   part_of = dict(zip(units, np.repeat(dataset.PARTS, sizes).tolist()))
-  return {
-      part: tuple(
-          c
-          for c in listing.classes
-          if (part_of[c.path[k]] if len(c.path) > k else "train") == part
-      )
-      for part in dataset.PARTS
-  }
+  return [
+      part_of[c.path[k]] if len(c.path) > k else "train"
+      for c in listing.classes
+  ]
 
 
 def hierarchy(
