@@ -52,20 +52,18 @@ def inclusion() -> pages.Table:
         sum(weight for weight, s in drawn if exact.holds(s, 2, unit))
         for unit in range(h.num_leaves)
     ]
-    paths = h.size_paths(2)
-    counted = math.prod(n)
     rows.append((
         str(n),
         plan.inclusion_rate(h, p, "example"),
         max(frequencies),
-        float(counted / np.prod(paths[:, 1:], axis=1).min()),
+        float(math.prod(n) / np.prod(h.size_paths(2)[:, 1:], axis=1).min()),
         min(frequencies),
     ))
   return pages.Table(
       ("n", "η = largest inclusion probability", "the same, enumerated",
        "denominators as printed (no number of primary units)",
        "\"min\" as printed"),
-      tuple(rows),
+      rows,
   )
 
 
@@ -96,39 +94,43 @@ def theorem3(epsilons: Sequence[float] = (0.1, 0.5, 1.0)) -> pages.Table:
   return pages.Table(
       ("ε", "direction", "exact δ, worst data", "bound (tight)",
        "Theorem 3 as printed", "one stage of rate η, base profile at 2C"),
-      tuple(rows),
+      rows,
   )
 
 
 # Several steps ----------------------------------------------------------------
 
 
+def _directions(
+    rate: float, own: float, distances: Any, delta: float
+) -> str:
+  """Return epsilon after 250 steps, in both directions."""
+  return " / ".join(
+      pages.shown(accounting.epsilon(
+          rate, own, distances, steps=250, delta=delta, direction=direction
+      ))
+      for direction in amplification.DIRECTIONS
+  )
+
+
 def composition() -> pages.Table:
   """Compute epsilon of both directions, right and as one stage."""
-  rows = []
-  for q, p, z, delta in (
-      (0.004, 0.2, 1.0, 1e-6), (0.004, 1.0, 1.0, 1e-6), (0.1, 0.1, 4.0, 1e-5)
-  ):
-
-    def both(rate, own, distances, delta=delta):
-      return " / ".join(
-          pages.shown(accounting.epsilon(
-              rate, own, distances, steps=250, delta=delta, direction=d
-          ))
-          for d in amplification.DIRECTIONS
-      )
-
-    rows.append((
-        q, p, z, f"{delta:g}",
-        both(q, p, 2 / z),
-        both(q, p, (1 / z, 2 / z)),
-        both(1.0, q * p, 2 / z) if p < 1 else None,
-        both(1.0, q * p, 1 / z),
-    ))
   return pages.Table(
       ("q", "p", "z", "δ", "tasks by FixedSize", "tasks by Poisson",
        "one stage of rate qp at 2C (not valid)", "as printed (not valid)"),
-      tuple(rows),
+      [
+          (
+              q, p, z, f"{delta:g}",
+              _directions(q, p, 2 / z, delta),
+              _directions(q, p, (1 / z, 2 / z), delta),
+              _directions(1.0, q * p, 2 / z, delta) if p < 1 else None,
+              _directions(1.0, q * p, 1 / z, delta),
+          )
+          for q, p, z, delta in (
+              (0.004, 0.2, 1.0, 1e-6), (0.004, 1.0, 1.0, 1e-6),
+              (0.1, 0.1, 4.0, 1e-5),
+          )
+      ],
   )
 
 
@@ -166,106 +168,102 @@ def epsilon(
 
 def samplers() -> pages.Table:
   """Compare samplers for a participant of [M]'s setting."""
-  stages: list[tuple[str, plan.Stage]] = [
-      ("Poisson(0.004)", plan.Poisson(0.004)),
-      ("FixedSize(1600)", plan.FixedSize(_LOT)),
-      ("RandomAllocation(250), one pass", plan.RandomAllocation(250)),
-  ]
-  rows = []
-  for name, stage in stages:
-    g = epsilon(400_000, stage, 250)
-    rows.append((name, g.epsilon, g.direction))
-  return pages.Table(("tasks drawn by", "ε", "larger direction"), tuple(rows))
+  stages: dict[str, plan.Stage] = {
+      "Poisson(0.004)": plan.Poisson(0.004),
+      "FixedSize(1600)": plan.FixedSize(_LOT),
+      "RandomAllocation(250), one pass": plan.RandomAllocation(250),
+  }
+  found = {name: epsilon(400_000, s, 250) for name, s in stages.items()}
+  return pages.Table(
+      ("tasks drawn by", "ε", "larger direction"),
+      [(name, g.epsilon, g.direction) for name, g in found.items()],
+  )
 
 
 def moments() -> pages.Table:
   """Compare accountants with section 6.3.3 and Figure 7."""
-  rows = []
-  for z, printed in ((1.0, 1.5), (2.0, 0.34), (3.0, 0.23)):
-
-    def found(accountant, z=z):
-      return accounting.epsilon(
-          1.0, 0.004, 1 / z, steps=250, delta=_DELTA, accountant=accountant
-      )
-
-    rows.append((
-        z, printed, found(moments_lib.Moments(max_order=256)), found(_MOMENTS),
-        found("rdp"), found("pld"),
-    ))
+  accountants = (moments_lib.Moments(max_order=256), _MOMENTS, "rdp", "pld")
+  found = functools.partial(
+      accounting.epsilon, 1.0, 0.004, steps=250, delta=_DELTA
+  )
   return pages.Table(
       ("z", "[M] prints", "moments, λ ≤ 256", "moments, λ ≤ 64", "rdp", "pld"),
-      tuple(rows),
+      [
+          (z, printed, *(found(1 / z, accountant=a) for a in accountants))
+          for z, printed in ((1.0, 1.5), (2.0, 0.34), (3.0, 0.23))
+      ],
   )
 
 
 def mini_imagenet() -> pages.Table:
   """Compute Table 3: 100 000 tasks of mini-ImageNet, 1600 a step, z = 1."""
   tasks = 100_000
-  rate = _LOT / tasks
-  rows: list[tuple[pages.Cell, ...]] = []
-  for steps in (5, tasks // _LOT):
-    rows.append((
-        steps,
-        1.5,
-        accounting.epsilon(
-            1.0, rate, 1.0, steps=steps, delta=_DELTA, accountant=_MOMENTS
-        ),
-        epsilon(tasks, plan.Poisson(rate), steps).epsilon,
-        epsilon(tasks, plan.FixedSize(_LOT), steps).epsilon,
-        epsilon(tasks, plan.RandomAllocation(steps), steps).epsilon
-        if steps == tasks // _LOT
-        else None,
-    ))
+  rate, one_pass = _LOT / tasks, tasks // _LOT
   return pages.Table(
       ("steps", "[M] prints", "moments", "Poisson", "FixedSize",
        "RandomAllocation, one pass"),
-      tuple(rows),
+      [
+          (
+              steps,
+              1.5,
+              accounting.epsilon(
+                  1.0, rate, 1.0, steps=steps, delta=_DELTA,
+                  accountant=_MOMENTS,
+              ),
+              epsilon(tasks, plan.Poisson(rate), steps).epsilon,
+              epsilon(tasks, plan.FixedSize(_LOT), steps).epsilon,
+              epsilon(tasks, plan.RandomAllocation(steps), steps).epsilon
+              if steps == one_pass
+              else None,
+          )
+          for steps in (5, one_pass)
+      ],
   )
 
 
 def sample_level() -> pages.Table:
   """Compute section 6.4: 4000 tasks, 10 a step, z = 1, one pass."""
-  rows: list[tuple[pages.Cell, ...]] = [
-      (
-          name,
-          1.18,
-          accounting.epsilon(
-              1.0, 10 / 4000, 1.0, steps=400, delta=1e-5, accountant=accountant
-          ),
-      )
-      for name, accountant in (("moments", _MOMENTS), ("pld", "pld"))
-  ]
+  found = functools.partial(
+      accounting.epsilon, 1.0, 10 / 4000, 1.0, steps=400, delta=1e-5
+  )
   return pages.Table(
       ("a task, drawn by Poisson(10 / 4000)", "[M] prints, for a sample", "ε"),
-      tuple(rows),
+      [
+          ("moments", 1.18, found(accountant=_MOMENTS)),
+          ("pld", 1.18, found(accountant="pld")),
+      ],
+  )
+
+
+def _most_steps(tasks: int, lot: int, budget: float, accountant: Any) -> int:
+  """Return the steps within a budget, `lot` tasks a step expected."""
+  return accounting.max_steps(
+      _release(tasks, plan.Poisson(lot / tasks)),
+      target_epsilon=budget,
+      delta=_DELTA,
+      level="participant",
+      accountant=accountant,
   )
 
 
 def lot_size() -> pages.Table:
   """Compute Figure 10, z = 1: the steps that a budget allows."""
   tasks = 400_000
-  rows = []
-  for lot in (_LOT, 3200, 4800, 5600):
-    release = _release(tasks, plan.Poisson(lot / tasks))
-
-    def most(accountant, budget, release=release):
-      return accounting.max_steps(
-          release,
-          target_epsilon=budget,
-          delta=_DELTA,
-          level="participant",
-          accountant=accountant,
-      )
-
-    rows.append((
-        lot,
-        tasks // lot,
-        *(most(a, b) for b in (1.5, 2.0) for a in (_MOMENTS, "pld")),
-    ))
   return pages.Table(
       ("tasks a step", "steps of one pass", "within ε = 1.5, moments",
        "within 1.5, pld", "within ε = 2, moments", "within 2, pld"),
-      tuple(rows),
+      [
+          (
+              lot,
+              tasks // lot,
+              *(
+                  _most_steps(tasks, lot, budget, accountant)
+                  for budget in (1.5, 2.0)
+                  for accountant in (_MOMENTS, "pld")
+              ),
+          )
+          for lot in (_LOT, 3200, 4800, 5600)
+      ],
   )
 
 
@@ -298,14 +296,13 @@ def deltas_after_a_pass(tasks: int) -> dict[str, float]:
 
 def training_tasks() -> pages.Table:
   """Compute Figure 12: delta at ε = 1.5 after one pass over ever more tasks."""
-  rows: list[tuple[pages.Cell, ...]] = []
-  for tasks, printed in FIGURE12.items():
-    found = deltas_after_a_pass(tasks)
-    rows.append((
-        tasks, tasks // _LOT, printed, found["moments"], found["pld"]
-    ))
+  found = {tasks: deltas_after_a_pass(tasks) for tasks in FIGURE12}
   return pages.Table(
-      ("training tasks", "steps", "[M] prints", "moments", "pld"), tuple(rows)
+      ("training tasks", "steps", "[M] prints", "moments", "pld"),
+      [
+          (tasks, tasks // _LOT, FIGURE12[tasks], f["moments"], f["pld"])
+          for tasks, f in found.items()
+      ],
   )
 
 
@@ -319,29 +316,28 @@ def percentile_clipping() -> pages.Table:
   gradient 1, and the 90th percentile of their norms clips the next step, which
   adds noise of z times that. Its release alone is compared, without sampling.
   """
-  small, large = 0.001, 1.0
-  without = [small] * 18 + [large] * 2
-  rows: list[tuple[pages.Cell, ...]] = []
-  for z in (1.0, 10.0, 100.0):
-    outputs = []
-    for gradients in ([*without, small], without):
-      clip = float(np.percentile(gradients, 90))
-      total = sum(min(g, clip) for g in gradients)
-      outputs.append((total, z * clip))
-    rows.append((
-        z,
-        f"{outputs[1][1] / z:.4g}", f"{outputs[0][1] / z:.4g}",
-        *(
-            _normals(outputs[0], outputs[1], epsilon)
-            for epsilon in (1.0, 3.0)
-        ),
-        # Two steps of the Gaussian mechanism of sensitivity C: what is claimed.
-        *(_gaussian(math.sqrt(2) / z, epsilon) for epsilon in (1.0, 3.0)),
-    ))
+  small = 0.001
+  without = [small] * 18 + [1.0] * 2
+  both = ([*without, small], without)
+  clips = [float(np.percentile(gradients, 90)) for gradients in both]
+  totals = [np.minimum(g, clip).sum() for g, clip in zip(both, clips)]
   return pages.Table(
       ("z", "C without t", "C with t", "exact δ(1)", "exact δ(3)",
        "claimed δ(1)", "claimed δ(3)"),
-      tuple(rows),
+      [
+          (
+              z, f"{clips[1]:.4g}", f"{clips[0]:.4g}",
+              *(
+                  _normals(
+                      (totals[0], z * clips[0]), (totals[1], z * clips[1]), e
+                  )
+                  for e in (1.0, 3.0)
+              ),
+              # The claim: two steps of the Gaussian mechanism at distance C.
+              *(_gaussian(math.sqrt(2) / z, e) for e in (1.0, 3.0)),
+          )
+          for z in (1.0, 10.0, 100.0)
+      ],
   )
 
 
@@ -355,17 +351,20 @@ def second_order() -> pages.Table:
   with t. 15 query examples, clipped to C each, noise z C on their sum.
   """
   queries = 15
-  rows = []
-  for z in (1.0, 4.0, 16.0):
-    moved = 2 * queries / z
-    rows.append((
-        z, *(_gaussian(moved, epsilon) for epsilon in (1.0, 3.0)),
-        *(_gaussian(1 / z, epsilon) for epsilon in (1.0, 3.0)),
-    ))
   return pages.Table(
       ("z, inner and outer", "exact δ(1)", "exact δ(3)",
        "claimed δ(1), one noised inner step", "claimed δ(3)"),
-      tuple(rows),
+      [
+          (
+              z,
+              *(
+                  _gaussian(distance, epsilon)
+                  for distance in (2 * queries / z, 1 / z)
+                  for epsilon in (1.0, 3.0)
+              ),
+          )
+          for z in (1.0, 4.0, 16.0)
+      ],
   )
 
 

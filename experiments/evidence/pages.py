@@ -1,6 +1,6 @@
 """Verdicts, notes and tables of the pages of this folder."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 import dataclasses
 import re
 import textwrap
@@ -85,7 +85,7 @@ class Table:
   """Columns and rows; numbers as computed, shown with few digits."""
 
   columns: tuple[str, ...]
-  rows: tuple[tuple[Cell, ...], ...]
+  rows: Sequence[tuple[Cell, ...]]
 
   def markdown(self) -> str:
     """Return a table of GitHub-flavoured Markdown."""

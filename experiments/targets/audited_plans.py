@@ -205,22 +205,19 @@ def _share(same: panels.Same) -> str:
   return f"{100 * same[0]['measured'] / same[0]['claimed']:.0f} %"
 
 
-def table(outcomes: panels.Outcomes) -> panels.Table:
-  """Return a row per plan and level."""
-  columns: dict[str, panels.Cell] = {
-      "plan": panels.label("plan"),
-      "stages": panels.field("stages"),
-      "tasks": panels.field("form"),
-      "level": panels.field("level"),
-      "z": panels.field("noise_multiplier", "{:g}"),
-      "claimed ε, at most": (
-          lambda same: report.rounded_up(same[0]["claimed"])
-      ),
-      "measured ε, at least": panels.field("measured", "{:.4g}"),
-      "share": _share,
-      "runs with it, and without": panels.field("runs"),
-  }
-  return panels.table(columns, panels.group(outcomes))
+_table = panels.tabled({
+    "plan": panels.label("plan"),
+    "stages": panels.field("stages"),
+    "tasks": panels.field("form"),
+    "level": panels.field("level"),
+    "z": panels.field("noise_multiplier", "{:g}"),
+    "claimed ε, at most": (
+        lambda same: report.rounded_up(same[0]["claimed"])
+    ),
+    "measured ε, at least": panels.field("measured", "{:.4g}"),
+    "share": _share,
+    "runs with it, and without": panels.field("runs"),
+})
 
 
 def draw(outcomes: panels.Outcomes, figure: Any) -> None:
@@ -258,6 +255,6 @@ class as known. *An image that is clipped inside tasks*: the claim puts all of
 the image's rate on the worse of its two roles, and lets another participant or
 class be as far as all query gradients of a task; the attack looks at its part
 as a query image alone.""",
-        runs=runs, table=table, draw=draw, finish=finish,
+        runs=runs, table=_table, draw=draw, finish=finish,
     )
 }

@@ -94,19 +94,17 @@ def _published(same: panels.Same) -> str:
   return f"{published.TABLE3['omniglot', 5, 1][labels['private']]} %"
 
 
-def _learners_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns: dict[str, panels.Cell] = {
-      "learner": panels.label("learner"),
-      "private": panels.is_private,
-      panels.SINGLE: panels.accuracy,
-      "ensemble of five": panels.ensemble,
-      "untrained": panels.untrained,
-      "published": _published,
-      budgets.EPSILON: budgets.spent,
-      "training": panels.seconds,
-      "of CPU time": panels.cpu_seconds,
-  }
-  return panels.table(columns, panels.group(outcomes, "seed"))
+_learners_table = panels.tabled({
+    "learner": panels.label("learner"),
+    "private": panels.is_private,
+    panels.SINGLE: panels.accuracy,
+    "ensemble of five": panels.ensemble,
+    "untrained": panels.untrained,
+    "published": _published,
+    budgets.EPSILON: budgets.spent,
+    "training": panels.seconds,
+    "of CPU time": panels.cpu_seconds,
+}, "seed")
 
 
 def _kind(outcome: panels.Outcome) -> str:
@@ -170,21 +168,19 @@ def _budget_runs(scale: str) -> list[runs_lib.Run]:
   return found
 
 
-def _budget_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns: dict[str, panels.Cell] = {
-      "learner": panels.label("learner"),
-      "tasks a step": panels.label("tasks"),
-      "steps": panels.label("steps"),
-      "noise multiplier": panels.field("noise_multiplier", "{:.3f}"),
-      "width": panels.label("width"),
-      "queries a class": panels.label("query"),
-      panels.SINGLE: panels.accuracy,
-      "ensemble of five": panels.ensemble,
-      budgets.EPSILON: budgets.spent,
-      "training": panels.seconds,
-      "of CPU time": panels.cpu_seconds,
-  }
-  return panels.table(columns, panels.group(outcomes))
+_budget_table = panels.tabled({
+    "learner": panels.label("learner"),
+    "tasks a step": panels.label("tasks"),
+    "steps": panels.label("steps"),
+    "noise multiplier": panels.field("noise_multiplier", "{:.3f}"),
+    "width": panels.label("width"),
+    "queries a class": panels.label("query"),
+    panels.SINGLE: panels.accuracy,
+    "ensemble of five": panels.ensemble,
+    budgets.EPSILON: budgets.spent,
+    "training": panels.seconds,
+    "of CPU time": panels.cpu_seconds,
+})
 
 
 def _network(same: panels.Same) -> str:
@@ -250,17 +246,15 @@ def _guideline_runs(scale: str) -> list[runs_lib.Run]:
   return found
 
 
-def _guideline_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns: dict[str, panels.Cell] = {
-      "tasks, steps and noise of": panels.label("choice"),
-      "clip norm of": panels.label("clip"),
-      "tasks a step": panels.label("tasks"),
-      "steps": panels.field("steps"),
-      "noise multiplier": panels.field("noise_multiplier", "{:.3f}"),
-      "test accuracy": panels.accuracy,
-      budgets.EPSILON: budgets.spent,
-  }
-  return panels.table(columns, panels.group(outcomes, "key"))
+_guideline_table = panels.tabled({
+    "tasks, steps and noise of": panels.label("choice"),
+    "clip norm of": panels.label("clip"),
+    "tasks a step": panels.label("tasks"),
+    "steps": panels.field("steps"),
+    "noise multiplier": panels.field("noise_multiplier", "{:.3f}"),
+    "test accuracy": panels.accuracy,
+    budgets.EPSILON: budgets.spent,
+}, "key")
 
 
 def _draw_guideline(outcomes: panels.Outcomes, figure: Any) -> None:

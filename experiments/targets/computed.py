@@ -48,15 +48,13 @@ def _delta(name: str) -> panels.Cell:
   return lambda same: f"{same[0]['delta'][name]:.3g}"
 
 
-def _figure12_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns = {
-      "training tasks": panels.label("tasks"),
-      "δ published": (
-          lambda same: errata.FIGURE12.get(same[0]["labels"]["tasks"], "")
-      ),
-      **{text: _delta(name) for name, text in _DELTAS.items()},
-  }
-  return panels.table(columns, panels.group(outcomes))
+_figure12_table = panels.tabled({
+    "training tasks": panels.label("tasks"),
+    "δ published": (
+        lambda same: errata.FIGURE12.get(same[0]["labels"]["tasks"], "")
+    ),
+    **{text: _delta(name) for name, text in _DELTAS.items()},
+})
 
 
 def _draw_figure12(outcomes: panels.Outcomes, figure: Any) -> None:
@@ -81,8 +79,9 @@ def _draw_figure12(outcomes: panels.Outcomes, figure: Any) -> None:
 _STEPS, _DELTA, _Z = 250, 1e-5, 4.0
 _STEP = "one_step"
 # Name -> title, hierarchy, samples of every stage.
-_PLANS: dict[str, tuple[str, plan_lib.Hierarchy, tuple[tuple[int, ...], ...]]]
-_PLANS = {
+_PLANS: dict[
+    str, tuple[str, plan_lib.Hierarchy, tuple[tuple[int, ...], ...]]
+] = {
     "two_stages": (
         "two stages: 1150 characters × 20 drawings",
         plan_lib.Hierarchy.regular((1150, 20), levels=("character", "drawing")),
@@ -293,17 +292,15 @@ def _printed_ratio(same: panels.Same) -> str:
   return f"{private / plain:.2f}"
 
 
-def _table4_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns: dict[str, panels.Cell] = {
-      "data": lambda same: published.NAMES[same[0]["labels"]["data"]],
-      "width": panels.label("width"),
-      **{f"{title}, here": _time(kind) for kind, title in _KINDS.items()},
-      "private / not": panels.field("ratio", "{:.2f}"),
-      "MAML, published": _printed("{} ms"),
-      "DP-MAML, published": _printed("{1} ms"),
-      "private / not, published": _printed_ratio,
-  }
-  return panels.table(columns, panels.group(outcomes))
+_table4_table = panels.tabled({
+    "data": lambda same: published.NAMES[same[0]["labels"]["data"]],
+    "width": panels.label("width"),
+    **{f"{title}, here": _time(kind) for kind, title in _KINDS.items()},
+    "private / not": panels.field("ratio", "{:.2f}"),
+    "MAML, published": _printed("{} ms"),
+    "DP-MAML, published": _printed("{1} ms"),
+    "private / not, published": _printed_ratio,
+})
 
 
 def _draw_table4(outcomes: panels.Outcomes, figure: Any) -> None:

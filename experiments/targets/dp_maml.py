@@ -64,51 +64,25 @@ class Point:
     return self.lot == LOT and self.noise <= 3
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Size:
-  """The size of the runs at a scale.
-
-  Attributes:
-    config: the preset, and the arguments that all runs share.
-    participants: how many there are.
-    shrunk: steps and rates are of this many times fewer participants; 1 but
-      for a trial of two steps.
-    keys: runs of each point.
-    clip_norm: about the largest gradient norm of an untrained network.
-    overrides: further fields.
-  """
-
-  config: str
-  arguments: str
-  participants: int
-  shrunk: int = 1
-  keys: int = 1
-  clip_norm: float = 15.0
-  overrides: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
 _TESTED = {"evaluation.validation_tasks": 600, "evaluation.test_tasks": 600}
-_SIZES = {
-    "smoke": _Size(
-        config="glyphs",
-        arguments="width=2,inner_steps=1,size=16",
-        participants=200,
-        shrunk=20,
+# Scale -> the preset and the arguments of all runs; participants, and of how
+# many times fewer steps and rates are (1 but for a trial of two steps); keys of
+# each point; about the largest gradient norm of an untrained network.
+_SIZES: dict[str, dict[str, Any]] = {
+    "smoke": dict(
+        config="glyphs", arguments="width=2,inner_steps=1,size=16",
+        participants=200, shrunk=20, keys=1, clip_norm=15.0,
         # The first order compiles sooner.
         overrides=budgets.SMALL | {"learner.order": "first"},
     ),
-    "cpu": _Size(
-        config="omniglot",
-        arguments="width=8,inner_steps=1",
-        participants=TASKS // 10,
+    "cpu": dict(
+        config="omniglot", arguments="width=8,inner_steps=1",
+        participants=TASKS // 10, shrunk=1, keys=1, clip_norm=15.0,
         overrides=_TESTED,
     ),
-    "full": _Size(
-        config="omniglot",
-        arguments="width=64,inner_steps=5",
-        participants=TASKS,
-        keys=3,
-        clip_norm=20.0,
+    "full": dict(
+        config="omniglot", arguments="width=64,inner_steps=5",
+        participants=TASKS, shrunk=1, keys=3, clip_norm=20.0,
         overrides=_TESTED,
     ),
 }
@@ -118,42 +92,44 @@ def runs(points: Sequence[Point], scale: str) -> list[runs_lib.Run]:
   """Return the runs of some points: one for every key of the scale."""
   size = _SIZES[scale]
   return [
-      _run(point, size, key) for point in points for key in range(size.keys)
+      _run(point, size, key) for point in points for key in range(size["keys"])
   ]
 
 
-def _run(point: Point, size: _Size, key: int) -> runs_lib.Run:
+def _run(point: Point, size: Mapping[str, Any], key: int) -> runs_lib.Run:
   # 1 and 1.0 are one point and must be one command.
   point = dataclasses.replace(point, noise=float(point.noise))
-  rate = point.lot * size.shrunk / TASKS
-  steps = TASKS // point.lot if size.shrunk == 1 else 2
-  tasks = size.participants * rate
+  rate = point.lot * size["shrunk"] / TASKS
+  steps = TASKS // point.lot if size["shrunk"] == 1 else 2
+  tasks = size["participants"] * rate
   fields: dict[str, Any] = {
       "delta": budgets.DELTA,
       "seed": key,
       "private_diagnostics": point.diagnosed,
       **budgets.every(steps),
-      **size.overrides,
+      **size["overrides"],
   }
   if point.noise:
     clipping = _clipping(point, size, tasks) | {"noise_multiplier": point.noise}
     fields |= {f"mechanism.{k}": v for k, v in clipping.items()}
   return runs_lib.Run(
       name=f"{point.name}_key_{key}",
-      config=size.config,
+      config=size["config"],
       arguments=(
-          f"private={int(point.noise > 0)},{size.arguments},"
-          f"participants={size.participants},rate={rate:g},steps={steps}"
+          f"private={int(point.noise > 0)},{size['arguments']},"
+          f"participants={size['participants']},rate={rate:g},steps={steps}"
       ),
       overrides=fields,
       labels=dataclasses.asdict(point) | dict(tasks=tasks, rate=rate, key=key),
   )
 
 
-def _clipping(point: Point, size: _Size, tasks: float) -> dict[str, Any]:
+def _clipping(
+    point: Point, size: Mapping[str, Any], tasks: float
+) -> dict[str, Any]:
   """Return the fields of `config.mechanism` that say how tasks are clipped."""
   fields: dict[str, Any] = dict(
-      clipping=point.clipping, clip_norm=point.clip_norm or size.clip_norm
+      clipping=point.clipping, clip_norm=point.clip_norm or size["clip_norm"]
   )
   if point.clipping == PRIVATE:
     # The count of norms takes 1 % of what a step may reveal: z' = 1.005 z.
@@ -200,10 +176,10 @@ class Sweep:
     groups = sorted(
         panels.group(outcomes, "key"), key=lambda s: (self.line(s), self.x(s))
     )
-    best: dict[str, tuple[float, float, float]] = {}
-    for same in groups:
-      line, found = self.line(same), panels.interval(same)
-      best[line] = max(best.get(line, found), found)
+    best = {
+        line: max(panels.interval(s) for s in groups if self.line(s) == line)
+        for line in map(self.line, groups)
+    }
 
     def below(same: panels.Same) -> str:
       found, highest = panels.interval(same), best[self.line(same)]
@@ -211,7 +187,7 @@ class Sweep:
         return "the best"
       return "yes" if found[2] < highest[1] else "no"
 
-    columns = {
+    columns: dict[str, panels.Cell] = {
         "runs": self.line,
         self.axis: lambda same: f"{self.x(same):.4g}",
         "C": _clip_norm,
@@ -255,8 +231,10 @@ def _clip_norm(same: panels.Same) -> str:
 
 def _mark(axes: Any, x: float, number: int, label: str) -> None:
   """Draw a vertical line in the colour of a series."""
-  color = plotting.series(number)["color"]
-  axes.axvline(x, color=color, linestyle=(0, (1, 3)), label=label)
+  axes.axvline(
+      x, color=plotting.series(number)["color"], linestyle=(0, (1, 3)),
+      label=label,
+  )
 
 
 def _setting(outcomes: panels.Outcomes) -> str:
@@ -379,23 +357,21 @@ def _tasks_clipped(same: panels.Same) -> str:
   return f"{100 * statistics.mean(diagnostic(same, 'clipped')):.0f} %"
 
 
-def _norms_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns: dict[str, panels.Cell] = {
-      "z": panels.label("noise", "{:g}"),
-      "mean norm, first ten steps": _of_norms(
-          lambda norms: statistics.mean(norms[:WINDOW])
-      ),
-      "last ten steps": _of_norms(
-          lambda norms: statistics.mean(norms[-WINDOW:])
-      ),
-      "largest step, of the median one": _of_norms(
-          lambda norms: max(norms) / statistics.median(norms)
-      ),
-      "tasks clipped": _tasks_clipped,
-      panels.SINGLE: panels.accuracy,
-      budgets.EPSILON: budgets.spent,
-  }
-  return panels.table(columns, panels.group(outcomes, "key"))
+_norms_table = panels.tabled({
+    "z": panels.label("noise", "{:g}"),
+    "mean norm, first ten steps": _of_norms(
+        lambda norms: statistics.mean(norms[:WINDOW])
+    ),
+    "last ten steps": _of_norms(
+        lambda norms: statistics.mean(norms[-WINDOW:])
+    ),
+    "largest step, of the median one": _of_norms(
+        lambda norms: max(norms) / statistics.median(norms)
+    ),
+    "tasks clipped": _tasks_clipped,
+    panels.SINGLE: panels.accuracy,
+    budgets.EPSILON: budgets.spent,
+}, "key")
 
 
 def _draw_norms(outcomes: panels.Outcomes, figure: Any) -> None:
@@ -438,7 +414,7 @@ def _deltas(same: panels.Same, *, papers: bool) -> list[float]:
 
 
 def _epochs_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns = {
+  columns: dict[str, panels.Cell] = {
       "z": panels.label("noise", "{:g}"),
       panels.SINGLE: panels.accuracy,
       "ensemble of five": panels.ensemble,
@@ -497,16 +473,11 @@ def _draw_losses(outcomes: panels.Outcomes, figure: Any) -> None:
   _finish(axes, outcomes, "training loss on queries, mean of ten steps")
 
 
-def _spent(same: panels.Same) -> list[float]:
-  """Return epsilon at every validated step."""
-  found = _guarantees(same, papers=False, delta=budgets.DELTA)
-  return [guarantee.epsilon for guarantee in found]
-
-
 def _draw_budget(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   for number, (z, same) in enumerate(_by_noise(outcomes).items()):
-    x = _spent(same)
+    found = _guarantees(same, papers=False, delta=budgets.DELTA)
+    x = [guarantee.epsilon for guarantee in found]
     draw_validation(axes, x, same, number, f"z = {z}")
   axes.set_xscale("log")
   plotting.plain_numbers(axes.xaxis)
@@ -522,14 +493,14 @@ _THREE = {
     "cpu": [Point(noise=z) for z in (1, 2, 3)],
     "full": [Point(noise=z) for z in (1, 2, 3)],
 }
-_TWO = [Point(noise=0.0), Point(clipping=RAW)]
 # Norms are about 11 before training and about 6 from its first tenth on.
 _FIXED = [
     Point(clipping=FIXED, k=None, clip_norm=norm) for norm in (1.0, 5.0, 9.0)
 ]
-_LESS = Point(clipping=FIXED, k=None, clip_norm=0.25)
 POINTS: dict[str, dict[str, list[Point]]] = {
-    "figure4": dict.fromkeys(_SIZES, _TWO),
+    "figure4": dict.fromkeys(
+        _SIZES, [Point(noise=0.0), Point(clipping=RAW)]
+    ),
     "figure6a": {
         "smoke": [Point(), _FIXED[1]],
         "cpu": [
@@ -543,7 +514,7 @@ POINTS: dict[str, dict[str, list[Point]]] = {
                 for clipping in (RAW, PRIVATE)
                 for k in range(10, 91, 20)
             ),
-            _LESS,
+            Point(clipping=FIXED, k=None, clip_norm=0.25),
             *_FIXED,
         ],
     },

@@ -156,19 +156,17 @@ def _mean(name: str, form: str = "{:.4f}") -> panels.Cell:
   return lambda same: panels.spread([o[name] for o in same], form)
 
 
-def _adult_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns: dict[str, panels.Cell] = {
-      "split": lambda same: _cell(same)[0].replace("_", " "),
-      "ε at most": _asked,
-      "ε reached": _reached,
-      "δ of clients": _deltas,
-      "visits a client": _visits,
-      "test accuracy": _mean("accuracy"),
-      "published": _published,
-      "test log likelihood": _mean("log_likelihood"),
-      "seconds": panels.seconds,
-  }
-  return panels.table(columns, panels.group(outcomes, "key"))
+_adult_table = panels.tabled({
+    "split": lambda same: _cell(same)[0].replace("_", " "),
+    "ε at most": _asked,
+    "ε reached": _reached,
+    "δ of clients": _deltas,
+    "visits a client": _visits,
+    "test accuracy": _mean("accuracy"),
+    "published": _published,
+    "test log likelihood": _mean("log_likelihood"),
+    "seconds": panels.seconds,
+}, "key")
 
 
 def _draw_adult(outcomes: panels.Outcomes, figure: Any) -> None:
@@ -351,17 +349,15 @@ def _spent(same: panels.Same) -> str:
   return report.rounded_up(max(o["epsilon"]["participant"] for o in same))
 
 
-def _prior_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns: dict[str, panels.Cell] = {
-      "learner": _learner,
-      "ε of a participant": _spent,
-      "squared error": _mean("squared_error"),
-      "log likelihood": _mean("log_likelihood", "{:.3f}"),
-      "in the 50 % interval": _covered(0.5),
-      "in the 90 % interval": _covered(0.9),
-      "seconds": panels.seconds,
-  }
-  return panels.table(columns, panels.group(outcomes, "key"))
+_prior_table = panels.tabled({
+    "learner": _learner,
+    "ε of a participant": _spent,
+    "squared error": _mean("squared_error"),
+    "log likelihood": _mean("log_likelihood", "{:.3f}"),
+    "in the 50 % interval": _covered(0.5),
+    "in the 90 % interval": _covered(0.9),
+    "seconds": panels.seconds,
+}, "key")
 
 
 def _draw_prior(outcomes: panels.Outcomes, figure: Any) -> None:

@@ -176,20 +176,18 @@ def _delta(same: panels.Same) -> str:
   return f"{min(g['delta'] for g in same[0]['epsilon'].values()):g}"
 
 
-def _stages_table(outcomes: panels.Outcomes) -> panels.Table:
-  columns: dict[str, panels.Cell] = {
-      "data": panels.label("case"),
-      "private": panels.is_private,
-      "steps": panels.field("steps"),
-      "noise multiplier": panels.field("noise_multiplier", "{:g}"),
-      "ε of every level": _every_level,
-      "δ": _delta,
-      panels.SINGLE: panels.accuracy,
-      "ensemble of the best": panels.ensemble,
-      "untrained": panels.untrained,
-      "training": panels.seconds,
-  }
-  return panels.table(columns, panels.group(outcomes))
+_stages_table = panels.tabled({
+    "data": panels.label("case"),
+    "private": panels.is_private,
+    "steps": panels.field("steps"),
+    "noise multiplier": panels.field("noise_multiplier", "{:g}"),
+    "ε of every level": _every_level,
+    "δ": _delta,
+    panels.SINGLE: panels.accuracy,
+    "ensemble of the best": panels.ensemble,
+    "untrained": panels.untrained,
+    "training": panels.seconds,
+})
 
 
 def _draw_stages(outcomes: panels.Outcomes, figure: Any) -> None:

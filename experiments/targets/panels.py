@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 import dataclasses
+import functools
 from typing import Any
 
 from episodic_dp.accounting import report
@@ -90,6 +91,18 @@ def table(columns: Mapping[str, Cell], groups: Iterable[Same]) -> Table:
   return list(columns), rows
 
 
+def tabled(
+    columns: Mapping[str, Cell], *without: str
+) -> Callable[[Outcomes], Table]:
+  """Return a function: outcomes -> a row for each setting.
+
+  Args:
+    columns: header -> the cell of a setting.
+    *without: labels in which the runs of a setting differ.
+  """
+  return lambda outcomes: table(columns, group(outcomes, *without))
+
+
 def label(name: str, form: str = "{}") -> Cell:
   """Return a cell that shows a label."""
   return lambda same: form.format(same[0]["labels"][name])
@@ -141,29 +154,16 @@ def accuracy(same: Same, model: str = "single") -> str:
   )
 
 
-def ensemble(same: Same) -> str:
-  """Return the accuracy of the ensemble of the best checkpoints."""
-  return accuracy(same, "ensemble")
-
-
-def untrained(same: Same) -> str:
-  """Return the accuracy before the first step."""
-  return accuracy(same, "untrained")
-
-
-def seconds(same: Same) -> str:
-  """Return the mean time; "-" if a run took several processes."""
-  return _time(same, "seconds")
-
-
-def cpu_seconds(same: Same) -> str:
-  """Return the mean processor time; "-" if a run took several processes."""
-  return _time(same, "cpu_seconds")
-
-
 def _time(same: Same, name: str) -> str:
+  """Return the mean time; "-" if a run took several processes."""
   times = [o[name] for o in same]
   return "-" if None in times else f"{sum(times) / len(times):.0f} s"
+
+
+ensemble = functools.partial(accuracy, model="ensemble")
+untrained = functools.partial(accuracy, model="untrained")
+seconds = functools.partial(_time, name="seconds")
+cpu_seconds = functools.partial(_time, name="cpu_seconds")
 
 
 def epsilon(level: str) -> Cell:

@@ -167,22 +167,6 @@ _COLUMNS: dict[str, panels.Cell] = {
     "ε of a class": panels.epsilon(CLASS),
     "of CPU time": panels.cpu_seconds,
 }
-_STATED: dict[str, panels.Cell] = {
-    "[M]": lambda same: f"{REACHED:g} %" if _stated(same) else "",
-    "ε of a drawing claimed in [M]": (
-        lambda s: f"{CLAIMED}" if s[0]["labels"]["kind"] == _PAPERS else ""
-    ),
-}
-
-
-def _table(outcomes: panels.Outcomes) -> panels.Table:
-  return panels.table(_COLUMNS, panels.group(outcomes))
-
-
-def _shots_table(outcomes: panels.Outcomes) -> panels.Table:
-  return panels.table(_COLUMNS | _STATED, panels.group(outcomes))
-
-
 def _line(same: panels.Same) -> str:
   labels = same[0]["labels"]
   if labels["epsilon"] is None:
@@ -224,7 +208,7 @@ An ensemble may beat its members where these have hardly learned: it should be
 compared with an ensemble of untrained networks, which was not measured.
 Learning rates and inner steps are the best of a few settings tried on the same
 characters, most of them without privacy, which is not charged to ε.""",
-        runs=_pairs, table=_table, draw=_draw,
+        runs=_pairs, table=panels.tabled(_COLUMNS), draw=_draw,
     ),
     "figure13_shots": panels.Target(
         title="Sample-level DP-MAML for 5-way K-shot Omniglot: Figure 13 of"
@@ -241,6 +225,13 @@ there has the noise with which a drawing truly spends 1.18, and one has none.
 Clip norms are fixed, since one that adapts inside a task has no guarantee, and
 outer gradients are of first order and norms by group, without which none holds
 either. Intervals are over 600 test tasks, for one key.""",
-        runs=_shots, table=_shots_table, draw=_draw_shots,
+        runs=_shots, draw=_draw_shots,
+        table=panels.tabled(_COLUMNS | {
+            "[M]": lambda same: f"{REACHED:g} %" if _stated(same) else "",
+            "ε of a drawing claimed in [M]": (
+                lambda s: f"{CLAIMED}"
+                if s[0]["labels"]["kind"] == _PAPERS else ""
+            ),
+        }),
     ),
 }

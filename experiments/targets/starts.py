@@ -50,26 +50,13 @@ class FineTuning(runs_lib.Computed):
   target: str = "figure13_starts"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Size:
-  """The size of the runs at a scale; lots are of images."""
-
-  width: int
-  maml: str
-  steps: int
-  lot: int
-  lots: int
-  trained: tuple[int, ...] = (1,)
-  shots: tuple[int, ...]
-  tasks: int
-
-
-_SIZES = {
-    "cpu": _Size(
+# Scale -> widths, steps and so on; lots are of images.
+_SIZES: dict[str, dict[str, Any]] = {
+    "cpu": dict(
         width=8, maml="participants=40000,inner_steps=1,query=1", steps=100,
-        lot=400, lots=200, shots=(1, 5, 20), tasks=200,
+        lot=400, lots=200, trained=(1,), shots=(1, 5, 20), tasks=200,
     ),
-    "full": _Size(
+    "full": dict(
         width=48, maml="participants=400000,inner_steps=5,query=15", steps=250,
         lot=2000, lots=1920, trained=(1, 5), shots=(1, 5, 10, 15, 20),
         tasks=600,
@@ -86,28 +73,30 @@ def runs(scale: str) -> list[runs_lib.Run]:
     )
     return [start, _fine_tuning([start], 1, (1,), 4, scale)]
   size = _SIZES[scale]
-  rate = size.lot / cifar_fs_supervised.IMAGES
-  epochs = size.lots * rate
+  rate = size["lot"] / cifar_fs_supervised.IMAGES
+  epochs = size["lots"] * rate
   supervised = [
       _run(
           name, "cifar_fs_supervised",
-          f"width={size.width},lot={size.lot},epochs={epochs!r}",
-          rate=rate, steps=size.lots, private=private,
+          f"width={size['width']},lot={size['lot']},epochs={epochs!r}",
+          rate=rate, steps=size["lots"], private=private,
       )
       for name, private in (("pre_training", False), ("dp_pre_training", True))
   ]
   found = list(supervised)
-  for shot in size.trained:
+  for shot in size["trained"]:
     mamls = [
         _run(
             f"{name}_{shot}_shot", "cifar_fs",
-            f"shot={shot},width={size.width},steps={size.steps},{size.maml}",
-            rate=_RATE, steps=size.steps, private=private,
+            f"shot={shot},width={size['width']},steps={size['steps']},"
+            f"{size['maml']}",
+            rate=_RATE, steps=size["steps"], private=private,
         )
         for name, private in (("maml", False), ("dp_maml", True))
     ]
     both = supervised + mamls
-    found += [*mamls, _fine_tuning(both, shot, size.shots, size.tasks, scale)]
+    tuned = _fine_tuning(both, shot, size["shots"], size["tasks"], scale)
+    found += [*mamls, tuned]
   return found
 
 

@@ -14,64 +14,39 @@ EPSILON, KEYS = 0.5, 3
 MODELS = ("single", "ensemble", "untrained", "untrained_ensemble")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Model:
-  """A network that is trained once a key and tested on some cells.
-
-  Attributes:
-    data: the data set, and its preset.
-    way: classes of a task.
-    shots: images of a class that test tasks have.
-    participants: who train.
-    tasks: expected of a private step.
-    steps: of the private run.
-    arguments: of the preset.
-    overrides: of further fields.
-    plain: arguments of the run without privacy that differ; None for none.
-    keys: how many.
-    kind: of the clipping of the paper's learner; "" for ours.
-  """
-
-  data: str
-  way: int
-  shots: tuple[int, ...]
-  participants: int
-  tasks: int
-  steps: int
-  arguments: dict[str, Any]
-  overrides: dict[str, Any] = dataclasses.field(default_factory=dict)
-  plain: dict[str, Any] | None = None
-  keys: int = KEYS
-  kind: str = ""
-
-
+# A network that is trained once a key and tested on some cells: the data set,
+# which is its preset too; classes of a task, and images of a class that test
+# tasks have; who trains, tasks expected of a private step, and its steps;
+# arguments of the preset, and further fields. "plain" has the arguments of the
+# run without privacy that differ, where there is one.
+_Model = dict[str, Any]
 _AVERAGED = {"optimizer.average": 0.9}
 _COLOURED = _AVERAGED | {
     "learner.metric_scale": 0.02,
     "augmentation.flip": True,
     "optimizer.final_rate": 0.001,
 }
-_OURS = {
+_OURS: dict[str, tuple[_Model, ...]] = {
     "cpu": (
-        Model(
+        dict(
             data="omniglot", way=5, shots=(1,), participants=400_000,
             tasks=1600, steps=500, arguments=dict(width=16),
             overrides=_AVERAGED,
             plain=dict(participants=16_000, steps=2000),
         ),
-        Model(
+        dict(
             data="omniglot", way=20, shots=(1,), participants=400_000,
             tasks=800, steps=250, arguments=dict(width=16),
             overrides=_AVERAGED,
             plain=dict(participants=16_000, steps=1000, rate=0.002),
         ),
-        Model(
+        dict(
             data="cifar_fs", way=5, shots=(1, 5), participants=400_000,
             tasks=1600, steps=250, arguments=dict(width=32, query=2),
             overrides=_COLOURED,
             plain=dict(participants=16_000, steps=1500),
         ),
-        Model(
+        dict(
             data="mini_imagenet", way=5, shots=(1, 5), participants=100_000,
             tasks=1600, steps=125, arguments=dict(width=24, query=2, size=42),
             overrides=_COLOURED,
@@ -80,7 +55,7 @@ _OURS = {
     ),
     "full": (
         *(
-            Model(
+            dict(
                 data="omniglot", way=way, shots=(1,), participants=400_000,
                 tasks=1600, steps=1000, arguments=dict(width=64, query=4),
                 overrides=_AVERAGED,
@@ -88,13 +63,13 @@ _OURS = {
             )
             for way in (5, 20)
         ),
-        Model(
+        dict(
             data="cifar_fs", way=5, shots=(1, 5), participants=400_000,
             tasks=1600, steps=1000, arguments=dict(width=64, query=15),
             overrides=_COLOURED,
             plain=dict(participants=400_000, rate=0.004, steps=1000),
         ),
-        Model(
+        dict(
             data="mini_imagenet", way=5, shots=(1, 5), participants=100_000,
             tasks=1600, steps=250, arguments=dict(width=64, query=15),
             overrides=_COLOURED,
@@ -130,10 +105,10 @@ _THEIRS: dict[str, dict[str, Any]] = {
 }
 
 
-def models(scale: str) -> list[Model]:
+def models(scale: str) -> list[_Model]:
   """Return our networks, and those with the paper's learner."""
   theirs = [
-      Model(
+      dict(
           data="omniglot", way=5, shots=(1,), participants=400_000,
           overrides=_MAML | clipping, kind=name, **_THEIRS[scale],
       )
@@ -156,44 +131,45 @@ def runs(scale: str) -> list[runs_lib.Run]:
       for key in range(KEYS)
       for model in models(scale)
       for private in (True, False)
-      if key < model.keys and (private or model.plain is not None)
+      if key < model.get("keys", KEYS) and (private or "plain" in model)
   ]
 
 
-def _run(model: Model, key: int, private: bool) -> runs_lib.Run:
-  arguments = model.arguments | dict(private=int(private))
+def _run(model: _Model, key: int, private: bool) -> runs_lib.Run:
+  arguments = model["arguments"] | dict(private=int(private))
   overrides = {
       "learner.name": "protonet",
       "seed": key,
       "evaluation.validation_tasks": 300,
-      **model.overrides,
+      **model["overrides"],
   }
-  if model.data == "omniglot":
-    arguments["way"] = model.way
+  if model["data"] == "omniglot":
+    arguments["way"] = model["way"]
   if private:
-    rate = model.tasks / model.participants
+    rate = model["tasks"] / model["participants"]
     arguments |= dict(
-        participants=model.participants, rate=rate, steps=model.steps
+        participants=model["participants"], rate=rate, steps=model["steps"]
     )
     overrides["mechanism.noise_multiplier"] = budgets.noise_multiplier(
-        rate, model.steps, EPSILON, budgets.DELTA
+        rate, model["steps"], EPSILON, budgets.DELTA
     )
   else:
-    arguments |= model.plain or {}
+    arguments |= model["plain"]
   labels: dict[str, Any] = dict(
-      data=model.data, way=model.way, shot=1, private=private
+      data=model["data"], way=model["way"], shot=1, private=private
   )
-  kind = f"maml_{model.kind}_" if model.kind else ""
-  if model.kind:
-    labels["clipping"] = model.kind
+  kind = ""
+  if "kind" in model:
+    labels["clipping"] = model["kind"]
+    kind = f"maml_{model['kind']}_"
   form = "private" if private else "plain"
   return runs_lib.Run(
-      name=f"{model.data}_{model.way}_way_{kind}{form}_{key}",
-      config=model.data,
+      name=f"{model['data']}_{model['way']}_way_{kind}{form}_{key}",
+      config=model["data"],
       arguments=budgets.text(arguments),
       overrides=overrides | budgets.every(arguments["steps"]),
       labels=labels | {"key": key},
-      shots=[shot for shot in model.shots if shot != 1],
+      shots=[shot for shot in model["shots"] if shot != 1],
       controls=True,
   )
 

@@ -60,21 +60,18 @@ def _run(
   )
 
 
-def table(outcomes: panels.Outcomes) -> panels.Table:
-  """Return a row for each budget and shot."""
-  levels = zip(
-      ("ε of a writer", "of a writer's digit", "of an image"), source.LEVELS
-  )
-  columns: dict[str, panels.Cell] = {
-      "images of a digit": panels.label("shot"),
-      "noise multiplier": panels.field("noise_multiplier", "{:.3f}"),
-      **{header: panels.epsilon(level) for header, level in levels},
-      panels.SINGLE: panels.accuracy,
-      "ensemble of the best": panels.ensemble,
-      "untrained": panels.untrained,
-      "training": panels.seconds,
-  }
-  return panels.table(columns, panels.group(outcomes, "key"))
+_LEVELS = dict(zip(
+    ("ε of a writer", "of a writer's digit", "of an image"), source.LEVELS
+))
+_table = panels.tabled({
+    "images of a digit": panels.label("shot"),
+    "noise multiplier": panels.field("noise_multiplier", "{:.3f}"),
+    **{header: panels.epsilon(level) for header, level in _LEVELS.items()},
+    panels.SINGLE: panels.accuracy,
+    "ensemble of the best": panels.ensemble,
+    "untrained": panels.untrained,
+    "training": panels.seconds,
+}, "key")
 
 
 def draw(outcomes: panels.Outcomes, figure: Any) -> None:
@@ -121,6 +118,6 @@ accuracy on validation writers of a few runs of one image a digit, most at
 ε = 2; the best took half as long again as the runs here. This choice is not
 charged to ε. Two runs at a time, one core each, with much other work beside
 them.""",
-        runs=runs, table=table, draw=draw,
+        runs=runs, table=_table, draw=draw,
     )
 }
