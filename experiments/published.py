@@ -4,7 +4,9 @@
 drawn by Poisson; its Algorithm 1 draws a random subset of fixed size.
 """
 
+from collections.abc import Mapping
 import functools
+from typing import Any
 
 from episodic_dp import plan
 from experiments.evidence import errata
@@ -30,6 +32,11 @@ _TASKS = {"omniglot": 400_000, "cifar_fs": 400_000, "mini_imagenet": 100_000}
 def task(data: str, way: int, shot: int) -> str:
   """Return the name of a cell, such as "Omniglot 5-way 1-shot"."""
   return f"{NAMES.get(data, data)} {way}-way {shot}-shot"
+
+
+def cell(row: Mapping[str, Any]) -> tuple[str, int, int]:
+  """Return the key of `TABLE3` of a row or of labels."""
+  return row["data"], row["way"], row["shot"]
 
 
 @functools.cache

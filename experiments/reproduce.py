@@ -111,7 +111,7 @@ def main(
       )
     except runs_lib.Interrupted as e:
       print(f"stopped in run {run.name}; the same command resumes")
-      sys.exit(exit_status.of(e.stopped))
+      sys.exit(exit_status.of(str(e)))
   # Another process may have finished some of the others meanwhile.
   outcomes = {run.name: runs_lib.load(run, workdir) for run in runs}
   finished = {name: found for name, found in outcomes.items() if found}

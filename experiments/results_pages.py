@@ -206,9 +206,10 @@ def first_page(
     rows: cells of Table 3 as table3.json has them.
     titles: name of a page -> one line.
   """
-  private = [r for r in rows if r["private"] and _cell(r) in published.TABLE3]
-  private.sort(key=lambda r: r["accuracy"] - published.TABLE3[_cell(r)][1])
-  missing = set(published.TABLE3) - {_cell(r) for r in private}
+  table, cell = published.TABLE3, published.cell
+  private = [r for r in rows if r["private"] and cell(r) in table]
+  private.sort(key=lambda r: r["accuracy"] - table[cell(r)][1])
+  missing = set(table) - {cell(r) for r in private}
   lines = [_line(row, rows) for row in private]
   lines += [[published.task(*cell), *["-"] * 7] for cell in sorted(missing)]
   poisson = {
@@ -224,13 +225,9 @@ def first_page(
   )
 
 
-def _cell(row: Mapping[str, Any]) -> tuple[str, int, int]:
-  return row["data"], row["way"], row["shot"]
-
-
 def _line(row: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
   """Return a private row beside the published ones and ours without privacy."""
-  cell = _cell(row)
+  cell = published.cell(row)
   plain, private = published.TABLE3[cell]
   alike = ("data", "way", "shot", "learner", "clipping", "query")
   others = [

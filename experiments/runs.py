@@ -43,15 +43,7 @@ _LONG = 500  # Characters of a hierarchy's sizes that are still written out.
 
 
 class Interrupted(Exception):
-  """A signal ended a run before its last step.
-
-  Args:
-    stopped: the reason, as a `training.Result` has it.
-  """
-
-  def __init__(self, stopped: str):
-    super().__init__(stopped)
-    self.stopped = stopped
+  """A signal ended a run before its last step; `training.Result.stopped`."""
 
 
 def check_done(stopped: str) -> None:

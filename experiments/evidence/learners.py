@@ -86,9 +86,7 @@ def variants() -> list[Variant]:
   found = []
   for kind, _, _, releases in learners.LEARNERS.values():
     fields = _fields(kind)
-    steps: dict[str, Any] = {}
-    if "inner_steps" in fields:
-      steps["inner_steps"] = 1
+    steps = dict[str, Any](inner_steps=1) if "inner_steps" in fields else {}
     switches = {kind.__name__: steps}
     if kind is learners.MAML:
       switches["MAML++"] = steps | dict(
@@ -191,29 +189,34 @@ def ask(variant: Variant, norm: str, unit: Unit) -> pages.Refusal | None:
 def table() -> pages.Section:
   """Ask for every learner, clip unit and norm."""
   notes = pages.Notes(v.kind.__name__ for v in variants())
-  rows = []
-  for variant in variants():
-    cells = []
-    for unit in units().values():
-      answers = {norm: ask(variant, norm, unit) for norm in NORMS}
-      cells.append(_grouped({
-          norm: "sound" if refusal is None else notes.verdict(refusal)
-          for norm, refusal in answers.items()
-      }))
-    rows.append((variant.label, *cells))
+
+  def cell(variant: Variant, unit: Unit) -> str:
+    answers = {norm: ask(variant, norm, unit) for norm in NORMS}
+    return _grouped({
+        norm: "sound" if refusal is None else notes.verdict(refusal)
+        for norm, refusal in answers.items()
+    })
+
   return pages.Section(
       "Learners and clip units",
       "Columns are clip units, with the form of the episode in parentheses.",
-      pages.Table(("learner", *units()), tuple(rows)),
+      pages.Table(
+          ("learner", *units()),
+          [
+              (variant.label, *(cell(variant, u) for u in units().values()))
+              for variant in variants()
+          ],
+      ),
       notes,
   )
 
 
 def _grouped(verdicts: Mapping[str, str]) -> str:
   """Join names of one verdict: "group, none: sound; batch: no (3)"."""
-  found: dict[str, list[str]] = {}
-  for name, verdict in verdicts.items():
-    found.setdefault(verdict, []).append(name)
+  found = {
+      verdict: [name for name in verdicts if verdicts[name] == verdict]
+      for verdict in verdicts.values()
+  }
   if len(found) == 1:
     return next(iter(found))
   return "; ".join(
@@ -221,39 +224,47 @@ def _grouped(verdicts: Mapping[str, str]) -> str:
   )
 
 
-# Not in `LEARNERS`: it learns from single examples.
-_SUPERVISED = (
-    learners.Supervised, "Abadi et al., CCS 2016", "nothing",
-    "the gradient of the loss of one example",
-)
+# Whether a learner is transductive -> the verdict, and why.
+_TRANSDUCTIVE = {
+    False: ("no", "every query is judged alone"),
+    True: (
+        "yes", "the network normalises by the statistics of the whole query set"
+    ),
+}
 
 
 def descriptions() -> pages.Section:
   """Describe each learner's adaptation and release."""
   notes = pages.Notes()
-  rows = []
-  for kind, paper, adapts, releases in (
-      *learners.LEARNERS.values(), _SUPERVISED
-  ):
-    transductive = {}
-    for norm in NORMS:
-      verdict, because = "no", "every query is judged alone"
-      if Variant("", kind, {}).build(norm).transductive:
-        verdict, because = "yes", (
-            "the network normalises by the statistics of the whole query set"
-        )
-      transductive[norm] = f"{verdict} {notes.number(because)}"
-    rows.append((
-        kind.__name__, paper, adapts,
-        releases or "nothing: it is not meta-trained", _grouped(transductive),
-    ))
+  described: list[tuple[type, str, str, str]] = [
+      *learners.LEARNERS.values(),
+      # Not in `LEARNERS`: it learns from single examples.
+      (learners.Supervised, "Abadi et al., CCS 2016", "nothing",
+       "the gradient of the loss of one example"),
+  ]
+
+  def transductive(kind: type) -> str:
+    built = {norm: Variant("", kind, {}).build(norm) for norm in NORMS}
+    answers = {n: _TRANSDUCTIVE[b.transductive] for n, b in built.items()}
+    return _grouped({
+        norm: f"{verdict} {notes.number(because)}"
+        for norm, (verdict, because) in answers.items()
+    })
+
   return pages.Section(
       "The learners",
       "The parameters that a support set adapts, the vector that is clipped and"
       " noised, and whether a query's prediction depends on the other queries.",
       pages.Table(
           ("learner", "from", "adapts", "releases", "transductive"),
-          tuple(rows),
+          [
+              (
+                  kind.__name__, paper, adapts,
+                  releases or "nothing: it is not meta-trained",
+                  transductive(kind),
+              )
+              for kind, paper, adapts, releases in described
+          ],
       ),
       notes,
   )

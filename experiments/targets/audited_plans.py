@@ -171,13 +171,12 @@ _RUNS = {"smoke": 2000, "cpu": 100_000, "full": 1_000_000}
 
 def runs(scale: str) -> list[runs_lib.Computed]:
   """Return a row each; two of them at the smallest scale."""
-  names = list(CASES)[: 2 if scale == "smoke" else None]
   return [
       runs_lib.Computed(
           name=name.replace(" ", "_"), target="audited_plans", scale=scale,
           labels=dict(plan=name, runs=_RUNS[scale]),
       )
-      for name in names
+      for name in list(CASES)[: 2 if scale == "smoke" else None]
   ]
 
 
@@ -201,10 +200,6 @@ def finish(
   })
 
 
-def _share(same: panels.Same) -> str:
-  return f"{100 * same[0]['measured'] / same[0]['claimed']:.0f} %"
-
-
 _table = panels.tabled({
     "plan": panels.label("plan"),
     "stages": panels.field("stages"),
@@ -215,7 +210,9 @@ _table = panels.tabled({
         lambda same: report.rounded_up(same[0]["claimed"])
     ),
     "measured ε, at least": panels.field("measured", "{:.4g}"),
-    "share": _share,
+    "share": (
+        lambda s: f"{100 * s[0]['measured'] / s[0]['claimed']:.0f} %"
+    ),
     "runs with it, and without": panels.field("runs"),
 })
 
@@ -229,11 +226,11 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
         [o[name] for o in outcomes.values()], places, label=f"{name} ε",
         **plotting.series(number) | {"linestyle": ""},
     )
-  axes.set_yticks(places, [o["labels"]["plan"] for o in outcomes.values()])
-  axes.invert_yaxis()
   axes.set_xlim(left=0)
-  axes.set_xlabel("ε at δ = 0.02 after 10 steps")
-  plotting.legend_below(axes)
+  panels.name_lines(
+      axes, [o["labels"]["plan"] for o in outcomes.values()],
+      "ε at δ = 0.02 after 10 steps",
+  )
 
 
 TARGETS = {

@@ -1,6 +1,7 @@
 """Targets that train nothing: two theorems' numbers, and times of a step."""
 
 from collections.abc import Callable
+import functools
 import math
 from typing import Any
 
@@ -61,8 +62,10 @@ def _draw_figure12(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   tasks = [o["labels"]["tasks"] / 1000 for o in outcomes.values()]
   for number, (name, label) in enumerate(_DELTAS.items()):
-    deltas = [o["delta"][name] for o in outcomes.values()]
-    axes.plot(tasks, deltas, label=label, **plotting.series(number))
+    axes.plot(
+        tasks, [o["delta"][name] for o in outcomes.values()], label=label,
+        **plotting.series(number),
+    )
   axes.plot(
       [n / 1000 for n in errata.FIGURE12],
       [float(d) for d in errata.FIGURE12.values()],
@@ -145,11 +148,9 @@ def _point(
   )
   eta = plan_lib.inclusion_rate(hierarchy, plan, leaf)
 
-  def flat(rate: float, distance: float) -> float:
-    return accounting.epsilon(
-        1.0, rate, distance, steps=_STEPS, delta=_DELTA
-    )
-
+  flat = functools.partial(
+      accounting.epsilon, 1.0, steps=_STEPS, delta=_DELTA
+  )
   return {
       "samples": samples,
       "eta": eta,
@@ -308,19 +309,19 @@ def _draw_table4(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   places = range(len(outcomes))
   for number, (kind, title) in enumerate(_KINDS.items()):
-    here = [
-        1e3 * o["per_task"][kind]["seconds"] for o in outcomes.values()
-    ]
-    there = [TIMES[name][number] for name in outcomes]
+    here = [1e3 * o["per_task"][kind]["seconds"] for o in outcomes.values()]
     style = plotting.series(number) | {"linestyle": ""}
     axes.plot(here, places, label=f"{title}, here", **style)
     look = {"color": style["color"], "label": f"{title}, published"}
-    axes.plot(there, places, **panels.PUBLISHED | look)
-  axes.set_yticks(places, [published.NAMES[name] for name in outcomes])
-  axes.invert_yaxis()
+    axes.plot(
+        [TIMES[name][number] for name in outcomes], places,
+        **panels.PUBLISHED | look,
+    )
   axes.set_xscale("log")
-  axes.set_xlabel("milliseconds of a task")
-  plotting.legend_below(axes, columns=4)
+  panels.name_lines(
+      axes, [published.NAMES[name] for name in outcomes],
+      "milliseconds of a task", columns=4,
+  )
 
 
 TARGETS = {

@@ -353,10 +353,6 @@ def _of_norms(
   return lambda same: form.format(measure(diagnostic(same, "norm")))
 
 
-def _tasks_clipped(same: panels.Same) -> str:
-  return f"{100 * statistics.mean(diagnostic(same, 'clipped')):.0f} %"
-
-
 _norms_table = panels.tabled({
     "z": panels.label("noise", "{:g}"),
     "mean norm, first ten steps": _of_norms(
@@ -368,7 +364,9 @@ _norms_table = panels.tabled({
     "largest step, of the median one": _of_norms(
         lambda norms: max(norms) / statistics.median(norms)
     ),
-    "tasks clipped": _tasks_clipped,
+    "tasks clipped": (
+        lambda s: f"{100 * statistics.mean(diagnostic(s, 'clipped')):.0f} %"
+    ),
     panels.SINGLE: panels.accuracy,
     budgets.EPSILON: budgets.spent,
 }, "key")
@@ -378,9 +376,11 @@ def _draw_norms(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   for number, (z, same) in enumerate(_by_noise(outcomes).items()):
     norms, clip_norm = (diagnostic(same, n) for n in ("norm", "clip_norm"))
-    style = plotting.series(number) | {"marker": ""}
     x = _of_steps(same, norms)
-    axes.plot(x, norms, label=f"mean norm of a step, z = {z}", **style)
+    axes.plot(
+        x, norms, label=f"mean norm of a step, z = {z}",
+        **plotting.series(number) | {"marker": ""},
+    )
     if clip_norm:
       axes.plot(x, clip_norm, label="clip norm", **plotting.REFERENCE)
   axes.set_ylim(bottom=0)
@@ -467,8 +467,10 @@ def _draw_losses(outcomes: panels.Outcomes, figure: Any) -> None:
   axes = figure.subplots()
   for number, (z, same) in enumerate(_by_noise(outcomes).items()):
     losses = _losses(same)
-    style = plotting.series(number) | {"marker": ""}
-    axes.plot(_of_steps(same, losses), losses, label=f"z = {z}", **style)
+    axes.plot(
+        _of_steps(same, losses), losses, label=f"z = {z}",
+        **plotting.series(number) | {"marker": ""},
+    )
     _mark(axes, CONVERGED[z], number, f"[M]: converges (z = {z})")
   _finish(axes, outcomes, "training loss on queries, mean of ten steps")
 

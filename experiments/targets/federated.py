@@ -56,23 +56,18 @@ def _adult_runs(scale: str) -> list[runs_lib.Run]:
   if smoke:
     cells = [("homogeneous", 1.0), ("homogeneous", None)]
   return [
-      _adult_run(split, epsilon, key, smoke)
+      runs_lib.Run(
+          name=f"{split}_{epsilon or 'not_private'}_{key}",
+          config="pvi.adult",
+          arguments=f"split={split},"
+          + (f"epsilon={epsilon}" if epsilon else "private=0,rounds=100")
+          + ",rounds=1" * smoke,
+          labels=dict(split=split, epsilon=epsilon, key=key),
+          program="pvi",
+      )
       for split, epsilon in [*cells, (_GLOBAL, None)]
       for key in range(1 if smoke else 3)
   ]
-
-
-def _adult_run(
-    split: str, epsilon: float | None, key: int, smoke: bool
-) -> runs_lib.Run:
-  private = f"epsilon={epsilon}" if epsilon else "private=0,rounds=100"
-  return runs_lib.Run(
-      name=f"{split}_{epsilon or 'not_private'}_{key}",
-      config="pvi.adult",
-      arguments=f"split={split},{private}{',rounds=1' * smoke}",
-      labels=dict(split=split, epsilon=epsilon, key=key),
-      program="pvi",
-  )
 
 
 def _finish_adult(
@@ -142,10 +137,6 @@ def _deltas(same: panels.Same) -> str:
   return " / ".join(f"1e{round(math.log10(d))}" for d, _ in same[0]["clients"])
 
 
-def _visits(same: panels.Same) -> str:
-  return " / ".join(dict.fromkeys(str(v) for _, v in same[0]["clients"]))
-
-
 def _published(same: panels.Same) -> str:
   found = PUBLISHED.get(_cell(same))
   return "-" if found is None else " to ".join(f"{x:g}" for x in found)
@@ -161,7 +152,9 @@ _adult_table = panels.tabled({
     "ε at most": _asked,
     "ε reached": _reached,
     "δ of clients": _deltas,
-    "visits a client": _visits,
+    "visits a client": lambda same: " / ".join(
+        dict.fromkeys(str(v) for _, v in same[0]["clients"])
+    ),
     "test accuracy": _mean("accuracy"),
     "published": _published,
     "test log likelihood": _mean("log_likelihood"),
@@ -345,13 +338,11 @@ def _learner(same: panels.Same) -> str:
   return str(same[0]["labels"]["learner"]).replace("_", " ")
 
 
-def _spent(same: panels.Same) -> str:
-  return report.rounded_up(max(o["epsilon"]["participant"] for o in same))
-
-
 _prior_table = panels.tabled({
     "learner": _learner,
-    "ε of a participant": _spent,
+    "ε of a participant": lambda same: report.rounded_up(
+        max(o["epsilon"]["participant"] for o in same)
+    ),
     "squared error": _mean("squared_error"),
     "log likelihood": _mean("log_likelihood", "{:.3f}"),
     "in the 50 % interval": _covered(0.5),

@@ -251,6 +251,16 @@ def finish_axes(axes: Any, x_label: str, chance: float | None) -> None:
   plotting.legend_below(axes)
 
 
+def name_lines(
+    axes: Any, names: Sequence[str], x_label: str, **legend: int
+) -> None:
+  """Write the names of lines from top to bottom, and the legend below."""
+  axes.set_yticks(range(len(names)), names)
+  axes.invert_yaxis()
+  axes.set_xlabel(x_label)
+  plotting.legend_below(axes, **legend)
+
+
 def dots(
     axes: Any,
     outcomes: Iterable[Outcome],
@@ -288,9 +298,8 @@ def dots(
     )
   if chance is not None:
     axes.axvline(chance, label="chance", **plotting.REFERENCE)
-  axes.set_yticks(range(len(names)), names)
-  axes.invert_yaxis()
-  axes.set_xlabel("test accuracy (%), last checkpoint, 95 % interval")
   axes.grid(visible=False, axis="y")
-  plotting.legend_below(axes)
+  name_lines(
+      axes, names, "test accuracy (%), last checkpoint, 95 % interval"
+  )
   return names

@@ -192,21 +192,16 @@ def cells(outcomes: panels.Outcomes) -> list[list[panels.Outcome]]:
 
   def place(same: panels.Same) -> tuple[Any, ...]:
     labels = same[0]["labels"]
-    cell = cell_of(labels)
+    cell = published.cell(labels)
     at = order.index(cell) if cell in order else len(order)
     return at, not labels["private"], labels.get("clipping", "")
 
   return sorted(found, key=place)
 
 
-def cell_of(row: Any) -> tuple[str, int, int]:
-  """Return the key of `published.TABLE3` of a row or of labels."""
-  return row["data"], row["way"], row["shot"]
-
-
 def _published(labels: dict[str, Any]) -> float | None:
   """Return the accuracy in the paper, in percent."""
-  found = published.TABLE3.get(cell_of(labels), (None, None))
+  found = published.TABLE3.get(published.cell(labels), (None, None))
   return found[labels["private"]]
 
 
@@ -272,7 +267,7 @@ def _stated(same: panels.Same) -> str:
 def table(outcomes: panels.Outcomes) -> panels.Table:
   """Return a row a cell, private and not."""
   columns: dict[str, panels.Cell] = {
-      "task": lambda same: published.task(*cell_of(same[0]["labels"])),
+      "task": lambda same: published.task(*published.cell(same[0]["labels"])),
       "learner": _learner,
       "tasks trained on, expected": lambda same: f"{_tasks(same):,}",
       "private": panels.is_private,
@@ -303,7 +298,7 @@ def draw(outcomes: panels.Outcomes, figure: Any) -> None:
   found = [outcome for same in cells(outcomes) for outcome in same]
 
   def name(outcome: panels.Outcome) -> str:
-    return published.task(*cell_of(outcome["labels"]))
+    return published.task(*published.cell(outcome["labels"]))
 
   names = panels.dots(axes, found, name, _series)
   for number, private in enumerate((True, False)):

@@ -82,11 +82,6 @@ def test_rows_say_whether_the_target_is_reached(
   assert f"| it {text} x |" in table.render(tmp_path)
 
 
-def test_steps_resume_from_where_they_were():
-  advance = harness.steps(lambda state: (state + 1, {}), 0, 3)
-  assert (advance(), advance()) == (3, 6)
-
-
 def test_the_readme_holds_the_table_of_the_measurements():
   text = table.README.read_text(encoding="utf-8")
   assert table.replaced(text, table.render()) == text, (

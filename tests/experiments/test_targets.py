@@ -47,15 +47,14 @@ def score(mean, half=0.01):
 def outcome(run, mean, half=0.016):
   """Return what a finished run of DP-MAML might have left."""
   steps = run.load().steps
-  proved = run.labels.get("clipping") != dp_maml.RAW
-  epsilon = {"epsilon": 0.4984 if proved else "inf", "delta": 1e-6}
+  epsilon = "inf" if run.labels.get("clipping") == dp_maml.RAW else 0.4984
   return {
       "labels": dict(run.labels),
       "steps": steps,
       "accuracy": dict.fromkeys(
           ("single", "ensemble", "untrained"), score(mean, half)
       ),
-      "epsilon": {"participant": epsilon},
+      "epsilon": {"participant": {"epsilon": epsilon, "delta": 1e-6}},
       "noise_multiplier": 1.0,
       "seconds": 100.0,
       "cpu_seconds": None,
@@ -82,9 +81,8 @@ def slow_if(name, *names):
     "name", [slow_if(name, "sample_level") for name in targets.NAMES]
 )
 def test_every_target_has_runs_that_its_commands_repeat(name):
-  for scale in ("smoke", "cpu"):
-    names = [run.name for run in runs_of(name, scale)]
-    assert names and len(set(names)) == len(names), scale
+  names = [run.name for run in runs_of(name)]
+  assert names and len(set(names)) == len(names)
   for run in runs_of(name):
     if isinstance(run, runs_lib.Computed):
       assert f"--target={name} --scale=cpu --only={run.name}" in run.command()
@@ -107,8 +105,7 @@ def test_stored_results_are_drawn(name):
     pytest.skip("the result of a command")
   assert rows_of(name, stored["runs"])
   figure = results_pages.picture(targets.load(name), stored["runs"])
-  drawn = [line for axes in figure.axes for line in axes.lines]
-  assert len(drawn) > 1
+  assert sum(len(axes.lines) for axes in figure.axes) > 1
 
 
 @pytest.mark.parametrize(
@@ -303,19 +300,10 @@ def folder(tmp_path_factory):
     ],
 )
 def test_every_target_runs_at_the_smallest_scale(name, folder):
-  reproduce.main(name, "smoke", str(folder / name[:7]))
-  found = json.loads((folder / name[:7] / f"{name}.json").read_text())
+  out = folder / name[:7]
+  reproduce.main(name, "smoke", str(out))
+  found = json.loads((out / f"{name}.json").read_text())
   assert len(found["runs"]) == len(runs_of(name, "smoke"))
-  assert "| --- |" in (folder / name[:7] / f"{name}.md").read_text()
-  pixels = image_lib.imread(folder / name[:7] / f"{name}.png")[..., :3]
+  assert "| --- |" in (out / f"{name}.md").read_text()
+  pixels = image_lib.imread(out / f"{name}.png")[..., :3]
   assert (pixels.max(-1) - pixels.min(-1) > 0.3).sum() > 50  # A dot.
-
-
-@pytest.mark.slow
-def test_training_lowers_the_error_of_sinusoids_(tmp_path):
-  reproduce.main("sinusoid", "smoke", str(tmp_path))
-  runs = json.loads((tmp_path / "sinusoid.json").read_text())["runs"]
-  for found in runs.values():
-    errors = found["squared_error"]
-    assert errors["single"]["high"] < errors["untrained"]["low"]
-  assert 0 < runs["with_privacy"]["epsilon"]["participant"]["epsilon"] < 20
