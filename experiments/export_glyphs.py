@@ -56,9 +56,8 @@ def by_diagnosis(row: int) -> str:
   return f"diagnosis{diagnosis:02d}/patient{person:04d}/image{image}.png"
 
 
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
   """Write the PNG files."""
-  del argv
   if _DIAGNOSES % _CROSSING.value:
     raise ValueError(
         f"--crossing={_CROSSING.value}: expected a divisor of {_DIAGNOSES}"

@@ -184,8 +184,7 @@ if __name__ == "__main__":
       "write", False, "Make the pages of --out from its JSON files only."
   )
 
-  def _run(argv: Sequence[str]) -> None:
-    del argv
+  def _run(_: Sequence[str]) -> None:
     if _write.value:
       folder = _out.value or results_pages.FOLDER
       print(f"wrote {', '.join(results_pages.write(folder))} in {folder}")

@@ -301,8 +301,10 @@ def provenance(workdir: str | os.PathLike, score: str) -> dict[str, Any]:
       line for line in metrics.read(folder / metrics.FILE)
       if name in line and line["step"]
   ]
-  columns = {"steps": "step", "values": name}
-  columns |= {end: f"validation_{end}" for end in ("low", "high")}
+  columns = {
+      "steps": "step", "values": name, "low": "validation_low",
+      "high": "validation_high",
+  }
   config = json.loads((folder / workdir_lib.CONFIG).read_text("utf-8"))
   sizes = json.dumps(config.get("hierarchy", {}).get("sizes", []))
   if len(sizes) > _LONG:

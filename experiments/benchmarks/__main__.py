@@ -80,9 +80,8 @@ def run_all(names: Sequence[str], out: pathlib.Path, *, smoke: bool) -> None:
     app.fail(f"{', '.join(failed)} failed: see above")
 
 
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
   """List, run or write, as the flags say."""
-  del argv
   names = _RUN.value
   if names == ["all"]:
     names = list(registry.BENCHMARKS)

@@ -28,8 +28,6 @@ from experiments.benchmarks import settings
 
 RATE, CLIP, EPSILON, SLOPE = 0.01, 1.0, 1e-5, 0.01
 CORES = os.cpu_count() or 1
-# (parameters, drawn tasks, carried state) -> (sum of gradients, the same).
-Total = Callable[[Any, sampling.EpisodeBatch, Any], tuple[Any, Any]]
 
 
 def installed(package: str) -> bool:
@@ -200,51 +198,14 @@ def _answer() -> tuple[Any, float]:
   return _program(), time.process_time() - began
 
 
-# Steps by hand ----------------------------------------------------------------
-
-
-def by_hand(
-    run: settings.Run, total: Total, carried: Any = ()
-) -> Callable[[], Any]:
-  """Return a case whose steps share only the sampling with ours.
-
-  Args:
-    run: data, plan and optimizer.
-    total: the sum over a step's tasks.
-    carried: its state in the first step.
-  """
-  images = jnp.asarray(run.dataset.images)
-  episode = run.plan.episode
-  assert episode is not None  # All plans of the benchmarks have tasks.
-
-  @functools.partial(jax.jit, donate_argnums=0)
-  def update(both: Any, images: jax.Array) -> Any:
-    state, carried = both
-    key = jax.random.fold_in(state.key, state.step)
-    drawn = sampling.sample(key, run.dataset.hierarchy, run.plan, state.step)
-    rows, _ = sampling.task_indices(*drawn, run.dataset.hierarchy, run.plan)
-    tasks = jax.vmap(
-        functools.partial(sampling.make_episode, episode=episode)
-    )(jax.random.split(key, rows.shape[0]), images[run.dataset.rows(rows)])
-    gradient, carried = total(state.params, tasks, carried)
-    mean = jax.tree.map(lambda g: g / rows.shape[0], gradient)
-    updates, opt_state = run.optimizer.update(
-        mean, state.opt_state, state.params
-    )
-    state = state._replace(
-        params=optax.apply_updates(state.params, updates),
-        opt_state=opt_state,
-        step=state.step + 1,
-    )
-    return (state, carried), {}
-
-  return harness.steps(
-      lambda both: update(both, images), (run.init(), carried)
-  )
+# jax_privacy ------------------------------------------------------------------
 
 
 def jax_privacy_step(run: settings.Run, chunk: int) -> Callable[[], Any]:
-  """Return a case built on jax_privacy: a task is its example."""
+  """Return a case built on jax_privacy: a task is its example.
+
+  Its steps share only the sampling with ours.
+  """
   # Lazy import: it may not be installed.
   from jax_privacy import clipping
   from jax_privacy import noise_addition
@@ -260,8 +221,32 @@ def jax_privacy_step(run: settings.Run, chunk: int) -> Callable[[], Any]:
       stddev=clip_norm * run.mechanism.noise_multiplier,
       prng_key=jax.random.key(1),
   )
+  images = jnp.asarray(run.dataset.images)
+  episode = run.plan.episode
+  assert episode is not None  # All plans of the benchmarks have tasks.
 
-  def total(params: Any, tasks: Any, carried: Any) -> tuple[Any, Any]:
-    return privatizer.update(gradient(params, tasks), carried)
+  @functools.partial(jax.jit, donate_argnums=0)
+  def update(both: Any, images: jax.Array) -> Any:
+    state, carried = both
+    key = jax.random.fold_in(state.key, state.step)
+    drawn = sampling.sample(key, run.dataset.hierarchy, run.plan, state.step)
+    rows, _ = sampling.task_indices(*drawn, run.dataset.hierarchy, run.plan)
+    tasks = jax.vmap(
+        functools.partial(sampling.make_episode, episode=episode)
+    )(jax.random.split(key, rows.shape[0]), images[run.dataset.rows(rows)])
+    total, carried = privatizer.update(gradient(state.params, tasks), carried)
+    mean = jax.tree.map(lambda g: g / rows.shape[0], total)
+    updates, opt_state = run.optimizer.update(
+        mean, state.opt_state, state.params
+    )
+    state = state._replace(
+        params=optax.apply_updates(state.params, updates),
+        opt_state=opt_state,
+        step=state.step + 1,
+    )
+    return (state, carried), {}
 
-  return by_hand(run, total, privatizer.init(run.init().params))
+  return harness.steps(
+      lambda both: update(both, images),
+      (run.init(), privatizer.init(run.init().params)),
+  )

@@ -9,6 +9,7 @@ from episodic_dp.output import tables
 
 FOLDER = pathlib.Path(__file__).parent
 README = FOLDER / "README.md"
+_REACHED = {True: "yes", False: "no", None: "-"}
 BEGIN, END = "<!-- table: begin -->\n", "<!-- table: end -->\n"
 
 
@@ -20,7 +21,8 @@ def render(folder: pathlib.Path = FOLDER, names: Sequence[str] = ()) -> str:
     if not result.get("rows") or (names and path.stem not in names):
       continue
     rows += [
-        (row["what"], _target(row), _measured(row), _reached(row), path.stem)
+        (row["what"], _target(row), _measured(row),
+         _REACHED[row["reached"]], path.stem)
         for row in result["rows"]
     ]
     machine = result["machine"]
@@ -65,7 +67,3 @@ def _measured(row: Mapping[str, Any]) -> str:
   if row.get("note"):
     notes.append(row["note"])
   return f"{text} ({'; '.join(notes)})" if notes else text
-
-
-def _reached(row: Mapping[str, Any]) -> str:
-  return {True: "yes", False: "no", None: "-"}[row["reached"]]

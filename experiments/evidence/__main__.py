@@ -40,9 +40,8 @@ _ONLY = flags.DEFINE_list(
 )
 
 
-def main(argv: Sequence[str]) -> None:
+def main(_: Sequence[str]) -> None:
   """Print the pages, or write them."""
-  del argv
   backends.use_all_cores()
   for name in _ONLY.value:
     page = _PAGES[name]

@@ -1,5 +1,6 @@
 """The page of all configuration fields, read from their dataclasses."""
 
+from collections.abc import Iterable
 import itertools
 import pathlib
 from typing import Any
@@ -22,13 +23,19 @@ default is required. `episodic-dp train --help` prints the first table.
 
 def document() -> str:
   """Return the page: fields of runs, of each data set, and of PVI."""
-  parts = [_HEAD, "## `episodic-dp train`\n", _tables(run_config.RunConfig)]
-  for name in data.NAMES:
-    parts.append(f"## `data.options` of {name}\n")
-    options = type(data.read_options(name, {}))
-    parts.append(_table(list(reference.fields(options))))
-  parts += ["## `episodic-dp pvi`\n", _tables(pvi.Config)]
-  return "\n".join(parts) + "\n"
+  options = {name: type(data.read_options(name, {})) for name in data.NAMES}
+  return "\n".join([
+      _HEAD,
+      "## `episodic-dp train`\n",
+      _tables(run_config.RunConfig),
+      *(
+          f"## `data.options` of {name}\n\n{_table(reference.fields(kind))}"
+          for name, kind in options.items()
+      ),
+      "## `episodic-dp pvi`\n",
+      _tables(pvi.Config),
+      "",
+  ])
 
 
 def _tables(kind: Any) -> str:
@@ -36,12 +43,12 @@ def _tables(kind: Any) -> str:
   rows = sorted(reference.fields(kind), key=lambda row: "." in row.path)
   sections = itertools.groupby(rows, lambda r: r.path.rpartition(".")[0])
   return "\n".join(
-      f"### {name or 'Single fields'}\n\n{_table(list(section))}"
+      f"### {name or 'Single fields'}\n\n{_table(section)}"
       for name, section in sections
   )
 
 
-def _table(rows: list[reference.Field]) -> str:
+def _table(rows: Iterable[reference.Field]) -> str:
   """Return a table of fields, with an empty line below."""
   cells = [
       (f"`{r.path}`", r.type, f"`{r.default}`" if r.default else "required",

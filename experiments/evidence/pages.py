@@ -127,15 +127,13 @@ def filled(text: str, mark: str, found: Mapping[str, Table]) -> str:
         f"tables {sorted(found)} and places {sorted(places)} of a page differ:"
         f" mark each with <!-- {mark}: NAME --> and an empty line"
     )
-  for name, table in found.items():
-    before = f"<!-- {mark}: {name} -->\n\n"
-    start = text.index(before) + len(before)
-    end = start
-    while text[end : end + 1] == "|":
-      end = text.index("\n", end) + 1
-    shown = table.markdown() + "\n" + ("" if end > start else "\n")
-    text = text[:start] + shown + text[end:]
-  return text
+
+  def replaced(place: re.Match[str]) -> str:
+    below = "" if place[3] else "\n"
+    return f"{place[1]}{found[place[2]].markdown()}\n{below}"
+
+  place = rf"(<!-- {mark}: (\w+) -->\n\n)((?:\|.*\n)*)"
+  return re.sub(place, replaced, text)
 
 
 def shown(cell: Cell) -> str:

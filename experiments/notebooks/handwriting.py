@@ -46,12 +46,16 @@ import sys
 
 SCALE = os.environ.get("EPISODIC_DP_SCALE", "cpu")  # "smoke": seconds, a try.
 here = pathlib.Path.cwd()
-found = (p for p in (here, *here.parents) if (p / "experiments").is_dir())
-ROOT = next(found, here / "episodic_dp_source")
+ROOT = next(
+    (p for p in (here, *here.parents) if (p / "experiments").is_dir()),
+    here / "episodic_dp_source",
+)
 if not ROOT.is_dir():  # Such as on Colab.
   address = input("Address of the repository that has this notebook: ")
-  clone = f"git clone -q --depth=1 {address} {ROOT} && pip install {ROOT}"
-  subprocess.run(clone, shell=True, check=True)
+  subprocess.run(
+      f"git clone -q --depth=1 {address} {ROOT} && pip install {ROOT}",
+      shell=True, check=True,
+  )
 sys.path.insert(0, os.fspath(ROOT))
 
 # %% [markdown]

@@ -181,10 +181,9 @@ def runs(scale: str) -> list[runs_lib.Computed]:
 
 
 def finish(
-    run: runs_lib.Computed, folder: str, **shared: Any
+    run: runs_lib.Computed, folder: str, **unused: Any
 ) -> dict[str, Any]:
   """Attack one plan."""
-  del shared
   case, count = CASES[run.labels["plan"]], run.labels["runs"]
   if case.mechanism.inner_steps is not None:
     count //= 2  # Every step holds two inner ones.

@@ -113,13 +113,6 @@ def _kind(outcome: panels.Outcome) -> str:
   return "without privacy"
 
 
-def _draw_learners(outcomes: panels.Outcomes, figure: Any) -> None:
-  panels.dots(
-      figure.subplots(), outcomes.values(), lambda o: o["labels"]["learner"],
-      _kind, chance=budgets.CHANCE,
-  )
-
-
 # Ways to spend a budget -------------------------------------------------------
 
 # (learner, tasks a step, steps, width, queries)
@@ -191,16 +184,6 @@ def _network(same: panels.Same) -> str:
   )
 
 
-def _draw_budget(outcomes: panels.Outcomes, figure: Any) -> None:
-  """Plot accuracy over tasks a step, a line for each network and total."""
-  lines = panels.lines(
-      panels.group(outcomes), _network, lambda s: s[0]["labels"]["tasks"]
-  )
-  panels.draw_lines(
-      figure.subplots(), lines, "tasks a step (expected)", logarithmic=True
-  )
-
-
 # The guideline of the paper ---------------------------------------------------
 
 _SPENDS = (2.36, 1e-5)  # By z = 1 at the guideline's largest step.
@@ -257,16 +240,6 @@ _guideline_table = panels.tabled({
 }, "key")
 
 
-def _draw_guideline(outcomes: panels.Outcomes, figure: Any) -> None:
-  panels.dots(
-      figure.subplots(),
-      outcomes.values(),
-      lambda o: o["labels"]["choice"],
-      lambda o: f"clip norm: {o['labels']['clip']}",
-      chance=budgets.CHANCE,
-  )
-
-
 TARGETS = {
     "learners": panels.Target(
         title="Every learner, private and not, on the same tasks, data and"
@@ -284,7 +257,8 @@ training characters, looking at validation or test accuracy, and the step and
 the outer rate follow three private runs judged by test accuracy; none of this
 is charged to ε. Reptile may do better with settings of its own. Two runs at a
 time, one core each; processor times also count compiling and validation.""",
-        runs=_learners_runs, table=_learners_table, draw=_draw_learners,
+        runs=_learners_runs, table=_learners_table,
+        draw=panels.dotted(lambda o: o["labels"]["learner"], _kind),
     ),
     "budget": panels.Target(
         title="How to spend (1.5, 1e-6) for a participant best: Omniglot, 5-way"
@@ -299,7 +273,11 @@ The step of 800 and the outer rate follow three private runs on the same data,
 judged by test accuracy and not charged to ε. The clip norm was not compared.
 The times are not comparable: other work ran next to these runs, and all but the
 last were made before the network's blocks became quicker.""",
-        runs=_budget_runs, table=_budget_table, draw=_draw_budget,
+        runs=_budget_runs, table=_budget_table,
+        draw=panels.lined(
+            _network, lambda s: s[0]["labels"]["tasks"],
+            "tasks a step (expected)", logarithmic=True,
+        ),
     ),
     "guideline": panels.Target(
         title="DP-MAML's guideline for L, z and k, beside what `episodic-dp"
@@ -317,6 +295,10 @@ What `plan` proposes, and the norms, are the answer of `episodic-dp plan
 private data; nothing was chosen by accuracy. The outer rate is the preset's for
 all. What the guideline costs and is worth at the paper's size, without
 training: [docs/choosing.md](../../docs/choosing.md).""",
-        runs=_guideline_runs, table=_guideline_table, draw=_draw_guideline,
+        runs=_guideline_runs, table=_guideline_table,
+        draw=panels.dotted(
+            lambda o: o["labels"]["choice"],
+            lambda o: f"clip norm: {o['labels']['clip']}",
+        ),
     ),
 }

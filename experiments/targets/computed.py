@@ -38,9 +38,8 @@ def _figure12_runs(scale: str) -> list[runs_lib.Computed]:
 
 
 def _finish_figure12(
-    run: runs_lib.Computed, folder: str, **shared: Any
+    run: runs_lib.Computed, folder: str, **unused: Any
 ) -> dict[str, Any]:
-  del shared
   found = errata.deltas_after_a_pass(run.labels["tasks"])
   return runs_lib.record(run, folder, {"delta": found})
 
@@ -123,10 +122,9 @@ def _amplification_runs(scale: str) -> list[runs_lib.Computed]:
 
 
 def _finish_amplification(
-    run: runs_lib.Computed, folder: str, **shared: Any
+    run: runs_lib.Computed, folder: str, **unused: Any
 ) -> dict[str, Any]:
   """Compute epsilons of a family of plans, or the deltas of one step."""
-  del shared
   if run.name == _STEP:
     names = ("epsilon", "direction", "exact", "corrected", "printed")
     found = errata.theorem3((0.05, 0.1, 0.2, 0.4, 0.7, 1.0)).rows
@@ -256,10 +254,9 @@ def _table4_runs(scale: str) -> list[runs_lib.Computed]:
 
 
 def _finish_table4(
-    run: runs_lib.Computed, folder: str, **shared: Any
+    run: runs_lib.Computed, folder: str, **unused: Any
 ) -> dict[str, Any]:
   """Time the steps of both learners in turns."""
-  del shared
   smoke = run.scale == "smoke"
   tasks = run.labels["tasks"]
   shape, query, _ = _DATA[run.name]

@@ -76,10 +76,9 @@ def _finish_adult(
     *,
     shared: runs_lib.Shared,
     data_dir: str | None,
-    download: bool,
+    **unused: Any,
 ) -> dict[str, Any]:
   """Train and measure a cell."""
-  del download
   config = config_lib.parse(run.load())
   rows = shared.made(
       str(config.table), lambda: config_lib.load(config, data_dir)
@@ -218,17 +217,15 @@ def _prior_runs(scale: str) -> list[runs_lib.Run]:
 
 
 def _finish_prior(
-    run: runs_lib.Run, folder: str, *, shared: runs_lib.Shared, **where: Any
+    run: runs_lib.Run, folder: str, *, shared: runs_lib.Shared, **unused: Any
 ) -> dict[str, Any]:
   """Train and measure one of the two."""
-  del where
   experiment = shared.made(
       "experiment", lambda: build.build(RunConfig.parse(run.load()))
   )
   workdir = pathlib.Path(folder) / run.name
   spec = experiment.spec
-  learner = run.labels["learner"]
-  if learner == _PRIOR:
+  if run.labels["learner"] == _PRIOR:
     spec = _with_prior(spec)
   result = training.train(spec, workdir)
   runs_lib.check_done(result.stopped)

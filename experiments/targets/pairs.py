@@ -53,16 +53,17 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
       "run", "model", f"test {reporting.words(score_name)}", "tasks",
       *(f"ε of one {level}" for level in levels),
   ]
-  rows = []
-  for name, outcome in outcomes.items():
-    for model, score in _scores(outcome):
-      spent = [panels.epsilon_of([outcome], level) for level in levels]
-      if model == "untrained":
-        spent = ["0"] * len(spent)
-      rows.append([
+  rows = [
+      [
           name.replace("_", " "), _MODELS[model], str(score), str(score.tasks),
-          *spent,
-      ])
+          *(
+              "0" if model == "untrained" else panels.epsilon_of([o], level)
+              for level in levels
+          ),
+      ]
+      for name, o in outcomes.items()
+      for model, score in _scores(o)
+  ]
   return header, rows
 
 
@@ -190,16 +191,6 @@ _stages_table = panels.tabled({
 })
 
 
-def _draw_stages(outcomes: panels.Outcomes, figure: Any) -> None:
-  panels.dots(
-      figure.subplots(),
-      outcomes.values(),
-      lambda o: o["labels"]["case"],
-      lambda o: "private" if o["labels"]["private"] else "not private",
-      chance=budgets.CHANCE,
-  )
-
-
 TARGETS = {
     "glyphs": panels.Target(
         title="The main job: built-in glyphs with and without privacy",
@@ -247,6 +238,10 @@ Accuracy is that on classes nobody trained on.""",
 Nothing was tuned for these runs: noise, rates and steps are those of the
 presets (`episodic_dp/config/presets/`), or fewer steps where the command says
 so. The levels named first in a cell hold the others.""",
-        runs=_stages_runs, table=_stages_table, draw=_draw_stages,
+        runs=_stages_runs, table=_stages_table,
+        draw=panels.dotted(
+            lambda o: o["labels"]["case"],
+            lambda o: "private" if o["labels"]["private"] else "not private",
+        ),
     ),
 }

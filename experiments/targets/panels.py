@@ -241,6 +241,28 @@ def draw_lines(
   finish_axes(axes, x_label, chance)
 
 
+def lined(
+    name: Cell,
+    x: Callable[[Same], float],
+    x_label: str,
+    *without: str,
+    **options: Any,
+) -> Callable[[Outcomes, Any], None]:
+  """Return a function that draws the accuracy of each setting over a label.
+
+  Args:
+    name: of the line on which a setting stands.
+    x: its place.
+    x_label: the name of the axis.
+    *without: labels in which the runs of a setting differ.
+    **options: of `draw_lines`.
+  """
+  return lambda outcomes, figure: draw_lines(
+      figure.subplots(), lines(group(outcomes, *without), name, x), x_label,
+      **options,
+  )
+
+
 def finish_axes(axes: Any, x_label: str, chance: float | None) -> None:
   """Label the axes of a picture of accuracies."""
   if chance is not None:
@@ -303,3 +325,14 @@ def dots(
       axes, names, "test accuracy (%), last checkpoint, 95 % interval"
   )
   return names
+
+
+def dotted(
+    name: Callable[[Outcome], str], series: Callable[[Outcome], str]
+) -> Callable[[Outcomes, Any], None]:
+  """Return a function that draws `dots` beside the chance of five ways."""
+
+  def draw(outcomes: Outcomes, figure: Any) -> None:
+    dots(figure.subplots(), outcomes.values(), name, series, chance=20)
+
+  return draw

@@ -152,11 +152,6 @@ def _of_shots(shot: int, kind: str, width: int) -> runs_lib.Run:
   )
 
 
-def _stated(same: panels.Same) -> bool:
-  labels = same[0]["labels"]
-  return (labels["kind"], labels["shot"]) == (_PAPERS, SHOTS)
-
-
 _COLUMNS: dict[str, panels.Cell] = {
     "shots": panels.label("shot"),
     "run": panels.label("kind"),
@@ -174,15 +169,10 @@ def _line(same: panels.Same) -> str:
   return f"{labels['kind']}, ε = {labels['epsilon']:g}"
 
 
-def _draw(outcomes: panels.Outcomes, figure: Any) -> None:
-  """Plot accuracy over shots, a line for each kind and epsilon."""
-  lines = panels.lines(
-      panels.group(outcomes), _line, lambda same: same[0]["labels"]["shot"]
-  )
-  panels.draw_lines(
-      figure.subplots(), lines, "shots (images of a class to adapt to)",
-      chance=CHANCE,
-  )
+_draw = panels.lined(
+    _line, lambda same: same[0]["labels"]["shot"],
+    "shots (images of a class to adapt to)", chance=CHANCE,
+)
 
 
 def _draw_shots(outcomes: panels.Outcomes, figure: Any) -> None:
@@ -227,7 +217,9 @@ outer gradients are of first order and norms by group, without which none holds
 either. Intervals are over 600 test tasks, for one key.""",
         runs=_shots, draw=_draw_shots,
         table=panels.tabled(_COLUMNS | {
-            "[M]": lambda same: f"{REACHED:g} %" if _stated(same) else "",
+            "[M]": lambda s: f"{REACHED:g} %"
+            if (s[0]["labels"]["kind"], s[0]["labels"]["shot"])
+            == (_PAPERS, SHOTS) else "",
             "ε of a drawing claimed in [M]": (
                 lambda s: f"{CLAIMED}"
                 if s[0]["labels"]["kind"] == _PAPERS else ""

@@ -239,9 +239,9 @@ def _title(start: Mapping[str, Any], trained: int) -> str:
 def table(outcomes: panels.Outcomes) -> panels.Table:
   """Return a row per initialisation and meta-training."""
   measured = _measured(outcomes)
-  shots: dict[str, None] = {}
-  for starts in measured.values():
-    shots |= dict.fromkeys(starts[0]["accuracy"])
+  shots = dict.fromkeys(
+      shot for starts in measured.values() for shot in starts[0]["accuracy"]
+  )
   header = [
       "initialisation",
       "MAML trained with shots",

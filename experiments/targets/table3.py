@@ -287,9 +287,8 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
 
 def _series(outcome: panels.Outcome) -> str:
   labels = outcome["labels"]
-  if "clipping" in labels:
-    return _CLIPPED[labels["clipping"]]
-  return "private" if labels["private"] else "not private"
+  kind = "private" if labels["private"] else "not private"
+  return _CLIPPED.get(labels.get("clipping"), kind)
 
 
 def draw(outcomes: panels.Outcomes, figure: Any) -> None:
