@@ -49,11 +49,11 @@ def build(
   """Load the data and build everything that a run needs.
 
   Args:
-    config: parsed; of own data with the same data_dir.
+    config: parsed config; for own data, parsed with the same data_dir.
     data_dir: folder of the data sets that are not built in, or own data.
     download: fetch what data_dir does not have.
-    splits: the data, where they are loaded already.
-    evaluator: of an equal learner, to compile it once for both.
+    splits: loaded data; None loads them.
+    evaluator: evaluator of an equal learner, which is then compiled once.
 
   Raises:
     PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
@@ -95,7 +95,7 @@ def build(
 
 
 def check(config: RunConfig) -> None:
-  """Refuse what `build` would, as far as that needs no data.
+  """Refuse a config that `build` refuses, without reading data.
 
   Raises:
     PlanError, UnsoundPlanError, RunError, ValueError: one sentence.

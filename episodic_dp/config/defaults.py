@@ -79,8 +79,9 @@ def supervised(
   """Return `base` for example-level training of one network for all classes.
 
   Args:
-    way: classes of a validation or test task, which trains its own head.
-    classes: of the training data.
+    way: number of classes of a validation or test task, which trains a new
+      head.
+    classes: number of classes of the training data.
     **values: as of `base`.
   """
   c = base(**values)

@@ -1,4 +1,4 @@
-"""The network that a config names: one of the library's, or the user's own.
+"""Networks that a config names: those of the library, or own code.
 
 `config.model.name=my_module:make_model` imports `my_module` from the current
 folder or from PYTHONPATH and calls
@@ -48,7 +48,7 @@ def make_model(
 
   Args:
     config: its sections `model`, `learner` and `augmentation` are read.
-    input_shape: of one example.
+    input_shape: shape of one example.
     way: number of logits. None for the number that the learner needs: the
       classes of a task, features for a closed form, or `config.model.outputs`
       for supervised learning, and wherever it is set for an mlp or own code.
@@ -78,7 +78,7 @@ def make_model(
 
 
 def check(network: options.Network) -> None:
-  """Refuse own code and weights that cannot be read, before there are data.
+  """Refuse own code and weights that cannot be read, before data are loaded.
 
   Raises:
     RunError, ValueError: one sentence.

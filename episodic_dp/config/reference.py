@@ -33,7 +33,7 @@ class Field(NamedTuple):
 
   Attributes:
     path: such as "optimizer.rate".
-    type: in words.
+    type: type in words.
     default: as it is written; "" for a required field.
     meaning: with its unit.
   """
@@ -49,7 +49,7 @@ def fields(kind: Any, path: str = "") -> Iterator[Field]:
 
   Args:
     kind: the dataclass, whose docstring has a section "Attributes".
-    path: of the dataclass in the config.
+    path: path of the dataclass in the config.
   """
   hints = typing.get_type_hints(kind, include_extras=True)
   # A subclass describes only its own fields.
@@ -73,7 +73,7 @@ def lines(kind: Any, width: int = 80) -> list[str]:
 
   Args:
     kind: the dataclass of the config.
-    width: of a line.
+    width: number of characters of a line.
   """
   result = []
   for field in fields(kind):

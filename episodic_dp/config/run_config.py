@@ -136,7 +136,7 @@ class RunConfig:
 
     Raises:
       PlanError: a field is missing, unknown or wrong.
-      UnsoundPlanError: no proof covers what is described.
+      UnsoundPlanError: no proof covers the plan.
       FileNotFoundError, ValueError: own data cannot be listed.
     """
     found = plain.from_plain(
@@ -340,7 +340,7 @@ def check_sizes(
 def _check_names(
     training: plan_lib.Hierarchy, plan: plan_lib.SamplingPlan
 ) -> None:
-  """Raise PlanError where a name in several classes may be one unit."""
+  """Raise PlanError if a name in several classes may be one unit."""
   if stages_lib.class_level(training, plan) or training.depth < 3:
     return
   assert training.names is not None and training.names[1] is not None

@@ -43,11 +43,14 @@ def read_options(name: str, chosen: Any) -> Any:
 
 
 def check_data_dir(name: str, data_dir: str | os.PathLike[str] | None) -> None:
-  """Raise ValueError where a data set is given a folder and reads none.
+  """Refuse a folder for a data set that reads none.
 
   Args:
-    name: of the data set, or "" where a config names none.
-    data_dir: the folder, or None.
+    name: name of the data set, or "" if a config names none.
+    data_dir: folder, or None.
+
+  Raises:
+    ValueError: the data set is generated, or there is none.
   """
   if data_dir is not None and name in ("", *GENERATED):
     what = f"data set '{name}' is generated" if name else "it names no data"
@@ -78,7 +81,7 @@ def load(
     cache_dir: where prepared data are kept; None means the environment variable
       TFDS_DATA_DIR, or else ~/tensorflow_datasets.
     download: fetch the original files that data_dir does not have.
-    surveyed: of `own_data.load.survey`, where own data are listed already.
+    surveyed: result of `own_data.load.survey` for own data, if there is one.
     **chosen: fields of the data set's `Options`, such as `omniglot.Options`.
 
   Raises:

@@ -191,7 +191,7 @@ def read(kind: str, archives: Paths, names: Sequence[str]) -> Labelled:
   Args:
     kind: "sheets" or "binary".
     archives: the paths of its files.
-    names: of the classes, in the order of the labels.
+    names: names of the classes, in the order of the labels.
 
   Returns:
     labels int64[images] and images uint8[images, 32, 32, 3], in the order of

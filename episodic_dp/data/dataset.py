@@ -36,8 +36,7 @@ def identity(leaf: "jax.Array") -> "jax.Array":
 class Dataset(Protocol):
   """The attributes of a data set that training and evaluation read.
 
-  `ArrayDataset` is the one that loaders return; anything else with these
-  attributes will do.
+  Loaders return an `ArrayDataset`; any object with these attributes will do.
   """
 
   @property
@@ -48,8 +47,8 @@ class Dataset(Protocol):
   def images(self) -> np.ndarray:
     """Return images or features, [rows, ...] of one to three axes more.
 
-    Images uint8 [rows, height, width, channels], of which 255 is 1.0; anything
-    else float32. With targets [rows, 1, 1, features + targets].
+    Images are uint8 [rows, height, width, channels], 255 being 1.0; other data
+    are float32. With targets [rows, 1, 1, features + targets].
     """
 
   @property

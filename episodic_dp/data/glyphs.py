@@ -203,7 +203,7 @@ def _shape(uniform: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
   # One stroke in 15 %, two in 45 %, three in 40 % of all glyphs.
   u = uniform[8 * _STROKES]
   count = 1 + (u > -0.7).astype(jnp.int32) + (u > 0.2).astype(jnp.int32)
-  # Half of the strokes go on where the one before ended, as in a script.
+  # Half of the strokes begin at the end of the one before, as in a script.
   join = uniform[8 * _STROKES + 1 :] < 0.0
   for s in range(1, _STROKES):
     start = jnp.where(join[s - 1], control[s - 1, 3], control[s, 0])

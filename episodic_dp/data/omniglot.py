@@ -125,10 +125,10 @@ def divide(
   """Return the characters of each part.
 
   Args:
-    split: see `Options`.
+    split: division, as in `Options`.
     characters: names [characters] as "Alphabet/characterNN".
     background: bool[characters], the official background set.
-    seed: of the random choices.
+    seed: public seed of the random choices.
 
   Returns:
     int64 positions in `characters` for each of `dataset.PARTS`, rising and

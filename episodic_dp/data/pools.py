@@ -58,7 +58,7 @@ def generate(
   """Generate the three splits.
 
   Args:
-    options: of the data set.
+    options: options of the data set.
     make_part: (number of the part in `dataset.PARTS`, participants) -> data.
   """
   counts = (

@@ -61,7 +61,7 @@ def read(
   remains of killed preparations are removed.
 
   Args:
-    folder: of the data set in the originals.
+    folder: folder of the data set in the cache.
     generate: keys and bytes of the images.
   """
   for left in folder.glob("incomplete.*"):

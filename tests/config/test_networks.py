@@ -60,7 +60,7 @@ def shapes_of(model):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-  """Writes a module of one's own into the current folder; its name."""
+  """Return a function that writes a module of own code and returns its name."""
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr("sys.path", [*os.sys.path])
 

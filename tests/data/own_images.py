@@ -1,4 +1,4 @@
-"""Small trees of images and NPZ files, as someone might have them."""
+"""Small trees of images and NPZ files of own data."""
 
 import pathlib
 from typing import Any

@@ -4,7 +4,7 @@ Paper: "Meta-Learning with Differential Privacy" (DP-MAML), Table 3: 48.1 %
 private (5-way 5-shot: 58.2 %) at a claimed epsilon of 1.5, 61.0 % without
 privacy (78.6 %). Its 1600 tasks a step are q = 0.004 of 400 000 participants.
 Here a step draws each participant with probability q, independently (Poisson),
-which is what gives epsilon = 0.498 at delta = 1e-6 after 250 steps with z = 1.
+which gives epsilon = 0.498 at delta = 1e-6 after 250 steps with z = 1.
 The paper keeps the rate at 0.01, and its code judges a task on 15 images per
 class.
 

@@ -1,6 +1,6 @@
 """The built-in data without tasks: DP-SGD on the drawings of all glyphs.
 
-One network learns to tell the glyphs of all training writers apart, by Poisson
+One network learns to classify the glyphs of all training writers from Poisson
 samples of single drawings, each clipped by itself (Abadi et al., 2016,
 Algorithm 1). The drawing is the unit of the guarantee, and the only one. What
 was learned is measured on tasks of unseen writers: the features are kept, and a

@@ -4,7 +4,7 @@ Paper: "Meta-Learning with Differential Privacy" (DP-MAML), Table 3: 93.9 %
 private (its 1600 tasks a step, q = 0.004 of 400 000), 99.5 % without privacy;
 20-way 88.0 % and 96.4 %.
 Here a step draws each participant with probability q, independently (Poisson),
-which is what gives epsilon = 0.498 at delta = 1e-6 after 250 steps with z = 1.
+which gives epsilon = 0.498 at delta = 1e-6 after 250 steps with z = 1.
 
 Command:
   episodic-dp train --data_dir=DATA --workdir=DIR \\
@@ -12,25 +12,25 @@ Command:
 
 Expected of this command on two CPU cores: 51 minutes, test accuracy 95.9 %
 (last checkpoint), epsilon 0.4984 for a participant. Without privacy
-(private=0,participants=16000,steps=1000 beside the same width, inner_steps and
+(private=0,participants=16000,steps=1000 with the same width, inner_steps and
 query): 98.5 %. See experiments/results/. The default width of 64 with five
 inner steps is for an accelerator.
 
-The images recur: with the default arguments a class is held by up to 1881 of
-the participants and an image by up to 228. These public counts are in
-config.data.most_copies, and training counts again before it believes them. So
-`episodic-dp account` says beside the participant what is left of a class and of
-an image, which is nothing: after 250 steps an image's epsilon is above 50, and
-the bounds that hold with the errors of the sampler are in the millions. For
-other numbers of participants, queries or classes state the counts after the
-colon (too small ones are refused with the true ones): class_copies=98 and
-image_copies=20, for example.
+The images recur: with the default arguments up to 1881 participants hold one
+class, and up to 228 hold one image. These public counts are in
+config.hierarchy.most_copies, and training checks them against the data. A
+participant has a guarantee; a class and an image have none of use
+(`episodic-dp account` prints them): after 250 steps an image's epsilon is above
+50, and the bounds that hold with the errors of the sampler are in the millions.
+For other numbers of participants, queries or classes state the counts after the
+colon, such as class_copies=98,image_copies=20; counts that are too small are
+refused with the true ones.
 
 Arguments after the colon: private (1), width (64), participants (400000), rate
 (0.004: the share of the participants that a step draws), inner_steps (5), steps
 (250), query (1, images per class that a task is judged on in training), way
 (5), shot (1), class_copies (0: the known one, or none), image_copies (0:
-likewise).
+the same).
 """
 
 import ml_collections

@@ -1,4 +1,4 @@
-"""Your own data: a folder `class/image` or `group/class/image`, NPZ, or table.
+"""Own data: a folder `class/image` or `group/class/image`, NPZ, or table.
 
 The sizes of the hierarchy are read from the folder, or from the labels, before
 anything else. They are public by assumption, and so are the names of the units
@@ -17,7 +17,7 @@ is a task of `way` of its classes: the form with the better guarantees, for the
 number of tasks is random.
 
 The class need not be the level above the images. In diagnosis/patient/image
-with classes=diagnosis a task tells diagnoses apart, by images of different
+with classes=diagnosis a task classifies diagnoses, by images of different
 patients, and there is a guarantee for a patient. Where a patient has images of
 several diagnoses (a .csv of file, patient, diagnosis; or folders of one name),
 --config.data.options.crossing=patient makes it a guarantee for the patient in

@@ -45,7 +45,7 @@ from episodic_dp.output import phases
 
 Options = rows_lib.Options
 
-_BATCH = 1024  # Examples that the reading threads are given at once.
+_BATCH = 1024  # Examples that are handed to the reading threads at once.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,7 +68,7 @@ def survey(data_dir: originals.Path | None, options: Options) -> Survey:
 
   Args:
     data_dir: a folder tree or a .csv (see `trees`), or an .npz (see `npz`).
-    options: options of own data, of which those about units are read.
+    options: options of the units; those of the rows are not read.
 
   Raises:
     FileNotFoundError: there is no such folder or file.
@@ -171,7 +171,7 @@ def _rows(
   Args:
     listing: the data.
     records: int64[n], numbers of examples.
-    options: of the rows.
+    options: options of the rows.
     root: the folder of the file, readable by its owner alone.
 
   Raises:

@@ -3,7 +3,7 @@
   numpy.savez("own.npz", images=uint8[n, H, W, C], **{"class": labels})
   numpy.savez("own.npz", features=float32[n, ...], **{"class": labels})
 
-`images` are uint8, or uint16 of which 65535 is 1; `features` are numbers of one
+`images` are uint8, or uint16, 65535 being 1; `features` are numbers of one
 to three axes each. Labels are listed without reading either. All arrays but the
 examples together may unpack to no more than the examples, or 64 MiB. Labels are
 whole numbers or text, and compared as text.
@@ -105,7 +105,7 @@ def listing(
 
 @contextlib.contextmanager
 def _reading(path: pathlib.Path) -> Iterator[None]:
-  """Raise ValueError with one sentence where the file is damaged."""
+  """Raise ValueError if the file is damaged."""
   try:
     yield
   except cache.DAMAGED as e:
@@ -126,7 +126,7 @@ def _image(values: np.ndarray, name: str) -> readers.Example:
 
 
 def _heads(path: pathlib.Path) -> Heads:
-  """Return the shape and dtype of every array, none of which is read."""
+  """Return the shape and dtype of every array without reading one."""
   found = {}
   with zipfile.ZipFile(path) as z:
     for info in z.infolist():
@@ -149,7 +149,7 @@ def _bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
 def _check_names(
     path: pathlib.Path, heads: Heads, wanted: Sequence[str]
 ) -> None:
-  """Raise ValueError where an array is missing, or nothing reads it."""
+  """Raise ValueError if an array is missing or unknown."""
   unread = sorted(set(heads) - {*_READ, *wanted})
   if unread or not set(wanted) <= set(heads) or {_FEATURES, _IMAGES} <= set(
       heads

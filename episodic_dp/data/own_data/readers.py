@@ -1,4 +1,4 @@
-"""Readers of single files, each of which holds one example.
+"""Readers of files that hold one example each.
 
 Pictures in the formats of Pillow, DICOM (by its suffix or its first bytes) and
 uint8 in an .npy are images. Other numbers in an .npy are features.

@@ -162,8 +162,8 @@ def form_of(
 
   Args:
     example: the first one.
-    name: of it, for messages.
-    options: of own data.
+    name: name of the first example, for messages.
+    options: options of own data.
     shape: (height, width, channels) that images have where no option says
       another one; None means 28 x 28, grey.
 

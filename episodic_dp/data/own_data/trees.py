@@ -152,7 +152,7 @@ def folder_listing(
   if parts and sorted(top) != sorted(dataset.PARTS):
     raise ValueError(
         f"{root} has the folders {', '.join(top[:9])}: give it train,"
-        " validation and test and nothing beside them, or only folders with"
+        " validation and test and nothing else, or only folders with"
         " other names"
     )
   files: list[File] = []

@@ -2,8 +2,8 @@
 
 --data_dir is a folder with train.csv, schema.json and, optionally, a public
 validation.csv and test.csv of the same columns (their clients are not read).
-The schema says what is public: the clients, the classes, the values of columns
-of words, centre and scale of columns of numbers; docs/pvi.md shows one.
+The schema declares the public facts: the clients, the classes, the values of
+columns of words, centre and scale of columns of numbers; docs/pvi.md shows one.
 
 Command:
   episodic-dp pvi --config=own_table --data_dir=DIR --workdir=DIR
