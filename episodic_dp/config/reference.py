@@ -78,11 +78,14 @@ def lines(kind: Any, width: int = 80) -> list[str]:
   result = []
   for field in fields(kind):
     stated = f"default {field.default}" if field.default else "required"
-    result.append(f"  {field.path} ({field.type}; {stated})")
-    result += textwrap.wrap(
-        field.meaning, width, initial_indent=" " * 6,
-        subsequent_indent=" " * 6, break_on_hyphens=False,
-    )
+    for text, indent in (
+        (f"{field.path} ({field.type}; {stated})", "  "),
+        (field.meaning, " " * 6),
+    ):
+      result += textwrap.wrap(
+          text, width, initial_indent=indent, subsequent_indent=" " * 6,
+          break_on_hyphens=False,
+      )
   return result
 
 

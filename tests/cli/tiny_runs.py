@@ -73,6 +73,7 @@ def save(
           accounting.Ledger().add(parsed.release, steps, continued=False),
           delta=1e-5,
           fixed_seed=True,
+          planned_steps=steps,
       ),
   )
 
