@@ -11,7 +11,6 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import report
-from episodic_dp.plan import sampler_error
 
 PARTICIPANTS = plan.Hierarchy.regular(
     (400_000, 5, 10), levels=("participant", "class", "image")
@@ -115,23 +114,6 @@ def test_no_level_with_a_guarantee_says_why():
 def test_values_out_of_range(options, match):
   with pytest.raises(plan.PlanError, match=match):
     guarantee(**options)
-
-
-def tails(variation):
-  """An error that no ratio of probabilities bounds."""
-  error = sampler_error.SamplerError(
-      variation=variation, tails=variation, unmatched=math.inf
-  )
-  return lambda hierarchy, stages: error
-
-
-def test_error_of_the_sampler_is_charged(monkeypatch):
-  plain = guarantee().epsilon
-  monkeypatch.setattr(sampler_error, "sampling_error", tails(1e-10))
-  assert guarantee().epsilon > plain
-  monkeypatch.setattr(sampler_error, "sampling_error", tails(1e-8))
-  assert math.isinf(guarantee().epsilon)
-  assert "in total variation" in guarantee().caveat
 
 
 def test_bare_formula():

@@ -9,7 +9,6 @@ from scipy import stats
 
 from episodic_dp import accounting
 from episodic_dp import plan
-from episodic_dp.accounting import lower_bounds
 from episodic_dp.accounting.accountants import base
 from episodic_dp.accounting.guarantee import get_accountant
 from episodic_dp.accounting.profiles import amplification
@@ -121,27 +120,6 @@ def test_unknown_plans_have_zero_and_wrong_values_end_in_a_sentence():
   assert accounting.lower_bound(release, delta=1e-5, **asked) == 0
   with pytest.raises(plan.PlanError):
     accounting.lower_bound(release, delta=2.0, **asked)
-
-
-def test_merged_outcomes_have_no_larger_ratio():
-  rng = np.random.default_rng(0)
-  losses = rng.normal(0, 1, 1000)
-  probs = rng.dirichlet(np.ones(1000))
-  h = 0.05
-  cell = np.floor(losses / h).astype(np.int64)
-  above = losses - cell * h
-  first, found = lower_bounds._gathered(
-      cell, probs, 1 - above / h, -probs * np.expm1(-above),
-      probs * np.expm1(h - above),
-  )
-  points = (first + np.arange(found.size)) * h
-  for epsilon in (0.0, 0.5, 1.5):
-    def delta(at, p, epsilon=epsilon):
-      return float((p * np.maximum(-np.expm1(epsilon - at), 0)).sum())
-
-    merged, truth = delta(points, found), delta(losses, probs)
-    assert 0 <= truth - merged < 2e-3
-  assert math.isclose(found.sum(), 1.0)
 
 
 # The whole range of parameters ------------------------------------------------

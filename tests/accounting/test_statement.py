@@ -87,17 +87,6 @@ def test_what_was_written_holds(make, levels, refused):
   assert tuple(data["no_guarantee"]) == refused
 
 
-def test_a_fixed_seed_is_confessed_and_no_seed_is_told():
-  plain, seeded = stated(), stated(fixed_seed=True)
-  for level in LEVELS:
-    entry = seeded["guarantees"][level]
-    assert entry["caveat"].startswith(report.SEEDED)
-    assert entry["assumptions"][0] == report.SEEDED
-    assert entry["epsilon"] == plain["guarantees"][level]["epsilon"]
-    assert plain["guarantees"][level]["caveat"] == ""
-  assert "seed" not in json.dumps(plain).replace("fixed_seed", "")
-
-
 def _change(data, path, value):
   data = copy.deepcopy(data)
   at = data
@@ -202,15 +191,22 @@ def test_other_json_is_no_statement(value):
     accounting.verify(value)
 
 
-def test_given_weights_are_said_to_be_taken_for_public():
-  plain, begun = stated(), stated(start="ab12")
-  assert plain["start"] is None and begun["start"] == "ab12"
-  assert not accounting.verify(begun).differences
-  for level, entry in begun["guarantees"].items():
-    assert report.STARTED in entry["caveat"]
-    assert report.STARTED in entry["assumptions"]
+@pytest.mark.parametrize(
+    "name,value,said",
+    [("fixed_seed", True, report.SEEDED), ("start", "ab12", report.STARTED)],
+)
+def test_what_weakens_a_statement_is_confessed_at_every_level(
+    name, value, said
+):
+  plain, weaker = stated(), stated(**{name: value})
+  assert "seed" not in json.dumps(plain).replace("fixed_seed", "")
+  assert not plain[name] and weaker[name] == value
+  assert not accounting.verify(weaker).differences
+  for level, entry in weaker["guarantees"].items():
+    assert said in entry["caveat"] and said in entry["assumptions"]
+    assert plain["guarantees"][level]["caveat"] == ""
     assert entry["epsilon"] == plain["guarantees"][level]["epsilon"]
-  assert accounting.verify(begun | {"start": None}).differences
+  assert accounting.verify(weaker | {name: plain[name]}).differences
 
 
 # Clip norms that are adapted --------------------------------------------------

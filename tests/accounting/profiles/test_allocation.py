@@ -22,7 +22,7 @@ def divergence(kind, epsilon, direction):
   return kind.divergence(np.atleast_1d(epsilon), direction)
 
 
-def two_steps(d, shift, observed=2):
+def two_steps(d, shift):
   """Masses of (P, Q) on a plane of outputs, for two steps of a pass.
 
   The second step's distance may depend on what the first step released.
@@ -39,8 +39,6 @@ def two_steps(d, shift, observed=2):
   in_first = normal(first - d) * normal(second)
   in_second = normal(first) * normal(second - moved)
   p = (in_first + in_second) / 2
-  if observed == 1:
-    return p.sum(axis=1), q.sum(axis=1)
   return p, q
 
 
@@ -205,7 +203,6 @@ def test_chernoffs_bound_is_above(d, number):
 
 
 # Units inside the primary units of a pass -------------------------------------
-
 
 
 def nested(d, q, p):

@@ -1,0 +1,51 @@
+"""Sums of enumerated steps, compared with the bounds."""
+
+from collections.abc import Sequence
+import itertools
+import math
+
+import numpy as np
+
+from episodic_dp.accounting.profiles import amplification
+from episodic_dp.accounting.profiles import unit_profile
+from tests.accounting import random_tasks
+from tests.oracles import exact
+
+
+def convolved(parts: Sequence[exact.Mixture]) -> exact.Mixture:
+  """Return the sum of independent mixtures."""
+  total = parts[0]
+  for part in parts[1:]:
+    total = random_tasks.summed(
+        (a + b, v * w)
+        for (a, v), (b, w) in itertools.product(zip(*total), zip(*part))
+    )
+  return total
+
+
+def largest_share(
+    pair: Sequence[exact.Mixture],
+    units: unit_profile.UnitProfiles,
+    z: float,
+    epsilons: Sequence[float],
+) -> dict[str, float]:
+  """Check that a bound holds, and return the share of it that is reached.
+
+  Args:
+    pair: sums with a unit and without it.
+    units: the profiles that bound them.
+    z: the noise multiplier.
+    epsilons: where the divergences are compared.
+
+  Returns:
+    The largest share of each direction, of divergences that are not tiny.
+  """
+  reached = dict.fromkeys(amplification.DIRECTIONS, 0.0)
+  for epsilon, direction in itertools.product(epsilons, reached):
+    one, other = pair if direction == "remove" else pair[::-1]
+    truth = exact.hockey_stick(one, other, math.exp(epsilon), z)
+    (bound,) = unit_profile.profile(units, np.asarray([epsilon]), direction)
+    assert truth <= bound * (1 + 1e-7) + 1e-9, (direction, epsilon)
+    if truth > 1e-3:
+      reached[direction] = max(reached[direction], truth / float(bound))
+  return reached
