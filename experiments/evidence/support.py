@@ -369,11 +369,8 @@ column says so.
 """
 
 
-def head() -> str:
-  """Return the text above the sections."""
-  return _HEAD.format(names=", ".join(f"`{n}`" for n in ACCOUNTANTS))
-
-
 def document() -> str:
   """Write the whole page."""
-  return "\n".join([head(), *(section().markdown() for section in SECTIONS)])
+  names = ", ".join(f"`{name}`" for name in ACCOUNTANTS)
+  sections = (section().markdown() for section in SECTIONS)
+  return "\n".join([_HEAD.format(names=names), *sections])

@@ -108,9 +108,8 @@ _learners_table = panels.tabled({
 
 
 def _kind(outcome: panels.Outcome) -> str:
-  if outcome["labels"]["private"]:
-    return f"participant ε = {budgets.BUDGET} at δ = {budgets.DELTA:g}"
-  return "without privacy"
+  budget = f"participant ε = {budgets.BUDGET} at δ = {budgets.DELTA:g}"
+  return budget if outcome["labels"]["private"] else "without privacy"
 
 
 # Ways to spend a budget -------------------------------------------------------

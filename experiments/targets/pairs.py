@@ -100,9 +100,9 @@ def _draw_glyphs(outcomes: panels.Outcomes, figure: Any) -> None:
   """Plot validation accuracy over the steps of both runs."""
   axes = figure.subplots()
   for number, (name, outcome) in enumerate(outcomes.items()):
-    steps = outcome["validation"]["steps"]
     dp_maml.draw_validation(
-        axes, steps, [outcome], number, name.replace("_", " ")
+        axes, outcome["validation"]["steps"], [outcome], number,
+        name.replace("_", " "),
     )
   panels.finish_axes(axes, "steps", budgets.CHANCE)
   plotting.over_steps(axes)

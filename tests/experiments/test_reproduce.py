@@ -100,9 +100,8 @@ def test_the_committed_pages_are_those_that_write_makes():
       for path in results_pages.FOLDER.glob("*.md")
   }
   assert made == committed, "run python -m experiments.reproduce --write"
-  for name, text in made.items():
-    for link in re.findall(r"\]\(([^)#]+)", text):
-      assert (results_pages.FOLDER / link).exists(), (name, link)
+  links = re.findall(r"\]\(([^)#]+)", "\n".join(made.values()))
+  assert all((results_pages.FOLDER / link).exists() for link in links)
 
 
 def _row(data, accuracy, **fields):
