@@ -1,7 +1,7 @@
 """MNIST by its writers: the hand of a person, from one image of each digit.
 
-A task is five digits of one writer: told apart after one image of each (or
-five), on other images by the same hand. A step draws each of the 539 training
+A task is five digits of one writer: a model adapts to one image of each (or
+five) and classifies other images by the same hand. A step draws each of the 539 training
 writers with probability `rate` (Poisson), then five of their ten digits, then
 images of each. Validation and test writers are other people.
 
