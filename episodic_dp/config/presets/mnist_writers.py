@@ -1,9 +1,9 @@
 """MNIST by its writers: the hand of a person, from one image of each digit.
 
 A task is five digits of one writer: a model adapts to one image of each (or
-five) and classifies other images by the same hand. A step draws each of the 539 training
-writers with probability `rate` (Poisson), then five of their ten digits, then
-images of each. Validation and test writers are other people.
+five) and classifies other images by the same hand. A step draws each of the 539
+training writers with probability `rate` (Poisson), then five of their ten
+digits, then images of each. Validation and test writers are other people.
 
 One run guarantees something to three units at once (delta = 1e-5):
   writer  all that a person wrote, and so whether they took part;
