@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import plan
+from episodic_dp import sampling
+from episodic_dp.private import keys
 from episodic_dp.private import quantile
 from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
@@ -23,6 +25,14 @@ def program_of(
   return step_lib.Program(
       learner=learner, optimizer=None, release=release, rows=None, **options
   )
+
+
+def state_of(
+    params: Any, mechanism: plan.Mechanism, key: jax.Array, clip: Any = None
+) -> state_lib.State:
+  """Return a state before its first step; `clip` as it begins, or is given."""
+  clip = quantile.init(mechanism, params) if clip is None else clip
+  return state_lib.State(params, (), jnp.int32(0), key, clip)
 
 
 def sum_tasks(
@@ -47,12 +57,27 @@ def sum_tasks(
     **options: other fields of `step.Program`.
   """
   program = program_of(learner, mechanism, episode, **options)
-  state = state_lib.State(
-      params, (), jnp.int32(0), key, quantile.init(mechanism, params)
-  )
+  state = state_of(params, mechanism, key)
   totals = step_lib.begin(program, state, tasks.mask.size)
   totals = step_lib.add(program, state, totals, tasks)
   return totals.sum, step_lib.summarise(totals.diagnostics, tasks.mask)
+
+
+def drawn(key: jax.Array, dataset: Any, described: Any, step: int) -> dict:
+  """Return slot -> episode, of the tasks that a step draws and augments."""
+  indices = sampling.sample(
+      jax.random.fold_in(key, keys.SAMPLING), dataset.hierarchy, described, step
+  )
+  rows, mask = sampling.task_indices(*indices, dataset.hierarchy, described)
+  own = keys.step_key(key, keys.AUGMENTATION, step)
+  return {
+      int(slot): sampling.make_episode(
+          jax.random.fold_in(own, slot),
+          jnp.asarray(dataset.images)[rows[slot]],
+          described.episode,
+      )
+      for slot in np.flatnonzero(np.asarray(mask))
+  }
 
 
 def flat(tree: Any) -> np.ndarray:

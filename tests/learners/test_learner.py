@@ -1,13 +1,18 @@
-"""The protocol of learners, their directions, and settings that are refused."""
+"""The protocol of learners, refused settings, and heads against plain loops.
+
+The heads are ProtoNet, the ridge head, Reptile and fine-tuning.
+"""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp.auditing import canaries
+from episodic_dp.learners import heads
 from episodic_dp.learners import maml
 from tests.learners import tiny
 
@@ -120,3 +125,149 @@ def test_targets_of_a_regression_are_no_classes(learner):
   )
   with pytest.raises(ValueError, match="float32 are no classes"):
     jax.eval_shape(learner.adapt, params, support)
+
+
+# Against plain loops ----------------------------------------------------------
+
+
+def plain_logits(params, support, images, *, cosine=None):
+  """By squared distances; by angles, times a scale, where it is given."""
+  embedded = tiny.outputs(params, support.images)
+  queries = tiny.outputs(params, images)
+  if cosine is not None:
+    embedded, queries = ([e / np.linalg.norm(e) for e in b]
+                         for b in (embedded, queries))
+  result = np.zeros((len(images), tiny.WAY))
+  for k in range(tiny.WAY):
+    members = [e for e, label in zip(embedded, support.labels) if label == k]
+    prototype = sum(members) / len(members)
+    for i, query in enumerate(queries):
+      if cosine is None:
+        result[i, k] = -sum((query - prototype) ** 2)
+      else:
+        angle = query @ prototype / np.linalg.norm(prototype)
+        result[i, k] = cosine * angle
+  return result
+
+
+@pytest.mark.parametrize("options", [{}, {"metric": "cosine", "scale": 4.0}])
+def test_loss_and_gradient_are_those_of_the_equations(options):
+  learner = learners.ProtoNet(tiny.model(out=5), way=tiny.WAY, **options)
+  episode = tiny.episode(shot=2, query=2)
+  params = learner.init(jax.random.key(0))
+  scale = np.exp(params.get("log_scale", 0.0))
+  np.testing.assert_allclose(scale, options.get("scale", 1.0), rtol=1e-6)
+
+  def reference(p):
+    logits = plain_logits(
+        p.get("model", p),
+        episode.support,
+        episode.query.images,
+        cosine=np.exp(p["log_scale"]) if options else None,
+    )
+    return tiny.cross_entropy(logits, episode.query.labels)
+
+  tiny.assert_gradient(lambda p: learner.loss(p, episode), reference, params)
+
+
+def test_classes_of_unequal_size_have_their_own_means():
+  learner = learners.ProtoNet(tiny.model(out=5), way=tiny.WAY)
+  params = learner.init(jax.random.key(0))
+  support, query = tiny.episode(shot=3, dtype=np.float32)
+  support = tiny.Examples(
+      support.images, np.asarray([0, 2, 1, 1, 0, 1, 1, 1, 0], np.int32)
+  )
+  logits = learner.predict(params, support, query.images)
+  expected = plain_logits(tiny.in_float64(params), support, query.images)
+  np.testing.assert_allclose(logits, expected, rtol=1e-4)
+  # Each query is judged alone: its logits do not see the others.
+  alone = learner.predict(params, support, query.images[:1])
+  np.testing.assert_allclose(alone, expected[:1], rtol=1e-4)
+
+
+def plain_solve(x, y, weight):
+  """The same minimum as a least-squares problem with d more equations."""
+  d, k = x.shape[1], y.shape[1]
+  rows = np.concatenate([x, np.sqrt(weight) * np.eye(d)])
+  return np.linalg.lstsq(rows, np.concatenate([y, np.zeros((d, k))]))[0]
+
+
+@pytest.mark.parametrize("n,d", [(4, 9), (9, 4), (5, 5)])
+def test_both_forms_solve_the_ridge_regression(n, d):
+  rng = np.random.default_rng(0)
+  x, y = rng.standard_normal((n, d)), rng.standard_normal((n, 3))
+  with jax.enable_x64(True):
+    solution = np.asarray(heads.solve(x, y, 0.3))
+  np.testing.assert_allclose(solution, plain_solve(x, y, 0.3), rtol=1e-9)
+
+
+@pytest.mark.parametrize("features", [2, 8])
+def test_loss_and_gradient_are_those_of_least_squares(features):
+  """Also with respect to the ridge and the scale."""
+  learner = learners.RidgeHead(
+      tiny.model(out=features), way=tiny.WAY, ridge=0.5, scale=3.0
+  )
+  episode = tiny.episode(shot=2, query=2)
+
+  def reference(params):
+    weights = plain_solve(
+        tiny.outputs(params["model"], episode.support.images),
+        np.eye(tiny.WAY)[episode.support.labels],
+        np.exp(params["log_ridge"]),
+    )
+    queries = tiny.outputs(params["model"], episode.query.images)
+    return tiny.cross_entropy(
+        np.exp(params["log_scale"]) * queries @ weights, episode.query.labels
+    )
+
+  params = learner.init(jax.random.key(0))
+  np.testing.assert_allclose(np.exp(params["log_ridge"]), 0.5, rtol=1e-6)
+  np.testing.assert_allclose(np.exp(params["log_scale"]), 3.0, rtol=1e-6)
+  tiny.assert_gradient(lambda p: learner.loss(p, episode), reference, params)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_the_direction_is_the_way_back_from_the_end_of_the_plain_loop(
+    steps
+):
+  learner = learners.Reptile(tiny.model(), inner_steps=steps, inner_rate=0.3)
+  episode = tiny.episode()
+  params = tiny.in_float64(learner.init(jax.random.key(0)))
+  with jax.enable_x64(True):
+    loss, direction = jax.jit(learner.meta_gradient)(params, episode)
+    at_support = learner.loss(params, episode)
+  both = tiny.Examples(*map(np.concatenate, zip(*episode)))
+  end = tiny.descend(params, both, steps, 0.3)
+  for k in end:
+    expected = (params[k] - end[k]) / 0.3
+    np.testing.assert_allclose(direction[k], expected, rtol=1e-9)
+  # The loss beside it is that of a test task, which adapts to its support set.
+  np.testing.assert_allclose(loss, at_support, rtol=1e-12)
+
+
+TUNING_RATE = 0.3
+
+
+@pytest.mark.parametrize("body", [True, False])
+@pytest.mark.parametrize("fresh", [True, False])
+def test_adaptation_is_the_plain_loop(body, fresh):
+  learner = learners.FineTuning(
+      tiny.model(),
+      inner_steps=4,
+      optimizer=optax.sgd(TUNING_RATE),
+      body=body,
+      fresh_head=fresh,
+  )
+  support, _ = tiny.episode()
+  params = tiny.in_float64(learner.init(jax.random.key(0)))
+  start = dict(params)
+  if fresh:
+    # Of a network of seven classes; its head is replaced.
+    params["head"] = np.ones((3, 7))
+    start["head"] = np.zeros((3, 3))
+  with jax.enable_x64(True):
+    adapted = jax.jit(learner.adapt)(params, support)
+  names = ("body", "head") if body else ("head",)
+  expected = tiny.descend(start, support, 4, TUNING_RATE, names)
+  for k in expected:
+    np.testing.assert_allclose(adapted[k], expected[k], rtol=1e-6, atol=1e-9)

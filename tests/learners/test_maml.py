@@ -1,4 +1,4 @@
-"""MAML, ANIL and Meta-SGD against plain loops."""
+"""MAML, ANIL, Meta-SGD and the switches of MAML++ against plain loops."""
 
 import jax
 import jax.numpy as jnp
@@ -6,44 +6,184 @@ import numpy as np
 import pytest
 
 from episodic_dp import learners
+from episodic_dp import models
+from episodic_dp.learners import maml
+from tests.learners import tiny
 
-RATE = 0.3
+STEPS, RATE = 3, 0.4
+NO_NORMS = np.ones((STEPS, 3)), np.zeros((STEPS, 3))
+LAST = (0.0, 0.0, 1.0)
 
 
-def plain_loss(tiny, params, episode, steps, rates):
-  """Gradient steps one by one in NumPy, then the query loss."""
-  for _ in range(steps):
-    gradient = tiny.slope(params, episode.support)
-    params = {k: params[k] - rates[k] * gradient[k] for k in params}
-  logits = tiny.outputs(params, episode.query.images)
-  return tiny.cross_entropy(logits, episode.query.labels)
+def normalising_model():
+  """The tiny model with an affine layer, as after a normalisation."""
+  plain = tiny.model()
+
+  def init(key):
+    params = plain.init(key)
+    return params | {"norm": {"scale": jnp.ones(3), "bias": jnp.zeros(3)}}
+
+  def apply(params, images):
+    x = plain.apply(params, images)
+    return x * params["norm"]["scale"] + params["norm"]["bias"]
+
+  return models.Model(init, apply, mixes_examples=False)
+
+
+def plain_loss(params, episode, rates, norms, weights):
+  """MAML++ by hand.
+
+  Args:
+    params: body and head.
+    episode: a task.
+    rates: {"body": [steps], "head": [steps]}.
+    norms: ([steps, 3], [steps, 3]): scale and bias of every inner step.
+    weights: [steps], of the query losses.
+  """
+  total = 0.0
+  for i, weight in enumerate(weights):
+    norm = norms[0][i], norms[1][i]
+    gradient = tiny.slope(params, episode.support, *norm)
+    params = {k: params[k] - rates[k][i] * gradient[k] for k in gradient}
+    logits = tiny.outputs(params, episode.query.images) * norm[0] + norm[1]
+    total += weight * tiny.cross_entropy(logits, episode.query.labels)
+  return total
+
+
+def spread(params):
+  """Moves every array a little, so that no step is like another."""
+  rng = np.random.default_rng(0)
+  return jax.tree.map(
+      lambda p: np.asarray(p) + 0.1 * rng.standard_normal(p.shape), params
+  )
+
+
+SWITCHES = [
+    {"learned_rates": True},
+    {"per_step_norm": True},
+    {"loss_weights": (0.2, 0.3, 0.5)},
+    {
+        "learned_rates": True,
+        "per_step_norm": True,
+        "loss_weights": (0.5, 0.1, 0.4),
+    },
+]
+
+
+@pytest.mark.parametrize(
+    "switches,unroll",
+    [(s, False) for s in SWITCHES] + [(SWITCHES[-1], True)],
+    ids=lambda v: "+".join(v) if isinstance(v, dict) else f"unroll={v}",
+)
+def test_every_switch_is_the_plain_loop(switches, unroll):
+  per_step = "per_step_norm" in switches
+  learner = learners.MAML(
+      normalising_model() if per_step else tiny.model(),
+      inner_steps=STEPS,
+      inner_rate=RATE,
+      unroll=unroll,
+      **switches,
+  )
+  params = spread(learner.init(jax.random.key(0)))
+  episode = tiny.episode()
+
+  def reference(params):
+    rates = {k: [RATE] * STEPS for k in ("body", "head")}
+    if "learned_rates" in switches:
+      rates, params = params["rates"], params["model"]
+    norms = NO_NORMS
+    if per_step:
+      norms = params["norm"]["scale"], params["norm"]["bias"]
+    weights = switches.get("loss_weights", LAST)
+    return plain_loss(params, episode, rates, norms, weights)
+
+  tiny.assert_gradient(lambda p: learner.loss(p, episode), reference, params)
+
+
+def test_all_switches_begin_as_plain_maml_with_norms_that_stay():
+  """And what they add to the parameters is what is announced."""
+  learner = learners.MAML(
+      normalising_model(),
+      inner_steps=STEPS,
+      learned_rates=True,
+      per_step_norm=True,
+  )
+  params = learner.init(jax.random.key(0))
+  assert jax.tree.map(np.shape, params) == {
+      "model": {
+          "body": (4, 3),
+          "head": (3, 3),
+          "norm": {"scale": (STEPS, 3), "bias": (STEPS, 3)},
+      },
+      "rates": {
+          "body": (STEPS,),
+          "head": (STEPS,),
+          "norm": {"scale": None, "bias": None},
+      },
+  }
+  support = tiny.episode(dtype=np.float32).support
+  adapted = learner.adapt(params, support)
+  plain = learners.MAML(tiny.model(), inner_steps=STEPS)
+  expected = plain.adapt(plain.init(jax.random.key(0)), support)
+  for k in expected:
+    np.testing.assert_allclose(adapted[k], expected[k], rtol=1e-5)
+  np.testing.assert_array_equal(adapted["norm"]["scale"], np.ones(3))
+
+
+def test_annealed_weights_are_those_of_the_authors():
+  """Their code's rule, for five inner steps and ten epochs of 50 steps."""
+  schedule = maml.annealed(5, 500)
+  for epoch in range(12):
+    early = max(0.2 - 0.02 * epoch, 0.006) if epoch < 10 else 0.0
+    last = min(0.2 + 0.08 * epoch, 0.976) if epoch < 10 else 1.0
+    for step in (50 * epoch, 50 * epoch + 49):
+      weights = schedule(jnp.int32(step))
+      np.testing.assert_allclose(weights, [early] * 4 + [last], atol=1e-6)
+
+
+def test_a_schedule_is_resolved_by_the_outer_step():
+  episode = tiny.episode(dtype=np.float32)
+  learner = learners.MAML(
+      tiny.model(), inner_steps=2, loss_weights=maml.annealed(2, 10)
+  )
+  params = learner.init(jax.random.key(0))
+  with pytest.raises(ValueError, match="learner.at_step"):
+    learner.loss(params, episode)
+  loss = jax.jit(lambda step: learner.at_step(step).loss(params, episode))
+  for step, weights in ((0, (0.5, 0.5)), (10, None)):
+    fixed = learners.MAML(tiny.model(), inner_steps=2, loss_weights=weights)
+    expected = fixed.loss(params, episode)
+    np.testing.assert_allclose(loss(step), expected, rtol=1e-6)
+
+
+# Of two parameters -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("unroll", [True, False])
 @pytest.mark.parametrize(
     "kind,rates",
     [
-        (learners.MAML, {"body": RATE, "head": RATE}),
-        (learners.ANIL, {"body": 0.0, "head": RATE}),
+        (learners.MAML, {"body": [RATE] * 3, "head": [RATE] * 3}),
+        (learners.ANIL, {"body": [0.0] * 3, "head": [RATE] * 3}),
     ],
 )
 def test_loss_and_gradient_are_those_of_the_plain_loop(
-    tiny, kind, rates, unroll
+    kind, rates, unroll
 ):
   learner = kind(tiny.model(), inner_steps=3, inner_rate=RATE, unroll=unroll)
   episode, params = tiny.episode(), learner.init(jax.random.key(0))
   tiny.assert_gradient(
       lambda p: learner.loss(p, episode),
-      lambda p: plain_loss(tiny, p, episode, 3, rates),
+      lambda p: plain_loss(p, episode, rates, NO_NORMS, LAST),
       params,
   )
   text = str(jax.make_jaxpr(learner.loss)(params, tiny.episode(dtype="f")))
   assert ("scan" in text) != unroll
 
 
-def test_meta_sgd_is_the_plain_loop_with_a_rate_for_every_number(tiny):
+def test_meta_sgd_is_the_plain_loop_with_a_rate_for_every_number():
   """With respect to the rates too."""
-  learner = learners.MetaSGD(tiny.model(), inner_steps=2)
+  learner = learners.MetaSGD(tiny.model(), inner_steps=STEPS)
   params, rng = learner.init(jax.random.key(0)), np.random.default_rng(0)
   assert all((r == 0.1).all() for r in params["rates"].values())
   params["rates"] = jax.tree.map(
@@ -52,13 +192,19 @@ def test_meta_sgd_is_the_plain_loop_with_a_rate_for_every_number(tiny):
   episode = tiny.episode()
   tiny.assert_gradient(
       lambda p: learner.loss(p, episode),
-      lambda p: plain_loss(tiny, p["model"], episode, 2, p["rates"]),
+      lambda p: plain_loss(
+          p["model"],
+          episode,
+          {k: [rates] * STEPS for k, rates in p["rates"].items()},
+          NO_NORMS,
+          LAST,
+      ),
       params,
   )
 
 
 @pytest.mark.parametrize("unroll", [True, False])
-def test_the_first_order_gradient_is_that_at_the_adapted(tiny, unroll):
+def test_the_first_order_gradient_is_that_at_the_adapted(unroll):
   episode, gradients = tiny.episode(dtype="f"), {}
   for order in ("first", "second"):
     learner = learners.MAML(
@@ -75,29 +221,29 @@ def test_the_first_order_gradient_is_that_at_the_adapted(tiny, unroll):
 
 
 @pytest.mark.parametrize("unroll", [True, False])
-def test_the_inner_gradient_can_be_replaced_and_knows_its_step(tiny, unroll):
-  support = tiny.episode(dtype="f").support
-  for kind, moving in (
-      (learners.MAML, ("body", "head")), (learners.ANIL, ("head",))
-  ):
-    learner = kind(
-        tiny.model(), inner_steps=3, inner_rate=RATE, unroll=unroll
+@pytest.mark.parametrize(
+    "kind,moving",
+    [(learners.MAML, ("body", "head")), (learners.ANIL, ("head",))],
+)
+def test_the_inner_gradient_can_be_replaced_and_knows_its_step(
+    kind, moving, unroll
+):
+  learner = kind(tiny.model(), inner_steps=3, inner_rate=RATE, unroll=unroll)
+  params = learner.init(jax.random.key(0))
+
+  def powers(loss):
+    return lambda p, examples, step: jax.tree.map(
+        lambda a: 10.0**step * jnp.ones_like(a), p
     )
-    params = learner.init(jax.random.key(0))
 
-    def powers(loss):
-      assert callable(loss)
-      return lambda p, examples, step: jax.tree.map(
-          lambda a: 10.0**step * jnp.ones_like(a), p
-      )
-
-    adapted = learner.adapt(params, support, inner_gradient=powers)
-    for k, array in params.items():
-      moved = 111 * RATE if k in moving else 0.0
-      np.testing.assert_allclose(adapted[k], array - moved, rtol=1e-5)
+  support = tiny.episode(dtype="f").support
+  adapted = learner.adapt(params, support, inner_gradient=powers)
+  for k, array in params.items():
+    moved = 111 * RATE if k in moving else 0.0
+    np.testing.assert_allclose(adapted[k], array - moved, rtol=1e-5)
 
 
-def test_a_head_is_found_in_haiku_names_and_missed_by_name(tiny):
+def test_a_head_is_found_in_haiku_names_and_missed_by_name():
   params = {"net/body": np.ones(2), "net/head": np.ones(3), "ahead": 1.0}
   learner = learners.ANIL(tiny.model())
   assert learner._moves(params) == {

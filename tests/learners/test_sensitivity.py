@@ -1,18 +1,26 @@
-"""What one task can do to the sum of a step, whichever learner is trained."""
+"""Sums and noise of a step, whichever learner is trained.
+
+One task moves the sum by no more than the sensitivity, and noise falls on the
+parts of a network that are trained, alone.
+"""
 
 import dataclasses
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
+from episodic_dp.models import parts
 from episodic_dp.private import step as step_lib
+from tests import fake_dataset
 from tests import task_sums
+from tests.task_sums import flat
 
 WAY, SHOT, QUERY, TASKS, CLIP_NORM = 3, 1, 1, 4, 1e-3
 EPISODE = plan.Episode(way=WAY, shot=SHOT, query=QUERY)
@@ -47,12 +55,11 @@ def summed(name):
   @jax.jit
   def run(images, mask):
     tasks = step_lib.Tasks(images.reshape(-1, 2, 2, 1), rows, mask)
-    total, _ = task_sums.sum_tasks(
+    return task_sums.sum_tasks(
         learner, MECHANISM, params, tasks, jax.random.key(1), episode=EPISODE
-    )
-    return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(total)])
+    )[0]
 
-  return lambda images, mask: np.asarray(run(images, mask), np.float64)
+  return lambda images, mask: flat(run(images, mask))
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -77,3 +84,107 @@ def test_one_task_moves_the_sum_by_no_more_than_the_sensitivity(name):
       replaced.append(np.linalg.norm(after - before))
   assert 0.99 * one < max(removed) <= one * (1 + 1e-5)
   assert one < max(replaced) <= two * (1 + 1e-5)
+
+
+# Parts of a network that are trained ------------------------------------------
+
+DATA = fake_dataset.FakeDataset(
+    images=np.random.default_rng(0)
+    .standard_normal((6 * WAY * 2, 2, 2, 1))
+    .astype(np.float32),
+    hierarchy=plan.Hierarchy.regular(
+        (6, WAY, 2), levels=("participant", "class", "image")
+    ),
+)
+LEARNERS = {
+    "maml": lambda m: learners.MAML(m, inner_steps=1, inner_rate=0.5),
+    "maml_plus_plus": lambda m: learners.MAML(
+        m, inner_steps=2, learned_rates=True, per_step_norm=True
+    ),
+    "anil": lambda m: learners.ANIL(m, inner_steps=1),
+    "meta_sgd": lambda m: learners.MetaSGD(m),
+    "reptile": lambda m: learners.Reptile(m, inner_steps=1),
+    "protonet": lambda m: learners.ProtoNet(m, way=WAY),
+    "ridge": lambda m: learners.RidgeHead(m, way=WAY),
+    "supervised": learners.Supervised,
+}
+
+
+def network(head):
+  """A layer, a norm and, where it is asked for, a head."""
+
+  def init(key):
+    a, b = jax.random.split(key)
+    params = {
+        "hidden": {"kernel": jax.random.normal(a, (4, 6))},
+        "norm": {"scale": np.ones(6, np.float32), "bias": np.zeros(6, "f")},
+    }
+    if head:
+      params["head"] = {"kernel": jax.random.normal(b, (6, WAY))}
+    return params
+
+  def apply(params, x):
+    x = x.reshape(x.shape[0], -1) @ params["hidden"]["kernel"]
+    x = x * params["norm"]["scale"] + params["norm"]["bias"]
+    return x @ params["head"]["kernel"] if head else x
+
+  return models.Model(init, apply, mixes_examples=False)
+
+
+LOW_RANK = ("reptile", "protonet", "ridge")
+
+
+# All others take the same way through the step as the ridge head.
+@pytest.mark.parametrize("name", ["ridge", *(
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in LEARNERS if name != "ridge"
+)])
+def test_what_is_frozen_is_neither_clipped_nor_noised(name):
+  trained = "low_rank" if name in LOW_RANK else "scale_shift"
+  model = network(head=name not in ("protonet", "ridge"))
+  start = jax.tree.map(
+      np.asarray, parts.by_name(model.init(jax.random.key(3)))
+  )
+  model = models.start_from(model, start, trained=trained, rank=1)
+  learner = LEARNERS[name](model)
+  data, described, clip_unit = DATA, plan.SamplingPlan(
+      (plan.FixedSize(2), plan.FixedSize(WAY), plan.FixedSize(2)),
+      episode=EPISODE,
+  ), "participant"
+  if name == "supervised":
+    data = fake_dataset.FakeDataset(
+        images=DATA.images,
+        hierarchy=plan.Hierarchy.regular((36,), levels=("image",)),
+        labels=np.arange(36) % WAY,
+    )
+    described, clip_unit = plan.SamplingPlan((plan.FixedSize(4),)), "image"
+  mechanism = plan.Mechanism(clip_unit=clip_unit, noise_multiplier=3.0)
+  optimizer = optax.sgd(1.0)
+  state = private.init(private.secret_key(), learner, optimizer, mechanism)
+  before = flat(state.params)
+  step = private.make_meta_step(
+      learner, optimizer, data, plan.Release(data.hierarchy, described,
+                                             mechanism)
+  )
+  state, metrics = step(state)
+  # Noise falls on every number that is trained.
+  assert (before != flat(state.params)).all()
+  # Its norm is that of so many numbers, and of one clipped sum more.
+  units = {"supervised": 4}.get(name, 2)
+  expected = 3.0 / units * np.sqrt(before.size)
+  assert 0.5 * expected < float(metrics["update_norm"]) < 1.5 * expected + 1
+  network_params = state.params
+  if name in ("maml_plus_plus", "meta_sgd", "ridge"):
+    network_params = network_params["model"]
+  if name == "maml_plus_plus":  # Norms of the last step.
+    network_params["norm"] = {
+        k: v[-1] for k, v in network_params["norm"].items()
+    }
+  whole = parts.by_name(model.whole(network_params))
+  frozen = {"scale_shift": {"hidden/kernel"},
+            "low_rank": {"norm/scale", "norm/bias"}}[trained]
+  for array in frozen:
+    np.testing.assert_array_equal(whole[array], start[array])
+  assert (np.asarray(whole["norm/scale"]) != start["norm/scale"]).any() == (
+      trained == "scale_shift"
+  )

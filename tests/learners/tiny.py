@@ -63,19 +63,30 @@ def cross_entropy(logits, labels):
   return -np.mean([row[k] for row, k in zip(log_softmax, labels)])
 
 
-def slope(params, examples):
-  """The gradient of the model's cross entropy, by hand, in NumPy."""
+def slope(params, examples, scale=1.0, bias=0.0):
+  """The gradient of the model's cross entropy, by hand, in NumPy.
+
+  Of the weights before an affine layer, where its scale and bias are given.
+  """
   x = examples.images.reshape(len(examples.images), -1)
   hidden = np.tanh(x @ params["body"])
-  logits = hidden @ params["head"]
+  logits = hidden @ params["head"] * scale + bias
   exponentials = np.exp(logits - logits.max(1, keepdims=True))
   error = exponentials / exponentials.sum(1, keepdims=True)
   error[np.arange(len(x)), examples.labels] -= 1
-  error /= len(x)
+  error *= scale / len(x)
   return {
       "body": x.T @ ((error @ params["head"].T) * (1 - hidden**2)),
       "head": hidden.T @ error,
   }
+
+
+def descend(params, examples, steps, rate, names=("body", "head")):
+  """Gradient steps on the examples, one by one in NumPy."""
+  for _ in range(steps):
+    gradient = slope(params, examples)
+    params = params | {k: params[k] - rate * gradient[k] for k in names}
+  return params
 
 
 def in_float64(tree):

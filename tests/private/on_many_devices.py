@@ -22,8 +22,6 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.data import dataset as dataset_lib
-from episodic_dp.private import quantile
-from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
 from tests import task_sums
 from tests.task_sums import flat
@@ -48,36 +46,22 @@ def dataset(*, labels=False):
   )
 
 
-def model():
-  return models.mlp(WAY, (4,), (SIDE, SIDE, 1))
+MODEL = models.mlp(WAY, (4,), (SIDE, SIDE, 1))
 
 
 class OwnHead(learners.Learner):
   """Differentiates by a head that begins at zero, which no cast reaches."""
 
-  model = models.Model(lambda key: {}, lambda params, images: images)
+  model = models.Model(
+      lambda key: {"w": jax.random.normal(key, (SIDE * SIDE, 5))},
+      lambda params, x: x.reshape(len(x), -1) @ params["w"] @ params["head"],
+  )
 
   def adapt(self, params, support, *, inner_gradient=jax.grad):
-    raise NotImplementedError
-
-  def init(self, key):
-    return {"w": jax.random.normal(key, (SIDE * SIDE, 5))}
-
-  def predict(self, params, support, query_images):
-    features = lambda x: x.reshape(x.shape[0], -1) @ params["w"]  # noqa: E731
-
-    def loss(head):
-      return optax.softmax_cross_entropy_with_integer_labels(
-          features(support.images) @ head, support.labels
-      ).mean()
-
-    return features(query_images) @ -jax.grad(loss)(jnp.zeros((5, WAY)))
-
-  def loss(self, params, episode):
-    logits = self.predict(params, episode.support, episode.query.images)
-    return optax.softmax_cross_entropy_with_integer_labels(
-        logits, episode.query.labels
-    ).mean()
+    head = jax.grad(
+        lambda head: self.adapted_loss(params | {"head": head}, support)
+    )(jnp.zeros((5, WAY)))
+    return params | {"head": -head}
 
 
 def tasks_plan(rate=0.5):
@@ -88,15 +72,15 @@ def tasks_plan(rate=0.5):
 
 
 def mechanism(**options):
-  settings = dict(
-      clip_unit="participant", clip_norm=0.3, noise_multiplier=0.1
-  )
-  return plan.Mechanism(**settings | options)
+  return plan.Mechanism(**{
+      "clip_unit": "participant", "clip_norm": 0.3, "noise_multiplier": 0.1,
+      **options,
+  })
 
 
 def cases():
   """name -> learner, data, plan, mechanism."""
-  maml = learners.MAML(model(), inner_steps=1, inner_rate=0.5)
+  maml = learners.MAML(MODEL, inner_steps=1, inner_rate=0.5)
   first = dataclasses.replace(maml, order="first")
   data, drawn = dataset(), tasks_plan()
   return {
@@ -121,7 +105,7 @@ def cases():
       ),
       "sample_level": (
           learners.MAML(
-              model(), inner_steps=1, inner_rate=0.5, order="first"
+              MODEL, inner_steps=1, inner_rate=0.5, order="first"
           ),
           data,
           plan.SamplingPlan(
@@ -134,7 +118,7 @@ def cases():
           ),
       ),
       "dp_sgd": (
-          learners.Supervised(model()),
+          learners.Supervised(MODEL),
           dataset(labels=True),
           plan.SamplingPlan(
               (plan.FixedSize(PARTICIPANTS), plan.FixedSize(WAY),
@@ -195,7 +179,7 @@ def one_step_sum(mesh, clip_norm=1.0):
     "sum", the distance from the sum on one device, and "move", the largest move
     when one of the eight tasks is replaced.
   """
-  learner = learners.MAML(model(), inner_steps=1, inner_rate=0.5)
+  learner = learners.MAML(MODEL, inner_steps=1, inner_rate=0.5)
   params, key = learner.init(jax.random.key(0)), jax.random.key(3)
   options = dict(
       episode=plan.Episode(way=WAY, shot=1, query=1), microbatch_size=2
@@ -212,9 +196,7 @@ def one_step_sum(mesh, clip_norm=1.0):
 
   @jax.jit
   def total(params, tasks):
-    state = state_lib.State(
-        params, (), jnp.int32(0), key, quantile.init(clipping, params)
-    )
+    state = task_sums.state_of(params, clipping, key)
     return step_lib.sum_tasks(program, mesh, state, tasks)
 
   expected, _ = jax.jit(

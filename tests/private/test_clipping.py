@@ -1,16 +1,27 @@
-"""Clipping, the sum and the noise: exact norms, and the announced spread."""
+"""Clipping, the sum, the noise, and clip norms that adapt.
 
+Norms are exact and the spread is as announced; a step of adaptive clipping
+releases what costs z, and quantiles are found.
+"""
+
+import dataclasses
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from scipy import stats
 
+from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.private import clipping
 from episodic_dp.private import noise
+from episodic_dp.private import quantile
+from tests import fake_learner
+from tests import frequencies
+from tests.task_sums import flat
 
 pytestmark = pytest.mark.optimized
 
@@ -23,8 +34,7 @@ CLIP = {
 
 
 def exact_norm(tree) -> float:
-  leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
-  return math.sqrt(sum(float(np.sum(leaf**2)) for leaf in leaves))
+  return float(np.linalg.norm(flat(tree)))
 
 
 def tree(scale=1.0, seed=0, sizes=((70, 9), (13,), (1, 2, 3))):
@@ -69,29 +79,13 @@ def test_norm_is_at_most_the_clip_norm(name, norm, by):
     assert exact_norm(clipped.gradient) == 0
 
 
-def test_norm_is_at_most_the_clip_norm_for_many_vectors():
-  """Rounding must not lift any of 4000 vectors over the bound."""
-  rng = np.random.default_rng(1)
-  vectors = rng.standard_normal((4000, 300)).astype(np.float32)
-  clipped = jax.jit(jax.vmap(lambda v: private.clip(v, 1.0)))(vectors)
-  norms = np.sqrt(np.sum(np.asarray(clipped.gradient, np.float64) ** 2, 1))
-  assert norms.max() <= 1.0
-  assert norms.min() > 1 - 1e-4
-  assert clipped.clipped.all()
-
-
 def test_direction_is_kept_and_small_gradients_are_untouched():
-  for name, untouched in (("small", True), ("square overflows", False)):
-    gradient = CASES[name]
-    result = CLIP["global"](gradient, 75.0)
-    expected = min(1.0, 75.0 / exact_norm(gradient))
-    for key in gradient:
-      np.testing.assert_allclose(
-          result.gradient[key], gradient[key] * expected, rtol=1e-4
-      )
-      if untouched:
-        np.testing.assert_array_equal(result.gradient[key], gradient[key])
-    assert result.clipped == (not untouched)
+  for name, rtol in (("small", 0), ("square overflows", 1e-4)):
+    gradient = flat(CASES[name])
+    result = CLIP["global"](CASES[name], 75.0)
+    expected = gradient * min(1.0, 75.0 / exact_norm(gradient))
+    np.testing.assert_allclose(flat(result.gradient), expected, rtol=rtol)
+    assert result.clipped == (name != "small")
 
 
 def test_layers_are_clipped_one_by_one():
@@ -109,11 +103,8 @@ def test_layers_are_clipped_one_by_one():
 def test_infinite_clip_norm_changes_finite_gradients_in_no_bit(name, by):
   gradient = CASES[name]
   result = CLIP[by](gradient, math.inf)
-  for key, leaf in gradient.items():
-    if result.finite:
-      np.testing.assert_array_equal(result.gradient[key], leaf)
-    else:
-      np.testing.assert_array_equal(result.gradient[key], 0)
+  expected = flat(gradient) if result.finite else 0.0
+  np.testing.assert_array_equal(flat(result.gradient), expected)
   assert not result.clipped
 
 
@@ -139,13 +130,9 @@ SIZE = 200_001
 
 def test_is_standard_normal():
   x = np.asarray(noise.standard_normal(jax.random.key(0), (SIZE,)), np.float64)
-  squares = float(np.sum(x**2))
-  low, high = stats.chi2.interval(1 - 1e-6, SIZE)
-  assert low < squares < high
-  assert stats.kstest(x, "norm").pvalue > 1e-6
+  frequencies.check_normal(x)
   # The two halves come from the same radii and other angles.
-  half = SIZE // 2
-  assert abs(np.corrcoef(x[:half], x[half + 1 :])[0, 1]) < 5 / np.sqrt(half)
+  frequencies.check_unrelated(x[: SIZE // 2], x[SIZE // 2 + 1 :])
   for bound in (3.0, 4.0):
     beyond = int(np.sum(np.abs(x) > bound))
     expected = 2 * stats.norm.sf(bound) * SIZE
@@ -172,16 +159,13 @@ def test_scales_and_adds_to_every_leaf_alone():
   total = {"a": jnp.full((50, 40), 3.0), "b": jnp.full((50, 40), -1.0)}
   add = jax.jit(private.add_noise, static_argnums=2)
   noised = add(jax.random.key(1), total, 5.0)
-  drawn = {k: np.asarray(noised[k] - total[k]).ravel() for k in total}
-  for values in drawn.values():
-    low, high = stats.chi2.interval(1 - 1e-6, values.size)
-    assert low < np.sum((values / 5) ** 2) < high
-  correlation = np.corrcoef(drawn["a"], drawn["b"])[0, 1]
-  assert abs(correlation) < 5 / np.sqrt(2000)
+  drawn = [(noised[k] - total[k]) / 5 for k in total]
+  for values in drawn:
+    frequencies.check_normal(values)
+  other = add(jax.random.key(2), total, 5.0)["a"]
+  frequencies.check_unrelated(*drawn, other)
   again = add(jax.random.key(1), total, 5.0)
   np.testing.assert_array_equal(again["a"], noised["a"])
-  other = add(jax.random.key(2), total, 5.0)
-  assert np.mean(np.asarray(other["a"]) == np.asarray(noised["a"])) < 0.01
 
 
 def test_no_noise_changes_nothing():
@@ -190,34 +174,19 @@ def test_no_noise_changes_nothing():
 
 
 def test_a_sum_of_four_normals_is_as_normal_as_one():
-  total = {"a": jnp.zeros(SIZE), "b": jnp.zeros(SIZE)}
-  add = jax.jit(
-      lambda key: private.add_noise(key, total, 3.0, terms=4)
-  )
-  found = add(jax.random.key(4))
-  low, high = stats.chi2.interval(1 - 1e-6, SIZE)
+  total, key = {"a": jnp.zeros(SIZE), "b": jnp.zeros(SIZE)}, jax.random.key(4)
+  found = jax.jit(lambda key: private.add_noise(key, total, 3.0, terms=4))(key)
   for values in found.values():
-    values = np.asarray(values, np.float64) / 3
-    assert low < np.sum(values**2) < high
-    assert stats.kstest(values, "norm").pvalue > 1e-6
-  a, b = (np.asarray(found[name]) for name in "ab")
-  assert abs(np.corrcoef(a, b)[0, 1]) < 5 / np.sqrt(SIZE)
-  np.testing.assert_array_equal(add(jax.random.key(4))["a"], found["a"])
+    frequencies.check_normal(values / 3)
   # It is the sum of four independent draws, none of them that of one term.
   drawn = [
-      np.asarray(
-          noise.standard_normal(
-              jax.random.fold_in(jax.random.key(4), j), (2 * SIZE,)
-          ),
-          np.float64,
-      )
+      noise.standard_normal(jax.random.fold_in(key, j), (2 * SIZE,))
       for j in range(4)
   ]
-  both = np.concatenate([a, b])
-  np.testing.assert_allclose(both, 3 * sum(drawn) / 2, atol=1e-5)
-  assert np.abs(np.corrcoef(drawn) - np.eye(4)).max() < 5 / np.sqrt(SIZE)
-  one = private.add_noise(jax.random.key(4), total, 3.0)["a"]
-  assert abs(np.corrcoef(a, one)[0, 1]) < 5 / np.sqrt(SIZE)
+  np.testing.assert_allclose(flat(found), 1.5 * sum(drawn), atol=1e-5)
+  frequencies.check_unrelated(*drawn)
+  one = private.add_noise(key, total, 3.0)["a"]
+  frequencies.check_unrelated(found["a"], found["b"], one)
 
 
 def test_every_array_can_have_a_spread_of_its_own():
@@ -228,3 +197,195 @@ def test_every_array_can_have_a_spread_of_its_own():
     np.testing.assert_array_equal(found[i], same[i])
     shared = private.add_noise(key, zeros, jnp.array([spread]))
     np.testing.assert_array_equal(found[i], shared[i])
+
+
+# Clip norms that adapt --------------------------------------------------------
+
+SGD = optax.sgd(1.0)
+SIZES = ((40, 5), (13,), (1, 2, 3))
+OPTIONS = dict(
+    noise_multiplier=1.5, clip_norm=0.7, clipping="private_quantile",
+    clip_quantile=0.5, clip_rate=0.2, count_noise=1.0,
+)
+CLIP_AT = {
+    by: jax.jit(lambda tree, bounds, by=by: private.clip(tree, bounds, by))
+    for by in ("global", "layer")
+}
+
+
+def mechanism(**options):
+  return plan.Mechanism(**dict(clip_unit="task") | OPTIONS | options)
+
+
+def arrays_of(scale, seed=0):
+  """Arrays whose norms are `scale` times 1, 2 and 3."""
+  rng = np.random.default_rng(seed)
+  arrays = [rng.standard_normal(size) for size in SIZES]
+  return [
+      np.float32(scale * (i + 1) * a / np.linalg.norm(a))
+      for i, a in enumerate(arrays)
+  ]
+
+
+def in_noise_units(m, bounds, gradient):
+  """What one clip unit adds to a release, in deviations of its noise."""
+  clipped = CLIP_AT[m.clip_by](gradient, bounds)
+  seen = quantile.count_within(
+      jax.tree.map(lambda a: a[None], clipped), jnp.ones(1, bool)
+  )
+  spreads = quantile.stddev(m.gradient_noise_multiplier, bounds)
+  spreads = np.broadcast_to(spreads, len(gradient))
+  parts = [flat(a) / s for a, s in zip(clipped.gradient, spreads)]
+  count = m.count_noise * math.sqrt(len(bounds))
+  return np.concatenate([*parts, np.asarray(seen, np.float64) / count])
+
+
+@pytest.mark.parametrize("by", ["global", "layer"])
+@pytest.mark.parametrize("z,sigma", [(1.5, 1.0), (0.3, 4.0), (4.0, 2.001)])
+def test_the_pair_of_a_step_is_one_mechanism_of_multiplier_z(by, z, sigma):
+  m = mechanism(noise_multiplier=z, count_noise=sigma, clip_by=by)
+  bounds = quantile.init(m, arrays_of(1.0))
+  bounds = bounds * jnp.array([1.0, 5.0, 0.1])[: len(bounds)]
+  scales = (0, 1e-3, 0.1, 1, 10, 1e6)
+  units = [arrays_of(scale, seed) for seed, scale in enumerate(scales)]
+  moves = [in_noise_units(m, bounds, unit) for unit in units]
+  bound = 1 / z * (1 + 1e-6)
+  for first in moves:
+    assert np.linalg.norm(first) <= bound
+    for second in moves:
+      assert np.linalg.norm(first - second) <= 2 * bound
+  # Reached: by one unit far outside, and by its exchange for the opposite one
+  # that lies just within, for which both halves move twice as far.
+  outside = in_noise_units(m, bounds, arrays_of(1e6))
+  each = np.broadcast_to(bounds, len(SIZES))
+  scale = each[0] / math.sqrt(14) if by == "global" else None
+  just = [
+      np.float32(-(1 - 1e-4) * a * (scale or each[i] / (i + 1)))
+      for i, a in enumerate(arrays_of(1.0))
+  ]
+  within = in_noise_units(m, bounds, just)
+  assert within[-1] > 0 > outside[-1]
+  assert np.linalg.norm(outside) > 1 / z * (1 - 1e-3)
+  assert np.linalg.norm(within - outside) > 2 / z * (1 - 1e-3)
+
+
+def test_units_that_are_not_finite_count_as_nothing():
+  bad = arrays_of(1.0)
+  bad[1][0] = np.nan
+  m = mechanism()
+  assert not in_noise_units(m, quantile.init(m, bad), bad).any()
+
+
+@pytest.mark.parametrize("gamma", [0.2, 0.5, 0.9])
+def test_the_quantile_is_found_and_followed(gamma):
+  """Two arrays of different scales, which shrink fivefold at once."""
+  m = mechanism(
+      clip_quantile=gamma, clip_by="layer", count_noise=10.0, clip_norm=1.0
+  )
+  scales = np.array([1.0, 0.1])
+
+  @jax.jit
+  def step(bounds, norms, mask, key):
+    finite = jnp.ones(len(norms), bool)
+    units = clipping.Clipped(None, None, None, finite, norms, norms <= bounds)
+    seen = quantile.count_within(units, mask)
+    return quantile.update(m, bounds, seen, key, 100.0)
+
+  rng = np.random.default_rng(2)
+  bounds, late = quantile.init(m, [0.0, 0.0]), {1.0: [], 0.2: []}
+  for t in range(400):
+    shrunk = 1.0 if t < 200 else 0.2
+    norms = shrunk * scales * np.exp(rng.standard_normal((150, 2)))
+    mask = np.arange(150) < rng.binomial(1000, 0.1)  # Expected: 100.
+    bounds = step(bounds, np.float32(norms), mask, jax.random.key(t))
+    if t % 200 >= 100:
+      late[shrunk].append(np.asarray(bounds) / (shrunk * scales))
+  for found in late.values():
+    shares = stats.norm.cdf(np.log(found)).mean(0)
+    np.testing.assert_allclose(shares, gamma, atol=0.03)
+
+
+def test_the_noise_of_a_step_is_that_of_the_pair(make_run):
+  """Measured: on the gradients z' C, on the count sigma_b, independent."""
+  run = make_run(8, plan.FixedSize(5), **OPTIONS)._replace(
+      learner=fake_learner.Still()
+  )
+  step, state = run.step(SGD, microbatch_size=5), run.init(SGD)
+  norms, ratios, logs = [float(state.clip[0])], [], []
+  before = np.zeros(1500)
+  for _ in range(150):
+    state, metrics = step(state)
+    now = flat(state.params)
+    assert metrics["clip_norm"] == np.float32(norms[-1])
+    assert not any(name.startswith("private") for name in metrics)
+    ratios.append((before - now) * 5 / norms[-1])
+    norms.append(float(state.clip[0]))
+    logs.append(math.log(norms[-1] / norms[-2]))
+    before = now
+  np.testing.assert_allclose(
+      np.std(ratios), run.mechanism.gradient_noise_multiplier, rtol=0.01
+  )
+  # All five norms, of zero, are within: the share is 1.
+  counts = (np.array(logs) / -0.2 + 0.5 - 1) * 5
+  np.testing.assert_allclose(counts.mean(), 0, atol=0.3)
+  np.testing.assert_allclose(counts.std(), 1.0, rtol=0.2)
+  # Nor is it the noise of any coordinate over again.
+  own = np.corrcoef(np.array(ratios)[:, ::300].T, counts)[-1, :-1]
+  assert np.abs(own).max() < 0.35
+
+
+WINDOW = dict(clipping="percentile_window", clip_percentile=60.0)
+
+
+def test_the_window_is_a_plain_replay_and_never_rises():
+  size, groups = 10, 2
+  m = plan.Mechanism(
+      clip_unit="task", noise_multiplier=1.0, clip_norm=1.5, clip_by="layer",
+      clip_window=size, **WINDOW,
+  )
+  rng = np.random.default_rng(3)
+  window = quantile.init(m, [0.0] * groups)
+  bounds = np.full(groups, 1.5 / math.sqrt(groups))
+  history, fresh, rises, changes = np.zeros((0, groups)), 0, 0, 0
+  for t in range(40):
+    mask = rng.random(14) < 0.4
+    norms = np.exp(rng.standard_normal((14, groups)) - 0.02 * t)
+    norms = np.float32(norms)
+    window = quantile.push(m, window, jnp.where(mask[:, None], norms, -1.0))
+    history = np.concatenate([history, norms[mask]])
+    fresh += mask.sum()
+    if len(history) >= size and fresh >= size // 2:
+      fresh %= size // 2
+      found = np.percentile(history[-size:], 60.0, axis=0)
+      rises += (found > bounds).any()
+      changes += (found < bounds).any()
+      bounds = np.minimum(bounds, found)
+    np.testing.assert_allclose(window.bounds, bounds, rtol=1e-5)
+    kept = np.asarray(window.norms)[-len(history[-size:]):]
+    np.testing.assert_array_equal(kept, np.float32(history[-size:]))
+  assert rises > 3 and changes > 3
+
+
+def test_a_window_in_a_step_holds_the_norms_of_its_tasks(make_run):
+  """Data on the host, in blocks; neither a norm nor C is a public metric."""
+  run = make_run(
+      8, plan.FixedSize(4), clip_window=8, clip_norm=3.0, noise_multiplier=0.1,
+      **WINDOW,
+  )
+  run.dataset.resident = False
+  run = run._replace(
+      learner=dataclasses.replace(run.learner, inner_steps=1, order="first")
+  )
+  step = run.step(SGD, microbatch_size=3, diagnostics=True)
+  state, norms, used = run.init(SGD), [], []
+  step.compile(state)
+  for _ in range(4):
+    state, metrics = step(state)
+    norms.append(float(metrics["private/norm"]))
+    used.append(float(metrics["private/clip_norm"]))
+    assert {n for n in metrics if "/" not in n} == {"step", "update_norm"}
+    assert "private/norms" not in metrics
+  held = np.asarray(state.clip.norms)
+  np.testing.assert_allclose(held.reshape(2, 4).mean(1), norms[-2:], rtol=1e-5)
+  assert used[:2] == [3.0, 3.0]  # The window is full after two lots.
+  assert used == sorted(used, reverse=True)

@@ -16,12 +16,14 @@ import optax
 import pytest
 
 from episodic_dp import learners
+from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.private import keys
 from episodic_dp.private import noise
 from episodic_dp.private import sample_level
+from tests import fake_dataset
 
 _SLOW = pytest.mark.slow
 _SGD = optax.sgd(0.1)
@@ -184,17 +186,15 @@ def test_nor_with_noisy_inner_steps(make_run):
 def test_nor_in_other_kinds_of_steps(kind, make_run):
   stage = plan.RandomAllocation(3) if kind == "passes" else plan.Poisson(0.7)
   extra = _LAYERS if kind in ("layers", "terms") else {}
-  run, compute = make_run(8, stage, rotate=kind != "supervised", **extra), {}
-  if kind == "chunks":
-    compute = {"microbatch_size": 3}
-  elif kind == "terms":
-    compute = {"noise_terms": 4}
-  elif kind == "mesh":
-    compute = {"mesh": training.make_mesh(1)}
-  elif kind == "streamed":
-    run.dataset.resident = False
-  elif kind == "supervised":
+  run = make_run(8, stage, rotate=kind != "supervised", **extra)
+  run.dataset.resident = kind != "streamed"
+  if kind == "supervised":
     run = supervised(run)
+  compute = {
+      "chunks": {"microbatch_size": 3},
+      "terms": {"noise_terms": 4},
+      "mesh": {"mesh": training.make_mesh(1)},
+  }.get(kind, {})
   found, _ = noted(run, steps=4, **compute)
   # Two stages and the noise, at least.
   assert all(sum(uses.bits.values()) >= 3 for uses in found)
@@ -225,16 +225,13 @@ def _one_noise_for_all_arrays(monkeypatch):
   monkeypatch.setattr(noise, "add_noise", add)
 
 
-def _the_counts_noise_is_the_gradients(monkeypatch):
-  monkeypatch.setattr(keys, "COUNT", keys.NOISE)
+def _one_purpose_for_two(purpose, other):
+  """One purpose's numbers are drawn from the key of another one."""
 
+  def plant(monkeypatch):
+    monkeypatch.setattr(keys, purpose, getattr(keys, other))
 
-def _noise_is_drawn_from_the_sampling_key(monkeypatch):
-  monkeypatch.setattr(keys, "NOISE", keys.SAMPLING)
-
-
-def _tasks_are_drawn_from_the_key_of_labels(monkeypatch):
-  monkeypatch.setattr(keys, "SAMPLING", keys.AUGMENTATION)
+  return plant
 
 
 def _the_same_noise_in_every_step(monkeypatch):
@@ -278,11 +275,13 @@ def _inner_steps_share_their_noise(monkeypatch):
 @pytest.mark.parametrize(
     "plant",
     [
-        _noise_is_drawn_from_the_sampling_key,
+        _one_purpose_for_two("NOISE", "SAMPLING"),
         pytest.param(_every_task_has_the_same_inner_noise, marks=_SLOW),
-        pytest.param(_the_counts_noise_is_the_gradients, marks=_SLOW),
+        pytest.param(_one_purpose_for_two("COUNT", "NOISE"), marks=_SLOW),
         pytest.param(_one_noise_for_all_arrays, marks=_SLOW),
-        pytest.param(_tasks_are_drawn_from_the_key_of_labels, marks=_SLOW),
+        pytest.param(
+            _one_purpose_for_two("SAMPLING", "AUGMENTATION"), marks=_SLOW
+        ),
         pytest.param(_the_same_noise_in_every_step, marks=_SLOW),
         pytest.param(_inner_steps_share_their_noise, marks=_SLOW),
     ],
@@ -314,3 +313,153 @@ def test_keys_of_many_steps_and_purposes_differ():
   )(jnp.arange(6))
   words = np.asarray(made).reshape(-1, 2)
   assert len(np.unique(words, axis=0)) == 6 * len(steps)
+
+
+# Layers that draw -------------------------------------------------------------
+
+TASKS, WAY = 6, 2
+SGD = optax.sgd(1.0)
+KEY = private.secret_key(bytes([1] * 8))
+DATA = fake_dataset.FakeDataset(
+    images=np.random.default_rng(0)
+    .standard_normal((TASKS * WAY * 2, 1, 1, 4))
+    .astype(np.float32),
+    hierarchy=plan.Hierarchy.regular(
+        (TASKS, WAY, 2), levels=("participant", "class", "image")
+    ),
+)
+PLAN = plan.SamplingPlan(
+    (plan.FixedSize(TASKS), plan.FixedSize(WAY), plan.FixedSize(2)),
+    episode=plan.Episode(way=WAY, shot=1, query=1),
+)
+
+
+def dropped(params, images, key):
+  x = images.reshape(images.shape[0], -1)
+  return (x * jax.random.bernoulli(key, 0.5, (4,))) @ params["head"]
+
+
+def network(random=dropped):
+  """A linear network, which drops inputs while it is trained."""
+  return models.Model(
+      lambda key: {"head": jax.random.normal(key, (4, WAY))},
+      lambda params, images: images.reshape(-1, 4) @ params["head"],
+      mixes_examples=False,
+      random=random,
+  )
+
+
+def taken(learner, *, data=DATA, described=PLAN, steps=1, **mechanism):
+  """The releases of some steps, without noise or clipping."""
+  chosen = dict(clip_unit="participant", clip_norm=1e6, noise_multiplier=0.0)
+  release = plan.Release(
+      data.hierarchy, described, plan.Mechanism(**(chosen | mechanism))
+  )
+  state = private.init(KEY, learner, SGD, release.mechanism)
+  step = private.make_meta_step(learner, SGD, data, release)
+  updates = []
+  for _ in range(steps):
+    before = jax.tree.map(np.array, state.params)
+    state, _ = step(state)
+    updates.append(jax.tree.map(lambda a, b: a - b, before, state.params))
+  return updates
+
+
+def uniforms(own):
+  """The numbers that three passes draw by the key of a task."""
+  fold = jax.random.fold_in
+  passes = [own, fold(own, 1), fold(own, 2)]
+  return np.array([jax.random.uniform(fold(key, 0)) for key in passes])
+
+
+class Telling(learners.Supervised):
+  """Its update is what its network draws, whatever the data."""
+
+  adapts = True
+
+  def meta_gradient(self, params, episode):
+    """What is drawn for the query set, and for two passes over the support."""
+    found = [
+        learner.model.apply(params, jnp.ones((1, 4)))[0, 0]
+        for learner in (self, self.in_pass(0), self.in_pass(1))
+    ]
+    return jnp.zeros(()), {"head": jnp.zeros((4, WAY)).at[:3, 0].set(
+        jnp.stack(found)
+    )}
+
+
+def test_draws_follow_from_the_key_the_step_the_task_and_the_pass():
+  def random(params, images, key):
+    return jnp.tile(jax.random.uniform(key), (len(images), WAY))
+
+  found = taken(Telling(network(random)), steps=2)
+  for step, update in enumerate(found):
+    shared = keys.step_key(KEY, keys.LAYERS, step)
+    drawn = [
+        uniforms(jax.random.fold_in(shared, slot)) for slot in range(TASKS)
+    ]
+    assert len(np.unique(drawn)) == 3 * TASKS
+    np.testing.assert_allclose(
+        update["head"][:3, 0], np.mean(drawn, axis=0), rtol=1e-5
+    )
+
+
+def apply_mixed(params, images):
+  x = images.reshape(-1, 4)
+  return (x - 1e-6 * x.mean(0)) @ params["head"]
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [
+        # Its claim is not read, and it mixes only while it is trained.
+        network(lambda params, images, key:
+                dropped(params, images, key) + images.mean()),
+        network(None)._replace(apply=apply_mixed),
+    ],
+)
+def test_what_mixes_is_refused_for_examples(mixing):
+  examples = fake_dataset.FakeDataset(
+      images=DATA.images[:TASKS],
+      hierarchy=plan.Hierarchy.regular((TASKS,), levels=("image",)),
+      labels=np.arange(TASKS) % WAY,
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="mixes examples"):
+    taken(
+        learners.Supervised(mixing),
+        data=examples,
+        described=plan.SamplingPlan((plan.FixedSize(TASKS),)),
+        clip_unit="image",
+    )
+
+
+def test_noisy_inner_steps_refuse_random_layers():
+  with pytest.raises(plan.UnsoundPlanError, match="random layers .*dropout"):
+    taken(
+        learners.MAML(network(), inner_steps=1, order="first"),
+        clip_unit="image",
+        order="first",
+        inner_steps=1,
+        inner_clip_norm=1.0,
+        inner_noise_multiplier=1.0,
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+    )
+
+
+def test_a_task_drawn_several_times_is_clipped_once():
+  # Each draw's gradient is longer than the clip norm, and two cancel out.
+  def random(params, images, key):
+    sign = jnp.sign(jax.random.uniform(key) - 0.5)
+    return jnp.tile(100 * sign, (len(images), WAY))
+
+  several = network(random)._replace(draws=4)
+  (found,) = taken(Telling(several), clip_norm=1.0)
+  step, updates = keys.step_key(KEY, keys.LAYERS, 0), []
+  for slot in range(TASKS):
+    own = jax.random.split(jax.random.fold_in(step, slot), 4)
+    mean = np.mean([100 * np.sign(uniforms(k) - 0.5) for k in own], axis=0)
+    updates.append(mean * min(1, 1 / max(np.linalg.norm(mean), 1e-9)))
+  np.testing.assert_allclose(
+      found["head"][:3, 0], np.mean(updates, axis=0), rtol=1e-4, atol=1e-6
+  )

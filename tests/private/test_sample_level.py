@@ -1,4 +1,7 @@
-"""Sample-level DP-MAML: against a plain loop, and what one example can do."""
+"""Examples as clip units: DP-MAML with noisy inner steps, and DP-SGD.
+
+Against plain loops; and the ways in which one example reaches an update.
+"""
 
 import math
 import re
@@ -8,19 +11,22 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from scipy import stats
 
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
+from episodic_dp.plan import validation
 from episodic_dp.private import keys
 from episodic_dp.private import noise
 from episodic_dp.private import quantile
 from episodic_dp.private import sample_level
 from episodic_dp.sampling import episodes
 from tests import fake_dataset
+from tests import frequencies
+from tests import task_sums
+from tests.task_sums import flat
 
 WAY, SIDE, SHOT, QUERY, STEPS, RATE = 3, 4, 2, 2, 3, 0.5
 SGD = optax.sgd(1.0)
@@ -43,29 +49,23 @@ def mechanism(**changes):
   ))
 
 
-def linear_model():
-  def init(key):
-    kernel = 0.1 * jax.random.normal(key, (SIDE * SIDE, WAY))
-    return {"kernel": kernel, "bias": jnp.zeros(WAY)}
-
-  def apply(params, images):
-    x = images.reshape(images.shape[0], -1)
-    return x @ params["kernel"] + params["bias"]
-
-  return models.Model(init, apply)
+def apply(params, images):
+  x = images.reshape(images.shape[0], -1)
+  return x @ params["kernel"] + params["bias"]
 
 
-MODEL = linear_model()
+MODEL = models.Model(
+    lambda key: {
+        "kernel": 0.1 * jax.random.normal(key, (SIDE * SIDE, WAY)),
+        "bias": jnp.zeros(WAY),
+    },
+    apply,
+)
 
 
-def learner(unroll=False, **changes):
+def learner(**options):
   return learners.MAML(
-      MODEL,
-      **{
-          **dict(inner_steps=STEPS, inner_rate=RATE, order="first"),
-          **changes,
-      },
-      unroll=unroll,
+      MODEL, inner_steps=STEPS, inner_rate=RATE, order="first", **options
   )
 
 
@@ -89,12 +89,9 @@ TASK = random_task()
 def compiled(m, unroll=False):
   return jax.jit(
       lambda task, key: sample_level.query_sum(
-          learner(unroll), m, PARAMS, task, key, quantile.init(m, PARAMS)
+          learner(unroll=unroll), m, PARAMS, task, key, quantile.init(m, PARAMS)
       )
   )
-
-
-RELEASE = compiled(mechanism())
 
 
 # A plain loop in float64 ------------------------------------------------------
@@ -111,22 +108,21 @@ def slope_of(params, image, label):
 
 
 def clipped(slope, bound):
-  norm = math.sqrt(sum(np.sum(np.square(v)) for v in slope.values()))
+  norm = np.linalg.norm(flat(slope))
   return {k: v * min(1, bound / norm) for k, v in slope.items()}
 
 
+def clipped_sum(params, examples, bound):
+  slopes = [clipped(slope_of(params, *example), bound)
+            for example in zip(*examples)]
+  return {k: sum(slope[k] for slope in slopes) for k in params}
+
+
 def plain_loop(task, key, m):
-  """Algorithm 2, first order: (sum of clipped query gradients, inner sums)."""
+  """Algorithm 2, first order: the sum of clipped query gradients."""
   params = {k: np.asarray(v, np.float64) for k, v in PARAMS.items()}
-  sums = []
   for step in range(m.inner_steps):
-    total = {k: np.zeros_like(v) for k, v in params.items()}
-    for image, label in zip(*task.support):
-      for k, v in clipped(
-          slope_of(params, image, label), m.inner_clip_norm
-      ).items():
-        total[k] += v
-    sums.append(total)
+    total = clipped_sum(params, task.support, m.inner_clip_norm)
     drawn = noise.add_noise(
         jax.random.fold_in(key, step),
         jax.tree.map(jnp.zeros_like, PARAMS),
@@ -135,18 +131,13 @@ def plain_loop(task, key, m):
     for k in params:
       noised = total[k] + np.asarray(drawn[k], np.float64)
       params[k] = params[k] - RATE * noised / len(task.support.labels)
-  result = {k: np.zeros_like(v) for k, v in params.items()}
-  for image, label in zip(*task.query):
-    for k, v in clipped(slope_of(params, image, label), m.clip_norm).items():
-      result[k] += v
-  return result, sums
+  return clipped_sum(params, task.query, m.clip_norm)
 
 
 @pytest.mark.parametrize("unroll", [True, False])
 def test_a_task_equals_a_plain_loop(unroll):
-  release = compiled(mechanism(), unroll=True) if unroll else RELEASE
-  _, released = release(TASK, KEY)
-  expected, _ = plain_loop(TASK, KEY, mechanism())
+  _, released = compiled(mechanism(), unroll)(TASK, KEY)
+  expected = plain_loop(TASK, KEY, mechanism())
   assert set(released.gradient) == set(expected)
   for name, value in expected.items():
     # Clipping in float32 stays below the bound, by up to 1e-4 of it.
@@ -160,20 +151,10 @@ def test_a_task_equals_a_plain_loop(unroll):
 # What one example can do ------------------------------------------------------
 
 
-def norm(a, b):
-  return math.sqrt(
-      sum(
-          np.sum(np.square(np.asarray(a[k], np.float64) - np.asarray(b[k])))
-          for k in a
-      )
-  )
-
-
 def test_support_examples_act_through_the_noised_sums_alone(monkeypatch):
   """Where constants take the place of these, nothing is left of them."""
 
   def fixed(m, key):
-    del m, key
     return lambda loss: lambda params, examples, step: jax.tree.map(
         lambda p: 0.01 * (1 + step) * jnp.ones_like(p), params
     )
@@ -184,7 +165,7 @@ def test_support_examples_act_through_the_noised_sums_alone(monkeypatch):
       release(TASK._replace(support=random_task(s).support), KEY)[1].gradient
       for s in (0, 7)
   ]
-  assert norm(*outputs) == 0
+  jax.tree.map(np.testing.assert_array_equal, *outputs)
   assert np.abs(outputs[0]["kernel"]).max() > 0.01
 
 
@@ -208,7 +189,6 @@ def test_inner_noise_has_the_announced_spread_and_is_fresh():
   examples = jnp.zeros((4, 1))
 
   def loss(params, examples, step):
-    del examples, step
     return 0.0 * (params["a"].sum() + params["b"].sum())
 
   @jax.jit
@@ -217,90 +197,57 @@ def test_inner_noise_has_the_announced_spread_and_is_fresh():
     slope = sample_level.inner_gradient(m, key)(loss)(params, examples, step)
     return jnp.concatenate([v.ravel() for v in slope.values()])
 
-  draws = [
-      np.asarray(draw(slot, step), np.float64) * 4 / (1.7 * 0.5)
-      for slot, step in ((0, 0), (0, 1), (1, 0), (1, 1))
-  ]
-  values = np.concatenate(draws)
-  low, high = stats.chi2.interval(1 - 1e-6, values.size)
-  assert low < np.sum(values**2) < high
-  assert stats.kstest(values, "norm").pvalue > 1e-6
-  correlation = np.corrcoef(draws) - np.eye(4)
-  assert np.abs(correlation).max() < 5 / math.sqrt(draws[0].size)
+  draws = [draw(i, step) * 4 / (1.7 * 0.5) for i in (0, 1) for step in (0, 1)]
+  frequencies.check_normal(draws)
+  frequencies.check_unrelated(*draws)
   np.testing.assert_array_equal(draw(0, 0), draw(0, 0))
 
 
 # The whole step ---------------------------------------------------------------
 
 
-def make_run(participants=8, rate=0.5):
-  hierarchy = plan.Hierarchy.regular((participants, WAY, 6), levels=LEVELS)
-  images = np.random.default_rng(0).standard_normal(
-      (hierarchy.num_leaves, SIDE, SIDE, 1), np.float32
-  )
-  stages = (plan.Poisson(rate), plan.FixedSize(WAY), plan.FixedSize(4))
-  episode = plan.Episode(way=WAY, shot=SHOT, query=QUERY)
-  return (
-      fake_dataset.FakeDataset(images=images, hierarchy=hierarchy),
-      plan.SamplingPlan(stages, episode=episode),
-  )
+DATA = fake_dataset.FakeDataset(
+    images=np.random.default_rng(0).standard_normal(
+        (8 * WAY * 6, SIDE, SIDE, 1), np.float32
+    ),
+    hierarchy=plan.Hierarchy.regular((8, WAY, 6), levels=LEVELS),
+)
+PLAN = plan.SamplingPlan(
+    (plan.Poisson(0.5), plan.FixedSize(WAY), plan.FixedSize(4)),
+    episode=plan.Episode(way=WAY, shot=SHOT, query=QUERY),
+)
 
 
-DATA, PLAN = make_run()
-
-
-def make_step(**compute):
+def make_step(m, by, data=DATA, p=PLAN):
   return private.make_meta_step(
-      learner(), SGD, DATA, plan.Release(DATA.hierarchy, PLAN, mechanism()),
-      compute=private.Compute(**compute),
+      by, SGD, data, plan.Release(data.hierarchy, p, m),
+      compute=private.Compute(microbatch_size=3, diagnostics=True),
   )
-
-
-def init(seed=7):
-  return private.init(
-      jax.random.key(seed), learner(), SGD, mechanism(), params=PARAMS
-  )
-
-
-STEP = make_step(microbatch_size=3, diagnostics=True)
 
 
 def test_a_step_equals_the_loop_over_its_tasks():
   """With the step's own keys; divided by the expected number of queries."""
-  state, m = init(), mechanism()
-  rows, mask = sampling.task_indices(
-      *sampling.sample(
-          jax.random.fold_in(state.key, keys.SAMPLING), DATA.hierarchy,
-          PLAN, 0,
-      ),
-      DATA.hierarchy,
-      PLAN,
+  m = mechanism()
+  state = private.init(
+      jax.random.key(7), learner(), SGD, m, params=PARAMS
   )
-
-  def step_key(purpose):
-    return keys.step_key(state.key, purpose, 0)
-
+  tasks = task_sums.drawn(state.key, DATA, PLAN, 0)
+  inner = keys.step_key(state.key, keys.INNER_NOISE, 0)
   total = noise.add_noise(
-      step_key(keys.NOISE), jax.tree.map(jnp.zeros_like, PARAMS),
+      keys.step_key(state.key, keys.NOISE, 0),
+      jax.tree.map(jnp.zeros_like, PARAMS),
       m.noise_multiplier * m.clip_norm,
   )
   total = {k: np.asarray(v, np.float64) for k, v in total.items()}
-  for slot in np.flatnonzero(np.asarray(mask)):
-    task = sampling.make_episode(
-        jax.random.fold_in(step_key(keys.AUGMENTATION), slot),
-        jnp.asarray(DATA.images)[rows[slot]],
-        PLAN.episode,
-    )
-    part, _ = plain_loop(
-        task, jax.random.fold_in(step_key(keys.INNER_NOISE), slot), m
-    )
+  for slot, task in tasks.items():
+    part = plain_loop(task, jax.random.fold_in(inner, slot), m)
     total = {k: total[k] + part[k] for k in total}
-  after, metrics = STEP(state)
-  count = 8 * 0.5 * WAY * QUERY
-  assert metrics["private/tasks"] == mask.sum() > 1
+  after, metrics = make_step(m, learner())(state)
+  assert metrics["private/tasks"] == len(tasks) > 1
   for name in total:
     np.testing.assert_allclose(
-        after.params[name], np.asarray(PARAMS[name]) - total[name] / count,
+        after.params[name],
+        np.asarray(PARAMS[name]) - total[name] / (8 * 0.5 * WAY * QUERY),
         rtol=1e-4, atol=2e-5,
     )
 
@@ -308,16 +255,10 @@ def test_a_step_equals_the_loop_over_its_tasks():
 # Refusals ---------------------------------------------------------------------
 
 
-def refused(text, kind=plan.UnsoundPlanError, *, m=None, by=None, data=DATA,
-            p=PLAN):
+def refused(text, *, by, m=None):
   """Whether no step is made, and the sentence that says why matches."""
-  with pytest.raises(kind) as e:
-    private.make_meta_step(
-      by or learner(),
-      SGD,
-      data,
-      plan.Release(data.hierarchy, p, m or mechanism()),
-    )
+  with pytest.raises(plan.UnsoundPlanError) as e:
+    make_step(m or mechanism(), by)
   return re.search(text, str(e.value)) is not None
 
 
@@ -355,12 +296,9 @@ def test_learners_that_ask_otherwise_are_refused():
       )
 
   assert callable(
-    private.make_meta_step(
-      Loop(MODEL, inner_steps=5, order="first"),
-      SGD,
-      DATA,
-      plan.Release(DATA.hierarchy, PLAN, mechanism(inner_steps=5)),
-    )
+      make_step(
+          mechanism(inner_steps=5), Loop(MODEL, inner_steps=5, order="first")
+      )
   )
   assert refused(r"\[0, 1, 2, 3, 4\].*inner_steps=3",
                  by=Loop(MODEL, inner_steps=3, order="first"))
@@ -398,14 +336,7 @@ def test_learners_that_read_support_examples_otherwise_are_refused():
   for how in ("mixed", "loss", "start"):
     assert refused("Leaky.adapt reads the support set by another way",
                    m=mechanism(inner_steps=1), by=leaking(how)), how
-  assert callable(
-    private.make_meta_step(
-      leaking("sizes alone"),
-      SGD,
-      DATA,
-      plan.Release(DATA.hierarchy, PLAN, mechanism(inner_steps=1)),
-    )
-  )
+  assert callable(make_step(mechanism(inner_steps=1), leaking("sizes alone")))
 
   class Changing(learners.MAML):
 
@@ -415,3 +346,136 @@ def test_learners_that_read_support_examples_otherwise_are_refused():
   assert refused(
       "Changing.at_step", by=Changing(MODEL, inner_steps=3, order="first")
   )
+
+
+# DP-SGD -----------------------------------------------------------------------
+
+ROWS, CLASSES = 14, 3
+LEARNER = learners.Supervised(models.mlp(CLASSES, (4,), (2, 2, 1)))
+
+
+def _dataset(hierarchy=None, **changes):
+  rng = np.random.default_rng(0)
+  fields = dict(
+      images=rng.integers(0, 256, (ROWS, 2, 2, 1), np.uint8),
+      hierarchy=hierarchy or plan.Hierarchy.regular((ROWS,), levels=("image",)),
+      labels=rng.integers(0, CLASSES, ROWS),
+  )
+  return fake_dataset.FakeDataset(**(fields | changes))
+
+
+def _plain_step(state, dataset, stages, clip_norm):
+  """One step of Algorithm 1 of Abadi et al. without noise, by a loop."""
+  described = plan.SamplingPlan(stages)
+  key = jax.random.fold_in(state.key, keys.SAMPLING)
+  indices, mask = sampling.sample(key, dataset.hierarchy, described, 0)
+  rows = np.asarray(indices)[np.asarray(mask)]
+  assert 0 < len(rows) < ROWS
+
+  @jax.jit
+  def gradient(params, image, label):
+    def loss(params):
+      logits = LEARNER.model.apply(params, image[None] / 255.0)
+      return -jax.nn.log_softmax(logits)[0, label]
+
+    return jax.grad(loss)(params)
+
+  total = 0.0
+  for row in rows:
+    image = jnp.asarray(dataset.images[row], jnp.float32)
+    g = flat(gradient(state.params, image, dataset.labels[row]))
+    total = total + g * min(1.0, clip_norm / np.linalg.norm(g))
+  expected = validation.examples_per_step(dataset.hierarchy, described)
+  return flat(state.params) - total / expected
+
+
+def _step(dataset, stages, **mechanism):
+  m = plan.Mechanism(clip_unit="image", **mechanism)
+  state = private.init(jax.random.key(3), LEARNER, SGD, m)
+  return state, make_step(m, LEARNER, dataset, plan.SamplingPlan(stages))
+
+
+def _noise(state, number, spread):
+  """The noise of a step, by hand."""
+  key = keys.step_key(state.key, keys.NOISE, number)
+  zeros = jax.tree.map(jnp.zeros_like, state.params)
+  return flat(noise.add_noise(key, zeros, spread))
+
+
+RAGGED = plan.Hierarchy.from_sizes([3, 7, 4], levels=("class", "image"))
+
+
+def test_a_unit_without_an_example_gives_nothing_but_noise():
+  """Of three classes one is empty; a step draws one of them."""
+  hierarchy = plan.Hierarchy.from_labels(
+      {"class": np.arange(ROWS) // 7}, leaf="image", units=[0, 1, 2]
+  )
+  dataset = _dataset(hierarchy)
+  stages = (plan.FixedSize(1), plan.All())
+  state, step = _step(dataset, stages, clip_norm=0.3, noise_multiplier=1.5)
+  empty = 0
+  for number in range(9):
+    # The expected examples, 14 / 3, divide the sum whatever was drawn.
+    drawn = _noise(state, number, 1.5 * 0.3) / (ROWS / 3)
+    only_noise = flat(state.params) - drawn
+    state, metrics = step(state)
+    moved = np.abs(flat(state.params) - only_noise).max()
+    count = int(metrics["private/tasks"])
+    assert count in (0, 7) and (moved < 1e-6) == (count == 0)
+    empty += not count
+  assert 0 < empty < 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "hierarchy,stages,clip_norm,z",
+    [
+        (None, (plan.Poisson(0.5),), 0.3, 1.5),
+        (None, (plan.Poisson(0.5),), math.inf, 0.0),
+        # Gaps between the examples that are drawn.
+        (RAGGED, (plan.All(), plan.Poisson(0.5)), 0.3, 0.0),
+    ],
+    ids=["private", "plain", "classes"],
+)
+def test_it_is_dp_sgd_and_without_clipping_sgd(hierarchy, stages, clip_norm, z):
+  dataset = _dataset(hierarchy)
+  state, step = _step(dataset, stages, clip_norm=clip_norm, noise_multiplier=z)
+  expected = _plain_step(state, dataset, stages, clip_norm)
+  if z:
+    # Once, on the sum, which is divided by the expected 7 examples.
+    expected = expected - _noise(state, 0, z * clip_norm) / (ROWS * 0.5)
+  start = flat(state.params)
+  state, metrics = step(state)
+  np.testing.assert_allclose(flat(state.params), expected, atol=2e-6)
+  assert np.abs(flat(state.params) - start).max() > 1e-2
+  assert (float(metrics["private/clipped"]) > 0) == (clip_norm < 1)
+  assert 0 <= metrics["private/accuracy"] <= 1
+  assert 0 < metrics["private/tasks"] < ROWS
+
+
+@pytest.mark.parametrize(
+    "changes,text",
+    [
+        ({"labels": None}, "labels are needed"),
+        ({"labels": np.zeros(ROWS)}, "labels are needed"),
+        ({"labels": np.arange(ROWS)}, "labels are 0 to 13: build it with 14"),
+        ({"labels": np.arange(ROWS) % 2 - 1}, "labels are -1 to 0"),
+        ({"rotate": True}, "rotate=True turns the classes of a task"),
+    ],
+)
+def test_data_that_cannot_be_learned_so_are_refused(changes, text):
+  with pytest.raises(plan.PlanError, match=text):
+    _step(_dataset(**changes), (plan.Poisson(0.5),), noise_multiplier=1.0)
+
+
+def test_who_adapts_or_clips_otherwise_is_refused():
+  described = plan.SamplingPlan((plan.All(), plan.Poisson(0.5)))
+  for learner, unit, text in (
+      (learners.MAML(LEARNER.model), "image", "MAML adapts to support sets"),
+      (LEARNER, "class", "no episode.*clip_unit='image'"),
+  ):
+    with pytest.raises(plan.PlanError, match=text):
+      make_step(
+          plan.Mechanism(clip_unit=unit, noise_multiplier=1.0),
+          learner, _dataset(RAGGED), described,
+      )

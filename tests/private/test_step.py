@@ -8,15 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from scipy import stats
 
+from episodic_dp import learners
+from episodic_dp import models
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp.private import keys
 from episodic_dp.private import state as state_lib
+from episodic_dp.private import step as step_lib
 from tests import fake_dataset
 from tests import fake_learner
+from tests import frequencies
+from tests import task_sums
 from tests.task_sums import flat
 
 SGD = optax.sgd(1.0)
@@ -28,32 +32,10 @@ def plain_training(run, optimizer, state, steps):
   params, opt_state = state.params, state.opt_state
   expected = plan.tasks_per_step(run.dataset.hierarchy, run.plan)
   for step in range(steps):
-    rows, mask = sampling.task_indices(
-        *sampling.sample(
-            jax.random.fold_in(state.key, keys.SAMPLING),
-            run.dataset.hierarchy,
-            run.plan,
-            step,
-        ),
-        run.dataset.hierarchy,
-        run.plan,
-    )
-    mask = np.asarray(mask)
-    key = keys.step_key(state.key, keys.AUGMENTATION, step)
+    tasks = task_sums.drawn(state.key, run.dataset, run.plan, step)
 
-    def total(params, rows=rows, mask=mask, key=key):
-      losses = [
-          run.learner.loss(
-              params,
-              sampling.make_episode(
-                  jax.random.fold_in(key, i),
-                  jnp.asarray(run.dataset.images)[rows[i]],
-                  run.plan.episode,
-              ),
-          )
-          for i in range(len(mask))
-          if mask[i]
-      ]
+    def total(params, tasks=tasks):
+      losses = [run.learner.loss(params, task) for task in tasks.values()]
       return sum(losses) / expected
 
     gradient = jax.jit(jax.grad(total))(params)
@@ -93,13 +75,8 @@ def test_noise_has_the_announced_spread(make_run):
     after = flat(state.params)
     draws.append((before - after) * (participants * rate) / (z * clip_norm))
     before = after
-  values = np.concatenate(draws)
-  low, high = stats.chi2.interval(1 - 1e-6, values.size)
-  assert low < np.sum(values**2) < high
-  assert stats.kstest(values, "norm").pvalue > 1e-6
-  # Fresh at every step.
-  correlation = np.corrcoef(draws[0], draws[1])[0, 1]
-  assert abs(correlation) < 5 / math.sqrt(draws[0].size)
+  frequencies.check_normal(draws)
+  frequencies.check_unrelated(*draws)  # Fresh at every step.
 
 
 def test_same_key_and_step_give_the_same_bits(quick_run):
@@ -251,30 +228,160 @@ def test_the_average_is_the_plain_mean_first_and_exponential_later(decay):
     ],
 )
 def test_a_task_that_cannot_be_filled_contributes_zero(quick_run, sizes, tasks):
-  run = quick_run(participants=1, stage=plan.All(), noise_multiplier=0.0)
-  found, moved = _tasks_and_update(_without(run, sizes))
-  assert found == [tasks] * 2 and moved == [tasks > 0] * 2
-
-
-def _without(run, sizes):
+  run = quick_run(participants=3, stage=plan.All(), noise_multiplier=0.0)
   hierarchy = plan.Hierarchy.from_sizes(
       sizes, levels=run.dataset.hierarchy.levels
   )
-  shape = (hierarchy.num_leaves, *run.dataset.images.shape[1:])
-  images = np.random.default_rng(1).integers(0, 256, shape, np.uint8)
-  return run._replace(
-      dataset=fake_dataset.FakeDataset(images=images, hierarchy=hierarchy),
+  run = run._replace(
+      dataset=fake_dataset.FakeDataset(
+          images=run.dataset.images[: hierarchy.num_leaves],
+          hierarchy=hierarchy,
+      ),
       plan=dataclasses.replace(run.plan, allow_short_units=True),
+  )
+  step, state = run.step(SGD, diagnostics=True), run.init(SGD)
+  for _ in range(2):
+    state, metrics = step(state)
+    assert metrics["private/tasks"] == tasks
+    assert (metrics["update_norm"] > 0) == (tasks > 0)
+
+
+# The chunked sum against a loop ----------------------------------------------
+
+TASKS = 5
+EPISODE = plan.Episode(way=3, shot=1, query=1)
+KEY = jax.random.key(3)
+
+
+@pytest.mark.optimized
+@pytest.mark.parametrize(
+    "chunk", [8, pytest.param(2, marks=pytest.mark.slow)]
+)
+def test_loop_and_chunks_of_every_size_agree(chunk):
+  learner = learners.MAML(
+      models.Model(
+          lambda key: jax.random.normal(key, (256, 3)),
+          lambda params, x: x.reshape(len(x), -1) @ params,
+      ),
+      inner_steps=2,
+      inner_rate=0.01,
+  )
+  params = learner.init(jax.random.key(0))
+  images = np.random.default_rng(0).integers(0, 256, (40, 16, 16, 1), np.uint8)
+  rows = np.random.default_rng(1).integers(0, 40, (TASKS + 2, 3, 2))
+  tasks = step_lib.Tasks(
+      jnp.asarray(images),
+      jnp.asarray(rows, jnp.int32),
+      jnp.arange(TASKS + 2) < TASKS,
+  )
+  own = keys.step_key(KEY, keys.AUGMENTATION, 0)
+
+  @jax.jit
+  def one(slot):
+    images = tasks.images[tasks.rows[slot]]
+    task = sampling.make_episode(jax.random.fold_in(own, slot), images, EPISODE)
+    return jax.value_and_grad(learner.loss)(params, task)
+
+  losses, norms, expected = [], [], 0.0
+  for slot in range(TASKS):
+    loss, gradient = one(slot)
+    gradient = flat(gradient)
+    losses.append(float(loss))
+    norms.append(np.linalg.norm(gradient))
+    expected += gradient * min(1, 0.5 / norms[-1])
+  described = plan.Mechanism(
+      clip_unit="task", noise_multiplier=0.0, clip_norm=0.5
+  )
+  total, facts = jax.jit(
+      lambda params, tasks: task_sums.sum_tasks(
+          learner, described, params, tasks, KEY,
+          episode=EPISODE, microbatch_size=chunk, diagnostics=True,
+      )
+  )(params, tasks)
+  error = np.linalg.norm(flat(total) - expected)
+  assert error < 1e-4 * np.linalg.norm(expected)
+  np.testing.assert_allclose(facts["private/loss"], np.mean(losses), 1e-4)
+  np.testing.assert_allclose(facts["private/norm"], np.mean(norms), 1e-4)
+  assert facts["private/tasks"] == TASKS
+  assert facts["private/non_finite"] == 0
+  np.testing.assert_allclose(
+      facts["private/clipped"], np.mean(np.asarray(norms) > 0.5), rtol=1e-6
   )
 
 
-def _tasks_and_update(run):
-  """The tasks of two steps, and whether they moved the parameters."""
-  optimizer = optax.sgd(0.1)
-  step, state = run.step(optimizer, diagnostics=True), run.init(optimizer)
-  tasks, moved = [], []
-  for _ in range(2):
-    state, metrics = step(state)
-    tasks.append(int(metrics["private/tasks"]))
-    moved.append(float(metrics["update_norm"]) > 0)
-  return tasks, moved
+# Unsound or contradictory settings are refused before anything compiles -------
+
+
+@pytest.mark.parametrize(
+    "changes,text",
+    [
+        ({"order": "first"}, "order is 'first' and learner.order is 'second'"),
+        ({"inner_steps": 4}, "inner_steps is 4 and learner.inner_steps is 2"),
+    ],
+)
+def test_a_learner_that_the_mechanism_does_not_describe(
+    make_run, changes, text
+):
+  with pytest.raises(plan.PlanError, match=text):
+    make_run(**changes).step(SGD)
+
+
+@pytest.mark.parametrize(
+    "spoil,text",
+    [
+        (lambda i: i.astype(np.int64), "int64"),
+        (lambda i: i[..., 0], r"\(72, 4, 4\)"),
+        (lambda i: i[:30], "row 71 of 30 images"),
+    ],
+)
+def test_wrong_images_are_named(make_run, spoil, text):
+  run = make_run()
+  run.dataset.images = spoil(run.dataset.images)
+  with pytest.raises(plan.PlanError, match=text):
+    run.step(SGD)
+
+
+def test_one_wrong_row_is_found_among_many(make_run):
+  """Of 131 067 leaves a probe of 65 536 leaves out every other one."""
+  leaves = 131_067
+  seen = np.linspace(0, leaves - 1, 65_536).astype(np.int32)
+  missed = int(np.setdiff1d(np.arange(leaves), seen)[1000])
+  run = make_run(leaves // 9)
+  run.dataset.images = run.dataset.images[:7]
+  run.dataset.rows = lambda leaf: jnp.where(leaf == missed, -1, leaf % 7)
+  with pytest.raises(plan.PlanError, match="asks for row -1 of"):
+    run.step(SGD)
+
+
+@pytest.mark.parametrize(
+    "rows", [lambda leaf: leaf // 2, lambda leaf: leaf % 71]
+)
+def test_records_that_recur_must_be_called_copies(make_run, rows):
+  run = make_run()
+  run.dataset.rows = rows
+  assert callable(run.step(SGD))  # The hierarchy says that there are copies.
+  run.dataset.hierarchy = dataclasses.replace(
+      run.dataset.hierarchy, copies=False
+  )
+  with pytest.raises(plan.UnsoundPlanError, match="are one row"):
+    run.step(SGD)
+  run.dataset.rows = lambda leaf: leaf
+  assert callable(run.step(SGD))
+
+
+def test_a_model_of_another_way_or_image_is_named(make_run):
+  for model, text in (
+      (models.mlp(7, (), (4, 4, 1)), r"\(3, 7\).*way=3"),
+      (models.conv4(3, 2, input_shape=(16, 16, 1)), r"\(16, 16, 1\).*\(4, 4"),
+  ):
+    with pytest.raises(plan.PlanError, match=text):
+      make_run()._replace(learner=learners.MAML(model)).step(SGD)
+
+
+@pytest.mark.parametrize(
+    "key", [0, jnp.zeros(2, jnp.uint32), np.zeros(2, np.uint32)]
+)
+def test_keys_must_be_typed(make_run, key):
+  run = make_run()
+  with pytest.raises(ValueError, match="typed key"):
+    private.init(key, run.learner, SGD, run.mechanism)

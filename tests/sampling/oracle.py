@@ -12,8 +12,8 @@ import numpy as np
 from scipy import stats
 
 from episodic_dp import plan
+from tests.frequencies import ALPHA
 
-ALPHA = 1e-6
 TREE = [[4, 2, 3], [4, 5]]  # Example 3.1 of the paper.
 F, P, A = plan.FixedSize, plan.Poisson, plan.All
 LEVELS = ("alphabet", "character", "drawing")
@@ -33,12 +33,12 @@ def included(indices, mask, count):
 
 def leaves(tree):
   """(path of child numbers, path of family sizes) of each leaf."""
-  result = []
-  for a, alphabet in enumerate(tree):
-    for c, size in enumerate(alphabet):
-      for d in range(size):
-        result.append(((a, c, d), (len(tree), len(alphabet), size)))
-  return result
+  return [
+      ((a, c, d), (len(tree), len(alphabet), size))
+      for a, alphabet in enumerate(tree)
+      for c, size in enumerate(alphabet)
+      for d in range(size)
+  ]
 
 
 def rate(stage, n):

@@ -1,4 +1,4 @@
-"""What `sample` draws against Algorithm 1 worked out by hand."""
+"""The draws of `sample`: by Algorithm 1, their structure and their cost."""
 
 import functools
 import math
@@ -6,29 +6,26 @@ import math
 import jax
 import numpy as np
 import pytest
-from scipy import stats
 
 from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp.plan import sampler_error
+from episodic_dp.sampling import draws
+from tests import frequencies
 from tests.sampling import oracle
-from tests.sampling.oracle import A
-from tests.sampling.oracle import ALPHA
-from tests.sampling.oracle import F
-from tests.sampling.oracle import LEVELS
-from tests.sampling.oracle import P
-from tests.sampling.oracle import TREE
 
+F, P, A = plan.FixedSize, plan.Poisson, plan.All
+KEY = jax.random.key(7)
 DRAWS = 40_000
 
 
-def _hierarchy(tree=TREE):
-  return plan.Hierarchy.from_sizes(tree, levels=LEVELS)
+def _hierarchy(tree=oracle.TREE):
+  return plan.Hierarchy.from_sizes(tree, levels=oracle.LEVELS)
 
 
-def _draw(hierarchy, p, draws=DRAWS):
+def _draw(hierarchy, p, number=DRAWS):
   """indices and mask of many steps of one run."""
-  steps = np.arange(draws, dtype=np.int32)
+  steps = np.arange(number, dtype=np.int32)
   key = jax.random.key(20221)
   many = jax.jit(
       jax.vmap(lambda step: sampling.sample(key, hierarchy, p, step))
@@ -65,7 +62,7 @@ def test_inclusion_of_leaves_and_of_pairs(stages):
   indices, mask = _draw_tree(stages)
   assert indices.shape[1:] == sampler_error.capacities(hierarchy, p)
   included = oracle.included(indices, mask, 18)
-  exact = oracle.check_pairs(TREE, stages, included, DRAWS)
+  exact = oracle.check_pairs(oracle.TREE, stages, included, DRAWS)
   rate = plan.inclusion_rate(hierarchy, p, "drawing")
   assert rate == pytest.approx(max(np.diag(exact)))
 
@@ -75,16 +72,15 @@ def test_inclusion_of_leaves_and_of_pairs(stages):
 )
 def test_subsets_are_as_likely_as_in_algorithm_1(stages):
   indices, mask = _draw_tree(stages)
-  oracle.check_subsets(TREE, stages, oracle.included(indices, mask, 18), DRAWS)
+  drawn = oracle.included(indices, mask, 18)
+  oracle.check_subsets(oracle.TREE, stages, drawn, DRAWS)
 
 
 def test_every_order_of_all_is_equally_likely():
   hierarchy = plan.Hierarchy.from_sizes(4, levels=("image",))
   indices, mask = _draw(hierarchy, plan.SamplingPlan((A(),)))
   assert mask.all()
-  orders, counts = np.unique(indices, axis=0, return_counts=True)
-  assert len(orders) == 24
-  assert stats.chisquare(counts).pvalue > ALPHA
+  frequencies.check_rows(indices, 24)
 
 
 def test_order_is_uniform_given_the_subset_at_every_stage():
@@ -103,10 +99,7 @@ def test_order_is_uniform_given_the_subset_at_every_stage():
       plan.SamplingPlan((P(0.5),)),
   )
   three = mask.sum(axis=1) == 3
-  ranks = np.argsort(indices[three][:, :3], axis=1)
-  orders, counts = np.unique(ranks, axis=0, return_counts=True)
-  assert len(orders) == 6
-  assert stats.chisquare(counts).pvalue > ALPHA
+  frequencies.check_rows(np.argsort(indices[three][:, :3], axis=1), 6)
 
 
 def test_tasks_drawn_independently():
@@ -116,18 +109,13 @@ def test_tasks_drawn_independently():
   p = plan.SamplingPlan((F(1), F(2)), episode)
   indices, mask = _draw(hierarchy, p)
   assert indices.shape[1:] == (2, 1, 2) and mask.all()
-  cells = np.bincount(
-      indices[:, 0, 0, 0] * 8 + indices[:, 1, 0, 0], minlength=64
-  )
-  assert stats.chisquare(cells).pvalue > ALPHA
+  frequencies.check_pairs(indices[:, 0, 0, 0], indices[:, 1, 0, 0], 8)
 
 
 def test_steps_are_independent():
   hierarchy = plan.Hierarchy.from_sizes(8, levels=("image",))
   indices, _ = _draw(hierarchy, plan.SamplingPlan((F(1),)))
-  now, after = indices[:-1, 0], indices[1:, 0]
-  table = np.bincount(now * 8 + after, minlength=64)
-  assert stats.chisquare(table).pvalue > ALPHA
+  frequencies.check_pairs(indices[:-1, 0], indices[1:, 0], 8)
 
 
 def test_empty_and_short_units():
@@ -145,13 +133,13 @@ def test_inclusion_of_characters_and_alphabets(stages):
   hierarchy, p = _hierarchy(), plan.SamplingPlan(stages)
   indices, mask = _draw_tree(stages)
   included = oracle.included(indices, mask, 18)
-  for level, name in enumerate(LEVELS[:2]):
+  for level, name in enumerate(oracle.LEVELS[:2]):
     unit = hierarchy.parents(2)
     for k in range(1, level, -1):
       unit = hierarchy.parents(k)[unit]
     chosen = [included[:, unit == u].any(axis=1).sum() for u in np.unique(unit)]
     rates = {}
-    for u, (_, sizes) in zip(unit, oracle.leaves(TREE)):
+    for u, (_, sizes) in zip(unit, oracle.leaves(oracle.TREE)):
       rates[u] = math.prod(
           oracle.rate(stages[k], sizes[k]) for k in range(level + 1)
       )
@@ -163,9 +151,245 @@ def test_inclusion_of_characters_and_alphabets(stages):
 
 def test_poisson_counts_of_participants():
   hierarchy = plan.Hierarchy.regular((400_000,), levels=("participant",))
-  _, mask = _draw(hierarchy, plan.SamplingPlan((P(0.004),)), draws=2000)
-  counts = mask.sum(axis=1)
-  edges = stats.binom.ppf(np.linspace(0.05, 0.95, 19), 400_000, 0.004)
-  cdf = np.concatenate([[0], stats.binom.cdf(edges, 400_000, 0.004), [1]])
-  observed = np.bincount(np.searchsorted(edges, counts), minlength=20)
-  assert stats.chisquare(observed, np.diff(cdf) * 2000).pvalue > ALPHA
+  _, mask = _draw(hierarchy, plan.SamplingPlan((P(0.004),)), number=2000)
+  frequencies.check_binomial(mask.sum(axis=1), 400_000, 0.004, cells=20)
+
+
+# Structure and cost -----------------------------------------------------------
+
+
+def _check_structure(indices, mask, leaves):
+  """Padding last, whole below a masked unit, row 0; nothing drawn twice."""
+  indices, mask = np.asarray(indices), np.asarray(mask)
+  assert indices.dtype == np.int32 and mask.dtype == bool
+  assert indices.shape == mask.shape
+  present = mask
+  for _ in range(mask.ndim):
+    assert (np.diff(present.astype(int), axis=-1) <= 0).all()
+    present = present[..., 0]
+  assert (indices[~mask] == 0).all()
+  drawn = indices[mask]
+  assert len(set(drawn.tolist())) == drawn.size
+  assert drawn.size == 0 or (drawn.min() >= 0 and drawn.max() < leaves)
+
+
+@pytest.mark.parametrize(
+    "stages", [(F(2), A()), (P(0.5), F(2)), (A(), P(0.5))], ids=str
+)
+def test_structure(stages):
+  """Above two drawings of each character."""
+  hierarchy = _hierarchy()
+  p = plan.SamplingPlan((*stages, F(2)))
+  for step in range(8):
+    indices, mask = sampling.sample(KEY, hierarchy, p, step)
+    assert indices.shape == sampler_error.capacities(hierarchy, p)
+    _check_structure(indices, mask, 18)
+    if not any(isinstance(s, P) for s in stages):
+      assert mask.sum() == 2 * (3 + 2)
+
+
+def test_short_units_are_taken_whole():
+  hierarchy = plan.Hierarchy.from_sizes([3, 0, 1], levels=("class", "image"))
+  p = plan.SamplingPlan((A(), F(2)))
+  with pytest.raises(plan.PlanError, match="class 1 has 0 of level 'image'"):
+    sampling.sample(KEY, hierarchy, p, 0)
+  p = plan.SamplingPlan((A(), F(2)), allow_short_units=True)
+  for step in range(4):
+    indices, mask = sampling.sample(KEY, hierarchy, p, step)
+    drawn = [tuple(sorted(i[m].tolist())) for i, m in zip(indices, mask)]
+    two = next(d for d in drawn if len(d) == 2)
+    assert sorted(drawn) == sorted([(), (3,), two]) and set(two) < {0, 1, 2}
+    assert not indices[~mask].any()
+
+
+def test_leaf_rows_are_rows_of_the_data():
+  """Labels in scrambled order: what is drawn from a unit carries its label."""
+  rng = np.random.default_rng(0)
+  label = rng.permutation(np.repeat(np.arange(10), 6))
+  hierarchy = plan.Hierarchy.from_labels({"class": label})
+  assert hierarchy.leaf_rows is not None
+  p = plan.SamplingPlan((P(0.4), F(3)))
+  seen, padded = set(), 0
+  for step in range(30):
+    indices, mask = sampling.sample(KEY, hierarchy, p, step)
+    # A masked slot holds row 0, not the row of leaf 0.
+    _check_structure(indices, mask, 60)
+    classes = label[np.asarray(indices)][mask[:, 0]]
+    assert (classes == classes[:, :1]).all()
+    assert len(set(classes[:, 0])) == len(classes)
+    seen |= set(indices[mask].tolist())
+    padded += int((~mask).sum())
+  assert len(seen) > 50 and padded
+
+
+def test_pure_in_key_and_step():
+  hierarchy, p = _hierarchy(), plan.SamplingPlan((F(2), F(2), F(2)))
+  first, _ = sampling.sample(KEY, hierarchy, p, 3)
+  again, _ = sampling.sample(KEY, _hierarchy(), p, np.int64(3))
+  np.testing.assert_array_equal(first, again)
+  others = [
+      sampling.sample(key, hierarchy, p, step)[0].tolist()
+      for key, step in (
+          (KEY, 4), (KEY, 2**31 - 1), (jax.random.key(8), 3)
+      )
+  ]
+  assert first.tolist() not in others and others[0] != others[1]
+
+
+def test_largest_leaf_numbers():
+  """Leaves up to 2^31 - 1, where int32 arithmetic is about to overflow."""
+  size = (2**31 - 1) // 10
+  hierarchy = plan.Hierarchy.regular((size, 5, 2), levels=oracle.LEVELS)
+  p = plan.SamplingPlan((F(400), F(5), F(2)))
+  indices, mask = sampling.sample(KEY, hierarchy, p, 0)
+  _check_structure(indices, mask, hierarchy.num_leaves)
+  units = np.asarray(indices) // 10
+  assert (units == units[:, :1, :1]).all()
+  assert np.median(units) > size // 4 and units.max() > size - size // 50
+  everything = np.sort(np.asarray(indices).reshape(400, 10) % 10, axis=1)
+  assert (everything == np.arange(10)).all()
+  one = plan.Hierarchy.regular((1, 2**31 - 1), levels=oracle.LEVELS[:2])
+  indices, mask = sampling.sample(KEY, one, plan.SamplingPlan((A(), F(50))), 0)
+  _check_structure(indices, mask, 2**31 - 1)
+  assert indices.max() > 2**30
+
+
+def test_cost_forgets_the_number_of_participants():
+  """Compiled operations and bytes, for 10^8 and 10^4 participants."""
+  p = plan.SamplingPlan((F(1600), F(5), F(2)))
+  hierarchies = [
+      plan.Hierarchy.regular((n, 5, 2), levels=oracle.LEVELS)
+      for n in (10**4, 10**8)
+  ]
+  few, many = (
+      jax.jit(lambda step, h=h: sampling.sample(KEY, h, p, step))
+      .lower(0).compile().cost_analysis()
+      for h in hierarchies
+  )
+  for measure in ("flops", "bytes accessed"):
+    assert 0 < many[measure] <= 1.1 * few[measure]
+
+
+# Passes: each unit is in exactly one step of a pass ---------------------------
+
+@functools.cache
+def _compiled(units, steps):
+  hierarchy = plan.Hierarchy.regular((units,), levels=oracle.LEVELS[:1])
+  p = plan.SamplingPlan((plan.RandomAllocation(steps),))
+  return jax.jit(
+      jax.vmap(
+          lambda key, step: sampling.sample(key, hierarchy, p, step), (None, 0)
+      )
+  )
+
+
+def _pass_steps(units, steps, numbers, key=KEY):
+  """indices, mask [len(numbers), slots] of the steps with these numbers."""
+  drawn = _compiled(units, steps)(key, np.asarray(numbers, np.int32))
+  return tuple(np.asarray(a) for a in drawn)
+
+
+def _bins(units, steps, number, key=KEY):
+  """int[units]: the step that uses each unit in one pass; checks all of it."""
+  first = number * steps
+  indices, mask = _pass_steps(units, steps, range(first, first + steps), key)
+  assert (indices[~mask] == 0).all()
+  assert (np.diff(mask.astype(int), axis=1) <= 0).all()  # padding last
+  bins = np.full(units, -1)
+  for step in range(steps):
+    drawn = indices[step][mask[step]]
+    assert (bins[drawn] == -1).all() and np.unique(drawn).size == drawn.size
+    bins[drawn] = step
+  assert (bins >= 0).all()
+  return bins
+
+
+@pytest.mark.parametrize("units,steps", [(50, 7), (5, 40)])
+def test_every_unit_is_in_one_step_of_each_pass(units, steps):
+  passes = [_bins(units, steps, number) for number in range(3)]
+  if units == 50:
+    assert len({tuple(bins.tolist()) for bins in passes}) == 3
+    other = _bins(units, steps, 0, jax.random.key(12))
+    assert (passes[0] != other).any()
+
+
+def test_many_chunks_make_one_uniform_pass():
+  """Three chunks of units, the last one not full."""
+  units, steps = 2 * draws._CHUNK + 20_000, 10
+  one, two = (_bins(units, steps, number) for number in range(2))
+  frequencies.check_uniform(np.bincount(one, minlength=steps))
+  # Uniform in every chunk, and independent between chunks and passes.
+  size = draws._CHUNK
+  for first, second in (
+      (one[:size], one[size : 2 * size]),
+      (one[size - 20_000 : size], one[-20_000:]),
+      (one, two),
+  ):
+    frequencies.check_pairs(first, second, steps)
+
+
+def test_every_assignment_is_equally_likely():
+  """Three units and two steps, exactly: eight assignments."""
+  indices, mask = _pass_steps(3, 2, np.arange(0, 16_000))
+  drawn = oracle.included(indices, mask, 3)
+  first, second = drawn[0::2], drawn[1::2]
+  assert (first != second).all()
+  codes = first @ np.array([1, 2, 4])
+  frequencies.check_uniform(np.bincount(codes, minlength=8))
+  # One pass says nothing of the next.
+  frequencies.check_pairs(codes[:-1:2], codes[1::2], 8)
+
+
+def test_counts_are_binomial():
+  # One step of each pass.
+  _, mask = _pass_steps(300, 10, 7 + 10 * np.arange(2000))
+  frequencies.check_binomial(mask.sum(axis=1), 300, 0.1)
+
+
+def test_order_within_a_step_is_uniform():
+  indices, mask = _pass_steps(6, 2, np.arange(20_000))
+  three = indices[mask.sum(axis=1) == 3][:, :3]
+  frequencies.check_rows(np.argsort(three), 6)
+  frequencies.check_rows(np.sort(three), 20)
+  # In the steps of a pass of one step the order is drawn anew.
+  frequencies.check_rows(_pass_steps(4, 1, np.arange(5000))[0], 24)
+
+
+def test_units_that_hold_unequal_families():
+  tree = [[4, 2, 3], [4, 5], [2], [3, 3, 3, 3]]
+  hierarchy = plan.Hierarchy.from_sizes(tree, levels=oracle.LEVELS)
+  p = plan.SamplingPlan(
+      (plan.RandomAllocation(3), plan.All(), plan.FixedSize(2))
+  )
+  alphabet = np.repeat(range(4), [sum(sizes) for sizes in tree])
+  drawn = []
+  for step in range(3):
+    indices, mask = sampling.sample(KEY, hierarchy, p, step)
+    assert indices.shape == mask.shape == sampler_error.capacities(hierarchy, p)
+    for unit, present in zip(np.asarray(indices), np.asarray(mask)):
+      if present.any():
+        owner = set(alphabet[unit[present]].tolist())
+        assert len(owner) == 1
+        # Every class of the unit, two drawings of each.
+        assert present.sum() == 2 * len(tree[min(owner)])
+        assert np.unique(unit[present]).size == present.sum()
+        drawn += owner
+  assert sorted(drawn) == [0, 1, 2, 3]
+
+
+def test_more_units_than_slots_are_dropped():
+  chosen, count = draws.draw_assigned(
+      KEY, 0, units=50, steps=1, slots=20
+  )
+  assert count == 20
+  np.testing.assert_array_equal(chosen, np.arange(20))
+
+
+def test_memory_forgets_the_number_of_participants():
+  few, many = (
+      draws.draw_assigned.lower(
+          KEY, 0, units=units, steps=steps, slots=2000
+      ).compile().memory_analysis().temp_size_in_bytes
+      for units, steps in ((10**6, 625), (10**8, 62_500))
+  )
+  assert 0 < many <= 1.1 * few < 32e6

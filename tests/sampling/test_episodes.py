@@ -1,18 +1,16 @@
-"""Grouping what was drawn into tasks, and making episodes of them."""
-
-import itertools
+"""Tasks of what was drawn, episodes of tasks, participants of functions."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp.sampling import episodes
+from episodic_dp.sampling import synthetic
+from tests import frequencies
 
-ALPHA = 1e-6
 F, P, A = plan.FixedSize, plan.Poisson, plan.All
 KEY = jax.random.key(3)
 
@@ -109,15 +107,12 @@ def test_support_and_query_share_nothing_and_labels_agree():
   images = _images()
   task = jax.jit(lambda k: sampling.make_episode(k, images, EPISODE))(KEY)
   support, query = task
-  assert support.images.shape == (4, 3, 3, 1)
-  assert query.images.shape == (8, 3, 3, 1)
   assert support.images.dtype == query.images.dtype == jnp.float32
   assert support.labels.dtype == query.labels.dtype == jnp.int32
   np.testing.assert_allclose(support.images, images[:, 0] / 255.0, rtol=1e-6)
   np.testing.assert_allclose(
       query.images, images[:, 1:].reshape(8, 3, 3, 1) / 255.0, rtol=1e-6
   )
-  assert sorted(support.labels.tolist()) == [0, 1, 2, 3]
   np.testing.assert_array_equal(query.labels, np.repeat(support.labels, 2))
 
 
@@ -129,9 +124,7 @@ def test_labels_are_uniformly_permuted():
           lambda k: sampling.make_episode(k, images, EPISODE).support.labels
       )
   )(keys)
-  orders, counts = np.unique(labels, axis=0, return_counts=True)
-  assert len(orders) == len(list(itertools.permutations(range(4))))
-  assert stats.chisquare(counts).pvalue > ALPHA
+  frequencies.check_rows(labels, 24)
 
 
 def test_rotation_turns_whole_classes_by_quarter_turns():
@@ -146,9 +139,8 @@ def test_rotation_turns_whole_classes_by_quarter_turns():
   same = (turned[:, None] == turns[None]).all(axis=(3, 4, 5, 6))
   assert (same.sum(axis=1) == 1).all()
   drawn = same.argmax(axis=1)
-  assert stats.chisquare(np.bincount(drawn.ravel(), minlength=4)).pvalue > ALPHA
-  pairs = np.bincount(drawn[:, 0] * 4 + drawn[:, 1], minlength=16)
-  assert stats.chisquare(pairs).pvalue > ALPHA
+  frequencies.check_uniform(np.bincount(drawn.ravel(), minlength=4))
+  frequencies.check_pairs(drawn[:, 0], drawn[:, 1], 4)
 
 
 POINTS = plan.Episode(way=1, shot=2, query=3)
@@ -190,18 +182,6 @@ def test_points_bring_their_targets_along():
 def test_targets_of_what_is_no_point_are_refused(shape, dtype, episode):
   with pytest.raises(ValueError, match="give floating points"):
     sampling.make_episode(KEY, np.zeros(shape, dtype), episode, targets=1)
-
-
-def test_no_key_is_used_twice():
-  with jax.debug_key_reuse(True):
-    # The check sees a key that two draws read.
-    with pytest.raises(jax.errors.KeyReuseError):
-      jax.jit(lambda key: (jax.random.bits(key), jax.random.bits(key)))(KEY)
-    jax.jit(
-        lambda key: sampling.make_episode(
-            key, _images(), EPISODE, rotate=True
-        )
-    )(KEY)
 
 
 # Sizes, stages, sizes of a neighbour, and how many of its leaves, the first
@@ -261,3 +241,76 @@ def test_tasks_that_cannot_be_filled_are_left_out(name):
         touched = [set(t.ravel()) & rest for t in grouped[~drawn]]
         assert rest <= set().union(*touched, lacking)
   assert filled[0] > filled[1]
+
+
+# Participants that are computed, not stored -----------------------------------
+
+SIZES = dict(
+    participants=400_000, classes=30, examples_per_class=6, way=5, per_class=2
+)
+
+
+def test_rows_are_fixed_and_distinct():
+  hierarchy, rows = sampling.synthetic_participants(11, **SIZES)
+  assert hierarchy.sizes == (400_000, 5, 2) and hierarchy.copies
+  leaf = jnp.arange(2000 * 10).reshape(2000, 5, 2)
+  got = np.asarray(rows(leaf))
+  assert got.dtype == np.int32 and got.shape == leaf.shape
+  classes, images = got // 6, got % 6
+  assert (classes[..., 0] == classes[..., 1]).all() and classes.max() < 30
+  assert all(len(set(c)) == 5 for c in classes[..., 0])
+  assert (images[..., 0] != images[..., 1]).all()
+  # A leaf's row does not depend on what it is asked together with.
+  order = np.random.default_rng(0).permutation(leaf.size).reshape(leaf.shape)
+  np.testing.assert_array_equal(rows(order), got.ravel()[order])
+  _, other = sampling.synthetic_participants(12, **SIZES)
+  assert (np.asarray(other(leaf)) != got).mean() > 0.9
+
+
+def test_the_public_function_does_not_change():
+  """A resumed or repeated run must meet the same participants."""
+  _, rows = sampling.synthetic_participants(11, **SIZES)
+  got = rows(np.asarray([0, 1, 10, 3_999_999]))
+  assert got.tolist() == [66, 70, 163, 75]
+
+
+def test_classes_and_images_are_uniform():
+  _, rows = sampling.synthetic_participants(5, **SIZES)
+  got = np.asarray(rows(jnp.arange(60_000))).reshape(6000, 5, 2)
+  frequencies.check_uniform(np.bincount(got[:, 0, 0] // 6, minlength=30))
+  # Two different images of a class: 30 ordered pairs.
+  frequencies.check_rows(got.reshape(-1, 2) % 6, 30)
+
+
+@pytest.mark.slow
+def test_most_copies_are_counted_over_all_participants(monkeypatch):
+  sizes = dict(SIZES, participants=700)
+  hierarchy, rows = sampling.synthetic_participants(3, **sizes)
+  held = np.asarray(rows(jnp.arange(7000))).reshape(700, 10)
+  by_image = [sum(image in set(h) for h in held) for image in range(180)]
+  by_class = [sum(c in set(h // 6) for h in held) for c in range(30)]
+  expected = {"class": max(by_class), "image": max(by_image)}
+  assert rows.most_copies() == expected
+  monkeypatch.setattr(synthetic, "_CHUNK", 64)  # the last one is not full
+  assert rows.most_copies() == expected
+  np.testing.assert_array_equal(
+      np.asarray(rows.owned(jnp.arange(700))).reshape(700, 10), held
+  )
+  assert hierarchy is rows.hierarchy and hierarchy.most_copies is None
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        ({"way": 31}, "way 31 cannot be drawn .* from classes 30"),
+        ({"per_class": 7}, "per_class 7 .* from examples_per_class 6"),
+        ({"per_class": 0}, "per_class 0"),
+        ({"classes": 2**30}, "more than 2\\^31 - 1 rows"),
+        ({"participants": 2**31}, "leaves, more than"),
+        ({"key_seed": 2**32}, "key_seed 4294967296"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(change, message):
+  arguments = {"key_seed": 0, **SIZES, **change}
+  with pytest.raises(plan.PlanError, match=message):
+    sampling.synthetic_participants(arguments.pop("key_seed"), **arguments)
