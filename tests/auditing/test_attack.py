@@ -36,6 +36,7 @@ def parts(**mechanism):
   return step, initial
 
 
+@pytest.mark.optimized  # A step inside another program, as users compile it.
 def test_every_run_is_what_its_key_gives_alone():
   step, initial = parts()
   keys = jax.random.split(jax.random.key(3), 1000)
