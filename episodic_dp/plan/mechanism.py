@@ -33,37 +33,36 @@ class Mechanism:
   """The released vector: sum of clipped gradients + N(0, (z C)^2 I).
 
   Attributes:
-    clip_unit: the level whose sampled units give one clipped gradient each, or
+    clip_unit: level whose sampled units give one clipped gradient each, or
       "episode" for tasks that the episode forms out of classes.
-    noise_multiplier: z from 1e-30 to 1e30, or 0 for a run without privacy
-      (epsilon = inf).
-    clip_norm: C > 0, the l2 bound of one clip unit's gradient; infinity is
-      allowed only without noise. Where it adapts, the bound of the first step.
+    noise_multiplier: z, the standard deviation of the noise in clip norms, from
+      1e-30 to 1e30; 0 for a run without privacy (epsilon = inf).
+    clip_norm: C > 0, the largest l2 norm of one clip unit's gradient. Infinity
+      is allowed only without noise. An adaptive clip norm begins here.
     clip_by: "global" clips the whole gradient to C; "layer" clips each of m
       parameter arrays to C / sqrt(m), so that the whole is still within C.
-    clipping: "fixed" keeps C; the others let it adapt, that of the whole or,
-      with clip_by="layer", that of every array:
-      "private_quantile" follows a quantile of the norms through a noised count,
-      which is part of the announced noise multiplier (see below);
-      "percentile_window" takes a percentile of the raw norms, for which no
-      guarantee holds.
-    clip_quantile: gamma in (0, 1), the share of norms that shall be within C
+    clipping: "fixed" keeps C. "private_quantile" lets C follow a quantile of
+      the norms through a noised count, whose cost is part of the noise
+      multiplier. "percentile_window" takes a percentile of raw norms and has no
+      guarantee. With clip_by="layer" each array has a norm of its own.
+    clip_quantile: gamma, the wanted share of norms within C, above 0 and below
+      1 (private_quantile).
+    clip_rate: lr > 0 of the update C <- C exp(-lr (share - gamma))
       (private_quantile).
-    clip_rate: lr > 0 of C <- C exp(-lr (share - gamma)) (private_quantile).
     count_noise: sigma_b > z / 2, the standard deviation of the noise on the
-      count of norms within C; with m arrays that of each count is sqrt(m)
-      times as much (private_quantile).
-    clip_percentile: k in (0, 100]: C becomes the k-th percentile of the norms
-      in the window, unless it would rise: begin with a `clip_norm` above the
-      norms (percentile_window).
-    clip_window: W, an even number of clip units: the window holds the last W
-      norms and is looked at again after W / 2 more (percentile_window).
-    order: "first" or "second" order gradients, or None when the guarantee does
+      count of norms within C. With m arrays each count has sqrt(m) times this
+      noise (private_quantile).
+    clip_percentile: k, above 0 and at most 100. C becomes the k-th percentile
+      of the norms in the window and never rises, so begin with a `clip_norm`
+      above the norms (percentile_window).
+    clip_window: W, an even number of clip units whose norms are held. C is
+      updated after every W / 2 of them (percentile_window).
+    order: "first" or "second" order gradients; None where the guarantee does
       not depend on it (clip units that are whole tasks).
-    inner_steps: adaptation steps inside a task, or None as for `order`.
-    inner_clip_norm: the l2 bound of one support example's gradient in a noisy
-      inner step, or None where inner steps are not noisy.
-    inner_noise_multiplier: z_inner > 0: a noisy inner step adds
+    inner_steps: number of adaptation steps inside a task; None as for `order`.
+    inner_clip_norm: largest l2 norm of one support example's gradient in a
+      noisy inner step; None where inner steps are not noisy.
+    inner_noise_multiplier: z_inner > 0. A noisy inner step adds
       N(0, (z_inner inner_clip_norm)^2 I) to its sum of clipped gradients; None
       as for `inner_clip_norm`.
 

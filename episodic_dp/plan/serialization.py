@@ -35,12 +35,15 @@ class Tree:
 
   Attributes:
     levels: names of the levels, primary units first.
-    sizes: of a regular hierarchy, the children of a unit at each level.
-    child_counts: of a ragged one, for each level the number of children of
-      every unit above; a run of equal numbers may be a pair (number, units).
-    copies: see `Hierarchy`.
-    most_copies: see `Hierarchy`.
-    units_from_records: see `Hierarchy`.
+    sizes: number of children of a unit at each level of a regular hierarchy.
+    child_counts: number of children of every unit above, for each level of a
+      ragged hierarchy; a run of equal numbers may be a pair (number, units).
+    copies: whether several primary units may hold the same record, as synthetic
+      participants do.
+    most_copies: largest number of primary units that hold one same unit of each
+      level, 0 where it is unknown; None for no counts.
+    units_from_records: whether the list of units follows from the records.
+      Guarantees then assume that a unit stays when its last record leaves.
   """
 
   levels: tuple[str, ...]

@@ -160,19 +160,19 @@ class Episode:
   """The rule by which drawn examples form tasks.
 
   Attributes:
-    way: classes per task; 1 for regression, whose tasks have no classes.
-    shot: support examples per class.
-    query: query examples per class.
+    way: number of classes of a task; 1 for regression, which has none.
+    shot: number of support examples of each class.
+    query: number of query examples of each class.
     form: "unit": one sampled primary unit is one task, and way is the product
-      of its class stages (1 where there is none); "disjoint": the classes
-      drawn are cut, in their random order, into tasks of `way`; "independent":
-      the class tree is drawn `tasks` times over, so that records recur across
-      the tasks of a step.
-    tasks: tasks per step, for form "independent" only.
-    classes: the level whose units are the classes, or None for the one above
-      the examples. With levels between the classes and the examples (diagnosis,
-      patient, image) a class takes its shot + query examples from several of
-      their units, and none of these is in both the support and the query.
+      of its class stages (1 where there is none). "disjoint": the sampled
+      classes are cut, in random order, into tasks of `way`. "independent": the
+      class tree is sampled anew for each of `tasks` tasks, so that records
+      recur across the tasks of a step.
+    tasks: number of tasks of a step, for form "independent" only.
+    classes: level whose units are the classes; None for the level above the
+      examples. With levels in between (diagnosis, patient, image) a class takes
+      its examples from several of their units, and no such unit is in both
+      support and query.
   """
 
   way: int
