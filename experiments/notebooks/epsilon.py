@@ -18,16 +18,15 @@
 [badge]: https://colab.research.google.com/assets/colab-badge.svg
 [colab]: https://colab.research.google.com/github
 
-Few-shot models train in *episodes*: draw some people, then some classes of each
-person, then some examples of each class. Differential privacy bounds what the
-trained model can tell about any one of them. The bound is a number, ε, and it
-follows from three things alone: **what a step draws, what is clipped, and how
-much noise is added**. No data and no training are needed to know it.
+Few-shot models train in *episodes*: a step samples people, then classes of each
+person, then examples of each class. Differential privacy bounds what the
+trained model reveals about any one of them. The bound is a number, ε. It
+follows from three things only: **what a step samples, what is clipped, and how
+much noise is added**. You need neither data nor training to compute it.
 
-This notebook describes a training loop of yours, computes its ε for people, for
-classes and for single examples, shows what changes it, and ends with the
-sentence for your paper. Nothing here needs a GPU; all of it takes a few
-seconds.
+In this notebook you describe your training loop, compute its ε for people,
+classes and single examples, see what changes it, and get the sentence for your
+paper. It needs no GPU and takes a few seconds.
 
 The next cell installs the library where it is missing. (Colab asks for the
 address of the repository: the one that you opened this notebook from.)
@@ -55,18 +54,19 @@ sys.path.insert(0, os.fspath(ROOT))
 
 # %% [markdown]
 """
-## 1. Say what a step draws
+## 1. Describe what a step samples
 
-Say that 2000 people each showed 20 gestures to a sensor, 15 times each. That is
-the **hierarchy**: person → gesture → recording. In every step your loop
+2000 people each showed 20 gestures to a sensor, 15 times each. This is the
+**hierarchy**: person → gesture → recording. In every step your loop
 
-1. takes each person with probability 0.02, by a coin of their own (`Poisson`),
-2. takes 5 of that person's 20 gestures (`FixedSize`): a 5-way task,
-3. takes 6 of the 15 recordings of each: 1 to learn from, 5 to be tested on.
+1. samples each person with probability 0.02, independently (`Poisson`),
+2. samples 5 of that person's 20 gestures (`FixedSize`): a 5-way task,
+3. samples 6 of the 15 recordings of each: 1 support and 5 query examples.
 
-That is the **plan**. The **mechanism** says what one clipped gradient belongs
-to, here a person, and how much noise the sum of clipped gradients gets: the
-noise multiplier is the noise's standard deviation over the clip norm.
+This is the **plan**. The **mechanism** says which unit one clipped gradient
+belongs to, here a person, and how much noise is added to the sum of the clipped
+gradients. The noise multiplier is the standard deviation of the noise divided
+by the clip norm.
 """
 
 # %%
@@ -94,16 +94,16 @@ print(*guarantees.values(), sep="\n")
 
 # %% [markdown]
 """
-One run, **three guarantees**, from the same noise: one for everything a person
-gave, one for a single gesture of theirs, one for a single recording. A
-recording is drawn less often than its person, so it hides better.
+One run has **three guarantees**, from the same noise: for everything that a
+person contributed, for one gesture of a person, and for one recording. A
+recording is sampled less often than its person, so its ε is smaller.
 
-## 2. What such a number says
+## 2. What ε means
 
-Somebody sees the trained model, knows everything else in the data, and wants to
-know whether *this* person took part. A test that wrongly accuses a share *f* of
-those who did not can find at most **e^ε · f + δ** of those who did. With ε = 0
-it could only guess; the smaller ε, the closer to that.
+An attacker sees the trained model, knows all other data, and wants to find out
+whether *this* person took part. A test that wrongly accuses a share *f* of the
+people who did not take part finds at most **e^ε · f + δ** of those who did.
+With ε = 0 the attacker can only guess, and a small ε is close to that.
 """
 
 
@@ -130,9 +130,9 @@ print(
 
 # %% [markdown]
 """
-Is ε merely a cautious bound? The library also computes the exact loss of one
-data set that the plan allows: no proof, however clever, can promise less than
-that. Here the two numbers nearly meet, so that there is little left to gain.
+ε is an upper bound. The library also computes the exact privacy loss of one
+data set that the plan allows, which is a lower bound: no proof can give a
+smaller ε. Here the two bounds nearly agree.
 """
 
 # %%
@@ -146,9 +146,8 @@ for level, g in guarantees.items():
 """
 ## 3. What changes it
 
-Four knobs: how many **steps**, how large a share of the people a step draws
-(the **rate**), how much **noise**, and the **unit** that you ask about, one
-line each.
+Four settings change ε: the number of **steps**, the share of the people that a
+step samples (the **rate**), the **noise**, and the privacy **unit**.
 """
 
 # %%
@@ -180,14 +179,14 @@ print(tables.text(("change", *hierarchy.levels), rows))
 
 # %% [markdown]
 """
-Each row changes one knob and leaves the others as they are in section 1.
-Twice the steps cost less than twice the ε here. Drawing fewer people in a step
-makes each of them harder to see, and leaves less signal beside the same noise.
-More people in the data at the same number in a step lower the rate, and that is
-free: **data buy privacy**.
+Each row changes one setting of section 1. Twice the steps cost less than twice
+the ε here. A step that samples fewer people protects each of them better, but
+has less signal at the same noise. If more people contribute data and a step
+still samples as many of them, the rate falls at no cost: **more data give more
+privacy**.
 
-**The sampler is a knob too**, and one that is easily overlooked. The same
-number of people in a step, drawn in three ways:
+**The sampler matters too**, and this is easily overlooked. Here three samplers
+choose the same expected number of people:
 """
 
 # %%
@@ -209,15 +208,15 @@ print(tables.text(header, rows))
 
 # %% [markdown]
 """
-A loop that draws exactly 40 and reports the first line's ε promises what it
-does not keep. Why the last line is so much larger is the subject of the
-notebook `sampler`.
+A loop that samples exactly 40 people and reports the ε of the first line makes
+a false claim. The notebook `sampler` explains why the last line is so much
+larger.
 
-## 4. The noise for the ε that you want
+## 4. The noise for a wanted ε
 
-You will rather begin with ε and ask for the noise, or for the number of steps.
-How to divide a budget among tasks, steps and noise is another question, which
-the command `episodic-dp plan` answers (`docs/choosing.md`).
+You can also start from ε and compute the noise, or the number of steps. The
+command `episodic-dp plan` divides a budget among tasks, steps and noise
+(`docs/choosing.md`).
 """
 
 # %%
@@ -234,10 +233,10 @@ print(f"at noise multiplier 1, {most} steps stay within ε = 2")
 """
 ## 5. What is refused
 
-A number is given only where there is a proof. Clip the gradient of every
-*gesture* inside a task, say, and the task's other examples leak through the
-adapted model: nobody has a proof for that, so there is no ε, but a sentence
-that names what would do.
+The library reports an ε only where it has a proof. If you clip the gradient of
+every *gesture* inside a task, the other examples of the task leak through the
+adapted model. No proof covers this, so you get an error that names a sound
+setting.
 """
 
 # %%
@@ -254,18 +253,17 @@ except plan.UnsoundPlanError as refusal:
 """
 ## 6. What a guarantee does *not* say
 
-- It is **for one unit**. A family of four who all take part is protected less
-  than each of them (`group=4` computes by how much).
-- It bounds what is learned **from somebody's presence**, not what is learned
-  about the world: a model that knows how people wave tells that you wave so.
-- It covers **what was accounted for**. Settings tuned on the private data, a
-  training loss shown to others, a second run on the same people: each costs
-  more.
-- It holds while **the key of sampling and noise is secret**. A run with a fixed
-  key or seed can be repeated by whoever knows it, noise included, and has no
-  guarantee against them. The library draws a fresh secret key for every run.
+- It is **for one unit**. A family of four people has less protection than each
+  of them (`group=4` computes how much).
+- It bounds what the model reveals because **someone took part**, not what it
+  learns about people in general.
+- It covers **the steps that were accounted for**. Settings tuned on the private
+  data, a published training loss and a second run on the same people cost more.
+- It holds while **the key of sampling and noise is secret**. Anyone who knows a
+  fixed key or seed can repeat the run, noise included. The library uses a new
+  secret key for every run.
 
-The assumptions are part of the guarantee; these are the ones of this run.
+The assumptions are part of the guarantee. Those of this run are:
 """
 
 # %%
@@ -274,11 +272,11 @@ for assumption in guarantees["person"].assumptions:
 
 # %% [markdown]
 """
-## 7. How to say it in a paper
+## 7. The sentence for a paper
 
-Name ε *and* δ, the unit, the neighbouring relation, the sampler, the noise, the
-steps and the accountant. The next cell writes the sentence from the objects
-that the training loop reads, so that it cannot drift from what was run.
+State ε *and* δ, the privacy unit, the neighbouring relation, the sampler, the
+noise, the steps and the accountant. The next cell writes the sentence from the
+objects that the training loop reads, so it describes what was run.
 """
 
 # %%
@@ -295,8 +293,9 @@ print(
 
 # %% [markdown]
 """
-Put a **privacy statement** beside the weights: a file that holds what was run
-and what follows from it. Anybody can compute it again, without your data.
+Publish a **privacy statement** with the weights: a file that contains what was
+run and the resulting guarantees. Anyone can compute it again, without your
+data.
 """
 
 # %%
@@ -309,7 +308,7 @@ print(tables.text(header, checked.rows()))
 
 # %% [markdown]
 """
-A claim that is too good is found out. Here somebody divides the ε by ten:
+A false claim is detected. Here the stated ε is divided by ten:
 """
 
 # %%
@@ -320,8 +319,8 @@ print(tables.text(header, accounting.verify(statement).rows()))
 """
 ## Where to go from here
 
-- Your own sampler: change the stages in section 1. `docs/accounting.md` says
-  which stage is which loop.
+- Your own sampler: change the stages in section 1. `docs/accounting.md` lists
+  the stage for each kind of loop.
 - Train with it: the notebook `handwriting`.
 - Why the sampler decides, and an attack that shows it: the notebook `sampler`.
 """

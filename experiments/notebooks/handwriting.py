@@ -18,19 +18,19 @@
 [badge]: https://colab.research.google.com/assets/colab-badge.svg
 [colab]: https://colab.research.google.com/github
 
-A model that has seen the hands of many people reads a new person's hand after
-one example of each character. But what does the model then tell about the
-people that it learned from? Here it learns **with a guarantee for every one of
-them**: for all that a person wrote, for what they wrote of one character, and
-for a single image.
+A model that was trained on the handwriting of many people reads a new person's
+handwriting after one example of each character. How much does the model reveal
+about the people it was trained on? Here it is trained **with a guarantee for
+each of them**: for all that a person wrote, for what they wrote of one
+character, and for a single image.
 
-Two data sets do for this notebook:
+The notebook uses one of two data sets:
 
-- **MNIST by its writers**: the digits of 539 real people, each a unit of
-  privacy, and of others who do not train. Set `DOWNLOAD = True` below to fetch
-  it (13 MB), or name a folder that has it in the environment variable
+- **MNIST by its writers**: the digits of 539 real people, each a privacy unit,
+  and of other people for validation and test. Set `DOWNLOAD = True` below to
+  fetch it (13 MB), or name its folder in the environment variable
   `EPISODIC_DP_DATA`.
-- **Generated glyphs**, without any download: thousands of made-up people who
+- **Generated glyphs**, without any download: thousands of generated people who
   each write a small script of their own.
 
 It takes about two minutes on two CPU cores. The next cell installs the library
@@ -62,9 +62,9 @@ sys.path.insert(0, os.fspath(ROOT))
 """
 ## 1. The people
 
-`train` is what needs protection. `validation` and `test` are other people, who
-are taken for public: the first to watch the training by, the second to judge it
-once.
+`train` is the data that need protection. `validation` and `test` are other
+people, whose data are assumed to be public: validation people monitor the
+training, test people measure the result once.
 """
 
 # %%
@@ -108,10 +108,10 @@ print("units of privacy:", " > ".join(people.train.hierarchy.levels))
 
 # %% [markdown]
 """
-A task is five characters of *one* person. The model sees one image of each (the
-*support*), and is asked which of the five the other images are (the *query*).
-These are tasks of validation people; the training people's images stay where
-they are, also in a notebook that others will read.
+A task consists of five characters of *one* person. The model sees one image of
+each (the *support*) and classifies other images of the same characters (the
+*query*). The picture shows tasks of validation people. Images of training
+people are never shown.
 """
 
 # %%
@@ -140,12 +140,12 @@ Image(plotting.png(some_tasks(validation)))
 
 # %% [markdown]
 """
-## 2. What a step draws, and what it may cost
+## 2. What a step samples, and what it costs
 
-Each person is drawn by a coin of their own, then five of their characters, then
-five images of each: one to learn from and four to be tested on. What is clipped
-is the gradient of a whole task, and a task is a person. The noise is the least
-with which all steps together stay within the ε that is wanted for a person.
+A step samples each person independently, then five of their characters, then
+five images of each: one support and four query images. It clips the gradient of
+a whole task, and a task belongs to one person. The noise is the least with
+which all steps together stay within the wanted ε for a person.
 """
 
 # %%
@@ -172,34 +172,33 @@ print(*guarantees.values(), sep="\n")
 
 # %% [markdown]
 """
-Three guarantees from the same noise. What each of them bounds is how well one
-can tell from the model
+The same noise gives three guarantees. Each bounds how well an attacker can
+infer from the model
 
-- **the person's**: whether this person took part at all;
-- **the character's**: whether what this person wrote of one character, their
-  sevens, say, was among the data;
-- **the image's**: whether one image was.
+- for **a person**: whether this person took part;
+- for **a character**: whether the data contained what this person wrote of one
+  character, such as their sevens;
+- for **an image**: whether the data contained this image.
 
-With MNIST's 539 people there is little to hide among: each is drawn in half of
-the steps, and a small ε would need more noise than the model can bear. (The
-built-in glyphs have 4000 people, each drawn in one step of twenty.) A
-character or an image need not be cheaper than its person: another one is drawn
-in its place, which can turn a task's gradient around, where a person's absence
-only takes it away.
+With 539 people of MNIST a small ε needs much noise, since each person is
+sampled in half of the steps. (The built-in glyphs have 4000 people, each
+sampled in one of twenty steps.) A character or an image can cost more than its
+person: if it is missing, another one is sampled instead, which can reverse the
+gradient of the task. A missing person only removes the gradient.
 
 ## 3. Training
 
-The network is small on purpose: noise grows with the number of weights. The
-learner is a prototypical network, which takes a new image for the character
-whose example is nearest to it.
+The network is small because the norm of the noise grows with the number of
+weights. The learner is a prototypical network: it assigns a new image to the
+character whose support image has the nearest embedding.
 
-`callbacks` are told what the guarantee covers, and nothing else: the step, ε so
-far, the accuracy on validation people. Never the training loss, which is a
-function of the private data that no noise was added to. The run draws **a
-secret key of its own**: with a fixed key the noise could be computed and taken
-off again, and the guarantee would be void. So your numbers will differ from
-those here, by some points from key to key (six private runs on MNIST gave 88.3
-to 93.4 % on test people). The ± that is printed is over tasks, not over keys.
+`callbacks` receive only what the guarantee covers: the step, ε so far, and the
+accuracy on validation people. They never receive the training loss, which
+depends on private data without noise. Every run has **its own secret key**.
+Anyone who knows the key can compute and subtract the noise, so a fixed key
+voids the guarantee. Therefore your numbers differ from those here by some
+points: six private runs on MNIST reached 88.3 to 93.4 % on test people. The
+printed ± is a 95 % interval over tasks, not over keys.
 """
 
 # %%
@@ -245,9 +244,9 @@ with_privacy, result = train(release, f"private, ε = {EPSILON:g}")
 
 # %% [markdown]
 """
-For comparison the same without privacy: no noise and no clipping, hence no
-guarantee at all. **This is for a lesson on public data.** On data that need
-protection such a run is one to keep to yourself.
+For comparison, the same training without privacy: no noise, no clipping, and no
+guarantee. **Do this with public data only.** Never publish such a run on data
+that need protection.
 """
 
 # %%
@@ -279,8 +278,8 @@ Image(plotting.png(curves()))
 """
 ## 4. People who did not train
 
-The test people were looked at by nothing so far. Each is met for the first
-time, with one image of each of five characters.
+No test data have been used so far. The model sees one image of each of five
+characters of every test person.
 """
 
 # %%
@@ -301,19 +300,18 @@ print(*result.guarantees.values(), sep="\n")
 
 # %% [markdown]
 """
-What the numbers do not say: an interval over tasks takes several tasks of one
-person for independent ones. And of real digits a good part is how digits look
-whoever wrote them, which the untrained network has not seen and every trained
-one has.
+Two limits of these numbers: the interval treats several tasks of one person as
+independent. And trained networks have learned what digits look like in general,
+not only how to read a new hand.
 
 The two runs differ in clipping as well as in noise, and clipping can help. On
-the built-in glyphs, with three keys each, the private run had 91.3 to 92.0 %,
-the one without privacy *less*, 89.1 to 90.4 %, and one that was clipped without
-noise 92.9 to 93.3 %: the noise costs less there than clipping brings. On MNIST,
-with fewer people, it costs more.
+the built-in glyphs, with three keys each, the private run reached 91.3 to 92.0
+%, the one without privacy only 89.1 to 90.4 %, and one that was clipped without
+noise 92.9 to 93.3 %. There clipping helps more than the noise costs. On MNIST,
+with fewer people, the noise costs more.
 
-What privacy costs at other ε, with three keys each, is a table in the notebook
-`tables` (from `experiments/results/mnist_writers.json`).
+The notebook `tables` shows the cost of privacy at other ε, with three keys each
+(from `experiments/results/mnist_writers.json`).
 
 ## Where to go from here
 
@@ -322,10 +320,8 @@ What privacy costs at other ε, with three keys each, is a table in the notebook
   load the people with `per_digit=6` (MNIST) or `drawings=6` (glyphs), put
   `shot=5, query=1` into the episode and into `TASKS`, and `FixedSize(6)` as the
   last stage of the plan.
-- Keep a run: give `training.train` a folder of your own instead of a temporary
-  one. It is resumed where it stopped, and `guarantee.json` in it is the
-  statement that others can check. The folder `private/` in it holds the secret
-  key: it stays with you.
-- Your own people: a folder `person/label/image` is a data set by one flag
-  (`docs/data.md`), and `docs/quick_start.md` has it in twenty lines.
+- Keep a run: give `training.train` a permanent folder. The run then resumes
+  where it stopped, and `guarantee.json` is the statement that others can check.
+  The folder `private/` contains the secret key: never publish it.
+- Your own data: one flag reads a folder `person/label/image` (`docs/data.md`).
 """

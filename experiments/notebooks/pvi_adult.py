@@ -18,17 +18,16 @@
 [badge]: https://colab.research.google.com/assets/colab-badge.svg
 [colab]: https://colab.research.google.com/github
 
-Ten clients, hospitals or banks, hold rows of a table that they will not share.
-They want **one model of all rows, with its uncertainty**, and every row of
-every client is to have a privacy guarantee. *Partitioned variational inference*
-(PVI) does that: a server keeps the prior and one factor for each client, and a
-client that is visited improves its own factor on its own rows.
+Ten clients, such as hospitals or banks, hold rows of a table that they cannot
+share. They want **one model of all rows, with its uncertainty**, and a privacy
+guarantee for every row of every client. *Partitioned variational inference*
+(PVI) does this: a server keeps the prior and one factor for each client, and a
+visited client improves its own factor on its own rows.
 
-The table is UCI Adult: does somebody earn more than 50 000 dollars a year? It
-is read from the folder that the environment variable `EPISODIC_DP_DATA` names
-(`adult.data` and `adult.test`, from
-<https://archive.ics.uci.edu/dataset/2/adult>). Without it the notebook makes up
-a table with the same columns, and says so.
+The table is UCI Adult: does a person earn more than 50 000 dollars a year? The
+environment variable `EPISODIC_DP_DATA` names its folder (`adult.data` and
+`adult.test`, from <https://archive.ics.uci.edu/dataset/2/adult>). Without it
+the notebook generates a table with the same columns, and says so.
 
 It takes about two minutes on two CPU cores. The next cell installs the library
 where it is missing. (Colab asks for the address of the repository: the one that
@@ -57,12 +56,13 @@ sys.path.insert(0, os.fspath(ROOT))
 
 # %% [markdown]
 """
-## 1. How factors come together
+## 1. How the factors combine
 
-Three clients each see a part of a line. The exact posterior of offset and slope
-is known here (dotted). Above are the posterior of the server and what each
-client's factor says with the prior alone; below is what the posterior says of
-the line. No client ever sends a point: only its factor, a Gaussian.
+Each of three clients observes points on a part of a line. Here the exact
+posterior of offset and slope is known (dotted). The upper row shows the
+posterior of the server, and each client's factor times the prior; the lower row
+shows the predictions of the line. No client sends a point: it sends its factor
+only, a Gaussian.
 """
 
 # %%
@@ -92,9 +92,9 @@ Image(plotting.png(pvi_picture.convergence()))
 """
 ## 2. The rows, and who holds them
 
-What is computed from private rows (a mean, say, or the list of values of a
-column) would be one more release. So centres, scales and words of all columns
-stand in a public schema. Validation and test rows are public.
+A statistic of private rows, such as a mean or the list of values of a column,
+would be one more release. Therefore a public schema contains the centres,
+scales and words of all columns. Validation and test rows are public.
 """
 
 # %%
@@ -144,23 +144,21 @@ print(
 
 # %% [markdown]
 """
-Half of the clients are small and see few of the rarer class: they need the
-others.
+Half of the clients are small and have few rows of the rarer class, so they
+benefit from the others.
 
 ## 3. What a client releases, and when it stops
 
-A visit is 25 private steps on the client's own rows: a Poisson batch, the
-gradient of each *row* clipped, noise on their sum. What the client sends back
-is made of those noised sums alone. Each client has a **ledger of its own**, and
-stops *before* a visit that would pass its budget; the others go on.
+A visit is 25 private steps on the client's own rows: a Poisson batch, clipping
+of the gradient of each *row*, noise on their sum. The client's answer depends
+on these noised sums only. Each client has **its own ledger** and stops *before*
+a visit that would exceed its budget; the other clients continue.
 
-No row has two clients. So every row of all of them has the guarantee of the
-client that holds it, and the worst of these for whoever does not know which
-one.
+No row belongs to two clients. Each row has the guarantee of its client, and
+every row has the worst of these guarantees.
 
-Two budgets, and the same without privacy (which is for a lesson on public
-data). Every run draws a secret key; with a fixed key the noise could be
-computed and taken off again, and the guarantee would be void.
+The next cell trains with two budgets and without privacy (for public data
+only). Every run has its own secret key, since a known key voids the guarantee.
 """
 
 # %%
@@ -206,8 +204,8 @@ for epsilon, arguments in ARGUMENTS.items():
 # %% [markdown]
 """
 In this split small clients spend their budget in fewer visits: a batch has at
-least 20 rows, which is 7 % of theirs and not 2 %, so that each row is drawn
-more often. What they said before stays in the posterior.
+least 20 rows, which is 7 % of their rows instead of 2 %, so each row is sampled
+more often. Their earlier factors stay in the posterior.
 """
 
 # %%
@@ -243,11 +241,11 @@ Image(plotting.png(over_rounds()))
 """
 ## 4. All splits and budgets
 
-The stored runs: three splits, three budgets and none, three secret keys each,
-on the real table, beside the numbers that were published for private PVI. A
-part of the gain over those comes from accounting: a tighter accountant allows
-more visits at the same ε. `docs/pvi.md` says what differs, and how settings
-were chosen.
+The stored runs on the real table have three splits, three budgets and none, and
+three secret keys each. They are shown with the published numbers of private
+PVI. A part of the gain comes from accounting: a tighter accountant allows more
+visits at the same ε. `docs/pvi.md` lists the differences and how settings were
+chosen.
 """
 
 # %%
@@ -273,15 +271,15 @@ Markdown(tables.markdown(*targets.load("pvi_adult").table(outcomes)))
 ## 5. What the guarantee says, and what it does not
 
 - It is for **adding or removing one row**, whatever servers and other clients
-  do. A row that *moves* from one client to another changes two of them, and
-  costs both.
-- It is not for a client as a whole. Where the unit is a hospital with all of
-  its patients, use *client-level* privacy: the change of a client's factor is
-  clipped and noised (`pvi/servers.py`).
-- How many rows a client has is public. A client that stays away *because* of
-  its rows reveals something that no noise covers.
+  do. A row that *moves* from one client to another changes both and costs both
+  guarantees.
+- It is not for a whole client. If the unit is a hospital with all of its
+  patients, use *client-level* privacy, which clips and noises the change of a
+  client's factor (`pvi/servers.py`).
+- The number of rows of each client is public. A client that stays away
+  *because* of its rows reveals something that no noise covers.
 
-Your own table: `episodic-dp pvi --config=own_table` reads a CSV with a column
-of clients (`docs/pvi.md`). Its runs are resumed where they stopped, and leave a
-statement of each client for others to check.
+Your own table: `episodic-dp pvi --config=own_table` reads a CSV file with a
+column of clients (`docs/pvi.md`). Its runs resume where they stopped and write
+a privacy statement for each client.
 """

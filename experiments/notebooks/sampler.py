@@ -18,11 +18,11 @@
 [badge]: https://colab.research.google.com/assets/colab-badge.svg
 [colab]: https://colab.research.google.com/github
 
-Two training loops take 1600 of 400 000 people in a step, clip alike and add the
-same noise. One has ε = 0.5, the other ε = 6. The only difference is *how* the
-1600 are drawn. This notebook shows the difference in three ways: by the
-accountant, by a counterexample small enough to draw, and by an attack on the
-real training step that refutes a published formula.
+Two training loops sample 1600 of 400 000 people in a step, clip alike and add
+the same noise. One has ε = 0.5, the other ε = 6. The only difference is *how*
+the 1600 are sampled. This notebook shows the difference in three ways: by the
+accountant, by a small counterexample, and by an attack on the real training
+step that refutes a published formula.
 
 It takes about a minute on two CPU cores. The next cell installs the library
 where it is missing. (Colab asks for the address of the repository: the one that
@@ -51,14 +51,14 @@ sys.path.insert(0, os.fspath(ROOT))
 
 # %% [markdown]
 """
-## 1. Three ways to draw 1600 of 400 000
+## 1. Three ways to sample 1600 of 400 000
 
-- **Fixed size**: exactly 1600, drawn anew in each step. What most loops do.
-- **Poisson**: each person by a coin of their own, with probability 0.004. About
-  1600 come, sometimes more, sometimes fewer.
-- **Random allocation**: each person throws a die with 250 faces and comes in
-  that step, once in 250 steps. A pass over the data, with parts of unequal
-  size.
+- **Fixed size**: exactly 1600 people, sampled anew in each step, as most loops
+  do.
+- **Poisson**: each person independently with probability 0.004. The number of
+  people is 1600 on average.
+- **Random allocation**: each person takes part in one random step of every 250.
+  This is a pass over the data in parts of unequal size.
 """
 
 # %%
@@ -108,15 +108,16 @@ for name, stage in SAMPLERS.items():
 """
 ## 2. The counterexample
 
-Privacy asks what changes when one person is *removed*. With Poisson coins the
-others' coins stay as they were: the person's gradient is missing, and the sum
-moves by one clip norm C. With a fixed size **somebody else comes instead**: one
-gradient goes and another comes, and the sum moves by up to 2C.
+Differential privacy compares the run with a run in which one person is
+*removed*. With Poisson sampling the other people are sampled as before: the
+person's gradient is missing, and the sum moves by at most the clip norm C. With
+a fixed size **another person takes the place**: one gradient leaves and another
+comes, and the sum moves by up to 2C.
 
-Two people are enough to see it. The gradient of A is +1, that of B is −1 (in
-clip norms), the noise multiplier is 1, and a step draws one of the two, or each
-with probability 1/2. Below is all that can be released, with A in the data and
-without. These are not simulations: every draw is enumerated.
+Two people are enough to show it. The gradient of A is +1 and that of B is −1
+(in clip norms), the noise multiplier is 1, and a step samples one of the two,
+or each with probability 1/2. The next cell lists all sums that can occur, with
+A in the data and without. They are enumerated, not simulated.
 """
 
 # %%
@@ -141,18 +142,17 @@ for name, stage in PAIR.items():
 
 # %% [markdown]
 """
-With a fixed size, without A every draw of A becomes one of B: +1 turns into −1.
-With Poisson +1 turns into 0 only: the two lie closer together, and A hides
-better.
+With a fixed size, B replaces A in every sample of A: +1 becomes −1. With
+Poisson sampling +1 becomes 0. This is a smaller change, so A has more privacy.
 
-How well *can* they be told apart? For every ε there is a least δ, and "(ε, δ)"
-holds exactly when δ is at least that. The enumeration gives it for the worst
-gradients; the accountant has to give as much or more. "Theorem 3 as printed" is
-the formula of *Privacy Amplification for Episodic Training Methods* (Tombs,
-Kotevska and Young, 2022) for multistage sampling: it takes the inclusion
-probability, here 1/2, and the Gaussian mechanism at distance C, whatever the
-sampler. That fits the Poisson sampler. The theorem, however, is stated for
-fixed sizes.
+How well can the two cases be distinguished? For every ε there is a least δ for
+which (ε, δ)-differential privacy holds. The enumeration computes it for the
+worst gradients, and the accountant must not report less. "Theorem 3 as printed"
+is the formula of *Privacy Amplification for Episodic Training Methods* (Tombs,
+Kotevska and Young, 2022) for multistage sampling. It uses the inclusion
+probability, here 1/2, and the Gaussian mechanism at distance C for every
+sampler. This is right for Poisson sampling, but the theorem is stated for fixed
+sizes.
 """
 
 
@@ -200,12 +200,12 @@ Image(plotting.png(profiles()))
 
 # %% [markdown]
 """
-On the left the printed formula lies *below* the truth: it promises what does
-not hold. The accountant lies on the truth, in both panels.
+On the left the printed formula lies *below* the truth, so its guarantee is
+false. The accountant agrees with the truth in both panels.
 
-The paper's own Example 3.1 shows the same (a small hierarchy, one unit of each
-level drawn by fixed size, noise multiplier 1). At ε = 0.5 the truth is twenty
-times what is printed:
+Example 3.1 of the paper shows the same (a small hierarchy, one unit of each
+level sampled by fixed size, noise multiplier 1). At ε = 0.5 the true δ is
+twenty times the printed one:
 """
 
 # %%
@@ -215,15 +215,14 @@ Markdown(errata.theorem3().markdown())
 """
 ## 3. The attack
 
-Is that only a worry of theory? The library makes thousands of small runs **of
-the real training step**, half of them with one person more, and somebody who
-knows all but that tells them apart as well as anyone can. How often that
-succeeds gives a *lower* bound on ε, with confidence: the true ε is at least the
-measured one.
+An attack shows the difference in practice. The library makes thousands of small
+runs **of the real training step**, half of them with one person more. An
+attacker who knows everything else decides as well as possible which runs have
+that person. The success rate gives a *lower* bound on ε at a stated confidence.
 
-Two people again, eight steps, noise multiplier 2. The measured ε must not
-exceed what the accountant claims. Against the printed formula it may, and then
-the formula is refuted.
+Again there are two people; the runs have eight steps and noise multiplier 2.
+The measured ε must not exceed the ε of the accountant. If it exceeds the
+printed formula, the formula is refuted.
 """
 
 # %%
@@ -265,8 +264,8 @@ print(
 
 # %% [markdown]
 """
-What the attacker sees: the score of each run, high where A seems to have been
-there. Where the two hills hardly overlap, hardly anything is hidden.
+The histograms show the attacker's score of each run, which is high if A seems
+to have taken part. Where they hardly overlap, there is hardly any privacy.
 """
 
 
@@ -291,22 +290,21 @@ Image(plotting.png(attack()))
 
 # %% [markdown]
 """
-With fixed size the attack alone shows a larger ε than the printed formula
-claims. The formula's number belongs to the Poisson sampler, whose claim it
-meets, and the attack stays below it there.
+With a fixed size the measured ε exceeds the one that the printed formula
+claims. For the Poisson sampler the formula is right, and the attack stays below
+it.
 
-`episodic-dp audit --config=FILE` does this for a configuration of yours, at
-every level. An attack that finds nothing proves nothing; a proof holds against
-all of them. So both are done: the proof for the claim, the attack for the
-program.
+`episodic-dp audit --config=FILE` attacks your own configuration at every level.
+An attack that finds nothing proves nothing, while a proof holds against every
+attack. Therefore the library has both: proofs for its claims, and attacks that
+test its code.
 
-## 4. The sampler is not the only place
+## 4. Clip norms can leak too
 
-A clip norm may leak as well. The recipe of DP-MAML takes the clip norm C from a
-percentile of the *raw* gradient norms, which nobody noised. One small task more
-among twenty can move that percentile a hundredfold, and the noise, z · C, moves
-with it: its size alone gives the task away. Exact numbers, beside what is
-claimed for that noise:
+DP-MAML computes the clip norm C from a percentile of the *raw* gradient norms,
+without noise. One small task among twenty can change this percentile by a
+factor of a hundred. The noise z · C changes with it, so its size alone reveals
+the task. The next table compares the exact δ with the claimed one:
 """
 
 # %%
@@ -314,20 +312,20 @@ Markdown(errata.percentile_clipping().markdown())
 
 # %% [markdown]
 """
-More noise does not help, since the noise shrinks too. In the library such
-clipping runs, for comparison, and is reported as *no formal guarantee*;
+More noise does not help, because the noise shrinks with C. The library can run
+such clipping for comparison and reports *no formal guarantee*.
 `clipping="private_quantile"` adapts C by a noised count instead, at no further
 cost.
 
-## What to take home
+## Summary
 
-1. Write down the sampler that *runs*, and account for that one. In this library
-   the two are the same object, so that they cannot drift apart.
-2. Prefer Poisson draws or random allocation to a fixed size.
-3. Loops that shuffle the data and cut them into batches are none of the three:
-   no tight proof is known for them, and the other samplers' numbers do not
-   hold.
+1. Account for the sampler that *runs*. In this library sampler and accountant
+   read the same object.
+2. Prefer Poisson sampling or random allocation to a fixed size.
+3. Loops that shuffle the data and cut them into batches use none of the three.
+   No tight proof is known for them, and the numbers of other samplers do not
+   apply.
 
-The proofs, and all the errata: `episodic_dp/accounting/README.md`. More
-attacks: `docs/attacks.md`.
+The proofs and all errata are in `episodic_dp/accounting/README.md`, more
+attacks in `docs/attacks.md`.
 """

@@ -18,12 +18,11 @@
 [badge]: https://colab.research.google.com/assets/colab-badge.svg
 [colab]: https://colab.research.google.com/github
 
-Every comparison of this project was made by one command, which left a JSON file
-in `experiments/results`: all runs with their settings, accuracies, intervals
-and guarantees. This notebook makes the tables and figures again **from those
-files alone**, by the same functions that made the pages, so that no number here
-was typed. Nothing is trained; it takes seconds, and shows whatever files are
-there.
+One command made each comparison of this project and wrote a JSON file to
+`experiments/results`: all runs with their settings, accuracies, intervals and
+guarantees. This notebook makes the tables and figures again **from these files
+only**, by the functions that made the pages. It trains nothing and takes
+seconds.
 
 The next cell installs the library where it is missing. (Colab asks for the
 address of the repository: the one that you opened this notebook from.)
@@ -53,8 +52,8 @@ sys.path.insert(0, os.fspath(ROOT))
 """
 ## 1. The papers' main table
 
-One row for each task of DP-MAML's Table 3 that was published, ours beside it;
-and a sentence for each page that follows.
+The table has one row for each published task of DP-MAML's Table 3, with our
+results next to it. A sentence introduces each of the following pages.
 """
 
 # %%
@@ -86,11 +85,11 @@ words(PAGES["README.md"])
 """
 ## 2. Every table and figure
 
-How to read them. "± " after an accuracy is half of a 95 % interval over test
-tasks; where a row holds several secret keys, the brackets hold the lowest and
-the highest. ε is rounded up, and belongs to the unit that the column names. The
-sizes differ from the papers' where a page says *cpu*, the scale that two cores
-can do; *full* is the papers' size.
+"± " after an accuracy is half of a 95 % interval over test tasks. If a row has
+several secret keys, the brackets contain the lowest and the highest accuracy. ε
+is rounded up and belongs to the privacy unit that the column names. The scale
+*cpu* is smaller than in the papers and fits two cores; *full* has the size of
+the papers.
 """
 
 
@@ -114,8 +113,8 @@ for name in DRAWN[: 2 if SCALE == "smoke" else None]:
 """
 ## 3. Ask the files yourself
 
-Each run names the command that makes it again, with the names of folders for
-you to fill in. The first run of each file:
+Each run contains the command that makes it again, with placeholders for
+folders. The first run of each file:
 """
 
 # %%
@@ -126,9 +125,9 @@ for name in DRAWN:
 
 # %% [markdown]
 """
-And any question of your own is a few lines. Here: what does a writer's privacy
-cost in accuracy on new people's handwriting, in points below the runs without
-privacy?
+Your own questions take a few lines. For example: how many points of accuracy on
+new people's handwriting does a writer's privacy cost, compared with runs
+without privacy?
 """
 
 # %%
@@ -153,8 +152,8 @@ print(
 
 # %% [markdown]
 """
-To make a file anew: `python -m experiments.reproduce --target=NAME --scale=cpu
---workdir=DIR --data_dir=DATA`. An interrupted sweep goes on where it stopped,
-and `python -m experiments.reproduce --write` makes the pages that this notebook
-shows.
+To make a file again, run `python -m experiments.reproduce --target=NAME
+--scale=cpu --workdir=DIR --data_dir=DATA`. An interrupted run resumes where it
+stopped, and `python -m experiments.reproduce --write` makes the pages that this
+notebook shows.
 """
