@@ -10,7 +10,7 @@ Formal guarantees
 Let the mechanism be (epsilon, delta)-differentially private for the neighbours
 that made the scores. Then, over the randomness of the runs, for any score,
 
-    P(lower_bound(...).epsilon <= epsilon) >= confidence.
+    P(measure_epsilon(...).epsilon <= epsilon) >= confidence.
 
 The confidence covers the chance of these runs and the choice of the threshold,
 for every score that was fixed before the runs were made. It does not cover
@@ -61,7 +61,7 @@ class Bound:
   correct: int
 
 
-def lower_bound(
+def measure_epsilon(
     with_record: Any,
     without_record: Any,
     *,
@@ -129,7 +129,7 @@ def lower_bound(
 
 
 def most_epsilon(counted: int, delta: float, confidence: float = 0.95) -> float:
-  """Return the `lower_bound` of a score that makes no mistake.
+  """Return the `measure_epsilon` of a score that makes no mistake.
 
   However much leaks, fewer runs cannot show more: with delta too large for
   their number it is 0.
@@ -137,8 +137,8 @@ def most_epsilon(counted: int, delta: float, confidence: float = 0.95) -> float:
   Args:
     counted: runs of each kind that are counted: all, or half of them where the
       other half chooses the threshold.
-    delta: as for `lower_bound`.
-    confidence: as for `lower_bound`.
+    delta: as for `measure_epsilon`.
+    confidence: as for `measure_epsilon`.
   """
   _check(delta, confidence)
   remove, _ = _epsilons(
@@ -162,8 +162,8 @@ def best_threshold(
   Args:
     with_record: float[scores], of runs with the record, or simulated ones.
     without_record: float[scores], the same without it.
-    delta: as for `lower_bound`.
-    confidence: as for `lower_bound`.
+    delta: as for `measure_epsilon`.
+    confidence: as for `measure_epsilon`.
     runs: of each kind that will be counted; by default as many as here.
   """
   present, absent = np.sort(with_record), np.sort(without_record)

@@ -171,7 +171,7 @@ def _measure(
       canary, runs=runs, steps=steps, seed=seed, progress=bar.update
   )
   return {
-      t: bounds.lower_bound(
+      t: bounds.measure_epsilon(
           *(scores[:, t - 1] for scores in made),
           delta=delta, confidence=confidence,
           threshold=bounds.best_threshold(

@@ -244,7 +244,7 @@ for name, stage in ATTACKED.items():
   canary = auditing.worst_case(release, "person", direction=claim.direction)
   made = auditing.many_runs(canary, runs=RUNS, steps=STEPS)
   scores[name] = [s[:, -1] for s in made]
-  bound = auditing.lower_bound(
+  bound = auditing.measure_epsilon(
       *scores[name], delta=DELTA, confidence=CONFIDENCE
   )
   claimed[name], measured[name] = claim.epsilon, bound.epsilon

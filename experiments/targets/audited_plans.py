@@ -156,7 +156,7 @@ def measured(
       for there in (True, False)
   ]
   found = attack.many_runs(canary, runs=runs, steps=case.steps, seed=seed)
-  bound = bounds.lower_bound(
+  bound = bounds.measure_epsilon(
       found.with_record[:, -1], found.without_record[:, -1], delta=DELTA,
       confidence=CONFIDENCE,
       threshold=bounds.best_threshold(

@@ -118,7 +118,7 @@ class Audit(NamedTuple):
         score(self.sums(side, runs, 2 * seed + i))
         for i, side in enumerate((self.with_record, self.without_record))
     ]
-    return auditing.lower_bound(*scores, delta=DELTA).epsilon
+    return auditing.measure_epsilon(*scores, delta=DELTA).epsilon
 
   def sums(self, side: Side, runs: int, seed: int) -> np.ndarray:
     """Return the released sums, before the division by a public constant."""

@@ -63,7 +63,7 @@ def sums(audit: planted.Audit, side: planted.Side, seed: int) -> np.ndarray:
 
 def measure(audit: planted.Audit) -> float:
   """The lower bound on epsilon of one step."""
-  return auditing.lower_bound(
+  return auditing.measure_epsilon(
       sums(audit, audit.with_record, 0), sums(audit, audit.without_record, 1),
       delta=planted.DELTA,
   ).epsilon

@@ -32,7 +32,7 @@ def upper(count, trials, wrong):
 def test_a_fixed_threshold_gives_the_formula_in_both_directions():
   present = np.repeat([1.0, 0.0], [30, 70])
   absent = np.repeat([1.0, 0.0], [2, 98])
-  found = bounds.lower_bound(
+  found = bounds.measure_epsilon(
       present, absent, delta=0.01, confidence=0.9, threshold=0.5
   )
   miss, alarm = upper(70, 100, 0.05), upper(2, 100, 0.05)
@@ -40,7 +40,7 @@ def test_a_fixed_threshold_gives_the_formula_in_both_directions():
   add = math.log((1 - alarm - 0.01) / miss)
   assert found.epsilon == pytest.approx(remove) and remove > add > 0
   assert (found.direction, found.correct, found.trials) == ("remove", 128, 200)
-  mirrored = bounds.lower_bound(
+  mirrored = bounds.measure_epsilon(
       -absent, -present, delta=0.01, confidence=0.9, threshold=-0.5
   )
   assert mirrored.direction == "add"
@@ -57,7 +57,7 @@ def test_many_runs_are_wrong_as_seldom_as_they_say(delta):
         for there in (True, False)
     )
     values.append(
-        bounds.lower_bound(
+        bounds.measure_epsilon(
             present, absent, delta=delta, confidence=0.8
         ).epsilon
     )
@@ -73,7 +73,7 @@ def test_a_gaussian_is_bounded_closely():
       q=1.0, p=1.0, distances=(distance,), steps=1, delta=delta
   )
   rng = np.random.default_rng(2)
-  found = bounds.lower_bound(
+  found = bounds.measure_epsilon(
       distance + rng.standard_normal(runs), rng.standard_normal(runs),
       delta=delta,
   )
@@ -86,7 +86,7 @@ def test_the_threshold_is_not_chosen_on_what_is_counted():
   exceeded = 0
   for _ in range(200):
     present, absent = rng.standard_normal((2, 60))
-    exceeded += bounds.lower_bound(
+    exceeded += bounds.measure_epsilon(
         present, absent, delta=0.0, confidence=0.8
     ).epsilon > 0
   assert exceeded / 200 < 0.2  # Nothing leaks: the true epsilon is 0.
@@ -95,7 +95,7 @@ def test_the_threshold_is_not_chosen_on_what_is_counted():
 def test_what_so_many_runs_can_show_at_most():
   most = bounds.most_epsilon(500, 1e-2)  # Half of them are counted.
   rng = np.random.default_rng(4)
-  found = bounds.lower_bound(
+  found = bounds.measure_epsilon(
       10 + rng.random(1000), rng.random(1000), delta=1e-2
   )
   assert found.epsilon == pytest.approx(most) and 4 < most < 6
@@ -105,11 +105,12 @@ def test_what_so_many_runs_can_show_at_most():
 @pytest.mark.parametrize(
     "call,part",
     [
-        (lambda: bounds.lower_bound([1.0], [0.0], delta=0.1), "at least 2"),
-        (lambda: bounds.lower_bound([1.0] * 4, [0.0] * 4, delta=1.0), "delta"),
-        (lambda: bounds.lower_bound(
+        (lambda: bounds.measure_epsilon([1.0], [0.0], delta=0.1), "at least 2"),
+        (lambda: bounds.measure_epsilon(
+            [1.0] * 4, [0.0] * 4, delta=1.0), "delta"),
+        (lambda: bounds.measure_epsilon(
             [1.0, math.nan], [0.0] * 2, delta=0.1), "with_record"),
-        (lambda: bounds.lower_bound(
+        (lambda: bounds.measure_epsilon(
             np.zeros((2, 2)), [0.0] * 2, delta=0.1), "[2, 2]"),
         (lambda: bounds.most_epsilon(10, 0.1, 1.0), "confidence=1.0"),
     ],

@@ -15,7 +15,7 @@ auditing = pytest.importorskip(
 def test_many_runs_at_a_threshold(delta):
   rng = np.random.default_rng(0)
   present, absent = 1.5 + rng.standard_normal(5000), rng.standard_normal(5000)
-  ours = bounds.lower_bound(
+  ours = bounds.measure_epsilon(
       present, absent, delta=delta, confidence=0.95, threshold=2.0
   )
   theirs = auditing.CanaryScoreAuditor(present, absent).epsilon_clopper_pearson(
