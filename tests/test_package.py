@@ -1,5 +1,6 @@
 """Wheel and source archive are what a package index takes."""
 
+import importlib
 import pathlib
 import subprocess
 import sys
@@ -35,3 +36,13 @@ def test_wheel_and_source_archive_are_in_order(tmp_path):
     tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
   assert {"LICENSE", "README.md", "episodic_dp", "setup.py"} <= tops
   assert not tops & {"tests", "docs", "experiments"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["accounting", "auditing", "config", "data", "export", "learners", "models",
+     "plan", "private", "pvi", "sampling", "training"],
+)
+def test_a_public_module_shows_its_public_names_alone(name):
+  module = importlib.import_module(f"episodic_dp.{name}")
+  assert dir(module) == sorted(module.__all__)

@@ -7,3 +7,7 @@ it without JAX; `build.build` returns the run and its data.
 from episodic_dp.config.run_config import RunConfig
 
 __all__ = ["RunConfig"]
+
+
+def __dir__() -> list[str]:
+  return __all__

@@ -107,3 +107,7 @@ def _module(name: str) -> Any:
   _validate.one_of("config.data.name", name, NAMES)
   path = f"episodic_dp.data.{name}"
   return importlib.import_module(path + ".load" * (name == "own_data"))
+
+
+def __dir__() -> list[str]:
+  return __all__
