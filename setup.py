@@ -101,7 +101,7 @@ setuptools.setup(
     ],
     python_requires=">=3.11",
     packages=setuptools.find_packages(include=["episodic_dp", "episodic_dp.*"]),
-    package_data={"": ["*.css", "*.npz", "*.tsv", "*.txt", "py.typed"]},
+    package_data={"": ["*.css", "starts/*.npz", "*.tsv", "*.txt", "py.typed"]},
     entry_points={
         "console_scripts": ["episodic-dp = episodic_dp.__main__:main"]
     },
