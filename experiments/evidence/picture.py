@@ -64,4 +64,4 @@ def branch() -> Any:
 
 
 if __name__ == "__main__":
-  plotting.save(branch(), FILE)
+  FILE.write_bytes(plotting.png(branch(), dpi=80))

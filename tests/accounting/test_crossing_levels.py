@@ -157,7 +157,7 @@ def test_no_enumerated_step_is_above_the_bound(case):
     drawn = draws(tree, r, 1, np.flatnonzero(names == 0))
     for gradient in gradients(1, 0, np.random.default_rng(7)):
       pair = [outputs(d, names, way, tasks or 1, gradient) for d in drawn]
-      reached += enumerated.largest_share(pair, units, z, EPSILONS).values()
+      reached += enumerated.check_bounds(pair, units, z, EPSILONS).values()
     # One task of diagnoses of one size: the bound is the truth of the worst
     # gradients. Otherwise (the largest rate is taken for all): close.
     exactly = tasks == 1 and len(set(map(len, pool))) == 1

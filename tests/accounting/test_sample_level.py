@@ -206,4 +206,4 @@ def test_bound_holds_for_adversaries(size, queries, z, z_inner, steps):
         output(range(first, size), rule, z_inner, steps, queries)
         for first in (0, 1)
     ]
-    assert enumerated.largest_share(pair, units, z, (0.0, 0.1, 0.5, 1.5))
+    assert enumerated.check_bounds(pair, units, z, (0.0, 0.1, 0.5, 1.5))

@@ -122,7 +122,7 @@ def test_independent_tasks(name, level):
         enumerated.convolved([exact.mixture(draws, -1, g) for g in gradients])
         for draws in drawn_trees
     ]
-    enumerated.largest_share(pair, units, 1.5, (0.05, 0.3, 1.0))
+    enumerated.check_bounds(pair, units, 1.5, (0.05, 0.3, 1.0))
 
 
 def test_independent_tasks_reach_the_bound_of_a_primary_class():
@@ -141,7 +141,7 @@ def test_independent_tasks_reach_the_bound_of_a_primary_class():
       for draws in exact.pair(h, p, 0, 0)
   ]
   units = accounting.unit_profiles(plan.Release(h, p, m), "class")
-  reached = enumerated.largest_share(pair, units, 1.5, (0.05, 0.3, 1.0))
+  reached = enumerated.check_bounds(pair, units, 1.5, (0.05, 0.3, 1.0))
   assert min(reached.values()) > 1 - 1e-4
 
 
