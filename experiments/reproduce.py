@@ -16,12 +16,11 @@ initialisations), which share the runs of their common points in one --workdir;
 on data that are built in, each in minutes on two cores at --scale=cpu: glyphs
 (the run of `make train`) and sinusoid (regression, the smallest example), each
 with and without privacy; pvi_adult (private partitioned variational inference
-on UCI Adult, three splits and budgets); pvi_prior (a prior that participants
-learn together, beside private MAML); stages (training in two and three stages,
-every level with its guarantee); and without training table4 (the time of a
-task, private and not), figure12 (delta over the number of tasks), amplification
-(the theorem on sampling in stages, as printed and as corrected) and
-audited_plans (measured epsilon beside the claimed one). --help names all.
+on UCI Adult, three splits and budgets); stages (training in two and three
+stages, every level with its guarantee); and without training table4 (the time
+of a task, private and not), figure12 (delta over the number of tasks),
+amplification (the theorem on sampling in stages, as printed and as corrected)
+and audited_plans (measured epsilon beside the claimed one). --help names all.
 
 Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
 an hour or so on two cores) and full (the papers' size, for an accelerator).

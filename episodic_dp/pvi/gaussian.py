@@ -87,12 +87,6 @@ def mean_field(mean: Tree, variance: Tree) -> MeanField:
   return MeanField(jax.tree.map(jnp.multiply, precision, mean), precision)
 
 
-def full(mean: jax.Array, covariance: jax.Array) -> Full:
-  """Return the Gaussian of a mean [d] and a covariance [d, d]."""
-  precision = jnp.linalg.inv(covariance)
-  return Full(precision @ mean, precision)
-
-
 def product(a: _N, b: _N) -> _N:
   """Return the product of two densities or factors."""
   return jax.tree.map(jnp.add, a, b)

@@ -20,7 +20,7 @@ _MODULES = {
     ),
     "starts": ("figure13_starts",),
     "pairs": ("glyphs", "sinusoid", "stages"),
-    "federated": ("pvi_adult", "pvi_prior"),
+    "federated": ("pvi_adult",),
     "computed": ("figure12", "amplification", "table4"),
     "audited_plans": ("audited_plans",),
 }

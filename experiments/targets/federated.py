@@ -1,33 +1,18 @@
-"""Partitioned variational inference: private clients, and a shared prior."""
+"""Private partitioned variational inference on the clients of UCI Adult."""
 
-import dataclasses
 import itertools
 import math
 import pathlib
 from typing import Any
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-from scipy import stats
-
-from episodic_dp import sampling
-from episodic_dp import training
 from episodic_dp.accounting import report
-from episodic_dp.config import build
 from episodic_dp.config import pvi as config_lib
-from episodic_dp.config import RunConfig
 from episodic_dp.output import plotting
 from episodic_dp.pvi import federation
 from episodic_dp.pvi import program
-from episodic_dp.pvi import shared_prior
-from episodic_dp.training import checkpoint
 from experiments import pvi_picture
 from experiments import runs as runs_lib
 from experiments.targets import panels
-
-# Clients of UCI Adult ---------------------------------------------------------
 
 EPSILONS = (0.5, 0.75, 1.0, None)
 SPLITS = ("homogeneous", "inhomogeneous_1", "inhomogeneous_2")
@@ -47,7 +32,7 @@ PUBLISHED = {
 }
 
 
-def _adult_runs(scale: str) -> list[runs_lib.Run]:
+def _runs(scale: str) -> list[runs_lib.Run]:
   """Return every cell; at the smallest scale one round of each kind."""
   smoke = scale == "smoke"
   cells: list[tuple[str, float | None]] = list(
@@ -70,7 +55,7 @@ def _adult_runs(scale: str) -> list[runs_lib.Run]:
   ]
 
 
-def _finish_adult(
+def _finish(
     run: runs_lib.Run,
     folder: str,
     *,
@@ -146,7 +131,7 @@ def _mean(name: str, form: str = "{:.4f}") -> panels.Cell:
   return lambda same: panels.spread([o[name] for o in same], form)
 
 
-_adult_table = panels.tabled({
+_table = panels.tabled({
     "split": lambda same: _cell(same)[0].replace("_", " "),
     "ε at most": _asked,
     "ε reached": _reached,
@@ -161,7 +146,7 @@ _adult_table = panels.tabled({
 }, "key")
 
 
-def _draw_adult(outcomes: panels.Outcomes, figure: Any) -> None:
+def _draw(outcomes: panels.Outcomes, figure: Any) -> None:
   """Plot accuracy over the budget, a panel for each split."""
   grid = figure.subplots(1, len(SPLITS), sharey=True)
   places = {0.5: 0.5, 0.75: 0.75, 1.0: 1.0, None: 1.25}
@@ -191,180 +176,6 @@ def _pictures(folder: pathlib.Path) -> None:
   plotting.save(pvi_picture.convergence(), folder / "pvi_regression.png")
 
 
-# A prior learned from tasks ---------------------------------------------------
-
-_PRIOR, _MAML = "shared_prior", "maml"
-_CLIP_NORM, _RATE, _FINAL = 20.0, 0.1, 0.1
-_SMOKE = "participants=2000,rate=0.05,steps=40,inner_steps=1,width=8"
-_NOISES = (0.005, 0.01, 0.02, 0.05, 0.1)
-_SHRINKS = (0.0, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0)
-_SHARES = (0.5, 0.9)
-
-
-def _prior_runs(scale: str) -> list[runs_lib.Run]:
-  """Return the two learners, with privacy, three keys each."""
-  smoke = scale == "smoke"
-  return [
-      runs_lib.Run(
-          name=f"{learner}_{key}",
-          config="sinusoid",
-          arguments=_SMOKE if smoke else "private=1",
-          labels=dict(learner=learner, key=key),
-      )
-      for learner in (_PRIOR, _MAML)
-      for key in range(1 if smoke else 3)
-  ]
-
-
-def _finish_prior(
-    run: runs_lib.Run, folder: str, *, shared: runs_lib.Shared, **unused: Any
-) -> dict[str, Any]:
-  """Train and measure one of the two."""
-  experiment = shared.made(
-      "experiment", lambda: build.build(RunConfig.parse(run.load()))
-  )
-  workdir = pathlib.Path(folder) / run.name
-  spec = experiment.spec
-  if run.labels["learner"] == _PRIOR:
-    spec = _with_prior(spec)
-  result = training.train(spec, workdir)
-  runs_lib.check_done(result.stopped)
-  checkpoints, last = checkpoint.latest(workdir)
-  params = checkpoints.restore(last, spec.learner.init(jax.random.key(0)))[0]
-  chosen, measured = _measure(spec, params, experiment.splits)
-  return runs_lib.record(run, folder, {
-      "trained": (
-          f"{type(spec.learner).__name__}, clip norm"
-          f" {spec.release.mechanism.clip_norm:g}"
-      ),
-      "seconds": round(result.seconds, 1),
-      "epsilon": {k: g.epsilon for k, g in result.guarantees.items()},
-      "delta": spec.delta,
-      "chosen_on_validation": chosen,
-      **measured,
-  })
-
-
-def _with_prior(spec: training.TrainingSpec) -> training.TrainingSpec:
-  """Return the same run with the other learner, clip norm and optimiser."""
-  mechanism = dataclasses.replace(
-      spec.release.mechanism, clip_norm=_CLIP_NORM
-  )
-  schedule = optax.cosine_decay_schedule(_RATE, spec.steps, _FINAL)
-  return dataclasses.replace(
-      spec,
-      learner=shared_prior.SharedPrior(),
-      optimizer=optax.sgd(schedule),
-      release=spec.release.replace(mechanism=mechanism),
-      evaluator=None,
-      # On two devices of a CPU no step was seen to end; why is not known.
-      devices=1,
-      config=dict(spec.config) | {"learner": {"name": _PRIOR}},
-  )
-
-
-def _measure(
-    spec: training.TrainingSpec, params: Any, splits: Any
-) -> tuple[dict[str, float], dict[str, Any]]:
-  """Choose on validation tasks; return the choice and the test numbers."""
-  episode = spec.release.plan.episode
-  assert episode is not None  # The preset has one.
-  if not isinstance(spec.learner, shared_prior.SharedPrior):
-    learner = spec.learner
-    mean, _, target = _predicted(learner, params, splits.validation, episode)
-    width = float(np.sqrt(np.mean((mean - target) ** 2)))
-    mean, spread, target = _predicted(learner, params, splits.test, episode)
-    return {"width": width}, _numbers(mean, width * spread, target)
-  found = {}
-  for noise, shrink in itertools.product(_NOISES, _SHRINKS):
-    prior = shared_prior.SharedPrior(noise=noise, shrink=shrink)
-    predicted = _predicted(prior, params, splits.validation, episode)
-    found[prior] = _numbers(*predicted)["log_likelihood"]
-  best = max(found, key=lambda prior: found[prior])
-  chosen = {"noise": best.noise, "shrink": best.shrink}
-  return chosen, _numbers(*_predicted(best, params, splits.test, episode))
-
-
-def _predicted(
-    learner: Any, params: Any, part: Any, episode: Any
-) -> tuple[np.ndarray, ...]:
-  """Return (mean, deviation, target) of every task's query points."""
-  points = part.images.reshape(-1, episode.shot + episode.query, 1, 1, 2)
-
-  @jax.jit
-  @jax.vmap
-  def one(points: jax.Array) -> tuple[jax.Array, ...]:
-    task = sampling.make_episode(
-        jax.random.key(0), points[None], episode, targets=1
-    )
-    target = task.query.labels[:, 0]
-    if isinstance(learner, shared_prior.SharedPrior):
-      q = learner.adapt(params, task.support)
-      return *learner.predictive(q, task.query.images), target
-    mean = learner.predict(params, task.support, task.query.images)[:, 0]
-    return mean, jnp.ones_like(mean), target
-
-  return tuple(map(np.asarray, one(jnp.asarray(points))))
-
-
-def _numbers(
-    mean: np.ndarray, spread: np.ndarray, target: np.ndarray
-) -> dict[str, Any]:
-  """Return squared error, log likelihood and coverage of query points."""
-  logs = stats.norm.logpdf(target, mean, spread)
-  intervals = {
-      share: stats.norm.ppf((1 + share) / 2) * spread for share in _SHARES
-  }
-  return {
-      "squared_error": float(np.mean((mean - target) ** 2)),
-      "log_likelihood": float(np.mean(logs)),
-      "coverage": {
-          str(share): float(np.mean(np.abs(target - mean) <= half))
-          for share, half in intervals.items()
-      },
-  }
-
-
-def _covered(share: float) -> panels.Cell:
-  return lambda same: panels.spread(
-      [100 * o["coverage"][str(share)] for o in same], "{:.1f} %"
-  )
-
-
-def _learner(same: panels.Same) -> str:
-  return str(same[0]["labels"]["learner"]).replace("_", " ")
-
-
-_prior_table = panels.tabled({
-    "learner": _learner,
-    "ε of a participant": lambda same: report.rounded_up(
-        max(o["epsilon"]["participant"] for o in same)
-    ),
-    "squared error": _mean("squared_error"),
-    "log likelihood": _mean("log_likelihood", "{:.3f}"),
-    "in the 50 % interval": _covered(0.5),
-    "in the 90 % interval": _covered(0.9),
-    "seconds": panels.seconds,
-}, "key")
-
-
-def _draw_prior(outcomes: panels.Outcomes, figure: Any) -> None:
-  """Plot the share of query points in each interval, a line a key."""
-  axes = figure.subplots()
-  axes.plot([0, 100], [0, 100], label="calibrated", **plotting.REFERENCE)
-  for o in outcomes.values():
-    number = (_PRIOR, _MAML).index(o["labels"]["learner"])
-    axes.plot(
-        [100 * float(s) for s in o["coverage"]],
-        [100 * v for v in o["coverage"].values()],
-        label=None if o["labels"]["key"] else _learner([o]),
-        **plotting.series(number),
-    )
-  axes.set_xlabel("the interval should hold (%)")
-  axes.set_ylabel("query points of unseen participants in it (%)")
-  axes.legend(loc="lower right")
-
-
 TARGETS = {
     "pvi_adult": panels.Target(
         title="Private partitioned variational inference on UCI Adult, by ten"
@@ -381,21 +192,7 @@ How settings were chosen, and what differs from the published setting, is in
 of ten from 1/(10 N) to 1/N for N rows: where two are given, the larger one is
 that of the clients with less than 1000 rows. "ε reached" is the largest ε of
 all clients, and holds for every row at the larger δ.""",
-        runs=_adult_runs, table=_adult_table, draw=_draw_adult,
-        finish=_finish_adult, pictures=_pictures,
-    ),
-    "pvi_prior": panels.Target(
-        title="A prior learned privately from few-shot tasks, beside private"
-        " MAML",
-        about="""\
-Both see the same participants with the same sampling, steps and noise
-multiplier, and so have the same guarantee. Measured on unseen sinusoids: the
-squared error, the log likelihood of the query points, and how many of them lie
-in the central intervals that should hold half and nine tenths. MAML predicts a
-number: it is given the one width that its errors on public validation tasks
-have. The noise of a target and the shrinkage of the prior's variances are
-chosen after training, on the same validation tasks.""",
-        runs=_prior_runs, table=_prior_table, draw=_draw_prior,
-        finish=_finish_prior,
+        runs=_runs, table=_table, draw=_draw,
+        finish=_finish, pictures=_pictures,
     ),
 }
