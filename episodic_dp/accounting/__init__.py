@@ -6,7 +6,6 @@ Nothing here imports JAX.
 from episodic_dp.accounting.calibration import calibrate
 from episodic_dp.accounting.calibration import max_steps
 from episodic_dp.accounting.calibration import max_tasks
-from episodic_dp.accounting.calibration import planned_steps
 from episodic_dp.accounting.guarantee import epsilon
 from episodic_dp.accounting.guarantee import guarantee
 from episodic_dp.accounting.guarantee import guarantees
@@ -28,7 +27,6 @@ __all__ = [
     "lower_bound",
     "max_steps",
     "max_tasks",
-    "planned_steps",
     "run_statement",
     "theorem3_as_printed",
     "unit_profiles",

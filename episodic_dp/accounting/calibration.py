@@ -122,48 +122,6 @@ def max_steps(
   return 0 if found is None else int(found)
 
 
-def planned_steps(
-    release: plan_lib.Release,
-    *,
-    steps: int,
-    delta: float,
-    target_epsilon: float | None = None,
-    level: str | None = None,
-) -> int:
-  """Return the steps asked for, or fewer where the target would be passed.
-
-  Args:
-    release: what a step samples and releases.
-    steps: the number asked for, at least 1.
-    delta: of the guarantee.
-    target_epsilon: the budget, or None for no limit.
-    level: the level whose guarantee is limited; the primary level for None.
-
-  Raises:
-    PlanError: steps below 1, or not even one step is within the target.
-    UnsoundPlanError: the level has no guarantee.
-  """
-  _validate.count("steps", steps, 1)
-  if target_epsilon is None:
-    return steps
-  level = level or release.levels[0]
-  limit = max_steps(
-      release,
-      target_epsilon=target_epsilon,
-      delta=delta,
-      level=level,
-      limit=steps,
-  )
-  if limit < 1:
-    raise plan_lib.PlanError(
-        f"target_epsilon={target_epsilon} at level '{level}' and delta={delta}"
-        " is passed by the first step: raise noise_multiplier (now"
-        f" {release.mechanism.noise_multiplier}), sample less per step, or"
-        " raise target_epsilon"
-    )
-  return limit
-
-
 def max_tasks(
     release: plan_lib.Release,
     *,

@@ -24,7 +24,7 @@ def account(config: RunConfig) -> dict[str, Any]:
   """Compute the guarantees of every level, as plain data.
 
   Returns:
-    The privacy statement of a run of `config.planned_steps`
+    The privacy statement of a run of `config.steps`
     (`accounting.run_statement`): among others `guarantees` (level -> the fields
     of `accounting.Guarantee.as_dict`) and `no_guarantee` (level -> the reason).
 
@@ -33,7 +33,7 @@ def account(config: RunConfig) -> dict[str, Any]:
   """
   return accounting.run_statement(
       accounting.Ledger().add(
-          config.release, config.planned_steps, continued=False
+          config.release, config.steps, continued=False
       ),
       delta=config.delta,
       fixed_seed=config.private_seed is not None,

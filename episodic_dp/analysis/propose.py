@@ -244,7 +244,7 @@ def measure(
   sums, norms = sums_of(tasks, params)
   start = align(sums[0], norms)
   optimizer = build.make_optimizer(
-      config.with_changes({"optimizer.warm_up": 0}), _WARM_STEPS
+      config.with_changes({"optimizer.warm_up": 0, "steps": _WARM_STEPS})
   )
   state = optimizer.init(params)
   flat, unravel = flatten_util.ravel_pytree(params)
@@ -505,7 +505,7 @@ class Proposal:
 def propose(
     config: RunConfig,
     *,
-    epsilon: float | None = None,
+    epsilon: float,
     level: str | None = None,
     tasks: int = BUDGET,
     data_dir: str | os.PathLike[str] | None = None,
@@ -515,7 +515,7 @@ def propose(
 
   Args:
     config: whose sampler, data and learner are kept.
-    epsilon: not to be passed; None for `config.target_epsilon`.
+    epsilon: not to be passed; above 0.
     level: whose guarantee it is; None for `config.level`.
     tasks: of all steps together.
     data_dir: folder of the data sets that are not built in, or own data.
@@ -526,7 +526,8 @@ def propose(
     UnsoundPlanError: the level has no guarantee.
     ValueError, FileNotFoundError: the data cannot be read.
   """
-  epsilon, level = solving.asked_epsilon(config, epsilon), level or config.level
+  level = level or config.level
+  _validate.positive("epsilon", epsilon)
   _validate.count("--tasks", tasks, LEAST_STEPS)
   config.check_complete()
   check(config)

@@ -25,8 +25,6 @@ from episodic_dp.output import phases
 from episodic_dp.training import resume as resume_lib
 from episodic_dp.training import workdir as workdir_lib
 
-_FINISHED = ("done", "budget")
-
 
 def folders(workdir: str, keys: int) -> list[str]:
   """Name the work directories of n runs.
@@ -103,7 +101,7 @@ def train(
     ).spec
     evaluator = spec.evaluator
     result = training.train(spec, place, resume=resume, deadline=deadline)
-    if result.stopped not in _FINISHED:
+    if result.stopped != "done":
       break
   return result
 

@@ -64,34 +64,20 @@ class Calibration:
     )
 
 
-def asked_epsilon(config: RunConfig, epsilon: float | None) -> float:
-  """Return the epsilon, or where it is None that of the config.
-
-  Raises:
-    PlanError: there is none, or it is out of range.
-  """
-  epsilon = config.target_epsilon if epsilon is None else epsilon
-  if epsilon is None:
-    raise errors.PlanError(
-        "no epsilon is asked for: give --epsilon=3 or --config.target_epsilon=3"
-    )
-  return _validate.positive("epsilon", epsilon)
-
-
 def calibrate(
     config: RunConfig,
     *,
+    epsilon: float,
     solve: str = "noise_multiplier",
-    epsilon: float | None = None,
     level: str | None = None,
 ) -> Calibration:
   """Change one number of a config so that it spends an epsilon.
 
   Args:
     config: whose other numbers are kept.
+    epsilon: the asked one, above 0.
     solve: the number: "noise_multiplier" (the least), "steps" or "tasks" (of a
       step; the most).
-    epsilon: the asked one; None for `config.target_epsilon`.
     level: None for `config.level`.
 
   Raises:
@@ -99,7 +85,7 @@ def calibrate(
     UnsoundPlanError: the level has no guarantee.
   """
   _validate.one_of("solve", solve, SOLVERS)
-  epsilon = asked_epsilon(config, epsilon)
+  _validate.positive("epsilon", epsilon)
   release, steps = config.release, config.steps
   wanted: dict[str, Any] = dict(
       delta=config.delta, level=level or config.level
@@ -133,6 +119,44 @@ def calibrate(
       flag=flag,
       **wanted,
   )
+
+
+def spend(config: RunConfig, epsilon: float) -> tuple[RunConfig, Calibration]:
+  """Set the noise with which all steps spend an epsilon of `config.level`.
+
+  Returns:
+    the config with this noise, and what it spends.
+
+  Raises:
+    PlanError: epsilon cannot be reached, or only with more noise than the tasks
+      of a step can outweigh.
+    UnsoundPlanError: the level has no guarantee.
+  """
+  found = calibrate(config, epsilon=epsilon)
+  if found.noise_multiplier > found.per_step:
+    noise = f"noise_multiplier {found.noise_multiplier:g}"
+    loudest = _with_noise(config, found.per_step)
+    spent = accounting.guarantee(
+        loudest.release,
+        steps=config.steps, delta=config.delta, level=config.level,
+    ).epsilon
+    # The noise is found to within a hundredth of epsilon.
+    reached = report.rounded_up(1.01 * spent)
+    raise errors.PlanError(
+        f"epsilon {epsilon:g} needs {noise}, more than the {found.per_step:g}"
+        f" {found.drawn} of a step together, so that nothing would be learned:"
+        f" with {config.release.hierarchy} and {config.steps} steps epsilon"
+        f" {reached} is reachable; give --epsilon={reached}, take fewer steps,"
+        f" or train on more {found.level}s"
+    )
+  return _with_noise(config, found.noise_multiplier), found
+
+
+def _with_noise(config: RunConfig, noise_multiplier: float) -> RunConfig:
+  mechanism = dataclasses.replace(
+      config.mechanism, noise_multiplier=noise_multiplier
+  )
+  return dataclasses.replace(config, mechanism=mechanism)
 
 
 def _with_least_noise(

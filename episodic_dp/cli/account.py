@@ -6,9 +6,7 @@
 
 One guarantee is printed for every level of the hierarchy that has one, with the
 rates and distances that it rests on and the sentences that it assumes; levels
-without a guarantee say why. With --config.target_epsilon=E it is that of the
-steps which training would take, and the last line says the noise with which all
-steps of the config could be taken.
+without a guarantee say why.
 
 Curves around the config, each as a picture and as JSON, with its own point
 marked:
@@ -38,7 +36,6 @@ from absl import logging
 from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp.analysis import costs
-from episodic_dp.analysis import solving
 from episodic_dp.analysis import sweeps
 from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
@@ -130,8 +127,6 @@ def _account_config(values: flags.FlagValues) -> None:
     print(json.dumps(result, indent=2, allow_nan=False))
   else:
     print(costs.table(result))
-    if config.target_epsilon is not None:
-      print(f"\n{solving.calibrate(config).sentence()}")
     if values.group > 1:
       print("\n" + costs.group_table(
           accounting.Ledger.from_dict(result), delta=config.delta,

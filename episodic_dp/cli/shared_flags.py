@@ -110,9 +110,7 @@ def show(data: Any, text: str) -> None:
 
 def define_target() -> None:
   """Define --epsilon and --level: the cost of the run to solve for."""
-  flags.DEFINE_float(
-      "epsilon", None, "The wanted one; by default config.target_epsilon."
-  )
+  flags.DEFINE_float("epsilon", None, "The wanted one.", required=True)
   flags.DEFINE_string(
       "level",
       None,

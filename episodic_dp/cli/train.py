@@ -47,8 +47,8 @@ command resumes them. At the end their mean and its 95 % interval are printed,
 the epsilon of one run, and that of all together, which is what the mean costs.
 launch/launch.py --keys=3 makes the same runs on a cluster.
 
-With --config.target_epsilon=E a run takes no more steps than E allows at
---config.privacy_unit, a number that is fixed before the first step.
+--epsilon=2 computes the noise with which all steps together spend epsilon 2 for
+--config.privacy_unit (by default the primary level), and trains with it.
 """
 
 import contextlib
@@ -59,6 +59,7 @@ from absl import flags
 
 from episodic_dp import training
 from episodic_dp.analysis import several_keys
+from episodic_dp.analysis import solving
 from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
@@ -89,6 +90,12 @@ def define_flags() -> None:
       "Save and leave in time, with status 75: 90s, 55m, 11h, 1h30m from the"
       " start of the process on.",
   )
+  flags.DEFINE_float(
+      "epsilon",
+      None,
+      "Spend this epsilon for the privacy unit, over all steps: it sets"
+      " --config.mechanism.noise_multiplier.",
+  )
   flags.DEFINE_integer(
       "keys", None, "How many runs, each with a key of its own.", 1
   )
@@ -108,13 +115,25 @@ def main(values: flags.FlagValues) -> None:
   sys.exit(exit_status.of(result.stopped))
 
 
+def _config(values: flags.FlagValues) -> RunConfig:
+  """Return the config, with the noise that --epsilon asks for."""
+  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  if values.epsilon is None:
+    return config
+  with phases.phase("computing the noise"):
+    config, found = solving.spend(config, values.epsilon)
+  if processes.first():
+    print(found.sentence(), file=sys.stderr, flush=True)
+  return config
+
+
 def _train(
     values: flags.FlagValues, deadline: float | None
 ) -> training.Result:
   """Train one run; process 0 prints its summary."""
   devices.log_devices()
   several_keys.check_alone(values.workdir)
-  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  config = _config(values)
   with contextlib.ExitStack() as opened:
     workdir: Any = values.workdir
     if processes.first():  # Before the data are read, which may take long.
@@ -152,7 +171,7 @@ def _train_keys(
     )
   devices.log_devices()
   places = several_keys.folders(values.workdir, values.keys)
-  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  config = _config(values)
   if config.seed:
     app.fail(
         f"--config.seed={config.seed} says nothing to --keys={values.keys},"

@@ -60,7 +60,6 @@ def build(
       sentence with the remedy.
   """
   check(config)  # Needs no data.
-  steps = config.planned_steps
   splits = splits or load_data(config, data_dir=data_dir, download=download)
   splits = dataclasses.replace(splits, train=_training_data(config, splits))
   shape = splits.train.image_shape
@@ -76,10 +75,8 @@ def build(
       validation=draw_tasks(config, splits.validation, test=False),
       release=config.release,
       learner=learner,
-      optimizer=make_optimizer(config, steps),
-      steps=steps,
-      asked_steps=config.steps,
-      target_epsilon=config.target_epsilon,
+      optimizer=make_optimizer(config),
+      steps=config.steps,
       privacy_unit=config.privacy_unit,
       delta=config.delta,
       seed=config.seed,
@@ -150,15 +147,13 @@ def make_evaluation_learner(
   )
 
 
-def make_optimizer(
-    config: RunConfig, steps: int
-) -> optax.GradientTransformation:
+def make_optimizer(config: RunConfig) -> optax.GradientTransformation:
   """Build Adam or SGD with a cosine schedule, and the average of its iterates.
 
   Raises:
     PlanError: the warm-up leaves no step.
   """
-  chosen = config.optimizer
+  chosen, steps = config.optimizer, config.steps
   if chosen.warm_up >= steps:
     raise _validate.refusal(
         "config.optimizer.warm_up", chosen.warm_up, f"less than {steps} steps"

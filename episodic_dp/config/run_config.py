@@ -11,7 +11,6 @@ import ml_collections
 import numpy as np
 
 from episodic_dp import _validate
-from episodic_dp import accounting
 from episodic_dp import data as data_lib
 from episodic_dp import errors
 from episodic_dp import options
@@ -62,17 +61,14 @@ class RunConfig:
   """All fields of a config; `RunConfig.parse` reads and checks them.
 
   Attributes:
-    steps: number of training steps; fewer are taken to stay within
-      target_epsilon.
+    steps: number of training steps.
     delta: δ of the guarantees, above 0 and below 1.
     plan: sampling of the units.
     episode: tasks that the sampled examples form; None for example-level
       training.
     mechanism: clipping and noise of a step.
     hierarchy: tree of the training data; own data fill it in.
-    target_epsilon: largest ε at privacy_unit; None for no limit.
-    privacy_unit: level of target_epsilon and of the displayed ε; None for the
-      primary level.
+    privacy_unit: level of the displayed ε; None for the primary level.
     seed: public seed of the initial parameters.
     private_seed: seed of the sampling and the noise; None for a secret key. A
       fixed seed makes a run reproducible and its guarantee void for anyone who
@@ -98,7 +94,6 @@ class RunConfig:
   mechanism: plan_lib.Mechanism
   episode: plan_lib.Episode | None = None
   hierarchy: serialization.Tree | None = None
-  target_epsilon: plain.Positive | None = None
   privacy_unit: str | None = None
   seed: int = 0
   private_seed: int | None = None
@@ -205,7 +200,7 @@ class RunConfig:
 
   @property
   def level(self) -> str:
-    """Return the privacy unit: the level that a target epsilon is for."""
+    """Return the privacy unit: the level whose epsilon is shown."""
     return self.privacy_unit or self.release.levels[0]
 
   @property
@@ -236,22 +231,6 @@ class RunConfig:
     if learner.headless and network.name != "mlp":
       return None
     return self.way
-
-  @functools.cached_property
-  def planned_steps(self) -> int:
-    """Return the steps asked for, or fewer to stay within the target.
-
-    Raises:
-      PlanError: not even one step is within the target.
-      UnsoundPlanError: the target's level has no guarantee.
-    """
-    return accounting.planned_steps(
-        self.release,
-        steps=self.steps,
-        delta=self.delta,
-        target_epsilon=self.target_epsilon,
-        level=self.privacy_unit,
-    )
 
   def check_complete(self) -> None:
     """Refuse a config that cannot be trained, before any data are read.

@@ -186,7 +186,7 @@ def _begin(
     raise errors.RunError(
         f"the run in {place.folder} has done {done} {program.unit}s already and"
         f" the configuration allows {program.steps}: evaluate it, or resume"
-        " with more --config.steps or a larger --config.target_epsilon"
+        " with more --config.steps"
     )
   state = program.init()
   parts = program.parts(state)

@@ -1,6 +1,5 @@
 """Meta-training, or training on single examples, as a program of the loop."""
 
-import bisect
 from collections.abc import Mapping, Sequence
 import functools
 import math
@@ -63,7 +62,6 @@ class Spending:
   Attributes:
     began: the first step of this key.
     done: steps done.
-    steps: of the whole run.
     whole: level -> guarantee of the whole run.
   """
 
@@ -83,8 +81,7 @@ class Spending:
     # they were taken: what is released is a part of that.
     self._first = self._pass_start(ranges[-1].start)
     self.began, self.done = ranges[-1].start, ranges[-1].stop
-    self.steps = self._affordable()
-    self.whole = self._guarantees(self.ledger(self.steps))
+    self.whole = self._guarantees(self.ledger(spec.steps))
 
   def ledger(self, done: int) -> accounting.Ledger:
     """Return the ledger of all steps that may have been released by then."""
@@ -135,20 +132,6 @@ class Spending:
         if isinstance(stage, plan_lib.RandomAllocation)
     ))
     return step // length * length
-
-  def _affordable(self) -> int:
-    """Return the steps of the run; fewer, if a fork has spent of its budget."""
-    spec, earlier = self._spec, self._earlier
-    target, level = spec.target_epsilon, spec.privacy_unit
-    if target is None or level is None or not earlier.steps:
-      return spec.steps
-    steps = range(self.began, spec.steps + 1)
-    number = bisect.bisect_right(
-        steps,
-        target,
-        key=lambda t: self.ledger(t).epsilon(level, spec.delta),
-    )
-    return steps[max(number, 1) - 1]
 
   def _guarantees(
       self, ledger: accounting.Ledger
@@ -265,14 +248,13 @@ class MetaTraining:
   def charge(self, ranges: Sequence[range]) -> None:
     """See `loop.Program`."""
     self._spending = Spending(self.spec, ranges)
-    self.steps = self._spending.steps
 
   def compile(self, state: private.State) -> None:
     """See `loop.Program`."""
     self._step.compile(state)
 
   def affordable(self) -> bool:
-    """See `loop.Program`: the number of steps was fixed by the budget."""
+    """See `loop.Program`."""
     return True
 
   def step(self, state: private.State) -> tuple[private.State, dict[str, Any]]:
@@ -310,13 +292,13 @@ class MetaTraining:
   def write(self, folder: Any, lineage: Sequence[str], *, ended: bool) -> None:
     """See `loop.Program`; pictures too, at the end."""
     spec, spending = self.spec, self._paid
-    ledger = spending.ledger(spending.done if ended else spending.steps)
+    ledger = spending.ledger(spending.done if ended else spec.steps)
     if ledger.steps:
       statement = accounting.run_statement(
           ledger,
           delta=spec.delta,
           fixed_seed=spec.private_seed is not None,
-          planned_steps=spending.steps,
+          planned_steps=spec.steps,
           lineage=lineage,
           start=spec.learner.model.start,
       )
@@ -346,8 +328,6 @@ class MetaTraining:
     """See `loop.Program`."""
     spec = self.spec
     del state
-    if stopped == "done" and self.steps < (spec.asked_steps or spec.steps):
-      stopped = "budget"
     stated = {} if self._spending is None else self._spending.stated()
     missing = () if self._spending is None else spec.release.levels
     return reporting.Result(
@@ -378,7 +358,7 @@ class MetaTraining:
       path = folder / plots.LEARNING_CURVE
       plots.learning_curve(path, found, spec.validation)
     # Denser where the curve bends: epsilon grows about as the square root.
-    most = spending.steps
+    most = spec.steps
     roots = np.linspace(1, most**0.5, min(most, _CURVE_POINTS))
     points = sorted({max(int(round(r**2)), spending.began + 1) for r in roots})
     caveats = dict.fromkeys(g.caveat for g in spending.stated().values())

@@ -26,8 +26,8 @@ class Result:
   Attributes:
     steps: steps done in all, earlier processes included.
     planned: steps of the whole run.
-    stopped: "done", "budget" (all that the target allows), or by what it was
-      asked to stop: "SIGTERM", "SIGUSR1", "SIGINT" or "time limit".
+    stopped: "done", or what asked it to stop: "SIGTERM", "SIGUSR1", "SIGINT" or
+      "time limit".
     guarantees: level -> Guarantee for the steps done; for those of the whole
       run where none was.
     unproved: the levels for which no guarantee is proved.
@@ -140,8 +140,6 @@ def ending(steps: int, planned: int, stopped: str) -> str:
   """
   if stopped == "done":
     return f"done: {steps} steps"
-  if stopped == "budget":
-    return f"done: {steps} steps, all that target_epsilon allows"
   what = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
   by = what.get(stopped, stopped)
   return (

@@ -30,14 +30,10 @@ class TrainingSpec:
       its own hierarchy, which must be that of `train`.
     learner: MAML or another learner.
     optimizer: the outer optimiser, its schedule included.
-    steps: how many steps to take (`accounting.planned_steps`).
+    steps: how many steps to take.
     delta: of the guarantees.
     privacy_unit: the level whose epsilon is reported while the run lasts; None
       for the first that has a guarantee. The result has all levels.
-    asked_steps: how many were asked for before a budget was looked at, so that
-      the result can say that it ended the run; None for `steps`.
-    target_epsilon: the budget, of the privacy unit; a run that is forked takes
-      fewer steps to stay within it. None for no budget.
     seed: public seed of the initial parameters.
     private_seed: None for a secret key; an integer makes the run reproducible
       and its guarantee void for anyone who knows the number.
@@ -63,8 +59,6 @@ class TrainingSpec:
   delta: float
   validation: evaluation.Tasks | None = None
   privacy_unit: str | None = None
-  asked_steps: int | None = None
-  target_epsilon: float | None = None
   seed: int = 0
   private_seed: int | None = None
   compute: private.Compute = dataclasses.field(

@@ -2,10 +2,7 @@
 
 import json
 
-import pytest
-
 from episodic_dp import accounting
-from episodic_dp import plan
 from episodic_dp.accounting import report
 from episodic_dp.analysis import costs
 
@@ -50,18 +47,6 @@ def test_copies_say_why_levels_have_none(make_run):
   assert "image: no guarantee" in text and "same record" in text
 
 
-def test_target_epsilon_limits_the_steps(make_run):
-  result = costs.account(make_run(target_epsilon=2.5))
-  assert 1 <= result["steps"] < 60
-  assert result["guarantees"]["task"]["epsilon"] <= 2.5
-  other = costs.account(make_run(target_epsilon=1.3, privacy_unit="image"))
-  assert 1 <= other["steps"] < 60
-  assert other["guarantees"]["image"]["epsilon"] <= 1.3
-  assert costs.account(make_run(target_epsilon=50.0))["steps"] == 60
-  with pytest.raises(plan.PlanError, match="passed by the first step"):
-    costs.account(make_run(target_epsilon=0.01))
-
-
 def test_json_of_a_shipped_config(call):
   done = call(
       "account", "--config=omniglot", "--format=json", "--config.steps=20"
@@ -92,14 +77,6 @@ def test_sweeps_are_written_where_asked(call, tmp_path):
   assert (out / "sweep_steps.png").read_bytes().startswith(b"\x89PNG")
   data = json.loads((out / "sweep_steps.json").read_text())
   assert data["sweep"] == "steps" and data["steps"] == 10
-
-
-def test_a_target_says_the_noise_for_all_steps(call):
-  done = call("account", "--config=glyphs", "--config.target_epsilon=1.0")
-  assert done.returncode == 0, done.stderr
-  last = done.stdout.splitlines()[-1]
-  assert last.startswith("noise_multiplier 1.") and "at 60 steps" in last
-  assert "of 1 for a participant (delta 1e-05)" in last
 
 
 def test_no_sentence_is_printed_twice(call):

@@ -6,6 +6,8 @@ import shlex
 
 import pytest
 
+from episodic_dp import plan
+from episodic_dp.analysis import costs
 from episodic_dp.analysis import solving
 
 GLYPHS = "--config=glyphs"
@@ -30,10 +32,27 @@ def test_the_flags_that_are_printed_spend_what_is_said(call, solve, level):
 
 
 def test_the_config_says_what_is_not_asked(make_run):
-  config = make_run(target_epsilon=2.0, privacy_unit="image", delta=1e-6)
-  found = solving.calibrate(config)
-  assert (found.target_epsilon, found.level) == (2.0, "image")
-  assert found.delta == 1e-6 and 1.98 <= found.epsilon <= 2.0
+  config = make_run(privacy_unit="image", delta=1e-6)
+  found = solving.calibrate(config, epsilon=2.0)
+  assert found.level == "image" and found.delta == 1e-6
+  assert 1.98 <= found.epsilon <= 2.0
+
+
+def test_a_config_spends_what_it_is_asked_for(make_run):
+  config, found = solving.spend(make_run(privacy_unit="image"), 2.0)
+  spent = costs.account(config)["guarantees"]["image"]["epsilon"]
+  assert spent == found.epsilon and 1.98 <= spent <= 2.0
+
+
+def test_more_noise_than_tasks_is_refused_and_what_can_be_reached_is_said(
+    make_run,
+):
+  config = make_run(privacy_unit="image")
+  with pytest.raises(plan.PlanError, match="more than the .* tasks") as refused:
+    solving.spend(config, 1e-3)
+  reached = float(re.search(r"--epsilon=([\d.]+)", str(refused.value))[1])
+  _, found = solving.spend(config, reached)
+  assert found.epsilon <= reached
 
 
 def test_examples_take_the_place_of_tasks_that_are_not_formed(call):

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from episodic_dp import accounting
 from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp.config import build
@@ -73,10 +74,11 @@ def test_plans_of_the_papers(name, text, sizes, tasks, epsilon):
     assert found == pytest.approx(2000)
     assert (config.steps, config.mechanism.noise_multiplier) == (1920, 6)
   if epsilon is not None:
-    spent = config.with_changes({"target_epsilon": epsilon + 1e-3})
-    assert spent.planned_steps == config.steps
-    fewer = config.with_changes({"target_epsilon": epsilon - 1e-3})
-    assert fewer.planned_steps < config.steps
+    spent = accounting.guarantee(
+        config.release, steps=config.steps, delta=config.delta,
+        level=config.level,
+    )
+    assert spent.epsilon == pytest.approx(epsilon, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -283,16 +283,6 @@ def test_a_fork_after_a_clean_end_costs_nothing(whole, tmp_path):
   assert result.guarantees["participant"].epsilon == _epsilon(8)
 
 
-def test_a_fork_stays_within_its_budget(run):
-  target = _epsilon(7)
-  spec = dataclasses.replace(
-      _changed(9), target_epsilon=target, privacy_unit="participant"
-  )
-  result = tiny_run.train(spec, run, resume="fork")
-  assert (result.steps, result.stopped) == (5, "budget")  # 6 + 1 are paid for.
-  assert result.guarantees["participant"].epsilon <= target
-
-
 _SETTINGS = {
     "jax_numpy_dtype_promotion": "strict",
     "jax_default_matmul_precision": "highest",

@@ -22,7 +22,7 @@ def _spending(first, steps, *ranges, noise=1.0, unit=None):
   )
   spec = types.SimpleNamespace(
       release=release, steps=steps, delta=DELTA, private_seed=None,
-      privacy_unit=unit, target_epsilon=None,
+      privacy_unit=unit,
       learner=types.SimpleNamespace(model=types.SimpleNamespace(start=None)),
   )
   return release, meta_training.Spending(spec, ranges)
@@ -49,16 +49,16 @@ def test_no_step_of_a_budget_that_ends_in_a_pass_is_shown_above_it():
   assert shown == sorted(shown) and shown[-1] == budget
 
 
-def test_no_budget_holds_for_a_window():
+def test_no_number_of_steps_is_within_epsilon_for_a_window():
   release, _ = _spending(plan.Poisson(0.1), 9, range(4))
   mechanism = plan.Mechanism(
       clip_unit="user", noise_multiplier=1.0, clipping="percentile_window",
       clip_percentile=50, clip_window=4,
   )
   with pytest.raises(plan.UnsoundPlanError, match="un-noised percentile"):
-    accounting.planned_steps(
+    accounting.max_steps(
         release.replace(mechanism=mechanism),
-        steps=9, delta=DELTA, target_epsilon=5.0,
+        delta=DELTA, target_epsilon=5.0, level="user",
     )
 
 
