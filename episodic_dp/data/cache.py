@@ -1,24 +1,17 @@
-"""Prepared arrays on disk, made once by one process and read by all.
+"""Prepared arrays on disk, made once by one process and mapped by all.
 
-One TFDS record is kept for every published image; the arrays that training maps
-are made of the records.
-
-A file is written next to its place and moved there when it is complete, so that
-no incomplete file is accepted. Arrays in an .npz are read as a whole and
-checked; an array in an .npy is mapped and may exceed the memory.
+One TFDS record is kept for every published image; the array that later starts
+map is made of the records. A file is written next to its place and moved there
+when it is complete, so that no incomplete file is accepted.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 import contextlib
 import fcntl
-import lzma
+import hashlib
 import os
 import pathlib
-import struct
-import tokenize
 from typing import TypeVar
-import zipfile
-import zlib
 
 import numpy as np
 import numpy.typing as npt
@@ -27,27 +20,14 @@ from episodic_dp.data import originals as originals_lib
 from episodic_dp.output import files as output
 
 T = TypeVar("T")
-Arrays = dict[str, np.ndarray]
 
-# Reading arrays from a file raises these where its bytes are wrong: also for
-# unwanted compression and encryption (RuntimeError), and for sizes that no
-# machine has.
-DAMAGED = (
-    EOFError,
-    KeyError,
-    MemoryError,
-    OSError,
-    OverflowError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-    lzma.LZMAError,
-    struct.error,
-    tokenize.TokenError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+_LONGEST = 120  # Characters of an error's text.
+
+# Source and paths of the original files -> all images in the order of the
+# published table, as pixels or as files.
+ReadFiles = Callable[
+    [str, list[pathlib.Path]], Iterable[bytes | np.ndarray]
+]
 
 
 def read_or_make(
@@ -74,85 +54,92 @@ def read_or_make(
   return found
 
 
-def arrays(
+def published_images(
     originals: originals_lib.Originals,
     where: originals_lib.Where,
+    read_files: ReadFiles,
+    shape: tuple[int, ...],
     *,
-    generate: Callable[[originals_lib.Found], originals_lib.Records],
-    assemble: Callable[[list[tuple[str, bytes]]], Arrays],
-) -> Arrays:
-  """Return the arrays in the cache, made of the original files if need be.
+    decode: Callable[[bytes], np.ndarray] | None = None,
+    sha256: str | None = None,
+) -> np.ndarray:
+  """Return all images of a published data set, mapped from the cache.
+
+  They are prepared from the original files if need be.
 
   Args:
     originals: original files.
     where: places of the files and of the cache.
-    generate: found files -> their images.
-    assemble: all records in the order of their keys -> arrays.
+    read_files: reads the original files.
+    shape: shape of the array; its last three axes are those of an image.
+    decode: one of the records -> pixels; None for records that hold pixels.
+    sha256: digest of the array; None if it is not known.
+
+  Returns:
+    uint8[shape], read-only.
 
   Raises:
     FileNotFoundError: nothing is prepared and the files are not there.
     ConnectionError: a download cannot be reached.
     ValueError: a file has the wrong checksum or content.
   """
-  folder = where.cache / originals.name
-  path = folder / f"arrays-{originals_lib.VERSION}.npz"
+  folder = where.cache / originals.folder
+  path = folder / f"images-{originals_lib.VERSION}.npy"
 
-  def make(records: originals_lib.Records) -> Arrays:
-    made = assemble(sorted(records))
-    save_arrays(path, **made)
-    return made
+  def read() -> np.ndarray | None:
+    images = map_array(path)
+    if images is None or images.shape != shape:
+      return None
+    whole = sha256 is None or hashlib.sha256(images.data).hexdigest() == sha256
+    return images if whole else None
 
-  return from_records(
-      originals, where, folder, generate, lambda: read_arrays(path), make
-  )
+  def make() -> np.ndarray:
+    prepared = records.read(
+        folder, _checked(originals, where, read_files, sha256)
+    )
+    with new_mapped_array(path, shape) as images:
+      for row, record in zip(images.reshape(-1, *shape[-3:]), prepared):
+        pixels = decode(record) if decode else np.frombuffer(record, np.uint8)
+        row[:] = pixels.reshape(row.shape)
+    found = read()
+    assert found is not None, f"{path} was written a moment ago"
+    return found
 
-
-def from_records(
-    originals: originals_lib.Originals,
-    where: originals_lib.Where,
-    folder: pathlib.Path,
-    generate: Callable[[originals_lib.Found], originals_lib.Records],
-    read: Callable[[], T | None],
-    make: Callable[[originals_lib.Records], T],
-) -> T:
-  """Return what `read` finds, or make it of the records of a folder.
-
-  Missing files are named before a folder is made or TFDS is imported; see
-  `arrays`.
-  """
   found = read()
   if found is not None:
     return found
-  if not (folder / originals_lib.VERSION / "dataset_info.json").is_file():
-    originals.find(where)
+  if not any(folder.glob("images/*/dataset_info.json")):
+    originals.find(where)  # Before a folder is made or TFDS is imported.
   # Lazy import: TFDS takes seconds.
   from episodic_dp.data import records
 
-  return read_or_make(
-      folder,
-      read,
-      lambda: make(
-          records.read(folder, lambda: generate(originals.find(where)))
-      ),
-  )
+  return read_or_make(folder, read, make)
 
 
-def save_arrays(path: pathlib.Path, **found: np.ndarray) -> None:
-  """Write an .npz in one step: the file is either complete or not there."""
-  with output.replacing(path) as beside, beside.open("wb") as f:
-    np.savez(f, allow_pickle=False, **found)
-
-
-def read_arrays(path: pathlib.Path) -> Arrays | None:
-  """Return the arrays of an .npz, or None when it is absent or damaged.
-
-  Every member of an .npz carries a CRC-32, which reading checks.
-  """
+def _checked(
+    originals: originals_lib.Originals,
+    where: originals_lib.Where,
+    read_files: ReadFiles,
+    sha256: str | None,
+) -> Iterator[bytes]:
+  """Yield the images of the original files; ValueError if they are wrong."""
+  source, paths = originals.find(where)
+  names = ", ".join(map(str, paths))
+  digest = hashlib.sha256()
   try:
-    with np.load(path, allow_pickle=False) as found:
-      return {name: found[name] for name in found.files}
-  except DAMAGED:
-    return None
+    for image in read_files(source, paths):
+      content = bytes(image)
+      digest.update(content)
+      yield content
+  except Exception as e:  # Parsers of damaged files may raise anything.
+    raise ValueError(
+        f"{names} cannot be read ({reason(e, names)}): use another copy"
+    ) from e
+  if sha256 not in (None, digest.hexdigest()):
+    raise ValueError(
+        f"the images in {names} have sha256 {digest.hexdigest()} instead of"
+        f" {sha256}: use another copy"
+    )
 
 
 @contextlib.contextmanager
@@ -179,21 +166,21 @@ def new_mapped_array(
     array.flush()
 
 
-def map_array(
-    path: pathlib.Path, rows: int, shape: tuple[int, ...] | None = None
-) -> np.ndarray | None:
-  """Map an array, read-only; None when it is absent, damaged or another one.
-
-  Args:
-    path: file .npy of uint8 or float32.
-    rows: number of rows.
-    shape: shape of a row; None for any shape of one to three axes.
-  """
+def map_array(path: pathlib.Path) -> np.ndarray | None:
+  """Map an array of a .npy file, read-only; None if it is absent or damaged."""
   try:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     whole = array.offset + array.nbytes == path.stat().st_size
-  except (AttributeError, *DAMAGED):  # Several arrays, or none that is mapped.
+  except Exception:  # A parser of a damaged file may raise anything.
     return None
-  fits = array.shape[1:] == shape if shape else 2 <= array.ndim <= 4
-  known = array.dtype in (np.uint8, np.float32)
-  return array if whole and fits and known and len(array) == rows else None
+  return array if whole else None
+
+
+def reason(error: Exception, path: str | pathlib.Path) -> str:
+  """Shorten the text of a library's error: it may quote the whole file."""
+  text = " ".join(str(error).replace(str(path), "it").split())
+  text = text or type(error).__name__
+  if "allow_pickle" in text:
+    # NumPy says so of any unknown content, and advises to trust it.
+    text = "it holds no arrays of NumPy's, or Python objects, which are no data"
+  return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

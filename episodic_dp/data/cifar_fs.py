@@ -13,7 +13,7 @@ zips with one picture per class that were made from it without loss. The
 official archive of pickles is not read: a pickle can run any code.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 import dataclasses
 import hashlib
 import pathlib
@@ -44,35 +44,35 @@ ORIGINALS = originals.Originals(
     name="cifar_fs",
     sources={
         # Zips of one lossless WebP picture per class.
-        "sheets": {
-            "train": originals.Archive(
+        "sheets": (
+            originals.Archive(
                 "train.zip",
                 ("13854673d28af6edf903e51ba6693c68"
                  "50251551cd79c903844814bc327d8775",),
             ),
-            "validation": originals.Archive(
+            originals.Archive(
                 "val.zip",
                 ("856cf269597143b4ae58f6cdfce0e333"
                  "f664adf2b6adb4ea66a668c1e15f19b5",),
             ),
-            "test": originals.Archive(
+            originals.Archive(
                 "test.zip",
                 ("d9404c5b08ff10e8706451e17624b4b7"
                  "0b721426f6f34e175a43b21a426d1bbf",),
             ),
-        },
-        "binary": {"archive": originals.Archive(
+        ),
+        "binary": (originals.Archive(
             "cifar-100-binary.tar.gz",
             ("58a81ae192c23a4be8b1804d68e518ed"
              "807d710a4eb253b1f2a199162a40d8ec",),
             _URL + "cifar-100-binary.tar.gz",
-        )},
+        ),),
     },
     online="binary",
 )
 
-Paths = Mapping[str, pathlib.Path]
-Labelled = tuple[np.ndarray, np.ndarray]
+Paths = list[pathlib.Path]
+Images = Iterator[tuple[int, np.ndarray]]  # A label and an image.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,99 +155,49 @@ def _superclass_tree(chosen: list[Class]) -> plan.Hierarchy:
 
 
 def load_images(where: originals.Where) -> np.ndarray:
-  """Return all images, from the cache or prepared from the files.
+  """Return all images, mapped from the cache or prepared from the files.
 
   Returns:
     uint8[100, 600, 32, 32, 3]: classes in the order of CIFAR-100's labels, and
     inside a class by the SHA-256 of an image's 3072 bytes (height, width, RGB).
   """
-  return cache.arrays(
-      ORIGINALS, where, generate=_records, assemble=_assemble
-  )["images"]
+  return cache.published_images(
+      ORIGINALS,
+      where,
+      _read_files,
+      (len(classes()), EXAMPLES, SIZE, SIZE, 3),
+      sha256=ARRAY_SHA256,
+  )
 
 
-def _records(found: originals.Found) -> originals.Records:
-  names = [c.name for c in classes()]
-  for number, (label, image) in enumerate(zip(*read(*found, names))):
-    digest = hashlib.sha256(image).hexdigest()
-    yield f"{label:03d}/{digest}/{number}", image.tobytes()
+def _read_files(source: str, paths: Paths) -> list[bytes]:
+  images = _sheets(paths) if source == "sheets" else _binary(paths)
+  held = [(label, image.tobytes()) for label, image in images]
+  held.sort(key=lambda one: (one[0], hashlib.sha256(one[1]).digest()))
+  return [image for _, image in held]
 
 
-def _assemble(held: list[tuple[str, bytes]]) -> cache.Arrays:
-  content = b"".join(image for _, image in held)
-  digest = hashlib.sha256(content).hexdigest()
-  if digest != ARRAY_SHA256:
-    raise ValueError(
-        f"the images of CIFAR-FS have sha256 {digest} instead of"
-        f" {ARRAY_SHA256}: prepare them from another copy"
-    )
-  shape = (len(classes()), EXAMPLES, SIZE, SIZE, 3)
-  return {"images": np.frombuffer(content, np.uint8).reshape(shape)}
-
-
-def read(kind: str, archives: Paths, names: Sequence[str]) -> Labelled:
-  """Read all images of one kind of archive.
-
-  Args:
-    kind: "sheets" or "binary".
-    archives: the paths of its files.
-    names: names of the classes, in the order of the labels.
-
-  Returns:
-    labels int64[images] and images uint8[images, 32, 32, 3], in the order of
-    the files.
-
-  Raises:
-    ValueError: a file is not of this kind.
-  """
-  if kind == "sheets":
-    labels, images = _sheets(archives, names)
-  else:
-    labels, images = _binary(archives)
-  if labels.size and not 0 <= labels.min() <= labels.max() < len(names):
-    raise ValueError(
-        f"an archive of CIFAR-100 has the label {labels.max()}, and there are"
-        f" {len(names)} classes: use the original archive"
-    )
-  return labels, images
-
-
-def _sheets(archives: Paths, names: Sequence[str]) -> Labelled:
+def _sheets(paths: Paths) -> Images:
   """Read <class>.webp: a grid of the images of a class, row by row."""
   rows, columns = GRID
-  images, labels = [], []
-  for path in archives.values():
+  labels = {c.name: label for label, c in enumerate(classes())}
+  for path in paths:
     with zipfile.ZipFile(path) as z:
-      for member in sorted(z.namelist()):
-        with z.open(member) as content, Image.open(content) as image:
-          sheet = np.asarray(image.convert("RGB"))
-        if sheet.shape != (rows * SIZE, columns * SIZE, 3):
-          raise ValueError(
-              f"{member} in {path} has shape {sheet.shape}: use the lossless"
-              " pictures of CIFAR-FS"
-          )
+      for member in z.namelist():
+        with z.open(member) as content, Image.open(content) as picture:
+          sheet = np.asarray(picture.convert("RGB"))
         grid = sheet.reshape(rows, SIZE, columns, SIZE, 3).swapaxes(1, 2)
-        images.append(grid.reshape(-1, SIZE, SIZE, 3))
-        labels.append(names.index(member.removesuffix(".webp")))
-  return np.repeat(labels, rows * columns), np.concatenate(images)
+        for image in grid.reshape(-1, SIZE, SIZE, 3):
+          yield labels[member.removesuffix(".webp")], image
 
 
-def _binary(archives: Paths) -> Labelled:
+def _binary(paths: Paths) -> Images:
   """Read train.bin and test.bin: superclass, class and 3072 bytes an image."""
-  (path,) = archives.values()
-  members = {}
-  with tarfile.open(path) as tar:
+  (path,) = paths
+  with tarfile.open(path, "r:gz") as tar:
     for member in tar:
       file = tar.extractfile(member)
-      if file is not None:
-        members[pathlib.PurePath(member.name).name] = file.read()
-  try:
-    content = members["train.bin"] + members["test.bin"]
-  except KeyError as e:
-    raise ValueError(f"{path} holds no file {e}: use the original") from e
-  table = np.frombuffer(content, np.uint8).reshape(-1, 2 + 3 * SIZE * SIZE)
-  planes = table[:, 2:].reshape(-1, 3, SIZE, SIZE)
-  return (
-      table[:, 1].astype(np.int64),
-      np.ascontiguousarray(planes.transpose(0, 2, 3, 1)),
-  )
+      if file and member.name.endswith(("/train.bin", "/test.bin")):
+        content = np.frombuffer(file.read(), np.uint8)
+        for row in content.reshape(-1, 2 + 3 * SIZE * SIZE):
+          yield row[1], row[2:].reshape(3, SIZE, SIZE).transpose(1, 2, 0)

@@ -6,6 +6,7 @@ for few-shot learning, ICLR 2017. The records hold the files as they are; one
 array is decoded from them, and mapped from the disk by later starts.
 """
 
+from collections.abc import Iterator
 import dataclasses
 import io
 import pathlib
@@ -30,34 +31,41 @@ COPIES = {
 }
 
 _TABLE = pathlib.Path(__file__).with_suffix(".tsv")
+_ZIPS = (
+    originals.Archive(
+        "train_a.zip",
+        ("b6ab8f60553782bf137be3d58a6470e6"
+         "31ced3bba5c36605c39616dd88e84027",),
+    ),
+    originals.Archive(
+        "train_b.zip",
+        ("5b559b8e6dc789f7e70be04339ea7883"
+         "c88cc580751bbbc504a4919ff3094b1a",),
+    ),
+    originals.Archive(
+        "val.zip",
+        ("567b654e84bb295b5f77e0a10f72d2b9"
+         "20f286fe1b912dc96536112d8dbc5f4f",),
+    ),
+    originals.Archive(
+        "test.zip",
+        ("5bee05b4c7c4abde51312950ccd75dbd"
+         "f0ac142897620e21bc4f5ef1d6d56fb8",),
+    ),
+)
 ORIGINALS = {  # By copy.
     # WebP files without folders: 32 + 32 training classes, 16 and 20.
-    "webp": originals.Originals(name="mini_imagenet", sources={"zips": {
-        "train_a": originals.Archive(
-            "train_a.zip",
-            ("b6ab8f60553782bf137be3d58a6470e6"
-             "31ced3bba5c36605c39616dd88e84027",),
-        ),
-        "train_b": originals.Archive(
-            "train_b.zip",
-            ("5b559b8e6dc789f7e70be04339ea7883"
-             "c88cc580751bbbc504a4919ff3094b1a",),
-        ),
-        "validation": originals.Archive(
-            "val.zip",
-            ("567b654e84bb295b5f77e0a10f72d2b9"
-             "20f286fe1b912dc96536112d8dbc5f4f",),
-        ),
-        "test": originals.Archive(
-            "test.zip",
-            ("5bee05b4c7c4abde51312950ccd75dbd"
-             "f0ac142897620e21bc4f5ef1d6d56fb8",),
-        ),
-    }}),
-    "jpeg": originals.Originals(name="mini_imagenet", sources={
-        "folder": {"all": originals.Archive("images")},
-        "zip": {"all": originals.Archive("images.zip")},
-    }),
+    "webp": originals.Originals(
+        name="mini_imagenet", copy="webp", sources={"zips": _ZIPS}
+    ),
+    "jpeg": originals.Originals(
+        name="mini_imagenet",
+        copy="jpeg",
+        sources={
+            "folder": (originals.Archive("images"),),
+            "zip": (originals.Archive("images.zip"),),
+        },
+    ),
 }
 
 
@@ -142,40 +150,22 @@ def _averaged(images: np.ndarray, size: int) -> np.ndarray:
 
 
 def load_images(copy: str, where: originals.Where) -> np.ndarray:
-  """Return all images, mapped from the cache, prepared if need be.
+  """Return all images, mapped from the cache or prepared from the files.
 
   Returns:
     read-only uint8[100, 600, 84, 84, 3], classes and images in the order of
     `classes`; only the rows that are used are read from the disk.
   """
-  folder = where.cache / "mini_imagenet" / copy
-  path = folder / f"images-{originals.VERSION}.npy"
-  owners = classes()
-  shape = (EXAMPLES, SIZE, SIZE, 3)
-
-  def read() -> np.ndarray | None:
-    return cache.map_array(path, len(owners), shape)
-
-  def make(records: originals.Records) -> np.ndarray:
-    places = {
-        name: (c, i)
-        for c, owner in enumerate(owners)
-        for i, name in enumerate(owner.images)
-    }
-    with cache.new_mapped_array(path, (len(owners), *shape)) as images:
-      for name, content in records:
-        images[places[name]] = decode(content, name)
-    found = read()
-    assert found is not None, f"{path} was written a moment ago"
-    return found
-
-  return cache.from_records(
-      ORIGINALS[copy], where, folder, _records, read, make
+  return cache.published_images(
+      ORIGINALS[copy],
+      where,
+      _read_files,
+      (len(classes()), EXAMPLES, SIZE, SIZE, 3),
+      decode=decode,
   )
 
 
-def _records(found: originals.Found) -> originals.Records:
-  paths = list(found[1].values())
+def _read_files(source: str, paths: list[pathlib.Path]) -> Iterator[bytes]:
   contents: dict[str, bytes] = {}  # About 200 MB.
   for path in paths:
     contents |= _contents(path)
@@ -183,27 +173,23 @@ def _records(found: originals.Found) -> originals.Records:
   absent = [name for name in names if name not in contents]
   if absent:
     raise ValueError(
-        f"{' and '.join(map(str, paths))} lacks {len(absent)} of the"
-        f" {len(names)} images of mini-ImageNet, such as {absent[0]}: use a"
-        " whole copy, with files named as in the published lists"
+        f"{len(absent)} of the {len(names)} images of mini-ImageNet are absent,"
+        f" such as {absent[0]}"
     )
   for name in names:
     decode(contents[name], name)  # Refused before more is copied.
-    yield name, contents[name]
+    yield contents[name]
 
 
 def _contents(path: pathlib.Path) -> dict[str, bytes]:
   """Read every file of a folder or zip, by its name without the ending."""
   if path.is_dir():
     return {file.stem: file.read_bytes() for file in path.iterdir()}
-  try:
-    with zipfile.ZipFile(path) as z:
-      return {pathlib.PurePath(n).stem: z.read(n) for n in z.namelist()}
-  except zipfile.BadZipFile as e:
-    raise ValueError(f"{path} is no zip ({e}): fetch it again") from e
+  with zipfile.ZipFile(path) as z:
+    return {pathlib.PurePath(n).stem: z.read(n) for n in z.namelist()}
 
 
-def decode(content: bytes, name: str) -> np.ndarray:
+def decode(content: bytes, name: str = "an image") -> np.ndarray:
   """Return a picture as uint8[84, 84, 3].
 
   Raises:
@@ -211,13 +197,9 @@ def decode(content: bytes, name: str) -> np.ndarray:
   """
   try:
     with Image.open(io.BytesIO(content)) as image:
-      if image.size != (SIZE, SIZE):
-        raise ValueError(
-            f"{name} has {image.size[0]} x {image.size[1]} pixels instead of"
-            f" {SIZE} x {SIZE}: use a copy of mini-ImageNet at this size"
-        )
-      return np.asarray(image.convert("RGB"))
+      pixels = np.asarray(image.convert("RGB"))
   except OSError as e:
-    raise ValueError(
-        f"{name} cannot be decoded ({e}): use another copy"
-    ) from e
+    raise ValueError(f"{name} cannot be decoded: {e}") from e
+  if pixels.shape != (SIZE, SIZE, 3):
+    raise ValueError(f"{name} is not {SIZE} x {SIZE}: {pixels.shape}")
+  return pixels

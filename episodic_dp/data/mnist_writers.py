@@ -14,10 +14,8 @@ sevens. The digit 7 itself is no unit: that there are ten digits is public. An
 import dataclasses
 import functools
 import gzip
-import math
 import pathlib
 from typing import Annotated, NamedTuple, TypeAlias
-import zlib
 
 import numpy as np
 
@@ -32,8 +30,10 @@ NAME = "mnist_writers"
 SIZE = 28
 DIGITS = 10
 LEVELS = ("writer", "digit", "image")
-# Images in the official files, which are MNIST's.
-IMAGES = {"train": 60_000, "t10k": 10_000}
+# Of the array of `load_images`.
+ARRAY_SHA256 = (
+    "add15a0a01f6e297354f1ef7c6bc525e2861f93d110018a70e50554b1538f2c5"
+)
 
 _TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 _MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist/"
@@ -42,36 +42,36 @@ _QMNIST = "https://raw.githubusercontent.com/facebookresearch/qmnist/master/"
 # of the images, 0058f8dd... and 5b5b0589... of the labels.
 ORIGINALS = originals.Originals(
     name=NAME,
-    sources={"files": {
-        "train_images": originals.Archive(
+    sources={"files": (
+        originals.Archive(
             "train-images-idx3-ubyte.gz",
             ("440fcabf73cc546fa21475e81ea37026"
              "5605f56be210a4024d2ca8f203523609",),
             _MNIST + "train-images-idx3-ubyte.gz",
         ),
-        "train_labels": originals.Archive(
+        originals.Archive(
             "qmnist-train-labels-idx2-int.gz",
             ("2c05dc77f6b916b38e455e97ab129a42"
              "a444f3dbef09b278a366f82904e0dd9f",),
             _QMNIST + "qmnist-train-labels-idx2-int.gz",
         ),
-        "t10k_images": originals.Archive(
+        originals.Archive(
             "t10k-images-idx3-ubyte.gz",
             ("8d422c7b0a1c1c79245a5bcf07fe86e3"
              "3eeafee792b84584aec276f5a2dbc4e6",),
             _MNIST + "t10k-images-idx3-ubyte.gz",
         ),
-        "t10k_labels": originals.Archive(
+        originals.Archive(
             "qmnist-test-labels-idx2-int.gz",
             ("9fbcbe594c3766fdf4f0b15c5165dc0d"
              "1e57ac604e01422608bb72c906030d06",),
             _QMNIST + "qmnist-test-labels-idx2-int.gz",
         ),
-    }},
+    )},
     online="files",
 )
-# Of the header of an IDX file: the type of its numbers.
-_TYPES = {b"\x08": ">u1", b"\x0c": ">i4"}
+# The third byte of an IDX file: the type of its numbers.
+_TYPES = {8: ">u1", 12: ">i4"}
 # Columns of QMNIST's labels: the others say where in NIST an image is from.
 _DIGIT, _WRITER = 0, 2
 _Two: TypeAlias = Annotated[int, functools.partial(_validate.count, least=2)]
@@ -154,8 +154,7 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
           f"mnist_writers {options} leave no writer for {part}: use smaller"
           " numbers, such as way=5 and per_digit=6"
       )
-  arrays = load_arrays(where)
-  images, owners, digits = (arrays[n] for n in ("images", "writers", "digits"))
+  images, (owners, digits) = load_images(where), _units_of_images().T
   parts = {}
   for part, who in chosen.items():
     least = 0 if part == "train" else options.per_digit
@@ -185,72 +184,46 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
   return dataset.Splits(**parts)
 
 
-def load_arrays(where: originals.Where) -> cache.Arrays:
-  """Return all images, from the cache or prepared from the files.
+def _units_of_images() -> np.ndarray:
+  """Return the writer and the digit of each image, int32[70000, 2]."""
+  table = sorted(writers())
+  units = [(w.number, digit) for w in table for digit in range(DIGITS)]
+  counts = np.ravel([w.counts for w in table])
+  return np.repeat(np.asarray(units, np.int32), counts, axis=0)
+
+
+def load_images(where: originals.Where) -> np.ndarray:
+  """Return all images, mapped from the cache or prepared from the files.
 
   Returns:
-    "images" uint8[70000, 28, 28, 1], and their "writers" and "digits",
-    int32[70000]; by writer, then digit, then place in the file.
+    uint8[70000, 28, 28, 1], by writer, then digit, then place in the file.
   """
-  return cache.arrays(
-      ORIGINALS, where, generate=_records, assemble=_assemble
+  return cache.published_images(
+      ORIGINALS,
+      where,
+      _read_files,
+      (len(_units_of_images()), SIZE, SIZE, 1),
+      sha256=ARRAY_SHA256,
   )
 
 
-def _records(found: originals.Found) -> originals.Records:
-  paths = found[1]
-  for file, count in IMAGES.items():
-    images, labels = paths[f"{file}_images"], paths[f"{file}_labels"]
-    pixels = read_idx(images, (SIZE, SIZE))
-    # QMNIST has 50 000 more test labels than MNIST has images, at the end.
-    rows = read_idx(labels, (8,))[:count]
-    if len(pixels) != count or len(rows) != count:
-      raise ValueError(
-          f"{images} has {len(pixels)} images and {labels} {len(rows)} rows of"
-          f" labels, and {count} belong there: fetch both files again"
-      )
-    for place, (image, row) in enumerate(zip(pixels, rows)):
-      key = f"{row[_WRITER]:05d}/{row[_DIGIT]}/{place:05d}/{file}"
-      yield key, image.tobytes()
+def _read_files(source: str, paths: list[pathlib.Path]) -> np.ndarray:
+  images, rows, more_images, more_rows = map(read_idx, paths)
+  images = np.concatenate([images, more_images])
+  # QMNIST has 50 000 more test labels than MNIST has images, at the end.
+  labels = np.concatenate([rows, more_rows])[: len(images)]
+  return images[np.lexsort((labels[:, _DIGIT], labels[:, _WRITER]))]
 
 
-def _assemble(held: list[tuple[str, bytes]]) -> cache.Arrays:
-  keys = np.asarray([key.split("/")[:2] for key, _ in held]).astype(np.int32)
-  pixels = np.frombuffer(b"".join(image for _, image in held), np.uint8)
-  table = sorted(writers())
-  counts = np.asarray([w.counts for w in table])
-  numbers = np.repeat([w.number for w in table], counts.sum(1))
-  digits = np.repeat(np.tile(np.arange(DIGITS), len(table)), counts.ravel())
-  if not np.array_equal(keys, np.stack([numbers, digits], 1)):
-    raise ValueError(
-        "the files of MNIST hold other counts of a writer's digits than those"
-        " published: use another copy"
-    )
-  return {
-      "images": pixels.reshape(-1, SIZE, SIZE, 1),
-      "writers": keys[:, 0],
-      "digits": keys[:, 1],
-  }
-
-
-def read_idx(path: originals.Path, shape: tuple[int, ...]) -> np.ndarray:
-  """Return the array [rows, *shape] of a gzipped IDX file.
+def read_idx(path: originals.Path) -> np.ndarray:
+  """Return the array of a gzipped IDX file.
 
   Raises:
-    ValueError: it is no such file, or an array of another shape.
+    ValueError, OSError and others: it is no such file.
   """
-  try:
-    with gzip.open(path) as f:
-      data = f.read()
-  except (OSError, EOFError, zlib.error) as e:
-    raise ValueError(f"{path} is no whole gzip file: fetch it again") from e
-  kind = _TYPES.get(data[2:3])
-  start = 4 + 4 * (1 + len(shape))
-  head = np.frombuffer(data[4:start].ljust(start - 4, b"\0"), ">i4")
-  whole = math.prod(map(int, head)) * np.dtype(kind).itemsize
-  if kind is None or tuple(head[1:]) != shape or whole != len(data) - start:
-    raise ValueError(
-        f"{path} is no IDX file of an array [rows,"
-        f" {', '.join(map(str, shape))}]: fetch it again"
-    )
-  return np.frombuffer(data, kind, offset=start).reshape(head)
+  with gzip.open(path) as f:
+    data = f.read()
+  axes = data[3]
+  shape = np.frombuffer(data, ">i4", axes, offset=4)
+  values = np.frombuffer(data, _TYPES[data[2]], offset=4 * (1 + axes))
+  return values.reshape(shape)

@@ -6,11 +6,12 @@ original 105 x 105 one-bit PNGs are decoded with Pillow, always as {0, 255}
 as the code of MAML++ does.
 """
 
+from collections.abc import Iterator
 import dataclasses
 import io
 import pathlib
 import re
-from typing import Literal
+from typing import Literal, NamedTuple
 import zipfile
 
 import numpy as np
@@ -22,17 +23,20 @@ from episodic_dp.data import dataset
 from episodic_dp.data import originals
 from episodic_dp.data import pools
 
-CHARACTERS = 1623
 DRAWINGS = 20  # Of each character.
 SIZE = 28
+# Of the array of `load_images`.
+ARRAY_SHA256 = (
+    "330f7a7912db264794d53e1a5a644b2dc2783b250456bfd355f244024b48110b"
+)
 
 _URL = "https://github.com/brendenlake/omniglot/raw/master/python/"
 # First the official file, then a copy with the same PNG bytes that was zipped
 # anew (entries sorted, time stamps fixed).
 ORIGINALS = originals.Originals(
     name="omniglot",
-    sources={"zips": {
-        "background": originals.Archive(
+    sources={"zips": (
+        originals.Archive(
             "images_background.zip",
             ("ad41ab679c8b5d90b271ef46be6987cc"
              "81211774a695c29dcc5367b2b26ee640",
@@ -40,7 +44,7 @@ ORIGINALS = originals.Originals(
              "a5ba0594395665420db9dcbdbfbaae66"),
             _URL + "images_background.zip",
         ),
-        "evaluation": originals.Archive(
+        originals.Archive(
             "images_evaluation.zip",
             ("1f61a8f3366785b057fc117d9228e78a"
              "16e3d976c8953b2a10fcc74cf0609cee",
@@ -48,14 +52,14 @@ ORIGINALS = originals.Originals(
              "d8a3b1dfb3618e2812112405e9d6a843"),
             _URL + "images_evaluation.zip",
         ),
-    }},
+    )},
     online="zips",
 )
 _MEMBER = re.compile(
     r"images_(?:background|evaluation)/(?P<character>[^/]+/character\d+)/"
     r"\d+_(?P<drawer>\d+)\.png"
 )
-_VINYALS = pathlib.Path(__file__).with_suffix(".tsv")
+_TABLE = pathlib.Path(__file__).with_suffix(".tsv")
 _TRAIN, _VALIDATION = 1150, 50  # Characters of the random split.
 _VALIDATION_ALPHABETS = 5
 
@@ -80,6 +84,24 @@ class Options(pools.Options):
   rotate: bool = True
 
 
+class Character(NamedTuple):
+  """A character, its part in the Vinyals split, and its official set."""
+
+  name: str  # "Alphabet/characterNN"
+  part: str
+  official: str  # "background" or "evaluation".
+
+  @property
+  def alphabet(self) -> str:
+    """Return the name of its alphabet."""
+    return self.name.split("/")[0]
+
+
+def characters() -> tuple[Character, ...]:
+  """Return the 1623 characters in the order of their names."""
+  return tuple(Character(*columns) for columns in pools.read_table(_TABLE))
+
+
 def load(options: Options, where: originals.Where) -> dataset.Splits:
   """Return the three splits, each an array of uint8[rows, 28, 28, 1].
 
@@ -87,17 +109,14 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
     FileNotFoundError: nothing is prepared and the zips are not there.
     ValueError: a zip has the wrong checksum.
   """
-  arrays = load_arrays(where)
-  images, characters = arrays["images"], arrays["characters"]
-  parts = divide(
-      options.split, characters, arrays["background"], options.seed
-  )
+  images = load_images(where)
+  parts = divide(options.split, options.seed)
   trees = {}
   if options.split == "alphabets":
-    trees = {p: _alphabet_tree(characters[n]) for p, n in parts.items()}
+    trees = {part: _alphabet_tree(chosen) for part, chosen in parts.items()}
   return pools.make_splits(
       "omniglot",
-      {part: images[numbers] for part, numbers in parts.items()},
+      {part: images[chosen] for part, chosen in parts.items()},
       options,
       levels=("class", "drawing"),
       description=(
@@ -109,111 +128,78 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
   )
 
 
-def _alphabet_tree(characters: np.ndarray) -> plan.Hierarchy:
-  """Build alphabet -> character -> drawing over rows in this order."""
-  names = np.repeat(characters, DRAWINGS)
+def _alphabet_tree(chosen: np.ndarray) -> plan.Hierarchy:
+  """Build alphabet -> character -> drawing over chosen characters."""
+  table = characters()
+  units = [(table[i].alphabet, table[i].name) for i in chosen]
+  alphabets, names = np.repeat(units, DRAWINGS, axis=0).T
   return plan.Hierarchy.from_labels(
-      {"alphabet": alphabet_of(names), "character": names},
-      leaf="drawing",
-      units=list(zip(alphabet_of(characters), characters)),
+      {"alphabet": alphabets, "character": names}, leaf="drawing", units=units
   )
 
 
-def divide(
-    split: str, characters: np.ndarray, background: np.ndarray, seed: int
-) -> dict[str, np.ndarray]:
+def divide(split: str, seed: int) -> dict[str, np.ndarray]:
   """Return the characters of each part.
 
   Args:
     split: division, as in `Options`.
-    characters: names [characters] as "Alphabet/characterNN".
-    background: bool[characters], the official background set.
     seed: public seed of the random choices.
 
   Returns:
     int64 positions in `characters` for each of `dataset.PARTS`, rising and
     disjoint.
   """
+  table = characters()
   # RandomState promises the same stream in every version of NumPy.
   random = np.random.RandomState(seed)
-  if split == "random":
-    order = random.permutation(len(characters))
-    groups = np.split(order, [_TRAIN, _TRAIN + _VALIDATION])
-    return {p: np.sort(g) for p, g in zip(dataset.PARTS, groups)}
   if split == "vinyals":
-    part_of = vinyals()
-    part = np.asarray([part_of[c] for c in characters])
-  else:
-    alphabets = alphabet_of(characters)
-    others = random.permutation(np.unique(alphabets[~background]))
-    validation = np.isin(alphabets, others[:_VALIDATION_ALPHABETS])
-    part = np.where(
-        background, "train", np.where(validation, "validation", "test")
+    part = np.asarray([c.part for c in table])
+  elif split == "random":
+    rest = len(table) - _TRAIN - _VALIDATION
+    part = np.empty(len(table), object)
+    part[random.permutation(len(table))] = np.repeat(
+        dataset.PARTS, [_TRAIN, _VALIDATION, rest]
     )
-  return {p: np.flatnonzero(part == p) for p in dataset.PARTS}
+  else:
+    evaluation = {c.alphabet for c in table if c.official == "evaluation"}
+    order = random.permutation(sorted(evaluation))
+    part_of = dict.fromkeys(order, "test")
+    part_of |= dict.fromkeys(order[:_VALIDATION_ALPHABETS], "validation")
+    part = np.asarray([part_of.get(c.alphabet, "train") for c in table])
+  return {name: np.flatnonzero(part == name) for name in dataset.PARTS}
 
 
-def alphabet_of(characters: np.ndarray) -> np.ndarray:
-  """Return the alphabet in each name "Alphabet/characterNN"."""
-  return np.asarray([c.split("/")[0] for c in characters])
-
-
-def vinyals() -> dict[str, str]:
-  """Return the part of each character in the split of Matching Networks."""
-  return {character: part for character, part in pools.read_table(_VINYALS)}
-
-
-def load_arrays(where: originals.Where) -> cache.Arrays:
-  """Return all drawings, from the cache or prepared from the zips.
+def load_images(where: originals.Where) -> np.ndarray:
+  """Return all drawings, mapped from the cache or prepared from the zips.
 
   Returns:
-    "images" uint8[1623, 20, 28, 28, 1] of 0 (ink) and 255 (paper), by character
-    and drawer; "characters", the 1623 names "Alphabet/characterNN" in rising
-    order; "background" bool[1623], the official background set.
+    uint8[1623, 20, 28, 28, 1] of 0 (ink) and 255 (paper), by character in the
+    order of `characters` and by drawer.
   """
-  return cache.arrays(
-      ORIGINALS, where, generate=_records, assemble=_assemble
+  return cache.published_images(
+      ORIGINALS,
+      where,
+      _read_files,
+      (len(characters()), DRAWINGS, SIZE, SIZE, 1),
+      sha256=ARRAY_SHA256,
   )
 
 
-def _records(found: originals.Found) -> originals.Records:
-  for part, archive in found[1].items():
-    with zipfile.ZipFile(archive) as z:
+def _read_files(source: str, paths: list[pathlib.Path]) -> Iterator[np.ndarray]:
+  drawings = {}
+  for path in paths:
+    with zipfile.ZipFile(path) as z:
       for name in z.namelist():
-        drawing = _MEMBER.fullmatch(name)
-        if drawing:  # Neither a folder nor another file.
-          key = f"{drawing['character']}/{int(drawing['drawer']):02d}/{part}"
-          yield key, decode(z.read(name), name).tobytes()
+        member = _MEMBER.fullmatch(name)
+        if member:  # Neither a folder nor another file.
+          place = member["character"], int(member["drawer"])
+          drawings[place] = decode(z.read(name))
+  for place in sorted(drawings):
+    yield drawings[place]
 
 
-def _assemble(held: list[tuple[str, bytes]]) -> cache.Arrays:
-  keys = np.asarray([key.rsplit("/", 2) for key, _ in held])
-  pixels = np.frombuffer(b"".join(image for _, image in held), np.uint8)
-  names = np.unique(keys[:, 0])
-  if (len(keys), len(names)) != (CHARACTERS * DRAWINGS, CHARACTERS):
-    raise ValueError(
-        f"the zips hold {len(keys)} drawings of {len(names)} characters, and"
-        f" Omniglot {DRAWINGS} of {CHARACTERS}: use another copy"
-    )
-  return {
-      "images": pixels.reshape(CHARACTERS, DRAWINGS, SIZE, SIZE, 1),
-      "characters": names,
-      "background": keys[::DRAWINGS, 2] == "background",
-  }
-
-
-def decode(png: bytes, name: str = "image") -> np.ndarray:
-  """Return one drawing, uint8[28, 28, 1] of 0 (ink) and 255 (paper).
-
-  Raises:
-    ValueError: the picture has other grey values.
-  """
+def decode(png: bytes) -> np.ndarray:
+  """Return one drawing, uint8[28, 28, 1] of 0 (ink) and 255 (paper)."""
   with Image.open(io.BytesIO(png)) as image:
     grey = image.convert("L").resize((SIZE, SIZE), Image.Resampling.NEAREST)
-  array = np.asarray(grey, np.uint8)[..., None]
-  if not ((array == 0) | (array == 255)).all():
-    raise ValueError(
-        f"{name} has grey values {np.unique(array).tolist()}: an Omniglot"
-        " drawing has only 0 and 255; use the original one-bit PNGs"
-    )
-  return array
+  return np.asarray(grey)[..., None]

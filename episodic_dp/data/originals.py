@@ -1,6 +1,6 @@
 """Original files of a data set, which are found, checked and downloaded."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 import dataclasses
 import hashlib
 import os
@@ -10,7 +10,6 @@ import urllib.request
 from episodic_dp.output import files
 
 Path = str | os.PathLike[str]
-Records = Iterator[tuple[str, bytes]]  # A unique key, an image.
 VERSION = "2.0.0"  # Of records and arrays.
 
 
@@ -52,8 +51,7 @@ class Archive:
   url: str | None = None
 
 
-Source = Mapping[str, Archive]  # By part; all of them are needed.
-Found = tuple[str, dict[str, pathlib.Path]]  # A source, and a path by part.
+Source = tuple[Archive, ...]  # All of them are needed.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,19 +60,27 @@ class Originals:
 
   Attributes:
     name: name of the data set, and of its own folder in data_dir.
+    copy: name of one of several copies whose images differ; "" for the only
+      one.
     sources: alternative sets of files; the first complete one is used.
     online: key of the source that a download fetches; None if there is none.
   """
 
   name: str
+  copy: str = ""
   sources: Mapping[str, Source]
   online: str | None = None
 
-  def find(self, where: Where) -> Found:
+  @property
+  def folder(self) -> str:
+    """Return the folder of the prepared images in the cache."""
+    return os.path.join(self.name, self.copy)
+
+  def find(self, where: Where) -> tuple[str, list[pathlib.Path]]:
     """Return the first source that is complete, downloaded where asked.
 
     Returns:
-      Its key and the paths of its files, checked by their sha256.
+      Its key and the paths of its files in order, checked by their sha256.
 
     Raises:
       FileNotFoundError: no source is complete; says what to do.
@@ -88,15 +94,15 @@ class Originals:
       folders = [folder / self.name, folder]
     for source, archives in self.sources.items():
       found = {
-          part: folder / archive.file
-          for part, archive in archives.items()
+          archive: folder / archive.file
+          for archive in archives
           for folder in reversed(folders)
           if (folder / archive.file).exists()
       }
       if len(found) == len(archives):
-        for part, path in found.items():
-          _check_sha256(path, archives[part])
-        return source, found
+        for archive, path in found.items():
+          _check_sha256(path, archive)
+        return source, list(found.values())
     if where.download and self.online is not None:
       return self.online, self._fetch(where.cache / "downloads" / self.name)
     raise FileNotFoundError(
@@ -104,26 +110,26 @@ class Originals:
         f" does not hold all of its files: {self._remedy()}"
     )
 
-  def _fetch(self, folder: pathlib.Path) -> dict[str, pathlib.Path]:
-    found = {}
-    for part, archive in self.sources[self.online or ""].items():
-      found[part] = folder / archive.file
-      if found[part].is_file():
-        _check_sha256(found[part], archive)
+  def _fetch(self, folder: pathlib.Path) -> list[pathlib.Path]:
+    """Download the files of the online source that the folder lacks."""
+    archives = self.sources[self.online or ""]
+    for archive in archives:
+      path = folder / archive.file
+      if path.is_file():
+        _check_sha256(path, archive)
         continue
-      assert archive.url is not None
       try:
-        with urllib.request.urlopen(archive.url, timeout=20) as reply:
+        with urllib.request.urlopen(str(archive.url), timeout=20) as reply:
           content = reply.read()
       except OSError as e:  # URLError, HTTPError and time-outs are OSErrors.
         raise ConnectionError(
             f"{archive.url} cannot be fetched ({e}): try again later, or"
             f" {self._remedy()}"
         ) from e
-      with files.replacing(found[part]) as beside:
+      with files.replacing(path) as beside:
         beside.write_bytes(content)
         _check_sha256(beside, archive)
-    return found
+    return [folder / archive.file for archive in archives]
 
   def _remedy(self) -> str:
     """Return the files of each source, and where they belong."""
@@ -131,7 +137,7 @@ class Originals:
         ", ".join(
             f"{archive.file} (sha256 {' or '.join(archive.sha256) or 'unknown'}"
             f", {archive.url or 'not published'})"
-            for archive in archives.values()
+            for archive in archives
         )
         for archives in self.sources.values()
     ]

@@ -61,16 +61,11 @@ def generate(
     options: options of the data set.
     make_part: (number of the part in `dataset.PARTS`, participants) -> data.
   """
-  counts = (
-      options.participants,
-      options.validation_participants,
-      options.test_participants,
+  return dataset.Splits(
+      train=make_part(0, options.participants),
+      validation=make_part(1, options.validation_participants),
+      test=make_part(2, options.test_participants),
   )
-  parts = {
-      part: make_part(number, count)
-      for number, (part, count) in enumerate(zip(dataset.PARTS, counts))
-  }
-  return dataset.Splits(**parts)
 
 
 def read_table(path: pathlib.Path) -> list[list[str]]:
@@ -107,57 +102,48 @@ def make_splits(
   trees = hierarchies or {}
   parts = {}
   for part, held in images.items():
-    train = part == "train"
-    about = f"{len(held)} {description}, public seed {options.seed}"
-    parts[part] = _make_part(
-        f"{name}/{part}", held, levels, about,
-        hierarchy=trees.get(part),
-        owners=options if train else None,
-        rotate=rotate and train,
+    classes, examples, *shape = held.shape
+    parts[part] = dataset.ArrayDataset(
+        name=f"{name}/{part}",
+        images=held.reshape(-1, *shape),
+        hierarchy=trees.get(part)
+        or plan.Hierarchy.regular((classes, examples), levels=levels),
+        rotate=rotate and part == "train",
+        labels=np.repeat(np.arange(classes, dtype=np.int32), examples),
+        description=f"{classes} {description}, public seed {options.seed}",
+    )
+  if options.participants is not None:
+    parts["train"] = _with_participants(
+        parts["train"], options.participants, images["train"].shape, options
     )
   return dataset.Splits(**parts)
 
 
-def _make_part(
-    name: str,
-    images: np.ndarray,
-    levels: tuple[str, str],
-    description: str,
-    *,
-    hierarchy: plan.Hierarchy | None,
-    owners: Options | None,
-    rotate: bool,
+def _with_participants(
+    pool: dataset.ArrayDataset,
+    participants: int,
+    shape: tuple[int, ...],
+    options: Options,
 ) -> dataset.ArrayDataset:
-  """Return one part, with participants where `owners` states a number."""
-  classes, examples, *shape = images.shape
-  rows: dataset.Rows = dataset.identity
-  count_copies: Callable[[], Mapping[str, int]] | None = None
-  if owners is not None and owners.participants is not None:
-    # Lazy import: only participants need JAX, which takes a second.
-    from episodic_dp import sampling
+  """Give a pool of shape [classes, images, ...] to synthetic participants."""
+  # Lazy import: only participants need JAX, which takes a second.
+  from episodic_dp import sampling
 
-    hierarchy, owned = sampling.synthetic_participants(
-        owners.seed,
-        participants=owners.participants,
-        classes=classes,
-        examples_per_class=examples,
-        way=owners.way,
-        per_class=owners.per_class,
-    )
-    rows, count_copies = owned, owned.most_copies
-    description = (
-        f"{owners.participants} synthetic participants of {owners.way} classes,"
-        f" {owners.per_class} images each, from {description}"
-    )
-  elif hierarchy is None:
-    hierarchy = plan.Hierarchy.regular((classes, examples), levels=levels)
-  return dataset.ArrayDataset(
-      name=name,
-      images=images.reshape(-1, *shape),
+  hierarchy, rows = sampling.synthetic_participants(
+      options.seed,
+      participants=participants,
+      classes=shape[0],
+      examples_per_class=shape[1],
+      way=options.way,
+      per_class=options.per_class,
+  )
+  return dataclasses.replace(
+      pool,
       hierarchy=hierarchy,
       rows=rows,
-      count_copies=count_copies,
-      rotate=rotate,
-      labels=np.repeat(np.arange(classes, dtype=np.int32), examples),
-      description=description,
+      count_copies=rows.most_copies,
+      description=(
+          f"{participants} synthetic participants of {options.way}"
+          f" classes, {options.per_class} images each, from {pool.description}"
+      ),
   )

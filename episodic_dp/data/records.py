@@ -3,7 +3,7 @@
 Importing this module imports tensorflow_datasets, which takes seconds.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 import pathlib
 import shutil
 from typing import Any
@@ -16,28 +16,20 @@ from episodic_dp.output import phases
 
 
 class Images(tfds.core.GeneratorBasedBuilder):
-  """Images of a data set, each with a key."""
+  """Images of a data set in their order, as bytes."""
 
   VERSION = tfds.core.Version(originals.VERSION)
 
-  def __init__(
-      self,
-      *,
-      name: str,
-      generate: Callable[[], originals.Records],
-      **kwargs: Any,
-  ):
-    self.name = name
-    self._generate = generate
+  def __init__(self, images: Iterable[bytes], **kwargs: Any):
+    self._images = images
     super().__init__(**kwargs)
 
   def _info(self) -> tfds.core.DatasetInfo:
-    features = {
-        "key": tfds.features.Text(),
-        "image": tfds.features.Tensor(shape=(), dtype=np.object_),
-    }
+    image = tfds.features.Tensor(shape=(), dtype=np.object_)
     return tfds.core.DatasetInfo(
-        builder=self, features=tfds.features.FeaturesDict(features)
+        builder=self,
+        features=tfds.features.FeaturesDict({"image": image}),
+        disable_shuffling=True,
     )
 
   def _split_generators(
@@ -46,15 +38,13 @@ class Images(tfds.core.GeneratorBasedBuilder):
     del dl_manager
     return {"images": self._generate_examples()}
 
-  def _generate_examples(self) -> Iterator[tuple[str, dict[str, Any]]]:
-    for key, image in self._generate():
-      yield key, {"key": key, "image": image}
+  def _generate_examples(self) -> Iterator[tuple[int, dict[str, bytes]]]:
+    for place, image in enumerate(self._images):
+      yield place, {"image": image}
 
 
-def read(
-    folder: pathlib.Path, generate: Callable[[], originals.Records]
-) -> originals.Records:
-  """Yield every record in no order, prepared before unless they are there.
+def read(folder: pathlib.Path, images: Iterable[bytes]) -> Iterator[bytes]:
+  """Yield every record in order, prepared before unless they are there.
 
   TFDS writes into a temporary folder and renames it at the end, so that a
   killed preparation is not accepted. The caller holds the lock of the folder;
@@ -62,19 +52,14 @@ def read(
 
   Args:
     folder: folder of the data set in the cache.
-    generate: keys and bytes of the images.
+    images: all images, read only if there are no records.
   """
-  for left in folder.glob("incomplete.*"):
+  for left in folder.glob("images/incomplete.*"):
     shutil.rmtree(left)
-  builder = Images(
-      name=folder.name,
-      generate=generate,
-      data_dir=folder.parent,
-      file_format="array_record",
-  )
+  builder = Images(images, data_dir=folder, file_format="array_record")
   builder.download_and_prepare()
-  total = builder.info.splits["images"].num_examples
-  with phases.progress(total, "image") as progress:
-    for record in builder.as_data_source(split="images"):
-      yield record["key"].decode(), record["image"]
+  source = builder.as_data_source(split="images")
+  with phases.progress(len(source), "image") as progress:
+    for record in source:
+      yield record["image"]
       progress.update()

@@ -239,41 +239,50 @@ class Small:
   def load(self, **where: Any) -> np.ndarray:
     """Return all images."""
     place = originals.Where(**where)
-    if hasattr(self.module, "load_images"):
-      return self.module.load_images(*self.arguments, place)
-    return self.module.load_arrays(place)["images"]
+    return self.module.load_images(*self.arguments, place)
 
   def shrink(self, monkeypatch: Any, root: pathlib.Path) -> None:
     """Replace published sizes and checksums by those of the small files."""
     module = self.module
-    held = module.ORIGINALS
-    found = held[self.arguments[0]] if self.arguments else held
-    archives = {
-        part: dataclasses.replace(
-            a, sha256=() if not a.sha256 else (sha256(root / a.file),)
-        )
-        for part, a in found.sources[self.source].items()
-    }
-    new = dataclasses.replace(found, sources={self.source: archives})
+    (root / "table.tsv").write_text("\n".join(_table(self.name)))
     changes = {
-        "ORIGINALS": held | {self.arguments[0]: new} if self.arguments else new,
-        "CHARACTERS": 5, "_TRAIN": 2, "_VALIDATION": 1,
-        "_VALIDATION_ALPHABETS": 1, "EXAMPLES": EXAMPLES, "GRID": (2, 3),
-        "ARRAY_SHA256": hashlib.sha256(cifar_images()).hexdigest(),
-        "IMAGES": {
-            file: sum(sum(c) for _, own, c in WRITERS if own == file)
-            for file in ("train", "t10k")
-        },
+        "_TRAIN": 2, "_VALIDATION": 1, "_VALIDATION_ALPHABETS": 1,
+        "EXAMPLES": EXAMPLES, "GRID": (2, 3), "_TABLE": root / "table.tsv",
+        "ARRAY_SHA256": hashlib.sha256(self.images()).hexdigest(),
     }
     for name, value in changes.items():
       if hasattr(module, name):
         monkeypatch.setattr(module, name, value)
-    if hasattr(module, "_TABLE"):
-      (root / "table.tsv").write_text("\n".join(_table(self.name)))
-      monkeypatch.setattr(module, "_TABLE", root / "table.tsv")
+    self.change_archives(monkeypatch, root=root)
+
+  def change_archives(
+      self, monkeypatch: Any, root: pathlib.Path | None = None, **changes: Any
+  ) -> None:
+    """Replace checksums by those of the files in `root`, or other fields.
+
+    A changed `url` is the folder of the files.
+    """
+    held = self.module.ORIGINALS
+    found = held[self.arguments[0]] if self.arguments else held
+    archives = []
+    for archive in found.sources[self.source]:
+      new = dict(changes)
+      if "url" in new:
+        new["url"] += archive.file
+      if root and archive.sha256:
+        new["sha256"] = (sha256(root / archive.file),)
+      archives.append(dataclasses.replace(archive, **new))
+    new = dataclasses.replace(found, sources={self.source: tuple(archives)})
+    changed = held | {self.arguments[0]: new} if self.arguments else new
+    monkeypatch.setattr(self.module, "ORIGINALS", changed)
 
 
 def _table(name: str) -> list[str]:
+  if name == "omniglot":
+    return sorted(
+        f"{c}\ttrain\t{part}" for part, names in CHARACTERS.items()
+        for c in names
+    )
   if name == "cifar_fs":
     return [f"{k}\t{s}\t{p}" for k, (s, p) in CIFAR.items()]
   if name == "mini_imagenet":

@@ -186,7 +186,8 @@ def _rows(
   path = root / f"{digest[:32]}.npy"
 
   def read() -> np.ndarray | None:
-    return cache.map_array(path, len(records))
+    found = cache.map_array(path)
+    return found if found is not None and len(found) == len(records) else None
 
   def make() -> np.ndarray:
     _decode(listing, records.tolist(), options, path)

@@ -108,10 +108,10 @@ def _reading(path: pathlib.Path) -> Iterator[None]:
   """Raise ValueError if the file is damaged."""
   try:
     yield
-  except cache.DAMAGED as e:
+  except Exception as e:  # Parsers of damaged files may raise anything.
     raise ValueError(
         f"{path} cannot be read as an .npz of arrays"
-        f" ({readers.reason(e, path)}): write it with numpy.savez(file,"
+        f" ({cache.reason(e, path)}): write it with numpy.savez(file,"
         " images=..., **{'class': ...})"
     ) from e
 

@@ -20,13 +20,8 @@ from PIL import ImageOps
 
 from episodic_dp.data import cache
 
-_LONGEST = 120
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _MOST_AXES = 3
-# Pillow and NumPy raise these for files that are damaged or no such files.
-_UNREADABLE = (
-    *cache.DAMAGED, AttributeError, IndexError, Image.DecompressionBombError
-)
 
 
 class Example(NamedTuple):
@@ -105,7 +100,7 @@ def read_picture(path: pathlib.Path) -> Example:
         raise ValueError(f"it holds {pages} pages: save each as a file")
       image.load()
       picture = ImageOps.exif_transpose(image)
-  except _UNREADABLE as e:
+  except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "an image", e) from e
   if picture.mode.startswith("I;16"):
     values = np.asarray(picture, np.uint16).astype(np.float32) / 65535
@@ -134,7 +129,7 @@ def read_npy(path: pathlib.Path) -> Example:
   try:
     # Mapped, so that a header that claims too much takes no memory.
     values = np.array(np.load(path, mmap_mode="r", allow_pickle=False))
-  except _UNREADABLE as e:
+  except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "an .npy", e) from e
   make = image_of if values.dtype == np.uint8 else features_of
   return make(values, str(path))
@@ -260,16 +255,6 @@ def unreadable(
 ) -> ValueError:
   """Return the error of a file that cannot be read."""
   return ValueError(
-      f"{path} cannot be read as {kind} ({reason(error, path)}): repair it or"
-      " remove it"
+      f"{path} cannot be read as {kind} ({cache.reason(error, path)}): repair"
+      " it or remove it"
   )
-
-
-def reason(error: Exception, path: str | pathlib.Path) -> str:
-  """Shorten the text of a library's error: it may quote the whole file."""
-  text = " ".join(str(error).replace(str(path), "it").split())
-  text = text or type(error).__name__
-  if "allow_pickle" in text:
-    # NumPy says so of any unknown content, and advises to trust it.
-    text = "it holds no arrays of NumPy's, or Python objects, which are no data"
-  return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
