@@ -104,17 +104,26 @@ def from_plain(
         for key, part in given.items()
         if part is not None or _allows_none(hints[key])
     }
-  required = known if not partial else [
-      field.name for field in fields(kind) if not _has_default(field)
-  ]
-  for key in required:
-    if key not in given:
+  optional = defaults(kind) if partial else {}
+  for key in known:
+    if key not in given and key not in optional:
       raise errors.PlanError(f"{name}.{key} is missing: set it")
   values = {
       key: read(hints[key], part, name=f"{name}.{key}", partial=partial)
       for key, part in given.items()
   }
   return kind(**values)
+
+
+def defaults(kind: Any) -> dict[str, Any]:
+  """Return the fields of a dataclass that have a default, as plain data."""
+  found = {}
+  for field in fields(kind):
+    if field.default_factory is not dataclasses.MISSING:
+      found[field.name] = to_plain(field.default_factory())
+    elif field.default is not dataclasses.MISSING:
+      found[field.name] = to_plain(field.default)
+  return found
 
 
 def fields(kind: Any) -> list[dataclasses.Field[Any]]:
@@ -219,11 +228,6 @@ def _read_scalar(kind: Any, data: Any, name: str) -> Any:
 def is_list(data: Any) -> bool:
   """Return whether the data are a list or a tuple, and no text."""
   return isinstance(data, Sequence) and not isinstance(data, (str, bytes))
-
-
-def _has_default(field: dataclasses.Field[Any]) -> bool:
-  defaults = (field.default, field.default_factory)
-  return defaults != (dataclasses.MISSING, dataclasses.MISSING)
 
 
 def _allows_none(kind: Any) -> bool:

@@ -39,7 +39,6 @@ from episodic_dp.analysis import costs
 from episodic_dp.analysis import sweeps
 from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
-from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
 
@@ -118,7 +117,7 @@ def _account_config(values: flags.FlagValues) -> None:
   """Print the guarantees of --config."""
   for name in values.sweep:
     _validate.one_of("--sweep", name, tuple(sweeps.SWEEPS))
-  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  config = shared_flags.run_config(values)
   if values.sweep:
     files.check_folder(values.out)
   with phases.phase("computing the guarantees"):

@@ -25,7 +25,6 @@ from absl import logging
 from episodic_dp import errors
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
-from episodic_dp.config import presets
 from episodic_dp.output import quoting
 
 CACHE = "EPISODIC_DP_CACHE"  # The environment variable of a folder, or "off".
@@ -35,7 +34,7 @@ _OURS = tuple(_ROOT / n for n in ("episodic_dp", "experiments", "launch"))
 
 def run(
     main: Callable[[Sequence[str]], None],
-    argv: Sequence[str] | None = None,
+    argv: list[str] | None = None,
     *,
     arguments: int = 0,
 ) -> None:
@@ -69,10 +68,7 @@ def run(
 
   if argv is None:
     interrupts.install()
-  else:
-    # ml_collections looks for --config.FIELD in sys.argv, whatever is parsed.
-    sys.argv = list(argv)
-  app.run(checked, flags_parser=parse_flags)
+  app.run(checked, argv, flags_parser=parse_flags)
 
 
 def fail(sentence: str) -> NoReturn:
@@ -94,13 +90,16 @@ def parse_flags(
   Returns:
     The program and the arguments that are no flags.
   """
+  # --config.steps=3 is the value steps=3 of a flag.
+  fields = [re.sub(r"^--?config\.", "--config.FIELD=", a) for a in argv[1:]]
   try:
-    rest = values([argv[0], *_with_config_files(*argv)])
-  except (
-      flags.Error, AttributeError, KeyError, OSError, SyntaxError, TypeError,
-      ValueError,
-  ) as e:
-    return fail(f"{_explain(e)} (--help lists the flags)")
+    rest = values([argv[0], *fields])
+  except flags.Error as e:
+    text = str(e)
+    missing = re.search(r"Flag (--\w+) must have a value", text)
+    if missing:
+      text = f"the flag {missing[1]} is missing"
+    return fail(f"{text} (--help lists the flags)")
   for name in values:
     # An empty name of a file would be the folder that the command runs in.
     flag = values[name]
@@ -116,52 +115,6 @@ def parse_flags(
 def is_required(flag: flags.Flag) -> bool:
   """Return whether a command has nothing to do without this flag."""
   return any(not validator.checker(None) for validator in flag.validators)
-
-
-def _with_config_files(program: str, *arguments: str) -> list[str]:
-  """Return the arguments, with the file of a preset that --config names."""
-  result: list[str] = []
-  for argument in arguments:
-    flag, equals, value = argument.partition("=")
-    if flag in ("-config", "--config") and equals:
-      argument = f"{flag}={_config_file(program, value)}"
-    elif result and result[-1] in ("-config", "--config"):
-      argument = _config_file(program, argument)
-    result.append(argument)
-  return result
-
-
-def _config_file(program: str, value: str) -> str:
-  """Return "glyphs:steps=3" as the path of the preset and its arguments."""
-  name, colon, arguments = value.partition(":")
-  of_pvi = program == "episodic-dp pvi"
-  known = presets.PVI_NAMES if of_pvi else presets.NAMES
-  if name in known:
-    return f"{presets.file(name)}{colon}{arguments}"
-  if not os.path.isfile(name):
-    fail(
-        f"--config={name} is neither a file nor a preset of {program}: the"
-        f" presets are {', '.join(known)}"
-    )
-  return value
-
-
-def _explain(error: Exception) -> str:
-  """Return the sentence in an error of absl, ml_collections or a config."""
-  text = str(error)
-  missing = re.search(r"Flag (--\w+) must have a value", text)
-  if missing:
-    return f"the flag {missing[1]} is missing"
-  hint = re.search(r'Did you mean "(\S+)" instead of "(\S+)"', text)
-  if hint:
-    return f"the config has no field '{hint[2]}': did you mean '{hint[1]}'?"
-  alone = re.fullmatch(r"\W*(\w+)\W*", text)
-  if alone and isinstance(error, (AttributeError, KeyError)):
-    return f"the config has no field '{alone[1]}'"
-  # The trace of a broken config file comes first, its error last.
-  lines = [line.strip() for line in text.splitlines() if line.strip()]
-  last = lines[-1] if lines else type(error).__name__
-  return re.sub(r"^\w*Error: ", "", last)
 
 
 @contextlib.contextmanager

@@ -26,7 +26,6 @@ from episodic_dp.auditing import claims
 from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
-from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import plotting
 
@@ -51,7 +50,7 @@ def define_flags() -> None:
 
 def main(values: flags.FlagValues) -> None:
   """Attack, write the results, and fail where a claim is refuted."""
-  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  config = shared_flags.run_config(values)
   release = config.release
   if values.level is not None:
     release.hierarchy.level_index(values.level)  # PlanError names the levels.

@@ -22,7 +22,6 @@ from absl import flags
 
 from episodic_dp.analysis import solving
 from episodic_dp.cli import shared_flags
-from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 
 
@@ -42,7 +41,7 @@ def define_flags() -> None:
 
 def main(values: flags.FlagValues) -> None:
   """Print one sentence, or JSON."""
-  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  config = shared_flags.run_config(values)
   with phases.phase(f"solving for {values.solve}"):
     found = solving.calibrate(
         config,

@@ -17,7 +17,6 @@ from absl import logging
 from episodic_dp.analysis import costs
 from episodic_dp.analysis import inspection
 from episodic_dp.cli import shared_flags
-from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
@@ -34,7 +33,7 @@ def define_flags() -> None:
 def main(values: flags.FlagValues) -> None:
   """Print the table, write the figure and print its path."""
   files.check_folder(values.out)
-  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  config = shared_flags.run_config(values)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)
   print(costs.table(result))

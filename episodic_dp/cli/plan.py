@@ -13,17 +13,13 @@ The public tasks are of the validation split, which is public by assumption.
 Training data are not used. Half a minute for small networks.
 """
 
-import pathlib
 import shlex
 
 from absl import flags
-from ml_collections import config_flags
 
 from episodic_dp import data
 from episodic_dp.analysis import propose
 from episodic_dp.cli import shared_flags
-from episodic_dp.config import presets
-from episodic_dp.config import RunConfig
 
 
 def define_flags() -> None:
@@ -39,39 +35,25 @@ def define_flags() -> None:
 
 def main(values: flags.FlagValues) -> None:
   """Print the table with the choice and its command, or JSON."""
+  config = shared_flags.run_config(values)
   proposal = propose.propose(
-      RunConfig.parse(values.config, data_dir=values.data_dir),
+      config,
       epsilon=values.epsilon,
       level=values.level,
       tasks=values.tasks,
       data_dir=values.data_dir,
       download=values.download,
   )
+  given = [f"--config={values.config}"]
+  given += [f"--config.{text}" for text in shared_flags.fields(values)]
+  if values.data_dir is not None:
+    given.append(f"--data_dir={values.data_dir}")
+  elif config.data.name not in data.GENERATED:
+    given.append("--data_dir=DATA")
   command = " ".join(
-      ["episodic-dp train", *_config(values), *proposal.choice.flags]
+      ["episodic-dp train", *map(shlex.quote, given), *proposal.choice.flags]
   )
   result = proposal.as_dict() | {"command": command}
-  if values.data_dir is None and values.config.data.name not in data.GENERATED:
-    command += " --data_dir=DATA"
   shared_flags.show(
       result, f"{proposal.table()}\n\n{command} --workdir=DIR"
   )
-
-
-def _config(values: flags.FlagValues) -> list[str]:
-  """Return the flags of the config as they were given."""
-  flag = flags.FLAGS["config"]
-  path, colon, arguments = config_flags.get_config_filename(flag).partition(":")
-  name = pathlib.Path(path).stem
-  if pathlib.Path(path) == presets.file(name):
-    path = name
-  given = {
-      f"config.{name}": value
-      for name, value in config_flags.get_override_values(flag).items()
-  }
-  if values.data_dir is not None:
-    given["data_dir"] = values.data_dir
-  return [
-      shlex.quote(f"--config={path}{colon}{arguments}"),
-      *(shlex.quote(f"--{name}={value}") for name, value in given.items()),
-  ]

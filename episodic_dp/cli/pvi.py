@@ -46,7 +46,10 @@ def define_flags() -> None:
 def main(values: flags.FlagValues) -> None:
   """Run, and print the cost of each client."""
   devices.log_devices()
-  config = config_lib.parse(values.config)
+  source = presets.load(
+      values.config, shared_flags.fields(values), names=presets.PVI_NAMES
+  )
+  config = config_lib.parse(source)
   with phases.phase("reading the data", at_once=True):
     rows = config_lib.load(config, values.data_dir)
     spec = config_lib.build(config, rows)

@@ -9,35 +9,45 @@ import json
 from typing import Any
 
 from absl import flags
-from ml_collections import config_flags
 
 from episodic_dp.config import presets
+from episodic_dp.config import RunConfig
+
+_FIELD = "config.FIELD"  # The flag that takes --config.steps=3 as steps=3.
 
 
 def define_config(
-    *,
-    required: bool = True,
-    what: str = "",
-    names: Sequence[str] = presets.NAMES,
+    *, required: bool = True, names: Sequence[str] = presets.NAMES
 ) -> None:
-  """Define --config: a preset by name, or the file of a config.
+  """Define --config, a preset or a file, and --config.FIELD.
 
   Args:
     required: the command has nothing to do without it.
-    what: a sentence about the config, where that is not plain.
     names: the presets that the command takes.
   """
-  config_flags.DEFINE_config_file(
+  flags.DEFINE_string(
       "config",
       None,
-      f"{what} " * bool(what)
-      + f"A preset ({', '.join(names)}) or a file like these, with"
-      f" arguments after a colon: --config={names[0]}:private=0. Any field"
-      " can be set, as in --config.seed=1: see episodic-dp train --help.",
-      lock_config=True,
+      f"A preset ({', '.join(names)}) or a file like these, with arguments"
+      f" after a colon: --config={names[0]}:private=0.",
+      required=required,
   )
-  if required:
-    flags.mark_flag_as_required("config")
+  flags.DEFINE_multi_string(
+      _FIELD,
+      [],
+      "Value of a field, as in --config.seed=1: see episodic-dp train --help.",
+  )
+
+
+def fields(values: flags.FlagValues) -> list[str]:
+  """Return the fields that were set, such as "steps=3"."""
+  return list(values[_FIELD].value or ())
+
+
+def run_config(values: flags.FlagValues) -> RunConfig:
+  """Return the checked config of --config, its fields and --data_dir."""
+  source = presets.load(values.config, fields(values))
+  return RunConfig.parse(source, data_dir=values.data_dir)
 
 
 def define_workdir(what: str) -> None:
@@ -64,7 +74,7 @@ def define_data(*, download: bool = True) -> None:
 
 
 def define_resume() -> None:
-  """--resume and --key_file, of commands that train."""
+  """Define --resume and --key_file, for commands that train."""
   flags.DEFINE_enum(
       "resume",
       "same",

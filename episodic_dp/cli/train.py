@@ -117,7 +117,7 @@ def main(values: flags.FlagValues) -> None:
 
 def _config(values: flags.FlagValues) -> RunConfig:
   """Return the config, with the noise that --epsilon asks for."""
-  config = RunConfig.parse(values.config, data_dir=values.data_dir)
+  config = shared_flags.run_config(values)
   if values.epsilon is None:
     return config
   with phases.phase("computing the noise"):

@@ -10,11 +10,9 @@ A config file starts with `base` and states where its experiment differs:
 from collections.abc import Mapping
 import dataclasses
 import math
-import typing
 from typing import Any
 
 import ml_collections
-from ml_collections import config_dict
 
 from episodic_dp import _validate
 from episodic_dp import plain
@@ -23,54 +21,18 @@ from episodic_dp.config import run_config
 from episodic_dp.plan import serialization
 
 
-def base(**values: Any) -> ml_collections.ConfigDict:
-  """Return a config of every field, so that flags can set each of them.
+def base(
+    kind: Any = run_config.RunConfig, **values: Any
+) -> ml_collections.ConfigDict:
+  """Return the fields of a config at their defaults, but for some.
 
   Args:
-    **values: field of `RunConfig` -> value; a mapping for a section.
+    kind: dataclass of the config.
+    **values: field -> value; a mapping for a section.
   """
-  return section(run_config.RunConfig, **values)
-
-
-def section(kind: Any, **values: Any) -> ml_collections.ConfigDict:
-  """Return the fields of a dataclass, with placeholders for None.
-
-  Args:
-    kind: the dataclass; the dataclasses of its fields are sections below.
-    **values: field -> value, where it is not the default.
-  """
-  hints = typing.get_type_hints(kind)
-  result = dict(values)
-  for field in plain.fields(kind):
-    hint = _without_none(hints[field.name])
-    value = values.get(field.name, _default(field))
-    if value is dataclasses.MISSING:
-      continue
-    if not dataclasses.is_dataclass(hint):
-      result[field.name] = _reference(hint) if value is None else value
-    elif value is not None:
-      given = value if isinstance(value, Mapping) else {}
-      result[field.name] = section(hint, **given)
-  return ml_collections.ConfigDict(result)
-
-
-def _without_none(hint: Any) -> Any:
-  kinds = [k for k in typing.get_args(hint) if k is not type(None)]
-  optional = type(None) in typing.get_args(hint)
-  return kinds[-1] if optional else hint
-
-
-def _reference(hint: Any) -> config_dict.FieldReference:
-  """Return a placeholder that flags of this type can set."""
-  if typing.get_origin(hint) is typing.Literal:
-    return config_dict.placeholder(type(typing.get_args(hint)[0]))
-  return config_dict.placeholder(typing.get_origin(hint) or hint)
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-  if field.default_factory is not dataclasses.MISSING:
-    return field.default_factory()
-  return field.default
+  c = ml_collections.ConfigDict(plain.defaults(kind), type_safe=False)
+  c.update(values)
+  return c
 
 
 def supervised(

@@ -58,14 +58,18 @@ def fields(kind: Any, path: str = "") -> Iterator[Field]:
       for base in reversed(kind.__mro__)
   )
   meanings = dict(_MEANING.findall(described))
+  defaults = plain.defaults(kind)
   for field in plain.fields(kind):
     name = f"{path}.{field.name}" if path else field.name
+    default = ""
+    if field.name in defaults:
+      default = repr(defaults[field.name])
     inside = _dataclass_in(hints[field.name])
     if inside is not None:
       yield from fields(inside, name)
       continue
     meaning = " ".join(meanings.get(field.name, "").split())
-    yield Field(name, _type(hints[field.name]), _default(field), meaning)
+    yield Field(name, _type(hints[field.name]), default, meaning)
 
 
 def lines(kind: Any, width: int = 80) -> list[str]:
@@ -112,11 +116,3 @@ def _type(hint: Any) -> str:
   if origin is tuple:
     return f"list of: {_type(arguments[0])}"
   return "mapping"
-
-
-def _default(field: dataclasses.Field[Any]) -> str:
-  if field.default_factory is not dataclasses.MISSING:
-    return repr(field.default_factory())
-  if field.default is dataclasses.MISSING:
-    return ""
-  return repr(field.default)

@@ -268,11 +268,7 @@ class RunConfig:
     """
     source = self.as_json()
     for name, value in changes.items():
-      *sections, last = name.split(".")
-      where = source
-      for section in sections:
-        where = where.setdefault(section, {})
-      where[last] = value
+      set_field(source, name, value)
     return RunConfig.parse(source)
 
   def as_json(self) -> dict[str, Any]:
@@ -286,6 +282,21 @@ def as_mapping(config: Source) -> dict[str, Any]:
   if isinstance(config, ml_collections.ConfigDict):
     config = config.to_dict()
   return copy.deepcopy(dict(config))
+
+
+def set_field(source: dict[str, Any], name: str, value: Any) -> None:
+  """Set a field of nested dicts, such as "mechanism.clip_norm".
+
+  A text in place of a list is its only element.
+  """
+  *sections, last = name.split(".")
+  for section in sections:
+    if not isinstance(source.get(section), dict):
+      source[section] = {}
+    source = source[section]
+  if isinstance(value, str) and isinstance(source.get(last), (list, tuple)):
+    value = [value]
+  source[last] = value
 
 
 def _tree_of(found: own_data.Survey, config: RunConfig) -> serialization.Tree:

@@ -54,7 +54,6 @@ from typing import Any
 import ml_collections
 
 from episodic_dp.config import defaults
-from episodic_dp.data.own_data import rows
 
 
 def get_config(text: str = "") -> ml_collections.ConfigDict:
@@ -77,10 +76,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
           clip_norm=1.0,
           noise_multiplier=arg.noise_multiplier,
       ),
-      data=dict(
-          name="own_data",
-          options=defaults.section(rows.Options, levels=levels),
-      ),
+      data=dict(name="own_data", options=dict(levels=levels)),
   )
   if "classes" in episode:
     c.privacy_unit = levels[1]

@@ -31,7 +31,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
       text, private=True, split="homogeneous", epsilon=1.0, rounds=300,
       clients=10,
   )
-  c = defaults.section(
+  c = defaults.base(
       pvi.Config,
       table=dict(name="adult", split=arg.split, clients=arg.clients),
       rounds=arg.rounds,

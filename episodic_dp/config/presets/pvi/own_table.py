@@ -25,7 +25,7 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   arg = defaults.arguments(
       text, private=True, epsilon=1.0, rounds=100, noise=5.0, clip_norm=2.0
   )
-  c = defaults.section(
+  c = defaults.base(
       pvi.Config,
       table=dict(name="own_table"),
       visit=dict(clip_norm=arg.clip_norm, noise_multiplier=arg.noise),
