@@ -31,6 +31,7 @@ def account(config: RunConfig) -> dict[str, Any]:
   Raises:
     PlanError: one sentence.
   """
+  assert config.delta is not None  # `RunConfig.parse` computed it.
   return accounting.run_statement(
       accounting.Ledger().add(
           config.release, config.steps, continued=False

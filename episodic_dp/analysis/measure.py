@@ -17,6 +17,7 @@ from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
 
 _NAMES = {
+    "random": "random weights",
     "untrained": "untrained",
     "untrained_ensemble": "untrained ensemble",
     "single": "last checkpoint",
@@ -49,8 +50,9 @@ def measure(
   Returns:
     "untrained" (the initial parameters), "single" and "ensemble" -> {"score":
     Score, "steps": the checkpoints used}; no ensemble where no checkpoint was
-    validated. With `controls` also "untrained_ensemble", of as
-    many networks with different initial parameters.
+    validated. Of a run with a public start also "random" (the network without
+    it), and "untrained" is the start. With `controls` also
+    "untrained_ensemble", of as many networks with different initial parameters.
 
   Raises:
     RunError: the folder has no run, or no checkpoint.
@@ -92,6 +94,8 @@ def measure(
     if controls:
       of_steps["untrained_ensemble"] = [0] * len(best)
   results = {name: score(name, steps) for name, steps in of_steps.items()}
+  if config.model.start is not None:
+    results = {"random": _without_start(config, shape, tasks)} | results
   if shot is not None:
     return results
   files.write_json(
@@ -107,6 +111,19 @@ def measure(
   return results
 
 
+def _without_start(config, shape, tasks):
+  """Measure the network with random weights in place of its public start."""
+  network = dataclasses.replace(config.model, start=None, trained="all")
+  config = dataclasses.replace(config, model=network)
+  with phases.phase("evaluating random weights"):
+    learner = build.make_learner(config, shape)
+    evaluator = training.Evaluator(
+        build.make_evaluation_learner(config, learner, shape)
+    )
+    params = learner.init(jax.random.key(config.seed))
+    return {"score": evaluator.score([params], tasks), "steps": [0]}
+
+
 def header(results: dict[str, Any]) -> tuple[str, ...]:
   """Return the header of the table of a result of `measure`."""
   name = reporting.words(results["single"]["score"].name)
@@ -115,9 +132,12 @@ def header(results: dict[str, Any]) -> tuple[str, ...]:
 
 def rows(results: dict[str, Any]) -> list[list[Any]]:
   """Return the rows below `header` for `tables.text`."""
+  names = dict(_NAMES)
+  if "random" in results:
+    names["untrained"] = "public start"
   return [
       [
-          _NAMES[name],
+          names[name],
           value["score"],
           value["score"].tasks,
           " ".join(map(str, value["steps"])),

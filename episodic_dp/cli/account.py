@@ -127,6 +127,7 @@ def _account_config(values: flags.FlagValues) -> None:
   else:
     print(costs.table(result))
     if values.group > 1:
+      assert config.delta is not None  # `RunConfig.parse` computed it.
       print("\n" + costs.group_table(
           accounting.Ledger.from_dict(result), delta=config.delta,
           group=values.group,

@@ -60,6 +60,7 @@ def build(
       sentence with the remedy.
   """
   check(config)  # Needs no data.
+  assert config.delta is not None  # `RunConfig.parse` computed it.
   splits = splits or load_data(config, data_dir=data_dir, download=download)
   splits = dataclasses.replace(splits, train=_training_data(config, splits))
   shape = splits.train.image_shape

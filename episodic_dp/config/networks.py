@@ -42,7 +42,6 @@ def make_model(
     input_shape: _Shape,
     *,
     way: int | None = None,
-    from_start: bool = True,
 ) -> models.Model:
   """Build the network of `config.model`, augmented while it is trained.
 
@@ -52,7 +51,6 @@ def make_model(
     way: number of logits. None for the number that the learner needs: the
       classes of a task, features for a closed form, or `config.model.outputs`
       for supervised learning, and wherever it is set for an mlp or own code.
-    from_start: start from the weights of `config.model.start`.
 
   Raises:
     RunError: own code that fails, or another network than the run's.
@@ -66,7 +64,7 @@ def make_model(
       _check_recorded(network, model)
   else:
     model = networks.by_name(network, outputs, input_shape)
-  if network.start is not None and from_start:
+  if network.start is not None:
     model = models.start_from(
         model,
         _start(network),

@@ -62,7 +62,8 @@ class RunConfig:
 
   Attributes:
     steps: number of training steps.
-    delta: δ of the guarantees, above 0 and below 1.
+    delta: δ of the guarantees, above 0 and below 1; None for the largest power
+      of ten below 1 / (10 N), for N units of the privacy unit.
     plan: sampling of the units.
     episode: tasks that the sampled examples form; None for example-level
       training.
@@ -89,9 +90,9 @@ class RunConfig:
   """
 
   steps: int
-  delta: plain.Fraction
   plan: Plan
   mechanism: plan_lib.Mechanism
+  delta: plain.Fraction | None = None
   episode: plan_lib.Episode | None = None
   hierarchy: serialization.Tree | None = None
   privacy_unit: str | None = None
@@ -145,7 +146,10 @@ class RunConfig:
       found = dataclasses.replace(
           found, survey=survey, hierarchy=_tree_of(survey, found)
       )
-    found.release.hierarchy.level_index(found.level)
+    hierarchy = found.release.hierarchy
+    units = hierarchy.num_units(hierarchy.level_index(found.level))
+    if found.delta is None:
+      found = dataclasses.replace(found, delta=_largest_delta(units))
     return found
 
   @classmethod
@@ -275,6 +279,12 @@ class RunConfig:
     """Return every field as plain data for JSON; infinity is "inf"."""
     result: dict[str, Any] = plain.to_plain(self)
     return result
+
+
+def _largest_delta(units: int) -> float:
+  """Return the largest power of ten below 1 / (10 n)."""
+  power = len(str(10 * units))  # 10**power is above 10 n.
+  return float(f"1e-{power}")
 
 
 def as_mapping(config: Source) -> dict[str, Any]:

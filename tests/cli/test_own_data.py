@@ -176,14 +176,32 @@ def test_empty_units_are_accounted_where_short_ones_are_allowed(
   first = survey.hierarchies["train"].names[0][0]
   for drawing in (root / first / "glyph0").iterdir():
     drawing.unlink()
-  with pytest.raises(plan.PlanError, match="has 0 of level 'drawing'"):
-    parse(root, TINY)
   config = preset.get_config(TINY)
-  config.plan.allow_short_units = True
-  config = RunConfig.parse(config, data_dir=root)
+  config.plan.allow_short_units = False
+  with pytest.raises(plan.PlanError, match="has 0 of level 'drawing'"):
+    RunConfig.parse(config, data_dir=root)
+  config = parse(root, TINY)
   assert config.release.hierarchy.child_counts(2).tolist() == [0] + [3] * 15
   found = costs.account(config)["guarantees"]
   assert found.keys() == {"writer", "glyph", "drawing"}
+
+
+def test_people_begin_with_the_public_start_unless_a_network_is_named(writers):
+  config = parse(writers, f"{LEVELS},way=2")
+  assert (config.model.start, config.model.width) == ("glyphs", 32)
+  assert config.learner.name == "protonet"
+  for text in ("start=none", "width=8"):
+    assert parse(writers, f"{LEVELS},way=2,{text}").model.start is None
+
+
+@pytest.mark.parametrize("level, delta", [("writer", 1e-2), ("drawing", 1e-3)])
+def test_delta_follows_from_the_number_of_units(writers, level, delta):
+  config = preset.get_config(TINY)
+  config.privacy_unit = level  # 8 writers, of 12, and their 48 drawings train.
+  config = RunConfig.parse(config, data_dir=writers)
+  hierarchy = config.release.hierarchy
+  units = hierarchy.num_units(hierarchy.level_index(level))
+  assert config.delta == delta < 1 / (10 * units) <= 10 * delta
 
 
 @pytest.mark.parametrize(

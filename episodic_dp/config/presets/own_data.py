@@ -10,11 +10,15 @@ Commands:
   episodic-dp account --config=own_data \\
       --data_dir=PATH
 
-With two levels a step draws classes and cuts them into tasks, and what is
-clipped is the gradient of a task. With three, as in
-levels=writer/glyph/drawing, a step draws primary units (Poisson), each of which
-is a task of `way` of its classes: the form with the better guarantees, for the
-number of tasks is random.
+With three levels, as in levels=person/class/image, a step draws people by
+Poisson sampling, and each is a task of `way` of their classes: the form with
+the best guarantees. A prototypical network then trains the scales and shifts of
+the public start `glyphs`, made for grey images; with width=8 or start=none it
+begins with random weights. A person with too few classes or images for a task
+contributes nothing.
+
+With two levels a step draws classes and cuts them into tasks, and the gradient
+of a task is clipped.
 
 The class need not be the level above the images. In diagnosis/patient/image
 with classes=diagnosis a task classifies diagnoses, by images of different
@@ -40,8 +44,11 @@ Arguments after the colon: levels (class/image: the folders from the top down,
 or the names of the labels, then a name for the images), classes (the level that
 is classified: the one above the images, or the first), private (1), way (5),
 shot (1), query (1), tasks (4: of a step, with two levels or classes on top),
-rate (0.1: the share of the primary units that a step draws, with three, each of
-them a task), noise_multiplier (1.0), width (8), inner_steps (1), steps (60).
+rate (0.5: the share of the people that a step draws, with three levels), start
+(the public weights: glyphs with three levels and no width, otherwise none),
+noise_multiplier (1.0; --epsilon computes it), width (0: 32 with a start, 8
+without), inner_steps (1), steps (60). δ is the largest power of ten below
+1 / (10 N), for N units of --config.privacy_unit.
 Size, colour and depth of images, the public offset, scale and clip of numbers,
 and the division are --config.data.options.size and so on. Series and embeddings
 need --config.model.name=conv1d or =mlp. Units with fewer classes or examples
@@ -60,19 +67,19 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   """Return the config; `text` holds the arguments named above."""
   arg = defaults.arguments(
       text, levels="class/image", classes="", private=True, way=5, shot=1,
-      query=1, tasks=4, rate=0.1, noise_multiplier=1.0, width=8,
+      query=1, tasks=4, rate=0.5, start="", noise_multiplier=1.0, width=0,
       inner_steps=1, steps=60,
   )
   levels = tuple(arg.levels.split("/"))
   stages, episode = _tasks(arg, levels)
+  by_person = episode["form"] == "unit"
   c = defaults.base(
       steps=arg.steps,
-      delta=1e-5,
-      plan=dict(stages=stages),
+      plan=dict(stages=stages, allow_short_units=by_person),
       episode=dict(way=arg.way, shot=arg.shot, query=arg.query, **episode),
       mechanism=defaults.mechanism(
           arg.private,
-          clip_unit=levels[0] if episode["form"] == "unit" else "episode",
+          clip_unit=levels[0] if by_person else "episode",
           clip_norm=1.0,
           noise_multiplier=arg.noise_multiplier,
       ),
@@ -80,7 +87,12 @@ def get_config(text: str = "") -> ml_collections.ConfigDict:
   )
   if "classes" in episode:
     c.privacy_unit = levels[1]
-  c.model.width = arg.width
+  start = arg.start or ("glyphs" if by_person and not arg.width else "none")
+  c.model.width = arg.width or 8
+  if start != "none":
+    c.model.start, c.model.trained = start, "scale_shift"
+    c.model.width = arg.width or 32
+  c.learner.name = "protonet" if by_person else "maml"
   c.learner.inner_steps = arg.inner_steps
   c.optimizer.rate, c.optimizer.final_rate = 0.03, 0.003
   c.evaluation.shot = arg.shot
