@@ -4,9 +4,7 @@ Only files of the work directories are read; nothing is trained or measured.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-import dataclasses
 import json
-import math
 import os
 import pathlib
 from typing import Any
@@ -15,13 +13,22 @@ from scipy import special
 from scipy import stats
 
 from episodic_dp import errors
-from episodic_dp import plain
 from episodic_dp.accounting import report
 from episodic_dp.output import tables
 from episodic_dp.training import evaluation
 from episodic_dp.training import metrics
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
+
+Run = dict[str, Any]
+"""A work directory, or the mean of finished runs that differ in their keys.
+
+Fields: "name" (the folder, or "mean of n: " and the setting), "runs" (1, or the
+number of averaged runs), "steps", "planned_steps" (None for a run that has not
+begun), "finished", "scores" (name -> {"kind", "mean", "low", "high", "step"},
+of "validation", "single" and "ensemble" on test tasks) and "stated" (level ->
+{"epsilon", "delta", "steps"}; of a mean the largest epsilon of its runs).
+"""
 
 # Fields of a config in which runs of one setting under several keys differ.
 _KEYS = (
@@ -31,43 +38,13 @@ _KEYS = (
 _SCORES = {
     "validation": "validation", "single": "test", "ensemble": "test, ensemble"
 }
+_KINDS = {
+    kind.name: kind for kind in (evaluation.Accuracy, evaluation.SquaredError)
+}
 _NOTES = """\
 ± of a run: 95 % interval over tasks; of a mean: 95 % interval over its runs
 (Student's t). ε: of each run alone, of a mean's runs the largest; all of them
 together cost the same people more: episodic-dp account --ledger=DIR,DIR"""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Run:
-  """A work directory, or the mean of finished runs that differ in their keys.
-
-  Attributes:
-    name: the folder, or "mean of n: " and the setting.
-    runs: 1, or the number of averaged runs.
-    steps: the steps done.
-    planned_steps: of the whole run, None where it has not begun.
-    scores: "validation" (the last one), "single" and "ensemble" (on test tasks)
-      where the run has them.
-    scored_at: the step of the parameters of each score.
-    stated: level -> {"epsilon", "delta", "steps"} of guarantee.json; the
-      largest epsilon of the runs of a mean.
-    setting: dotted name -> value of the config, without `_KEYS`, and the
-      sampled trees of the data under "data".
-  """
-
-  name: str
-  runs: int = 1
-  steps: int
-  planned_steps: int | None
-  scores: Mapping[str, evaluation.Score]
-  scored_at: Mapping[str, int]
-  stated: Mapping[str, Mapping[str, float]]
-  setting: Mapping[str, Any] = dataclasses.field(repr=False)
-
-  @property
-  def finished(self) -> bool:
-    """Return whether all steps are done."""
-    return self.planned_steps is not None and self.steps >= self.planned_steps
 
 
 def compare(paths: Iterable[str | os.PathLike]) -> list[Run]:
@@ -83,15 +60,17 @@ def compare(paths: Iterable[str | os.PathLike]) -> list[Run]:
     RunError: a path leads to no run, or a file of a run is damaged.
   """
   groups: dict[str, list[Run]] = {}
-  for run in map(read, find(paths)):
-    groups.setdefault(json.dumps(run.setting, sort_keys=True), []).append(run)
-  settings = [runs[0].setting for runs in groups.values()]
+  settings = []
+  for folder in find(paths):
+    run, setting = _read(folder)
+    settings.append(setting)
+    groups.setdefault(json.dumps(setting, sort_keys=True), []).append(run)
   rows = []
-  for runs in groups.values():
+  for text, runs in groups.items():
     rows += runs
-    finished = [run for run in runs if run.finished]
+    finished = [run for run in runs if run["finished"]]
     if len(finished) > 1:
-      rows.append(_mean(finished, _label(runs[0].setting, settings)))
+      rows.append(_mean(finished, _label(json.loads(text), settings)))
   return rows
 
 
@@ -107,9 +86,8 @@ def find(paths: Iterable[str | os.PathLike]) -> list[pathlib.Path]:
     below = sorted(path.glob("*/"), key=lambda c: (len(c.name), c.name))
     inside = [folder for folder in (path, *below) if _is_run(folder)]
     if not inside:
-      why = "holds no run"
-      if not path.exists():
-        why = "cannot be read (No such file or directory)"
+      missing = "cannot be read (No such file or directory)"
+      why = "holds no run" if path.exists() else missing
       raise errors.RunError(
           f"{path} {why}: give the --workdir of a run, or a folder of such"
       )
@@ -123,8 +101,12 @@ def _is_run(folder: pathlib.Path) -> bool:
   return any((folder / name).exists() for name in (workdir_lib.CONFIG, ".lock"))
 
 
-def read(folder: pathlib.Path) -> Run:
+def _read(folder: pathlib.Path) -> tuple[Run, dict[str, Any]]:
   """Read one work directory.
+
+  Returns:
+    The run, and its setting: dotted name -> value of the config, without
+    `_KEYS`, and the sampled trees of the data under "data".
 
   Raises:
     RunError: a file is damaged.
@@ -132,54 +114,46 @@ def read(folder: pathlib.Path) -> Run:
   lines = metrics.read(folder / metrics.FILE)
   begun = (folder / workdir_lib.CONFIG).exists()
   config = workdir_lib.read_config(folder) if begun else {}
-  stated = reporting.guarantees(folder, "epsilon", "delta", "steps")
-  planned = (reporting.statement(folder) or {}).get("planned_steps")
+  stated = reporting.statement(folder) or {}
+  steps = lines[-1]["step"] if lines else 0
   try:
-    tested = _json(folder / reporting.EVALUATION)
-    scores = _scores(lines, tested)
-    releases = [
-        entry["hierarchy"]
-        for entry in _json(folder / reporting.GUARANTEE).get("entries", [])
-    ]
-    return Run(
-        name=os.fspath(folder),
-        steps=lines[-1]["step"] if lines else 0,
-        planned_steps=planned or (int(config["steps"]) if begun else None),
-        scores={name: score for name, (score, _) in scores.items()},
-        scored_at={name: step for name, (_, step) in scores.items()},
-        stated={
-            level: {name: float(value) for name, value in one.items()}
-            for level, one in stated.items()
-        },
-        setting={k: v for k, v in _flat(config) if k not in _KEYS}
-        | {"data": releases},
-    )
+    planned = stated.get("planned_steps")
+    if planned is None and begun:
+      planned = config["steps"]
+    run = {
+        "name": os.fspath(folder),
+        "runs": 1,
+        "steps": steps,
+        "planned_steps": planned,
+        "finished": planned is not None and steps >= planned,
+        "scores": _scores(lines, folder / reporting.EVALUATION),
+        "stated": reporting.guarantees(folder, "epsilon", "delta", "steps"),
+    }
+    trees = [entry["hierarchy"] for entry in stated.get("entries", [])]
   except (ValueError, KeyError, TypeError, AttributeError) as e:
     raise errors.RunError(
         f"the run in {folder} cannot be read ({type(e).__name__}: {e}): write"
         " its files again with episodic-dp train and episodic-dp evaluate"
     ) from e
-
-
-def _json(path: pathlib.Path) -> Any:
-  """Return what a file of JSON holds, {} where there is none."""
-  return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+  setting = {k: v for k, v in _flat(config) if k not in _KEYS}
+  return run, setting | {"data": trees}
 
 
 def _scores(
-    lines: Sequence[Mapping[str, Any]], tested: Mapping[str, Any]
-) -> dict[str, tuple[evaluation.Score, int]]:
-  """Return the last validation, the scores on test tasks, and their steps."""
-  found: dict[str, tuple[evaluation.Score, int]] = {}
-  for kind in (evaluation.Accuracy, evaluation.SquaredError):
-    for step, mean, low, high in metrics.validated(lines, kind.name)[-1:]:
-      found["validation"] = kind(mean=mean, low=low, high=high, tasks=0), step
+    lines: Sequence[Mapping[str, Any]], file: pathlib.Path
+) -> dict[str, dict[str, Any]]:
+  """Return the last validation and the scores on test tasks."""
+  tested = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+  found: dict[str, dict[str, Any]] = {}
+  for kind in _KINDS:
+    for last in metrics.validated(lines, kind)[-1:]:
+      found["validation"] = {"kind": kind, **last._asdict()}
     for model in ("single", "ensemble"):
-      if kind.name in tested.get(model, {}):
-        one = tested[model][kind.name]
-        mean, low, high = (float(one[key]) for key in ("mean", "low", "high"))
-        score = kind(mean=mean, low=low, high=high, tasks=0)
-        found[model] = score, max(tested[model]["steps"])
+      if kind in tested.get(model, {}):
+        score = tested[model][kind]
+        numbers = {key: float(score[key]) for key in ("mean", "low", "high")}
+        step = max(tested[model]["steps"])
+        found[model] = {"kind": kind, **numbers, "step": step}
   return found
 
 
@@ -195,33 +169,30 @@ def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def _mean(runs: Sequence[Run], label: str) -> Run:
   """Average finished runs of one setting."""
   first = runs[0]
-  return dataclasses.replace(
-      first,
-      name=f"mean of {len(runs)}" + f": {label}" * bool(label),
-      runs=len(runs),
-      scores={
-          name: _over_runs([run.scores[name] for run in runs])
-          for name in first.scores
-          if all(name in run.scores for run in runs)
+  return first | {
+      "name": f"mean of {len(runs)}" + f": {label}" * bool(label),
+      "runs": len(runs),
+      "scores": {
+          name: _over_runs([run["scores"][name] for run in runs])
+          for name in first["scores"]
+          if all(name in run["scores"] for run in runs)
       },
-      stated={
+      "stated": {
           level: max(
-              (run.stated[level] for run in runs if level in run.stated),
-              key=lambda one: one["epsilon"],
+              (run["stated"][level] for run in runs),
+              key=lambda one: float(one["epsilon"]),
           )
-          for level in first.stated
+          for level in first["stated"]
       },
-  )
+  }
 
 
-def _over_runs(scores: Sequence[evaluation.Score]) -> evaluation.Score:
+def _over_runs(scores: Sequence[dict[str, Any]]) -> dict[str, Any]:
   """Return the mean of two or more runs, with Student's t 95 % interval."""
-  means = [score.mean for score in scores]
+  means = [score["mean"] for score in scores]
   mean = sum(means) / len(means)
-  half = special.stdtrit(len(means) - 1, 0.975) * stats.sem(means)
-  return dataclasses.replace(
-      scores[0], mean=mean, low=mean - half, high=mean + half
-  )
+  half = float(special.stdtrit(len(means) - 1, 0.975) * stats.sem(means))
+  return scores[0] | {"mean": mean, "low": mean - half, "high": mean + half}
 
 
 def _label(
@@ -237,75 +208,48 @@ def _label(
   )
 
 
-# Table and JSON -------------------------------------------------------------
-
-
 def text(rows: Sequence[Run]) -> str:
   """Write the table of all runs and means."""
-  scores = [name for name in _SCORES if any(name in r.scores for r in rows)]
-  levels = [*dict.fromkeys(level for row in rows for level in row.stated)]
-  header = ["run", "steps"]
-  for name in scores:
-    kinds = {row.scores[name].name for row in rows if name in row.scores}
-    kind = reporting.words(kinds.pop()) if len(kinds) == 1 else "score"
-    header.append(f"{_SCORES[name]} {kind}")
-  header += [f"ε {level}" for level in levels]
-  body = [
-      [
-          row.name,
-          str(row.steps) if row.finished
-          else f"{row.steps} of {row.planned_steps or '?'}",
-          *(_score_cell(row, name) for name in scores),
-          *(_epsilon_cell(row, level) for level in levels),
-      ]
-      for row in rows
-  ]
+  scores = {}
+  for name, shown in _SCORES.items():
+    kinds = {r["scores"][name]["kind"] for r in rows if name in r["scores"]}
+    if kinds:
+      kind = kinds.pop() if len(kinds) == 1 else "score"
+      scores[name] = f"{shown} {reporting.words(kind)}"
+  levels = [*dict.fromkeys(level for row in rows for level in row["stated"])]
+  body = []
+  for row in rows:
+    steps = str(row["steps"])
+    if not row["finished"]:
+      steps += f" of {row['planned_steps'] or '?'}"
+    body.append([
+        row["name"],
+        steps,
+        *(_score_cell(row, name) for name in scores),
+        *(_epsilon_cell(row, level) for level in levels),
+    ])
+  header = ["run", "steps", *scores.values(), *(f"ε {k}" for k in levels)]
   return "\n".join([tables.text(header, body), "", _NOTES])
 
 
 def _score_cell(row: Run, name: str) -> str:
   """Write a score, with its step where that is not the run's last one."""
-  if name not in row.scores:
+  score = row["scores"].get(name)
+  if score is None:
     return "-"
-  old = name != "ensemble" and row.scored_at[name] != row.steps
-  step = f" (step {row.scored_at[name]})" if old else ""
-  return f"{row.scores[name]}{step}"
+  numbers = {key: score[key] for key in ("mean", "low", "high")}
+  shown = str(_KINDS[score["kind"]](**numbers, tasks=0))
+  if name != "ensemble" and score["step"] != row["steps"]:
+    shown += f" (step {score['step']})"
+  return shown
 
 
 def _epsilon_cell(row: Run, level: str) -> str:
   """Write epsilon at delta, with its steps where the run has done others."""
-  stated = row.stated.get(level)
-  if stated is None or math.isinf(stated["epsilon"]):
-    return "-" if stated is None else "none"
+  stated = row["stated"].get(level)
+  if stated is None or stated["epsilon"] == "inf":
+    return "none" if stated else "-"
   shown = f"{report.rounded_up(stated['epsilon'])} at {stated['delta']:g}"
-  if stated["steps"] != row.steps:
-    shown += f" (of {stated['steps']:.0f} steps)"
+  if stated["steps"] != row["steps"]:
+    shown += f" (of {stated['steps']} steps)"
   return shown
-
-
-def as_json(rows: Sequence[Run]) -> str:
-  """Write all runs and means as strict JSON: infinity is a string."""
-  result = [
-      {
-          "name": row.name,
-          "runs": row.runs,
-          "steps": row.steps,
-          "planned_steps": row.planned_steps,
-          "finished": row.finished,
-          "scores": {
-              name: {
-                  "kind": score.name,
-                  "mean": score.mean,
-                  "low": score.low,
-                  "high": score.high,
-                  "step": row.scored_at[name],
-              }
-              for name, score in row.scores.items()
-          },
-          "stated": row.stated,
-      }
-      for row in rows
-  ]
-  return json.dumps(
-      {"runs": plain.to_plain(result)}, indent=2, ensure_ascii=False
-  )

@@ -15,8 +15,7 @@ from episodic_dp.plan import stages
 
 _STATEMENT = "guarantee.json"  # Of a work directory.
 _COLUMNS = (
-    "level", "epsilon", "delta", "direction", "eta", "q", "p", "distances",
-    "neighbours",
+    "level", "epsilon", "delta", "direction", "eta", "distances", "neighbours"
 )
 
 
@@ -46,65 +45,43 @@ def table(result: dict[str, Any]) -> str:
   """Write the result of `account` as a table, with its assumptions."""
   (entry,) = accounting.Ledger.from_dict(result).entries
   release = entry.release
-  hierarchy, mechanism = release.hierarchy, release.mechanism
-  lines = [
+  rows = [
+      (
+          level, _text(g["epsilon"]), f"{g['delta']:g}", g["direction"],
+          f"{g['inclusion_rate']:.4g}", _distances(g["units"]),
+          g["neighbours"],
+      )
+      for level, g in result["guarantees"].items()
+  ]
+  return "\n".join([
       f"{entry.steps} steps, noise multiplier"
-      f" {mechanism.noise_multiplier:g} per {mechanism.clip_unit}",
-      " > ".join(
-          f"{hierarchy.num_units(k)} {level} by {stages.stage_text(stage)}"
-          for k, (level, stage) in enumerate(
-              zip(hierarchy.levels, release.plan.stages)
-          )
-      ),
+      f" {release.mechanism.noise_multiplier:g} per"
+      f" {release.mechanism.clip_unit}",
+      " > ".join(stages.stage_lines(release.hierarchy, release.plan)),
       "",
       _classified(release),
       "",
-  ]
-  rows = []
-  for level, g in result["guarantees"].items():
-    kinds = g["units"]
-    # The largest rates and distances over the kinds of units of the level.
-    q, p = (_largest(kinds, name) for name in ("parent_rate", "own_rate"))
-    lengths = [
-        (*kind.get("outer_distances", ()), kind[name])
-        for kind in kinds
-        for name in ("own_distance", "distance")
-        if name in kind
-    ]
-    longest = [max(column) for column in zip(*lengths)]
-    epsilon = g["epsilon"]
-    rows.append((
-        level,
-        report.rounded_up(float(epsilon)),
-        f"{g['delta']:g}",
-        g["direction"],
-        f"{g['inclusion_rate']:.4g}",
-        q,
-        p,
-        ", ".join(f"{d:.4g}" for d in longest) or "-",
-        g["neighbours"],
-    ))
-  lines += [
       tables.text(_COLUMNS, rows),
       "",
-      "eta: the largest probability that a step draws one unit; q: that its",
-      "parent is chosen; p: that it is drawn then; distances, in standard",
-      "deviations of the noise: how far the sum moves where a stage above does",
-      "not choose the unit's path and, last, without the unit itself.",
+      "eta: the largest probability that a step samples one unit; distances,"
+      " in standard",
+      "deviations of the noise: how far the sum moves where a stage above does"
+      " not choose",
+      "the unit's path and, last, without the unit itself.",
+      *_refused_lines(result["no_guarantee"]),
+      *_assumed_lines(result["guarantees"]),
+  ])
+
+
+def _distances(units: Sequence[Mapping[str, Any]]) -> str:
+  """Write the largest distances of the kinds of units of a level."""
+  lengths = [
+      (*unit.get("outer_distances", ()), unit[name])
+      for unit in units
+      for name in ("own_distance", "distance")
+      if name in unit
   ]
-  for level, reason in result["no_guarantee"].items():
-    lines += ["", f"{level}: no guarantee", f"  {reason}"]
-  shared = _shared([g["assumptions"] for g in result["guarantees"].values()])
-  if shared:
-    lines += ["", "Assumed throughout:"]
-    lines += [f"  - {sentence}" for sentence in shared]
-  for level, g in result["guarantees"].items():
-    own = [s for s in g["assumptions"] if s not in shared]
-    if g["caveat"] and g["caveat"] not in g["assumptions"]:
-      own.append(g["caveat"])
-    if own:
-      lines += ["", f"For {level}:", *(f"  - {sentence}" for sentence in own)]
-  return "\n".join(lines)
+  return ", ".join(f"{max(column):.4g}" for column in zip(*lengths)) or "-"
 
 
 def _classified(release: plan_lib.Release) -> str:
@@ -115,31 +92,25 @@ def _classified(release: plan_lib.Release) -> str:
     return f"What is classified: every {leaf} by itself, by its label."
   if episode.way == 1:
     return f"What is learned: a function for every task, of its {leaf} units."
-  level = stages.class_level(hierarchy, plan)
-  apart = ""
-  if level < hierarchy.depth - 2:
-    apart = (
-        f", no {hierarchy.levels[level + 1]} being in both the support and the"
-        " query"
-    )
+  level = hierarchy.levels[stages.class_level(hierarchy, plan)]
   return (
-      f"What is classified: the {hierarchy.levels[level]}. A task has"
-      f" {episode.way} classes, each with {episode.shot + episode.query}"
-      f" examples of level '{leaf}'{apart}."
+      f"What is classified: the {level}. A task has {episode.way} classes, each"
+      f" with {episode.shot + episode.query} examples of level '{leaf}'."
   )
 
 
-def _largest(kinds: Sequence[dict[str, Any]], name: str) -> str:
-  """Write the largest value of a field that some kinds have, "-" for none."""
-  values = [kind[name] for kind in kinds if name in kind]
-  return f"{max(values):.4g}" if values else "-"
+def _refused_lines(refused: Mapping[str, str]) -> list[str]:
+  return [f"{level}: no guarantee ({why})" for level, why in refused.items()]
 
 
-def _shared(lists: Sequence[Sequence[str]]) -> list[str]:
-  """Return the sentences that all lists have, in the order of the first."""
-  if not lists:
-    return []
-  return [s for s in lists[0] if all(s in other for other in lists)]
+def _assumed_lines(guarantees: Mapping[str, Any]) -> list[str]:
+  """List the caveats and assumptions of all levels, each once."""
+  sentences = dict.fromkeys(
+      sentence
+      for g in guarantees.values()
+      for sentence in (*filter(None, [g["caveat"]]), *g["assumptions"])
+  )
+  return ["", "Assumed:", *(f"  - {sentence}" for sentence in sentences)]
 
 
 # Several runs -----------------------------------------------------------------
@@ -241,18 +212,11 @@ def runs_table(result: Mapping[str, Any]) -> str:
       for name, epsilons in result["parts"].items()
   ]
   rows.append(("together", *(_text(g["epsilon"]) for g in found.values())))
-  sentences = dict.fromkeys(
-      sentence
-      for g in found.values()
-      for sentence in (*filter(None, [g["caveat"]]), *g["assumptions"])
-  )
   return "\n".join([
       tables.text(("epsilon", *found), rows),
       "",
       _level_lines(found, refused),
-      "",
-      "Assumed:",
-      *(f"  - {sentence}" for sentence in sentences),
+      *_assumed_lines(found),
   ])
 
 
@@ -265,16 +229,14 @@ def group_table(
   )
 
 
-def _level_lines(
-    found: Mapping[str, Any], refused: Mapping[str, str]
-) -> str:
+def _level_lines(found: Mapping[str, Any], refused: Mapping[str, str]) -> str:
   return "\n".join([
       *(
           f"{level}: epsilon {_text(g['epsilon'])} at delta {g['delta']:g}"
           f" ({g['neighbours']})"
           for level, g in found.items()
       ),
-      *(f"{level}: no guarantee ({why})" for level, why in refused.items()),
+      *_refused_lines(refused),
   ])
 
 

@@ -34,6 +34,7 @@ from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import training
 from episodic_dp.accounting import report
+from episodic_dp.analysis import comparison
 from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
@@ -51,14 +52,10 @@ _CURVE_POINTS = 200  # The most points that are kept of a curve.
 
 def find(folders: Sequence[str | os.PathLike]) -> dict[str, pathlib.Path]:
   """Name the runs in the folders, or in folders inside them."""
-  paths = []
-  for folder in map(pathlib.Path, folders):
-    inside = sorted(p.parent for p in folder.glob("*/config.json"))
-    own = (folder / "config.json").exists() or not inside
-    paths += [folder] if own else inside
-  names = [path.absolute().name for path in paths]
+  paths = [path.absolute() for path in comparison.find(folders)]
+  names = [path.name for path in paths]
   if len(set(names)) < len(names):
-    names = [f"{path.absolute().parent.name}/{path.name}" for path in paths]
+    names = [f"{path.parent.name}/{path.name}" for path in paths]
   return dict(zip(names, paths))
 
 
@@ -91,43 +88,46 @@ def attack(
     PlanError, RunError, ValueError: one sentence.
   """
   configs = {
-      name: RunConfig.read(path, data_dir=data_dir)
+      name: with_held_out(
+          RunConfig.read(path, data_dir=data_dir), participants
+      )
       for name, path in runs.items()
   }
   for config in configs.values():
     check(config)
   results = []
   for name, path in runs.items():
-    config = with_held_out(configs[name], participants)
+    config, release = configs[name], configs[name].release
     checkpoints, step = checkpoint.latest(path)
-    guarantee = _guarantee(path, config)
+    level = release.levels[0]
+    guarantee = reporting.guarantees(path, "epsilon", "delta").get(level)
+    if guarantee is not None and guarantee["epsilon"] == "inf":
+      guarantee = None
     with phases.phase(f"attacking {name}"):
       splits = build.load_data(config, data_dir=data_dir, download=download)
       learner = build.make_learner(config, splits.train.image_shape)
       like = learner.init(jax.random.key(config.seed))
       params, _ = checkpoints.restore(step, like)
       evaluator = training.Evaluator(learner)
-      scores = []
-      for part, dataset in enumerate((splits.train, splits.test)):
-        drawn, owners = draw_tasks(
-            dataset, config, participants, tasks=tasks, seed=seed + part
-        )
-        losses = query_losses(*evaluator.outputs(params, drawn))
-        scores.append(_scores(losses, drawn, owners))
-    release = config.release
+      members, others = (
+          _scores(evaluator, params, *draw_tasks(
+              dataset, config, participants, tasks=tasks, seed=seed + part
+          ))
+          for part, dataset in enumerate((splits.train, splits.test))
+      )
     results.append({
         "name": name,
         "steps": step,
         "noise_multiplier": release.mechanism.noise_multiplier,
-        "level": release.levels[0],
+        "level": level,
         "training_participants": release.hierarchy.num_units(0),
         "guarantee": guarantee,
         "loss": {
-            side: -float(found["examples"].mean())
-            for side, found in zip(("members", "others"), scores)
+            "members": -float(members["examples"].mean()),
+            "others": -float(others["examples"].mean()),
         },
     } | {
-        what: summarize(scores[0][what], scores[1][what], guarantee)
+        what: summarize(members[what], others[what], guarantee)
         for what in SIDES
     })
   return {
@@ -171,17 +171,6 @@ def with_held_out(config: RunConfig, participants: int) -> RunConfig:
   )
 
 
-def _guarantee(
-    path: pathlib.Path, config: RunConfig
-) -> dict[str, float] | None:
-  """Return a participant's {"epsilon", "delta"}; None for no guarantee."""
-  stated = reporting.guarantees(path, "epsilon", "delta")
-  level = config.release.levels[0]
-  if level not in stated or stated[level]["epsilon"] == "inf":
-    return None
-  return {name: float(value) for name, value in stated[level].items()}
-
-
 # Tasks and scores -----------------------------------------------------------
 
 
@@ -209,8 +198,7 @@ def draw_tasks(
   )
   owners = np.arange(hierarchy.num_units(0))
   for k in range(1, hierarchy.depth):
-    counts = np.broadcast_to(hierarchy.child_counts(k), owners.shape)
-    owners = np.repeat(owners, counts)
+    owners = np.repeat(owners, hierarchy.child_counts(k))
   leaves = hierarchy.leaf_rows
   if leaves is None:
     leaves = np.arange(owners.size)
@@ -244,9 +232,13 @@ def query_losses(outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def _scores(
-    losses: np.ndarray, tasks: training.evaluation.Tasks, owners: np.ndarray
+    evaluator: training.Evaluator,
+    params: Any,
+    tasks: training.evaluation.Tasks,
+    owners: np.ndarray,
 ) -> dict[str, np.ndarray]:
   """Return minus the mean loss of each participant and of each example."""
+  losses = query_losses(*evaluator.outputs(params, tasks))
   queries = tasks.rows[..., tasks.episode.shot :]
   return {
       "participants": -_means(owners, losses.mean(1)),
@@ -276,21 +268,15 @@ def summarize(
   if np.isnan(members).any() or np.isnan(others).any():
     raise ValueError("scores are NaN: attack a model whose losses are finite")
   members, others = np.sort(members), np.sort(others)
-  points = [
-      {
-          "at": rate,
-          **at_rate(members, others, rate),
-          "allowed": guarantee and float(
-              most_true_positives(np.asarray(rate), **guarantee)
-          ),
-      }
-      for rate in RATES
-  ]
+  points = []
+  for rate in RATES:
+    allowed = None
+    if guarantee is not None:
+      allowed = float(most_true_positives(np.asarray(rate), **guarantee))
+    points.append(
+        {"at": rate, **at_rate(members, others, rate), "allowed": allowed}
+    )
   counts = np.geomspace(1, others.size, _CURVE_POINTS).astype(int)
-  curve = [
-      at_rate(members, others, count / others.size)
-      for count in np.unique(counts).tolist()
-  ]
   auc, interval = area(members, others)
   return {
       "members": members.size,
@@ -298,12 +284,10 @@ def summarize(
       "auc": auc,
       "auc_interval": interval,
       "points": points,
-      "curve": {
-          "fpr": [point["fpr"] for point in curve],
-          "tpr": [point["tpr"] for point in curve],
-          "low": [point["tpr_interval"][0] for point in curve],
-          "high": [point["tpr_interval"][1] for point in curve],
-      },
+      "curve": [
+          at_rate(members, others, count / others.size)
+          for count in np.unique(counts).tolist()
+      ],
   }
 
 
@@ -453,8 +437,7 @@ covers it.
 def draw(results: Mapping[str, Any]) -> plotting.Figure:
   """Draw a panel for participants, and one for examples."""
   figure = plotting.figure(5.4, width=plotting.WIDE)
-  panels = figure.subplots(1, len(SIDES))
-  for axes, what in zip(panels, SIDES):
+  for axes, what in zip(figure.subplots(1, len(SIDES)), SIDES):
     for number, run in enumerate(results["runs"]):
       _curve(axes, run, run[what], plotting.series(number))
     axes.plot(
@@ -478,20 +461,21 @@ def _curve(
     look: Mapping[str, Any],
 ) -> None:
   """Draw a run's curve with its band, and the most that is allowed."""
-  curve, color = attacked["curve"], look["color"]
+  color, curve = look["color"], attacked["curve"]
+  rates = [point["fpr"] for point in curve]
+  low, high = zip(*(point["tpr_interval"] for point in curve))
   axes.plot(
-      curve["fpr"], curve["tpr"], color=color, linestyle="-",
+      rates, [point["tpr"] for point in curve], color=color, linestyle="-",
       marker=look["marker"], markevery=0.12, drawstyle="steps-post",
       label=f"{run['name']}: area {attacked['auc']:.3f}",
   )
   axes.fill_between(
-      curve["fpr"], curve["low"], curve["high"], color=color, alpha=0.15,
-      linewidth=0, step="post",
+      rates, low, high, color=color, alpha=0.15, linewidth=0, step="post"
   )
   if run["guarantee"] is not None:
-    rates = np.geomspace(1e-6, 1, 400)
+    grid = np.geomspace(1e-6, 1, 400)
     axes.plot(
-        rates, most_true_positives(rates, **run["guarantee"]),
+        grid, most_true_positives(grid, **run["guarantee"]),
         color=color, linestyle="--",
         label=f"at most, by ε = {_epsilon_cell(run['guarantee'])}",
     )

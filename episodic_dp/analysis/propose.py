@@ -261,41 +261,6 @@ def measure(
 # The grid ---------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-  """A way to spend the budget.
-
-  Attributes:
-    tasks: L, the expected tasks of a step.
-    steps: T.
-    noise_multiplier: z, which spends the epsilon.
-    epsilon: spent, by the accountant: at most the wanted one.
-    share: of a step's squared length that is signal.
-    changes: name -> value, of the config.
-  """
-
-  tasks: float
-  steps: int
-  noise_multiplier: float
-  epsilon: float
-  share: float
-  changes: dict[str, Any]
-
-  @property
-  def score(self) -> float:
-    """Return the effective steps."""
-    return self.steps * self.share
-
-  @property
-  def flags(self) -> list[str]:
-    """Return the changes, as the command line takes them."""
-    return [
-        f'--config.{name}="{value}"' if isinstance(value, tuple)
-        else f"--config.{name}={value}"
-        for name, value in self.changes.items()
-    ]
-
-
 def check(config: RunConfig) -> None:
   """Refuse configs that this score does not describe.
 
@@ -324,17 +289,17 @@ def with_tasks(config: RunConfig, tasks: float) -> dict[str, Any]:
   Raises:
     PlanError: the first stage is All().
   """
-  plan = config.release.plan
-  first, *others = plan.stages
-  assert plan.episode is not None  # `check`.
-  per_step = plan_lib.tasks_per_step(config.release.hierarchy, plan)
-  factor = tasks / per_step
-  if plan.episode.form == "independent":
-    return {"episode.tasks": max(1, round(per_step * factor))}
+  release = config.release
+  first, *others = release.plan.stages
+  episode = release.plan.episode
+  assert episode is not None  # `check`.
+  factor = tasks / plan_lib.tasks_per_step(release.hierarchy, release.plan)
+  if episode.form == "independent":
+    return {"episode.tasks": max(1, round(tasks))}
   if isinstance(first, plan_lib.Poisson):
     first = plan_lib.Poisson(float(f"{first.p * factor:.4g}"))
   elif isinstance(first, plan_lib.FixedSize):
-    way = plan.episode.way if plan.episode.form == "disjoint" else 1
+    way = episode.way if episode.form == "disjoint" else 1
     first = plan_lib.FixedSize(way * max(1, round(first.n * factor / way)))
   elif isinstance(first, plan_lib.RandomAllocation):
     first = plan_lib.RandomAllocation(max(1, round(first.steps / factor)))
@@ -350,7 +315,7 @@ def make_rows(
     budget: int,
     clip_norm: float,
     **wanted: Any,
-) -> list[Row]:
+) -> list[dict[str, Any]]:
   """Return ways to spend a budget, by rising tasks per step.
 
   Args:
@@ -359,6 +324,12 @@ def make_rows(
     budget: tasks of all steps together.
     clip_norm: to which gradients are clipped.
     **wanted: "epsilon" and "level", as for `solving.calibrate`.
+
+  Returns:
+    Rows of "tasks" (expected of a step), "steps", "noise_multiplier",
+    "epsilon" (spent, at most the wanted one), "signal_share" (of a step's
+    squared length), "effective_steps" (the score) and "changes" (name -> value,
+    of the config).
 
   Raises:
     PlanError: no step of the budget fits the data.
@@ -370,7 +341,7 @@ def make_rows(
   guess = math.sqrt(measured[0].parameters / signal)
   sizes = [size for size in sizes if size <= budget // LEAST_STEPS]
   sizes.sort(key=lambda size: abs(math.log(size / guess)))
-  rows: list[Row] = []
+  rows: list[dict[str, Any]] = []
   for size in sizes:
     try:
       changes = with_tasks(config, size) | {
@@ -389,10 +360,15 @@ def make_rows(
         measured, clip_norm=clip_norm, tasks=found.per_step,
         noise_multiplier=mechanism.gradient_noise_multiplier,
     )
-    rows.append(Row(
-        tasks=found.per_step, steps=found.steps, epsilon=found.epsilon,
-        noise_multiplier=found.noise_multiplier, share=share, changes=changes,
-    ))
+    rows.append({
+        "tasks": found.per_step,
+        "steps": found.steps,
+        "noise_multiplier": found.noise_multiplier,
+        "epsilon": found.epsilon,
+        "signal_share": share,
+        "effective_steps": found.steps * share,
+        "changes": changes,
+    })
     if len(rows) == _CANDIDATES:
       break
   if not rows:
@@ -401,105 +377,12 @@ def make_rows(
         f" {config.release.plan.stages[0]}: use Poisson(p) or FixedSize(n) and,"
         f" with at least {LEAST_STEPS} steps, a larger --tasks"
     )
-  best = max(row.score for row in rows)
-  rows = [row for row in rows if row.score >= _SHOWN * best]
-  return sorted(rows, key=lambda row: row.tasks)
+  best = max(row["effective_steps"] for row in rows)
+  rows = [row for row in rows if row["effective_steps"] >= _SHOWN * best]
+  return sorted(rows, key=lambda row: row["tasks"])
 
 
 # The proposal -----------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Proposal:
-  """Ways to spend a budget, and the best of them.
-
-  Attributes:
-    config: the one that was asked about.
-    epsilon: not passed by any row.
-    level: whose guarantee it is.
-    clip_norm: to which gradients are clipped.
-    measured: on public tasks, at the start and after a warm start.
-    rows: ways to spend the budget.
-  """
-
-  config: RunConfig
-  epsilon: float
-  level: str
-  clip_norm: float
-  measured: tuple[Alignment, Alignment]
-  rows: Sequence[Row]
-
-  @property
-  def choice(self) -> Row:
-    """Return the row with the most effective steps."""
-    return max(self.rows, key=lambda row: row.score)
-
-  def table(self) -> str:
-    """Write the rows as a table, with the choice and what it rests on."""
-    start, warm = self.measured
-    rows = [
-        (
-            f"{row.tasks:.4g}", row.steps, f"{row.noise_multiplier:.4g}",
-            report.rounded_up(row.epsilon), f"{100 * row.share:.0f} %",
-            f"{row.score:.1f}", "chosen" if row is self.choice else "",
-        )
-        for row in self.rows
-    ]
-    lines = [
-        f"Public tasks: {_TASKS} of the validation split; their gradients of"
-        f" {warm.parameters} entries agree by {math.sqrt(start.squared):.3f} at"
-        f" the start and {math.sqrt(warm.squared):.3f} after {_WARM_STEPS}"
-        " steps without noise.",
-        f"Clip norm {self.clip_norm:g}: nine of ten are longer. Private data"
-        " were not used.",
-        "",
-        tables.text((
-            "tasks a step", "steps", "noise multiplier", "epsilon",
-            "signal of a step", "effective steps", "",
-        ), rows),
-        "",
-        f"Epsilon is of one {self.level} at delta {self.config.delta:g}, by the"
-        " accountant; effective steps, the",
-        "same progress without noise, compare plans of this one learner.",
-    ]
-    if self.choice.score < LEAST_SCORE:
-      lines.append(
-          f"Fewer than {LEAST_SCORE:g} effective steps teach little: take a"
-          " larger epsilon, or more participants and tasks."
-      )
-    if self.config.release.hierarchy.copies:
-      lines.append(
-          f"Epsilon is that of one {self.level}: records recur in several,"
-          " and episodic-dp account says what that costs."
-      )
-    return "\n".join(lines)
-
-  def as_dict(self) -> dict[str, Any]:
-    """Return the same as plain data."""
-    start, warm = self.measured
-    return {
-        "target_epsilon": self.epsilon,
-        "delta": self.config.delta,
-        "level": self.level,
-        "clip_norm": self.clip_norm,
-        "public_tasks": _TASKS,
-        "parameters": warm.parameters,
-        "squared_alignment": {"start": start.squared, "warm": warm.squared},
-        "rows": [
-            {
-                "tasks": row.tasks,
-                "steps": row.steps,
-                "noise_multiplier": row.noise_multiplier,
-                "epsilon": row.epsilon,
-                "signal_share": row.share,
-                "effective_steps": row.score,
-                "chosen": row is self.choice,
-                "flags": row.flags,
-            }
-            for row in self.rows
-        ],
-        "flags": self.choice.flags,
-    }
 
 
 def propose(
@@ -510,7 +393,7 @@ def propose(
     tasks: int = BUDGET,
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
-) -> Proposal:
+) -> dict[str, Any]:
   """Propose tasks per step, steps, noise and clip norm for an epsilon.
 
   Args:
@@ -520,6 +403,12 @@ def propose(
     tasks: of all steps together.
     data_dir: folder of the data sets that are not built in, or own data.
     download: fetch the files that data_dir does not have.
+
+  Returns:
+    "target_epsilon", "delta", "level", "caveat", "clip_norm", "public_tasks",
+    "parameters", "squared_alignment" ("start" and "warm"), "rows" of
+    `make_rows`, each with whether it is "chosen", and "flags" for the chosen
+    one.
 
   Raises:
     PlanError: something is missing, out of range or cannot be reached.
@@ -531,7 +420,9 @@ def propose(
   _validate.count("--tasks", tasks, LEAST_STEPS)
   config.check_complete()
   check(config)
-  accounting.guarantee(config.release, steps=1, delta=config.delta, level=level)
+  stated = accounting.guarantee(
+      config.release, steps=1, delta=config.delta, level=level
+  )
   with phases.phase("taking gradients of public tasks"):
     measured = measure(config, data_dir=data_dir, download=download)
   norm = clip_norm(*measured)
@@ -540,7 +431,67 @@ def propose(
         config, measured, budget=tasks, clip_norm=norm, epsilon=epsilon,
         level=level,
     )
-  return Proposal(
-      config=config, epsilon=epsilon, level=level, clip_norm=norm,
-      measured=measured, rows=rows,
-  )
+  start, warm = measured
+  return {
+      "target_epsilon": epsilon,
+      "delta": config.delta,
+      "level": level,
+      "caveat": stated.caveat,
+      "clip_norm": norm,
+      "public_tasks": _TASKS,
+      "parameters": warm.parameters,
+      "squared_alignment": {"start": start.squared, "warm": warm.squared},
+      **choose(rows),
+  }
+
+
+def choose(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+  """Mark the row with the most effective steps, and give its flags."""
+  best = max(rows, key=lambda row: row["effective_steps"])
+  flags = [
+      f'--config.{name}="{value}"' if isinstance(value, tuple)
+      else f"--config.{name}={value}"
+      for name, value in best["changes"].items()
+  ]
+  marked = [row | {"chosen": row is best} for row in rows]
+  return {"rows": marked, "flags": flags}
+
+
+def table(result: dict[str, Any]) -> str:
+  """Write the result of `propose` as a table, with what it rests on."""
+  agree = result["squared_alignment"]
+  rows = [
+      (
+          f"{row['tasks']:.4g}", row["steps"],
+          f"{row['noise_multiplier']:.4g}", report.rounded_up(row["epsilon"]),
+          f"{100 * row['signal_share']:.0f} %",
+          f"{row['effective_steps']:.1f}", "chosen" * row["chosen"],
+      )
+      for row in result["rows"]
+  ]
+  lines = [
+      f"Public tasks: {_TASKS} of the validation split; their gradients of"
+      f" {result['parameters']} entries agree by"
+      f" {math.sqrt(agree['start']):.3f} at the start and"
+      f" {math.sqrt(agree['warm']):.3f} after {_WARM_STEPS} steps without"
+      " noise.",
+      f"Clip norm {result['clip_norm']:g}: nine of ten are longer. Private data"
+      " were not used.",
+      "",
+      tables.text((
+          "tasks a step", "steps", "noise multiplier", "epsilon",
+          "signal of a step", "effective steps", "",
+      ), rows),
+      "",
+      f"Epsilon is of one {result['level']} at delta {result['delta']:g}, by"
+      " the accountant; effective steps, the",
+      "same progress without noise, compare plans of this one learner.",
+  ]
+  if max(row["effective_steps"] for row in result["rows"]) < LEAST_SCORE:
+    lines.append(
+        f"Fewer than {LEAST_SCORE:g} effective steps teach little: take a"
+        " larger epsilon, or more participants and tasks."
+    )
+  if result["caveat"]:
+    lines.append(result["caveat"])
+  return "\n".join(lines)

@@ -48,19 +48,12 @@ class Calibration:
 
   def sentence(self) -> str:
     """Write the answer, with the flag for it."""
-    noise = f"noise_multiplier {self.noise_multiplier:g}"
-    answer, rest = {
-        "noise_multiplier": (f"{noise} spends", f"at {self.steps} steps"),
-        "steps": (f"{self.steps} steps spend", f"with {noise}"),
-        "tasks": (
-            f"{self.per_step:g} {self.drawn} per step spend",
-            f"at {self.steps} steps with {noise}",
-        ),
-    }[self.solve]
+    step = f" of {self.per_step:g} {self.drawn}" * (self.solve == "tasks")
     return (
-        f"{answer} epsilon {report.rounded_up(self.epsilon)} of"
-        f" {self.target_epsilon:g} for a {self.level} (delta {self.delta:g})"
-        f" {rest}: {self.flag}"
+        f"noise_multiplier {self.noise_multiplier:g} spends epsilon"
+        f" {report.rounded_up(self.epsilon)} of {self.target_epsilon:g} for a"
+        f" {self.level} (delta {self.delta:g}) at {self.steps} steps{step}:"
+        f" {self.flag}"
     )
 
 
@@ -91,9 +84,13 @@ def calibrate(
       delta=config.delta, level=level or config.level
   )
   if solve == "noise_multiplier":
-    release, flag = _with_least_noise(
+    mechanism = accounting.calibrate(
         release, steps=steps, epsilon=epsilon, **wanted
     )
+    noise = _rounded(mechanism.noise_multiplier, math.ceil)
+    mechanism = dataclasses.replace(mechanism, noise_multiplier=noise)
+    release = release.replace(mechanism=mechanism)
+    flag = f"--config.mechanism.noise_multiplier={noise:g}"
   elif solve == "steps":
     steps = accounting.max_steps(release, target_epsilon=epsilon, **wanted)
     if not steps:
@@ -159,25 +156,10 @@ def _with_noise(config: RunConfig, noise_multiplier: float) -> RunConfig:
   return dataclasses.replace(config, mechanism=mechanism)
 
 
-def _with_least_noise(
-    release: plan_lib.Release, **wanted: Any
-) -> tuple[plan_lib.Release, str]:
-  if math.isinf(release.mechanism.clip_norm):
-    raise errors.PlanError(
-        "config.mechanism.clip_norm is infinite, and noise is a multiple of"
-        " it: give --config.mechanism.clip_norm=1.0, or leave private=0 out of"
-        " --config"
-    )
-  mechanism = accounting.calibrate(release, **wanted)
-  noise = _rounded(mechanism.noise_multiplier, math.ceil)
-  mechanism = dataclasses.replace(mechanism, noise_multiplier=noise)
-  flag = f"--config.mechanism.noise_multiplier={noise:g}"
-  return release.replace(mechanism=mechanism), flag
-
-
 def _with_most_tasks(
     release: plan_lib.Release, **wanted: Any
 ) -> tuple[plan_lib.Release, str]:
+  """Return the release with the most tasks per step, and the flag for it."""
   plan = accounting.max_tasks(release, **wanted)
   first, *others = plan.stages
   if isinstance(first, plan_lib.Poisson):

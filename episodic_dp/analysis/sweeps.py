@@ -11,12 +11,11 @@ import numpy as np
 from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp import errors
-from episodic_dp import plan as plan_lib
+from episodic_dp import plain
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
 from episodic_dp.output import plotting
-from episodic_dp.plan import stages as stages_lib
 
 _POINTS = 17
 SWEEPS = {
@@ -38,9 +37,9 @@ def sweep(
     result: of `costs.account` for it.
 
   Returns:
-    "sweep", "delta", "steps", "noise_multiplier", "clip_unit", "stages" and
-    "lines": a list of "label", "x", "y" (lists) and "own" ([x, y] of the
-    config). An infinite epsilon is the string "inf".
+    "sweep", "delta", "steps", "noise_multiplier", "clip_unit" and "lines": a
+    list of "label", "x", "y" (lists) and "own" ([x, y] of the config). An
+    infinite epsilon is the string "inf".
 
   Raises:
     PlanError: the name is unknown, or no level has a finite epsilon.
@@ -62,22 +61,33 @@ def sweep(
       "delta": result["delta"],
       "noise_multiplier": mechanism.noise_multiplier,
   }
+
+  def epsilon(level, value):
+    if value == fixed[name]:
+      return own[level]
+    other = fixed | {name: value}
+    # A fixed norm: with less noise a private quantile would leave no room.
+    changed = dataclasses.replace(
+        mechanism.with_fixed_norm, noise_multiplier=other["noise_multiplier"]
+    )
+    return plain.to_plain(accounting.guarantee(
+        release.replace(mechanism=changed),
+        steps=other["steps"], delta=other["delta"], level=level,
+    ).epsilon)
+
   values = _values(name, fixed[name])
-  lines = []
   with phases.phase(f"sweep {name}"):
-    for level, epsilon in own.items():
-      found = [
-          epsilon if value == fixed[name]
-          else _epsilon(release, level, **fixed | {name: value})
-          for value in values
-      ]
-      point = [fixed[name], epsilon]
-      lines.append(dict(label=level, x=values, y=found, own=point))
+    lines = [
+        {
+            "label": level,
+            "x": values,
+            "y": [epsilon(level, value) for value in values],
+            "own": [fixed[name], own[level]],
+        }
+        for level in own
+    ]
   return fixed | {
-      "sweep": name,
-      "clip_unit": mechanism.clip_unit,
-      "stages": [stages_lib.stage_text(s) for s in release.plan.stages],
-      "lines": lines,
+      "sweep": name, "clip_unit": mechanism.clip_unit, "lines": lines
   }
 
 
@@ -90,26 +100,6 @@ def _values(name: str, own: float) -> list[Any]:
   else:
     spread = (own * 2.0 ** np.linspace(-2, 2, _POINTS)).tolist()
   return sorted({own, *spread})
-
-
-def _epsilon(
-    release: plan_lib.Release,
-    level: str,
-    *,
-    steps: int,
-    delta: float,
-    noise_multiplier: float,
-) -> float | str:
-  """Return epsilon at other numbers, "inf" where it is infinite."""
-  # A fixed norm: with less noise a private quantile would leave no room.
-  mechanism = dataclasses.replace(
-      release.mechanism.with_fixed_norm, noise_multiplier=noise_multiplier
-  )
-  epsilon = accounting.guarantee(
-      release.replace(mechanism=mechanism),
-      steps=steps, delta=delta, level=level,
-  ).epsilon
-  return epsilon if math.isfinite(epsilon) else "inf"
 
 
 def write(data: dict[str, Any], folder: str | os.PathLike) -> pathlib.Path:
@@ -134,12 +124,10 @@ def draw(data: dict[str, Any]) -> plotting.Figure:
     values = [math.nan if y == "inf" else y for y in line["y"]]
     axes.plot(line["x"], values, label=line["label"], **look | {"marker": ""})
     axes.plot(*line["own"], **look | {"markersize": 9})
-  axes.set(xscale="log", yscale="log", ylabel="ε")
-  axes.set_xlabel(SWEEPS[data["sweep"]])
-  axes.set_title(
-      f"{' > '.join(data['stages'])}\nz = {data['noise_multiplier']:g} per"
-      f" {data['clip_unit']}, δ = {data['delta']:g}, {data['steps']} steps",
-      loc="left",
+  axes.set(
+      xscale="log", yscale="log", xlabel=SWEEPS[data["sweep"]], ylabel="ε",
+      title=f"z = {data['noise_multiplier']:g} per {data['clip_unit']},"
+      f" δ = {data['delta']:g}, {data['steps']} steps",
   )
   axes.legend()
   return figure

@@ -2,9 +2,31 @@
 
 The runs are real: each is `private.make_meta_step`, step by step, with its own
 key; `vmap` over the keys only makes thousands of them quick.
+
+Formal statement
+----------------
+A score is a function of the releases of a run and of constants that
+differential privacy lets an attacker know: both data sets, the plan, the
+mechanism, the public sizes of the side that is scored. It is therefore
+post-processing of the released vectors. A score need not be exact: a wrong law
+of the outputs makes a weaker attack, never a bound that is too large.
+
+For the canaries of `canaries.worst_case` the sum of a step is one of a few
+numbers m_o on a line, each with some probability, plus noise: P = sum_o w_o
+N(m_o, 1) with the record and Q = sum_o v_o N(m_o, 1) without it, in standard
+deviations of the noise. Steps of other runs, with next to no noise, show the
+numbers and their probabilities. Steps are sampled independently, so the best
+test of a run (Neyman and Pearson) is of the sum over the steps of
+
+    log sum_o w_o exp(m_o x - m_o^2 / 2) - log sum_o v_o exp(m_o x - m_o^2 / 2).
+
+In a pass of `RandomAllocation` one of the steps holds the record: under both
+logarithms stands the sum over the steps of the pass, and the law is that of the
+step which samples the record's primary unit.
 """
 
 from collections.abc import Callable
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -12,11 +34,18 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from scipy import special
 
+from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp.auditing import canaries
-from episodic_dp.auditing import scores
 from episodic_dp.data import dataset as dataset_lib
+from episodic_dp.plan import validation
+
+_AT_ONCE = 1024  # Runs that share the device's memory.
+_COUNTED = 2**16  # Steps whose sums are counted for the law.
+_SEED = 1_000_000  # Of their keys.
+_LITTLE = 1e-6  # Their noise, as a share of the mechanism's.
 
 
 class Scores(NamedTuple):
@@ -31,13 +60,30 @@ class Scores(NamedTuple):
   without_record: np.ndarray
 
 
+class Law(NamedTuple):
+  """The distribution of the sum of a step, before noise.
+
+  Attributes:
+    sums: float64[outcomes], in standard deviations of the noise.
+    present: float64[outcomes], probabilities with the record.
+    absent: float64[outcomes], without it.
+    pass_steps: the steps of a pass, of which one follows the law; 1 where all
+      steps do.
+  """
+
+  sums: np.ndarray
+  present: np.ndarray
+  absent: np.ndarray
+  pass_steps: int = 1
+
+
 def many_runs(
     canary: canaries.Canary,
     *,
     runs: int,
     steps: int,
     seed: int = 0,
-    runs_at_once: int = 1024,
+    law: Law | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Scores:
   """Score independent runs with the record, and as many without it.
@@ -47,28 +93,106 @@ def many_runs(
     runs: of each kind.
     steps: of each run.
     seed: of the runs' secret keys, which all differ.
-    runs_at_once: number of runs that share the device's memory.
+    law: of `count_law`; None to count it.
     progress: called with the number of runs that were finished.
   """
-  keys = jax.random.split(jax.random.key(seed), 2 * runs)
-  return Scores(*(
-      _scored(canary, dataset, part, steps, runs_at_once, progress)
-      for dataset, part in (
-          (canary.present, keys[:runs]), (canary.absent, keys[runs:])
+  law = law or count_law(canary)
+  size = min(_AT_ONCE, runs)
+  # The last batch is filled up with runs that are thrown away, so that one
+  # program serves all.
+  keys = jax.random.split(jax.random.key(seed), (2, -(-runs // size), size))
+  found = []
+  for dataset, batches in zip((canary.present, canary.absent), keys):
+    sums_of = _sums(canary, dataset, canary.release, steps)
+    parts = []
+    for batch in batches:
+      parts.append(log_ratio(sums_of(batch), law))
+      if progress is not None:
+        progress(min(size, runs - size * (len(parts) - 1)))
+    found.append(np.concatenate(parts)[:runs])
+  return Scores(*found)
+
+
+def count_law(canary: canaries.Canary) -> Law:
+  """Count the sums of steps with next to no noise."""
+  plan, mechanism = canary.release.plan, canary.release.mechanism
+  first, *others = plan.stages
+  pass_steps = 1
+  if isinstance(first, plan_lib.RandomAllocation):
+    pass_steps = first.steps
+    plan = dataclasses.replace(plan, stages=(plan_lib.All(), *others))
+  less: dict[str, Any] = {
+      "noise_multiplier": _LITTLE * mechanism.noise_multiplier
+  }
+  if mechanism.count_noise is not None:
+    less["count_noise"] = _LITTLE * mechanism.count_noise
+  release = canary.release.replace(
+      plan=plan, mechanism=dataclasses.replace(mechanism, **less)
+  )
+  keys = jax.random.split(jax.random.key(_SEED), (2, _COUNTED))
+  sums = [
+      _sums(canary, dataset, release, 1)(batch)
+      for dataset, batch in zip((canary.present, canary.absent), keys)
+  ]
+  places, place = np.unique(
+      np.round(_LITTLE * np.concatenate(sums), 3), return_inverse=True
+  )
+  present, absent = (
+      np.bincount(part, minlength=places.size) / _COUNTED
+      for part in place.reshape(2, _COUNTED)
+  )
+  return Law(places, present, absent, pass_steps)
+
+
+def simulate(law: Law, *, runs: int, steps: int, seed: int = 0) -> Scores:
+  """Score runs that follow the law, to choose a threshold before real runs."""
+  rng = np.random.default_rng(seed)
+  passes = -(-steps // law.pass_steps)
+  found = []
+  for weights in (law.present, law.absent):
+    sums = np.zeros((runs, passes, law.pass_steps))
+    when = rng.integers(law.pass_steps, size=(runs, passes, 1))
+    outcome = rng.choice(law.sums.size, when.shape, p=weights)
+    np.put_along_axis(sums, when, law.sums[outcome], axis=2)
+    sums = sums.reshape(runs, -1)[:, :steps]
+    found.append(log_ratio(sums + rng.standard_normal(sums.shape), law))
+  return Scores(*found)
+
+
+def log_ratio(sums: np.ndarray, law: Law) -> np.ndarray:
+  """Return cumulative scores, which change at the end of each pass.
+
+  Args:
+    sums: float64[runs, steps], in standard deviations of the noise.
+    law: of a step.
+
+  Returns:
+    float64[runs, steps].
+  """
+  (runs, steps), pass_steps = sums.shape, law.pass_steps
+  exponents = sums[..., None] * law.sums - law.sums**2 / 2
+  whole = steps // pass_steps
+  likelihoods = [
+      special.logsumexp(
+          exponents[:, : whole * pass_steps].reshape(runs, whole, -1),
+          axis=-1, b=np.tile(weights, pass_steps),
       )
-  ))
+      for weights in (law.present, law.absent)
+  ]
+  scores = np.cumsum(likelihoods[0] - likelihoods[1], axis=1)
+  before = np.pad(scores, [(0, 0), (1, 0)])  # Nothing before the first pass.
+  return before[:, np.arange(1, steps + 1) // pass_steps]
 
 
-def _scored(
+def _sums(
     canary: canaries.Canary,
     dataset: dataset_lib.Dataset,
-    keys: jax.Array,
+    release: plan_lib.Release,
     steps: int,
-    runs_at_once: int,
-    progress: Callable[[int], None] | None,
-) -> np.ndarray:
+) -> Callable[[jax.Array], np.ndarray]:
+  """Make a function from keys to the noised sums of runs on a data set."""
   optimizer = with_mean(optax.sgd(0.0))
-  release = canary.release.replace(hierarchy=dataset.hierarchy)
+  release = release.replace(hierarchy=dataset.hierarchy)
   step = private.make_meta_step(
       canary.learner, optimizer, dataset, release,
       compute=private.Compute(microbatch_size=1, mesh=None),
@@ -77,18 +201,20 @@ def _scored(
   def initial(key):
     return private.init(key, canary.learner, optimizer, release.mechanism)
 
-  released = releases(
-      step, initial, keys, steps=steps, runs_at_once=runs_at_once,
-      progress=progress,
-  )
-  count = scores.clip_units(release)
-  # In parts, since a score holds more numbers than a release.
-  return np.concatenate([
-      canary.score(
-          Releases(*(a[start : start + runs_at_once] for a in released)), count
-      )
-      for start in range(0, len(keys), runs_at_once)
-  ])
+  released = releases(step, initial, steps=steps)
+  count = clip_units(release)
+  return lambda keys: on_line(released(keys), release.mechanism, count)
+
+
+def clip_units(release: plan_lib.Release) -> float:
+  """Return the public number by which a step divides its sum."""
+  plan = release.plan
+  if plan.episode is None:
+    return validation.examples_per_step(release.hierarchy, plan)
+  tasks = plan_lib.tasks_per_step(release.hierarchy, plan)
+  if release.mechanism.noisy_inner_steps:
+    return tasks * plan.episode.way * plan.episode.query
+  return tasks
 
 
 class Releases(NamedTuple):
@@ -105,6 +231,37 @@ class Releases(NamedTuple):
 
   means: np.ndarray
   clip_norms: np.ndarray
+
+
+def on_line(
+    released: Releases, mechanism: plan_lib.Mechanism, count: float
+) -> np.ndarray:
+  """Return sums of one coordinate in units of their noise.
+
+  With clipping="private_quantile" the noised count is read out of two clip
+  norms, and added along the direction (gradient, count) in which a clip unit of
+  norm C moves the pair: that is the projection on a unit vector, of noise 1.
+
+  Args:
+    released: of one coordinate.
+    mechanism: of the releases.
+    count: the public number that the sums are divided by (`clip_units`).
+
+  Returns:
+    float64[runs, steps].
+  """
+  noise = mechanism.gradient_noise_multiplier
+  means, clip_norms = (a[..., 0].astype(np.float64) for a in released)
+  gradient = means * count / clip_norms[:, :-1] / noise
+  if mechanism.clipping != "private_quantile":
+    return gradient
+  sigma, quantile = mechanism.count_noise, mechanism.clip_quantile
+  assert mechanism.clip_rate and sigma and quantile  # Checked by the mechanism.
+  moved = np.diff(np.log(clip_norms))
+  share = quantile - moved / mechanism.clip_rate
+  counted = (share - 0.5) * count / sigma
+  z = mechanism.noise_multiplier
+  return z * (gradient / noise - counted / (2 * sigma))
 
 
 class WithMean(NamedTuple):
@@ -143,56 +300,34 @@ def with_mean(
 def releases(
     step: Callable[[private.State], tuple[private.State, Any]],
     initial: Callable[[jax.Array], private.State],
-    keys: jax.Array,
     *,
     steps: int,
-    runs_at_once: int = 1024,
-    progress: Callable[[int], None] | None = None,
-) -> Releases:
-  """Make one run for every key, and return the release of every step.
+) -> Callable[[jax.Array], Releases]:
+  """Make a function from the keys of runs to the release of every step.
 
   Args:
     step: of `private.make_meta_step` on data of the device, its optimizer
       `with_mean`, with `Compute(mesh=None)`: many runs share the device.
     initial: key -> state, of `private.init` with the same optimizer.
-    keys: typed keys [runs], the secret keys of the runs.
     steps: of each run, at least 1.
-    runs_at_once: how many share the device's memory; the result depends on it
-      by rounding only.
-    progress: called with the number of runs that a batch finished.
   """
+
   def one_run(key):
     def one_step(state, _):
       bounds = _clip_norms(state)
       state, _ = step(state)
-      return state, (_flat(state.opt_state.mean), bounds)
+      mean = jax.tree.leaves(state.opt_state.mean)
+      return state, (jnp.concatenate([a.ravel() for a in mean]), bounds)
 
     state, (means, bounds) = lax.scan(
         one_step, initial(key), None, length=steps
     )
     return means, jnp.concatenate([bounds, _clip_norms(state)[None]])
 
-  count = len(keys)
-  size = min(runs_at_once, count)
   batch = jax.jit(jax.vmap(one_run))
-  parts = []
-  for start in range(0, count, size):
-    # The last batch is filled up with runs that are thrown away, so that one
-    # program serves all.
-    chosen = np.minimum(np.arange(start, start + size), count - 1)
-    kept = min(size, count - start)
-    part = jax.device_get(batch(keys[chosen]))
-    parts.append([array[:kept] for array in part])
-    if progress is not None:
-      progress(kept)
-  means, bounds = (np.concatenate(arrays) for arrays in zip(*parts))
-  return Releases(means, bounds)
+  return lambda keys: Releases(*jax.device_get(batch(keys)))
 
 
 def _clip_norms(state: private.State) -> jax.Array:
   """Return the clip norms of the next step, float32[groups]."""
   return jax.tree.leaves(state.clip)[0]  # Also of a window.
-
-
-def _flat(tree: Any) -> jax.Array:
-  return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])

@@ -33,8 +33,6 @@ from scipy import stats
 
 from episodic_dp import _validate
 
-_CANDIDATES = 4096  # Thresholds that are compared.
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bound:
@@ -48,8 +46,6 @@ class Bound:
       without it, "add" for the reverse.
     threshold: runs with a score of at least this were guessed to have the
       record.
-    trials: number of runs (of both kinds) that were counted.
-    correct: number of right guesses.
   """
 
   epsilon: float
@@ -57,8 +53,6 @@ class Bound:
   confidence: float
   direction: str
   threshold: float
-  trials: int
-  correct: int
 
 
 def measure_epsilon(
@@ -98,24 +92,22 @@ def measure_epsilon(
     ValueError: a value out of range, scores that are NaN, or too few runs.
   """
   _check(delta, confidence)
-  present = _scores("with_record", with_record)
-  absent = _scores("without_record", without_record)
+  scores = {"with_record": with_record, "without_record": without_record}
+  present, absent = (_scores(*named) for named in scores.items())
   if threshold is None:
-    if min(present.size, absent.size) < 2:
+    here, there = present.size // 2, absent.size // 2
+    if not here or not there:
       raise ValueError(
           "one score cannot be split into a half that chooses the threshold and"
           " one that is counted: give at least 2 of each kind, or threshold="
       )
-    here, there = present.size // 2, absent.size // 2
     threshold = best_threshold(
         present[:here], absent[:there], delta=delta, confidence=confidence
     )
     present, absent = present[here:], absent[there:]
-  hits = np.count_nonzero(present >= threshold)
-  alarms = np.count_nonzero(absent >= threshold)
   remove, add = _epsilons(
-      np.asarray(hits), present.size, np.asarray(alarms), absent.size, delta,
-      confidence,
+      np.count_nonzero(present >= threshold), present.size,
+      np.count_nonzero(absent >= threshold), absent.size, delta, confidence,
   )
   return Bound(
       epsilon=max(float(remove), float(add), 0.0),
@@ -123,8 +115,6 @@ def measure_epsilon(
       confidence=confidence,
       direction="remove" if remove >= add else "add",
       threshold=float(threshold),
-      trials=present.size + absent.size,
-      correct=int(hits + absent.size - alarms),
   )
 
 
@@ -141,15 +131,13 @@ def most_epsilon(counted: int, delta: float, confidence: float = 0.95) -> float:
     confidence: as for `measure_epsilon`.
   """
   _check(delta, confidence)
-  remove, _ = _epsilons(
-      np.asarray(counted), counted, np.asarray(0), counted, delta, confidence
-  )
+  remove, _ = _epsilons(counted, counted, 0, counted, delta, confidence)
   return max(float(remove), 0.0)
 
 
 def best_threshold(
-    with_record: Any,
-    without_record: Any,
+    with_record: np.ndarray,
+    without_record: np.ndarray,
     *,
     delta: float,
     confidence: float = 0.95,
@@ -160,22 +148,19 @@ def best_threshold(
   For scores that are not counted: a part of the runs, or simulated ones.
 
   Args:
-    with_record: float[scores], of runs with the record, or simulated ones.
-    without_record: float[scores], the same without it.
+    with_record: float[scores], of runs with the record.
+    without_record: float[scores], of runs without it.
     delta: as for `measure_epsilon`.
     confidence: as for `measure_epsilon`.
-    runs: of each kind that will be counted; by default as many as here.
+    runs: the runs of each kind that will be counted; None for as many as these.
   """
-  present, absent = np.sort(with_record), np.sort(without_record)
-  candidates = np.unique(np.concatenate([present, absent]))
-  if candidates.size > _CANDIDATES:  # Close enough, and much quicker.
-    chosen = np.linspace(0, candidates.size - 1, _CANDIDATES).astype(int)
-    tails = np.arange(_CANDIDATES // 4)
-    chosen = np.union1d(chosen, np.union1d(tails, candidates.size - 1 - tails))
-    candidates = candidates[chosen]
-  here, there = (runs or a.size for a in (present, absent))
-  hits = 1 - np.searchsorted(present, candidates) / present.size
-  alarms = 1 - np.searchsorted(absent, candidates) / absent.size
+  sides = with_record, without_record
+  candidates = np.unique(np.concatenate(sides))
+  here, there = (runs or side.size for side in sides)
+  hits, alarms = (
+      1 - np.searchsorted(np.sort(side), candidates) / side.size
+      for side in sides
+  )
   both = _epsilons(
       hits * here, here, alarms * there, there, delta, confidence
   )
@@ -186,9 +171,9 @@ def best_threshold(
 
 
 def _epsilons(
-    hits: np.ndarray,
+    hits: Any,
     present: int,
-    alarms: np.ndarray,
+    alarms: Any,
     absent: int,
     delta: float,
     confidence: float,
@@ -199,20 +184,19 @@ def _epsilons(
   alarm_high = _upper(alarms, absent, wrong)
 
   def bound(miss, alarm):
-    gained = 1 - miss - delta
     with np.errstate(divide="ignore"):
-      return np.log(np.maximum(gained, 0)) - np.log(alarm)
+      return np.log(np.maximum(1 - miss - delta, 0)) - np.log(alarm)
 
   return bound(miss_high, alarm_high), bound(alarm_high, miss_high)
 
 
-def _upper(count: np.ndarray, trials: int, wrong: float) -> np.ndarray:
-  """Bound a rate from above, wrong with probability `wrong`.
+def _upper(count: Any, trials: int, wrong: float) -> np.ndarray:
+  """Bound a rate from above, wrong with a given probability.
 
   Source: Clopper and Pearson (1934).
   """
-  with np.errstate(invalid="ignore"):
-    found = stats.beta.ppf(1 - wrong, count + 1, trials - count)
+  # Of no further trial: the quantile of the whole.
+  found = stats.beta.ppf(1 - wrong, count + 1, trials - count)
   return np.where(count < trials, found, 1.0)
 
 

@@ -11,148 +11,106 @@ data and its place in the hierarchy are gone. Sizes are public, so each side's
 sum is its mean times its own public count.
 """
 
-from collections.abc import Callable
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import _validate
 from episodic_dp import accounting
+from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import learners
 from episodic_dp import models
 from episodic_dp import plan as plan_lib
-from episodic_dp.auditing import populations
-from episodic_dp.auditing import scores
-from episodic_dp.data import dataset as dataset_lib
+
+
+def _mean_output(outputs: jax.Array, labels: jax.Array) -> jax.Array:
+  del labels
+  return outputs.mean()
 
 
 @dataclasses.dataclass(frozen=True)
-class LinearLearner(learners.Learner):
-  """A learner whose loss is <params, mean of its images>.
+class LinearLearner(learners.MAML):
+  """A learner whose loss is the mean output for all examples of a task.
 
-  The gradient of a task, or of a query example where examples are clipped
-  inside tasks, is the mean of images, whatever the parameters.
+  For outputs that are linear in the parameters the gradient of a task, or of a
+  query example where examples are clipped inside tasks, is a mean of images,
+  whatever the parameters.
+
+  The other attributes are those of `MAML`.
 
   Attributes:
-    way: classes of a task; 1 where there are none.
-    shape: of an image; there is one parameter for every number of it.
     adapts: whether there are support sets.
-    inner_steps: noisy steps inside a task, or None.
-    order: of gradients, as the mechanism says.
   """
 
-  way: int
-  shape: tuple[int, int, int] = (1, 1, 1)
+  task_loss: Any = _mean_output
   adapts: bool = True
-  inner_steps: int | None = None
-  order: Literal["first", "second"] | None = None
 
-  @property  # Follows from the fields.
-  def model(self) -> models.Model:  # type: ignore[override]
-    """Return the linear map, for the check that examples are not mixed."""
-    return models.Model(self.init, self._apply, mixes_examples=False)
+  def loss(self, params: Any, episode: Any) -> jax.Array:
+    """Return the mean output for support and query."""
+    both = episode.support.images, episode.query.images
+    return self.logits(params, jnp.concatenate(both)).mean()
 
-  def init(self, key: jax.Array) -> jax.Array:
-    """Return zeros."""
-    del key
-    return jnp.zeros(math.prod(self.shape))
-
-  def predict(self, params: Any, support: Any, images: jax.Array) -> jax.Array:
-    """Return logits [n, way] without a meaning."""
+  def predict(
+      self, params: Any, support: Any, query_images: jax.Array
+  ) -> jax.Array:
+    """Return outputs without a meaning, also where there is no support."""
     del support
-    return self._apply(params, images)
-
-  def loss(self, params: Any, task: Any) -> jax.Array:
-    """Return the mean over support and query."""
-    images = jnp.concatenate([task.support.images, task.query.images])
-    return jnp.vdot(params, images.mean(0).ravel())
-
-  def adapted_loss(self, params: Any, examples: Any) -> jax.Array:
-    """Return the mean over the examples."""
-    return jnp.vdot(params, examples.images.mean(0).ravel())
-
-  def adapt(
-      self,
-      params: Any,
-      support: Any,
-      *,
-      inner_gradient: Callable[..., Any] = jax.grad,
-  ) -> Any:
-    """Return the parameters after noisy steps."""
-    for i in range(self.inner_steps or 0):
-      loss = lambda p, e, step: self.adapted_loss(p, e)  # noqa: E731
-      params = params - inner_gradient(loss)(params, support, i)
-    return params
-
-  def _apply(self, params: Any, images: jax.Array) -> jax.Array:
-    flat = images.reshape(images.shape[0], -1)
-    return jnp.tile((flat @ params)[:, None], (1, self.way))
+    return self.logits(params, query_images)
 
 
 def linear_learner(release: plan_lib.Release, size: int = 1) -> LinearLearner:
   """Return the learner for a release, of images of `size` numbers."""
-  plan, mechanism = release.plan, release.mechanism
+  episode, mechanism = release.plan.episode, release.mechanism
+  way = 1 if episode is None else episode.way
+
+  def init(key: jax.Array) -> jax.Array:
+    del key
+    return jnp.zeros(size)
+
+  def outputs(params: jax.Array, images: jax.Array) -> jax.Array:
+    flat = images.reshape(images.shape[0], -1)
+    return jnp.tile((flat @ params)[:, None], (1, way))
+
   return LinearLearner(
-      way=1 if plan.episode is None else plan.episode.way,
-      shape=(1, 1, size),
-      adapts=plan.episode is not None,
-      inner_steps=mechanism.inner_steps,
-      order=mechanism.order,
+      models.Model(init, outputs, mixes_examples=False),
+      inner_steps=mechanism.inner_steps or 1,
+      order=mechanism.order or "first",
+      adapts=episode is not None,
+  )
+
+
+def canary_dataset(
+    images: np.ndarray, hierarchy: plan_lib.Hierarchy
+) -> data.ArrayDataset:
+  """Return a data set of images float32[rows, pixels] of any value."""
+  return data.ArrayDataset(
+      name="canaries",
+      images=images.astype(np.float32)[:, None, None],
+      hierarchy=hierarchy,
+      labels=np.zeros(len(images), np.int32),
   )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class CanaryDataset:
-  """A data set of float32 images, with any pixel values.
-
-  Attributes: those of `data.Dataset`; images are float32[rows, H, W, C].
-  """
-
-  images: np.ndarray
-  hierarchy: plan_lib.Hierarchy
-  name: str = "canaries"
-  rows: dataset_lib.Rows = dataset_lib.identity
-  rotate: bool = False
-  targets: int = 0
-  resident: bool = True
-
-  @property
-  def image_shape(self) -> tuple[int, int, int]:
-    """Return (height, width, channels)."""
-    height, width, channels = self.images.shape[1:]
-    return height, width, channels
-
-  @property
-  def labels(self) -> np.ndarray:
-    """Return zeros."""
-    return np.zeros(len(self.images), np.int32)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Canary:
-  """Two neighbouring data sets, and the score that distinguishes their runs.
+  """Two neighbouring data sets, and how their runs are made.
 
   Attributes:
-    level: of the record.
-    direction: in which this pair attains the bound.
     present: the data with the record.
     absent: the data without it.
     learner: of both.
     release: how `present` is sampled; `absent` has its own hierarchy.
-    score: high for runs with the record.
   """
 
-  level: str
-  direction: str
-  present: dataset_lib.Dataset
-  absent: dataset_lib.Dataset
+  present: data.ArrayDataset
+  absent: data.ArrayDataset
   learner: learners.Learner
   release: plan_lib.Release
-  score: scores.Score
 
 
 def worst_case(
@@ -185,10 +143,9 @@ def worst_case(
   hierarchy = release.hierarchy
   k = hierarchy.level_index(level)
   signs = _signs(release, k, direction)
-  away = populations.units_of(hierarchy, k) == 0
-  images = np.float32(_dominance(release)) ** np.abs(signs)
-  images = (np.sign(signs) * images).astype(np.float32).reshape(-1, 1, 1, 1)
-  smaller = populations.without(hierarchy, k)
+  images = np.sign(signs) * _dominance(release) ** np.abs(signs)
+  kept = _units(hierarchy, k) > 0
+  smaller = without(hierarchy, k)
   try:
     plan_lib.validate(smaller, release.plan)
   except errors.PlanError as e:
@@ -197,13 +154,10 @@ def worst_case(
         f" plan does not fit: {e}"
     ) from e
   return Canary(
-      level=level,
-      direction=direction,
-      present=CanaryDataset(images=images, hierarchy=hierarchy),
-      absent=CanaryDataset(images=images[~away], hierarchy=smaller),
+      present=canary_dataset(images[:, None], hierarchy),
+      absent=canary_dataset(images[kept, None], smaller),
       learner=linear_learner(release),
       release=release,
-      score=scores.worst_case_score(release, k, direction),
   )
 
 
@@ -223,7 +177,35 @@ def _check(release: plan_lib.Release, level: str) -> None:
         " for which no worst-case canary is known: audit level"
         f" '{hierarchy.levels[0]}'"
     )
-  populations.check_noise(release.mechanism)
+  if release.mechanism.noise_multiplier == 0:
+    raise errors.PlanError(
+        "noise_multiplier is 0: nothing is claimed, so there is nothing to"
+        " audit"
+    )
+
+
+def without(hierarchy: plan_lib.Hierarchy, level: int) -> plan_lib.Hierarchy:
+  """Return a regular hierarchy without the first unit of a level.
+
+  The units above it stay, also where it was all that they held.
+
+  Raises:
+    PlanError: nothing would be left.
+  """
+  assert hierarchy.sizes is not None
+  if math.prod(hierarchy.sizes[: level + 1]) == 1:
+    raise errors.PlanError(
+        f"the hierarchy has one {hierarchy.levels[level]}: give it two or more,"
+        " so that something is left without it"
+    )
+  offsets, units = [], 1
+  for j, size in enumerate(hierarchy.sizes):
+    counts = np.full(units, size)
+    if j == level:
+      counts[0] -= 1
+    offsets.append(np.append(0, np.cumsum(counts)))
+    units = counts.sum()
+  return plan_lib.Hierarchy(levels=hierarchy.levels, offsets=tuple(offsets))
 
 
 def _dominance(release: plan_lib.Release) -> float:
@@ -235,16 +217,33 @@ def _dominance(release: plan_lib.Release) -> float:
 
 
 def _signs(release: plan_lib.Release, k: int, direction: str) -> np.ndarray:
-  """Return the sign of each image, int[leaves]; its size is a power.
+  """Choose the sign of each image, int[leaves]; its size is a power.
+
+  The accountant's bound is attained at these signs, if that is known. The
+  record points to +1. To remove it all else points to -1; to add it, the units
+  sampled instead of its parent point to +1 too, since then all negative terms
+  of the divergence meet. Inside a clip unit, and where stages are of fixed
+  size, another unit takes the place of one that is not sampled; elsewhere the
+  sum is then 0, and units next to the record would lead it back.
 
   The record outweighs its siblings, and these outweigh all others of the task.
   """
-  hierarchy = release.hierarchy
-  wanted = scores.worst_case_signs(release, k, direction)
-  record = populations.units_of(hierarchy, k) == 0
-  signs = np.full(record.shape, 2 * wanted.siblings)
+  _validate.one_of("direction", direction, ("remove", "add"))
+  far = -1 if direction == "remove" else 1
+  clip, hierarchy = release.clip_level, release.hierarchy
+  fixed = [isinstance(s, plan_lib.FixedSize) for s in release.plan.stages]
+  record = _units(hierarchy, k) == 0
+  siblings = -2 if k > clip or fixed[k] else 0
+  signs = np.full(record.shape, siblings)
   for j in reversed(range(k)):
-    # Paths that leave the record's at stage j keep `others[j]`.
-    stays = populations.units_of(hierarchy, j) == 0
-    signs = np.where(stays, signs, wanted.others[j])
+    # Of paths that leave the record's at stage j.
+    leaving = far if j > clip or (fixed[0] and fixed[j]) else 0
+    signs = np.where(_units(hierarchy, j) == 0, signs, leaving)
   return np.where(record, 3, signs)
+
+
+def _units(hierarchy: plan_lib.Hierarchy, level: int) -> np.ndarray:
+  """Return the unit of the level that each leaf lies in, int64[leaves]."""
+  assert hierarchy.sizes is not None
+  below = math.prod(hierarchy.sizes[level + 1 :])
+  return np.arange(hierarchy.num_leaves) // below

@@ -1,10 +1,10 @@
 """Audit the claims of a release: claimed and measured epsilon by level."""
 
+from collections.abc import Callable, Sequence
 import math
 from typing import Any
 
 import numpy as np
-import tqdm
 
 from episodic_dp import accounting
 from episodic_dp import errors
@@ -20,7 +20,7 @@ from episodic_dp.output import tables
 from episodic_dp.plan import stages
 
 _POINTS = 7  # The most points on the axis of steps.
-_SIMULATED = 20_000  # Runs of the law, from which the threshold comes.
+_SIMULATED = 20_000  # Runs of the law, from which thresholds come.
 
 Audited = tuple[canaries.Canary, dict[int, accounting.Guarantee]]
 """A canary of a level, and the claim after some numbers of steps, rising."""
@@ -45,7 +45,7 @@ def audit(
     runs: with the record, and as many without it.
     delta: at which both epsilons are stated.
     confidence: with which all measured bounds of the last step hold together.
-    seed: of keys and simulated scores.
+    seed: of the runs' keys.
 
   Returns:
     The arguments, "stages", "clip_unit", "noise_multiplier", "holds",
@@ -56,10 +56,9 @@ def audit(
   Raises:
     PlanError, UnsoundPlanError, ValueError: nothing can be audited with these.
   """
-  wanted = [level] if level else list(release.levels)
   audited: dict[str, Audited] = {}
   skipped = {}
-  for name in wanted:
+  for name in [level] if level else release.levels:
     try:
       audited[name] = _prepare(release, name, steps, delta)
     except (errors.PlanError, ValueError) as e:
@@ -75,11 +74,14 @@ def audit(
       phases.phase("attacking"),
       phases.progress(2 * runs * len(audited), "run") as bar,
   ):
-    for name, (canary, claims) in audited.items():
-      measured = _measure(canary, claims, runs, delta, each, seed, bar)
-      rows.append(_row(name, canary, claims, measured))
+    for canary, claims in audited.values():
+      measured = measure(
+          canary, [*claims], runs=runs, delta=delta, confidence=each, seed=seed,
+          progress=bar.update,
+      )
+      rows.append(_row(canary, claims, measured))
   return {
-      "stages": _stage_lines(release),
+      "stages": stages.stage_lines(release.hierarchy, release.plan),
       "clip_unit": release.mechanism.clip_unit,
       "noise_multiplier": release.mechanism.noise_multiplier,
       "steps": steps,
@@ -93,22 +95,10 @@ def audit(
   }
 
 
-def _stage_lines(release: plan_lib.Release) -> list[str]:
-  """Name the units of each level and their stage."""
-  hierarchy = release.hierarchy
-  return [
-      f"{hierarchy.num_units(k)} {name} by {stages.stage_text(stage)}"
-      for k, (name, stage) in enumerate(
-          zip(hierarchy.levels, release.plan.stages)
-      )
-  ]
-
-
 def _prepare(
     release: plan_lib.Release, level: str, steps: int, delta: float
 ) -> Audited:
   """Make the canary and the claims of a level, before anything is run."""
-  small = populations.miniature(release, level)
   claims = {
       t: accounting.guarantee(release, steps=t, delta=delta, level=level)
       for t in _grid(release.plan, steps)
@@ -119,6 +109,7 @@ def _prepare(
         f"level '{level}' has no finite epsilon after {steps} steps, so there"
         " is no claim to audit: use fewer --steps or more noise"
     )
+  small = populations.miniature(release, level)
   direction = "add" if last.direction == "add" else "remove"
   return canaries.worst_case(small, level, direction=direction), claims
 
@@ -151,40 +142,35 @@ def _check_runs(
     )
 
 
-def _measure(
+def measure(
     canary: canaries.Canary,
-    claims: dict[int, accounting.Guarantee],
+    steps: Sequence[int],
+    *,
     runs: int,
     delta: float,
     confidence: float,
-    seed: int,
-    bar: tqdm.tqdm,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
 ) -> dict[int, bounds.Bound]:
   """Bound epsilon after each number of steps, at thresholds fixed before."""
-  steps = max(claims)
-  rng = np.random.default_rng(seed)
-  expected = [
-      canary.score.simulated(rng, _SIMULATED, steps, present=present)
-      for present in (True, False)
-  ]
+  most, law = max(steps), attack.count_law(canary)
+  expected = attack.simulate(law, runs=_SIMULATED, steps=most, seed=seed)
   made = attack.many_runs(
-      canary, runs=runs, steps=steps, seed=seed, progress=bar.update
+      canary, runs=runs, steps=most, seed=seed, law=law, progress=progress
   )
-  return {
-      t: bounds.measure_epsilon(
-          *(scores[:, t - 1] for scores in made),
-          delta=delta, confidence=confidence,
-          threshold=bounds.best_threshold(
-              *(scores[:, t - 1] for scores in expected),
-              delta=delta, confidence=confidence, runs=runs,
-          ),
-      )
-      for t in claims
-  }
+  options: dict[str, Any] = dict(delta=delta, confidence=confidence)
+  found = {}
+  for t in steps:
+    threshold = bounds.best_threshold(
+        *(scores[:, t - 1] for scores in expected), runs=runs, **options
+    )
+    found[t] = bounds.measure_epsilon(
+        *(scores[:, t - 1] for scores in made), threshold=threshold, **options
+    )
+  return found
 
 
 def _row(
-    level: str,
     canary: canaries.Canary,
     claims: dict[int, accounting.Guarantee],
     measured: dict[int, bounds.Bound],
@@ -193,14 +179,16 @@ def _row(
   steps = max(claims)
   claim, last = claims[steps], measured[steps]
   return {
-      "level": level,
+      "level": claim.level,
       "neighbours": claim.neighbours,
       "claimed": claim.epsilon,
       "measured": last.epsilon,
       "share": last.epsilon / claim.epsilon if claim.epsilon else None,
       "holds": last.epsilon <= claim.epsilon,
       "bound": {"direction": last.direction, "confidence": last.confidence},
-      "attacked": " > ".join(_stage_lines(canary.release)),
+      "attacked": " > ".join(stages.stage_lines(
+          canary.release.hierarchy, canary.release.plan
+      )),
       "curve": [
           {
               "steps": t,

@@ -17,10 +17,10 @@ Student's t over the runs, and the largest epsilon. Runs on data of different
 trees are never averaged.
 """
 
-
 from absl import flags
 
 from episodic_dp import errors
+from episodic_dp import plain
 from episodic_dp.analysis import comparison
 from episodic_dp.cli import shared_flags
 
@@ -33,8 +33,7 @@ def main(values: flags.FlagValues, *paths: str) -> None:
         " runs/a runs/b"
     )
   found = comparison.compare(paths)
-  as_json = values.format == "json"
-  print(comparison.as_json(found) if as_json else comparison.text(found))
+  shared_flags.show(plain.to_plain({"runs": found}), comparison.text(found))
 
 
 def define_flags() -> None:

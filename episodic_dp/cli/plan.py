@@ -36,7 +36,7 @@ def define_flags() -> None:
 def main(values: flags.FlagValues) -> None:
   """Print the table with the choice and its command, or JSON."""
   config = shared_flags.run_config(values)
-  proposal = propose.propose(
+  result = propose.propose(
       config,
       epsilon=values.epsilon,
       level=values.level,
@@ -51,9 +51,9 @@ def main(values: flags.FlagValues) -> None:
   elif config.data.name not in data.GENERATED:
     given.append("--data_dir=DATA")
   command = " ".join(
-      ["episodic-dp train", *map(shlex.quote, given), *proposal.choice.flags]
+      ["episodic-dp train", *map(shlex.quote, given), *result["flags"]]
   )
-  result = proposal.as_dict() | {"command": command}
+  result["command"] = command
   shared_flags.show(
-      result, f"{proposal.table()}\n\n{command} --workdir=DIR"
+      result, f"{propose.table(result)}\n\n{command} --workdir=DIR"
   )

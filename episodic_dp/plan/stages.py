@@ -125,6 +125,16 @@ def stage_text(stage: Stage) -> str:
   return f"{type(stage).__name__}({', '.join(values)})"
 
 
+def stage_lines(
+    hierarchy: hierarchy_lib.Hierarchy, plan: "SamplingPlan"
+) -> list[str]:
+  """Write how each level is sampled: "8000 participant by Poisson(0.02)"."""
+  return [
+      f"{hierarchy.num_units(k)} {level} by {stage_text(plan.stages[k])}"
+      for k, level in enumerate(hierarchy.levels)
+  ]
+
+
 def parse_stage(text: str) -> Stage:
   """Read 'FixedSize(5)', 'Poisson(0.004)', 'Poisson(8/30)' or 'All()'.
 

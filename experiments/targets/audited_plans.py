@@ -1,17 +1,13 @@
 """Measured epsilon beside the claimed one, for eighteen sound plans."""
 
-
 import dataclasses
 from typing import Any
-
-import numpy as np
 
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.accounting import report
-from episodic_dp.auditing import attack
-from episodic_dp.auditing import bounds
 from episodic_dp.auditing import canaries
+from episodic_dp.auditing import claims
 from episodic_dp.auditing import populations
 from episodic_dp.output import plotting
 from experiments import runs as runs_lib
@@ -140,30 +136,18 @@ CASES = {
 
 def measured(
     case: Case, runs: int, seed: int = 0
-) -> tuple[float, bounds.Bound, attack.Scores, list[np.ndarray]]:
-  """The claim, the bound, and scores: real ones and those simulated for it.
-
-  The threshold comes from the simulated ones.
-  """
+) -> tuple[float, float]:
+  """Return the claimed epsilon, and the one that an attack measures."""
   small = populations.miniature(*case.parts)
   claim = accounting.guarantee(
       small, steps=case.steps, delta=DELTA, level=case.level
   )
   canary = canaries.worst_case(small, case.level, direction=claim.direction)
-  rng = np.random.default_rng(seed)
-  expected = [
-      canary.score.simulated(rng, runs, case.steps, present=there)[:, -1]
-      for there in (True, False)
-  ]
-  found = attack.many_runs(canary, runs=runs, steps=case.steps, seed=seed)
-  bound = bounds.measure_epsilon(
-      found.with_record[:, -1], found.without_record[:, -1], delta=DELTA,
-      confidence=CONFIDENCE,
-      threshold=bounds.best_threshold(
-          *expected, delta=DELTA, confidence=CONFIDENCE
-      ),
+  found = claims.measure(
+      canary, [case.steps], runs=runs, delta=DELTA, confidence=CONFIDENCE,
+      seed=seed,
   )
-  return claim.epsilon, bound, found, expected
+  return claim.epsilon, found[case.steps].epsilon
 
 
 _RUNS = {"smoke": 2000, "cpu": 100_000, "full": 1_000_000}
@@ -187,7 +171,7 @@ def finish(
   case, count = CASES[run.labels["plan"]], run.labels["runs"]
   if case.mechanism.inner_steps is not None:
     count //= 2  # Every step holds two inner ones.
-  claimed, bound, _, _ = measured(case, count, seed=1)
+  claimed, found = measured(case, count, seed=1)
   return runs_lib.record(run, folder, {
       "stages": " > ".join(map(str, case.stages)),
       "form": case.episode.form if case.episode else "no tasks",
@@ -195,7 +179,7 @@ def finish(
       "noise_multiplier": case.mechanism.noise_multiplier,
       "runs": count,
       "claimed": claimed,
-      "measured": bound.epsilon,
+      "measured": found,
   })
 
 

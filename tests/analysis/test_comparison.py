@@ -74,13 +74,15 @@ def save(tmp_path):
 def test_a_run_is_what_its_files_say(save):
   folder = save("a", tested=0.75)
   (run,) = comparison.compare([folder, folder.parent, f"{folder}/"])
-  assert (run.name, run.steps, run.planned_steps) == (str(folder), 20, 20)
-  assert run.finished and [*run.scores] == ["validation", "single", "ensemble"]
-  score = run.scores["validation"]
-  assert (score.mean, score.low, score.high) == (0.5, 0.4, 0.6)
-  assert run.scored_at == {"validation": 20, "single": 20, "ensemble": 20}
+  assert (run["name"], run["steps"]) == (str(folder), 20)
+  assert run["planned_steps"] == 20 and run["finished"]
+  assert [*run["scores"]] == ["validation", "single", "ensemble"]
+  assert run["scores"]["validation"] == {
+      "kind": "accuracy", "mean": 0.5, "low": 0.4, "high": 0.6, "step": 20
+  }
+  assert run["scores"]["ensemble"]["step"] == 20
   stated = statement(20)["guarantees"]
-  assert {k: v["epsilon"] for k, v in run.stated.items()} == {
+  assert {k: v["epsilon"] for k, v in run["stated"].items()} == {
       level: stated[level]["epsilon"] for level in RELEASE.levels
   }
 
@@ -89,12 +91,8 @@ def test_unfinished_runs_show_the_steps_of_score_and_epsilon(save):
   folder = save("killed", steps=13)
   save("stopped", steps=10, stated=10, noise=2.0)
   found = comparison.compare([folder.parent])
-  killed, stopped = found
-  assert not killed.finished and not stopped.finished
-  all_steps, some_steps = (
-      run.stated["writer"]["epsilon"] for run in (killed, stopped)
-  )
-  assert all_steps > some_steps
+  killed, stopped = (run["stated"]["writer"]["epsilon"] for run in found)
+  assert not any(run["finished"] for run in found) and killed > stopped
   _, _, first, second, *_ = comparison.text(found).splitlines()
   assert "13 of 20" in first and "(of 20 steps)" in first
   assert "(step 10)" in first
@@ -109,17 +107,17 @@ def test_only_runs_that_differ_in_their_keys_are_averaged(save, tmp_path):
   save("z=1,key=10", seed=10, steps=13)  # Not finished: listed, not averaged.
   save("z=1,key=11", seed=11, release=OTHERS)  # Other people.
   found = comparison.compare([tmp_path])
-  assert [run.name.rpartition("/")[2] for run in found] == [
+  assert [run["name"].rpartition("/")[2] for run in found] == [
       "z=1,key=0", "z=1,key=1", "z=1,key=2", "z=1,key=10",
       "mean of 3: noise_multiplier=1.0", "z=2,key=0", "z=1,key=11",
   ]
   mean = found[4]
-  assert mean.runs == 3 and mean.stated == found[0].stated
-  score = mean.scores["validation"]
-  assert score.mean == pytest.approx(statistics.mean(values))
+  assert mean["runs"] == 3 and mean["stated"] == found[0]["stated"]
+  score = mean["scores"]["validation"]
+  assert score["mean"] == pytest.approx(statistics.mean(values))
   # Student's t of two degrees of freedom, from a table.
   half = 4.302653 * statistics.stdev(values) / math.sqrt(3)
-  assert score.high - score.mean == pytest.approx(half, rel=1e-6)
+  assert score["high"] - score["mean"] == pytest.approx(half, rel=1e-6)
 
 
 def test_no_guarantee_and_missing_files_are_shown(save, tmp_path):
@@ -136,9 +134,8 @@ def test_no_guarantee_and_missing_files_are_shown(save, tmp_path):
   text = comparison.text(found)
   assert "0 of ?" in text and "test squared error" in text
   assert text.splitlines()[3].split()[-1] == "none"
-  _, run = json.loads(comparison.as_json(found))["runs"]
-  assert run["stated"]["writer"]["epsilon"] == "inf"
-  assert run["scores"]["single"]["mean"] == 3.25
+  assert found[1]["stated"]["writer"]["epsilon"] == "inf"
+  assert found[1]["scores"]["single"]["mean"] == 3.25
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The proposals for a budget: never past the epsilon, best by their score."""
 
 import dataclasses
-import json
 import re
 import types
 
@@ -35,59 +34,58 @@ def rows_of(config, budget=BUDGET):
   )
 
 
+CONFIG = RunConfig.parse(glyphs.get_config())
+
+
 @pytest.fixture(scope="module")
-def proposal():
-  config = RunConfig.parse(glyphs.get_config())
-  return propose.Proposal(
-      config=config, epsilon=EPSILON, level="participant", clip_norm=1.0,
-      measured=measured_of(0.02), rows=rows_of(config),
-  )
+def rows():
+  return rows_of(CONFIG)
 
 
-def test_no_row_passes_the_epsilon_by_the_accountants_own_check(proposal):
-  assert len(proposal.rows) >= 3
-  for row in proposal.rows:
-    config = proposal.config.with_changes(row.changes)
+def test_no_row_passes_the_epsilon_by_the_accountants_own_check(rows):
+  assert len(rows) >= 3
+  for row in rows:
+    config = CONFIG.with_changes(row["changes"])
     found = accounting.guarantee(
         config.release, steps=config.steps, delta=1e-5, level="participant",
     ).epsilon
     assert 0.98 * EPSILON < found <= EPSILON
-    assert found == row.epsilon
-    assert config.release.mechanism.noise_multiplier == row.noise_multiplier
-    assert 0.9 * BUDGET < row.steps * row.tasks <= BUDGET * 1.001
-  scores = [row.score for row in proposal.rows]
-  assert proposal.choice.score == max(scores)
-  assert 0 < scores.index(max(scores)) < len(scores) - 1
+    assert found == row["epsilon"]
+    noise = config.release.mechanism.noise_multiplier
+    assert noise == row["noise_multiplier"]
+    assert 0.9 * BUDGET < row["steps"] * row["tasks"] <= BUDGET * 1.001
 
 
-def test_table_and_json_mark_the_row_whose_flags_they_give(proposal):
-  row = proposal.choice
-  assert row.flags == [
-      f"--config.plan.stages=\"('Poisson({row.tasks / 8000:g})',"
+def test_the_best_row_is_chosen_and_its_flags_are_given(rows):
+  found = propose.choose(rows)
+  scores = [row["effective_steps"] for row in rows]
+  best = scores.index(max(scores))
+  assert 0 < best < len(rows) - 1
+  assert [row["chosen"] for row in found["rows"]].index(True) == best
+  row = rows[best]
+  assert found["flags"] == [
+      f"--config.plan.stages=\"('Poisson({row['tasks'] / 8000:g})',"
       " 'FixedSize(5)', 'FixedSize(3)')\"",
-      f"--config.steps={row.steps}",
-      f"--config.mechanism.noise_multiplier={row.noise_multiplier}",
+      f"--config.steps={row['steps']}",
+      f"--config.mechanism.noise_multiplier={row['noise_multiplier']}",
       "--config.mechanism.clip_norm=1.0",
   ]
-  assert proposal.table().count("chosen") == 1
-  found = json.loads(json.dumps(proposal.as_dict(), allow_nan=False))
-  (chosen,) = (row for row in found["rows"] if row["chosen"])
-  assert chosen["flags"] == found["flags"] == row.flags
 
 
-def test_a_private_quantile_takes_its_part_of_the_noise(proposal):
+def test_a_private_quantile_takes_its_part_of_the_noise(rows):
   source = glyphs.get_config()
   source.mechanism.update(dict(
       clipping="private_quantile", clip_quantile=0.5, clip_rate=0.2,
       count_noise=10.0,
   ))
-  plain = {row.tasks: row for row in proposal.rows}
-  adaptive = {row.tasks: row for row in rows_of(RunConfig.parse(source))}
+  plain = {row["tasks"]: row for row in rows}
+  adaptive = {row["tasks"]: row for row in rows_of(RunConfig.parse(source))}
   both = plain.keys() & adaptive.keys()
   assert both
   for tasks in both:
-    assert adaptive[tasks].noise_multiplier == plain[tasks].noise_multiplier
-    assert 0.8 < adaptive[tasks].share / plain[tasks].share < 1
+    one, other = plain[tasks], adaptive[tasks]
+    assert other["noise_multiplier"] == one["noise_multiplier"]
+    assert 0.8 < other["signal_share"] / one["signal_share"] < 1
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,8 @@ class Audit(NamedTuple):
       return private.init(key, self.learner, OPTIMIZER, self.mechanism)
 
     with _quickly_compiled():
-      released = attack.releases(
-          step, initial, jax.random.split(jax.random.key(seed), runs),
-          steps=self.steps, runs_at_once=runs,
-      )
+      run = attack.releases(step, initial, steps=self.steps)
+      released = run(jax.random.split(jax.random.key(seed), runs))
     # The sizes, and so the constant, are public and differ between the sides.
     scale = self.units(side) / self.mechanism.clip_norm
     return released.means.astype(np.float64) * scale

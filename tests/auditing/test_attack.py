@@ -17,10 +17,8 @@ from episodic_dp.auditing import canaries
 def parts(**mechanism):
   """(step, initial) of a small run of 3-dimensional examples."""
   hierarchy = plan.Hierarchy.regular((6,), levels=("image",))
-  images = np.random.default_rng(0).standard_normal((6, 1, 1, 3))
-  dataset = canaries.CanaryDataset(
-      images=images.astype(np.float32), hierarchy=hierarchy
-  )
+  images = np.random.default_rng(0).standard_normal((6, 3))
+  dataset = canaries.canary_dataset(images, hierarchy)
   sampled = plan.SamplingPlan((plan.Poisson(0.5),))
   m = plan.Mechanism(
       **{"clip_unit": "image", "noise_multiplier": 1.0, **mechanism}
@@ -40,11 +38,8 @@ def parts(**mechanism):
 def test_every_run_is_what_its_key_gives_alone():
   step, initial = parts()
   keys = jax.random.split(jax.random.key(3), 1000)
-  done = []
-  released = attack.releases(
-      step, initial, keys, steps=3, runs_at_once=300, progress=done.append
-  )
-  assert released.means.shape == (1000, 3, 3) and done == [300, 300, 300, 100]
+  released = attack.releases(step, initial, steps=3)(keys)
+  assert released.means.shape == (1000, 3, 3)
   assert released.clip_norms.shape == (1000, 4, 1)
   for i in (0, 999):
     state = initial(keys[i])
@@ -69,7 +64,7 @@ def test_clip_norms_tell_the_noised_counts():
       count_noise=5.0,
   )
   keys = jax.random.split(jax.random.key(1), 4)
-  released = attack.releases(step, initial, keys, steps=2)
+  released = attack.releases(step, initial, steps=2)(keys)
   assert released.clip_norms.shape == (4, 3, 1)
   assert (released.clip_norms[:, 0] == 1).all()
   state, metrics = step(step(initial(keys[2]))[0])

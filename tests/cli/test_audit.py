@@ -75,11 +75,11 @@ def test_a_claim_that_is_too_small_ends_with_status_1(
     [
         (("--level=hospital",), {}, "unknown level 'hospital'"),
         (("--runs=20",), {}, "--runs=20 can show at most"),
-        (("--config.mechanism.noise_multiplier=0",), {}, "nothing to audit"),
+        (("--config.mechanism.noise_multiplier=0",), {}, "no claim to audit"),
         ((), dict(mechanism=dict(
             clip_unit="task", noise_multiplier=1.0,
             clipping="percentile_window", clip_percentile=50.0,
-            clip_window=4)), "un-noised"),
+            clip_window=4)), "no claim to audit"),
         ((), dict(plan=dict(stages=(
             "RandomAllocation(3)", "FixedSize(1)", "FixedSize(2)"))),
          "use --steps=3"),

@@ -60,8 +60,8 @@ def test_examples_take_the_place_of_tasks_that_are_not_formed(call):
       "calibrate", "--config=glyphs_supervised", "--epsilon=3", "--solve=tasks"
   )
   assert re.match(
-      r"\S+ examples per step spend epsilon 2\.9\d+ of 3 for a drawing .* at"
-      r" 100 steps with noise_multiplier 1:"
+      r"noise_multiplier 1 spends epsilon 2\.9\d+ of 3 for a drawing .* at"
+      r" 100 steps of \S+ examples:"
       r""" --config.plan.stages="\('Poisson\(\S+\)',\)"$""",
       done.stdout,
   ), done.stdout

@@ -26,7 +26,7 @@ EVERY = [
     learners.RidgeHead(MODEL, way=WAY),
     learners.FineTuning(MODEL),
     learners.Supervised(MODEL),
-    canaries.LinearLearner(way=WAY),
+    canaries.LinearLearner(MODEL),
 ]
 
 
@@ -46,7 +46,7 @@ def test_learners_of_example_gradients_say_so():
       return self.loss(params, episode), params
 
   yes = [kind(MODEL, order="first") for kind in (learners.MAML, learners.ANIL)]
-  yes.append(canaries.LinearLearner(3, order="first", inner_steps=2))
+  yes.append(canaries.LinearLearner(MODEL, order="first"))
   assert all(learner.example_gradients for learner in yes)
   no = [*EVERY, Own(MODEL, order="first")]
   assert not any(learner.example_gradients for learner in no)
