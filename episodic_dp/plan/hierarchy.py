@@ -307,6 +307,26 @@ class Hierarchy:
     counts = self.child_counts(level)
     return np.repeat(np.arange(counts.size), counts)
 
+  def families(
+      self, level: int, parents: Any, xp: Any = np
+  ) -> tuple[Any, Any]:
+    """Find the first child and the number of children of units.
+
+    Args:
+      level: of the children.
+      parents: integers, units of the level above (0 for the first level).
+      xp: numpy or jax.numpy, whose arrays these are.
+
+    Returns:
+      The numbers of the first children and the counts, both like `parents`.
+    """
+    if self.sizes is not None:
+      size = self.sizes[level]
+      return parents * size, xp.full_like(parents, size)
+    assert self.offsets is not None
+    offsets = xp.asarray(self.offsets[level], parents.dtype)
+    return offsets[parents], offsets[parents + 1] - offsets[parents]
+
   def occupied(self) -> "Hierarchy":
     """Give the tree of the units that hold a leaf: for public data only.
 

@@ -1,28 +1,126 @@
-"""Bounds of the distance between the drawn sample and the ideal one."""
+"""Numbers of children that the samplers draw, and the error of their draws.
 
+A Poisson stage draws K ~ Binomial(N, p) children. Its distribution function is
+computed with whole numbers (no rounding that matters), scaled to 2^128 and cut
+where the remaining tail is below 2^-90. A count that is drawn by inverting it
+with 128 random bits differs from the true one by less than `error` in total
+variation. Both samplers read these tables and `capacities`; the accountant
+charges `sampling_error`.
+"""
+
+import bisect
 import dataclasses
+import fractions
 import functools
+import itertools
 import math
 
 import numpy as np
 
-from episodic_dp.plan import binomial
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import stages as stages_lib
+
+BITS = 128
+TAIL_BITS = 90
+_FRACTION_BITS = 256
+# One uniform number below n < 2^31 from 128 bits is off by at most n / 2^128 in
+# total variation, and each of its values by at most that share.
+UNIFORM_ERROR = 2.0 ** (31 - BITS)
 
 _RANDOM_COUNT = (stages_lib.Poisson, stages_lib.RandomAllocation)
 
 
-def _tables(
-    stage: stages_lib.Stage, counts: np.ndarray
-) -> list[binomial.BinomialTable]:
-  """Build one table for each distinct number of children."""
-  return [
-      binomial.binomial_table(int(n), float(stage.rate(n)))
-      for n in np.unique(counts)
-  ]
+@dataclasses.dataclass(frozen=True, eq=False)
+class BinomialTable:
+  """Thresholds of the distribution function of Binomial(n, p).
+
+  Attributes:
+    first: the smallest count of the table.
+    thresholds: whole numbers, rising; a number U of 128 random bits draws the
+      count `first + (number of thresholds <= U)`.
+    capacity: the largest count that can be drawn, first + number of thresholds.
+    error: total variation from the true binomial, tails and rounding included.
+    upper: the true probability of `capacity` or more, where more was cut off.
+    lower: the true probability of `first` or fewer, where fewer were cut off.
+  """
+
+  first: int
+  thresholds: tuple[int, ...]
+  capacity: int
+  error: float
+  upper: float = 0.0
+  lower: float = 0.0
 
 
+@functools.lru_cache(maxsize=4096)
+def binomial_table(n: int, p: float) -> BinomialTable:
+  """Tabulate Binomial(n, p), with p a float taken at its exact value.
+
+  Weights are scaled to 2^256 at the mode and follow the recurrence
+  w(k+1) = w(k) (n-k) p / ((k+1) (1-p)) away from it, where each division loses
+  less than one unit; the products of ratios are below one, so that losses do
+  not grow: over at most 2^20 entries a cumulated weight is off by less than
+  2^-216 of the total.
+  """
+  if p >= 1 or n == 0:
+    return BinomialTable(n, (), n, 0.0)
+  exact = fractions.Fraction(p)
+  up, down = exact.numerator, exact.denominator - exact.numerator
+  mode = min(n, int((n + 1) * exact))
+  # Below the mode the failures, n - k of them, follow the same recurrence.
+  below = _weights_above(n, n - mode, down, up)
+  weights = [*reversed(below), 1 << _FRACTION_BITS]
+  weights += _weights_above(n, mode, up, down)
+  sums = [0, *itertools.accumulate(weights)]
+  total, smallest = sums[-1], mode - len(below)
+  limit = total >> TAIL_BITS
+  # The entries before `low` and those after `high` are cut off.
+  low = bisect.bisect_right(sums, limit) - 1
+  high = bisect.bisect_left(sums, total - limit) - 1
+  cut = sums[low] + total - sums[high + 1]
+  first, capacity = smallest + low, smallest + high
+  return BinomialTable(
+      first=first,
+      thresholds=tuple(
+          (weight << BITS) // total for weight in sums[low + 1 : high + 1]
+      ),
+      capacity=capacity,
+      error=float(
+          fractions.Fraction(cut, total)
+          + fractions.Fraction(len(weights), 1 << BITS)
+      ),
+      upper=_share(total - sums[high], total) if capacity < n else 0.0,
+      lower=_share(sums[low + 1], total) if first > 0 else 0.0,
+  )
+
+
+def _weights_above(n: int, mode: int, up: int, down: int) -> list[int]:
+  """List the weights of mode + 1, mode + 2, ... up to n or to the first 0."""
+  weights, weight = [], 1 << _FRACTION_BITS
+  for k in range(mode, n):
+    weight = weight * (n - k) * up // ((k + 1) * down)
+    weights.append(weight)
+    if not weight:
+      break
+  return weights
+
+
+def _share(weight: int, total: int) -> float:
+  """Divide a weight by the total, rounded up."""
+  return math.nextafter(float(fractions.Fraction(weight, total)), math.inf)
+
+
+def count_tables(
+    stage: stages_lib.Stage, children: np.ndarray
+) -> dict[int, BinomialTable]:
+  """Tabulate the number that a stage draws of each distinct family size."""
+  return {
+      n: binomial_table(n, float(stage.rate(np.asarray(n))))
+      for n in np.unique(children).tolist()
+  }
+
+
+@functools.lru_cache(maxsize=64)  # of the objects: the samplers ask every step
 def capacities(
     hierarchy: hierarchy_lib.Hierarchy, plan: stages_lib.SamplingPlan
 ) -> tuple[int, ...]:
@@ -37,7 +135,8 @@ def capacities(
     counts = hierarchy.child_counts(k)
     largest = int(counts.max())
     if isinstance(stage, _RANDOM_COUNT):
-      largest = max(table.capacity for table in _tables(stage, counts))
+      tables = count_tables(stage, counts)
+      largest = max(table.capacity for table in tables.values())
     elif isinstance(stage, stages_lib.FixedSize):
       largest = stage.n if k else min(largest, stage.n)
     result.append(max(largest, 1))
@@ -109,24 +208,22 @@ def sampling_error(
   order inside a step is drawn anew for each step.
   """
   slots = capacities(hierarchy, plan)
-  repeats = 1
-  if plan.episode is not None and plan.episode.form == "independent":
-    repeats = plan.episode.tasks or 1
   uniform = tails = assigned = ratios = unmatched = 0.0
   for k, stage in enumerate(plan.stages):
-    parents = repeats * math.prod(slots[:k])
-    uniform += parents * slots[k] * binomial.UNIFORM_ERROR
+    parents = math.prod((*plan.repeats, *slots[:k]))
+    uniform += parents * slots[k] * UNIFORM_ERROR
     if isinstance(stage, _RANDOM_COUNT):
-      tables = _tables(stage, hierarchy.child_counts(k))
-      tails += parents * max(table.error for table in tables)
+      tables = count_tables(stage, hierarchy.child_counts(k))
+      table_error = max(table.error for table in tables.values())
+      tails += parents * table_error
       unmatched += max(
-          _unmatched(stage, int(n), table)
-          for n, table in zip(np.unique(hierarchy.child_counts(k)), tables)
+          _unmatched(stage, children, table)
+          for children, table in tables.items()
       )
     if isinstance(stage, stages_lib.RandomAllocation):
       # The table's 1 / T is rounded: its tail may be off, but not by half.
-      tails += tables[0].error
-      units = hierarchy.num_units(0) / 2**binomial.BITS
+      tails += table_error
+      units = hierarchy.num_units(0) / 2**BITS
       assigned, ratios = units, units * stage.steps
   return SamplerError(
       variation=uniform + tails + assigned,
@@ -138,7 +235,7 @@ def sampling_error(
 
 
 def _unmatched(
-    stage: stages_lib.Stage, children: int, table: binomial.BinomialTable
+    stage: stages_lib.Stage, children: int, table: BinomialTable
 ) -> float:
   """Compute the share of one random count in `SamplerError.unmatched`.
 
@@ -160,7 +257,7 @@ def _unmatched(
   entries = len(table.thresholds) + 1
   rounded = 2 + 1 / (1 - rate) + table.capacity / (children * rate)
   # Twice, for a pass: the table's 1 / T is rounded.
-  moved = 2.0 ** -(binomial.TAIL_BITS - 2) if edges else 0.0
+  moved = 2.0 ** -(TAIL_BITS - 2) if edges else 0.0
   return (
-      2 * edges + moved + entries * rounded * 2.0**-binomial.BITS
+      2 * edges + moved + entries * rounded * 2.0**-BITS
   )

@@ -248,6 +248,13 @@ class SamplingPlan:
             " units, so use FixedSize(n), Poisson(p) or All() below"
         )
 
+  @property
+  def repeats(self) -> tuple[int, ...]:
+    """Return (tasks,) where each task samples the whole tree anew, else ()."""
+    if self.episode is None or self.episode.tasks is None:
+      return ()
+    return (self.episode.tasks,)
+
 
 @functools.lru_cache(maxsize=64)  # of the objects: a ledger asks every step
 def inclusion_rate(

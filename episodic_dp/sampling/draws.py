@@ -3,8 +3,8 @@
 `jax.random.randint`, float32 uniforms and `jax.random.binomial` are not exact
 enough for a privacy proof. Here 128 random bits are scaled to a range in
 whole-number arithmetic, exact up to one part in 2^97, or looked up in the
-whole-number thresholds of `plan.binomial_table`; the accountant charges the
-remaining error to delta (`plan.sampler_error`).
+whole-number thresholds of `plan.sampler_error.BinomialTable`; the accountant
+charges the remaining error to delta.
 
 A pass of `RandomAllocation` has T steps, and every unit falls into one of them.
 The assignment is not stored: each step draws it again from the pass's key, in
@@ -12,18 +12,19 @@ chunks of units, which takes little memory and makes a step a pure function of
 its number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 import functools
+import itertools
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from episodic_dp.plan import binomial
+from episodic_dp.plan import sampler_error
 
 _LOW_HALF = 0xFFFF
+_WORDS = sampler_error.BITS // 32
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -33,7 +34,7 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
   dimensions. The barrier keeps XLA from generating them again for each of their
   readers.
   """
-  shape = (*shape, binomial.WORDS)
+  shape = (*shape, _WORDS)
   bits = jax.random.bits(key, (math.prod(shape),), jnp.uint32)
   return jax.lax.optimization_barrier(bits).reshape(shape)
 
@@ -181,45 +182,6 @@ def _sort(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
 # Counts -----------------------------------------------------------------------
 
 
-class CountTables(NamedTuple):
-  """The tables of several family sizes, one after the other.
-
-  Attributes:
-    thresholds: uint32[entries of all tables (at least 1), 4].
-    start: int32[sizes], the first entry of each size's table.
-    entries: int32[sizes], its number of entries.
-    first: int32[sizes], the smallest count.
-  """
-
-  thresholds: np.ndarray | jax.Array
-  start: np.ndarray | jax.Array
-  entries: np.ndarray | jax.Array
-  first: np.ndarray | jax.Array
-
-
-def count_tables(sizes: Sequence[int], p: float) -> tuple[CountTables, int]:
-  """Make the tables for Binomial(n, p), n in `sizes`.
-
-  Args:
-    sizes: distinct numbers of children, 0 allowed.
-    p: the rate of the Poisson stage.
-
-  Returns:
-    The tables (NumPy), and how many halvings find a count in the longest one.
-  """
-  tables = [binomial.binomial_table(int(n), float(p)) for n in sizes]
-  entries = np.asarray([len(t.thresholds) for t in tables], np.int32)
-  # One unused row, so that there is always something to gather.
-  blank = np.zeros((1, binomial.WORDS), np.uint32)
-  result = CountTables(
-      thresholds=np.concatenate([*(t.thresholds for t in tables), blank]),
-      start=(np.cumsum(entries) - entries).astype(np.int32),
-      entries=entries,
-      first=np.asarray([t.first for t in tables], np.int32),
-  )
-  return result, int(entries.max()).bit_length()
-
-
 def _less_equal(a: jax.Array, b: jax.Array) -> jax.Array:
   """a <= b for numbers of uint32 words, most significant first."""
   result = jnp.ones(jnp.broadcast_shapes(a.shape, b.shape)[:-1], bool)
@@ -230,24 +192,29 @@ def _less_equal(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def draw_counts(
-    bits: jax.Array, tables: CountTables, which: jax.Array | int, steps: int
+    bits: jax.Array,
+    children: jax.Array,
+    tables: Mapping[int, sampler_error.BinomialTable],
 ) -> jax.Array:
   """Turn uniform bits into binomial counts, by binary search.
 
   Args:
     bits: uint32[..., 4] random bits, most significant word first.
-    tables: from `count_tables`.
-    which: int32[...], the position of each unit's number of children in the
-      `sizes` that the tables were made of.
-    steps: from `count_tables`.
+    children: int32[...], the number of children of each unit.
+    tables: the table of every number of children that occurs, in rising order
+      (`plan.sampler_error.count_tables`).
 
   Returns:
     int32[...]: first + the number of thresholds that are at most `bits`.
   """
-  start = jnp.asarray(tables.start)[which]
-  thresholds = jnp.asarray(tables.thresholds)
-  low = jnp.broadcast_to(start, bits.shape[:-1])
-  high = low + jnp.asarray(tables.entries)[which]
+  entries = np.asarray([len(t.thresholds) for t in tables.values()], np.int32)
+  starts = np.cumsum(entries, dtype=np.int32) - entries
+  firsts = np.asarray([t.first for t in tables.values()], np.int32)
+  # One unused number, so that there is always something to gather.
+  numbers = itertools.chain(*(t.thresholds for t in tables.values()), [0])
+  thresholds = jnp.asarray([_words(number) for number in numbers], jnp.uint32)
+  which = jnp.searchsorted(jnp.asarray([*tables], jnp.int32), children)
+  start = jnp.asarray(starts)[which]
 
   def halve(
       _: jax.Array, bounds: tuple[jax.Array, jax.Array]
@@ -262,8 +229,18 @@ def draw_counts(
     )
 
   # Not unrolled: XLA would compute earlier steps anew in each later one.
-  low, _ = jax.lax.fori_loop(0, steps, halve, (low, high))
-  return jnp.asarray(tables.first)[which] + low - start
+  low, _ = jax.lax.fori_loop(
+      0,
+      int(entries.max()).bit_length(),
+      halve,
+      (start, start + jnp.asarray(entries)[which]),
+  )
+  return jnp.asarray(firsts)[which] + low - start
+
+
+def _words(number: int) -> list[int]:
+  """Split a number of 128 bits into words, most significant first."""
+  return [number >> shift & 0xFFFFFFFF for shift in (96, 64, 32, 0)]
 
 
 # Passes -----------------------------------------------------------------------

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
+from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages as stages_lib
 from episodic_dp.sampling import draws
 from episodic_dp.sampling import numpy_sampler
@@ -64,35 +65,13 @@ def task_indices(
   Raises:
     PlanError: the plan has no episode, or the sample is not of this plan.
   """
-  episode = plan.episode
-  if episode is None:
+  expected = (*plan.repeats, *sampler_error.capacities(hierarchy, plan))
+  if plan.episode is None or indices.shape != expected:
     raise errors.PlanError(
-        "the plan has no episode, so its sample cannot be cut into tasks: give"
-        " SamplingPlan(..., episode=Episode(way, shot, query))"
+        f"indices of shape {indices.shape} are not a sample of tasks of {plan}:"
+        " pass what sample() returned for a plan with an episode"
     )
-  shape, padding = numpy_sampler.grouping(indices.shape, hierarchy, plan)
-  lacking = [number for _, number in padding]
-  independent = episode.form == "independent"
-  if (
-      indices.ndim != len(plan.stages) + independent
-      or (independent and indices.shape[0] != episode.tasks)
-      or min(lacking) < 0
-      or (any(lacking) and not plan.allow_short_units)
-  ):
-    raise errors.PlanError(
-        f"indices of shape {indices.shape} are not a sample of this plan with"
-        f" {len(plan.stages)} stages and {episode}: pass what sample() returned"
-        " for it"
-    )
-
-  def grouped(slots: jax.Array) -> jax.Array:
-    slots = slots.reshape(shape)
-    # Without padding the program is that of data that lack nothing.
-    if any(lacking):
-      slots = jnp.pad(slots, padding)
-    return slots.reshape(-1, episode.way, episode.shot + episode.query)
-
-  return grouped(indices), grouped(mask).all(axis=(1, 2))
+  return numpy_sampler.group_tasks(indices, mask, hierarchy, plan, jnp)
 
 
 def make_episode(
@@ -131,37 +110,40 @@ def make_episode(
   """
   way, shot, images = episode.way, episode.shot, jnp.asarray(images)
   expected = (way, shot + episode.query)
-  axes = (5,) if images.dtype == jnp.uint8 or targets else (3, 4, 5)
-  if images.ndim not in axes or images.shape[:2] != expected:
+  if images.shape[:2] != expected or images.ndim not in (3, 4, 5):
     raise ValueError(
         f"images of shape {images.shape} do not fit way {way} and shot {shot} +"
-        f" query {episode.query}: give [{way}, {expected[1]}, height, width,"
-        f" channels], or of floating features [{way}, {expected[1]}, ...]"
+        f" query {episode.query}: give [{way}, {expected[1]}, ...]"
     )
   if targets:
-    return _regression(images, episode, targets)
-  integral = images.dtype == jnp.uint8
-  if not integral and not jnp.issubdtype(images.dtype, jnp.floating):
+    images, labels = _split_points(images, targets)
+  else:
+    label_key, turn_key = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
+    if rotate:
+      images = rotate_classes(turn_key, images)
+    bits = draws.random_bits(label_key, (way,))
+    labels = draws.draw_ordered(bits, way, way)
+    labels = jnp.broadcast_to(labels[:, None], expected)
+  examples = Examples(_as_floats(images), labels)
+
+  def part(which: slice) -> Examples:
+    return jax.tree.map(
+        lambda a: a[:, which].reshape(-1, *a.shape[2:]), examples
+    )
+
+  return EpisodeBatch(part(slice(shot)), part(slice(shot, None)))
+
+
+def _as_floats(images: jax.Array) -> jax.Array:
+  """Scale uint8 to 0 .. 1, and keep the values of floating images."""
+  if images.dtype == jnp.uint8:
+    return images.astype(jnp.float32) / 255.0
+  if not jnp.issubdtype(images.dtype, jnp.floating):
     raise ValueError(
         f"images of dtype {images.dtype} have no known scale: use uint8 (0 to"
         " 255) or floating point"
     )
-  label_key, turn_key = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
-  if rotate:
-    images = rotate_classes(turn_key, images)
-  images = images.astype(jnp.float32)
-  if integral:
-    images = images / 255.0
-  bits = draws.random_bits(label_key, (way,))
-  labels = draws.draw_ordered(bits, way, way)
-
-  def part(chosen: jax.Array) -> Examples:
-    n = chosen.shape[1]
-    return Examples(
-        chosen.reshape(way * n, *chosen.shape[2:]), jnp.repeat(labels, n)
-    )
-
-  return EpisodeBatch(part(images[:, :shot]), part(images[:, shot:]))
+  return images.astype(jnp.float32)
 
 
 def single_example(image: jax.Array, label: jax.Array) -> EpisodeBatch:
@@ -172,31 +154,21 @@ def single_example(image: jax.Array, label: jax.Array) -> EpisodeBatch:
       to 0 .. 1.
     label: int32 scalar.
   """
-  scale = 255.0 if image.dtype == jnp.uint8 else 1.0
-  query = Examples(image[None].astype(jnp.float32) / scale, label[None])
+  query = Examples(_as_floats(image)[None], label[None])
   return EpisodeBatch(jax.tree.map(lambda a: a[:0], query), query)
 
 
-def _regression(
-    points: jax.Array, episode: stages_lib.Episode, targets: int
-) -> EpisodeBatch:
-  """A task of points floating [1, shot + query, 1, 1, features + targets]."""
-  floating = jnp.issubdtype(points.dtype, jnp.floating)
-  single = points.shape[2:4] == (1, 1) and points.shape[4] > targets
-  if episode.way != 1 or not floating or not single:
+def _split_points(
+    points: jax.Array, targets: int
+) -> tuple[jax.Array, jax.Array]:
+  """Split points [1, n, 1, 1, features + targets] from their targets [1, n]."""
+  if points.shape[0] != 1 or points.shape[2:4] != (1, 1):
     raise ValueError(
-        f"{points.dtype} points of shape {points.shape[2:]} in tasks of way"
-        f" {episode.way} with {targets} targets: give floating points"
-        f" [1, 1, features + {targets}] and way=1"
+        f"points of shape {points.shape} with {targets} targets: give"
+        f" [1, shot + query, 1, 1, features + {targets}] and way=1"
     )
-  points = points[0].astype(jnp.float32)
-
-  def part(chosen: jax.Array) -> Examples:
-    return Examples(chosen[..., :-targets], chosen[:, 0, 0, -targets:])
-
-  return EpisodeBatch(
-      part(points[: episode.shot]), part(points[episode.shot :])
-  )
+  labels = points[:, :, 0, 0, -targets:].astype(jnp.float32)
+  return points[..., :-targets], labels
 
 
 def rotate_classes(key: jax.Array, images: jax.Array) -> jax.Array:
@@ -212,15 +184,7 @@ def rotate_classes(key: jax.Array, images: jax.Array) -> jax.Array:
 
   Returns:
     The turned images, same shape and dtype.
-
-  Raises:
-    ValueError: images are not square or not of five dimensions.
   """
-  if images.ndim != 5 or images.shape[2] != images.shape[3]:
-    raise ValueError(
-        f"images of shape {images.shape} cannot be turned by 90 degrees: give"
-        " square images [way, n, height, width, channels], or rotate=False"
-    )
   bits = jax.random.bits(key, (images.shape[0],), jnp.uint32)
   bits = bits.reshape(-1, 1, 1, 1, 1)
   half, quarter = (bits & 2).astype(bool), (bits & 1).astype(bool)

@@ -19,27 +19,25 @@ bits, few enough to try them all.
 """
 
 from collections.abc import Iterator, Sequence
-import functools
 import hmac
 import math
 import secrets
+from typing import Any
 
 import numpy as np
 
 from episodic_dp import _validate
-from episodic_dp.plan import binomial
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import release as release_lib
 from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages as stages_lib
-from episodic_dp.plan import validation
 
 KEY_BYTES = 16
 _CHUNK = 1 << 16  # Units of a pass whose steps are drawn at once.
 
 
 def secret_key() -> bytes:
-  """128 bits from the operating system: the key of a new run."""
+  """Draw 128 bits from the operating system: the key of a new run."""
   return secrets.token_bytes(KEY_BYTES)
 
 
@@ -66,12 +64,9 @@ def sample(
 
   Raises:
     ValueError: the key or the step is none.
-    PlanError: the plan does not fit the hierarchy.
   """
   _check(key, step)
-  episode = release.plan.episode
-  tasks = None if episode is None else episode.tasks
-  return _draw(key, release, int(step), () if tasks is None else (tasks,))
+  return _draw(key, release, int(step), release.plan.repeats)
 
 
 def _draw(
@@ -81,16 +76,19 @@ def _draw(
     lead: tuple[int, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
   """`sample`, the whole tree drawn independently for each place of `lead`."""
-  hierarchy, plan, slots = release.hierarchy, release.plan, _slots(release)
+  hierarchy, plan = release.hierarchy, release.plan
+  slots = sampler_error.capacities(hierarchy, plan)
   units, mask = np.zeros(lead, np.int64), np.ones(lead, bool)
   for k, stage in enumerate(plan.stages):
     generator = _generator(key, f"step {step}, stage {k}")
-    first, children = _families(hierarchy, k, units[mask])
+    first, children = hierarchy.families(k, units[mask])
     assigned = None
     if isinstance(stage, stages_lib.RandomAllocation):
       assigned = _assigned(key, step, int(children[0]), stage.steps)[: slots[k]]
       children = np.asarray([assigned.size])
-    take = _counts(generator, stage, children)
+    take = np.minimum(children, slots[k])
+    if isinstance(stage, stages_lib.Poisson):
+      take = _counts(generator, stage, children)
     drawn = _draw_ordered(generator, children, take)
     if assigned is not None:
       drawn = assigned[drawn]
@@ -125,13 +123,8 @@ def task_rows(
   plan = release.plan
   if plan.episode is None:
     return indices[mask]
-  shape, padding = grouping(mask.shape, release.hierarchy, plan)
-  tasks = (-1, plan.episode.way, plan.episode.shot + plan.episode.query)
-  rows, filled = (
-      np.pad(slots.reshape(shape), padding).reshape(tasks)
-      for slots in (indices, mask)
-  )
-  return rows[filled.all(axis=(1, 2))]
+  rows, filled = group_tasks(indices, mask, release.hierarchy, plan, np)
+  return rows[filled]
 
 
 def noise(
@@ -196,7 +189,6 @@ class BatchSampler:
 
     Raises:
       ValueError: a key that is none, or numbers of steps out of range.
-      PlanError: the plan does not fit the hierarchy.
     """
     self.release = release
     self.steps = _validate.count("steps", steps, 1)
@@ -214,33 +206,43 @@ class BatchSampler:
     return task_rows(self._key, self.release, step).ravel().tolist()
 
 
-def grouping(
-    shape: tuple[int, ...],
+def group_tasks(
+    indices: Any,
+    mask: Any,
     hierarchy: hierarchy_lib.Hierarchy,
     plan: stages_lib.SamplingPlan,
-) -> tuple[tuple[int, ...], list[tuple[int, int]]]:
-  """Return how slots [n1, .., nL] are cut into tasks, by position alone.
+    xp: Any,
+) -> tuple[Any, Any]:
+  """Cut the slots of a sample into tasks, by position alone.
 
   Args:
-    shape: of the slots, after a leading [tasks] for form "independent".
+    indices: [n1, .., nL], after a leading [tasks] for form "independent".
+    mask: bool, same shape.
     hierarchy: of the sample; it says which level holds the classes.
     plan: of the sample, with an episode.
+    xp: numpy or jax.numpy, whose arrays these are.
 
   Returns:
-    The shape [..., classes, examples] of the slots of one draw of classes (a
-    primary unit, all of them, or a task), and the padding that fills it up to
-    tasks, to be reshaped to [tasks, way, shot + query].
+    Indices [tasks, way, shot + query], and mask bool[tasks] of the tasks that
+    could be filled.
   """
   episode = plan.episode
   assert episode is not None
+  way, held = episode.way, episode.shot + episode.query
   lead = 0 if episode.form == "disjoint" else 1
   end = stages_lib.class_level(hierarchy, plan) + 1
   end += episode.form == "independent"
-  classes, held = math.prod(shape[lead:end]), math.prod(shape[end:])
-  missing = episode.way - classes if lead else -classes % episode.way
-  padding = [(0, 0)] * lead
-  padding += [(0, missing), (0, episode.shot + episode.query - held)]
-  return (*shape[:lead], classes, held), padding
+  # Of one draw of classes: a primary unit, all of them, or a task.
+  classes = math.prod(mask.shape[lead:end])
+  examples = math.prod(mask.shape[end:])
+  missing = way - classes if lead else -classes % way
+  padding = [(0, 0)] * lead + [(0, missing), (0, held - examples)]
+
+  def cut(slots: Any) -> Any:
+    slots = slots.reshape(*slots.shape[:lead], classes, examples)
+    return xp.pad(slots, padding).reshape(-1, way, held)
+
+  return cut(indices), cut(mask).all(axis=(1, 2))
 
 
 def _check(key: bytes, step: int) -> None:
@@ -252,13 +254,6 @@ def _check(key: bytes, step: int) -> None:
   _validate.count("step", step)
 
 
-@functools.lru_cache(maxsize=16)
-def _slots(release: release_lib.Release) -> tuple[int, ...]:
-  """Count the slots of a release whose plan fits its hierarchy."""
-  validation.validate(release.hierarchy, release.plan)
-  return sampler_error.capacities(release.hierarchy, release.plan)
-
-
 def _generator(key: bytes, what: str) -> np.random.Philox:
   """The random bits of one purpose: unrelated for every key and purpose."""
   text = f"episodic_dp numpy sampler: {what}".encode()
@@ -267,65 +262,34 @@ def _generator(key: bytes, what: str) -> np.random.Philox:
 
 
 def _bits(generator: np.random.Philox, count: int) -> np.ndarray:
-  """uint64[count, 2]: 128 random bits each, most significant word first."""
+  """Draw 128 random bits each: uint64[count, 2], most significant first."""
   return generator.random_raw(2 * count).reshape(count, 2)
 
 
 def _uniform_below(bits: np.ndarray, n: np.ndarray | int) -> np.ndarray:
-  """floor(U n / 2^128) for the 128-bit numbers U and 1 <= n < 2^31, int64."""
+  """Compute floor(U n / 2^128) for 128-bit numbers U and n < 2^31, int64."""
   factor = np.asarray(n).astype(np.uint64)
-  low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
   carry = np.zeros(len(bits), np.uint64)
   # From the least significant 32 bits up: only what is carried out of the last
   # word is kept. (2^32 - 1) (2^31 - 1) + 2^32 fits 64 bits.
-  for word in (
-      bits[:, 1] & low, bits[:, 1] >> half, bits[:, 0] & low, bits[:, 0] >> half
-  ):
-    carry = (word * factor + carry) >> half
+  for word in bits.astype(">u8").view(">u4").T[::-1].astype(np.uint64):
+    carry = (word * factor + carry) >> np.uint64(32)
   return carry.astype(np.int64)
-
-
-def _families(
-    hierarchy: hierarchy_lib.Hierarchy, level: int, parents: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  """The first child and the number of children of these units, int64 each."""
-  if hierarchy.sizes is not None:
-    size = hierarchy.sizes[level]
-    return parents * size, np.full(parents.shape, size, np.int64)
-  assert hierarchy.offsets is not None
-  offsets = hierarchy.offsets[level]
-  return offsets[parents], offsets[parents + 1] - offsets[parents]
 
 
 def _counts(
     generator: np.random.Philox,
-    stage: stages_lib.Stage,
+    stage: stages_lib.Poisson,
     children: np.ndarray,
 ) -> np.ndarray:
   """Draw the number of children of each family, int64."""
-  if isinstance(stage, stages_lib.FixedSize):
-    return np.minimum(children, stage.n)
-  if not isinstance(stage, stages_lib.Poisson):
-    return children
-  bits, take = _bits(generator, children.size), np.zeros_like(children)
-  for size in np.unique(children):
+  high, low = _bits(generator, children.size).T.astype(object)
+  numbers, take = high << 64 | low, np.zeros_like(children)
+  for size, table in sampler_error.count_tables(stage, children).items():
     of_size = children == size
-    take[of_size] = _binomial(bits[of_size], int(size), float(stage.p))
+    found = np.searchsorted(table.thresholds, numbers[of_size], "right")
+    take[of_size] = table.first + found
   return take
-
-
-def _binomial(bits: np.ndarray, n: int, p: float) -> np.ndarray:
-  """Binomial(n, p) counts: `first` + how many thresholds are at most U."""
-  table = binomial.binomial_table(n, p)
-  words = table.thresholds.astype(np.uint64)
-  high, low = (words[:, i] << np.uint64(32) | words[:, i + 1] for i in (0, 2))
-  found = np.searchsorted(high, bits[:, 0], "left")
-  ends = np.searchsorted(high, bits[:, 0], "right")
-  # Where the upper halves are equal, the lower ones decide.
-  for i in np.flatnonzero(found < ends):
-    equal = low[found[i] : ends[i]]
-    found[i] += np.searchsorted(equal, bits[i, 1], "right")
-  return table.first + found
 
 
 def _draw_ordered(
@@ -367,5 +331,6 @@ def _assigned(key: bytes, step: int, units: int, steps: int) -> np.ndarray:
   found = []
   for first in range(0, units, _CHUNK):
     bits = _bits(generator, min(_CHUNK, units - first))
-    found.append(first + np.flatnonzero(_uniform_below(bits, steps) == wanted))
+    drawn = _uniform_below(bits, steps)
+    found.append(first + np.flatnonzero(drawn == wanted))
   return np.concatenate(found)

@@ -7,8 +7,8 @@ guarantee only where the most participants that hold one image are counted, and
 a class likewise.
 """
 
-from collections.abc import Callable
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -18,31 +18,30 @@ from episodic_dp import errors
 from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.sampling import draws
 
-_CHUNK = 1 << 14  # participants at a time
+_CHUNK = 1 << 16  # classes of participants at a time
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ParticipantRows:
-  """A callable from the leaves of the participants to data rows.
+  """A function from the leaves of the participants to data rows.
 
   Attributes:
     hierarchy: participant -> class -> image.
-    rows: leaf int32[...] -> data row int32[...]; pure, for use inside `jit`.
-    owned: participants int32[n] -> data rows int32[n, way, per_class], the same
-      numbers at once.
+    key_seed: public seed of the participants.
     classes: classes of the pool.
     examples_per_class: row = class * examples_per_class + image.
   """
 
   hierarchy: hierarchy_lib.Hierarchy
-  rows: Callable[[jax.Array], jax.Array]
-  owned: Callable[[jax.Array], jax.Array]
+  key_seed: int
   classes: int
   examples_per_class: int
 
+  @functools.partial(jax.jit, static_argnums=0)
   def __call__(self, leaf: jax.Array) -> jax.Array:
-    """The rows of leaves."""
-    return self.rows(leaf)
+    """Compute the data rows int32[...] of leaves int32[...]."""
+    leaf = leaf.astype(jnp.int32)
+    return jax.vmap(self._row)(leaf.reshape(-1)).reshape(leaf.shape)
 
   def most_copies(self) -> dict[str, int]:
     """Count the most participants that hold one same class, and one image.
@@ -50,18 +49,50 @@ class ParticipantRows:
     Counted over all participants, in seconds for 400 000 of five classes. It is
     a function of public numbers only.
     """
-    participants = self.hierarchy.num_units(0)
+    _, per_class = self._held
+    leaves = self.hierarchy.num_leaves
     images = np.zeros(self.classes * self.examples_per_class, np.int64)
     classes = np.zeros(self.classes, np.int64)
-    for first in range(0, participants, _CHUNK):
-      chunk = jnp.arange(first, first + _CHUNK, dtype=jnp.int32)
-      held = np.asarray(self.owned(chunk))[: participants - first]
-      images += np.bincount(held.ravel(), minlength=images.size)
-      own = held[:, :, 0].ravel() // self.examples_per_class
+    chunk = _CHUNK * per_class
+    for first in range(0, leaves, chunk):
+      rows = np.asarray(self(np.arange(first, first + chunk)))[: leaves - first]
+      images += np.bincount(rows, minlength=images.size)
+      own = rows[::per_class] // self.examples_per_class
       classes += np.bincount(own, minlength=classes.size)
     # No participant holds a class or an image twice.
-    _, level, leaf = self.hierarchy.levels
-    return {level: int(classes.max()), leaf: int(images.max())}
+    _, level, image = self.hierarchy.levels
+    return {level: int(classes.max()), image: int(images.max())}
+
+  @property
+  def _held(self) -> tuple[int, int]:
+    """Return the classes of a participant and the images of each."""
+    assert self.hierarchy.sizes is not None
+    _, way, per_class = self.hierarchy.sizes
+    return way, per_class
+
+  def _row(self, leaf: jax.Array) -> jax.Array:
+    way, per_class = self._held
+    participant, place = leaf // (way * per_class), leaf % (way * per_class)
+    slot, image = place // per_class, place % per_class
+    own = self._draw(participant, 0, self.classes, way)
+    images = self._draw(
+        participant, 1 + slot, self.examples_per_class, per_class
+    )
+    return own[slot] * self.examples_per_class + images[image]
+
+  def _draw(
+      self,
+      participant: jax.Array,
+      tag: jax.Array | int,
+      n_children: int,
+      slots: int,
+  ) -> jax.Array:
+    # The generator is named: a changed default must not change participants.
+    key = jax.random.key(self.key_seed, impl="threefry2x32")
+    key = jax.random.fold_in(jax.random.fold_in(key, participant), tag)
+    return draws.draw_ordered(
+        draws.random_bits(key, (slots,)), n_children, slots
+    )
 
 
 def synthetic_participants(
@@ -120,45 +151,9 @@ def synthetic_participants(
       copies=True,
   )
 
-  def draw(
-      participant: jax.Array,
-      tag: jax.Array | int,
-      n_children: int,
-      slots: int,
-  ) -> jax.Array:
-    # The generator is named: a changed default must not change participants.
-    key = jax.random.key(key_seed, impl="threefry2x32")
-    key = jax.random.fold_in(jax.random.fold_in(key, participant), tag)
-    bits = draws.random_bits(key, (slots,))
-    return draws.draw_ordered(bits, n_children, slots)
-
-  def own_classes(participant: jax.Array) -> jax.Array:
-    return draw(participant, 0, classes, way)
-
-  def own_images(participant: jax.Array, slot: jax.Array) -> jax.Array:
-    return draw(participant, 1 + slot, examples_per_class, per_class)
-
-  def row(leaf: jax.Array) -> jax.Array:
-    participant, place = leaf // (way * per_class), leaf % (way * per_class)
-    slot, image = place // per_class, place % per_class
-    own = own_classes(participant)[slot]
-    return own * examples_per_class + own_images(participant, slot)[image]
-
-  @jax.jit
-  def rows(leaf: jax.Array) -> jax.Array:
-    leaf = leaf.astype(jnp.int32)
-    return jax.vmap(row)(leaf.reshape(-1)).reshape(leaf.shape)
-
-  @jax.jit
-  @jax.vmap
-  def owned(participant: jax.Array) -> jax.Array:
-    images = jax.vmap(own_images, (None, 0))(participant, jnp.arange(way))
-    return own_classes(participant)[:, None] * examples_per_class + images
-
   return hierarchy, ParticipantRows(
       hierarchy=hierarchy,
-      rows=rows,
-      owned=owned,
+      key_seed=key_seed,
       classes=classes,
       examples_per_class=examples_per_class,
   )

@@ -11,23 +11,14 @@ from scipy import stats
 
 from episodic_dp import plan
 from episodic_dp.accounting.profiles import amplification
-from episodic_dp.plan import binomial
 from episodic_dp.plan import sampler_error
-
-
-def numbers(table):
-  """The thresholds as whole numbers."""
-  return [
-      sum(int(w) << (32 * (3 - i)) for i, w in enumerate(row))
-      for row in table.thresholds
-  ]
 
 
 def probabilities(table):
   """count -> exact probability of being drawn."""
-  edges = [0, *numbers(table), 1 << binomial.BITS]
+  edges = [0, *table.thresholds, 1 << sampler_error.BITS]
   return {
-      table.first + i: fractions.Fraction(high - low, 1 << binomial.BITS)
+      table.first + i: fractions.Fraction(high - low, 1 << sampler_error.BITS)
       for i, (low, high) in enumerate(zip(edges, edges[1:]))
   }
 
@@ -35,7 +26,7 @@ def probabilities(table):
 @pytest.mark.parametrize("n", [1, 2, 7, 40, 150])
 @pytest.mark.parametrize("p", [1e-9, 0.004, 0.3, 0.5, 0.97, 1 - 1e-9])
 def test_total_variation_is_within_the_stated_error(n, p):
-  table = binomial.binomial_table(n, p)
+  table = sampler_error.binomial_table(n, p)
   drawn, exact_p = probabilities(table), fractions.Fraction(p)
   assert sum(drawn.values()) == 1
   variation = sum(
@@ -51,7 +42,7 @@ def test_total_variation_is_within_the_stated_error(n, p):
 
 @pytest.mark.parametrize("n,p", [(400_000, 0.004), (100_000_000, 1e-5)])
 def test_large_tables_against_high_precision(n, p):
-  table = binomial.binomial_table(n, p)
+  table = sampler_error.binomial_table(n, p)
   drawn = probabilities(table)
   with mpmath.workdps(60):
     exact = mpmath.mpf(p)
@@ -75,9 +66,9 @@ def test_large_tables_against_high_precision(n, p):
 
 @pytest.mark.parametrize("n,p,count", [(0, 0.5, 0), (9, 1.0, 9)])
 def test_counts_that_are_certain(n, p, count):
-  table = binomial.binomial_table(n, p)
+  table = sampler_error.binomial_table(n, p)
   assert (table.first, table.capacity, table.error) == (count, count, 0.0)
-  assert table.thresholds.shape == (0, binomial.WORDS)
+  assert table.thresholds == ()
 
 
 LEVELS = ("participant", "class", "image")
@@ -93,7 +84,7 @@ def poisson(sizes, p):
 def test_slots_of_each_stage():
   h, p = poisson((100_000, 5, 4), 0.004)
   slots = sampler_error.capacities(h, p)
-  assert slots == (binomial.binomial_table(100_000, 0.004).capacity, 2, 4)
+  assert slots == (sampler_error.binomial_table(100_000, 0.004).capacity, 2, 4)
   ragged = plan.Hierarchy.from_sizes([[4, 2, 3], [4, 5]], levels=LEVELS)
   whole = plan.SamplingPlan((plan.All(), plan.All(), plan.FixedSize(3)))
   assert sampler_error.capacities(ragged, whole) == (2, 3, 3)
@@ -111,18 +102,18 @@ def test_slots_hold_every_family_of_a_ragged_level():
   p = plan.SamplingPlan((plan.All(), plan.All(), plan.Poisson(0.01)))
   slots = sampler_error.capacities(h, p)
   for n in (900, 1000, 10):
-    assert binomial.binomial_table(n, 0.01).capacity <= slots[2]
+    assert sampler_error.binomial_table(n, 0.01).capacity <= slots[2]
 
 
 def test_every_draw_is_counted():
   h, p = poisson((100_000, 5, 4), 0.004)
   first, second, third = sampler_error.capacities(h, p)
-  uniform = binomial.UNIFORM_ERROR
+  uniform = sampler_error.UNIFORM_ERROR
   expected = (
-      first * uniform + binomial.binomial_table(100_000, 0.004).error
+      first * uniform + sampler_error.binomial_table(100_000, 0.004).error
       + first * second * uniform
       + first * second * third * uniform
-      + first * second * binomial.binomial_table(4, 0.5).error
+      + first * second * sampler_error.binomial_table(4, 0.5).error
   )
   error = sampler_error.sampling_error(h, p)
   assert error.variation == pytest.approx(expected, rel=1e-12)
@@ -149,7 +140,7 @@ def test_error_grows_with_slots_stages_and_tasks():
   doubled = sampler_error.sampling_error(h, twice)
   assert doubled.variation == pytest.approx(2 * error.variation)
   assert error.variation == pytest.approx(
-      2 * (5 + 10) * binomial.UNIFORM_ERROR
+      2 * (5 + 10) * sampler_error.UNIFORM_ERROR
   )
   # Nothing that both could not draw: only ratios of probabilities.
   assert error.tails == error.unmatched == 0
@@ -166,7 +157,7 @@ def test_a_pass_is_charged_for_its_bins_and_its_overflow():
   assert sampler_error.capacities(h, p) == sampler_error.capacities(h, poisson)
   error = sampler_error.sampling_error(h, p)
   extra = error.variation - sampler_error.sampling_error(h, poisson).variation
-  table = binomial.binomial_table(n, 1 / steps)
+  table = sampler_error.binomial_table(n, 1 / steps)
   assert extra == pytest.approx(table.error + n * 2.0**-128, rel=1e-6)
   assert error.log_ratio >= n * steps * 2.0**-128
   assert 0 < 10_000 * sampler_error.sampling_error(h, p).variation < 1e-12
@@ -180,7 +171,7 @@ def test_a_pass_is_charged_for_its_bins_and_its_overflow():
 def test_ratios_of_uniform_numbers_are_near_one():
   """In small: every value of floor(U n / 2^8), as its share of 1 / n."""
   # floor(U n / 2^128) is off from uniform by at most n / 2^128.
-  assert binomial.UNIFORM_ERROR >= (2**31 - 1) / 2**binomial.BITS
+  assert sampler_error.UNIFORM_ERROR >= (2**31 - 1) / 2**sampler_error.BITS
   bits = 8
   for n in range(1, 2**bits // 2):
     counts = [0] * n
@@ -210,15 +201,16 @@ def test_counts_that_are_cut_cost_what_is_unmatched(own, n, p, monkeypatch):
   The unit is a child of the family itself (`own`), or lies inside a child: a
   sample with c of the others has masses that follow from the drawn count.
   """
-  monkeypatch.setattr(binomial, "BITS", 10)
-  monkeypatch.setattr(binomial, "TAIL_BITS", 5)
-  table = binomial.binomial_table.__wrapped__
+  monkeypatch.setattr(sampler_error, "BITS", 10)
+  monkeypatch.setattr(sampler_error, "TAIL_BITS", 5)
+  table = sampler_error.binomial_table.__wrapped__
 
   def drawn(children):
     found = table(children, p)
-    ends = [int(words[-1]) for words in found.thresholds]
     law = np.zeros(n + 2)
-    law[found.first : found.capacity + 1] = np.diff([0, *ends, 2**10]) / 2**10
+    law[found.first : found.capacity + 1] = np.diff(
+        [0, *found.thresholds, 2**10]
+    ) / 2**10
     return law
 
   whole, fewer = drawn(n), drawn(n - 1)

@@ -17,13 +17,13 @@ import pytest
 
 from episodic_dp import plan
 from episodic_dp import sampling
-from episodic_dp.plan import binomial
 from episodic_dp.plan import sampler_error
 from episodic_dp.sampling import draws
 from episodic_dp.sampling import numpy_sampler
 from tests import frequencies
 from tests.sampling import oracle
 
+F, P, A = plan.FixedSize, plan.Poisson, plan.All
 RANGES = (1, 2, 3, 5, 7, 1150, 65535, 65536, 65537, 10**8, 2**31 - 1)
 
 
@@ -123,32 +123,41 @@ def test_orders_are_uniform(slots, n):
   frequencies.check_rows(got, math.perm(n, min(n, slots)))
 
 
-_draw_counts = jax.jit(draws.draw_counts, static_argnums=3)
+def _search(bits, children, p):
+  """Counts of families of these numbers of children."""
+  tables = sampler_error.count_tables(P(p), np.asarray(children))
+  children = np.broadcast_to(children, len(bits))
+  found = jax.jit(lambda *a: draws.draw_counts(*a, tables))(
+      jnp.asarray(bits, jnp.uint32), children
+  )
+  assert found.dtype == jnp.int32
+  return np.asarray(found)
 
 
 @pytest.mark.parametrize("p", [0.004, 0.3, 0.5, 1.0])
-def test_equals_a_search_in_whole_numbers(p):
-  """For several tables behind one another, at and around every threshold."""
+def test_counts_equal_a_search_in_whole_numbers(p):
+  """In both samplers, at and around every threshold of several tables."""
   sizes = [0, 1, 2, 5, 20, 300]
-  tables, steps = draws.count_tables(sizes, p)
   rng = np.random.default_rng(0)
-  words, which, want = [], [], []
-  for k, n in enumerate(sizes):
-    table = binomial.binomial_table(n, p)
-    thresholds = [_number(t) for t in table.thresholds]
+  numbers, children, want = [], [], []
+  for n in sizes:
+    table = sampler_error.binomial_table(n, p)
     values = {0, 2**128 - 1}
     values |= {int.from_bytes(rng.bytes(16), "big") for _ in range(20)}
-    for t in thresholds[:: max(1, len(thresholds) // 30)]:
+    for t in table.thresholds:
       values |= {t - 1, t, min(t + 1, 2**128 - 1)}
-    for value in values - {-1}:
-      words.append(_words(value))
-      which.append(k)
-      want.append(table.first + bisect.bisect_right(thresholds, value))
+    for value in sorted(values - {-1}):
+      numbers.append(value)
+      children.append(n)
+      want.append(table.first + bisect.bisect_right(table.thresholds, value))
     assert want[-1] <= table.capacity
-  bits = jnp.asarray(np.asarray(words, np.uint32))
-  got = _draw_counts(bits, tables, jnp.asarray(which), steps)
-  assert got.dtype == jnp.int32
-  np.testing.assert_array_equal(got, want)
+  found = _search([_words(value) for value in numbers], children, p)
+  np.testing.assert_array_equal(found, want)
+  halves = [(value >> 64, value & (2**64 - 1)) for value in numbers]
+  given = _generator(np.asarray(halves, np.uint64))
+  np.testing.assert_array_equal(
+      numpy_sampler._counts(given, P(p), np.asarray(children)), want
+  )
 
 
 @pytest.mark.parametrize(
@@ -163,10 +172,8 @@ def test_equals_a_search_in_whole_numbers(p):
     ],
 )
 def test_counts_follow_the_binomial(n, p):
-  tables, steps = draws.count_tables([n], p)
   bits = jax.random.bits(jax.random.key(n), (20_000, 4), jnp.uint32)
-  got = _draw_counts(bits, tables, 0, steps)
-  frequencies.check_binomial(np.asarray(got), n, p, cells=100)
+  frequencies.check_binomial(_search(bits, n, p), n, p, cells=100)
 
 
 def test_stated_bias_covers_the_worst_range():
@@ -175,12 +182,11 @@ def test_stated_bias_covers_the_worst_range():
   short, extra = divmod(total, n)
   # `extra` values have one number more than `short`, the others `short`.
   distance = extra * ((short + 1) * n - total) / (n * total)
-  assert distance <= binomial.UNIFORM_ERROR
+  assert distance <= sampler_error.UNIFORM_ERROR
 
 
 # The sampler without JAX ------------------------------------------------------
 
-F, P, A = plan.FixedSize, plan.Poisson, plan.All
 KEY = bytes(range(16))
 DRAWS = 20_000
 
@@ -205,6 +211,11 @@ def _halves(bits):
   """What the JAX sampler takes: uint32[..., 4], most significant first."""
   halves = np.stack([bits >> np.uint64(32), bits & np.uint64(2**32 - 1)], -1)
   return jnp.asarray(halves.reshape(len(bits), 4).astype(np.uint32))
+
+
+def _generator(bits):
+  """A generator of given bits, uint64[n, 2]."""
+  return types.SimpleNamespace(random_raw=lambda count: bits.ravel()[:count])
 
 
 def _bits(count, seed=0):
@@ -235,28 +246,12 @@ def test_uniform_numbers_are_those_of_the_jax_sampler():
   )
 
 
-@pytest.mark.parametrize("n, p", [(0, 0.5), (7, 0.3), (5, 1.0), (3000, 0.01)])
-def test_counts_are_those_of_the_jax_sampler(n, p):
-  bits = _bits(400)
-  # And numbers at every threshold, just below and just above it.
-  table = binomial.binomial_table(n, p).thresholds.astype(np.uint64)
-  at = table[:, ::2] << np.uint64(32) | table[:, 1::2]
-  one = np.asarray([0, 1], np.uint64)
-  bits = np.concatenate([bits, at, at - one, at + one])
-  tables, steps = draws.count_tables([n], p)
-  np.testing.assert_array_equal(
-      numpy_sampler._binomial(bits, n, p),
-      draws.draw_counts(_halves(bits), tables, 0, steps),
-  )
-
-
 @pytest.mark.parametrize("children", [3, 5, 40])
 def test_orders_are_those_of_the_jax_sampler(children):
   families, slots = 50, min(children, 5)
   bits = _bits(families * slots)
-  given = types.SimpleNamespace(random_raw=lambda count: bits.ravel()[:count])
   found = numpy_sampler._draw_ordered(
-      given,
+      _generator(bits),
       np.full(families, children),
       np.full(families, slots),
   )

@@ -174,13 +174,12 @@ def test_points_bring_their_targets_along():
     "shape,dtype,episode",
     [
         ((1, 5, 1, 1, 2), np.int32, POINTS),
-        ((1, 5, 1, 1, 1), np.float32, POINTS),  # Nothing but the target.
         ((1, 5, 2, 2, 2), np.float32, POINTS),
         ((2, 5, 1, 1, 2), np.float32, plan.Episode(way=2, shot=2, query=3)),
     ],
 )
 def test_targets_of_what_is_no_point_are_refused(shape, dtype, episode):
-  with pytest.raises(ValueError, match="give floating points"):
+  with pytest.raises(ValueError, match="with 1 targets|int32 have no known"):
     sampling.make_episode(KEY, np.zeros(shape, dtype), episode, targets=1)
 
 
@@ -293,9 +292,6 @@ def test_most_copies_are_counted_over_all_participants(monkeypatch):
   assert rows.most_copies() == expected
   monkeypatch.setattr(synthetic, "_CHUNK", 64)  # the last one is not full
   assert rows.most_copies() == expected
-  np.testing.assert_array_equal(
-      np.asarray(rows.owned(jnp.arange(700))).reshape(700, 10), held
-  )
   assert hierarchy is rows.hierarchy and hierarchy.most_copies is None
 
 
