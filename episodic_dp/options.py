@@ -48,9 +48,6 @@ class Network:
     trained: part of the network that is trained; anything but "all" needs a
       start.
     rank: rank of the trained matrices with trained="low_rank".
-    source_digest: SHA-256 of the file of MODULE:FUNCTION; a run records it.
-    shapes_digest: digest of the names and shapes of the parameters of
-      MODULE:FUNCTION; a run records it.
   """
 
   name: str = "conv4"
@@ -63,8 +60,6 @@ class Network:
   start_digest: str | None = None
   trained: Literal["all", "scale_shift", "low_rank", "head"] = "all"
   rank: Count = 4
-  source_digest: str | None = None
-  shapes_digest: str | None = None
 
   def __post_init__(self) -> None:
     if not self.is_own:

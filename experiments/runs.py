@@ -144,7 +144,9 @@ class Shared:
       self._made[name] = make()
     return self._made[name]
 
-  def build(self, config: RunConfig, **where: Any) -> build.Experiment:
+  def build(
+      self, config: RunConfig, **where: Any
+  ) -> tuple[training.TrainingSpec, data.Splits]:
     """Call `build.build` with data and evaluator of an earlier run like it."""
     parts = config.as_json()
     splits = self.made(
@@ -154,12 +156,11 @@ class Shared:
     # An evaluator is compiled for the learner and its network.
     names = ("data", "model", "learner", "episode", "fine_tuning")
     tested = json.dumps([parts.get(name) for name in names], sort_keys=True)
-    experiment = build.build(
+    spec = build.build(
         config, splits=splits, evaluator=self._made.get(tested), **where
     )
-    if experiment.spec.evaluator is not None:
-      self._made[tested] = experiment.spec.evaluator
-    return experiment
+    self._made[tested] = spec.evaluator
+    return spec, splits
 
 
 def finish(
@@ -198,17 +199,17 @@ def finish(
   where: dict[str, Any] = dict(data_dir=data_dir, download=download)
   config = RunConfig.parse(run.load(), data_dir=data_dir)
   with phases.phase("reading the data", at_once=True):
-    experiment = shared.build(config, **where)
+    spec, splits = shared.build(config, **where)
   resumed = (workdir / workdir_lib.CONFIG).exists()
   cpu = time.process_time()
-  result = training.train(experiment.spec, workdir)
+  result = training.train(spec, workdir)
   cpu = time.process_time() - cpu
   check_done(result.stopped)
   measured_by = functools.partial(
       measure.measure,
       str(workdir),
-      splits=experiment.splits,
-      evaluator=experiment.spec.evaluator,
+      splits=splits,
+      evaluator=spec.evaluator,
       controls=run.controls,
       **where,
   )
@@ -223,7 +224,7 @@ def finish(
   entry |= provenance(workdir, score) | {
       "seconds": None if resumed else round(result.seconds, 1),
       "cpu_seconds": None if resumed else round(cpu, 1),
-      "noise_multiplier": experiment.spec.release.mechanism.noise_multiplier,
+      "noise_multiplier": spec.release.mechanism.noise_multiplier,
   }
   return record(run, folder, entry)
 

@@ -42,7 +42,7 @@ def measure(
     data_dir: folder of the data sets that are not built in.
     download: fetch the files that data_dir does not have.
     splits: the run's data, where they are loaded already.
-    evaluator: of `build.make_evaluation_learner`, where one is compiled.
+    evaluator: of the run's learner of test tasks, where one is compiled.
     shot: support examples of a class, in place of the config's: nothing is
       written then.
     controls: measure an ensemble of untrained networks too.
@@ -64,15 +64,16 @@ def measure(
       splits = build.load_data(config, data_dir=data_dir, download=download)
   with phases.phase("preparing the network and the test tasks"):
     shape = splits.test.image_shape
-    learner = build.make_learner(config, shape)
+    learner, tested = build.make_learners(config, shape)
     untrained = learner.init(jax.random.key(config.seed))
-    if shot is not None:
-      evaluation = dataclasses.replace(config.evaluation, shot=shot)
-      config = dataclasses.replace(config, evaluation=evaluation)
-    tasks = build.draw_tasks(config, splits.test, test=True)
-    evaluator = evaluator or training.Evaluator(
-        build.make_evaluation_learner(config, learner, shape)
+    chosen = config.evaluation
+    tasks = training.draw(
+        splits.test,
+        count=chosen.test_tasks,
+        seed=chosen.seed + 1,
+        **config.task | ({} if shot is None else {"shot": shot}),
     )
+    evaluator = evaluator or training.Evaluator(tested)
 
   def network(step, number):
     if step:
@@ -116,10 +117,8 @@ def _without_start(config, shape, tasks):
   network = dataclasses.replace(config.model, start=None, trained="all")
   config = dataclasses.replace(config, model=network)
   with phases.phase("evaluating random weights"):
-    learner = build.make_learner(config, shape)
-    evaluator = training.Evaluator(
-        build.make_evaluation_learner(config, learner, shape)
-    )
+    learner, tested = build.make_learners(config, shape)
+    evaluator = training.Evaluator(tested)
     params = learner.init(jax.random.key(config.seed))
     return {"score": evaluator.score([params], tasks), "steps": [0]}
 

@@ -105,7 +105,7 @@ def attack(
       guarantee = None
     with phases.phase(f"attacking {name}"):
       splits = build.load_data(config, data_dir=data_dir, download=download)
-      learner = build.make_learner(config, splits.train.image_shape)
+      learner, _ = build.make_learners(config, splits.train.image_shape)
       like = learner.init(jax.random.key(config.seed))
       params, _ = checkpoints.restore(step, like)
       evaluator = training.Evaluator(learner)

@@ -66,6 +66,7 @@ from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
+from episodic_dp.private import state as state_lib
 from episodic_dp.private import step as step_lib
 
 BUDGET = 100_000  # Tasks, where none are given.
@@ -230,7 +231,7 @@ def measure(
   public = build.load_data(
       config, data_dir=data_dir, download=download
   ).validation
-  learner = build.make_learner(config, public.image_shape)
+  learner, _ = build.make_learners(config, public.image_shape)
   # Annealed numbers of a learner are at their beginning.
   sums_of = task_gradients(learner.at_step(jnp.zeros((), jnp.int32)))
   episode = config.release.plan.episode
@@ -243,8 +244,8 @@ def measure(
   params = learner.init(jax.random.key(config.seed))
   sums, norms = sums_of(tasks, params)
   start = align(sums[0], norms)
-  optimizer = build.make_optimizer(
-      config.with_changes({"optimizer.warm_up": 0, "steps": _WARM_STEPS})
+  optimizer = state_lib.make_optimizer(
+      dataclasses.replace(config.optimizer, warm_up=0), _WARM_STEPS
   )
   state = optimizer.init(params)
   flat, unravel = flatten_util.ravel_pytree(params)

@@ -71,7 +71,7 @@ def save(
     )
   with phases.phase("reading the data"):
     splits = build.load_data(config, data_dir=data_dir, download=download)
-  learner = build.make_learner(config, splits.test.image_shape)
+  learner, _ = build.make_learners(config, splits.test.image_shape)
   params, _ = checkpoints.restore(last, learner.init(jax.random.key(0)))
   params = of_network(params)
   whole = learner.model.whole

@@ -41,26 +41,20 @@ are started with the same command and --coordinator=HOST:PORT --num_processes=N
 --process_id=I, or by srun or mpirun; process 0 alone uses --workdir. If one of
 them is lost, the others end within half a minute, with a status other than 0.
 
---keys=3 trains three runs one after the other, in DIR/key=0, DIR/key=1 and
-DIR/key=2, each with a secret key and initial parameters of its own; the same
-command resumes them. At the end their mean and its 95 % interval are printed,
-the epsilon of one run, and that of all together, which is what the mean costs.
-launch/launch.py --keys=3 makes the same runs on a cluster.
+Several runs with a key of their own: launch/launch.py --sweep=config.seed=0,1,2
+trains them, episodic-dp compare prints their mean, and episodic-dp account
+--ledger the epsilon of all together, which is what the mean costs.
 
 --epsilon=2 computes the noise with which all steps together spend epsilon 2 for
 --config.privacy_unit (by default the primary level), and trains with it.
 """
 
-import contextlib
 import sys
-from typing import Any
 
 from absl import flags
 
 from episodic_dp import training
-from episodic_dp.analysis import several_keys
 from episodic_dp.analysis import solving
-from episodic_dp.cli import app
 from episodic_dp.cli import devices
 from episodic_dp.cli import exit_status
 from episodic_dp.cli import interrupts
@@ -69,9 +63,7 @@ from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import phases
 from episodic_dp.training import processes
-from episodic_dp.training import resume as resume_lib
 from episodic_dp.training import stopping
-from episodic_dp.training import workdir as workdir_lib
 
 CONFIG = RunConfig
 
@@ -96,9 +88,6 @@ def define_flags() -> None:
       "Spend this epsilon for the privacy unit, over all steps: it sets"
       " --config.mechanism.noise_multiplier.",
   )
-  flags.DEFINE_integer(
-      "keys", None, "How many runs, each with a key of its own.", 1
-  )
   shared_flags.define_processes()
 
 
@@ -110,85 +99,34 @@ def main(values: flags.FlagValues) -> None:
     deadline = stopping.deadline(interrupts.BEGAN, seconds)
   with devices.leaving():
     devices.join(values.coordinator, values.num_processes, values.process_id)
-    train = _train if values.keys is None else _train_keys
-    result = train(values, deadline)
+    result = _train(values, deadline)
   sys.exit(exit_status.of(result.stopped))
-
-
-def _config(values: flags.FlagValues) -> RunConfig:
-  """Return the config, with the noise that --epsilon asks for."""
-  config = shared_flags.run_config(values)
-  if values.epsilon is None:
-    return config
-  with phases.phase("computing the noise"):
-    config, found = solving.spend(config, values.epsilon)
-  if processes.first():
-    print(found.sentence(), file=sys.stderr, flush=True)
-  return config
 
 
 def _train(
     values: flags.FlagValues, deadline: float | None
 ) -> training.Result:
-  """Train one run; process 0 prints its summary."""
+  """Train a run; process 0 prints its summary."""
   devices.log_devices()
-  several_keys.check_alone(values.workdir)
-  config = _config(values)
-  with contextlib.ExitStack() as opened:
-    workdir: Any = values.workdir
-    if processes.first():  # Before the data are read, which may take long.
-      workdir = opened.enter_context(
-          workdir_lib.opened(workdir, key_file=values.key_file)
-      )
-      resume_lib.check_mode(workdir, values.resume)
-    with phases.phase("reading the data", at_once=True):
-      spec = build.build(
-          config, data_dir=values.data_dir, download=values.download
-      ).spec
-    result = training.train(
-        spec, workdir, resume=values.resume, deadline=deadline
+  config = shared_flags.run_config(values)
+  if values.epsilon is not None:
+    with phases.phase("computing the noise"):
+      config, found = solving.spend(config, values.epsilon)
+    if processes.first():
+      print(found.sentence(), file=sys.stderr, flush=True)
+  with phases.phase("reading the data", at_once=True):
+    spec = build.build(
+        config, data_dir=values.data_dir, download=values.download
     )
-    interrupts.ignore()
-  if processes.first():
-    print(result)
-    print(f"  results: {values.workdir}", flush=True)
-  return result
-
-
-def _train_keys(
-    values: flags.FlagValues, deadline: float | None
-) -> training.Result:
-  """Train runs that differ in their keys; print their mean and cost."""
-  if values.key_file is not None:
-    app.fail(
-        f"--key_file={values.key_file} is of one run, and --keys={values.keys}"
-        " are several: leave it out, so that each has its own"
-    )
-  if processes.several():
-    app.fail(
-        f"--keys={values.keys} trains in one process: leave out the flags of"
-        " processes, or use launch/launch.py --keys for runs that share several"
-    )
-  devices.log_devices()
-  places = several_keys.folders(values.workdir, values.keys)
-  config = _config(values)
-  if config.seed:
-    app.fail(
-        f"--config.seed={config.seed} says nothing to --keys={values.keys},"
-        " whose runs take the seeds 0, 1 and on: leave it out, or say"
-        " --config.seed=0"
-    )
-  result = several_keys.train(
-      config,
-      places,
-      data_dir=values.data_dir,
-      download=values.download,
+  result = training.train(
+      spec,
+      values.workdir,
       resume=values.resume,
+      key_file=values.key_file,
       deadline=deadline,
   )
   interrupts.ignore()
-  if exit_status.of(result.stopped) == exit_status.FINISHED:
-    print(several_keys.text(places), flush=True)
-  else:
-    print(result, flush=True)
+  if processes.first():
+    print(result)
+    print(f"  results: {values.workdir}", flush=True)
   return result

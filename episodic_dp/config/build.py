@@ -6,13 +6,12 @@ from the config's is refused.
 """
 
 import dataclasses
+import functools
 import os
 from typing import Any
 
 import numpy as np
-import optax
 
-from episodic_dp import _validate
 from episodic_dp import data
 from episodic_dp import errors
 from episodic_dp import learners
@@ -20,22 +19,12 @@ from episodic_dp import options
 from episodic_dp import plan as plan_lib
 from episodic_dp import private
 from episodic_dp import training
-from episodic_dp.config import networks
-from episodic_dp.config import run_config
 from episodic_dp.config.run_config import RunConfig
 from episodic_dp.learners import naming
+from episodic_dp.models import builder
+from episodic_dp.models import parts
 from episodic_dp.plan import validation as validation_lib
 from episodic_dp.private import state as state_lib
-from episodic_dp.training import evaluation
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Experiment:
-  """The run that a config describes, and the data to test it on."""
-
-  spec: training.TrainingSpec
-  splits: data.Splits
-  config: RunConfig
 
 
 def build(
@@ -45,8 +34,8 @@ def build(
     download: bool = False,
     splits: data.Splits | None = None,
     evaluator: training.Evaluator | None = None,
-) -> Experiment:
-  """Load the data and build everything that a run needs.
+) -> training.TrainingSpec:
+  """Build a run: its data, network, learner, optimizer and release.
 
   Args:
     config: parsed config; for own data, parsed with the same data_dir.
@@ -59,122 +48,91 @@ def build(
     PlanError, UnsoundPlanError, RunError, ValueError, FileNotFoundError: one
       sentence with the remedy.
   """
-  check(config)  # Needs no data.
+  check(config)
   assert config.delta is not None  # `RunConfig.parse` computed it.
-  splits = splits or load_data(config, data_dir=data_dir, download=download)
-  splits = dataclasses.replace(splits, train=_training_data(config, splits))
-  shape = splits.train.image_shape
-  learner = make_learner(config, shape)
-  evaluated = make_evaluation_learner(config, learner, shape)
-  whole = splits.train.images.dtype == np.uint8
-  example = dataclasses.replace(
-      config.data, shape=shape, dtype="uint8" if whole else "float32"
+  if splits is None:
+    splits = load_data(config, data_dir=data_dir, download=download)
+  train = splits.train
+  if config.episode is None:
+    train = data.as_examples(train)
+  train = with_copies(train, config.release.hierarchy)
+  learner, evaluated = make_learners(config, train.image_shape)
+  tasks = config.evaluation
+  compute = private.Compute(
+      diagnostics=config.private_diagnostics,
+      noise_terms=config.compute.noise_terms,
   )
-  with_example = dataclasses.replace(config, data=example)
-  spec = training.TrainingSpec(
-      train=splits.train,
-      validation=draw_tasks(config, splits.validation, test=False),
+  if config.compute.microbatch_size is not None:
+    compute = dataclasses.replace(
+        compute, microbatch_size=config.compute.microbatch_size
+    )
+  return training.TrainingSpec(
+      train=dataclasses.replace(train, resident=config.compute.resident),
+      validation=training.draw(
+          splits.validation,
+          count=tasks.validation_tasks,
+          seed=tasks.seed,
+          **config.task,
+      ),
       release=config.release,
       learner=learner,
-      optimizer=make_optimizer(config),
+      optimizer=state_lib.make_optimizer(config.optimizer, config.steps),
       steps=config.steps,
       privacy_unit=config.privacy_unit,
       delta=config.delta,
       seed=config.seed,
       private_seed=config.private_seed,
-      compute=_compute(config),
+      compute=compute,
       devices=config.compute.devices,
-      evaluate_every=config.evaluation.every,
+      evaluate_every=tasks.every,
       checkpoint_every=config.checkpoint_every,
       evaluator=evaluator or training.Evaluator(evaluated),
-      config=networks.recorded(with_example, learner.model),
+      config=_recorded(config, train, learner),
   )
-  return Experiment(spec=spec, splits=splits, config=config)
 
 
 def check(config: RunConfig) -> None:
-  """Refuse a config that `build` refuses, without reading data.
+  """Refuse a config that cannot be trained, before any data are read.
 
   Raises:
     PlanError, UnsoundPlanError, RunError, ValueError: one sentence.
   """
   config.check_complete()
-  networks.check(config.model)
-  if config.survey is not None:
-    for part in ("validation", "test"):
-      tree = config.survey.hierarchies[part]
-      run_config.check_sizes(
-          config.survey, part, lambda tree=tree: _task_plan(config, tree)
-      )
+  if config.survey is None:
+    return
+  for part in ("validation", "test"):
+    tree = config.survey.hierarchies[part]
+    try:
+      validation_lib.task_plan(tree, **config.task)
+    except plan_lib.PlanError as e:
+      raise plan_lib.PlanError(
+          f"the {part} part of {config.survey.listing.source} does not suit the"
+          f" test tasks ({e}); it holds {tree}"
+      ) from e
 
 
-def _task_plan(
-    config: RunConfig, hierarchy: plan_lib.Hierarchy
-) -> plan_lib.SamplingPlan:
-  return validation_lib.task_plan(
-      hierarchy,
-      way=config.way,
-      shot=config.evaluation.shot,
-      query=config.evaluation.query,
-      classes=_classes(config, hierarchy),
-  )
-
-
-def make_learner(
+def make_learners(
     config: RunConfig, image_shape: tuple[int, ...]
-) -> learners.Learner:
-  """Build the learner of `config.learner` on `networks.make_model`."""
-  supervised = config.learner.name == options.SUPERVISED
-  return naming.by_name(
-      config.learner,
-      networks.make_model(config, image_shape),
-      way=None if supervised else config.way,
-  )
+) -> tuple[learners.Learner, learners.Learner]:
+  """Build the learner of the training tasks and that of the test tasks.
 
-
-def make_evaluation_learner(
-    config: RunConfig, learner: learners.Learner, image_shape: tuple[int, ...]
-) -> learners.Learner:
-  """Build the learner of validation and test tasks.
-
-  It is the learner itself; or, for a learner of examples, fine-tuning with a
+  The second is the first; or, for a learner of examples, fine-tuning with a
   new head for every task.
   """
+  build_network = functools.partial(
+      builder.build,
+      config.model,
+      input_shape=image_shape,
+      augmentation=config.augmentation,
+  )
+  model = build_network(outputs=config.outputs)
   if config.learner.name != options.SUPERVISED:
-    return learner
-  return naming.make_fine_tuning(
-      networks.make_model(config, image_shape, way=config.way),
-      config.fine_tuning,
+    learner = naming.by_name(config.learner, model, way=config.way)
+    return learner, learner
+  tuned = naming.make_fine_tuning(
+      build_network(outputs=config.way), config.fine_tuning
   )
-
-
-def make_optimizer(config: RunConfig) -> optax.GradientTransformation:
-  """Build Adam or SGD with a cosine schedule, and the average of its iterates.
-
-  Raises:
-    PlanError: the warm-up leaves no step.
-  """
-  chosen, steps = config.optimizer, config.steps
-  if chosen.warm_up >= steps:
-    raise _validate.refusal(
-        "config.optimizer.warm_up", chosen.warm_up, f"less than {steps} steps"
-    )
-  schedule = optax.cosine_decay_schedule(
-      chosen.rate, steps, alpha=chosen.final_rate / chosen.rate
-  )
-  if chosen.warm_up:
-    schedule = optax.warmup_cosine_decay_schedule(
-        0.0, chosen.rate, chosen.warm_up, steps, chosen.final_rate
-    )
-  moments = {"b1": chosen.momentum, "b2": chosen.second_momentum}
-  if chosen.name == "sgd":
-    moments = {"momentum": chosen.momentum}
-  optimizer = naming.OPTIMIZERS[chosen.name](
-      schedule, **{k: v for k, v in moments.items() if v is not None}
-  )
-  if not chosen.average:
-    return optimizer
-  return state_lib.averaged(optimizer, chosen.average)
+  return naming.by_name(config.learner, model, way=None), tuned
 
 
 def load_data(
@@ -193,61 +151,23 @@ def load_data(
   )
 
 
-def draw_tasks(
-    config: RunConfig, dataset: data.Dataset, *, test: bool
-) -> evaluation.Tasks:
-  """Draw the fixed validation or test tasks of the config."""
-  chosen = config.evaluation
-  return training.draw(
-      dataset,
-      way=config.way,
-      shot=chosen.shot,
-      query=chosen.query,
-      classes=_classes(config, dataset.hierarchy),
-      count=chosen.test_tasks if test else chosen.validation_tasks,
-      seed=chosen.seed + int(test),
+def _recorded(
+    config: RunConfig, train: data.ArrayDataset, learner: learners.Learner
+) -> dict[str, Any]:
+  """Return the config of config.json, with its weights and type of example."""
+  start = config.model.start
+  if start is not None and start not in parts.SHIPPED:
+    start = os.path.abspath(start)
+  model = dataclasses.replace(
+      config.model, start=start, start_digest=learner.model.start
   )
-
-
-def _classes(
-    config: RunConfig, hierarchy: plan_lib.Hierarchy
-) -> str | None:
-  """Return the level of a task's classes in training, where the tree has it."""
-  found = config.episode.classes if config.episode is not None else None
-  return found if found in hierarchy.levels else None
-
-
-def _compute(config: RunConfig) -> private.Compute:
-  chosen: dict[str, Any] = {"noise_terms": config.compute.noise_terms}
-  if config.compute.microbatch_size is not None:
-    chosen["microbatch_size"] = config.compute.microbatch_size
-  return private.Compute(diagnostics=config.private_diagnostics, **chosen)
-
-
-def _training_data(config: RunConfig, splits: data.Splits) -> data.ArrayDataset:
-  """Return the training data as the release describes them."""
-  train, release = splits.train, config.release
-  if release.plan.episode is None:
-    train = data.as_examples(train)
-  train = with_copies(train, release.hierarchy)
-  check_same_tree(release.hierarchy, train.hierarchy)
-  return dataclasses.replace(train, resident=config.compute.resident)
-
-
-def check_same_tree(
-    described: plan_lib.Hierarchy, loaded: plan_lib.Hierarchy
-) -> None:
-  """Refuse data whose sizes differ from those that are accounted.
-
-  Raises:
-    RunError: one sentence with both.
-  """
-  if not described.same_tree(loaded):
-    raise errors.RunError(
-        f"the config describes {described} and the data are {loaded}: the"
-        " guarantee would be of another sampler; make config.hierarchy and"
-        " config.data.options agree"
-    )
+  whole = train.images.dtype == np.uint8
+  example = dataclasses.replace(
+      config.data,
+      shape=train.image_shape,
+      dtype="uint8" if whole else "float32",
+  )
+  return dataclasses.replace(config, model=model, data=example).as_json()
 
 
 def with_copies(

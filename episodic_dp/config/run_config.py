@@ -224,6 +224,16 @@ class RunConfig:
     return way
 
   @property
+  def task(self) -> dict[str, Any]:
+    """Return the arguments of `plan.validation.task_plan` for a test task."""
+    return dict(
+        way=self.way,
+        shot=self.evaluation.shot,
+        query=self.evaluation.query,
+        classes=self.episode.classes if self.episode is not None else None,
+    )
+
+  @property
   def outputs(self) -> int | None:
     """Return the outputs of the network; None for features without a head."""
     network, learner = self.model, self.learner
@@ -242,7 +252,6 @@ class RunConfig:
     Raises:
       PlanError: names the field.
     """
-    _validate.one_of("config.data.name", self.data.name, data_lib.NAMES)
     self.learner.check_tasks(
         has_episode=self.episode is not None, way=self.way
     )
@@ -310,31 +319,13 @@ def set_field(source: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _tree_of(found: own_data.Survey, config: RunConfig) -> serialization.Tree:
-  """Return the tree of own training data, where its units suffice.
-
-  Raises:
-    PlanError: the data are too small for the plan, or names are ambiguous.
-  """
+  """Return the tree of own training data; PlanError for ambiguous names."""
   training, plan = found.hierarchies["train"], config.sampling_plan
   if plan.episode is None:  # Single images are learned, by their classes.
     training = dataset.flattened(training)
   else:
     _check_names(training, plan)
-  check_sizes(found, "train", lambda: plan_lib.validate(training, plan))
   return serialization.Tree.of(training)
-
-
-def check_sizes(
-    found: own_data.Survey, part: str, check: Any
-) -> None:
-  """Raise PlanError with the sizes of a part of own data that is too small."""
-  try:
-    check()
-  except plan_lib.PlanError as e:
-    raise plan_lib.PlanError(
-        f"the {part} part of {found.listing.source} does not suit the plan"
-        f" ({e}); it holds {found.hierarchies[part]}"
-    ) from e
 
 
 def _check_names(

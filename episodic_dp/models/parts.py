@@ -446,12 +446,3 @@ def digest(weights: Weights) -> str:
     total.update(f"{name} {array.dtype} {array.shape}\n".encode())
     total.update(array.tobytes())
   return total.hexdigest()
-
-
-def shapes_digest(params: Any) -> str:
-  """Return SHA-256 over the names, dtypes and shapes of parameters."""
-  lines = [
-      f"{jax.tree_util.keystr(path)} {leaf.dtype}{list(leaf.shape)}"
-      for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
-  ]
-  return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()

@@ -205,12 +205,15 @@ def task_plan(
     way: classes of a task.
     shot: support examples of a class.
     query: query examples of a class.
-    classes: their level; None means the one above the examples.
+    classes: their level; None, or a level that the data do not have, means the
+      one above the examples.
 
   Raises:
     PlanError: the hierarchy is too small for such a task.
   """
   upper = max(hierarchy.depth - 2, 0)
+  if classes not in hierarchy.levels:
+    classes = None
   if classes is not None:
     upper = hierarchy.level_index(classes)
   plan = stages.SamplingPlan(

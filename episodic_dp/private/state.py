@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from episodic_dp import _validate
 from episodic_dp import learners
+from episodic_dp import options
 from episodic_dp import plan as plan_lib
 from episodic_dp.private import keys
 from episodic_dp.private import quantile
@@ -140,6 +142,29 @@ def averaged(
     return updates, Averaged(average, count + 1, inner)
 
   return optax.GradientTransformation(init, update)
+
+
+def make_optimizer(
+    chosen: options.Optimizer, steps: int
+) -> optax.GradientTransformation:
+  """Build Adam or SGD with a cosine schedule, and the average of its iterates.
+
+  Raises:
+    PlanError: the warm-up leaves no step.
+  """
+  if chosen.warm_up >= steps:
+    raise _validate.refusal(
+        "config.optimizer.warm_up", chosen.warm_up, f"less than {steps} steps"
+    )
+  schedule = optax.warmup_cosine_decay_schedule(
+      0.0, chosen.rate, chosen.warm_up, steps, chosen.final_rate
+  )
+  moments = {"b1": chosen.momentum, "b2": chosen.second_momentum}
+  if chosen.name == "sgd":
+    moments = {"momentum": chosen.momentum}
+  given = {k: v for k, v in moments.items() if v is not None}
+  optimizer = getattr(optax, chosen.name)(schedule, **given)
+  return averaged(optimizer, chosen.average) if chosen.average else optimizer
 
 
 def published(state: State) -> Any:

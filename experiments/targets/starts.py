@@ -13,10 +13,10 @@ from episodic_dp import training
 from episodic_dp.accounting import report
 from episodic_dp.analysis import saved_weights
 from episodic_dp.config import build
-from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import cifar_fs_supervised
 from episodic_dp.learners import naming
+from episodic_dp.models import builder
 from episodic_dp.training import checkpoint
 from episodic_dp.training import reporting
 from experiments import runs as runs_lib
@@ -179,7 +179,7 @@ def _fine_tune(
   config = RunConfig.parse(run.load(), data_dir=data_dir)
   splits = build.load_data(config, data_dir=data_dir)
   shape = splits.test.image_shape
-  model = networks.make_model(config, shape, way=config.way)
+  model = builder.build(config.model, config.way, shape)
   tuned = naming.make_fine_tuning(
       model, options.FineTuning(body=True), fresh_head=False
   )
@@ -213,7 +213,7 @@ def _network(
   """Return the facts of a finished run, and the weights of its network."""
   checkpoints, steps = checkpoint.latest(folder)
   config = RunConfig.read(folder)
-  learner = build.make_learner(config, shape)
+  learner, _ = build.make_learners(config, shape)
   params, _ = checkpoints.restore(steps, learner.init(jax.random.key(0)))
   guarantee = reporting.guarantees(folder, "epsilon") or None
   facts = dict(learner=config.learner.name, steps=steps, guarantee=guarantee)

@@ -14,9 +14,9 @@ from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.analysis import measure
 from episodic_dp.config import build
-from episodic_dp.config import networks
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import glyphs_sample_level
+from episodic_dp.models import builder
 from tests.cli import tiny_runs
 
 
@@ -32,7 +32,7 @@ def trained(splits, tmp_path_factory):
 
 
 def test_it_states_the_guarantee_of_single_examples(trained):
-  folder, experiment, result = trained
+  folder, spec, result = trained
   expected = accounting.guarantee(
     plan.Release(
       plan.Hierarchy.regular((192,), levels=("drawing",)),
@@ -46,24 +46,25 @@ def test_it_states_the_guarantee_of_single_examples(trained):
   stated = json.loads((folder / "guarantee.json").read_text())["guarantees"]
   assert list(stated) == list(result.guarantees) == ["drawing"]
   assert stated["drawing"]["epsilon"] == expected.epsilon < 10
-  assert experiment.spec.train.hierarchy.levels == ("drawing",)
-  assert experiment.spec.learner.model.way == 32
+  assert spec.train.hierarchy.levels == ("drawing",)
+  assert spec.learner.model.way == 32
 
 
 def test_its_test_tasks_are_fine_tuned_with_new_heads(trained, splits):
-  folder, experiment, result = trained
-  evaluator = experiment.spec.evaluator
+  folder, spec, result = trained
+  evaluator = spec.evaluator
+  config = RunConfig.read(folder)
   found = measure.measure(str(folder), splits=splits, evaluator=evaluator)
   assert json.loads((folder / "evaluation.json").read_text())["single"]
   params, _ = training.checkpoint.Checkpoints(folder).restore(
-      4, experiment.spec.learner.init(jax.random.key(0))
+      4, spec.learner.init(jax.random.key(0))
   )
   tuned = learners.FineTuning(
-      networks.make_model(experiment.config, (12, 12, 1), way=5),
+      builder.build(config.model, 5, (12, 12, 1)),
       inner_steps=30,
       body=False,
   )
-  tasks = build.draw_tasks(experiment.config, splits.test, test=True)
+  tasks = training.draw(splits.test, count=8, seed=2, **config.task)
   expected = training.Evaluator(tuned).score([params], tasks)
   assert found["single"]["score"] == expected
   assert sorted(found["ensemble"]["steps"]) == [2, 4]
@@ -76,7 +77,7 @@ class _Killed(Exception):
 
 
 def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path):
-  _, experiment, _ = trained
+  _, spec, _ = trained
 
   class Dying:
     """Validates at 0 and 2 steps, and takes the process with it at 4."""
@@ -88,14 +89,14 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path):
       self.calls += 1
       if self.calls == 3:
         raise _Killed
-      return experiment.spec.evaluator.score(members, tasks)
+      return spec.evaluator.score(members, tasks)
 
   with pytest.raises(_Killed):
-    spec = dataclasses.replace(experiment.spec, evaluator=Dying())
-    training.train(spec, tmp_path)
+    dying = dataclasses.replace(spec, evaluator=Dying())
+    training.train(dying, tmp_path)
   assert training.checkpoint.Checkpoints(tmp_path).latest() == 2
-  assert training.train(experiment.spec, tmp_path).steps == 4
-  like = experiment.spec.learner.init(jax.random.key(0))
+  assert training.train(spec, tmp_path).steps == 4
+  like = spec.learner.init(jax.random.key(0))
   expected, found = (
       training.checkpoint.Checkpoints(f).restore(4, like)[0]
       for f in (trained[0], tmp_path)
@@ -162,7 +163,7 @@ def test_sample_level_training_of_a_convolutional_network():
   config.evaluation.validation_tasks = 2
   config = RunConfig.parse(config)
   splits = build.load_data(config, data_dir=None)
-  spec = build.build(config, splits=splits).spec
+  spec = build.build(config, splits=splits)
   parts = (spec.learner, spec.optimizer)
   step = private.make_meta_step(*parts, spec.train, spec.release)
   state = private.init(jax.random.key(0), *parts, spec.release.mechanism)
@@ -175,7 +176,7 @@ def test_sample_level_training_of_a_convolutional_network():
   assert min(jax.tree.leaves(moved)) > 0
   mixing = config.with_changes({"model.norm": "batch"})
   with pytest.raises(plan.UnsoundPlanError, match="norm='group'"):
-    spec = build.build(mixing, splits=splits).spec
+    spec = build.build(mixing, splits=splits)
     private.make_meta_step(
         spec.learner, spec.optimizer, spec.train, spec.release
     )

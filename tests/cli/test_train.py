@@ -103,7 +103,7 @@ def test_another_sampler_under_the_same_key_is_refused_by_name(trained, call):
 def _final(folder):
   """The parameters and the step of the last checkpoint."""
   config = RunConfig.read(folder)
-  learner = build.make_learner(config, (16, 16, 1))
+  learner, _ = build.make_learners(config, (16, 16, 1))
   checkpoints = training.checkpoint.Checkpoints(folder)
   step = checkpoints.latest()
   like = learner.init(jax.random.key(0))

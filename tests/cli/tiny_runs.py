@@ -64,7 +64,7 @@ def save(
   parsed = RunConfig.parse(config)
   folder.mkdir(parents=True)
   files.write_json(folder / workdir.CONFIG, parsed.as_json())
-  learner = build.make_learner(parsed, (12, 12, 1))
+  learner, _ = build.make_learners(parsed, (12, 12, 1))
   checkpoints = training.checkpoint.Checkpoints(folder)
   checkpoints.save(steps, learner.init(jax.random.key(steps)), {"step": 0})
   files.write_json(
@@ -81,6 +81,6 @@ def save(
 def train(
     config: ml_collections.ConfigDict, folder, loaded: data.Splits, **options
 ):
-  """Train a config in a folder; return its experiment and result."""
-  experiment = build.build(RunConfig.parse(config), splits=loaded)
-  return experiment, training.train(experiment.spec, folder, **options)
+  """Train a config in a folder; return its spec and result."""
+  spec = build.build(RunConfig.parse(config), splits=loaded)
+  return spec, training.train(spec, folder, **options)

@@ -135,7 +135,7 @@ def test_real_data_have_the_hierarchy_that_is_described(name, text):
   if config.episode is None:
     train = data.as_examples(train)
     assert len(np.unique(train.labels)) == config.model.outputs
-  build.check_same_tree(config.release.hierarchy, train.hierarchy)
+  assert config.release.hierarchy.same_tree(train.hierarchy)
   for part in (splits.validation, splits.test):
     validation.task_plan(  # Raises where such tasks cannot be drawn.
         part.hierarchy, way=config.way, shot=config.evaluation.shot,

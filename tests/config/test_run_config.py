@@ -9,6 +9,7 @@ import pytest
 
 from episodic_dp import options
 from episodic_dp import plan
+from episodic_dp.config import build
 from episodic_dp.config import defaults
 from episodic_dp.config import RunConfig
 from episodic_dp.config.presets import glyphs
@@ -71,8 +72,28 @@ def test_every_field_has_its_default_and_can_be_set_by_a_flag(make_config):
 
 def test_a_plan_that_is_only_accounted_needs_no_data(make_run):
   config = make_run()
-  with pytest.raises(plan.PlanError, match="config.data.name"):
-    config.check_complete()
+  with pytest.raises(plan.PlanError, match="config.data.name=''.*cifar_fs"):
+    build.build(config)
+
+
+@pytest.mark.parametrize(
+    "preset, network, learner, outputs",
+    [
+        (glyphs, {}, "maml", 5),
+        (glyphs, {}, "protonet", None),
+        (glyphs, dict(name="mlp"), "protonet", 5),
+        (glyphs, dict(name="mlp", outputs=9), "protonet", 9),
+        (glyphs, dict(name="own:make", outputs=9), "maml", 9),
+        (glyphs_supervised, dict(outputs=7), "supervised", 7),
+    ],
+)
+def test_outputs_follow_from_network_and_learner(
+    preset, network, learner, outputs
+):
+  c = preset.get_config()
+  c.model.update(network)
+  c.learner.name = learner
+  assert RunConfig.parse(c).outputs == outputs
 
 
 @pytest.mark.parametrize("module", [glyphs, glyphs_supervised, omniglot])
@@ -150,7 +171,6 @@ def test_changes_are_checked_again():
         ({"augmentation.draws": 2}, "augmentation.draws=2"),
         ({"compute.resident": "x"}, "config.compute.resident='x'"),
         ({"data.options": 3}, "config.data.options=3"),
-        ({"data.name": "cifar"}, "config.data.name='cifar'.*cifar_fs"),
     ],
 )
 def test_a_wrong_field_is_named(changes, sentence):

@@ -38,7 +38,7 @@ def save_run(config: RunConfig, folder, splits, steps=2, quality=None):
   files.write_json(
       folder / workdir.CONFIG, config.with_changes(example).as_json()
   )
-  learner = build.make_learner(config, splits.test.image_shape)
+  learner, _ = build.make_learners(config, splits.test.image_shape)
   checkpoints = training.checkpoint.Checkpoints(folder)
   ledger = accounting.Ledger().add(config.release, steps, continued=False)
   checkpoints.save(

@@ -36,13 +36,10 @@ def task_of(splits, way=WAY):
 def in_process(workdir, splits, support, query, way=WAY, *, divisor=255.0):
   """The probabilities of the learner that evaluation takes, by its own code."""
   config = RunConfig.read(workdir)
-  learner = build.make_learner(config, splits.test.image_shape)
+  learner, evaluated = build.make_learners(config, splits.test.image_shape)
   like = learner.init(jax.random.key(0))
   checkpoints = training.checkpoint.Checkpoints(workdir)
   params, _ = checkpoints.restore(checkpoints.latest(), like)
-  evaluated = build.make_evaluation_learner(
-      config, learner, splits.test.image_shape
-  )
   labels = jnp.repeat(jnp.arange(way), SHOT)
   logits = jax.jit(evaluated.predict)(
       jax.tree.map(jnp.asarray, params),

@@ -1,0 +1,100 @@
+"""Build the network that options describe: the library's, or own code.
+
+`model.name=my_module:make_model` imports `my_module` from the current folder or
+from PYTHONPATH and calls
+
+  make_model(outputs, input_shape, **model.options) -> models.Model
+
+with the number of logits (None where a metric learner needs features) and the
+shape of one example.
+"""
+
+import importlib
+import os
+import pathlib
+import sys
+import traceback
+
+from episodic_dp import errors
+from episodic_dp import options
+from episodic_dp.models import model as model_lib
+from episodic_dp.models import networks
+from episodic_dp.models import parts
+
+_LONGEST = 400  # Characters of another program's error.
+
+
+def build(
+    network: options.Network,
+    outputs: int | None,
+    input_shape: tuple[int, ...],
+    augmentation: options.Augmentation | None = None,
+) -> model_lib.Model:
+  """Build a network with its public start, augmented while it is trained.
+
+  Args:
+    network: its options.
+    outputs: number of logits; None for features.
+    input_shape: shape of one example.
+    augmentation: random changes of training images; None for no change.
+
+  Raises:
+    RunError: own code fails, or the start holds other weights than the run's.
+    ValueError: a network of such a shape, or with such a start, does not exist.
+  """
+  if network.is_own:
+    model = _own(network, outputs, input_shape)
+  else:
+    model = networks.by_name(network, outputs, input_shape)
+  if network.start is not None:
+    source = f"config.model.start={network.start}"
+    model = parts.start_from(
+        model,
+        parts.read_weights(network.start),
+        trained=network.trained,
+        rank=network.rank,
+        source=source,
+    )
+    if network.start_digest not in (None, model.start):
+      raise errors.RunError(
+          f"{source} holds other weights than those of the run: put back the"
+          " file that it was started with"
+      )
+  if augmentation is None:
+    return model
+  return model_lib.augmented(model, augmentation)
+
+
+def _own(
+    network: options.Network, outputs: int | None, input_shape: tuple[int, ...]
+) -> model_lib.Model:
+  """Call MODULE:FUNCTION; RunError where it fails or returns no Model."""
+  module, _, attribute = network.name.partition(":")
+  here = os.getcwd()
+  if here not in sys.path:
+    sys.path.append(here)  # Last: a folder named as a library hides none.
+  importlib.invalidate_caches()
+  try:
+    function = getattr(importlib.import_module(module), attribute)
+    model = function(outputs, input_shape, **network.options)
+    if not isinstance(model, model_lib.Model):
+      raise TypeError(f"it returned {type(model).__name__}, no models.Model")
+    if model.input_shape is None:  # Two plain functions.
+      model = model_lib.checked(model, input_shape)
+  except Exception as e:  # Code of the user's own may raise anything.
+    given = "".join(f", {key}" for key in network.options)
+    raise errors.RunError(
+        f"config.model.name={network.name!r} failed for outputs={outputs} and"
+        f" input_shape={input_shape} ({_short(e)}): give MODULE:FUNCTION of a"
+        " module in the current folder or on PYTHONPATH, defined as"
+        f" make_model(outputs, input_shape{given})"
+    ) from e
+  return model
+
+
+def _short(error: BaseException) -> str:
+  """Return the error's first line, and the line of code that raised it."""
+  text = (str(error).strip().splitlines() or [""])[0][:_LONGEST]
+  frame = traceback.extract_tb(error.__traceback__)[-1]
+  file = pathlib.Path(frame.filename).name
+  return f"{type(error).__name__}: {text}, {file} line {frame.lineno}"
