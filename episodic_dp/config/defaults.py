@@ -18,7 +18,7 @@ from episodic_dp import _validate
 from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp.config import run_config
-from episodic_dp.plan import serialization
+from episodic_dp.plan import release as release_lib
 
 
 def base(
@@ -108,7 +108,7 @@ def participants(
 
 def hierarchy(tree: plan_lib.Hierarchy) -> dict[str, Any]:
   """Return a section `hierarchy` with the levels and sizes of a tree."""
-  return dataclasses.asdict(serialization.Tree.of(tree))
+  return dataclasses.asdict(release_lib.Tree.of(tree))
 
 
 def mechanism(private: bool, **values: Any) -> dict[str, Any]:

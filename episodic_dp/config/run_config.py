@@ -19,7 +19,7 @@ from episodic_dp import plan as plan_lib
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import load as own_data
 from episodic_dp.output import phases
-from episodic_dp.plan import serialization
+from episodic_dp.plan import release as release_lib
 from episodic_dp.plan import stages as stages_lib
 
 Source: TypeAlias = ml_collections.ConfigDict | Mapping[str, Any]
@@ -94,7 +94,7 @@ class RunConfig:
   mechanism: plan_lib.Mechanism
   delta: plain.Fraction | None = None
   episode: plan_lib.Episode | None = None
-  hierarchy: serialization.Tree | None = None
+  hierarchy: release_lib.Tree | None = None
   privacy_unit: str | None = None
   seed: int = 0
   private_seed: int | None = None
@@ -318,14 +318,14 @@ def set_field(source: dict[str, Any], name: str, value: Any) -> None:
   source[last] = value
 
 
-def _tree_of(found: own_data.Survey, config: RunConfig) -> serialization.Tree:
+def _tree_of(found: own_data.Survey, config: RunConfig) -> release_lib.Tree:
   """Return the tree of own training data; PlanError for ambiguous names."""
   training, plan = found.hierarchies["train"], config.sampling_plan
   if plan.episode is None:  # Single images are learned, by their classes.
     training = dataset.flattened(training)
   else:
     _check_names(training, plan)
-  return serialization.Tree.of(training)
+  return release_lib.Tree.of(training)
 
 
 def _check_names(

@@ -9,9 +9,9 @@ from episodic_dp.errors import UnsoundPlanError
 from episodic_dp.plan.hierarchy import Hierarchy
 from episodic_dp.plan.mechanism import EPISODE
 from episodic_dp.plan.mechanism import Mechanism
+from episodic_dp.plan.release import from_dict
 from episodic_dp.plan.release import Release
-from episodic_dp.plan.serialization import from_dict
-from episodic_dp.plan.serialization import to_dict
+from episodic_dp.plan.release import to_dict
 from episodic_dp.plan.stages import All
 from episodic_dp.plan.stages import Episode
 from episodic_dp.plan.stages import FixedSize

@@ -18,7 +18,6 @@ import numpy as np
 from episodic_dp import _validate
 from episodic_dp import errors
 from episodic_dp import plain
-from episodic_dp.plan import partition
 
 MAX_LEAVES = 2**31 - 1  # Leaf rows are int32 on the device.
 _LONGEST_LEVEL = 80  # Characters.
@@ -78,7 +77,10 @@ class Hierarchy:
           f" depth {depth}: give one name per level"
       )
     if self.num_leaves > MAX_LEAVES:
-      raise errors.PlanError(_too_many(self.num_leaves))
+      raise errors.PlanError(
+          f"the hierarchy has {self.num_leaves} leaves, more than 2^31 - 1 ="
+          f" {MAX_LEAVES}: leaf rows are int32, so split the data set"
+      )
     if self.num_leaves < 1:
       raise errors.PlanError("the hierarchy has no leaf: give it examples")
     if self.most_copies is not None:
@@ -154,10 +156,10 @@ class Hierarchy:
         )
       offsets.append(_offsets([len(unit) for unit in layer]))
       layer = [child for unit in layer for child in unit]
-    leaves = [_validate.count("size", unit) for unit in layer]
-    if sum(leaves) > MAX_LEAVES:
-      raise errors.PlanError(_too_many(sum(leaves)))
-    offsets.append(_offsets(leaves))
+    # Cut to what is too large already, so that the sum does not overflow.
+    offsets.append(_offsets([
+        min(_validate.count("size", unit), MAX_LEAVES + 1) for unit in layer
+    ]))
     return cls(
         levels=levels,
         offsets=tuple(offsets),
@@ -205,14 +207,22 @@ class Hierarchy:
       (3, 3, 3)
     """
     levels = (*labels, leaf)
-    found = partition.partition(labels, units)
-    most = 1 if crossing is None else found.most_places(levels, crossing)
-    in_order = (found.order == np.arange(found.order.size)).all()
+    offsets, names, order = _sort_rows(_label_arrays(labels), units)
+    most = 1
+    if crossing is not None:
+      if len(levels) < 3 or crossing != levels[1]:
+        raise errors.PlanError(
+            f"crossing='{crossing}' must be the second of three levels or more,"
+            f" and the levels are {levels}: put what crosses it above it and"
+            " nothing between"
+        )
+      most = int(np.unique(names[1], return_counts=True)[1].max())
+    in_order = (order == np.arange(order.size)).all()
     return cls(
         levels=levels,
-        offsets=found.offsets,
-        leaf_rows=None if in_order else found.order,
-        names=(*found.names, None),
+        offsets=tuple(offsets),
+        leaf_rows=None if in_order else order,
+        names=(*names, None),
         units_from_records=units is None,
         copies=most > 1,
         most_copies=(1, most, *[1] * (len(levels) - 2)) if most > 1 else None,
@@ -335,44 +345,32 @@ class Hierarchy:
     """
     if self.offsets is None:
       return self
-    kept = np.ones(self.num_leaves, bool)
-    offsets: list[np.ndarray] = []
-    names: list[np.ndarray | None] = []
-    for k in reversed(range(self.depth)):
-      counts = np.add.reduceat(
-          np.append(kept, False), self.offsets[k][:-1], dtype=np.int64
-      ) * (self.child_counts(k) > 0)
-      offsets.append(_offsets(counts[counts > 0]))
-      found = None if self.names is None else self.names[k]
-      names.append(None if found is None else found[kept])
-      kept = counts > 0
-    return dataclasses.replace(
-        self,
-        offsets=tuple(reversed(offsets)),
-        names=None if self.names is None else tuple(reversed(names)),
-    )
+    offsets, names = list(self.offsets), list(self.names or [None] * self.depth)
+    for k in reversed(range(1, self.depth)):
+      found = names[k - 1]
+      if found is not None:
+        names[k - 1] = found[np.diff(offsets[k]) > 0]
+      # An empty unit begins where the next one does.
+      starts = np.unique(offsets[k])
+      offsets[k - 1] = np.searchsorted(starts, offsets[k][offsets[k - 1]])
+      offsets[k] = starts
+    return dataclasses.replace(self, offsets=tuple(offsets), names=tuple(names))
 
   def same_tree(self, other: "Hierarchy") -> bool:
     """Say whether both have the same levels, sizes and copies.
 
     `leaf_rows` and `names` are not compared: nothing is accounted by them.
     """
-    if self is other:
-      return True
-    return (
+    # Level by level: where all levels above agree, one count may stand for all.
+    return self is other or (
         self.levels == other.levels
         and self.copies == other.copies
         and self.most_copies == other.most_copies
         and all(
-            np.array_equal(self._families(k), other._families(k))
+            (self.child_counts(k) == other.child_counts(k)).all()
             for k in range(self.depth)
         )
     )
-
-  def _families(self, level: int) -> np.ndarray:
-    """List the number of children of every unit above: int64[units]."""
-    parents = self.num_units(level - 1) if level else 1
-    return np.broadcast_to(self.child_counts(level), (parents,))
 
   def __str__(self) -> str:
     """Write "8000 participant > 64000 glyph > 320000 drawing"."""
@@ -402,16 +400,9 @@ class Hierarchy:
     """Name a unit for messages: "alphabet 3 ('Korean')"."""
     text = f"{self.levels[level]} {unit}"
     names = self.names[level] if self.names is not None else None
-    if names is None:
-      return text
-    return f"{text} ({errors.shown(str(names[unit]))})"
-
-
-def _too_many(leaves: int) -> str:
-  return (
-      f"the hierarchy has {leaves} leaves, more than 2^31 - 1 = {MAX_LEAVES}:"
-      " leaf rows are int32, so split the data set"
-  )
+    if names is not None:
+      text += f" ({errors.shown(str(names[unit]))})"
+    return text
 
 
 def _counts_of(
@@ -431,10 +422,10 @@ def _offsets(counts: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def _check_levels(levels: tuple[str, ...]) -> None:
-  if not levels:
-    raise errors.PlanError("a hierarchy needs at least one level name")
-  if len(set(levels)) != len(levels):
-    raise errors.PlanError(f"level names {levels} are not distinct")
+  if not levels or len(set(levels)) != len(levels):
+    raise errors.PlanError(
+        f"level names {levels}: expected one name or more, all distinct"
+    )
   for name in levels:
     # Names of levels are in tables, pictures and the names of files.
     if (
@@ -447,3 +438,99 @@ def _check_levels(levels: tuple[str, ...]) -> None:
           f"{errors.shown(name)} is not allowed as a level's name: use 1 to"
           f" {_LONGEST_LEVEL} printable characters, other than 'episode'"
       )
+
+
+# Trees from label arrays ------------------------------------------------------
+
+# Which units there are must not follow from the records: a unit whose last
+# record leaves would leave with it, and change how often all others are drawn.
+# So the units can be declared, and one without a record is an empty unit.
+
+
+def _label_arrays(labels: Mapping[str, Any]) -> dict[str, np.ndarray]:
+  """Return the labels of each level, checked: vectors of one length."""
+  arrays = {name: np.asarray(array) for name, array in labels.items()}
+  if not arrays:
+    raise errors.PlanError("from_labels needs at least one label array")
+  rows = next(iter(arrays.values())).size
+  for name, array in arrays.items():
+    if array.shape != (rows,):
+      raise errors.PlanError(
+          f"labels of '{name}' have shape {array.shape}: every label array"
+          " must be a vector with one label per row of the data"
+      )
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+      raise errors.PlanError(f"labels of '{name}' hold NaN or infinity")
+  return arrays
+
+
+def _sort_rows(
+    arrays: Mapping[str, np.ndarray], units: Iterable[Any] | None
+) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+  """Sort rows into the units that they name.
+
+  Args:
+    arrays: level name -> labels [rows], primary level first.
+    units: as for `Hierarchy.from_labels`; None takes those of the rows.
+
+  Returns:
+    Offsets as in `Hierarchy`; for each level but the last the labels of its
+    units; and int32[rows], the row of each leaf.
+
+  Raises:
+    PlanError: a unit that is none, or a row in a unit that is not declared.
+  """
+  rows = next(iter(arrays.values())).size
+  paths = [_path(unit, len(arrays)) for unit in units or ()]
+  paths.sort(key=len, reverse=True)
+  # The unit at the level above of each row, and then of each declared path.
+  above, held = np.zeros(rows + len(paths), np.int64), 1
+  offsets, names = [], []
+  for k, (name, array) in enumerate(arrays.items()):
+    paths = [path for path in paths if len(path) > k]
+    declared = _declared(name, array, [path[k] for path in paths])
+    values, code = np.unique(
+        np.concatenate([array, declared]), return_inverse=True
+    )
+    number = above[: code.size] * values.size + code
+    known = np.unique(number if units is None else number[rows:])
+    unknown = np.flatnonzero(~np.isin(number[:rows], known))
+    if unknown.size:
+      row = int(unknown[0])
+      path = [f"{n} {a[row].item()!r}" for n, a in arrays.items()][: k + 1]
+      raise errors.PlanError(
+          f"row {row} of the labels lies in {', '.join(path)}, which is not"
+          " among the declared units: declare it, by a public rule, or leave"
+          " the row out"
+      )
+    offsets.append(np.searchsorted(known, np.arange(held + 1) * values.size))
+    names.append(values[known % values.size])
+    above, held = np.searchsorted(known, number), known.size
+  offsets.append(_offsets(np.bincount(above[:rows], minlength=held)))
+  order = np.argsort(above[:rows], kind="stable").astype(np.int32)
+  return offsets, names, order
+
+
+def _path(unit: Any, depth: int) -> tuple[Any, ...]:
+  """List the labels that lead to a declared unit."""
+  several = isinstance(unit, (tuple, list, np.ndarray))
+  path = tuple(unit) if several else (unit,)
+  if not 1 <= len(path) <= depth:
+    raise errors.PlanError(
+        f"units hold {errors.shown(unit)}: give each unit as the tuple of its"
+        f" labels, of up to {depth} levels, primary unit first"
+    )
+  return path
+
+
+def _declared(name: str, array: np.ndarray, labels: list[Any]) -> np.ndarray:
+  """Return the declared labels of a level, text where its labels are text."""
+  column = np.asarray(labels, None if labels else array.dtype)
+  text = array.dtype.kind in "US"
+  if column.ndim != 1 or column.dtype.kind not in ("US" if text else "biuf"):
+    raise errors.PlanError(
+        f"units name '{name}' {errors.shown(labels[0])} and the labels have"
+        f" {errors.shown(array[0].item())}: use text for both or numbers for"
+        " both"
+    )
+  return column

@@ -19,12 +19,9 @@ _ADAPTIVE: dict[str, dict[str, float]] = {
 }
 
 
-# The accountant squares noise: it must stay within floating-point numbers.
-_LEAST, _MOST = 1e-30, 1e30
-
-
 def _check_squared(name: str, value: Any) -> None:
-  if not _LEAST <= _validate.positive(name, value) <= _MOST:
+  """Refuse noise whose square, which accountants take, is 0 or infinite."""
+  if not 1e-30 <= _validate.positive(name, value) <= 1e30:
     raise _validate.refusal(name, value, "a number from 1e-30 to 1e+30")
 
 
@@ -195,7 +192,15 @@ class Mechanism:
               f" --config.mechanism.{name}={example}"
           )
     if self.clipping == "private_quantile":
-      self._check_quantile()
+      _validate.fraction("clip_quantile", self.clip_quantile)
+      _validate.positive("clip_rate", self.clip_rate)
+      sigma = _validate.positive("count_noise", self.count_noise)
+      z = self.noise_multiplier
+      if sigma <= z / 2:
+        raise errors.PlanError(
+            f"count_noise {sigma} spends all of noise_multiplier {z} on the"
+            f" count of norms: give more than {z / 2}, such as {10 * z}"
+        )
     elif self.clipping == "percentile_window":
       percentile = _validate.positive("clip_percentile", self.clip_percentile)
       window = _validate.count("clip_window", self.clip_window, 2)
@@ -205,14 +210,3 @@ class Mechanism:
         raise _validate.refusal(
             "clip_window", window, "an even number, twice the tasks of a step"
         )
-
-  def _check_quantile(self) -> None:
-    _validate.fraction("clip_quantile", self.clip_quantile)
-    _validate.positive("clip_rate", self.clip_rate)
-    sigma = _validate.positive("count_noise", self.count_noise)
-    z = self.noise_multiplier
-    if sigma <= z / 2:
-      raise errors.PlanError(
-          f"count_noise {sigma} spends all of noise_multiplier {z} on the count"
-          f" of norms: give more than {z / 2}, such as {10 * z}"
-      )

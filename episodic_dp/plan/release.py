@@ -4,13 +4,24 @@ A `Release` holds what is sampled, how, and what is released. Making one checks
 what holds for it as a whole; `Release.check_level` checks what the guarantee of
 one level needs, which may be missing while other levels have one. The proofs
 are in `accounting/README.md`.
+
+`to_dict` writes a release as data for JSON, and `from_dict` reads it back to
+equal objects, floats to the last bit. Every field is written and every field
+must be there: a description that was edited, cut short or written by another
+version is refused. Of a hierarchy only the fields that its guarantee depends on
+are kept: `leaf_rows` (which row of the data a leaf is) and `names` are not.
 """
 
+from collections.abc import Mapping, Sequence
 import dataclasses
 import math
 from typing import Any
 
+import numpy as np
+
 from episodic_dp import errors
+from episodic_dp import plain
+from episodic_dp.plan import hierarchy as hierarchy_lib
 from episodic_dp.plan import sampler_error
 from episodic_dp.plan import stages
 from episodic_dp.plan import validation
@@ -51,7 +62,12 @@ class Release:
   mechanism: Mechanism
 
   def __post_init__(self) -> None:
-    _check_clip_norms(self.mechanism)
+    clipping = self.mechanism.clipping
+    if self.mechanism.noisy_inner_steps and clipping != "fixed":
+      raise errors.UnsoundPlanError(
+          f"clipping={clipping!r} with noisy inner steps: the proof of"
+          " sample-level training takes fixed clip norms, use clipping='fixed'"
+      )
     _check_grouped_tasks(self.plan)
     validation.validate(self.hierarchy, self.plan)
     _check_clip_unit(self)
@@ -105,32 +121,17 @@ class Release:
     _check_regrouping(self, k)
 
 
-def _check_clip_norms(mechanism: Mechanism) -> None:
-  """Check that sample-level training has fixed clip norms."""
-  if mechanism.noisy_inner_steps and mechanism.clipping != "fixed":
-    raise errors.UnsoundPlanError(
-        f"clipping={mechanism.clipping!r} with noisy inner steps: the proof of"
-        " sample-level training takes fixed clip norms, use clipping='fixed'"
-    )
-
-
 def _check_grouped_tasks(plan: stages.SamplingPlan) -> None:
   """Check that tasks are cut out of a fixed number of classes."""
-  episode = plan.episode
-  if episode is None or episode.form == "unit":
+  if plan.episode is None or plan.episode.form == "unit":
     return
-  if isinstance(plan.stages[0], stages.RandomAllocation):
-    raise errors.UnsoundPlanError(
-        f"form='{episode.form}' with {plan.stages[0]}: a step gets a random"
-        " number of classes and one class more regroups every task; use"
-        " form='unit', or FixedSize for the class stages"
-    )
-  if any(isinstance(stage, stages.Poisson) for stage in plan.stages[:-1]):
-    raise errors.UnsoundPlanError(
-        f"form='{episode.form}' with a Poisson class stage: the number of"
-        " classes is random and one class more regroups every task; use"
-        " FixedSize for the class stages"
-    )
+  for stage in plan.stages[:-1]:
+    if isinstance(stage, (stages.Poisson, stages.RandomAllocation)):
+      raise errors.UnsoundPlanError(
+          f"form='{plan.episode.form}' with {stage} for classes: a step gets a"
+          " random number of classes and one class more regroups every task;"
+          " use FixedSize for the class stages, or form='unit'"
+      )
 
 
 def _check_clip_unit(release: Release) -> None:
@@ -150,35 +151,27 @@ def _check_clip_unit(release: Release) -> None:
     )
   if episode is None:
     return
-  task = release.task_unit
+  task, examples = release.task_unit, hierarchy.levels[-1]
   if unit == task:
-    _check_no_inner_noise(release)
-    return
-  if unit == hierarchy.levels[-1]:
+    if release.mechanism.noisy_inner_steps:
+      raise errors.PlanError(
+          f"inner_noise_multiplier with clip_unit '{unit}': noisy inner steps"
+          " protect examples only where these are clipped one by one; use"
+          f" clip_unit='{examples}', or leave inner_clip_norm and"
+          " inner_noise_multiplier out"
+      )
+  elif unit == examples:
     _check_sample_level(release, task)
-    return
-  if episode.form == "unit":
+  elif episode.form == "unit":
     raise errors.UnsoundPlanError(
         f"clip_unit '{unit}' lies inside an adapted task and holds several"
         " examples, which no proof covers: use clip_unit='"
-        f"{task}', or '{hierarchy.levels[-1]}' with noisy inner steps"
+        f"{task}', or '{examples}' with noisy inner steps"
     )
-  raise errors.UnsoundPlanError(
-      f"clip_unit '{unit}' is not what form='{episode.form}' makes tasks of"
-      " (groups of drawn classes); use clip_unit='episode'"
-  )
-
-
-def _check_no_inner_noise(release: Release) -> None:
-  """Refuse noise inside tasks that are clipped as a whole."""
-  mechanism, examples = release.mechanism, release.hierarchy.levels[-1]
-  if mechanism.noisy_inner_steps:
-    raise errors.PlanError(
-        f"inner_noise_multiplier {mechanism.inner_noise_multiplier} with"
-        f" clip_unit '{mechanism.clip_unit}': noisy inner steps protect"
-        " examples only where these are clipped one by one; use"
-        f" clip_unit='{examples}', or leave inner_clip_norm and"
-        " inner_noise_multiplier out"
+  else:
+    raise errors.UnsoundPlanError(
+        f"clip_unit '{unit}' is not what form='{episode.form}' makes tasks of"
+        " (groups of drawn classes); use clip_unit='episode'"
     )
 
 
@@ -200,17 +193,12 @@ def _check_sample_level(release: Release, task: str) -> None:
         " leak): the outer gradient through the inner steps reads the support"
         " examples again, without noise; use order='first'"
     )
-  if episode.form == "independent":
+  if episode.form == "independent" or release.hierarchy.copies:
     raise errors.UnsoundPlanError(
-        f"clip_unit '{unit}' with form='independent': no proof covers examples"
-        " that recur as support and as query in several tasks of a step; use"
-        " form='disjoint' or clip_unit='episode'"
-    )
-  if release.hierarchy.copies:
-    raise errors.UnsoundPlanError(
-        f"clip_unit '{unit}' in a hierarchy with copies: no proof covers"
-        " examples that recur as support and as query in several tasks of a"
-        f" step; use clip_unit='{task}'"
+        f"clip_unit '{unit}' with form='independent' or in a hierarchy with"
+        " copies: no proof covers examples that recur as support and as query"
+        f" in several tasks of a step; use clip_unit='{task}', or another form"
+        " and no copies"
     )
 
 
@@ -234,9 +222,10 @@ def _check_copies(release: Release, k: int) -> None:
   hierarchy, plan = release.hierarchy, release.plan
   level, primary = hierarchy.levels[k], hierarchy.levels[0]
   stage, episode = plan.stages[0], plan.episode
-  if hierarchy.most_copies is not None and hierarchy.most_copies[k] == 1:
+  most = hierarchy.most_copies[k] if hierarchy.most_copies is not None else 0
+  if most == 1:
     return  # It is at one place, as in any tree.
-  if hierarchy.most_copies is None or not hierarchy.most_copies[k]:
+  if most == 0:
     raise errors.UnsoundPlanError(
         f"no guarantee for level '{level}': the same record may sit under"
         f" several units of level '{primary}' (copies=True), and nothing says"
@@ -253,9 +242,7 @@ def _check_copies(release: Release, k: int) -> None:
         f" only; use an episode of form='independent' with classes='{primary}',"
         f" or put '{level}' above '{primary}'"
     )
-  if not isinstance(
-      stage, (stages.FixedSize, stages.Poisson, stages.All)
-  ):
+  if isinstance(stage, stages.RandomAllocation):
     raise errors.UnsoundPlanError(
         f"no guarantee for level '{level}': with {stage} the steps at which its"
         f" copies are used are not independent; use Poisson or FixedSize for"
@@ -325,3 +312,139 @@ def _check_regrouping(release: Release, k: int) -> None:
         " unit of a family, so without one of them fewer classes are drawn and"
         f" the tasks are regrouped; draw {remedy}"
     )
+
+
+# Plain data ------------------------------------------------------------------
+
+# Counts of a ragged hierarchy are held in memory, unit by unit, when read.
+_MOST_UNITS = 2**26
+
+# A number, or a number and the count of its repetitions.
+_Run = plain.Whole | tuple[plain.Whole, plain.Whole]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tree:
+  """A hierarchy as plain data.
+
+  Attributes:
+    levels: names of the levels, primary units first.
+    sizes: number of children of a unit at each level of a regular hierarchy.
+    child_counts: number of children of every unit above, for each level of a
+      ragged hierarchy; a run of equal numbers may be a pair (number, units).
+    copies: whether several primary units may hold the same record, as synthetic
+      participants do.
+    most_copies: largest number of primary units that hold one same unit of each
+      level, 0 where it is unknown; None for no counts.
+    units_from_records: whether the list of units follows from the records.
+      Guarantees then assume that a unit stays when its last record leaves.
+  """
+
+  levels: tuple[str, ...]
+  sizes: tuple[plain.Count, ...] | None = None
+  child_counts: tuple[tuple[_Run, ...], ...] | None = None
+  copies: bool = False
+  most_copies: tuple[int, ...] | None = None
+  units_from_records: bool = False
+
+  @classmethod
+  def of(cls, tree: Hierarchy) -> "Tree":
+    """Describe a hierarchy."""
+    counts = None
+    if tree.offsets is not None:
+      counts = tuple(_runs(tree.child_counts(k)) for k in range(tree.depth))
+    return cls(
+        levels=tree.levels,
+        sizes=tree.sizes,
+        child_counts=counts,
+        copies=tree.copies,
+        most_copies=tree.most_copies,
+        units_from_records=tree.units_from_records,
+    )
+
+  def build(self) -> Hierarchy:
+    """Return the hierarchy; PlanError where it contradicts itself."""
+    offsets = None
+    if self.child_counts is not None:
+      offsets = _offsets(self.child_counts)
+    return Hierarchy(
+        levels=self.levels,
+        sizes=self.sizes,
+        offsets=offsets,
+        copies=self.copies,
+        most_copies=self.most_copies,
+        units_from_records=self.units_from_records,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Description:
+  hierarchy: Tree
+  plan: stages.SamplingPlan
+  mechanism: Mechanism
+
+
+def to_dict(release: Release) -> dict[str, Any]:
+  """Return the release as plain data for JSON; `from_dict` reads it.
+
+  Returns:
+    {"hierarchy": ..., "plan": ..., "mechanism": ...}, each with the fields of
+    its dataclass (of `Tree` for the hierarchy): stages as text
+    ('Poisson(0.004)'), infinity as "inf".
+  """
+  result: dict[str, Any] = plain.to_plain(
+      _Description(
+          hierarchy=Tree.of(release.hierarchy),
+          plan=release.plan,
+          mechanism=release.mechanism,
+      )
+  )
+  return result
+
+
+def from_dict(data: Mapping[str, Any]) -> Release:
+  """Return the release that `to_dict` described.
+
+  Raises:
+    PlanError: a field is missing, unknown or wrong.
+    UnsoundPlanError: no proof covers the release.
+  """
+  found = plain.from_plain(_Description, data, name="release")
+  return Release(
+      found.hierarchy.build(), found.plan, found.mechanism
+  )
+
+
+def _runs(counts: np.ndarray) -> tuple[_Run, ...]:
+  """Join equal neighbours to one pair (number, how many)."""
+  starts = np.flatnonzero(np.append(True, counts[1:] != counts[:-1]))
+  lengths = np.diff(np.append(starts, counts.size))
+  return tuple(
+      (int(count), int(length)) if length > 1 else int(count)
+      for count, length in zip(counts[starts], lengths)
+  )
+
+
+def _offsets(levels: Sequence[Sequence[_Run]]) -> tuple[np.ndarray, ...]:
+  """Return the offsets of a ragged hierarchy from the `_runs` of its levels."""
+  units, offsets = 1, []
+  for k, runs in enumerate(levels):
+    pairs = [(run, 1) if isinstance(run, int) else run for run in runs]
+    # Added up as Python's integers, before anything of that size is made.
+    total = sum(times for _, times in pairs)
+    below = sum(count * times for count, times in pairs)
+    if (
+        total != units
+        or total > _MOST_UNITS
+        or below > hierarchy_lib.MAX_LEAVES
+    ):
+      raise errors.PlanError(
+          f"hierarchy.child_counts[{k}] counts the {below} children of {total}"
+          f" units: expected {units} units, as in the level above, at most"
+          f" {_MOST_UNITS}, and at most 2^31 - 1 children"
+      )
+    table = np.asarray(pairs, np.int64).reshape(-1, 2)
+    counts = np.repeat(table[:, 0], table[:, 1])
+    offsets.append(np.append(0, np.cumsum(counts)))
+    units = below
+  return tuple(offsets)

@@ -109,7 +109,7 @@ _STAGES: dict[str, Any] = {
 }
 # A name and at most one number or quotient, which may have its field's name.
 _TEXT = re.compile(
-    r"\s*(\w+)\((?:\s*(\w+)\s*=)?([^][/(){}=]*)(?:/([^][/(){}=]+))?\)\s*"
+    r"\s*(\w+)\((?:\s*(\w+)\s*=)?([^][/(){}=]+)?(?:/([^][/(){}=]+))?\)\s*"
 )
 
 
@@ -141,19 +141,21 @@ def parse_stage(text: str) -> Stage:
   Raises:
     PlanError: names the text and the forms.
   """
-  found = _TEXT.fullmatch(text) if isinstance(text, str) else None
+  found = _TEXT.fullmatch(str(text))
   name, keyword, number, divisor = found.groups() if found else ("",) * 4
   try:
     stage = _STAGES[name]
-    if stage is All and not (keyword or number.strip() or divisor):
-      return All()
+    if not (keyword or number or divisor):
+      return stage()  # TypeError but for All.
     (field,) = dataclasses.fields(stage)  # All has none.
-    value = ast.literal_eval(number.strip())
+    value = ast.literal_eval((number or "").strip())
     if divisor:
       value = float(number) / float(divisor)
     if keyword not in (None, field.name):
       raise ValueError(keyword)
-  except (KeyError, ValueError, SyntaxError, ZeroDivisionError):
+  except (
+      KeyError, SyntaxError, TypeError, ValueError, ZeroDivisionError
+  ):
     raise errors.PlanError(
         f"stage {errors.shown(text)} is not understood: write FixedSize(n),"
         " Poisson(p), All() or RandomAllocation(steps) with a number, such as"
@@ -235,14 +237,13 @@ class SamplingPlan:
     object.__setattr__(self, "stages", tuple(self.stages))
     if not self.stages:
       raise errors.PlanError("a plan needs at least one stage")
-    for stage in self.stages:
+    for k, stage in enumerate(self.stages):
       if not isinstance(stage, Stage):
         raise errors.PlanError(
             f"{stage!r} is not a stage: use FixedSize(n), Poisson(p), All() or,"
             " first, RandomAllocation(steps)"
         )
-    for stage in self.stages[1:]:
-      if isinstance(stage, RandomAllocation):
+      if k > 0 and isinstance(stage, RandomAllocation):
         raise errors.PlanError(
             f"{stage} must be the first stage: a pass goes over the primary"
             " units, so use FixedSize(n), Poisson(p) or All() below"

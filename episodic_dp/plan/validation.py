@@ -142,18 +142,16 @@ def examples_per_step(
 ) -> float:
   """Compute the expected examples a step, a public constant of the plan."""
   stages.check_depth(hierarchy, plan)
-  if hierarchy.sizes is not None:
-    rates = [
-        size * float(stage.rate(np.asarray(size)))
-        for size, stage in zip(hierarchy.sizes, plan.stages)
-    ]
-    return math.prod(rates)
-  # The probability of every unit of a level, from the top down.
-  reached = np.ones(1)
+  # How many units of a level are chosen: one by one, or all that are alike.
+  chosen = np.ones(1)
   for k, stage in enumerate(plan.stages):
-    counts = np.broadcast_to(hierarchy.child_counts(k), reached.shape)
-    reached = np.repeat(reached * stage.rate(counts), counts)
-  return float(reached.sum())
+    counts = hierarchy.child_counts(k)
+    rates = stage.rate(counts)
+    if hierarchy.sizes is not None:
+      chosen = chosen * (counts * rates)
+    else:
+      chosen = np.repeat(chosen * rates, counts)
+  return float(chosen.sum())
 
 
 def tasks_per_step(
@@ -167,9 +165,8 @@ def tasks_per_step(
   episode = plan.episode
   if episode is None:
     raise errors.PlanError("a plan without an episode has no tasks")
-  if episode.form == "independent":
-    assert episode.tasks is not None
-    return float(episode.tasks)
+  if plan.repeats:
+    return float(plan.repeats[0])
   stage, units = plan.stages[0], hierarchy.num_units(0)
   primary = units * float(stage.rate(np.asarray(units)))
   if isinstance(stage, stages.FixedSize):
