@@ -7,7 +7,7 @@ a guarantee never imports JAX.
 """
 
 import importlib
-from typing import Any, TYPE_CHECKING
+from typing import Any
 
 from episodic_dp._version import __version__
 
@@ -25,19 +25,6 @@ __all__ = [
     "training",
     "use_all_cores",
 ]
-
-if TYPE_CHECKING:
-  from episodic_dp import accounting as accounting
-  from episodic_dp import auditing as auditing
-  from episodic_dp import data as data
-  from episodic_dp import export as export
-  from episodic_dp import learners as learners
-  from episodic_dp import models as models
-  from episodic_dp import plan as plan
-  from episodic_dp import private as private
-  from episodic_dp import sampling as sampling
-  from episodic_dp import training as training
-  from episodic_dp.backends import use_all_cores as use_all_cores
 
 
 def __getattr__(name: str) -> Any:

@@ -22,10 +22,9 @@ docs/clusters.md has what can be read from the programs.
 from collections.abc import Callable, Mapping
 import functools
 import os
-import sys
 from typing import Any, NamedTuple
-import warnings
 
+from absl import logging
 import jax
 
 _MOST_CORES = 8  # As devices: what is tested, and what steps have tasks for.
@@ -146,13 +145,12 @@ def warn_of_idle_cores() -> None:
       or jax.local_device_count() > 1
   ):
     return
-  warnings.warn(
-      f"JAX began with one CPU device, and {_cores()} cores could be devices:"
-      " call episodic_dp.use_all_cores() before anything else computes with JAX"
-      " (in a notebook: restart the kernel and call it in the first cell), or"
-      " ask for one device with private.Compute(mesh=None)",
-      RuntimeWarning,
-      stacklevel=_frames_of_library() + 1,
+  logging.warning(
+      "JAX began with one CPU device, and %d cores could be devices: call"
+      " episodic_dp.use_all_cores() before anything else computes with JAX (in"
+      " a notebook: restart the kernel and call it in the first cell), or ask"
+      " for one device with private.Compute(mesh=None)",
+      _cores(),
   )
 
 
@@ -161,11 +159,3 @@ def _cores() -> int:
   if hasattr(os, "sched_getaffinity"):  # Linux.
     return min(len(os.sched_getaffinity(0)), _MOST_CORES)
   return min(os.cpu_count() or 1, _MOST_CORES)
-
-
-def _frames_of_library() -> int:
-  """Count the calls from here up to the first foreign function."""
-  frame, count = sys._getframe(1), 0
-  while frame.f_back and frame.f_globals["__name__"].startswith("episodic_dp."):
-    frame, count = frame.f_back, count + 1
-  return count

@@ -12,22 +12,17 @@ import dataclasses
 from typing import Any, Literal
 
 from episodic_dp import _validate
-from episodic_dp import errors
 from episodic_dp.plain import Count
+from episodic_dp.plain import Fraction
+from episodic_dp.plain import NotNegative
 from episodic_dp.plain import Positive
+from episodic_dp.plain import Share
 from episodic_dp.plain import Whole
 
 Order = Literal["first", "second"]
 
-_CONVOLUTION = ("width", "norm")
-NETWORKS: dict[str, tuple[str, ...]] = {
-    "conv4": _CONVOLUTION,
-    "conv6": _CONVOLUTION,
-    "resnet12": _CONVOLUTION,
-    "conv1d": _CONVOLUTION,
-    "mlp": ("widths",),
-}
-"""The networks of the library, and the fields of `Network` that each reads."""
+NETWORKS = ("conv4", "conv6", "resnet12", "conv1d", "mlp")
+"""The networks of the library."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,24 +65,15 @@ class Network:
     """Return whether the name is MODULE:FUNCTION."""
     return ":" in self.name
 
-  @property
-  def body(self) -> dict[str, Any]:
-    """Return the fields that determine the layers, except the outputs."""
-    names = NETWORKS.get(self.name, ("options",))
-    return {name: getattr(self, name) for name in ("name", *names)}
-
 
 SUPERVISED = "supervised"
+# Learners by gradient steps, and the switches that each has.
 _SWITCHES = {
     "maml": ("learned_rates", "per_step_norm", "multi_step_loss"),
     "anil": ("learned_rates", "per_step_norm", "multi_step_loss"),
     "meta_sgd": ("per_step_norm", "multi_step_loss"),
     "reptile": (),
-    "protonet": (),
-    "ridge": (),
-    SUPERVISED: (),
 }
-_REGRESSION = ("maml", "anil", "meta_sgd", "reptile")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +81,7 @@ class Learner:
   """A learner, which reads the fields that its name has use for.
 
   Attributes:
-    name: maml, anil, meta_sgd, reptile, protonet, ridge or supervised.
+    name: learner.
     inner_steps: number of gradient steps on a support set, for maml, anil,
       meta_sgd and reptile.
     inner_rate: learning rate of the inner steps; the initial one where it is
@@ -115,7 +101,9 @@ class Learner:
       which learns it.
   """
 
-  name: str = "maml"
+  name: Literal[
+      "maml", "anil", "meta_sgd", "reptile", "protonet", "ridge", "supervised"
+  ] = "maml"
   inner_steps: Count = 5
   inner_rate: float = 0.1
   order: Order = "second"
@@ -128,10 +116,9 @@ class Learner:
   metric_scale: float = 1.0
 
   def __post_init__(self) -> None:
-    _validate.one_of("learner.name", self.name, tuple(_SWITCHES))
     for switch in _SWITCHES["maml"]:
       value = getattr(self, switch)
-      if value and switch not in _SWITCHES[self.name]:
+      if value and switch not in _SWITCHES.get(self.name, ()):
         raise _validate.refusal(
             f"learner.{switch}", value, f"none with learner.name={self.name!r}"
         )
@@ -148,20 +135,16 @@ class Learner:
       has_episode: the plan forms tasks; otherwise examples are learned.
       way: classes of a task; 1 is regression.
     """
-    if not has_episode and self.name != SUPERVISED:
-      raise errors.PlanError(
-          f"config.episode is missing and learner.name={self.name!r} learns"
-          " from tasks: set way, shot and query, or learner.name=supervised"
+    if has_episode == (self.name == SUPERVISED):
+      raise _validate.refusal(
+          "learner.name", self.name,
+          "supervised, which learns single examples, without config.episode,"
+          " and a learner that learns from tasks with it",
       )
-    if has_episode and self.name == SUPERVISED:
-      raise errors.PlanError(
-          "learner.name='supervised' learns single examples and config.episode"
-          " asks for tasks: use another learner, or --config=glyphs_supervised"
-      )
-    if way == 1 and self.name not in _REGRESSION:
-      raise errors.PlanError(
-          f"learner.name={self.name!r} separates classes and episode.way=1 is"
-          " regression: use maml"
+    if way == 1 and self.name not in _SWITCHES:
+      raise _validate.refusal(
+          "learner.name", self.name,
+          "maml or another with gradient steps for regression (way=1)",
       )
 
 
@@ -192,40 +175,23 @@ class Optimizer:
   Attributes:
     name: optimizer of the outer steps.
     rate: highest learning rate.
-    final_rate: learning rate of the last step, at most rate.
+    final_rate: learning rate of the last step.
     warm_up: number of steps over which the rate rises from 0.
     momentum: beta_1 of Adam, or the momentum of SGD; None for 0.9 with Adam and
       0 with SGD.
     second_momentum: beta_2 of Adam; None for 0.999.
     average: decay of an exponential average of the iterates, which becomes the
-      model, such as 0.95 for about the last twenty steps; 0 keeps the last
+      model, such as 0.95 for about the last twenty steps; None keeps the last
       iterate.
   """
 
   name: Literal["adam", "sgd"] = "adam"
   rate: Positive = 0.01
-  final_rate: float = 0.001
+  final_rate: NotNegative = 0.001
   warm_up: Whole = 0
-  momentum: float | None = None
-  second_momentum: float | None = None
-  average: float = 0.0
-
-  def __post_init__(self) -> None:
-    for name in ("momentum", "second_momentum", "average"):
-      value = getattr(self, name)
-      if value is not None and not 0 <= value < 1:
-        raise _validate.refusal(
-            f"optimizer.{name}", value, "a number of at least 0 and below 1"
-        )
-    if self.name == "sgd" and self.second_momentum is not None:
-      raise _validate.refusal(
-          "optimizer.second_momentum", self.second_momentum, "none with sgd"
-      )
-    if not 0 <= self.final_rate <= self.rate:
-      raise _validate.refusal(
-          "optimizer.final_rate", self.final_rate,
-          f"a number from 0 to optimizer.rate={self.rate}",
-      )
+  momentum: Fraction | None = None
+  second_momentum: Fraction | None = None
+  average: Fraction | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -236,27 +202,15 @@ class Augmentation:
     shift: largest shift along each axis in pixels; shifts are uniform and the
       border is repeated.
     flip: whether an image is mirrored left to right with probability 1/2.
-    colour: largest relative change of brightness and of contrast, from 0 to 1.
+    colour: largest relative change of brightness and of contrast.
     draws: number of augmented copies of a task, whose gradients are averaged
       before clipping; the time of a step is proportional to it.
   """
 
   shift: Whole = 0
   flip: bool = False
-  colour: float = 0.0
+  colour: Share = 0.0
   draws: Count = 1
-
-  def __post_init__(self) -> None:
-    if self.shift < 0 or self.draws < 1 or not 0 <= self.colour <= 1:
-      raise errors.PlanError(
-          f"augmentation shift={self.shift}, colour={self.colour} and"
-          f" draws={self.draws}: give a shift of at least 0 pixels, a colour"
-          " between 0 and 1 and at least 1 draw"
-      )
-    if self.draws > 1 and not self.changes:
-      raise _validate.refusal(
-          "augmentation.draws", self.draws, "1 without shift, flip and colour"
-      )
 
   @property
   def changes(self) -> bool:

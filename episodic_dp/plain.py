@@ -27,7 +27,11 @@ _T = TypeVar("_T")
 Count: TypeAlias = Annotated[int, functools.partial(_validate.count, least=1)]
 Whole: TypeAlias = Annotated[int, _validate.count]
 Positive: TypeAlias = Annotated[float, _validate.positive]
+NotNegative: TypeAlias = Annotated[
+    float, functools.partial(_validate.positive, zero=True)
+]
 Fraction: TypeAlias = Annotated[float, _validate.fraction]
+Share: TypeAlias = Annotated[float, _validate.rate]
 
 _SCALARS: dict[Any, str] = {
     bool: "true or false",

@@ -8,7 +8,6 @@ keeps its traceback.
 
 from collections.abc import Callable, Iterator, Sequence
 import contextlib
-import hashlib
 import logging as std_logging
 import os
 import pathlib
@@ -187,14 +186,8 @@ def _keep_compiled_programs() -> None:
   name = "jax_compilation_cache_dir"
   if wanted == "off" or os.environ.get(name.upper()):
     return
-  # Compiled for this processor: homes are shared between unlike machines.
-  text = platform.machine() + platform.processor()
-  if os.path.exists("/proc/cpuinfo"):
-    with open("/proc/cpuinfo", encoding="utf-8") as f:
-      kinds = ("model", "flags", "Features")
-      text += "".join(sorted({line for line in f if line.startswith(kinds)}))
-  digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-  folder = str(pathlib.Path(wanted).expanduser() / digest)
+  # Programs are for one processor, and homes are shared between machines.
+  folder = str(pathlib.Path(wanted).expanduser() / platform.node())
   os.environ[name.upper()] = folder
   jax = sys.modules.get("jax")
   if jax is not None and not jax.config.jax_compilation_cache_dir:

@@ -7,7 +7,7 @@ import re
 import textwrap
 import types
 import typing
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from episodic_dp import plain
 from episodic_dp import plan
@@ -17,7 +17,9 @@ _ALIASES = {
     plain.Count: "whole number, at least 1",
     plain.Whole: "whole number, at least 0",
     plain.Positive: "number above 0",
+    plain.NotNegative: "number, at least 0",
     plain.Fraction: "number between 0 and 1",
+    plain.Share: "number from 0 to 1",
     bool: "true or false",
     int: "whole number",
     float: "number",
@@ -28,24 +30,10 @@ _ALIASES = {
 _MEANING = re.compile(r"^  (\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 
 
-class Field(NamedTuple):
-  """One field of a config.
+def fields(kind: Any, path: str = "") -> Iterator[tuple[str, str, str, str]]:
+  """Yield (path, type, default, meaning) of each field of a dataclass.
 
-  Attributes:
-    path: such as "optimizer.rate".
-    type: type in words.
-    default: as it is written; "" for a required field.
-    meaning: with its unit.
-  """
-
-  path: str
-  type: str
-  default: str
-  meaning: str
-
-
-def fields(kind: Any, path: str = "") -> Iterator[Field]:
-  """Yield the fields of a config's dataclass, and of those inside it.
+  The default of a required field is "".
 
   Args:
     kind: the dataclass, whose docstring has a section "Attributes".
@@ -69,7 +57,7 @@ def fields(kind: Any, path: str = "") -> Iterator[Field]:
       yield from fields(inside, name)
       continue
     meaning = " ".join(meanings.get(field.name, "").split())
-    yield Field(name, _type(hints[field.name]), default, meaning)
+    yield name, _type(hints[field.name]), default, meaning
 
 
 def lines(kind: Any, width: int = 80) -> list[str]:
@@ -80,11 +68,10 @@ def lines(kind: Any, width: int = 80) -> list[str]:
     width: number of characters of a line.
   """
   result = []
-  for field in fields(kind):
-    stated = f"default {field.default}" if field.default else "required"
+  for path, words, default, meaning in fields(kind):
+    stated = f"default {default}" if default else "required"
     for text, indent in (
-        (f"{field.path} ({field.type}; {stated})", "  "),
-        (field.meaning, " " * 6),
+        (f"{path} ({words}; {stated})", "  "), (meaning, " " * 6)
     ):
       result += textwrap.wrap(
           text, width, initial_indent=indent, subsequent_indent=" " * 6,

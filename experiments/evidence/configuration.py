@@ -40,20 +40,19 @@ def document() -> str:
 
 def _tables(kind: Any) -> str:
   """Return one table for each section of a config, single fields first."""
-  rows = sorted(reference.fields(kind), key=lambda row: "." in row.path)
-  sections = itertools.groupby(rows, lambda r: r.path.rpartition(".")[0])
+  rows = sorted(reference.fields(kind), key=lambda row: "." in row[0])
+  sections = itertools.groupby(rows, lambda row: row[0].rpartition(".")[0])
   return "\n".join(
       f"### {name or 'Single fields'}\n\n{_table(section)}"
       for name, section in sections
   )
 
 
-def _table(rows: Iterable[reference.Field]) -> str:
+def _table(rows: Iterable[tuple[str, str, str, str]]) -> str:
   """Return a table of fields, with an empty line below."""
   cells = [
-      (f"`{r.path}`", r.type, f"`{r.default}`" if r.default else "required",
-       r.meaning)
-      for r in rows
+      (f"`{path}`", words, f"`{default}`" if default else "required", meaning)
+      for path, words, default, meaning in rows
   ]
   header = ("field", "type", "default", "meaning")
   return tables.markdown(header, cells) + "\n"

@@ -43,7 +43,7 @@ def test_help_and_flags_of_a_command(name, call, tmp_path):
   own = commands.define_flags(commands.module(name))
   kinds = {flag: flags.FLAGS[flag].flag_type() for flag in own}
   needed = {
-      flag: f"--{flag}={tmp_path / 'x'}"
+      flag: f"--{flag}={1 if kinds[flag] == 'float' else tmp_path / 'x'}"
       for flag in own if app.is_required(flags.FLAGS[flag])
   }
   for flag in own:

@@ -110,7 +110,7 @@ def test_a_killed_run_ends_with_the_same_bits(trained, tmp_path):
     "changes, sentence",
     [
         ({"model.outputs": None}, "model.outputs is missing"),
-        ({"learner.name": "maml"}, "config.episode is missing"),
+        ({"learner.name": "maml"}, "learns from tasks"),
         ({"evaluation.way": None}, "config.evaluation.way"),
         ({"fine_tuning.stpes": 3}, "fine_tuning.stpes=3"),
         ({"fine_tuning.rate": -1.0}, "rate=-1.0"),
