@@ -12,6 +12,7 @@ from typing import Any
 from episodic_dp._version import __version__
 
 __all__ = [
+    "FewShotClassifier",
     "__version__",
     "accounting",
     "auditing",
@@ -26,10 +27,15 @@ __all__ = [
     "use_all_cores",
 ]
 
+_PLACES = {
+    "FewShotClassifier": "episodic_dp.estimator",
+    "use_all_cores": "episodic_dp.backends",
+}
+
 
 def __getattr__(name: str) -> Any:
-  if name == "use_all_cores":
-    return importlib.import_module("episodic_dp.backends").use_all_cores
+  if name in _PLACES:
+    return getattr(importlib.import_module(_PLACES[name]), name)
   if name in __all__:
     return importlib.import_module(f"episodic_dp.{name}")
   raise AttributeError(f"module 'episodic_dp' has no attribute '{name}'")

@@ -35,7 +35,8 @@ class Network:
     width: number of channels of a convolutional network's first block.
     norm: normalisation of a convolutional network.
     widths: number of units of each hidden layer of mlp.
-    outputs: number of logits; None for the number that the learner needs.
+    outputs: number of logits, or of features of an mlp under a metric learner;
+      None for the number that the learner needs, or the last of widths.
     options: keyword arguments of MODULE:FUNCTION.
     start: file of public weights to start from, .npz or .safetensors; None for
       random weights.

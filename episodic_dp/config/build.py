@@ -33,6 +33,7 @@ def build(
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
     splits: data.Splits | None = None,
+    train: data.ArrayDataset | None = None,
     evaluator: training.Evaluator | None = None,
 ) -> training.TrainingSpec:
   """Build a run: its data, network, learner, optimizer and release.
@@ -42,6 +43,7 @@ def build(
     data_dir: folder of the data sets that are not built in, or own data.
     download: fetch what data_dir does not have.
     splits: loaded data; None loads them.
+    train: training data alone, for a run that is not validated.
     evaluator: evaluator of an equal learner, which is then compiled once.
 
   Raises:
@@ -50,14 +52,21 @@ def build(
   """
   check(config)
   assert config.delta is not None  # `RunConfig.parse` computed it.
-  if splits is None:
-    splits = load_data(config, data_dir=data_dir, download=download)
-  train = splits.train
+  tasks, validation = config.evaluation, None
+  if train is None:
+    if splits is None:
+      splits = load_data(config, data_dir=data_dir, download=download)
+    train = splits.train
+    validation = training.draw(
+        splits.validation,
+        count=tasks.validation_tasks,
+        seed=tasks.seed,
+        **config.task,
+    )
   if config.episode is None:
     train = data.as_examples(train)
   train = with_copies(train, config.release.hierarchy)
   learner, evaluated = make_learners(config, train.image_shape)
-  tasks = config.evaluation
   compute = private.Compute(
       diagnostics=config.private_diagnostics,
       noise_terms=config.compute.noise_terms,
@@ -68,12 +77,7 @@ def build(
     )
   return training.TrainingSpec(
       train=dataclasses.replace(train, resident=config.compute.resident),
-      validation=training.draw(
-          splits.validation,
-          count=tasks.validation_tasks,
-          seed=tasks.seed,
-          **config.task,
-      ),
+      validation=validation,
       release=config.release,
       learner=learner,
       optimizer=state_lib.make_optimizer(config.optimizer, config.steps),

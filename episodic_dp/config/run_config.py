@@ -242,8 +242,8 @@ class RunConfig:
         flexible or learner.name == options.SUPERVISED
     ):
       return network.outputs
-    if learner.headless and network.name != "mlp":
-      return None
+    if learner.headless:
+      return network.widths[-1] if network.name == "mlp" else None
     return self.way
 
   def check_complete(self) -> None:

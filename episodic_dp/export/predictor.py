@@ -87,11 +87,12 @@ class Adapted:
     """Classify rows [n, ...], as `preprocessing.row` makes them."""
     values = preprocessing.scaled(self.how, rows)
     count = len(values)
-    size = count if self.together else min(count, _CHUNK)
+    size = count
+    if not self.together:  # Few shapes, so that few programs are compiled.
+      size = min(1 << (count - 1).bit_length(), _CHUNK)
     found = []
     for first in range(0, count, size):
       part = values[first : first + size]
-      # One shape, so that it is compiled once.
       filled = np.concatenate([part, np.repeat(part[-1:], size - len(part), 0)])
       each = [np.asarray(member(filled)) for member in self.members]
       found.append(np.mean(each, axis=0)[: len(part)])
@@ -113,12 +114,16 @@ class Predictor:
     statement: the privacy statement, which was computed again.
     start: the public weights that were not trained, or None.
     members: the parameters of each checkpoint.
+    compiled: number of classes -> the learner, and its compiled functions.
   """
 
   description: folder_lib.Description
   statement: Mapping[str, Any]
   start: Weights | None
   members: tuple[Any, ...]
+  compiled: dict[int, tuple[learners.Learner, Any, Any]] = dataclasses.field(
+      default_factory=dict, repr=False
+  )
 
   @classmethod
   def load(cls, path: str | os.PathLike[str]) -> "Predictor":
@@ -213,18 +218,12 @@ class Predictor:
           f"all support images are of the class {classes[0]!r}: give images of"
           " at least two classes"
       )
-    learner = _learner(self.description, self.start, len(classes))
+    learner, adapt, probabilities = self._functions(len(classes))
     numbers = {name: number for number, name in enumerate(classes)}
     support = episodes.Examples(
         jnp.asarray(preprocessing.scaled(self.description.preprocessing, rows)),
         jnp.asarray([numbers[label] for label in labels], jnp.int32),
     )
-    adapt = jax.jit(learner.adapt)
-
-    @jax.jit
-    def probabilities(adapted: Any, images: jax.Array) -> jax.Array:
-      return jax.nn.softmax(learner.logits(adapted, images), axis=-1)
-
     def member(params: Any) -> Callable[[np.ndarray], jax.Array]:
       adapted = adapt(params, support)
       return lambda images: probabilities(adapted, images)
@@ -235,6 +234,19 @@ class Predictor:
         together=learner.transductive,
         members=tuple(member(params) for params in self.members),
     )
+
+  def _functions(self, way: int) -> tuple[learners.Learner, Any, Any]:
+    """Return the learner of tasks of n classes, and what it compiles."""
+    if way not in self.compiled:
+      learner = _learner(self.description, self.start, way)
+
+      def probabilities(adapted: Any, images: jax.Array) -> jax.Array:
+        return jax.nn.softmax(learner.logits(adapted, images), axis=-1)
+
+      self.compiled[way] = (
+          learner, jax.jit(learner.adapt), jax.jit(probabilities)
+      )
+    return self.compiled[way]
 
 
 def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:

@@ -1,0 +1,200 @@
+"""Train a private few-shot classifier on arrays, in the manner of scikit-learn.
+
+Example:
+  model = FewShotClassifier(epsilon=2.0).fit(images, labels, people)
+  model.adapt(support_images, support_labels).predict(other_images)
+"""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from episodic_dp import accounting
+from episodic_dp import backends
+from episodic_dp import data
+from episodic_dp import errors
+from episodic_dp import export
+from episodic_dp import plan
+from episodic_dp import training
+from episodic_dp.analysis import solving
+from episodic_dp.config import build
+from episodic_dp.config import defaults
+from episodic_dp.config import RunConfig
+from episodic_dp.config.presets import own_data
+from episodic_dp.export import writing
+
+_LEVELS = ("person", "class", "example")
+_WIDTHS = (64, 64)  # Of the network that features are given to.
+
+
+@dataclasses.dataclass(kw_only=True, eq=False)
+class FewShotClassifier:
+  """A prototypical network, trained with privacy for each person.
+
+  Every step samples people by Poisson sampling, `way` of each one's classes,
+  and `shot` + 1 examples of each class. People with fewer contribute nothing.
+  The numbers of classes and examples of each person are public by assumption.
+
+  Attributes:
+    epsilon: spent for a person over all steps, above 0.
+    delta: of the guarantee; None for the largest power of ten below
+      1 / (10 N), for N people.
+    way: classes of a training task, at least 2.
+    shot: support examples of a class in training, at least 1.
+    start: public weights to begin with: "glyphs" or a file for images, "none"
+      for random ones; "auto" for "glyphs" where images are grey.
+    steps: number of training steps.
+    rate: probability that a step samples a person.
+    workdir: folder of the run, its checkpoints and its secret key, in which an
+      interrupted `fit` is resumed; None for a temporary one.
+  """
+
+  epsilon: float = 2.0
+  delta: float | None = None
+  way: int = 5
+  shot: int = 1
+  start: str = "auto"
+  steps: int = 60
+  rate: float = 0.5
+  workdir: str | os.PathLike[str] | None = None
+
+  def fit(self, images: Any, labels: Any, people: Any) -> "FewShotClassifier":
+    """Train on private examples, and return the estimator.
+
+    Args:
+      images: uint8[n, H, W], [n, H, W, 1] or [n, H, W, 3]; or features,
+        float32[n, ...] of one to three axes more, scaled by public numbers.
+      labels: [n] classes, numbers or text; those of two people are unrelated.
+      people: [n] numbers or text, the person that each example is of.
+
+    Raises:
+      ValueError: an array has a wrong shape or type.
+      PlanError: an option is out of range, or epsilon is out of reach.
+      RunError: the work directory cannot be used.
+    """
+    backends.ask_for_cores()
+    train = _dataset(np.asarray(images), np.asarray(labels), np.asarray(people))
+    config, _ = solving.spend(self._config(train), self.epsilon)
+    self._place = tempfile.TemporaryDirectory()
+    run = self.workdir or pathlib.Path(self._place.name, "run")
+    training.train(build.build(config, train=train), run)
+    self._exported = pathlib.Path(self._place.name, "model")
+    writing.write(run, self._exported)
+    return self._loaded()
+
+  def adapt(self, images: Any, labels: Any) -> "FewShotClassifier":
+    """Adapt to labelled examples of any classes, and return the estimator.
+
+    Raises:
+      RunError: the estimator is not fitted, or an example cannot be used.
+    """
+    self._adapted = self._of("_predictor", "fit").adapt(images, labels)
+    return self
+
+  def predict(self, images: Any) -> np.ndarray:
+    """Return the most probable class of each example, [n].
+
+    Raises:
+      RunError: the estimator is not adapted, or an example cannot be used.
+    """
+    return np.asarray(self._of("_adapted", "adapt").predict(images).labels)
+
+  def score(self, images: Any, labels: Any) -> float:
+    """Return the share of examples that are classified correctly."""
+    return float(np.mean(self.predict(images) == np.asarray(labels)))
+
+  @property
+  def guarantee(self) -> accounting.Guarantee:
+    """Return the guarantee of a person."""
+    statement = self._of("_predictor", "fit").statement
+    ledger = accounting.Ledger.from_dict(statement)
+    delta = statement["guarantees"][_LEVELS[0]]["delta"]
+    return ledger.guarantees(delta=delta)[_LEVELS[0]]
+
+  def save(self, path: str | os.PathLike[str]) -> None:
+    """Write the model and its privacy statement as a new folder."""
+    shutil.copytree(self._of("_exported", "fit"), path)
+
+  @classmethod
+  def load(cls, path: str | os.PathLike[str]) -> "FewShotClassifier":
+    """Read a folder of `save`; its statement is computed again.
+
+    Raises:
+      RunError, PlanError: a file is missing or changed.
+    """
+    found = cls()
+    found._exported = pathlib.Path(path)
+    return found._loaded()
+
+  def get_params(self, deep: bool = True) -> dict[str, Any]:
+    """Return name -> value of every option."""
+    del deep
+    names = [field.name for field in dataclasses.fields(self)]
+    return {name: getattr(self, name) for name in names}
+
+  def set_params(self, **values: Any) -> "FewShotClassifier":
+    """Set options, and return the estimator.
+
+    Raises:
+      ValueError: there is no such option.
+    """
+    for name, value in values.items():
+      if name not in self.get_params():
+        raise ValueError(
+            f"{name!r} is no option: expected one of"
+            f" {', '.join(self.get_params())}"
+        )
+      setattr(self, name, value)
+    return self
+
+  def _loaded(self) -> "FewShotClassifier":
+    self._predictor = export.Predictor.load(self._exported)
+    return self
+
+  def _of(self, name: str, method: str) -> Any:
+    if not hasattr(self, name):
+      raise errors.RunError(f"call {method} first")
+    return getattr(self, name)
+
+  def _config(self, train: data.ArrayDataset) -> RunConfig:
+    """Describe the run."""
+    grey = train.images.dtype == np.uint8 and train.image_shape[-1] == 1
+    start = self.start
+    if start == "auto":
+      start = "glyphs" if grey else "none"
+    config = own_data.get_config(
+        f"levels={'/'.join(_LEVELS)},way={self.way},shot={self.shot},"
+        f"steps={self.steps},rate={self.rate},start={start}"
+    )
+    config.hierarchy = defaults.hierarchy(train.hierarchy)
+    config.delta = self.delta
+    if train.images.dtype != np.uint8:
+      config.model.name, config.model.widths = "mlp", _WIDTHS
+    return RunConfig.parse(config)
+
+
+def _dataset(
+    images: np.ndarray, labels: np.ndarray, people: np.ndarray
+) -> data.ArrayDataset:
+  """Return the examples in the order of people and their classes."""
+  if not len(images) == len(labels) == len(people):
+    raise ValueError(
+        f"images, labels and people have {len(images)}, {len(labels)} and"
+        f" {len(people)} rows: give one label and one person for each image"
+    )
+  if images.dtype == np.uint8 and images.ndim == 3:
+    images = images[..., None]
+  order = np.lexsort((labels, people))
+  return data.ArrayDataset(
+      name="arrays",
+      images=images[order],
+      hierarchy=plan.Hierarchy.from_labels(
+          dict(zip(_LEVELS, (people[order], labels[order]))),
+          leaf=_LEVELS[-1],
+      ),
+  )
