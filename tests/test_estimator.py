@@ -1,0 +1,97 @@
+"""FewShotClassifier: arrays in, a private model and its guarantee out."""
+
+import numpy as np
+import pytest
+
+import episodic_dp
+from episodic_dp import errors
+from episodic_dp import plan
+
+OPTIONS = dict(epsilon=6.0, way=2, steps=3, start="none")
+
+
+def people_of(shape, count=30):
+  """Return examples, labels that people share, and ragged people."""
+  rng = np.random.default_rng(0)
+  people = rng.integers(0, count, 12 * count)
+  labels = rng.integers(0, 4, people.size)
+  values = np.repeat(labels, np.prod(shape)).reshape(-1, *shape)
+  values = values + rng.normal(0, 0.3, values.shape)
+  if len(shape) == 1:
+    return values.astype(np.float32), labels, people
+  return np.clip(40 * values + 60, 0, 255).astype(np.uint8), labels, people
+
+
+@pytest.fixture(scope="module")
+def fitted():
+  """A classifier of features."""
+  data = people_of((6,))
+  return episodic_dp.FewShotClassifier(**OPTIONS).fit(*data), data
+
+
+def test_epsilon_is_spent_for_a_person(fitted):
+  model, (_, _, people) = fitted
+  found = model.guarantee
+  assert 0.99 * OPTIONS["epsilon"] < found.epsilon <= OPTIONS["epsilon"]
+  assert found.level == "person" and found.steps == OPTIONS["steps"]
+  assert found.delta < 1 / (10 * len(set(people))) <= 10 * found.delta
+
+
+def test_adapts_to_classes_of_any_name_and_number(fitted):
+  model, (features, labels, _) = fitted
+  names = np.array(["a", "b", "c", "d"])[labels]
+  model.adapt(features[:40], names[:40])
+  assert set(model.predict(features[40:])) <= {*names}
+  assert model.score(features[40:], names[40:]) > 0.9  # Far apart.
+
+
+def test_a_saved_model_predicts_the_same_and_is_verified(fitted, tmp_path):
+  model, (features, labels, _) = fitted
+  model.save(tmp_path / "model")
+  again = episodic_dp.FewShotClassifier.load(tmp_path / "model")
+  assert again.guarantee == model.guarantee
+  first, second = (
+      m.adapt(features[:30], labels[:30]).predict(features[30:])
+      for m in (model, again)
+  )
+  np.testing.assert_array_equal(first, second)
+  path = tmp_path / "model" / "privacy_statement.json"
+  path.write_text(path.read_text().replace("0", "1", 1))
+  with pytest.raises((errors.RunError, plan.PlanError)):
+    episodic_dp.FewShotClassifier.load(tmp_path / "model")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("channels", [1, 3])
+def test_images_of_one_and_three_channels(channels, tmp_path):
+  images, labels, people = people_of((16, 16, channels))
+  model = episodic_dp.FewShotClassifier(
+      **OPTIONS | dict(start="auto", workdir=tmp_path / "run")
+  ).fit(images, labels, people)
+  assert model.adapt(images, labels).predict(images[:3]).shape == (3,)
+  config = (tmp_path / "run" / "config.json").read_text()
+  assert ('"start": "glyphs"' in config) == (channels == 1)
+
+
+def test_options_are_those_of_the_constructor():
+  model = episodic_dp.FewShotClassifier(epsilon=3.0)
+  assert model.get_params()["epsilon"] == 3.0
+  assert model.set_params(way=3).get_params()["way"] == 3
+  again = episodic_dp.FewShotClassifier(**model.get_params())
+  assert again.get_params() == model.get_params()
+  with pytest.raises(ValueError, match="'ways' is no option"):
+    model.set_params(ways=3)
+
+
+def test_what_cannot_be_is_said():
+  features, labels, people = people_of((6,))
+  model = episodic_dp.FewShotClassifier(**OPTIONS)
+  with pytest.raises(errors.RunError, match="call fit first"):
+    model.adapt(features, labels)
+  with pytest.raises(ValueError, match="one label and one person"):
+    model.fit(features, labels[1:], people)
+  with pytest.raises(ValueError, match="give a NumPy array of uint8"):
+    model.fit(features.astype(int), labels, people)
+  few = slice(0, 5)
+  with pytest.raises(plan.PlanError):
+    model.set_params(epsilon=1e-6).fit(features[few], labels[few], people[few])
