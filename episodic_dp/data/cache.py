@@ -11,15 +11,12 @@ import fcntl
 import hashlib
 import os
 import pathlib
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from episodic_dp.data import originals as originals_lib
 from episodic_dp.output import files as output
-
-T = TypeVar("T")
 
 _LONGEST = 120  # Characters of an error's text.
 
@@ -30,28 +27,44 @@ ReadFiles = Callable[
 ]
 
 
-def read_or_make(
-    folder: pathlib.Path, read: Callable[[], T | None], make: Callable[[], T]
-) -> T:
-  """Read a prepared object, or make it.
+def mapped_array(
+    path: pathlib.Path,
+    fits: Callable[[np.ndarray], bool],
+    write: Callable[[], None],
+) -> np.ndarray:
+  """Map an array of a .npy file, which is written if it does not fit.
 
-  One process makes; others that start meanwhile wait for it and then read.
+  One process writes; others that start meanwhile wait for it.
 
   Args:
-    folder: holds the lock.
-    read: returns None where nothing is made yet.
-    make: saves and returns what `read` will find.
+    path: the file; its folder holds the lock.
+    fits: returns whether an array that is found is the wanted one.
+    write: writes the file.
   """
-  found = read()
+  found = _map(path, fits)
   if found is None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "preparing.lock").open("a") as f:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (path.parent / "preparing.lock").open("a") as f:
       # That of a killed process is free again.
       fcntl.flock(f, fcntl.LOCK_EX)
-      found = read()
+      found = _map(path, fits)
       if found is None:
-        found = make()
+        write()
+        found = _map(path, fits)
+        assert found is not None, f"{path} was written a moment ago"
   return found
+
+
+def _map(
+    path: pathlib.Path, fits: Callable[[np.ndarray], bool]
+) -> np.ndarray | None:
+  """Map an array, read-only; None if it is absent, damaged or does not fit."""
+  try:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    whole = array.offset + array.nbytes == path.stat().st_size
+  except Exception:  # A parser of a damaged file may raise anything.
+    return None
+  return array if whole and fits(array) else None
 
 
 def published_images(
@@ -86,14 +99,15 @@ def published_images(
   folder = where.cache / originals.folder
   path = folder / f"images-{originals_lib.VERSION}.npy"
 
-  def read() -> np.ndarray | None:
-    images = map_array(path)
-    if images is None or images.shape != shape:
-      return None
-    whole = sha256 is None or hashlib.sha256(images.data).hexdigest() == sha256
-    return images if whole else None
+  def fits(images: np.ndarray) -> bool:
+    if images.shape != shape:
+      return False
+    return sha256 in (None, hashlib.sha256(images.data).hexdigest())
 
-  def make() -> np.ndarray:
+  def write() -> None:
+    # Lazy import: TFDS takes seconds.
+    from episodic_dp.data import records
+
     prepared = records.read(
         folder, _checked(originals, where, read_files, sha256)
     )
@@ -101,19 +115,10 @@ def published_images(
       for row, record in zip(images.reshape(-1, *shape[-3:]), prepared):
         pixels = decode(record) if decode else np.frombuffer(record, np.uint8)
         row[:] = pixels.reshape(row.shape)
-    found = read()
-    assert found is not None, f"{path} was written a moment ago"
-    return found
 
-  found = read()
-  if found is not None:
-    return found
-  if not any(folder.glob("images/*/dataset_info.json")):
+  if not path.exists() and not any(folder.glob("images/*/dataset_info.json")):
     originals.find(where)  # Before a folder is made or TFDS is imported.
-  # Lazy import: TFDS takes seconds.
-  from episodic_dp.data import records
-
-  return read_or_make(folder, read, make)
+  return mapped_array(path, fits, write)
 
 
 def _checked(
@@ -164,16 +169,6 @@ def new_mapped_array(
       os.posix_fallocate(f.fileno(), 0, os.fstat(f.fileno()).st_size)
     yield array
     array.flush()
-
-
-def map_array(path: pathlib.Path) -> np.ndarray | None:
-  """Map an array of a .npy file, read-only; None if it is absent or damaged."""
-  try:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    whole = array.offset + array.nbytes == path.stat().st_size
-  except Exception:  # A parser of a damaged file may raise anything.
-    return None
-  return array if whole else None
 
 
 def reason(error: Exception, path: str | pathlib.Path) -> str:

@@ -74,32 +74,25 @@ def listed(path: str | os.PathLike[str]) -> Listing:
   root = pathlib.Path(path)
   if not root.is_dir():
     raise errors.RunError(f"{root} is no folder: give a folder of images")
-  top, flat, _ = trees.entries(root)
-  if top and flat:
-    raise errors.RunError(
-        f"{flat[0].path} lies next to folders: give a folder for each class, or"
-        " images alone"
-    )
-  names: list[str] = []
-  labels: list[str] = []
-  for name in top or [""]:
-    deeper, inside, _ = trees.entries(root / name)
-    if name and deeper:
-      raise errors.RunError(
-          f"{root / name / deeper[0]} is a folder in the folder of a class: put"
-          f" the images of {name!r} right into {root / name}"
-      )
-    names += [os.path.join(name, entry.name) for entry in inside]
-    labels += [name] * len(inside)
-  if not names:
+  found = trees.scan(root)
+  if not found.files:
     raise errors.RunError(
         f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
         " give a folder of images"
     )
+  depths = {len(owner) for owner in found.owners}
+  for owner, (name, _) in zip(found.owners, found.files):
+    if depths not in ({0}, {1}) and len(owner) != 1:
+      raise errors.RunError(
+          f"{root / name} is {len(owner)} folders deep: give a folder of images"
+          " for each class, or images alone"
+      )
   return Listing(
       root=root,
-      names=names,
-      labels=tuple(labels) if top else None,
+      names=[name for name, _ in found.files],
+      labels=(
+          tuple(name for (name,) in found.owners) if depths == {1} else None
+      ),
   )
 
 

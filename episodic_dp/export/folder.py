@@ -37,9 +37,6 @@ class Preprocessing:
     dtype: of a row; uint8 is divided by 255.
     resample: how images are brought to another size.
     inverted: whether light and dark are exchanged first.
-    offset: subtracted from float32 values.
-    scale: divides them next.
-    clip: the least and the largest value that is kept at last.
   """
 
   kind: Literal["image", "features"]
@@ -47,9 +44,6 @@ class Preprocessing:
   dtype: Literal["uint8", "float32"]
   resample: Literal["bilinear", "nearest"]
   inverted: bool
-  offset: tuple[float, ...] | None
-  scale: tuple[float, ...] | None
-  clip: tuple[float, ...] | None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

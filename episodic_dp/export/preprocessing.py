@@ -34,7 +34,7 @@ def row(
     if how.inverted:
       values = 255 - values if values.dtype == np.uint8 else 1 - values
     if how.resample == "nearest":
-      values = _nearest(values, how.shape)
+      values = rows.resized(values, how.shape, Image.Resampling.NEAREST)
   return _form(how).row(readers.Example(values, example.image), name)
 
 
@@ -102,25 +102,6 @@ def _form(how: folder.Preprocessing) -> rows.Form:
       image=how.kind == "image",
       shape=how.shape,
       dtype=np.dtype(how.dtype),
-      options=rows.Options(
-          depth=8 if how.dtype == "uint8" else 16,
-          offset=how.offset,
-          scale=how.scale,
-          clip=how.clip,
-      ),
+      rounds=True,
       first="the training data held",
   )
-
-
-def _nearest(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-  """Resize an image without mixing pixels."""
-  height, width, _ = shape
-  planes = [
-      np.asarray(
-          Image.fromarray(np.ascontiguousarray(plane)).resize(
-              (width, height), Image.Resampling.NEAREST
-          )
-      )
-      for plane in np.moveaxis(values, 2, 0)
-  ]
-  return np.stack(planes, axis=2)

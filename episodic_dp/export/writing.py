@@ -240,14 +240,6 @@ def _described(
 def _preprocessing(config: RunConfig) -> folder_lib.Preprocessing:
   """Describe how the run made its rows."""
   data = config.data
-
-  def numbers(name: str) -> tuple[float, ...] | None:
-    value = data.options.get(name)
-    if value is None:
-      return None
-    several = value if isinstance(value, (tuple, list)) else (value,)
-    return tuple(float(v) for v in several)
-
   assert data.shape is not None and data.dtype is not None
   # Own data of more than 8 bits are images, too.
   image = data.dtype == "uint8" or len(data.shape) == 3
@@ -257,7 +249,4 @@ def _preprocessing(config: RunConfig) -> folder_lib.Preprocessing:
       dtype=data.dtype,
       resample="nearest" if data.name in _NEAREST else "bilinear",
       inverted=False,
-      offset=numbers("offset"),
-      scale=numbers("scale"),
-      clip=numbers("clip"),
   )

@@ -206,8 +206,7 @@ def test_delta_follows_from_the_number_of_units(writers, level, delta):
 
 @pytest.mark.parametrize(
     "option,value",
-    [("size", 0), ("depth", 12), ("scale", (0,)), ("offset", ("x",)),
-     ("clip", (3,))],
+    [("size", 0), ("depth", 12), ("shares", (1, 2)), ("levels", ("image",))],
 )
 def test_wrong_options_are_named_before_anything_is_listed(option, value):
   with pytest.raises(ValueError, match=f"data.options.{option}"):

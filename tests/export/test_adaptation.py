@@ -13,7 +13,7 @@ from tests.data import own_images
 
 HOW = Preprocessing(
     kind="image", shape=(6, 6, 1), dtype="uint8", resample="bilinear",
-    inverted=False, offset=None, scale=None, clip=None,
+    inverted=False,
 )
 
 
@@ -37,14 +37,14 @@ def test_folders_that_are_no_examples_are_named(tmp_path):
   refused("nowhere is no folder", tmp_path / "nowhere")
   refused("holds no file that is read")
   own_images.write(tmp_path / "b" / "deep" / "x.png")
-  refused("deep is a folder in the folder of a class")
+  refused("deep/x.png is 2 folders deep: give a folder of images")
   (tmp_path / "b" / "deep" / "x.png").rename(tmp_path / "b" / "x.png")
   (tmp_path / "b" / "deep").rmdir()
   (tmp_path / "b" / "y.png").symlink_to(tmp_path / "b" / "x.png")
   refused("y.png is a symbolic link")
   (tmp_path / "b" / "y.png").unlink()
   own_images.write(tmp_path / "z.png")
-  refused("z.png lies next to folders")
+  refused("z.png is 0 folders deep: give a folder of images")
 
 
 def test_an_image_that_cannot_be_read_is_named(tmp_path):

@@ -49,11 +49,11 @@ rate (0.5: the share of the people that a step draws, with three levels), start
 noise_multiplier (1.0; --epsilon computes it), width (0: 32 with a start, 8
 without), inner_steps (1), steps (60). δ is the largest power of ten below
 1 / (10 N), for N units of --config.privacy_unit.
-Size, colour and depth of images, the public offset, scale and clip of numbers,
-and the division are --config.data.options.size and so on. Series and embeddings
-need --config.model.name=conv1d or =mlp. Units with fewer classes or examples
-than a task takes, such as empty ones, need --config.plan.allow_short_units: a
-task that cannot be filled contributes nothing.
+Size, colour and depth of images and the division are --config.data.options.size
+and so on. Series and embeddings need --config.model.name=conv1d or =mlp. Units
+with fewer classes or examples than a task takes, such as empty ones, need
+--config.plan.allow_short_units: a task that cannot be filled contributes
+nothing.
 """
 
 from typing import Any

@@ -8,12 +8,11 @@ assumption. A source can declare units without a record: they stay in the tree,
 and in the division into parts.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 import dataclasses
 import hashlib
-import itertools
 import pathlib
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,22 +26,24 @@ from episodic_dp.errors import shown
 SHARES = (0.6, 0.2, 0.2)
 
 Reader = Callable[[int], Example]
+# Labels of a class, primary unit first, and its part: one of `dataset.PARTS`,
+# or None if the source names no parts.
+Key = tuple[tuple[str, ...], str | None]
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Class:
+class Class(NamedTuple):
   """A class, the lowest unit above the examples, and its records.
 
   Attributes:
     path: labels of the class, primary unit first; shorter for a declared unit
       without a class.
-    records: int64[n], numbers for `Listing.reader`; empty for an empty unit.
     part: one of `dataset.PARTS`, or None if the source names no parts.
+    records: numbers for `Listing.reader`; none for an empty unit.
   """
 
-  path: tuple[Any, ...]
-  records: np.ndarray
-  part: str | None = None
+  path: tuple[str, ...]
+  part: str | None
+  records: list[int]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -72,14 +73,12 @@ class Listing:
   name_of: Callable[[int], str]
 
 
-def group(
-    labels: Sequence[np.ndarray], split: np.ndarray | None = None
-) -> tuple[Class, ...]:
-  """Group records by their labels; a class in two parts occurs in both.
+def group(keys: Iterable[Key], units: Iterable[Key] = ()) -> tuple[Class, ...]:
+  """Group records into classes; a class in two parts occurs in both.
 
   Args:
-    labels: text[n] for each level above the examples, primary level first.
-    split: text[n], the part of each record; None if the source names no parts.
+    keys: the class of each record.
+    units: declared classes, also those without a record.
 
   Returns:
     The classes, sorted by path.
@@ -87,18 +86,13 @@ def group(
   Raises:
     ValueError: a part is none of `dataset.PARTS`.
   """
-  keys = [*labels, *([] if split is None else [split])]
-  found: dict[tuple[str, ...], list[int]] = {}
-  for record, key in enumerate(zip(*(column.tolist() for column in keys))):
+  found: dict[Key, list[int]] = {unit: [] for unit in units}
+  for record, key in enumerate(keys):
     found.setdefault(key, []).append(record)
-  result = []
-  for key in sorted(found):
-    path, part = key[: len(labels)], None
-    if split is not None:
-      part = _validate.one_of("split", key[-1], dataset.PARTS)
-    records = np.asarray(found[key], np.int64)
-    result.append(Class(path=path, records=records, part=part))
-  return tuple(result)
+  for _, part in found:
+    if part is not None:
+      _validate.one_of("split", part, dataset.PARTS)
+  return tuple(Class(*key, found[key]) for key in sorted(found))
 
 
 def divide(
@@ -120,130 +114,109 @@ def divide(
   """
   for name in ("by", "crossing"):
     level = getattr(options, name)
-    if level is not None and level not in listing.levels[:-1]:
+    if level not in (None, *listing.levels[:-1]):
       raise ValueError(
           f"own_data option {name}={level!r} must be one of the levels"
           f" {listing.levels[:-1]}, such as"
           f" {rows.FLAG}{name}={listing.levels[-2]}"
       )
-  owners: Sequence[str | None] = [c.part for c in listing.classes]
-  if None in owners:
-    owners = _divided(listing, options)
+  classes: Sequence[Class] = listing.classes
+  if any(c.part is None for c in classes):
+    classes = _divided(listing, options)
   elif (options.shares, options.by) != (None, None):
     raise ValueError(
         f"{listing.source} names the units for training, validation and test:"
         " leave out shares and by"
     )
   parts = {
-      part: tuple(c for c, o in zip(listing.classes, owners) if o == part)
+      part: tuple(c for c in classes if c.part == part)
       for part in dataset.PARTS
   }
-  _check_apart(
-      listing, parts, "class", slice(None), "give a class to one part"
-  )
-  for part, classes in parts.items():
-    if not sum(len(c.records) for c in classes):
+  _check_apart(listing, parts, options.crossing)
+  for part, held in parts.items():
+    if not any(c.records for c in held):
       raise ValueError(
           f"{listing.source} has no example for {part}: give more units"
           f" examples, or divide by another seed ({rows.FLAG}seed)"
       )
-  if options.crossing is not None:
-    k, level = listing.levels.index(options.crossing), options.crossing
-    _check_apart(
-        listing,
-        parts,
-        level,
-        slice(k, k + 1),
-        f"divide by {level}, {rows.FLAG}by={level}, or give all of one"
-        f" {level} to one part",
-    )
   return parts
 
 
 def _check_apart(
-    listing: Listing,
-    parts: dict[str, tuple[Class, ...]],
-    level: str,
-    labels: slice,
-    remedy: str,
+    listing: Listing, parts: dict[str, tuple[Class, ...]], crossing: str | None
 ) -> None:
-  """Raise ValueError if one unit of a level, by some labels, is in two parts.
+  """Raise ValueError if a class or a crossing unit is in two parts.
 
   Test classes must be unseen. And the records of a crossing unit in validation
   and test are public, but its guarantee covers only those in training.
   """
-  names = {
-      part: {c.path[labels] for c in classes} - {()}
-      for part, classes in parts.items()
-  }
-  for one, other in itertools.combinations(dataset.PARTS, 2):
-    shared = names[one] & names[other]
-    if shared:
-      name = "/".join(map(str, min(shared)))
-      raise ValueError(
-          f"{level} {shown(name)} of {listing.source} has examples in {one} and"
-          f" in {other} ({len(shared)} such units): {remedy}"
-      )
+  level, labels, remedy = "class", slice(None), "give a class to one part"
+  if crossing is not None:
+    k, level = listing.levels.index(crossing), crossing
+    labels = slice(k, k + 1)
+    remedy = (
+        f"divide by {level}, {rows.FLAG}by={level}, or give all of one {level}"
+        " to one part"
+    )
+  part_of: dict[tuple[str, ...], str] = {}
+  for part, classes in parts.items():
+    for unit in sorted({c.path[labels] for c in classes} - {()}):
+      if unit in part_of:
+        raise ValueError(
+            f"{level} {shown('/'.join(unit))} of {listing.source} has examples"
+            f" in {part_of[unit]} and in {part}: {remedy}"
+        )
+      part_of[unit] = part
 
 
-def _divided(listing: Listing, options: rows.Options) -> list[str]:
-  """Return the part of each class, by the order of its unit's digest.
+def _divided(listing: Listing, options: rows.Options) -> list[Class]:
+  """Return the classes with a part, by the order of their units' digests.
 
   A declared unit without a unit of the divided level goes to training, where it
   can be sampled.
   """
   by = options.by or listing.levels[0]
   k = listing.levels.index(by)
-  units = sorted(
-      {c.path[k] for c in listing.classes if len(c.path) > k},
-      key=lambda unit: hashlib.sha256(
-          f"{options.seed}/{unit}".encode(errors="surrogateescape")
-      ).digest(),
-  )
-  shares = SHARES if options.shares is None else options.shares
-  total = sum(shares)
-  others = [max(1, round(len(units) * s / total)) for s in shares[1:]]
-  sizes = [len(units) - sum(others), *others]
-  if sizes[0] < 1:
+  names = {c.path[k] for c in listing.classes if len(c.path) > k}
+  units = sorted(names, key=lambda name: _digest(f"{options.seed}/{name}"))
+  shares = options.shares or SHARES
+  others = [max(1, round(len(units) * s / sum(shares))) for s in shares[1:]]
+  trained = len(units) - sum(others)
+  if trained < 1:
     raise ValueError(
         f"{listing.source} has {len(units)} units of level '{by}', too few for"
         f" training, validation and test: give three or more, or divide units"
         f" of another level, {rows.FLAG}by"
     )
-  part_of = dict(zip(units, np.repeat(dataset.PARTS, sizes).tolist()))
+  parts = np.repeat(dataset.PARTS, [trained, *others]).tolist()
+  part_of = dict(zip(units, parts))
   return [
-      part_of[c.path[k]] if len(c.path) > k else "train"
+      c._replace(part=part_of[c.path[k]] if len(c.path) > k else "train")
       for c in listing.classes
   ]
 
 
+def _digest(text: str) -> bytes:
+  return hashlib.sha256(text.encode(errors="surrogateescape")).digest()
+
+
 def hierarchy(
-    levels: Sequence[str],
-    classes: Sequence[Class],
-    *,
-    declared: bool,
-    crossing: str | None = None,
+    listing: Listing, classes: Sequence[Class], crossing: str | None
 ) -> plan.Hierarchy:
   """Return the tree of some classes; leaf i is the i-th record.
 
   Args:
-    levels: names, the examples last.
-    classes: sorted by path.
-    declared: as in `Listing`.
+    listing: the data.
+    classes: some of its classes, sorted by path.
     crossing: as for `Hierarchy.from_labels`.
   """
-  held = [len(c.records) for c in classes if len(c.records)]
-  labels = {
-      name: np.repeat([c.path[k] for c in classes if len(c.records)], held)
-      for k, name in enumerate(levels[:-1])
-  }
+  paths = [c.path for c in classes for _ in c.records]
   tree = plan.Hierarchy.from_labels(
-      labels,
-      leaf=levels[-1],
-      units=[c.path for c in classes] if declared else None,
+      dict(zip(listing.levels[:-1], np.asarray(paths).T)),
+      leaf=listing.levels[-1],
+      units=[c.path for c in classes] if listing.declared else None,
       crossing=crossing,
   )
-  assert tree.leaf_rows is None, "classes are in tree order"
   assert tree.names is not None
   names = [None if n is None else n.astype(str) for n in tree.names]
   return dataclasses.replace(tree, names=tuple(names))

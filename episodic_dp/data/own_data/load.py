@@ -28,7 +28,6 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-import tempfile
 
 from absl import logging
 import numpy as np
@@ -97,12 +96,7 @@ def survey(data_dir: originals.Path | None, options: Options) -> Survey:
       listing=listing,
       parts=parts,
       hierarchies={
-          part: listing_lib.hierarchy(
-              listing.levels,
-              classes,
-              declared=listing.declared,
-              crossing=options.crossing,
-          )
+          part: listing_lib.hierarchy(listing, classes, options.crossing)
           for part, classes in parts.items()
       },
   )
@@ -135,11 +129,7 @@ def load(
     ValueError: an option, a file or an array cannot be used.
   """
   found = surveyed or survey(where.data_dir, options)
-  records = [c.records for classes in found.parts.values() for c in classes]
-  values = _rows(
-      found.listing, np.concatenate(records), options,
-      where.cache / "own_data",
-  )
+  values = _rows(found, options, where.cache / "own_data")
   parts, first = {}, 0
   for part, hierarchy in found.hierarchies.items():
     end = first + hierarchy.num_leaves
@@ -160,59 +150,35 @@ def load(
   return dataset.Splits(**parts)
 
 
-def _rows(
-    listing: listing_lib.Listing,
-    records: np.ndarray,
-    options: Options,
-    root: pathlib.Path,
-) -> np.ndarray:
-  """Return the rows of some records, mapped from a file that is made once.
+def _rows(survey: Survey, options: Options, root: pathlib.Path) -> np.ndarray:
+  """Return the rows of all records, mapped from a file that is made once.
 
   Args:
-    listing: the data.
-    records: int64[n], numbers of examples.
+    survey: the records, in the order of the rows.
     options: options of the rows.
     root: the folder of the file, readable by its owner alone.
 
   Raises:
-    ValueError: an example cannot be read, or differs from the first one; or
-      the folder cannot be written.
+    ValueError: an example cannot be read, or differs from the first one.
+    OSError: the folder cannot be written.
   """
-  about = f"3/{listing.source.resolve()}/{listing.fingerprint}/{options}/"
-  digest = hashlib.sha256(
-      about.encode(errors="surrogateescape")
-      + np.ascontiguousarray(records, "<i8").tobytes()
-  ).hexdigest()
-  path = root / f"{digest[:32]}.npy"
-
-  def read() -> np.ndarray | None:
-    found = cache.map_array(path)
-    return found if found is not None and len(found) == len(records) else None
-
-  def make() -> np.ndarray:
-    _decode(listing, records.tolist(), options, path)
-    found = read()
-    assert found is not None, f"{path} was written a moment ago"
-    return found
-
-  found = read()
-  if found is None:
-    _make_private_folder(root)
-    found = cache.read_or_make(root, read, make)
-  return found
-
-
-def _make_private_folder(root: pathlib.Path) -> None:
-  """Make a folder that its owner alone may read; ValueError if it cannot."""
-  try:
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=root):
-      pass
-  except OSError as e:
-    raise ValueError(
-        f"{root} cannot be written ({e.strerror}): choose another cache_dir"
-        " (the environment variable TFDS_DATA_DIR)"
-    ) from e
+  listing = survey.listing
+  numbers = [
+      record
+      for classes in survey.parts.values()
+      for one in classes
+      for record in one.records
+  ]
+  about = f"4/{listing.source.resolve()}/{listing.fingerprint}/{options}/"
+  digest = hashlib.sha256(about.encode(errors="surrogateescape"))
+  digest.update(np.asarray(numbers, "<i8").tobytes())
+  path = root / f"{digest.hexdigest()[:32]}.npy"
+  root.mkdir(mode=0o700, parents=True, exist_ok=True)
+  return cache.mapped_array(
+      path,
+      lambda rows: len(rows) == len(numbers),
+      lambda: _decode(listing, numbers, options, path),
+  )
 
 
 def _decode(
@@ -226,31 +192,24 @@ def _decode(
   form = rows_lib.form_of(
       read(numbers[0]), listing.name_of(numbers[0]), options, listing.shape
   )
+  shape = len(numbers), *form.shape
   seen: set[bytes] = set()
-  try:
-    with (
-        cache.new_mapped_array(
-            path, (len(numbers), *form.shape), form.dtype
-        ) as rows,
-        futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
-        phases.progress(len(numbers), listing.levels[-1]) as progress,
-    ):
+  with (
+      cache.new_mapped_array(path, shape, form.dtype) as rows,
+      futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool,
+      phases.progress(len(numbers), listing.levels[-1]) as progress,
+  ):
 
-      def one(place: int) -> bytes:
-        number = numbers[place]
-        rows[place] = form.row(read(number), listing.name_of(number))
-        return hashlib.blake2b(rows[place], digest_size=16).digest()
+    def decode(place: int) -> bytes:
+      number = numbers[place]
+      rows[place] = form.row(read(number), listing.name_of(number))
+      return hashlib.blake2b(rows[place], digest_size=16).digest()
 
-      for start in range(0, len(numbers), _BATCH):
-        batch = range(start, min(start + _BATCH, len(numbers)))
-        for digest in pool.map(one, batch):
-          seen.add(digest)
-          progress.update()
-  except OSError as e:
-    raise ValueError(
-        f"{path.parent} cannot take the {len(numbers)} rows that were read"
-        f" ({e.strerror or e}): make room, or choose another cache_dir"
-    ) from e
+    places = range(len(numbers))
+    for start in places[::_BATCH]:
+      for digest in pool.map(decode, places[start : start + _BATCH]):
+        seen.add(digest)
+        progress.update()
   copies = len(numbers) - len(seen)
   if copies:
     logging.warning(

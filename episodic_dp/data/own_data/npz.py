@@ -17,13 +17,11 @@ where there is one level above the examples): `units=[["ann", "cat"], ["bob",
 labels are taken to be all, and guarantees say so.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 import contextlib
 import hashlib
-import itertools
-import math
 import pathlib
-import zipfile
+from typing import Any
 
 import numpy as np
 
@@ -37,12 +35,7 @@ _IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
 )
 _MAX_SIDE = 2**15
 _LABEL_BYTES = 2**26  # At least; more where the examples are larger.
-_HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-}
 
-Heads = dict[str, tuple[tuple[int, ...], np.dtype]]
 Arrays = dict[str, np.ndarray]
 
 
@@ -61,24 +54,37 @@ def listing(
     ValueError: an array is missing, unknown, too large, or of another length or
       type; names it.
   """
-  with _reading(path):
-    heads = _heads(path)
+  with _reading(path) as file:
+    sizes = {
+        info.filename.removesuffix(".npy"): info.file_size
+        for info in file.zip.infolist()
+    }
   if levels is None:
-    levels = (*(("group",) if "group" in heads else ()), "class", "image")
+    levels = (*(("group",) if "group" in sizes else ()), "class", "image")
   names = levels[:-1]
-  examples = _FEATURES if _FEATURES in heads else _IMAGES
-  _check_names(path, heads, (examples, *names))
-  (rows, *shape), _ = heads[examples]
-  _check_examples(path, examples, *heads[examples])
-  _check_size(path, examples, heads)
-  with _reading(path), np.load(path, allow_pickle=False) as arrays:
-    held = {name: arrays[name] for name in heads if name != examples}
-  labels = [_labels(path, name, held, (rows,)) for name in names]
-  split = _labels(path, _SPLIT, held, (rows,)) if _SPLIT in held else None
-  classes = listing_lib.group(labels, split)
+  examples = _FEATURES if _FEATURES in sizes else _IMAGES
+  _check_names(path, sizes, (examples, *names))
+  with _reading(path) as file, file.zip.open(f"{examples}.npy") as array:
+    np.lib.format.read_magic(array)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(array)
+  _check_examples(path, examples, shape, dtype)
+  _check_sizes(path, sizes, examples)
+  with _reading(path) as file:
+    held = {name: file[name] for name in sizes if name != examples}
+  rows = shape[:1]
+  labels = [_labels(path, name, held[name], rows) for name in names]
+  parts: list[str | None] = [None] * shape[0]
+  if _SPLIT in held:
+    parts = _labels(path, _SPLIT, held[_SPLIT], rows)
+  keys = list(zip(zip(*labels), parts))
   declared = _UNITS in held and _UNITS not in names
-  if declared:
-    classes = _with_empty(path, classes, _units(path, held, len(names)))
+  units = _units(path, held, len(names)) if declared else []
+  undeclared = {unit for unit, _ in keys} - {unit for unit, _ in units}
+  if declared and undeclared:
+    raise ValueError(
+        f"{path} has rows of {shown('/'.join(min(undeclared)))}, which is not"
+        f" among its '{_UNITS}': declare it, or leave the rows out"
+    )
   status = path.stat()
   about = f"{levels}/{status.st_size}/{status.st_mtime_ns}"
 
@@ -86,28 +92,29 @@ def listing(
     return f"row {record} of {path}"
 
   def reader() -> listing_lib.Reader:
-    with _reading(path), np.load(path, allow_pickle=False) as arrays:
-      values = arrays[examples]
+    with _reading(path) as file:
+      values = file[examples]
     make = _image if examples == _IMAGES else readers.features_of
     return lambda record: make(values[record], name_of(record))
 
   return listing_lib.Listing(
       source=path,
       levels=tuple(levels),
-      classes=classes,
+      classes=listing_lib.group(keys, units),
       declared=declared,
       fingerprint=hashlib.sha256(about.encode()).hexdigest(),
-      shape=(*shape, 1)[:3] if examples == _IMAGES else None,
+      shape=(*shape[1:], 1)[:3] if examples == _IMAGES else None,
       reader=reader,
       name_of=name_of,
   )
 
 
 @contextlib.contextmanager
-def _reading(path: pathlib.Path) -> Iterator[None]:
-  """Raise ValueError if the file is damaged."""
+def _reading(path: pathlib.Path) -> Iterator[Any]:
+  """Yield the open NpzFile; raise ValueError if it is damaged."""
   try:
-    yield
+    with np.load(path, allow_pickle=False) as file:
+      yield file
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise ValueError(
         f"{path} cannot be read as an .npz of arrays"
@@ -119,43 +126,20 @@ def _reading(path: pathlib.Path) -> Iterator[None]:
 def _image(values: np.ndarray, name: str) -> readers.Example:
   if values.dtype == np.uint8:
     return readers.image_of(values, name)
-  values = values.astype(np.float32) / 65535
   return readers.Example(
-      values[..., None] if values.ndim == 2 else values, image=True
+      np.atleast_3d(values.astype(np.float32) / 65535), image=True
   )
 
 
-def _heads(path: pathlib.Path) -> Heads:
-  """Return the shape and dtype of every array without reading one."""
-  found = {}
-  with zipfile.ZipFile(path) as z:
-    for info in z.infolist():
-      with z.open(info) as f:
-        shape, _, dtype = _HEADERS[np.lib.format.read_magic(f)](f)
-      # Before memory is taken for it.
-      if not dtype.hasobject and _bytes(shape, dtype) > info.file_size:
-        raise ValueError(
-            f"the header of '{info.filename}' claims shape {shape}, more than"
-            f" its {info.file_size} bytes"
-        )
-      found[info.filename.removesuffix(".npy")] = shape, dtype
-  return found
-
-
-def _bytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
-  return math.prod(shape) * dtype.itemsize
-
-
 def _check_names(
-    path: pathlib.Path, heads: Heads, wanted: Sequence[str]
+    path: pathlib.Path, held: Collection[str], wanted: Sequence[str]
 ) -> None:
   """Raise ValueError if an array is missing or unknown."""
-  unread = sorted(set(heads) - {*_READ, *wanted})
-  if unread or not set(wanted) <= set(heads) or {_FEATURES, _IMAGES} <= set(
-      heads
-  ):
+  unread = set(held) - {*_READ, *wanted}
+  both = {_FEATURES, _IMAGES} <= set(held)
+  if unread or both or not set(wanted) <= set(held):
     raise ValueError(
-        f"{path} has the arrays {shown(sorted(heads))} and needs"
+        f"{path} has the arrays {shown(sorted(held))} and needs"
         f" {shown(list(wanted))}, either '{_IMAGES}' or '{_FEATURES}', and no"
         f" other but '{_SPLIT}', '{_UNITS}' and '{_UNITS_SPLIT}': name the"
         " label arrays in levels, the outermost first, and then the examples,"
@@ -182,77 +166,55 @@ def _check_examples(
     )
 
 
-def _check_size(path: pathlib.Path, examples: str, heads: Heads) -> None:
-  """Refuse labels that would unpack to more than the examples need."""
-  most = max(_LABEL_BYTES, _bytes(*heads[examples]))
-  sizes = {n: _bytes(*head) for n, head in heads.items() if n != examples}
-  if sum(sizes.values()) > most:
-    name = max(sizes, key=lambda n: sizes[n])
+def _check_sizes(
+    path: pathlib.Path, sizes: dict[str, int], examples: str
+) -> None:
+  """Refuse labels that would unpack to more bytes than the examples need."""
+  most = max(_LABEL_BYTES, sizes[examples])
+  labels = {name: size for name, size in sizes.items() if name != examples}
+  if sum(labels.values()) > most:
+    name = max(labels, key=lambda n: labels[n])
     raise ValueError(
-        f"array '{name}' of {path} unpacks to {sizes[name]} bytes, and labels"
+        f"array '{name}' of {path} unpacks to {labels[name]} bytes, and labels"
         f" may take {most} in all: save shorter labels, or whole numbers"
     )
 
 
 def _labels(
-    path: pathlib.Path, name: str, held: Arrays, shape: tuple[int, ...]
-) -> np.ndarray:
-  """Return an array of labels as text; ValueError if it is none."""
-  array = held[name]
+    path: pathlib.Path, name: str, array: np.ndarray, shape: tuple[int, ...]
+) -> list[Any]:
+  """Return an array of labels as lists of text; ValueError if it is none."""
   if array.dtype.kind not in "biuUS" or array.shape != shape:
     raise ValueError(
         f"array '{name}' of {path} is {array.dtype} of shape {array.shape}:"
         f" give whole numbers or strings of shape {shape}"
     )
-  return array.astype(str)
+  found: list[Any] = array.astype(str).tolist()
+  return found
 
 
 def _units(
     path: pathlib.Path, held: Arrays, depth: int
-) -> list[tuple[tuple[str, ...], str | None]]:
-  """Return the path and the part of every declared unit."""
+) -> list[listing_lib.Key]:
+  """Return every declared unit and its part."""
   units = held[_UNITS]
-  rows = len(units) if units.ndim else 0
-  wide = (rows,) if depth == 1 and units.ndim == 1 else (rows, depth)
-  table = _labels(path, _UNITS, held, wide).reshape(rows, depth)
-  parts: list[str | None] = [None] * rows
+  if depth == 1 and units.ndim == 1:
+    units = units[:, None]
+  rows = units.shape[:1]
+  table = _labels(path, _UNITS, units, (*rows, depth))
+  parts: list[str | None] = [None] * len(table)
   if _SPLIT in held:
     if _UNITS_SPLIT not in held:
       raise ValueError(
           f"{path} has '{_UNITS}' and '{_SPLIT}', and nothing says the part of"
           f" an empty unit: add an array '{_UNITS_SPLIT}'"
       )
-    parts = _labels(path, _UNITS_SPLIT, held, (rows,)).tolist()
-  found = []
-  for row, part in zip(table.tolist(), parts):
-    unit = tuple(itertools.takewhile(bool, row))
-    if not unit or any(row[len(unit) :]):
+    parts = _labels(path, _UNITS_SPLIT, held[_UNITS_SPLIT], rows)
+  for row in table:
+    named = row.index("") if "" in row else depth
+    if not named or any(row[named:]):
       raise ValueError(
           f"array '{_UNITS}' of {path} has the row {shown(row)}: only labels at"
           " its end may be empty"
       )
-    found.append((unit, part))
-  return found
-
-
-def _with_empty(
-    path: pathlib.Path,
-    classes: tuple[listing_lib.Class, ...],
-    units: list[tuple[tuple[str, ...], str | None]],
-) -> tuple[listing_lib.Class, ...]:
-  """Return the classes and the declared units without one, sorted by path."""
-  held = {one.path for one in classes}
-  undeclared = held - {unit for unit, _ in units}
-  if undeclared:
-    raise ValueError(
-        f"{path} has rows of {shown('/'.join(min(undeclared)))}, which is not"
-        f" among its '{_UNITS}': declare it, or leave the rows out"
-    )
-  known = {(one.path, one.part) for one in classes}
-  none = np.zeros(0, np.int64)
-  empty = [
-      listing_lib.Class(path=unit, records=none, part=part)
-      for unit, part in dict.fromkeys(units)
-      if (unit, part) not in known
-  ]
-  return tuple(sorted([*classes, *empty], key=lambda one: one.path))
+  return [(tuple(filter(None, row)), p) for row, p in zip(table, parts)]

@@ -9,7 +9,6 @@ scaled by the range of its stored bits. No pixel decides how a file is scaled.
 """
 
 from collections.abc import Callable
-import functools
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -49,23 +48,14 @@ def reader_of(path: str | os.PathLike[str]) -> Reader | None:
   """
   # No `Path` is made of it: a data set may have millions of files.
   path = os.fspath(path)
-  found = _readers().get(os.path.splitext(path)[1].lower())
-  if found is None and _is_dicom(path):
+  suffix = os.path.splitext(path)[1].lower()
+  if suffix == ".npy":
+    return read_npy
+  if Image.registered_extensions().get(suffix) in Image.OPEN:
+    return read_picture
+  if suffix in (".dcm", ".dicom") or _is_dicom(path):
     return read_dicom
-  return found
-
-
-@functools.cache
-def _readers() -> dict[str, Reader]:
-  known = Image.registered_extensions()
-  opened: dict[str, Reader] = {
-      suffix: read_picture
-      for suffix, kind in known.items()
-      if kind in Image.OPEN
-  }
-  return opened | {
-      ".dcm": read_dicom, ".dicom": read_dicom, ".npy": read_npy
-  }
+  return None
 
 
 def read(path: pathlib.Path) -> Example:
@@ -98,7 +88,6 @@ def read_picture(path: pathlib.Path) -> Example:
       pages = getattr(image, "n_frames", 1)
       if pages > 1 and image.format == "TIFF":
         raise ValueError(f"it holds {pages} pages: save each as a file")
-      image.load()
       picture = ImageOps.exif_transpose(image)
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "an image", e) from e
@@ -111,13 +100,12 @@ def read_picture(path: pathlib.Path) -> Example:
         " scale: save it as a grey picture of 8 or 16 bits, or as .npy to have"
         " its numbers as they are"
     )
-  grey = picture.mode in ("L", "LA", "La", "1")
+  mode = "L" if picture.mode in ("L", "LA", "La", "1") else "RGB"
   if picture.has_transparency_data:
     over = picture.convert("RGBA")
     under = Image.new("RGBA", over.size, "white")
     picture = Image.alpha_composite(under, over)
-  values = np.asarray(picture.convert("L" if grey else "RGB"), np.uint8)
-  return Example(values[..., None] if grey else values, image=True)
+  return image_of(np.asarray(picture.convert(mode)), str(path))
 
 
 def read_npy(path: pathlib.Path) -> Example:
@@ -142,11 +130,19 @@ def read_dicom(path: pathlib.Path) -> Example:
     ValueError: it cannot be read, or pydicom is missing.
   """
   try:
-    values = _pixels(path)
-    if values.ndim == 2:
-      values = values[..., None]
-    if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
-      raise ValueError(f"a frame has shape {values.shape}")
+    # Lazy import: an extra that only DICOM needs.
+    import pydicom
+    import pydicom.pixels
+  except ImportError as e:
+    raise ValueError(
+        f"{path} needs the package pydicom: pip install 'episodic_dp[dicom]'"
+    ) from e
+  try:
+    head = pydicom.dcmread(path)
+    frames = int(head.get("NumberOfFrames") or 1)
+    if frames > 1:
+      raise ValueError(f"it holds {frames} frames: save each as a file")
+    values = np.atleast_3d(_scaled(pydicom.pixels, head))
     if not np.isfinite(values).all():
       raise ValueError("its scale gives values that are NaN")
   except Exception as e:  # Parsers of damaged files may raise anything.
@@ -165,54 +161,35 @@ def _is_dicom(path: str) -> bool:
     return False
 
 
-def _pixels(path: pathlib.Path) -> np.ndarray:
-  """Return the one frame of a file as float64[H, W] or [H, W, 3], 0 to 1.
+def _scaled(pixels: Any, head: Any) -> np.ndarray:
+  """Return the frame of a DICOM file as float64[H, W] or [H, W, 3], 0 to 1.
+
+  Args:
+    pixels: module `pydicom.pixels`.
+    head: content of the file.
 
   Raises:
     Exception: of any type, where the file is damaged.
-    ValueError: pydicom is missing, or the file holds several frames.
   """
-  try:
-    # Lazy import: an extra that only DICOM needs.
-    import pydicom
-    import pydicom.pixels
-  except ImportError as e:
+  values = pixels.pixel_array(head)
+  kind, bits = head.PhotometricInterpretation, int(head.BitsStored)
+  if kind == "RGB" or kind.startswith("YBR"):
+    return values / (2.0**bits - 1)
+  if kind not in _GREY or head.get("ModalityLUTSequence"):
     raise ValueError(
-        "DICOM files need the package pydicom: pip install"
-        " 'episodic_dp[dicom]'"
-    ) from e
-  head = pydicom.dcmread(path)
-  frames = int(head.get("NumberOfFrames") or 1)
-  if frames > 1:
-    raise ValueError(f"it holds {frames} frames: save each as a file")
-  values = pydicom.pixels.pixel_array(head)
-  kind = head.PhotometricInterpretation
-  if kind not in (*_GREY, "RGB") and not kind.startswith("YBR"):
-    raise ValueError(f"its colours are {kind}: save it as grey or RGB")
-  if kind not in _GREY:
-    return values / (2.0 ** int(head.BitsStored) - 1)
-  values = pydicom.pixels.apply_modality_lut(values, head)
-  low, high = _range(head)
+        f"its colours are {kind}, or in a table: save it as grey or RGB"
+    )
+  # The rescaled least and largest stored value, by the head alone.
+  least = -(2 ** (bits - 1)) if head.PixelRepresentation else 0
+  ends = np.asarray([least, least + 2**bits - 1])
+  low, high = pixels.apply_modality_lut(ends, head).astype(float)
+  values = pixels.apply_modality_lut(values, head)
   if "WindowCenter" in head and "WindowWidth" in head:
-    values = pydicom.pixels.apply_windowing(values, head)
+    values = pixels.apply_windowing(values, head)
   else:
     low, high = min(low, high), max(low, high)
   values = (values - low) / (high - low)
   return 1 - values if kind == "MONOCHROME1" else values
-
-
-def _range(head: Any) -> tuple[float, float]:
-  """Return the rescaled least and largest stored value, by the head alone."""
-  if head.get("ModalityLUTSequence"):
-    bits = int(head.ModalityLUTSequence[0].LUTDescriptor[2])
-    return 0.0, 2.0**bits - 1
-  bits, signed = int(head.BitsStored), int(head.PixelRepresentation)
-  low = -(2.0 ** (bits - 1)) if signed else 0.0
-  high = low + 2.0**bits - 1
-  if "RescaleSlope" not in head or "RescaleIntercept" not in head:
-    return low, high
-  slope, intercept = float(head.RescaleSlope), float(head.RescaleIntercept)
-  return low * slope + intercept, high * slope + intercept
 
 
 def image_of(values: np.ndarray, name: str) -> Example:

@@ -22,7 +22,7 @@ names are left out, with one warning. The units are those of the rows: see
 `Hierarchy.units_from_records`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 import csv
 import hashlib
 import os
@@ -30,7 +30,6 @@ import pathlib
 from typing import NamedTuple
 
 from absl import logging
-import numpy as np
 
 from episodic_dp.data import dataset
 from episodic_dp.data.own_data import listing as listing_lib
@@ -46,58 +45,67 @@ File = tuple[str, os.stat_result]  # The name below the root, and its status.
 
 def _listing(
     source: pathlib.Path,
+    root: pathlib.Path,
     files: Sequence[File],
     levels: tuple[str, ...],
-    classes: Sequence[listing_lib.Class],
+    classes: tuple[listing_lib.Class, ...],
     *,
     declared: bool,
 ) -> listing_lib.Listing:
   """Return the listing of files, whose records are their numbers."""
-  root = source if source.is_dir() else source.parent
   digest = hashlib.sha256()
   for name, status in files:
     # No file name holds a zero byte: names and numbers cannot run together.
     digest.update(os.fsencode(name))
     digest.update(f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
-  names = [name for name, _ in files]
+  paths = [root / name for name, _ in files]
   return listing_lib.Listing(
       source=source,
       levels=levels,
-      classes=tuple(sorted(classes, key=lambda c: (c.path, str(c.part)))),
+      classes=classes,
       declared=declared,
       fingerprint=digest.hexdigest(),
       shape=None,
-      reader=lambda: lambda number: readers.read(root / names[number]),
-      name_of=lambda number: str(root / names[number]),
+      reader=lambda: lambda number: readers.read(paths[number]),
+      name_of=lambda number: str(paths[number]),
   )
 
 
-class Entries(NamedTuple):
-  """The entries of a folder, each in rising order.
+class Tree(NamedTuple):
+  """The content of a folder and of those below it, each in rising order.
 
   Attributes:
-    folders: names of the folders.
-    examples: files that are examples.
-    strays: names of other files.
+    files: files that are examples.
+    owners: the folder of each file, as the names on the way to it.
+    leaves: folders without a folder in them.
+    others: names of other files.
   """
 
-  folders: list[str]
-  examples: list[os.DirEntry[str]]
-  strays: list[str]
+  files: list[File]
+  owners: list[tuple[str, ...]]
+  leaves: list[tuple[str, ...]]
+  others: list[str]
 
 
-def entries(folder: pathlib.Path) -> Entries:
-  """List one folder.
+def scan(root: pathlib.Path) -> Tree:
+  """List a folder and those below it without opening a file.
+
+  Hidden files and those of file managers are left out.
 
   Raises:
-    ValueError: it cannot be read, or holds a symbolic link.
+    ValueError: a symbolic link.
+    OSError: a folder cannot be read.
   """
-  found = Entries([], [], [])
-  try:
-    with os.scandir(folder) as scanned:
-      ordered = sorted(scanned, key=lambda entry: entry.name)
-  except OSError as e:
-    raise ValueError(f"{folder} cannot be read ({e.strerror})") from e
+  found = Tree([], [], [], [])
+  _scan(root, (), found)
+  return found
+
+
+def _scan(root: pathlib.Path, path: tuple[str, ...], found: Tree) -> None:
+  """Add the content of the folder `path` below the root."""
+  with os.scandir(root.joinpath(*path)) as entries:
+    ordered = sorted(entries, key=lambda entry: entry.name)
+  leaf = True
   for entry in ordered:
     if entry.name.startswith(".") or entry.name.lower() in _JUNK:
       continue
@@ -106,31 +114,17 @@ def entries(folder: pathlib.Path) -> Entries:
           f"{entry.path} is a symbolic link: replace it by its target, for a"
           " record must be in one unit only"
       )
+    name = os.path.join(*path, entry.name)
     if entry.is_dir():
-      found.folders.append(entry.name)
+      leaf = False
+      _scan(root, (*path, entry.name), found)
     elif entry.is_file() and readers.reader_of(entry.path) is not None:
-      found.examples.append(entry)
+      found.files.append((name, entry.stat()))
+      found.owners.append(path)
     else:
-      found.strays.append(entry.name)
-  return found
-
-
-def _walk(
-    root: pathlib.Path, below: str = "", path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], list[File], list[str]]]:
-  """Yield path, files and strays of each folder; files only of classes."""
-  folders, examples, strays = entries(root / below)
-  if examples and (folders or not path):
-    raise ValueError(
-        f"{examples[0].path} is in no folder of a class: make one folder per"
-        " class and put the files there"
-    )
-  for name in folders:
-    yield from _walk(root, os.path.join(below, name), (*path, name))
-  files = [(os.path.join(below, e.name), e.stat()) for e in examples]
-  yield (
-      () if folders else path, files, [os.path.join(below, s) for s in strays]
-  )
+      found.others.append(name)
+  if leaf:
+    found.leaves.append(path)
 
 
 def folder_listing(
@@ -147,59 +141,64 @@ def folder_listing(
     ValueError: the tree is not of one depth, or a file is in no class; names
       the file.
   """
-  top = entries(root).folders
-  parts: list[str | None] = [part for part in dataset.PARTS if part in top]
-  if parts and sorted(top) != sorted(dataset.PARTS):
+  found = scan(root)
+  top = sorted({path[0] for path in found.leaves if path})
+  parts = set(dataset.PARTS)
+  if parts & set(top) and parts != set(top):
     raise ValueError(
         f"{root} has the folders {', '.join(top[:9])}: give it train,"
         " validation and test and nothing else, or only folders with"
         " other names"
     )
-  files: list[File] = []
-  left_out: list[str] = []
-  classes = []
-  for part in parts or [None]:
-    for path, found, strays in _walk(root, part or ""):
-      left_out += strays
-      if path:
-        records = np.arange(len(files), len(files) + len(found))
-        classes.append(listing_lib.Class(path, records, part))
-        files += found
-  names = _folder_levels(root, classes, levels)
-  empty = ["/".join(c.path) for c in classes if not len(c.records)]
+
+  def key_of(path: tuple[str, ...]) -> listing_lib.Key:
+    return (path[1:], path[0]) if parts & set(top) else (path, None)
+
+  units = {key_of(path) for path in found.leaves if key_of(path)[0]}
+  keys = [key_of(path) for path in found.owners]
+  for key, (name, _) in zip(keys, found.files):
+    if key not in units:
+      raise ValueError(
+          f"{root / name} is in no folder of a class: make one folder per class"
+          " and put the files there"
+      )
+  names = _folder_levels(root, keys, units, levels)
+  empty = ["/".join(path) for path, _ in units - set(keys)]
   for what, some in (
-      ("left out %d files of %s that are no examples, such as %s", left_out),
-      ("counted %d folders of %s as empty units, such as %s", empty),
+      ("left out %d files of %s that are no examples: %s", found.others),
+      ("counted %d folders of %s as empty units: %s", empty),
   ):
     if some:
-      logging.warning(what, len(some), root, min(some))
-  return _listing(root, files, names, classes, declared=True)
+      logging.warning(what, len(some), root, shown(sorted(some)))
+  classes = listing_lib.group(keys, units)
+  return _listing(root, root, found.files, names, classes, declared=True)
 
 
 def _folder_levels(
     root: pathlib.Path,
-    classes: Sequence[listing_lib.Class],
+    keys: Sequence[listing_lib.Key],
+    units: Iterable[listing_lib.Key],
     levels: Sequence[str] | None,
 ) -> tuple[str, ...]:
   """Return the names of the levels; ValueError unless all files fit them."""
-  depths = [len(c.path) for c in classes if len(c.records)]
-  if not depths:
+  if not keys:
     raise ValueError(
         f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
         " add some"
     )
-  depth = max(depths)
-  for unit in classes:
-    deep = len(unit.path)
-    if deep > depth or (len(unit.records) and deep < depth):
-      raise ValueError(
-          f"{root / '/'.join(unit.path)} is {deep} folders deep and other files"
-          f" are {depth}: bring all files to one depth, and remove deeper empty"
-          " folders"
-      )
-  names = _DEFAULT_LEVELS.get(depth, ()) if levels is None else tuple(levels)
+  depth = max(len(path) for path, _ in keys)
+  wrong = [path for path, _ in units if len(path) > depth]
+  wrong += [path for path, _ in keys if len(path) < depth]
+  if wrong:
+    raise ValueError(
+        f"{root / '/'.join(wrong[0])} is {len(wrong[0])} folders deep and other"
+        f" files are {depth}: bring all files to one depth, and remove deeper"
+        " empty folders"
+    )
+  default = _DEFAULT_LEVELS.get(depth, ())
+  names = default if levels is None else tuple(levels)
   if len(names) != depth + 1:
-    example = "/".join(_DEFAULT_LEVELS.get(depth, ("...", "image")))
+    example = "/".join(default or ("...", "image"))
     raise ValueError(
         f"{root} has files {depth} folders deep and the levels are {names}:"
         f" name {depth + 1} levels, the files last, as in levels={example}"
@@ -221,54 +220,67 @@ def table_listing(
     ValueError: a column, a label or a file is missing, or a file is named
       twice; names the line.
   """
-  columns = _columns(path)
-  names = _table_levels(path, list(columns), levels)
+  lines = _lines(path)
+  names = _table_levels(path, list(lines[0]), levels)
   files: list[File] = []
   seen: dict[pathlib.Path, int] = {}
-  for line, name in enumerate(columns[_FILE], 2):  # The header is line 1.
-    target, status = _found(path.parent / name, f"line {line} of {path}", name)
-    # Two names of one file, by a link, are one record.
-    first = seen.setdefault(target, line)
-    if first != line:
+  for number, line in enumerate(lines, 2):  # The header is line 1.
+    name = line[_FILE]
+    where = f"line {number} of {path} names {shown(name)}"
+    try:
+      target = (path.parent / name).resolve()
+      status = target.stat()
+    except (OSError, ValueError) as e:  # ValueError for a NUL in the name.
       raise ValueError(
-          f"{path} names the file {shown(name)} in lines {first} and {line}: a"
-          " record must be in one unit only, so leave one of them out"
+          f"{where}, which cannot be read ({e}): paths are from the folder of"
+          " the table"
+      ) from e
+    if readers.reader_of(target) is None:
+      raise ValueError(
+          f"{where}, which is of no format that is read (such as .png, .jpg,"
+          " .dcm or .npy): convert it, or leave the line out"
+      )
+    # Two names of one file, by a link, are one record.
+    first = seen.setdefault(target, number)
+    if first != number:
+      raise ValueError(
+          f"{path} names the file {shown(name)} in lines {first} and {number}:"
+          " a record must be in one unit only, so leave one of them out"
       )
     files.append((name, status))
-  labels = [np.asarray(columns[level]) for level in names[:-1]]
-  split = np.asarray(columns[_SPLIT]) if _SPLIT in columns else None
-  return _listing(
-      path, files, names, listing_lib.group(labels, split), declared=False
+  classes = listing_lib.group(
+      (tuple(line[n].strip() for n in names[:-1]), line.get(_SPLIT))
+      for line in lines
   )
+  return _listing(path, path.parent, files, names, classes, declared=False)
 
 
-def _columns(path: pathlib.Path) -> dict[str, list[str]]:
-  """Return the values of each column of a table, none of them empty."""
+def _lines(path: pathlib.Path) -> list[dict[str, str]]:
+  """Return the lines of a table as column -> value, none of them empty."""
   try:
     with path.open(newline="", encoding="utf-8-sig") as file:
-      reader = csv.reader(file, strict=True, skipinitialspace=True)
-      header, *rows = [row for row in reader if row] or [[]]
+      table = csv.DictReader(file, strict=True, skipinitialspace=True)
+      lines, header = list(table), table.fieldnames or []
   except (OSError, UnicodeDecodeError, csv.Error) as e:
     raise ValueError(
         f"{path} cannot be read as a table ({e}): save it as CSV in UTF-8, with"
         " a header line"
     ) from e
-  if _FILE not in header or len(set(header)) < len(header) or not rows:
+  if _FILE not in header or len(set(header)) < len(header) or not lines:
     raise ValueError(
-        f"{path} has the columns {shown(header)} and {len(rows)} rows: give it"
+        f"{path} has the columns {shown(header)} and {len(lines)} rows: give it"
         f" one header line with the column '{_FILE}' and one column for each"
         " label, such as file,patient,diagnosis, and rows below"
     )
-  for line, row in enumerate(rows, 2):
-    if len(row) != len(header) or not all(map(str.strip, row)):
+  for number, line in enumerate(lines, 2):
+    # A surplus value has the key None, and a missing one is None.
+    if None in line or not all(v and v.strip() for v in line.values()):
       raise ValueError(
-          f"line {line} of {path} has {shown(row)} for {shown(header)}: give it"
-          " a value in each column, with quotes around one that holds a comma"
+          f"line {number} of {path} has {shown([*line.values()])} for"
+          f" {shown(header)}: give it a value in each column, with quotes"
+          " around one that holds a comma"
       )
-  return {
-      name: [value if name == _FILE else value.strip() for value in column]
-      for name, column in zip(header, zip(*rows))
-  }
+  return lines
 
 
 def _table_levels(
@@ -290,23 +302,3 @@ def _table_levels(
   if unread:
     logging.warning("left out the columns %s of %s", unread, path)
   return chosen
-
-
-def _found(
-    path: pathlib.Path, where: str, name: str
-) -> tuple[pathlib.Path, os.stat_result]:
-  """Return a file of a table, links resolved; ValueError names the line."""
-  try:
-    target, status = path.resolve(), path.stat()
-  except (OSError, ValueError) as e:  # ValueError for a NUL in the name.
-    raise ValueError(
-        f"{where} names the file {shown(name)}, which cannot be read"
-        f" ({getattr(e, 'strerror', None) or e}): paths are from the folder of"
-        " the table"
-    ) from e
-  if readers.reader_of(path) is None:
-    raise ValueError(
-        f"{where} names {shown(name)}, which is of no format that is read (such"
-        " as .png, .jpg, .dcm or .npy): convert it, or leave the line out"
-    )
-  return target, status
