@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 
 import pytest
@@ -108,3 +109,36 @@ def test_a_wheel_holds_what_is_read_and_no_more(wheel):
     assert any(name.endswith(ending) for name in names)
   tops = {name.split("/")[0] for name in names}
   assert {t for t in tops if not t.endswith(".dist-info")} == {"episodic_dp"}
+
+
+ACCOUNT = """
+from episodic_dp import accounting, plan
+from episodic_dp.sampling import numpy_sampler
+release = plan.Release(
+    plan.Hierarchy.regular((1000, 10), levels=("user", "example")),
+    plan.SamplingPlan((plan.Poisson(0.1), plan.FixedSize(2))),
+    plan.Mechanism(clip_unit="user", noise_multiplier=2.0),
+)
+for accountant in ("pld", "rdp", "moments"):
+  for found in accounting.guarantees(
+      release, steps=100, delta=1e-5, accountant=accountant
+  ).values():
+    print(found)
+"""
+
+
+@pytest.mark.slow  # Builds a wheel.
+def test_the_accountant_needs_numpy_and_scipy_alone(wheel, tmp_path):
+  for name in ("numpy", "numpy.libs", "scipy", "scipy.libs"):
+    held = pathlib.Path(sysconfig.get_path("platlib")) / name
+    if held.exists():
+      (tmp_path / name).symlink_to(held)
+  with zipfile.ZipFile(wheel) as z:
+    z.extractall(tmp_path)
+  done = subprocess.run(
+      [sys.executable, "-S", "-c", ACCOUNT],  # Without other packages.
+      cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)},
+      capture_output=True, text=True, check=True,
+  )
+  assert done.stdout.count("user: epsilon") == 3
+  assert done.stdout.count("example: epsilon") == 3
