@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import plan
+from episodic_dp import private
 from episodic_dp import sampling
 from episodic_dp.private import keys
 from episodic_dp.private import quantile
@@ -22,9 +23,10 @@ def program_of(
   release: Any = types.SimpleNamespace(
       mechanism=mechanism, plan=types.SimpleNamespace(episode=episode)
   )
-  return step_lib.Program(
-      learner=learner, optimizer=None, release=release, rows=None, **options
-  )
+  dataset: Any = types.SimpleNamespace(rotate=False, targets=0)
+  optimizer: Any = None
+  compute = private.Compute(**{"mesh": None, **options})
+  return step_lib.Program(learner, optimizer, dataset, release, compute)
 
 
 def state_of(
@@ -54,7 +56,7 @@ def sum_tasks(
     tasks: all of them.
     key: of the run.
     episode: None where every task is one example.
-    **options: other fields of `step.Program`.
+    **options: fields of `private.Compute`.
   """
   program = program_of(learner, mechanism, episode, **options)
   state = state_of(params, mechanism, key)

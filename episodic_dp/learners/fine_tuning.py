@@ -12,7 +12,6 @@ from jax import lax
 import jax.numpy as jnp
 import optax
 
-from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import model as model_lib
@@ -27,8 +26,7 @@ class FineTuning(learner.Learner):
 
   Attributes:
     model: the network, with as many outputs as a task has classes.
-    inner_steps: how often the support set is gone through, all at once; at
-      least 1.
+    inner_steps: steps on the whole support set.
     optimizer: of these steps, an Optax transformation.
     body: whether the layers before the head are trained too.
     fresh_head: begin with a head of zeros, of this network's shape, whatever
@@ -46,9 +44,6 @@ class FineTuning(learner.Learner):
   fresh_head: bool = True
   head: str = "head"
   task_loss: learner.TaskLoss = learner.cross_entropy
-
-  def __post_init__(self) -> None:
-    _validate.count("inner_steps", self.inner_steps, 1)
 
   def adapt(
       self,
@@ -69,12 +64,9 @@ class FineTuning(learner.Learner):
     """
     if self.fresh_head:
       params = self.with_fresh_head(params)
-    mask = (
-        parts.everything(params)
-        if self.body
-        else parts.head(params, self.head)
-    )
-    moving, still = parts.split(params, mask)
+    moving, still = params, jax.tree.map(lambda _: None, params)
+    if not self.body:
+      moving, still = parts.split(params, parts.head(params, self.head))
 
     def inner_loss(moving, examples, i):
       del i

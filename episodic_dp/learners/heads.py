@@ -20,16 +20,17 @@ from episodic_dp.models import model as model_lib
 _SHORTEST = 1e-12
 
 
-class Prototypes(NamedTuple):
-  """An adapted ProtoNet.
+class Adapted(NamedTuple):
+  """A learner with the head that it found for a task.
 
   Attributes:
     params: the learner's.
-    prototypes: [way, d], the mean embedding of every class.
+    head: ProtoNet's prototypes [way, d], the mean embedding of every class; the
+      weights [d, way] of a ridge regression.
   """
 
   params: Any
-  prototypes: jax.Array
+  head: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,22 +83,24 @@ class ProtoNet(learner.Learner):
       support: Any,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
-  ) -> Prototypes:
+  ) -> Adapted:
     """Compute the prototypes (eq. 1); zero for a class without examples."""
     del inner_gradient
     embedded = self._embedded(params, support.images, adapting=True)
-    members = learner.one_hot(support.labels, self.way, embedded.dtype)
+    members = jax.nn.one_hot(
+        support.labels, self.way, dtype=embedded.dtype
+    )
     counts = jnp.maximum(members.sum(0), 1)
-    return Prototypes(params, members.T @ embedded / counts[:, None])
+    return Adapted(params, members.T @ embedded / counts[:, None])
 
-  def logits(self, adapted: Prototypes, images: jax.Array) -> jax.Array:
+  def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:
     """Compute the nearness of every prototype (eq. 2), [n, way]."""
     embedded = self._embedded(adapted.params, images, adapting=False)
     if self.metric == "euclidean":
-      distances = jnp.square(embedded[:, None] - adapted.prototypes).sum(-1)
+      distances = jnp.square(embedded[:, None] - adapted.head).sum(-1)
       return -self.scale * distances
     scale = jnp.exp(adapted.params["log_scale"])
-    return scale * embedded @ _directions(adapted.prototypes).T
+    return scale * embedded @ _directions(adapted.head).T
 
   def _embedded(
       self, params: Any, images: jax.Array, *, adapting: bool
@@ -113,18 +116,6 @@ def _directions(vectors: jax.Array) -> jax.Array:
   """Scale vectors [n, d] to length one; a zero vector stays zero."""
   squares = jnp.square(vectors).sum(-1, keepdims=True)
   return vectors * jax.lax.rsqrt(jnp.maximum(squares, _SHORTEST))
-
-
-class Head(NamedTuple):
-  """An adapted ridge head.
-
-  Attributes:
-    params: the learner's.
-    weights: [d, way], the solution of the ridge regression.
-  """
-
-  params: Any
-  weights: jax.Array
 
 
 def solve(x: jax.Array, y: jax.Array, ridge: jax.Array) -> jax.Array:
@@ -196,15 +187,18 @@ class RidgeHead(learner.Learner):
       support: Any,
       *,
       inner_gradient: descent.InnerGradient = jax.grad,
-  ) -> Head:
+  ) -> Adapted:
     """Solve the regression on the support set."""
     del inner_gradient
     model = self.model.in_pass(0)
     embedded = model.apply(params["model"], support.images)
-    targets = learner.one_hot(support.labels, self.way, embedded.dtype)
-    return Head(params, solve(embedded, targets, jnp.exp(params["log_ridge"])))
+    targets = jax.nn.one_hot(
+        support.labels, self.way, dtype=embedded.dtype
+    )
+    weights = solve(embedded, targets, jnp.exp(params["log_ridge"]))
+    return Adapted(params, weights)
 
-  def logits(self, adapted: Head, images: jax.Array) -> jax.Array:
+  def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:
     """Compute the scaled outputs of the regression, [n, way]."""
     embedded = self.model.apply(adapted.params["model"], images)
-    return jnp.exp(adapted.params["log_scale"]) * (embedded @ adapted.weights)
+    return jnp.exp(adapted.params["log_scale"]) * (embedded @ adapted.head)

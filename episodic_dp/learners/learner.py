@@ -190,22 +190,3 @@ class Supervised(Learner):
     """Return the parameters unchanged."""
     del support, inner_gradient
     return params
-
-
-def one_hot(labels: jax.Array, way: int, dtype: Any) -> jax.Array:
-  """Return the classes of examples as zeros and ones [n, way].
-
-  Args:
-    labels: int32 [n].
-    way: the number of classes.
-    dtype: of the result.
-
-  Raises:
-    ValueError: the labels are not integers.
-  """
-  if not jnp.issubdtype(labels.dtype, jnp.integer):
-    raise ValueError(
-        f"labels of dtype {labels.dtype} are no classes, which this learner"
-        " tells apart: for regression use MAML with task_loss=squared_error"
-    )
-  return jax.nn.one_hot(labels, way, dtype=dtype)

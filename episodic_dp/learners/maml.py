@@ -10,7 +10,6 @@ nothing else: the weights cost no privacy.
 
 from collections.abc import Callable
 import dataclasses
-import math
 from typing import Any
 
 import jax
@@ -41,12 +40,7 @@ def annealed(
 
   Returns:
     outer step -> float32[inner_steps], with sum 1.
-
-  Raises:
-    ValueError: either is below 1.
   """
-  _validate.count("inner_steps", inner_steps, 1)
-  _validate.count("outer_steps", outer_steps, 1)
 
   def weights(step: jax.Array) -> jax.Array:
     stage = _EPOCHS * jnp.minimum(step, outer_steps) // outer_steps
@@ -55,21 +49,6 @@ def annealed(
     return jnp.where(last, 1 - (inner_steps - 1) * early, early)
 
   return weights
-
-
-def _check_weights(weights: Any, inner_steps: int) -> None:
-  """Raise ValueError unless these are weights of the steps, or a schedule."""
-  if weights is None or callable(weights):
-    return
-  # The values of a schedule's array are not known.
-  known = [] if isinstance(weights, jax.Array) else list(weights)
-  if jnp.shape(weights) != (inner_steps,) or (
-      known and not (all(0 <= w < math.inf for w in known) and sum(known))
-  ):
-    raise ValueError(
-        f"loss_weights={weights}: expected {inner_steps} numbers, one for each"
-        " inner step, none negative and not all zero"
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +77,8 @@ class MAML(learner.Learner):
       support pass and by the query pass after it. Statistics are those of the
       batch at hand in any case; none are carried.
     loss_weights: of the query loss after each inner step ("multi-step loss"):
-      `inner_steps` numbers, or outer step -> such an array (`annealed`), which
-      `at_step` resolves; None for the last step's loss alone.
+      `inner_steps` numbers of at least 0, or outer step -> such an array
+      (`annealed`), which `at_step` resolves; None for the last step's alone.
   """
 
   model: model_lib.Model
@@ -117,16 +96,20 @@ class MAML(learner.Learner):
     _validate.count("inner_steps", self.inner_steps, 1)
     _validate.positive("inner_rate", self.inner_rate)
     _validate.one_of("order", self.order, ("first", "second"))
-    _check_weights(self.loss_weights, self.inner_steps)
 
   def init(self, key: jax.Array) -> Params:
     """Return the initial parameters, and the rates where learned."""
     weights = self.model.init(key)
     if self.per_step_norm:
-      weights = self._stack_norms(weights)
+      weights = jax.tree.map(
+          lambda norm, p: jnp.stack([p] * self.inner_steps) if norm else p,
+          parts.norms(weights),
+          weights,
+      )
+    if not self.learned_rates:
+      return weights
     moving, _ = parts.split(weights, self._moves(weights))
-    rates = self._initial_rates(moving)
-    return weights if rates is None else {"model": weights, "rates": rates}
+    return {"model": weights, "rates": self._initial_rates(moving)}
 
   def adapt(
       self,
@@ -145,10 +128,6 @@ class MAML(learner.Learner):
     """
     if self.loss_weights is None:
       return super().loss(params, episode)
-    if callable(self.loss_weights):
-      raise ValueError(
-          "loss_weights is a schedule: take the loss of learner.at_step(step)"
-      )
     weights = jnp.asarray(self.loss_weights)
     _, values = self._descend(
         params,
@@ -169,7 +148,7 @@ class MAML(learner.Learner):
   def _descend(self, params, support, inner_gradient, visit=None):
     """Return the adapted network, and `visit(network, i)` of each step."""
     weights, rates = params, None
-    if self._learns_rates:
+    if self.learned_rates:
       weights, rates = params["model"], params["rates"]
     moving, still = parts.split(weights, self._moves(weights))
 
@@ -186,7 +165,7 @@ class MAML(learner.Learner):
         steps=self.inner_steps,
         rate=(
             (lambda i: self._rates_of_step(rates, i))
-            if self._learns_rates
+            if self.learned_rates
             else self.inner_rate
         ),
         order=self.order,
@@ -199,37 +178,18 @@ class MAML(learner.Learner):
 
   def _moves(self, weights: Params) -> parts.Mask:
     """Return the mask of the parameters that inner steps change."""
-    if not self.per_step_norm:
-      return parts.everything(weights)
-    return jax.tree.map(lambda norm: not norm, parts.norms(weights))
+    return jax.tree.map(
+        lambda norm: not (norm and self.per_step_norm), parts.norms(weights)
+    )
 
-  @property
-  def _learns_rates(self) -> bool:
-    return self.learned_rates
-
-  def _initial_rates(self, moving: Params) -> Params | None:
+  def _initial_rates(self, moving: Params) -> Params:
     """Return the rates to learn, for the parameters that adapt."""
-    if not self.learned_rates:
-      return None
     return jax.tree.map(
         lambda p: jnp.full(self.inner_steps, self.inner_rate, p.dtype), moving
     )
 
   def _rates_of_step(self, rates: Params, i: jax.Array | int) -> Params:
     return jax.tree.map(lambda r: r[i], rates)
-
-  def _stack_norms(self, weights: Params) -> Params:
-    mask = parts.norms(weights)
-    if not any(jax.tree.leaves(mask)):
-      raise ValueError(
-          "per_step_norm=True and the network has no norm parameters (an array"
-          " named 'scale'): use norm='batch' or 'group', or leave it out"
-      )
-    return jax.tree.map(
-        lambda norm, p: jnp.stack([p] * self.inner_steps) if norm else p,
-        mask,
-        weights,
-    )
 
   def _select_norms(self, weights: Params, i: jax.Array | int) -> Params:
     if not self.per_step_norm:
@@ -279,22 +239,12 @@ class MetaSGD(MAML):
   them from [0.005, 0.1]) and may become negative, as in the paper. With several
   inner steps the rates are the same in each; the paper has one.
 
-  The attributes are those of `MAML`.
+  The attributes are those of `MAML`, with one rate for every parameter in place
+  of one for every array and step.
   """
 
   inner_steps: int = 1
-
-  def __post_init__(self) -> None:
-    super().__post_init__()
-    if self.learned_rates:
-      raise ValueError(
-          "learned_rates=True is a rate per array and step, and Meta-SGD learns"
-          " one per parameter: leave it out, or use MAML"
-      )
-
-  @property
-  def _learns_rates(self) -> bool:
-    return True
+  learned_rates: bool = True
 
   def _initial_rates(self, moving: Any) -> Any:
     return jax.tree.map(lambda p: jnp.full_like(p, self.inner_rate), moving)

@@ -63,7 +63,7 @@ def by_name(
       model,
       **inner,
       order=learner.order,
-      learned_rates=learner.learned_rates,
+      learned_rates=learner.learned_rates or learner.name == "meta_sgd",
       per_step_norm=learner.per_step_norm,
       loss_weights=weights,
   )

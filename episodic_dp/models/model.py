@@ -11,7 +11,6 @@ augmentation multiplicity).
 
 from collections.abc import Callable
 import functools
-import inspect
 from typing import Any, NamedTuple
 
 from flax import linen as nn
@@ -147,29 +146,20 @@ def checked(model: Model, input_shape: tuple[int, ...]) -> Model:
     input_shape: of one example.
 
   Raises:
-    ValueError: no such shape, logits that are not [n, way], or a false claim
-      that every example is treated alone.
+    ValueError: logits that are not [n, way], or a false claim that every
+      example is treated alone.
   """
-  if not (1 <= len(input_shape) <= 3 and min(input_shape) >= 1):
-    raise ValueError(
-        f"input_shape {input_shape} must be (height, width, channels), (time,"
-        " channels) or (features,), all at least 1"
-    )
   # Compiled: eager initialisation of a network takes seconds.
   model = model._replace(init=jax.jit(model.init))
   examples = jax.ShapeDtypeStruct((2, *input_shape), jnp.float32)
   params = jax.eval_shape(model.init, jax.random.key(0))
-  outputs = (
-      jax.eval_shape(function, params, examples)
-      for function in (model.apply, model.drawing(jax.random.key(0)).apply)
-  )
-  for logits in outputs:
-    if getattr(logits, "ndim", 0) != 2 or logits.shape[0] != 2:
-      raise ValueError(
-          f"the model maps examples {examples.shape} to"
-          f" {getattr(logits, 'shape', type(logits).__name__)}: it must return"
-          " logits [n, way]"
-      )
+  logits = jax.eval_shape(model.apply, params, examples)
+  if getattr(logits, "ndim", 0) != 2 or logits.shape[0] != 2:
+    raise ValueError(
+        f"the model maps examples {examples.shape} to"
+        f" {getattr(logits, 'shape', type(logits).__name__)}: it must return"
+        " logits [n, way]"
+    )
   if not model.mixes_examples and mixes(model, tuple(input_shape)):
     raise ValueError(
         "mixes_examples=False, and changing one example changes the logits of"
@@ -187,9 +177,11 @@ def from_flax(
     input_shape: tuple[int, ...],
     *,
     mixes_examples: bool = True,
-    random_layers: bool = False,
 ) -> Model:
   """Return a Flax Linen module as a Model.
+
+  A module with random layers becomes one that uses them while it is trained
+  with `Model._replace(random=...)`.
 
   Args:
     module: examples [n, ...] -> logits [n, way]; its only collection of
@@ -197,44 +189,25 @@ def from_flax(
     input_shape: of one example, (H, W, C), (time, channels) or (features,).
     mixes_examples: False claims that every example is treated alone; the claim
       is tried on random weights.
-    random_layers: whether it takes `train` and has layers that draw.
 
   Raises:
     plan.UnsoundPlanError: the module carries statistics or other state from
       call to call (for example "batch_stats").
-    ValueError: the claim fails, the logits are not [n, way], or the module
-      takes no `train`. A module that draws unasked fails as Flax says.
+    ValueError: the claim fails, or the logits are not [n, way]. A module that
+      draws unasked fails as Flax says.
   """
-  name = type(module).__name__
-  takes_train = "train" in inspect.signature(type(module).__call__).parameters
-  if random_layers and not takes_train:
-    raise ValueError(
-        f"random_layers=True, and the __call__ of {name} takes no argument"
-        " train: give it one, (examples, train), and let its random layers draw"
-        " where train is True"
-    )
-  still: dict[str, Any] = {"train": False} if random_layers else {}
 
   def init(key):
-    return module.init(key, jnp.zeros((1, *input_shape)), **still)
+    return module.init(key, jnp.zeros((1, *input_shape)))
 
   def apply(params, examples):
-    return module.apply({"params": params}, examples, **still)
+    return module.apply({"params": params}, examples)
 
-  def random(params, examples, key):
-    # Streams of any name ("dropout") are drawn from the one that is there.
-    return module.apply(
-        {"params": params}, examples, train=True, rngs={"params": key}
-    )
-
-  collections = sorted(
-      set(jax.eval_shape(init, jax.random.key(0))) - {"params"}
-  )
+  collections = set(jax.eval_shape(init, jax.random.key(0))) - {"params"}
   if collections:
-    raise _carried(name, f"collections {collections}")
+    raise _carried(type(module).__name__, f"collections {sorted(collections)}")
   model = Model(
-      lambda key: init(key).get("params", {}), apply, mixes_examples,
-      random=random if random_layers else None,
+      lambda key: init(key).get("params", {}), apply, mixes_examples
   )
   return checked(model, input_shape)
 
@@ -244,111 +217,59 @@ def from_nnx(
     input_shape: tuple[int, ...],
     *,
     mixes_examples: bool = True,
-    random_layers: bool = False,
 ) -> Model:
   """Return a Flax NNX module as a Model.
 
   Args:
-    build: rngs -> the module; its variables must be `nnx.Param`, and with
-      `random_layers` random state.
+    build: rngs -> the module; its variables must be `nnx.Param`.
     input_shape: as in `from_flax`.
     mixes_examples: as in `from_flax`.
-    random_layers: whether it has layers that draw, such as `nnx.Dropout`.
 
   Raises:
-    plan.UnsoundPlanError: the module has other variables (running statistics).
+    plan.UnsoundPlanError: the module has other variables (running statistics,
+      or the random state of dropout).
     ValueError: as in `from_flax`.
   """
   module = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
-  name = type(module).__name__
-  graph, *states = nnx.split(module, nnx.Param, nnx.RngState, ...)
-  shapes, streams, rest = states
+  graph, *states = nnx.split(module, nnx.Param, ...)
+  shapes, rest = states
   if others := sorted({type(v).__name__ for _, v in nnx.to_flat_state(rest)}):
-    raise _carried(name, f"variables {others}")
-  if nnx.to_flat_state(streams) and not random_layers:
-    raise ValueError(
-        f"{name} has layers that draw random numbers (dropout): say"
-        " random_layers=True, with which they draw from a key of the task while"
-        " it is trained, and not at all where it is evaluated"
-    )
+    raise _carried(type(module).__name__, f"variables {others}")
 
   def init(key):
     return nnx.to_pure_dict(nnx.state(build(nnx.Rngs(key)), nnx.Param))
 
-  def call(params, examples, key, train):
+  def apply(params, examples):
     state = jax.tree.map(lambda shape: shape, shapes)  # A copy to write to.
     nnx.replace_by_pure_dict(state, params)
-    if not random_layers:
-      return nnx.merge(graph, state)(examples)
-    module = nnx.merge(graph, state, _seeded(streams, key))
-    (module.train if train else module.eval)()
-    return module(examples)
+    return nnx.merge(graph, state)(examples)
 
-  def random(params, examples, key):
-    return call(params, examples, key, True)
-
-  def apply(params, examples):
-    # Evaluation samples nothing: any key will do.
-    return call(params, examples, jax.random.key(0), False)
-
-  model = Model(
-      init, apply, mixes_examples, random=random if random_layers else None
-  )
-  return checked(model, input_shape)
-
-
-def _seeded(streams: Any, key: jax.Array) -> Any:
-  """Return the random state of an NNX module, each stream with own key."""
-  keys = iter(range(len(jax.tree.leaves(streams))))
-
-  def seeded(shape):
-    if not jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
-      return jnp.zeros(shape.shape, shape.dtype)  # How often it was drawn from.
-    own = jax.random.fold_in(key, next(keys))
-    return own if not shape.shape else jax.random.split(own, shape.shape)
-
-  return jax.tree.map(seeded, streams)
+  return checked(Model(init, apply, mixes_examples), input_shape)
 
 
 def from_haiku(
-    transformed: hk.Transformed | hk.TransformedWithState,
+    transformed: hk.Transformed,
     input_shape: tuple[int, ...],
     *,
     mixes_examples: bool = True,
-    random_layers: bool = False,
 ) -> Model:
   """Return a transformed Haiku function as a Model.
 
   Args:
-    transformed: from `hk.transform`, or from `hk.transform_with_state` when the
-      state is empty.
+    transformed: from `hk.transform`.
     input_shape: as in `from_flax`.
     mixes_examples: as in `from_flax`.
-    random_layers: whether it takes `train` and has layers that draw.
 
   Raises:
-    plan.UnsoundPlanError: the function has state.
+    plan.UnsoundPlanError: it is from `hk.transform_with_state`.
     ValueError: as in `from_flax`.
   """
-  example = jnp.zeros((1, *input_shape))
-  still: dict[str, Any] = {"train": False} if random_layers else {}
   if isinstance(transformed, hk.TransformedWithState):
-    begin = functools.partial(transformed.init, **still)
-    _, state = jax.eval_shape(begin, jax.random.key(0), example)
-    if state:
-      raise _carried("the Haiku function", f"state {sorted(state)}")
-    transformed = hk.without_state(transformed)
-
-  def random(params, examples, key):
-    return transformed.apply(params, key, examples, train=True)
-
+    raise _carried("the Haiku function", "state (hk.transform_with_state)")
   model = Model(
-      lambda key: transformed.init(key, example, **still),
-      lambda params, examples: transformed.apply(
-          params, None, examples, **still
-      ),
+      lambda key: transformed.init(key, jnp.zeros((1, *input_shape))),
+      lambda params, examples: transformed.apply(params, None, examples),
       mixes_examples,
-      random=random if random_layers else None,
   )
   return checked(model, input_shape)
 

@@ -235,7 +235,7 @@ class MLP(nn.Module):
 
   Attributes:
     outputs: numbers of the last layer.
-    widths: those of the hidden
+    widths: those of the hidden layers.
   """
 
   outputs: int
@@ -380,11 +380,8 @@ def mlp(
 
   Args:
     outputs: the number of classes, or of numbers to predict.
-    widths: those of the hidden
+    widths: those of the hidden layers.
     input_shape: of an example, of any one to three axes: it is flattened.
-
-  Raises:
-    ValueError: a size below 1.
 
   Examples:
     >>> import jax
@@ -395,11 +392,6 @@ def mlp(
     >>> jax.eval_shape(network.apply, params, images).shape
     (3, 5)
   """
-  for name, sizes in (
-      ("outputs", (outputs,)), ("widths", widths), ("input_shape", input_shape)
-  ):
-    for size in sizes:
-      _validate.count(name, size, 1)
   module = MLP(outputs=outputs, widths=tuple(widths))
   return model_lib.from_flax(module, input_shape)._replace(mixes_examples=False)
 
@@ -470,10 +462,7 @@ def _convolutional(
     module: Any, input_shape: tuple[int, ...], axes: int = 3
 ) -> model_lib.Model:
   """Return the Model of a module, or raise ValueError."""
-  if module.way is not None:
-    _validate.count("way", module.way, 1)
   _validate.one_of("norm", module.norm, typing.get_args(Norm))
-  _validate.count("width", module.width, 1)
   least = 2**BLOCKS
   if len(input_shape) != axes or min(input_shape[:-1]) < least:
     expected = "(height, width, channels)" if axes == 3 else "(time, channels)"
@@ -509,9 +498,8 @@ def by_name(
     input_shape: of one example.
 
   Raises:
-    ValueError: there is no such network.
+    ValueError: no features of an mlp, or a shape that the network cannot take.
   """
-  _validate.one_of("model.name", network.name, tuple(options.NETWORKS))
   if network.name == "mlp":
     if outputs is None:
       raise ValueError("an mlp has no features of its own: give its outputs")

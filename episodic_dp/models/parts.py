@@ -17,7 +17,6 @@ import os
 import pathlib
 from typing import Any, Literal
 
-from absl import logging
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -33,24 +32,25 @@ Weights = Mapping[str, np.ndarray]
 SUFFIXES = (".npz", ".safetensors")
 SHIPPED = ("glyphs",)
 """Starts that the library ships."""
-_FLOATS = tuple(
-    np.dtype(kind)
-    for kind in (np.float32, np.float64, np.float16, jnp.bfloat16)
-)
 Trained = Literal["all", "scale_shift", "low_rank", "head"]
 TRAINED = ("all", "scale_shift", "low_rank", "head")
-_NOTHING = {
+_NONE = {
+    "all": "parameters: give a network that has some",
     "scale_shift": (
-        "trained='scale_shift' and the network has no norms (arrays named"
-        " 'scale'): use trained='low_rank', or a network with norm='batch' or"
-        " 'group'"
+        "norms (arrays named 'scale'): use trained='low_rank', or a network"
+        " with norm='batch' or 'group'"
+    ),
+    "low_rank": (
+        "kernels (arrays of two axes or more) before its head: use"
+        " trained='head' or 'all'"
     ),
     "head": (
-        "trained='head' and the network has no layer {head!r} (the features of"
-        " a metric learner have none): use trained='scale_shift' or 'low_rank',"
-        " or a learner with a head, such as maml"
+        "layer {head!r} (the features of a metric learner have none): use"
+        " trained='scale_shift' or 'low_rank', or a learner with a head, such"
+        " as maml"
     ),
 }
+"""What a network lacks where nothing would be trained, and a way out."""
 _NORM = ("scale", "bias", "offset")
 
 
@@ -71,29 +71,19 @@ def merge(chosen: Params, rest: Params) -> Params:
   )
 
 
-def everything(params: Params) -> Mask:
-  """Return the mask of all parameters."""
-  return jax.tree.map(lambda _: True, params)
-
-
 def norms(params: Params) -> Mask:
   """Return the mask of the affine parameters of normalisation layers.
 
   A layer with an array "scale" normalises: its "scale" and its "bias" (in
   Haiku's own layers "offset") are what it multiplies by and adds.
   """
-  if not isinstance(params, Mapping):
-    return jax.tree.map(lambda _: False, params)
-  normalises = "scale" in params and not isinstance(params["scale"], Mapping)
-  return {
-      name: True if normalises and name in _NORM else norms(part)
-      for name, part in params.items()
-  }
+  names = by_name(params)
 
+  def is_norm(path: Any, _: Any) -> bool:
+    layer, own = _name(path[:-1]), _name(path[-1:])
+    return own in _NORM and f"{layer}/scale".strip("/") in names
 
-def is_head(entry: str, name: str) -> bool:
-  """Return whether an entry is the layer "head" ("net/head" in Haiku)."""
-  return f"/{entry}".endswith(f"/{name}")
+  return jax.tree_util.tree_map_with_path(is_norm, params)
 
 
 def head(params: Params, name: str) -> Mask:
@@ -102,75 +92,53 @@ def head(params: Params, name: str) -> Mask:
   Raises:
     ValueError: there is none.
   """
-  entries = params if isinstance(params, Mapping) else {}
-  found = [key for key in entries if is_head(key, name)]
-  if not found:
+  mask = jax.tree_util.tree_map_with_path(
+      lambda path, _: _is_head(path, name), params
+  )
+  if not any(jax.tree.leaves(mask)):
     raise ValueError(
         f"head {name!r} names none of the network's parameters"
-        f" {sorted(entries)}: give the name of its last layer"
+        f" {sorted(by_name(params))}: give the name of its last layer"
     )
-  return {
-      key: jax.tree.map(lambda _, key=key: key in found, part)
-      for key, part in entries.items()
-  }
+  return mask
 
 
 # By name ----------------------------------------------------------------------
 
 
-def by_name(params: Params) -> dict[str, Any]:
-  """Return name -> leaf of nested mappings, such as "block_0/kernel".
+def _name(path: Any) -> str:
+  return jax.tree_util.keystr(path, simple=True, separator="/")
 
-  Raises:
-    ValueError: the parameters are no nested mappings, or two have one name.
-  """
-  found: dict[str, Any] = {}
-  for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
-    if not path or not all(
-        isinstance(key, jax.tree_util.DictKey) for key in path
-    ):
-      raise ValueError(
-          "the parameters are no dictionaries of dictionaries of arrays, which"
-          " have names: let the network's init return such"
-      )
-    name = "/".join(str(key.key) for key in path)
-    if name in found:
-      raise ValueError(f"two arrays of the network have the name {name!r}")
-    found[name] = leaf
-  return found
+
+def _is_head(path: Any, name: str) -> bool:
+  return f"/{_name(path[:1])}".endswith(f"/{name}")
+
+
+def by_name(params: Params) -> dict[str, Any]:
+  """Return name -> leaf, such as "block_0/kernel"."""
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  return {_name(path): leaf for path, leaf in leaves}
 
 
 def of_names(params: Params, values: Mapping[str, Any]) -> Params:
-  """Return nested dictionaries like the parameters, of some names.
+  """Return a tree like the parameters, None for a name without a value.
 
   Args:
-    params: as for `by_name`.
-    values: name -> what takes the place of that leaf; the others are left out,
-      and so is a dictionary of which nothing is left.
+    params: arrays, or their shapes.
+    values: name (`by_name`) -> what takes the place of that leaf.
   """
-
-  def chosen(part: Params, prefix: str) -> Params:
-    result = {}
-    for key, child in part.items():
-      name = f"{prefix}{key}"
-      if isinstance(child, Mapping):
-        if inner := chosen(child, f"{name}/"):
-          result[key] = inner
-      elif name in values:
-        result[key] = values[name]
-    return result
-
-  return chosen(params, "")
-
-
-def head_names(params: Params, name: str) -> frozenset[str]:
-  """Return the names (`by_name`) of the arrays in "head", if any."""
-  return frozenset(
-      found
-      for entry, part in params.items()
-      if is_head(entry, name)
-      for found in by_name({entry: part})
+  return jax.tree_util.tree_map_with_path(
+      lambda path, _: values.get(_name(path)), params
   )
+
+
+def _head_names(params: Params, name: str) -> set[str]:
+  """Return the names of the arrays in "head", if any."""
+  return {
+      _name(path)
+      for path, _ in jax.tree_util.tree_leaves_with_path(params)
+      if _is_head(path, name)
+  }
 
 
 # Public starts ----------------------------------------------------------------
@@ -185,14 +153,14 @@ def start_from(
     head: str = "head",
     source: str = "the start",
 ) -> model_lib.Model:
-  """A network that begins with given weights.
+  """Return a network that begins with given weights.
 
   The layer `head` is trained whatever `trained` says. It begins as the weights
   have it where they fit, and is drawn by `init` otherwise; a network without
   such a layer (of a metric learner) has its features trained alone.
 
   Args:
-    model: the network; its parameters are dictionaries of arrays.
+    model: the network.
     weights: by name, as `read_weights` gives them; public.
     trained: "all"; "scale_shift", the scale and the shift of the norms (FiLM);
       "low_rank", a product of two factors that is added to every kernel (LoRA);
@@ -202,7 +170,8 @@ def start_from(
     source: what the weights are called in a message.
 
   Returns:
-    The Model of what is trained; its `whole` gives all of the network.
+    The Model of the trained part; the parameters that are frozen are None in
+    its tree, and its `whole` gives all of the network.
 
   Raises:
     ValueError: the weights do not fit, or nothing would be trained; one
@@ -211,114 +180,67 @@ def start_from(
   _validate.one_of("trained", trained, TRAINED)
   _validate.count("rank", rank, 1)
   shapes = jax.eval_shape(model.init, jax.random.key(0))
-  start = {
-      name: jnp.asarray(array)
-      for name, array in _fitted(weights, shapes, source, head).items()
-  }
+  fitted = _fitted(weights, shapes, source, head)
+  start = {name: jnp.asarray(array) for name, array in fitted.items()}
+  moving = own_head = _head_names(shapes, head)
+  if trained == "all":
+    chosen = moving = set(by_name(shapes))
+  elif trained == "scale_shift":
+    masks = by_name(norms(shapes))
+    chosen = {name for name, is_norm in masks.items() if is_norm}
+    moving = own_head | chosen
+  elif trained == "low_rank":
+    chosen = {name for name in start.keys() - own_head if start[name].ndim >= 2}
+  else:
+    chosen = own_head
+  if not chosen:
+    reason = _NONE[trained].format(head=head)
+    raise ValueError(f"trained={trained!r} and the network has no {reason}")
+  kernels = sorted(chosen) if trained == "low_rank" else []
+  frozen = {name: a for name, a in start.items() if name not in moving}
   draw = model.init
 
   def init(key: jax.Array) -> Params:
-    return of_names(shapes, by_name(draw(key)) | start)
-
-  model = model._replace(init=jax.jit(init))
-  if trained != "all":
-    own_head = head_names(shapes, head)
-    if trained == "low_rank":
-      model = _low_rank(model, shapes, start, own_head, rank)
-    else:
-      moving = own_head
-      if trained == "scale_shift":
-        masks = by_name(norms(shapes))
-        moving = frozenset(name for name, is_norm in masks.items() if is_norm)
-      if not moving:
-        raise ValueError(_NOTHING[trained].format(head=head))
-      model = _chosen(model, shapes, start, own_head | moving)
-  trained_shapes = jax.eval_shape(model.init, jax.random.key(0))
-  logging.info(
-      "%s: %d numbers are trained (%s) of a network of %d; new are %s",
-      source,
-      sum(leaf.size for leaf in jax.tree.leaves(trained_shapes)),
-      trained,
-      sum(leaf.size for leaf in jax.tree.leaves(shapes)),
-      ", ".join(sorted(set(by_name(shapes)) - set(start))) or "nothing",
-  )
-  return model._replace(start=digest(weights))
-
-
-def _chosen(
-    model: model_lib.Model,
-    shapes: Params,
-    start: Mapping[str, jax.Array],
-    moving: frozenset[str],
-) -> model_lib.Model:
-  """The network of which the named arrays alone are trained."""
-  frozen = {name: a for name, a in start.items() if name not in moving}
-
-  def init(key: jax.Array) -> Params:
-    drawn = by_name(model.init(key))
-    return of_names(shapes, {name: drawn[name] for name in moving})
-
-  def whole(params: Params) -> Params:
-    return of_names(shapes, frozen | by_name(params))
-
-  return _around(model, init, whole)
-
-
-def _low_rank(
-    model: model_lib.Model,
-    shapes: Params,
-    start: Mapping[str, jax.Array],
-    own_head: frozenset[str],
-    rank: int,
-) -> model_lib.Model:
-  """The network to whose kernels products of two factors are added.
-
-  Hu et al., "LoRA" (ICLR 2022), section 4.1: "down" is random, and "up" zero,
-  so that the first network is the start. A kernel is taken as a matrix
-  [entries, outputs].
-  """
-  frozen = {name: a for name, a in start.items() if name not in own_head}
-  kernels = {
-      name: (math.prod(a.shape[:-1]), a.shape[-1])
-      for name, a in sorted(frozen.items())
-      if a.ndim >= 2
-  }
-  if not kernels:
-    raise ValueError(
-        "trained='low_rank' and the network has no kernels (arrays of two axes"
-        " or more) before its head: use trained='head' or 'all'"
-    )
-
-  def init(key: jax.Array) -> Params:
-    drawn = by_name(model.init(key))
-    values: dict[str, Any] = {name: drawn[name] for name in own_head}
-    for i, (name, (rows, columns)) in enumerate(kernels.items()):
-      size = min(rank, rows, columns)
-      own = jax.random.fold_in(key, i)
-      down = jax.random.normal(own, (rows, size)) / math.sqrt(rows)
-      values[name] = {"down": down, "up": jnp.zeros((size, columns))}
+    drawn = by_name(draw(key)) | start
+    values: dict[str, Any] = {name: drawn[name] for name in moving}
+    for i, name in enumerate(kernels):
+      factors = _factors(jax.random.fold_in(key, i), start[name].shape, rank)
+      values[name] = factors
     return of_names(shapes, values)
 
   def whole(params: Params) -> Params:
     given = by_name(params)
-    values = frozen | {name: given[name] for name in own_head}
+    values = frozen | {name: given[name] for name in moving}
     for name in kernels:
       added = given[f"{name}/down"] @ given[f"{name}/up"]
       values[name] = frozen[name] + added.reshape(frozen[name].shape)
     return of_names(shapes, values)
 
-  return _around(model, init, whole)
+  model = model._replace(init=jax.jit(init), start=digest(weights))
+  return model if trained == "all" else _around(model, whole)
+
+
+def _factors(
+    key: jax.Array, shape: tuple[int, ...], rank: int
+) -> dict[str, jax.Array]:
+  """Return the factors of what is added to a kernel of a shape.
+
+  Hu et al., "LoRA" (ICLR 2022), section 4.1: "down" is random, and "up" zero,
+  so that the first network is the start. A kernel is taken as a matrix
+  [entries, outputs].
+  """
+  rows, columns = math.prod(shape[:-1]), shape[-1]
+  size = min(rank, rows, columns)
+  down = jax.random.normal(key, (rows, size)) / math.sqrt(rows)
+  return {"down": down, "up": jnp.zeros((size, columns))}
 
 
 def _around(
-    model: model_lib.Model,
-    init: Callable[[jax.Array], Params],
-    whole: Callable[[Params], Params],
+    model: model_lib.Model, whole: Callable[[Params], Params]
 ) -> model_lib.Model:
-  """The Model of what is trained of a network."""
+  """Return the Model of the trained part of a network."""
   random = model.random
   return model._replace(
-      init=jax.jit(init),
       apply=lambda params, examples: model.apply(whole(params), examples),
       random=random and (
           lambda params, examples, key: random(whole(params), examples, key)
@@ -339,7 +261,7 @@ def write_weights(path: str | os.PathLike[str], params: Any) -> None:
       file has; those of a run with frozen weights go through `Model.whole`.
 
   Raises:
-    ValueError: another ending, or arrays without a name.
+    ValueError: another ending.
   """
   path = pathlib.Path(path)
   _validate.one_of("ending of the weights", path.suffix, SUFFIXES)
@@ -381,12 +303,10 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         return {name: found[name] for name in found.files}
     return safetensors.numpy.load_file(path)
   except Exception as e:  # Either library raises many types for damaged files.
-    reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
-    if "allow_pickle" in reason:  # NumPy advises to trust the file.
-      reason = "it holds Python objects"
+    # Not NumPy's text, which advises to trust a file of Python objects.
     raise ValueError(
-        f"the weights {path} cannot be read ({reason[:100]}): give a file of"
-        " arrays that numpy.savez or safetensors wrote"
+        f"the weights {path} cannot be read ({type(e).__name__}): give a file"
+        " of arrays that numpy.savez or safetensors wrote"
     ) from e
 
 
@@ -402,8 +322,7 @@ def _fitted(
     ValueError: one is missing, of another shape, no float or not finite, or of
       a name that the network does not have; one sentence.
   """
-  shapes = by_name(params)
-  own_head = head_names(params, head)
+  shapes, own_head = by_name(params), _head_names(params, head)
   found = {  # But for the head of a network that had one.
       name: array
       for name, array in weights.items()
@@ -423,7 +342,8 @@ def _fitted(
   result = {}
   for name, shape in shapes.items():
     array = found[name]
-    if array.shape != shape.shape or array.dtype not in _FLOATS:
+    is_float = jnp.issubdtype(array.dtype, jnp.floating)
+    if array.shape != shape.shape or not is_float:
       raise ValueError(
           f"{source} has {name!r} as {array.dtype}{list(array.shape)} and the"
           f" network as {shape.dtype}{list(shape.shape)}: give weights of this"

@@ -43,6 +43,8 @@ from jax import lax
 import jax.numpy as jnp
 import numpy as np
 
+from episodic_dp import _validate
+
 _UNIT = 2.0**-24  # The relative error of one float32 operation.
 _EXPONENT = 0xFF << 23  # Its bits in a float32.
 _MIN_SCALE, _MAX_SCALE = 64 << 23, 253 << 23  # 2^-63 and 2^126, as bits.
@@ -84,41 +86,29 @@ def clip(
 
   Returns:
     see `Clipped`; the bound holds exactly (see the module's text).
-
-  Raises:
-    ValueError: bounds of another shape.
   """
   leaves, treedef = jax.tree.flatten(gradient)
   leaves = [leaf.astype(jnp.float32) for leaf in leaves]
   groups = [leaves] if by == "global" else [[leaf] for leaf in leaves]
-  bounds: list[Any]
+  bounds: Any = clip_norm
   if isinstance(clip_norm, (int, float, np.number)):
-    bounds = [float(clip_norm) / math.sqrt(len(groups))] * len(groups)
-  elif clip_norm.shape != (len(groups),):
-    raise ValueError(
-        f"clip_norm of shape {clip_norm.shape} for {len(groups)} groups of"
-        f" arrays: give float32[{len(groups)}]"
-    )
-  else:
-    bounds = list(clip_norm.astype(jnp.float32))
+    bound = float(clip_norm) / math.sqrt(len(groups))
+    bounds = np.full(len(groups), bound, np.float32)
   rescaled = [_rescale(group) for group in groups]
-  if all(isinstance(bound, float) and math.isinf(bound) for bound in bounds):
-    finite = jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in leaves]))
-  else:
-    finite = jnp.all(jnp.stack([jnp.isfinite(r.root) for r in rescaled]))
+  finite = jnp.all(jnp.stack([jnp.isfinite(r.root) for r in rescaled]))
   rescaled = [
       r._replace(norm=jnp.where(finite, r.norm, 0.0)) for r in rescaled
   ]
-  results = [_clip_group(*one) for one in zip(groups, rescaled, bounds)]
+  results = [
+      _clip_group(*one) for one in zip(groups, rescaled, bounds, strict=True)
+  ]
   norms = jnp.stack([r.norm for r in rescaled])
   # Not the root of its square, which is not finite for all norms that are.
   joint = jnp.sqrt(jnp.sum(jnp.square(norms))) if len(groups) > 1 else norms[0]
   within = jnp.stack([inside for _, inside in results])
+  clipped = [jnp.where(finite, leaf, 0.0) for r, _ in results for leaf in r]
   return Clipped(
-      jax.tree.unflatten(
-          treedef,
-          [jnp.where(finite, leaf, 0.0) for r, _ in results for leaf in r],
-      ),
+      jax.tree.unflatten(treedef, clipped),
       joint,
       ~jnp.all(within),
       finite,
@@ -128,7 +118,7 @@ def clip(
 
 
 def sum_units(units: Any) -> Any:
-  """The sum over the first axis of every array of a tree.
+  """Sum over the first axis of every array of a tree.
 
   Computed as a product with ones. `a.sum(0)` takes a CPU many times as long
   where the rest of the array is large (jaxlib 0.10.2), and additions written
@@ -180,16 +170,14 @@ def sensitivity(
     clip_norm: float,
     neighbours: Literal["add-or-remove", "replace-one"] = "add-or-remove",
 ) -> float:
-  """The l2 bound on the sum's change between neighbours: C, or 2 C."""
-  if neighbours not in ("add-or-remove", "replace-one"):
-    raise ValueError(
-        f"neighbours {neighbours!r} must be 'add-or-remove' or 'replace-one'"
-    )
+  """Return the l2 bound on the sum's change between neighbours: C, or 2 C."""
+  allowed = ("add-or-remove", "replace-one")
+  _validate.one_of("neighbours", neighbours, allowed)
   return clip_norm * (2.0 if neighbours == "replace-one" else 1.0)
 
 
 class _Rescaled(NamedTuple):
-  """Arrays divided by a power of two, and what their norm is.
+  """Arrays divided by a power of two, and their norm.
 
   Attributes:
     arrays: the largest entry is below 4, and at least 1 unless all are small;
@@ -226,16 +214,12 @@ def _rescale(leaves: list[jax.Array]) -> _Rescaled:
 
 
 def _clip_group(
-    leaves: list[jax.Array], group: _Rescaled, bound: float | jax.Array
+    leaves: list[jax.Array], group: _Rescaled, bound: Any
 ) -> tuple[list[jax.Array], jax.Array]:
-  """Arrays scaled to a joint norm of `bound`, and whether they were within."""
+  """Scale arrays to a joint norm of `bound`, unless they are within it."""
   inside = group.norm * np.float32(1 + 2 * group.slack) <= bound
   # The quotient of the bound and the root, rounded down by the slack.
-  constant = isinstance(bound, float)
-  limit = np.float32(bound) if constant else bound
-  factor = limit * np.float32(1 - 2 * group.slack) / group.root
-  if constant and math.isinf(bound):
-    return leaves, jnp.ones((), bool)
+  factor = bound * np.float32(1 - 2 * group.slack) / group.root
   clipped = [
       jnp.where(inside, leaf, array * factor)
       for leaf, array in zip(leaves, group.arrays)
@@ -244,13 +228,13 @@ def _clip_group(
 
 
 def _largest(x: jax.Array) -> jax.Array:
-  """The largest absolute value; NaN, or any value, where one is NaN."""
+  """Return the largest absolute value; NaN, or any value, where one is NaN."""
   # In two levels, of which a CPU vectorises the first.
   return lax.optimization_barrier(_as_square(jnp.abs(x)).max(0)).max()
 
 
 def _sum_of_squares(x: jax.Array) -> tuple[jax.Array, int]:
-  """The sum, and how often a term goes through an addition at most.
+  """Return the sum, and the most additions that a term goes through.
 
   Two levels of about sqrt(n) terms each: whatever the order inside, the
   worst-case error grows with sqrt(n), not n.
@@ -263,7 +247,7 @@ def _sum_of_squares(x: jax.Array) -> tuple[jax.Array, int]:
 
 
 def _as_square(x: jax.Array) -> jax.Array:
-  """The entries as a square, or nearly, filled up with zeros."""
+  """Return the entries as a square, or nearly, filled up with zeros."""
   width = max(1, math.isqrt(x.size))
   rows = -(-x.size // width)
   return jnp.pad(x.ravel(), (0, rows * width - x.size)).reshape(rows, width)

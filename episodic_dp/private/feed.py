@@ -66,7 +66,8 @@ class Feed:
     """
     self._mesh = mesh or sharding.make_mesh(jax.local_devices()[:1])
     self._images = dataset.images
-    self._labels = dataset.labels if program.episode is None else None
+    has_tasks = program.release.plan.episode is not None
+    self._labels = None if has_tasks else dataset.labels
     self._multiplier = program.noise_multiplier
     self._program = program
     draw = functools.partial(step_lib.draw, program)
@@ -76,7 +77,7 @@ class Feed:
     slots, *self._task = rows.shape
     one = math.prod((*self._task, *self._images.shape[1:]))
     one *= self._images.dtype.itemsize * self._mesh.size
-    size = program.microbatch_size
+    size = program.compute.microbatch_size
     most = -(-slots // (size * self._mesh.size))
     self._size = size * min(max(1, block_bytes // (one * size)), most)
     self._slots = slots

@@ -72,11 +72,10 @@ def make_meta_step(
     state -> (state, metrics). Metrics: "step" (int32, steps done) and
     "update_norm" (float32, l2 norm of the optimizer's update), which are
     functions of released quantities, and with "private_quantile" "clip_norm"
-    (float32, that of the step). With diagnostics also "private/loss",
-    "private/accuracy" (on queries; none for regression), "private/clipped"
-    (share of the tasks), "private/norm" (mean raw norm), "private/tasks" and
-    "private/non_finite" (counts), and with "percentile_window"
-    "private/clip_norm".
+    (float32, that of the step). With diagnostics also "private/loss" (on
+    queries), "private/clipped" (share of the tasks), "private/norm" (mean raw
+    norm), "private/tasks" and "private/non_finite" (counts), and with
+    "percentile_window" "private/clip_norm".
 
   Raises:
     plan.PlanError: plan, data, learner or mechanism contradict one another.
@@ -107,9 +106,7 @@ def make_meta_step(
   # Not a default: a module that is only imported asks for no device.
   compute = compute or step_lib.Compute()
   checks.check(learner, dataset, release)
-  program = step_lib.make_program(
-      learner, optimizer, dataset, release, compute
-  )
+  program = step_lib.Program(learner, optimizer, dataset, release, compute)
   mesh = compute.device_mesh()
   made: Step
   if dataset.resident:
@@ -146,7 +143,7 @@ class _Resident:
     self._inside = jax.jit(update)
     self._compiled: Any = None
     labels = None
-    if program.episode is None:
+    if program.release.plan.episode is None:
       labels = place(np.asarray(dataset.labels, np.int32))
     # Arguments of the step, not constants that are compiled in.
     self._data = (

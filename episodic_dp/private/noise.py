@@ -25,7 +25,7 @@ def add_noise(
     *,
     terms: int = 1,
 ) -> Any:
-  """The tree plus independent N(0, stddev^2) in every coordinate.
+  """Add independent N(0, stddev^2) to every coordinate of a tree.
 
   The noise depends on the key and the shapes alone, not on how the sum was
   computed. Sums that are released together take one call.
@@ -38,29 +38,25 @@ def add_noise(
     terms: how many independent normals a coordinate's noise is the sum of, over
       the root of their number.
   """
-  leaves, treedef = jax.tree.flatten(total)
-  each: Any
-  if isinstance(stddev, jax.Array):
-    each = jnp.broadcast_to(stddev, len(leaves))
-  elif stddev == 0:
+  if not isinstance(stddev, jax.Array) and stddev == 0:
     return total
-  else:
-    each = [stddev] * len(leaves)
+  leaves, treedef = jax.tree.flatten(total)
+  spreads = jnp.broadcast_to(jnp.float32(stddev), len(leaves))
   # Drawn at once: a draw is a large program to compile.
   ends = np.cumsum([leaf.size for leaf in leaves])
   drawn = jnp.split(_normal(key, (int(ends[-1]),), terms), ends[:-1])
   noised = [
-      leaf + one * normals.reshape(leaf.shape)
-      for leaf, one, normals in zip(leaves, each, drawn, strict=True)
+      leaf + spread * normals.reshape(leaf.shape)
+      for leaf, spread, normals in zip(leaves, spreads, drawn, strict=True)
   ]
   return jax.tree.unflatten(treedef, noised)
 
 
 def _normal(key: jax.Array, shape: tuple[int, ...], terms: int) -> jax.Array:
-  """Standard normals, each from so many.
+  """Draw standard normals, each the scaled sum of `terms` of them.
 
   Holohan and Braghin, "Secure Random Sampling in Differential Privacy" (2021):
-  who would undo a sum has to undo all of its terms at once.
+  to undo a sum, all of its terms must be undone at once.
   """
   if terms == 1:
     return standard_normal(key, shape)
@@ -71,7 +67,7 @@ def _normal(key: jax.Array, shape: tuple[int, ...], terms: int) -> jax.Array:
 
 
 def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-  """float32 standard normals (Box and Muller, 1958), with long tails."""
+  """Draw float32 standard normals (Box and Muller, 1958), with long tails."""
   size = math.prod(shape)
   bits = jax.random.bits(key, (3, (size + 1) // 2), jnp.uint32)
   return jnp.concatenate(_box_muller(*bits))[:size].reshape(shape)
@@ -80,7 +76,7 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 def _box_muller(
     high: jax.Array, low: jax.Array, turn: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """Two independent normals from three uint32 words.
+  """Compute two independent normals from three uint32 words.
 
   The radius is sqrt(2 E) for an exponential E. One bit says whether E comes
   from the upper or the lower half of the unit interval, and 63 bits how far it

@@ -58,14 +58,12 @@ def init(mechanism: plan_lib.Mechanism, params: Any) -> jax.Array | Window:
     groups = len(jax.tree.leaves(params))
   first = mechanism.clip_norm / math.sqrt(groups)
   bounds = jnp.full(groups, first, jnp.float32)
-  if mechanism.clipping == "private_quantile":
-    return jnp.clip(bounds, _MIN_NORM, _MAX_NORM)
-  if mechanism.clipping == "fixed":
+  if mechanism.clipping != "percentile_window":
     return bounds
   size = mechanism.clip_window
   assert size is not None  # Checked by the mechanism.
   none = jnp.zeros((), jnp.int32)
-  return Window(bounds, jnp.zeros((size, groups)), none, jnp.copy(none))
+  return Window(bounds, jnp.zeros((size, groups)), none, none)
 
 
 def stddev(multiplier: jax.Array, bounds: jax.Array) -> jax.Array:

@@ -20,24 +20,6 @@ def make_mesh(devices: Sequence[jax.Device]) -> jax.sharding.Mesh:
   )
 
 
-def check_mesh(mesh: Any) -> None:
-  """Refuse a mesh that a step cannot share its tasks over.
-
-  Raises:
-    ValueError: not a mesh of one `tasks` axis of type Auto.
-  """
-  auto = (jax.sharding.AxisType.Auto,)
-  if (
-      not isinstance(mesh, jax.sharding.Mesh)
-      or mesh.axis_names != (AXIS,)
-      or mesh.axis_types != auto
-  ):
-    raise ValueError(
-        f"mesh={mesh!r}: expected training.make_mesh(), \"all\" for all"
-        " devices, or None for one"
-    )
-
-
 def placed_state(mesh: jax.sharding.Mesh, state: Any) -> Any:
   """Return the state on every device, for a step that may begin."""
   if mesh.devices.flat[0].platform == "cpu":
@@ -94,13 +76,11 @@ def replicate(mesh: jax.sharding.Mesh, tree: Any) -> Any:
   sharding = replicated(mesh)
 
   def place(array: Any) -> jax.Array:
-    if isinstance(array, jax.Array):
-      if array.sharding == sharding:
-        return array
-      if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
-        impl = jax.random.key_impl(array)
-        data = place(jax.random.key_data(array))
-        return jax.random.wrap_key_data(data, impl=impl)
+    if getattr(array, "sharding", None) == sharding:
+      return array
+    if jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key):
+      data = place(jax.random.key_data(array))
+      return jax.random.wrap_key_data(data, impl=jax.random.key_impl(array))
     host = np.asarray(array)
     return jax.make_array_from_callback(
         host.shape, sharding, lambda index: host[index]

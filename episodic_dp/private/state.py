@@ -81,19 +81,15 @@ def init(
   keys.check_key(key)
   if params is None:
     params = learner.init(jax.random.fold_in(key, keys.PARAMETERS))
-  data = jnp.array(jax.random.key_data(key), copy=True)
-  return State(
-      _copy(params),
-      _copy(optimizer.init(params)),
+  state = State(
+      params,
+      optimizer.init(params),
       jnp.zeros((), jnp.int32),
-      jax.random.wrap_key_data(data, impl=jax.random.key_impl(key)),
+      key,
       quantile.init(mechanism, params),
   )
-
-
-def _copy(tree: Any) -> Any:
-  """Copy all arrays: a step donates its state, the caller keeps its own."""
-  return jax.tree.map(lambda a: jnp.array(a, copy=True), tree)
+  # A step donates its state, and the caller keeps its own arrays.
+  return jax.tree.map(jnp.copy, state)
 
 
 class Averaged(NamedTuple):
@@ -122,12 +118,7 @@ def averaged(
   Args:
     optimizer: any.
     decay: at least 0 and below 1; about 1 / (1 - decay) steps are averaged.
-
-  Raises:
-    ValueError: another decay.
   """
-  if not 0 <= decay < 1:
-    raise ValueError(f"decay={decay}: expected a number from 0 to below 1")
 
   def init(params: Any) -> Averaged:
     return Averaged(params, jnp.zeros((), jnp.int32), optimizer.init(params))

@@ -47,7 +47,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from episodic_dp import _validate
 from episodic_dp import backends
 from episodic_dp import learners
 from episodic_dp import plan as plan_lib
@@ -64,6 +63,7 @@ from episodic_dp.private import state as state_lib
 from episodic_dp.sampling import episodes
 
 Diagnostics = dict[str, jax.Array]
+_DIAGNOSTICS = ("loss", "clipped", "norm", "non_finite")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,9 +86,6 @@ class Compute:
     noise_terms: the number of independent normals that the noise on a released
       number is the sum of, divided by its root: as normal as one, and harder to
       undo by its last bits (docs/decisions/floating_point.md); others take 4.
-
-  Raises:
-    ValueError: a number below 1, or a mesh that is not of one axis `tasks`.
   """
 
   microbatch_size: int = dataclasses.field(
@@ -98,12 +95,6 @@ class Compute:
   diagnostics: bool = False
   block_bytes: int = 2**26
   noise_terms: int = 1
-
-  def __post_init__(self) -> None:
-    for name in ("microbatch_size", "block_bytes", "noise_terms"):
-      _validate.count(name, getattr(self, name), 1)
-    if self.mesh is not None and self.mesh != "all":
-      sharding.check_mesh(self.mesh)
 
   def device_mesh(self) -> jax.sharding.Mesh | None:
     """Return the mesh of the devices that are there; None for one device.
@@ -122,52 +113,35 @@ class Compute:
 # The parts of a step, as pure functions of its state --------------------------
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Program:
   """The settings of a step's functions.
 
   Attributes:
     learner: of the run.
     optimizer: an Optax transformation of the noised mean gradient.
+    dataset: its rows, rotations and targets are read here; its images and
+      labels are arguments, of the same shapes.
     release: how tasks, or examples where the plan has no episode, are sampled,
       and what of them is released.
-    rows: leaf -> row of the images.
-    rotate: whether classes are rotated.
-    targets: 0, or the channels to be predicted, for regression.
-    microbatch_size: tasks computed together. Memory grows with it, and not with
-      the number of slots.
-    diagnostics: whether `Totals.diagnostics` are summed, which are private.
-    noise_terms: see `Compute`.
+    compute: see `Compute`. Memory grows with its `microbatch_size`, and not
+      with the number of slots.
   """
 
   learner: learners.Learner
   optimizer: optax.GradientTransformation
+  dataset: dataset_lib.Dataset
   release: plan_lib.Release
-  rows: dataset_lib.Rows
-  rotate: bool = False
-  targets: int = 0
-  microbatch_size: int = 1
-  diagnostics: bool = False
-  noise_terms: int = 1
-
-  @property
-  def episode(self) -> plan_lib.Episode | None:
-    """The episode of the plan; None where every task is one example."""
-    return self.release.plan.episode
-
-  @property
-  def mechanism(self) -> plan_lib.Mechanism:
-    """The mechanism of the release."""
-    return self.release.mechanism
+  compute: Compute
 
   @property
   def noise_multiplier(self) -> Any:
-    """The argument of a compiled step, a float32 scalar of NumPy."""
-    return np.float32(self.mechanism.gradient_noise_multiplier)
+    """Return the argument of a compiled step, a float32 scalar of NumPy."""
+    return np.float32(self.release.mechanism.gradient_noise_multiplier)
 
   @property
   def expected_tasks(self) -> float:
-    """Tasks of a step, or examples without an episode: a public constant."""
+    """Return the public number of tasks (or examples) of a step."""
     hierarchy, plan = self.release.hierarchy, self.release.plan
     if plan.episode is None:
       return validation.examples_per_step(hierarchy, plan)
@@ -175,32 +149,11 @@ class Program:
 
   @property
   def expected_clip_units(self) -> float:
-    """The divisor of the sum: tasks, or their query examples."""
-    if not self.mechanism.noisy_inner_steps:
+    """Return the divisor of the sum: tasks, or their query examples."""
+    episode = self.release.plan.episode
+    if episode is None or not self.release.mechanism.noisy_inner_steps:
       return self.expected_tasks
-    assert self.episode is not None  # Checked: noisy inner steps are of tasks.
-    return self.expected_tasks * self.episode.way * self.episode.query
-
-
-def make_program(
-    learner: learners.Learner,
-    optimizer: optax.GradientTransformation,
-    dataset: dataset_lib.Dataset,
-    release: plan_lib.Release,
-    compute: Compute,
-) -> Program:
-  """Return the program of a run that `checks.check` accepts."""
-  return Program(
-      learner=learner,
-      optimizer=optimizer,
-      release=release,
-      rows=dataset.rows,
-      rotate=dataset.rotate,
-      targets=dataset.targets,
-      microbatch_size=compute.microbatch_size,
-      diagnostics=compute.diagnostics,
-      noise_terms=compute.noise_terms,
-  )
+    return self.expected_tasks * episode.way * episode.query
 
 
 class Tasks(NamedTuple):
@@ -241,7 +194,7 @@ class Totals(NamedTuple):
 
   @property
   def sum(self) -> jax.Array:
-    """The sum of the clipped gradients, see `clipping`."""
+    """Return the sum of the clipped gradients, see `clipping`."""
     return self.gradient + self.compensation
 
 
@@ -270,7 +223,7 @@ def draw(
     indices, mask = indices.reshape(-1, 1, 1)[order], mask[order]
   else:
     indices, mask = sampling.task_indices(indices, mask, hierarchy, plan)
-  return program.rows(indices), mask
+  return program.dataset.rows(indices), mask
 
 
 def begin(program: Program, state: state_lib.State, slots: int) -> Totals:
@@ -282,19 +235,14 @@ def begin(program: Program, state: state_lib.State, slots: int) -> Totals:
     slots: of the whole step.
   """
   size = sum(p.size for p in jax.tree.leaves(state.params))
-  total, compensation = (jnp.zeros(size, jnp.float32) for _ in range(2))
-  names: list[str] = []
-  if program.diagnostics:
-    # Regression has no accuracy.
-    names = ["loss", "clipped", "norm", "non_finite"]
-    names += [] if program.targets else ["accuracy"]
+  zeros = jnp.zeros(size, jnp.float32)
+  names = _DIAGNOSTICS if program.compute.diagnostics else ()
   norms: Any = ()
-  if program.mechanism.clipping == "private_quantile":
+  if program.release.mechanism.clipping == "private_quantile":
     norms = jnp.zeros_like(state.clip)
-  elif program.mechanism.clipping == "percentile_window":
+  elif program.release.mechanism.clipping == "percentile_window":
     norms = jnp.zeros((slots, state.clip.size))
-  diagnostics = {name: jnp.zeros(()) for name in names}
-  return Totals(total, compensation, diagnostics, norms)
+  return Totals(zeros, zeros, {name: jnp.zeros(()) for name in names}, norms)
 
 
 def add(
@@ -324,7 +272,7 @@ def add(
   """
   learner = program.learner.at_step(state.step)
   program = dataclasses.replace(program, learner=learner)
-  size = program.microbatch_size
+  size = program.compute.microbatch_size
   padding = -tasks.mask.shape[0] % size
   rows = jnp.pad(tasks.rows, ((0, padding), (0, 0), (0, 0)))
   mask = jnp.pad(tasks.mask, (0, padding))
@@ -333,11 +281,19 @@ def add(
       for purpose in (keys.AUGMENTATION, keys.LAYERS, keys.INNER_NOISE)
   )
 
+  episode, data = program.release.plan.episode, program.dataset
+
   def one(
-      slot: jax.Array, images: jax.Array, label: jax.Array | None
+      slot: jax.Array, images: jax.Array, label: Any
   ) -> tuple[clipping.Clipped, Diagnostics]:
     own = functools.partial(jax.random.fold_in, data=slot)
-    task = _make_task(program, own(augmentation), images, label)
+    if episode is None:
+      task = episodes.single_example(images[0, 0], label)
+    else:
+      task = sampling.make_episode(
+          own(augmentation), images, episode,
+          rotate=data.rotate, targets=data.targets,
+      )
     return _clipped_gradient(program, state, task, own(layers), own(inner))
 
   def add_microbatch(i: jax.Array, totals: Totals) -> Totals:
@@ -363,25 +319,6 @@ def add(
   return lax.fori_loop(0, count, add_microbatch, totals)
 
 
-def _make_task(
-    program: Program,
-    key: jax.Array,
-    images: jax.Array,
-    label: jax.Array | None,
-) -> sampling.EpisodeBatch:
-  """Return the task of images [way, shot + query, H, W, C]."""
-  if program.episode is None:
-    assert label is not None  # `Tasks.labels` are given without episodes.
-    return episodes.single_example(images[0, 0], label)
-  return sampling.make_episode(
-      key,
-      images,
-      program.episode,
-      rotate=program.rotate,
-      targets=program.targets,
-  )
-
-
 def _clipped_gradient(
     program: Program,
     state: state_lib.State,
@@ -390,32 +327,27 @@ def _clipped_gradient(
     inner_key: jax.Array,
 ) -> tuple[clipping.Clipped, Diagnostics]:
   """Return a task's gradient within the clip norm, and its diagnostics."""
-  mechanism, learner, params = program.mechanism, program.learner, state.params
+  mechanism, learner = program.release.mechanism, program.learner
   if mechanism.noisy_inner_steps:
-    # Without random layers: `checks.check_sample_level`.
+    # Without random layers: `checks.check` sees to that.
     loss, clipped = sample_level.query_sum(
-        learner, mechanism, params, task, inner_key, state.clip
+        learner, mechanism, state.params, task, inner_key, state.clip
     )
   else:
-    loss, gradient = task_gradient(learner, params, task, layer_key)
+    loss, gradient = task_gradient(learner, state.params, task, layer_key)
     if mechanism.clip_by == "global":
       gradient = _as_one(gradient)
     clipped = clipping.clip(gradient, state.clip, mechanism.clip_by)
   clipped = clipped._replace(gradient=_as_one(clipped.gradient))
-  if not program.diagnostics:
+  if not program.compute.diagnostics:
     return clipped, {}
-  found = {
+  # Of the task, or of its query examples where these are clip units.
+  return clipped, {
       "loss": jnp.where(jnp.isfinite(loss), loss, 0),
-      # Of the task, or of its query examples where these are clip units.
       "clipped": clipped.clipped.mean(),
       "norm": clipped.norm.mean(),
       "non_finite": jnp.sum(1.0 - clipped.finite),
   }
-  if not program.targets:
-    logits = learner.predict(params, task.support, task.query.images)
-    right = jnp.argmax(logits, -1) == task.query.labels
-    found["accuracy"] = right.mean()
-  return clipped, found
 
 
 def task_gradient(
@@ -446,10 +378,8 @@ def task_gradient(
 
 
 def _as_one(tree: Any) -> jax.Array:
-  """Return the entries of all arrays: float32[parameters]."""
-  return jnp.concatenate([
-      leaf.astype(jnp.float32).ravel() for leaf in jax.tree.leaves(tree)
-  ])
+  """Return the entries of all arrays: [parameters]."""
+  return flatten_util.ravel_pytree(tree)[0]
 
 
 def _added(
@@ -473,9 +403,9 @@ def _added(
       total(clipped.gradient),
   )
   norms = totals.norms
-  if program.mechanism.clipping == "private_quantile":
+  if program.release.mechanism.clipping == "private_quantile":
     norms = norms + quantile.count_within(clipped, real)
-  elif program.mechanism.clipping == "percentile_window":
+  elif program.release.mechanism.clipping == "percentile_window":
     found = jnp.where(clipped.finite[:, None], clipped.norms, -1.0)
     norms = norms.at[slots].set(found, mode="drop")
   return Totals(
@@ -524,14 +454,14 @@ def finish(
     mask: bool[slots], from `draw`.
   """
   metrics = summarise(totals.diagnostics, mask)
-  mechanism, bounds = program.mechanism, state.clip
+  mechanism, bounds = program.release.mechanism, state.clip
   noised = _like(state.params, totals.sum)
   if mechanism.noise_multiplier:  # Or none, also of an infinite clip norm.
     noised = noise.add_noise(
         keys.step_key(state.key, keys.NOISE, state.step),
         noised,
         quantile.stddev(multiplier, bounds),
-        terms=program.noise_terms,
+        terms=program.compute.noise_terms,
     )
   clip_norm = jnp.sqrt(jnp.sum(jnp.square(bounds)))
   if mechanism.clipping == "private_quantile":
@@ -542,11 +472,11 @@ def finish(
         totals.norms,
         keys.step_key(state.key, keys.COUNT, state.step),
         program.expected_tasks,
-        terms=program.noise_terms,
+        terms=program.compute.noise_terms,
     )
   elif mechanism.clipping == "percentile_window":
     metrics["private/norms"] = jnp.where(mask[:, None], totals.norms, -1.0)
-    if program.diagnostics:
+    if program.compute.diagnostics:
       metrics["private/clip_norm"] = clip_norm
   mean = jax.tree.map(
       lambda g, p: (g / program.expected_clip_units).astype(p.dtype),
@@ -564,12 +494,8 @@ def finish(
 
 def _like(params: Any, flat: jax.Array) -> Any:
   """Return all entries as a tree of float32 arrays like the parameters."""
-  leaves, treedef = jax.tree.flatten(params)
-  ends = np.cumsum([leaf.size for leaf in leaves])
-  split = jnp.split(flat, ends[:-1])
-  return jax.tree.unflatten(
-      treedef, [part.reshape(leaf.shape) for part, leaf in zip(split, leaves)]
-  )
+  floats = jax.tree.map(lambda p: p.astype(jnp.float32), params)
+  return flatten_util.ravel_pytree(floats)[1](flat)
 
 
 def take(
@@ -613,7 +539,7 @@ def sum_tasks(
   """
   if mesh is None:
     return add(program, state, begin(program, state, tasks.mask.size), tasks)
-  devices = mesh.size
+  devices = mesh.shape[sharding.AXIS]
 
   def share(array: jax.Array) -> jax.Array:
     padding = -array.shape[0] % devices

@@ -352,7 +352,7 @@ def _group(
   servers.check_release(release)
   checks.check(spec.learner, clients[0], release)
   (slots,) = sampler_error.capacities(release.hierarchy, release.plan)
-  program = step_lib.make_program(
+  program = step_lib.Program(
       spec.learner,
       likelihoods.with_divergence(spec.optimizer, len(clients[0].images)),
       clients[0],

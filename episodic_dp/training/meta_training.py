@@ -194,7 +194,7 @@ class MetaTraining:
   def parts(self, state: private.State) -> dict[str, str]:
     """See `loop.Program`; the program is that of one task at a time."""
     spec, like = self.spec, jax.ShapeDtypeStruct
-    program = step_lib.make_program(
+    program = step_lib.Program(
         spec.learner,
         spec.optimizer,
         spec.train,

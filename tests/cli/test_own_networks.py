@@ -26,13 +26,20 @@ class Network(nn.Module):
   outputs: int
 
   @nn.compact
-  def __call__(self, x, train):
+  def __call__(self, x, train=False):
     x = nn.relu(nn.Dense(8, name="hidden")(x.reshape(x.shape[0], -1)))
     x = nn.Dropout(0.2, deterministic=not train)(x)
     return nn.Dense(self.outputs, name="head")(x)
 
 def make_model(outputs, input_shape):
-  return models.from_flax(Network(outputs), input_shape, random_layers=True)
+  module = Network(outputs)
+
+  def random(params, x, key):
+    return module.apply(
+        {"params": params}, x, train=True, rngs={"dropout": key}
+    )
+
+  return models.from_flax(module, input_shape)._replace(random=random)
 '''
 
 

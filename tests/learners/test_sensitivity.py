@@ -19,6 +19,7 @@ from episodic_dp import private
 from episodic_dp.models import parts
 from episodic_dp.private import step as step_lib
 from tests import fake_dataset
+from tests import fake_network
 from tests import task_sums
 from tests.task_sums import flat
 
@@ -110,27 +111,6 @@ LEARNERS = {
 }
 
 
-def network(head):
-  """A layer, a norm and, where it is asked for, a head."""
-
-  def init(key):
-    a, b = jax.random.split(key)
-    params = {
-        "hidden": {"kernel": jax.random.normal(a, (4, 6))},
-        "norm": {"scale": np.ones(6, np.float32), "bias": np.zeros(6, "f")},
-    }
-    if head:
-      params["head"] = {"kernel": jax.random.normal(b, (6, WAY))}
-    return params
-
-  def apply(params, x):
-    x = x.reshape(x.shape[0], -1) @ params["hidden"]["kernel"]
-    x = x * params["norm"]["scale"] + params["norm"]["bias"]
-    return x @ params["head"]["kernel"] if head else x
-
-  return models.Model(init, apply, mixes_examples=False)
-
-
 LOW_RANK = ("reptile", "protonet", "ridge")
 
 
@@ -141,7 +121,7 @@ LOW_RANK = ("reptile", "protonet", "ridge")
 )])
 def test_what_is_frozen_is_neither_clipped_nor_noised(name):
   trained = "low_rank" if name in LOW_RANK else "scale_shift"
-  model = network(head=name not in ("protonet", "ridge"))
+  model = fake_network.layered(head=name not in ("protonet", "ridge"))
   start = jax.tree.map(
       np.asarray, parts.by_name(model.init(jax.random.key(3)))
   )

@@ -148,11 +148,6 @@ def test_sizes_are_those_of_the_literature():
         (lambda: networks.conv1d(5, input_shape=(28, 28, 1)), "input_shape"),
         (lambda: models.conv4(5, input_shape=(16, 2)), "input_shape"),
         (lambda: networks.conv6(5, norm="layer"), "norm='layer'"),
-        (lambda: models.resnet12(5, width=0), "width=0"),
-        (lambda: networks.conv1d(0), "way=0"),
-        (lambda: models.mlp(0), "outputs=0"),
-        (lambda: models.mlp(1, (4, 0)), "widths=0"),
-        (lambda: models.mlp(1, (4,), (1, 1, 0)), "input_shape"),
     ],
 )
 def test_settings_that_cannot_be_are_named(make, name):

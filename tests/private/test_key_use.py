@@ -433,20 +433,6 @@ def test_what_mixes_is_refused_for_examples(mixing):
     )
 
 
-def test_noisy_inner_steps_refuse_random_layers():
-  with pytest.raises(plan.UnsoundPlanError, match="random layers .*dropout"):
-    taken(
-        learners.MAML(network(), inner_steps=1, order="first"),
-        clip_unit="image",
-        order="first",
-        inner_steps=1,
-        inner_clip_norm=1.0,
-        inner_noise_multiplier=1.0,
-        clip_norm=1.0,
-        noise_multiplier=1.0,
-    )
-
-
 def test_a_task_drawn_several_times_is_clipped_once():
   # Each draw's gradient is longer than the clip norm, and two cancel out.
   def random(params, images, key):

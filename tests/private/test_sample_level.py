@@ -314,6 +314,10 @@ def test_learners_that_ask_otherwise_are_refused():
       "Own cannot be trained", by=Own(MODEL, inner_steps=3, order="first")
   )
   assert refused("loss_weights", by=learner(loss_weights=(0.0, 0.5, 0.5)))
+  random = MODEL._replace(random=lambda params, images, key: images)
+  assert refused("random layers .*dropout", by=learners.MAML(
+      random, inner_steps=STEPS, order="first"
+  ))
 
 
 def test_learners_that_read_support_examples_otherwise_are_refused():
@@ -350,14 +354,14 @@ def test_learners_that_read_support_examples_otherwise_are_refused():
 
 # DP-SGD -----------------------------------------------------------------------
 
-ROWS, CLASSES = 14, 3
-LEARNER = learners.Supervised(models.mlp(CLASSES, (4,), (2, 2, 1)))
+ROWS, CLASSES = 14, WAY
+LEARNER = learners.Supervised(MODEL)
 
 
 def _dataset(hierarchy=None, **changes):
   rng = np.random.default_rng(0)
   fields = dict(
-      images=rng.integers(0, 256, (ROWS, 2, 2, 1), np.uint8),
+      images=rng.integers(0, 256, (ROWS, SIDE, SIDE, 1), np.uint8),
       hierarchy=hierarchy or plan.Hierarchy.regular((ROWS,), levels=("image",)),
       labels=rng.integers(0, CLASSES, ROWS),
   )
@@ -371,22 +375,11 @@ def _plain_step(state, dataset, stages, clip_norm):
   indices, mask = sampling.sample(key, dataset.hierarchy, described, 0)
   rows = np.asarray(indices)[np.asarray(mask)]
   assert 0 < len(rows) < ROWS
-
-  @jax.jit
-  def gradient(params, image, label):
-    def loss(params):
-      logits = LEARNER.model.apply(params, image[None] / 255.0)
-      return -jax.nn.log_softmax(logits)[0, label]
-
-    return jax.grad(loss)(params)
-
-  total = 0.0
-  for row in rows:
-    image = jnp.asarray(dataset.images[row], jnp.float32)
-    g = flat(gradient(state.params, image, dataset.labels[row]))
-    total = total + g * min(1.0, clip_norm / np.linalg.norm(g))
+  params = {k: np.asarray(v, np.float64) for k, v in state.params.items()}
+  examples = dataset.images[rows] / 255.0, dataset.labels[rows]
+  total = clipped_sum(params, examples, clip_norm)
   expected = validation.examples_per_step(dataset.hierarchy, described)
-  return flat(state.params) - total / expected
+  return flat(params) - flat(total) / expected
 
 
 def _step(dataset, stages, **mechanism):
@@ -449,7 +442,6 @@ def test_it_is_dp_sgd_and_without_clipping_sgd(hierarchy, stages, clip_norm, z):
   np.testing.assert_allclose(flat(state.params), expected, atol=2e-6)
   assert np.abs(flat(state.params) - start).max() > 1e-2
   assert (float(metrics["private/clipped"]) > 0) == (clip_norm < 1)
-  assert 0 <= metrics["private/accuracy"] <= 1
   assert 0 < metrics["private/tasks"] < ROWS
 
 
@@ -457,10 +449,8 @@ def test_it_is_dp_sgd_and_without_clipping_sgd(hierarchy, stages, clip_norm, z):
     "changes,text",
     [
         ({"labels": None}, "labels are needed"),
-        ({"labels": np.zeros(ROWS)}, "labels are needed"),
         ({"labels": np.arange(ROWS)}, "labels are 0 to 13: build it with 14"),
         ({"labels": np.arange(ROWS) % 2 - 1}, "labels are -1 to 0"),
-        ({"rotate": True}, "rotate=True turns the classes of a task"),
     ],
 )
 def test_data_that_cannot_be_learned_so_are_refused(changes, text):

@@ -15,7 +15,6 @@ import pytest
 
 from episodic_dp import errors
 from episodic_dp import plan
-from episodic_dp import private
 from episodic_dp import training
 
 _SCRIPT = pathlib.Path(__file__).with_name("on_many_devices.py")
@@ -58,15 +57,7 @@ def test_all_kinds_of_steps_on_many_devices():
   assert planted["move"] > 2 * (1 + 1e-5)
 
 
-def test_other_meshes_are_named():
-  auto = (jax.sharding.AxisType.Auto,)
-  wrong = jax.make_mesh((1,), ("data",), axis_types=auto)
-  explicit = jax.make_mesh(
-      (1,), ("tasks",), axis_types=(jax.sharding.AxisType.Explicit,)
-  )
-  for mesh, named in ((wrong, "data"), (explicit, "Explicit"), ("two", "two")):
-    with pytest.raises(ValueError, match=f"{named}.*training.make_mesh"):
-      private.Compute(mesh=mesh)
+def test_more_devices_than_there_are_is_refused():
   with pytest.raises(training.RunError, match="devices=99"):
     training.make_mesh(99)
 
