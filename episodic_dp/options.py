@@ -21,7 +21,7 @@ from episodic_dp.plain import Whole
 
 Order = Literal["first", "second"]
 
-NETWORKS = ("conv4", "conv6", "resnet12", "conv1d", "mlp")
+NETWORKS = ("conv4", "resnet12", "conv1d", "mlp")
 """The networks of the library."""
 
 
@@ -30,7 +30,7 @@ class Network:
   """A network, and the public weights that it starts from.
 
   Attributes:
-    name: network of the library (conv4, conv6, resnet12, conv1d or mlp), or
+    name: network of the library (conv4, resnet12, conv1d or mlp), or
       MODULE:FUNCTION for a function of one's own.
     width: number of channels of a convolutional network's first block.
     norm: normalisation of a convolutional network.

@@ -251,12 +251,11 @@ class MLP(nn.Module):
 
 
 class Conv4(nn.Module):
-  """Four blocks and a linear head; Conv6 with two blocks without a pool more.
+  """Four blocks and a linear head.
 
   Blocks of 3x3 convolution, norm, LeakyReLU 0.01 and 2x2 max-pool: Vinyals et
   al., "Matching Networks" (2016), with the LeakyReLU of Antoniou et al., "How
-  to train your MAML" (2019). Conv6: Chen et al., "A Closer Look at Few-shot
-  Classification" (ICLR 2019), section 4.3.
+  to train your MAML" (2019).
 
   Attributes:
     way: the number of classes, and of logits; None leaves the head out.
@@ -265,24 +264,21 @@ class Conv4(nn.Module):
       with a learnable scale and bias, nothing carried; mixes the examples of a
       task. "group": the largest number of groups up to 8 that divides the
       width; "none": a bias only. The last two treat every example alone.
-    after: blocks without a pool after the four: 2 for Conv6.
   """
 
   way: int | None
   width: int = 64
   norm: Norm = "batch"
-  after: int = 0
 
   @nn.compact
   def __call__(self, images: jax.Array) -> jax.Array:
     """Map images [n, H, W, C] to logits [n, way], or features [n, d]."""
     x = images
-    for i in range(BLOCKS + self.after):
-      pooled = i < BLOCKS
-      x = Convolution(
-          self.width, self.norm, pooled=pooled, name=f"block_{i}"
-      )(x)
-      x = x if pooled else nn.leaky_relu(x)
+    for i in range(BLOCKS):
+      layer = Convolution(
+          self.width, self.norm, pooled=True, name=f"block_{i}"
+      )
+      x = layer(x)
     return head(self.way, x.reshape(x.shape[0], -1))
 
 
@@ -418,16 +414,6 @@ def conv4(
   return _convolutional(Conv4(way, width, norm), input_shape)
 
 
-def conv6(
-    way: int | None,
-    width: int = 64,
-    norm: Norm = "batch",
-    input_shape: tuple[int, ...] = (28, 28, 1),
-) -> model_lib.Model:
-  """Build a `Conv4` with two more blocks; arguments and errors of `conv4`."""
-  return _convolutional(Conv4(way, width, norm, after=2), input_shape)
-
-
 def resnet12(
     way: int | None,
     width: int = 64,
@@ -479,7 +465,6 @@ def _convolutional(
 
 _CONVOLUTIONS = {
     "conv4": conv4,
-    "conv6": conv6,
     "resnet12": resnet12,
     "conv1d": conv1d,
 }

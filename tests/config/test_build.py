@@ -153,7 +153,7 @@ def test_the_source_of_the_data_reaches_the_loader(monkeypatch, download):
 
 
 @pytest.mark.slow  # Each compiles a step and an evaluation.
-@pytest.mark.parametrize("name", ["conv6", "resnet12", "mlp"])
+@pytest.mark.parametrize("name", ["resnet12", "mlp"])
 def test_networks_learn_glyphs_privately(name):
   config = _config(
       "participants=60,rate=0.3,size=16,width=4,steps=12",

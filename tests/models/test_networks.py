@@ -52,9 +52,8 @@ def resnet12(params, x, norm):
 
 
 def conv(params, x, norm):
-  for i in range(len(params) - 1):
-    x = leaky(convolution(x, params[f"block_{i}"], norm))
-    x = pool(x) if i < 4 else x
+  for i in range(4):
+    x = pool(leaky(convolution(x, params[f"block_{i}"], norm)))
   return x.reshape(x.shape[0], -1)
 
 
@@ -67,7 +66,6 @@ def conv1d(params, x, norm):
 
 NETWORKS = {
     "conv4": (models.conv4, conv, 20, (16, 17, 2)),
-    "conv6": (networks.conv6, conv, 6, (33, 16, 1)),
     "resnet12": (models.resnet12, resnet12, 4, (16, 17, 2)),
     "conv1d": (networks.conv1d, conv1d, 6, (35, 3)),
 }
@@ -90,7 +88,6 @@ def random_params(model):
         ("conv1d", "group", "gpu"),
         pytest.param("conv4", "none", "cpu", marks=_SLOW),
         pytest.param("conv1d", "batch", "cpu", marks=_SLOW),
-        pytest.param("conv6", "batch", "cpu", marks=_SLOW),
         pytest.param("resnet12", "none", "cpu", marks=_SLOW),
         pytest.param("resnet12", "group", "gpu", marks=_SLOW),
     ],
@@ -134,7 +131,6 @@ def test_sizes_are_those_of_the_literature():
   assert count(model) == 12_424_320 and model.way == 640
   four = 9 * 64 + 3 * 9 * 64 * 64 + 4 * 2 * 64 + 64 * 5 + 5
   assert count(models.conv4(5)) == four
-  assert count(networks.conv6(5)) == four + 2 * (9 * 64 * 64 + 2 * 64)
   assert networks.conv1d(None, 7, "none", (16, 1)).way == 7
   assert count(models.mlp(1)) == 1761
 
@@ -147,7 +143,7 @@ def test_sizes_are_those_of_the_literature():
         (lambda: networks.conv1d(5, input_shape=(12, 1)), "input_shape"),
         (lambda: networks.conv1d(5, input_shape=(28, 28, 1)), "input_shape"),
         (lambda: models.conv4(5, input_shape=(16, 2)), "input_shape"),
-        (lambda: networks.conv6(5, norm="layer"), "norm='layer'"),
+        (lambda: models.conv4(5, norm="layer"), "norm='layer'"),
     ],
 )
 def test_settings_that_cannot_be_are_named(make, name):
