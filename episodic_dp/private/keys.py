@@ -18,7 +18,7 @@ SAMPLING, AUGMENTATION, NOISE, PARAMETERS, INNER_NOISE, COUNT, LAYERS = range(7)
 
 
 def secret_key(data: bytes | None = None) -> jax.Array:
-  """A typed threefry key, shape [], for `private.init`.
+  """Make a typed threefry key, shape [], for `private.init`.
 
   All its 64 bits are random: an integer as a seed would have 32, few enough to
   try them all.
@@ -58,7 +58,7 @@ def check_key(key: Any) -> None:
 
 
 def step_key(key: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
-  """The key of one purpose in one step.
+  """Derive the key of one purpose in one step.
 
   Args:
     key: the run's secret key.

@@ -39,7 +39,7 @@ Gradient = Callable[[Any, Any, Any], Any]
 def inner_gradient(
     mechanism: plan_lib.Mechanism, key: jax.Array
 ) -> Callable[[Loss], Gradient]:
-  """The private gradient for `adapt(params, support, inner_gradient=...)`.
+  """Make the private gradient for `adapt(params, support, inner_gradient=...)`.
 
   Args:
     mechanism: its `inner_clip_norm`, `inner_noise_multiplier` and `clip_by`.
@@ -125,5 +125,5 @@ def query_sum(
 
 
 def _as_batch(example: Any) -> Any:
-  """One example as a batch of one."""
+  """Return one example as a batch of one."""
   return jax.tree.map(lambda a: a[None], example)
