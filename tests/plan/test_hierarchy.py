@@ -9,13 +9,6 @@ LEVELS = ("alphabet", "character", "drawing")
 EXAMPLE = [[4, 2, 3], [4, 5]]
 
 
-def assert_same_tree(one, other):
-  assert one.levels == other.levels and one.num_leaves == other.num_leaves
-  for k in range(one.depth):
-    assert one.num_units(k) == other.num_units(k)
-    np.testing.assert_array_equal(one.size_paths(k), other.size_paths(k))
-
-
 def test_example_of_the_paper():
   h = plan.Hierarchy.from_sizes(EXAMPLE, levels=LEVELS)
   assert [h.num_units(k) for k in range(3)] == [2, 5, 18] and h.depth == 3
@@ -42,7 +35,9 @@ def test_labels_that_are_not_in_order_keep_rows_in_order_inside_units():
 def test_regular_equals_its_nested_sizes():
   regular = plan.Hierarchy.regular((3, 2, 5), levels=LEVELS)
   nested = plan.Hierarchy.from_sizes([[5, 5]] * 3, levels=LEVELS)
-  assert_same_tree(regular, nested)
+  assert regular.same_tree(nested) and nested.same_tree(regular)
+  other = plan.Hierarchy.from_sizes([[5, 5]] * 2 + [[5, 4]], levels=LEVELS)
+  assert not (regular.same_tree(other) or other.same_tree(nested))
   assert regular.offsets is None and regular.leaf_rows is None
   assert regular.describe(1, 4) == "character 4"
 

@@ -76,16 +76,10 @@ CUT = (plan.FixedSize(10), plan.FixedSize(2))
 @pytest.mark.parametrize(
     "make_release,match",
     [
-        (
-            functools.partial(
-                make, CLASSES, grouped(form, stages), EPISODES
-            ),
-            remedy,
-        )
+        (functools.partial(make, CLASSES, grouped(form, stages), EPISODES),
+         "regroups.*FixedSize.*'unit'")
         for form in ("disjoint", "independent")
-        for stages, remedy in (
-            (RANDOM, "regroups.*FixedSize"), (ALLOCATED, "regroups.*'unit'")
-        )
+        for stages in (RANDOM, ALLOCATED)
     ] + [
         (lambda: make(mechanism=mechanism(**INNER, **QUANTILE)),
          "noisy inner steps"),

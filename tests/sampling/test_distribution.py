@@ -1,4 +1,4 @@
-"""The draws of `sample`: by Algorithm 1, their structure and their cost."""
+"""The draws of both samplers: by Algorithm 1, their structure and cost."""
 
 import functools
 import math
@@ -11,6 +11,7 @@ from episodic_dp import plan
 from episodic_dp import sampling
 from episodic_dp.plan import sampler_error
 from episodic_dp.sampling import draws
+from episodic_dp.sampling import numpy_sampler
 from tests import frequencies
 from tests.sampling import oracle
 
@@ -33,16 +34,28 @@ def _draw(hierarchy, p, number=DRAWS):
   return tuple(np.asarray(a) for a in many(steps))
 
 
+def _draw_without_jax(hierarchy, p, number=DRAWS):
+  """The same of the NumPy sampler: the tree drawn many times in one step."""
+  unit = plan.EPISODE if p.repeats else hierarchy.levels[0]
+  mechanism = plan.Mechanism(clip_unit=unit, noise_multiplier=1.0)
+  release = plan.Release(hierarchy, p, mechanism)
+  return numpy_sampler._draw(bytes(16), release, 0, (number, *p.repeats))
+
+
 @functools.cache
-def _draw_tree(stages):
+def _draw_tree(stages, draw=_draw):
   """Draws from Example 3.1, shared between tests."""
-  return _draw(_hierarchy(), plan.SamplingPlan(stages))
+  return draw(_hierarchy(), plan.SamplingPlan(stages))
 
 
+both_samplers = pytest.mark.parametrize(
+    "draw", [_draw, _draw_without_jax], ids=["jax", "numpy"]
+)
 PLANS = [
     (F(1), F(1), F(1)),
     (F(2), F(2), F(1)),
     (F(2), F(2), F(2)),
+    (P(0.5), P(0.25), F(1)),
     (F(1), P(0.3), A()),
     (P(0.7), P(0.6), P(0.5)),
     (A(), F(2), P(0.25)),
@@ -50,35 +63,36 @@ PLANS = [
 
 
 # Each plan is a program that is compiled; some of them are in `make test-slow`.
-SOME = [PLANS[1], PLANS[3], *(
-    pytest.param(p, marks=pytest.mark.slow)
-    for p in PLANS if p not in (PLANS[1], PLANS[3])
-)]
-
-
-@pytest.mark.parametrize("stages", SOME, ids=str)
+@pytest.mark.parametrize(
+    "stages",
+    [*PLANS[:5], *(pytest.param(p, marks=pytest.mark.slow) for p in PLANS[5:])],
+    ids=str,
+)
 def test_inclusion_of_leaves_and_of_pairs(stages):
   hierarchy, p = _hierarchy(), plan.SamplingPlan(stages)
   indices, mask = _draw_tree(stages)
   assert indices.shape[1:] == sampler_error.capacities(hierarchy, p)
+  if not any(isinstance(stage, P) for stage in stages[1:]):
+    for step in range(8):
+      _check_structure(indices[step], mask[step], 18)
   included = oracle.included(indices, mask, 18)
   exact = oracle.check_pairs(oracle.TREE, stages, included, DRAWS)
   rate = plan.inclusion_rate(hierarchy, p, "drawing")
   assert rate == pytest.approx(max(np.diag(exact)))
 
 
-@pytest.mark.parametrize(
-    "stages", [*PLANS[:3], (P(0.5), P(0.25), F(1))], ids=str
-)
-def test_subsets_are_as_likely_as_in_algorithm_1(stages):
-  indices, mask = _draw_tree(stages)
+@both_samplers
+@pytest.mark.parametrize("stages", PLANS[:4], ids=str)
+def test_subsets_are_as_likely_as_in_algorithm_1(stages, draw):
+  indices, mask = _draw_tree(stages, draw)
   drawn = oracle.included(indices, mask, 18)
   oracle.check_subsets(oracle.TREE, stages, drawn, DRAWS)
 
 
-def test_every_order_of_all_is_equally_likely():
+@both_samplers
+def test_every_order_of_all_is_equally_likely(draw):
   hierarchy = plan.Hierarchy.from_sizes(4, levels=("image",))
-  indices, mask = _draw(hierarchy, plan.SamplingPlan((A(),)))
+  indices, mask = draw(hierarchy, plan.SamplingPlan((A(),)))
   assert mask.all()
   frequencies.check_rows(indices, 24)
 
@@ -102,12 +116,13 @@ def test_order_is_uniform_given_the_subset_at_every_stage():
   frequencies.check_rows(np.argsort(indices[three][:, :3], axis=1), 6)
 
 
-def test_tasks_drawn_independently():
+@both_samplers
+def test_tasks_drawn_independently(draw):
   """Same class in two tasks: as often as for independent draws."""
   hierarchy = plan.Hierarchy.from_sizes([2, 2, 2, 2], levels=("c", "image"))
   episode = plan.Episode(1, 1, 1, form="independent", tasks=2)
   p = plan.SamplingPlan((F(1), F(2)), episode)
-  indices, mask = _draw(hierarchy, p)
+  indices, mask = draw(hierarchy, p)
   assert indices.shape[1:] == (2, 1, 2) and mask.all()
   frequencies.check_pairs(indices[:, 0, 0, 0], indices[:, 1, 0, 0], 8)
 
@@ -118,12 +133,13 @@ def test_steps_are_independent():
   frequencies.check_pairs(indices[:-1, 0], indices[1:, 0], 8)
 
 
-def test_empty_and_short_units():
+@both_samplers
+def test_empty_and_short_units(draw):
   tree = [[0, 1, 5], [], [3]]
   stages = (F(2), P(0.5), F(2))
   hierarchy = _hierarchy(tree)
   p = plan.SamplingPlan(stages, allow_short_units=True)
-  indices, mask = _draw(hierarchy, p)
+  indices, mask = draw(hierarchy, p)
   oracle.check_pairs(tree, stages, oracle.included(indices, mask, 9), DRAWS)
 
 
@@ -149,19 +165,13 @@ def test_inclusion_of_characters_and_alphabets(stages):
     )
 
 
-def test_poisson_counts_of_participants():
-  hierarchy = plan.Hierarchy.regular((400_000,), levels=("participant",))
-  _, mask = _draw(hierarchy, plan.SamplingPlan((P(0.004),)), number=2000)
-  frequencies.check_binomial(mask.sum(axis=1), 400_000, 0.004, cells=20)
-
-
 # Structure and cost -----------------------------------------------------------
 
 
 def _check_structure(indices, mask, leaves):
   """Padding last, whole below a masked unit, row 0; nothing drawn twice."""
   indices, mask = np.asarray(indices), np.asarray(mask)
-  assert indices.dtype == np.int32 and mask.dtype == bool
+  assert (indices.dtype, mask.dtype) == (np.int32, bool)
   assert indices.shape == mask.shape
   present = mask
   for _ in range(mask.ndim):
@@ -171,21 +181,6 @@ def _check_structure(indices, mask, leaves):
   drawn = indices[mask]
   assert len(set(drawn.tolist())) == drawn.size
   assert drawn.size == 0 or (drawn.min() >= 0 and drawn.max() < leaves)
-
-
-@pytest.mark.parametrize(
-    "stages", [(F(2), A()), (P(0.5), F(2)), (A(), P(0.5))], ids=str
-)
-def test_structure(stages):
-  """Above two drawings of each character."""
-  hierarchy = _hierarchy()
-  p = plan.SamplingPlan((*stages, F(2)))
-  for step in range(8):
-    indices, mask = sampling.sample(KEY, hierarchy, p, step)
-    assert indices.shape == sampler_error.capacities(hierarchy, p)
-    _check_structure(indices, mask, 18)
-    if not any(isinstance(s, P) for s in stages):
-      assert mask.sum() == 2 * (3 + 2)
 
 
 def test_short_units_are_taken_whole():
@@ -313,16 +308,16 @@ def test_every_unit_is_in_one_step_of_each_pass(units, steps):
     assert (passes[0] != other).any()
 
 
-def test_many_chunks_make_one_uniform_pass():
+def test_many_chunks_make_one_uniform_pass(monkeypatch):
   """Three chunks of units, the last one not full."""
-  units, steps = 2 * draws._CHUNK + 20_000, 10
-  one, two = (_bins(units, steps, number) for number in range(2))
+  size, steps = 1 << 12, 10
+  monkeypatch.setattr(draws, "_CHUNK", size)
+  one, two = (_bins(2 * size + 2000, steps, number) for number in range(2))
   frequencies.check_uniform(np.bincount(one, minlength=steps))
   # Uniform in every chunk, and independent between chunks and passes.
-  size = draws._CHUNK
   for first, second in (
       (one[:size], one[size : 2 * size]),
-      (one[size - 20_000 : size], one[-20_000:]),
+      (one[size - 2000 : size], one[-2000:]),
       (one, two),
   ):
     frequencies.check_pairs(first, second, steps)

@@ -176,19 +176,9 @@ def test_counts_follow_the_binomial(n, p):
   frequencies.check_binomial(_search(bits, n, p), n, p, cells=100)
 
 
-def test_stated_bias_covers_the_worst_range():
-  """The share of 2^128 numbers that hit one value is off by at most 1/2^128."""
-  n, total = 2**31 - 1, 1 << 128
-  short, extra = divmod(total, n)
-  # `extra` values have one number more than `short`, the others `short`.
-  distance = extra * ((short + 1) * n - total) / (n * total)
-  assert distance <= sampler_error.UNIFORM_ERROR
-
-
 # The sampler without JAX ------------------------------------------------------
 
 KEY = bytes(range(16))
-DRAWS = 20_000
 
 
 def _release(tree, stages, *, levels=oracle.LEVELS, episode=None, short=False):
@@ -200,11 +190,6 @@ def _release(tree, stages, *, levels=oracle.LEVELS, episode=None, short=False):
       plan.SamplingPlan(stages, episode, allow_short_units=short),
       plan.Mechanism(clip_unit=unit, clip_norm=1.0, noise_multiplier=1.0),
   )
-
-
-def _many(release):
-  """The tree drawn many times over, independently."""
-  return numpy_sampler._draw(KEY, release, 0, (DRAWS,))
 
 
 def _halves(bits):
@@ -261,35 +246,6 @@ def test_orders_are_those_of_the_jax_sampler(children):
           _halves(bits).reshape(families, slots, 4), children, slots
       ),
   )
-
-
-@pytest.mark.parametrize(
-    "stages",
-    [
-        (F(1), F(1), F(1)),
-        (F(2), F(2), F(1)),
-        (F(1), A(), F(2)),
-        (P(0.5), P(0.25), F(1)),
-        (F(1), P(0.3), P(0.5)),
-    ],
-    ids=str,
-)
-def test_subsets_are_as_likely_as_in_algorithm_1(stages):
-  release = _release(oracle.TREE, stages)
-  indices, mask = _many(release)
-  slots = sampler_error.capacities(release.hierarchy, release.plan)
-  assert indices.shape[1:] == slots
-  assert not indices[~mask].any()
-  # Within each unit what was drawn comes first.
-  assert (np.diff(mask.astype(int), axis=-1) <= 0).all()
-  drawn = oracle.included(indices, mask, 18)
-  oracle.check_subsets(oracle.TREE, stages, drawn, DRAWS)
-
-
-def test_empty_and_short_units():
-  tree, stages = [[0, 1, 5], [], [3]], (F(2), P(0.5), F(2))
-  indices, mask = _many(_release(tree, stages, short=True))
-  oracle.check_pairs(tree, stages, oracle.included(indices, mask, 9), DRAWS)
 
 
 def test_a_pass_draws_every_unit_once_and_steps_are_uniform():
@@ -424,19 +380,3 @@ def test_batches_are_the_rows_of_the_steps():
   assert len(set(rows)) == len(rows)
   with pytest.raises(ValueError, match="steps=0"):
     numpy_sampler.BatchSampler(release, key=KEY, steps=0)
-
-
-def test_every_order_is_equally_likely():
-  indices, mask = _many(_release(4, (A(),), levels=("image",)))
-  assert mask.all()
-  frequencies.check_rows(indices, 24)
-
-
-def test_independent_tasks_are_independent():
-  episode = plan.Episode(1, 1, 1, form="independent", tasks=2)
-  release = _release(
-      [2] * 4, (F(1), F(2)), levels=("c", "image"), episode=episode
-  )
-  tasks = [numpy_sampler.task_rows(KEY, release, step) for step in range(800)]
-  one, two = np.array(tasks)[:, :, 0, 0].T // 2
-  frequencies.check_pairs(one, two, 4)
