@@ -147,7 +147,7 @@ def _scores(
   found: dict[str, dict[str, Any]] = {}
   for kind in _KINDS:
     for last in metrics.validated(lines, kind)[-1:]:
-      found["validation"] = {"kind": kind, **last._asdict()}
+      found["validation"] = {"kind": kind, **last}
     for model in ("single", "ensemble"):
       if kind in tested.get(model, {}):
         score = tested[model][kind]

@@ -78,17 +78,16 @@ def define_resume() -> None:
   flags.DEFINE_enum(
       "resume",
       "same",
-      ("same", "fork", "auto", "must", "never"),
+      ("same", "fork", "auto"),
       "A run that was begun: resume it as it was; or, if anything has changed,"
       " under a fresh key, paying again for steps that may have been released"
-      " since its last checkpoint (fork; auto is for launchers); or say that"
-      " one must be there, or must not.",
+      " since its last checkpoint (fork; auto is for launchers).",
   )
   flags.DEFINE_string(
       "key_file",
       None,
-      "Where the secret key of a run on an object store lies, on this machine;"
-      " by default in ~/.episodic_dp/keys.",
+      "The file of the secret key, on this machine; by default in"
+      " WORKDIR/private, for a run on an object store in ~/.episodic_dp/keys.",
   )
 
 

@@ -14,9 +14,7 @@ number of devices), the run is refused and the sentence says what has changed.
 --resume=fork then resumes from the last checkpoint under a fresh key; the
 ledger pays again for steps that may have been released since. --resume=auto
 does so without a question, as launchers need it. Other data, another release or
-another learner need a new folder. --resume=must refuses a folder in which no
-run was begun, such as an empty disk that was mounted by mistake;
---resume=never one that holds a run.
+another learner need a new folder.
 
 SIGTERM and SIGUSR1, as schedulers send them, and --time_limit=55m save a
 checkpoint after the step that is running and end with status 75: queue the same
@@ -95,8 +93,7 @@ def main(values: flags.FlagValues) -> None:
   """Train, and print the guarantees of the steps that were taken."""
   deadline = None
   if values.time_limit is not None:
-    seconds = stopping.time_limit(values.time_limit)
-    deadline = stopping.deadline(interrupts.BEGAN, seconds)
+    deadline = stopping.deadline(values.time_limit, interrupts.BEGAN)
   with devices.leaving():
     devices.join(values.coordinator, values.num_processes, values.process_id)
     result = _train(values, deadline)

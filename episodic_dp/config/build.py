@@ -75,6 +75,11 @@ def build(
     compute = dataclasses.replace(
         compute, microbatch_size=config.compute.microbatch_size
     )
+  if config.compute.devices is not None:
+    mesh = training.make_mesh(config.compute.devices)
+    compute = dataclasses.replace(
+        compute, mesh=mesh if mesh.size > 1 else None
+    )
   return training.TrainingSpec(
       train=dataclasses.replace(train, resident=config.compute.resident),
       validation=validation,
@@ -87,7 +92,6 @@ def build(
       seed=config.seed,
       private_seed=config.private_seed,
       compute=compute,
-      devices=config.compute.devices,
       evaluate_every=tasks.every,
       checkpoint_every=config.checkpoint_every,
       evaluator=evaluator or training.Evaluator(evaluated),

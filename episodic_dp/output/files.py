@@ -22,14 +22,9 @@ def replacing(
   stops leaves the old file or the new one.
 
   Args:
-    path: of the file; its folder is made where it does not exist. Or an
-      address on an object store, which replaces objects at once itself.
+    path: of the file; its folder is made where it does not exist.
     private: whether only the owner may read it, from the first byte on.
   """
-  if "://" in os.fspath(path):
-    with _uploading(os.fspath(path)) as beside:
-      yield beside
-    return
   path = pathlib.Path(path)
   beside = path.with_name(f".{path.name}.tmp")
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,23 +32,12 @@ def replacing(
   try:
     beside.touch(mode=0o600 if private else 0o666)
     yield beside
-    _to_disk(beside)
+    with open(beside, "rb") as file:
+      os.fsync(file.fileno())
     os.replace(beside, path)
   finally:
     with contextlib.suppress(OSError):  # Of the same disk, most likely.
       beside.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _uploading(url: str) -> Iterator[pathlib.Path]:
-  """Yield a file of this machine, and upload it if nothing is raised."""
-  # Lazy import: files of this machine need no client of object stores.
-  from etils import epath
-
-  with tempfile.TemporaryDirectory() as folder:
-    beside = pathlib.Path(folder) / "file"
-    yield beside
-    epath.Path(url).write_bytes(beside.read_bytes())
 
 
 @contextlib.contextmanager
@@ -75,41 +59,19 @@ def new_folder(path: str | os.PathLike) -> Iterator[pathlib.Path]:
   beside.mkdir()
   try:
     yield beside
-    for written in sorted(beside.iterdir()):
-      _to_disk(written)
     os.rename(beside, path)
-    _to_disk(path.parent)
   finally:
     shutil.rmtree(beside, ignore_errors=True)
 
 
-def _to_disk(path: pathlib.Path) -> None:
-  """Wait until a file or a folder is on the disk."""
-  handle = os.open(path, os.O_RDONLY)
-  try:
-    os.fsync(handle)
-  finally:
-    os.close(handle)
-
-
-def check_folder(folder: str | os.PathLike, flag: str = "--out") -> None:
+def check_folder(folder: str | os.PathLike) -> None:
   """Make a folder and write to it, before anything is computed for it.
 
-  Args:
-    folder: of results.
-    flag: that named it.
-
   Raises:
-    RunError: it cannot be made, or takes no file; one sentence.
+    OSError: it cannot be made, or takes no file.
   """
-  try:
-    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=os.fspath(folder)):
-      pass
-  except OSError as e:
-    raise errors.RunError(
-        f"{folder} cannot be written ({e.strerror}): choose another {flag}"
-    ) from e
+  pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+  tempfile.TemporaryFile(dir=os.fspath(folder)).close()
 
 
 def check_new_folder(path: str | os.PathLike) -> None:
@@ -150,9 +112,15 @@ def write_text(
 def write_bytes(
     path: str | os.PathLike, content: bytes, *, private: bool = False
 ) -> None:
-  """Replace a file; see `replacing`."""
-  with replacing(path, private=private) as beside:
-    beside.write_bytes(content)
+  """Replace a file, see `replacing`, or an object of an object store."""
+  if "://" in os.fspath(path):
+    # Lazy import: files of this machine need no client of object stores.
+    from etils import epath
+
+    epath.Path(path).write_bytes(content)
+  else:
+    with replacing(path, private=private) as beside:
+      beside.write_bytes(content)
 
 
 def write_json(

@@ -14,10 +14,8 @@ import tqdm
 
 from episodic_dp.output import quoting
 
-_SILENT = 1.0  # Seconds of a phase without a line.
-_EVERY = 1.9  # Seconds between the first two lines.
-_LONGEST = 30.0  # The most seconds between two lines.
-_RARER = 1.5  # Growth of these pauses, from line to line.
+_SILENT = 1.0  # Seconds before the first line; each pause doubles,
+_LONGEST = 30.0  # up to these seconds.
 
 
 def progress(total: int, unit: str) -> tqdm.tqdm:
@@ -44,21 +42,18 @@ def phase(what: str, *, at_once: bool = False) -> Iterator[None]:
   began = time.monotonic()
   short, said = what.partition(" (")[0], at_once
 
-  def go_on() -> None:
+  def speak() -> None:
     nonlocal said
-    if not said:
-      if ended.wait(_SILENT):
-        return
-      said = True
-      _say(what)
-    pause = _EVERY
+    pause = _SILENT
     while not ended.wait(pause):
-      pause = min(_RARER * pause, _LONGEST)
-      _say(f"{short}: {time.monotonic() - began:.0f} s so far")
+      so_far = f"{short}: {time.monotonic() - began:.0f} s so far"
+      _say(so_far if said else what)
+      said = True
+      pause = min(2 * pause, _LONGEST)
 
   if at_once:
     _say(what)
-  speaker = threading.Thread(target=go_on, name="phase", daemon=True)
+  speaker = threading.Thread(target=speak, name="phase", daemon=True)
   speaker.start()
   try:
     yield

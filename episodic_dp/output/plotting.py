@@ -12,15 +12,12 @@ from collections.abc import Callable, Sequence
 import io
 import os
 from typing import Any, TypeVar
-import warnings
 
 import cycler
 import matplotlib
 from matplotlib import axes as axes_lib
 from matplotlib import figure as figure_lib
-from matplotlib import text as text_lib
 from matplotlib import ticker
-from matplotlib.backends import backend_agg
 import numpy as np
 
 from episodic_dp.output import files
@@ -85,9 +82,7 @@ def figure(height: float, *, width: float = NARROW) -> figure_lib.Figure:
     height: in inches.
     width: in inches, `NARROW` or `WIDE` where that fits.
   """
-  made = figure_lib.Figure(figsize=(width, height))
-  backend_agg.FigureCanvasAgg(made)  # Draws into memory, without a display.
-  return made
+  return figure_lib.Figure(figsize=(width, height))
 
 
 @styled
@@ -98,25 +93,9 @@ def png(drawn: figure_lib.Figure, dpi: int = _DPI) -> bytes:
     drawn: the figure.
     dpi: dots per inch; fewer where many figures share a file.
   """
-  _take_names_as_they_are(drawn)
   buffer = io.BytesIO()
-  with warnings.catch_warnings():
-    # A name may be written in a script that the font lacks.
-    warnings.filterwarnings("ignore", "Glyph .* missing from font")
-    drawn.savefig(
-        buffer, format="png", dpi=dpi, metadata={"Software": None}
-    )
+  drawn.savefig(buffer, format="png", dpi=dpi, metadata={"Software": None})
   return buffer.getvalue()
-
-
-def _take_names_as_they_are(drawn: figure_lib.Figure) -> None:
-  """Show dollar signs of names; the axes' numbers stay formulas."""
-  texts = drawn.findobj(text_lib.Text)
-  for axes in drawn.axes:
-    texts += [*axes.get_xticklabels(), *axes.get_yticklabels()]
-  for text in texts:
-    if "$" in text.get_text() and "mathdefault" not in text.get_text():
-      text.set_parse_math(False)
 
 
 def save(

@@ -11,10 +11,9 @@ The parts of a step are those of data on the same devices, in the same order:
 the samples and the noise are the same bits, and so are the parameters except
 where a compiler rounds otherwise in another program.
 
-The drawn rows are as secret as the key: they stay in this process and occur in
-no message. An observer of the machine itself while it runs, of its memory or of
-the parts of a mapped file that it reads, is outside the guarantee, and so is
-one who times its steps.
+The drawn rows are as secret as the key, and stay in this process. An observer
+of the machine itself while it runs, of its memory or of the parts of a mapped
+file that it reads, is outside the guarantee, and so is one who times its steps.
 """
 
 from concurrent import futures
@@ -23,11 +22,9 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from episodic_dp import backends
-from episodic_dp import errors
 from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.private import keys
 from episodic_dp.private import sharding
@@ -69,84 +66,79 @@ class Feed:
     has_tasks = program.release.plan.episode is not None
     self._labels = None if has_tasks else dataset.labels
     self._multiplier = program.noise_multiplier
-    self._program = program
-    draw = functools.partial(step_lib.draw, program)
-    key = jax.eval_shape(lambda: jax.random.key(0, impl=keys.IMPLEMENTATION))
-    number = jax.ShapeDtypeStruct((), jnp.int32)
-    rows, _ = jax.eval_shape(draw, key, number)
-    slots, *self._task = rows.shape
-    one = math.prod((*self._task, *self._images.shape[1:]))
-    one *= self._images.dtype.itemsize * self._mesh.size
-    size = program.compute.microbatch_size
-    most = -(-slots // (size * self._mesh.size))
-    self._size = size * min(max(1, block_bytes // (one * size)), most)
-    self._slots = slots
-    self._draw, self._add, self._finish = self._programs(program)
+    self._compile_when_called(program)
+    key = jax.random.key(0, impl=keys.IMPLEMENTATION)
+    rows, _ = jax.eval_shape(self._draw, key, np.int32(0))
+    self._slots, *self._task = rows.shape
+    # On all devices: the tasks of a microbatch, and the bytes of their images.
+    alone = program.compute.microbatch_size
+    together = alone * self._mesh.size
+    size = together * math.prod(self._task) * self._images[0].nbytes
+    microbatches = max(1, block_bytes // size)
+    microbatches = min(microbatches, -(-self._slots // together))
+    self._size = alone * microbatches
     # One thread: gathers follow one another in the order they are used in.
     self._thread = futures.ThreadPoolExecutor(1, "gather")
     self._next: tuple[Any, Any, futures.Future[_Fetched]] | None = None
 
-  def _programs(self, program: step_lib.Program) -> tuple[Any, Any, Any]:
-    """Return the programs of a step; the devices' totals have a first axis."""
+  def _compile_when_called(self, program: step_lib.Program) -> None:
+    """Make the programs of a step; the devices' totals have a first axis."""
     mesh = self._mesh
     whole, parts = sharding.replicated(mesh), sharding.in_parts(mesh)
-    replicated, in_parts = sharding.REPLICATED, sharding.PARTS
-    on_devices = functools.partial(step_lib.on_devices, mesh)
 
-    def add(state: Any, totals: Any, tasks: Any, first: Any) -> Any:
-      totals = jax.tree.map(lambda a: a[0], totals)
-      slot = jax.lax.axis_index(sharding.AXIS) + mesh.size * first
-      totals = step_lib.add(
-          program, step_lib.varying(state), totals, tasks, slot, mesh.size
-      )
+    def begin(state: Any) -> Any:
+      totals = step_lib.begin(program, state, self._slots)
       return jax.tree.map(lambda a: a[None], totals)
 
-    def total(totals: Any) -> Any:
-      return step_lib.summed(jax.tree.map(lambda a: a[0], totals))
+    def add(state: Any, totals: Any, tasks: Any, first: Any) -> Any:
+      slot = jax.lax.axis_index(sharding.AXIS) + mesh.size * first
+      own = jax.tree.map(lambda a: a[0], totals)
+      own = step_lib.add(
+          program, step_lib.varying(state), own, tasks, slot, mesh.size
+      )
+      return jax.tree.map(lambda a: a[None], own)
 
     def finish(state: Any, multiplier: Any, totals: Any, mask: Any) -> Any:
-      totals = on_devices(total, in_parts, out=replicated)(totals)
-      return step_lib.finish(program, state, multiplier, totals, mask)
+      total = jax.tree.map(lambda a: a.sum(axis=0), totals)
+      return step_lib.finish(program, state, multiplier, total, mask)
 
-    return (
-        backends.jit(
-            functools.partial(step_lib.draw, program),
-            in_shardings=whole,
-            out_shardings=whole,
-        ),
-        backends.jit(
-            on_devices(
-                add, replicated, in_parts, in_parts, replicated, out=in_parts
-            ),
-            in_shardings=(whole, parts, parts, whole),
-            out_shardings=parts,
-            donate_argnums=1,
-        ),
-        backends.jit(
-            finish,
-            in_shardings=(whole, whole, parts, whole),
-            out_shardings=whole,
-            donate_argnums=0,
-        ),
+    self._draw = backends.jit(
+        functools.partial(step_lib.draw, program),
+        in_shardings=whole,
+        out_shardings=whole,
     )
-
-  def _zeros(self, state: state_lib.State) -> Any:
-    """Return the totals of each device, without any task."""
-    begin = functools.partial(
-        step_lib.begin, self._program, slots=self._slots
+    self._begin = backends.jit(
+        step_lib.on_devices(
+            mesh, begin, sharding.REPLICATED, out=sharding.PARTS
+        ),
+        in_shardings=whole,
+        out_shardings=parts,
     )
-    like = jax.eval_shape(begin, state)
-    zeros = jax.tree.map(lambda a: np.zeros((1, *a.shape), a.dtype), like)
-    return sharding.parts(self._mesh, lambda device: zeros)
+    self._add = backends.jit(
+        step_lib.on_devices(
+            mesh,
+            add,
+            sharding.REPLICATED,
+            sharding.PARTS,
+            sharding.PARTS,
+            sharding.REPLICATED,
+            out=sharding.PARTS,
+        ),
+        in_shardings=(whole, parts, parts, whole),
+        out_shardings=parts,
+        donate_argnums=1,
+    )
+    self._finish = backends.jit(
+        finish,
+        in_shardings=(whole, whole, parts, whole),
+        out_shardings=whole,
+        donate_argnums=0,
+    )
 
   def __call__(
       self, state: state_lib.State
   ) -> tuple[state_lib.State, state_lib.Metrics]:
-    """Take one step; the state is donated.
-
-    Raises:
-      RunError: the images could not be gathered.
-    """
+    """Take one step; the state is donated, unless its images are not read."""
     state = sharding.placed_state(self._mesh, state)
     key, number = state.key, state.step
     prepared, self._next = self._next, None
@@ -154,9 +146,9 @@ class Feed:
       waiting = prepared[2]
     else:
       waiting = self._ahead(key, number)
-    totals, first, more = self._zeros(state), 0, True
+    totals, first, more = self._begin(state), 0, True
     while more:
-      rows, mask, filled, tasks = _result(waiting)
+      rows, mask, filled, tasks = waiting.result()
       # Of the device that has most of them.
       more = first + self._size < -(-filled // self._mesh.size)
       if more:
@@ -175,25 +167,14 @@ class Feed:
     return state, metrics
 
   def compile(self, state: state_lib.State) -> None:
-    """See `meta_step.Step`."""
+    """See `meta_step.Step`; computes the first block of the next step."""
     state = sharding.placed_state(self._mesh, state)
-    like: Any = jax.ShapeDtypeStruct
-    size = self._size * self._mesh.size
-    total = size * math.prod(self._task)
-    tasks: Any = step_lib.Tasks(
-        like((total, *self._images.shape[1:]), self._images.dtype),
-        like((size, *self._task), jnp.int32),
-        like((size,), jnp.bool_),
-        None if self._labels is None else like((total,), jnp.int32),
-    )
-    totals = self._zeros(state)
-    draw = self._draw.lower(state.key, state.step)
-    add = self._add.lower(state, totals, tasks, np.int32(0))
-    finish = self._finish.lower(
-        state, self._multiplier, totals, draw.out_info[1]
-    )
-    self._draw, self._add = draw.compile(), add.compile()
-    self._finish = finish.compile()
+    _, mask, _, tasks = self._ahead(state.key, state.step).result()
+    totals = self._add(state, self._begin(state), tasks, np.int32(0))
+    # Not called: it alone waits for other processes.
+    self._finish = self._finish.lower(
+        state, self._multiplier, totals, mask
+    ).compile()
 
   def _ahead(
       self, key: jax.Array, number: jax.Array
@@ -214,6 +195,7 @@ class Feed:
     """Return the draw and its block from task `first` of every device on."""
     size, devices = self._size, self._mesh.size
     total = size * math.prod(self._task)
+    places = np.arange(total, dtype=np.int32).reshape(size, *self._task)
 
     def of_device(device: int) -> Any:
       begin, end = (device + devices * n for n in (first, first + size))
@@ -221,30 +203,12 @@ class Feed:
       images = np.zeros((total, *self._images.shape[1:]), self._images.dtype)
       # Clipped like the gather on a device; also, this fills without a copy.
       np.take(self._images, own, axis=0, out=images[: own.size], mode="clip")
-      real = np.zeros(size, bool)
-      part = mask[begin:end:devices]
-      real[: part.size] = part
-      places = np.arange(total, dtype=np.int32).reshape(size, *self._task)
+      real = mask[begin:end:devices]
       labels = None
       if self._labels is not None:
-        labels = np.zeros(total, np.int32)
-        labels[: own.size] = self._labels[own]
-      tasks: Any = step_lib.Tasks
-      return tasks(images, places, real, labels)
+        labels = self._labels[own].astype(np.int32)
+        labels = np.pad(labels, (0, total - own.size))
+      parts: Any = (images, places, np.pad(real, (0, size - real.size)), labels)
+      return step_lib.Tasks(*parts)
 
     return rows, mask, filled, sharding.parts(self._mesh, of_device)
-
-
-def _result(future: futures.Future[_Fetched]) -> _Fetched:
-  """Return a future's result; RunError, which names no row, where it fails."""
-  try:
-    return future.result()
-  except Exception as e:
-    # Neither its text nor its trace: they may name a row.
-    reason = e.strerror if isinstance(e, OSError) else None
-    raise errors.RunError(
-        "the images that a step draws could not be gathered"
-        f" ({reason or type(e).__name__}): leave the files of the data as"
-        " they are during a run, see that memory is free, and run the same"
-        " command again; it resumes from the last checkpoint"
-    ) from None

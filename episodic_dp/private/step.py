@@ -75,9 +75,8 @@ class Compute:
       in its memory at once; by default that of `backends.choices`.
     mesh: devices that share the tasks of a step out, along its one axis `tasks`
       (`training.make_mesh`); "all" for all that JAX sees, where every core of a
-      CPU is one (one device where several processes run); None for one. The
-      sampled tasks and the noise are the same bits on any mesh, the parameters
-      up to rounding.
+      CPU is one; None for one. The sampled tasks and the noise are the same
+      bits on any mesh, the parameters up to rounding.
     diagnostics: also return "private/..." metrics, which are outside the
       guarantee: keep them apart and unpublished.
     block_bytes: for data that stay on the host, bytes of images that are
@@ -103,8 +102,6 @@ class Compute:
     """
     if not isinstance(self.mesh, str):
       return self.mesh
-    if jax.process_count() > 1:
-      return None
     backends.warn_of_idle_cores()
     devices = jax.devices()
     return sharding.make_mesh(devices) if len(devices) > 1 else None

@@ -118,27 +118,23 @@ class Inference:
       spec: federation_lib.Spec,
       federation: federation_lib.Federation | None = None,
   ):
-    self._spec = spec
+    self.spec = spec
     self._federation = federation or federation_lib.Federation(spec)
     self.steps = spec.rounds
-    self.evaluate_every = spec.evaluate_every
-    self.checkpoint_every = spec.checkpoint_every
-    self.private_seed = spec.private_seed
-    self.config = spec.config
     self._visits = [0] * len(spec.clients)
     self._done = 0
 
   def init(self) -> Held:
     """See `training.Program`."""
     clients = self._federation.clients
-    posterior = servers.begin(self._spec.learner.prior, clients)
+    posterior = servers.begin(self.spec.learner.prior, clients)
     sent = servers.everyone(posterior.natural, clients)
     key = private.secret_key(bytes(8))  # Replaced by that of the run.
     return Held(posterior, self._federation.begin(key), sent)
 
   def parts(self, state: Held) -> dict[str, str]:
     """See `training.Program`."""
-    spec = self._spec
+    spec = self.spec
     rules = [spec.local_steps, float(spec.damping), spec.server, spec.seed]
     described = [plan_lib.to_dict(release) for release in spec.releases]
     return {
@@ -175,25 +171,23 @@ class Inference:
     """See `training.Program`: who is visited when is public."""
     for done in itertools.chain(*ranges):
       self._pay(done + 1)
-    self._done = ranges[-1].stop
-    spec = self._spec
-    if spec.server != "asynchronous":
-      left = max(m - v for m, v in zip(spec.most_visits, self._visits))
-      self.steps = int(min(spec.rounds, self._done + left))
+    self._done = self.steps = ranges[-1].stop
+    paid = list(self._visits)
+    while self.steps < self.spec.rounds and any(
+        v < m for v, m in zip(self._visits, self.spec.most_visits)
+    ):
+      self.steps += 1
+      self._pay(self.steps)
+    self._visits = paid
 
   def compile(self, state: Held) -> None:
     """See `training.Program`: the first round compiles."""
-
-  def affordable(self) -> bool:
-    """See `training.Program`."""
-    most = self._spec.most_visits
-    return any(v < m for v, m in zip(self._visits, most))
 
   def step(self, state: Held) -> tuple[Held, dict[str, Any]]:
     """See `training.Program`."""
     self._done += 1
     paid = self._pay(self._done)
-    server = self._spec.server
+    server = self.spec.server
     turns = [paid] if server == "synchronous" else [[m] for m in paid]
     posterior, states, sent = state
     for clients in turns:
@@ -217,13 +211,13 @@ class Inference:
     """See `training.Program`."""
     return {"visits": self._visits}
 
-  def validate(self, state: Held) -> tuple[dict[str, Any], float, str] | None:
+  def validate(self, state: Held) -> loop.Validated:
     """See `training.Program`."""
-    examples = self._spec.validation
+    examples = self.spec.validation
     if not len(examples.labels):
-      return None
+      return loop.NOT_VALIDATED
     accuracy, log_likelihood = score(
-        self._spec.learner, state.posterior, examples
+        self.spec.learner, state.posterior, examples
     )
     numbers = {
         "validation_accuracy": accuracy,
@@ -235,7 +229,7 @@ class Inference:
     """See `training.Program`; a statement for each client that has released."""
     if not ended:
       return
-    spec, guarantees, rows = self._spec, self._guarantees(), []
+    spec, guarantees, rows = self.spec, self._guarantees(), []
     for m, client in enumerate(spec.clients):
       row = {
           "client": client.name,
@@ -249,7 +243,7 @@ class Inference:
         statement = accounting.run_statement(
             accounting.Ledger().add(spec.releases[m], guarantee.steps),
             delta=spec.deltas[m],
-            fixed_seed=self.private_seed is not None,
+            fixed_seed=self.spec.private_seed is not None,
             lineage=lineage,
         )
         files.write_json(folder / row["statement"], statement)
@@ -271,7 +265,7 @@ class Inference:
       self, state: Held, done: int, stopped: str, seconds: float
   ) -> Result:
     """See `training.Program`."""
-    if stopped == "done" and done < self._spec.rounds:
+    if stopped == "done" and done < self.spec.rounds:
       stopped = "budget"
     return Result(
         posterior=state.posterior,
@@ -285,13 +279,13 @@ class Inference:
   def _guarantees(self) -> tuple[accounting.Guarantee | None, ...]:
     """Return the guarantee of each client; None if it released nothing."""
     return tuple(
-        self._spec.guarantee(m, visits) if visits else None
+        self.spec.guarantee(m, visits) if visits else None
         for m, visits in enumerate(self._visits)
     )
 
   def _pay(self, number: int) -> list[int]:
     """Pay for the visits of a round; return the visited clients in order."""
-    spec, count = self._spec, len(self._spec.clients)
+    spec, count = self.spec, len(self.spec.clients)
     order: Sequence[int] = range(count)
     if spec.server == "asynchronous":
       key = jax.random.fold_in(jax.random.key(spec.seed), number)

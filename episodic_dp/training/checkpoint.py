@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import io
 import json
+import math
 import os
 from typing import Any
 import zipfile
@@ -38,17 +39,14 @@ class Checkpoints:
 
   def __init__(self, workdir: str | os.PathLike):
     self.folder = workdir_lib.folder_of(workdir) / workdir_lib.CHECKPOINTS
-    self._qualities: dict[int, float | None] = {}
 
   def steps(self) -> tuple[int, ...]:
     """Return the steps that have a checkpoint, in order."""
-    if not self.folder.exists():
-      return ()
-    names = (path.name.split(".") for path in self.folder.iterdir())
+    paths = self.folder.iterdir() if self.folder.exists() else ()
     return tuple(sorted(
-        int(parts[0])
-        for parts in names
-        if len(parts) == 2 and parts[0].isdigit() and parts[1] == "npz"
+        int(path.stem)
+        for path in paths
+        if path.suffix == ".npz" and path.stem.isdigit()
     ))
 
   def latest(self) -> int | None:
@@ -60,13 +58,12 @@ class Checkpoints:
 
     Of equal qualities the later step comes first.
     """
-    found = []
-    for step in self.steps():
-      if step not in self._qualities:
-        self._qualities[step] = self.about(step).get("quality")
-      quality = self._qualities[step]
-      if quality is not None:
-        found.append((step, quality))
+    qualities = {step: self.about(step).get("quality") for step in self.steps()}
+    found = [
+        (step, quality)
+        for step, quality in qualities.items()
+        if quality is not None and math.isfinite(quality)
+    ]
     found.sort(key=lambda pair: (pair[1], pair[0]), reverse=True)
     return tuple(found[:BEST])
 
@@ -105,7 +102,6 @@ class Checkpoints:
     stored: dict[str, Any] = {_ABOUT: json.dumps(about), **entries}
     np.savez(stream, **stored)
     files.write_bytes(self._path(step), stream.getvalue())
-    self._qualities[step] = quality
     kept = {step, *(best for best, _ in self.best())}
     for old in self.steps():
       if old not in kept:
@@ -205,9 +201,9 @@ def digest(arrays: Arrays) -> str:
   """Return SHA-256 over bytes, dtypes and shapes of the leaves in order."""
   total = hashlib.sha256()
   for leaf in jax.tree.leaves(arrays):
-    leaf = np.ascontiguousarray(leaf)
+    leaf = np.asarray(leaf)
     total.update(f"{leaf.dtype}{leaf.shape}".encode())
-    total.update(leaf.tobytes())
+    total.update(leaf.reshape(-1).view(np.uint8).data)
   return total.hexdigest()
 
 

@@ -27,7 +27,7 @@ from episodic_dp.data import dataset as dataset_lib
 from episodic_dp.plan import validation
 from episodic_dp.private import sharding
 
-_CHUNK_BYTES = 2**24  # float32 bytes of images that one call holds
+_AT_ONCE = 8  # Tasks whose images a device holds.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Score:
     high: mean + 1.96 s / sqrt(tasks).
     tasks: how many tasks.
     per_task: the scores of the tasks in their order, packed (`unpack`); "" for
-      a score that was not measured task by task.
+      a score that was not measured here.
   """
 
   mean: float
@@ -169,9 +169,6 @@ class Evaluator:
 
     one_at_a_time = backends.choices().microbatch_size == 1
     self._mesh = sharding.make_mesh(jax.local_devices())
-    whole, share = (
-        jax.sharding.PartitionSpec(*axes) for axes in ((), (sharding.AXIS,))
-    )
 
     def chunk(params, keys, images, episode, targets):
       def of_device(params, keys, images):
@@ -185,8 +182,8 @@ class Evaluator:
       return jax.shard_map(
           of_device,
           mesh=self._mesh,
-          in_specs=(whole, share, share),
-          out_specs=share,
+          in_specs=(sharding.REPLICATED, sharding.PARTS, sharding.PARTS),
+          out_specs=sharding.PARTS,
           check_vma=False,
       )(params, keys, images)
 
@@ -206,13 +203,8 @@ class Evaluator:
     """
     params = sharding.replicate(self._mesh, params)
     count = len(tasks.rows)
-    per_task = 4 * math.prod(tasks.rows.shape[1:]) * math.prod(
-        tasks.images.shape[1:]
-    )
     devices = self._mesh.size
-    size = devices * max(
-        1, min(-(-count // devices), 8, _CHUNK_BYTES // per_task)
-    )
+    size = devices * min(-(-count // devices), _AT_ONCE)
     outputs, labels = [], []
     for start in range(0, count, size):
       # The last task again, where a chunk is not full: one compilation.
@@ -241,22 +233,14 @@ class Evaluator:
       errors = np.square(total / len(members) - labels)
       return interval(errors.mean(axis=(1, 2)), SquaredError)
     right = np.argmax(total, axis=-1) == labels
-    return interval(right.sum(axis=1), of=right.shape[1])
+    return interval(right.mean(axis=1))
 
 
-def interval(
-    per_task: np.ndarray, kind: type[Score] = Accuracy, *, of: int = 1
-) -> Score:
-  """Return the mean and 95 % interval of a score.
-
-  Args:
-    per_task: the scores, [tasks], times `of`.
-    kind: of score.
-    of: what they are divided by: whole numbers of right answers are packed in
-      a byte each, fractions in four.
-  """
-  packed = pack(per_task, of)
-  per_task = np.asarray(per_task, np.float64) / of
+def interval(per_task: np.ndarray, kind: type[Score] = Accuracy) -> Score:
+  """Return the mean and 95 % interval of the scores [tasks] of a kind."""
+  per_task = np.asarray(per_task, np.float64)
+  data = zlib.compress(per_task.astype("<f4").tobytes(), 9)
+  packed = f"<f4/1:{base64.b64encode(data).decode()}"
   n = per_task.size
   mean = float(per_task.mean())
   # One task has no spread: its interval is everything.
@@ -269,22 +253,12 @@ def interval(
   )
 
 
-def pack(values: np.ndarray, of: int = 1) -> str:
-  """Pack numbers [tasks] and their divisor, as "TYPE/OF:" and base64 of zlib.
-
-  TYPE is one of NumPy's, little-endian: the smallest for whole numbers that are
-  not negative, else float32.
-  """
-  values = np.asarray(values)
-  kind = "<f4"
-  if np.issubdtype(values.dtype, np.integer) and values.min(initial=0) >= 0:
-    kind = "|u1" if values.max(initial=0) < 256 else "<u4"
-  data = zlib.compress(values.astype(kind).tobytes(), 9)
-  return f"{kind}/{of}:{base64.b64encode(data).decode()}"
-
-
 def unpack(text: str) -> np.ndarray:
-  """Return the scores float64[tasks] of a `Score.per_task`."""
+  """Return the scores float64[tasks] of a `Score.per_task`.
+
+  The text is "TYPE/OF:" and base64 of zlib: numbers of a type of NumPy, to be
+  divided by OF, which is more than 1 in results of earlier versions.
+  """
   kind, _, rest = text.partition("/")
   of, _, data = rest.partition(":")
   values = np.frombuffer(zlib.decompress(base64.b64decode(data)), kind)

@@ -7,10 +7,8 @@ counts steps and writes what is public; a `Program` says what a step is and what
 it costs.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import contextlib
-import hashlib
-import json
 import math
 import os
 import secrets
@@ -38,6 +36,9 @@ from episodic_dp.training import workdir as workdir_lib
 
 # Takes the public line of a step.
 Callback: TypeAlias = Callable[[Mapping[str, Any]], None]
+# Numbers to write, their quality (see `Program.validate`) and words.
+Validated: TypeAlias = tuple[dict[str, Any], float | None, str]
+NOT_VALIDATED: Validated = ({}, None, "")
 _LINES = 100  # Of steps, in a log.
 
 
@@ -45,22 +46,18 @@ class Program(Protocol):
   """A run as the loop sees it: steps of a state, and what they cost.
 
   Attributes:
+    spec: has `evaluate_every` (steps between validations, each with a
+      checkpoint), `checkpoint_every`, `private_seed` (None for a secret key)
+      and `config` (a JSON-able description).
     unit: "step" or "round".
     steps: of the whole run.
-    evaluate_every: steps between validations, each with a checkpoint.
-    checkpoint_every: steps between checkpoints.
-    private_seed: None for a secret key.
     diagnostics: whether a step returns numbers "private/...".
-    config: JSON-able description.
   """
 
+  spec: Any
   unit: str
   steps: int
-  evaluate_every: int
-  checkpoint_every: int
-  private_seed: int | None
   diagnostics: bool
-  config: Mapping[str, Any]
 
   @property
   def privacy_unit(self) -> str | None:
@@ -79,13 +76,13 @@ class Program(Protocol):
     """Return the state of what `saved` returned, with a key."""
 
   def charge(self, ranges: Sequence[range]) -> None:
-    """Account for steps of earlier keys, and last for those of this key."""
+    """Account for steps of earlier keys, and last for those of this key.
+
+    From then on `steps` are those that the budget allows.
+    """
 
   def compile(self, state: Any) -> None:
     """Compile the step, without taking it."""
-
-  def affordable(self) -> bool:
-    """Return whether another step is within the budget."""
 
   def step(self, state: Any) -> tuple[Any, dict[str, Any]]:
     """Take a step and pay for it; return the state and numbers to write."""
@@ -96,8 +93,11 @@ class Program(Protocol):
   def ledger(self) -> dict[str, Any]:
     """Return plain data of everything that was paid for."""
 
-  def validate(self, state: Any) -> tuple[dict[str, Any], float, str] | None:
-    """Return numbers to write, their quality and words; None without tasks."""
+  def validate(self, state: Any) -> Validated:
+    """Return numbers to write, their quality and words; without tasks, none.
+
+    More quality is better; it is NaN or infinite for a model that has failed.
+    """
 
   def write(self, folder: Any, lineage: Sequence[str], *, ended: bool) -> None:
     """Write statements: of the whole run, or of the steps done at its end."""
@@ -110,7 +110,7 @@ class Program(Protocol):
 
 def run(
     program: Program,
-    workdir: str | os.PathLike | workdir_lib.WorkDirectory,
+    workdir: str | os.PathLike,
     *,
     resume: str = "same",
     key_file: str | os.PathLike | None = None,
@@ -126,9 +126,9 @@ def run(
   Args:
     program: what to run.
     workdir: takes config.json, metrics.jsonl, statements, checkpoints/,
-      pictures, tensorboard/ and private/, or an opened one.
-    resume: one of `resume.MODES`, see `resume.begin`.
-    key_file: where the key of a run on an object store lies.
+      pictures, tensorboard/ and private/.
+    resume: "same", "fork" or "auto", see `resume.begin`.
+    key_file: of the secret key, see `workdir.key_path`.
     deadline: time (`time.monotonic`) by which the last step is saved.
     callbacks: called after every step, and after its checkpoint where it has
       one, with its public line; of several processes in the first alone. Steps
@@ -145,30 +145,33 @@ def run(
   """
   began = time.monotonic()
   with contextlib.ExitStack() as opened:
-    writers: list[_Writer] = []
-
-    def begin() -> list[Any]:
-      place = workdir
-      if not isinstance(place, workdir_lib.WorkDirectory):
-        place = opened.enter_context(
-            workdir_lib.opened(place, key_file=key_file)
+    with phases.phase("preparing the run"):
+      state = program.init()
+      parts = program.parts(state)
+      described = resume_lib.json_digest([parts, program.spec.config])
+      found = processes.gathered(np.frombuffer(described.encode(), np.uint8))
+      if (found != found[0]).any():
+        raise errors.RunError(
+            "the configuration, data or code of the processes differ: start"
+            " all processes of a run with the same command, data and versions"
         )
-      with phases.phase("preparing the run"):
-        writer, sent = _begin(program, place, resume)
-      opened.callback(writer.close)
-      writers.append(writer)
-      return sent
+      writer: _Writer | None = None
 
-    first_parts, words, done, *leaves = processes.from_first(begin)
-    state = program.init()
-    if not writers and _digest(program, state) != first_parts.tobytes():
-      raise errors.RunError(
-          "the configuration, data or code of this process are not those of the"
-          " first: start all processes of a run with the same command, data and"
-          " versions"
-      )
-    state = _received(program, state, words, leaves)
-    writer = writers[0] if writers else None
+      def begin() -> Any:
+        nonlocal writer
+        place = opened.enter_context(
+            workdir_lib.opened(workdir, key_file=key_file)
+        )
+        writer, *sent = _begin(program, state, parts, place, resume)
+        opened.callback(writer.close)
+        return sent
+
+      like = [np.zeros(2, np.uint32), np.int64(0), program.saved(state)]
+      words, done, saved = processes.from_first(begin, like)
+    key = private.secret_key(words.astype(">u4").tobytes())
+    # Copies: arrays of a state are donated.
+    params, rest = jax.tree.map(jnp.array, saved)
+    state = program.restored(state, params, rest, key)
     state, steps, stopped = _take_steps(
         program, state, int(done), writer, deadline, callbacks
     )
@@ -176,27 +179,23 @@ def run(
 
 
 def _begin(
-    program: Program, place: workdir_lib.WorkDirectory, mode: str
-) -> tuple["_Writer", list[Any]]:
-  """Return the writer of a run, and what all processes begin with."""
-  resume_lib.check_mode(place, mode)
+    program: Program,
+    state: Any,
+    parts: Mapping[str, str],
+    place: workdir_lib.WorkDirectory,
+    mode: str,
+) -> tuple["_Writer", np.ndarray, np.int64, Any]:
+  """Return the writer of a run; and its key, steps done and saved arrays."""
   checkpoints = checkpoint_lib.Checkpoints(place.folder)
-  done = checkpoints.latest() or 0
+  spec = program.spec
+  found = resume_lib.fingerprint(parts, spec.config, spec.private_seed)
+  key, done = resume_lib.begin(place, checkpoints, found, mode=mode)
   if done > program.steps:
     raise errors.RunError(
         f"the run in {place.folder} has done {done} {program.unit}s already and"
         f" the configuration allows {program.steps}: evaluate it, or resume"
         " with more --config.steps"
     )
-  state = program.init()
-  parts = program.parts(state)
-  key, done = resume_lib.begin(
-      place,
-      checkpoints,
-      resume_lib.fingerprint(parts, program.config),
-      mode=mode,
-      private_seed=program.private_seed,
-  )
   saved = program.saved(state)
   lineage: list[str] = []
   if done:
@@ -205,34 +204,13 @@ def _begin(
     logging.info("resumed from %s %d in %s", program.unit, done, place.folder)
   program.charge(key.ranges(done))
   lineage.append(secrets.token_hex(8))
-  # Written only now: a refused run leaves the folder as it was.
-  files.write_json(place.folder / workdir_lib.CONFIG, dict(program.config))
+  # Written only now: a refused run changes nothing in the folder.
+  key.write()
+  files.write_json(place.folder / workdir_lib.CONFIG, dict(spec.config))
   program.write(place.folder, lineage, ended=False)
   writer = _Writer(program, place, checkpoints, key, done, lineage)
   words = np.asarray(jax.random.key_data(key.jax_key()))
-  digest = np.frombuffer(_digest(program, state, parts), np.uint8)
-  return writer, [digest, words, done, *jax.tree.leaves(saved)]
-
-
-def _digest(
-    program: Program, state: Any, parts: dict[str, str] | None = None
-) -> bytes:
-  """Return a digest of a run that is equal in all of its processes."""
-  found = program.parts(state) if parts is None else parts
-  text = json.dumps([found, program.config], sort_keys=True)
-  return hashlib.sha256(text.encode()).digest()
-
-
-def _received(
-    program: Program, state: Any, words: np.ndarray, leaves: Sequence[Any]
-) -> Any:
-  """Return the state of the arrays that the first process sent."""
-  like, tree = jax.tree.flatten(program.saved(state))
-  # NumPy's format has only the bytes of types such as bfloat16.
-  arrays = [jnp.array(a.view(b.dtype)) for a, b in zip(leaves, like)]
-  params, rest = jax.tree.unflatten(tree, arrays)
-  key = private.secret_key(words.astype(">u4").tobytes())
-  return program.restored(state, params, rest, key)
+  return writer, words, np.int64(done), saved
 
 
 def _take_steps(
@@ -246,12 +224,12 @@ def _take_steps(
   """Take the steps that are left, or those until a stop.
 
   Returns:
-    the state, the steps done, and "done", "budget" or the reason of a stop.
+    the state, the steps done, and one of `stopping.REASONS`.
   """
-  if done < program.steps and program.affordable():
+  if done < program.steps:
     with phases.phase("compiling the step", at_once=True):
       program.compile(state)
-  stopped, longest = "done", 0.0
+  stop, longest = 0, 0.0
   with stopping.StopSignals() as signals:
     if writer is not None:
       writer.start(state)
@@ -259,10 +237,9 @@ def _take_steps(
       began = time.monotonic()
       own = signals.stop
       if not own and deadline is not None and began + longest > deadline:
-        own = stopping.Stop.TIME_LIMIT
-      stop = processes.agreed(own)
-      if stop or not program.affordable():
-        stopped = stop.reason if stop else "budget"
+        own = stopping.TIME_LIMIT
+      stop = int(processes.gathered(own).max())
+      if stop:
         break
       if writer is not None:
         writer.allow(done)
@@ -276,9 +253,8 @@ def _take_steps(
       longest = max(longest, time.monotonic() - began)
     if writer is not None:
       writer.finish(done, state)
-    # The first process saves, which the others wait for.
-    processes.agreed(stopping.Stop.NONE)
-  return state, done, stopped
+    processes.gathered(0)  # The first process saves, which the others wait for.
+  return state, done, stopping.REASONS[stop]
 
 
 class _Writer:
@@ -295,31 +271,29 @@ class _Writer:
   ):
     self._program, self._place, self._key = program, place, key
     self._checkpoints, self._lineage = checkpoints, list(lineage)
-    path = place.folder / metrics.FILE
-    lines = metrics.read(path)
-    self._measured = any(line["step"] == 0 for line in lines)
     self._logs: list[metrics.Lines | metrics.Board] = [
-        metrics.Lines(path, keep=done),
+        metrics.Lines(place.folder / metrics.FILE, keep=done),
         metrics.Board(place.folder / metrics.TENSORBOARD, done=done),
     ]
-    self._diagnostics: metrics.Lines | None = None
+    self._private_logs = []
     if program.diagnostics:
-      self._diagnostics = metrics.Lines(place.diagnostics, keep=done)
+      self._private_logs = [metrics.Lines(place.diagnostics, keep=done)]
     self._bar = _ProgressBar(program, done)
 
   def start(self, state: Any) -> None:
     """Write the line of step 0: the score of the first parameters."""
-    if self._bar.done or self._measured:
+    written = metrics.read(self._place.folder / metrics.FILE)
+    if written or self._bar.done:
       return
     with self._bar.phase("validating"):
-      found = self._program.validate(state)
-    if found is not None:
-      self._write({"step": 0} | self._program.spent() | found[0])
+      numbers, *_ = self._program.validate(state)
+    if numbers:
+      self._write({"step": 0} | self._program.spent() | numbers)
 
   def allow(self, done: int) -> None:
     """Raise the number of steps that may be begun, before one is."""
     if done == self._key.segments[-1].last:
-      every = self._program.checkpoint_every
+      every = self._program.spec.checkpoint_every
       ahead = min(done - done % every + every, self._program.steps)
       self._key = self._key.raised(ahead)
 
@@ -332,23 +306,19 @@ class _Writer:
         k: v for k, v in values.items() if not k.startswith(metrics.PRIVATE)
     }
     public |= {"step": done} | program.spent()
-    found = None
-    if done == program.steps or done % program.evaluate_every == 0:
+    numbers, quality, score = NOT_VALIDATED
+    if done == program.steps or done % program.spec.evaluate_every == 0:
       with self._bar.phase("validating"):
-        found = program.validate(state)
-    quality, score = None, ""
-    if found is not None:
-      numbers, sign, score = found
-      public |= numbers
-      quality = sign if math.isfinite(sign) else None
+        numbers, quality, score = program.validate(state)
+    public |= numbers
     # Before the checkpoint: a resumed run drops lines after its checkpoint, and
     # so never lacks one.
     self._write(public)
-    if self._diagnostics is not None:
-      hidden = {k: v for k, v in values.items() if k not in public}
-      hidden |= {"step": done, metrics.PRIVATE + "seconds": seconds}
-      self._diagnostics.add(hidden)
-    if found is not None or done % program.checkpoint_every == 0:
+    hidden = {k: v for k, v in values.items() if k not in public}
+    hidden |= {"step": done, metrics.PRIVATE + "seconds": seconds}
+    for log in self._private_logs:
+      log.add(hidden)
+    if numbers or done % program.spec.checkpoint_every == 0:
       with self._bar.phase("saving a checkpoint"):
         self._save(done, state, quality)
     self._bar.show(done, public["epsilon"], score)
@@ -368,9 +338,8 @@ class _Writer:
   def close(self) -> None:
     """Close all files."""
     self._bar.close()
-    for log in (*self._logs, self._diagnostics):
-      if log is not None:
-        log.close()
+    for log in (*self._logs, *self._private_logs):
+      log.close()
 
   def _write(self, line: Mapping[str, Any]) -> None:
     for log in self._logs:
@@ -411,19 +380,16 @@ class _ProgressBar:
       text = "no guarantee"
     if score:
       text += f", {score}"
+    self._bar.set_description_str("", refresh=False)
     self._bar.set_postfix_str(text, refresh=False)
     self._bar.update()
     if self._bar.disable and (score or step % self._every == 0):
       line = f"{self._program.unit} {step} of {self._program.steps}: {text}"
       print(line, file=sys.stderr, flush=True)
 
-  @contextlib.contextmanager
-  def phase(self, what: str) -> Iterator[None]:
+  def phase(self, what: str) -> contextlib.AbstractContextManager[None]:
     """Say what is done between two steps, where that takes long."""
     if self._bar.disable:
-      with phases.phase(what):
-        yield
-      return
+      return phases.phase(what)
     self._bar.set_description_str(what)
-    yield
-    self._bar.set_description_str("", refresh=False)
+    return contextlib.nullcontext()

@@ -22,18 +22,16 @@ from episodic_dp.private import step as step_lib
 from episodic_dp.training import evaluation
 from episodic_dp.training import loop
 from episodic_dp.training import metrics
-from episodic_dp.training import plots
 from episodic_dp.training import reporting
 from episodic_dp.training import resume
 from episodic_dp.training import spec as spec_lib
-from episodic_dp.training import workdir as workdir_lib
 
 _CURVE_POINTS = 20
 
 
 def train(
     spec: spec_lib.TrainingSpec,
-    workdir: str | os.PathLike | workdir_lib.WorkDirectory,
+    workdir: str | os.PathLike,
     **options: Any,
 ) -> reporting.Result:
   """Train in a work directory, from its last checkpoint where it has one.
@@ -63,6 +61,9 @@ class Spending:
     began: the first step of this key.
     done: steps done.
     whole: level -> guarantee of the whole run.
+    level: the level whose epsilon is reported while the run lasts: the privacy
+      unit; the first with a guarantee where none is named or it has none; None
+      where no level has.
   """
 
   def __init__(self, spec: spec_lib.TrainingSpec, ranges: Sequence[range]):
@@ -82,6 +83,10 @@ class Spending:
     self._first = self._pass_start(ranges[-1].start)
     self.began, self.done = ranges[-1].start, ranges[-1].stop
     self.whole = self._guarantees(self.ledger(spec.steps))
+    finite = [k for k, g in self.whole.items() if math.isfinite(g.epsilon)]
+    self.level = next(iter(finite), None)
+    if spec.privacy_unit in finite:
+      self.level = spec.privacy_unit
 
   def ledger(self, done: int) -> accounting.Ledger:
     """Return the ledger of all steps that may have been released by then."""
@@ -90,19 +95,6 @@ class Spending:
     return self._earlier.add(
         self._spec.release, done - self._first, continued=False
     )
-
-  @property
-  def level(self) -> str | None:
-    """The level whose epsilon is reported while the run lasts.
-
-    The privacy unit; the first with a guarantee, where none is named or it has
-    none; None where no level has.
-    """
-    unit = self._spec.privacy_unit
-    for level in sorted(self.whole, key=lambda level: level != unit):
-      if math.isfinite(self.whole[level].epsilon):
-        return level
-    return None
 
   def epsilon(self, level: str | None, done: int) -> float:
     """Return epsilon of the first steps, at most that of the whole run.
@@ -151,12 +143,8 @@ class MetaTraining:
   unit = "step"
 
   def __init__(self, spec: spec_lib.TrainingSpec):
-    self.spec = spec = spec_lib.with_mesh(spec)
-    self.evaluate_every = spec.evaluate_every
-    self.checkpoint_every = spec.checkpoint_every
-    self.private_seed = spec.private_seed
+    self.spec = spec
     self.diagnostics = spec.compute.diagnostics
-    self.config = spec.config
     self.steps = spec.steps
     self._step = private.make_meta_step(
         spec.learner,
@@ -170,14 +158,12 @@ class MetaTraining:
           "percentile_window: no formal guarantee, and the checkpoints hold raw"
           " gradient norms of single tasks: keep them private"
       )
-    self._evaluator = spec.evaluator
-    if spec.validation is not None and self._evaluator is None:
-      self._evaluator = evaluation.Evaluator(spec.learner)
+    self._evaluator = spec.evaluator or evaluation.Evaluator(spec.learner)
     self._scores: list[evaluation.Score] = []
     self._spending: Spending | None = None
 
-  @functools.cached_property
-  def _first_state(self) -> private.State:
+  def init(self) -> private.State:
+    """See `loop.Program`."""
     spec = self.spec
     return private.init(
         private.secret_key(bytes(8)),  # Replaced by that of the run.
@@ -186,10 +172,6 @@ class MetaTraining:
         spec.release.mechanism,
         params=spec.learner.init(jax.random.key(spec.seed)),
     )
-
-  def init(self) -> private.State:
-    """See `loop.Program`."""
-    return self._first_state
 
   def parts(self, state: private.State) -> dict[str, str]:
     """See `loop.Program`; the program is that of one task at a time."""
@@ -205,7 +187,13 @@ class MetaTraining:
     if spec.release.plan.episode is None:
       labels = like((len(images),), np.int32)
     described = plan_lib.to_dict(spec.release)
+    mesh = spec.compute.device_mesh()
     return {
+        # Other numbers of devices or tasks at once round sums otherwise.
+        "compute": (
+            f"{1 if mesh is None else mesh.size} devices, microbatch_size"
+            f" {spec.compute.microbatch_size}, resident {spec.train.resident}"
+        ),
         "release": resume.json_digest(described),
         "data": resume.data_digest(spec.train),
         "learner": resume.json_digest([
@@ -253,10 +241,6 @@ class MetaTraining:
     """See `loop.Program`."""
     self._step.compile(state)
 
-  def affordable(self) -> bool:
-    """See `loop.Program`."""
-    return True
-
   def step(self, state: private.State) -> tuple[private.State, dict[str, Any]]:
     """See `loop.Program`."""
     state, measured = self._step(state)
@@ -273,13 +257,11 @@ class MetaTraining:
     """See `loop.Program`."""
     return self._paid.ledger(self._paid.done).as_dict()
 
-  def validate(
-      self, state: private.State
-  ) -> tuple[dict[str, Any], float, str] | None:
+  def validate(self, state: private.State) -> loop.Validated:
     """See `loop.Program`."""
     tasks = self.spec.validation
-    if tasks is None or self._evaluator is None:
-      return None
+    if tasks is None:
+      return loop.NOT_VALIDATED
     score = self._evaluator.score([state_lib.published(state)], tasks)
     numbers = {
         f"validation_{score.name}": score.mean,
@@ -304,19 +286,8 @@ class MetaTraining:
       )
       files.write_json(folder / reporting.GUARANTEE, statement)
     if ended:
-      tasks, found = spec.validation, []
-      if tasks is not None:
-        lines = metrics.read(folder / metrics.FILE)
-        found = metrics.validated(lines, tasks.score.name)
-        self._scores = [
-            tasks.score(
-                mean=one.mean, low=one.low, high=one.high,
-                tasks=len(tasks.rows),
-            )
-            for one in found
-        ]
       with phases.phase("drawing the curves"):
-        self._draw(folder, found)
+        self._draw(folder)
 
   def result(
       self,
@@ -327,7 +298,6 @@ class MetaTraining:
   ) -> reporting.Result:
     """See `loop.Program`."""
     spec = self.spec
-    del state
     stated = {} if self._spending is None else self._spending.stated()
     missing = () if self._spending is None else spec.release.levels
     return reporting.Result(
@@ -351,19 +321,28 @@ class MetaTraining:
     assert self._spending is not None  # Of the process that writes.
     return self._spending
 
-  def _draw(self, folder: Any, found: Sequence[metrics.Validated]) -> None:
+  def _draw(self, folder: Any) -> None:
     """Draw the learning curve and epsilon over the steps."""
-    spec, spending = self.spec, self._paid
-    if spec.validation is not None:
-      path = folder / plots.LEARNING_CURVE
-      plots.learning_curve(path, found, spec.validation)
+    spec, spending, tasks = self.spec, self._paid, self.spec.validation
+    if tasks is not None:
+      lines = metrics.read(folder / metrics.FILE)
+      found = metrics.validated(lines, tasks.score.name)
+      self._scores = [
+          tasks.score(
+              mean=one["mean"], low=one["low"], high=one["high"],
+              tasks=len(tasks.rows),
+          )
+          for one in found
+      ]
+      path = folder / reporting.LEARNING_CURVE
+      reporting.learning_curve(path, found, tasks)
     # Denser where the curve bends: epsilon grows about as the square root.
     most = spec.steps
     roots = np.linspace(1, most**0.5, min(most, _CURVE_POINTS))
     points = sorted({max(int(round(r**2)), spending.began + 1) for r in roots})
     caveats = dict.fromkeys(g.caveat for g in spending.stated().values())
-    plots.epsilon_curve(
-        folder / plots.EPSILON_CURVE,
+    reporting.epsilon_curve(
+        folder / reporting.EPSILON_CURVE,
         points,
         {
             level: [spending.epsilon(level, t) for t in points]

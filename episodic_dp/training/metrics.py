@@ -3,7 +3,7 @@
 metrics.jsonl has one line per step, never a step twice; the line of step 0
 holds the score of the initial parameters. How long a step took tells how many
 tasks it sampled, which is secret: an event's `wall_time` is its step, and the
-name of an event file is its number.
+name of an event file has the steps done before it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ import contextlib
 import json
 import math
 import struct
-from typing import Any, NamedTuple
+from typing import Any
 
 from tensorboardX import record_writer
 from tensorboardX.proto import event_pb2
@@ -25,15 +25,6 @@ TENSORBOARD = "tensorboard"
 PRIVATE = "private/"  # Names of numbers that no guarantee covers.
 
 
-class Validated(NamedTuple):
-  """A score on public validation tasks after a step, with its interval."""
-
-  step: int
-  mean: float
-  low: float
-  high: float
-
-
 class Appended:
   """A file to append to; written whole by `flush` on an object store.
 
@@ -45,18 +36,17 @@ class Appended:
   def __init__(self, path: Any, content: bytes = b""):
     files.write_bytes(path, content)
     self._path, self._content = path, content
-    # Unbuffered: what cannot be written is reported at once.
     self._file = None
     if not workdir_lib.is_remote(path):
-      self._file = open(path, "ab", buffering=0)
+      self._file = open(path, "ab")
 
-  def add(self, data: bytes) -> None:
-    """Append bytes."""
+  def append(self, data: bytes) -> None:
+    """Append bytes; a disk that is full is reported at once."""
     if self._file is None:
       self._content += data
-      return
-    while data:
-      data = data[self._file.write(data) :]
+    else:
+      self._file.write(data)
+      self._file.flush()
 
   def flush(self) -> None:
     """Make the object on a store equal to what was appended."""
@@ -70,7 +60,7 @@ class Appended:
       self._file.close()
 
 
-class Lines:
+class Lines(Appended):
   """Append one JSON object per step and keep the file whole.
 
   A killed process may leave steps after its last checkpoint, and half a line:
@@ -79,16 +69,14 @@ class Lines:
 
   def __init__(self, path: Any, *, keep: int):
     kept = [line for line in read(path) if line["step"] <= keep]
-    text = "".join(_dump(line) for line in kept)
-    self._file = Appended(path, text.encode())
-    self.flush, self.close = self._file.flush, self._file.close
+    super().__init__(path, "".join(map(_dump, kept)).encode())
 
   def add(self, values: Mapping[str, Any]) -> None:
     """Append a line; `values` has the key "step"."""
-    self._file.add(_dump(values).encode())
+    self.append(_dump(values).encode())
 
 
-class Board:
+class Board(Appended):
   """A file of TensorBoard's events.
 
   Args:
@@ -97,12 +85,7 @@ class Board:
   """
 
   def __init__(self, folder: Any, *, done: int):
-    # An object store has no empty folders.
-    there = folder.iterdir() if folder.exists() else ()
-    number = sum("tfevents" in path.name for path in there)
-    name = f"events.out.tfevents.{number:010d}.episodic_dp"
-    self._file = Appended(folder / name)
-    self.flush, self.close = self._file.flush, self._file.close
+    super().__init__(folder / f"events.out.tfevents.{done:010d}.episodic_dp")
     self._write(event_pb2.Event(wall_time=done, file_version="brain.Event:2"))
     start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
     self._write(
@@ -124,7 +107,7 @@ class Board:
     """Append a record: its length and bytes, each with a check value."""
     data = event.SerializeToString()
     length = struct.pack("<Q", len(data))
-    self._file.add(
+    self.append(
         length
         + struct.pack("<I", record_writer.masked_crc32c(length))
         + data
@@ -139,27 +122,29 @@ def read(path: Any) -> list[dict[str, Any]]:
     return []
   lines = []
   for text in path.read_bytes().split(b"\n"):
-    try:
+    # Some are empty, damaged, or cut short by a kill.
+    with contextlib.suppress(ValueError, RecursionError):
       value = json.loads(text)
-    except (ValueError, RecursionError):
-      continue  # Empty, damaged, or cut short by a kill.
-    if isinstance(value, dict) and isinstance(value.get("step"), int):
-      lines.append(value)
+      if isinstance(value, dict) and isinstance(value.get("step"), int):
+        lines.append(value)
   return lines
 
 
 def validated(
     lines: Iterable[Mapping[str, Any]], name: str
-) -> list[Validated]:
-  """Return the validations of a score ("accuracy"), but for damaged ones."""
-  found = []
-  for line in lines:
-    with contextlib.suppress(KeyError, TypeError, ValueError):
-      mean, low, high = (
-          float(line[f"validation_{key}"]) for key in (name, "low", "high")
-      )
-      found.append(Validated(line["step"], mean, low, high))
-  return found
+) -> list[dict[str, float]]:
+  """Return "step", "mean", "low" and "high" of each validation of a score."""
+  mean = f"validation_{name}"
+  return [
+      {
+          "step": line["step"],
+          "mean": float(line[mean]),
+          "low": float(line["validation_low"]),
+          "high": float(line["validation_high"]),
+      }
+      for line in lines
+      if mean in line
+  ]
 
 
 def _dump(values: Mapping[str, Any]) -> str:

@@ -8,8 +8,7 @@ process dies, the service notices within its heartbeat time-out and the barrier
 of the others raises an error.
 """
 
-from collections.abc import Callable, Sequence
-import io
+from collections.abc import Callable
 import itertools
 from typing import Any
 
@@ -18,7 +17,6 @@ from jax.experimental import multihost_utils
 import numpy as np
 
 from episodic_dp import errors
-from episodic_dp.training.stopping import Stop
 
 _SECONDS = 24 * 3600  # A validation takes less; a dead process ends it earlier.
 _barriers = itertools.count()  # Every process meets every barrier.
@@ -34,52 +32,54 @@ def first() -> bool:
   return not several() or jax.process_index() == 0
 
 
-def agreed(stop: Stop) -> Stop:
-  """Return the largest reason to stop of all processes; waits for them."""
-  if not several():
-    return stop
-  _wait()
-  return Stop(multihost_utils.process_allgather(np.asarray(int(stop))).max())
-
-
-def from_first(
-    make: Callable[[], Sequence[Any]]
-) -> list[np.ndarray]:
-  """Return the arrays that the first process makes, in every process.
+def gathered(value: Any) -> np.ndarray:
+  """Return the arrays [...] of all processes, [processes, ...]; waits for them.
 
   Args:
-    make: called in the first process alone.
-
-  Raises:
-    RunError: the first process failed to make them; it raises its own error.
+    value: an array of one shape and type in every process.
   """
   if not several():
-    return [np.asarray(a) for a in make()]
-  error, arrays = None, []
-  if first():
-    try:
-      arrays = [np.asarray(a) for a in make()]
-    except Exception as e:
-      error = e
-  stream = io.BytesIO()
-  np.savez(stream, str(error or ""), *arrays)
-  sent = np.frombuffer(stream.getvalue(), np.uint8)
-  _wait()
-  size = int(multihost_utils.broadcast_one_to_all(np.int32(sent.size)))
-  buffer = sent if first() else np.zeros(size, np.uint8)
-  data = multihost_utils.broadcast_one_to_all(buffer)
-  if error is not None:
-    raise error
-  with np.load(io.BytesIO(data.tobytes()), allow_pickle=False) as found:
-    told, *received = (found[name] for name in found.files)
-  if str(told):
-    raise errors.RunError(f"the first process failed: {told}")
-  return received
-
-
-def _wait() -> None:
+    return np.asarray(value)[None]
   # Lazy import: a run of one process needs no barrier.
   from orbax.checkpoint import multihost
 
   barrier = multihost.get_barrier_sync_fn()
   barrier(key=f"episodic_dp.{next(_barriers)}", timeout_ms=1000 * _SECONDS)
+  return multihost_utils.process_allgather(np.asarray(value))
+
+
+def from_first(make: Callable[[], Any], like: Any) -> Any:
+  """Return the tree of arrays that the first process makes, in every process.
+
+  Args:
+    make: called in the first process alone.
+    like: a tree of arrays of the same shapes and types, in the others.
+
+  Raises:
+    RunError: the first process failed to make them; it raises its own error.
+  """
+  error, sent = None, like
+  if first():
+    try:
+      sent = make()
+    except Exception as e:
+      error = e
+  failed = gathered(error is not None).any()
+  if error is not None:
+    raise error
+  if failed:
+    raise errors.RunError("the first process of the run failed: it says why")
+  if not several():
+    return sent
+  arrays = [np.asarray(array) for array in jax.tree.leaves(sent)]
+  # As bytes: they are sent as sums, which lose the sign of a zero.
+  received = multihost_utils.broadcast_one_to_all(
+      [array.reshape(-1).view(np.uint8) for array in arrays]
+  )
+  return jax.tree.unflatten(
+      jax.tree.structure(sent),
+      [
+          data.view(array.dtype).reshape(array.shape)
+          for data, array in zip(received, arrays)
+      ],
+  )

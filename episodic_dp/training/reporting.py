@@ -1,20 +1,28 @@
-"""Report of a run: its privacy statement, and sentences about it."""
+"""Report of a run: its privacy statement, sentences and pictures."""
 
 from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 import math
 import os
+import textwrap
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from episodic_dp import accounting
 from episodic_dp import errors
+from episodic_dp import plain
 from episodic_dp.accounting import report
+from episodic_dp.output import plotting
 from episodic_dp.training import evaluation
 from episodic_dp.training import workdir as workdir_lib
 
 GUARANTEE = "guarantee.json"
 EVALUATION = "evaluation.json"  # What episodic-dp evaluate measured.
+LEARNING_CURVE = "learning_curve.png"
+EPSILON_CURVE = "epsilon_curve.png"
+_WIDTH = 72  # Of a caveat above a picture, in characters.
 
 Guarantees: TypeAlias = Mapping[str, accounting.Guarantee]  # By level.
 
@@ -46,7 +54,14 @@ class Result:
   unproved: tuple[str, ...] = ()
 
   def __repr__(self) -> str:
-    how = ending(self.steps, self.planned, self.stopped)
+    names = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
+    how = f"done: {self.steps} steps"
+    if self.stopped != "done":
+      how = (
+          f"stopped by {names.get(self.stopped, self.stopped)} after step"
+          f" {self.steps} of {self.planned}; the same command resumes from"
+          " there"
+      )
     lines = [f"{how} ({self.seconds:.0f} s in this process)"]
     if self.score is not None:
       line = f"  validation {words(self.score.name)} {self.score}"
@@ -63,11 +78,6 @@ class Result:
     return "\n".join(lines)
 
 
-def number(value: float) -> float | str:
-  """Return a float for strict JSON: infinity becomes the string "inf"."""
-  return value if math.isfinite(value) else str(value)
-
-
 def result_entry(
     result: Result, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
@@ -78,7 +88,7 @@ def result_entry(
     measured: name -> {"score": evaluation.Score, "steps": list}.
   """
   (kind,) = {value["score"].name for value in measured.values()}
-  return {
+  return plain.to_plain({
       "steps": result.steps,
       "seconds": round(result.seconds, 1),
       kind: {
@@ -87,14 +97,14 @@ def result_entry(
       },
       "epsilon": {
           level: {
-              "epsilon": number(g.epsilon),
+              "epsilon": g.epsilon,
               "delta": g.delta,
               "neighbours": g.neighbours,
               "accountant": g.accountant,
           }
           for level, g in result.guarantees.items()
       },
-  }
+  })
 
 
 def guarantee_lines(
@@ -130,24 +140,6 @@ def guarantee_lines(
   return lines or ["  no level has a guarantee"]
 
 
-def ending(steps: int, planned: int, stopped: str) -> str:
-  """Say how a run ended.
-
-  Args:
-    steps: done in all.
-    planned: the steps of the whole run.
-    stopped: as a `Result` has it.
-  """
-  if stopped == "done":
-    return f"done: {steps} steps"
-  what = {"SIGINT": "Ctrl-C", "time limit": "its time limit"}
-  by = what.get(stopped, stopped)
-  return (
-      f"stopped by {by} after step {steps} of {planned}; the same command"
-      " goes on from there"
-  )
-
-
 def words(name: str) -> str:
   """Return the name of a score in words: "squared error"."""
   return name.replace("_", " ")
@@ -163,18 +155,11 @@ def statement(workdir: str | os.PathLike) -> Any:
   if not file.exists():
     return None
   try:
-    found = json.loads(file.read_text(encoding="utf-8"))
-    int(found["planned_steps"])
-    for stated in found["guarantees"].values():
-      float(stated["epsilon"]), float(stated["delta"])
-  except (
-      OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError
-  ) as e:
+    return json.loads(file.read_text(encoding="utf-8"))
+  except (OSError, ValueError, RecursionError) as e:
     raise errors.RunError(
-        f"{file} cannot be read ({type(e).__name__}): resume the run, which"
-        " writes it again"
+        f"{file} cannot be read ({e}): resume the run, which writes it again"
     ) from e
-  return found
 
 
 def guarantees(
@@ -193,3 +178,97 @@ def guarantees(
       level: {field: stated[field] for field in fields}
       for level, stated in levels.items()
   }
+
+
+# Pictures --------------------------------------------------------------------
+
+
+@plotting.styled
+def learning_curve(
+    path: str | os.PathLike,
+    found: Sequence[Mapping[str, float]],
+    tasks: evaluation.Tasks,
+) -> None:
+  """Draw a score on public validation tasks over steps, with its intervals.
+
+  Args:
+    path: the PNG.
+    found: "step", "mean", "low" and "high" of each validation; accuracies are
+      fractions of 1.
+    tasks: what they were measured on.
+  """
+  way, shot = tasks.episode.way, tasks.episode.shot
+  title = f"{way}-way {shot}-shot accuracy"
+  if tasks.targets:
+    title = f"Squared error after adapting to {shot} points"
+  scale = 1 if tasks.targets else 100
+  steps = [one["step"] for one in found]
+  mean, low, high = (
+      scale * np.asarray([one[name] for one in found])
+      for name in ("mean", "low", "high")
+  )
+  figure = plotting.figure(4.6)
+  axes = figure.subplots()
+  axes.set_title(
+      f"{title}, {len(tasks.rows)} public validation tasks", loc="left"
+  )
+  look = plotting.series(0) | {"markersize": 3}
+  label = "this run, 95 % interval over the tasks"
+  axes.plot(steps, mean, label=label, **look)
+  # An interval of everything, as one task has, is no band.
+  axes.fill_between(
+      steps, low, high, where=np.isfinite(high),
+      color=look["color"], alpha=0.18, linewidth=0,
+  )
+  plotting.over_steps(axes)
+  if tasks.chance is None:
+    axes.set_ylabel("validation squared error")
+    axes.set_ylim(bottom=0)
+  else:
+    axes.axhline(100 * tasks.chance, label="chance", **plotting.REFERENCE)
+    axes.set_ylabel("validation accuracy (%)")
+    axes.set_ylim(0, 100)
+  figure.legend(loc="outside lower center", ncols=2)
+  plotting.save(figure, path)
+
+
+@plotting.styled
+def epsilon_curve(
+    path: str | os.PathLike,
+    steps: Sequence[int],
+    curves: Mapping[str, Sequence[float]],
+    *,
+    delta: float,
+    caveat: str = "",
+) -> None:
+  """Draw epsilon of each level over steps; say so where there is none.
+
+  Args:
+    path: the PNG.
+    steps: x.
+    curves: level -> epsilon after these steps.
+    delta: of them all.
+    caveat: what epsilon must not be mistaken for, or "".
+  """
+  figure = plotting.figure(4.2)
+  axes = figure.subplots()
+  title = ["What the steps cost, by privacy unit"]
+  title += textwrap.wrap(caveat, _WIDTH)
+  axes.set_title("\n".join(title), loc="left")
+  for level, values in curves.items():
+    label = f"one {level}: ε = {report.rounded_up(values[-1])}"
+    axes.plot(steps, values, label=label)
+  plotting.over_steps(axes)
+  if curves:
+    axes.set_ylim(bottom=0)
+    axes.legend(loc="best")
+  else:
+    axes.text(
+        0.5,
+        0.5,
+        "no formal guarantee at any step",
+        ha="center",
+        transform=axes.transAxes,
+    )
+  axes.set_ylabel(f"ε at δ = {delta:g}")
+  plotting.save(figure, path)

@@ -41,13 +41,10 @@ from episodic_dp.private import keys as private_keys
 from episodic_dp.training import checkpoint as checkpoint_lib
 from episodic_dp.training import workdir as workdir_lib
 
-MODES = ("same", "fork", "auto", "must", "never")
-
 _SECRET_BYTES = 32
 _SCHEMA = 3
-_BLOCK = 1 << 23  # bytes of data that are hashed at once
 # A run with another of these is another run.
-_OF_THE_RUN = ("release", "data", "learner")
+_OF_THE_RUN = ("release", "data", "learner", "private_seed")
 # Computed by code: comparable only where nothing else differs.
 _COMPUTED = ("program", "start")
 # Settings of JAX that change no number: diagnostics, caches and addresses; the
@@ -81,13 +78,11 @@ class RunKey:
   Attributes:
     path: of its file.
     secret: 32 bytes; not shown.
-    seeded: whether they follow from a `private_seed`.
     segments: the last of which takes the next step.
   """
 
   path: pathlib.Path
   secret: bytes = dataclasses.field(repr=False)
-  seeded: bool
   segments: tuple[Segment, ...]
 
   def jax_key(self) -> jax.Array:
@@ -109,37 +104,28 @@ class RunKey:
   def ranges(self, done: int) -> list[range]:
     """Return the steps to pay for: of earlier segments, and of this one."""
     *earlier, last = self.segments
-    ranges = [range(s.first, s.last) for s in earlier]
-    return [*ranges, range(last.first, done)]
+    return [range(s.first, s.last) for s in earlier] + [range(last.first, done)]
 
   def raised(self, step: int) -> "RunKey":
     """Write that steps up to this one may be begun, before they are."""
-    *earlier, last = self.segments
-    segments = (*earlier, dataclasses.replace(last, last=step))
-    return dataclasses.replace(self, segments=segments).written()
+    last = dataclasses.replace(self.segments[-1], last=step)
+    key = dataclasses.replace(self, segments=(*self.segments[:-1], last))
+    key.write()
+    return key
 
-  def forked(self, step: int, fingerprint: dict[str, str]) -> "RunKey":
-    """Write that the steps to come have a fresh key."""
-    new = Segment(first=step, last=step, fingerprint=fingerprint)
-    return dataclasses.replace(
-        self, segments=(*self.segments, new)
-    ).written()
-
-  def written(self) -> "RunKey":
+  def write(self) -> None:
     """Write the file; it is on the disk when this returns."""
     workdir_lib.make_private(self.path.parent)
     files.write_text(self.path, self.text(), private=True)
     folder = os.open(self.path.parent, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)
-    return self
 
   def text(self) -> str:
     """Return the content of the file, with a check value of its own."""
     fields = {
         "schema": _SCHEMA,
         "secret": self.secret.hex(),
-        "seeded": self.seeded,
         "segments": [dataclasses.asdict(s) for s in self.segments],
     }
     fields["check"] = self._keyed("key file", fields).hex()
@@ -152,12 +138,11 @@ class RunKey:
     depend on what is computed on; nor on values of the configuration, of which
     the other parts tell what they change.
     """
-    history: list[Any] = []
-    for segment in self.segments[:count]:
-      told = dict(segment.fingerprint)
-      if self.seeded and not history:
-        told = {k: told[k] for k in (*_OF_THE_RUN, *_COMPUTED) if k in told}
-      history.append([segment.first, told])
+    history = [[s.first, s.fingerprint] for s in self.segments[:count]]
+    first = self.segments[0].fingerprint
+    if first["private_seed"] != str(None):
+      names = ("release", "data", "learner", *_COMPUTED)
+      history[0][1] = {k: first[k] for k in names}
     return history
 
   def _keyed(self, purpose: str, value: Any) -> bytes:
@@ -167,7 +152,9 @@ class RunKey:
 
 
 def fingerprint(
-    parts: Mapping[str, str], config: Mapping[str, Any]
+    parts: Mapping[str, str],
+    config: Mapping[str, Any],
+    private_seed: int | None = None,
 ) -> dict[str, str]:
   """Return everything that the steps of a run are computed from.
 
@@ -175,9 +162,11 @@ def fingerprint(
     parts: "release", "data", "learner", "start" (digest of the first state) and
       "program" (digest of a step as it is lowered).
     config: JSON-able description of the run.
+    private_seed: of the key, None for a secret one.
   """
   device = jax.devices()[0]
   found = dict(parts) | {
+      "private_seed": str(private_seed),
       "episodic_dp": _version.__version__,
       "jax": jax.__version__,
       "jaxlib": jaxlib.__version__,
@@ -197,7 +186,12 @@ def fingerprint(
   for name, value in jax.config.values.items():
     if not _SILENT.search(name):
       found[name] = str(value)
-  for name, value in _flat(json.loads(json.dumps(config)), "config").items():
+  leaves = jax.tree.leaves_with_path(
+      {"config": json.loads(json.dumps(config))},
+      is_leaf=lambda value: not isinstance(value, dict),
+  )
+  for path, value in leaves:
+    name = jax.tree_util.keystr(path, simple=True, separator=".")
     found[name] = json.dumps(value)
   return dict(sorted(found.items()))
 
@@ -208,59 +202,57 @@ def begin(
     found: dict[str, str],
     *,
     mode: str,
-    private_seed: int | None,
 ) -> tuple[RunKey, int]:
-  """Return the key to go on with and the step of the last checkpoint.
+  """Return the key to resume with and the step of the last checkpoint.
 
-  Writes the key file, where the key is new or forked, and nothing else.
+  Nothing is written: `RunKey.write` does, before the first step.
 
   Args:
     place: the work directory, which this process alone uses.
     checkpoints: those in it.
-    found: the fingerprint of the run as it is now.
-    mode: "same" for an equal fingerprint alone; "fork" or "auto" to go on under
-      a fresh key with another one; "must" as "auto", in a folder that was
-      opened before, and "never" where no run was begun.
-    private_seed: None for 256 bits from the operating system; an integer for a
-      reproducible run, whose guarantee says so.
+    found: the fingerprint of the run as it is now. Its private seed gives the
+      key, or else 256 bits from the operating system do.
+    mode: "same" for an equal fingerprint alone; "fork" or "auto" to resume
+      under a fresh key with another one.
 
   Raises:
     RunError: the folder holds another run, or one that cannot be resumed.
   """
   step = checkpoints.latest() or 0
   if not place.key.exists():
-    if place.begun:
+    begun = (workdir_lib.CONFIG, workdir_lib.CHECKPOINTS, "metrics.jsonl")
+    if any((place.folder / name).exists() for name in begun):
       raise _lost(place, "is missing")
     secret = secrets.token_bytes(_SECRET_BYTES)
-    if private_seed is not None:
-      text = f"episodic_dp private seed {int(private_seed)}"
+    if found["private_seed"] != str(None):
+      text = f"episodic_dp private seed {found['private_seed']}"
       secret = hashlib.sha256(text.encode()).digest()
     segment = Segment(first=0, last=0, fingerprint=found)
-    key = RunKey(
-        path=place.key,
-        secret=secret,
-        seeded=private_seed is not None,
-        segments=(segment,),
-    )
-    return key.written(), 0
+    return RunKey(path=place.key, secret=secret, segments=(segment,)), 0
   key = load(place)
-  _check_seed(key, private_seed)
   last = key.segments[-1]
-  if step < last.first:
+  if step < last.first or (step and not _belongs(key, checkpoints, step)):
     raise errors.RunError(
-        f"the run in {place.folder} went on under another key after step"
-        f" {last.first}, and its checkpoint of that step is gone: put it back,"
-        " or choose another --workdir"
+        f"the last checkpoint in {checkpoints.folder}, of step {step}, was not"
+        f" written under the secret key of this folder from step {last.first}"
+        " on, or was changed since: put back the checkpoints that belong to"
+        " the key, or choose another --workdir"
     )
-  if step:
-    _check_checkpoint(key, checkpoints, step)
   before = last.fingerprint
   names = [k for k in found | before if before.get(k) != found.get(k)]
   if not names:
     return key, step
-  _check_same_run(place.folder, names, before, found)
+  other = [name for name in _OF_THE_RUN if name in names]
+  if set(names) <= set(_COMPUTED):
+    other = ["learner, optimizer or first parameters, as they compute"]
   differ = _differences(names, before, found)
-  if mode not in ("fork", "auto", "must"):
+  if other:
+    raise errors.RunError(
+        f"{place.folder} holds a run with another"
+        f" {' and another '.join(other)}{f' ({differ})' if differ else ''}:"
+        " choose a new folder, or resume it as it was"
+    )
+  if mode not in ("fork", "auto"):
     ahead = last.last - step
     raise errors.RunError(
         f"the run in {place.folder} is resumed with {differ}: resume it as it"
@@ -272,32 +264,15 @@ def begin(
       "the run in %s goes on from step %d under a fresh key, with %s",
       place.folder, step, differ,
   )
-  return key.forked(step, found), step
-
-
-def check_mode(place: workdir_lib.WorkDirectory, mode: str) -> None:
-  """Refuse a folder that `--resume` says is another.
-
-  Raises:
-    RunError: "must" and no run was begun, "never" and one was.
-  """
-  if mode == "must" and not place.known:
-    raise errors.RunError(
-        f"--resume=must, and no run was ever begun in {place.folder}: mount or"
-        " name the work directory of the run"
-    )
-  if mode == "never" and place.begun:
-    raise errors.RunError(
-        f"--resume=never, and {place.folder} holds a run: choose another"
-        " --workdir"
-    )
+  forked = Segment(first=step, last=step, fingerprint=found)
+  return dataclasses.replace(key, segments=(*key.segments, forked)), step
 
 
 def load(place: workdir_lib.WorkDirectory) -> RunKey:
   """Return the key of a run.
 
   Raises:
-    RunError: the file is missing, or differs in any byte from what was written.
+    RunError: the file differs in any byte from what was written.
   """
   try:
     text = place.key.read_text(encoding="ascii")
@@ -305,16 +280,15 @@ def load(place: workdir_lib.WorkDirectory) -> RunKey:
     key = RunKey(
         path=place.key,
         secret=bytes.fromhex(fields["secret"]),
-        seeded=fields["seeded"],
         segments=tuple(Segment(**s) for s in fields["segments"]),
     )
-    whole = hmac.compare_digest(key.text(), text)
-  except FileNotFoundError as e:
-    raise _lost(place, "is missing") from e
-  except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as e:
+    if not hmac.compare_digest(key.text(), text):
+      raise ValueError("its check value is another")
+  except (
+      AttributeError, IndexError, KeyError, OSError, RecursionError, TypeError,
+      ValueError,
+  ) as e:
     raise _lost(place, "is damaged or of another version") from e
-  if not whole or not key.segments:
-    raise _lost(place, "is damaged or of another version")
   return key
 
 
@@ -326,63 +300,30 @@ def _lost(place: workdir_lib.WorkDirectory, how: str) -> errors.RunError:
   )
 
 
-def _check_seed(key: RunKey, private_seed: int | None) -> None:
-  """Refuse a key that was made otherwise than the guarantee would say."""
-  text = f"episodic_dp private seed {private_seed}"
-  seeded = hashlib.sha256(text.encode()).digest() == key.secret
-  if seeded != (private_seed is not None) or seeded != key.seeded:
-    raise errors.RunError(
-        "the key of this run does not follow from"
-        f" private_seed={private_seed}: resume with the --config.private_seed"
-        " that it was started with, or choose another --workdir"
-    )
-
-
-def _check_checkpoint(
+def _belongs(
     key: RunKey, checkpoints: checkpoint_lib.Checkpoints, step: int
-) -> None:
-  """Refuse a checkpoint that was not written under this key's history."""
+) -> bool:
+  """Return whether a checkpoint was written under this key's history.
+
+  A fork begins with a checkpoint of the segment before it.
+  """
   about = checkpoints.about(step)
   for count in range(len(key.segments), 0, -1):
-    if step > key.segments[count - 1].last:
+    segment = key.segments[count - 1]
+    seal = key.seal(step, about["digest"], count)
+    if about.get("seal") == seal and step <= segment.last:
+      return True
+    if segment.first != step:
       break
-    if about.get("seal") == key.seal(step, about["digest"], count):
-      return
-    if key.segments[count - 1].first != step:
-      break
-  raise errors.RunError(
-      f"the checkpoint of step {step} in {checkpoints.folder} was not written"
-      " under the secret key of this folder, or was changed since: put back the"
-      " checkpoints that belong to the key, or choose another --workdir"
-  )
-
-
-def _check_same_run(
-    folder: Any,
-    differ: Sequence[str],
-    before: Mapping[str, str],
-    now: Mapping[str, str],
-) -> None:
-  """Refuse another run, which no fresh key makes the same."""
-  other = [name for name in _OF_THE_RUN if name in differ]
-  if not other and set(differ) <= set(_COMPUTED):
-    other = ["learner, optimizer or first parameters, as they compute"]
-  if other:
-    fields = [name for name in differ if name.startswith("config.")]
-    told = _differences(fields, before, now)
-    raise errors.RunError(
-        f"{folder} holds a run with another {' and another '.join(other)}"
-        f"{f' ({told})' if told else ''}: choose a new folder, or resume it as"
-        " it was"
-    )
+  return False
 
 
 def _differences(
     differ: Sequence[str], before: Mapping[str, str], now: Mapping[str, str]
 ) -> str:
   """Name the first values that differ."""
-  # Digests of what is computed say less than what they follow from.
-  shown = [name for name in differ if name not in _COMPUTED]
+  # Digests say less than what they follow from, and are secret.
+  shown = [n for n in differ if n not in (*_OF_THE_RUN, *_COMPUTED)]
   told = [
       f"{name}={now.get(name, 'absent')} (it was"
       f" {before.get(name, 'absent')})"
@@ -425,37 +366,16 @@ def data_digest(dataset: dataset_lib.Dataset) -> str:
   Args:
     dataset: its arrays may be mapped files, which are read once.
   """
-  total = hashlib.sha256(f"{dataset.rotate} {dataset.targets}".encode())
-  for array in (dataset.images, dataset.labels, dataset.hierarchy.leaf_rows):
-    if array is None:
-      total.update(b"-")
-      continue
-    total.update(f"{array.dtype}{array.shape}".encode())
-    rows = max(1, _BLOCK * len(array) // max(1, array.nbytes))
-    for start in range(0, len(array), rows):
-      block = np.ascontiguousarray(array[start : start + rows])
-      total.update(block.reshape(-1).view(np.uint8).data)
-  return total.hexdigest()
-
-
-def _flat(value: Any, name: str) -> dict[str, Any]:
-  """Return dotted name -> value of nested objects."""
-  if not isinstance(value, dict) or not value:
-    return {name: value}
-  found: dict[str, Any] = {}
-  for key, child in value.items():
-    found |= _flat(child, f"{name}.{key}")
-  return found
+  arrays = (dataset.images, dataset.labels, dataset.hierarchy.leaf_rows)
+  # None has a digest of its own.
+  digests = [digest(array) for array in arrays]
+  return json_digest([dataset.rotate, dataset.targets, *digests])
 
 
 def _processor() -> str:
   """Return a digest of the processor's instructions, which move roundings."""
   cores = len(os.sched_getaffinity(0))
-  try:
-    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
-  except (OSError, UnicodeDecodeError):
-    return f"{cores} cores"
-  lines = text.splitlines()
+  described = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
   names = ("model name", "flags", "Features")
-  told = [line for line in lines if line.startswith(names)]
-  return f"{cores} cores {json_digest(sorted(set(told)))[:12]}"
+  lines = {x for x in described.splitlines() if x.startswith(names)}
+  return f"{cores} cores {json_digest(sorted(lines))[:12]}"

@@ -37,9 +37,7 @@ class TrainingSpec:
     seed: public seed of the initial parameters.
     private_seed: None for a secret key; an integer makes the run reproducible
       and its guarantee void for anyone who knows the number.
-    compute: how a step is computed; its mesh, unless "all", overrides
-      `devices`.
-    devices: how many devices share the tasks; None for all there are.
+    compute: how a step is computed, and on which devices.
     evaluate_every: steps between validations, each with a checkpoint.
     checkpoint_every: steps between checkpoints.
     evaluator: measures the learner; None makes one for it.
@@ -64,7 +62,6 @@ class TrainingSpec:
   compute: private.Compute = dataclasses.field(
       default_factory=private.Compute
   )
-  devices: int | None = None
   evaluate_every: int = 25
   checkpoint_every: int = 25
   evaluator: evaluation.Evaluator | None = None
@@ -99,47 +96,11 @@ def make_mesh(devices: int | None = None) -> jax.sharding.Mesh:
     backends.ask_for_cores()
   there = jax.devices()
   count = len(there) if devices is None else devices
-  if not isinstance(count, int) or not 1 <= count <= len(there):
+  # A process without a device could not take part.
+  least = 1 if jax.process_count() == 1 else len(there)
+  if not least <= count <= len(there):
     raise errors.RunError(
-        f"devices={devices!r} must be between 1 and the {len(there)} devices"
-        " that JAX sees, or None for all of them; of a command,"
-        f" --config.compute.devices={len(there)}"
-    )
-  if jax.process_count() > 1 and count < len(there):
-    raise errors.RunError(
-        f"devices={devices} of the {len(there)} devices of"
-        f" {jax.process_count()} processes would leave some idle: leave it"
-        " None, or start fewer processes"
+        f"devices={devices}: expected {least} to {len(there)}, or None for all"
+        f" that JAX sees; of a command, --config.compute.devices={len(there)}"
     )
   return sharding.make_mesh(there[:count])
-
-
-def with_mesh(spec: TrainingSpec) -> TrainingSpec:
-  """Return the spec with the mesh of its devices, None for a single device.
-
-  Its config then names the number of devices, the microbatch size and where the
-  images lie: with others the tasks are summed in another order or rounded
-  differently, so that they belong to the fingerprint (see `resume`).
-
-  Raises:
-    RunError: there are fewer devices, or several processes and no mesh.
-  """
-  mesh = spec.compute.mesh
-  if isinstance(mesh, str):
-    made = make_mesh(spec.devices)
-    mesh = made if made.size > 1 else None
-  elif mesh is None and jax.process_count() > 1:
-    raise errors.RunError(
-        f"Compute(mesh=None) is one device, and {jax.process_count()} processes"
-        " have one each at least: leave the mesh out, or start one process"
-    )
-  compute = dict(spec.config.get("compute", {})) | {
-      "devices": 1 if mesh is None else mesh.size,
-      "microbatch_size": spec.compute.microbatch_size,
-      "resident": spec.train.resident,
-  }
-  return dataclasses.replace(
-      spec,
-      compute=dataclasses.replace(spec.compute, mesh=mesh),
-      config=dict(spec.config) | {"compute": compute},
-  )

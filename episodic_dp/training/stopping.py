@@ -1,92 +1,72 @@
 """Reasons to stop a run between two steps: signals and a deadline."""
 
-import enum
 import re
 import signal
+import threading
 from types import FrameType
 from typing import Any
 
 from episodic_dp import errors
 
+# As a `Result` names them. Of several processes the last reason counts.
+REASONS = ("done", "time limit", "SIGUSR1", "SIGTERM", "SIGINT")
+TIME_LIMIT = REASONS.index("time limit")
 _PARTS = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _MARGIN = 30.0  # Seconds for the last pictures and the end of the process.
-
-
-class Stop(enum.IntEnum):
-  """Reason that a process gives before a step; the largest of all counts."""
-
-  NONE = 0
-  TIME_LIMIT = 1
-  SIGUSR1 = 2
-  SIGTERM = 3
-  SIGINT = 4
-
-  @property
-  def reason(self) -> str:
-    """Name the reason as a `Result` has it, such as "SIGTERM"."""
-    if self == Stop.NONE:
-      return "done"
-    return "time limit" if self == Stop.TIME_LIMIT else self.name
 
 
 class StopSignals:
   """Remember, while entered, the first signal that asked to stop.
 
   A SIGINT after another signal goes to the handler that was there before. Off
-  the main thread, and for signals that were ignored, nothing is handled.
+  the main thread, and for signals that are ignored or handled outside Python,
+  nothing changes.
 
   Attributes:
-    stop: the first signal, or `Stop.NONE`.
+    stop: index in `REASONS` of the first signal; 0 before one came.
   """
 
   def __init__(self) -> None:
-    self.stop = Stop.NONE
+    self.stop = 0
     self._before: dict[int, Any] = {}
 
   def _handle(self, number: int, frame: FrameType | None) -> None:
     before = self._before[number]
     if self.stop and number == signal.SIGINT and callable(before):
       before(number, frame)
-    self.stop = self.stop or Stop[signal.Signals(number).name]
+    self.stop = self.stop or REASONS.index(signal.Signals(number).name)
 
   def __enter__(self) -> "StopSignals":
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-      before = signal.getsignal(number)
-      if before == signal.SIG_IGN:
-        continue
-      # Stored before the handler is in place, which reads it.
-      self._before[number] = before
-      try:
-        signal.signal(number, self._handle)
-      except ValueError:  # Not the main thread.
-        self._before.clear()
-        break
+    if threading.current_thread() is threading.main_thread():
+      for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        before = signal.getsignal(number)
+        if before not in (signal.SIG_IGN, None):
+          # Stored before the handler is in place, which reads it.
+          self._before[number] = before
+          signal.signal(number, self._handle)
     return self
 
   def __exit__(self, *unused: object) -> None:
     for number, handler in self._before.items():
-      if handler is not None:  # Not set from Python.
-        signal.signal(number, handler)
+      signal.signal(number, handler)
 
 
-def time_limit(text: str) -> float:
-  """Return the seconds of "90s", "55m", "11h" or "1h30m".
+def deadline(time_limit: str, began: float) -> float:
+  """Return when the last step has to be saved.
+
+  Args:
+    time_limit: "90s", "55m", "11h" or "1h30m", from `began` on.
+    began: a time of `time.monotonic`.
 
   Raises:
     RunError: the text is none of these.
   """
-  found = _PARTS.fullmatch(text)
-  hours, minutes, seconds = (
-      int(part or 0) for part in (found.groups() if found else (0, 0, 0))
-  )
-  total = 3600 * hours + 60 * minutes + seconds
+  found = _PARTS.fullmatch(time_limit)
+  hours, minutes, seconds = map(int, found.groups(0) if found else (0, 0, 0))
+  total = 3600.0 * hours + 60.0 * minutes + seconds
   if not total:
     raise errors.RunError(
-        f"--time_limit={text} is no time: write it as 90s, 55m, 11h or 1h30m"
+        f"--time_limit={time_limit} is no time: write it as 90s, 55m, 11h or"
+        " 1h30m"
     )
-  return float(total)
-
-
-def deadline(began: float, seconds: float) -> float:
-  """Return when the last step has to be saved, before `began + seconds`."""
-  return began + seconds - min(_MARGIN, 0.1 * seconds)
+  return began + total - min(_MARGIN, 0.1 * total)

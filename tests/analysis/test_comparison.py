@@ -144,7 +144,7 @@ def test_no_guarantee_and_missing_files_are_shown(save, tmp_path):
         ("config.json", "{"),
         ("config.json", '{"seed": 1}'),
         ("guarantee.json", '{"guarantees": {"writer": {}}}'),
-        ("guarantee.json", "[]"),
+        ("guarantee.json", "[1]"),
         ("evaluation.json", '{"single": 3}'),
         ("evaluation.json", "x"),
         ("evaluation.json", '{"single": {"accuracy": {}, "steps": []}}'),

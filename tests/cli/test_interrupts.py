@@ -65,7 +65,7 @@ with stopping.StopSignals() as signals:
   import time
   while not signals.stop:
     time.sleep(0.01)
-  print(signals.stop.reason, flush=True)
+  print(stopping.REASONS[signals.stop], flush=True)
   {then}
 """
 

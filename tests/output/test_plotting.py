@@ -54,21 +54,3 @@ def test_pictures_are_written_at_once(tmp_path):
   plotting.save(drawn(), path, private=True)
   assert path.read_bytes().startswith(b"\x89PNG")
   assert path.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_name_with_dollar_signs_is_no_formula(recwarn):
-  """Nor is one in a script that the font lacks worth a warning."""
-
-  @plotting.styled
-  def named():
-    figure = plotting.figure(3.0)
-    axes = figure.subplots()
-    axes.plot([1, 10], [0, 1], label="x^$ $y")
-    axes.set_title("a$^$ \u6f22")
-    axes.set_xscale("log")
-    axes.set_yticks([0, 1], ["$^$", "b"])
-    axes.legend()
-    return figure
-
-  assert plotting.png(named())
-  assert not recwarn.list

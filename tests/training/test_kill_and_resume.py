@@ -165,13 +165,7 @@ def test_a_run_on_a_store_keeps_its_key_here_and_is_resumed(
 ):
   monkeypatch.setenv("HOME", str(tmp_path))
   url, whole = f"{bucket}/runs/one", tmp_path / "whole"
-
-  def kill(line):
-    if line["step"] == 6:
-      raise OSError("stop here")
-
-  with pytest.raises(OSError, match="stop here"):
-    training.train(tiny_run.spec(8), url, callbacks=[kill])
+  tiny_run.kill(tiny_run.spec(8), url, 6)
   training.train(tiny_run.spec(8), url)
   training.train(tiny_run.spec(8), whole)
   remote = workdir.folder_of(url)

@@ -8,23 +8,19 @@ import pytest
 from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp import training
-from episodic_dp.training import plots
 from episodic_dp.training import reporting
 
 
-def _ledger(z=1.0, copies=False):
+def _guarantees(copies=False):
   hierarchy = plan.Hierarchy.regular(
       (500, 5, 4), levels=("user", "class", "image"), copies=copies
   )
   stages = plan.SamplingPlan(
       (plan.Poisson(0.1), plan.FixedSize(3), plan.FixedSize(2))
   )
-  mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=z)
-  return accounting.Ledger().add(plan.Release(hierarchy, stages, mechanism), 3)
-
-
-def _guarantees(**options):
-  return _ledger(**options).guarantees(delta=1e-5)
+  mechanism = plan.Mechanism(clip_unit="user", noise_multiplier=1.0)
+  release = plan.Release(hierarchy, stages, mechanism)
+  return accounting.guarantees(release, steps=3, delta=1e-5)
 
 
 def _coloured(path):
@@ -44,13 +40,7 @@ def test_every_level_is_a_line_that_states_no_less_than_epsilon():
     assert "delta = 1e-05 after 3 steps" in line
 
 
-def test_shared_records_are_said_wherever_epsilon_is():
-  lines = reporting.guarantee_lines(_guarantees(copies=True), 3)
-  assert len(lines) == 2
-  assert "says nothing about the records below it" in lines[1]
-
-
-def test_a_level_without_a_guarantee_is_a_line_too():
+def test_shared_records_and_levels_without_a_guarantee_are_said():
   result = training.Result(
       steps=3, planned=3, stopped="done", guarantees=_guarantees(copies=True),
       seconds=1, unproved=("class", "image"),
@@ -58,6 +48,7 @@ def test_a_level_without_a_guarantee_is_a_line_too():
   for level in ("class", "image"):
     line = f"\n  {level}  no guarantee (why: no_guarantee in guarantee.json)"
     assert line in repr(result)
+  assert "says nothing about the records below it" in repr(result)
 
 
 def test_a_caveat_of_some_levels_names_them():
@@ -70,7 +61,7 @@ def test_a_caveat_stands_above_the_picture(tmp_path):
   heads = []
   for name, caveat in (("a", ""), ("b", "not a guarantee " * 8)):
     path = tmp_path / f"{name}.png"
-    plots.epsilon_curve(
+    reporting.epsilon_curve(
         path, [1, 2], {"x": [1.0, 2.0]}, delta=1e-5, caveat=caveat
     )
     pixels = image_lib.imread(path)[..., :3]
@@ -82,7 +73,7 @@ def test_a_caveat_stands_above_the_picture(tmp_path):
 @pytest.mark.parametrize("levels", [0, 1, 2])
 def test_every_curve_is_drawn_or_its_absence_is_said(tmp_path, levels):
   curves = {str(k): [0.1 + k / 3, 1.0] for k in range(levels)}
-  plots.epsilon_curve(tmp_path / "a.png", [1, 5], curves, delta=1e-5)
+  reporting.epsilon_curve(tmp_path / "a.png", [1, 5], curves, delta=1e-5)
   assert _coloured(tmp_path / "a.png") >= 300 * levels
   pixels = image_lib.imread(tmp_path / "a.png")[..., :3]
   middle = pixels[pixels.shape[0] // 3 : -pixels.shape[0] // 3, 100:-40]

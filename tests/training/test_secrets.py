@@ -1,5 +1,6 @@
 """Secrets of a run, searched for in all that it writes and prints."""
 
+import io
 import logging as python_logging
 import re
 import stat
@@ -24,14 +25,9 @@ STEPS = 4
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
   """Train with a key of the system: the folder, its key, what was printed."""
-  folder, printed = tmp_path_factory.mktemp("run"), []
-
-  class Keeping(python_logging.Handler):
-
-    def emit(self, record):
-      printed.append(self.format(record))
-
-  handler, root = Keeping(level=0), python_logging.getLogger()
+  folder, printed = tmp_path_factory.mktemp("run"), io.StringIO()
+  handler = python_logging.StreamHandler(printed)
+  root = python_logging.getLogger()
   logger = logging.get_absl_logger()
   level = logger.level
   logger.setLevel(python_logging.DEBUG)
@@ -39,12 +35,12 @@ def finished(tmp_path_factory):
   try:
     spec = tiny_run.spec(STEPS, diagnostics=True, seed=None)
     result = training.train(spec, folder)
-    printed += [repr(result)]
+    print(result, file=printed)
   finally:
     root.removeHandler(handler)
     logger.setLevel(level)
   with workdir.opened(folder) as place:
-    return folder, resume.load(place), "\n".join(printed)
+    return folder, resume.load(place), printed.getvalue()
 
 
 def test_no_secret_is_in_any_file_or_line_of_a_run(finished):
@@ -79,7 +75,8 @@ def test_diagnostics_are_nowhere_else(finished):
   folder = finished[0]
   path = folder / workdir.PRIVATE / workdir.DIAGNOSTICS
   lines = metrics.read(path)
-  assert len(lines) == STEPS and "private/norm" in lines[0]
+  assert [line["step"] for line in lines] == [*range(1, STEPS + 1)]
+  assert all("private/norm" in line for line in lines)
   texts = search.public_bytes(folder)
   found = [where for where, text in texts.items() if b"private/" in text]
   assert set(found) <= {"the names of files", "config.json"}

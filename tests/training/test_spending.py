@@ -49,19 +49,6 @@ def test_no_step_of_a_budget_that_ends_in_a_pass_is_shown_above_it():
   assert shown == sorted(shown) and shown[-1] == budget
 
 
-def test_no_number_of_steps_is_within_epsilon_for_a_window():
-  release, _ = _spending(plan.Poisson(0.1), 9, range(4))
-  mechanism = plan.Mechanism(
-      clip_unit="user", noise_multiplier=1.0, clipping="percentile_window",
-      clip_percentile=50, clip_window=4,
-  )
-  with pytest.raises(plan.UnsoundPlanError, match="un-noised percentile"):
-    accounting.max_steps(
-        release.replace(mechanism=mechanism),
-        delta=DELTA, target_epsilon=5.0, level="user",
-    )
-
-
 @pytest.mark.parametrize(
     "ranges, paid",
     [

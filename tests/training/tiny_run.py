@@ -21,7 +21,7 @@ from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
 from episodic_dp.cli import exit_status
-from episodic_dp.training import plots
+from episodic_dp.training import reporting
 
 WAY, SHOT, QUERY, SIDE = 3, 1, 2, 4
 CHECKPOINT_EVERY, EVALUATE_EVERY = 4, 12
@@ -116,9 +116,27 @@ def spec(
 
 def train(a_spec, workdir, **options):
   """As `training.train`, without its pictures: drawing takes the longest."""
-  with mock.patch.object(plots, "learning_curve"):
-    with mock.patch.object(plots, "epsilon_curve"):
+  with mock.patch.object(reporting, "learning_curve"):
+    with mock.patch.object(reporting, "epsilon_curve"):
       return training.train(a_spec, workdir, **options)
+
+
+class Killed(BaseException):
+  """End of a run at a moment, with nothing saved any more."""
+
+
+def kill(a_spec, workdir, step, **options):
+  """Train until after a step, and no further."""
+
+  def end(line):
+    if line["step"] == step:
+      raise Killed
+
+  try:
+    train(a_spec, workdir, callbacks=[end], **options)
+  except Killed:
+    return
+  raise AssertionError(f"the run did not come to step {step}")
 
 
 def final_params(workdir):
