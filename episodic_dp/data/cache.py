@@ -96,7 +96,7 @@ def published_images(
     ConnectionError: a download cannot be reached.
     ValueError: a file has the wrong checksum or content.
   """
-  folder = where.cache / originals.folder
+  folder = where.cache / originals.name / originals.copy
   path = folder / f"images-{originals_lib.VERSION}.npy"
 
   def fits(images: np.ndarray) -> bool:

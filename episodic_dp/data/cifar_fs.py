@@ -24,7 +24,6 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-from episodic_dp import plan
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
@@ -127,7 +126,11 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
   part_of = np.asarray([c.part for c in table])
   trees = {}
   if options.superclasses:
-    trees["train"] = _superclass_tree([c for c in table if c.part == "train"])
+    trees["train"] = pools.grouped_tree(
+        ("superclass", "class", "image"),
+        [(c.superclass, c.name) for c in table if c.part == "train"],
+        EXAMPLES,
+    )
   return pools.make_splits(
       "cifar_fs",
       {part: images[part_of == part] for part in dataset.PARTS},
@@ -137,20 +140,6 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
           f"classes of CIFAR-FS, {EXAMPLES} images each, {SIZE} x {SIZE} RGB"
       ),
       hierarchies=trees,
-  )
-
-
-def _superclass_tree(chosen: list[Class]) -> plan.Hierarchy:
-  """Build superclass -> class -> image over images in the order of classes."""
-  superclasses = [c.superclass for c in chosen]
-  names = [c.name for c in chosen]
-  return plan.Hierarchy.from_labels(
-      {
-          "superclass": np.repeat(superclasses, EXAMPLES),
-          "class": np.repeat(names, EXAMPLES),
-      },
-      leaf="image",
-      units=list(zip(superclasses, names)),
   )
 
 

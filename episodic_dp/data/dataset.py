@@ -161,20 +161,14 @@ class ArrayDataset:
 
   def _check_images(self) -> None:
     images, name = self.images, self.name
-    if not isinstance(images, np.ndarray) or images.dtype not in (
-        np.uint8, np.float32
-    ):
-      kind = getattr(images, "dtype", type(images).__name__)
+    kind = getattr(images, "dtype", type(images).__name__)
+    axes = {"uint8": (4,), "float32": (2, 3, 4)}.get(str(kind), ())
+    if np.ndim(images) not in axes or 0 in images.shape:
       raise ValueError(
-          f"images of '{name}' are {kind}: give a NumPy array of uint8, 0 to"
-          " 255, or of float32"
-      )
-    axes = (4,) if images.dtype == np.uint8 else (2, 3, 4)
-    if images.ndim not in axes or 0 in images.shape:
-      raise ValueError(
-          f"images of '{name}' have shape {images.shape}: give [rows, height,"
-          " width, channels], or of float32 also [rows, time, channels] or"
-          " [rows, features], none of them 0"
+          f"images of '{name}' are {kind} of shape {np.shape(images)}: give a"
+          " NumPy array of uint8, 0 to 255, or of float32, of shape [rows,"
+          " height, width, channels], or of float32 also [rows, time, channels]"
+          " or [rows, features], none of them 0"
       )
     if self.rotate and (
         images.ndim != 4 or images.shape[1] != images.shape[2] or self.targets

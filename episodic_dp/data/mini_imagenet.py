@@ -142,11 +142,12 @@ def _averaged(images: np.ndarray, size: int) -> np.ndarray:
   side = SIZE // size
   if side == 1:
     return images
-  result = np.empty((*images.shape[:2], size, size, 3), np.uint8)
-  for of_class, smaller in zip(images, result):  # One at a time, for memory.
-    squares = of_class.reshape(-1, size, side, size, side, 3)
-    smaller[:] = np.rint(squares.mean((2, 4), dtype=np.float32))
-  return result
+  result = []
+  for held in images:  # One class at a time, for memory.
+    squares = held.reshape(-1, size, side, size, side, 3)
+    means = squares.mean((2, 4), dtype=np.float32)
+    result.append(np.rint(means).astype(np.uint8))
+  return np.stack(result)
 
 
 def load_images(copy: str, where: originals.Where) -> np.ndarray:

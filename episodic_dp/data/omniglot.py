@@ -17,7 +17,6 @@ import zipfile
 import numpy as np
 from PIL import Image
 
-from episodic_dp import plan
 from episodic_dp.data import cache
 from episodic_dp.data import dataset
 from episodic_dp.data import originals
@@ -109,11 +108,16 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
     FileNotFoundError: nothing is prepared and the zips are not there.
     ValueError: a zip has the wrong checksum.
   """
-  images = load_images(where)
+  images, table = load_images(where), characters()
   parts = divide(options.split, options.seed)
   trees = {}
   if options.split == "alphabets":
-    trees = {part: _alphabet_tree(chosen) for part, chosen in parts.items()}
+    for part, chosen in parts.items():
+      trees[part] = pools.grouped_tree(
+          ("alphabet", "character", "drawing"),
+          [(table[i].alphabet, table[i].name) for i in chosen],
+          DRAWINGS,
+      )
   return pools.make_splits(
       "omniglot",
       {part: images[chosen] for part, chosen in parts.items()},
@@ -125,16 +129,6 @@ def load(options: Options, where: originals.Where) -> dataset.Splits:
       ),
       hierarchies=trees,
       rotate=options.rotate,
-  )
-
-
-def _alphabet_tree(chosen: np.ndarray) -> plan.Hierarchy:
-  """Build alphabet -> character -> drawing over chosen characters."""
-  table = characters()
-  units = [(table[i].alphabet, table[i].name) for i in chosen]
-  alphabets, names = np.repeat(units, DRAWINGS, axis=0).T
-  return plan.Hierarchy.from_labels(
-      {"alphabet": alphabets, "character": names}, leaf="drawing", units=units
   )
 
 

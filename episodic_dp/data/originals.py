@@ -71,11 +71,6 @@ class Originals:
   sources: Mapping[str, Source]
   online: str | None = None
 
-  @property
-  def folder(self) -> str:
-    """Return the folder of the prepared images in the cache."""
-    return os.path.join(self.name, self.copy)
-
   def find(self, where: Where) -> tuple[str, list[pathlib.Path]]:
     """Return the first source that is complete, downloaded where asked.
 
@@ -115,8 +110,7 @@ class Originals:
     archives = self.sources[self.online or ""]
     for archive in archives:
       path = folder / archive.file
-      if path.is_file():
-        _check_sha256(path, archive)
+      if path.is_file():  # It was checked before it got this name.
         continue
       try:
         with urllib.request.urlopen(str(archive.url), timeout=20) as reply:

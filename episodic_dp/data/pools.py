@@ -74,6 +74,22 @@ def read_table(path: pathlib.Path) -> list[list[str]]:
   return [line.split("\t") for line in lines if not line.startswith("#")]
 
 
+def grouped_tree(
+    levels: tuple[str, str, str], units: list[tuple[str, str]], each: int
+) -> plan.Hierarchy:
+  """Build group -> class -> example over examples in the order of classes.
+
+  Args:
+    levels: names of the levels.
+    units: the group and the name of each class.
+    each: number of examples of each class.
+  """
+  groups, names = np.repeat(units, each, axis=0).T
+  return plan.Hierarchy.from_labels(
+      {levels[0]: groups, levels[1]: names}, leaf=levels[2], units=units
+  )
+
+
 def make_splits(
     name: str,
     images: Mapping[str, np.ndarray],

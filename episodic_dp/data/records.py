@@ -19,10 +19,7 @@ class Images(tfds.core.GeneratorBasedBuilder):
   """Images of a data set in their order, as bytes."""
 
   VERSION = tfds.core.Version(originals.VERSION)
-
-  def __init__(self, images: Iterable[bytes], **kwargs: Any):
-    self._images = images
-    super().__init__(**kwargs)
+  content: Iterable[bytes]
 
   def _info(self) -> tfds.core.DatasetInfo:
     image = tfds.features.Tensor(shape=(), dtype=np.object_)
@@ -39,7 +36,7 @@ class Images(tfds.core.GeneratorBasedBuilder):
     return {"images": self._generate_examples()}
 
   def _generate_examples(self) -> Iterator[tuple[int, dict[str, bytes]]]:
-    for place, image in enumerate(self._images):
+    for place, image in enumerate(self.content):
       yield place, {"image": image}
 
 
@@ -56,7 +53,8 @@ def read(folder: pathlib.Path, images: Iterable[bytes]) -> Iterator[bytes]:
   """
   for left in folder.glob("images/incomplete.*"):
     shutil.rmtree(left)
-  builder = Images(images, data_dir=folder, file_format="array_record")
+  builder = Images(data_dir=folder, file_format="array_record")
+  builder.content = images
   builder.download_and_prepare()
   source = builder.as_data_source(split="images")
   with phases.progress(len(source), "image") as progress:

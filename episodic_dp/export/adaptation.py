@@ -60,7 +60,7 @@ class Listing:
     ):
       for path in (self.root / name for name in self.names):
         example = readers.read(path)
-        found.append(preprocessing.row(how, example, str(path)))
+        found.append(preprocessing.row(how, example))
         progress.update()
     return np.stack(found)
 

@@ -16,15 +16,12 @@ from episodic_dp.data.own_data import rows
 from episodic_dp.export import folder
 
 
-def row(
-    how: folder.Preprocessing, example: readers.Example, name: str
-) -> np.ndarray:
+def row(how: folder.Preprocessing, example: readers.Example) -> np.ndarray:
   """Turn one example into a row, uint8 or float32 of `how.shape`.
 
   Args:
     how: of the model.
     example: as a reader gives it.
-    name: of it, for messages.
 
   Raises:
     ValueError: it is of another kind or shape; one sentence.
@@ -35,7 +32,7 @@ def row(
       values = 255 - values if values.dtype == np.uint8 else 1 - values
     if how.resample == "nearest":
       values = rows.resized(values, how.shape, Image.Resampling.NEAREST)
-  return _form(how).row(readers.Example(values, example.image), name)
+  return _form(how).row(example._replace(values=values))
 
 
 def scaled(how: folder.Preprocessing, stacked: np.ndarray) -> np.ndarray:
@@ -63,7 +60,7 @@ def of_arrays(
   for number, values in enumerate(images):
     name = f"number {number} of {what}"
     try:
-      found.append(row(how, _example(how, np.asarray(values), name), name))
+      found.append(row(how, _example(how, np.asarray(values), name)))
     except ValueError as e:
       raise errors.RunError(str(e)) from e
   if not found:
@@ -94,7 +91,8 @@ def _example(
         f"{name} is {values.dtype} with values that are not from 0 to 1: give"
         " images as uint8, 0 to 255, or as float32, 0 to 1"
     )
-  return readers.Example(values.astype(np.float32), image=True)
+  values = values.astype(np.float32)
+  return readers.Example(values, image=True, name=name)
 
 
 def _form(how: folder.Preprocessing) -> rows.Form:

@@ -240,7 +240,7 @@ def test_a_table_becomes_a_tree_in_the_order_of_the_levels(table, caplog):
   paths = [c.path for c in found.classes]
   assert paths == sorted({(d, p) for _, p, d in ROWS}) and not found.declared
   for unit in found.classes:
-    names = {found.name_of(int(r)).split("/")[-1] for r in unit.records}
+    names = {found.reader()(r).name.split("/")[-1] for r in unit.records}
     wanted = {f.split("/")[-1] for f, p, d in ROWS if (d, p) == unit.path}
     assert names == wanted
   with caplog.at_level(logging.WARNING):

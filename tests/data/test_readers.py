@@ -201,15 +201,14 @@ def test_dicom_needs_its_package(dicom, tmp_path, monkeypatch):
 
 # Rows -------------------------------------------------------------------------
 
-DARK = readers.Example(np.full((4, 4, 1), 51, np.uint8), image=True)
-DEEP = readers.Example(np.full((4, 4, 1), 0.25, np.float32), image=True)
-NUMBERS = readers.Example(np.float32([[1, 2], [3, 4], [5, 6]]), image=False)
+DARK = readers.image_of(np.full((4, 4, 1), 51, np.uint8), "dark")
+DEEP = readers.Example(np.full((4, 4, 1), 0.25, np.float32), True, "deep")
+NUMBERS = readers.features_of(np.float32([[1, 2], [3, 4], [5, 6]]), "numbers")
 
 
 def row(first, *others, **options):
-  chosen = data.read_options("own_data", options)
-  form = rows.form_of(first, "first", chosen)
-  found = [form.row(e, f"other{k}") for k, e in enumerate((first, *others))]
+  form = rows.form_of(first, data.read_options("own_data", options))
+  found = [form.row(example) for example in (first, *others)]
   assert all(f.shape == form.shape and f.dtype == form.dtype for f in found)
   return found[-1]
 
@@ -226,11 +225,12 @@ def test_images_take_size_colour_and_depth():
     "examples",
     [
         (DARK, DEEP), (DEEP, DARK), (DARK, NUMBERS), (NUMBERS, DARK),
-        (NUMBERS, readers.Example(NUMBERS.values[:2], image=False)),
+        (NUMBERS, NUMBERS._replace(values=NUMBERS.values[:2], name="short")),
     ],
 )
 def test_an_example_that_differs_is_refused(examples):
-  with pytest.raises(ValueError, match="other1 .* and first "):
+  first, other = examples
+  with pytest.raises(ValueError, match=f"^{other.name} .* and {first.name} "):
     row(*examples)
 
 

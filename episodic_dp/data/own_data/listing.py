@@ -60,7 +60,6 @@ class Listing:
       for features.
     reader: opens the source and returns a function from a record's number to
       its example.
-    name_of: returns the place of a record, for messages.
   """
 
   source: pathlib.Path
@@ -70,7 +69,6 @@ class Listing:
   fingerprint: str
   shape: tuple[int, ...] | None
   reader: Callable[[], Reader]
-  name_of: Callable[[int], str]
 
 
 def group(keys: Iterable[Key], units: Iterable[Key] = ()) -> tuple[Class, ...]:
@@ -178,7 +176,12 @@ def _divided(listing: Listing, options: rows.Options) -> list[Class]:
   by = options.by or listing.levels[0]
   k = listing.levels.index(by)
   names = {c.path[k] for c in listing.classes if len(c.path) > k}
-  units = sorted(names, key=lambda name: _digest(f"{options.seed}/{name}"))
+
+  def digest(name: str) -> bytes:
+    text = f"{options.seed}/{name}"
+    return hashlib.sha256(text.encode(errors="surrogateescape")).digest()
+
+  units = sorted(names, key=digest)
   shares = options.shares or SHARES
   others = [max(1, round(len(units) * s / sum(shares))) for s in shares[1:]]
   trained = len(units) - sum(others)
@@ -194,10 +197,6 @@ def _divided(listing: Listing, options: rows.Options) -> list[Class]:
       c._replace(part=part_of[c.path[k]] if len(c.path) > k else "train")
       for c in listing.classes
   ]
-
-
-def _digest(text: str) -> bytes:
-  return hashlib.sha256(text.encode(errors="surrogateescape")).digest()
 
 
 def hierarchy(

@@ -189,9 +189,7 @@ def _decode(
 ) -> None:
   """Read all records in one form, in order, into a new file."""
   read = listing.reader()
-  form = rows_lib.form_of(
-      read(numbers[0]), listing.name_of(numbers[0]), options, listing.shape
-  )
+  form = rows_lib.form_of(read(numbers[0]), options, listing.shape)
   shape = len(numbers), *form.shape
   seen: set[bytes] = set()
   with (
@@ -201,8 +199,7 @@ def _decode(
   ):
 
     def decode(place: int) -> bytes:
-      number = numbers[place]
-      rows[place] = form.row(read(number), listing.name_of(number))
+      rows[place] = form.row(read(numbers[place]))
       return hashlib.blake2b(rows[place], digest_size=16).digest()
 
     places = range(len(numbers))

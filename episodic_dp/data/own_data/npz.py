@@ -33,7 +33,6 @@ from episodic_dp.errors import shown
 _IMAGES, _FEATURES, _SPLIT, _UNITS, _UNITS_SPLIT = _READ = (
     "images", "features", "split", "units", "units_split"
 )
-_MAX_SIDE = 2**15
 _LABEL_BYTES = 2**26  # At least; more where the examples are larger.
 
 Arrays = dict[str, np.ndarray]
@@ -88,14 +87,11 @@ def listing(
   status = path.stat()
   about = f"{levels}/{status.st_size}/{status.st_mtime_ns}"
 
-  def name_of(record: int) -> str:
-    return f"row {record} of {path}"
-
   def reader() -> listing_lib.Reader:
     with _reading(path) as file:
       values = file[examples]
     make = _image if examples == _IMAGES else readers.features_of
-    return lambda record: make(values[record], name_of(record))
+    return lambda record: make(values[record], f"row {record} of {path}")
 
   return listing_lib.Listing(
       source=path,
@@ -105,7 +101,6 @@ def listing(
       fingerprint=hashlib.sha256(about.encode()).hexdigest(),
       shape=(*shape[1:], 1)[:3] if examples == _IMAGES else None,
       reader=reader,
-      name_of=name_of,
   )
 
 
@@ -126,9 +121,8 @@ def _reading(path: pathlib.Path) -> Iterator[Any]:
 def _image(values: np.ndarray, name: str) -> readers.Example:
   if values.dtype == np.uint8:
     return readers.image_of(values, name)
-  return readers.Example(
-      np.atleast_3d(values.astype(np.float32) / 65535), image=True
-  )
+  deep = values.astype(np.float32) / 65535
+  return readers.Example(np.atleast_3d(deep), image=True, name=name)
 
 
 def _check_names(
@@ -152,9 +146,9 @@ def _check_examples(
 ) -> None:
   """Raise ValueError unless the examples are images or features."""
   if name == _IMAGES:
-    fits = dtype in (np.uint8, np.uint16) and len(shape) in (3, 4)
-    fits = fits and max(shape[1:3]) <= _MAX_SIDE
-    fits = fits and (len(shape) == 3 or shape[3] in (1, 3))
+    channels = (*shape[3:], 1)[0]
+    fits = dtype in (np.uint8, np.uint16) and channels in (1, 3)
+    fits = fits and len(shape) in (3, 4)
     wanted = "uint8 or uint16 [n, height, width] or [n, height, width, 1 or 3]"
   else:
     fits = dtype.kind in "biuf" and 2 <= len(shape) <= 4

@@ -31,10 +31,12 @@ class Example(NamedTuple):
       as float32[H, W, 1 or 3], 0 to 1; or features as float32 of one to three
       axes, all finite.
     image: whether the example is an image, which may be resized.
+    name: place of the example, for messages.
   """
 
   values: np.ndarray
   image: bool
+  name: str
 
 
 Reader = Callable[[pathlib.Path], Example]
@@ -93,7 +95,7 @@ def read_picture(path: pathlib.Path) -> Example:
     raise unreadable(path, "an image", e) from e
   if picture.mode.startswith("I;16"):
     values = np.asarray(picture, np.uint16).astype(np.float32) / 65535
-    return Example(values[..., None], image=True)
+    return Example(values[..., None], image=True, name=str(path))
   if picture.mode in ("I", "F"):
     raise ValueError(
         f"the values of {path} (mode {picture.mode} of Pillow) have no known"
@@ -147,7 +149,8 @@ def read_dicom(path: pathlib.Path) -> Example:
       raise ValueError("its scale gives values that are NaN")
   except Exception as e:  # Parsers of damaged files may raise anything.
     raise unreadable(path, "DICOM", e) from e
-  return Example(np.clip(values, 0, 1).astype(np.float32), image=True)
+  values = np.clip(values, 0, 1).astype(np.float32)
+  return Example(values, image=True, name=str(path))
 
 
 def _is_dicom(path: str) -> bool:
@@ -201,7 +204,7 @@ def image_of(values: np.ndarray, name: str) -> Example:
         f"{name} is uint8 of shape {values.shape}, and uint8 is an image: save"
         " [height, width] or [height, width, 1 or 3], or numbers as float32"
     )
-  return Example(values, image=True)
+  return Example(values, image=True, name=name)
 
 
 def features_of(values: np.ndarray, name: str) -> Example:
@@ -224,7 +227,7 @@ def features_of(values: np.ndarray, name: str) -> Example:
         f"{name} holds {values[tuple(at)]} as float32 at {at}: repair it or"
         " remove it"
     )
-  return Example(values, image=False)
+  return Example(values, image=False, name=name)
 
 
 def unreadable(

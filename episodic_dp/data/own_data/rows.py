@@ -76,7 +76,7 @@ class Form:
   rounds: bool
   first: str
 
-  def row(self, example: Example, name: str) -> np.ndarray:
+  def row(self, example: Example) -> np.ndarray:
     """Return an example as a row.
 
     Raises:
@@ -84,17 +84,18 @@ class Form:
     """
     values, same = example.values, example.image == self.image
     if not same or not (self.image or values.shape == self.shape):
+      kinds = {True: "an image", False: "numbers"}
       raise ValueError(
-          f"{name} holds {_kind(example.image)} of shape {values.shape} and"
-          f" {self.first} {_kind(self.image)} of shape {self.shape}: bring all"
-          " to one kind and shape"
+          f"{example.name} holds {kinds[example.image]} of shape"
+          f" {values.shape} and {self.first} {kinds[self.image]} of shape"
+          f" {self.shape}: bring all to one kind and shape"
       )
     if not self.image:
       return values
     if values.dtype != self.dtype and not self.rounds:
       raise ValueError(
-          f"{name} is {values.dtype} and {self.first} {self.dtype}: keep all"
-          f" bits with {FLAG}depth=16, or round all with {FLAG}depth=8"
+          f"{example.name} is {values.dtype} and {self.first} {self.dtype}:"
+          f" keep all bits with {FLAG}depth=16, or round all with {FLAG}depth=8"
       )
     if values.dtype == np.uint8 and self.dtype == np.float32:
       values = values.astype(np.float32) / 255
@@ -106,7 +107,6 @@ class Form:
 
 def form_of(
     example: Example,
-    name: str,
     options: Options,
     shape: tuple[int, ...] | None = None,
 ) -> Form:
@@ -114,7 +114,6 @@ def form_of(
 
   Args:
     example: the first one.
-    name: name of the first example, for messages.
     options: options of own data.
     shape: (height, width, channels) that images have where no option says
       another one; None means 28 x 28, grey.
@@ -133,15 +132,15 @@ def form_of(
       dtype = np.dtype(np.uint8 if options.depth == 8 else np.float32)
   elif (options.size, options.color, options.depth) != (None, None, None):
     raise ValueError(
-        f"own_data options size, color and depth are for images, and {name}"
-        " holds numbers: leave them out"
+        "own_data options size, color and depth are for images, and"
+        f" {example.name} holds numbers: leave them out"
     )
   return Form(
       image=example.image,
       shape=wanted,
       dtype=dtype,
       rounds=options.depth is not None,
-      first=name,
+      first=example.name,
   )
 
 
@@ -174,7 +173,3 @@ def resized(
   ]
   scaled = [plane.resize((width, height), resample) for plane in planes]
   return np.stack([np.asarray(plane) for plane in scaled], axis=2)
-
-
-def _kind(image: bool) -> str:
-  return "an image" if image else "numbers"

@@ -67,7 +67,6 @@ def _listing(
       fingerprint=digest.hexdigest(),
       shape=None,
       reader=lambda: lambda number: readers.read(paths[number]),
-      name_of=lambda number: str(paths[number]),
   )
 
 
@@ -87,22 +86,25 @@ class Tree(NamedTuple):
   others: list[str]
 
 
-def scan(root: pathlib.Path) -> Tree:
+def scan(
+    root: pathlib.Path,
+    path: tuple[str, ...] = (),
+    found: Tree | None = None,
+) -> Tree:
   """List a folder and those below it without opening a file.
 
   Hidden files and those of file managers are left out.
+
+  Args:
+    root: the folder.
+    path: names on the way from the root to the folder that is listed.
+    found: result to add to; None begins an empty one.
 
   Raises:
     ValueError: a symbolic link.
     OSError: a folder cannot be read.
   """
-  found = Tree([], [], [], [])
-  _scan(root, (), found)
-  return found
-
-
-def _scan(root: pathlib.Path, path: tuple[str, ...], found: Tree) -> None:
-  """Add the content of the folder `path` below the root."""
+  found = found or Tree([], [], [], [])
   with os.scandir(root.joinpath(*path)) as entries:
     ordered = sorted(entries, key=lambda entry: entry.name)
   leaf = True
@@ -117,7 +119,7 @@ def _scan(root: pathlib.Path, path: tuple[str, ...], found: Tree) -> None:
     name = os.path.join(*path, entry.name)
     if entry.is_dir():
       leaf = False
-      _scan(root, (*path, entry.name), found)
+      scan(root, (*path, entry.name), found)
     elif entry.is_file() and readers.reader_of(entry.path) is not None:
       found.files.append((name, entry.stat()))
       found.owners.append(path)
@@ -125,6 +127,7 @@ def _scan(root: pathlib.Path, path: tuple[str, ...], found: Tree) -> None:
       found.others.append(name)
   if leaf:
     found.leaves.append(path)
+  return found
 
 
 def folder_listing(
