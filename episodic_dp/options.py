@@ -97,9 +97,7 @@ class Learner:
       last inner step from the start.
     ridge: initial regularisation strength of ridge.
     ridge_scale: initial scale of the logits of ridge.
-    metric: distance of protonet.
-    metric_scale: scale of the metric of protonet; the initial one for "cosine",
-      which learns it.
+    metric_scale: scale of the squared distances of protonet.
   """
 
   name: Literal[
@@ -113,7 +111,6 @@ class Learner:
   multi_step_loss: Whole = 0
   ridge: float = 1.0
   ridge_scale: float = 10.0
-  metric: Literal["euclidean", "cosine"] = "euclidean"
   metric_scale: float = 1.0
 
   def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ over its query set.
 """
 
 import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,6 @@ from episodic_dp import _validate
 from episodic_dp.learners import descent
 from episodic_dp.learners import learner
 from episodic_dp.models import model as model_lib
-
-# Squared norm below which a vector has no direction.
-_SHORTEST = 1e-12
 
 
 class Adapted(NamedTuple):
@@ -38,9 +35,7 @@ class ProtoNet(learner.Learner):
   """Prototypical networks: distances to the means of the classes.
 
   Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning" (NIPS
-  2017), equations 1 and 2, with the squared Euclidean distance; or with the
-  cosine of the angle and a learned scale, as in Gidaris and Komodakis, "Dynamic
-  Few-Shot Visual Learning without Forgetting" (CVPR 2018), equation 3.
+  2017), equations 1 and 2, with the squared Euclidean distance.
 
   Nothing is adapted by gradient steps: a task costs one pass over its support
   and one over its query set. Every query is judged alone, unless the network
@@ -50,32 +45,19 @@ class ProtoNet(learner.Learner):
     model: the embedding: its outputs [n, d] are compared, whatever it calls
       them (`models.conv4(way=None)` has no head).
     way: the number of classes of a task.
-    metric: "euclidean", minus the squared distance to a prototype; "cosine",
-      the cosine of the angle with it. The parameters of the second are those of
-      the network ("model") and the logarithm of the scale ("log_scale").
-    scale: what the metric is multiplied by, positive: fixed for "euclidean",
-      where the network's last layer can learn it, and where training begins
-      for "cosine". Distances grow with the embedding; a scale near its inverse
-      dimension keeps the first losses near log(way).
+    scale: factor of the squared distances, positive. They grow with the
+      embedding; a scale near its inverse dimension keeps the first losses near
+      log(way).
   """
 
   model: model_lib.Model
   _: dataclasses.KW_ONLY
   way: int
-  metric: Literal["euclidean", "cosine"] = "euclidean"
   scale: float = 1.0
 
   def __post_init__(self) -> None:
     _validate.count("way", self.way, 2)
-    _validate.one_of("metric", self.metric, ("euclidean", "cosine"))
     _validate.positive("scale", self.scale)
-
-  def init(self, key: jax.Array) -> Any:
-    """Return the initial parameters, and the scale of "cosine"."""
-    params = self.model.init(key)
-    if self.metric == "euclidean":
-      return params
-    return {"model": params, "log_scale": jnp.log(jnp.float32(self.scale))}
 
   def adapt(
       self,
@@ -86,7 +68,7 @@ class ProtoNet(learner.Learner):
   ) -> Adapted:
     """Compute the prototypes (eq. 1); zero for a class without examples."""
     del inner_gradient
-    embedded = self._embedded(params, support.images, adapting=True)
+    embedded = self.model.in_pass(0).apply(params, support.images)
     members = jax.nn.one_hot(
         support.labels, self.way, dtype=embedded.dtype
     )
@@ -95,27 +77,9 @@ class ProtoNet(learner.Learner):
 
   def logits(self, adapted: Adapted, images: jax.Array) -> jax.Array:
     """Compute the nearness of every prototype (eq. 2), [n, way]."""
-    embedded = self._embedded(adapted.params, images, adapting=False)
-    if self.metric == "euclidean":
-      distances = jnp.square(embedded[:, None] - adapted.head).sum(-1)
-      return -self.scale * distances
-    scale = jnp.exp(adapted.params["log_scale"])
-    return scale * embedded @ _directions(adapted.head).T
-
-  def _embedded(
-      self, params: Any, images: jax.Array, *, adapting: bool
-  ) -> jax.Array:
-    """Compute the embeddings [n, d]; directions for "cosine"."""
-    model = self.model.in_pass(0) if adapting else self.model
-    if self.metric == "euclidean":
-      return model.apply(params, images)
-    return _directions(model.apply(params["model"], images))
-
-
-def _directions(vectors: jax.Array) -> jax.Array:
-  """Scale vectors [n, d] to length one; a zero vector stays zero."""
-  squares = jnp.square(vectors).sum(-1, keepdims=True)
-  return vectors * jax.lax.rsqrt(jnp.maximum(squares, _SHORTEST))
+    embedded = self.model.apply(adapted.params, images)
+    distances = jnp.square(embedded[:, None] - adapted.head).sum(-1)
+    return -self.scale * distances
 
 
 def solve(x: jax.Array, y: jax.Array, ridge: jax.Array) -> jax.Array:

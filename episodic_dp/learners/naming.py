@@ -40,9 +40,7 @@ def by_name(
   if learner.name == options.SUPERVISED:
     return learner_lib.Supervised(model)
   if learner.name == "protonet":
-    return heads.ProtoNet(
-        model, way=classes, metric=learner.metric, scale=learner.metric_scale
-    )
+    return heads.ProtoNet(model, way=classes, scale=learner.metric_scale)
   if learner.name == "ridge":
     return heads.RidgeHead(
         model, way=classes, ridge=learner.ridge, scale=learner.ridge_scale

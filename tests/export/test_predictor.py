@@ -100,7 +100,7 @@ _KINDS = {
     "anil": {"learner.name": "anil", "learner.inner_steps": 2},
     "meta_sgd": {"learner.name": "meta_sgd"},
     "reptile": {"learner.name": "reptile"},
-    "protonet": {"learner.name": "protonet", "learner.metric": "cosine"},
+    "protonet": {"learner.name": "protonet", "learner.metric_scale": 0.1},
     "ridge": {"learner.name": "ridge", "model.outputs": 7},
     "rates": {"learner.learned_rates": True, "learner.inner_steps": 2},
     "norms": {
