@@ -22,10 +22,9 @@ def descend(
     steps: int,
     rate: float | Callable[[jax.Array | int], Params],
     order: Literal["first", "second"] = "second",
-    unroll: bool = True,
     visit: Callable[[Params, jax.Array | int], jax.Array] | None = None,
 ) -> tuple[Params, jax.Array | None]:
-  """Gradient steps: params <- params - rate * gradient, `steps` times.
+  """Take gradient steps: params <- params - rate * gradient, `steps` times.
 
   Args:
     gradient: (params, examples, step) -> like params.
@@ -36,14 +35,13 @@ def descend(
       arrays like the parameters).
     order: "first" takes the gradients for constants when this is
       differentiated.
-    unroll: write the steps out one after the other; otherwise they are a scan.
     visit: (params, step) -> scalar, called after every step.
 
   Returns:
     The parameters after the last step, and what `visit` gave, [steps].
   """
-
-  def one(params, i):
+  visited = []
+  for i in range(steps):  # Not a scan, whose gradient stacks residuals.
     slope = gradient(params, examples, i)
     if order == "first":
       slope = lax.stop_gradient(slope)
@@ -51,12 +49,6 @@ def descend(
       params = jax.tree.map(lambda p, g, r: p - r * g, params, slope, rate(i))
     else:
       params = jax.tree.map(lambda p, g: p - rate * g, params, slope)
-    return params, None if visit is None else visit(params, i)
-
-  if not unroll:
-    return lax.scan(one, params, jnp.arange(steps))
-  visited = []  # Not `scan(unroll=True)`, whose gradient stacks residuals.
-  for i in range(steps):
-    params, value = one(params, i)
-    visited.append(value)
-  return params, None if visit is None else jnp.stack(visited)
+    if visit is not None:
+      visited.append(visit(params, i))
+  return params, jnp.stack(visited) if visited else None

@@ -66,9 +66,6 @@ class MAML(learner.Learner):
       initial value.
     order: "second" differentiates through the inner steps; "first" takes the
       inner gradients for constants.
-    unroll: write the inner steps out one after the other. Otherwise they are a
-      scan: a smaller program, faster to compile for many steps and 10 to 40 %
-      slower to run (five steps on two CPU cores).
     task_loss: see `Learner`.
     learned_rates: learn one inner rate for every array of parameters and inner
       step ("per-layer per-step learning rates").
@@ -86,7 +83,6 @@ class MAML(learner.Learner):
   inner_steps: int = 5
   inner_rate: float = 0.1
   order: learner.Order = "second"
-  unroll: bool = True
   task_loss: learner.TaskLoss = learner.cross_entropy
   learned_rates: bool = False
   per_step_norm: bool = False
@@ -169,7 +165,6 @@ class MAML(learner.Learner):
             else self.inner_rate
         ),
         order=self.order,
-        unroll=self.unroll,
         visit=visit and (lambda moving, i: visit(network(moving, i), i)),
     )
     return network(moving, self.inner_steps - 1), values

@@ -36,7 +36,6 @@ class Reptile(learner.Learner):
       the gradient of the task's own loss, and with it the paper's joint
       training.
     inner_rate: their learning rate, positive.
-    unroll: as in MAML.
     task_loss: see `Learner`.
   """
 
@@ -44,7 +43,6 @@ class Reptile(learner.Learner):
   _: dataclasses.KW_ONLY
   inner_steps: int = 5
   inner_rate: float = 0.1
-  unroll: bool = True
   task_loss: learner.TaskLoss = learner.cross_entropy
 
   order = "first"  # No gradient goes through the inner steps.
@@ -72,7 +70,6 @@ class Reptile(learner.Learner):
         steps=self.inner_steps,
         rate=self.inner_rate,
         order="first",
-        unroll=self.unroll,
     )
     return adapted
 

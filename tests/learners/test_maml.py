@@ -71,17 +71,14 @@ SWITCHES = [
 
 
 @pytest.mark.parametrize(
-    "switches,unroll",
-    [(s, False) for s in SWITCHES] + [(SWITCHES[-1], True)],
-    ids=lambda v: "+".join(v) if isinstance(v, dict) else f"unroll={v}",
+    "switches", SWITCHES, ids=lambda switches: "+".join(switches)
 )
-def test_every_switch_is_the_plain_loop(switches, unroll):
+def test_every_switch_is_the_plain_loop(switches):
   per_step = "per_step_norm" in switches
   learner = learners.MAML(
       normalising_model() if per_step else tiny.model(),
       inner_steps=STEPS,
       inner_rate=RATE,
-      unroll=unroll,
       **switches,
   )
   params = spread(learner.init(jax.random.key(0)))
@@ -157,7 +154,6 @@ def test_a_schedule_is_resolved_by_the_outer_step():
 # Of two parameters -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("unroll", [True, False])
 @pytest.mark.parametrize(
     "kind,rates",
     [
@@ -165,18 +161,14 @@ def test_a_schedule_is_resolved_by_the_outer_step():
         (learners.ANIL, {"body": [0.0] * 3, "head": [RATE] * 3}),
     ],
 )
-def test_loss_and_gradient_are_those_of_the_plain_loop(
-    kind, rates, unroll
-):
-  learner = kind(tiny.model(), inner_steps=3, inner_rate=RATE, unroll=unroll)
+def test_loss_and_gradient_are_those_of_the_plain_loop(kind, rates):
+  learner = kind(tiny.model(), inner_steps=3, inner_rate=RATE)
   episode, params = tiny.episode(), learner.init(jax.random.key(0))
   tiny.assert_gradient(
       lambda p: learner.loss(p, episode),
       lambda p: plain_loss(p, episode, rates, NO_NORMS, LAST),
       params,
   )
-  text = str(jax.make_jaxpr(learner.loss)(params, tiny.episode(dtype="f")))
-  assert ("scan" in text) != unroll
 
 
 def test_meta_sgd_is_the_plain_loop_with_a_rate_for_every_number():
@@ -201,12 +193,11 @@ def test_meta_sgd_is_the_plain_loop_with_a_rate_for_every_number():
   )
 
 
-@pytest.mark.parametrize("unroll", [True, False])
-def test_the_first_order_gradient_is_that_at_the_adapted(unroll):
+def test_the_first_order_gradient_is_that_at_the_adapted():
   episode, gradients = tiny.episode(dtype="f"), {}
   for order in ("first", "second"):
     learner = learners.MAML(
-        tiny.model(), inner_steps=2, order=order, unroll=unroll
+        tiny.model(), inner_steps=2, order=order
     )
     params = learner.init(jax.random.key(0))
     gradients[order] = jax.grad(learner.loss)(params, episode)
@@ -218,15 +209,14 @@ def test_the_first_order_gradient_is_that_at_the_adapted(unroll):
   assert difference.max() > 1e-3
 
 
-@pytest.mark.parametrize("unroll", [True, False])
 @pytest.mark.parametrize(
     "kind,moving",
     [(learners.MAML, ("body", "head")), (learners.ANIL, ("head",))],
 )
 def test_the_inner_gradient_can_be_replaced_and_knows_its_step(
-    kind, moving, unroll
+    kind, moving
 ):
-  learner = kind(tiny.model(), inner_steps=3, inner_rate=RATE, unroll=unroll)
+  learner = kind(tiny.model(), inner_steps=3, inner_rate=RATE)
   params = learner.init(jax.random.key(0))
 
   def powers(loss):
