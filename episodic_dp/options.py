@@ -68,13 +68,7 @@ class Network:
 
 
 SUPERVISED = "supervised"
-# Learners by gradient steps, and the switches that each has.
-_SWITCHES = {
-    "maml": ("learned_rates", "per_step_norm", "multi_step_loss"),
-    "anil": ("learned_rates", "per_step_norm", "multi_step_loss"),
-    "meta_sgd": ("per_step_norm", "multi_step_loss"),
-    "reptile": (),
-}
+_BY_GRADIENTS = ("maml", "anil", "meta_sgd", "reptile")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -113,19 +107,6 @@ class Learner:
   ridge_scale: float = 10.0
   metric_scale: float = 1.0
 
-  def __post_init__(self) -> None:
-    for switch in _SWITCHES["maml"]:
-      value = getattr(self, switch)
-      if value and switch not in _SWITCHES.get(self.name, ()):
-        raise _validate.refusal(
-            f"learner.{switch}", value, f"none with learner.name={self.name!r}"
-        )
-
-  @property
-  def headless(self) -> bool:
-    """Return whether the network ends in features."""
-    return self.name in ("protonet", "ridge")
-
   def check_tasks(self, *, has_episode: bool, way: int) -> None:
     """Raise PlanError where the learner does not suit the episode.
 
@@ -139,7 +120,7 @@ class Learner:
           "supervised, which learns single examples, without config.episode,"
           " and a learner that learns from tasks with it",
       )
-    if way == 1 and self.name not in _SWITCHES:
+    if way == 1 and self.name not in _BY_GRADIENTS:
       raise _validate.refusal(
           "learner.name", self.name,
           "maml or another with gradient steps for regression (way=1)",

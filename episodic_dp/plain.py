@@ -93,8 +93,7 @@ def from_plain(
       `_validate.count` does.
     data: what `to_plain` gave, perhaps through JSON.
     name: of the data, for messages.
-    partial: give the defaults to fields that are missing, and to those that are
-      None where their type has no None.
+    partial: give the defaults to fields that are missing.
 
   Raises:
     PlanError: names the field that is missing, unknown or of another type.
@@ -102,12 +101,6 @@ def from_plain(
   hints = typing.get_type_hints(kind, include_extras=True)
   known = [field.name for field in fields(kind)]
   given = dict(check_names(data, known, name=name))
-  if partial:
-    given = {
-        key: part
-        for key, part in given.items()
-        if part is not None or _allows_none(hints[key])
-    }
   optional = defaults(kind) if partial else {}
   for key in known:
     if key not in given and key not in optional:
@@ -232,7 +225,3 @@ def _read_scalar(kind: Any, data: Any, name: str) -> Any:
 def is_list(data: Any) -> bool:
   """Return whether the data are a list or a tuple, and no text."""
   return isinstance(data, Sequence) and not isinstance(data, (str, bytes))
-
-
-def _allows_none(kind: Any) -> bool:
-  return kind is Any or type(None) in typing.get_args(kind)

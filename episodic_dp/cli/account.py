@@ -28,8 +28,6 @@ same:
   episodic-dp account --ledger=WORKDIR,WORKDIR
 """
 
-import json
-
 from absl import flags
 from absl import logging
 
@@ -122,16 +120,14 @@ def _account_config(values: flags.FlagValues) -> None:
     files.check_folder(values.out)
   with phases.phase("computing the guarantees"):
     result = costs.account(config)
-  if values.format == "json":
-    print(json.dumps(result, indent=2, allow_nan=False))
-  else:
-    print(costs.table(result))
-    if values.group > 1:
-      assert config.delta is not None  # `RunConfig.parse` computed it.
-      print("\n" + costs.group_table(
-          accounting.Ledger.from_dict(result), delta=config.delta,
-          group=values.group,
-      ))
+  text = costs.table(result)
+  if values.group > 1:
+    assert config.delta is not None  # `RunConfig.parse` computed it.
+    text += "\n\n" + costs.group_table(
+        accounting.Ledger.from_dict(result), delta=config.delta,
+        group=values.group,
+    )
+  shared_flags.show(result, text)
   if values.statement is not None:
     files.write_json(values.statement, result)
   for name in values.sweep:

@@ -20,14 +20,14 @@ def log_devices() -> None:
   # Lazy import: a command that only accounts runs without JAX.
   import jax
 
-  devices, processes = jax.devices(), jax.process_count()
-  there = f"{len(devices)} {devices[0].platform.upper()} device"
-  if len(devices) > 1:
-    there += "s"
-  if processes > 1:
-    here = jax.process_index()
-    there += f" of {processes} processes, of which this is {here}"
-  logging.info("jax %s on %s", jax.__version__, there)
+  logging.info(
+      "jax %s on %d %s devices, process %d of %d",
+      jax.__version__,
+      jax.device_count(),
+      jax.default_backend().upper(),
+      jax.process_index() + 1,
+      jax.process_count(),
+  )
 
 
 def join(

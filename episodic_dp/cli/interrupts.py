@@ -13,7 +13,6 @@ Only the standard library is imported here, since it comes before all else.
 import contextlib
 import os
 import signal
-import sys
 import threading
 import time
 from types import FrameType
@@ -22,12 +21,11 @@ from episodic_dp.cli import exit_status
 
 BEGAN = time.monotonic()  # The process, but for tens of milliseconds.
 
-_ENDS = {
+_ENDS: dict[int, tuple[int, str]] = {
     signal.SIGINT: (exit_status.INTERRUPTED, "Ctrl-C"),
     signal.SIGTERM: (exit_status.REQUEUE, "SIGTERM"),
     signal.SIGUSR1: (exit_status.REQUEUE, "SIGUSR1"),
 }
-_leaving = threading.Lock()  # Taken by the first to leave, for good.
 
 
 def install() -> None:
@@ -56,45 +54,35 @@ def ignore() -> None:
 def leave(status: int, line: str) -> None:
   """End the process at once, whatever its other threads do.
 
-  It returns where another call is about to end it.
-
   Args:
-    status: with which it ends.
+    status: exit status.
     line: for the error stream; nothing where it is empty.
   """
-  if not _leaving.acquire(blocking=False):
-    return
   # Below Python's streams: the main thread may be writing to them.
   if line:
-    start = "\n" if sys.stderr is not None and sys.stderr.isatty() else ""
     with contextlib.suppress(OSError):
-      os.write(2, f"{start}{' '.join(line.split())}\n".encode())
+      os.write(2, f"{' '.join(line.split())}\n".encode())
   os._exit(status)
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
-  """Handle a signal that the thread has yet to read."""
-  del frame
-  _end(number)
-
-
-def _end(number: int) -> None:
-  status, name = _ENDS[signal.Signals(number)]
-  leave(
-      status,
-      f"stopped by {name}: the same command begins again, from its last"
-      " checkpoint where it has saved one",
-  )
+  """Leave a signal to the thread, which reads it at the same time."""
 
 
 def _watch(pipe: int) -> None:
   """End the process on a signal that no run handles, or a second Ctrl-C."""
-  before = 0
+  again = False
   while True:
     for number in os.read(pipe, 64):
       if number not in _ENDS:
         continue
-      again = number == signal.SIGINT and before
-      if again or signal.getsignal(number) is _handle:
-        _end(number)
-      before += 1
+      if signal.getsignal(number) is _handle or (
+          again and number == signal.SIGINT
+      ):
+        status, name = _ENDS[number]
+        leave(
+            status,
+            f"stopped by {name}: the same command begins again, from its last"
+            " checkpoint where it has saved one",
+        )
+      again = True

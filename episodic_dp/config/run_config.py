@@ -242,7 +242,7 @@ class RunConfig:
         flexible or learner.name == options.SUPERVISED
     ):
       return network.outputs
-    if learner.headless:
+    if learner.name in ("protonet", "ridge"):
       return network.widths[-1] if network.name == "mlp" else None
     return self.way
 
@@ -265,12 +265,10 @@ class RunConfig:
           "config.model.trained", self.model.trained,
           "all without public weights (--config.model.start=FILE)",
       )
-    hierarchy = self.release.hierarchy
-    if self.episode is None and hierarchy.depth > 1:
+    if self.optimizer.warm_up >= self.steps:
       raise _validate.refusal(
-          "config.hierarchy.levels", hierarchy.levels,
-          f"({hierarchy.levels[-1]!r},) without an episode: every example is a"
-          " unit",
+          "config.optimizer.warm_up", self.optimizer.warm_up,
+          f"less than {self.steps} steps",
       )
 
   def with_changes(self, changes: Mapping[str, Any]) -> "RunConfig":

@@ -95,11 +95,11 @@ def load(
     >>> train.hierarchy.levels
     ('participant', 'point')
   """
-  options = read_options(name, chosen)
   check_data_dir(name, data_dir)
+  module = _module(name)
   where = Where(data_dir=data_dir, cache_dir=cache_dir, download=download)
   more = {} if surveyed is None else {"surveyed": surveyed}
-  splits: Splits = _module(name).load(options, where, **more)
+  splits: Splits = module.load(read_options(name, chosen), where, **more)
   return splits
 
 

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from episodic_dp import _validate
 from episodic_dp import learners
 from episodic_dp import options
 from episodic_dp import plan as plan_lib
@@ -140,13 +139,10 @@ def make_optimizer(
 ) -> optax.GradientTransformation:
   """Build Adam or SGD with a cosine schedule, and the average of its iterates.
 
-  Raises:
-    PlanError: the warm-up leaves no step.
+  Args:
+    chosen: its options.
+    steps: number of steps of the run, more than those of the warm-up.
   """
-  if chosen.warm_up >= steps:
-    raise _validate.refusal(
-        "config.optimizer.warm_up", chosen.warm_up, f"less than {steps} steps"
-    )
   schedule = optax.warmup_cosine_decay_schedule(
       0.0, chosen.rate, chosen.warm_up, steps, chosen.final_rate
   )

@@ -81,7 +81,7 @@ def test_a_plan_that_is_only_accounted_needs_no_data(make_run):
     [
         (glyphs, {}, "maml", 5),
         (glyphs, {}, "protonet", None),
-        (glyphs, dict(name="mlp"), "protonet", 5),
+        (glyphs, dict(name="mlp", widths=(7,)), "protonet", 7),
         (glyphs, dict(name="mlp", outputs=9), "protonet", 9),
         (glyphs, dict(name="own:make", outputs=9), "maml", 9),
         (glyphs_supervised, dict(outputs=7), "supervised", 7),
@@ -159,8 +159,7 @@ def test_changes_are_checked_again():
         ({"learner.name": "mamal"}, "learner.name='mamal'.*'maml'"),
         ({"learner.inner_steps": True}, "config.learner.inner_steps=True"),
         ({"learner.inner_rate": "x"}, "config.learner.inner_rate='x'"),
-        ({"learner": {"name": "ridge", "multi_step_loss": 9}}, "multi_step"),
-        ({"learner": {"name": "meta_sgd", "learned_rates": True}}, "learned"),
+        ({"optimizer.warm_up": 60}, "warm_up=60: expected less than 60"),
         ({"learner.name": "supervised"}, "single examples"),
         ({"episode": None, "evaluation.way": 5}, "learns from tasks"),
         ({"evaluation.way": 4}, "config.evaluation.way=4"),

@@ -76,7 +76,7 @@ def test_a_wrong_field_is_named(change, match):
 
 
 def test_defaults_fill_a_partial_object():
-  data = {"name": "a", "inner": {"count": 2}, "flag": None}
+  data = {"name": "a", "inner": {"count": 2}}
   expected = Outer("a", Inner(2))
   assert plain.from_plain(Outer, data, name="x", partial=True) == expected
   with pytest.raises(errors.PlanError, match="x.inner is missing"):
