@@ -5,22 +5,21 @@
 
 Targets: table3 (DP-MAML's Table 3, every cell), learners (every learner,
 private and not, at one budget), budget (how to spend it best), guideline (the
-paper's choice of noise and clipping beside ours), sample_level (examples
-clipped one by one, and whole tasks clipped, at the same guarantee for an
-example), mnist_writers (the price of privacy for 539 people, at several
-budgets); the training figures of [M], DP-MAML: figure4 (gradient norms),
-figure6a, figure6b, figure6c and figure10 (accuracy over clipping, noise and
-tasks a step), figure7, figure9 and figure11 (epochs, losses and budgets of
-three trainings), figure13_shots (sample level) and figure13_starts (five
-initialisations), which share the runs of their common points in one --workdir;
-on data that are built in, each in minutes on two cores at --scale=cpu: glyphs
-(the run of `make train`) and sinusoid (regression, the smallest example), each
-with and without privacy; pvi_adult (private partitioned variational inference
-on UCI Adult, three splits and budgets); stages (training in two and three
-stages, every level with its guarantee); and without training table4 (the time
-of a task, private and not), figure12 (delta over the number of tasks),
-amplification (the theorem on sampling in stages, as printed and as corrected)
-and audited_plans (measured epsilon beside the claimed one). --help names all.
+paper's choice of noise and clipping beside ours), mnist_writers (the price of
+privacy for 539 people, at several budgets); the training figures of [M],
+DP-MAML: figure4 (gradient norms), figure6a, figure6b, figure6c and figure10
+(accuracy over clipping, noise and tasks a step), figure7, figure9 and figure11
+(epochs, losses and budgets of three trainings), figure13_shots (sample level)
+and figure13_starts (five initialisations), which share the runs of their common
+points in one --workdir; on data that are built in, each in minutes on two cores
+at --scale=cpu: glyphs (the run of `make train`) and sinusoid (regression, the
+smallest example), each with and without privacy; pvi_adult (private partitioned
+variational inference on UCI Adult, three splits and budgets); stages (training
+in two and three stages, every level with its guarantee); and without training
+table4 (the time of a task, private and not), figure12 (delta over the number of
+tasks), amplification (the theorem on sampling in stages, as printed and as
+corrected) and audited_plans (measured epsilon beside the claimed one). --help
+names all.
 
 Scales: smoke (built-in data, seconds, learns nothing), cpu (narrow networks,
 an hour or so on two cores) and full (the papers' size, for an accelerator).
@@ -125,8 +124,6 @@ def report(
   """Print the table; write it, the numbers and the picture."""
   made = targets.load(target)
   print(tables.text(*made.table(outcomes)))
-  if found := made.finding(outcomes):
-    print(textwrap.fill(found, 80))
   command = (
       f"python -m experiments.reproduce --target={target} --scale={scale}"
       " --workdir=DIR"
@@ -141,6 +138,7 @@ def report(
       "device": device(),
       "runs": outcomes,
   }
+  print(textwrap.fill(results_pages.finding(made, stored), 80))
   files.write_json(folder / f"{target}.json", stored)
   files.write_text(folder / f"{target}.md", results_pages.page(made, stored))
   drawn = results_pages.picture(made, outcomes)

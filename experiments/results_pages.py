@@ -67,7 +67,7 @@ def pages(folder: str | os.PathLike = FOLDER) -> dict[str, str]:
     if "target" in found:
       target = targets.load(name)
       made[f"{name}.md"] = page(target, found)
-      titles[name] = target.finding(found["runs"]) or f"{target.title}."
+      titles[name] = finding(target, found) or f"{target.title}."
     elif name == "audit":
       made["audit.md"] = _audit(found)
       titles[name] = "Measured epsilon beside the claimed one."
@@ -86,7 +86,7 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
     target: a `panels.Target`.
     stored: what its JSON holds.
   """
-  found = target.finding(stored["runs"])
+  found = finding(target, stored)
   parts = [
       f"# {target.title}",
       target.about,
@@ -97,6 +97,11 @@ def page(target: Any, stored: Mapping[str, Any]) -> str:
       _how(stored),
   ]
   return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def finding(target: Any, stored: Mapping[str, Any]) -> str:
+  """Return the sentence with the numbers that matter, "" where none is made."""
+  return target.finding(stored["runs"]) if target.finding else ""
 
 
 def _how(stored: Mapping[str, Any]) -> str:

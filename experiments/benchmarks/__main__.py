@@ -18,7 +18,7 @@ import pathlib
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import flags
 from absl import logging
@@ -26,7 +26,6 @@ from absl import logging
 from episodic_dp.cli import app
 from episodic_dp.output import files
 from experiments.benchmarks import harness
-from experiments.benchmarks import registry
 from experiments.benchmarks import table
 
 _RUN = flags.DEFINE_list("run", [], "Names of benchmarks, or all.")
@@ -36,9 +35,67 @@ _OUT = flags.DEFINE_string("out", "", "Folder of the JSON files.")
 _WRITE = flags.DEFINE_bool("write", False, "Fill the table of README.md.")
 
 
+class Benchmark(NamedTuple):
+  """A benchmark of the folder.
+
+  Attributes:
+    function: "MODULE.FUNCTION" of this folder, options -> `harness.Found`.
+    about: the measured quantity, in a few words.
+    repeats: turns of every case; 1 where it is only tried.
+    cores: whether it takes every core of a CPU for a device, as training does;
+      otherwise one device's products use all cores.
+  """
+
+  function: str
+  about: str
+  repeats: int
+  cores: bool = False
+
+
+BENCHMARKS = {
+    "accounting": Benchmark(
+        "accountant_queries.measure",
+        "the accountant's time and tightness, beside dp_accounting's",
+        repeats=5,
+    ),
+    "meta_step": Benchmark(
+        "steps.meta_step",
+        "the meta-step beside PyTorch loops and the floor; on an accelerator"
+        " which microbatch and precision is fastest",
+        repeats=5,
+        cores=True,
+    ),
+    "overhead": Benchmark(
+        "steps.overhead", "the time of clipping and noise in a step", repeats=9
+    ),
+    "peers": Benchmark(
+        "steps.jax_privacy",
+        "the private step beside one built on jax_privacy",
+        repeats=9,
+        cores=True,
+    ),
+    "sample_level": Benchmark(
+        "steps.sample_level",
+        "clipping every example beside clipping every task",
+        repeats=9,
+    ),
+    "sampling": Benchmark(
+        "steps.sampling",
+        "the sampler's share of a step, and its cost against the population",
+        repeats=9,
+    ),
+    "streaming": Benchmark(
+        "steps.streaming",
+        "data that stay on the host beside data on the device",
+        repeats=7,
+        cores=True,
+    ),
+}
+
+
 def measure(name: str, *, smoke: bool) -> dict[str, Any]:
   """Run a benchmark in this process; the result is JSON-able."""
-  benchmark = registry.BENCHMARKS[name]
+  benchmark = BENCHMARKS[name]
   options = harness.Options(
       smoke=smoke, repeats=1 if smoke else benchmark.repeats
   )
@@ -53,7 +110,7 @@ def measure(name: str, *, smoke: bool) -> dict[str, Any]:
   found = getattr(loaded, function)(options)
   # Afterwards: to describe devices is to take them, and some benchmarks
   # measure in other processes.
-  described = harness.describe(with_jax=benchmark.with_jax) | {
+  described = harness.describe() | {
       "load": round(load, 2),
       "load_after": round(os.getloadavg()[0], 2),
       "took_seconds": round(time.perf_counter() - began, 1),
@@ -84,14 +141,14 @@ def main(_: Sequence[str]) -> None:
   """List, run or write, as the flags say."""
   names = _RUN.value
   if names == ["all"]:
-    names = list(registry.BENCHMARKS)
-  if unknown := set(names) - set(registry.BENCHMARKS):
+    names = list(BENCHMARKS)
+  if unknown := set(names) - set(BENCHMARKS):
     raise ValueError(
         f"--run={','.join(sorted(unknown))}: expected all, or of"
-        f" {', '.join(registry.BENCHMARKS)}"
+        f" {', '.join(BENCHMARKS)}"
     )
   if _LIST.value:
-    for name, benchmark in registry.BENCHMARKS.items():
+    for name, benchmark in BENCHMARKS.items():
       print(f"{name:16}{benchmark.about}")
   if names:
     out = pathlib.Path(_OUT.value)

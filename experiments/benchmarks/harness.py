@@ -1,6 +1,6 @@
 """Turns, ratios, rows, and one form of JSON for every benchmark.
 
-A benchmark is a function of a module of this folder, named in `registry`:
+A benchmark is a function of a module of this folder, named in `__main__`:
 
   def measure(options: harness.Options) -> harness.Found:
     turns = harness.interleaved({"ours": ours, "theirs": theirs}, options)
@@ -265,20 +265,15 @@ def row(
 # The machine ------------------------------------------------------------------
 
 
-def describe(*, with_jax: bool = True) -> dict[str, Any]:
-  """Return devices, processor, load and versions, without names of machines.
-
-  Args:
-    with_jax: also describe JAX's devices, which imports it.
-  """
+def describe() -> dict[str, Any]:
+  """Return processor, versions and, where JAX was imported, its devices."""
   found: dict[str, Any] = {
       "device": platform.processor() or platform.machine(),
       "cpus": os.cpu_count() or 1,
       "python": platform.python_version(),
   }
-  if with_jax:
-    import jax  # Lazy import: a benchmark may do without.
-
+  jax = sys.modules.get("jax")
+  if jax is not None:
     found["device"] = str(jax.devices()[0].device_kind)
     found["devices"] = jax.device_count()
   for package in _PACKAGES:

@@ -8,12 +8,10 @@ two runs, so that they take nothing of the machine from the other cases.
 
 from collections.abc import Callable
 from concurrent import futures
-import ctypes
 import functools
 import importlib.util
 import multiprocessing
 import os
-import time
 from typing import Any
 
 from absl import logging
@@ -142,29 +140,25 @@ class Loops:
   """PyTorch loops in processes of one thread, each with a share of the tasks.
 
   Args:
-    params, inner_steps, tasks, dtype: see `torch_sum`.
+    params, inner_steps, tasks: see `torch_sum`.
   """
 
-  def __init__(
-      self, params: Any, inner_steps: int, tasks: Any, dtype: str = "float32"
-  ) -> None:
+  def __init__(self, params: Any, inner_steps: int, tasks: Any) -> None:
     context = multiprocessing.get_context("spawn")
+    os.environ.update(_KEEP_MEMORY)  # Of the processes that begin from here on.
     count = min(CORES, len(tasks.support.labels))
     self._workers = []
     for i in range(count):
       share = jax.tree.map(lambda a, i=i: np.asarray(a)[i::count], tasks)
       self._workers.append(futures.ProcessPoolExecutor(
-          1, context, _begin, (params, inner_steps, share, dtype)
+          1, context, _begin, (params, inner_steps, share)
       ))
 
   def turn(self) -> harness.Turn:
-    """Run all of them; the value is the sum."""
-    found = harness.timed(self._answers, lambda a: sum(cpu for _, cpu in a))
-    trees = [total for total, _ in found.value]
-    added = jax.tree.map(lambda *arrays: sum(arrays), *trees)
-    return found._replace(value=added)
+    """Run all of them."""
+    return harness.timed(self._answers, sum)
 
-  def _answers(self) -> list[tuple[Any, float]]:
+  def _answers(self) -> list[float]:
     waiting = [worker.submit(_answer) for worker in self._workers]
     return [one.result() for one in waiting]
 
@@ -175,7 +169,12 @@ class Loops:
 
 
 _program: Callable[[], Any]
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # Of mallopt(3).
+# New pages for every large array take PyTorch a third of its time (mallopt(3)).
+_KEEP_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1),
+    "MALLOC_TOP_PAD_": str(2**26),
+}
 
 
 def _begin(*arguments: Any) -> None:
@@ -184,18 +183,12 @@ def _begin(*arguments: Any) -> None:
   import torch  # Lazy import: it may not be installed.
 
   torch.set_num_threads(1)
-  libc = ctypes.CDLL(None)
-  if hasattr(libc, "mallopt"):
-    # New pages for every large array take PyTorch a third of its time.
-    libc.mallopt(_MMAP_MAX, 0)
-    libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
-    libc.mallopt(_TOP_PAD, 2**26)
   _program = torch_sum(*arguments)
 
 
-def _answer() -> tuple[Any, float]:
-  began = time.process_time()
-  return _program(), time.process_time() - began
+def _answer() -> float:
+  """Return the processor time that the program of a worker took."""
+  return harness.timed(_program).cpu_seconds
 
 
 # jax_privacy ------------------------------------------------------------------

@@ -29,29 +29,24 @@ environment variable `EPISODIC_DP_DATA` names its folder (`adult.data` and
 `adult.test`, from <https://archive.ics.uci.edu/dataset/2/adult>). Without it
 the notebook generates a table with the same columns, and says so.
 
-It takes about two minutes on two CPU cores. The next cell installs the library
-where it is missing. (Colab asks for the address of the repository: the one that
-you opened this notebook from.)
+It takes about two minutes on two CPU cores.
+
+On Colab, run this in a new cell first, with the address of the repository that
+you opened this notebook from:
+
+    !git clone -q --depth=1 ADDRESS source
+    %cd source
+    %pip install -q .
 """
 
 # %%
 import os
 import pathlib
-import subprocess
 import sys
 
 SCALE = os.environ.get("EPISODIC_DP_SCALE", "cpu")  # "smoke": seconds, a try.
 here = pathlib.Path.cwd()
-ROOT = next(
-    (p for p in (here, *here.parents) if (p / "experiments").is_dir()),
-    here / "episodic_dp_source",
-)
-if not ROOT.is_dir():  # Such as on Colab.
-  address = input("Address of the repository that has this notebook: ")
-  subprocess.run(
-      f"git clone -q --depth=1 {address} {ROOT} && pip install {ROOT}",
-      shell=True, check=True,
-  )
+ROOT = next(p for p in (here, *here.parents) if (p / "experiments").is_dir())
 sys.path.insert(0, os.fspath(ROOT))
 
 # %% [markdown]
@@ -59,10 +54,9 @@ sys.path.insert(0, os.fspath(ROOT))
 ## 1. How the factors combine
 
 Each of three clients observes points on a part of a line. Here the exact
-posterior of offset and slope is known (dotted). The upper row shows the
-posterior of the server, and each client's factor times the prior; the lower row
-shows the predictions of the line. No client sends a point: it sends its factor
-only, a Gaussian.
+posterior of offset and slope is known (dotted). The picture shows the posterior
+of the server, and each client's factor times the prior. No client sends a
+point: it sends its factor only, a Gaussian.
 """
 
 # %%

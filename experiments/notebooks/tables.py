@@ -24,28 +24,22 @@ guarantees. This notebook makes the tables and figures again **from these files
 only**, by the functions that made the pages. It trains nothing and takes
 seconds.
 
-The next cell installs the library where it is missing. (Colab asks for the
-address of the repository: the one that you opened this notebook from.)
+On Colab, run this in a new cell first, with the address of the repository that
+you opened this notebook from:
+
+    !git clone -q --depth=1 ADDRESS source
+    %cd source
+    %pip install -q .
 """
 
 # %%
 import os
 import pathlib
-import subprocess
 import sys
 
 SCALE = os.environ.get("EPISODIC_DP_SCALE", "cpu")  # "smoke": seconds, a try.
 here = pathlib.Path.cwd()
-ROOT = next(
-    (p for p in (here, *here.parents) if (p / "experiments").is_dir()),
-    here / "episodic_dp_source",
-)
-if not ROOT.is_dir():  # Such as on Colab.
-  address = input("Address of the repository that has this notebook: ")
-  subprocess.run(
-      f"git clone -q --depth=1 {address} {ROOT} && pip install {ROOT}",
-      shell=True, check=True,
-  )
+ROOT = next(p for p in (here, *here.parents) if (p / "experiments").is_dir())
 sys.path.insert(0, os.fspath(ROOT))
 
 # %% [markdown]

@@ -12,7 +12,7 @@ SCALES = ("smoke", "cpu", "full")
 _MODULES = {
     "table3": ("table3",),
     "comparisons": ("learners", "budget", "guideline"),
-    "sample_level": ("sample_level", "figure13_shots"),
+    "sample_level": ("figure13_shots",),
     "writers": ("mnist_writers",),
     "dp_maml": (
         "figure4", "figure6a", "figure6b", "figure6c", "figure7", "figure9",

@@ -87,8 +87,6 @@ def stated(
 def papers_epsilon(same: panels.Same) -> str:
   """Return the epsilon that [M] would state for a run."""
   labels = same[0]["labels"]
-  if not labels["noise"]:
-    return ""
   found = stated(
       labels["rate"], same[0]["steps"], labels["noise"], papers=True,
       delta=DELTA,
@@ -98,11 +96,8 @@ def papers_epsilon(same: panels.Same) -> str:
 
 def sufficient_noise(same: panels.Same) -> str:
   """Return the noise multiplier that would spend the budget of [M]."""
-  labels = same[0]["labels"]
-  if not labels["noise"]:
-    return ""
-  noise = noise_multiplier(labels["rate"], same[0]["steps"], BUDGET, DELTA)
-  return f"{noise:.3f}"
+  rate, steps = same[0]["labels"]["rate"], same[0]["steps"]
+  return f"{noise_multiplier(rate, steps, BUDGET, DELTA):.3f}"
 
 
 COSTS: dict[str, panels.Cell] = {

@@ -319,8 +319,8 @@ def _of_steps(same: panels.Same, values: Sequence[float]) -> list[float]:
 
 def _by_noise(outcomes: panels.Outcomes) -> dict[int, panels.Same]:
   """Return z -> its runs, one for each key."""
-  found = panels.by(outcomes.values(), "noise")
-  return {round(z): same for z, same in found.items()}
+  groups = panels.group(outcomes, "key")
+  return {round(_noise(same)): same for same in groups}
 
 
 def _guarantees(

@@ -24,12 +24,6 @@ PUBLISHED: dict[str, Any] = dict(
 )
 
 
-def no_finding(outcomes: Outcomes) -> str:
-  """Return nothing: the table says it all."""
-  del outcomes
-  return ""
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Target:
   """A table and a figure that `experiments.reproduce` makes.
@@ -41,7 +35,7 @@ class Target:
     table: outcomes of the finished runs -> (header, rows).
     draw: (outcomes, figure) -> None.
     notes: Markdown below the picture: how settings were chosen.
-    finding: outcomes -> one sentence with the numbers that matter, or "".
+    finding: outcomes -> one sentence with the numbers that matter.
     finish: makes a run that is no plain training; see `runs.finish`.
     more: outcomes -> further fields of the JSON file.
     pictures: folder -> None; writes further pictures.
@@ -53,7 +47,7 @@ class Target:
   table: Callable[[Outcomes], Table]
   draw: Callable[[Outcomes, Any], None]
   notes: str = ""
-  finding: Callable[[Outcomes], str] = no_finding
+  finding: Callable[[Outcomes], str] | None = None
   finish: Callable[..., dict[str, Any]] = runs_lib.finish
   more: Callable[[Outcomes], dict[str, Any]] | None = None
   pictures: Callable[..., None] | None = None
@@ -67,14 +61,6 @@ def group(outcomes: Outcomes, *without: str) -> list[list[Outcome]]:
     key = str([(k, v) for k, v in labels if k not in without])
     found.setdefault(key, []).append(outcome)
   return list(found.values())
-
-
-def by(outcomes: Iterable[Outcome], label: str) -> dict[Any, list[Outcome]]:
-  """Return label value -> the outcomes with it, sorted by value."""
-  found: dict[Any, list[Outcome]] = {}
-  for outcome in outcomes:
-    found.setdefault(outcome["labels"][label], []).append(outcome)
-  return dict(sorted(found.items()))
 
 
 # Cells ------------------------------------------------------------------------
@@ -132,26 +118,36 @@ def percent(same: Same, model: str = "single") -> float:
   return 100 * sum(means) / len(means)
 
 
+def interval(
+    same: Same, model: str = "single"
+) -> tuple[float, float, float]:
+  """Return (mean, low, high) test accuracy in percent.
+
+  For one run it is the 95 % interval over test tasks; for several it reaches
+  from the lowest to the highest run.
+  """
+  scores = [o["accuracy"][model] for o in same]
+  low, high = ("low", "high") if len(same) == 1 else ("mean", "mean")
+  return (
+      percent(same, model),
+      100 * min(score[low] for score in scores),
+      100 * max(score[high] for score in scores),
+  )
+
+
 def half(score: Mapping[str, float]) -> float:
   """Return half the width of a score's interval, in percent."""
   return 50 * (score["high"] - score["low"])
 
 
 def accuracy(same: Same, model: str = "single") -> str:
-  """Return the mean accuracy with its interval.
-
-  For one run it is the 95 % interval over test tasks; for several it reaches
-  from the lowest to the highest run.
-  """
-  scores = [o["accuracy"].get(model) for o in same]
-  if None in scores:
+  """Return the mean accuracy with its `interval`."""
+  if not all(model in o["accuracy"] for o in same):
     return "-"
-  if len(scores) == 1:
-    return f"{percent(same, model):.1f} % ± {half(scores[0]):.1f}"
-  means = [100 * s["mean"] for s in scores]
-  return (
-      f"{percent(same, model):.1f} % ({min(means):.1f} to {max(means):.1f})"
-  )
+  mean, low, high = interval(same, model)
+  if len(same) == 1:
+    return f"{mean:.1f} % ± {(high - low) / 2:.1f}"
+  return f"{mean:.1f} % ({low:.1f} to {high:.1f})"
 
 
 def _time(same: Same, name: str) -> str:
@@ -180,16 +176,6 @@ def epsilon_of(same: Same, level: str) -> str:
 # Pictures ---------------------------------------------------------------------
 
 
-def interval(same: Same) -> tuple[float, float, float]:
-  """Return (mean, low, high) test accuracy in percent, as `accuracy` does."""
-  scores = [o["accuracy"]["single"] for o in same]
-  mean = percent(same)
-  if len(scores) == 1:
-    return mean, 100 * scores[0]["low"], 100 * scores[0]["high"]
-  means = [100 * s["mean"] for s in scores]
-  return mean, min(means), max(means)
-
-
 def lines(
     groups: Iterable[Same], name: Cell, x: Callable[[Same], float]
 ) -> dict[str, list[Point]]:
@@ -213,7 +199,6 @@ def draw_lines(
     *,
     chance: float | None = None,
     logarithmic: bool = False,
-    connect: bool = True,
 ) -> None:
   """Plot accuracies with their intervals over a setting.
 
@@ -223,7 +208,6 @@ def draw_lines(
     x_label: the name of the setting.
     chance: accuracy of a blind guess, in percent.
     logarithmic: scale of the horizontal axis.
-    connect: whether points are joined.
   """
   for number, (legend, points) in enumerate(drawn.items()):
     x, middle, low, high = zip(*points)
@@ -231,8 +215,10 @@ def draw_lines(
         [m - a for m, a in zip(middle, low)],
         [b - m for m, b in zip(middle, high)],
     ]
-    style = plotting.series(number) | ({} if connect else {"linestyle": ""})
-    axes.errorbar(x, middle, yerr=ends, capsize=2, label=legend, **style)
+    axes.errorbar(
+        x, middle, yerr=ends, capsize=2, label=legend,
+        **plotting.series(number),
+    )
   if logarithmic:
     axes.set_xscale("log")
   places = {point[0] for points in drawn.values() for point in points}

@@ -246,30 +246,21 @@ def table(outcomes: panels.Outcomes) -> panels.Table:
       "initialisation",
       "MAML trained with shots",
       *(f"tested with {shot}" for shot in shots),
-      "clearly below the best when tested with",
       "steps",
       "guarantee",
   ]
-  rows = []
-  for trained, starts in measured.items():
-    best = {shot: max(_ends(start, shot) for start in starts) for shot in shots}
-    for start in starts:
-      below = [s for s in shots if _ends(start, s)[2] < best[s][1]]
-      rows.append([
+  rows = [
+      [
           _title(start, trained),
           str(trained),
           *(panels.accuracy([start], shot) for shot in shots),
-          ", ".join(below),
           str(start["steps"]),
           _guarantee(start),
-      ])
+      ]
+      for trained, starts in measured.items()
+      for start in starts
+  ]
   return header, rows
-
-
-def _ends(start: panels.Outcome, shot: str) -> tuple[float, float, float]:
-  """Return (mean, low, high) accuracy of a start."""
-  score = start["accuracy"][shot]
-  return score["mean"], score["low"], score["high"]
 
 
 def _guarantee(start: Mapping[str, Any]) -> str:

@@ -188,15 +188,10 @@ def cells(outcomes: panels.Outcomes) -> list[list[panels.Outcome]]:
           }
           for o in same
       ])
-  order = list(published.TABLE3)
-
-  def place(same: panels.Same) -> tuple[Any, ...]:
-    labels = same[0]["labels"]
-    cell = published.cell(labels)
-    at = order.index(cell) if cell in order else len(order)
-    return at, not labels["private"], labels.get("clipping", "")
-
-  return sorted(found, key=place)
+  order = {cell: at for at, cell in enumerate(published.TABLE3)}
+  return sorted(
+      found, key=lambda same: order.get(published.cell(same[0]["labels"]), 0)
+  )
 
 
 def _published(labels: dict[str, Any]) -> float | None:

@@ -79,7 +79,7 @@ def slow_if(name, *names):
 
 
 @pytest.mark.parametrize(
-    "name", [slow_if(name, "sample_level") for name in targets.NAMES]
+    "name", [slow_if(name, "figure13_shots") for name in targets.NAMES]
 )
 def test_every_target_has_runs_that_its_commands_repeat(name):
   names = [run.name for run in runs_of(name)]
@@ -118,7 +118,7 @@ def test_stored_results_are_drawn(name):
         ("guideline", "participant", {2.36}),
         ("mnist_writers", "writer", {1, 2, 4, 8}),
         pytest.param(
-            "sample_level", "drawing", {1.18, 8}, marks=pytest.mark.slow
+            "figure13_shots", "drawing", {1.18}, marks=pytest.mark.slow
         ),
         ("figure13_starts", "clip_unit", {1.5}),
     ],
@@ -128,7 +128,8 @@ def test_private_runs_spend_their_budget_and_no_more(name, level, epsilons):
   for run in runs_of(name):
     config = run.load()
     mechanism = RunConfig.parse(config).release.mechanism
-    if not mechanism.noise_multiplier or not mechanism.guaranteed:
+    named = run.labels.get("epsilon", True)
+    if not (named and mechanism.noise_multiplier and mechanism.guaranteed):
       continue
     unit = mechanism.clip_unit if level == "clip_unit" else level
     key = (config.plan.stages, config.steps, str(mechanism))
@@ -294,7 +295,7 @@ def folder(tmp_path_factory):
     [
         slow_if(name, *{*targets.NAMES} - _QUICK)
         for name in targets.NAMES
-        if name not in ("pvi_adult", "sample_level")  # They read data.
+        if name != "pvi_adult"  # It reads data.
     ],
 )
 def test_every_target_runs_at_the_smallest_scale(name, folder):
