@@ -16,7 +16,6 @@ from episodic_dp.plain import Count
 from episodic_dp.plain import Fraction
 from episodic_dp.plain import NotNegative
 from episodic_dp.plain import Positive
-from episodic_dp.plain import Share
 from episodic_dp.plain import Whole
 
 Order = Literal["first", "second"]
@@ -181,20 +180,18 @@ class Augmentation:
     shift: largest shift along each axis in pixels; shifts are uniform and the
       border is repeated.
     flip: whether an image is mirrored left to right with probability 1/2.
-    colour: largest relative change of brightness and of contrast.
     draws: number of augmented copies of a task, whose gradients are averaged
       before clipping; the time of a step is proportional to it.
   """
 
   shift: Whole = 0
   flip: bool = False
-  colour: Share = 0.0
   draws: Count = 1
 
   @property
   def changes(self) -> bool:
     """Return whether any image is changed."""
-    return bool(self.shift or self.flip or self.colour)
+    return bool(self.shift or self.flip)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,6 @@ NotNegative: TypeAlias = Annotated[
     float, functools.partial(_validate.positive, zero=True)
 ]
 Fraction: TypeAlias = Annotated[float, _validate.fraction]
-Share: TypeAlias = Annotated[float, _validate.rate]
 
 _SCALARS: dict[Any, str] = {
     bool: "true or false",

@@ -19,7 +19,6 @@ _ALIASES = {
     plain.Positive: "number above 0",
     plain.NotNegative: "number, at least 0",
     plain.Fraction: "number between 0 and 1",
-    plain.Share: "number from 0 to 1",
     bool: "true or false",
     int: "whole number",
     float: "number",

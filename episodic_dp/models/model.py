@@ -290,7 +290,7 @@ def augment(
     augmentation: options.Augmentation, key: jax.Array, image: jax.Array
 ) -> jax.Array:
   """Return an image [H, W, C] with random changes, of the same dtype."""
-  shift_key, flip_key, colour_key = jax.random.split(key, 3)
+  shift_key, flip_key = jax.random.split(key)
   if augmentation.shift:
     margin = ((augmentation.shift, augmentation.shift),) * 2 + ((0, 0),)
     starts = jax.random.randint(shift_key, (2,), 0, 2 * augmentation.shift + 1)
@@ -300,13 +300,6 @@ def augment(
   if augmentation.flip:
     mirrored = jax.random.bernoulli(flip_key)
     image = jnp.where(mirrored, image[:, ::-1], image)
-  if augmentation.colour:
-    low, high = 1 - augmentation.colour, 1 + augmentation.colour
-    brightness, contrast = jax.random.uniform(
-        colour_key, (2,), image.dtype, low, high
-    )
-    mean = image.mean()
-    image = brightness * mean + contrast * (image - mean)
   return image
 
 
