@@ -73,9 +73,9 @@ def _share_programs(config):
     os.environ[name.upper()] = value
 
 
-# Folders and files whose quick tests run programs so small that compiling them takes
-# longer; tests of what optimizations do are marked `optimized`, and run once
-# more with the slow ones, compiled as users get them.
+# Folders and files whose quick tests run programs so small that compiling them
+# takes longer; tests of what optimizations do are marked `optimized`, and run
+# once more with the slow ones, compiled as users get them.
 _SMALL = (
     "analysis", "auditing", "cli", "config", "data", "experiments", "export",
     "golden", "learners", "models", "private", "pvi", "sampling", "training",

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 import numpy as np
 import pytest
 
-from episodic_dp import accounting
 from episodic_dp import plan
 from episodic_dp.plan import stages
 
@@ -81,13 +80,6 @@ def through_json(data):
   return json.loads(json.dumps(data, allow_nan=False))
 
 
-def profiles_or_refusal(release, level):
-  try:
-    return accounting.unit_profiles(release, level)
-  except (plan.PlanError, plan.UnsoundPlanError) as e:
-    return str(e)
-
-
 @hypothesis.given(described())
 @hypothesis.settings(max_examples=60, deadline=None)
 def test_what_is_read_is_what_was_written(release):
@@ -103,9 +95,6 @@ def test_what_is_read_is_what_was_written(release):
   for k in range(3):
     np.testing.assert_array_equal(h2.child_counts(k), h.child_counts(k))
   assert plan.to_dict(read) == data
-  for level in LEVELS:  # Equal floats, not near ones.
-    expected = profiles_or_refusal(release, level)
-    assert profiles_or_refusal(read, level) == expected
 
 
 def example():

@@ -1,7 +1,6 @@
 """Stages, inclusion rates, and plans against hierarchies."""
 
 import dataclasses
-import fractions
 
 import numpy as np
 import pytest
@@ -21,24 +20,25 @@ def fixed(*sizes, **options):
   return plan.SamplingPlan(tuple(map(plan.FixedSize, sizes)), **options)
 
 
+MIXED = plan.SamplingPlan((plan.Poisson(0.3), plan.FixedSize(2), plan.All()))
+
+
 @pytest.mark.parametrize(
-    "sizes,eta", [((1, 1, 1), fractions.Fraction(1, 12)),
-                  ((2, 2, 1), fractions.Fraction(1, 3))]
+    "p,level,eta",
+    [
+        (fixed(1, 1, 1), "drawing", 1 / 12),  # Example 3.1 of the paper.
+        (fixed(2, 2, 1), "drawing", 1 / 3),
+        *((MIXED, level, 0.3) for level in LEVELS),
+    ],
 )
-def test_inclusion_rate_of_the_papers_example(sizes, eta):
-  rate = plan.inclusion_rate(example(), fixed(*sizes), "drawing")
-  assert rate == pytest.approx(float(eta), rel=1e-15)
-
-
-def test_inclusion_rate_is_the_largest_over_units():
-  h = example()
-  p = plan.SamplingPlan(
-      (plan.Poisson(0.3), plan.FixedSize(2), plan.All())
+def test_inclusion_rate_is_the_largest_over_units(p, level, eta):
+  assert plan.inclusion_rate(example(), p, level) == pytest.approx(
+      eta, rel=1e-15
   )
-  assert plan.inclusion_rate(h, p, "alphabet") == pytest.approx(0.3)
-  assert plan.inclusion_rate(h, p, "character") == pytest.approx(0.3)
-  assert plan.inclusion_rate(h, p, "drawing") == pytest.approx(0.3)
-  rates = stages_lib.rate_paths(h, p, 1)
+
+
+def test_rates_of_every_distinct_path():
+  rates = stages_lib.rate_paths(example(), MIXED, 1)
   np.testing.assert_allclose(rates, [[0.3, 2 / 3], [0.3, 1.0]])
 
 
@@ -100,7 +100,6 @@ def test_passes_go_over_the_primary_units():
   ):
     with pytest.raises(plan.PlanError, match=r"steps=250\) must be the first"):
       plan.SamplingPlan(stages)
-  assert plan.parse_stage("RandomAllocation(250)") == allocation
 
 
 @pytest.mark.parametrize(
