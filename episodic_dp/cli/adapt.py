@@ -82,11 +82,6 @@ def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
         f" {len(right)} images, chance {100 / len(result.shots):.0f} %"
     )
   lines.append(f"wrote {result.path}")
-  if predictor.description.transductive:
-    lines.append(
-        "the network normalises by the batch: predictions depend on all images"
-        " of --query"
-    )
   stated = [g for g in predictor.guarantees.values() if g["epsilon"] != "inf"]
   lines += [
       f"model: epsilon = {report.rounded_up(float(g['epsilon']))} at delta ="

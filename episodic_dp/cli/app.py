@@ -57,8 +57,7 @@ def run(
     logging.get_absl_handler().setFormatter(std_logging.Formatter())
     _keep_compiled_programs()
     try:
-      with until_unread():
-        main(argv)
+      main(argv)
     except Exception as e:
       told = sentence(e)
       if told is None:

@@ -11,8 +11,6 @@ execute nothing that is in it. A run without a guarantee is exported with
 --without_guarantee only, and its card says so.
 """
 
-import math
-
 from absl import flags
 
 from episodic_dp.accounting import report
@@ -51,15 +49,13 @@ def main(values: flags.FlagValues) -> None:
   )
   guarantees = done.statement["guarantees"]
   for level, stated in guarantees.items():
-    said = "no guarantee"
-    if math.isfinite(float(stated["epsilon"])):
-      epsilon = report.rounded_up(float(stated["epsilon"]))
-      said = f"epsilon = {epsilon} at delta = {stated['delta']:g}"
-    print(f"  {level}: {said}")
+    epsilon = report.rounded_up(float(stated["epsilon"]))
+    print(f"  {level}: epsilon = {epsilon} at delta = {stated['delta']:g}")
   for level in done.statement["no_guarantee"]:
     print(f"  {level}: no guarantee")
-  for caveat in dict.fromkeys(g["caveat"] for g in guarantees.values()):
-    print(f"  {caveat}" if caveat else "", end="\n" if caveat else "")
+  caveats = dict.fromkeys(stated["caveat"] for stated in guarantees.values())
+  for caveat in filter(None, caveats):
+    print(f"  {caveat}")
   if done.scores is None:
     print(
         "  not measured on test tasks: for a card with an accuracy run"

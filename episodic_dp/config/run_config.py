@@ -1,7 +1,6 @@
 """Config of a run, read and checked once."""
 
 from collections.abc import Mapping
-import copy
 import dataclasses
 import functools
 import os
@@ -295,10 +294,10 @@ def _largest_delta(units: int) -> float:
 
 
 def as_mapping(config: Source) -> dict[str, Any]:
-  """Return a copy with dicts in place of ConfigDicts."""
+  """Return a dict, with dicts in place of ConfigDicts."""
   if isinstance(config, ml_collections.ConfigDict):
     config = config.to_dict()
-  return copy.deepcopy(dict(config))
+  return dict(config)
 
 
 def set_field(source: dict[str, Any], name: str, value: Any) -> None:
