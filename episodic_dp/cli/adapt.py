@@ -58,8 +58,7 @@ def main(values: flags.FlagValues) -> None:
 
 def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
   """Write the predictions, the accuracy and the guarantees of the model."""
-  predicted, right = result.predictions.labels, result.right
-  pairs = list(zip(result.labels or [""] * len(predicted), predicted))
+  pairs = list(zip(result.query.labels, result.predictions.labels))
   classes = [*result.shots]
   lines = [
       "images by class (rows) and prediction (columns)",
@@ -67,19 +66,18 @@ def _lines(predictor: Predictor, result: adaptation.Result) -> list[str]:
           ("class", *classes),
           [
               (row or "unknown", *(pairs.count((row, c)) for c in classes))
-              for row in (classes if result.labels else [""])
+              for row in (classes if result.query.classes else [""])
           ],
       ),
       "",
   ]
-  if right is not None:
-    low, high = stats.binomtest(
-        int(right.sum()), len(right)
-    ).proportion_ci(method="wilson")
+  if result.query.classes:
+    right, total = sum(label == found for label, found in pairs), len(pairs)
+    low, high = stats.binomtest(right, total).proportion_ci(method="wilson")
     lines.append(
-        f"accuracy {100 * right.mean():.1f} % (95 % interval"
-        f" {100 * low:.1f} to {100 * high:.1f} %): {int(right.sum())} of"
-        f" {len(right)} images, chance {100 / len(result.shots):.0f} %"
+        f"accuracy {100 * right / total:.1f} % (95 % interval"
+        f" {100 * low:.1f} to {100 * high:.1f} %): {right} of"
+        f" {total} images, chance {100 / len(result.shots):.0f} %"
     )
   lines.append(f"wrote {result.path}")
   stated = [g for g in predictor.guarantees.values() if g["epsilon"] != "inf"]

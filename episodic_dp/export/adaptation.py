@@ -5,12 +5,11 @@ Nothing protects the images that are given here: a guarantee covers the data
 that the model was trained on.
 """
 
-from collections.abc import Sequence
 import csv
-import dataclasses
 import io
 import os
 import pathlib
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,99 +27,84 @@ from episodic_dp.output import quoting
 PREDICTIONS = "predictions.csv"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Listing:
+class Listing(NamedTuple):
   """The examples of a folder, before any is read.
 
   Attributes:
     root: the folder.
     names: the examples, in rising order.
-    labels: the class of each, the name of its folder; None for a flat folder.
+    labels: the class of each, the name of its folder; "" in a flat folder.
   """
 
   root: pathlib.Path
   names: list[str]
-  labels: tuple[str, ...] | None
+  labels: list[str]
 
   @property
-  def classes(self) -> tuple[str, ...]:
+  def classes(self) -> list[str]:
     """Return the names of the classes, sorted; none for a flat folder."""
-    return tuple(sorted(set(self.labels or ())))
+    return sorted({*self.labels} - {""})
 
-  def rows(self, how: folder.Preprocessing) -> np.ndarray:
-    """Read all examples as rows [n, ...].
 
-    Raises:
-      ValueError: one cannot be read, or is of another kind; names the file.
-    """
-    found = []
-    with (
-        phases.phase(f"reading {self.root}"),
-        phases.progress(len(self.names), "image") as progress,
-    ):
-      for path in (self.root / name for name in self.names):
-        example = readers.read(path)
-        found.append(preprocessing.row(how, example))
-        progress.update()
-    return np.stack(found)
+class Result(NamedTuple):
+  """Predictions of a query folder.
+
+  Attributes:
+    query: its examples.
+    predictions: of all of them.
+    shots: class -> number of its support images.
+    path: of predictions.csv.
+  """
+
+  query: Listing
+  predictions: Predictions
+  shots: dict[str, int]
+  path: pathlib.Path
 
 
 def listed(path: str | os.PathLike[str]) -> Listing:
   """List a folder of examples, or of a folder of examples for each class.
 
   Raises:
-    RunError, ValueError: it is neither; one sentence that names the place.
+    RunError, ValueError, OSError: it is neither; one sentence that names the
+      place.
   """
   root = pathlib.Path(path)
-  if not root.is_dir():
-    raise errors.RunError(f"{root} is no folder: give a folder of images")
   found = trees.scan(root)
-  if not found.files:
+  names = [name for name, _ in found.files]
+  if not names:
     raise errors.RunError(
         f"{root} holds no file that is read (such as .png, .jpg, .dcm or .npy):"
         " give a folder of images"
     )
-  depths = {len(owner) for owner in found.owners}
-  for owner, (name, _) in zip(found.owners, found.files):
-    if depths not in ({0}, {1}) and len(owner) != 1:
-      raise errors.RunError(
-          f"{root / name} is {len(owner)} folders deep: give a folder of images"
-          " for each class, or images alone"
-      )
-  return Listing(
-      root=root,
-      names=[name for name, _ in found.files],
-      labels=(
-          tuple(name for (name,) in found.owners) if depths == {1} else None
-      ),
-  )
+  depths = [len(owner) for owner in found.owners]
+  if {*depths} not in ({0}, {1}):
+    wrong = next(name for name, depth in zip(names, depths) if depth != 1)
+    raise errors.RunError(
+        f"{root / wrong} is {wrong.count(os.sep)} folders deep: give a folder"
+        " of images for each class, or images alone"
+    )
+  return Listing(root, names, ["".join(owner) for owner in found.owners])
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Result:
-  """Predictions of a query folder.
+def read(
+    how: folder.Preprocessing, shown: Listing, *, invert: bool = False
+) -> np.ndarray:
+  """Read all examples of a folder as rows [n, ...].
 
-  Attributes:
-    names: of the examples, below the folder.
-    labels: their classes, or None for a flat folder.
-    predictions: of all of them.
-    shots: class -> number of its support images.
-    path: of predictions.csv.
+  Raises:
+    ValueError: one cannot be read, or is of another kind; names the file.
   """
-
-  names: list[str]
-  labels: tuple[str, ...] | None
-  predictions: Predictions
-  shots: dict[str, int]
-  path: pathlib.Path
-
-  @property
-  def right(self) -> np.ndarray | None:
-    """Return whether each is named correctly, bool[n]; None without labels."""
-    if self.labels is None:
-      return None
-    pairs = zip(self.predictions.labels, self.labels, strict=True)
-    return np.asarray([found == label for found, label in pairs])
+  found = []
+  with (
+      phases.phase(f"reading {shown.root}"),
+      phases.progress(len(shown.names), "image") as progress,
+  ):
+    for name in shown.names:
+      example = readers.read(shown.root / name)
+      found.append(preprocessing.row(how, example, invert=invert))
+      progress.update()
+  return np.stack(found)
 
 
 def adapt(
@@ -145,16 +129,7 @@ def adapt(
       was written.
     OSError: the file cannot be written.
   """
-  how = predictor.description.preprocessing
-  if invert:
-    how = dataclasses.replace(how, inverted=not how.inverted)
-  shown = listed(support)
-  if shown.labels is None or len(shown.classes) < 2:
-    raise errors.RunError(
-        f"{shown.root} has {len(shown.classes)} folders of images: give"
-        " --support a folder for each of at least two classes"
-    )
-  asked = listed(query)
+  shown, asked = listed(support), listed(query)
   for name in sorted({*asked.classes} - {*shown.classes}):
     known = ", ".join(map(quoting.printable, shown.classes))
     raise errors.RunError(
@@ -163,34 +138,30 @@ def adapt(
         " to classify them without labels"
     )
   files.check_folder(out)
-  rows, queries = shown.rows(how), asked.rows(how)
+  rows, queries = (
+      read(predictor.description.preprocessing, part, invert=invert)
+      for part in (shown, asked)
+  )
   with phases.phase("adapting and classifying"):
     adapted = predictor.adapt_rows(rows, shown.labels)
     predictions = adapted.predict_rows(queries)
   path = pathlib.Path(out) / PREDICTIONS
-  files.write_text(path, _table(asked.names, asked.labels, predictions))
-  return Result(
-      names=asked.names,
-      labels=asked.labels,
-      predictions=predictions,
-      shots={name: shown.labels.count(name) for name in shown.classes},
-      path=path,
-  )
+  files.write_text(path, _table(asked, predictions))
+  shots = {name: shown.labels.count(name) for name in shown.classes}
+  return Result(asked, predictions, shots, path)
 
 
-def _table(
-    names: Sequence[str],
-    labels: Sequence[str] | None,
-    predictions: Predictions,
-) -> str:
+def _table(asked: Listing, predictions: Predictions) -> str:
   """Write predictions.csv: a line for each example."""
-  head = ["file", *(["label"] if labels else []), "prediction", "probability"]
-  lines = [[*head, *(f"p({name})" for name in predictions.classes)]]
-  for number, (name, found) in enumerate(zip(names, predictions.labels)):
-    values = predictions.probabilities[number]
-    given = [labels[number]] if labels else []
+  lines = [[
+      "file", *(["label"] if asked.classes else []), "prediction",
+      "probability", *(f"p({name})" for name in predictions.classes),
+  ]]
+  for name, label, found, values in zip(
+      asked.names, asked.labels, predictions.labels, predictions.probabilities
+  ):
     shown = [f"{p:.6f}" for p in (values.max(), *values)]
-    lines.append([name, *given, str(found), *shown])
+    lines.append([name, *([label] if label else []), str(found), *shown])
   buffer = io.StringIO()
   # A name may hold anything, also characters that no text file can.
   csv.writer(buffer, lineterminator="\n").writerows(

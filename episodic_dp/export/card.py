@@ -53,18 +53,31 @@ def text(
     scores: of the exported checkpoints; None where they were not measured.
   """
   units = [*statement["guarantees"], *statement["no_guarantee"]]
-  title = f"{found.network.name} by {found.learner.name}, {found.task.way}-way"
+  title = f"{found.network.name} by {found.learner.name}, {found.way}-way"
+  classes = str(found.network.outputs) if found.fixed_way else "two or more"
+  shape = " x ".join(map(str, found.preprocessing.shape))
+  limits = [
+      "An image of a class that is not in the support set is named as one that"
+      " is.",
+      "Probabilities are the softmax of the logits and were not calibrated.",
+  ]
+  if found.transductive:
+    limits.append(
+        "The network normalises by the batch: a prediction depends on the other"
+        " images of its call."
+    )
   parts = [
       _front_matter(found, statement, scores, title),
       f"# {title}",
       "A few-shot classifier: it adapts to a few labelled examples of new"
-      f" classes. {_use(found)}",
+      f" classes. It takes {classes} classes, and any number of examples,"
+      f" brought to {shape}.",
       f"Trained on `{found.data}` with the units {' / '.join(units)}."
       " The data are not part of this folder, nor are names of units or"
       " classes.",
       _privacy(statement),
       _evaluation(found, scores),
-      _limits(found),
+      "## Limits\n\n" + "\n".join(f"- {line}" for line in limits),
       _LOADING,
       f"Written by {found.written_by}.",
   ]
@@ -91,7 +104,7 @@ def _front_matter(
         "  results:",
         "  - task:",
         "      type: image-classification",
-        f"      name: {found.task.way}-way {found.task.shot}-shot",
+        f"      name: {found.way}-way {found.shot}-shot",
         "    dataset:",
         f"      type: {json.dumps(found.data)}",
         f"      name: {json.dumps(found.data)}",
@@ -100,14 +113,6 @@ def _front_matter(
         f"      value: {scores['mean']:.4f}",
     ]
   return "\n".join([*lines, "---"])
-
-
-def _use(found: Description) -> str:
-  way = "any number of classes, two or more"
-  if found.fixed_way:
-    way = f"exactly {found.network.outputs} classes"
-  shape = " x ".join(map(str, found.preprocessing.shape))
-  return f"It takes {way}, and examples of any number, brought to {shape}."
 
 
 def _privacy(statement: Mapping[str, Any]) -> str:
@@ -151,32 +156,20 @@ def _privacy(statement: Mapping[str, Any]) -> str:
 
 
 def _evaluation(found: Description, scores: Scores | None) -> str:
-  steps = ", ".join(map(str, found.steps))
-  said = f"## Evaluation\n\nCheckpoint ({found.checkpoint}) of step {steps}: "
+  said = (
+      f"## Evaluation\n\nCheckpoint ({found.checkpoint}) of step"
+      f" {', '.join(map(str, found.steps))}: "
+  )
   if scores is None:
     return f"{said}not measured on test tasks."
   return (
       f"{said}{100 * scores['mean']:.1f} % of the query images are named"
       f" rightly (95 % interval {100 * scores['low']:.1f} to"
       f" {100 * scores['high']:.1f} %, {scores['tasks']} test tasks of"
-      f" `{found.data}`, {found.task.way}-way {found.task.shot}-shot, of"
+      f" `{found.data}`, {found.way}-way {found.shot}-shot, of"
       " classes that no training step saw); chance"
-      f" is {100 / found.task.way:.0f} %."
+      f" is {100 / found.way:.0f} %."
   )
-
-
-def _limits(found: Description) -> str:
-  lines = [
-      "An image of a class that is not in the support set is named as one that"
-      " is.",
-      "Probabilities are the softmax of the logits and were not calibrated.",
-  ]
-  if found.transductive:
-    lines.append(
-        "The network normalises by the batch: a prediction depends on the other"
-        " images of its call."
-    )
-  return "## Limits\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
 def has_guarantee(statement: Mapping[str, Any]) -> bool:

@@ -5,7 +5,6 @@ looked up among the networks and learners of the library. digests.json shows
 that each file is as it was exported, if digests.json itself is trusted.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -14,16 +13,19 @@ import pathlib
 import stat
 from typing import Literal
 
+from episodic_dp import _validate
 from episodic_dp import errors
 from episodic_dp import options
 from episodic_dp import plain
+from episodic_dp.output import files
 from episodic_dp.output import quoting
 
 MODEL, STATEMENT, CARD = "model.json", "privacy_statement.json", "README.md"
 START, DIGESTS = "start.safetensors", "digests.json"
 FORMAT = 2
 Choice = Literal["last", "best", "ensemble"]
-_MOST_BYTES = 2**32  # Of one file: no model of this library is as large.
+# Of one file, and of a number in model.json: no model of this library has more.
+_MOST_BYTES, _MOST = 2**32, 65536
 _AGAIN = "get the folder again from its publisher"
 
 
@@ -36,23 +38,12 @@ class Preprocessing:
     shape: (height, width, channels), (time, channels) or (features,).
     dtype: of a row; uint8 is divided by 255.
     resample: how images are brought to another size.
-    inverted: whether light and dark are exchanged first.
   """
 
   kind: Literal["image", "features"]
   shape: tuple[int, ...]
   dtype: Literal["uint8", "float32"]
   resample: Literal["bilinear", "nearest"]
-  inverted: bool
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Task:
-  """The size of its tasks; `shot` is that of the test tasks."""
-
-  way: int
-  shot: int
-  query: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,7 +58,8 @@ class Description:
     learner: of the library.
     fine_tuning: of a supervised network, else None.
     preprocessing: of every example.
-    task: of training.
+    way: number of classes of its tasks.
+    shot: number of support images of a class in its test tasks.
     checkpoint: the last of the run, the best on public validation tasks, or up
       to five of the best, whose probabilities are averaged.
     steps: of training, of each checkpoint.
@@ -82,7 +74,8 @@ class Description:
   learner: options.Learner
   fine_tuning: options.FineTuning | None
   preprocessing: Preprocessing
-  task: Task
+  way: int
+  shot: int
   checkpoint: Choice
   steps: tuple[int, ...]
   weights: tuple[str, ...]
@@ -122,27 +115,15 @@ def describe(content: bytes, name: str) -> Description:
           " load it with the version that wrote it, or export the run again"
       )
     result = plain.from_plain(Description, data, name="model")
-    _check(result)
+    network, steps = result.network, result.learner.inner_steps
+    _validate.one_of("model.name", network.name, options.NETWORKS)
+    sizes = (*result.preprocessing.shape, *network.widths, network.width, steps)
+    # Before arrays are made, or as many steps compiled.
+    if not all(1 <= size <= _MOST for size in sizes):
+      raise ValueError(f"its sizes are {sizes}, which no run has")
   except (ValueError, KeyError, TypeError, RecursionError) as e:
     raise errors.RunError(f"{name}: {e}") from e
   return result
-
-
-def _check(found: Description) -> None:
-  """Raise ValueError for sizes that no run has, before arrays are made."""
-  network, how = found.network, found.preprocessing
-  sizes = (
-      ("shape", how.shape, 4096),
-      ("widths", (*network.widths, network.width, network.outputs or 1), 65536),
-      ("rank", (network.rank,), 65536),
-      ("inner_steps", (found.learner.inner_steps,), 1000),
-      ("way", (found.task.way - 1, found.task.shot), 65536),
-  )
-  for name, values, most in sizes:
-    if not all(1 <= value <= most for value in values):
-      raise ValueError(
-          f"the model's {name} is {list(values)}, which no run has"
-      )
 
 
 def seal(root: pathlib.Path) -> None:
@@ -150,8 +131,7 @@ def seal(root: pathlib.Path) -> None:
   found = {
       path.name: _sha256(path.read_bytes()) for path in sorted(root.iterdir())
   }
-  value = {"algorithm": "SHA-256", "files": found}
-  (root / DIGESTS).write_text(json.dumps(value, indent=2) + "\n", "utf-8")
+  files.write_json(root / DIGESTS, {"algorithm": "SHA-256", "files": found})
 
 
 def read(root: pathlib.Path) -> dict[str, bytes]:
@@ -161,41 +141,34 @@ def read(root: pathlib.Path) -> dict[str, bytes]:
     RunError: a file is missing, changed, added, too large or a link; one
       sentence that names it.
   """
-  if not (root / DIGESTS).is_file():
+  try:
+    wanted = dict(json.loads((root / DIGESTS).read_bytes())["files"])
+  except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
     raise errors.RunError(
-        f"{root} has no {DIGESTS}: give a folder that episodic-dp export wrote"
-    )
-  wanted = _wanted(root / DIGESTS)
+        f"{root} has no {DIGESTS} that lists files: give a folder that"
+        " episodic-dp export wrote"
+    ) from e
   contents = {}
   present = {*os.listdir(root)} - {DIGESTS}
   for name in sorted({*present, *wanted, MODEL, STATEMENT}):
-    path, shown = root / name, root / quoting.printable(name)
+    shown = root / quoting.printable(name)
     if name not in present:
       raise errors.RunError(f"{root} lacks {name}: {_AGAIN}")
-    found = os.lstat(path)
-    if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+    status = os.lstat(root / name)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_BYTES:
       raise errors.RunError(
           f"{shown} is a link, a folder or too large, and a model has plain"
           " files only: remove it"
       )
     if name not in wanted:
       raise errors.RunError(f"{shown} is not named in {DIGESTS}: remove it")
-    contents[name] = path.read_bytes()
+    contents[name] = (root / name).read_bytes()
     if _sha256(contents[name]) != wanted[name]:
       raise errors.RunError(
-          f"{path} is not as it was exported (its SHA-256 is not that in"
+          f"{shown} is not as it was exported (its SHA-256 is not that in"
           f" {DIGESTS}): {_AGAIN}"
       )
   return contents
-
-
-def _wanted(path: pathlib.Path) -> dict[str, str]:
-  """Return name -> digest of a digests.json."""
-  with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-    data = json.loads(path.read_bytes())
-    if data["algorithm"] == "SHA-256":
-      return dict(data["files"])
-  raise errors.RunError(f"{path} does not list files and digests: {_AGAIN}")
 
 
 def _sha256(content: bytes) -> str:

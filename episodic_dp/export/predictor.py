@@ -5,6 +5,7 @@ Nothing that trains is imported here, and nothing in a folder is executed.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 import dataclasses
+import functools
 import os
 import pathlib
 from typing import Any
@@ -76,7 +77,7 @@ class Adapted:
         any size, or float32 from 0 to 1; or features of the model's shape.
 
     Raises:
-      RunError: there are none, one cannot be used, or a probability is not
+      ValueError: there are none, one cannot be used, or a probability is not
         finite; one sentence.
     """
     return self.predict_rows(
@@ -149,28 +150,27 @@ class Predictor:
     found = folder_lib.describe(
         contents[folder_lib.MODEL], str(root / folder_lib.MODEL)
     )
-    for name in found.files:
-      if name not in contents:
-        raise errors.RunError(
-            f"{root} lacks {name}, which {folder_lib.MODEL} names: get the"
-            " folder again from its publisher"
-        )
+    if missing := ", ".join({*found.files} - {*contents}):
+      raise errors.RunError(
+          f"{root} lacks {missing}, which {folder_lib.MODEL} names: get the"
+          " folder again from its publisher"
+      )
     arrays = {
         name: _read_arrays(contents[name], str(root / name))
         for name in found.files
     }
     start = arrays[found.start] if found.start else None
     try:
-      learner = _trained(found, start, found.task.way)
+      learner = _trained(found, start, found.way)
       like = jax.eval_shape(learner.init, jax.random.key(0))
+      members = tuple(
+          parts.of_names(like, parts.fitted(arrays[name], like, name))
+          for name in found.weights
+      )
     except ValueError as e:
       raise errors.RunError(
           f"{root / folder_lib.MODEL} describes no model: {e}"
       ) from e
-    members = tuple(
-        _parameters(like, arrays[name], str(root / name))
-        for name in found.weights
-    )
     return cls(
         description=found,
         statement=verification.stated,
@@ -191,8 +191,8 @@ class Predictor:
       labels: the class of each, names or whole numbers.
 
     Raises:
-      RunError: an image cannot be used, or the model does not take this number
-        of classes; one sentence.
+      ValueError: an image cannot be used, or the model does not take this
+        number of classes; one sentence.
     """
     rows = preprocessing.of_arrays(
         self.description.preprocessing, images, "the support images"
@@ -208,15 +208,11 @@ class Predictor:
           f"there are {len(rows)} support images and {len(labels)} labels: give"
           " one label for each image"
       )
-    if {type(label) for label in labels} not in ({str}, {int}):
-      raise errors.RunError(
-          "labels of other types: give names, or whole numbers, for all"
-      )
     classes: tuple[Any, ...] = tuple(sorted(set(labels)))  # type: ignore
     if len(classes) < 2:
       raise errors.RunError(
-          f"all support images are of the class {classes[0]!r}: give images of"
-          " at least two classes"
+          f"the support images are of {len(classes)} class: give images of at"
+          " least two classes, in a folder for each where they are files"
       )
     learner, adapt, probabilities = self._functions(len(classes))
     numbers = {name: number for number, name in enumerate(classes)}
@@ -224,15 +220,14 @@ class Predictor:
         jnp.asarray(preprocessing.scaled(self.description.preprocessing, rows)),
         jnp.asarray([numbers[label] for label in labels], jnp.int32),
     )
-    def member(params: Any) -> Callable[[np.ndarray], jax.Array]:
-      adapted = adapt(params, support)
-      return lambda images: probabilities(adapted, images)
-
     return Adapted(
         classes=classes,
         how=self.description.preprocessing,
         together=learner.transductive,
-        members=tuple(member(params) for params in self.members),
+        members=tuple(
+            functools.partial(probabilities, adapt(params, support))
+            for params in self.members
+        ),
     )
 
   def _functions(self, way: int) -> tuple[learners.Learner, Any, Any]:
@@ -253,22 +248,15 @@ def _read_arrays(content: bytes, name: str) -> dict[str, np.ndarray]:
   """Read the arrays of a safetensors file; nothing in it is executed.
 
   Raises:
-    RunError: it is damaged, or an array is not finite; one sentence.
+    RunError: it is damaged; one sentence.
   """
   try:
-    found = safetensors.numpy.load(content)
+    return safetensors.numpy.load(content)
   except Exception as e:  # It raises many types for damaged files.
     reason = (str(e).strip().splitlines() or [type(e).__name__])[0]
     raise errors.RunError(
         f"{name} is no safetensors file ({reason[:80]}): export the run again"
     ) from e
-  for key, array in found.items():
-    if array.dtype != np.float32 or not np.isfinite(array).all():
-      raise errors.RunError(
-          f"{name} has {key!r} as {array.dtype}, or NaN or infinity in it: give"
-          " finite weights of float32"
-      )
-  return found
 
 
 def _learner(
@@ -299,28 +287,6 @@ def _trained(
   return naming.by_name(
       found.learner, _network(found, found.network.outputs, start), way=way
   )
-
-
-def _parameters(like: Any, arrays: Weights, name: str) -> Any:
-  """Return the parameters of a learner from arrays by name.
-
-  Args:
-    like: its parameters, or their shapes.
-    arrays: of a file.
-    name: of the file, for messages.
-
-  Raises:
-    RunError: an array is missing, unknown or of another shape.
-  """
-  shapes = {k: tuple(v.shape) for k, v in parts.by_name(like).items()}
-  held = {k: tuple(v.shape) for k, v in arrays.items()}
-  if held != shapes:
-    key = min(k for k in {*shapes, *held} if shapes.get(k) != held.get(k))
-    raise errors.RunError(
-        f"{name} has {key!r} as {held.get(key)} and the network of model.json"
-        f" as {shapes.get(key)}: export the run again"
-    )
-  return parts.of_names(like, {k: jnp.asarray(v) for k, v in arrays.items()})
 
 
 def _network(

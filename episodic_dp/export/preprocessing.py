@@ -16,23 +16,33 @@ from episodic_dp.data.own_data import rows
 from episodic_dp.export import folder
 
 
-def row(how: folder.Preprocessing, example: readers.Example) -> np.ndarray:
+def row(
+    how: folder.Preprocessing, example: readers.Example, *, invert: bool = False
+) -> np.ndarray:
   """Turn one example into a row, uint8 or float32 of `how.shape`.
 
   Args:
     how: of the model.
     example: as a reader gives it.
+    invert: exchange light and dark of images first.
 
   Raises:
     ValueError: it is of another kind or shape; one sentence.
   """
   values = example.values
   if how.kind == "image" and example.image:
-    if how.inverted:
+    if invert:
       values = 255 - values if values.dtype == np.uint8 else 1 - values
     if how.resample == "nearest":
       values = rows.resized(values, how.shape, Image.Resampling.NEAREST)
-  return _form(how).row(example._replace(values=values))
+  form = rows.Form(
+      image=how.kind == "image",
+      shape=how.shape,
+      dtype=np.dtype(how.dtype),
+      rounds=True,
+      first="the training data held",
+  )
+  return form.row(example._replace(values=values))
 
 
 def scaled(how: folder.Preprocessing, stacked: np.ndarray) -> np.ndarray:
@@ -54,15 +64,12 @@ def of_arrays(
     what: a name for them, for messages.
 
   Raises:
-    RunError: there are none, or one cannot be used; one sentence.
+    ValueError: there are none, or one cannot be used; one sentence.
   """
   found = []
   for number, values in enumerate(images):
     name = f"number {number} of {what}"
-    try:
-      found.append(row(how, _example(how, np.asarray(values), name)))
-    except ValueError as e:
-      raise errors.RunError(str(e)) from e
+    found.append(row(how, _example(how, np.asarray(values), name)))
   if not found:
     raise errors.RunError(
         f"{what} are empty: give an array [n, ...] or a list of arrays"
@@ -76,30 +83,12 @@ def _example(
   """Turn an array into an example, as a reader would."""
   if how.kind == "features":
     return readers.features_of(values, name)
-  if values.dtype == np.uint8:
-    return readers.image_of(values, name)
-  if values.ndim == 2:
-    values = values[..., None]
-  if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
-    raise ValueError(
-        f"{name} has shape {values.shape}: give an image [height, width] or"
-        " [height, width, 1 or 3]"
-    )
-  floating = np.issubdtype(values.dtype, np.floating)
-  if not floating or not (values.min() >= 0 and values.max() <= 1):
-    raise ValueError(
-        f"{name} is {values.dtype} with values that are not from 0 to 1: give"
-        " images as uint8, 0 to 255, or as float32, 0 to 1"
-    )
-  values = values.astype(np.float32)
-  return readers.Example(values, image=True, name=name)
-
-
-def _form(how: folder.Preprocessing) -> rows.Form:
-  return rows.Form(
-      image=how.kind == "image",
-      shape=how.shape,
-      dtype=np.dtype(how.dtype),
-      rounds=True,
-      first="the training data held",
-  )
+  if values.dtype != np.uint8:
+    floating = np.issubdtype(values.dtype, np.floating)
+    if not floating or not (values.min() >= 0 and values.max() <= 1):
+      raise ValueError(
+          f"{name} is {values.dtype} with values that are not from 0 to 1: give"
+          " images as uint8, 0 to 255, or as float32, 0 to 1"
+      )
+    values = values.astype(np.float32)
+  return readers.image_of(values, name)

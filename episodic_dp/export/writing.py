@@ -9,7 +9,7 @@ import dataclasses
 import json
 import os
 import pathlib
-from typing import Any, get_args
+from typing import Any, get_args, NamedTuple
 
 import numpy as np
 
@@ -33,8 +33,7 @@ CHOICES = get_args(folder_lib.Choice)
 _NEAREST = ("omniglot",)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Exported:
+class Exported(NamedTuple):
   """An exported folder.
 
   Attributes:
@@ -76,15 +75,24 @@ def write(
   verification = statement_lib.verify_file(path)
   verification.check(path)
   statement = verification.stated
-  _check_guarantee(workdir, statement, without_guarantee)
+  if not (without_guarantee or card_lib.has_guarantee(statement)):
+    raise errors.RunError(
+        f"the run in {os.fspath(workdir)} has no privacy guarantee: no level"
+        " has a finite epsilon, or its config fixes private_seed; add"
+        " --without_guarantee to export it, with a card that says so"
+    )
   checkpoints, steps = _chosen(workdir, checkpoint)
-  _check_steps(path, statement, checkpoints, config, steps)
+  _check_steps(path, statement, checkpoints, steps)
   found = _described(config, checkpoint, steps)
   scores = _scores(workdir, checkpoint, steps)
   with files.new_folder(out) as place:
     for name, step in zip(found.weights, steps):
       arrays = checkpoints.parameters(step)
-      _check_finite(arrays, step)
+      if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise errors.RunError(
+            f"the checkpoint of step {step} holds NaN or infinity: export"
+            " another one with --checkpoint=best, or train with a smaller rate"
+        )
       models.write_weights(place / name, arrays)
     if found.start is not None and config.model.start is not None:
       start = models.read_weights(config.model.start)
@@ -98,7 +106,7 @@ def write(
         place / folder_lib.CARD, card_lib.text(found, statement, scores)
     )
     folder_lib.seal(place)
-  return Exported(description=found, statement=statement, scores=scores)
+  return Exported(found, statement, scores)
 
 
 def _check_kind(config: RunConfig) -> None:
@@ -116,25 +124,6 @@ def _check_kind(config: RunConfig) -> None:
         "the run predicts numbers (way 1), and an exported model classifies:"
         " export a run with config.episode.way of at least 2"
     )
-  if config.data.shape is None:
-    raise errors.RunError(
-        "the run's config.json does not say the shape of its images: resume the"
-        " run, which writes it again"
-    )
-
-
-def _check_guarantee(
-    workdir: Any, statement: Any, without_guarantee: bool
-) -> None:
-  if without_guarantee or card_lib.has_guarantee(statement):
-    return
-  why = "no level has a finite epsilon"
-  if statement["fixed_seed"]:
-    why = "its config fixes private_seed, and a guess of it undoes the noise"
-  raise errors.RunError(
-      f"the run in {os.fspath(workdir)} has no privacy guarantee ({why}): add"
-      " --without_guarantee to export it, with a card that says so"
-  )
 
 
 def _chosen(
@@ -157,7 +146,6 @@ def _check_steps(
     path: pathlib.Path,
     statement: Any,
     checkpoints: training.checkpoint.Checkpoints,
-    config: RunConfig,
     steps: tuple[int, ...],
 ) -> None:
   """Raise RunError unless the statement covers the exported steps.
@@ -167,10 +155,7 @@ def _check_steps(
   """
   stated = ledger_lib.Ledger.from_dict(statement).entries
   for step in steps:
-    saved_ledger = checkpoints.about(step).get("ledger")
-    spent = ledger_lib.Ledger().add(config.release, step, continued=False)
-    if saved_ledger is not None:
-      spent = ledger_lib.Ledger.from_dict(saved_ledger)
+    spent = ledger_lib.Ledger.from_dict(checkpoints.about(step)["ledger"])
     for entry in spent.entries:
       if not any(
           ledger_lib.same_description(entry, other)
@@ -184,14 +169,6 @@ def _check_steps(
         )
 
 
-def _check_finite(arrays: dict[str, np.ndarray], step: int) -> None:
-  if not all(np.isfinite(array).all() for array in arrays.values()):
-    raise errors.RunError(
-        f"the checkpoint of step {step} holds NaN or infinity: export another"
-        " one with --checkpoint=best, or train with a smaller rate"
-    )
-
-
 def _scores(
     workdir: Any, checkpoint: str, steps: tuple[int, ...]
 ) -> card_lib.Scores | None:
@@ -201,17 +178,14 @@ def _scores(
     return None
   name = "ensemble" if checkpoint == "ensemble" else "single"
   found = json.loads(path.read_text(encoding="utf-8")).get(name, {})
-  if found.get("steps") != [*steps]:
-    return None
-  scores: card_lib.Scores = found["accuracy"]
-  return scores
+  return found["accuracy"] if found.get("steps") == [*steps] else None
 
 
 def _described(
     config: RunConfig, checkpoint: folder_lib.Choice, steps: tuple[int, ...]
 ) -> folder_lib.Description:
   """Describe a run with the chosen checkpoints."""
-  model, tests = config.model, config.evaluation
+  model = config.model
   supervised = config.learner.name == options_lib.SUPERVISED
   weights = tuple(f"weights_{i}.safetensors" for i in range(len(steps)))
   # Training may change only a part of the start, and adds the rest.
@@ -227,9 +201,8 @@ def _described(
       learner=config.learner,
       fine_tuning=config.fine_tuning if supervised else None,
       preprocessing=_preprocessing(config),
-      task=folder_lib.Task(
-          way=config.way, shot=tests.shot, query=tests.query
-      ),
+      way=config.way,
+      shot=config.evaluation.shot,
       checkpoint=checkpoint,
       steps=steps,
       weights=weights if len(steps) > 1 else ("weights.safetensors",),
@@ -240,7 +213,7 @@ def _described(
 def _preprocessing(config: RunConfig) -> folder_lib.Preprocessing:
   """Describe how the run made its rows."""
   data = config.data
-  assert data.shape is not None and data.dtype is not None
+  assert data.shape is not None and data.dtype is not None  # Training does.
   # Own data of more than 8 bits are images, too.
   image = data.dtype == "uint8" or len(data.shape) == 3
   return folder_lib.Preprocessing(
@@ -248,5 +221,4 @@ def _preprocessing(config: RunConfig) -> folder_lib.Preprocessing:
       shape=data.shape,
       dtype=data.dtype,
       resample="nearest" if data.name in _NEAREST else "bilinear",
-      inverted=False,
   )

@@ -180,8 +180,10 @@ def start_from(
   _validate.one_of("trained", trained, TRAINED)
   _validate.count("rank", rank, 1)
   shapes = jax.eval_shape(model.init, jax.random.key(0))
-  fitted = _fitted(weights, shapes, source, head)
-  start = {name: jnp.asarray(array) for name, array in fitted.items()}
+  start = {
+      name: jnp.asarray(array)
+      for name, array in fitted(weights, shapes, source, head).items()
+  }
   moving = own_head = _head_names(shapes, head)
   if trained == "all":
     chosen = moving = set(by_name(shapes))
@@ -310,13 +312,13 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     ) from e
 
 
-def _fitted(
-    weights: Weights, params: Any, source: str, head: str
+def fitted(
+    weights: Weights, params: Any, source: str, head: str = ""
 ) -> dict[str, np.ndarray]:
   """Return the arrays of a network, as its own dtypes.
 
-  Those of its head are left out unless all of them are there and fit: tasks of
-  other classes have another head.
+  Those of its head, where that has a name, are left out unless all of them are
+  there and fit: tasks of other classes have another head.
 
   Raises:
     ValueError: one is missing, of another shape, no float or not finite, or of

@@ -13,28 +13,29 @@ from tests.data import own_images
 
 HOW = Preprocessing(
     kind="image", shape=(6, 6, 1), dtype="uint8", resample="bilinear",
-    inverted=False,
 )
 
 
 def test_examples_are_listed_by_class(tmp_path):
   own_images.tree(tmp_path / "s", {"b": 2, "a": 1})
   found = adaptation.listed(tmp_path / "s")
-  assert found.labels == ("a", "b", "b") and found.classes == ("a", "b")
+  assert found.labels == ["a", "b", "b"] and found.classes == ["a", "b"]
   assert found.names == ["a/000.png", "b/000.png", "b/001.png"]
   wanted = [own_images.pixels(i) for i in (100, 0, 1)]
-  np.testing.assert_array_equal(found.rows(HOW)[..., 0], wanted)
+  rows = adaptation.read(HOW, found)[..., 0]
+  np.testing.assert_array_equal(rows, wanted)
+  dark = adaptation.read(HOW, found, invert=True)[..., 0]
+  np.testing.assert_array_equal(dark, 255 - rows)
   flat = adaptation.listed(tmp_path / "s" / "b")
-  assert flat.labels is None and flat.names == ["000.png", "001.png"]
+  assert not flat.classes and flat.names == ["000.png", "001.png"]
 
 
 def test_folders_that_are_no_examples_are_named(tmp_path):
-  def refused(match, path=tmp_path):
+  def refused(match):
     with pytest.raises(ValueError, match=match) as e:
-      adaptation.listed(path)
+      adaptation.listed(tmp_path)
     assert "\n" not in str(e.value)
 
-  refused("nowhere is no folder", tmp_path / "nowhere")
   refused("holds no file that is read")
   own_images.write(tmp_path / "b" / "deep" / "x.png")
   refused("deep/x.png is 2 folders deep: give a folder of images")
@@ -51,11 +52,11 @@ def test_an_image_that_cannot_be_read_is_named(tmp_path):
   own_images.tree(tmp_path, {"a": 1, "b": 1})
   (tmp_path / "b" / "bad.png").write_bytes(b"no picture")
   with pytest.raises(ValueError, match="bad.png cannot be read as an image"):
-    adaptation.listed(tmp_path).rows(HOW)
+    adaptation.read(HOW, adaptation.listed(tmp_path))
   (tmp_path / "b" / "bad.png").unlink()
   np.save(tmp_path / "b" / "x.npy", np.zeros(3, np.float32))
   with pytest.raises(ValueError, match="x.npy holds numbers of shape"):
-    adaptation.listed(tmp_path).rows(HOW)
+    adaptation.read(HOW, adaptation.listed(tmp_path))
 
 
 def test_omniglot_keeps_single_pixels_as_its_loader_does(tmp_path):
@@ -65,5 +66,5 @@ def test_omniglot_keeps_single_pixels_as_its_loader_does(tmp_path):
     (tmp_path / name).mkdir()
     Image.fromarray(~bits).convert("1").save(tmp_path / name / "x.png")
   png = (tmp_path / "a" / "x.png").read_bytes()
-  rows = adaptation.listed(tmp_path).rows(how)
+  rows = adaptation.read(how, adaptation.listed(tmp_path))
   np.testing.assert_array_equal(rows[0], omniglot.decode(png))

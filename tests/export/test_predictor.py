@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from episodic_dp import data
-from episodic_dp import errors
 from episodic_dp import export
 from episodic_dp import models
 from episodic_dp import training
@@ -68,8 +67,6 @@ def test_what_it_cannot_take_is_told(run):
       ((support, labels[:-1]), "10 support images and 9 labels"),
       ((support[:4], labels[:4]), "has 2 classes .* has 5 outputs"),
       ((support[:2], labels[:2]), "at least two classes"),
-      ((support, [*range(9), "nine"]), "for all"),
-      ((support, np.linspace(0, 1, 10)), "for all"),
       ((support[:0], []), "are empty"),
       ((support.astype(np.float32), labels), "not from 0 to 1"),
       ((support.astype(np.int64), labels), "int64"),
@@ -77,7 +74,7 @@ def test_what_it_cannot_take_is_told(run):
       (([*support[:9], support[0, :0]], labels), "number 9"),
   ]
   for arguments, match in wrong:
-    with pytest.raises(errors.RunError, match=match):
+    with pytest.raises(ValueError, match=match):
       loaded.adapt(*arguments)
 
 

@@ -196,13 +196,14 @@ def _scaled(pixels: Any, head: Any) -> np.ndarray:
 
 
 def image_of(values: np.ndarray, name: str) -> Example:
-  """Return uint8[H, W] or [H, W, 1 or 3] as an example; ValueError else."""
+  """Return pixels [H, W] or [H, W, 1 or 3] as an example; ValueError else."""
   if values.ndim == 2:
     values = values[..., None]
   if values.ndim != 3 or values.shape[2] not in (1, 3) or not values.size:
     raise ValueError(
-        f"{name} is uint8 of shape {values.shape}, and uint8 is an image: save"
-        " [height, width] or [height, width, 1 or 3], or numbers as float32"
+        f"{name} is {values.dtype} of shape {values.shape}, as no image is, and"
+        " uint8 is an image: save [height, width], [height, width, 1 or 3], or"
+        " numbers as float32"
     )
   return Example(values, image=True, name=name)
 
