@@ -36,12 +36,15 @@ _KEYS = (
     "compute.resident",
 )
 _SCORES = {
-    "validation": "validation", "single": "test", "ensemble": "test, ensemble"
+    "validation": "validation score",
+    "single": "test score",
+    "ensemble": "test score, ensemble",
 }
 _KINDS = {
     kind.name: kind for kind in (evaluation.Accuracy, evaluation.SquaredError)
 }
 _NOTES = """\
+Scores: the accuracy, or in regression the squared error.
 ± of a run: 95 % interval over tasks; of a mean: 95 % interval over its runs
 (Student's t). ε: of each run alone, of a mean's runs the largest; all of them
 together cost the same people more: episodic-dp account --ledger=DIR,DIR"""
@@ -210,12 +213,7 @@ def _label(
 
 def text(rows: Sequence[Run]) -> str:
   """Write the table of all runs and means."""
-  scores = {}
-  for name, shown in _SCORES.items():
-    kinds = {r["scores"][name]["kind"] for r in rows if name in r["scores"]}
-    if kinds:
-      kind = kinds.pop() if len(kinds) == 1 else "score"
-      scores[name] = f"{shown} {reporting.words(kind)}"
+  scores = [n for n in _SCORES if any(n in row["scores"] for row in rows)]
   levels = [*dict.fromkeys(level for row in rows for level in row["stated"])]
   body = []
   for row in rows:
@@ -228,7 +226,8 @@ def text(rows: Sequence[Run]) -> str:
         *(_score_cell(row, name) for name in scores),
         *(_epsilon_cell(row, level) for level in levels),
     ])
-  header = ["run", "steps", *scores.values(), *(f"ε {k}" for k in levels)]
+  header = ["run", "steps", *(_SCORES[name] for name in scores)]
+  header += [f"ε {level}" for level in levels]
   return "\n".join([tables.text(header, body), "", _NOTES])
 
 

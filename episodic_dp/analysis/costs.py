@@ -1,15 +1,18 @@
 """Compute the guarantees of a config, or of several runs on the same people."""
 
 from collections.abc import Mapping, Sequence
+import math
 import pathlib
 from typing import Any
 
 from episodic_dp import accounting
+from episodic_dp import plain
 from episodic_dp import plan as plan_lib
 from episodic_dp.accounting import ledger as ledger_lib
 from episodic_dp.accounting import report
 from episodic_dp.accounting import statement
 from episodic_dp.config import RunConfig
+from episodic_dp.output import plotting
 from episodic_dp.output import tables
 from episodic_dp.plan import stages
 
@@ -58,8 +61,7 @@ def table(result: dict[str, Any]) -> str:
       f" {release.mechanism.noise_multiplier:g} per"
       f" {release.mechanism.clip_unit}",
       " > ".join(stages.stage_lines(release.hierarchy, release.plan)),
-      "",
-      _classified(release),
+      _task_line(release),
       "",
       tables.text(_COLUMNS, rows),
       "",
@@ -73,6 +75,18 @@ def table(result: dict[str, Any]) -> str:
   ])
 
 
+def _task_line(release: plan_lib.Release) -> str:
+  """Name the classes and the examples of a task."""
+  hierarchy, episode = release.hierarchy, release.plan.episode
+  if episode is None:
+    return "no tasks: every example is learned by itself"
+  level = hierarchy.levels[stages.class_level(hierarchy, release.plan)]
+  return (
+      f"a task: {episode.way} {level}, each with {episode.shot} support and"
+      f" {episode.query} query examples"
+  )
+
+
 def _distances(units: Sequence[Mapping[str, Any]]) -> str:
   """Write the largest distances of the kinds of units of a level."""
   lengths = [
@@ -82,21 +96,6 @@ def _distances(units: Sequence[Mapping[str, Any]]) -> str:
       if name in unit
   ]
   return ", ".join(f"{max(column):.4g}" for column in zip(*lengths)) or "-"
-
-
-def _classified(release: plan_lib.Release) -> str:
-  """Name the level that tasks classify, and the examples of a task."""
-  hierarchy, plan = release.hierarchy, release.plan
-  episode, leaf = plan.episode, hierarchy.levels[-1]
-  if episode is None:
-    return f"What is classified: every {leaf} by itself, by its label."
-  if episode.way == 1:
-    return f"What is learned: a function for every task, of its {leaf} units."
-  level = hierarchy.levels[stages.class_level(hierarchy, plan)]
-  return (
-      f"What is classified: the {level}. A task has {episode.way} classes, each"
-      f" with {episode.shot + episode.query} examples of level '{leaf}'."
-  )
 
 
 def _refused_lines(refused: Mapping[str, str]) -> list[str]:
@@ -111,6 +110,58 @@ def _assumed_lines(guarantees: Mapping[str, Any]) -> list[str]:
       for sentence in (*filter(None, [g["caveat"]]), *g["assumptions"])
   )
   return ["", "Assumed:", *(f"  - {sentence}" for sentence in sentences)]
+
+
+def curve(config: RunConfig, result: Mapping[str, Any]) -> dict[str, Any]:
+  """Compute epsilon over delta, for every level with a guarantee.
+
+  Args:
+    config: of `account`.
+    result: of `account` for it, whose delta is one of the curve.
+
+  Returns:
+    "steps", "noise_multiplier", "clip_unit", "delta" (of the config), "deltas"
+    and "epsilons": level -> a list. An infinite epsilon is the string "inf".
+  """
+  mechanism = config.release.mechanism
+  deltas = sorted({result["delta"], *(10.0**-k for k in range(1, 13))})
+
+  def epsilon(level: str, delta: float) -> float | str:
+    found = accounting.guarantee(
+        config.release, steps=config.steps, delta=delta, level=level
+    )
+    return plain.to_plain(found.epsilon)
+
+  return {
+      "steps": config.steps,
+      "noise_multiplier": mechanism.noise_multiplier,
+      "clip_unit": mechanism.clip_unit,
+      "delta": result["delta"],
+      "deltas": deltas,
+      "epsilons": {
+          level: [epsilon(level, delta) for delta in deltas]
+          for level in result["guarantees"]
+      },
+  }
+
+
+@plotting.styled
+def draw_curve(data: Mapping[str, Any]) -> plotting.Figure:
+  """Draw epsilon over delta, with the config's own delta."""
+  figure = plotting.figure(4.6)
+  axes = figure.subplots()
+  for number, (level, epsilons) in enumerate(data["epsilons"].items()):
+    look = plotting.series(number)
+    values = [math.nan if y == "inf" else y for y in epsilons]
+    axes.plot(data["deltas"], values, label=level, **look)
+  axes.axvline(data["delta"], **plotting.REFERENCE)
+  axes.set(
+      xscale="log", xlabel="δ", ylabel="ε",
+      title=f"z = {data['noise_multiplier']:g} per {data['clip_unit']},"
+      f" {data['steps']} steps",
+  )
+  axes.legend()
+  return figure
 
 
 # Several runs -----------------------------------------------------------------
@@ -139,13 +190,7 @@ def account_runs(
     PlanError: a file cannot be read or is no ledger, nothing says that the
       runs are about the same units, or no delta is given; one sentence.
   """
-  statements: dict[str, Any] = {}
-  for path in paths:
-    if path in statements:
-      raise plan_lib.PlanError(
-          f"{path} is named twice in --ledger: a run is counted once"
-      )
-    statements[path] = _read(path)
+  statements = {path: _read(path) for path in paths}
   combined = ledger_lib.compose(statements, same_levels=same_levels)
   asked = _delta(statements) if delta is None else delta
   levels = combined.levels

@@ -12,6 +12,7 @@ from episodic_dp.config import build
 from episodic_dp.config import RunConfig
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.output import tables
 from episodic_dp.training import checkpoint
 from episodic_dp.training import reporting
 from episodic_dp.training import workdir as workdir_lib
@@ -81,20 +82,19 @@ def measure(
     # Its own seed, and the next ones.
     return learner.init(jax.random.key(config.seed + number))
 
-  def score(name, steps):
-    what = f"evaluating on {len(tasks.rows)} test tasks: {_NAMES[name]}"
-    with phases.phase(what, at_once=True):
-      members = [network(step, number) for number, step in enumerate(steps)]
-      measured = evaluator.score(members, tasks)
-    return {"score": measured, "steps": [*steps]}
-
   of_steps = {"untrained": [0], "single": [last]}
   best = [step for step, _ in checkpoints.best()]
   if best:
     of_steps["ensemble"] = best
     if controls:
       of_steps["untrained_ensemble"] = [0] * len(best)
-  results = {name: score(name, steps) for name, steps in of_steps.items()}
+  results: dict[str, Any] = {}
+  for name, steps in of_steps.items():
+    what = f"evaluating on {len(tasks.rows)} test tasks: {_NAMES[name]}"
+    with phases.phase(what, at_once=True):
+      members = [network(step, number) for number, step in enumerate(steps)]
+      score = evaluator.score(members, tasks)
+    results[name] = {"score": score, "steps": steps}
   if config.model.start is not None:
     results = {"random": _without_start(config, shape, tasks)} | results
   if shot is not None:
@@ -123,23 +123,19 @@ def _without_start(config, shape, tasks):
     return {"score": evaluator.score([params], tasks), "steps": [0]}
 
 
-def header(results: dict[str, Any]) -> tuple[str, ...]:
-  """Return the header of the table of a result of `measure`."""
-  name = reporting.words(results["single"]["score"].name)
-  return "model", f"test {name}", "tasks", "steps"
-
-
-def rows(results: dict[str, Any]) -> list[list[Any]]:
-  """Return the rows below `header` for `tables.text`."""
+def table(results: dict[str, Any]) -> str:
+  """Write a result of `measure` as a table."""
   names = dict(_NAMES)
   if "random" in results:
     names["untrained"] = "public start"
-  return [
+  kind = reporting.words(results["single"]["score"].name)
+  return tables.text(
+      ("model", f"test {kind}", "tasks", "steps"),
       [
-          names[name],
-          value["score"],
-          value["score"].tasks,
-          " ".join(map(str, value["steps"])),
-      ]
-      for name, value in results.items()
-  ]
+          (
+              names[name], found["score"], found["score"].tasks,
+              " ".join(map(str, found["steps"])),
+          )
+          for name, found in results.items()
+      ],
+  )

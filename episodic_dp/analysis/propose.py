@@ -47,6 +47,7 @@ from typing import Any
 
 import jax
 from jax import flatten_util
+from jax import lax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -175,35 +176,29 @@ def task_gradients(
     a task adds nothing.
   """
 
-  def one(params, key, images, episode, targets):
-    batch = sampling.make_episode(key, images, episode, targets=targets)
-    _, gradient = step_lib.task_gradient(
-        learner, params, batch, jax.random.fold_in(key, 0)
-    )
-    flat = flatten_util.ravel_pytree(gradient)[0].astype(jnp.float32)
-    norm = jnp.linalg.norm(flat)
-    real = jnp.isfinite(norm) & (norm > 0)
-    flat, norm = jnp.where(real, flat, 0), jnp.where(real, norm, 0)
-    return jnp.stack([flat / jnp.where(real, norm, 1), flat]), norm
-
   @functools.partial(jax.jit, static_argnums=(3, 4))
   def sums(params, keys, images, episode, targets):
-    totals, norms = jax.vmap(
-        lambda key, images: one(params, key, images, episode, targets)
-    )(keys, images)
-    return totals.sum(0), norms
+    def add(totals, task):
+      key, images = task
+      batch = sampling.make_episode(key, images, episode, targets=targets)
+      _, gradient = step_lib.task_gradient(
+          learner, params, batch, jax.random.fold_in(key, 0)
+      )
+      flat = flatten_util.ravel_pytree(gradient)[0].astype(jnp.float32)
+      norm = jnp.linalg.norm(flat)
+      real = jnp.isfinite(norm) & (norm > 0)
+      flat, norm = jnp.where(real, flat, 0), jnp.where(real, norm, 0)
+      direction = flat / jnp.where(real, norm, 1)
+      return totals + jnp.stack([direction, flat]), norm
+
+    size = flatten_util.ravel_pytree(params)[0].size
+    return lax.scan(add, jnp.zeros((2, size)), (keys, images))
 
   def of_tasks(tasks, params):
-    size = math.gcd(backends.choices().microbatch_size, len(tasks.rows))
-    parts = []
-    for start in range(0, len(tasks.rows), size):
-      part = slice(start, start + size)
-      images = jnp.asarray(tasks.images[tasks.rows[part]])
-      parts.append(jax.device_get(sums(
-          params, tasks.keys[part], images, tasks.episode, tasks.targets
-      )))
-    totals, norms = zip(*parts)
-    return np.sum(totals, axis=0), np.concatenate(norms)
+    images = jnp.asarray(tasks.images[tasks.rows])
+    return jax.device_get(
+        sums(params, tasks.keys, images, tasks.episode, tasks.targets)
+    )
 
   return of_tasks
 

@@ -8,11 +8,9 @@ One guarantee is printed for every level of the hierarchy that has one, with the
 rates and distances that it rests on and the sentences that it assumes; levels
 without a guarantee say why.
 
-Curves around the config, each as a picture and as JSON, with its own point
-marked:
+Epsilon over delta for every level, as a picture and as JSON:
 
-  episodic-dp account --config=glyphs \\
-      --sweep=steps,noise_multiplier,delta --out=DIR
+  episodic-dp account --config=glyphs --sweep=delta --out=DIR
 
 --statement=FILE writes the privacy statement of the config, the JSON that
 `episodic-dp verify FILE` computes again.
@@ -28,17 +26,18 @@ same:
   episodic-dp account --ledger=WORKDIR,WORKDIR
 """
 
+import pathlib
+
 from absl import flags
 from absl import logging
 
-from episodic_dp import _validate
 from episodic_dp import accounting
 from episodic_dp.analysis import costs
-from episodic_dp.analysis import sweeps
 from episodic_dp.cli import app
 from episodic_dp.cli import shared_flags
 from episodic_dp.output import files
 from episodic_dp.output import phases
+from episodic_dp.output import plotting
 
 
 def define_flags() -> None:
@@ -46,11 +45,11 @@ def define_flags() -> None:
   shared_flags.define_config(required=False)
   shared_flags.define_data(download=False)
   shared_flags.define_format()
-  flags.DEFINE_list(
-      "sweep", [], f"Curves to draw: {', '.join(sweeps.SWEEPS)}."
+  flags.DEFINE_enum(
+      "sweep", None, ["delta"], "Draw epsilon over this, for every level."
   )
   shared_flags.define_out(
-      "Folder for sweep_NAME.png and sweep_NAME.json.", "runs/sweeps"
+      "Folder for sweep_delta.png and sweep_delta.json.", "runs/sweeps"
   )
   flags.DEFINE_string(
       "statement",
@@ -113,8 +112,6 @@ def _account_ledgers(values: flags.FlagValues) -> None:
 
 def _account_config(values: flags.FlagValues) -> None:
   """Print the guarantees of --config."""
-  for name in values.sweep:
-    _validate.one_of("--sweep", name, tuple(sweeps.SWEEPS))
   config = shared_flags.run_config(values)
   if values.sweep:
     files.check_folder(values.out)
@@ -130,6 +127,10 @@ def _account_config(values: flags.FlagValues) -> None:
   shared_flags.show(result, text)
   if values.statement is not None:
     files.write_json(values.statement, result)
-  for name in values.sweep:
-    data = sweeps.sweep(name, config, result)
-    logging.info("wrote %s", sweeps.write(data, values.out))
+  if values.sweep:
+    with phases.phase("computing epsilon over delta"):
+      data = costs.curve(config, result)
+    path = pathlib.Path(values.out) / "sweep_delta.png"
+    files.write_json(path.with_suffix(".json"), data)
+    plotting.save(costs.draw_curve(data), path)
+    logging.info("wrote %s", path)

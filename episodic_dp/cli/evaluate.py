@@ -9,13 +9,11 @@ public seed: every run of a config is measured on the same ones. Prints a table
 and writes DIR/evaluation.json.
 """
 
-
 from absl import flags
 
 from episodic_dp.analysis import measure
 from episodic_dp.cli import devices
 from episodic_dp.cli import shared_flags
-from episodic_dp.output import tables
 from episodic_dp.training import reporting
 
 
@@ -31,6 +29,6 @@ def main(values: flags.FlagValues) -> None:
   results = measure.measure(
       values.workdir, data_dir=values.data_dir, download=values.download
   )
-  print(tables.text(measure.header(results), measure.rows(results)))
+  print(measure.table(results))
   where = f"{values.workdir.rstrip('/')}/{reporting.EVALUATION}"
   print(f"\n±: 95 % interval over the tasks. The score of each: {where}")

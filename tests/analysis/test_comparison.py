@@ -132,7 +132,7 @@ def test_no_guarantee_and_missing_files_are_shown(save, tmp_path):
   (tmp_path / "logs").mkdir()
   found = comparison.compare([tmp_path])
   text = comparison.text(found)
-  assert "0 of ?" in text and "test squared error" in text
+  assert "0 of ?" in text and "3.250 ± 0.000" in text
   assert text.splitlines()[3].split()[-1] == "none"
   assert found[1]["stated"]["writer"]["epsilon"] == "inf"
   assert found[1]["scores"]["single"]["mean"] == 3.25

@@ -4,8 +4,7 @@ A learner whose gradients the data choose makes the worst case: a record that
 pulls one way and others that pull the other way, or not at all.
 """
 
-from collections.abc import Callable, Iterator
-import contextlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -16,26 +15,15 @@ import optax
 
 from episodic_dp import accounting
 from episodic_dp import auditing
+from episodic_dp import data
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp.auditing import attack
-from tests import fake_dataset
+from episodic_dp.auditing import canaries
 from tests import fake_learner
 
 DELTA = 0.01
 OPTIMIZER = attack.with_mean(optax.sgd(0.0))
-
-
-@contextlib.contextmanager
-def _quickly_compiled() -> Iterator[None]:
-  """Programs this small take longer to compile than to run."""
-  name = "jax_disable_most_optimizations"
-  before = jax.config.values[name]
-  jax.config.update(name, True)
-  try:
-    yield
-  finally:
-    jax.config.update(name, before)
 
 
 def mean_of_queries(task):
@@ -66,13 +54,6 @@ class Chosen(fake_learner.FakeLearner):
     return jnp.vdot(params, lax.stop_gradient(self.direction(episode)))
 
 
-class Side(NamedTuple):
-  """One of two neighbours: a hierarchy and its images [rows, channels]."""
-
-  hierarchy: plan.Hierarchy
-  images: np.ndarray
-
-
 class Audit(NamedTuple):
   """Neighbours, and how they are trained.
 
@@ -86,20 +67,22 @@ class Audit(NamedTuple):
     steps: of a run.
   """
 
-  with_record: Side
-  without_record: Side
+  with_record: data.ArrayDataset
+  without_record: data.ArrayDataset
   learner: Any
   plan: plan.SamplingPlan
   mechanism: plan.Mechanism
   level: str
   steps: int
 
-  def claim(self, mechanism: plan.Mechanism | None = None) -> float:
+  def release(self, side: data.ArrayDataset) -> plan.Release:
+    """Return how a side is sampled, and what its steps release."""
+    return plan.Release(side.hierarchy, self.plan, self.mechanism)
+
+  def claim(self) -> float:
     """Return the stated epsilon of the record, at DELTA."""
     return accounting.guarantee(
-        plan.Release(
-            self.with_record.hierarchy, self.plan, mechanism or self.mechanism
-        ),
+        self.release(self.with_record),
         steps=self.steps, delta=DELTA, level=self.level,
     ).epsilon
 
@@ -120,54 +103,38 @@ class Audit(NamedTuple):
     ]
     return auditing.measure_epsilon(*scores, delta=DELTA).epsilon
 
-  def sums(self, side: Side, runs: int, seed: int) -> np.ndarray:
+  def sums(self, side: data.ArrayDataset, runs: int, seed: int) -> np.ndarray:
     """Return the released sums, before the division by a public constant."""
     step = self.step(side)
 
     def initial(key):
       return private.init(key, self.learner, OPTIMIZER, self.mechanism)
 
-    with _quickly_compiled():
-      run = attack.releases(step, initial, steps=self.steps)
-      released = run(jax.random.split(jax.random.key(seed), runs))
+    run = attack.releases(step, initial, steps=self.steps)
+    released = run(jax.random.split(jax.random.key(seed), runs))
     # The sizes, and so the constant, are public and differ between the sides.
-    scale = self.units(side) / self.mechanism.clip_norm
-    return released.means.astype(np.float64) * scale
+    count = attack.clip_units(self.release(side))
+    return released.means.astype(np.float64) * count / self.mechanism.clip_norm
 
-  def units(self, side: Side) -> float:
-    """Return the number by which a step divides its sum."""
-    tasks, episode = plan.tasks_per_step(side.hierarchy, self.plan), (
-        self.plan.episode
-    )
-    if self.mechanism.noisy_inner_steps:
-      return tasks * episode.way * episode.query
-    return tasks
-
-  def step(self, side: Side, **compute: Any):
+  def step(self, side: data.ArrayDataset, **compute: Any):
     """The real step, compiled anew: a mistake planted before is in it."""
-    dataset = fake_dataset.FakeDataset(
-        images=np.asarray(side.images, np.float32)[:, None, None, :],
-        hierarchy=side.hierarchy,
-    )
     return private.make_meta_step(
-        self.learner, OPTIMIZER, dataset,
-        plan.Release(dataset.hierarchy, self.plan, self.mechanism),
+        self.learner, OPTIMIZER, side, self.release(side),
         compute=private.Compute(microbatch_size=1, **compute),
     )
 
 
-def participants(gradients: Any) -> Side:
+def participants(gradients: Any) -> data.ArrayDataset:
   """Participants with two equal images each, which are their gradient.
 
   Args:
     gradients: float[participants, coordinates].
   """
-  gradients = np.asarray(gradients, np.float32)
-  return Side(
+  return canaries.canary_dataset(
+      np.repeat(gradients, 2, axis=0),
       plan.Hierarchy.regular(
           (len(gradients), 2), levels=("participant", "image")
       ),
-      np.repeat(gradients, 2, axis=0),
   )
 
 

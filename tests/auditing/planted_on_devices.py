@@ -4,13 +4,13 @@ A script, run by test_planted_sharding.py: the number of devices is fixed when
 JAX begins.
 """
 
-import contextlib
 import json
 import pathlib
 import sys
 
 import jax
 import numpy as np
+import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
@@ -18,15 +18,15 @@ from episodic_dp import auditing
 from episodic_dp import plan
 from episodic_dp import private
 from episodic_dp import training
+from episodic_dp.auditing import attack
 from episodic_dp.private import step as step_lib
 from tests.auditing import planted
 
 DEVICES, RELEASES = 4, 300
 
 
-@contextlib.contextmanager
-def without_the_locks():
-  """The cast of the parameters left out, and JAX's own rewriting back on.
+def remove_the_locks(patch):
+  """Leave out the cast of the parameters, with JAX's own rewriting back on.
 
   Then the gradient of a task is summed over the devices before it is clipped.
   """
@@ -38,14 +38,11 @@ def without_the_locks():
   def checked(function, **options):
     return shard_map(function, **options | {"check_vma": True})
 
-  step_lib.varying, jax.shard_map = only_totals, checked
-  try:
-    yield
-  finally:
-    step_lib.varying, jax.shard_map = varying, shard_map
+  patch.setattr(step_lib, "varying", only_totals)
+  patch.setattr(jax, "shard_map", checked)
 
 
-def sums(audit: planted.Audit, side: planted.Side, seed: int) -> np.ndarray:
+def sums(audit, side, seed):
   """One release after the other, float64[releases].
 
   The learner does not learn, so that steps of one run are independent.
@@ -58,10 +55,10 @@ def sums(audit: planted.Audit, side: planted.Side, seed: int) -> np.ndarray:
     state, _ = step(state)
     # Waited for: steps in a queue starve one another's collectives on a CPU.
     found.append(float(state.opt_state.mean[0]))
-  return np.asarray(found) * audit.units(side)
+  return np.asarray(found) * attack.clip_units(audit.release(side))
 
 
-def measure(audit: planted.Audit) -> float:
+def measure(audit):
   """The lower bound on epsilon of one step."""
   return auditing.measure_epsilon(
       sums(audit, audit.with_record, 0), sums(audit, audit.without_record, 1),
@@ -78,7 +75,8 @@ def main():
       noise_multiplier=4.0,
   )
   found = {"claim": audit.claim(), "sound": measure(audit)}
-  with without_the_locks():
+  with pytest.MonkeyPatch.context() as patch:
+    remove_the_locks(patch)
     found["planted"] = measure(audit)
   json.dump(found, sys.stdout)
 

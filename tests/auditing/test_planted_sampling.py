@@ -9,10 +9,12 @@ import pytest
 
 from episodic_dp import accounting
 from episodic_dp import plan
+from episodic_dp.auditing import canaries
 from episodic_dp.sampling import draws
 from episodic_dp.sampling import sampler
 from tests.auditing import planted
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 Z, STEPS, RUNS = 2.0, 8, 2000
 
 
@@ -84,9 +86,9 @@ def _in_pairs(task):
 
 def _classes(first, last):
   numbers = np.arange(first, last + 1, dtype=np.float32)
-  return planted.Side(
-      plan.Hierarchy.regular((len(numbers), 2), levels=("class", "image")),
+  return canaries.canary_dataset(
       np.repeat(numbers[:, None], 2, axis=0),
+      plan.Hierarchy.regular((len(numbers), 2), levels=("class", "image")),
   )
 
 

@@ -62,20 +62,20 @@ def test_json_of_a_shipped_config(call):
     assert f"that hold it, at most {places};" in found[level]["caveat"]
 
 
-def test_sweeps_are_written_where_asked(call, tmp_path):
+def test_epsilon_over_delta_is_written_where_asked(call, tmp_path):
   out = tmp_path / "new" / "folder"
   done = call(
-      "account", "--config=glyphs", "--config.steps=10",
-      "--sweep=steps,delta", f"--out={out}",
+      "account", "--config=glyphs", "--config.steps=10", "--sweep=delta",
+      f"--out={out}", "--format=json",
   )
   assert done.returncode == 0, done.stderr
-  assert sorted(p.name for p in out.iterdir()) == [
-      "sweep_delta.json", "sweep_delta.png",
-      "sweep_steps.json", "sweep_steps.png",
-  ]
-  assert (out / "sweep_steps.png").read_bytes().startswith(b"\x89PNG")
-  data = json.loads((out / "sweep_steps.json").read_text())
-  assert data["sweep"] == "steps" and data["steps"] == 10
+  assert (out / "sweep_delta.png").read_bytes().startswith(b"\x89PNG")
+  data = json.loads((out / "sweep_delta.json").read_text())
+  own = data["deltas"].index(data["delta"])
+  for level, g in json.loads(done.stdout)["guarantees"].items():
+    epsilons = data["epsilons"][level]
+    assert epsilons[own] == g["epsilon"]
+    assert epsilons == sorted(epsilons, reverse=True) and epsilons[-1] < 100
 
 
 def test_no_sentence_is_printed_twice(call):

@@ -57,7 +57,6 @@ def test_several_runs_have_one_epsilon_a_level(call, runs):
 @pytest.mark.parametrize(
     "arguments,part",
     [
-        (("--ledger={runs}/a,{runs}/a",), "named twice"),
         (("--ledger={runs}/a,{runs}/c",), "or of copies of it"),
         (("--ledger={runs}/nowhere",), "cannot be read"),
         (("--ledger={runs}/a", "--delta=2.0"), "delta=2.0"),

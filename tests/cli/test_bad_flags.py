@@ -42,7 +42,7 @@ _BAD = {
     (*_ACCOUNT, "--config.mechanism.clip_norm=-1"): "clip_norm",
     (*_ACCOUNT, "--config.delta=2.0"): "config.delta=2.0",
     (*_ACCOUNT, "--format=xml"): "xml",
-    (*_ACCOUNT, "--sweep=steps,magic"): "--sweep='magic'",
+    (*_ACCOUNT, "--sweep=magic"): "value should be one of <delta>",
     (*_ACCOUNT, "--config.plan.stages=('Foo(1)',)"): "Foo(1)",
     (*_ACCOUNT, "--delta=1e-3"): "--delta goes with --ledger",
     (*_ACCOUNT, "--group=0"): "group",

@@ -28,7 +28,7 @@ def test_a_run_that_was_trained_is_read(call, run):
 def test_a_table_is_printed(call, run):
   done = call("compare", run)
   header, _, line, *_ = done.stdout.splitlines()
-  assert header.split()[:4] == ["run", "steps", "validation", "accuracy"]
+  assert header.split()[:4] == ["run", "steps", "validation", "score"]
   assert line.startswith(str(run)) and " %" in line
   assert "Student's t" in done.stdout
 
